@@ -7,7 +7,7 @@ use warpbell::memory::DmaRegion;
 use warpbell::soft::nvme::{SoftConfig, SoftController, Streaming};
 use warpbell::wire::nvme::{SqEntry, io, status};
 
-// The tests use the rest of it.
+// Tests use the remaining functions of this module.
 #[allow(dead_code)]
 #[path = "../tests/common/nvme_driver.rs"]
 mod driver;

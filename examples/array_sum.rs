@@ -1,4 +1,4 @@
-//! The sum of an array that lives on NVMe, through the page cache.
+//! Sums an array on NVMe, through the page cache.
 //!
 //! ```text
 //! $ cargo run --example array_sum

@@ -1,4 +1,4 @@
-//! Asynchronous reads with tokens: every thread keeps four reads in flight and adds up the oldest.
+//! Reads asynchronously with tokens: every thread keeps four reads in flight and sums the oldest.
 //!
 //! ```text
 //! $ cargo run --example async_read
@@ -17,7 +17,7 @@ use warpbell::memory::Place;
 use warpbell::storage::{Drive, OverwritePolicy, Volume};
 
 const BYTES: u64 = 2 << 20;
-/// `ahead` in async_read.cu.
+/// Number of reads in flight for each thread: `ahead` in async_read.cu.
 const IN_FLIGHT: usize = 4;
 
 fn main() -> Result<(), support::Failure> {

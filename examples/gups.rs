@@ -1,4 +1,4 @@
-//! GUPS: random remote atomic updates, HPC Challenge's RandomAccess, by kernels of all PEs at once.
+//! Measures GUPS: random remote atomic updates, HPC Challenge's RandomAccess, by kernels of all PEs at once.
 //!
 //! ```text
 //! $ cargo run --example gups -- --engine cpu --log2 10
@@ -8,9 +8,9 @@
 //! errors 0 of 2048 entries (HPC Challenge allows 1 %, atomic updates none): correct
 //! ```
 //!
-//! `--pes N` and `--log2 M` (2^M entries on each PE) choose the size; `warpbell run -n 4 -- target/debug/examples/gups` makes each PE a
-//! process. Updates are checked as HPC Challenge does, by doing them again, which must restore the table; and, up to 2^24 of them,
-//! against a serial computation.
+//! `--pes N` and `--log2 M` (2^M entries on each PE) choose the size. `warpbell run -n 4 -- target/debug/examples/gups`
+//! makes each PE a process. Updates are checked as in HPC Challenge: they are repeated, which must restore the table.
+//! Up to 2^24 updates are also checked against a serial computation.
 
 #[path = "support/pes.rs"]
 mod pes;
@@ -22,14 +22,14 @@ use warpbell::engine::Engine;
 use warpbell::memory::{Place, Region};
 use warpbell::shmem::{Sym, World};
 
-/// Entries of each PE: what a CPU and a GPU finish in a moment.
+/// Entries of each PE: a size that a CPU or a GPU finishes in a moment.
 const CPU_LOG2: u32 = 16;
 const GPU_LOG2: u32 = 24;
 /// Updates for each entry of the table.
 const UPDATES_PER_ENTRY: u64 = 4;
-/// More updates than that are not repeated serially.
+/// Maximum number of updates that are repeated serially.
 const SERIAL_UPDATES: u64 = 1 << 24;
-/// Room for what a world keeps in a heap itself.
+/// Additional heap for a world's own data.
 const HEAP_SLACK: usize = 4 << 20;
 
 fn main() -> Result<(), Failure> {
@@ -56,7 +56,7 @@ fn run(world: &World, log2: u32) -> Result<(), Failure> {
 
     let job = Job { world, engine, table: &table, squares: &squares, log2, updates };
     let seconds = job.update()?;
-    // The slowest PE's time is the machine's.
+    // The slowest PE's time is the time of all.
     let all = world.allgather(&seconds.to_le_bytes())?;
     let slowest = all.iter().filter_map(|t| Some(f64::from_le_bytes(t[..].try_into().ok()?))).fold(0.0, f64::max);
 
@@ -76,14 +76,14 @@ fn run(world: &World, log2: u32) -> Result<(), Failure> {
     if me == 0 {
         let rate = (pes * updates) as f64 / slowest / 1e9;
         println!("{pes} x {entries} entries, {} updates: {rate:.3} GUPS, {:.1} ms", pes * updates, slowest * 1e3);
-        let verdict = if errors == 0 { "correct" } else { "wrong" };
+        let result = if errors == 0 { "correct" } else { "wrong" };
         let of = pes * entries;
-        println!("errors {errors} of {of} entries (HPC Challenge allows 1 %, atomic updates none): {verdict}");
+        println!("errors {errors} of {of} entries (HPC Challenge allows 1 %, atomic updates none): {result}");
     }
     if errors > 0 { Err(format!("{errors} entries are wrong").into()) } else { Ok(()) }
 }
 
-/// What one PE does.
+/// Parameters of one PE's updates.
 struct Job<'a> {
     world: &'a World,
     engine: &'a Engine,
@@ -94,7 +94,8 @@ struct Job<'a> {
 }
 
 impl Job<'_> {
-    /// This PE's share of the updates; ends when every PE has done its own. Answers the seconds that this PE's took.
+    /// Executes this PE's share of the updates, and waits until every PE has done so. Returns this PE's time in
+    /// seconds.
     fn update(&self) -> Result<f64, Failure> {
         let first = self.world.my_pe() as u64 * self.updates;
         let args = args!(self.world, self.table, self.squares, self.log2, first, self.updates);
@@ -105,12 +106,13 @@ impl Job<'_> {
     }
 }
 
-/// The sequence: multiplication by x modulo x^63 + x^2 + x + 1 over GF(2) (HPC Challenge, RandomAccess).
+/// Returns the next value of the sequence: multiplication by x modulo x^63 + x^2 + x + 1 over GF(2) (HPC Challenge,
+/// RandomAccess).
 fn next(x: u64) -> u64 {
     (x << 1) ^ if (x as i64) < 0 { 7 } else { 0 }
 }
 
-/// x^(2j) for j below 64, of which squares are made.
+/// Returns x^(2j) for j below 64, from which the kernel computes squares.
 fn squares_of_x() -> [u64; 64] {
     let mut power = 1;
     std::array::from_fn(|_| {
@@ -120,7 +122,7 @@ fn squares_of_x() -> [u64; 64] {
     })
 }
 
-/// What `count` entries from `first` on hold after all updates, one after the other.
+/// Returns `count` entries from `first` on after all updates, computed one after the other.
 fn serial(entries: u64, updates: u64, first: u64, count: u64) -> Vec<u64> {
     let mut table: Vec<u64> = (first..first + count).collect();
     let mut x = 1;

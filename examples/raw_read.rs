@@ -1,4 +1,4 @@
-//! A raw read from a kernel: every thread asks for blocks of its own, no cache in between.
+//! Reads blocks from a kernel: every thread reads its own blocks, without a cache.
 //!
 //! ```text
 //! $ cargo run --example raw_read
@@ -32,7 +32,7 @@ fn main() -> Result<(), support::Failure> {
 
     let grid = engine.grid(128, 1);
     let threads = grid.blocks as usize * grid.threads as usize;
-    // Memory that the devices reach: where data lands directly, they write to it.
+    // Memory that the devices reach: with direct transfers they write to it.
     let buffer = volume.allocate_data(threads * volume.block_bytes())?;
     let sums = engine.allocate(Place::Device, blocks as usize * 8)?;
     // SAFETY: the kernel's own arguments; what they name is passed by reference, which keeps it.

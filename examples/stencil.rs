@@ -1,9 +1,9 @@
-//! A halo exchange inside a kernel: Jacobi's iteration for the heat equation on a plate whose rows are dealt out over the PEs. All
-//! steps run in one launch; neighbours' rows arrive by `put_signal` while the kernel computes.
+//! Exchanges halos inside a kernel: Jacobi's iteration for the heat equation on a plate whose rows are partitioned over
+//! the PEs. All steps run in one launch. Neighbours' rows arrive by `put_signal` while the kernel computes.
 //!
-//! The result is compared with a serial computation, bit for bit. `--pes N`, `--rows N`, `--cols N` and `--steps N` choose the size;
-//! `warpbell run -n 4 -- target/debug/examples/stencil` makes each PE a process. Blocks wait for each other between steps, so no more
-//! are launched than run at once.
+//! The result is compared with a serial computation, bit for bit. `--pes N`, `--rows N`, `--cols N` and `--steps N`
+//! choose the size. `warpbell run -n 4 -- target/debug/examples/stencil` makes each PE a process. Blocks wait for each
+//! other between steps, so no more are launched than run at once.
 
 #[path = "support/pes.rs"]
 mod pes;
@@ -17,7 +17,7 @@ use warpbell::shmem::World;
 
 /// Threads in a block on a GPU.
 const THREADS: u32 = 256;
-/// Room for what a world keeps in a heap itself.
+/// Additional heap for a world's own data.
 const HEAP_SLACK: usize = 4 << 20;
 
 /// The whole plate.
@@ -29,7 +29,7 @@ struct Plate {
 }
 
 impl Plate {
-    /// A point before the first step; its edge stays as it is.
+    /// Returns a point before the first step. Points at the plate's edge never change.
     fn initial(&self, row: u32, col: u32) -> f64 {
         match (row, col) {
             (0, _) => 1.0,
@@ -38,19 +38,20 @@ impl Plate {
         }
     }
 
-    /// Rows of PE `pe`, without its neighbours': the first of them, counted with the plate's edge, and how many.
+    /// Returns the rows of PE `pe`, without its neighbours': the first row, counted with the plate's edge, and their
+    /// number.
     fn part(&self, pe: usize, pes: usize) -> (u32, u32) {
         let inner = u64::from(self.rows) - 2;
         let start = |pe: usize| (inner * pe as u64 / pes as u64) as u32;
         (1 + start(pe), start(pe + 1) - start(pe))
     }
 
-    /// Rows that every PE has memory for, its neighbours' among them.
+    /// Returns the number of rows for which every PE has memory, including its neighbours' rows.
     fn plane_rows(&self, pes: usize) -> u32 {
         (self.rows - 2).div_ceil(pes as u32) + 2
     }
 
-    /// The plate after all steps, computed row by row.
+    /// Returns the plate after all steps, computed row by row.
     fn serial(&self) -> Vec<f64> {
         let cols = self.cols as usize;
         let points = (0..self.rows).flat_map(|r| (0..self.cols).map(move |c| (r, c)));
@@ -95,7 +96,7 @@ fn run(world: &World, plate: Plate) -> Result<(), Failure> {
     let came = world.malloc::<u64>(2)?;
     let arrived = world.engine().allocate(Place::Device, size_of::<u32>())?;
 
-    // Both planes: what a step does not write is the plate's edge, which stays.
+    // Both planes: points that no step writes are the plate's edge, which stays.
     let own = (first - 1..first + rows + 1).flat_map(|r| (0..plate.cols).map(move |c| (r, c)));
     let own: Vec<f64> = own.map(|(r, c)| plate.initial(r, c)).collect();
     planes.write(0, &own)?;
@@ -129,8 +130,8 @@ fn run(world: &World, plate: Plate) -> Result<(), Failure> {
     if wrong > 0 { Err(format!("{wrong} points are wrong").into()) } else { Ok(()) }
 }
 
-/// Blocks that run at once, also beside those of other PEs on the same GPU: one on each multiprocessor, shared out, and no more than
-/// there are rows. Collective.
+/// Returns a grid whose blocks run at once, even beside those of other PEs on the same GPU. It has one block on each
+/// multiprocessor, partitioned over the PEs, and no more than there are rows. Collective.
 fn grid(world: &World, rows: u32) -> Result<Grid, Failure> {
     let engine = world.engine();
     if engine.occupancy("stencil", THREADS)? == 0 {

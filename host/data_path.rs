@@ -1,16 +1,17 @@
-//! The axes of a data path, in one vocabulary for NVMe and RDMA: memory of the queues, landing of the data, doorbell. Stands on nothing.
+//! The choices of a data path, in one vocabulary for NVMe and RDMA: queue memory, data landing, doorbell. Uses no other
+//! module.
 
-/// A word that is none of the values of an axis.
+/// Error of reading a choice: the word is none of the known values.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{word}` is none of {known}")]
 pub struct UnknownWord {
-    /// The word as it was given.
+    /// The word as given.
     pub word: String,
-    /// The values that there are.
+    /// The known values, each in backquotes.
     pub known: &'static str,
 }
 
-/// Declares an axis whose values are written, read and serialised as the same words.
+/// Declares a choice. `Display`, `FromStr` and `Serialize` use the same word for each value.
 macro_rules! choices {
     ($(#[$doc:meta])* $name:ident: $($(#[$vdoc:meta])* $variant:ident = $text:literal),*) => {
         $(#[$doc])*
@@ -43,72 +44,72 @@ macro_rules! choices {
 pub(crate) use choices;
 
 choices! {
-    /// Memory that a device is to write the data to.
+    /// Requested memory that a device writes data to.
     LandingChoice:
-    /// The best that works; the path says which.
+    /// The best landing that works. The data path that was chosen reports it.
     Auto = "auto",
-    /// In the memory that the kernel names, written by the device.
+    /// The device writes directly to the memory that the kernel names.
     Direct = "direct",
-    /// In a host buffer of the queue slot; lanes copy it from there.
+    /// The device writes to a host buffer of the queue slot. Lanes copy the data from there.
     Bounce = "bounce"
 }
 
 choices! {
     /// Memory that a device writes the data to.
     LandingPath:
-    /// In the memory that the kernel names, written by the device.
+    /// The device writes directly to the memory that the kernel names.
     Direct = "direct",
-    /// In a host buffer of the queue slot; lanes copy it from there.
+    /// The device writes to a host buffer of the queue slot. Lanes copy the data from there.
     Bounce = "bounce"
 }
 
 choices! {
-    /// Memory that is to hold queues.
+    /// Requested memory of the queues.
     QueueMemoryChoice:
-    /// The best that works; the path says which.
+    /// The best memory that works. The data path that was chosen reports it.
     Auto = "auto",
-    /// In host memory that kernels reach.
+    /// Host memory that kernels can access.
     Host = "host",
-    /// In GPU memory.
+    /// GPU memory.
     Gpu = "gpu",
-    /// Submission queues in the controller's own memory; completion queues where data lands.
+    /// The controller memory buffer for submission queues. Completion queues are in the memory that data lands in.
     Cmb = "cmb"
 }
 
 choices! {
-    /// Memory that holds queues.
+    /// Memory of the queues.
     QueueMemory:
-    /// In host memory that kernels reach.
+    /// Host memory that kernels can access.
     Host = "host",
-    /// In GPU memory.
+    /// GPU memory.
     Gpu = "gpu",
-    /// Submission queues in the controller's own memory; completion queues where data lands.
+    /// The controller memory buffer for submission queues. Completion queues are in the memory that data lands in.
     Cmb = "cmb"
 }
 
 choices! {
-    /// The part that is to ring doorbells.
+    /// Requested writer of doorbells.
     #[derive(Default)]
     DoorbellChoice:
-    /// Kernels where their stores reach the device, a host thread otherwise; the path says which.
+    /// Kernels if their stores reach the device, a host thread otherwise. The data path that was chosen reports it.
     #[default]
     Auto = "auto",
-    /// Kernels, or an error that says why they cannot.
+    /// Kernels. If their stores cannot reach the device, opening it fails with an error that names the reason.
     Gpu = "gpu",
-    /// A host thread that forwards what kernels store, though kernels might ring.
+    /// A host thread, which forwards the values that kernels store, even if kernels could write the doorbells.
     Cpu = "cpu"
 }
 
 choices! {
-    /// The part that rings doorbells.
+    /// Writer of doorbells.
     Doorbell:
-    /// A kernel's store on a GPU reaches the device.
+    /// A kernel on a GPU: its stores reach the device.
     Gpu = "gpu",
-    /// A kernel's store on a CPU thread reaches the device.
+    /// A kernel on a CPU thread: its stores reach the device.
     CpuEngine = "cpu-engine",
-    /// A host thread forwards what kernels store.
+    /// A host thread, which forwards the values that kernels store.
     Cpu = "cpu",
-    /// The host submits to these queues and rings itself: no kernel does.
+    /// The host, which submits to these queues itself. No kernel uses them.
     Host = "host"
 }
 

@@ -1,7 +1,7 @@
-//! Files that results are written to: checked before the work begins, and replaced whole or not at all.
+//! Files that results are written to. They are checked before the work begins, and replaced as a whole or not at all.
 //!
-//! Only regular files are replaced. Pipes, terminals and other devices are written through, as is a descriptor of this
-//! process (`-`, `/dev/stdout`, `/dev/fd/N`): there the output goes on where the descriptor stands.
+//! Only regular files are replaced. Pipes, terminals and other devices are written in place. So is a descriptor of this
+//! process (`-`, `/dev/stdout`, `/dev/fd/N`): the output continues at the descriptor's current position.
 
 use std::ffi::CString;
 use std::fs::{self, File, Metadata, OpenOptions, Permissions};
@@ -12,69 +12,69 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use tempfile::NamedTempFile;
 
-/// Stands for standard output where a file is named.
+/// Name that stands for standard output.
 const STANDARD_OUTPUT: &str = "-";
-/// Symbolic links that are followed in a row, as many as Linux follows.
+/// Largest number of symbolic links that are followed in a row: Linux's own limit.
 const MAX_LINKS: usize = 40;
-/// Bytes that are gathered before they are written.
+/// Size of the write buffer in bytes.
 const GATHER: usize = 1 << 20;
 
-/// Why a file cannot be written.
+/// Error of opening or writing a [`Destination`].
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DestinationError {
-    /// The file cannot be made.
+    /// The file cannot be created or opened for writing.
     #[error("{}: cannot be written: {source}; name a file in a folder that exists and is writable", path.display())]
     Create {
-        /// File.
+        /// Path of the file.
         path: PathBuf,
-        /// The system's answer.
+        /// Error of the system call.
         source: io::Error,
     },
-    /// A folder.
+    /// The path is a folder.
     #[error("{}: is a folder; name a file", path.display())]
     Folder {
-        /// Path.
+        /// The path.
         path: PathBuf,
     },
-    /// A block device or a socket.
+    /// The path is a block device or a socket.
     #[error("{}: is {what}, which is not written as a file; name a file", path.display())]
     Kind {
-        /// Path.
+        /// The path.
         path: PathBuf,
-        /// Words for its kind.
+        /// Description of its kind, as in `a socket`.
         what: &'static str,
     },
-    /// A link to another folder.
+    /// The path is a symbolic link into another folder.
     #[error("{}: is a symbolic link out of its folder, to {}, which is not replaced by way of it; name {} itself", path.display(), target.display(), target.display())]
     Link {
         /// The link.
         path: PathBuf,
-        /// Path that it leads to.
+        /// Path that the link leads to.
         target: PathBuf,
     },
-    /// The file that other lines of this process go to.
+    /// The file is standard output or standard error of this process, whose lines would be lost.
     #[error("{}: is the file that {stream} goes to, whose lines would be lost; name another file, or `-` for standard output", path.display())]
     InUse {
-        /// File.
+        /// Path of the file.
         path: PathBuf,
         /// `standard output` or `standard error`.
         stream: &'static str,
     },
-    /// Writing failed on the way.
+    /// Writing failed after the destination was opened.
     #[error("{}: writing failed: {source}{}{}", path.display(), if *.left { "" } else { "; nothing was left behind" }, remedy(source))]
     Write {
-        /// File.
+        /// Path of the file.
         path: PathBuf,
-        /// The system's answer.
+        /// Error of the system call.
         source: io::Error,
-        /// True if a part may stay behind: of a pipe, a device or a descriptor.
+        /// True if part of the output may remain: in a pipe, a device or a descriptor.
         left: bool,
     },
 }
 
 impl DestinationError {
-    /// Returns true if whoever read a pipe has gone.
+    /// Returns true if the reader of a pipe has closed it.
     pub fn is_broken_pipe(&self) -> bool {
         matches!(self, Self::Write { source, .. } if source.kind() == io::ErrorKind::BrokenPipe)
     }
@@ -87,7 +87,7 @@ fn remedy(error: &io::Error) -> &'static str {
     }
 }
 
-/// A file, pipe, device or descriptor that can be written. Nothing is written before [`Destination::write`].
+/// A file, pipe, device or descriptor that was found writable. Nothing is written before [`Destination::write`].
 #[derive(Debug)]
 pub struct Destination {
     named: PathBuf,
@@ -96,20 +96,23 @@ pub struct Destination {
 
 #[derive(Debug)]
 enum To {
-    /// A copy of a descriptor of this process, and its number.
+    /// Copy of a descriptor of this process, and the number of the original.
     Descriptor(File, RawFd),
-    /// A named pipe or a character device.
+    /// Path of a named pipe or a character device.
     Special(PathBuf),
-    /// A regular file, or none yet. The folder is canonical and the last name no link.
+    /// Path of a regular file, which need not exist yet. The folder is canonical, and the last component is no link.
     File(PathBuf),
 }
 
 impl Destination {
-    /// Checks that `path` can be written, and remembers where it leads. `-` is standard output.
+    /// Checks that `path` can be written and resolves its links. `-` is standard output.
     ///
     /// # Errors
     ///
-    /// Every variant of [`DestinationError`] except [`DestinationError::Write`].
+    /// - [`DestinationError::Create`] if the file or descriptor cannot be opened for writing.
+    /// - [`DestinationError::Folder`] or [`DestinationError::Kind`] if the path is no file, pipe or character device.
+    /// - [`DestinationError::Link`] if the path is a symbolic link into another folder.
+    /// - [`DestinationError::InUse`] if the file is standard output or standard error of this process.
     pub fn open(path: &Path) -> Result<Self, DestinationError> {
         let failed = |source| DestinationError::Create { path: path.to_owned(), source };
         let to = match descriptor(path) {
@@ -124,12 +127,13 @@ impl Destination {
         Ok(Self { named: path.to_owned(), to })
     }
 
-    /// Returns true if this is standard output, however it was named.
+    /// Returns true if this is standard output, under any name.
     pub fn is_standard_output(&self) -> bool {
         matches!(self.to, To::Descriptor(_, libc::STDOUT_FILENO))
     }
 
-    /// Returns true if both lead to one file, pipe or descriptor. Character devices such as `/dev/null` may be shared.
+    /// Returns true if both are the same file, pipe or descriptor. Returns false for character devices such as
+    /// `/dev/null`, which two destinations may share, unless both are the same descriptor.
     pub fn is_same(&self, other: &Self) -> bool {
         match (&self.to, &other.to) {
             (To::Descriptor(_, a), To::Descriptor(_, b)) if a == b => true,
@@ -138,7 +142,7 @@ impl Destination {
         }
     }
 
-    /// Device and inode of what is there, unless it is a character device.
+    /// Returns the device and inode numbers of the file, or `None` if it is a character device or does not exist.
     fn identity(&self) -> Option<(u64, u64)> {
         let found = match &self.to {
             To::Descriptor(file, _) => file.metadata(),
@@ -147,11 +151,12 @@ impl Destination {
         found.ok().filter(|m| !m.file_type().is_char_device()).map(|m| (m.dev(), m.ino()))
     }
 
-    /// Writes what `fill` gives. A regular file gets its name, in place of an older one, when everything is written.
+    /// Writes the output of `fill`. A regular file replaces an older one of its name only after all output is written.
     ///
     /// # Errors
     ///
-    /// [`DestinationError::Write`]; of a regular file nothing is left then.
+    /// [`DestinationError::Write`] if writing, or `fill`, fails. A regular file is then unchanged, and no part of the
+    /// new one remains.
     pub fn write(self, fill: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), DestinationError> {
         let Self { named, to } = self;
         let left = !matches!(to, To::File(_));
@@ -180,16 +185,16 @@ fn folder(path: &Path) -> &Path {
     }
 }
 
-/// A file beside `path` that is removed again unless it takes its name.
+/// Creates a temporary file in the folder of `path`. Dropping the file removes it.
 fn temporary(path: &Path) -> io::Result<NamedTempFile> {
     let mut builder = tempfile::Builder::new();
-    // As for any new file, the user's mask decides.
+    // The user's umask restricts the mode, as for any new file.
     builder.prefix(".warpbell-").suffix(".part").permissions(Permissions::from_mode(0o666));
     builder.tempfile_in(folder(path))
 }
 
-/// The descriptor of this process that a path names, as `/dev/stdout` and `/dev/fd/3` do. To open such a path would begin
-/// at the start of its file.
+/// Returns the descriptor of this process that a path such as `/dev/stdout` or `/dev/fd/3` names. Opening such a path
+/// instead would start at the beginning of its file.
 fn descriptor(path: &Path) -> Option<RawFd> {
     if path == Path::new(STANDARD_OUTPUT) {
         return Some(libc::STDOUT_FILENO);
@@ -206,14 +211,14 @@ fn descriptor(path: &Path) -> Option<RawFd> {
     None
 }
 
-/// Copies a descriptor that is open for writing.
+/// Duplicates a descriptor. Fails if it is not open for writing.
 fn duplicate(number: RawFd) -> io::Result<File> {
-    // SAFETY: both calls take any number, and answer with an error for one that is not open.
+    // SAFETY: both calls accept any number and fail for one that is not open.
     let (mode, copy) = unsafe { (libc::fcntl(number, libc::F_GETFL), libc::fcntl(number, libc::F_DUPFD_CLOEXEC, 0)) };
     if copy < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the descriptor was made just now and is nobody else's.
+    // SAFETY: the descriptor was created just now and has no other owner.
     let file = unsafe { File::from_raw_fd(copy) };
     match mode & libc::O_ACCMODE {
         libc::O_RDONLY => Err(io::Error::other("the descriptor is open for reading only")),
@@ -221,7 +226,7 @@ fn duplicate(number: RawFd) -> io::Result<File> {
     }
 }
 
-/// A named pipe or a character device. It is opened when it is written: opening a pipe waits for its reader.
+/// Checks a named pipe or a character device. `write` opens it later: opening a pipe blocks until it has a reader.
 fn special(path: &Path, found: &Metadata) -> Result<To, DestinationError> {
     let kind = found.file_type();
     if !kind.is_fifo() && !kind.is_char_device() {
@@ -237,7 +242,7 @@ fn special(path: &Path, found: &Metadata) -> Result<To, DestinationError> {
     Ok(To::Special(path.to_owned()))
 }
 
-/// A regular file that is `there` or can be made.
+/// Resolves a regular file that exists (`there` has its metadata) or can be created.
 fn regular(path: &Path, there: Option<&Metadata>) -> Result<To, DestinationError> {
     let failed = |source| DestinationError::Create { path: path.to_owned(), source };
     let mut at = path.to_owned();
@@ -248,7 +253,7 @@ fn regular(path: &Path, there: Option<&Metadata>) -> Result<To, DestinationError
             let target = own.join(name);
             if let Some(found) = there {
                 not_a_stream(path, found)?;
-                // A file that is there is replaced, but only if it might be written.
+                // An existing file is replaced only if it is writable.
                 OpenOptions::new().write(true).open(&target).map_err(failed)?;
             }
             temporary(&target).map_err(failed)?;
@@ -262,7 +267,7 @@ fn regular(path: &Path, there: Option<&Metadata>) -> Result<To, DestinationError
     Err(failed(io::Error::from_raw_os_error(libc::ELOOP)))
 }
 
-/// Refuses a file that this process also writes lines to.
+/// Returns an error if the file is standard output or standard error of this process.
 fn not_a_stream(path: &Path, found: &Metadata) -> Result<(), DestinationError> {
     let (out, error) = (io::stdout(), io::stderr());
     for (stream, fd) in [("standard output", out.as_fd()), ("standard error", error.as_fd())] {

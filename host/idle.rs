@@ -1,19 +1,20 @@
-//! The pauses of a thread that polls: it spins, then yields, then naps. Stands on nothing.
+//! Pauses of a polling thread: it spins, then yields, then sleeps. Uses no other module.
 
 use std::time::{Duration, Instant};
 
 /// Limits of the pauses of one kind of thread.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pace {
-    /// Time that the thread spins, during which it keeps a processor busy.
+    /// Time that the thread spins, which keeps a processor busy.
     pub(crate) spin: Duration,
-    /// Rounds after it that let other threads run.
+    /// Rounds after the spinning in which the thread yields the processor.
     pub(crate) yields: u32,
-    /// Shortest and longest nap. A nap in between is an eighth of the pause so far: so long an event after the pause may wait.
+    /// Shortest and longest sleep. A sleep between them lasts an eighth of the pause so far, which bounds the latency
+    /// of an event.
     pub(crate) naps: [Duration; 2],
 }
 
-/// One pause.
+/// One pause between two polls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pause {
     Spin,
@@ -22,7 +23,7 @@ pub(crate) enum Pause {
 }
 
 impl Pause {
-    /// Makes the pause; `nap` sleeps, or waits for whatever may end the nap.
+    /// Makes the pause. `nap` sleeps, or waits for an event that ends the sleep early.
     pub(crate) fn make(self, nap: impl FnOnce(Duration)) {
         match self {
             Self::Spin => std::hint::spin_loop(),
@@ -32,7 +33,7 @@ impl Pause {
     }
 }
 
-/// Time without news of a thread that polls.
+/// Pause state of a polling thread: how long it has found no work.
 #[derive(Debug)]
 pub(crate) struct Idle {
     pace: Pace,
@@ -46,16 +47,16 @@ impl Idle {
         Self { pace, rounds: 0, since: None, spins: !pace.spin.is_zero() }
     }
 
-    /// Ends the pause: there was news.
+    /// Resets the pause after a poll that found work.
     pub(crate) fn busy(&mut self) {
         *self = Self::new(self.pace);
     }
 
-    /// Counts a round without news, and returns the pause before the next one.
+    /// Counts a poll that found no work, and returns the pause before the next one.
     pub(crate) fn next(&mut self) -> Pause {
         self.rounds = self.rounds.wrapping_add(1);
         if self.spins {
-            // The clock is slower than a round.
+            // Reading the clock takes longer than a round.
             let looks = self.rounds.is_power_of_two() || self.rounds.is_multiple_of(256);
             if !looks || self.elapsed() < self.pace.spin {
                 return Pause::Spin;
@@ -65,13 +66,13 @@ impl Idle {
         if self.rounds <= self.pace.yields {
             return Pause::Yield;
         }
-        // The yields are over, however many rounds follow.
+        // Keeps the counter at the end of the yields, so that it never wraps into them.
         self.rounds = self.pace.yields;
         let [shortest, longest] = self.pace.naps;
         Pause::Nap((self.elapsed() / 8).clamp(shortest, longest))
     }
 
-    /// Counts a round without news, and pauses.
+    /// Counts a poll that found no work, and pauses.
     pub(crate) fn rest(&mut self) {
         self.next().make(std::thread::sleep);
     }

@@ -1,45 +1,47 @@
-//! **GPU kernels do their own I/O.** warpbell opens a storage controller, puts its queues where kernels can reach them,
-//! maps the doorbells and steps aside: CUDA kernels build NVMe commands, ring the doorbell and poll completions without
-//! the CPU. The same device code runs on CPU threads against a software controller, so everything works on any machine.
+//! **GPU kernels do their own I/O.** warpbell opens a storage controller, places its queues in memory that kernels can
+//! access, and maps its doorbells. CUDA kernels then build NVMe commands, write the doorbells and poll completions
+//! without the CPU. The same device code also runs on CPU threads against a software controller, so all of it works on
+//! any machine.
 //!
 //! # Modules
 //!
-//! | module | what lives there |
+//! | module | contents |
 //! |---|---|
-//! | [`doctor`] | what this machine can do, and what mends it |
+//! | [`doctor`] | diagnosis: the data paths that this machine supports, and how to fix the others |
 //! | [`graph`] | graph import, generators, BFS, components, PageRank, shortest paths, verifiers |
 //! | [`shmem`] | a world of PEs: symmetric memory, put and get, signals, collectives |
 //! | [`storage`] | [`storage::Volume`], page cache and `Array<T>` over NVMe namespaces |
 //! | [`soft`] | software devices: an NVMe controller and a NIC, with fault injection |
-//! | [`rdma`] | RDMA adapters: send queues that kernels fill, by mlx5 or by verbs; devices, ports, addresses, traffic class |
-//! | [`nvme`] | the driver: registers, admin queue, queue pairs, namespaces |
-//! | [`engine`] | where kernels run: a GPU or CPU threads |
-//! | [`memory`] | bytes with one owner, seen by host, kernels and devices |
-//! | [`cuda`] | the CUDA driver calls that are used, as `Result`s |
+//! | [`rdma`] | RDMA adapters: send queues that kernels fill, through mlx5 or verbs; devices, ports, addresses, traffic class |
+//! | [`nvme`] | the NVMe driver: registers, admin queue, queue pairs, namespaces |
+//! | [`engine`] | engines that run kernels: a GPU or CPU threads |
+//! | [`memory`] | regions of memory with one owner, which host, kernels and devices access |
+//! | [`cuda`] | the CUDA driver calls that the crate uses, as `Result`s |
 //! | [`pci`] | PCI functions: addresses, properties, users, drivers |
-//! | [`wire`] | bytes that a device reads or writes |
-//! | [`destination`] | files that results are written to; stands on nothing |
-//! | `handshake` | two ends of a connection prove that they share a secret, and seal what they say; stands on `random` |
-//! | `random` | random bytes from the system; stands on nothing |
-//! | `this_host` | which host this is, by which addresses it is reached, what memory it has free, and whether another process is on it; stands on nothing |
-//! | `data_path` | the axes of a data path: memory of the queues, landing, doorbell; stands on nothing |
-//! | [`remedy`] | the ways out that errors carry as data; stands on nothing |
-//! | `idle` | pauses of threads that poll; stands on nothing |
-//! | [`spec`] | device specifications, as in `soft:mem:1G,block=4096`: read, edited and printed; stands on `suggest` and `units` |
-//! | `setters` | methods of option structures; stands on nothing |
-//! | [`suggest`] | the word that somebody may have meant; stands on nothing |
-//! | [`processors`] | how many processors the program counts on; stands on nothing |
-//! | [`units`] | sizes, times and counts as people write them; stands on nothing |
+//! | [`wire`] | layouts of the bytes that a device reads or writes |
+//! | [`destination`] | files that results are written to; uses no other module |
+//! | `handshake` | mutual authentication of two ends that share a secret, and authenticated frames; uses `random` |
+//! | `random` | random bytes from the system; uses no other module |
+//! | `this_host` | identity of this host, its addresses and free memory, and a test whether another process is on it; uses no other module |
+//! | `data_path` | the choices of a data path: queue memory, landing, doorbell; uses no other module |
+//! | [`remedy`] | remedies that errors carry as data; uses no other module |
+//! | `idle` | pauses of polling threads; uses no other module |
+//! | `mmio` | stores to device registers; uses no other module |
+//! | [`spec`] | device specifications such as `soft:mem:1G,block=4096`: read, edited and printed; uses `suggest` and `units` |
+//! | `setters` | methods of option structures; uses no other module |
+//! | [`suggest`] | suggestions for mistyped words; uses no other module |
+//! | [`processors`] | number of processors that the program uses; uses no other module |
+//! | [`units`] | sizes, times and counts as users write them; uses no other module |
 //!
-//! Arrows point down only: a module uses those below it.
+//! A module uses only modules that stand below it in this table.
 #![cfg_attr(docsrs, feature(doc_cfg))]
-// What families share is not used by each of them. With all of them nothing may be unused.
+// With some features off, parts that several families share are unused. With all of them on, nothing may be unused.
 #![cfg_attr(
     not(all(feature = "storage", feature = "shmem", feature = "graph", feature = "soft", feature = "doctor")),
     allow(dead_code, unused_imports)
 )]
 
-// Test files that benchmarks and fuzz targets share name the crate as those do.
+// Benchmarks and fuzz targets include some test files, which therefore name the crate `warpbell`.
 #[cfg(test)]
 extern crate self as warpbell;
 
@@ -87,7 +89,7 @@ mod tree;
 pub mod units;
 pub mod wire;
 
-/// The folder with the device library's headers, as it was when this crate was built.
+/// Path of the folder with the device library's headers, at the time this crate was built.
 ///
-/// A build script of a dependant reads the same path from `DEP_WARPBELL_INCLUDE`.
+/// The build script of a dependent crate reads the same path from `DEP_WARPBELL_INCLUDE`.
 pub const INCLUDE_DIR: &str = env!("WARPBELL_INCLUDE_DIR");

@@ -1,17 +1,17 @@
-//! Stores to registers of devices, from a CPU thread.
+//! Stores to device registers from a CPU thread.
 //!
-//! A device reads memory when its register is written, so what it finds there must have been stored before; and a register whose page is
-//! mapped write-combining (mlx5's BlueFlame registers, on x86-64) keeps a store in a buffer of the processor until something flushes it.
-//! The fences of the language order threads, not devices: on ARM they are `dmb ish`, which says nothing to a device on the bus, and on
-//! x86-64 a fence that flushes nothing is enough for threads.
+//! A write to a register makes the device read memory, so everything that it reads must have been stored before. A page
+//! may also be mapped write-combining (mlx5's BlueFlame registers on x86-64): the processor then buffers the store
+//! until something flushes it. Rust's fences order threads, not devices. On ARM they are `dmb ish`, which does not
+//! order accesses of a device on the bus. On x86-64 they need not flush the write-combining buffer.
 
 use std::sync::atomic::{Ordering, fence};
 
-/// Everything that this thread has stored is there for devices before what it stores afterwards; and what is in a write-combining buffer
-/// leaves it.
+/// Makes all earlier stores of this thread visible to devices before any later store, and flushes the processor's
+/// write-combining buffers.
 #[inline]
 pub(crate) fn flush() {
-    // The compiler moves no store across either, and other processors have no more to say here.
+    // Keeps the compiler from moving stores across the barriers below.
     fence(Ordering::SeqCst);
     #[cfg(target_arch = "x86_64")]
     // SAFETY: SSE is part of x86-64; the instruction changes nothing.
@@ -25,14 +25,14 @@ pub(crate) fn flush() {
     }
 }
 
-/// Stores to a 64-bit register, behind all that was stored before, and at once.
+/// Stores to a 64-bit register, after all earlier stores of this thread, and flushes the store at once.
 ///
 /// # Safety
-/// `register` must be mapped and a multiple of 8.
+/// `register` must be a mapped address and a multiple of 8.
 #[inline]
 pub(crate) unsafe fn store64(register: *mut u64, value: u64) {
     flush();
-    // SAFETY: the caller's promise.
+    // SAFETY: this function's caller makes the same promise.
     unsafe { register.write_volatile(value) };
     flush();
 }

@@ -1,7 +1,8 @@
-//! Number of processors that the program counts on; stands on nothing.
+//! Number of processors that the program uses; uses no other module.
 //!
-//! Threads of the CPU engine, service threads of software devices and the spinning of idle threads follow this number. The variable
-//! [`VARIABLE`] replaces what the system says, so that a program or a test suite runs as on another machine.
+//! The CPU engine's threads, the service threads of software devices and the spinning of idle threads depend on this
+//! number. The variable [`VARIABLE`] replaces the system's number, so that a program or a test suite runs as on another
+//! machine.
 
 use std::ffi::OsStr;
 use std::sync::OnceLock;
@@ -12,7 +13,7 @@ pub const VARIABLE: &str = "WARPBELL_PROCESSORS";
 /// Largest number that [`VARIABLE`] takes.
 pub const MOST: usize = 1024;
 
-/// A value of [`VARIABLE`] that is no number of processors.
+/// Error of reading [`VARIABLE`]: its value is no number of processors.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{VARIABLE} is `{value}`, which is no number of processors; write a whole number from 1 to {MOST}, or unset it"
@@ -22,36 +23,36 @@ pub struct BadProcessors {
     pub value: String,
 }
 
-/// Returns the number of processors that the program counts on: [`VARIABLE`] where it is set, [`of_system`] elsewhere.
+/// Returns the number of processors that the program uses: [`VARIABLE`] if it is set, otherwise [`of_system`].
 ///
-/// The environment is read once.
+/// Reads the environment once per process.
 ///
 /// # Errors
-/// [`BadProcessors`] where the variable is set to something else than a whole number from 1 to [`MOST`].
+/// [`BadProcessors`] if the variable is set to anything but a whole number from 1 to [`MOST`].
 pub fn checked() -> Result<usize, BadProcessors> {
     Ok(replaced()?.unwrap_or_else(of_system))
 }
 
-/// Returns the same number as [`checked`] where no error can be returned: a bad value counts as not set.
+/// Returns the number of [`checked`] for callers that cannot return an error: a bad value counts as not set.
 pub fn count() -> usize {
     checked().unwrap_or_else(|_| of_system())
 }
 
-/// Returns the number of processors that threads may keep busy by spinning: as [`count`], and no more than there are.
+/// Returns the number of processors that threads may keep busy by spinning: [`count`], but at most [`of_system`].
 pub(crate) fn to_spin_on() -> usize {
     count().min(of_system())
 }
 
-/// Returns the number that [`VARIABLE`] gives; `None` where it is not set.
+/// Returns the value of [`VARIABLE`], or `None` if it is not set.
 ///
 /// # Errors
-/// As for [`checked`].
+/// As [`checked`].
 pub fn replaced() -> Result<Option<usize>, BadProcessors> {
     static VALUE: OnceLock<Result<Option<usize>, BadProcessors>> = OnceLock::new();
     VALUE.get_or_init(|| std::env::var_os(VARIABLE).as_deref().map(parse).transpose()).clone()
 }
 
-/// Returns the number of processors that the system lets this process use, 1 where it does not say.
+/// Returns the number of processors that the system lets this process use, or 1 if the system does not report it.
 pub fn of_system() -> usize {
     std::thread::available_parallelism().map_or(1, |n| n.get())
 }

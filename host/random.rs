@@ -1,8 +1,8 @@
-//! Random bytes from the system: for secrets, and for numbers that must not repeat.
+//! Random bytes from the system, for secrets and for numbers that must not repeat.
 
 use std::io;
 
-/// Returns that many bytes, or the system's reason.
+/// Returns `N` random bytes, or the system's error.
 pub(crate) fn bytes<const N: usize>() -> io::Result<[u8; N]> {
     let mut bytes = [0; N];
     getrandom::fill(&mut bytes)?;

@@ -1,6 +1,6 @@
-//! The ways out that errors carry as data; stands on nothing.
+//! Remedies that errors carry as data; uses no other module.
 //!
-//! The text of an error states the fact and the cause. A program turns the remedies into its own options.
+//! The text of an error states the fact and the cause. A program translates the remedies into its own options.
 
 use serde::{Serialize, Serializer};
 use std::borrow::Cow;
@@ -12,28 +12,30 @@ use std::path::PathBuf;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Remedy {
-    /// A step outside the program, in words, as in `install the NVIDIA driver`.
+    /// A step outside the program, as text, such as `install the NVIDIA driver`.
     Step(Cow<'static, str>),
-    /// A GPU as the engine ([`Engine::gpu`](crate::engine::Engine::gpu)).
+    /// Use a GPU as the engine ([`Engine::gpu`](crate::engine::Engine::gpu)).
     UseGpu,
-    /// This file or device may be overwritten once a [`OverwritePolicy`](crate::storage::Consent) names it.
+    /// Permit that this file or device is overwritten, by an [`OverwritePolicy`](crate::storage::OverwritePolicy) that
+    /// names it.
     Overwrite(PathBuf),
-    /// The device may be used without an IOMMU once the risk is accepted by name (`unsafe-no-iommu` in a device specification).
+    /// Accept the risk of using the device without an IOMMU, by name (`unsafe-no-iommu` in a device specification).
     AcceptNoIommu,
-    /// A PCI function is bound to vfio-pci.
+    /// Bind a PCI function to vfio-pci.
     Bind {
         /// The address, as in `0000:65:00.0`.
         function: String,
-        /// True where only the host can tell whether the function is free: there the binding is rehearsed.
+        /// True if only the host can tell whether the function is unused. The remedy is then a rehearsal of the
+        /// binding.
         rehearse: bool,
     },
-    /// A device is opened by this specification.
+    /// Open a device by this specification.
     OpenAs {
-        /// Words before the specification.
+        /// Text before the specification.
         before: &'static str,
         /// The specification, as in `nvme:0000:65:00.0,api=cdev`.
         device: String,
-        /// Words behind it.
+        /// Text after the specification.
         after: &'static str,
     },
 }
@@ -44,7 +46,7 @@ impl Remedy {
     }
 }
 
-/// In words of the library.
+/// Prints the remedy in the library's words. A program may use its own.
 impl fmt::Display for Remedy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -61,7 +63,7 @@ impl fmt::Display for Remedy {
     }
 }
 
-/// Serialises as the words of the library.
+/// Serialises as the text of `Display`.
 impl Serialize for Remedy {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
@@ -70,17 +72,18 @@ impl Serialize for Remedy {
 
 /// An error that carries its remedies.
 pub trait Remedies: Error {
-    /// Returns the ways to remove the cause, the best first; none where none is known, or where the text of the error names it.
+    /// Returns the remedies, the best first. Returns none if none is known, or if the error's text already names it.
     fn remedies(&self) -> Vec<Remedy>;
 }
 
-/// Returns an error with its remedies in the library's words.
+/// Returns an error's text with its remedies in the library's words.
 pub(crate) fn told<E: Remedies>(e: &E) -> String {
     let remedies: Vec<String> = e.remedies().iter().map(Remedy::to_string).collect();
     if remedies.is_empty() { e.to_string() } else { format!("{e}; {}", remedies.join(", or ")) }
 }
 
-/// Passes on the remedies of errors that are variants of another error: `pass_on!(Outer: Variant, Variant)`.
+/// Implements [`Remedies`] for an error by passing on the remedies of its variants: `pass_on!(Outer: Variant,
+/// Variant)`.
 macro_rules! pass_on {
     ($error:ty: $($variant:ident),+) => {
         impl $crate::remedy::Remedies for $error {

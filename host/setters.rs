@@ -1,7 +1,7 @@
-//! Methods that set one option each; stands on nothing.
+//! Setter methods of option structures; uses no other module.
 
-/// Gives an option structure a method for each field, with which programs of other crates fill in what they want: the structures are
-/// `#[non_exhaustive]`. `setters!(Options { depth: u32, wide: bool })`.
+/// Gives an option structure one setter per field: `setters!(Options { depth: u32, wide: bool })`. Programs of other
+/// crates need setters to fill in options, because the structures are `#[non_exhaustive]`.
 macro_rules! setters {
     ($name:ident $(<$life:lifetime>)? { $($field:ident: $type:ty),+ $(,)? }) => {
         impl $(<$life>)? $name $(<$life>)? {

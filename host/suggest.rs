@@ -1,7 +1,8 @@
-//! The word that somebody may have meant.
+//! Suggestions for mistyped words.
 
-/// Returns the known word that is fewest typing errors away from `word`: insertions, deletions, substitutions, and neighbours
-/// exchanged. `None` if it takes more than one error for each three letters, and more than one in all; or if `word` is known.
+/// Returns the known word that is the fewest typing errors away from `word`. An error is an insertion, a deletion, a
+/// substitution, or an exchange of neighbours. Returns `None` if `word` is known, or if it has more than one error and
+/// more than one per three letters.
 pub fn closest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let most = (word.chars().count() / 3).max(1);
     let distances = known.into_iter().map(|k| (strsim::osa_distance(word, k), k));
@@ -9,7 +10,8 @@ pub fn closest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Opti
     (1..=most).contains(&distance).then_some(nearest)
 }
 
-/// Returns the end of an error message about an unknown word: a question for the closest known word, or nothing.
+/// Returns the end of an error message about an unknown word: a question with the closest known word, or an empty
+/// string.
 pub fn hint<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> String {
     closest(word, known).map_or_else(String::new, |k| format!("; did you mean `{k}`?"))
 }

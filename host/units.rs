@@ -1,23 +1,23 @@
-//! Sizes, shares, durations and counts as people type and read them.
+//! Sizes, shares, durations and counts as users write and read them.
 
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// A value that a person typed and that cannot be read.
+/// Error of reading a value that a user typed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum UnitError {
-    /// Not a size.
+    /// The text is not a size.
     #[error("`{0}` is not a size: write a whole number with k, M, G or T (powers of 1,024), as in 4k or 64M")]
     Size(String),
-    /// Does not fit into 64 bits.
+    /// The size does not fit into 64 bits.
     #[error("`{0}` is more bytes than 64 bits can count")]
     TooLarge(String),
-    /// Not a share.
+    /// The text is not a share.
     #[error("`{0}` is not a share: write a percentage above 0, at most 100, as in 25%")]
     Share(String),
-    /// Not a duration.
+    /// The text is not a duration.
     #[error("`{0}` is not a time: write a number with ms, s or m, as in 500ms or 10s")]
     Duration(String),
 }
@@ -27,7 +27,7 @@ pub enum UnitError {
 #[serde(transparent)]
 pub struct Bytes(pub u64);
 
-/// Binary steps and what they are called: (suffix typed, name printed, log2).
+/// Binary units: suffix in lower case as typed, name as printed, log2 of the unit.
 const STEPS: [(&str, &str, u32); 5] =
     [("p", "PiB", 50), ("t", "TiB", 40), ("g", "GiB", 30), ("m", "MiB", 20), ("k", "KiB", 10)];
 
@@ -44,7 +44,7 @@ impl FromStr for Bytes {
         let suffix = suffix.trim_start().to_ascii_lowercase();
         let unit = suffix.strip_suffix("ib").or_else(|| suffix.strip_suffix('b')).unwrap_or(&suffix);
         let shift = match unit {
-            // `4ib` is nothing that anybody writes.
+            // `4ib` is no unit: the letter before `ib` is missing.
             "" if suffix == "ib" => return Err(UnitError::Size(s.to_owned())),
             "" => 0,
             u => STEPS.iter().find(|(t, ..)| *t == u).ok_or_else(|| UnitError::Size(s.to_owned()))?.2,
@@ -55,7 +55,7 @@ impl FromStr for Bytes {
 }
 
 impl fmt::Display for Bytes {
-    /// `4 KiB`, `1.4 MiB`, `512 B`: one decimal unless it is a whole number.
+    /// Prints `4 KiB`, `1.4 MiB`, `512 B`: one decimal unless it is a whole number of the unit.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some((_, name, shift)) = STEPS.iter().find(|(.., shift)| self.0 >= 1 << shift) else {
             return write!(f, "{} B", self.0);
@@ -69,17 +69,17 @@ impl fmt::Display for Bytes {
     }
 }
 
-/// A number of bytes, or a share of something else.
+/// A number of bytes, or a share of a whole.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum BytesOrShare {
-    /// So many bytes.
+    /// This number of bytes.
     Bytes(Bytes),
-    /// A share, above 0 and at most 1.
+    /// This share of a whole: above 0, at most 1.
     Share(f64),
 }
 
 impl BytesOrShare {
-    /// The bytes that this is of `whole`.
+    /// Returns the number of bytes for a whole of `whole` bytes. A share is rounded up.
     pub fn of(self, whole: u64) -> u64 {
         match self {
             Self::Bytes(b) => b.0,
@@ -111,7 +111,11 @@ impl fmt::Display for BytesOrShare {
     }
 }
 
-/// Reads a time as in `10s`, `500ms`, `1.5s`, `2m`, `100us`; a bare number is seconds.
+/// Parses a duration such as `10s`, `500ms`, `1.5s`, `2m`, `100us`. A number without a unit is in seconds.
+///
+/// # Errors
+/// [`UnitError::Duration`] if the text is no number with a known unit, or the duration is zero or too large for a
+/// [`Duration`].
 pub fn parse_duration(s: &str) -> Result<Duration, UnitError> {
     let refuse = || UnitError::Duration(s.to_owned());
     let typed = s.trim();
@@ -132,7 +136,7 @@ pub fn parse_duration(s: &str) -> Result<Duration, UnitError> {
     }
 }
 
-/// Returns a whole number with its thousands separated: `367,662`.
+/// Returns a whole number with commas between its thousands: `367,662`.
 pub fn grouped(n: impl fmt::Display) -> String {
     let digits = n.to_string();
     let mut out = String::with_capacity(digits.len() + digits.len() / 3);
@@ -145,10 +149,10 @@ pub fn grouped(n: impl fmt::Display) -> String {
     out
 }
 
-/// A rate the way fio writes it: three significant digits and k, M or G (powers of 1,000).
+/// Formats a rate as fio does: three significant digits, then k, M, G or T (powers of 1,000).
 pub fn si(n: f64) -> String {
     for (unit, scale) in [("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)] {
-        // 999.96 k would read as 1000k.
+        // 999.96 k would print as 1000k.
         if n >= scale * 0.9995 {
             return three_digits(n / scale) + unit;
         }
@@ -156,7 +160,7 @@ pub fn si(n: f64) -> String {
     three_digits(n)
 }
 
-/// As many decimals as make three digits.
+/// Formats a number below 1000 with three significant digits. A number below 1 has two decimals.
 pub fn three_digits(n: f64) -> String {
     match n {
         n if n >= 99.95 => format!("{n:.0}"),
@@ -166,7 +170,7 @@ pub fn three_digits(n: f64) -> String {
     }
 }
 
-/// Bytes in a second with a binary prefix, as fio's first figure: `48.5GiB/s`.
+/// Formats bytes per second with a binary prefix, as fio's first figure: `48.5GiB/s`.
 pub fn binary_rate(bytes_per_s: f64) -> String {
     for (_, name, shift) in STEPS {
         let unit = (1u64 << shift) as f64;
@@ -177,7 +181,7 @@ pub fn binary_rate(bytes_per_s: f64) -> String {
     format!("{}B/s", three_digits(bytes_per_s))
 }
 
-/// Bytes in a second with a decimal prefix, as fio's second figure: `52.1GB/s`.
+/// Formats bytes per second with a decimal prefix, as fio's second figure: `52.1GB/s`.
 pub fn decimal_rate(bytes_per_s: f64) -> String {
     match si(bytes_per_s) {
         s if s.ends_with('k') => format!("{}KB/s", s.trim_end_matches('k')),
@@ -260,7 +264,7 @@ mod tests {
             let (suffix, _, shift) = STEPS[step];
             prop_assert_eq!(format!("{n}{suffix}").parse::<Bytes>(), Ok(Bytes(n << shift)));
             let printed = Bytes(n << shift).to_string();
-            // Only figures that were printed without rounding can be read back.
+            // Only numbers that were printed without rounding can be read back.
             if !printed.contains('.') {
                 prop_assert_eq!(printed.parse::<Bytes>(), Ok(Bytes(n << shift)));
             }

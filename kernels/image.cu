@@ -1,4 +1,4 @@
-// What makes an image of the kernels: the fingerprint of the structures that they were compiled with, and on CPUs their list.
+// The shipped image: the fingerprint of the structures that the kernels were compiled with, and on CPUs the list of kernels.
 #include <warpbell/kernel.h>
 
 WB_IMAGE(warpbell_image)

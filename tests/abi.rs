@@ -1,4 +1,4 @@
-//! The fingerprint of the shared structures, as the C++ compiler computes it and as this crate does.
+//! Compares the fingerprint of the shared structures that the C++ compiler computes with that of this crate.
 
 #[path = "common/tree.rs"]
 mod tree;
@@ -27,7 +27,7 @@ fn header() -> String {
     std::fs::read_to_string(tree::file("kernels/include/warpbell/abi.h")).expect("the header")
 }
 
-/// Returns the header with two fields of one structure in each other's place. Each stands on a line of its own.
+/// Returns the header with two fields of one structure swapped. Each field is on its own line.
 fn with_swapped(header: &str, structure: &str, fields: [&str; 2]) -> String {
     let mut lines: Vec<&str> = header.lines().collect();
     let begin = lines.iter().position(|l| *l == format!("typedef struct {structure} {{")).expect("the structure");
@@ -44,7 +44,7 @@ fn both_languages_compute_the_same_fingerprint() {
     assert_eq!(fingerprint_of(&header()), abi::fingerprint());
 }
 
-/// Neither the size of the structure nor the sizes of its fields change: only their places do.
+/// Neither the size of the structure nor the sizes of its fields change: only the offsets do.
 #[test]
 fn swapped_fields_change_the_fingerprint() {
     for (structure, fields) in [

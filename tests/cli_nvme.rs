@@ -1,4 +1,4 @@
-//! `warpbell nvme` as people and scripts use it, on the software controller and on QEMU's.
+//! Tests `warpbell nvme` as people and scripts use it, on the software controller and on QEMU's.
 #![cfg(feature = "cli")]
 
 #[path = "common/tree.rs"]
@@ -31,7 +31,8 @@ fn error(args: &[&str]) -> (Option<i32>, String) {
     (out.status.code(), String::from_utf8(out.stderr).unwrap())
 }
 
-/// A QEMU with a namespace of 512-byte blocks, one with metadata and one of 4096-byte blocks; `None` where there is no QEMU.
+/// Returns a specification of QEMU with a namespace of 512-byte blocks, one with metadata and one of 4096-byte blocks;
+/// `None` without QEMU.
 fn qemu(folder: &TempDir) -> Option<String> {
     let file = |name: &str| {
         let path = folder.path().join(name);
@@ -58,7 +59,7 @@ fn a_controller_says_what_it_is() {
     assert!(
         out.contains("NVMe Identify Namespace 2:") && out.contains("lbaf  0   : ms:0   lbads:9  rp:0x0 best (in use)")
     );
-    // One namespace where one is chosen.
+    // Prints one namespace if the specification chooses one.
     assert!(!text(&["id-ctrl", "soft:mem:1M,namespaces=2,nsid=1"]).contains("Namespace 2:"));
     let v = json(&["id", "soft:mem:1M,block=4096"]);
     assert_eq!((v["command"].as_str(), v["device"].as_str()), (Some("nvme id"), Some("soft:mem:1M,block=4096")));
@@ -112,7 +113,7 @@ fn lists_have_what_was_named() {
     assert!(v["controllers"].is_array());
     let out = text(&["list", "--device", "soft:mem:1M"]);
     assert!(out.lines().any(|l| l.starts_with("soft:mem:1M") && l.ends_with("open")), "{out}");
-    // To a file, too.
+    // The list goes to a file, too.
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("list.json");
     text(&["list", "--json", &file.display().to_string()]);

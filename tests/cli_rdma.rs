@@ -1,4 +1,4 @@
-//! `warpbell bench rdma` as its users run it, on CPU engines over the software NIC.
+//! Tests `warpbell bench rdma` as its users run it, on CPU engines over the software NIC.
 #![cfg(feature = "cli")]
 
 #[path = "common/tree.rs"]
@@ -16,14 +16,14 @@ fn warpbell() -> Command {
     c
 }
 
-/// Of a test, with the fewest threads.
+/// Options of a test with the fewest threads.
 const SMALL: [&str; 6] = ["--engine", "cpu", "--threads", "1", "--transport", "soft"];
 
 fn bench(args: &[&str]) -> Output {
     warpbell().args(["bench", "rdma"]).args(args).args(SMALL).output().unwrap()
 }
 
-/// The output of a run that succeeds.
+/// Returns the output of a run, which must succeed.
 fn succeeds(args: &[&str]) -> String {
     let o = bench(args);
     let (out, err) = (String::from_utf8_lossy(&o.stdout), String::from_utf8_lossy(&o.stderr));
@@ -31,7 +31,7 @@ fn succeeds(args: &[&str]) -> String {
     out.into_owned()
 }
 
-/// The message and the exit code of a run that fails.
+/// Returns the message and the exit code of a run, which must fail.
 fn fails(args: &[&str]) -> (String, Option<i32>) {
     let o = bench(args);
     assert!(!o.status.success(), "{args:?}: {}", String::from_utf8_lossy(&o.stdout));
@@ -41,7 +41,7 @@ fn fails(args: &[&str]) -> (String, Option<i32>) {
 const BANDWIDTH: &str = " #bytes     #iterations    BW peak[MB/sec]    BW average[MB/sec]   MsgRate[Mpps]";
 const LATENCY: &str = " #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    t_stdev[usec]   99% percentile[usec]   99.9% percentile[usec] ";
 
-/// The rows of each table under this head, as whoever reads perftest's output finds them.
+/// Returns the rows of each table under this head, as programs that parse perftest's output find them.
 fn tables(text: &str, head: &str) -> Vec<Vec<Vec<f64>>> {
     let mut tables = Vec::new();
     let mut lines = text.lines();
@@ -64,7 +64,7 @@ fn kernels_and_the_cpu_stand_side_by_side() {
         let row = &table[0];
         assert_eq!((table.len(), row.len()), (1, 5));
         assert_eq!((row[0], row[1]), (4096.0, 400.0), "iterations are those of all queue pairs");
-        // 2^20 bytes to the megabyte; two digits are shown of the one and six of the other.
+        // A megabyte is 2^20 bytes. The table shows two decimals of the bandwidth and six of the message rate.
         let average = row[4] * 1e6 * 4096.0 / f64::from(1 << 20);
         assert!((average - row[3]).abs() <= 0.01 + average * 1e-3, "{row:?}");
         assert!(row[2] > 0.0, "{row:?}");

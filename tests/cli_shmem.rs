@@ -1,4 +1,4 @@
-//! `warpbell bench shmem` as its users run it, on CPU engines.
+//! Tests `warpbell bench shmem` as its users run it, on CPU engines.
 #![cfg(feature = "cli")]
 
 #[path = "common/tree.rs"]
@@ -12,7 +12,7 @@ fn bench(args: &[&str]) -> Output {
     c.args(["bench", "shmem"]).args(args).args(["--engine", "cpu"]).stdin(Stdio::null()).output().unwrap()
 }
 
-/// The output of a run that succeeds.
+/// Returns the output of a run, which must succeed.
 fn succeeds(args: &[&str]) -> String {
     let o = bench(args);
     let (out, err) = (String::from_utf8_lossy(&o.stdout), String::from_utf8_lossy(&o.stderr));
@@ -20,20 +20,20 @@ fn succeeds(args: &[&str]) -> String {
     out.into_owned()
 }
 
-/// The message of a run that fails.
+/// Returns the message of a run, which must fail.
 fn fails(args: &[&str]) -> String {
     let o = bench(args);
     assert!(!o.status.success(), "{args:?}: {}", String::from_utf8_lossy(&o.stdout));
     String::from_utf8(o.stderr).unwrap()
 }
 
-/// A table's lines: those that are no heads.
+/// Returns a table's lines without its heads.
 fn lines(text: &str) -> Vec<Vec<String>> {
     let rows = text.lines().filter(|l| !l.starts_with('#'));
     rows.map(|l| l.split_whitespace().map(str::to_owned).collect()).collect()
 }
 
-/// The names of the columns, in the last head before the rows.
+/// Returns the names of the columns, from the last head before the rows.
 fn columns(text: &str) -> String {
     let heads = text.lines().rfind(|l| l.starts_with('#')).unwrap_or_default();
     heads.trim_start_matches('#').split_whitespace().collect::<Vec<_>>().join(" ")

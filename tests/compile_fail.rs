@@ -1,5 +1,6 @@
-//! The compiler refuses a launch by name outside `unsafe`, and a reset of queues that a launch has a share of. Each program of
-//! `tests/compile_fail` is compiled against the library of this very build, and has to be refused with what the file beside it says.
+//! Tests that the compiler rejects a launch by name outside `unsafe`, and a reset of queues that a launch holds a share
+//! of. Each program of `tests/compile_fail` is compiled against the library of this build. It must be rejected with the
+//! message in the file beside it.
 #![cfg(feature = "storage")]
 
 #[path = "common/tree.rs"]
@@ -10,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use tree::root;
 
-/// Lists features by name, each with whether this build has it.
+/// Lists features by name, each with true if this build has the feature.
 macro_rules! features {
     ($($name:literal)*) => { &[$(($name, cfg!(feature = $name))),*] };
 }
@@ -20,18 +21,19 @@ const FEATURES: &[(&str, bool)] = features![
     "cuda-13000"
 ];
 
-/// The program that a variable names, or one on the path.
+/// Returns the program that an environment variable names, or the one on the path.
 fn program(variable: &str, otherwise: &str) -> Command {
     let mut command = Command::new(std::env::var_os(variable).unwrap_or_else(|| OsString::from(otherwise)));
     command.current_dir(root());
     command
 }
 
-/// The library as cargo has built it for these tests; cargo says where it is.
+/// Returns the path of the library as cargo has built it for these tests. Cargo prints the path.
 fn library() -> PathBuf {
     let features: Vec<&str> = FEATURES.iter().filter(|(_, on)| *on).map(|(name, _)| *name).collect();
     let mut cargo = program("CARGO", "cargo");
-    // Asked for as these tests are, so that nothing is left to build: `cargo build` leaves out what only tests depend on.
+    // Requested as these tests are, so that nothing is left to build: `cargo build` leaves out what only tests depend
+    // on.
     cargo.args(["test", "--no-run", "--test", "compile_fail", "--message-format=json"]);
     cargo.args(["--no-default-features", "--features", &features.join(",")]);
     let built = cargo.output().expect("cargo, which runs these tests, can be run");
@@ -49,8 +51,8 @@ fn library() -> PathBuf {
     names.into_iter().find(|f| f.extension().is_some_and(|e| e == "rlib")).expect("cargo built a library")
 }
 
-/// What the compiler says about a program: one line for each error, with its place.
-fn refusal(source: &Path, library: &Path, out: &Path) -> String {
+/// Returns the compiler's messages about a program: one line for each error, with its place.
+fn compiler_error(source: &Path, library: &Path, out: &Path) -> String {
     let dependencies = library.parent().expect("a folder");
     let mut rustc = program("RUSTC", "rustc");
     rustc.args(["--edition=2024", "--crate-type=bin", "--emit=metadata", "--error-format=short", "--out-dir"]).arg(out);
@@ -75,7 +77,7 @@ fn wrong_programs_are_refused() {
     for source in sources {
         let expected =
             std::fs::read_to_string(root().join(source.with_extension("stderr"))).expect("what it says is beside it");
-        let said = refusal(&source, &library, out.path());
+        let said = compiler_error(&source, &library, out.path());
         assert_eq!(said, expected, "{} is refused otherwise than it should", source.display());
         println!("{}: {}", source.display(), said.trim());
     }

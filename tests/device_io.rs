@@ -1,7 +1,8 @@
-//! Reads and writes on whatever storage devices there are, verified against what was written. On its own this runs on the
-//! software controller; the virtual machine rig (`tests/rig`) runs the same binary on controllers behind VFIO.
+//! Reads and writes on all storage devices that are available, and verifies the data. By default this runs on the
+//! software controller. The virtual machine rig (`tests/rig`) runs the same binary on controllers behind VFIO.
 //!
-//! * `WARPBELL_TEST_DEVICES`: specifications, separated by spaces, one test run on each in turn. Their content is lost.
+//! * `WARPBELL_TEST_DEVICES`: specifications, separated by spaces; each test runs on each in turn. Their content is
+//!   lost.
 //! * `WARPBELL_TEST_PAIR`: two devices with the same block size, for striping and replication.
 #![cfg(all(feature = "storage", feature = "soft", feature = "cpu-image"))]
 
@@ -17,11 +18,11 @@ use warpbell::storage::{Drive, LandingChoice, Volume};
 
 const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;
-/// What a test reads and writes of a device, from its first block.
+/// Bytes of a device that a test reads and writes, from its first block.
 const TOUCHED: usize = 4 * MIB;
-/// Within this every run has ended, also where a processor is emulated.
+/// Time within which every run has ended, even on an emulated processor.
 const BOUND: Duration = Duration::from_secs(120);
-/// Largest transfer that is tried, where the controller states no limit (MDTS 0).
+/// Largest transfer that is tested if the controller states no limit (MDTS 0).
 const LARGEST: usize = 512 * KIB;
 
 fn named(variable: &str, otherwise: &[&str]) -> Vec<String> {
@@ -44,14 +45,15 @@ fn open(spec: &str) -> Drive {
     Drive::open(spec).unwrap_or_else(|e| panic!("{spec}: {e}"))
 }
 
-/// Random bytes, made eight at a time: one by one they would take an emulated processor longer than the transfers.
+/// Returns random bytes, generated eight at a time: one by one they would take an emulated processor longer than the
+/// transfers.
 fn noise(rng: &mut SmallRng, bytes: usize) -> Vec<u8> {
     let mut data = vec![0; bytes];
     rng.fill(&mut data[..]);
     data
 }
 
-/// The first bytes of a namespace as they should be, filled at random and written once.
+/// Expected contents of the first bytes of a namespace, filled at random and written once.
 struct Shadow {
     data: Vec<u8>,
     block: usize,
@@ -109,7 +111,7 @@ fn a_controller_is_identified() {
     }
 }
 
-/// One block to MDTS and past it: PRP1 alone, PRP1 and PRP2, lists, several commands.
+/// Tests one block to MDTS and past it: PRP1 alone, PRP1 and PRP2, lists, several commands.
 #[test]
 fn transfers_of_every_length() {
     for spec in devices() {
@@ -134,7 +136,7 @@ fn transfers_of_every_length() {
     }
 }
 
-/// From one queue to all that the controller grants, each many times around its ring.
+/// Tests one queue to all that the controller grants, each many times around its ring.
 #[test]
 fn one_to_all_queues() {
     for spec in devices() {
@@ -162,7 +164,7 @@ fn one_to_all_queues() {
     }
 }
 
-/// Tickets run over the end of their 32 bits, rings of the smallest size and a larger one.
+/// Tests tickets that wrap at 32 bits, on rings of the smallest size and a larger one.
 #[test]
 fn tickets_wrap() {
     for spec in devices() {
@@ -182,7 +184,8 @@ fn tickets_wrap() {
     }
 }
 
-/// Kernels ring, wait and move data themselves; the host reads what they wrote, and they what it wrote.
+/// Lets kernels write doorbells, wait and transfer data themselves. The host reads the kernels' data, and they read the
+/// host's.
 fn kernels_move(volume: &Volume, each: u32, seed: u64) {
     let block = volume.block_bytes();
     let blocks = (MIB / block) as u64;
@@ -247,7 +250,7 @@ fn two_are_replicated() {
     let least = drives[0].bytes().min(drives[1].bytes());
     let volume = Volume::on(&engine, drives).replicated(true).chunk(8192).queues(2).build().unwrap();
     assert_eq!(volume.bytes(), least);
-    // The drives begin with what each of them held.
+    // The drives begin with the data that each of them held.
     volume.write_blocks(0, &vec![0; TOUCHED]).unwrap();
     for blocks in [1, 8, 16] {
         kernels_move(&volume, blocks, 99 + u64::from(blocks));

@@ -1,5 +1,6 @@
-//! mlx5 entries as the device library builds and reads them, against those of the host and against golden bytes: byte for byte, on CPU
-//! threads at each warp width, and on a GPU with the image of `device/mlx5_entries.cu` that `MLX5_ENTRIES_FATBIN` names.
+//! Compares mlx5 entries that the device library builds and reads with those of the host and with golden bytes, byte
+//! for byte. Runs on CPU threads at each warp width, and on a GPU with the image of `device/mlx5_entries.cu` that
+//! `MLX5_ENTRIES_FATBIN` names.
 #![cfg(feature = "shmem")]
 
 #[allow(dead_code)]
@@ -27,10 +28,10 @@ use warpbell::wire::mlx5::BLOCK_BYTES;
 
 const WIDTHS: [u32; 3] = [1, 4, 32];
 
-/// Where the GPU's image is.
+/// Environment variable that names the GPU's image.
 const FATBIN: &str = "MLX5_ENTRIES_FATBIN";
 
-/// The golden vectors, which the host must build too, and drawn ones.
+/// Returns the golden vectors, which the host must build too, and random ones.
 fn all() -> Vec<Vector> {
     let golden: Vec<Vector> = vectors::all().collect();
     for v in &golden {
@@ -71,7 +72,7 @@ fn rings_know_where_they_are_over_many_laps() {
     }
 }
 
-/// Where rdma-core's header is installed; elsewhere the program says that it is not.
+/// Runs where rdma-core's header is installed; elsewhere the program prints that the header is not.
 #[test]
 fn layouts_are_rdma_cores() {
     print!("{}", harness::stress("mlx5_parity.cpp", 1, false, &[]));

@@ -1,10 +1,11 @@
-//! Every schedule of a few threads that run the device library, as far as they can be counted: the ring of an NVMe queue pair, the page cache on
-//! top of it, and the send queue of an RDMA adapter. `tests/device/explore.h` says how, and CONTRIBUTING.md what is explored and how to read what
-//! is found.
+//! Explores every schedule of a few threads that run the device library, as far as they can be counted. It covers the
+//! ring of an NVMe queue pair, the page cache on top of it, and the send queue of an RDMA adapter.
+//! `tests/device/explore.h` describes the search. CONTRIBUTING.md lists what is explored and explains the output.
 //!
-//! Programs are compiled with a copy of the headers, in which a few words are changed: waits look at the clock, which does not go by itself, at
-//! every turn, and count none. To show that mistakes are found, another copy has them all, and a run asks for one by its name. A change whose
-//! text does not stand in its header exactly once fails the test.
+//! Programs are compiled with a copy of the headers with a few changes: waits look at the clock at every turn, and
+//! count no turns. The clock does not advance by itself. Another copy has all mistakes, to show that the exploration
+//! finds them, and a run selects one by its name. A change whose old text does not occur in its header exactly once
+//! fails the test.
 
 #[macro_use]
 #[path = "device/harness.rs"]
@@ -26,7 +27,7 @@ const COUNTLESS: [Edit; 3] = [
     Edit { header: "cache.cuh", old: "uint32_t turns;  ", new: "explore::cycle turns;  " },
 ];
 
-/// A program of `tests/device`, compiled in a folder of its own.
+/// A program of `tests/device`, compiled in its own folder.
 struct Program {
     path: PathBuf,
     folder: tempfile::TempDir,
@@ -36,7 +37,7 @@ impl Program {
     /// Compiles a program with a copy of the headers that has these changes.
     fn new<'a>(source: &str, edits: impl IntoIterator<Item = &'a Edit>) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
-        // The headers find what makes them compile without nvcc at its place beside them.
+        // Beside the headers is the part that lets them compile without nvcc.
         for part in ["include/warpbell", "cpu"] {
             copy(&tree::root().join("kernels").join(part), &folder.path().join(part));
         }
@@ -58,7 +59,7 @@ impl Program {
         Self { path, folder }
     }
 
-    /// Runs the program, which must end well and say so on its last line. Returns what it printed.
+    /// Runs the program, which must succeed and say so on its last line. Returns its output.
     fn run(&self, arguments: &[&str]) -> String {
         let ran = harness::output_within(harness::LIMIT, Command::new(&self.path).args(arguments), self.folder.path());
         let ran = ran.unwrap_or_else(|said| panic!("{arguments:?} was not over after {:?}:\n{said}", harness::LIMIT));
@@ -81,7 +82,7 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// Explores the scenes of every day, or the long ones.
+/// Explores the everyday scenes, or the long ones.
 fn explore(source: &str, arguments: &[&str]) {
     print!("{}", Program::new(source, &COUNTLESS).run(arguments));
 }

@@ -1,6 +1,6 @@
-//! The device library under stress: queues, send queues, calls and searches at warp width 4 under ThreadSanitizer; and, where the long tests
-//! are asked for, every program of `tests/device` at each width, plain and under ThreadSanitizer, and for longer. One file, so that programs are
-//! compiled and run side by side, as many as there are test threads.
+//! Stress tests of the device library: queues, send queues, calls and searches at warp width 4 under ThreadSanitizer.
+//! The long tests run every program of `tests/device` at each width, plain and under ThreadSanitizer, and for longer.
+//! They are in one file, so that programs are compiled and run side by side, as many as there are test threads.
 
 #[macro_use]
 #[path = "device/harness.rs"]
@@ -34,7 +34,8 @@ mod send_queue {
     }
 }
 
-/// The page cache and the array. Arguments: how long the program goes on (lanes are threads: 32 of them are slow on two cores).
+/// The page cache and the array. Arguments: a scale of the number of steps (lanes are threads: 32 of them are slow on
+/// two cores).
 mod cache {
     stress_tests! { "cache_stress.cpp":
         ; long:
@@ -47,8 +48,8 @@ mod cache {
     }
 }
 
-/// The calls of a world. By loads and stores; over adapters with a completion ring, with flushes behind what lands, with collapsed
-/// completions; and some PEs one way, some the other.
+/// The calls of a world by loads and stores; over adapters with a completion ring, with flushes behind landed data, and
+/// with collapsed completions. In `both`, some PEs are on one data path and some on the other.
 mod calls {
     stress_tests! { "shmem_stress.cpp":
         briefly_under_thread_sanitizer_at_width_4: sanitized(4) ["both"],
@@ -63,7 +64,8 @@ mod calls {
     }
 }
 
-/// Collectives of teams. Arguments: by loads and stores, over adapters, or some members one way and some the other; and how long.
+/// Collectives of teams. Arguments: by loads and stores, over adapters, or some members on each data path; and a scale
+/// of the number of rounds.
 mod collectives {
     stress_tests! { "collective_stress.cpp":
         ; long:
@@ -76,8 +78,8 @@ mod collectives {
     }
 }
 
-/// The graph kernels with many threads at once. Arguments: vertices, fewer for more lanes. Width 1 without the sanitizer is what every
-/// other test of the algorithms runs.
+/// The graph kernels with many threads at once. Arguments: vertices, fewer for more lanes. All other tests of the
+/// algorithms run width 1 without the sanitizer.
 mod graph {
     stress_tests! { "graph_stress.cpp":
         briefly_under_thread_sanitizer_at_width_4: sanitized(4) ["100"],
@@ -89,7 +91,7 @@ mod graph {
     }
 }
 
-/// Searches dealt out to several PEs. Arguments: vertices.
+/// Searches over several PEs. Arguments: vertices.
 mod partitioned {
     stress_tests! { "partition_stress.cpp":
         ; long:
@@ -101,7 +103,7 @@ mod partitioned {
     }
 }
 
-/// Programs that hang are ended, and what they had said is kept.
+/// Tests that programs that hang are ended, and that their output is kept.
 #[test]
 fn a_program_that_hangs_is_ended() {
     let folder = tempfile::tempdir().unwrap();

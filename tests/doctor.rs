@@ -1,4 +1,4 @@
-//! `warpbell doctor` as its users run it, on recorded trees.
+//! Tests `warpbell doctor` as its users run it, on fixtures.
 #![cfg(feature = "cli")]
 
 #[path = "common/fixture.rs"]
@@ -12,7 +12,7 @@ use fixture::{Device, Fixture};
 use serde_json::Value;
 use std::process::{Command, Output, Stdio};
 
-/// A machine with a drive that its own driver holds and nobody uses, and an IOMMU.
+/// Returns a machine with an IOMMU and a drive that has the kernel's driver and is unused.
 fn machine() -> Fixture {
     let tree = Fixture::new();
     tree.file("/proc/sys/kernel/osrelease", "6.12.9\n")

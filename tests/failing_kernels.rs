@@ -1,5 +1,5 @@
-//! Kernels that go on after a page could not be read, on CPU threads, or on a GPU where `WARPBELL_TEST_ENGINE` is `gpu`:
-//! `FAILING_KERNELS_FATBIN` names the image for that, which nvcc has made of `device/failing.cu`.
+//! Tests kernels that go on after a page could not be read, on CPU threads, or on a GPU if `WARPBELL_TEST_ENGINE` is
+//! `gpu`. `FAILING_KERNELS_FATBIN` then names the image, which nvcc has compiled from `device/failing.cu`.
 #![cfg(all(feature = "storage", feature = "soft"))]
 
 #[path = "device/image.rs"]
@@ -13,7 +13,7 @@ use warpbell::engine::{Engine, Outcome, Run, RunError};
 use warpbell::memory::{Place, Region};
 use warpbell::storage::{Array, Cache, Drive, Volume};
 
-/// Beyond what a slow machine takes: it is reached only by a kernel that does not end.
+/// Longer than a slow machine takes: only a kernel that does not end reaches this limit.
 const LONG: Duration = Duration::from_secs(120);
 
 const SOURCE: &str = "failing.cu";

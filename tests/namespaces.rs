@@ -1,8 +1,8 @@
-//! Worlds between two hosts, here two network namespaces with a virtual cable between them: what is transferred is right, whatever
-//! becomes of the packets, or the failure has a name and comes in time.
+//! Tests worlds between two hosts, here two network namespaces with a virtual cable between them. Whatever happens to
+//! the packets, the transferred data is correct, or a named failure comes in time.
 //!
-//! Needs root, and `ip` and `tc` of iproute2; elsewhere the tests say that they do not run. `WARPBELL_REQUIRE_NAMESPACES` and
-//! `WARPBELL_REQUIRE_NETEM` make that an error.
+//! Needs root, and `ip` and `tc` of iproute2; elsewhere the tests print that they do not run.
+//! `WARPBELL_REQUIRE_NAMESPACES` and `WARPBELL_REQUIRE_NETEM` make that an error.
 #![cfg(all(feature = "shmem", feature = "soft", feature = "cpu-image"))]
 #![cfg(all(feature = "cli", target_os = "linux"))]
 
@@ -25,20 +25,20 @@ use warpbell::engine::{Engine, Grid};
 use warpbell::memory::Place;
 use warpbell::shmem::World;
 
-/// Says to a process of this program that it is a rank, and how long its kernels wait at most.
+/// Tells a process of this program that it is a rank, and the longest wait of its kernels.
 const DEADLINE: &str = "WARPBELL_TEST_DEADLINE";
-/// Words that go to the other host in each turn.
+/// Words sent to the other host in each turn.
 const WORDS: usize = 32 << 10;
-/// Far longer than anything here takes that goes well.
+/// Far longer than any successful step takes.
 const LONG: Duration = Duration::from_secs(120);
-/// How long the network is gone when it comes back.
+/// Time for which the network is gone when it comes back.
 const SHORT: Duration = Duration::from_secs(3);
-/// How long kernels wait where it does not.
+/// Longest wait of kernels when the network does not come back.
 const BRIEF: Duration = Duration::from_secs(8);
-/// Turns after which a transfer is under way.
+/// Turns after which a transfer is in progress.
 const UNDER_WAY: u64 = 3;
 
-/// One test at a time: with the ranks of several the processors of a small machine would be the bottleneck.
+/// Lets one test run at a time: with the ranks of several, the processors of a small machine would be the bottleneck.
 fn alone() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());
     ONE.lock().unwrap_or_else(|e| e.into_inner())
@@ -46,13 +46,13 @@ fn alone() -> MutexGuard<'static, ()> {
 
 // --- a rank ----------------------------------------------------------------------------------------------------------
 
-/// One line of output, in one piece.
+/// Writes one line of output, in one piece.
 fn say(text: &str) {
     let mut out = std::io::stdout().lock();
     out.write_all(format!("{text}\n").as_bytes()).and_then(|()| out.flush()).unwrap();
 }
 
-/// Not a test by itself: what the processes that the tests start do.
+/// Runs a rank. The tests start it as a process.
 #[test]
 #[ignore = "another test starts it as a process"]
 fn a_rank() {
@@ -64,19 +64,19 @@ fn a_rank() {
     std::process::exit(ended.unwrap_or(1));
 }
 
-/// A world of both ranks, and their turns; what the process ends with.
+/// Builds a world of both ranks and runs their turns. Returns the exit code of the process.
 fn world(deadline: Duration) -> Result<i32, Box<dyn std::error::Error>> {
     let engine = Engine::cpu()?;
     engine.set_deadline(deadline)?;
     let world = World::builder(&engine).heap_bytes(16 << 20).build()?;
     say(&format!("path: {}", world.path()));
     let ended = turns(&world);
-    // Said at once: the world's end waits for a farewell.
+    // Printed at once: the world's end waits for a deferred close.
     say(&ended.as_ref().map_or_else(|e| format!("failed: {e}"), |()| "all turns were right".to_owned()));
     Ok(if ended.is_ok() { 0 } else { 1 })
 }
 
-/// What word `i` of a turn is, as `pe` sends it. The first one says whether it is the last turn.
+/// Returns word `i` of a turn, as `pe` sends it. The first word is not 0 in the last turn.
 fn word(pe: usize, turn: u64, i: usize, last: bool) -> u64 {
     if i == 0 {
         u64::from(last)
@@ -85,7 +85,8 @@ fn word(pe: usize, turn: u64, i: usize, last: bool) -> u64 {
     }
 }
 
-/// Both ranks put words into each other's memory from kernels, turn after turn, and look at what came, until rank 0 reads a line.
+/// Puts words into the other rank's memory from kernels, turn after turn, and checks the received ones, until rank 0
+/// reads a line.
 fn turns(world: &World) -> Result<(), Box<dyn std::error::Error>> {
     let (engine, me) = (world.engine(), world.my_pe());
     let enough = Arc::new(AtomicBool::new(false));
@@ -112,7 +113,7 @@ fn turns(world: &World) -> Result<(), Box<dyn std::error::Error>> {
         if let Some(i) = (0..WORDS).find(|&i| came[i] != word(1 - me, turn, i, said_last)) {
             return Err(format!("turn {turn}: word {i} is {:#x}", came[i]).into());
         }
-        // Only then may the other side write again.
+        // The other side may write again only after this.
         // SAFETY: the kernel's own arguments; memory is passed by reference, which keeps it.
         unsafe { engine.launch("wb_shmem_barrier", grid, args!(world)) }?.finish()?;
         say(&format!("turn {turn}"));
@@ -126,13 +127,13 @@ fn turns(world: &World) -> Result<(), Box<dyn std::error::Error>> {
 
 // --- the tests -------------------------------------------------------------------------------------------------------
 
-/// Two ranks of this program whose kernels wait so long, in the middle of their transfers.
+/// Starts two ranks of this program with this deadline of kernels, and waits until their transfers are in progress.
 fn under_way(hosts: &Hosts, deadline: Duration) -> [Rank; 2] {
     let mut ranks = start(hosts, |command| {
         command
             .args(["--exact", "a_rank", "--ignored", "--nocapture", "--test-threads=1"])
             .env(DEADLINE, deadline.as_secs().to_string());
-        // Where kernels are to wait for long, so is their adapter; a connection that is silent is made anew after two seconds.
+        // The adapter waits as long as the kernels; it reconnects a silent connection after two seconds.
         if deadline == LONG {
             command.env("WARPBELL_SOFT_NIC", "retry=90s");
         }
@@ -145,7 +146,7 @@ fn under_way(hosts: &Hosts, deadline: Duration) -> [Rank; 2] {
     ranks
 }
 
-/// So many more turns.
+/// Waits for this many more turns.
 #[track_caller]
 fn go_on(rank: &mut Rank, turns: u64) {
     for _ in 0..turns {
@@ -153,7 +154,7 @@ fn go_on(rank: &mut Rank, turns: u64) {
     }
 }
 
-/// Tells them to stop; all that came was right.
+/// Tells the ranks to stop. All received data was correct.
 #[track_caller]
 fn end_well(mut ranks: [Rank; 2]) {
     ranks[0].tell("enough");
@@ -163,7 +164,8 @@ fn end_well(mut ranks: [Rank; 2]) {
     }
 }
 
-/// Each says what it waited for, within its own time: the other side, or words of its own memory that the other was to change.
+/// Waits until each rank reports, within its own deadline, what it waited for. That is the other side, or words of its
+/// own memory that the other was to change.
 #[track_caller]
 fn fail(ranks: [Rank; 2]) -> [Rank; 2] {
     let started = Instant::now();
@@ -205,7 +207,7 @@ fn a_pulled_cable_is_a_named_failure() {
     let Some(hosts) = Hosts::joined() else { return };
     let ranks = under_way(&hosts, BRIEF);
     hosts.pull();
-    // They end by themselves, as soon as nothing was heard of the other for half a minute.
+    // The ranks end by themselves, as soon as nothing was heard of the other for half a minute.
     for rank in fail(ranks) {
         let (ended, text) = rank.finish(LONG);
         assert!(!ended.success(), "{text}");

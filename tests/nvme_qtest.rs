@@ -1,4 +1,4 @@
-//! The driver against QEMU's NVMe model: a controller that nobody here wrote. No guest, no kernel.
+//! Tests the driver against QEMU's NVMe model, an independent implementation of a controller. No guest, no kernel.
 #![cfg(all(feature = "storage", feature = "cpu-image"))]
 
 use std::fs::File;
@@ -19,10 +19,10 @@ use warpbell::wire::nvme::log::EventKind;
 use warpbell::wire::nvme::{SqEntry, Status, admin, cc, feature, io, log_page, register, status};
 
 const MIB: usize = 1 << 20;
-/// The page that the driver uses.
+/// Page size that the driver uses.
 const PAGE: usize = 4096;
 
-/// Starts QEMU, or skips the test where there is none.
+/// Starts QEMU, or skips the test without QEMU.
 fn start(config: QtestConfig) -> Option<Attachment> {
     match qtest::start(config) {
         Ok(attachment) => Some(attachment),
@@ -40,7 +40,7 @@ fn open(config: QtestConfig) -> Option<Arc<Controller<Ready>>> {
     Some(Arc::new(controller.enable().map_err(|(_, e)| e).unwrap()))
 }
 
-/// An image in which every 8 bytes hold their own offset.
+/// Returns an image in which every 8 bytes hold their own offset.
 fn image(bytes: usize) -> NamedTempFile {
     let mut file = NamedTempFile::new().unwrap();
     file.write_all(&pattern(0, bytes)).unwrap();
@@ -121,7 +121,7 @@ fn namespaces_of_both_block_sizes_and_none_else() {
     assert_eq!(read_file(a.path(), 0, 2047 * 512), pattern(0, 2047 * 512));
 }
 
-/// One block to MDTS: PRP1 alone, PRP1 and PRP2, lists.
+/// Tests one block to MDTS: PRP1 alone, PRP1 and PRP2, lists.
 #[test]
 fn transfers_of_every_length() {
     for block in [512usize, 4096] {
@@ -152,7 +152,7 @@ fn transfers_of_every_length() {
     }
 }
 
-/// Data that begins inside a page: PRP1 with an offset, the rest from page starts.
+/// Tests data that begins inside a page: PRP1 with an offset, the rest from page starts.
 #[test]
 fn data_may_begin_inside_a_page() {
     let file = image(MIB);
@@ -181,7 +181,7 @@ fn data_may_begin_inside_a_page() {
     }
 }
 
-/// Every queue that the controller has, all with commands in flight, around the ring many times.
+/// Tests every queue that the controller has, all with commands in flight, around the ring many times.
 #[test]
 fn one_to_all_queues() {
     let file = image(MIB);
@@ -195,7 +195,7 @@ fn one_to_all_queues() {
         assert_eq!(controller.free_queues(), 5 - count);
         for index in 0..count {
             let mut queue = HostQueue::on(&mut set, index).unwrap();
-            // 100 commands: twelve laps of a ring of eight, in flight seven at a time.
+            // 100 commands: twelve laps of a ring of eight, seven in flight at a time.
             let mut out = vec![0; 100 * 1024];
             queue.read(&ns, u64::from(index), &mut out).unwrap();
             assert!(out == pattern(index as usize * 512, 100 * 1024), "queue {index} of {count}");
@@ -206,7 +206,7 @@ fn one_to_all_queues() {
     assert!(matches!(e, NvmeError::TooManyQueues { asked: 6, granted: 5, used: 0, .. }), "{e}");
     let e = controller.create_queues(&space, QueueOptions::default().depth(4096)).unwrap_err();
     assert!(matches!(e, NvmeError::TooDeep { depth: 4096, most: 2048, fits: 2048, .. }), "{e}");
-    // The deepest ring that it takes.
+    // The deepest ring that the controller takes.
     let deep = HostQueueOptions::default().depth(2048).bytes_per_command(512);
     let mut out = vec![0; 1000 * 512];
     HostQueue::create(&controller, deep).unwrap().read(&ns, 0, &mut out).unwrap();
@@ -253,14 +253,14 @@ fn error_statuses_are_those_of_the_specification() {
     assert_eq!(status_of(io::WRITE, 1, 2048, 1).without_flags(), status::LBA_OUT_OF_RANGE);
     assert_eq!(status_of(io::READ, 1, u64::MAX, 1).without_flags(), status::LBA_OUT_OF_RANGE);
     assert_eq!(status_of(0x7f, 1, 0, 1).without_flags(), status::INVALID_OPCODE);
-    // A namespace that the controller could have, but has not, and one that it could not have.
+    // A namespace that the controller could have but does not, and one that it could not have.
     assert_eq!(status_of(io::READ, 9, 0, 1).without_flags(), status::INVALID_FIELD);
     assert_eq!(status_of(io::READ, 0xffff_fff0, 0, 1).without_flags(), status::INVALID_NAMESPACE);
     // Past MDTS, which is 8 KiB here.
     assert_eq!(status_of(io::READ, 1, 0, 17).without_flags(), status::INVALID_FIELD);
     assert!(status_of(io::READ, 1, 0, 16).is_success());
     drop(queue);
-    // Through the blocking calls the same is an error with all that is known.
+    // The blocking calls return an error with all that is known.
     assert!(matches!(host_queue(&controller).read(&ns, 2048, &mut [0; 512]), Err(NvmeError::Range { .. })));
 }
 
@@ -286,7 +286,7 @@ fn a_media_error_names_its_block() {
     assert!(text.contains("unrecovered read error (type 0x2, code 0x81"), "{text}");
     let e = queue.write(&ns, 50, &[1; 512]).unwrap_err();
     assert_eq!(e.status().unwrap().without_flags(), status::WRITE_FAULT);
-    // The queue goes on, and so does the block once it was rewritten.
+    // The queue continues, and the block is readable once it was rewritten.
     queue.write(&ns, 50, &[1; 512]).unwrap();
     queue.read(&ns, 50, &mut out).unwrap();
     assert_eq!(out, [1; 512]);
@@ -309,8 +309,8 @@ fn a_late_command_is_given_up_and_the_queue_reset() {
     let mut queue = HostQueue::on(&mut set, 0).unwrap();
     queue.set_deadline(Duration::from_millis(30));
     let started = Instant::now();
-    // A first page passes at once; the next waits two seconds, longer than deadline and abort together. This model says of
-    // every command that it did not abort it.
+    // A first page passes at once. The next waits two seconds, longer than deadline and abort together. This model
+    // reports of every Abort that the command was not aborted.
     queue.read(&ns, 0, &mut [0; PAGE]).unwrap();
     let e = queue.read(&ns, 8, &mut [0; PAGE]).unwrap_err();
     assert!(e.to_string().contains("reset the queues"), "{e}");
@@ -341,21 +341,21 @@ fn reset_shutdown_and_a_controller_left_enabled() {
     let disabled = check(enable()).disable().unwrap();
     assert!(!disabled.is_enabled().unwrap());
     let again = check(disabled.enable().map_err(|(_, e)| e).unwrap());
-    // Orderly.
+    // An orderly shutdown.
     let disabled = again.shutdown().unwrap();
     check(disabled.enable().map_err(|(_, e)| e).unwrap());
-    // A predecessor that died with queues: nothing of it runs, the registers stay as they were.
+    // A predecessor that died with queues: none of them works, and the registers stay as they were.
     let controller = Arc::new(enable());
     std::mem::forget(controller.create_queues(&Space::cpu(), QueueOptions::default()).unwrap());
     std::mem::forget(controller);
     assert_ne!(attachment.port.read32(register::CC).unwrap() & cc::EN, 0);
     check(enable());
-    // Dropping disables.
+    // Dropping the controller disables it.
     drop(enable());
     assert_eq!(attachment.port.read32(register::CC).unwrap() & cc::EN, 0);
 }
 
-/// Kernels on CPU threads, their doorbells forwarded: one queue to as many as there are, one block to MDTS, both landings.
+/// Tests kernels on CPU threads with forwarded doorbells: one queue to all, one block to MDTS, direct and bounced.
 #[test]
 fn kernels_drive_it_through_forwarded_doorbells() {
     let file = image(2 * MIB);
@@ -402,7 +402,7 @@ fn memory_that_the_model_cannot_reach_is_refused() {
     let landing = Landing::Bounce { bytes_per_slot: 1 << 20 };
     let e = controller.create_queues(&space, QueueOptions::default().landing(landing)).unwrap_err();
     assert!(matches!(e, NvmeError::Dma(DmaError::Exhausted { .. })), "{e}");
-    // Neither left anything behind.
+    // Neither failure left a queue behind.
     assert_eq!(controller.free_queues(), controller.granted_queues());
     controller.create_queues(&space, QueueOptions::default()).unwrap();
 }
@@ -427,7 +427,7 @@ fn a_qemu_that_does_not_start_says_why() {
         Err(e @ QtestError::Qemu { .. }) => assert!(e.to_string().contains("no_such_option"), "{e}"),
         other => panic!("{other:?}"),
     }
-    // Not an image at all.
+    // A path that is no image.
     let dir = TempDir::new().unwrap();
     match qtest::start(QtestConfig::new(QtestNamespace::new(dir.path()))) {
         Err(QtestError::NoQemu { .. }) => (),
@@ -436,7 +436,7 @@ fn a_qemu_that_does_not_start_says_why() {
     }
 }
 
-/// The process that the port talks to, from its debug text.
+/// Returns the process that the port talks to, from its debug text.
 fn pid(attachment: &Attachment) -> libc::pid_t {
     let text = format!("{:?}", attachment.port);
     let digits: String = text.rsplit("process ").next().unwrap().chars().take_while(char::is_ascii_digit).collect();
@@ -463,7 +463,7 @@ fn a_qemu_that_dies_is_reported_and_one_that_is_dropped_ends() {
     let controller = Controller::new(attachment.clone()).unwrap();
     let second = pid(&attachment);
     drop((controller, attachment));
-    // SAFETY: signal 0 only asks whether the process is there; it was reaped, so it is not.
+    // SAFETY: signal 0 only tests whether the process exists; it was reaped, so it does not.
     assert_eq!(unsafe { libc::kill(second, 0) }, -1);
 }
 
@@ -511,7 +511,7 @@ fn blocks_are_zeroed_and_given_back() {
         let at = block * 512;
         match block {
             8..24 | 40 => assert!(bytes.iter().all(|b| *b == 0), "block {block}"),
-            // What these read as is the controller's choice.
+            // The controller may choose the contents of these.
             64..72 | 80..96 => {}
             _ => assert!(bytes == &original[at..at + 512], "block {block}"),
         }
@@ -555,7 +555,7 @@ fn a_temperature_beyond_its_threshold_is_an_event() {
     assert_eq!(seen.len(), 1, "{seen:?}");
     assert_eq!((seen[0].kind(), seen[0].log_page()), (EventKind::Health, log_page::HEALTH), "{}", seen[0]);
     assert!(!controller.health().unwrap().warnings().is_empty());
-    // The requests are made again after a reset.
+    // The driver submits the event requests again after a reset.
     controller.reset().unwrap();
     assert!(controller.events().unwrap().is_empty());
     controller.set_feature(feature::TEMPERATURE_THRESHOLD, now - 10).unwrap();

@@ -1,5 +1,5 @@
-//! Time-outs, failed controllers and devices that leave: what the driver does about them, against the software controller and
-//! against QEMU's.
+//! Tests the driver's reaction to time-outs, failed controllers and devices that leave, against the software controller
+//! and against QEMU's.
 #![cfg(all(feature = "storage", feature = "soft", feature = "cpu-image"))]
 
 use std::fs::File;
@@ -19,9 +19,9 @@ use warpbell::storage::{Drive, Volume};
 use warpbell::wire::nvme::{SqEntry, io};
 
 const MIB: usize = 1 << 20;
-/// Long enough that nothing passes by chance, short enough to wait for.
+/// Long enough that no command passes it by chance, short enough to wait for.
 const SHORT: Duration = Duration::from_millis(250);
-/// Within this everything has ended, also on a busy machine.
+/// Time within which everything has ended, even on a busy machine.
 const BOUND: Duration = Duration::from_secs(60);
 
 fn soft(spec: &str) -> Arc<Controller<Ready>> {
@@ -34,7 +34,7 @@ fn enable(attachment: Attachment) -> Arc<Controller<Ready>> {
     Arc::new(controller.enable().map_err(|(_, e)| e).unwrap())
 }
 
-/// QEMU over an image in which every 8 bytes hold their own offset, or nothing where there is no QEMU.
+/// Returns QEMU over an image in which every 8 bytes hold their own offset; `None` without QEMU.
 fn qemu(options: &str) -> Option<(NamedTempFile, Attachment)> {
     let file = NamedTempFile::new().unwrap();
     std::fs::write(file.path(), pattern(0, MIB)).unwrap();
@@ -103,7 +103,7 @@ fn a_command_that_never_ends_fails_after_its_attempts() {
     assert!(matches!(e, NvmeError::TimedOut { opcode: io::READ, .. }), "{e}");
     assert!(e.to_string().contains("read of 8 block(s) at LBA 96"), "{e}");
     assert!(started.elapsed() > 2 * SHORT && started.elapsed() < BOUND);
-    // Who wants to know what happened asks; the queue goes on afterwards.
+    // `recover` returns what happened; the queue continues afterwards.
     let report = q.recover().unwrap();
     assert_eq!(report.commands.len(), 1, "{report}");
     let lost = report.commands[0];
@@ -127,7 +127,8 @@ fn a_fatal_status_is_reset_and_everything_in_flight_submitted_again() {
     q.read(&ns, 0, &mut out).unwrap();
     assert!(out == data);
     controller.check().unwrap();
-    // The other queues of the controller went with the reset. Those of the host come back when they are used.
+    // The other queues of the controller were lost with the reset. Those of the host are created again at their next
+    // use.
     other.set_deadline(BOUND);
     other.read(&ns, 0, &mut out[..4096]).unwrap();
     assert!(kernels.is_stale() && matches!(kernels.check(), Err(NvmeError::QueuesLost { .. })));
@@ -196,7 +197,7 @@ fn a_controller_that_a_crashed_program_left_with_commands_in_flight_is_taken_ove
     entry.set_range(8, 1);
     entry.prp1 = q.data_pointers(cid, 512).0;
     q.submit(cid, entry).unwrap();
-    // As a process that is killed: nothing is deleted, nothing disabled.
+    // Simulates a process that is killed: nothing is deleted, nothing disabled.
     std::mem::forget((q, first));
     let controller = Controller::new(device.attachment()).unwrap();
     assert!(controller.is_enabled().unwrap());
@@ -222,7 +223,7 @@ fn slow_readiness_is_waited_for_in_a_reset_too() {
 
 // --- QEMU's controller ---------------------------------------------------------------------------------------------------
 
-/// A drive of one command in a second: what was given up completes later, and confuses nobody.
+/// Tests a drive of one command per second: a command that was given up completes later, and does no harm.
 #[test]
 fn a_late_completion_of_a_command_that_was_given_up() {
     let Some((_file, attachment)) = qemu(",throttle-iops=1") else { return };
@@ -232,7 +233,7 @@ fn a_late_completion_of_a_command_that_was_given_up() {
     let mut out = [0; 512];
     let e = (0..8u64).find_map(|i| q.read(&ns, i, &mut out).err()).expect("one command in a second is too slow");
     let NvmeError::TimedOut { queue: 1, cid, .. } = &e else { panic!("{e}") };
-    // Its completion comes some time; until then its slot stays taken.
+    // The completion comes some time later; until then the slot stays taken.
     let started = Instant::now();
     let freed = |q: &mut HostQueue<'_>| {
         q.poll().unwrap();

@@ -1,4 +1,4 @@
-//! The driver against the software controller, and against its faults.
+//! Tests the driver against the software controller, and against its faults.
 #![cfg(all(feature = "storage", feature = "soft"))]
 
 use std::sync::Arc;
@@ -14,9 +14,9 @@ use warpbell::wire::nvme::log::{AsyncEvent, EventKind};
 use warpbell::wire::nvme::{feature, io, log_page, register, status};
 
 const MIB: usize = 1 << 20;
-/// Long enough that nothing passes by chance, short enough to wait for.
+/// Long enough that no command passes it by chance, short enough to wait for.
 const SHORT: Duration = Duration::from_millis(100);
-/// Within this everything has ended, also on a busy machine.
+/// Time within which everything has ended, even on a busy machine.
 const BOUND: Duration = Duration::from_secs(60);
 
 fn memory() -> SoftConfig {
@@ -105,7 +105,7 @@ fn kernels_get_doorbells_of_their_own_and_rings_anywhere() {
             queue.read(&ns, 0, &mut out).unwrap();
             assert!(out == data, "{memory:?} {landing:?} queue {index}");
         }
-        // Twice from the same doorbells: a new queue begins at 0 whatever its predecessor rang last.
+        // Twice from the same doorbells: a new queue begins at 0 whatever doorbell value its predecessor wrote last.
         set.reset().unwrap();
         HostQueue::on(&mut set, 1).unwrap().flush(&ns).unwrap();
     }
@@ -187,7 +187,7 @@ fn a_lost_completion_ends_by_time_and_names_the_command() {
     assert!(matches!(e, NvmeError::TimedOut { queue: 1, opcode: io::READ, .. }), "{e}");
     assert!(e.to_string().contains("read of 1 block(s) at LBA 100"), "{e}");
     assert!(started.elapsed() < BOUND);
-    // The rest of the queue goes on, and after the hand-over it is whole again.
+    // The rest of the queue continues, and after the hand-over the queue has all its slots again.
     queue.read(&ns, 101, &mut [0; 512]).unwrap();
     drop(queue);
     HostQueue::on(&mut set, 0).unwrap().read(&ns, 101, &mut [0; 512]).unwrap();
@@ -237,7 +237,7 @@ fn a_controller_that_disappears_is_reported_and_let_go() {
     assert!(started.elapsed() < BOUND);
 }
 
-// --- what the controller reports of its own accord -------------------------------------------------------------------
+// --- events that the controller reports by itself --------------------------------------------------------------------
 
 fn next_event(controller: &Controller<Ready>) -> AsyncEvent {
     let started = Instant::now();
@@ -261,11 +261,11 @@ fn events_come_once_until_their_log_page_is_read() {
     let event = next_event(&controller);
     assert_eq!((event.kind(), event.log_page()), (EventKind::Error, log_page::ERROR), "{event}");
     assert_eq!(event.name(), "write to an invalid doorbell register");
-    // The log says that it belongs to no command.
+    // The log entry belongs to no command.
     assert!(controller.error_log().unwrap().iter().any(|e| (e.sqid, e.cid) == (u16::MAX, u16::MAX)));
     ring(2);
     assert_eq!(next_event(&controller).kind(), EventKind::Error);
-    // Another type comes although that one has not been read about.
+    // Another type of event comes although the first was not acknowledged by reading its log page.
     controller.set_feature(feature::TEMPERATURE_THRESHOLD, 290).unwrap();
     let event = next_event(&controller);
     assert_eq!((event.kind(), event.log_page()), (EventKind::Health, log_page::HEALTH), "{event}");

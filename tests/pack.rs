@@ -1,4 +1,5 @@
-//! The tests run on machines that have not built them: paths are found at run time, and `tests/pack/run` counts what it runs.
+//! Tests that test programs run on machines that have not built them: paths are found at run time, and `tests/pack/run`
+//! counts the tests that it runs.
 
 #[path = "common/tree.rs"]
 mod tree;
@@ -21,7 +22,7 @@ fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
 
 #[test]
 fn paths_of_the_build_stand_in_one_file() {
-    // Split, so that this file does not name them.
+    // Split, so that this file does not contain the names.
     let paths = [concat!("env!(\"CARGO_", "MANIFEST_DIR\")"), concat!("env!(\"CARGO_", "BIN_EXE_")];
     let mut found = Vec::new();
     // A pack has no `host`.
@@ -44,7 +45,7 @@ fn the_tree_is_the_nearest_above_a_program() {
     assert_eq!(tree::above(&folder.path().join("bin/tests/world")).as_deref(), Some(folder.path()));
 }
 
-/// What stands in for a test program: three tests that run, one that needs a GPU.
+/// Replaces a test program: three tests that run, and one that needs a GPU.
 const PROGRAM: &str = r#"#!/bin/sh
 case "$*" in
   *--list*--ignored*) echo "on_a_gpu: test" ;;
@@ -59,7 +60,7 @@ case "$*" in
 esac
 "#;
 
-/// Runs a pack of one such program, whose last test is this command; returns the status and what was printed.
+/// Runs a pack of one such program, whose last test is this command. Returns the status and the output.
 fn run_pack(last: &str) -> (Option<i32>, String) {
     let folder = tempfile::tempdir().unwrap();
     let programs = folder.path().join("bin/tests");

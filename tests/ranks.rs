@@ -1,4 +1,4 @@
-//! Ranks that meet, do not come, or are gone, as threads and as processes: what the others see of it.
+//! Tests ranks that meet, do not come, or are gone, as threads and as processes, and what the other ranks report.
 #![cfg(all(feature = "shmem", feature = "soft", feature = "cpu-image"))]
 #![cfg(all(feature = "cli", target_os = "linux"))]
 
@@ -17,10 +17,10 @@ use warpbell::shmem::bootstrap;
 use warpbell::shmem::calls::{Cmp, SignalOp};
 
 const ONE: Grid = Grid { blocks: 1, threads: 1 };
-/// Far longer than anything here takes.
+/// Far longer than any step takes.
 const LONG: Duration = Duration::from_secs(100);
 const SECRET: &str = "the ranks of this test know it";
-/// What a process of this test is to do.
+/// Environment variable with the role of a process of this test.
 const ROLE: &str = "WARPBELL_TEST_ROLE";
 
 #[test]
@@ -59,13 +59,13 @@ fn a_barrier_that_nobody_else_comes_to_names_who_is_missing() {
 
 // --- processes -------------------------------------------------------------------------------------------------------
 
-/// One line of output, in one piece.
+/// Writes one line of output, in one piece.
 fn say(text: &str) {
     let mut out = std::io::stdout().lock();
     out.write_all(format!("{text}\n").as_bytes()).and_then(|()| out.flush()).unwrap();
 }
 
-/// Not a test by itself: what the processes that the tests start do.
+/// Runs a rank. The tests start it as a process.
 #[test]
 #[ignore = "another test starts it as a process"]
 fn a_rank() {
@@ -125,7 +125,7 @@ fn rank(role: &str) -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// All but the last wait in a kernel.
+/// Waits in a kernel, on all ranks but the last.
 fn barrier(role: &str) -> Result<(), Box<dyn std::error::Error>> {
     let engine = Engine::cpu()?;
     engine.set_deadline(10 * LONG)?;
@@ -135,7 +135,7 @@ fn barrier(role: &str) -> Result<(), Box<dyn std::error::Error>> {
     if world.my_pe() + 1 == world.n_pes() {
         say(&format!("pid {}", std::process::id()));
         if role == "panic" {
-            // The process goes on, its part of the world does not.
+            // The process goes on, but its part of the world is gone.
             let thread = std::thread::spawn(move || {
                 let _mine = world;
                 std::panic::resume_unwind(Box::new(()));
@@ -150,7 +150,7 @@ fn barrier(role: &str) -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Puts, gets, atomics and a barrier between all PEs, however they reach each other.
+/// Makes puts, gets, atomics and a barrier between all PEs, on whatever data path.
 fn calls() -> Result<(), Box<dyn std::error::Error>> {
     let engine = Engine::cpu()?;
     let world = World::builder(&engine).heap_bytes(4 << 20).build()?;
@@ -171,7 +171,7 @@ fn calls() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Rank 1 signals rank 0, which waits in a kernel; what fails is mended, and then it works.
+/// Signals rank 0 from rank 1, while rank 0 waits in a kernel; fixes the failed connection, after which the call works.
 fn recover() -> Result<(), Box<dyn std::error::Error>> {
     let engine = Engine::cpu()?;
     engine.set_deadline(10 * LONG)?;
@@ -189,7 +189,7 @@ fn recover() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// A command that no launcher around this test has a say in.
+/// Returns a command without the variables of any launcher around this test.
 fn command(program: impl AsRef<std::ffi::OsStr>) -> Command {
     let mut c = Command::new(program);
     let launchers = ["WARPBELL_", "OMPI_", "PMI", "MPI_", "MV2_", "SLURM_", "RANK", "WORLD_SIZE"];
@@ -208,13 +208,13 @@ fn this_program() -> Command {
     c
 }
 
-/// A process of this test.
+/// Starts a process of this test.
 fn start(mut command: Command, role: &str) -> Child {
     command.env(ROLE, role);
     Child::start(command)
 }
 
-/// A rank that some launcher started, with its variables.
+/// Starts a rank with the variables of a launcher.
 fn by_hand(role: &str, rank: usize, size: usize, meeting: &Meeting, more: &[(&str, &str)]) -> Child {
     let mut c = this_program();
     c.env("OMPI_COMM_WORLD_RANK", rank.to_string()).env("OMPI_COMM_WORLD_SIZE", size.to_string());
@@ -226,7 +226,7 @@ fn by_hand(role: &str, rank: usize, size: usize, meeting: &Meeting, more: &[(&st
     start(c, role)
 }
 
-/// The same under `warpbell run`.
+/// Starts the ranks under `warpbell run`.
 fn under_run(role: &str, size: usize) -> Child {
     under_run_with(role, size, &[])
 }
@@ -238,7 +238,7 @@ fn under_run_with(role: &str, size: usize, more: &[(&str, &str)]) -> Child {
     start(c, role)
 }
 
-/// The process that a line `pid N` names.
+/// Returns the process that a line `pid N` names.
 #[track_caller]
 fn said_pid(child: &mut Child) -> i32 {
     child.until(LONG, |line| line.split_once("pid ").and_then(|(_, pid)| pid.trim().parse().ok()))
@@ -249,7 +249,7 @@ fn kill(pid: i32) {
     assert_eq!(unsafe { libc::kill(pid, libc::SIGKILL) }, 0);
 }
 
-/// Exit code and what was said on both streams.
+/// Returns the exit code and the output on both streams.
 #[track_caller]
 fn finish(child: Child) -> (Option<i32>, String) {
     let (status, said) = child.finish(LONG);
@@ -266,7 +266,7 @@ fn mentions(text: &str, words: &[&str]) {
 #[test]
 fn processes_meet_at_the_store_of_rank_0() {
     let meeting = Meeting::new();
-    // The first to come has to wait for rank 0.
+    // The first rank to come has to wait for rank 0.
     let ranks = [2, 1, 0].map(|rank| by_hand("meet", rank, 3, &meeting, &[]));
     for rank in ranks {
         let (code, text) = finish(rank);
@@ -300,7 +300,7 @@ fn worlds_may_follow_each_other_at_the_store_of_rank_0() {
 #[test]
 fn a_wrong_secret_is_said_on_both_sides() {
     let meeting = Meeting::new();
-    // First: it waits at the socket, so that rank 0 has met it long before it gives up.
+    // Started first: it waits at the socket, so that rank 0 meets it long before it gives up.
     let one = by_hand("meet", 1, 2, &meeting, &[("WARPBELL_SECRET", "0123456789abcdef")]);
     let zero = by_hand("meet", 0, 2, &meeting, &[("WARPBELL_TIMEOUT", "4s")]);
     let (code, text) = finish(one);
@@ -348,7 +348,7 @@ fn a_rank_that_is_missing_is_named_by_all() {
     for (me, rank) in ranks.into_iter().enumerate() {
         let (code, text) = finish(rank);
         assert_eq!(code, Some(1));
-        // One may give up a moment before the other, which then hears it.
+        // One may give up a moment before the other, which then hears of that.
         let waited = text.contains(&format!("rank {me} of 3 waited 3s for rank 2"));
         assert!(waited || text.contains("it gave up waiting for rank 2"), "{text}");
     }
@@ -400,7 +400,7 @@ fn killed_in_a_barrier(more: &[(&str, &str)]) {
     assert_eq!(code, Some(137), "{text}");
     for rank in 0..2 {
         let words = format!("[{rank}] failed: kernel `wb_shmem_barrier` was stopped: rank 2 is gone: connection ");
-        // One that had not begun to wait yet hears of it before it starts.
+        // A rank that has not begun to wait yet hears of it before it starts.
         let before = format!("[{rank}] failed: this engine starts no more kernels: rank 2 is gone: connection ");
         assert!(text.contains(&words) || text.contains(&before), "{text}");
     }
@@ -413,7 +413,7 @@ fn a_world_that_ends_by_a_panic_is_lost_to_the_others() {
     said_pid(&mut run);
     let line = run.until(LONG, |line| line.contains("rank 1 is gone").then(|| line.to_owned()));
     mentions(&line, &["[0] failed: "]);
-    // The launcher ends the one that goes on.
+    // The launcher ends the rank that goes on.
     let (code, text) = finish(run);
     assert_eq!(code, Some(1), "{text}");
 }
@@ -428,7 +428,7 @@ fn calls_work_over_software_nics() {
     mentions(&text, &["[2] peer 3 PEs (shared memory), heap 4 MiB host, atomics native"]);
 }
 
-/// The one that waits has no part in what fails, and hears of it through the store.
+/// Tests a waiting rank that has no part in the failure, and hears of it through the store.
 #[test]
 fn who_waits_hears_of_a_connection_that_failed_and_it_can_be_mended() {
     let meeting = Meeting::new();
@@ -450,7 +450,7 @@ fn who_waits_hears_of_a_connection_that_failed_and_it_can_be_mended() {
     );
 }
 
-/// Ranks 0 and 1 on one host, rank 2 on another, as far as they know.
+/// Tests ranks 0 and 1 on one host and rank 2 on another, as far as they know.
 #[test]
 fn ranks_of_two_hosts_meet_over_tcp() {
     let meeting = Meeting::new();

@@ -1,11 +1,11 @@
-//! What the README shows is what there is.
+//! Tests that the README shows existing code, commands and files.
 
 #[path = "common/tree.rs"]
 mod tree;
 
 const README: &str = include_str!("../README.md");
 
-/// Blocks of code in this language.
+/// Returns the blocks of code in this language.
 fn blocks(language: &str) -> Vec<&'static str> {
     let fence = format!("```{language}\n");
     README.split(fence.as_str()).skip(1).filter_map(|rest| rest.split("```").next()).collect()

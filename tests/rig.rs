@@ -1,5 +1,5 @@
-//! The virtual machine rig as one test: `cargo test --test rig -- --ignored`. It takes minutes, and the first time builds a kernel.
-//! `tests/rig/run` is the same with the output as it comes.
+//! Runs the virtual machine rig as one test: `cargo test --test rig -- --ignored`. It takes minutes, and builds a
+//! kernel the first time. `tests/rig/run` does the same and shows the output at once.
 
 #[path = "common/tree.rs"]
 mod tree;

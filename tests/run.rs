@@ -1,4 +1,4 @@
-//! `warpbell run` as its users run it.
+//! Tests `warpbell run` as its users run it.
 #![cfg(all(feature = "cli", target_os = "linux"))]
 
 #[path = "common/tree.rs"]
@@ -9,7 +9,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-/// Far longer than anything here takes.
+/// Far longer than any step takes.
 const LONG: Duration = Duration::from_secs(60);
 
 fn command(options: &[&str], script: &str) -> Command {
@@ -20,7 +20,7 @@ fn command(options: &[&str], script: &str) -> Command {
         unsafe { libc::signal(libc::SIGINT, libc::SIG_DFL) };
         Ok(())
     };
-    // Tests that a script runs in its background ignore interrupts, and what they start inherits that.
+    // Tests that a script starts in the background ignore interrupts, and their child processes inherit that.
     // SAFETY: the closure makes one system call and allocates nothing.
     unsafe { c.pre_exec(heed_interrupts) };
     c
@@ -34,7 +34,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
-/// Exit code and standard error.
+/// Returns the exit code and standard error of a run, which must fail.
 fn fails(options: &[&str], script: &str) -> (i32, String) {
     let o = run(options, script);
     assert!(!o.status.success(), "{}", text(&o.stdout));
@@ -47,12 +47,12 @@ fn sorted(text: &str) -> Vec<&str> {
     lines
 }
 
-/// Starts it with piped output.
+/// Starts the launcher with piped output.
 fn start(options: &[&str], script: &str) -> Child {
     command(options, script).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
 }
 
-/// The next `n` lines of its output.
+/// Returns the next `n` lines of its output.
 fn lines(child: &mut Child, n: usize) -> Vec<String> {
     let reader = BufReader::new(child.stdout.as_mut().unwrap());
     let lines: Vec<String> = reader.lines().take(n).map(Result::unwrap).collect();
@@ -60,7 +60,7 @@ fn lines(child: &mut Child, n: usize) -> Vec<String> {
     lines
 }
 
-/// The number after `pid ` in each line.
+/// Returns the number after `pid ` in each line.
 fn pids(lines: &[String]) -> Vec<i32> {
     lines.iter().map(|l| l.rsplit(' ').next().unwrap().parse().unwrap()).collect()
 }
@@ -72,7 +72,7 @@ fn kill(pid: i32, signal: i32) {
 
 fn is_there(pid: i32) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // Ended and not reaped by whoever took it over is as good as gone.
+    // A zombie that its new parent has not reaped counts as gone.
     status.rsplit(')').next().is_some_and(|s| !s.is_empty() && !s.trim_start().starts_with('Z'))
 }
 
@@ -197,7 +197,7 @@ fn an_interrupt_is_passed_on_and_the_ranks_may_end_in_order() {
 
 #[test]
 fn signals_end_what_does_not_end_by_itself() {
-    // `sh` waits for its child before it looks at a signal, and the child gets it too.
+    // `sh` waits for its child before it looks at a signal, and the child gets the signal too.
     for (signal, name) in [(libc::SIGINT, "SIGINT"), (libc::SIGTERM, "SIGTERM")] {
         let mut child = start(&["-n", "2"], "echo pid $$; exec sleep 1000");
         let ranks = pids(&lines(&mut child, 2));
@@ -207,7 +207,7 @@ fn signals_end_what_does_not_end_by_itself() {
         assert!(err.contains(name), "{err}");
         gone(&ranks);
     }
-    // Deaf ones: an interrupt, another, and the grace is over.
+    // Ranks that ignore signals: an interrupt, another one, and the end of the grace period.
     let mut child = start(&["-n", "1", "--grace", "100ms"], "trap '' INT TERM; echo pid $$; while :; do sleep 1; done");
     let ranks = pids(&lines(&mut child, 1));
     kill(child.id() as i32, libc::SIGINT);

@@ -1,5 +1,5 @@
-//! Every call of a world against a model, at every scope, with every type, on several PEs; programs of calls drawn at random;
-//! messages, waits, and how calls fail. Kernels: `device/shmem_calls.cu`.
+//! Tests every call of a world against a model, at every scope, with every type, on several PEs; random programs of
+//! calls; messages, waits, and failing calls. Kernels: `device/shmem_calls.cu`.
 #![cfg(all(feature = "shmem", feature = "soft"))]
 
 #[path = "device/image.rs"]
@@ -27,7 +27,7 @@ use warpbell::engine::{Engine, Outcome, RunError};
 use warpbell::memory::Place as Memory;
 use warpbell::shmem::{Transport, World};
 
-/// Ways between PEs: what the machine has, and the software adapter.
+/// Transports between PEs: the machine's default, and the software adapter.
 const WAYS: [Option<Transport>; 2] = [None, Some(Transport::Soft)];
 
 fn drawn(random: &mut SmallRng) -> Raw {
@@ -47,8 +47,8 @@ fn drawn(random: &mut SmallRng) -> Raw {
     }
 }
 
-/// A program in which each PE makes each call, at each scope that it has, with each type that it takes. Each works on bytes of its own
-/// until they run out, so that there are few barriers.
+/// Returns a program in which each PE makes each call, at each scope that the call has, with each type that it takes.
+/// Each call works on its own bytes until they run out, so that there are few barriers.
 fn every_call(place: &Place, seed: u64) -> Program {
     const ARENA: usize = 1 << 18;
     const PART: u32 = 2048;
@@ -106,7 +106,7 @@ fn every_call_does_what_the_model_says() {
 
 #[test]
 fn the_list_of_every_call_leaves_none_out() {
-    // The image for GPUs has not every type at every scope: nvcc would take minutes.
+    // The image for GPUs does not have every type at every scope: that would take nvcc minutes.
     let place = Place::on_cpu(2, 1, 1);
     let program = every_call(&place, 5);
     let made: Vec<&Op> = program.calls[0].iter().collect();
@@ -114,7 +114,7 @@ fn the_list_of_every_call_leaves_none_out() {
         let types: std::collections::BTreeSet<_> =
             made.iter().filter(|o| o.kind() == *kind || o.kind() == kind.as_test()).map(|o| o.ty()).collect();
         let wanted = match kind {
-            // Without an end they become looks at the word.
+            // Waits that no call would end become tests of the word.
             Kind::SignalWait => continue,
             Kind::Fetch | Kind::Set | Kind::Swap => 6,
             k if k.is_atomic() => 4,
@@ -134,7 +134,7 @@ fn raw() -> impl Strategy<Value = Raw> {
     let who = (any::<u8>(), any::<u8>(), any::<u8>(), any::<u8>(), any::<u8>());
     let what = (any::<u16>(), any::<u16>(), any::<u8>(), any::<u8>(), any::<u64>(), any::<u8>(), any::<u8>());
     (who, what).prop_map(|((me, kind, ty, scope, pe), (to, from, n, strides, value, how, thread))| {
-        // Few places, so that calls meet in them; and small values, so that comparisons go both ways.
+        // Few places, so that calls meet there; and small values, so that comparisons have both results.
         let value = if how & 2 == 0 { value } else { value % 4 };
         Raw { me, kind, ty, scope, pe, to: to.into(), from: from.into(), n, strides, value, how, thread }
     })
@@ -170,7 +170,7 @@ proptest! {
     }
 }
 
-/// On one GPU: kernels whose streams share a hardware queue never meet.
+/// Tests on one GPU: kernels whose streams share a hardware queue never meet.
 #[test]
 fn kernels_of_new_worlds_run_at_the_same_time() {
     for seed in 0..8 {
@@ -180,10 +180,10 @@ fn kernels_of_new_worlds_run_at_the_same_time() {
     }
 }
 
-/// Programs that ranks draw, all the same ones.
+/// Number of random programs of ranks, the same on all ranks.
 const DRAWN: u64 = 12;
 
-/// Not a test by itself: what the ranks of the next one do.
+/// Runs a rank. The next test starts it as a process.
 #[test]
 #[ignore = "another test starts it as a process"]
 fn rank_of_a_world() {
@@ -202,7 +202,8 @@ fn rank_of_a_world() {
     println!("rank {} of {}: as the model says", place.worlds[0].my_pe(), place.pes());
 }
 
-/// Not a test by itself: compiles the image for ranks on a machine that has no compiler, for `SHMEM_CALLS_LIBRARY` there.
+/// Compiles the image for ranks on a machine without a compiler, for `SHMEM_CALLS_LIBRARY` there. `tests/rig/run`
+/// starts it as a process.
 #[test]
 #[ignore = "tests/rig/run starts it as a process"]
 fn image_for_another_machine() {
@@ -222,7 +223,7 @@ fn up_to_eight_processes_do_what_the_model_says() {
     do_what_the_model_says(all.as_flattened());
 }
 
-/// Worlds of so many processes, by these transports.
+/// Runs worlds of this many processes over these transports.
 fn do_what_the_model_says(worlds: &[(usize, &str)]) {
     for &(n, transport) in worlds {
         let said = between_processes(n, "rank_of_a_world", transport);
@@ -230,7 +231,7 @@ fn do_what_the_model_says(worlds: &[(usize, &str)]) {
     }
 }
 
-/// Messages round the ring; how many words were wrong.
+/// Sends messages round the ring. Returns the number of wrong words.
 fn messages(place: &Place, scope: Scope, n: usize, turns: u32) -> u64 {
     let wrong = place.on_all(|world| {
         let data = world.malloc::<u32>(2 * n).unwrap();
@@ -239,7 +240,7 @@ fn messages(place: &Place, scope: Scope, n: usize, turns: u32) -> u64 {
         let args = args!(world, &data, &flags, n as u64, turns, scope as u32, &wrong);
         // SAFETY: the kernel's own arguments; memory is passed by reference, which keeps it.
         unsafe { world.engine().launch("calls_messages", place.grid, args) }.unwrap().finish().unwrap();
-        // Nobody frees what a neighbour may still write to.
+        // No PE frees memory that a neighbour may still write.
         world.barrier_all().unwrap();
         wrong.get::<u64>(0).unwrap()
     });
@@ -251,7 +252,7 @@ fn data_is_there_when_its_signal_is() {
     for (n, width, warps, turns) in [(2, 1, 2, 700), (3, 1, 1, 700), (4, 4, 2, 70), (2, 32, 2, 14)] {
         for way in WAYS {
             let place = Place::over(way, n, width, warps);
-            // A message over an adapter takes its thread some of the processors that the PEs run on.
+            // A thread of the adapter moves messages, on the processors that the PEs run on.
             let turns = if way.is_some() { turns / 7 } else { turns };
             for scope in [Scope::Thread, Scope::Warp, Scope::Block] {
                 for words in [1, 67] {
@@ -305,7 +306,7 @@ fn numbers_of_a_counter_are_drawn_once_each() {
             if world.my_pe() == n - 1 {
                 assert_eq!(drawn.read(0, NUMBERS).unwrap(), vec![1; NUMBERS]);
             }
-            // Each thread of each PE drew one more than there are.
+            // Each thread of each PE drew one number beyond the last.
             let over = n as u32 * place.grid.threads;
             assert_eq!(counter.get(0, 1, 0).unwrap(), [NUMBERS as u32 + over]);
             world.barrier_host().unwrap();
@@ -313,7 +314,7 @@ fn numbers_of_a_counter_are_drawn_once_each() {
     }
 }
 
-/// One call on the first PE of a world of two, which fails.
+/// Makes one call on the first PE of a world of two, which must fail. Returns its error.
 fn failed(call: impl Fn(u64) -> Op + Sync, deadline: Duration, stop: bool) -> RunError {
     let place = Place::new(2, 1, 1);
     let errors = place.on_all(|world: &World| {
@@ -368,7 +369,7 @@ fn waits_end_when_the_run_is_stopped() {
     assert_eq!(first(&error).0, Outcome::Stopped);
 }
 
-/// A type that the call takes at every scope, also in the image for GPUs.
+/// Returns a type that the call takes at every scope, also in the image for GPUs.
 fn scalar(kind: Kind) -> Type {
     if kind.is_block() { Type::U32 } else { Type::U64 }
 }

@@ -1,4 +1,4 @@
-//! Worlds of processes: every rank is this program again, started by the test with its scene and its rank.
+//! Tests worlds of processes: every rank is this program again, started by the test with its scene and its rank.
 #![cfg(all(feature = "shmem", feature = "soft", feature = "cpu-image"))]
 
 mod children;
@@ -14,15 +14,16 @@ use warpbell::memory::Place;
 use warpbell::shmem::bootstrap::{Bootstrap, BootstrapError};
 use warpbell::shmem::{HeapKind, Link, ShmemError, World, WorldBuilder};
 
-/// Far longer than anything here takes on a busy machine, and so the bound of every wait.
+/// Far longer than any step takes on a busy machine, and so the limit of every wait.
 const LONG: Duration = Duration::from_secs(120);
 
-/// What a rank prints when it waits for the others.
+/// Printed by a rank when it waits for the others.
 const WAITING: &str = "waiting";
 
-// --- how ranks of these tests find each other ----------------------------------------------------------------------------
+// --- bootstraps of these tests
+// -------------------------------------------------------------------------------------------
 
-/// What a program brings that has an allgather of its own: here, files in a folder.
+/// A bootstrap of a program with its own allgather: here, files in a folder.
 #[derive(Debug)]
 struct Folder {
     path: PathBuf,
@@ -69,7 +70,7 @@ impl Bootstrap for Folder {
 
 // --- the ranks -----------------------------------------------------------------------------------------------------------
 
-/// What a rank was started with.
+/// Parameters of a rank.
 struct Me {
     rank: usize,
     size: usize,
@@ -90,7 +91,7 @@ impl Me {
         Some((get("WORLD_TEST_SCENE")?, me))
     }
 
-    /// GPUs are dealt out in turn, so that several ranks may share one.
+    /// Returns an engine. Ranks take GPUs in turn, so that several ranks may share one.
     fn engine(&self) -> Engine {
         if self.on_gpu {
             let gpus = DeviceInfo::all().unwrap().len();
@@ -107,7 +108,7 @@ impl Me {
     }
 }
 
-/// Not a test by itself: what a rank does.
+/// Runs a rank. The tests start it as a process.
 #[test]
 #[ignore = "another test starts it as a process"]
 fn rank() {
@@ -141,7 +142,7 @@ fn rank() {
     }
 }
 
-/// Puts by kernels and by the host, of memory that is allocated and freed, at all distances.
+/// Puts by kernels and by the host, on memory that is allocated and freed, at all distances.
 fn ring(world: &World) {
     const COUNT: usize = 10_000;
     let (me, n) = (world.my_pe(), world.n_pes());
@@ -166,7 +167,7 @@ fn ring(world: &World) {
         let expected: Vec<u64> = (0..COUNT).map(|i| value(before, i)).collect();
         assert_eq!(to.read(0, COUNT).unwrap(), expected);
         world.barrier_all().unwrap();
-        // Reading from everybody finds what everybody's neighbour put there.
+        // Every PE has the data that its neighbour put there.
         for pe in 0..n {
             assert_eq!(to.get(COUNT - 1, 1, pe).unwrap(), [value((pe + n - 1) % n, COUNT - 1)]);
         }
@@ -183,7 +184,7 @@ fn ring(world: &World) {
     }
 }
 
-/// Rank 0 ends while the others still write to its memory, which stays.
+/// Ends rank 0 while the others still write to its memory, which stays.
 fn early_end(me: &Me) {
     let world = me.builder().build().unwrap();
     let sym = world.malloc::<u64>(1000).unwrap();
@@ -201,11 +202,11 @@ fn early_end(me: &Me) {
     }
 }
 
-/// The last rank is killed while the others wait for it in a kernel.
+/// Waits in a kernel for the last rank, which is killed.
 fn killed(me: &Me) {
     let world = World::builder(&me.engine()).heap_bytes(8 << 20).build().unwrap();
     let engine = world.engine();
-    // What ends the kernel is the news, not the deadline.
+    // The news ends the kernel, not the deadline.
     engine.set_deadline(10 * LONG).unwrap();
     if me.rank + 1 == me.size {
         println!("{WAITING}");
@@ -224,14 +225,14 @@ fn killed(me: &Me) {
 
 // --- the tests -----------------------------------------------------------------------------------------------------------
 
-/// Starts the ranks of a scene, and answers what each printed. All must end well.
+/// Starts the ranks of a scene, and returns the output of each. All must succeed.
 fn play(scene: &str, engine: &str, size: usize) -> Vec<String> {
     let folder = tempfile::tempdir().unwrap();
     let ranks: Vec<Child> = (0..size).map(|rank| start(scene, engine, rank, size, folder.path())).collect();
     all_well(ranks, scene)
 }
 
-/// What ranks printed that all end well.
+/// Returns the output of ranks, which must all succeed.
 fn all_well(ranks: Vec<Child>, scene: &str) -> Vec<String> {
     let size = ranks.len();
     let ended: Vec<_> = ranks.into_iter().map(|r| r.finish(LONG)).collect();
@@ -244,7 +245,7 @@ fn start(scene: &str, engine: &str, rank: usize, size: usize, folder: &Path) -> 
     Child::start(command(scene, engine, rank, size, folder))
 }
 
-/// The ranks of a scene that meet at a store, as a launcher starts them.
+/// Starts the ranks of a scene that meet at a store, as a launcher does.
 fn launch(scene: &str, engine: &str, ranks: std::ops::Range<usize>, size: usize, more: &[(&str, &str)]) -> Vec<Child> {
     let meeting = Meeting::new();
     let one = |rank: usize| {
@@ -276,14 +277,14 @@ fn command(scene: &str, engine: &str, rank: usize, size: usize, folder: &Path) -
     command
 }
 
-/// Kills the last rank as soon as all wait, and answers what the others printed.
+/// Kills the last rank as soon as all wait, and returns the output of the others.
 fn kill_the_last(engine: &str, size: usize) -> Vec<String> {
     let mut ranks = launch("killed", engine, 0..size, size, &[]);
     for rank in &mut ranks {
         rank.until(LONG, |line| line.contains(WAITING).then_some(()));
     }
     let mut victim = ranks.pop().expect("a world has a rank");
-    // SIGKILL.
+    // Sends SIGKILL.
     victim.kill();
     let killed = Instant::now();
     let (_, said) = victim.finish(LONG);
@@ -292,7 +293,7 @@ fn kill_the_last(engine: &str, size: usize) -> Vec<String> {
     printed
 }
 
-/// Returns how many GPUs there are; fails the test where no kernel runs on one.
+/// Returns the number of GPUs. Fails the test if no kernel runs on a GPU.
 fn gpus() -> usize {
     Engine::gpu(0).expect("a GPU, and an image for it");
     DeviceInfo::all().expect("the driver's list of GPUs").len()

@@ -1,4 +1,5 @@
-// Sums an array that lives on NVMe. Warps take runs of elements; a run is visited page by page, the next page already asked for.
+// Kernel that sums an array on NVMe. Warps take runs of elements. A run is visited page by page, while the next page is requested
+// already. Launch shape: any grid of whole warps.
 #include <warpbell/array.cuh>
 #include <warpbell/kernel.h>
 

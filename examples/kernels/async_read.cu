@@ -1,4 +1,5 @@
-// Reads with tokens: every lane keeps `ahead` reads in flight and works on the oldest while the others are under way.
+// Kernel that reads with tokens: every lane keeps `ahead` reads in flight, and processes the oldest while the others are in flight.
+// Launch shape: any grid of whole warps.
 #include <warpbell/kernel.h>
 #include <warpbell/volume.cuh>
 

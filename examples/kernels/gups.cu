@@ -1,14 +1,14 @@
-// Random remote updates (HPC Challenge RandomAccess): table[x mod n] ^= x for a sequence of pseudo-random x, over a table that all
-// PEs hold a part of.
+// Kernels for random remote updates (HPC Challenge RandomAccess): table[x mod n] ^= x for a sequence of pseudo-random x. The table
+// is distributed over all PEs. Launch shape: any grid.
 #include <warpbell/kernel.h>
 #include <warpbell/shmem.cuh>
 
 namespace gups_example {
 
-// The sequence: multiplication by x modulo x^63 + x^2 + x + 1 over GF(2).
+// Returns the next value of the sequence: multiplication by x modulo x^63 + x^2 + x + 1 over GF(2).
 WB_FN uint64_t next(uint64_t x) { return (x << 1) ^ (static_cast<int64_t>(x) < 0 ? 7 : 0); }
 
-// Its n-th value, n below the period, from the values x^(2j), j < 64 (repeated squaring).
+// Returns the n-th value, n below the period, from the values x^(2j), j < 64 (repeated squaring).
 WB_FN uint64_t nth(uint64_t n, const uint64_t* squares) {
   if (n == 0) return 1;
   int bit = 62;
@@ -26,14 +26,14 @@ WB_FN uint64_t nth(uint64_t n, const uint64_t* squares) {
 
 }  // namespace gups_example
 
-// table[i] = its index in the whole table.
+// Writes table[i] = its index in the whole table.
 WB_KERNEL void gups_fill(uint64_t* table, WB_PARAM uint64_t entries, WB_PARAM uint64_t first) {
   using namespace warpbell;
   for (uint64_t i = warp::thread_index(); i < entries; i += warp::thread_total()) table[i] = first + i;
 }
 WB_EXPORT(gups_fill)
 
-// Updates `first` to `first + updates` of the sequence; each PE has 2^log2_entries of the table's entries.
+// Executes updates `first` to `first + updates` - 1 of the sequence. Each PE has 2^log2_entries entries of the table.
 WB_KERNEL void gups(WB_PARAM warpbell::world_ref w, WB_PARAM warpbell::sym<uint64_t> table, const uint64_t* squares,
                     WB_PARAM uint32_t log2_entries, WB_PARAM uint64_t first, WB_PARAM uint64_t updates) {
   using namespace warpbell;

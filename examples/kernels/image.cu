@@ -1,4 +1,4 @@
-// The examples' kernels as one image: what a program with its own kernels has in place of the shipped one.
+// The examples' kernels as one image, which replaces the shipped image in a program with its own kernels.
 #include <warpbell/cache_kernels.cuh>
 #include <warpbell/kernel.h>
 

@@ -1,5 +1,5 @@
-// Reads blocks straight from a volume, without a cache: every lane asks for a block of its own, the warp waits for all of them
-// together, and each lane adds up what it got. sums[b] is the sum of block b's 32-bit words.
+// Kernel that reads blocks from a volume without a cache: every lane reads its own block, the warp waits for all of them together,
+// and each lane sums its block. The result sums[b] is the sum of block b's 32-bit words. Launch shape: any grid of whole warps.
 #include <warpbell/kernel.h>
 #include <warpbell/volume.cuh>
 
@@ -10,7 +10,7 @@ WB_KERNEL void raw_read(WB_PARAM warpbell::volume_ref vol, uint32_t* buffer, uin
   const uint64_t stride = static_cast<uint64_t>(warp::total()) * warp::width;
   for (uint64_t first = static_cast<uint64_t>(warp::index()) * warp::width; first < blocks; first += stride) {
     const uint64_t block = first + warp::lane();
-    // A lane past the end asks for nothing, and still makes the call: the warp moves everybody's data together.
+    // A lane past the end reads nothing, and still makes the call: the warp moves the data of all lanes together.
     const status s = vol.read(warp::full(), block, block < blocks ? 1 : 0, mine);
     if (warp::any(warp::full(), !s)) {
       if (!s) vol.fail(s);

@@ -1,11 +1,13 @@
-// Heat on a plate: each point becomes the mean of its four neighbours, step after step, all steps in one launch. The plate's rows
-// are dealt out over the PEs; what a PE needs of the rows next to its own is put there by their owners, from inside the kernel.
+// Kernel for heat on a plate: each point becomes the mean of its four neighbours, step after step, all steps in one launch. The
+// plate's rows are partitioned over the PEs. The owners of neighbouring rows put these rows to the PEs that need them, from inside
+// the kernel.
 //
 // A PE keeps two planes of rows + 2 rows of `cols` points: one is read while the other is written, in turn. Row 0 and row rows + 1
-// are the neighbours' (or the plate's edge). A neighbour's row may be overwritten one step after it was read: who puts it has waited
-// for the signal that the reader gave after reading it.
+// are the neighbours' (or the plate's edge). A neighbour's row may be overwritten one step after it was read: its owner puts it
+// only after the signal that the reader sent after reading.
 //
-// All blocks run at once, since they wait for each other between steps: the host launches no more than the machine holds.
+// Launch shape: all blocks resident, since they wait for each other between steps. The host launches no more than the machine
+// holds.
 #include <warpbell/kernel.h>
 #include <warpbell/shmem.cuh>
 
@@ -13,7 +15,7 @@ namespace stencil_example {
 
 using namespace warpbell;
 
-// All blocks have come here `turn` times. What they wrote before is seen afterwards.
+// Waits until all blocks have arrived `turn` times. Their stores before are visible afterwards.
 WB_FN void blocks_meet(const world_ref& w, uint32_t* arrived, uint32_t turn) {
   __syncthreads();
   if (threadIdx.x == 0) {
@@ -29,7 +31,7 @@ WB_FN void blocks_meet(const world_ref& w, uint32_t* arrived, uint32_t turn) {
   __syncthreads();
 }
 
-// One row, by the threads of the block; always the same additions in the same order.
+// Updates one row, by the threads of the block; always with the same additions in the same order.
 WB_FN void update(double* to, const double* from, uint32_t row, uint32_t cols) {
   const double *here = from + uint64_t{row} * cols, *above = here - cols, *below = here + cols;
   for (uint32_t c = 1 + threadIdx.x; c + 1 < cols; c += blockDim.x) {
@@ -55,12 +57,12 @@ WB_KERNEL void stencil(WB_PARAM warpbell::world_ref w, WB_PARAM warpbell::sym<do
     double* from = planes.here + s % 2 * plane;
     double* to = planes.here + (s + 1) % 2 * plane;
     if (threadIdx.x == 0) {
-      // What a wait that fails leaves behind is thrown away: the run has failed then, and every later wait ends at once.
+      // If a wait fails, the run has failed: its results are discarded, and every later wait ends at once.
       if (top && above) w.signal_wait_until(came.here, cmp::ge, uint64_t{s});
       if (bottom && below) w.signal_wait_until(came.here + 1, cmp::ge, uint64_t{s});
     }
     __syncthreads();
-    // The rows that others wait for come first.
+    // The rows that other PEs wait for come first.
     if (top) {
       update(to, from, 1, cols);
       __syncthreads();

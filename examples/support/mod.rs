@@ -1,4 +1,4 @@
-//! What the examples share: their kernels, options, and the engine that `--engine` names.
+//! Common parts of the examples: their kernels, options, and the engine that `--engine` names.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -9,12 +9,12 @@ use warpbell::engine::{CpuImage, Engine, EngineError};
 /// Any error, from any thread.
 pub type Failure = Box<dyn Error + Send + Sync>;
 
-/// `examples/kernels`, compiled by nvcc; empty where there was none.
+/// Fat binary of `examples/kernels`, compiled by nvcc; empty without nvcc.
 static FATBIN: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/examples.fatbin"));
 
 #[link(name = "warpbell_examples", kind = "static")]
 unsafe extern "C" {
-    // `examples/kernels`, compiled for CPU threads: WB_IMAGE in image.cu.
+    // Image of `examples/kernels`, compiled for CPU threads: WB_IMAGE in image.cu.
     fn warpbell_examples_image() -> *const c_void;
 }
 
@@ -22,7 +22,11 @@ unsafe extern "C" {
 pub struct Options(BTreeMap<String, String>);
 
 impl Options {
-    /// Reads the command line; `usage` names every option there is, as in `--engine auto|gpu|cpu --pes N`.
+    /// Reads the command line. `usage` names every option, as in `--engine auto|gpu|cpu --pes N`.
+    ///
+    /// # Errors
+    ///
+    /// Fails with a text for an option that `usage` does not name, or one without a value.
     pub fn parse(usage: &str) -> Result<Self, Failure> {
         let known: Vec<&str> = usage.split_whitespace().filter(|word| word.starts_with("--")).collect();
         let mut given = BTreeMap::new();
@@ -37,7 +41,11 @@ impl Options {
         Ok(Self(given))
     }
 
-    /// The value of `--NAME`, or the default.
+    /// Returns the value of `--NAME`, or the default.
+    ///
+    /// # Errors
+    ///
+    /// Fails with a text that names option and value if the value is not valid.
     pub fn get<T: FromStr>(&self, name: &str, default: T) -> Result<T, Failure> {
         match self.0.get(name) {
             None => Ok(default),
@@ -46,7 +54,12 @@ impl Options {
     }
 }
 
-/// The engine that `--engine` names, with the examples' kernels; on this GPU if it is one.
+/// Returns the engine that `--engine` names, with the examples' kernels, on GPU `gpu` if it is a GPU.
+///
+/// # Errors
+///
+/// Fails with an `EngineError` if the engine cannot be created, or with a text for a value that is none of `auto`,
+/// `gpu` and `cpu`.
 pub fn engine(options: &Options, gpu: usize) -> Result<Engine, Failure> {
     // SAFETY: image.cu defines the symbol with WB_IMAGE, compiled by build.rs against this crate's headers.
     let image = unsafe { CpuImage::from_symbol(warpbell_examples_image) }?;

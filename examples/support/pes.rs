@@ -7,11 +7,15 @@ use warpbell::engine::Engine;
 use warpbell::shmem::World;
 use warpbell::shmem::bootstrap::Launched;
 
-/// PEs without a launcher and without `--pes` and several GPUs.
+/// Number of PEs without a launcher, without `--pes` and with at most one GPU.
 const FEW: usize = 2;
 
-/// Runs `work` on every PE of this process: one under a launcher (`warpbell run -n 4 -- PROGRAM`), `--pes` threads otherwise. GPUs are
-/// dealt out in turn. PE 0 says where it runs; the first failure is the answer.
+/// Runs `work` on every PE of this process: one PE under a launcher (`warpbell run -n 4 -- PROGRAM`), `--pes` threads
+/// otherwise. Threads take GPUs in turn. PE 0 prints its engine and path.
+///
+/// # Errors
+///
+/// Fails with the first error of `work`, or with the reason why engine or world cannot be created.
 pub fn on_each(
     options: &Options,
     heap_bytes: usize,
@@ -44,7 +48,7 @@ pub fn on_each(
             s.spawn(move || {
                 if let Err(e) = work(&world) {
                     failure.lock().unwrap_or_else(|e| e.into_inner()).get_or_insert(e);
-                    // The others may be waiting for this one; those that cannot be stopped end at their deadline.
+                    // The other PEs may be waiting for this one. Engines that cannot be stopped end at their deadline.
                     engines.iter().map(Engine::cancel).for_each(drop);
                 }
             });

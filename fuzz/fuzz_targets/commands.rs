@@ -1,11 +1,12 @@
-//! Arbitrary bytes as a command stream for the software NVMe controller. `cargo test` runs the same with fewer inputs.
+//! Feeds arbitrary bytes as a command stream to the software NVMe controller. `cargo test` runs the same with fewer
+//! inputs.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 
 #[path = "../../tests/common/command_bytes.rs"]
 mod bytes;
-// The tests use the rest of it.
+// Tests use the remaining functions of this module.
 #[allow(dead_code)]
 #[path = "../../tests/common/nvme_driver.rs"]
 mod driver;

@@ -1,5 +1,6 @@
-//! Any bytes as a device specification: refused in one line, or printed as text that reads back as the same specification, also after it
-//! was numbered and given to a PE. What makes devices of it reads its options or refuses them.
+//! Parses arbitrary bytes as a device specification. It is rejected in one line, or printed as text that parses to the
+//! same specification, also after it was numbered and given to a PE. Functions that open devices read its options or
+//! reject them.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -10,7 +11,8 @@ use warpbell::soft::nvme::SoftConfig;
 use warpbell::spec::{DeviceSpec, Name};
 
 fuzz_target!(|data: &[u8]| {
-    // A name that is refused is looked for in the file system and repeated, so it is of one line and without a NUL.
+    // The parser looks in the file system for a name that it rejects, and repeats the name. So the name has one line
+    // and no NUL.
     if data.iter().any(u8::is_ascii_control) {
         return;
     }

@@ -1,4 +1,5 @@
-//! Arbitrary bytes as mlx5 send rings, receive slots, completions and commands. `cargo test` runs the same with fewer inputs.
+//! Parses arbitrary bytes as mlx5 send rings, receive slots, completions and commands. `cargo test` runs the same with
+//! fewer inputs.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

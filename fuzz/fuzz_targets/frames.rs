@@ -1,5 +1,5 @@
-//! Arbitrary bytes as a frame between software NICs, and as what a kernel left in a send ring: each is read or refused, and a frame that
-//! was read says the same when it is written again. `cargo test` runs the same with fewer inputs.
+//! Parses arbitrary bytes as a frame between software NICs, and as a send ring written by a kernel. Each is read or
+//! rejected. A frame that was read is equal when it is written again. `cargo test` runs the same with fewer inputs.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

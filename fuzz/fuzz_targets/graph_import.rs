@@ -1,4 +1,4 @@
-//! Any bytes in any graph format: a graph that holds together, or an error of one line.
+//! Imports arbitrary bytes in any graph format. The result is a consistent graph, or an error of one line.
 //!
 //! The first byte chooses the format and the options, the rest is the file.
 #![no_main]
@@ -8,7 +8,7 @@ use warpbell::graph::import::{LoadOptions, Orientation, WeightMode, load_bytes};
 
 const NAMES: [&str; 8] = ["g.el", "g.txt", "g.wel", "g.mtx", "g.v", "g.e", "g.sg", "g.wsg"];
 const ORIENTATIONS: [Orientation; 3] = [Orientation::Auto, Orientation::Directed, Orientation::Undirected];
-/// Small, so that a header that claims much is refused and does not stop the fuzzer.
+/// Memory limit: small, so that a header that claims much is rejected and does not stop the fuzzer.
 const MEMORY: u64 = 64 << 20;
 
 fuzz_target!(|data: &[u8]| {

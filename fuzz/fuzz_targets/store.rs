@@ -1,5 +1,5 @@
-//! Arbitrary bytes as what a stranger sends to the store where ranks meet, and as a message: nothing panics, nothing is kept
-//! beyond what came. `cargo test` runs the same with fewer inputs.
+//! Feeds arbitrary bytes from a stranger to the store where ranks meet, and parses them as a message. No input panics,
+//! and memory use stays proportional to the input. `cargo test` runs the same with fewer inputs.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! `warpbell bench`: measure and print.
+//! Runs `warpbell bench`: measures and prints.
 
 mod post;
 mod rdma;
@@ -19,6 +19,11 @@ use warpbell::engine::EngineKind;
 use warpbell::storage::{Cache, Drive, OverwritePolicy, Volume};
 use warpbell::units::{Bytes, si};
 
+/// Runs one benchmark and prints its results.
+///
+/// # Errors
+/// [`Failure::Usage`] if options contradict each other, [`Failure::BrokenPipe`] if standard output was closed, and
+/// [`Failure::Error`] if a device, an engine or the measurement fails.
 pub fn run(command: BenchCommand, interrupt: &Interrupt) -> Result<(), Failure> {
     interrupt.doing("measuring");
     match command {
@@ -33,8 +38,9 @@ pub fn run(command: BenchCommand, interrupt: &Interrupt) -> Result<(), Failure> 
 
 // --- devices -------------------------------------------------------------------------------------------------------------
 
-/// Memory that has no size is this large, unless --size says otherwise.
+/// Size in bytes of a memory device on a GPU engine, if `--size` is absent.
 const GPU_DEVICE: u64 = 1 << 30;
+/// Size in bytes of a memory device on a CPU engine, if `--size` is absent.
 const CPU_DEVICE: u64 = 64 << 20;
 
 fn nvme(args: &NvmeArgs, interrupt: &Interrupt) -> Result<(), Failure> {
@@ -50,7 +56,8 @@ fn nvme(args: &NvmeArgs, interrupt: &Interrupt) -> Result<(), Failure> {
     text.line(format_args!("# warpbell {}  bench nvme  engine {engine}", env!("CARGO_PKG_VERSION")))?;
     let _stop = interrupt.stops(&engine);
     let bytes = args.size.map_or(if engine.is_gpu() { GPU_DEVICE } else { CPU_DEVICE }, |b| b.0);
-    // Memory is filled first, so that there is something to read; what others wrote is only read, unless writing was asked for.
+    // A memory device is filled first, so that reads find data. Other devices are opened read-only unless the job
+    // writes.
     let writes = read_percent < 100 || args.verify;
     interrupt.doing("opening the device");
     let volume = device::measured(&args.device, &engine, bytes, args.bs, writes)?;
@@ -156,11 +163,13 @@ fn queue(args: &QueueArgs, interrupt: &Interrupt) -> Result<(), Failure> {
 
 // --- the cache -----------------------------------------------------------------------------------------------------------
 
-/// Bytes of the array unless told otherwise.
+/// Size of the array in bytes on a GPU engine, if `--size` is absent.
 const GPU_ARRAY: u64 = 8 << 30;
+/// Size of the array in bytes on a CPU engine, if `--size` is absent.
 const CPU_ARRAY: u64 = 16 << 20;
-/// A cache loses up to an eighth to rounding.
+/// The cache gets this part (one in four) more bytes than the array: rounding takes up to an eighth of a cache.
 const CACHE_SLACK: u64 = 4;
+/// Minimum size of the cache in bytes.
 const LEAST_CACHE: u64 = 1 << 20;
 
 fn array(args: &ArrayArgs, interrupt: &Interrupt) -> Result<(), Failure> {
@@ -169,7 +178,7 @@ fn array(args: &ArrayArgs, interrupt: &Interrupt) -> Result<(), Failure> {
     let bytes = args.size.map_or(if engine.is_gpu() { GPU_ARRAY } else { CPU_ARRAY }, |b| b.0);
     text.line(format_args!("# warpbell {}  bench array  engine {engine}", env!("CARGO_PKG_VERSION")))?;
     let _stop = interrupt.stops(&engine);
-    // No device is in play: the array's pages stay in the cache from the first write on.
+    // The benchmark causes no device I/O: the array's pages stay in the cache from the first write on.
     let volume = Volume::on(&engine, [Drive::create("soft:mem", bytes, &OverwritePolicy::none())?]).build()?;
     let cache = Cache::on(&volume)
         .bytes((bytes + bytes / CACHE_SLACK).max(LEAST_CACHE))

@@ -1,4 +1,4 @@
-//! The volume that `--device` and its companions ask for.
+//! Opens the volume that `--device` and the related options describe.
 
 use crate::args::DeviceArgs;
 use crate::measure::report::PathReport;
@@ -10,7 +10,12 @@ use warpbell::spec::{DeviceSpec, PE, for_pe};
 use warpbell::storage::{Drive, DriveSpec, OverwritePolicy, Plan, StorageError, Volume};
 use warpbell::units::Bytes;
 
-/// Opens the devices, together large enough for `plan`, and puts queues on them for commands of `transfer` bytes.
+/// Opens the devices, together large enough for `plan`, as a volume with queues for commands of `transfer` bytes.
+///
+/// # Errors
+/// * [`Failure::Usage`] if `--device`, `--stripe` and `--mapping` do not fit together.
+/// * [`Failure::Error`] if a device cannot be opened, is too small, holds other data that `--yes-destroy` does not
+///   name, or lacks the requested data path.
 pub fn volume(args: &DeviceArgs, engine: &Engine, plan: &Plan, transfer: Bytes) -> Result<Volume, Failure> {
     let specs = specs(args)?;
     let policy = OverwritePolicy::to_destroy(&args.yes_destroy);
@@ -20,7 +25,15 @@ pub fn volume(args: &DeviceArgs, engine: &Engine, plan: &Plan, transfer: Bytes) 
     build(args, engine, drives, transfer, Some(plan.has_page_checksums()))
 }
 
-/// Opens the devices for a measurement: those that are there as they are if nothing is to be written, memory with `bytes` together.
+/// Opens the devices for a measurement with commands of `transfer` bytes.
+///
+/// If `writes` is false, files and controllers are opened as they are. Otherwise, and for memory devices, the devices
+/// are created with `bytes` bytes in total.
+///
+/// # Errors
+/// * [`Failure::Usage`] if `--device`, `--stripe` and `--mapping` do not fit together.
+/// * [`Failure::Error`] if a device cannot be opened, holds stored arrays or other data that would be overwritten, or
+///   lacks the requested data path.
 pub fn measured(
     args: &DeviceArgs,
     engine: &Engine,
@@ -35,7 +48,7 @@ pub fn measured(
     }
     let policy = OverwritePolicy::to_destroy(&args.yes_destroy);
     let striped = if args.replicate { 1 } else { specs.len() as u64 };
-    // So many that no whole number of chunks is as many are refused by what they are asked of.
+    // A size that cannot be rounded up to whole chunks becomes the maximum, which the drive then rejects.
     let each = bytes.div_ceil(striped).checked_next_multiple_of(args.stripe_chunk.0.max(1)).unwrap_or(u64::MAX);
     let drives: Vec<Drive> = specs.iter().map(|s| s.create(each, &policy)).collect::<Result<_, _>>()?;
     let volume = build(args, engine, drives, transfer, None)?;
@@ -73,8 +86,14 @@ fn build(
     Ok(builder.build()?)
 }
 
-/// What `args` mean for one of several PEs, each of which has devices of its own: `{pe}` is its number; devices without it are dealt
-/// out in turn, and each PE gets memory of its own.
+/// Returns the arguments for one of several PEs, each of which has its own devices.
+///
+/// `{pe}` in a device's name is replaced by the PE's number. Devices without it are assigned to the PEs in turn. Memory
+/// devices are created once for each PE.
+///
+/// # Errors
+/// [`Failure::Usage`] if the number of devices is no multiple of `pes` and no name contains `{pe}`. [`Failure::Error`]
+/// if a specification is invalid or two name the same device.
 pub fn of_pe(args: &DeviceArgs, pe: usize, pes: usize) -> Result<DeviceArgs, Failure> {
     let given = named(args)?;
     DriveSpec::check_distinct(&given)?;
@@ -94,12 +113,12 @@ pub fn of_pe(args: &DeviceArgs, pe: usize, pes: usize) -> Result<DeviceArgs, Fai
     Ok(DeviceArgs { devices, yes_destroy, sharers: pes, ..args.clone() })
 }
 
-/// Bytes as a size in memory.
+/// Converts a number of bytes to `usize`; saturates.
 pub fn page(bytes: Bytes) -> usize {
     usize::try_from(bytes.0).unwrap_or(usize::MAX)
 }
 
-/// Reads the devices that are named.
+/// Parses the specifications given with `--device`.
 fn named(args: &DeviceArgs) -> Result<Vec<DriveSpec>, StorageError> {
     args.devices.iter().map(|d| DriveSpec::named(d)).collect()
 }
@@ -133,7 +152,7 @@ fn specs(args: &DeviceArgs) -> Result<Vec<DriveSpec>, Failure> {
     Ok(specs)
 }
 
-/// The path as a report has it.
+/// Returns the volume's data path for a report.
 pub fn path(volume: &Volume) -> PathReport {
     PathReport {
         path: volume.path().clone(),
@@ -144,7 +163,11 @@ pub fn path(volume: &Volume) -> PathReport {
     }
 }
 
-/// The path after the runs. Blocks that a copy of a replicated volume failed to give are written back.
+/// Returns the volume's data path after the runs. On a replicated volume, first rewrites the blocks that a copy failed
+/// to return.
+///
+/// # Errors
+/// [`Failure::Error`] if the repair or the query of the copies' state fails.
 pub fn path_after(volume: &Volume) -> Result<PathReport, Failure> {
     if !volume.is_replicated() {
         return Ok(path(volume));
@@ -153,12 +176,18 @@ pub fn path_after(volume: &Volume) -> Result<PathReport, Failure> {
     Ok(PathReport { redundancy: Some(volume.redundancy()?), ..path(volume) })
 }
 
-/// Returns what the text says about the copies of a replicated volume after the runs; empty for others.
+/// Returns the text line about the copies of a replicated volume after the runs; empty for other volumes.
 pub fn copies(path: &PathReport) -> String {
     path.redundancy.as_ref().map(ToString::to_string).unwrap_or_default()
 }
 
-/// `device soft:mem  queues host (2 x 128)  landing direct  doorbell cpu-engine`, with what `rest` adds; why no better path on request.
+/// Prints a line such as `device soft:mem  queues host (2 x 128)  landing direct  doorbell cpu-engine`, followed by
+/// `rest`.
+///
+/// If `verbose`, also prints the memory order and the reasons why better data paths are not used.
+///
+/// # Errors
+/// [`Failure::BrokenPipe`] if standard output was closed, [`Failure::Error`] if it cannot be written.
 pub fn announce(volume: &Volume, rest: &str, verbose: bool, text: &Text) -> Result<(), Failure> {
     text.line(format_args!("{}  {} x {} entries{rest}", volume.path(), volume.queues(), volume.depth()))?;
     if verbose {

@@ -1,4 +1,4 @@
-//! The engine that `--engine` asks for, and the line that says which it is.
+//! Opens the engine that `--engine` selects.
 
 use crate::args::{EngineArgs, EngineChoice};
 use crate::output::Failure;
@@ -6,11 +6,18 @@ use crate::remedy;
 use warpbell::engine::{CpuImage, Engine, EngineError};
 
 /// Opens the engine.
+///
+/// # Errors
+/// [`Failure::Error`] if the engine cannot be opened.
 pub fn open(args: &EngineArgs) -> Result<Engine, Failure> {
     open_on(args, 0, args.threads.unwrap_or(0) as usize)
 }
 
-/// The same, with another GPU in place of the first unless one is named, and with so many CPU threads (0: as many as there are cores).
+/// Opens the engine for one of several PEs: GPU number `gpu` unless `--engine` names one, or `threads` CPU threads (0:
+/// one for each core).
+///
+/// # Errors
+/// [`Failure::Error`] if the engine cannot be opened. `auto` falls back to the CPU engine if the GPU fails.
 pub fn open_on(args: &EngineArgs, gpu: usize, threads: usize) -> Result<Engine, Failure> {
     let cpu = |note| Engine::cpu_with(threads, &CpuImage::shipped()?, note);
     let engine = match args.engine {
@@ -25,7 +32,7 @@ pub fn open_on(args: &EngineArgs, gpu: usize, threads: usize) -> Result<Engine, 
     Ok(engine)
 }
 
-/// The same can be done on CPU threads.
+/// Adds `--engine cpu` to the remedies of a GPU engine's error.
 fn with_remedy(e: EngineError) -> Failure {
     let other = remedy::of(&e).map(|r| format!("{r}, or ")).unwrap_or_default();
     Failure::Error(format!("{e}; {other}use --engine cpu"))

@@ -1,4 +1,4 @@
-//! `warpbell graph`: load, place, run, check, print.
+//! Runs `warpbell graph`: loads a graph, places its edges, runs an algorithm, checks and prints the result.
 
 use crate::args::{Edges, GraphArgs, GraphCommand, SourceArgs, Weights, WorldArgs};
 use crate::interrupt::Interrupt;
@@ -21,7 +21,7 @@ use warpbell::graph::{
 use warpbell::storage::{Cache, Volume};
 use warpbell::units::{Bytes, BytesOrShare, grouped};
 
-/// What is computed.
+/// Graph algorithm with its options.
 pub enum Algorithm {
     Bfs,
     Components,
@@ -29,7 +29,7 @@ pub enum Algorithm {
     Sssp(SsspOptions, Weights),
 }
 
-/// What came out.
+/// Result of an algorithm.
 pub enum Outcome {
     Bfs(BfsResult),
     Components(ComponentsResult),
@@ -45,13 +45,19 @@ enum Runner<'g> {
     Sssp(Sssp<'g>),
 }
 
-/// One command.
+/// One invocation of `warpbell graph`.
 pub struct Job {
     algorithm: Algorithm,
     sources: SourceArgs,
     pub graph: GraphArgs,
 }
 
+/// Runs an algorithm; breadth-first search runs on several PEs if options or a launcher ask for that.
+///
+/// # Errors
+/// * [`Failure::Usage`] if options contradict each other.
+/// * [`Failure::BrokenPipe`] if standard output was closed.
+/// * [`Failure::Error`] if the input, a device, an engine or a run fails, or if the result is wrong.
 pub fn run(command: GraphCommand, interrupt: &Interrupt) -> Result<(), Failure> {
     let none = SourceArgs { source: Vec::new(), sources: None };
     let job = match command {
@@ -81,6 +87,7 @@ pub fn run(command: GraphCommand, interrupt: &Interrupt) -> Result<(), Failure> 
 }
 
 impl Job {
+    /// Returns the name of the command, as in `graph bfs`.
     pub fn name(&self) -> &'static str {
         match self.algorithm {
             Algorithm::Bfs => "graph bfs",
@@ -92,7 +99,7 @@ impl Job {
 
     fn run(&self, interrupt: &Interrupt) -> Result<(), Failure> {
         let args = &self.graph;
-        // What cannot work is said before a device is touched.
+        // Output files and the input are checked before any device is opened.
         let (text, output) = Text::beside_results(&args.report, args.out.as_deref())?;
         interrupt.doing("reading the graph");
         let loaded = self.load()?;
@@ -153,6 +160,10 @@ impl Job {
         Ok(())
     }
 
+    /// Reads or generates the graph, with the weights and self-loops that the algorithm uses.
+    ///
+    /// # Errors
+    /// [`Failure::Error`] if the input cannot be read.
     pub fn load(&self) -> Result<Loaded, Failure> {
         let args = &self.graph;
         let input = Input::of(&args.input)?;
@@ -175,14 +186,17 @@ impl Job {
                 .seed(args.seed)
                 .progress(Some(&advance)),
         )?;
-        // Searches then meet well-connected neighbours first and read least.
+        // Searches then visit well-connected neighbours first and read the fewest edges.
         if matches!(self.algorithm, Algorithm::Bfs | Algorithm::Components) {
             hub::order_by_degree(&mut loaded.csr);
         }
         Ok(loaded)
     }
 
-    /// Vertices to start from; one that is not looked at where there is no source.
+    /// Returns the source vertices. Algorithms without a source get one `None`.
+    ///
+    /// # Errors
+    /// [`Failure::Error`] if the graph lacks a vertex that `--source` names, or has no edges to draw a source from.
     pub fn sources(&self, csr: &Csr) -> Result<Vec<Option<u64>>, Failure> {
         if matches!(self.algorithm, Algorithm::Components | Algorithm::PageRank(_)) {
             return Ok(vec![None]);
@@ -210,7 +224,7 @@ impl Job {
         self.sources.source.iter().map(vertex).collect()
     }
 
-    /// Warns about sources that were asked for and lead nowhere.
+    /// Warns about each vertex of `--source` without outgoing edges.
     pub fn warn(&self, csr: &Csr, sources: &[Option<u64>]) {
         let named = if self.sources.source.is_empty() { &[] } else { sources };
         for source in named.iter().flatten().filter(|v| csr.degree(**v) == 0) {
@@ -220,7 +234,7 @@ impl Job {
         }
     }
 
-    /// A run's first words, unless there is but one source and the user named it.
+    /// Returns the source as the prefix of a result line; empty if the user named exactly one source.
     pub fn prefix(&self, run: &GraphRun) -> String {
         let said = self.sources.source.len() == 1;
         run.source.filter(|_| !said).map_or_else(String::new, |s| format!("source {s}  "))
@@ -246,7 +260,7 @@ impl Job {
 }
 
 impl Job {
-    /// One run, timed and counted, from a cold cache unless it is to stay warm.
+    /// Runs once, timed and counted. Empties the cache first unless `--warm` is set.
     fn once(
         &self,
         runner: &mut Runner<'_>,
@@ -276,6 +290,10 @@ impl Job {
         Ok((run, outcome))
     }
 
+    /// Checks a result against a serial computation.
+    ///
+    /// # Errors
+    /// [`Failure::Error`] if the result is wrong, or if PageRank's ranks did not converge.
     pub fn verify(&self, csr: &Csr, source: Option<u64>, outcome: &Outcome) -> Result<(), Failure> {
         let source = source.unwrap_or_default();
         let wrong = match outcome {
@@ -318,7 +336,8 @@ fn distances(of: &Distances) -> verify::Distances<'_> {
     }
 }
 
-/// `36,692 vertices  183,831 edges (undirected: each edge is there in both directions)  32-bit`
+/// Returns a line such as
+/// `36,692 vertices  183,831 edges (undirected: each edge is there in both directions)  32-bit`.
 pub fn shape(loaded: &Loaded) -> String {
     let (csr, summary) = (&loaded.csr, &loaded.summary);
     let once = summary.orientation == OrientationReason::Once;
@@ -337,6 +356,7 @@ pub fn shape(loaded: &Loaded) -> String {
     text
 }
 
+/// Returns the properties of a graph for the JSON report.
 pub fn facts(loaded: &Loaded) -> serde_json::Value {
     let (csr, summary) = (&loaded.csr, &loaded.summary);
     json!({
@@ -355,12 +375,12 @@ pub fn facts(loaded: &Loaded) -> serde_json::Value {
 }
 
 impl Outcome {
-    /// Time, traversed edges and what the result line says.
+    /// Returns the time, the traversed edges and the other figures of the result line.
     pub fn figures(&self, csr: &Csr) -> GraphRun {
         match self {
             Self::Bfs(r) => {
                 let edges = teps::traversed_edges(csr, |v| r.depth[v as usize] != UNREACHED);
-                // The last level is the one that finds nothing more.
+                // The last level finds no vertices and is not counted.
                 let levels = r.levels.iter().filter(|l| l.found > 0).count();
                 GraphRun { reached: Some(r.reached), ..GraphRun::new(r.elapsed, edges, (levels, "levels")) }
             }
@@ -386,7 +406,7 @@ impl Outcome {
         }
     }
 
-    /// The result, one value for each vertex.
+    /// Returns the result: one value for each vertex.
     pub fn values(&self) -> Values<'_> {
         match self {
             Self::Bfs(r) => Values::Depths(&r.depth),
@@ -396,7 +416,10 @@ impl Outcome {
         }
     }
 
-    /// A line for each level, phase, iteration or range.
+    /// Prints a line for each level, phase, iteration or range.
+    ///
+    /// # Errors
+    /// [`Failure::BrokenPipe`] if standard output was closed, [`Failure::Error`] if it cannot be written.
     pub fn steps(&self, text: &Text) -> Result<(), Failure> {
         match self {
             Self::Bfs(r) => r.levels.iter().try_for_each(|l| {
@@ -440,20 +463,20 @@ impl Outcome {
     }
 }
 
-/// A graph where kernels reach it, and what is under it.
+/// A graph placed where kernels reach it, with the volume below it.
 struct Store {
     graph: GraphOnEngine,
     storage: Option<Storage>,
 }
 
-/// Where edges are when they are on a device.
+/// Volume and cache of a graph whose edges are on devices.
 struct Storage {
     volume: Volume,
     cache: Cache,
 }
 
 impl Store {
-    /// A run failed: what the devices have to say about it.
+    /// Converts the error of a failed run; adds the devices' error if there is one.
     fn explain(&self, e: GraphError) -> Failure {
         match self.storage.as_ref().map(|s| s.volume.check()) {
             Some(Err(why)) => Failure::Error(format!("{e}; {why}")),
@@ -462,11 +485,12 @@ impl Store {
     }
 }
 
-/// Caches are not made smaller than this by default.
+/// Minimum size of the cache in bytes, if `--cache` is absent.
 const LEAST_CACHE: u64 = 1 << 20;
+/// Share of the edges that the cache holds, if `--cache` is absent.
 const DEFAULT_CACHE: BytesOrShare = BytesOrShare::Share(0.25);
 
-/// Bytes of a cache for so many bytes of edges.
+/// Returns the size of the cache in bytes for `edges` bytes of edges.
 pub fn cache_bytes(args: &GraphArgs, edges: u64) -> u64 {
     match args.cache {
         Some(asked) => asked.of(edges),
@@ -501,7 +525,7 @@ impl Job {
         Ok(Store { graph, storage })
     }
 
-    /// Bytes of the edges that the kernels read.
+    /// Returns the size in bytes of the edges that the kernels read.
     fn edge_bytes(&self, csr: &Csr) -> u64 {
         let needs = self.needs();
         let width = csr.neighbours().width() as u64;
@@ -513,13 +537,13 @@ impl Job {
             bytes += width;
         }
         if needs.weighted {
-            // A neighbour and its weight lie side by side, each as wide as the wider of the two.
+            // A neighbour and its weight are adjacent, and each is as wide as the wider of the two.
             bytes += 2 * width.max(csr.weights().map_or(0, |w| w.width() as u64));
         }
         bytes * csr.arcs()
     }
 
-    /// Every setting that changes the figures.
+    /// Returns every setting that affects the figures, for the JSON report.
     fn config(&self, store: &Store) -> serde_json::Value {
         let args = &self.graph;
         let mut config = json!({

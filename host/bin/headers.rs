@@ -1,4 +1,4 @@
-//! The folder with the device library's headers.
+//! Runs `warpbell include-dir`: finds the folder with the device library's headers.
 
 use crate::output::{Failure, say};
 use std::path::PathBuf;
@@ -10,7 +10,10 @@ pub fn folder() -> PathBuf {
     installed.filter(|f| f.join("warpbell/abi.h").is_file()).unwrap_or_else(|| warpbell::INCLUDE_DIR.into())
 }
 
-/// `warpbell include-dir`.
+/// Prints the folder.
+///
+/// # Errors
+/// [`Failure::BrokenPipe`] if standard output was closed, [`Failure::Error`] if the folder has no headers.
 pub fn run() -> Result<(), Failure> {
     let folder = folder();
     if !folder.join("warpbell/abi.h").is_file() {

@@ -1,4 +1,4 @@
-//! `warpbell info`: the machine in the words that the other commands print.
+//! Runs `warpbell info`: describes the machine, in the terms that the other commands print.
 
 use crate::args::InfoArgs;
 use crate::output::{Failure, say};
@@ -16,20 +16,21 @@ use warpbell::units::Bytes;
 #[derive(Serialize)]
 struct Info {
     version: &'static str,
-    /// That the system gives this process.
+    /// Processors that the system gives this process.
     cores: usize,
-    /// That the program counts on.
+    /// Processors that the program uses: `cores`, unless `WARPBELL_PROCESSORS` replaces it.
     processors: usize,
     cpu_warp_width: Option<u32>,
-    /// True if calls of a world check their addresses on CPU threads, and on GPUs.
+    /// True if the calls of a world check their addresses on CPU threads.
     cpu_checked: bool,
+    /// True if the calls of a world check their addresses on GPUs.
     gpu_checked: bool,
     image_archs: Vec<&'static str>,
     gpus: Vec<Gpu>,
-    /// Why there is none.
+    /// Reason why there is no GPU.
     no_gpu: Option<String>,
     world: WorldFacts,
-    /// Between PEs that loads and stores do not reach.
+    /// Transports between PEs that cannot reach each other's memory by loads and stores.
     transports: Vec<TransportFacts>,
     nvme: Vec<NvmeFunction>,
     qemu: Option<PathBuf>,
@@ -44,7 +45,7 @@ struct Gpu {
     link: Option<Link>,
 }
 
-/// What NVML knows beyond the driver API.
+/// Facts that NVML has and the driver API lacks.
 #[derive(Serialize)]
 struct Link {
     bar1_bytes: u64,
@@ -52,21 +53,21 @@ struct Link {
     pcie_width: u32,
 }
 
-/// What a world of this process would be built on.
+/// Facts about the world that this process would open.
 #[derive(Serialize)]
 struct WorldFacts {
-    /// The launcher, and what it says; none without one.
+    /// Name of the launcher, if one started this process.
     launcher: Option<&'static str>,
     rank: usize,
     size: usize,
     store: Option<String>,
-    /// What is wrong with the launcher's variables.
+    /// Error in the launcher's environment variables.
     problem: Option<String>,
-    /// What each GPU can do with the memory of each other.
+    /// Access of each GPU to the memory of every other GPU.
     links: Vec<GpuLink>,
 }
 
-/// What one GPU can do with the memory of another.
+/// Access of one GPU to the memory of another.
 #[derive(Serialize)]
 struct GpuLink {
     from: usize,
@@ -84,7 +85,7 @@ impl WorldFacts {
         };
         let ordinals: Vec<usize> = gpus.iter().map(|g| g.device.ordinal).collect();
         let pairs = ordinals.iter().flat_map(|a| ordinals.iter().map(move |b| (*a, *b))).filter(|(a, b)| a != b);
-        // A link that the driver does not tell of is none.
+        // GPUs without an answer from the driver count as not linked.
         let links =
             pairs.filter_map(|(from, to)| Some(GpuLink { from, to, link: peer_link(from, to).ok()? })).collect();
         let (rank, size) = launched.as_ref().map_or((0, 1), |l| (l.rank, l.size));
@@ -133,6 +134,10 @@ impl WorldFacts {
     }
 }
 
+/// Prints the description, or writes it as JSON.
+///
+/// # Errors
+/// [`Failure::BrokenPipe`] if standard output was closed, [`Failure::Error`] if the output cannot be written.
 pub fn run(args: &InfoArgs) -> Result<(), Failure> {
     let info = gather();
     if let Some(path) = &args.json.json {
@@ -204,7 +209,7 @@ pub fn run(args: &InfoArgs) -> Result<(), Failure> {
     say!("               `warpbell doctor` says what keeps this machine from better paths")
 }
 
-/// A remark on an image whose calls check their addresses: they take longer.
+/// Returns the remark on an image with checked calls, which take longer; empty for other images.
 fn checks(checked: bool) -> &'static str {
     if checked { ", checked calls" } else { "" }
 }

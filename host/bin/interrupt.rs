@@ -1,4 +1,5 @@
-//! Ctrl-C, SIGTERM, SIGHUP and `--timeout`: the run ends through the engine's stop flag, so that devices are closed in order.
+//! Handles Ctrl-C, SIGTERM, SIGHUP and `--timeout`: the engine's stop flag ends the run, so that devices are closed in
+//! order.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::process::ExitCode;
@@ -6,51 +7,51 @@ use std::sync::Arc;
 use std::time::Duration;
 use warpbell::engine::Engine;
 
-/// What an interrupt should do right now.
+/// Effect of an interrupt at this moment.
 #[derive(Default)]
 enum Phase {
-    /// Nothing is open that needs care: leave at once.
+    /// Nothing is open that needs an orderly end: the process exits at once.
     #[default]
     Idle,
-    /// Kernels may be running: stop them; the error that follows winds everything up.
+    /// Kernels may be running: the interrupt stops them, and their error then ends the command.
     Kernels(Vec<Engine>),
-    /// Between kernels: whoever works here looks at [`Interrupt::signal`].
+    /// Host code is writing results: the interrupt is only noted, and `main` reads [`Interrupt::end`] afterwards.
     Careful,
-    /// It is meant for others, who decide what becomes of it.
+    /// Signals go to this function, which decides what to do.
     PassOn(Box<dyn Fn(i32) + Send>),
 }
 
 #[derive(Default)]
 struct State {
     phase: Phase,
-    /// The first demand to end that was not passed on.
+    /// The first request to end that was not passed on.
     end: Option<End>,
     /// The work in progress, as in `reading the graph`.
     doing: &'static str,
 }
 
-/// A demand to end the program.
+/// A request to end the program.
 #[derive(Clone, Copy, Debug)]
 pub enum End {
     /// A signal.
     Signal(i32),
-    /// The time that `--timeout` gave is over.
+    /// The time given with `--timeout` has passed.
     Timeout(Duration),
 }
 
-/// Time from the end of `--timeout` to the end of the program, whatever it is waiting for.
+/// Time from the expiry of `--timeout` to the forced exit of the program.
 const WIND_UP: Duration = Duration::from_secs(5);
-/// The exit code of a command that ran out of time, as `timeout` of coreutils has it.
+/// Exit code of a command that exceeded `--timeout`, as coreutils' `timeout` has it.
 const TIMED_OUT: u8 = 124;
 
-/// Signals that end the program: number and name. Exit codes are 128 and the number, as shells have it.
+/// Signals that end the program: number and name. The exit code is 128 plus the number, as in shells.
 const SIGNALS: [(i32, &str); 3] = [(libc::SIGHUP, "SIGHUP"), (libc::SIGINT, "SIGINT"), (libc::SIGTERM, "SIGTERM")];
 
-/// Knows what asked the program to end, if anything did. Cheap to clone.
+/// Shared record of the first request to end the program. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct Interrupt(Arc<Mutex<State>>);
 
-/// Back to the phase before when dropped.
+/// Restores the previous phase when dropped.
 pub struct Guard<'a> {
     interrupt: &'a Interrupt,
     before: Phase,
@@ -67,17 +68,20 @@ impl Interrupt {
         self.0.lock()
     }
 
-    /// Returns what asked for the end.
+    /// Returns the first request to end the program, if there was one.
     pub fn end(&self) -> Option<End> {
         self.state().end
     }
 
-    /// Notes the work that begins, for the message of a program that runs out of time.
+    /// Records the work that begins, for the message of a program that exceeds `--timeout`.
     pub fn doing(&self, work: &'static str) {
         self.state().doing = work;
     }
 
-    /// Ends the program in order when this time is over, and in any case [`WIND_UP`] later.
+    /// Requests the end of the program after `timeout`, and exits [`WIND_UP`] later if it still runs.
+    ///
+    /// # Errors
+    /// [`std::io::Error`] if the timer thread cannot be started.
     pub fn expires_after(&self, timeout: Duration) -> std::io::Result<()> {
         let interrupt = self.clone();
         std::thread::Builder::new().name("wb-timeout".to_owned()).spawn(move || {
@@ -92,27 +96,27 @@ impl Interrupt {
         Ok(())
     }
 
-    /// Says what ended the program, and returns its exit code.
+    /// Prints what ended the program and returns the exit code.
     pub fn conclude(&self, end: End) -> ExitCode {
         ExitCode::from(tell(end, self.state().doing))
     }
 
-    /// From here on an interrupt stops `engine`'s kernels.
+    /// Makes interrupts stop `engine`'s kernels until the guard is dropped.
     pub fn stops(&self, engine: &Engine) -> Guard<'_> {
         self.stops_all(std::slice::from_ref(engine))
     }
 
-    /// From here on an interrupt stops the kernels of all these.
+    /// Makes interrupts stop the kernels of all `engines` until the guard is dropped.
     pub fn stops_all(&self, engines: &[Engine]) -> Guard<'_> {
         self.enter(Phase::Kernels(engines.to_vec()))
     }
 
-    /// From here on an interrupt is only noted.
+    /// Makes interrupts be noted only, until the guard is dropped.
     pub fn is_noted(&self) -> Guard<'_> {
         self.enter(Phase::Careful)
     }
 
-    /// From here on signals go to `to`, with their numbers, and are not noted.
+    /// Passes the numbers of signals to `to`, instead of noting them, until the guard is dropped.
     pub fn is_passed_on(&self, to: impl Fn(i32) + Send + 'static) -> Guard<'_> {
         self.enter(Phase::PassOn(Box::new(to)))
     }
@@ -127,7 +131,7 @@ impl Interrupt {
         if let (Phase::PassOn(to), End::Signal(signal)) = (&state.phase, end) {
             return to(signal);
         }
-        // Results that are being written are complete: they get the time that winding up may take.
+        // The results that are being written are complete: writing them may take until the forced exit.
         if let (Phase::Careful, End::Timeout(_)) = (&state.phase, end) {
             return;
         }
@@ -171,19 +175,20 @@ fn leave(end: End, doing: &str) -> ! {
 fn ignores_hangup() -> bool {
     // SAFETY: zero is a value for every field of a `sigaction`.
     let mut action = unsafe { std::mem::zeroed::<libc::sigaction>() };
-    // SAFETY: only asks; `action` lives for the call.
+    // SAFETY: only queries the action; `action` lives for the call.
     let asked = unsafe { libc::sigaction(libc::SIGHUP, std::ptr::null(), &mut action) } == 0;
     asked && action.sa_sigaction == libc::SIG_IGN
 }
 
-/// Starts to watch for SIGINT, SIGTERM and SIGHUP. Call before any other thread starts: they inherit the signal mask.
+/// Starts to watch for SIGINT, SIGTERM and SIGHUP. Call it before any other thread starts: threads inherit the signal
+/// mask.
 pub fn watch() -> Interrupt {
     let interrupt = Interrupt::default();
     let seen = interrupt.clone();
-    // A blocked signal is delivered to `sigwait` even if it is ignored.
+    // `sigwait` receives a blocked signal even if the process ignores it.
     let ignored = ignores_hangup();
     let watched = SIGNALS.iter().map(|(n, _)| *n).filter(|n| *n != libc::SIGHUP || !ignored);
-    // SAFETY: plain calls on a set that lives here.
+    // SAFETY: plain calls on a set that lives in this block.
     let signals = unsafe {
         let mut set = std::mem::zeroed::<libc::sigset_t>();
         libc::sigemptyset(&mut set);
@@ -196,14 +201,14 @@ pub fn watch() -> Interrupt {
     let watcher = std::thread::Builder::new().name("wb-interrupt".to_owned()).spawn(move || {
         loop {
             let mut signal = 0;
-            // SAFETY: both live for the call.
+            // SAFETY: both references live for the call.
             if unsafe { libc::sigwait(&signals, &mut signal) } == 0 {
                 seen.raise(End::Signal(signal));
             }
         }
     });
     if watcher.is_err() {
-        // Without the watcher the default has to do: the signal ends the process.
+        // Without the watcher thread the default action applies: the signal ends the process.
         // SAFETY: as above.
         unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, &signals, std::ptr::null_mut()) };
     }

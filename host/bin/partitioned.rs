@@ -1,4 +1,5 @@
-//! `warpbell graph bfs` on several PEs: deal the graph out, place each PE's part, search together, check on PE 0.
+//! Runs `warpbell graph bfs` on several PEs: partitions the graph, places each PE's part, searches on all PEs, checks
+//! on PE 0.
 
 use crate::args::{Edges, WorldArgs};
 use crate::device;
@@ -20,7 +21,7 @@ use warpbell::shmem::{ShmemError, World};
 use warpbell::storage::{Cache, Volume};
 use warpbell::units::{Bytes, grouped};
 
-/// One PE's part, for people and programs.
+/// Facts about one PE's part, for text and JSON.
 #[derive(Serialize)]
 struct PartReport {
     vertices: u64,
@@ -30,7 +31,7 @@ struct PartReport {
     path: Option<PathReport>,
 }
 
-/// What PE 0 has at the end.
+/// Results on PE 0.
 struct Answer {
     runs: Vec<GraphRun>,
     last: Option<Outcome>,
@@ -38,18 +39,23 @@ struct Answer {
     transport: serde_json::Value,
 }
 
-/// A PE's part where its kernels reach it, and what is under it.
+/// A PE's part of the graph where its kernels reach it, with the volume below it.
 struct Store {
     graph: PartitionedGraph,
     volume: Option<Volume>,
     report: PartReport,
 }
 
-/// Runs the job on the PEs that were asked for.
+/// Runs the job on the PEs that the command line or the launcher names.
+///
+/// # Errors
+/// * [`Failure::Usage`] if options contradict each other or the launcher, or if devices and PEs do not fit together.
+/// * [`Failure::BrokenPipe`] if standard output was closed.
+/// * [`Failure::Error`] if the input, a device, the world or a search fails on any PE, or if the result is wrong.
 pub fn run(job: &Job, world: &WorldArgs, interrupt: &Interrupt) -> Result<(), Failure> {
     let args = &job.graph;
     let plan = world::Plan::new(world, &args.engine)?;
-    // What cannot work is said before a device is touched.
+    // Invalid device options fail before any device is opened.
     device::of_pe(&args.device, 0, plan.pes())?;
     let (text, output) = match plan.speaks() {
         true => Text::beside_results(&args.report, args.out.as_deref())?,
@@ -89,7 +95,7 @@ pub fn run(job: &Job, world: &WorldArgs, interrupt: &Interrupt) -> Result<(), Fa
     Ok(())
 }
 
-/// Every setting that changes the figures.
+/// Returns every setting that affects the figures, for the JSON report.
 fn config(job: &Job, pes: usize) -> serde_json::Value {
     let args = &job.graph;
     json!({
@@ -105,7 +111,7 @@ fn config(job: &Job, pes: usize) -> serde_json::Value {
     })
 }
 
-/// What every PE of this process does.
+/// Inputs of the work that every PE of this process does.
 struct Work<'a> {
     job: &'a Job,
     loaded: &'a Loaded,
@@ -120,7 +126,7 @@ impl Work<'_> {
         let args = &self.job.graph;
         let speaks = world.my_pe() == 0;
         let part = self.partition.part(world.my_pe());
-        // No PE stores its part before all may.
+        // No PE writes its part before all PEs have opened their volumes.
         let volume = together(world, self.volume(world, &part))?;
         let mut store = together(world, self.store(world, &part, volume))?;
         let line = store.line(args.edges);
@@ -161,7 +167,7 @@ impl Work<'_> {
         Ok(speaks.then_some(answer))
     }
 
-    /// The PE's own devices, if edges are to be on such.
+    /// Opens the PE's own devices, if edges are stored on devices.
     fn volume(&self, world: &World, part: &Part) -> Result<Option<Volume>, Failure> {
         let args = &self.job.graph;
         if args.edges != Edges::Storage {
@@ -193,7 +199,7 @@ impl Work<'_> {
         Ok(Store { graph: PartitionedGraph::place(world, self.partition, part, placement)?, volume, report })
     }
 
-    /// One run, from a cold cache unless it is to stay warm. Depths and parents are on PE 0.
+    /// Searches once, after emptying the cache unless `--warm` is set. Returns depths and parents on PE 0 only.
     fn search(
         &self,
         world: &World,
@@ -209,7 +215,7 @@ impl Work<'_> {
         Ok((result, tree))
     }
 
-    /// What a run was worth, and whether it is right.
+    /// Computes the figures of a run, and checks its result.
     fn judge(
         &self,
         source: u64,
@@ -240,7 +246,7 @@ impl Work<'_> {
 }
 
 impl Store {
-    /// `16,384 vertices  262,144 stored edges  1 MiB  soft:mem  queues host  ...`
+    /// Returns a line such as `16,384 vertices  262,144 stored edges  1 MiB  soft:mem  queues host  ...`.
     fn line(&self, edges: Edges) -> String {
         let r = &self.report;
         let (vertices, arcs, bytes) = (grouped(r.vertices), grouped(r.stored_edges), Bytes(r.edge_bytes));
@@ -254,7 +260,7 @@ impl Store {
         format!("{vertices} vertices  {arcs} stored edges ({bytes})  {place}")
     }
 
-    /// A run failed: what the devices have to say about it.
+    /// Converts the error of a failed run; adds the devices' error if there is one.
     fn explain(&self, e: GraphError) -> Failure {
         match (&e, self.volume.as_ref().map(Volume::check)) {
             (GraphError::OtherPe { .. }, _) => e.into(),
@@ -264,8 +270,8 @@ impl Store {
     }
 }
 
-/// What a step came to on this PE, when it came to something on all of them. Otherwise an error that names the first PE that has a
-/// reason of its own. Collective.
+/// Returns this PE's result of a step if the step succeeded on all PEs. Otherwise fails with an error that names the
+/// first PE with an error of its own; this PE's [`Failure::Usage`] is returned as it is. Collective.
 fn together<T>(world: &World, own: Result<T, Failure>) -> Result<T, Failure> {
     let mut word = own.as_ref().err().map_or_else(String::new, reason);
     if word.is_empty() && own.is_err() {
@@ -273,7 +279,7 @@ fn together<T>(world: &World, own: Result<T, Failure>) -> Result<T, Failure> {
     }
     let words = match world.allgather(word.as_bytes()) {
         Ok(words) => words,
-        // Whoever knows why says so; the others know only who is missing.
+        // A PE with an error of its own reports that error; the others know only which PE is missing.
         Err(e) => return own.and_then(|_| Err(e.into())),
     };
     let failed: Vec<(usize, String)> = words
@@ -296,12 +302,13 @@ fn reason(failure: &Failure) -> String {
     }
 }
 
-/// Whether an error only says that another PE has failed.
+/// Returns true if the text of an error only says that another PE has failed.
 fn is_hearsay(text: &str) -> bool {
     text.starts_with("the search ended because PE ")
 }
 
-/// Does something on PE 0 that may take long, while the others wait for it without running out of patience. `None` elsewhere.
+/// Runs `work`, which may take long, on PE 0. The other PEs wait without reaching their deadline. Returns `None` on
+/// them.
 fn meanwhile<R: Send>(
     world: &World,
     work: impl FnOnce() -> Result<Option<R>, Failure> + Send,

@@ -1,14 +1,14 @@
-//! A bar while a large graph is loaded or memory is filled, on a terminal only.
+//! Shows a progress bar while a large graph is loaded or a device is filled, if standard error is a terminal.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use parking_lot::Mutex;
 use std::time::Duration;
 use warpbell::graph::{Progress, Stage};
 
-/// Loads shorter than this show nothing.
+/// Work shorter than this shows no bar.
 const DEADLINE: Duration = Duration::from_millis(500);
 
-/// The bar, and how it is drawn.
+/// Progress bar with its current template.
 pub struct Loading {
     bar: ProgressBar,
     template: Mutex<&'static str>,
@@ -16,6 +16,7 @@ pub struct Loading {
 }
 
 impl Loading {
+    /// Creates a bar that is not yet visible.
     pub fn new() -> Self {
         let target =
             if crate::output::has_terminal() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
@@ -23,7 +24,7 @@ impl Loading {
         Self { bar, template: Mutex::new(""), started: std::time::Instant::now() }
     }
 
-    /// What loading calls, from many threads.
+    /// Shows the progress of loading. Loading calls this method from many threads.
     pub fn advance(&self, p: Progress) {
         let template = match p.stage {
             Stage::Read => "reading  [{bar:40}] {bytes}/{total_bytes}  {bytes_per_sec}",

@@ -1,4 +1,4 @@
-//! The remedies of the library's errors, in the options of this program.
+//! Translates the remedies of the library's errors into options of this program.
 
 use crate::measure::error::MeasureError;
 use std::error::Error;

@@ -1,4 +1,4 @@
-//! `warpbell run`: a program as the ranks of a world on this host.
+//! Runs `warpbell run`: starts a program as the ranks of a world on this host.
 
 use crate::args::RunArgs;
 use crate::interrupt::Interrupt;
@@ -7,6 +7,11 @@ use std::io;
 use std::time::Duration;
 use warpbell::shmem::launcher::{Event, LaunchError, Launcher};
 
+/// Starts the ranks, passes signals on to them, and waits for their end.
+///
+/// # Errors
+/// [`Failure::Usage`] without a program, [`Failure::BrokenPipe`] if standard output was closed, and
+/// [`Failure::Status`] with the launcher's exit code if the ranks could not be started or failed.
 pub fn run(args: &RunArgs, timeout: Option<Duration>, interrupt: &Interrupt) -> Result<(), Failure> {
     let Some((program, arguments)) = args.program.split_first() else {
         return Err(Failure::Usage("name the program to run, as in warpbell run -n 2 -- ./program".to_owned()));
@@ -18,7 +23,7 @@ pub fn run(args: &RunArgs, timeout: Option<Duration>, interrupt: &Interrupt) -> 
     let events = Launcher::events();
     let tell = events.0.clone();
     let _passed_on = interrupt.is_passed_on(move |signal| {
-        // When the ranks have ended nobody listens any more.
+        // After the ranks have ended, nothing receives the signal.
         let _ = tell.send(Event::Signal(signal));
     });
     launcher.run(events, io::stdout(), io::stderr()).map_err(|e| match e {

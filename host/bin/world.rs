@@ -1,4 +1,5 @@
-//! The world that a command line asks for: one PE in each process of a launcher, or all PEs as threads of this process.
+//! Opens the world that a command line describes: one PE in each process of a launcher, or all PEs as threads of this
+//! process.
 
 use crate::args::{EngineArgs, EngineChoice, WorldArgs};
 use crate::engine;
@@ -11,23 +12,27 @@ use warpbell::engine::Engine;
 use warpbell::shmem::bootstrap::{self, Bootstrap, Launched};
 use warpbell::shmem::{Transport, World};
 
-/// PEs on CPU threads unless told otherwise: enough to talk to each other.
+/// Default number of PEs on CPU threads: the minimum for communication.
 const CPU_PES: usize = 2;
 
-/// Where a world's PEs will be. The world itself is opened by [`Plan::run`], when it is known how large its heaps have to be.
+/// Plan of a world. [`Plan::run`] opens the world, when the size of its heaps is known.
 pub struct Plan {
-    /// Those of this process, in the order of their numbers.
+    /// Engines of this process's PEs, in the order of their numbers.
     engines: Vec<Engine>,
+    /// Number of PEs of the world.
     pes: usize,
-    /// Asked for on the command line.
+    /// Transport that the command line names.
     transport: Option<Transport>,
-    /// The first of this process.
+    /// Number of this process's first PE.
     first: usize,
-    /// How this process's one PE finds the others, if a launcher started it. Taken by the world.
+    /// Bootstrap of this process's one PE, if a launcher started it. The world takes it.
     ranks: Mutex<Option<Box<dyn Bootstrap>>>,
 }
 
-/// What a launcher says of this process, if one started it as one of several.
+/// Returns the launcher's description of this process, if a launcher started it as one of several ranks.
+///
+/// # Errors
+/// [`Failure::Error`] if the launcher's environment variables are invalid.
 pub fn launched() -> Result<Option<Launched>, Failure> {
     let variables = std::env::vars_os().filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?)));
     Ok(Launched::find(&variables.collect())?.filter(|l| l.size > 1))
@@ -35,6 +40,10 @@ pub fn launched() -> Result<Option<Launched>, Failure> {
 
 impl Plan {
     /// Opens the engines of this process's PEs.
+    ///
+    /// # Errors
+    /// [`Failure::Usage`] if `--pes` contradicts the launcher. [`Failure::Error`] if the launcher's variables are
+    /// invalid, an engine cannot be opened, or the other ranks cannot be reached.
     pub fn new(args: &WorldArgs, engine: &EngineArgs) -> Result<Self, Failure> {
         let gpus = match engine.engine {
             EngineChoice::Cpu => 0,
@@ -49,7 +58,7 @@ impl Plan {
         Ok(Self { engines, pes, transport: args.transport.transport, first: 0, ranks: Mutex::new(None) })
     }
 
-    /// One PE: this process, as its launcher numbers it. Meets the others.
+    /// Plans one PE: this process, with the launcher's rank. Connects to the other ranks.
     fn of_rank(launched: &Launched, args: &WorldArgs, engine: &EngineArgs, gpus: usize) -> Result<Self, Failure> {
         let size = launched.size;
         if let Some(asked) = args.pes.filter(|n| *n as usize != size) {
@@ -64,23 +73,27 @@ impl Plan {
         Ok(Self { engines, pes: size, transport: args.transport.transport, first: launched.rank, ranks })
     }
 
-    /// PEs of the world.
+    /// Returns the number of PEs of the world.
     pub fn pes(&self) -> usize {
         self.pes
     }
 
-    /// The engines of this process's PEs.
+    /// Returns the engines of this process's PEs.
     pub fn engines(&self) -> &[Engine] {
         &self.engines
     }
 
-    /// Whether PE 0 is here: who prints and writes the report.
+    /// Returns true if PE 0, which prints and writes the report, is in this process.
     pub fn speaks(&self) -> bool {
         self.first == 0
     }
 
-    /// Runs `work` on every PE of this process, each on a thread of its own, in a world with heaps of `heap_bytes`; answers what they
-    /// answered, in the order of their numbers. When one fails the others are stopped, and the first failure is the answer.
+    /// Runs `work` on every PE of this process, each on its own thread, in a world with heaps of `heap_bytes` bytes.
+    /// Returns the results in the order of the PEs' numbers.
+    ///
+    /// # Errors
+    /// The first error that `work` returned; the other PEs' kernels are then stopped. [`Failure::Error`] if the world
+    /// cannot be opened.
     pub fn run<R: Send>(
         &self,
         heap_bytes: usize,
@@ -107,9 +120,9 @@ impl Plan {
             Ok(answer) => Some(answer),
             Err(e) => {
                 failure.lock().get_or_insert(e);
-                // The others may be waiting for this one inside their kernels.
+                // The other PEs may be waiting for this one inside their kernels.
                 for engine in &self.engines {
-                    // What cannot be stopped ends at its deadline.
+                    // A kernel that cannot be stopped ends at its deadline.
                     let _ = engine.cancel();
                 }
                 None
@@ -126,14 +139,15 @@ impl Plan {
     }
 }
 
-/// The engine of the `place`-th of `pes` PEs on this host: GPUs are dealt out in turn, CPU threads shared.
+/// Opens the engine of the PE with index `place` among `pes` PEs on this host. PEs take the GPUs in turn and share the
+/// CPU threads.
 fn open(args: &EngineArgs, place: usize, pes: usize, gpus: usize) -> Result<Engine, Failure> {
     let cores = warpbell::processors::count();
     let threads = args.threads.map_or((cores / pes).max(1), |n| n as usize);
     engine::open_on(args, place % gpus.max(1), threads)
 }
 
-/// How many PEs, the engines of those that are here, and whether some of them share a GPU.
+/// Prints the number of PEs, the engines of this process's PEs, and a remark if some of them share a GPU.
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut names: Vec<String> = self.engines.iter().map(Engine::to_string).collect();

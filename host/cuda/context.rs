@@ -1,4 +1,4 @@
-//! A GPU's primary context, and what has to wait while kernels run on it.
+//! The primary context of a GPU, and the memory that is freed only after running kernels have ended.
 
 use super::copy::Copier;
 use super::device::{self, DeviceInfo};
@@ -15,12 +15,12 @@ use std::ffi::{c_int, c_uint, c_void};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
-/// Time that a kernel that was seen to end, or a copy, may still take to be over for the whole context.
+/// Longest wait for the whole context to become idle after the end of a kernel or copy was seen.
 const LAST_INSTRUCTIONS: Duration = Duration::from_micros(50);
 
-/// A GPU's primary context. One for each GPU and process, shared: opening it again gives the same.
+/// The primary context of a GPU. Each process has one per GPU: opening the GPU again returns the same context.
 ///
-/// It is current on a thread only for the length of a call, so it gets in nobody's way.
+/// The context is current on a thread only during a call, so it does not disturb other CUDA code on that thread.
 #[derive(Debug)]
 pub struct Context {
     driver: &'static Driver,
@@ -28,66 +28,69 @@ pub struct Context {
     raw: CUcontext,
     info: DeviceInfo,
     copier: Mutex<Copier>,
-    /// Those that no launch has.
+    /// Lanes that no launch uses.
     lanes: Mutex<Vec<Lane>>,
     connections: usize,
     runs: Mutex<Runs>,
-    /// Marks the end of all that runs; used under the lock of `runs`.
+    /// Event that marks the end of all work in the context. Used only under the lock of `runs`.
     all_done: CUevent,
     stack: Mutex<Option<StackLimit>>,
 }
 
-/// Bytes of local memory that each thread has in a context (`CU_LIMIT_STACK_SIZE`).
+/// Local memory per thread in a context, in bytes (`CU_LIMIT_STACK_SIZE`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct StackLimit {
-    /// As it was found.
+    /// Limit when this process first read it.
     pub found: usize,
-    /// As it is: more where a kernel of this process needed it.
+    /// Current limit. It is larger than `found` if a kernel of this process needed more.
     pub now: usize,
 }
 
-// SAFETY: contexts may be made current on any thread (CUDA driver interface, "Context Management"); the rest is locked.
+// SAFETY: a context may be made current on any thread (CUDA driver interface, "Context
+// Management"); locks guard the rest.
 unsafe impl Send for Context {}
 // SAFETY: as above.
 unsafe impl Sync for Context {}
 
-/// Kernels in flight, and what must not be freed before they have ended: `cuMemFree`, `cuMemFreeHost`, `cuMemHostUnregister` and
-/// `cuModuleUnload` wait for every kernel of the context, and until they return no other thread gets a launch or a copy through (seen with
-/// driver 580 on an H200). So a kernel that waits for the host would never end, and neither would one of a library beside this one that
-/// waits for another rank (NCCL), if that rank waits for this process.
+/// Kernels in flight, and memory that must not be freed before they have ended.
+///
+/// `cuMemFree`, `cuMemFreeHost`, `cuMemHostUnregister` and `cuModuleUnload` wait for every kernel of the context. Until
+/// they return, no other thread can launch or copy (seen with driver 580 on an H200). A kernel that waits for the host
+/// would then never end. A kernel of another library in this process (NCCL) that waits for another rank would not end
+/// either, if that rank waits for this process.
 #[derive(Debug, Default)]
 struct Runs {
     active: usize,
     garbage: Vec<Garbage>,
 }
 
-/// Memory whose owner is gone.
+/// Memory, or a module, that has no owner any more and waits to be freed.
 pub(super) enum Garbage {
     Device(CUdeviceptr),
     Pinned(*mut c_void),
-    /// The parts of an image.
+    /// Modules of one image.
     Modules(Vec<CUmodule>),
-    /// A handle of physical memory; the memory itself goes with its last mapping.
+    /// Handle of physical memory. The driver frees the memory itself with its last mapping.
     Physical(u64),
-    /// Reserved addresses, and what is mapped in them.
+    /// Reserved address range and its mappings.
     Range {
         base: CUdeviceptr,
         bytes: usize,
         mapped: Vec<Mapped>,
     },
-    /// With what owns the host memory: it must outlive the registration.
+    /// Registered host memory. `_keep` owns the memory and must outlive the registration.
     Registered {
         base: *mut c_void,
         _keep: Arc<dyn Any + Send + Sync>,
     },
 }
 
-// SAFETY: addresses that only the driver uses, and an owner that may be dropped anywhere.
+// SAFETY: the addresses are passed only to the driver, and the owner may be dropped on any thread.
 unsafe impl Send for Garbage {}
 
 impl Garbage {
-    /// Returns true if giving it back waits for every kernel of the context.
+    /// Returns true if freeing this waits for every kernel of the context.
     fn waits(&self) -> bool {
         !matches!(self, Self::Physical(_) | Self::Range { .. })
     }
@@ -107,7 +110,12 @@ impl std::fmt::Debug for Garbage {
 }
 
 impl Context {
-    /// The primary context of the GPU with this ordinal.
+    /// Returns the primary context of a GPU. `ordinal` is the GPU's position in the driver's list, from 0.
+    ///
+    /// # Errors
+    /// - [`CudaError::NoDriver`] if libcuda does not load, [`CudaError::OldDriver`] if it lacks a function.
+    /// - [`CudaError::NoDevice`] if there is no GPU with this ordinal.
+    /// - [`CudaError::Call`] if the driver fails to open the context or to create its streams and buffers.
     pub fn open(ordinal: usize) -> Result<Arc<Self>, CudaError> {
         static OPEN: OnceLock<Mutex<HashMap<usize, Weak<Context>>>> = OnceLock::new();
         let driver = Driver::get().map_err(|e| match e {
@@ -127,7 +135,7 @@ impl Context {
         let device = device::find(driver, ordinal)?;
         let info = DeviceInfo::read(driver, device, ordinal)?;
         let mut raw: CUcontext = std::ptr::null_mut();
-        // SAFETY: writes one handle; the device is one that the driver gave.
+        // SAFETY: writes one handle; the driver returned this device.
         unsafe { call!(driver, cuDevicePrimaryCtxRetain(&mut raw, device), "opening the GPU's context") }?;
         let connections = lane::connections(std::env::var(lane::CONNECTIONS_VARIABLE).ok().as_deref());
         let copier = {
@@ -135,7 +143,7 @@ impl Context {
             current.and_then(|current| Copier::new(driver, &current))
         };
         let copier = copier.inspect_err(|_| {
-            // SAFETY: retained above and used by nobody.
+            // SAFETY: retained above, and nothing uses it yet.
             unsafe { (driver.cuDevicePrimaryCtxRelease_v2)(device) };
         })?;
         let (copier, lanes, runs, stack) = (Mutex::new(copier), Mutex::default(), Mutex::default(), Mutex::default());
@@ -154,17 +162,20 @@ impl Context {
         Ok(this)
     }
 
-    /// The GPU's properties.
+    /// Returns the GPU's properties.
     pub fn info(&self) -> &DeviceInfo {
         &self.info
     }
 
-    /// The `CUcontext`, for programs that also talk to CUDA themselves. Valid while `self` lives.
+    /// Returns the `CUcontext`, for programs that also call CUDA themselves. It is valid while `self` lives.
     pub fn raw(&self) -> *mut c_void {
         self.raw.cast()
     }
 
-    /// Free and all memory of the GPU, in bytes.
+    /// Returns the GPU's free memory and its total memory, in bytes.
+    ///
+    /// # Errors
+    /// [`CudaError::Call`] if the driver call fails.
     pub fn memory(&self) -> Result<(usize, usize), CudaError> {
         let _current = self.current()?;
         let (mut free, mut total) = (0, 0);
@@ -173,19 +184,29 @@ impl Context {
         Ok((free, total))
     }
 
-    /// Copies bytes from GPU memory. Does not wait for kernels that run.
+    /// Copies bytes from GPU memory at address `from` into `out`. Does not wait for running kernels.
+    ///
+    /// # Errors
+    /// - [`CudaError::Call`] if a driver call fails, for instance because the context is lost.
+    /// - [`CudaError::NoAnswer`] if this copy, or an earlier one of the context, did not end within 60 s.
     pub fn copy_to_host(&self, from: u64, out: &mut [u8]) -> Result<(), CudaError> {
         let current = self.current()?;
         self.copier.lock().copy_out(&current, from, out)
     }
 
-    /// Copies bytes to GPU memory. Does not wait for kernels that run.
+    /// Copies `data` to GPU memory at address `to`. Does not wait for running kernels.
+    ///
+    /// # Errors
+    /// As [`Self::copy_to_host`].
     pub fn copy_to_device(&self, to: u64, data: &[u8]) -> Result<(), CudaError> {
         let current = self.current()?;
         self.copier.lock().copy_in(&current, to, data)
     }
 
-    /// Sets bytes of GPU memory to one value. Does not wait for kernels that run.
+    /// Sets `bytes` bytes of GPU memory at address `to` to `value`. Does not wait for running kernels.
+    ///
+    /// # Errors
+    /// As [`Self::copy_to_host`].
     pub fn fill(&self, to: u64, bytes: usize, value: u8) -> Result<(), CudaError> {
         let current = self.current()?;
         self.copier.lock().fill(&current, to, bytes, value)
@@ -199,21 +220,28 @@ impl Context {
         self.driver
     }
 
-    /// Makes the context current on this thread until the guard goes.
+    /// Makes the context current on this thread until the guard is dropped.
     pub(super) fn current(&self) -> Result<Current, CudaError> {
         Current::push(self.driver, self.raw)
     }
 
-    /// Returns the number of kernels of this process that are sure to run on the GPU at the same time if they fit there, so that they may
-    /// wait for each other: one for each hardware queue but that of copies. `CUDA_DEVICE_MAX_CONNECTIONS` sets the number of queues (1 to 32; 8 unless
-    /// set) for contexts that are opened after it.
+    /// Returns how many kernels of this process are sure to run concurrently if they fit on the GPU. So many may wait
+    /// for each other. The number is one for each hardware queue except the queue of copies.
+    /// `CUDA_DEVICE_MAX_CONNECTIONS` sets the number of queues (1 to 32; default 8) for contexts that are opened
+    /// after the variable is set.
     pub fn kernels_side_by_side(&self) -> usize {
         (self.connections - 1).max(1)
     }
 
-    /// Makes sure that threads have this many bytes of local memory before a kernel that needs them starts. The driver would otherwise
-    /// enlarge it at the launch. Either way all running kernels are waited for, and the memory (these bytes for each thread that the GPU
-    /// can hold) is the whole context's, also that of others; so nothing is done where it is enough, nor while kernels run.
+    /// Raises the context's limit of local memory to at least `bytes` bytes per thread, before a kernel that needs them
+    /// starts. Otherwise the driver would raise the limit at the launch.
+    ///
+    /// Raising the limit waits for all running kernels. The memory (`bytes` for each thread that the GPU can
+    /// hold) belongs to the whole context, including its other users. So this does nothing if the limit
+    /// suffices or while kernels run.
+    ///
+    /// # Errors
+    /// [`CudaError::Call`] if the driver fails to read or to set the limit.
     pub fn reserve_local_memory(&self, bytes: usize) -> Result<(), CudaError> {
         const LIMIT: c_int = sys::CUlimit_enum::CU_LIMIT_STACK_SIZE as c_int;
         let mut stack = self.stack.lock();
@@ -244,15 +272,15 @@ impl Context {
         Ok(())
     }
 
-    /// Local memory of a thread, once a kernel was launched or a world built.
+    /// Returns the local memory per thread, or `None` before the first launch or the first `reserve_local_memory`.
     pub fn stack_limit(&self) -> Option<StackLimit> {
         *self.stack.lock()
     }
 
-    /// A stream that no launch has.
+    /// Returns a lane that no launch uses; creates one if there is none.
     pub(super) fn take_lane(&self) -> Result<Lane, CudaError> {
         let current = self.current()?;
-        // Held while one is made: see there.
+        // Held while a lane is made, because `Lane::new` must not run twice at the same time.
         let mut idle = self.lanes.lock();
         idle.pop().map_or_else(|| Lane::new(self.driver, &current), Ok)
     }
@@ -261,12 +289,12 @@ impl Context {
         self.lanes.lock().push(lane);
     }
 
-    /// A kernel is about to start: from here nothing is freed.
+    /// Counts a kernel that is about to start. Nothing is freed until it has ended.
     pub(super) fn run_begins(&self) {
         self.runs.lock().active += 1;
     }
 
-    /// A kernel has ended. What waited for the last one is freed.
+    /// Counts a kernel that has ended. After the last one, frees the waiting memory.
     pub(super) fn run_ends(&self) {
         let mut runs = self.runs.lock();
         runs.active -= 1;
@@ -280,7 +308,8 @@ impl Context {
         self.free_if_idle(runs);
     }
 
-    /// Frees what waits for kernels of others to end, if they have by now. Returns true if there was anything.
+    /// Frees memory that waited for kernels of other code in this process, if those have ended.
+    /// Returns true if any was freed.
     pub(super) fn collect(&self) -> bool {
         let runs = self.runs.lock();
         let before = runs.garbage.len();
@@ -288,9 +317,10 @@ impl Context {
         self.runs.lock().garbage.len() < before
     }
 
-    /// Returns true if nothing runs in the context: no kernel and no copy of this process, whoever started it.
+    /// Returns true if nothing runs in the context: no kernel and no copy of this process,
+    /// including those of other libraries.
     fn is_quiet(&self, _runs: &MutexGuard<'_, Runs>) -> bool {
-        // SAFETY: own event, of this context; returns at once.
+        // SAFETY: own event of this context; the call returns at once.
         if unsafe { (self.driver.cuCtxRecordEvent)(self.raw, self.all_done) } != code::SUCCESS {
             return false;
         }
@@ -304,26 +334,29 @@ impl Context {
         }
     }
 
-    /// Frees under the lock, because a kernel that started meanwhile would be waited for; drops the owners of registered
-    /// and of mapped memory after it, because they may own memory of this context themselves. While others' kernels run all stays for
-    /// the next time: it would wait for them, and everybody for it.
+    /// Frees the waiting memory if no kernel of this crate runs.
+    ///
+    /// Frees under the lock, because the freeing calls would wait for a kernel that starts meanwhile. Drops the
+    /// owners of registered and mapped memory after the lock, because they may own memory of this context
+    /// themselves. While kernels of other code run, memory whose freeing waits stays for the next time: otherwise
+    /// every thread would wait for them.
     fn free_if_idle(&self, mut runs: MutexGuard<'_, Runs>) {
         if runs.active > 0 || runs.garbage.is_empty() {
             return;
         }
         let Ok(_current) = self.current() else {
-            // The context is lost (the driver takes its memory back by itself), but host memory is still registered.
+            // The context is lost. The driver takes back its memory by itself, but host memory is still registered.
             std::mem::forget(std::mem::take(&mut runs.garbage));
             return;
         };
-        // Mapped memory is given back without waiting for anybody.
+        // Unmapping does not wait for kernels.
         let quiet = runs.garbage.iter().all(|g| !g.waits()) || self.is_quiet(&runs);
         let (garbage, later) = std::mem::take(&mut runs.garbage).into_iter().partition(|g| quiet || !g.waits());
         runs.garbage = later;
         let garbage: Vec<Garbage> = garbage;
         for g in &garbage {
             let what = "giving memory back";
-            // SAFETY: each was made by the matching call, its owner is gone, and no kernel runs.
+            // SAFETY: each was made by the matching call, its owner is gone, and no kernel of this crate runs.
             let freed = unsafe {
                 match g {
                     Garbage::Device(p) => call!(self.driver, cuMemFree_v2(*p), what),
@@ -353,13 +386,14 @@ impl Drop for Context {
         self.collect();
         let runs = self.runs.get_mut();
         if runs.active > 0 || !runs.garbage.is_empty() {
-            // A kernel would not end, or one of others runs. Every call that frees waits for it, so all is left to the end of the process.
+            // A kernel does not end, or other code's kernel runs. Every freeing call would wait for it, so
+            // all is left to process exit.
             std::mem::forget(std::mem::take(&mut runs.garbage));
             return;
         }
         if let Ok(current) = Current::push(self.driver, self.raw) {
             if !self.all_done.is_null() {
-                // SAFETY: made by `retain`; nobody has it any more.
+                // SAFETY: made by `retain`, and nothing uses it any more.
                 unsafe { (self.driver.cuEventDestroy_v2)(self.all_done) };
             }
             for lane in self.lanes.get_mut() {
@@ -367,7 +401,7 @@ impl Drop for Context {
             }
             self.copier.get_mut().close(&current);
         }
-        // SAFETY: retained by `open`; whoever made things in it holds the context, so nothing is left.
+        // SAFETY: retained by `open`; every object made in the context holds it, so none is left.
         let released =
             unsafe { call!(self.driver, cuDevicePrimaryCtxRelease_v2(self.device), "closing the GPU's context") };
         if let Err(error) = released {
@@ -376,11 +410,11 @@ impl Drop for Context {
     }
 }
 
-/// The context is current on this thread while this lives.
+/// Guard: the context is current on this thread while the guard lives.
 #[derive(Debug)]
 pub(super) struct Current {
     driver: &'static Driver,
-    /// Of this thread only.
+    /// Keeps the guard on this thread.
     _here: std::marker::PhantomData<*mut ()>,
 }
 
@@ -395,7 +429,7 @@ impl Current {
 impl Drop for Current {
     fn drop(&mut self) {
         let mut was: CUcontext = std::ptr::null_mut();
-        // SAFETY: pushed on this thread (the guard cannot leave it), and guards end in reverse order.
+        // SAFETY: pushed on this thread, which the guard cannot leave; guards are dropped in reverse order.
         unsafe { (self.driver.cuCtxPopCurrent_v2)(&mut was) };
     }
 }
@@ -416,7 +450,7 @@ mod tests {
         );
     }
 
-    /// A kernel of somebody else: on a stream that this crate does not know, until a word is 1.
+    /// A kernel of other code: it runs on a stream that this crate does not know, until a word is 1.
     struct Foreign {
         context: Arc<Context>,
         stream: super::super::driver::CUstream,
@@ -433,7 +467,8 @@ mod tests {
             let _current = context.current().unwrap();
             let (mut stream, mut word) = (std::ptr::null_mut(), stop.address());
             let non_blocking = sys::CUstream_flags_enum::CU_STREAM_NON_BLOCKING as c_uint;
-            // SAFETY: writes one handle, then launches a kernel of one address, of a word that lives until it has ended.
+            // SAFETY: writes one handle, then launches a kernel with one address. That word lives
+            // until the kernel has ended.
             unsafe {
                 call!(context.driver, cuStreamCreate(&mut stream, non_blocking), "test").unwrap();
                 let parameters = &mut [(&raw mut word).cast::<c_void>()];
@@ -454,14 +489,14 @@ mod tests {
         }
     }
 
-    /// `until_told(uint32_t* word)`: looks at a word until it is not 0.
+    /// `until_told(uint32_t* word)`: polls a word until it is not 0.
     const UNTIL_TOLD: &[u8] = b".version 7.0\n.target sm_70\n.address_size 64\n\
         .visible .entry until_told(.param .u64 word)\n{\n\
         .reg .u64 %rd<2>;\n.reg .u32 %r<2>;\n.reg .pred %p<2>;\n\
         ld.param.u64 %rd1, [word];\n\
         again:\nld.volatile.u32 %r1, [%rd1];\nsetp.eq.u32 %p1, %r1, 0;\n@%p1 bra again;\nret;\n}\n";
 
-    /// With the calls that wait this test would never end: nobody tells the kernel to.
+    /// If a freeing call waited, this test would never end: nothing sets the kernel's word.
     #[test]
     #[ignore = "needs a GPU"]
     fn nothing_is_freed_while_kernels_of_others_run() {
@@ -475,7 +510,7 @@ mod tests {
             drop(engine.allocate(place, 1 << 20).unwrap());
         }
         assert_eq!(waiting(), before + 2);
-        // Launches and copies go through beside it.
+        // Launches and copies proceed meanwhile.
         let out = engine.allocate(Place::Device, 8).unwrap();
         let args = crate::args!(&out, 1u64, 7u64, 0u64);
         crate::engine::testing::start(&engine, "wb_iota", engine.grid(128, 1), args).unwrap().finish().unwrap();

@@ -1,7 +1,7 @@
 //! Copies between host and GPU memory that do not wait for kernels.
 //!
-//! They run on a stream of their own through pinned buffers: the default stream waits for others, and a copy of pageable
-//! memory may be staged by the driver wherever it likes.
+//! Copies use their own stream and pinned buffers. The default stream waits for other streams, and the driver may stage
+//! a copy of pageable memory anywhere.
 
 use super::context::Current;
 use super::driver::{CUdeviceptr, CUevent, CUstream, Driver, call};
@@ -10,18 +10,19 @@ use cudarc::driver::sys;
 use std::ffi::{c_uint, c_void};
 use std::time::{Duration, Instant};
 
-/// One of the two pinned buffers. Large enough for the link's full speed, small enough to stay in the host's cache.
+/// Size of each of the two pinned buffers. Large enough for the link's full speed, small enough
+/// to stay in the host's cache.
 const STAGING_BYTES: usize = 2 << 20;
-/// Far beyond what a copy of a staging buffer takes.
+/// Longest wait for one copy: far more than a copy of a staging buffer takes.
 const ANSWER_LIMIT: Duration = Duration::from_secs(60);
 
-/// A stream and two pinned buffers. Each call takes the guard that says that the context is current.
+/// A stream and two pinned buffers. Each method takes the guard that proves that the context is current.
 #[derive(Debug)]
 pub(super) struct Copier {
     driver: &'static Driver,
     stream: CUstream,
     slots: [Slot; 2],
-    /// A copy did not end: its buffer may still be written to.
+    /// True after a copy did not end in time: the GPU may still access its buffer.
     lost: bool,
 }
 
@@ -61,8 +62,8 @@ impl Copier {
         self.warm_up(current)
     }
 
-    /// Uses each kind of operation once, so that the driver has loaded what it needs for them before any kernel runs: loading
-    /// later may wait for that kernel.
+    /// Uses each kind of operation once, so that the driver loads what it needs before any kernel runs. Loading later
+    /// could wait for such a kernel.
     fn warm_up(&mut self, current: &Current) -> Result<(), CudaError> {
         let (driver, what) = (self.driver, "trying copies");
         const BYTES: usize = 64 << 10;
@@ -75,11 +76,12 @@ impl Copier {
             .try_for_each(|(at, bytes)| self.fill(current, p + at, *bytes, 0))
             .and_then(|()| self.copy_out(current, p, &mut bytes))
             .and_then(|()| self.copy_in(current, p, &bytes));
-        // SAFETY: allocated above, and nothing uses it any more: the copies have ended.
+        // SAFETY: allocated above, and the copies that used it have ended.
         unsafe { call!(driver, cuMemFree_v2(p), what) }.and(tried)
     }
 
-    /// Destroys what was made. Never twice.
+    /// Destroys the stream, events and buffers. Does nothing to handles that are already
+    /// destroyed, nor after a lost copy.
     pub(super) fn close(&mut self, _current: &Current) {
         if self.lost {
             return;
@@ -136,10 +138,10 @@ impl Copier {
                 self.wait(slot, WHAT)?;
             }
             let host = self.slots[slot].host;
-            // SAFETY: the buffer is that large, and no copy from it is in flight any more.
+            // SAFETY: the buffer holds `STAGING_BYTES`, and no copy from it is in flight any more.
             unsafe { std::ptr::copy_nonoverlapping(chunk.as_ptr(), host, chunk.len()) };
             let at = to + (i * STAGING_BYTES) as u64;
-            // SAFETY: the caller's address range is memory of this context; the buffer stays until `wait`.
+            // SAFETY: the caller's address range is memory of this context; the buffer stays unchanged until `wait`.
             unsafe { call!(self.driver, cuMemcpyHtoDAsync_v2(at, host.cast(), chunk.len(), self.stream), WHAT) }?;
             self.mark(slot, WHAT)?;
             used = i + 1;
@@ -157,7 +159,8 @@ impl Copier {
                 let slot = i % 2;
                 let (at, n) = (from + (i * STAGING_BYTES) as u64, bytes(i, out.len()));
                 let host = self.slots[slot].host.cast();
-                // SAFETY: the caller's address range is memory of this context; the buffer's last chunk was taken out already.
+                // SAFETY: the caller's address range is memory of this context; the buffer's previous
+                // chunk was copied out already.
                 unsafe { call!(self.driver, cuMemcpyDtoHAsync_v2(host, at, n, self.stream), WHAT) }?;
                 self.mark(slot, WHAT)?;
             }
@@ -165,7 +168,7 @@ impl Copier {
                 self.wait(last % 2, WHAT)?;
                 let n = bytes(last, out.len());
                 let part = &mut out[last * STAGING_BYTES..][..n];
-                // SAFETY: the copy into the buffer has ended, and it is that large.
+                // SAFETY: the copy into the buffer has ended, and the buffer holds `STAGING_BYTES`.
                 unsafe { std::ptr::copy_nonoverlapping(self.slots[last % 2].host, part.as_mut_ptr(), n) };
             }
         }

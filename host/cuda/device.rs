@@ -1,4 +1,4 @@
-//! What a GPU is and can do.
+//! Properties and capabilities of a GPU.
 
 use super::driver::{CUdevice, Driver, call};
 use super::error::CudaError;
@@ -8,16 +8,16 @@ use serde::Serialize;
 use std::ffi::{CStr, c_char, c_int};
 use std::fmt;
 
-/// For whom a device's writes to GPU memory are in order without a flush
+/// Set of GPUs whose kernels see a device's writes to GPU memory in order without a flush
 /// (`CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum WritesOrdering {
-    /// For nobody: landing directly in GPU memory needs a flush.
+    /// No GPU: DMA directly into GPU memory needs a flush.
     None,
-    /// For kernels of the GPU that owns the memory.
+    /// The GPU that owns the memory.
     Owner,
-    /// For kernels of all GPUs.
+    /// All GPUs.
     All,
 }
 
@@ -31,7 +31,7 @@ impl fmt::Display for WritesOrdering {
     }
 }
 
-/// A GPU's properties, as the driver tells them.
+/// Properties of a GPU, as the driver reports them.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct DeviceInfo {
@@ -39,55 +39,56 @@ pub struct DeviceInfo {
     pub ordinal: usize,
     /// Name, as in `NVIDIA H200`.
     pub name: String,
-    /// PCI address, if the driver tells one.
+    /// PCI address, if the driver reports one.
     #[serde(serialize_with = "as_text")]
     pub bdf: Option<Bdf>,
-    /// Streaming multiprocessors.
+    /// Number of streaming multiprocessors.
     pub processors: u32,
-    /// Threads that one multiprocessor holds.
+    /// Threads that one multiprocessor holds at once.
     pub threads_per_processor: u32,
-    /// Compute capability.
+    /// Compute capability: major, minor.
     pub compute: (u32, u32),
     /// Memory in bytes.
     pub memory_bytes: usize,
-    /// Second-level cache in bytes.
+    /// Size of the second-level cache in bytes.
     pub l2_bytes: usize,
     /// CUDA version of the driver: major, minor.
     pub cuda_version: (u32, u32),
     /// Version of the kernel module, as in `580.159.04`.
     pub driver_version: Option<String>,
-    /// Whether the kernel module is the open one.
+    /// True if the kernel module is the open one; `None` if `/proc/driver/nvidia/version` cannot be read.
     pub open_module: Option<bool>,
-    /// For whom a device's writes to this GPU's memory are in order.
+    /// GPUs whose kernels see a device's writes to this GPU's memory in order.
     pub writes_ordering: WritesOrdering,
-    /// Bits of `CUflushGPUDirectRDMAWritesOptions`: 1 from the host, 2 by a stream operation.
+    /// Bits of `CUflushGPUDirectRDMAWritesOptions`: 1 for a flush from the host, 2 for a flush by a stream operation.
     pub flush_options: u32,
-    /// GPU memory can be exported as dma-buf.
+    /// True if GPU memory can be exported as dma-buf.
     pub dma_buf: bool,
-    /// Host memory can be registered with the GPU.
+    /// True if host memory can be registered with the GPU.
     pub host_register: bool,
-    /// Third-party devices can read and write its memory.
+    /// True if third-party devices can read and write the GPU's memory (GPUDirect RDMA).
     pub gpu_direct_rdma: bool,
-    /// The same GPU has the same one in every process, whatever its ordinal there is.
+    /// UUID of the GPU. It is equal in every process, whatever the GPU's ordinal there is.
     #[serde(serialize_with = "as_hex")]
     pub uuid: [u8; 16],
-    /// What its virtual memory management can do.
+    /// Capabilities of the GPU's virtual memory management.
     pub virtual_memory: VirtualMemoryFacts,
-    /// The link to the host carries all atomic operations.
+    /// True if the link to the host carries all atomic operations.
     pub host_native_atomics: bool,
 }
 
-/// What a GPU's virtual memory management can do (`cuMemCreate` and its kin).
+/// Capabilities of a GPU's virtual memory management (`cuMemCreate` and related calls).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct VirtualMemoryFacts {
-    /// It is there.
+    /// True if the GPU has virtual memory management.
     pub supported: bool,
-    /// Memory can be handed to other processes of the host as a file descriptor.
+    /// True if memory can be shared with other processes of the host as a file descriptor.
     pub descriptors: bool,
-    /// Memory can be handed to other hosts of an NVLink domain. The driver's word; IMEX has to be set up as well.
+    /// True if the driver says that memory can be shared with other hosts of an NVLink domain.
+    /// IMEX has to be set up as well.
     pub fabric: bool,
-    /// Memory can be made so that third-party devices read and write it.
+    /// True if memory can be created so that third-party devices read and write it.
     pub gpu_direct_rdma: bool,
 }
 
@@ -103,7 +104,12 @@ fn as_text<S: serde::Serializer>(bdf: &Option<Bdf>, s: S) -> Result<S::Ok, S::Er
 }
 
 impl DeviceInfo {
-    /// The GPUs that the driver shows.
+    /// Returns the GPUs that the driver lists.
+    ///
+    /// # Errors
+    /// - [`CudaError::NoDriver`] if libcuda does not load, [`CudaError::OldDriver`] if it lacks a function.
+    /// - [`CudaError::NoDevice`] if the driver finds no GPU at its start.
+    /// - [`CudaError::Call`] if the driver fails to report a property.
     pub fn all() -> Result<Vec<Self>, CudaError> {
         let driver = Driver::get()?;
         (0..count(driver)?).map(|i| Self::read(driver, find(driver, i)?, i)).collect()
@@ -112,11 +118,11 @@ impl DeviceInfo {
     pub(super) fn read(driver: &Driver, device: CUdevice, ordinal: usize) -> Result<Self, CudaError> {
         let attribute = |a: Attribute| -> Result<u32, CudaError> {
             let mut v: c_int = 0;
-            // SAFETY: writes one int; the device is one that the driver gave.
+            // SAFETY: writes one int; the driver returned this device.
             unsafe { call!(driver, cuDeviceGetAttribute(&mut v, a as c_int, device), "reading a GPU's properties") }?;
             Ok(v.max(0) as u32)
         };
-        // An attribute that the driver does not know is one that the GPU does not have.
+        // If the driver does not know an attribute, the GPU does not have the capability.
         let optional = |a| attribute(a).unwrap_or(0);
         let mut version: c_int = 0;
         // SAFETY: writes one int.
@@ -175,12 +181,12 @@ impl DeviceInfo {
         })
     }
 
-    /// The generation as compilers name it: 90 for compute capability 9.0.
+    /// Returns the compute capability as compilers name it: 90 for 9.0.
     pub fn generation(&self) -> u32 {
         self.compute.0 * 10 + self.compute.1
     }
 
-    /// Threads that the whole GPU holds at once.
+    /// Returns the number of threads that the whole GPU holds at once.
     pub fn resident_threads(&self) -> usize {
         self.processors as usize * self.threads_per_processor as usize
     }
@@ -214,18 +220,18 @@ pub(super) fn find(driver: &Driver, ordinal: usize) -> Result<CUdevice, CudaErro
     Ok(device)
 }
 
-/// Room for a GPU's name or PCI address.
+/// Size of the buffer for a GPU's name or PCI address.
 const TEXT_BYTES: usize = 256;
 
 fn text(read: impl FnOnce(*mut c_char, c_int) -> Result<(), CudaError>) -> Result<String, CudaError> {
     let mut bytes = [0 as c_char; TEXT_BYTES];
-    // One byte is kept back, so that there is a terminating zero whatever the driver writes.
+    // The last byte is kept back, so that the text ends in a zero whatever the driver writes.
     read(bytes.as_mut_ptr(), TEXT_BYTES as c_int - 1)?;
     let bytes = bytes.map(|c| c as u8);
     Ok(CStr::from_bytes_until_nul(&bytes).map(|t| t.to_string_lossy().into_owned()).unwrap_or_default())
 }
 
-/// Version of the kernel module and whether it is the open one, from the text of `/proc/driver/nvidia/version`.
+/// Returns the kernel module's version, and true if it is the open one, from the text of `/proc/driver/nvidia/version`.
 fn kernel_module(text: &str) -> Option<(String, bool)> {
     let line = text.lines().find(|l| l.starts_with("NVRM version:"))?;
     let version = line.split_whitespace().find(|w| {

@@ -1,7 +1,8 @@
-//! The driver library, loaded at run time: one table of functions, looked up once.
+//! The CUDA driver library, loaded at run time into one table of functions.
 //!
-//! cudarc finds and opens the library and gives the handle types. Its own wrappers are not called: they panic when the library
-//! or a symbol is missing, and turn the answer into a Rust enum, which a newer driver's code would not be a value of.
+//! cudarc finds and opens the library and declares the handle types. Its own wrappers are not called: they
+//! panic when the library or a symbol is missing. They also turn the result into a Rust enum, which has no
+//! value for a newer driver's codes.
 
 use super::error::{CudaError, FailedCall, code, next_step};
 use super::virtual_memory::{Access, Properties};
@@ -13,7 +14,7 @@ pub(super) use sys::{CUcontext, CUdevice, CUdeviceptr, CUevent, CUfunction, CUmo
 
 macro_rules! table {
     ($($name:ident: fn($($arg:ty),*);)*) => {
-        /// Functions of libcuda by their exported names (cuda.h documents each). All answer a `CUresult`.
+        /// Functions of libcuda by their exported names (cuda.h documents each). Each returns a `CUresult`.
         #[allow(non_snake_case)]
         #[derive(Debug)]
         pub(super) struct Driver {
@@ -24,7 +25,7 @@ macro_rules! table {
             /// # Safety
             /// The library must be known to load.
             unsafe fn look_up() -> Result<Self, CudaError> {
-                // SAFETY: the caller knows that the library loads, so this does not panic.
+                // SAFETY: the caller promises that the library loads, so this does not panic.
                 let library = unsafe { sys::culib() };
                 Ok(Self {
                     $($name: {
@@ -89,7 +90,7 @@ table! {
     cuEventRecord: fn(CUevent, CUstream);
     cuEventQuery: fn(CUevent);
     cuEventElapsedTime: fn(*mut f32, CUevent, CUevent);
-    // CUDA 12.5: says whether anything runs in a context, also of others' streams.
+    // CUDA 12.5: tells whether anything runs in a context, including streams of other libraries.
     cuCtxRecordEvent: fn(CUcontext, CUevent);
     cuModuleLoadData: fn(*mut CUmodule, *const c_void);
     cuModuleUnload: fn(CUmodule);
@@ -98,7 +99,7 @@ table! {
         CUfunction, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, CUstream, *mut *mut c_void, *mut *mut c_void
     );
     cuOccupancyMaxActiveBlocksPerMultiprocessor: fn(*mut c_int, CUfunction, c_int, usize);
-    // CUDA 12.4: these let every function be loaded before the first launch, and arguments be checked.
+    // CUDA 12.4: these load every function before the first launch, and let arguments be checked.
     cuModuleGetFunctionCount: fn(*mut c_uint, CUmodule);
     cuModuleEnumerateFunctions: fn(*mut CUfunction, c_uint, CUmodule);
     cuFuncGetName: fn(*mut *const c_char, CUfunction);
@@ -107,7 +108,8 @@ table! {
 }
 
 impl Driver {
-    /// The driver of this process, initialised. The first answer stays: a driver that is installed later needs a new process.
+    /// Returns the driver of this process, initialised. The first result is kept, also a failure: after a later
+    /// installation of the driver, only a new process finds it.
     pub(super) fn get() -> Result<&'static Self, CudaError> {
         static DRIVER: OnceLock<Result<Driver, CudaError>> = OnceLock::new();
         DRIVER.get_or_init(Self::open).as_ref().map_err(CudaError::clone)
@@ -118,7 +120,7 @@ impl Driver {
         if !unsafe { sys::is_culib_present() } {
             return Err(CudaError::NoDriver);
         }
-        // SAFETY: it was just seen to load.
+        // SAFETY: `is_culib_present` has just loaded the library.
         let driver = unsafe { Self::look_up() }?;
         // SAFETY: flags must be 0 (cuda.h).
         let answer = unsafe { (driver.cuInit)(0) };
@@ -128,7 +130,7 @@ impl Driver {
         }
     }
 
-    /// Turns an answer into a `Result`.
+    /// Turns a `CUresult` into a `Result`.
     pub(super) fn check(&self, answer: c_int, call: &'static str, what: &'static str) -> Result<(), CudaError> {
         if answer == code::SUCCESS { Ok(()) } else { Err(self.failed(answer, call, what, next_step(answer)).into()) }
     }
@@ -147,14 +149,14 @@ impl Driver {
 
     fn words(&self, ask: unsafe extern "C" fn(c_int, *mut *const c_char) -> c_int, code: c_int) -> Option<String> {
         let mut text = std::ptr::null();
-        // SAFETY: the answer is a pointer to a constant string, or null for a code that the driver does not know.
+        // SAFETY: writes a pointer to a constant string, or null for a code that the driver does not know.
         let ok = unsafe { ask(code, &mut text) } == code::SUCCESS && !text.is_null();
         // SAFETY: not null, so a string that lives as long as the library.
         ok.then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
     }
 }
 
-/// Calls a driver function and checks its answer: `call!(driver, cuMemFree_v2(address), "freeing GPU memory")`.
+/// Calls a driver function and checks its result: `call!(driver, cuMemFree_v2(address), "freeing GPU memory")`.
 macro_rules! call {
     ($driver:expr, $name:ident($($arg:expr),* $(,)?), $what:expr) => {
         $driver.check(($driver.$name)($($arg),*), stringify!($name), $what)

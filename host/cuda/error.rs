@@ -1,38 +1,38 @@
-//! What the CUDA driver said, and what to do about it.
+//! Errors of the CUDA driver, and their remedies.
 
 use crate::remedy::{Remedies, Remedy};
 use std::fmt;
 
-/// A driver call that failed, or no driver, or no GPU.
+/// Error of the CUDA driver: a call failed, or there is no driver or no GPU.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CudaError {
     /// libcuda is not installed.
     #[error("no CUDA driver: libcuda.so.1 not found")]
     NoDriver,
-    /// The driver is there, the GPU is not.
+    /// The driver is present, but does not find this GPU.
     #[error("no GPU {ordinal}: the CUDA driver {}", found(*.count))]
     NoDevice {
-        /// Which GPU was asked for, from 0.
+        /// Ordinal that was requested, from 0.
         ordinal: usize,
-        /// How many the driver shows.
+        /// Number of GPUs that the driver finds.
         count: usize,
     },
-    /// The driver lacks a function that is needed.
+    /// The driver lacks a function that this crate needs.
     #[error("the CUDA driver is too old: it has no {symbol}")]
     OldDriver {
-        /// The missing function.
+        /// Name of the missing function.
         symbol: &'static str,
     },
-    /// A call failed.
+    /// A driver call failed.
     #[error("{}{}", .0, next(.0))]
     Call(#[from] Box<FailedCall>),
-    /// The GPU did not answer in a time that is far beyond what the work takes.
+    /// The GPU did not complete work within a time that is far longer than the work takes.
     #[error("{what}: the GPU did not answer within {seconds} s")]
     NoAnswer {
-        /// What was being done.
+        /// Operation that was in progress.
         what: &'static str,
-        /// How long was waited.
+        /// Time that was waited, in seconds.
         seconds: u64,
     },
 }
@@ -50,7 +50,7 @@ fn next(call: &FailedCall) -> String {
 }
 
 impl CudaError {
-    /// Returns the fact and the cause without what to do next: the reason of a choice, where there is another way.
+    /// Returns fact and cause without the next step. For messages that say why an alternative was chosen.
     pub fn reason(&self) -> String {
         match self {
             Self::Call(call) => call.to_string(),
@@ -69,27 +69,27 @@ impl Remedies for CudaError {
             Self::NoDevice { .. } => "choose one of those",
             Self::OldDriver { .. } => "update the NVIDIA driver (550, which is CUDA 12.4, or later)",
             Self::NoAnswer { .. } => LOOK_IN_LOG,
-            // Its text says what is next.
+            // The message of the failed call includes the next step.
             Self::Call(_) => return Vec::new(),
         };
         vec![Remedy::step(step)]
     }
 }
 
-/// A driver call that answered something other than success.
+/// A driver call that did not return `CUDA_SUCCESS`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FailedCall {
-    /// What was being done.
+    /// Operation that was in progress.
     pub what: &'static str,
-    /// The function.
+    /// Name of the driver function.
     pub call: &'static str,
-    /// `CUresult`.
+    /// `CUresult` that it returned.
     pub code: i32,
     /// The code's name, as in `CUDA_ERROR_OUT_OF_MEMORY`.
     pub name: String,
-    /// The driver's words for it.
+    /// The driver's description of the code.
     pub text: String,
-    /// What to do next; empty when nothing helpful is known.
+    /// Next step for the user; empty if no helpful one is known.
     pub next: String,
 }
 
@@ -101,7 +101,7 @@ impl fmt::Display for FailedCall {
 
 impl std::error::Error for FailedCall {}
 
-/// `CUresult` values that the code looks at (cuda.h).
+/// `CUresult` values that this crate checks for (cuda.h).
 pub(super) mod code {
     pub const SUCCESS: i32 = 0;
     pub const INVALID_VALUE: i32 = 1;
@@ -128,7 +128,7 @@ pub(super) mod code {
 
 const LOOK_IN_LOG: &str = "look for NVRM lines in dmesg";
 
-/// Returns what helps, for the codes where something does.
+/// Returns the next step for a `CUresult`; empty if no helpful one is known.
 pub(super) fn next_step(code: i32) -> &'static str {
     match code {
         code::OUT_OF_MEMORY => "ask for less (a smaller cache, fewer queues), or free memory on the GPU (nvidia-smi)",

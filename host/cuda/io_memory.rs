@@ -1,39 +1,39 @@
-//! Why a GPU does not take a device's registers, and what mends it.
+//! Reasons why a GPU refuses to map a device's registers, and the fix for each.
 
 use super::error::{code, next_step};
 use std::path::Path;
 
-/// From this kernel on the driver cannot find a mapping's pages the old way: `follow_pfn` is gone.
+/// From this kernel version on `follow_pfn` is gone, which older drivers use to find the pages of a mapping.
 const KERNEL_WITHOUT_FOLLOW_PFN: (u32, u32) = (6, 10);
-/// The first driver that knows the new way.
+/// The first driver version that uses its replacement, `follow_pfnmap`.
 const DRIVER_WITH_PFNMAP: &str = "570.133.07";
-/// Lets users register I/O memory (nvrm_registry.h: NV_REG_STR_RM_PEERMAPPING_OVERRIDE).
+/// Driver option that lets every user register I/O memory (nvrm_registry.h: NV_REG_STR_RM_PEERMAPPING_OVERRIDE).
 const OVERRIDE: &str = "PeerMappingOverride=1";
-/// How the override is set.
+/// Steps to set the override.
 const SET_OVERRIDE: &str = "options nvidia NVreg_RegistryDwords=\"PeerMappingOverride=1;\" in /etc/modprobe.d, then rebuild the \
                             initramfs (update-initramfs -u, or dracut -f) and reboot";
 
-/// What decides whether a GPU takes I/O memory on this machine.
+/// Facts that decide whether a GPU maps I/O memory on this machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
 #[non_exhaustive]
 pub struct IoMemoryFacts {
-    /// This process is root, or as good as root for the driver (CAP_SYS_ADMIN).
+    /// True if this process is root, or has CAP_SYS_ADMIN, which the driver treats alike.
     pub privileged: bool,
-    /// PeerMappingOverride is set; `None` where the driver's parameters cannot be read.
+    /// True if PeerMappingOverride is set; `None` if the driver's parameters cannot be read.
     pub peer_mapping_override: Option<bool>,
-    /// Major and minor version of the kernel.
+    /// Major and minor version of the Linux kernel.
     pub kernel: Option<(u32, u32)>,
     /// Version of the GPU driver's kernel module.
     pub driver: Option<String>,
 }
 
 impl IoMemoryFacts {
-    /// This machine's and this process's.
+    /// Reads the facts of this machine and process. `driver` is the version of the driver's kernel module.
     pub fn of_this_process(driver: Option<&str>) -> Self {
         Self::below(Path::new("/"), driver)
     }
 
-    /// Those of a recorded `/proc` below `root`.
+    /// Reads the facts from a copy of `/proc` below `root`. `driver` is the version of the driver's kernel module.
     pub fn below(root: &Path, driver: Option<&str>) -> Self {
         let text = |file: &str| std::fs::read_to_string(root.join(file)).ok();
         Self {
@@ -44,7 +44,8 @@ impl IoMemoryFacts {
         }
     }
 
-    /// The driver was built without the way to find a mapping's pages that this kernel has.
+    /// Returns true if the driver may have been built without `follow_pfnmap`, the only way to find a
+    /// mapping's pages on this kernel.
     fn may_lack_pfnmap(&self) -> bool {
         self.kernel.is_none_or(|k| k >= KERNEL_WITHOUT_FOLLOW_PFN)
     }
@@ -61,7 +62,7 @@ impl IoMemoryFacts {
         format!("run as root, or let every user: {SET_OVERRIDE}; until then use the cpu doorbell")
     }
 
-    /// What to do about the driver's answer to a registration of I/O memory.
+    /// Returns the next step after the driver failed with `answer` to register I/O memory.
     pub(super) fn advice(&self, answer: i32) -> String {
         match answer {
             code::NOT_PERMITTED if self.has_right() => {
@@ -94,7 +95,7 @@ impl IoMemoryFacts {
         }
     }
 
-    /// The driver found no pages behind the mapping.
+    /// Returns the next step after the driver found no pages behind the mapping.
     fn lost_pages(&self) -> String {
         let driver = self.driver.as_deref().unwrap_or("of unknown version");
         if !self.may_lack_pfnmap() {
@@ -102,7 +103,7 @@ impl IoMemoryFacts {
                     mappings of one BAR are taken; or use the cpu doorbell"
                 .to_owned();
         }
-        let mend = if self.old_driver() {
+        let fix = if self.old_driver() {
             format!("install driver {DRIVER_WITH_PFNMAP} or newer")
         } else {
             "build its kernel module again against this kernel's headers (dkms build nvidia, then reboot): its configuration test \
@@ -111,7 +112,7 @@ impl IoMemoryFacts {
         };
         format!(
             "driver {driver} was built without follow_pfnmap, the only way that this kernel has to find a mapping's pages (follow_pfn \
-             is gone), so every registration of I/O memory fails: {mend}; until then use the cpu doorbell"
+             is gone), so every registration of I/O memory fails: {fix}; until then use the cpu doorbell"
         )
     }
 }

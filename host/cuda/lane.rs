@@ -1,9 +1,11 @@
-//! Streams for launches, and how many of them run side by side.
+//! Streams for launches, and the number of kernels that run concurrently.
 //!
-//! The driver puts streams into a few hardware queues, at the first use of each. What is in one queue runs in its order: a kernel whose
-//! stream shares a queue with that of a kernel that waits for it never starts. So streams belong to the context and are used again, no more
-//! of them than kernels that run at once; and their first use is here, one at a time: two that are first used at the same moment may get
-//! one queue although others are free (seen with driver 580 on an H100 in a fifth of all cases).
+//! The driver assigns each stream to one of a few hardware queues at the stream's first use. A hardware queue runs its
+//! work in order. So if kernel A waits for kernel B, and both streams share a queue, B never starts.
+//!
+//! Therefore streams belong to the context and are reused: there are never more of them than kernels in flight at once.
+//! Their first use is in this module, one stream at a time. If two streams are first used at the same moment, they may
+//! get one queue although others are free. This was seen with driver 580 on an H100 in a fifth of all cases.
 
 use super::context::Current;
 use super::driver::{CUevent, CUstream, Driver, call};
@@ -12,25 +14,25 @@ use cudarc::driver::sys;
 use std::ffi::c_uint;
 use std::time::{Duration, Instant};
 
-/// Kernels that can start side by side without making a stream first.
+/// Lanes that are made with the context: so many kernels can start concurrently without creating a stream first.
 pub(super) const READY_LANES: usize = 4;
 
-/// Says how many hardware queues a context has; the driver reads it when the context is opened.
+/// Environment variable for the number of hardware queues of a context. The driver reads it when the context is opened.
 pub const CONNECTIONS_VARIABLE: &str = "CUDA_DEVICE_MAX_CONNECTIONS";
-/// As many as the driver makes unless told otherwise.
+/// Number of hardware queues that the driver makes if the variable is not set.
 const DEFAULT_CONNECTIONS: usize = 8;
-/// Far beyond what a stream's first use takes, unless it has to wait for a kernel.
+/// Longest wait for a stream's first use. Far more than it takes, unless it has to wait for a kernel.
 const FIRST_USE: Duration = Duration::from_millis(100);
-/// As many as it makes at most.
+/// Largest number of hardware queues that the driver makes.
 pub const MOST_CONNECTIONS: usize = 32;
 
-/// Hardware queues by the variable's value.
+/// Returns the number of hardware queues for a value of the variable.
 pub(super) fn connections(value: Option<&str>) -> usize {
     let asked = value.and_then(|v| v.trim().parse().ok()).filter(|n| *n > 0);
     asked.unwrap_or(DEFAULT_CONNECTIONS).min(MOST_CONNECTIONS)
 }
 
-/// A stream that does not wait for others, and the two events that bound a kernel's time.
+/// A non-blocking stream, and the two events that measure a kernel's time.
 #[derive(Debug)]
 pub(super) struct Lane {
     pub(super) stream: CUstream,
@@ -38,11 +40,11 @@ pub(super) struct Lane {
     pub(super) end: CUevent,
 }
 
-// SAFETY: handles that may be used from any thread; one launch has them at a time.
+// SAFETY: the handles may be used from any thread; one launch has them at a time.
 unsafe impl Send for Lane {}
 
 impl Lane {
-    /// A new one that was used once. No other may be made meanwhile.
+    /// Creates a lane and uses its stream once. The caller ensures that no other lane is created meanwhile.
     pub(super) fn new(driver: &'static Driver, _current: &Current) -> Result<Self, CudaError> {
         const WHAT: &str = "preparing launches";
         let (stream, start, end) = (std::ptr::null_mut(), std::ptr::null_mut(), std::ptr::null_mut());
@@ -68,7 +70,7 @@ impl Lane {
     pub(super) fn destroy(&mut self, driver: &Driver) {
         for event in [&mut self.start, &mut self.end] {
             if !event.is_null() {
-                // SAFETY: made by `new`, used by no launch.
+                // SAFETY: made by `new`, and no launch uses it.
                 unsafe { (driver.cuEventDestroy_v2)(std::mem::replace(event, std::ptr::null_mut())) };
             }
         }

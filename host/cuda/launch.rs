@@ -1,4 +1,4 @@
-//! Launches of kernels.
+//! Kernel launches.
 
 use super::context::Context;
 use super::driver::call;
@@ -9,11 +9,11 @@ use std::ffi::c_void;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// A kernel shorter than this is watched without sleeping: its end is then noticed within a microsecond or two. A sleep can be much
-/// longer than asked for: 4 ms was seen on a virtual machine whose timers follow a 250 Hz tick.
+/// While a kernel is younger than this, the wait polls without sleeping and notices its end within 1 to 2 microseconds.
+/// A sleep can take much longer than requested: 4 ms was seen on a virtual machine whose timers follow a 250 Hz tick.
 const WATCH: Duration = Duration::from_millis(100);
 
-/// Launches kernels of one module, several at a time.
+/// Launches kernels of one module. Several may run at once.
 #[derive(Debug)]
 pub struct Launcher {
     module: Module,
@@ -23,7 +23,7 @@ pub struct Launcher {
 #[derive(Debug)]
 pub struct Launch {
     launcher: Arc<Launcher>,
-    /// Taken when the kernel has ended.
+    /// `None` after the kernel has ended.
     lane: Option<Lane>,
     started: Instant,
     elapsed: Duration,
@@ -35,7 +35,7 @@ impl Launcher {
         Arc::new(Self { module })
     }
 
-    /// The module.
+    /// Returns the module whose kernels this launches.
     pub fn module(&self) -> &Module {
         &self.module
     }
@@ -44,11 +44,15 @@ impl Launcher {
         self.module.context()
     }
 
-    /// Starts a kernel.
+    /// Starts a kernel on a stream of its own, with `blocks` blocks of `threads` threads.
+    ///
+    /// # Errors
+    /// [`CudaError::Call`] if the driver refuses the launch, or fails to create a stream or to raise
+    /// the limit of local memory.
     ///
     /// # Safety
-    /// `parameters` must be the addresses of values of the types that the kernel takes, and what those values point to must
-    /// stay until the kernel has ended. The function must be of this launcher's module.
+    /// `parameters` must hold the addresses of values of the types that the kernel takes. Memory that those values
+    /// point to must stay valid until the kernel has ended. The function must be of this launcher's module.
     pub unsafe fn launch(
         self: &Arc<Self>,
         function: &Function,
@@ -61,10 +65,10 @@ impl Launcher {
         let lane = context.take_lane()?;
         context.run_begins();
         let started = Instant::now();
-        // SAFETY: the caller's promise is the same.
+        // SAFETY: this function's caller makes the same promise.
         let launched = unsafe { self.enqueue(&lane, true, function, blocks, threads, parameters) };
         if let Err(e) = launched {
-            // The launch itself was refused, or the context is lost: nothing of this run is on the GPU any more.
+            // The driver refused the launch, or the context is lost: nothing of this run is on the GPU.
             context.give_lane_back(lane);
             context.run_ends();
             return Err(e);
@@ -72,7 +76,8 @@ impl Launcher {
         Ok(Launch { launcher: self.clone(), lane: Some(lane), started, elapsed: Duration::ZERO })
     }
 
-    /// Puts a kernel into a lane, after what is in it. The lane's end is then this kernel's; its start is, if it is the `first`.
+    /// Enqueues a kernel in a lane behind the lane's earlier kernels. Moves the lane's end event behind the kernel.
+    /// With `first`, also records the lane's start event before it.
     ///
     /// # Safety
     /// As [`Launcher::launch`].
@@ -88,7 +93,7 @@ impl Launcher {
         const WHAT: &str = "launching a kernel";
         let driver = self.context().driver();
         let _current = self.context().current()?;
-        // SAFETY: own events and stream; the caller vouches for the parameters.
+        // SAFETY: own events and stream; the caller is responsible for the parameters.
         unsafe {
             if first {
                 call!(driver, cuEventRecord(lane.start, lane.stream), WHAT)?;
@@ -114,8 +119,8 @@ impl Launcher {
         }
     }
 
-    /// Waits until a lane has come to its end, at most `within`, and answers the GPU time from its start to its end; `None` if it
-    /// is not there yet. An error is a kernel's own (a fault), and an end.
+    /// Waits at most `within` for a lane's end event. Returns the GPU time from the lane's start event to its end
+    /// event, or `None` if the end was not reached. An error is a fault of a kernel: the kernel has ended.
     pub(super) fn await_end(
         &self,
         lane: &Lane,
@@ -140,20 +145,23 @@ impl Launcher {
             if ran < WATCH {
                 std::thread::yield_now();
             } else {
-                // A small part of what the kernel took already: long kernels should not cost a core.
+                // A small part of the kernel's run time so far: waiting for a long kernel should not occupy a core.
                 std::thread::sleep((ran / 64).min(Duration::from_millis(1)).min(within - waited));
             }
         };
         driver.check(answer, "cuEventQuery", WHAT)?;
         let mut milliseconds = 0f32;
-        // SAFETY: both events have been reached.
+        // SAFETY: the GPU has reached both events.
         unsafe { call!(driver, cuEventElapsedTime(&mut milliseconds, lane.start, lane.end), WHAT) }?;
         Ok(Some(Duration::from_secs_f64(f64::from(milliseconds.max(0.0)) / 1e3)))
     }
 }
 
 impl Launch {
-    /// Waits until the kernel has ended, at most `within`; whether it has. An error is the kernel's own (a fault), and ends it.
+    /// Waits at most `within` for the kernel to end. Returns true if it has ended.
+    ///
+    /// # Errors
+    /// [`CudaError::Call`] if the kernel failed, for instance with an illegal address. The kernel has then ended.
     pub fn wait(&mut self, within: Duration) -> Result<bool, CudaError> {
         let Some(lane) = &self.lane else { return Ok(true) };
         let ended = self.launcher.await_end(lane, self.started, within);
@@ -168,11 +176,12 @@ impl Launch {
         Ok(true)
     }
 
-    /// GPU time from the kernel's start to its end; host time so far while it runs.
+    /// Returns the GPU time from the kernel's start to its end. While the kernel runs, returns the
+    /// host time since its launch.
     pub fn elapsed(&self) -> Duration {
         if self.lane.is_some() { self.started.elapsed() } else { self.elapsed }
     }
 }
 
-// A launch that is dropped before its end stays counted as running: nothing that the kernel may use is freed any more. The
-// engine drops one only after it gave up on a kernel that would not end.
+// A launch that is dropped before its end stays counted as running, so nothing that the kernel may use is ever freed.
+// The engine drops one only after it gave up on a kernel that did not end.

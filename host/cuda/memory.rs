@@ -1,4 +1,4 @@
-//! Memory that kernels reach: the GPU's own, pinned host memory, and host memory that somebody else owns.
+//! Memory that kernels access: GPU memory, pinned host memory, and registered host memory of another owner.
 
 use super::context::{Context, Garbage};
 use super::driver::{CUdeviceptr, call};
@@ -11,17 +11,17 @@ use std::os::fd::{FromRawFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// Bytes of a GPU page: devices on the bus get access to GPU memory in these units.
+/// Size of a GPU page in bytes. Other PCIe devices get access to GPU memory in these units.
 pub const GPU_PAGE: usize = 64 << 10;
 
-/// GPU memory. From `cuMemAlloc`, so that devices on the bus can be given its address (memory of a pool cannot), in whole GPU
-/// pages, so that they are given nothing else with it.
+/// GPU memory from `cuMemAlloc`, in whole GPU pages. Other PCIe devices can access such memory, but not memory of a
+/// CUDA pool. Whole pages ensure that a device that gets access to this memory gets access to nothing else.
 ///
-/// Dropped while kernels run, it is freed when the last of them has ended.
+/// If it is dropped while kernels run, it is freed after the last of them has ended.
 #[derive(Debug)]
 pub struct DeviceMemory {
     context: Arc<Context>,
-    /// What the driver gave, which is what it takes back.
+    /// Address that the driver returned, which `cuMemFree` takes. `address` is this, aligned to a GPU page.
     allocation: CUdeviceptr,
     address: CUdeviceptr,
     bytes: usize,
@@ -29,6 +29,10 @@ pub struct DeviceMemory {
 
 impl DeviceMemory {
     /// Allocates and clears `bytes` bytes, rounded up to whole pages of [`GPU_PAGE`] and aligned to one.
+    ///
+    /// # Errors
+    /// - [`CudaError::Call`] if the driver fails to allocate, for instance because GPU memory is exhausted.
+    /// - [`CudaError::NoAnswer`] if the memory was not cleared within 60 s.
     pub fn zeroed(context: &Arc<Context>, bytes: usize) -> Result<Self, CudaError> {
         let bytes = bytes.max(1).next_multiple_of(GPU_PAGE);
         let this = {
@@ -37,7 +41,7 @@ impl DeviceMemory {
             if exact.address.is_multiple_of(GPU_PAGE as u64) {
                 exact
             } else {
-                // The driver packs small allocations more closely.
+                // The driver packs small allocations more densely than GPU pages.
                 drop(exact);
                 let mut roomy = Self::allocate(context, bytes + GPU_PAGE, bytes)?;
                 roomy.address = roomy.allocation.next_multiple_of(GPU_PAGE as u64);
@@ -66,33 +70,37 @@ impl DeviceMemory {
         Ok(Self { context: context.clone(), allocation: address, address, bytes })
     }
 
-    /// Address of the first byte, on the GPU.
+    /// Returns the GPU address of the first byte.
     pub fn address(&self) -> u64 {
         self.address
     }
 
-    /// Length in bytes: whole pages of [`GPU_PAGE`].
+    /// Returns the length in bytes, a multiple of [`GPU_PAGE`].
     pub fn len(&self) -> usize {
         self.bytes
     }
 
-    /// Never true.
+    /// Returns false: the memory holds at least one page.
     pub fn is_empty(&self) -> bool {
         false
     }
 
-    /// A dma-buf of all of it: a file that stands for the memory and keeps it where it is while it is open or attached to.
+    /// Exports the whole memory as a dma-buf. The memory stays in place while the file is open or
+    /// a device is attached to it.
+    ///
+    /// # Errors
+    /// As [`Context::export_dma_buf`].
     pub fn export_dma_buf(&self) -> Result<OwnedFd, CudaError> {
         self.context.export_dma_buf(self.address, self.bytes)
     }
 }
 
 impl Context {
-    /// A dma-buf of GPU memory: whole pages of one allocation. It stands for the memory and keeps it where it is while it is open or
-    /// attached to.
+    /// Exports GPU memory as a dma-buf. The range must be whole pages of one allocation. The memory stays in place
+    /// while the file is open or a device is attached to it.
     ///
     /// # Errors
-    /// When the GPU exports none, or the range is not whole pages of one allocation.
+    /// [`CudaError::Call`] if the GPU does not export dma-bufs, or the range is not whole pages of one allocation.
     pub fn export_dma_buf(&self, address: u64, bytes: usize) -> Result<OwnedFd, CudaError> {
         const WHAT: &str = "exporting GPU memory as dma-buf";
         const CALL: &str = "cuMemGetHandleForAddressRange";
@@ -105,7 +113,7 @@ impl Context {
         }
         let _current = self.current()?;
         let mut fd: c_int = -1;
-        // SAFETY: writes one descriptor; the driver refuses a range that is not one allocation's.
+        // SAFETY: writes one descriptor; the driver refuses a range that is not part of one allocation.
         let answer = unsafe {
             (driver.cuMemGetHandleForAddressRange)(std::ptr::from_mut(&mut fd).cast(), address, bytes, DMA_BUF_FD, 0)
         };
@@ -113,7 +121,7 @@ impl Context {
         if fd < 0 {
             return Err(driver.failed(code::UNKNOWN, CALL, WHAT, "the driver gave no descriptor").into());
         }
-        // SAFETY: a new descriptor that nobody else knows.
+        // SAFETY: a new descriptor that nothing else owns.
         Ok(unsafe { OwnedFd::from_raw_fd(fd) })
     }
 }
@@ -132,13 +140,16 @@ pub struct PinnedMemory {
     address: CUdeviceptr,
 }
 
-// SAFETY: addresses and their owner; the driver's memory calls may come from any thread.
+// SAFETY: addresses and their owner; the driver's memory calls may be made from any thread.
 unsafe impl Send for PinnedMemory {}
 // SAFETY: as above; nothing is accessed through `&self`.
 unsafe impl Sync for PinnedMemory {}
 
 impl PinnedMemory {
     /// Allocates and clears `bytes` bytes, at least one.
+    ///
+    /// # Errors
+    /// [`CudaError::Call`] if the driver fails to allocate or to map the memory.
     pub fn zeroed(context: &Arc<Context>, bytes: usize) -> Result<Self, CudaError> {
         const WHAT: &str = "allocating pinned host memory";
         let _current = context.current()?;
@@ -151,19 +162,19 @@ impl PinnedMemory {
             driver.failed(code::OUT_OF_MEMORY, "cuMemHostAlloc", WHAT, next_step(code::OUT_OF_MEMORY))
         })?;
         let mut this = Self { context: context.clone(), host, address: 0 };
-        // SAFETY: `bytes` bytes that were just allocated and that nobody else knows.
+        // SAFETY: `bytes` bytes that were just allocated and that nothing else uses.
         unsafe { std::ptr::write_bytes(host.as_ptr(), 0, bytes) };
         // SAFETY: pinned memory that is mapped into the GPU; writes one address.
         unsafe { call!(driver, cuMemHostGetDevicePointer_v2(&mut this.address, p, 0), WHAT) }?;
         Ok(this)
     }
 
-    /// Address of the first byte, on the GPU.
+    /// Returns the GPU address of the first byte.
     pub fn address(&self) -> u64 {
         self.address
     }
 
-    /// Address of the first byte, on the host.
+    /// Returns the host address of the first byte.
     pub fn host(&self) -> NonNull<u8> {
         self.host
     }
@@ -183,17 +194,20 @@ pub struct RegisteredMemory {
     keep: Arc<dyn Any + Send + Sync>,
 }
 
-// SAFETY: addresses and owners; the driver's memory calls may come from any thread.
+// SAFETY: addresses and owners; the driver's memory calls may be made from any thread.
 unsafe impl Send for RegisteredMemory {}
 // SAFETY: as above; nothing is accessed through `&self`.
 unsafe impl Sync for RegisteredMemory {}
 
 impl RegisteredMemory {
-    /// Maps `base..base + bytes` into the GPU. Both must be multiples of the page size. `keep` owns the memory and lives until
-    /// the mapping is gone.
+    /// Maps `base..base + bytes` into the GPU. `base` and `bytes` must be multiples of 4096. `keep` owns the memory and
+    /// lives until the mapping is gone.
     ///
-    /// With `io` the range is a device's registers as mapped by VFIO or sysfs. One of them must have been read before: the
-    /// mapping is filled in on demand, and the driver's look-up does not do that.
+    /// With `io` the range holds a device's registers, mapped by VFIO or sysfs. The caller must have read one of them
+    /// before: the kernel fills in such a mapping on first access, and the driver's look-up of its pages does not.
+    ///
+    /// # Errors
+    /// [`CudaError::Call`] if the driver refuses the registration. The error names the likely cause and the fix.
     ///
     /// # Safety
     /// The range must stay mapped in this process for as long as `keep` lives.
@@ -209,7 +223,7 @@ impl RegisteredMemory {
         let driver = context.driver();
         let io_flag = if io { sys::CU_MEMHOSTREGISTER_IOMEMORY } else { 0 };
         let flags = sys::CU_MEMHOSTREGISTER_PORTABLE | sys::CU_MEMHOSTREGISTER_DEVICEMAP | io_flag;
-        // SAFETY: the caller promises that the range is mapped and stays so.
+        // SAFETY: the caller promises that the range is mapped and stays mapped.
         let answer = unsafe { (driver.cuMemHostRegister_v2)(base.as_ptr().cast(), bytes, flags) };
         if answer != code::SUCCESS {
             let facts = io.then(|| IoMemoryFacts::of_this_process(context.info().driver_version.as_deref()));
@@ -222,13 +236,14 @@ impl RegisteredMemory {
         Ok(this)
     }
 
-    /// Address of the first byte, on the GPU.
+    /// Returns the GPU address of the first byte.
     pub fn address(&self) -> u64 {
         self.address
     }
 }
 
-/// Why a registration is refused, as the driver's source has it (open-gpu-kernel-modules, osmemdesc.c and os-mlock.c).
+/// Returns the next step after a refused registration. The causes follow the driver's source (open-gpu-kernel-modules,
+/// osmemdesc.c and os-mlock.c).
 fn register_hint(answer: i32, io: Option<&IoMemoryFacts>, base: usize, bytes: usize) -> String {
     const PAGE: usize = 4096;
     if !base.is_multiple_of(PAGE) || !bytes.is_multiple_of(PAGE) {

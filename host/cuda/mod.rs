@@ -1,7 +1,7 @@
-//! The CUDA driver calls that are used, as `Result`s. The only module that names cudarc.
+//! The CUDA driver calls that this crate uses, as `Result`s. This is the only module that uses cudarc.
 //!
-//! Nothing here panics when the driver is missing: each entry answers [`CudaError::NoDriver`]. Nothing waits for kernels that
-//! run, except [`Launch::wait`], which is told how long.
+//! Nothing here panics if the driver is missing: each entry point returns [`CudaError::NoDriver`]. No call waits for
+//! running kernels, except [`Launch::wait`] and [`Stream::wait`], which take a time limit.
 
 mod context;
 mod copy;

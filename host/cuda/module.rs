@@ -1,4 +1,4 @@
-//! Images of kernels, loaded whole.
+//! Kernel images, loaded completely at once.
 
 use super::context::{Context, Garbage};
 use super::driver::{CUfunction, CUmodule, call};
@@ -8,7 +8,8 @@ use std::collections::HashMap;
 use std::ffi::{CStr, c_int, c_uint};
 use std::sync::Arc;
 
-/// A loaded image, in one part or several. Its functions are loaded with it, not at their first launch, where loading could wait for a running kernel.
+/// A loaded image of one or more parts. All its functions are loaded with it: loading at the first launch could
+/// wait for a running kernel.
 pub struct Module {
     context: Arc<Context>,
     parts: Vec<CUmodule>,
@@ -20,17 +21,17 @@ unsafe impl Send for Module {}
 // SAFETY: as above.
 unsafe impl Sync for Module {}
 
-/// A kernel of a [`Module`], valid while that lives.
+/// A kernel of a [`Module`], valid while the module lives.
 #[derive(Clone, Debug)]
 pub struct Function {
     pub(super) raw: CUfunction,
-    /// Sizes of its parameters in bytes.
+    /// Sizes of the parameters in bytes.
     pub parameters: Arc<[u32]>,
-    /// Most threads that a block of it can have.
+    /// Largest number of threads in a block of this kernel.
     pub max_threads: u32,
-    /// Registers of a thread.
+    /// Registers per thread.
     pub registers: u32,
-    /// Local memory of a thread in bytes.
+    /// Local memory per thread in bytes.
     pub local_bytes: u32,
 }
 
@@ -40,7 +41,10 @@ unsafe impl Send for Function {}
 unsafe impl Sync for Function {}
 
 impl Module {
-    /// Loads an image: fat binaries, cubins or PTX, whose kernels have different names.
+    /// Loads an image. Each part is a fat binary, a cubin or PTX. All kernels of the image have different names.
+    ///
+    /// # Errors
+    /// [`CudaError::Call`] if the driver fails to load a part, for instance because it has no code for this GPU.
     pub fn load(context: &Arc<Context>, parts: &[&[u8]]) -> Result<Self, CudaError> {
         let _current = context.current()?;
         let mut this = Self { context: context.clone(), parts: Vec::new(), functions: HashMap::new() };
@@ -51,19 +55,19 @@ impl Module {
     }
 
     fn load_part(&mut self, part: &[u8]) -> Result<(), CudaError> {
-        // PTX is text up to a zero byte; binary images carry their length. The zero does no harm to those.
+        // PTX is text that ends in a zero byte. Binary images carry their length, so the zeros after them do no harm.
         let mut bytes = Vec::with_capacity(part.len() + 8);
         bytes.extend_from_slice(part);
         bytes.extend_from_slice(&[0; 8]);
         let mut raw: CUmodule = std::ptr::null_mut();
         let driver = self.context.driver();
-        // SAFETY: the image is complete, ends in a zero and stays until the call is over; the driver copies it.
+        // SAFETY: the image is complete, ends in a zero and stays until the call returns; the driver copies it.
         unsafe { call!(driver, cuModuleLoadData(&mut raw, bytes.as_ptr().cast()), "loading the kernels") }?;
         self.parts.push(raw);
         self.load_functions(raw)
     }
 
-    /// Loads every function now.
+    /// Loads every function of one part.
     fn load_functions(&mut self, part: CUmodule) -> Result<(), CudaError> {
         const WHAT: &str = "loading the kernels";
         let driver = self.context.driver();
@@ -75,7 +79,7 @@ impl Module {
         unsafe { call!(driver, cuModuleEnumerateFunctions(all.as_mut_ptr(), n, part), WHAT) }?;
         for raw in all.into_iter().filter(|f| !f.is_null()) {
             let mut text = std::ptr::null();
-            // SAFETY: a function of the module; writes one pointer to a string that lives as long as that.
+            // SAFETY: a function of the module; writes one pointer to a string that lives as long as the module.
             unsafe {
                 call!(driver, cuFuncLoad(raw), WHAT)?;
                 call!(driver, cuFuncGetName(&mut text, raw), WHAT)?;
@@ -90,25 +94,29 @@ impl Module {
         Ok(())
     }
 
-    /// The kernel with this name, if there is one.
+    /// Returns the kernel with this name, if the module has it.
     pub fn function(&self, name: &str) -> Option<&Function> {
         self.functions.get(name)
     }
 
-    /// Names of the kernels that are loaded, sorted.
+    /// Returns the names of the loaded kernels, sorted.
     pub fn names(&self) -> Vec<String> {
         let mut names: Vec<_> = self.functions.keys().cloned().collect();
         names.sort();
         names
     }
 
-    /// Returns the bytes of local memory that a thread needs in the most demanding of the kernels whose names begin with `prefix`.
+    /// Returns the largest local memory per thread, in bytes, of the kernels whose names begin
+    /// with `prefix`; 0 without any.
     pub fn most_local_bytes(&self, prefix: &str) -> usize {
         let kernels = self.functions.iter().filter(|(name, _)| name.starts_with(prefix));
         kernels.map(|(_, f)| f.local_bytes as usize).max().unwrap_or(0)
     }
 
-    /// Blocks of `threads` threads of a kernel that one multiprocessor holds at once.
+    /// Returns the number of blocks of `threads` threads of a kernel that one multiprocessor holds at once.
+    ///
+    /// # Errors
+    /// [`CudaError::Call`] if the driver call fails.
     pub fn occupancy(&self, function: &Function, threads: u32) -> Result<u32, CudaError> {
         let _current = self.context.current()?;
         let mut blocks: c_int = 0;
@@ -140,7 +148,7 @@ impl Function {
         };
         let mut parameters = Vec::new();
         let (mut offset, mut bytes) = (0, 0);
-        // SAFETY: writes two sizes; an index past the last parameter is answered with an error.
+        // SAFETY: writes two sizes; an index past the last parameter returns an error.
         while unsafe { (driver.cuFuncGetParamInfo)(raw, parameters.len(), &mut offset, &mut bytes) } == code::SUCCESS {
             parameters.push(bytes as u32);
         }
@@ -162,7 +170,7 @@ impl std::fmt::Debug for Module {
 
 impl Drop for Module {
     fn drop(&mut self) {
-        // Unloading waits for the context's kernels, and one of this module may still run if it would not end.
+        // Unloading waits for the context's kernels, and a kernel of this module may still run if it does not end.
         self.context.release(Garbage::Modules(std::mem::take(&mut self.parts)));
     }
 }

@@ -1,4 +1,4 @@
-//! What two GPUs can do with each other's memory.
+//! Peer access between two GPUs.
 
 use super::device::find;
 use super::driver::{Driver, call};
@@ -12,19 +12,25 @@ mod attribute {
     pub const NATIVE_ATOMIC_SUPPORTED: i32 = 3;
 }
 
-/// What the kernels of one GPU can do with the memory of another.
+/// Access of one GPU's kernels to the memory of another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct PeerLink {
-    /// Loads and stores reach it.
+    /// True if loads and stores reach the memory.
     pub access: bool,
-    /// Atomic operations work on it. NVLink carries them, PCIe does not.
+    /// True if atomic operations work on the memory. NVLink carries them, PCIe does not.
     pub native_atomics: bool,
-    /// How links compare: the lower, the faster (`CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK`).
+    /// Relative speed of the link: lower is faster (`CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK`).
     pub performance_rank: i32,
 }
 
-/// What the GPU with ordinal `from` can do with the memory of `to`. A GPU reaches its own.
+/// Returns the access that GPU `from` has to the memory of GPU `to` (both are ordinals, from 0). A
+/// GPU reaches its own memory.
+///
+/// # Errors
+/// - [`CudaError::NoDriver`] if libcuda does not load, [`CudaError::OldDriver`] if it lacks a function.
+/// - [`CudaError::NoDevice`] if there is no GPU with one of these ordinals.
+/// - [`CudaError::Call`] if the driver fails to report the access.
 pub fn peer_link(from: usize, to: usize) -> Result<PeerLink, CudaError> {
     const WHAT: &str = "asking whether GPUs reach each other";
     let driver = Driver::get()?;
@@ -33,7 +39,7 @@ pub fn peer_link(from: usize, to: usize) -> Result<PeerLink, CudaError> {
         return Ok(PeerLink { access: true, native_atomics: true, performance_rank: 0 });
     }
     let mut access: c_int = 0;
-    // SAFETY: writes one int; both devices are ones that the driver gave.
+    // SAFETY: writes one int; the driver returned both devices.
     unsafe { call!(driver, cuDeviceCanAccessPeer(&mut access, from, to), WHAT) }?;
     let attribute = |which: c_int| {
         let mut value: c_int = 0;

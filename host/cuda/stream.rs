@@ -1,4 +1,4 @@
-//! An in-order queue of launches.
+//! An in-order queue of kernel launches.
 
 use super::error::CudaError;
 use super::lane::Lane;
@@ -8,26 +8,32 @@ use std::ffi::c_void;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Kernels of one module, one after the other.
+/// Runs kernels of one module, one after the other.
 #[derive(Debug)]
 pub struct Stream {
     launcher: Arc<Launcher>,
-    /// Given back when the stream goes, unless kernels are in it.
+    /// Returned to the context when the stream is dropped, unless kernels are still in it.
     lane: Option<Lane>,
-    /// When the first of the kernels in flight was launched; `None` when there are none.
+    /// Launch time of the first kernel in flight; `None` if no kernel is in flight.
     busy_since: Option<Instant>,
-    /// GPU time from the start of the first of them to the end of the last, once they have ended.
+    /// GPU time of the last completed batch, from the start of its first kernel to the end of its last.
     elapsed: Duration,
 }
 
 impl Stream {
-    /// An empty one.
+    /// Creates an empty stream.
+    ///
+    /// # Errors
+    /// [`CudaError::Call`] if the driver fails to create the stream.
     pub fn new(launcher: &Arc<Launcher>) -> Result<Self, CudaError> {
         let lane = Some(launcher.context().take_lane()?);
         Ok(Self { launcher: launcher.clone(), lane, busy_since: None, elapsed: Duration::ZERO })
     }
 
-    /// Adds a kernel: it starts when those before it have ended.
+    /// Adds a kernel of `blocks` blocks of `threads` threads. It starts when the kernels before it have ended.
+    ///
+    /// # Errors
+    /// [`CudaError::Call`] if the driver refuses the launch or fails to raise the limit of local memory.
     ///
     /// # Safety
     /// As [`Launcher::launch`].
@@ -44,7 +50,7 @@ impl Stream {
             self.launcher.context().reserve_local_memory(function.local_bytes as usize)?;
             self.launcher.context().run_begins();
         }
-        // SAFETY: the caller's promise is the same.
+        // SAFETY: this function's caller makes the same promise.
         let launched = unsafe { self.launcher.enqueue(lane, first, function, blocks, threads, parameters) };
         match launched {
             Ok(()) => _ = self.busy_since.get_or_insert_with(Instant::now),
@@ -54,7 +60,10 @@ impl Stream {
         launched
     }
 
-    /// Waits until all of them have ended, at most `within`; whether they have. An error is a kernel's own (a fault), and an end.
+    /// Waits at most `within` for all kernels of the stream to end. Returns true if they have ended.
+    ///
+    /// # Errors
+    /// [`CudaError::Call`] if a kernel failed, for instance with an illegal address. The kernels have then ended.
     pub fn wait(&mut self, within: Duration) -> Result<bool, CudaError> {
         let (Some(lane), Some(since)) = (&self.lane, self.busy_since) else { return Ok(true) };
         let ended = self.launcher.await_end(lane, since, within);
@@ -67,14 +76,15 @@ impl Stream {
         Ok(true)
     }
 
-    /// GPU time of the kernels that ended last, from the start of the first to the end of the last.
+    /// Returns the GPU time of the last completed batch of kernels, from the start of its first to the end of its last.
     pub fn elapsed(&self) -> Duration {
         self.elapsed
     }
 }
 
 impl Drop for Stream {
-    /// Kernels that would not end stay counted as running, and keep their queue: nothing that they may use is freed any more.
+    /// Keeps the lane of kernels that have not ended. They stay counted as running, so nothing
+    /// that they may use is freed.
     fn drop(&mut self) {
         if self.busy_since.is_none()
             && let Some(lane) = self.lane.take()

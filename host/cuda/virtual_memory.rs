@@ -1,5 +1,5 @@
-//! Virtual memory management: physical memory of a GPU, ways to hand it to other processes, and address ranges that it is mapped
-//! into (CUDA driver interface, "Virtual Memory Management").
+//! Virtual memory management: physical memory of a GPU, its handles for other processes, and address ranges that it is
+//! mapped into (CUDA driver interface, "Virtual Memory Management").
 
 use super::context::{Context, Garbage};
 use super::driver::{CUdeviceptr, call};
@@ -8,10 +8,10 @@ use std::ffi::{c_int, c_void};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
 
-/// Bytes of a fabric handle (`CUmemFabricHandle`).
+/// Size of a fabric handle in bytes (`CUmemFabricHandle`).
 pub const FABRIC_HANDLE_BYTES: usize = 64;
 
-/// `CUmemAllocationHandleType` values (cuda.h), which are bits of a request.
+/// `CUmemAllocationHandleType` values (cuda.h). They are bits of a request.
 mod handle_type {
     pub const POSIX_FILE_DESCRIPTOR: i32 = 0x1;
     pub const FABRIC: i32 = 0x8;
@@ -34,7 +34,8 @@ pub(super) struct Location {
     id: c_int,
 }
 
-/// `CUmemAllocationProp`. Declared here because the layout is the same in every version of cuda.h, the binding's is not.
+/// `CUmemAllocationProp`. Declared here because its layout is equal in every version of cuda.h, but the binding's is
+/// not.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Properties {
@@ -65,16 +66,16 @@ const _: () = {
     assert!(size_of::<sys::CUmemGenericAllocationHandle>() == size_of::<u64>());
 };
 
-/// To whom physical memory can be handed.
+/// Processes with which physical memory can be shared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sharing {
-    /// Processes of this host, as a file descriptor.
+    /// Processes of this host, by file descriptor.
     Host,
-    /// Those, and hosts of the same NVLink domain, as a fabric handle.
+    /// Processes of this host, and of hosts in one NVLink domain, by fabric handle.
     Fabric,
 }
 
-/// Memory of a GPU without an address. Stays as long as it is mapped anywhere, or a process holds a handle of it.
+/// GPU memory without an address. It lives as long as it is mapped anywhere, or a process holds a handle of it.
 #[derive(Debug)]
 pub struct PhysicalMemory {
     context: Arc<Context>,
@@ -100,12 +101,15 @@ fn properties(context: &Context, sharing: Sharing) -> Properties {
 }
 
 impl PhysicalMemory {
-    /// What lengths and mappings of such memory are multiples of, in bytes.
+    /// Returns the granularity in bytes: the lengths and mapping offsets of such memory are multiples of it.
+    ///
+    /// # Errors
+    /// [`CudaError::Call`] if the driver call fails.
     pub fn granularity(context: &Context, sharing: Sharing) -> Result<usize, CudaError> {
         let _current = context.current()?;
         let (driver, wanted) = (context.driver(), properties(context, sharing));
         let mut bytes = 0;
-        // SAFETY: writes one size; the properties are a value of the header's type.
+        // SAFETY: writes one size; `wanted` has the header's layout.
         unsafe {
             call!(
                 driver,
@@ -116,7 +120,10 @@ impl PhysicalMemory {
         Ok(bytes.max(1))
     }
 
-    /// Allocates `bytes` bytes, a multiple of the granularity. What is in them is not defined.
+    /// Allocates `bytes` bytes, which must be a multiple of the granularity. The content is undefined.
+    ///
+    /// # Errors
+    /// [`CudaError::Call`] if the GPU's memory is exhausted, or the GPU does not support this kind of sharing.
     pub fn create(context: &Arc<Context>, bytes: usize, sharing: Sharing) -> Result<Self, CudaError> {
         const WHAT: &str = "allocating GPU memory that peers can map";
         let (driver, wanted) = (context.driver(), properties(context, sharing));
@@ -140,13 +147,16 @@ impl PhysicalMemory {
         Err(driver.failed(answer, "cuMemCreate", WHAT, next).into())
     }
 
-    /// A file descriptor that stands for the memory, for another process of this host.
+    /// Exports the memory as a file descriptor for another process of this host.
+    ///
+    /// # Errors
+    /// [`CudaError::Call`] if the driver fails to export the memory or returns no descriptor.
     pub fn export_descriptor(&self) -> Result<OwnedFd, CudaError> {
         const WHAT: &str = "exporting GPU memory as a file descriptor";
         let driver = self.context.driver();
         let _current = self.context.current()?;
         let mut fd: c_int = -1;
-        // SAFETY: this handle type writes one int; the memory was made with it.
+        // SAFETY: this handle type writes one int; the memory was created for it.
         unsafe {
             call!(
                 driver,
@@ -158,17 +168,21 @@ impl PhysicalMemory {
             let next = "the driver gave no descriptor";
             return Err(driver.failed(code::UNKNOWN, "cuMemExportToShareableHandle", WHAT, next).into());
         }
-        // SAFETY: a new descriptor that nobody else knows.
+        // SAFETY: a new descriptor that nothing else owns.
         Ok(unsafe { OwnedFd::from_raw_fd(fd) })
     }
 
-    /// A handle of the memory for hosts of the same NVLink domain. It was made with [`Sharing::Fabric`].
+    /// Exports the memory as a fabric handle for hosts of the same NVLink domain. It must be
+    /// created with [`Sharing::Fabric`].
+    ///
+    /// # Errors
+    /// [`CudaError::Call`] if the driver fails to export the memory, for instance because nvidia-imex does not run.
     pub fn export_fabric(&self) -> Result<[u8; FABRIC_HANDLE_BYTES], CudaError> {
         const WHAT: &str = "exporting GPU memory as a fabric handle";
         let driver = self.context.driver();
         let _current = self.context.current()?;
         let mut handle = [0u8; FABRIC_HANDLE_BYTES];
-        // SAFETY: this handle type writes a CUmemFabricHandle, which is that many bytes.
+        // SAFETY: this handle type writes a CUmemFabricHandle, which has `FABRIC_HANDLE_BYTES` bytes.
         let answer = unsafe {
             (driver.cuMemExportToShareableHandle)(handle.as_mut_ptr().cast(), self.handle, handle_type::FABRIC, 0)
         };
@@ -178,16 +192,24 @@ impl PhysicalMemory {
         Ok(handle)
     }
 
-    /// The memory of another process, by its descriptor, which may be closed afterwards. `bytes` is its length.
+    /// Imports memory of another process by its descriptor `fd`, which may be closed afterwards.
+    /// `bytes` is the memory's length.
+    ///
+    /// # Errors
+    /// [`CudaError::Call`] if the driver refuses the import, for instance because this process
+    /// does not see the peer's GPU.
     pub fn import_descriptor(context: &Arc<Context>, fd: BorrowedFd<'_>, bytes: usize) -> Result<Self, CudaError> {
-        // For this handle type the pointer is the descriptor itself.
+        // For this handle type the pointer argument is the descriptor itself.
         let handle = std::ptr::without_provenance_mut(fd.as_raw_fd() as usize);
         let next = "can this process see the peer's GPU (CUDA_VISIBLE_DEVICES)? let every rank see all GPUs of the host and \
                     choose its own by ordinal, or use a heap in host memory (WARPBELL_HEAP=host)";
         Self::import(context, handle, handle_type::POSIX_FILE_DESCRIPTOR, bytes, next)
     }
 
-    /// The memory of another host, by its fabric handle.
+    /// Imports memory of another host by its fabric handle. `bytes` is the memory's length.
+    ///
+    /// # Errors
+    /// [`CudaError::Call`] if the driver refuses the import, for instance outside the NVLink domain.
     pub fn import_fabric(
         context: &Arc<Context>,
         handle: &[u8; FABRIC_HANDLE_BYTES],
@@ -208,7 +230,7 @@ impl PhysicalMemory {
         let driver = context.driver();
         let _current = context.current()?;
         let mut handle = 0;
-        // SAFETY: writes one handle; `from` is what this handle type asks for: a descriptor, or the address of a fabric handle.
+        // SAFETY: writes one handle; `from` matches the handle type: a descriptor, or the address of a fabric handle.
         let answer = unsafe { (driver.cuMemImportFromShareableHandle)(&mut handle, from, kind) };
         if answer != code::SUCCESS {
             return Err(driver.failed(answer, CALL, "importing a peer's GPU memory", next).into());
@@ -216,12 +238,12 @@ impl PhysicalMemory {
         Ok(Self { context: context.clone(), handle, bytes })
     }
 
-    /// Length in bytes.
+    /// Returns the length in bytes.
     pub fn len(&self) -> usize {
         self.bytes
     }
 
-    /// Never true.
+    /// Returns false: there is no empty allocation.
     pub fn is_empty(&self) -> bool {
         false
     }
@@ -236,19 +258,20 @@ impl Drop for PhysicalMemory {
     }
 }
 
-/// Memory that is mapped into a range, and where.
+/// Memory that is mapped into a range, and its address.
 ///
-/// The driver would keep the memory for as long as it is mapped, but not the context of the GPU that has it: when the last PE of a
-/// GPU lets go of it, that context closes, also while a peer still has the memory mapped. So the mapping holds it.
+/// The driver keeps the memory while it is mapped, but not the context of the GPU that has it. When the last PE of a
+/// GPU releases its memory, that context would close although a peer still has the memory mapped. So the mapping holds
+/// the memory, and the memory holds its context.
 #[derive(Debug)]
 pub(super) struct Mapped {
     pub(super) at: CUdeviceptr,
     pub(super) memory: Arc<PhysicalMemory>,
 }
 
-/// A range of addresses of one GPU, and what is mapped into it.
+/// A reserved range of addresses of one GPU, and its mappings.
 ///
-/// Dropped while kernels run, it is unmapped when the last of them has ended.
+/// If it is dropped while kernels run, it is unmapped after the last of them has ended.
 #[derive(Debug)]
 pub struct AddressRange {
     context: Arc<Context>,
@@ -259,6 +282,9 @@ pub struct AddressRange {
 
 impl AddressRange {
     /// Reserves `bytes` bytes of addresses at a multiple of `align`. Takes no memory.
+    ///
+    /// # Errors
+    /// [`CudaError::Call`] if the driver fails to reserve the addresses.
     pub fn reserve(context: &Arc<Context>, bytes: usize, align: usize) -> Result<Self, CudaError> {
         let driver = context.driver();
         let _current = context.current()?;
@@ -274,8 +300,12 @@ impl AddressRange {
         Ok(Self { context: context.clone(), base, bytes, mapped: Vec::new() })
     }
 
-    /// Maps all of `memory` at `offset` from the beginning, for loads, stores and atomics of this range's GPU. Both are multiples of
-    /// the granularity.
+    /// Maps all of `memory` at byte `offset` of the range, for loads, stores and atomics of the range's GPU. `offset`
+    /// and the memory's length must be multiples of the granularity.
+    ///
+    /// # Errors
+    /// [`CudaError::Call`] if the memory does not fit at `offset`, something is mapped there already, or the
+    /// GPU cannot reach the memory.
     pub fn map(&mut self, offset: usize, memory: &Arc<PhysicalMemory>) -> Result<(), CudaError> {
         const WHAT: &str = "mapping a peer's GPU memory";
         let (driver, at, bytes) = (self.context.driver(), self.base + offset as u64, memory.bytes);
@@ -284,12 +314,12 @@ impl AddressRange {
             return Err(driver.failed(code::INVALID_VALUE, "cuMemMap", WHAT, next).into());
         }
         let _current = self.context.current()?;
-        // SAFETY: addresses of this reservation, in bounds; the driver refuses those that are mapped already.
+        // SAFETY: addresses inside this reservation; the driver refuses addresses that are already mapped.
         unsafe { call!(driver, cuMemMap(at, bytes, 0, memory.handle, 0), WHAT) }?;
         self.mapped.push(Mapped { at, memory: memory.clone() });
         let access =
             Access { location: Location { kind: LOCATION_DEVICE, id: self.context.device() }, flags: READ_WRITE };
-        // SAFETY: the range that was just mapped, and one description.
+        // SAFETY: the range that was just mapped, and one access descriptor.
         let answer = unsafe { (driver.cuMemSetAccess)(at, bytes, &access, 1) };
         if answer != code::SUCCESS {
             let next = "the GPU cannot reach the memory of that peer's GPU (nvidia-smi topo -p2p r): use GPUs that NVLink or \
@@ -299,17 +329,17 @@ impl AddressRange {
         Ok(())
     }
 
-    /// Address of the first byte, as kernels of the GPU see it.
+    /// Returns the address of the first byte for kernels of the GPU.
     pub fn address(&self) -> u64 {
         self.base
     }
 
-    /// Length in bytes.
+    /// Returns the length in bytes.
     pub fn len(&self) -> usize {
         self.bytes
     }
 
-    /// Never true.
+    /// Returns false: a reservation is never empty.
     pub fn is_empty(&self) -> bool {
         false
     }
@@ -342,7 +372,7 @@ mod tests {
         assert_eq!(offset_of!(Access, flags), offset_of!(sys::CUmemAccessDesc, flags));
     }
 
-    /// Opens a GPU whose driver shares memory by file descriptor; fails the test where there is none.
+    /// Opens a GPU whose driver shares memory by file descriptor. Panics if there is none.
     fn open(ordinal: usize) -> Arc<Context> {
         let context = Context::open(ordinal).expect("a GPU");
         assert!(context.info().virtual_memory.descriptors, "GPU {ordinal} does not share memory by file descriptor");
@@ -359,7 +389,7 @@ mod tests {
         range.map(0, &mine).unwrap();
         assert!(range.map(0, &mine).is_err(), "mapped twice");
         assert!(range.map(2 * granularity, &mine).is_err(), "outside");
-        // The same memory a second time, as a process that gets the descriptor sees it.
+        // A second handle of the memory, as a process that imports the descriptor gets it.
         let fd = mine.export_descriptor().unwrap();
         let again = PhysicalMemory::import_descriptor(&context, std::os::fd::AsFd::as_fd(&fd), granularity).unwrap();
         range.map(granularity, &Arc::new(again)).unwrap();
@@ -381,7 +411,7 @@ mod tests {
         let theirs = Arc::new(PhysicalMemory::create(&peer, granularity, Sharing::Host).unwrap());
         let mut range = AddressRange::reserve(&context, granularity, granularity).unwrap();
         range.map(0, &theirs).unwrap();
-        // Only the mapping has it from here, and with it the context.
+        // From here only the mapping holds the memory, and thereby the context.
         let watched = Arc::downgrade(&theirs);
         drop((theirs, peer));
         assert!(watched.upgrade().is_some());
@@ -390,7 +420,7 @@ mod tests {
         context.copy_to_host(range.address(), &mut back).unwrap();
         assert_eq!(&back, b"heap");
         drop(range);
-        // When no kernel of another test runs on the GPU.
+        // Waits until no kernel of another test runs on the GPU.
         let asked = std::time::Instant::now();
         while watched.upgrade().is_some() && asked.elapsed() < std::time::Duration::from_secs(60) {
             context.collect();

@@ -1,20 +1,20 @@
-//! One thing that was looked at, what was found, and what would mend it.
+//! One check: its subject, its result, and how to fix it.
 
 use crate::remedy::Remedy;
 use serde::Serialize;
 use std::fmt;
 
-/// How a check ended.
+/// Result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Status {
-    /// As it should be.
+    /// Works as it should.
     Ok,
-    /// It works, but not as well as it could.
+    /// Works, but could work better.
     Warn,
-    /// A path is closed by it.
+    /// Closes a data path.
     Fail,
-    /// It does not apply here, or the kernel does not tell.
+    /// Does not apply here, or is unknown because the kernel does not report it.
     Skip,
 }
 
@@ -29,7 +29,7 @@ impl fmt::Display for Status {
     }
 }
 
-/// What a check is about.
+/// Area of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Area {
@@ -41,9 +41,9 @@ pub enum Area {
     Nic,
     /// The PCI tree between them.
     Pci,
-    /// The kernel, and what this process may do.
+    /// The kernel, and the rights of this process.
     Host,
-    /// The rungs of the mapping ladder.
+    /// Mapping backends.
     Path,
 }
 
@@ -60,27 +60,27 @@ impl fmt::Display for Area {
     }
 }
 
-/// One check.
+/// One check with its result.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Check {
-    /// What it is about.
+    /// Area of the check.
     pub area: Area,
-    /// Which one of those: a GPU's number, a PCI address; empty where there is only one.
+    /// Subject within the area: a GPU's number or a PCI address; empty if there is only one subject.
     pub subject: String,
     /// Name, unique within an area.
     pub name: &'static str,
-    /// How it ended.
+    /// Result.
     pub status: Status,
-    /// What was found. Begins with `unknown` where the kernel does not tell.
+    /// Finding. Begins with `unknown` if the kernel does not report the fact.
     pub detail: String,
-    /// The command, the line of a file, or the setting that mends it; `None` where there is nothing to mend or no remedy.
+    /// Command, line of a file, or setting that fixes the problem; `None` without a problem or without a remedy.
     pub fix: Option<Remedy>,
-    /// Where it is explained.
+    /// Section of the documentation that explains the check.
     pub docs: String,
 }
 
 impl Check {
-    /// A check that ended so.
+    /// Creates a check without a remedy.
     pub fn new(
         area: Area,
         subject: impl Into<String>,
@@ -92,7 +92,7 @@ impl Check {
         Self { area, subject: subject.into(), name, status, detail: detail.into(), fix: None, docs }
     }
 
-    /// `gpu 0 doorbell`, as messages name it.
+    /// Returns the name of the check in messages, as in `gpu 0 doorbell`.
     pub fn title(&self) -> String {
         [self.area.to_string().as_str(), &self.subject, self.name]
             .iter()
@@ -103,7 +103,7 @@ impl Check {
     }
 }
 
-/// A remedy, or a step in words as one; or none.
+/// Conversion into an optional remedy: from a remedy, from a step in words, or from none.
 pub(super) trait IntoFix {
     fn into_fix(self) -> Option<Remedy>;
 }
@@ -126,7 +126,7 @@ impl IntoFix for Option<Remedy> {
     }
 }
 
-/// The checks of one subject, under construction.
+/// Collects the checks of one subject.
 pub(super) struct Checks<'a> {
     area: Area,
     subject: String,

@@ -10,29 +10,31 @@ use crate::pci::{Bdf, Found, Function, Sysfs, memory_bars, resizable_bars};
 use crate::remedy::Remedy;
 use crate::units::Bytes;
 
-/// PCI-SIG's number for NVIDIA.
+/// PCI-SIG's vendor ID of NVIDIA.
 const VENDOR_NVIDIA: u16 = 0x10de;
-/// Display controllers: VGA compatible, 3D (PCI Code and ID Assignment 1.16, 1.4).
+/// Classes of display controllers: VGA compatible, 3D (PCI Code and ID Assignment 1.16, 1.4).
 const CLASSES_GPU: [u16; 2] = [0x0300, 0x0302];
-/// First driver whose source looks pages up with `follow_pfnmap_start`, and the first kernel that has nothing older to offer.
+/// First driver whose source looks up pages of I/O memory with `follow_pfnmap_start`.
 const FOLLOW_PFNMAP_DRIVER: [u32; 3] = [570, 133, 7];
+/// First kernel that no longer has the older function for it.
 const FOLLOW_PFNMAP_KERNEL: (u32, u32) = (6, 12);
-/// What GPUs show when their window was not enlarged.
+/// Size of BAR1 in bytes on GPUs whose BAR1 was not enlarged.
 const SMALL_BAR1: u64 = 256 << 20;
-/// After a change of module parameters.
+/// Steps after a change of module parameters.
 const AFTER: &str = "then rebuild the initramfs (update-initramfs -u, or dracut -f) and reboot";
 
-/// Whether a function is a GPU of NVIDIA's.
+/// Returns true if a function is a GPU of NVIDIA's.
 pub(super) fn is_gpu(f: &Function) -> bool {
     f.vendor == Some(VENDOR_NVIDIA) && f.class_pair().is_some_and(|c| CLASSES_GPU.contains(&c))
 }
 
-/// A remedy in the module's parameters.
+/// Returns a remedy that sets a parameter of the kernel module.
 fn parameter(line: &str) -> String {
     format!("options nvidia {line}  in /etc/modprobe.d/nvidia.conf, {AFTER}")
 }
 
-/// How a GPU is called: its number, or the address of one that the driver does not show.
+/// Returns the subject of a GPU's checks: its number. (The subject of a GPU that CUDA does not show is its PCI
+/// address.)
 pub(super) fn subject(gpu: &Gpu) -> String {
     gpu.ordinal.to_string()
 }
@@ -82,7 +84,7 @@ fn driver(machine: &Machine, gpu: Option<&Gpu>, c: &mut Checks<'_>) {
     }
 }
 
-/// A GPU on the bus that CUDA does not show.
+/// Checks a GPU on the PCI bus that CUDA does not show.
 fn not_shown(sysfs: &Sysfs, machine: &Machine, facts: &GpuFacts, f: &Function, c: &mut Checks<'_>) {
     let reason = match &facts.gpus {
         Err(reason) => reason.clone(),
@@ -159,7 +161,7 @@ fn peer_memory(machine: &Machine, gpu: &Gpu, c: &mut Checks<'_>) {
         _ => {
             let closed = machine.nvidia.open == Some(false);
             let fix = closed.then(|| Remedy::step("install the open kernel modules (nvidia-open) and reboot"));
-            c.warn("peer memory", format!("{detail}: rungs that take a dma-buf are closed"), fix);
+            c.warn("peer memory", format!("{detail}: mapping backends that take a dma-buf are closed"), fix);
         }
     }
 }
@@ -178,7 +180,7 @@ fn ordering(gpu: &Gpu, c: &mut Checks<'_>) {
     }
 }
 
-/// The window through which other devices reach GPU memory: NVIDIA's BAR1, which is the second memory BAR.
+/// Checks the region through which other devices access GPU memory: NVIDIA's BAR1, which is the second memory BAR.
 fn window(sysfs: &Sysfs, bdf: Option<Bdf>, told: Option<u64>, memory: Option<u64>, c: &mut Checks<'_>) {
     let bar = bdf.and_then(|b| memory_bars(sysfs, b)).and_then(|bars| bars.get(1).copied());
     let Some(bytes) = told.or(bar.map(|b| b.bytes)) else {
@@ -214,12 +216,12 @@ fn window(sysfs: &Sysfs, bdf: Option<Bdf>, told: Option<u64>, memory: Option<u64
     }
 }
 
-/// Whether a mapping of a device's registers can be registered with the GPU.
+/// Checks that a mapping of a device's registers can be registered with the GPU.
 fn doorbell(machine: &Machine, shown: bool, c: &mut Checks<'_>) {
     const FIX: &str = "NVreg_RegistryDwords=\"PeerMappingOverride=1;\"";
-    // Sandboxes may hide the module's files and offer the GPU all the same.
+    // A sandbox may hide the module's files and offer the GPU all the same.
     if !machine.nvidia.is_loaded() && !shown {
-        return c.skip("doorbell", "no NVIDIA kernel module: doorbells are rung by CPU threads");
+        return c.skip("doorbell", "no NVIDIA kernel module: CPU threads write the doorbells");
     }
     if let (Some(version), Some(kernel), Some(release)) =
         (&machine.nvidia.version, machine.kernel_version(), machine.nvidia.release())
@@ -255,7 +257,7 @@ fn doorbell(machine: &Machine, shown: bool, c: &mut Checks<'_>) {
     }
 }
 
-/// Whether the driver maps a peer's registers in the GPU's own IOMMU domain.
+/// Checks that the driver maps a peer's registers in the GPU's own IOMMU domain.
 fn remap(machine: &Machine, bdf: Option<Bdf>, shown: bool, c: &mut Checks<'_>) {
     if !machine.nvidia.is_loaded() && !shown {
         return;
@@ -275,7 +277,7 @@ fn remap(machine: &Machine, bdf: Option<Bdf>, shown: bool, c: &mut Checks<'_>) {
     }
 }
 
-/// MIG and vGPU: shares of a GPU have no lasting mappings for other devices.
+/// Checks MIG and vGPU: parts of a GPU have no lasting mappings for other devices.
 fn sharing(gpu: &Gpu, c: &mut Checks<'_>) {
     match gpu.mig {
         Some(true) => c.warn(
@@ -299,6 +301,7 @@ fn sharing(gpu: &Gpu, c: &mut Checks<'_>) {
     }
 }
 
+/// Returns a heading such as
 /// `NVIDIA H200 0000:00:06.0   driver 580.159.04 (open)  sm_90  BAR1 256 GiB  writes-ordering owner`.
 pub(super) fn heading(machine: &Machine, gpu: &Gpu) -> String {
     let mut text = gpu.name.clone();

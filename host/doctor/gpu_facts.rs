@@ -1,4 +1,4 @@
-//! What the CUDA driver and NVML say about the GPUs, gathered in one place.
+//! Gathers the facts about GPUs that the CUDA driver and NVML report.
 
 use super::paths::Tried;
 use crate::cuda::{DeviceInfo, WritesOrdering};
@@ -10,21 +10,21 @@ use crate::remedy::told;
 use serde::Serialize;
 use std::sync::Arc;
 
-/// How a GPU is shared between virtual machines, in NVML's words.
+/// Sharing of a GPU between virtual machines, in NVML's terms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Virtualization {
     /// The machine's own GPU.
     Bare,
-    /// Given to this virtual machine as a whole.
+    /// A whole GPU, passed through to this virtual machine.
     Passthrough,
-    /// A share of a GPU, in a virtual machine.
+    /// A part of a GPU, in a virtual machine.
     Vgpu,
-    /// A GPU of a host that deals out shares.
+    /// A GPU of a host that assigns parts of it to virtual machines.
     VgpuHost,
 }
 
-/// A GPU that the CUDA driver shows. What the driver does not tell is `None`.
+/// A GPU that the CUDA driver shows. Facts that the driver does not report are `None`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Gpu {
     /// Position in the driver's list, from 0.
@@ -34,27 +34,27 @@ pub struct Gpu {
     /// PCI address.
     #[serde(serialize_with = "as_text")]
     pub bdf: Option<Bdf>,
-    /// Generation as compilers name it: 90 for compute capability 9.0.
+    /// Generation in the notation of compilers: 90 for compute capability 9.0.
     pub generation: u32,
     /// CUDA version of the driver: major, minor.
     pub cuda_version: (u32, u32),
     /// Memory in bytes.
     pub memory_bytes: Option<u64>,
-    /// Bytes of the window through which other devices reach its memory.
+    /// Size in bytes of BAR1, through which other devices access its memory.
     pub bar1_bytes: Option<u64>,
-    /// For whom a device's writes to its memory are in order.
+    /// Observers for which a device's writes to its memory are in order.
     pub writes_ordering: Option<WritesOrdering>,
-    /// Its memory can be exported as dma-buf.
+    /// True if its memory can be exported as dma-buf.
     pub dma_buf: Option<bool>,
-    /// Other devices can read and write its memory.
+    /// True if other devices can read and write its memory.
     pub gpu_direct_rdma: Option<bool>,
-    /// Host memory can be registered with it.
+    /// True if host memory can be registered with it.
     pub host_register: Option<bool>,
-    /// It is cut into instances.
+    /// True if it is split into MIG instances.
     pub mig: Option<bool>,
-    /// How it is shared.
+    /// Sharing between virtual machines.
     pub virtualization: Option<Virtualization>,
-    /// Whether this program's kernels load, and why not; `None` where it was not tried.
+    /// Result of loading this program's kernels, with the reason for a failure; `None` if loading was not tried.
     #[serde(serialize_with = "as_answer")]
     pub kernels: Option<Result<(), String>>,
 }
@@ -66,7 +66,7 @@ fn as_text<S: serde::Serializer>(bdf: &Option<Bdf>, s: S) -> Result<S::Ok, S::Er
     }
 }
 
-/// `loads`, the reason, or null.
+/// Serialises as `loads`, the reason, or null.
 fn as_answer<S: serde::Serializer>(answer: &Option<Result<(), String>>, s: S) -> Result<S::Ok, S::Error> {
     match answer {
         Some(Ok(())) => s.serialize_str("loads"),
@@ -95,29 +95,29 @@ impl Gpu {
         }
     }
 
-    /// Whether it is one whose kernels are known to load.
+    /// Returns true if this program's kernels are known to load.
     pub fn is_usable(&self) -> bool {
         self.kernels == Some(Ok(()))
     }
 }
 
-/// What one GPU's kernels can do with another's memory, as NVML tells it. What it does not tell is `None`.
+/// Access of one GPU's kernels to another GPU's memory, as NVML reports it. Facts that NVML does not report are `None`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct GpuPeer {
-    /// The GPU whose kernels they are.
+    /// GPU that runs the kernels.
     pub gpu: usize,
-    /// The GPU whose memory it is.
+    /// GPU that owns the memory.
     pub peer: usize,
-    /// Loads and stores reach it, and why not.
+    /// `Ok` if loads and stores reach the memory, otherwise the reason.
     #[serde(serialize_with = "as_access")]
     pub access: Option<Result<(), String>>,
-    /// Atomic operations are atomic there.
+    /// True if atomic operations on the memory are atomic.
     pub atomics: Option<bool>,
-    /// Over NVLink, not PCIe.
+    /// True for a connection over NVLink, false for PCIe.
     pub nvlink: Option<bool>,
 }
 
-/// `yes`, the reason, or null.
+/// Serialises as `yes`, the reason, or null.
 fn as_access<S: serde::Serializer>(answer: &Option<Result<(), String>>, s: S) -> Result<S::Ok, S::Error> {
     match answer {
         Some(Ok(())) => s.serialize_str("yes"),
@@ -126,21 +126,21 @@ fn as_access<S: serde::Serializer>(answer: &Option<Result<(), String>>, s: S) ->
     }
 }
 
-/// All that is known about GPUs without looking at files.
+/// All facts about GPUs from sources other than files.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GpuFacts {
-    /// GPUs by their ordinals, or why the CUDA driver shows none.
+    /// GPUs by their ordinals, or the reason why the CUDA driver shows none.
     pub gpus: Result<Vec<Gpu>, String>,
-    /// GPU generations in the image of this build, as in 90; empty without one.
+    /// GPU generations in the image of this build, as in 90; empty without an image.
     pub image_archs: Vec<u32>,
-    /// What came of trying the rungs of the mapping ladder with memory of the first GPU; empty where that was not done.
+    /// Results of trying the mapping backends with memory of the first GPU; empty if they were not tried.
     pub tried: Vec<Tried>,
-    /// Every GPU with every other, as far as NVML tells.
+    /// Access between every pair of GPUs, as far as NVML reports it.
     pub peers: Vec<GpuPeer>,
 }
 
 impl GpuFacts {
-    /// Asks the driver, and loads the kernels on every GPU that the image has code for.
+    /// Queries the driver and NVML, and loads the kernels on every GPU that the image has code for.
     pub fn gather() -> Self {
         let image_archs: Vec<u32> =
             crate::engine::IMAGE_ARCHS.split_whitespace().filter_map(|a| a.parse().ok()).collect();
@@ -164,17 +164,17 @@ impl GpuFacts {
         this
     }
 
-    /// For a recorded tree: no driver is asked.
+    /// Returns facts without a GPU, for a fixture: no driver is queried. `reason` tells why there is no GPU.
     pub fn none(reason: impl Into<String>) -> Self {
         Self { gpus: Err(reason.into()), image_archs: Vec::new(), tried: Vec::new(), peers: Vec::new() }
     }
 
-    /// GPUs that the driver shows.
+    /// Returns the GPUs that the driver shows.
     pub fn shown(&self) -> &[Gpu] {
         self.gpus.as_deref().unwrap_or_default()
     }
 
-    /// What is known about a GPU's way to another's memory.
+    /// Returns the access of a GPU to another GPU's memory, if it is known.
     pub fn peer(&self, gpu: usize, peer: usize) -> Option<&GpuPeer> {
         self.peers.iter().find(|p| (p.gpu, p.peer) == (gpu, peer))
     }
@@ -187,7 +187,7 @@ impl GpuFacts {
         for gpu in gpus {
             let Some(device) = gpu.bdf.and_then(|b| nvml.device_by_pci_bus_id(b.to_string()).ok()) else { continue };
             gpu.bar1_bytes = device.bar1_memory_info().ok().map(|m| m.total);
-            // A GPU that cannot be cut answers "not supported", which is also a no.
+            // A GPU without MIG returns "not supported", which means that MIG is off.
             gpu.mig = match device.mig_mode() {
                 Ok(mode) => Some(mode.current != 0),
                 Err(nvml_wrapper::error::NvmlError::NotSupported) => Some(false),
@@ -206,7 +206,7 @@ impl GpuFacts {
     fn ask_nvml(&mut self) {}
 }
 
-/// Asks NVML about every pair.
+/// Queries NVML for every pair of GPUs.
 #[cfg(feature = "nvml")]
 fn nvml_peers(nvml: &nvml_wrapper::Nvml, gpus: &[Gpu]) -> Vec<GpuPeer> {
     use nvml_wrapper::enum_wrappers::device::{P2pCapabilitiesIndex as Index, P2pStatus};
@@ -219,7 +219,7 @@ fn nvml_peers(nvml: &nvml_wrapper::Nvml, gpus: &[Gpu]) -> Vec<GpuPeer> {
             let is = |index| status(index).map(|s| s == P2pStatus::Ok);
             let access = match (status(Index::Read), status(Index::Write)) {
                 (Some(P2pStatus::Ok), Some(P2pStatus::Ok)) => Some(Ok(())),
-                (Some(s), Some(P2pStatus::Ok)) | (_, Some(s)) => Some(Err(refusal(s).to_owned())),
+                (Some(s), Some(P2pStatus::Ok)) | (_, Some(s)) => Some(Err(failure(s).to_owned())),
                 _ => None,
             };
             let (atomics, nvlink) = (is(Index::Atomics), is(Index::NvLink));
@@ -229,9 +229,9 @@ fn nvml_peers(nvml: &nvml_wrapper::Nvml, gpus: &[Gpu]) -> Vec<GpuPeer> {
     all
 }
 
-/// Why two GPUs do not reach each other.
+/// Returns the reason why two GPUs do not reach each other's memory.
 #[cfg(feature = "nvml")]
-fn refusal(status: nvml_wrapper::enum_wrappers::device::P2pStatus) -> &'static str {
+fn failure(status: nvml_wrapper::enum_wrappers::device::P2pStatus) -> &'static str {
     use nvml_wrapper::enum_wrappers::device::P2pStatus;
     match status {
         P2pStatus::ChipsetNotSupported => "the chipset does not support it",
@@ -242,7 +242,8 @@ fn refusal(status: nvml_wrapper::enum_wrappers::device::P2pStatus) -> &'static s
     }
 }
 
-/// Tries the rungs that reach GPU memory as far as they go without a controller; none where there is no memory to try them with.
+/// Tries the mapping backends for GPU memory, as far as that needs no controller. Returns no results if there is no
+/// memory to try them with.
 fn try_rungs(engine: &Engine) -> Vec<Tried> {
     let Ok(probe) = engine.allocate(Place::Device, SCRATCH_BYTES) else { return Vec::new() };
     let system: Arc<dyn Syscalls> = Arc::new(Linux);
@@ -259,8 +260,8 @@ fn try_rungs(engine: &Engine) -> Vec<Tried> {
         .collect()
 }
 
-/// Whether an image serves a generation: machine code runs on its own major generation from its minor upwards, and the PTX of
-/// the newest on everything newer.
+/// Returns true if an image with code for `archs` runs on `generation`. Machine code runs on its own major generation
+/// from its minor generation upwards. The PTX of the newest generation runs on everything newer.
 pub fn runs_on(archs: &[u32], generation: u32) -> bool {
     let same = archs.iter().any(|a| a / 10 == generation / 10 && *a <= generation);
     same || archs.iter().max().is_some_and(|newest| *newest <= generation)

@@ -1,4 +1,4 @@
-//! Checks of the kernel, and of what this process may do.
+//! Checks of the kernel, and of the rights and limits of this process.
 
 use super::check::{Area, Check, Checks};
 use super::machine::{IommuState, Machine, Vendor};
@@ -8,13 +8,15 @@ use crate::pci::Sysfs;
 use crate::rdma::RdmaDevice;
 use crate::units::Bytes;
 
-/// Queues and bounce slots of a volume of usual size: 8 pairs of 1024 entries with 4 KiB each take 33 MiB.
+/// Bytes of locked memory that a volume of usual size needs for queues and bounce slots: 8 pairs of 1024 entries with 4
+/// KiB each take 33 MiB.
 const MEMLOCK_USUAL: u64 = 64 << 20;
-/// Below this not even an admin queue pair and one small I/O queue pair with its slots fit.
+/// Bytes of locked memory below which not even an admin queue pair and one small I/O queue pair with its slots fit.
 const MEMLOCK_LEAST: u64 = 1 << 20;
 
-/// First kernels with device files for VFIO, and with dma-bufs of VFIO devices in iommufd.
+/// First kernel with device files for VFIO.
 pub(super) const KERNEL_CDEV: (u32, u32) = (6, 6);
+/// First kernel whose iommufd takes dma-bufs of VFIO devices.
 pub(super) const KERNEL_DMABUF: (u32, u32) = (6, 19);
 
 const OFF: [&str; 5] = ["intel_iommu=off", "amd_iommu=off", "iommu=off", "iommu.off", "noiommu"];
@@ -76,7 +78,7 @@ fn iommu(sysfs: &Sysfs, machine: &Machine, controllers: &[Controller], c: &mut C
     }
 }
 
-/// How to get an IOMMU.
+/// Returns the steps that switch an IOMMU on.
 fn switch_on(machine: &Machine) -> String {
     if let Some(argument) = machine.argument(&OFF) {
         return format!("remove {argument} {GRUB}");

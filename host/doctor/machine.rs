@@ -1,34 +1,36 @@
-//! What the kernel says about the machine: version, IOMMU, virtual or not, containers, memory.
+//! Facts about the machine that the kernel reports: version, IOMMU, virtual machine or not, container, memory.
 
 use super::nvidia;
 use super::process::Process;
 use crate::pci::{Bdf, Sysfs, Topology};
 use std::collections::BTreeMap;
 
-/// Whether the machine has an IOMMU that the kernel uses.
+/// State of the IOMMU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IommuState {
-    /// There are groups.
+    /// There are IOMMU groups.
     On,
-    /// There is none, or it is off.
+    /// There is no IOMMU, or it is off.
     Off,
-    /// `/sys` does not tell.
+    /// `/sys` does not report it.
     Unknown,
 }
 
-/// A group of functions that share one translation.
+/// A group of functions that share one address translation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Group {
-    /// `DMA`, `DMA-FQ`, `identity` and others (Linux, Documentation/ABI/testing/sysfs-kernel-iommu_groups).
+    /// Type of translation: `DMA`, `DMA-FQ`, `identity` and others (Linux,
+    /// Documentation/ABI/testing/sysfs-kernel-iommu_groups).
     pub kind: Option<String>,
-    /// Made by VFIO's mode without an IOMMU.
+    /// True if VFIO's mode without an IOMMU created the group.
     pub without_iommu: bool,
-    /// Functions in it.
+    /// Functions in the group.
     pub members: Vec<Bdf>,
 }
 
 impl Group {
-    /// Whether the kernel's own mappings of its functions are translated; `None` where that is not known.
+    /// Returns true if the IOMMU translates the kernel's own mappings of the group's functions; `None` if that is
+    /// unknown.
     pub fn translates(&self) -> Option<bool> {
         match self.kind.as_deref()? {
             "identity" => Some(false),
@@ -41,51 +43,51 @@ impl Group {
 /// Huge pages of one size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HugePages {
-    /// Bytes of a page.
+    /// Size of a page in bytes.
     pub bytes: u64,
-    /// Pages reserved.
+    /// Number of reserved pages.
     pub total: u64,
-    /// Of these, free.
+    /// Number of free pages among them.
     pub free: u64,
 }
 
-/// Who made the processor, which decides how its IOMMU is switched on.
+/// Vendor of the processor, which determines how its IOMMU is switched on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Vendor {
     /// Intel: VT-d.
     Intel,
     /// AMD: AMD-Vi.
     Amd,
-    /// Another, or the kernel does not tell.
+    /// Another vendor, or unknown.
     Other,
 }
 
-/// A machine as its files tell it. What they do not tell is `None`.
+/// A machine as its files describe it. Facts that they do not contain are `None`.
 #[derive(Clone, Debug)]
 pub struct Machine {
     /// Kernel release, as in `6.12.9-amd64`.
     pub kernel: Option<String>,
     /// Arguments on the kernel's command line.
     pub arguments: Option<Vec<String>>,
-    /// IOMMUs by the kernel's names for them.
+    /// IOMMUs, by their names in the kernel.
     pub iommus: Vec<String>,
     /// IOMMU groups by number.
     pub groups: BTreeMap<u32, Group>,
-    /// Whether there is an IOMMU.
+    /// State of the IOMMU.
     pub iommu: IommuState,
     /// Lockdown mode: `none`, `integrity`, `confidentiality`.
     pub lockdown: Option<String>,
-    /// Whether this is a virtual machine.
+    /// True in a virtual machine.
     pub is_virtual: Option<bool>,
-    /// The container that this process is in, in a word.
+    /// Kind of container that this process runs in.
     pub container: Option<String>,
-    /// Who made the processor.
+    /// Vendor of the processor.
     pub vendor: Vendor,
-    /// Bytes of memory.
+    /// Size of the memory in bytes.
     pub memory_bytes: Option<u64>,
-    /// Bytes that the container or service may use, where less than all.
+    /// Bytes of memory that the container or service may use, if that is less than all.
     pub memory_limit: Option<u64>,
-    /// Huge pages.
+    /// Huge pages of each size.
     pub huge_pages: Vec<HugePages>,
     /// This process.
     pub process: Process,
@@ -96,7 +98,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Reads everything.
+    /// Reads all facts.
     pub fn read(sysfs: &Sysfs) -> Self {
         let groups = groups(sysfs);
         let iommus = sysfs.names("/sys/class/iommu");
@@ -127,18 +129,18 @@ impl Machine {
         }
     }
 
-    /// Major and minor number of the kernel.
+    /// Returns the major and minor version of the kernel.
     pub fn kernel_version(&self) -> Option<(u32, u32)> {
         let mut numbers = self.kernel.as_deref()?.split(|c: char| !c.is_ascii_digit());
         Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
     }
 
-    /// The group that a function is in.
+    /// Returns the IOMMU group of a function.
     pub fn group_of(&self, bdf: Bdf) -> Option<&Group> {
         self.groups.get(&self.topology.get(bdf)?.iommu_group?)
     }
 
-    /// Whether the kernel translates what this function's own driver maps. Without an IOMMU it does not.
+    /// Returns true if an IOMMU translates the mappings of this function's own driver, false without an IOMMU.
     pub fn translates(&self, bdf: Bdf) -> Option<bool> {
         match self.iommu {
             IommuState::Off => Some(false),
@@ -150,7 +152,7 @@ impl Machine {
         }
     }
 
-    /// Whether the command line has one of these arguments; the first that it has.
+    /// Returns the first argument of the kernel's command line that is one of `any`.
     pub fn argument(&self, any: &[&str]) -> Option<&str> {
         self.arguments.as_ref()?.iter().find(|a| any.contains(&a.as_str())).map(String::as_str)
     }
@@ -173,7 +175,7 @@ fn groups(sysfs: &Sysfs) -> BTreeMap<u32, Group> {
         .collect()
 }
 
-/// The word in brackets, as in `none [integrity] confidentiality`.
+/// Returns the word in brackets, as in `none [integrity] confidentiality`.
 fn chosen(text: &str) -> Option<String> {
     Some(text.split_once('[')?.1.split_once(']')?.0.to_owned())
 }
@@ -196,7 +198,7 @@ fn vendor(processor: Option<&str>) -> Vendor {
     }
 }
 
-/// Files that container engines leave, and words in the names of their control groups.
+/// Returns the kind of container, by files that container engines create and by words in the names of control groups.
 fn container(sysfs: &Sysfs) -> Option<String> {
     for (file, name) in [("/.dockerenv", "docker"), ("/run/.containerenv", "podman")] {
         if sysfs.exists(file) {
@@ -220,7 +222,8 @@ fn kib(meminfo: &str, name: &str) -> Option<u64> {
     value.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// The limit of this process's own control group: version 2, then version 1, whose "no limit" is a huge number.
+/// Returns the memory limit of this process's own control group: of version 2, then of version 1, which writes "no
+/// limit" as a huge number.
 fn memory_limit(sysfs: &Sysfs) -> Option<u64> {
     let total = sysfs.text("/proc/meminfo").ok().and_then(|t| kib(&t, "MemTotal")).unwrap_or(u64::MAX);
     let of_process = sysfs.text("/proc/self/cgroup").ok().and_then(|t| {

@@ -1,7 +1,8 @@
-//! What this machine can do: GPUs, the PCI tree, NVMe controllers, RDMA devices, each with the rung that it is on, the reason, and what mends it.
+//! Examines what this machine can do: GPUs, the PCI tree, NVMe controllers, RDMA devices. Each comes with the mapping
+//! backend that it gets, the reason, and how to fix what is missing.
 //!
-//! Two sources, both replaceable: files under `/sys`, `/proc` and `/dev` through [`Sysfs`], and what the CUDA driver and NVML
-//! say in [`GpuFacts`]. What neither tells is unknown, and is said to be.
+//! There are two sources, and both can be replaced: files under `/sys`, `/proc` and `/dev` through [`Sysfs`], and the
+//! reports of the CUDA driver and NVML in [`GpuFacts`]. The report marks a fact that no source has as unknown.
 
 mod check;
 mod gpu;
@@ -36,15 +37,15 @@ use serde::Serialize;
 use std::fmt;
 use std::str::FromStr;
 
-/// Something that has to be possible.
+/// A capability that can be required.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Require {
-    /// A GPU on which this program's kernels load.
+    /// A GPU that loads this program's kernels.
     Gpu,
-    /// A real NVMe controller that this process can drive.
+    /// A physical NVMe controller that this process can drive.
     Nvme,
-    /// A way for such a controller to reach GPU memory: a rung that is ready.
+    /// Access of such a controller to GPU memory: a mapping backend that is ready.
     P2p,
 }
 
@@ -58,7 +59,7 @@ impl fmt::Display for Require {
     }
 }
 
-/// A word that names nothing that can be required.
+/// Error of a name that is no requirement.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{}` cannot be required; there are gpu, nvme and p2p{}", .0, crate::suggest::hint(.0, ["gpu", "nvme", "p2p"]))]
 pub struct UnknownRequirement(String);
@@ -76,25 +77,25 @@ impl FromStr for Require {
     }
 }
 
-/// Whether something that was required is possible.
+/// Result of one requirement.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Requirement {
-    /// What.
+    /// Capability that was required.
     pub require: Require,
-    /// Whether it is.
+    /// True if it is possible.
     pub possible: bool,
-    /// The check that says why not.
+    /// The check that shows why it is not possible.
     pub because: Option<Blocker>,
 }
 
-/// The check that keeps something from being possible. Prints, and serialises, as one sentence: detail, then remedy.
+/// The check that prevents a requirement. Prints and serialises as one sentence: detail, then remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Blocker {
-    /// The check and what it found.
+    /// The check and its finding.
     pub detail: String,
-    /// The remedy, where there is one.
+    /// Remedy, if there is one.
     pub fix: Option<Remedy>,
-    /// Other rungs that are closed too.
+    /// Number of other mapping backends that are closed, too.
     pub more_backends: usize,
 }
 
@@ -104,7 +105,7 @@ impl fmt::Display for Blocker {
         if let Some(fix) = &self.fix {
             write!(f, "; {fix}")?;
         }
-        if self.more_backends > 0 { write!(f, " (and {} more rungs)", self.more_backends) } else { Ok(()) }
+        if self.more_backends > 0 { write!(f, " (and {} more mapping backends)", self.more_backends) } else { Ok(()) }
     }
 }
 
@@ -114,7 +115,7 @@ impl Serialize for Blocker {
     }
 }
 
-/// All that was found out. Prints as text for people; serialises with stable keys.
+/// Everything that was found. Prints as text for people; serialises with stable keys.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct Report {
@@ -124,29 +125,29 @@ pub struct Report {
     pub host: String,
     /// GPUs that the CUDA driver shows.
     pub gpus: Vec<Gpu>,
-    /// Why there are none.
+    /// Reason why there are none.
     pub no_gpu: Option<String>,
-    /// What each GPU's kernels can do with the memory of the others.
+    /// Access of each GPU's kernels to the memory of the other GPUs.
     pub gpu_peers: Vec<GpuPeer>,
     /// NVMe controllers on the PCI bus.
     pub nvme: Vec<Controller>,
     /// RDMA devices.
     pub nics: Vec<RdmaDevice>,
-    /// The verbs library, where it is found.
+    /// The verbs library, if there is one.
     pub verbs_library: Option<VerbsLibrary>,
-    /// Every GPU with every controller, RDMA device and GPU.
+    /// Distances between every GPU and every controller, RDMA device and GPU.
     pub distances: Vec<Pair>,
-    /// Every RDMA device with every controller and RDMA device.
+    /// Distances between every RDMA device and every controller and RDMA device.
     pub nic_distances: Vec<NicPair>,
-    /// Every check, by area and subject.
+    /// All checks, by area and subject.
     pub checks: Vec<Check>,
-    /// The rungs of the mapping ladder, best first.
+    /// Mapping backends, best first.
     pub backends: Vec<BackendReport>,
     /// The path that a volume would get.
     pub storage: StoragePath,
-    /// What there is to carry data between PEs.
+    /// Paths that carry data between PEs.
     pub network: NetworkPath,
-    /// What was required.
+    /// Results of the requirements.
     pub requirements: Vec<Requirement>,
     #[serde(skip)]
     machine: Machine,
@@ -161,7 +162,8 @@ impl Report {
         &self.gpus
     }
 
-    /// Returns the report with every remedy in these words: a program names its own options.
+    /// Returns the report with the text of every remedy replaced by `words`, so that a program can name its own
+    /// options.
     pub fn with_remedies(mut self, words: impl Fn(&Remedy) -> String) -> Self {
         let checks = self.checks.iter_mut().map(|c| &mut c.fix);
         let backends = self.backends.iter_mut().map(|r| &mut r.fix);
@@ -172,7 +174,8 @@ impl Report {
         self
     }
 
-    /// What was required and is not possible, with the check that says why; `None` when all is well.
+    /// Returns a sentence with the requirements that are not possible and the checks that show why; `None` if all are
+    /// possible.
     pub fn unmet(&self) -> Option<String> {
         let all: Vec<String> = self
             .requirements
@@ -183,7 +186,10 @@ impl Report {
     }
 }
 
-/// Looks at everything.
+/// Examines the machine whose files `sysfs` shows.
+///
+/// `facts` are the reports of the CUDA driver and NVML. `required` are the requirements to evaluate. RDMA devices are
+/// opened only if `sysfs` is this machine.
 pub fn examine(sysfs: &Sysfs, facts: &GpuFacts, required: &[Require]) -> Report {
     let machine = Machine::read(sysfs);
     let controllers = Controller::all(sysfs, &machine);
@@ -201,7 +207,7 @@ pub fn examine(sysfs: &Sysfs, facts: &GpuFacts, required: &[Require]) -> Report 
     pci::check(sysfs, &machine, &seats, &controllers, &nics, &pairs, &mut checks);
     host::check(sysfs, &machine, &controllers, &nics, &mut checks);
     rdma::check(sysfs, &machine, facts, &nics, library.as_ref(), with_gpus, &mut checks);
-    // A recorded machine has nothing to try.
+    // The devices of a fixture cannot be opened.
     if sysfs.is_system() {
         let gpu = facts.shown().iter().find(|g| g.is_usable()).map(|g| g.ordinal);
         probes::check(&probes::try_all(&nics, gpu), &mut checks);
@@ -241,7 +247,7 @@ pub fn examine(sysfs: &Sysfs, facts: &GpuFacts, required: &[Require]) -> Report 
     }
 }
 
-/// Why something is not possible; `None` when it is.
+/// Returns the check that prevents a requirement; `None` if it is possible.
 fn blocker(require: Require, site: &paths::Site<'_>, backends: &[BackendReport]) -> Option<Blocker> {
     let of_check =
         |c: &Check| Blocker { detail: format!("{}: {}", c.title(), c.detail), fix: c.fix.clone(), more_backends: 0 };
@@ -281,7 +287,7 @@ fn blocker(require: Require, site: &paths::Site<'_>, backends: &[BackendReport])
     }
 }
 
-/// `Linux 6.12.9  bare metal  container docker  uid 1000`.
+/// Returns the first line's facts, as in `Linux 6.12.9  bare metal  container docker  uid 1000`.
 fn host_line(machine: &Machine) -> String {
     let mut parts = vec![machine.kernel.as_ref().map_or("kernel unknown".to_owned(), |k| format!("Linux {k}"))];
     match machine.is_virtual {

@@ -1,4 +1,4 @@
-//! What PEs could reach each other through: GPUs that see each other's memory, shared memory, and the RDMA devices of the machine.
+//! Paths between PEs: GPUs that access each other's memory, shared memory, and the RDMA devices of the machine.
 
 use super::check::{Area, Check, Checks, Status};
 use super::gpu_facts::{Gpu, GpuFacts};
@@ -8,31 +8,31 @@ use crate::pci::Sysfs;
 use crate::rdma::RdmaDevice;
 use serde::Serialize;
 
-/// What there is to carry data between PEs, as far as can be told without a world.
+/// Paths that can carry data between PEs, as far as they are known without a world.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct NetworkPath {
-    /// GPUs on which kernels load.
+    /// Number of GPUs that load the kernels.
     pub peer_gpus: usize,
-    /// Pairs of these, each in both directions.
+    /// Pairs of these GPUs, each counted for both directions together.
     pub peer_pairs: PeerPairs,
-    /// PEs on CPU threads of one host share memory.
+    /// True if PEs on CPU threads of one host share memory.
     pub shared_memory: bool,
-    /// Active ports of mlx5 devices that this process may open.
+    /// Number of active ports of mlx5 devices that this process may open.
     pub mlx5_ports: usize,
-    /// Active ports of RDMA devices of any kind that this process may open.
+    /// Number of active ports of all RDMA devices that this process may open.
     pub verbs_ports: usize,
-    /// What is in the way of more, and what is not used.
+    /// Obstacles to better paths, and paths that are not used.
     pub why: Vec<String>,
 }
 
-/// Pairs of GPUs, counted.
+/// Numbers of pairs of GPUs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct PeerPairs {
-    /// Kernels of each read and write the other's memory.
+    /// Pairs whose kernels read and write each other's memory.
     pub reach: usize,
-    /// They do not.
+    /// Pairs whose kernels do not.
     pub apart: usize,
-    /// It is not told.
+    /// Pairs for which that is unknown.
     pub unknown: usize,
 }
 
@@ -52,7 +52,7 @@ impl PeerPairs {
         this
     }
 
-    /// Behind the number of GPUs.
+    /// Returns the words after the number of GPUs.
     fn words(self) -> String {
         let all = self.reach + self.apart + self.unknown;
         match self {
@@ -106,6 +106,7 @@ impl NetworkPath {
         }
     }
 
+    /// Returns a line such as
     /// `peer 2 GPUs that reach each other, shared memory ok; this machine has mlx5 none, verbs none`.
     pub(super) fn line(&self) -> String {
         let ports = |n: usize| match n {
@@ -124,7 +125,7 @@ impl NetworkPath {
     }
 }
 
-/// What a GPU's kernels can do with the memory of every other GPU; nothing to say about a single one.
+/// Checks the access of a GPU's kernels to the memory of every other GPU. Adds no check if there is a single GPU.
 pub(super) fn peers(facts: &GpuFacts, gpu: &Gpu, c: &mut Checks<'_>) {
     let others: Vec<&Gpu> = facts.shown().iter().filter(|g| g.ordinal != gpu.ordinal).collect();
     if others.is_empty() {

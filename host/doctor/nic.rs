@@ -1,4 +1,4 @@
-//! Checks of RDMA devices and their ports: who drives them, whether this process may, and how their packets would travel.
+//! Checks of RDMA devices and their ports: driver, rights of this process, and properties of the packets' path.
 
 use super::check::{Area, Check, Checks};
 use super::machine::Machine;
@@ -11,17 +11,18 @@ use crate::rdma::{
 };
 use crate::remedy::Remedy;
 
-/// InfiniBand controllers (PCI Code and ID Assignment 1.16, 1.3: network controllers).
+/// Class of InfiniBand controllers (PCI Code and ID Assignment 1.16, 1.3: network controllers).
 const CLASS_INFINIBAND: u16 = 0x0207;
 /// Base class of network controllers.
 const BASE_NETWORK: u32 = 0x02;
-/// The largest path MTU, and an interface MTU that leaves room for it.
+/// Largest path MTU in bytes.
 const FULL_PATH_MTU: u32 = 4096;
+/// MTU of an interface, in bytes, that leaves enough space for the largest path MTU.
 const JUMBO: u32 = 9000;
-/// The priority that guides to RoCE keep lossless.
+/// Priority that RoCE guides keep lossless.
 const USUAL_PRIORITY: u8 = 3;
 
-/// Returns the name of a port, as people give it.
+/// Returns the usual name of a port, as in `mlx5_0:1`.
 pub(super) fn port_subject(device: &RdmaDevice, port: &Port) -> String {
     format!("{}:{}", device.name, port.number)
 }
@@ -72,7 +73,7 @@ pub(super) fn check(
     }
 }
 
-/// A function that could be an RDMA device and is none.
+/// Returns true if a function could be an RDMA device but the kernel shows none for it.
 fn is_idle(f: &Function, nics: &[RdmaDevice]) -> bool {
     let mlx5 = f.vendor.zip(f.device).is_some_and(|(v, d)| mlx5_model(v, d).is_some());
     let network = f.class.is_some_and(|c| c >> 16 == BASE_NETWORK);
@@ -120,7 +121,7 @@ fn driver(nic: &RdmaDevice, c: &mut Checks<'_>) {
     }
 }
 
-/// Whether this process may talk to the device at all.
+/// Checks that this process may open the device. Returns true if it may.
 fn rights(sysfs: &Sysfs, machine: &Machine, nic: &RdmaDevice, c: &mut Checks<'_>) -> bool {
     let Some(node) = &nic.verbs_node else {
         c.fail(
@@ -155,7 +156,7 @@ fn rights(sysfs: &Sysfs, machine: &Machine, nic: &RdmaDevice, c: &mut Checks<'_>
     false
 }
 
-/// Commands to mlx5 firmware, which make the queues that a GPU drives.
+/// Checks that commands can be sent to mlx5 firmware, which creates the queues that a GPU drives.
 fn devx(may: bool, library: Option<&VerbsLibrary>, c: &mut Checks<'_>) {
     match (may, library) {
         (false, _) => c.skip("devx", "commands to the firmware go through the node that cannot be opened"),
@@ -171,7 +172,7 @@ fn devx(may: bool, library: Option<&VerbsLibrary>, c: &mut Checks<'_>) {
     }
 }
 
-/// Unlike GPUs these devices do not slow an idle link down.
+/// Checks the PCIe link. Unlike GPUs, these devices do not slow down an idle link.
 fn link(sysfs: &Sysfs, nic: &RdmaDevice, c: &mut Checks<'_>) {
     let link = nic.bdf.map(|b| Link::read(sysfs, b));
     let Some(Link { now: Some(now), max: Some(max) }) = link else {
@@ -184,7 +185,7 @@ fn link(sysfs: &Sysfs, nic: &RdmaDevice, c: &mut Checks<'_>) {
     c.ok("link", now.to_string());
 }
 
-/// What an IOMMU does to transfers between it and GPU memory; nothing to say without a GPU.
+/// Checks whether an IOMMU affects transfers between the device and GPU memory. Adds no check without a GPU.
 fn iommu(machine: &Machine, nic: &RdmaDevice, pairs: &[Pair], c: &mut Checks<'_>) {
     let mut apis = pairs.iter().filter(|p| p.peer == nic.name).peekable();
     if apis.peek().is_none() {
@@ -275,8 +276,10 @@ fn mtu(nic: &RdmaDevice, p: &Port, c: &mut Checks<'_>) {
     }
 }
 
-/// The class that the driver forces on queue pairs of verbs. Those that are made by commands to the firmware do not see it: without
-/// it they travel in priority 0, which networks do not keep from loss.
+/// Checks the traffic class that the driver forces on queue pairs of verbs.
+///
+/// Queue pairs that are created by commands to the firmware are not affected by it. Without a class their packets
+/// travel in priority 0, which networks do not keep lossless.
 fn traffic_class(nics: &[RdmaDevice], nic: &RdmaDevice, p: &Port, c: &mut Checks<'_>) {
     let file = ClassOverride::file(&nic.name, p.number);
     let set =
@@ -315,20 +318,21 @@ fn traffic_class(nics: &[RdmaDevice], nic: &RdmaDevice, p: &Port, c: &mut Checks
     }
 }
 
-/// The class that leads into a priority which the interface keeps from loss; where there is none, or it is not told, the usual one.
+/// Returns the class for a priority that the interface keeps lossless, or for the usual priority if there is none or it
+/// is unknown.
 fn advised(p: &Port) -> TrafficClass {
     let kept = p.bridging.as_ref().and_then(|b| Some((b, b.lossless.iter().next()?)));
     kept.map_or(TrafficClass::customary(USUAL_PRIORITY), |(bridging, priority)| bridging.class_for(priority))
 }
 
-/// A port whose class is another one, if more ports have that.
+/// Returns a port that has another class, if at least as many ports have that class.
 fn odd_one_out(nics: &[RdmaDevice], class: TrafficClass) -> Option<(String, TrafficClass)> {
     let ports = || nics.iter().flat_map(|n| n.active_ports().map(move |p| (n, p)));
     let count = |wanted| ports().filter(|(_, p)| p.traffic_class.forced() == Some(wanted)).count();
     ports()
         .filter_map(|(n, p)| Some((port_subject(n, p), p.traffic_class.forced()?)))
         .filter(|(_, theirs)| theirs.dscp() != class.dscp())
-        // Where two classes are equally frequent, both are odd.
+        // If two classes are equally frequent, each is reported for the other.
         .find(|(_, theirs)| count(*theirs) >= count(class))
 }
 
@@ -365,7 +369,7 @@ fn ecn(p: &Port, c: &mut Checks<'_>) {
             false => c.unknown("ecn", format_args!("no file tells in which priorities it is on; {history}")),
         };
     };
-    // Without a class that helps, the priority of the one that the check before this advises.
+    // If the forced class is of no use, checks the priority of the class that `advised` returns.
     let priority = p.forced_priority().filter(|n| *n > 0).unwrap_or_else(|| p.priority_of(advised(p)));
     if control.complete().contains(priority) {
         return c.ok("ecn", format!("notifies in {}, slows down in {}; {history}", control.notifies, control.reacts));
@@ -377,7 +381,7 @@ fn ecn(p: &Port, c: &mut Checks<'_>) {
     c.warn("ecn", detail, fix);
 }
 
-/// `0000:18:00.0   ConnectX-7  firmware 28.39.1002  node 0`.
+/// Returns a heading such as `0000:18:00.0   ConnectX-7  firmware 28.39.1002  node 0`.
 pub(super) fn heading(nic: &RdmaDevice) -> String {
     let mut parts = Vec::new();
     parts.extend(nic.model.map(str::to_owned));

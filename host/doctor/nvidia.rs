@@ -1,20 +1,20 @@
-//! What the NVIDIA kernel module says about itself under `/proc/driver/nvidia`.
+//! Reads the facts that the NVIDIA kernel module reports under `/proc/driver/nvidia`.
 
 use crate::pci::Sysfs;
 use std::collections::HashMap;
 
-/// The kernel module, as far as its files go.
+/// The kernel module, as its files describe it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Module {
-    /// Version, as in `580.159.04`; `None` where there is no module or no version in the file.
+    /// Version, as in `580.159.04`; `None` without a module, or without a version in the file.
     pub version: Option<String>,
-    /// Whether it is the open one.
+    /// True for the open kernel modules, false for the proprietary ones.
     pub open: Option<bool>,
-    /// Parameters; `None` where they cannot be read.
+    /// Module parameters; `None` if they cannot be read.
     pub parameters: Option<Parameters>,
 }
 
-/// The parameters that it was loaded with.
+/// Parameters with which the module was loaded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Parameters {
     values: HashMap<String, String>,
@@ -37,29 +37,29 @@ impl Module {
         }
     }
 
-    /// Whether the module is loaded.
+    /// Returns true if the module is loaded.
     pub fn is_loaded(&self) -> bool {
         self.version.is_some()
     }
 
-    /// The numbers of the version, most significant first.
+    /// Returns the numbers of the version, most significant first.
     pub fn release(&self) -> Option<Vec<u32>> {
         release(self.version.as_deref()?)
     }
 }
 
-/// The numbers of a driver version such as `580.159.04`.
+/// Returns the numbers of a driver version such as `580.159.04`; `None` if a part is no number.
 pub fn release(version: &str) -> Option<Vec<u32>> {
     version.split('.').map(|p| p.parse().ok()).collect()
 }
 
 impl Parameters {
-    /// A parameter's number, as in `DmaRemapPeerMmio: 1`.
+    /// Returns a parameter's number, as in `DmaRemapPeerMmio: 1`.
     pub fn number(&self, name: &str) -> Option<u64> {
         number(self.values.get(name)?)
     }
 
-    /// A key of `RegistryDwords`, as in `"PeerMappingOverride=1;RMForceStaticBar1=1"`.
+    /// Returns the number of a key in `RegistryDwords`, as in `"PeerMappingOverride=1;RMForceStaticBar1=1"`.
     pub fn registry(&self, key: &str) -> Option<u64> {
         let all = self.values.get("RegistryDwords")?.trim_matches('"');
         all.split(';')

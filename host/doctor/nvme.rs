@@ -1,4 +1,4 @@
-//! Checks of NVMe controllers: who holds them, what they are in use for, whether this process may drive them.
+//! Checks of NVMe controllers: their drivers, their uses, and the rights of this process to drive them.
 
 use super::check::{Area, Check, Checks};
 use super::machine::{IommuState, Machine};
@@ -8,45 +8,47 @@ use crate::pci::{Bdf, Function, GroupMember, InUse, IommuGroup, Link, Sysfs, in_
 use crate::remedy::Remedy;
 use serde::Serialize;
 
-/// Mass storage, non-volatile memory; programming interface NVM Express (PCI Code and ID Assignment 1.16, 1.2).
+/// PCI class: mass storage, non-volatile memory, programming interface NVM Express (PCI Code and ID Assignment 1.16,
+/// 1.2).
 const CLASS_NVME: u32 = 0x01_08_02;
-/// A controller that is used without an IOMMU, as a device specification.
+/// Device specification of a controller that is used without an IOMMU.
 pub(super) const WITHOUT_IOMMU: &str = "nvme:ADDRESS,unsafe-no-iommu";
 
-/// A controller as the kernel shows it.
+/// A controller, as the kernel describes it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Controller {
-    /// Address.
+    /// PCI address.
     #[serde(serialize_with = "as_text")]
     pub bdf: Bdf,
     /// Kernel driver that holds it.
     pub driver: Option<String>,
-    /// The kernel's name, as in `nvme0`, while its own driver holds it.
+    /// Name in the kernel, as in `nvme0`, while the kernel's own driver holds it.
     pub name: Option<String>,
     /// Model, while the kernel's driver holds it.
     pub model: Option<String>,
-    /// Serial number, likewise.
+    /// Serial number, while the kernel's driver holds it.
     pub serial: Option<String>,
     /// IOMMU group.
     pub iommu_group: Option<u32>,
-    /// File under `/dev/vfio/devices`, if the kernel makes those.
+    /// Name of its file under `/dev/vfio/devices`, if the kernel has such files.
     pub vfio_device: Option<String>,
     /// NUMA node.
     pub numa_node: Option<u32>,
-    /// Link.
+    /// State of the PCIe link.
     pub link: Link,
-    /// What it is in use for, as far as this process sees, the gravest first; why that is not known.
+    /// Uses by the system that this process sees, the most severe first, or the reason why they are unknown.
     #[serde(serialize_with = "as_list")]
     pub uses: Result<Vec<String>, String>,
-    /// The group has no IOMMU behind it.
+    /// True if its group has no IOMMU.
     pub without_iommu: bool,
-    /// How this process can reach it, in the order in which opening it tries; empty if it cannot.
+    /// VFIO interfaces through which this process can open it, in the order in which opening tries them; empty if there
+    /// is none.
     pub reach: Vec<Reach>,
-    /// Why it cannot.
+    /// Reason why this process cannot open it.
     pub blocked: Option<String>,
 }
 
-/// How this process reaches a controller.
+/// VFIO interface through which this process opens a controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Reach {
@@ -60,12 +62,12 @@ fn as_text<S: serde::Serializer>(bdf: &Bdf, s: S) -> Result<S::Ok, S::Error> {
     s.collect_str(bdf)
 }
 
-/// A list, or null.
+/// Serialises as a list, or null.
 fn as_list<S: serde::Serializer>(uses: &Result<Vec<String>, String>, s: S) -> Result<S::Ok, S::Error> {
     uses.as_ref().ok().serialize(s)
 }
 
-/// `/dev/libnvm0` and its like.
+/// Returns the device files `/dev/libnvm0` and so on.
 pub(super) fn libnvm_nodes(sysfs: &Sysfs) -> Vec<String> {
     let numbered =
         |n: &String| n.strip_prefix("libnvm").is_some_and(|r| !r.is_empty() && r.bytes().all(|b| b.is_ascii_digit()));
@@ -73,7 +75,7 @@ pub(super) fn libnvm_nodes(sysfs: &Sysfs) -> Vec<String> {
 }
 
 impl Controller {
-    /// All controllers, by address.
+    /// Returns all controllers, by address.
     pub(super) fn all(sysfs: &Sysfs, machine: &Machine) -> Vec<Self> {
         let nvme = machine.topology.functions().filter(|f| f.class == Some(CLASS_NVME));
         nvme.map(|f| Self::read(sysfs, machine, f)).collect()
@@ -100,7 +102,7 @@ impl Controller {
             uses: match (f.driver.as_deref(), &name) {
                 (Some("nvme"), Some(_)) => uses(sysfs, bdf),
                 (Some("nvme"), None) => Err("the kernel's driver shows no controller".to_owned()),
-                // Only the kernel's own driver makes block devices.
+                // Only the kernel's own driver creates block devices.
                 _ => Ok(Vec::new()),
             },
             name,
@@ -115,7 +117,7 @@ impl Controller {
         this
     }
 
-    /// Device nodes that driving it through VFIO takes; none while another driver holds it.
+    /// Returns the device files that VFIO needs for driving the controller; none while another driver holds it.
     pub(super) fn nodes(&self) -> Vec<String> {
         match (self.is_vfio(), self.iommu_group) {
             (true, Some(group)) => vec!["/dev/vfio/vfio".to_owned(), self.group_node(group)],
@@ -127,7 +129,7 @@ impl Controller {
         if self.without_iommu { format!("/dev/vfio/noiommu-{group}") } else { format!("/dev/vfio/{group}") }
     }
 
-    /// Whether this process can drive it.
+    /// Returns true if this process can drive the controller.
     pub fn is_drivable(&self) -> bool {
         !self.reach.is_empty()
     }
@@ -140,7 +142,7 @@ impl Controller {
         self.driver.as_deref().is_some_and(|d| d.starts_with("libnvm"))
     }
 
-    /// Functions of its group that host drivers hold, which keep VFIO from taking the group.
+    /// Returns the functions of its group that host drivers hold. They keep VFIO from taking the group.
     fn strangers(&self, sysfs: &Sysfs) -> Vec<GroupMember> {
         let group = IommuGroup::of(sysfs, self.bdf);
         group.map(|g| g.in_the_way(self.bdf).cloned().collect()).unwrap_or_default()
@@ -173,7 +175,7 @@ impl Controller {
             Some((node, Access::Missing)) => return Err(format!("there is no {node}")),
             Some((node, _)) => return Err(format!("this user may not open {node}")),
         }
-        // As opening it does: only the group's type1 maps what gdrdrv maps.
+        // Opening a controller prefers the same: only the group's type1 IOMMU maps memory that gdrdrv maps.
         if may(GDRDRV) == Access::Allowed {
             apis.reverse();
         }
@@ -181,7 +183,8 @@ impl Controller {
     }
 }
 
-/// What a controller of the kernel's own driver is in use for, in words, the gravest first; why that is not known.
+/// Returns the uses of a controller that the kernel's own driver holds, in words, the most severe first, or the reason
+/// why they are unknown.
 fn uses(sysfs: &Sysfs, bdf: Bdf) -> Result<Vec<String>, String> {
     let reasons = in_use(sysfs, bdf);
     let known: Vec<String> =
@@ -192,7 +195,7 @@ fn uses(sysfs: &Sysfs, bdf: Bdf) -> Result<Vec<String>, String> {
     if let Some(InUse::Unreadable { block, reason }) = reasons.first() {
         return Err(format!("what it holds cannot be read (/dev/{block}: {reason})"));
     }
-    // No reason was found; that counts only where reasons could have been.
+    // No use was found. That is reliable only if the files that would show one can be read.
     if !sysfs.text("/proc/self/mountinfo").is_ok_and(|t| t.contains(" - ")) {
         return Err("/proc/self/mountinfo does not tell what is mounted".to_owned());
     }
@@ -313,7 +316,7 @@ fn link(controller: &Controller, c: &mut Checks<'_>) {
     }
 }
 
-/// `Samsung SSD 990 PRO   driver nvme (nvme0)  IOMMU group 14  Gen4 x4  node 0`.
+/// Returns a heading such as `Samsung SSD 990 PRO   driver nvme (nvme0)  IOMMU group 14  Gen4 x4  node 0`.
 pub(super) fn heading(controller: &Controller) -> String {
     let mut parts = Vec::new();
     let driver = controller.driver.as_deref().unwrap_or("none");

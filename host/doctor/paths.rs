@@ -1,4 +1,4 @@
-//! The rungs of the mapping ladder on this machine, the path that a volume would get, and why no better.
+//! The mapping backends on this machine, the path that a volume would get, and the reasons why it is no better.
 
 use super::check::{Area, Check, Checks, IntoFix, Status};
 use super::gpu_facts::{Gpu, GpuFacts};
@@ -14,54 +14,55 @@ use crate::remedy::Remedy;
 use crate::storage::{Doorbell, LandingPath, QueueMemory};
 use serde::Serialize;
 
-/// Whether a rung could be taken.
+/// State of a mapping backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum State {
     /// It works.
     Open,
-    /// What it needs is there; only a controller that writes through it can show that it works, which opening a volume does.
+    /// Everything that it needs is present. Only a controller that writes through it can show that it works; opening a
+    /// volume does that.
     Ready,
     /// Something that it needs is missing.
     Closed,
-    /// The kernel does not tell.
+    /// The kernel does not report what it needs.
     Unknown,
 }
 
-/// A way for a device to get an address for memory.
+/// Report on a mapping backend, by which a device gets an address for memory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct BackendReport {
-    /// Name, as the mapping ladder has it.
+    /// Name of the backend.
     pub name: &'static str,
-    /// Whether queues and data can be in GPU memory.
+    /// True if queues and data can be in GPU memory.
     pub reaches_gpu_memory: bool,
-    /// Whether it could be taken.
+    /// State of the backend.
     pub state: State,
-    /// Why.
+    /// Reason for the state.
     pub reason: String,
-    /// What would open it.
+    /// Remedy that opens the backend.
     pub fix: Option<Remedy>,
 }
 
-/// What was found out about a rung by trying its steps with GPU memory and without a controller.
+/// Result of trying the steps of a mapping backend with GPU memory and without a controller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tried {
-    /// The rung's name.
+    /// Name of the backend.
     pub name: String,
-    /// Whether every step that needs no controller worked.
+    /// True if every step that needs no controller worked.
     pub works: bool,
-    /// What was seen.
+    /// Observation.
     pub reason: String,
-    /// What to do about it; empty when nothing helps.
+    /// Steps that make the backend work; empty if there are none.
     pub next: String,
 }
 
-/// The path that a volume on this machine would get, as far as can be told without opening one.
+/// The path that a volume on this machine would get, as far as it is known without opening one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct StoragePath {
-    /// The specification of its device.
+    /// Specification of its device.
     pub device: String,
-    /// `vfio group`, `vfio cdev`, `soft`.
+    /// Interface to the device: `vfio group`, `vfio cdev` or `soft`.
     pub by: &'static str,
     /// Kind of engine.
     pub engine: EngineKind,
@@ -71,11 +72,11 @@ pub struct StoragePath {
     pub landing: LandingPath,
     /// Doorbell path.
     pub doorbell: Doorbell,
-    /// Why no better: one sentence for each axis that could be.
+    /// Reasons why the path is no better: one sentence for each property that could be better.
     pub why: Vec<String>,
 }
 
-/// A rung's need that is not met.
+/// An unmet need of a mapping backend.
 struct Missing {
     state: State,
     reason: String,
@@ -88,7 +89,7 @@ impl Missing {
     }
 }
 
-/// All that a rung is judged by.
+/// Facts by which mapping backends are evaluated.
 pub(super) struct Site<'a> {
     pub sysfs: &'a Sysfs,
     pub machine: &'a Machine,
@@ -99,13 +100,14 @@ pub(super) struct Site<'a> {
 }
 
 impl Site<'_> {
-    /// The controller that a volume would be opened on: one that can be driven, the nearest to a GPU first.
+    /// Returns the controller that a volume would be opened on: of those that this process can drive, the nearest to a
+    /// GPU.
     fn controller(&self) -> Option<&Controller> {
         let distance = |c: &Controller| nearest(self.pairs, c).and_then(|p| p.distance).map_or(u8::MAX, |d| d as u8);
         self.controllers.iter().filter(|c| c.is_drivable()).min_by_key(|c| distance(c))
     }
 
-    /// The GPU that kernels would run on.
+    /// Returns the GPU that would run the kernels.
     fn gpu(&self) -> Option<&Gpu> {
         self.facts.shown().iter().find(|g| g.is_usable())
     }
@@ -120,7 +122,7 @@ impl Site<'_> {
         }
     }
 
-    /// A GPU whose memory other devices can be given.
+    /// Returns the first GPU, if it gives other devices access to its memory.
     fn peer(&self) -> Result<&Gpu, Missing> {
         let Some(gpu) = self.facts.shown().first() else {
             return Err(Missing::closed("there is no GPU that the CUDA driver shows", None));
@@ -148,8 +150,8 @@ impl Site<'_> {
         }
     }
 
-    /// A controller that this process reaches in one of these ways; the option that is needed because opening it would try
-    /// another way first.
+    /// Checks that this process can open a controller through one of these VFIO interfaces. Returns the option that
+    /// selects the interface if opening would try another one first.
     fn reached(&self, apis: &[Reach], words: &str) -> Result<Option<Remedy>, Missing> {
         let of = |c: &&Controller| c.reach.iter().any(|r| apis.contains(r));
         if self.controllers.iter().filter(of).any(|c| c.reach.first().is_some_and(|r| apis.contains(r))) {
@@ -168,7 +170,7 @@ impl Site<'_> {
 
     fn by_group(&self) -> Result<Option<Remedy>, Missing> {
         self.reached(&[Reach::Group], "can be driven through a VFIO group").or_else(|missing| {
-            // One that can be driven without its group lacks nothing but that group's files.
+            // A controller that this process can drive without its group lacks only the group's files.
             if let Some((c, group)) = self.controller().and_then(|c| Some((c, c.iommu_group?))) {
                 let node = c.group_node(group);
                 let get = format!("modprobe vfio-pci; in a container: --device /dev/vfio/vfio --device {node}");
@@ -179,14 +181,15 @@ impl Site<'_> {
         })
     }
 
-    /// Modules that give bus addresses are of use where a controller uses them as they are.
+    /// Rejects backends of kernel modules that return bus addresses. They work only if no IOMMU translates the
+    /// controller's addresses.
     fn untranslated(&self) -> Result<Option<Remedy>, Missing> {
         let reason = "it gives bus addresses, and through VFIO the IOMMU translates what a controller uses";
         let fix = Remedy::OpenAs { before: "only without an IOMMU: ", device: WITHOUT_IOMMU.to_owned(), after: "" };
         Err(Missing::closed(reason, fix))
     }
 
-    /// What trying the rung's steps with GPU memory showed, where that was done.
+    /// Returns the result of trying a backend's steps with GPU memory, if they were tried.
     fn tried(&self, name: &str) -> Option<Result<(), Missing>> {
         let tried = self.facts.tried.iter().find(|t| t.name == name)?;
         Some(if tried.works {
@@ -197,7 +200,8 @@ impl Site<'_> {
         })
     }
 
-    /// A rung's own need, by trying it or else by looking at files; then what it needs of a controller.
+    /// Evaluates a backend: first its own need, by the result of trying it or else by files, then its need of a
+    /// controller.
     fn judge(
         &self,
         name: &'static str,
@@ -217,7 +221,7 @@ impl Site<'_> {
         }
     }
 
-    /// Every rung, best first.
+    /// Returns the reports on all mapping backends, best first.
     pub(super) fn backends(&self) -> Vec<BackendReport> {
         let mut all = vec![
             self.judge(
@@ -269,7 +273,7 @@ impl Site<'_> {
         all
     }
 
-    /// Drivers up to 580 refuse to let their dma-bufs be mapped by a process.
+    /// Fails for drivers up to 580, which do not let a process map their dma-bufs.
     fn mappable(&self) -> Result<(), Missing> {
         const REFUSES: u32 = 580;
         match self.machine.nvidia.release().and_then(|r| r.first().copied()) {
@@ -280,7 +284,7 @@ impl Site<'_> {
         }
     }
 
-    /// Whether iommufd takes dma-bufs at all.
+    /// Fails with the reason why iommufd cannot import the dma-bufs of a GPU driver: so far no kernel does.
     fn importer(&self) -> Result<(), Missing> {
         match self.machine.kernel_version() {
             Some(v) if v < super::host::KERNEL_DMABUF => {
@@ -304,7 +308,7 @@ impl Site<'_> {
         }
     }
 
-    /// Pinned host memory: needs nothing but a controller.
+    /// Reports on pinned host memory, which needs only a controller.
     fn host(&self) -> BackendReport {
         let of = |state, reason, fix| BackendReport { name: "host", reaches_gpu_memory: false, state, reason, fix };
         if let Some(c) = self.controller() {
@@ -317,8 +321,8 @@ impl Site<'_> {
         }
     }
 
-    /// The check that keeps every controller from being driven: what is wrong with the machine first, then with the controller
-    /// that is nearest to being usable.
+    /// Returns the check that prevents driving any controller: a problem of the machine first, then one of the
+    /// controller that is nearest to being usable.
     pub(super) fn nvme_blocker(&self) -> Option<&Check> {
         let of = |area, name, status| {
             self.checks.iter().find(move |c| c.area == area && c.name == name && c.status == status)
@@ -336,7 +340,7 @@ impl Site<'_> {
             .or_else(|| of(Area::Host, "memlock", Status::Fail))
     }
 
-    /// The path that a volume would get.
+    /// Returns the path that a volume would get.
     pub(super) fn storage(&self, backends: &[BackendReport]) -> StoragePath {
         let gpu = self.gpu();
         let engine = if gpu.is_some() { EngineKind::Gpu } else { EngineKind::Cpu };
@@ -372,7 +376,7 @@ impl Site<'_> {
             }
         };
         let mut direct = backends.iter().filter(|r| r.reaches_gpu_memory);
-        // One with a remedy is not taken unless that is followed.
+        // A backend with a remedy is used only after the remedy was applied.
         let ready = direct.clone().find(|r| matches!(r.state, State::Open | State::Ready) && r.fix.is_none());
         let (queues, landing) = match (gpu, ready) {
             (None, _) => (QueueMemory::Host, LandingPath::Direct),
@@ -412,7 +416,7 @@ fn by(controller: &Controller) -> &'static str {
     }
 }
 
-/// One check for each rung.
+/// Adds one check for each mapping backend.
 pub(super) fn check(backends: &[BackendReport], all: &mut Vec<Check>) {
     for backend in backends {
         let mut c = Checks::of(Area::Path, "", all);

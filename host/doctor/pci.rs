@@ -1,4 +1,4 @@
-//! Checks of the PCI tree between GPUs and controllers.
+//! Checks of the PCI tree between GPUs, controllers and RDMA devices.
 
 use super::check::{Area, Check, Checks};
 use super::gpu::is_gpu;
@@ -9,20 +9,20 @@ use crate::pci::{AcsPath, Bdf, Distance, Link, Sysfs};
 use crate::rdma::RdmaDevice;
 use serde::Serialize;
 
-/// A device's place: how it is called, and where it is.
+/// Name and PCI address of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Seat {
-    /// `gpu 0`, or an address for one that the driver does not show; `mlx5_0`.
+    /// Name: `gpu 0`, `gpu` and an address for a GPU that the driver does not show, or `mlx5_0`.
     pub name: String,
     pub bdf: Bdf,
 }
 
-/// RDMA devices that have a place.
+/// Returns the RDMA devices with a PCI address.
 pub(super) fn nic_seats(nics: &[RdmaDevice]) -> Vec<Seat> {
     nics.iter().filter_map(|n| Some(Seat { name: n.name.clone(), bdf: n.bdf? })).collect()
 }
 
-/// GPUs whose place is known, those of the driver first.
+/// Returns the GPUs with a PCI address; those that the driver shows come first.
 pub(super) fn seats(machine: &Machine, facts: &GpuFacts) -> Vec<Seat> {
     let shown = facts.shown().iter().filter_map(|g| Some(Seat { name: format!("gpu {}", g.ordinal), bdf: g.bdf? }));
     let mut all: Vec<Seat> = shown.collect();
@@ -34,44 +34,44 @@ pub(super) fn seats(machine: &Machine, facts: &GpuFacts) -> Vec<Seat> {
     all
 }
 
-/// One cell of the matrix.
+/// Path between a GPU and another device: one cell of the matrix.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Pair {
     /// The GPU, as in `gpu 0`.
     pub gpu: String,
-    /// Its address.
+    /// PCI address of the GPU.
     #[serde(serialize_with = "as_text")]
     pub gpu_bdf: Bdf,
     /// The other device: a controller's address, an RDMA device as in `mlx5_0`, or a GPU as in `gpu 1`.
     pub peer: String,
-    /// How far, in `nvidia-smi topo -m`'s letters; `None` where it is not known.
+    /// Distance, in the letters of `nvidia-smi topo -m`; `None` if it is unknown.
     pub distance: Option<Distance>,
-    /// The nearest bridge that both lie below.
+    /// Nearest bridge above both devices.
     #[serde(serialize_with = "as_optional_text")]
     pub common_bridge: Option<Bdf>,
-    /// What access control does on the way, between a GPU and a controller or an RDMA device.
+    /// Effect of access control (ACS) on the path, for a controller or an RDMA device.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub acs: Option<AcsPath>,
 }
 
-/// How far an RDMA device is from another, or from an NVMe controller.
+/// Path between an RDMA device and another one, or an NVMe controller.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct NicPair {
     /// The RDMA device, as in `mlx5_0`.
     pub nic: String,
-    /// Its address.
+    /// PCI address of the RDMA device.
     #[serde(serialize_with = "as_text")]
     pub nic_bdf: Bdf,
-    /// The other: a controller's address, or another RDMA device.
+    /// The other device: a controller's address, or another RDMA device.
     pub peer: String,
-    /// How far; `None` where it is not known.
+    /// Distance; `None` if it is unknown.
     pub distance: Option<Distance>,
-    /// The nearest bridge that both lie below.
+    /// Nearest bridge above both devices.
     #[serde(serialize_with = "as_optional_text")]
     pub common_bridge: Option<Bdf>,
 }
 
-/// Every RDMA device with every controller, and with every RDMA device.
+/// Returns the paths between every RDMA device and every controller and RDMA device.
 pub(super) fn nic_pairs(machine: &Machine, nics: &[Seat], controllers: &[Controller]) -> Vec<NicPair> {
     let others = || {
         let controllers = controllers.iter().map(|c| (c.bdf.to_string(), c.bdf));
@@ -96,7 +96,7 @@ fn as_optional_text<S: serde::Serializer>(bdf: &Option<Bdf>, s: S) -> Result<S::
     }
 }
 
-/// Every GPU with every controller, every RDMA device and every GPU.
+/// Returns the paths between every GPU and every controller, RDMA device and GPU.
 pub(super) fn pairs(
     sysfs: &Sysfs,
     machine: &Machine,
@@ -133,7 +133,7 @@ pub(super) fn pairs(
     all
 }
 
-/// The GPU nearest to a controller.
+/// Returns the path from the GPU nearest to a controller.
 pub(super) fn nearest<'a>(pairs: &'a [Pair], controller: &Controller) -> Option<&'a Pair> {
     let peer = controller.bdf.to_string();
     pairs.iter().filter(|p| p.peer == peer).min_by_key(|p| p.distance.map_or(u8::MAX, |d| d as u8))
@@ -170,16 +170,16 @@ pub(super) fn check(
     }
 }
 
-/// What is at the other end of a way from a GPU.
+/// Kind of device at the other end of a path from a GPU.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Peer {
-    /// An NVMe controller, through VFIO.
+    /// An NVMe controller, driven through VFIO.
     Drive,
-    /// An RDMA device of the kernel's own driver.
+    /// An RDMA device, driven by the kernel's own driver.
     Nic,
 }
 
-/// The RDMA device nearest to a GPU, one with an active port before others.
+/// Returns the path to the RDMA device nearest to a GPU; devices with an active port come before others.
 fn nearest_nic<'a>(pairs: &'a [Pair], seat: &Seat, nics: &[RdmaDevice]) -> Option<&'a Pair> {
     let rank = |p: &Pair| {
         let nic = nics.iter().find(|n| n.name == p.peer)?;
@@ -189,7 +189,7 @@ fn nearest_nic<'a>(pairs: &'a [Pair], seat: &Seat, nics: &[RdmaDevice]) -> Optio
     of_gpu.filter_map(|p| Some((rank(p)?, p))).min_by_key(|(rank, _)| *rank).map(|(_, p)| p)
 }
 
-/// GPUs slow their links down while idle, so only the width counts.
+/// Checks the width of a GPU's link. The rate is not checked: GPUs slow down their links while idle.
 fn link(sysfs: &Sysfs, seat: &Seat, c: &mut Checks<'_>) {
     let link = Link::read(sysfs, seat.bdf);
     let (Some(now), Some(max)) = (link.now, link.max) else {
@@ -251,7 +251,7 @@ fn acs(machine: &Machine, pair: &Pair, peer: Peer, c: &mut Checks<'_>) {
         let translated = machine.iommu == IommuState::On;
         return if translated && peer == Peer::Drive {
             let detail = format!("{detail}, as VFIO's translation needs it");
-            c.warn("acs", detail, format!("only for module rungs with iommu=pt: {off}"));
+            c.warn("acs", detail, format!("only for mapping backends of kernel modules, with iommu=pt: {off}"));
         } else {
             c.warn("acs", detail, off);
         };
@@ -263,7 +263,7 @@ fn acs(machine: &Machine, pair: &Pair, peer: Peer, c: &mut Checks<'_>) {
     c.ok("acs", "off at every port of the way: peers reach each other through the switch");
 }
 
-/// The matrix as lines, for a person: GPUs, then RDMA devices, with everything else.
+/// Returns the lines of the distance matrix: GPUs, then RDMA devices, against all devices.
 pub(super) fn matrix(
     seats: &[Seat],
     nics: &[Seat],
@@ -279,7 +279,7 @@ pub(super) fn matrix(
     let of_gpu = |gpu: &str, peer: &str| pairs.iter().find(|p| p.gpu == gpu && p.peer == peer)?.distance;
     let of_nic = |nic: &str, peer: &str| nic_pairs.iter().find(|p| p.nic == nic && p.peer == peer)?.distance;
     let distance = |row: &str, column: &str| {
-        // A way is as far in one direction as in the other.
+        // The distance is the same in both directions.
         of_gpu(row, column).or_else(|| of_nic(row, column)).or_else(|| of_gpu(column, row))
     };
     let mut lines = vec![format!("{:first$}  {}", "", columns.join("  "))];

@@ -1,4 +1,4 @@
-//! Checks that use RDMA devices for a moment: what only shows when it is tried.
+//! Checks that briefly use RDMA devices, for facts that only a probe shows.
 
 use super::check::{Area, Check, Checks};
 use crate::cuda;
@@ -6,7 +6,7 @@ use crate::memory::Space;
 use crate::rdma::{Probe, ProbeStep, RdmaDevice, try_device};
 use crate::remedy::Remedy;
 
-/// Tries every device out that this process may open, with the memory of a GPU if there is one.
+/// Probes every device that this process may open, with the memory of GPU number `gpu` if there is one.
 pub(super) fn try_all(nics: &[RdmaDevice], gpu: Option<usize>) -> Vec<(String, Vec<Probe>)> {
     if nics.is_empty() {
         return Vec::new();
@@ -15,7 +15,7 @@ pub(super) fn try_all(nics: &[RdmaDevice], gpu: Option<usize>) -> Vec<(String, V
     nics.iter().map(|n| (n.name.clone(), try_device(n, space.as_ref()))).collect()
 }
 
-/// What came of it, with what mends it.
+/// Adds a check with a remedy for each step of the probes.
 pub(super) fn check(tried: &[(String, Vec<Probe>)], all: &mut Vec<Check>) {
     for (name, probes) in tried {
         let mut c = Checks::of(Area::Nic, name.clone(), all);
@@ -40,7 +40,7 @@ fn title(step: ProbeStep) -> &'static str {
     }
 }
 
-/// The command, the line of a file, or the setting that mends it.
+/// Returns the command, the line of a file, or the setting that fixes a failed step.
 fn mend(step: ProbeStep, why: &str) -> Option<Remedy> {
     let has = |word: &str| why.contains(word);
     Some(Remedy::step(match step {
@@ -54,7 +54,7 @@ fn mend(step: ProbeStep, why: &str) -> Option<Remedy> {
         ProbeStep::HostMemory if has("locked") => {
             "ulimit -l unlimited (for good: `* - memlock unlimited` in /etc/security/limits.d; a container: --ulimit memlock=-1)"
         }
-        // ENOTSUPP, for which libc has no words.
+        // 524 is ENOTSUPP, for which libc has no message.
         ProbeStep::GpuMemory if has("os error 524") => {
             "options nvidia NVreg_GrdmaPciTopoCheckOverride=1 in /etc/modprobe.d, then reboot: the GPU driver lets no device at that place of the PCI tree attach its dma-bufs"
         }

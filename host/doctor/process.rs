@@ -1,59 +1,62 @@
-//! What this process may do: user, capabilities, limits, device nodes.
+//! Rights of this process: user, capabilities, limits, access to device files.
 
 use crate::pci::Sysfs;
 use std::os::unix::fs::MetadataExt;
 
-/// Capabilities by their numbers (linux/capability.h).
+/// Numbers of capabilities (linux/capability.h).
 pub mod capability {
-    /// Ignore the modes of files.
+    /// Ignores the modes of files.
     pub const DAC_OVERRIDE: u32 = 1;
-    /// Lock memory without limit.
+    /// Locks memory without limit.
     pub const IPC_LOCK: u32 = 14;
-    /// Raw I/O: `/dev/mem`, ports, BARs.
+    /// Allows raw I/O: `/dev/mem`, ports, BARs.
     pub const SYS_RAWIO: u32 = 17;
-    /// What the NVIDIA driver calls an administrator.
+    /// Makes the user an administrator for the NVIDIA driver.
     pub const SYS_ADMIN: u32 = 21;
 }
 
-/// Read and write for everybody, the group, the owner.
+/// Mode bits for reading and writing by others.
 const MODE_OTHERS: u32 = 0o006;
+/// Mode bits for reading and writing by the group.
 const MODE_GROUP: u32 = 0o060;
+/// Mode bits for reading and writing by the owner.
 const MODE_OWNER: u32 = 0o600;
 
-/// A limit of the process: bytes, files.
+/// A resource limit of the process, in bytes or files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limit {
-    /// None.
+    /// No limit.
     Unlimited,
-    /// So many.
+    /// A limited number.
     Number(u64),
 }
 
-/// Whether a device node can be opened for reading and writing.
+/// Access to a device file for reading and writing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// There is no such node.
+    /// The file does not exist.
     Missing,
-    /// It is there; this user may not.
+    /// The file exists, but this user may not open it.
     Denied,
-    /// It can be opened, as far as modes tell.
+    /// The file can be opened, as far as its mode shows.
     Allowed,
 }
 
-/// What the kernel says about this process; `None` where it says nothing.
+/// Facts about this process that the kernel reports; `None` for those that it does not report.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Process {
-    /// Effective user.
+    /// Effective user ID.
     pub uid: Option<u32>,
-    /// Effective group.
+    /// Effective group ID.
     pub gid: Option<u32>,
-    /// Further groups.
+    /// Supplementary groups.
     pub groups: Vec<u32>,
-    /// Effective capabilities, a bit each.
+    /// Effective capabilities, one bit each.
     pub capabilities: Option<u64>,
-    /// Whether users are renamed here, as in rootless containers: capabilities then do not reach the host's devices.
+    /// True in a user namespace with mapped users, as in rootless containers: capabilities then do not apply to the
+    /// host's devices.
     pub user_namespace: Option<bool>,
-    /// Soft and hard limit of locked memory.
+    /// Soft and hard limit of locked memory in bytes.
     pub memlock: Option<(Limit, Limit)>,
     /// Soft and hard limit of open files.
     pub files: Option<(Limit, Limit)>,
@@ -73,7 +76,7 @@ impl Process {
             groups: field("Groups").map(|v| v.split_whitespace().flat_map(str::parse).collect()).unwrap_or_default(),
             capabilities: field("CapEff").and_then(|v| u64::from_str_radix(v, 16).ok()),
             user_namespace: sysfs.text("/proc/self/uid_map").ok().filter(|t| !t.is_empty()).map(|t| {
-                // The first namespace has one line that maps every user to itself.
+                // The initial namespace has one line, which maps every user to itself.
                 t.split_whitespace().ne(["0", "0", "4294967295"])
             }),
             memlock: limit(&limits, "Max locked memory"),
@@ -81,14 +84,16 @@ impl Process {
         }
     }
 
-    /// Whether it has a capability that the host's kernel honours; `None` where that is not known.
+    /// Returns true if the process has a capability that the host's kernel honours; `None` if that is unknown.
     pub fn may(&self, capability: u32) -> Option<bool> {
         let has = self.capabilities? >> capability & 1 == 1;
         Some(has && self.user_namespace != Some(true))
     }
 
-    /// Whether a device node can be opened for reading and writing. On the machine itself the kernel is asked, which knows of
-    /// access lists and of a container's device rules; in a recorded tree the modes decide.
+    /// Returns the access of this process to a device file for reading and writing.
+    ///
+    /// On this machine the kernel decides, which knows access control lists and the device rules of a container. In a
+    /// fixture the file's mode decides.
     pub fn access(&self, sysfs: &Sysfs, name: &str) -> Access {
         let path = sysfs.path(name);
         let Ok(metadata) = std::fs::metadata(&path) else { return Access::Missing };
@@ -108,11 +113,11 @@ impl Process {
 fn kernel_allows(path: &std::path::Path) -> bool {
     use std::os::unix::ffi::OsStrExt;
     let Ok(path) = std::ffi::CString::new(path.as_os_str().as_bytes()) else { return false };
-    // SAFETY: reads a string that ends in a zero and stays until the call is over.
+    // SAFETY: reads a string that ends with a zero byte and lives until the call returns.
     unsafe { libc::faccessat(libc::AT_FDCWD, path.as_ptr(), libc::R_OK | libc::W_OK, libc::AT_EACCESS) == 0 }
 }
 
-/// Soft and hard limit from the text of `/proc/self/limits`.
+/// Returns the soft and the hard limit `name` from the text of `/proc/self/limits`.
 fn limit(text: &str, name: &str) -> Option<(Limit, Limit)> {
     let rest = text.lines().find_map(|l| l.strip_prefix(name))?;
     let mut words = rest.split_whitespace().map(|w| match w {
@@ -165,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn modes_decide_in_a_recorded_tree() {
+    fn modes_decide_in_a_fixture() {
         let tree = Fixture::new();
         tree.node("/dev/vfio/12", 0o600).node("/dev/vfio/vfio", 0o666);
         let sysfs = Sysfs::at(tree.root());

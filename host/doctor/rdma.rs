@@ -1,4 +1,4 @@
-//! Checks of what every RDMA device of the machine needs: kernel modules, the verbs library, a way to GPU memory, limits.
+//! Checks of the needs of all RDMA devices: kernel modules, the verbs library, access to GPU memory, limits.
 
 use super::check::{Area, Check, Checks};
 use super::gpu_facts::GpuFacts;
@@ -7,15 +7,15 @@ use super::process::Limit;
 use crate::pci::Sysfs;
 use crate::rdma::{RdmaDevice, VerbsLibrary};
 
-/// Kernel modules that RDMA and GPU memory are reached with, by the names that they have under `/sys/module`.
+/// Kernel modules for access to RDMA devices and GPU memory, by their names under `/sys/module`.
 const MODULES: [&str; 6] = ["ib_core", "ib_uverbs", "mlx5_ib", "nvidia_peermem", "gdrdrv", "rdma_rxe"];
-/// The first rdma-core whose libraries make queues in memory that is given as a dma-buf.
+/// First version of rdma-core whose libraries create queues in memory given as a dma-buf.
 const RDMA_CORE: u32 = 44;
-/// First kernel that lets mlx5 keep queues in memory that is given as a dma-buf.
+/// First kernel in which mlx5 can have queues in memory given as a dma-buf.
 const KERNEL_DMABUF_QUEUES: (u32, u32) = (6, 1);
-/// Files that a world of many PEs opens: several for each queue pair.
+/// Number of files that a world of many PEs opens: several for each queue pair.
 const FILES_RDMA: u64 = 16 << 10;
-/// Files that the PEs of one host need at most.
+/// Maximum number of files that the PEs of one host need.
 const FILES_USUAL: u64 = 1 << 10;
 
 pub(super) fn check(
@@ -39,13 +39,14 @@ pub(super) fn check(
     }
 }
 
-/// Whether a module is loaded, or built in.
+/// Returns true if a module is loaded or built into the kernel.
 fn is_loaded(sysfs: &Sysfs, module: &str) -> bool {
     let listed = || {
         let text = sysfs.text("/proc/modules").unwrap_or_default();
         text.lines().any(|l| l.split_whitespace().next() == Some(module))
     };
-    // What is built in and has no parameters has no folder of its own; ib_uverbs shows by its class.
+    // A module that is built in and has no parameters has no folder of its own. The class of ib_uverbs shows its
+    // presence.
     let built_in = || module == "ib_uverbs" && sysfs.exists("/sys/class/infiniband_verbs");
     sysfs.exists(format!("/sys/module/{module}")) || listed() || built_in()
 }
@@ -79,7 +80,7 @@ fn verbs_library(library: Option<&VerbsLibrary>, c: &mut Checks<'_>) {
     }
 }
 
-/// How GPU memory gets registered with a NIC: as a dma-buf, or by NVIDIA's older module.
+/// Checks how GPU memory is registered with a NIC: as a dma-buf, or by NVIDIA's older module.
 fn peermem(sysfs: &Sysfs, machine: &Machine, facts: &GpuFacts, c: &mut Checks<'_>) {
     let peermem = is_loaded(sysfs, "nvidia_peermem") || is_loaded(sysfs, "nv_peer_mem");
     let gpus = facts.shown();

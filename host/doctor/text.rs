@@ -1,12 +1,12 @@
-//! A report for people: aligned, short, the remedy below what it mends.
+//! Prints a report for people: short, aligned lines with the remedy below each problem.
 
 use super::check::{Area, Check};
 use super::{Report, gpu, nic, nvme, pci};
 use std::fmt;
 
-/// Columns before a detail: two, the status, and a space after the name.
+/// Width of the status column.
 const STATUS_WIDTH: usize = 6;
-/// The shortest column for names.
+/// Minimum width of the column of names, without the two spaces behind it.
 const NAME_WIDTH: usize = 11;
 
 impl fmt::Display for Report {
@@ -48,7 +48,7 @@ impl fmt::Display for Report {
 }
 
 impl Report {
-    /// Subjects of an area without a heading of their own, each once.
+    /// Returns the subjects of an area that have no heading of their own, each once.
     fn others(&self, area: Area, has_heading: impl Fn(&str) -> bool) -> Vec<&str> {
         let mut found: Vec<&str> = Vec::new();
         for c in self.checks.iter().filter(|c| c.area == area && !has_heading(&c.subject)) {
@@ -63,7 +63,7 @@ impl Report {
         self.checks.iter().filter(|c| c.area == area && c.subject == subject).try_for_each(|c| line(f, c, "", width))
     }
 
-    /// A device's own checks, then those of its ports; their numbers are said where there are several.
+    /// Prints a device's own checks, then those of its ports, with the ports' numbers if there are several ports.
     fn nics(&self, f: &mut fmt::Formatter<'_>, width: usize) -> fmt::Result {
         for n in &self.nics {
             writeln!(f, "nic {}", nic::heading(n).trim_end())?;
@@ -103,7 +103,7 @@ impl Report {
         Ok(())
     }
 
-    /// Rungs that are closed for one and the same reason share a line.
+    /// Prints the mapping backends. Consecutive backends that are closed for the same reason share a line.
     fn backends(&self, f: &mut fmt::Formatter<'_>, width: usize) -> fmt::Result {
         let mut rest: &[Check] = match self.checks.iter().position(|c| c.area == Area::Path) {
             Some(first) => &self.checks[first..],

@@ -1,10 +1,11 @@
-//! Kernel arguments: plain values by copy, and handles whose memory the launch keeps.
+//! Kernel arguments: plain values, passed by copy, and handles, whose memory the launch keeps alive.
 
 use bytemuck::Pod;
 use std::any::Any;
 use std::sync::Arc;
 
-/// The arguments of one launch, in the kernel's order, and shares of what they point to.
+/// Arguments of one launch, in the order of the kernel's parameters, and references to the owners of the memory they
+/// point to.
 #[derive(Default)]
 pub struct Args {
     values: Vec<Box<[u64]>>,
@@ -12,60 +13,61 @@ pub struct Args {
     kept: Kept,
 }
 
-/// Shares of what a kernel may use, so that it stays until the kernel has ended, whatever the host drops or forgets.
+/// Owners of the memory that a kernel may use. They keep it alive until the kernel has ended, even if the host drops
+/// its own handles.
 pub(super) type Kept = Vec<Arc<dyn Any + Send + Sync>>;
 
 /// An argument of a kernel.
 ///
-/// One that stands for memory pushes its address, and a share of its owner ([`Args::keep`]).
+/// An argument that stands for memory pushes its address and a reference to its owner ([`Args::keep`]).
 pub trait KernelArg {
-    /// Adds the bytes as the kernel's parameter has them.
+    /// Appends the argument's bytes, as the kernel's parameter has them.
     fn push(&self, args: &mut Args);
 }
 
 impl Args {
-    /// No arguments.
+    /// Returns an empty list of arguments.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds one argument.
+    /// Appends one argument.
     pub fn with(mut self, arg: impl KernelArg) -> Self {
         arg.push(&mut self);
         self
     }
 
-    /// Adds the bytes of a plain value.
+    /// Appends the bytes of a plain value.
     pub fn push_value<T: Pod>(&mut self, value: T) {
         self.push_bytes(bytemuck::bytes_of(&value));
     }
 
-    /// Adds a value as the bytes that the kernel's parameter has: of a struct that only the kernel's compiler knows.
+    /// Appends a value as the bytes of the kernel's parameter. For structures that only the kernel's compiler knows.
     pub fn push_bytes(&mut self, value: &[u8]) {
-        // Kept in 8-byte words so that every parameter is aligned as the kernel expects (16 at most, which Box<[u64]> of a
-        // large allocation also satisfies on the systems supported).
+        // Stored in 8-byte words, so that every parameter has the alignment that the kernel expects. That is 16 at
+        // most, which a large allocation of Box<[u64]> also has on the supported systems.
         let mut words = vec![0u64; value.len().div_ceil(8).max(1)];
         bytemuck::cast_slice_mut::<u64, u8>(&mut words)[..value.len()].copy_from_slice(value);
         self.values.push(words.into_boxed_slice());
         self.bytes.push(value.len() as u32);
     }
 
-    /// Keeps something until the kernel has ended: the owner of memory whose address is among the values.
+    /// Keeps `owner` alive until the kernel has ended. `owner` owns memory whose address is among the values.
     pub fn keep(&mut self, owner: Arc<dyn Any + Send + Sync>) {
         self.kept.push(owner);
     }
 
-    /// Sizes of the arguments in bytes.
+    /// Returns the sizes of the arguments in bytes.
     pub fn sizes(&self) -> &[u32] {
         &self.bytes
     }
 
-    /// Addresses of the values, as a launch wants them. Valid while `self` is.
+    /// Returns the addresses of the values, in the form that a launch takes. They are valid while `self` lives.
     pub(super) fn pointers(&mut self) -> Vec<*mut core::ffi::c_void> {
         self.values.iter_mut().map(|v| v.as_mut_ptr().cast()).collect()
     }
 
-    /// Takes the shares out: the run has them, not the threads that the kernel runs on.
+    /// Takes the owners out. The run keeps them, not the threads that the kernel runs on.
     pub(super) fn take_kept(&mut self) -> Kept {
         std::mem::take(&mut self.kept)
     }
@@ -83,7 +85,7 @@ impl<A: KernelArg + ?Sized> KernelArg for &A {
     }
 }
 
-/// Lets plain values be passed by copy.
+/// Implements [`KernelArg`] for plain values, which are passed by copy.
 macro_rules! plain {
     ($($t:ty),*) => {$(
         impl $crate::engine::KernelArg for $t {
@@ -96,7 +98,7 @@ macro_rules! plain {
 pub(crate) use plain;
 plain!(u8, u16, u32, u64, i8, i16, i32, i64, f32, f64);
 
-/// A region is passed as the address of its first byte.
+/// Passes the address of the region's first byte.
 impl KernelArg for crate::memory::Region {
     fn push(&self, args: &mut Args) {
         args.push_value(self.address());

@@ -40,12 +40,15 @@ unsafe impl Send for CpuImage {}
 unsafe impl Sync for CpuImage {}
 
 impl CpuImage {
-    /// The image behind a symbol that `WB_IMAGE(symbol)` defined in a linked C++ file.
+    /// Returns the image behind a symbol that `WB_IMAGE(symbol)` defined in a linked C++ file.
+    ///
+    /// # Errors
+    /// [`EngineError::AbiMismatch`] if the image was compiled against other headers.
     ///
     /// # Safety
-    /// `symbol` must be such a function, compiled against the headers of this crate.
+    /// `symbol` must be a function that `WB_IMAGE` defined, compiled against the headers of this crate.
     pub unsafe fn from_symbol(symbol: unsafe extern "C" fn() -> *const c_void) -> Result<Self, EngineError> {
-        // SAFETY: the caller promises that it is WB_IMAGE's function; what it returns lives as long as the program.
+        // SAFETY: the caller promises that `WB_IMAGE` defined the function; the image lives as long as the program.
         let raw = unsafe { &*symbol().cast::<RawImage>() };
         if raw.fingerprint != abi::fingerprint() {
             return Err(EngineError::AbiMismatch { image: raw.fingerprint, host: abi::fingerprint() });
@@ -53,12 +56,13 @@ impl CpuImage {
         Ok(Self(raw))
     }
 
-    /// Lanes in a warp: 1 unless the image was compiled for another width.
+    /// Returns the number of lanes in a warp: 1 unless the image was compiled for another width.
     pub fn warp_width(&self) -> u32 {
         self.0.warp_width
     }
 
-    /// Returns true if the image was compiled with `WB_CHECKED=1`: calls of a world in its kernels check their addresses.
+    /// Returns true if the image was compiled with `WB_CHECKED=1`. Calls of a world in its kernels then check their
+    /// addresses.
     pub fn is_checked(&self) -> bool {
         self.0.flags & abi::IMAGE_CHECKED != 0
     }
@@ -66,7 +70,7 @@ impl CpuImage {
     fn find(&self, name: &str) -> Option<&'static KernelEntry> {
         let mut at = self.0.kernels;
         while !at.is_null() {
-            // SAFETY: the list is made of static entries.
+            // SAFETY: all entries of the list are static.
             let entry = unsafe { &*at };
             // SAFETY: the name is a string literal.
             if unsafe { CStr::from_ptr(entry.name) }.to_bytes() == name.as_bytes() {
@@ -79,12 +83,12 @@ impl CpuImage {
 }
 
 impl CpuImage {
-    /// Names of the kernels, sorted.
+    /// Returns the names of the kernels, sorted.
     pub fn names(&self) -> Vec<String> {
         let mut names = Vec::new();
         let mut at = self.0.kernels;
         while !at.is_null() {
-            // SAFETY: the list is made of static entries whose names are string literals.
+            // SAFETY: all entries of the list are static, and their names are string literals.
             let (entry, name) = unsafe { (&*at, CStr::from_ptr((*at).name)) };
             names.push(name.to_string_lossy().into_owned());
             at = entry.next;
@@ -101,7 +105,11 @@ impl fmt::Debug for CpuImage {
 }
 
 impl CpuImage {
-    /// The kernels that ship with the crate.
+    /// Returns the kernels that ship with the crate.
+    ///
+    /// # Errors
+    /// - [`EngineError::NoCpuImage`] if the crate was built without them (for documentation only).
+    /// - [`EngineError::AbiMismatch`] if they were compiled against other headers.
     pub fn shipped() -> Result<Self, EngineError> {
         #[cfg(cpu_image)]
         {
@@ -149,12 +157,12 @@ impl CpuEngine {
         self.image.names()
     }
 
-    /// One block for each thread of the engine.
+    /// Returns 1 if the image has the kernel: a processor holds one block at a time.
     pub(super) fn occupancy(&self, kernel: &str) -> Result<u32, EngineError> {
         self.image.find(kernel).map(|_| 1).ok_or_else(|| EngineError::NoKernel(kernel.to_owned()))
     }
 
-    /// One warp in a block, a block for each thread of the engine.
+    /// Returns a grid with one block for each thread of the engine, and one warp per block.
     pub(super) fn grid(&self) -> Grid {
         Grid { blocks: self.threads as u32, threads: self.image.warp_width() }
     }
@@ -162,14 +170,14 @@ impl CpuEngine {
     /// # Safety
     /// As [`Engine::launch`](super::Engine::launch).
     pub(super) unsafe fn launch(&self, kernel: &str, grid: Grid, args: super::Args) -> Result<CpuRun, EngineError> {
-        // SAFETY: the caller's promise is the same.
+        // SAFETY: this function's caller makes the same promise.
         unsafe { self.prepare(kernel, grid, args) }?.start()
     }
 
-    /// Checks a launch.
+    /// Checks a launch without starting it.
     ///
     /// # Safety
-    /// As [`Engine::launch`](super::Engine::launch), until the kernel has ended, if it is started.
+    /// As [`Engine::launch`](super::Engine::launch), until the kernel has ended, if the launch is started.
     pub(super) unsafe fn prepare(
         &self,
         kernel: &str,
@@ -210,30 +218,30 @@ fn refused(kernel: &str, grid: Grid, reason: &str) -> EngineError {
 
 type RunBlock = unsafe extern "C" fn(Call, *const *mut c_void, u32, u32, u32);
 
-/// A launch that was checked.
+/// A launch that passed all checks and can start.
 pub(super) struct Prepared {
     kernel: String,
     grid: Grid,
     args: super::Args,
-    /// Addresses of the values of `args`, which do not move with it.
+    /// Addresses of the values in `args`. The values do not move when `args` moves.
     parameters: Vec<*mut c_void>,
     call: Call,
     run_block: RunBlock,
 }
 
-// SAFETY: the pointers are to values of `args`, which go with them and which nobody writes.
+// SAFETY: the pointers are to values in `args`, which moves together with them; nothing writes the values.
 unsafe impl Send for Prepared {}
 
 impl Prepared {
-    /// The kernel's name.
+    /// Returns the kernel's name.
     pub(super) fn kernel(&self) -> &str {
         &self.kernel
     }
 
-    /// Starts it.
+    /// Starts the kernel.
     pub(super) fn start(self) -> Result<CpuRun, EngineError> {
         let (grid, run_block, call) = (self.grid, self.run_block, self.call);
-        // The values travel with the run: the thread that launched may be gone before the kernel is.
+        // The run owns the values: the thread that launched may end before the kernel does.
         let shared =
             Arc::new(Shared { _args: self.args, parameters: self.parameters, left: AtomicU32::new(grid.blocks) });
         let mut threads = Vec::with_capacity(grid.blocks as usize);
@@ -241,15 +249,15 @@ impl Prepared {
         for block in 0..grid.blocks {
             let shared = shared.clone();
             let thread = std::thread::Builder::new().name(format!("wb-{block}")).spawn(move || {
-                // SAFETY: the parameters have the sizes that the kernel takes and live in `shared`; whoever launched
-                // vouched for what they point to.
+                // SAFETY: the parameters have the sizes that the kernel takes and live in `shared`. The caller of
+                // `prepare` vouches for the memory that they point to.
                 unsafe { run_block(call, shared.parameters.as_ptr(), block, grid.blocks, grid.threads) };
                 shared.left.fetch_sub(1, Ordering::AcqRel);
             });
             match thread {
                 Ok(t) => threads.push(t),
                 Err(e) => {
-                    // Blocks that run already may wait for those that never will: their waits are bounded.
+                    // Running blocks may wait for blocks that never start. Their waits have deadlines.
                     for t in threads {
                         let _ = t.join();
                     }
@@ -277,7 +285,7 @@ struct Shared {
     left: AtomicU32,
 }
 
-// SAFETY: the pointers are to values that nobody writes.
+// SAFETY: the pointers are to values that nothing writes.
 unsafe impl Send for Shared {}
 // SAFETY: as above.
 unsafe impl Sync for Shared {}
@@ -290,7 +298,7 @@ pub(super) struct CpuRun {
 }
 
 impl CpuRun {
-    /// Waits until the kernel has ended, at most `within`; whether it has.
+    /// Waits at most `within` for the kernel to end. Returns true if it has ended.
     pub(super) fn wait(&mut self, within: Duration) -> Result<bool, String> {
         let until = Instant::now() + within;
         while self.shared.left.load(Ordering::Acquire) != 0 {
@@ -302,7 +310,7 @@ impl CpuRun {
                 return Ok(false);
             }
             let ran = self.started.elapsed();
-            // Short kernels are worth looking at often; long ones should not be disturbed.
+            // A short kernel is polled often; a long one should not be disturbed.
             std::thread::sleep((ran / 16).clamp(Duration::from_micros(20), Duration::from_millis(2)).min(left));
         }
         self.elapsed.get_or_insert_with(|| self.started.elapsed());

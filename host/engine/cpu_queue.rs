@@ -1,4 +1,4 @@
-//! Kernels on CPU threads, one after the other.
+//! Kernels on CPU threads that run one after another.
 
 use super::EngineError;
 use super::cpu::Prepared;
@@ -7,11 +7,11 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
-/// Long beyond every kernel: the waits inside one have limits.
+/// Longer than any kernel: the waits inside a kernel have deadlines.
 const EVER: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// A thread that starts each kernel when the one before it has ended. After one that failed it starts no more until the queue has
-/// been waited for.
+/// Queue whose thread starts each kernel when the one before it has ended. After a kernel has failed, the thread starts
+/// no more kernels until `wait` has reported the failure.
 pub(super) struct CpuQueue {
     launches: Sender<Prepared>,
     progress: Arc<Progress>,
@@ -24,14 +24,14 @@ struct Progress {
 
 #[derive(Default)]
 struct State {
-    /// Kernels that were given and have not ended.
+    /// Kernels that were launched and have not ended.
     left: usize,
     started: Option<Instant>,
     elapsed: Duration,
-    /// The first kernel that failed, or that was not started because the engine's kernels were told to end; and why it failed, if not
-    /// by errors in the engine's log.
+    /// The first kernel that failed, or that was not started because the engine's kernels were told to end. The reason
+    /// is `None` if errors in the engine's log explain the failure.
     failed: Option<(String, Option<String>)>,
-    /// Kernels that were not started.
+    /// Number of kernels that were not started.
     skipped: usize,
 }
 
@@ -42,7 +42,8 @@ impl Progress {
 }
 
 impl CpuQueue {
-    /// `has_failed` says whether a kernel of the engine has raised an error or was stopped.
+    /// Creates the queue and its thread. `has_failed` returns true if a kernel of the engine has raised an error or was
+    /// stopped.
     pub(super) fn new(has_failed: impl Fn() -> bool + Send + 'static) -> Result<Self, EngineError> {
         let (launches, queue) = channel();
         let progress = Arc::new(Progress { state: Mutex::default(), changed: Condvar::new() });
@@ -58,13 +59,13 @@ impl CpuQueue {
             state.started = Some(Instant::now());
         }
         state.left += 1;
-        // The thread takes launches as long as there is a queue.
+        // The thread receives launches as long as the queue lives.
         if self.launches.send(kernel).is_err() {
             state.left -= 1;
         }
     }
 
-    /// Waits until all kernels have ended, at most `within`; whether they have.
+    /// Waits at most `within` for all kernels to end. Returns true if they have ended.
     pub(super) fn wait(&mut self, within: Duration) -> Result<bool, String> {
         let until = Instant::now() + within;
         let mut state = self.progress.state();
@@ -84,14 +85,14 @@ impl CpuQueue {
         }
     }
 
-    /// The kernel that failed since this was last asked, and how many were not started.
+    /// Takes the kernel that failed since the last call, and the number of kernels that were not started.
     pub(super) fn take_failed(&mut self) -> Option<(String, usize)> {
         let mut state = self.progress.state();
         let skipped = std::mem::take(&mut state.skipped);
         state.failed.take().map(|(kernel, _)| (kernel, skipped))
     }
 
-    /// From the launch of the first kernel to the end of the last.
+    /// Returns the time from the launch of the first kernel to the end of the last.
     pub(super) fn elapsed(&self) -> Duration {
         self.progress.state().elapsed
     }

@@ -1,4 +1,4 @@
-//! How engines and runs fail.
+//! Errors of engines and of kernel runs.
 
 use super::abi;
 use crate::memory::MemoryError;
@@ -8,23 +8,23 @@ use crate::wire::nvme::Status;
 use std::fmt;
 use std::time::Duration;
 
-/// Why an engine could not be had, or a kernel not be started.
+/// Error of opening an engine or starting a kernel.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EngineError {
-    /// The crate was built without nvcc.
+    /// The crate was built without nvcc, so it has no GPU image.
     #[error("built without a GPU image: no nvcc was found at build time")]
     NoDeviceImage,
-    /// The crate was built for documentation only.
+    /// The crate was built for documentation only, without the CPU image.
     #[error("built without the CPU image (DOCS_RS is set); unset it and build again")]
     NoCpuImage,
-    /// The driver library is missing, or there is no device, or a driver call failed.
+    /// The CUDA driver is missing, there is no such GPU, or a driver call failed.
     #[error(transparent)]
     Cuda(#[from] crate::cuda::CudaError),
-    /// The number of processors cannot be read.
+    /// The environment variable for the number of processors has an invalid value.
     #[error(transparent)]
     Processors(#[from] crate::processors::BadProcessors),
-    /// Memory.
+    /// Memory could not be allocated or accessed.
     #[error(transparent)]
     Memory(#[from] MemoryError),
     /// The image was compiled against other headers.
@@ -32,58 +32,58 @@ pub enum EngineError {
         "the kernels were compiled against other headers: their ABI fingerprint is {image:#018x}, this host's is {host:#018x}; compile them against the folder that `warpbell include-dir` prints"
     )]
     AbiMismatch {
-        /// What the image says.
+        /// Fingerprint of the image.
         image: u64,
-        /// What this crate has.
+        /// Fingerprint of this crate.
         host: u64,
     },
-    /// No such kernel.
+    /// The image has no kernel of this name.
     #[error("the image has no kernel `{0}`; export it with WB_EXPORT")]
     NoKernel(String),
-    /// The arguments do not fit the kernel's parameters.
+    /// The arguments do not match the kernel's parameters.
     #[error("kernel `{kernel}` takes parameters of {expected:?} bytes, the launch gives {given:?}")]
     Arguments {
-        /// Kernel.
+        /// Name of the kernel.
         kernel: String,
-        /// Sizes that it takes.
+        /// Sizes of its parameters, in bytes.
         expected: Vec<u32>,
-        /// Sizes given.
+        /// Sizes of the given arguments, in bytes.
         given: Vec<u32>,
     },
-    /// A grid without threads, or one that the engine cannot hold.
+    /// The grid has no threads, its blocks are not whole warps, or it is larger than the engine supports.
     #[error("kernel `{kernel}`: a grid of {blocks} blocks of {threads} threads cannot be launched: {reason}")]
     Grid {
-        /// Kernel.
+        /// Name of the kernel.
         kernel: String,
-        /// Blocks.
+        /// Number of blocks.
         blocks: u32,
-        /// Threads in each.
+        /// Number of threads per block.
         threads: u32,
-        /// Why.
+        /// Rule that the grid violates, or the error of starting a thread.
         reason: String,
     },
-    /// A stream of another engine.
+    /// The stream belongs to another engine.
     #[error("the stream belongs to another engine; launch on it through the engine that made it")]
     ForeignStream,
-    /// No thread for a stream.
+    /// The thread of a stream could not be started.
     #[error("no thread for a stream: {0}")]
     Thread(#[source] std::io::Error),
-    /// Somebody called `Engine::cancel`.
+    /// `Engine::cancel` was called.
     #[error("cancelled: this engine starts no more kernels")]
     Cancelled,
-    /// Somebody called `Engine::stop_for`.
+    /// `Engine::stop_for` was called.
     #[error("this engine starts no more kernels: {reason}")]
     Stopped {
-        /// Why.
+        /// Reason that the caller gave.
         reason: String,
     },
-    /// The engine holds a kernel that would not end.
+    /// A kernel of this engine did not end when it was told to stop.
     #[error("this engine holds a kernel that did not end when it was told to; start the program again")]
     Poisoned,
 }
 
 impl EngineError {
-    /// Returns the fact and the cause without what to do next: the reason of a choice, where there is another way.
+    /// Returns the fact and the cause, without the next step. For messages that say why an alternative was chosen.
     pub fn reason(&self) -> String {
         match self {
             Self::Cuda(e) => e.reason(),
@@ -103,41 +103,41 @@ impl Remedies for EngineError {
     }
 }
 
-/// How an operation ended: `wb_kind` of `status.h`, decoded.
+/// Outcome of an operation: a decoded status word (`wb_kind` of `status.h`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Outcome {
-    /// Success.
+    /// The operation succeeded.
     Done,
-    /// The device failed the command.
+    /// The device rejected or failed the command.
     DeviceError(Status),
-    /// No completion within the deadline.
+    /// No completion arrived within the deadline.
     TimedOut,
-    /// Told to end.
+    /// The host set the stop flag, or another thread raised the run's error.
     Stopped,
-    /// Every frame of a cache set stayed pinned.
+    /// Every frame of the page's cache set stayed pinned.
     NoFrame,
-    /// Outside the volume, misaligned, or too large.
+    /// The operation was outside the volume, misaligned, or too large.
     BadArgument,
-    /// The page could not be read earlier.
+    /// An earlier read of the page failed.
     Poisoned,
-    /// No transport does this operation with that PE.
+    /// No transport supports this operation with that PE.
     Unreachable,
     /// The RDMA adapter failed the work request.
     NetworkError {
-        /// Why.
+        /// Syndrome of the completion.
         syndrome: Syndrome,
-        /// And in the vendor's own numbers.
+        /// Vendor syndrome of the completion.
         vendor: VendorSyndrome,
     },
-    /// A page does not have the checksum that was stored for it, however often it is read.
+    /// A page does not match its stored checksum, on repeated reads too.
     Damaged,
-    /// A word that this version does not know.
+    /// The status word has a kind that this version does not know.
     Unknown(u32),
 }
 
 impl Outcome {
-    /// Decodes a status word.
+    /// Decodes a status word of a kernel (`status.h`).
     pub fn from_word(word: u32) -> Self {
         match word >> abi::STATUS_KIND_SHIFT {
             abi::STATUS_DONE => Self::Done,
@@ -179,27 +179,27 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// One operation that failed inside a kernel: a command of a device, or a call of `shmem.cuh` (an `opcode` from
-/// `abi::SHMEM_OPCODE` on), which uses the same words in its own way.
+/// One operation that failed inside a kernel: a command of a device, or a call of `shmem.cuh`. Calls have an `opcode`
+/// of `abi::SHMEM_OPCODE` or more, and give the other fields the meaning that each names after "Call:".
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OperationError {
-    /// How it ended.
+    /// Outcome of the operation.
     pub outcome: Outcome,
-    /// Device of the volume, from 0. Call: the other PE, or `abi::NO_PE`.
+    /// Index of the device in the volume, from 0. Call: the other PE, or `abi::NO_PE`.
     pub device: u32,
-    /// Queue pair of the device, from 0. Call: the PE that made it.
+    /// Index of the device's queue pair, from 0. Call: the PE that made the call.
     pub queue: u32,
     /// Command identifier. Call: the channel of a collective.
     pub command: u32,
-    /// NVMe opcode. Call: `wb_shmem_call` of `status.h`.
+    /// NVMe opcode. Call: a value of `wb_shmem_call` of `status.h`.
     pub opcode: u32,
-    /// First logical block. Call: offset in the symmetric heap.
+    /// First logical block. Call: offset in the symmetric heap, in bytes.
     pub lba: u64,
-    /// Logical blocks. Call: bytes.
+    /// Number of logical blocks. Call: number of bytes.
     pub blocks: u32,
 }
 
-/// What the calls of `wb_shmem_call` are, by their number from `abi::SHMEM_OPCODE`, and how they name the other PE.
+/// Name and kind of each call of `wb_shmem_call`, indexed by its number minus `abi::SHMEM_OPCODE`.
 const CALLS: [(&str, Kind); 11] = [
     ("put", Kind::To),
     ("get", Kind::From),
@@ -214,21 +214,21 @@ const CALLS: [(&str, Kind); 11] = [
     ("alltoall", Kind::Collective),
 ];
 
-/// Kinds of calls.
+/// Kind of a call: the part that the other PE has in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// To another PE.
+    /// Transfers to the other PE.
     To,
-    /// From another PE.
+    /// Transfers from the other PE.
     From,
-    /// For something to happen here.
+    /// Waits for an event on this PE.
     Wait,
-    /// With the other members of a team.
+    /// Involves all members of a team.
     Collective,
 }
 
 impl OperationError {
-    /// Writes it as what it is: a call between PEs.
+    /// Writes the error of a call between PEs.
     fn call(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (name, kind) = CALLS.get((self.opcode - abi::SHMEM_OPCODE) as usize).unwrap_or(&("call", Kind::To));
         let (pe, outcome) = (self.queue, self.outcome);
@@ -253,7 +253,7 @@ impl OperationError {
             }
         }
         match outcome {
-            // The kind's own words are about a volume.
+            // The outcome's own text describes a volume.
             Outcome::BadArgument => f.write_str(": no such PE or bad address"),
             _ => write!(f, ": {outcome}"),
         }
@@ -279,62 +279,62 @@ impl fmt::Display for OperationError {
     }
 }
 
-/// How a run failed.
+/// Error of a kernel run.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RunError {
-    /// Operations inside the kernel failed; the first comes first.
+    /// Operations inside the kernel failed. Those that caused the others to end come first.
     #[error("kernel `{kernel}`: {}{}", first(.errors), more(*.count))]
     Operations {
-        /// Kernel.
+        /// Name of the kernel.
         kernel: String,
-        /// What the log holds.
+        /// Entries of the error log.
         errors: Vec<OperationError>,
-        /// How many there were, also those that the log had no room for.
+        /// Number of errors, including those for which the log had no space.
         count: u32,
     },
-    /// Somebody called `Engine::stop_for` while it ran.
+    /// `Engine::stop_for` was called while the kernel ran.
     #[error("kernel `{kernel}` was stopped: {reason}")]
     Stopped {
-        /// Kernel.
+        /// Name of the kernel.
         kernel: String,
-        /// Why.
+        /// Reason that the caller gave.
         reason: String,
-        /// The waits that ended by it, as far as the log holds them.
+        /// Waits that ended because of the stop: the entries of the error log.
         errors: Vec<OperationError>,
     },
-    /// The kernel did not end in time, and ended when it was told to.
+    /// The kernel did not end within its limit, but ended when it was told to stop.
     #[error("kernel `{kernel}` did not end within {within:?} and was stopped")]
     TimedOut {
-        /// Kernel.
+        /// Name of the kernel.
         kernel: String,
-        /// The time given.
+        /// The limit.
         within: Duration,
     },
-    /// The kernel did not end even when it was told to.
+    /// The kernel did not end even when it was told to stop.
     #[error(
         "kernel `{kernel}` did not end {}, nor when it was told to stop; its memory is kept until the process ends",
         late(*.within, .errors, *.count)
     )]
     Stuck {
-        /// Kernel.
+        /// Name of the kernel.
         kernel: String,
-        /// The time given.
+        /// The limit.
         within: Duration,
-        /// Entries of the log: the cause, if the kernel went on after an error.
+        /// Entries of the error log: the cause, if the kernel continued after an error.
         errors: Vec<OperationError>,
-        /// Number of errors, also those that the log had no room for.
+        /// Number of errors, including those for which the log had no space.
         count: u32,
     },
-    /// The kernel broke: a fault on the GPU, or a panic of the thread that ran it.
+    /// The kernel broke: it faulted on the GPU, or a CPU thread that ran it panicked.
     #[error("kernel `{kernel}` broke: {reason}")]
     Broken {
-        /// Kernel.
+        /// Name of the kernel.
         kernel: String,
-        /// The driver's words.
+        /// The driver's description, or that of the CPU engine.
         reason: String,
     },
-    /// Memory.
+    /// The flags or the error log could not be accessed.
     #[error(transparent)]
     Memory(#[from] MemoryError),
 }

@@ -8,13 +8,13 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Threads of a warp on every GPU so far.
+/// Threads in a warp, on every GPU so far.
 pub(super) const WARP: u32 = 32;
 
-/// Far beyond what a first launch takes.
+/// Far longer than a first launch takes.
 const FIRST_ANSWER: Duration = Duration::from_secs(30);
 
-/// Kernels of one image on one GPU.
+/// The kernels of one image on one GPU.
 #[derive(Debug)]
 pub(super) struct GpuEngine {
     context: Arc<cuda::Context>,
@@ -25,15 +25,15 @@ pub(super) struct GpuEngine {
 /// A kernel in flight.
 pub(super) struct GpuRun(cuda::Launch);
 
-/// GPU generations in the image that ships with the crate, as in `80 90 100`; empty without one.
+/// GPU generations in the image that ships with the crate, as in `80 90 100`. Empty if there is none.
 pub(super) const SHIPPED_ARCHS: &str = env!("WARPBELL_IMAGE_ARCHS");
 
-/// The fat binaries that ship with the crate, one for each file of kernels; none when it was built without nvcc.
+/// The fat binaries that ship with the crate, one for each file of kernels. Empty if the crate was built without nvcc.
 static SHIPPED: &[&[u8]] = include!(concat!(env!("OUT_DIR"), "/kernels.rs"));
 
 impl GpuEngine {
-    /// Opens a GPU with kernels from `image`, or with those that ship with the crate. A missing driver or GPU is reported before a
-    /// missing image: without the first the second is of no use.
+    /// Opens a GPU with the kernels of `image`, or with those that ship with the crate. Reports a missing driver or GPU
+    /// before a missing image: without a GPU, an image would be of no use.
     pub(super) fn open(ordinal: usize, image: Option<&[u8]>) -> Result<(Space, Self), EngineError> {
         let context = cuda::Context::open(ordinal)?;
         let module = match image {
@@ -41,7 +41,7 @@ impl GpuEngine {
             None if SHIPPED.is_empty() => return Err(EngineError::NoDeviceImage),
             None => cuda::Module::load(&context, SHIPPED)?,
         };
-        // Kernels of an image that a program brings may wait for each other; of ours, only those of a world do.
+        // Kernels in an image of a program may wait for each other. Of the shipped kernels, only those of a world do.
         if image.is_some() {
             context.reserve_local_memory(module.most_local_bytes(""))?;
         }
@@ -60,7 +60,7 @@ impl GpuEngine {
         self.context.info()
     }
 
-    /// Reserves the local memory of the kernels whose names begin with `prefix`.
+    /// Reserves local memory for the kernels whose names begin with `prefix`.
     pub(super) fn prepare(&self, prefix: &str) -> Result<(), EngineError> {
         Ok(self.context.reserve_local_memory(self.launcher.module().most_local_bytes(prefix))?)
     }
@@ -100,8 +100,8 @@ impl GpuEngine {
     pub(super) unsafe fn launch(&self, kernel: &str, grid: Grid, mut args: super::Args) -> Result<GpuRun, EngineError> {
         let function = self.launchable(kernel, grid, &args)?;
         let mut parameters = args.pointers();
-        // SAFETY: the sizes are those that the kernel takes, the driver copies the values during the call, and the caller vouches for
-        // what they point to.
+        // SAFETY: the sizes are those that the kernel takes, and the driver copies the values during the call. The
+        // caller vouches for the memory that they point to.
         let launch = unsafe { self.launcher.launch(function, grid.blocks, grid.threads, &mut parameters) }?;
         Ok(GpuRun(launch))
     }
@@ -120,7 +120,7 @@ impl GpuEngine {
     /// Adds a kernel to a queue of this engine.
     ///
     /// # Safety
-    /// As [`Engine::launch`](super::Engine::launch), until the queue was waited for.
+    /// As [`Engine::launch`](super::Engine::launch), until the queue has been waited for.
     pub(super) unsafe fn enqueue(
         &self,
         queue: &mut GpuQueue,
@@ -135,7 +135,7 @@ impl GpuEngine {
     }
 }
 
-/// Kernels in flight, one after the other.
+/// Kernels in flight that run one after another.
 pub(super) struct GpuQueue(cuda::Stream);
 
 impl GpuQueue {
@@ -155,13 +155,13 @@ fn in_words(e: CudaError) -> String {
     }
 }
 
-/// Returns the ABI fingerprint and the flags that the image was compiled with; 0 if the image has no kernel that returns them. The
-/// answer comes from a kernel, so it also shows that the GPU works.
+/// Returns the ABI fingerprint and the flags that the image was compiled with, or zeros if the image has no kernel that
+/// returns them. A kernel returns the values, so a success also proves that the GPU works.
 fn identify(context: &Arc<cuda::Context>, launcher: &Arc<cuda::Launcher>) -> Result<[u64; 2], EngineError> {
     let Some(function) = launcher.module().function("wb_abi_fingerprint") else { return Ok([0; 2]) };
     let answer = cuda::DeviceMemory::zeroed(context, size_of::<[u64; 2]>())?;
     let mut address = answer.address();
-    // SAFETY: the kernel takes one address, of two words that live until the wait below is over or the process ends.
+    // SAFETY: the kernel takes the address of two words. They live until the wait below is over or the process ends.
     let mut run = unsafe { launcher.launch(function, 1, WARP, &mut [(&raw mut address).cast()]) }?;
     if !run.wait(FIRST_ANSWER)? {
         return Err(CudaError::NoAnswer { what: "running a first kernel", seconds: FIRST_ANSWER.as_secs() }.into());

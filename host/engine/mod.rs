@@ -1,4 +1,5 @@
-//! Where kernels run: a GPU, or CPU threads. Image loading, ABI check, launches, stop flag, deadlines.
+//! Engines run kernels, on a GPU or on CPU threads. This module loads images, checks their ABI, and has launches, stop
+//! flag and deadlines.
 
 pub mod abi;
 mod args;
@@ -26,7 +27,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-/// Where kernels run. Cheap to clone.
+/// A GPU or a set of CPU threads that runs the kernels of one image. Clones share the engine.
 #[derive(Clone, Debug)]
 pub struct Engine(Arc<Inner>);
 
@@ -35,11 +36,12 @@ struct Inner {
     space: Space,
     backend: Backend,
     control: run::Control,
-    /// Runs in flight: the stop flag and the error log are shared, so a fresh run resets them only when it is alone.
+    /// Number of runs in flight. They share the stop flag and the error log, so a new run resets those only if it is
+    /// alone.
     active: Mutex<usize>,
-    /// Somebody asked for the end of everything: no launch from here on.
+    /// True once [`Engine::cancel`] was called: no launch starts any more.
     cancelled: AtomicBool,
-    /// Why this engine starts no more kernels, once [`Engine::stop_for`] was called.
+    /// Reason given to [`Engine::stop_for`], once it was called: no launch starts any more.
     stopped_for: OnceLock<String>,
 }
 
@@ -49,7 +51,7 @@ enum Backend {
     Gpu(gpu::GpuEngine),
 }
 
-/// Kind of processor that runs kernels. Reads and serialises as `cpu` or `gpu`.
+/// Kind of processor that runs kernels. Serialises as `cpu` or `gpu`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum EngineKind {
@@ -68,11 +70,14 @@ impl fmt::Display for EngineKind {
     }
 }
 
-/// How long a wait inside a kernel may last unless told otherwise.
+/// Deadline of one wait inside a kernel, unless [`Engine::set_deadline`] sets another.
 pub const DEFAULT_DEADLINE: Duration = Duration::from_secs(10);
 
 impl Engine {
-    /// The first GPU if this machine has one that works, CPU threads if not. The reason is in [`Engine::note`].
+    /// Opens the first GPU if it works, otherwise CPU threads. [`Engine::note`] then returns the reason.
+    ///
+    /// # Errors
+    /// As [`Engine::cpu`], if no GPU can be used.
     pub fn auto() -> Result<Self, EngineError> {
         match Self::gpu(0) {
             Ok(gpu) => Ok(gpu),
@@ -80,24 +85,45 @@ impl Engine {
         }
     }
 
-    /// CPU threads, as many as the machine has cores.
+    /// Opens CPU threads with the kernels that ship with the crate: one thread for each processor
+    /// ([`processors::checked`](crate::processors::checked)).
+    ///
+    /// # Errors
+    /// - [`EngineError::NoCpuImage`] and [`EngineError::AbiMismatch`] as [`CpuImage::shipped`].
+    /// - [`EngineError::Processors`] and [`EngineError::Memory`] as [`Engine::cpu_with`].
     pub fn cpu() -> Result<Self, EngineError> {
         Self::cpu_with(0, &CpuImage::shipped()?, None)
     }
 
-    /// `threads` CPU threads (0: as many as there are cores) with kernels from `image`.
+    /// Opens `threads` CPU threads with the kernels of `image`. 0 stands for the number of processors. [`Engine::note`]
+    /// returns `note`.
+    ///
+    /// # Errors
+    /// - [`EngineError::Processors`] if the environment gives an invalid number of processors.
+    /// - [`EngineError::Memory`] if the flags and the error log cannot be allocated.
     pub fn cpu_with(threads: usize, image: &CpuImage, note: Option<String>) -> Result<Self, EngineError> {
         let backend = Backend::Cpu(cpu::CpuEngine::new(threads, image, note)?);
         Self::with(Space::cpu(), backend)
     }
 
-    /// The GPU with this ordinal, with the kernels that ship with the crate.
+    /// Opens a GPU with the kernels that ship with the crate. `ordinal` is the GPU's position in the driver's list,
+    /// from 0.
+    ///
+    /// # Errors
+    /// - [`EngineError::Cuda`] if there is no driver or no such GPU, or if a driver call fails.
+    /// - [`EngineError::NoDeviceImage`] if the crate was built without nvcc.
+    /// - [`EngineError::AbiMismatch`] if the kernels were compiled against other headers.
+    /// - [`EngineError::Memory`] if the flags and the error log cannot be allocated.
     pub fn gpu(ordinal: usize) -> Result<Self, EngineError> {
         let (space, gpu) = gpu::GpuEngine::open(ordinal, None)?;
         Self::with(space, Backend::Gpu(gpu))
     }
 
-    /// The GPU with this ordinal, with kernels from a fat binary or PTX that was compiled against this crate's headers.
+    /// Opens a GPU with kernels from a fat binary or PTX that was compiled against this crate's headers.
+    ///
+    /// # Errors
+    /// As [`Engine::gpu`], except [`EngineError::NoDeviceImage`]. [`EngineError::Cuda`] also if the driver does not
+    /// load the image.
     pub fn gpu_with(ordinal: usize, image: &[u8]) -> Result<Self, EngineError> {
         let (space, gpu) = gpu::GpuEngine::open(ordinal, Some(image))?;
         Self::with(space, Backend::Gpu(gpu))
@@ -115,7 +141,7 @@ impl Engine {
         })))
     }
 
-    /// Returns where kernels run.
+    /// Returns the kind of processor that runs kernels.
     pub fn kind(&self) -> EngineKind {
         match self.0.backend {
             Backend::Cpu(_) => EngineKind::Cpu,
@@ -128,7 +154,7 @@ impl Engine {
         self.kind() == EngineKind::Gpu
     }
 
-    /// Lanes in a warp: blocks are whole warps.
+    /// Returns the number of lanes in a warp. The threads of a block are a multiple of it.
     pub fn warp_width(&self) -> u32 {
         match &self.0.backend {
             Backend::Cpu(c) => c.warp_width(),
@@ -136,7 +162,8 @@ impl Engine {
         }
     }
 
-    /// Returns true if the image was compiled with `WB_CHECKED=1`: calls of a world in its kernels check their addresses.
+    /// Returns true if the image was compiled with `WB_CHECKED=1`. Calls of a world in its kernels then check their
+    /// addresses.
     pub fn is_checked(&self) -> bool {
         match &self.0.backend {
             Backend::Cpu(c) => c.is_checked(),
@@ -144,7 +171,7 @@ impl Engine {
         }
     }
 
-    /// Why this engine was chosen over another, if `auto` had to choose.
+    /// Returns the reason why [`Engine::auto`] chose CPU threads, or the note given to [`Engine::cpu_with`].
     pub fn note(&self) -> Option<&str> {
         match &self.0.backend {
             Backend::Cpu(c) => c.note(),
@@ -152,7 +179,7 @@ impl Engine {
         }
     }
 
-    /// Threads that run at once: CPU threads, or the GPU's resident threads.
+    /// Returns the number of threads that run at once: CPU threads, or the GPU's resident threads.
     pub fn threads(&self) -> usize {
         match &self.0.backend {
             Backend::Cpu(c) => c.threads(),
@@ -160,8 +187,8 @@ impl Engine {
         }
     }
 
-    /// The grid that fills the engine with blocks of `threads_per_block` (ignored on the CPU engine, where a block is one
-    /// warp), `blocks_per_processor` to a multiprocessor.
+    /// Returns the grid that fills the engine: blocks of `threads_per_block` threads, `blocks_per_processor` for each
+    /// multiprocessor. The CPU engine ignores both and returns one block of one warp for each thread.
     pub fn grid(&self, threads_per_block: u32, blocks_per_processor: u32) -> Grid {
         match &self.0.backend {
             Backend::Cpu(c) => c.grid(),
@@ -169,8 +196,13 @@ impl Engine {
         }
     }
 
-    /// Blocks of `threads_per_block` threads of this kernel that one multiprocessor holds at once, for a grid that fills the
-    /// machine: `engine.grid(256, engine.occupancy("kernel", 256)?)`. 1 on the CPU engine.
+    /// Returns the number of blocks of this kernel, of `threads_per_block` threads each, that one multiprocessor holds
+    /// at once. Returns 1 on the CPU engine. `engine.grid(256, engine.occupancy("kernel", 256)?)` fills the machine.
+    ///
+    /// # Errors
+    /// - [`EngineError::NoKernel`] if the image has no such kernel.
+    /// - [`EngineError::Grid`] if a block of this kernel cannot have `threads_per_block` threads on the GPU.
+    /// - [`EngineError::Cuda`] if the driver call fails.
     pub fn occupancy(&self, kernel: &str, threads_per_block: u32) -> Result<u32, EngineError> {
         match &self.0.backend {
             Backend::Cpu(c) => c.occupancy(kernel),
@@ -178,7 +210,7 @@ impl Engine {
         }
     }
 
-    /// What this engine is, in numbers.
+    /// Returns the properties of this engine.
     pub fn info(&self) -> EngineInfo {
         let (warp_width, gpu, kernels) = match &self.0.backend {
             Backend::Cpu(c) => (c.warp_width(), None, c.kernels()),
@@ -200,8 +232,9 @@ impl Engine {
         }
     }
 
-    /// Prepares the kernels whose names begin with `prefix`: none of their launches enlarges the local memory of the GPU's threads, which
-    /// takes half a millisecond and waits for all kernels that run. Kernels that wait for each other must be prepared together.
+    /// Reserves local memory for the kernels whose names begin with `prefix`, so that none of their launches enlarges
+    /// it. Enlarging the local memory of the GPU's threads takes half a millisecond and waits for all running kernels.
+    /// Kernels that wait for each other must be prepared together.
     pub(crate) fn prepare(&self, prefix: &str) -> Result<(), EngineError> {
         match &self.0.backend {
             Backend::Cpu(_) => Ok(()),
@@ -214,125 +247,152 @@ impl Engine {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// The address space that kernels run in.
+    /// Returns the address space that kernels run in.
     pub fn space(&self) -> &Space {
         &self.0.space
     }
 
-    /// Zeroed memory for kernels.
+    /// Allocates zeroed memory for kernels, of at least `bytes` bytes.
+    ///
+    /// # Errors
+    /// As [`Space::allocate`].
     pub fn allocate(&self, place: Place, bytes: usize) -> Result<Region, MemoryError> {
         self.0.space.allocate(place, bytes)
     }
 
-    /// The address of this engine's `wb_control`.
+    /// Returns the address of this engine's `wb_control`.
     pub fn control_address(&self) -> u64 {
         self.0.control.address()
     }
 
-    /// A `wb_control` of its own for some kernels: the same flags, log and deadline, and the address of a fault word in host memory
-    /// that long waits for memory look at (`wb_control.fault`).
+    /// Creates another `wb_control` with the same flags, log and deadline. Its `fault` is the address of a fault word
+    /// in host memory, which long waits for memory read (`wb_control.fault`).
     pub(crate) fn control_with_fault(&self, fault: u64) -> Result<Region, MemoryError> {
         self.0.control.view(&self.0.space, fault)
     }
 
-    /// Sets how long one wait inside a kernel may last, and one command that the host itself gives to a device of a volume on this
-    /// engine.
+    /// Sets the longest time of one wait inside a kernel. It also limits one command that the host itself submits to a
+    /// device of a volume on this engine.
+    ///
+    /// # Errors
+    /// [`MemoryError::Cuda`] if copying the deadline to GPU memory fails.
     pub fn set_deadline(&self, deadline: Duration) -> Result<(), MemoryError> {
         self.0.control.set_deadline(deadline)
     }
 
-    /// Returns the deadline that was set: ten seconds unless told otherwise.
+    /// Returns the deadline of one wait: [`DEFAULT_DEADLINE`] unless [`Engine::set_deadline`] set another.
     pub fn deadline(&self) -> Duration {
         self.0.control.deadline()
     }
 
-    /// Whether no kernel of this engine runs now.
+    /// Returns true if no kernel of this engine is running.
     pub fn is_idle(&self) -> bool {
         *self.0.active.lock() == 0
     }
 
-    /// Asks the runs in flight to end and refuses every later launch with [`EngineError::Cancelled`]. For an interrupt from
-    /// the keyboard: whoever launches kernel after kernel sees an error and winds up.
+    /// Tells the runs in flight to end, and makes every later launch fail with [`EngineError::Cancelled`]. For an
+    /// interrupt from the keyboard: code that launches kernel after kernel then gets an error and can clean up.
+    ///
+    /// # Errors
+    /// [`MemoryError::Cuda`] if setting the stop flag in GPU memory fails. Long waits still see the copy of the flag in
+    /// host memory.
     pub fn cancel(&self) -> Result<(), MemoryError> {
         self.0.cancelled.store(true, Ordering::Release);
-        // Under the launches' lock, so that none of them clears the flag after it was raised.
+        // Under the lock that launches take, so that none of them clears the flag afterwards.
         let _active = self.0.active.lock();
         self.0.control.stop()
     }
 
-    /// Asks the runs in flight to end and refuses every later launch, for a reason that their errors name
-    /// ([`RunError::Stopped`], [`EngineError::Stopped`]): a PE that they would wait for is gone. The first reason stays.
+    /// Tells the runs in flight to end and makes every later launch fail. Both report `reason` ([`RunError::Stopped`],
+    /// [`EngineError::Stopped`]), for example that a PE which they would wait for is gone. The first reason stays.
+    ///
+    /// # Errors
+    /// As [`Engine::cancel`].
     pub fn stop_for(&self, reason: impl Into<String>) -> Result<(), MemoryError> {
-        // Under the launches' lock, as in `cancel`.
+        // Under the lock that launches take, as in `cancel`.
         let _active = self.0.active.lock();
         let _ = self.0.stopped_for.set(reason.into());
         self.0.control.stop()
     }
 
-    /// The reason given to [`Engine::stop_for`].
+    /// Returns the reason given to [`Engine::stop_for`], or `None` if it was not called.
     pub fn stopped_for(&self) -> Option<&str> {
         self.0.stopped_for.get().map(String::as_str)
     }
 
-    /// Asks the runs in flight to end; later launches are not concerned. For whoever sees that a device is ill before the waits
-    /// inside a kernel do.
+    /// Tells the runs in flight to end, without any effect on later launches. For code that notices a device failure
+    /// before the waits inside a kernel do.
+    ///
+    /// # Errors
+    /// As [`Engine::cancel`].
     pub fn stop_runs(&self) -> Result<(), MemoryError> {
         let active = self.0.active.lock();
         if *active > 0 { self.0.control.stop() } else { Ok(()) }
     }
 
-    /// Whether [`Engine::cancel`] was called.
+    /// Returns true if [`Engine::cancel`] was called.
     pub fn is_cancelled(&self) -> bool {
         self.0.cancelled.load(Ordering::Acquire)
     }
 
-    /// Starts a kernel. The run has a share of what its arguments stand for.
+    /// Starts a kernel. The run keeps the memory that its arguments stand for.
     ///
     /// # Errors
-    /// [`EngineError::NoKernel`], [`EngineError::Arguments`] (sizes are compared with the kernel's) and [`EngineError::Grid`] for a launch
-    /// that cannot be; [`EngineError::Cancelled`], [`EngineError::Stopped`] and [`EngineError::Poisoned`] for an engine that starts no more.
+    /// - [`EngineError::NoKernel`] if the image has no such kernel.
+    /// - [`EngineError::Arguments`] if the sizes of the arguments are not those of the kernel's parameters.
+    /// - [`EngineError::Grid`] if the engine cannot run the grid, or no CPU thread can be started.
+    /// - [`EngineError::Cancelled`], [`EngineError::Stopped`], [`EngineError::Poisoned`] if this engine starts no more
+    ///   kernels.
+    /// - [`EngineError::Cuda`] if the driver refuses the launch.
+    /// - [`EngineError::Memory`] if the flags or the error log cannot be accessed.
     ///
     /// # Safety
-    /// The values must be of the types that the kernel takes. Memory whose address is among them as a plain number stays valid until
-    /// the kernel has ended ([`Args::keep`] sees to that, and arguments by reference do so themselves). The kernel keeps within what
-    /// its arguments allow.
+    /// - The values must have the types that the kernel takes.
+    /// - Memory whose address is passed as a plain number must stay valid until the kernel has ended. [`Args::keep`]
+    ///   ensures that, and so do arguments passed by reference.
+    /// - The kernel must stay within the memory that its arguments name.
     pub unsafe fn launch(&self, kernel: &str, grid: Grid, args: Args) -> Result<Run, EngineError> {
-        // SAFETY: the caller's promise is the same.
+        // SAFETY: this function's caller makes the same promise.
         unsafe { run::launch(self, kernel, grid, args) }
     }
 
-    /// An empty stream: kernels launched on it run one after the other.
+    /// Creates an empty stream. Kernels launched on it run one after another.
+    ///
+    /// # Errors
+    /// - [`EngineError::Thread`] if the thread of a CPU stream cannot be started.
+    /// - [`EngineError::Cuda`] if the driver fails to create a GPU stream.
     pub fn stream(&self) -> Result<Stream, EngineError> {
         Stream::new(self)
     }
 }
 
-/// What an engine is: [`Engine::info`].
+/// Properties of an engine, from [`Engine::info`].
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct EngineInfo {
     /// Kind of engine.
     pub kind: EngineKind,
-    /// As the engine prints itself.
+    /// Text that the engine's `Display` prints.
     pub name: String,
-    /// Why it was chosen over another, if there was a choice.
+    /// Result of [`Engine::note`].
     pub note: Option<String>,
     /// Threads that run at once.
     pub threads: usize,
-    /// Lanes in a warp.
+    /// Number of lanes in a warp.
     pub warp_width: u32,
     /// True if calls of a world in the image's kernels check their addresses.
     pub checked: bool,
     /// Names of the image's kernels, sorted.
     pub kernels: Vec<String>,
-    /// The GPU, if it is one.
+    /// Properties of the GPU, if the engine is one.
     pub gpu: Option<crate::cuda::DeviceInfo>,
-    /// Local memory of a GPU's threads as it was found and as it is, in bytes, once it was looked at: a kernel that needs more enlarges it
-    /// for the whole context.
+    /// Local memory per thread of the GPU, in bytes: as first found, and now. `None` until the engine has read it. A
+    /// kernel that needs more enlarges it for the whole context.
     pub stack_limit: Option<crate::cuda::StackLimit>,
 }
 
-/// GPU generations in the image that ships with the crate, as in `80 90 100`; empty when it was built without nvcc.
+/// GPU generations in the image that ships with the crate, as in `80 90 100`. Empty if the crate was built without
+/// nvcc.
 pub const IMAGE_ARCHS: &str = gpu::SHIPPED_ARCHS;
 
 impl fmt::Display for Engine {

@@ -1,4 +1,4 @@
-//! A launched kernel is a value: finishing it gives its report, dropping it stops it.
+//! A launched kernel is a value: finishing it returns its report, dropping it stops the kernel.
 
 use super::args::Kept;
 use super::{Args, Backend, Engine, EngineError, OperationError, Outcome, RunError, abi, cpu, gpu};
@@ -8,32 +8,34 @@ use parking_lot::{Mutex, MutexGuard};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Blocks and threads in a block.
+/// Size of a launch: number of blocks, and threads per block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grid {
-    /// Blocks.
+    /// Number of blocks.
     pub blocks: u32,
-    /// Threads in each, a multiple of the warp's width.
+    /// Threads per block, a multiple of the warp width.
     pub threads: u32,
 }
 
-/// The stop flag, the abort flag, the error log and the deadline that an engine's kernels see.
+/// The stop flag, the abort flag, the error log and the deadline, which an engine's kernels read.
 #[derive(Debug)]
 pub(super) struct Control {
     control: Region,
     /// The error log, in host memory.
     log: Region,
-    /// Near the kernels: many warps that wait look at them often, and reads of one address over the bus go one after another.
+    /// Flags in memory near the kernels. Many waiting warps read them often, and reads of one address over the bus are
+    /// serialised.
     flags: Region,
     stopped: AtomicBool,
-    /// The deadline once more: the region may be in GPU memory.
+    /// Copy of the deadline: `control` may be in GPU memory.
     deadline_ns: AtomicU64,
-    /// The same for kernels that have a fault word besides; see `view`.
+    /// Copies of `control` that also name a fault word; see `view`.
     views: Mutex<Vec<WeakRegion>>,
 }
 
-/// Where the flags are in their region. A kernel raises the one, the host the other.
+/// Offset of the flag that a kernel raises when the run has failed.
 const ABORT: usize = 0;
+/// Offset of the flag that the host raises to end the run.
 const STOP: usize = 4;
 
 impl Control {
@@ -71,7 +73,7 @@ impl Control {
         Duration::from_nanos(self.deadline_ns.load(Ordering::Relaxed))
     }
 
-    /// A `wb_control` that says the same as this one, and leads long waits to a fault word in host memory besides.
+    /// Creates a copy of `wb_control` that also names a fault word in host memory, which long waits read.
     pub(super) fn view(&self, space: &Space, fault: u64) -> Result<Region, MemoryError> {
         let view = space.allocate(Place::Device, size_of::<abi::Control>())?;
         let mut views = self.views();
@@ -84,8 +86,8 @@ impl Control {
         self.views.lock()
     }
 
-    /// Makes the flags and the log ready for a run that is alone. Nearly always they are so already, and looking costs only reads
-    /// of host memory; the abort flag is raised together with the log's count.
+    /// Clears the flags and the log for a run that is alone. Nearly always they are clear already, and the check only
+    /// reads host memory: a kernel raises the abort flag together with the log's count.
     fn reset(&self) -> Result<(), MemoryError> {
         if !self.has_failed()? {
             return Ok(());
@@ -99,13 +101,14 @@ impl Control {
 
     pub(super) fn stop(&self) -> Result<(), MemoryError> {
         self.stopped.store(true, Ordering::Release);
-        // A store, which always gets there, and then the copy, which gets there at once if the driver is free. It is not while another
-        // thread is in a call that waits for the very kernel that is to be stopped, such as freeing memory.
+        // The store to host memory always succeeds. The copy to GPU memory then takes effect at once if the driver is
+        // free. The driver is busy while another thread is in a call that waits for the kernel to be stopped, such as
+        // freeing memory.
         self.log.set(offset_of!(abi::ErrorLog, stop), 1u32)?;
         self.flags.set(STOP, 1u32)
     }
 
-    /// Whether a kernel raised an error, or all of them were told to end.
+    /// Returns true if a kernel raised an error, or if all kernels were told to end.
     pub(super) fn has_failed(&self) -> Result<bool, MemoryError> {
         let count: u32 = self.log.get(offset_of!(abi::ErrorLog, count))?;
         Ok(count != 0 || self.stopped.load(Ordering::Acquire))
@@ -127,23 +130,24 @@ impl Control {
                 blocks: e.blocks,
             });
         }
-        // What made the others end is what the reader wants first.
+        // The errors that caused the others come first.
         errors.sort_by_key(|e| matches!(e.outcome, Outcome::Stopped | Outcome::Poisoned));
         Ok((errors, count))
     }
 }
 
-/// What a finished kernel took.
+/// Report of a finished kernel.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct RunReport {
-    /// From launch to the last thread's end; GPU time on a GPU.
+    /// Time from the launch to the end of the last thread. On a GPU, the GPU's own time.
     pub elapsed: Duration,
 }
 
-/// A kernel in flight. Dropping it raises the stop flag and waits for the end, a bounded time.
+/// A kernel in flight. Dropping it raises the stop flag and waits a bounded time for the kernel to end.
 ///
-/// It has a share of all that its arguments stand for, so a run that is forgotten leaks them and its kernel still has its memory.
+/// A run keeps the memory that its arguments stand for. A forgotten run leaks that memory, so its kernel never loses
+/// it.
 #[must_use = "dropping a run stops its kernel; call finish or finish_within"]
 pub struct Run {
     engine: Engine,
@@ -167,16 +171,18 @@ impl State {
     }
 }
 
-/// How long a kernel gets to end once it was told to stop: its waits look at the flag every few microseconds, its compute
-/// phases in between are short.
+/// Time that a kernel gets to end after it was told to stop. Its waits read the flag every few microseconds, and its
+/// compute phases between waits are short.
 pub(super) const STOP_GRACE: Duration = Duration::from_secs(10);
 
+/// Starts a kernel; see [`Engine::launch`].
+///
 /// # Safety
 /// As [`Engine::launch`].
 pub(super) unsafe fn launch(engine: &Engine, kernel: &str, grid: Grid, mut args: Args) -> Result<Run, EngineError> {
     let mut active = begin(engine)?;
     let kept = args.take_kept();
-    // SAFETY: the caller vouches for the arguments, and `kept` stays until the run has ended.
+    // SAFETY: the caller vouches for the arguments, and `kept` lives until the run has ended.
     let state = unsafe {
         match &engine.0.backend {
             Backend::Cpu(c) => State::Cpu(c.launch(kernel, grid, args)?),
@@ -187,7 +193,8 @@ pub(super) unsafe fn launch(engine: &Engine, kernel: &str, grid: Grid, mut args:
     Ok(Run { engine: engine.clone(), kernel: kernel.to_owned(), state, ended: false, _kept: kept })
 }
 
-/// Whether a launch may go ahead; the count of runs, locked while it does.
+/// Checks that the engine starts kernels. Returns the locked number of runs, so that none begins or ends during the
+/// launch.
 pub(super) fn begin(engine: &Engine) -> Result<MutexGuard<'_, usize>, EngineError> {
     if engine.space().is_poisoned() {
         return Err(EngineError::Poisoned);
@@ -205,11 +212,12 @@ pub(super) fn begin(engine: &Engine) -> Result<MutexGuard<'_, usize>, EngineErro
     Ok(active)
 }
 
-/// Time between two looks at the error log while kernels run.
+/// Time between two reads of the error log while kernels run.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// Waits for kernels to end, at most `within`, and at most `grace` once one of them has raised an error or was told to end: one that
-/// loops on values that could not be read may never. Returns true if they ended; `wait` waits so long, and returns the same.
+/// Waits at most `within` for kernels to end. Once a kernel has raised an error or was told to end, waits at most
+/// `grace` longer: a kernel that loops on values that could not be read may never end. Returns true if the kernels
+/// ended. `wait` waits for the given time and returns true if they ended.
 pub(super) fn await_end(
     within: Duration,
     grace: Duration,
@@ -227,7 +235,7 @@ pub(super) fn await_end(
         if left.is_zero() {
             return Ok(false);
         }
-        // A log that cannot be read is not one without errors.
+        // An unreadable log counts as a log with errors.
         if !failed && has_failed().unwrap_or(true) {
             failed = true;
             until = until.min(started.elapsed() + grace);
@@ -235,17 +243,18 @@ pub(super) fn await_end(
     }
 }
 
-/// Kernels that did not end when they were told to: what they may use is never given back.
+/// Returns the error of kernels that did not end when they were told to. The memory that they may use is never freed.
 pub(super) fn stuck(engine: &Engine, kernel: String, within: Duration) -> RunError {
     engine.space().poison();
     let (errors, count) = engine.0.control.errors().unwrap_or_default();
     RunError::Stuck { kernel, within, errors, count }
 }
 
-/// What an engine's error log says of kernels that have ended; `within` is the limit that they did not keep, if so.
+/// Returns the error that the engine's log holds of kernels that have ended, if any. `late` is the limit that they
+/// exceeded.
 pub(super) fn judge(engine: &Engine, kernel: &str, late: Option<Duration>) -> Result<(), RunError> {
     let (errors, count) = engine.0.control.errors()?;
-    // Errors of its own come first: they may be what the reason led to, or what led to it.
+    // Errors other than stops take precedence: they may be the cause or the result of the reason.
     let only_stopped = errors.iter().all(|e| e.outcome == Outcome::Stopped);
     if let Some(reason) = engine.stopped_for()
         && only_stopped
@@ -262,7 +271,8 @@ pub(super) fn judge(engine: &Engine, kernel: &str, late: Option<Duration>) -> Re
     }
 }
 
-/// A kernel that broke. Memory of a PE that is gone may fault before the waits see that they should end.
+/// Returns the error of a kernel that broke. Memory of a PE that is gone may fault before the kernel's waits see that
+/// they should end.
 pub(super) fn broken(engine: &Engine, kernel: &str, mut reason: String) -> RunError {
     if let Some(stopped_for) = engine.stopped_for() {
         reason = format!("{reason}; {stopped_for}");
@@ -271,13 +281,25 @@ pub(super) fn broken(engine: &Engine, kernel: &str, mut reason: String) -> RunEr
 }
 
 impl Run {
-    /// Waits for the end without a limit of its own: the waits inside the kernel have theirs, and one that goes on after an error is told
-    /// to end.
+    /// Waits for the kernel to end, without a limit: waits inside the kernel have deadlines. A kernel that continues
+    /// after an error is told to stop.
+    ///
+    /// # Errors
+    /// As [`Run::finish_within`].
     pub fn finish(self) -> Result<RunReport, RunError> {
         self.finish_within(Duration::from_secs(365 * 24 * 3600))
     }
 
-    /// Waits for the end; past the limit the kernel is told to stop and the run is an error.
+    /// Waits at most `within` for the kernel to end. If it has not ended by then, tells it to stop and returns an
+    /// error.
+    ///
+    /// # Errors
+    /// - [`RunError::Operations`] if operations inside the kernel failed.
+    /// - [`RunError::Stopped`] if [`Engine::stop_for`] was called during the run.
+    /// - [`RunError::TimedOut`] if the kernel ended only when it was told to stop; [`RunError::Stuck`] if it did not
+    ///   end even then.
+    /// - [`RunError::Broken`] if the kernel faulted on the GPU, or a CPU thread that ran it panicked.
+    /// - [`RunError::Memory`] if the flags or the error log cannot be accessed.
     pub fn finish_within(mut self, within: Duration) -> Result<RunReport, RunError> {
         let engine = self.engine.clone();
         let in_time = await_end(within, STOP_GRACE, || engine.0.control.has_failed(), |slice| self.state.wait(slice));
@@ -293,12 +315,19 @@ impl Run {
         Ok(RunReport { elapsed })
     }
 
-    /// Whether the kernel has ended.
+    /// Returns true if the kernel has ended.
+    ///
+    /// # Errors
+    /// [`RunError::Broken`] if the kernel faulted on the GPU, or a CPU thread that ran it panicked.
     pub fn is_finished(&mut self) -> Result<bool, RunError> {
         self.wait(Duration::ZERO)
     }
 
-    /// Asks every wait inside the kernel to end.
+    /// Tells every wait inside the engine's running kernels to end.
+    ///
+    /// # Errors
+    /// [`RunError::Memory`] if setting the stop flag in GPU memory fails. Long waits still see the copy of the flag in
+    /// host memory.
     pub fn stop(&self) -> Result<(), RunError> {
         Ok(self.engine.0.control.stop()?)
     }
@@ -378,7 +407,7 @@ mod tests {
             waits.set(waits.get() + 1);
             Ok(false)
         };
-        // Fails at the third look; the grace is over at once.
+        // The third check reports a failure, and the grace is 0.
         assert_eq!(await_end(hour, Duration::ZERO, || Ok(waits.get() >= 3), never), Ok(false));
         assert_eq!(waits.get(), 4);
         assert_eq!(await_end(Duration::ZERO, hour, || Ok(false), |_| Ok(false)), Ok(false));

@@ -1,4 +1,4 @@
-//! A stream: kernels that run one after the other without the host in between.
+//! Streams: kernels that run one after another without the host between them.
 
 use super::cpu_queue::CpuQueue;
 use super::gpu::GpuQueue;
@@ -11,14 +11,14 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Kernels in the order of their launches: each starts when the one before it has ended.
+/// Kernels that run in the order of their launches. Each starts when the one before it has ended.
 ///
-/// The stream has a share of all that the arguments of its launches stand for, until [`Stream::synchronize`] has waited for them.
-/// Dropping it tells the kernels in it to end and waits for that, a bounded time, as dropping a
+/// The stream keeps the memory that the arguments of its launches stand for, until [`Stream::synchronize`] has waited
+/// for them. Dropping the stream tells its kernels to end and waits a bounded time for that, as dropping a
 /// [`Run`](super::Run) does.
 ///
-/// After a kernel that failed, those behind it do not begin (CPU threads), or begin and find every wait at its end (a GPU); the
-/// next `synchronize` answers the error, and the stream can be used again.
+/// After a kernel has failed, the kernels behind it do not start (CPU threads), or start and have all their waits end
+/// at once (GPU). The next `synchronize` returns the error. The stream can then be used again.
 #[must_use = "dropping a stream stops its kernels; call synchronize"]
 pub struct Stream {
     engine: Engine,
@@ -27,11 +27,11 @@ pub struct Stream {
 
 struct State {
     queue: Queue,
-    /// Whether kernels were launched that nobody has waited for; they then count as one run of the engine.
+    /// True if kernels were launched since the last wait. They count as one run of the engine.
     busy: bool,
-    /// Names of those kernels, without repetitions in a row.
+    /// Names of those kernels, without consecutive repetitions.
     kernels: Vec<String>,
-    /// Shares of what they may use, one of each thing, by its address.
+    /// Owners of the memory that the kernels may use, each once, keyed by address.
     kept: HashMap<usize, Arc<dyn Any + Send + Sync>>,
 }
 
@@ -49,7 +49,7 @@ impl Queue {
     }
 }
 
-/// Kernels that an error names.
+/// Largest number of kernel names in an error.
 const NAMES: usize = 4;
 
 impl Stream {
@@ -57,7 +57,7 @@ impl Stream {
         let queue = match &engine.0.backend {
             Backend::Cpu(_) => {
                 let engine = engine.clone();
-                // A log that cannot be read is not one without errors.
+                // An unreadable log counts as a log with errors.
                 Queue::Cpu(CpuQueue::new(move || engine.0.control.has_failed().unwrap_or(true))?)
             }
             Backend::Gpu(g) => Queue::Gpu(g.queue()?),
@@ -66,23 +66,23 @@ impl Stream {
         Ok(Self { engine: engine.clone(), state })
     }
 
-    /// The engine that it belongs to.
+    /// Returns the engine that the stream belongs to.
     pub fn engine(&self) -> &Engine {
         &self.engine
     }
 
-    /// Adds a kernel: it starts when those that are in the stream have ended.
+    /// Adds a kernel to the stream. It starts when all earlier kernels of the stream have ended.
     ///
     /// # Errors
-    /// As [`Engine::launch`].
+    /// As [`Engine::launch`]. If a CPU thread cannot be started, [`Stream::synchronize`] returns the error instead.
     ///
     /// # Safety
-    /// As [`Engine::launch`], until the stream was waited for.
+    /// As [`Engine::launch`], until the stream has been waited for.
     pub unsafe fn launch(&self, kernel: &str, grid: Grid, mut args: Args) -> Result<(), EngineError> {
         let mut state = self.state();
         let mut active = run::begin(&self.engine)?;
         let kept = args.take_kept();
-        // SAFETY: the caller vouches for the arguments, and `kept` stays until the stream was waited for.
+        // SAFETY: the caller vouches for the arguments, and `kept` lives until the stream has been waited for.
         unsafe {
             match (&mut state.queue, &self.engine.0.backend) {
                 (Queue::Cpu(queue), Backend::Cpu(c)) => queue.launch(c.prepare(kernel, grid, args)?),
@@ -101,8 +101,12 @@ impl Stream {
         Ok(())
     }
 
-    /// Waits until every kernel in it has ended, at most `within`. Past the limit they are told to stop, which is an error, as is
-    /// what one of them raised.
+    /// Waits at most `within` for every kernel of the stream to end. Kernels that have not ended by then are told to
+    /// stop, and the call fails.
+    ///
+    /// # Errors
+    /// As [`Run::finish_within`](super::Run::finish_within), for the first kernel that failed. [`RunError::Stopped`]
+    /// also if kernels did not start because the engine's kernels were told to end.
     pub fn synchronize(&self, within: Duration) -> Result<RunReport, RunError> {
         let mut state = self.state();
         if !state.busy {
@@ -134,7 +138,11 @@ impl Stream {
         })
     }
 
-    /// Whether every kernel in it has ended. What they raised is for [`Stream::synchronize`] to tell.
+    /// Returns true if every kernel of the stream has ended. Errors in the log are left for [`Stream::synchronize`].
+    ///
+    /// # Errors
+    /// [`RunError::Broken`] if a kernel faulted on the GPU, or a CPU thread that ran one panicked or could not be
+    /// started.
     pub fn is_finished(&self) -> Result<bool, RunError> {
         let mut state = self.state();
         if !state.busy {
@@ -147,12 +155,15 @@ impl Stream {
         })
     }
 
-    /// Asks every wait inside its kernels, and inside the engine's others, to end.
+    /// Tells every wait inside the stream's kernels, and inside the engine's other kernels, to end.
+    ///
+    /// # Errors
+    /// As [`Run::stop`](super::Run::stop).
     pub fn stop(&self) -> Result<(), RunError> {
         Ok(self.engine.0.control.stop()?)
     }
 
-    /// Waits for the end; whether it came in time. If not, the kernels were told to stop.
+    /// Waits for the kernels to end. Returns true if they ended in time, and false if they were told to stop.
     fn end(&self, state: &mut State, within: Duration) -> Result<bool, RunError> {
         let broken = |state: &State, reason| run::broken(&self.engine, &names(&state.kernels), reason);
         let has_failed = || self.engine.0.control.has_failed();
@@ -171,7 +182,7 @@ impl Stream {
         state.busy = false;
         state.kernels.clear();
         *self.engine.0.active.lock() -= 1;
-        // The last share of a world ends it with a kernel of its own.
+        // Dropping the last reference to a world ends it with a kernel of its own.
         state.kept.clear();
     }
 
@@ -228,7 +239,8 @@ mod tests {
         let out = engine.allocate(Place::Device, 1000 * 8).unwrap();
         let stream = engine.stream().unwrap();
         for round in 0..20u64 {
-            // Later ones write less and sooner: out of order, or side by side, they would be overwritten.
+            // Later kernels write fewer elements, so they would end sooner. Out of order or in parallel, earlier ones
+            // would overwrite them.
             let n = 1000 - round * 50;
             put(&stream, "wb_iota", engine.grid(128, 1), args!(&out, n, round, 0u64)).unwrap();
         }
@@ -256,7 +268,8 @@ mod tests {
         assert_eq!(out.get::<u64>(0).unwrap(), 7);
     }
 
-    /// The arguments of a kernel that waits until a word, which stays 0, is 5: the world is one PE, its heap the word.
+    /// Returns the arguments of a kernel that waits until a word equals 5. The word stays 0. The world is one PE, and
+    /// its heap is the word.
     fn in_vain(engine: &Engine, word: &Region) -> Args {
         let mut args = Args::new();
         args.push_value(abi::World {
@@ -290,7 +303,7 @@ mod tests {
         put(&stream, "wb_shmem_signal_wait", grid, in_vain(&engine, &word)).unwrap();
         put(&stream, "wb_iota", grid, args!(&out, 1u64, 2u64, 0u64)).unwrap();
         let e = stream.synchronize(SOON).unwrap_err();
-        // A GPU does not say which kernel it was, and begins what is behind it.
+        // A GPU does not report which kernel failed, and starts the kernels behind it.
         let on_gpu = engine.is_gpu();
         let named = if on_gpu { "wb_iota, wb_shmem_signal_wait, wb_iota" } else { "wb_shmem_signal_wait" };
         assert!(matches!(&e, RunError::Operations { kernel, .. } if kernel == named), "{e}");

@@ -1,19 +1,20 @@
-//! Which engine tests run on: CPU threads, or GPUs where `WARPBELL_TEST_ENGINE` is `gpu`.
+//! Engines for tests: CPU threads, or GPUs if `WARPBELL_TEST_ENGINE` is `gpu`.
 
 use super::{Args, CpuImage, Engine, EngineError, Grid, Run, Stream};
 use crate::cuda::DeviceInfo;
 use crate::processors;
 
-/// Tests run side by side, as many as there are processors. Engines of all of them with a thread for each would be in each other's way.
+/// Most threads of a test's engine. As many tests run at once as there are processors; engines with that many threads
+/// each would slow each other down.
 const MOST_THREADS: usize = 4;
 
-/// CPU threads for one test of many.
+/// Returns a CPU engine for one of many tests.
 pub(crate) fn cpu() -> Engine {
     let threads = processors::count().min(MOST_THREADS);
     Engine::cpu_with(threads, &CpuImage::shipped().unwrap(), None).unwrap()
 }
 
-/// The engine of PE `i`: the GPUs of the machine in turn, or CPU threads.
+/// Returns the engine of PE `i`: the machine's GPUs in turn, or CPU threads.
 pub(crate) fn engine(i: usize) -> Engine {
     match std::env::var("WARPBELL_TEST_ENGINE").as_deref() {
         Ok("gpu") => Engine::gpu(i % DeviceInfo::all().unwrap().len()).unwrap(),
@@ -22,13 +23,13 @@ pub(crate) fn engine(i: usize) -> Engine {
     }
 }
 
-/// Starts a kernel of the crate's own.
+/// Starts one of the crate's kernels.
 pub(crate) fn start(engine: &Engine, kernel: &str, grid: Grid, args: Args) -> Result<Run, EngineError> {
-    // SAFETY: tests pass what the kernel takes, and memory by reference.
+    // SAFETY: tests pass arguments of the kernel's types, and memory by reference.
     unsafe { engine.launch(kernel, grid, args) }
 }
 
-/// Puts a kernel of the crate's own into a stream.
+/// Launches one of the crate's kernels on a stream.
 pub(crate) fn put(stream: &Stream, kernel: &str, grid: Grid, args: Args) -> Result<(), EngineError> {
     // SAFETY: as in `start`.
     unsafe { stream.launch(kernel, grid, args) }

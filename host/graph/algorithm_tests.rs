@@ -1,4 +1,4 @@
-//! The algorithms against plain serial ones, on graphs of every awkward shape.
+//! Compares the algorithms with plain serial ones, on graphs of many difficult shapes.
 
 use super::import::Precision;
 use super::*;
@@ -6,7 +6,7 @@ use crate::engine::{Engine, Outcome, RunError, testing};
 use crate::storage::{Cache, Drive, Volume};
 use std::collections::{BinaryHeap, VecDeque};
 
-/// A graph to try, by name.
+/// A graph to test, with a name.
 pub(super) struct Shape {
     pub(super) name: &'static str,
     pub(super) csr: Csr,
@@ -20,7 +20,7 @@ fn random(seed: u64) -> impl FnMut(u64) -> u64 {
     }
 }
 
-/// Edges whose ends crowd at small numbers, as in a power-law graph.
+/// Returns edges whose ends are mostly small numbers, as in a power-law graph.
 pub(super) fn skewed(vertices: u64, edges: usize, seed: u64) -> Vec<(u64, u64)> {
     let mut next = random(seed);
     let mut pick = move || {
@@ -41,7 +41,7 @@ pub(super) fn shapes() -> Vec<Shape> {
     for directed in [false, true] {
         for wide in [false, true] {
             let options = CsrOptions { directed, wide, keep_self_loops: true };
-            // Wide ones by number, the others by degree, so that both orders are searched.
+            // Wide graphs are sorted by number and others by degree, so that both orders are searched.
             let mut add = |name, vertices, edges: &[(u64, u64)]| {
                 let mut csr = Csr::from_edges(vertices, edges, options).unwrap();
                 if !wide {
@@ -55,7 +55,7 @@ pub(super) fn shapes() -> Vec<Shape> {
             add("duplicate edges", 4, &[(0, 1), (0, 1), (1, 0), (2, 3), (2, 3)]);
             add("path", 70, &(0..69).map(|v| (v, v + 1)).collect::<Vec<_>>());
             add("path, numbers scattered", 67, &(0..66).map(|v| (v * 25 % 67, (v + 1) * 25 % 67)).collect::<Vec<_>>());
-            // Lists of several pieces.
+            // The hubs' lists have several pieces.
             add("star", 5000, &(1..5000).map(|v| (0, v)).collect::<Vec<_>>());
             add("two stars, far ends", 6000, &(2..6000).map(|v| (6000 - v % 2 - 1, v - 1)).collect::<Vec<_>>());
             // Vertex 1's list has two edges before the first cut, and neighbours of higher degree after it.
@@ -128,7 +128,7 @@ fn depths_and_parents_are_those_of_a_serial_search() {
         for alpha in [0, 15] {
             check_bfs(&shape, &graph, &BfsOptions { alpha, ..BfsOptions::default() });
         }
-        // Bottom-up from the start, and never back.
+        // Searches bottom-up from the start, and never switches back.
         check_bfs(&shape, &graph, &BfsOptions { alpha: u64::MAX, beta: u64::MAX, ..BfsOptions::default() });
     }
 }
@@ -203,7 +203,7 @@ fn ranks_are_those_of_the_power_method() {
             let ran = result.iterations.len() as u32;
             let expected = serial_ranks(&shape.csr, options.damping, ran);
             let apart: f64 = expected.iter().zip(&result.rank).map(|(a, b)| (a - b).abs()).sum();
-            // Single-precision contributions are right to 2^-24 each.
+            // Single-precision contributions are accurate to 2^-24 each.
             let single = if close > 1e-6 { 1e-6 } else { close };
             assert!(apart < single, "{}: {apart}", shape.name);
             let sum: f64 = result.rank.iter().sum();
@@ -288,7 +288,7 @@ fn real_distances_are_dijkstras() {
         let mut next = random(6);
         let mut edges = Vec::new();
         for v in 0..shape.csr.vertices() {
-            // Some weights are 0: whole plateaus of equal distances.
+            // Some weights are 0, so that many vertices have equal distances.
             edges.extend(shape.csr.neighbours_of(v).map(|n| (v, n, next(1000) as f32 / 997.0)));
         }
         let wide = shape.csr.neighbours().as_u64().is_some();
@@ -297,7 +297,7 @@ fn real_distances_are_dijkstras() {
         let Some(Weights::F32(weights)) = csr.weights() else { panic!("real weights") };
         let graph = GraphOnEngine::place(&engine, &csr, Placement::Gpu, PlacementOptions::SSSP).unwrap();
         for delta in [None, Some(1e-9), Some(1e9)] {
-            // Every distance in a range of its own.
+            // Each distance has a range of its own.
             if delta.is_some_and(|d| d < 1.0) && csr.vertices() > 100 {
                 continue;
             }
@@ -342,7 +342,7 @@ fn wrong_calls_are_errors() {
     assert!(matches!(sssp(&graph, 0, &limited), Err(GraphError::TooManyRounds { rounds: 1, .. })));
 }
 
-/// A device in memory that a graph just fits, and a cache for a quarter of its edges.
+/// Returns a placement on a device in memory that just holds the graph, with a cache for a quarter of its edges.
 fn on_storage(engine: &Engine, csr: &Csr, needs: PlacementOptions, spec: &str) -> Placement {
     let bytes = GraphOnEngine::plan(csr, needs).bytes().next_multiple_of(4096);
     let drive = Drive::open(&format!("soft:mem:{bytes}{spec}")).unwrap();
@@ -393,7 +393,7 @@ fn edges_that_cannot_be_trusted_or_read_are_errors_and_not_results() {
     let volume = cache.volume();
     let edges: Vec<_> = volume.manifest().unwrap().entries().to_vec();
     let edges = || edges.iter().filter(|e| e.name.contains("neighbours"));
-    // Somebody else writes where the edges are.
+    // Overwrites the edges on the volume.
     for e in edges() {
         volume.write_bytes(e.offset, &vec![0xee; e.bytes() as usize]).unwrap();
     }
@@ -401,7 +401,7 @@ fn edges_that_cannot_be_trusted_or_read_are_errors_and_not_results() {
     for result in run_all(&graph) {
         assert!(matches!(result, Err(GraphError::Corrupt { edges: 1.. })), "{result:?}");
     }
-    // The second half of the edges is on bad blocks.
+    // The second half of the edges lies on bad blocks.
     let faults: String =
         edges().map(|e| format!(",media-error=read:{}-{}", (e.offset + e.bytes() / 2) / 512, e.end() / 512)).collect();
     let placement = on_storage(&engine, &csr, PlacementOptions::ALL, &faults);
@@ -417,7 +417,7 @@ fn edges_that_cannot_be_trusted_or_read_are_errors_and_not_results() {
     }
 }
 
-/// Runs all algorithms on a placed graph, and the verifiers on what they say.
+/// Runs all algorithms on a placed graph, and checks their results with the verifiers.
 fn verify_all(csr: &Csr, graph: &GraphOnEngine, source: u64) {
     let found = bfs(graph, source, &BfsOptions::default()).unwrap();
     verify::bfs_parents(csr, source, &found.depth, found.parent.as_deref().unwrap()).unwrap();

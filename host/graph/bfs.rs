@@ -1,4 +1,4 @@
-//! Breadth-first search, direction-optimising, level by level.
+//! Direction-optimising breadth-first search, level by level.
 
 use super::edges::{GraphError, GraphOnEngine, Lists};
 use super::launch::{Launcher, QueueOrder};
@@ -16,14 +16,15 @@ use std::time::{Duration, Instant};
 /// Depth of a vertex that the search did not reach.
 pub const UNREACHED: u32 = u32::MAX;
 
-/// How a level found its vertices.
+/// Direction in which a level was searched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// From each vertex of the frontier along its edges.
     TopDown,
     /// From each unreached vertex back to the frontier.
     BottomUp,
-    /// From unreached vertices as far as the neighbours in memory tell, the rest from the frontier.
+    /// First from unreached vertices to their hub neighbours in memory, then from the frontier for the remaining
+    /// vertices.
     Both,
 }
 
@@ -37,19 +38,22 @@ impl fmt::Display for Direction {
     }
 }
 
-/// How to search.
+/// Options of a search.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct BfsOptions {
-    /// Record parents as well as depths.
+    /// True to record parents as well as depths.
     pub parents: bool,
-    /// Go bottom-up when the frontier's edges are more than the unexplored ones over `alpha`; 0 stays top-down. GAP has 15. Here most
-    /// vertices find their parent among the leads, which makes a bottom-up step cheaper than there.
+    /// A level goes bottom-up if the frontier's edges exceed the unexplored edges divided by `alpha`. 0 always stays
+    /// top-down. GAP uses 15. The default here is larger, since most vertices find their parent among the hub
+    /// neighbours, which makes bottom-up steps cheaper.
     pub alpha: u64,
-    /// Go top-down again when the frontier shrinks below the vertices over `beta` (GAP: 18), and below the number of
-    /// vertices that are left: those few would read fewer lists than the frontier.
+    /// The search goes top-down again if the frontier shrinks and is at most the vertices divided by `beta` (GAP: 18).
+    /// It must also be smaller than the number of unreached vertices, which would otherwise read fewer lists than the
+    /// frontier.
     pub beta: u64,
-    /// Note for each level what was read from storage. Asking for the counters costs a copy from the engine's memory a level.
+    /// True to record the bytes that each level reads from storage. This copies the counters from the engine's memory
+    /// once per level.
     pub trace_io: bool,
 }
 
@@ -61,56 +65,57 @@ impl Default for BfsOptions {
     }
 }
 
-/// One level of a search.
+/// Report of one level of a search.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct LevelReport {
-    /// Depth of the vertices that it found.
+    /// Depth of the vertices that the level found.
     pub level: u32,
-    /// How.
+    /// Direction of the search.
     pub direction: Direction,
-    /// Vertices that it started from.
+    /// Vertices of the frontier from which the level started.
     pub frontier: u64,
     /// Vertices found.
     pub found: u64,
-    /// Edges looked at.
+    /// Edges inspected.
     pub scanned: u64,
-    /// Of the vertices found, those that needed no edge: one of the neighbours that stay in memory led to them.
+    /// Vertices found without reading an edge, since one of the hub neighbours kept in memory was in the frontier.
     pub hub_hits: u64,
     /// Bytes read from storage; `None` unless [`BfsOptions::trace_io`] is set and the edges are on storage.
     pub read_bytes: Option<u64>,
-    /// Bytes that PEs put to each other; `None` for a search of one PE.
+    /// Bytes that PEs put to each other, or `None` for a search of one PE.
     pub put_bytes: Option<u64>,
     /// Wall-clock time.
     pub elapsed: Duration,
 }
 
-/// What a search found.
+/// Result of a search.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct BfsResult {
-    /// Edges between the source and each vertex, or [`UNREACHED`].
+    /// Number of edges between the source and each vertex, or [`UNREACHED`].
     pub depth: Vec<u32>,
-    /// Each vertex's predecessor; the source is its own; `u64::MAX` where it was not reached.
+    /// Predecessor of each vertex. The source is its own predecessor. The value is `u64::MAX` for an unreached vertex.
     pub parent: Option<Vec<u64>>,
-    /// Level by level.
+    /// Report of each level.
     pub levels: Vec<LevelReport>,
-    /// Vertices reached, with the source.
+    /// Number of vertices reached, including the source.
     pub reached: u64,
-    /// Wall-clock time from clearing the depths to the last level's end; results are then in the engine's memory.
+    /// Wall-clock time from clearing the depths to the end of the last level. The results are then in the engine's
+    /// memory.
     pub elapsed: Duration,
-    /// What storage and cache did meanwhile; `None` for edges in memory.
+    /// Counters of storage and cache during the search, or `None` for edges in memory.
     pub io: Option<Stats>,
 }
 
 impl BfsResult {
-    /// Edges looked at.
+    /// Returns the number of edges inspected.
     pub fn scanned(&self) -> u64 {
         self.levels.iter().map(|l| l.scanned).sum()
     }
 }
 
-/// A search with its memory, for any number of sources.
+/// Memory and kernels of searches, for any number of sources.
 #[derive(Debug)]
 pub struct Bfs<'g> {
     graph: &'g GraphOnEngine,
@@ -123,13 +128,20 @@ pub struct Bfs<'g> {
     order: QueueOrder,
 }
 
-/// Searches from one source.
+/// Searches from one source, a vertex number from 0.
+///
+/// # Errors
+/// As for [`Bfs::new`] and [`Bfs::run`].
 pub fn bfs(graph: &GraphOnEngine, source: u64, options: &BfsOptions) -> Result<BfsResult, GraphError> {
     Bfs::new(graph, options)?.run(source)
 }
 
 impl<'g> Bfs<'g> {
-    /// Allocates what searches need.
+    /// Allocates the memory of searches.
+    ///
+    /// # Errors
+    /// [`GraphError::NotPlaced`] if the graph was placed without neighbour lists; [`GraphError::Memory`] without
+    /// memory; [`GraphError::Engine`] if the kernels cannot be loaded.
     pub fn new(graph: &'g GraphOnEngine, options: &BfsOptions) -> Result<Self, GraphError> {
         let Some(edges) = &graph.out.edges else {
             return Err(GraphError::NotPlaced { missing: "neighbour lists", algorithm: "breadth-first search" });
@@ -150,7 +162,14 @@ impl<'g> Bfs<'g> {
         })
     }
 
-    /// Searches from a source and brings depths and parents to the host.
+    /// Searches from `source`, a vertex number from 0, and copies depths and parents to the host.
+    ///
+    /// # Errors
+    /// * [`GraphError::NoSuchVertex`] if the graph has no such vertex.
+    /// * [`GraphError::Run`] if a kernel cannot read an edge, or exceeds the launch limit.
+    /// * [`GraphError::Corrupt`] if edges lead to vertices that do not exist.
+    /// * [`GraphError::Engine`] if the engine starts no kernel; [`GraphError::Memory`] or [`GraphError::Storage`] if
+    ///   memory or counters cannot be read.
     pub fn run(&mut self, source: u64) -> Result<BfsResult, GraphError> {
         self.graph.check_source(source)?;
         self.launcher.reset()?;
@@ -203,7 +222,8 @@ impl<'g> Bfs<'g> {
 
         let (mut now, mut turn) = (0, 0);
         let start = Parameters { seen: seen[0], queue_next: queue[0], ..forward };
-        // SAFETY: the parameters of this kernel; the regions that they name belong to `self`, or are borrowed by it.
+        // SAFETY: these are the parameters of this kernel. The regions that they name belong to `self`, or `self`
+        // borrows them.
         let first = unsafe { self.launcher.step(&format!("wb_bfs_start_{ids}"), args!(start)) }?;
         let (mut items, mut degrees, mut frontier) = (first.sum[ITEMS], first.sum[DEGREES], 1);
         let (mut unexplored, mut reached, mut bottom_up) = (graph.arcs, 1, false);
@@ -254,9 +274,11 @@ impl<'g> Bfs<'g> {
             reached += found;
             let small = found < frontier && found <= graph.vertices / self.options.beta.max(1);
             if bottom_up && found != 0 && small && found < graph.connected.saturating_sub(reached) {
-                // The frontier has become small, also beside the vertices that a bottom-up step would look at: make a queue of it.
+                // The frontier is small again, also compared with the unreached vertices that a bottom-up step would
+                // inspect. The next step is top-down and needs a queue.
                 let p = Parameters { seen: seen[now], seen_next: seen[1 - now], queue_next: queue[turn], ..forward };
-                // SAFETY: the parameters of this kernel; the regions that they name belong to `self`, or are borrowed by it.
+                // SAFETY: these are the parameters of this kernel. The regions that they name belong to `self`, or
+                // `self` borrows them.
                 let report = unsafe { self.launcher.step(&format!("wb_bfs_collect_{ids}"), args!(p)) }?;
                 (items, degrees, bottom_up) = (report.sum[ITEMS], report.sum[DEGREES], false);
             }
@@ -281,9 +303,9 @@ impl<'g> Bfs<'g> {
         Ok((levels, reached))
     }
 
-    /// The first bottom-up step after top-down ones, when edges are read in pages: what the leads know comes first. Whether the rest is
-    /// read from the frontier's lists, about `pages` of them, or from those of the vertices that are left, is then known
-    /// to be cheaper one way or the other.
+    /// Does the first bottom-up step after top-down ones, for edges that are read in pages. It first uses the hub
+    /// neighbours in memory. The number of vertices that remain then decides between two ways. One reads the lists of
+    /// these vertices; the other reads the frontier's lists, which are about `pages` pages.
     fn first_bottom_up(
         &self,
         p: Parameters,
@@ -292,7 +314,8 @@ impl<'g> Bfs<'g> {
         outward: &Lists,
         pages: u64,
     ) -> Result<(Direction, Report), GraphError> {
-        // SAFETY: the parameters of this kernel; the regions that they name belong to `self`, or are borrowed by it.
+        // SAFETY: these are the parameters of this kernel. The regions that they name belong to `self`, or `self`
+        // borrows them.
         let by_hubs = unsafe { self.launcher.step(&format!("wb_bfs_by_hubs_{}", self.graph.id_suffix()), args!(p)) }?;
         let left = by_hubs.sum[ITEMS];
         let (direction, mut report) = if left == 0 {
@@ -307,12 +330,13 @@ impl<'g> Bfs<'g> {
         Ok((direction, report))
     }
 
-    /// One step that reads edges.
+    /// Runs a step that reads edges.
     fn over(&self, lists: &Lists, kernel: &str, p: Parameters) -> Result<Report, GraphError> {
         let Some(edges) = &lists.edges else {
             return Err(GraphError::NotPlaced { missing: "neighbour lists", algorithm: "breadth-first search" });
         };
-        // SAFETY: the parameters of this kernel; the regions that they name belong to `self`, or are borrowed by it.
+        // SAFETY: these are the parameters of this kernel. The regions that they name belong to `self`, or `self`
+        // borrows them.
         unsafe {
             self.launcher.step(&format!("{kernel}_{}_{}", edges.source(), self.graph.id_suffix()), args!(p, edges))
         }

@@ -1,15 +1,15 @@
-//! Turns edges in any order into sorted neighbour lists, in parallel.
+//! Builds sorted neighbour lists from edges in any order, in parallel.
 //!
-//! Arcs are first thrown into buckets of neighbouring vertices, a cache-sized chunk of input at a time; then each bucket
-//! counts, places and sorts its lists on its own. Memory is touched in runs, no thread writes where another does, and
-//! because every list is sorted by neighbour and weight the result does not depend on how many threads there are.
+//! Tasks first distribute the arcs of cache-sized chunks of the input to buckets of neighbouring vertices. Then each
+//! bucket counts, places and sorts its lists on its own. Memory is accessed sequentially, and no thread writes where
+//! another does. Every list is sorted by neighbour and weight, so the result does not depend on the number of threads.
 
 use super::csr::{Neighbours, VertexId, Weights};
 use rayon::prelude::*;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Edges of one piece of input: two vertices each, and a weight (`()` when there are none).
+/// Edges of one piece of the input: two vertices each, and a weight (`()` if there are none).
 pub(crate) struct Chunk<V, W> {
     arcs: Vec<Arc<V, W>>,
 }
@@ -30,7 +30,7 @@ impl<V: VertexId, W: EdgeWeight> Chunk<V, W> {
         self.arcs.push(Arc { from, to, weight });
     }
 
-    /// The edges of `range` that `edge` answers.
+    /// Makes a chunk of the edges that `edge` returns for the indices in `range`.
     pub(crate) fn of(range: Range<usize>, edge: &impl Fn(usize) -> (u64, u64, W)) -> Self {
         let mut chunk = Self::with_capacity(range.len());
         for i in range {
@@ -41,7 +41,7 @@ impl<V: VertexId, W: EdgeWeight> Chunk<V, W> {
     }
 }
 
-/// What a weight must be for the builder.
+/// Type of a weight that the builder accepts.
 pub(crate) trait EdgeWeight: Copy + Default + PartialOrd + Send + Sync + 'static {
     fn wrap(weights: Vec<Self>) -> Option<Weights>;
 }
@@ -67,7 +67,7 @@ impl EdgeWeight for f64 {
     }
 }
 
-/// Gives a list of numbers its place in [`Neighbours`], without copying it.
+/// Wraps a list of vertex numbers in [`Neighbours`] without copying it.
 pub(crate) fn wrap<V: VertexId>(list: Vec<V>) -> Neighbours {
     let list: Box<dyn std::any::Any> = Box::new(list);
     match list.downcast::<Vec<u32>>() {
@@ -76,37 +76,37 @@ pub(crate) fn wrap<V: VertexId>(list: Vec<V>) -> Neighbours {
     }
 }
 
-/// What becomes of the edges.
+/// Treatment of edges by the builder.
 #[derive(Clone, Copy)]
 pub(crate) struct Rule {
-    /// Store each edge at both ends.
+    /// True to store each edge at both ends.
     pub mirror: bool,
-    /// Keep edges from a vertex to itself.
+    /// True to keep edges from a vertex to itself.
     pub keep_self_loops: bool,
 }
 
-/// The finished lists, and what was dropped on the way.
+/// The finished lists, and the numbers of self-loops and duplicates.
 pub(crate) struct Built<V, W> {
     pub offsets: Vec<u64>,
     pub neighbours: Vec<V>,
     pub weights: Vec<W>,
     /// Edges of the input from a vertex to itself.
     pub self_loops: u64,
-    /// Arcs that were there already.
+    /// Arcs that were dropped as duplicates.
     pub duplicates: u64,
 }
 
-/// Edges that one task takes at a time.
+/// Edges that one task handles at a time.
 pub(crate) const CHUNK_EDGES: usize = 1 << 18;
-/// Arcs that a bucket should hold: few megabytes, so that placing them stays within a core's cache.
+/// Target number of arcs in a bucket: a few megabytes, so that placing them stays within a core's cache.
 const BUCKET_ARCS: usize = 1 << 19;
-/// More buckets than this are more streams than a core writes well at once.
+/// Largest number of buckets: a core does not write more streams efficiently at once.
 const MAX_BUCKETS: usize = 2048;
-/// Lists longer than this are sorted by all threads.
+/// Length above which all threads together sort a list.
 const LONG_LIST: usize = 1 << 17;
 
-/// Builds from `count` edges, which `make` answers for any part of `0 .. count`. Calls `progress` with the edges placed
-/// so far and twice the number that there are (each edge is handled twice).
+/// Builds lists from `count` edges. `make` returns the edges of any part of `0 .. count`. Calls `progress` with the
+/// number of edges handled so far, and the total. The total is twice `count`, since each edge is handled twice.
 pub(crate) fn build<V: VertexId, W: EdgeWeight>(
     vertices: usize,
     count: usize,
@@ -118,7 +118,7 @@ pub(crate) fn build<V: VertexId, W: EdgeWeight>(
     build_parts(vertices, count, parts, rule, progress, |i| make(i * CHUNK_EDGES..count.min((i + 1) * CHUNK_EDGES)))
 }
 
-/// As [`build`], from `parts` pieces that together hold `count` edges.
+/// Builds lists as [`build`] does, from `parts` pieces that together hold `count` edges.
 pub(crate) fn build_parts<V: VertexId, W: EdgeWeight>(
     vertices: usize,
     count: usize,
@@ -170,7 +170,7 @@ fn build_buckets<V: VertexId, W: EdgeWeight>(
     Built { self_loops, duplicates: arcs as u64 - built.neighbours.len() as u64, ..built }
 }
 
-/// Which vertices share a bucket: those with equal numbers above `shift` bits.
+/// Assignment of vertices to buckets: a bucket holds the vertices whose numbers agree above the lowest `shift` bits.
 struct Buckets {
     vertices: usize,
     shift: u32,
@@ -178,7 +178,7 @@ struct Buckets {
 }
 
 impl Buckets {
-    /// As many buckets as hold about `each` arcs.
+    /// Makes as many buckets as hold about `each` arcs each.
     fn new(vertices: usize, arcs: usize, each: usize) -> Self {
         let wanted = (arcs / each).clamp(1, MAX_BUCKETS);
         let last = vertices.saturating_sub(1);
@@ -198,7 +198,7 @@ impl Buckets {
     }
 }
 
-/// The arcs of one chunk, by bucket.
+/// Arcs of one chunk, sorted by bucket.
 struct Partition<V, W> {
     starts: Vec<u32>,
     arcs: Vec<Arc<V, W>>,
@@ -246,7 +246,7 @@ impl<V: VertexId, W: EdgeWeight> Partition<V, W> {
     }
 }
 
-/// The finished lists of one bucket.
+/// Finished lists of one bucket.
 struct Lists<V, W> {
     degrees: Vec<u64>,
     entries: Vec<(V, W)>,
@@ -282,7 +282,7 @@ impl<V: VertexId, W: EdgeWeight> Lists<V, W> {
                 sort(&mut entries[list.clone()]);
                 let first = kept;
                 for at in list {
-                    // The smallest weight of equal edges comes first.
+                    // The entry with the smallest weight comes first among equal edges.
                     if kept == first || entries[kept - 1].0 != entries[at].0 {
                         entries[kept] = entries[at];
                         kept += 1;
@@ -297,7 +297,7 @@ impl<V: VertexId, W: EdgeWeight> Lists<V, W> {
 }
 
 fn sort<V: VertexId, W: EdgeWeight>(list: &mut [(V, W)]) {
-    // Weights are never NaN, so that comparing them is a total order.
+    // Weights are never NaN, so comparing them is a total order.
     let order =
         |a: &(V, W), b: &(V, W)| a.0.cmp(&b.0).then_with(|| a.1.partial_cmp(&b.1).unwrap_or(std::cmp::Ordering::Equal));
     if list.len() > LONG_LIST { list.par_sort_unstable_by(order) } else { list.sort_unstable_by(order) }
@@ -330,7 +330,7 @@ fn concatenate<V: VertexId, W: EdgeWeight>(vertices: usize, lists: Vec<Lists<V, 
     Built { offsets, neighbours, weights, self_loops: 0, duplicates: 0 }
 }
 
-/// Bytes that building takes at its peak, for the check before it begins.
+/// Returns the bytes that building takes at its peak. Importers check this before they begin.
 pub(crate) fn peak_bytes(vertices: u128, arcs: u128, vertex_width: u128, weight_width: u128) -> u128 {
     let partitioned = arcs * (2 * vertex_width + weight_width);
     let lists = arcs * (vertex_width + weight_width);
@@ -344,7 +344,7 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::BTreeMap;
 
-    /// What the builder must give, made in the plainest way.
+    /// Returns the lists that the builder must give, made in the simplest way.
     fn plain(vertices: u64, edges: &[(u64, u64, u32)], options: CsrOptions) -> Vec<Vec<(u64, u32)>> {
         let mut lists = vec![BTreeMap::new(); vertices as usize];
         for &(from, to, weight) in edges {
@@ -401,7 +401,7 @@ mod tests {
 
     #[test]
     fn any_number_of_threads_gives_the_same_lists() {
-        // Two chunks, and lists that all threads sort.
+        // The input has two chunks, and lists that all threads sort together.
         let edges: Vec<_> = (0..CHUNK_EDGES as u64 + 9).map(|i| (i * i % 3, i % 150_000, (i % 7) as u32)).collect();
         let with = |threads: usize| {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();

@@ -1,4 +1,4 @@
-//! Connected components: hubs first, a sample, then only what is left.
+//! Connected components: first over the hub neighbours, then a sample, then only the remaining vertices.
 
 use super::edges::{GraphError, GraphOnEngine};
 use super::launch::Launcher;
@@ -12,13 +12,14 @@ use crate::storage::Stats;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-/// How to look for components.
+/// Options of a run.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ComponentsOptions {
-    /// Rounds that link one neighbour of every vertex, at most (Afforest: 2). They stop as soon as `giant` is reached.
+    /// Largest number of rounds that link one neighbour of every vertex (Afforest: 2). Rounds end as soon as `giant` is
+    /// reached.
     pub rounds: u32,
-    /// Share of the sample that must agree on a component before the other vertices are read in full.
+    /// Share of the sample that must be in one component before the other vertices are read completely.
     pub giant: f64,
 }
 
@@ -30,47 +31,47 @@ impl Default for ComponentsOptions {
     }
 }
 
-/// One phase of the work.
+/// Report of one phase.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct PhaseReport {
-    /// What it did.
+    /// Name of the phase.
     pub name: &'static str,
-    /// Edges looked at.
+    /// Edges inspected.
     pub scanned: u64,
-    /// Trees that were left.
+    /// Trees that remained at the end.
     pub trees: u64,
     /// Wall-clock time.
     pub elapsed: Duration,
 }
 
-/// The components of a graph; of a directed one its weakly connected components.
+/// Components of a graph. Those of a directed graph are its weakly connected components.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ComponentsResult {
-    /// For each vertex the smallest vertex of its component.
+    /// For each vertex, the smallest vertex of its component.
     pub label: Vec<u64>,
     /// Number of components.
     pub components: u64,
-    /// Phase by phase.
+    /// Report of each phase.
     pub phases: Vec<PhaseReport>,
-    /// Wall-clock time; labels are then in the engine's memory.
+    /// Wall-clock time. The labels are then in the engine's memory.
     pub elapsed: Duration,
-    /// What storage and cache did meanwhile; `None` for edges in memory.
+    /// Counters of storage and cache during the run, or `None` for edges in memory.
     pub io: Option<Stats>,
 }
 
 impl ComponentsResult {
-    /// Edges looked at.
+    /// Returns the number of edges inspected.
     pub fn scanned(&self) -> u64 {
         self.phases.iter().map(|p| p.scanned).sum()
     }
 }
 
-/// Vertices whose labels are looked at to find the giant component (GAP's number).
+/// Number of vertices whose labels are sampled to find the giant component (as in GAP).
 const SAMPLES: usize = 1024;
 
-/// A run with its memory.
+/// Memory and kernels of a run.
 #[derive(Debug)]
 pub struct Components<'g> {
     graph: &'g GraphOnEngine,
@@ -81,12 +82,18 @@ pub struct Components<'g> {
 }
 
 /// Labels every vertex with the smallest vertex of its component.
+///
+/// # Errors
+/// As for [`Components::new`] and [`Components::run`].
 pub fn components(graph: &GraphOnEngine, options: &ComponentsOptions) -> Result<ComponentsResult, GraphError> {
     Components::new(graph, options)?.run()
 }
 
 impl<'g> Components<'g> {
-    /// Allocates what a run needs.
+    /// Allocates the memory of a run.
+    ///
+    /// # Errors
+    /// [`GraphError::Memory`] without memory; [`GraphError::Engine`] if the kernels cannot be loaded.
     pub fn new(graph: &'g GraphOnEngine, options: &ComponentsOptions) -> Result<Self, GraphError> {
         Ok(Self {
             graph,
@@ -97,7 +104,14 @@ impl<'g> Components<'g> {
         })
     }
 
-    /// Runs, and brings the labels to the host.
+    /// Runs the algorithm, and copies the labels to the host.
+    ///
+    /// # Errors
+    /// * [`GraphError::NotPlaced`] if the graph was placed without neighbour lists.
+    /// * [`GraphError::Run`] if a kernel cannot read an edge, or exceeds the launch limit.
+    /// * [`GraphError::Corrupt`] if edges lead to vertices that do not exist.
+    /// * [`GraphError::Engine`] if the engine starts no kernel; [`GraphError::Memory`] or [`GraphError::Storage`] if
+    ///   memory or counters cannot be read.
     pub fn run(&mut self) -> Result<ComponentsResult, GraphError> {
         self.launcher.reset()?;
         let before = self.graph.stats()?;
@@ -136,14 +150,17 @@ impl<'g> Components<'g> {
         };
 
         let started = Instant::now();
-        // SAFETY: the parameters of this kernel; the regions that they name belong to `self`, or are borrowed by it.
+        // SAFETY: these are the parameters of this kernel. The regions that they name belong to `self`, or `self`
+        // borrows them.
         unsafe { self.launcher.run(&format!("wb_components_start_{ids}"), args!(p)) }?;
-        // SAFETY: the parameters of this kernel; the regions that they name belong to `self`, or are borrowed by it.
+        // SAFETY: these are the parameters of this kernel. The regions that they name belong to `self`, or `self`
+        // borrows them.
         unsafe { self.launcher.run(&format!("wb_components_hubs_{ids}"), args!(p)) }?;
         let trees = self.compress(p)?;
         phase("hubs", started, 0, trees);
 
-        // Without in-edges an arc that leads out of the giant component is seen from inside only: nothing may be skipped.
+        // Without in-edges, only vertices inside the giant component see an arc that leads out of it, so none may be
+        // skipped.
         let skips = !graph.directed;
         let mut giant = if skips { self.giant(p)? } else { None };
         for round in 0..self.options.rounds {
@@ -165,17 +182,19 @@ impl<'g> Components<'g> {
         Ok(phases)
     }
 
-    /// Points every vertex at its root; how many roots there are.
+    /// Points every vertex at its root, and returns the number of roots.
     fn compress(&self, p: Parameters) -> Result<u64, GraphError> {
-        // SAFETY: the parameters of this kernel; the regions that they name belong to `self`, or are borrowed by it.
+        // SAFETY: these are the parameters of this kernel. The regions that they name belong to `self`, or `self`
+        // borrows them.
         let report =
             unsafe { self.launcher.step(&format!("wb_components_compress_{}", self.graph.id_suffix()), args!(p)) }?;
         Ok(report.sum[ROOTS])
     }
 
-    /// The label that enough of the sample has.
+    /// Returns the label that enough of the sample has, if there is one.
     fn giant(&self, p: Parameters) -> Result<Option<u64>, GraphError> {
-        // SAFETY: the parameters of this kernel; the regions that they name belong to `self`, or are borrowed by it.
+        // SAFETY: these are the parameters of this kernel. The regions that they name belong to `self`, or `self`
+        // borrows them.
         unsafe { self.launcher.run(&format!("wb_components_sample_{}", self.graph.id_suffix()), args!(p)) }?;
         let sample: Vec<u64> = if self.graph.wide {
             self.sample.get_slice(0, SAMPLES)?
@@ -191,12 +210,13 @@ impl<'g> Components<'g> {
         Ok(commonest.filter(|&(_, count)| f64::from(count) >= enough).map(|(label, _)| label))
     }
 
-    /// One step that reads edges.
+    /// Runs a step that reads edges.
     fn over(&self, kernel: &str, p: Parameters) -> Result<Report, GraphError> {
         let Some(edges) = &self.graph.out.edges else {
             return Err(GraphError::NotPlaced { missing: "neighbour lists", algorithm: "connected components" });
         };
-        // SAFETY: the parameters of this kernel; the regions that they name belong to `self`, or are borrowed by it.
+        // SAFETY: these are the parameters of this kernel. The regions that they name belong to `self`, or `self`
+        // borrows them.
         unsafe {
             self.launcher.step(&format!("{kernel}_{}_{}", edges.source(), self.graph.id_suffix()), args!(p, edges))
         }

@@ -1,4 +1,4 @@
-//! The graph in memory: compressed sparse rows.
+//! Graphs in memory as compressed sparse rows.
 
 use super::build::{self, Chunk, Rule};
 use super::ids::Ids;
@@ -8,50 +8,50 @@ use crate::setters::setters;
 use rayon::prelude::*;
 use std::ops::Range;
 
-/// How each neighbour list is sorted.
+/// Order of the neighbours in each list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NeighbourOrder {
-    /// By number, ascending.
+    /// Ascending by number.
     ById,
-    /// By degree, descending; equal degrees by number, ascending.
+    /// Descending by degree, and ascending by number for equal degrees.
     ByDegree,
 }
 
-/// Why parts do not make a graph.
+/// Error in the parts of a graph.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CsrError {
-    /// There must be one offset more than there are vertices.
+    /// The number of offsets is not the number of vertices plus one.
     #[error("{offsets} offsets do not fit {vertices} vertices: there must be one more than vertices")]
     Offsets {
         /// Offsets given.
         offsets: u64,
-        /// Vertices.
+        /// Number of vertices.
         vertices: u64,
     },
-    /// An offset is smaller than the one before it, or the ends are wrong.
+    /// An offset is smaller than the one before it, or the first or last offset is wrong.
     #[error("offset {index} is {found}, it must lie between {low} and {high}")]
     Offset {
-        /// Which one.
+        /// Index of the offset.
         index: u64,
         /// Its value.
         found: u64,
-        /// Smallest value that it may have.
+        /// Smallest allowed value.
         low: u64,
-        /// Largest value that it may have.
+        /// Largest allowed value.
         high: u64,
     },
-    /// A neighbour does not exist.
+    /// A neighbour is not a vertex of the graph.
     #[error("edge {index} leads to vertex {found}, but there are {vertices} vertices")]
     Neighbour {
-        /// Place in the edge list.
+        /// Index of the edge in the list.
         index: u64,
         /// The neighbour.
         found: u64,
-        /// Vertices.
+        /// Number of vertices.
         vertices: u64,
     },
-    /// Not as many weights as edges.
+    /// The number of weights is not the number of edges.
     #[error("{weights} weights do not fit {edges} edges")]
     Weights {
         /// Weights given.
@@ -62,40 +62,40 @@ pub enum CsrError {
     /// A weight is negative or not finite.
     #[error("the weight {found} of edge {index} is negative or not finite")]
     Weight {
-        /// Place in the edge list.
+        /// Index of the edge in the list.
         index: u64,
         /// The weight.
         found: String,
     },
-    /// The graph is said to be undirected, but an edge is stored in one direction only.
+    /// The graph is declared undirected, but an edge is stored in one direction only, or with different weights.
     #[error("the graph is said to be undirected, but {from} -> {to} has no equal edge {to} -> {from}")]
     OneWay {
-        /// Where it leaves (counted from 0).
+        /// Vertex from which the edge leads, counted from 0.
         from: u64,
-        /// Where it leads.
+        /// Vertex to which the edge leads.
         to: u64,
     },
 }
 
-/// How [`Csr::from_edges`] builds.
+/// Options of [`Csr::from_edges`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct CsrOptions {
-    /// Each pair is one arc; otherwise it is an edge that is stored at both ends.
+    /// True if each pair is one arc. Otherwise each pair is an edge that is stored at both ends.
     pub directed: bool,
-    /// Keep edges from a vertex to itself. They matter to PageRank only.
+    /// True to keep edges from a vertex to itself. They matter to PageRank only.
     pub keep_self_loops: bool,
-    /// Use 64-bit neighbours even where 32 bits suffice.
+    /// True to use 64-bit neighbours even where 32 bits suffice.
     pub wide: bool,
 }
 
 setters!(CsrOptions { directed: bool, keep_self_loops: bool, wide: bool });
 
-/// A graph as compressed sparse rows: the neighbours of vertex `v` are
-/// `neighbours[offsets[v] .. offsets[v + 1]]`, sorted as [`Csr::order`] says, without duplicates.
+/// A graph as compressed sparse rows: the neighbours of vertex `v` are `neighbours[offsets[v] .. offsets[v + 1]]`, in
+/// the order [`Csr::order`], without duplicates.
 ///
-/// Vertices are numbered from 0; [`Csr::ids`] leads back to the input's identifiers. An undirected edge is stored at both
-/// ends, so that [`Csr::arcs`] is twice [`Csr::edges`] (self-loops, where they are kept, are stored once).
+/// Vertices are numbered from 0. [`Csr::ids`] maps the numbers to the input's identifiers. An undirected edge is stored
+/// at both ends, so [`Csr::arcs`] is twice [`Csr::edges`]. Self-loops, where they are kept, are stored once.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Csr {
     offsets: Vec<u64>,
@@ -107,11 +107,16 @@ pub struct Csr {
 }
 
 impl Csr {
-    /// Takes parts as they are, after checking that they are a graph: offsets ascending from 0 to the number of
-    /// neighbours, neighbours below the number of vertices, weights as many as neighbours and not negative.
+    /// Makes a graph of existing parts. `offsets` must ascend from 0 to the number of neighbours. Neighbours must be
+    /// below the number of vertices. There must be as many weights as neighbours, all finite and not negative.
     ///
-    /// Lists need not be sorted and are sorted here; duplicates and self-loops are dropped. An undirected graph must hold
+    /// Lists that are not sorted are sorted here; duplicates and self-loops are dropped. An undirected graph must hold
     /// both directions of each edge, with equal weights.
+    ///
+    /// # Errors
+    /// [`CsrError::Offsets`], [`CsrError::Offset`], [`CsrError::Neighbour`], [`CsrError::Weights`] or
+    /// [`CsrError::Weight`] for parts that break these rules; [`CsrError::OneWay`] for an undirected graph without an
+    /// equal opposite of each edge.
     pub fn from_parts(
         offsets: Vec<u64>,
         neighbours: Neighbours,
@@ -145,7 +150,7 @@ impl Csr {
         Ok(csr)
     }
 
-    /// Wraps what the builder made.
+    /// Makes a graph of the builder's result.
     pub(crate) fn assemble<V: VertexId, W: build::EdgeWeight>(
         built: build::Built<V, W>,
         directed: bool,
@@ -161,19 +166,26 @@ impl Csr {
         }
     }
 
-    /// The lists of some vertices of a larger graph, whose neighbours are named as that graph names them, those of the highest degree
-    /// first. Such a part can be placed and read, but is no graph of its own: neighbours need not be vertices of it.
+    /// Makes a part of a larger graph: the lists of some of its vertices, neighbours of the highest degree first.
+    /// Neighbours are numbered as in the larger graph. A part can be placed and read, but is no graph of its own, since
+    /// its neighbours need not be vertices of it.
     pub(crate) fn part(offsets: Vec<u64>, neighbours: Neighbours, directed: bool) -> Self {
         let ids = Ids::dense(0, offsets.len() as u64 - 1);
         Self { offsets, neighbours, weights: None, directed, ids, order: NeighbourOrder::ByDegree }
     }
 
-    /// Builds a graph of vertices `0 .. vertices` from pairs. Vertices of the pairs must be below `vertices`.
+    /// Builds a graph of the vertices `0 .. vertices` from pairs.
+    ///
+    /// # Errors
+    /// [`CsrError::Neighbour`] if a vertex of a pair is not below `vertices`.
     pub fn from_edges(vertices: u64, edges: &[(u64, u64)], options: CsrOptions) -> Result<Self, CsrError> {
         Self::build_from(vertices, edges.len(), options, |i| (edges[i].0, edges[i].1, ()))
     }
 
-    /// As [`Csr::from_edges`], with integer weights.
+    /// Builds a graph as [`Csr::from_edges`] does, with integer weights.
+    ///
+    /// # Errors
+    /// As for [`Csr::from_edges`].
     pub fn from_weighted_edges(
         vertices: u64,
         edges: &[(u64, u64, u32)],
@@ -182,7 +194,10 @@ impl Csr {
         Self::build_from(vertices, edges.len(), options, |i| edges[i])
     }
 
-    /// As [`Csr::from_edges`], with real weights in single precision, which must be finite and not negative.
+    /// Builds a graph as [`Csr::from_edges`] does, with real weights in single precision.
+    ///
+    /// # Errors
+    /// As for [`Csr::from_edges`]; also [`CsrError::Weight`] for a weight that is negative or not finite.
     pub fn from_real_edges(vertices: u64, edges: &[(u64, u64, f32)], options: CsrOptions) -> Result<Self, CsrError> {
         if let Some(index) = edges.iter().position(|e| !(e.2.is_finite() && e.2 >= 0.0)) {
             return Err(CsrError::Weight { index: index as u64, found: edges[index].2.to_string() });
@@ -212,17 +227,17 @@ impl Csr {
         })
     }
 
-    /// Number of vertices.
+    /// Returns the number of vertices.
     pub fn vertices(&self) -> u64 {
         self.offsets.len() as u64 - 1
     }
 
-    /// Number of stored neighbours: edges of a directed graph, twice the edges of an undirected one.
+    /// Returns the number of stored neighbours: the edges of a directed graph, twice the edges of an undirected one.
     pub fn arcs(&self) -> u64 {
         self.neighbours.len() as u64
     }
 
-    /// Number of edges: arcs of a directed graph; of an undirected one each edge counts once.
+    /// Returns the number of edges. In an undirected graph each edge counts once.
     pub fn edges(&self) -> u64 {
         if self.directed {
             return self.arcs();
@@ -231,52 +246,64 @@ impl Csr {
         (self.arcs() - loops) / 2 + loops
     }
 
-    /// Where each vertex's neighbours begin; one more than there are vertices.
+    /// Returns the offset of each vertex's first neighbour, and the number of arcs as the last element.
     pub fn offsets(&self) -> &[u64] {
         &self.offsets
     }
 
-    /// The neighbour lists.
+    /// Returns the neighbour lists.
     pub fn neighbours(&self) -> &Neighbours {
         &self.neighbours
     }
 
-    /// The weights, when the graph has some.
+    /// Returns the weights, if the graph has some.
     pub fn weights(&self) -> Option<&Weights> {
         self.weights.as_ref()
     }
 
-    /// Whether edges have a direction.
+    /// Returns true if edges have a direction.
     pub fn directed(&self) -> bool {
         self.directed
     }
 
-    /// The input's identifiers.
+    /// Returns the input's identifiers.
     pub fn ids(&self) -> &Ids {
         &self.ids
     }
 
-    /// How neighbour lists are sorted.
+    /// Returns the order of the neighbour lists.
     pub fn order(&self) -> NeighbourOrder {
         self.order
     }
 
-    /// Number of neighbours of `v` (out-neighbours when the graph is directed).
+    /// Returns the number of neighbours of `v` (out-neighbours in a directed graph).
+    ///
+    /// # Panics
+    /// If `v` is not a vertex.
     pub fn degree(&self, v: u64) -> u64 {
         self.offsets[v as usize + 1] - self.offsets[v as usize]
     }
 
-    /// Where the neighbours of `v` lie.
+    /// Returns the indices of `v`'s neighbours.
+    ///
+    /// # Panics
+    /// If `v` is not a vertex.
     pub fn range(&self, v: u64) -> Range<usize> {
         self.offsets[v as usize] as usize..self.offsets[v as usize + 1] as usize
     }
 
-    /// The neighbours of `v`.
+    /// Returns the neighbours of `v`.
+    ///
+    /// # Panics
+    /// If `v` is not a vertex.
     pub fn neighbours_of(&self, v: u64) -> impl Iterator<Item = u64> + '_ {
         self.range(v).map(|i| self.neighbours.get(i))
     }
 
-    /// Whether `v` is its own neighbour.
+    /// Returns true if `v` is its own neighbour.
+    ///
+    /// # Panics
+    /// If `v` is not a vertex.
     pub fn has_self_loop(&self, v: u64) -> bool {
         self.has_arc(v, v)
     }
@@ -291,36 +318,36 @@ impl Csr {
         })
     }
 
-    /// The same vertices with each arc turned round: the in-neighbours of a directed graph, with their weights.
-    /// An undirected graph is its own transpose, and a copy of it is what this gives.
+    /// Returns a graph with each arc reversed: the in-neighbours of a directed graph, with their weights. An undirected
+    /// graph is its own transpose, so this returns a copy of it.
     pub fn transpose(&self) -> Self {
         if self.directed { self.rebuilt(true, KEEP, true) } else { self.clone() }
     }
 
-    /// The same vertices with each arc stored in both directions.
+    /// Returns an undirected graph with each arc stored in both directions.
     pub(crate) fn mirrored(&self) -> Self {
         self.rebuilt(false, Rule { mirror: true, ..KEEP }, false)
     }
 
-    /// Says that the arcs are those of a directed graph.
+    /// Declares the graph directed, with the same arcs.
     pub(crate) fn into_directed(mut self) -> Self {
         self.directed = true;
         self
     }
 
-    /// Says that the arcs are those of an undirected graph; [`Csr::one_way_edge`] must have found none.
+    /// Declares the graph undirected, with the same arcs. [`Csr::one_way_edge`] must have found none.
     pub(crate) fn into_undirected(mut self) -> Self {
         self.directed = false;
         self
     }
 
-    /// The same graph without weights.
+    /// Removes the weights.
     pub(crate) fn without_weights(mut self) -> Self {
         self.weights = None;
         self
     }
 
-    /// The same graph with these weights, one for each arc.
+    /// Replaces the weights by these, one for each arc.
     pub(crate) fn with_weights(mut self, weights: Weights) -> Self {
         debug_assert_eq!(weights.len(), self.neighbours.len());
         self.weights = Some(weights);
@@ -364,7 +391,7 @@ impl Csr {
         Self::assemble(built, directed, self.ids.clone())
     }
 
-    /// Whether each list ascends strictly, and has no self-loop unless they are kept.
+    /// Returns true if each list ascends strictly, and has no self-loop unless these are kept.
     fn is_simple(&self, keep_self_loops: bool) -> bool {
         with_neighbours!(&self.neighbours, list => (0..self.vertices()).into_par_iter().all(|v| {
             let list = &list[self.range(v)];
@@ -375,13 +402,13 @@ impl Csr {
 
     /// Finds an arc whose opposite is missing or has another weight. Lists must be sorted by number.
     ///
-    /// It is enough to look for the opposite of each ascending arc, and to count: opposites of different arcs differ, so
-    /// equal numbers of ascending and descending arcs leave none without its opposite.
+    /// The search looks for the opposite of each ascending arc, and counts. Different arcs have different opposites. If
+    /// ascending and descending arcs are equal in number, each therefore has its opposite.
     pub(crate) fn one_way_edge(&self) -> Option<(u64, u64)> {
         with_neighbours!(&self.neighbours, list => self.one_way_edge_in(list))
     }
 
-    /// Returns true if two vertices have an arc to each other, whatever it weighs. Lists must be sorted by number.
+    /// Returns true if two vertices have an arc to each other, with any weights. Lists must be sorted by number.
     pub(crate) fn has_two_way_edge(&self) -> bool {
         let both = |v: u64, to: u64| v < to && self.has_arc(to, v);
         (0..self.vertices()).into_par_iter().any(|v| self.neighbours_of(v).any(|to| both(v, to)))
@@ -426,16 +453,16 @@ impl Csr {
         vertices.into_par_iter().find_map_first(|v| missing(v, self.range(v).start..split(v)))
     }
 
-    /// For the code that sorts lists in another way.
+    /// Returns the parts of the graph, for code that sorts the lists in another order.
     pub(crate) fn parts_mut(&mut self) -> (&[u64], &mut Neighbours, Option<&mut Weights>, &mut NeighbourOrder) {
         (&self.offsets, &mut self.neighbours, self.weights.as_mut(), &mut self.order)
     }
 }
 
-/// Nothing is dropped: the arcs are already those of a simple graph.
+/// Rule that drops nothing, for arcs of a graph that is simple already.
 const KEEP: Rule = Rule { mirror: false, keep_self_loops: true };
 
-/// Cuts values that belong to arcs into parts of whole vertices, for tasks that write them.
+/// Divides values that belong to arcs into parts of whole vertices, for tasks that write them.
 pub(crate) fn blocks_mut<'a, T>(offsets: &[u64], mut values: &'a mut [T]) -> Vec<(Range<usize>, &'a mut [T])> {
     /// Vertices of a part.
     const VERTICES: usize = 1 << 10;

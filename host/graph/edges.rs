@@ -1,5 +1,5 @@
-//! A graph where kernels can reach it: everything of size O(vertices) in the engine's memory, the edges where they were
-//! asked to be.
+//! Graphs that kernels can read: all data of size O(vertices) in the engine's memory, the edges where the caller wants
+//! them.
 
 use super::params::GRAPH_PIECE_EDGES;
 use crate::engine::{Args, Engine, EngineError, KernelArg, RunError};
@@ -14,10 +14,10 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Longest time of one kernel, unless told otherwise.
+/// Default limit of the time of one kernel.
 pub const DEFAULT_LAUNCH_LIMIT: Duration = Duration::from_secs(300);
 
-/// `warpbell::graph::weighted` of 32-bit identifiers; the weight is an integer or the bits of a float.
+/// `warpbell::graph::weighted` with a 32-bit identifier. The weight is an integer or the bits of a float.
 #[repr(C, align(8))]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 pub(super) struct NarrowEdge {
@@ -25,7 +25,7 @@ pub(super) struct NarrowEdge {
     pub(super) weight: u32,
 }
 
-/// `warpbell::graph::weighted` of 64-bit identifiers; the weight is an integer or the bits of a double.
+/// `warpbell::graph::weighted` with a 64-bit identifier. The weight is an integer or the bits of a double.
 #[repr(C, align(16))]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 pub(super) struct WideEdge {
@@ -41,60 +41,61 @@ impl Element for WideEdge {
     const TYPE: ElementType = ElementType::Record;
 }
 
-/// Why a graph could not be placed, or an algorithm not be run.
+/// Error of placing a graph, or of running an algorithm.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum GraphError {
-    /// Memory.
+    /// Memory cannot be allocated or accessed.
     #[error(transparent)]
     Memory(#[from] MemoryError),
     /// A kernel could not be started.
     #[error(transparent)]
     Engine(#[from] EngineError),
-    /// A kernel failed: an edge could not be read, or it did not end in time.
+    /// A kernel failed: it could not read an edge, or did not end in time.
     #[error(transparent)]
     Run(#[from] RunError),
-    /// The source is not a vertex.
+    /// The source is not a vertex of the graph.
     #[error("vertex {source_vertex} does not exist: the graph has {vertices} vertices, numbered from 0")]
     NoSuchVertex {
-        /// The vertex asked for.
+        /// The source asked for.
         source_vertex: u64,
-        /// Vertices in the graph.
+        /// Number of vertices.
         vertices: u64,
     },
-    /// The graph was placed without something that the algorithm reads.
+    /// The graph was placed without data that the algorithm reads.
     #[error("the graph was placed without {missing}, which {algorithm} reads; add it to `Needs` when placing")]
     NotPlaced {
-        /// What is missing.
+        /// The data that is missing.
         missing: &'static str,
-        /// Who wants it.
+        /// The algorithm that reads it.
         algorithm: &'static str,
     },
-    /// The graph could not be written to storage, or the cache not be emptied or filled.
+    /// The graph could not be written to storage, or the cache could not be emptied or filled.
     #[error(transparent)]
     Storage(#[from] StorageError),
-    /// A device holds stored arrays other than those that were to be placed.
+    /// A device holds stored arrays other than those to be placed.
     #[error("{}: it holds {holds}; nothing was written", device.display())]
     Occupied {
-        /// The file, or the device as it was named: what a [`OverwritePolicy`](crate::storage::Consent) has to name.
+        /// The file, or the device as it was named. An [`OverwritePolicy`](crate::storage::OverwritePolicy) has to name
+        /// it.
         device: PathBuf,
-        /// Words for its contents.
+        /// Description of its contents.
         holds: String,
     },
-    /// What was read is not the edge list that was placed.
+    /// The edges that were read are not those that were placed.
     #[error(
         "{edges} edge(s) lead to vertices that do not exist: the edge list was overwritten since it was placed; load the graph again"
     )]
     Corrupt {
-        /// Edges that were found so.
+        /// Number of such edges.
         edges: u64,
     },
-    /// Distances might not fit 64 bits.
+    /// Distances might not fit into 64 bits.
     #[error(
         "{vertices} vertices times the largest weight {weight} do not fit 64-bit distances; scale the weights down"
     )]
     DistanceOverflow {
-        /// Vertices.
+        /// Number of vertices.
         vertices: u64,
         /// The largest weight.
         weight: u64,
@@ -102,44 +103,44 @@ pub enum GraphError {
     /// A parameter is outside its range.
     #[error("{name} is {value}, it must be {range}")]
     Parameter {
-        /// Which one.
+        /// Name of the parameter.
         name: &'static str,
         /// Its value.
         value: f64,
-        /// What it may be.
+        /// Allowed range.
         range: &'static str,
     },
-    /// The symmetric heap, or a PE that did not come.
+    /// The symmetric heap failed, or a PE did not join.
     #[cfg(feature = "shmem")]
     #[error(transparent)]
     Shmem(#[from] ShmemError),
     /// Another PE of a search over a partitioned graph failed.
     #[error("the search ended because PE {pe} failed; that one says why")]
     OtherPe {
-        /// Which.
+        /// The PE that failed.
         pe: usize,
     },
-    /// The PEs' steps no longer belong together.
+    /// The PEs are no longer at the same step.
     #[error(
         "an earlier search over this partition failed, and its PEs are no longer at the same step; set the search up anew"
     )]
     OutOfStep,
-    /// A partition was made for another world.
+    /// The partition was made for another world.
     #[error(
         "the graph was dealt out to {partitioned} PEs, and this world has {pes}; deal it out to as many as there are"
     )]
     OtherWorld {
-        /// PEs that it was dealt out to.
+        /// Number of PEs of the partition.
         partitioned: usize,
-        /// PEs of the world.
+        /// Number of PEs of the world.
         pes: usize,
     },
-    /// The algorithm did not come to its end within the rounds that it may take.
+    /// The algorithm did not end within its limit of rounds.
     #[error("{algorithm} was not done after {rounds} rounds; raise the limit, or choose a larger delta")]
     TooManyRounds {
-        /// Which algorithm.
+        /// Name of the algorithm.
         algorithm: &'static str,
-        /// The limit.
+        /// Limit of rounds.
         rounds: u64,
     },
 }
@@ -161,15 +162,16 @@ impl Remedies for GraphError {
     }
 }
 
-/// Where the edges are while kernels read them.
+/// Memory or storage of the edges while kernels read them.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Placement {
-    /// The engine's own memory: GPU memory, or the heap.
+    /// Memory of the engine: GPU memory, or the heap.
     Gpu,
-    /// Pinned host memory that kernels read over the bus (zero-copy). On the CPU engine the same as [`Placement::Gpu`].
+    /// Pinned host memory that kernels read over the bus (zero-copy). On the CPU engine this is the same as
+    /// [`Placement::Gpu`].
     Pinned,
-    /// A volume, through this cache.
+    /// A volume, read through this cache.
     Storage(Cache),
 }
 
@@ -183,34 +185,35 @@ impl fmt::Display for Placement {
     }
 }
 
-/// What of a graph is placed. An algorithm that finds something missing says so.
+/// Parts of a graph to place. An algorithm that needs a missing part fails with [`GraphError::NotPlaced`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PlacementOptions {
-    /// Neighbour lists: breadth-first search, components, and PageRank of undirected graphs.
+    /// True to place neighbour lists: for breadth-first search, components, and PageRank of undirected graphs.
     pub lists: bool,
-    /// In-neighbour lists of a directed graph: PageRank; breadth-first search can then go bottom-up.
+    /// True to place in-neighbour lists of a directed graph: for PageRank, and for bottom-up steps of breadth-first
+    /// search.
     pub inward: bool,
-    /// Lists of neighbours with weights: shortest paths.
+    /// True to place lists of neighbours with weights: for shortest paths.
     pub weighted: bool,
 }
 
 impl PlacementOptions {
-    /// For breadth-first search.
+    /// Parts for breadth-first search.
     pub const BFS: Self = Self { lists: true, inward: true, weighted: false };
-    /// For connected components.
+    /// Parts for connected components.
     pub const COMPONENTS: Self = Self { lists: true, inward: false, weighted: false };
-    /// For PageRank.
+    /// Parts for PageRank.
     pub const PAGERANK: Self = Self { lists: true, inward: true, weighted: false };
-    /// For shortest paths.
+    /// Parts for shortest paths.
     pub const SSSP: Self = Self { lists: false, inward: false, weighted: true };
-    /// For all of them.
+    /// Parts for all algorithms.
     pub const ALL: Self = Self { lists: true, inward: true, weighted: true };
 }
 
-/// Edges of one kind, as kernels read them.
+/// Edges of one kind, in the form in which kernels read them.
 #[derive(Debug)]
 pub(super) enum EdgeStore {
-    /// Loads reach it.
+    /// Memory that kernels read by loads.
     Memory(Region),
     Narrow(Array<u32>),
     Wide(Array<u64>),
@@ -219,7 +222,7 @@ pub(super) enum EdgeStore {
 }
 
 impl EdgeStore {
-    /// The part of a kernel's name that says where its edges are.
+    /// Returns the part of a kernel's name that tells where its edges are.
     pub(super) fn source(&self) -> &'static str {
         match self {
             Self::Memory(_) => "pointer",
@@ -250,41 +253,41 @@ impl KernelArg for EdgeStore {
     }
 }
 
-/// What an edge's weight is.
+/// Kind of the weights.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum WeightKind {
-    /// An integer; `largest` bounds the distances.
+    /// Integers, of which `largest` bounds the distances.
     Integer { largest: u64 },
-    /// A real number.
+    /// Real numbers.
     Real,
 }
 
-/// One direction of a graph.
+/// Data of one direction of a graph.
 #[derive(Debug)]
 pub(super) struct Lists {
-    /// u64[vertices + 1].
+    /// Index of each vertex's first edge, u64[vertices + 1].
     pub offset: Region,
-    /// For each vertex its neighbours of the highest degrees ([`leads`](super::hub::leads)).
+    /// Neighbours of each vertex with the highest degrees ([`hub_neighbours`](super::hub::hub_neighbours)).
     pub hubs: Region,
-    /// For each tile of edges the vertex of its first edge.
+    /// For each tile of edges, the vertex that holds the tile's first edge.
     pub tile: Region,
-    /// Whether a vertex's leads are the first of its list.
+    /// True if a vertex's hub neighbours are the first of its list.
     pub hubs_first: bool,
     pub edges: Option<EdgeStore>,
 }
 
-/// Neighbours with weights, interleaved so that one page brings both.
+/// Neighbours with weights, interleaved so that one page holds both.
 #[derive(Debug)]
 pub(super) struct Weighted {
     pub edges: EdgeStore,
     pub kind: WeightKind,
-    /// Mean weight.
+    /// Mean of the weights.
     pub mean: f64,
-    /// Whether identifiers are stored in 64 bits.
+    /// True if identifiers are stored in 64 bits.
     pub wide: bool,
 }
 
-/// A graph that kernels can reach.
+/// A graph that kernels can read.
 #[derive(Debug)]
 pub struct GraphOnEngine {
     pub(super) engine: Engine,
@@ -292,41 +295,44 @@ pub struct GraphOnEngine {
     pub(super) vertices: u64,
     pub(super) arcs: u64,
     pub(super) directed: bool,
-    /// Whether identifiers have 64 bits.
+    /// True if identifiers have 64 bits.
     pub(super) wide: bool,
     pub(super) out: Lists,
-    /// In-edges of a directed graph.
+    /// In-edges of a directed graph, if they are placed.
     pub(super) inward: Option<Lists>,
     pub(super) weighted: Option<Weighted>,
-    /// Bitmap of vertices without edges, and of those past the last.
+    /// Bitmap of vertices without edges, and of bits past the last vertex.
     pub(super) isolated: Region,
-    /// Vertices that have edges, as far as is known.
+    /// Number of vertices that have edges, as far as is known.
     pub(super) connected: u64,
     pub(super) launch_limit: Duration,
 }
 
 impl GraphOnEngine {
-    /// How long one kernel may take before it is told to stop and the run is an error.
+    /// Sets the time limit of one kernel. A kernel that exceeds the limit is told to stop, and the run fails.
     pub fn set_launch_limit(&mut self, limit: Duration) {
         self.launch_limit = limit;
     }
 
-    /// Vertices.
+    /// Returns the number of vertices.
     pub fn vertices(&self) -> u64 {
         self.vertices
     }
 
-    /// Stored neighbours: see [`super::Csr::arcs`].
+    /// Returns the number of stored neighbours: see [`super::Csr::arcs`].
     pub fn arcs(&self) -> u64 {
         self.arcs
     }
 
-    /// Where the edges are.
+    /// Returns the placement of the edges.
     pub fn placement(&self) -> &Placement {
         &self.placement
     }
 
-    /// Empties the cache, so that the next run reads every edge from storage. Nothing to do for edges in memory.
+    /// Empties the cache, so that the next run reads every edge from storage. Does nothing for edges in memory.
+    ///
+    /// # Errors
+    /// [`GraphError::Storage`] if the cache cannot be emptied.
     pub fn cool(&self) -> Result<(), GraphError> {
         match &self.placement {
             Placement::Storage(cache) => Ok(cache.reset()?),
@@ -334,7 +340,10 @@ impl GraphOnEngine {
         }
     }
 
-    /// Brings edges into the cache, as far as they fit. Nothing to do for edges in memory.
+    /// Reads edges into the cache, as far as they fit. Does nothing for edges in memory.
+    ///
+    /// # Errors
+    /// [`GraphError::Storage`] if edges cannot be read.
     pub fn warm(&self) -> Result<(), GraphError> {
         let stores = [
             self.out.edges.as_ref(),
@@ -344,7 +353,10 @@ impl GraphOnEngine {
         stores.into_iter().flatten().try_for_each(|edges| Ok(edges.warm()?))
     }
 
-    /// What the volume and its caches counted; `None` for edges in memory.
+    /// Returns the counters of the volume and its caches, or `None` for edges in memory.
+    ///
+    /// # Errors
+    /// [`GraphError::Storage`] if the counters cannot be read.
     pub fn stats(&self) -> Result<Option<Stats>, GraphError> {
         match &self.placement {
             Placement::Storage(cache) => Ok(Some(cache.stats()?)),
@@ -352,23 +364,23 @@ impl GraphOnEngine {
         }
     }
 
-    /// What was counted since then.
+    /// Returns the counters since `earlier`.
     pub(super) fn stats_since(&self, earlier: Option<Stats>) -> Result<Option<Stats>, GraphError> {
         let Some(then) = earlier else { return Ok(None) };
         Ok(self.stats()?.map(|now| now - then))
     }
 
-    /// Where kernels run.
+    /// Returns the engine whose kernels can read the graph.
     pub fn engine(&self) -> &Engine {
         &self.engine
     }
 
-    /// Whether edges are read in pages from a device.
+    /// Returns true if edges are read in pages from a device.
     pub(super) fn is_stored(&self) -> bool {
         matches!(self.placement, Placement::Storage(_))
     }
 
-    /// Bits of an identifier in the edge list: 32 or 64.
+    /// Returns the bits of an identifier in the edge list: 32 or 64.
     pub fn id_bits(&self) -> u32 {
         if self.wide { 64 } else { 32 }
     }
@@ -377,12 +389,12 @@ impl GraphOnEngine {
         if self.wide { 8 } else { 4 }
     }
 
-    /// The part of a kernel's name that says how wide its identifiers are.
+    /// Returns the part of a kernel's name that tells the width of its identifiers.
     pub(super) fn id_suffix(&self) -> &'static str {
         if self.wide { "u64" } else { "u32" }
     }
 
-    /// "No vertex", as identifiers have it.
+    /// Returns the identifier that stands for "no vertex".
     pub(super) fn none(&self) -> u64 {
         if self.wide { u64::MAX } else { u64::from(u32::MAX) }
     }
@@ -394,7 +406,7 @@ impl GraphOnEngine {
         Err(GraphError::NoSuchVertex { source_vertex: source, vertices: self.vertices })
     }
 
-    /// Identifiers from the engine's memory; `u64::MAX` stands for none.
+    /// Copies identifiers from the engine's memory. `u64::MAX` stands for "no vertex".
     pub(super) fn read_ids(&self, region: &Region) -> Result<Vec<u64>, GraphError> {
         let count = self.vertices as usize;
         if self.wide {
@@ -404,7 +416,7 @@ impl GraphOnEngine {
         Ok(narrow.into_par_iter().map(|v| if v == u32::MAX { u64::MAX } else { u64::from(v) }).collect())
     }
 
-    /// Items that a queue may have to hold: one for each vertex, and the pieces of long lists beyond the first.
+    /// Returns the largest number of items in a queue: one for each vertex, and the further pieces of long lists.
     pub(super) fn queue_items(&self) -> usize {
         (self.vertices + 2 * (self.arcs / GRAPH_PIECE_EDGES) + 1) as usize
     }

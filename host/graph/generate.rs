@@ -1,7 +1,7 @@
 //! Generated graphs and weights.
 //!
-//! Everything comes from counters: a block of edges has a random stream of its own, a weight is a function of its edge. So
-//! the same seed gives the same graph on any number of threads.
+//! All random numbers are functions of counters. Each block of edges has a random stream of its own, and a weight is a
+//! function of its edge. The same seed therefore gives the same graph on any number of threads.
 
 use super::build::{self, Chunk, Rule};
 use super::csr::{self, Csr, MAX_NARROW_VERTICES, VertexId, Weights, with_neighbours};
@@ -12,9 +12,9 @@ use super::import::{
 };
 use rayon::prelude::*;
 
-/// Edges for each vertex where nothing else is said (Graph500, GAP).
+/// Default number of edges for each vertex (Graph500, GAP).
 pub const DEFAULT_EDGE_FACTOR: u32 = 16;
-/// Largest scale: beyond it the offsets alone take 16 TiB.
+/// Largest scale: at a larger one the offsets alone take 16 TiB or more.
 pub const MAX_SCALE: u32 = 40;
 /// Largest number of edges for each vertex.
 pub const MAX_EDGE_FACTOR: u32 = 1 << 20;
@@ -30,21 +30,22 @@ const fn probability(percent: u64) -> u64 {
     (percent << 32) / 100
 }
 
-/// Which edges a generator makes.
+/// Distribution of a generator's edges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Shape {
-    /// Graph500's and GAP's Kronecker (R-MAT) graph: few vertices have most of the edges.
+    /// Kronecker (R-MAT) graph of Graph500 and GAP: few vertices have most of the edges.
     Kronecker,
-    /// Both ends of each edge uniform over the vertices.
+    /// Uniform graph: both ends of each edge are uniform over the vertices.
     Uniform,
 }
 
-/// A generated graph: `2^scale` vertices, `edge_factor * 2^scale` edges before self-loops and duplicates are dropped.
+/// Generator of a graph with `2^scale` vertices and `edge_factor * 2^scale` edges, before self-loops and duplicates are
+/// dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Generator {
-    /// Which edges.
+    /// Distribution of the edges.
     pub shape: Shape,
-    /// Vertices as a power of two, at most [`MAX_SCALE`].
+    /// log2 of the number of vertices, at most [`MAX_SCALE`].
     pub scale: u32,
     /// Edges for each vertex, from 1 to [`MAX_EDGE_FACTOR`].
     pub edge_factor: u32,
@@ -62,7 +63,10 @@ impl std::fmt::Display for Generator {
 }
 
 impl Generator {
-    /// Reads `kron:SCALE[:EDGEFACTOR]` or `urand:SCALE[:EDGEFACTOR]`; `None` when the text begins otherwise.
+    /// Parses `kron:SCALE[:EDGEFACTOR]` or `urand:SCALE[:EDGEFACTOR]`. Returns `None` if the text begins otherwise.
+    ///
+    /// # Errors
+    /// [`ImportError::Generator`] if a parameter is not a whole number, or is out of range.
     pub fn parse(text: &str) -> Option<Result<Self, ImportError>> {
         let (name, rest) = text.split_once(':')?;
         let shape = match name {
@@ -95,7 +99,12 @@ impl Generator {
         })
     }
 
-    /// Generates the graph. It is undirected unless a directed one is asked for.
+    /// Generates the graph. It is undirected unless the options ask for a directed one.
+    ///
+    /// # Errors
+    /// * [`ImportError::Generator`] if the scale or the edge factor is out of range.
+    /// * [`ImportError::Memory`] if the graph needs more memory than is free, and [`ImportError::Refused`] if the
+    ///   system does not allocate it.
     pub fn load(&self, options: &LoadOptions<'_>) -> Result<Loaded, ImportError> {
         let refuse = |reason: String| ImportError::Generator { given: self.to_string(), reason };
         if self.scale > MAX_SCALE || !(1..=MAX_EDGE_FACTOR).contains(&self.edge_factor) {
@@ -146,7 +155,7 @@ impl Generator {
             }
         };
         let built = build::build(vertices, vertices * self.edge_factor as usize, rule, &progress, |range| {
-            // A block is always the same range of edges, so its place in the sequence names its random stream.
+            // A block is always the same range of edges, so its first index selects its random stream.
             let mut random = Random::stream(options.seed, range.start as u64);
             let mut chunk = Chunk::<V, ()>::with_capacity(range.len());
             for _ in range {
@@ -163,19 +172,19 @@ impl Generator {
     }
 }
 
-/// One edge: at each level of the recursive matrix a quadrant, one bit of each end.
+/// Returns one edge. Each level of the recursive matrix draws a quadrant, which is one bit of each end.
 fn kronecker(scale: u32, random: &mut Random) -> [u64; 2] {
     let (mut from, mut to) = (0, 0);
     let mut bits = 0;
     for level in 0..scale {
-        // One draw serves two levels.
+        // One draw is enough for two levels.
         let draw = if level % 2 == 0 {
             bits = random.next();
             bits >> 32
         } else {
             bits & u64::from(u32::MAX)
         };
-        // Branches here would be taken at random.
+        // The processor could not predict branches here.
         let lower = u64::from(draw >= A_B);
         let right = u64::from(draw >= A) - lower + u64::from(draw >= A_B_C);
         from = from << 1 | lower;
@@ -192,10 +201,10 @@ fn uniform(scale: u32, random: &mut Random) -> [u64; 2] {
 /// SplitMix64 (Steele, Lea, Flood, "Fast Splittable Pseudorandom Number Generators", OOPSLA 2014).
 struct Random(u64);
 
-/// Its step, the golden ratio in 64 bits.
+/// Increment of the generator: the golden ratio in 64 bits.
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// Its mixing function: spreads every bit of the input over the output, one to one.
+/// Mixes a number: spreads every bit of the input over the output, one to one.
 fn mix(mut z: u64) -> u64 {
     z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -203,7 +212,7 @@ fn mix(mut z: u64) -> u64 {
 }
 
 impl Random {
-    /// Stream `index` of the family that `seed` names.
+    /// Returns stream `index` of the family of `seed`.
     fn stream(seed: u64, index: u64) -> Self {
         Self(mix(mix(seed).wrapping_add(mix(index.wrapping_add(STEP)))))
     }
@@ -214,8 +223,8 @@ impl Random {
     }
 }
 
-/// A permutation of `0 .. 2^scale`: rounds of odd multiplications and shifts, each of which can be undone. It takes the
-/// place of a shuffled table of all vertices.
+/// Permutation of `0 .. 2^scale`: rounds of odd multiplications and shifts, each of which is invertible. It replaces a
+/// shuffled table of all vertices.
 struct Scramble {
     mask: u64,
     shift: u32,
@@ -226,7 +235,7 @@ impl Scramble {
     const ROUNDS: usize = 4;
 
     fn new(scale: u32, seed: u64) -> Self {
-        /// The stream after those of the edges.
+        /// Stream behind those of the edges.
         const STREAM: u64 = u64::MAX;
         let mut random = Random::stream(seed, STREAM);
         Self {
@@ -245,7 +254,7 @@ impl Scramble {
     }
 }
 
-/// A random number that both directions of an edge share.
+/// Returns a random number that is the same for both directions of an edge.
 fn of_edge(seed: u64, from: u64, to: u64) -> u64 {
     mix(mix(seed.wrapping_add(mix(from.min(to)))).wrapping_add(from.max(to).wrapping_mul(STEP)))
 }
@@ -271,7 +280,7 @@ pub(crate) fn with_random_integers(csr: Csr, seed: u64) -> Csr {
 /// Gives each edge a real number in [0, 1).
 pub(crate) fn with_random_reals(csr: Csr, seed: u64) -> Csr {
     let weights = for_each_arc(&csr, |from, to| {
-        // As many bits as the mantissa holds, so that rounding never reaches 1.
+        // The mantissa holds all of these bits, so rounding never gives 1.
         (of_edge(seed, from, to) >> (64 - f32::MANTISSA_DIGITS)) as f32 / (1u32 << f32::MANTISSA_DIGITS) as f32
     });
     csr.with_weights(Weights::F32(weights))
@@ -319,7 +328,7 @@ mod tests {
         }
         for (count, expected) in counts.into_iter().zip([0.57, 0.19, 0.19, 0.05]) {
             let share = f64::from(count) / f64::from(DRAWS);
-            // Five standard deviations of the largest.
+            // The limit is five standard deviations of the largest share.
             assert!((share - expected).abs() < 5.0 * (0.25f64 / f64::from(DRAWS)).sqrt(), "{counts:?}");
         }
     }

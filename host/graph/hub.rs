@@ -1,13 +1,15 @@
-//! Orders by degree. Neighbours with many neighbours are reached early, so a search that looks at them first, or keeps
-//! the first of each list in fast memory, reads little of the rest.
+//! Orders by degree, and hub neighbours: the neighbours of each vertex with the highest degrees. Searches reach
+//! vertices of high degree early. A search that inspects them first, or keeps the first of each list in fast memory,
+//! reads few of the other neighbours.
 
 use super::csr::{self, Csr, NeighbourOrder, Neighbours, VertexId, Weights};
 use super::params::GRAPH_HUBS;
 use rayon::prelude::*;
 use std::cmp::Reverse;
 
-/// For each vertex its neighbours with the highest degrees, four or fewer, in descending order (of equal ones by number), in the
-/// width of the graph's neighbours; filled up with the largest value of that width.
+/// Returns the neighbours of each vertex with the highest degrees, at most four per vertex, in descending order of
+/// degree. Neighbours of equal degree are ordered by number. The result has the width of the graph's neighbours;
+/// missing entries have the largest value of that width.
 pub fn hub_neighbours(csr: &Csr) -> Neighbours {
     match csr.neighbours() {
         Neighbours::U32(list) => Neighbours::U32(hubs_in(csr, list)),
@@ -39,7 +41,7 @@ fn hubs_in<V: VertexId>(csr: &Csr, list: &[V]) -> Vec<V> {
     hubs
 }
 
-/// Sorts each neighbour list by descending degree of the neighbours, equal degrees by number. Weights move along.
+/// Sorts each neighbour list by descending degree, and by number for equal degrees. Weights move with their neighbours.
 pub fn order_by_degree(csr: &mut Csr) {
     if csr.order() == NeighbourOrder::ByDegree {
         return;

@@ -1,34 +1,34 @@
-//! Identifiers of the input and the numbers that stand for them.
+//! Mapping between the input's identifiers and vertex numbers.
 
 use crate::units::grouped;
 use rayon::prelude::*;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Which identifier of the input each vertex has.
+/// Identifier of the input for each vertex.
 ///
-/// Vertices are numbered from 0 in ascending order of their identifiers, so that comparing numbers is comparing
-/// identifiers. Where the identifiers leave no gap, the mapping is an addition ([`Ids::Dense`]); as soon as one number
-/// between the smallest and the largest is missing they are kept in a list ([`Ids::Sparse`], 8 bytes each).
+/// Vertices are numbered from 0 in ascending order of their identifiers, so numbers compare as identifiers do. If the
+/// identifiers leave no gap, the mapping is an addition ([`Ids::Dense`]). Otherwise they are kept in a list
+/// ([`Ids::Sparse`], 8 bytes each).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ids {
-    /// Vertex `v` is `base + v`.
+    /// Vertex `v` has the identifier `base + v`.
     Dense {
         /// Identifier of vertex 0.
         base: u64,
         /// Number of vertices.
         count: u64,
     },
-    /// Vertex `v` is the `v`-th of these, which ascend.
+    /// Vertex `v` has the `v`-th of these identifiers, which ascend.
     Sparse(Vec<u64>),
 }
 
 impl Ids {
-    /// Identifiers `base`, `base + 1`, and so on.
+    /// Makes the identifiers `base`, `base + 1`, and so on, for `count` vertices.
     pub fn dense(base: u64, count: u64) -> Self {
         Self::Dense { base, count }
     }
 
-    /// The identifiers in `sorted`, which ascend strictly.
+    /// Makes the mapping of the identifiers in `sorted`, which must ascend strictly.
     pub(crate) fn from_sorted(sorted: Vec<u64>) -> Self {
         match (sorted.first(), sorted.last()) {
             (Some(&first), Some(&last)) if last - first == sorted.len() as u64 - 1 => {
@@ -39,7 +39,7 @@ impl Ids {
         }
     }
 
-    /// Number of vertices.
+    /// Returns the number of vertices.
     pub fn len(&self) -> u64 {
         match self {
             Self::Dense { count, .. } => *count,
@@ -47,12 +47,15 @@ impl Ids {
         }
     }
 
-    /// Whether there are no vertices.
+    /// Returns true if there are no vertices.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The input's identifier of vertex `v`, which must be below [`Ids::len`].
+    /// Returns the input's identifier of vertex `v`, which must be below [`Ids::len`].
+    ///
+    /// # Panics
+    /// May panic if `v` is not a vertex.
     pub fn id(&self, v: u64) -> u64 {
         match self {
             Self::Dense { base, .. } => base + v,
@@ -60,7 +63,7 @@ impl Ids {
         }
     }
 
-    /// The vertex that the input calls `id`, if there is one.
+    /// Returns the vertex with the identifier `id`, if there is one.
     pub fn vertex(&self, id: u64) -> Option<u64> {
         match self {
             Self::Dense { base, count } => id.checked_sub(*base).filter(|v| v < count),
@@ -68,22 +71,25 @@ impl Ids {
         }
     }
 
-    /// The vertex that the input calls `id`, or words that say which there are.
+    /// Returns the vertex with the identifier `id`.
+    ///
+    /// # Errors
+    /// [`UnknownVertex`] if there is none, with the range of the identifiers.
     pub fn find(&self, id: u64) -> Result<u64, UnknownVertex> {
         self.vertex(id).ok_or(UnknownVertex { id, count: self.len(), bounds: self.bounds() })
     }
 
-    /// The smallest and the largest identifier; `None` when there are no vertices.
+    /// Returns the smallest and the largest identifier, or `None` if there are no vertices.
     pub fn bounds(&self) -> Option<(u64, u64)> {
         self.len().checked_sub(1).map(|last| (self.id(0), self.id(last)))
     }
 }
 
-/// No vertex has this identifier.
+/// Error for an identifier that no vertex has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("vertex {id} does not exist: {}", there_are(*.count, *.bounds))]
 pub struct UnknownVertex {
-    /// What was asked for.
+    /// The identifier asked for.
     pub id: u64,
     /// Number of vertices.
     pub count: u64,
@@ -101,25 +107,26 @@ fn there_are(count: u64, bounds: Option<(u64, u64)>) -> String {
     }
 }
 
-/// Looks identifiers up quickly while edges are renumbered.
+/// Fast lookup of vertices by identifier, for renumbering edges.
 pub(crate) struct Renumber {
     ids: Ids,
     table: Table,
 }
 
 enum Table {
-    /// [`Ids`] itself is quick enough.
+    /// Lookups in [`Ids`], which are fast enough.
     Direct,
-    /// One bit for each number from the smallest to the largest identifier, and how many are set before each word.
+    /// One bit for each number from the smallest to the largest identifier, and the number of bits set before each
+    /// word.
     Bits { base: u64, words: Vec<u64>, ranks: Vec<u64> },
 }
 
-/// A table of bits may be as large as this many bits for each identifier that was read: it then takes no more memory than
-/// a list of the identifiers would.
+/// Largest size of a table of bits, in bits per identifier that was read. Such a table takes no more memory than a list
+/// of the identifiers would.
 const BITS_FOR_EACH: u64 = 64;
 
 impl Renumber {
-    /// Gathers the identifiers in `lists`, however often each occurs.
+    /// Collects the identifiers in `lists`. Each may occur any number of times.
     pub(crate) fn gather<'a, L, F>(lists: &'a [L], each: F) -> Self
     where
         L: Sync,
@@ -153,7 +160,7 @@ impl Renumber {
         lists.par_iter().for_each(|list| {
             each(list, &mut |id| {
                 let (word, bit) = (&words[((id - base) / 64) as usize], 1 << ((id - base) % 64));
-                // Most identifiers occur often: looking first keeps their cache lines shared.
+                // Most identifiers occur often. The load before the update keeps their cache lines shared.
                 if word.load(Ordering::Relaxed) & bit == 0 {
                     word.fetch_or(bit, Ordering::Relaxed);
                 }
@@ -201,7 +208,7 @@ impl Renumber {
         Self { ids: Ids::from_sorted(all), table: Table::Direct }
     }
 
-    /// For identifiers that are known beforehand.
+    /// Makes the lookup for identifiers that are known beforehand.
     pub(crate) fn known(ids: Ids) -> Self {
         Self { ids, table: Table::Direct }
     }
@@ -214,7 +221,7 @@ impl Renumber {
         self.ids
     }
 
-    /// The vertex of `id`, if there is one.
+    /// Returns the vertex of `id`, if there is one.
     pub(crate) fn vertex(&self, id: u64) -> Option<u64> {
         let Table::Bits { base, words, ranks } = &self.table else { return self.ids.vertex(id) };
         let at = id.checked_sub(*base)?;

@@ -1,4 +1,4 @@
-//! What a user names as a graph: a file, or a generator.
+//! Graphs as a user names them: a file, or a generator.
 
 use super::generate::Generator;
 use super::import::{self, ImportError, LoadOptions, Loaded};
@@ -7,11 +7,11 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// A graph to load, as in `kron:22`, `urand:20:8` or a path. A file whose name begins like a generator is named with its
-/// folder, as in `./kron:22`.
+/// A graph to load, as in `kron:22`, `urand:20:8` or a path. A file whose name looks like a generator needs its folder
+/// in front, as in `./kron:22`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Input {
-    /// A graph that is made up.
+    /// A generated graph.
     Generated(Generator),
     /// A graph file.
     File(PathBuf),
@@ -20,6 +20,10 @@ pub enum Input {
 impl FromStr for Input {
     type Err = ImportError;
 
+    /// Parses a generator or a path.
+    ///
+    /// # Errors
+    /// [`ImportError::Generator`] for a generator with invalid parameters.
     fn from_str(text: &str) -> Result<Self, ImportError> {
         match Generator::parse(text) {
             Some(generator) => generator.map(Self::Generated),
@@ -29,11 +33,11 @@ impl FromStr for Input {
 }
 
 impl Input {
-    /// Reads what a user named, as [`str::parse`] does. A path need not be UTF-8.
+    /// Parses the name of a graph as [`str::parse`] does. A path need not be UTF-8.
     ///
     /// # Errors
     ///
-    /// [`ImportError::Generator`] for a generator with parameters that cannot be.
+    /// [`ImportError::Generator`] for a generator with invalid parameters.
     pub fn of(text: &OsStr) -> Result<Self, ImportError> {
         text.to_str().map_or_else(|| Ok(Self::File(text.into())), str::parse)
     }
@@ -50,6 +54,9 @@ impl fmt::Display for Input {
 
 impl Input {
     /// Reads or generates the graph.
+    ///
+    /// # Errors
+    /// As for [`Generator::load`] and [`import::load`].
     pub fn load(&self, options: &LoadOptions<'_>) -> Result<Loaded, ImportError> {
         match self {
             Self::Generated(generator) => generator.load(options),

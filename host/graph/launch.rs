@@ -1,4 +1,4 @@
-//! Launching the kernels of an algorithm, and reading what they report.
+//! Launches the kernels of an algorithm, and reads their reports.
 
 use super::edges::{EdgeStore, GraphError, GraphOnEngine};
 use super::params::{
@@ -20,13 +20,13 @@ crate::engine::plain!(
 );
 
 impl Report {
-    /// A sum of real numbers.
+    /// Returns a sum of real numbers.
     pub(super) fn real(&self, which: usize) -> f64 {
         f64::from_bits(self.sum[which])
     }
 }
 
-/// Launches the kernels of one algorithm, one after another, and reads what each reports.
+/// Launcher of one algorithm's kernels, which run one after another and report their sums.
 #[derive(Debug)]
 pub(super) struct Launcher<'g> {
     engine: &'g Engine,
@@ -37,7 +37,7 @@ pub(super) struct Launcher<'g> {
 }
 
 impl<'g> Launcher<'g> {
-    /// Prepares the kernels whose names begin with `prefix`, so that the first step takes no longer than others.
+    /// Prepares the kernels whose names begin with `prefix`, so that the first step takes no longer than later ones.
     pub(super) fn new(graph: &'g GraphOnEngine, prefix: &str) -> Result<Self, GraphError> {
         graph.engine.prepare(prefix)?;
         let sums = graph.engine.allocate(Place::Device, size_of::<GraphCounters>())?;
@@ -53,7 +53,7 @@ impl<'g> Launcher<'g> {
         Ok(this)
     }
 
-    /// Clears what a failed run may have left behind.
+    /// Clears the counters, which a failed run may have left in any state.
     pub(super) fn reset(&self) -> Result<(), GraphError> {
         Ok(self.sums.set(0, GraphCounters { sum: [0; GRAPH_SUMS], least: u64::MAX, blocks_done: 0, reserved: 0 })?)
     }
@@ -66,23 +66,23 @@ impl<'g> Launcher<'g> {
         self.report.address()
     }
 
-    /// Runs a kernel to its end and returns the time it took.
+    /// Runs a kernel to its end, and returns the time that it took.
     ///
     /// # Safety
-    /// The arguments are those that this kernel of `kernels/graph` takes, and the memory that they name lives until this returns, in
-    /// regions: those are never freed under a kernel that would not end.
+    /// `args` must be those that this kernel of `kernels/graph` takes. The memory that they name must live until this
+    /// returns. It must be in regions, since a region is never freed while a kernel that does not end may use it.
     pub(super) unsafe fn run(&self, kernel: &str, args: Args) -> Result<Duration, GraphError> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller makes the same promise.
         let run = unsafe { self.engine.launch(kernel, self.grid, args) }?;
         Ok(run.finish_within(self.limit)?.elapsed)
     }
 
-    /// Runs a kernel that publishes its sums.
+    /// Runs a kernel that reports its sums.
     ///
     /// # Safety
-    /// As [`Launcher::run`].
+    /// As for [`Launcher::run`].
     pub(super) unsafe fn step(&self, kernel: &str, args: Args) -> Result<Report, GraphError> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller makes the same promise.
         unsafe { self.run(kernel, args) }?;
         let report: Report = self.report.get(0)?;
         match report.sum[GRAPH_BAD_EDGES] {
@@ -92,17 +92,17 @@ impl<'g> Launcher<'g> {
     }
 }
 
-/// Puts queues in the order of their vertices, where that saves reading pages twice.
+/// Sorts queues by vertex, where that avoids reading pages twice.
 #[derive(Debug)]
 pub(super) struct QueueOrder {
-    /// A bit for each vertex, all 0 between uses; `None` where edges are in memory.
+    /// A bit for each vertex, all 0 between uses, or `None` where edges are in memory.
     bitmap: Option<Region>,
     vertices: u64,
-    /// Fewer items than this seldom share pages.
+    /// Number of items below which they seldom share pages.
     least_items: u64,
 }
 
-/// Pages of edges for each item of a queue beyond which its order does not matter.
+/// Number of pages of edges per queue item above which the order has no effect.
 const PAGES_PER_ITEM: u64 = 8;
 
 impl QueueOrder {
@@ -115,7 +115,7 @@ impl QueueOrder {
         Ok(Self { bitmap, vertices: graph.vertices, least_items: graph.arcs / GRAPH_PIECE_EDGES / PAGES_PER_ITEM })
     }
 
-    /// Clears what a failed run may have left behind.
+    /// Clears the bitmap, which a failed run may have left in any state.
     pub(super) fn reset(&self) -> Result<(), GraphError> {
         match &self.bitmap {
             Some(bitmap) => Ok(bitmap.fill(0, bitmap.len(), 0)?),
@@ -123,7 +123,8 @@ impl QueueOrder {
         }
     }
 
-    /// Copies a queue in order to `queue_next`, if that is worth it; whether it was. `ids` ends the kernels' names.
+    /// Copies a queue to `queue_next` in sorted order, if that saves reads. Returns true if it did. `ids` ends the
+    /// kernels' names.
     pub(super) fn apply(
         &self,
         launcher: &Launcher<'_>,
@@ -143,7 +144,7 @@ impl QueueOrder {
             sums: launcher.sums_address(),
             report: launcher.report_address(),
         };
-        // SAFETY: the parameters of `kernels/graph/queue.cu`; the regions belong to the caller and to `self`.
+        // SAFETY: these are the parameters of `kernels/graph/queue.cu`. The regions belong to the caller and to `self`.
         unsafe {
             launcher.run(&format!("wb_queue_mark_{ids}"), args!(p))?;
             launcher.step(&format!("wb_queue_collect_{ids}"), args!(p))?;

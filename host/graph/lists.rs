@@ -1,17 +1,17 @@
-//! What a graph keeps for each arc: neighbours in 32 or 64 bits, weights as integers or real numbers.
+//! Values that a graph keeps for each arc: neighbours in 32 or 64 bits, weights as integers or real numbers.
 
 use rayon::prelude::*;
 use std::fmt;
 
-/// A vertex number as it is stored: 32 bits when they suffice, else 64.
+/// A vertex number as it is stored: in 32 bits if they suffice, otherwise in 64.
 pub trait VertexId: bytemuck::Pod + Ord + Default + Send + Sync + fmt::Debug + fmt::Display + 'static {
-    /// The value that stands for "no vertex".
+    /// Value that stands for "no vertex".
     const NONE: Self;
-    /// From a number that is known to fit.
+    /// Converts an index that is known to fit.
     fn from_index(index: usize) -> Self;
-    /// As an index into arrays over the vertices.
+    /// Returns the number as an index into arrays over the vertices.
     fn index(self) -> usize;
-    /// In 64 bits.
+    /// Returns the number in 64 bits.
     fn number(self) -> u64;
 }
 
@@ -41,19 +41,19 @@ impl VertexId for u64 {
     }
 }
 
-/// Most vertices that 32-bit neighbours can number; the largest value stands for "no vertex".
+/// Largest number of vertices with 32-bit neighbours; the largest value stands for "no vertex".
 pub const MAX_NARROW_VERTICES: u64 = u32::MAX as u64;
 
-/// The neighbour lists, one after another.
+/// All neighbour lists, one after another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Neighbours {
-    /// Graphs of fewer than 2^32 vertices.
+    /// Neighbours in 32 bits, for graphs of fewer than 2^32 vertices.
     U32(Vec<u32>),
-    /// Larger ones, or when it was asked for.
+    /// Neighbours in 64 bits, for larger graphs, or when the options ask for it.
     U64(Vec<u64>),
 }
 
-/// Calls generic code with the slice of neighbours, whatever its width.
+/// Calls generic code with the slice of neighbours of either width.
 macro_rules! with_neighbours {
     ($neighbours:expr, $name:ident => $body:expr) => {
         match $neighbours {
@@ -65,17 +65,17 @@ macro_rules! with_neighbours {
 pub(crate) use with_neighbours;
 
 impl Neighbours {
-    /// How many.
+    /// Returns the number of neighbours.
     pub fn len(&self) -> usize {
         with_neighbours!(self, list => list.len())
     }
 
-    /// Whether there are none.
+    /// Returns true if there are no neighbours.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Bytes of one: 4 or 8.
+    /// Returns the bytes of one neighbour: 4 or 8.
     pub fn width(&self) -> usize {
         match self {
             Self::U32(_) => 4,
@@ -83,7 +83,10 @@ impl Neighbours {
         }
     }
 
-    /// The one at `index`, which must be below [`Self::len`].
+    /// Returns the neighbour at `index`.
+    ///
+    /// # Panics
+    /// If `index` is not below [`Self::len`].
     pub fn get(&self, index: usize) -> u64 {
         match self {
             Self::U32(list) => u64::from(list[index]),
@@ -91,12 +94,12 @@ impl Neighbours {
         }
     }
 
-    /// The bytes as they go to storage (native order).
+    /// Returns the bytes as they are stored (native order).
     pub fn bytes(&self) -> &[u8] {
         with_neighbours!(self, list => bytemuck::cast_slice(list))
     }
 
-    /// The list, when it is of 32-bit numbers.
+    /// Returns the list if it has 32-bit numbers.
     pub fn as_u32(&self) -> Option<&[u32]> {
         match self {
             Self::U32(list) => Some(list),
@@ -104,7 +107,7 @@ impl Neighbours {
         }
     }
 
-    /// The list, when it is of 64-bit numbers.
+    /// Returns the list if it has 64-bit numbers.
     pub fn as_u64(&self) -> Option<&[u64]> {
         match self {
             Self::U32(_) => None,
@@ -113,7 +116,7 @@ impl Neighbours {
     }
 }
 
-/// Edge weights, in the order of the neighbours. None is negative, and real ones are finite.
+/// Edge weights, in the order of the neighbours. No weight is negative, and real weights are finite.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Weights {
     /// Integers.
@@ -125,7 +128,7 @@ pub enum Weights {
 }
 
 impl Weights {
-    /// How many.
+    /// Returns the number of weights.
     pub fn len(&self) -> usize {
         match self {
             Self::U32(w) => w.len(),
@@ -134,12 +137,12 @@ impl Weights {
         }
     }
 
-    /// Whether there are none.
+    /// Returns true if there are no weights.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Bytes of one: 4 or 8.
+    /// Returns the bytes of one weight: 4 or 8.
     pub fn width(&self) -> usize {
         match self {
             Self::U32(_) | Self::F32(_) => 4,
@@ -147,7 +150,7 @@ impl Weights {
         }
     }
 
-    /// The bytes as they go to storage (native order).
+    /// Returns the bytes as they are stored (native order).
     pub fn bytes(&self) -> &[u8] {
         match self {
             Self::U32(w) => bytemuck::cast_slice(w),
@@ -156,7 +159,7 @@ impl Weights {
         }
     }
 
-    /// The largest weight; 0 when there are none.
+    /// Returns the largest weight, or 0 if there are none.
     pub fn max(&self) -> f64 {
         match self {
             Self::U32(w) => w.par_iter().copied().max().unwrap_or(0).into(),

@@ -1,8 +1,8 @@
 //! Graphs on storage: import, generators, algorithms, verifiers.
 //!
-//! Everything works on one definition of a graph, [`Csr`]: a *simple* graph. Edges that an input names more than once
-//! count once (with their smallest weight), self-loops are dropped unless they are asked for, and an undirected edge is
-//! stored once for each of its ends. Kernels, verifiers and written results all mean this graph.
+//! All modules use one definition of a graph, [`Csr`]: a *simple* graph. Edges that occur more than once in an input
+//! count once, with their smallest weight. Self-loops are dropped unless the options keep them. An undirected edge is
+//! stored once for each of its ends. Kernels, verifiers and written results all refer to this graph.
 
 mod build;
 pub mod csr;

@@ -1,4 +1,4 @@
-//! Writes results: one line for each vertex, `ID VALUE`, in ascending order of the input's identifiers.
+//! Writes results: one line `ID VALUE` for each vertex, in ascending order of the input's identifiers.
 
 use super::ids::Ids;
 use super::verify::{Distances, UNREACHED};
@@ -8,36 +8,36 @@ use std::fmt::Write as _;
 use std::io;
 use std::path::Path;
 
-/// What stands for the value of a vertex that was not reached.
+/// Text for the value of a vertex that was not reached.
 const UNREACHED_TEXT: &str = "inf";
-/// Vertices that one task formats.
+/// Number of vertices that one task formats.
 const BLOCK: usize = 1 << 14;
-/// Blocks that are formatted before any is written: bounds the memory.
+/// Number of blocks that are formatted before any is written, which bounds the memory.
 const BLOCKS_AT_ONCE: usize = 64;
 
-/// Why results could not be written.
+/// Error of writing results.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OutputError {
     /// The file cannot be written.
     #[error(transparent)]
     Destination(#[from] DestinationError),
-    /// Not one value for each vertex.
+    /// The number of values is not the number of vertices.
     #[error("{values} values for {vertices} vertices")]
     Length {
-        /// Values.
+        /// Number of values.
         values: u64,
-        /// Vertices.
+        /// Number of vertices.
         vertices: u64,
     },
-    /// A component that is not named by a vertex.
+    /// A component's number is not that of a vertex.
     #[error("vertex {vertex} is in component {found}, which is not below the number of vertices, {vertices}")]
     Component {
-        /// Vertex, by the input's identifier.
+        /// Identifier of the vertex in the input.
         vertex: u64,
-        /// Its component.
+        /// Number of its component.
         found: u64,
-        /// Vertices.
+        /// Number of vertices.
         vertices: u64,
     },
 }
@@ -45,13 +45,13 @@ pub enum OutputError {
 /// One value for each vertex.
 #[derive(Clone, Copy, Debug)]
 pub enum Values<'a> {
-    /// Depths of a search; [`UNREACHED`] becomes `inf`.
+    /// Depths of a search. [`UNREACHED`] is written as `inf`.
     Depths(&'a [u32]),
-    /// Lengths of shortest paths; the largest integer and infinity become `inf`.
+    /// Lengths of shortest paths. The largest integer and infinity are written as `inf`.
     Distances(Distances<'a>),
-    /// Components as the number of their smallest vertex, written as that vertex' identifier.
+    /// Components by the number of their smallest vertex, written as the identifier of that vertex.
     Components(&'a [u32]),
-    /// The same in 64 bits.
+    /// Components as in `Components`, in 64 bits.
     WideComponents(&'a [u64]),
     /// Ranks in single precision.
     Ranks32(&'a [f32]),
@@ -71,7 +71,7 @@ impl Values<'_> {
         }
     }
 
-    /// The first component that is not the number of a vertex, and whose it is.
+    /// Returns the first vertex whose component is not the number of a vertex, and that component.
     fn bad_component(&self, vertices: u64) -> Option<(u64, u64)> {
         let bad = match self {
             Self::Components(c) => c.par_iter().position_first(|&c| u64::from(c) >= vertices).map(|v| (v, c[v].into())),
@@ -88,7 +88,7 @@ impl Values<'_> {
             Self::Distances(d) if !d.reached(v) => text.write_str(UNREACHED_TEXT)?,
             Self::Depths(d) | Self::Distances(Distances::U32(d)) => write!(text, "{}", d[v])?,
             Self::Distances(Distances::U64(d)) => write!(text, "{}", d[v])?,
-            // Real numbers as short as they can be without losing anything.
+            // Real numbers are written in the shortest form that loses nothing.
             Self::Distances(Distances::F32(d)) | Self::Ranks32(d) => write!(text, "{}", d[v])?,
             Self::Distances(Distances::F64(d)) | Self::Ranks64(d) => write!(text, "{}", d[v])?,
             Self::Components(c) => write!(text, "{}", ids.id(c[v].into()))?,
@@ -98,29 +98,33 @@ impl Values<'_> {
     }
 }
 
-/// A file of results that appears under its name only when it is complete. Made before the work begins, so that a path
-/// that cannot be written is known early; dropped without [`Output::finish`], it leaves nothing.
+/// A file of results that gets its name only when it is complete. It is created before the work begins, so that a path
+/// that cannot be written fails early. Dropped without [`Output::finish`], it leaves nothing.
 #[derive(Debug)]
 pub struct Output {
     destination: Destination,
 }
 
 impl Output {
-    /// Prepares to write `path`; `-` is standard output.
+    /// Prepares to write `path`, where `-` is standard output.
     ///
     /// # Errors
     ///
-    /// Those of [`Destination::open`].
+    /// As for [`Destination::open`].
     pub fn create(path: &Path) -> Result<Self, OutputError> {
         Ok(Self { destination: Destination::open(path)? })
     }
 
-    /// Where the results go.
+    /// Returns the destination of the results.
     pub fn destination(&self) -> &Destination {
         &self.destination
     }
 
-    /// Writes a line for each vertex and gives the file its name. Component numbers must be numbers of vertices.
+    /// Writes a line for each vertex, and gives the file its name. Component numbers must be numbers of vertices.
+    ///
+    /// # Errors
+    /// [`OutputError::Length`] if there is not one value for each vertex; [`OutputError::Component`] if a component's
+    /// number is not that of a vertex; [`OutputError::Destination`] if the file cannot be written.
     pub fn finish(self, ids: &Ids, values: Values<'_>) -> Result<(), OutputError> {
         if values.len() as u64 != ids.len() {
             return Err(OutputError::Length { values: values.len() as u64, vertices: ids.len() });

@@ -1,4 +1,4 @@
-//! PageRank by pulling.
+//! PageRank: each vertex pulls contributions from its in-neighbours.
 
 use super::edges::{GraphError, GraphOnEngine, Lists};
 use super::launch::Launcher;
@@ -11,68 +11,69 @@ use crate::setters::setters;
 use crate::storage::Stats;
 use std::time::{Duration, Instant};
 
-/// How to rank.
+/// Options of a run.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct PageRankOptions {
-    /// Share of a rank that goes along the edges, from 0 to 1.
+    /// Share of a rank that is passed along the edges, from 0 to 1.
     pub damping: f64,
-    /// Stop when the ranks of one iteration differ from the last by less than this in sum; `None` runs all iterations.
+    /// The run ends when the absolute changes of all ranks in one iteration sum to less than this. `None` runs all
+    /// iterations.
     pub tolerance: Option<f64>,
-    /// Iterations, at most.
+    /// Largest number of iterations.
     pub iterations: u32,
 }
 
 setters!(PageRankOptions { damping: f64, tolerance: Option<f64>, iterations: u32 });
 
 impl Default for PageRankOptions {
-    /// GAP's: damping 0.85, tolerance 1e-4, at most 1000 iterations.
+    /// Returns GAP's options: damping 0.85, tolerance 1e-4, at most 1000 iterations.
     fn default() -> Self {
         Self { damping: 0.85, tolerance: Some(1e-4), iterations: 1000 }
     }
 }
 
-/// Below this tolerance single-precision contributions would be what decides; doubles are used then.
+/// Tolerance below which contributions are doubles: the error of single precision would decide the result.
 const SINGLE_TOLERANCE: f64 = 1e-6;
 
-/// One iteration.
+/// Report of one iteration.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct IterationReport {
-    /// Counted from 1.
+    /// Number of the iteration, from 1.
     pub iteration: u32,
-    /// Sum of the absolute differences to the ranks before.
+    /// Sum of the absolute changes of all ranks in this iteration.
     pub change: f64,
-    /// Edges read.
+    /// Number of edges read.
     pub scanned: u64,
     /// Wall-clock time.
     pub elapsed: Duration,
 }
 
-/// Ranks.
+/// Result of a run.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct PageRankResult {
-    /// A rank for each vertex; they sum to 1.
+    /// Rank of each vertex. The ranks sum to 1.
     pub rank: Vec<f64>,
-    /// Iteration by iteration.
+    /// Report of each iteration.
     pub iterations: Vec<IterationReport>,
-    /// Whether the tolerance was reached; true when there was none.
+    /// True if the tolerance was reached, or there was none.
     pub converged: bool,
-    /// Wall-clock time; ranks are then in the engine's memory.
+    /// Wall-clock time. The ranks are then in the engine's memory.
     pub elapsed: Duration,
-    /// What storage and cache did meanwhile; `None` for edges in memory.
+    /// Counters of storage and cache during the run, or `None` for edges in memory.
     pub io: Option<Stats>,
 }
 
 impl PageRankResult {
-    /// Edges read.
+    /// Returns the number of edges read.
     pub fn scanned(&self) -> u64 {
         self.iterations.iter().map(|i| i.scanned).sum()
     }
 }
 
-/// A run with its memory.
+/// Memory and kernels of a run.
 #[derive(Debug)]
 pub struct PageRank<'g> {
     graph: &'g GraphOnEngine,
@@ -85,12 +86,19 @@ pub struct PageRank<'g> {
 }
 
 /// Ranks every vertex.
+///
+/// # Errors
+/// As for [`PageRank::new`] and [`PageRank::run`].
 pub fn pagerank(graph: &GraphOnEngine, options: &PageRankOptions) -> Result<PageRankResult, GraphError> {
     PageRank::new(graph, options)?.run()
 }
 
 impl<'g> PageRank<'g> {
-    /// Allocates what a run needs.
+    /// Allocates the memory of a run.
+    ///
+    /// # Errors
+    /// [`GraphError::Parameter`] if the damping is not from 0 to 1, or the tolerance is not positive;
+    /// [`GraphError::Memory`] without memory; [`GraphError::Engine`] if the kernels cannot be loaded.
     pub fn new(graph: &'g GraphOnEngine, options: &PageRankOptions) -> Result<Self, GraphError> {
         let wrong = |name, value, range| Err(GraphError::Parameter { name, value, range });
         if !(0.0..=1.0).contains(&options.damping) {
@@ -123,7 +131,15 @@ impl<'g> PageRank<'g> {
         self.graph.inward.as_ref().ok_or(missing("in-neighbour lists"))
     }
 
-    /// Runs, and brings the ranks to the host.
+    /// Runs the algorithm, and copies the ranks to the host.
+    ///
+    /// # Errors
+    /// * [`GraphError::NotPlaced`] if the graph was placed without neighbour lists, or a directed graph without
+    ///   in-neighbour lists.
+    /// * [`GraphError::Run`] if a kernel cannot read an edge, or exceeds the launch limit.
+    /// * [`GraphError::Corrupt`] if edges lead to vertices that do not exist.
+    /// * [`GraphError::Engine`] if the engine starts no kernel; [`GraphError::Memory`] or [`GraphError::Storage`] if
+    ///   memory or counters cannot be read.
     pub fn run(&mut self) -> Result<PageRankResult, GraphError> {
         self.launcher.reset()?;
         let lists = self.inward()?;
@@ -165,17 +181,20 @@ impl<'g> PageRank<'g> {
         let pull = format!("wb_pagerank_pull_{real}_{}_{}", edges.source(), graph.id_suffix());
         let apply = format!("wb_pagerank_apply_{real}");
         let vertices = graph.vertices as f64;
-        // SAFETY: the parameters of this kernel; the regions that they name belong to `self`, or are borrowed by it.
+        // SAFETY: these are the parameters of this kernel. The regions that they name belong to `self`, or `self`
+        // borrows them.
         let mut dangling =
             unsafe { self.launcher.step(&format!("wb_pagerank_start_{real}"), args!(p)) }?.real(DANGLING);
         for iteration in 1..=self.options.iterations {
             let started = Instant::now();
             let base = (1.0 - p.damping + p.damping * dangling) / vertices;
-            // Every other sweep goes backwards, so that it begins with the pages that the cache still holds.
+            // Every other sweep runs backwards, so that it begins with the pages that the cache still holds.
             let p = Parameters { base, backward: u32::from(iteration % 2 == 0), ..p };
-            // SAFETY: the parameters of this kernel; the regions that they name belong to `self`, or are borrowed by it.
+            // SAFETY: these are the parameters of this kernel. The regions that they name belong to `self`, or `self`
+            // borrows them.
             let scanned = unsafe { self.launcher.step(&pull, args!(p, edges)) }?.sum[SCANNED];
-            // SAFETY: the parameters of this kernel; the regions that they name belong to `self`, or are borrowed by it.
+            // SAFETY: these are the parameters of this kernel. The regions that they name belong to `self`, or `self`
+            // borrows them.
             let report = unsafe { self.launcher.step(&apply, args!(p)) }?;
             let change = report.real(CHANGE);
             dangling = report.real(DANGLING);

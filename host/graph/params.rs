@@ -70,7 +70,7 @@ const _: () = {
     ["Size of Bfs"][size_of::<Bfs>() - 128usize];
     ["Alignment of Bfs"][align_of::<Bfs>() - 8usize];
     ["Offset of field: Bfs::offset"][offset_of!(Bfs, offset) - 0usize];
-    ["Offset of field: Bfs::leads"][offset_of!(Bfs, hubs) - 8usize];
+    ["Offset of field: Bfs::hubs"][offset_of!(Bfs, hubs) - 8usize];
     ["Offset of field: Bfs::isolated"][offset_of!(Bfs, isolated) - 16usize];
     ["Offset of field: Bfs::seen"][offset_of!(Bfs, seen) - 24usize];
     ["Offset of field: Bfs::seen_next"][offset_of!(Bfs, seen_next) - 32usize];
@@ -80,7 +80,7 @@ const _: () = {
     ["Offset of field: Bfs::queue"][offset_of!(Bfs, queue) - 64usize];
     ["Offset of field: Bfs::queue_next"][offset_of!(Bfs, queue_next) - 72usize];
     ["Offset of field: Bfs::items"][offset_of!(Bfs, items) - 80usize];
-    ["Offset of field: Bfs::tally"][offset_of!(Bfs, sums) - 88usize];
+    ["Offset of field: Bfs::sums"][offset_of!(Bfs, sums) - 88usize];
     ["Offset of field: Bfs::report"][offset_of!(Bfs, report) - 96usize];
     ["Offset of field: Bfs::vertices"][offset_of!(Bfs, vertices) - 104usize];
     ["Offset of field: Bfs::source"][offset_of!(Bfs, source) - 112usize];
@@ -109,7 +109,7 @@ const _: () = {
     ["Offset of field: QueueOrder::bitmap"][offset_of!(QueueOrder, bitmap) - 24usize];
     ["Offset of field: QueueOrder::items"][offset_of!(QueueOrder, items) - 32usize];
     ["Offset of field: QueueOrder::vertices"][offset_of!(QueueOrder, vertices) - 40usize];
-    ["Offset of field: QueueOrder::tally"][offset_of!(QueueOrder, sums) - 48usize];
+    ["Offset of field: QueueOrder::sums"][offset_of!(QueueOrder, sums) - 48usize];
     ["Offset of field: QueueOrder::report"][offset_of!(QueueOrder, report) - 56usize];
 };
 #[repr(C)]
@@ -207,7 +207,7 @@ const _: () = {
     ["Size of Partition"][size_of::<Partition>() - 240usize];
     ["Alignment of Partition"][align_of::<Partition>() - 8usize];
     ["Offset of field: Partition::offset"][offset_of!(Partition, offset) - 0usize];
-    ["Offset of field: Partition::leads"][offset_of!(Partition, hubs) - 8usize];
+    ["Offset of field: Partition::hubs"][offset_of!(Partition, hubs) - 8usize];
     ["Offset of field: Partition::isolated"][offset_of!(Partition, isolated) - 16usize];
     ["Offset of field: Partition::seen"][offset_of!(Partition, seen) - 24usize];
     ["Offset of field: Partition::fresh"][offset_of!(Partition, fresh) - 32usize];
@@ -217,7 +217,7 @@ const _: () = {
     ["Offset of field: Partition::outbox"][offset_of!(Partition, outbox) - 64usize];
     ["Offset of field: Partition::outbox_count"][offset_of!(Partition, outbox_count) - 72usize];
     ["Offset of field: Partition::list"][offset_of!(Partition, list) - 80usize];
-    ["Offset of field: Partition::tally"][offset_of!(Partition, sums) - 88usize];
+    ["Offset of field: Partition::sums"][offset_of!(Partition, sums) - 88usize];
     ["Offset of field: Partition::counters"][offset_of!(Partition, counters) - 96usize];
     ["Offset of field: Partition::report"][offset_of!(Partition, report) - 104usize];
     ["Offset of field: Partition::depth"][offset_of!(Partition, depth) - 112usize];
@@ -280,7 +280,7 @@ const _: () = {
     ["Offset of field: Sssp::far_items"][offset_of!(Sssp, far_items) - 72usize];
     ["Offset of field: Sssp::settled"][offset_of!(Sssp, settled) - 80usize];
     ["Offset of field: Sssp::threshold"][offset_of!(Sssp, threshold) - 88usize];
-    ["Offset of field: Sssp::tally"][offset_of!(Sssp, sums) - 96usize];
+    ["Offset of field: Sssp::sums"][offset_of!(Sssp, sums) - 96usize];
     ["Offset of field: Sssp::report"][offset_of!(Sssp, report) - 104usize];
     ["Offset of field: Sssp::vertices"][offset_of!(Sssp, vertices) - 112usize];
     ["Offset of field: Sssp::source"][offset_of!(Sssp, source) - 120usize];
@@ -310,11 +310,11 @@ const _: () = {
     ["Size of Components"][size_of::<Components>() - 88usize];
     ["Alignment of Components"][align_of::<Components>() - 8usize];
     ["Offset of field: Components::offset"][offset_of!(Components, offset) - 0usize];
-    ["Offset of field: Components::leads"][offset_of!(Components, hubs) - 8usize];
+    ["Offset of field: Components::hubs"][offset_of!(Components, hubs) - 8usize];
     ["Offset of field: Components::label"][offset_of!(Components, label) - 16usize];
     ["Offset of field: Components::tile"][offset_of!(Components, tile) - 24usize];
     ["Offset of field: Components::sample"][offset_of!(Components, sample) - 32usize];
-    ["Offset of field: Components::tally"][offset_of!(Components, sums) - 40usize];
+    ["Offset of field: Components::sums"][offset_of!(Components, sums) - 40usize];
     ["Offset of field: Components::report"][offset_of!(Components, report) - 48usize];
     ["Offset of field: Components::vertices"][offset_of!(Components, vertices) - 56usize];
     ["Offset of field: Components::edges"][offset_of!(Components, edges) - 64usize];
@@ -354,7 +354,7 @@ const _: () = {
     ["Offset of field: Pagerank::rank"][offset_of!(Pagerank, rank) - 24usize];
     ["Offset of field: Pagerank::sum"][offset_of!(Pagerank, sum) - 32usize];
     ["Offset of field: Pagerank::contribution"][offset_of!(Pagerank, contribution) - 40usize];
-    ["Offset of field: Pagerank::tally"][offset_of!(Pagerank, sums) - 48usize];
+    ["Offset of field: Pagerank::sums"][offset_of!(Pagerank, sums) - 48usize];
     ["Offset of field: Pagerank::report"][offset_of!(Pagerank, report) - 56usize];
     ["Offset of field: Pagerank::vertices"][offset_of!(Pagerank, vertices) - 64usize];
     ["Offset of field: Pagerank::edges"][offset_of!(Pagerank, edges) - 72usize];

@@ -1,4 +1,4 @@
-//! Putting a graph where kernels can reach it.
+//! Placement of a graph where kernels can read it.
 
 use super::csr::{Csr, NeighbourOrder, VertexId, Weights, with_neighbours};
 use super::edges::{
@@ -15,7 +15,7 @@ use bytemuck::Pod;
 use rayon::prelude::*;
 use std::borrow::Cow;
 
-/// Edges with weights that are interleaved at a time when they are written.
+/// Number of weighted edges that are interleaved and written at a time.
 const PART_EDGES: usize = 1 << 20;
 
 // Arrays of a graph on a volume.
@@ -26,12 +26,13 @@ const IN_NEIGHBOURS: &str = "in-neighbours";
 pub(super) const WEIGHTED: &str = "weighted-neighbours";
 
 impl GraphOnEngine {
-    /// What [`GraphOnEngine::place`] writes to a volume: [`Plan::bytes`] says how large it must be.
+    /// Returns the arrays that [`GraphOnEngine::place`] writes to a volume. [`Plan::bytes`] returns the size that the
+    /// volume needs.
     pub fn plan(csr: &Csr, needs: PlacementOptions) -> Plan {
         Self::plan_of(csr, (needs.inward && csr.directed()).then(|| csr.arcs()), needs)
     }
 
-    /// The same for out-lists, and as many arcs of in-lists.
+    /// Returns the plan for out-lists, and for in-lists of `inward` arcs.
     pub(super) fn plan_of(csr: &Csr, inward: Option<u64>, needs: PlacementOptions) -> Plan {
         let vertices = csr.vertices();
         let wide = csr.neighbours().as_u64().is_some();
@@ -53,11 +54,14 @@ impl GraphOnEngine {
         plan
     }
 
-    /// Copies a graph to where kernels can reach it. With [`Placement::Storage`] the edges are written to the cache's volume
-    /// under a manifest, in place of whatever it held.
+    /// Copies a graph to memory that kernels can read. With [`Placement::Storage`] the edges are written to the cache's
+    /// volume under a manifest, in place of everything that the volume held.
     ///
-    /// Lists sorted by degree ([`NeighbourOrder::ByDegree`]) make breadth-first search read least. A graph
-    /// without weights gets the weight 1 for every edge.
+    /// Breadth-first search reads least with lists sorted by degree ([`NeighbourOrder::ByDegree`]). A graph without
+    /// weights gets the weight 1 for every edge.
+    ///
+    /// # Errors
+    /// [`GraphError::Memory`] without memory; [`GraphError::Storage`] if the volume is too small, or a device fails.
     pub fn place(
         engine: &Engine,
         csr: &Csr,
@@ -67,20 +71,21 @@ impl GraphOnEngine {
         Self::place_lists(engine, csr, transposed(csr, needs).as_ref(), placement, needs)
     }
 
-    /// Checks that [`GraphOnEngine::place`] overwrites nothing on `volume`: its devices hold no stored arrays, or these very
-    /// ones, or were named in the [`OverwritePolicy`](crate::storage::Consent) that they were opened with.
+    /// Checks that [`GraphOnEngine::place`] overwrites no foreign data on `volume`. Each device must hold no stored
+    /// arrays, hold these same arrays, or be named in the [`OverwritePolicy`](crate::storage::OverwritePolicy) with
+    /// which it was opened.
     ///
-    /// The arrays are compared by layout and, where that is the same, by checksum.
+    /// Arrays are compared by layout. If the layout is the same, they are also compared by checksum.
     ///
     /// # Errors
     ///
-    /// * [`GraphError::Occupied`] names a device that holds something else, and what.
+    /// * [`GraphError::Occupied`] names a device that holds other data, and describes the data.
     /// * [`GraphError::Storage`] if a device cannot be read.
     pub fn check_volume(volume: &Volume, csr: &Csr, needs: PlacementOptions) -> Result<(), GraphError> {
         stored::check(volume, &Self::plan(csr, needs), csr, || transposed(csr, needs).map(Cow::Owned), needs)
     }
 
-    /// The same with the in-lists given.
+    /// Places a graph as [`GraphOnEngine::place`] does, with the in-lists given.
     pub(super) fn place_lists(
         engine: &Engine,
         csr: &Csr,
@@ -118,7 +123,7 @@ impl GraphOnEngine {
     }
 }
 
-/// The edges that were asked for, where they were asked to be.
+/// The edges to be placed, each kind in the chosen memory or storage.
 #[derive(Default)]
 struct Stores {
     out: Option<EdgeStore>,
@@ -170,7 +175,7 @@ impl Stores {
         let mut writer = volume.store(GraphOnEngine::plan_of(csr, transpose.map(Csr::arcs), needs), "the graph")?;
         each_array(csr, transpose, needs, |name, kind, bytes| Ok(writer.append_bytes(name, kind, bytes)?))?;
         writer.finish()?;
-        // The cache may hold pages of what the volume held before.
+        // The cache may hold pages of the volume's previous content.
         cache.discard()?;
         let wide = csr.neighbours().as_u64().is_some();
         let open = |name| -> Result<EdgeStore, GraphError> {
@@ -194,7 +199,7 @@ impl Stores {
     }
 }
 
-/// The in-lists that are placed beside the lists of a directed graph.
+/// Returns the in-lists that are placed beside the lists of a directed graph.
 fn transposed(csr: &Csr, needs: PlacementOptions) -> Option<Csr> {
     (csr.directed() && needs.inward).then(|| {
         let mut transpose = csr.transpose();
@@ -205,7 +210,7 @@ fn transposed(csr: &Csr, needs: PlacementOptions) -> Option<Csr> {
     })
 }
 
-/// Gives the arrays that go to a volume, by name and in pieces.
+/// Calls `take` with the name, type and bytes of each array for a volume, in pieces.
 pub(super) fn each_array(
     csr: &Csr,
     transpose: Option<&Csr>,
@@ -245,12 +250,13 @@ fn lists(engine: &Engine, csr: &Csr, edges: Option<EdgeStore>) -> Result<Lists, 
     })
 }
 
-/// Whether edges with weights have 64-bit identifiers: double weights lie beside such so that an element stays a power of two.
+/// Returns true if weighted edges have 64-bit identifiers. Double weights also need them, so that an element's size is
+/// a power of two.
 fn wide_weights(csr: &Csr) -> bool {
     csr.neighbours().as_u64().is_some() || matches!(csr.weights(), Some(Weights::F64(_)))
 }
 
-/// What the weights are, and their mean.
+/// Returns the kind of the weights, and their mean.
 fn weight_kind(csr: &Csr) -> (WeightKind, f64) {
     let edges = csr.arcs().max(1) as f64;
     match csr.weights() {
@@ -265,7 +271,7 @@ fn weight_kind(csr: &Csr) -> (WeightKind, f64) {
     }
 }
 
-/// Some edges with weights.
+/// A part of the weighted edges.
 enum Part<'a> {
     Narrow(&'a [NarrowEdge]),
     Wide(&'a [WideEdge]),
@@ -280,7 +286,7 @@ impl Part<'_> {
     }
 }
 
-/// Interleaves neighbours and weights, a part at a time.
+/// Interleaves neighbours and weights, and calls `take` with one part at a time.
 fn each_part(csr: &Csr, mut take: impl FnMut(Part<'_>) -> Result<(), GraphError>) -> Result<(), GraphError> {
     let n = csr.neighbours();
     let wide = wide_weights(csr);
@@ -308,11 +314,11 @@ fn each_part(csr: &Csr, mut take: impl FnMut(Part<'_>) -> Result<(), GraphError>
     Ok(())
 }
 
-/// Bits of vertices that have no edge in either direction, and of those past the last.
+/// Returns a bitmap of vertices that have no edge in either direction, and of bits past the last vertex.
 fn isolated(csr: &Csr, inward: Option<&[u64]>) -> Vec<u32> {
     let vertices = csr.vertices() as usize;
     let alone = |offsets: &[u64], v: usize| offsets[v] == offsets[v + 1];
-    // Without in-lists nobody knows that nothing leads to a vertex, and nothing asks.
+    // Without in-lists a vertex may have in-edges that are not known here. Searches do not need to know then.
     let known = !csr.directed() || inward.is_some();
     (0..vertices.div_ceil(32))
         .into_par_iter()
@@ -326,7 +332,7 @@ fn isolated(csr: &Csr, inward: Option<&[u64]>) -> Vec<u32> {
         .collect()
 }
 
-/// For each tile of edges the vertex that holds its first one.
+/// Returns, for each tile of edges, the vertex that holds the tile's first edge.
 fn tiles<V: VertexId>(offsets: &[u64], neighbours: &[V]) -> Vec<V> {
     let tiles = (neighbours.len() as u64).div_ceil(GRAPH_PIECE_EDGES);
     (0..tiles)

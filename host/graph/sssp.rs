@@ -1,4 +1,5 @@
-//! Single-source shortest paths: a near queue that is relaxed until it is empty, a far one that waits for its turn.
+//! Single-source shortest paths with a near queue, which is relaxed until it is empty, and a far queue, which waits for
+//! later ranges of distances.
 
 use super::edges::{GraphError, GraphOnEngine, WeightKind, Weighted};
 use super::launch::{Launcher, QueueOrder};
@@ -13,13 +14,13 @@ use crate::storage::Stats;
 use rayon::prelude::*;
 use std::time::{Duration, Instant};
 
-/// How to search.
+/// Options of a search.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct SsspOptions {
-    /// Width of the range of distances that is relaxed at a time, in units of the weights; `None` chooses.
+    /// Width of the range of distances that is relaxed at a time, in units of the weights. `None` chooses a width.
     pub delta: Option<f64>,
-    /// Rounds, at most; 0 is no limit of its own.
+    /// Largest number of rounds; 0 is no limit.
     pub rounds: u64,
 }
 
@@ -28,54 +29,55 @@ setters!(SsspOptions { delta: Option<f64>, rounds: u64 });
 /// Distances from the source.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Distances {
-    /// Of integer weights; `u64::MAX` where a vertex was not reached.
+    /// Distances with integer weights. The value is `u64::MAX` for an unreached vertex.
     Integer(Vec<u64>),
-    /// Of real weights; infinite where a vertex was not reached.
+    /// Distances with real weights. The value is infinite for an unreached vertex.
     Real(Vec<f64>),
 }
 
-/// The rounds of one range of distances.
+/// Report of the rounds of one range of distances.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct BucketReport {
-    /// Distances below this are final.
+    /// Threshold below which distances are final after these rounds.
     pub threshold: f64,
-    /// Rounds of relaxing.
+    /// Number of rounds of relaxing.
     pub rounds: u64,
-    /// Items relaxed: vertices, and pieces of long lists.
+    /// Number of items relaxed: vertices, and pieces of long lists.
     pub items: u64,
-    /// Edges looked at.
+    /// Number of edges inspected.
     pub scanned: u64,
-    /// Distances lowered.
+    /// Number of distances lowered.
     pub lowered: u64,
     /// Wall-clock time.
     pub elapsed: Duration,
 }
 
-/// What a search found.
+/// Result of a search.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct SsspResult {
-    /// Distances.
+    /// Distance of each vertex.
     pub distance: Distances,
-    /// Range by range.
+    /// Report of each range of distances.
     pub buckets: Vec<BucketReport>,
-    /// The width of a range.
+    /// Width of a range.
     pub delta: f64,
-    /// Wall-clock time; distances are then in the engine's memory.
+    /// Wall-clock time. The distances are then in the engine's memory.
     pub elapsed: Duration,
-    /// What storage and cache did meanwhile; `None` for edges in memory.
+    /// Counters of storage and cache during the search, or `None` for edges in memory.
     pub io: Option<Stats>,
 }
 
 impl SsspResult {
-    /// Edges looked at.
+    /// Returns the number of edges inspected.
     pub fn scanned(&self) -> u64 {
         self.buckets.iter().map(|b| b.scanned).sum()
     }
 }
 
-/// How distances are held: integers in 32 bits where no path can be longer, else in 64; real ones as the bits of a double.
+/// Representation of distances: integers in 32 bits if no path can be longer, otherwise in 64, and real numbers as the
+/// bits of a double.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Word {
     Narrow,
@@ -88,7 +90,8 @@ impl Word {
         if self == Self::Narrow { 4 } else { 8 }
     }
 
-    /// The threshold `delta` beyond the least distance that waits. It always takes that distance in, however small delta is.
+    /// Returns the threshold `delta` beyond the least waiting distance. The range below it always includes that
+    /// distance, however small `delta` is.
     fn beyond(self, least: u64, delta: f64) -> u64 {
         match self {
             Self::Narrow | Self::Wide => least.saturating_add((delta as u64).max(1)),
@@ -101,7 +104,7 @@ impl Word {
     }
 }
 
-/// A search with its memory, for any number of sources.
+/// Memory and kernels of searches, for any number of sources.
 #[derive(Debug)]
 pub struct Sssp<'g> {
     graph: &'g GraphOnEngine,
@@ -110,7 +113,7 @@ pub struct Sssp<'g> {
     options: SsspOptions,
     delta: f64,
     word: Word,
-    /// What kernels' names say of edges and distances.
+    /// Parts of the kernels' names that tell the kinds of edges and distances.
     edge_suffix: String,
     memory_suffix: String,
     distance: Region,
@@ -122,17 +125,26 @@ pub struct Sssp<'g> {
     ids: &'static str,
 }
 
-/// Searches from one source.
+/// Searches from one source, a vertex number from 0.
+///
+/// # Errors
+/// As for [`Sssp::new`] and [`Sssp::run`].
 pub fn sssp(graph: &GraphOnEngine, source: u64, options: &SsspOptions) -> Result<SsspResult, GraphError> {
     Sssp::new(graph, options)?.run(source)
 }
 
-/// Vertices of average degree that a warp's worth of near distances spans (Davidson et al., 3.2: delta is the warp width times
-/// the mean weight over the mean degree).
+/// Factor for the default delta: the warp width (Davidson et al., 3.2: delta is the warp width times the mean weight
+/// over the mean degree).
 const DELTA_FACTOR: f64 = 32.0;
 
 impl<'g> Sssp<'g> {
-    /// Allocates what searches need.
+    /// Allocates the memory of searches.
+    ///
+    /// # Errors
+    /// * [`GraphError::NotPlaced`] if the graph was placed without weighted lists.
+    /// * [`GraphError::Parameter`] if delta is not a positive number.
+    /// * [`GraphError::DistanceOverflow`] if distances might not fit into 64 bits.
+    /// * [`GraphError::Memory`] without memory; [`GraphError::Engine`] if the kernels cannot be loaded.
     pub fn new(graph: &'g GraphOnEngine, options: &SsspOptions) -> Result<Self, GraphError> {
         let Some(weighted) = &graph.weighted else {
             return Err(GraphError::NotPlaced { missing: "weighted lists", algorithm: "shortest paths" });
@@ -187,7 +199,15 @@ impl<'g> Sssp<'g> {
         })
     }
 
-    /// Searches from a source and brings the distances to the host.
+    /// Searches from `source`, a vertex number from 0, and copies the distances to the host.
+    ///
+    /// # Errors
+    /// * [`GraphError::NoSuchVertex`] if the graph has no such vertex; [`GraphError::TooManyRounds`] if the limit of
+    ///   rounds is reached.
+    /// * [`GraphError::Run`] if a kernel cannot read an edge, or exceeds the launch limit.
+    /// * [`GraphError::Corrupt`] if edges lead to vertices that do not exist.
+    /// * [`GraphError::Engine`] if the engine starts no kernel; [`GraphError::Memory`] or [`GraphError::Storage`] if
+    ///   memory or counters cannot be read.
     pub fn run(&mut self, source: u64) -> Result<SsspResult, GraphError> {
         self.graph.check_source(source)?;
         self.launcher.reset()?;
@@ -240,7 +260,7 @@ impl<'g> Sssp<'g> {
         let mut buckets = Vec::new();
         p.near_items = self.step("start", p)?.sum[NEAR];
         let mut total_rounds = 0;
-        // The least distance in the far queue, or less.
+        // Lower bound of the distances in the far queue.
         let mut least = u64::MAX;
         loop {
             let started = Instant::now();
@@ -274,8 +294,8 @@ impl<'g> Sssp<'g> {
                 p.round = p.round.wrapping_add(1);
                 least = least.min(report.least);
             }
-            // Every queued distance below the threshold is final. Move it on past the least that waits; that one may have
-            // been lowered and settled since, and then the split finds the true one.
+            // Every queued distance below the threshold is final. The threshold moves past the least waiting distance.
+            // If that vertex was lowered and settled since, the split finds the true least distance.
             while p.near_items == 0 && p.far_items > 0 {
                 p.settled = p.threshold;
                 p.threshold = self.word.beyond(least.max(p.settled), self.delta);
@@ -297,12 +317,14 @@ impl<'g> Sssp<'g> {
     }
 
     fn relax(&self, p: Parameters) -> Result<Report, GraphError> {
-        // SAFETY: the parameters of this kernel; the regions that they name belong to `self`, or are borrowed by it.
+        // SAFETY: these are the parameters of this kernel. The regions that they name belong to `self`, or `self`
+        // borrows them.
         unsafe { self.launcher.step(&format!("wb_sssp_relax_{}", self.edge_suffix), args!(p, &self.weighted.edges)) }
     }
 
     fn step(&self, what: &str, p: Parameters) -> Result<Report, GraphError> {
-        // SAFETY: the parameters of this kernel; the regions that they name belong to `self`, or are borrowed by it.
+        // SAFETY: these are the parameters of this kernel. The regions that they name belong to `self`, or `self`
+        // borrows them.
         unsafe { self.launcher.step(&format!("wb_sssp_{what}_{}", self.memory_suffix), args!(p)) }
     }
 }

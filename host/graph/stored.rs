@@ -1,4 +1,4 @@
-//! Graphs that a volume holds already: they are not overwritten, unless they are the very ones that are to be placed.
+//! Protection of graphs that a volume already holds: they are overwritten only if they equal the graph to be placed.
 
 use super::csr::Csr;
 use super::edges::{GraphError, PlacementOptions};
@@ -8,8 +8,8 @@ use crate::units::grouped;
 use std::borrow::Cow;
 use std::collections::HashMap;
 
-/// Refuses a volume that holds arrays other than those of `plan`, which are `csr` and its in-lists. These are asked for
-/// only if they have to be compared.
+/// Returns an error if a volume holds arrays other than those of `plan`, which describes `csr` and its in-lists. Calls
+/// `inward` only if the arrays have to be compared by checksum.
 pub(super) fn check<'a>(
     volume: &Volume,
     plan: &Plan,
@@ -36,7 +36,7 @@ pub(super) fn check<'a>(
     }
 }
 
-/// The checksum of each array as it would be stored.
+/// Returns the checksum of each array as it would be stored.
 fn checksums(csr: &Csr, inward: Option<&Csr>, needs: PlacementOptions) -> Result<HashMap<String, u64>, GraphError> {
     let mut sums: HashMap<String, Checksum> = HashMap::new();
     each_array(csr, inward, needs, |name, _, bytes| {
@@ -46,7 +46,7 @@ fn checksums(csr: &Csr, inward: Option<&Csr>, needs: PlacementOptions) -> Result
     Ok(sums.into_iter().map(|(name, sum)| (name, sum.finish())).collect())
 }
 
-/// Says what a manifest names, as a graph if it is one.
+/// Describes the arrays of a manifest, as a graph if they are one.
 fn describe(manifest: &Result<Manifest, ManifestError>) -> String {
     let manifest = match manifest {
         Ok(manifest) => manifest,
@@ -123,7 +123,7 @@ mod tests {
             let volume = Volume::on(&engine, [create("a", policy), create("b", policy)]).replicated(copies);
             GraphOnEngine::check_volume(&volume.build().unwrap(), &csr, PlacementOptions::BFS)
         };
-        // The copies of a replicated volume are what this device holds; a stripe's parts are not.
+        // Device `b` holds the content of a replicated volume, but not that of a stripe.
         on(&OverwritePolicy::none(), true).unwrap();
         let error = on(&OverwritePolicy::none(), false).unwrap_err();
         assert!(matches!(&error, GraphError::Occupied { device, .. } if device.ends_with("b")), "{error}");

@@ -1,15 +1,15 @@
-//! Sources of searches, and how many edges a search has traversed.
+//! Sources of searches, and counts and rates of traversed edges.
 
 use super::csr::Csr;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use rayon::prelude::*;
 
-/// Picks `count` sources at random among the vertices with an edge to another, as GAP's source picker does: always the
-/// same for one seed, and a vertex can come twice. A graph without such edges has no sources.
+/// Picks `count` random sources among the vertices with an edge to another vertex, as GAP's source picker does. The
+/// same seed always gives the same sources, and a source may occur twice. A graph without such edges has no sources.
 pub fn pick_sources(csr: &Csr, count: usize, seed: u64) -> Vec<u64> {
     let hubs = |v: &u64| csr.degree(*v) > u64::from(csr.has_self_loop(*v));
-    // Where few vertices have edges, finding them by chance takes too long: then they are listed.
+    // If few vertices have edges, random tries would take too long, so the vertices are listed.
     const TRIES: u32 = 1000;
     let mut random = SmallRng::seed_from_u64(seed);
     let mut listed: Option<Vec<u64>> = None;
@@ -26,8 +26,8 @@ pub fn pick_sources(csr: &Csr, count: usize, seed: u64) -> Vec<u64> {
     (0..count).map_while(draw).collect()
 }
 
-/// Edges that a search has traversed, by Graph500's rule: those of the component that it reached, each counted once and
-/// self-loops not at all. In a directed graph these are the out-edges of reached vertices.
+/// Returns the edges that a search has traversed, by Graph500's rule: the edges of the component that it reached, each
+/// counted once, without self-loops. In a directed graph these are the out-edges of reached vertices.
 pub fn traversed_edges(csr: &Csr, reached: impl Fn(u64) -> bool + Sync) -> u64 {
     let arcs: u64 = (0..csr.vertices())
         .into_par_iter()
@@ -37,7 +37,8 @@ pub fn traversed_edges(csr: &Csr, reached: impl Fn(u64) -> bool + Sync) -> u64 {
     if csr.directed() { arcs } else { arcs / 2 }
 }
 
-/// The mean of rates that Graph500 asks for: the harmonic one. `None` for no rates, or one of zero.
+/// Returns the mean of rates that Graph500 prescribes, the harmonic mean. Returns `None` without rates, or if a rate is
+/// zero.
 pub fn harmonic_mean(rates: &[f64]) -> Option<f64> {
     let sum: f64 = rates.iter().map(|r| r.recip()).sum();
     (!rates.is_empty() && rates.iter().all(|&r| r > 0.0)).then(|| rates.len() as f64 / sum)

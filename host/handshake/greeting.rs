@@ -1,47 +1,47 @@
-//! The steps of a greeting as bytes: a magic word, the version (u16), the step (u8), 32 bytes, and, where a protocol's ends have
-//! names, from whom it is and for whom (u128 each). Integers are little-endian.
+//! Wire format of a handshake message: magic (8 bytes), version (u16), step (u8), 32 bytes of payload. If the protocol
+//! is named, the sender's and the receiver's name follow (u128 each). Integers are little-endian.
 
 use super::mac::TAG;
 
-/// What tells one protocol from another.
+/// Constants that tell one protocol from another.
 #[derive(Debug)]
 pub(crate) struct Protocol {
-    /// What every greeting begins with.
+    /// First bytes of every greeting.
     pub(crate) magic: [u8; 8],
-    /// Both ends must have the same.
+    /// Protocol version. Both ends must have the same one.
     pub(crate) version: u16,
-    /// What proofs and keys call the end that connects.
+    /// Label of the connecting end in the input of proofs and keys.
     pub(crate) initiator: &'static str,
-    /// And the one that it connects to.
+    /// Label of the accepting end in the input of proofs and keys.
     pub(crate) responder: &'static str,
-    /// Whether each step says from whom it is and for whom; proofs then cover that.
+    /// True if each greeting carries its sender's and receiver's names. Proofs then cover the names.
     pub(crate) named: bool,
-    /// Bytes of a frame's length as the frame's tag covers it. (Four of them travel.)
+    /// Bytes of a frame's length in the input of the frame's tag. (On the wire, the length always has four bytes.)
     pub(crate) length_bytes: usize,
 }
 
 impl Protocol {
-    /// Bytes of a greeting.
+    /// Returns the size of an encoded greeting in bytes.
     pub(crate) const fn greeting_bytes(&self) -> usize {
         let names = if self.named { 2 * size_of::<u128>() } else { 0 };
         self.magic.len() + size_of::<u16>() + 1 + TAG + names
     }
 }
 
-/// The steps of a greeting, in their order.
+/// The steps of a handshake, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// Initiator: my random number.
+    /// From the initiator: its random number.
     Hello = 1,
-    /// Responder: mine.
+    /// From the responder: its random number.
     Challenge = 2,
-    /// Initiator: proof that I know the secret.
+    /// From the initiator: proof that it knows the secret.
     Proof = 3,
-    /// Responder: and I do.
+    /// From the responder: proof that it knows the secret.
     Welcome = 4,
-    /// Responder: that was no proof, or not of my version.
+    /// From the responder: the proof is wrong, or the versions differ.
     Denied = 5,
-    /// Responder, where ends have names: I am not the one that is meant.
+    /// From the responder, in named protocols only: the hello names another receiver.
     Mistaken = 6,
 }
 
@@ -59,14 +59,14 @@ impl Step {
     }
 }
 
-/// Who speaks, and who is meant; both 0 where ends have no names.
+/// Sender and receiver of a greeting. Both are 0 if the protocol is not named.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Parties {
     pub(crate) from: u128,
     pub(crate) to: u128,
 }
 
-/// One step of a greeting.
+/// One message of a handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Greeting {
     pub(crate) version: u16,
@@ -76,16 +76,17 @@ pub(crate) struct Greeting {
     pub(crate) parties: Parties,
 }
 
-/// Such bytes begin no greeting of the protocol.
+/// Error: the bytes are not the start of a greeting of this protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NoGreeting;
 
 impl Greeting {
+    /// Builds a greeting with the protocol's version.
     pub(crate) fn new(protocol: &Protocol, step: Step, bytes: [u8; TAG], parties: Parties) -> Self {
         Self { version: protocol.version, step, bytes, parties }
     }
 
-    /// As bytes, [`Protocol::greeting_bytes`] of them.
+    /// Encodes the greeting in [`Protocol::greeting_bytes`] bytes.
     pub(crate) fn encode(&self, protocol: &Protocol) -> Vec<u8> {
         let mut all = Vec::with_capacity(protocol.greeting_bytes());
         all.extend(protocol.magic);
@@ -99,9 +100,13 @@ impl Greeting {
         all
     }
 
-    /// The one that a stream begins with, once all of it has come; it takes [`Protocol::greeting_bytes`].
+    /// Decodes the greeting at the start of `stream`. Returns `None` while fewer than [`Protocol::greeting_bytes`]
+    /// bytes have arrived.
+    ///
+    /// # Errors
+    /// [`NoGreeting`] if the bytes do not begin with the magic word, or name an undefined step.
     pub(crate) fn read(protocol: &Protocol, stream: &[u8]) -> Result<Option<Self>, NoGreeting> {
-        // What does not begin like one never will be.
+        // A wrong prefix is an error at once: more bytes cannot correct it.
         let n = stream.len().min(protocol.magic.len());
         if stream[..n] != protocol.magic[..n] {
             return Err(NoGreeting);
@@ -112,7 +117,7 @@ impl Greeting {
         }
     }
 
-    /// From what follows the magic word.
+    /// Decodes the bytes that follow the magic word.
     fn decode(protocol: &Protocol, bytes: &[u8]) -> Option<Self> {
         let (version, rest) = bytes.split_first_chunk()?;
         let (step, rest) = rest.split_first()?;
@@ -133,7 +138,7 @@ pub(super) mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A protocol whose ends have no names, and one whose ends do.
+    /// One unnamed and one named protocol.
     pub(in crate::handshake) const BOTH: [&Protocol; 2] = [
         &Protocol {
             magic: *b"testtest",

@@ -3,14 +3,14 @@
 use hmac::{Hmac, KeyInit};
 use sha2::{Digest, Sha256};
 
-/// Bytes of a tag, of a proof, and of a random number.
+/// Bytes of a tag, a proof or a random number.
 pub(crate) const TAG: usize = 32;
-/// Bytes of a block of SHA-256.
+/// Bytes of a SHA-256 block.
 const BLOCK: usize = 64;
 
-/// With a key of any length.
+/// Creates an HMAC with a key of any length.
 pub(crate) fn keyed(key: &[u8]) -> Hmac<Sha256> {
-    // HMAC's own first step (FIPS 198-1, 4): a key longer than a block is hashed, a shorter one filled up with zeroes.
+    // First step of HMAC (FIPS 198-1, 4): a key longer than a block is hashed, a shorter one is padded with zeroes.
     let mut block = [0; BLOCK];
     if key.len() <= BLOCK {
         block[..key.len()].copy_from_slice(key);
@@ -32,7 +32,7 @@ mod tests {
             let tag = keyed(key).chain_update(text).finalize().into_bytes();
             tag.iter().map(|b| format!("{b:02x}")).collect()
         };
-        // RFC 4231, test cases 1, 2, and 6: a key of more than a block.
+        // RFC 4231, test cases 1, 2 and 6. The key of case 6 is longer than a block.
         assert_eq!(hex(&[0x0b; 20], "Hi There"), "b0344c61d8db38535ca8afceaf0bf12b881dc200c9833da726e9376c2e32cff7");
         assert_eq!(
             hex(b"Jefe", "what do ya want for nothing?"),

@@ -1,13 +1,15 @@
-//! Two ends of a connection prove to each other that they know one secret, and seal what they say from then on.
+//! Mutual authentication of two ends that share a secret, and authentication of all frames that follow.
 //!
-//! The end that connects says a random number (hello), and the other answers with one of its own (challenge). Each then shows an
-//! HMAC-SHA256 of both numbers with the secret as its key, the end that connects first (proof, welcome): whoever merely listens,
-//! or answers a stranger, gives nothing else away. Afterwards everything is sealed: a frame carries an HMAC over its place in its
-//! direction and its bytes, with a key for each direction that is made of the secret and of what the greeting said, so that frames
-//! cannot be changed, replayed, reordered, reflected or moved to another connection. They are authenticated, not encrypted.
+//! The initiator sends a random number (hello). The responder replies with its own (challenge). Each end then sends an
+//! HMAC-SHA256 of both numbers, keyed with the secret: first the initiator (proof), then the responder (welcome). An
+//! eavesdropper, or an impostor that replies to a hello, learns nothing else about the secret.
 //!
-//! Bytes in, bytes out: the sockets are the protocols' own. The store where ranks meet and the software NIC are two
-//! [`Protocol`]s.
+//! Afterwards every frame is sealed: it carries an HMAC over its sequence number and its bytes. Each direction has its
+//! own key, derived from the secret and the handshake's messages. Frames therefore cannot be changed, replayed,
+//! reordered, reflected or moved to another connection. They are authenticated, not encrypted.
+//!
+//! This module only transforms bytes; its users own the sockets. There are two [`Protocol`]s: the store of a world,
+//! where ranks meet, and the software NIC.
 
 mod greeting;
 mod mac;

@@ -1,5 +1,5 @@
-//! Sealed frames: a length (u32, little-endian), that many bytes, and a tag that covers the frame's number, its length and its
-//! bytes.
+//! Sealed frames: a length (u32, little-endian), that many bytes, and a tag over the frame's sequence number, length
+//! and bytes.
 
 use super::greeting::Protocol;
 use super::mac::{TAG, keyed};
@@ -7,30 +7,30 @@ use hmac::{Hmac, Mac};
 use sha2::Sha256;
 use std::ops::{Range, RangeInclusive};
 
-/// Bytes of a frame's length.
+/// Bytes of a frame's length field.
 pub(crate) const LENGTH: usize = size_of::<u32>();
 
-/// Why bytes are no frame; nothing behind them can be read.
+/// Error of a frame. Nothing behind a broken frame can be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Broken {
-    /// Of a length that none has.
+    /// The length is outside the accepted range.
     Length,
-    /// Not what the other end says at this place.
+    /// The tag is wrong: this is not the other end's next frame.
     Tag,
 }
 
-/// The authenticity of one direction of a connection.
+/// Key and sequence number of one direction of a connection.
 pub(crate) struct Seal {
     mac: Hmac<Sha256>,
     next: u64,
     length_bytes: usize,
 }
 
-/// Both directions of a connection.
+/// Seals of both directions of a connection.
 pub(crate) struct Seals {
-    /// Of what this end says.
+    /// Seals the frames that this end sends.
     pub(crate) ours: Seal,
-    /// Of what the other says.
+    /// Checks the frames that the other end sends.
     pub(crate) theirs: Seal,
 }
 
@@ -39,11 +39,12 @@ impl Seal {
         Self { mac: keyed(key), next: 0, length_bytes: protocol.length_bytes }
     }
 
-    /// One that everybody has: for tests and fuzzing.
+    /// Creates a seal with a publicly known key, for tests and fuzzing.
     pub(crate) fn of_nobody(protocol: &Protocol) -> Self {
         Self::new(&[0; TAG], protocol)
     }
 
+    /// Computes the tag of the next frame and advances the sequence number.
     fn mac(&mut self, bytes: &[u8]) -> Hmac<Sha256> {
         let number = self.next;
         self.next += 1;
@@ -52,7 +53,7 @@ impl Seal {
         mac.chain_update(&length[..self.length_bytes]).chain_update(bytes)
     }
 
-    /// Puts the next frame, with these bytes, behind what is in `out`.
+    /// Seals `bytes` as the next frame and appends the frame to `out`.
     pub(crate) fn close(&mut self, bytes: &[u8], out: &mut Vec<u8>) {
         out.reserve(LENGTH + bytes.len() + TAG);
         out.extend((bytes.len() as u32).to_le_bytes());
@@ -60,8 +61,12 @@ impl Seal {
         out.extend(self.mac(bytes).finalize().into_bytes());
     }
 
-    /// Where in `stream`, which begins with the next frame, that frame's bytes are, once all of it has come and is found authentic.
-    /// Its tag, [`TAG`] bytes, is behind them. Only `lengths` are waited for.
+    /// Checks the next frame, which `stream` begins with. Returns the range of the frame's bytes in `stream`; [`TAG`]
+    /// bytes of tag follow them. Returns `None` while the frame is incomplete.
+    ///
+    /// # Errors
+    /// * [`Broken::Length`] if the frame's length is not in `lengths`.
+    /// * [`Broken::Tag`] if the tag is wrong.
     pub(crate) fn open(
         &mut self,
         stream: &[u8],
@@ -73,7 +78,7 @@ impl Seal {
             return Err(Broken::Length);
         }
         let Some((bytes, tag)) = rest.get(..length + TAG).map(|frame| frame.split_at(length)) else { return Ok(None) };
-        // In a time that does not depend on how much of it is right.
+        // Compares in constant time.
         self.mac(bytes).verify_slice(tag).map_err(|_| Broken::Tag)?;
         Ok(Some(LENGTH..LENGTH + length))
     }
@@ -138,7 +143,7 @@ mod tests {
             let mut stream = sealed(&mut Seal::of_nobody(BOTH[0]), &bytes);
             let at = at.index(stream.len());
             stream[at] ^= 1 << bit;
-            // A changed length may ask for more bytes than there are.
+            // A changed length may announce more bytes than there are.
             prop_assert!(!matches!(Seal::of_nobody(BOTH[0]).open(&stream, 0..=usize::MAX), Ok(Some(_))));
         }
     }

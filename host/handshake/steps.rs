@@ -1,4 +1,4 @@
-//! What each end says to what it hears, until both have proved themselves.
+//! State machines of both ends of a handshake: each takes the other end's greeting and returns the reply.
 
 use super::greeting::{Greeting, Parties, Protocol, Step};
 use super::mac::{TAG, keyed};
@@ -7,41 +7,41 @@ use crate::random;
 use hmac::{Hmac, Mac};
 use sha2::Sha256;
 
-/// Why a greeting came to nothing.
+/// Reason why a handshake failed.
 #[derive(Debug)]
 pub(crate) enum Fault {
     /// The other end speaks this version of the protocol.
     Version(u16),
-    /// The other end does not know the secret, or knows another.
+    /// The other end does not know the secret, or has another one.
     Secret,
-    /// The end that was asked is not the one that is meant.
+    /// The responder is not the end that the hello names.
     Mistaken,
-    /// A step came that is not the next one.
+    /// A greeting arrived that is not the expected next step.
     OutOfTurn,
-    /// The system gave no random number.
+    /// The operating system returned no random number.
     Random(std::io::Error),
 }
 
-/// How a greeting goes on.
+/// Next action of one end of a handshake.
 pub(crate) enum Next {
-    /// Say this; the other end then says the next step.
+    /// Send these bytes, then wait for the other end's next greeting.
     Say(Vec<u8>),
-    /// Say this, if it is not empty: both have proved themselves.
+    /// Send `say` unless it is empty. Both ends are now authenticated.
     Open {
-        /// The last step.
+        /// The last greeting, or nothing.
         say: Vec<u8>,
-        /// For all that follows.
+        /// Seals of all frames that follow.
         seals: Box<Seals>,
-        /// The other end's name, 0 where ends have none.
+        /// The other end's name; 0 if the protocol is not named.
         peer: u128,
     },
 }
 
-/// The end of a greeting that came to nothing.
+/// A failed handshake.
 pub(crate) struct HandshakeError {
-    /// Say this, if it is not empty, and close.
+    /// Send these bytes unless there are none, then close the connection.
     pub(crate) say: Vec<u8>,
-    /// Why.
+    /// Reason of the failure.
     pub(crate) fault: Fault,
 }
 
@@ -57,11 +57,11 @@ enum End {
     Responder,
 }
 
-/// What both ends know once their random numbers are exchanged.
+/// State that both ends share after they have exchanged random numbers.
 struct Greeted {
     protocol: &'static Protocol,
     secret: Hmac<Sha256>,
-    /// What was said so far, as proofs and keys cover it.
+    /// Hello and challenge, as proofs and keys cover them.
     said: Vec<u8>,
 }
 
@@ -83,12 +83,12 @@ impl Greeted {
         self.secret.clone().chain_update(purpose).chain_update(end).chain_update(&self.said)
     }
 
-    /// What this end shows.
+    /// Returns the proof that this end sends.
     fn proof(&self, end: End) -> [u8; TAG] {
         self.derive("proof of ", end).finalize().into_bytes().into()
     }
 
-    /// Whether that is what this end shows, in a time that does not depend on how much of it is right.
+    /// Returns true if `proof` is the proof of this end. Compares in constant time.
     fn proves(&self, end: End, proof: &[u8; TAG]) -> bool {
         self.derive("proof of ", end).verify_slice(proof).is_ok()
     }
@@ -98,7 +98,7 @@ impl Greeted {
     }
 }
 
-/// The end that connects.
+/// The connecting end.
 pub(crate) struct Initiator {
     protocol: &'static Protocol,
     parties: Parties,
@@ -112,12 +112,15 @@ enum Asking {
 }
 
 impl Initiator {
-    /// Begins: what to say, and who waits for the answer.
+    /// Starts a handshake. Returns the initiator and the bytes of its hello.
+    ///
+    /// # Errors
+    /// [`Fault::Random`] if the operating system returns no random number.
     pub(crate) fn new(protocol: &'static Protocol, secret: &[u8], parties: Parties) -> Result<(Self, Vec<u8>), Fault> {
         Ok(Self::with_number(protocol, secret, parties, random::bytes().map_err(Fault::Random)?))
     }
 
-    /// With a number that must never have been said before.
+    /// Starts a handshake with the given random number, which must never have been used before.
     pub(crate) fn with_number(
         protocol: &'static Protocol,
         secret: &[u8],
@@ -129,7 +132,13 @@ impl Initiator {
         (Self { protocol, parties, stage: Asking::Greets(keyed(secret), hello) }, say)
     }
 
-    /// Takes the other end's next step.
+    /// Handles the responder's next greeting.
+    ///
+    /// # Errors
+    /// * [`Fault::Version`] if the responder has another protocol version.
+    /// * [`Fault::Mistaken`] if the responder is not the end that the hello names.
+    /// * [`Fault::Secret`] if the responder rejects the proof, or its own proof is wrong.
+    /// * [`Fault::OutOfTurn`] if the greeting is not the expected next step.
     pub(crate) fn hear(&mut self, heard: &Greeting) -> Result<Next, Fault> {
         let stage = std::mem::replace(&mut self.stage, Asking::Over);
         if heard.version != self.protocol.version {
@@ -147,14 +156,14 @@ impl Initiator {
                 let seals = Seals { ours: greeted.seal(End::Initiator), theirs: greeted.seal(End::Responder) };
                 Ok(Next::Open { say: Vec::new(), seals: Box::new(seals), peer: self.parties.to })
             }
-            // Whoever answers knows no more of the secret than this end's proof tells.
+            // An impostor learns no more about the secret than this end's proof reveals.
             (Asking::Proves(_), Step::Welcome | Step::Denied) => Err(Fault::Secret),
             _ => Err(Fault::OutOfTurn),
         }
     }
 }
 
-/// The end that is connected to.
+/// The accepting end.
 pub(crate) struct Responder {
     protocol: &'static Protocol,
     me: u128,
@@ -168,17 +177,25 @@ enum ResponderStage {
 }
 
 impl Responder {
-    /// Waits for a hello. `me` is its name, 0 where ends have none.
+    /// Creates a responder that waits for a hello. `me` is its name, 0 if the protocol is not named.
     pub(crate) fn new(protocol: &'static Protocol, secret: &[u8], me: u128) -> Self {
         Self { protocol, me, stage: ResponderStage::Waits(keyed(secret)) }
     }
 
-    /// Takes the other end's next step.
+    /// Handles the initiator's next greeting.
+    ///
+    /// # Errors
+    /// A [`HandshakeError`] with the bytes to send and one of these faults:
+    /// * [`Fault::Version`] if the initiator has another protocol version.
+    /// * [`Fault::Mistaken`] if the hello names another end.
+    /// * [`Fault::Secret`] if the initiator's proof is wrong.
+    /// * [`Fault::OutOfTurn`] if the greeting is not the expected next step.
+    /// * [`Fault::Random`] if the operating system returns no random number.
     pub(crate) fn hear(&mut self, heard: &Greeting) -> Result<Next, HandshakeError> {
         self.hear_with(heard, || random::bytes().map_err(Fault::Random))
     }
 
-    /// With a number that must never have been said before.
+    /// Handles a greeting like [`Self::hear`], with a random number from `number`, which must never repeat a number.
     pub(crate) fn hear_with(
         &mut self,
         heard: &Greeting,
@@ -188,7 +205,7 @@ impl Responder {
         let parties = Parties { from: self.me, to: heard.parties.from };
         let say = |step, bytes| Greeting::new(protocol, step, bytes, parties).encode(protocol);
         if heard.version != protocol.version {
-            // The answer carries this one's version, and the other end says what to do.
+            // The reply carries this end's version, from which the other end derives the remedy.
             return Err(HandshakeError { say: say(Step::Denied, [0; TAG]), fault: Fault::Version(heard.version) });
         }
         match (stage, heard.step) {
@@ -247,7 +264,7 @@ mod tests {
         }
     }
 
-    /// Both ends up to the proof.
+    /// Runs both ends until the initiator has sent its proof.
     fn up_to_proof(protocol: &'static Protocol, secrets: [&[u8]; 2]) -> (Initiator, Responder, Vec<u8>) {
         let ((mut a, hello), mut b) = (asker(protocol, secrets[0]), asked(protocol, secrets[1]));
         let challenge = say(b.hear(&read(protocol, &hello)));
@@ -263,7 +280,7 @@ mod tests {
             let denied = read(protocol, &say);
             assert_eq!((denied.step, denied.bytes), (Step::Denied, [0; TAG]));
             assert!(matches!(a.hear(&denied), Err(Fault::Secret)));
-            // A false welcome, and this end's own proof reflected.
+            // A forged welcome, and this end's own proof reflected.
             for bytes in [[7; TAG], read(protocol, &proof).bytes] {
                 let (mut a, _, _) = up_to_proof(protocol, [b"a", b"a"]);
                 let welcome = Greeting::new(protocol, Step::Welcome, bytes, Parties::default());
@@ -305,7 +322,7 @@ mod tests {
         another.parties.from = 6;
         assert!(matches!(b.hear(&another), Err(HandshakeError { fault: Fault::Secret, .. })));
 
-        // Who changes a name on the way breaks the proof.
+        // A name that was changed in transit invalidates the proof.
         let ((mut a, hello), mut b) = (asker(protocol, b"secret"), asked(protocol, b"secret"));
         let mut changed = read(protocol, &hello);
         changed.parties.from = 6;
@@ -344,7 +361,7 @@ mod tests {
                 let bytes = to.open(&frame, 0..=9).unwrap().unwrap();
                 prop_assert_eq!(&frame[bytes], &text);
             }
-            // A direction's key is not the other's.
+            // The two directions have different keys.
             let mut frame = Vec::new();
             ours.ours.close(&text, &mut frame);
             prop_assert!(ours.theirs.open(&frame, 0..=9).is_err());

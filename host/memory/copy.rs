@@ -1,23 +1,26 @@
-//! Copies to and from memory that kernels and devices read and write meanwhile: by atomic accesses, so that a race has a defined result.
+//! Copies to and from memory that kernels and devices access concurrently. All accesses are atomic, so that a
+//! race has a defined result.
 
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 
 const WORD: usize = size_of::<u64>();
 const HALF: usize = size_of::<u32>();
-/// From here on one instruction moves the words; below it, setting it up takes longer than a loop.
+/// From this length on, one string instruction moves the words. Below it, the instruction's
+/// setup takes longer than a loop.
 #[cfg(target_arch = "x86_64")]
 const STRING_BYTES: usize = 512;
 
-/// Bytes up to the next multiple of a word.
+/// Returns the number of bytes up to the next multiple of a word, at most `bytes`.
 fn head(address: usize, bytes: usize) -> usize {
     (address.wrapping_neg() % WORD).min(bytes)
 }
 
-/// Copies to memory that kernels read: whole words where the target is aligned, in rising order, so that no reader sees half of one.
-/// What is stored with release order afterwards is seen after it.
+/// Copies to memory that kernels read. Where the target is aligned, it is written in whole words in rising order, so no
+/// reader sees half of a word. A reader that sees a later release store also sees the copied bytes.
 ///
 /// # Safety
-/// `to` must be writable and `from` readable for `bytes`. Either may be changed by others at any time.
+/// `to` must be writable and `from` readable for `bytes` bytes. Other threads, kernels and devices may
+/// change both ranges at any time.
 pub(crate) unsafe fn store(to: *mut u8, from: *const u8, bytes: usize) {
     let first = head(to as usize, bytes);
     let words = (bytes - first) / WORD;
@@ -31,7 +34,7 @@ pub(crate) unsafe fn store(to: *mut u8, from: *const u8, bytes: usize) {
     fence(Ordering::Release);
 }
 
-/// Copies from memory that kernels write: whole words where the source is aligned.
+/// Copies from memory that kernels write. Where the source is aligned, it is read in whole words.
 ///
 /// # Safety
 /// As [`store`].
@@ -39,7 +42,8 @@ pub(crate) unsafe fn load(to: *mut u8, from: *const u8, bytes: usize) {
     fence(Ordering::Acquire);
     let first = head(from as usize, bytes);
     let words = (bytes - first) / WORD;
-    // SAFETY: as in `store`; whole words need the alignment of one side only, and `from` is aligned where they begin.
+    // SAFETY: as in `store`; whole words need the alignment of the shared side only, and `from`
+    // is aligned where they begin.
     unsafe {
         narrow::<FROM>(to, from, first);
         whole::<FROM>(to.add(first), from.add(first), words);
@@ -51,7 +55,7 @@ pub(crate) unsafe fn load(to: *mut u8, from: *const u8, bytes: usize) {
 /// Sets bytes that kernels read to one value, in whole words where they are aligned.
 ///
 /// # Safety
-/// `to` must be writable for `bytes`. It may be changed by others at any time.
+/// `to` must be writable for `bytes` bytes. Other threads, kernels and devices may change the range at any time.
 pub(crate) unsafe fn fill(to: *mut u8, value: u8, bytes: usize) {
     let first = head(to as usize, bytes);
     let words = (bytes - first) / WORD;
@@ -68,11 +72,12 @@ pub(crate) unsafe fn fill(to: *mut u8, value: u8, bytes: usize) {
     fence(Ordering::Release);
 }
 
-/// The side of a copy that others use meanwhile: the target, or the source. Its accesses are atomic, and whole where it is aligned.
+/// Side of a copy that others access concurrently: the target or the source. Its accesses are atomic, in whole
+/// words where it is aligned.
 const TO: bool = true;
 const FROM: bool = false;
 
-/// Moves one value of an unsigned integer's width.
+/// Moves one value with the width of an unsigned integer.
 macro_rules! piece {
     ($side:ident, $atomic:ty, $word:ty, $to:expr, $from:expr) => {
         if $side == TO {
@@ -85,7 +90,8 @@ macro_rules! piece {
     };
 }
 
-/// Moves less than a word, a half of one in one access where the shared side is aligned for it: flags and counts have four bytes.
+/// Moves less than a word. Moves four bytes in one access where the shared side is aligned: flags
+/// and counts have four bytes.
 ///
 /// # Safety
 /// As [`store`].
@@ -107,12 +113,14 @@ unsafe fn narrow<const SHARED: bool>(to: *mut u8, from: *const u8, bytes: usize)
     }
 }
 
+/// Moves whole words.
+///
 /// # Safety
 /// As [`store`], for `words` words, and the shared side is aligned to a word.
 unsafe fn whole<const SHARED: bool>(to: *mut u8, from: *const u8, words: usize) {
     #[cfg(target_arch = "x86_64")]
     if words * WORD >= STRING_BYTES {
-        // SAFETY: the caller's promise; the direction flag is clear by the calling convention.
+        // SAFETY: this function's caller makes the promise; the calling convention keeps the direction flag clear.
         unsafe { string(to, from, words) };
         return;
     }
@@ -122,7 +130,7 @@ unsafe fn whole<const SHARED: bool>(to: *mut u8, from: *const u8, words: usize) 
     }
 }
 
-/// Moves words by the processor's string instruction. An aligned word is one access.
+/// Moves words with the processor's string instruction. Each aligned word is one access.
 ///
 /// # Safety
 /// As [`store`], for `words` words.

@@ -1,34 +1,34 @@
-//! Hands out ranges of an address space: the lowest aligned gap that is wide enough.
+//! First-fit allocator for ranges of an address space: takes the lowest aligned gap that is wide enough.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Free ranges of an address space, by start. Neighbours are always merged.
+/// Free ranges of an address space, by start. Adjacent ranges are always merged.
 #[derive(Debug)]
 pub(crate) struct FirstFit {
     free: BTreeMap<u64, u64>,
 }
 
 impl FirstFit {
-    /// Everything in `ranges` is free; they may touch, but not overlap.
+    /// Creates an allocator in which all of `ranges` is free. The ranges may touch, but not overlap.
     pub(crate) fn new(ranges: impl IntoIterator<Item = Range<u64>>) -> Self {
         let mut all = Self { free: BTreeMap::new() };
         ranges.into_iter().filter(|r| r.end > r.start).for_each(|r| all.give_back(r.start, r.end - r.start));
         all
     }
 
-    /// Bytes free in all.
+    /// Returns the total number of free bytes.
     pub(crate) fn free_bytes(&self) -> u64 {
         self.free.values().fold(0, |sum, l| sum.saturating_add(*l))
     }
 
-    /// `bytes` bytes at a multiple of `align`, a power of two; what is given out has to come back by `give_back` with the same
-    /// length.
+    /// Takes `bytes` bytes at a multiple of `align`, a power of two. Returns `None` if no gap fits. The range must be
+    /// returned by `give_back` with the same length.
     pub(crate) fn take(&mut self, bytes: u64, align: u64) -> Option<u64> {
         self.take_from(0, bytes, align)
     }
 
-    /// The same at or above `least`.
+    /// As [`Self::take`], at or above `least`.
     pub(crate) fn take_from(&mut self, least: u64, bytes: u64, align: u64) -> Option<u64> {
         let place = |(start, length): (&u64, &u64)| {
             let at = (*start).max(least).checked_next_multiple_of(align)?;
@@ -47,7 +47,7 @@ impl FirstFit {
         Some(at)
     }
 
-    /// Frees a range that `take` gave out.
+    /// Frees a range that `take` returned.
     pub(crate) fn give_back(&mut self, start: u64, bytes: u64) {
         let (mut start, mut end) = (start, start + bytes);
         if let Some((&before, &length)) = self.free.range(..start).next_back()

@@ -1,4 +1,4 @@
-//! Bytes with one owner: a host view, the address that kernels use, and the address that a device on the bus uses.
+//! Memory with one owner and up to three addresses: for the host, for kernels, and for a PCIe device.
 
 pub(crate) mod copy;
 mod first_fit;
@@ -15,42 +15,42 @@ pub(crate) use region::WeakRegion;
 pub use region::{DmaRegion, Region};
 pub use space::{Place, Space};
 
-/// Why memory could not be had.
+/// Error of allocating or accessing memory.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MemoryError {
-    /// The host has no more.
+    /// The host has no free memory.
     #[error("no host memory for {bytes} bytes: {source}")]
     Host {
-        /// Bytes asked for.
+        /// Requested length in bytes.
         bytes: usize,
-        /// The system's answer.
+        /// Error of the system call.
         source: std::io::Error,
     },
-    /// The GPU driver refused.
+    /// A call to the GPU driver failed.
     #[error("{what} ({bytes} bytes): {source}")]
     Cuda {
-        /// What was asked for.
+        /// Requested operation or kind of memory.
         what: &'static str,
-        /// Bytes asked for.
+        /// Requested length in bytes.
         bytes: usize,
-        /// The driver's answer.
+        /// Error of the GPU driver.
         source: crate::cuda::CudaError,
     },
-    /// Only GPU memory has a dma-buf.
+    /// A dma-buf of host memory was requested. Only GPU memory has one.
     #[error("{bytes} bytes of host memory have no dma-buf: only GPU memory is exported")]
     NoDmaBuf {
-        /// Length of the memory.
+        /// Length of the memory in bytes.
         bytes: usize,
     },
-    /// An access outside the region.
+    /// An access lies outside the region.
     #[error("bytes {offset}..{} of a region of {len}", offset + bytes)]
     OutOfBounds {
-        /// First byte.
+        /// Offset of the first byte.
         offset: usize,
         /// Number of bytes.
         bytes: usize,
-        /// Bytes in the region.
+        /// Length of the region in bytes.
         len: usize,
     },
 }
@@ -64,25 +64,25 @@ impl Remedies for MemoryError {
     }
 }
 
-/// Why a device got no address for memory.
+/// Error of making memory accessible to a device.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DmaError {
-    /// The memory itself.
+    /// The memory was not allocated or not accessible.
     #[error(transparent)]
     Memory(#[from] MemoryError),
-    /// The IOMMU.
+    /// The IOMMU did not map the memory.
     #[error(transparent)]
     Iommu(#[from] IommuError),
-    /// No way to GPU memory, or not the one that was asked for.
+    /// No mapping backend works for GPU memory, or the chosen one does not.
     #[error(transparent)]
     MappingBackends(#[from] mapping::MappingError),
-    /// The device cannot reach this memory.
+    /// The device cannot access this memory.
     #[error("{device} cannot address this memory: {reason}")]
     Unreachable {
-        /// Which device.
+        /// Name of the device.
         device: String,
-        /// Why, and what to do.
+        /// Cause and remedy.
         reason: String,
     },
     /// The device's address space is full.
@@ -90,11 +90,11 @@ pub enum DmaError {
         "{device}: no room for {bytes} bytes in its address space ({free} free); use fewer queues, a smaller depth or a smaller cache"
     )]
     Exhausted {
-        /// Which device.
+        /// Name of the device.
         device: String,
-        /// Bytes asked for.
+        /// Requested length in bytes.
         bytes: usize,
-        /// Bytes free.
+        /// Total number of free bytes.
         free: usize,
     },
 }

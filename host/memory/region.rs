@@ -1,4 +1,4 @@
-//! Regions: memory that kernels or devices may write at any time, so never behind a reference.
+//! Regions: memory that kernels or devices may write at any time. No Rust reference to it exists, only copies.
 
 use super::{MemoryError, Place, Space, copy};
 use crate::cuda;
@@ -12,18 +12,20 @@ use std::sync::{Arc, Weak};
 
 const ALIGN: usize = 4096;
 
-/// A range of memory. Access is by copy: kernels and devices may write to it meanwhile, so a copy of what is being written may hold bytes
-/// from before and from after; aligned words of 4 and 8 bytes are whole. Cheap to clone; the memory goes with the last clone, and a
-/// [`Run`](crate::engine::Run) has one of each region that its kernel was given.
+/// A range of memory that is accessed by copy. Cheap to clone.
+///
+/// Kernels and devices may write to a region during a copy. The copy may then mix old and new bytes, but aligned words
+/// of 4 and 8 bytes are never torn. The memory is freed with the last clone. A [`Run`](crate::engine::Run) holds a
+/// clone of each region that its kernel uses.
 #[derive(Clone)]
 pub struct Region(Arc<Memory>);
 
-/// A region that others keep.
+/// A weak handle of a region: it does not keep the memory.
 #[derive(Clone, Debug)]
 pub(crate) struct WeakRegion(Weak<Memory>);
 
 impl WeakRegion {
-    /// The region, if it is still there.
+    /// Returns the region, or `None` if its memory was freed.
     pub(crate) fn upgrade(&self) -> Option<Region> {
         self.0.upgrade().map(Region)
     }
@@ -38,11 +40,11 @@ struct Memory {
     owner: Owner,
 }
 
-/// How the host gets at the bytes.
+/// Host's access to the bytes.
 enum View {
-    /// At an address of its own.
+    /// Directly, at this host address.
     Host(NonNull<u8>),
-    /// By copies that this context makes.
+    /// By copies through this GPU context.
     Gpu(Arc<cuda::Context>),
 }
 
@@ -58,13 +60,13 @@ enum Owner {
         _registered: Option<cuda::RegisteredMemory>,
         _keep: Arc<dyn Any + Send + Sync>,
     },
-    /// Given up on purpose: a kernel that would not end may still use it.
+    /// Leaked on purpose: a kernel that did not end may still use the memory.
     Leaked,
 }
 
-// SAFETY: addresses plus their owner; all access is by atomic copies, and the owners may be dropped anywhere.
+// SAFETY: addresses and their owner; all access is by atomic copies, and the owners may be dropped on any thread.
 unsafe impl Send for Memory {}
-// SAFETY: as above; atomic copies may run beside each other and beside kernels.
+// SAFETY: as above; atomic copies may run concurrently with each other and with kernels.
 unsafe impl Sync for Memory {}
 
 impl Region {
@@ -132,12 +134,12 @@ impl Region {
         })))
     }
 
-    /// The address of the first byte as kernels see it.
+    /// Returns the address of the first byte for kernels.
     pub fn address(&self) -> u64 {
         self.0.address
     }
 
-    /// The address of the first byte on the host, unless the region is in GPU memory.
+    /// Returns the host address of the first byte, or `None` for GPU memory.
     pub fn host(&self) -> Option<NonNull<u8>> {
         match self.0.view {
             View::Host(p) => Some(p),
@@ -145,37 +147,41 @@ impl Region {
         }
     }
 
-    /// A share of the memory, for those who need not know that it is a region.
+    /// Returns a share of the memory for code that only keeps it alive.
     pub(crate) fn owner(&self) -> Arc<dyn Any + Send + Sync> {
         self.0.clone()
     }
 
-    /// A handle that does not keep the memory.
+    /// Returns a handle that does not keep the memory.
     pub(crate) fn downgrade(&self) -> WeakRegion {
         WeakRegion(Arc::downgrade(&self.0))
     }
 
-    /// Length in bytes.
+    /// Returns the length in bytes.
     pub fn len(&self) -> usize {
         self.0.bytes
     }
 
-    /// Regions are never empty.
+    /// Returns false: regions are never empty.
     pub fn is_empty(&self) -> bool {
         false
     }
 
-    /// Whose memory it is.
+    /// Returns the kind of memory that the region is in.
     pub fn place(&self) -> Place {
         self.0.place
     }
 
-    /// The address space that it belongs to.
+    /// Returns the address space that the region belongs to.
     pub fn space(&self) -> &Space {
         &self.0.space
     }
 
-    /// A dma-buf of all of it: a file that stands for the memory. Only GPU memory has one.
+    /// Exports the whole region as a dma-buf. Only GPU memory has one.
+    ///
+    /// # Errors
+    /// - [`MemoryError::NoDmaBuf`] if the region is not GPU memory that was allocated here.
+    /// - [`MemoryError::Cuda`] if the GPU driver fails to export it.
     pub fn export_dma_buf(&self) -> Result<OwnedFd, MemoryError> {
         let what = "exporting a dma-buf";
         match &self.0.owner {
@@ -193,7 +199,11 @@ impl Region {
         }
     }
 
-    /// Copies bytes out.
+    /// Copies bytes from byte `offset` of the region into `out`.
+    ///
+    /// # Errors
+    /// - [`MemoryError::OutOfBounds`] if the range does not lie within the region.
+    /// - [`MemoryError::Cuda`] if the region is GPU memory and the copy fails.
     pub fn read(&self, offset: usize, out: &mut [u8]) -> Result<(), MemoryError> {
         self.check(offset, out.len())?;
         match &self.0.view {
@@ -211,7 +221,10 @@ impl Region {
         Ok(())
     }
 
-    /// Copies bytes in.
+    /// Copies `data` to byte `offset` of the region.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
     pub fn write(&self, offset: usize, data: &[u8]) -> Result<(), MemoryError> {
         self.check(offset, data.len())?;
         match &self.0.view {
@@ -224,7 +237,10 @@ impl Region {
         Ok(())
     }
 
-    /// Sets `bytes` bytes from `offset` to one value.
+    /// Sets `bytes` bytes from byte `offset` on to `value`.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
     pub fn fill(&self, offset: usize, bytes: usize, value: u8) -> Result<(), MemoryError> {
         self.check(offset, bytes)?;
         match &self.0.view {
@@ -238,6 +254,9 @@ impl Region {
     }
 
     /// Reads one value at a byte offset.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
     pub fn get<T: Pod>(&self, offset: usize) -> Result<T, MemoryError> {
         let mut v = T::zeroed();
         self.read(offset, bytemuck::bytes_of_mut(&mut v))?;
@@ -245,11 +264,17 @@ impl Region {
     }
 
     /// Writes one value at a byte offset.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
     pub fn set<T: Pod>(&self, offset: usize, value: T) -> Result<(), MemoryError> {
         self.write(offset, bytemuck::bytes_of(&value))
     }
 
-    /// Reads `count` values from a byte offset.
+    /// Reads `count` values, the first at a byte offset.
+    ///
+    /// # Errors
+    /// As [`Self::read`], and [`MemoryError::Host`] if there is no memory for the result.
     pub fn get_slice<T: Pod>(&self, offset: usize, count: usize) -> Result<Vec<T>, MemoryError> {
         self.check(offset, count.saturating_mul(size_of::<T>()))?;
         let mut v = Vec::new();
@@ -262,7 +287,10 @@ impl Region {
         Ok(v)
     }
 
-    /// Writes values from a byte offset.
+    /// Writes values, the first at a byte offset.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
     pub fn set_slice<T: Pod>(&self, offset: usize, values: &[T]) -> Result<(), MemoryError> {
         self.write(offset, bytemuck::cast_slice(values))
     }
@@ -280,34 +308,34 @@ impl Drop for Memory {
             std::mem::forget(std::mem::replace(&mut self.owner, Owner::Leaked));
         }
         if let (Owner::Heap(layout), View::Host(p)) = (&self.owner, &self.view) {
-            // SAFETY: allocated with this layout in `allocate`, and nobody else frees it.
+            // SAFETY: allocated with this layout in `allocate`, and freed only here.
             unsafe { dealloc(p.as_ptr(), *layout) };
         }
     }
 }
 
-/// A part of a region together with the device's address for it.
+/// A part of a region, and the device address at which a device accesses it.
 #[derive(Clone, Debug)]
 pub struct DmaRegion {
-    /// The memory.
+    /// Region that holds the memory.
     pub region: Region,
-    /// First byte within the region.
+    /// Offset of the first byte within the region.
     pub offset: usize,
     /// Length in bytes.
     pub bytes: usize,
-    /// The device's address of the first byte; the rest follows without gaps.
+    /// Device address of the first byte. The other bytes follow without gaps.
     pub iova: u64,
-    /// Ends the mapping when the last clone goes.
+    /// Keeps the device's mapping. The mapping is removed with the last clone.
     pub guard: Arc<dyn Any + Send + Sync>,
 }
 
 impl DmaRegion {
-    /// The address of the first byte as kernels see it.
+    /// Returns the address of the first byte for kernels.
     pub fn address(&self) -> u64 {
         self.region.address() + self.offset as u64
     }
 
-    /// The host's address of the first byte, unless it is in GPU memory.
+    /// Returns the host address of the first byte, or `None` for GPU memory.
     pub fn host(&self) -> Option<NonNull<u8>> {
         // SAFETY: `offset` lies within the region.
         self.region.host().map(|p| unsafe { p.add(self.offset) })

@@ -1,4 +1,4 @@
-//! Where kernels run decides what memory they can reach.
+//! Address spaces: kernels run on a GPU or on CPU threads, which decides what memory they can access.
 
 use super::{MemoryError, Region};
 use crate::cuda;
@@ -7,12 +7,12 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Whose memory a region is in.
+/// Kind of memory that a region is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// Cheapest for kernels: GPU memory, or the heap when kernels run on CPU threads.
+    /// Memory that kernels access fastest: GPU memory, or the heap if kernels run on CPU threads.
     Device,
-    /// Host memory that kernels also reach: pinned and mapped into the GPU.
+    /// Host memory that kernels also access: pinned and mapped into the GPU.
     Host,
 }
 
@@ -23,37 +23,46 @@ pub struct Space(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     gpu: Option<Arc<cuda::Context>>,
-    /// A kernel would not end: nothing that it may still touch is ever given back.
+    /// True after a kernel did not end: memory that it may still access is never freed.
     poisoned: AtomicBool,
 }
 
 impl Space {
-    /// Kernels on CPU threads: every place is the process's own memory.
+    /// Creates a space for kernels on CPU threads. Both places are then memory of this process.
     pub fn cpu() -> Self {
         Self(Arc::new(Inner { gpu: None, poisoned: AtomicBool::new(false) }))
     }
 
-    /// Kernels on a GPU.
+    /// Creates a space for kernels on a GPU.
     pub fn gpu(context: Arc<cuda::Context>) -> Self {
         Self(Arc::new(Inner { gpu: Some(context), poisoned: AtomicBool::new(false) }))
     }
 
-    /// The GPU context, if kernels run on one.
+    /// Returns the GPU context if kernels run on a GPU.
     pub fn gpu_context(&self) -> Option<&Arc<cuda::Context>> {
         self.0.gpu.as_ref()
     }
 
-    /// Zeroed memory, aligned to at least 4 KiB; in the GPU, whole and aligned pages of 64 KiB.
+    /// Allocates zeroed memory of at least `bytes` bytes, aligned to 4 KiB or more. GPU memory has
+    /// whole, aligned pages of 64 KiB.
+    ///
+    /// # Errors
+    /// - [`MemoryError::Host`] if the process's memory is exhausted, or `bytes` is too large to round up.
+    /// - [`MemoryError::Cuda`] if the GPU driver fails to allocate GPU memory or pinned memory.
     pub fn allocate(&self, place: Place, bytes: usize) -> Result<Region, MemoryError> {
         Region::allocate(self, place, bytes)
     }
 
-    /// Makes host memory that exists already reachable for kernels. `base` must be page aligned on a GPU.
+    /// Makes existing host memory accessible to kernels. For a GPU, `base` and `bytes` must be multiples of 4096.
     ///
-    /// `keep` is whatever owns the memory; it lives as long as the region.
+    /// `io_memory` means that the range holds a device's registers, mapped by VFIO or sysfs. `keep` owns the memory and
+    /// lives as long as the region.
+    ///
+    /// # Errors
+    /// [`MemoryError::Cuda`] if the GPU driver refuses to map the range.
     ///
     /// # Safety
-    /// `base..base+bytes` must be valid for reads and writes for as long as `keep` lives.
+    /// `base..base + bytes` must be valid for reads and writes for as long as `keep` lives.
     pub unsafe fn import_host(
         &self,
         base: NonNull<u8>,
@@ -61,21 +70,21 @@ impl Space {
         io_memory: bool,
         keep: Arc<dyn Any + Send + Sync>,
     ) -> Result<Region, MemoryError> {
-        // SAFETY: the caller's promise is the same.
+        // SAFETY: this function's caller makes the same promise.
         unsafe { Region::import_host(self, base, bytes, io_memory, keep) }
     }
 
-    /// Marks the space as holding a kernel that would not end: its memory is leaked from here on, never freed under it.
+    /// Records that a kernel of this space did not end. From then on the space's memory is leaked instead of freed.
     pub fn poison(&self) {
         self.0.poisoned.store(true, Ordering::Release);
     }
 
-    /// Whether a kernel of this space would not end.
+    /// Returns true if a kernel of this space did not end.
     pub fn is_poisoned(&self) -> bool {
         self.0.poisoned.load(Ordering::Acquire)
     }
 
-    /// Whether both are the same space.
+    /// Returns true if both are the same space.
     pub fn same(&self, other: &Space) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }

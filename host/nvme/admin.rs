@@ -1,5 +1,7 @@
-//! The admin queue: one command at a time, each with a deadline. A command that was given up keeps its identifier and its
-//! data page until its late completion arrives, so that neither confuses a later command.
+//! The admin queue. It runs one command at a time, each with a deadline.
+//!
+//! A command that timed out keeps its identifier and its data page until its late completion arrives. So neither can be
+//! confused with those of a later command.
 
 use super::error::{admin_name, gone, no_longer_ready};
 use super::{Notice, NvmeError, Port};
@@ -13,33 +15,33 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 use std::time::{Duration, Instant};
 
-/// Entries in the admin queues; 64 submission entries are one page.
+/// Entries of the admin queues. 64 submission entries fill one page.
 pub(super) const ADMIN_DEPTH: u16 = 64;
 const PAGE: usize = 4096;
-/// Pages for the data of admin commands. More than one, because a command that was given up keeps its page.
+/// Pages for the data of admin commands. More than one, because a command that timed out keeps its page.
 const DATA_PAGES: usize = 8;
 const SQ_OFFSET: usize = 0;
 const CQ_OFFSET: usize = PAGE;
 const DATA_OFFSET: usize = 2 * PAGE;
-/// Bytes that the admin queues and their data take.
+/// Bytes of the admin queues and their data pages.
 pub(super) const ADMIN_BYTES: usize = DATA_OFFSET + DATA_PAGES * PAGE;
 
 const _: () = assert!(ADMIN_DEPTH as usize * size_of::<SqEntry>() <= PAGE);
 
-/// Reads a completion entry that a device may write at any time: the word with phase and identifier first.
+/// Reads a completion entry that the device may write at any time. Reads the word with phase and identifier first.
 ///
 /// # Safety
 /// `at` must point to 16 readable bytes, aligned to 4.
 pub(super) unsafe fn load_completion(at: NonNull<u8>) -> CqEntry {
     let p = at.as_ptr().cast::<u32>();
-    // SAFETY: the caller's promise; an atomic load because the device writes to it.
+    // SAFETY: the caller's promise; atomic loads, because the device may write to the entry.
     let status = unsafe { AtomicU32::from_ptr(p.add(3)) }.load(Ordering::Acquire);
-    // SAFETY: as above; the rest was written before the last word.
+    // SAFETY: as above; the device writes the other words before the last one.
     let word = |i| unsafe { AtomicU32::from_ptr(p.add(i)) }.load(Ordering::Relaxed);
     CqEntry { result: word(0), dw1: word(1), sq: word(2), status }
 }
 
-/// Writes a submission entry; the doorbell's release makes it visible.
+/// Writes a submission entry. The release of the doorbell write makes it visible to the device.
 ///
 /// # Safety
 /// `at` must point to 64 writable bytes, aligned to 4, that the device does not read yet.
@@ -52,10 +54,10 @@ pub(super) unsafe fn store_command(at: NonNull<u8>, entry: &SqEntry) {
     fence(Ordering::SeqCst);
 }
 
-/// Which way a command's data page goes.
+/// Direction of a command's data page.
 pub(super) enum Data<'a> {
     None,
-    /// The controller writes; as much as fits is copied out.
+    /// The controller writes the page. As much of it as fits is copied out.
     In(&'a mut [u8]),
 }
 
@@ -73,19 +75,19 @@ pub(super) struct AdminQueue {
     phase: bool,
     next_cid: u16,
     free_pages: Vec<usize>,
-    /// Commands that were given up, with the data page that the controller may still write to.
+    /// Commands that timed out, each with the data page that the controller may still write to.
     given_up: HashMap<u16, Option<usize>>,
-    /// Asynchronous Event Requests that wait, and how many should.
+    /// Asynchronous Event Requests in flight. `events_wanted` is how many there should be.
     event_requests: HashSet<u16>,
     events_wanted: usize,
     events: VecDeque<AsyncEvent>,
 }
 
-// SAFETY: `host` is the address of `memory`, which the queue keeps; access is by atomic words.
+// SAFETY: `host` is the address of `memory`, which the queue owns; all access is by atomic words.
 unsafe impl Send for AdminQueue {}
 
 impl AdminQueue {
-    /// Over zeroed memory of [`ADMIN_BYTES`] bytes that the host can reach.
+    /// Creates the queue in zeroed memory of [`ADMIN_BYTES`] bytes that the host can access.
     pub(super) fn new(
         device: String,
         port: Arc<dyn Port>,
@@ -114,7 +116,7 @@ impl AdminQueue {
         }
     }
 
-    /// Device addresses of the submission and the completion ring.
+    /// Returns the device addresses of the submission ring and the completion ring.
     pub(super) fn addresses(memory: &DmaRegion) -> (u64, u64) {
         (memory.iova + SQ_OFFSET as u64, memory.iova + CQ_OFFSET as u64)
     }
@@ -123,7 +125,7 @@ impl AdminQueue {
         self.deadline = deadline;
     }
 
-    /// Runs one command to its completion. `words` is what the command is in words, for the error.
+    /// Runs one command until its completion. `words` describes the command in error messages.
     pub(super) fn execute(&mut self, mut entry: SqEntry, data: Data<'_>, words: &str) -> Result<CqEntry, NvmeError> {
         self.reap()?;
         if !self.has_room() {
@@ -148,7 +150,8 @@ impl AdminQueue {
                 if let (Some(page), Data::In(out)) = (page, data) {
                     let n = out.len().min(PAGE);
                     let offset = DATA_OFFSET + page * PAGE;
-                    // SAFETY: the page lies within the queue's memory; the completion says that the controller is done.
+                    // SAFETY: the page lies within the queue's memory; after the completion the
+                    // controller does not use it any more.
                     unsafe { std::ptr::copy_nonoverlapping(self.host.as_ptr().add(offset), out.as_mut_ptr(), n) };
                 }
                 self.free_pages.extend(page);
@@ -161,14 +164,14 @@ impl AdminQueue {
         }
     }
 
-    /// Whether another command finds a place in both rings.
+    /// Returns true if both rings have a free entry for another command.
     fn has_room(&self) -> bool {
         let outstanding = self.given_up.len() + self.event_requests.len();
         (self.tail + 1) % ADMIN_DEPTH != self.sq_head && outstanding + 1 < usize::from(ADMIN_DEPTH)
     }
 
     fn submit(&mut self, entry: &SqEntry) -> Result<(), NvmeError> {
-        // SAFETY: the slot at the tail is within the ring and the controller has consumed what was in it.
+        // SAFETY: the tail entry lies within the ring, and the controller has consumed its previous command.
         unsafe { store_command(self.host.add(SQ_OFFSET + usize::from(self.tail) * size_of::<SqEntry>()), entry) };
         self.tail = (self.tail + 1) % ADMIN_DEPTH;
         Ok(self.port.write32(register::sq_tail(0, self.stride), u32::from(self.tail))?)
@@ -184,7 +187,7 @@ impl AdminQueue {
                 self.late(&done)?;
             }
             let waited = started.elapsed();
-            // Once more at the end.
+            // Checks the registers once more when the deadline has passed.
             if looks || waited > self.deadline {
                 let left = self.port.notice() == Some(Notice::Gone);
                 let csts = if left { u32::MAX } else { self.port.read32(register::CSTS)? };
@@ -215,7 +218,7 @@ impl AdminQueue {
         }
     }
 
-    /// Takes the completions of commands that nobody waits for now.
+    /// Takes the completions of commands that no caller waits for.
     fn reap(&mut self) -> Result<(), NvmeError> {
         while let Some(done) = self.next()? {
             self.late(&done)?;
@@ -225,7 +228,7 @@ impl AdminQueue {
 
     // --- asynchronous events -----------------------------------------------------------------------------------------
 
-    /// Lets `count` Asynchronous Event Requests wait at the controller from now on.
+    /// Keeps `count` Asynchronous Event Requests in flight from now on.
     pub(super) fn keep_event_requests(&mut self, count: usize) -> Result<(), NvmeError> {
         self.events_wanted = count;
         self.request_events()
@@ -244,15 +247,15 @@ impl AdminQueue {
         Ok(())
     }
 
-    /// What has been reported, oldest first; requests that were answered are made again.
+    /// Returns the reported events, oldest first, and submits completed event requests again.
     pub(super) fn take_events(&mut self) -> Result<Vec<AsyncEvent>, NvmeError> {
         self.reap()?;
         self.request_events()?;
         Ok(self.events.drain(..).collect())
     }
 
-    /// Takes over what the queue before a reset had: events that nobody has seen, and how many requests should wait. They are
-    /// made by the next look for events.
+    /// Takes over state of the queue before a reset: events that no caller has taken, and the wanted number of event
+    /// requests. The next [`Self::request_events`] submits the requests.
     pub(super) fn inherit_events(&mut self, before: &mut Self) {
         self.events = std::mem::take(&mut before.events);
         self.events_wanted = before.events_wanted;
@@ -263,7 +266,7 @@ impl AdminQueue {
             self.events.push_back(AsyncEvent(done.result));
             return;
         }
-        // It takes no more than those that wait now, or none at all.
+        // The controller accepts no more requests than are in flight now, or none at all.
         tracing::debug!(device = self.device, status = %done.status(), "an event request came back");
         if done.status().without_flags() != status::ABORT_REQUESTED {
             self.events_wanted = self.event_requests.len();
@@ -286,7 +289,7 @@ impl AdminQueue {
         }
     }
 
-    /// The next completion, if there is one; moves the head and tells the controller.
+    /// Returns the next completion, if there is one. Advances the head and writes the completion doorbell.
     fn next(&mut self) -> Result<Option<CqEntry>, NvmeError> {
         let offset = CQ_OFFSET + usize::from(self.head) * size_of::<CqEntry>();
         // SAFETY: within the completion ring, which is page aligned.
@@ -307,7 +310,7 @@ impl AdminQueue {
     fn free_cid(&mut self) -> u16 {
         loop {
             let cid = self.next_cid;
-            // 0xffff is kept free: in the error log it means that an error belongs to no command.
+            // 0xffff is not used: in the error log it marks an error that belongs to no command.
             self.next_cid = (cid + 1) % u16::MAX;
             if !self.given_up.contains_key(&cid) && !self.event_requests.contains(&cid) {
                 return cid;
@@ -330,10 +333,10 @@ impl AdminQueue {
     }
 }
 
-/// Pauses of a host wait: short and long ones, and on a machine with two processors.
+/// Pauses of a thread that waits for the controller. They suit short and long waits, and machines with two processors.
 const PACE: Pace =
     Pace { spin: Duration::from_micros(2), yields: 512, naps: [Duration::from_micros(50), Duration::from_millis(1)] };
-/// Naps between two looks at registers.
+/// Number of naps between two register checks.
 const LOOK_EVERY: u32 = 8;
 
 /// A wait of the host for a controller.
@@ -347,8 +350,8 @@ impl Wait {
         Self { idle: Idle::new(PACE), naps: 0 }
     }
 
-    /// Pauses. Returns true when it is time to see in the registers whether the controller is there: not while the wait is short, since reads
-    /// are slow, and every few milliseconds from then on.
+    /// Pauses. Returns true if the caller should read registers to see whether the controller is still present.
+    /// Register reads are slow, so this is false during a short wait, and true every few milliseconds later on.
     pub(super) fn pause(&mut self) -> bool {
         let pause = self.idle.next();
         pause.make(std::thread::sleep);

@@ -1,5 +1,5 @@
-//! The controller memory buffer: memory in the controller itself, for submission queues that it then need not fetch over the
-//! bus (NVMe Base 2.1, 8.2.1).
+//! The controller memory buffer: memory in the controller for submission queues. The controller then need not fetch
+//! commands over the bus (NVMe Base 2.1, 8.2.1).
 
 use super::controller::{Controller, Ready};
 use super::port::touch;
@@ -9,34 +9,35 @@ use crate::wire::nvme::{Cap, register};
 use parking_lot::Mutex;
 use std::sync::Arc;
 
-/// CMBMSC: show the location and size registers.
+/// CMBMSC.CRE: makes the location and size registers readable.
 const CRE: u64 = 1;
-/// CMBMSC: decode the buffer at its base address.
+/// CMBMSC.CMSE: makes the controller decode the buffer's base address.
 const CMSE: u64 = 1 << 1;
-/// CMBSTS: the base address was refused.
+/// CMBSTS.CBAI: the controller rejects the base address.
 const CBAI: u32 = 1;
-/// CMBSZ: submission queues may be in the buffer.
+/// CMBSZ.SQS: the buffer supports submission queues.
 const SQS: u32 = 1;
-/// Where the buffer is put for a device without an IOMMU: above any memory of the host, for the controller answers accesses
-/// there itself.
+/// Base address of the buffer for a device without an IOMMU. It lies above all host memory, because the controller
+/// itself claims accesses to these addresses.
 const BASE_WITHOUT_IOMMU: u64 = 1 << 52;
-/// The base address is a multiple of this (CBA is bits 63:12); queues start at one.
+/// Alignment of the base address (CBA is bits 63:12), and of queues in the buffer.
 const ALIGN: u64 = 4096;
 
-/// A controller memory buffer that is enabled.
+/// An enabled controller memory buffer.
 pub struct MemoryBuffer {
-    /// Bytes.
+    /// Size in bytes.
     bytes: u64,
-    /// The device's address of the first byte.
+    /// Device address of the first byte.
     base: u64,
-    /// Its offset in the mapped base address register.
+    /// Offset of the first byte in the mapped BAR.
     offset: u64,
     bar: u8,
     window: BarMapping,
     free: Mutex<FirstFit>,
-    /// As kernels see it, one for each address space: memory can be registered with a GPU only once.
+    /// Regions through which kernels access the buffer, one for each address space: memory can be
+    /// registered with a GPU only once.
     views: Mutex<Vec<WeakRegion>>,
-    /// Keeps the window mapped.
+    /// Keeps the BAR mapped.
     port: Arc<dyn Port>,
     iommu: Option<Arc<dyn IommuMap>>,
 }
@@ -49,7 +50,7 @@ impl std::fmt::Debug for MemoryBuffer {
 
 impl Drop for MemoryBuffer {
     fn drop(&mut self) {
-        // Before its addresses mean other memory.
+        // Disables the buffer before its device addresses are used for other memory.
         if let Err(error) = write_space_control(self.port.as_ref(), 0) {
             tracing::warn!(%error, "the controller memory buffer stays enabled; its device addresses are given up");
             return;
@@ -60,7 +61,7 @@ impl Drop for MemoryBuffer {
     }
 }
 
-/// Part of the buffer that is in use.
+/// A part of the buffer that is in use.
 struct Part {
     buffer: Arc<MemoryBuffer>,
     start: u64,
@@ -73,7 +74,7 @@ impl Drop for Part {
     }
 }
 
-/// Where the buffer is and what it is for, from CMBLOC and CMBSZ (NVMe Base 2.1, 3.1.4.11 and 3.1.4.12).
+/// Location, size and use of the buffer, from CMBLOC and CMBSZ (NVMe Base 2.1, 3.1.4.11 and 3.1.4.12).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Place {
     bar: u8,
@@ -83,9 +84,9 @@ struct Place {
 }
 
 impl Place {
-    /// `None` where the size is zero, or more than can be addressed.
+    /// Decodes the registers. Returns `None` if the size is zero, or does not fit in 64 bits.
     fn read(location: u32, size: u32) -> Option<Self> {
-        /// SZU: 4 KiB, then sixteen times more each.
+        /// CMBSZ.SZU: unit 0 is 4 KiB, and each further unit is sixteen times the one before.
         const UNIT_SHIFT: u32 = 12;
         const LARGEST_UNIT: u32 = 6;
         let unit = size >> 8 & 0xf;
@@ -101,17 +102,17 @@ impl Place {
 }
 
 impl MemoryBuffer {
-    /// Bytes.
+    /// Returns the size in bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Bytes that no queue uses.
+    /// Returns the number of bytes that no queue uses.
     pub fn free_bytes(&self) -> u64 {
         self.free.lock().free_bytes()
     }
 
-    /// The device's address of the first byte.
+    /// Returns the device address of the first byte.
     pub fn base(&self) -> u64 {
         self.base
     }
@@ -122,20 +123,20 @@ impl MemoryBuffer {
         if let Some(region) = views.iter().filter_map(WeakRegion::upgrade).find(|r| r.space().same(space)) {
             return Ok(region);
         }
-        // SAFETY: the buffer lies within the window, as `enable` has checked.
+        // SAFETY: the buffer lies within the window, as `enable_buffer` has checked.
         let base = unsafe { self.window.base.add(self.offset as usize) };
         let (bytes, io) = (self.bytes as usize, self.window.io_memory);
         if io && space.gpu_context().is_some() {
-            // SAFETY: within the window, which is mapped, and the offset is of whole pages.
+            // SAFETY: within the window, which is mapped, and the offset is a multiple of the page size.
             unsafe { touch(base, bytes) };
         }
-        // SAFETY: the port keeps the window mapped while it lives, and the region keeps a share of it.
+        // SAFETY: the port keeps the window mapped while it lives, and the region holds a share of the port.
         let region = unsafe { space.import_host(base, bytes, io, Arc::new(self.port.clone())) }?;
         views.push(region.downgrade());
         Ok(region)
     }
 
-    /// `bytes` bytes for queues, as kernels of `space` and the controller see them.
+    /// Allocates `bytes` bytes for queues, accessible to kernels of `space` and to the controller.
     pub(super) fn allocate(
         self: &Arc<Self>,
         device: &str,
@@ -157,20 +158,26 @@ impl MemoryBuffer {
     }
 }
 
-/// High half first: controllers act on the low one, which holds the enable bits.
+/// Writes CMBMSC, high half first: controllers act on the low half, which holds the enable bits.
 fn write_space_control(port: &dyn Port, value: u64) -> Result<(), PortError> {
     port.write32(register::CMBMSC + 4, (value >> 32) as u32)?;
     port.write32(register::CMBMSC, value as u32)
 }
 
-/// Takes away the addresses that a predecessor may have given the buffer: a reset of the controller leaves them, and those of
-/// this process's memory may be the same.
+/// Disables a buffer that a previous driver may have enabled. A controller reset keeps the buffer's device addresses,
+/// and memory of this process may use the same addresses.
 pub(super) fn forget_buffer(port: &dyn Port, cap: Cap) -> Result<(), PortError> {
     if cap.memory_buffer() { write_space_control(port, 0) } else { Ok(()) }
 }
 
 impl Controller<Ready> {
-    /// The controller memory buffer, enabled at the first call. An error where there is none that submission queues can be in.
+    /// Returns the controller memory buffer. The first call enables it.
+    ///
+    /// # Errors
+    /// - [`NvmeError::NoMemoryBuffer`] if there is none, it does not support submission queues, or
+    ///   its BAR cannot be mapped.
+    /// - [`NvmeError::Dma`] if the device's address space has no room for it.
+    /// - [`NvmeError::Port`] if a register access fails.
     pub fn memory_buffer(&self) -> Result<Arc<MemoryBuffer>, NvmeError> {
         let mut known = self.state.buffer.lock();
         if let Some(buffer) = &*known {
@@ -181,7 +188,7 @@ impl Controller<Ready> {
         Ok(buffer)
     }
 
-    /// Whether the controller says that it has a memory buffer. Its registers show more once it is enabled.
+    /// Returns true if the controller reports a memory buffer (CAP.CMBS). Other registers tell more once it is enabled.
     pub fn offers_memory_buffer(&self) -> bool {
         self.core.cap.memory_buffer()
     }
@@ -234,7 +241,7 @@ impl Controller<Ready> {
         Ok(buffer)
     }
 
-    /// Tells the controller at which of its addresses the buffer is.
+    /// Sets the base address of the buffer in the controller, and enables it.
     fn place_buffer(&self, buffer: &MemoryBuffer) -> Result<(), NvmeError> {
         write_space_control(self.port().as_ref(), buffer.base | CMSE | CRE)?;
         let status = self.port().read32(register::CMBSTS)?;
@@ -246,7 +253,7 @@ impl Controller<Ready> {
         Ok(())
     }
 
-    /// After a reset, which may have taken the buffer's address away.
+    /// Restores the base address after a reset, which may have cleared it.
     pub(super) fn restore_buffer(&self) -> Result<(), NvmeError> {
         match &*self.state.buffer.lock() {
             Some(buffer) => self.place_buffer(buffer),

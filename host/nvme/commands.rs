@@ -7,15 +7,15 @@ use crate::memory::DmaRegion;
 use crate::wire::nvme::identify::{IdentifyController, IdentifyNamespace, NAMESPACE_LIST_ENTRIES, namespace_list};
 use crate::wire::nvme::{IDENTIFY_BYTES, SqEntry, admin, cns, feature, status};
 
-/// Queue pairs asked for; a controller grants as many of them as it has.
+/// Number of queue pairs to request. A controller grants fewer if it has fewer.
 const QUEUES_WANTED: u32 = 1024;
-/// The namespace identifier that means all of them (NVMe Base 2.1, 3.2.1.2).
+/// The namespace identifier that stands for all namespaces (NVMe Base 2.1, 3.2.1.2).
 pub(super) const ALL_NAMESPACES: u32 = 0xffff_ffff;
-/// Namespaces that are listed at most: no controller has more, and a list has to end.
+/// Largest number of namespaces to list. No controller has more, and a faulty list must not be endless.
 const MAX_NAMESPACES: usize = 1 << 16;
-/// Active namespace lists came with this version (NVMe Base 1.1, 5.11).
+/// Version that introduced active namespace lists (NVMe Base 1.1, 5.11).
 const LISTS_SINCE: (u16, u8, u8) = (1, 1, 0);
-/// Queue entries are contiguous in the device's address space (PC of Create I/O Queue).
+/// PC bit of Create I/O Queue: the queue's entries are contiguous in the device's address space.
 const PHYSICALLY_CONTIGUOUS: u32 = 1;
 
 impl Controller<Ready> {
@@ -37,26 +37,27 @@ impl Controller<Ready> {
     pub(super) fn negotiate_queues(&self) -> Result<u32, NvmeError> {
         let wanted = QUEUES_WANTED - 1;
         let answer = self.set_feature(feature::NUMBER_OF_QUEUES, wanted << 16 | wanted)?;
-        // Submission queues in 15:0, completion queues in 31:16, both zero-based; more than was asked for is not ours.
+        // Submission queues in 15:0, completion queues in 31:16, both zero-based. Uses no more than requested.
         Ok(((answer & 0xffff).min(answer >> 16) + 1).min(QUEUES_WANTED))
     }
 
-    /// What the controller says about itself.
+    /// Returns the Identify Controller data.
     pub fn identify(&self) -> &IdentifyController {
         &self.state.identify
     }
 
-    /// I/O queue pairs that the controller grants.
+    /// Returns the number of I/O queue pairs that the controller grants.
     pub fn granted_queues(&self) -> u32 {
         self.state.queues.granted()
     }
 
-    /// I/O queue pairs that can still be created.
+    /// Returns the number of I/O queue pairs that can still be created.
     pub fn free_queues(&self) -> u32 {
         self.state.queues.granted() - self.state.queues.used()
     }
 
-    /// The most bytes that one command may move (MDTS), `None` where the controller names no limit.
+    /// Returns the largest number of bytes that one command may transfer (MDTS), or `None` if
+    /// the controller has no limit.
     pub fn max_data_transfer(&self) -> Option<u64> {
         match self.state.identify.mdts() {
             0 => None,
@@ -64,7 +65,10 @@ impl Controller<Ready> {
         }
     }
 
-    /// Identifiers of the active namespaces, ascending.
+    /// Returns the identifiers of the active namespaces, ascending.
+    ///
+    /// # Errors
+    /// As any admin command: see [`Controller::feature`].
     pub fn namespaces(&self) -> Result<Vec<u32>, NvmeError> {
         if self.core.quirks.no_namespace_list || self.version() < LISTS_SINCE {
             return self.namespaces_one_by_one();
@@ -77,7 +81,7 @@ impl Controller<Ready> {
             self.admin_read(entry, &mut bytes, &format!("active namespaces after {after}"))?;
             let list = namespace_list(&bytes);
             let full = list.len() == NAMESPACE_LIST_ENTRIES;
-            // Lists that do not ascend, or are longer than a driver can be meant to walk, would never end.
+            // A list that does not ascend, or that exceeds the limit, would never end.
             let ascends = list.first().is_some_and(|&first| first > after) && list.is_sorted_by(|a, b| a < b);
             if ascends {
                 all.extend(&list);
@@ -88,7 +92,7 @@ impl Controller<Ready> {
         }
     }
 
-    /// For controllers of version 1.0, which have no list.
+    /// Finds namespaces without a list, for controllers of version 1.0.
     fn namespaces_one_by_one(&self) -> Result<Vec<u32>, NvmeError> {
         let last = self.state.identify.namespace_count().min(MAX_NAMESPACES as u32);
         let mut all = Vec::new();
@@ -100,7 +104,10 @@ impl Controller<Ready> {
         Ok(all)
     }
 
-    /// What a controller says about a namespace, whatever its format; `None` where there is none.
+    /// Returns the Identify data of a namespace in any format, or `None` if no namespace `nsid` is active.
+    ///
+    /// # Errors
+    /// As any admin command: see [`Controller::feature`].
     pub fn identify_namespace(&self, nsid: u32) -> Result<Option<IdentifyNamespace>, NvmeError> {
         let mut bytes = vec![0; IDENTIFY_BYTES];
         let entry = SqEntry { cdw10: u32::from(cns::NAMESPACE), ..SqEntry::new(admin::IDENTIFY, 0, nsid) };
@@ -112,7 +119,12 @@ impl Controller<Ready> {
         Ok((identify.blocks() != 0).then_some(identify))
     }
 
-    /// One namespace. Refused unless its blocks are 512 to 4096 bytes with nothing beside the data.
+    /// Returns a namespace. Its blocks must have 512 to 4096 bytes and no metadata.
+    ///
+    /// # Errors
+    /// - [`NvmeError::NoNamespace`] if no namespace `nsid` is active.
+    /// - [`NvmeError::Format`] if it has metadata, end-to-end protection or another block size.
+    /// - Otherwise as any admin command: see [`Controller::feature`].
     pub fn namespace(&self, nsid: u32) -> Result<Namespace, NvmeError> {
         match self.identify_namespace(nsid)? {
             Some(identify) => Namespace::new(self.name(), nsid, identify),
@@ -123,8 +135,11 @@ impl Controller<Ready> {
         }
     }
 
-    /// Asks for a command to be aborted. Answers whether it was; either way its own completion still arrives
-    /// (NVMe Base 2.1, 5.1.1).
+    /// Requests the abort of command `cid` on queue `queue`. Returns true if the controller aborted it. In both cases
+    /// the command's own completion still arrives (NVMe Base 2.1, 5.1.1).
+    ///
+    /// # Errors
+    /// As any admin command: see [`Controller::feature`].
     pub fn abort(&self, queue: u16, cid: u16) -> Result<bool, NvmeError> {
         let entry = SqEntry { cdw10: u32::from(queue) | u32::from(cid) << 16, ..SqEntry::new(admin::ABORT, 0, 0) };
         Ok(self.admin_plain(entry, &format!("command {cid} of queue {queue}"))? & 1 == 0)
@@ -142,7 +157,7 @@ impl Controller<Ready> {
         let mut entry = SqEntry::new(admin::CREATE_SQ, 0, 0);
         entry.prp1 = ring.iova + offset as u64;
         entry.cdw10 = u32::from(id) | (depth - 1) << 16;
-        // Bits 31:16 name the completion queue, which has the same identifier.
+        // Bits 31:16 hold the identifier of the completion queue, which is equal to that of the submission queue.
         entry.cdw11 = u32::from(id) << 16 | PHYSICALLY_CONTIGUOUS;
         self.admin_plain(entry, &format!("{id}, {depth} entries")).map(|_| ())
     }

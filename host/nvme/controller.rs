@@ -1,4 +1,4 @@
-//! Bring-up and shutdown: a controller is disabled or ready, and the type says which.
+//! Bring-up and shutdown of a controller. Its type tells whether it is disabled or ready.
 
 use super::admin::{ADMIN_BYTES, ADMIN_DEPTH, AdminQueue, Wait};
 use super::cmb::forget_buffer;
@@ -16,57 +16,58 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-/// log2 of the memory page that the driver uses (CC.MPS).
+/// log2 of the memory page size that the driver uses (CC.MPS).
 pub(super) const PAGE_SHIFT: u32 = 12;
-/// Bytes of a memory page.
+/// Memory page size in bytes.
 pub(super) const PAGE_BYTES: usize = 1 << PAGE_SHIFT;
-/// The unit of CAP.TO (NVMe Base 2.1, 3.1.4.1).
+/// Unit of CAP.TO (NVMe Base 2.1, 3.1.4.1).
 const TIMEOUT_UNIT: Duration = Duration::from_millis(500);
-/// An admin command gets at least this long unless told otherwise, however small CAP.TO is: CAP.TO speaks of enabling, and a busy device may
-/// take a second for a queue.
+/// Default minimum deadline of an admin command, however small CAP.TO is. CAP.TO covers only enabling, and a busy
+/// device may take a second to create a queue.
 const COMMAND_FLOOR: Duration = Duration::from_secs(5);
-/// A shutdown gets as long as a command where RTD3E says less or nothing, and at most this long.
+/// Upper bound of a shutdown's deadline, which is RTD3E or the command deadline, whichever is longer.
 const SHUTDOWN_CEILING: Duration = Duration::from_secs(60);
-/// log2 of the queue entries that the driver has: 64 and 16 bytes.
+/// log2 of the sizes of queue entries that the driver uses: 64 and 16 bytes.
 const SQ_ENTRY_SHIFT: u8 = 6;
 const CQ_ENTRY_SHIFT: u8 = 4;
 /// CAP.CSS: the NVM command set (NVMe Base 2.1, 3.1.4.1).
 const CSS_NVM: u8 = 1;
 
-/// The controller takes no commands; registers can be read.
+/// State: the controller accepts no commands; registers can be read.
 #[derive(Debug)]
 pub struct Disabled(());
 
-/// The controller takes commands.
+/// State: the controller accepts commands.
 #[derive(Debug)]
 pub struct Ready {
     admin: Mutex<AdminQueue>,
     pub(super) identify: IdentifyController,
     pub(super) queues: QueueIds,
-    /// Doorbell windows as kernels see them, one for each address space: memory can be registered with a GPU only once.
+    /// Doorbell pages as regions for kernels, one for each address space: memory can be
+    /// registered with a GPU only once.
     windows: Mutex<Vec<WeakRegion>>,
-    /// Counts resets: queues of an earlier generation are gone.
+    /// Number of resets. Queues of an earlier generation no longer exist.
     generation: AtomicU32,
-    /// The volatile write cache, once somebody has asked for it.
+    /// State of the volatile write cache, once it was read.
     write_cache: Mutex<Option<WriteCache>>,
-    /// The way to GPU memory, once somebody has asked for one.
+    /// Mapping backends for GPU memory, once GPU memory was mapped or a backend was chosen.
     pub(super) mapping: OnceLock<MappingBackends>,
-    /// The controller memory buffer, once somebody has asked for it.
+    /// The controller memory buffer, once it was enabled.
     pub(super) buffer: Mutex<Option<Arc<MemoryBuffer>>>,
     pub(super) limits: OnceLock<CommandLimits>,
 }
 
 /// An NVMe controller. `S` is [`Disabled`] or [`Ready`].
 ///
-/// Dropping a ready controller disables it, waiting no longer than CAP.TO.
+/// Dropping a ready controller disables it, and waits no longer than CAP.TO.
 #[derive(Debug)]
 pub struct Controller<S> {
-    // The core comes first: it disables the controller before the state's memory goes.
+    // The core comes first: its drop disables the controller before the state's memory is freed.
     pub(super) core: Core,
     pub(super) state: S,
 }
 
-/// What both states have. Its drop is what ends a controller that was not shut down.
+/// State of both kinds of controllers. Its drop disables a controller that was not shut down.
 pub(super) struct Core {
     pub(super) device: String,
     pub(super) port: Arc<dyn Port>,
@@ -74,21 +75,21 @@ pub(super) struct Core {
     pub(super) cap: Cap,
     pub(super) quirks: Quirks,
     version: u32,
-    /// Units of 500 ms.
+    /// Time limit for becoming ready, in units of 500 ms.
     ready_units: u32,
     command_deadline_ns: AtomicU64,
-    /// Set while CC.EN may be 1: the memory of the admin queues, which the controller may write to.
+    /// Memory of the admin queues. Set while CC.EN may be 1, because the controller may then write to it.
     admin_memory: Option<DmaRegion>,
 }
 
 impl Core {
     fn read(&self, offset: u32, name: &'static str) -> Result<u32, NvmeError> {
-        // Once the system has said that it left, its registers are not worth reading, and may not be there to read.
+        // Once the system has reported that the device left, a read is useless, and the registers may not be mapped.
         if self.port.notice() == Some(Notice::Gone) {
             return Err(gone(&self.device, name, u32::MAX));
         }
         let value = self.port.read32(offset)?;
-        // No register that is read here can be all ones on a controller that is there.
+        // None of the registers that are read here can be all ones while the controller is present.
         if value == u32::MAX {
             return Err(gone(&self.device, name, value));
         }
@@ -99,12 +100,12 @@ impl Core {
         self.read(register::CSTS, "CSTS")
     }
 
-    /// How long CSTS.RDY may take to follow CC.EN: CAP.TO, or CRTO where that says more.
+    /// Returns the longest time from CC.EN to CSTS.RDY: CAP.TO, or CRTO if that is longer.
     fn ready_timeout(&self) -> Duration {
         TIMEOUT_UNIT * self.ready_units.max(1)
     }
 
-    /// CAP.TO as a time. It speaks of enabling; what a controller may take for that is what its admin commands get at least.
+    /// Returns CAP.TO as a time. CAP.TO covers enabling; admin commands get at least as long.
     fn least_command_deadline(cap: Cap) -> Duration {
         TIMEOUT_UNIT * u32::from(cap.timeout_units()).max(1)
     }
@@ -122,13 +123,13 @@ impl Core {
         let started = Instant::now();
         let mut wait = Wait::new();
         loop {
-            // Read the clock first: the register is looked at once more after the time is up.
+            // Reads the clock first, so that the register is read once more after the time has passed.
             let waited = started.elapsed();
             let csts = self.csts()?;
             if (csts & csts::RDY != 0) == ready {
                 return Ok(());
             }
-            // While a controller is being disabled an old fatal status is what is being cleared.
+            // While the controller is being disabled, it clears an old fatal status.
             if ready && csts & csts::CFS != 0 {
                 let during = "while it was being enabled".to_owned();
                 return Err(NvmeError::Fatal { device: self.device.clone(), during, csts });
@@ -140,7 +141,7 @@ impl Core {
         }
     }
 
-    /// Clears CC.EN and waits for CSTS.RDY to follow (NVMe Base 2.1, 3.5.1).
+    /// Clears CC.EN and waits until CSTS.RDY is clear (NVMe Base 2.1, 3.5.1).
     fn stop(&self) -> Result<(), NvmeError> {
         let config = self.read(register::CC, "CC")?;
         if config & cc::EN != 0 {
@@ -150,8 +151,9 @@ impl Core {
         self.wait_ready(false, "become idle")
     }
 
-    /// A predecessor may have died while it enabled the controller. CC.EN must not be cleared before CSTS.RDY has followed it
-    /// (NVMe Base 2.1, 3.1.4.5); one that never gets ready is stopped all the same.
+    /// Waits for an enable that a previous driver began. That driver may have died meanwhile, and CC.EN must
+    /// not be cleared before CSTS.RDY has followed it (NVMe Base 2.1, 3.1.4.5). A controller that does not
+    /// become ready is stopped anyway.
     fn let_predecessor_finish(&self) -> Result<(), NvmeError> {
         let ready_or_fatal = csts::RDY | csts::CFS;
         if self.read(register::CC, "CC")? & cc::EN == 0 || self.csts()? & ready_or_fatal != 0 {
@@ -170,7 +172,7 @@ impl Core {
         Ok(())
     }
 
-    /// The admin queues of a controller that is not enabled yet, over zeroed memory.
+    /// Creates the admin queues of a controller that is not enabled yet, in zeroed memory.
     fn admin_queue(&self, memory: &DmaRegion) -> Result<AdminQueue, NvmeError> {
         let host = memory.host().ok_or_else(|| NvmeError::Options {
             device: self.device.clone(),
@@ -180,12 +182,12 @@ impl Core {
         Ok(AdminQueue::new(device, port, memory.clone(), host, stride, self.command_deadline()))
     }
 
-    /// Tells a stopped controller where its admin queues are, and enables it.
+    /// Sets the addresses of the admin queues in a stopped controller, and enables it.
     fn start(&self, memory: &DmaRegion) -> Result<(), NvmeError> {
         let (sq, cq) = AdminQueue::addresses(memory);
         let size = u32::from(ADMIN_DEPTH - 1);
-        // Completions are polled for. Pin interrupts have nobody to answer them; MSI-X has a mask of its own, and these registers are
-        // undefined with it (NVMe Base 2.1, 3.1.4.3).
+        // Completions are polled, so pin-based interrupts, which have no handler, are masked. MSI-X has its own mask.
+        // With MSI-X these registers are undefined (NVMe Base 2.1, 3.1.4.3).
         if !self.port.uses_msix() {
             self.port.write32(register::INTMS, u32::MAX)?;
         }
@@ -216,49 +218,55 @@ impl fmt::Debug for Core {
 }
 
 impl<S> Controller<S> {
-    /// The device in a few words, as the port names it.
+    /// Returns the name of the device, as the port reports it.
     pub fn name(&self) -> &str {
         &self.core.device
     }
 
-    /// The kind of device path: `soft`, `qtest`, ...
+    /// Returns the kind of the port: `soft`, `qtest`, ...
     pub fn kind(&self) -> &'static str {
         self.core.port.kind()
     }
 
-    /// Capabilities.
+    /// Returns the capabilities register (CAP).
     pub fn cap(&self) -> Cap {
         self.core.cap
     }
 
-    /// Version as major, minor, tertiary (VS).
+    /// Returns the version as major, minor, tertiary (VS).
     pub fn version(&self) -> (u16, u8, u8) {
         ((self.core.version >> 16) as u16, (self.core.version >> 8) as u8, self.core.version as u8)
     }
 
-    /// The registers.
+    /// Returns the port to the controller's registers.
     pub fn port(&self) -> &Arc<dyn Port> {
         &self.core.port
     }
 
-    /// How the device gets addresses for memory.
+    /// Returns the address space through which the device accesses memory.
     pub fn dma(&self) -> &Arc<dyn DmaSpace> {
         &self.core.dma
     }
 
-    /// What is done otherwise than the specification says, because of the controller that this is.
+    /// Returns the deviations from the specification that the driver applies for this controller.
     pub fn quirks(&self) -> Quirks {
         self.core.quirks
     }
 
-    /// How long one admin command may take: CAP.TO, and not less than five seconds unless it was set.
+    /// Returns the deadline of one admin command. The default is CAP.TO, but at least five seconds.
     pub fn command_deadline(&self) -> Duration {
         self.core.command_deadline()
     }
 }
 
 impl Controller<Disabled> {
-    /// Looks at the registers. Writes nothing: a controller that somebody else drives is not disturbed by it.
+    /// Reads the controller's registers. Writes nothing, so it does not disturb another driver of the controller.
+    ///
+    /// # Errors
+    /// - [`NvmeError::Port`] if a register access fails, [`NvmeError::Gone`] if the registers read as all ones.
+    /// - [`NvmeError::NotAController`] if CAP or VS is 0.
+    /// - [`NvmeError::PageSize`], [`NvmeError::CommandSet`] or [`NvmeError::EntrySizes`] if this driver does not
+    ///   support the controller's memory pages, command sets or queue entries.
     pub fn new(attachment: Attachment) -> Result<Self, NvmeError> {
         let Attachment { port, dma } = attachment;
         let device = port.name();
@@ -283,7 +291,7 @@ impl Controller<Disabled> {
         if quirks.long_entries {
             return Err(NvmeError::EntrySizes { device, sq_shift: SQ_ENTRY_SHIFT + 1, cq_shift: CQ_ENTRY_SHIFT });
         }
-        // Ready with media (CRTO 15:0); it may pass what CAP.TO can hold.
+        // Time until ready with media (CRTO 15:0). It can exceed the largest value of CAP.TO.
         let crto = if cap.ready_timeouts() { port.read32(register::CRTO)? & 0xffff } else { 0 };
         let ready_units = u32::from(cap.timeout_units()).max(crto);
         let command_deadline_ns = AtomicU64::new(0);
@@ -293,23 +301,35 @@ impl Controller<Disabled> {
         Ok(Self { core, state: Disabled(()) })
     }
 
-    /// Sets how long one admin command may take.
+    /// Sets the deadline of one admin command.
     pub fn set_command_deadline(&mut self, deadline: Duration) {
         self.core.set_command_deadline(deadline);
     }
 
-    /// Sets what is done otherwise, in place of what the table has for this controller.
+    /// Replaces the deviations from the specification that the table lists for this controller.
     pub fn set_quirks(&mut self, quirks: Quirks) {
         self.core.quirks = quirks;
     }
 
-    /// Whether a predecessor left the controller enabled.
+    /// Returns true if a previous driver left the controller enabled.
+    ///
+    /// # Errors
+    /// [`NvmeError::Gone`] if the controller has left, [`NvmeError::Port`] if the register access fails.
     pub fn is_enabled(&self) -> Result<bool, NvmeError> {
         Ok(self.core.read(register::CC, "CC")? & cc::EN != 0)
     }
 
-    /// Enables the controller, disabling it first if a predecessor left it enabled; identifies it and asks for I/O queues
-    /// (NVMe Base 2.1, 3.5.1). On failure the controller comes back disabled, as far as it let itself be.
+    /// Enables the controller, identifies it and negotiates I/O queues (NVMe Base 2.1, 3.5.1). Disables it first if a
+    /// previous driver left it enabled.
+    ///
+    /// # Errors
+    /// Returns the controller, disabled if that was possible, and one of:
+    /// - [`NvmeError::NotReady`] or [`NvmeError::Fatal`] if it does not become idle or ready.
+    /// - [`NvmeError::Gone`] or [`NvmeError::Port`] if it has left or a register access fails.
+    /// - [`NvmeError::Dma`] if there is no memory for the admin queues, [`NvmeError::Options`] if
+    ///   the host cannot access it.
+    /// - [`NvmeError::EntrySizes`] or [`NvmeError::NotIo`] if this driver does not support its queue entries or type.
+    /// - Those of any admin command: see [`Controller::feature`].
     pub fn enable(mut self) -> Result<Controller<Ready>, (Box<Self>, NvmeError)> {
         let admin = match self.bring_up() {
             Ok(admin) => admin,
@@ -350,7 +370,7 @@ impl Controller<Disabled> {
         self.core.let_predecessor_finish()?;
         self.core.disable()?;
         forget_buffer(self.core.port.as_ref(), self.core.cap)?;
-        // Only the host uses the admin queue, so its memory is the process's own whatever kernels run on.
+        // Only the host uses the admin queue, so its memory is host memory wherever kernels run.
         let memory = self.core.dma.allocate(&Space::cpu(), ADMIN_BYTES)?;
         let admin = self.core.admin_queue(&memory)?;
         self.core.admin_memory = Some(memory.clone());
@@ -364,13 +384,13 @@ impl Controller<Ready> {
         self.state.admin.lock()
     }
 
-    /// What the controller says about itself, and how many I/O queues it grants.
+    /// Reads the Identify Controller data, and negotiates the number of I/O queues.
     fn read_identity(&mut self) -> Result<(), NvmeError> {
         self.state.identify = self.read_identify()?;
         let device = || self.core.device.clone();
         let identify = &self.state.identify;
         let (sq_shift, cq_shift) = (identify.sq_entry_shift().0, identify.cq_entry_shift().0);
-        // Zero is what a controller says that fills in nothing; the specification leaves it only 6 and 4.
+        // A controller that fills in nothing reports zero. The specification allows only 6 and 4.
         if sq_shift > SQ_ENTRY_SHIFT || cq_shift > CQ_ENTRY_SHIFT {
             return Err(NvmeError::EntrySizes { device: device(), sq_shift, cq_shift });
         }
@@ -387,12 +407,12 @@ impl Controller<Ready> {
         Ok(())
     }
 
-    /// Sets how long one admin command may take.
+    /// Sets the deadline of one admin command.
     pub fn set_command_deadline(&mut self, deadline: Duration) {
         self.follow_deadline(deadline, Duration::ZERO);
     }
 
-    /// Gives admin commands what the commands of a volume get, and not less than CAP.TO.
+    /// Sets the deadline of admin commands to that of a volume's commands, but at least CAP.TO.
     pub(crate) fn give_commands(&self, deadline: Duration) {
         self.follow_deadline(deadline, Core::least_command_deadline(self.core.cap));
     }
@@ -402,7 +422,11 @@ impl Controller<Ready> {
         self.admin().set_deadline(self.core.command_deadline());
     }
 
-    /// Whether the controller is there and well: reads CSTS once.
+    /// Checks that the controller is present and works, with one read of CSTS.
+    ///
+    /// # Errors
+    /// - [`NvmeError::Fatal`] if it reports a fatal status, [`NvmeError::NoLongerReady`] if it is not ready.
+    /// - [`NvmeError::Gone`] if it has left, [`NvmeError::Port`] if the register access fails.
     pub fn check(&self) -> Result<(), NvmeError> {
         let csts = self.core.csts()?;
         let device = || self.core.device.clone();
@@ -423,9 +447,19 @@ impl Controller<Ready> {
         *self.state.write_cache.lock() = cache;
     }
 
-    /// Resets the controller: the way out when it no longer answers. All I/O queues are gone with it and what was in flight
-    /// is dropped; each [`QueueSet`](super::QueueSet) works again after its own
-    /// [`reset`](super::QueueSet::reset). Not while kernels use the queues: they would run into their deadlines.
+    /// Resets the controller. This helps when the controller no longer completes commands.
+    ///
+    /// The reset ends all I/O queues and drops commands in flight. Each [`QueueSet`](super::QueueSet) works
+    /// again after its own [`reset`](super::QueueSet::reset). Kernels must not use the queues meanwhile: they
+    /// would run into their deadlines.
+    ///
+    /// # Errors
+    /// - [`NvmeError::NotReady`] or [`NvmeError::Fatal`] if it does not become idle or ready.
+    /// - [`NvmeError::Gone`] or [`NvmeError::Port`] if it has left or a register access fails.
+    /// - [`NvmeError::TooManyQueues`] if it grants fewer queues than before.
+    /// - [`NvmeError::NoMemoryBuffer`] if it rejects the address of its memory buffer.
+    /// - [`NvmeError::Memory`] if the memory of the admin queues cannot be cleared.
+    /// - Those of any admin command: see [`Controller::feature`].
     pub fn reset(&self) -> Result<(), NvmeError> {
         let mut admin = self.admin();
         let Some(memory) = &self.core.admin_memory else { return self.check() };
@@ -433,7 +467,7 @@ impl Controller<Ready> {
         self.state.generation.fetch_add(1, Ordering::AcqRel);
         memory.region.fill(memory.offset, memory.bytes, 0)?;
         self.remember_write_cache(None);
-        // Not the old queue over new memory, whatever comes: it would take zeros for completions.
+        // Replaced even if a later step fails: the old queue in cleared memory would take zeros for completions.
         let mut before = std::mem::replace(&mut *admin, self.core.admin_queue(memory)?);
         admin.inherit_events(&mut before);
         self.core.start(memory)?;
@@ -453,14 +487,19 @@ impl Controller<Ready> {
         Ok(())
     }
 
-    /// How often the controller was reset.
+    /// Returns the number of resets of the controller.
     pub(super) fn generation(&self) -> u32 {
         self.state.generation.load(Ordering::Acquire)
     }
 
-    /// Ends orderly: deletes I/O queues that are left, notifies the controller of a normal shutdown, waits for it to
-    /// finish (NVMe Base 2.1, 3.6.1), then disables it. Bounded by RTD3E, the command deadline and
-    /// CAP.TO.
+    /// Shuts the controller down in order. Deletes I/O queues that are left, notifies the controller of a
+    /// normal shutdown, waits for it to finish (NVMe Base 2.1, 3.6.1), and disables it. RTD3E, the command
+    /// deadline and CAP.TO bound the time.
+    ///
+    /// # Errors
+    /// - [`NvmeError::NotReady`] if it does not finish the shutdown, or does not become idle, in time.
+    /// - [`NvmeError::Fatal`] if it reports a fatal status.
+    /// - [`NvmeError::Gone`] or [`NvmeError::Port`] if it has left or a register access fails.
     pub fn shutdown(self) -> Result<Controller<Disabled>, NvmeError> {
         self.delete_left_queues();
         let config = self.core.read(register::CC, "CC")?;
@@ -488,13 +527,17 @@ impl Controller<Ready> {
         self.disable()
     }
 
-    /// Ends at once, without a shutdown notification: commands in flight are dropped.
+    /// Disables the controller at once, without a shutdown notification. Drops commands in flight.
+    ///
+    /// # Errors
+    /// - [`NvmeError::NotReady`] if it does not become idle in time.
+    /// - [`NvmeError::Gone`] or [`NvmeError::Port`] if it has left or a register access fails.
     pub fn disable(mut self) -> Result<Controller<Disabled>, NvmeError> {
         self.core.disable()?;
         Ok(Controller { core: self.core, state: Disabled(()) })
     }
 
-    /// Queue pairs whose deletion failed: the shutdown that follows ends them, this only says so first.
+    /// Deletes queue pairs whose deletion failed before. The shutdown that follows ends them in any case.
     fn delete_left_queues(&self) {
         for id in self.state.queues.lost() {
             if let Err(e) = self.delete_sq(id).and_then(|()| self.delete_cq(id)) {
@@ -504,15 +547,15 @@ impl Controller<Ready> {
         }
     }
 
-    /// Bytes of whole pages that the doorbells of all queues lie in. What follows them in the registers is nobody's business.
+    /// Returns the length in bytes, in whole pages, of the doorbells of all queues. Nothing behind them is mapped.
     pub(super) fn doorbell_bytes(&self) -> usize {
         let last = u16::try_from(self.granted_queues()).unwrap_or(u16::MAX);
         let end = register::cq_head(last, self.core.cap.doorbell_stride()) - register::DOORBELLS;
         (end as usize + size_of::<u32>()).next_multiple_of(PAGE_BYTES)
     }
 
-    /// The doorbell window as kernels of `space` see it; `None` if kernels cannot ring. The error is why not, though there
-    /// is a window.
+    /// Returns the doorbell pages as a region for kernels of `space`, or `None` if the device has none that a store
+    /// reaches. An error tells why existing pages cannot be mapped.
     pub(super) fn doorbell_pages(&self, space: &Space) -> Result<Option<Region>, crate::memory::MemoryError> {
         let Some(window) = self.core.port.doorbells() else { return Ok(None) };
         let mut known = self.state.windows.lock();
@@ -522,11 +565,13 @@ impl Controller<Ready> {
         }
         let bytes = self.doorbell_bytes().min(window.bytes);
         if window.io_memory && space.gpu_context().is_some() {
-            // SAFETY: the port promises that its window is mapped; doorbells may be read, though not what for.
+            // SAFETY: the port promises that its window is mapped. Doorbells may be read,
+            // although the value has no meaning.
             unsafe { touch(window.base, bytes) };
         }
         let keep = Arc::new(self.core.port.clone());
-        // SAFETY: the port promises that its window stays valid while it lives, and `keep` is a share of the port.
+        // SAFETY: the port promises that its window stays valid while the port lives, and
+        // `keep` is a share of the port.
         let region = unsafe { space.import_host(window.base, bytes, window.io_memory, keep) }?;
         known.push(region.downgrade());
         Ok(Some(region))

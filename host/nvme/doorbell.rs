@@ -1,4 +1,4 @@
-//! Who rings: a kernel's store to the device, or a host thread that forwards mailboxes.
+//! Doorbells from host threads: a thread forwards the values that kernels store in mailboxes to the device.
 
 use super::{NvmeError, Port, PortError};
 use crate::idle::{Idle, Pace};
@@ -12,14 +12,15 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Bytes of a queue's mailbox: a line of its own, submission tail first, then completion head.
+/// Size of a queue's mailbox in bytes: its own cache line, with the submission tail first, then the completion head.
 const MAILBOX_BYTES: usize = 64;
 const CQ_WORD: usize = 4;
-/// Pauses of the thread without news. It yields at first, for its processor may be a kernel's; a nap is what an idle queue's first command waits at most.
+/// Pauses of the thread without news. It yields first, because a kernel may need its processor. A nap is the longest
+/// delay of the first command on an idle queue.
 const PACE: Pace = Pace { spin: Duration::ZERO, yields: 256, naps: [Duration::from_micros(50); 2] };
 
-/// Forwards the mailboxes of one queue set. A newer value may overtake an older one of the same doorbell, never the other
-/// way round: the device only needs the newest.
+/// Forwards the mailboxes of one queue set to the doorbells. It may skip a value that a newer one has replaced, because
+/// the device needs only the newest. It never writes an older value after a newer one.
 pub(super) struct Forwarder {
     mailboxes: Region,
     host: NonNull<u8>,
@@ -28,12 +29,12 @@ pub(super) struct Forwarder {
     thread: Option<JoinHandle<()>>,
 }
 
-// SAFETY: `host` is the address of the mailboxes, which are kept; access is by atomic words.
+// SAFETY: `host` is the address of the mailboxes, which the forwarder owns; all access is by atomic words.
 unsafe impl Send for Forwarder {}
 // SAFETY: as above.
 unsafe impl Sync for Forwarder {}
 
-/// One doorbell as the thread sees it.
+/// A doorbell that the thread watches.
 struct Watched {
     word: usize,
     register: u32,
@@ -46,13 +47,13 @@ unsafe impl Send for Mailboxes {}
 
 impl Mailboxes {
     fn load(&self, offset: usize) -> u32 {
-        // SAFETY: offsets lie within the mailboxes and are multiples of four; kernels store to the words meanwhile.
+        // SAFETY: offsets lie within the mailboxes and are multiples of four; kernels store to the words concurrently.
         unsafe { AtomicU32::from_ptr(self.0.as_ptr().add(offset).cast()) }.load(Ordering::Acquire)
     }
 }
 
 impl Forwarder {
-    /// Mailboxes for the queues `ids`, whose doorbells stand at 0, and the thread.
+    /// Allocates mailboxes for the queues `ids`, whose doorbells are at 0, and starts the thread.
     pub(super) fn start(
         device: &str,
         port: Arc<dyn Port>,
@@ -63,8 +64,8 @@ impl Forwarder {
         let mailboxes = space.allocate(Place::Host, ids.len() * MAILBOX_BYTES)?;
         let refused = |reason: String| NvmeError::Forwarder { device: device.to_owned(), reason };
         let host = mailboxes.host().ok_or_else(|| refused("the mailboxes are not in host memory".to_owned()))?;
-        // A queue's completion head is sent before its submission tail, and read after it: the controller then never
-        // finds a full completion queue that is not.
+        // A queue's completion head is written before its submission tail, but read after it. So the controller never
+        // sees a full completion queue that has free entries.
         let mut watched: Vec<(Watched, Watched)> = ids
             .iter()
             .enumerate()
@@ -88,7 +89,7 @@ impl Forwarder {
                     Ok(true) => idle.busy(),
                     Ok(false) => {}
                     Err(e) => {
-                        // Kernels run into their deadlines; the error says why.
+                        // Kernels run into their deadlines; the error tells the cause.
                         tracing::warn!(error = %e, "doorbells are no longer forwarded");
                         *failed.lock() = Some(e);
                         return;
@@ -96,7 +97,7 @@ impl Forwarder {
                 }
                 idle.rest();
             }
-            // What was stored before the stop still goes out.
+            // Forwards values that were stored before the stop.
             if let Err(e) = forward(&view, &mut watched, port.as_ref()) {
                 *failed.lock() = Some(e);
             }
@@ -105,25 +106,25 @@ impl Forwarder {
         Ok(Self { mailboxes, host, stop, error, thread: Some(thread) })
     }
 
-    /// Addresses, as kernels see them, of the submission and completion mailbox of the queue at `index`.
+    /// Returns the kernel addresses of the submission mailbox and the completion mailbox of the queue at `index`.
     pub(super) fn addresses(&self, index: usize) -> (u64, u64) {
         let at = self.mailboxes.address() + (index * MAILBOX_BYTES) as u64;
         (at, at + CQ_WORD as u64)
     }
 
-    /// Rings from the host.
+    /// Stores a doorbell value from the host.
     pub(super) fn store(&self, index: usize, completion: bool, value: u32) {
         let offset = index * MAILBOX_BYTES + if completion { CQ_WORD } else { 0 };
-        // SAFETY: within the mailboxes, aligned, and only ever touched by atomic accesses.
+        // SAFETY: within the mailboxes, aligned, and only accessed by atomic accesses.
         unsafe { AtomicU32::from_ptr(self.host.as_ptr().add(offset).cast()) }.store(value, Ordering::Release);
     }
 
-    /// Why forwarding ended, if it did.
+    /// Returns the reason why forwarding ended, if it did.
     pub(super) fn error(&self) -> Option<String> {
         self.error.lock().as_ref().map(PortError::to_string)
     }
 
-    /// Ends the thread. Port accesses are bounded, so this is.
+    /// Stops the thread and waits for it. Port accesses are bounded in time, so this is too.
     pub(super) fn stop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take()
@@ -134,7 +135,7 @@ impl Forwarder {
     }
 }
 
-/// One round over all mailboxes; whether there was news.
+/// Forwards all mailboxes once. Returns true if any value was new.
 fn forward(view: &Mailboxes, watched: &mut [(Watched, Watched)], port: &dyn Port) -> Result<bool, PortError> {
     let mut news = false;
     for (sq, cq) in watched {

@@ -1,167 +1,167 @@
-//! How the driver fails: which device, which queue, which command, the numbers, and what to do next.
+//! Errors of the NVMe driver. They name the device, queue and command, the numbers, and the next step.
 
 use super::{Port, PortError, RecoveryReport};
 use crate::memory::{DmaError, MemoryError};
 use crate::wire::nvme::{Status, admin, io, register};
 use std::time::Duration;
 
-/// What a controller or one of its queues could not do.
+/// Error of a controller or one of its queues.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NvmeError {
     /// A register access failed.
     #[error(transparent)]
     Port(#[from] PortError),
-    /// The device got no address for memory, or there was none.
+    /// The device cannot access memory, or there was no memory.
     #[error(transparent)]
     Dma(#[from] DmaError),
-    /// Memory for kernels.
+    /// Memory of kernels was not allocated or not accessible.
     #[error(transparent)]
     Memory(#[from] MemoryError),
-    /// Registers read as all ones, which is what a bus answers for a device that left it, or as zero, which is what some
-    /// virtual machines answer.
+    /// The controller has left. Its registers read as all ones, as a bus returns for a missing device, or as zero, as
+    /// some virtual machines return.
     #[error("{device}: the controller is gone ({register} reads as {value:#010x}); check the slot, then open it again")]
     Gone {
-        /// Which device.
+        /// Name of the device.
         device: String,
         /// The register that was read.
         register: &'static str,
-        /// What it reads as: all ones, or zero.
+        /// Value that was read: all ones, or zero.
         value: u32,
     },
     /// The registers are not those of an NVMe controller.
     #[error("{device} is not an NVMe controller: CAP is {cap:#018x} and VS {version:#010x}")]
     NotAController {
-        /// Which device.
+        /// Name of the device.
         device: String,
-        /// CAP.
+        /// Value of CAP.
         cap: u64,
-        /// VS.
+        /// Value of VS.
         version: u32,
     },
-    /// The controller has no 4 KiB pages.
+    /// The controller does not support memory pages of 4 KiB.
     #[error(
         "{device}: its smallest memory page is {smallest} bytes; this driver needs pages of 4096 bytes (CAP.MPSMIN)"
     )]
     PageSize {
-        /// Which device.
+        /// Name of the device.
         device: String,
-        /// The smallest page in bytes.
+        /// Smallest page size that it supports, in bytes.
         smallest: u64,
     },
-    /// The controller does not take the NVM command set.
+    /// The controller does not support the NVM command set.
     #[error("{device} does not support the NVM command set (CAP.CSS is {css:#04x}); only block storage can be driven")]
     CommandSet {
-        /// Which device.
+        /// Name of the device.
         device: String,
-        /// CAP.CSS.
+        /// Value of CAP.CSS.
         css: u8,
     },
-    /// Its queue entries are of other sizes.
+    /// The controller requires other sizes of queue entries.
     #[error(
         "{device}: its submission entries are of {} bytes and its completion entries of {} bytes at least (SQES, CQES); this driver has 64 and 16",
         power(*.sq_shift),
         power(*.cq_shift)
     )]
     EntrySizes {
-        /// Which device.
+        /// Name of the device.
         device: String,
-        /// log2 of the submission entry that it requires.
+        /// log2 of the required size of a submission entry.
         sq_shift: u8,
-        /// log2 of the completion entry that it requires.
+        /// log2 of the required size of a completion entry.
         cq_shift: u8,
     },
-    /// It has no I/O queues.
+    /// The controller has no I/O queues.
     #[error("{device} is {kind}, which has no namespaces to read; name an I/O controller")]
     NotIo {
-        /// Which device.
+        /// Name of the device.
         device: String,
         /// `a discovery controller` or `an administrative controller`.
         kind: &'static str,
     },
-    /// An optional command that the controller does not have.
+    /// The controller lacks an optional command.
     #[error("{device} does not support {command} ({bit} is clear); {next}")]
     Unsupported {
-        /// Which device.
+        /// Name of the device.
         device: String,
-        /// The command.
+        /// Name of the command.
         command: &'static str,
-        /// The bit that says so, or the quirk.
+        /// Bit that reports the lack, or the quirk.
         bit: &'static str,
-        /// What to do instead.
+        /// Alternative for the user.
         next: &'static str,
     },
-    /// CSTS.RDY did not follow CC.EN.
+    /// The controller did not become ready or idle, or did not finish its shutdown, in time.
     #[error(
         "{device} did not {what} within {waited:?} (CAP.TO), CSTS is {csts:#010x}; reset or power-cycle the device and open it again"
     )]
     NotReady {
-        /// Which device.
+        /// Name of the device.
         device: String,
         /// `become ready`, `become idle` or `finish its shutdown`.
         what: &'static str,
-        /// How long it was given.
+        /// Time limit that expired.
         waited: Duration,
-        /// The last CSTS.
+        /// Last value of CSTS.
         csts: u32,
     },
-    /// CSTS.RDY went away under the driver.
+    /// CSTS.RDY was cleared, but not by this driver.
     #[error(
         "{device} is no longer ready (CSTS is {csts:#010x}): it was reset, or another program drives it; close it and open it again"
     )]
     NoLongerReady {
-        /// Which device.
+        /// Name of the device.
         device: String,
-        /// CSTS.
+        /// Value of CSTS.
         csts: u32,
     },
-    /// CSTS.CFS.
+    /// The controller reports a fatal status (CSTS.CFS).
     #[error(
         "{device} reports a fatal status {during} (CSTS is {csts:#010x}); close it and open it again, which resets it"
     )]
     Fatal {
-        /// Which device.
+        /// Name of the device.
         device: String,
-        /// What was going on.
+        /// Operation that was in progress.
         during: String,
-        /// CSTS.
+        /// Value of CSTS.
         csts: u32,
     },
-    /// The controller failed a command.
+    /// The controller completed a command with an error.
     #[error("{device}: {command} on {}: {status}", queue_name(*.queue))]
     Command {
-        /// Which device.
+        /// Name of the device.
         device: String,
         /// Queue identifier, 0 for the admin queue.
         queue: u16,
-        /// The command in words, with its numbers.
+        /// Description of the command, with its numbers.
         command: String,
         /// Opcode.
         opcode: u8,
-        /// The controller's answer.
+        /// Status of the completion.
         status: Status,
     },
-    /// No completion in time.
+    /// The controller did not complete a command in time.
     #[error(
         "{device}: no completion of {command} on {} (command {cid}) within {waited:?}, CSTS is {csts:#010x}; {next}",
         queue_name(*.queue)
     )]
     TimedOut {
-        /// Which device.
+        /// Name of the device.
         device: String,
         /// Queue identifier, 0 for the admin queue.
         queue: u16,
-        /// The command in words, with its numbers.
+        /// Description of the command, with its numbers.
         command: String,
         /// Opcode.
         opcode: u8,
         /// Command identifier.
         cid: u16,
-        /// How long it was given.
+        /// Time since the command was submitted.
         waited: Duration,
-        /// CSTS afterwards.
+        /// Value of CSTS afterwards.
         csts: u32,
-        /// What was done about it, or what to do.
+        /// Measure that was taken, or the next step for the user.
         next: &'static str,
     },
     /// Every slot of a queue belongs to a command without completion.
@@ -170,7 +170,7 @@ pub enum NvmeError {
         queue_name(*.queue)
     )]
     QueueStuck {
-        /// Which device.
+        /// Name of the device.
         device: String,
         /// Queue identifier, 0 for the admin queue.
         queue: u16,
@@ -180,144 +180,144 @@ pub enum NvmeError {
     /// A reset of the controller ended the queues.
     #[error("{device}: these queues went with a reset of the controller; reset them before they are used again")]
     QueuesLost {
-        /// Which device.
+        /// Name of the device.
         device: String,
     },
-    /// Nothing helped.
+    /// No step of the recovery succeeded.
     #[error("{report}; not recovered: {source}")]
     NotRecovered {
-        /// What was tried.
+        /// Steps that were taken.
         report: Box<RecoveryReport>,
-        /// Why the last step failed.
+        /// Error of the last step.
         source: Box<NvmeError>,
     },
-    /// A completion that belongs to no command.
+    /// A completion names a command that is not in flight.
     #[error("{device}: {} got a completion for command {cid}, which is not outstanding; reset the device", queue_name(*.queue))]
     StrayCompletion {
-        /// Which device.
+        /// Name of the device.
         device: String,
         /// Queue identifier, 0 for the admin queue.
         queue: u16,
-        /// The identifier that it names.
+        /// Command identifier of the completion.
         cid: u16,
     },
-    /// No such namespace.
+    /// The namespace is not active.
     #[error("{device} has no active namespace {nsid}; active are {active:?}")]
     NoNamespace {
-        /// Which device.
+        /// Name of the device.
         device: String,
-        /// The one asked for.
+        /// Requested namespace.
         nsid: u32,
-        /// Those that there are.
+        /// Active namespaces.
         active: Vec<u32>,
     },
-    /// A namespace in a format that is not driven.
+    /// The driver does not support the namespace's format.
     #[error(
         "{device}: namespace {nsid} cannot be used: {reason}; format it with blocks of 512 or 4096 bytes without metadata"
     )]
     Format {
-        /// Which device.
+        /// Name of the device.
         device: String,
-        /// Namespace.
+        /// Namespace identifier.
         nsid: u32,
-        /// What is in the way.
+        /// Reason, as text.
         reason: String,
     },
-    /// A queue option that cannot be.
+    /// An option or argument is invalid, or an operation is not possible in the current state.
     #[error("{device}: {reason}")]
     Options {
-        /// Which device.
+        /// Name of the device.
         device: String,
-        /// The option, its value, and the values that it may have.
+        /// Cause, usually with the valid values.
         reason: String,
     },
     /// The depth is not a power of two between 2 and 65,536.
     #[error("{device}: a queue depth of {depth} is not a power of two from 2 to 65536")]
     Depth {
-        /// Which device.
+        /// Name of the device.
         device: String,
-        /// Depth asked for.
+        /// Requested depth.
         depth: u32,
     },
-    /// The depth is beyond CAP.MQES.
+    /// The depth exceeds CAP.MQES.
     #[error(
         "{device}: a queue depth of {depth} is more than the controller's {most} entries (CAP.MQES); ask for {fits} or fewer"
     )]
     TooDeep {
-        /// Which device.
+        /// Name of the device.
         device: String,
-        /// Depth asked for.
+        /// Requested depth.
         depth: u32,
-        /// MQES + 1.
+        /// Largest depth: MQES + 1.
         most: u32,
-        /// The largest power of two in it.
+        /// Largest power of two that is not more than `most`.
         fits: u32,
     },
-    /// More queues than the controller has left.
+    /// Fewer queue pairs are free than were requested.
     #[error(
         "{device}: {asked} queue pairs asked for, the controller grants {granted} and {used} of them are in use; ask for {} or fewer",
         granted - used
     )]
     TooManyQueues {
-        /// Which device.
+        /// Name of the device.
         device: String,
-        /// Pairs asked for.
+        /// Requested queue pairs.
         asked: u32,
-        /// Pairs that the controller grants in all.
+        /// Queue pairs that the controller grants in total.
         granted: u32,
         /// Pairs in use.
         used: u32,
     },
-    /// A transfer outside the namespace, or not of whole blocks.
+    /// A transfer reaches outside the namespace, or is not a multiple of the block size.
     #[error("{device}: {bytes} bytes at block {lba} of namespace {nsid}: {reason}")]
     Range {
-        /// Which device.
+        /// Name of the device.
         device: String,
-        /// Namespace.
+        /// Namespace identifier.
         nsid: u32,
-        /// First block.
+        /// First logical block.
         lba: u64,
         /// Length in bytes.
         bytes: usize,
-        /// What is wrong with it.
+        /// Reason, as text.
         reason: String,
     },
-    /// The doorbell window is too small for a queue.
+    /// The mapped doorbell pages are too small for a queue.
     #[error(
         "{device}: the doorbell of queue {queue} lies {offset} bytes into a window of {window}; ask for fewer queues"
     )]
     NoDoorbell {
-        /// Which device.
+        /// Name of the device.
         device: String,
         /// Queue identifier.
         queue: u16,
-        /// Bytes from the first doorbell.
+        /// Offset from the first doorbell in bytes.
         offset: usize,
-        /// Bytes in the window.
+        /// Length of the mapped doorbell pages in bytes.
         window: usize,
     },
     /// The controller memory buffer cannot be used.
     #[error("{device}: no controller memory buffer for queues: {reason}")]
     NoMemoryBuffer {
-        /// Which device.
+        /// Name of the device.
         device: String,
-        /// Why, and what to do.
+        /// Cause and remedy.
         reason: String,
     },
-    /// Kernels were to ring, and cannot.
+    /// Kernels were chosen to write the doorbells, but cannot.
     #[error("{device}: kernels cannot ring its doorbells: {reason}")]
     NoKernelDoorbell {
-        /// Which device.
+        /// Name of the device.
         device: String,
-        /// Why, and what to do.
+        /// Cause and remedy.
         reason: String,
     },
-    /// The thread that forwards doorbells could not be started, or a register write of it failed.
+    /// The thread that forwards doorbells was not started, or one of its register writes failed.
     #[error("{device}: doorbells are not forwarded: {reason}; drop the queues and create them again")]
     Forwarder {
-        /// Which device.
+        /// Name of the device.
         device: String,
-        /// Why.
+        /// Cause, as text.
         reason: String,
     },
 }
@@ -325,7 +325,7 @@ pub enum NvmeError {
 crate::remedy::pass_on!(NvmeError: Dma, Memory);
 
 impl NvmeError {
-    /// Whether the device has left: nothing that is sent to it is answered any more.
+    /// Returns true if the device has left. It will not complete anything any more.
     pub fn is_gone(&self) -> bool {
         match self {
             Self::Gone { .. } => true,
@@ -334,7 +334,7 @@ impl NvmeError {
         }
     }
 
-    /// The status, if the controller failed a command.
+    /// Returns the status if the controller completed a command with an error.
     pub fn status(&self) -> Option<Status> {
         match self {
             Self::Command { status, .. } => Some(*status),
@@ -351,13 +351,13 @@ fn power(shift: u8) -> String {
     1u64.checked_shl(shift.into()).map_or_else(|| format!("2^{shift}"), |bytes| bytes.to_string())
 }
 
-/// A register that reads as nothing that it can hold.
+/// Creates the error for a register whose value it can never hold.
 pub(super) fn gone(device: &str, register: &'static str, value: u32) -> NvmeError {
     NvmeError::Gone { device: device.to_owned(), register, value }
 }
 
-/// Why CSTS.RDY is clear under the driver: VS, which never reads as zero or all ones, tells a device that left from one that was
-/// reset.
+/// Creates the error for a CSTS.RDY that is clear unexpectedly. VS tells a device that left from one that was reset: on
+/// a present device it never reads as zero or all ones.
 pub(super) fn no_longer_ready(port: &dyn Port, device: &str, csts: u32) -> NvmeError {
     match port.read32(register::VS) {
         Ok(value @ (0 | u32::MAX)) => gone(device, "VS", value),
@@ -366,7 +366,7 @@ pub(super) fn no_longer_ready(port: &dyn Port, device: &str, csts: u32) -> NvmeE
     }
 }
 
-/// The specification's name of an admin opcode.
+/// Returns the specification's name of an admin opcode.
 pub(super) fn admin_name(opcode: u8) -> String {
     let name = match opcode {
         admin::DELETE_SQ => "delete I/O submission queue",
@@ -384,7 +384,7 @@ pub(super) fn admin_name(opcode: u8) -> String {
     name.to_owned()
 }
 
-/// The specification's name of an I/O opcode.
+/// Returns the specification's name of an I/O opcode.
 pub(super) fn io_name(opcode: u8) -> String {
     let name = match opcode {
         io::FLUSH => "flush",

@@ -1,21 +1,22 @@
-//! Where the parts of a queue set lie: rings, bounce buffers, PRP lists and the arrays that kernels share. Plain arithmetic.
+//! Layout of a queue set in memory: rings, bounce buffers, PRP lists, and the arrays that
+//! kernels share. Arithmetic only.
 
 use super::controller::PAGE_BYTES;
 use crate::engine::abi;
 use crate::wire::nvme::{CqEntry, SqEntry};
 
-/// The smallest and the largest ring (NVMe Base 2.1, 3.3.3.1).
+/// Smallest and largest number of ring entries (NVMe Base 2.1, 3.3.3.1).
 pub(super) const DEPTHS: std::ops::RangeInclusive<u32> = 2..=65_536;
 /// PRP entries in one page.
 const LIST_ENTRIES: usize = PAGE_BYTES / 8;
-/// The most bytes that one command moves: the pages that one list names. Lists are not chained.
+/// Largest transfer of one command in bytes: the pages that one PRP list names. Lists are not chained.
 pub(super) const MAX_TRANSFER: usize = LIST_ENTRIES * PAGE_BYTES;
-/// The smallest block, and so the smallest bounce buffer.
+/// Smallest bounce buffer in bytes: the smallest block.
 const MIN_BOUNCE: usize = 512;
-/// Parts of the shared arrays start on lines of their own.
+/// Alignment in bytes of the parts of the shared arrays.
 const LINE: usize = 128;
 
-/// Rings of one pair: submission ring first, both page aligned.
+/// Layout of one pair's rings: submission ring first, both page aligned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Rings {
     pub(super) cq_offset: usize,
@@ -28,8 +29,8 @@ pub(super) fn rings(depth: u32) -> Rings {
     Rings { cq_offset: sq, bytes: sq + cq }
 }
 
-/// The arrays that kernels keep for `count` queues: `wb_queue[count]`, then for each queue its slot words, marks, outcomes
-/// and records.
+/// Layout of the arrays that kernels use for `count` queues: `wb_queue[count]`, then slot words, marks, outcomes
+/// and records of each queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Arrays {
     depth: usize,
@@ -62,13 +63,13 @@ impl Arrays {
     pub(super) fn record(&self, index: u32) -> usize {
         self.slot(index) + 3 * self.words
     }
-    /// Bytes of outcomes and records, which start as zero.
+    /// Returns the length in bytes of outcomes and records, which start as zero.
     pub(super) fn rest_bytes(&self) -> usize {
         self.words + self.depth * size_of::<abi::Record>()
     }
 }
 
-/// Whether slots may have bounce buffers of this size: packed into a page without straddling it, or whole pages.
+/// Checks a bounce buffer size: a power of two below a page, so that no buffer crosses a page boundary, or whole pages.
 pub(super) fn check_bounce(bytes: usize) -> Result<(), String> {
     let packed = bytes.is_power_of_two() && (MIN_BOUNCE..PAGE_BYTES).contains(&bytes);
     let pages = bytes.is_multiple_of(PAGE_BYTES) && (PAGE_BYTES..=MAX_TRANSFER).contains(&bytes);
@@ -80,18 +81,18 @@ pub(super) fn check_bounce(bytes: usize) -> Result<(), String> {
     ))
 }
 
-/// Whether commands of up to `bytes` bytes need PRP lists. Two pages are named by the command itself; data that does not
-/// start on a page boundary (never the case in a bounce buffer) takes one page more.
+/// Returns true if commands of up to `bytes` bytes need PRP lists. The command itself names two pages. Data that does
+/// not start on a page boundary, which never happens in a bounce buffer of whole pages, takes one page more.
 pub(super) fn needs_lists(bytes: usize, aligned: bool) -> bool {
     bytes > if aligned { 2 * PAGE_BYTES } else { PAGE_BYTES }
 }
 
-/// The list of a bounce buffer: entry i is the address of page i + 1.
+/// Returns the PRP list of a bounce buffer: entry i is the address of page i + 1.
 pub(super) fn list_of(buffer: u64, bytes: usize) -> Vec<u64> {
     (1..bytes.div_ceil(PAGE_BYTES)).map(|page| buffer + (page * PAGE_BYTES) as u64).collect()
 }
 
-/// Number of laps that a slot word can tell apart is what is left of a ticket.
+/// Returns the mask of a lap number in a slot word: a ticket has so many bits above those of the slot.
 fn lap_mask(log2_depth: u32) -> u32 {
     u32::MAX >> log2_depth
 }
@@ -111,29 +112,29 @@ impl Idle {
         Self { log2_depth: depth.trailing_zeros(), ticket }
     }
 
-    /// The lap of the next ticket that falls on this slot.
+    /// Returns the lap of the next ticket that uses this slot.
     fn lap(&self, slot: u32) -> u32 {
         let depth = 1u32 << self.log2_depth;
         let behind = slot.wrapping_sub(self.ticket) & (depth - 1);
         self.ticket.wrapping_add(behind) >> self.log2_depth
     }
 
-    /// Free for that lap.
+    /// Returns the slot word that means free for that lap.
     pub(super) fn slot_word(&self, slot: u32) -> u32 {
         (self.lap(slot) & lap_mask(self.log2_depth)) << STATE_BITS
     }
 
-    /// The mark of the lap before: `lap + 1` of that one.
+    /// Returns the mark that the previous lap left: the previous lap's number + 1.
     pub(super) fn mark(&self, slot: u32) -> u32 {
         self.lap(slot) & lap_mask(self.log2_depth)
     }
 }
 
-/// A completion has been seen (`slot::completed`), somebody finishes it or its waiter gave up (`slot::claimed`).
+/// State bit of a slot word: a poller has seen the completion (`slot::completed` in `ring.cuh`).
 const COMPLETED: u32 = 1;
 const STATES: u32 = (1 << STATE_BITS) - 1;
 
-/// What kernels keep about a queue, as read at a moment at which no kernel runs.
+/// Words of a queue in kernel memory, read while no kernel runs.
 #[derive(Clone, Debug)]
 pub(super) struct KernelWords {
     pub(super) depth: u32,
@@ -144,7 +145,7 @@ pub(super) struct KernelWords {
 }
 
 impl KernelWords {
-    /// Slots whose command was submitted and whose completion nobody has seen, oldest first.
+    /// Returns the slots whose command was submitted and whose completion no poller has seen, oldest first.
     pub(super) fn in_flight(&self) -> Vec<u32> {
         let log2 = self.depth.trailing_zeros();
         let mask = lap_mask(log2);
@@ -196,7 +197,7 @@ mod tests {
     }
 
     proptest! {
-        /// Any commands in flight, some of them given up, at any place of the ring.
+        /// Any commands in flight, at any place of the ring; the waiters of some gave up.
         #[test]
         fn commands_in_flight_are_found(log2 in 1u32..8, first: u32, open in 0u32..200, kinds in proptest::collection::vec(0u32..3, 200)) {
             let depth = 1u32 << log2;
@@ -246,7 +247,8 @@ mod tests {
             prop_assert!(parts.iter().all(|p| p.0 % 128 == 0) && parts.last().unwrap().0 + parts.last().unwrap().1 <= a.bytes);
         }
 
-        /// A queue that went from `first` by `steps` tickets is in the state that one has that starts there.
+        /// A queue that started at `first` and advanced by `steps` tickets is in the state of a queue that starts
+        /// there.
         #[test]
         fn idle_state_follows_the_tickets(log2 in 1u32..10, first: u32, steps in 0u32..3000) {
             let depth = 1u32 << log2;

@@ -1,22 +1,22 @@
-//! How much one command may ask for, beyond what MDTS says (NVM Command Set 1.1, 4.1.5.2).
+//! Limits of one command, beyond MDTS (NVM Command Set 1.1, 4.1.5.2).
 
 use super::controller::{Controller, Ready};
 use super::{Namespace, NvmeError};
 use crate::wire::nvme::{IDENTIFY_BYTES, SqEntry, admin, cns};
 
-/// The data structure of the NVM command set came with this version.
+/// Version that introduced the NVM command set's Identify data structure.
 const SINCE: (u16, u8, u8) = (1, 4, 0);
 
 /// Limits of commands that move no data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CommandLimits {
-    /// Bytes of a Write Zeroes, if limited.
+    /// Bytes of one Write Zeroes; `None` if not limited.
     write_zeroes: Option<u64>,
-    /// Ranges of a Dataset Management, 0 where not limited.
+    /// Ranges of one Dataset Management; 0 if not limited.
     ranges: u8,
-    /// Blocks in each of them, 0 where not limited.
+    /// Blocks of each range; 0 if not limited.
     range_blocks: u32,
-    /// Blocks in all of them, 0 where not limited.
+    /// Blocks of all ranges together; 0 if not limited.
     deallocate_blocks: u64,
 }
 
@@ -25,36 +25,39 @@ impl CommandLimits {
         let byte = |at: usize| bytes.get(at).copied().unwrap_or(0);
         let number = |at: usize, count: usize| (at..at + count).rev().fold(0u64, |n, i| n << 8 | u64::from(byte(i)));
         let write_zeroes = match byte(1) {
-            // Older controllers mean MDTS; one that reports no limit has none above it.
+            // 0 in the field: older controllers then mean MDTS. A controller without MDTS has no limit here either.
             0 => mdts,
             shift => 1u64.checked_shl(u32::from(shift) + page_shift),
         };
         Self { write_zeroes, ranges: byte(3), range_blocks: number(4, 4) as u32, deallocate_blocks: number(8, 8) }
     }
 
-    /// The most blocks that one Write Zeroes should name.
+    /// Returns the largest number of blocks that one Write Zeroes should name.
     pub fn write_zeroes_blocks(&self, namespace: &Namespace) -> u64 {
         self.write_zeroes.map_or(u64::MAX, |bytes| bytes >> namespace.block_shift())
     }
 
-    /// The most ranges that one Dataset Management may name.
+    /// Returns the largest number of ranges that one Dataset Management may name.
     pub fn ranges(&self) -> usize {
         if self.ranges == 0 { usize::MAX } else { self.ranges.into() }
     }
 
-    /// The most blocks in each of its ranges.
+    /// Returns the largest number of blocks in one range of a Dataset Management.
     pub fn range_blocks(&self) -> u64 {
         if self.range_blocks == 0 { u32::MAX.into() } else { self.range_blocks.into() }
     }
 
-    /// The most blocks in all of its ranges.
+    /// Returns the largest number of blocks in all ranges of a Dataset Management together.
     pub fn deallocate_blocks(&self) -> u64 {
         if self.deallocate_blocks == 0 { u64::MAX } else { self.deallocate_blocks }
     }
 }
 
 impl Controller<Ready> {
-    /// How much one command may ask for. Asks the controller the first time.
+    /// Returns the limits of one command. The first call reads them from the controller.
+    ///
+    /// # Errors
+    /// As any admin command, except [`NvmeError::Command`]: see [`Controller::feature`].
     pub fn limits(&self) -> Result<CommandLimits, NvmeError> {
         if let Some(known) = self.state.limits.get() {
             return Ok(*known);
@@ -64,7 +67,7 @@ impl Controller<Ready> {
             let entry =
                 SqEntry { cdw10: u32::from(cns::COMMAND_SET_CONTROLLER), ..SqEntry::new(admin::IDENTIFY, 0, 0) };
             match self.admin_read(entry, &mut bytes, "controller, NVM command set") {
-                // It is optional before 2.0.
+                // The data structure is optional before version 2.0.
                 Err(e) if e.status().is_none() => return Err(e),
                 Err(_) => bytes.fill(0),
                 Ok(()) => {}

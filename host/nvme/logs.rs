@@ -1,5 +1,5 @@
-//! Log pages of a ready controller (NVMe Base 2.1, 5.1.12). Reading one also lets the controller report the next event that
-//! belongs to it.
+//! Log pages of a ready controller (NVMe Base 2.1, 5.1.12). Reading a page also allows the controller to report
+//! the next event of that page.
 
 use super::NvmeError;
 use super::commands::ALL_NAMESPACES;
@@ -10,7 +10,7 @@ use crate::wire::nvme::{IDENTIFY_BYTES, SqEntry, admin, log_page};
 
 /// Identify Controller, LPA: Get Log Page takes an offset (NVMe Base 2.1, 5.1.13.2.1).
 const LPA_EXTENDED: u8 = 1 << 2;
-/// Bytes that one page of admin data holds.
+/// Bytes that one data page of the admin queue holds.
 const AT_ONCE: usize = IDENTIFY_BYTES;
 
 impl Controller<Ready> {
@@ -27,15 +27,21 @@ impl Controller<Ready> {
         Ok(())
     }
 
-    /// The SMART / Health Information log.
+    /// Returns the SMART / Health Information log.
+    ///
+    /// # Errors
+    /// As any admin command: see [`Controller::feature`].
     pub fn health(&self) -> Result<Health, NvmeError> {
         let mut bytes = [0; HEALTH_BYTES];
         self.log(log_page::HEALTH, &mut bytes, "health")?;
         Ok(Health::new(&bytes))
     }
 
-    /// The error log, newest first, without entries that are not in use. A controller whose log pages take no offset gives
-    /// its newest 64.
+    /// Returns the used entries of the error log, newest first. If the controller's log pages take no offset,
+    /// returns at most the newest 64.
+    ///
+    /// # Errors
+    /// As any admin command: see [`Controller::feature`].
     pub fn error_log(&self) -> Result<Vec<ErrorLogEntry>, NvmeError> {
         let mut entries = usize::from(self.state.identify.error_log_entries());
         if self.state.identify.log_attributes() & LPA_EXTENDED == 0 {
@@ -46,15 +52,21 @@ impl Controller<Ready> {
         Ok(bytes.chunks_exact(ERROR_ENTRY_BYTES).map(ErrorLogEntry::new).filter(|e| e.count != 0).collect())
     }
 
-    /// Which firmware runs, and what the slots hold.
+    /// Returns the active firmware slot and the revisions in all slots.
+    ///
+    /// # Errors
+    /// As any admin command: see [`Controller::feature`].
     pub fn firmware_slots(&self) -> Result<FirmwareSlots, NvmeError> {
         let mut bytes = [0; FIRMWARE_BYTES];
         self.log(log_page::FIRMWARE_SLOT, &mut bytes, "firmware slots")?;
         Ok(FirmwareSlots::new(&bytes))
     }
 
-    /// Namespaces that were created, deleted or changed since this log was last read. The one entry `0xffff_ffff` says that
-    /// there were more than it holds.
+    /// Returns the namespaces that were created, deleted or changed since this log was last read. A single entry
+    /// `0xffff_ffff` means that there were more than the log holds.
+    ///
+    /// # Errors
+    /// As any admin command: see [`Controller::feature`].
     pub fn changed_namespaces(&self) -> Result<Vec<u32>, NvmeError> {
         let mut bytes = vec![0; IDENTIFY_BYTES];
         self.log(log_page::CHANGED_NAMESPACES, &mut bytes, "changed namespaces")?;

@@ -1,7 +1,8 @@
 //! The NVMe driver: registers, admin queue, namespaces, I/O queue pairs.
 //!
-//! [`Controller::new`] takes an [`Attachment`] and looks at it; [`Controller::enable`] brings the controller up;
-//! [`Controller::create_queues`] gives a [`QueueSet`] that kernels submit to; [`HostQueue`] submits from the host.
+//! [`Controller::new`] takes an [`Attachment`] and reads its registers. [`Controller::enable`] brings the
+//! controller up. [`Controller::create_queues`] returns a [`QueueSet`] that kernels submit to.
+//! [`HostQueue`] submits from the host.
 
 mod admin;
 mod cmb;

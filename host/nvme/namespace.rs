@@ -1,12 +1,12 @@
-//! Namespaces that kernels can address: blocks of 512 to 4096 bytes, nothing beside the data.
+//! Namespaces that kernels can address: blocks of 512 to 4096 bytes without metadata.
 
 use super::NvmeError;
 use crate::wire::nvme::identify::{IdentifyNamespace, LbaFormat};
 
-/// log2 of the block sizes that are driven: from the smallest that there is to a memory page.
+/// log2 of the supported block sizes: from the smallest NVMe block to a memory page.
 const BLOCK_SHIFTS: std::ops::RangeInclusive<u8> = 9..=12;
 
-/// Why a namespace cannot be driven, if so.
+/// Returns the reason why a namespace cannot be used, or `None` if it can.
 pub(super) fn obstacle(identify: &IdentifyNamespace) -> Option<String> {
     let format = identify.format();
     if format.metadata_bytes != 0 {
@@ -28,22 +28,22 @@ pub(super) fn obstacle(identify: &IdentifyNamespace) -> Option<String> {
     None
 }
 
-/// Whether the format with this index is one that is driven.
+/// Returns true if the driver supports this format.
 fn is_driven(format: &LbaFormat) -> bool {
     format.metadata_bytes == 0 && BLOCK_SHIFTS.contains(&format.data_shift)
 }
 
-/// What there is to say about a namespace as it is: [`check_format`].
+/// Result of [`check_format`] for a namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FormatCheck {
-    /// Why it cannot be used, if so.
+    /// Reason why the namespace cannot be used; `None` if it can.
     pub obstacle: Option<String>,
-    /// Indices of the formats that could be, those with blocks of 4096 bytes first, then by performance.
+    /// Indices of its supported formats: largest blocks first, then by performance.
     pub better: Vec<usize>,
 }
 
-/// Whether a namespace can be used as it is, and which of its formats would do.
+/// Checks whether a namespace can be used in its current format, and lists its formats that can be used.
 pub fn check_format(identify: &IdentifyNamespace) -> FormatCheck {
     let formats = identify.formats();
     let mut better: Vec<usize> = (0..formats.len()).filter(|&i| is_driven(&formats[i])).collect();
@@ -51,7 +51,7 @@ pub fn check_format(identify: &IdentifyNamespace) -> FormatCheck {
     FormatCheck { obstacle: obstacle(identify), better }
 }
 
-/// An active namespace in a format that is driven.
+/// An active namespace in a supported format.
 #[derive(Clone, Debug)]
 pub struct Namespace {
     nsid: u32,
@@ -66,37 +66,37 @@ impl Namespace {
         }
     }
 
-    /// Its identifier.
+    /// Returns the namespace identifier.
     pub fn id(&self) -> u32 {
         self.nsid
     }
 
-    /// Logical blocks.
+    /// Returns the number of logical blocks.
     pub fn blocks(&self) -> u64 {
         self.identify.blocks()
     }
 
-    /// log2 of the logical block size: 9 to 12.
+    /// Returns log2 of the logical block size: 9 to 12.
     pub fn block_shift(&self) -> u32 {
         self.identify.format().data_shift.into()
     }
 
-    /// Bytes in a logical block.
+    /// Returns the logical block size in bytes.
     pub fn block_bytes(&self) -> usize {
         1 << self.block_shift()
     }
 
-    /// Size in bytes.
+    /// Returns the size in bytes.
     pub fn bytes(&self) -> u64 {
         self.blocks() << self.block_shift()
     }
 
-    /// The namespace refuses writes.
+    /// Returns true if the namespace refuses writes.
     pub fn write_protected(&self) -> bool {
         self.identify.write_protected()
     }
 
-    /// The whole data structure.
+    /// Returns the Identify Namespace data.
     pub fn identify(&self) -> &IdentifyNamespace {
         &self.identify
     }

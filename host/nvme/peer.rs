@@ -1,4 +1,4 @@
-//! GPU memory for a controller: the mapping ladder with the controller itself as the engine of its read-backs.
+//! GPU memory for a controller: chooses a mapping backend, with the controller itself as the DMA engine of its probes.
 
 use super::NvmeError;
 use super::admin::{Wait, load_completion};
@@ -10,33 +10,37 @@ use crate::memory::{DmaError, DmaRegion, MemoryError, Place, Region, Space};
 use crate::wire::nvme::{SqEntry, admin, cns, io, register};
 use std::time::{Duration, Instant};
 
-/// What memory holds before the controller writes to it; an Identify data structure is not full of it.
+/// Content of memory before the controller writes to it. An Identify data structure does not
+/// consist of this byte alone.
 const PATTERN: u8 = 0xa5;
-/// A completion in host memory may overtake data on its way to the GPU, but not by long.
-const SETTLE: Duration = Duration::from_millis(200);
-/// How long the controller may take for the one command of a read-back.
+/// Longest wait for data after its completion. A completion in host memory may overtake data on its way to the GPU.
+const OVERTAKE_LIMIT: Duration = Duration::from_millis(200);
+/// Longest time for the one command of a read probe.
 const FETCH_WITHIN: Duration = Duration::from_secs(5);
-/// The identifier of that command: zeros, which are what a lost read may give, do not look like it.
+/// Identifier of that command. It differs from zeros, which a lost read may return.
 const PROBE_CID: u16 = 0x5742;
-/// Entries of the queue that it is on; the fewest that a queue has.
+/// Entries of the queue for that command: the fewest that a queue can have.
 const PROBE_DEPTH: u32 = 2;
 
-/// How a controller reaches GPU memory, or why it does not.
+/// Mapping backend of a controller for GPU memory, and the result of each backend that was tried.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
 #[non_exhaustive]
 pub struct MappingReport {
-    /// The rung that is used; `None` where none was looked for, or none works.
+    /// Backend in use; `None` if no search was made, or no backend works.
     pub backend: Option<MappingBackend>,
-    /// Every rung that was tried, best first.
+    /// Result of each backend that was tried, best first.
     pub attempts: Vec<Attempt>,
 }
 
-/// The controller as the engine of read-backs: Identify lands in the memory, and a command is fetched from it.
+/// Probes mappings with a controller: it writes Identify data to the memory, and fetches a command from it.
 #[derive(Debug)]
 pub struct ReadBack<'a>(&'a Controller<Ready>);
 
 impl Controller<Ready> {
-    /// Says which way to GPU memory to take. Before anything of the GPU is mapped; afterwards only the same again.
+    /// Chooses the mapping backend for GPU memory. Must be called before GPU memory is mapped.
+    ///
+    /// # Errors
+    /// [`NvmeError::Options`] if another choice is already in effect.
     pub fn set_mapping(&self, choice: BackendChoice) -> Result<(), NvmeError> {
         let now = self.state.mapping.get_or_init(|| MappingBackends::new(self.mapping_device(), choice)).choice();
         if now == choice || choice == BackendChoice::Auto {
@@ -50,12 +54,12 @@ impl Controller<Ready> {
         MappingDevice { name: self.name().to_owned(), bdf: self.core.port.bdf(), iommu: self.core.dma.iommu() }
     }
 
-    /// What shows that a mapping is what it claims to be.
+    /// Returns the probe that verifies mappings with this controller.
     pub fn read_back(&self) -> ReadBack<'_> {
         ReadBack(self)
     }
 
-    /// Which ways to GPU memory were tried so far.
+    /// Returns the mapping backends that were tried so far.
     pub fn mapping(&self) -> MappingReport {
         match self.state.mapping.get() {
             Some(l) => MappingReport { backend: l.trusted(), attempts: l.attempts() },
@@ -63,15 +67,21 @@ impl Controller<Ready> {
         }
     }
 
-    /// Gives the controller access to memory that exists already: host memory through its address space, GPU memory through
-    /// the first rung of the mapping ladder that works. GPU memory must not be in use meanwhile: what the controller writes to
-    /// it is read back first.
+    /// Gives the controller access to existing memory: host memory through its address space, GPU memory through the
+    /// first mapping backend that works. GPU memory must have no other user meanwhile, because the controller writes to
+    /// it and the host reads it back.
+    ///
+    /// # Errors
+    /// - [`DmaError::Unreachable`] if the controller cannot address the memory.
+    /// - [`DmaError::MappingBackends`] if no mapping backend works, or the chosen one does not.
+    /// - [`DmaError::Memory`] if there is no scratch memory on the GPU.
+    /// - Otherwise as [`DmaSpace::map`](super::DmaSpace::map).
     pub fn map_memory(&self, region: &Region) -> Result<DmaRegion, DmaError> {
         let refused = match self.core.dma.map(region) {
             Err(e @ DmaError::Unreachable { .. }) => e,
             other => return other,
         };
-        // Only a device on a bus of this machine has a way to a GPU.
+        // Only a device on a bus of this machine can reach a GPU.
         if region.host().is_some() || self.core.port.bdf().is_none() {
             return Err(refused);
         }
@@ -90,7 +100,8 @@ fn gone(error: MemoryError) -> ProbeError {
     ProbeError::differs(error.to_string())
 }
 
-/// A command that the controller completed is done with its memory; whatever else went wrong, it may still use it.
+/// Creates a probe error. After a command that the controller completed, it does not use the memory any more. After any
+/// other error it may still use it.
 fn failed(what: &str, error: &NvmeError) -> ProbeError {
     ProbeError { reason: format!("{what}: {error}"), still_in_use: !matches!(error, NvmeError::Command { .. }) }
 }
@@ -100,7 +111,7 @@ impl ReadBack<'_> {
         SqEntry { cdw10: u32::from(cns::CONTROLLER), ..SqEntry::new(admin::IDENTIFY, 0, 0) }
     }
 
-    /// Waits for one completion on a queue of the host.
+    /// Waits for one completion on a queue of the host, and returns its command identifier.
     fn completion(&self, ring: &DmaRegion) -> Result<u16, ProbeError> {
         let host = ring.host().ok_or_else(|| ProbeError::differs("the completion ring is not in host memory"))?;
         let (started, mut wait) = (Instant::now(), Wait::new());
@@ -122,13 +133,13 @@ impl ReadBack<'_> {
     fn fetch_from(&self, id: u16, mapping: &DmaRegion, offset: usize) -> Result<(), ProbeError> {
         let c = self.0;
         let no = |what: &'static str| move |e: NvmeError| failed(what, &e);
-        // An error of these leaves nothing behind that knows of the memory.
+        // After these errors the controller does not know the memory's address.
         let before = |e: NvmeError| ProbeError::differs(e.to_string());
         let nsid = c.namespaces().map_err(before)?.first().copied().unwrap_or(u32::MAX);
         let ring = c.dma().allocate(&Space::cpu(), PAGE_BYTES).map_err(|e| ProbeError::differs(e.to_string()))?;
         c.create_cq(id, PROBE_DEPTH, &ring, 0).map_err(before)?;
         let seen = (|| {
-            // Flush changes nothing that a reader could see, and moves no data.
+            // Flush changes nothing that a reader could see, and transfers no data.
             let entry = SqEntry::new(io::FLUSH, PROBE_CID, nsid);
             mapping.region.set(mapping.offset + offset, entry).map_err(gone)?;
             c.create_sq(id, PROBE_DEPTH, mapping, offset).map_err(no("a submission queue in it"))?;
@@ -143,7 +154,7 @@ impl ReadBack<'_> {
                         "the controller read command {other:#06x}, {wanted:#06x} was written"
                     )))
                 }
-                // The queue is gone, and with it the controller's interest in its memory.
+                // The queue is deleted, so the controller does not use its memory any more.
                 (Ok(()), Err(e)) => Err(ProbeError::differs(e.reason)),
                 (Err(e), _) => Err(failed("deleting the submission queue in it", &e)),
             }
@@ -180,7 +191,7 @@ impl Probe for ReadBack<'_> {
             if page == expected {
                 break;
             }
-            if waited > SETTLE {
+            if waited > OVERTAKE_LIMIT {
                 let what = if page.iter().all(|b| *b == PATTERN) { "nothing arrived" } else { "other bytes arrived" };
                 let address = mapping.iova + offset as u64;
                 return Err(ProbeError::differs(format!("{what} of what the controller wrote to {address:#x}")));

@@ -1,4 +1,4 @@
-//! The seam between a controller and everything above it: registers by offset, and memory that the controller can address.
+//! Interface between a controller and the driver: registers by offset, and memory that the controller can address.
 
 use super::PciId;
 use crate::memory::{DmaError, DmaRegion, IommuMap, Region, Space};
@@ -7,39 +7,41 @@ use std::fmt;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// Why a register could not be read or written.
+/// Error of a register access or function reset.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PortError {
-    /// The other end of a connection to a device model went away or answered nonsense.
+    /// The connection to the device failed, or a device model sent an invalid reply.
     #[error("{device}: register access at {offset:#x} failed: {reason}")]
     Lost {
-        /// Which device.
+        /// Name of the device.
         device: String,
         /// Register offset.
         offset: u32,
-        /// What happened.
+        /// Cause, as text.
         reason: String,
     },
-    /// The function cannot be reset through this port, or the reset failed.
+    /// The port does not support a function reset, or the reset failed.
     #[error("{device}: no function level reset: {reason}")]
     Reset {
-        /// Which device.
+        /// Name of the device.
         device: String,
-        /// Why.
+        /// Cause, as text.
         reason: String,
     },
 }
 
-/// What the system has said about a device that is open.
+/// Notice of the system about an open device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Notice {
-    /// Somebody wants it back (an orderly unplug, or its driver is to be unbound) and waits until it is closed.
+    /// The system requests the device back (an orderly unplug, or its driver is to be unbound),
+    /// and waits until it is closed.
     ReleaseRequested,
-    /// An uncorrectable error was reported for it (PCIe Advanced Error Reporting); the link may have been reset under the driver.
+    /// The bus reported an uncorrectable error of the device (PCIe Advanced Error Reporting).
+    /// The link may have been reset.
     BusError,
-    /// It has left the bus.
+    /// The device has left the bus.
     Gone,
 }
 
@@ -53,87 +55,106 @@ impl fmt::Display for Notice {
     }
 }
 
-/// A page or more of memory in which a store *is* a doorbell write.
+/// Mapped memory in which a store is a doorbell write, one page or more.
 #[derive(Clone, Copy, Debug)]
 pub struct DoorbellPages {
     /// Host address of register offset 0x1000.
     pub base: NonNull<u8>,
-    /// Bytes from there.
+    /// Length in bytes.
     pub bytes: usize,
-    /// Device registers (to be registered with a GPU as I/O memory), or ordinary memory that a software device polls.
+    /// True for device registers, which a GPU registers as I/O memory. False for ordinary memory
+    /// that a software device polls.
     pub io_memory: bool,
 }
 
-/// Memory of the device, mapped into this process.
+/// Memory of the device behind one BAR, mapped into this process.
 #[derive(Clone, Copy, Debug)]
 pub struct BarMapping {
-    /// Host address of the first byte of the base address register.
+    /// Host address of the BAR's first byte.
     pub base: NonNull<u8>,
-    /// Bytes from there.
+    /// Length in bytes.
     pub bytes: usize,
-    /// Memory on the bus (to be registered with a GPU as I/O memory), or ordinary memory of a device made of software.
+    /// True for memory on the bus, which a GPU registers as I/O memory. False for ordinary memory of a software device.
     pub io_memory: bool,
 }
 
-// SAFETY: the window is only an address; whoever stores through it uses volatile or atomic stores.
+// SAFETY: the window is only an address; every access through it is volatile or atomic.
 unsafe impl Send for BarMapping {}
 // SAFETY: as above.
 unsafe impl Sync for BarMapping {}
 
-// SAFETY: the window is only an address; whoever stores through it uses volatile or atomic stores.
+// SAFETY: the window is only an address; every access through it is volatile or atomic.
 unsafe impl Send for DoorbellPages {}
 // SAFETY: as above.
 unsafe impl Sync for DoorbellPages {}
 
-/// Reads one word of every page from `base` on: VFIO maps device memory page by page as it is touched, and a GPU driver only
-/// takes pages that are there.
+/// Reads one word of every page from `base` on. VFIO maps device memory page by page on first access, and a GPU driver
+/// accepts only pages that are mapped.
 ///
 /// # Safety
-/// The range must be mapped, and `base` at the start of a page.
+/// The range must be mapped, and `base` must be the start of a page.
 pub(super) unsafe fn touch(base: NonNull<u8>, bytes: usize) {
     const PAGE: usize = 4096;
     for offset in (0..bytes).step_by(PAGE) {
-        // SAFETY: within the caller's range; what is read there is of no interest.
+        // SAFETY: within the caller's range; the value is ignored.
         unsafe { base.add(offset).cast::<u32>().read_volatile() };
     }
 }
 
-/// A controller's registers. Implemented by the software controller, by QEMU's model over a socket, and by a mapped BAR.
+/// A controller's registers. The software controller, QEMU's model over a socket, and a mapped BAR implement it.
 pub trait Port: Send + Sync + fmt::Debug {
-    /// Reads 32 bits.
+    /// Reads 32 bits at byte `offset`.
+    ///
+    /// # Errors
+    /// [`PortError::Lost`] if the device or the connection to it fails.
     fn read32(&self, offset: u32) -> Result<u32, PortError>;
-    /// Writes 32 bits.
+    /// Writes 32 bits at byte `offset`.
+    ///
+    /// # Errors
+    /// As [`Self::read32`].
     fn write32(&self, offset: u32, value: u32) -> Result<(), PortError>;
-    /// Reads 64 bits, low half first (NVMe PCIe Transport 1.1, 3.1: 64-bit registers may be accessed as two halves).
+    /// Reads 64 bits at byte `offset`, low half first (NVMe PCIe Transport 1.1, 3.1: 64-bit registers may
+    /// be accessed as two halves).
+    ///
+    /// # Errors
+    /// As [`Self::read32`].
     fn read64(&self, offset: u32) -> Result<u64, PortError> {
         Ok(u64::from(self.read32(offset)?) | u64::from(self.read32(offset + 4)?) << 32)
     }
-    /// Writes 64 bits, low half first.
+    /// Writes 64 bits at byte `offset`, low half first.
+    ///
+    /// # Errors
+    /// As [`Self::read32`].
     fn write64(&self, offset: u32, value: u64) -> Result<(), PortError> {
         self.write32(offset, value as u32)?;
         self.write32(offset + 4, (value >> 32) as u32)
     }
-    /// Where kernels can ring doorbells themselves; `None` means that a host thread must forward them.
+    /// Returns memory in which kernels write doorbells themselves. `None` means that a host
+    /// thread must forward doorbells.
     fn doorbells(&self) -> Option<DoorbellPages>;
-    /// The device in a few words, as in `soft:mem 256 MiB` or `qtest:edges.img`.
+    /// Returns the name of the device, as in `soft:mem 256 MiB` or `qtest:edges.img`.
     fn name(&self) -> String;
-    /// The kind of device path: `soft`, `qtest`, `vfio`, ...
+    /// Returns the kind of the port: `soft`, `qtest`, `vfio`, ...
     fn kind(&self) -> &'static str;
-    /// The PCI function behind it, by which controllers that need to be treated otherwise are known; `None` without one.
+    /// Returns the identifiers of the PCI function, which select [`Quirks`](super::Quirks);
+    /// `None` without a PCI function.
     fn pci_id(&self) -> Option<PciId> {
         None
     }
-    /// The worst that the system has said about the device since it was opened; asked often, it costs little.
+    /// Returns the most severe notice since the device was opened. Cheap enough to be called often.
     fn notice(&self) -> Option<Notice> {
         None
     }
-    /// Resets the whole function (PCIe function level reset, or what the system has instead). Registers are as after power-on:
-    /// the controller is disabled and its queues are gone.
+    /// Resets the whole function (PCIe function level reset, or the system's substitute). Registers are then as after
+    /// power-on: the controller is disabled and its queues are gone.
+    ///
+    /// # Errors
+    /// [`PortError::Reset`] if this kind of device has no function reset, or the reset failed.
     fn reset_function(&self) -> Result<(), PortError> {
         Err(PortError::Reset { device: self.name(), reason: "this kind of device has none".to_owned() })
     }
-    /// The device's memory behind base address register `bar`, mapped for as long as the port lives; `None` where it has none or
-    /// this process cannot reach it.
+    /// Returns the device's memory behind BAR number `bar`, mapped for as long as the port lives. Returns `None` if the
+    /// device has no such memory, or this process cannot map it.
     fn memory(&self, _bar: u8) -> Option<BarMapping> {
         None
     }
@@ -142,30 +163,39 @@ pub trait Port: Send + Sync + fmt::Debug {
     fn uses_msix(&self) -> bool {
         false
     }
-    /// The PCI function, if it is one of this machine.
+    /// Returns the address of the PCI function, if it is one of this machine.
     fn bdf(&self) -> Option<Bdf> {
         None
     }
 }
 
-/// How a device gets addresses for memory.
+/// A device's address space: gives the device access to memory.
 pub trait DmaSpace: Send + Sync + fmt::Debug {
-    /// Host memory that kernels of `space` and the device both reach, zeroed, with consecutive device addresses.
-    /// `bytes` is rounded up to whole pages.
+    /// Allocates zeroed host memory that kernels of `space` and the device can access, with consecutive device
+    /// addresses. `bytes` is rounded up to whole pages.
+    ///
+    /// # Errors
+    /// - [`DmaError::Memory`] if there is no memory, or the GPU driver fails to register it.
+    /// - [`DmaError::Iommu`] or [`DmaError::Exhausted`] if it cannot be mapped for the device.
+    /// - [`DmaError::Unreachable`] if the device has no IOMMU, and no memory that it can address is available.
     fn allocate(&self, space: &Space, bytes: usize) -> Result<DmaRegion, DmaError>;
-    /// Gives the device access to memory that exists already. Refused where the device cannot reach it.
+    /// Gives the device access to existing memory.
+    ///
+    /// # Errors
+    /// - [`DmaError::Unreachable`] if the device cannot address this memory.
+    /// - [`DmaError::Iommu`] if the IOMMU does not map it.
     fn map(&self, region: &Region) -> Result<DmaRegion, DmaError>;
-    /// The IOMMU that translates for the device, if there is one that this process maps through.
+    /// Returns the device's IOMMU, if there is one and this process maps memory through it.
     fn iommu(&self) -> Option<Arc<dyn IommuMap>> {
         None
     }
 }
 
-/// A controller that nobody drives yet: registers and address space.
+/// A controller without a driver: registers and address space.
 #[derive(Clone, Debug)]
 pub struct Attachment {
-    /// Registers.
+    /// Registers of the controller.
     pub port: Arc<dyn Port>,
-    /// Address space.
+    /// Address space of the controller.
     pub dma: Arc<dyn DmaSpace>,
 }

@@ -1,9 +1,9 @@
-//! Which I/O queue identifiers are in use.
+//! Allocator of I/O queue identifiers.
 
 use parking_lot::{Mutex, MutexGuard};
 
-/// Identifiers 1 to the number of pairs that the controller grants. A pair whose deletion failed is lost: the controller
-/// may still have it, so its identifier is not given out again.
+/// Identifiers from 1 to the number of pairs that the controller grants. A pair whose deletion failed is lost: the
+/// controller may still use it, so its identifier is not allocated again.
 #[derive(Debug)]
 pub(super) struct QueueIds(Mutex<Vec<Use>>);
 
@@ -39,7 +39,7 @@ impl QueueIds {
         (1u16..).zip(self.uses().iter()).filter(|(_, u)| wanted(**u)).map(|(id, _)| id).collect()
     }
 
-    /// Takes `count` identifiers, or none.
+    /// Takes `count` identifiers. Returns `None` and takes none if fewer are free.
     pub(super) fn take(&self, count: u32) -> Option<Vec<u16>> {
         let mut uses = self.uses();
         let free: Vec<usize> = (0..uses.len()).filter(|i| uses[*i] == Use::Free).take(count as usize).collect();
@@ -54,7 +54,7 @@ impl QueueIds {
         self.uses()[usize::from(id) - 1] = Use::Free;
     }
 
-    /// After a reset the controller has no queues, so none is lost.
+    /// Frees the lost identifiers. To be called after a reset, which removes all queues from the controller.
     pub(super) fn find_lost(&self) {
         self.uses().iter_mut().filter(|u| **u == Use::Lost).for_each(|u| *u = Use::Free);
     }

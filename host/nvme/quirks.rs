@@ -1,17 +1,17 @@
-//! Controllers that need to be treated otherwise than the specification says.
+//! Controllers that need other treatment than the specification says.
 //!
-//! Only what concerns a driver that polls, moves data by PRPs and never lets a drive sleep is here. The source of every row is
-//! the table `nvme_id_table` of Linux (`drivers/nvme/host/pci.c`), named by the flag that it has there.
+//! The table has only what concerns a driver that polls, moves data by PRPs and never puts a drive to sleep. The source
+//! of every row is the table `nvme_id_table` of Linux (`drivers/nvme/host/pci.c`); each field names its flag there.
 
 use std::fmt;
 use std::time::Duration;
 
-/// Who made a PCI function, and what it is (PCI Local Bus 3.0, 6.2.1).
+/// Vendor and device identifiers of a PCI function (PCI Local Bus 3.0, 6.2.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PciId {
-    /// Vendor.
+    /// Vendor ID.
     pub vendor: u16,
-    /// Device.
+    /// Device ID.
     pub device: u16,
 }
 
@@ -21,21 +21,23 @@ impl fmt::Display for PciId {
     }
 }
 
-/// What is different about a controller. The default is nothing.
+/// Deviations from the specification for one controller. The default is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Quirks {
-    /// CSTS must not be read for this long after CC.EN was cleared
-    /// (`NVME_QUIRK_DELAY_BEFORE_CHK_RDY`: it reads as ready or as fatal meanwhile, or the reset goes wrong).
+    /// Time after the clearing of CC.EN during which CSTS must not be read (`NVME_QUIRK_DELAY_BEFORE_CHK_RDY`).
+    /// Meanwhile CSTS reads as ready or as fatal, or the reset fails.
     pub delay_before_ready: Duration,
-    /// Write Zeroes is offered and does not work, or takes far longer than writing (`NVME_QUIRK_DISABLE_WRITE_ZEROES`).
+    /// The controller offers Write Zeroes, but it does not work, or takes far longer than writing
+    /// (`NVME_QUIRK_DISABLE_WRITE_ZEROES`).
     pub no_write_zeroes: bool,
-    /// Identify answers only for a controller or a namespace (`NVME_QUIRK_IDENTIFY_CNS`): namespaces are tried one by one.
+    /// Identify works only for a controller or a namespace (`NVME_QUIRK_IDENTIFY_CNS`): the driver
+    /// tries namespaces one by one.
     pub no_namespace_list: bool,
-    /// Commands should not cross a multiple of 128 KiB, or take twice as long (`NVME_QUIRK_STRIPE_SIZE`). For the report:
+    /// Commands that cross a multiple of 128 KiB take twice as long (`NVME_QUIRK_STRIPE_SIZE`). For reports only:
     /// transfers that begin on their own multiple, as those of volumes and caches do, never cross one.
     pub stripe_of_128k: bool,
-    /// Submission entries are 128 bytes (`NVME_QUIRK_128_BYTES_SQES`), which this driver does not have.
+    /// Submission entries have 128 bytes (`NVME_QUIRK_128_BYTES_SQES`), which this driver does not support.
     pub long_entries: bool,
 }
 
@@ -53,7 +55,7 @@ const SLOW_ZEROES: Quirks = Quirks { delay_before_ready: DELAY, no_write_zeroes:
 const ZEROES: Quirks = Quirks { no_write_zeroes: true, ..NONE };
 const STRIPE: Quirks = Quirks { stripe_of_128k: true, ..NONE };
 
-/// Vendor, device, what is different, and the product.
+/// Vendor ID, device ID, deviations and product name.
 const TABLE: &[(u16, u16, Quirks, &str)] = &[
     (0x106b, 0x2005, Quirks { long_entries: true, ..NONE }, "Apple T2"),
     (0x144d, 0xa821, SLOW, "Samsung PM1725"),
@@ -71,7 +73,7 @@ const TABLE: &[(u16, u16, Quirks, &str)] = &[
 ];
 
 impl Quirks {
-    /// What the table has about a PCI function.
+    /// Returns the deviations that the table lists for a PCI function.
     pub fn of(id: PciId) -> Self {
         Self::entry(id).map_or(NONE, |(quirks, _)| quirks)
     }
@@ -80,12 +82,12 @@ impl Quirks {
         TABLE.iter().find(|row| (row.0, row.1) == (id.vendor, id.device)).map(|row| (row.2, row.3))
     }
 
-    /// Whether there is nothing to do otherwise.
+    /// Returns true if there are no deviations.
     pub fn is_empty(&self) -> bool {
         *self == NONE
     }
 
-    /// What is done otherwise, in words.
+    /// Returns a description of each deviation.
     pub fn words(&self) -> Vec<String> {
         let mut words = Vec::new();
         if !self.delay_before_ready.is_zero() {

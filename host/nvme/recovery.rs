@@ -1,9 +1,9 @@
-//! What is done about commands without completion: Abort, then the queues deleted and created again, then a controller
-//! reset, then a reset of the function; each step only when the one before did not help, each bounded.
+//! Recovery from commands without completion. Each step is taken only if the one before did not help, and each is
+//! bounded: Abort, then deletion and re-creation of the queues, then a controller reset, then a function reset.
 //!
-//! Nothing is submitted again before the controller has let go of it: a command that was aborted has completed, one whose
-//! queue was deleted or whose controller was reset is no longer executed (NVMe Base 2.1, 3.7.2 and 5.2.4), so its memory is
-//! the host's again and a repeated write cannot be overtaken by itself.
+//! A command is submitted again only after the controller has released it. An aborted command has completed. A command
+//! whose queue was deleted, or whose controller was reset, is no longer executed (NVMe Base 2.1, 3.7.2 and 5.2.4). Its
+//! memory then belongs to the host again, and a repeated write cannot be overtaken by its first attempt.
 
 use super::admin::Wait;
 use super::controller::{Controller, Ready};
@@ -15,57 +15,57 @@ use crate::wire::nvme::{CqEntry, SqEntry, Status, io, status};
 use std::fmt;
 use std::time::{Duration, Instant};
 
-/// Commands that are aborted one by one. Where more are in flight, deleting their queue ends the rest at once.
+/// Largest number of commands to abort one by one. If more are in flight, deleting their queue ends the rest at once.
 const MOST_ABORTS: usize = 64;
-/// How long aborted commands get to end unless told otherwise.
+/// Default time for aborted commands to complete.
 const ABORT_GRACE: Duration = Duration::from_secs(1);
-/// How often a command is submitted in all unless told otherwise.
+/// Default number of submissions of a command, including the first.
 const ATTEMPTS: u32 = 3;
-/// Commands that a report spells out.
+/// Largest number of commands that a report lists.
 const SPELLED_OUT: usize = 8;
 
-/// What becomes of a command that had no completion once its queue works again.
+/// Treatment of a command without completion, once its queue works again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InFlight {
-    /// It is submitted again.
+    /// The command is submitted again.
     Requeue,
-    /// It fails; whoever asked for it decides.
+    /// The command fails; the caller decides.
     Fail,
 }
 
-/// How commands without completion are dealt with.
+/// Policy for commands without completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RecoveryPolicy {
-    /// What becomes of them.
+    /// Treatment of these commands.
     pub in_flight: InFlight,
-    /// How often a command is submitted in all before it fails, with [`InFlight::Requeue`].
+    /// Number of submissions of a command, including the first, before it fails. Only with [`InFlight::Requeue`].
     pub attempts: u32,
-    /// How long commands that were aborted get to end.
+    /// Time for aborted commands to complete.
     pub abort_grace: Duration,
 }
 
 setters!(RecoveryPolicy { in_flight: InFlight, attempts: u32, abort_grace: Duration });
 
 impl Default for RecoveryPolicy {
-    /// They fail.
+    /// Returns the policy that lets commands without completion fail.
     fn default() -> Self {
         Self { in_flight: InFlight::Fail, attempts: ATTEMPTS, abort_grace: ABORT_GRACE }
     }
 }
 
 impl RecoveryPolicy {
-    /// They are submitted again.
+    /// Returns the policy that submits commands without completion again.
     pub fn requeue() -> Self {
         Self { in_flight: InFlight::Requeue, ..Self::default() }
     }
 }
 
-/// A step of a recovery.
+/// Kind of a recovery step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RecoveryAction {
-    /// Abort of each command in flight.
+    /// Each command in flight was aborted.
     Abort,
     /// The queues were deleted and created again.
     RebuildQueues,
@@ -86,31 +86,31 @@ impl fmt::Display for RecoveryAction {
     }
 }
 
-/// One step that was taken.
+/// One recovery step that was taken.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct RecoveryStep {
-    /// Which.
+    /// Kind of the step.
     pub action: RecoveryAction,
-    /// How long it took.
+    /// Duration of the step.
     pub took: Duration,
-    /// Why it did not help, if it did not.
+    /// Reason why the step did not help; `None` if it did.
     pub failed: Option<String>,
 }
 
-/// How a command without completion ended.
+/// Outcome of a command that had no completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Ending {
-    /// Its completion had come, late.
+    /// The command completed, late, with this status.
     Completed(Status),
-    /// Aborted.
+    /// The command was aborted.
     Aborted,
-    /// Ended with the deletion of its queue.
+    /// The command ended with the deletion of its queue.
     QueueDeleted,
-    /// Aborted by a reset of the controller.
+    /// A reset of the controller aborted the command.
     ControllerReset,
-    /// The device does not answer: nobody knows.
+    /// Unknown, because the device does not respond.
     Unknown,
 }
 
@@ -131,19 +131,19 @@ impl fmt::Display for Ending {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Unfinished {
-    /// Queue, as the controller counts.
+    /// Queue identifier, as the controller knows it.
     pub queue: u16,
     /// Command identifier.
     pub cid: u16,
     /// Opcode.
     pub opcode: u8,
-    /// Namespace.
+    /// Namespace identifier.
     pub nsid: u32,
-    /// First logical block, where the command names one.
+    /// First logical block; `None` if the command names none.
     pub lba: Option<u64>,
-    /// Logical blocks, 0 where the command names none.
+    /// Number of logical blocks; 0 if the command names none.
     pub blocks: u32,
-    /// How it ended.
+    /// Outcome of the command.
     pub ending: Ending,
 }
 
@@ -173,17 +173,17 @@ impl fmt::Display for Unfinished {
     }
 }
 
-/// What a recovery found and did.
+/// Report of a recovery.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct RecoveryReport {
-    /// Which device.
+    /// Name of the device.
     pub device: String,
-    /// What was wrong with the controller itself, if anything was.
+    /// Error of the controller itself; `None` if it was in order.
     pub cause: Option<String>,
-    /// What was done, in order; nothing where nothing had to be.
+    /// Steps that were taken, in order; empty if none was needed.
     pub steps: Vec<RecoveryStep>,
-    /// Commands that had no completion, and how they ended.
+    /// Commands that had no completion, with their outcomes.
     pub commands: Vec<Unfinished>,
 }
 
@@ -192,7 +192,7 @@ impl RecoveryReport {
         Self { device: device.to_owned(), cause: None, steps: Vec::new(), commands: Vec::new() }
     }
 
-    /// The step that the controller came back with, if one was needed.
+    /// Returns the last step, after which the controller worked; `None` if no step was needed.
     pub fn last_action(&self) -> Option<RecoveryAction> {
         self.steps.last().map(|s| s.action)
     }
@@ -221,26 +221,32 @@ impl fmt::Display for RecoveryReport {
     }
 }
 
-/// The commands of one queue without completion.
+/// Commands of one queue without completion.
 pub(super) struct Pending {
-    /// Which of the sets, and which queue of it.
+    /// Index of the queue set. `index` is the queue in it.
     pub(super) set: usize,
     pub(super) index: u32,
-    /// Completions taken so far.
+    /// Number of completions taken so far.
     pub(super) head: u32,
     pub(super) commands: Vec<Unfinished>,
 }
 
 impl Controller<Ready> {
-    /// Makes the queues of these sets, which are all of this controller, work again after time-outs: aborts what is in flight,
-    /// and where that is not enough goes on to deleting and creating the queues, to a controller reset and to a function reset.
-    /// No kernel may use the queues meanwhile. Tokens and commands of earlier runs are void afterwards.
+    /// Makes queues work again after time-outs. All of `sets` must belong to this controller.
     ///
-    /// Other queues of the controller are only touched by the resets; each of their sets needs its own
-    /// [`QueueSet::reset`](super::QueueSet::reset) then, which [`QueueSet::check`](super::QueueSet::check) tells.
+    /// Aborts the commands in flight. If that does not help, deletes and creates the queues, then resets the
+    /// controller, then resets the function. No kernel may use the queues meanwhile. Tokens and commands of
+    /// earlier runs are void afterwards.
     ///
-    /// Bounded by the grace for aborted commands, and for each further step by the command deadline and the time that the
-    /// controller names for becoming ready. The error holds the report.
+    /// Only the resets affect other queues of the controller. After a reset, each other set needs its own
+    /// [`QueueSet::reset`](super::QueueSet::reset). [`QueueSet::check`](super::QueueSet::check) then reports it.
+    ///
+    /// The grace for aborted commands bounds the first step. The command deadline, and the controller's time to become
+    /// ready, bound each further step.
+    ///
+    /// # Errors
+    /// - [`NvmeError::NotRecovered`] if no step helped, or the controller has left. It contains the report.
+    /// - [`NvmeError::Memory`] if the words of a queue cannot be read.
     pub fn recover(&self, sets: &mut [&mut QueueSet], policy: &RecoveryPolicy) -> Result<RecoveryReport, NvmeError> {
         let mut pending = Vec::new();
         let mut idle = true;
@@ -254,7 +260,7 @@ impl Controller<Ready> {
     }
 }
 
-/// The ladder. `idle`: the queues themselves need nothing.
+/// Takes the recovery steps. `idle` means that the queues themselves need none.
 pub(super) fn climb(
     controller: &Controller<Ready>,
     sets: &mut [&mut QueueSet],
@@ -276,11 +282,11 @@ pub(super) fn climb(
     if let Err(source @ NvmeError::Gone { .. }) = state {
         return Err(failed(finish(report, pending, Ending::Unknown), source));
     }
-    // A controller that has failed, or was reset by somebody else, answers no command.
+    // A controller that has failed, or was reset by other software, completes no command.
     let mut answers = controller.check().is_ok();
     if answers && outstanding(&pending) {
         let aborted = step(&mut report, RecoveryAction::Abort, || abort(controller, sets, &mut pending, policy));
-        // Nor will one that does not answer this.
+        // A controller that does not complete Abort completes no other admin command either.
         answers = !matches!(aborted, Err(NvmeError::TimedOut { .. } | NvmeError::QueueStuck { .. }));
     }
     if answers {
@@ -323,12 +329,12 @@ fn rebuild(sets: &mut [&mut QueueSet]) -> Result<(), NvmeError> {
     sets.iter_mut().try_for_each(|set| set.reset())
 }
 
-/// Whether nothing is known yet about a command's end.
+/// Returns true if the outcome of a command is still unknown.
 fn is_open(ending: Ending) -> bool {
     ending == Ending::Unknown
 }
 
-/// Looks for completions that have come meanwhile.
+/// Takes completions that have arrived meanwhile.
 fn collect(sets: &[&mut QueueSet], pending: &mut [Pending]) {
     for p in pending {
         if !p.commands.iter().any(|c| is_open(c.ending)) {
@@ -346,8 +352,8 @@ fn collect(sets: &[&mut QueueSet], pending: &mut [Pending]) {
     }
 }
 
-/// Asks for each command to be aborted, and waits for the completions. Fails with the first Abort that does not come back, and
-/// where commands are left.
+/// Requests the abort of each command, and waits for the completions. Fails with the first Abort that does not
+/// complete, and if commands remain without completion.
 fn abort(
     controller: &Controller<Ready>,
     sets: &[&mut QueueSet],
@@ -361,7 +367,7 @@ fn abort(
         .map(|c| (c.queue, c.cid))
         .take(MOST_ABORTS)
         .collect();
-    // Which of them the controller says that it aborts: the completions of those are worth waiting for.
+    // Commands that the controller says it aborts: only their completions are worth waiting for.
     let mut promised = Vec::new();
     for &(queue, cid) in &open {
         if controller.abort(queue, cid)? {
@@ -385,7 +391,7 @@ fn abort(
     }
 }
 
-/// Puts the commands into the report, those that are still open with this ending.
+/// Moves the commands into the report. Commands with unknown outcome get `ending`.
 fn finish(mut report: RecoveryReport, pending: Vec<Pending>, ending: Ending) -> RecoveryReport {
     for mut c in pending.into_iter().flat_map(|p| p.commands) {
         if is_open(c.ending) {
@@ -404,7 +410,8 @@ fn failed(report: RecoveryReport, source: NvmeError) -> NvmeError {
 }
 
 impl QueueSet {
-    /// What the words in kernel memory and the submission ring say is in flight. No kernel may use the queue.
+    /// Returns the commands in flight on a queue, from its words in kernel memory and its submission ring.
+    /// No kernel may use the queue.
     fn pending(&self, set: usize, index: u32) -> Result<Pending, NvmeError> {
         let words = self.kernel_words(index)?;
         let queue = self.queue_id(index).ok_or_else(|| self.no_queue(index))?;
@@ -418,7 +425,7 @@ impl QueueSet {
         Ok(Pending { set, index, head: words.head, commands })
     }
 
-    /// Completions from `head` on that nobody has taken.
+    /// Returns the completions from `head` on that were not taken.
     fn completions(&self, index: u32, head: u32) -> Result<Vec<CqEntry>, NvmeError> {
         let (depth, ring, rings) = (self.depth(), layout::rings(self.depth()), self.ring_memory());
         let at = rings.offset + index as usize * ring.bytes + ring.cq_offset;
@@ -426,7 +433,7 @@ impl QueueSet {
         let place = |i: u32| head.wrapping_add(i);
         let is_new = |i: &u32| {
             let lap = place(*i) >> depth.trailing_zeros();
-            // The first lap of a fresh ring is written with phase 1.
+            // The controller writes the first lap of a new ring with phase 1.
             entries[(place(*i) & (depth - 1)) as usize].phase() == (lap & 1 == 0)
         };
         Ok((0..depth).take_while(is_new).map(|i| entries[(place(i) & (depth - 1)) as usize]).collect())

@@ -1,4 +1,4 @@
-//! Access Control Services: whether a port sends peer-to-peer requests on, or up to the root complex.
+//! Access Control Services (ACS): a port forwards peer-to-peer requests, or redirects them to the root complex.
 
 use super::config::{ConfigSpace, Found};
 use super::{Bdf, Sysfs};
@@ -7,11 +7,12 @@ use std::fmt;
 
 /// Identifier of the extended capability (PCI Express Base 6.0, 7.7.11.1).
 const CAPABILITY: u16 = 0x000d;
-/// ACS Capability Register and ACS Control Register, from the capability's start (7.7.11.2 and 7.7.11.3).
+/// Offset of the ACS Capability Register from the start of the capability (7.7.11.2).
 const CAPABILITY_REGISTER: usize = 4;
+/// Offset of the ACS Control Register from the start of the capability (7.7.11.3).
 const CONTROL_REGISTER: usize = 6;
 
-/// Bits of both registers, lowest first, with `lspci`'s words for them.
+/// Bits of both registers, lowest first, with `lspci`'s names.
 const BITS: [(u16, &str); 7] = [
     (1 << 0, "SrcValid"),
     (1 << 1, "TransBlk"),
@@ -22,35 +23,35 @@ const BITS: [(u16, &str); 7] = [
     (1 << 6, "DirectTrans"),
 ];
 
-/// The bits that keep peers from reaching each other directly: P2P Request Redirect, P2P Completion Redirect and P2P Egress
-/// Control, as the kernel's own peer-to-peer code has it (Linux, drivers/pci/p2pdma.c, `pci_bridge_has_acs_redir`).
+/// Bits that prevent direct transfers between peers: P2P Request Redirect, P2P Completion Redirect and P2P Egress
+/// Control, as in the kernel's own peer-to-peer code (Linux, drivers/pci/p2pdma.c, `pci_bridge_has_acs_redir`).
 const REDIRECT: u16 = 1 << 2 | 1 << 3 | 1 << 5;
 
-/// The registers of a port that has the capability.
+/// ACS registers of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Acs {
-    /// What the port can do.
+    /// Functions that the port supports.
     pub capability: u16,
-    /// What is switched on.
+    /// Functions that are switched on.
     pub control: u16,
 }
 
 impl Acs {
-    /// Whether peer requests or completions are sent up to the root complex, or blocked.
+    /// Returns true if the port redirects peer requests or completions to the root complex, or blocks them.
     pub fn redirects(self) -> bool {
         self.control & REDIRECT != 0
     }
 }
 
 impl fmt::Display for Acs {
-    /// What is switched on, in `lspci`'s words.
+    /// Prints the functions that are switched on, by `lspci`'s names.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let on: Vec<_> = BITS.iter().filter(|(bit, _)| self.control & bit != 0).map(|(_, word)| *word).collect();
         if on.is_empty() { f.write_str("none") } else { f.write_str(&on.join(" ")) }
     }
 }
 
-/// Reads a port's registers.
+/// Reads the ACS registers of a port.
 pub fn acs(sysfs: &Sysfs, port: Bdf) -> Found<Acs> {
     of(&ConfigSpace::read(sysfs, port))
 }
@@ -66,7 +67,7 @@ fn of(config: &ConfigSpace) -> Found<Acs> {
     }
 }
 
-/// What ACS does on a way through several ports.
+/// Effect of ACS on a path through several ports.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct AcsPath {
     /// Ports that redirect or block.
@@ -82,7 +83,7 @@ fn as_texts<S: serde::Serializer>(all: &[Bdf], s: S) -> Result<S::Ok, S::Error> 
 }
 
 impl AcsPath {
-    /// Reads the registers of every port.
+    /// Reads the ACS registers of every port.
     pub fn read(sysfs: &Sysfs, ports: &[Bdf]) -> Self {
         let mut this = Self::default();
         for &port in ports {
@@ -104,7 +105,7 @@ mod tests {
     #[test]
     fn redirection_is_told_from_other_bits() {
         let of_control = |control| Acs { capability: 0x5f, control };
-        // What the kernel switches on where there is an IOMMU: source validation, both redirects, upstream forwarding.
+        // Bits that the kernel sets if there is an IOMMU: source validation, both redirects, upstream forwarding.
         assert!(of_control(0x1d).redirects());
         assert!(of_control(0x20).redirects());
         assert!(!of_control(0x11).redirects());

@@ -1,33 +1,34 @@
-//! Base address registers: where a function's memory lies and how large it can be made.
+//! Base address registers (BARs): addresses and sizes of a function's memory, and how large it can be made.
 
 use super::config::{ConfigSpace, Found};
 use super::{Bdf, Sysfs};
 use serde::Serialize;
 
-/// Lines of the file `resource` that are BARs; the expansion ROM and bridge windows follow (linux/pci.h, PCI_STD_NUM_BARS).
+/// Number of lines of the file `resource` for BARs; the expansion ROM and bridge windows follow (linux/pci.h,
+/// PCI_STD_NUM_BARS).
 const BARS: usize = 6;
 /// `IORESOURCE_MEM` (linux/ioport.h).
 const FLAG_MEMORY: u64 = 0x200;
 
 /// Identifier of the Resizable BAR Extended Capability (PCI Express Base 6.0, 7.8.6.1).
 const CAPABILITY_RESIZABLE: u16 = 0x0015;
-/// A capability and a control register for each resizable BAR (7.8.6.2, 7.8.6.3).
+/// Size in bytes of the capability and the control register of each resizable BAR (7.8.6.2, 7.8.6.3).
 const ENTRY_BYTES: usize = 8;
-/// The most BARs that can be resizable.
+/// Maximum number of resizable BARs.
 const MAX_ENTRIES: u32 = 6;
 
 /// One memory BAR.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Bar {
-    /// Index, from 0; a 64-bit BAR takes two.
+    /// Index, from 0. A 64-bit BAR takes two indices.
     pub index: usize,
-    /// Physical address; 0 where the kernel hides addresses.
+    /// Physical address; 0 if the kernel hides addresses.
     pub start: u64,
-    /// Bytes.
+    /// Size in bytes.
     pub bytes: u64,
 }
 
-/// The memory BARs of a function, by index; `None` where the kernel does not tell.
+/// Returns the memory BARs of a function, by index; `None` if the kernel does not show them.
 pub fn memory_bars(sysfs: &Sysfs, bdf: Bdf) -> Option<Vec<Bar>> {
     let text = sysfs.text(format!("/sys/bus/pci/devices/{bdf}/resource")).ok()?;
     let mut bars = Vec::new();
@@ -41,18 +42,18 @@ pub fn memory_bars(sysfs: &Sysfs, bdf: Bdf) -> Option<Vec<Bar>> {
     Some(bars)
 }
 
-/// A BAR whose size software may choose.
+/// A BAR whose size software can choose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct ResizableBar {
     /// Index of the BAR.
     pub index: usize,
-    /// Bytes now.
+    /// Current size in bytes.
     pub bytes: u64,
-    /// The largest size that the function offers, in bytes.
+    /// Largest size that the function offers, in bytes.
     pub max_bytes: u64,
 }
 
-/// The resizable BARs of a function.
+/// Returns the resizable BARs of a function.
 pub fn resizable_bars(sysfs: &Sysfs, bdf: Bdf) -> Found<Vec<ResizableBar>> {
     resizable(&ConfigSpace::read(sysfs, bdf))
 }
@@ -68,12 +69,13 @@ fn resizable(config: &ConfigSpace) -> Found<Vec<ResizableBar>> {
         Some((config.dword(at)?, config.dword(at + 4)?))
     };
     let Some((_, first)) = registers(0) else { return Found::Hidden };
-    // Bits 7:5 of the first control register: how many there are.
+    // Bits 7:5 of the first control register hold the number of resizable BARs.
     let count = (first >> 5 & 7).clamp(1, MAX_ENTRIES);
     let mut found = Vec::new();
     for i in 0..count as usize {
         let Some((capability, control)) = registers(i) else { return Found::Hidden };
-        // Sizes: bits 31:4 of the capability are 1 MiB to 128 TiB; the upper half of the control goes on from 256 TiB.
+        // Bits 31:4 of the capability stand for the sizes 1 MiB to 128 TiB; the upper half of the control for 256 TiB
+        // and more.
         let sizes = u64::from(capability >> 4) | u64::from(control >> 16) << 28;
         let bytes = |power: u32| 1u64.checked_shl(power + 20).unwrap_or(u64::MAX);
         found.push(ResizableBar {

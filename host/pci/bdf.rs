@@ -1,9 +1,9 @@
-//! The address of a PCI function.
+//! Addresses of PCI functions.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// Domain, bus, device and function, as in `0000:65:00.0`.
+/// Address of a PCI function: domain, bus, device and function, as in `0000:65:00.0`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Bdf {
     /// Domain (segment).
@@ -16,7 +16,7 @@ pub struct Bdf {
     pub function: u8,
 }
 
-/// Why a text is not a PCI address.
+/// Error of a text that is not a PCI address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not a PCI address; write domain:bus:device.function in hexadecimal, as in 0000:65:00.0")]
 pub struct ParseBdfError(String);
@@ -24,7 +24,7 @@ pub struct ParseBdfError(String);
 impl FromStr for Bdf {
     type Err = ParseBdfError;
 
-    /// Accepts `0000:65:00.0` and the short form `65:00.0`, which means domain 0.
+    /// Parses `0000:65:00.0`, or the short form `65:00.0` for domain 0.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let parse = || {
             let (rest, function) = text.rsplit_once('.')?;

@@ -1,6 +1,6 @@
-//! Which driver has a function: giving one to vfio-pci, and giving it back.
+//! Changes the driver of a function: gives the function to vfio-pci, or gives it back.
 //!
-//! Everything is a short list of writes below /sys, which is printed as it is for whoever wants to see it first.
+//! A change is a short list of writes to files below /sys, which can be printed before it is carried out.
 
 use super::holder::vfio_holder;
 use super::usage::{InUse, in_use};
@@ -13,73 +13,74 @@ use std::time::{Duration, Instant};
 
 const VFIO_DRIVER: &str = "vfio-pci";
 const NO_IOMMU_SWITCH: &str = "/sys/module/vfio/parameters/enable_unsafe_noiommu_mode";
-/// How long the new driver may take to appear.
+/// Time limit for the new driver to appear.
 const BIND_WAIT: Duration = Duration::from_secs(10);
+/// Interval of the checks for the new driver.
 const BIND_POLL: Duration = Duration::from_millis(20);
-/// An empty line clears `driver_override`.
+/// Text that clears `driver_override`: an empty line.
 const CLEAR: &str = "\n";
 
-/// Why a function did not change its driver.
+/// Reason why a function did not change its driver.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BindError {
-    /// No such function.
+    /// There is no such function.
     #[error("{bdf}: there is no PCI function of this address (lspci -D lists them)")]
     NoDevice {
         /// Address.
         bdf: Bdf,
     },
-    /// The system uses it, or it holds something.
+    /// The system uses the controller, or the controller holds data.
     #[error("{bdf} {}, refusing to unbind it{}", together(.reasons), remedies(.reasons))]
     InUse {
         /// Address.
         bdf: Bdf,
-        /// Why, the gravest first.
+        /// Reasons, the most severe first.
         reasons: Vec<InUse>,
     },
-    /// The driver that it should have is not there.
+    /// The driver vfio-pci is not loaded.
     #[error("the driver vfio-pci is not loaded: modprobe vfio-pci")]
     NoDriver,
-    /// VFIO would refuse it.
+    /// The function is in no IOMMU group, so VFIO would not take it.
     #[error("{bdf} is in no IOMMU group, so vfio-pci would not take it")]
     NoIommu {
         /// Address.
         bdf: Bdf,
     },
-    /// User space has it open; the kernel would wait until it is closed.
+    /// User space has the function open. The kernel would wait until it is closed.
     #[error("{bdf} is in use by {holder}; end that first")]
     Open {
         /// Address.
         bdf: Bdf,
-        /// Which processes.
+        /// Processes that have it open.
         holder: String,
     },
-    /// Somebody else's business.
+    /// A driver other than vfio-pci and its variants holds the function.
     #[error(
         "{bdf} is held by the driver {driver}, which is neither vfio-pci nor a variant of it; there is nothing to give back"
     )]
     NotVfio {
         /// Address.
         bdf: Bdf,
-        /// The driver.
+        /// The driver that holds it.
         driver: String,
     },
-    /// No rights, or the kernel refused.
+    /// A write failed: this user may not write, or the kernel refused.
     #[error("{path}: {source}{}", if .source.kind() == io::ErrorKind::PermissionDenied { "; run as root" } else { "" })]
     Write {
         /// The file below /sys.
         path: String,
-        /// The system's answer.
+        /// Error of the write.
         source: io::Error,
     },
-    /// All was written, and another driver has it, or none.
+    /// All writes succeeded, but another driver or none has the function.
     #[error("{bdf} is {} and not with {wanted}; dmesg says why", .driver.as_deref().map_or("without a driver".to_owned(), |d| format!("with {d}")))]
     NotTaken {
         /// Address.
         bdf: Bdf,
-        /// The driver that it should have.
+        /// The driver that was expected.
         wanted: &'static str,
-        /// The one that it has.
+        /// The driver that it has.
         driver: Option<String>,
     },
 }
@@ -100,7 +101,7 @@ fn together(reasons: &[InUse]) -> String {
     reasons.iter().map(ToString::to_string).collect::<Vec<_>>().join(" and ")
 }
 
-/// The commands that clear the way, where there are some for all that is in it.
+/// Returns the commands that remove all reasons; empty unless there is a command for each.
 fn remedies(reasons: &[InUse]) -> String {
     match reasons.iter().map(InUse::remedy).collect::<Option<Vec<_>>>() {
         Some(all) if !all.is_empty() => format!("; if it is not needed: {}", all.join(" && ")),
@@ -108,12 +109,12 @@ fn remedies(reasons: &[InUse]) -> String {
     }
 }
 
-/// One write below /sys.
+/// One write to a file below /sys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SysWrite {
-    /// The file.
+    /// Path of the file.
     pub path: String,
-    /// What is written.
+    /// Text to write.
     pub text: String,
 }
 
@@ -126,15 +127,15 @@ impl fmt::Display for SysWrite {
     }
 }
 
-/// What a change of drivers writes, in order.
+/// The writes that change a function's driver, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BindPlan {
     bdf: Bdf,
-    /// The driver that has it now.
+    /// Driver that holds the function now.
     pub from: Option<String>,
     writes: Vec<SysWrite>,
     to_vfio: bool,
-    /// What will still be in the way afterwards.
+    /// Obstacles that remain after the change.
     pub notes: Vec<String>,
 }
 
@@ -147,17 +148,22 @@ impl BindPlan {
         self.writes.push(SysWrite { path: path.into(), text: text.into() });
     }
 
-    /// The writes; none if the function has its driver already.
+    /// Returns the writes; none if the function already has the driver.
     pub fn writes(&self) -> &[SysWrite] {
         &self.writes
     }
 
-    /// The function.
+    /// Returns the function.
     pub fn bdf(&self) -> Bdf {
         self.bdf
     }
 
-    /// Writes, and waits for the driver. When vfio-pci does not take the function, it goes back to where it was.
+    /// Carries out the writes, waits for the driver, and returns it. If vfio-pci does not take the function, the kernel
+    /// chooses a driver again.
+    ///
+    /// # Errors
+    /// [`BindError::Write`] if a write fails. [`BindError::NotTaken`] if vfio-pci does not have the function after 10
+    /// seconds.
     pub fn carry_out(&self, sysfs: &Sysfs) -> Result<Option<String>, BindError> {
         for w in &self.writes {
             if let Err(e) = write(sysfs, w) {
@@ -177,14 +183,14 @@ impl BindPlan {
                     self.roll_back(sysfs);
                     return Err(BindError::NotTaken { bdf: self.bdf, wanted: VFIO_DRIVER, driver });
                 }
-                // No driver of the kernel wants it, which is how it may have been before.
+                // No driver of the kernel takes the function, which may have been so before it was bound.
                 return Ok(driver);
             }
             std::thread::sleep(BIND_POLL);
         }
     }
 
-    /// Lets the kernel choose a driver again. The error that led here is the one to report.
+    /// Lets the kernel choose a driver again. Only logs its own errors: the caller reports the error that led here.
     fn roll_back(&self, sysfs: &Sysfs) {
         if self.to_vfio {
             let clear = SysWrite { path: device(self.bdf, "driver_override"), text: CLEAR.to_owned() };
@@ -214,8 +220,14 @@ fn write(sysfs: &Sysfs, w: &SysWrite) -> Result<(), BindError> {
     file.write_all(w.text.as_bytes()).map_err(failed)
 }
 
-/// What takes a controller from the kernel and gives it to vfio-pci. Refused for one that the system uses, or that holds a file
-/// system, a volume or a partition table. Writes nothing.
+/// Returns the writes that take a controller from the kernel and give it to vfio-pci. Writes nothing itself. `no_iommu`
+/// also allows VFIO without an IOMMU.
+///
+/// # Errors
+/// * [`BindError::NoDevice`] if there is no such function.
+/// * [`BindError::InUse`] if the system uses the controller, or it holds a file system, a volume or a partition table.
+/// * [`BindError::NoDriver`] if vfio-pci is not loaded.
+/// * [`BindError::NoIommu`] if the function is in no IOMMU group and VFIO without an IOMMU is not allowed.
 pub fn plan_bind(sysfs: &Sysfs, bdf: Bdf, no_iommu: bool) -> Result<BindPlan, BindError> {
     if !sysfs.exists(device(bdf, "class")) {
         return Err(BindError::NoDevice { bdf });
@@ -254,13 +266,18 @@ pub fn plan_bind(sysfs: &Sysfs, bdf: Bdf, no_iommu: bool) -> Result<BindPlan, Bi
         None if no_iommu => {
             plan.notes.push("there is no IOMMU: the device can write to any memory of this machine".to_owned());
         }
-        // Already bound, or VFIO's switch was turned on by somebody else.
+        // The function is already bound, or VFIO's mode without an IOMMU was on before.
         None => {}
     }
     Ok(plan)
 }
 
-/// What gives a function back to the driver that the kernel has for it. Writes nothing.
+/// Returns the writes that give a function back to the kernel's driver for it. Writes nothing itself.
+///
+/// # Errors
+/// * [`BindError::NoDevice`] if there is no such function.
+/// * [`BindError::NotVfio`] if a driver other than vfio-pci and its variants holds it.
+/// * [`BindError::Open`] if a process has it open.
 pub fn plan_unbind(sysfs: &Sysfs, bdf: Bdf) -> Result<BindPlan, BindError> {
     if !sysfs.exists(device(bdf, "class")) {
         return Err(BindError::NoDevice { bdf });
@@ -388,7 +405,7 @@ mod tests {
         let tree = machine(Some("nvme"));
         let sysfs = tree.sysfs();
         let plan = plan_bind(&sysfs, bdf(), false).unwrap();
-        // What the kernel would do.
+        // The link that the kernel would change.
         tree.link(&format!("sys/bus/pci/devices/{BDF}/driver"), "/sys/bus/pci/drivers/vfio-pci");
         assert_eq!(plan.carry_out(&sysfs).unwrap().as_deref(), Some("vfio-pci"));
         assert_eq!(tree.read("sys/bus/pci/drivers/nvme/unbind"), BDF);

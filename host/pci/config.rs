@@ -1,35 +1,37 @@
-//! Configuration space as the kernel shows it: the capability lists.
+//! Configuration space, as the kernel shows it, and its capability lists.
 
 use super::{Bdf, Sysfs};
 
-/// Bytes of the extended configuration space (PCI Express Base 6.0, 7.2).
+/// Size in bytes of the extended configuration space (PCI Express Base 6.0, 7.2).
 const EXTENDED_BYTES: usize = 4096;
-/// Bytes that the kernel shows to users without CAP_SYS_ADMIN (Linux, drivers/pci/pci-sysfs.c, `pci_read_config`).
+/// Number of bytes that the kernel shows to users without CAP_SYS_ADMIN (Linux, drivers/pci/pci-sysfs.c,
+/// `pci_read_config`).
 const HEADER_BYTES: usize = 64;
-/// First extended capability (PCI Express Base 6.0, 7.6.1).
+/// Offset of the first extended capability (PCI Express Base 6.0, 7.6.1).
 const FIRST_EXTENDED: usize = 0x100;
-/// Status register; its bit 4 says that there is a capability list (7.5.1.1.4).
+/// Offset of the status register (7.5.1.1.4).
 const STATUS: usize = 0x06;
+/// Bit 4 of the status register: there is a capability list.
 const STATUS_CAPABILITIES: u16 = 1 << 4;
-/// Capabilities Pointer (7.5.1.1.11).
+/// Offset of the Capabilities Pointer (7.5.1.1.11).
 const CAPABILITIES_POINTER: usize = 0x34;
 /// Identifier of the PCI Express Capability (7.5.3.1).
 const CAPABILITY_PCI_EXPRESS: u8 = 0x10;
 
-/// The bytes of a function's configuration space, as many as the kernel shows.
+/// Bytes of a function's configuration space, as many as the kernel shows.
 #[derive(Clone, Debug)]
 pub struct ConfigSpace {
     bytes: Vec<u8>,
 }
 
-/// What is known about something in configuration space.
+/// Result of a search in configuration space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found<T> {
-    /// It is there.
+    /// The function has it.
     Yes(T),
     /// The function does not have it.
     No,
-    /// The kernel did not show that part: this user sees 64 bytes, or there is no such file.
+    /// Unknown: the kernel did not show that part. This user sees 64 bytes, or there is no such file.
     Hidden,
 }
 
@@ -49,23 +51,23 @@ pub enum PortKind {
 }
 
 impl ConfigSpace {
-    /// Reads a function's configuration space; empty where the kernel shows none.
+    /// Reads a function's configuration space; empty if the kernel shows none.
     pub fn read(sysfs: &Sysfs, bdf: Bdf) -> Self {
         let name = format!("/sys/bus/pci/devices/{bdf}/config");
         Self { bytes: sysfs.bytes(name, EXTENDED_BYTES as u64).unwrap_or_default() }
     }
 
-    /// A configuration space from its bytes.
+    /// Creates a configuration space from its bytes.
     pub fn from_bytes(bytes: Vec<u8>) -> Self {
         Self { bytes }
     }
 
-    /// Two bytes, if they were shown.
+    /// Returns the two bytes at offset `at`; `None` if the kernel did not show them.
     pub fn word(&self, at: usize) -> Option<u16> {
         Some(u16::from_le_bytes(self.bytes.get(at..at + 2)?.try_into().ok()?))
     }
 
-    /// Four bytes, if they were shown.
+    /// Returns the four bytes at offset `at`; `None` if the kernel did not show them.
     pub fn dword(&self, at: usize) -> Option<u32> {
         Some(u32::from_le_bytes(self.bytes.get(at..at + 4)?.try_into().ok()?))
     }
@@ -74,12 +76,12 @@ impl ConfigSpace {
         self.bytes.get(at).copied()
     }
 
-    /// Whether a function that was removed or powered down answered: all bits set.
+    /// Returns true if the function was removed or powered down: reads then return all bits set.
     pub fn is_gone(&self) -> bool {
         self.word(0) == Some(0xffff)
     }
 
-    /// Where the capability with this identifier begins.
+    /// Returns the offset of the capability with this identifier.
     pub fn capability(&self, id: u8) -> Found<usize> {
         let Some(status) = self.word(STATUS) else { return Found::Hidden };
         if self.is_gone() {
@@ -89,7 +91,7 @@ impl ConfigSpace {
             return Found::No;
         }
         let Some(mut at) = self.byte(CAPABILITIES_POINTER).map(|p| usize::from(p & !3)) else { return Found::Hidden };
-        // A capability takes four bytes or more, so a list that is longer than this runs in a circle.
+        // A capability takes at least four bytes, so a longer list contains a loop.
         for _ in 0..256 / 4 {
             if at < HEADER_BYTES {
                 return Found::No;
@@ -103,7 +105,7 @@ impl ConfigSpace {
         Found::No
     }
 
-    /// Where the extended capability with this identifier begins.
+    /// Returns the offset of the extended capability with this identifier.
     pub fn extended_capability(&self, id: u16) -> Found<usize> {
         if self.bytes.len() <= HEADER_BYTES || self.is_gone() {
             return Found::Hidden;
@@ -132,7 +134,7 @@ impl ConfigSpace {
         Found::No
     }
 
-    /// What the function is on its link.
+    /// Returns the function's role on its link.
     pub fn port_kind(&self) -> Found<PortKind> {
         let at = match self.capability(CAPABILITY_PCI_EXPRESS) {
             Found::Yes(at) => at,

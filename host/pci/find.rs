@@ -1,23 +1,23 @@
-//! From what people call a controller to its address.
+//! Finds the PCI address of a controller by the names that users give it.
 
 use super::{Bdf, ConfigSpace, Found, Sysfs, is_vfio};
 
-/// Mass storage, non-volatile memory, NVM Express (PCI Code and ID Assignment 1.16, 1.2).
+/// PCI class: mass storage, non-volatile memory, NVM Express (PCI Code and ID Assignment 1.16, 1.2).
 const NVME_CLASS: u64 = 0x01_08_02;
 
-/// Why a name leads to no controller.
+/// Reason why a name leads to no controller.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FindError {
-    /// There is nothing of that name.
+    /// No controller has that name.
     #[error("no controller is called `{name}`; {}", there_are(.known))]
     None {
         /// The name.
         name: String,
-        /// Controllers that there are, in words.
+        /// Controllers of the machine, in words.
         known: Vec<String>,
     },
-    /// There is a function, and it is something else.
+    /// The function with that address is not an NVMe controller.
     #[error("{bdf} is not an NVMe controller: its class is {class:#08x}, not 0x010802")]
     NotNvme {
         /// Address.
@@ -25,20 +25,20 @@ pub enum FindError {
         /// Class code.
         class: u64,
     },
-    /// A controller that is not on PCI.
+    /// The controller is not on PCI Express.
     #[error("{name} is reached over {transport}, not over PCI Express; only PCI controllers can be driven")]
     NotPci {
         /// The name.
         name: String,
-        /// The kernel's word for what it is reached over.
+        /// Transport, in the kernel's notation.
         transport: String,
     },
-    /// Several answer to it.
+    /// Several controllers have that name.
     #[error("`{name}` fits several controllers: {}; name one by its address or serial number", .all.join(", "))]
     Several {
         /// The name.
         name: String,
-        /// Those that it fits.
+        /// These controllers, in words.
         all: Vec<String>,
     },
 }
@@ -50,14 +50,14 @@ fn there_are(known: &[String]) -> String {
     }
 }
 
-/// A controller as the kernel's NVMe driver shows it.
+/// A controller, as the kernel's NVMe driver shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NvmeNode {
-    /// As in `nvme0`.
+    /// Name in the kernel, as in `nvme0`.
     pub name: String,
-    /// Address; `None` for controllers that are not on PCI.
+    /// PCI address; `None` for controllers that are not on PCI.
     pub bdf: Option<Bdf>,
-    /// What it is reached over: `pcie`, `tcp`, ...
+    /// Transport: `pcie`, `tcp`, ...
     pub transport: String,
     /// Serial number.
     pub serial: String,
@@ -65,7 +65,7 @@ pub struct NvmeNode {
     pub model: String,
 }
 
-/// Controllers that the kernel's NVMe driver has.
+/// Returns the controllers that the kernel's NVMe driver has.
 pub fn nvme_nodes(sysfs: &Sysfs) -> Vec<NvmeNode> {
     let names = sysfs.names("/sys/class/nvme").into_iter();
     names
@@ -79,16 +79,25 @@ pub fn nvme_nodes(sysfs: &Sysfs) -> Vec<NvmeNode> {
         .collect()
 }
 
-/// Where a name leads.
+/// Result of [`find`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FoundController {
-    /// To this controller.
+    /// The address of the controller.
     At(Bdf),
-    /// It may be the serial number or model of one of these, which user space has: only the controller itself knows.
+    /// Candidates that user space drives. One of them may have this serial number or model, which only the controller
+    /// itself reports.
     Ask(Vec<Bdf>),
 }
 
-/// Finds a controller by address, `nvmeN` (or `/dev/nvmeN`), serial number, model, or PCI device serial number as lspci writes it.
+/// Finds a controller by address, `nvmeN` (or `/dev/nvmeN`), serial number, model, or PCI device serial number in
+/// lspci's notation.
+///
+/// # Errors
+/// * [`FindError::None`] if there is no function with this address, or no controller has the name and user space drives
+///   none.
+/// * [`FindError::NotNvme`] if the function with this address is not an NVMe controller.
+/// * [`FindError::NotPci`] if the controller is not on PCI Express.
+/// * [`FindError::Several`] if several controllers have this serial number or model.
 pub fn find(sysfs: &Sysfs, name: &str) -> Result<FoundController, FindError> {
     if let Ok(bdf) = name.parse::<Bdf>() {
         return match sysfs.number(format!("/sys/bus/pci/devices/{bdf}/class")) {
@@ -126,7 +135,7 @@ pub fn find(sysfs: &Sysfs, name: &str) -> Result<FoundController, FindError> {
     if ask.is_empty() { Err(none_such(sysfs, name)) } else { Ok(FoundController::Ask(ask)) }
 }
 
-/// The error for a name that fits nothing.
+/// Returns the error of a name that no controller has.
 pub fn none_such(sysfs: &Sysfs, name: &str) -> FindError {
     let nodes = nvme_nodes(sysfs);
     let known = functions(sysfs).into_iter().map(|bdf| match nodes.iter().find(|n| n.bdf == Some(bdf)) {
@@ -151,7 +160,7 @@ fn at(node: &NvmeNode) -> Result<FoundController, FindError> {
     }
 }
 
-/// NVMe functions of the machine, by address.
+/// Returns the NVMe functions of the machine, by address.
 pub(super) fn functions(sysfs: &Sysfs) -> Vec<Bdf> {
     let class = |bdf: &Bdf| sysfs.number(format!("/sys/bus/pci/devices/{bdf}/class"));
     let all = sysfs.names("/sys/bus/pci/devices").into_iter().filter_map(|n| n.parse().ok());
@@ -160,7 +169,7 @@ pub(super) fn functions(sysfs: &Sysfs) -> Vec<Bdf> {
     nvme
 }
 
-/// The device serial number of configuration space (PCI Express Base 6.0, 7.9.3), as lspci writes it.
+/// Returns the device serial number from configuration space (PCI Express Base 6.0, 7.9.3), in lspci's notation.
 fn device_serial(sysfs: &Sysfs, bdf: Bdf) -> Option<String> {
     const SERIAL_NUMBER: u16 = 0x0003;
     let config = ConfigSpace::read(sysfs, bdf);
@@ -201,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_model_leads_there_if_it_is_the_only_one() {
+    fn a_model_names_its_controller_if_it_is_the_only_one() {
         let tree = machine();
         let text = find(&tree.sysfs(), "ACME Fast 1TB").unwrap_err().to_string();
         assert!(text.contains("several") && text.contains("0000:66:00.0 (nvme1, ACME Fast 1TB, S2)"), "{text}");

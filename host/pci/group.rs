@@ -1,12 +1,12 @@
-//! IOMMU groups: functions that the IOMMU cannot tell apart, and that VFIO therefore only takes together.
+//! IOMMU groups: functions that the IOMMU cannot distinguish, so that VFIO takes them only together.
 
 use super::{Bdf, Sysfs};
 use std::fmt;
 
-/// Base class of bridges (PCI Code and ID Assignment 1.16, 1.7), as the top byte of the class.
+/// Base class of bridges (PCI Code and ID Assignment 1.16, 1.7), the top byte of the class.
 const BASE_BRIDGE: u64 = 0x06;
 
-/// A function of a group.
+/// A function in a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupMember {
     /// Address.
@@ -18,7 +18,8 @@ pub struct GroupMember {
 }
 
 impl GroupMember {
-    /// Whether VFIO does not mind it: a bridge, a function without a driver, or one that belongs to user space.
+    /// Returns true if VFIO accepts the function in a group: a bridge, a function without a driver, or one of user
+    /// space.
     fn is_harmless(&self) -> bool {
         let bridge = u64::from(self.class >> 16) == BASE_BRIDGE;
         bridge || self.driver.as_deref().is_none_or(|d| is_vfio(d) || d == "pci-stub")
@@ -34,24 +35,25 @@ impl fmt::Display for GroupMember {
     }
 }
 
-/// Whether a driver hands devices to user space through VFIO: vfio-pci, or a variant of it for a kind of device.
+/// Returns true if a driver gives devices to user space through VFIO: vfio-pci, or a variant of it for a kind of
+/// device.
 pub fn is_vfio(driver: &str) -> bool {
     driver == "vfio-pci" || driver.ends_with("-vfio-pci") || driver.ends_with("_vfio_pci")
 }
 
-/// The group of a function.
+/// IOMMU group of a function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IommuGroup {
-    /// Number.
+    /// Number of the group.
     pub number: u32,
-    /// Whether VFIO made it up because there is no IOMMU.
+    /// True if VFIO created the group because there is no IOMMU.
     pub is_no_iommu: bool,
-    /// All its functions, by address.
+    /// All functions of the group, by address.
     pub members: Vec<GroupMember>,
 }
 
 impl IommuGroup {
-    /// `None` if the function is in no group, which means that no IOMMU translates for it.
+    /// Returns the group of a function; `None` if it is in no group, which means that no IOMMU translates for it.
     pub fn of(sysfs: &Sysfs, bdf: Bdf) -> Option<Self> {
         let number = sysfs.link_name(format!("/sys/bus/pci/devices/{bdf}/iommu_group"))?.parse().ok()?;
         let folder = format!("/sys/kernel/iommu_groups/{number}");
@@ -67,7 +69,7 @@ impl IommuGroup {
         Some(Self { number, is_no_iommu, members: members.collect() })
     }
 
-    /// Members other than `bdf` that host drivers have, because of which VFIO would not take the group.
+    /// Returns the members other than `bdf` that host drivers hold. Because of them VFIO would not take the group.
     pub fn in_the_way(&self, bdf: Bdf) -> impl Iterator<Item = &GroupMember> {
         self.members.iter().filter(move |m| m.bdf != bdf && !m.is_harmless())
     }

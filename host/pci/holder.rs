@@ -1,9 +1,10 @@
-//! Who has a device node open, as far as /proc shows it to this user.
+//! Finds the processes that have a device file open, as far as /proc shows them to this user.
 
 use super::{Bdf, Sysfs};
 use std::path::Path;
 
-/// The processes that have a function open through VFIO, by group or by device file; `except` is not counted.
+/// Returns the processes that have a function open through VFIO, by group or by device file, without process `except`;
+/// `None` if none is visible.
 pub fn vfio_holder(sysfs: &Sysfs, bdf: Bdf, except: Option<u32>) -> Option<String> {
     let folder = format!("/sys/bus/pci/devices/{bdf}");
     let group = sysfs.link_name(format!("{folder}/iommu_group"));
@@ -12,7 +13,7 @@ pub fn vfio_holder(sysfs: &Sysfs, bdf: Bdf, except: Option<u32>) -> Option<Strin
     by_group.chain(by_file).find_map(|node| processes(sysfs, node.as_ref(), except, |_, _| true))
 }
 
-/// The processes that have a file open and hold a lock on it (flock); `None` where none can be seen.
+/// Returns the processes that have a file open and hold a lock on it (flock); `None` if none is visible.
 pub(crate) fn lock_holder(sysfs: &Sysfs, path: &Path) -> Option<String> {
     let locked = |pid: &str, fd: &str| {
         let info = sysfs.text(format!("/proc/{pid}/fdinfo/{fd}")).unwrap_or_default();
@@ -21,7 +22,8 @@ pub(crate) fn lock_holder(sysfs: &Sysfs, path: &Path) -> Option<String> {
     processes(sysfs, &path.canonicalize().ok()?, None, locked)
 }
 
-/// The processes that have the node `path` open by a descriptor that counts, by number and name; `None` where none can be seen.
+/// Returns the processes, by number and name, that have `path` open by a descriptor for which `counts` is true; `None`
+/// if none is visible.
 fn processes(sysfs: &Sysfs, path: &Path, except: Option<u32>, counts: impl Fn(&str, &str) -> bool) -> Option<String> {
     let node = sysfs.path(path);
     let except = except.map(|pid| pid.to_string());

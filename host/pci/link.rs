@@ -1,19 +1,19 @@
-//! The link of a function: speed and width now, and at most.
+//! The PCIe link of a function: current and maximum speed and width.
 
 use super::{Bdf, Sysfs};
 use serde::Serialize;
 use std::fmt;
 
-/// Transfer rates of the generations in tenths of GT/s (PCI Express Base 6.0, 1.2).
+/// Transfer rates of the PCIe generations in tenths of GT/s (PCI Express Base 6.0, 1.2).
 const GENERATIONS: [u32; 6] = [25, 50, 80, 160, 320, 640];
 
-/// A rate in tenths of GT/s.
+/// Transfer rate in tenths of GT/s.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(transparent)]
 pub struct Rate(pub u32);
 
 impl Rate {
-    /// From `16.0 GT/s PCIe` and its older form `16 GT/s`; `None` for `Unknown` and whatever else.
+    /// Parses `16.0 GT/s PCIe` and the older form `16 GT/s`; `None` for `Unknown` and other texts.
     pub fn parse(text: &str) -> Option<Self> {
         let number = text.split_whitespace().next()?;
         let (whole, tenth) = number.split_once('.').unwrap_or((number, "0"));
@@ -22,7 +22,7 @@ impl Rate {
         (rate > 0).then_some(Self(rate))
     }
 
-    /// The generation, from 1.
+    /// Returns the PCIe generation, from 1; `None` for a rate of no generation.
     pub fn generation(self) -> Option<usize> {
         GENERATIONS.iter().position(|g| *g == self.0).map(|i| i + 1)
     }
@@ -37,12 +37,12 @@ impl fmt::Display for Rate {
     }
 }
 
-/// One speed and width.
+/// Speed and width of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Lanes {
-    /// Tenths of GT/s.
+    /// Transfer rate.
     pub rate: Rate,
-    /// Lanes.
+    /// Number of lanes.
     pub width: u32,
 }
 
@@ -52,34 +52,34 @@ impl fmt::Display for Lanes {
     }
 }
 
-/// A function's link, as far as the kernel knows it.
+/// A function's link, as far as the kernel shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Link {
-    /// As trained now; GPUs slow down while they are idle.
+    /// Current state. GPUs slow down while they are idle.
     pub now: Option<Lanes>,
-    /// What the function can do.
+    /// Maximum of the function.
     pub max: Option<Lanes>,
 }
 
 impl Link {
-    /// Reads a function's link. Virtual machines often tell nothing, or a link without lanes.
+    /// Reads a function's link. Virtual machines often show nothing, or a link without lanes.
     pub fn read(sysfs: &Sysfs, bdf: Bdf) -> Self {
         let lanes = |prefix: &str| {
             let file = |name| format!("/sys/bus/pci/devices/{bdf}/{prefix}_link_{name}");
             let rate = Rate::parse(&sysfs.text(file("speed")).ok()?)?;
-            // 255 is what the kernel shows for a width that it does not know.
+            // The kernel shows 255 for an unknown width.
             let width = u32::try_from(sysfs.number(file("width"))?).ok().filter(|w| (1..=32).contains(w))?;
             Some(Lanes { rate, width })
         };
         Self { now: lanes("current"), max: lanes("max") }
     }
 
-    /// Whether fewer lanes are in use than the function has.
+    /// Returns true if fewer lanes are in use than the function has.
     pub fn is_narrow(self) -> bool {
         matches!((self.now, self.max), (Some(now), Some(max)) if now.width < max.width)
     }
 
-    /// Whether the link runs slower than the function can.
+    /// Returns true if the link is slower than the function's maximum.
     pub fn is_slow(self) -> bool {
         matches!((self.now, self.max), (Some(now), Some(max)) if now.rate < max.rate)
     }

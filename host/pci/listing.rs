@@ -1,23 +1,23 @@
-//! NVMe controllers as the system shows them, whoever drives them.
+//! Lists the NVMe controllers of the system under any driver.
 
 use super::find::{functions, nvme_nodes};
 use super::{Bdf, Sysfs};
 use serde::Serialize;
 
-/// The unit of `/sys/block/*/size`.
+/// Unit of `/sys/block/*/size` in bytes.
 const SECTOR: u64 = 512;
 
 /// A namespace that the kernel's driver shows as a block device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct ListedNamespace {
-    /// As in `nvme0n1`.
+    /// Name of the block device, as in `nvme0n1`.
     pub name: String,
-    /// Identifier.
+    /// Namespace identifier.
     pub nsid: u64,
-    /// Size.
+    /// Size in bytes.
     pub size_bytes: u64,
-    /// Bytes of a logical block.
+    /// Size of a logical block in bytes.
     pub block_bytes: u64,
 }
 
@@ -25,20 +25,20 @@ pub struct ListedNamespace {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct ListedController {
-    /// Address.
+    /// PCI address.
     #[serde(serialize_with = "super::scan::as_text")]
     pub address: Bdf,
-    /// PCI vendor and device.
+    /// PCI vendor ID.
     pub vendor: Option<u64>,
-    /// PCI device.
+    /// PCI device ID.
     pub device: Option<u64>,
     /// Kernel driver that holds it, if one does.
     pub driver: Option<String>,
     /// IOMMU group, if there is an IOMMU.
     pub iommu_group: Option<String>,
-    /// Memory domain that it is next to.
+    /// NUMA node.
     pub numa_node: Option<u64>,
-    /// As in `nvme0`, if the kernel's NVMe driver has it.
+    /// Name in the kernel, as in `nvme0`, if the kernel's NVMe driver has it.
     pub name: Option<String>,
     /// Model, known while the kernel's driver has it.
     pub model: Option<String>,
@@ -46,11 +46,11 @@ pub struct ListedController {
     pub serial: Option<String>,
     /// Firmware revision, known while the kernel's driver has it.
     pub firmware: Option<String>,
-    /// Its namespaces, by identifier.
+    /// Namespaces, by identifier.
     pub namespaces: Vec<ListedNamespace>,
 }
 
-/// NVMe controllers of the machine, by address.
+/// Returns the NVMe controllers of the machine, by address.
 pub fn nvme_listing(sysfs: &Sysfs) -> Vec<ListedController> {
     let nodes = nvme_nodes(sysfs);
     functions(sysfs)
@@ -95,7 +95,8 @@ fn namespaces(sysfs: &Sysfs, node: &str) -> Vec<ListedNamespace> {
     all
 }
 
-/// `nvme0n1` for `nvme0n1`, and for `nvme0c1n1`, which is one path of several to it; `None` for what is no namespace.
+/// Returns `nvme0n1` for `nvme0n1` and for `nvme0c1n1`, which is one of several paths to it; `None` if `entry` is no
+/// namespace.
 fn block_device(entry: &str) -> Option<String> {
     let number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     let (controller, namespace) = entry.strip_prefix("nvme")?.split_once('n')?;

@@ -1,4 +1,4 @@
-//! PCI functions: addresses as people write them, the tree that they stand in, who uses them, and how they change drivers.
+//! PCI functions: their addresses, the tree that they form, their uses, and changes of their drivers.
 
 mod acs;
 mod bars;

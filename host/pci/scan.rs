@@ -1,17 +1,18 @@
-//! The functions that the system shows under `/sys/bus/pci`.
+//! Finds NVMe functions under `/sys/bus/pci`.
 
 use super::Bdf;
 use serde::Serialize;
 use std::path::Path;
 
-/// Mass storage, non-volatile memory, NVM Express (PCI Code and ID Assignment 1.16, 1.2): the programming interface is the low byte.
+/// PCI class: mass storage, non-volatile memory, NVM Express (PCI Code and ID Assignment 1.16, 1.2). The low byte is
+/// the programming interface.
 const NVME_CLASS: u32 = 0x01_08_02;
 
-/// A PCI function that says that it is an NVMe controller.
+/// A PCI function whose class is that of an NVMe controller.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct NvmeFunction {
-    /// Address.
+    /// PCI address.
     #[serde(serialize_with = "as_text")]
     pub bdf: Bdf,
     /// Kernel driver that holds it, if one does.
@@ -24,7 +25,7 @@ pub(super) fn as_text<S: serde::Serializer>(bdf: &Bdf, s: S) -> Result<S::Ok, S:
     s.collect_str(bdf)
 }
 
-/// NVMe controllers of this machine, by address. A machine without PCI has none.
+/// Returns the NVMe controllers of this machine, by address. A machine without PCI has none.
 pub fn nvme_functions() -> Vec<NvmeFunction> {
     scan(Path::new("/sys/bus/pci/devices"))
 }

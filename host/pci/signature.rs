@@ -1,15 +1,16 @@
-//! What signs a block device: file systems, volume managers, encryption and partition tables leave their names at fixed places.
+//! Signatures of block devices: file systems, volume managers, encryption and partition tables write them at fixed
+//! places.
 
 use std::fmt;
 
-/// Bytes at each end of a device in which all signatures lie that are looked for.
+/// Number of bytes at each end of a device that contain all known signatures.
 pub const SIGNED_BYTES: usize = 1 << 20;
 
-/// What a device says that it holds.
+/// Kind of content that a device's signature shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Signature(&'static str);
 
-/// Offset, bytes, name. The order matters where formats embed each other: a boot sector's mark comes last.
+/// Offset, bytes, name. The order matters if one format embeds another: the mark of a boot sector comes last.
 const AT_THE_START: &[(usize, &[u8], &str)] = &[
     (512, b"EFI PART", "a GUID partition table"),
     (4096, b"EFI PART", "a GUID partition table"),
@@ -47,14 +48,16 @@ const AT_THE_START: &[(usize, &[u8], &str)] = &[
     (510, &[0x55, 0xaa], "a boot sector or MBR partition table"),
 ];
 
-/// ZFS keeps its uberblocks, of which any may be the newest, in the second half of its first label (256 KiB).
+/// Range of the uberblocks of ZFS, any of which may be the newest: the second half of the first label (256 KiB).
 const ZFS_UBERBLOCKS: std::ops::Range<usize> = 128 << 10..256 << 10;
+/// Alignment of the uberblocks of ZFS in bytes.
 const ZFS_STEP: usize = 1 << 10;
 const ZFS_MAGIC: u64 = 0x00ba_b10c;
 const MD_MAGIC: [u8; 4] = [0xfc, 0x4e, 0x2b, 0xa9];
 
 impl Signature {
-    /// Looks through the first and the last bytes, [`SIGNED_BYTES`] of each or all there are, of a device of `bytes` bytes.
+    /// Searches for a signature. `head` and `tail` are the first and the last bytes of a device of `bytes` bytes:
+    /// [`SIGNED_BYTES`] each, or all bytes of a smaller device.
     pub fn find(head: &[u8], tail: &[u8], bytes: u64) -> Option<Self> {
         let signed = |at: &usize, magic: &[u8]| head.get(*at..at + magic.len()) == Some(magic);
         let start = AT_THE_START.iter().find(|(at, magic, _)| signed(at, magic)).map(|s| Self(s.2));
@@ -73,7 +76,8 @@ impl Signature {
             let offset = usize::try_from(place.checked_sub(first)?).ok()?;
             (tail.get(offset..offset.checked_add(magic.len())?)? == magic).then_some(())
         };
-        // md metadata 1.0 lies 8 KiB before the end, at a multiple of 4 KiB; 0.90 in the last whole 64 KiB (md(4)).
+        // The metadata of md 1.0 is 8 KiB before the end, at a multiple of 4 KiB; of md 0.90 in the last whole 64 KiB
+        // (md(4)).
         let v1 = bytes.checked_sub(8 << 10).map(|p| p & !0xfff).and_then(|p| at(p, &MD_MAGIC));
         let v0 = (bytes & !0xffff).checked_sub(64 << 10).and_then(|p| at(p, &MD_MAGIC));
         if v1.or(v0).is_some() {

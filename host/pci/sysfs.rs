@@ -1,9 +1,10 @@
-//! The kernel's view of the machine, read below a root so that a recorded tree is read the same way as the real one.
+//! Reads the kernel's files about the machine below a root folder, so that a fixture is read in the same way as the
+//! real machine.
 
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-/// Where `/sys`, `/proc` and `/dev` are looked for.
+/// Root folder of `/sys`, `/proc` and `/dev`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sysfs {
     root: PathBuf,
@@ -16,46 +17,56 @@ impl Default for Sysfs {
 }
 
 impl Sysfs {
-    /// The machine itself.
+    /// Returns the files of this machine.
     pub fn system() -> Self {
         Self::at("/")
     }
 
-    /// A recorded tree: `root/sys`, `root/proc` and `root/dev` stand for the real ones.
+    /// Returns the files of a fixture: `root/sys`, `root/proc` and `root/dev` replace the real ones.
     pub fn at(root: impl Into<PathBuf>) -> Self {
         Self { root: root.into() }
     }
 
-    /// Whether this is the machine itself, so that asking the kernel says more than reading files.
+    /// Returns true for this machine, where the kernel can be asked for more than files show.
     pub fn is_system(&self) -> bool {
         self.root == Path::new("/")
     }
 
-    /// The path of a file by its name on a real machine, with or without the leading slash.
+    /// Returns the path of a file from its name on a real machine, with or without the leading slash.
     pub fn path(&self, name: impl AsRef<Path>) -> PathBuf {
         let name = name.as_ref();
         self.root.join(name.strip_prefix("/").unwrap_or(name))
     }
 
-    /// A file's text without surrounding white space.
+    /// Returns a file's text without surrounding white space.
+    ///
+    /// # Errors
+    /// [`io::Error`] if the file cannot be read or is not UTF-8.
     pub fn text(&self, name: impl AsRef<Path>) -> io::Result<String> {
         Ok(std::fs::read_to_string(self.path(name))?.trim().to_owned())
     }
 
-    /// A file's bytes, at most `limit` of them.
+    /// Returns a file's bytes, at most `limit` of them.
+    ///
+    /// # Errors
+    /// [`io::Error`] if the file cannot be read.
     pub fn bytes(&self, name: impl AsRef<Path>, limit: u64) -> io::Result<Vec<u8>> {
         let mut bytes = Vec::new();
         std::fs::File::open(self.path(name))?.take(limit).read_to_end(&mut bytes)?;
         Ok(bytes)
     }
 
-    /// Where a file really is once links are followed, by its name on a real machine.
+    /// Follows symbolic links, and returns the file's name on a real machine.
+    ///
+    /// # Errors
+    /// [`io::Error`] if the file does not exist or a link cannot be followed.
     pub fn real(&self, name: impl AsRef<Path>) -> io::Result<PathBuf> {
         let (real, root) = (self.path(name).canonicalize()?, self.root.canonicalize()?);
         Ok(Path::new("/").join(real.strip_prefix(&root).unwrap_or(&real)))
     }
 
-    /// A file's number, decimal or hexadecimal after `0x`; `None` where there is no such file or no number in it.
+    /// Returns a file's number, decimal or hexadecimal after `0x`; `None` without such a file or without a number in
+    /// it.
     pub fn number(&self, name: impl AsRef<Path>) -> Option<u64> {
         let text = self.text(name).ok()?;
         match text.strip_prefix("0x") {
@@ -64,13 +75,13 @@ impl Sysfs {
         }
     }
 
-    /// The last part of what a symbolic link points to, which is how sysfs names drivers and groups.
+    /// Returns the last component of a symbolic link's target, which sysfs uses to name drivers and groups.
     pub fn link_name(&self, name: impl AsRef<Path>) -> Option<String> {
         let target = std::fs::read_link(self.path(name)).ok()?;
         Some(target.file_name()?.to_string_lossy().into_owned())
     }
 
-    /// The names in a folder, sorted; none where there is no such folder.
+    /// Returns the names in a folder, sorted; none if there is no such folder.
     pub fn names(&self, folder: impl AsRef<Path>) -> Vec<String> {
         let Ok(entries) = std::fs::read_dir(self.path(folder)) else { return Vec::new() };
         let mut names: Vec<_> = entries.flatten().map(|e| e.file_name().to_string_lossy().into_owned()).collect();
@@ -78,14 +89,14 @@ impl Sysfs {
         names
     }
 
-    /// Returns true if the processor encrypts memory: it has AMD's SME, and the kernel was told to use that. Kernels that were built to
-    /// use it without being told are not known by their files.
+    /// Returns true if the processor encrypts memory: it has AMD's SME, and the kernel's command line switches it on. A
+    /// kernel that was built to switch it on by default is not detected by its files.
     pub fn encrypts_memory(&self) -> bool {
         let has = |file: &str, word: &str| self.text(file).is_ok_and(|t| t.split_whitespace().any(|w| w == word));
         has("/proc/cmdline", "mem_encrypt=on") && has("/proc/cpuinfo", "sme")
     }
 
-    /// Whether there is such a file or folder.
+    /// Returns true if there is such a file or folder.
     pub fn exists(&self, name: impl AsRef<Path>) -> bool {
         self.path(name).exists()
     }
@@ -97,7 +108,7 @@ mod tests {
     use std::fs;
 
     #[test]
-    fn a_recorded_tree_is_read_like_the_machine() {
+    fn a_fixture_is_read_like_the_machine() {
         let dir = tempfile::tempdir().unwrap();
         let sysfs = Sysfs::at(dir.path());
         let device = dir.path().join("sys/bus/pci/devices/0000:65:00.0");

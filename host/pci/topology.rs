@@ -1,4 +1,4 @@
-//! The PCI tree: which bridges lie between two functions.
+//! The PCI tree, and the bridges between two functions.
 
 use super::{Bdf, Sysfs};
 use serde::Serialize;
@@ -6,11 +6,11 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
 
-/// How far two functions are apart, in `nvidia-smi topo -m`'s letters. Nearer is smaller.
+/// Distance between two functions, in the letters of `nvidia-smi topo -m`. A smaller value is nearer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum Distance {
-    /// The same device.
+    /// A device and itself.
     #[serde(rename = "X")]
     Same,
     /// At most one PCIe switch or bridge.
@@ -26,12 +26,12 @@ pub enum Distance {
 }
 
 impl Distance {
-    /// Whether the way stays below one switch, so that peers do not load the root complex.
+    /// Returns true if the path stays below one switch, so that transfers between peers do not load the root complex.
     pub fn shares_switch(self) -> bool {
         self <= Self::Pxb
     }
 
-    /// What the letters say.
+    /// Returns the meaning of the letters.
     pub fn meaning(self) -> &'static str {
         match self {
             Self::Same => "itself",
@@ -57,7 +57,7 @@ impl fmt::Display for Distance {
     }
 }
 
-/// A PCI function and its place in the tree. What a file does not tell is `None`.
+/// A PCI function and its place in the tree. Facts that its files do not contain are `None`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Function {
@@ -73,9 +73,9 @@ pub struct Function {
     pub driver: Option<String>,
     /// IOMMU group, if there is one.
     pub iommu_group: Option<u32>,
-    /// NUMA node; firmware of one-node machines often names none.
+    /// NUMA node. The firmware of machines with one node often names none.
     pub numa_node: Option<u32>,
-    /// Host bridge, as the kernel names it: `pci0000:00`.
+    /// Host bridge by its name in the kernel, as in `pci0000:00`.
     pub host_bridge: Option<String>,
     /// Bridges and switch ports from the host bridge down to this function.
     pub bridges: Vec<Bdf>,
@@ -100,23 +100,24 @@ impl Function {
         }
     }
 
-    /// Base class and subclass: 0x0108 for non-volatile memory, 0x0604 for a bridge.
+    /// Returns base class and subclass: 0x0108 for non-volatile memory, 0x0604 for a bridge.
     pub fn class_pair(&self) -> Option<u16> {
         self.class.map(|c| (c >> 8) as u16)
     }
 
-    /// Whether it is a bridge or a switch port (PCI Code and ID Assignment 1.16, 1.7: base class 06h).
+    /// Returns true for a bridge or a switch port (PCI Code and ID Assignment 1.16, 1.7: base class 06h).
     pub fn is_bridge(&self) -> bool {
         self.class.is_some_and(|c| c >> 16 == 0x06)
     }
 }
 
-/// Host bridge and bridges from a path such as `/sys/devices/pci0000:00/0000:00:01.0/0000:01:00.0`.
+/// Returns the host bridge and the bridges in a path such as
+/// `/sys/devices/pci0000:00/0000:00:01.0/0000:01:00.0`.
 fn place(real: &Path, bdf: Bdf) -> (Option<String>, Vec<Bdf>) {
     let (mut host, mut bridges) = (None, Vec::new());
     for part in real.components().filter_map(|c| c.as_os_str().to_str()) {
         if part.strip_prefix("pci").is_some_and(|rest| rest.contains(':')) {
-            // A host bridge below another function (a volume management device) begins a tree of its own.
+            // A host bridge below another function (a volume management device) begins a separate tree.
             host = Some(part.to_owned());
             bridges.clear();
         } else if let Ok(bridge) = part.parse::<Bdf>()
@@ -128,15 +129,15 @@ fn place(real: &Path, bdf: Bdf) -> (Option<String>, Vec<Bdf>) {
     (host, bridges)
 }
 
-/// The way between two functions.
+/// Path between two functions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PciPath {
-    /// How far, if it is known.
+    /// Distance, if it is known.
     pub distance: Option<Distance>,
-    /// Bridge that both lie below, the nearest one.
+    /// Nearest bridge above both functions.
     pub common: Option<Bdf>,
-    /// Ports that peer traffic passes below the common bridge (all of them where there is none), the first function's before
-    /// the second's, each from the top.
+    /// Ports below the common bridge that peer traffic passes (all ports if there is no common bridge): the first
+    /// function's before the second's, each from the top.
     pub ports: Vec<Bdf>,
 }
 
@@ -166,23 +167,23 @@ impl Topology {
         this
     }
 
-    /// A function by its address.
+    /// Returns the function with an address.
     pub fn get(&self, bdf: Bdf) -> Option<&Function> {
         self.functions.get(&bdf)
     }
 
-    /// All functions, by address.
+    /// Returns all functions, by address.
     pub fn functions(&self) -> impl Iterator<Item = &Function> {
         self.functions.values()
     }
 
-    /// Names under `/sys/bus/pci/devices` that are not addresses with a 16-bit domain. Controllers behind an Intel volume
-    /// management device have domains from 10000 on.
+    /// Returns the names under `/sys/bus/pci/devices` that are not addresses with a 16-bit domain. Controllers behind
+    /// an Intel volume management device have domains from 10000 on.
     pub fn unnamed(&self) -> &[String] {
         &self.unnamed
     }
 
-    /// The way between two functions.
+    /// Returns the path between two functions.
     pub fn path(&self, a: Bdf, b: Bdf) -> PciPath {
         let unknown = PciPath { distance: None, common: None, ports: Vec::new() };
         if a == b {
@@ -196,7 +197,7 @@ impl Topology {
         };
         let (below_a, below_b) = (&a.bridges[shared..], &b.bridges[shared..]);
         let distance = if shared > 0 {
-            // One port below the common bridge on each side is the other half of the same switch.
+            // At most one port below the common bridge on each side: these are downstream ports of the same switch.
             let one = below_a.len() <= 1 && below_b.len() <= 1;
             Some(if one { Distance::Pix } else { Distance::Pxb })
         } else if host_a == host_b {
@@ -207,17 +208,17 @@ impl Topology {
         PciPath { distance, common: a.bridges[..shared].last().copied(), ports: [below_a, below_b].concat() }
     }
 
-    /// Between host bridges.
+    /// Returns the distance between functions below different host bridges.
     fn across(&self, a: Option<u32>, b: Option<u32>) -> Option<Distance> {
         match (a, b) {
             (Some(a), Some(b)) => Some(if a == b { Distance::Node } else { Distance::Sys }),
-            // Where there is one node, everything is on it.
+            // On a machine with one node, everything is on that node.
             _ => (self.nodes == Some(1)).then_some(Distance::Node),
         }
     }
 }
 
-/// Numbers in a list such as `0-1,4`.
+/// Counts the numbers in a list such as `0-1,4`.
 fn count(list: &str) -> Option<usize> {
     let mut n = 0usize;
     for part in list.trim().split(',') {
@@ -234,7 +235,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Two sockets; on the first a root port with a switch that holds another, and two more root ports.
+    /// Returns a machine with two sockets. On the first are a root port with a switch that contains another one, and
+    /// two more root ports.
     fn two_sockets(tree: &Fixture) -> Topology {
         let on = |node| Device { node, ..Device::default() };
         for place in [

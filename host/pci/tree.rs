@@ -1,11 +1,11 @@
-//! A tree of /sys and /proc for tests.
+//! Creates /sys and /proc trees for tests.
 
 use super::Sysfs;
 use std::fs;
 use std::os::unix::fs::symlink;
 use tempfile::TempDir;
 
-/// A machine in a folder.
+/// Files of a machine in a temporary folder.
 pub(super) struct Tree(TempDir);
 
 impl Tree {
@@ -17,14 +17,15 @@ impl Tree {
         Sysfs::at(self.0.path())
     }
 
-    /// Writes a file, below folders that are made.
+    /// Writes a file, and creates its folders.
     pub(super) fn write(&self, name: &str, bytes: impl AsRef<[u8]>) {
         let path = self.0.path().join(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, bytes).unwrap();
     }
 
-    /// Makes a symbolic link as sysfs has it: only the last part of the target matters, unless something must be found behind it.
+    /// Creates a symbolic link as in sysfs: only the last part of the target matters, unless files behind the link are
+    /// read.
     pub(super) fn link(&self, name: &str, target: &str) {
         let path = self.0.path().join(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -37,7 +38,7 @@ impl Tree {
         fs::read_to_string(self.0.path().join(name)).unwrap()
     }
 
-    /// A PCI function with its driver and IOMMU group.
+    /// Adds a PCI function with its driver and IOMMU group.
     pub(super) fn function(&self, bdf: &str, class: u32, driver: Option<&str>, group: Option<u32>) {
         let device = format!("sys/bus/pci/devices/{bdf}");
         self.write(&format!("{device}/class"), format!("0x{class:06x}\n"));
@@ -53,7 +54,7 @@ impl Tree {
         }
     }
 
-    /// A controller of the kernel's NVMe driver.
+    /// Adds a controller of the kernel's NVMe driver.
     pub(super) fn node(&self, name: &str, address: &str, serial: &str, model: &str) {
         let folder = format!("sys/class/nvme/{name}");
         for (file, text) in [("address", address), ("serial", serial), ("model", model), ("transport", "pcie")] {
@@ -62,19 +63,19 @@ impl Tree {
         }
     }
 
-    /// A block device of 8 MiB.
+    /// Adds a block device of 8 MiB.
     pub(super) fn block(&self, name: &str, number: &str) {
         self.write(&format!("sys/class/block/{name}/dev"), format!("{number}\n"));
         self.write(&format!("sys/class/block/{name}/size"), "16384\n");
     }
 
-    /// A partition of a block device.
+    /// Adds a partition of a block device.
     pub(super) fn partition(&self, of: &str, name: &str, number: &str) {
         self.block(name, number);
         self.write(&format!("sys/class/block/{of}/{name}/partition"), "1\n");
     }
 
-    /// A block device made of another.
+    /// Adds a block device that consists of another one.
     pub(super) fn holder(&self, of: &str, name: &str, number: &str) {
         self.block(name, number);
         self.write(&format!("sys/class/block/{of}/holders/{name}/dev"), format!("{number}\n"));

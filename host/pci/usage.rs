@@ -1,4 +1,4 @@
-//! What the system does with a controller's namespaces, and what they hold: reasons to leave it alone.
+//! Finds out how the system uses a controller's namespaces and what they contain: reasons not to take the controller.
 
 use super::{Bdf, SIGNED_BYTES, Signature, Sysfs};
 use std::collections::BTreeSet;
@@ -7,20 +7,20 @@ use std::fs::OpenOptions;
 use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 
-/// Holders of holders are followed this far: md below LVM below encryption is three.
+/// Maximum depth to which holders of holders are followed: md below LVM below encryption is three.
 const DEEPEST: usize = 8;
-/// The unit of `/sys/class/block/*/size`.
+/// Unit of `/sys/class/block/*/size` in bytes.
 const SECTOR: u64 = 512;
-/// Read at once: what one bad sector hides.
+/// Bytes per read, which is what one bad sector makes unreadable.
 const PIECE: usize = 4096;
 
-/// One reason not to take a controller from the kernel.
+/// A reason not to take a controller from the kernel.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum InUse {
     /// A file system on it is mounted.
     Mounted {
-        /// Where.
+        /// Mount point.
         at: String,
         /// The block device that is mounted.
         block: String,
@@ -30,14 +30,14 @@ pub enum InUse {
         /// The block device.
         block: String,
     },
-    /// Another block device is made of it.
+    /// Another block device consists of it.
     Held {
         /// The namespace or partition.
         block: String,
-        /// As in `md127` or `dm-0`.
+        /// The other block device, as in `md127` or `dm-0`.
         by: String,
     },
-    /// A program, or the kernel, has it for itself.
+    /// A program or the kernel has opened it exclusively.
     Exclusive {
         /// The namespace or partition.
         block: String,
@@ -53,14 +53,14 @@ pub enum InUse {
     Signed {
         /// The namespace.
         block: String,
-        /// What it holds.
+        /// Kind of content.
         signature: String,
     },
-    /// What it holds cannot be seen.
+    /// Its content cannot be read.
     Unreadable {
         /// The namespace.
         block: String,
-        /// The system's answer.
+        /// Error of the read.
         reason: String,
     },
 }
@@ -83,7 +83,7 @@ impl fmt::Display for InUse {
 }
 
 impl InUse {
-    /// The command after which this is no reason any more, if one does it.
+    /// Returns the command that removes this reason, if there is one.
     pub fn remedy(&self) -> Option<String> {
         match self {
             Self::Partitioned { block, .. } | Self::Signed { block, .. } => Some(format!("wipefs --all /dev/{block}")),
@@ -94,8 +94,8 @@ impl InUse {
     }
 }
 
-/// Why a controller should not be taken from the kernel; the gravest reason first. Empty for one that is free, and for one that the
-/// kernel's NVMe driver does not have.
+/// Returns the reasons not to take a controller from the kernel, the most severe first. Empty for a controller that is
+/// free, or that the kernel's NVMe driver does not have.
 pub fn in_use(sysfs: &Sysfs, bdf: Bdf) -> Vec<InUse> {
     let mounts = Mounts::read(sysfs);
     let swaps = swaps(sysfs);
@@ -118,22 +118,22 @@ pub fn in_use(sysfs: &Sysfs, bdf: Bdf) -> Vec<InUse> {
                     now.insert(InUse::Held { block: block.clone(), by: member.clone() });
                 }
             }
-            // Mounts and such have it for themselves too, and say more.
+            // A mount, a swap or a holder also opens the block device exclusively, and is the more precise reason.
             if now.is_empty() && is_exclusive(sysfs, block) {
                 now.insert(InUse::Exclusive { block: block.clone() });
             }
         }
-        // What is in use is not to be erased, so what it holds is not told.
+        // A namespace in use must not be erased, so its content is not reported.
         if now.is_empty() {
             reasons.extend(held(sysfs, namespace, partitions));
         }
         reasons.extend(now);
     }
-    // Mount points sort by name, so `/` comes first.
+    // Mount points are sorted by name, so `/` is the first.
     reasons.into_iter().collect()
 }
 
-/// What a namespace that nobody uses holds.
+/// Returns the content of a namespace that is not in use.
 fn held(sysfs: &Sysfs, block: String, partitions: Vec<String>) -> Option<InUse> {
     if !partitions.is_empty() {
         return Some(InUse::Partitioned { block, partitions });
@@ -147,8 +147,8 @@ fn held(sysfs: &Sysfs, block: String, partitions: Vec<String>) -> Option<InUse> 
     }
 }
 
-/// Block devices of the namespaces of a controller. With multipath the visible ones belong to the subsystem, and the controller has
-/// hidden ones with a `c` in the name.
+/// Returns the block devices of a controller's namespaces. With multipath the visible block devices belong to the
+/// subsystem, and the controller has hidden ones with a `c` in their names.
 fn namespaces(sysfs: &Sysfs, bdf: Bdf) -> BTreeSet<String> {
     let folder = format!("/sys/bus/pci/devices/{bdf}/nvme");
     let mut all = BTreeSet::new();
@@ -163,7 +163,7 @@ fn namespaces(sysfs: &Sysfs, bdf: Bdf) -> BTreeSet<String> {
     all
 }
 
-/// `nvme0n1` of `nvme0n1` and of `nvme0c1n1`; `None` for what is no namespace.
+/// Returns `nvme0n1` for `nvme0n1` and for `nvme0c1n1`; `None` if `name` is no namespace.
 fn visible(name: &str) -> Option<String> {
     let number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     let (head, namespace) = name.strip_prefix("nvme")?.rsplit_once('n')?;
@@ -187,14 +187,14 @@ fn holders(sysfs: &Sysfs, block: &str, depth: usize, all: &mut BTreeSet<String>)
     }
 }
 
-/// Mounted file systems, as this process and the first one see them: in a container both matter.
+/// Mounted file systems, as this process and process 1 see them: in a container both matter.
 struct Mounts(Vec<Mount>);
 
 struct Mount {
     /// Major and minor number, as in `259:3`.
     number: String,
     at: String,
-    /// The kernel's name of the device; some file systems have a number of their own.
+    /// Name of the device in the kernel. It is needed because some file systems have device numbers of their own.
     source: String,
 }
 
@@ -204,7 +204,7 @@ impl Mounts {
         Self(texts.iter().flat_map(|t| t.lines()).filter_map(|l| Self::line(sysfs, l)).collect())
     }
 
-    /// `36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw` (proc_pid_mountinfo(5)).
+    /// Parses a line such as `36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw` (proc_pid_mountinfo(5)).
     fn line(sysfs: &Sysfs, line: &str) -> Option<Mount> {
         let mut fields = line.split(' ');
         let (number, at) = (fields.nth(2)?, fields.nth(1)?);
@@ -218,7 +218,7 @@ impl Mounts {
     }
 }
 
-/// Spaces and such are written as `\040`.
+/// Replaces octal escapes such as `\040`, by which the kernel writes spaces and other characters.
 fn unescape(text: &str) -> String {
     let mut out = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -238,7 +238,7 @@ fn unescape(text: &str) -> String {
     String::from_utf8_lossy(&out).into_owned()
 }
 
-/// The kernel's name of a block device that is known by a path, as `dm-0` of `/dev/mapper/swap`.
+/// Returns the kernel's name of a block device from its path, as in `dm-0` for `/dev/mapper/swap`.
 fn block_name(sysfs: &Sysfs, path: &str) -> String {
     let real = sysfs.real(path).ok().and_then(|p| Some(p.file_name()?.to_string_lossy().into_owned()));
     real.unwrap_or_else(|| path.strip_prefix("/dev/").unwrap_or_default().to_owned())
@@ -249,7 +249,8 @@ fn swaps(sysfs: &Sysfs) -> BTreeSet<String> {
     text.lines().skip(1).filter_map(|l| l.split_whitespace().next()).map(|p| block_name(sysfs, &unescape(p))).collect()
 }
 
-/// Whether the kernel refuses an exclusive open, as it does for what is mounted, held, or opened exclusively by a program.
+/// Returns true if the kernel refuses an exclusive open, because the block device is mounted, held, or opened
+/// exclusively.
 fn is_exclusive(sysfs: &Sysfs, block: &str) -> bool {
     let opened = OpenOptions::new().read(true).custom_flags(libc::O_EXCL).open(sysfs.path(format!("/dev/{block}")));
     opened.is_err_and(|e| e.raw_os_error() == Some(libc::EBUSY))
@@ -263,7 +264,7 @@ fn signature(sysfs: &Sysfs, block: &str) -> io::Result<Option<Signature>> {
         let mut part = vec![0; usize::try_from(bytes - from).unwrap_or(SIGNED_BYTES).min(SIGNED_BYTES)];
         for (i, piece) in part.chunks_mut(PIECE).enumerate() {
             match file.read_exact_at(piece, from + (i * PIECE) as u64) {
-                // A bad sector signs nothing.
+                // A bad sector contains no signature.
                 Err(e) if e.raw_os_error() == Some(libc::EIO) => piece.fill(0),
                 other => other?,
             }
@@ -282,7 +283,7 @@ mod tests {
 
     const BDF: &str = "0000:65:00.0";
 
-    /// A drive with one namespace.
+    /// Returns a machine with one drive that has one namespace.
     fn machine() -> Tree {
         let tree = Tree::new();
         tree.function(BDF, 0x01_08_02, Some("nvme"), Some(1));
@@ -324,7 +325,7 @@ mod tests {
     #[test]
     fn what_lies_above_a_drive_counts() {
         let tree = machine();
-        // An md array of the namespace, LVM on it, / there.
+        // An md array on the namespace, LVM on the array, and / on LVM.
         tree.holder("nvme0n1", "md127", "9:127");
         tree.holder("md127", "dm-0", "254:0");
         tree.write("proc/self/mountinfo", "29 1 254:0 / / rw - ext4 /dev/mapper/vg-root rw\n");

@@ -1,5 +1,5 @@
-//! The seam between an RDMA adapter and the rest: an mlx5 NIC driven by kernels, a proxy in front of any verbs device, and the
-//! software NIC all look like this. Above it are worlds and benchmarks; the layouts that kernels see are mlx5's in every case.
+//! Interface of RDMA adapters. Three types implement it: an mlx5 NIC driven by kernels, a proxy in front of any verbs
+//! device, and the software NIC. Worlds and benchmarks use it. Kernels see mlx5's layouts with every adapter.
 
 use super::{QueuePlan, QueueRings, RdmaError, UnconnectedSendQueue};
 use crate::data_path::{Doorbell, LandingPath, QueueMemory};
@@ -10,16 +10,16 @@ use std::fmt;
 use std::ops::BitOr;
 use std::ptr::NonNull;
 
-/// How work requests of kernels get to the wire.
+/// Path of kernels' work requests to the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum Transport {
-    /// Kernels write the rings of an mlx5 NIC and ring its doorbell.
+    /// Kernels write the rings of an mlx5 NIC and its doorbell.
     Mlx5,
-    /// Kernels write the same rings in host memory; a CPU thread makes verbs calls of them.
+    /// Kernels write the same rings in host memory. A CPU thread translates the entries into verbs calls.
     Verbs,
-    /// Kernels write the same rings; CPU threads carry them out.
+    /// Kernels write the same rings. CPU threads carry out the entries.
     Soft,
 }
 
@@ -33,25 +33,25 @@ impl fmt::Display for Transport {
     }
 }
 
-/// What others may do with registered memory. The owner's adapter may always read it.
+/// Access rights to registered memory. The owner's adapter may always read it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rights(u8);
 
 impl Rights {
-    /// What reads and fetching atomics bring may land there.
+    /// The owner's adapter may write results of reads and fetching atomics to it.
     pub const LOCAL_WRITE: Self = Self(1);
-    /// Others write. Needs `LOCAL_WRITE`.
+    /// Peers may write. Needs `LOCAL_WRITE`.
     pub const REMOTE_WRITE: Self = Self(2);
-    /// Others read.
+    /// Peers may read.
     pub const REMOTE_READ: Self = Self(4);
-    /// Others change words of it. Needs `LOCAL_WRITE`.
+    /// Peers may execute atomics on its words. Needs `LOCAL_WRITE`.
     pub const REMOTE_ATOMIC: Self = Self(8);
-    /// Writes may be seen out of their order: for data, never for signals.
+    /// Writes may become visible out of order: for data, never for signals.
     pub const RELAXED_ORDERING: Self = Self(16);
-    /// Everything, in order.
+    /// All rights, with ordered writes.
     pub const ALL: Self = Self(15);
 
-    /// Whether all of `other` are among them.
+    /// Returns true if the set includes all rights of `other`.
     pub const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
@@ -64,16 +64,16 @@ impl BitOr for Rights {
     }
 }
 
-/// Memory to register by its address; see [`Adapter::register`].
+/// A memory range to register by address; see [`Adapter::register`].
 #[derive(Clone, Copy, Debug)]
 pub struct MemoryRange {
-    /// As kernels see it; what work requests name.
+    /// Address as kernels see it and as work requests name it.
     pub address: u64,
-    /// How long.
+    /// Length in bytes.
     pub bytes: usize,
-    /// Where the host finds it; `None`: it is in GPU memory.
+    /// Address in this process; `None` for GPU memory.
     pub host: Option<NonNull<u8>>,
-    /// Which memory it is: a CPU engine's [`Place::Device`] is found by the host too.
+    /// Kind of memory. The host can also access [`Place::Device`] memory of a CPU engine.
     pub place: Place,
 }
 
@@ -83,22 +83,22 @@ impl From<&Region> for MemoryRange {
     }
 }
 
-// SAFETY: an address and a length; what is done with them is for the adapter to justify.
+// SAFETY: an address and a length; adapters justify each access.
 unsafe impl Send for MemoryRange {}
 // SAFETY: as above.
 unsafe impl Sync for MemoryRange {}
 
-/// Registered memory. Dropped, its keys are worth nothing.
+/// Registered memory. Dropping it invalidates its keys.
 pub trait Registration: Send + Sync + fmt::Debug {
-    /// What work requests name its first byte by.
+    /// Returns the address by which work requests name the first byte.
     fn address(&self) -> u64;
-    /// For this side's work requests.
+    /// Returns the key for this side's work requests.
     fn local_key(&self) -> u32;
-    /// For the other side's.
+    /// Returns the key for the peer's work requests.
     fn remote_key(&self) -> u32;
 }
 
-/// A registration and its memory, in the order in which they go.
+/// A registration and its memory. Fields are dropped in order: the registration first.
 #[derive(Debug)]
 struct OfRegion {
     inner: Box<dyn Registration>,
@@ -117,59 +117,70 @@ impl Registration for OfRegion {
     }
 }
 
-/// What the other side needs to connect, as bytes to hand over.
+/// Connection data of a queue pair, as opaque bytes for the peer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QueueAddress(pub Vec<u8>);
 
-/// A reliable connection whose send queue kernels drive. Dropped, it is closed, whatever state it is in, without waiting for
-/// what is under way; its memory goes last.
+/// A reliable connection whose send queue kernels drive. Dropping it closes the connection in any state, without
+/// waiting for requests in flight. Its memory is freed last.
 pub trait QueuePair: Send + Sync + fmt::Debug {
-    /// Its 24-bit number.
+    /// Returns the 24-bit queue pair number.
     fn number(&self) -> u32;
-    /// For the other side.
+    /// Returns the connection data that the peer needs.
     fn address(&self) -> QueueAddress;
-    /// Connects it with the other side's queue pair (which may be itself). Once.
+    /// Connects the queue pair with the peer's, which may be this queue pair itself. May be called once after creation,
+    /// and once after each reset.
+    ///
+    /// # Errors
+    /// * [`RdmaError::Connect`] if the peer's address is invalid, the two ends cannot reach each other, or the adapter
+    ///   rejects the connection.
+    /// * [`RdmaError::Queue`] if the queue pair is closed.
     fn connect(&mut self, peer: &QueueAddress) -> Result<(), RdmaError>;
-    /// Rings, records, doorbell.
+    /// Returns the rings, the doorbell record and the doorbell.
     fn memory(&self) -> &QueueRings;
-    /// `wb_send_queue` flags that kernels must go by (`abi::SEND_*`).
+    /// Returns the `wb_send_queue` flags that kernels must observe (`abi::SEND_*`).
     fn flags(&self) -> u32;
-    /// Why it has failed, if it has: for people.
+    /// Returns the reason of a failure as text for users; `None` if the queue pair works.
     fn failure(&self) -> Option<String>;
-    /// What its first error completion says, if it has failed; "flushed" where the adapter tells no more than that it has. May be asked
-    /// several times in a second.
+    /// Returns the failure in the first error completion; `None` if the queue pair works. Adapters that know no details
+    /// return "flushed". Callers may poll this several times per second.
     fn fault(&self) -> Option<Failure> {
         self.failure().map(|_| Failure::new(Syndrome::FLUSHED, VendorSyndrome::FORCED_ERROR))
     }
-    /// After a failure: flushes it, and makes it ready to be connected again, with its counters at zero. The caller sees to it that no
-    /// kernel uses it.
+    /// Flushes a failed queue pair and resets its counters to zero. It can then be connected again. The caller ensures
+    /// that no kernel uses it.
+    ///
+    /// # Errors
+    /// * [`RdmaError::Queue`] if the queue pair is closed or cannot be created again.
+    /// * [`RdmaError::Memory`] if its memory cannot be cleared.
+    /// * [`RdmaError::System`] if the driver or the firmware rejects a step.
     fn reset(&mut self) -> Result<(), RdmaError>;
 }
 
-/// Which way an adapter's work requests go, in words.
+/// Data path of an adapter's work requests, in words.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct AdapterPath {
-    /// Transport.
+    /// Kind of adapter.
     pub transport: Transport,
-    /// `mlx5_0 port 1`, `rxe0 port 1`, `soft nic`.
+    /// Device and port: `mlx5_0 port 1`, `rxe0 port 1`, `soft nic`.
     pub device: String,
-    /// `RoCE v2 ::ffff:10.0.0.1 (index 3)  MTU 4096`, `Unix socket`, `tcp 10.0.0.1:4711`.
+    /// Link and address: `RoCE v2 ::ffff:10.0.0.1 (index 3)  MTU 4096`, `Unix socket`, `tcp 10.0.0.1:4711`.
     pub link: String,
     /// Memory that holds rings and records.
     pub queues: QueueMemory,
-    /// Memory that the device writes the data to.
+    /// Memory that the device writes data to.
     pub landing: LandingPath,
-    /// The part that rings.
+    /// Writer of the doorbell.
     pub doorbell: Doorbell,
-    /// How memory was registered: `dma-buf`, `peermem`, `host`; and why not better.
+    /// Way of registering memory: `dma-buf`, `peermem`, `host`; with the reason if a better one failed.
     pub registration: String,
-    /// Why the first choice was not to be had.
+    /// Reason why the preferred path is not available.
     pub note: Option<String>,
 }
 
 impl AdapterPath {
-    /// A path of which nothing but this is known yet.
+    /// Creates a path with the given transport and device, and defaults for all other fields.
     pub fn new(transport: Transport, device: impl Into<String>) -> Self {
         Self {
             transport,
@@ -185,7 +196,7 @@ impl AdapterPath {
 }
 
 impl fmt::Display for AdapterPath {
-    /// `soft soft nic (Unix socket)  queues host  landing direct  doorbell gpu  registration host`.
+    /// Writes `soft soft nic (Unix socket)  queues host  landing direct  doorbell gpu  registration host`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { transport, device, link, queues, landing, doorbell, registration, .. } = self;
         write!(f, "{transport} {device}")?;
@@ -198,29 +209,40 @@ impl fmt::Display for AdapterPath {
 
 /// An RDMA adapter.
 pub trait Adapter: Send + Sync + fmt::Debug {
-    /// What it is, and which way work requests go.
+    /// Returns the adapter's device and data path.
     fn path(&self) -> AdapterPath;
-    /// Makes memory known to it.
+    /// Registers memory with the adapter.
     ///
     /// # Errors
-    /// [`RdmaError::Registration`] for memory that it does not reach, and for rights that do not go together.
+    /// [`RdmaError::Registration`] if the adapter cannot reach the memory, the range is empty, or the rights are
+    /// inconsistent.
     ///
     /// # Safety
     /// The range must be valid for reads and writes until the registration is dropped.
     unsafe fn register(&self, memory: MemoryRange, rights: Rights) -> Result<Box<dyn Registration>, RdmaError>;
-    /// Makes a region known to it; the registration keeps the region.
+    /// Registers a region with the adapter. The registration keeps the region alive.
     ///
     /// # Errors
-    /// As [`Adapter::register`].
+    /// See [`Adapter::register`].
     fn register_region(&self, region: &Region, rights: Rights) -> Result<Box<dyn Registration>, RdmaError> {
-        // SAFETY: the region lives as long as the registration that is returned, and goes after it.
+        // SAFETY: the region lives as long as the returned registration, and is dropped after it.
         let inner = unsafe { self.register(region.into(), rights) }?;
         Ok(Box::new(OfRegion { inner, _region: region.clone() }))
     }
-    /// A queue pair that is not connected yet.
+    /// Creates a queue pair that is not connected yet.
+    ///
+    /// # Errors
+    /// * [`RdmaError::Queue`] if the adapter does not support the plan's ring size or place.
+    /// * [`RdmaError::Memory`] if the rings cannot be allocated.
+    /// * [`RdmaError::Registration`] if the adapter cannot register the rings.
+    /// * [`RdmaError::Unavailable`] if the driver has no doorbell register left.
+    /// * [`RdmaError::System`] if the driver or the firmware rejects a step.
     fn create(&self, plan: QueuePlan) -> Result<Box<dyn QueuePair>, RdmaError>;
-    /// A queue pair without rings that the calling thread posts to by verbs calls, so many requests at once; `None` where there are no
-    /// such calls.
+    /// Creates a queue pair without rings, to which the calling thread posts by verbs calls. At most `requests`
+    /// requests can be in flight. Returns `None` if the adapter has no verbs calls.
+    ///
+    /// # Errors
+    /// [`RdmaError::System`] if the device rejects the queue pair.
     fn create_direct(&self, requests: u32) -> Result<Option<Box<dyn UnconnectedSendQueue>>, RdmaError> {
         let _ = requests;
         Ok(None)

@@ -1,4 +1,4 @@
-//! Which device and port: by name, or the nearest to a GPU.
+//! Choice of device and port: by name, or the nearest to a GPU.
 
 use super::{LinkLayer, Port, RdmaDevice, RdmaError, TrafficClass, Transport};
 use crate::data_path::{DoorbellChoice, UnknownWord, choices};
@@ -6,54 +6,55 @@ use crate::pci::{Bdf, Distance, Sysfs, Topology};
 use std::fmt;
 use std::str::FromStr;
 
-/// The retransmission timer, if nothing else is said: 4.096 us times two to the power of it, which is 0.27 s. With seven retries a peer
-/// that is gone is noticed in seconds.
+/// Default of the retransmission timer: 4.096 us * 2^16 = 0.27 s. With seven retries, the loss of a peer is detected
+/// within seconds.
 pub const ACK_TIMEOUT: u8 = 16;
-/// The largest that its field holds.
+/// Largest value of the timer's field.
 const MAX_ACK_TIMEOUT: u8 = 31;
 
 choices! {
-    /// Memory that is to hold the rings of an mlx5 NIC.
+    /// Requested memory for the rings of an mlx5 NIC.
     #[derive(Default)]
     QueueChoice:
-    /// GPU memory, or host memory where the NIC cannot reach that.
+    /// GPU memory, or host memory if the NIC cannot reach GPU memory.
     #[default]
     Auto = "auto",
-    /// GPU memory, or an error.
+    /// GPU memory; opening fails if the NIC cannot reach it.
     Gpu = "gpu",
     /// Host memory.
     Host = "host"
 }
 
-/// What is asked of an adapter. What is not said is chosen.
+/// Requested properties of an adapter. Fields that are `None` are chosen automatically.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DeviceChoice {
-    /// Device, as in `mlx5_0`.
+    /// Device name, as in `mlx5_0`.
     pub device: Option<String>,
-    /// Port, from 1.
+    /// Port number, from 1.
     pub port: Option<u32>,
-    /// Index of the identifier to send from.
+    /// Index of the source GID in the port's table.
     pub gid_index: Option<u32>,
-    /// Traffic class of RoCE packets, and of InfiniBand's with a global route header.
+    /// Traffic class of RoCE packets, and of InfiniBand packets with a global route header.
     pub traffic_class: Option<TrafficClass>,
-    /// InfiniBand service level, or priority.
+    /// InfiniBand service level (0 to 15), or Ethernet priority.
     pub service_level: Option<u8>,
-    /// Retransmission timer: 4.096 us times two to the power of it.
+    /// Retransmission timer (0 to 31): 4.096 us * 2^n.
     pub ack_timeout: Option<u8>,
-    /// Who rings the doorbell.
+    /// Requested writer of the doorbell.
     pub doorbell: DoorbellChoice,
-    /// Where rings are.
+    /// Requested memory for the rings.
     pub queues: QueueChoice,
 }
 
 impl DeviceChoice {
-    /// From `WARPBELL_RDMA_DEVICE` (`mlx5_0`, `mlx5_0:1`), `WARPBELL_RDMA_GID_INDEX`, `WARPBELL_RDMA_TRAFFIC_CLASS`,
-    /// `WARPBELL_RDMA_SERVICE_LEVEL`, `WARPBELL_RDMA_TIMEOUT`, `WARPBELL_RDMA_DOORBELL` (`auto`, `gpu`, `cpu`) and
-    /// `WARPBELL_RDMA_QUEUES` (`auto`, `gpu`, `host`).
+    /// Reads the choice from environment variables: `WARPBELL_RDMA_DEVICE` (`mlx5_0`, `mlx5_0:1`),
+    /// `WARPBELL_RDMA_GID_INDEX`, `WARPBELL_RDMA_TRAFFIC_CLASS`, `WARPBELL_RDMA_SERVICE_LEVEL`,
+    /// `WARPBELL_RDMA_TIMEOUT`, `WARPBELL_RDMA_DOORBELL` (`auto`, `gpu`, `cpu`) and `WARPBELL_RDMA_QUEUES` (`auto`,
+    /// `gpu`, `host`).
     ///
     /// # Errors
-    /// When one of them cannot be understood.
+    /// [`RdmaError::System`] with `InvalidInput` if a variable has an invalid value.
     pub fn from_environment() -> Result<Self, RdmaError> {
         Self::from_variables(|name| std::env::var(name).ok())
     }
@@ -83,7 +84,7 @@ impl DeviceChoice {
         Ok(choice)
     }
 
-    /// Chooses a device by name: `mlx5_0`, or `mlx5_0:1` with its port.
+    /// Sets device and port by name: `mlx5_0`, or `mlx5_0:1` with its port.
     ///
     /// # Errors
     /// [`RdmaError::DeviceName`] if the text has another form.
@@ -93,13 +94,14 @@ impl DeviceChoice {
         Ok(Self { device: Some(device), port, ..self })
     }
 
-    /// The device and the port to use for kernels on this GPU, or on CPU threads.
+    /// Chooses the device and the port for kernels on the GPU `gpu`, or on CPU threads if `gpu` is `None`.
     ///
-    /// Of the ports that carry data and have an address: hardware before software, then the nearest to the GPU, then the fastest, then
-    /// by name. `mlx5` leaves out what mlx5_core does not drive.
+    /// Candidates are the active ports with an address. Hardware precedes software, then the port nearest to the GPU,
+    /// then the fastest, then the first by name. iWARP devices are never candidates. With transport `mlx5`, only
+    /// devices that mlx5_core drives are.
     ///
     /// # Errors
-    /// When there is none, or not what was asked for.
+    /// [`RdmaError::Unavailable`] if there is no such device or port, or if it is not usable with this transport.
     pub fn choose(
         &self,
         transport: Transport,
@@ -155,7 +157,7 @@ impl DeviceChoice {
     }
 }
 
-/// Reads `mlx5_0` or `mlx5_0:1`, or returns what is wrong with it.
+/// Parses `mlx5_0` or `mlx5_0:1`. Returns the expected form if the text has another.
 fn device_and_port(text: &str) -> Result<(String, Option<u32>), &'static str> {
     let (device, port) = match text.split_once(':') {
         None => (text, None),
@@ -168,7 +170,7 @@ fn device_and_port(text: &str) -> Result<(String, Option<u32>), &'static str> {
     Ok((device.to_owned(), port.map(number).transpose()?))
 }
 
-/// Reads a value of an axis, or leaves the choice open.
+/// Parses the value of an axis; the default if the variable is not set.
 fn axis<T: Default + FromStr<Err = UnknownWord>>(variable: &str, value: Option<String>) -> Result<T, RdmaError> {
     value.map_or_else(
         || Ok(T::default()),
@@ -183,7 +185,7 @@ fn wrong(name: &str, text: &str, reason: String) -> RdmaError {
     }
 }
 
-/// `rxe0 (Soft-RoCE)`.
+/// Returns a device's name and kind: `rxe0 (Soft-RoCE)`.
 fn describe(device: &RdmaDevice) -> String {
     let kind = match device.model {
         Some(model) => model,
@@ -198,6 +200,7 @@ fn describe(device: &RdmaDevice) -> String {
     format!("{} ({kind})", device.name)
 }
 
+/// Returns the reason why a port cannot be used; `None` if it can.
 fn unusable(port: &Port) -> Option<String> {
     if !port.is_active() {
         let state = port.state.map_or("in no known state".to_owned(), |s| s.to_string());
@@ -211,14 +214,14 @@ fn usable(port: &Port) -> bool {
     unusable(port).is_none()
 }
 
-/// A device and its port.
+/// A chosen device with the chosen port.
 #[derive(Clone, Debug)]
 pub struct Chosen {
     /// The device.
     pub device: RdmaDevice,
     /// The port.
     pub port: Port,
-    /// How far from the GPU; `None` without a GPU, or where it is not known.
+    /// Distance from the GPU; `None` without a GPU, or if the distance is unknown.
     pub distance: Option<Distance>,
 }
 
@@ -228,6 +231,7 @@ impl Chosen {
         Self { device: device.clone(), port: port.clone(), distance }
     }
 
+    /// Returns the sort key of a candidate; the smallest is the best.
     fn rank(&self) -> (bool, Distance, std::cmp::Reverse<u32>) {
         let rate = self.port.rate.as_ref().map_or(0, |r| r.tenths_of_gbit);
         (self.device.software, self.distance.unwrap_or(Distance::Sys), std::cmp::Reverse(rate))
@@ -235,7 +239,7 @@ impl Chosen {
 }
 
 impl fmt::Display for Chosen {
-    /// `mlx5_0 port 1`.
+    /// Writes `mlx5_0 port 1`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} port {}", self.device.name, self.port.number)
     }
@@ -257,7 +261,7 @@ mod tests {
         choice.choose(transport, &sysfs, &Topology::read(&sysfs), gpu.map(|g| g.parse().unwrap()))
     }
 
-    /// A machine with a GPU and a NIC below one switch, another NIC below another root, and Soft-RoCE.
+    /// Builds a machine with a GPU and a NIC below one switch, another NIC below another root port, and Soft-RoCE.
     fn machine() -> Fixture {
         let tree = Fixture::new();
         let gpu = Device { class: 0x03_02_00, id: (0x10de, 0x2335), ..Device::default() };

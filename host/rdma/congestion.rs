@@ -1,33 +1,33 @@
-//! Congestion control of RoCE ports (DCQCN): the priorities in which it is on, and what it has done so far.
+//! Congestion control of RoCE ports (DCQCN): the priorities in which it is enabled, and its counters.
 
 use crate::pci::Sysfs;
 use serde::Serialize;
 use std::fmt;
 
-/// Priorities of Ethernet (IEEE 802.1Q, 6.9.3).
+/// Number of Ethernet priorities (IEEE 802.1Q, 6.9.3).
 pub const PRIORITIES: u8 = 8;
 
-/// A set of priorities, a bit each.
+/// A set of priorities, one bit each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Priorities(pub u8);
 
 impl Priorities {
-    /// The priorities in it, ascending.
+    /// Returns the priorities of the set in ascending order.
     pub fn iter(self) -> impl Iterator<Item = u8> {
         (0..PRIORITIES).filter(move |p| self.contains(*p))
     }
 
-    /// Whether a priority is in it.
+    /// Returns true if the set contains `priority`.
     pub fn contains(self, priority: u8) -> bool {
         priority < PRIORITIES && self.0 >> priority & 1 == 1
     }
 
-    /// Whether it has none.
+    /// Returns true if the set is empty.
     pub fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// Those that are in both.
+    /// Returns the intersection of both sets.
     pub fn and(self, other: Self) -> Self {
         Self(self.0 & other.0)
     }
@@ -52,17 +52,17 @@ impl Serialize for Priorities {
     }
 }
 
-/// Where congestion control is on, as NVIDIA's own packages show it under `/sys/class/net/NETDEV/ecn`.
+/// Priorities with congestion control, as NVIDIA's driver packages show them under `/sys/class/net/NETDEV/ecn`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct CongestionControl {
-    /// Priorities in which the receiver answers marked packets with a notification (notification point).
+    /// Priorities in which the receiver sends a notification for each marked packet (notification point).
     pub notifies: Priorities,
-    /// Priorities in which the sender slows down when it is notified (reaction point).
+    /// Priorities in which the sender slows down after a notification (reaction point).
     pub reacts: Priorities,
 }
 
 impl CongestionControl {
-    /// Reads it; `None` where the driver does not show it.
+    /// Reads the priorities of interface `netdev`; `None` if the driver does not show them.
     pub fn read(sysfs: &Sysfs, netdev: &str) -> Option<Self> {
         let side = |side: &str| {
             let folder = format!("/sys/class/net/{netdev}/ecn/{side}/enable");
@@ -78,25 +78,25 @@ impl CongestionControl {
         Some(Self { notifies: side("roce_np")?, reacts: side("roce_rp")? })
     }
 
-    /// Priorities in which both sides take part.
+    /// Returns the priorities in which both sides take part.
     pub fn complete(self) -> Priorities {
         self.notifies.and(self.reacts)
     }
 }
 
-/// What a port's counters say that congestion control has done since the driver was loaded; `None` for what they do not.
+/// Counters of congestion control since the driver was loaded. A counter that the port lacks is `None`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct CongestionCounters {
-    /// Packets that came with a congestion mark.
+    /// Packets received with a congestion mark.
     pub marked: Option<u64>,
     /// Notifications sent.
     pub notified: Option<u64>,
-    /// Notifications that slowed a queue pair down.
+    /// Notifications that slowed down a queue pair.
     pub slowed: Option<u64>,
 }
 
 impl CongestionCounters {
-    /// Reads them from `/sys/class/infiniband/DEVICE/ports/PORT`.
+    /// Reads the counters from `port`, a folder `/sys/class/infiniband/DEVICE/ports/PORT`.
     pub(super) fn read(sysfs: &Sysfs, port: &str) -> Self {
         let number = |name: &str| sysfs.number(format!("{port}/hw_counters/{name}"));
         Self {
@@ -106,7 +106,7 @@ impl CongestionCounters {
         }
     }
 
-    /// Whether anything was marked or notified.
+    /// Returns true if any packet was marked, or any notification sent or handled.
     pub fn is_at_work(self) -> bool {
         [self.marked, self.notified, self.slowed].into_iter().flatten().any(|n| n > 0)
     }

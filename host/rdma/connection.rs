@@ -1,41 +1,42 @@
-//! What both sides of a reliable connection tell each other, and the values that a queue pair is connected with.
+//! Connection data that both sides of a reliable connection exchange, and the resulting queue pair attributes.
 
 use super::{DeviceChoice, Gid, LinkLayer, QueueAddress, RdmaError, TrafficClass, choice::ACK_TIMEOUT};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// The longest message: two to the power of it.
+/// log2 of the longest message in bytes.
 pub const LOG_LONGEST_MESSAGE: u8 = 30;
-/// Time that a sender waits for a receiver that is not ready: 20.48 ms (InfiniBand Architecture 1.7, vol. 1, 9.7.5.2.8).
+/// Delay of a sender whose receiver is not ready: 22 stands for 20.48 ms (InfiniBand Architecture 1.7, vol. 1,
+/// 9.7.5.2.8).
 pub const RNR_TIMER: u8 = 22;
-/// Retransmissions before a peer counts as gone: the most that the field holds.
+/// Retransmissions before a peer counts as lost: the largest value of the field.
 pub const RETRIES: u8 = 7;
-/// Retries while the receiver is not ready: the most that end. 7 means for ever, and a queue pair that kernels drive has no receives, so
-/// that a message for it would never fail.
+/// Retries while the receiver is not ready: the largest finite value. 7 means forever. A queue pair that kernels drive
+/// has no receives, so with 7 a message to it would never fail.
 pub const RNR_RETRIES: u8 = 6;
-/// Routers that a packet may pass.
+/// Largest number of routers that a packet may pass.
 pub const HOP_LIMIT: u8 = 64;
-/// First of the UDP source ports that RoCE v2 uses; the rest of the port spreads queue pairs over paths.
+/// First UDP source port of RoCE v2. The low bits of the port spread queue pairs over network paths.
 pub const UDP_SOURCE_FIRST: u16 = 0xc000;
-/// Form of an [`Endpoint`] as bytes.
+/// Version of the [`Endpoint`] format.
 const FORM: u8 = 2;
 
-/// Path MTU, as its field has it: 1 to 5 for 256 to 4096 bytes.
+/// Path MTU in the encoding of its field: 1 to 5 for 256 to 4096 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct PathMtu(u8);
 
 impl PathMtu {
-    /// From the field; `None` if it is not 1 to 5.
+    /// Decodes the field; `None` if it is not 1 to 5.
     pub fn from_field(field: u32) -> Option<Self> {
         (1..=5).contains(&field).then_some(Self(field as u8))
     }
 
-    /// As the field has it.
+    /// Returns the value of the field.
     pub fn field(self) -> u8 {
         self.0
     }
 
-    /// Bytes.
+    /// Returns the MTU in bytes.
     pub fn bytes(self) -> u32 {
         128 << self.0
     }
@@ -47,59 +48,60 @@ impl fmt::Display for PathMtu {
     }
 }
 
-/// What a port is like for its queue pairs.
+/// Properties of a port that its queue pairs need.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortFacts {
-    /// `mlx5_0 port 1`.
+    /// Device and port: `mlx5_0 port 1`.
     pub name: String,
-    /// Number, from 1.
+    /// Port number, from 1.
     pub port: u8,
-    /// What it travels on.
+    /// Link layer.
     pub link: LinkLayer,
-    /// Largest path MTU now.
+    /// Largest path MTU at present.
     pub mtu: PathMtu,
-    /// Local identifier, on InfiniBand.
+    /// Local identifier (LID), on InfiniBand.
     pub lid: u16,
-    /// Packets must have a global route header (`IBV_QPF_GRH_REQUIRED`).
+    /// True if packets must have a global route header (`IBV_QPF_GRH_REQUIRED`).
     pub route_header: bool,
-    /// Identifier to send from, and its index.
+    /// Source GID, and its index.
     pub gid: Option<(u8, Gid)>,
-    /// Packets from that identifier are UDP's (RoCE v2); else they are Ethernet frames (RoCE v1) or InfiniBand's.
+    /// True if packets from that GID are UDP packets (RoCE v2). Otherwise they are Ethernet frames (RoCE v1) or
+    /// InfiniBand packets.
     pub udp: bool,
-    /// Reads and atomics that a queue pair may have outstanding.
+    /// Largest number of outstanding reads and atomics of a queue pair.
     pub reads_out: u8,
-    /// Reads and atomics of its peer that a queue pair can hold.
+    /// Largest number of the peer's reads and atomics that a queue pair can hold.
     pub reads_in: u8,
 }
 
-/// One end of a connection.
+/// Connection data of one end of a connection.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Endpoint {
     form: u8,
-    /// Queue pair, 24 bits.
+    /// Queue pair number, 24 bits.
     pub number: u32,
-    /// First packet number that it sends, 24 bits.
+    /// First packet sequence number that this end sends, 24 bits.
     pub psn: u32,
-    /// On Ethernet.
+    /// True on Ethernet, false on InfiniBand.
     pub ethernet: bool,
-    /// Local identifier, on InfiniBand.
+    /// Local identifier (LID), on InfiniBand.
     pub lid: u16,
-    /// Identifier that it sends from.
+    /// Source GID.
     pub gid: Option<[u8; 16]>,
-    /// It sends UDP packets.
+    /// True if this end sends UDP packets (RoCE v2).
     pub udp: bool,
-    /// Packets to it must have a global route header.
+    /// True if packets to this end must have a global route header.
     pub route_header: bool,
-    /// Its largest path MTU.
+    /// Largest path MTU of this end.
     pub mtu: PathMtu,
-    /// Reads and atomics that it may have outstanding.
+    /// Largest number of this end's outstanding reads and atomics.
     pub reads_out: u8,
-    /// Reads and atomics of the other side that it can hold.
+    /// Largest number of the other end's reads and atomics that this end can hold.
     pub reads_in: u8,
 }
 
 impl Endpoint {
-    /// The end with this number, on this port.
+    /// Creates the connection data of queue pair `number` on this port. `psn` is its first packet sequence number.
     pub fn new(port: &PortFacts, number: u32, psn: u32) -> Self {
         Self {
             form: FORM,
@@ -116,16 +118,16 @@ impl Endpoint {
         }
     }
 
-    /// As bytes to hand over.
+    /// Encodes the connection data as bytes for the peer.
     pub fn to_address(&self) -> QueueAddress {
-        // A structure of numbers always becomes text.
+        // Serialising a structure of numbers cannot fail.
         QueueAddress(serde_json::to_vec(self).unwrap_or_default())
     }
 
-    /// From the other side's bytes, for this queue pair.
+    /// Decodes the peer's bytes. `number` is this side's queue pair, for error messages.
     ///
     /// # Errors
-    /// When they are no endpoint of a reliable connection.
+    /// [`RdmaError::Connect`] if the bytes are no endpoint of this format version, or a value is out of range.
     pub fn from_address(address: &QueueAddress, number: u32) -> Result<Self, RdmaError> {
         let refuse = |reason: String| RdmaError::Connect { number, peer: "its peer".to_owned(), reason };
         let this: Self = serde_json::from_slice(&address.0).map_err(|e| {
@@ -155,45 +157,46 @@ impl fmt::Display for Endpoint {
     }
 }
 
-/// What a queue pair is connected with.
+/// Attributes of a queue pair for one connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Route {
-    /// The other queue pair.
+    /// The peer's queue pair number.
     pub remote: u32,
-    /// First packet number to expect.
+    /// First packet sequence number to expect.
     pub receive_psn: u32,
-    /// First packet number to send.
+    /// First packet sequence number to send.
     pub send_psn: u32,
-    /// The smaller of both.
+    /// The smaller path MTU of both ends.
     pub mtu: PathMtu,
-    /// This side's port.
+    /// This side's port number.
     pub port: u8,
-    /// On Ethernet.
+    /// True on Ethernet, false on InfiniBand.
     pub ethernet: bool,
-    /// The peer's local identifier, on InfiniBand.
+    /// The peer's local identifier (LID), on InfiniBand.
     pub lid: u16,
-    /// Index of this side's identifier, and the peer's, where packets have a global route header.
+    /// Index of this side's GID, and the peer's GID, if packets have a global route header.
     pub global: Option<(u8, Gid)>,
-    /// Traffic class; 0 where there is no header to put it into.
+    /// Traffic class; 0 if packets have no header that carries it.
     pub traffic_class: TrafficClass,
-    /// Service level, or priority on Ethernet.
+    /// InfiniBand service level, or Ethernet priority.
     pub service_level: u8,
-    /// Reads and atomics of this side that may be outstanding.
+    /// Largest number of this side's outstanding reads and atomics.
     pub reads_out: u8,
-    /// Reads and atomics of the other side that may be.
+    /// Largest number of the peer's outstanding reads and atomics.
     pub reads_in: u8,
-    /// Retransmission timer.
+    /// Retransmission timer: 4.096 us * 2^n.
     pub ack_timeout: u8,
-    /// UDP source port; 0 where packets are not UDP's.
+    /// UDP source port; 0 if packets are not UDP packets.
     pub udp_source: u16,
 }
 
 impl Route {
-    /// The values for a connection between a queue pair of this port and its peer. `forced` is the traffic class that the driver forces on
-    /// others, `priority` the priority that a class gets.
+    /// Computes the attributes of a connection between this port's queue pair `own` and `peer`. `forced` is the traffic
+    /// class that the driver forces on queue pairs. `priority` maps a traffic class to its priority.
     ///
     /// # Errors
-    /// When the two cannot reach each other.
+    /// [`RdmaError::Connect`] if the two cannot reach each other: link layers or RoCE versions differ, or a GID is
+    /// missing.
     pub fn between(
         port: &PortFacts,
         own: &Endpoint,
@@ -228,7 +231,7 @@ impl Route {
             Some(_) => choice.traffic_class.or(forced).unwrap_or(TrafficClass(0)),
         };
         let of_class = if ethernet && traffic_class.0 != 0 { priority(traffic_class) } else { 0 };
-        // One that takes none of the other's reads still needs a field that is not 0: reads then fail with a syndrome.
+        // The field must not be 0 even if the other side takes no reads. Reads then fail with a syndrome.
         let depth = |a: u8, b: u8| a.min(b).max(1);
         Ok(Self {
             remote: peer.number,
@@ -249,21 +252,21 @@ impl Route {
     }
 }
 
-/// A port of the range that RoCE v2 uses, the same for both directions, that differs between queue pairs.
+/// Returns a UDP source port in RoCE v2's range. It is the same for both directions, and differs between queue pairs.
 fn udp_source(a: u32, b: u32) -> u16 {
     let mixed = u64::from(a) * u64::from(b);
     let folded = (mixed ^ mixed >> 16 ^ mixed >> 32) as u16;
     UDP_SOURCE_FIRST | folded & !UDP_SOURCE_FIRST
 }
 
-/// A first packet number that others cannot guess: 24 random bits.
+/// Returns an unpredictable first packet sequence number of 24 random bits.
 pub fn random_psn() -> u32 {
     use std::hash::{BuildHasher, Hasher, RandomState};
-    // Every state is seeded by the system.
+    // The system seeds every state.
     RandomState::new().build_hasher().finish() as u32 & crate::wire::mlx5::MAX_24
 }
 
-/// The part of a log2 field of 3 bits that holds so many reads.
+/// Returns log2 of `reads`, rounded down, as the value of a field of 3 bits.
 pub fn log_reads(reads: u8) -> u8 {
     reads.max(1).ilog2().min(7) as u8
 }

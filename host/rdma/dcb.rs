@@ -1,5 +1,5 @@
-//! Data center bridging of an Ethernet interface: which priorities are lossless, and which priority a packet gets. The kernel
-//! tells it through netlink alone, and tells everybody.
+//! Data center bridging of an Ethernet interface: the lossless priorities, and the priority of each packet. The kernel
+//! reports them through netlink only, to any process.
 
 use super::congestion::{PRIORITIES, Priorities};
 use super::tclass::TrafficClass;
@@ -20,31 +20,31 @@ mod dcbnl {
     pub const APP_SELECTOR_DSCP: u8 = 5;
 }
 
-/// `struct nlmsghdr` and `struct dcbmsg`.
+/// Size of `struct nlmsghdr`. `DCB_HEADER_BYTES` is the size of `struct dcbmsg`.
 const HEADER_BYTES: usize = 16;
 const DCB_HEADER_BYTES: usize = 4;
-/// `struct nlattr`; what follows is padded to as much.
+/// Size of `struct nlattr`. Attributes are padded to a multiple of it.
 const ATTRIBUTE_BYTES: usize = 4;
-/// Flags in an attribute's type: nested, network byte order.
+/// Mask that removes the flags from an attribute's type: nested, network byte order.
 const TYPE_MASK: u16 = 0x3fff;
-/// The kernel answers at once; nothing is waited for longer.
+/// Receive timeout. The kernel replies at once.
 const DEADLINE: Duration = Duration::from_secs(1);
-/// An answer has a few hundred bytes; 64 DSCP entries take 512.
+/// Size of the receive buffer. A reply has a few hundred bytes; 64 DSCP entries take 512.
 const ANSWER_BYTES: usize = 16 << 10;
-/// Longest name of an interface, with its zero (linux/if.h, IFNAMSIZ).
+/// Longest name of an interface, including its NUL (linux/if.h, IFNAMSIZ).
 const NAME_BYTES: usize = 16;
 
-/// What an interface does with priorities (IEEE 802.1Q, clauses 36 and 38).
+/// Priority settings of an interface (IEEE 802.1Q, clauses 36 and 38).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Bridging {
-    /// Priorities in which a full receiver pauses the sender (priority-based flow control), so that no packet is lost.
+    /// Lossless priorities: a full receiver pauses the sender (priority-based flow control).
     pub lossless: Priorities,
-    /// Priority of a differentiated services code point, where the interface goes by that: pairs of both.
+    /// Pairs of differentiated services code point and priority, if the interface maps code points to priorities.
     pub by_dscp: Vec<(u8, u8)>,
 }
 
 impl Bridging {
-    /// Asks the kernel about an interface; `None` where its driver has no such setting, and for a recorded tree.
+    /// Queries the kernel about an interface; `None` if its driver has no such setting, or for a fixture tree.
     pub fn ask(sysfs: &Sysfs, netdev: &str) -> Option<Self> {
         if !sysfs.is_system() || netdev.is_empty() || netdev.len() >= NAME_BYTES {
             return None;
@@ -52,7 +52,7 @@ impl Bridging {
         parse(&exchange(&request(netdev)).ok()?)
     }
 
-    /// The priority that packets of a class get.
+    /// Returns the priority of packets with traffic class `class`.
     pub fn priority_of(&self, class: TrafficClass) -> u8 {
         let told = self.by_dscp.iter().find(|(dscp, _)| *dscp == class.dscp());
         told.map_or(class.default_priority(), |(_, priority)| *priority)
@@ -60,7 +60,8 @@ impl Bridging {
 }
 
 impl Bridging {
-    /// A class whose packets get a priority: the customary one, unless the interface maps its code point elsewhere and another here.
+    /// Returns a traffic class whose packets get `priority`. It is the customary class, unless the interface maps the
+    /// customary code point elsewhere and another one to `priority`.
     pub fn class_for(&self, priority: u8) -> TrafficClass {
         let customary = TrafficClass::customary(priority);
         if self.priority_of(customary) == priority {
@@ -82,7 +83,7 @@ fn request(netdev: &str) -> Vec<u8> {
     m.extend((total as u32).to_ne_bytes());
     m.extend(libc::RTM_GETDCB.to_ne_bytes());
     m.extend((libc::NLM_F_REQUEST as u16).to_ne_bytes());
-    // Sequence number and port, neither of which matters in one exchange.
+    // Sequence number and port, which are irrelevant in a single exchange.
     m.extend([0; 8]);
     m.extend([libc::AF_UNSPEC as u8, dcbnl::IEEE_GET, 0, 0]);
     m.extend(((ATTRIBUTE_BYTES + name) as u16).to_ne_bytes());
@@ -92,16 +93,16 @@ fn request(netdev: &str) -> Vec<u8> {
     m
 }
 
-/// One question, one answer.
+/// Sends one request and receives one reply.
 fn exchange(request: &[u8]) -> io::Result<Vec<u8>> {
     let check = |n: isize| if n < 0 { Err(io::Error::last_os_error()) } else { Ok(n as usize) };
-    // SAFETY: takes plain numbers and gives a new descriptor or -1.
+    // SAFETY: takes plain numbers and returns a new descriptor or -1.
     let fd = unsafe { libc::socket(libc::AF_NETLINK, libc::SOCK_RAW | libc::SOCK_CLOEXEC, libc::NETLINK_ROUTE) };
     check(fd as isize)?;
-    // SAFETY: the descriptor is open, and nobody else has it.
+    // SAFETY: the descriptor is open and has no other owner.
     let socket = unsafe { OwnedFd::from_raw_fd(fd) };
     let deadline = libc::timeval { tv_sec: DEADLINE.as_secs() as libc::time_t, tv_usec: 0 };
-    // SAFETY: reads a `timeval` of the size that is given, which lives until the call is over.
+    // SAFETY: reads a `timeval` of the given size, which outlives the call.
     check(unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),
@@ -120,7 +121,7 @@ fn exchange(request: &[u8]) -> io::Result<Vec<u8>> {
     Ok(answer)
 }
 
-/// Attributes: type without its flags, and payload. Ends at the first that does not fit.
+/// Iterates over attributes as type without flags, and payload. Ends at the first attribute that does not fit.
 fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     std::iter::from_fn(move || {
         let number = |at: usize| Some(u16::from_ne_bytes(bytes.get(at..at + 2)?.try_into().ok()?));
@@ -131,7 +132,7 @@ fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     })
 }
 
-/// The answer to [`request`]; `None` for an error, and for one without the state of flow control.
+/// Parses the reply to [`request`]; `None` for an error, and for a reply without the state of flow control.
 fn parse(answer: &[u8]) -> Option<Bridging> {
     let length = u32::from_ne_bytes(answer.get(..4)?.try_into().ok()?) as usize;
     let kind = u16::from_ne_bytes(answer.get(4..6)?.try_into().ok()?);
@@ -144,7 +145,7 @@ fn parse(answer: &[u8]) -> Option<Bridging> {
     for (_, ieee) in attributes(body).filter(|(kind, _)| *kind == dcbnl::ATTR_IEEE) {
         for (kind, payload) in attributes(ieee) {
             match (kind, payload) {
-                // struct ieee_pfc: what the device can do, what is on.
+                // struct ieee_pfc: the device's capability, then the enabled priorities.
                 (dcbnl::IEEE_PFC, [_, enabled, ..]) => {
                     this.lossless = Priorities(*enabled);
                     known = true;
@@ -159,7 +160,7 @@ fn parse(answer: &[u8]) -> Option<Bridging> {
     known.then_some(this)
 }
 
-/// `struct dcb_app`: selector, priority, and for this selector the code point in two bytes.
+/// Parses `struct dcb_app`: selector, priority and, for this selector, the code point in two bytes.
 fn application(kind: u16, app: &[u8]) -> Option<(u8, u8)> {
     let [selector, priority, low, high] = *app else { return None };
     let dscp = u8::try_from(u16::from_ne_bytes([low, high])).ok()?;
@@ -194,7 +195,7 @@ mod tests {
         attribute(dcbnl::IEEE_APP, &[selector, priority, low, high])
     }
 
-    /// Flow control in some priorities, and DSCP 59 in priority 5, as mlx5 answers.
+    /// Builds mlx5's reply with flow control in some priorities, and DSCP 59 in priority 5.
     fn usual(enabled: u8) -> Vec<u8> {
         let mut pfc = vec![8, enabled, 0, 0];
         pfc.resize(136, 0);

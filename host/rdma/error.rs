@@ -1,74 +1,74 @@
-//! How RDMA adapters fail.
+//! Errors of RDMA adapters.
 
 use crate::memory::MemoryError;
 
-/// Why an adapter, a queue pair or a registration could not be had.
+/// Error of an adapter, a queue pair or a registration.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RdmaError {
-    /// Memory.
+    /// Memory could not be allocated or accessed.
     #[error(transparent)]
     Memory(#[from] MemoryError),
-    /// A queue pair that cannot be.
+    /// A queue pair has an unsupported shape, is closed, or cannot be created.
     #[error("queue pair of {blocks} blocks: {reason}")]
     Queue {
-        /// Blocks of 64 bytes.
+        /// Size of its send ring in blocks of 64 bytes.
         blocks: u32,
-        /// Why.
+        /// Reason.
         reason: String,
     },
-    /// There is no such adapter, or it cannot be used.
+    /// The adapter does not exist or cannot be used.
     #[error("{transport} adapter: {reason}")]
     Unavailable {
-        /// Which kind.
+        /// Kind of adapter.
         transport: super::Transport,
-        /// Why, and what to do.
+        /// Reason, and remedy.
         reason: String,
     },
-    /// The name of a device that has another form than such names have.
+    /// A device name has an invalid form.
     #[error("device `{name}`: {reason}")]
     DeviceName {
-        /// The name as it was given.
+        /// The given name.
         name: String,
-        /// The form that names have.
+        /// The valid form.
         reason: &'static str,
     },
-    /// Memory that could not be registered.
+    /// Memory could not be registered.
     #[error("registering {bytes} bytes at {address:#x}: {reason}")]
     Registration {
-        /// As kernels see it.
+        /// Address as kernels see it.
         address: u64,
-        /// Bytes.
+        /// Length in bytes.
         bytes: usize,
-        /// Why, and what to do.
+        /// Reason, and remedy.
         reason: String,
     },
-    /// A library of rdma-core that is absent, or too old.
+    /// A library of rdma-core is missing or too old.
     #[error("{library}: {reason}; {remedy}")]
     Library {
-        /// Name that the loader was given.
+        /// Name given to the loader.
         library: &'static str,
-        /// Why it is not available, in the loader's words.
+        /// Reason in the loader's words.
         reason: String,
-        /// Package, and the version of it, that has the library.
+        /// Package and version that contain the library.
         remedy: String,
     },
-    /// The other side could not be reached, or is not what it should be.
+    /// The peer is unreachable, or its address or its link does not fit this side's.
     #[error("connecting queue pair {number:#x} with {peer}: {reason}")]
     Connect {
         /// This side's queue pair.
         number: u32,
-        /// The other side.
+        /// The peer.
         peer: String,
-        /// Why.
+        /// Reason.
         reason: String,
     },
-    /// A call of the operating system or a driver.
+    /// A call of the operating system or a driver failed.
     #[error("{what}: {source}")]
     System {
-        /// What was tried.
+        /// The attempted operation.
         what: String,
-        /// Its answer.
+        /// Error of the call.
         #[source]
         source: std::io::Error,
     },

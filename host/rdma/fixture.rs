@@ -1,8 +1,8 @@
-//! Recorded RDMA devices for tests, laid out as the kernel's drivers lay them out.
+//! Fixtures of RDMA devices for tests, laid out like the kernel drivers' files.
 
 use crate::pci::fixture::{Config, Device, Fixture};
 
-/// What a port's files say.
+/// Contents of a port's files.
 #[derive(Clone, Debug)]
 pub struct Link {
     state: &'static str,
@@ -12,7 +12,7 @@ pub struct Link {
     lid: u32,
     netdev: Option<&'static str>,
     mtu: u32,
-    /// Identifiers with their kinds, by index.
+    /// GIDs with their kinds, by index.
     gids: Vec<(String, &'static str)>,
 }
 
@@ -27,7 +27,7 @@ fn mapped(ipv4: &str) -> String {
 }
 
 impl Link {
-    /// An active InfiniBand port of 400 Gb/s.
+    /// Creates an active InfiniBand port of 400 Gb/s.
     pub fn infiniband() -> Self {
         Self {
             state: "4: ACTIVE",
@@ -41,7 +41,7 @@ impl Link {
         }
     }
 
-    /// An active RoCE port of 100 Gb/s whose interface has an IPv4 address: each address in both kinds.
+    /// Creates an active RoCE port of 100 Gb/s whose interface has an IPv4 address. Each GID appears in both kinds.
     pub fn roce(netdev: &'static str, ipv4: &str) -> Self {
         let four = mapped(ipv4);
         Self {
@@ -55,7 +55,7 @@ impl Link {
         }
     }
 
-    /// A RoCE port that is down.
+    /// Creates a RoCE port that is down.
     pub fn down(netdev: &'static str) -> Self {
         Self {
             state: "1: DOWN",
@@ -67,7 +67,7 @@ impl Link {
         }
     }
 
-    /// A port of Soft-RoCE on an interface of the usual MTU: RoCE v2 alone.
+    /// Creates a port of Soft-RoCE on an interface of the usual MTU, with RoCE v2 only.
     pub fn soft(netdev: &'static str, ipv4: &str) -> Self {
         Self {
             rate: "2.5 Gb/sec (1X SDR)",
@@ -77,24 +77,24 @@ impl Link {
         }
     }
 
-    /// A port of a link layer without a name.
+    /// Creates a port with an unknown link layer.
     pub fn unknown_layer() -> Self {
         Self { layer: "Unknown", rate: "100 Gb/sec (4X EDR)", lid: 0, ..Self::infiniband() }
     }
 
-    /// With these files in place of the usual ones.
+    /// Sets the logical and the physical state.
     pub fn state(mut self, state: &'static str, physical: &'static str) -> Self {
         (self.state, self.physical) = (state, physical);
         self
     }
 
-    /// With an MTU of the interface.
+    /// Sets the MTU of the interface.
     pub fn mtu(mut self, mtu: u32) -> Self {
         self.mtu = mtu;
         self
     }
 
-    /// Without the identifiers from an index on.
+    /// Removes the GIDs from index `n` on.
     pub fn gids(mut self, n: usize) -> Self {
         self.gids.truncate(n);
         self
@@ -117,7 +117,7 @@ pub struct Nic {
 }
 
 impl Nic {
-    /// A ConnectX-7 with an InfiniBand port.
+    /// Creates a ConnectX-7 with an InfiniBand port.
     pub fn connectx7(name: &'static str) -> Self {
         let pci = Device {
             id: (0x15b3, 0x1021),
@@ -143,7 +143,7 @@ impl Nic {
         }
     }
 
-    /// A ConnectX-6 Dx; its port is to be named.
+    /// Creates a ConnectX-6 Dx without ports.
     pub fn connectx6dx(name: &'static str) -> Self {
         let this = Self::connectx7(name);
         let link = Some(("16.0", 16, "16.0", 16));
@@ -151,37 +151,37 @@ impl Nic {
         Self { pci, firmware: "22.41.1000", board: Some("MT_0000000359"), links: Vec::new(), ..this }
     }
 
-    /// Soft-RoCE; its port is to be named.
+    /// Creates a Soft-RoCE device without ports.
     pub fn soft_roce(name: &'static str) -> Self {
         Self { firmware: "", board: None, links: Vec::new(), ..Self::connectx7(name) }
     }
 
-    /// Amazon's adapter: not mlx5, no link layer with a name.
+    /// Creates Amazon's adapter: not mlx5, unknown link layer.
     pub fn efa(name: &'static str) -> Self {
         let this = Self::connectx7(name);
         let pci = Device { id: (0x1d0f, 0xefa1), class: 0x02_00_00, driver: Some("efa"), link: None, ..this.pci };
         Self { pci, firmware: "0.0.0.0", board: None, links: vec![Link::unknown_layer()], ..this }
     }
 
-    /// Below `/sys/devices`.
+    /// Sets the place below `/sys/devices`.
     pub fn place(mut self, place: &str) -> Self {
         self.place = Some(place.to_owned());
         self
     }
 
-    /// On a NUMA node, in an IOMMU group.
+    /// Sets the NUMA node and the IOMMU group.
     pub fn on(mut self, numa: u32, group: Option<u32>) -> Self {
         (self.pci.node, self.pci.group) = (Some(numa), group);
         self
     }
 
-    /// With the number of its node under `/dev/infiniband`, and its mode; without a mode it is not there.
+    /// Sets the number and the mode of the node under `/dev/infiniband`. Without a mode there is no node.
     pub fn node(mut self, number: u32, mode: Option<u32>) -> Self {
         (self.node, self.node_mode) = (number, mode);
         self
     }
 
-    /// With these ports in place of the usual one.
+    /// Adds a port. The first one replaces the default InfiniBand port.
     pub fn link(mut self, link: Link) -> Self {
         if self.links.iter().any(|l| l.layer == "InfiniBand") {
             self.links.clear();
@@ -190,13 +190,13 @@ impl Nic {
         self
     }
 
-    /// With a traffic class file, at each port.
+    /// Adds a traffic class file to each port.
     pub fn traffic_class(mut self, text: &'static str) -> Self {
         self.traffic_class = Some(text);
         self
     }
 
-    /// With congestion control in these priorities: notifying, reacting.
+    /// Enables congestion control in these priorities: notifying, reacting.
     pub fn ecn(mut self, notifies: u8, reacts: u8) -> Self {
         self.ecn = Some((notifies, reacts));
         self
@@ -239,7 +239,7 @@ impl Nic {
             file("rate", link.rate);
             file("lid", &format!("{:#x}", link.lid));
             file("sm_lid", if link.lid > 0 { "0x1" } else { "0x0" });
-            // The table has entries that are not in use behind those that are.
+            // The table has unused entries behind the used ones.
             for index in 0..link.gids.len() + 2 {
                 let entry = link.gids.get(index);
                 file(&format!("gids/{index}"), entry.map_or(NO_GID, |(gid, _)| gid));

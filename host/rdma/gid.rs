@@ -1,4 +1,4 @@
-//! Global identifiers: a port's table of them, and the one to send from.
+//! Global identifiers (GIDs): a port's table of them, and the choice of the source GID.
 
 use super::LinkLayer;
 use crate::pci::Sysfs;
@@ -8,11 +8,11 @@ use std::fmt;
 use std::net::Ipv6Addr;
 use std::str::FromStr;
 
-/// A global identifier: 128 bits, written as an IPv6 address (InfiniBand Architecture 1.7, vol. 1, 4.1.1).
+/// A global identifier (GID): 128 bits, written as an IPv6 address (InfiniBand Architecture 1.7, vol. 1, 4.1.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Gid(pub [u8; 16]);
 
-/// Why a text is no global identifier.
+/// Error: a text is not a GID.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not a global identifier; write it like an IPv6 address, as in fe80::e42:a1ff:feb2:c3d4")]
 pub struct ParseGidError(String);
@@ -20,7 +20,10 @@ pub struct ParseGidError(String);
 impl FromStr for Gid {
     type Err = ParseGidError;
 
-    /// Accepts the kernel's form, eight groups of four digits, and every other form of an IPv6 address.
+    /// Parses the kernel's form (eight groups of four digits) and every other form of an IPv6 address.
+    ///
+    /// # Errors
+    /// [`ParseGidError`] if the text is not an IPv6 address.
     fn from_str(text: &str) -> Result<Self, ParseGidError> {
         text.parse::<Ipv6Addr>().map(|a| Self(a.octets())).map_err(|_| ParseGidError(text.to_owned()))
     }
@@ -38,15 +41,15 @@ impl Serialize for Gid {
     }
 }
 
-/// How far packets get that are sent from an address, the farthest first.
+/// Reach of packets that are sent from an address, the farthest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Reachability {
-    /// An IPv4 address, mapped (`::ffff:192.168.0.2`): routed like any IPv4 packet.
+    /// An IPv4-mapped address (`::ffff:192.168.0.2`): routed like any IPv4 packet.
     Ipv4,
-    /// An IPv6 address that is routed.
+    /// A routable IPv6 address.
     Ipv6,
-    /// A link-local IPv6 address, made of the hardware address: not routed.
+    /// A link-local IPv6 address, derived from the hardware address: not routed.
     LinkLocal,
 }
 
@@ -61,22 +64,23 @@ impl fmt::Display for Reachability {
 }
 
 impl Gid {
-    /// As an address.
+    /// Returns the GID as an IPv6 address.
     pub fn address(self) -> Ipv6Addr {
         Ipv6Addr::from(self.0)
     }
 
-    /// An entry of the table that is not in use.
+    /// Returns true if the GID marks an unused table entry.
     pub fn is_empty(self) -> bool {
         self.0 == [0; 16] || self.is_bare_prefix()
     }
 
-    /// The subnet prefix alone, with no identifier of a port behind it: what InfiniBand ports show before they have one.
+    /// Returns true for a subnet prefix without a port identifier. InfiniBand ports show it before they have an
+    /// identifier.
     fn is_bare_prefix(self) -> bool {
         self.0[8..] == [0; 8]
     }
 
-    /// How far packets from it get.
+    /// Returns the reach of packets from this GID.
     pub fn reachability(self) -> Reachability {
         let address = self.address();
         if address.to_ipv4_mapped().is_some() {
@@ -89,10 +93,10 @@ impl Gid {
     }
 }
 
-/// What kind of packets an entry stands for, as the kernel words it.
+/// Kind of packets that a table entry stands for, in the kernel's words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum GidKind {
-    /// `IB/RoCE v1`: InfiniBand, or Ethernet frames without an IP header, which no router passes on.
+    /// `IB/RoCE v1`: InfiniBand packets, or Ethernet frames without an IP header, which no router forwards.
     #[serde(rename = "IB/RoCE v1")]
     InfiniBandOrRoceV1,
     /// `RoCE v2`: UDP packets.
@@ -110,21 +114,21 @@ impl GidKind {
     }
 }
 
-/// One entry of a port's table that is in use.
+/// One used entry of a port's GID table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct GidEntry {
-    /// Index, as queue pairs name it.
+    /// Index by which queue pairs name the entry.
     pub index: u32,
-    /// The identifier.
+    /// The GID.
     pub gid: Gid,
-    /// Kind of packets; `None` where the kernel does not tell.
+    /// Kind of packets; `None` if the kernel does not report it.
     pub kind: Option<GidKind>,
-    /// Network interface that it belongs to, on Ethernet.
+    /// Network interface of the entry, on Ethernet.
     pub netdev: Option<String>,
 }
 
 impl GidEntry {
-    /// The entries in use of a port, by index, from `/sys/class/infiniband/DEVICE/ports/PORT`.
+    /// Reads the used entries of a port by index. `port` is a folder `/sys/class/infiniband/DEVICE/ports/PORT`.
     pub(super) fn table(sysfs: &Sysfs, port: &str) -> Vec<Self> {
         let mut indices: Vec<u32> = sysfs.names(format!("{port}/gids")).iter().filter_map(|n| n.parse().ok()).collect();
         indices.sort_unstable();
@@ -139,24 +143,25 @@ impl GidEntry {
     }
 }
 
-/// The entry to send from, and why.
+/// The chosen source GID, with the reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct GidChoice {
     /// Index in the table.
     pub index: u32,
-    /// The identifier.
+    /// The GID.
     pub gid: Gid,
-    /// What it is, and why no other.
+    /// Kind and reach of the GID, as the reason of the choice.
     pub reason: String,
-    /// Whether packets from it are routed: on Ethernet RoCE v2 from an address that is not link-local, elsewhere any.
+    /// True if packets from the GID are routed: on Ethernet, with RoCE v2 and no link-local address; on other links,
+    /// always.
     pub routed: bool,
 }
 
-/// Chooses the entry to send from.
+/// Chooses the source GID from a port's table. Returns `None` if the table has no used entry.
 ///
-/// On Ethernet RoCE v2 goes before RoCE v1, which no router passes on; then an IPv4 address before a routed IPv6 address before
-/// a link-local one, since peers agree most often on IPv4; then the lowest index. Elsewhere the lowest index: on InfiniBand the
-/// port's own identifier. `None` if the table has no entry in use.
+/// On Ethernet, RoCE v2 precedes RoCE v1, which no router forwards. Then an IPv4 address precedes a routable IPv6
+/// address, and that a link-local one: peers most often share IPv4. Then the lowest index wins. On other links the
+/// lowest index wins, which on InfiniBand is the port's own GID.
 pub fn choose_gid(layer: LinkLayer, table: &[GidEntry]) -> Option<GidChoice> {
     let used = || table.iter().filter(|e| !e.gid.is_empty());
     if layer != LinkLayer::Ethernet {
@@ -214,7 +219,7 @@ mod tests {
         assert_eq!(all.reason, "RoCE v2, IPv4-mapped, the first of 2 such");
         assert_eq!(chosen(5).reason, "RoCE v2, IPv4-mapped");
         assert_eq!(choose_gid(LinkLayer::Ethernet, &table[4..5]).unwrap().reason, "RoCE v2, IPv6");
-        // A version that routers pass on goes before an address that they would.
+        // A routable kind of packets precedes a routable address.
         let two = chosen(3);
         assert_eq!((two.index, two.reason.as_str(), two.routed), (1, "RoCE v2, link-local IPv6", false));
         let one = chosen(1);
@@ -290,7 +295,7 @@ mod tests {
             let _ = text.parse::<Gid>();
         }
 
-        /// The choice is in use, does not depend on the order of the table, and nothing in the table is better.
+        /// The chosen entry is used, does not depend on the order of the table, and no entry is better.
         #[test]
         fn nothing_is_better_than_what_is_chosen(
             (table, other) in prop::collection::vec(any_entry(), 0..12).prop_flat_map(|t| (Just(t.clone()), Just(t).prop_shuffle())),

@@ -1,10 +1,10 @@
-//! Where libibverbs is, found by its name and not loaded.
+//! Location of libibverbs, found by its file name without loading it.
 
 use super::sys::{LIBIBVERBS, LIBMLX5};
 use crate::pci::Sysfs;
 use serde::Serialize;
 
-/// Where the loader looks when nothing else is said, on the distributions that are in use.
+/// Default folders of the loader on common distributions.
 const FOLDERS: [&str; 8] = [
     "/usr/lib/x86_64-linux-gnu",
     "/usr/lib/aarch64-linux-gnu",
@@ -16,19 +16,20 @@ const FOLDERS: [&str; 8] = [
     "/usr/local/lib",
 ];
 
-/// The verbs library, as its file tells it.
+/// The verbs library, as its file name describes it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct VerbsLibrary {
-    /// File.
+    /// Path of the file.
     pub path: String,
-    /// Version of rdma-core that it came with, as in 44.0; `None` where the file's name does not tell.
+    /// Version of rdma-core that contains the library, as in 44.0; `None` if the file name does not tell.
     pub rdma_core: Option<(u32, u32)>,
-    /// Whether mlx5's own library is beside it.
+    /// True if libmlx5 is in the same folder.
     pub has_mlx5: bool,
 }
 
 impl VerbsLibrary {
-    /// Looks where the loader would: `LD_LIBRARY_PATH` of this process, the folders of `/etc/ld.so.conf.d`, the usual ones.
+    /// Searches the loader's folders: `LD_LIBRARY_PATH` of this process, the folders of `/etc/ld.so.conf.d`, then the
+    /// default ones. Returns `None` if none has the library.
     pub fn find(sysfs: &Sysfs) -> Option<Self> {
         let mut folders = Vec::new();
         if sysfs.is_system() {
@@ -47,7 +48,8 @@ impl VerbsLibrary {
     }
 }
 
-/// The version in `libibverbs.so.1.14.44.0`: the last two numbers are rdma-core's, those before it the library's own.
+/// Parses the version from `libibverbs.so.1.14.44.0`: the last two numbers are rdma-core's, those before it the
+/// library's.
 fn version(file: &str) -> Option<(u32, u32)> {
     let numbers: Vec<u32> =
         file.strip_prefix("libibverbs.so.")?.split('.').map(str::parse).collect::<Result<_, _>>().ok()?;

@@ -1,12 +1,14 @@
-//! RDMA adapters whose send queues kernels fill, and RDMA devices as the kernel shows them: ports, addresses, and what decides how
-//! their packets travel.
+//! RDMA adapters whose send queues kernels fill, and a description of RDMA devices from the kernel's files: ports,
+//! addresses, traffic class, priorities, congestion control.
 //!
-//! [`Adapter`] is what all adapters look like to the rest, and [`open()`] opens one: an mlx5 NIC, whose doorbells kernels ring, or any
-//! device by verbs calls of a CPU thread. [`QueueRings`] is what kernels share with an adapter; [`served`] is how a CPU thread takes an
-//! adapter's place at those rings; [`CpuSendQueue`] posts to them from the CPU.
+//! [`Adapter`] is the interface of all adapters. [`open()`] opens one of two: an mlx5 NIC, whose doorbells kernels
+//! write, or any verbs device, which a CPU thread drives. [`QueueRings`] is the memory that kernels share with an
+//! adapter. [`ring_service`] lets a CPU thread take an adapter's place at those rings. [`CpuSendQueue`] posts to them
+//! from the CPU.
 //!
-//! What describes devices reads files under `/sys` and `/etc` through [`Sysfs`](crate::pci::Sysfs), so it works on a recorded tree; on the
-//! machine itself [`Bridging`] asks the kernel as well. That part opens no device and loads no library, and needs no rights.
+//! The description reads files under `/sys` and `/etc` through [`Sysfs`](crate::pci::Sysfs), so it also works on a
+//! fixture tree. On the machine itself [`Bridging`] queries the kernel as well. This part opens no device, loads no
+//! library and needs no privileges.
 
 mod adapter;
 mod choice;

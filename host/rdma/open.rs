@@ -1,14 +1,19 @@
-//! Opening an adapter by its transport.
+//! Opens an adapter by its transport.
 
 use super::{Adapter, DeviceChoice, RdmaError, Transport};
 use crate::memory::Space;
 use crate::pci::{Sysfs, Topology};
 
-/// Opens an RDMA device for kernels of this space: `mlx5` (its queues driven by kernels) or `verbs` (a CPU thread makes verbs calls of
-/// what kernels write). The software NIC is opened by [`crate::soft`].
+/// Opens an RDMA device for kernels of this space: `mlx5` (kernels drive its queues) or `verbs` (a CPU thread
+/// translates kernels' entries into verbs calls). [`crate::soft`] opens the software NIC.
 ///
 /// # Errors
-/// When there is no such device, the process may not use it, or [`RdmaError::Library`] if its library is absent.
+/// * [`RdmaError::Unavailable`] if there is no such device, the process may not use it, it lacks a required capability,
+///   or `transport` is [`Transport::Soft`].
+/// * [`RdmaError::Library`] if libibverbs or libmlx5 is missing or too old.
+/// * [`RdmaError::System`] if a call of the driver or the firmware fails, or a thread cannot be started.
+/// * [`RdmaError::Memory`] or [`RdmaError::Registration`] if the adapter's own buffer cannot be allocated or
+///   registered.
 pub fn open(transport: Transport, choice: &DeviceChoice, space: &Space) -> Result<Box<dyn Adapter>, RdmaError> {
     match transport {
         Transport::Soft => {

@@ -1,4 +1,4 @@
-//! A port of an RDMA device: its state, its link, its addresses.
+//! A port of an RDMA device: its state, its link and its addresses.
 
 use super::congestion::{CongestionControl, CongestionCounters};
 use super::dcb::Bridging;
@@ -8,14 +8,14 @@ use crate::pci::Sysfs;
 use serde::Serialize;
 use std::fmt;
 
-/// What a port's packets travel on.
+/// Link layer of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum LinkLayer {
     /// InfiniBand.
     InfiniBand,
     /// Ethernet: RoCE, or iWARP.
     Ethernet,
-    /// Something else (the kernel writes `Unknown`), or the kernel does not tell.
+    /// Another link layer (the kernel writes `Unknown`), or the kernel does not report one.
     Other,
 }
 
@@ -29,25 +29,25 @@ impl fmt::Display for LinkLayer {
     }
 }
 
-/// The logical state of a port (InfiniBand Architecture 1.7, vol. 1, 14.2.5.6, PortInfo: PortState).
+/// Logical state of a port (InfiniBand Architecture 1.7, vol. 1, 14.2.5.6, PortInfo: PortState).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum PortState {
-    /// Link down.
+    /// The link is down.
     Down,
-    /// Link up, not configured: an InfiniBand port that waits for its subnet manager.
+    /// The link is up, but the port is not configured: an InfiniBand port waits for its subnet manager.
     Init,
-    /// Configured, not active.
+    /// The port is configured but not active.
     Armed,
-    /// It carries data.
+    /// The port carries data.
     Active,
-    /// Active, with its link gone for a moment.
+    /// The port is active, and its link has been lost for a moment.
     #[serde(rename = "ACTIVE_DEFER")]
     ActiveDefer,
 }
 
 impl PortState {
-    /// From `4: ACTIVE`.
+    /// Parses the kernel's text, as in `4: ACTIVE`; `None` if the number is not defined.
     pub fn parse(text: &str) -> Option<Self> {
         Some(match leading_number(text)? {
             1 => Self::Down,
@@ -72,27 +72,27 @@ impl fmt::Display for PortState {
     }
 }
 
-/// The state of a port's link (InfiniBand Architecture 1.7, vol. 1, 14.2.5.6, PortInfo: PortPhysicalState).
+/// State of a port's link (InfiniBand Architecture 1.7, vol. 1, 14.2.5.6, PortInfo: PortPhysicalState).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum PhysicalState {
-    /// Asleep.
+    /// The port sleeps.
     Sleep,
-    /// It looks for a partner: no cable, or nothing at its other end.
+    /// The port searches for a partner: no cable, or nothing at its other end.
     Polling,
-    /// Switched off.
+    /// The port is disabled.
     Disabled,
-    /// It settles speed and width with its partner.
+    /// The port negotiates speed and width with its partner.
     Training,
-    /// Up.
+    /// The link is up.
     LinkUp,
-    /// It recovers from errors.
+    /// The port recovers from errors.
     ErrorRecovery,
-    /// Under test.
+    /// The port is under test.
     PhyTest,
 }
 
 impl PhysicalState {
-    /// From `5: LinkUp`.
+    /// Parses the kernel's text, as in `5: LinkUp`; `None` if the number is not defined.
     pub fn parse(text: &str) -> Option<Self> {
         Some(match leading_number(text)? {
             1 => Self::Sleep,
@@ -125,17 +125,17 @@ fn leading_number(text: &str) -> Option<u32> {
     text.split(':').next()?.trim().parse().ok()
 }
 
-/// A port's data rate, and how it comes about: `400 Gb/sec (4X NDR)`.
+/// Data rate of a port with lanes and speed: `400 Gb/sec (4X NDR)`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PortRate {
-    /// Tenths of 10^9 bits a second.
+    /// Data rate in tenths of 10^9 bit/s.
     pub tenths_of_gbit: u32,
-    /// Lanes and speed in InfiniBand's words, as in `4X NDR`; empty where there are none.
+    /// Lanes and speed in InfiniBand's terms, as in `4X NDR`; empty if unknown.
     pub lanes: String,
 }
 
 impl PortRate {
-    /// From the kernel's text.
+    /// Parses the kernel's text; `None` if it has another form or the rate is 0.
     pub fn parse(text: &str) -> Option<Self> {
         let (number, rest) = text.split_once("Gb/sec")?;
         let number = number.trim();
@@ -160,58 +160,59 @@ impl fmt::Display for PortRate {
 
 /// Path MTUs (InfiniBand Architecture 1.7, vol. 1, 9.6.1.5), largest first.
 const PATH_MTUS: [u32; 5] = [4096, 2048, 1024, 512, 256];
-/// What the kernel takes from an interface's MTU for RoCE's headers and trailer: routing 40, UDP 8, base transport 12, XRC 4,
-/// atomic 28, check sum 4 (Linux, include/rdma/ib_addr.h, `iboe_get_mtu`).
+/// Bytes that the kernel subtracts from an interface's MTU for RoCE's headers and trailer. They are: routing 40, UDP 8,
+/// base transport 12, XRC 4, atomic 28, checksum 4 (Linux, include/rdma/ib_addr.h, `iboe_get_mtu`).
 const ROCE_OVERHEAD: u32 = 96;
 
-/// The path MTU that a RoCE port gets from its interface's MTU; `None` if not even the smallest fits.
+/// Returns the path MTU of a RoCE port, in bytes, from its interface's MTU; `None` if not even the smallest path MTU
+/// fits.
 pub fn roce_mtu(netdev_mtu: u32) -> Option<u32> {
     let room = netdev_mtu.checked_sub(ROCE_OVERHEAD)?;
     PATH_MTUS.into_iter().find(|m| *m <= room)
 }
 
-/// A port as its files tell it. What they do not tell is `None`.
+/// A port as its files describe it. Unknown properties are `None`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Port {
-    /// Number, from 1.
+    /// Port number, from 1.
     pub number: u32,
     /// Logical state.
     pub state: Option<PortState>,
     /// State of the link.
     pub physical: Option<PhysicalState>,
-    /// What it travels on.
+    /// Link layer.
     pub link_layer: LinkLayer,
     /// Data rate.
     pub rate: Option<PortRate>,
-    /// Local identifier in the subnet, on InfiniBand.
+    /// Local identifier (LID), on InfiniBand.
     pub lid: Option<u16>,
-    /// Local identifier of the subnet manager, on InfiniBand.
+    /// Local identifier (LID) of the subnet manager, on InfiniBand.
     pub sm_lid: Option<u16>,
-    /// Identifiers in use.
+    /// Used entries of the GID table.
     pub gids: Vec<GidEntry>,
-    /// The one to send from.
+    /// The chosen source GID.
     pub gid: Option<GidChoice>,
-    /// Network interface behind it: that of the chosen identifier, else the device's own.
+    /// Network interface of the port: that of the chosen GID, else the device's own.
     pub netdev: Option<String>,
-    /// Bytes of that interface's MTU.
+    /// MTU of that interface in bytes.
     pub netdev_mtu: Option<u32>,
-    /// Traffic class that the driver forces.
+    /// Traffic class that the driver forces on queue pairs.
     pub traffic_class: ClassOverride,
-    /// Which priorities are lossless, and which packets get them.
+    /// Lossless priorities, and the mapping of code points to priorities.
     pub bridging: Option<Bridging>,
-    /// Where congestion control is on.
+    /// Priorities with congestion control.
     pub congestion_control: Option<CongestionControl>,
-    /// What it has done.
+    /// Counters of congestion control.
     pub congestion: CongestionCounters,
 }
 
 impl Port {
-    /// Reads a port; `own_netdev` is the interface that the device itself names for it.
+    /// Reads port `number` of `device`. `own_netdev` is the interface that the device itself names for the port.
     pub(super) fn read(sysfs: &Sysfs, device: &str, number: u32, own_netdev: Option<String>) -> Self {
         let folder = format!("/sys/class/infiniband/{device}/ports/{number}");
         let text = |name: &str| sysfs.text(format!("{folder}/{name}")).ok();
-        // 0 stands for none, 0xffff for one that InfiniBand does not give out: RoCE drivers show them.
+        // 0 stands for no identifier, 0xffff for one that InfiniBand does not assign. RoCE drivers show these values.
         let identifier = |name: &str| {
             let n = sysfs.number(format!("{folder}/{name}"))?;
             u16::try_from(n).ok().filter(|n| ![0, u16::MAX].contains(n))
@@ -245,22 +246,23 @@ impl Port {
         }
     }
 
-    /// The priority that its packets get by the class that the driver forces; `None` where it forces none.
+    /// Returns the priority of packets with the traffic class that the driver forces; `None` if the driver forces none.
     pub fn forced_priority(&self) -> Option<u8> {
         self.traffic_class.forced().map(|class| self.priority_of(class))
     }
 
-    /// The priority that packets of a class get.
+    /// Returns the priority of packets with traffic class `class`.
     pub fn priority_of(&self, class: TrafficClass) -> u8 {
         self.bridging.as_ref().map_or(class.default_priority(), |b| b.priority_of(class))
     }
 
-    /// Whether it carries data.
+    /// Returns true if the port carries data.
     pub fn is_active(&self) -> bool {
         matches!(self.state, Some(PortState::Active | PortState::ActiveDefer))
     }
 
-    /// The path MTU that its interface allows, on Ethernet. InfiniBand's is settled with the subnet manager and not in any file.
+    /// Returns the path MTU that the port's interface allows, in bytes. `None` on InfiniBand: there the subnet manager
+    /// sets it, and no file shows it.
     pub fn path_mtu(&self) -> Option<u32> {
         match self.link_layer {
             LinkLayer::Ethernet => roce_mtu(self.netdev_mtu?),

@@ -1,46 +1,63 @@
-//! Posting from the CPU, whatever it goes through: the rings of a queue pair ([`CpuSendQueue`](super::Poster)), or verbs calls.
+//! Posting from the CPU: through the rings of a queue pair ([`CpuSendQueue`](super::CpuSendQueue)), or by verbs calls.
 
 use super::{PostError, QueueAddress, RdmaError};
 use crate::wire::mlx5::Operation;
 use std::fmt;
 use std::time::{Duration, Instant};
 
-/// Looks at the completions between two looks at the clock.
+/// Polls between two reads of the clock.
 const LOOK_EVERY: u32 = 256;
-/// Looks before a wait lets others have the processor: where there are few, the adapter may be a thread.
+/// Polls before a wait yields the processor to other threads: on few processors the adapter may be one of them.
 const SPINS: u32 = 64;
 
-/// One side of a connection that one CPU thread posts to. Counters are of whatever a work request takes in the queue: what
-/// [`Self::post`] answers is what [`Self::wait`] takes.
+/// Send queue of one connection, to which one CPU thread posts. Positions count blocks of the send ring, or requests if
+/// there is no ring. [`Self::post`] returns the position that [`Self::wait`] takes.
 pub trait PostRequests: fmt::Debug {
-    /// The queue pair's number.
+    /// Returns the queue pair number.
     fn number(&self) -> u32;
 
-    /// The count at the end of what was posted so far.
+    /// Returns the position behind the last posted work request.
     fn posted(&self) -> u64;
 
-    /// The count up to which everything is known complete.
+    /// Returns the position up to which everything is known to be complete.
     fn completed(&self) -> u64;
 
-    /// Hands a work request over, though the adapter may only hear of it by [`Self::ring`]; answers the count at its end. Completions are
-    /// found by signalled requests, so at the latest the last one before a wait must be `signalled`.
+    /// Posts a work request and returns the position behind it. The adapter may not see the request before
+    /// [`Self::ring`]. Only `signalled` requests make completions, so the last request before a wait must be
+    /// `signalled`.
+    ///
+    /// # Errors
+    /// * [`PostError::Full`] if the queue has no free space.
+    /// * [`PostError::Entry`] if the request does not fit an entry.
+    /// * [`PostError::Verbs`] if the device rejects the request, or verbs calls do not support it.
+    /// * The earlier error if the queue pair has failed.
     fn post(&mut self, operation: Operation<'_>, signalled: bool) -> Result<u64, PostError>;
 
-    /// Tells the adapter of everything posted.
+    /// Writes the doorbell: announces everything posted to the adapter.
     fn ring(&mut self);
 
-    /// Takes what has completed; answers [`Self::completed`].
+    /// Takes new completions and returns [`Self::completed`].
+    ///
+    /// # Errors
+    /// * [`PostError::Failed`] if a work request has failed.
+    /// * [`PostError::Completion`] or [`PostError::Unknown`] if the adapter wrote an invalid completion.
+    /// * [`PostError::Verbs`] if polling fails.
+    /// * The earlier error if the queue pair has failed.
     fn poll(&mut self) -> Result<u64, PostError>;
 
-    /// Most bytes of data that a work request may carry itself.
+    /// Returns the largest payload of a work request that carries its own data, in bytes.
     fn inline_bytes(&self) -> u64 {
         u64::MAX
     }
 
-    /// What the adapter says of a failure.
+    /// Returns the adapter's description of a failure; `None` if it knows none.
     fn failure(&self) -> Option<String>;
 
-    /// Polls until everything up to `end` is complete, at most `within`.
+    /// Polls until everything up to position `end` is complete, for at most about `within`.
+    ///
+    /// # Errors
+    /// * [`PostError::TimedOut`] if the time expires.
+    /// * An error of [`Self::poll`].
     fn wait(&mut self, end: u64, within: Duration) -> Result<(), PostError> {
         let mut turns = 0u32;
         let mut since = None;
@@ -61,21 +78,25 @@ pub trait PostRequests: fmt::Debug {
         Ok(())
     }
 
-    /// The error of who has polled for so long and seen nothing.
+    /// Returns the error of a wait whose time has expired.
     fn late(&self, waited: Duration) -> PostError {
         let (number, completed) = (self.number(), self.completed());
         PostError::TimedOut { number, waited, in_flight: self.posted() - completed, completed }
     }
 }
 
-/// A [`PostRequests`] that is connected first.
+/// A send queue that is not connected yet.
 pub trait UnconnectedSendQueue: PostRequests {
-    /// For the other side.
+    /// Returns the connection data that the peer needs.
     fn address(&self) -> QueueAddress;
 
-    /// Connects it with the other side's. Once.
+    /// Connects the send queue with the peer's. May be called once.
+    ///
+    /// # Errors
+    /// [`RdmaError::Connect`] if the peer's address is invalid, the two ends cannot reach each other, or the device
+    /// rejects the connection.
     fn connect(&mut self, peer: &QueueAddress) -> Result<(), RdmaError>;
 
-    /// As what it goes on once it is connected.
+    /// Converts a connected send queue into its posting interface.
     fn into_send_queue(self: Box<Self>) -> Box<dyn PostRequests>;
 }

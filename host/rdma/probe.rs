@@ -1,4 +1,4 @@
-//! Trying a device out: opening it, registering memory, mapping a doorbell, each undone at once.
+//! Probes a device: opens it, registers memory and maps a doorbell, and undoes each step at once.
 
 use super::mlx5::Mlx5Adapter;
 use super::verbs::{Context, ProtectionDomain, Registrar};
@@ -6,35 +6,36 @@ use super::{Chosen, DeviceChoice, DoorbellChoice, RdmaDevice, Rights, Transport}
 use crate::memory::{Place, Region, Space};
 use serde::Serialize;
 
-/// As small as GPU memory comes.
+/// Smallest allocation of GPU memory, in bytes.
 const BYTES: usize = 64 << 10;
 
-/// What was tried.
+/// A step of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ProbeStep {
-    /// Opening the device.
+    /// Opens the device.
     Open,
-    /// Registering host memory.
+    /// Registers host memory.
     HostMemory,
-    /// Registering memory of a GPU.
+    /// Registers GPU memory.
     GpuMemory,
-    /// Opening it for commands to the firmware, and asking what it can do.
+    /// Opens the device for firmware commands (DevX) and checks its capabilities.
     Devx,
-    /// Mapping a doorbell where kernels reach it.
+    /// Maps a doorbell register into the address space of kernels.
     Doorbell,
 }
 
-/// What came of it.
+/// Result of a step.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Probe {
-    /// What was tried.
+    /// The step.
     pub step: ProbeStep,
-    /// How it went, or why it did not.
+    /// Description of the success, or the reason of the failure.
     pub outcome: Result<String, String>,
 }
 
-/// Tries a device out, with memory and doorbells of a GPU where there is one.
+/// Probes a device, with memory and doorbells of a GPU if there is one. Stops after the first step if the device does
+/// not open.
 pub fn try_device(device: &RdmaDevice, gpu: Option<&Space>) -> Vec<Probe> {
     let mut all = Vec::new();
     let mut tell = |step, outcome: Result<String, String>| {
@@ -55,7 +56,7 @@ pub fn try_device(device: &RdmaDevice, gpu: Option<&Space>) -> Vec<Probe> {
     let register = |space: &Space, place| {
         let memory: Region = space.allocate(place, BYTES).map_err(|e| text(&e))?;
         let registrar = Registrar::new(domain.clone(), space.clone());
-        // SAFETY: the registration goes before the memory.
+        // SAFETY: the registration is dropped before the memory.
         let registration = unsafe { registrar.register((&memory).into(), Rights::ALL) }.map_err(|e| text(&e))?;
         drop(registration);
         Ok(registrar.registration_path().to_string())

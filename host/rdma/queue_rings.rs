@@ -1,4 +1,5 @@
-//! The memory of a queue pair that kernels drive: send ring, completion ring, doorbell record, doorbell, and what only kernels use.
+//! Memory of a queue pair that kernels drive: send ring, completion ring, doorbell record, doorbell, and the kernels'
+//! own state.
 
 use super::RdmaError;
 use crate::engine::abi;
@@ -7,35 +8,36 @@ use crate::setters::setters;
 use crate::wire::mlx5::{BLOCK_BYTES, CQE_BYTES};
 use bytemuck::Zeroable;
 
-/// What a completion ring is filled with before it is used: entries that were never written.
+/// Initial bytes of a completion ring: they mark entries as never written.
 const NEVER_WRITTEN: u8 = 0xff;
 /// Bytes of a doorbell record.
 const RECORD_BYTES: usize = 8;
-/// The doorbell, if it is memory, has a line of its own behind the record's.
+/// Offset of a doorbell in memory: its own cache line behind the record's.
 const DOORBELL_AT: usize = 128;
-/// The largest ring: 16-bit differences tell its laps apart.
+/// log2 of the largest ring in blocks. Larger laps could not be told apart by 16-bit differences.
 pub const MAX_LOG_BLOCKS: u32 = 15;
 
-/// How large a queue pair is to be, and where.
+/// Size and place of a queue pair.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct QueuePlan {
-    /// Where kernels run.
+    /// Space in which kernels run.
     pub space: Space,
-    /// log2 of the send ring's blocks of 64 bytes, at most [`MAX_LOG_BLOCKS`].
+    /// log2 of the send ring's blocks of 64 bytes: 1 to [`MAX_LOG_BLOCKS`].
     pub log_blocks: u32,
-    /// All completions in one entry.
+    /// True if all completions overwrite a single entry.
     pub collapsed: bool,
-    /// Where all memory is that work requests read from, or that what they fetch lands in: [`Place::Device`] if every byte of it is in the
-    /// memory of the GPU that posts.
+    /// Place of all memory that work requests read, or that fetched data lands in. [`Place::Device`] means that every
+    /// byte of it is in the memory of the GPU that posts.
     ///
-    /// It decides where rings can be. A completion must not be seen before the data that it speaks of, and only writes to one memory keep
-    /// their order on the bus; so rings are in host memory where any of the data is.
+    /// The place limits where rings can be. A completion must not become visible before the data that it announces, and
+    /// only writes to the same memory keep their order on the bus. Rings are therefore in host memory if any of the
+    /// data is.
     pub data: Place,
 }
 
 impl QueuePlan {
-    /// Creates a plan with 128 blocks and an entry for each completion.
+    /// Creates a plan with 128 blocks and one completion entry for each block.
     pub fn new(space: Space, data: Place) -> Self {
         Self { space, log_blocks: 7, collapsed: false, data }
     }
@@ -50,16 +52,20 @@ pub struct QueueRings {
     place: Place,
     ring: Region,
     completions: Region,
-    /// The doorbell record, and the doorbell if it is memory.
+    /// The doorbell record, and the doorbell if it is in memory.
     records: Region,
-    /// Marks and holds.
+    /// `mark` and `hold` of `wb_send_queue`, one word each per block. Only kernels use them.
     state: Region,
-    /// The doorbell, where it is not the one behind the record: a register, or a mailbox elsewhere.
+    /// Address of a doorbell outside `records`: a register, or a mailbox elsewhere.
     doorbell: Option<u64>,
 }
 
 impl QueueRings {
-    /// Fresh memory, rings and records in `place`.
+    /// Allocates and clears the memory, with rings and records in `place`.
+    ///
+    /// # Errors
+    /// * [`RdmaError::Queue`] if the plan's ring size is not supported.
+    /// * [`RdmaError::Memory`] if the memory cannot be allocated or cleared.
     pub fn new(plan: QueuePlan, place: Place) -> Result<Self, RdmaError> {
         let log = plan.log_blocks;
         if !(1..=MAX_LOG_BLOCKS).contains(&log) {
@@ -77,14 +83,17 @@ impl QueueRings {
         Ok(memory)
     }
 
-    /// The same over rings and a record that somebody else has made: for who serves them.
+    /// Wraps existing rings and an existing record for a ring service.
     #[cfg(test)]
     pub(crate) fn over(plan: QueuePlan, ring: Region, completions: Region, records: Region) -> Self {
         let state = plan.space.allocate(Place::Host, 1).expect("memory");
         Self { plan, place: Place::Host, ring, completions, records, state, doorbell: None }
     }
 
-    /// As new. Nobody may be using it.
+    /// Resets the memory to its initial state. Nothing may use it meanwhile.
+    ///
+    /// # Errors
+    /// [`RdmaError::Memory`] if the memory cannot be written.
     pub fn clear(&self) -> Result<(), RdmaError> {
         self.ring.fill(0, self.ring.len(), 0)?;
         self.completions.fill(0, self.completions.len(), NEVER_WRITTEN)?;
@@ -93,58 +102,59 @@ impl QueueRings {
         Ok(())
     }
 
-    /// What was asked for.
+    /// Returns the plan.
     pub fn plan(&self) -> &QueuePlan {
         &self.plan
     }
 
-    /// Where rings and records are.
+    /// Returns the place of rings and records.
     pub fn place(&self) -> Place {
         self.place
     }
 
-    /// Blocks of the send ring.
+    /// Returns the number of blocks in the send ring.
     pub fn blocks(&self) -> u32 {
         1 << self.plan.log_blocks
     }
 
-    /// Entries of the completion ring.
+    /// Returns the number of entries in the completion ring.
     pub fn entries(&self) -> u32 {
         if self.plan.collapsed { 1 } else { self.blocks() }
     }
 
-    /// The send ring.
+    /// Returns the send ring.
     pub fn ring(&self) -> &Region {
         &self.ring
     }
 
-    /// The completion ring.
+    /// Returns the completion ring.
     pub fn completions(&self) -> &Region {
         &self.completions
     }
 
-    /// The doorbell record at 0, and the doorbell that is memory at [`Self::doorbell_offset`].
+    /// Returns the memory of the doorbell record, at offset 0, and of a doorbell in memory, at
+    /// [`Self::doorbell_offset`].
     pub fn records(&self) -> &Region {
         &self.records
     }
 
-    /// Where in [`Self::records`] the doorbell is that is memory: a mailbox.
+    /// Returns the byte offset of a doorbell in memory (a mailbox) within [`Self::records`].
     pub const fn doorbell_offset() -> usize {
         DOORBELL_AT
     }
 
-    /// Bytes of a doorbell record.
+    /// Returns the size of a doorbell record in bytes.
     pub const fn record_bytes() -> usize {
         RECORD_BYTES
     }
 
-    /// Kernels are to ring at this address.
+    /// Sets the address of the doorbell that kernels write.
     pub fn set_doorbell(&mut self, address: u64) {
         self.doorbell = Some(address);
     }
 
-    /// `wb_send_queue` for the queue pair with this number, with nothing staged; the caller fills in the rest. The doorbell is the one in
-    /// memory, unless [`Self::set_doorbell`] named another.
+    /// Returns the `wb_send_queue` of queue pair `number` without staged entries; the caller fills in the rest. Its
+    /// doorbell is the one in memory, unless [`Self::set_doorbell`] has set another.
     pub fn send_queue(&self, number: u32, flags: u32) -> abi::SendQueue {
         let blocks = self.blocks();
         let collapsed = if self.plan.collapsed { abi::SEND_COLLAPSED } else { 0 };

@@ -1,14 +1,14 @@
-//! The RDMA devices of a machine, from `/sys/class/infiniband`.
+//! The machine's RDMA devices, from `/sys/class/infiniband`.
 
 use super::Port;
 use crate::pci::{Bdf, Sysfs};
 use serde::Serialize;
 
-/// PCI-SIG's number for Mellanox, now NVIDIA's networking.
+/// PCI vendor identifier of Mellanox, now NVIDIA's networking division.
 const VENDOR_MELLANOX: u16 = 0x15b3;
 
-/// Models of devices that mlx5_core drives, by their PCI identifiers (the PCI ID Repository, vendor 15b3). Virtual functions have
-/// the identifier after that of their physical one, from ConnectX-6 on one in common.
+/// Models of devices that mlx5_core drives, by PCI device identifier (the PCI ID Repository, vendor 15b3). Up to
+/// ConnectX-6, a virtual function has the identifier after its physical function's. Later models share one.
 const MLX5_MODELS: [(u16, &str); 22] = [
     (0x1011, "Connect-IB"),
     (0x1012, "Connect-IB virtual function"),
@@ -34,44 +34,44 @@ const MLX5_MODELS: [(u16, &str); 22] = [
     (0xa2df, "BlueField-4"),
 ];
 
-/// The model of a device that mlx5_core drives; `None` for any other.
+/// Returns the model of a device that mlx5_core drives; `None` for any other device.
 pub fn mlx5_model(vendor: u16, device: u16) -> Option<&'static str> {
     let of_vendor = vendor == VENDOR_MELLANOX;
     MLX5_MODELS.iter().find(|(id, _)| of_vendor && *id == device).map(|(_, model)| *model)
 }
 
-/// An RDMA device as its files tell it. What they do not tell is `None`.
+/// An RDMA device as its files describe it. Unknown properties are `None`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct RdmaDevice {
-    /// The kernel's name, as in `mlx5_0`.
+    /// Name in the kernel, as in `mlx5_0`.
     pub name: String,
     /// PCI address; `None` for a software device.
     #[serde(serialize_with = "as_text")]
     pub bdf: Option<Bdf>,
-    /// PCI vendor.
+    /// PCI vendor identifier.
     pub vendor: Option<u16>,
-    /// PCI device.
+    /// PCI device identifier.
     pub device: Option<u16>,
-    /// Kernel driver that holds the PCI function.
+    /// Kernel driver of the PCI function.
     pub driver: Option<String>,
-    /// Model, where its name is known.
+    /// Model, if its name is known.
     pub model: Option<&'static str>,
-    /// Firmware.
+    /// Firmware version.
     pub firmware: Option<String>,
-    /// Board, as in `MT_0000000838`.
+    /// Board identifier, as in `MT_0000000838`.
     pub board: Option<String>,
-    /// Identifier of the node, as in `0c42:a103:00b2:c3d4`.
+    /// Node GUID, as in `0c42:a103:00b2:c3d4`.
     pub node_guid: Option<String>,
-    /// Interface that a software device works on.
+    /// Network interface that a software device uses.
     pub parent: Option<String>,
-    /// Made by software: Soft-RoCE, Soft-iWARP.
+    /// True for devices in software: Soft-RoCE, Soft-iWARP.
     pub software: bool,
-    /// iWARP (an RNIC, says `node_type`), on which only rdma_cm connects queue pairs.
+    /// True for iWARP devices (`node_type` RNIC). Only rdma_cm connects their queue pairs.
     pub iwarp: bool,
     /// NUMA node.
     pub numa_node: Option<u32>,
-    /// Device node for verbs, as in `/dev/infiniband/uverbs0`; `None` where ib_uverbs made none.
+    /// Device node for verbs, as in `/dev/infiniband/uverbs0`; `None` if ib_uverbs has created none.
     pub verbs_node: Option<String>,
     /// Ports, by number.
     pub ports: Vec<Port>,
@@ -85,7 +85,7 @@ fn as_text<S: serde::Serializer>(bdf: &Option<Bdf>, s: S) -> Result<S::Ok, S::Er
 }
 
 impl RdmaDevice {
-    /// All devices, by name: `mlx5_2` before `mlx5_10`.
+    /// Reads all devices, sorted by name: `mlx5_2` precedes `mlx5_10`.
     pub fn all(sysfs: &Sysfs) -> Vec<Self> {
         let mut names = sysfs.names("/sys/class/infiniband");
         names.sort_by_key(|n| {
@@ -119,7 +119,7 @@ impl RdmaDevice {
             firmware: text("fw_ver"),
             board: text("board_id"),
             node_guid: text("node_guid"),
-            // A device with no device behind it.
+            // A software device has no device behind it.
             software: bdf.is_none() && (parent.is_some() || is_virtual(sysfs, &folder)),
             // `4: RNIC` (the kernel's enum rdma_node_type).
             iwarp: text("node_type").is_some_and(|t| t.starts_with("4:")),
@@ -131,7 +131,7 @@ impl RdmaDevice {
         }
     }
 
-    /// Whether mlx5_core drives it, whose queues a GPU's kernels can drive themselves.
+    /// Returns true if mlx5_core drives the device. Kernels on a GPU can then drive its queues.
     pub fn is_mlx5(&self) -> bool {
         match (&self.driver, self.bdf) {
             (Some(driver), _) => driver.starts_with("mlx5_core"),
@@ -140,13 +140,13 @@ impl RdmaDevice {
         }
     }
 
-    /// Ports that carry data.
+    /// Returns the ports that carry data.
     pub fn active_ports(&self) -> impl Iterator<Item = &Port> {
         self.ports.iter().filter(|p| p.is_active())
     }
 }
 
-/// The PCI function behind a device. That of a sub-function lies above its auxiliary device.
+/// Returns the PCI function behind a device. The function of a sub-function lies above its auxiliary device.
 fn function(sysfs: &Sysfs, folder: &str) -> Option<Bdf> {
     let real = sysfs.real(format!("{folder}/device")).ok()?;
     real.components().rev().find_map(|c| c.as_os_str().to_str()?.parse().ok())
@@ -156,7 +156,7 @@ fn is_virtual(sysfs: &Sysfs, folder: &str) -> bool {
     sysfs.real(folder).is_ok_and(|real| real.starts_with("/sys/devices/virtual"))
 }
 
-/// The interface that a device's own folder names for a port: `dev_port` counts from 0.
+/// Returns the interface that a device's own folder names for a port. `dev_port` counts from 0.
 fn netdev_of(sysfs: &Sysfs, folder: &str, port: u32, ports: usize) -> Option<String> {
     let all = sysfs.names(format!("{folder}/device/net"));
     let of_port = |n: &&String| {
@@ -168,7 +168,7 @@ fn netdev_of(sysfs: &Sysfs, folder: &str, port: u32, ports: usize) -> Option<Str
     }
 }
 
-/// Names of RDMA devices with those of their nodes.
+/// Returns pairs of RDMA device and verbs node.
 fn verbs_nodes(sysfs: &Sysfs) -> Vec<(String, String)> {
     const FOLDER: &str = "/sys/class/infiniband_verbs";
     let device = |node: String| Some((sysfs.text(format!("{FOLDER}/{node}/ibdev")).ok()?, node));

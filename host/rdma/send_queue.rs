@@ -1,7 +1,7 @@
-//! Posting from the CPU: the counterpart of what kernels do, on the same rings.
+//! Posting from the CPU, on the same rings as kernels.
 //!
-//! One thread drives the queue pair, by the same entries, doorbell record and doorbell as kernels (mlx5.cuh). Counters have 64
-//! bits, count blocks of the send ring and never wrap.
+//! One thread drives the queue pair with the same entries, doorbell record and doorbell as kernels (mlx5.cuh).
+//! Positions have 64 bits, count blocks of the send ring and never wrap.
 
 use super::{PostRequests, QueuePair, QueueRings};
 use crate::mmio;
@@ -17,11 +17,11 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Why posting or waiting failed.
+/// Error of posting or waiting.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PostError {
-    /// The CPU does not reach the rings.
+    /// The CPU cannot access the rings or the doorbell.
     #[error(
         "queue pair {number:#x}: its rings or its doorbell are the GPU's; create it with a plan for host memory to post from the CPU"
     )]
@@ -29,26 +29,26 @@ pub enum PostError {
         /// Queue pair.
         number: u32,
     },
-    /// Rings that cannot be.
+    /// The ring's size is not supported.
     #[error(
         "queue pair {number:#x}: a ring of {blocks} blocks cannot be posted to; give its plan a power of two from 2 to 32768"
     )]
     Ring {
         /// Queue pair.
         number: u32,
-        /// Blocks.
+        /// Number of blocks.
         blocks: u32,
     },
-    /// An entry that cannot be.
+    /// The work request does not fit an entry.
     #[error("queue pair {number:#x}: {source}")]
     Entry {
         /// Queue pair.
         number: u32,
-        /// Why.
+        /// Reason.
         #[source]
         source: WqeError,
     },
-    /// The ring has no room before something completes.
+    /// The ring has too few free blocks. An entry longer than the ring never fits.
     #[error(
         "queue pair {number:#x} is full: an entry of {wanted} blocks, and {in_flight} of {blocks} are in flight; poll first"
     )]
@@ -62,74 +62,74 @@ pub enum PostError {
         /// Blocks of the ring.
         blocks: u64,
     },
-    /// A work request failed. The queue pair completes nothing after it.
+    /// A work request failed. The queue pair completes no request after it.
     #[error("queue pair {number:#x}: {operation} at block {block} failed: {failure}")]
     Failed {
         /// Queue pair.
         number: u32,
         /// First block of the entry.
         block: u64,
-        /// What it was.
+        /// Its operation.
         operation: Opcode,
         /// Syndrome and vendor syndrome.
         failure: Failure,
     },
-    /// The adapter wrote what no adapter writes.
+    /// The adapter wrote an invalid completion entry.
     #[error("queue pair {number:#x}, completion {index}: {source}")]
     Completion {
         /// Queue pair.
         number: u32,
-        /// Which, from the queue pair's beginning.
+        /// Number of the completion, counted from the queue pair's creation.
         index: u64,
-        /// What is wrong.
+        /// The error in the entry.
         #[source]
         source: CqeError,
     },
-    /// A completion of an entry that is not in flight.
+    /// A completion names an entry that is not in flight.
     #[error(
         "queue pair {number:#x}, completion {index}: of queue pair {of:#x}, block {counter:#06x}, which is not in flight"
     )]
     Unknown {
         /// Queue pair.
         number: u32,
-        /// Which, from the queue pair's beginning.
+        /// Number of the completion, counted from the queue pair's creation.
         index: u64,
         /// Queue pair that it names.
         of: u32,
         /// Block that it names.
         counter: u16,
     },
-    /// A verbs call, or what it answered.
+    /// A verbs call failed.
     #[error("queue pair {number:#x}: {reason}")]
     Verbs {
         /// Queue pair.
         number: u32,
-        /// Why.
+        /// Reason.
         reason: String,
     },
-    /// Nothing came.
+    /// The time of a wait expired without a completion.
     #[error("queue pair {number:#x}: no completion within {waited:?}; {in_flight} in flight from {completed} on")]
     TimedOut {
         /// Queue pair.
         number: u32,
-        /// How long.
+        /// Duration of the wait.
         waited: Duration,
         /// Blocks in flight, or requests where there is no ring.
         in_flight: u64,
-        /// What is before it is complete.
+        /// Position up to which everything is complete.
         completed: u64,
     },
 }
 
-/// Words of a queue pair's memory that the adapter reads and writes meanwhile: reached by atomic accesses only.
+/// Memory of a queue pair that the adapter accesses concurrently. All accesses are atomic words.
 #[derive(Clone, Copy, Debug)]
-struct Words(NonNull<u8>);
+struct SharedMemory(NonNull<u8>);
 
-impl Words {
+impl SharedMemory {
     fn word32(&self, offset: usize) -> &AtomicU32 {
-        // SAFETY: callers stay within the region, whose base is page aligned, at multiples of four; a queue pair
-        // keeps its memory as long as it lives, and the poster has the queue pair. Nobody reaches the word but by atomic accesses
-        // and the adapter.
+        // SAFETY: callers stay within the region, whose base is page aligned, at multiples of four. A queue pair keeps
+        // its memory while it lives, and the send queue owns the queue pair. Only atomic accesses and the adapter touch
+        // the word.
         unsafe { AtomicU32::from_ptr(self.0.as_ptr().add(offset).cast()) }
     }
 
@@ -139,19 +139,20 @@ impl Words {
     }
 }
 
-/// The doorbell: behind the record, or where the adapter has it, which is an address of this process where kernels run on its threads.
-fn doorbell(memory: &QueueRings, records: Words) -> Option<Words> {
+/// Returns the doorbell: behind the record, or at the adapter's own address. That is an address of this process if
+/// kernels run on its threads.
+fn doorbell(memory: &QueueRings, records: SharedMemory) -> Option<SharedMemory> {
     let behind = memory.records().address() + QueueRings::doorbell_offset() as u64;
     let at = memory.send_queue(0, 0).doorbell;
     if at == behind {
         // SAFETY: within the region.
-        return Some(Words(unsafe { records.0.add(QueueRings::doorbell_offset()) }));
+        return Some(SharedMemory(unsafe { records.0.add(QueueRings::doorbell_offset()) }));
     }
     let own = memory.plan().space.gpu_context().is_none();
-    own.then(|| NonNull::new(at as *mut u8)).flatten().map(Words)
+    own.then(|| NonNull::new(at as *mut u8)).flatten().map(SharedMemory)
 }
 
-/// An entry that was posted and is not known complete.
+/// An entry that is posted and not known to be complete.
 #[derive(Clone, Copy, Debug)]
 struct Posted {
     first: u64,
@@ -159,7 +160,7 @@ struct Posted {
     operation: Opcode,
 }
 
-/// Drives one queue pair from this thread, alone.
+/// Send queue of one queue pair, which only the owning thread drives.
 #[derive(Debug)]
 pub struct CpuSendQueue {
     queue: Box<dyn QueuePair>,
@@ -167,11 +168,11 @@ pub struct CpuSendQueue {
     ring: SendRing,
     cq: CompletionRing,
     collapsed: bool,
-    blocks: Words,
-    completions: Words,
-    records: Words,
-    doorbell: Words,
-    /// Next free block, blocks that were rung for, blocks known complete, completions consumed.
+    blocks: SharedMemory,
+    completions: SharedMemory,
+    records: SharedMemory,
+    doorbell: SharedMemory,
+    /// Next free block, blocks announced, blocks known to be complete, completions consumed.
     posted: u64,
     announced: u64,
     completed: u64,
@@ -181,14 +182,19 @@ pub struct CpuSendQueue {
 }
 
 impl CpuSendQueue {
-    /// Of a queue pair that is connected, and that nothing was posted to since it was created or reset.
+    /// Takes over a connected queue pair, to which nothing has been posted since its creation or reset.
+    ///
+    /// # Errors
+    /// * [`PostError::OutOfReach`] if its rings or its doorbell are the GPU's.
+    /// * [`PostError::Ring`] if the size of its rings is not supported.
     pub fn new(queue: Box<dyn QueuePair>) -> Result<Self, PostError> {
         let (memory, number): (&QueueRings, u32) = (queue.memory(), queue.number());
         let plan = memory.plan();
         let no_ring = || PostError::Ring { number, blocks: memory.blocks() };
         let ring = SendRing::new(plan.log_blocks).ok_or_else(no_ring)?;
         let cq = CompletionRing::new(if plan.collapsed { 0 } else { plan.log_blocks }).ok_or_else(no_ring)?;
-        let host = |region: &crate::memory::Region| region.host().map(Words).ok_or(PostError::OutOfReach { number });
+        let host =
+            |region: &crate::memory::Region| region.host().map(SharedMemory).ok_or(PostError::OutOfReach { number });
         let collapsed = plan.collapsed;
         let (blocks, completions, records) =
             (host(memory.ring())?, host(memory.completions())?, host(memory.records())?);
@@ -212,25 +218,26 @@ impl CpuSendQueue {
         })
     }
 
-    /// The queue pair.
+    /// Returns the queue pair.
     pub fn queue(&self) -> &dyn QueuePair {
         self.queue.as_ref()
     }
 
-    /// Blocks that an entry may have now.
+    /// Returns the number of free blocks, which limits the next entry.
     pub fn room(&self) -> u64 {
         self.ring.blocks() - (self.posted - self.completed)
     }
 
+    /// Returns the error of an earlier failure.
     fn sound(&self) -> Result<(), PostError> {
         self.failed.clone().map_or(Ok(()), Err)
     }
 
-    /// The entry at `offset`, if the adapter has written what `is_new` says yes to.
+    /// Reads the completion entry at `offset`. Returns `None` unless its last byte satisfies `is_new`.
     fn entry(&self, offset: usize, is_new: impl Fn(u8) -> bool) -> Option<Cqe> {
         const WORDS: usize = CQE_BYTES / size_of::<u64>();
         let mut words = [0u64; WORDS];
-        // The last word says whether the rest is there.
+        // The last word tells if the rest is written.
         for (w, word) in words.iter_mut().enumerate().rev() {
             let order = if w == WORDS - 1 { Ordering::Acquire } else { Ordering::Relaxed };
             *word = self.completions.word64(offset + w * size_of::<u64>()).load(order);
@@ -254,7 +261,7 @@ impl CpuSendQueue {
 
     fn poll_collapsed(&mut self) -> Result<(), PostError> {
         const INVALID: u8 = crate::wire::mlx5::CqeOpcode::Invalid as u8;
-        // The adapter overwrites the entry: what is read must be of one completion.
+        // The adapter overwrites the entry: both reads must return the same completion.
         let Some(cqe) = self.entry(0, |op_own| op_own >> 4 != INVALID) else { return Ok(()) };
         let again = self.entry(0, |_| true);
         if again != Some(cqe) {
@@ -268,8 +275,8 @@ impl CpuSendQueue {
         cqe.completion().map_err(|source| PostError::Completion { number: self.number, index: self.consumed, source })
     }
 
-    /// Everything up to the entry that the completion names is done, or that entry failed. In a collapsed queue the completion may be
-    /// one that was seen already.
+    /// Completes all entries before the one that the completion names, and completes or fails that one. In a collapsed
+    /// queue the completion may have been seen already.
     fn complete(&mut self, completion: &Completion, must_be_new: bool) -> Result<(), PostError> {
         let (number, counter) = (self.number, completion.wqe_counter);
         let at = self.in_flight.iter().position(|p| wire_index(p.first) == counter);
@@ -278,7 +285,7 @@ impl CpuSendQueue {
             return if must_be_new || completion.qpn != number & MAX_24 { Err(unknown) } else { Ok(()) };
         };
         let Some(named) = self.in_flight.drain(..=at).next_back() else { return Ok(()) };
-        // Entries complete in their order, so all before this one are done.
+        // Entries complete in order, so all before this one are complete.
         self.completed = named.first;
         if let Err(failure) = completion.ok() {
             return Err(PostError::Failed { number, block: named.first, operation: named.operation, failure });
@@ -333,7 +340,7 @@ impl PostRequests for CpuSendQueue {
         let word = u32::from_ne_bytes(bytemuck::cast(send));
         self.records.word32(offset_of!(QpRecord, send)).store(word, Ordering::Release);
         let doorbell = u64::from_ne_bytes(SendDoorbell::new(self.number, self.posted).to_bytes());
-        // SAFETY: the doorbell's word, which is a register of a mapped page where it is none of memory.
+        // SAFETY: the doorbell is a word in memory, or a register on a mapped page.
         unsafe { mmio::store64(self.doorbell.word64(0).as_ptr(), doorbell) };
         self.announced = self.posted;
     }

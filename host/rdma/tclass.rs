@@ -1,39 +1,40 @@
-//! Traffic class: the byte of an IP header that decides in which priority a RoCE packet travels.
+//! Traffic class: the byte of an IP header that determines a RoCE packet's priority.
 
 use crate::pci::Sysfs;
 use serde::Serialize;
 use std::fmt;
 
-/// Traffic class of IPv6 and type of service of IPv4: six bits of differentiated services, two of congestion notification
-/// (RFC 2474, 3; RFC 3168, 5).
+/// Traffic class of IPv6, type of service of IPv4: six bits of differentiated services code point, two of congestion
+/// notification (RFC 2474, 3; RFC 3168, 5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
 pub struct TrafficClass(pub u8);
 
-/// Low bits that say that the sender understands congestion marks: ECT(0) (RFC 3168, 5).
+/// Low bits of a sender that supports congestion marks: ECT(0) (RFC 3168, 5).
 const ECT_0: u8 = 0b10;
-/// Bits below the differentiated services code point.
+/// Number of bits below the differentiated services code point.
 const ECN_BITS: u32 = 2;
-/// The code point that RoCE guides recommend within a priority: AF31 (26) in priority 3, and its like in the others.
+/// Low bits of the customary code point within a priority. RoCE guides recommend AF31 (26) in priority 3, and its
+/// counterparts in the others.
 const ASSURED: u8 = 2;
 
 impl TrafficClass {
-    /// The class that is customary for a priority: 106 for priority 3.
+    /// Returns the customary class of a priority: 106 for priority 3.
     pub fn customary(priority: u8) -> Self {
         Self::of_dscp(priority % 8 * 8 + ASSURED)
     }
 
-    /// The class of a code point whose sender understands congestion marks.
+    /// Returns the class of a code point (0 to 63) whose sender supports congestion marks.
     pub fn of_dscp(dscp: u8) -> Self {
         Self(dscp << ECN_BITS | ECT_0)
     }
 
-    /// Differentiated services code point, 0 to 63.
+    /// Returns the differentiated services code point, 0 to 63.
     pub fn dscp(self) -> u8 {
         self.0 >> ECN_BITS
     }
 
-    /// Priority that devices give the code point unless they were told otherwise: its three high bits (RFC 2474, 4.2.2).
+    /// Returns the default priority of the code point in devices: its three high bits (RFC 2474, 4.2.2).
     pub fn default_priority(self) -> u8 {
         self.dscp() >> 3
     }
@@ -45,28 +46,28 @@ impl fmt::Display for TrafficClass {
     }
 }
 
-/// The class that mlx5's driver forces on queue pairs which are made through verbs, whatever their programs ask for. Queue pairs
-/// that are made by commands to the firmware (DevX) do not see it, and have to be given the same.
+/// The class that mlx5's driver forces on queue pairs created through verbs, whatever their programs request. The
+/// driver does not force it on queue pairs created by firmware commands (DevX). They need the same class explicitly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ClassOverride {
-    /// The driver has no such file: only NVIDIA's own packages have it.
+    /// The driver has no such file: only NVIDIA's driver packages have it.
     NoFile,
-    /// The file is there, and no class is forced.
+    /// The file exists and forces no class.
     Unset,
-    /// This class is forced.
+    /// The driver forces this class.
     Forced(TrafficClass),
-    /// The file cannot be read, or not be understood.
+    /// The file cannot be read or parsed.
     Unknown,
 }
 
 impl ClassOverride {
-    /// Where it is set, for `mlx5_0` and port 1.
+    /// Returns the path of the file that forces a class, for example for `mlx5_0` and port 1.
     pub fn file(device: &str, port: u32) -> String {
         format!("/sys/class/infiniband/{device}/tc/{port}/traffic_class")
     }
 
-    /// Reads it.
+    /// Reads the file of a port.
     pub fn read(sysfs: &Sysfs, device: &str, port: u32) -> Self {
         let file = Self::file(device, port);
         if !sysfs.exists(&file) {
@@ -75,7 +76,7 @@ impl ClassOverride {
         sysfs.text(&file).map_or(Self::Unknown, |t| parse(&t))
     }
 
-    /// The class, where one is forced.
+    /// Returns the forced class; `None` if there is none.
     pub fn forced(self) -> Option<TrafficClass> {
         match self {
             Self::Forced(class) => Some(class),
@@ -84,7 +85,8 @@ impl ClassOverride {
     }
 }
 
-/// The line `Global tclass=106`; lines after it hold rules for single peers. Without a global class there is no such line.
+/// Parses the line `Global tclass=106`. Lines after it hold rules for single peers. Without a global class the line is
+/// missing.
 fn parse(text: &str) -> ClassOverride {
     let mut lines = text.lines().map(str::trim).filter(|l| !l.is_empty()).peekable();
     let global = lines.clone().find_map(|l| l.strip_prefix("Global tclass="));

@@ -1,4 +1,4 @@
-//! How worlds fail.
+//! The error type of worlds.
 
 use super::bootstrap::BootstrapError;
 use super::transport::Transport;
@@ -6,58 +6,58 @@ use super::vote::{by_rank, failed};
 use crate::engine::{EngineError, RunError};
 use crate::memory::MemoryError;
 
-/// Why a world, or memory in it, could not be had, or a call in it failed.
+/// The error of building a world, of allocating memory in it, or of a call.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ShmemError {
-    /// Ranks did not meet.
+    /// The ranks could not exchange bytes.
     #[error(transparent)]
     Bootstrap(#[from] BootstrapError),
-    /// The engine.
+    /// The engine failed, for example because it could not launch a kernel.
     #[error(transparent)]
     Engine(#[from] EngineError),
-    /// A kernel that a host call launched.
+    /// A kernel that a host call launched failed.
     #[error(transparent)]
     Run(#[from] RunError),
-    /// Memory.
+    /// Memory could not be allocated, mapped, or copied.
     #[error(transparent)]
     Memory(#[from] MemoryError),
-    /// Memory for a heap.
+    /// The symmetric heap could not be allocated or mapped on all PEs.
     #[error("no symmetric heap of {bytes} bytes for {pes} PEs: {reason}")]
     Heap {
-        /// Bytes of each PE's heap.
+        /// Bytes of each PE's heap; 0 if no size was known yet.
         bytes: usize,
-        /// PEs.
+        /// Number of PEs.
         pes: usize,
-        /// Why, and what to do.
+        /// Cause and remedy.
         reason: String,
     },
-    /// The ranks do not ask for the same.
+    /// The ranks gave different values for a setting that must be equal.
     #[error("{what} must be the same on all ranks: {}", differences(.asked))]
     Unequal {
-        /// What.
+        /// The setting.
         what: &'static str,
-        /// What each rank asked for.
+        /// The value on each rank, from rank 0 on.
         asked: Vec<String>,
     },
-    /// The ranks make different calls.
+    /// The ranks made different collective calls.
     #[error(
         "collective calls are made by all ranks, in the same order and with the same arguments: {}",
         differences(.calls)
     )]
     OutOfStep {
-        /// What each rank called.
+        /// The call of each rank with its arguments, from rank 0 on.
         calls: Vec<String>,
     },
-    /// A collective call failed on some ranks, and so on all.
+    /// A collective call failed on some ranks, and therefore on all.
     #[error("{what} failed: {}", failed(.failures))]
     OnRanks {
         /// The call.
         what: String,
-        /// The ranks that failed, and why.
+        /// The ranks that failed, with their reasons.
         failures: Vec<(usize, String)>,
     },
-    /// More PEs of this process on one GPU than it is sure to run kernels of at the same time.
+    /// A GPU has more PEs of this process than kernels that are guaranteed to run on it concurrently.
     #[error(
         "{pes} PEs of this process are on GPU {gpu}, which is sure to run the kernels of {most} at the same time; start the program with {}={} for {} PEs, or use fewer on one GPU",
         crate::cuda::CONNECTIONS_VARIABLE, crate::cuda::MOST_CONNECTIONS, crate::cuda::MOST_CONNECTIONS - 1
@@ -65,176 +65,176 @@ pub enum ShmemError {
     Crowded {
         /// The GPU's ordinal.
         gpu: usize,
-        /// PEs on it.
+        /// Number of PEs on the GPU.
         pes: usize,
-        /// Kernels that are sure to run at the same time ([`crate::cuda::Context::kernels_side_by_side`]).
+        /// Number of kernels that are guaranteed to run concurrently ([`crate::cuda::Context::kernels_side_by_side`]).
         most: usize,
     },
-    /// An environment variable that cannot be read.
+    /// An environment variable has an invalid value.
     #[error("{name}: {reason}")]
     Setting {
-        /// The variable.
+        /// Name of the variable.
         name: &'static str,
-        /// What is wrong with it.
+        /// The reason why the value is invalid.
         reason: String,
     },
-    /// Not an alignment.
+    /// The alignment is not a power of two, or too large.
     #[error("{align} is no alignment of memory in a symmetric heap: powers of two up to {max} are")]
     Alignment {
-        /// What was asked for.
+        /// The alignment of the call, in bytes.
         align: usize,
-        /// The largest.
+        /// The largest valid alignment, in bytes.
         max: usize,
     },
-    /// Memory that a kernel may be using.
+    /// Memory cannot be freed because a kernel may be using it.
     #[error(
         "{len} elements at offset {offset} of the symmetric heap are used by kernels in flight, or streams that were not waited for, on PE(s) {pes:?}; they come back when those have ended, without another call"
     )]
     InUse {
-        /// PEs that use it.
+        /// PEs that use the memory.
         pes: Vec<usize>,
         /// Offset of the first element in the heap, in bytes.
         offset: usize,
-        /// Elements on each PE.
+        /// Number of elements on each PE.
         len: usize,
     },
-    /// Memory of another world.
+    /// The symmetric array belongs to another world.
     #[error("this symmetric array belongs to another world; use it with the one that allocated it")]
     Foreign,
-    /// The heap is full.
+    /// The symmetric heap has no free range that is large enough.
     #[error(
         "{bytes} bytes do not fit into the symmetric heap: {free} of {heap} are free, beside {live} allocations; ask for a larger heap (WARPBELL_SYMMETRIC_SIZE, or WorldBuilder::heap_bytes)"
     )]
     HeapFull {
-        /// Bytes asked for.
+        /// Bytes of the allocation that failed.
         bytes: usize,
-        /// Bytes free.
+        /// Free bytes of the heap.
         free: usize,
-        /// Allocations there are.
+        /// Number of live allocations.
         live: usize,
-        /// Bytes of the heap.
+        /// Size of the heap in bytes.
         heap: usize,
     },
-    /// No such team.
+    /// A strided split does not describe PEs of the parent team.
     #[error(
         "a team of {size} PEs from {start} on, {stride} apart, is not in one of {pes}: there must be at least one, a stride of at least 1, and the last must be one of PEs 0 to {}", pes - 1
     )]
     NoTeam {
-        /// First PE.
+        /// First PE of the new team, as a member number of the parent team.
         start: usize,
-        /// From one to the next.
+        /// Distance between consecutive PEs of the new team.
         stride: usize,
-        /// How many.
+        /// Number of PEs of the new team.
         size: usize,
-        /// PEs of the team that is split.
+        /// Number of PEs of the parent team.
         pes: usize,
     },
-    /// Too many teams.
+    /// No team slot is free on all PEs of the team.
     #[error(
         "no room for another team: its PEs can be in {limit} at once, the team of all among them, and have used them up between them; drop some, or ask for a larger heap (WARPBELL_SYMMETRIC_SIZE, or WorldBuilder::heap_bytes)"
     )]
     TeamLimit {
-        /// Teams that a PE can be in.
+        /// Number of teams that a PE can be in.
         limit: usize,
     },
-    /// PEs of a host that are no team.
+    /// The PEs of a host are not equally spaced, so they cannot form a team.
     #[error(
         "the PEs of host {host} are {pes:?}: those of a team are equally far apart; start the ranks host by host, or one on each host in turn"
     )]
     ScatteredNode {
-        /// The host.
+        /// Name of the host.
         host: String,
-        /// Its PEs.
+        /// PEs of the host.
         pes: Vec<usize>,
     },
-    /// Arrays of lengths that do not go together.
+    /// The lengths of destination and source do not match.
     #[error("{call}: {dest} elements to write and {source_len} to read, with {pes} PEs; {rule}")]
     Lengths {
         /// The call.
         call: &'static str,
-        /// Elements of the destination.
+        /// Number of elements of the destination.
         dest: usize,
-        /// Elements of the source.
+        /// Number of elements of the source.
         source_len: usize,
-        /// PEs of the team.
+        /// Number of PEs of the team.
         pes: usize,
-        /// How they must go together.
+        /// The rule that relates the two lengths.
         rule: &'static str,
     },
-    /// Elements that are not in a region of the engine.
+    /// The elements are not aligned, not inside the region, or the region belongs to another engine.
     #[error(
         "{len} elements of {element} bytes from byte {offset} on are not inside a region of {bytes} bytes of this engine"
     )]
     Region {
-        /// First byte.
+        /// Offset of the first element in the region, in bytes.
         offset: usize,
-        /// Elements.
+        /// Number of elements.
         len: usize,
-        /// Bytes of each.
+        /// Bytes of each element.
         element: usize,
-        /// Bytes of the region.
+        /// Size of the region in bytes.
         bytes: usize,
     },
-    /// Source and destination are not apart.
+    /// Source and destination overlap.
     #[error("{call}: source and destination overlap; give it two arrays, or parts that do not")]
     Overlap {
         /// The call.
         call: &'static str,
     },
-    /// Loads and stores do not reach it.
+    /// Loads and stores do not reach the heap of the PE.
     #[error("loads and stores do not reach the heap of PE {pe}; calls of the world do")]
     OutOfReach {
         /// The PE.
         pe: usize,
     },
-    /// The transport that was asked for is not to be had.
+    /// The requested transport is not available.
     #[error("no transport {transport} for {pes} PEs: {reason}")]
     Transport {
-        /// What was asked for.
+        /// The requested transport.
         transport: Transport,
-        /// PEs.
+        /// Number of PEs.
         pes: usize,
-        /// Why not, and what to do.
+        /// Cause and remedy.
         reason: String,
     },
-    /// A call failed, and connections to other PEs have.
+    /// A call failed, and connections of this PE to other PEs have failed.
     #[error("{source}; {}", failures.join("; "))]
     Network {
-        /// Each queue pair that failed, and why.
+        /// Each queue pair that failed, with the reason.
         failures: Vec<String>,
-        /// The call's own error.
+        /// The error of the call.
         #[source]
         source: RunError,
     },
-    /// A call that is made between kernels.
+    /// The call is only valid while no kernel runs on this engine.
     #[error("{what}: kernels of this engine are running; finish them first")]
     Busy {
         /// The call.
         what: &'static str,
     },
-    /// No such PE.
+    /// The PE number is out of range.
     #[error("PE {pe}: this world has {size} PEs, 0 to {}", size - 1)]
     NoPe {
-        /// The number given.
+        /// The PE number of the call.
         pe: usize,
-        /// How many there are.
+        /// Number of PEs.
         size: usize,
     },
-    /// Elements outside a symmetric array.
+    /// The elements are outside the symmetric array.
     #[error("elements {first}..{} of a symmetric array of {len}", first + count)]
     OutOfBounds {
         /// First element.
         first: usize,
         /// Number of elements.
         count: usize,
-        /// Elements in the array.
+        /// Number of elements in the array.
         len: usize,
     },
 }
 
 crate::remedy::pass_on!(ShmemError: Engine, Run, Memory);
 
-/// What each rank said, from rank 0 on.
+/// Lists what each rank said, from rank 0 on.
 fn differences(said: &[String]) -> String {
     by_rank(said.iter().enumerate())
 }

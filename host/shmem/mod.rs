@@ -1,32 +1,32 @@
 //! A world of processing elements (PEs), one for each GPU or CPU engine: symmetric memory, put and get, signals, atomics,
 //! collectives, from kernels and from the host.
 //!
-//! Names and meanings are OpenSHMEM's (OpenSHMEM 1.5) and NVSHMEM's. Kernels make the calls of `warpbell/shmem.cuh`;
-//! this module sets up what they need and offers the same calls on the host.
+//! Names and semantics follow OpenSHMEM 1.5 and NVSHMEM. Kernels make the calls of `warpbell/shmem.cuh`.
+//! This module sets up the state that kernels need and offers the same calls on the host.
 //!
 //! # Modules
 //!
-//! | module | what lives there |
+//! | module | contents |
 //! |---|---|
 //! | [`launcher`] | starts the ranks of a world as processes of this host |
 //! | `builder` | builds worlds: ranks meet, agree on a heap, map memory, connect |
 //! | [`calls`] | calls on the host: put, get, signals, atomics, collectives |
-//! | `team` | some of a world's PEs, numbered anew |
-//! | `sym` | symmetric arrays, allocated and freed |
-//! | `world` | one PE of a world: meetings of the ranks, host calls, recovery, the end |
-//! | `path` | how the PEs reach each other, in words |
-//! | `card` | what each PE tells the others of itself, and the heap that all agree on |
+//! | `team` | teams: subsets of a world's PEs with their own numbering |
+//! | `sym` | symmetric arrays: allocation and release |
+//! | `world` | one PE of a world: collective host exchanges, host calls, recovery, shutdown |
+//! | `path` | a printable description of the links between PEs |
+//! | `peer_info` | the data that each PE sends to all others, and the heap plan that follows from it |
 //! | `network` | queue pairs to PEs that loads and stores do not reach |
-//! | `heap` | the symmetric heap: memory, and how PEs hand it to each other |
-//! | `team_slots` | where the words of teams are in the heap |
-//! | `book` | what of the heap is taken |
-//! | `variable` | environment variables that worlds are set up by |
-//! | `error` | how worlds fail |
+//! | `heap` | the symmetric heap: its memory, and how PEs share it with each other |
+//! | `team_slots` | the areas of the heap that teams use for synchronisation and scratch |
+//! | `symmetric_allocator` | allocations in the heap |
+//! | `variable` | environment variables that configure worlds |
+//! | `error` | the error type of worlds |
 //! | [`bootstrap`] | how ranks find each other and exchange bytes |
-//! | `vote` | what each rank said of a step; stands on nothing |
-//! | `transport` | names of the ways between PEs; stands on nothing here |
+//! | `vote` | the result of a step on each rank; uses no other module |
+//! | `transport` | names of the transports between PEs; uses no other module of this folder |
 //!
-//! Arrows point down only: a module uses those below it. Tests use all of them.
+//! A module uses only modules below it in this table. Tests use all of them.
 
 pub mod bootstrap;
 mod builder;

@@ -1,4 +1,4 @@
-//! How the PEs of a world reach each other, in words.
+//! A printable description of the links between the PEs of a world.
 
 use super::network::{Network, NetworkPlan};
 use super::peer_info::PeerInfo;
@@ -8,14 +8,14 @@ use crate::units::Bytes;
 use serde::Serialize;
 use std::fmt;
 
-/// How heaps are reached by loads and stores.
+/// The link by which loads and stores reach heaps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Link {
-    /// There is nobody else.
+    /// The PE is alone.
     Alone,
-    /// PEs are threads of one process, on CPU engines.
+    /// PEs are threads of one process, with CPU engines.
     Threads,
     /// PEs are processes of one host that share memory.
     SharedMemory,
@@ -25,36 +25,37 @@ pub enum Link {
     NvLink,
     /// Each PE has a GPU; the links between some do not carry atomics.
     Pcie,
-    /// GPUs reach the heaps in host memory.
+    /// GPUs access heaps in host memory.
     HostMemory,
 }
 
-/// How a heap's memory came to the other PEs.
+/// The mechanism that shares a heap's memory with the other PEs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Handover {
-    /// One mapping of one process.
+    /// One mapping in one process.
     OneMapping,
-    /// A file in memory.
+    /// A memory file (memfd).
     MemoryFile,
-    /// GPU memory, mapped by its handle, as file descriptors where there are several processes.
+    /// GPU memory of the CUDA virtual memory API. Other processes get file descriptors.
     VirtualMemory,
-    /// GPU memory, as fabric handles between hosts.
+    /// GPU memory, shared between hosts by fabric handles.
     Fabric,
 }
 
-/// How PEs reach those that loads and stores do not reach.
+/// The path to PEs that loads and stores do not reach.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct NetworkPath {
     /// This PE's adapter.
     pub adapter: AdapterPath,
-    /// The way that its data takes between these PEs: `Unix sockets`, `tcp 10.0.0.1:40123`, `mlx5_0 port 1, RoCE v2 ...`.
+    /// The links that carry the data between these PEs, for example `Unix sockets`, `tcp 10.0.0.1:40123` or
+    /// `mlx5_0 port 1, RoCE v2 ...`.
     pub route: String,
-    /// Queue pairs and rings.
+    /// Number and size of queue pairs and rings.
     pub size: NetworkPlan,
-    /// PEs that reach each other by loads and stores, group by group; all other pairs go through the adapter.
+    /// Groups of PEs that reach each other by loads and stores. All other pairs of PEs use the adapter.
     pub within_reach: Vec<Vec<usize>>,
 }
 
@@ -70,7 +71,7 @@ impl NetworkPath {
         Self { route: route(&adapter, peer_infos), adapter, size, within_reach }
     }
 
-    /// `soft`; `peer+soft` where some pairs reach each other by loads and stores.
+    /// Returns the name of the transport, for example `soft`, or `peer+soft` if some pairs use loads and stores.
     pub(super) fn transport(&self) -> &'static str {
         use rdma::Transport::{Mlx5, Soft, Verbs};
         match (self.is_mixed(), self.adapter.transport) {
@@ -87,14 +88,14 @@ impl NetworkPath {
         self.within_reach.iter().any(|g| g.len() > 1)
     }
 
-    /// The way between two PEs of these.
+    /// Returns the transport between PEs `a` and `b`.
     pub fn between(&self, a: usize, b: usize) -> Transport {
         let together = self.within_reach.iter().any(|g| g.contains(&a) && g.contains(&b));
         if together { Transport::Peer } else { self.adapter.transport.into() }
     }
 }
 
-/// Which of an adapter's links are used between these PEs: a software NIC has one for each distance.
+/// Names the adapter's links that connect these PEs. A software NIC has a link for each distance.
 fn route(adapter: &AdapterPath, peer_infos: &[PeerInfo]) -> String {
     let (device, link) = (&adapter.device, &adapter.link);
     if adapter.transport != rdma::Transport::Soft {
@@ -107,7 +108,7 @@ fn route(adapter: &AdapterPath, peer_infos: &[PeerInfo]) -> String {
         (_, Some(_)) if a.host.is_machine_of(&b.host) => "Unix sockets".to_owned(),
         _ => over_tcp.clone(),
     };
-    // Distances are alike in both directions, and machines few: the first PE of each is enough.
+    // Distances are symmetric, so each pair of PEs is looked at once.
     let mut routes: Vec<String> = Vec::new();
     for (i, a) in peer_infos.iter().enumerate() {
         let others = peer_infos[i + 1..].iter().filter(|b| a.host != b.host || a.transport.adapter().is_some());
@@ -120,36 +121,37 @@ fn route(adapter: &AdapterPath, peer_infos: &[PeerInfo]) -> String {
     if routes.is_empty() { "one process".to_owned() } else { routes.join(", ") }
 }
 
-/// The way between the PEs of a world: what was chosen, and why if there was a choice.
+/// The path between the PEs of a world: the choice that was made, and the reason if there was an alternative.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct WorldPath {
-    /// The transport between all pairs of PEs: `peer`, `mlx5`, `verbs`, `soft`; `peer+soft` where pairs differ.
+    /// The transport between the PEs: `peer`, `mlx5`, `verbs` or `soft`; for example `peer+soft` if pairs differ.
     pub transport: &'static str,
-    /// How many PEs there are.
+    /// Number of PEs.
     pub pes: usize,
-    /// On how many hosts.
+    /// Number of hosts.
     pub hosts: usize,
-    /// How those reach each other that do so by loads and stores.
+    /// The link between PEs that reach each other by loads and stores.
     pub link: Link,
-    /// How memory was handed over.
+    /// The mechanism that shares heap memory between PEs.
     pub handover: Handover,
-    /// Bytes of each heap that programs can have.
+    /// Bytes of each heap that programs can allocate.
     pub heap_bytes: usize,
-    /// Whether heaps are in GPU memory.
+    /// True if heaps are in GPU memory.
     pub on_device: bool,
-    /// Whether atomic instructions work between all PEs; through an adapter atomic operations always do.
+    /// True if atomic instructions work between all PEs. Always false in a world with a network, whose adapters do the
+    /// atomic operations.
     pub atomics: bool,
-    /// How PEs reach the others, where loads and stores do not reach all.
+    /// The path to PEs that loads and stores do not reach, if there are any.
     pub network: Option<NetworkPath>,
-    /// Why the first choice was not to be had.
+    /// The reason why the first choice was not available.
     pub note: Option<String>,
-    /// How the ranks were found.
+    /// The mechanism by which the ranks found each other.
     pub via: String,
 }
 
 impl fmt::Display for WorldPath {
-    /// `peer 4 PEs (NVLink, VMM), heap 1 GiB device, atomics native`.
+    /// Writes one line, as in `peer 4 PEs (NVLink, VMM), heap 1 GiB device, atomics native`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let link = match self.link {
             Link::Alone => "alone",

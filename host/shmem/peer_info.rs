@@ -1,4 +1,4 @@
-//! What each PE tells the others about itself when a world is built, and what all make of it.
+//! The data that each PE sends to all others when a world is built, and the heap plan that all PEs derive from it.
 
 use super::bootstrap::Route;
 use super::heap::{HEAP_ALIGN, HeapKind};
@@ -14,40 +14,41 @@ use std::fmt;
 use std::net::IpAddr;
 use std::sync::OnceLock;
 
-/// Bytes of a CPU engine's heap unless told otherwise.
+/// Default size of a CPU engine's heap, in bytes.
 pub(super) const CPU_HEAP: usize = 64 << 20;
-/// Bytes of a GPU's heap unless told otherwise, and if they fit: NVSHMEM's default.
+/// Default size of a GPU's heap in bytes, if it fits: NVSHMEM's default.
 const GPU_HEAP: usize = 1 << 30;
 
-/// A host, whatever its processes call it: the same until it is started again.
+/// The identity of a host. It changes when the machine boots.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub(crate) struct HostId {
-    /// The machine's boot.
+    /// The boot id of the machine.
     boot: String,
-    /// Its name, which containers have of their own.
+    /// The name of the host. A container has its own name.
     pub(crate) name: String,
-    /// Its network namespace: Unix sockets, by which memory is handed over, do not reach into another.
+    /// The network namespace. Unix sockets pass the memory of heaps, and do not reach into another namespace.
     #[serde(default)]
     net: String,
 }
 
-/// What a host is called, if not by its name: processes that call it differently share no memory.
+/// The environment variable that names the host. Processes that give their host different names share no memory.
 const HOST_VARIABLE: &str = "WARPBELL_HOST_ID";
 
 impl HostId {
-    /// This host.
+    /// Returns the identity of this host.
     pub(crate) fn here() -> Self {
         Self::called(None)
     }
 
-    /// This host, called so by the program, or by the environment, or by itself.
+    /// Returns the identity of this host under `name`, otherwise the environment's name, otherwise the host's own name.
     pub(crate) fn called(name: Option<String>) -> Self {
         let called = name.or_else(|| variable::text(HOST_VARIABLE));
         let machine = Machine::here();
         Self { boot: machine.boot().to_owned(), name: called.unwrap_or_else(this_host::name), net: machine.network() }
     }
 
-    /// Whether both are on one machine and in one network namespace, whatever they call it: Unix sockets reach.
+    /// Returns true if both are on one machine and in one network namespace, whatever their names. Unix sockets then
+    /// work between them.
     pub(super) fn is_machine_of(&self, other: &Self) -> bool {
         (&self.boot, &self.net) == (&other.boot, &other.net)
     }
@@ -62,53 +63,53 @@ impl fmt::Display for HostId {
 /// The GPU of a PE.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct GpuInfo {
-    /// The same in every process.
+    /// The UUID of the GPU, which is the same in every process.
     pub(super) uuid: [u8; 16],
-    /// As people know it.
+    /// The name of the GPU in messages.
     pub(super) name: String,
-    /// Its memory can be handed to other processes.
+    /// True if the GPU's memory can be shared with other processes by file descriptors.
     pub(super) descriptors: bool,
-    /// And to other hosts of its NVLink domain.
+    /// True if the GPU's memory can be shared with other hosts of its NVLink domain by fabric handles.
     pub(super) fabric: bool,
-    /// Atomics on host memory work together with those of others.
+    /// True if the GPU's atomics on host memory are atomic with respect to other processors.
     pub(super) host_atomics: bool,
-    /// What lengths of memory that can be handed on are multiples of.
+    /// Granularity of shareable memory: lengths are multiples of this many bytes.
     pub(super) granularity: usize,
-    /// Bytes free.
+    /// Free bytes.
     pub(super) free: usize,
 }
 
-/// One PE.
+/// One PE, as it describes itself to the others.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct PeerInfo {
-    /// Of the device library.
+    /// The ABI fingerprint of the device library.
     pub(super) abi: u64,
-    /// Where it runs.
+    /// The host of the PE.
     pub(super) host: HostId,
-    /// The same for all PEs of a process, and for no others.
+    /// An id that all PEs of one process share, and no other PE has.
     pub(super) process: String,
-    /// If its kernels run on a GPU.
+    /// The GPU that runs the PE's kernels, if any.
     pub(super) gpu: Option<GpuInfo>,
-    /// What it asks for.
+    /// Requested bytes of each heap.
     pub(super) heap_bytes: Option<usize>,
-    /// What it asks for.
+    /// Requested kind of heap.
     pub(super) heap_kind: HeapKind,
-    /// Where to ask for its memory, and what to show there.
+    /// Name of the descriptor listener that hands out the PE's memory.
     pub(super) listener: String,
-    /// See `door`.
+    /// Token that a caller must show to the descriptor listener.
     pub(super) token: String,
-    /// What it asks for.
+    /// Requested transport.
     pub(super) transport: Transport,
-    /// What it asks for.
+    /// Requested network settings.
     pub(super) network: NetworkSettings,
-    /// By which address of its host others are to reach it, if it was told.
+    /// The address of its host that other PEs shall use, if one was configured.
     pub(super) address: Option<IpAddr>,
-    /// By which they may reach it otherwise.
+    /// The addresses that the bootstrap knows for this rank.
     pub(super) route: Route,
 }
 
 impl PeerInfo {
-    /// The card of a PE with this engine.
+    /// Describes a PE with this engine. The caller fills in the listener, the transport, the network and the addresses.
     pub(super) fn of(engine: &Engine, heap_bytes: Option<usize>, heap_kind: HeapKind) -> Result<Self, String> {
         let gpu = engine.space().gpu_context().map(|context| {
             let info = context.info();
@@ -147,7 +148,7 @@ impl PeerInfo {
     }
 }
 
-/// A name of this process that no other has.
+/// Returns an id of this process that no other process has.
 fn process_id() -> Result<String, String> {
     static ID: OnceLock<String> = OnceLock::new();
     if let Some(id) = ID.get() {
@@ -157,23 +158,23 @@ fn process_id() -> Result<String, String> {
     Ok(ID.get_or_init(|| id).clone())
 }
 
-/// The heap that all PEs agree on.
+/// The layout of the heaps, on which all PEs agree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct HeapPlan {
-    /// Bytes of each that programs can have.
+    /// Bytes of each heap that programs can allocate.
     pub(super) asked: usize,
-    /// With what the library itself needs.
+    /// Bytes of each heap, including those that the library itself needs.
     pub(super) bytes: usize,
-    /// Bytes from one to the next.
+    /// Bytes from the beginning of one heap to the next.
     pub(super) stride: usize,
-    /// What was asked for.
+    /// Requested kind of heap.
     pub(super) kind: HeapKind,
-    /// What host calls move data through, where some PEs may be out of reach.
+    /// Bytes of the bounce buffer for host calls; 0 if loads and stores are sure to reach all PEs.
     pub(super) bounce: usize,
 }
 
 impl HeapPlan {
-    /// What all agree on; the same on every PE, since all have the same cards.
+    /// Derives the plan from the infos of all PEs. The result is the same on every PE, since all have the same infos.
     pub(super) fn of(peer_infos: &[PeerInfo]) -> Result<Self, ShmemError> {
         all_equal("the device library's ABI", peer_infos, |c| format!("{:#018x}", c.abi))?;
         all_equal("the kind of heap", peer_infos, |c| c.heap_kind.to_string())?;
@@ -207,19 +208,21 @@ impl HeapPlan {
             .and_then(|b| b.checked_next_multiple_of(super::symmetric_allocator::ALIGN));
         let bytes = bytes.ok_or_else(too_large)?;
         let stride = bytes.checked_next_multiple_of(unit).ok_or_else(too_large)?;
-        // What files and mappings can be.
+        // A file or a mapping cannot be larger than `isize::MAX`.
         stride.checked_mul(pes).filter(|all| isize::try_from(*all).is_ok()).ok_or_else(too_large)?;
         Ok(Self { asked, bytes, stride, kind, bounce })
     }
 }
 
-/// An error that names who differs, unless all say the same.
+/// Fails with an error that names the ranks that differ, unless all give the same value.
 fn all_equal(what: &'static str, peer_infos: &[PeerInfo], say: impl Fn(&PeerInfo) -> String) -> Result<(), ShmemError> {
     let asked: Vec<String> = peer_infos.iter().map(say).collect();
     if asked.iter().all(|a| *a == asked[0]) { Ok(()) } else { Err(ShmemError::Unequal { what, asked }) }
 }
 
-/// 64 MiB where CPU engines take part. On GPUs 1 GiB, or what fits beside the other PEs of the GPU, with a quarter left for others.
+/// Returns the default heap size in bytes: 64 MiB if a CPU engine takes part, otherwise at most 1 GiB.
+///
+/// On GPUs the heaps of all PEs of a GPU must fit into three quarters of its free memory.
 fn default_bytes(peer_infos: &[PeerInfo]) -> Result<usize, ShmemError> {
     let mut least = GPU_HEAP;
     for (rank, peer_info) in peer_infos.iter().enumerate() {
@@ -245,7 +248,7 @@ fn default_bytes(peer_infos: &[PeerInfo]) -> Result<usize, ShmemError> {
     Ok(least)
 }
 
-/// Hosts by name with the ranks on each, as in `ranks 0-3 on a, 4-7 on b`.
+/// Returns the hosts, each with its ranks.
 pub(super) fn hosts(peer_infos: &[PeerInfo]) -> Vec<(HostId, Vec<usize>)> {
     let mut hosts: Vec<(HostId, Vec<usize>)> = Vec::new();
     for (rank, peer_info) in peer_infos.iter().enumerate() {
@@ -284,7 +287,7 @@ mod tests {
         assert_eq!(plan(&[peer_info(), peer_info()]).unwrap().asked, CPU_HEAP);
         assert_eq!(plan(&[gpu(1, 140 << 30), peer_info()]).unwrap().asked, CPU_HEAP);
         assert_eq!(plan(&[gpu(1, 140 << 30), gpu(2, 140 << 30)]).unwrap().asked, GPU_HEAP);
-        // Two on one GPU share what is free.
+        // Two PEs on one GPU share its free memory.
         let two = plan(&[gpu(1, 1 << 30), gpu(1, 1 << 30)]).unwrap();
         assert!(two.stride <= 384 << 20 && two.asked > 300 << 20, "{two:?}");
         let e = plan(&[gpu(1, 1 << 30), gpu(2, 2 << 20)]).unwrap_err().to_string();

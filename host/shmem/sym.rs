@@ -1,4 +1,4 @@
-//! Symmetric arrays: as many elements on every PE, at the same offset of its heap.
+//! Symmetric arrays: the same number of elements on every PE, at the same offset of its heap.
 
 use super::{ShmemError, World};
 use crate::engine::{Args, KernelArg};
@@ -9,20 +9,21 @@ use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// `len` elements of `T` on every PE. What kernels get is the address of this PE's part: `sym<T>` of `shmem.cuh`.
+/// A symmetric array of `len` elements of `T` on every PE. Kernels get the address of this PE's part as `sym<T>` of
+/// `shmem.cuh`.
 ///
-/// Dropping it gives the memory back once every PE has dropped its own; [`World::free`] does so at once.
+/// The memory is free again once every PE has dropped its `Sym`. [`World::free`] frees the memory at once.
 pub struct Sym<T> {
     block: Arc<Block>,
     len: usize,
     _type: PhantomData<T>,
 }
 
-/// Memory of the symmetric heap, given back when the last share is dropped: kernels in flight have some.
+/// A range of the symmetric heap. The last owner releases the range; kernels in flight are owners too.
 pub(super) struct Block {
     world: World,
     offset: usize,
-    /// Given back by a collective call already.
+    /// True once a collective call has freed the range.
     freed: AtomicBool,
 }
 
@@ -34,7 +35,7 @@ impl Drop for Block {
     }
 }
 
-/// Some elements of a [`Sym`], on every PE. Borrowed from it, so that the memory stays.
+/// A range of elements of a [`Sym`], on every PE. Borrows the array, so that the memory stays allocated.
 pub struct SymSlice<'a, T> {
     block: &'a Arc<Block>,
     offset: usize,
@@ -50,35 +51,53 @@ impl<T> Clone for SymSlice<'_, T> {
 impl<T> Copy for SymSlice<'_, T> {}
 
 impl World {
-    /// Zeroed memory for `count` elements on every PE. Collective; an error on one PE is an error on all.
+    /// Allocates zeroed memory for `count` elements on every PE. Collective; an error on one PE is an error on all.
     ///
-    /// OpenSHMEM leaves open what is in new memory. Here it is always zero: what was never used is so already, and the rest is cleared.
+    /// OpenSHMEM leaves the contents of new memory undefined. Here new memory is always zero: memory that was never
+    /// used is already zero, and reused memory is cleared.
+    ///
+    /// # Errors
+    /// - [`ShmemError::HeapFull`] if the heap has no free range that is large enough.
+    /// - [`ShmemError::OnRanks`] or [`ShmemError::Memory`] if clearing the memory failed on some ranks.
+    /// - [`ShmemError::Bootstrap`] if a rank is gone or does not call within [`World::timeout`],
+    ///   [`ShmemError::OutOfStep`] if the ranks make different calls.
     pub fn malloc<T: Pod>(&self, count: usize) -> Result<Sym<T>, ShmemError> {
         Sym::allocate(self, "malloc", count, align_of::<T>())
     }
 
-    /// Zeroed memory, as of [`World::malloc`]. Collective.
+    /// Allocates zeroed memory like [`World::malloc`]. Collective.
+    ///
+    /// # Errors
+    /// The errors of [`World::malloc`].
     pub fn calloc<T: Pod>(&self, count: usize) -> Result<Sym<T>, ShmemError> {
         Sym::allocate(self, "calloc", count, align_of::<T>())
     }
 
-    /// Zeroed memory, aligned to `align` bytes, a power of two up to 2 MiB. Collective.
+    /// Allocates zeroed memory like [`World::malloc`], aligned to `align` bytes: a power of two up to 2 MiB.
+    /// Collective.
+    ///
+    /// # Errors
+    /// [`ShmemError::Alignment`] if `align` is not a power of two or too large, and the errors of [`World::malloc`].
     pub fn align<T: Pod>(&self, count: usize, align: usize) -> Result<Sym<T>, ShmemError> {
         Sym::allocate(self, "align", count, align)
     }
 
-    /// Gives memory back at once, on all PEs. Collective.
+    /// Frees memory at once, on all PEs. Collective.
     ///
     /// # Errors
-    /// [`ShmemError::InUse`] on all PEs if a kernel or a stream of one of them has a share of it: it then comes back by itself when those
-    /// have ended. [`ShmemError::Foreign`] for memory of another world, and what a collective call answers.
+    /// - [`ShmemError::InUse`] on all PEs if a kernel or a stream of one PE still uses the memory. It is then freed,
+    ///   without another `free`, once those have ended.
+    /// - [`ShmemError::Foreign`] if the memory belongs to another world.
+    /// - [`ShmemError::Bootstrap`] if a rank is gone or does not call within [`World::timeout`],
+    ///   [`ShmemError::OutOfStep`] if the ranks make different calls.
+    /// - [`ShmemError::Memory`] if the allocation map of kernels with checks cannot be written.
     pub fn free<T>(&self, memory: Sym<T>) -> Result<(), ShmemError> {
         if !memory.world().is_same(self) {
             return Err(ShmemError::Foreign);
         }
         let (offset, len) = (memory.offset(), memory.len());
         let call = format!("free of {len} elements at offset {offset} of the heap");
-        // Kernels in flight, and streams that were not waited for, have shares.
+        // Kernels in flight, and streams that were not synchronised, hold clones of the `Arc`.
         let all = self.meet(&call, &[u8::from(Arc::strong_count(&memory.block) > 1)])?;
         let pes: Vec<usize> = (0..all.len()).filter(|pe| all[*pe] != [0]).collect();
         if !pes.is_empty() {
@@ -90,33 +109,33 @@ impl World {
 }
 
 impl<T> Sym<T> {
-    /// Elements on each PE.
+    /// Returns the number of elements on each PE.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are none.
+    /// Returns true if the array has no elements.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The world that it is in.
+    /// Returns the world that allocated the array.
     pub fn world(&self) -> &World {
         &self.block.world
     }
 
-    /// Where the first element is in every heap, in bytes from its beginning.
+    /// Returns the offset of the first element in every heap, in bytes.
     pub fn offset(&self) -> usize {
         self.block.offset
     }
 
-    /// The address of this PE's first element, as its kernels see it.
+    /// Returns the address of this PE's first element, as this PE's kernels see it.
     pub fn address(&self) -> u64 {
         self.all().address()
     }
 
-    /// The address of the first element of another PE, as this PE's kernels see it (`shmem_ptr`, OpenSHMEM 1.5, 9.3.4). Nothing for
-    /// one that loads and stores do not reach.
+    /// Returns the address of the first element of PE `pe`, as this PE's kernels see it (`shmem_ptr`, OpenSHMEM 1.5,
+    /// 9.3.4). Returns `None` if loads and stores do not reach that PE.
     pub fn ptr(&self, pe: usize) -> Option<u64> {
         self.all().ptr(pe)
     }
@@ -133,27 +152,42 @@ impl<T: Pod> Sym<T> {
         Ok(Self { block, len: count, _type: PhantomData })
     }
 
-    /// Some of the elements, as an argument for a kernel or to read and write.
+    /// Returns a range of the elements, as a kernel argument or for host access.
+    ///
+    /// # Errors
+    /// [`ShmemError::OutOfBounds`] if the range is reversed or ends behind the last element.
     pub fn slice(&self, range: impl RangeBounds<usize>) -> Result<SymSlice<'_, T>, ShmemError> {
         self.all().slice(range)
     }
 
-    /// `count` elements from `first` on of this PE.
+    /// Copies `count` elements of this PE, from element `first` on, to host memory.
+    ///
+    /// # Errors
+    /// [`ShmemError::OutOfBounds`] if the elements are outside the array, [`ShmemError::Memory`] if the copy fails.
     pub fn read(&self, first: usize, count: usize) -> Result<Vec<T>, ShmemError> {
         self.all().read(first, count)
     }
 
-    /// Writes elements of this PE, from `first` on.
+    /// Copies `values` to the elements of this PE, from element `first` on.
+    ///
+    /// # Errors
+    /// [`ShmemError::OutOfBounds`] if the elements are outside the array, [`ShmemError::Memory`] if the copy fails.
     pub fn write(&self, first: usize, values: &[T]) -> Result<(), ShmemError> {
         self.all().write(first, values)
     }
 
-    /// `count` elements from `first` on of another PE; complete when it returns.
+    /// Copies `count` elements of PE `pe`, from element `first` on, to host memory. The copy is complete on return.
+    ///
+    /// # Errors
+    /// The errors of [`SymSlice::get`].
     pub fn get(&self, first: usize, count: usize, pe: usize) -> Result<Vec<T>, ShmemError> {
         self.all().get(first, count, pe)
     }
 
-    /// Writes elements of another PE, from `first` on; complete when it returns.
+    /// Copies `values` to the elements of PE `pe`, from element `first` on. The copy is complete on return.
+    ///
+    /// # Errors
+    /// The errors of [`SymSlice::put`].
     pub fn put(&self, first: usize, values: &[T], pe: usize) -> Result<(), ShmemError> {
         self.all().put(first, values, pe)
     }
@@ -166,47 +200,50 @@ impl<'a, T> From<&'a Sym<T>> for SymSlice<'a, T> {
 }
 
 impl<'a, T> SymSlice<'a, T> {
-    /// The world that it is in.
+    /// Returns the world that allocated the array.
     pub fn world(&self) -> &'a World {
         &self.block.world
     }
 
-    /// Elements on each PE.
+    /// Returns the number of elements on each PE.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are none.
+    /// Returns true if the slice has no elements.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Where the first element is in every heap, in bytes from its beginning.
+    /// Returns the offset of the first element in every heap, in bytes.
     pub fn offset(&self) -> usize {
         self.offset
     }
 
-    /// The address of this PE's first element, as its kernels see it.
+    /// Returns the address of this PE's first element, as this PE's kernels see it.
     pub fn address(&self) -> u64 {
         self.world().heap().address() + self.offset as u64
     }
 
-    /// The address of the first element of another PE, as this PE's kernels see it. Nothing for one that loads and stores do
-    /// not reach.
+    /// Returns the address of the first element of PE `pe`, as this PE's kernels see it. Returns `None` if loads and
+    /// stores do not reach that PE.
     pub fn ptr(&self, pe: usize) -> Option<u64> {
         let world = self.world();
         let near = pe < world.n_pes() && world.heap().reaches(pe);
         near.then(|| world.heap().address_of(pe) + self.offset as u64)
     }
 
-    /// The memory that it is part of.
+    /// Returns the heap range that the slice is part of.
     pub(super) fn block(&self) -> &'a Arc<Block> {
         self.block
     }
 }
 
 impl<'a, T: Pod> SymSlice<'a, T> {
-    /// Some of these elements.
+    /// Returns a range of these elements.
+    ///
+    /// # Errors
+    /// [`ShmemError::OutOfBounds`] if the range is reversed or ends behind the last element.
     pub fn slice(&self, range: impl RangeBounds<usize>) -> Result<Self, ShmemError> {
         let first = match range.start_bound() {
             Bound::Included(n) => *n,
@@ -226,17 +263,30 @@ impl<'a, T: Pod> SymSlice<'a, T> {
         Ok(Self { offset, len: count, ..*self })
     }
 
-    /// `count` elements from `first` on of this PE.
+    /// Copies `count` elements of this PE, from element `first` on, to host memory.
+    ///
+    /// # Errors
+    /// [`ShmemError::OutOfBounds`] if the elements are outside the slice, [`ShmemError::Memory`] if the copy fails.
     pub fn read(&self, first: usize, count: usize) -> Result<Vec<T>, ShmemError> {
         self.get(first, count, self.world().my_pe())
     }
 
-    /// Writes elements of this PE, from `first` on.
+    /// Copies `values` to the elements of this PE, from element `first` on.
+    ///
+    /// # Errors
+    /// [`ShmemError::OutOfBounds`] if the elements are outside the slice, [`ShmemError::Memory`] if the copy fails.
     pub fn write(&self, first: usize, values: &[T]) -> Result<(), ShmemError> {
         self.put(first, values, self.world().my_pe())
     }
 
-    /// `count` elements from `first` on of another PE; complete when it returns.
+    /// Copies `count` elements of PE `pe`, from element `first` on, to host memory. The copy is complete on return.
+    ///
+    /// # Errors
+    /// - [`ShmemError::NoPe`] if the world has no PE `pe`, [`ShmemError::OutOfBounds`] if the elements are outside the
+    ///   slice.
+    /// - [`ShmemError::Memory`] if the copy fails.
+    /// - [`ShmemError::Engine`], [`ShmemError::Run`] or [`ShmemError::Network`] if the data goes through an adapter and
+    ///   the kernel that moves it fails.
     pub fn get(&self, first: usize, count: usize, pe: usize) -> Result<Vec<T>, ShmemError> {
         let at = self.of(first, count, pe)?;
         let mut out = vec![T::zeroed(); count];
@@ -244,7 +294,10 @@ impl<'a, T: Pod> SymSlice<'a, T> {
         Ok(out)
     }
 
-    /// Writes elements of another PE, from `first` on; complete when it returns.
+    /// Copies `values` to the elements of PE `pe`, from element `first` on. The copy is complete on return.
+    ///
+    /// # Errors
+    /// The errors of [`SymSlice::get`].
     pub fn put(&self, first: usize, values: &[T], pe: usize) -> Result<(), ShmemError> {
         let at = self.of(first, values.len(), pe)?;
         self.world().write_heap(pe, at, bytemuck::cast_slice(values))
@@ -258,7 +311,7 @@ impl<'a, T: Pod> SymSlice<'a, T> {
         self.at(first, count)
     }
 
-    /// The offset in the heap of a range of elements that is inside.
+    /// Returns the heap offset of a range of elements, in bytes, after a bounds check.
     fn at(&self, first: usize, count: usize) -> Result<usize, ShmemError> {
         if first.checked_add(count).is_none_or(|end| end > self.len) {
             return Err(ShmemError::OutOfBounds { first, count, len: self.len });

@@ -1,4 +1,5 @@
-//! What of the symmetric heap is taken. Every PE keeps the same book: all changes are made by all PEs together, in the same order.
+//! The allocator of the symmetric heap. Every PE keeps its own copy with the same state: all PEs make all changes
+//! together, in the same order.
 
 use super::ShmemError;
 use crate::engine::abi;
@@ -6,56 +7,56 @@ use crate::memory::FirstFit;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// What allocations are aligned to at least: a line of a GPU's L2, so that different owners do not share one.
+/// The smallest alignment of allocations: a line of a GPU's L2, so that different owners do not share a line.
 pub(super) const ALIGN: usize = 128;
 
-/// Bits in a word of the map of what is allocated.
+/// Bits in a word of the allocation map.
 const BITS: usize = u32::BITS as usize;
 
-/// The book of one world.
+/// The allocator of one world's heap.
 #[derive(Debug)]
 pub(super) struct SymmetricAllocator {
     pes: usize,
     heap: usize,
     free: FirstFit,
-    /// By offset.
+    /// Live allocations, by offset.
     live: BTreeMap<usize, Block>,
-    /// Bytes before it were given out at least once, and so may not be zero.
+    /// Bytes below this offset were allocated at least once, and so may not be zero.
     touched: usize,
-    /// What this PE has dropped since the last collective call.
+    /// Offsets that this PE has dropped since the last collective call.
     dropped: Vec<usize>,
-    /// A bit for each granule, as kernels of checked builds see it.
+    /// The allocation map: one bit for each granule of the heap. Kernels with checks read it.
     map: Vec<u32>,
 }
 
 #[derive(Debug)]
 struct Block {
-    /// Bytes asked for.
+    /// Requested bytes.
     bytes: usize,
-    /// Bytes taken.
+    /// Allocated bytes, a multiple of [`ALIGN`].
     room: usize,
-    /// PEs that have dropped it.
+    /// Number of PEs that have dropped the allocation.
     dropped: usize,
 }
 
-/// Memory that was taken.
+/// A new allocation.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Taken {
-    /// Its first byte.
+    /// Offset of the first byte.
     pub(super) offset: usize,
-    /// What of it may not be zero.
+    /// The bytes of the allocation that may not be zero.
     pub(super) dirty: Range<usize>,
 }
 
 impl SymmetricAllocator {
-    /// Nothing of `heap` bytes is taken.
+    /// Creates an allocator for a free heap of `heap` bytes.
     pub(super) fn new(pes: usize, heap: usize) -> Self {
         let free = FirstFit::new(Some(0..heap as u64));
         let map = vec![0; heap.div_ceil(abi::HEAP_GRANULE * BITS)];
         Self { pes, heap, free, live: BTreeMap::new(), touched: 0, dropped: Vec::new(), map }
     }
 
-    /// Takes `bytes` bytes at a multiple of `align`, a power of two.
+    /// Allocates `bytes` bytes at a multiple of `align`, a power of two.
     pub(super) fn take(&mut self, bytes: usize, align: usize) -> Result<Taken, ShmemError> {
         let full = |free: &FirstFit| ShmemError::HeapFull {
             bytes,
@@ -73,7 +74,7 @@ impl SymmetricAllocator {
         Ok(Taken { offset, dirty: dirty.start.max(offset)..dirty.end.max(offset) })
     }
 
-    /// Gives memory back; whether there was some at this offset.
+    /// Frees the allocation at `offset`. Returns false if there is none.
     pub(super) fn give_back(&mut self, offset: usize) -> bool {
         let Some(block) = self.live.remove(&offset) else { return false };
         self.free.give_back(offset as u64, block.room as u64);
@@ -81,34 +82,34 @@ impl SymmetricAllocator {
         true
     }
 
-    /// This PE uses it no more; the others hear of it at the next collective call.
+    /// Notes that this PE has dropped an allocation. The other PEs learn of it at the next collective call.
     pub(super) fn dropped_here(&mut self, offset: usize) {
         self.dropped.push(offset);
     }
 
-    /// What to tell the others.
+    /// Takes the offsets that the next collective call sends to the other PEs.
     pub(super) fn take_dropped(&mut self) -> Vec<usize> {
         std::mem::take(&mut self.dropped)
     }
 
-    /// A PE has dropped memory. What all have dropped is free, which the answer says.
+    /// Notes that one PE has dropped an allocation. Frees it and returns true once all PEs have dropped it.
     pub(super) fn dropped_by_one(&mut self, offset: usize) -> bool {
         let Some(block) = self.live.get_mut(&offset) else { return false };
         block.dropped += 1;
         block.dropped >= self.pes && self.give_back(offset)
     }
 
-    /// Bytes of the memory at this offset.
+    /// Returns the requested bytes of the allocation at this offset.
     pub(super) fn bytes_at(&self, offset: usize) -> Option<usize> {
         self.live.get(&offset).map(|b| b.bytes)
     }
 
-    /// Bytes that are free.
+    /// Returns the number of free bytes.
     pub(super) fn free_bytes(&self) -> usize {
         self.free.free_bytes() as usize
     }
 
-    /// A bit for each granule of the heap that is taken.
+    /// Returns the allocation map, with one bit for each granule of the heap.
     pub(super) fn map(&self) -> &[u32] {
         &self.map
     }
@@ -125,7 +126,7 @@ impl SymmetricAllocator {
         }
     }
 
-    /// The words of the map that stand for a range of the heap.
+    /// Returns the words of the map that cover a range of the heap.
     pub(super) fn words(offset: usize, bytes: usize) -> Range<usize> {
         let granules = offset / abi::HEAP_GRANULE..(offset + bytes).div_ceil(abi::HEAP_GRANULE);
         granules.start / BITS..granules.end.div_ceil(BITS)
@@ -149,7 +150,7 @@ mod tests {
         assert!(allocator.dropped_by_one(0));
         assert_eq!((allocator.free_bytes(), allocator.bytes_at(0)), (1024, None));
         assert!(!allocator.dropped_by_one(0) && !allocator.give_back(0));
-        // Only what was given out before may not be zero.
+        // Only memory that was allocated before may not be zero.
         assert_eq!(allocator.take(100, 1).unwrap().dirty, 0..100);
         assert!(allocator.take(900, 1).unwrap_err().to_string().contains("896"));
         assert_eq!(allocator.take(896, 1).unwrap().dirty, 128..1000);

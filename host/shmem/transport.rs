@@ -1,4 +1,4 @@
-//! Which way PEs reach each other, as people ask for it.
+//! Names of the transports between PEs, as users write them.
 
 use crate::rdma;
 use crate::suggest::hint;
@@ -6,32 +6,33 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
-/// How PEs that are not the same reach each other's heaps.
+/// The transport by which different PEs access each other's heaps.
 ///
-/// A world has one RDMA adapter for each PE and no more: atomic operations of two adapters on one word are not atomic to each
-/// other. So the pairs of a world are `peer`, or one of the others.
+/// A world has exactly one RDMA adapter for each PE. Atomic operations of two adapters on one word are not atomic with
+/// respect to each other. So each pair of PEs uses either [`Transport::Peer`] or the world's one other transport.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum Transport {
-    /// Loads and stores where they reach, else the first of the others that every PE has, in their order here.
+    /// Loads and stores where they reach, otherwise the first of `Mlx5`, `Verbs` and `Soft` that every PE has.
     #[default]
     Auto,
     /// Loads, stores and atomics on the mapped heap.
     Peer,
-    /// Kernels drive an mlx5 NIC.
+    /// An mlx5 NIC that kernels drive directly.
     Mlx5,
-    /// Any RDMA device with libibverbs; a CPU thread makes the verbs calls.
+    /// Any RDMA device of libibverbs; a CPU thread makes the verbs calls.
     Verbs,
-    /// The software NIC: CPU threads move the data, over Unix sockets or shared addresses on one host and TCP between hosts.
+    /// The software NIC: CPU threads move the data. They use Unix sockets or shared addresses on one host, and TCP
+    /// between hosts.
     Soft,
 }
 
 impl Transport {
-    /// All of them.
+    /// All transports.
     pub const ALL: [Self; 5] = [Self::Auto, Self::Peer, Self::Mlx5, Self::Verbs, Self::Soft];
 
-    /// The adapter that it needs; none where loads and stores do, or where it is open.
+    /// Returns the kind of adapter that the transport needs, or `None` for [`Transport::Auto`] and [`Transport::Peer`].
     pub fn adapter(self) -> Option<rdma::Transport> {
         match self {
             Self::Auto | Self::Peer => None,
@@ -68,7 +69,7 @@ impl From<rdma::Transport> for Transport {
     }
 }
 
-/// A transport that a person typed and that there is not.
+/// The error for a transport name that does not exist.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{}` is no transport: write auto, peer, mlx5, verbs or soft{}", .0, hint(.0, Transport::ALL.map(Transport::name)))]
 pub struct NoSuchTransport(String);

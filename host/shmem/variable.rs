@@ -1,17 +1,17 @@
-//! Environment variables that worlds are set up by.
+//! Environment variables that configure worlds.
 
 use super::ShmemError;
 use std::fmt;
 
-/// Returns what a variable says, if it says anything.
+/// Returns the value of an environment variable, or `None` if it is unset or blank.
 pub(super) fn text(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|text| !text.trim().is_empty())
 }
 
-/// Reads what a variable says.
+/// Parses the value of an environment variable.
 ///
 /// # Errors
-/// [`ShmemError::Setting`] with the reason of `read`.
+/// [`ShmemError::Setting`] with the error of `read`.
 pub(super) fn value<T, E: fmt::Display>(
     name: &'static str,
     text: &str,
@@ -20,10 +20,10 @@ pub(super) fn value<T, E: fmt::Display>(
     read(text).map_err(|e| ShmemError::Setting { name, reason: e.to_string() })
 }
 
-/// Returns what the program gives, else what a variable says.
+/// Returns the value that the program gave, otherwise the parsed value of the environment variable.
 ///
 /// # Errors
-/// Those of [`value`], if the variable decides.
+/// [`ShmemError::Setting`] if the variable is used and `read` rejects its value.
 pub(super) fn or_read<T, E: fmt::Display>(
     given: Option<T>,
     name: &'static str,

@@ -1,15 +1,17 @@
-//! Votes: each rank says how it fared in a step, and all know what each said.
+//! Votes: each rank tells all ranks if it succeeded in a step.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// Returns what a rank tells the others of its own step.
+/// Encodes the outcome of this rank's step for the other ranks.
 pub(super) fn ballot<T: Serialize>(mine: &Result<T, String>) -> Vec<u8> {
     serde_json::to_vec(mine).unwrap_or_default()
 }
 
-/// Reads what all ranks told, from rank 0 on: the answer of each, or the ranks that failed and why. `unreadable` gives the reason of a
-/// rank that told something else.
+/// Decodes the outcomes of all ranks, from rank 0 on.
+///
+/// Returns the value of each rank if all succeeded, otherwise the failed ranks with their reasons. `unreadable` makes
+/// the reason for a rank whose bytes cannot be decoded.
 pub(super) fn count<T: DeserializeOwned>(
     all: &[Vec<u8>],
     unreadable: fn(serde_json::Error) -> String,
@@ -24,12 +26,12 @@ pub(super) fn count<T: DeserializeOwned>(
     if failures.is_empty() { Ok(answers) } else { Err(failures) }
 }
 
-/// Returns the ranks that failed in one line: each reason once, with the ranks that gave it.
+/// Formats failures as one line: each reason once, with the ranks that gave it.
 pub(super) fn failed(failures: &[(usize, String)]) -> String {
     by_rank(failures.iter().map(|(rank, reason)| (*rank, reason)))
 }
 
-/// Returns what ranks said, each thing once: `ranks 0, 2-3: malloc; rank 1: free`.
+/// Formats the statements of ranks, each distinct statement once: `ranks 0, 2-3: malloc; rank 1: free`.
 pub(super) fn by_rank<'a>(said: impl Iterator<Item = (usize, &'a String)>) -> String {
     let mut groups: Vec<(&String, Vec<usize>)> = Vec::new();
     for (rank, what) in said {
@@ -45,7 +47,7 @@ pub(super) fn by_rank<'a>(said: impl Iterator<Item = (usize, &'a String)>) -> St
     groups.iter().map(text).collect::<Vec<_>>().join("; ")
 }
 
-/// Returns ranks in rising order as `3`, `0-3`, `0-3, 7`.
+/// Formats ascending ranks as `3`, `0-3`, or `0-3, 7`.
 pub(super) fn ranges(ranks: &[usize]) -> String {
     let mut parts: Vec<(usize, usize)> = Vec::new();
     for rank in ranks {

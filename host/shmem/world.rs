@@ -1,4 +1,4 @@
-//! A world as one PE sees it.
+//! A world, as one PE sees it.
 
 use super::ShmemError;
 use super::bootstrap::{Bootstrap, BootstrapError, LostRank};
@@ -21,12 +21,15 @@ use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-/// How long a PE whose memory others reach through the network stays for them; and where a connection has failed, so that some may not
-/// come, or find nothing any more.
+/// The longest time that a PE with a network waits at its end for the other PEs, which may still access its memory.
 const LEAVE: Duration = Duration::from_secs(30);
+/// The limit in place of [`LEAVE`] after a connection has failed: some PEs may then never arrive, or find nothing to
+/// access.
 const LEAVE_AFTER_FAILURE: Duration = Duration::from_secs(2);
 
-/// One PE of a world. Cheap to clone. Collective calls are made by every PE, in the same order and with the same arguments.
+/// One PE of a world. Cheap to clone.
+///
+/// Every PE makes the same collective calls, in the same order and with the same arguments.
 #[derive(Clone)]
 pub struct World(Arc<Inner>);
 
@@ -39,13 +42,13 @@ struct Inner {
     own: OwnMemory,
     path: WorldPath,
     hosts: Vec<HostId>,
-    /// How PEs are reached that loads and stores do not reach. `None` too once this is dropped.
+    /// Connections to PEs that loads and stores do not reach. `None` also after `drop` has taken it.
     network: Option<Network>,
-    /// The first rank known to have ended before its time.
+    /// The first rank that is known to have ended too early.
     lost: Arc<OnceLock<LostRank>>,
 }
 
-/// What a world is made of, beside its engine and its bootstrap.
+/// The parts of a world, apart from its engine and its bootstrap.
 pub(super) struct WorldParts {
     pub(super) heap: Heap,
     pub(super) own: OwnMemory,
@@ -54,20 +57,22 @@ pub(super) struct WorldParts {
     pub(super) network: Option<Network>,
 }
 
-/// What this PE has beside the heap.
+/// Memory of this PE that programs do not allocate.
 pub(super) struct OwnMemory {
-    /// Room in the heap for teams, that of all PEs among them.
+    /// Areas of the heap for teams, the team of all PEs among them.
     teams: Teams,
-    /// The bytes of that room, from the beginning of the heap on.
+    /// Bytes at the beginning of the heap that programs cannot allocate: the team areas and the bounce buffer.
     room: usize,
-    /// Where host calls have room for what they move through the network; behind the teams'.
+    /// The bounce buffer: the heap range through which host calls move data over the network. It follows the team
+    /// areas.
     bounce: Mutex<Range<usize>>,
-    /// The book's map for kernels, if they check.
+    /// The allocation map that kernels with checks read, if checks are on.
     allocated: Option<Region>,
 }
 
 impl OwnMemory {
-    /// For the PE with this heap, of which programs can have `heap_bytes`, and host calls `bounce`.
+    /// Sets up this memory for PE `pe` of `pes`. Programs can allocate `heap_bytes` of `heap`; the bounce buffer has
+    /// `bounce` bytes.
     pub(super) fn new(
         engine: &Engine,
         heap: &Heap,
@@ -79,19 +84,19 @@ impl OwnMemory {
         let begin = own_bytes(heap_bytes, pes);
         let room = begin + bounce;
         let teams = Teams::new(engine, heap.address(), 0, Areas::plan(heap_bytes, pes), (pe, pes))?;
-        // One word more, so that a heap of any length has whole words.
+        // One extra word, so that the map covers a heap of any length with whole words.
         let map = heap.bytes() / abi::HEAP_GRANULE / 8 + size_of::<u32>();
         let allocated = checked.then(|| engine.allocate(Place::Device, map)).transpose()?;
         Ok(Self { teams, room, bounce: Mutex::new(begin..room), allocated })
     }
 }
 
-/// What a rank says at a collective call, before what the call itself has to say.
+/// The header of a rank's message at a collective call. The bytes of the call itself follow it.
 #[derive(Serialize, Deserialize)]
 struct Announcement {
-    /// The call and its arguments, for people; the same on all ranks.
+    /// The call and its arguments, for error messages; the same on all ranks.
     call: String,
-    /// Offsets of memory that it has dropped since the last call.
+    /// Offsets of memory that the rank has dropped since the last call.
     dropped: Vec<usize>,
 }
 
@@ -104,7 +109,7 @@ impl World {
     ) -> Result<Self, ShmemError> {
         let WorldParts { heap, own, path, hosts, network } = parts;
         let mut allocator = SymmetricAllocator::new(bootstrap.size(), heap.bytes());
-        // The first memory taken is the first of the heap, where `OwnMemory` has it.
+        // The first allocation is at offset 0, where `OwnMemory` placed its areas.
         allocator.take(own.room, ALIGN)?;
         if let Some(map) = &own.allocated {
             map.set_slice(0, allocator.map())?;
@@ -127,56 +132,56 @@ impl World {
         Ok(Self(Arc::new(Inner { engine, bootstrap, heap, timeout, allocator, own, path, hosts, network, lost })))
     }
 
-    /// This PE's number, from 0.
+    /// Returns this PE's number, from 0.
     pub fn my_pe(&self) -> usize {
         self.0.bootstrap.rank()
     }
 
-    /// How many PEs there are.
+    /// Returns the number of PEs.
     pub fn n_pes(&self) -> usize {
         self.0.bootstrap.size()
     }
 
-    /// Where this PE's kernels run.
+    /// Returns the engine that runs this PE's kernels.
     pub fn engine(&self) -> &Engine {
         &self.0.engine
     }
 
-    /// How long collective calls of the host wait for the others.
+    /// Returns the longest time that collective host calls wait for the other PEs.
     pub fn timeout(&self) -> Duration {
         self.0.timeout
     }
 
-    /// How the PEs reach each other.
+    /// Returns a description of the links between the PEs.
     pub fn path(&self) -> &WorldPath {
         &self.0.path
     }
 
-    /// Bytes of this PE's heap that are not allocated; not always in one piece.
+    /// Returns the free bytes of this PE's heap. They may not be contiguous.
     pub fn heap_free(&self) -> usize {
         self.allocator().free_bytes()
     }
 
-    /// The name of the host that a PE runs on.
+    /// Returns the name of the host that PE `pe` runs on, or `None` if there is no such PE.
     pub fn host_name(&self, pe: usize) -> Option<&str> {
         self.hosts().get(pe).map(|host| host.name.as_str())
     }
 
-    /// The host of each PE.
+    /// Returns the host of each PE.
     pub(crate) fn hosts(&self) -> &[HostId] {
         &self.0.hosts
     }
 
-    /// The first rank that is known to have ended before its time.
+    /// Returns the first rank that is known to have ended too early.
     pub fn lost(&self) -> Option<&LostRank> {
         self.0.lost.get()
     }
 
-    /// Takes zeroed memory for `count` elements on every PE, and returns its offset in the heap. Collective.
+    /// Allocates zeroed memory for `count` elements on every PE and returns its offset in the heap. Collective.
     pub(super) fn take<T: Pod>(&self, name: &str, count: usize, align: usize) -> Result<usize, ShmemError> {
         let call = format!("{name} of {count} elements of {} bytes aligned to {align}", size_of::<T>());
         self.meet(&call, &[])?;
-        // From here all ranks do the same, so what fails by itself fails on all.
+        // From here on all ranks compute the same, so a check that fails here fails on all ranks.
         if !align.is_power_of_two() || align > HEAP_ALIGN {
             return Err(ShmemError::Alignment { align, max: HEAP_ALIGN });
         }
@@ -191,30 +196,46 @@ impl World {
         Ok(taken.offset)
     }
 
-    /// Every PE's bytes, in the order of their numbers. Collective; each may give as many as it likes.
+    /// Returns the bytes of every PE, in the order of the PE numbers. Collective; each PE may give any number of bytes.
+    ///
+    /// # Errors
+    /// - [`ShmemError::Bootstrap`] if a rank is gone, does not call within [`World::timeout`], or `bytes` is too large.
+    /// - [`ShmemError::OutOfStep`] if the ranks make different calls.
+    /// - [`ShmemError::Memory`] if the allocation map of kernels with checks cannot be written.
     pub fn allgather(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, ShmemError> {
         self.meet("allgather", bytes)
     }
 
-    /// Waits on the host until every PE has called it. Says nothing of kernels; see [`World::barrier_all`].
+    /// Waits on the host until every PE has called it. Does not wait for kernels; see [`World::barrier_all`].
+    ///
+    /// # Errors
+    /// The errors of [`World::allgather`].
     pub fn barrier_host(&self) -> Result<(), ShmemError> {
         self.meet("barrier_host", &[]).map(drop)
     }
 
-    /// All PEs meet in a kernel, and what was put before has arrived.
+    /// Runs a kernel in which all PEs meet. On return all earlier puts of all PEs have arrived. Collective.
+    ///
+    /// # Errors
+    /// - [`ShmemError::Engine`] if the kernel cannot be launched.
+    /// - [`ShmemError::Run`] if the kernel fails, for example because a PE does not arrive before the engine's
+    ///   deadline.
+    /// - [`ShmemError::Network`] if the kernel fails and connections of this PE have failed.
     pub fn barrier_all(&self) -> Result<(), ShmemError> {
-        // SAFETY: the kernel's own arguments, checked above; they keep what they stand for.
+        // SAFETY: the arguments match the kernel's parameters and were checked above; they keep their memory alive.
         unsafe { self.call(None, "wb_shmem_barrier", self.small_grid(), args!(self)) }
     }
 
-    /// All ranks make the same call, and each gives bytes for all. `call` names the call and its arguments; ranks that say something
-    /// else are out of step, which is an error on all.
+    /// Exchanges bytes with all ranks in a collective call. Returns the bytes of each rank.
+    ///
+    /// `call` names the call and its arguments. If the names differ between ranks, all ranks fail with
+    /// [`ShmemError::OutOfStep`].
     pub(super) fn meet(&self, call: &str, bytes: &[u8]) -> Result<Vec<Vec<u8>>, ShmemError> {
         if let Some(lost) = self.lost() {
             return Err(BootstrapError::Lost(lost.clone()).into());
         }
         let told = Announcement { call: call.to_owned(), dropped: self.allocator().take_dropped() };
-        // A line of JSON, then the bytes.
+        // Format: one line of JSON, then the bytes.
         let mut message = serde_json::to_vec(&told).unwrap_or_default();
         message.push(b'\n');
         message.extend_from_slice(bytes);
@@ -252,7 +273,7 @@ impl World {
         Ok(answers)
     }
 
-    /// Tells the others how this rank fared in a collective call; an error on one is an error on all.
+    /// Tells the other ranks the outcome of a collective call on this rank. An error on one rank is an error on all.
     pub(super) fn vote<T>(&self, call: &str, mine: Result<T, ShmemError>) -> Result<T, ShmemError> {
         let text = mine.as_ref().err().map(ToString::to_string).unwrap_or_default();
         let all = self.meet(&format!("end of {call}"), text.as_bytes())?;
@@ -263,7 +284,7 @@ impl World {
         if failures.is_empty() { Ok(mine) } else { Err(ShmemError::OnRanks { what: call.to_owned(), failures }) }
     }
 
-    /// Writes to the kernels' map what the book says of a range.
+    /// Copies the allocator's map words for a heap range to the map that kernels read.
     fn show(&self, offset: usize, bytes: usize) -> Result<(), ShmemError> {
         let Some(map) = &self.0.own.allocated else { return Ok(()) };
         let words = SymmetricAllocator::words(offset, bytes);
@@ -271,7 +292,7 @@ impl World {
         Ok(map.set_slice(words.start * size_of::<u32>(), &values)?)
     }
 
-    /// Gives memory back that all PEs give back together.
+    /// Frees memory on this PE; all PEs free it in the same collective call.
     pub(super) fn give_back(&self, offset: usize) -> Result<(), ShmemError> {
         let bytes = {
             let mut allocator = self.allocator();
@@ -282,12 +303,12 @@ impl World {
         self.show(offset, bytes)
     }
 
-    /// Whether both are the same PE's view of the same world.
+    /// Returns true if both are the same PE's view of the same world.
     pub(super) fn is_same(&self, other: &World) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// Room in the heap for teams.
+    /// Returns the team slots of this PE.
     pub(super) fn teams(&self) -> &Teams {
         &self.0.own.teams
     }
@@ -296,7 +317,7 @@ impl World {
         self.0.network.as_ref()
     }
 
-    /// Where in this PE's heap host calls have room, for one call at a time.
+    /// Locks the bounce buffer for one host call. Returns its range in this PE's heap.
     pub(super) fn bounce(&self) -> MutexGuard<'_, Range<usize>> {
         self.0.own.bounce.lock()
     }
@@ -305,7 +326,7 @@ impl World {
         &self.0.heap
     }
 
-    /// `wb_world`: the world as this PE's kernels see it.
+    /// Returns `wb_world`: the world as this PE's kernels see it.
     pub(super) fn view(&self) -> abi::World {
         self.0.view(self.0.network.as_ref())
     }
@@ -319,7 +340,7 @@ impl World {
     }
 }
 
-/// What a rank told, and its bytes.
+/// Splits a rank's message into its header and its bytes.
 fn read(message: &[u8]) -> (Announcement, &[u8]) {
     let line = message.iter().position(|b| *b == b'\n').unwrap_or(message.len());
     let told = serde_json::from_slice(&message[..line]);
@@ -328,21 +349,24 @@ fn read(message: &[u8]) -> (Announcement, &[u8]) {
 }
 
 impl Inner {
-    /// Waits until what kernels have sent has arrived: they may have ended before. At most their deadline; where connections have failed,
-    /// a moment, and not for those.
+    /// Waits until everything that kernels have sent has arrived; kernels may end before that. Returns true on success.
+    ///
+    /// The wait lasts at most the engine's deadline. If connections have failed, the wait is short and ignores those
+    /// connections.
     fn drain(&self, network: &Network, has_failed: bool) -> bool {
-        // With others under way on this engine, a limit would end them too.
+        // Other kernels on this engine would be stopped by the time limit too.
         if has_failed && (!self.engine.is_idle() || network.set_aside().is_err()) {
             return false;
         }
         let mut args = Args::new();
         args.push_value(self.view(Some(network)));
-        // SAFETY: it takes a world, whose memory lives until this has waited for it, or is never freed.
+        // SAFETY: the kernel takes a world. Its memory stays until this function has waited for the kernel, or is never
+        // freed.
         let run = unsafe { self.engine.launch("wb_shmem_quiet", one_warp(&self.engine), args) };
         run.is_ok_and(|run| drained(run, has_failed))
     }
 
-    /// `wb_world`: the world as this PE's kernels see it.
+    /// Returns `wb_world`: the world as this PE's kernels see it, with `network` as its network.
     fn view(&self, network: Option<&Network>) -> abi::World {
         let team = self.own.teams.of_all();
         let atomics = if self.path.atomics { abi::WORLD_ATOMICS } else { 0 };
@@ -368,12 +392,13 @@ impl Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        // One that ends by a panic does not leave in order: the others are to hear of it.
+        // A PE that ends by a panic does not leave in order, so that the other PEs notice its loss.
         let in_order = !std::thread::panicking();
         match self.network.take() {
-            // What others have mapped stays until they unmap it.
+            // Mapped heap memory stays valid until the other PEs unmap it.
             None if in_order => self.bootstrap.leave(),
-            // Connections and registered memory do not: others may still be reading, or wait for what is on its way.
+            // Connections and registered memory do not: keep them while other PEs may still read, or wait for data in
+            // flight.
             Some(network) if in_order => {
                 let is_stopped = self.engine.is_cancelled() || self.engine.stopped_for().is_some();
                 network.end_watch();
@@ -402,7 +427,7 @@ impl fmt::Debug for World {
     }
 }
 
-/// A kernel gets `world_ref` of `shmem.cuh`.
+/// Passes the world to a kernel as `world_ref` of `shmem.cuh`.
 impl KernelArg for World {
     fn push(&self, args: &mut Args) {
         args.push_value(self.view());

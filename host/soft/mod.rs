@@ -1,4 +1,4 @@
-//! Software devices: an NVMe controller and a NIC made of CPU threads, which drivers and kernels use as they use real ones.
+//! Software devices: an NVMe controller and a NIC that run on CPU threads. Drivers and kernels use them like hardware.
 
 #[cfg(feature = "shmem")]
 pub mod nic;

@@ -2,66 +2,66 @@
 
 /// Error of reading a specification.
 ///
-/// The messages do not repeat the specification: whoever reads one knows it.
+/// The messages do not repeat the specification, because their reader knows it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SpecError {
-    /// Nothing before a colon.
+    /// The specification has no colon, and therefore names no kind of device.
     #[error("it names no kind of device; there are {FORMS}")]
     NoScheme,
-    /// A kind of device that does not exist.
+    /// An unknown kind of device.
     #[error("there is no kind of device `{scheme}`; there are {FORMS}{}", crate::suggest::hint(.scheme, ["soft", "qtest", "nvme"]))]
     UnknownScheme {
-        /// As it was written.
+        /// The kind as written.
         scheme: String,
     },
-    /// A kind of device that the reader of the specification does not make.
+    /// A kind of device that the reader of the specification does not open.
     #[error("it is a device of the kind `{scheme}`, and `{wanted}` was expected")]
     OtherScheme {
-        /// The kind that was written.
+        /// The kind as written.
         scheme: &'static str,
-        /// The kind that the reader makes.
+        /// The kind that the reader opens.
         wanted: &'static str,
     },
-    /// A kind of device whose feature the build has not.
+    /// A kind of device whose feature is not part of this build.
     #[error("this build has no {devices}; build warpbell with feature `{feature}`")]
     NotBuilt {
-        /// The devices.
+        /// The kind of devices.
         devices: &'static str,
-        /// The feature of the crate.
+        /// The crate's feature that provides them.
         feature: &'static str,
     },
-    /// Nothing after the colon.
+    /// Nothing follows the colon.
     #[error("it names no {wanted}")]
     NoName {
-        /// The thing that the name stands for, and the form to write it in.
+        /// Thing that the name should denote, and how to write it.
         wanted: &'static str,
     },
-    /// A file that does not exist, and whose name looks like something else: an option, or `mem` misspelled.
+    /// The name of a file that does not exist and that looks like something else: an option, or `mem` misspelled.
     #[error("`{name}` {looks}; a file of that name is soft:file:{name}{meant}")]
     NotAName {
-        /// As it is written in a specification.
+        /// The name, with the escapes of a specification.
         name: String,
-        /// A description of its look, as in `names no file`.
+        /// Description of the name's appearance, as in `names no file`.
         looks: String,
-        /// The end of the message, with the word that may have been meant.
+        /// End of the message, with the word that was probably meant.
         meant: String,
     },
-    /// An option that does not exist.
+    /// An unknown option.
     #[error("there is no option `{key}`; there are {known}")]
     UnknownOption {
-        /// As it was written.
+        /// The option as written.
         key: String,
-        /// The options that there are, and the one that may have been meant.
+        /// Known options, and the one that was probably meant.
         known: String,
     },
-    /// An option that was given before, whose value is missing or does not fit, or that has no meaning together with the rest; or the
+    /// An option that was given before, whose value is missing or invalid, or that contradicts the rest; or an invalid
     /// size of memory.
     #[error("`{option}`: {reason}")]
     BadOption {
-        /// As it is written in a specification.
+        /// The option as written.
         option: String,
-        /// Why, or the values that would fit.
+        /// Reason, or the valid values.
         reason: String,
     },
 }

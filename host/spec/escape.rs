@@ -1,10 +1,10 @@
-//! Commas, backslashes and bytes that are not UTF-8 within names and values.
+//! Escapes of commas, backslashes and bytes that are not UTF-8 in names and values.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
-/// Splits a list at its commas and replaces the escapes: `\,` by a comma, `\\` by a backslash, `\xHH` by a byte that is not ASCII.
-/// Every other backslash stands for itself.
+/// Splits a list at its commas and replaces the escapes: `\,` by a comma, `\\` by a backslash, `\xHH` by a byte that is
+/// not ASCII. Every other backslash stands for itself.
 pub(crate) fn fields(list: &[u8]) -> Vec<Vec<u8>> {
     let (mut fields, mut field, mut rest) = (Vec::new(), Vec::new(), list);
     while let Some((&first, tail)) = rest.split_first() {
@@ -23,7 +23,7 @@ pub(crate) fn fields(list: &[u8]) -> Vec<Vec<u8>> {
     fields
 }
 
-/// Returns the byte that an escape at the beginning stands for, and the text behind the escape.
+/// Returns the byte for the escape at the start of `text`, and the text behind the escape; `None` without an escape.
 fn escaped(text: &[u8]) -> Option<(u8, &[u8])> {
     match text.strip_prefix(b"\\")? {
         [byte @ (b',' | b'\\'), rest @ ..] => Some((*byte, rest)),
@@ -36,7 +36,7 @@ fn escaped(text: &[u8]) -> Option<(u8, &[u8])> {
     }
 }
 
-/// Writes a name or a value so that [`fields`] reads it back.
+/// Writes a name or a value in a form that [`fields`] reads back.
 pub(super) fn escape(text: &OsStr) -> String {
     let mut out = String::new();
     for chunk in text.as_bytes().utf8_chunks() {

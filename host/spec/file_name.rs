@@ -1,4 +1,4 @@
-//! Names of files after `soft:`, where an option or `mem` misspelled would be a new file's name as well.
+//! Checks file names after `soft:`. A misspelled option or a misspelled `mem` would otherwise name a new file.
 
 use super::escape::escape;
 use super::option::{SOFT, is_known, size, unknown};
@@ -7,7 +7,7 @@ use crate::suggest::closest;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-/// Refuses a name that looks like something else and is no file's.
+/// Rejects a name that looks like something else, unless a file has that name.
 pub(super) fn check(name: &OsStr) -> Result<(), SpecError> {
     match looks_wrong(name) {
         Some(e) if Path::new(name).symlink_metadata().is_err() => Err(e),
@@ -15,14 +15,14 @@ pub(super) fn check(name: &OsStr) -> Result<(), SpecError> {
     }
 }
 
-/// Returns true if the name is read back as it is only behind `file:`.
+/// Returns true if the name needs the prefix `file:` to be read back as it is.
 pub(super) fn needs_prefix(name: &OsStr) -> bool {
     let text = name.to_string_lossy();
     let word = text.split_once(':').map_or(text.as_ref(), |(word, _)| word);
     text == MEMORY || (word != text && [MEMORY, FILE].contains(&word)) || looks_wrong(name).is_some()
 }
 
-/// Returns the reason why a name looks like something else, or `None` where it looks like a file's.
+/// Returns the reason why a name looks like something else; `None` if it looks like a file's.
 fn looks_wrong(name: &OsStr) -> Option<SpecError> {
     let written = escape(name);
     let refuse =
@@ -50,8 +50,8 @@ fn looks_wrong(name: &OsStr) -> Option<SpecError> {
     refuse("names no file", format!("; did you mean soft:{meant}{}?", &written[word.len()..]))
 }
 
-/// The place of a file, however it is spelled: absolute and without symbolic links. Also of a file that does not exist yet, in a
-/// folder that does.
+/// Returns the canonical path of a file: absolute and without symbolic links. The file need not exist yet if its folder
+/// does.
 pub(crate) fn place(path: &Path) -> PathBuf {
     let folder = || path.parent().map(|p| if p.as_os_str().is_empty() { Path::new(".") } else { p });
     let in_folder = || Some(folder()?.canonicalize().ok()?.join(path.file_name()?));
@@ -84,7 +84,7 @@ mod tests {
         for name in ["edges:new.img", "12:30", "edges", "./x=1", "/data/run=3.img", "mesh.img", "edges-{pe}"] {
             assert_eq!(check(OsStr::new(name)), Ok(()));
         }
-        // A file of such a name that is there is meant.
+        // A file that exists is accepted in spite of its name.
         let folder = tempfile::tempdir().unwrap();
         let there = folder.path().join("nonsense=1");
         std::fs::write(&there, b"").unwrap();

@@ -1,8 +1,9 @@
-//! Device specifications as people write them: `soft:mem:1G,block=4096`, `soft:edges.img`, `qtest:disk.img`, `nvme:0000:65:00.0`.
+//! Device specifications as users write them: `soft:mem:1G,block=4096`, `soft:edges.img`, `qtest:disk.img`,
+//! `nvme:0000:65:00.0`.
 //!
-//! [`DeviceSpec`] is the one reader of their grammar. What options mean is the matter of those who make the devices:
+//! [`DeviceSpec`] is the only parser of their grammar. The types that open devices interpret the options:
 //! [`SoftConfig`](crate::soft::nvme::SoftConfig), [`QtestConfig`](crate::nvme::qtest::QtestConfig) and
-//! [`DriveSpec`](crate::storage::DriveSpec) read them from it.
+//! [`DriveSpec`](crate::storage::DriveSpec).
 
 mod error;
 mod escape;
@@ -24,16 +25,16 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// The part of a specification that stands for the number of a PE.
+/// Placeholder for the number of a PE in a specification.
 pub const PE: &str = "{pe}";
-/// Refuses `nsid=` where the whole controller is meant.
+/// Reason for rejecting `nsid=` if the specification stands for a whole controller.
 pub(crate) const NO_NAMESPACE: &str = "it chooses a namespace of a drive; a controller has all of its namespaces";
-/// The name of memory after `soft:`.
+/// Name of memory after `soft:`.
 const MEMORY: &str = "mem";
-/// The word before the name of a file that could be read as something else.
+/// Prefix of a file name that could be read as something else.
 const FILE: &str = "file";
 
-/// A kind of device: the word before the colon.
+/// Kind of device: the word before the colon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scheme {
     /// `soft`: the software controller.
@@ -71,12 +72,12 @@ impl Scheme {
     }
 }
 
-/// The name part of a specification, without escapes.
+/// Name part of a specification, without escapes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Name {
     /// Memory behind the software controller.
     Memory {
-        /// Size in bytes; `None` where the use of the device decides.
+        /// Size in bytes; `None` if the user of the device chooses the size.
         bytes: Option<u64>,
     },
     /// A file or a block device behind the software controller.
@@ -87,8 +88,8 @@ pub enum Name {
     Controller(String),
 }
 
-/// A device specification: a kind of device, a name and options in their order. Nothing is opened, and no value is read but a size of
-/// memory.
+/// Device specification: a kind of device, a name and options in their order. Parsing opens nothing and interprets no
+/// value except a size of memory.
 ///
 /// # Grammar
 ///
@@ -106,14 +107,15 @@ pub enum Name {
 ///            | "\x" H H    the byte with these hexadecimal digits, 80 to ff, which is not part of UTF-8 text
 /// ```
 ///
-/// Any other backslash stands for itself. `file:` is needed where the name is that of memory, or where no file has the name and the
-/// name looks like an option or like `mem` misspelled. The keys of each kind, and which have a value, are in `docs/devices.md`. A key
-/// is given once. `file=`, `media-error=` and `corrupt=` may be given several times, and `block=`, `metadata=`, `throttle-iops=` and
-/// `blkdebug=` of `qtest` once for each file.
+/// Any other backslash stands for itself. A name needs `file:` if it is that of memory. It also needs `file:` if no
+/// file has the name and it looks like an option or like `mem` misspelled. `docs/devices.md` lists the keys of each
+/// kind, and which have a value. A key may be given once. `file=`, `media-error=` and `corrupt=` may be given several
+/// times; `block=`, `metadata=`, `throttle-iops=` and `blkdebug=` of `qtest` once for each file.
 ///
 /// # Printing
 ///
-/// A printed specification reads back as an equal one. Equal specifications print as the same text, whatever they were read from.
+/// A printed specification reads back as an equal one. Equal specifications print as the same text, whatever text they
+/// were read from.
 ///
 /// # Examples
 ///
@@ -141,16 +143,16 @@ pub struct DeviceSpec {
 }
 
 impl DeviceSpec {
-    /// Returns memory of the software controller, without a size.
+    /// Creates a specification of the software controller with memory of no given size.
     pub fn memory() -> Self {
         Self { name: Name::Memory { bytes: None }, options: Vec::new() }
     }
 
-    /// Reads a specification. Bytes that are not UTF-8 may stand for themselves.
+    /// Parses a specification. Bytes that are not UTF-8 may stand for themselves.
     ///
     /// # Errors
-    /// [`SpecError::NoScheme`] and [`SpecError::UnknownScheme`] where no kind of device is named, and the errors of
-    /// [`DeviceSpec::of`].
+    /// [`SpecError::NoScheme`] without a colon, [`SpecError::UnknownScheme`] if the word before the colon is no kind of
+    /// device, and the errors of [`DeviceSpec::of`].
     pub fn from_os_str(text: &OsStr) -> Result<Self, SpecError> {
         let bytes = text.as_bytes();
         let colon = bytes.iter().position(|b| *b == b':').ok_or(SpecError::NoScheme)?;
@@ -160,14 +162,14 @@ impl DeviceSpec {
         Self::of(scheme.ok_or_else(unknown)?, OsStr::from_bytes(&bytes[colon + 1..]))
     }
 
-    /// Reads what follows the colon of a specification.
+    /// Parses the part of a specification after the colon.
     ///
     /// # Errors
-    /// * [`SpecError::NoName`]: `text` is empty, or begins with a comma.
-    /// * [`SpecError::NotAName`]: the name looks like an option or like `mem` misspelled, and no file has it.
-    /// * [`SpecError::UnknownOption`]: an option does not exist.
-    /// * [`SpecError::BadOption`]: an option was given before, a value is missing, or the option has none; the size of memory is none, or
-    ///   a controller's name is not UTF-8.
+    /// * [`SpecError::NoName`] if `text` is empty or begins with a comma.
+    /// * [`SpecError::NotAName`] if the name looks like an option or like `mem` misspelled, and no file has that name.
+    /// * [`SpecError::UnknownOption`] if an option does not exist.
+    /// * [`SpecError::BadOption`] if an option was given before, its value is missing, or it takes none; if the size of
+    ///   memory is invalid; or if a controller's name is not UTF-8.
     pub fn of(scheme: Scheme, text: &OsStr) -> Result<Self, SpecError> {
         let mut fields = fields(text.as_bytes()).into_iter();
         let name = Name::read(scheme, OsString::from_vec(fields.next().unwrap_or_default()))?;
@@ -194,11 +196,11 @@ impl DeviceSpec {
         matches!(self.name, Name::Controller(_))
     }
 
-    /// Gives the option this value, or none. An option that is there keeps its place, and is given once from then on; another one
-    /// comes last.
+    /// Sets the option to this value, or to no value. An existing option keeps its place and is given once afterwards.
+    /// A new option is added at the end.
     ///
     /// # Errors
-    /// [`SpecError::UnknownOption`] and [`SpecError::BadOption`], as when it is read. Nothing is changed then.
+    /// [`SpecError::UnknownOption`] or [`SpecError::BadOption`], as in parsing. The specification then stays as it was.
     pub fn set(&mut self, key: &str, value: Option<&OsStr>) -> Result<(), SpecError> {
         let option = SpecOption::new(key, value.map(OsStr::to_owned), self.name.scheme().options())?;
         let place = self.options.iter().position(|o| o.key() == key).unwrap_or(self.options.len());
@@ -207,13 +209,13 @@ impl DeviceSpec {
         Ok(())
     }
 
-    /// Removes the option, however often it was given, and returns the last one.
+    /// Removes all occurrences of the option, and returns the last one.
     pub fn remove(&mut self, key: &str) -> Option<SpecOption> {
         self.options.extract_if(.., |o| o.key() == key).last()
     }
 
-    /// Returns the specification of one member of a stripe: each file's name ends with a point and the number. Memory and controllers
-    /// stay as they are.
+    /// Returns the specification of one member of a stripe: a point and the number are appended to each file's name.
+    /// Memory and controllers stay as they are.
     pub fn numbered(mut self, number: u32) -> Self {
         let end = format!(".{number}");
         if let Name::SoftFile(path) | Name::QtestFile(path) = &mut self.name {
@@ -225,12 +227,12 @@ impl DeviceSpec {
         self
     }
 
-    /// Returns true if the name or a value has a place for the number of a PE ([`PE`]).
+    /// Returns true if the name or a value contains the placeholder [`PE`].
     pub fn has_pe(&self) -> bool {
         *self != self.clone().for_pe(0)
     }
 
-    /// Returns the specification for one PE: its number stands wherever [`PE`] did.
+    /// Returns the specification for one PE: its number replaces [`PE`] everywhere.
     pub fn for_pe(mut self, pe: usize) -> Self {
         match &mut self.name {
             Name::Memory { .. } => {}
@@ -243,13 +245,13 @@ impl DeviceSpec {
         self
     }
 
-    /// Refuses a specification of another kind than `wanted`.
+    /// Returns the error of a specification whose kind is not `wanted`.
     pub(crate) fn other_scheme(&self, wanted: Scheme) -> SpecError {
         SpecError::OtherScheme { scheme: self.name.scheme().word(), wanted: wanted.word() }
     }
 }
 
-/// Replaces [`PE`] by the number of a PE.
+/// Returns `text` with [`PE`] replaced by the number of a PE.
 pub fn for_pe(text: &OsStr, pe: usize) -> OsString {
     let mut out = OsString::new();
     for chunk in text.as_bytes().utf8_chunks() {
@@ -301,7 +303,7 @@ impl Name {
 impl FromStr for DeviceSpec {
     type Err = SpecError;
 
-    /// Reads a specification: [`DeviceSpec::from_os_str`].
+    /// Parses a specification as [`DeviceSpec::from_os_str`] does.
     fn from_str(text: &str) -> Result<Self, SpecError> {
         Self::from_os_str(text.as_ref())
     }
@@ -315,7 +317,7 @@ impl fmt::Display for DeviceSpec {
 }
 
 impl fmt::Display for Name {
-    /// Writes the name as it stands behind the colon.
+    /// Prints the name as it is written behind the colon.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Memory { bytes: None } => f.write_str(MEMORY),

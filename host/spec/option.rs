@@ -1,4 +1,4 @@
-//! Options: which there are for each kind of device, and those of one specification.
+//! Options: the known ones of each kind of device, and those of one specification.
 
 use super::SpecError;
 use super::escape::escape;
@@ -11,11 +11,11 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// An option that there is.
+/// A known option.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Keyword {
     pub(super) key: &'static str,
-    /// A description of the values; `None` for an option without a value.
+    /// Description of the values; `None` for an option without a value.
     expected: Option<&'static str>,
     repeats: Repeat,
 }
@@ -29,12 +29,12 @@ enum Repeat {
     Always,
 }
 
-/// An option without a value.
+/// Defines an option without a value.
 pub(crate) const fn flag(key: &'static str) -> Keyword {
     Keyword { key, expected: None, repeats: Repeat::Once }
 }
 
-/// An option with a value, and the end of a message that asks for one.
+/// Defines an option with a value. `expected` ends the message of an error in the value.
 pub(crate) const fn value(key: &'static str, expected: &'static str) -> Keyword {
     Keyword { key, expected: Some(expected), repeats: Repeat::Once }
 }
@@ -117,7 +117,7 @@ pub(super) const NVME: &[Keyword] =
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SpecOption {
     keyword: &'static Keyword,
-    /// Not empty. Present if the keyword has values.
+    /// Value: not empty, and present if the keyword has values.
     value: Option<OsString>,
 }
 
@@ -153,13 +153,13 @@ impl SpecOption {
         self.value.clone().unwrap_or_default().into()
     }
 
-    /// Reads the value, or fails with a description of those that there are where `read` returns `None`.
+    /// Parses the value. Fails with a description of the valid values if `read` returns `None`.
     pub(crate) fn read<T>(&self, read: impl Fn(&str) -> Option<T>) -> Result<T, SpecError> {
         let expected = || format!("expected {}", self.keyword.expected.unwrap_or("no value"));
         self.read_or(|text| read(text).ok_or_else(expected))
     }
 
-    /// Reads the value, or fails with the reason that `read` gives.
+    /// Parses the value. Fails with the reason that `read` returns.
     pub(crate) fn read_or<T, E: fmt::Display>(&self, read: impl Fn(&str) -> Result<T, E>) -> Result<T, SpecError> {
         read(&self.value.as_deref().unwrap_or_default().to_string_lossy()).map_err(|e| self.refuse(e.to_string()))
     }
@@ -176,10 +176,11 @@ impl fmt::Display for SpecOption {
     }
 }
 
-/// Reads options in their order.
+/// Parses options in their order.
 ///
 /// # Errors
-/// [`SpecError::UnknownOption`]; [`SpecError::BadOption`] for a value that is missing or too many, and for an option that was given before.
+/// [`SpecError::UnknownOption`] if an option does not exist. [`SpecError::BadOption`] if a value is missing, an option
+/// without values has one, or an option was given before.
 pub(crate) fn read_all(
     fields: impl IntoIterator<Item = Vec<u8>>,
     known: &'static [Keyword],
@@ -206,30 +207,30 @@ pub(crate) fn read_all(
     Ok(options)
 }
 
-/// Refuses an option that is not among those that there are.
+/// Returns the error of an unknown option.
 pub(super) fn unknown(key: &str, known: &[Keyword]) -> SpecError {
     let keys = || known.iter().map(|k| k.key);
     let forms: Vec<String> = known.iter().map(|k| format!("{}{}", k.key, k.expected.map_or("", |_| "="))).collect();
     SpecError::UnknownOption { key: key.to_owned(), known: forms.join(", ") + &hint(key, keys()) }
 }
 
-/// Returns true if a kind of device has this option.
+/// Returns true if `known` contains the option.
 pub(super) fn is_known(key: &str, known: &[Keyword]) -> bool {
     known.iter().any(|k| k.key == key)
 }
 
-/// Reads a size in bytes.
+/// Parses a size in bytes.
 pub(crate) fn size(text: &str) -> Option<u64> {
     text.parse().ok().map(|Bytes(bytes)| bytes)
 }
 
-/// Reads digits only: `parse` alone would take a plus sign.
+/// Parses a number of digits only: `parse` alone would accept a plus sign.
 pub(crate) fn number<T: FromStr>(text: &str) -> Option<T> {
     (!text.is_empty() && text.bytes().all(|b| b.is_ascii_digit())).then(|| text.parse().ok())?
 }
 
-/// Reads a time with its unit: `20us`, `1.5s`, `0ms`. At most an hour: far beyond every time-out, and sums of such times are far from
-/// overflow.
+/// Parses a time with its unit: `20us`, `1.5s`, `0ms`. The maximum is one hour: far beyond every time-out, and small
+/// enough for sums of such times not to overflow.
 pub(crate) fn time(text: &str) -> Option<Duration> {
     let unit = text.find(|c: char| c.is_ascii_alphabetic() || c == 'µ')?;
     let value: f64 = text[..unit].parse().ok()?;

@@ -127,7 +127,7 @@ fn numbers_of_pes_stand_in_names_and_values() {
     assert_eq!(for_pe(OsStr::from_bytes(b"a\xff{pe}\xff"), 7).as_bytes(), b"a\xff7\xff");
 }
 
-/// Bytes of names and values, among them all that mean something.
+/// Generates bytes of names and values, including all characters with a meaning.
 fn bytes() -> impl Strategy<Value = OsString> {
     let part = prop_oneof![
         prop::sample::select(vec![",", "\\", ":", "=", "{pe}", "\\x", "ff", "mem", "file:", "block", "é", " ", "1G"])

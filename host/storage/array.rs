@@ -9,10 +9,10 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::ops::Range;
 
-/// Elements of a volume, which kernels reach as a `warpbell::array_ref<T>`. Cheap to clone.
+/// Elements of a volume, which kernels access as a `warpbell::array_ref<T>`. Cheap to clone.
 ///
-/// The host's [`Array::read`] and [`Array::write`] go through the cache, by kernels of their own: both sides always see each
-/// other's changes, and they may be called while another kernel uses the array.
+/// [`Array::read`] and [`Array::write`] run kernels of their own that copy through the cache. Host and kernels
+/// therefore always see each other's changes. The host may call both while another kernel uses the array.
 #[derive(Clone)]
 pub struct Array<T> {
     cache: Cache,
@@ -29,7 +29,7 @@ impl<T: Element> KernelArg for Array<T> {
     }
 }
 
-/// Bytes of plain memory between the host and the cache.
+/// Size of the staging buffer between the host and the cache, in bytes.
 const STAGING_BYTES: usize = 4 << 20;
 
 impl<T: Element> Array<T> {
@@ -57,7 +57,7 @@ impl<T: Element> Array<T> {
         Ok(Self { cache: cache.clone(), name: name.map(str::to_owned), first_page, count, _element: PhantomData })
     }
 
-    /// `wb_array_view`: the array as kernels see it.
+    /// Returns the `wb_array_view`, the form in which kernels get the array.
     fn view(&self) -> abi::ArrayView {
         let array = abi::Array {
             cache: self.cache.address(),
@@ -69,33 +69,38 @@ impl<T: Element> Array<T> {
         abi::ArrayView { array, cache: self.cache.0.constants }
     }
 
-    /// Elements.
+    /// Returns the number of elements.
     pub fn len(&self) -> u64 {
         self.count
     }
 
-    /// Whether there are none.
+    /// Returns true if the array has no elements.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// Its name in the manifest, if it was opened by name.
+    /// Returns the array's name in the manifest, or `None` if the array was not opened by name.
     pub fn name(&self) -> Option<&str> {
         self.name.as_deref()
     }
 
-    /// The cache that it is reached through.
+    /// Returns the cache through which host and kernels access the array.
     pub fn cache(&self) -> &Cache {
         &self.cache
     }
 
-    /// The pages of the volume that it lies in.
+    /// Returns the pages of the volume that hold the array.
     pub fn pages(&self) -> Range<u64> {
         let page = self.cache.page_bytes() as u64;
         self.first_page..self.first_page + (self.count * size_of::<T>() as u64).div_ceil(page)
     }
 
-    /// Copies elements out, through the cache.
+    /// Reads the elements of `range` through the cache and returns them.
+    ///
+    /// # Errors
+    /// [`StorageError::Option`] if `range` is not within the array; [`StorageError::Memory`] without memory for the
+    /// staging buffer; [`StorageError::Engine`] if the engine starts no kernel; [`StorageError::Run`] if a page cannot
+    /// be read.
     pub fn read(&self, range: Range<u64>) -> Result<Vec<T>, StorageError> {
         self.check(range.start, range.end)?;
         let mut out = vec![T::zeroed(); range.end.saturating_sub(range.start) as usize];
@@ -109,7 +114,12 @@ impl<T: Element> Array<T> {
         Ok(out)
     }
 
-    /// Copies elements in, through the cache. They are on the device after [`Cache::flush`].
+    /// Writes `values` through the cache, from element `first` on. They are on the device after [`Cache::flush`].
+    ///
+    /// # Errors
+    /// [`StorageError::Option`] if the elements are not within the array; [`StorageError::Memory`] without memory for
+    /// the staging buffer; [`StorageError::Engine`] if the engine starts no kernel; [`StorageError::Run`] if a page
+    /// cannot be read or written back.
     pub fn write(&self, first: u64, values: &[T]) -> Result<(), StorageError> {
         self.check(first, first.saturating_add(values.len() as u64))?;
         let staging = self.staging(values.len())?;
@@ -122,10 +132,13 @@ impl<T: Element> Array<T> {
         Ok(())
     }
 
-    /// Brings the whole array into the cache, as far as it fits.
+    /// Reads all pages of the array into the cache, as far as they fit.
+    ///
+    /// # Errors
+    /// [`StorageError::Engine`] if the engine starts no kernel; [`StorageError::Run`] if a page cannot be read.
     pub fn warm(&self) -> Result<(), StorageError> {
         let pages = self.pages();
-        // SAFETY: the arguments that this kernel takes, and a range that was checked.
+        // SAFETY: these are the arguments that this kernel takes, and the array's pages lie within the volume.
         unsafe { self.cache.run("wb_cache_touch", crate::args!(&self.cache, pages.start, pages.end)) }
     }
 
@@ -137,7 +150,7 @@ impl<T: Element> Array<T> {
     fn copy(&self, kernel: &str, first: u64, elements: usize, staging: &Region) -> Result<(), StorageError> {
         let byte = self.first_page * self.cache.page_bytes() as u64 + first * size_of::<T>() as u64;
         let bytes = (elements * size_of::<T>()) as u64;
-        // SAFETY: the arguments that this kernel takes, and a range that was checked.
+        // SAFETY: these are the arguments that this kernel takes, and the callers have checked the range.
         unsafe { self.cache.run(kernel, crate::args!(&self.cache, byte, bytes, staging)) }
     }
 
@@ -195,7 +208,7 @@ mod tests {
                 let stored: &[u32] = bytemuck::cast_slice(&bytes);
                 assert_eq!(stored[776..781], [values[776], 1, 2, 3, values[780]]);
                 assert!(stored[781..] == values[781..]);
-                // Others change the device: seen after a reset.
+                // A write around the cache is visible after a reset of the cache.
                 v.write_bytes(3 * page as u64, &7u32.to_le_bytes()).unwrap();
                 cache.reset().unwrap();
                 assert_eq!(a.read(0..2).unwrap(), [7, values[1]]);
@@ -214,7 +227,7 @@ mod tests {
         let inner = std::sync::Arc::downgrade(&cache.0);
         let n = a.len();
         let run = start(&engine, "wb_array_fill", engine.grid(256, 1), args!(&a, n, 3u64, 512u32)).unwrap();
-        // As by `mem::forget`, but that its device does not stay for all other tests.
+        // Acts as `mem::forget`, but is undone below, so that the device does not stay open during all other tests.
         let run = std::mem::ManuallyDrop::new(run);
         drop((a, cache, v));
         assert!(inner.upgrade().is_some(), "its kernel still writes there");
@@ -222,7 +235,7 @@ mod tests {
         assert!(inner.upgrade().is_none());
     }
 
-    /// Sums by every way of reading, against plain memory.
+    /// Compares the sums that each way of reading an array gives with those of plain memory.
     #[test]
     fn kernels_read_the_same_by_every_way() {
         on_every_path(|v| {
@@ -318,7 +331,7 @@ mod tests {
             }
             other => panic!("{other:?}"),
         }
-        // The rest can still be read, by a new run.
+        // A new run can still read the other pages.
         assert!(a.read(100_000..101_000).is_ok());
         assert_eq!(cache.occupancy().unwrap().pinned, 0);
     }

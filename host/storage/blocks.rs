@@ -1,4 +1,4 @@
-//! What the host does to blocks without moving data: flush, zero, give back.
+//! Operations of the host on blocks that transfer no data: flush, write zeroes, deallocate.
 
 use super::StorageError;
 use super::stripe::Piece;
@@ -6,16 +6,22 @@ use super::volume::Volume;
 use crate::nvme::{NvmeError, WriteCache};
 use std::ops::Range;
 
-/// Bytes of zeros that are written at a time where a controller has no Write Zeroes.
+/// Bytes of zeros in one write, for a controller without Write Zeroes.
 const ZEROS: usize = 1 << 20;
 
 impl Volume {
-    /// Makes what was written stay: a Flush of every device that has a volatile write cache in use. On the others a write that has
-    /// ended is on the medium; [`Path::write_cache`](super::Path) says which kind they are.
+    /// Makes all completed writes durable: sends a Flush to every device whose volatile write cache is enabled. On
+    /// other devices a completed write is already on the medium. [`Path::write_cache`](super::Path) says which kind the
+    /// devices are.
     ///
-    /// On a replicated volume also writes back what a copy failed to give ([`Volume::repair`]).
-    /// Then says in the manifest which stored arrays have changed: from here on nothing is known of their checksums
-    /// ([`Volume::accept_changes`]).
+    /// On a replicated volume the flush first repairs blocks that a copy could not read ([`Volume::repair`]). It then
+    /// records in the manifest which stored arrays have changed. The checksums of those arrays are invalid until
+    /// [`Volume::accept_changes`].
+    ///
+    /// # Errors
+    /// [`StorageError::Nvme`] if a device fails a command, on a replicated volume [`StorageError::NoCopy`] if every
+    /// copy does; [`StorageError::NoPath`] if running kernels have all queue pairs of a controller;
+    /// [`StorageError::Memory`] if the counters of changes cannot be read.
     pub fn flush(&self) -> Result<(), StorageError> {
         self.repair()?;
         self.flush_devices()?;
@@ -26,8 +32,14 @@ impl Volume {
         self.on_each("flush", 0, |device| self.with_queue(device, |q, ns| q.flush(ns)))
     }
 
-    /// Makes blocks read as zeros, by Write Zeroes where the device has it and by writing zeros elsewhere. `deallocate` lets the
-    /// device give their space back where that leaves zeros. They are on the medium after [`Volume::flush`].
+    /// Makes `blocks` read as zeros. Sends Write Zeroes where the device supports that command, and writes zeros
+    /// elsewhere. With `deallocate` a device may free the blocks, if it reads freed blocks as zeros. The zeros are on
+    /// the medium after [`Volume::flush`].
+    ///
+    /// # Errors
+    /// [`StorageError::Range`] if `blocks` are not within the volume; [`StorageError::Nvme`], [`StorageError::NoSpace`]
+    /// or, on a replicated volume, [`StorageError::NoCopy`] if devices fail the command; [`StorageError::NoPath`] if
+    /// running kernels have all queue pairs of a controller.
     pub fn write_zeroes(&self, blocks: Range<u64>, deallocate: bool) -> Result<(), StorageError> {
         self.for_each_device(blocks, |device, mine| {
             let done = self.with_queue(device, |q, ns| q.write_zeroes(ns, mine.clone(), deallocate));
@@ -51,15 +63,20 @@ impl Volume {
         Ok(())
     }
 
-    /// Tells the devices that the contents of these blocks are not needed any more (`nvme dsm --ad`, TRIM). What they read as
-    /// afterwards depends on the device. Refused where a device has no Dataset Management.
+    /// Tells the devices that the contents of `blocks` are no longer needed (`nvme dsm --ad`, TRIM). The device decides
+    /// what the blocks read as afterwards.
+    ///
+    /// # Errors
+    /// [`StorageError::Nvme`] if a device has no Dataset Management, or fails the command; otherwise as for
+    /// [`Volume::write_zeroes`].
     pub fn deallocate(&self, blocks: Range<u64>) -> Result<(), StorageError> {
         self.for_each_device(blocks, |device, mine| {
             self.with_queue(device, |q, ns| q.deallocate(ns, std::slice::from_ref(&mine)))
         })
     }
 
-    /// The pieces of a range, joined: blocks of a stripe that follow each other in the volume do so on each device too.
+    /// Runs `work` on the part of a range that each device holds, as one range of the device. Consecutive blocks of a
+    /// striped volume are consecutive on each device, too.
     fn for_each_device(
         &self,
         blocks: Range<u64>,
@@ -84,7 +101,10 @@ impl Volume {
         Ok(())
     }
 
-    /// The volatile write caches of the devices, in the volume's order.
+    /// Returns the state of each device's volatile write cache, in the volume's order.
+    ///
+    /// # Errors
+    /// [`StorageError::Nvme`] if a controller does not return the feature.
     pub fn write_caches(&self) -> Result<Vec<WriteCache>, StorageError> {
         self.0.drives.iter().map(|d| Ok(d.lock().controller().write_cache()?)).collect()
     }
@@ -118,7 +138,7 @@ mod tests {
                     assert!(bytes.iter().all(|b| *b == expected), "block {block} of {range:?} on {v}");
                 }
             }
-            // The soft controller says that deallocated blocks read as zeros.
+            // The soft controller reports that deallocated blocks read as zeros.
             v.deallocate(8..16).unwrap();
             let mut back = vec![1; 8 * 512];
             v.read_blocks(8, &mut back).unwrap();

@@ -1,4 +1,4 @@
-//! How a volume is put together: which path, how many queues, and why not a better one.
+//! Options of a volume and its construction: data path, number of queues, and the notes on paths that were not taken.
 
 use super::choose::{self, DataPath};
 use super::copies::{Copies, Watch};
@@ -22,22 +22,22 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Stripe unit unless told otherwise: large enough for one command to use, small enough to spread what is read in sequence.
+/// Default stripe unit in bytes: large enough for one command, small enough to spread a sequential read.
 const DEFAULT_CHUNK: u64 = 128 << 10;
-/// Largest command through bounce buffers unless told otherwise: a page of most caches.
+/// Default size in bytes of a command with bounce buffers: a page of most caches.
 const DEFAULT_BOUNCE: usize = 4096;
-/// Queue pairs on each device for a GPU unless told otherwise; CPU threads get one each.
+/// Default number of queue pairs on each device for a GPU. On the CPU engine each thread gets a pair.
 const GPU_QUEUES: u32 = 32;
-/// Entries of each queue unless told otherwise.
+/// Default number of entries of each queue.
 const GPU_DEPTH: u32 = 1024;
 const CPU_DEPTH: u32 = 128;
-/// What bounce buffers of one device may take when the depth is ours to choose.
+/// Limit for the bounce buffers of one device, in bytes, where the builder chooses the depth.
 const BOUNCE_BUDGET: u64 = 256 << 20;
 const LEAST_DEPTH: u32 = 16;
 /// One NVMe command counts at most 65,536 blocks (NVM Command Set 1.1, 3.2.4, NLB).
 const MAX_COMMAND_BLOCKS: usize = 1 << 16;
 
-/// What a volume is to be: [`Volume::on`].
+/// Options of a new volume. [`Volume::on`] makes a builder.
 #[derive(Debug)]
 #[must_use = "nothing happens before build"]
 pub struct VolumeBuilder {
@@ -58,7 +58,7 @@ pub struct VolumeBuilder {
 }
 
 impl Volume {
-    /// Begins a volume over these drives, striped if there are several.
+    /// Begins a volume on these drives. Several drives are striped, unless [`VolumeBuilder::replicated`] is set.
     pub fn on(engine: &Engine, drives: impl IntoIterator<Item = Drive>) -> VolumeBuilder {
         VolumeBuilder {
             engine: engine.clone(),
@@ -80,90 +80,108 @@ impl Volume {
 }
 
 impl VolumeBuilder {
-    /// The most bytes of one command of the host.
+    /// Sets the largest command of the host, in bytes.
     #[cfg(test)]
     pub(super) fn host_command_bytes(mut self, bytes: usize) -> Self {
         self.host_command_bytes = bytes;
         self
     }
 
-    /// Queue pairs on each device; as many as suit engine and controller unless given.
+    /// Sets the number of queue pairs on each device. The default suits engine and controller.
     pub fn queues(mut self, count: u32) -> Self {
         self.queues = Some(count);
         self
     }
 
-    /// Entries of each queue, a power of two from 2.
+    /// Sets the number of entries of each queue: a power of two, 2 or more.
     pub fn depth(mut self, entries: u32) -> Self {
         self.depth = Some(entries);
         self
     }
 
-    /// Bytes of the stripe unit with several devices: whole blocks. Pages of caches should divide it.
+    /// Sets the stripe unit in bytes, for several devices: a multiple of the block size. It should be a multiple of the
+    /// caches' page size.
     pub fn chunk(mut self, bytes: u64) -> Self {
         self.chunk = bytes;
         self
     }
 
-    /// Makes every drive hold every block: reads are spread over the drives chunk by chunk, writes go to all. A block that one drive
-    /// cannot read is read from another one and written back ([`Volume::repair`]); a drive that gives no answer, or fails a write that
-    /// another one takes, is left out ([`Volume::redundancy`]). Has no meaning with one drive.
+    /// Makes every drive hold every block. Reads are spread over the drives chunk by chunk; writes go to all drives.
+    /// Has no effect with one drive.
+    ///
+    /// A block that one drive cannot read is read from another one and written back ([`Volume::repair`]). The volume
+    /// leaves a drive out that does not respond, or that fails a write which another drive completes
+    /// ([`Volume::redundancy`]).
     pub fn replicated(mut self, replicated: bool) -> Self {
         self.replicated = replicated;
         self
     }
 
-    /// Stores arrays with a checksum for each 4096 bytes (`true`), or makes no use of those that were stored (`false`). Unless told
-    /// otherwise arrays are stored as those before them were, and checksums that were stored are used.
+    /// Stores arrays with a checksum for each 4096 bytes (`true`), or ignores stored page checksums (`false`). By
+    /// default arrays are stored as those before them were, and stored checksums are used.
     ///
-    /// Kernels compare a page of a cache with its checksums when they have read it. If they differ, they read it once more, and from the
-    /// other copies of a replicated volume, before the run fails with [`Outcome::Damaged`](crate::engine::Outcome::Damaged). What is
-    /// written through a cache has new checksums; what kernels write in another way has none until [`Volume::accept_changes`]. What
-    /// kernels read around the cache, and the host, is not compared ([`Volume::verify`]). Checksums take a thousandth of the arrays'
-    /// size, on the medium and in memory near the kernels, and pages of at least 4096 bytes.
+    /// Kernels compare each page that they read into a cache with its checksums. If they differ, the kernel reads the
+    /// page once more, and from the other copies of a replicated volume. If no read gives the right data, the run fails
+    /// with [`Outcome::Damaged`](crate::engine::Outcome::Damaged).
+    ///
+    /// Data written through a cache gets new checksums. Data that kernels write in another way has none until
+    /// [`Volume::accept_changes`]. Reads of the host, and reads of kernels around the cache, are not compared
+    /// ([`Volume::verify`]). Checksums take a thousandth of the arrays' size, on the medium and in memory near the
+    /// kernels. They need cache pages of at least 4096 bytes.
     pub fn page_checksums(mut self, wanted: bool) -> Self {
         self.page_checksums = Some(wanted);
         self
     }
 
-    /// The most bytes that one command has to move. With bounce landing every queue slot gets a buffer of this size.
+    /// Sets the number of bytes that one command must be able to move. With bounce landing every queue slot gets a
+    /// buffer of this size.
     pub fn transfer(mut self, bytes: usize) -> Self {
         self.transfer = Some(bytes);
         self
     }
 
-    /// Where data should land.
+    /// Chooses the memory to which devices write data.
     pub fn landing(mut self, choice: LandingChoice) -> Self {
         self.landing = choice;
         self
     }
 
-    /// Where queues should be.
+    /// Chooses the memory that holds the queues.
     pub fn queue_memory(mut self, choice: QueueMemoryChoice) -> Self {
         self.queue_memory = choice;
         self
     }
 
-    /// Who should ring doorbells.
+    /// Chooses the part that writes the doorbells.
     pub fn doorbell(mut self, choice: DoorbellChoice) -> Self {
         self.doorbell = choice;
         self
     }
 
-    /// Which way devices should get addresses for GPU memory. Only of use with kernels on a GPU.
+    /// Chooses the mapping backend by which devices get addresses for GPU memory. Anything but `auto` needs kernels on
+    /// a GPU.
     pub fn mapping(mut self, choice: BackendChoice) -> Self {
         self.mapping = choice;
         self
     }
 
-    /// Limit of one wait inside a kernel, and of one command of the host: the engine's deadline unless told otherwise. For the
-    /// whole engine.
+    /// Sets the deadline of one wait inside a kernel, and of one command of the host. Applies to the whole engine. The
+    /// default is the engine's deadline.
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = Some(deadline);
         self
     }
 
-    /// Creates the queues.
+    /// Creates the queues, and returns the volume.
+    ///
+    /// # Errors
+    /// * [`StorageError::Members`] if there are no drives, more than a volume takes, drives of different block sizes,
+    ///   or drives smaller than a stripe unit.
+    /// * [`StorageError::Option`] if the stripe unit is not a multiple of the block size, or a command exceeds a
+    ///   controller's limit (MDTS).
+    /// * [`StorageError::NoPath`] if a chosen landing, queue memory, doorbell or mapping backend is not available.
+    /// * [`StorageError::Nvme`] if a controller refuses the queues, or is gone.
+    /// * [`StorageError::Memory`] if memory for kernels cannot be allocated.
     pub fn build(self) -> Result<Volume, StorageError> {
         let block_shift = self.check_members()?;
         let block = 1u64 << block_shift;
@@ -211,7 +229,7 @@ impl VolumeBuilder {
 
     fn finish(self, host: HostSide, sets: Vec<QueueSet>, layout: Layout) -> Result<Volume, StorageError> {
         let Layout { stripe, block_shift, blocks, data_path, mut notes } = layout;
-        // One queue set without kernels that ring makes the whole volume wait for a host thread.
+        // One queue set whose kernels do not write the doorbells makes the whole volume depend on a host thread.
         let forwarded = sets.iter().map(QueueSet::doorbell).find(|d| *d == Doorbell::Cpu);
         let doorbell = forwarded.unwrap_or_else(|| sets[0].doorbell());
         notes.extend(sets.iter().filter_map(|s| s.doorbell_note().map(|n| format!("doorbell cpu: {n}"))));
@@ -240,7 +258,7 @@ impl VolumeBuilder {
         };
         let blocks_of = |s: &QueueSet| (s.max_transfer_bytes() >> block_shift).min(MAX_COMMAND_BLOCKS);
         let least = sets.iter().map(blocks_of).min().unwrap_or(0);
-        // A write to all copies is one command of the same size on each.
+        // A write to all copies is one command of the same size on each, so the least limit applies to all.
         let most = |s: &QueueSet| if stripe.replicated { least } else { blocks_of(s) };
         let devices: Vec<abi::Device> = self
             .drives
@@ -292,7 +310,8 @@ impl VolumeBuilder {
         let volume = Volume(Arc::new(inner));
         volume.set_deadline(self.deadline.unwrap_or_else(|| volume.engine().deadline()))?;
         if stripe.replicated {
-            // Copies that lack what the others hold must not be read. Without stored arrays all are alike.
+            // Outdated copies must not be read, so they are found and left out here. Without stored arrays all copies
+            // are alike.
             match volume.find_content() {
                 Ok(_) | Err(StorageError::Manifest { .. }) => {}
                 Err(e) => return Err(e),
@@ -312,7 +331,7 @@ impl VolumeBuilder {
         if self.replicated && names.len() > 1 { format!("{all} (replicated)") } else { all }
     }
 
-    /// Answers log2 of the common block size.
+    /// Returns log2 of the common block size.
     fn check_members(&self) -> Result<u32, StorageError> {
         let refuse = |reason: String| Err(StorageError::Members { reason });
         let Some(first) = self.drives.first() else {
@@ -337,7 +356,7 @@ impl VolumeBuilder {
         StorageError::NoPath { what: what.into(), device: self.name(), reason: reason.into(), remedies: Vec::new() }
     }
 
-    /// Refuses a path to GPU memory for kernels on CPU threads.
+    /// Returns the error for a path to GPU memory where kernels run on CPU threads.
     pub(super) fn needs_gpu(&self, what: impl Into<String>, reason: &str) -> StorageError {
         let (what, remedies) = (what.into(), vec![Remedy::UseGpu]);
         StorageError::NoPath { what, device: self.name(), reason: format!("the engine is cpu, {reason}"), remedies }
@@ -367,12 +386,13 @@ impl VolumeBuilder {
         Ok(())
     }
 
-    /// Count and depth: as asked, or what suits.
+    /// Returns count and depth of the queues: those given, or defaults that suit engine, controllers and bounce
+    /// buffers.
     fn choose_queues(&self, landing: LandingPath, bounce: u64) -> (u32, u32) {
         let gpu = self.engine.is_gpu();
         let free = self.drives.iter().map(|d| d.controller().free_queues()).min().unwrap_or(1);
         let suits = if gpu { GPU_QUEUES } else { u32::try_from(self.engine.threads()).unwrap_or(u32::MAX) };
-        // One pair is left for the host, unless all were asked for.
+        // The default leaves one pair for the host.
         let count = self.queues.unwrap_or_else(|| suits.min(free.saturating_sub(1)).max(1));
         let deepest = self.drives.iter().map(|d| d.controller().cap().max_queue_entries()).min().unwrap_or(2);
         let depth = self.depth.unwrap_or_else(|| {
@@ -387,7 +407,7 @@ impl VolumeBuilder {
         (count, depth)
     }
 
-    /// A refusal of queue memory that was asked for is about the path.
+    /// Turns the error for refused queue memory into one about the data path that was chosen.
     fn explain(&self, e: NvmeError, place: QueueMemory) -> StorageError {
         match (e, place) {
             (NvmeError::Dma(e), QueueMemory::Gpu) => self.no_path("queues gpu", e.to_string()),

@@ -12,27 +12,28 @@ use serde::Serialize;
 use std::fmt;
 use std::sync::Arc;
 
-/// Pages of a volume in memory near the kernels, which reach them through [`Array`]s. Cheap to clone.
+/// Pages of a volume in memory near the kernels, which access them through [`Array`]s. Cheap to clone.
 ///
-/// What kernels and [`Array::write`] change stays here until [`Cache::flush`]: dropping the last clone, and the last array, loses it.
+/// Changes by kernels and by [`Array::write`] stay in the cache until [`Cache::flush`]. Dropping the last clone and the
+/// last array loses them.
 #[derive(Clone)]
 pub struct Cache(pub(super) Arc<Inner>);
 
-/// Fields in the order in which they go: the memory, then the volume.
+/// State of a cache. Fields are dropped in order: the memory before the volume.
 pub(super) struct Inner {
-    /// `wb_cache` as kernels see it.
+    /// `wb_cache`, which kernels read.
     shared: Region,
-    /// Tags, pins, tokens, locks and hands.
+    /// Tags, pins, command tokens, set locks and clock hands.
     metadata: Region,
-    /// Keeps the frames.
+    /// Memory of the frames, kept alive.
     _frames: DataBuffer,
-    /// What `shared` holds.
+    /// Contents of `shared`.
     pub(super) constants: abi::Cache,
     geometry: Geometry,
     pub(super) volume: Volume,
 }
 
-/// What a cache will be. See [`Cache::on`].
+/// Options of a new cache. See [`Cache::on`].
 #[derive(Clone, Debug)]
 #[must_use = "a builder does nothing until `build`"]
 pub struct CacheBuilder {
@@ -41,7 +42,7 @@ pub struct CacheBuilder {
     page: usize,
 }
 
-/// A kernel takes a cache as `const wb_cache*`.
+/// Kernels get a cache as `const wb_cache*`.
 impl KernelArg for Cache {
     fn push(&self, args: &mut Args) {
         args.push_value(self.address());
@@ -49,44 +50,51 @@ impl KernelArg for Cache {
     }
 }
 
-/// What is in a cache at a moment at which no kernel runs. In pages.
+/// Numbers of pages in a cache by state, at a moment when no kernel runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Occupancy {
-    /// Pages that it can hold.
+    /// Pages that the cache can hold.
     pub frames: u64,
-    /// Pages that it holds.
+    /// Pages that the cache holds.
     pub valid: u64,
-    /// Of these, changed and not yet written.
+    /// Pages among them that were changed and are not written yet.
     pub dirty: u64,
-    /// Reads and writes in flight.
+    /// Pages with a read or write in flight.
     pub busy: u64,
     /// Pages whose last read or write failed.
     pub failed: u64,
-    /// Pages that a kernel did not let go of: more than 0 only when one was torn down.
+    /// Pages that a kernel has not unpinned: more than 0 only after a kernel was torn down.
     pub pinned: u64,
 }
 
-/// Memory of a cache unless told otherwise.
+/// Default memory of a cache, in bytes.
 const DEFAULT_BYTES: u64 = 64 << 20;
-/// Page of a cache unless told otherwise.
+/// Default page size of a cache, in bytes.
 const DEFAULT_PAGE: usize = 4096;
 
 impl CacheBuilder {
-    /// Memory for pages, in bytes (64 MiB). Up to an eighth is lost to rounding; another 28 bytes a page, at most, are used beside it. A
-    /// cache is never larger than its volume.
+    /// Sets the memory for pages, in bytes (default 64 MiB). Rounding loses up to an eighth of it. Metadata takes at
+    /// most another 28 bytes per page. A cache is never larger than its volume.
     pub fn bytes(mut self, bytes: u64) -> Self {
         self.bytes = bytes;
         self
     }
 
-    /// Bytes of a page (4096, or a block if that is larger): a power of two from 512 to 65,536.
+    /// Sets the page size in bytes: a power of two from 512 to 65,536. The default is 4096, or a block if blocks are
+    /// larger.
     pub fn page(mut self, bytes: usize) -> Self {
         self.page = bytes;
         self
     }
 
-    /// Allocates the cache, empty.
+    /// Allocates an empty cache.
+    ///
+    /// # Errors
+    /// * [`StorageError::Option`] if the page size is not a power of two from 512 to 65,536. Also if it does not fit the
+    ///   volume's block, command and stripe unit sizes, or if the memory holds fewer pages than one set.
+    /// * [`StorageError::Memory`] or [`StorageError::Dma`] if the memory cannot be allocated, or a device cannot reach
+    ///   it.
     pub fn build(self) -> Result<Cache, StorageError> {
         let v = &self.volume;
         let geometry = Geometry::new(self.bytes, self.page, v.bytes() / self.page.max(1) as u64)?;
@@ -133,12 +141,12 @@ impl CacheBuilder {
     }
 }
 
-/// Pages that were on their way when their commands were dropped.
+/// Numbers of pages that were in flight when their commands were dropped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Completed {
-    /// Reads: the frames are empty.
+    /// Pages being read, whose frames are empty now.
     pub(super) emptied: u64,
-    /// Writes: the pages are dirty again.
+    /// Pages being written, which are dirty again.
     pub(super) dirty: u64,
 }
 
@@ -148,19 +156,21 @@ mod tag {
         TAG_DIRTY as DIRTY, TAG_FAILED as FAILED, TAG_FILLING as FILLING, TAG_PAGE_SHIFT as PAGE_SHIFT,
         TAG_UNCHECKED as UNCHECKED, TAG_VALID as VALID, TAG_VERSION_SHIFT as VERSION_SHIFT, TAG_WRITING as WRITING,
     };
-    /// State and version; the page is above.
+    /// Bits of state and version; the page number lies above them.
     const BELOW_PAGE: u64 = (1 << PAGE_SHIFT) - 1;
     const STATE: u64 = (1 << VERSION_SHIFT) - 1;
 
-    /// No page, and another version, so that nobody takes new bytes for old ones.
+    /// Returns the tag of an emptied frame: no page, and the next version, so that no reader takes new bytes for old
+    /// ones.
     pub fn emptied(tag: u64) -> u64 {
         tag & !BELOW_PAGE | tag.wrapping_add(1 << VERSION_SHIFT) & BELOW_PAGE & !STATE
     }
 }
 
 impl Inner {
-    /// Ends what was on its way: no command of it exists any more, and no kernel runs. A page that was being read is gone; one that
-    /// was being written is dirty again. Pins and locks of kernels that were torn down go too.
+    /// Resets the state of pages in flight, after all their commands were dropped and while no kernel runs. Frames
+    /// whose page was being read become empty. Pages that were being written become dirty again. Pins and locks of
+    /// kernels that were torn down are cleared.
     pub(super) fn complete(&self) -> Result<Completed, StorageError> {
         let (parts, _) = self.geometry.parts();
         let (frames, sets) = (self.geometry.frames(), self.geometry.sets as usize);
@@ -186,48 +196,59 @@ impl Inner {
 }
 
 impl Cache {
-    /// Begins a cache of this volume.
+    /// Begins a cache of `volume`.
     pub fn on(volume: &Volume) -> CacheBuilder {
         let page = DEFAULT_PAGE.max(volume.block_bytes());
         CacheBuilder { volume: volume.clone(), bytes: DEFAULT_BYTES, page }
     }
 
-    /// The address of `wb_cache` as kernels see it.
+    /// Returns the address of the `wb_cache` that kernels read.
     pub fn address(&self) -> u64 {
         self.0.shared.address()
     }
 
-    /// The volume behind it.
+    /// Returns the volume whose pages the cache keeps.
     pub fn volume(&self) -> &Volume {
         &self.0.volume
     }
 
-    /// Bytes of a page.
+    /// Returns the page size in bytes.
     pub fn page_bytes(&self) -> usize {
         self.0.geometry.page
     }
 
-    /// Pages that it can hold.
+    /// Returns the number of pages that the cache can hold.
     pub fn frames(&self) -> usize {
         self.0.geometry.frames()
     }
 
-    /// Bytes of pages that it can hold.
+    /// Returns the size of the frames in bytes.
     pub fn bytes(&self) -> u64 {
         self.0.geometry.bytes() as u64
     }
 
-    /// Sets, and ways of each.
+    /// Returns the number of sets, and of ways in each set.
     pub fn sets_and_ways(&self) -> (u32, u32) {
         (self.0.geometry.sets, self.0.geometry.ways)
     }
 
-    /// `count` elements from the start of page `first_page` of the volume.
+    /// Returns an array of `count` elements from the start of page `first_page` of the volume on.
+    ///
+    /// # Errors
+    /// [`StorageError::Option`] if an element has not 1, 2, 4, 8 or 16 bytes; [`StorageError::Capacity`] if the array
+    /// ends beyond the last whole page of the volume.
     pub fn array<T: Element>(&self, first_page: u64, count: u64) -> Result<Array<T>, StorageError> {
         Array::new(self, None, first_page, count)
     }
 
-    /// The array that the volume's manifest calls `name`.
+    /// Opens the array called `name` in the volume's manifest.
+    ///
+    /// # Errors
+    /// * [`StorageError::Manifest`] if the volume has no readable manifest, no array of this name, or one of another
+    ///   type.
+    /// * [`StorageError::Option`] if the array does not start at a page of this cache, or if pages are smaller than the
+    ///   unit of the page checksums.
+    /// * [`StorageError::Nvme`] if a device fails to read the manifest.
     pub fn open<T: Element>(&self, name: &str) -> Result<Array<T>, StorageError> {
         let v = self.volume();
         let manifest = v.manifest()?;
@@ -249,32 +270,49 @@ impl Cache {
         Array::new(self, Some(name), entry.offset / page, entry.count)
     }
 
-    /// Writes every changed page and waits until the devices have acknowledged a Flush. Pages stay in the cache.
+    /// Writes every changed page, and waits until the devices have completed a Flush. Pages stay in the cache.
+    ///
+    /// # Errors
+    /// [`StorageError::Run`] if a page cannot be written; [`StorageError::Engine`] if the engine starts no kernel;
+    /// otherwise as for [`Volume::flush`].
     pub fn flush(&self) -> Result<(), StorageError> {
-        // SAFETY: the arguments that this kernel takes.
+        // SAFETY: these are the arguments that this kernel takes.
         unsafe { self.run("wb_cache_flush", crate::args!(self)) }?;
         self.volume().flush()
     }
 
-    /// Empties the cache but for changed pages: the next access reads from the device. Pages that failed are tried again.
-    /// [`Cache::flush`] first to drop all.
+    /// Drops all unchanged pages, so that the next access reads them from the device. Pages that failed are read again.
+    /// Dirty pages stay: call [`Cache::flush`] first to drop all.
+    ///
+    /// # Errors
+    /// [`StorageError::Engine`] if the engine starts no kernel; [`StorageError::Run`] if the kernel fails.
     pub fn reset(&self) -> Result<(), StorageError> {
-        // SAFETY: the arguments that this kernel takes.
+        // SAFETY: these are the arguments that this kernel takes.
         unsafe { self.run("wb_cache_drop", crate::args!(self, 0u64, u64::MAX, 0u32)) }
     }
 
-    /// Empties the cache. What was changed and not flushed is lost.
+    /// Drops all pages. Changes that were not flushed are lost.
+    ///
+    /// # Errors
+    /// [`StorageError::Engine`] if the engine starts no kernel; [`StorageError::Run`] if the kernel fails.
     pub fn discard(&self) -> Result<(), StorageError> {
-        // SAFETY: the arguments that this kernel takes.
+        // SAFETY: these are the arguments that this kernel takes.
         unsafe { self.run("wb_cache_drop", crate::args!(self, 0u64, u64::MAX, 1u32)) }
     }
 
-    /// Counters of the volume and all caches on it; the difference of two is what happened between, as for one run.
+    /// Returns the counters of the volume and all its caches. The difference of two values counts the events between
+    /// them, such as those of one run.
+    ///
+    /// # Errors
+    /// [`StorageError::Memory`] if the counters cannot be read.
     pub fn stats(&self) -> Result<Stats, StorageError> {
         self.volume().stats()
     }
 
-    /// What is in it. Meaningful while no kernel runs.
+    /// Counts the pages by state. Meaningful only while no kernel runs.
+    ///
+    /// # Errors
+    /// [`StorageError::Memory`] if the metadata cannot be read.
     pub fn occupancy(&self) -> Result<Occupancy, StorageError> {
         use tag::{DIRTY, FAILED, FILLING, UNCHECKED, VALID, WRITING};
         let m = &self.0.metadata;
@@ -291,15 +329,15 @@ impl Cache {
         Ok(o)
     }
 
-    /// Runs one of the cache's own kernels to its end.
+    /// Runs one of the cache's own kernels and waits for its end.
     ///
     /// # Safety
-    /// The arguments are those that this kernel of `kernels/storage/cache.cu` takes.
+    /// `args` must be those that this kernel of `kernels/storage/cache.cu` takes.
     pub(super) unsafe fn run(&self, kernel: &str, args: Args) -> Result<(), StorageError> {
         const THREADS: u32 = 128;
         const BLOCKS: u32 = 2;
         let engine = self.volume().engine();
-        // SAFETY: the caller's promise; the arguments keep what they stand for.
+        // SAFETY: the caller promises fitting arguments, and the arguments keep alive the memory that they name.
         let run = unsafe { engine.launch(kernel, engine.grid(THREADS, BLOCKS), args) }?;
         run.finish()?;
         Ok(())

@@ -3,7 +3,7 @@
 use std::fmt;
 use xxhash_rust::xxh64::Xxh64;
 
-/// Hashes bytes as they come.
+/// Hash of bytes that are added in pieces.
 #[derive(Clone)]
 pub struct Checksum(Xxh64);
 
@@ -20,17 +20,17 @@ impl fmt::Debug for Checksum {
 }
 
 impl Checksum {
-    /// The hash of these bytes.
+    /// Returns the hash of `bytes`.
     pub fn of(bytes: &[u8]) -> u64 {
         xxhash_rust::xxh64::xxh64(bytes, 0)
     }
 
-    /// Adds bytes.
+    /// Adds bytes to the hash.
     pub fn update(&mut self, bytes: &[u8]) {
         self.0.update(bytes);
     }
 
-    /// The hash of all bytes so far.
+    /// Returns the hash of all bytes added so far.
     pub fn finish(&self) -> u64 {
         self.0.digest()
     }
@@ -40,7 +40,7 @@ impl Checksum {
 mod tests {
     use super::*;
 
-    /// Data that was stored by an earlier version has these.
+    /// Data stored by an earlier version has these hashes.
     #[test]
     fn published_values() {
         assert_eq!(Checksum::of(b""), 0xef46_db37_51d8_e999);

@@ -1,8 +1,10 @@
-//! Which way commands and data take: what was asked for, what the machine can do, and what keeps order.
+//! Choice of the data path: the paths that the options ask for, those that the machine offers, and those that keep the
+//! order of writes.
 //!
-//! A completion says that the data is there. That only holds where both travel to the same memory: a bus keeps the order of a
-//! device's writes to one place, not between two. So completion rings are where data lands: in the GPU with direct landing,
-//! in host memory with bounce landing. Submission rings may be in the controller as well.
+//! A completion entry tells a kernel that its data has arrived. That holds only if both travel to the same memory: a
+//! bus keeps the order of a device's writes to one memory, but not to two. Completion queues are therefore where data
+//! lands: in the GPU with direct landing, in host memory with bounce landing. Submission queues may also be in the
+//! controller's memory.
 
 use super::StorageError;
 use super::builder::VolumeBuilder;
@@ -11,16 +13,16 @@ use crate::cuda::WritesOrdering;
 use crate::memory::mapping::{BackendChoice, MappingBackend, MappingError};
 use crate::memory::{DmaError, Place};
 
-/// The way that was chosen.
+/// The chosen data path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct DataPath {
     pub(super) landing: LandingPath,
     pub(super) queues: QueueMemory,
-    /// Where completion rings are.
+    /// Memory of the completion queues.
     pub(super) completions: Place,
 }
 
-/// What cannot be had, in the words of the option, and why.
+/// A choice that is not available, in the words of the option, and the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Unavailable {
     pub(super) what: &'static str,
@@ -30,7 +32,8 @@ pub(super) struct Unavailable {
 const NOT_IN_ORDER: &str =
     "data and completions would travel to different memories, and a completion could arrive before its data";
 
-/// The way for kernels on a GPU. `direct` says whether devices reach GPU memory in order, and why not.
+/// Chooses the data path for kernels on a GPU. `direct` returns an error with the reason if devices do not reach GPU
+/// memory in order.
 pub(super) fn on_gpu(
     landing: LandingChoice,
     queues: QueueMemoryChoice,
@@ -70,7 +73,7 @@ pub(super) fn on_gpu(
     }
 }
 
-/// The way for kernels on CPU threads, whose memory is the host's.
+/// Chooses the data path for kernels on CPU threads, whose memory is host memory.
 pub(super) fn on_cpu(
     landing: LandingChoice,
     queues: QueueMemory,
@@ -91,7 +94,7 @@ pub(super) fn on_cpu(
     }
 }
 
-/// What keeps a device's writes in order for kernels; `None` where nothing does.
+/// Returns the mechanism that keeps a device's writes in order for kernels, or `None` if there is none.
 pub(super) fn order(gpu: Option<WritesOrdering>, completions: Place) -> Option<WritesOrder> {
     match (gpu, completions) {
         (None, _) => Some(WritesOrder::Processor),
@@ -127,7 +130,7 @@ impl VolumeBuilder {
                 let closed = || Err("mapping host was asked for, which does not reach GPU memory".to_owned());
                 on_gpu(landing, queues, &closed, notes)
             }
-            // A rung that was asked for by name works or is an error, whatever else would do.
+            // A mapping backend chosen by name works or is an error, even if another one would work.
             (true, BackendChoice::Only(backend)) => match landing {
                 LandingChoice::Bounce => {
                     let reason = "bounce landing maps no GPU memory: use landing direct with it".to_owned();
@@ -143,7 +146,7 @@ impl VolumeBuilder {
         self.landing == LandingChoice::Auto && self.queue_memory == QueueMemoryChoice::Auto
     }
 
-    /// Whether every device reaches the memory that this engine's kernels prefer; the reason if not.
+    /// Checks that every device reaches the memory that this engine's kernels prefer; the error is the reason.
     fn probe_direct(&self) -> Result<(), String> {
         if let Some(gpu) = self.engine.space().gpu_context()
             && gpu.info().writes_ordering < WritesOrdering::Owner
@@ -157,11 +160,11 @@ impl VolumeBuilder {
             let controller = drive.controller();
             match controller.map_memory(&page) {
                 Ok(_) => {}
-                // A device that gives memory of its own serves as well, if it is the only one.
+                // A device that only allocates memory of its own is enough, if it is the only one.
                 Err(DmaError::Unreachable { .. }) if self.drives.len() == 1 && !self.engine.is_gpu() => {
                     controller.dma().allocate(self.engine.space(), 1).map_err(|e| e.to_string())?;
                 }
-                // Where nothing was asked for the notes have each rung on a line of its own.
+                // With default options the notes list each mapping backend on a line of its own.
                 Err(DmaError::MappingBackends(MappingError::NoBackend { .. })) if self.asks_for_nothing() => {
                     return Err(format!("{} has no way to this GPU's memory", drive.name()));
                 }
@@ -228,8 +231,8 @@ mod tests {
         for (landing, queues) in
             [(LandingChoice::Direct, QueueMemoryChoice::Host), (LandingChoice::Bounce, QueueMemoryChoice::Gpu)]
         {
-            let refusal = gpu(landing, queues, true).unwrap_err();
-            assert!(refusal.reason.contains("before its data"), "{refusal:?}");
+            let unavailable = gpu(landing, queues, true).unwrap_err();
+            assert!(unavailable.reason.contains("before its data"), "{unavailable:?}");
         }
     }
 

@@ -1,11 +1,12 @@
-//! The content of a volume as the superblocks of its drives tell it: found, published, and kept right while arrays change.
+//! Content of a volume as described by the superblocks of its drives: finding, publishing, and keeping it correct while
+//! arrays change.
 //!
-//! New content becomes valid with the last superblock of a generation: data, Flush, superblocks, Flush. Until then the superblocks of the
-//! generation before are whole, in the other slot.
+//! New content becomes valid with the last superblock of a generation. The order is data, Flush, superblocks, Flush.
+//! Until then the superblocks of the previous generation are intact in the other slot.
 //!
-//! Before the first write to stored arrays a mark goes to the medium, by the kernel or the host thread that writes. A flush says in the manifest
-//! which arrays have changed since they were stored; their checksums say nothing from then on. A program that ends between the two leaves
-//! the mark, and its arrays are told apart from damaged ones.
+//! Before the first write to stored arrays, the kernel or host thread that writes puts a mark on the medium. A flush
+//! records in the manifest which arrays have changed since they were stored; their checksums are invalid from then on.
+//! If a program ends between mark and flush, the mark remains. It tells interrupted arrays from damaged ones.
 
 use super::StorageError;
 use super::checksum::Checksum;
@@ -15,19 +16,19 @@ use super::stripe::Piece;
 use super::superblock::{Head, Layout, MARK_AT, SLOTS, Superblock, mark};
 use super::volume::Volume;
 
-/// The content that the superblocks agree on.
+/// Content on which the superblocks agree.
 #[derive(Clone, Debug)]
 pub(super) struct Content {
     pub(super) block: Superblock,
     pub(super) slot: usize,
-    /// The latest generation of which any drive has a part.
+    /// The latest generation that is on any drive.
     pub(super) latest: u64,
-    /// A program ended while it changed arrays.
+    /// True if a program ended while it changed arrays.
     pub(super) interrupted: bool,
 }
 
 impl Volume {
-    /// Returns how data lies on the drives.
+    /// Returns the layout of the data on the drives.
     pub(super) fn layout(&self) -> Layout {
         let stripe = &self.0.stripe;
         let is_striped = stripe.devices > 1 && !stripe.replicated;
@@ -38,7 +39,7 @@ impl Volume {
         }
     }
 
-    /// Reads the first bytes of the drives in use. A copy that cannot be read says nothing.
+    /// Reads the first bytes of the drives in use. Skips a copy that cannot be read.
     fn heads(&self) -> Result<Vec<(usize, Head)>, StorageError> {
         let mut heads = Vec::new();
         for device in self.0.in_use()? {
@@ -59,7 +60,7 @@ impl Volume {
         Ok(Head::parse(&head))
     }
 
-    /// Finds the content that the drives agree on. Copies that lack it are left out.
+    /// Finds the content on which the drives agree. Leaves out copies that lack it.
     pub(super) fn find_content(&self) -> Result<Content, StorageError> {
         let heads = self.heads()?;
         let content = self.choose(&heads).map_err(|source| self.wrong_manifest(source))?;
@@ -92,7 +93,7 @@ impl Volume {
         let chosen = if self.is_replicated() {
             heads.iter().flat_map(|(_, h)| h.whole()).find(|(_, s)| s.generation == latest)
         } else {
-            // Every drive has a part of it.
+            // Every drive of a stripe must have this generation.
             let [(_, first), others @ ..] = heads else { return Err(ManifestError::Absent) };
             let has = |h: &Head, g: u64| h.whole().iter().any(|(_, s)| s.generation == g);
             first.whole().into_iter().find(|(_, s)| others.iter().all(|(_, h)| has(h, s.generation)))
@@ -120,17 +121,19 @@ impl Volume {
         Ok(())
     }
 
-    /// Returns the names and places of the arrays that the volume holds, read from the superblocks of its drives.
+    /// Returns the names and positions of the arrays that the volume holds, read from the superblocks of its drives.
     ///
     /// # Errors
     ///
-    /// [`StorageError::Manifest`]: nothing is stored there, it is damaged or of another version, or the drives are not put together as
-    /// they were when the data was stored.
+    /// * [`StorageError::Manifest`] if nothing is stored there, or the manifest is damaged or of another version. Also if
+    ///   the drives are not combined as when the data was stored.
+    /// * [`StorageError::Nvme`] if a drive fails a read; [`StorageError::NoPath`] if running kernels have all queue
+    ///   pairs of a controller, or the table of page checksums does not fit into memory.
     pub fn manifest(&self) -> Result<Manifest, StorageError> {
         Ok(self.current()?.block.manifest)
     }
 
-    /// Finds the content and remembers it, so that changes of it are recorded.
+    /// Finds the content and remembers it, so that later changes of it are recorded.
     pub(super) fn current(&self) -> Result<Content, StorageError> {
         let found = self.find_content()?;
         let fits = found.block.manifest.check_fits(self.bytes());
@@ -147,25 +150,25 @@ impl Volume {
         Ok(found)
     }
 
-    /// Makes the next write to the volume be preceded by a mark of this generation.
+    /// Arranges that a mark of this generation precedes the next write to the volume.
     fn arm(&self, block: &Superblock) -> Result<(), StorageError> {
         let is_checked = |e: &Entry| !e.changed || block.manifest.checksum_table().is_some();
         let pending = block.manifest.entries().iter().any(|e| is_checked(e) && e.count > 0);
         let bytes = mark(block.uuid, block.generation, self.block_bytes());
         let at = (MARK_AT >> self.block_shift()) as u64;
         let stripe = &self.0.stripe;
-        // The place on the first drive, as a block of the volume.
+        // The mark's place on the first drive, as a block of the volume.
         let row = if stripe.devices == 1 || stripe.replicated { 0 } else { at / stripe.chunk };
         let block = at + row * stripe.chunk * (stripe.devices - 1);
         if let Err(error) = self.0.arm(&bytes, block, pending) {
-            // The content is right; only a program that is killed while it changes arrays is not told apart.
+            // The content is correct. Without the mark, only arrays that a killed program was changing look damaged.
             tracing::warn!(volume = self.name(), %error, "changes of stored arrays are not marked before they are made");
             self.0.integrity.set_pending(false)?;
         }
         Ok(())
     }
 
-    /// Writes the superblocks of new content and makes them stay. The data must be on the medium.
+    /// Writes the superblocks of new content, and flushes. The data must be on the medium already.
     fn write_superblocks(&self, next: &Superblock, slot: usize) -> Result<(), StorageError> {
         let lba = (SLOTS[slot] >> self.block_shift()) as u64;
         let write = |device: usize| {
@@ -176,7 +179,7 @@ impl Volume {
         self.flush_devices()
     }
 
-    /// Does something to the same place of every drive.
+    /// Runs `work` for every drive. On a replicated volume, copies that fail are left out.
     pub(super) fn on_each(
         &self,
         what: &'static str,
@@ -189,7 +192,7 @@ impl Volume {
         (0..self.0.drives.len()).try_for_each(work)
     }
 
-    /// Publishes new content: data that was written, then its superblocks.
+    /// Publishes new content, whose data was written: flushes the data, then writes the superblocks.
     pub(super) fn publish(&self, mut next: Superblock, slot: usize) -> Result<(), StorageError> {
         self.flush_devices()?;
         next.members = self.0.in_use()?.iter().fold(0, |all, device| all | 1 << device);
@@ -200,7 +203,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Forgets the content, on the drives too.
+    /// Erases the content, in memory and on the drives.
     pub(super) fn erase_content(&self) -> Result<(), StorageError> {
         *self.0.content.lock() = None;
         self.0.integrity.set_pending(false)?;
@@ -213,7 +216,8 @@ impl Volume {
         self.flush_devices()
     }
 
-    /// Says in the manifest which arrays have changed, and which copies are left out. For a flush, after the data.
+    /// Records in the manifest which arrays have changed, and which copies are left out. A flush calls this after the
+    /// data.
     pub(super) fn record_changes(&self) -> Result<(), StorageError> {
         let mut known = self.0.content.lock();
         let Some(content) = known.as_mut() else { return Ok(()) };
@@ -224,7 +228,7 @@ impl Volume {
             && !self.0.integrity.is_pending()?
             && changed.iter().any(|w| *w != 0)
         {
-            // What is written from here on is preceded by a mark again: the table must not be taken for its.
+            // A mark must precede later writes again, since the table that is written here does not cover them.
             self.arm(&next)?;
             if self.has_page_checksums() {
                 if let Some(table) = self.page_checksums(content)? {
@@ -240,7 +244,7 @@ impl Volume {
             return Ok(());
         }
         if content.interrupted {
-            // The arrays of which nothing is known stay so.
+            // The next generation is marked, too, so that interrupted arrays stay known as such.
             self.write_mark(&next)?;
         }
         let slot = 1 - content.slot;
@@ -262,7 +266,7 @@ impl Volume {
         e.bytes() > 0 && self.0.integrity.is_touched(changed, e.offset >> shift, (e.end() - 1) >> shift)
     }
 
-    /// Remembers that the host writes to blocks, before it does.
+    /// Records that the host is about to write to blocks, and writes the mark if it is pending.
     pub(super) fn announce(&self, first: u64, blocks: u64) -> Result<(), StorageError> {
         if blocks == 0 {
             return Ok(());
@@ -279,7 +283,8 @@ impl Volume {
         Ok(())
     }
 
-    /// Checks what was read of an array against the manifest. Nothing is known of one that was changed since.
+    /// Compares the checksum of data that was read with the manifest. An array that was changed since it was stored is
+    /// not checked.
     pub(super) fn check_data(&self, content: &Content, entry: &Entry, computed: u64) -> Result<(), StorageError> {
         if entry.changed || computed == entry.checksum || self.is_touched(entry, &self.0.integrity.changed()?) {
             return Ok(());
@@ -292,12 +297,13 @@ impl Volume {
         }))
     }
 
-    /// Takes the arrays as they are: computes the checksums of those that were changed since they were stored, or were being changed when a
-    /// program ended, and writes them to the manifest. Reads these arrays as a whole.
+    /// Accepts the arrays as they are. Computes the checksums of arrays that were changed since they were stored, or
+    /// that a program was changing when it ended. Writes the checksums to the manifest. Reads these arrays completely.
     ///
     /// # Errors
     ///
-    /// [`StorageError::NoPath`] while kernels run, which could change them; [`StorageError::Manifest`] as for [`Volume::manifest`].
+    /// [`StorageError::NoPath`] while kernels run, since they could change the arrays; [`StorageError::Manifest`] as
+    /// for [`Volume::manifest`]; otherwise as for [`Volume::flush`].
     pub fn accept_changes(&self) -> Result<Manifest, StorageError> {
         if !self.0.engine.is_idle() {
             let reason = "kernels run, which could change the arrays; finish the run first".to_owned();
@@ -330,7 +336,7 @@ impl Volume {
         Ok(next.manifest)
     }
 
-    /// Reads an array as a whole. Its units get checksums in `table`.
+    /// Reads a whole array and returns its checksum. Stores the page checksums of its units in `table`.
     fn checksum_of(&self, entry: &Entry, mut table: Option<&mut NewTable>) -> Result<u64, StorageError> {
         let (mut sum, mut buffer) = (Checksum::default(), vec![0; BYTES_AT_ONCE]);
         for part in parts(entry) {

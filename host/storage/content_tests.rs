@@ -1,4 +1,4 @@
-//! Stored arrays over crashes, other layouts and changes.
+//! Stored arrays after crashes, with other layouts, and after changes.
 
 use super::{Cache, Drive, Element, Plan, Volume, VolumeBuilder};
 use crate::engine::{CpuImage, Engine};
@@ -26,7 +26,7 @@ impl Files {
     }
 }
 
-/// Few threads on any machine: nothing here is about many.
+/// Returns an engine of few threads on any machine, which is enough for these tests.
 fn engine() -> Engine {
     Engine::cpu_with(2, &CpuImage::shipped().unwrap(), None).unwrap()
 }
@@ -63,7 +63,7 @@ fn another_layout_is_refused_with_both() {
     assert!(text.contains("2.img belongs to another volume"), "{text}");
 }
 
-/// Contents of both states of a volume.
+/// Returns the contents of both states of a volume.
 fn contents() -> [(Vec<u64>, Vec<u8>); 2] {
     [(values(7, 900), vec![1; 3000]), (values(8, 700), vec![2; 6000])]
 }
@@ -76,7 +76,7 @@ fn store(v: &Volume, content: &(Vec<u64>, Vec<u8>)) -> Result<(), super::Storage
     writer.finish().map(drop)
 }
 
-/// Returns which of the two a volume holds; `None` if there is no manifest.
+/// Returns the index of the state that a volume holds, or `None` if it has no manifest.
 fn held(v: &Volume) -> Option<usize> {
     match v.manifest() {
         Err(e) if e.to_string().contains("no manifest") => return None,
@@ -87,14 +87,14 @@ fn held(v: &Volume) -> Option<usize> {
     Some(which.expect("a mixture"))
 }
 
-/// Stores new content over old, cut off after each block that is written, and looks at what is left.
+/// Stores new content over old, cut off after each block that is written. Returns the state that each cut leaves.
 fn crashes(drives: usize, copies: bool, bytes: u64) -> Vec<Option<usize>> {
     let files = Files::new(drives, bytes);
     let work = Files {
         paths: files.paths.iter().map(|p| p.with_extension("work")).collect(),
         folder: tempfile::tempdir().unwrap(),
     };
-    // One command for each block: a cut is between two of them.
+    // Each command is one block, so that a cut falls between two blocks.
     let open = |f: &Files, faults: &[String]| {
         let spec = |(i, p): (usize, &PathBuf)| {
             let fault = faults.get(i).map_or("", String::as_str);
@@ -107,16 +107,16 @@ fn crashes(drives: usize, copies: bool, bytes: u64) -> Vec<Option<usize>> {
     store(&open(&files, &[]).unwrap(), &old).unwrap();
     let mut seen = Vec::new();
     let mut before = Vec::new();
-    // Before the first write the superblocks are read, those of copies when they are opened too.
+    // The volume reads the superblocks before the first write; those of copies also when it opens.
     let reads = if copies { 32 } else { 16 };
     for cut in reads.. {
         files.paths.iter().zip(&work.paths).for_each(|(from, to)| assert!(std::fs::copy(from, to).is_ok()));
-        // All stop at once, as with a process that is killed: the first one that is gone ends the store.
+        // All drives stop at once, as for a killed process: the first drive that is gone ends the store.
         let fault = vec![format!(",disappear=after:{cut}"); drives];
         let stored = open(&work, &fault).and_then(|v| store(&v, &new)).is_ok();
         let bytes: Vec<_> = work.paths.iter().map(|p| std::fs::read(p).unwrap()).collect();
         if !stored && bytes == before {
-            // Only a read was cut off.
+            // The cut fell on a read.
             continue;
         }
         before = bytes;
@@ -145,7 +145,7 @@ fn a_crash_leaves_the_old_content_or_the_new() {
 
 #[test]
 fn without_room_for_both_a_crash_leaves_one_of_them_or_none() {
-    // The arrays of either take two parts of 64 KiB.
+    // The arrays of either state take two parts of 64 KiB.
     let seen = crashes(1, false, 192 << 10);
     assert!(seen.len() > 3 && seen.contains(&None), "{seen:?}");
     assert_eq!((seen[0], seen[seen.len() - 1]), (Some(0), Some(1)));
@@ -196,7 +196,7 @@ fn arrays_that_were_changed_and_flushed_can_be_read() {
         assert_eq!(v.read_array::<u64>("ids").unwrap(), ids);
         assert!(changed::<u64>(&v, "ids") && !changed::<u64>(&v, "others"), "{drives} {copies}");
         drop((a, cache, v));
-        // Another program knows it too, and can take the array as it is.
+        // Another program sees the change, and can accept the array as it is.
         let v = open();
         assert_eq!(v.read_array::<u64>("ids").unwrap(), ids);
         v.accept_changes().unwrap();
@@ -209,7 +209,7 @@ fn arrays_that_were_changed_and_flushed_can_be_read() {
         let at = v.manifest().unwrap().entries()[0].offset >> v.block_shift();
         v.put_blocks(at, &[0; 512]).unwrap();
         assert!(v.read_array::<u64>("ids").unwrap_err().to_string().contains("is damaged"));
-        // Writes of the host count too.
+        // Writes of the host count as changes, too.
         v.write_bytes((at << v.block_shift()) + 3, b"x").unwrap();
         assert!(v.read_array::<u64>("ids").is_ok());
         v.flush().unwrap();
@@ -222,16 +222,16 @@ fn open_again(v: Volume, open: impl Fn() -> Volume) -> Volume {
     open()
 }
 
-/// The name of the file for the program that dies.
+/// Environment variable with the name of the file for the program that dies.
 const DIES_ON: &str = "WARPBELL_TEST_DIES_ON";
 
 #[test]
 fn a_program_that_dies_between_write_and_flush() {
-    // Run as a program of its own by the test below; there is nothing to do in the run of all tests.
+    // The test below runs this as a program of its own. The run of all tests has nothing to do here.
     let Some(path) = std::env::var_os(DIES_ON) else { return };
     let drive = Drive::open(&format!("soft:{}", Path::new(&path).display())).unwrap();
     let v = Volume::on(&engine(), [drive]).build().unwrap();
-    // Far smaller than the array: most of the change is written back before the end.
+    // The cache is far smaller than the array, so most of the change is written back before the end.
     let cache = Cache::on(&v).bytes(32 << 10).build().unwrap();
     cache.open::<u64>("ids").unwrap().write(0, &values(6, 20_000)).unwrap();
     std::process::abort();
@@ -257,7 +257,7 @@ fn a_program_that_died_before_its_flush_is_told_apart_from_damage() {
     let text = v.read_array::<u64>("ids").unwrap_err().to_string();
     assert!(text.contains("`ids` was being changed by a program that ended before its flush"), "{text}");
     assert_eq!(v.read_array::<u64>("others").unwrap(), values(5, 10));
-    // It stays so until somebody decides.
+    // The array stays interrupted until the changes are accepted.
     v.flush().unwrap();
     let v = open_again(v, open);
     assert!(v.read_array::<u64>("ids").is_err());
@@ -290,7 +290,7 @@ fn a_copy_that_missed_writes_is_left_out_when_it_is_opened_again() {
     let r = v.redundancy().unwrap();
     assert!(r.lost.len() == 1 && r.lost[0].reason.contains("lacks generation"), "{r}");
     assert_eq!(v.read_array::<u64>("ids").unwrap(), values(2, 1000));
-    // Who stores everything anew has both again.
+    // Storing everything anew restores both copies.
     v.store_array("ids", &values(3, 1000)).unwrap();
     assert!(v.redundancy().unwrap().lost.is_empty());
     let v = open_again(v, || open(""));

@@ -1,7 +1,8 @@
-//! The copies of a replicated volume: which of them are in use, what goes to and comes from them, and their repair.
+//! Copies of a replicated volume: which are in use, reads and writes of them, and repair.
 //!
-//! A copy is out of use once it has left the bus, gave no answer within the deadline, or failed a write that another copy took.
-//! Kernels and the host say so in one place: `wb_device.max_blocks` is 0. The last copy is never left out; its errors are reported.
+//! A copy is left out once it has left the bus, did not respond within the deadline, or failed a write that another
+//! copy completed. Kernels and the host record this in one place: `wb_device.max_blocks` is 0. The last copy is never
+//! left out; its errors are reported.
 
 use super::StorageError;
 use super::page_checksums::UNIT;
@@ -20,10 +21,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Time between two looks at the registers of the copies. A kernel whose read had no answer waits for that look.
+/// Interval at which the host reads the registers of the copies. A kernel whose read got no completion waits for the
+/// next check.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// A copy that a volume does without.
+/// A copy that the volume has left out.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LostCopy {
     /// Index of the device in the volume.
@@ -34,19 +36,19 @@ pub struct LostCopy {
     pub reason: String,
 }
 
-/// The redundancy of a replicated volume: [`Volume::redundancy`].
+/// Redundancy of a replicated volume: [`Volume::redundancy`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Redundancy {
     /// Copies that the volume was made of.
     pub copies: usize,
-    /// Those that are left out.
+    /// Copies that are left out.
     pub lost: Vec<LostCopy>,
-    /// Reads that one copy failed and another one answered.
+    /// Reads that one copy failed and another one completed.
     pub redirected_reads: u64,
-    /// Blocks that were written back to the copy that failed to give them.
+    /// Blocks that were written back to a copy that could not read them.
     pub repaired_blocks: u64,
-    /// Failed reads whose blocks are still to be written back ([`Volume::repair`]).
+    /// Failed reads whose blocks are not written back yet ([`Volume::repair`]).
     pub pending_repairs: u64,
 }
 
@@ -72,14 +74,15 @@ impl fmt::Display for Redundancy {
     }
 }
 
-/// State of the copies that is not in `wb_volume`.
+/// State of the copies that is not part of `wb_volume`.
 #[derive(Debug, Default)]
 pub(super) struct Copies {
-    /// Reasons for which devices were left out, where the host knows them.
+    /// For each device, the reason why it was left out, if the host knows it.
     reasons: Mutex<Vec<Option<String>>>,
-    /// Blocks to be written back that the host found.
+    /// Blocks to be written back, found by the host: device, first block, number of blocks.
     pending: Mutex<BTreeSet<(usize, u64, u64)>>,
-    /// Host writes share it, a repair has it alone: it must not bring old data back.
+    /// Writes of the host hold it shared. A repair holds it exclusively, so that it does not overwrite new data with
+    /// old.
     writes: RwLock<()>,
 }
 
@@ -87,7 +90,8 @@ const fn device_at(device: usize) -> usize {
     offset_of!(abi::Volume, device) + device * size_of::<abi::Device>()
 }
 
-/// Looks at the registers of the copies while there is a volume, and tells kernels which of them have left the bus.
+/// Thread that reads the registers of the copies while the volume exists, and tells kernels which copies have left the
+/// bus.
 #[derive(Debug)]
 pub(super) struct Watch {
     stop: Arc<AtomicBool>,
@@ -111,7 +115,7 @@ impl Drop for Watch {
         self.stop.store(true, Ordering::Release);
         if let Some(thread) = self.thread.take() {
             thread.thread().unpark();
-            // A panic there is reported by the panic itself.
+            // The panic hook has reported a panic of the thread already.
             let _ = thread.join();
         }
     }
@@ -126,7 +130,7 @@ fn watch(stop: &AtomicBool, shared: &Region, controllers: &[Arc<Controller<Ready
             }
             tracing::warn!(device = controller.name(), "a copy has left the bus; the volume goes on without it");
             gone[device] = true;
-            // Without memory to write to there is nobody to tell.
+            // If the kernels' memory cannot be written, no kernel can be told.
             let _ = left_the_bus(shared, device, controllers.len());
         }
         std::thread::park_timeout(LOOK_EVERY);
@@ -146,11 +150,11 @@ fn left_the_bus(shared: &Region, device: usize, devices: usize) -> Result<(), Me
     shared.set(at + offset_of!(abi::Device, gone), 1u32)
 }
 
-/// Consequence of a command that a device failed.
+/// Severity of a command's failure.
 enum Failed {
-    /// The command failed; the device goes on.
+    /// The command failed; the device continues to work.
     Command,
-    /// The device gave no answer.
+    /// The device did not respond.
     Device,
 }
 
@@ -175,7 +179,7 @@ impl Inner {
         Ok(self.shared.get::<u32>(device_at(device) + offset_of!(abi::Device, max_blocks))? != 0)
     }
 
-    /// Returns the devices that are not left out: all of a volume that is not replicated.
+    /// Returns the devices that are not left out. On a volume that is not replicated these are all devices.
     pub(super) fn in_use(&self) -> Result<Vec<usize>, MemoryError> {
         let all = 0..self.drives.len();
         if !self.stripe.replicated {
@@ -190,7 +194,8 @@ impl Inner {
         Ok(used)
     }
 
-    /// Leaves a copy out for `reason`, unless it is the last one. `missed`: a write was made without it.
+    /// Leaves a copy out for `reason`, unless it is the last one. `missed` is true if a write was made without the
+    /// copy. Returns true if the copy is left out.
     pub(super) fn leave_out(&self, device: usize, reason: String, missed: bool) -> Result<bool, MemoryError> {
         if missed {
             self.shared.set(device_at(device) + offset_of!(abi::Device, missed), 1u32)?;
@@ -209,7 +214,7 @@ impl Inner {
 }
 
 impl Inner {
-    /// Takes a copy in again that answers, unless a write was made without it.
+    /// Takes a copy that responds into use again, unless a write was made without it.
     pub(super) fn take_in(&self, device: usize) -> Result<(), MemoryError> {
         let at = device_at(device);
         let flag = |field: usize| self.shared.get::<u32>(at + field);
@@ -226,7 +231,7 @@ impl Inner {
 }
 
 impl Volume {
-    /// Takes copies in again that answer, before everything is written anew.
+    /// Takes all copies that respond into use again, for a caller that then writes everything anew.
     pub(super) fn take_in_all(&self) -> Result<(), StorageError> {
         let used = self.0.in_use()?;
         for device in (0..self.0.drives.len()).filter(|d| !used.contains(d)) {
@@ -238,7 +243,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Reads a piece from the copy that it names, or from another one if that fails.
+    /// Reads a piece from the copy that it names, or from another copy if that read fails.
     pub(super) fn read_copy(&self, piece: &Piece, out: &mut [u8]) -> Result<(), StorageError> {
         let used = self.0.in_use()?;
         let start = used.iter().position(|d| *d >= piece.device).unwrap_or(0);
@@ -264,7 +269,7 @@ impl Volume {
         Err(self.no_copy("read", piece, errors))
     }
 
-    /// Writes a piece to every copy in use. Those that fail it are left out if another one took it.
+    /// Writes a piece to every copy in use. Copies that fail the write are left out if another copy completes it.
     pub(super) fn write_copies(&self, piece: &Piece, data: &[u8]) -> Result<(), StorageError> {
         let _shared = self.0.copies.writes.read();
         let used = self.0.in_use()?;
@@ -274,8 +279,8 @@ impl Volume {
         self.on_copies("write", piece, used, |device| self.with_queue(device, |q, ns| q.write(ns, piece.lba, data)))
     }
 
-    /// Does something that changes what they hold on every one of `copies`, all at a time. Those that fail are left out if another one
-    /// did not.
+    /// Runs `work`, which changes data, on all of `copies` in parallel. Copies that fail are left out if another copy
+    /// succeeds.
     pub(super) fn on_copies(
         &self,
         what: &'static str,
@@ -311,7 +316,8 @@ impl Volume {
         StorageError::NoCopy { what, device: self.name().to_owned(), first: piece.lba, blocks: piece.blocks, errors }
     }
 
-    /// Returns how redundant the volume is now: which copies it does without, and how many reads another copy had to answer.
+    /// Returns the redundancy of the volume: the copies that are left out, and the number of reads that another copy
+    /// completed.
     ///
     /// # Errors
     ///
@@ -346,12 +352,14 @@ impl Volume {
         })
     }
 
-    /// Writes blocks that a copy failed to give, and another one gave, back to the copy that failed. A copy that does not take them is
-    /// left out. Does nothing while kernels run, whose writes could be undone; [`Volume::flush`] does the same.
+    /// Writes blocks that one copy could not read, and another copy could, back to the first copy. A copy that fails
+    /// this write is left out. Does nothing while kernels run, since it could undo their writes. [`Volume::flush`]
+    /// calls it.
     ///
     /// # Errors
     ///
-    /// [`StorageError::NoCopy`] if no copy gives the blocks any more, and [`StorageError::Memory`].
+    /// [`StorageError::NoCopy`] if no copy can read the blocks any more; [`StorageError::Memory`] if the list of
+    /// repairs cannot be read.
     pub fn repair(&self) -> Result<(), StorageError> {
         let inner = &self.0;
         if !self.is_replicated() || !inner.engine.is_idle() {
@@ -388,12 +396,12 @@ impl Volume {
         Ok(())
     }
 
-    /// Keeps the host from writing to copies.
+    /// Blocks writes of the host to copies until the guard is dropped.
     pub(super) fn without_writes(&self) -> RwLockWriteGuard<'_, ()> {
         self.0.copies.writes.write()
     }
 
-    /// Writes to one copy what another one gave. Leaves the copy out, and returns false, if it does not take it.
+    /// Writes data of another copy to one copy. If the write fails, leaves the copy out and returns false.
     pub(super) fn write_back(&self, device: usize, lba: u64, data: &[u8]) -> Result<bool, StorageError> {
         match self.with_queue(device, |q, ns| q.write(ns, lba, data)) {
             Ok(()) => Ok(true),

@@ -1,17 +1,17 @@
-//! Copies that fail: reads go to another copy, writes go to those that are left.
+//! Copies that fail: reads go to another copy, writes go to the remaining copies.
 
 use super::{Cache, Drive, LandingChoice, Volume};
 use crate::engine::{CpuImage, Engine, Outcome, RunError};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Bounds what a test may wait for; nothing depends on how long something takes.
+/// Deadline of waits in these tests; no result depends on how long something takes.
 const LIMIT: Duration = Duration::from_secs(60);
 const BLOCKS: u64 = 512;
 const THREADS: usize = 16;
 /// Blocks of a chunk that is read from each copy.
 const CHUNKS: [std::ops::Range<usize>; 2] = [48..56, 40..48];
-/// A copy that cannot read them.
+/// Faults that make these blocks unreadable on each copy.
 const BAD: [&str; 2] = [",media-error=read:48-55", ",media-error=read:40-47"];
 
 struct Pair {
@@ -21,7 +21,7 @@ struct Pair {
 }
 
 impl Pair {
-    /// Two files of the same content; that of `bad` holds zeros where it cannot be read.
+    /// Makes two files of the same content. The file of copy `bad` holds zeros where it cannot be read.
     fn new(bad: Option<usize>) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let data: Vec<u8> = (0..BLOCKS << 9).map(|i| (i.wrapping_mul(0x9e37_79b9) >> 13) as u8 | 1).collect();
@@ -39,13 +39,14 @@ impl Pair {
     fn open(&self, landing: LandingChoice, faults: [&str; 2]) -> Volume {
         let spec = |i: usize| format!("soft:{}{}", self.paths[i].display(), faults[i]);
         let drives = [0, 1].map(|i| Drive::open(&spec(i)).unwrap());
-        // As many threads as the smallest cache has frames: some have none while others wait for a copy that does not answer.
+        // There are as many threads as frames in the smallest cache: some get no frame while others wait for a copy
+        // that does not respond.
         let engine = Engine::cpu_with(THREADS, &CpuImage::shipped().unwrap(), None).unwrap();
         let builder = Volume::on(&engine, drives).replicated(true).chunk(4096).landing(landing);
         builder.depth(16).queues(2).build().unwrap()
     }
 
-    /// The content of one drive, read without the volume.
+    /// Returns the content of one drive, read without the volume.
     fn held(&self, copy: usize) -> Vec<u8> {
         std::fs::read(&self.paths[copy]).unwrap()
     }
@@ -74,7 +75,7 @@ fn read_through_a_cache(v: &Volume) -> Vec<u8> {
 
 const LANDINGS: [LandingChoice; 2] = [LandingChoice::Direct, LandingChoice::Bounce];
 
-/// Reads by `by` over two copies of which one cannot read some blocks, and then looks at the drive that was repaired.
+/// Reads by `by` from two copies of which one cannot read some blocks. Then checks the drive that was repaired.
 fn reads_go_to_the_other_copy(by: impl Fn(&Volume) -> Vec<u8>) {
     for (landing, bad) in [(LANDINGS[0], 0), (LANDINGS[0], 1), (LANDINGS[1], 0), (LANDINGS[1], 1)] {
         let pair = Pair::new(Some(bad));
@@ -103,7 +104,7 @@ fn caches_read_the_other_copy_of_a_bad_block() {
 
 #[test]
 fn the_host_reads_the_other_copy_of_a_bad_block() {
-    // They lie in the first half of what is read, which comes from the copy of block 0, or of block 8.
+    // The bad blocks are in the first half of the range, which is read from the copy of block 0, or of block 8.
     for (first, bad) in [(0, 0), (8, 1)] {
         let pair = Pair::new(Some(bad));
         let mut faults = [""; 2];
@@ -132,7 +133,7 @@ fn a_block_that_no_copy_gives_is_an_error() {
         );
         let cache = Cache::on(&v).bytes(64 << 10).build().unwrap();
         let e = cache.array::<u8>(0, BLOCKS << 9).unwrap().read(0..BLOCKS << 9).unwrap_err().to_string();
-        // Which of the two pages is first is for the threads to settle.
+        // The threads decide which of the two pages fails first.
         assert!(
             ["at LBA 40", "at LBA 48"].iter().any(|at| e.contains(at)) && e.contains("nrecovered read error"),
             "{e}"
@@ -209,7 +210,7 @@ fn a_write_that_no_copy_takes_is_an_error() {
     assert_eq!(errors[0].lba, 331, "{:?}", errors[0]);
     assert!(v.redundancy().unwrap().lost.is_empty(), "the last copy is never left out");
     drop((buffer, v));
-    // The host leaves out a copy that another one does better than.
+    // The host leaves out a copy that fails a write which another copy completes.
     let v = pair.open(LandingChoice::Direct, ["", ",media-error=write:331"]);
     v.write_blocks(331, &[0; 512]).unwrap();
     assert!(v.redundancy().unwrap().lost[0].reason.contains("write failed"), "{:?}", v.redundancy());

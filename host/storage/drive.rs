@@ -1,4 +1,4 @@
-//! Devices as people name them: `soft:mem:1G`, `soft:edges.img`, `qtest:disk.img`, `nvme:0000:65:00.0`.
+//! Drives and their specifications: `soft:mem:1G`, `soft:edges.img`, `qtest:disk.img`, `nvme:0000:65:00.0`.
 
 use super::StorageError;
 use super::error::size;
@@ -21,12 +21,12 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// A device as it was named, with its options read; nothing is opened yet.
+/// Specification of a device with parsed options. The device is not opened yet.
 #[derive(Clone, Debug)]
 pub struct DriveSpec {
     spec: DeviceSpec,
     config: Config,
-    /// Namespaces are numbered from 1.
+    /// Namespace identifier, from 1.
     nsid: Option<NonZeroU32>,
 }
 
@@ -40,8 +40,13 @@ enum Config {
 impl TryFrom<DeviceSpec> for DriveSpec {
     type Error = StorageError;
 
-    /// Reads the options. `nsid=N` chooses a namespace, the first otherwise; the others are those of [`SoftConfig::parse`](crate::soft::nvme::SoftConfig::parse), of
-    /// [`QtestConfig::parse`], or for `nvme` `api=auto|group|cdev` and `unsafe-no-iommu`.
+    /// Parses the options. `nsid=N` chooses a namespace; the default is the first. `soft` devices take the options of
+    /// [`SoftConfig::parse`](crate::soft::nvme::SoftConfig::parse), `qtest` devices those of [`QtestConfig::parse`].
+    /// `nvme` devices take `api=auto|group|cdev` and `unsafe-no-iommu`.
+    ///
+    /// # Errors
+    /// [`StorageError::Spec`] for an option that is unknown or has a bad value, and for the name of a namespace instead
+    /// of a controller.
     fn try_from(spec: DeviceSpec) -> Result<Self, StorageError> {
         let bad = |reason: String| StorageError::Spec { spec: spec.to_string(), reason };
         let (config, nsid) = Config::read(&spec).map_err(|e| bad(e.to_string()))?;
@@ -57,7 +62,10 @@ impl TryFrom<DeviceSpec> for DriveSpec {
 impl FromStr for DriveSpec {
     type Err = StorageError;
 
-    /// Reads a specification: [`DriveSpec::named`].
+    /// Parses a specification: [`DriveSpec::named`].
+    ///
+    /// # Errors
+    /// As for [`DriveSpec::named`].
     fn from_str(text: &str) -> Result<Self, StorageError> {
         Self::named(text.as_ref())
     }
@@ -70,10 +78,11 @@ impl fmt::Display for DriveSpec {
 }
 
 impl DriveSpec {
-    /// Reads a specification, in the grammar of [`DeviceSpec`].
+    /// Parses a specification in the grammar of [`DeviceSpec`].
     ///
     /// # Errors
-    /// [`StorageError::Spec`]. Where `text` is a device of this machine by another name, its message has the specification to write.
+    /// [`StorageError::Spec`]. If `text` is another name of a device of this machine, the message has the specification
+    /// to write.
     pub fn named(text: &OsStr) -> Result<Self, StorageError> {
         let bad = |e| StorageError::Spec {
             spec: text.to_string_lossy().into_owned(),
@@ -87,15 +96,19 @@ impl DriveSpec {
         &self.spec
     }
 
-    /// Leaves the software controller, if it is one and its options say nothing of that, a part in `sharers` of the service threads
-    /// that it would have alone: others of this host have the rest.
+    /// Divides the default number of a software controller's service threads by `sharers`, the number of processes on
+    /// this host that share the processors. Has no effect on other devices, or if the options set the number.
     pub fn share_processors(&mut self, sharers: usize) {
         if let Config::Soft(soft) = &mut self.config {
             soft.share_processors(sharers);
         }
     }
 
-    /// Refuses devices of which two are one, however they are spelled: the same file, or the same namespace of a controller.
+    /// Checks that no two specifications name the same device, however they are spelled: the same file, or the same
+    /// namespace of a controller.
+    ///
+    /// # Errors
+    /// [`StorageError::Twice`] for the first device that is named twice.
     pub fn check_distinct(specs: &[Self]) -> Result<(), StorageError> {
         let mut seen: HashMap<Identity, usize> = HashMap::new();
         for (i, spec) in specs.iter().enumerate() {
@@ -108,7 +121,7 @@ impl DriveSpec {
         Ok(())
     }
 
-    /// Returns the parts that only one device can have, each with its description.
+    /// Returns the identities that the device claims, each with a description.
     fn identities(&self) -> Vec<(Identity, String)> {
         if let Config::Nvme(spec) = &self.config {
             let nsid = self.nsid().unwrap_or(1);
@@ -124,15 +137,28 @@ impl DriveSpec {
         files.map(|path| (Identity::of(path), place(path).display().to_string())).collect()
     }
 
-    /// Opens what is there. Nothing is created.
+    /// Opens an existing device. Creates no file.
+    ///
+    /// # Errors
+    /// * [`StorageError::Spec`] if the options do not fit, or memory has no size.
+    /// * [`StorageError::Missing`] if the file does not exist.
+    /// * [`StorageError::Find`] or [`StorageError::Vfio`] if no controller matches the name, or it cannot be opened.
+    /// * [`StorageError::Members`] if no controller has this serial number or model, or the controller has no
+    ///   namespace.
+    /// * [`StorageError::Nvme`] if the controller cannot be enabled.
     pub fn open(&self) -> Result<Drive, StorageError> {
         self.needs_size()?;
         self.start(self.config.clone(), None)
     }
 
-    /// Opens a device to store `bytes` bytes on. Memory that has no size yet gets this one; a file that does not exist is
-    /// created, under a temporary name until [`Drive::keep`]. What exists is only taken when it is warpbell's own, or empty, or
-    /// named in `consent`.
+    /// Opens a device to store `bytes` bytes on. Memory without a size gets this size. A file that does not exist is
+    /// created, under a temporary name until [`Drive::keep`]. An existing file or namespace is taken only if it is
+    /// warpbell's own, is empty, or is named in `policy`.
+    ///
+    /// # Errors
+    /// [`StorageError::NotOurs`] if the file or namespace holds other data; [`StorageError::InUse`] if the operating
+    /// system uses the block device; [`StorageError::File`] if a file operation fails; [`StorageError::Option`] if
+    /// `bytes` is close to 2^64; otherwise as for [`DriveSpec::open`].
     pub fn create(&self, bytes: u64, policy: &OverwritePolicy) -> Result<Drive, StorageError> {
         let bytes = bytes.max(1).checked_next_multiple_of(ARRAY_ALIGN);
         let bytes =
@@ -145,7 +171,7 @@ impl DriveSpec {
             soft.set_bytes(bytes);
         }
         for (i, path) in config.files().into_iter().enumerate() {
-            // Only the chosen namespace is written to.
+            // Writes go only to the chosen namespace.
             let Some(path) = path.filter(|_| i == chosen) else { continue };
             file = Some(path.clone());
             consented |= policy.covers(path);
@@ -165,18 +191,21 @@ impl DriveSpec {
         Ok(Drive { file, consented, ..drive })
     }
 
-    /// Opens the controller alone, whatever its namespaces are like: to look at it.
+    /// Opens only the controller, to inspect it. The state of its namespaces does not matter.
+    ///
+    /// # Errors
+    /// As for [`DriveSpec::open`], apart from errors about namespaces.
     pub fn open_controller(&self) -> Result<OpenController, StorageError> {
         self.needs_size()?;
         self.controller(self.config.clone())
     }
 
-    /// The namespace that was asked for, if one was.
+    /// Returns the namespace identifier of the options, if they have one.
     pub fn nsid(&self) -> Option<u32> {
         self.nsid.map(NonZeroU32::get)
     }
 
-    /// Returns the place of that namespace, or of the first, among those of a device that is made here.
+    /// Returns the index of the chosen namespace (the first by default) among those that the options describe.
     fn index(&self) -> usize {
         self.nsid().map_or(0, |n| n as usize - 1)
     }
@@ -217,16 +246,16 @@ impl DriveSpec {
     }
 }
 
-/// A part of a device that no other device can have.
+/// An identity that no two devices share.
 #[derive(PartialEq, Eq, Hash)]
 enum Identity {
-    /// A file that exists: the file system's device, and the inode.
+    /// A file that exists: device number of the file system, and inode.
     Inode(u64, u64),
-    /// A block device.
+    /// A block device, by its device number.
     Block(u64),
-    /// A file that does not exist.
+    /// A file that does not exist, by its path.
     Place(PathBuf),
-    /// A controller and its namespace.
+    /// A controller and the identifier of its namespace.
     Namespace(String, u32),
 }
 
@@ -241,7 +270,7 @@ impl Identity {
 }
 
 impl Config {
-    /// Reads the options, and the namespace that they choose.
+    /// Parses the options, and the namespace that they choose.
     fn read(spec: &DeviceSpec) -> Result<(Self, Option<NonZeroU32>), SpecError> {
         let mut rest = spec.clone();
         let nsid = rest.remove("nsid").map(|nsid| nsid.read(number)).transpose()?;
@@ -253,12 +282,12 @@ impl Config {
         Ok((config, nsid))
     }
 
-    /// Returns true if the namespace at this place is memory of this process.
+    /// Returns true if the namespace at this index is memory of this process.
     fn is_memory(&self, index: usize) -> bool {
         matches!(self, Self::Soft(soft) if soft.is_memory(index))
     }
 
-    /// The file of each namespace, in their order.
+    /// Returns the file of each namespace, in order.
     fn files(&mut self) -> Vec<Option<&mut PathBuf>> {
         match self {
             Self::Soft(soft) => soft.files(),
@@ -268,15 +297,15 @@ impl Config {
     }
 }
 
-/// An enabled controller without any of its namespaces: [`DriveSpec::open_controller`].
+/// An enabled controller without a namespace: [`DriveSpec::open_controller`].
 pub struct OpenController {
     controller: Arc<Controller<Ready>>,
-    /// The software device, if it is one. After the controller, which is disabled first.
+    /// The software device, if it is one. Declared after the controller, which must be disabled first.
     keeper: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 impl OpenController {
-    /// The controller.
+    /// Returns the controller.
     pub fn controller(&self) -> &Arc<Controller<Ready>> {
         &self.controller
     }
@@ -296,26 +325,36 @@ pub struct Drive {
     namespace: Namespace,
     in_memory: bool,
     new: Option<NewFile>,
-    /// The file that [`Drive::create`] was to write to, by the name that it has or gets.
+    /// The file that [`Drive::create`] prepared, by its current or future name.
     file: Option<PathBuf>,
-    /// It was named as one that may be overwritten.
+    /// True if the overwrite policy names the device.
     consented: bool,
-    /// The software device, if it is one. After the controller, which is disabled first.
+    /// The software device, if it is one. Declared after the controller, which must be disabled first.
     keeper: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 impl Drive {
-    /// Opens a device by name: [`DriveSpec::open`].
+    /// Opens a device by its specification: [`DriveSpec::open`].
+    ///
+    /// # Errors
+    /// As for [`DriveSpec::named`] and [`DriveSpec::open`].
     pub fn open(spec: &str) -> Result<Self, StorageError> {
         spec.parse::<DriveSpec>()?.open()
     }
 
     /// Opens a device to store `bytes` bytes on: [`DriveSpec::create`].
+    ///
+    /// # Errors
+    /// As for [`DriveSpec::named`] and [`DriveSpec::create`].
     pub fn create(spec: &str, bytes: u64, policy: &OverwritePolicy) -> Result<Self, StorageError> {
         spec.parse::<DriveSpec>()?.create(bytes, policy)
     }
 
-    /// Enables a controller that nobody drives yet. The namespace is the one with this identifier, or the first.
+    /// Enables a controller that no driver uses yet. `nsid` chooses the namespace; the default is the first.
+    ///
+    /// # Errors
+    /// [`StorageError::Nvme`] if the controller cannot be enabled, or has no such namespace; [`StorageError::Members`]
+    /// if it has no namespace at all.
     pub fn attach(attachment: Attachment, nsid: Option<u32>) -> Result<Self, StorageError> {
         Self::on(Self::enable(attachment)?, nsid)
     }
@@ -345,42 +384,45 @@ impl Drive {
         })
     }
 
-    /// The device as it was named.
+    /// Returns the device's name as given in its specification, or the controller's name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The controller.
+    /// Returns the controller.
     pub fn controller(&self) -> &Arc<Controller<Ready>> {
         &self.controller
     }
 
-    /// The namespace.
+    /// Returns the namespace.
     pub fn namespace(&self) -> &Namespace {
         &self.namespace
     }
 
-    /// Size in bytes.
+    /// Returns the size of the namespace in bytes.
     pub fn bytes(&self) -> u64 {
         self.namespace.bytes()
     }
 
-    /// Returns true if its blocks are memory of this process.
+    /// Returns true if the drive's blocks are memory of this process.
     pub(super) fn is_in_memory(&self) -> bool {
         self.in_memory
     }
 
-    /// The file that [`Drive::create`] was to write to.
+    /// Returns the file that [`Drive::create`] prepared, if any.
     pub(super) fn file(&self) -> Option<&Path> {
         self.file.as_deref()
     }
 
-    /// Returns true if stored arrays on it may be overwritten: [`Drive::create`] was told so.
+    /// Returns true if the overwrite policy given to [`Drive::create`] allows overwriting stored arrays.
     pub(super) fn may_be_overwritten(&self) -> bool {
         self.consented
     }
 
-    /// Gives a file that [`Drive::create`] made its name. Until then it is removed with the drive.
+    /// Gives a file that [`Drive::create`] made its final name. Without this call the file is removed with the drive.
+    ///
+    /// # Errors
+    /// [`StorageError::File`] if a file of that name has appeared meanwhile, or the file system fails.
     pub fn keep(&mut self) -> Result<(), StorageError> {
         match self.new.take() {
             Some(new) => new.keep(),

@@ -1,4 +1,4 @@
-//! How storage fails.
+//! Errors of storage.
 
 use super::manifest::ManifestError;
 use crate::engine::{EngineError, RunError};
@@ -7,166 +7,166 @@ use crate::nvme::NvmeError;
 use crate::remedy::{Remedies, Remedy};
 use std::path::PathBuf;
 
-/// Why a drive, a volume or an array could not be had or used.
+/// Error of opening or using a drive, a volume, a cache or an array.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StorageError {
-    /// A device specification that cannot be read.
+    /// A device specification that cannot be parsed or opened.
     #[error("device `{spec}`: {reason}")]
     Spec {
-        /// As given.
+        /// The specification as given.
         spec: String,
-        /// What is wrong with it.
+        /// Description of the mistake.
         reason: String,
     },
-    /// Two devices that are one.
+    /// Two specifications that name the same device.
     #[error("{}; name each device once", twice(.device, .first, .what))]
     Twice {
         /// The device as it was named the second time.
         device: String,
         /// The device as it was named first.
         first: String,
-        /// The file or namespace that both are.
+        /// The file or namespace that both name.
         what: String,
     },
     /// A file that does not exist.
     #[error("{}: {reason}", .path.display())]
     Missing {
-        /// Which.
+        /// The path.
         path: PathBuf,
         /// The part that is missing, and the command that creates it.
         reason: String,
     },
-    /// A word where another was expected.
+    /// A word that is not a value of an option.
     #[error(transparent)]
     Word(#[from] crate::data_path::UnknownWord),
-    /// The driver.
+    /// The NVMe driver failed.
     #[error(transparent)]
     Nvme(#[from] NvmeError),
-    /// Opening a controller of this machine.
+    /// A controller of this machine cannot be opened.
     #[error(transparent)]
     Vfio(crate::nvme::vfio::VfioError),
-    /// A name that leads to no controller.
+    /// A name that matches no controller, or several.
     #[error(transparent)]
     Find(#[from] crate::pci::FindError),
-    /// Memory that a device should reach.
+    /// A device cannot address memory.
     #[error(transparent)]
     Dma(#[from] DmaError),
-    /// Memory.
+    /// Memory cannot be allocated or accessed.
     #[error(transparent)]
     Memory(#[from] MemoryError),
-    /// The engine.
+    /// The engine starts no kernel.
     #[error(transparent)]
     Engine(#[from] EngineError),
-    /// A kernel that storage runs itself, to flush a cache or to copy through it.
+    /// A kernel that storage runs itself, to flush a cache or to copy through it, failed.
     #[error(transparent)]
     Run(#[from] RunError),
-    /// What the volume holds.
+    /// The manifest of a volume is missing, invalid, or does not fit the request.
     #[error("{device}: {source}")]
     Manifest {
-        /// Which volume.
+        /// Name of the volume.
         device: String,
-        /// What is wrong.
+        /// The manifest's error.
         source: ManifestError,
     },
-    /// A file.
+    /// An operation on a file failed.
     #[error("{}: {doing}: {source}", .path.display())]
     File {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// What was being done.
+        /// The operation that failed.
         doing: &'static str,
-        /// The system's answer.
+        /// The error of the operating system.
         source: std::io::Error,
     },
-    /// Data of somebody else would be lost.
+    /// The file or device holds data that is not warpbell's, so it was not overwritten.
     #[error("{}: {found}; nothing was written", .path.display())]
     NotOurs {
-        /// Which file or device.
+        /// The file or device.
         path: PathBuf,
-        /// What it holds.
+        /// Description of its contents.
         found: String,
     },
-    /// The system uses the device.
+    /// The operating system uses the device.
     #[error("{} is in use by this system (mounted, or part of another device); it is never written to", .0.display())]
     InUse(PathBuf),
-    /// The file system has no space for what is written to a file.
+    /// The file system has no space for data that is written to a file.
     #[error("{}: it took no more data{}: its file system is full, or a quota or a limit on the size of files is reached; free some space, or put the file on another file system", .path.display(), with_free(*.free))]
     NoSpace {
         /// The file.
         path: PathBuf,
-        /// Bytes that its file system has free; `None` where it does not tell.
+        /// Free bytes of its file system; `None` where the file system does not report them.
         free: Option<u64>,
     },
-    /// Too small.
+    /// The volume is too small.
     #[error("{device} holds {}, {what} needs {}: {next}", size(*.holds), size(*.needs))]
     Capacity {
-        /// Which volume.
+        /// Name of the volume.
         device: String,
-        /// Its bytes.
+        /// Bytes of the volume.
         holds: u64,
-        /// What should be stored.
+        /// The data to be stored, in words.
         what: String,
-        /// Bytes that it takes.
+        /// Bytes that the data needs.
         needs: u64,
-        /// What to do.
+        /// The remedy.
         next: String,
     },
-    /// Namespaces that cannot be one volume.
+    /// Namespaces that cannot form a volume.
     #[error("{reason}")]
     Members {
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// A path that was asked for and is not open.
+    /// A path or operation that was asked for and is not available.
     #[error("{what} is not available on {device}: {reason}")]
     NoPath {
-        /// What was asked for, as in `landing direct`.
+        /// The choice or operation, as in `landing direct`.
         what: String,
-        /// Which device.
+        /// Name of the device or volume.
         device: String,
-        /// Why, and what to do where `remedies` do not say it.
+        /// The cause, and the remedy where `remedies` has none.
         reason: String,
-        /// The ways to open the path.
+        /// Ways to make the path available.
         remedies: Vec<Remedy>,
     },
-    /// An option outside of what is possible.
+    /// An option or argument out of its range.
     #[error("{0}")]
     Option(String),
-    /// Blocks outside of the volume.
+    /// Blocks that are not within the volume.
     #[error("blocks {first} to {} of {device}, which has {blocks}", .first.saturating_add(*.count))]
     Range {
-        /// Which volume.
+        /// Name of the volume.
         device: String,
-        /// First block.
+        /// First block asked for.
         first: u64,
-        /// Number of blocks.
+        /// Number of blocks asked for.
         count: u64,
-        /// Blocks that there are.
+        /// Blocks of the volume.
         blocks: u64,
     },
-    /// No copy of a replicated volume gave or took the blocks.
+    /// No copy of a replicated volume completed a command.
     #[error("{what} of {blocks} block(s) at {first} of {device}: every copy failed ({}); replace the devices, or store the data again", .errors.join("; "))]
     NoCopy {
         /// Kind of command: `read`, `write`, `flush`, `change`.
         what: &'static str,
-        /// Which volume.
+        /// Name of the volume.
         device: String,
-        /// First block.
+        /// First block of the command.
         first: u64,
-        /// Number of blocks.
+        /// Number of blocks of the command.
         blocks: u64,
-        /// Errors of the copies that were tried.
+        /// Error of each copy that was tried.
         errors: Vec<String>,
     },
-    /// More or fewer elements than were announced.
+    /// An array was given more or fewer elements than planned.
     #[error("array `{name}`: {given} elements were given, {planned} were announced")]
     Count {
-        /// Which array.
+        /// Name of the array.
         name: String,
         /// Elements given.
         given: u64,
-        /// Elements announced.
+        /// Elements planned.
         planned: u64,
     },
 }
@@ -199,7 +199,7 @@ fn with_free(bytes: Option<u64>) -> String {
     bytes.map_or_else(String::new, |bytes| format!(", with {} free", size(bytes)))
 }
 
-/// Bytes as people read them: `1.0 MiB`.
+/// Formats a number of bytes for people: `1.0 MiB`.
 pub(super) fn size(bytes: u64) -> String {
     const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     if bytes < 1024 {

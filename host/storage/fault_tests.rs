@@ -1,4 +1,5 @@
-//! A volume, its cache and its arrays on devices that misbehave: the outcome is the right data or an error that names the place.
+//! A volume, its cache and its arrays on faulty devices: the outcome is the right data, or an error that names the
+//! place.
 
 use super::{Cache, Drive, StorageError, Volume};
 use crate::engine::Engine;
@@ -7,7 +8,7 @@ use crate::storage::LandingChoice;
 use crate::wire::nvme::status;
 use std::time::Duration;
 
-/// For waits that a fault makes run out.
+/// Deadline for waits that a fault makes expire.
 const SHORT: Duration = Duration::from_millis(300);
 const COUNT: u64 = 20_000;
 
@@ -16,7 +17,7 @@ fn on(spec: &str) -> Volume {
     Volume::on(&Engine::cpu().unwrap(), [drive]).queues(2).depth(16).landing(LandingChoice::Bounce).build().unwrap()
 }
 
-/// A device over a new file, which has a write cache and so takes flushes.
+/// Makes a volume on a new file, which has a write cache and so takes flushes.
 fn on_file(faults: &str) -> (Volume, tempfile::NamedTempFile) {
     let file = tempfile::NamedTempFile::new().unwrap();
     file.as_file().set_len(1 << 20).unwrap();
@@ -40,7 +41,7 @@ fn a_failed_flush_is_named_and_stores_nothing_under_a_name() {
     let e = v.flush().unwrap_err();
     assert_eq!(status_of(&e), Some(status::WRITE_FAULT));
     assert!(e.to_string().contains("flush of namespace 1"), "{e}");
-    // The first flush takes the old name away, the second is of the data.
+    // The first flush erases the old manifest, the second is of the data.
     let (v, _file) = on_file("fail-flush=every:2");
     let e = v.store_array("a", &values()).unwrap_err();
     assert_eq!(status_of(&e), Some(status::WRITE_FAULT), "{e}");
@@ -119,7 +120,7 @@ fn a_volume_that_shrinks_names_the_first_block_that_is_gone() {
     v.store_array("a", &values()).unwrap();
     let cache = Cache::on(&v).bytes(64 << 10).build().unwrap();
     let array = cache.open::<u64>("a").unwrap();
-    // Enough commands for the time to come.
+    // These are enough commands for the fault to occur.
     let failed = (0..20).find_map(|_| cache.discard().and_then(|()| array.read(0..COUNT).map(drop)).err());
     let text = failed.expect("the array lies beyond block 200").to_string();
     assert!(text.contains("LBA out of range"), "{text}");
@@ -137,8 +138,8 @@ fn kernels_end_in_time_on_a_device_that_repeats_completions() {
         let v = on(&format!("soft:mem:1M,repeat-completion=every:{every},latency=0us-300us"));
         v.set_deadline(SHORT).unwrap();
         let cache = Cache::on(&v).bytes(64 << 10).build().unwrap();
-        // A repetition that comes while its slot is in use again cannot be told from the slot's own completion, so what was read is
-        // not looked at: that takes a checksum.
+        // A repeated completion that comes while its slot is in use again cannot be told from the slot's own
+        // completion. The data is not compared here, since only a checksum would detect that.
         let array = cache.array::<u64>(1, COUNT).unwrap();
         for _ in 0..6 {
             if cache.discard().and_then(|()| array.read(0..COUNT)).is_err() {

@@ -1,17 +1,18 @@
-//! How the frames of a cache are arranged in sets.
+//! Arrangement of a cache's frames in sets.
 
 use super::StorageError;
 use super::error::size;
 use crate::engine::abi;
 
-/// Ways of a set: at least these many, so that a set does not overflow by bad luck.
+/// Least number of ways in a set, so that a set does not overflow by chance.
 pub(super) const MIN_WAYS: u32 = 8;
-/// And at most these: with 8 to 15 ways and sets a power of two, less than an eighth of the memory is lost to rounding.
+/// Largest number of ways. With 8 to 15 ways and a power of two of sets, rounding loses less than an eighth of the
+/// memory.
 pub(super) const MAX_WAYS: u32 = 2 * MIN_WAYS - 1;
-/// Smallest and largest page, in bytes.
+/// Smallest and largest page size, in bytes.
 pub(super) const PAGE_BYTES: std::ops::RangeInclusive<usize> = 512..=64 << 10;
 
-/// Sets, ways and pages of a cache. Page p belongs to set p mod sets.
+/// Sets, ways and page size of a cache. Page p belongs to set p mod sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Geometry {
     pub(super) sets: u32,
@@ -20,7 +21,7 @@ pub(super) struct Geometry {
 }
 
 impl Geometry {
-    /// The arrangement of as many pages as fit into `bytes`, but not of more than cover `pages`, the volume.
+    /// Arranges as many pages as fit into `bytes`, but no more than the `pages` of the volume need.
     pub(super) fn new(bytes: u64, page: usize, pages: u64) -> Result<Self, StorageError> {
         if !page.is_power_of_two() || !PAGE_BYTES.contains(&page) {
             return Err(StorageError::Option(format!(
@@ -37,14 +38,14 @@ impl Geometry {
                 size(u64::from(MIN_WAYS) * page as u64)
             )));
         }
-        // Entries are counted in 32 bits.
+        // Frames are counted in 32 bits.
         let frames = frames.min(u64::from(u32::MAX >> 1));
         let log2_sets = (frames / u64::from(MIN_WAYS)).ilog2();
         let mut g = Self { sets: 1 << log2_sets, ways: (frames >> log2_sets) as u32, page };
         if u64::from(g.sets) * u64::from(g.ways) > pages {
             let log2_sets = (pages / u64::from(MIN_WAYS)).max(1).ilog2();
             let ways = pages.div_ceil(1 << log2_sets).max(MIN_WAYS.into());
-            // Rounded up it may be one too many.
+            // Rounding up may give one way too many.
             let (log2_sets, ways) =
                 if ways > MAX_WAYS.into() { (log2_sets + 1, MIN_WAYS.into()) } else { (log2_sets, ways) };
             if ways << log2_sets < u64::from(g.sets) * u64::from(g.ways) {
@@ -62,7 +63,8 @@ impl Geometry {
         self.frames() * self.page
     }
 
-    /// Byte offsets of the parts of the cache's metadata in one region, each at a multiple of a line, and its length.
+    /// Returns the byte offset of each part of the cache's metadata in one region, at a multiple of a line, and the
+    /// region's length.
     pub(super) fn parts(&self) -> (MetadataOffsets, usize) {
         const LINE: usize = 128;
         let mut at = 0;
@@ -82,7 +84,7 @@ impl Geometry {
         (parts, at)
     }
 
-    /// `wb_cache` but for addresses and the volume.
+    /// Returns the constants of the `wb_cache`, without addresses and the volume.
     pub(super) fn constants(&self, block_shift: u32) -> abi::Cache {
         let mut c: abi::Cache = bytemuck::Zeroable::zeroed();
         c.sets = self.sets;
@@ -97,7 +99,7 @@ impl Geometry {
     }
 }
 
-/// Where the parts of the metadata start.
+/// Byte offsets of the parts of the metadata.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct MetadataOffsets {
     pub(super) tag: u64,
@@ -120,14 +122,14 @@ mod tests {
             let g = Geometry::new(bytes, page, pages).unwrap();
             prop_assert!((MIN_WAYS..=MAX_WAYS).contains(&g.ways) && g.sets.is_power_of_two());
             prop_assert!(g.bytes() as u64 <= bytes);
-            // Either most of the memory is used, or the whole volume fits.
+            // Either the frames use most of the memory, or the whole volume fits.
             let used = g.bytes() as u64 > bytes / 8 * 7 - page as u64 || g.frames() as u64 >= pages;
             prop_assert!(used, "{g:?}");
-            // And never much more than the volume.
+            // The frames never exceed the volume by much.
             prop_assert!(g.frames() as u64 <= (pages + pages / 7).max(8) + 8, "{g:?}");
         }
 
-        /// The kernels' multiplication is the division that it stands for.
+        /// Checks that the kernels' multiplication gives the quotient of the division that it replaces.
         #[test]
         fn the_reciprocal_divides(ways in MIN_WAYS..=MAX_WAYS, n in 0u64..1 << 28) {
             let g = Geometry { sets: 4, ways, page: 4096 };

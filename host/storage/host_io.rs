@@ -1,4 +1,4 @@
-//! Blocks that the host itself reads and writes: loading, manifests, checks.
+//! Reads and writes by the host itself: for loading, for manifests, for checks.
 
 use super::StorageError;
 use super::drive::Drive;
@@ -12,22 +12,23 @@ use std::mem::MaybeUninit;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// Bytes that a partial block is completed with at a time.
+/// Bytes of one read for a range that does not cover whole blocks.
 const BYTES_AT_ONCE: usize = 1 << 20;
 
-/// A queue of the host's own on each device, where the controller has one to spare.
+/// The host's own queue on each device, where the controller has a spare pair.
 pub(super) struct HostSide {
     queues: Vec<Option<Mutex<HostQueue<'static>>>>,
     policy: Mutex<RecoveryPolicy>,
 }
 
 impl HostSide {
-    /// With `count` queue pairs of each controller for kernels, and commands of `bytes_per_command` bytes at most.
+    /// Creates the queues. `count` queue pairs of each controller stay for kernels. A command moves at most
+    /// `bytes_per_command` bytes.
     pub(super) fn new(drives: &[Drive], count: u32, bytes_per_command: usize) -> Result<Self, StorageError> {
         let queues = drives.iter().map(|drive| {
             let controller = drive.controller();
             if controller.free_queues() <= count {
-                // All are for kernels; the host borrows one between runs.
+                // Kernels have all pairs; the host borrows one between runs.
                 return Ok(None);
             }
             let deepest = 1 << controller.cap().max_queue_entries().max(2).ilog2();
@@ -45,7 +46,14 @@ impl HostSide {
 }
 
 impl Volume {
-    /// Reads whole blocks.
+    /// Reads whole blocks from block `first` on. The length of `out` must be a multiple of the block size.
+    ///
+    /// # Errors
+    /// * [`StorageError::Option`] if `out` is not whole blocks, and [`StorageError::Range`] if they are not within the
+    ///   volume.
+    /// * [`StorageError::Nvme`] if a device fails the command, on a replicated volume [`StorageError::NoCopy`] if every
+    ///   copy does.
+    /// * [`StorageError::NoPath`] if running kernels have all queue pairs of a controller.
     pub fn read_blocks(&self, first: u64, out: &mut [u8]) -> Result<(), StorageError> {
         let blocks = self.check_range(first, out.len())?;
         if self.0.stripe.devices == 1 {
@@ -79,7 +87,12 @@ impl Volume {
         Ok(())
     }
 
-    /// Writes whole blocks. They are on the medium after [`Volume::flush`].
+    /// Writes whole blocks from block `first` on. The length of `data` must be a multiple of the block size. The blocks
+    /// are on the medium after [`Volume::flush`].
+    ///
+    /// # Errors
+    /// As for [`Volume::read_blocks`]; also [`StorageError::NoSpace`] if the file system below a device is full, and
+    /// [`StorageError::Memory`] if the page checksums cannot be updated.
     pub fn write_blocks(&self, first: u64, data: &[u8]) -> Result<(), StorageError> {
         let blocks = self.check_range(first, data.len())?;
         self.announce(first, blocks)?;
@@ -87,7 +100,7 @@ impl Volume {
         self.store_checksums(first, data)
     }
 
-    /// Writes whole blocks that belong to no array that the manifest names.
+    /// Writes whole blocks that belong to no array of the manifest.
     pub(super) fn put_blocks(&self, first: u64, data: &[u8]) -> Result<(), StorageError> {
         let blocks = self.check_range(first, data.len())?;
         if self.0.stripe.devices == 1 {
@@ -106,7 +119,10 @@ impl Volume {
         in_parallel(pieces.iter().enumerate().collect(), write).map(drop)
     }
 
-    /// Reads bytes from anywhere.
+    /// Reads bytes from any byte offset of the volume.
+    ///
+    /// # Errors
+    /// As for [`Volume::read_blocks`].
     pub fn read_bytes(&self, offset: u64, out: &mut [u8]) -> Result<(), StorageError> {
         let block = self.block_bytes() as u64;
         let within = (offset % block) as usize;
@@ -126,7 +142,11 @@ impl Volume {
         Ok(())
     }
 
-    /// Writes bytes anywhere. Blocks that are only partly covered are read first, so nobody else may write to them meanwhile.
+    /// Writes bytes at any byte offset of the volume. Partly covered blocks are read first, so nobody else may write to
+    /// these blocks meanwhile.
+    ///
+    /// # Errors
+    /// As for [`Volume::write_blocks`].
     pub fn write_bytes(&self, offset: u64, data: &[u8]) -> Result<(), StorageError> {
         let block = self.block_bytes();
         let (mut at, mut rest) = (offset, data);
@@ -149,7 +169,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Answers the number of blocks.
+    /// Returns the number of blocks, if the range consists of whole blocks of the volume.
     fn check_range(&self, first: u64, bytes: usize) -> Result<u64, StorageError> {
         let block = self.block_bytes();
         if !bytes.is_multiple_of(block) {
@@ -166,14 +186,14 @@ impl Volume {
         }
     }
 
-    /// Returns the pieces of each device of a stripe; those of one device lie side by side there.
+    /// Returns the pieces on each device of a stripe. Pieces of one device are consecutive there.
     pub(super) fn pieces(&self, first: u64, blocks: u64) -> Vec<Vec<Piece>> {
         let mut by_device = vec![Vec::new(); self.0.drives.len()];
         self.0.stripe.pieces(first, blocks).for_each(|p| by_device[p.device].push(p));
         by_device
     }
 
-    /// Where a piece lies in the range's bytes.
+    /// Returns the byte range of a piece within the whole range's data.
     fn span(&self, piece: &Piece) -> std::ops::Range<usize> {
         let shift = self.block_shift();
         (piece.at << shift) as usize..((piece.at + piece.blocks) << shift) as usize
@@ -183,13 +203,13 @@ impl Volume {
         pieces.iter().map(|p| self.span(p).len()).sum()
     }
 
-    /// Returns the recovery policy. What a command may take at most is also the most that it gets to end once it was aborted.
+    /// Returns the recovery policy. The grace for an aborted command is at most the deadline of a command.
     pub(super) fn policy(&self) -> RecoveryPolicy {
         let policy = *self.0.host.policy.lock();
         RecoveryPolicy { abort_grace: policy.abort_grace.min(self.0.engine.deadline()), ..policy }
     }
 
-    /// Runs something on the host's queue of a device, or on one of the kernels' where there is none.
+    /// Runs `use_it` on the host's queue of a device. If there is none, borrows a queue of the kernels.
     pub(super) fn with_queue<T>(
         &self,
         device: usize,
@@ -207,7 +227,7 @@ impl Volume {
             queue.set_deadline(deadline);
             queue.set_recovery(policy);
             let outcome = use_it(&mut queue, &namespace);
-            // If that took a reset of the controller, the kernels' queues went with it.
+            // If the commands led to a controller reset, the kernels' queues are lost.
             self.revive(device);
             return told(outcome);
         }
@@ -223,7 +243,7 @@ impl Volume {
         told(use_it(&mut queue, &namespace))
     }
 
-    /// Queues for kernels that went with a reset of their controller are created again, if nobody uses them now.
+    /// Creates the kernels' queues again if a controller reset removed them and no kernel runs.
     fn revive(&self, device: usize) {
         if !self.0.engine.is_idle() {
             return;
@@ -237,7 +257,7 @@ impl Volume {
     }
 }
 
-/// Says in terms of the file system that a device over a file can take no more.
+/// Turns a device's capacity error into [`StorageError::NoSpace`] if the device is a file.
 fn no_space(e: NvmeError, file: Option<PathBuf>) -> StorageError {
     match (&e, file) {
         (NvmeError::Command { status, .. }, Some(path)) if status.without_flags() == status::CAPACITY_EXCEEDED => {
@@ -248,20 +268,20 @@ fn no_space(e: NvmeError, file: Option<PathBuf>) -> StorageError {
     }
 }
 
-/// Bytes that a file system has for users.
+/// Returns the bytes that a file system has free for users.
 fn free_bytes(folder: &Path) -> Option<u64> {
     let name = CString::new(folder.as_os_str().as_bytes()).ok()?;
     let mut found = MaybeUninit::<libc::statvfs>::uninit();
-    // SAFETY: the name ends in a zero, and both live for the call.
+    // SAFETY: the name is zero-terminated, and both pointers are valid during the call.
     if unsafe { libc::statvfs(name.as_ptr(), found.as_mut_ptr()) } != 0 {
         return None;
     }
-    // SAFETY: the call succeeded, so it filled all of it.
+    // SAFETY: the call succeeded, so it initialised the whole structure.
     let found = unsafe { found.assume_init() };
     Some(found.f_bavail.saturating_mul(found.f_frsize))
 }
 
-/// Does the work of each device on a thread of its own.
+/// Runs `work` for each item on a thread of its own.
 pub(super) fn in_parallel<I: Send, T: Send>(
     items: Vec<I>,
     work: impl Fn(I) -> Result<T, StorageError> + Sync,
@@ -349,7 +369,7 @@ mod tests {
             (told(&v), v.policy().abort_grace),
             (Duration::from_secs(30), RecoveryPolicy::default().abort_grace)
         );
-        // CAP.TO is five seconds here: admin commands get as much at least, and more where the volume was given more.
+        // CAP.TO is five seconds here: admin commands get at least that, and more where the volume was given more.
         for (given, admin) in [(1, 5), (30, 30)] {
             v.set_deadline(Duration::from_secs(given)).unwrap();
             assert_eq!(told(&v), Duration::from_secs(given));

@@ -1,4 +1,4 @@
-//! Arrays onto a volume: planned, streamed, named last.
+//! Storing arrays on a volume: planned first, then streamed, named in the manifest last.
 
 use super::StorageError;
 use super::checksum::Checksum;
@@ -10,10 +10,10 @@ use super::superblock::{Layout, Superblock};
 use super::volume::Volume;
 use crate::engine::EngineError;
 
-/// Bytes that are gathered before they are written.
+/// Bytes that are gathered into one write.
 const GATHER: usize = 4 << 20;
 
-/// Which arrays a volume is to hold, before there is a volume: [`Plan::bytes`] says how large it must be.
+/// Arrays to be stored, planned before the volume exists. [`Plan::bytes`] returns the size that the volume needs.
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
     entries: Vec<Entry>,
@@ -22,24 +22,24 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Nothing yet.
+    /// Makes an empty plan.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds an array of `count` elements.
+    /// Adds an array of `count` elements of type `T`.
     pub fn array<T: Element>(self, name: &str, count: u64) -> Self {
         self.add(name, T::TYPE, size_of::<T>() as u32, count)
     }
 
-    /// Adds an array of `count` records of `bytes` bytes.
+    /// Adds an array of `count` records of `bytes` bytes each.
     pub fn records(self, name: &str, bytes: u32, count: u64) -> Self {
         self.add(name, ElementType::Record, bytes, count)
     }
 
     fn add(mut self, name: &str, element_type: ElementType, element_bytes: u32, count: u64) -> Self {
         let offset = self.end.max(MANIFEST_BYTES as u64);
-        // Past 64 bits the sum stays at the end, and the manifest refuses the array by name.
+        // Where the sum exceeds 64 bits it stays at the largest value, and the manifest refuses the array by name.
         let bytes = count.saturating_mul(element_bytes.into());
         let end = offset.saturating_add(bytes);
         self.end = end.checked_next_multiple_of(ARRAY_ALIGN).unwrap_or(u64::MAX - u64::MAX % ARRAY_ALIGN);
@@ -48,29 +48,29 @@ impl Plan {
         self
     }
 
-    /// Returns true if `manifest` names these arrays, in this order. Their places and their data may differ.
+    /// Returns true if `manifest` names these arrays, in this order. Their offsets and data may differ.
     pub(crate) fn has_layout_of(&self, manifest: &Manifest) -> bool {
         let plain = |e: &Entry| Entry { offset: 0, checksum: 0, changed: false, ..e.clone() };
         manifest.entries().iter().map(plain).eq(self.entries.iter().map(plain))
     }
 
-    /// Makes room for page checksums, for a volume that is to be built with
+    /// Reserves space for page checksums, for a volume that is built with
     /// [`VolumeBuilder::page_checksums`](super::VolumeBuilder::page_checksums).
     pub fn page_checksums(self, wanted: bool) -> Self {
         Self { page_checksums: wanted, ..self }
     }
 
-    /// Returns true if there is room for page checksums.
+    /// Returns true if the plan reserves space for page checksums.
     pub fn has_page_checksums(&self) -> bool {
         self.page_checksums
     }
 
-    /// Bytes of volume that it takes, manifest included.
+    /// Returns the bytes that the arrays need on a volume of one drive or of copies, manifest included.
     pub fn bytes(&self) -> u64 {
         self.end_from(MANIFEST_BYTES as u64)
     }
 
-    /// Bytes that each of `drives` drives needs, striped in units of `chunk` bytes.
+    /// Returns the bytes that each of `drives` drives needs, striped in units of `chunk` bytes.
     pub fn bytes_for_each(&self, drives: usize, chunk: u64) -> u64 {
         let (drives, chunk) = (drives.max(1), chunk.max(1));
         let chunk_bytes = if drives == 1 { 0 } else { chunk };
@@ -78,13 +78,14 @@ impl Plan {
         Stripe { devices: drives as u64, chunk, replicated: false }.needed(self.end_from(layout.data_start()))
     }
 
-    /// Returns the first byte behind all of it, if the arrays begin at `start`.
+    /// Returns the first byte behind the arrays and their checksums, if the arrays begin at byte `start`.
     fn end_from(&self, start: u64) -> u64 {
         let arrays_end = start.saturating_add(self.end.max(MANIFEST_BYTES as u64) - MANIFEST_BYTES as u64);
         if self.page_checksums { TablePlace::behind(arrays_end).end() } else { arrays_end }
     }
 
-    /// Returns the first byte for the arrays on a volume of `bytes` bytes, and whether that leaves `old` as it is.
+    /// Returns the first byte for the arrays on a volume of `bytes` bytes, and true if this leaves the arrays of `old`
+    /// intact.
     fn place(&self, layout: Layout, bytes: u64, old: Option<&Manifest>) -> (u64, bool) {
         let start = layout.data_start();
         let Some(old) = old else { return (start, false) };
@@ -98,8 +99,17 @@ impl Plan {
 }
 
 impl Volume {
-    /// Begins to store arrays. The new manifest is written when all is complete. Until then what the volume held stays, if there is
-    /// room for both ([`VolumeWriter::keeps_old`]); otherwise it is gone from here on. `what` names the data in errors, as in `the graph`.
+    /// Begins to store arrays. The new manifest is written when all arrays are complete. If both fit, the volume keeps
+    /// its old content until then ([`VolumeWriter::keeps_old`]). Otherwise this call erases the old content. `what`
+    /// names the data in errors, as in `the graph`.
+    ///
+    /// # Errors
+    /// * [`StorageError::Capacity`] if the volume is too small.
+    /// * [`StorageError::Manifest`] if the plan has too many arrays, or one with a bad name or size.
+    /// * [`StorageError::NoPath`] if there is no memory for the page checksums, or running kernels have all queue pairs
+    ///   of a controller.
+    /// * [`StorageError::Nvme`], on a replicated volume [`StorageError::NoCopy`], if devices fail commands.
+    /// * [`StorageError::File`] if the system gives no random numbers for the volume's UUID.
     pub fn store(&self, mut plan: Plan, what: &str) -> Result<VolumeWriter<'_>, StorageError> {
         let manifest = |source| StorageError::Manifest { device: self.name().to_owned(), source };
         let mut checked = Manifest::new(plan.entries.clone()).map_err(manifest)?;
@@ -120,10 +130,10 @@ impl Volume {
         }
         let (first, keeps_old) = plan.place(layout, self.bytes(), old.map(|c| &c.block.manifest));
         checked.move_by(first - MANIFEST_BYTES as u64).map_err(manifest)?;
-        // Copies that only lack old data get the new.
+        // The new data is complete, so copies that only lack old data may receive it.
         self.take_in_all()?;
         if !keeps_old {
-            // The old manifest must not describe what is being overwritten.
+            // The old manifest must not describe data that is being overwritten.
             self.erase_content()?;
         }
         let uuid = match &found {
@@ -143,7 +153,10 @@ impl Volume {
         Ok(VolumeWriter { volume: self, arrays, checksums, next, slot, keeps_old })
     }
 
-    /// Stores one array, in place of whatever the volume held.
+    /// Stores one array, in place of everything that the volume held.
+    ///
+    /// # Errors
+    /// As for [`Volume::store`] and [`VolumeWriter::finish`].
     pub fn store_array<T: Element>(&self, name: &str, values: &[T]) -> Result<Manifest, StorageError> {
         let plan = Plan::new().array::<T>(name, values.len() as u64);
         let mut writer = self.store(plan, &format!("array `{name}`"))?;
@@ -151,8 +164,12 @@ impl Volume {
         writer.finish()
     }
 
-    /// Reads a whole array, and refuses it if its data is not what was stored. An array that was changed since, and flushed, is not
-    /// checked, until [`Volume::accept_changes`].
+    /// Reads a whole array and compares it with the checksum that was stored. An array that was changed and flushed
+    /// since is not checked until [`Volume::accept_changes`].
+    ///
+    /// # Errors
+    /// [`StorageError::Manifest`] if there is no such array, it has another type, or its data is damaged;
+    /// [`StorageError::Option`] if it does not fit into memory; otherwise as for [`Volume::read_bytes`].
     pub fn read_array<T: Element>(&self, name: &str) -> Result<Vec<T>, StorageError> {
         let failed = |source| StorageError::Manifest { device: self.name().to_owned(), source };
         let content = self.current()?;
@@ -170,7 +187,7 @@ impl Volume {
     }
 }
 
-/// Takes the data of the planned arrays, in any order and in pieces of any size.
+/// Writer of the planned arrays. Takes their data in any order, in pieces of any size.
 #[derive(Debug)]
 #[must_use = "nothing has a name before finish"]
 pub struct VolumeWriter<'a> {
@@ -182,7 +199,7 @@ pub struct VolumeWriter<'a> {
     keeps_old: bool,
 }
 
-/// Takes the data of all arrays.
+/// Destination of the data of all arrays.
 struct Target<'a> {
     volume: &'a Volume,
     checksums: &'a mut Option<NewTable>,
@@ -192,9 +209,9 @@ struct Target<'a> {
 struct Filling {
     entry: Entry,
     checksum: Checksum,
-    /// Bytes written, a multiple of the block size until the end.
+    /// Bytes written: a multiple of the block size until the end.
     written: u64,
-    /// Bytes taken and not yet written.
+    /// Bytes that were taken and are not written yet.
     gathered: Vec<u8>,
 }
 
@@ -223,7 +240,7 @@ impl Filling {
         }
         self.checksum.update(bytes);
         while !bytes.is_empty() {
-            // Large pieces go out as they are; small ones are gathered.
+            // Large pieces are written directly; small ones are gathered.
             let whole = bytes.len() / GATHER * GATHER;
             if self.gathered.is_empty() && whole > 0 {
                 self.write(to, &bytes[..whole])?;
@@ -257,7 +274,8 @@ impl Filling {
         Ok(())
     }
 
-    /// Writes what is left, filled up with zeros to a whole block, or to all that a checksum covers: the next array begins behind that.
+    /// Writes the gathered bytes, padded with zeros to a whole block, or to a whole unit of page checksums. The next
+    /// array begins behind that.
     fn finish(&mut self, to: &mut Target<'_>) -> Result<(), StorageError> {
         let whole = if to.checksums.is_some() { UNIT } else { to.volume.block_bytes() };
         let bytes = self.gathered.len();
@@ -272,12 +290,20 @@ impl Filling {
 }
 
 impl VolumeWriter<'_> {
-    /// Adds elements to the end of an array.
+    /// Appends elements to an array.
+    ///
+    /// # Errors
+    /// * [`StorageError::Manifest`] if the plan has no such array, or one of another type.
+    /// * [`StorageError::Count`] if the array gets more elements than planned.
+    /// * [`StorageError::Engine`] if the engine was cancelled; otherwise as for [`Volume::write_blocks`].
     pub fn append<T: Element>(&mut self, name: &str, values: &[T]) -> Result<(), StorageError> {
         self.append_bytes(name, T::TYPE, bytemuck::cast_slice(values))
     }
 
-    /// Adds whole records to the end of an array of records.
+    /// Appends whole records to an array of records.
+    ///
+    /// # Errors
+    /// As for [`VolumeWriter::append`].
     pub fn append_records(&mut self, name: &str, bytes: &[u8]) -> Result<(), StorageError> {
         self.append_bytes(name, ElementType::Record, bytes)
     }
@@ -295,13 +321,18 @@ impl VolumeWriter<'_> {
         self.arrays[i].take(&mut Target { volume: self.volume, checksums: &mut self.checksums }, bytes)
     }
 
-    /// Returns true if the volume holds what it held before until [`VolumeWriter::finish`] returns, and if that is never called.
+    /// Returns true if the volume keeps its old content until [`VolumeWriter::finish`] returns, and if `finish` is
+    /// never called.
     pub fn keeps_old(&self) -> bool {
         self.keeps_old
     }
 
-    /// Writes what is left, flushes, and then writes the manifest: only now the volume has its new contents, and a file that was
-    /// made for it its name.
+    /// Writes the remaining data, flushes, and then writes the manifest. With that the new content replaces the old. A
+    /// file that was made for the volume gets its name.
+    ///
+    /// # Errors
+    /// [`StorageError::Count`] if an array lacks elements; [`StorageError::File`] if a new file cannot get its name;
+    /// otherwise as for [`VolumeWriter::append`].
     pub fn finish(mut self) -> Result<Manifest, StorageError> {
         let volume = self.volume;
         self.arrays.iter().try_for_each(Filling::complete)?;
@@ -362,7 +393,7 @@ mod tests {
     fn damaged_data_is_named() {
         let v = volume(&["soft:mem:1M"]);
         let m = v.store_array("edges", &[1u32, 2, 3]).unwrap();
-        // Behind the volume's back.
+        // Changes the data without the volume's knowledge of the array.
         v.put_blocks(m.entries()[0].offset >> v.block_shift(), &[9; 512]).unwrap();
         let text = v.read_array::<u32>("edges").unwrap_err().to_string();
         assert!(text.contains("`edges` is damaged"), "{text}");
@@ -380,7 +411,7 @@ mod tests {
         assert!(w.keeps_old());
         assert!(w.finish().unwrap_err().to_string().contains("1 elements were given, 3"));
         assert_eq!(v.read_array::<u8>("old").unwrap(), [1]);
-        // Without room for both the old one goes first.
+        // The volume cannot hold both, so the old content is erased first.
         let w = v.store(Plan::new().array::<u8>("edges", 950_000), "edges").unwrap();
         assert!(!w.keeps_old());
         drop(w);
@@ -403,7 +434,7 @@ mod tests {
         assert_eq!(plan.bytes(), (1 << 20) + (64 << 10));
         assert_eq!(plan.bytes_for_each(1, 8192), plan.bytes());
         let each = plan.bytes_for_each(3, 8192);
-        // Each has a manifest of its own.
+        // Each drive has a manifest of its own.
         let needs = (1 << 20) + 3 * MANIFEST_BYTES as u64;
         assert!(each * 3 >= needs && each.is_multiple_of(8192) && (each - 8192) * 3 < needs);
     }
@@ -426,7 +457,7 @@ mod tests {
         let v = Volume::on(&Engine::cpu().unwrap(), [Drive::open(&spec).unwrap()]).build().unwrap();
         assert_eq!(v.read_array::<u16>("a").unwrap(), [1, 2, 3, 4, 5]);
         drop(v);
-        // Its own manifest is consent enough to store again; a file that is given up leaves nothing.
+        // The drive may be overwritten, since its manifest is warpbell's. A new file that is not kept leaves nothing.
         assert!(Drive::create(&spec, plan.bytes(), &OverwritePolicy::none()).is_ok());
         let other = format!("soft:{}", dir.path().join("other.img").display());
         drop(Drive::create(&other, plan.bytes(), &OverwritePolicy::none()).unwrap());

@@ -1,6 +1,6 @@
-//! The manifest: what a volume holds, by name. It lies in the superblock of every drive.
+//! Manifest of a volume: the arrays that it holds, by name. The superblock of every drive contains it.
 //!
-//! All numbers little-endian, an entry of 128 bytes for each array:
+//! Each array has an entry of 128 bytes, with all numbers little-endian:
 //!
 //! | entry | |
 //! |---|---|
@@ -19,16 +19,16 @@ use bytemuck::{Pod, Zeroable};
 use serde::Serialize;
 use std::fmt;
 
-/// Bytes at the start of every drive that belong to the manifest.
+/// Bytes at the start of every drive that are reserved for superblocks with the manifest.
 pub const MANIFEST_BYTES: usize = 64 << 10;
-/// Every array starts at a multiple of this, so at the start of a page of any cache.
+/// Alignment of every array in bytes, so that arrays start at a page of any cache.
 pub const ARRAY_ALIGN: u64 = 64 << 10;
 /// Longest name of an array, in bytes.
 pub const NAME_BYTES: usize = 64;
-/// The most arrays that a manifest names.
+/// Largest number of arrays in a manifest.
 pub const MAX_ARRAYS: usize = (SLOT_BYTES - HEADER_BYTES - MAX_EXTENSION_BYTES) / size_of::<RawEntry>();
 
-/// Bytes that extensions may take, beside any number of arrays.
+/// Bytes that extensions may take beside the largest number of arrays.
 const MAX_EXTENSION_BYTES: usize = 4 << 10;
 
 #[repr(C)]
@@ -46,7 +46,7 @@ pub(super) struct RawEntry {
 
 const _: () = assert!(size_of::<RawEntry>() == 128);
 
-/// What the elements of an array are.
+/// Type of an array's elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
@@ -71,7 +71,7 @@ pub enum ElementType {
     F32,
     /// IEEE 754, 64 bits.
     F64,
-    /// A record that only the program knows.
+    /// A record whose structure only the program knows.
     Record,
 }
 
@@ -98,7 +98,7 @@ impl ElementType {
         TYPES.get(code as usize).map(|(t, ..)| *t)
     }
 
-    /// Bytes of an element, unless it is a record.
+    /// Returns the bytes of an element, or `None` for records.
     pub fn bytes(self) -> Option<u32> {
         TYPES.iter().find(|(t, ..)| *t == self).map(|(.., bytes)| *bytes).filter(|b| *b > 0)
     }
@@ -112,7 +112,7 @@ impl fmt::Display for ElementType {
 
 /// A plain value that arrays can hold.
 pub trait Element: Pod + Send + Sync + fmt::Debug {
-    /// What the manifest calls it.
+    /// Type of the value in the manifest.
     const TYPE: ElementType;
 }
 
@@ -125,38 +125,38 @@ macro_rules! elements {
 }
 elements!(u8: U8, u16: U16, u32: U32, u64: U64, i8: I8, i16: I16, i32: I32, i64: I64, f32: F32, f64: F64);
 
-/// One array of a volume.
+/// Description of one array of a volume.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Entry {
-    /// Name.
+    /// Name of the array.
     pub name: String,
-    /// What the elements are.
+    /// Type of the elements.
     pub element_type: ElementType,
     /// Bytes of an element.
     pub element_bytes: u32,
-    /// Elements.
+    /// Number of elements.
     pub count: u64,
     /// First byte in the volume, a multiple of [`ARRAY_ALIGN`].
     pub offset: u64,
-    /// [`Checksum`](super::Checksum) of the data, as it was when it was stored.
+    /// [`Checksum`](super::Checksum) of the data at the time when it was stored.
     pub checksum: u64,
-    /// The data was changed since, so that `checksum` says nothing.
+    /// True if the data was changed since it was stored, so that `checksum` is invalid.
     pub changed: bool,
 }
 
 impl Entry {
-    /// Bytes of data.
+    /// Returns the bytes of data.
     pub fn bytes(&self) -> u64 {
         self.count * u64::from(self.element_bytes)
     }
 
-    /// First byte after the data.
+    /// Returns the first byte after the data.
     pub fn end(&self) -> u64 {
         self.offset + self.bytes()
     }
 }
 
-/// What a volume holds.
+/// Arrays that a volume holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Manifest {
     entries: Vec<Entry>,
@@ -164,43 +164,43 @@ pub struct Manifest {
     extensions: Vec<Extension>,
 }
 
-/// Why bytes are not a manifest, or an array cannot be in one.
+/// Error in the bytes of a manifest, in a new entry, or in a request for an array.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ManifestError {
-    /// Nothing was stored there, or by another program.
+    /// Nothing was stored there, or another program stored it.
     #[error("no manifest: the first bytes are not `warpbell`; nothing was stored there yet, or it is not warpbell's")]
     Absent,
-    /// Cut off.
+    /// The manifest is cut off.
     #[error("the manifest is cut off: {bytes} bytes of {needed}; store the data again")]
     Truncated {
         /// Bytes given.
         bytes: usize,
-        /// Bytes that it takes.
+        /// Bytes that the manifest needs.
         needed: usize,
     },
-    /// Written by another version.
+    /// Another version wrote the manifest.
     #[error("{}", other_version(*.0))]
     Version(u32),
-    /// Data of a kind that this version does not know, or that is cut off.
+    /// An extension of a kind that this version does not know, or that is cut off.
     #[error(
         "the manifest has an extension of kind {kind:#x} and {bytes} bytes, which this program cannot read: use a newer warpbell"
     )]
     Extension {
-        /// Kind.
+        /// Kind of the extension.
         kind: u32,
-        /// Bytes of data.
+        /// Bytes of its data.
         bytes: usize,
     },
     /// The drives are not put together as they were when the data was stored.
     #[error("the data was stored {stored}, and is opened {asked}; open it as it was stored, or store it again")]
     Layout {
-        /// Layout that was stored.
+        /// Layout when the data was stored.
         stored: String,
-        /// Layout that was asked for.
+        /// Layout of the volume that is open.
         asked: String,
     },
-    /// A drive of another volume.
+    /// A drive that belongs to another volume, or to another state of this one.
     #[error(
         "{drive} belongs to another volume, or holds another state of this one; name the drives that were stored together, or store the data again"
     )]
@@ -215,56 +215,56 @@ pub enum ManifestError {
     Interrupted {
         /// Name of the array.
         name: String,
-        /// As in the manifest.
+        /// Checksum in the manifest.
         found: u64,
-        /// As computed.
+        /// Checksum of the data that was read.
         computed: u64,
     },
-    /// Damaged.
+    /// The manifest does not have its checksum.
     #[error(
         "the manifest is damaged: its checksum is {found:#018x}, its contents have {computed:#018x}; store the data again"
     )]
     Checksum {
-        /// As written.
+        /// Checksum in the header.
         found: u64,
-        /// As computed.
+        /// Checksum of the contents that were read.
         computed: u64,
     },
-    /// More arrays than fit.
+    /// More arrays than fit into a manifest.
     #[error("{0} arrays: a manifest names at most {MAX_ARRAYS}")]
     TooMany(usize),
-    /// A name that cannot be one.
+    /// An invalid name of an array.
     #[error("`{0}` cannot be an array's name: 1 to {NAME_BYTES} bytes, no control characters")]
     Name(String),
-    /// The same name twice.
+    /// Two arrays of the same name.
     #[error("two arrays are called `{0}`")]
     Twice(String),
-    /// An entry that contradicts itself.
+    /// An entry with invalid or contradictory values.
     #[error("array `{name}`: {reason}")]
     Entry {
-        /// Which.
+        /// Name of the array.
         name: String,
-        /// What is wrong.
+        /// Description of the contradiction.
         reason: String,
     },
     /// Arrays that share bytes.
     #[error("arrays `{first}` and `{second}` overlap at byte {at}")]
     Overlap {
-        /// The one in front.
+        /// Name of the array that begins first.
         first: String,
-        /// The other.
+        /// Name of the other array.
         second: String,
         /// First shared byte.
         at: u64,
     },
-    /// Data outside the volume.
+    /// Data that ends beyond the volume.
     #[error(
         "array `{name}` ends at byte {end}, the volume at {volume}: it was made on a larger one, or with another stripe"
     )]
     Beyond {
-        /// Which.
+        /// Name of the array.
         name: String,
-        /// First byte after it.
+        /// First byte after the array.
         end: u64,
         /// Bytes of the volume.
         volume: u64,
@@ -274,29 +274,29 @@ pub enum ManifestError {
     Unknown {
         /// The name asked for.
         name: String,
-        /// Names that exist.
+        /// Names of the arrays that exist.
         there: Vec<String>,
     },
-    /// An array of another type.
+    /// An array of another type than asked for.
     #[error("array `{name}` holds {found}, not {asked}")]
     Type {
-        /// Which.
+        /// Name of the array.
         name: String,
-        /// What it holds.
+        /// Type of its elements.
         found: ElementType,
-        /// What was asked for.
+        /// Type asked for.
         asked: ElementType,
     },
-    /// Stored data does not have the checksum that the manifest names.
+    /// Data that does not have its checksum in the manifest.
     #[error(
         "array `{name}` is damaged: its data has checksum {computed:#018x}, the manifest says {found:#018x}; store it again"
     )]
     Data {
-        /// Which.
+        /// Name of the array.
         name: String,
-        /// As in the manifest.
+        /// Checksum in the manifest.
         found: u64,
-        /// As computed.
+        /// Checksum of the data that was read.
         computed: u64,
     },
 }
@@ -323,7 +323,12 @@ fn good_name(name: &str) -> bool {
 }
 
 impl Manifest {
-    /// A manifest of these arrays. Their order stays.
+    /// Makes a manifest of these arrays, in this order.
+    ///
+    /// # Errors
+    /// [`ManifestError::TooMany`], [`ManifestError::Name`], [`ManifestError::Twice`], [`ManifestError::Overlap`];
+    /// [`ManifestError::Entry`] if an array's element size does not fit its type, or it is not aligned, begins within
+    /// the manifest, or is too large.
     pub fn new(entries: Vec<Entry>) -> Result<Self, ManifestError> {
         if entries.len() > MAX_ARRAYS {
             return Err(ManifestError::TooMany(entries.len()));
@@ -365,7 +370,7 @@ impl Manifest {
         Self { extensions, ..self }
     }
 
-    /// Forgets the page checksums.
+    /// Removes the table of page checksums. Returns true if there was one.
     pub(super) fn drop_page_checksums(&mut self) -> bool {
         let before = self.extensions.len();
         self.extensions.retain(|x| x.kind != page_checksums::KIND);
@@ -376,7 +381,7 @@ impl Manifest {
         &self.extensions
     }
 
-    /// Moves all arrays further back.
+    /// Moves all arrays back by `bytes` bytes.
     pub(super) fn move_by(&mut self, bytes: u64) -> Result<(), ManifestError> {
         let mut entries = std::mem::take(&mut self.entries);
         entries.iter_mut().for_each(|e| e.offset = e.offset.saturating_add(bytes));
@@ -385,35 +390,38 @@ impl Manifest {
         Ok(())
     }
 
-    /// Says that arrays were changed since they were stored. Returns true if that was not known of one of them.
+    /// Marks arrays as changed since they were stored. Returns true if one of them was not marked yet.
     pub(super) fn set_changed(&mut self, is_changed: impl Fn(&Entry) -> bool) -> bool {
         let new = self.entries.iter_mut().filter(|e| !e.changed && is_changed(e));
         new.map(|e| e.changed = true).count() > 0
     }
 
-    /// Gives an array the checksum of the data that it has now.
+    /// Sets an array's checksum to that of its current data.
     pub(super) fn set_checksum(&mut self, index: usize, checksum: u64) {
         let entry = &mut self.entries[index];
         (entry.checksum, entry.changed) = (checksum, false);
     }
 
-    /// The arrays.
+    /// Returns the arrays.
     pub fn entries(&self) -> &[Entry] {
         &self.entries
     }
 
-    /// First byte after all arrays and their page checksums, rounded up to where the next array can start.
+    /// Returns the first byte after all arrays and their page checksums, rounded up to where the next array can start.
     pub fn end(&self) -> u64 {
         self.checksum_table().map_or(0, TablePlace::end).max(self.arrays_end())
     }
 
-    /// First byte after all arrays, rounded up to where the next one can start.
+    /// Returns the first byte after all arrays, rounded up to where the next array can start.
     pub(super) fn arrays_end(&self) -> u64 {
         let end = self.entries.iter().map(Entry::end).max().unwrap_or(0);
         end.max(MANIFEST_BYTES as u64).next_multiple_of(ARRAY_ALIGN)
     }
 
-    /// The array of this name.
+    /// Returns the array called `name`.
+    ///
+    /// # Errors
+    /// [`ManifestError::Unknown`] if there is none.
     pub fn find(&self, name: &str) -> Result<&Entry, ManifestError> {
         self.entries.iter().find(|e| e.name == name).ok_or_else(|| ManifestError::Unknown {
             name: name.to_owned(),
@@ -421,7 +429,10 @@ impl Manifest {
         })
     }
 
-    /// The array of this name, which must hold elements of type `T`.
+    /// Returns the array called `name`, which must hold elements of type `T`.
+    ///
+    /// # Errors
+    /// [`ManifestError::Unknown`] if there is none; [`ManifestError::Type`] if its elements have another type.
     pub fn find_typed<T: Element>(&self, name: &str) -> Result<&Entry, ManifestError> {
         let e = self.find(name)?;
         if e.element_type != T::TYPE {
@@ -430,7 +441,10 @@ impl Manifest {
         Ok(e)
     }
 
-    /// Refuses arrays that end beyond a volume of this many bytes.
+    /// Checks that all arrays and the page checksums end within a volume of `volume` bytes.
+    ///
+    /// # Errors
+    /// [`ManifestError::Beyond`] for the first that does not.
     pub fn check_fits(&self, volume: u64) -> Result<(), ManifestError> {
         if let Some(end) = self.checksum_table().map(TablePlace::end).filter(|end| *end > volume) {
             return Err(ManifestError::Beyond { name: "page checksums".to_owned(), end, volume });
@@ -441,7 +455,8 @@ impl Manifest {
         }
     }
 
-    /// Returns true if these bytes, the first of a file or device, say that it is warpbell's. The manifest itself may be damaged.
+    /// Returns true if these bytes, the first of a file or device, mark it as warpbell's. The manifest itself may be
+    /// damaged.
     pub(super) fn is_ours(bytes: &[u8]) -> bool {
         bytes.starts_with(&MAGIC)
     }

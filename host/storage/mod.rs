@@ -1,8 +1,8 @@
-//! From a namespace to `array[i]`: volumes, page cache, arrays.
+//! NVMe storage for kernels, from a namespace to `array[i]`: drives, volumes, the page cache, arrays.
 //!
-//! [`Drive::open`] enables a controller; [`Volume::on`] puts one or several drives behind queues that kernels submit to;
-//! [`Volume::store`] writes arrays under a [`Manifest`] that names them. A [`Cache`] keeps pages of a volume near the kernels, which
-//! reach them through [`Array`]s.
+//! [`Drive::open`] enables a controller. [`Volume::on`] creates queues on one or several drives, to which kernels
+//! submit commands. [`Volume::store`] writes arrays and a [`Manifest`] that names them. A [`Cache`] keeps pages of a
+//! volume in memory near the kernels. Kernels access the pages through [`Array`]s.
 
 mod array;
 mod blocks;

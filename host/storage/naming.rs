@@ -1,4 +1,4 @@
-//! Devices by names that they do not have here, and their names here.
+//! Hints for names of devices that are no specifications: the specification to write on this machine.
 
 use crate::pci::{Bdf, Sysfs, nvme_nodes};
 use crate::spec::{SpecError, fields};
@@ -6,7 +6,8 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// Returns the reason why `text` is no specification, with the device to write where this machine has one.
+/// Returns the reason why `text` is no specification. If this machine has the device, the reason names its
+/// specification.
 pub(super) fn reason(sysfs: &Sysfs, text: &OsStr, e: &SpecError) -> String {
     let fields = fields(text.as_bytes());
     let (name, text) = (OsStr::from_bytes(&fields[0]), text.to_string_lossy());
@@ -43,12 +44,12 @@ pub(super) fn namespace(sysfs: &Sysfs, name: &str) -> Option<String> {
 
 /// A device file of the kernel's NVMe driver: `nvme0`, `nvme0n1`, or a partition `nvme0n1p2`.
 struct Node<'a> {
-    /// Without `/dev/`, and without the partition.
+    /// Name without `/dev/` and without the partition.
     name: &'a str,
     namespace: bool,
 }
 
-/// Returns `text` behind `letter` and digits, and those digits.
+/// Parses `letter` and digits at the start of `text`. Returns the rest, and the digits.
 fn number(text: &str, letter: char) -> Option<(&str, &str)> {
     let text = text.strip_prefix(letter)?;
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
@@ -67,7 +68,8 @@ impl<'a> Node<'a> {
         whole.then(|| Self { name: &name[..name.len() - rest.len()], namespace: true })
     }
 
-    /// Returns its controller's address. With multipath the number of a namespace is that of its subsystem, which may have one controller.
+    /// Returns the address of the node's controller. With multipath, the number in a namespace's name is that of its
+    /// subsystem. The address is then known only if the subsystem has one controller.
     fn controller(&self, sysfs: &Sysfs) -> Option<Bdf> {
         let nodes = nvme_nodes(sysfs);
         let address = |name: &str| nodes.iter().find(|n| n.name == name)?.bdf;
@@ -87,7 +89,8 @@ impl<'a> Node<'a> {
         told.or_else(|| Some(self.name.rsplit_once('n')?.1.to_owned())).unwrap_or_default()
     }
 
-    /// Returns the reason why it is no device here, with the command that takes it from the kernel's driver.
+    /// Returns the reason why the device, which the kernel's driver uses, is no specification, with the command that
+    /// takes it from the driver.
     fn is_the_kernels(&self, sysfs: &Sysfs, text: &str) -> String {
         let nsid = if self.namespace { self.nsid(sysfs) } else { "1".to_owned() };
         let option = if nsid == "1" { String::new() } else { format!(",nsid={nsid}") };
@@ -112,7 +115,7 @@ mod tests {
     use std::fs;
     use std::os::unix::fs::symlink;
 
-    /// A machine with nvme0 whose namespace is nvme0n2, and nvme3 of the subsystem 1 whose namespace is nvme1n1.
+    /// A machine with nvme0, whose namespace is nvme0n2, and with nvme3 of subsystem 1, whose namespace is nvme1n1.
     fn machine() -> (tempfile::TempDir, Sysfs) {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path();

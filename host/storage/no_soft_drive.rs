@@ -1,4 +1,4 @@
-//! What stands in for the software controller in builds without feature `soft`: an error.
+//! Stand-in for the software controller in builds without feature `soft`: every specification is an error.
 
 use crate::nvme::Attachment;
 use crate::spec::{DeviceSpec, SpecError};
@@ -6,7 +6,7 @@ use std::any::Any;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// A software controller, of which there is none.
+/// A software controller. This build has none, so the type has no values.
 #[derive(Clone, Debug)]
 pub(super) enum SoftDrive {}
 

@@ -1,4 +1,4 @@
-//! Controllers of this machine, as people name them: `nvme:0000:65:00.0`, `nvme:nvme0`, `nvme:SERIAL`, `nvme:MODEL`.
+//! Controllers of this machine and their names: `nvme:0000:65:00.0`, `nvme:nvme0`, `nvme:SERIAL`, `nvme:MODEL`.
 
 use super::StorageError;
 use crate::nvme::vfio::{self, VfioApi, VfioConfig, VfioError};
@@ -9,34 +9,34 @@ use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
-/// What follows `nvme:`.
+/// Name and options of a specification that begins with `nvme:`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct NvmeSpec {
-    /// Address, `nvmeN`, serial number or model.
+    /// PCI address, `nvmeN`, serial number or model.
     pub(super) name: String,
     api: VfioApi,
     unsafe_no_iommu: bool,
 }
 
-/// Controllers that drives of this process have open: namespaces of one controller are drives of their own.
+/// Open controllers of this process. Drives on several namespaces of one controller share it.
 static OPEN: Mutex<Option<HashMap<Bdf, Weak<Controller<Ready>>>>> = Mutex::new(None);
 
 impl NvmeSpec {
-    /// Reads the options that say how the controller of this name is opened.
+    /// Parses the options for opening the controller called `name`.
     pub(super) fn read(name: &str, spec: &DeviceSpec) -> Result<Self, SpecError> {
         let mut read = Self { name: name.to_owned(), api: VfioApi::Auto, unsafe_no_iommu: false };
         for option in spec.options() {
             match option.key() {
                 "api" => read.api = option.read(|t| t.parse().ok())?,
                 "unsafe-no-iommu" => read.unsafe_no_iommu = true,
-                // The namespace is the drive's.
+                // The drive parses the option of the namespace.
                 _ => {}
             }
         }
         Ok(read)
     }
 
-    /// Finds, opens and enables the controller, or joins in where this process has it already.
+    /// Finds, opens and enables the controller, or returns the one that this process has open already.
     pub(super) fn open(&self) -> Result<Arc<Controller<Ready>>, StorageError> {
         let sysfs = Sysfs::system();
         match find(&sysfs, &self.name)? {
@@ -59,7 +59,7 @@ impl NvmeSpec {
         Ok(controller)
     }
 
-    /// The name may be a serial number or model that only the controllers themselves know.
+    /// Opens candidates to compare the name with their serial number and model, which only the controllers know.
     fn ask(&self, sysfs: &Sysfs, candidates: &[Bdf]) -> Result<Arc<Controller<Ready>>, StorageError> {
         let mut fitting = Vec::new();
         let mut silent = Vec::new();
@@ -95,7 +95,7 @@ impl NvmeSpec {
 
 impl From<VfioError> for StorageError {
     fn from(e: VfioError) -> Self {
-        // A device that cannot be mapped for is the same error from whatever side it is met.
+        // Failed mappings give the same error, whether the driver or vfio reports them.
         match e {
             VfioError::Iommu(e) => Self::Nvme(NvmeError::Dma(e.into())),
             other => Self::Vfio(other),

@@ -1,8 +1,11 @@
-//! Checksums of pages: one for each 4096 bytes of the volume's stored arrays, which kernels compare pages with when they have read them.
+//! Checksums of pages: one for each 4096 bytes of the volume's stored arrays. Kernels compare pages that they have read
+//! with them.
 //!
-//! Entry `i` of the table is the low half of the XXH3-64 of the bytes from `4096 * i` on, 1 where that is 0, and 0 where nothing is known. The
-//! table lies behind the arrays; an extension of the superblock says where. Kernels use a copy of it near them, and keep that right: what
-//! caches write back has a new checksum, what is written in another way has none. A flush writes the table to the medium.
+//! Entry `i` of the table is the low half of the XXH3-64 of the 4096 bytes from byte `4096 * i` on. It is 1 where that
+//! half is 0, and 0 where the checksum is unknown. The table lies behind the arrays; an extension of the superblock has
+//! its position. Kernels use a copy of the table in memory near them, and keep the copy correct. Pages that caches
+//! write back get new checksums, as do whole units that the host writes. Data written in another way has none. A flush
+//! writes the table to the medium.
 
 use super::StorageError;
 use super::content::Content;
@@ -14,13 +17,13 @@ use crate::memory::{self, MemoryError, Region};
 use std::ops::Range;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Bytes that a checksum covers.
+/// Bytes that one checksum covers.
 pub(super) const UNIT: usize = abi::CHECKSUM_BYTES;
-/// Kind of the extension: first byte of the table and number of entries, u64 each. A program that does not know it would change arrays and
-/// leave their checksums as they are.
+/// Kind of the extension. Its data are the first byte of the table and the number of entries, u64 each. The extension
+/// is not optional: a program that does not know it would change arrays without updating their checksums.
 pub(super) const KIND: u32 = 1;
 
-/// Bytes of an array that are read at a time: whole units.
+/// Bytes of an array that are read at a time, in whole units.
 pub(super) const BYTES_AT_ONCE: usize = 4 << 20;
 
 /// A part of an array that is read at a time.
@@ -29,11 +32,11 @@ pub(super) struct Part {
     pub(super) offset: u64,
     /// Bytes of the array.
     pub(super) bytes: usize,
-    /// Bytes up to the end of the last unit, in which no other array begins.
+    /// Bytes to the end of the last unit, in which no other array begins.
     pub(super) whole: usize,
 }
 
-/// Returns the parts of an array, of [`BYTES_AT_ONCE`] at most.
+/// Divides an array into parts of at most [`BYTES_AT_ONCE`].
 pub(super) fn parts(entry: &Entry) -> impl Iterator<Item = Part> + use<> {
     let end = entry.end();
     (entry.offset..end).step_by(BYTES_AT_ONCE).map(move |offset| {
@@ -42,7 +45,7 @@ pub(super) fn parts(entry: &Entry) -> impl Iterator<Item = Part> + use<> {
     })
 }
 
-/// Entries that are read or written at a time.
+/// Table entries that are read or written at a time.
 const ENTRIES_AT_ONCE: usize = 1 << 20;
 
 /// Returns the table's entry for the bytes of a unit.
@@ -50,15 +53,15 @@ pub(super) fn entry_of(unit: &[u8]) -> u32 {
     (xxh3_64(unit) as u32).max(1)
 }
 
-/// Place of a table on the medium.
+/// Position of a table on the medium.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TablePlace {
-    /// First byte in the volume, and end of what the table covers.
+    /// First byte of the table in the volume, which is also the end of the bytes that it covers.
     pub(super) at: u64,
 }
 
 impl TablePlace {
-    /// Returns the place of the table of arrays that end at byte `end`, a multiple of [`ARRAY_ALIGN`].
+    /// Returns the position of the table for arrays that end at byte `end`, a multiple of [`ARRAY_ALIGN`].
     pub(super) fn behind(end: u64) -> Self {
         Self { at: end }
     }
@@ -77,7 +80,8 @@ impl TablePlace {
         Extension { kind: KIND, bytes }
     }
 
-    /// Reads an extension. Nothing in it is trusted.
+    /// Parses an extension from the medium, whose contents are untrusted. `arrays_end` is the least position of the
+    /// table.
     pub(super) fn parse(x: &Extension, arrays_end: u64) -> Result<Self, ManifestError> {
         let word = |i: usize| Some(u64::from_le_bytes(*x.bytes.get(i * 8..)?.first_chunk()?));
         let place = word(0).map(Self::behind);
@@ -92,7 +96,7 @@ impl TablePlace {
     }
 }
 
-/// The table near the kernels.
+/// Copy of the table in memory near the kernels.
 #[derive(Debug)]
 pub(super) struct Table {
     region: Region,
@@ -100,7 +104,7 @@ pub(super) struct Table {
 }
 
 impl Table {
-    /// Returns the entries of these units that there are.
+    /// Returns the range of entries for `units`, limited to the table.
     fn clip(&self, units: &Range<u64>) -> Range<usize> {
         let last = self.place.entries();
         units.start.min(last) as usize..units.end.min(last) as usize
@@ -117,7 +121,7 @@ impl Table {
     }
 }
 
-/// The table of a volume, and those that kernels may still look at.
+/// The current table of a volume, and former tables that running kernels may still read.
 #[derive(Debug, Default)]
 pub(super) struct PageChecksums {
     table: Option<Table>,
@@ -125,19 +129,19 @@ pub(super) struct PageChecksums {
 }
 
 impl Volume {
-    /// Returns true if kernels compare pages with checksums when they have read them: see [`VolumeBuilder::page_checksums`].
+    /// Returns true if kernels compare pages that they read with checksums: see [`VolumeBuilder::page_checksums`].
     ///
     /// [`VolumeBuilder::page_checksums`]: super::VolumeBuilder::page_checksums
     pub fn has_page_checksums(&self) -> bool {
         self.0.page_checksums.lock().table.is_some()
     }
 
-    /// Gives kernels the table of content that was found, or takes away the one that they have.
+    /// Gives kernels the table of the content that was found. If it has none, takes away the kernels' current table.
     pub(super) fn open_page_checksums(&self, content: &Content) -> Result<(), StorageError> {
         let place = content.block.manifest.checksum_table().filter(|_| self.0.use_page_checksums != Some(false));
         let Some(place) = place else { return self.close_page_checksums() };
         if content.interrupted {
-            // Some are of data that did not reach the medium.
+            // Some checksums are of data that did not reach the medium.
             tracing::warn!(
                 volume = self.name(),
                 "page checksums are not used: a program ended while it changed arrays"
@@ -154,7 +158,7 @@ impl Volume {
         self.use_page_checksums(&table)
     }
 
-    /// Begins a table at this place that knows nothing.
+    /// Makes a table for this position in which all checksums are unknown.
     pub(super) fn new_table(&self, place: TablePlace) -> Result<NewTable, StorageError> {
         let mut entries = Vec::new();
         let count = usize::try_from(place.entries()).unwrap_or(usize::MAX);
@@ -185,7 +189,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Takes away the table that kernels have. Those that run may look at it until they end.
+    /// Takes away the kernels' table. Running kernels may read it until they end.
     pub(super) fn close_page_checksums(&self) -> Result<(), StorageError> {
         let mut held = self.0.page_checksums.lock();
         self.0.integrity.set_checksums(0, 0)?;
@@ -197,7 +201,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Runs something with the table, and the units of a range of blocks: all that it touches.
+    /// Runs `use_it` with the table and all units that a range of blocks touches. Returns `None` if there is no table.
     fn with_table<T>(
         &self,
         first: u64,
@@ -211,7 +215,7 @@ impl Volume {
         Ok(Some(use_it(table, units)?))
     }
 
-    /// Says that nothing is known of these blocks from now on.
+    /// Marks the checksums of these blocks as unknown.
     pub(super) fn forget_checksums(&self, first: u64, blocks: u64) -> Result<(), StorageError> {
         let forget = |table: &Table, units: Range<u64>| {
             let at = table.clip(&units);
@@ -220,7 +224,7 @@ impl Volume {
         self.with_table(first, blocks, forget).map(drop)
     }
 
-    /// Stores the checksums of the units that lie within blocks that were written.
+    /// Stores the checksums of the units that lie completely within blocks that were written.
     pub(super) fn store_checksums(&self, first: u64, data: &[u8]) -> Result<(), StorageError> {
         let blocks = (data.len() >> self.block_shift()) as u64;
         let start = first << self.block_shift();
@@ -233,7 +237,8 @@ impl Volume {
         self.with_table(first, blocks, store).map(drop)
     }
 
-    /// Returns the units of these bytes, which begin with a unit, that do not have the checksum that is known of them.
+    /// Returns the units of `data` whose known checksum differs. `data` begins with a unit, at byte `offset` of the
+    /// volume.
     pub(super) fn wrong_units(&self, offset: u64, data: &[u8]) -> Result<Vec<u64>, StorageError> {
         let first = offset / UNIT as u64;
         let compare = |table: &Table, _| {
@@ -245,14 +250,14 @@ impl Volume {
         Ok(self.with_table(offset >> self.block_shift(), blocks, compare)?.unwrap_or_default())
     }
 
-    /// Returns true if the unit at this byte has a checksum.
+    /// Returns true if the checksum of the unit at this byte is known.
     pub(super) fn is_known(&self, offset: u64) -> Result<bool, StorageError> {
         let unit = offset / UNIT as u64;
         let known = |table: &Table, _| Ok(table.entries(&(unit..unit + 1))?.first().is_some_and(|e| *e != 0));
         Ok(self.with_table(offset >> self.block_shift(), 1, known)?.unwrap_or(false))
     }
 
-    /// Returns the table of this content as it is now; after an interruption, one that knows nothing.
+    /// Returns the current table of this content. After an interruption all its checksums are unknown.
     pub(super) fn page_checksums(&self, content: &Content) -> Result<Option<NewTable>, StorageError> {
         let Some(place) = content.block.manifest.checksum_table() else { return Ok(None) };
         let held = self.0.page_checksums.lock();
@@ -262,7 +267,7 @@ impl Volume {
         }
     }
 
-    /// Writes a table to the medium, filled up with zeros to a whole block.
+    /// Writes a table to the medium, padded with zeros to a whole block.
     pub(super) fn put_table(&self, table: &NewTable) -> Result<(), StorageError> {
         let mut at = table.place.at;
         for part in table.entries.chunks(ENTRIES_AT_ONCE) {
@@ -275,7 +280,7 @@ impl Volume {
     }
 }
 
-/// A table that is being made, as data is written.
+/// A table that is filled while data is written.
 #[derive(Debug)]
 pub(super) struct NewTable {
     pub(super) place: TablePlace,
@@ -283,7 +288,7 @@ pub(super) struct NewTable {
 }
 
 impl NewTable {
-    /// Takes data that begins with a unit; what is left at its end is not a unit's.
+    /// Stores the checksums of data that begins with a unit. An incomplete unit at the end gets none.
     pub(super) fn take(&mut self, offset: u64, data: &[u8]) {
         let first = (offset / UNIT as u64) as usize;
         for (i, unit) in data.chunks_exact(UNIT).enumerate() {
@@ -295,7 +300,7 @@ impl NewTable {
 }
 
 impl Manifest {
-    /// Returns the place of the table of page checksums, if the arrays have one.
+    /// Returns the position of the table of page checksums, if the arrays have one.
     pub(super) fn checksum_table(&self) -> Option<TablePlace> {
         let x = self.extensions().iter().find(|x| x.kind == KIND)?;
         TablePlace::parse(x, 0).ok()

@@ -1,4 +1,5 @@
-//! Pages whose data is not what was stored: noticed when they are read, located, repaired; and checksums that stay right over changes.
+//! Pages whose data differs from the stored data: detection by reads, location, repair. Also checksums that stay
+//! correct over changes.
 
 use super::page_checksums::{KIND, TablePlace};
 use super::superblock::Extension;
@@ -33,7 +34,7 @@ impl Files {
         Volume::on(&engine, drives).chunk(8192).replicated(drives_are_copies(&self.paths))
     }
 
-    /// With the values stored, with page checksums.
+    /// Makes files with the values stored, and with page checksums.
     fn stored(count: usize) -> Self {
         let files = Self::new(count);
         let v = files.builder().page_checksums(true).build().unwrap();
@@ -47,7 +48,7 @@ impl Files {
         self.builder().build().unwrap()
     }
 
-    /// Changes a bit of a drive, behind everybody's back.
+    /// Changes a bit of a drive without the volume's knowledge.
     fn flip(&self, drive: usize, at: u64) {
         let file = std::fs::File::options().read(true).write(true).open(&self.paths[drive]).unwrap();
         let mut byte = [0];
@@ -56,7 +57,7 @@ impl Files {
     }
 }
 
-/// Two files hold the same; more are a stripe.
+/// Returns true for two files, which are copies. More files are a stripe.
 fn drives_are_copies(paths: &[PathBuf]) -> bool {
     paths.len() == 2
 }
@@ -95,7 +96,7 @@ fn a_flipped_bit_anywhere_is_an_error_and_is_located() {
         assert_eq!((d.offset, d.bytes, d.lba), ((start + at) / UNIT * UNIT, UNIT, (start + at) / UNIT * 8));
         assert!(d.device.contains("0.img") && d.array == "values" && d.error.is_none());
         drop(v);
-        // Without them the cache gives what it finds.
+        // Without checksums the cache returns the damaged data.
         let without = files.builder().page_checksums(false).build().unwrap();
         assert!(read(&without).unwrap() != files.values);
         assert_eq!(state(&without.verify(false).unwrap()), [ArrayState::Damaged]);
@@ -115,7 +116,7 @@ fn a_stripe_is_compared_too_and_damage_is_one_range_for_each_drive() {
         let (device, lba) = v.0.stripe.locate(offset >> 9);
         (device, lba << 9)
     };
-    // Two neighbouring units of one chunk, and one of the next chunk, which is on another drive.
+    // Two of the units are neighbours in one chunk; the third is in the next chunk, which is on another drive.
     for unit in 2..5 {
         let (device, at) = on_drive(start + unit * UNIT);
         files.flip(device, at);
@@ -134,7 +135,7 @@ fn another_copy_has_what_one_gives_wrong() {
         let v = files.open();
         let start = v.manifest().unwrap().entries()[0].offset;
         files.flip(bad, start + 9 * UNIT);
-        // In the next chunk, which is read from the other copy.
+        // This unit is in the next chunk, which is read from the other copy.
         files.flip(bad, start + 11 * UNIT);
         assert!(read(&v).unwrap() == files.values, "copy {bad}");
         v.flush().unwrap();
@@ -162,7 +163,7 @@ fn copies_that_are_damaged_in_different_places_repair_each_other() {
     let repaired = v.verify(true).unwrap();
     assert!(state(&repaired) == [ArrayState::Repaired; 2] && repaired.repaired_bytes == 2 * UNIT, "{repaired:?}");
     assert_eq!(state(&v.verify(false).unwrap()), [ArrayState::Intact; 2]);
-    // In the same place there is nothing to repair from.
+    // Damage in the same unit of both copies leaves nothing to repair from.
     files.flip(0, start + 3 * UNIT);
     files.flip(1, start + 3 * UNIT + 1);
     assert!(is_damage(&read(&v).unwrap_err()));
@@ -201,7 +202,7 @@ fn what_is_written_through_a_cache_has_new_checksums() {
         assert!(read(&v).unwrap() == all);
         assert!(state(&v.verify(false).unwrap()).iter().all(|s| *s == ArrayState::Changed));
         drop(v);
-        // One byte of those that were written, and one of the others.
+        // One byte is among those that were written, and one among the others.
         for at in [10_000 * 8, 30_000 * 8] {
             (0..copies).for_each(|drive| files.flip(drive, start + at));
             let v = files.open();
@@ -209,7 +210,7 @@ fn what_is_written_through_a_cache_has_new_checksums() {
             assert!(!v.verify(false).unwrap().is_intact());
             (0..copies).for_each(|drive| files.flip(drive, start + at));
         }
-        // Taken as they are, the array has a checksum of its own again.
+        // Once the changes are accepted, the array has a checksum of its own again.
         let v = files.open();
         v.accept_changes().unwrap();
         assert!(state(&v.verify(false).unwrap()).iter().all(|s| *s == ArrayState::Intact));
@@ -221,12 +222,12 @@ fn what_is_written_beside_the_cache_is_not_compared_until_it_is_accepted() {
     let files = Files::stored(1);
     let v = files.open();
     let start = v.manifest().unwrap().entries()[0].offset;
-    // Kernels write half a unit, the host three units and a bit.
+    // Kernels write half a unit, the host writes three units and a part of one.
     let buffer = v.allocate_data(2048).unwrap();
     buffer.write(0, &[7; 2048]).unwrap();
     v.start_write((start + 2 * UNIT) >> 9, 4, 1, &buffer).unwrap().finish_within(LIMIT).unwrap();
     v.write_bytes(start + 8 * UNIT - 100, &vec![9; 3 * UNIT as usize + 100]).unwrap();
-    // The table ends with the arrays.
+    // The table ends with the arrays, so this write is beyond it.
     v.write_blocks(v.blocks() - 9, &[1; 9 * 512]).unwrap();
     let known = |v: &Volume, unit: u64| v.is_known(start + unit * UNIT).unwrap();
     let check = |v: &Volume, expected: &[(u64, bool)]| {
@@ -253,7 +254,7 @@ fn checksums_of_data_that_was_being_changed_are_not_used() {
     let entry = v.manifest().unwrap().entries()[0].clone();
     v.write_bytes(entry.offset + UNIT, &[1; 4096]).unwrap();
     v.flush().unwrap();
-    // A second change is marked again, and not flushed.
+    // A second change is marked again, and is not flushed.
     v.write_bytes(entry.offset + 2 * UNIT, &[2; 4096]).unwrap();
     let file = std::fs::read(&files.paths[0]).unwrap();
     drop(v);
@@ -308,7 +309,7 @@ fn arrays_are_stored_as_those_before_them_and_the_table_has_room() {
     let with = plan.clone().page_checksums(true);
     assert_eq!(with.bytes() - plan.bytes(), 65_536);
     assert!(with.bytes_for_each(3, 8192) > plan.bytes_for_each(3, 8192));
-    // A volume that holds the arrays, and not the table, is too small.
+    // A volume that has space for the arrays, but not for the table, is too small.
     let spec = format!("soft:mem:{}", plan.bytes());
     let v = Volume::on(&Engine::cpu().unwrap(), [Drive::open(&spec).unwrap()]).page_checksums(true).build().unwrap();
     assert!(matches!(v.store(plan, "it").unwrap_err(), StorageError::Capacity { .. }));
@@ -352,7 +353,7 @@ fn a_table_that_contradicts_itself_is_refused() {
     let place = parse(1 << 17, 32).unwrap();
     assert_eq!((place.entries(), place.end()), (32, (1 << 17) + (1 << 16)));
     assert_eq!(TablePlace::parse(&place.extension(), 1 << 17), Ok(place));
-    // Within the arrays, not where an array could end, of another number, and beyond any volume.
+    // These lie within the arrays, where no array could end, have another number of entries, or lie beyond any volume.
     for (at, count) in [(1 << 16, 16), ((1 << 17) + 4096, 33), (1 << 17, 31), (u64::MAX, u64::MAX / 4096)] {
         assert!(parse(at, count).is_err(), "{at} {count}");
     }

@@ -1,4 +1,4 @@
-//! Which way data takes: asked for, chosen, printed.
+//! Data path of a volume: the options, the path that was chosen, and its text form.
 
 use crate::data_path::choices;
 pub use crate::data_path::{Doorbell, DoorbellChoice, LandingChoice, LandingPath, QueueMemory, QueueMemoryChoice};
@@ -8,27 +8,27 @@ use serde::Serialize;
 use std::fmt;
 
 choices! {
-    /// What keeps a device's data before its completion, as kernels see them.
+    /// Mechanism by which kernels see a device's data before its completion entry.
     WritesOrder:
-    /// Kernels run on processors, which see a device's writes in their order.
+    /// Kernels run on processors, which see a device's writes in order.
     Processor = "processor",
-    /// Both land in host memory, and the bus keeps their order there.
+    /// Data and completions land in host memory, and the bus keeps their order there.
     HostMemory = "host-memory",
-    /// Both land in GPU memory, and the GPU promises their order to its own kernels
+    /// Data and completions land in GPU memory, and the GPU guarantees their order to its own kernels
     /// (GPU_DIRECT_RDMA_WRITES_ORDERING is owner).
     GpuOwner = "gpu-owner",
-    /// The same, to kernels of every GPU.
+    /// Data and completions land in GPU memory, and the GPU guarantees their order to kernels of every GPU.
     GpuAll = "gpu-all"
 }
 
 choices! {
-    /// The volatile write caches of a volume's devices: whether what was written needs a Flush to stay.
+    /// State of the volatile write caches of a volume's devices: with `on`, data needs a Flush to be durable.
     WriteCaches:
-    /// No device has one: what has been written is on the medium, and a flush has nothing to do.
+    /// No device has a write cache: completed writes are on the medium, and a flush has nothing to do.
     None = "none",
-    /// Every device that has one has it switched off.
+    /// Every device with a write cache has it disabled.
     Off = "off",
-    /// At least one is on.
+    /// At least one device has its write cache enabled.
     On = "on"
 }
 
@@ -42,29 +42,29 @@ impl WriteCaches {
     }
 }
 
-/// The path that a volume got.
+/// The data path of a volume.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Path {
-    /// Its devices, as they were named.
+    /// The devices as they were named.
     pub device: String,
-    /// Where queues are.
+    /// Memory of the queues.
     pub queues: QueueMemory,
-    /// Where data lands.
+    /// Memory in which data lands.
     pub landing: LandingPath,
-    /// Who rings.
+    /// Part that writes the doorbells.
     pub doorbell: Doorbell,
-    /// Kind of engine.
+    /// Kind of the engine.
     pub engine: EngineKind,
-    /// What keeps data before its completion.
+    /// Mechanism that keeps data before its completion.
     pub order: WritesOrder,
-    /// How each device got addresses for GPU memory, or why it did not: every rung of the mapping ladder that was tried. Empty
-    /// where no device looked for one.
+    /// For each device, the mapping backend that gave addresses for GPU memory, and every backend that was tried with
+    /// its result. Empty if no device needed one.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub mapping: Vec<MappingReport>,
-    /// Whether what was written needs a Flush to stay.
+    /// State of the write caches: with `on`, data needs a Flush to be durable.
     pub write_cache: WriteCaches,
-    /// Why a better path was not taken, where `auto` had to choose.
+    /// Reasons why `auto` did not choose a better path.
     pub notes: Vec<String>,
 }
 

@@ -1,4 +1,4 @@
-//! A volume after a run that ended with time-outs, or on a controller that failed: made usable again, with a report.
+//! Recovery of a volume after a run that ended with time-outs, or after its controller failed, with a report.
 
 use super::cache::Completed;
 use super::volume::Volume;
@@ -7,27 +7,27 @@ use crate::nvme::{RecoveryPolicy, RecoveryReport};
 use std::fmt;
 use std::time::{Duration, Instant};
 
-/// How long kernels get to end once they were told to stop: their waits look at the flag every few microseconds.
+/// Time in which kernels must end after they were told to stop. Their waits read the stop flag every few microseconds.
 const STOP_GRACE: Duration = Duration::from_secs(10);
-/// How often that is looked at.
+/// Interval at which the host checks that they have ended.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
-/// What [`Volume::recover`] found and did.
+/// Report of [`Volume::recover`].
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct VolumeRecovery {
-    /// Runs were in flight and were told to stop.
+    /// True if runs were in flight and were told to stop.
     pub stopped_runs: bool,
-    /// Each device, in the volume's order, without copies that are left out and gave no answer.
+    /// Report of each device, in the volume's order. Copies that are left out and did not respond have none.
     pub devices: Vec<RecoveryReport>,
-    /// Pages of caches whose read was dropped: they are read again.
+    /// Pages of caches whose read was dropped. The next access reads them again.
     pub pages_emptied: u64,
-    /// Pages of caches whose write was dropped: they are dirty again.
+    /// Pages of caches whose write was dropped. They are dirty again.
     pub pages_dirty: u64,
 }
 
 impl VolumeRecovery {
-    /// Whether anything had to be done.
+    /// Returns true if nothing had to be done.
     pub fn is_empty(&self) -> bool {
         self.devices.iter().all(|d| d.steps.is_empty() && d.commands.is_empty())
             && self.pages_emptied == 0
@@ -49,22 +49,29 @@ impl fmt::Display for VolumeRecovery {
 }
 
 impl Volume {
-    /// Sets what becomes of commands that the host itself has in flight when they get no completion. They are submitted again
-    /// unless told otherwise.
+    /// Sets the policy for commands of the host that get no completion. The default submits them again.
     pub fn set_recovery(&self, policy: RecoveryPolicy) {
         self.0.host.set_policy(policy);
     }
 
-    /// Makes the volume usable again after a run that ended with time-outs, or after its controller failed: stops runs that are
-    /// in flight, then aborts the commands that have no completion, and goes on to new queues, a controller reset and a function
-    /// reset only where that is not enough. Pages of caches that were on their way are emptied, or dirty again.
+    /// Makes the volume usable again after a run that ended with time-outs, or after its controller failed. It stops
+    /// runs in flight, then aborts the commands that have no completion. Only if that is not enough, it creates the
+    /// queues again, resets the controller, and resets the function. Pages of caches that were being read are emptied;
+    /// those that were being written are dirty again.
     ///
-    /// The run that failed may then be repeated: reads always, writes where writing the same once more does no harm. The reports
-    /// name each command that was in flight with its queue and its first logical block. A copy of a replicated volume that had no answer
-    /// for a kernel is in use again, if nothing was written without it.
+    /// The failed run may then be repeated. Reads may always be repeated; writes only if writing the same data twice
+    /// does no harm. The reports name each command that was in flight, with its queue and its first logical block. A
+    /// copy of a replicated volume that did not respond to a kernel is used again, unless a write was made without it.
     ///
-    /// Bounded: see [`Controller::recover`](crate::nvme::Controller::recover). Kernels in flight end with the outcome
-    /// [`Stopped`](crate::engine::Outcome::Stopped) within microseconds; whoever holds their run must finish or drop it.
+    /// The time is bounded: see [`Controller::recover`](crate::nvme::Controller::recover). Kernels in flight end with
+    /// the outcome [`Stopped`](crate::engine::Outcome::Stopped) within microseconds. The holder of their run must
+    /// finish or drop it.
+    ///
+    /// # Errors
+    /// * [`StorageError::NoPath`] if a run is neither finished nor dropped within ten seconds.
+    /// * [`StorageError::Nvme`] if a controller cannot be recovered. A failed copy is left out instead, unless it is
+    ///   the last one.
+    /// * [`StorageError::Memory`] if the memory of queues or caches cannot be accessed.
     pub fn recover(&self) -> Result<VolumeRecovery, StorageError> {
         let stopped_runs = self.stop_runs()?;
         let policy = self.policy();
@@ -80,13 +87,13 @@ impl Volume {
                         self.0.take_in(device)?;
                     }
                 }
-                // The volume goes on with the copies that are left.
+                // The volume continues with the remaining copies.
                 Err(_) if !used.contains(&device) => {}
                 Err(e) if self.is_replicated() && self.0.leave_out(device, e.to_string(), false)? => {}
                 Err(e) => return Err(e.into()),
             }
         }
-        // Two drives may be namespaces of one controller: what was reset for the later one ended the queues of the earlier.
+        // Two drives may be namespaces of one controller. A reset for the second drive removed the queues of the first.
         for set in &self.0.sets {
             let mut set = set.lock();
             if set.is_stale() && set.controller().check().is_ok() {
@@ -98,7 +105,7 @@ impl Volume {
         Ok(VolumeRecovery { stopped_runs, devices, pages_emptied, pages_dirty })
     }
 
-    /// Whether there was any.
+    /// Stops all runs and waits until none is active. Returns true if there was a run.
     fn stop_runs(&self) -> Result<bool, StorageError> {
         let engine = &self.0.engine;
         if engine.is_idle() {
@@ -139,7 +146,10 @@ impl Volume {
 }
 
 impl Drive {
-    /// Whether the controller is there and well.
+    /// Checks the state of the controller by its registers.
+    ///
+    /// # Errors
+    /// [`StorageError::Nvme`] if the controller is gone, has failed, or is no longer ready.
     pub fn check(&self) -> Result<(), StorageError> {
         Ok(self.controller().check()?)
     }
@@ -153,9 +163,10 @@ mod tests {
     use crate::nvme::{Ending, RecoveryAction};
     use crate::storage::{Cache, Drive, LandingChoice};
 
-    /// For what ends by time: long enough that other commands seldom do, short enough to wait for.
+    /// Deadline for commands that get no completion: long enough that other commands seldom reach it, short enough to
+    /// wait for.
     const SHORT: Duration = Duration::from_millis(300);
-    /// For what does not: also a busy machine keeps it.
+    /// Deadline for commands that complete, even on a busy machine.
     const LONG: Duration = Duration::from_secs(60);
     const BLOCKS: u64 = 512;
 
@@ -206,7 +217,7 @@ mod tests {
         assert!(lost.iter().all(|c| c.lba.is_some() && c.blocks > 0 && c.ending != Ending::Unknown), "{text}");
         assert_eq!(done.devices[1].last_action(), Some(RecoveryAction::RebuildQueues), "{text}");
         v.check().unwrap();
-        // The queues begin anew, so it is a while until the next one is lost.
+        // The queues are new, so the next command is lost only after many others.
         v.set_deadline(LONG).unwrap();
         assert!(run(&v).is_ok_and(|d| d == data));
     }
@@ -269,7 +280,7 @@ mod tests {
                 Err(RunError::Operations { errors, .. }) => {
                     assert!(errors.iter().all(|e| e.outcome == Outcome::Stopped), "{errors:?}");
                 }
-                // It may have been told to stop before it began to wait.
+                // The kernel may have been told to stop before it began to wait.
                 Ok(_) => {}
                 Err(other) => panic!("{other}"),
             }
@@ -287,7 +298,7 @@ mod tests {
         let buffer = v.engine().allocate(crate::memory::Place::Host, data.len()).unwrap();
         while passes < 6 {
             let args = args!(&cache, 0u64, data.len() as u64, &buffer);
-            // SAFETY: the arguments that this kernel takes, within the cache's pages.
+            // SAFETY: these are the arguments that this kernel takes, within the cache's pages.
             match unsafe { cache.run("wb_cache_read", args) } {
                 Ok(()) => {
                     passes += 1;

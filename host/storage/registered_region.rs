@@ -1,4 +1,4 @@
-//! Memory that the devices of a volume address themselves.
+//! Registered regions: memory that the devices of a volume address directly.
 
 use super::volume::{Inner, Volume};
 use super::{LandingPath, StorageError, WritesOrder};
@@ -7,14 +7,15 @@ use crate::memory::{DmaError, DmaRegion, Place, Region, Space};
 use std::mem::offset_of;
 use std::sync::Arc;
 
-/// Which windows are in use, and what keeps their mappings.
+/// Entries of `wb_volume` for registered regions, and the mappings that they keep.
 #[derive(Debug, Default)]
 pub(super) struct RegisteredRegions {
-    /// One mapping for each device, by window.
+    /// For each entry in use, one mapping for each device.
     maps: Vec<Option<Vec<DmaRegion>>>,
 }
 
-/// Memory that kernels may name in transfers with direct landing. Dropping it ends the mapping; no kernel may use it by then.
+/// Memory that kernels may name in transfers with direct landing. Dropping it removes the mapping; no kernel may use
+/// the memory by then.
 pub struct RegisteredRegion {
     volume: Volume,
     place: usize,
@@ -22,7 +23,7 @@ pub struct RegisteredRegion {
 }
 
 impl RegisteredRegion {
-    /// The memory.
+    /// Returns the memory.
     pub fn region(&self) -> &Region {
         &self.region
     }
@@ -36,64 +37,76 @@ impl std::fmt::Debug for RegisteredRegion {
 
 impl Drop for RegisteredRegion {
     fn drop(&mut self) {
-        // A kernel that would not end may still have commands in flight to this memory.
+        // A kernel that does not end may still have commands in flight to this memory.
         if !self.volume.engine().space().is_poisoned() {
             self.volume.0.unregister_region(self.place);
         }
     }
 }
 
-/// Memory for the data of kernels' reads and writes, on whichever path the volume takes. Passed to kernels as the address of its
+/// Memory for the data of kernels' reads and writes, on any data path of the volume. Kernels get the address of its
 /// first byte.
 #[derive(Debug)]
 pub struct DataBuffer {
     region: Region,
     offset: usize,
     bytes: usize,
-    /// Ends the mapping.
+    /// Registration with the devices; dropping it removes the mapping.
     window: Option<Arc<RegisteredRegion>>,
 }
 
 impl DataBuffer {
-    /// The address of the first byte as kernels see it.
+    /// Returns the address of the first byte, as kernels see it.
     pub fn address(&self) -> u64 {
         self.region.address() + self.offset as u64
     }
 
-    /// Length in bytes.
+    /// Returns the length in bytes.
     pub fn len(&self) -> usize {
         self.bytes
     }
 
-    /// The address space that it belongs to.
+    /// Returns the address space of the memory.
     pub(super) fn space(&self) -> &Space {
         self.region.space()
     }
 
-    /// Buffers are never empty.
+    /// Returns false: buffers are never empty.
     pub fn is_empty(&self) -> bool {
         false
     }
 
-    /// Copies bytes out.
+    /// Copies bytes from byte `offset` of the buffer to `out`.
+    ///
+    /// # Errors
+    /// [`StorageError::Memory`] if the range is not within the buffer, or the copy fails.
     pub fn read(&self, offset: usize, out: &mut [u8]) -> Result<(), StorageError> {
         self.check(offset, out.len())?;
         Ok(self.region.read(self.offset + offset, out)?)
     }
 
-    /// Copies bytes in.
+    /// Copies `data` to byte `offset` of the buffer.
+    ///
+    /// # Errors
+    /// [`StorageError::Memory`] if the range is not within the buffer, or the copy fails.
     pub fn write(&self, offset: usize, data: &[u8]) -> Result<(), StorageError> {
         self.check(offset, data.len())?;
         Ok(self.region.write(self.offset + offset, data)?)
     }
 
-    /// Sets bytes to one value.
+    /// Sets `bytes` bytes from byte `offset` on to `value`.
+    ///
+    /// # Errors
+    /// [`StorageError::Memory`] if the range is not within the buffer, or the operation fails.
     pub fn fill(&self, offset: usize, bytes: usize, value: u8) -> Result<(), StorageError> {
         self.check(offset, bytes)?;
         Ok(self.region.fill(self.offset + offset, bytes, value)?)
     }
 
-    /// Reads `count` values from a byte offset.
+    /// Returns `count` values from byte `offset` on.
+    ///
+    /// # Errors
+    /// [`StorageError::Memory`] if the range is not within the buffer, or the copy fails.
     pub fn get_slice<T: bytemuck::Pod>(&self, offset: usize, count: usize) -> Result<Vec<T>, StorageError> {
         self.check(offset, count.saturating_mul(size_of::<T>()))?;
         Ok(self.region.get_slice(self.offset + offset, count)?)
@@ -118,12 +131,13 @@ impl KernelArg for DataBuffer {
 }
 
 impl Volume {
-    /// Lets the devices reach memory that exists already, so that kernels can name it in transfers. With bounce landing
-    /// nothing is needed for that, and the window is only a token of it.
+    /// Maps existing memory for the volume's devices, so that kernels can name it in transfers. With bounce landing no
+    /// mapping is needed, and the result is only a token.
     ///
     /// # Errors
-    /// [`StorageError::Option`] for host memory where completions land in GPU memory, and where all windows are in use;
-    /// [`StorageError::Dma`] where a device does not reach the memory.
+    /// * [`StorageError::Option`] for host memory where completions land in GPU memory, or if all registered regions of
+    ///   the volume are in use.
+    /// * [`StorageError::Dma`] if a device does not reach the memory.
     pub fn map(&self, region: &Region) -> Result<RegisteredRegion, StorageError> {
         let maps = match self.path().landing {
             LandingPath::Bounce => Vec::new(),
@@ -141,7 +155,11 @@ impl Volume {
         self.register_region(region.clone(), maps)
     }
 
-    /// Zeroed memory that kernels of this volume can read into and write from.
+    /// Allocates zeroed memory that kernels of this volume can read into and write from.
+    ///
+    /// # Errors
+    /// [`StorageError::Memory`] without memory; [`StorageError::Option`] if all registered regions are in use;
+    /// [`StorageError::Dma`] if a device does not reach the memory.
     pub fn allocate_data(&self, bytes: usize) -> Result<DataBuffer, StorageError> {
         let region = self.engine().allocate(Place::Device, bytes)?;
         if self.path().landing == LandingPath::Bounce {
@@ -149,8 +167,8 @@ impl Volume {
         }
         match self.map(&region) {
             Ok(window) => Ok(DataBuffer { region, offset: 0, bytes, window: Some(Arc::new(window)) }),
-            // A device that only reaches memory of a kind of its own (consecutive physical pages) gives some of that. Others reach
-            // it too, or nothing does.
+            // A device that only reaches memory of its own kind (consecutive physical pages) allocates some. The other
+            // devices must reach that memory, too.
             Err(StorageError::Dma(DmaError::Unreachable { .. })) => {
                 drop(region);
                 let own = self.0.drives[0].lock().controller().dma().allocate(self.engine().space(), bytes)?;
@@ -174,8 +192,8 @@ impl Volume {
     }
 }
 
-/// Returns true if data in this place is there when its completion is. The order was chosen by where completions are, and a bus keeps the
-/// order of a device's writes to one memory only.
+/// Returns true if data in this memory is visible before its completion. The order depends on the memory of the
+/// completions, and a bus keeps the order of a device's writes to one memory only.
 fn keeps_order(order: WritesOrder, data: Place) -> bool {
     use WritesOrder::{GpuAll, GpuOwner, HostMemory, Processor};
     matches!((order, data), (Processor, _) | (HostMemory, Place::Host) | (GpuOwner | GpuAll, Place::Device))
@@ -186,10 +204,10 @@ const fn region_at(place: usize) -> usize {
 }
 
 impl Inner {
-    /// Takes a free window. Kernels may be running: its bytes are written before its length is.
+    /// Takes a free entry. Kernels may be running, so the entry's length is written last.
     fn enter_region(&self, maps: Vec<DmaRegion>) -> Result<usize, StorageError> {
         let mut registered_regions = self.registered_regions.lock();
-        // With bounce landing there is nothing to enter.
+        // Bounce landing has no mappings to enter.
         let Some(first) = maps.first() else { return Ok(usize::MAX) };
         let free = registered_regions.maps.iter().take(abi::MAX_REGISTERED_REGIONS).position(Option::is_none);
         let place = free.unwrap_or(registered_regions.maps.len());
@@ -214,8 +232,8 @@ impl Inner {
         Ok(place)
     }
 
-    /// Makes the next write be preceded by a mark, this block, if it is `pending`. Its memory is reached by the devices like that of a
-    /// window, and stays as long as the volume.
+    /// Arranges that the mark `bytes` is written to `block` before the next write, if `pending`. The devices reach its
+    /// memory like a registered region. The memory stays allocated as long as the volume.
     pub(super) fn arm(&self, bytes: &[u8], block: u64, pending: bool) -> Result<(), StorageError> {
         let mut memory = self.mark.lock();
         if memory.is_none() {
@@ -233,14 +251,14 @@ impl Inner {
         Ok(self.integrity.set_pending(pending)?)
     }
 
-    /// Closes a window and leaves its place free: others never move, so kernels that use them are not disturbed.
+    /// Closes an entry and frees it. Other entries never move, so kernels that use them are not disturbed.
     fn unregister_region(&self, place: usize) {
         let mut registered_regions = self.registered_regions.lock();
         let Some(maps) = registered_regions.maps.get_mut(place) else { return };
         let closed = self.shared.set(region_at(place) + offset_of!(abi::RegisteredRegion, bytes), 0u64);
         match closed {
             Ok(()) => *maps = None,
-            // Kernels can still translate to it, so it must stay mapped.
+            // Kernels can still translate addresses by this entry, so the memory must stay mapped.
             Err(error) => tracing::warn!(%error, "a window could not be closed; it stays mapped"),
         }
     }

@@ -16,7 +16,8 @@ impl SoftDrive {
         Ok(Self(Box::new(spec.try_into()?)))
     }
 
-    /// Leaves the controller, if its options say nothing of that, a part in `sharers` of the service threads that it would have alone.
+    /// Divides the default number of the controller's service threads by `sharers`. Has no effect if the options set
+    /// the number.
     pub(super) fn share_processors(&mut self, sharers: usize) {
         let threads = self.0.service_threads().div_ceil(sharers.max(1));
         self.0.threads.get_or_insert(threads);
@@ -30,12 +31,12 @@ impl SoftDrive {
         self.0.set_bytes(bytes);
     }
 
-    /// Returns true if the namespace at this place is memory of this process.
+    /// Returns true if the namespace at this index is memory of this process.
     pub(super) fn is_memory(&self, index: usize) -> bool {
         self.0.namespaces.get(index).is_some_and(|n| matches!(n.backing, Backing::Memory { .. }))
     }
 
-    /// The file of each namespace, in their order.
+    /// Returns the file of each namespace, in order.
     pub(super) fn files(&mut self) -> Vec<Option<&mut PathBuf>> {
         let files = self.0.namespaces.iter_mut().map(|n| match &mut n.backing {
             Backing::File { path, .. } => Some(path),
@@ -44,12 +45,12 @@ impl SoftDrive {
         files.collect()
     }
 
-    /// Names the file that the one of the namespace at this place becomes in the end.
+    /// Sets the name that the file of the namespace at this index finally gets.
     pub(super) fn set_final_path(&mut self, index: usize, path: PathBuf) {
         self.0.namespaces[index].final_path = Some(path);
     }
 
-    /// Starts the controller, and returns what keeps it running.
+    /// Starts the controller, and returns a value that keeps it running.
     pub(super) fn start(self) -> Result<(Attachment, Arc<dyn Any + Send + Sync>), String> {
         let controller = SoftController::start(*self.0).map_err(|e| e.to_string())?;
         Ok((controller.attachment(), Arc::new(controller)))

@@ -1,4 +1,4 @@
-//! What kernels counted.
+//! Counters of kernels and of the host.
 
 use crate::engine::abi;
 use crate::memory::{MemoryError, Place, Region, Space};
@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// Counters of a volume and its caches, since they were made or last reset. The difference of two is what happened between.
-        /// Sums are those of several volumes.
+        /// Counters of a volume and its caches, since the volume was made or the counters were last reset. The
+        /// difference of two values counts the events between them. The sum of two values counts those of both volumes.
         #[repr(C)]
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Pod, Zeroable)]
         #[non_exhaustive]
@@ -43,15 +43,15 @@ macro_rules! counters {
 counters! {
     /// Read commands.
     reads,
-    /// Bytes that they read.
+    /// Bytes of the read commands.
     read_bytes,
     /// Write commands.
     writes,
-    /// Bytes that they wrote.
+    /// Bytes of the write commands.
     write_bytes,
     /// Cache accesses that found their page.
     hits,
-    /// Cache accesses that did not.
+    /// Cache accesses that did not find their page.
     misses,
     /// Pages that caches read.
     fills,
@@ -59,38 +59,38 @@ counters! {
     write_backs,
     /// Pages that caches replaced.
     evictions,
-    /// Pages that were asked for ahead of their use.
+    /// Pages requested ahead of their use.
     prefetches,
     /// Optimistic reads that had to be repeated.
     retries,
-    /// Submission doorbells rung.
+    /// Writes to submission doorbells.
     doorbells,
-    /// Operations that did not end in done.
+    /// Operations that failed.
     errors,
-    /// Reads that one copy failed and another one answered.
+    /// Reads that one copy failed and another one completed.
     redirects,
-    /// Blocks that were written back to the copy that failed to give them.
+    /// Blocks that were written back to a copy that could not read them.
     repairs,
 }
 
 impl Stats {
-    /// Share of cache accesses that found their page, 0 to 1; `None` before the first access.
+    /// Returns the share of cache accesses that found their page, 0 to 1, or `None` before the first access.
     pub fn hit_ratio(&self) -> Option<f64> {
         let all = self.hits + self.misses;
         (all > 0).then(|| self.hits as f64 / all as f64)
     }
 
-    /// Commands for each doorbell; `None` before the first.
+    /// Returns the number of commands per doorbell write, or `None` before the first.
     pub fn commands_per_doorbell(&self) -> Option<f64> {
         (self.doorbells > 0).then(|| (self.reads + self.writes) as f64 / self.doorbells as f64)
     }
 }
 
-/// The stripes that kernels add to: `wb_stats[WB_STATS_STRIPES]`.
+/// The stripes of counters to which kernels add: `wb_stats[WB_STATS_STRIPES]`.
 #[derive(Debug)]
 pub(super) struct Counters {
     stripes: Region,
-    /// Counters of the host itself.
+    /// Counters of the host's own operations.
     redirects: AtomicU64,
     repairs: AtomicU64,
 }
@@ -119,12 +119,12 @@ impl Counters {
         self.stripes.fill(0, size_of::<abi::Stats>() * abi::STATS_STRIPES, 0)
     }
 
-    /// Counts a read of the host that another copy answered.
+    /// Counts a read of the host that one copy failed and another completed.
     pub(super) fn redirected(&self) {
         self.redirects.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts blocks that were written back.
+    /// Counts blocks that were written back to a copy.
     pub(super) fn repaired(&self, blocks: u64) {
         self.repairs.fetch_add(blocks, Ordering::Relaxed);
     }

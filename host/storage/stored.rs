@@ -1,30 +1,31 @@
-//! Arrays that the devices of a volume hold already: what a new store would overwrite.
+//! Arrays that the devices of a volume already hold, which a new store would overwrite.
 
 use super::StorageError;
 use super::manifest::{Manifest, ManifestError};
 use super::volume::Volume;
 use std::path::PathBuf;
 
-/// A device that holds stored arrays, and that nobody allowed to overwrite ([`OverwritePolicy`](super::Consent)).
+/// A device with stored arrays that no [`OverwritePolicy`](super::OverwritePolicy) allows to overwrite.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stored {
     /// The file, or the device as it was named.
     pub device: PathBuf,
-    /// The arrays; an error for a manifest that is damaged or of a later version.
+    /// The arrays, or the error of a manifest that is damaged or of a later version.
     pub manifest: Result<Manifest, ManifestError>,
-    /// The arrays are those of this volume, not of the device alone or of another volume that it was part of.
+    /// True if the arrays are those of this volume, not of the device alone or of another volume that it was part of.
     pub of_volume: bool,
 }
 
 impl Volume {
-    /// Returns the devices that hold stored arrays and were not named to be overwritten.
+    /// Returns the devices that hold stored arrays and may not be overwritten.
     ///
     /// # Errors
     ///
-    /// [`StorageError::Nvme`] if a device cannot be read.
+    /// [`StorageError::Nvme`] if a device cannot be read; [`StorageError::NoPath`] if running kernels have all queue
+    /// pairs of its controller.
     pub fn stored(&self) -> Result<Vec<Stored>, StorageError> {
         let mut found = Vec::new();
-        // A stripe's parts are one volume only together.
+        // The parts of a stripe are one volume only together.
         let whole = if self.is_replicated() { None } else { self.find_content().ok().map(|c| c.block.manifest) };
         for (index, drive) in self.0.drives.iter().enumerate() {
             let device = match &*drive.lock() {

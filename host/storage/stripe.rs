@@ -1,33 +1,34 @@
-//! How a volume's blocks lie on its devices: chunk by chunk, in turn, or all of them on each. `volume.cuh` computes the same.
+//! Layout of a volume's blocks on its devices: chunk by chunk in turn, or all blocks on each. `volume.cuh` computes the
+//! same layout.
 
-/// Devices, and blocks of a chunk.
+/// Number of devices and blocks per chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stripe {
     pub(super) devices: u64,
     pub(super) chunk: u64,
-    /// Every device holds every block; chunks only spread what is read.
+    /// True if every device holds every block; chunks then only spread reads.
     pub(super) replicated: bool,
 }
 
-/// Blocks of one device that lie side by side, there and in the volume.
+/// Blocks that are consecutive on one device and in the volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Piece {
     pub(super) device: usize,
     pub(super) lba: u64,
-    /// First block, counted from the start of the range.
+    /// First block, relative to the start of the range.
     pub(super) at: u64,
     pub(super) blocks: u64,
 }
 
 impl Stripe {
-    /// Blocks of a volume over devices with this many blocks each. The largest ones' ends stay unused.
+    /// Returns the blocks of a volume on devices with these numbers of blocks. The ends of larger devices stay unused.
     pub(super) fn capacity(&self, blocks: impl IntoIterator<Item = u64>) -> u64 {
         let least = blocks.into_iter().min().unwrap_or(0);
         let whole_device = self.devices == 1 || self.replicated;
         if whole_device { least } else { least / self.chunk * self.chunk * self.devices }
     }
 
-    /// Blocks that each of the devices needs so that the volume has this many.
+    /// Returns the blocks that each device needs for a volume of `blocks` blocks.
     pub(super) fn needed(&self, blocks: u64) -> u64 {
         if self.devices == 1 || self.replicated {
             return blocks;
@@ -35,7 +36,7 @@ impl Stripe {
         blocks.div_ceil(self.chunk).div_ceil(self.devices).saturating_mul(self.chunk)
     }
 
-    /// The device that a block is read from, and the block there.
+    /// Returns the device from which a block is read, and the block's address there.
     pub(super) fn locate(&self, block: u64) -> (usize, u64) {
         if self.devices == 1 {
             return (0, block);
@@ -45,8 +46,8 @@ impl Stripe {
         ((chunk % self.devices) as usize, lba)
     }
 
-    /// A range cut into one part for each device that can be read from there, beginning with the device of its first block.
-    /// Only of a replicated volume.
+    /// Divides a range of a replicated volume into one part for each device to read. The first part goes to the device
+    /// from which the first block is read.
     pub(super) fn shares(self, first: u64, blocks: u64) -> impl Iterator<Item = Piece> {
         let share = blocks.div_ceil(self.devices).max(1);
         let (home, _) = self.locate(first);
@@ -58,7 +59,7 @@ impl Stripe {
         })
     }
 
-    /// The pieces of a range, in its order.
+    /// Returns the pieces of a range, in order.
     pub(super) fn pieces(self, first: u64, blocks: u64) -> impl Iterator<Item = Piece> {
         let mut at = 0;
         std::iter::from_fn(move || {

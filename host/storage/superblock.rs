@@ -1,7 +1,8 @@
-//! The first bytes of every drive of a volume: which volume it is, how its data lies on the drives, and the manifest.
+//! Superblocks: the first bytes of every drive of a volume. They hold the volume's identity, the layout of its data on
+//! the drives, and the manifest.
 //!
-//! Two slots are written in turn, so that one of them is whole at any time. Beside them lies the mark that goes before the first change
-//! of stored arrays. All numbers little-endian.
+//! Two slots are written in turn, so that one of them is intact at any time. The mark, which is written before the
+//! first change of stored arrays, lies beside them. All numbers are little-endian.
 //!
 //! | byte of the drive | |
 //! |---|---|
@@ -31,8 +32,8 @@
 //!
 //! Extension 1 is the table of page checksums (`page_checksums.rs`).
 //!
-//! Extensions of a kind with [`OPTIONAL`] may be unknown to a reader, who keeps them when it writes the slot anew; any other kind that a
-//! reader does not know makes it refuse the manifest.
+//! Readers may ignore extensions whose kind has the bit [`OPTIONAL`], and keep them when they write the slot again. A
+//! reader refuses a manifest with any other kind that it does not know.
 
 use super::checksum::Checksum;
 use super::manifest::{ARRAY_ALIGN, MANIFEST_BYTES, MAX_ARRAYS, Manifest, ManifestError, RawEntry};
@@ -44,15 +45,15 @@ use std::mem::offset_of;
 pub(super) const MAGIC: [u8; 8] = *b"warpbell";
 const MARK_MAGIC: [u8; 8] = *b"wbchange";
 pub(super) const VERSION: u32 = 2;
-/// The version that did not know how the data lies on the drives.
+/// Version whose superblocks lack the layout of the data on the drives.
 pub(super) const VERSION_WITHOUT_LAYOUT: u32 = 1;
 /// First byte of each slot.
 pub(super) const SLOTS: [usize; 2] = [0, 32 << 10];
 /// Bytes of a slot.
 pub(super) const SLOT_BYTES: usize = 28 << 10;
-/// First byte of the mark: a block of its own, whatever the size of blocks.
+/// First byte of the mark, which has a block of its own for any block size.
 pub(super) const MARK_AT: usize = SLOT_BYTES;
-/// Bit of an extension's kind: who does not know the kind may go on without it.
+/// Bit of an extension's kind: a reader that does not know the kind may ignore the extension.
 pub(super) const OPTIONAL: u32 = 1 << 31;
 /// Bytes of a header.
 pub(super) const HEADER_BYTES: usize = size_of::<RawHeader>();
@@ -91,27 +92,27 @@ const _: () = {
     assert!(cfg!(target_endian = "little"), "superblocks are read and written as they lie in memory");
 };
 
-/// Data of a kind that is no array.
+/// Data of a kind beside the arrays.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Extension {
     pub(super) kind: u32,
     pub(super) bytes: Vec<u8>,
 }
 
-/// Kinds that this version understands.
+/// Kinds of extensions that this version knows.
 const KNOWN: [u32; 1] = [page_checksums::KIND];
 
 /// Layout of the data of a volume on its drives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Layout {
     pub(super) drives: u32,
-    /// Stripe unit; 0 on one drive, and on copies, where it does not matter.
+    /// Stripe unit in bytes; 0 on one drive and on copies, where it has no effect.
     pub(super) chunk_bytes: u64,
     pub(super) replicated: bool,
 }
 
 impl Layout {
-    /// Returns the first byte of the volume that data may take: behind the superblocks of all drives.
+    /// Returns the first byte of the volume that data may use: behind the superblocks of all drives.
     pub(super) fn data_start(&self) -> u64 {
         let reserved = MANIFEST_BYTES as u64;
         if self.chunk_bytes == 0 {
@@ -146,7 +147,7 @@ pub(super) struct Superblock {
 }
 
 impl Superblock {
-    /// Returns the bytes as they are stored, a whole slot.
+    /// Returns the bytes of a whole slot, as they are stored.
     pub(super) fn to_bytes(&self) -> Vec<u8> {
         let manifest = &self.manifest;
         let mut body = Vec::with_capacity(SLOT_BYTES);
@@ -181,7 +182,7 @@ impl Superblock {
         bytes
     }
 
-    /// Reads a slot. Nothing in it is trusted.
+    /// Parses a slot from the medium, whose contents are untrusted.
     pub(super) fn parse(bytes: &[u8]) -> Result<Self, ManifestError> {
         let truncated = |needed| ManifestError::Truncated { bytes: bytes.len(), needed };
         if bytes.len() < MAGIC.len() || bytes[..MAGIC.len()] != MAGIC {
@@ -245,7 +246,7 @@ fn parse_extensions(mut bytes: &[u8]) -> Result<Vec<Extension>, ManifestError> {
     Ok(all)
 }
 
-/// The block that says that arrays of the content of this generation are being changed.
+/// Returns the mark's block: it records that arrays of this generation's content are being changed.
 pub(super) fn mark(uuid: [u8; 16], generation: u64, block: usize) -> Vec<u8> {
     let mut mark = RawMark { magic: MARK_MAGIC, uuid, generation, checksum: 0 };
     mark.checksum = Checksum::of(&bytemuck::bytes_of(&mark)[..offset_of!(RawMark, checksum)]);
@@ -254,11 +255,11 @@ pub(super) fn mark(uuid: [u8; 16], generation: u64, block: usize) -> Vec<u8> {
     bytes
 }
 
-/// Contents of the first bytes of a drive.
+/// Parsed first bytes of a drive.
 #[derive(Debug)]
 pub(super) struct Head {
     slots: [Result<Superblock, ManifestError>; 2],
-    /// UUID and generation of a mark.
+    /// UUID and generation of the mark, if there is a valid one.
     mark: Option<([u8; 16], u64)>,
 }
 
@@ -273,7 +274,7 @@ impl Head {
         Self { slots: SLOTS.map(slot), mark }
     }
 
-    /// Returns the slots that are whole, with their numbers, the later one first.
+    /// Returns the intact slots with their numbers, the later generation first.
     pub(super) fn whole(&self) -> Vec<(usize, &Superblock)> {
         let mut whole: Vec<_> =
             self.slots.iter().enumerate().filter_map(|(i, s)| Some((i, s.as_ref().ok()?))).collect();
@@ -281,7 +282,7 @@ impl Head {
         whole
     }
 
-    /// Returns the later of the slots that are whole, or why there is none.
+    /// Returns the later intact slot, or the error of a slot if none is intact.
     pub(super) fn newest(&self) -> Result<&Superblock, ManifestError> {
         if let Some((_, newest)) = self.whole().first() {
             return Ok(newest);
@@ -292,7 +293,7 @@ impl Head {
         Err(error.cloned().unwrap_or(ManifestError::Absent))
     }
 
-    /// Returns true if arrays of this content were being changed.
+    /// Returns true if the mark records that arrays of this content were being changed.
     pub(super) fn is_marked(&self, content: &Superblock) -> bool {
         self.mark.is_some_and(|(uuid, generation)| uuid == content.uuid && generation >= content.generation)
     }

@@ -1,5 +1,5 @@
-//! Files and block devices that data is to be written to: what may be overwritten, and new files that appear only when they
-//! are complete.
+//! Files and block devices as destinations of data: the rules for overwriting, and new files that get their name only
+//! when they are complete.
 
 use super::StorageError;
 use super::manifest::Manifest;
@@ -16,24 +16,24 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tempfile::NamedTempFile;
 
-/// What may be overwritten although it is not warpbell's own: the files and devices that were named for it.
+/// Files and devices that may be overwritten although they hold data that is not warpbell's.
 #[derive(Clone, Debug, Default)]
 pub struct OverwritePolicy {
     named: Vec<PathBuf>,
 }
 
 impl OverwritePolicy {
-    /// Nothing but what is warpbell's own, or empty.
+    /// Allows overwriting only what is warpbell's own, or empty.
     pub fn none() -> Self {
         Self::default()
     }
 
-    /// Also these.
+    /// Allows overwriting these files and devices, too.
     pub fn to_destroy(paths: impl IntoIterator<Item = impl Into<PathBuf>>) -> Self {
         Self { named: paths.into_iter().map(Into::into).collect() }
     }
 
-    /// Returns true if this device was named, whatever its options are. A controller may be named without `nvme:`.
+    /// Returns true if the policy names this device, with any options. A controller may be named without `nvme:`.
     pub(super) fn names(&self, spec: &DeviceSpec) -> bool {
         let read = |n: &PathBuf| {
             let text = n.as_os_str();
@@ -48,16 +48,16 @@ impl OverwritePolicy {
     }
 }
 
-/// Where data may be written.
+/// A destination that may be written to.
 #[derive(Debug)]
 pub(super) enum Target {
-    /// What is there already.
+    /// An existing file or device.
     Existing,
-    /// A new file under another name, until [`NewFile::keep`].
+    /// A new file that has another name until [`NewFile::keep`].
     New(NewFile),
 }
 
-/// A file that is gone again unless it is kept.
+/// A file that is removed unless it is kept.
 #[derive(Debug)]
 pub(super) struct NewFile {
     temporary: Temporary,
@@ -67,10 +67,10 @@ pub(super) struct NewFile {
 
 #[derive(Debug)]
 enum Temporary {
-    /// A file without a name, of which nothing is left however the process ends (open(2), O_TMPFILE).
+    /// A file without a name. Nothing of it remains, however the process ends (open(2), O_TMPFILE).
     Unnamed(File),
-    /// A hidden file, on file systems that have no others. A process that is killed leaves it; nobody takes it for content, since it
-    /// never has the name that was asked for.
+    /// A hidden file, on file systems without unnamed files. A killed process leaves it behind. Nobody takes it for
+    /// content, since it never has the requested name.
     Hidden(NamedTempFile),
 }
 
@@ -104,17 +104,18 @@ impl NewFile {
         Ok(Self { temporary, path, wanted: wanted.to_owned() })
     }
 
-    /// Where it is now.
+    /// Returns the path of the file before it gets its name.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The name that it will have.
+    /// Returns the name that the file will get.
     pub(super) fn wanted(&self) -> &Path {
         &self.wanted
     }
 
-    /// Gives the file its name, and makes the name stay. Refused if something of that name has appeared meanwhile.
+    /// Gives the file its name, and syncs the folder so that the name is durable. Fails if a file of that name has
+    /// appeared meanwhile.
     pub(super) fn keep(self) -> Result<(), StorageError> {
         let Self { temporary, path, wanted } = self;
         let named = match temporary {
@@ -126,8 +127,8 @@ impl NewFile {
     }
 }
 
-/// Creates a file without a name in a folder, and returns the path by which other processes of this user reach it too. `None` where the
-/// file system has no such files, or there is no `/proc`.
+/// Creates a file without a name in a folder, and returns a path by which other processes of this user reach it, too.
+/// Returns `None` if the file system has no such files, or there is no `/proc`.
 fn unnamed(folder: &Path) -> Option<(Temporary, PathBuf)> {
     let file = OpenOptions::new().read(true).write(true).mode(0o666).custom_flags(libc::O_TMPFILE).open(folder).ok()?;
     let path = PathBuf::from(format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd()));
@@ -135,35 +136,35 @@ fn unnamed(folder: &Path) -> Option<(Temporary, PathBuf)> {
     Some((Temporary::Unnamed(file), path))
 }
 
-/// Gives the file behind a path of `/proc` a name (linkat(2)).
+/// Gives the file at a path of `/proc` a name (linkat(2)).
 fn link(path: &Path, wanted: &Path) -> io::Result<()> {
     let (from, to) = (CString::new(path.as_os_str().as_bytes())?, CString::new(wanted.as_os_str().as_bytes())?);
-    // SAFETY: both names end in a zero and live for the call.
+    // SAFETY: both names are zero-terminated and live during the call.
     let done =
         unsafe { libc::linkat(libc::AT_FDCWD, from.as_ptr(), libc::AT_FDCWD, to.as_ptr(), libc::AT_SYMLINK_FOLLOW) };
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// The folder that a file is in, or is to be in.
+/// Returns the folder of a file that may not exist yet.
 fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Refuses a file that is to be opened and does not exist.
+/// Returns an error if a file that is to be opened does not exist.
 pub(super) fn check_exists(path: &Path) -> Result<(), StorageError> {
     match std::fs::metadata(path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => Err(missing(path)),
-        // Any other trouble is that of whoever opens it.
+        // The code that opens the file reports any other error.
         _ => Ok(()),
     }
 }
 
-/// The folder that `path` should be in, if it does not exist.
+/// Returns the folder of `path`, if that folder does not exist.
 fn missing_folder(path: &Path) -> Option<&Path> {
     path.parent().filter(|p| !p.as_os_str().is_empty() && !p.exists())
 }
 
-/// The error for a file that does not exist.
+/// Returns the error for a file that does not exist.
 fn missing(path: &Path) -> StorageError {
     let reason = match (missing_folder(path), std::fs::read_link(path)) {
         (Some(folder), _) => {
@@ -181,7 +182,7 @@ fn missing(path: &Path) -> StorageError {
     StorageError::Missing { path: path.to_owned(), reason }
 }
 
-/// Decides whether `path` may be written to, and creates it with `bytes` bytes if there is nothing.
+/// Checks that `path` may be written to. Creates it with `bytes` bytes if it does not exist.
 pub(super) fn prepare(path: &Path, bytes: Option<u64>, policy: &OverwritePolicy) -> Result<Target, StorageError> {
     let failed = |doing, source| StorageError::File { path: path.to_owned(), doing, source };
     let kind = match std::fs::metadata(path) {
@@ -199,7 +200,7 @@ pub(super) fn prepare(path: &Path, bytes: Option<u64>, policy: &OverwritePolicy)
         Err(e) => return Err(failed("opening it", e)),
     };
     if kind.is_block_device() {
-        // The kernel refuses exclusive opens of devices that are mounted or held (open(2), O_EXCL without O_CREAT).
+        // The kernel fails exclusive opens of devices that are mounted or held (open(2), O_EXCL without O_CREAT).
         let opened = OpenOptions::new().read(true).custom_flags(libc::O_EXCL).open(path);
         match opened {
             Err(e) if e.raw_os_error() == Some(libc::EBUSY) => return Err(StorageError::InUse(path.to_owned())),
@@ -220,8 +221,8 @@ pub(super) fn prepare(path: &Path, bytes: Option<u64>, policy: &OverwritePolicy)
     }
 }
 
-/// Refuses a namespace that holds something else than a volume of ours or nothing. All of a drive cannot be looked through, so
-/// both its ends are: every signature of a file system, a volume manager or a partition table lies there.
+/// Returns an error if a namespace holds anything but a warpbell volume or zeros. A whole drive takes too long to read,
+/// so only both its ends are. Every signature of a file system, a volume manager or a partition table lies there.
 pub(super) fn check_namespace(
     spec: &DeviceSpec,
     controller: &Arc<Controller<Ready>>,
@@ -258,7 +259,8 @@ pub(super) fn check_namespace(
     Ok(())
 }
 
-/// What a file holds that is neither warpbell's nor zeros. Holes are skipped, so large empty files are looked through at once.
+/// Returns a description of a file's data, if it is neither warpbell's nor zeros. Skips holes, so that large empty
+/// files take no time.
 fn foreign(file: &mut File) -> io::Result<Option<String>> {
     const HEAD: usize = 16;
     let mut head = Vec::with_capacity(HEAD);
@@ -289,9 +291,10 @@ fn foreign(file: &mut File) -> io::Result<Option<String>> {
     Ok(None)
 }
 
-/// The first byte from `at` on that is not in a hole; `None` where the file system does not tell. Beyond every end if there is none.
+/// Returns the first byte from `at` on that is not in a hole, or `u64::MAX` if only holes follow. Returns `None` where
+/// the file system does not tell.
 fn next_data(file: &File, at: u64) -> Option<u64> {
-    // SAFETY: only moves the position of a file that is open.
+    // SAFETY: the call only moves the position of an open file.
     let found = unsafe { libc::lseek(file.as_raw_fd(), i64::try_from(at).ok()?, libc::SEEK_DATA) };
     match u64::try_from(found) {
         Ok(next) => Some(next),

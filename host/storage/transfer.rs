@@ -1,28 +1,30 @@
-//! Reads and writes of whole ranges by kernels that ship with the crate.
+//! Reads and writes of block ranges by kernels that the crate contains.
 
 use super::{DataBuffer, StorageError, Volume};
 use crate::args;
 use crate::engine::Run;
 
-/// Threads of a block on a GPU, and blocks on a multiprocessor.
+/// Threads per block, and blocks per multiprocessor, on a GPU.
 const THREADS: u32 = 128;
 const BLOCKS: u32 = 1;
 
 impl Volume {
-    /// Starts a kernel that reads `count` blocks from block `first` on into a buffer, from its beginning, `each` blocks with one call.
+    /// Starts a kernel that reads `count` blocks from block `first` on to the start of a buffer. Each call inside the
+    /// kernel reads `each` blocks.
     ///
     /// # Errors
-    /// [`StorageError::Range`] for blocks that the volume does not have, [`StorageError::Option`] for a buffer that is too small or
-    /// another engine's and for an `each` of 0, [`StorageError::Engine`] where nothing can be launched. What devices answer is the
-    /// run's to report.
+    /// * [`StorageError::Range`] if the blocks are not within the volume.
+    /// * [`StorageError::Option`] if `each` is 0, or the buffer is too small or belongs to another engine.
+    /// * [`StorageError::Engine`] if the engine starts no kernel. The returned run reports errors of devices.
     pub fn start_read(&self, first: u64, count: u64, each: u32, buffer: &DataBuffer) -> Result<Run, StorageError> {
         self.start_transfer("wb_read_blocks", first, count, each, buffer)
     }
 
-    /// Starts a kernel that writes `count` blocks from block `first` on out of a buffer, from its beginning, `each` blocks with one call.
+    /// Starts a kernel that writes `count` blocks from block `first` on, with data from the start of a buffer. Each
+    /// call inside the kernel writes `each` blocks.
     ///
     /// # Errors
-    /// As [`Volume::start_read`].
+    /// As for [`Volume::start_read`].
     pub fn start_write(&self, first: u64, count: u64, each: u32, buffer: &DataBuffer) -> Result<Run, StorageError> {
         self.start_transfer("wb_write_blocks", first, count, each, buffer)
     }
@@ -52,8 +54,8 @@ impl Volume {
             return refuse("the buffer belongs to another engine: use Volume::allocate_data of this volume".to_owned());
         }
         let args = args!(self, first, count, each, buffer);
-        // SAFETY: the arguments that these kernels take; the blocks are the volume's, and the buffer, which is of the engine's space, has
-        // room for them. Both are kept by the run.
+        // SAFETY: these are the arguments that both kernels take. The blocks are the volume's; the buffer belongs to
+        // the engine's address space and holds that many blocks. The run keeps both alive.
         Ok(unsafe { engine.launch(kernel, engine.grid(THREADS, BLOCKS), args) }?)
     }
 }
@@ -92,7 +94,7 @@ mod tests {
         let v = volume(&engine);
         let drives = std::sync::Arc::downgrade(&v.0);
         let buffer = v.allocate_data(64 << 10).unwrap();
-        // As by `mem::forget`, but that the devices do not stay for all other tests.
+        // Acts as `mem::forget`, but is undone below, so that the devices do not stay open during all other tests.
         let run = std::mem::ManuallyDrop::new(v.start_read(0, 128, 1, &buffer).unwrap());
         drop((v, buffer));
         assert!(drives.upgrade().is_some(), "the devices are still there");

@@ -1,4 +1,4 @@
-//! Stored arrays compared with their checksums, on every copy.
+//! Verification of stored arrays: compares them with their checksums, on every copy.
 
 use super::StorageError;
 use super::checksum::Checksum;
@@ -13,19 +13,19 @@ use serde::Serialize;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Verification {
-    /// True if the arrays have page checksums, so that damage is located.
+    /// True if the arrays have page checksums, which locate damage.
     pub page_checksums: bool,
-    /// Each array, on each copy of a replicated volume.
+    /// State of each array, for each copy of a replicated volume.
     pub arrays: Vec<CheckedArray>,
-    /// Damage that was located, in the order of the arrays.
+    /// Damaged ranges that were located, in the order of the arrays.
     pub damaged: Vec<DamagedRange>,
-    /// Bytes that were read.
+    /// Number of bytes read.
     pub bytes: u64,
-    /// Bytes of a copy that were written again from another one.
+    /// Number of bytes that were written to a copy from another one.
     pub repaired_bytes: u64,
 }
 
-/// An array, or a copy of it, that was read.
+/// Result for one array, or for one copy of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct CheckedArray {
@@ -33,56 +33,56 @@ pub struct CheckedArray {
     pub name: String,
     /// Bytes of the array.
     pub bytes: u64,
-    /// The copy's device as it was named, if the volume is replicated.
+    /// Name of the copy's device as given, if the volume is replicated.
     pub copy: Option<String>,
-    /// Finding.
+    /// State of the array.
     pub state: ArrayState,
 }
 
-/// Finding of [`Volume::verify`] about an array.
+/// State of an array, as found by [`Volume::verify`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum ArrayState {
-    /// It has the checksum that was stored.
+    /// The array has the checksum that was stored.
     Intact,
-    /// It was changed since it was stored, so that its own checksum says nothing; those of its pages that are known are right.
+    /// The array was changed since it was stored, so its own checksum is invalid. Its known page checksums are correct.
     Changed,
-    /// A program that ended before its flush was changing it, and it is not what was stored.
+    /// A program was changing the array and ended before its flush. The data differs from the stored data.
     Interrupted,
-    /// It does not have the checksum that was stored, or cannot be read.
+    /// The array does not have the checksum that was stored, or cannot be read.
     Damaged,
-    /// It was damaged, and was written again from another copy.
+    /// The array was damaged, and was written again from another copy.
     Repaired,
 }
 
-/// Bytes of a volume that are damaged.
+/// A damaged range of bytes of a volume.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct DamagedRange {
     /// Name of the array.
     pub array: String,
-    /// The device that holds them, as it was named.
+    /// Name of the device that holds the bytes, as given.
     pub device: String,
     /// First byte in the volume.
     pub offset: u64,
-    /// Number of bytes: whole units of 4096.
+    /// Number of bytes: a multiple of 4096.
     pub bytes: u64,
     /// First logical block on the device.
     pub lba: u64,
-    /// The device's error, if they could not be read.
+    /// Error of the device, if the bytes could not be read.
     pub error: Option<String>,
 }
 
 impl Verification {
-    /// Returns true if nothing is damaged, and nothing was left half changed. Changed arrays count as right.
+    /// Returns true if no array is damaged or was left interrupted. Changed arrays count as intact.
     pub fn is_intact(&self) -> bool {
         let is_right = |a: &CheckedArray| !matches!(a.state, ArrayState::Damaged | ArrayState::Interrupted);
         self.arrays.iter().all(is_right)
     }
 }
 
-/// One copy of one array while it is read.
+/// State of reading one copy of one array.
 struct Pass {
     copy: Option<usize>,
     sum: Checksum,
@@ -90,16 +90,20 @@ struct Pass {
 }
 
 impl Volume {
-    /// Reads all stored arrays, on every copy of a replicated volume, and compares them with their checksums: the array's own, and those
-    /// of its pages where they were stored ([`VolumeBuilder::page_checksums`](super::VolumeBuilder::page_checksums)). With `repair`, what
-    /// is damaged on one copy is written again from one that has the right checksum; a copy that does not take it is left out.
+    /// Reads all stored arrays, on every copy of a replicated volume, and compares them with their checksums. These are
+    /// the arrays' own checksums, and page checksums where they were stored
+    /// ([`VolumeBuilder::page_checksums`](super::VolumeBuilder::page_checksums)). With `repair`, damaged data of one
+    /// copy is written again from a copy that has the right checksum. A copy that fails this write is left out.
     ///
-    /// Call it when no kernel runs, and after a flush: what is on its way is taken for damage.
+    /// Call it after a flush. Writes of a cache that are not flushed yet look like damage.
     ///
     /// # Errors
     ///
-    /// [`StorageError::NoPath`] while kernels run; [`StorageError::Manifest`] as for [`Volume::manifest`]; errors of the devices other than
-    /// those of reads, which are in the result.
+    /// * [`StorageError::NoPath`] while kernels run.
+    /// * [`StorageError::Manifest`] as for [`Volume::manifest`].
+    /// * [`StorageError::Engine`] if the engine was cancelled.
+    /// * [`StorageError::Nvme`] if a device fails a command. Failed reads of arrays are not errors; they are in the
+    ///   result.
     pub fn verify(&self, repair: bool) -> Result<Verification, StorageError> {
         if !self.engine().is_idle() {
             let reason = "kernels run, which could change the arrays; finish the run first".to_owned();
@@ -110,7 +114,7 @@ impl Volume {
                 remedies: Vec::new(),
             });
         }
-        // A write meanwhile could be undone.
+        // A repair could undo a concurrent write of the host.
         let _alone = repair.then(|| self.without_writes());
         let content = self.current()?;
         let mut found = Verification { page_checksums: self.has_page_checksums(), ..Verification::default() };
@@ -170,7 +174,7 @@ impl Volume {
         })
     }
 
-    /// Reads from one copy, or from the volume.
+    /// Reads from one copy, or from the volume if `copy` is `None`.
     fn read_from(&self, copy: Option<usize>, offset: u64, out: &mut [u8]) -> Result<(), StorageError> {
         if self.engine().is_cancelled() {
             return Err(EngineError::Cancelled.into());
@@ -182,7 +186,7 @@ impl Volume {
         }
     }
 
-    /// Reads an array, and enters what is damaged of it.
+    /// Reads an array, computes its checksum, and records its damaged units.
     fn read_whole(&self, entry: &Entry, pass: &mut Pass) -> Result<(), StorageError> {
         let mut buffer = vec![0; BYTES_AT_ONCE];
         for part in parts(entry) {
@@ -200,7 +204,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Reads one unit after the other, to find those that the device cannot read.
+    /// Reads unit by unit, to find those that the device cannot read.
     fn read_by_units(&self, entry: &Entry, pass: &mut Pass, at: u64, part: &mut [u8]) -> Result<(), StorageError> {
         for (unit, offset) in part.chunks_mut(UNIT).zip((at..).step_by(UNIT)) {
             match self.read_from(pass.copy, offset, unit) {
@@ -215,7 +219,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Enters a damaged unit, with the one before it if they are neighbours on one device.
+    /// Records a damaged unit. Joins it with the previous one if both are neighbours on one device.
     fn enter(&self, entry: &Entry, pass: &mut Pass, offset: u64, error: Option<String>) {
         let (device, lba) = match pass.copy {
             Some(device) => (device, offset >> self.block_shift()),
@@ -224,7 +228,7 @@ impl Volume {
         let device = self.0.names[device].clone();
         if let Some(last) = pass.damaged.last_mut() {
             if offset < last.offset + last.bytes {
-                // It could not be read, so that it is wrong is no news.
+                // The unit could not be read, and is recorded already.
                 return;
             }
             let follows = last.offset + last.bytes == offset && last.lba + (last.bytes >> self.block_shift()) == lba;
@@ -236,7 +240,8 @@ impl Volume {
         pass.damaged.push(DamagedRange { array: entry.name.clone(), device, offset, bytes: UNIT as u64, lba, error });
     }
 
-    /// Writes what differs of an array from one copy to another. Answers the bytes, and true if that were all.
+    /// Writes the units of an array that differ from copy `from` to copy `to`. Returns the bytes written, and true if
+    /// no write failed.
     fn copy_array(&self, entry: &Entry, from: usize, to: usize) -> Result<(u64, bool), StorageError> {
         let (mut good, mut bad) = (vec![0; BYTES_AT_ONCE], vec![0; BYTES_AT_ONCE]);
         let mut written = 0;
@@ -255,7 +260,8 @@ impl Volume {
         Ok((written, true))
     }
 
-    /// Writes damaged units from any copy that has their checksums. Answers the bytes, and true if that were all.
+    /// Writes damaged units to copy `to`, from any copy that has their checksums. Returns the bytes written, and true
+    /// if these are all units.
     fn copy_damaged(&self, damaged: &[DamagedRange], to: usize) -> Result<(u64, bool), StorageError> {
         let others: Vec<usize> = self.0.in_use()?.into_iter().filter(|d| *d != to).collect();
         let mut data = vec![0; UNIT];

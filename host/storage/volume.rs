@@ -1,4 +1,4 @@
-//! One block address space over one or more namespaces, for kernels and for the host.
+//! Volumes: one block address space on one or more namespaces, for kernels and for the host.
 
 use super::content::Content;
 use super::copies::{Copies, Watch};
@@ -18,30 +18,30 @@ use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-/// Namespaces with queues that kernels submit to. Cheap to clone; the devices close when the last clone and the last cache on it
-/// are gone.
+/// Namespaces with queues to which kernels submit commands. Cheap to clone. The devices close when the last clone and
+/// the last cache of the volume are dropped.
 #[derive(Clone)]
 pub struct Volume(pub(super) Arc<Inner>);
 
-/// Fields in the order in which they go: first what uses the devices, then the devices.
+/// State of a volume. Fields are dropped in order: users of the devices first, then the devices.
 pub(super) struct Inner {
     pub(super) engine: Engine,
-    /// `wb_volume` as kernels see it.
+    /// `wb_volume`, which kernels read.
     pub(super) shared: Region,
-    /// Of a replicated volume. Ends before the memory that it writes to.
+    /// Thread that watches the copies of a replicated volume. Dropped before the memory that it writes to.
     pub(super) watch: Option<Watch>,
     pub(super) copies: Copies,
     pub(super) integrity: Integrity,
-    /// The content as it was last found or published.
+    /// Content that was last found or published.
     pub(super) content: Mutex<Option<Content>>,
-    /// The mark that kernels write.
+    /// Memory of the mark that kernels write.
     pub(super) mark: Mutex<Option<Region>>,
     pub(super) page_checksums: Mutex<PageChecksums>,
-    /// Option of the builder.
+    /// Option [`VolumeBuilder::page_checksums`](super::VolumeBuilder::page_checksums).
     pub(super) use_page_checksums: Option<bool>,
     pub(super) registered_regions: Mutex<RegisteredRegions>,
     pub(super) counters: Counters,
-    /// Caches on it, whose pages have to be settled after a recovery.
+    /// Caches of the volume, whose pages in flight are reset by a recovery.
     pub(super) caches: Mutex<Vec<Weak<super::cache::Inner>>>,
     pub(super) host: HostSide,
     pub(super) sets: Vec<Mutex<QueueSet>>,
@@ -56,7 +56,7 @@ pub(super) struct Inner {
     pub(super) path: Path,
 }
 
-/// A kernel takes a volume as a `warpbell::volume_ref`.
+/// Kernels get a volume as a `warpbell::volume_ref`.
 impl KernelArg for Volume {
     fn push(&self, args: &mut Args) {
         args.push_value(self.address());
@@ -65,79 +65,81 @@ impl KernelArg for Volume {
 }
 
 impl Volume {
-    /// The address of `wb_volume` as kernels see it.
+    /// Returns the address of the `wb_volume` that kernels read.
     pub fn address(&self) -> u64 {
         self.0.shared.address()
     }
 
-    /// The engine whose kernels can use it.
+    /// Returns the engine whose kernels can use the volume.
     pub fn engine(&self) -> &Engine {
         &self.0.engine
     }
 
-    /// Which way its data takes.
+    /// Returns the data path of the volume.
     pub fn path(&self) -> &Path {
         &self.0.path
     }
 
-    /// The devices as they were named, `a + b` for several.
+    /// Returns the devices as they were named, `a + b` for several.
     pub fn name(&self) -> &str {
         &self.0.path.device
     }
 
-    /// The device with this index, as errors of runs count them.
+    /// Returns the name of the device with this index, as errors of runs number devices.
     pub fn device_name(&self, device: usize) -> Option<&str> {
         self.0.names.get(device).map(String::as_str)
     }
 
-    /// Logical blocks.
+    /// Returns the number of logical blocks.
     pub fn blocks(&self) -> u64 {
         self.0.blocks
     }
 
-    /// log2 of the logical block size: 9 to 12.
+    /// Returns log2 of the logical block size: 9 to 12.
     pub fn block_shift(&self) -> u32 {
         self.0.block_shift
     }
 
-    /// Bytes in a logical block.
+    /// Returns the bytes of a logical block.
     pub fn block_bytes(&self) -> usize {
         1 << self.0.block_shift
     }
 
-    /// Size in bytes.
+    /// Returns the size in bytes.
     pub fn bytes(&self) -> u64 {
         self.0.blocks << self.0.block_shift
     }
 
-    /// Returns true if all its blocks are memory of this process, which nobody else has written.
+    /// Returns true if all blocks of the volume are memory of this process, to which no other program has written.
     pub fn is_in_memory(&self) -> bool {
         self.0.drives.iter().all(|d| d.lock().is_in_memory())
     }
 
-    /// Bytes of this process's memory that `bytes` bytes of the volume occupy once they have been written; 0 where no device is in memory.
+    /// Returns the bytes of this process's memory that `bytes` bytes of the volume occupy once they have been written.
+    /// Returns 0 where no device is in memory.
     pub fn memory_bytes(&self, bytes: u64) -> u64 {
         let in_memory = self.0.drives.iter().filter(|d| d.lock().is_in_memory()).count() as u64;
         let each = if self.is_replicated() { bytes } else { bytes.div_ceil(self.0.stripe.devices) };
         each.saturating_mul(in_memory)
     }
 
-    /// Devices that it spans.
+    /// Returns the number of devices.
     pub fn devices(&self) -> u64 {
         self.0.stripe.devices
     }
 
-    /// Queue pairs on each device.
+    /// Returns the number of queue pairs on each device.
     pub fn queues(&self) -> u32 {
         self.0.queues
     }
 
-    /// Entries of each queue.
+    /// Returns the number of entries of each queue.
     pub fn depth(&self) -> u32 {
         self.0.depth
     }
 
-    /// The most bytes that one command moves; longer transfers become several. With several devices also no more than a chunk.
+    /// Returns the most bytes that one command moves. Longer transfers become several commands. With several
+    /// devices a command does not cross a chunk's end.
     pub fn max_transfer_bytes(&self) -> usize {
         self.0.max_transfer
     }
@@ -147,28 +149,41 @@ impl Volume {
         self.0.stripe.replicated
     }
 
-    /// Bytes of the stripe unit; the whole volume on one device.
+    /// Returns the bytes of the stripe unit, or of the whole volume on one device.
     pub fn chunk_bytes(&self) -> u64 {
         if self.0.stripe.devices == 1 { self.bytes() } else { self.0.stripe.chunk << self.0.block_shift }
     }
 
-    /// What kernels counted since the volume was made, or since the last [`Volume::reset_stats`].
+    /// Returns the counters since the volume was made, or since the last [`Volume::reset_stats`].
+    ///
+    /// # Errors
+    /// [`StorageError::Memory`] if the counters cannot be read.
     pub fn stats(&self) -> Result<Stats, StorageError> {
         Ok(self.0.counters.read()?)
     }
 
-    /// Sets all counters to 0. Not while kernels run: counts between are lost.
+    /// Sets all counters to 0. Do not call it while kernels run, since counts at that time may be lost.
+    ///
+    /// # Errors
+    /// [`StorageError::Memory`] if the counters cannot be written.
     pub fn reset_stats(&self) -> Result<(), StorageError> {
         Ok(self.0.counters.reset()?)
     }
 
-    /// Whether the devices are there and well. Asked after a run ended with time-outs, it says why.
+    /// Checks the state of all devices. After a run that ended with time-outs, the error is the reason.
+    ///
+    /// # Errors
+    /// [`StorageError::Nvme`] if a controller is gone, has failed, is no longer ready, or has lost its queues. Also if
+    /// the thread that forwards doorbells has failed.
     pub fn check(&self) -> Result<(), StorageError> {
         self.0.sets.iter().try_for_each(|set| Ok(set.lock().check()?))
     }
 
-    /// Sets how long one wait inside a kernel, and one command of the host, may last. For the whole engine. Admin commands get as
-    /// much, and not less than the controller may take to become ready (CAP.TO).
+    /// Sets the deadline of one wait inside a kernel, and of one command of the host, for the whole engine. Admin
+    /// commands get the same time, but at least the time in which the controller may become ready (CAP.TO).
+    ///
+    /// # Errors
+    /// [`StorageError::Memory`] if the engine's control block cannot be written.
     pub fn set_deadline(&self, deadline: Duration) -> Result<(), StorageError> {
         self.0.engine.set_deadline(deadline)?;
         self.0.drives.iter().for_each(|drive| drive.lock().controller().give_commands(deadline));
@@ -182,7 +197,7 @@ impl Volume {
 }
 
 impl Inner {
-    /// Writes the part of `wb_volume` that does not change.
+    /// Writes the constant part of `wb_volume`.
     pub(super) fn publish(&self, devices: &[abi::Device]) -> Result<(), StorageError> {
         let mut v: abi::Volume = bytemuck::Zeroable::zeroed();
         v.control = self.engine.control_address();
@@ -217,7 +232,7 @@ mod tests {
     use crate::engine::{Outcome, RunError};
     use crate::storage::LandingChoice;
 
-    /// Kernels copy blocks from one place of the volume to another, through memory.
+    /// Copies blocks from one place of the volume to another by kernels, through memory.
     fn kernels_move_blocks(volume: &Volume, each: u32) {
         let (blocks, shift) = (volume.blocks() / 3, volume.block_shift());
         let data: Vec<u8> = (0..blocks << shift).map(|i| (i.wrapping_mul(0x9e37_79b9) >> 13) as u8).collect();
@@ -302,7 +317,7 @@ mod tests {
                     path.display()
                 );
             }
-            // What is read comes from all of them: each now holds something of its own.
+            // Reads come from all copies: each copy now holds data of its own.
             for (i, path) in paths.iter().enumerate() {
                 std::fs::write(path, vec![i as u8 + 1; 768 << 10]).unwrap();
             }

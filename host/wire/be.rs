@@ -1,4 +1,4 @@
-//! Big-endian integers in structures, and bit fields of big-endian words.
+//! Big-endian integers as structure fields, and bit fields of big-endian words.
 
 use bytemuck::{Pod, Zeroable};
 use std::fmt;
@@ -11,11 +11,11 @@ macro_rules! integer {
         pub struct $name([u8; $bytes]);
 
         impl $name {
-            /// The bytes of a value, most significant first.
+            /// Stores a value, most significant byte first.
             pub const fn new(value: $int) -> Self {
                 Self(value.to_be_bytes())
             }
-            /// The value.
+            /// Returns the value.
             pub const fn get(self) -> $int {
                 <$int>::from_be_bytes(self.0)
             }
@@ -45,44 +45,45 @@ integer!(Be16, u16, 2, "16 bits, big-endian, with the alignment of a byte.");
 integer!(Be32, u32, 4, "32 bits, big-endian, with the alignment of a byte.");
 integer!(Be64, u64, 8, "64 bits, big-endian, with the alignment of a byte.");
 
-/// A value does not go into a structure.
+/// Error of a bit field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FieldError {
-    /// More bits than the field has.
+    /// The value has more bits than the field.
     #[error("{field} is {value:#x}, but its field has {bits} bits")]
     TooLarge {
-        /// The field.
+        /// Name of the field.
         field: &'static str,
-        /// What it was to hold.
+        /// The value.
         value: u64,
-        /// What it has room for.
+        /// Number of bits in the field.
         bits: u32,
     },
-    /// A bit pattern without a meaning.
+    /// The value has no defined meaning.
     #[error("{field} is {value:#x}, which the layout does not define")]
     Undefined {
-        /// The field.
+        /// Name of the field.
         field: &'static str,
-        /// What it holds.
+        /// The value.
         value: u64,
     },
-    /// The structure ends before the field.
+    /// The structure ends before the field does.
     #[error("{field} ends at byte {needs}, but there are {bytes} bytes")]
     Short {
-        /// The field.
+        /// Name of the field.
         field: &'static str,
-        /// Bytes up to its end.
+        /// Bytes up to the end of the field.
         needs: usize,
-        /// Bytes that there are.
+        /// Bytes of the structure.
         bytes: usize,
     },
 }
 
-/// Bits `high` down to `low` of the big-endian word at a byte offset: a 32-bit word, or one of 64 bits where `high` is above 31.
+/// Bits `high` down to `low` of the big-endian word at a byte offset. The word has 32 bits, or 64 bits if `high` is
+/// above 31.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Field {
-    /// What the field is called.
+    /// Name of the field.
     pub name: &'static str,
     /// Byte offset of the word, a multiple of 4.
     pub at: usize,
@@ -93,35 +94,36 @@ pub struct Field {
 }
 
 impl Field {
-    /// A field, checked where it is a constant.
+    /// Creates a field. The checks run at compile time if the field is a constant.
     ///
     /// # Panics
-    /// When the bits do not make a field of a word that begins at a multiple of 4.
+    /// Panics if `at` is not a multiple of 4, `high` is above 63, or `low` is above `high`.
     pub const fn new(name: &'static str, at: usize, high: u32, low: u32) -> Self {
         assert!(at.is_multiple_of(4) && high < 64 && low <= high, "not a field of a word");
         Self { name, at, high, low }
     }
-    /// Number of bits.
+    /// Returns the number of bits.
     pub const fn bits(&self) -> u32 {
         self.high - self.low + 1
     }
-    /// The largest value.
+    /// Returns the largest value.
     pub const fn max(&self) -> u64 {
         u64::MAX >> (64 - self.bits())
     }
-    /// Offset of the first byte after the field's word.
+    /// Returns the offset of the first byte after the field's word.
     pub const fn end(&self) -> usize {
         self.at + if self.high < 32 { 4 } else { 8 }
     }
-    /// The field in a structure; bytes that are missing read as zero.
+    /// Reads the field from a structure. Returns 0 if the structure ends before the field's word does.
     pub fn get(&self, bytes: &[u8]) -> u64 {
         let word = bytes.get(self.at..self.end()).unwrap_or_default();
         word.iter().fold(0u64, |n, b| n << 8 | u64::from(*b)) >> self.low & self.max()
     }
-    /// Puts a value into the field and leaves the other bits alone.
+    /// Writes a value to the field. Other bits stay unchanged.
     ///
     /// # Errors
-    /// When the value or the structure does not fit.
+    /// * [`FieldError::TooLarge`] if the value has more bits than the field.
+    /// * [`FieldError::Short`] if the structure ends before the field does.
     pub fn set(&self, bytes: &mut [u8], value: u64) -> Result<(), FieldError> {
         if value > self.max() {
             return Err(FieldError::TooLarge { field: self.name, value, bits: self.bits() });
@@ -139,11 +141,11 @@ impl Field {
     }
 }
 
-/// What a bit field can hold.
+/// A value of a bit field.
 pub trait Bits: Copy {
-    /// As bits.
+    /// Encodes the value as bits.
     fn to_bits(self) -> u64;
-    /// From bits, `None` if they do not mean anything.
+    /// Decodes bits; `None` if they are not defined.
     fn from_bits(bits: u64) -> Option<Self>;
 }
 

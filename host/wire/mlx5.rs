@@ -1,8 +1,8 @@
-//! mlx5: work queue entries, completions, doorbells and DevX commands of ConnectX adapters (layouts as in rdma-core's
-//! `mlx5dv.h` and `mlx5_ifc.h`). All integers on the wire are big-endian, except payload, which is bytes.
+//! mlx5: work queue entries, completions, doorbells and DevX commands of ConnectX adapters. Layouts are those of
+//! rdma-core's `mlx5dv.h` and `mlx5_ifc.h`. All integers on the wire are big-endian; payload is bytes.
 //!
-//! The send queue is a ring of 64-byte blocks. A work queue entry (WQE) has up to 63 segments of 16 bytes, the first of them
-//! the control segment, and fills whole blocks; an entry of several blocks may begin at the ring's end and go on at its start.
+//! The send queue is a ring of 64-byte blocks. A work queue entry (WQE) has up to 63 segments of 16 bytes. The first is
+//! the control segment. An entry fills whole blocks; one of several blocks may wrap around the ring's end.
 
 mod atomic;
 pub mod cq;
@@ -30,13 +30,13 @@ pub use send_ring::SendRing;
 pub use syndrome::{Syndrome, VendorSyndrome};
 pub use wqe::{Atomic, Operation, Payload, Remote, Transport, Wqe, WqeError};
 
-/// Bytes of a block of the send queue (WQEBB).
+/// Bytes of a send queue block (WQEBB).
 pub const BLOCK_BYTES: usize = 64;
-/// Bytes of a segment; `ds` counts them.
+/// Bytes of a segment, the unit of `ds`.
 pub const SEGMENT_BYTES: usize = 16;
-/// Segments in a block.
+/// Number of segments in a block.
 pub const BLOCK_SEGMENTS: usize = BLOCK_BYTES / SEGMENT_BYTES;
 /// Bytes of a completion queue entry.
 pub const CQE_BYTES: usize = 64;
-/// The largest queue number, key index, or counter of 24 bits.
+/// Largest value of a 24-bit queue number, key index or counter.
 pub const MAX_24: u32 = 0xff_ffff;

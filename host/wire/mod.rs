@@ -1,4 +1,4 @@
-//! Bytes that a device reads or writes. No I/O and no `unsafe`.
+//! Binary structures that devices read or write. No I/O and no `unsafe`.
 
 pub mod be;
 pub mod mlx5;

@@ -41,58 +41,58 @@ pub mod register {
     /// First doorbell (PCIe Transport 1.1, 3.1.2).
     pub const DOORBELLS: u32 = 0x1000;
 
-    /// Offset of a queue's submission tail doorbell, `stride` being CAP.DSTRD.
+    /// Returns the offset of a queue's submission tail doorbell. `stride` is CAP.DSTRD.
     pub const fn sq_tail(queue: u16, stride: u8) -> u32 {
         DOORBELLS + (2 * queue as u32) * (4 << stride)
     }
-    /// Offset of a queue's completion head doorbell.
+    /// Returns the offset of a queue's completion head doorbell. `stride` is CAP.DSTRD.
     pub const fn cq_head(queue: u16, stride: u8) -> u32 {
         DOORBELLS + (2 * queue as u32 + 1) * (4 << stride)
     }
 }
 
-/// Controller Capabilities (NVMe Base 2.1, 3.1.4.1).
+/// The register Controller Capabilities (NVMe Base 2.1, 3.1.4.1).
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Cap(pub u64);
 
 impl Cap {
-    /// Largest queue, in entries (MQES + 1).
+    /// Returns the largest queue size in entries (MQES + 1).
     pub const fn max_queue_entries(self) -> u32 {
         (self.0 & 0xffff) as u32 + 1
     }
-    /// Queues must be physically contiguous (CQR).
+    /// Returns true if queues must be physically contiguous (CQR).
     pub const fn contiguous_queues(self) -> bool {
         self.0 >> 16 & 1 != 0
     }
-    /// Longest wait for CSTS.RDY, in units of 500 ms (TO).
+    /// Returns the longest wait for CSTS.RDY in units of 500 ms (TO).
     pub const fn timeout_units(self) -> u8 {
         (self.0 >> 24) as u8
     }
-    /// Doorbell stride as a power of two over 4 bytes (DSTRD).
+    /// Returns the doorbell stride: 4 bytes * 2^n (DSTRD).
     pub const fn doorbell_stride(self) -> u8 {
         (self.0 >> 32 & 0xf) as u8
     }
-    /// Command sets supported (CSS).
+    /// Returns the supported command sets (CSS).
     pub const fn command_sets(self) -> u8 {
         (self.0 >> 37) as u8
     }
-    /// CRTO says how long enabling may take (CRMS bit 0, Controller Ready With Media Support).
+    /// Returns true if CRTO reports the time to enable (CRMS bit 0, Controller Ready With Media Support).
     pub const fn ready_timeouts(self) -> bool {
         self.0 >> 59 & 1 != 0
     }
-    /// The controller supports an NVM subsystem reset (NSSRS).
+    /// Returns true if the controller supports an NVM subsystem reset (NSSRS).
     pub const fn subsystem_reset(self) -> bool {
         self.0 >> 36 & 1 != 0
     }
-    /// There may be a controller memory buffer, whose registers CMBMSC.CRE shows (CMBS).
+    /// Returns true if there may be a controller memory buffer (CMBS). CMBMSC.CRE enables its registers.
     pub const fn memory_buffer(self) -> bool {
         self.0 >> 57 & 1 != 0
     }
-    /// log2 of the smallest memory page (MPSMIN + 12).
+    /// Returns log2 of the smallest memory page (MPSMIN + 12).
     pub const fn min_page_shift(self) -> u32 {
         (self.0 >> 48 & 0xf) as u32 + 12
     }
-    /// log2 of the largest memory page (MPSMAX + 12).
+    /// Returns log2 of the largest memory page (MPSMAX + 12).
     pub const fn max_page_shift(self) -> u32 {
         (self.0 >> 52 & 0xf) as u32 + 12
     }
@@ -123,7 +123,7 @@ pub mod cc {
     pub const IOSQES_64: u32 = 6 << 16;
     /// I/O completion entries of 16 bytes (IOCQES = 4).
     pub const IOCQES_16: u32 = 4 << 20;
-    /// Memory page size field for pages of `1 << shift` bytes.
+    /// Returns the memory page size field (MPS) for pages of `1 << shift` bytes; `shift` is at least 12.
     pub const fn mps(shift: u32) -> u32 {
         (shift - 12) << 7
     }
@@ -203,7 +203,7 @@ pub mod log_page {
     pub const CHANGED_NAMESPACES: u8 = 0x04;
 }
 
-/// A submission queue entry: 64 bytes (NVMe Base 2.1, 4.1.1).
+/// A submission queue entry of 64 bytes (NVMe Base 2.1, 4.1.1).
 #[repr(C, align(64))]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 pub struct SqEntry {
@@ -217,9 +217,9 @@ pub struct SqEntry {
     pub cdw3: u32,
     /// Metadata pointer.
     pub mptr: u64,
-    /// First physical region page entry.
+    /// First physical region page (PRP) entry.
     pub prp1: u64,
-    /// Second entry, or the address of a PRP list.
+    /// Second PRP entry, or the address of a PRP list.
     pub prp2: u64,
     /// Command dword 10.
     pub cdw10: u32,
@@ -242,31 +242,31 @@ const _: () = {
 };
 
 impl SqEntry {
-    /// A command with its identifier; the rest is zero.
+    /// Creates a command with its identifier; all other fields are zero.
     pub fn new(opcode: u8, cid: u16, nsid: u32) -> Self {
         Self { cdw0: u32::from(opcode) | u32::from(cid) << 16, nsid, ..Self::default() }
     }
-    /// Opcode.
+    /// Returns the opcode.
     pub const fn opcode(&self) -> u8 {
         self.cdw0 as u8
     }
-    /// Command identifier.
+    /// Returns the command identifier.
     pub const fn cid(&self) -> u16 {
         (self.cdw0 >> 16) as u16
     }
-    /// PRP or SGL selector (PSDT), 0 for PRPs.
+    /// Returns the PRP or SGL selector (PSDT): 0 for PRPs.
     pub const fn psdt(&self) -> u8 {
         (self.cdw0 >> 14 & 3) as u8
     }
-    /// Fused operation, 0 for a normal command.
+    /// Returns the fused operation: 0 for a normal command.
     pub const fn fuse(&self) -> u8 {
         (self.cdw0 >> 8 & 3) as u8
     }
-    /// Starting LBA of a read, write, compare or write zeroes (dwords 10 and 11).
+    /// Returns the starting LBA of a read, write, compare or write zeroes (dwords 10 and 11).
     pub const fn slba(&self) -> u64 {
         self.cdw10 as u64 | (self.cdw11 as u64) << 32
     }
-    /// Number of logical blocks (dword 12, bits 15:0, zero-based on the wire).
+    /// Returns the number of logical blocks (dword 12, bits 15:0; zero-based on the wire).
     pub const fn blocks(&self) -> u32 {
         (self.cdw12 & 0xffff) + 1
     }
@@ -278,15 +278,15 @@ impl SqEntry {
     }
 }
 
-/// A completion queue entry: 16 bytes (NVMe Base 2.1, 4.2.1).
+/// A completion queue entry of 16 bytes (NVMe Base 2.1, 4.2.1).
 #[repr(C, align(16))]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 pub struct CqEntry {
-    /// Command specific.
+    /// Command-specific result.
     pub result: u32,
     /// Reserved, or command specific.
     pub dw1: u32,
-    /// SQ head in 15:0, SQ identifier in 31:16.
+    /// Submission queue head in 15:0, submission queue identifier in 31:16.
     pub sq: u32,
     /// Command identifier in 15:0, phase in 16, status in 31:17.
     pub status: u32,
@@ -295,7 +295,7 @@ pub struct CqEntry {
 const _: () = assert!(size_of::<CqEntry>() == 16);
 
 impl CqEntry {
-    /// Builds an entry.
+    /// Creates an entry.
     pub const fn new(result: u32, sq_head: u16, sqid: u16, cid: u16, phase: bool, status: Status) -> Self {
         Self {
             result,
@@ -304,30 +304,30 @@ impl CqEntry {
             status: cid as u32 | (phase as u32) << 16 | (status.0 as u32) << 17,
         }
     }
-    /// Phase tag.
+    /// Returns the phase tag.
     pub const fn phase(&self) -> bool {
         self.status >> 16 & 1 != 0
     }
-    /// Command identifier.
+    /// Returns the command identifier.
     pub const fn cid(&self) -> u16 {
         self.status as u16
     }
-    /// Status field.
+    /// Returns the status field.
     pub const fn status(&self) -> Status {
         Status((self.status >> 17) as u16)
     }
-    /// Submission queue head as the controller saw it.
+    /// Returns the submission queue head as the controller saw it.
     pub const fn sq_head(&self) -> u16 {
         self.sq as u16
     }
-    /// Submission queue of the command.
+    /// Returns the identifier of the command's submission queue.
     pub const fn sqid(&self) -> u16 {
         (self.sq >> 16) as u16
     }
 }
 
-/// The 15-bit status field of a completion: code in 7:0, type in 10:8, more in 13, do not retry in 14
-/// (NVMe Base 2.1, 4.2.3).
+/// The 15-bit status field of a completion (NVMe Base 2.1, 4.2.3). Code in 7:0, type in 10:8, more in 13, do not retry
+/// in 14.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Status(pub u16);
 
@@ -335,35 +335,35 @@ impl Status {
     /// The do-not-retry bit.
     pub const DNR: u16 = 1 << 14;
 
-    /// A status from its type and code.
+    /// Creates a status from its type and code.
     pub const fn new(sct: u8, sc: u8) -> Self {
         Self((sct as u16 & 7) << 8 | sc as u16)
     }
-    /// The same with do-not-retry set.
+    /// Returns the status with the do-not-retry bit set.
     pub const fn dnr(self) -> Self {
         Self(self.0 | Self::DNR)
     }
-    /// Status code type.
+    /// Returns the status code type.
     pub const fn sct(self) -> u8 {
         (self.0 >> 8 & 7) as u8
     }
-    /// Status code.
+    /// Returns the status code.
     pub const fn sc(self) -> u8 {
         self.0 as u8
     }
-    /// Type and code alone, to compare with the constants of [`status`].
+    /// Returns type and code without the flags, to compare with the constants of [`status`].
     pub const fn without_flags(self) -> Self {
         Self(self.0 & 0x7ff)
     }
-    /// Neither code nor type set.
+    /// Returns true if type and code are 0.
     pub const fn is_success(self) -> bool {
         self.0 & 0x7ff == 0
     }
-    /// Whether the controller says that a retry is useless.
+    /// Returns true if the controller reports that a retry is useless.
     pub const fn do_not_retry(self) -> bool {
         self.0 & Self::DNR != 0
     }
-    /// The specification's words for it.
+    /// Returns the specification's name of the status.
     pub fn name(self) -> &'static str {
         STATUS_NAMES.iter().find(|(s, _)| s.0 == self.0 & 0x7ff).map_or("status not listed", |(_, n)| n)
     }
@@ -448,12 +448,12 @@ mod tests {
         assert_eq!(register::cq_head(3, 2), 0x1000 + 7 * 16);
     }
 
-    /// NVMe Base 2.1 in plain numbers: the controllers that tests drive use the same constants as the driver, so that a wrong one
-    /// would be right to them.
+    /// Compares constants with the numbers of NVMe Base 2.1. Tests' controllers share the driver's constants, so they
+    /// cannot detect a wrong one.
     #[test]
     fn numbers_are_those_of_the_specification() {
         use register as r;
-        // 3.1.4, controller properties.
+        // 3.1.4: controller properties.
         assert_eq!([r::CAP, r::VS, r::INTMS, r::INTMC, r::CC, r::CSTS], [0x00, 0x08, 0x0c, 0x10, 0x14, 0x1c]);
         assert_eq!([r::AQA, r::ASQ, r::ACQ, r::CMBLOC, r::CMBSZ], [0x24, 0x28, 0x30, 0x38, 0x3c]);
         assert_eq!([r::CMBMSC, r::CMBSTS, r::CRTO, r::DOORBELLS], [0x50, 0x58, 0x68, 0x1000]);
@@ -464,7 +464,7 @@ mod tests {
         );
         assert_eq!((cc::mps(12), cc::mps(13)), (0, 1 << 7));
         assert_eq!([csts::RDY, csts::CFS, csts::SHST_MASK, csts::SHST_COMPLETE], [1, 2, 0xc, 8]);
-        // Opcodes of admin commands and, of NVM Command Set 1.1, of I/O commands; feature identifiers.
+        // Opcodes of admin commands, opcodes of I/O commands (NVM Command Set 1.1), feature identifiers.
         assert_eq!(
             [admin::DELETE_SQ, admin::CREATE_SQ, admin::GET_LOG_PAGE, admin::DELETE_CQ, admin::CREATE_CQ],
             [0, 1, 2, 4, 5]

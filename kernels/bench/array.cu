@@ -1,5 +1,6 @@
-// Array loads against plain loads of the same elements in the same order. Each kernel leaves a sum for each thread, so the host
-// can see that both read the same and that it is right: element i is expected to be i * `factor`.
+// Benchmarks of array loads against plain loads of the same elements in the same order. Launch shape: any grid of whole warps,
+// blocks of up to 256 threads. Each kernel writes a sum for each thread. By these the host verifies that both kernels read the
+// same, correct elements: element i is expected to be i * `factor`.
 //
 //   random    each thread, `count` elements anywhere
 //   runs      each warp, `count` times one run of consecutive elements, as long as the warp is wide, starting anywhere
@@ -13,7 +14,7 @@ namespace array_bench {
 
 using namespace warpbell;
 
-// xorshift64 (Marsaglia, 2003), seeded by the golden ratio's multiples; the host repeats it to check sums.
+// xorshift64 (Marsaglia, 2003), seeded by multiples of the golden ratio. The host repeats the sequence to check sums.
 WB_FN uint64_t seed(uint64_t i) { return (i + 1) * 0x9e3779b97f4a7c15ull; }
 WB_FN uint64_t next(uint64_t& x) {
   x ^= x << 13;
@@ -21,10 +22,10 @@ WB_FN uint64_t next(uint64_t& x) {
   x ^= x << 17;
   return x;
 }
-// 0 to n - 1 from the upper half of a random word; n is below 2^32.
+// Returns 0 to n - 1 from the upper half of a random word; n is below 2^32.
 WB_FN uint64_t below(uint64_t random, uint64_t n) { return (random >> 32) * n >> 32; }
 
-// What plain kernels read from: the shape of an array session over a pointer.
+// Source of plain kernels: a pointer with the interface of an array session.
 template <class T> struct plain {
   const T* data;
   WB_FN T load(uint64_t i) const { return data[i]; }
@@ -89,13 +90,14 @@ WB_FN void leave(uint64_t* out, uint64_t sum) { out[warp::thread_index()] = sum;
 
 }  // namespace array_bench
 
-// data[i] = i * factor, in plain memory and in an array.
+// Writes data[i] = i * factor to plain memory.
 WB_KERNEL void wb_array_fill_plain(uint64_t* data, WB_PARAM uint64_t n, WB_PARAM uint64_t factor) {
   using namespace warpbell;
   for (uint64_t i = warp::thread_index(); i < n; i += warp::thread_total()) data[i] = i * factor;
 }
 WB_EXPORT(wb_array_fill_plain)
 
+// Writes data[i] = i * factor to an array.
 WB_KERNEL void wb_array_fill(WB_PARAM warpbell::array_ref<uint64_t> data, WB_PARAM uint64_t n, WB_PARAM uint64_t factor,
                              WB_PARAM uint32_t grain) {
   using namespace warpbell;
@@ -107,8 +109,8 @@ WB_KERNEL void wb_array_fill(WB_PARAM warpbell::array_ref<uint64_t> data, WB_PAR
 }
 WB_EXPORT(wb_array_fill)
 
-// Plain kernels take the elements' address, array kernels the array; otherwise each pair has the same parameters. The bounds keep
-// array kernels to the registers that hits need, so that as many threads fit as with plain loads.
+// Plain kernels take the elements' address, array kernels the array; otherwise the kernels of a pair have the same parameters. The
+// bounds limit array kernels to the registers that hits need, so that as many threads fit as with plain loads.
 WB_KERNEL void wb_array_plain_random(const uint64_t* data, WB_PARAM uint64_t n, WB_PARAM uint32_t count,
                                      uint64_t* out) {
   array_bench::plain<uint64_t> s{data};

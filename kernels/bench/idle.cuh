@@ -1,4 +1,4 @@
-// The idle turns of an ideal device's warp: an adapter or a controller made of spare warps.
+// Idle turns of an ideal device's warp: an adapter or a controller that spare warps simulate.
 #pragma once
 
 #include <warpbell/clock.cuh>
@@ -8,10 +8,10 @@ namespace bench {
 
 class idle_turns {
  public:
-  // Ends once *stop is not 0 and nothing is left, or after `limit_ns` in any case.
+  // Ends once *stop is not 0 and nothing is left to do, or after `limit_ns` in any case.
   WB_FN idle_turns(const uint32_t* stop, uint64_t limit_ns) : stop_(stop), limit_ns_(limit_ns), started_(now_ns()) {}
 
-  // After a turn that had so much to do: whether it was the last. All lanes of the warp.
+  // Returns true if the turn that ends was the last; `done` is the work of the turn. All lanes of the warp call this.
   WB_FN bool over(uint32_t done) {
     if (done != 0) {
       turns_ = 0;

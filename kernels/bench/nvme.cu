@@ -1,6 +1,7 @@
-// Reads and writes of a volume as fio asks for them: how many in a second, and how long each took.
+// Benchmarks of reads and writes of a volume, as fio makes them: operations per second, and the latency of each. Launch shape:
+// blocks of up to 128 threads, all resident together.
 //
-// A unit is what one command moves. Lanes take units at random, or side by side through the volume; each keeps one command in
+// A unit is the data of one command. Lanes take units at random, or side by side through the volume. Each lane keeps one command in
 // flight, or several by tokens. A warp reads or writes in one turn, so that its lanes go together.
 #include <warpbell/clock.cuh>
 #include <warpbell/kernel.h>
@@ -8,8 +9,8 @@
 
 #include "params.h"
 
-// Blocks of at most four warps. host/bin/measure/nvme.rs launches as many as are resident together, since a second wave would begin
-// when the first one's time is over.
+// Blocks of at most four warps. The host (host/bin/measure/nvme.rs) launches as many as are resident together: a second wave would
+// begin after the time of the first one is over.
 #define WB_NVME_BENCH_KERNEL WB_KERNEL void __launch_bounds__(128)
 
 namespace nvme_bench {
@@ -24,6 +25,7 @@ WB_FN uint32_t log2_of(uint64_t v) {
 #endif
 }
 
+// Returns the histogram bucket of a latency in nanoseconds.
 WB_FN uint32_t bucket(uint64_t ns) {
   constexpr uint32_t bits = WB_NVME_BENCH_BITS;
   if (ns >> bits == 0) return static_cast<uint32_t>(ns);
@@ -32,7 +34,7 @@ WB_FN uint32_t bucket(uint64_t ns) {
   return b < WB_NVME_BENCH_BUCKETS ? b : WB_NVME_BENCH_BUCKETS - 1;
 }
 
-// What belongs into 8-byte word `w` of a block: no two words of a volume are equal.
+// Returns the expected value of 8-byte word `w` of a block: no two words of a volume are equal.
 WB_FN uint64_t word(uint64_t block, uint32_t w) { return (block << 9 | w) * 0x9e3779b97f4a7c15ull; }
 
 // xorshift64 (Marsaglia, 2003).
@@ -50,13 +52,15 @@ struct job {
 
   WB_FN job(volume_ref v, const wb_nvme_bench& parameters) : vol(v), p(parameters), words(v.block_bytes() / 8) {}
 
-  // This lane's place among those that take part, and whether it is one of them.
+  // Returns this lane's number among those that take part.
   WB_FN uint64_t lane() const { return static_cast<uint64_t>(warp::index()) * p.warp_lanes + warp::lane(); }
+  // Returns true if this lane takes part.
   WB_FN bool mine() const { return warp::lane() < p.warp_lanes && lane() < p.lanes; }
-  // Whether the whole warp is beyond the last of them.
+  // Returns true if the whole warp is beyond the last lane that takes part.
   WB_FN bool idle() const { return static_cast<uint64_t>(warp::index()) * p.warp_lanes >= p.lanes; }
 
-  // Whether the time is over or the host asks for the end; the same answer for all lanes. The stop word is a bus away.
+  // Returns true in all lanes if the time is over or the host has set the stop flag. The stop word is across the bus, so few turns
+  // read it.
   WB_FN bool over(uint64_t start, uint64_t now, uint64_t turn) const {
     bool end = now - start >= p.runtime_ns;
     if (turn % 64 == 0 && warp::lane() == 0) {
@@ -70,7 +74,7 @@ struct job {
     return p.buffers + (lane * p.per_lane + slot) * p.blocks * words;
   }
 
-  // The warp fills the units of the lanes with `mine`.
+  // Fills the units of the lanes with `mine`, by the whole warp.
   WB_FN void fill(uint64_t unit, uint64_t* data, bool mine) const {
     const warp::mask_t all = warp::full();
     for (warp::mask_t left = warp::ballot(all, mine); left; left &= left - 1) {
@@ -83,7 +87,7 @@ struct job {
     warp::sync(all);
   }
 
-  // The warp checks the units of the lanes with `mine`.
+  // Checks the units of the lanes with `mine`, by the whole warp.
   WB_FN void check(uint64_t unit, const uint64_t* data, bool mine) const {
     const warp::mask_t all = warp::full();
     for (warp::mask_t left = warp::ballot(all, mine); left; left &= left - 1) {
@@ -107,7 +111,7 @@ struct job {
     order::add<order::relaxed>(h + bucket(now_ns() - began), uint64_t{1});
   }
 
-  // Whether any lane's operation failed; those whose did enter it in the error log.
+  // Returns true in all lanes if any lane's operation failed. The lanes with a failure enter it in the error log.
   WB_FN bool failed(const status& s) const {
     if (!warp::any(warp::full(), !s)) return false;
     if (!s) vol.fail(s);
@@ -115,7 +119,7 @@ struct job {
   }
 };
 
-// Chooses units: one stream for each lane, one for the warp that says what it does.
+// Chooses units: one random stream for each lane, and one for the warp, which decides between reads and writes.
 struct choice {
   uint64_t mine, ours;
   WB_FN choice(uint64_t seed, uint64_t lane) {
@@ -132,7 +136,7 @@ struct choice {
 
 }  // namespace nvme_bench
 
-// Writes the units from `first` to below `units` once with what `check` expects.
+// Writes the units from `first` to `units` - 1 once, with the contents that `check` expects.
 WB_NVME_BENCH_KERNEL wb_nvme_bench_fill(WB_PARAM warpbell::volume_ref vol, WB_PARAM wb_nvme_bench p) {
   using namespace warpbell;
   const nvme_bench::job j(vol, p);
@@ -148,7 +152,7 @@ WB_NVME_BENCH_KERNEL wb_nvme_bench_fill(WB_PARAM warpbell::volume_ref vol, WB_PA
 }
 WB_EXPORT(wb_nvme_bench_fill)
 
-// One command in flight for each lane.
+// Measures with one command in flight for each lane.
 WB_NVME_BENCH_KERNEL wb_nvme_bench_one(WB_PARAM warpbell::volume_ref vol, WB_PARAM wb_nvme_bench p) {
   using namespace warpbell;
   const nvme_bench::job j(vol, p);
@@ -176,7 +180,7 @@ WB_NVME_BENCH_KERNEL wb_nvme_bench_one(WB_PARAM warpbell::volume_ref vol, WB_PAR
 }
 WB_EXPORT(wb_nvme_bench_one)
 
-// `per_lane` commands in flight for each lane: waits for the oldest, asks for another.
+// Measures with `per_lane` commands in flight for each lane: waits for the oldest, then submits another.
 WB_NVME_BENCH_KERNEL wb_nvme_bench_many(WB_PARAM warpbell::volume_ref vol, WB_PARAM wb_nvme_bench p) {
   using namespace warpbell;
   struct flight {

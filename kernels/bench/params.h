@@ -1,4 +1,4 @@
-// Parameters and results of the kernels of `warpbell bench`. host/engine/abi/generate makes the Rust side of this file.
+// Parameters and results of the kernels of `warpbell bench`. host/engine/abi/generate writes the Rust side of this file.
 #pragma once
 
 #include <warpbell/abi.h>
@@ -26,19 +26,19 @@ typedef struct wb_queue_submitted {
 // Counts of the ideal adapter on one queue pair.
 typedef struct wb_adapter_saw {
   uint64_t entries;
-  uint64_t sum;        // of the remote addresses, which the posters make all different
+  uint64_t sum;        // of the remote addresses, which are all different
   uint64_t wrong;      // entries with another index than their place, another queue pair, or another operation
   uint64_t doorbells;  // looks at the doorbell that found another one
 } wb_adapter_saw;
 
-// Counts of one warp of posters.
+// Counts of one warp that posts.
 typedef struct wb_warp_posted {
   uint64_t posted;
   uint64_t failed;
   uint64_t sum;  // of the remote addresses
 } wb_warp_posted;
 
-// When the timed part of a latency run began and ended, by both clocks.
+// Begin and end of the timed part of a latency run, by both clocks.
 typedef struct wb_post_clock {
   uint64_t start_ns;
   uint64_t end_ns;
@@ -54,26 +54,27 @@ typedef struct wb_post_clock {
 #define WB_NVME_BENCH_BITS 5u
 #define WB_NVME_BENCH_BUCKETS 1152u
 
+// Parameters of a benchmark of a volume.
 typedef struct wb_nvme_bench {
   WB_POINTER(uint64_t) buffers;    // a unit for each lane and each of its commands in flight
   WB_POINTER(uint64_t) histogram;  // [2 * WB_NVME_BENCH_BUCKETS] of nanoseconds: reads, then writes
-  WB_POINTER(uint64_t) totals;     // [4]: units read, units written, units that were wrong, 1 + one of those
-  uint64_t units;                  // units of the volume that are touched; of a fill, the one behind its last
+  WB_POINTER(uint64_t) totals;     // [4]: units read, units written, wrong units, 1 + one of the wrong units
+  uint64_t units;                  // units of the volume that are used; of a fill, the one after its last
   uint64_t seed;
   uint64_t runtime_ns;
   uint32_t blocks;                 // logical blocks in a unit
   uint32_t lanes;                  // lanes that take part
-  uint32_t warp_lanes;             // of each warp the first so many; the others help to copy
-  uint32_t per_lane;               // commands in flight of each, at most WB_NVME_BENCH_PER_LANE
-  uint32_t read_percent;           // 100 only reads, 0 only writes
+  uint32_t warp_lanes;             // of each warp, the number of lanes that take part; the others help to copy
+  uint32_t per_lane;               // commands in flight of each lane, at most WB_NVME_BENCH_PER_LANE
+  uint32_t read_percent;           // 100: only reads, 0: only writes
   uint32_t random;                 // 0: side by side through the volume, again and again
-  uint32_t verify;                 // check what is read
+  uint32_t verify;                 // check the data of reads
   uint32_t first;                  // of a fill, its first unit
 } wb_nvme_bench;
 
 // --- shmem -----------------------------------------------------------------------------------------------------------
 
-// When a block was in its timed part. Ticks are what samples are counted in.
+// Begin and end of a block's timed part. Ticks are the unit of samples.
 typedef struct wb_block_clock {
   uint64_t start_ns;
   uint64_t end_ns;
@@ -81,7 +82,7 @@ typedef struct wb_block_clock {
   uint64_t end_ticks;
 } wb_block_clock;
 
-// Where the blocks of a grid meet.
+// Words of a barrier of the blocks of a grid.
 typedef struct wb_gate_words {
   uint32_t arrived;
   uint32_t open;
@@ -89,24 +90,24 @@ typedef struct wb_gate_words {
 
 // Parameters of a test.
 typedef struct wb_shmem_test {
-  WB_POINTER(void) source;           // symmetric: what is put, and got
-  WB_POINTER(void) target;           // symmetric: where it goes
+  WB_POINTER(void) source;           // symmetric: source of puts and gets
+  WB_POINTER(void) target;           // symmetric: destination of puts and gets
   WB_POINTER(uint64_t) flag;         // in the symmetric heap
   WB_POINTER(wb_block_clock) clock;  // [blocks]
   WB_POINTER(uint32_t) samples;      // [iterations]: ticks of each operation; or null
   WB_POINTER(wb_gate_words) gate;
-  WB_POINTER(uint64_t) sums;         // [threads]: what each thread got; or null
+  WB_POINTER(uint64_t) sums;         // [threads]: sum of the elements that each thread got; or null
   uint64_t bytes;                    // of a message
   uint64_t elements;                 // of a window, or messages; for p a multiple of the number of threads; 0: no window
-  uint64_t turn;                     // counters that live longer than a run begin here
+  uint64_t turn;                     // first value of counters that live longer than a run
   uint64_t seed;
-  uint64_t before;                   // the pattern that the target held
+  uint64_t before;                   // the pattern that the target held before
   uint32_t iterations;
   uint32_t warmup;
   uint32_t peer;
-  uint32_t everybody;                // all PEs run this kernel: they begin together
+  uint32_t everybody;                // all PEs run this kernel, and begin together
   uint32_t op;                       // `atomic`
-  uint32_t member;                   // 0 and 1: the two of a ping-pong
+  uint32_t member;                   // 0 and 1: the two members of a ping-pong
 } wb_shmem_test;
 
 // --- rdma ------------------------------------------------------------------------------------------------------------
@@ -127,22 +128,22 @@ typedef struct wb_rdma_result {
   uint32_t reserved;
 } wb_rdma_result;
 
-// Parameters of one side. Buffers have a part of `span` bytes for each queue pair, and in it `slots` messages, `stride` bytes
+// Parameters of one side. Buffers have a part of `span` bytes for each queue pair. Each part has `slots` messages, `stride` bytes
 // apart.
 typedef struct wb_rdma_side {
   WB_POINTER(wb_send_queue) queues;    // [queue_count]
   WB_POINTER(const wb_control) control;
-  uint64_t outbox;                     // what is sent, as kernels see it; what reads and atomics bring lands there
-  uint64_t outbox_address;             // and as work requests name it
-  uint64_t inbox;                      // where the other side writes, as kernels see it
+  uint64_t outbox;                     // source of writes and destination of reads and atomics, as kernels see it
+  uint64_t outbox_address;             // the same memory, as work requests name it
+  uint64_t inbox;                      // memory that the other side writes, as kernels see it
   uint64_t target_address;             // the other side's memory, as work requests name it
-  WB_POINTER(uint64_t) posted;         // [queue_count * iterations]: when each message was posted; or null
-  WB_POINTER(uint64_t) completed;      // [queue_count * iterations]: when it was found complete; or null
+  WB_POINTER(uint64_t) posted;         // [queue_count * iterations]: time at which each message was posted; or null
+  WB_POINTER(uint64_t) completed;      // [queue_count * iterations]: time at which each message was found complete; or null
   WB_POINTER(wb_rdma_result) results;  // [queue_count]
   uint64_t bytes;                      // of a message
   uint64_t stride;
   uint64_t span;
-  uint64_t iterations;                 // messages on each queue pair, where there is no duration
+  uint64_t iterations;                 // messages on each queue pair, if there is no duration
   uint64_t duration_ns;                // or 0
   uint32_t queue_count;
   uint32_t local_key;                  // big-endian
@@ -150,9 +151,9 @@ typedef struct wb_rdma_side {
   uint32_t slots;
   uint32_t tx_depth;                   // messages in flight on each queue pair
   uint32_t post_list;                  // messages of one doorbell, at most a warp's lanes
-  uint32_t inline_bytes;               // writes of up to so many bytes carry their data
+  uint32_t inline_bytes;               // writes of up to this many bytes carry their data
   uint32_t verb;                       // wb_rdma_verb
-  uint32_t begins;                     // of a ping-pong: this side sends first
+  uint32_t begins;                     // ping-pong: this side sends first
   uint32_t reserved;
 } wb_rdma_side;
 

@@ -1,5 +1,7 @@
-// Posting work requests against an ideal adapter: spare warps, one for each queue pair, that read the doorbell and the work requests,
-// and complete what asks for it, with no wire behind them. It measures what posting and completion cost, and nothing else.
+// Benchmark of posting work requests against an ideal adapter: spare warps, one for each queue pair, with no wire behind them. They
+// read the doorbell and the work requests, and complete the signalled ones. Measures the cost of posting and completion only.
+// Launch shape: one warp for each queue pair in the adapter; any grid of whole warps that post, or one warp for latency, resident
+// together with the adapter.
 #include <warpbell/kernel.h>
 #include <warpbell/mlx5.cuh>
 
@@ -9,7 +11,7 @@
 namespace warpbell {
 namespace bench {
 
-// Where the adapter is on a queue pair.
+// The adapter's position on a queue pair.
 struct adapter_at {
   uint32_t next;       // block
   uint32_t completed;  // completion entries written
@@ -24,14 +26,15 @@ WB_FN uint64_t post_ticks() {
 #endif
 }
 
-// Takes up to `each` new entries a lane, all of one block; all lanes of the warp. Answers how many.
+// Takes up to `each` new entries for each lane, all of one block. All lanes of the warp call this. Returns the number of entries
+// taken.
 WB_FN uint32_t take_entries(const wb_send_queue* q, adapter_at& at, wb_adapter_saw& saw) {
   constexpr uint32_t each = 4;
   const warp::mask_t all = warp::full();
   uint64_t bell = 0;
   if (warp::is_leader(all)) bell = order::load<order::acquire, order::system>(q->doorbell);
   bell = warp::shuffle(all, bell, 0);
-  // A doorbell that was never rung is 0, which is also what the index begins with.
+  // A doorbell that was never written is 0, which is also the first index.
   const uint32_t there = ((mlx5::swap_bytes(static_cast<uint32_t>(bell)) >> 8) - at.next) & mlx5::index_mask;
   const uint32_t n = there < each * warp::width ? there : each * warp::width;
   if (n == 0) return 0;
@@ -62,7 +65,7 @@ WB_FN uint32_t take_entries(const wb_send_queue* q, adapter_at& at, wb_adapter_s
       const uint32_t entry = at.completed + warp::rank_of(asking, warp::lane());
       const bool collapsed = (q->flags & WB_SEND_COLLAPSED) != 0;
       const uint32_t owner = collapsed ? 0 : entry >> q->log_completions & 1u;
-      // Of a collapsed queue only the last one of these is wanted.
+      // Of a collapsed queue only the last of these completions is wanted.
       if (!collapsed || warp::lane() == warp::last(asking)) {
         order::store_quad<order::relaxed, order::system>(reinterpret_cast<char*>(q->completions) + uint64_t{entry & entries} * mlx5::cqe_bytes + mlx5::cqe_tail_at,
                           order::quad{0, 0, q->queue_word << 8 | mlx5::op_write,
@@ -77,7 +80,7 @@ WB_FN uint32_t take_entries(const wb_send_queue* q, adapter_at& at, wb_adapter_s
   return n;
 }
 
-// One post of a lane: a write of a few bytes, from memory that is named or from the entry.
+// Posts one write of 8 bytes for each lane, from registered memory or with the data in the entry.
 template <class Queue> WB_FN mlx5::request post_one(const Queue& q, uint64_t id, bool in_entry, mlx5::lanes l) {
   constexpr uint32_t key = 0x00101200, bytes = 8;
   const mlx5::remote to{id, mlx5::be32{key}};
@@ -85,9 +88,9 @@ template <class Queue> WB_FN mlx5::request post_one(const Queue& q, uint64_t id,
   return q.write(to, mlx5::local{id, mlx5::be32{key}}, bytes, l);
 }
 
-// Every thread posts `posts` writes; a warp's go out together. Blocks take the `count` queue pairs in turn, and a block's warps one each where
-// there are more queue pairs than blocks. Nothing is waited for but room in the ring, and at the end everything. Post r of thread t
-// has the remote address t * posts + r, so the sums on both sides prove that each was seen exactly once. `results` is
+// Posts `posts` writes from every thread; a warp's lanes post together. Blocks take the `count` queue pairs in turn, and a block's
+// warps one each where there are more queue pairs than blocks. Waits only for room in the ring, and at the end for everything. Post
+// r of thread t has the remote address t * posts + r, so the sums on both sides prove that each was seen exactly once. `results` is
 // wb_warp_posted, one for each warp.
 template <class Queue>
 WB_FN void post_many(wb_send_queue* queues, uint32_t count, const wb_control* control, uint32_t posts, uint32_t in_entry,
@@ -106,7 +109,7 @@ WB_FN void post_many(wb_send_queue* queues, uint32_t count, const wb_control* co
     } else {
       ++failed;
     }
-    // After a failure nothing is measured any more; end together.
+    // After a failure the measurement is void: all lanes end together.
     if (warp::any(l.mask, failed != 0)) break;
   }
   if (!q.wait(l.mask, true, last)) ++failed;
@@ -115,8 +118,9 @@ WB_FN void post_many(wb_send_queue* queues, uint32_t count, const wb_control* co
   if (warp::is_leader(l.mask)) results[warp::index()] = wb_warp_posted{all_posted, all_failed, total};
 }
 
-// One thread (`lanes` 1) or one warp posts a write each and waits for it, again and again, alone on its queue pair. `samples` is
-// u32[2][iterations]: ticks in the post call, and until it was known complete. Address i * lanes + lane in turn i, warm-up included.
+// Posts a write from one thread (`lanes` 1) or from each lane of one warp, and waits for it, again and again, alone on its queue
+// pair. `samples` is u32[2][iterations]: ticks in the post call, and ticks until it was known complete. The address is i * lanes +
+// lane in turn i, warm-up included.
 template <class Queue>
 WB_FN void post_alone(wb_send_queue* queue, const wb_control* control, uint32_t lanes, uint32_t warmup, uint32_t iterations,
                       uint32_t in_entry, uint32_t* samples, wb_post_clock* clock) {
@@ -152,8 +156,8 @@ WB_FN void post_alone(wb_send_queue* queue, const wb_control* control, uint32_t 
 }  // namespace bench
 }  // namespace warpbell
 
-// The ideal adapter of `count` fresh queue pairs, a warp for each. Ends once *stop is not 0 and nothing is left, or after `limit_ns` in any
-// case. `results` is wb_adapter_saw[count], zeroed.
+// The ideal adapter of `count` fresh queue pairs, a warp for each. Ends once *stop is not 0 and nothing is left, or after
+// `limit_ns` in any case. `results` is wb_adapter_saw[count], zeroed.
 WB_KERNEL void wb_bench_ideal_adapter(const wb_send_queue* queues, WB_PARAM uint32_t count, const uint32_t* stop,
                                       WB_PARAM uint64_t limit_ns, wb_adapter_saw* results) {
 #if WB_DEVICE_PASS
@@ -172,7 +176,7 @@ WB_KERNEL void wb_bench_ideal_adapter(const wb_send_queue* queues, WB_PARAM uint
 }
 WB_EXPORT(wb_bench_ideal_adapter)
 
-// Posts by functions that are called through an address, as a put does; and by the same functions inlined.
+// Kernels that post by functions called through an address, as a put does, and by the same functions inlined.
 #define WB_BENCH_POST(SUFFIX, QUEUE)                                                                                                       \
   WB_KERNEL void wb_bench_post##SUFFIX(wb_send_queue* queues, WB_PARAM uint32_t count, const wb_control* control,                          \
                                        WB_PARAM uint32_t posts, WB_PARAM uint32_t in_entry, wb_warp_posted* results) {                     \

@@ -1,5 +1,6 @@
-// The queue core against an ideal controller: spare warps that complete every command at once, with no medium behind them. It
-// measures what submission and completion cost, and nothing else.
+// Benchmark of the queue core against an ideal controller: spare warps that complete every command at once, with no medium behind
+// them. Measures the cost of submission and completion only. Launch shape: one warp for each queue in the controller; any grid of
+// whole warps of submitters, resident together with the controller.
 #include <warpbell/kernel.h>
 #include <warpbell/nvme.cuh>
 
@@ -9,8 +10,8 @@
 namespace warpbell {
 namespace bench {
 
-// Serves what is new on a queue; all lanes of the warp. `at` counts its commands as the queue does, from the head that the
-// consumer had at the start; answers how many there were.
+// Completes new commands of a queue. All lanes of the warp call this. `at` counts the queue's commands, from the head that the
+// consumer had at the start. Returns the number of commands completed.
 WB_FN uint32_t serve(const wb_queue* q, uint32_t at, wb_queue_serviced& to) {
   const warp::mask_t all = warp::full();
   const uint32_t last = q->depth - 1;
@@ -21,7 +22,7 @@ WB_FN uint32_t serve(const wb_queue* q, uint32_t at, wb_queue_serviced& to) {
   }
   tail = warp::shuffle(all, tail, 0);
   head = warp::shuffle(all, head, 0);
-  // Entries that are there, and entries of the completion ring that are free (one always stays so).
+  // Number of entries to take, and number of free entries of the completion ring (one always stays free).
   const uint32_t there = (tail - at) & last, room = last - ((at - head) & last);
   uint32_t n = there < room ? there : room;
   n = n < warp::width ? n : warp::width;
@@ -45,9 +46,9 @@ WB_FN uint32_t serve(const wb_queue* q, uint32_t at, wb_queue_serviced& to) {
 }  // namespace bench
 }  // namespace warpbell
 
-// The ideal controller of `count` queue pairs, a warp for each (fewer warps serve several in turn). Ends once *stop is not 0 and
-// nothing is left, or after `limit_ns` in any case. `results` is wb_queue_served[count], zeroed; `progress` is a
-// u32[count] that it uses. The queues must be idle when it starts.
+// The ideal controller of `count` queue pairs, a warp for each (with fewer warps, each takes several in turn). Ends once *stop is
+// not 0 and nothing is left, or after `limit_ns` in any case. `results` is wb_queue_serviced[count], zeroed; `progress` is a
+// u32[count] for the kernel's use. The queues must be idle when the kernel starts.
 WB_KERNEL void wb_bench_ideal_controller(const wb_queue* queues, WB_PARAM uint32_t count, const uint32_t* stop,
                                          WB_PARAM uint64_t limit_ns, wb_queue_serviced* results, uint32_t* progress) {
 #if WB_DEVICE_PASS
@@ -89,10 +90,9 @@ WB_KERNEL void wb_bench_ideal_controller(const wb_queue* queues, WB_PARAM uint32
 }
 WB_EXPORT(wb_bench_ideal_controller)
 
-// Every thread submits `requests` reads, one after the other, to its warp's queue (warps take the `count` queues in turn) and
-// waits for each. Command r of thread t has the starting LBA t * requests + r, so the sums on both sides prove that each
-// command was completed exactly once: t * requests over all threads is n (n - 1) / 2. `results` is
-// wb_queue_submitted, one for each warp.
+// Submits `requests` reads from every thread, one after the other, to its warp's queue (warps take the `count` queues in turn), and
+// waits for each. Command r of thread t has the starting LBA t * requests + r. So the sums on both sides prove that each command
+// was completed exactly once: t * requests over all threads is n (n - 1) / 2. `results` is wb_queue_submitted, one for each warp.
 WB_KERNEL void wb_bench_queue(wb_queue* queues, WB_PARAM uint32_t count, const wb_control* control, WB_PARAM uint32_t requests,
                               wb_queue_submitted* results) {
 #if WB_DEVICE_PASS
@@ -117,7 +117,7 @@ WB_KERNEL void wb_bench_queue(wb_queue* queues, WB_PARAM uint32_t count, const w
     } else {
       ++failed;
     }
-    // After a failure nothing is measured any more; end together.
+    // After a failure the measurement is void: all lanes end together.
     if (warp::any(all, failed != 0)) break;
   }
   const uint64_t total_done = warp::sum(all, uint64_t{done}), total_failed = warp::sum(all, uint64_t{failed}), total = warp::sum(all, sum);

@@ -1,4 +1,5 @@
-// Kernels that do what perftest's programs do on a CPU: writes, reads and atomics, many in flight or one after the other.
+// Kernels of `warpbell bench rdma`, which measure like perftest's programs on a CPU: writes, reads and atomics, many in flight or
+// one after the other. Launch shape: a warp for each queue pair for bandwidth, one thread for latency.
 #include <warpbell/kernel.h>
 
 #include "rdma/side.cuh"
@@ -7,7 +8,7 @@ namespace rdma_bench {
 
 WB_FN bool is_over(const side& s, uint64_t started) { return s.duration_ns != 0 && now_ns() - started >= s.duration_ns; }
 
-// A warp's messages on its queue pair, as many in flight as may be. All lanes.
+// Sends a warp's messages on its queue pair, with up to `tx_depth` in flight. All lanes call this.
 WB_FN void bandwidth(const side& s, uint32_t pair) {
   const warp::mask_t all = warp::full();
   const lane_of l{s, pair};
@@ -33,7 +34,7 @@ WB_FN void bandwidth(const side& s, uint32_t pair) {
         break;
       }
       posted += list;
-      // Look for completions when a further list would find no room soon.
+      // Look for completions when the next list would soon find no room.
       if (posted - done + list <= s.tx_depth / 2) continue;
     }
     q.poll(all);
@@ -64,7 +65,7 @@ WB_FN void bandwidth(const side& s, uint32_t pair) {
     }
   }
   if (word == WB_DONE && s.verb == WB_RDMA_READ) {
-    // What has landed is there for whoever runs behind this kernel.
+    // Flush, so that landed data is visible to kernels that follow this one.
     word = q.wait(all, true, q.flush(l.local(0), mlx5::lanes{all, warp::is_leader(all)})).word;
     word = warp::shuffle(all, word, 0);
     ended = now_ns();
@@ -72,7 +73,7 @@ WB_FN void bandwidth(const side& s, uint32_t pair) {
   if (warp::is_leader(all)) *l.leave() = result{done, started, ended, word, 0};
 }
 
-// One after the other; one thread.
+// Sends messages one after the other, by one thread.
 WB_FN void one_by_one(const side& s) {
   const lane_of l{s, 0};
   const mlx5::send_queue_ref q = l.queue();
@@ -91,12 +92,12 @@ WB_FN void one_by_one(const side& s) {
   *l.leave() = result{done, started, now_ns(), word, 0};
 }
 
-// The last byte of message i: never what the message before had there, and never 0, which the inbox begins with.
+// Returns the last byte of message i: never equal to that of the message before, and never 0, the inbox's initial value.
 constexpr uint8_t last_call = 255;
 WB_FN uint8_t sign_of(uint64_t i) { return static_cast<uint8_t>(i % (last_call - 1) + 1); }
 
-// A message there, and one back; one thread on each side. Who begins counts. Where a time is given it also says when the last one
-// goes, by its sign.
+// Sends a message and receives one back, again and again, by one thread on each side. The side that begins counts. With a duration,
+// that side also announces the last message, by the sign `last_call`.
 WB_FN void there_and_back(const side& s) {
   const lane_of l{s, 0};
   const mlx5::send_queue_ref q = l.queue();
@@ -144,7 +145,7 @@ WB_FN void there_and_back(const side& s) {
 
 }  // namespace rdma_bench
 
-// A warp for each queue pair.
+// Measures bandwidth. A warp for each queue pair.
 WB_KERNEL void wb_rdma_bandwidth(WB_PARAM rdma_bench::side s) {
 #if WB_DEVICE_PASS
   using namespace warpbell;
@@ -153,7 +154,7 @@ WB_KERNEL void wb_rdma_bandwidth(WB_PARAM rdma_bench::side s) {
 }
 WB_EXPORT(wb_rdma_bandwidth)
 
-// One thread.
+// Measures latency of single operations. One thread.
 WB_KERNEL void wb_rdma_one_by_one(WB_PARAM rdma_bench::side s) {
 #if WB_DEVICE_PASS
   if (warpbell::warp::thread_index() == 0) rdma_bench::one_by_one(s);
@@ -161,7 +162,7 @@ WB_KERNEL void wb_rdma_one_by_one(WB_PARAM rdma_bench::side s) {
 }
 WB_EXPORT(wb_rdma_one_by_one)
 
-// One thread.
+// Measures latency of a ping-pong. One thread on each side.
 WB_KERNEL void wb_rdma_there_and_back(WB_PARAM rdma_bench::side s) {
 #if WB_DEVICE_PASS
   if (warpbell::warp::thread_index() == 0) rdma_bench::there_and_back(s);

@@ -1,5 +1,5 @@
-// What `warpbell bench shmem` runs: puts, gets, single elements, atomics and signals, timed on the device. Collectives are in
-// shmem_collective.cu.
+// Kernels of `warpbell bench shmem`: puts, gets, single elements, atomics and signals, timed on the device. Launch shape: blocks of
+// up to 512 threads, all resident together. Collectives are in shmem_collective.cu.
 #include <warpbell/kernel.h>
 
 #include "shmem/checks.cuh"
@@ -7,7 +7,7 @@
 #include "shmem/kernels.cuh"
 #include "shmem/messages.cuh"
 
-// The same pattern anywhere: byte j of the memory is byte j % 8 of word j / 8.
+// Fills memory at any alignment with the pattern: byte j of the memory is byte j % 8 of word j / 8.
 WB_KERNEL void wb_shmem_bench_fill(uint8_t* at, WB_PARAM uint64_t bytes, WB_PARAM uint64_t seed) {
   using namespace warpbell;
   uint64_t* words = reinterpret_cast<uint64_t*>(at);
@@ -19,7 +19,7 @@ WB_KERNEL void wb_shmem_bench_fill(uint8_t* at, WB_PARAM uint64_t bytes, WB_PARA
 }
 WB_EXPORT(wb_shmem_bench_fill)
 
-// Counts bytes from `first` to `last` that are not the pattern's. `at` need not be aligned.
+// Counts bytes from `first` to `last` - 1 that differ from the pattern. `at` need not be aligned.
 WB_KERNEL void wb_shmem_bench_check(const uint8_t* at, WB_PARAM uint64_t first, WB_PARAM uint64_t last, WB_PARAM uint64_t seed,
                                     uint64_t* wrong) {
   using namespace warpbell;
@@ -40,7 +40,7 @@ WB_KERNEL void wb_shmem_bench_check(const uint8_t* at, WB_PARAM uint64_t first, 
 }
 WB_EXPORT(wb_shmem_bench_check)
 
-// Counts 8-byte words of two arrays that differ.
+// Counts 8-byte words that differ between two arrays.
 WB_KERNEL void wb_shmem_bench_compare(const uint64_t* a, const uint64_t* b, WB_PARAM uint64_t n, uint64_t* wrong) {
   using namespace warpbell;
   uint64_t bad = 0;

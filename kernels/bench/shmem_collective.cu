@@ -1,5 +1,6 @@
-// What `warpbell bench shmem` runs: barriers and collectives, timed on the device. Apart from the rest, as the compiler looks at every
-// function that is called through its address once for each kernel of a file.
+// Kernels of `warpbell bench shmem`: barriers and collectives, timed on the device. Launch shape: blocks of up to 512 threads, all
+// resident together; the same grid on every PE. In a file of their own, because the compiler processes every function that is
+// called through its address once for each kernel of a file.
 #include <warpbell/kernel.h>
 
 #include "shmem/checks.cuh"

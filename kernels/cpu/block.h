@@ -1,4 +1,4 @@
-// One block of a kernel on CPU threads: a thread for each lane, all of them at once.
+// Runs one block of a kernel on CPU threads: one thread for each lane, all of them at once.
 #pragma once
 
 #include <memory>
@@ -10,8 +10,9 @@
 namespace warpbell {
 namespace cpu {
 
-// Runs on the calling thread when the block has one lane. Blocks of a grid run side by side: the host calls this once for each,
-// from as many threads as there are blocks, so kernels whose blocks wait for each other make progress.
+// Runs block `block` of `blocks`, with `threads` lanes; on the calling thread if the block has one lane. The host calls this once
+// for each block of a grid, from as many threads as there are blocks. So blocks run concurrently, and kernels whose blocks wait for
+// each other make progress.
 inline void run_block(void (*call)(void* const*), void* const* parameters, uint32_t block, uint32_t blocks, uint32_t threads) {
   block_state state(threads);
   uint32_t warps = (threads + WB_WARP_WIDTH - 1) / WB_WARP_WIDTH;

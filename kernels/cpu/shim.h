@@ -1,7 +1,7 @@
-// What lets device sources compile as C++20 and run on CPU threads: CUDA's words, and a warp made of threads.
+// CUDA's keywords and a warp made of threads, so that device sources compile as C++20 and run on CPU threads.
 //
-// One OS thread per lane. Lanes of a warp meet at a rendezvous for votes and shuffles; disjoint masks do not disturb each
-// other. With a warp width of 1 everything here folds away.
+// Each lane is one OS thread. Lanes of a warp meet at a rendezvous for votes and shuffles. Disjoint masks do not disturb each
+// other. With a warp width of 1 the compiler removes all of this.
 #pragma once
 
 #include <atomic>
@@ -29,25 +29,25 @@ struct dim3 {
 namespace warpbell {
 namespace cpu {
 
-// Lanes of one mask exchanging one 64-bit value each. Keyed by the mask's lowest lane and its size.
+// Meeting point of the lanes of one mask. warp_state keys it by the mask's lowest lane and its size.
 struct rendezvous {
   std::atomic<uint32_t> arrived{0};
   std::atomic<uint32_t> generation{0};
 };
 
 struct warp_state {
-  // A mask may meet while lanes outside it wait in a larger one with the same lowest lane: their sizes tell them apart.
+  // The lanes of a mask may meet while lanes outside it wait in a larger mask with the same lowest lane: the sizes tell them apart.
   rendezvous meeting[WB_WARP_WIDTH][WB_WARP_WIDTH + 1];
   std::atomic<uint64_t> value[WB_WARP_WIDTH] = {};
 };
 
-// All threads of a block: for __syncthreads and memory shared by the block.
+// State of all threads of a block: for __syncthreads and memory shared by the block.
 struct block_state {
   explicit block_state(uint32_t threads) : count(threads) {}
   uint32_t count;
   std::atomic<uint32_t> arrived{0};
   std::atomic<uint32_t> generation{0};
-  std::atomic<uint32_t> vote[2] = {};  // of this generation and the next: the generation that somebody said yes in, plus 1
+  std::atomic<uint32_t> vote[2] = {};  // of this generation and the next: the generation in which a thread voted yes, plus 1
   alignas(64) unsigned char shared[48 * 1024] = {};
 };
 
@@ -90,7 +90,7 @@ inline void sync(uint32_t mask) {
   }
 }
 
-// Every lane gives a value, `read` looks at all of them, nobody leaves before everybody has looked.
+// Publishes a value for each lane of the mask, and calls `read` with the values of all. No lane leaves before every lane has read.
 template <class F> inline auto exchange(uint32_t mask, uint64_t mine, F read) {
   warp_state* w = here().warp;
   w->value[here().lane].store(mine, std::memory_order_relaxed);
@@ -158,8 +158,8 @@ inline void __syncthreads() {
   auto* b = warpbell::cpu::here().all;
   if (b && b->count > 1) warpbell::cpu::barrier(b->arrived, b->generation, b->count);
 }
-// Whether any thread of the block says yes. All threads between two barriers see the same generation, and a word is used again
-// two barriers later, when everybody has read it.
+// Returns true if `p` is true in any thread of the block. All threads between two barriers see the same generation. A vote word is
+// used again two barriers later, when every thread has read it.
 inline int __syncthreads_or(int p) {
   auto* b = warpbell::cpu::here().all;
   if (!b || b->count <= 1) return p;
@@ -170,7 +170,7 @@ inline int __syncthreads_or(int p) {
 }
 inline void __threadfence() { std::atomic_thread_fence(std::memory_order_seq_cst); }
 
-// The atomics that kernels use on plain memory, with CUDA's names and relaxed order.
+// Atomics that kernels use on plain memory, with CUDA's names and relaxed order.
 template <class T> inline T atomicAdd(T* p, T v) {
   if constexpr (std::is_integral<T>::value) {
     return __atomic_fetch_add(p, v, __ATOMIC_RELAXED);

@@ -1,7 +1,8 @@
-// Breadth-first search, direction-optimising (Beamer, Asanovic, Patterson: Direction-Optimizing Breadth-First Search, SC12).
+// Kernels of a breadth-first search, direction-optimising (Beamer, Asanovic, Patterson: Direction-Optimizing Breadth-First Search,
+// SC12). Launch shape: any grid of blocks of up to 256 threads, one launch for each step.
 //
-// Top-down steps claim vertices in the bitmap of seen ones. A bottom-up step reads the bitmap as the step before left it and
-// writes the next one.
+// Top-down steps claim vertices in the bitmap of seen ones. A bottom-up step reads the bitmap that the step before left, and writes
+// the next one.
 #include <warpbell/kernel.h>
 
 #include "search.cuh"
@@ -15,7 +16,7 @@ WB_FN void bfs_finish(const wb_bfs& p, const bfs_counts& counts) {
   publish(sums, p.report);
 }
 
-// Everything unreached but the source, which is the first queue.
+// Marks all vertices as unreached except the source, which becomes the first queue.
 template <class Id> WB_FN void bfs_start(const wb_bfs& p) {
   const bfs_lists<Id> g(p);
   const uint32_t* isolated = p.isolated;
@@ -35,6 +36,7 @@ template <class Id> WB_FN void bfs_start(const wb_bfs& p) {
   bfs_finish(p, counts);
 }
 
+// Expands the queue: claims unseen neighbours of its vertices.
 template <class Id, class Source> WB_FN void bfs_top_down(const wb_bfs& p, const Source& source) {
   const bfs_lists<Id> g(p);
   bfs_counts counts;
@@ -48,6 +50,7 @@ template <class Id, class Source> WB_FN void bfs_top_down(const wb_bfs& p, const
   bfs_finish(p, counts);
 }
 
+// Looks for a seen neighbour of each unseen vertex.
 template <class Id, class Source> WB_FN void bfs_bottom_up(const wb_bfs& p, const Source& source) {
   const bfs_lists<Id> g(p);
   const uint32_t* open = p.open;
@@ -59,7 +62,7 @@ template <class Id, class Source> WB_FN void bfs_bottom_up(const wb_bfs& p, cons
   bfs_finish(p, counts);
 }
 
-// A bottom-up step that reads no edge. The rest of the level is then read from the side that costs less.
+// Executes a bottom-up step that reads no edge. The rest of the level is then read from the side that costs less.
 template <class Id> WB_FN void bfs_by_hubs(const wb_bfs& p) {
   const bfs_lists<Id> g(p);
   uint32_t* seen_next = p.seen_next;
@@ -71,7 +74,7 @@ template <class Id> WB_FN void bfs_by_hubs(const wb_bfs& p) {
   bfs_finish(p, counts);
 }
 
-// The queue for a top-down step after bottom-up ones: vertices that `seen` has and the bitmap before it has not.
+// Builds the queue for a top-down step after bottom-up ones: the vertices that are in `seen` but not in the bitmap before it.
 template <class Id> WB_FN void bfs_collect(const wb_bfs& p) {
   const bfs_lists<Id> g(p);
   const uint32_t* before = p.seen_next;

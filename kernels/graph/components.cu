@@ -1,8 +1,8 @@
-// Connected components by union-find with sampling first (Sutton, Ben-Nun, Barak: Optimizing Parallel Graph Connectivity
-// Computation via Subgraph Sampling, IPDPS 2018).
+// Kernels of connected components, by union-find with sampling first (Sutton, Ben-Nun, Barak: Optimizing Parallel Graph
+// Connectivity Computation via Subgraph Sampling, IPDPS 2018). Launch shape: any grid of blocks of up to 256 threads.
 //
-// Links go from larger to smaller identifiers only, so a tree's root is the smallest vertex of its component, and that is the
-// label in the end.
+// Links go from larger to smaller identifiers only. So a tree's root is the smallest vertex of its component, and becomes the
+// label.
 #include <warpbell/kernel.h>
 
 #include "work.cuh"
@@ -10,7 +10,7 @@
 namespace warpbell {
 namespace graph {
 
-// The root above v, without changing anything.
+// Returns the root above v, without changing anything.
 template <class Id> WB_FN Id root_of(const Id* label, Id v) {
   for (;;) {
     const Id up = order::load<order::relaxed>(&label[v]);
@@ -32,7 +32,7 @@ template <class Id> WB_FN void link(Id* label, Id u, Id v) {
   }
 }
 
-// Every vertex its own label, or its best-connected neighbour's if that is smaller.
+// Labels every vertex with itself, or with its best-connected neighbour if that is smaller.
 template <class Id> WB_FN void components_start(const wb_components& p) {
   Id* label = static_cast<Id*>(p.label);
   const hubs<Id>* hub = static_cast<const hubs<Id>*>(p.hubs);
@@ -42,7 +42,7 @@ template <class Id> WB_FN void components_start(const wb_components& p) {
   }
 }
 
-// Those neighbours that are larger. Reads no edge.
+// Links every vertex with its best-connected neighbour if that is larger. Reads no edge.
 template <class Id> WB_FN void components_hubs(const wb_components& p) {
   Id* label = static_cast<Id*>(p.label);
   const hubs<Id>* hub = static_cast<const hubs<Id>*>(p.hubs);
@@ -52,7 +52,7 @@ template <class Id> WB_FN void components_hubs(const wb_components& p) {
   }
 }
 
-// One neighbour of every vertex.
+// Links one neighbour of every vertex.
 template <class Id, class Source> WB_FN void components_round(const wb_components& p, const Source& source) {
   const uint64_t* offset = p.offset;
   Id* label = static_cast<Id*>(p.label);
@@ -69,14 +69,14 @@ template <class Id, class Source> WB_FN void components_round(const wb_component
     const Id n = edges.load(warp::full(), has, i);
     if (!has) continue;
     ++scanned;
-    if (leads_somewhere(edges, n, p.vertices, bad)) link(label, static_cast<Id>(v), n);
+    if (is_valid_edge(edges, n, p.vertices, bad)) link(label, static_cast<Id>(v), n);
   }
   add_count(sums, WB_COMPONENTS_SCANNED, scanned);
   add_count(sums, WB_GRAPH_BAD_EDGES, bad);
   publish(sums, p.report);
 }
 
-// Every vertex points at its root; counts the roots.
+// Points every vertex at its root, and counts the roots.
 template <class Id> WB_FN void components_compress(const wb_components& p) {
   Id* label = static_cast<Id*>(p.label);
   wb_graph_counters* sums = p.sums;
@@ -90,7 +90,7 @@ template <class Id> WB_FN void components_compress(const wb_components& p) {
   publish(sums, p.report);
 }
 
-// Labels of vertices spread evenly but not regularly (a multiplicative hash), for the host to find the commonest.
+// Copies labels of vertices that are spread evenly but not regularly (a multiplicative hash). The host finds the most common label.
 template <class Id> WB_FN void components_sample(const wb_components& p) {
   const Id* label = static_cast<const Id*>(p.label);
   Id* sample = static_cast<Id*>(p.sample);
@@ -100,7 +100,8 @@ template <class Id> WB_FN void components_sample(const wb_components& p) {
   }
 }
 
-// All edges of all vertices that do not belong to the giant component yet. A vertex that joins it meanwhile is skipped too.
+// Links all edges of all vertices that do not belong to the giant component yet. A vertex that joins the component meanwhile is
+// skipped too.
 template <class Id, class Source> WB_FN void components_rest(const wb_components& p, const Source& source) {
   const uint64_t* offset = p.offset;
   Id* label = static_cast<Id*>(p.label);
@@ -122,7 +123,7 @@ template <class Id, class Source> WB_FN void components_rest(const wb_components
       }
       scanned += count;
       for_each_edge(edges, begin, count, static_cast<Id>(v), [&](Id u, Id n) {
-        if (leads_somewhere(edges, n, p.vertices, bad)) link(label, u, n);
+        if (is_valid_edge(edges, n, p.vertices, bad)) link(label, u, n);
       });
       if (!warp::all(all, inside)) break;
     }

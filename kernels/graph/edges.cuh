@@ -1,9 +1,9 @@
-// Where a kernel's edges come from. Every graph kernel takes an edge source and opens a session on it; the session has
+// Edge sources of graph kernels. Every graph kernel takes an edge source and opens a session on it. The session has
 //
 //   load(mask, wants, i)                 one edge for each lane of the mask that wants one, at its own index
 //   for_each_chunk(mask, first, last, f) the mask walks a range together; f(edge) runs on the lane that holds the edge
-//   any_of(mask, first, last, f)         likewise, until f is true for an edge; the answer is the same for the whole mask
-//   prefetch(first, count)               the calling lane's range will be wanted soon
+//   any_of(mask, first, last, f)         likewise, until f is true for an edge; the result is the same for the whole mask
+//   prefetch(first, count)               hint: the calling lane will read the range soon
 //
 // `pointer_source` is memory that loads reach: GPU memory, pinned host memory (zero-copy), or the heap on the CPU engine.
 // `array_ref` is an array on NVMe behind the page cache.
@@ -16,19 +16,20 @@
 namespace warpbell {
 namespace graph {
 
-// An edge with a weight, as it lies in memory and on the volume: one access brings both.
+// An edge with a weight, as in memory and on the volume: one access reads both.
 template <class Id, class Weight> struct alignas(sizeof(Id) + sizeof(Weight)) weighted {
   Id id;
   Weight weight;
 };
 
-// What differs between sessions at compile time: whether waiting for an edge is waiting for a device, and how many independent
-// loads a lane keeps in flight.
+// Compile-time properties of a session. `stored`: a wait for an edge is a wait for a device. `unroll`: independent loads that a
+// lane keeps in flight.
 template <class Session> struct session_traits {
   static constexpr bool stored = true;
   static constexpr uint32_t unroll = 1;
 };
 
+// Session on edges in memory that loads reach.
 template <class T> class pointer_session {
  public:
   using value_type = T;
@@ -63,7 +64,8 @@ template <class T> class pointer_session {
   WB_FN void prefetch(uint64_t, uint64_t) const {}
 
  private:
-  // Where this lane begins so that the mask's loads fall on whole 128-byte lines: over PCIe one line is one request.
+  // Returns the index at which this lane begins, so that the mask's loads fall on whole 128-byte lines: over PCIe one line is one
+  // request.
   WB_FN static uint64_t start(warp::mask_t mask, uint64_t first) {
     constexpr uint64_t line = 128 / sizeof(T);
     if (warp::width == 1) return first;
@@ -82,6 +84,7 @@ template <class T> struct session_traits<pointer_session<T>> {
   static constexpr uint32_t unroll = 4;
 };
 
+// Edges in memory that loads reach.
 template <class T> struct pointer_source {
   const T* base;
   WB_FN pointer_session<T> open() const { return pointer_session<T>(base); }

@@ -1,11 +1,11 @@
-// How the PEs of a partitioned graph tell each other what they found, from inside a kernel whose blocks are all resident.
+// Exchange between the PEs of a partitioned graph, from inside a kernel whose blocks are all resident.
 //
-// A step has up to two exchanges: claims, by which a PE hands vertices that its lists lead to over to their owners, and news, by
-// which each owner tells everybody which of its vertices were found. Data goes first, in chunks that all blocks put; whichever
-// block is done last tells the receivers, by a signal that grows from turn to turn and is never cleared.
+// A step has up to two exchanges. By claims a PE hands vertices that it reached over to their owners. By news each owner tells all
+// PEs which of its vertices were found. Data goes first, in chunks that all blocks put. The last block to finish then signals the
+// receivers, by a signal that grows from turn to turn and is never cleared.
 //
-// Claims need one area for each sender: nobody sends claims before everybody's news of the step before have come, and those are
-// sent after the claims before them were read. News need two in turn: a PE may have sent its next news while another still
+// Claims need one area for each sender. No PE sends claims before the news of the step before have arrived from all PEs, and those
+// are sent after the claims before them were read. News need two areas in turn: a PE may send its next news while another PE still
 // reads the last, but not those after them.
 #pragma once
 
@@ -13,23 +13,23 @@
 
 #include "work.cuh"
 
-// In the message of a wb_partition_header.
-#define WB_PARTITION_BITMAP (1ull << 63)  // what follows is words of a bitmap, not identifiers
-#define WB_PARTITION_FAILED (1ull << 62)  // the sender's run has failed: nothing that it says counts
+// Flags in the message of a wb_partition_header.
+#define WB_PARTITION_BITMAP (1ull << 63)  // the data is words of a bitmap, not identifiers
+#define WB_PARTITION_FAILED (1ull << 62)  // the sender's run has failed: its message does not count
 #define WB_PARTITION_COUNT (WB_PARTITION_FAILED - 1)
 
 namespace warpbell {
 namespace graph {
 
-// A claim's signal is turn << claim_turn_shift | number of claims.
+// Position of the turn in a claim's signal: turn << claim_turn_shift | number of claims.
 constexpr uint32_t claim_turn_shift = 40;
 
-// 4-byte words that one block puts at a time: four accesses of 16 bytes for each of 256 threads would be more, but then few blocks
+// 4-byte words that one block puts at a time. Four accesses of 16 bytes for each of 256 threads would be more, but then few blocks
 // would share a small message.
 constexpr uint64_t chunk_words = 1024;
 
-// All blocks of the grid wait for each other. They must all be resident. A wait that fails has failed the run, and everybody
-// goes on to its end.
+// A barrier of all blocks of the grid, which must all be resident. A wait that fails fails the run, and all blocks go on to the end
+// of the kernel.
 class meetings {
  public:
   WB_FN meetings(uint64_t* arrived, const world_ref& world) : arrived_(arrived), world_(world) {}
@@ -57,14 +57,15 @@ class meetings {
   uint64_t round_ = 0;
 };
 
-// Some 4-byte words for a PE. `to` is symmetric.
+// A range of 4-byte words for a PE. `to` is symmetric.
 struct parcel {
   uint32_t* to;
   const uint32_t* from;
   uint64_t words;
 };
 
-// What moves data is kept out of the way, and out of the registers, of what searches.
+// Puts words, by all threads of the block. Functions that move data are called out of line, so that the search needs fewer
+// registers.
 WB_FN_COLD void put_chunk(const world_ref* world, uint32_t* to, const uint32_t* from, uint64_t words, uint32_t pe) {
   world->put_nbi(by_block, to, from, words, pe);
 }
@@ -73,13 +74,13 @@ WB_FN_COLD void put_header(const world_ref* world, wb_partition_header* to, cons
   world->put_nbi(by_thread, reinterpret_cast<uint64_t*>(to), reinterpret_cast<const uint64_t*>(from), words, pe);
 }
 
-// Puts a parcel to every other PE, all blocks together; the last one calls `tell` with one thread. `parcel_for(pe)` must be
-// the same for every thread of the grid. `put` counts blocks, and is 0 again afterwards.
+// Puts a parcel to every other PE, all blocks together. The last block to finish calls `tell` with one thread. `parcel_for(pe)`
+// must be the same for every thread of the grid. `put` counts blocks, and is 0 again afterwards.
 template <class ParcelFor, class Tell>
 WB_FN void put_parcels(const world_ref& world, uint32_t* put, ParcelFor parcel_for, Tell tell) {
   const uint32_t me = world.my_pe(), size = world.n_pes();
   auto chunks = [](const parcel& p) { return (p.words + chunk_words - 1) / chunk_words; };
-  // Everybody begins with the PE after itself, so that not all send to one.
+  // Each PE begins with the one after itself, so that not all send to one.
   auto peer = [&](uint32_t k) { return me + k < size ? me + k : me + k - size; };
   uint64_t total = 0;
   for (uint32_t k = 1; k < size; ++k) total += chunks(parcel_for(peer(k)));
@@ -107,13 +108,14 @@ WB_FN void put_parcels(const world_ref& world, uint32_t* put, ParcelFor parcel_f
   tell();
 }
 
-// Links between GPUs sleep after some milliseconds without traffic (NVLink's low power mode: `nvidia-smi nvlink -gLowPwrInfo`), and each takes
-// 0.2 ms to wake once something is sent over it. Addresses are spread over all links of a pair of GPUs, so short messages would wake
-// another few of them in step after step. This wakes all at once: words a little apart, to every PE that stores reach. `area` is symmetric, and
-// nobody reads what it has there before it is written again.
+// Wakes all links to other PEs. Links between GPUs sleep after some milliseconds without traffic (NVLink's low power mode:
+// `nvidia-smi nvlink -gLowPwrInfo`). Each takes 0.2 ms to wake when something is sent over it. Addresses are spread over all links
+// of a pair of GPUs, so short messages would wake a few more links in step after step. This function wakes all at once: it stores
+// words a little apart to every PE that stores reach. `area` is symmetric, and no thread reads its contents before it is written
+// again.
 WB_FN void wake_links(const world_ref& world, uint32_t* area, uint64_t words) {
-  constexpr uint64_t apart = 64;         // 256 bytes: finer than addresses change links
-  constexpr uint64_t enough = 1u << 18;  // 1 MiB, whose bulk all links share
+  constexpr uint64_t apart = 64;         // 256 bytes: finer than the spread of addresses over links
+  constexpr uint64_t enough = 1u << 18;  // 1 MiB, which is spread over all links
   const uint64_t end = words < enough ? words : enough;
   for (uint32_t pe = 0; pe < world.n_pes(); ++pe) {
     uint32_t* there = pe == world.my_pe() ? nullptr : world.ptr(area, pe);
@@ -124,7 +126,7 @@ WB_FN void wake_links(const world_ref& world, uint32_t* area, uint64_t words) {
   }
 }
 
-// The block waits until the signals of all other PEs have come to `least`.
+// Waits, by all threads of the block, until the signals of all other PEs are at least `least`.
 WB_FN void await_all(const world_ref& world, uint64_t* signals, uint64_t least) {
   for (uint32_t pe = threadIdx.x; pe < world.n_pes(); pe += blockDim.x) {
     if (pe == world.my_pe()) continue;
@@ -139,7 +141,7 @@ WB_FN void await_all(const world_ref& world, uint64_t* signals, uint64_t least) 
   __syncthreads();
 }
 
-// Calls f(pe, value(pe)) for every other PE; a warp's lanes fetch the values side by side. All lanes call, and take part in f.
+// Calls f(pe, value(pe)) for every other PE. A warp's lanes fetch the values side by side. All lanes call this, and take part in f.
 template <class Value, class F> WB_FN void for_each_peer(const world_ref& world, Value value, F f) {
   const uint32_t size = world.n_pes();
   for (uint32_t base = 0; base < size; base += warp::width) {

@@ -1,8 +1,9 @@
-// PageRank by pulling: a vertex sums what its in-neighbours contribute.
+// Kernels of PageRank by pulling: a vertex sums the contributions of its in-neighbours. Launch shape: any grid of blocks of up to
+// 256 threads.
 //
-// Ranks and sums are doubles. What an edge fetches, the contribution rank / out-degree, is a float unless the tolerance asks
-// for more: it is the only randomly read array, and half the bytes keep twice as much of it in the L2 cache. Rounding it costs
-// a relative 6e-8 at most.
+// Ranks and sums are doubles. The contribution of an edge, rank / out-degree, is a float unless the tolerance requires more. It is
+// the only randomly read array, and half the bytes keep twice as much of it in the L2 cache. Rounding it costs a relative 6e-8 at
+// most.
 #include <warpbell/kernel.h>
 
 #include "work.cuh"
@@ -18,7 +19,7 @@ template <class C> struct pagerank_view {
         contribution(static_cast<C*>(p.contribution)),
         sums(p.sums) {}
 
-  // Stores a rank and what it contributes; the part of it that dangles is the answer.
+  // Stores a rank and its contribution. Returns the dangling part of the rank.
   WB_FN double apply(uint64_t v, double r) const {
     const uint64_t degree = out_offset[v + 1] - out_offset[v];
     rank[v] = r;
@@ -40,7 +41,7 @@ template <class C> struct pagerank_view {
   wb_graph_counters* sums;
 };
 
-// The same rank for every vertex.
+// Sets the same rank for every vertex.
 template <class C> WB_FN void pagerank_start(const wb_pagerank& p) {
   const pagerank_view<C> g(p);
   const double even = 1.0 / static_cast<double>(p.vertices);
@@ -52,7 +53,7 @@ template <class C> WB_FN void pagerank_start(const wb_pagerank& p) {
   g.finish(p, 0, dangling, 0);
 }
 
-// Ranks from sums, and the sums back to 0.
+// Computes ranks from sums, and resets the sums to 0.
 template <class C> WB_FN void pagerank_apply(const wb_pagerank& p) {
   const pagerank_view<C> g(p);
   double change = 0, dangling = 0, total = 0;
@@ -67,7 +68,7 @@ template <class C> WB_FN void pagerank_apply(const wb_pagerank& p) {
   g.finish(p, change, dangling, total);
 }
 
-// For every lane's run of edges the sum of `value(edge)`. All lanes of the warp call; a lane without work has count 0.
+// Returns the sum of `value(edge)` over this lane's run of edges. All lanes of the warp call this; a lane without work has count 0.
 template <class Session, class Value>
 WB_FN double sum_of_run(Session& edges, uint64_t first, uint32_t count, Value value) {
   using T = typename Session::value_type;
@@ -104,7 +105,7 @@ WB_FN double sum_of_run(Session& edges, uint64_t first, uint32_t count, Value va
       }
 #pragma unroll
       for (uint32_t u = 0; u < unroll; ++u) {
-        // A running sum that starts anew with every owner; the owner takes what its last position holds.
+        // A running sum that restarts with every owner. The owner takes the sum at its last position.
         for (uint32_t d = 1; d < warp::width; d *= 2) {
           const uint32_t back = (warp::lane() + warp::width - d) % warp::width;
           const double before = warp::shuffle(all, c[u], back);
@@ -120,7 +121,7 @@ WB_FN double sum_of_run(Session& edges, uint64_t first, uint32_t count, Value va
   return own;
 }
 
-// One sweep over the in-edges.
+// Executes one sweep over the in-edges.
 template <class Id, class C, class Source> WB_FN void pagerank_pull(const wb_pagerank& p, const Source& source) {
   const uint64_t* offset = p.offset;
   const C* contribution = static_cast<const C*>(p.contribution);
@@ -147,19 +148,19 @@ template <class Id, class C, class Source> WB_FN void pagerank_pull(const wb_pag
       }
       scanned += count;
       const double s = sum_of_run(edges, begin, count, [&](Id n) {
-        return leads_somewhere(edges, n, p.vertices, bad) ? contribution[n] : C{0};
+        return is_valid_edge(edges, n, p.vertices, bad) ? contribution[n] : C{0};
       });
       if (count) {
         if (whole) {
           sum[v] = s;
         } else {
-          atomicAdd(&sum[v], s);  // the list goes on in another tile
+          atomicAdd(&sum[v], s);  // the list continues in another tile
         }
       }
       if (!warp::all(all, inside)) break;
     }
   }, [&](uint64_t from, uint64_t count) {
-    // With one lane to a warp nobody else keeps reads in flight.
+    // With one lane to a warp no other lane keeps reads in flight.
     if constexpr (session_traits<decltype(edges)>::stored && warp::width < 32) edges.prefetch(from, count);
   });
   add_count(sums, WB_PAGERANK_SCANNED, scanned);

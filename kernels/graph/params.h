@@ -1,22 +1,23 @@
-// Parameters and reports of graph kernels. host/engine/abi/generate makes the Rust side of this file. An element whose type depends on the width
-// of identifiers or distances is `void` here.
+// Parameters and reports of graph kernels. host/engine/abi/generate writes the Rust side of this file. An element whose type
+// depends on the width of identifiers or distances is `void` here.
 #pragma once
 
 #include <warpbell/abi.h>
 
-// Blocks of at most 256 threads, four of them on a multiprocessor: 64 registers for each thread. What a miss needs beyond that
-// goes to the stack, which is nothing beside the wait for the page.
+// Launch bounds: blocks of at most 256 threads, four of them on a multiprocessor, hence 64 registers for each thread. A miss needs
+// more and spills to the stack, which costs little beside the wait for the page.
 #define WB_GRAPH_BLOCK_THREADS 256u
 #define WB_GRAPH_BLOCKS_PER_PROCESSOR 4u
 
-// Lists of more edges are shared out in pieces, cut at multiples of this, and kernels that read all edges read them in tiles of as many: 4 KiB
-// of 4-byte identifiers.
+// Piece of a list: longer lists are cut at multiples of this number of edges. Kernels that read all edges read them in tiles of
+// this size: 4 KiB of 4-byte identifiers.
 #define WB_GRAPH_PIECE_EDGES 1024u
-// Neighbours of each vertex that no edge has to be read for: those of the highest degree, the highest first.
+// Hubs: neighbours of each vertex that are kept in memory, so that no edge is read for them. They are those of the highest degree,
+// the highest first.
 #define WB_GRAPH_HUBS 4u
 
 #define WB_GRAPH_SUMS 6u
-// The last sum of every kernel: edges that lead to vertices that do not exist.
+// Index of the last sum of every kernel: edges to vertices that do not exist.
 #define WB_GRAPH_BAD_EDGES 5u
 
 // Sums of all threads of a launch, in device memory.
@@ -27,7 +28,7 @@ typedef struct wb_graph_counters {
   uint32_t reserved;
 } wb_graph_counters;
 
-// The sums as the last block hands them to the host.
+// The sums, as the last block reports them to the host.
 typedef struct wb_graph_report {
   uint64_t sum[WB_GRAPH_SUMS];
   uint64_t least;
@@ -38,20 +39,21 @@ typedef struct wb_graph_report {
 
 // Sums that a step reports.
 enum wb_bfs_sum {
-  WB_BFS_ITEMS = 0,      // length of the next queue; of a step by leads, the lists that might still have a seen neighbour
+  WB_BFS_ITEMS = 0,      // length of the next queue; of a step by hubs, the lists that might still have a seen neighbour
   WB_BFS_FOUND = 1,      // vertices found
-  WB_BFS_DEGREES = 2,    // their edges (not counted by bottom-up steps)
-  WB_BFS_SCANNED = 3,    // edges looked at
+  WB_BFS_DEGREES = 2,    // edges of these vertices (not counted by bottom-up steps)
+  WB_BFS_SCANNED = 3,    // edges read
   WB_BFS_HUB_HITS = 4   // vertices found without reading an edge
 };
 
+// Parameters of a step.
 typedef struct wb_bfs {
   WB_POINTER(const uint64_t) offset;    // [vertices + 1], of the direction that the kernel reads
-  WB_POINTER(const void) hubs;         // for each vertex the neighbours to ask first (leads in work.cuh)
-  WB_POINTER(const uint32_t) isolated;  // bitmap of vertices without any edge, and of those past the last: never looked at
+  WB_POINTER(const void) hubs;         // for each vertex its hubs, the neighbours to look at first (work.cuh)
+  WB_POINTER(const uint32_t) isolated;  // bitmap of vertices without any edge, and of those past the last: never visited
   WB_POINTER(uint32_t) seen;            // bitmap
   WB_POINTER(uint32_t) seen_next;       // bitmap that a bottom-up step writes; the older one when the queue is collected
-  WB_POINTER(const uint32_t) open;      // bitmap of what a bottom-up step need not look at: `seen`, or `seen_next` after a step by leads
+  WB_POINTER(const uint32_t) open;      // bitmap of vertices that a bottom-up step skips: `seen`, or `seen_next` after a step by hubs
   WB_POINTER(uint32_t) depth;           // [vertices]
   WB_POINTER(void) parent;              // an identifier for each vertex, or 0
   WB_POINTER(const void) queue;         // items to expand
@@ -61,15 +63,15 @@ typedef struct wb_bfs {
   WB_POINTER(wb_graph_report) report;
   uint64_t vertices;
   uint64_t source;
-  uint32_t level;                       // that found vertices get
-  uint32_t skip;                        // edges at the front of every list that are its leads: a scan may start after them
+  uint32_t level;                       // depth of the vertices that this step finds
+  uint32_t skip;                        // edges at the front of every list that are its hubs: a scan may start after them
 } wb_bfs;
 
-// Brings a queue into the order of its vertices. Of its sums the first counts: WB_BFS_ITEMS.
+// Parameters of sorting a queue by vertex. Only the sum WB_BFS_ITEMS is used.
 typedef struct wb_queue_order {
   WB_POINTER(const uint64_t) offset;   // [vertices + 1]
   WB_POINTER(const void) queue;        // items, in any order
-  WB_POINTER(void) queue_next;         // the same in order
+  WB_POINTER(void) queue_next;         // the same items in order
   WB_POINTER(uint32_t) bitmap;         // all 0 before and after
   uint64_t items;
   uint64_t vertices;
@@ -81,7 +83,7 @@ typedef struct wb_queue_order {
 
 // Counters of a step, in this PE's own memory; all 0 between steps.
 typedef struct wb_partition_counters {
-  uint64_t arrived;    // blocks, at meetings
+  uint64_t arrived;    // blocks that have arrived at barriers of the grid
   uint64_t put_bytes;
   uint32_t claims_put; // blocks that have put their share
   uint32_t news_put;
@@ -92,36 +94,37 @@ typedef struct wb_partition_counters {
 // One PE's message about a step.
 typedef struct wb_partition_header {
   uint64_t message;                 // elements that follow, and WB_PARTITION_* flags
-  uint64_t sum[WB_GRAPH_SUMS];      // as a search of one PE has them; of this PE
+  uint64_t sum[WB_GRAPH_SUMS];      // as in a search of one PE; of this PE
   uint64_t put_bytes;               // that this PE put in this step
 } wb_partition_header;
 
-// Sums over all PEs, and this PE's own queue. The host reads them after a step.
+// Sums over all PEs, and the length of this PE's own queue. The host reads them after a step.
 typedef struct wb_partition_report {
   uint64_t sum[WB_GRAPH_SUMS];
   uint64_t put_bytes;
   uint64_t own_items;
-  uint64_t failed;  // 0, or 1 + the first PE that said so
+  uint64_t failed;  // 0, or 1 + the first PE that reported a failure
   uint64_t reserved[7];
 } wb_partition_report;
 
+// Parameters of a step of one PE.
 typedef struct wb_partition {
   // This PE's own memory.
   WB_POINTER(const uint64_t) offset;           // [vertices + 1], of the direction that the kernel reads
-  WB_POINTER(const void) hubs;                // for each own vertex the slots to ask first (leads in work.cuh)
+  WB_POINTER(const void) hubs;                // for each own vertex the slots of its hubs (work.cuh)
   WB_POINTER(const uint32_t) isolated;         // bitmap of own vertices without any edge, and of those past the last
   WB_POINTER(uint32_t) seen;                   // bitmap of all slots
   WB_POINTER(uint32_t) fresh;                  // bitmap of own vertices: found by bottom-up steps of this level
   WB_POINTER(const void) queue;                // items to expand: own vertices
   WB_POINTER(void) queue_next;                 // items found
   uint64_t items;                              // in `queue`
-  WB_POINTER(void) outbox;                     // claims for each PE, `span` of them at most
+  WB_POINTER(void) outbox;                     // claims for each PE, at most `span` each
   WB_POINTER(uint64_t) outbox_count;           // u64 for each PE; all 0 between steps
-  WB_POINTER(void) list;                       // slots of own vertices found, `list_limit` of them at most
+  WB_POINTER(void) list;                       // slots of own vertices found, at most `list_limit`
   WB_POINTER(wb_graph_counters) sums;
   WB_POINTER(wb_partition_counters) counters;
   WB_POINTER(wb_partition_report) report;      // in host memory
-  // The symmetric heap; what has a place for each PE is indexed by the sender.
+  // In the symmetric heap. Arrays with an element for each PE are indexed by the sender.
   WB_POINTER(uint32_t) depth;                  // [span]
   WB_POINTER(void) parent;                     // an identifier for each own vertex, or 0
   WB_POINTER(void) inbox;                      // claims[size][span]
@@ -136,31 +139,32 @@ typedef struct wb_partition {
   uint64_t claim_turn;                         // exchanges of claims so far, this one included
   uint64_t turn;                               // exchanges of news so far, this one included
   uint64_t list_limit;                         // identifiers beyond which a bitmap is sent instead
-  uint32_t level;                              // that found vertices get
-  uint32_t skip;                               // edges at the front of every list that are its leads: a scan may start after them
-  uint32_t resume;                             // not 0 when `fresh` has what a step by leads found in this level
+  uint32_t level;                              // depth of the vertices that this step finds
+  uint32_t skip;                               // edges at the front of every list that are its hubs: a scan may start after them
+  uint32_t resume;                             // not 0 if `fresh` has the vertices that a step by hubs found in this level
   uint32_t reserved[3];
 } wb_partition;
 
 // --- shortest paths --------------------------------------------------------------------------------------------------
 
-// Sums that a step reports; the tally's `least` is the least far distance.
+// Sums that a step reports. `least` of the counters is the least far distance.
 enum wb_sssp_sum {
   WB_SSSP_NEAR = 0,     // items of the next near queue
   WB_SSSP_FAR = 1,      // vertices added to the far queue
-  WB_SSSP_SCANNED = 2,  // edges looked at
+  WB_SSSP_SCANNED = 2,  // edges read
   WB_SSSP_LOWERED = 3   // distances lowered
 };
 
+// Parameters of a step.
 typedef struct wb_sssp {
   WB_POINTER(const uint64_t) offset;   // [vertices + 1]
   WB_POINTER(void) distance;           // u32 or u64 words[vertices]
   WB_POINTER(uint32_t) stamp;          // [vertices]: the round that a vertex was last queued for
-  WB_POINTER(uint32_t) in_far;         // bitmap: is in the far queue
-  WB_POINTER(const void) near;         // items to relax
+  WB_POINTER(uint32_t) in_far;         // [vertices]: the round for which a vertex was last queued
+  WB_POINTER(const void) near;         // bitmap of vertices in the far queue
   WB_POINTER(void) near_next;          // items to relax in the next round
   WB_POINTER(void) far;                // vertices at or beyond the threshold
-  WB_POINTER(void) far_next;           // those that stay so, when the threshold moves
+  WB_POINTER(void) far_next;           // vertices that stay far when the threshold moves
   uint64_t near_items;
   uint64_t far_items;
   uint64_t settled;                    // word: distances below it are final when the far queue is split
@@ -178,34 +182,36 @@ typedef struct wb_sssp {
 // Sums that a step reports.
 enum wb_components_sum {
   WB_COMPONENTS_ROOTS = 0,   // vertices that are their own label
-  WB_COMPONENTS_SCANNED = 1  // edges looked at
+  WB_COMPONENTS_SCANNED = 1  // edges read
 };
 
+// Parameters of a step.
 typedef struct wb_components {
   WB_POINTER(const uint64_t) offset;   // [vertices + 1]
-  WB_POINTER(const void) hubs;        // for each vertex some neighbours (leads in work.cuh)
+  WB_POINTER(const void) hubs;        // for each vertex its hubs (work.cuh)
   WB_POINTER(void) label;              // an identifier for each vertex
   WB_POINTER(const void) tile;         // for each tile of the edges the vertex of its first edge
-  WB_POINTER(void) sample;             // identifiers that sampling writes, in host memory
+  WB_POINTER(void) sample;             // labels that sampling writes, in host memory
   WB_POINTER(wb_graph_counters) sums;
   WB_POINTER(wb_graph_report) report;
   uint64_t vertices;
   uint64_t edges;
   uint64_t giant;                      // label whose vertices are done, or the largest identifier for none
-  uint32_t neighbour;                  // which neighbour a sampling round links
+  uint32_t neighbour;                  // index of the neighbour that a sampling round links
   uint32_t samples;
 } wb_components;
 
 // --- PageRank --------------------------------------------------------------------------------------------------------
 
-// Sums that a step reports; doubles but for the last.
+// Sums that a step reports, doubles except for the last.
 enum wb_pagerank_sum {
   WB_PAGERANK_CHANGE = 0,    // sum of |new - old|
   WB_PAGERANK_DANGLING = 1,  // rank of vertices without out-edges
   WB_PAGERANK_TOTAL = 2,     // all ranks
-  WB_PAGERANK_SCANNED = 3    // edges looked at
+  WB_PAGERANK_SCANNED = 3    // edges read
 };
 
+// Parameters of a step.
 typedef struct wb_pagerank {
   WB_POINTER(const uint64_t) offset;      // [vertices + 1] of the in-edges
   WB_POINTER(const uint64_t) out_offset;  // [vertices + 1] of the out-edges
@@ -217,7 +223,7 @@ typedef struct wb_pagerank {
   WB_POINTER(wb_graph_report) report;
   uint64_t vertices;
   uint64_t edges;
-  double base;                            // what every vertex gets: (1 - damping) / vertices and its share of the dangling mass
+  double base;                            // base rank of every vertex: (1 - damping) / vertices and its share of the dangling mass
   double damping;
   uint32_t backward;                      // sweep the edges from the end
   uint32_t reserved;

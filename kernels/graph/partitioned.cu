@@ -1,13 +1,14 @@
-// Breadth-first search over a graph that is partitioned by vertex: each PE has the lists of its own vertices, on its own volume or
-// in its own memory, and a bitmap of all vertices that were seen (Buluc, Madduri: Parallel Breadth-First Search on Distributed
-// Memory Systems, SC11; the 1-D algorithm, made direction-optimising).
+// Kernels of a breadth-first search over a graph that is partitioned by vertex (Buluc, Madduri: Parallel Breadth-First Search on
+// Distributed Memory Systems, SC11; the 1-D algorithm, made direction-optimising). Launch shape: blocks of up to 256 threads, all
+// resident, on all PEs at the same time; one launch for each step. Each PE has the lists of its own vertices, on its own volume or
+// in its own memory, and a bitmap of all vertices that were seen.
 //
-// Lists name neighbours by slot: owner * span + the vertex's number within the owner. A part of a bitmap is therefore one run of
-// words, and "mine" is a subtraction.
+// Lists name neighbours by slot: owner * span + the vertex's number within the owner. So a part of a bitmap is one run of words,
+// and the test for an own vertex is a subtraction.
 //
-// Top-down, a PE expands its own vertices. A neighbour that is not in its bitmap is its own to take, or is claimed from its
-// owner, once. Bottom-up, it looks for a seen neighbour of each of its own vertices, in its own bitmap alone. Either way owners
-// then tell everybody what is new: as a list while that is short, else as their part of the bitmap.
+// Top-down, a PE expands its own vertices. It takes a neighbour of its own that is not in its bitmap, or claims another PE's from
+// the owner, once. Bottom-up, a PE looks for a seen neighbour of each of its own vertices, in its own bitmap alone. Either way
+// owners then tell all PEs their new vertices: as a list while that is short, else as their part of the bitmap.
 #include <warpbell/kernel.h>
 
 #include "exchange.cuh"
@@ -16,7 +17,7 @@
 namespace warpbell {
 namespace graph {
 
-// A vertex, by its number within its owner, and the slot that leads to it.
+// A vertex, by its number within its owner, and the slot of its parent.
 template <class Id> struct alignas(2 * sizeof(Id)) claim {
   Id vertex;
   Id parent;
@@ -37,16 +38,17 @@ template <class Id> class partition {
 
   WB_FN uint64_t slots() const { return p_.span * world_.n_pes(); }
   WB_FN Id slot(uint64_t v) const { return static_cast<Id>(base_ + v); }
-  // Words of the bitmap that own vertices are in, and all words that a PE has.
+  // Words of the bitmap that own vertices are in.
   WB_FN uint64_t own_words() const { return (p_.vertices + 31) / 32; }
+  // Words of the bitmap of one PE's part.
   WB_FN uint64_t part_words() const { return p_.span / 32; }
   WB_FN uint32_t* own_seen() const { return lists.seen + base_ / 32; }
   WB_FN uint32_t* fresh() const { return p_.fresh; }
   WB_FN void meet() { meetings_.meet(); }
-  // Before the first meeting of a step whose news then take the same place.
+  // Wakes the links. Before the first barrier of a step whose news then go to the same place.
   WB_FN void wake_links() const { graph::wake_links(world_, news() + world_.my_pe() * part_words(), part_words()); }
 
-  // An own vertex was found.
+  // Takes an own vertex that was found.
   WB_FN void take(Id v, Id from) {
     lists.reach(v, from);
     lists.enqueue(v, counts);
@@ -61,7 +63,7 @@ template <class Id> class partition {
     if (at < p_.list_limit) static_cast<Id*>(p_.list)[at] = slot(v);
   }
 
-  // An edge from the own vertex v to slot n.
+  // Visits an edge from the own vertex v to slot n. Returns true if n was not seen before.
   WB_FN bool visit(Id v, Id n) {
     if (!lists.see(n)) return false;
     const uint64_t own = static_cast<uint64_t>(n) - base_;
@@ -70,7 +72,7 @@ template <class Id> class partition {
       return true;
     }
     const uint32_t owner = static_cast<uint32_t>(n / static_cast<Id>(p_.span));
-    // Lanes that are here together and have the same owner take their places with one atomic.
+    // Lanes that are converged here and have the same owner take their places with one atomic.
     const warp::mask_t same = warp::match(warp::active(), owner);
     uint64_t at = 0;
     if (warp::is_leader(same)) at = order::fetch_add<order::relaxed>(outbox_count() + owner, static_cast<uint64_t>(warp::count(same)));
@@ -79,7 +81,7 @@ template <class Id> class partition {
     return true;
   }
 
-  // Hands claims over to the owners, and takes what others claim of this PE. After a meeting.
+  // Hands claims over to the owners, and takes the vertices that others claim of this PE. After a barrier.
   WB_FN void exchange_claims() {
     constexpr uint64_t words = sizeof(claim<Id>) / sizeof(uint32_t);
     uint64_t* signal = p_.inbox_signal;
@@ -103,7 +105,7 @@ template <class Id> class partition {
     await_all(world_, signal, least);
     auto claimed = [&](uint32_t pe) {
       const uint64_t s = world_.signal_fetch(signal + pe);
-      // Only a run that has failed already comes here without the signal.
+      // Only a run that has failed already gets here without the signal.
       return s < least || s - least > p_.span ? 0 : s - least;
     };
     for_each_peer(world_, claimed, [&](uint32_t pe, uint64_t n) {
@@ -114,19 +116,20 @@ template <class Id> class partition {
     });
   }
 
-  // Tells everybody what is new: a list while that is short, else what this PE has seen of its own. After a meeting, with all
-  // counts added up.
+  // Tells all PEs the new vertices: as a list while that is short, else as the seen part of this PE's own bitmap. After a barrier,
+  // with all counts added up.
   WB_FN void exchange_news() {
     const uint64_t found = order::load<order::relaxed>(&lists.sums->sum[WB_BFS_FOUND]);
     if (found > p_.list_limit) return exchange_bitmap(own_seen());
     tell(static_cast<const uint32_t*>(p_.list), found * (sizeof(Id) / sizeof(uint32_t)), found);
   }
-  // The same with these bits of own vertices.
+  // Tells all PEs the new vertices as these bits of own vertices.
   WB_FN void exchange_bitmap(const uint32_t* bitmap) { tell(bitmap, own_words(), own_words() | WB_PARTITION_BITMAP); }
-  // And without news.
+  // Tells all PEs the counts only.
   WB_FN void exchange_counts() { tell(nullptr, 0, 0); }
 
-  // Puts words, and a header with `message`, to everybody; waits for everybody's, and adds their news to what is seen here.
+  // Puts words, and a header with `message`, to all PEs. Waits for the news of all PEs, and adds them to the bitmap of seen
+  // vertices.
   WB_FN void tell(const uint32_t* from, uint64_t words, uint64_t message) {
     const uint32_t me = world_.my_pe(), size = world_.n_pes();
     uint32_t* news = this->news();
@@ -165,7 +168,7 @@ template <class Id> class partition {
     });
   }
 
-  // Adds words of a bitmap, which nobody else writes now, to another that is only this PE's.
+  // Adds words of a bitmap, which no thread writes now, to another bitmap that belongs to this PE only.
   WB_FN void mix(uint32_t* to, const uint32_t* from, uint64_t words) const {
     using order::quad;
     const uint64_t quads = words / 4;
@@ -180,13 +183,13 @@ template <class Id> class partition {
     }
   }
 
-  // Adds what this thread has counted to this PE's sums. All lanes call.
+  // Adds this thread's counts to this PE's sums. All lanes call this.
   WB_FN void count() {
     counts.add_to(lists.sums);
     counts = bfs_counts{};
   }
 
-  // The last thing that every thread does: the last block adds up what all PEs have said, for the host, and makes the counters ready
+  // Ends a step: every thread calls this last. The last block adds up the headers of all PEs for the host, and resets the counters
   // for the next step.
   WB_FN void finish() {
     __syncthreads();
@@ -214,7 +217,7 @@ template <class Id> class partition {
   }
 
  private:
-  // Which of the two areas for news, and headers, this step has.
+  // Returns the area for news and headers that this step uses, of two.
   WB_FN uint32_t half() const { return p_.turn & 1; }
   WB_FN uint32_t* news() const { return p_.news + half() * world_.n_pes() * part_words(); }
   WB_FN wb_partition_counters* counters() const { return p_.counters; }
@@ -227,7 +230,7 @@ template <class Id> class partition {
   uint64_t base_;
 };
 
-// Everything unreached but the source, whose owner has it as its first queue.
+// Marks all vertices as unreached except the source, whose owner has it as its first queue.
 template <class Id> WB_FN void partition_start(const wb_partition& p, const world_ref& world) {
   partition<Id> g(p, world);
   g.wake_links();
@@ -241,7 +244,7 @@ template <class Id> WB_FN void partition_start(const wb_partition& p, const worl
     g.lists.seen[w] = w >= first && w - first < g.own_words() ? isolated[w - first] : 0;
   }
   g.meet();
-  // Everybody knows the source; its owner has found it.
+  // All PEs mark the source as seen; its owner takes it.
   if (warp::thread_index() == 0) {
     const uint64_t v = p.source - g.slot(0);
     g.lists.see(p.source);
@@ -253,11 +256,12 @@ template <class Id> WB_FN void partition_start(const wb_partition& p, const worl
   g.finish();
 }
 
+// Expands the queue, and exchanges claims and news.
 template <class Id, class Source>
 WB_FN void partition_top_down(const wb_partition& p, const world_ref& world, const Source& source) {
   partition<Id> g(p, world);
   if (p.resume) {
-    // What leads found is seen here already; who claims it elsewhere is told so by its owner.
+    // Vertices found by hubs are seen here already. A PE that claims one of them learns that from the owner.
     g.mix(g.own_seen(), g.fresh(), g.own_words());
     g.meet();
   }
@@ -275,6 +279,7 @@ WB_FN void partition_top_down(const wb_partition& p, const world_ref& world, con
   g.finish();
 }
 
+// Looks for a seen neighbour of each own unseen vertex, and exchanges news.
 template <class Id, class Source>
 WB_FN void partition_bottom_up(const wb_partition& p, const world_ref& world, const Source& source) {
   partition<Id> g(p, world);
@@ -291,8 +296,8 @@ WB_FN void partition_bottom_up(const wb_partition& p, const world_ref& world, co
   g.finish();
 }
 
-// A bottom-up step that reads no edge, and of which only the counts are told: the rest of the level is read from the side
-// that costs less, and what both have found is told then.
+// Executes a bottom-up step that reads no edge, and exchanges the counts only. The rest of the level is read from the side that
+// costs less, and the news of both parts are exchanged then.
 template <class Id> WB_FN void partition_by_hubs(const wb_partition& p, const world_ref& world) {
   partition<Id> g(p, world);
   const uint32_t* seen = g.own_seen();
@@ -307,7 +312,7 @@ template <class Id> WB_FN void partition_by_hubs(const wb_partition& p, const wo
   g.finish();
 }
 
-// The queue for a top-down step after bottom-up ones, which left in `fresh` what the last of them found.
+// Builds the queue for a top-down step after bottom-up ones. The last of them left its vertices in `fresh`.
 template <class Id> WB_FN void partition_collect(const wb_partition& p, const world_ref& world) {
   partition<Id> g(p, world);
   const uint32_t* fresh = g.fresh();

@@ -1,5 +1,5 @@
-// Putting a queue in the order of its vertices, by way of a bitmap: lists of neighbouring vertices share pages, and a page is
-// read once when those who want it come at the same time.
+// Kernels that sort a queue by vertex, through a bitmap. Launch shape: any grid of blocks of up to 256 threads. Lists of
+// neighbouring vertices share pages. A page is read once if the threads that need it come at the same time.
 #include <warpbell/kernel.h>
 
 #include "work.cuh"
@@ -7,6 +7,7 @@
 namespace warpbell {
 namespace graph {
 
+// Sets the bits of the queue's vertices.
 template <class Id> WB_FN void queue_mark(const wb_queue_order& p) {
   const item<Id>* queue = static_cast<const item<Id>*>(p.queue);
   uint32_t* bitmap = p.bitmap;
@@ -16,6 +17,7 @@ template <class Id> WB_FN void queue_mark(const wb_queue_order& p) {
   }
 }
 
+// Appends the marked vertices to the next queue, and clears the bitmap.
 template <class Id> WB_FN void queue_collect(const wb_queue_order& p) {
   uint32_t* bitmap = p.bitmap;
   wb_graph_counters* sums = p.sums;

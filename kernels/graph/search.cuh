@@ -1,8 +1,8 @@
-// What breadth-first searches of one PE and of several have in common: how a queue is expanded, and how unseen vertices look for
-// a seen neighbour. Who claims what, and where results go, is the caller's.
+// Common parts of breadth-first searches of one PE and of several: expanding a queue, and looking for a seen neighbour of unseen
+// vertices. The caller claims vertices and stores results.
 //
-// One bitmap of seen vertices serves both directions: a neighbour that was seen earlier than the last level would have brought
-// the vertex in already, so "seen" and "in the frontier" are the same question, and no frontier bitmap is needed.
+// One bitmap of seen vertices serves both directions. A neighbour that was seen before the last level would already have brought
+// the vertex in. So "seen" and "in the frontier" are equivalent for an unseen vertex, and no frontier bitmap is needed.
 #pragma once
 
 #include "work.cuh"
@@ -12,7 +12,7 @@ namespace graph {
 
 constexpr uint32_t unreached = 0xffffffffu;
 
-// What a thread has counted.
+// Counts of one thread.
 struct bfs_counts {
   uint64_t found = 0, degrees = 0, scanned = 0, hub_hits = 0, bad = 0;
 
@@ -25,9 +25,9 @@ struct bfs_counts {
   }
 };
 
-// Vertices and their lists. `v` numbers vertices that have lists here, `n` is a neighbour as lists name it.
+// Vertices and their lists. `v` numbers vertices that have lists here; `n` is a neighbour as lists name it.
 template <class Id> struct bfs_lists {
-  // A parameter block's fields of these names.
+  // Takes the fields of these names from a parameter block.
   template <class P>
   WB_FN explicit bfs_lists(const P& p)
       : offset(p.offset),
@@ -47,14 +47,14 @@ template <class Id> struct bfs_lists {
 
   WB_FN bool is_seen(uint64_t n) const { return (seen[n / 32] >> (n % 32)) & 1u; }
 
-  // Marks a vertex as seen; whether it was not yet.
+  // Marks a vertex as seen. Returns true if it was not seen before.
   WB_FN bool see(uint64_t n) const {
     uint32_t* word = &seen[n / 32];
     const uint32_t bit = 1u << (n % 32);
     return !(order::load<order::relaxed>(word) & bit) && !(order::fetch_or<order::relaxed>(word, bit) & bit);
   }
 
-  // A lead that was seen.
+  // Returns true if one of the vertex's hubs was seen; `from` is that hub.
   WB_FN bool asks(uint64_t v, Id& from) const {
     const hubs<Id> mine = hub[v];
 #pragma unroll
@@ -66,10 +66,10 @@ template <class Id> struct bfs_lists {
     return false;
   }
 
-  // Whether a vertex has no neighbours but its leads.
+  // Returns true if a vertex has no neighbours but its hubs.
   WB_FN bool all_hubs(uint64_t v) const { return offset[v + 1] - offset[v] <= WB_GRAPH_HUBS; }
 
-  // What of a list is worth reading when no lead was seen; whether there is any.
+  // Returns true if the list has edges worth reading when no hub was seen; `first` and `last` are their range.
   WB_FN bool rest_of(uint64_t v, uint64_t& first, uint64_t& last) const {
     first = offset[v] + skip;
     last = offset[v + 1];
@@ -92,18 +92,19 @@ template <class Id> struct bfs_lists {
   item<Id>* found;
   wb_graph_counters* sums;
   uint32_t level;
-  uint32_t skip;  // edges at the front of every list that are its leads: a scan may start after them
+  uint32_t skip;  // edges at the front of every list that are its hubs: a scan may start after them
 };
 
-// Calls visit(v, n) for every edge of the queue's items; `visit` answers whether it found n. Each warp takes some items, and its
-// lanes share the edges of all of them. Short lists are at hand. Neighbours are numbered below `limit`.
+// Calls visit(v, n) for every edge of the queue's items; `visit` returns true if it found n. Each warp takes some items, and its
+// lanes share the edges of all of them. Lists that consist of hubs only are read from memory. Neighbours are numbered below
+// `limit`.
 template <class Id, class Source, class Visit>
 WB_FN void expand_queue(const bfs_lists<Id>& g, const item<Id>* queue, uint64_t items, const Source& source, uint64_t limit,
                         bfs_counts& counts, Visit visit) {
   auto edges = source.open();
   const uint32_t turn = items_per_turn(items);
   const uint64_t stride = static_cast<uint64_t>(warp::total()) * turn;
-  // With one lane to a warp nobody else keeps reads in flight: ask for lists this many turns ahead.
+  // With one lane to a warp no other lane keeps reads in flight: request lists this many turns ahead.
   constexpr uint64_t ahead = session_traits<decltype(edges)>::stored && warp::width < 32 ? 16 : 0;
   auto prefetch = [&](uint64_t at) {
     const uint64_t k = at + warp::lane();
@@ -111,7 +112,7 @@ WB_FN void expand_queue(const bfs_lists<Id>& g, const item<Id>* queue, uint64_t 
     const run r = run_of(queue[k], g.offset);
     if (!g.all_hubs(queue[k].vertex)) edges.prefetch(r.first, r.count);
   };
-  // Few items, long ones among them, as at the begin of most searches: several warps share each.
+  // Few items, long ones among them, as at the beginning of most searches: several warps share each.
   const uint32_t sharers = session_traits<decltype(edges)>::stored || warp::width == 1 ? 1 : warps_per_item(items);
   const uint64_t begin = static_cast<uint64_t>(warp::index()) * turn, end = items * sharers;
   if constexpr (ahead > 0) {
@@ -127,7 +128,7 @@ WB_FN void expand_queue(const bfs_lists<Id>& g, const item<Id>* queue, uint64_t 
       const item<Id> it = queue[k];
       r = run_of(it, g.offset);
       from = it.vertex;
-      // A piece of a long list may be as short, but is not what the leads are.
+      // A piece of a long list may be as short, but does not consist of hubs.
       if (g.all_hubs(from)) {
         const hubs<Id> hub = g.hub[from];
 #pragma unroll
@@ -140,24 +141,24 @@ WB_FN void expand_queue(const bfs_lists<Id>& g, const item<Id>* queue, uint64_t 
     }
     counts.scanned += r.count;
     for_each_edge(edges, r.first, r.count, from, [&](Id v, Id n) {
-      if (leads_somewhere(edges, n, limit, counts.bad)) visit(v, n);
+      if (is_valid_edge(edges, n, limit, counts.bad)) visit(v, n);
     });
   }
 }
 
-// Looks for a seen neighbour of every vertex that is not in open(word): its leads first, which cost no edge, then the rest of its
-// list until one is found. Each warp takes words of 32 vertices and calls close(word, before, after) for each, where `after` has
-// what was found too.
+// Looks for a seen neighbour of every vertex that is not in open(word). It looks first among the vertex's hubs, which cost no edge,
+// then in the rest of its list until one is found. Each warp takes words of 32 vertices and calls close(word, before, after) for
+// each; `after` includes the vertices found.
 template <class Id, class Source, class Open, class Close>
 WB_FN void scan_unseen(const bfs_lists<Id>& g, uint64_t words, const Source& source, uint64_t limit, bfs_counts& counts,
                        Open open_word, Close close_word) {
   auto edges = source.open();
   const warp::mask_t all = warp::full();
-  auto hub_is_seen = [&](uint64_t n) { return leads_somewhere(edges, n, limit, counts.bad) && g.is_seen(n); };
+  auto hub_is_seen = [&](uint64_t n) { return is_valid_edge(edges, n, limit, counts.bad) && g.is_seen(n); };
   const uint32_t turn = items_per_turn(words);
   const uint64_t turns = (words + turn - 1) / turn;
   for (uint64_t i = warp::index(); i < turns; i += warp::total()) {
-    // Every other level goes backwards, so that it begins with the pages that the cache still holds.
+    // Every other level goes backwards, so that it begins with the pages that are still in the cache.
     const uint64_t at = (g.level % 2 ? turns - 1 - i : i) * turn;
     const uint64_t own = at + warp::lane();
     uint32_t now = ~0u;
@@ -168,7 +169,7 @@ WB_FN void scan_unseen(const bfs_lists<Id>& g, uint64_t words, const Source& sou
       const uint32_t word = warp::shuffle(all, now, holder);
       const uint64_t base = (at + holder) * 32;
       if constexpr (session_traits<decltype(edges)>::stored && warp::width < 32) {
-        // One lane to a warp: ask for all pages of the word's lists before waiting for the first.
+        // One lane to a warp: request all pages of the word's lists before waiting for the first.
         for (uint32_t rest = ~word; rest; rest &= rest - 1) {
           const uint64_t v = base + warp::first(rest);
           Id from;
@@ -201,7 +202,8 @@ WB_FN void scan_unseen(const bfs_lists<Id>& g, uint64_t words, const Source& sou
   }
 }
 
-// The same without reading an edge: what leads bring in. Answers how many vertices of this lane are left that reading might find.
+// Executes scan_unseen without reading an edge, by hubs alone. Returns the number of this lane's remaining vertices that reading
+// edges might find.
 template <class Id, class Open, class Close>
 WB_FN uint64_t scan_hubs(const bfs_lists<Id>& g, uint64_t words, bfs_counts& counts, Open open_word, Close close_word) {
   const warp::mask_t all = warp::full();

@@ -1,8 +1,9 @@
-// Single-source shortest paths with a near queue and a far one (Davidson, Baxter, Garland, Owens: Work-Efficient Parallel GPU
-// Methods for Single-Source Shortest Paths, IPDPS 2014), which is delta-stepping (Meyer, Sanders, 2003) with two buckets.
+// Kernels of single-source shortest paths with a near queue and a far one (Davidson, Baxter, Garland, Owens: Work-Efficient
+// Parallel GPU Methods for Single-Source Shortest Paths, IPDPS 2014), which is delta-stepping (Meyer, Sanders, 2003) with two
+// buckets. Launch shape: any grid of blocks of up to 256 threads, one launch for each step.
 //
-// Distances are compared and lowered as unsigned words: integers as they are, real distances by the bits of a non-negative
-// double, which order as the numbers do.
+// Distances are compared and lowered as unsigned words: integers as they are, real distances by the bits of a non-negative double,
+// which order as the numbers do.
 #include <warpbell/kernel.h>
 
 #include <string.h>
@@ -12,7 +13,7 @@
 namespace warpbell {
 namespace graph {
 
-// distance + weight, on words.
+// Returns distance + weight, on words.
 WB_FN uint32_t lengthen(uint32_t distance, uint32_t weight) { return distance + weight; }
 WB_FN uint64_t lengthen(uint64_t distance, uint32_t weight) { return distance + weight; }
 WB_FN uint64_t lengthen(uint64_t distance, uint64_t weight) { return distance + weight; }
@@ -39,7 +40,7 @@ template <class Id, class Word> struct sssp_view {
     push(near_next, &sums->sum[WB_SSSP_NEAR], v, offset[v], offset[static_cast<uint64_t>(v) + 1]);
   }
 
-  // Appends a vertex to a far queue that holds `held` entries already.
+  // Appends a vertex to a far queue that already holds `held` entries.
   WB_FN void push_far(Id* queue, uint64_t held, Id v) const {
     const warp::mask_t here = warp::active();
     uint64_t at = 0;
@@ -67,6 +68,7 @@ template <class Id, class Word> struct sssp_view {
   wb_graph_counters* sums;
 };
 
+// Sets all distances to infinity except the source's, which is 0 and becomes the near queue.
 template <class Id, class Word> WB_FN void sssp_start(const wb_sssp& p) {
   const sssp_view<Id, Word> g(p);
   for (uint64_t v = warp::thread_index(); v < p.vertices; v += warp::thread_total()) {
@@ -110,7 +112,7 @@ template <class Id, class Weight, class Word, class Source> WB_FN void sssp_rela
     }
     scanned += r.count;
     for_each_edge(edges, r.first, r.count, base, [&](Word d, weighted<Id, Weight> e) {
-      if (!leads_somewhere(edges, e.id, p.vertices, bad)) return;
+      if (!is_valid_edge(edges, e.id, p.vertices, bad)) return;
       const Word through = lengthen(d, e.weight);
       if (through >= order::load<order::relaxed>(&g.distance[e.id])) return;
       if (through >= order::fetch_min<order::relaxed>(&g.distance[e.id], through)) return;
@@ -127,7 +129,7 @@ template <class Id, class Weight, class Word, class Source> WB_FN void sssp_rela
   g.finish(p, scanned, lowered, least, bad);
 }
 
-// Splits the far queue by a new threshold: what is settled meanwhile goes, what is near now moves, the rest stays.
+// Splits the far queue by a new threshold: vertices settled meanwhile are dropped, vertices that are near now move, the rest stays.
 template <class Id, class Word> WB_FN void sssp_split(const wb_sssp& p) {
   const sssp_view<Id, Word> g(p);
   const Id* far = static_cast<const Id*>(p.far);
@@ -167,7 +169,7 @@ template <class Id, class Word> WB_FN void sssp_split(const wb_sssp& p) {
   WB_SSSP_EDGES(ID, WEIGHT, WORD, SUFFIX, pointer, warpbell::graph::pointer_source) \
   WB_SSSP_EDGES(ID, WEIGHT, WORD, SUFFIX, storage, warpbell::array_ref)
 
-// Identifier, distance word; and identifier, weight, distance word.
+// Arguments: identifier, distance word; and identifier, weight, distance word.
 WB_SSSP_MEMORY(uint32_t, uint32_t, u32_d32)
 WB_SSSP_MEMORY(uint32_t, uint64_t, u32_d64)
 WB_SSSP_MEMORY(uint64_t, uint64_t, u64_d64)

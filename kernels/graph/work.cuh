@@ -1,4 +1,4 @@
-// How graph kernels share out work: many short lists to one warp, long lists in pieces, and what a launch reports.
+// Distribution of work in graph kernels: many short lists to one warp, long lists in pieces; and the report of a launch.
 #pragma once
 
 #include <warpbell/order.cuh>
@@ -12,22 +12,22 @@
 namespace warpbell {
 namespace graph {
 
-// --- what a launch reports -------------------------------------------------------------------------------------------
+// --- report of a launch ----------------------------------------------------------------------------------------------
 
-// Adds a count of every lane of the warp to one of the launch's sums. All lanes call.
+// Adds a count of every lane of the warp to one of the launch's sums. All lanes call this.
 WB_FN void add_count(wb_graph_counters* sums, uint32_t which, uint64_t value) {
   value = warp::sum(warp::full(), value);
   if (value != 0 && warp::lane() == 0) order::fetch_add<order::relaxed>(&sums->sum[which], value);
 }
 
-// The same for real numbers; the sum's bits are a double.
+// Adds a real number of every lane to one of the launch's sums, whose bits are a double. All lanes call this.
 WB_FN void add_real(wb_graph_counters* sums, uint32_t which, double value) {
   value = warp::sum(warp::full(), value);
   if (value != 0.0 && warp::lane() == 0) atomicAdd(reinterpret_cast<double*>(&sums->sum[which]), value);
 }
 
-// The last thing that every thread of a kernel does: the last block copies the sums to the host and clears them for the next
-// launch, so that the host reads them without a copy of its own.
+// Ends a kernel: every thread calls this last. The last block copies the sums to the host and clears them for the next launch, so
+// that the host needs no copy of its own.
 WB_FN void publish(wb_graph_counters* sums, wb_graph_report* report) {
   __syncthreads();
   if (threadIdx.x != 0) return;
@@ -41,9 +41,9 @@ WB_FN void publish(wb_graph_counters* sums, wb_graph_report* report) {
   order::store<order::relaxed>(&sums->blocks_done, 0u);
 }
 
-// Whether an edge leads to a vertex. What comes from storage may be anything: the poison value of a page that could not be
-// read, or data that was overwritten. Edges in memory were checked when they were placed.
-template <class Session> WB_FN bool leads_somewhere(const Session&, uint64_t vertex, uint64_t vertices, uint64_t& bad) {
+// Returns true if an edge leads to a vertex. Data from storage may be anything: the poison value of a page that could not be read,
+// or data that was overwritten. Edges in memory were checked when they were written there.
+template <class Session> WB_FN bool is_valid_edge(const Session&, uint64_t vertex, uint64_t vertices, uint64_t& bad) {
   if constexpr (session_traits<Session>::stored) {
     if (vertex >= vertices) {
       ++bad;
@@ -53,9 +53,9 @@ template <class Session> WB_FN bool leads_somewhere(const Session&, uint64_t ver
   return true;
 }
 
-// --- the neighbours that stay in fast memory -------------------------------------------------------------------------
+// --- hubs: neighbours that stay in fast memory ------------------------------------------------------------------------
 
-// Filled up with the largest identifier. A list that is no longer is here as a whole.
+// The hubs of a vertex, filled up with the largest identifier. A list of at most that many edges is here as a whole.
 template <class Id> struct alignas(16) hubs {
   Id id[WB_GRAPH_HUBS];
 };
@@ -64,24 +64,25 @@ template <class Id> struct alignas(16) hubs {
 
 constexpr uint64_t piece_edges = WB_GRAPH_PIECE_EDGES;
 
-// A vertex, or a piece of its list, that waits to be expanded.
+// A vertex, or a piece of its list, that is to be expanded.
 template <class Id> struct alignas(2 * sizeof(Id)) item {
   Id vertex;
   Id piece;
 };
 
-// A run of edges that one warp reads: at most `piece_edges` of them.
+// A run of edges that one warp reads, at most `piece_edges`.
 struct run {
   uint64_t first;
   uint32_t count;
 };
 
-// How many items a list of edges first..last needs; 0 when it is empty.
+// Returns the number of items that a list of edges first..last needs; 0 if the list is empty.
 WB_FN uint64_t piece_count(uint64_t first, uint64_t last) {
   if (last - first <= piece_edges) return last > first;
   return (last - 1) / piece_edges - first / piece_edges + 1;
 }
 
+// Returns the edges of an item.
 template <class Id> WB_FN run run_of(item<Id> it, const uint64_t* offset) {
   uint64_t first = offset[it.vertex], last = offset[static_cast<uint64_t>(it.vertex) + 1];
   if (last - first > piece_edges) {
@@ -92,14 +93,14 @@ template <class Id> WB_FN run run_of(item<Id> it, const uint64_t* offset) {
   return run{first, static_cast<uint32_t>(last - first)};
 }
 
-// Appends the pieces of a long list but for the first.
+// Appends the pieces of a long list, except for the first.
 template <class Id> WB_FN void push_pieces(item<Id>* queue, uint64_t* length, Id vertex, uint64_t pieces) {
   if (pieces <= 1) return;
   const uint64_t at = order::fetch_add<order::relaxed>(length, pieces - 1);
   for (uint64_t p = 1; p < pieces; ++p) queue[at + p - 1] = item<Id>{vertex, static_cast<Id>(p)};
 }
 
-// Appends a vertex with edges first..last; lanes that happen to be here together take their places with one atomic.
+// Appends a vertex with edges first..last. Lanes that happen to be converged take their places with one atomic.
 template <class Id> WB_FN void push(item<Id>* queue, uint64_t* length, Id vertex, uint64_t first, uint64_t last) {
   const uint64_t pieces = piece_count(first, last);
   if (pieces == 0) return;
@@ -111,8 +112,8 @@ template <class Id> WB_FN void push(item<Id>* queue, uint64_t* length, Id vertex
   push_pieces(queue, length, vertex, pieces);
 }
 
-// Appends the vertices whose bits are set in `bits(word)`, in ascending order within each warp's words, so that lists which
-// share a page stay together. Answers how many vertices this lane had; `degrees` grows by their edges. All lanes call.
+// Appends the vertices whose bits are set in `bits(word)`, in ascending order within each warp's words, so that lists which share a
+// page stay together. Returns the number of this lane's vertices; `degrees` grows by their edges. All lanes call this.
 template <class Id, class Bits>
 WB_FN uint64_t push_words(uint64_t vertices, item<Id>* queue, uint64_t* length, const uint64_t* offset, uint64_t& degrees,
                           Bits bits) {
@@ -145,7 +146,7 @@ WB_FN uint64_t push_words(uint64_t vertices, item<Id>* queue, uint64_t* length, 
   return pushed;
 }
 
-// How many items a warp takes at a time: few when there are few, so that every warp gets some.
+// Returns the number of items that a warp takes at a time: few if there are few, so that every warp gets some.
 WB_FN uint32_t items_per_turn(uint64_t items) {
   constexpr uint64_t turns = 4;  // at least this many turns for each warp before a turn grows
   const uint64_t share = items / (static_cast<uint64_t>(warp::total()) * turns);
@@ -153,15 +154,15 @@ WB_FN uint32_t items_per_turn(uint64_t items) {
   return share > 1 ? static_cast<uint32_t>(share) : 1;
 }
 
-// How many warps share an item: more than one where there are more warps than items, so that the longest does not keep one warp busy
-// while the others have nothing. Each gets at least two rounds of a full piece.
+// Returns the number of warps that share an item. It is more than one if there are more warps than items, so that the longest item
+// does not keep one warp busy while the others are idle. Each gets at least two rounds of a full piece.
 WB_FN uint32_t warps_per_item(uint64_t items) {
   constexpr uint64_t most = piece_edges / (2 * warp::width);
   const uint64_t spare = items ? warp::total() / items : 1;
   return static_cast<uint32_t>(spare < 1 ? 1 : spare < most ? spare : most);
 }
 
-// The part of a run that the sharer of this number reads: whole lines.
+// Returns the part of a run that sharer `share` reads: whole lines.
 WB_FN run share_of(run r, uint32_t share, uint32_t sharers) {
   if (sharers == 1) return r;
   const uint32_t part = ((r.count + sharers - 1) / sharers + warp::width - 1) / warp::width * warp::width;
@@ -186,7 +187,7 @@ class lane_runs {
 
   WB_FN uint32_t total() const { return total_; }
 
-  // The lane whose run holds position k, k < total().
+  // Returns the lane whose run holds position k, k < total().
   WB_FN uint32_t owner(uint32_t k) const {
     uint32_t at = 0;
     for (uint32_t d = warp::width / 2; d; d /= 2) {
@@ -195,10 +196,10 @@ class lane_runs {
     return at;
   }
 
-  // The edge at position k of the run of `owner`.
+  // Returns the edge at position k of the run of `owner`.
   WB_FN uint64_t index(uint32_t k, uint32_t owner) const { return warp::shuffle(warp::full(), start_, owner) + k; }
 
-  // Which lanes hold positions of this lane's run in the round of positions round..round+width.
+  // Returns the lanes that hold positions of this lane's run in the round of positions round..round+width.
   WB_FN warp::mask_t mine(uint32_t round) const {
     const uint32_t begin = end_ - count_;
     const uint32_t low = begin > round ? begin - round : 0;
@@ -207,17 +208,17 @@ class lane_runs {
   }
 
  private:
-  uint64_t start_;  // index of the run's first edge less the positions before it
+  uint64_t start_;  // index of the run's first edge minus the number of positions before it
   uint32_t count_;
   uint32_t end_;  // positions up to the run's end
   uint32_t total_;
 };
 
-// Lists from this length on are walked by the whole warp on their own, in whole lines.
+// Length from which on the whole warp walks a list on its own, in whole lines.
 constexpr uint32_t long_list = 4 * warp::width;
 
-// Calls f(tag, edge) for every edge of every lane's run, on whichever lane holds the edge; `tag` is that of the run. All lanes
-// of the warp call; a lane without work has count 0.
+// Calls f(tag, edge) for every edge of every lane's run, on the lane that holds the edge; `tag` is that of the run. All lanes of
+// the warp call this; a lane without work has count 0.
 template <class Session, class Tag, class F>
 WB_FN void for_each_edge(Session& edges, uint64_t first, uint32_t count, Tag tag, F f) {
   using T = typename Session::value_type;
@@ -253,8 +254,8 @@ WB_FN void for_each_edge(Session& edges, uint64_t first, uint32_t count, Tag tag
   }
 }
 
-// Looks in every lane's list for an edge that passes the test; `which` is the first that was found. Reads in rounds and
-// leaves a list alone once it has an answer. `scanned` counts the edges that this lane looked at. All lanes call.
+// Returns true if an edge of this lane's list passes the test; `which` is the first one found. Reads in rounds, and ignores a list
+// once it has a result. `scanned` counts the edges that this lane tested. All lanes call this.
 template <class Session, class Test>
 WB_FN bool any_edge(Session& edges, uint64_t first, uint64_t count, typename Session::value_type& which, uint64_t& scanned,
                     Test test) {
@@ -320,13 +321,13 @@ WB_FN bool any_edge(Session& edges, uint64_t first, uint64_t count, typename Ses
 
 // --- the whole edge list in even shares ------------------------------------------------------------------------------
 
-// How many turns ahead of its use a tile is asked for.
+// Number of turns between the request for a tile and its use.
 constexpr uint64_t tiles_ahead = 4;
 
-// Calls f(vertices_from, edges_from, edges_to) for this warp's tiles of `piece_edges` edges; `tile[t]` is the vertex that holds
-// the tile's first edge. Neighbouring warps take neighbouring tiles, so the grid sweeps the list once, in either direction.
+// Calls f(vertices_from, edges_from, edges_to) for this warp's tiles of `piece_edges` edges; `tile[t]` is the vertex that holds the
+// tile's first edge. Neighbouring warps take neighbouring tiles, so the grid sweeps the list once, in either direction.
 //
-// `ahead(edges_from, count)` is told which edges this warp will want after the next ones.
+// `ahead(edges_from, count)` gets the edges that this warp will need after the next ones.
 template <class Id, class F, class Ahead>
 WB_FN void for_each_tile(const Id* tile, uint64_t edges, bool backward, F f, Ahead ahead) {
   const uint64_t tiles = (edges + piece_edges - 1) / piece_edges;

@@ -1,12 +1,12 @@
-// What the host calls of a world launch.
+// Kernels of a world's barrier and of its ring test. Launch shape: one block, on every PE.
 #include <warpbell/kernel.h>
 #include <warpbell/shmem.cuh>
 
-// All PEs meet, and what was put before has arrived.
+// Completes earlier puts, and waits for all PEs.
 WB_KERNEL void wb_shmem_barrier(WB_PARAM warpbell::world_ref world) { world.barrier_all(warpbell::by_block); }
 WB_EXPORT(wb_shmem_barrier)
 
-// value[i] of this PE goes to `to` of PE (me + 1) mod n, followed by a signal that the receiver waits for.
+// Puts value[i] of this PE to `to` of PE (me + 1) mod n, then signals. Waits for the signal of the PE before.
 WB_KERNEL void wb_shmem_ring(WB_PARAM warpbell::world_ref world, WB_PARAM warpbell::sym<uint64_t> to, const uint64_t* value,
                              WB_PARAM uint64_t count, WB_PARAM warpbell::sym<uint64_t> flag, WB_PARAM uint64_t turn) {
   const uint32_t next = (world.my_pe() + 1) % world.n_pes();

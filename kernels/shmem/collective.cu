@@ -1,5 +1,5 @@
-// What the host's collective calls launch: one block for small ones, several for large ones, each with its part of the elements and
-// a channel of its own. The grid is the same on every PE.
+// Kernels of the host's collective calls. Launch shape: one block for small ones, several for large ones, of up to 512 threads; the
+// same grid on every PE. Each block has its part of the elements and its own channel.
 #include <warpbell/kernel.h>
 #include <warpbell/shmem.cuh>
 
@@ -8,7 +8,7 @@
 namespace warpbell {
 namespace host_calls {
 
-// In words of 8 bytes where all lengths and addresses allow it.
+// Calls `f` with words of 8 bytes if all lengths and addresses (ORed into `all`) allow that, else with bytes.
 template <class F> WB_FN void in_words(uint64_t all, F f) {
   if (all % 8 == 0) {
     f(uint64_t{});
@@ -17,7 +17,7 @@ template <class F> WB_FN void in_words(uint64_t all, F f) {
   }
 }
 
-// The numbers of host/shmem/calls/reduction.rs.
+// Numbers of operations. host/shmem/calls/reduction.rs has the same numbers.
 enum reducing : uint32_t {
   REDUCE_SUM = 0,
   REDUCE_PROD = 1,
@@ -26,11 +26,11 @@ enum reducing : uint32_t {
   REDUCE_AND = 4,
   REDUCE_OR = 5,
   REDUCE_XOR = 6,
-  REDUCE_SIGNED = 8  // with one of them: of signed integers
+  REDUCE_SIGNED = 8  // flag: signed integers
 };
 
-// What a kernel is told to do. There is one for each size of integers and each floating type, and not for each operation as well: all
-// four of two elements cost less than the elements' way to here.
+// An operation that a kernel's argument selects. There is one kernel for each size of integers and each floating type, not one for
+// each operation. Computing all four results of two elements costs less than moving the elements here.
 struct number_op {
   uint32_t what;
 

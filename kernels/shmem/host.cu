@@ -1,4 +1,5 @@
-// What the host's calls on one other PE launch: copies, signals, waits, atomics.
+// Kernels of the host's calls on one other PE: copies, signals, waits, atomics. Launch shape: any grid of blocks of up to 512
+// threads for put and get, which share the bytes; one block for all others.
 #include <warpbell/kernel.h>
 #include <warpbell/shmem.cuh>
 
@@ -7,8 +8,8 @@
 namespace warpbell {
 namespace host_calls {
 
-// A call of the host is complete when its kernel has ended: by stores it is so; what the network has still to do is waited for. By
-// all threads of a block.
+// Completes a call of the host, which is complete when its kernel has ended. Stores are complete then; network transfers need this
+// wait. All threads of a block call this.
 WB_FN void complete(const world_ref& world) {
   if (world.raw().network != 0) world.quiet_all(by_block);
 }
@@ -31,7 +32,7 @@ WB_CALL_KERNEL wb_shmem_get(WB_PARAM warpbell::world_ref world, uint64_t dest, u
 }
 WB_EXPORT(wb_shmem_get)
 
-// By one block: the signal is that of the whole.
+// Puts, then signals. One block only: the signal is that of the whole message.
 WB_CALL_KERNEL wb_shmem_put_signal(WB_PARAM warpbell::world_ref world, uint64_t dest, uint64_t source, uint64_t bytes,
                                    WB_PARAM warpbell::sym<uint64_t> sig, uint64_t value, uint32_t how, uint32_t pe) {
   world.put_signal(warpbell::by_block, reinterpret_cast<uint8_t*>(dest), reinterpret_cast<const uint8_t*>(source), bytes, sig, value,
@@ -40,7 +41,7 @@ WB_CALL_KERNEL wb_shmem_put_signal(WB_PARAM warpbell::world_ref world, uint64_t 
 }
 WB_EXPORT(wb_shmem_put_signal)
 
-// What the stream did before it is there before the signal.
+// Signals after everything that the stream did before.
 WB_CALL_KERNEL wb_shmem_signal(WB_PARAM warpbell::world_ref world, WB_PARAM warpbell::sym<uint64_t> sig, uint64_t value,
                                uint32_t how, uint32_t pe) {
   if (threadIdx.x == 0) {
@@ -57,14 +58,14 @@ WB_CALL_KERNEL wb_shmem_signal_wait(WB_PARAM warpbell::world_ref world, WB_PARAM
 }
 WB_EXPORT(wb_shmem_signal_wait)
 
-// All that this PE's kernels have put.
+// Completes everything that this PE's kernels have put.
 WB_CALL_KERNEL wb_shmem_quiet(WB_PARAM warpbell::world_ref world) { world.quiet_all(warpbell::by_block); }
 WB_EXPORT(wb_shmem_quiet)
 
 namespace warpbell {
 namespace host_calls {
 
-// The numbers of host/shmem/calls/atomic.rs.
+// Numbers of operations. host/shmem/calls/atomic.rs has the same numbers.
 enum atomic : uint32_t {
   ATOMIC_FETCH = 0,
   ATOMIC_SET = 1,
@@ -76,7 +77,7 @@ enum atomic : uint32_t {
   ATOMIC_FETCH_XOR = 7
 };
 
-// The word before, where the operation has one.
+// Executes an atomic operation. Returns the value before if the operation has one.
 template <class T> WB_FN T perform(const world_ref& world, uint32_t what, sym<T> at, T value, T expected, uint32_t pe) {
   switch (what) {
     case ATOMIC_FETCH: return world.atomic_fetch(at, pe);
@@ -90,6 +91,7 @@ template <class T> WB_FN T perform(const world_ref& world, uint32_t what, sym<T>
   }
 }
 
+// Executes an atomic operation by one thread, and stores the value before to `before` if that is not null.
 template <class T>
 WB_FN void answer(const world_ref& world, uint32_t what, sym<T> at, T value, T expected, uint32_t pe, T* before) {
   if (threadIdx.x == 0) {
@@ -102,7 +104,7 @@ WB_FN void answer(const world_ref& world, uint32_t what, sym<T> at, T value, T e
 }  // namespace host_calls
 }  // namespace warpbell
 
-// An atomic operation on one word; `before` may be null.
+// Executes an atomic operation on one word; `before` may be null.
 WB_CALL_KERNEL wb_shmem_atomic_u32(WB_PARAM warpbell::world_ref world, uint32_t what, WB_PARAM warpbell::sym<uint32_t> at,
                                    uint32_t value, uint32_t expected, uint32_t pe, uint32_t* before) {
   warpbell::host_calls::answer(world, what, at, value, expected, pe, before);

@@ -1,15 +1,15 @@
-// How the blocks of a host call share its elements.
+// Partition of a host call's elements over the blocks of a grid.
 #pragma once
 
 #include <warpbell/warp.cuh>
 
-// The host launches blocks of up to 512 threads on a GPU (host/shmem/calls/mod.rs).
+// Launch bounds: the host launches blocks of up to 512 threads on a GPU (host/shmem/calls/mod.rs).
 #define WB_CALL_KERNEL WB_KERNEL void __launch_bounds__(512)
 
 namespace warpbell {
 namespace host_calls {
 
-// This block's part of n elements: whole lines of a GPU's L2, none for blocks beyond the end.
+// This block's part of n elements: whole lines of a GPU's L2. Blocks beyond the end have no elements.
 template <class T> struct part {
   size_t first, n;
 

@@ -1,4 +1,5 @@
-// Kernels that move blocks of a volume, for whoever has no kernel of their own for that.
+// Kernels that copy blocks of a volume to or from memory, for programs without a kernel of their own for that. Launch shape: any
+// grid.
 #include <warpbell/kernel.h>
 #include <warpbell/volume.cuh>
 #include <warpbell/warp.cuh>
@@ -6,7 +7,7 @@
 namespace warpbell {
 namespace blocks {
 
-// `count` blocks from `first` on, to (from) consecutive memory, `each` with one call.
+// Copies `count` blocks from `first` on to (from) consecutive memory, `each` blocks with one call.
 template <bool Writes>
 WB_FN void move_blocks(const volume_ref& volume, uint64_t first, uint64_t count, uint32_t each, uint8_t* memory) {
   const uint64_t pieces = (count + each - 1) / each, stride = uint64_t{warp::total()} * warp::width;
@@ -29,12 +30,14 @@ WB_FN void move_blocks(const volume_ref& volume, uint64_t first, uint64_t count,
 }  // namespace blocks
 }  // namespace warpbell
 
+// Reads `count` blocks from block `first` on to `to`.
 WB_KERNEL void wb_read_blocks(WB_PARAM warpbell::volume_ref volume, WB_PARAM uint64_t first, WB_PARAM uint64_t count,
                               WB_PARAM uint32_t each, uint8_t* to) {
   warpbell::blocks::move_blocks<false>(volume, first, count, each, to);
 }
 WB_EXPORT(wb_read_blocks)
 
+// Writes `count` blocks from block `first` on from `from`.
 WB_KERNEL void wb_write_blocks(WB_PARAM warpbell::volume_ref volume, WB_PARAM uint64_t first, WB_PARAM uint64_t count,
                                WB_PARAM uint32_t each, uint8_t* from) {
   warpbell::blocks::move_blocks<true>(volume, first, count, each, from);

@@ -1,4 +1,5 @@
-// What the host does to a cache: write dirty pages back, drop pages, warm it up, and copy bytes through it.
+// Kernels of the host's cache calls: write dirty pages back, drop pages, bring pages in, and copy bytes through the cache. Launch
+// shape: any grid of whole warps.
 #include <warpbell/cache.cuh>
 #include <warpbell/kernel.h>
 #include <warpbell/warp.cuh>
@@ -7,7 +8,7 @@ namespace cache_kernels {
 
 using namespace warpbell;
 
-// How long a write may be: a command's limit, the stripe unit's end. In pages.
+// Limits of a write's length in pages: the limit of a command, and the end of the stripe unit.
 struct run_limit {
   uint64_t unit, command;
   WB_FN explicit run_limit(const wb_cache& c) {
@@ -15,7 +16,7 @@ struct run_limit {
     uint32_t blocks = ~0u;
     for (uint32_t d = 0; d < v->device_count; ++d) {
       const uint32_t most = order::load_lasting(&v->device[d].max_blocks);
-      // A copy that is left out has 0.
+      // A copy that is out of use has 0.
       if (most != 0 && most < blocks) blocks = most;
     }
     unit = v->device_count > 1 ? v->chunk_blocks / c.blocks_per_page : ~0ull;
@@ -26,7 +27,8 @@ struct run_limit {
   WB_FN bool cuts_before(uint64_t page) const { return page % unit % command == 0; }
 };
 
-// One way of as many neighbouring sets as the warp has lanes, a frame for each lane: runs of pages are runs of frames there.
+// Flushes one way of as many neighbouring sets as the warp has lanes, a frame for each lane: runs of pages are runs of frames
+// there.
 class flusher {
  public:
   WB_FN flusher(const wb_cache& c, const run_limit& limit, uint32_t way, uint32_t first_set)
@@ -50,7 +52,8 @@ class flusher {
   }
 
  private:
-  // Turns the lane's frame from dirty to being written, if it is and nobody pins it. `other` names a write of somebody else's.
+  // Turns the lane's frame from dirty to being written, if the frame is dirty and not pinned. `other` names a write by another
+  // thread.
   WB_FN bool begin(uint64_t& t, token& other) {
     if (done_) return false;
     const uint32_t at = frames::entry(c_, set_, way_);
@@ -71,7 +74,7 @@ class flusher {
     return mine;
   }
 
-  // Writes the frames of the lanes with `mine`, neighbouring pages with one command, and waits for it.
+  // Writes the frames of the lanes with `mine`, and waits for the writes. Neighbouring pages go with one command.
   WB_FN void write(uint64_t t, bool mine) {
     const warp::mask_t all = warp::full();
     const warp::mask_t writing = warp::ballot(all, mine);
@@ -119,7 +122,7 @@ class flusher {
   bool done_;
 };
 
-// Empties the lane's frame if it holds a page from `first` to `last` (exclusive), clean or `dirty_too`.
+// Empties the lane's frame if it holds a page from `first` to `last` (exclusive) that is clean, or any such page with `dirty_too`.
 WB_FN void drop(const wb_cache& c, bool inside, uint32_t entry, uint64_t first, uint64_t last, bool dirty_too) {
   deadline left(frames::control(c));
   bool done = !inside;
@@ -173,7 +176,7 @@ template <bool IntoPage> WB_FN void move(uint64_t page, uint64_t plain, uint32_t
   }
 }
 
-// Bytes `first` to `first + bytes` of the volume, through the cache, a page at a time for each warp.
+// Copies bytes `first` to `first + bytes` of the volume through the cache, a page at a time for each warp.
 template <bool IntoPage> WB_FN void copy(const wb_cache* cache, uint64_t first, uint64_t bytes, uint64_t plain) {
   if (bytes == 0) return;
   const wb_cache& c = *cache;
@@ -199,8 +202,8 @@ template <bool IntoPage> WB_FN void copy(const wb_cache* cache, uint64_t first, 
 
 }  // namespace cache_kernels
 
-// Writes every dirty page back and waits for the writes. What is then in the devices' own write caches, the host makes durable by a
-// Flush command to each.
+// Writes every dirty page back and waits for the writes. Data is then in the devices' own write caches. The host makes it durable
+// by a Flush command to each device.
 WB_KERNEL void wb_cache_flush(const wb_cache* cache) {
   using namespace warpbell;
   const wb_cache& c = *cache;
@@ -213,7 +216,7 @@ WB_KERNEL void wb_cache_flush(const wb_cache* cache) {
 WB_EXPORT(wb_cache_flush)
 
 // Drops pages `first` to `last` (exclusive): the next access reads them again. Dirty pages stay unless `dirty_too`, which loses
-// what they hold.
+// their changes.
 WB_KERNEL void wb_cache_drop(const wb_cache* cache, WB_PARAM uint64_t first, WB_PARAM uint64_t last, WB_PARAM uint32_t dirty_too) {
   using namespace warpbell;
   const wb_cache& c = *cache;
@@ -234,12 +237,13 @@ WB_KERNEL void wb_cache_touch(const wb_cache* cache, WB_PARAM uint64_t first, WB
 }
 WB_EXPORT(wb_cache_touch)
 
-// Bytes of the volume into plain memory, and back, through the cache.
+// Copies bytes of the volume to plain memory, through the cache.
 WB_KERNEL void wb_cache_read(const wb_cache* cache, WB_PARAM uint64_t first, WB_PARAM uint64_t bytes, uint8_t* out) {
   cache_kernels::copy<false>(cache, first, bytes, reinterpret_cast<uint64_t>(out));
 }
 WB_EXPORT(wb_cache_read)
 
+// Copies plain memory to bytes of the volume, through the cache.
 WB_KERNEL void wb_cache_write(const wb_cache* cache, WB_PARAM uint64_t first, WB_PARAM uint64_t bytes, const uint8_t* in) {
   cache_kernels::copy<true>(cache, first, bytes, reinterpret_cast<uint64_t>(in));
 }

@@ -1,4 +1,5 @@
-//! Processes that a test starts: where ranks meet, what each has said so far, and all of it when something is missing.
+//! Processes that a test starts: the socket at which ranks meet, and the output of each, which is shown when something
+//! is missing.
 #![allow(dead_code, reason = "each test program has a copy of this file and uses a part of it")]
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -9,7 +10,8 @@ use std::process::{self, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-/// A socket at which ranks meet. It listens before any rank starts and goes to rank 0 as it is, so that no other program gets its port.
+/// A socket at which ranks meet. It listens before any rank starts, and rank 0 inherits it, so that no other program
+/// gets its port.
 pub struct Meeting(TcpListener);
 
 impl Meeting {
@@ -17,12 +19,12 @@ impl Meeting {
         Self(TcpListener::bind("127.0.0.1:0").unwrap())
     }
 
-    /// For `WARPBELL_STORE`.
+    /// Returns the value of `WARPBELL_STORE`.
     pub fn store(&self) -> String {
         self.0.local_addr().unwrap().to_string()
     }
 
-    /// Makes a command inherit the socket. It has to be started while this is there.
+    /// Lets a command inherit the socket. The command has to be started while this value exists.
     pub fn hand_to(&self, rank_0: &mut Command) {
         let descriptor = self.0.as_raw_fd();
         rank_0.env("WARPBELL_STORE_FD", descriptor.to_string());
@@ -38,7 +40,7 @@ impl Meeting {
     }
 }
 
-/// A process with what it writes on both of its streams, line by line. Killed when it is dropped.
+/// A process with its output on both streams, line by line. Killed when it is dropped.
 pub struct Child {
     process: process::Child,
     lines: Receiver<String>,
@@ -66,7 +68,7 @@ impl Child {
         Self { process, lines, said: Vec::new() }
     }
 
-    /// Returns what `take` makes of the first line from now on that it takes, within a time in which that line has to come.
+    /// Returns the first result of `take` for a line from now on. Fails the test if none comes within the time.
     #[track_caller]
     pub fn until<T>(&mut self, within: Duration, take: impl Fn(&str) -> Option<T>) -> T {
         let end = Instant::now() + within;
@@ -88,18 +90,18 @@ impl Child {
         }
     }
 
-    /// Writes a line for it to read.
+    /// Writes a line to the process's standard input.
     pub fn tell(&mut self, line: &str) {
         let stdin = self.process.stdin.as_mut().unwrap();
         writeln!(stdin, "{line}").and_then(|()| stdin.flush()).unwrap();
     }
 
-    /// Ends it without a word.
+    /// Kills the process.
     pub fn kill(&mut self) {
         self.process.kill().unwrap();
     }
 
-    /// Waits until it has ended by itself. Returns how, and all that it said.
+    /// Waits until the process has ended by itself. Returns its status and all its output.
     #[track_caller]
     pub fn finish(mut self, within: Duration) -> (ExitStatus, String) {
         let end = Instant::now() + within;
@@ -110,14 +112,14 @@ impl Child {
                 Err(RecvTimeoutError::Disconnected) => break,
             }
         }
-        // Both of its streams have ended, so it has, or is about to.
+        // Both of its streams have ended, so the process has ended or is about to.
         (self.process.wait().unwrap(), self.said.join("\n"))
     }
 }
 
 impl Drop for Child {
     fn drop(&mut self) {
-        // It has ended if this fails.
+        // The process has ended if this fails.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }

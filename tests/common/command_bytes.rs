@@ -1,5 +1,5 @@
-//! Arbitrary bytes as a command stream. Whatever they say: each well-delivered command is answered once, memory that the
-//! commands cannot name stays as it was, and a reset brings the controller back.
+//! Feeds arbitrary bytes as a command stream to the controller. For any input, each well-delivered command gets one
+//! completion, memory that the commands cannot name stays unchanged, and a reset makes the controller usable again.
 
 use super::driver::{Driver, PAGE, Pair, command, pattern, until};
 use std::collections::HashSet;
@@ -7,7 +7,7 @@ use warpbell::memory::DmaRegion;
 use warpbell::soft::nvme::SoftConfig;
 use warpbell::wire::nvme::{SqEntry, admin, csts, io, register, status};
 
-/// Bytes of a step: what it does, and a command or two numbers.
+/// Bytes of a step: its kind, and a command or two numbers.
 const STEP: usize = 65;
 const ENTRIES: u32 = 16;
 
@@ -19,9 +19,9 @@ struct World {
     data: DmaRegion,
     /// An address that was valid once.
     stale: u64,
-    /// Every doorbell has been right so far, so every command must be answered.
+    /// True while every doorbell write was valid, so that every command must be completed.
     tame: bool,
-    /// Asynchronous Event Requests that may still be answered.
+    /// Asynchronous Event Requests that may still be completed.
     events: HashSet<u16>,
     cid: u16,
 }
@@ -29,7 +29,7 @@ struct World {
 /// Runs one input.
 ///
 /// # Panics
-/// When the controller does what it must not.
+/// When the controller violates the specification.
 pub fn run(input: &[u8]) {
     let config = SoftConfig::parse("mem:256k,namespaces=2,threads=1,entries=64,queues=3,transfer=64k");
     let (controller, mut driver) = Driver::start(config.expect("a valid specification"));
@@ -75,7 +75,7 @@ impl World {
         let mut e: SqEntry = bytemuck::pod_read_unaligned(bytes);
         match kind % 7 {
             0 => self.io(e),
-            // The same with a shape that gets further than the first check.
+            // A command with a shape that gets further than the first check.
             1 | 2 => {
                 self.shape(&mut e);
                 self.io(e);
@@ -87,7 +87,7 @@ impl World {
                 self.admin(e);
             }
             4 => {
-                // A PRP list of arbitrary entries, most of them nearly right.
+                // A PRP list of arbitrary entries, most of them nearly valid.
                 for i in 0..8 {
                     let n = number(bytes, 8 * i);
                     let entry = if n.is_multiple_of(5) { n } else { self.page(n) };
@@ -111,7 +111,7 @@ impl World {
         self.drain();
     }
 
-    /// One of the pages that may be named, now and then with an offset or where nothing is.
+    /// Returns one of the pages that commands may name, sometimes with an offset or an unmapped address.
     fn page(&self, n: u64) -> u64 {
         match n >> 8 & 15 {
             0 => self.stale,
@@ -174,7 +174,7 @@ impl World {
         }
     }
 
-    /// Takes out what has come.
+    /// Takes new completions off the queues.
     fn drain(&mut self) {
         if !self.tame {
             while self.io.poll(&self.driver).is_some() {}
@@ -190,7 +190,7 @@ impl World {
     }
 }
 
-/// Mostly opcodes that exist.
+/// Returns an opcode, mostly one that exists.
 fn admin_opcode(n: u8) -> u8 {
     const KNOWN: [u8; 11] = [
         admin::DELETE_SQ,

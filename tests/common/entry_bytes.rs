@@ -1,16 +1,16 @@
-//! Arbitrary bytes as what an adapter reads: a send ring, a receive slot, a command; and as what it writes. Whatever they say, they
-//! are read or refused, and what was read says the same when it is written again. The fuzz target includes this file too, so it
-//! names the crate as that does.
+//! Parses arbitrary bytes as adapter inputs (a send ring, a receive slot, a command) and as adapter outputs. Any input
+//! is read or rejected, and an entry that was read is equal when it is written again. The fuzz target includes this
+//! file too, so it names the crate as the fuzz target does.
 
 use warpbell::wire::mlx5::devx::{CreateCq, CreateMkey, CreateQp, ModifyQp, QpCommand, QueryHcaCap, QueryQp, Reply};
 use warpbell::wire::mlx5::segment::blocks_of;
 use warpbell::wire::mlx5::wqe::{MAX_SEGMENTS, MAX_SEGMENTS_DC};
 use warpbell::wire::mlx5::{BLOCK_BYTES, Cqe, Operation, Payload, SendRing, Transport, Wqe, receive};
 
-/// Runs one input: a byte for where the ring's entry begins, then the bytes.
+/// Runs one input: a byte for the place of the ring's entry, then the bytes.
 ///
 /// # Panics
-/// When something is read as what it is not.
+/// When something is read as something else.
 pub fn run(input: &[u8]) {
     let Some((&start, bytes)) = input.split_first() else { return };
     for (transport, most) in

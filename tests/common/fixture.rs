@@ -1,15 +1,15 @@
-//! Recorded machines for tests: trees of `/sys`, `/proc` and `/dev` in a temporary folder, built as the kernel lays them out.
+//! Fixtures of machines for tests: trees of `/sys`, `/proc` and `/dev` in a temporary folder, with the kernel's layout.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
-/// A tree that goes away with this value.
+/// A tree that is removed when this value is dropped.
 pub struct Fixture {
     folder: tempfile::TempDir,
 }
 
-/// One PCI function: what its files say.
+/// The files of one PCI function.
 #[derive(Clone, Debug, Default)]
 pub struct Device {
     /// Vendor and device identifiers.
@@ -24,13 +24,13 @@ pub struct Device {
     pub node: Option<u32>,
     /// GT/s and lanes now, GT/s and lanes at most.
     pub link: Option<(&'static str, u32, &'static str, u32)>,
-    /// Bytes of the memory BARs, by index; 0 for one that is not there.
+    /// Bytes of the memory BARs, by index; 0 for a BAR that does not exist.
     pub bars: &'static [u64],
     /// Configuration space.
     pub config: Option<Config>,
 }
 
-/// What a function's configuration space says.
+/// The contents of a function's configuration space.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Config {
     /// Device/Port Type of the PCI Express capability: 0 endpoint, 4 root port, 5 upstream, 6 downstream port.
@@ -39,17 +39,17 @@ pub struct Config {
     pub acs: Option<(u16, u16)>,
     /// Resizable BAR: index, sizes supported (bit n is 2^n MiB), size now as a power of two in MiB.
     pub resizable: Option<(u8, u32, u8)>,
-    /// Only the first 64 bytes, which is what the kernel shows to users other than root.
+    /// True for the first 64 bytes only, which is what the kernel shows to users other than root.
     pub header_only: bool,
 }
 
 impl Config {
-    /// The bytes, as in the file `config`.
+    /// Returns the bytes, as in the file `config`.
     pub fn bytes(self) -> Vec<u8> {
         let mut c = vec![0u8; 4096];
         c[0x06] = 0x10; // status: there is a capability list
         c[0x34] = 0x40;
-        c[0x40] = 0x01; // power management, before PCI Express, so that the list is walked
+        c[0x40] = 0x01; // power management, before PCI Express, so that a reader has to walk the list
         c[0x41] = 0x60;
         c[0x60] = 0x10;
         c[0x62] = 0x02 | self.port << 4;
@@ -84,17 +84,17 @@ impl Default for Fixture {
 }
 
 impl Fixture {
-    /// An empty machine.
+    /// Returns an empty machine.
     pub fn new() -> Self {
         Self { folder: tempfile::tempdir().unwrap() }
     }
 
-    /// The folder that stands for `/`.
+    /// Returns the folder that stands for `/`.
     pub fn root(&self) -> &Path {
         self.folder.path()
     }
 
-    /// A user that owns none of the files.
+    /// Returns a user that owns none of the files.
     pub fn stranger(&self) -> u32 {
         fs::metadata(self.root()).unwrap().uid() + 1
     }
@@ -105,33 +105,33 @@ impl Fixture {
         path
     }
 
-    /// A file with a text, or with bytes.
+    /// Writes a file with a text, or with bytes.
     pub fn file(&self, name: &str, text: impl AsRef<[u8]>) -> &Self {
         fs::write(self.path(name), text).unwrap();
         self
     }
 
-    /// A folder.
+    /// Creates a folder.
     pub fn folder(&self, name: &str) -> &Self {
         fs::create_dir_all(self.path(name)).unwrap();
         self
     }
 
-    /// A device node, which is a plain file here, with its mode.
+    /// Creates a device node, which is a plain file here, with its mode.
     pub fn node(&self, name: &str, mode: u32) -> &Self {
         self.file(name, "");
         fs::set_permissions(self.path(name), fs::Permissions::from_mode(mode)).unwrap();
         self
     }
 
-    /// A symbolic link to another name in the tree.
+    /// Creates a symbolic link to another name in the tree.
     pub fn link(&self, name: &str, target: &str) -> &Self {
         let up = "../".repeat(name.trim_start_matches('/').matches('/').count());
         symlink(format!("{up}{}", target.trim_start_matches('/')), self.path(name)).unwrap();
         self
     }
 
-    /// A PCI function by its place below `/sys/devices`, as in `pci0000:00/0000:00:01.0/0000:01:00.0`.
+    /// Creates a PCI function by its place below `/sys/devices`, as in `pci0000:00/0000:00:01.0/0000:01:00.0`.
     pub fn pci(&self, place: &str, device: &Device) -> &Self {
         let at = format!("/sys/devices/{place}");
         let bdf = place.rsplit('/').next().unwrap();
@@ -173,7 +173,7 @@ impl Fixture {
         self
     }
 
-    /// The type of an IOMMU group, as in `DMA` or `identity`.
+    /// Sets the type of an IOMMU group, as in `DMA` or `identity`.
     pub fn group_type(&self, group: u32, text: &str) -> &Self {
         self.file(&format!("/sys/kernel/iommu_groups/{group}/type"), format!("{text}\n"))
     }

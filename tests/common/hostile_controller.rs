@@ -1,5 +1,5 @@
-//! A controller made of arbitrary bytes: registers, completions and data. Whatever they say, the driver ends every call in
-//! time, with a result or with an error of one line, and touches no memory but its own.
+//! A controller whose registers, completions and data are arbitrary bytes. For any input, the driver ends every call in
+//! time, with a result or with an error of one line, and accesses no memory but its own.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
@@ -12,21 +12,21 @@ use warpbell::nvme::{
 };
 use warpbell::wire::nvme::{CqEntry, SqEntry, Status, admin, cc, csts, register};
 
-/// Long enough for a controller that answers at once, short enough to run many inputs.
+/// Long enough for a controller that replies at once, short enough to run many inputs.
 const DEADLINE: Duration = Duration::from_millis(2);
-/// Nothing that one input asks for takes this long.
+/// Longer than any operation of one input takes.
 const BOUND: Duration = Duration::from_secs(60);
 /// CAP with small queues, TO of 500 ms and the NVM command set.
 const CAP: u64 = 63 | 1 << 16 | 1 << 24 | 1 << 37;
 const PAGE: usize = 4096;
 
-/// Arbitrary bytes, used up one after the other.
+/// Arbitrary bytes, used one after the other.
 struct Bytes {
     left: Vec<u8>,
 }
 
 impl Bytes {
-    /// `None` once there are no more: from then on the device is gone.
+    /// Returns `None` once there are no more bytes: from then on the device is gone.
     fn byte(&mut self) -> Option<u8> {
         self.left.pop()
     }
@@ -53,7 +53,7 @@ struct State {
     asq: u64,
     acq: u64,
     rings: HashMap<u16, Ring>,
-    /// What the device may address, as behind an IOMMU.
+    /// Memory that the device may address, as behind an IOMMU.
     mapped: Vec<Region>,
 }
 
@@ -66,7 +66,7 @@ impl std::fmt::Debug for Hostile {
 }
 
 impl State {
-    /// The region that holds these bytes, and the offset there.
+    /// Returns the region that holds these bytes, and the offset there.
     fn reach(&self, iova: u64, bytes: usize) -> Option<(&Region, usize)> {
         self.mapped.iter().find_map(|r| {
             let offset = usize::try_from(iova.checked_sub(r.address())?).ok()?;
@@ -91,7 +91,7 @@ impl State {
         self.write(at, bytemuck::bytes_of(&entry));
     }
 
-    /// Takes what a tail announces, and answers as the bytes say.
+    /// Takes the entries that a tail announces, and completes them as the bytes say.
     fn submitted(&mut self, id: u16, tail: u32) {
         // At most a ring's worth, whatever the tail says.
         for _ in 0..self.rings.get(&id).map_or(0, |r| r.entries) {
@@ -149,7 +149,7 @@ impl State {
         }
     }
 
-    /// A page of data: mostly zeros and what a driver looks for, in part arbitrary.
+    /// Writes a page of data: mostly zeros and values that a driver looks for, in part arbitrary.
     fn scribble(&mut self, iova: u64) {
         let mut page = [0; PAGE];
         let Some(count) = self.bytes.byte() else { return };
@@ -197,7 +197,7 @@ impl State {
     }
 
     fn read(&mut self, offset: u32) -> u32 {
-        // Gone, once there are no more bytes: so everything ends.
+        // The device is gone once there are no more bytes, so that everything ends.
         let Some(choice) = self.bytes.byte() else { return u32::MAX };
         match choice {
             0..=239 => {}
@@ -273,12 +273,12 @@ impl Port for Hostile {
         "hostile"
     }
     fn pci_id(&self) -> Option<PciId> {
-        // One that lists its namespaces one by one.
+        // An identifier of a controller that lists its namespaces one by one.
         self.state().bytes.byte().filter(|b| *b > 200).map(|_| PciId { vendor: 0x8086, device: 0x5845 })
     }
 }
 
-/// Addresses are the process's own; what is not mapped is not reached.
+/// DMA space whose addresses are the process's own. The device does not reach unmapped memory.
 #[derive(Debug)]
 struct Identity(Arc<Hostile>);
 
@@ -318,7 +318,7 @@ pub fn run(input: &[u8]) {
     assert!(started.elapsed() < BOUND, "took {:?}", started.elapsed());
 }
 
-/// What ended well or badly does not matter, only that it ended.
+/// Returns the value of a result. Success or failure does not matter, only that the call ended.
 fn note<T>(result: Result<T, NvmeError>) -> Option<T> {
     match result {
         Ok(value) => Some(value),
@@ -359,7 +359,7 @@ fn look(controller: &Controller<Ready>) {
     for event in note(controller.events()).unwrap_or_default() {
         assert!(!event.to_string().is_empty());
     }
-    // As many as a controller of ill will names; each costs a command.
+    // A hostile controller may name any number of namespaces; each costs a command.
     for nsid in note(controller.namespaces()).unwrap_or_default().into_iter().take(3) {
         note(controller.namespace(nsid));
     }

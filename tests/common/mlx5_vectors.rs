@@ -1,5 +1,5 @@
-//! Golden vectors (`mlx5_vectors.txt`), and entries built from the parameters of one. The test of the device library includes this file
-//! too, so it names the crate as that does.
+//! Golden vectors (`mlx5_vectors.txt`), and entries built from the parameters of one. The test of the device library
+//! includes this file too, so it names the crate as that test does.
 
 use std::collections::BTreeMap;
 use warpbell::wire::mlx5::segment::{DataSegment, GlobalAddress, HalfAddressVector};
@@ -11,7 +11,7 @@ use warpbell::wire::mlx5::{Atomic, Flags, Operation, Payload, Remote, Wqe};
 pub struct Vector {
     /// Kind of entry, record or question.
     pub what: String,
-    /// Parameters and expected answers.
+    /// Parameters and expected results.
     pub values: BTreeMap<String, u64>,
     /// Data in the entry itself.
     pub inline: Vec<u8>,
@@ -29,7 +29,7 @@ fn hex(text: &str) -> Vec<u8> {
     (0..digits.len()).step_by(2).map(|i| number(&format!("0x{}", &digits[i..i + 2])) as u8).collect()
 }
 
-/// All lines of the file.
+/// Returns all lines of the file.
 pub fn all() -> impl Iterator<Item = Vector> {
     include_str!("mlx5_vectors.txt").lines().filter(|l| !l.is_empty() && !l.starts_with('#')).map(Vector::parse)
 }
@@ -49,11 +49,11 @@ impl Vector {
         }
         v
     }
-    /// A value that must be there.
+    /// Returns a value that must exist.
     pub fn get(&self, name: &str) -> u64 {
         *self.values.get(name).unwrap_or_else(|| panic!("no {name} in {self:?}"))
     }
-    /// A value, 0 if it is not there.
+    /// Returns a value, or 0 if it does not exist.
     pub fn or_zero(&self, name: &str) -> u64 {
         self.values.get(name).copied().unwrap_or_default()
     }
@@ -98,7 +98,7 @@ impl Vector {
             }),
         })
     }
-    /// The entry as the host builds it; `None` if the line is not about an entry.
+    /// Returns the entry as the host builds it; `None` if the line is not about an entry.
     pub fn wqe(&self) -> Option<Vec<u8>> {
         let piece = self.values.get("bytes").map(|&n| self.piece(n));
         let pieces = Payload::Pieces(piece.as_slice());

@@ -1,4 +1,4 @@
-//! A driver small enough to be obviously right, over the public seam alone: registers, rings, PRPs.
+//! A driver small enough to be obviously correct, built on the public interface alone: registers, rings, PRPs.
 //!
 //! The benchmark and the fuzz target include this file too, so it names the crate as they do.
 
@@ -10,7 +10,7 @@ use warpbell::soft::nvme::{SoftConfig, SoftController};
 use warpbell::wire::nvme::{Cap, CqEntry, SqEntry, Status, admin, cc, csts, register, status};
 
 pub const PAGE: usize = 4096;
-/// Far longer than anything here takes; only a hang reaches it.
+/// Far longer than any step takes; only a hang reaches it.
 pub const DEADLINE: Duration = Duration::from_secs(120);
 
 /// Waits for something that must happen.
@@ -31,13 +31,13 @@ pub struct Pair {
     pub tail: u32,
     pub head: u32,
     pub phase: bool,
-    /// Store doorbells to memory, as kernels do, instead of writing the register.
+    /// True to store doorbells to memory, as kernels do, instead of writing the register.
     pub by_memory: bool,
     next_cid: u16,
 }
 
 impl Pair {
-    /// Places an entry without ringing.
+    /// Places an entry without writing the doorbell.
     pub fn place(&mut self, e: SqEntry) {
         self.sq.region.set(self.tail as usize * 64, e).unwrap();
         self.tail = (self.tail + 1) % self.entries;
@@ -47,13 +47,14 @@ impl Pair {
         driver.doorbell(register::sq_tail(self.id, driver.stride), self.tail, self.by_memory);
     }
 
-    /// The next completion, if it is there.
+    /// Returns the next completion, if there is one.
     pub fn poll(&mut self, driver: &Driver) -> Option<CqEntry> {
         let at = self.cq.host().unwrap().as_ptr().cast::<CqEntry>().wrapping_add(self.head as usize);
-        // SAFETY: the entry's last dword, inside the region and aligned to 4; the controller writes it meanwhile, hence an atomic load.
+        // SAFETY: the entry's last dword, inside the region and aligned to 4; the controller writes it meanwhile, hence
+        // an atomic load.
         let last = unsafe { AtomicU32::from_ptr(at.cast::<u32>().add(3)) };
-        // The phase first: one load of all 16 bytes is several of the processor's, and those before the phase may
-        // be older than it. The data behind a completion is read after it too.
+        // The phase first: one load of all 16 bytes is several loads of the processor, and those before the phase may
+        // be older. The data of a completion is also read after the phase.
         if (last.load(Ordering::Acquire) >> 16 & 1 == 1) != self.phase {
             return None;
         }
@@ -98,7 +99,7 @@ impl Pair {
     }
 }
 
-/// A controller that is enabled, with its admin queue.
+/// An enabled controller, with its admin queue.
 pub struct Driver {
     pub attachment: Attachment,
     pub stride: u8,
@@ -136,7 +137,7 @@ impl Driver {
         let w = self.attachment.port.doorbells().unwrap();
         let at = (offset - register::DOORBELLS) as usize;
         assert!(at + 4 <= w.bytes);
-        // SAFETY: inside the window, aligned, and an atomic for everybody.
+        // SAFETY: inside the registered region and aligned; all threads access it by atomics.
         let word = unsafe { std::sync::atomic::AtomicU32::from_ptr(w.base.as_ptr().add(at).cast()) };
         word.store(value, std::sync::atomic::Ordering::Release);
     }
@@ -183,7 +184,11 @@ impl Driver {
         self.admin(e).status()
     }
 
-    /// Identify, by CNS.
+    /// Sends Identify, by CNS. Returns the page.
+    ///
+    /// # Errors
+    ///
+    /// Fails with the command's status if that is not success.
     pub fn identify(&mut self, cns: u8, nsid: u32) -> Result<Vec<u8>, Status> {
         let page = self.memory(PAGE);
         let mut e = SqEntry::new(admin::IDENTIFY, 0, nsid);
@@ -214,7 +219,7 @@ impl Driver {
         SqEntry { cdw10: u32::from(id), ..SqEntry::new(opcode, 0, 0) }
     }
 
-    /// An I/O queue pair of its own.
+    /// Creates an I/O queue pair.
     pub fn pair(&mut self, id: u16, entries: u32) -> Pair {
         let p = self.pair_memory(id, entries);
         let (cq, sq) = (self.create_cq(&p), self.create_sq(&p));
@@ -224,7 +229,8 @@ impl Driver {
     }
 }
 
-/// A command over blocks with its data in consecutive pages of a region; the PRP list, if it needs one, is at `list`.
+/// Returns a command over blocks with its data in consecutive pages of a region. The PRP list, if the command needs
+/// one, is at `list`.
 pub fn command(
     opcode: u8,
     slba: u64,
@@ -258,7 +264,7 @@ pub fn command(
     e
 }
 
-/// Bytes that say which block they belong to.
+/// Returns bytes that identify their block.
 pub fn pattern(slba: u64, bytes: usize, salt: u64) -> Vec<u8> {
     let words: Vec<u64> =
         (0..bytes as u64 / 8).map(|i| (slba << 20 ^ i ^ salt).wrapping_mul(0x9e37_79b9_7f4a_7c15)).collect();

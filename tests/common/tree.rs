@@ -1,5 +1,5 @@
-//! Paths of the tree and of the program that tests run. They are found at run time, so that test programs also run on a machine that
-//! has not built them (`tests/pack`). The paths of the build are the last resort.
+//! Paths of the tree and of the program that tests run. They are found at run time, so that test programs also run on a
+//! machine that has not built them (`tests/pack`). The paths of the build are the last resort.
 
 #![allow(dead_code, reason = "each test program has a copy of this file and uses a part of it")]
 

@@ -1,6 +1,6 @@
-// A model of an RDMA adapter for tests of the device headers: one thread that reads the send rings of queue pairs connected to
-// themselves, and executes their work requests on this process's memory. It is strict about what it is given, and spoils every
-// block that it has fetched, so that a block that is rung for before it is written whole is found out.
+// A model of an RDMA adapter for tests of the device headers. One thread reads the send rings of queue pairs connected to
+// themselves, and executes their work requests on this process's memory. It checks its input strictly, and overwrites every block
+// that it has fetched. So it detects a block that is announced before it is completely written.
 #pragma once
 
 #include <warpbell/mlx5.cuh>
@@ -29,14 +29,14 @@ struct options {
   uint32_t queues = 1;
   uint32_t log_blocks = 7;
   bool collapsed = false;
-  bool consistency = false;  // what reads and fetches land is held back until a flush
+  bool consistency = false;  // data that reads and fetches land is held back until a flush
   bool near = false;
   uint32_t first_ticket = 0;
   uint64_t deadline_ns = long_enough_ns;
   uint32_t seed = 1;
 };
 
-// What a queue pair does wrong: the `at`-th entry (from 1) fails with these syndromes, or it and all later ones are held back.
+// Fault of a queue pair: the `at`-th entry (from 1) fails with these syndromes, or it and all later ones are held back.
 struct fault {
   uint64_t at = 0;
   uint32_t syndrome = 0;  // 0: held back until `release`
@@ -56,7 +56,7 @@ class adapter : public host_words {
   void start() {
     service = std::thread([this] { serve(); });
   }
-  // Ends after everything that was rung for has been executed.
+  // Ends the adapter after it has executed everything that was announced.
   void finish() {
     if (!service.joinable()) return;
     order::store<order::release>(&ended, 1u);
@@ -64,13 +64,14 @@ class adapter : public host_words {
   }
   send_queue_ref queue(uint32_t i) { return send_queue_ref(&queues[i], &ctl); }
 
-  // After that: everything has completed, and no block is missing or held. (Fetch the last completions first: `quiet`.)
+  // Checks after `finish` that everything has completed, and that no block is missing or held. (Fetch the last completions first:
+  // `quiet`.)
   void check_idle(const std::string& where) {
     for (uint32_t i = 0; i < opt.queues; ++i) {
       const wb_send_queue& q = queues[i];
       const std::string name = where + ", queue " + std::to_string(i) + ": ";
-      check(q.tail == q.ticket, name + "tickets " + std::to_string(q.ticket) + ", rung for " + std::to_string(q.tail));
-      check(q.completed == q.tail, name + "rung for " + std::to_string(q.tail) + ", completed " + std::to_string(q.completed));
+      check(q.tail == q.ticket, name + "tickets " + std::to_string(q.ticket) + ", announced " + std::to_string(q.tail));
+      check(q.completed == q.tail, name + "announced " + std::to_string(q.tail) + ", completed " + std::to_string(q.completed));
       check(q.credit + q.spare == q.granted + (1u << q.log_blocks) - q.ticket, name + "credit " + std::to_string(q.credit));
       check(q.tail_lock == 0 && q.head_lock == 0 && q.failed == 0, name + "a lock is held, or it has failed");
       check(sides[i]->next == q.tail, name + "not everything was executed");
@@ -81,7 +82,7 @@ class adapter : public host_words {
   options opt;
   std::vector<wb_send_queue> queues;
   alignas(64) uint32_t paused = 0;   // not 0: nothing is fetched
-  alignas(64) uint32_t release = 0;  // not 0: what is held back completes
+  alignas(64) uint32_t release = 0;  // not 0: held-back entries complete
   std::mt19937 random;
   std::vector<fault> faults;
 
@@ -92,7 +93,7 @@ class adapter : public host_words {
   uint32_t* marks(uint32_t i) { return sides[i]->mark.data(); }
 
  private:
-  // One queue pair's memory, and the adapter's side of it.
+  // One queue pair's memory, and the adapter's side of the queue pair.
   struct side {
     side(adapter& a, uint32_t i)
         : owner(a), index(i), blocks(1u << a.opt.log_blocks), ring(blocks * block_segments),
@@ -115,7 +116,7 @@ class adapter : public host_words {
       q.mark = mark.data();
       q.hold = hold.data();
       q.staging = reinterpret_cast<uint64_t>(landing.data());
-      // Work requests name the staging by other addresses, so that one cannot be taken for the other.
+      // Work requests name the staging by other addresses than kernels, so that a mix-up of the two is detected.
       q.staging_address = q.staging + staging_shift;
       q.staging_key = big(staging_key).word;
       q.staging_bytes = staging_bytes;
@@ -132,7 +133,7 @@ class adapter : public host_words {
 
     // --- fetching ----------------------------------------------------------------------------------------------------
 
-    // Executes up to `most` entries that were rung for. Whether there were any.
+    // Executes up to `most` entries that were announced. Returns true if there were any.
     bool serve(uint32_t most) {
       const uint64_t announced = order::load<order::acquire, order::system>(&mailbox);
       if (announced == last_doorbell && end == next) return false;
@@ -146,7 +147,7 @@ class adapter : public host_words {
         check(((fixture - (word >> 8)) & 0xffffu) <= blocks, "the doorbell record is behind the doorbell");
         check(order::load<order::relaxed, order::system>(&record.receive) == 0, "the receive word of the doorbell record was written");
         end += ahead;
-        check(end - next <= blocks, "more blocks were rung for than the ring has");
+        check(end - next <= blocks, "more blocks were announced than the ring has");
         last_doorbell = announced;
         ++doorbells;
       }
@@ -160,17 +161,17 @@ class adapter : public host_words {
 
     order::quad fetch(uint32_t segment) {
       const uint32_t t = next + segment / block_segments;
-      check(end - t - 1 < blocks && t != end, "an entry was rung for by half");
+      check(end - t - 1 < blocks && t != end, "an entry was announced by half");
       return order::load_quad<order::relaxed, order::system>(words(t) + segment % block_segments * 4);
     }
 
-    // One entry; false if it is held back.
+    // Executes one entry. Returns false if the entry is held back.
     bool execute() {
       const fault& f = owner.faults[index];
       const bool faulty = f.at != 0 && entries + 1 >= f.at;
       if (faulty && f.syndrome == 0 && order::load<order::acquire>(&owner.release) == 0) return false;
       const order::quad c = fetch(0);
-      check(c.x != poison && c.y != poison && c.z != poison, "an entry was rung for before it was written");
+      check(c.x != poison && c.y != poison && c.z != poison, "an entry was announced before it was written");
       const uint32_t first = swap_bytes(c.x), second = swap_bytes(c.y), how = c.z >> 24, op = first & 0xff, mod = first >> 24;
       check((first >> 8 & 0xffff) == (next & 0xffff), "an entry has index " + std::to_string(first >> 8 & 0xffff) + " at " + std::to_string(next));
       check(second >> 8 == number && (c.z & 0xffffffu) == 0, "an entry is of another queue pair");
@@ -180,7 +181,7 @@ class adapter : public host_words {
       std::vector<order::quad> s;
       for (uint32_t i = 0; i < taken * block_segments; ++i) {
         s.push_back(fetch(i));
-        for (uint32_t w : {s[i].x, s[i].y, s[i].z, s[i].w}) check(w != poison, "an entry was rung for before it was written");
+        for (uint32_t w : {s[i].x, s[i].y, s[i].z, s[i].w}) check(w != poison, "an entry was announced before it was written");
       }
       if (failed) complete(syndrome_flushed, flush_vendor, op);
       else if (faulty && f.syndrome != 0) {
@@ -195,7 +196,7 @@ class adapter : public host_words {
         }
       }
       ++entries;
-      // Only now may the blocks be written again.
+      // The blocks may be written again only now.
       if (pending) publish();
       next += taken;
       return true;
@@ -217,7 +218,7 @@ class adapter : public host_words {
         check(address >= base && address + bytes <= base + landing.size() * 8, "staging of another queue pair");
         const uint64_t block = (address - base) / staging_bytes;
         check((address - base) % staging_bytes + bytes <= staging_bytes, "more than a block's staging");
-        // Its own, or for a flush that of what it is behind.
+        // The staging of the entry's own block, or for a flush that of the entry before it.
         check(((next - block) & (blocks - 1)) <= (flush ? 2u : 0u), "staging of another block");
         return piece{reinterpret_cast<char*>(address - staging_shift), bytes};
       }
@@ -240,7 +241,7 @@ class adapter : public host_words {
         for (uint32_t i = 0; i < bytes; ++i) order::store<order::relaxed>(to + i, order::load<order::relaxed>(from + i));
       }
     }
-    // What comes from the other side is there at once, or only after a flush. (Old values that nobody wants are there at once.)
+    // Lands data from the other side, at once or only after a flush. (Unwanted old values land at once.)
     void land(const piece& p, const void* from) {
       const uint64_t at = reinterpret_cast<uint64_t>(p.at) - reinterpret_cast<uint64_t>(landing.data());
       const bool wanted = at >= landing.size() * 8 || order::load<order::acquire>(&hold[at / staging_bytes]) != 0;
@@ -307,7 +308,7 @@ class adapter : public host_words {
       }
       answer(to, old);
     }
-    // Carries stop at every bit of the boundary; of boundaries there are only the two that OpenSHMEM's operations need.
+    // Adds with carries that stop at every bit of the boundary. OpenSHMEM's operations need two boundaries only.
     template <class T> void add_masked(char* at, const piece& to, T add, T boundary) {
       const T every = static_cast<T>(~T{0});
       check(boundary == 0 || boundary == every, "a boundary that nobody sets");
@@ -349,7 +350,7 @@ class adapter : public host_words {
 
     // --- completing --------------------------------------------------------------------------------------------------
 
-    // The entry that is being executed has ended; its completion is written once the entry is spoilt.
+    // Ends the entry that is being executed. Its completion is written once the entry has been overwritten.
     void complete(uint32_t syndrome, uint32_t vendor, uint32_t op) {
       const uint32_t owner_bit = owner.opt.collapsed ? 0 : completed >> owner.opt.log_blocks & 1;
       const uint32_t kind = syndrome ? cqe_requester_error : cqe_requester;

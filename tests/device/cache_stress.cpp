@@ -1,5 +1,6 @@
-// The page cache and the array under many threads, against a model of their content. Compiled for several warp widths, with
-// ThreadSanitizer where it is to be had: see tests/device_stress.rs. Prints what it did; exits with 1 at the first contradiction.
+// Stress test of the page cache and the array with many threads, against a model of their content. Compiled for several warp
+// widths, with ThreadSanitizer where available: see tests/device_stress.rs. Prints its steps, and exits with 1 at the first
+// contradiction.
 #include <atomic>
 #include <chrono>
 #include <cstdio>
@@ -10,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-// See cache.cuh.
+// See frames.cuh.
 #define WB_CLAIM_BLINDLY cross_claim
 namespace {
 void cross_claim();
@@ -26,21 +27,21 @@ using namespace warpbell;
 namespace {
 
 constexpr uint32_t width = warp::width;
-// All is done with pages of one block, and with pages that have checksums.
+// Pages of one block, or pages that have checksums; every test runs with both.
 uint32_t page_bytes = 512;
 uint32_t per_page = page_bytes / 8;
 uint32_t page_blocks = 1;
 bool has_checksums = false;
-constexpr uint32_t value_shift = 24;  // an element is its index above, and a changing part below
+constexpr uint32_t value_shift = 24;  // an element is its index, with a changing part below
 
-// What this thread does next between the CAS of a tag and the look at the pins; others may go on if it is nothing.
+// Action of this thread between the CAS of a tag and the look at the pins. If there is none, other threads may run.
 thread_local std::function<void()> crossing;
 void cross_claim() {
   if (!crossing) return cpu::yield();
   std::exchange(crossing, nullptr)();
 }
 
-// Which volume blocks the controller fails (all commands that touch them), and whether it swallows commands.
+// Volume blocks that the controller fails (all commands that touch them), and true if it swallows all commands.
 std::atomic<uint64_t> bad_from{0}, bad_to{0};
 std::atomic<bool> silent{false};
 
@@ -59,7 +60,7 @@ model::options shape(uint64_t pages, double deadline_seconds, bool bounce) {
   return o;
 }
 
-// A cache over a model controller, and its host's view.
+// A cache over a model controller, with the host's part.
 struct bed {
   model::controller device;
   wb_cache cache{};
@@ -103,7 +104,7 @@ struct bed {
       for (uint64_t p = 0; p < pages; ++p) sums.push_back(sum(p));
       integrity.checksum = reinterpret_cast<uint64_t>(sums.data());
       integrity.checksum_count = pages;
-      // Of one unit for the whole volume.
+      // One unit for the whole volume.
       integrity.unit_shift = 63;
       device.volume.integrity = &integrity;
     }
@@ -122,7 +123,7 @@ struct bed {
     return a;
   }
 
-  // What the host does when a run starts.
+  // Resets the words that the host resets when a run starts.
   void new_run() {
     device.stop_word = device.abort_word = 0;
     device.log = wb_error_log{};
@@ -131,11 +132,12 @@ struct bed {
     model::run(warps, [this] { wb_cache_flush(&cache); });
   }
 
-  // Where the device keeps a page, and what checksum it has there.
+  // Returns the address of a page on the device.
   char* page(uint64_t p) { return device.at(p * page_blocks); }
+  // Returns the checksum of a page on the device.
   uint32_t sum(uint64_t p) { return checksums::of(xxh3::hash(reinterpret_cast<uint64_t>(page(p)))); }
 
-  // What the device has; complete once the cache was flushed.
+  // Returns an element on the device; up to date once the cache was flushed.
   uint64_t stored(uint64_t i) {
     uint64_t v;
     std::memcpy(&v, page(i / per_page) + i % per_page * 8, 8);
@@ -156,8 +158,8 @@ struct bed {
 
 bool right(uint64_t i, uint64_t v) { return v >> value_shift == i; }
 
-// Everything at once: loads, stores, atomic adds, prefetch, ranges, handles, and flushes in between. Elements of even pages are
-// only added to, those of odd pages only stored to.
+// Tests everything at once: loads, stores, atomic adds, prefetch, ranges, handles, and flushes in between. Elements of even pages
+// are only added to, those of odd pages only stored to.
 void hammer(uint32_t sets, uint32_t ways, uint64_t pages, bool bounce, uint32_t warps, uint32_t steps) {
   bed b(sets, ways, pages, 60, bounce);
   const uint64_t n = pages * per_page;
@@ -208,7 +210,7 @@ void hammer(uint32_t sets, uint32_t ways, uint64_t pages, bool bounce, uint32_t 
         case 10: {
           auto page = a.pin(i);
           CHECK(page.ok() && page.first() <= i && i < page.first() + page.count());
-          // Others may write to it, so the loads are not plain here.
+          // Other threads may write the page, so the loads are not plain here.
           for (uint32_t k = 0; k < 4; ++k) {
             const uint32_t at = static_cast<uint32_t>(mine() % page.count());
             CHECK(right(page.first() + at, order::load<order::relaxed>(page.data() + at)));
@@ -239,7 +241,7 @@ void hammer(uint32_t sets, uint32_t ways, uint64_t pages, bool bounce, uint32_t 
               (unsigned long long)b.total(&wb_stats::retries));
 }
 
-// Who had the page pinned, changes it and lets go while the frame is being taken away: it stays the page's, dirty.
+// Tests a thread that changes a pinned page and unpins it while the frame is being taken away: the frame stays the page's, dirty.
 void changed_while_claimed() {
   bed b(1, 8, 40, 60);
   const wb_cache& c = b.cache;
@@ -259,7 +261,7 @@ void changed_while_claimed() {
     CHECK(!frames::claim(c, entry, tag));
     frames::unlock(c, 0);
     CHECK(order::load<order::acquire>(frames::tag(c, entry)) == (before | WB_TAG_DIRTY));
-    // A write of it is begun all the same, and is not the last one.
+    // A write-back of the page begins all the same, and is not the last one.
     CHECK(pin_page(&c, 1, 3, true, false, way) == WB_DONE);
     CHECK(frames::try_lock(c, 0));
     tag = order::load<order::acquire>(frames::tag(c, entry));
@@ -272,7 +274,7 @@ void changed_while_claimed() {
   std::printf("changed while claimed: ok\n");
 }
 
-// A page that cannot be read fails the run with its block, is poison, and is read again by the next run.
+// Tests a page that cannot be read: it fails the run with its block, is poison, and is read again by the next run.
 void bad_page() {
   bed b(1, 8, 40, 60);
   bad_from = 17 * page_blocks;
@@ -299,7 +301,7 @@ void bad_page() {
   std::printf("bad page: ok\n");
 }
 
-// A page that cannot be written stays, dirty; the next flush writes it.
+// Tests a page that cannot be written: it stays dirty, and the next flush writes it.
 void bad_write() {
   bed b(2, 9, 40, 60);
   model::run(1, [&] {
@@ -321,7 +323,7 @@ void bad_write() {
   std::printf("bad write: ok\n");
 }
 
-// Every frame pinned: the next page finds none within the deadline.
+// Tests a set with every frame pinned: the next page finds no frame within the deadline.
 void all_pinned() {
   bed b(1, 8, 40, 0.2);
   model::run(1, [&] {
@@ -340,7 +342,7 @@ void all_pinned() {
   std::printf("all pinned: ok\n");
 }
 
-// A device that does not answer: the wait ends by its deadline, or by the stop flag; later the same page can be had.
+// Tests a device that does not reply: the wait ends by its deadline, or by the stop flag. Later the same page is available.
 void silent_device() {
   bed b(1, 8, 40, 0.2);
   silent = true;
@@ -389,7 +391,8 @@ void outside() {
   std::printf("outside: ok\n");
 }
 
-// A flush writes neighbouring pages together; bytes copied through the cache are the array's; dropped pages are read again.
+// Tests the host's kernels: a flush writes neighbouring pages together, bytes copied through the cache equal the array's, and
+// dropped pages are read again.
 void host_kernels() {
   bed b(64, 8, 128, 60);
   const uint64_t n = 128 * per_page;
@@ -416,8 +419,8 @@ void host_kernels() {
   std::printf("host kernels: ok, 128 pages in %llu writes\n", (unsigned long long)commands);
 }
 
-// What the device gives is not what was stored: once, which reading again helps against, and for good, which fails the run. Pages that nothing
-// is known of are taken as they are.
+// Tests data that differs from the stored data: once, which another read corrects, and permanently, which fails the run. Pages
+// without a known checksum are accepted.
 void changed_data() {
   bed b(1, 8, 40, 60);
   b.page(7)[100] ^= 4;
@@ -434,7 +437,7 @@ void changed_data() {
   b.new_run();
   model::run(2, [&] { CHECK(right(7 * per_page, b.array().open().load(warp::full(), 7 * per_page))); });
   CHECK(b.errors() == 0);
-  // It was changed on its way, not on the medium.
+  // The data was changed in transit, not on the medium.
   model::run(1, [&] {
     if (warp::lane() != 0) return;
     const wb_cache& c = b.cache;
@@ -455,7 +458,7 @@ void changed_data() {
   b.sums[11] = 0;
   b.page(11)[8] ^= 1;
   model::run(1, [&] { CHECK(right(11 * per_page, b.array().open().load(11 * per_page))); });
-  // What kernels write beside the cache has none from then on.
+  // Pages that kernels write without the cache have no checksum from then on.
   std::vector<char> block(512, 1);
   model::run(1, [&] {
     volume_ref v(&b.device.volume);
@@ -468,7 +471,7 @@ void changed_data() {
   std::printf("changed data: ok\n");
 }
 
-// Values of the reference implementation (`xxhsum -H3`): 4096 bytes of 0, of 255, and of a generator.
+// Tests values of the reference implementation (`xxhsum -H3`): 4096 bytes of 0, of 255, and of a generator.
 void published_hashes() {
   std::vector<uint64_t> zeros(512), ones(512, ~0ull), random(512);
   uint64_t x = 0x12345678;

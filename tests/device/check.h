@@ -1,4 +1,4 @@
-// What stress programs say when something is not as it has to be, and end with.
+// Checks of stress programs: a failed check prints its place and ends the program.
 #pragma once
 
 #include <cstdio>

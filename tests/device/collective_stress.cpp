@@ -1,5 +1,5 @@
-// Collectives of teams under many threads, against a model. Compiled for several warp widths, with ThreadSanitizer where it is to
-// be had: see tests/device_stress.rs. Prints what it did; exits with 1 at the first contradiction.
+// Stress test of teams' collectives with many threads, against a model. Compiled for several warp widths, with ThreadSanitizer
+// where available: see tests/device_stress.rs. Prints its steps, and exits with 1 at the first contradiction.
 #include <atomic>
 #include <cstdio>
 #include <chrono>
@@ -25,7 +25,7 @@ constexpr uint32_t width = warp::width;
 constexpr uint64_t patient_ns = 60'000'000'000, impatient_ns = 300'000'000;
 constexpr size_t line_bytes = 128;
 
-// How PEs reach each other: by loads and stores; over adapters; or pairs of neighbours in one way, the others in the other.
+// Data path between PEs: loads and stores; adapters; or stores between pairs of neighbours and adapters between the others.
 enum class by { stores, network, both };
 by transport = by::stores;
 constexpr size_t array_bytes = 32 << 10;  // of each array that cases use
@@ -36,13 +36,13 @@ uint64_t mix(uint64_t x) {
   return x ^ x >> 31;
 }
 
-// A team's words in the heap, at the same offset on every PE.
+// Offsets of a team's words in the heap, equal on every PE.
 struct areas {
   size_t sync, signals, scratch;
   uint32_t scratch_bytes;
 };
 
-// PEs in this process, as the host would set them up.
+// PEs in this process, set up as by the host.
 struct bed {
   uint32_t n;
   size_t stride = 0;
@@ -92,7 +92,7 @@ struct bed {
   template <class T> static uint64_t address(T* p) { return reinterpret_cast<uint64_t>(p); }
   size_t size_of_scratch(uint32_t bytes) const { return size_t{WB_CHANNELS} * 2 * n * bytes; }
 
-  // Room for one more team.
+  // Reserves memory for one more team.
   areas reserve(uint32_t scratch_bytes) {
     areas a{};
     a.sync = take(WB_CHANNELS * WB_SYNC_ROUNDS * WB_SYNC_SLOTS * 8);
@@ -106,7 +106,7 @@ struct bed {
     used += (bytes + line_bytes - 1) / line_bytes * line_bytes;
     return at;
   }
-  // What PE p has of a team that it may or may not be in.
+  // Returns PE p's structure of a team that it may or may not be in.
   wb_team member(uint32_t p, uint32_t start, uint32_t step, uint32_t size, const areas& a) {
     wb_team t{};
     const bool in = p >= start && (p - start) % step == 0 && (p - start) / step < size;
@@ -151,7 +151,8 @@ struct bed {
   size_t used = 0, arrays = 0;
 };
 
-// What a member gives at an index in a case, small enough that products and sums of a few stay interesting in every type.
+// Returns a member's value at an index in a case. Values are small enough that products and sums of a few members stay meaningful
+// in every type.
 template <class T> T value(uint64_t seed, uint32_t member, size_t i) {
   const uint64_t h = mix(seed * 1000003 + member * 7919 + i);
   if constexpr (std::is_floating_point_v<T>) {
@@ -161,7 +162,7 @@ template <class T> T value(uint64_t seed, uint32_t member, size_t i) {
   }
 }
 
-// Some PEs are late now and then.
+// Delays some PEs now and then.
 void dawdle(uint64_t seed, uint32_t pe) {
   if (mix(seed * 31 + pe) % 4 == 0) std::this_thread::yield();
   if (mix(seed * 37 + pe) % 29 == 0) std::this_thread::sleep_for(std::chrono::microseconds(200));
@@ -171,7 +172,7 @@ template <class T> bool same(const T& a, const T& b) { return std::memcmp(&a, &b
 
 // One call of a member with each collective, by the threads of a scope, checked by the same threads. `team` is the kernel's
 // parameter; `n` counts elements, `dest` and `source` are arrays of the heap.
-template <class T, class S, class Team> struct trial {
+template <class T, class S, class Team> struct attempt {
   const Team& team;
   T* dest;
   T* source;
@@ -238,7 +239,7 @@ template <class T, class S, class Team> struct trial {
   }
 };
 
-// Counts of elements: none, one, odd ones, those around the scratch's limit, and some beyond it.
+// Returns counts of elements: none, one, odd ones, those around the scratch's limit, and some beyond it.
 std::vector<size_t> counts(uint32_t scratch_bytes, size_t element) {
   const size_t limit = scratch_bytes / 2 / element;
   return {0, 1, 3, 7, limit - 1, limit, limit + 1, 3 * limit + 5};
@@ -249,7 +250,7 @@ template <class T, class S> void every_count(bed& b, const world_ref& w, S, uint
   for (size_t n : counts(b.all.scratch_bytes, sizeof(T))) {
     // Arrays that agree modulo 16 and some that do not; elements stay aligned.
     const size_t shift = mix(seed) % 5, other = seed % 3 ? shift : shift + 1;
-    trial<T, S, world_team_ref>{team, b.array<T>(pe, 0, shift), b.array<T>(pe, 1, other), n, ++seed, 0}.all();
+    attempt<T, S, world_team_ref>{team, b.array<T>(pe, 0, shift), b.array<T>(pe, 1, other), n, ++seed, 0}.all();
     S::sync();
   }
 }
@@ -260,9 +261,9 @@ constexpr bool sanitized = true;
 constexpr bool sanitized = false;
 #endif
 
-// Where elements lie and who moves them depends on their size and on the scope, what is done with them on their type alone. So every
-// size has every scope, and every type the scope of a block; the sanitizer, which looks at places only, and 32 lanes, which are a thread
-// each, do with fewer. Each pair takes the compiler seconds.
+// Tests types. The places of elements and the threads that move them depend on the element's size and on the scope; the operation
+// depends on the type alone. So every size has every scope, and every type the scope of a block. The sanitizer, which looks at
+// places only, and 32 lanes, which are a thread each, use fewer. Each pair takes the compiler seconds.
 template <class S> void every_type(bed& b, const world_ref& w, S s, uint64_t seed, uint32_t pe) {
   every_count<uint8_t>(b, w, s, seed + 100, pe);
   every_count<float>(b, w, s, seed + 900, pe);
@@ -294,7 +295,7 @@ void model(uint32_t pes, uint32_t scale) {
   std::printf("model: %u PEs\n", pes);
 }
 
-// Many small ones back to back, in two channels at once, nothing in between.
+// Tests many small collectives back to back, in two channels at once, with nothing in between.
 void back_to_back(uint32_t pes, uint32_t times) {
   bed b(pes, WB_SCRATCH_LEAST_BYTES, patient_ns);
   b.run(2, width, [&](uint32_t p) {
@@ -305,7 +306,7 @@ void back_to_back(uint32_t pes, uint32_t times) {
     uint32_t* mine = b.array<uint32_t>(p, 2 + c);
     for (uint32_t i = 0; i < times; ++i) {
       const size_t n = mix(i) % 16;
-      trial<uint32_t, scope::block, world_team_ref> t{team, sums, mine, n, i * 2ull + c, c};
+      attempt<uint32_t, scope::block, world_team_ref> t{team, sums, mine, n, i * 2ull + c, c};
       if (mix(i + 77) % 3) t.reduce(reduction::sum, false);
       else t.fcollect();
     }
@@ -314,7 +315,7 @@ void back_to_back(uint32_t pes, uint32_t times) {
   std::printf("back to back: %u PEs\n", pes);
 }
 
-// The evens' and the odds' teams at the same time as the world's.
+// Tests the teams of even and odd PEs at the same time as the world's team.
 void side_by_side(uint32_t pes, uint32_t times) {
   bed b(pes, WB_SCRATCH_LEAST_BYTES, patient_ns);
   std::vector<wb_team> team;
@@ -324,12 +325,12 @@ void side_by_side(uint32_t pes, uint32_t times) {
     for (uint32_t i = 0; i < times; ++i) {
       if (blockIdx.x == 0) {
         const auto all = w.world_team();
-        trial<int64_t, scope::block, world_team_ref>{all, b.array<int64_t>(p, 0), b.array<int64_t>(p, 1), i % 40, i, 0}.all();
+        attempt<int64_t, scope::block, world_team_ref>{all, b.array<int64_t>(p, 0), b.array<int64_t>(p, 1), i % 40, i, 0}.all();
       } else {
         const team_ref mine(b.world[p], team[p]);
         CHECK(mine.world_pe(mine.my_pe()) == p && mine.translate_pe(mine.my_pe(), w.world_team()) == p);
         CHECK(w.world_team().translate_pe((p + 1) % pes, mine) == ((p + 1) % pes % 2 == p % 2 ? (p + 1) % pes / 2 : WB_NO_PE));
-        trial<int64_t, scope::block, team_ref>{mine, b.array<int64_t>(p, 2), b.array<int64_t>(p, 3), i % 40, i, 0}.all();
+        attempt<int64_t, scope::block, team_ref>{mine, b.array<int64_t>(p, 2), b.array<int64_t>(p, 3), i % 40, i, 0}.all();
       }
       __syncthreads();
     }
@@ -338,7 +339,7 @@ void side_by_side(uint32_t pes, uint32_t times) {
   std::printf("side by side: %u PEs\n", pes);
 }
 
-// Where the turns of the scratch wrap, long messages leave nothing that short ones, or later long ones, could take for theirs.
+// Tests the wrap of the scratch's turns: long messages leave nothing that short ones, or later long ones, could take for their own.
 void wraps(uint64_t first_turn) {
   bed b(3, WB_SCRATCH_LEAST_BYTES, patient_ns);
   for (auto& w : b.world) w.team.rounds->small = first_turn;
@@ -346,7 +347,7 @@ void wraps(uint64_t first_turn) {
     const world_ref w(b.world[p]);
     const auto team = w.world_team();
     for (uint32_t i = 0; i < 8; ++i) {
-      trial<uint64_t, scope::block, world_team_ref> t{team, b.array<uint64_t>(p, 0), b.array<uint64_t>(p, 1), i % 2 ? 1u : 8u, i, 0};
+      attempt<uint64_t, scope::block, world_team_ref> t{team, b.array<uint64_t>(p, 0), b.array<uint64_t>(p, 1), i % 2 ? 1u : 8u, i, 0};
       if (i % 3) t.reduce(reduction::sum, false);
       else t.fcollect();
     }
@@ -354,7 +355,7 @@ void wraps(uint64_t first_turn) {
   CHECK(b.errors() == 0);
 }
 
-// More members than one round of a synchronisation tells: nobody leaves a sync before the last has come.
+// Tests more members than one round of a synchronisation tells: no member leaves a sync before the last has come.
 void many(uint32_t pes, uint32_t times) {
   bed b(pes, WB_SCRATCH_LEAST_BYTES, patient_ns);
   std::vector<std::atomic<uint32_t>> came(times);
@@ -376,7 +377,7 @@ void many(uint32_t pes, uint32_t times) {
   std::printf("many: %u PEs\n", pes);
 }
 
-// What was put before a barrier is there after it.
+// Tests that data put before a barrier has arrived after it.
 void puts_and_barriers(uint32_t times) {
   bed b(3, WB_SCRATCH_LEAST_BYTES, patient_ns);
   b.run(1, width * 2, [&](uint32_t p) {
@@ -392,7 +393,8 @@ void puts_and_barriers(uint32_t times) {
   CHECK(b.errors() == 0);
 }
 
-// A member that does not come is named, in its channel, and every thread of the others gets to know.
+// Tests a member that does not come: the error names the member and the channel, and every thread of the other members learns of
+// it.
 void missing(wb_shmem_call call) {
   constexpr uint32_t absent = 2, channel = 5;
   bed b(3, WB_SCRATCH_LEAST_BYTES, impatient_ns);
@@ -420,7 +422,7 @@ void missing(wb_shmem_call call) {
   }
 }
 
-// What cannot be is refused at once.
+// Tests invalid arguments, which fail at once.
 void refused() {
   bed b(2, WB_SCRATCH_LEAST_BYTES, impatient_ns);
   b.run(1, width * 2, [&](uint32_t p) {

@@ -1,5 +1,5 @@
-// A model of an NVMe controller for tests of the device headers: one thread, memory as the medium, addresses as kernels have
-// them. It checks what it is given (order of tickets, identifiers in use, ranges) and completes commands in a random order.
+// A model of an NVMe controller for tests of the device headers: one thread, memory as the medium, kernels' addresses. It checks
+// its input (order of tickets, identifiers in use, ranges) and completes commands in a random order.
 #pragma once
 
 #include <warpbell/volume.cuh>
@@ -34,7 +34,7 @@ struct options {
   uint32_t seed = 1;
 };
 
-// What the controller does with a command, by its first volume block.
+// The controller's treatment of a command, chosen by the command's first volume block.
 enum class fate { normal, media, lost };
 
 class controller : public host_words {
@@ -63,7 +63,7 @@ class controller : public host_words {
     }
   }
 
-  // Memory that the devices may use directly.
+  // Registers memory that the devices may use directly.
   void window(void* base, uint64_t bytes) {
     wb_registered_region& w = volume.window[volume.registered_region_count++];
     w.base = reinterpret_cast<uint64_t>(base);
@@ -79,7 +79,7 @@ class controller : public host_words {
     service.join();
   }
 
-  // Where a volume block is kept.
+  // Returns the address at which a volume block is kept.
   char* at(uint64_t block) {
     uint64_t stripe = block / opt.chunk_blocks, within = block % opt.chunk_blocks;
     uint64_t device = opt.devices == 1 ? 0 : stripe % opt.devices;
@@ -91,9 +91,9 @@ class controller : public host_words {
     return (lba / opt.chunk_blocks * opt.devices + device) * opt.chunk_blocks + lba % opt.chunk_blocks;
   }
 
-  // All commands that were published have been completed and taken off, and no ticket is missing.
+  // Checks that all published commands have been completed and taken off the ring, and that no ticket is missing.
   void check_idle(const char* where) {
-    uint64_t served = 0, tickets = 0;
+    uint64_t carried_out = 0, tickets = 0;
     for (size_t i = 0; i < queues.size(); ++i) {
       const wb_queue& q = queues[i];
       std::string name = std::string(where) + ", queue " + std::to_string(i) + ": ";
@@ -101,14 +101,14 @@ class controller : public host_words {
       check(q.head == q.tail, name + "published " + std::to_string(q.tail) + ", completed " + std::to_string(q.head));
       check(q.credit + q.spare == q.frontier - q.ticket, name + "credit " + std::to_string(q.credit));
       check(q.tail_lock == 0 && q.head_lock == 0, name + "a lock is held");
-      served += sides[i]->served;
+      carried_out += sides[i]->carried_out;
       tickets += q.ticket - opt.first_ticket;
       for (uint32_t s = 0; s < q.depth; ++s) {
         uint32_t w = sides[i]->slot[s] & slot::states;
         check(w == 0 || (w & ~slot::failed) == slot::completed, name + "slot " + std::to_string(s) + " is in state " + std::to_string(w));
       }
     }
-    check(served == tickets, std::string(where) + ": " + std::to_string(tickets) + " tickets, " + std::to_string(served) + " completions");
+    check(carried_out == tickets, std::string(where) + ": " + std::to_string(tickets) + " tickets, " + std::to_string(carried_out) + " completions");
   }
 
   options opt;
@@ -116,7 +116,7 @@ class controller : public host_words {
   std::vector<wb_queue> queues;
   std::vector<char> data;
   wb_stats stats[WB_STATS_STRIPES] = {};
-  alignas(64) uint32_t release_lost = 0;  // not 0: commands that were held back are completed now
+  alignas(64) uint32_t release_lost = 0;  // not 0: held-back commands are completed now
   uint32_t slow = 2;                      // one in `slow` looks at a command completes it
   fate (*plan)(uint64_t block) = [](uint64_t) { return fate::normal; };
 
@@ -125,14 +125,14 @@ class controller : public host_words {
     uint32_t cid;
     uint32_t status = 0;
     bool lost = false, to_host = false;
-    uint64_t prp1 = 0, prp2 = 0, bytes = 0;  // what is still to be moved
+    uint64_t prp1 = 0, prp2 = 0, bytes = 0;  // bytes: still to be transferred
     char* medium = nullptr;
   };
 
-  // Addresses on the bus differ from those of kernels by this much, so that one cannot be taken for the other.
+  // Returns the difference between bus addresses and kernels' addresses, so that a mix-up of the two is detected.
   static uint64_t shift(uint32_t device) { return uint64_t{device + 1} << 52; }
 
-  // The controller's side of one queue pair, and its memory.
+  // One queue pair's memory, and the controller's side of the queue pair.
   struct side {
     side(controller& c, uint32_t d, uint32_t i)
         : owner(c), device(d), index(i), depth(c.opt.depth), log2(static_cast<uint32_t>(__builtin_ctz(depth))),
@@ -187,7 +187,7 @@ class controller : public host_words {
       return reinterpret_cast<char*>(iova - shift(device));
     }
 
-    // By words, as a bus does it: kernels may look at memory that is being written.
+    // Copies by words, as a bus does: kernels may look at memory that is being written.
     static void copy(char* to, const char* from, uint64_t bytes) {
       const bool whole = ((reinterpret_cast<uint64_t>(to) | reinterpret_cast<uint64_t>(from) | bytes) & 7u) == 0;
       for (uint64_t i = 0; i < (whole ? bytes / 8 : bytes); ++i) {
@@ -196,7 +196,7 @@ class controller : public host_words {
       }
     }
 
-    // Moves data by PRPs (NVMe Base 2.1, 4.1.1).
+    // Transfers data by PRPs (NVMe Base 2.1, 4.1.1).
     void move(pending& p) const {
       const uint64_t page = uint64_t{1} << page_shift, first = page - (p.prp1 & (page - 1));
       const bool listed = p.bytes > first + page;
@@ -243,7 +243,7 @@ class controller : public host_words {
             p.medium = medium;
             p.bytes = uint64_t{n} << o.block_shift;
             p.to_host = op == nvme::op_read;
-            // A device may move data at any time until it completes the command.
+            // A device may transfer data at any time until it completes the command.
             if (!p.lost && owner.random() % 2) move(p);
           }
         }
@@ -254,7 +254,7 @@ class controller : public host_words {
 
     bool complete_one() {
       if (waiting.empty()) return false;
-      // A full ring: the consumer has not caught up (it never may, as there are fewer commands than entries).
+      // A full ring: the consumer has not caught up. (That never happens here, as there are fewer commands than entries.)
       if (((tail + 1) & (depth - 1)) == order::load<order::acquire, order::system>(&cq_doorbell)) return false;
       size_t i = owner.random() % waiting.size();
       if (waiting[i].lost && !order::load<order::acquire>(&owner.release_lost)) return false;
@@ -262,7 +262,7 @@ class controller : public host_words {
       move(p);
       waiting.erase(waiting.begin() + static_cast<std::ptrdiff_t>(i));
       busy[p.cid] = false;
-      ++served;
+      ++carried_out;
       uint32_t phase = ((tail >> log2) & 1u) ^ 1u;
       order::store_quad<order::relaxed, order::system>(&cq[tail & (depth - 1)],
                         {0, 0, head & (depth - 1), p.cid | phase << nvme::cqe_phase_shift | p.status << nvme::cqe_status_shift});
@@ -283,18 +283,18 @@ class controller : public host_words {
     std::vector<pending> waiting;
     std::unique_ptr<char, freed> bounce, lists;
     uint32_t head, tail;
-    uint64_t served = 0;
+    uint64_t carried_out = 0;
     alignas(64) uint32_t sq_doorbell = 0;
     alignas(64) uint32_t cq_doorbell = 0;
   };
 
   void serve() {
-    // Ends when told to, after everything that was submitted has been completed.
+    // Ends when `ended` is set, after everything that was submitted has been completed.
     for (;;) {
       bool last = order::load<order::acquire>(&ended) != 0, idle = true;
       for (auto& s : sides) {
         s->fetch();
-        // What is completed late may be overtaken by what comes later.
+        // Later commands may overtake commands that are completed late.
         for (int i = 0; i < 8 && random() % slow == 0; ++i) s->complete_one();
         idle = idle && s->waiting.empty();
       }

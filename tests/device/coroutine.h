@@ -1,11 +1,12 @@
-// Stacks to switch between, such that all that a suspended function needs is on its own stack, above the address that is kept of it.
+// Stacks for coroutines. Everything that a suspended function needs is on its own stack, above the address that is kept of the
+// stack.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 
-// Keeps the registers that a function must not change on this stack, stores where they are to `from`, and goes on at `to`.
+// Saves the callee-saved registers on this stack, stores the stack pointer to `from`, and continues at `to`.
 extern "C" void explore_switch_stack(void** from, void* to);
 
 #if defined(__x86_64__)
@@ -73,12 +74,12 @@ namespace explore {
 
 inline void switch_stack(void** from, void* to) { explore_switch_stack(from, to); }
 
-// A stack on which `enter` begins when it is switched to. It must never return.
+// Prepares a stack on which `enter` begins after a switch to it. `enter` must never return.
 inline void* prepare(char* stack, size_t bytes, void (*enter)()) {
   std::memset(stack, 0, bytes);
   const uint64_t address = reinterpret_cast<uint64_t>(enter);
 #if defined(__x86_64__)
-  // Six registers, the address to go to, and what would be its caller's: a function begins with its stack 8 off a multiple of 16.
+  // Six registers, the address to continue at, and the caller's place: a function begins with its stack 8 off a multiple of 16.
   char* at = stack + bytes - 64;
   std::memcpy(at + 48, &address, sizeof address);
 #else

@@ -1,15 +1,16 @@
-// Explores what a few threads may do that run the device library: every order of their accesses to shared memory, or those with a
-// bounded number of preemptions. The library's own sources run, as coroutines on one thread (explore_access.h).
+// Explores the schedules of a few threads that run the device library: every order of their accesses to shared memory, or those
+// with a bounded number of preemptions. The library's own sources run as coroutines on one thread (explore_access.h).
 //
-// A state is the scene's memory and the stacks of its threads. The search goes on from every state that it has not seen yet with each
-// thread that may go on, and with each action of those that are no threads: a device, the clock, the host. A thread stops in front of each
-// access to memory that the scene calls shared, so one step is one such access and what the thread does on its own behind it.
+// A state is the scene's memory and the stacks of its threads. From every state that the search has not seen yet, it continues with
+// each thread that may run. It also continues with each action of a device, the clock or the host. A thread stops before each
+// access to memory that the scene calls shared. So one step is one such access and the thread's private work behind it.
 //
-// The search finds three kinds of errors: what a scene calls wrong (`fail`), a state in which nothing can happen before all threads are over, and
-// a state from which no way leads to the end of all threads, however long the others act. It shows an error as the steps that lead there.
+// The search finds three kinds of errors. The first is a property that a scene reports as wrong (`fail`). The second is a state in
+// which nothing can happen although threads are not over. The third is a state from which no path leads to the end of all threads,
+// however long the others act. It shows an error as the steps that lead there.
 //
-// Memory is sequentially consistent. With `delays` a thread may hold one relaxed store back until its next release: what an order is too
-// weak for is then found too, as far as one store is concerned. Loads are never early, and scopes are not looked at.
+// Memory is sequentially consistent. With `delays` a thread may hold one relaxed store back until its next release. So an order
+// that is too weak is found too, as far as one store is concerned. Loads are never early, and scopes are ignored.
 #pragma once
 
 #include <algorithm>
@@ -32,11 +33,11 @@ namespace explore {
 
 enum class use : uint8_t {
   shared,  // every access is a step
-  owned,   // accesses are no steps, and the scene sees who writes: threads must not meet there
-  silent,  // accesses are no steps: nobody else ever writes there in this scene
+  owned,   // accesses are no steps, and the scene checks the writer: threads must not meet there
+  silent,  // accesses are no steps: no other thread ever writes there in this scene
 };
 
-// Memory that the library reaches through its atomics, for traces.
+// Memory that the library accesses by its atomics, with its name in traces.
 struct region {
   const char* name;
   const void* first;
@@ -52,16 +53,16 @@ struct actor {
   bool afterwards = false;  // begins when all the others are over
 };
 
-// A few threads, memory and devices to explore. All that changes is in `memory`, which is plain bytes.
+// A few threads, memory and devices to explore. All state that changes is in `memory`, which is plain bytes.
 class scene {
  public:
   virtual ~scene() = default;
   virtual uint32_t actions() const { return 0; }
   virtual bool may(uint32_t) const { return false; }
   virtual void act(uint32_t) {}
-  // An access that writes, to memory that is shared or owned, by thread `who`; it has happened.
+  // Called after a write by thread `who` to memory that is shared or owned.
   virtual void written(const region&, uint64_t /*at*/, uint32_t /*who*/, uint64_t /*before*/, uint64_t /*now*/) {}
-  // All threads are over.
+  // Called when all threads are over.
   virtual void ended() {}
 
   std::vector<region> regions;
@@ -73,22 +74,22 @@ class scene {
 
 struct limits {
   uint32_t preemptions = ~0u;  // ~0: any number
-  uint32_t delays = 0;         // relaxed stores that are held back, in one run of the scene
+  uint32_t delays = 0;         // relaxed stores that are held back in one run of the scene
   uint32_t states = 12'000'000;
 };
 
 struct outcome {
-  std::string wrong;  // empty: nothing is
+  std::string wrong;  // empty: no error
   std::vector<std::string> trace;
   uint64_t states = 0, steps = 0, depth = 0;
   bool complete = true;  // not ended by the limit of states
 };
 
 constexpr uint32_t most_threads = 4;
-// Steps from the first state on. A scene that comes there counts something without end.
+// Maximum number of steps from the first state. A scene that gets there counts something without end.
 constexpr size_t most_steps = 50'000;
 
-// An order that tells of the stores before it.
+// Returns true if an access with this order publishes the stores before it.
 inline bool releases(int order) { return order == __ATOMIC_RELEASE || order == __ATOMIC_ACQ_REL || order == __ATOMIC_SEQ_CST; }
 
 class explorer {
@@ -123,7 +124,7 @@ class explorer {
     return std::any_of(threads_, threads_ + most_threads, [](const thread& t) { return t.delayed.bytes != 0; });
   }
 
-  // Ends a step in front of an access. Returns the region that the access goes to.
+  // Ends a step before an access. Returns the region that the access goes to.
   const region& arrive(const void* p, bool stores_relaxed) {
     const region& r = region_of(p);
     if (current_ == most_threads) return r;
@@ -169,7 +170,7 @@ class explorer {
   void tell(const std::string& line) {
     if (telling_) out_.trace.push_back(line);
   }
-  // Says in traces what the thread is doing.
+  // Sets the thread's activity for traces.
   void note(const char* doing, uint32_t number) {
     threads_[current_].doing = doing;
     threads_[current_].number = number;
@@ -247,7 +248,7 @@ class explorer {
     std::vector<choice> c;
     const uint32_t n = static_cast<uint32_t>(scene_.threads.size());
     const bool first_over = all_over(true);
-    // The thread that has run goes on first, so that runs stay short.
+    // The thread that ran last goes on first, so that runs stay short.
     for (uint32_t k = 0; k < n; ++k) {
       const uint32_t i = last_ < n ? (last_ + k) % n : k;
       if (threads_[i].over || (scene_.threads[i].afterwards && !first_over)) continue;
@@ -321,7 +322,8 @@ class explorer {
       if (!threads_[i].over) take(threads_[i].stack, live(i));
     }
   }
-  // 64 bits of a state. Two states that look alike would hide one of them: with ten million, 3 times in a million searches.
+  // Returns 64 bits that identify a state. A collision would hide a state: with ten million states, 3 in a million searches have
+  // one.
   static uint64_t hash(const unsigned char* p, size_t n) {
     constexpr uint64_t k = 0x9fb21c651e98df25ull;
     uint64_t h[4] = {n, k, ~k, ~n};
@@ -344,7 +346,7 @@ class explorer {
     return all ? all : 1;
   }
 
-  // The number of a state, and whether it is new.
+  // Returns the number of a state; `is_new` is true if the state was not seen before.
   uint32_t number_of(uint64_t h, bool& is_new) {
     if (parents_.size() * 2 >= keys_.size()) grow();
     const size_t mask = keys_.size() - 1;
@@ -427,7 +429,7 @@ class explorer {
     }
   }
 
-  // From every state the end of all threads must be reachable.
+  // Checks that the end of all threads is reachable from every state.
   void look_for_traps() {
     std::vector<uint32_t> first(parents_.size() + 1), from(edges_.size());
     for (const edge& e : edges_) ++first[e.to + 1];
@@ -455,7 +457,7 @@ class explorer {
 
   // --- traces --------------------------------------------------------------------------------------------------------
 
-  // Goes from the first state to another, and on by a choice, and tells of each step.
+  // Replays the path from the first state to another, and one more choice, and adds each step to the trace.
   void show(uint32_t to, const choice* then) {
     std::vector<choice> way;
     if (then) way.push_back(*then);

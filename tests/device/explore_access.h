@@ -1,5 +1,5 @@
-// The device library's accesses to memory, its clock and its yield, as steps of an exploration. The macros at the end of this file take the
-// place of the compiler's atomic builtins, so the library's headers come after it.
+// The device library's accesses to memory, its clock and its yield, as steps of an exploration. The macros at the end of this file
+// replace the compiler's atomic builtins, so include the library's headers after this file.
 #pragma once
 
 #include "explore.h"
@@ -61,7 +61,7 @@ inline void fence(int order) {
   if (releases(order) && e.delayed()) e.catch_up(e.current());
 }
 
-// A thread that looks at the clock waits for others: they may go on then, which is no preemption.
+// Reads the clock. A thread that looks at the clock waits for others. They may run then, which is no preemption.
 inline int read_clock(timespec* t) {
   explorer& e = here();
   const uint64_t ns = load(e.what().time, __ATOMIC_RELAXED);
@@ -71,7 +71,7 @@ inline int read_clock(timespec* t) {
   return 0;
 }
 
-// A counter of turns of a wait, of which only the first is told from the others: a state in which a thread has waited for longer is the same.
+// A counter of turns of a wait. Only the first turn is told from the others, so that longer waits lead to no new states.
 struct turns {
   uint32_t count = 0;
   operator uint32_t() const { return count; }
@@ -96,7 +96,7 @@ constexpr uint32_t id_of(const char* name) {
   for (; *name; ++name) h = (h ^ static_cast<unsigned char>(*name)) * 16777619u;
   return h;
 }
-// The mistake that a copy of the headers makes in this run, by its id; 0: none.
+// Id of the mistake that a copy of the headers makes in this run; 0: none.
 inline uint32_t mutation = 0;
 #define MUTATED(NAME) (::explore::mutation == ::explore::id_of(NAME))
 

@@ -1,5 +1,5 @@
-// Every schedule of a few threads on one set of a page cache: cache.cuh, frames.cuh, array.cuh, and what nvme.cuh does to a frame when a
-// command ends. See explore.h, and tests/device_model.rs.
+// Explores every schedule of a few threads on one set of a page cache: cache.cuh, frames.cuh, array.cuh, and what nvme.cuh does to
+// a frame when a command ends. See explore.h, and tests/device_model.rs.
 #include "explore_nvme.h"
 
 #include "explore_main.h"
@@ -19,13 +19,14 @@ struct memory {
   uint64_t tag[most_ways], fill[most_ways], frame[most_ways];
   uint32_t pins[most_ways], set_lock, hand;
   uint64_t medium[most_pages];
-  // Known of the threads: the last value stored to a page, and which page a thread has pinned and uses, plus 1, and where.
+  // State of the threads: the last value stored to each page, and the page that each thread has pinned and uses, plus 1, and its
+  // way.
   uint64_t latest[most_pages];
   uint8_t used_page[most_threads], used_way[most_threads];
 };
 
-// A script is a letter and a page for each thing that a thread does: R reads and W changes a page, which is pinned meanwhile; H and S do the same by a
-// page handle; L loads without a pin if it can; P asks for a page ahead; D drops a clean page; F writes back what is dirty.
+// A script has a letter and a page for each action of a thread. R reads and W changes a page, which is pinned meanwhile; H and S do
+// so by a page handle. L loads without a pin if possible; P requests a page ahead; D drops a clean page; F writes dirty pages back.
 struct options : nvme_options {
   uint32_t ways = 1;
   std::vector<const char*> scripts;
@@ -40,7 +41,7 @@ std::string tag_text(uint64_t t) {
   return s;
 }
 
-// The value of a page that was changed so often.
+// Returns the value of a page after a number of changes.
 uint64_t content(uint32_t page, uint64_t changes) { return uint64_t{page + 1} << 32 | changes; }
 bool is_of(uint32_t page, uint64_t value) { return value >> 32 == page + 1; }
 
@@ -67,7 +68,7 @@ class cache_scene : public nvme_scene {
     add("pins", m.pins, sizeof m.pins, 4, use::shared);
     add("fill", m.fill, sizeof m.fill, 8, use::shared);
     add("set lock", &m.set_lock, 4, 0, use::shared);
-    // Under the set's lock only.
+    // Accessed under the set's lock only.
     add("hand", &m.hand, 4, 0, use::silent);
     add("frame", m.frame, sizeof m.frame, 8, use::shared);
     add("stats", stats_, sizeof stats_, 0, use::silent);
@@ -168,7 +169,7 @@ class cache_scene : public nvme_scene {
     }
   }
 
-  // A new run: everything can be had again, and nothing was lost.
+  // A new run: every page is available again, and nothing was lost.
   void last_one() {
     nvme_memory& n = m.nvme;
     n.jumps_left = n.stops_left = n.failures_left = n.jumps = 0;
@@ -207,7 +208,7 @@ class cache_scene : public nvme_scene {
     ends_use();
   }
 
-  // From here on the page is pinned, and where it is nothing else must come to be.
+  // From here on the page is pinned, and no other page may get into its frame.
   void begins_use(uint32_t page, const uint64_t* word) {
     m.used_way[here().current()] = static_cast<uint8_t>(word - m.frame);
     m.used_page[here().current()] = static_cast<uint8_t>(page + 1);
@@ -228,7 +229,7 @@ class cache_scene : public nvme_scene {
     check(v >= before && v <= m.latest[page], "a load brings what the page was before, or never was");
   }
 
-  // Fails if a wait for a page must not have ended so.
+  // Fails if a wait for a page must not end with this kind.
   void judge(uint32_t kind) {
     const nvme_memory& n = m.nvme;
     switch (kind) {

@@ -1,4 +1,4 @@
-// The main function of a program of explorations: its scenes one after the other, or one scene with a mistake of the library.
+// Main function of a program of explorations: runs its scenes one after the other, or one scene with a mistake of the library.
 #pragma once
 
 #include "explore_access.h"
@@ -31,9 +31,10 @@ inline outcome explored(const scenario& s, const limits& within) {
   return explorer(*what, within).run();
 }
 
-// PROGRAM                    all scenes, within the limits of every day
-// PROGRAM long [SCENE]       all or one of them, within wider ones
-// PROGRAM mutated NAME SCENE one of them, with what a copy of the headers does wrong under that name: it must be found
+// Usage:
+// PROGRAM                    all scenes, within the everyday limits
+// PROGRAM long [SCENE]       all or one of them, within wider limits
+// PROGRAM mutated NAME SCENE one of them, with the mistake NAME in a copy of the headers: it must be found
 inline int explore_main(int argc, char** argv, const std::vector<scenario>& scenarios) {
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
   const std::string how = argc > 1 ? argv[1] : "";
@@ -52,7 +53,7 @@ inline int explore_main(int argc, char** argv, const std::vector<scenario>& scen
       return 1;
     }
     mutation = id_of(argv[2]);
-    // The fewest preemptions make the shortest story.
+    // The fewest preemptions make the shortest trace.
     limits within = s.at_length;
     for (within.preemptions = 0;; ++within.preemptions) {
       if (within.preemptions > 3) within.preemptions = s.at_length.preemptions;

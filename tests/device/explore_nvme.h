@@ -1,5 +1,5 @@
-// A queue pair and its controller for explorations of the device library: what the controller may do at any time, and what it must not be
-// given, as the NVMe specification says it (Base 2.1; clauses are named).
+// A queue pair and its controller for explorations of the device library. It defines the actions that the controller may take at
+// any time, and the inputs that it must not get, by the NVMe specification (Base 2.1; clauses are named).
 #pragma once
 
 #include "explore_ring.h"
@@ -35,12 +35,12 @@ struct nvme_memory {
   alignas(64) uint64_t bounce[most_depth];
   uint32_t sq_doorbell, cq_doorbell, stop, abort;
   uint64_t time;
-  // The controller's own, and what is known of the ring's entries.
+  // The controller's own state, and the known state of the ring's entries.
   uint32_t announced, head, posted, consumed;  // free-running
   fetched command[most_depth];
   entry_is entry[most_depth];
-  uint8_t writer[most_depth], words[most_depth];  // who writes an entry, and how much of it there is
-  uint32_t fetched_blocks, failed_blocks;  // of commands that each have a block of their own: a bit for each
+  uint8_t writer[most_depth], words[most_depth];  // writer of an entry, and number of its words written
+  uint32_t fetched_blocks, failed_blocks;  // of commands that each have their own block: a bit for each
   uint32_t commands;                       // fetched
   uint8_t failures_left, jumps_left, stops_left, jumps;
 };
@@ -52,8 +52,8 @@ struct nvme_options {
   bool distinct = true;     // no two commands have the same block
   uint8_t failures = 0;     // commands that the controller may fail
   uint8_t clock_jumps = 0;  // each is more than half a deadline
-  uint8_t stops = 0;        // the host asks the run to end
-  bool coarse = false;      // what posters do to the ring is no step
+  uint8_t stops = 0;        // requests of the host to end the run
+  bool coarse = false;      // accesses of submitters to the ring are no steps
 };
 
 inline std::string slot_text(uint64_t v) {
@@ -76,7 +76,7 @@ class nvme_scene : public scene {
     if (a < jump) {
       const uint32_t cid = (a - fetch - 1) / 2;
       const bool fails = (a - fetch - 1) % 2 != 0;
-      // It waits for room in the completion ring (3.3.1.2).
+      // The controller waits for room in the completion ring (3.3.1.2).
       if (cid >= opt.depth || !n.command[cid].busy || n.posted - n.consumed >= opt.depth - 1) return false;
       return !fails || n.failures_left != 0;
     }
@@ -123,7 +123,7 @@ class nvme_scene : public scene {
     }
   }
 
-  // Everything that was submitted has completed and was taken off, and all locks and slots are free.
+  // Checks that everything that was submitted has completed and was taken off, and that all locks and slots are free.
   void check_idle() {
     nvme_memory& n = nvme();
     check(n.q.ticket == n.q.tail, "a ticket was taken and not published");
@@ -145,12 +145,12 @@ class nvme_scene : public scene {
  protected:
   virtual nvme_memory& nvme() = 0;
   const nvme_memory& nvme() const { return const_cast<nvme_scene*>(this)->nvme(); }
-  // Returns the place where the medium keeps a block.
+  // Returns the address at which the medium keeps a block.
   virtual uint64_t* medium(uint32_t block) = 0;
-  // The controller is about to write a block to memory.
+  // Called before the controller writes a block to memory.
   virtual void lands(uint32_t /*block*/, uint64_t* /*memory*/) {}
 
-  // At first. `n` is all zeroes.
+  // Sets the first state. `n` is all zeroes.
   void begin(nvme_memory& n) {
     const uint32_t log2 = static_cast<uint32_t>(__builtin_ctz(opt.depth)), t = opt.first_ticket;
     n.q.sq = n.sq;
@@ -196,7 +196,7 @@ class nvme_scene : public scene {
     add("mark", n.mark, sizeof n.mark, 4, ring);
     add("sq", n.sq, sizeof n.sq, 64, use::owned);
     for (uint32_t i = 0; i < opt.depth; ++i) {
-      // The word with phase and identifier; the others are not looked at.
+      // The word with phase and identifier is shared; the others are ignored.
       add("cq words", &n.cq[i], 12, 0, use::silent);
       add("cq status", &n.cq[i].w, 4, 0, ring);
       add("record buffer", &n.record[i].buffer, 8, 0, use::silent);
@@ -215,10 +215,10 @@ class nvme_scene : public scene {
   }
 
  private:
-  // Actions: one fetches, two for each identifier, the clock, the host.
+  // Numbers of actions: one fetches, two for each identifier, the clock, the host.
   static constexpr uint32_t fetch = 0, jump = 1 + 2 * most_depth;
 
-  // The tail doorbell (3.3.1.2.1): what is between the old value and the new one is handed over.
+  // Writes the tail doorbell (3.3.1.2.1): hands over the entries between the old value and the new one.
   void ring(uint32_t value) {
     nvme_memory& n = nvme();
     check(value < opt.depth, "the submission doorbell's value is out of range");

@@ -1,4 +1,4 @@
-// Every schedule of a few threads on one NVMe queue pair: ring.cuh and nvme.cuh. See explore.h, and tests/device_model.rs.
+// Explores every schedule of a few threads on one NVMe queue pair: ring.cuh and nvme.cuh. See explore.h, and tests/device_model.rs.
 #include "explore_nvme.h"
 
 #include "explore_main.h"
@@ -15,11 +15,11 @@ struct memory {
 enum class way { executes, holds_tokens };
 
 struct options : nvme_options {
-  const char* commands = "";  // a digit for each poster
+  const char* commands = "";  // a digit for each submitter
   way how = way::executes;
 };
 
-// Returns the word that the medium has at a block.
+// Returns the word of a block on the medium.
 uint64_t content(uint32_t block) { return 0x100 + block; }
 
 class queue_scene;
@@ -35,7 +35,7 @@ class queue_scene : public nvme_scene {
     begin(m.nvme);
     regions.push_back(region{"landed", m.landed, sizeof m.landed, block_bytes, use::owned});
     static const char* const names[] = {"poster 1", "poster 2", "poster 3"};
-    for (uint32_t i = 0; o.commands[i]; ++i) threads.push_back(actor{names[i], [] { now->poster(); }});
+    for (uint32_t i = 0; o.commands[i]; ++i) threads.push_back(actor{names[i], [] { now->submitter(); }});
     if (o.clock_jumps || o.stops) threads.push_back(actor{"afterwards", [] { now->last_one(); }, true});
     for (uint32_t b = 0; b < most_blocks; ++b) medium_[b] = content(b);
   }
@@ -51,7 +51,7 @@ class queue_scene : public nvme_scene {
   nvme_memory& nvme() override { return m.nvme; }
   uint64_t* medium(uint32_t block) override { return &medium_[block]; }
 
-  void poster() {
+  void submitter() {
     const uint32_t me = here().current(), count = static_cast<uint32_t>(o_.commands[me] - '0');
     for (uint32_t k = 0; k < count; ++k) {
       const uint32_t block = me * 8 + k;
@@ -60,7 +60,7 @@ class queue_scene : public nvme_scene {
     }
   }
 
-  // Until the controller has answered everything that others gave up, and all slots are free again.
+  // Runs until the controller has completed everything that others gave up, and all slots are free again.
   void last_one() {
     nvme_memory& n = m.nvme;
     order::store<order::relaxed>(&n.stop, 0u);
@@ -121,7 +121,7 @@ class queue_scene : public nvme_scene {
     q.post(ticket, nvme::read(1, block, 1, nvme::prp{q.bounce(ticket), 0}), r);
   }
 
-  // Fails if a command must not have ended so.
+  // Fails if a command must not end with this status word.
   void judge(uint32_t block, uint32_t word) {
     const nvme_memory& n = m.nvme;
     const bool failed = (n.failed_blocks >> block & 1u) != 0;

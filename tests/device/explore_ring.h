@@ -1,4 +1,4 @@
-// Parts of explorations of rings of any kind (ring.cuh): the text of their words in traces, and the clock.
+// Common parts of explorations of rings of any kind (ring.cuh): the text of their words in traces, and the clock.
 #pragma once
 
 #include "explore_access.h"
@@ -19,8 +19,8 @@ inline std::string counts_text(uint64_t v) { return halves(v, "credit", "ticket"
 inline std::string tail_text(uint64_t v) { return halves(v, "tried", "tail"); }
 inline std::string head_text(uint64_t v) { return halves(v, "held", "head"); }
 
-// A draw from a word that somebody else puts right. Only the word's sign is looked at until that one overwrites it: with the draws in it,
-// there would be a new state for each that a waiting thread makes.
+// Forgets a draw from a word that another thread corrects. Until that thread overwrites the word only its sign is looked at. With
+// the draws in it, each draw of a waiting thread would make a new state.
 inline void forget_draw(void* counts, uint64_t before, uint64_t now) {
   const int32_t had = static_cast<int32_t>(before);
   if (had < 0 && static_cast<int32_t>(now) < had) std::memcpy(counts, &before, sizeof before);

@@ -1,5 +1,6 @@
-// Every schedule of a few threads on the send queue of an RDMA adapter: ring.cuh with mlx5/post.cuh, mlx5/queue.cuh and mlx5/send_ring.cuh, as a put runs them. See explore.h, and
-// tests/device_model.rs. What the adapter reads and writes is as in rdma-core's mlx5dv.h.
+// Explores every schedule of a few threads on the send queue of an RDMA adapter: ring.cuh with mlx5/post.cuh, mlx5/queue.cuh and
+// mlx5/send_ring.cuh, as a put runs them. See explore.h, and tests/device_model.rs. The adapter's memory layouts are as in
+// rdma-core's mlx5dv.h.
 #include "explore_ring.h"
 
 #include "explore_main.h"
@@ -20,15 +21,15 @@ struct memory {
   uint32_t record[2], mark[most_ring], hold[most_ring];
   uint64_t doorbell, time;
   uint32_t stop, abort;
-  // The adapter's own, and what is known of the ring's blocks: 0, or how many words of one are written, or `published`.
-  uint32_t announced, head, done, posted;  // free-running; `done`: blocks that have been carried out well
+  // The adapter's own state, and the known state of the ring's blocks: 0, the number of words written, or `published`.
+  uint32_t announced, head, done, posted;  // free-running; `done`: blocks that have been executed successfully
   uint8_t words[most_ring], writer[most_ring];
   uint8_t has_failed, failures_left, jumps_left, stops_left, jumps;
 };
 constexpr uint8_t published = 0xff;
 
 struct options {
-  // A letter for each thing that a poster does: n posts one block, s an entry of two blocks, each to be waited for; f fetches.
+  // A letter for each action of a thread: n posts one block, s an entry of two blocks, each to be waited for; f fetches.
   std::vector<const char*> scripts;
   uint32_t log_blocks = 2;
   uint32_t first_ticket = 0;
@@ -86,7 +87,7 @@ class send_scene : public scene {
 
   void ended() override {
     check(m.q.tail_lock == 0 && m.q.head_lock == 0, "a lock is held at the end");
-    check(m.q.ticket == m.q.tail && m.announced == m.q.tail, "a ticket was taken and not rung for");
+    check(m.q.ticket == m.q.tail && m.announced == m.q.tail, "a ticket was taken and not announced");
     check(m.q.credit + m.q.spare == m.q.granted + size_ - m.q.ticket, "credit was lost or made up");
     for (uint32_t h : m.hold) check(h == 0, "a block is held at the end");
   }
@@ -165,7 +166,7 @@ class send_scene : public scene {
     const uint32_t index = static_cast<uint32_t>(e[1]) << 8 | e[2], segments = e[7] & 0x3f, blocks = (segments + 3) / 4;
     here().tell("adapter    carries out the entry at block " + std::to_string(m.head % size_) + (fails ? ", which fails" : ""));
     if (index != (m.head & 0xffff)) return fail("an entry is of another lap: index " + std::to_string(index));
-    if (blocks == 0 || blocks > 2 || m.announced - m.head < blocks) return fail("an entry was rung for by halves");
+    if (blocks == 0 || blocks > 2 || m.announced - m.head < blocks) return fail("an entry was announced by halves");
     const bool flushed = m.has_failed != 0;
     if (fails) {
       --m.failures_left;
@@ -176,8 +177,8 @@ class send_scene : public scene {
     const uint32_t first = m.head;
     m.head += blocks;
     if (good) m.done = m.head;
-    if (good && (e[11] & 0x0c) != 0x08) return;  // no completion asked for
-    // The queue's owner reads completions in order, and says nowhere how far it is.
+    if (good && (e[11] & 0x0c) != 0x08) return;  // no completion requested
+    // The queue's owner reads completions in order, and reports its position nowhere.
     check(m.has_failed || m.posted - m.q.head < size_, "a completion is overwritten before it was read");
     uint8_t* c = m.completions[m.posted % size_];
     c[55] = good ? 0 : flushed ? 0x05 : 0x13;
@@ -187,7 +188,7 @@ class send_scene : public scene {
     ++m.posted;
     for (uint32_t i = m.head - size_; i != m.head; ++i) {
       const uint32_t at = i % size_;
-      // All that was carried out so far; blocks behind it are published, or being written.
+      // Frees all blocks that were executed so far. Blocks behind them are published, or being written.
       if (m.words[at] == published && !is_outstanding(at)) m.words[at] = 0;
     }
   }
@@ -197,7 +198,7 @@ class send_scene : public scene {
     }
     return false;
   }
-  // A fetch brings back a value made of the address that it names.
+  // Lands the result of a fetch: a value made of the address that the fetch names.
   void land(const uint8_t* e) {
     uint64_t remote = 0, local = 0;
     for (uint32_t i = 0; i < 8; ++i) {
@@ -209,7 +210,7 @@ class send_scene : public scene {
   static uint64_t answer(uint64_t remote) { return remote + 1000; }
   static constexpr uint8_t mlx5_fetch_add = 0x12;
 
-  // --- the posters ---------------------------------------------------------------------------------------------------
+  // --- the threads that post -------------------------------------------------------------------------------------------
 
   void runs(const char* script) {
     const mlx5::send_queue_ref q(&m.q, &control_);

@@ -1,5 +1,5 @@
-// The graph kernels with many threads at once, level by level as the host launches them, against serial searches. Compiled for
-// several warp widths, with ThreadSanitizer where it is to be had: see tests/device_stress.rs.
+// Stress test of the graph kernels with many threads at once, level by level as the host launches them, against serial searches.
+// Compiled for several warp widths, with ThreadSanitizer where available: see tests/device_stress.rs.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -29,7 +29,7 @@ using queue_item = graph::item<uint32_t>;
 template <class T> T* at(std::vector<T>& v) { return v.data(); }
 template <class T> T* at(T& v) { return &v; }
 
-// An undirected graph with a vertex whose list has several pieces, and what the kernels need of it.
+// An undirected graph with a vertex whose list has several pieces, and the kernels' data of the graph.
 struct sample {
   uint64_t vertices;
   std::vector<uint64_t> offset;
@@ -60,7 +60,7 @@ struct sample {
       std::stable_sort(best.begin(), best.end(),
                        [&](const edge& a, const edge& b) { return lists[a.id].size() > lists[b.id].size(); });
       graph::hubs<uint32_t> hub{{~0u, ~0u, ~0u, ~0u}};
-      for (size_t i = 0; i < best.size() && i < graph::lead_count; ++i) hub.id[i] = best[i].id;
+      for (size_t i = 0; i < best.size() && i < WB_GRAPH_HUBS; ++i) hub.id[i] = best[i].id;
       hubs.push_back(hub);
     }
     for (uint64_t t = 0, v = 0; t * piece_edges < list.size(); ++t) {
@@ -95,7 +95,7 @@ template <class Weight> std::vector<uint64_t> dijkstra(const sample& g, uint64_t
   return distance;
 }
 
-// `plan` says for each level whether it goes bottom-up.
+// Searches the graph. `plan` has a bit for each level: bottom-up or not.
 void search(sample& g, uint64_t source, uint32_t plan) {
   std::vector<uint32_t> seen[2], depth(g.vertices), parent(g.vertices), bitmap(g.isolated.size());
   std::vector<queue_item> queue[2];
@@ -114,7 +114,7 @@ void search(sample& g, uint64_t source, uint32_t plan) {
       p.seen = at(seen[now]), p.seen_next = at(seen[1 - now]), p.open = p.seen;
       uint64_t by_hubs = 0;
       if (p.level % 2) {
-        // Leads first, the rest from the lists.
+        // Hubs first, the rest from the lists.
         model::run(warps, [&] { wb_bfs_by_hubs_u32(p); });
         by_hubs = g.report.sum[WB_BFS_FOUND];
         p.open = p.seen_next;

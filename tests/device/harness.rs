@@ -1,4 +1,5 @@
-//! Compiles stress programs of this folder against the device headers with the C++ compiler, plain and under a sanitizer, and runs them.
+//! Compiles stress programs of this folder against the device headers with the C++ compiler, plain and under a
+//! sanitizer, and runs them.
 
 use crate::tree::root;
 use std::ffi::OsString;
@@ -8,8 +9,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-/// What one run of a program may take. The longest take half a minute where nothing else runs, and many times that beside something that
-/// keeps all processors busy, as their threads yield to it; lanes that wait for each other in two places would do so for ever.
+/// Time limit of one run of a program. The longest take half a minute on an idle machine. Beside a load that keeps all
+/// processors busy they take many times that, as their threads yield to it. Lanes that wait for each other in two
+/// places would never end.
 pub const LIMIT: Duration = Duration::from_secs(1200);
 
 fn compiler() -> OsString {
@@ -20,22 +22,22 @@ fn compiler() -> OsString {
     ["c++", "g++", "clang++"].into_iter().find(|c| works(c)).unwrap_or("c++").into()
 }
 
-/// Returns what a program has said.
+/// Returns the output of a program.
 pub fn text(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
 
-/// What watches a program while it runs.
+/// Sanitizer that a program is compiled with.
 #[derive(Clone, Copy)]
 enum Sanitizer {
     None,
     Thread,
-    /// Undefined behaviour ends the program.
+    /// UndefinedBehaviorSanitizer. Undefined behaviour ends the program.
     Undefined,
 }
 
 impl Sanitizer {
-    /// The compiler's options. Warnings are errors where no sanitizer adds code of its own, which has warnings of its own.
+    /// Returns the compiler's options. Warnings are errors only without a sanitizer, whose own code causes warnings.
     fn options(self) -> &'static [&'static str] {
         match self {
             Self::None => &["-Werror"],
@@ -45,7 +47,7 @@ impl Sanitizer {
     }
 }
 
-/// Folder in which compiled programs are kept for tests to come: those of the next round of a soak.
+/// Folder that keeps compiled programs for later tests: those of the next round of a soak test.
 const KEPT_PROGRAMS: &str = "WARPBELL_KEPT_PROGRAMS";
 
 /// Returns the compiled program: one that is kept for exactly these sources, options and compiler, or a new one.
@@ -57,7 +59,7 @@ fn built(source: &Path, width: u32, sanitizer: Sanitizer, folder: &Path) -> Path
     if let Some(kept) = kept.as_ref().filter(|kept| kept.exists()) {
         return kept.clone();
     }
-    // Under a name of its own until it is whole: other tests look for it meanwhile.
+    // Under its own name until it is complete: other tests look for it meanwhile.
     let own = folder.file_name().expect("a folder of this test's");
     let program = kept.as_ref().map_or_else(|| folder.join("program"), |k| k.with_file_name(own));
     let output = compile(source, width, sanitizer, &program);
@@ -68,7 +70,7 @@ fn built(source: &Path, width: u32, sanitizer: Sanitizer, folder: &Path) -> Path
     }
 }
 
-/// Returns a number for everything that a program is made of.
+/// Returns a number that identifies everything that a program is made of.
 fn fingerprint(source: &Path, width: u32, sanitizer: Sanitizer) -> u64 {
     let mut hasher = DefaultHasher::new();
     let version = Command::new(compiler()).arg("--version").output().map(|o| o.stdout).unwrap_or_default();
@@ -89,7 +91,7 @@ fn fingerprint(source: &Path, width: u32, sanitizer: Sanitizer) -> u64 {
 }
 
 fn compile(source: &Path, width: u32, sanitizer: Sanitizer, out: &Path) -> Output {
-    // Lines are what a report of the sanitizer, or a core, has to name; all of `-g` would take a quarter of the compiler's time.
+    // Reports of the sanitizer and cores need lines only; all of `-g` would take a quarter of the compiler's time.
     let options = [&["-O1", "-g1"], sanitizer.options()].concat();
     compile_with(&options, &root().join("kernels/include"), source, width, out)
 }
@@ -97,16 +99,17 @@ fn compile(source: &Path, width: u32, sanitizer: Sanitizer, out: &Path) -> Outpu
 /// Compiles a program with these options and headers.
 pub fn compile_with(options: &[&str], headers: &Path, source: &Path, width: u32, out: &Path) -> Output {
     let mut command = Command::new(compiler());
-    // `#pragma unroll` is a word of nvcc and clang; g++ says that it ignores it.
+    // `#pragma unroll` is known to nvcc and clang; g++ warns that it ignores the pragma.
     command.args(["-std=c++20", "-pthread", "-Wall", "-Wextra", "-Wno-unknown-pragmas"]).args(options);
     command.arg(format!("-DWB_WARP_WIDTH={width}"));
     command.arg("-I").arg(headers).arg("-o").arg(out).arg(source);
     command.output().unwrap_or_else(|e| panic!("{:?} cannot be run: {e}; set CXX to a C++20 compiler", compiler()))
 }
 
-/// Tests of one program: `name: plain(WIDTH) ["ARGUMENTS OF A RUN", ...]`, `sanitized(WIDTH)` for one under ThreadSanitizer, or
-/// `defined(WIDTH)` for one that undefined behaviour ends. Each test compiles the program for the warp width and runs it once with each
-/// list of arguments. Tests behind `long:` take minutes together; they run when they are asked for.
+/// Defines tests of one program: `name: plain(WIDTH) ["ARGUMENTS OF A RUN", ...]`, `sanitized(WIDTH)` for one under
+/// ThreadSanitizer, or `defined(WIDTH)` for one that undefined behaviour ends. Each test compiles the program for the
+/// warp width and runs it once with each list of arguments. Tests behind `long:` take minutes together and are ignored
+/// by default.
 #[allow(unused_macros, reason = "each test program has a copy of this file")]
 macro_rules! stress_tests {
     ($source:literal: $($name:ident: $how:ident($width:literal) [$($arguments:literal),+],)*
@@ -135,7 +138,7 @@ pub fn plain(source: &str, width: u32, runs: &[Vec<&str>]) {
     stress_each(source, width, Sanitizer::None, runs);
 }
 
-/// The same under ThreadSanitizer.
+/// Compiles a program with ThreadSanitizer and runs it with each list of arguments.
 #[allow(dead_code, reason = "each test program has a copy of this file")]
 pub fn sanitized(source: &str, width: u32, runs: &[Vec<&str>]) {
     if has_sanitizer(Sanitizer::Thread) {
@@ -143,7 +146,7 @@ pub fn sanitized(source: &str, width: u32, runs: &[Vec<&str>]) {
     }
 }
 
-/// The same under UndefinedBehaviorSanitizer.
+/// Compiles a program with UndefinedBehaviorSanitizer and runs it with each list of arguments.
 #[allow(dead_code, reason = "each test program has a copy of this file")]
 pub fn defined(source: &str, width: u32, runs: &[Vec<&str>]) {
     if has_sanitizer(Sanitizer::Undefined) {
@@ -151,14 +154,14 @@ pub fn defined(source: &str, width: u32, runs: &[Vec<&str>]) {
     }
 }
 
-/// Compiles and runs a program, which must end well and say so on its last line. Answers what it printed.
+/// Compiles and runs a program, which must succeed and say so on its last line. Returns its output.
 #[allow(dead_code, reason = "each test program has a copy of this file")]
 pub fn stress(source: &str, width: u32, sanitize: bool, arguments: &[&str]) -> String {
     let sanitizer = if sanitize { Sanitizer::Thread } else { Sanitizer::None };
     stress_each(source, width, sanitizer, &[arguments.to_vec()])
 }
 
-/// The same, run once with each list of arguments.
+/// Compiles a program and runs it once with each list of arguments. Returns the output of all runs.
 fn stress_each(source: &str, width: u32, sanitizer: Sanitizer, runs: &[Vec<&str>]) -> String {
     let source = root().join("tests/device").join(source);
     let folder = tempfile::tempdir().expect("a temporary folder");
@@ -181,8 +184,12 @@ fn run(source: &Path, program: &Path, width: u32, sanitizer: Sanitizer, argument
     printed
 }
 
-/// Runs a program to its end; if that does not come in time, ends it and answers what it had said. Files in `folder` take what it says, so
-/// that it never waits for a reader.
+/// Runs a program to its end and returns its output. The output goes to files in `folder`, so that the program never
+/// waits for a reader.
+///
+/// # Errors
+///
+/// Ends the program after `limit`, and fails with its output so far.
 pub fn output_within(limit: Duration, command: &mut Command, folder: &Path) -> Result<Output, String> {
     let files = [folder.join("stdout"), folder.join("stderr")];
     let [out, err] = files.each_ref().map(|f| Stdio::from(File::create(f).expect("a file in the temporary folder")));
@@ -203,8 +210,8 @@ pub fn output_within(limit: Duration, command: &mut Command, folder: &Path) -> R
     status.is_some().then_some(ran.clone()).ok_or_else(|| text(&ran))
 }
 
-/// Returns true if programs can be built and run with this sanitizer here. Without it a test is skipped with a line that says why,
-/// unless `WARPBELL_REQUIRE_TSAN` is set.
+/// Returns true if programs can be built and run with this sanitizer here. Without the sanitizer the function prints a
+/// line with the reason, and the test is skipped, unless `WARPBELL_REQUIRE_TSAN` is set.
 fn has_sanitizer(sanitizer: Sanitizer) -> bool {
     if let Err(reason) = probe(sanitizer) {
         assert!(std::env::var_os("WARPBELL_REQUIRE_TSAN").is_none(), "{reason}");

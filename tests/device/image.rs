@@ -1,4 +1,4 @@
-//! Kernels of this folder for CPU threads: compiled with the C++ compiler and loaded.
+//! Compiles kernels of this folder for CPU threads with the C++ compiler, and loads them.
 
 use std::ffi::{CStr, CString, c_void};
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ pub fn compile(source: &str, width: u32, options: &[&str], library: &Path) {
     let root = crate::tree::root();
     let mut command = Command::new(std::env::var_os("CXX").unwrap_or_else(|| "c++".into()));
     command.args(["-xc++", "-std=c++20", "-fPIC", "-shared", "-pthread", "-Wall", "-Wextra", "-Werror"]);
-    // `#pragma unroll` is a word of nvcc and clang; g++ says that it ignores it.
+    // `#pragma unroll` is known to nvcc and clang; g++ warns that it ignores the pragma.
     command.arg("-Wno-unknown-pragmas").args(options);
     command.arg(format!("-DWB_WARP_WIDTH={width}")).arg("-I").arg(root.join("kernels/include"));
     command.arg("-o").arg(library).arg(root.join("tests/device").join(source));
@@ -18,7 +18,8 @@ pub fn compile(source: &str, width: u32, options: &[&str], library: &Path) {
     assert!(built.status.success(), "{source}, width {width}:\n{}", String::from_utf8_lossy(&built.stderr));
 }
 
-/// Returns the file that a variable names and its content: the image for GPUs that nvcc has made of a source of this folder.
+/// Returns the path that an environment variable names and the file's content: an image for GPUs, compiled by nvcc from
+/// a source of this folder.
 pub fn gpu_image(variable: &str, source: &str, defines: &[&str]) -> (PathBuf, Vec<u8>) {
     let make = nvcc_command(source, defines);
     let named = std::env::var_os(variable);
@@ -40,7 +41,7 @@ pub fn nvcc_command(source: &str, defines: &[&str]) -> String {
 /// Loads such a library; `symbol` is the name in its `WB_IMAGE`.
 pub fn load(library: &Path, symbol: &CStr) -> CpuImage {
     let name = CString::new(library.as_os_str().as_encoded_bytes()).expect("a path");
-    // SAFETY: loads a library that was just compiled; it is never closed, so what is in it lives as long as the program.
+    // SAFETY: loads a library that was just compiled; it is never closed, so its contents live as long as the program.
     let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
     assert!(!handle.is_null(), "{}", library.display());
     // SAFETY: looks up a name in a loaded library.

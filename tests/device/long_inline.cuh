@@ -1,4 +1,4 @@
-// A write with data of any length in its entry: what the library's builders of that leave to their caller.
+// A write with inline data of any length: the part that the library's builders leave to their caller.
 #pragma once
 
 #include <warpbell/mlx5/send_ring.cuh>
@@ -6,7 +6,7 @@
 namespace warpbell {
 namespace mlx5 {
 
-// Word by word behind the front, as the lanes of a warp would write it. What follows the last byte in its word is 0.
+// Writes the entry word by word behind the front, as the lanes of a warp would. Bytes after the last byte in its word are 0.
 WB_FN void long_inline_write(const send_ring& ring, uint64_t index, queue_word queue, uint32_t how, remote to,
                              const uint32_t* words, uint32_t bytes) {
   const inline_front front = inline_write_front(to, bytes);

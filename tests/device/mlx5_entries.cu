@@ -1,6 +1,6 @@
-// Builds and reads what mlx5 adapters read and write on behalf of a test, which has poisoned the memory and compares all of it:
-// each vector has a ring of its own, and words for what it asks. For CPU threads at several warp widths and for GPUs; see
-// tests/device_mlx5.rs.
+// Kernel that builds and reads the memory of mlx5 adapters on behalf of a test, which has poisoned the memory and compares all of
+// it. Each vector has its own ring, and words for its results. For CPU threads at several warp widths and for GPUs; see
+// tests/device_mlx5.rs. Launch shape: any grid.
 #include <warpbell/kernel.h>
 #include <warpbell/mlx5/cqe.cuh>
 #include <warpbell/mlx5/send_ring.cuh>
@@ -12,7 +12,7 @@ namespace entries {
 using namespace warpbell;
 using namespace warpbell::mlx5;
 
-// In the order of tests/mlx5/engine.rs. First those that are entries, named for their builders; then questions.
+// In the order of tests/mlx5/engine.rs: first entries, named for their builders, then questions.
 enum kind : uint64_t {
   k_nop, k_write, k_empty_write, k_write_imm, k_empty_write_imm, k_read, k_send, k_send_imm, k_send_inval,
   k_inline_write, k_long_inline_write, k_inline_send, k_fetch_add, k_compare_swap,
@@ -25,7 +25,7 @@ enum kind : uint64_t {
 
 constexpr uint32_t most_inlined = 256;
 
-// One vector, as tests/mlx5/engine.rs has it: what its kind does not need is 0, and so is what follows its inlined bytes.
+// One vector, as in tests/mlx5/engine.rs. Fields that its kind does not need are 0, and so are bytes after its inlined bytes.
 struct vector {
   uint64_t kind, inlined_bytes;
   uint64_t index, qpn, flags, raddr, rkey, laddr, lkey, bytes, imm, a, b, c, d, cqn, number;
@@ -98,7 +98,7 @@ WB_FN void build(const vector& v, const send_ring& ring) {
   }
 }
 
-// A last byte as the word that it ends.
+// Returns the word that ends with this last byte.
 WB_FN cqe_state with_last_byte(uint64_t op_own) { return cqe_state(low(op_own) << 24); }
 
 WB_FN uint32_t log2_of(uint64_t n) {
@@ -149,7 +149,8 @@ WB_FN void reply(const vector& v, uint64_t* answer) {
 
 }  // namespace entries
 
-// Thread i builds entry i in ring i, or answers question i. What a vector does not ask for stays as it was.
+// Builds entry i in ring i, or computes the answer to question i, by thread i. Fields that a vector does not request keep their
+// contents.
 WB_KERNEL void wb_mlx5_entries(const entries::vector* vectors, WB_PARAM uint64_t count, uint8_t* rings, uint64_t* answers) {
   using namespace entries;
   constexpr uint64_t ring_bytes = uint64_t{block_bytes} << ring_log_blocks;

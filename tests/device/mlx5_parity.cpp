@@ -1,4 +1,4 @@
-// Our layouts against those of the system's own rdma-core header, where it is installed.
+// Compares our layouts with those of the system's own rdma-core header, where it is installed.
 #include <cstdio>
 
 #if __has_include(<infiniband/mlx5dv.h>)
@@ -66,7 +66,7 @@ static_assert(mlx5::syndrome_retry_exceeded == +MLX5_CQE_SYNDROME_TRANSPORT_RETR
 static_assert(mlx5::syndrome_rnr_retry_exceeded == +MLX5_CQE_SYNDROME_RNR_RETRY_EXC_ERR, "syndrome");
 
 int main() {
-  // The header's own functions against ours.
+  // Compares the header's own functions with ours.
   uint64_t state = 1;
   for (int i = 0; i < 10000; ++i) {
     state = state * 6364136223846793005ull + 1442695040888963407ull;

@@ -1,5 +1,5 @@
-// Send and completion queues of mlx5 adapters over many laps: where entries stand, what doorbells and records say of that, and what
-// is complete. What entries and records look like is tests/device_mlx5.rs's.
+// Tests send and completion queues of mlx5 adapters over many laps: the places of entries, the values of doorbells and records, and
+// the number of complete blocks. The test tests/device_mlx5.rs covers the layout of entries and records.
 #include <warpbell/mlx5/cqe.cuh>
 #include <warpbell/mlx5/send_ring.cuh>
 
@@ -14,7 +14,7 @@ using namespace warpbell::mlx5;
 
 namespace {
 
-// A last byte as the word that it ends.
+// Returns the word that ends with this last byte.
 cqe_state with_last_byte(uint32_t op_own) { return cqe_state(op_own << 24); }
 
 uint64_t random_state;
@@ -25,7 +25,7 @@ uint64_t draw() {
   return x ^ x >> 31;
 }
 
-// More blocks than 16 bits count, in entries of one, two and five blocks, through the smallest ring that RDMA libraries use.
+// Tests more blocks than 16 bits count, in entries of one, two and five blocks, through the smallest ring that RDMA libraries use.
 void laps() {
   constexpr uint32_t log = 7;
   std::vector<block> memory((1u << log) + 1);
@@ -66,7 +66,7 @@ void laps() {
   CHECK(across > 100);
 }
 
-// Both ways of finding out what is complete, against what is.
+// Compares both ways to find the number of complete blocks with the real number.
 void progress() {
   for (int i = 0; i < 200000; ++i) {
     const uint32_t log = 7 + static_cast<uint32_t>(draw() % 9);

@@ -1,5 +1,4 @@
-// What the models of devices share: how they say that something is wrong, the words that a host keeps for its kernels, and kernels
-// on threads.
+// Common parts of the models of devices: checks, the words that a host keeps for its kernels, and kernels on threads.
 #pragma once
 
 #include <warpbell/kernel.h>
@@ -22,10 +21,10 @@ inline void check(bool ok, const std::string& what) {
   if (!ok) fail(what);
 }
 
-// Longer than anything that works takes, on a loaded machine under ThreadSanitizer too.
+// A time limit that nothing that works exceeds, even on a loaded machine under ThreadSanitizer.
 constexpr uint64_t long_enough_ns = 60ull * 1000 * 1000 * 1000;
 
-// What the host of an engine keeps for its kernels.
+// The words that an engine's host keeps for its kernels.
 struct host_words {
   explicit host_words(uint64_t deadline_ns) {
     ctl.stop = &stop_word;

@@ -1,6 +1,7 @@
-//! Mistakes in copies of the device headers, which explorations must find. In the copies `MUTATED("NAME")` says whether a run asks for one.
+//! Mistakes in copies of the device headers, which explorations must find. In the copies `MUTATED("NAME")` is true if a
+//! run asks for that mistake.
 
-/// A change of a header's text, which must stand there exactly once.
+/// A change of a header's text. The old text must occur there exactly once.
 pub struct Edit {
     pub header: &'static str,
     pub old: &'static str,
@@ -15,7 +16,7 @@ impl Edit {
     }
 }
 
-/// A mistake, the scene that shows it, and a part of what is said about it.
+/// A mistake, the scene that shows the mistake, and a part of the message of the exploration.
 pub struct Mutation {
     pub name: &'static str,
     pub scene: &'static str,
@@ -45,7 +46,7 @@ const fn array(old: &'static str, new: &'static str) -> Edit {
     Edit { header: "array.cuh", old, new }
 }
 
-/// Of the ring and the queue pair.
+/// Mistakes of the ring and the queue pair.
 pub const QUEUE: &[Mutation] = &[
     Mutation {
         name: "publishes without waiting for the mark",
@@ -180,7 +181,7 @@ pub const QUEUE: &[Mutation] = &[
     },
 ];
 
-/// Of the page cache.
+/// Mistakes of the page cache.
 pub const CACHE: &[Mutation] = &[
     Mutation {
         name: "lets go of a page before it is used",
@@ -343,7 +344,7 @@ pub const CACHE: &[Mutation] = &[
     },
 ];
 
-/// Of the send queue.
+/// Mistakes of the send queue.
 pub const SEND_QUEUE: &[Mutation] = &[
     Mutation {
         name: "takes half of a chain",
@@ -357,7 +358,7 @@ pub const SEND_QUEUE: &[Mutation] = &[
         found: "the doorbell and its record differ",
         edits: &[send_queue(
             "    if ((q->flags & WB_SEND_NEAR) != 0) {\n      order::fence<order::release>();\n      order::store<order::relaxed, order::system>(record",
-            "    if (MUTATED(\"rings before the record is written\")) order::mmio_store(bell, rung);
+            "    if (MUTATED(\"rings before the record is written\")) order::mmio_store(bell, doorbells);
                  if ((q->flags & WB_SEND_NEAR) != 0) {\n      order::fence<order::release>();\n      order::store<order::relaxed, order::system>(record",
         )],
     },

@@ -1,6 +1,6 @@
-// Kernels of one image of which one uses atomics only, beside others that put and fence: what a compiler makes of a function must not
-// depend on its neighbours (kernels/include/warpbell/call.cuh). Compiled by .ci/whole_and_alone.py, never run. Without its loop the kernel
-// was not affected.
+// Kernels of one image of which one uses atomics only, beside others that put and fence. The compiled code of a function must not
+// depend on its neighbours (kernels/include/warpbell/call.cuh). Compiled by .ci/whole_and_alone.py, never run. Without its loop the
+// kernel was not affected.
 #include "../../kernels/shmem/basic.cu"
 
 WB_KERNEL void neighbour(WB_PARAM warpbell::world_ref world, WB_PARAM warpbell::sym<uint32_t> counter,

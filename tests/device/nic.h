@@ -1,5 +1,6 @@
-// An RDMA adapter made of one thread, for worlds whose PEs are threads of this program: it serves the send queues that kernels write,
-// and moves data between heaps. Strict about what it reads: a request that names memory that is not registered is the program's end.
+// An RDMA adapter simulated by one thread, for worlds whose PEs are threads of this program. It executes the requests of the send
+// queues that kernels write, and moves data between heaps. It checks its input strictly: a request that names unregistered memory
+// ends the program.
 #pragma once
 
 #include <atomic>
@@ -21,7 +22,7 @@ class nic {
 
   ~nic() { stop(); }
 
-  // Registered memory: a key, the name that work requests give its start, and where it is.
+  // Registers memory: its address, its length, and the start address that work requests use. Returns its key.
   uint32_t add_memory(uint8_t* at, uint64_t bytes, uint64_t name) {
     memories_.push_back(memory{at, bytes, name});
     return mlx5::big(static_cast<uint32_t>(memories_.size())).word;
@@ -49,7 +50,7 @@ class nic {
     queues_.push_back(std::move(own));
   }
 
-  // Requests of this queue fail with this syndrome from the `after`-th on.
+  // Lets requests of this queue fail with this syndrome from the `after`-th on.
   void fail(uint32_t queue, uint32_t after, uint32_t syndrome) { queues_[queue]->fails_after = after, queues_[queue]->syndrome = syndrome; }
 
   void start() { thread_ = std::thread([this] { serve(); }); }
@@ -85,7 +86,7 @@ class nic {
       for (auto& q : queues_) {
         const uint32_t word = static_cast<uint32_t>(__atomic_load_n(&q->doorbell, __ATOMIC_ACQUIRE));
         const uint32_t index = (word >> 8 & 0xff) << 8 | (word >> 16 & 0xff);
-        // Some at a time, so that queues take turns.
+        // A few at a time, so that queues take turns.
         for (uint32_t n = 0; n < 7 && (q->next & 0xffff) != index; ++n, idle = false) one(*q);
       }
       if (idle) std::this_thread::yield();
@@ -102,7 +103,7 @@ class nic {
     return m.at + (name - m.name);
   }
 
-  // As a device: the memory's threads may look at it meanwhile.
+  // Copies as a device does: other threads may look at the memory meanwhile.
   static void copy(uint8_t* to, const uint8_t* from, uint64_t bytes) {
     const auto ends = reinterpret_cast<uint64_t>(to) | reinterpret_cast<uint64_t>(from);
     uint64_t i = 0;
@@ -197,7 +198,7 @@ class nic {
     }
   }
 
-  // The landing place's segment is at word `last`.
+  // Executes an atomic operation. The segment of the landing place is at word `last`.
   template <class T, class Word>
   void atomic(uint32_t op, uint32_t key, uint64_t there, T a, T b, T c, T d, Word word, uint32_t last) {
     CHECK(big32(word(last)) == sizeof(T) && there % sizeof(T) == 0);
@@ -215,7 +216,7 @@ class nic {
     uint32_t* entry = reinterpret_cast<uint32_t*>(q.q->completions) + at * 16;
     const uint32_t owner = q.collapsed ? 0 : q.completion >> log_blocks & 1;
     const uint32_t opcode = q.failed ? mlx5::cqe_requester_error : mlx5::cqe_requester;
-    // The first one that fails says why, those behind it are flushed.
+    // The first failed request has the cause, those behind it are flushed.
     const uint32_t syndrome = q.executed - 1 == q.fails_after ? q.syndrome : uint32_t{mlx5::syndrome_flushed};
     ++q.completion;
     __atomic_store_n(entry + 13, q.failed ? syndrome << 24 | 0x320000u : 0u, __ATOMIC_RELAXED);
@@ -229,10 +230,10 @@ class nic {
   uint64_t carried_out_[256] = {};
 };
 
-// The networks of a world's PEs: connections among all of them, each to itself too.
+// The networks of a world's PEs: connections among all of them, and of each to itself.
 class fabric {
  public:
-  // Heaps are `stride` apart from `heap` on. `near(a, b)`: whether loads and stores of a reach b.
+  // Heaps are `stride` apart from `heap` on. `near(a, b)` returns true if loads and stores of a reach b.
   template <class Near>
   fabric(nic& n, std::vector<wb_world>& worlds, uint32_t lanes, uint32_t staging_bytes, uint32_t flags, Near near)
       : lanes_(lanes), networks_(worlds.size()), peers_(worlds.size() * worlds.size()),
@@ -266,7 +267,7 @@ class fabric {
       w.flags = 0;
     }
   }
-  // The number of a queue pair, for nic::fail.
+  // Returns the number of a queue pair, for nic::fail.
   uint32_t queue(uint32_t from, uint32_t to, uint32_t lane) const {
     return (from * static_cast<uint32_t>(networks_.size()) + to) * lanes_ + lane;
   }

@@ -1,5 +1,5 @@
-// A kernel for each access that order.cuh has, made from its tables. Compiled and never run: .ci/ptx_snapshot.py compares the instruction of
-// each with order_ptx.txt.
+// A kernel for each access of order.cuh, generated from its tables. Compiled and never run: .ci/ptx_snapshot.py compares the
+// instruction of each with order_ptx.txt.
 #include <warpbell/kernel.h>
 #include <warpbell/order.cuh>
 
@@ -17,7 +17,7 @@ using pair = order::detail::pair;
   LOAD(OP##_##O##_##S##_u128, O, S, pair)
 WB_ORDER_LOADS(LOADS)
 
-// Of an operation with one operand.
+// Operations with one operand.
 #define WRITE(OP, NAME, O, S, WORD)                                      \
   WB_KERNEL void NAME(WORD* p, WORD v) { order::OP<order::O, order::S>(p, v); } \
   WB_EXPORT(NAME)

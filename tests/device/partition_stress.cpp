@@ -1,5 +1,6 @@
-// Searches over a partitioned graph with many threads on every PE at once, level by level as the host launches them, against a
-// serial search. Compiled for several warp widths, with ThreadSanitizer where it is to be had: see tests/device_stress.rs.
+// Stress test of searches over a partitioned graph, with many threads on every PE at once, level by level as the host launches
+// them, against a serial search. Compiled for several warp widths, with ThreadSanitizer where available: see
+// tests/device_stress.rs.
 #include <cstdio>
 #include <cstdlib>
 #include <deque>
@@ -12,7 +13,6 @@
 #include "check.h"
 
 using namespace warpbell;
-using graph::lead_count;
 using graph::piece_edges;
 
 namespace {
@@ -29,7 +29,7 @@ struct alignas(128) line {
   unsigned char bytes[128];
 };
 
-// The symmetric heap as the kernels use it; lines so that everything in it is aligned.
+// The symmetric heap as the kernels use it, in whole lines so that everything in it is aligned.
 struct layout {
   uint64_t depth, parent, inbox, news, header, inbox_signal, news_signal, lines;
 
@@ -81,7 +81,7 @@ struct bed {
       lists[a].push_back(b);
       lists[b].push_back(a);
     };
-    // A list of several pieces if there are vertices for it, a path, and anything.
+    // A list of several pieces if there are vertices for it, a path, and random edges.
     for (uint32_t v = 2; v < vertices * 3 / 4; ++v) join(0, v);
     for (uint32_t v = 0; v + 1 < vertices / 4; ++v) join(vertices - 2 - v, vertices - 3 - v);
     for (uint32_t e = 0; e < vertices; ++e) join(random() % vertices, random() % (vertices / 2));
@@ -97,7 +97,7 @@ struct bed {
       graph::hubs<uint32_t> hub{{~0u, ~0u, ~0u, ~0u}};
       for (size_t i = 0; i < lists[v].size(); ++i) {
         e.list.push_back(slot(lists[v][i]));
-        if (i < lead_count) hub.id[i] = e.list.back();
+        if (i < WB_GRAPH_HUBS) hub.id[i] = e.list.back();
       }
       e.hubs.push_back(hub);
       e.offset.push_back(e.list.size());
@@ -120,10 +120,10 @@ struct bed {
     p.outbox = at(e.outbox), p.outbox_count = at(e.outbox_count), p.list = at(e.found), p.sums = at(e.sums);
     p.counters = at(e.counters), p.report = at(e.report), e.place(p.depth, heap.depth);
     e.place(p.parent, heap.parent), e.place(p.inbox, heap.inbox), e.place(p.news, heap.news), e.place(p.header, heap.header);
-    e.place(p.inbox_signal, heap.inbox_signal), e.place(p.news_signal, heap.news_signal), p.vertices = own, p.span = span, p.skip = lead_count;
+    e.place(p.inbox_signal, heap.inbox_signal), e.place(p.news_signal, heap.news_signal), p.vertices = own, p.span = span, p.skip = WB_GRAPH_HUBS;
   }
 
-  // One step on all PEs; each block is a set of threads.
+  // Executes one step on all PEs; each block is a set of threads.
   uint64_t run(uint32_t claims, const std::function<void(element&)>& kernel) {
     std::vector<std::thread> all;
     std::vector<std::function<void()>> bodies(pes);
@@ -147,7 +147,8 @@ struct bed {
     return pe[0].report.sum[WB_BFS_FOUND];
   }
 
-  // `plan` says for each level whether it goes bottom-up, `mixed` whether leads go first, and what is left is expanded.
+  // Searches the graph. `plan` has a bit for each level: bottom-up or not. `mixed`: hubs go first, and the rest is expanded
+  // top-down.
   void search(uint64_t source, uint32_t plan, bool mixed, uint64_t list_limit) {
     uint32_t turn = 0;
     bool queued = true;
@@ -237,7 +238,7 @@ int main(int argc, char** argv) {
   uint32_t seed = 0;
   for (uint32_t pes : {1, 2, 3}) {
     bed b(pes, vertices / 3 * pes, ++seed);
-    // Top-down with lists and with bitmaps, bottom-up, and to and fro.
+    // Top-down with lists and with bitmaps, bottom-up, and alternating.
     b.search(seed, 0, false, span / 32);
     b.search(0, 0, false, 0);
     b.search(b.vertices - 5, ~0u, false, 4);

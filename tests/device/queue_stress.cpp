@@ -1,12 +1,12 @@
-// The queue core under stress: several warps against a model controller that completes in a random order, fails some commands
-// and loses others. Compiled with WB_WARP_WIDTH 1, 4 and 32, plain and under ThreadSanitizer.
+// Stress test of the queue core: several warps against a model controller that completes in a random order, fails some commands and
+// loses others. Compiled with WB_WARP_WIDTH 1, 4 and 32, plain and under ThreadSanitizer.
 #include "controller.h"
 
 using namespace model;
 
 namespace {
 
-// Every 8 bytes of a block say which block it is, where in it, and in which version.
+// Returns 8 bytes of a block, which identify the block, the place in the block, and the version.
 uint64_t word_of(uint64_t block, uint64_t i, uint64_t version) {
   uint64_t x = (block << 20 | i) + version * 0x9e3779b97f4a7c15ull;
   x = (x ^ x >> 31) * 0xbf58476d1ce4e5b9ull;
@@ -48,7 +48,7 @@ constexpr uint32_t held = 5;  // tokens that one lane holds
 constexpr uint32_t spare = held;
 constexpr uint32_t per_lane = 2 * held;
 
-// The bad blocks of a run: a command that starts on one ends in a media error.
+// Returns true for the bad blocks of a run: a command that starts on one fails with a media error.
 bool is_bad(uint64_t block) { return block % 29 == 3; }
 
 struct stand {
@@ -58,17 +58,17 @@ struct stand {
     c.start();
   }
   ~stand() { c.finish(); }
-  // The calling lane's n-th buffer; odd ones are aligned to 4 bytes only.
+  // Returns the calling lane's n-th buffer; odd ones are aligned to 4 bytes only.
   char* buffer(uint32_t n) const {
     return buffers.p + (warp::thread_index() * per_lane + n) * (bytes + 64) + (n & 1 ? 4 : 0);
   }
   volume_ref volume() const { return volume_ref(&c.volume); }
-  // The half of the volume that is only read; the other half is divided among the lanes for writing.
+  // Size of the half of the volume that is only read. The other half is partitioned among the lanes for writing.
   uint64_t readable() const { return c.volume.blocks / 2; }
   uint64_t own() const { return readable() + warp::thread_index() * (readable() / lanes); }
   uint64_t own_blocks() const { return readable() / lanes; }
 
-  // Takes everything off that has completed, until nothing is in flight.
+  // Takes completions off until nothing is in flight.
   void drain() {
     run(1, [this] {
       volume_ref v = volume();
@@ -95,10 +95,10 @@ struct rng {
   std::mt19937_64 g;
 };
 
-// Whether the range is one command's: inside a chunk when there are several devices.
+// Returns true if one command may have the range: inside a chunk when there are several devices.
 bool fits(const volume_ref& v, uint64_t block, uint32_t n) { return n <= v.locate(block).room; }
 
-// Whether one of the commands that the range is split into starts on a bad block.
+// Returns true if one of the commands that the range is split into starts on a bad block.
 bool fails(const stand& st, uint64_t block, uint32_t n) {
   for (uint64_t end = block + n; block < end; block += st.volume().locate(block).room) {
     if (st.c.plan(block) == fate::media) return true;
@@ -116,7 +116,7 @@ void expect(const stand& st, const status& s, uint64_t block, uint32_t n, const 
   check(holds(at, block, n, st.volume().block_shift(), version), std::string(what) + ": wrong data at block " + std::to_string(block));
 }
 
-// Every lane reads on its own terms; some only help.
+// Reads by all lanes with different arguments; some lanes only help.
 void collective_reads(const stand& st, uint64_t seed) {
   volume_ref v = st.volume();
   rng r(seed);
@@ -129,7 +129,7 @@ void collective_reads(const stand& st, uint64_t seed) {
   }
 }
 
-// A lane holds several tokens, waits for them in any order and any way, and forgets some.
+// Holds several tokens in each lane, waits for them in any order and any way, and forgets some.
 void tokens(const stand& st, uint64_t seed) {
   volume_ref v = st.volume();
   rng r(seed);
@@ -165,18 +165,18 @@ void tokens(const stand& st, uint64_t seed) {
         what[k].block = r.below(st.readable() - what[k].n);
         if (!fits(v, what[k].block, what[k].n)) what[k].n = 1;
         t[k] = v.read_async(what[k].block, what[k].n, st.buffer(k));
-        // A failed command keeps its slot until it is asked for, so with few slots it must be asked for soon.
+        // A failed command keeps its slot until a wait for it, so with few slots the wait must come soon.
         if (is_bad(what[k].block)) ended(k, v.wait(t[k]));
         break;
     }
   }
   for (uint32_t k = 0; k < held; ++k) {
-    // Tokens of good blocks may be left alone for ever; a failure that nobody asks for is an error of the run.
+    // Tokens of good blocks may be left alone for ever. A failure that no wait fetches is an error of the run.
     if (!t[k].empty() && (is_bad(what[k].block) || r.below(2))) ended(k, v.wait(t[k]));
   }
 }
 
-// Writes, then reads back. What the whole warp does together is chosen by all lanes alike.
+// Writes, then reads back. All lanes choose alike what the whole warp does together.
 void writes(const stand& st, uint64_t seed) {
   volume_ref v = st.volume();
   rng r(seed);
@@ -194,7 +194,7 @@ void writes(const stand& st, uint64_t seed) {
       s = v.write(block, n, from);
     } else {
       token t = v.write_async(block, n, from);
-      // Taken already, when it goes through a bounce buffer.
+      // The data was copied already if it goes through a bounce buffer.
       if (st.c.opt.bounce) std::memset(from, 0x55, uint64_t{n} << v.block_shift());
       s = v.wait(t);
     }
@@ -209,13 +209,13 @@ void writes(const stand& st, uint64_t seed) {
   check(bool(v.flush()), "a flush failed");
 }
 
-// Until the commands of all lanes are over.
+// Waits until the commands of all lanes are over.
 void await(const volume_ref& v, token t) {
   while (warp::any(warp::full(), !v.finish(warp::full(), t))) cpu::yield();
 }
 
-// Cache-like use: commands that settle a tag, finished by whoever comes by. The first failure fails the run, after which
-// commands may be refused: with `with_bad` a good page's fill may end so.
+// Uses the queue like a cache: commands that complete a tag, finished by any thread. The first failure fails the run, after which
+// commands may be rejected: with `with_bad` a good page's fill may fail too.
 void tags(const stand& st, uint64_t seed, uint64_t* tag, bool with_bad) {
   volume_ref v = st.volume();
   rng r(seed);
@@ -224,7 +224,7 @@ void tags(const stand& st, uint64_t seed, uint64_t* tag, bool with_bad) {
   uint64_t page[held] = {};
   for (uint32_t i = 0; i < rounds; ++i) {
     uint32_t k = i % held;
-    // The frame is used again once its last command is over, whoever finished it.
+    // The frame is used again once its last command is over, whichever thread finished the command.
     await(v, t[k]);
     uint64_t now = order::load<order::acquire>(mine + k);
     if (i >= held && page[k] != ~0ull) {
@@ -242,7 +242,7 @@ void tags(const stand& st, uint64_t seed, uint64_t* tag, bool with_bad) {
   for (uint32_t k = 0; k < held; ++k) {
     await(v, t[k]);
   }
-  // Write-back of one frame that is in use: only its own bit goes.
+  // Write-back of one frame that is in use: only its own bit is cleared.
   uint64_t own = st.own();
   if (!with_bad && is_bad(own)) ++own;
   put(st.buffer(spare), own, 1, v.block_shift(), 77);
@@ -282,7 +282,7 @@ uint64_t total(const controller& c, uint64_t wb_stats::*field) {
   return sum;
 }
 
-// Everything at once, on one shape of queue.
+// Tests everything at once, on one shape of queue.
 void mixed(const options& o) {
   aligned tag(lanes * held * 8);
   std::printf("  devices %u queues %u depth %u %s first ticket %#x\n", o.devices, o.queues, o.depth, o.bounce ? "bounce" : "direct", o.first_ticket);
@@ -316,7 +316,7 @@ void mixed(const options& o) {
   }
 }
 
-// Some commands are not completed within the deadline. Their waits end, everything goes on once the completions come.
+// Tests commands that are not completed within the deadline. Their waits end, and everything goes on once the completions come.
 void lost(const options& base) {
   options o = base;
   o.deadline_ns = 150 * 1000 * 1000;
@@ -335,7 +335,7 @@ void lost(const options& base) {
       if (never) timed_out += s.kind() == WB_TIMED_OUT;
       check(s.kind() == WB_TIMED_OUT || (s && !never), "a command that was lost ended in " + std::to_string(s.word));
       if (s) check(holds(at, block, 1, v.block_shift(), 0), "wrong data beside lost commands");
-      // And the same with a token that is waited for by a lane alone.
+      // A token that a lane waits for alone.
       token t = v.read_async(block, 1, st.buffer(spare));
       s = v.wait(t);
       check(s.kind() == WB_TIMED_OUT || (s && !never), "a token of a lost command ended in " + std::to_string(s.word));
@@ -350,7 +350,7 @@ void lost(const options& base) {
   st.c.check_idle("lost");
 }
 
-// The host asks everything to end in the middle of a run; the queues are as good as new afterwards.
+// Tests a stop by the host in the middle of a run: afterwards the queues work as new.
 void stopped(const options& o) {
   std::printf("  stopped: depth %u %s\n", o.depth, o.bounce ? "bounce" : "direct");
   stand st(o);
@@ -381,7 +381,7 @@ void stopped(const options& o) {
   st.c.check_idle("stopped");
 }
 
-// A failed command that its owner never asks about does not block the ring for ever: the run fails and names it.
+// Tests a failed command whose owner never waits for it: it does not block the ring for ever, but fails the run, which names it.
 void orphan(const options& base) {
   options o = base;
   o.depth = 4;
@@ -409,14 +409,14 @@ int main(int argc, char** argv) {
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
   options o;
   o.seed = argc > 1 ? static_cast<uint32_t>(std::strtoul(argv[1], nullptr, 0)) : 1;
-  // Depths from the least; tickets that wrap in the middle of a run (the first lap is even in any case, as on a fresh ring).
+  // Depths from the smallest; tickets that wrap in the middle of a run. (The first lap is even in any case, as on a fresh ring.)
   const struct {
     uint32_t devices, queues, depth, before_wrap;
     bool bounce;
   } shapes[] = {{1, 1, 2, 0, true},  {1, 1, 2, 40, false}, {1, 1, 4, 64, true},  {1, 2, 8, 64, false},
                 {2, 1, 8, 0, true},  {3, 2, 4, 32, false}, {1, 1, 64, 256, true}, {2, 2, 64, 0, false}};
   for (const auto& s : shapes) {
-    // Wide warps of threads crawl through tiny rings; a few shapes show what there is to see.
+    // Wide warps of threads are very slow on tiny rings; a few shapes are enough.
     if (warp::width == 32 && (s.depth == 4 || (s.depth != 8 && s.before_wrap == 0))) continue;
     o.devices = s.devices;
     o.queues = s.queues;

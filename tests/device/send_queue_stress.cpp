@@ -1,4 +1,4 @@
-// Send queues of RDMA adapters under stress: several warps against a model adapter, on rings from the smallest, with faults.
+// Stress test of RDMA adapters' send queues: several warps against a model adapter, on rings from the smallest, with faults.
 // Compiled with WB_WARP_WIDTH 1, 4 and 32, plain and under ThreadSanitizer.
 #include "adapter.h"
 
@@ -10,7 +10,7 @@ constexpr uint32_t rounds = warp::width == 1 ? 300 : warp::width == 4 ? 40 : 6;
 constexpr uint32_t warps = warp::width == 32 ? 2 : 4;
 constexpr uint32_t lane_count = warps * warp::width;
 constexpr uint32_t area = 256;  // bytes of each lane, on either side
-// Deadlines of waits that end well, on however busy a machine, and of those that must run out.
+// Deadlines of waits that succeed, even on a busy machine, and of waits that must time out.
 constexpr uint64_t patient = 60ull * 1000 * 1000 * 1000, impatient = 80 * 1000 * 1000;
 
 struct rng {
@@ -32,7 +32,7 @@ struct stand {
   ~stand() { a.finish(); }
   lane_memory& mine() { return memory[warp::thread_index()]; }
 
-  // The end: everything is done, however long it takes.
+  // Ends the test: waits until everything is done, however long that takes.
   void drain(const char* where) {
     a.ctl.deadline_ns = patient;
     run(1, [this] {
@@ -66,7 +66,7 @@ bool holds(const char* at, uint32_t n, uint32_t round) {
 }
 void expect_done(outcome o, const char* what) { check(bool(o), std::string(what) + " ended in " + std::to_string(o.word)); }
 
-// One operation of each lane that wants, and what it must have done. `kind` is the same in all lanes of the mask.
+// Executes one operation of each lane that wants, and checks its effects. `kind` is the same in all lanes of the mask.
 constexpr uint32_t kinds = 18;
 void operate(stand& st, rng& r, uint32_t kind, uint32_t round, lanes l) {
   lane_memory& m = st.mine();
@@ -144,7 +144,7 @@ void operate(stand& st, rng& r, uint32_t kind, uint32_t round, lanes l) {
       break;
     }
     case 9: {
-      // Until it succeeds: each lane adds one to what it has seen.
+      // Until it succeeds: each lane adds one to the value that it has seen.
       uint64_t seen = 0;
       for (lanes left = l; warp::any(left.mask, left.wants);) {
         uint64_t old = 0;
@@ -179,7 +179,7 @@ void operate(stand& st, rng& r, uint32_t kind, uint32_t round, lanes l) {
     }
     case 12:
     case 13: {
-      // Who sees the signal sees the data, whatever the request says.
+      // A thread that sees the signal sees the data, whatever the request's outcome.
       const bool add = r.below(2) != 0, in_entry = kind == 13;
       const uint32_t size = in_entry ? r.below(inline_write_max + 1) : n;
       const uint64_t before = l.wants ? order::load<order::acquire>(&m.signal) : 0, by = 1 + r.below(1000);
@@ -200,7 +200,7 @@ void operate(stand& st, rng& r, uint32_t kind, uint32_t round, lanes l) {
       break;
     }
     case 14: {
-      // Some in flight; the last one on the queue speaks for all.
+      // Some in flight; the last one on the queue covers all.
       request last;
       for (uint32_t i = 0; i < 5; ++i) {
         const request next = i % 2 ? q.signal(there(&m.signal), signal_op::add, 1, l) : q.nop(l);
@@ -233,7 +233,7 @@ void operate(stand& st, rng& r, uint32_t kind, uint32_t round, lanes l) {
   }
 }
 
-// Everything at once, on one shape of queue.
+// Tests everything at once, on one shape of queue.
 void mixed(const options& o) {
   std::printf("  mixed: blocks %u queues %u%s%s first ticket %#x\n", 1u << o.log_blocks, o.queues, o.collapsed ? " collapsed" : "",
               o.consistency ? " flushed" : "", o.first_ticket);
@@ -255,7 +255,7 @@ void mixed(const options& o) {
   check(st.swapped == st.swaps, "compare-swaps: one was lost or doubled");
 }
 
-// More blocks than 16 bits count, of entries of one and two blocks, over the ring's end.
+// Tests more blocks than 16 bits count, of entries of one and two blocks, across the ring's end.
 void laps(const options& base, uint32_t blocks) {
   options o = base;
   o.log_blocks = 7;
@@ -269,7 +269,7 @@ void laps(const options& base, uint32_t blocks) {
     lane_memory& m = st.mine();
     const lanes l{warp::full(), true};
     uint64_t sum = 0;
-    // Lanes must go on together, and each sees the ticket at another moment: one that has read the end speaks for all.
+    // Lanes must go on together, and each sees the ticket at another moment: one lane that has read the end decides for all.
     for (bool over = false; !over; over = warp::any(warp::full(), order::load<order::relaxed>(&q.q->ticket) - o.first_ticket >= blocks)) {
       request rq;
       for (uint32_t i = 0; i < 8; ++i) {
@@ -311,7 +311,7 @@ void laps(const options& base, uint32_t blocks) {
   check(st.a.doorbells(0) <= st.a.entries(0), "more doorbells than entries");
 }
 
-// All blocks of a ring can be in use, and no more; a block that is held is not granted again.
+// Tests that all blocks of a ring can be in use, and no more, and that a held block is not granted again.
 void full(const options& base) {
   options o = base;
   o.log_blocks = 4;
@@ -339,7 +339,7 @@ void full(const options& base) {
     st.a.ctl.deadline_ns = patient;
     expect_done(q.quiet(), "what filled the ring");
 
-    // Before anybody polls.
+    // Before any lane polls.
     const request held = q.nop();
     q.hold(held.block);
     expect_done(q.wait(held), "a request that is held");
@@ -374,7 +374,7 @@ void full(const options& base) {
   tiny.drain("tiny");
 }
 
-// A work request fails somewhere. What came before it is done, what comes behind has failed for the same reason, for everybody.
+// Tests a work request that fails. Requests before it are done. Requests behind it have failed for the same reason, for all lanes.
 void failing(const options& base, uint32_t at) {
   options o = base;
   o.first_ticket = 0;
@@ -416,7 +416,7 @@ void failing(const options& base, uint32_t at) {
   check(at == 1 || good != 0 || lane_count >= at, "nothing was done before the failure");
 }
 
-// Completions that do not come in time, and then do.
+// Tests completions that do not come in time, and then do.
 void lost(const options& base) {
   options o = base;
   o.deadline_ns = impatient;
@@ -433,7 +433,7 @@ void lost(const options& base) {
       const outcome e = q.wait(l.mask, true, rq);
       check(e || e.kind() == WB_TIMED_OUT, "a request that was held back ended in " + std::to_string(e.word));
       if (!e) timed_out += 1;
-      // The landing place of a fetch that has run out of time is nobody's; its block is used again only after it has completed.
+      // The landing place of a fetch that has timed out belongs to no lane. Its block is used again only after it has completed.
       uint64_t old = 0;
       if (i == 3) check(q.fetch_add(there(&m.signal), 1, old, l).kind() == WB_TIMED_OUT, "a fetch that was held back is done");
     }
@@ -443,7 +443,7 @@ void lost(const options& base) {
   st.drain("lost");
 }
 
-// The host asks everything to end; the queues are as good as new afterwards.
+// Tests a stop by the host; afterwards the queues work as new.
 void stopped(const options& o) {
   std::printf("  stopped\n");
   stand st(o);
@@ -470,20 +470,20 @@ void stopped(const options& o) {
   st.drain("stopped");
 }
 
-// --- polling by the book ---------------------------------------------------------------------------------------------
+// --- polling, by test vectors ------------------------------------------------------------------------------------------
 
 order::quad completion(uint32_t counter, uint32_t op_own, uint32_t syndrome = 0, uint32_t vendor = 0) {
   return order::quad{0, syndrome << 24 | vendor << 16, 0, (counter >> 8 & 0xff) | (counter & 0xff) << 8 | op_own << 24};
 }
 
-// One poll of an adapter that nobody serves.
+// Polls once an adapter that no thread runs.
 void poll_once(adapter& a) {
   run(1, [&] { a.queue(0).poll(warp::full()); });
 }
 
 void vectors() {
   std::printf("  vectors\n");
-  // A ring of 256 completions: position, last byte, whether it is new.
+  // A ring of 256 completions: position, last byte, and true if the entry is new.
   const struct {
     uint32_t at, op_own;
     bool fresh;
@@ -505,7 +505,7 @@ void vectors() {
     check(q.failed == (wrong ? network_error(syndrome_remote_access, 0x88) : 0) && (!wrong || q.failed_at == o.first_ticket + 4), "an error completion");
     check(q.head_lock == 0, "the poller's lock is held");
   }
-  // Collapsed: complete before, what is waited for, what the entry shows; how many blocks are complete then.
+  // Collapsed: blocks complete before, index that is waited for, counter of the entry, and the number of blocks complete then.
   const struct {
     uint32_t log_blocks, before, index, counter, two_blocks, completed;
   } collapsed[] = {{10, 0, 1, 0, 0, 1},
@@ -573,7 +573,7 @@ int main(int argc, char** argv) {
                 {2, 4, 0, false, false, true},       {3, 3, 0xffffff00u, false, false, false}, {1, 7, 0, false, false, true},
                 {2, 7, 0xffff8000u, true, true, false}};
   for (const auto& s : shapes) {
-    // Wide warps of threads crawl through tiny rings.
+    // Wide warps of threads are very slow on tiny rings.
     if (warp::width == 32 && s.log_blocks < 4 && s.queues != 3) continue;
     options m = o;
     m.queues = s.queues;

@@ -1,5 +1,6 @@
-// Kernels that make every call of a world on behalf of a test: an interpreter of lists of calls, and loops of messages that check
-// what they get. Compiled by the tests alone, for CPU threads at several warp widths and for GPUs; see tests/shmem_calls.rs.
+// Kernels that make every call of a world on behalf of a test. They are an interpreter of lists of calls, and loops of messages
+// that check the received data. Compiled by the tests alone, for CPU threads at several warp widths and for GPUs; see
+// tests/shmem_calls.rs. Launch shape: one block or several on every PE, all resident.
 #include <warpbell/kernel.h>
 #include <warpbell/shmem.cuh>
 
@@ -29,7 +30,7 @@ enum kind : uint32_t {
 enum type : uint32_t { t_i8, t_u8, t_i16, t_u16, t_i32, t_u32, t_i64, t_u64, t_f32, t_f64, t_wide, t_odd };
 enum scope_of : uint32_t { s_thread, s_warp, s_block, s_none };
 
-// One call, as tests/shmem/op.rs has it. Addresses are offsets in the heap, or in the private buffer with the highest bit set.
+// One call, as in tests/shmem/op.rs. Addresses are offsets in the heap, or in the private buffer if the highest bit is set.
 struct op {
   uint32_t kind, type, scope, pe;
   uint64_t to, from, n;
@@ -37,7 +38,7 @@ struct op {
   uint64_t value, expected;
   uint64_t sig, status;  // offsets of a signal, and of status words (int) in the private buffer; ~0: null
   uint32_t how;          // comparison, or signal operation
-  uint32_t thread;       // who makes a call of a thread, or in whose warp it is made
+  uint32_t thread;       // thread that makes a call of a thread, or in whose warp it is made
   uint64_t answer;       // index of its first answer
   uint64_t reserved;
 };
@@ -114,8 +115,8 @@ struct machine {
     }
   }
 #if WB_GPU
-  // Each pair of type and scope is a copy of all copy loops, which nvcc takes minutes over. A type matters by its size alone: one
-  // has every scope, another is the block's, the rest are made of bytes.
+  // Each pair of type and scope is a copy of all copy loops, which take nvcc minutes. Only the size of a type matters: one type has
+  // every scope, another is the block's, the rest are made of bytes.
   WB_FN void blocks_of_type(const op& o) const {
     if (o.type == t_u32) return blocks_at_scope<uint32_t>(o);
     if (o.kind == k_iput || o.kind == k_iget) return;
@@ -207,7 +208,7 @@ struct machine {
     }
   }
 
-  // --- waits and tests: answers are how it ended, and what it says; indices of `some` from answer + 2 on ---------------
+  // --- waits and tests: an answer is the outcome, then the result; indices of `some` from answer + 2 on -----------------
 
   template <class T> WB_FN void wait(const op& o) const {
     const sym<T> word{at<T>(o.to)};
@@ -279,12 +280,12 @@ struct machine {
   }
 };
 
-// What the words of message `turn` from a PE hold.
+// Returns word i of message `turn` from a PE.
 WB_FN uint32_t told(uint32_t from, uint32_t turn, size_t i) {
   return (from * 0x9e3779b9u ^ turn * 0x85ebca6bu) + static_cast<uint32_t>(i) * 0xc2b2ae35u;
 }
 
-// The ways to tell the next PE of data.
+// Ways to tell the next PE of data.
 enum way : uint32_t { w_signal_set, w_signal_add, w_nbi_add, w_fence_p, w_fence_add, w_quiet_set, w_get, ways };
 
 template <class S> WB_FN void tell(S s, const world_ref& w, uint32_t how, uint32_t* to, uint32_t* from, size_t n, uint64_t* flag,
@@ -314,8 +315,9 @@ template <class S> WB_FN void tell(S s, const world_ref& w, uint32_t how, uint32
   }
 }
 
-// Message after message to the next PE, each way in turn; the receiver looks at every word and says so before the next comes.
-// `box` has 2 * n words: what came, and what is sent. `flags` has 32 words: data has come in word 0, it has been read in word 16.
+// Sends message after message to the next PE, each way in turn. The receiver checks every word and reports that before the next
+// message comes. `box` has 2 * n words: received data, then data to send. `flags` has 32 words: word 0 tells that data has arrived,
+// word 16 that it has been read.
 template <class S> WB_FN uint64_t messages(S s, const world_ref& w, uint32_t* box, uint64_t* flags, size_t n, uint32_t turns) {
   const uint32_t me = w.my_pe(), all = w.n_pes(), next = (me + 1) % all, before = (me + all - 1) % all;
   uint32_t *in = box, *out = box + n;
@@ -356,7 +358,7 @@ WB_KERNEL void calls_run(WB_PARAM warpbell::world_ref world, const calls::op* op
 }
 WB_EXPORT(calls_run)
 
-// Messages round the ring at a scope; adds up the words that were wrong.
+// Sends messages round the ring at a scope, and counts the words that were wrong.
 WB_KERNEL void calls_messages(WB_PARAM warpbell::world_ref world, WB_PARAM warpbell::sym<uint32_t> box,
                               WB_PARAM warpbell::sym<uint64_t> flags, WB_PARAM uint64_t n, WB_PARAM uint32_t turns,
                               WB_PARAM uint32_t scope, uint64_t* wrong) {
@@ -372,8 +374,9 @@ WB_KERNEL void calls_messages(WB_PARAM warpbell::world_ref world, WB_PARAM warpb
 }
 WB_EXPORT(calls_messages)
 
-// PE 0 collects `n` words that the others set, in the order in which they come, `some` or one at a time; the others set theirs (those
-// whose index is their number modulo n_pes - 1) from the last to the first. order[k] is the index that came as number k.
+// Collects on PE 0 `n` words that the others set, in the order of their arrival, `some` or one at a time. The others set theirs
+// (those whose index is their number modulo n_pes - 1) from the last to the first. Then came[k] is the index that arrived as number
+// k.
 WB_KERNEL void calls_collect(WB_PARAM warpbell::world_ref world, WB_PARAM warpbell::sym<uint32_t> words, WB_PARAM uint64_t n,
                              WB_PARAM uint32_t some, int* status, uint64_t* indices, uint64_t* came) {
   using namespace warpbell;
@@ -403,7 +406,7 @@ WB_KERNEL void calls_collect(WB_PARAM warpbell::world_ref world, WB_PARAM warpbe
 }
 WB_EXPORT(calls_collect)
 
-// Every thread of every PE draws numbers of a counter of PE 0, and marks what it drew: each number is drawn once.
+// Draws numbers of a counter of PE 0 in every thread of every PE, and marks them: each number is drawn once.
 WB_KERNEL void calls_draw(WB_PARAM warpbell::world_ref world, WB_PARAM warpbell::sym<uint32_t> counter,
                           WB_PARAM warpbell::sym<uint32_t> drawn, WB_PARAM uint32_t limit) {
   using namespace warpbell;

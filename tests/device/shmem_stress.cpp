@@ -1,6 +1,7 @@
-// The calls of a world with PEs as threads, put together by hand: messages at each scope, atomics from everywhere, waits for words that
-// come in any order, random puts and gets between barriers, and what calls refuse. Compiled with WB_WARP_WIDTH 1, 4 and 32, plain and
-// under ThreadSanitizer; and what calls refuse alone (a second argument `refused`) with -fsanitize=undefined: see tests/device_stress.rs.
+// Stress test of a world's calls with PEs as threads. It tests messages at each scope, atomics from everywhere, waits for words in
+// any order, random puts and gets between barriers, and invalid arguments. Compiled with WB_WARP_WIDTH 1, 4 and 32, plain and under
+// ThreadSanitizer. The invalid arguments alone (a second argument `refused`) are compiled with -fsanitize=undefined: see
+// tests/device_stress.rs.
 #define WB_CHECKED 1
 
 #include <cstdint>
@@ -25,12 +26,12 @@ constexpr uint32_t width = warp::width;
 // Fewer rounds where a warp is many threads: they all share a few cores.
 constexpr uint32_t effort = width == 1 ? 40 : width == 4 ? 6 : 1;
 
-// How PEs reach each other: by loads and stores; over adapters; or pairs of neighbours in one way, the others in the other.
+// Data path between PEs: loads and stores; adapters; or stores between pairs of neighbours and adapters between the others.
 enum class by { stores, network, both };
 by transport = by::stores;
 uint32_t adapter_flags = 0;
 
-// One PE: what the host of a world keeps for it.
+// The host's data of one PE.
 struct pe_state {
   wb_control control{};
   wb_error_log log{};
@@ -67,13 +68,13 @@ class stand {
   }
   stand(const stand&) = delete;
 
-  // Before it is used.
+  // Lets a queue pair fail. Call this before the queue is used.
   void break_queue(uint32_t from, uint32_t to, uint32_t lane, uint32_t syndrome) { nic_.fail(fabric_->queue(from, to, lane), 0, syndrome); }
 
   uint32_t size() const { return static_cast<uint32_t>(pes_.size()); }
   pe_state& pe(uint32_t p) { return pes_[p]; }
 
-  // Symmetric memory: its offset.
+  // Allocates symmetric memory. Returns its offset.
   uint64_t take(uint64_t bytes) {
     const uint64_t offset = next_, granules = (bytes + WB_HEAP_GRANULE - 1) / WB_HEAP_GRANULE;
     next_ += granules * WB_HEAP_GRANULE;
@@ -111,7 +112,7 @@ class stand {
     }
     for (auto& t : all) t.join();
   }
-  // And none of them failed.
+  // Runs `f` as above, and checks that no PE's run has failed.
   template <class F> void run_well(uint32_t threads, F f) {
     run(threads, f);
     for (pe_state& p : pes_) CHECK(p.log.count == 0);
@@ -185,7 +186,7 @@ void atomics(uint32_t n, uint32_t threads, uint32_t turns) {
   CHECK(*s.here<uint32_t>(0, bits) == flipped && *s.here<uint32_t>(0, bits + 16) == set);
 }
 
-// --- a lock made of atomics: what is written under it is seen by whoever has it next -----------------------------------
+// --- a lock made of atomics: data written under it is visible to its next holder ---------------------------------------
 
 void locked(uint32_t n, uint32_t threads, uint32_t turns) {
   stand s(n, 1 << 16);
@@ -194,7 +195,7 @@ void locked(uint32_t n, uint32_t threads, uint32_t turns) {
     const sym<uint32_t> word{s.here<uint32_t>(p, lock)};
     const sym<uint64_t> values{s.here<uint64_t>(p, data)};
     for (uint32_t i = 0; i < turns; ++i) {
-      // A lane that waits for one of its own warp would wait for ever on a GPU; here each lane is a thread.
+      // A lane that waits for a lane of its own warp would wait for ever on a GPU; here each lane is a thread.
       while (w.atomic_compare_swap(word, 0, 1, 0) != 0) cpu::yield();
       uint64_t got[8];
       w.get(got, values, 8, 0);
@@ -258,7 +259,7 @@ void rounds(uint32_t n, uint32_t threads, uint32_t turns) {
   for (uint64_t bad : wrong) CHECK(bad == 0);
 }
 
-// --- what calls refuse -------------------------------------------------------------------------------------------------
+// --- invalid arguments -------------------------------------------------------------------------------------------------
 
 void refused() {
   stand s(2, 1 << 16);
@@ -294,7 +295,7 @@ void refused() {
   CHECK(kind(e) == WB_BAD_ARGUMENT && e.opcode == WB_CALL_WAIT);
   e = error_of(all, [&](const world_ref& w) { w.iput(word, &before, ptrdiff_t{1} << 50, 1, 1 << 20, 1); });
   CHECK(kind(e) == WB_BAD_ARGUMENT && e.opcode == WB_CALL_PUT && e.blocks == 0xffffffffu);
-  // Without atomics, stores still go.
+  // Without atomics, stores still work.
   e = error_of(WB_WORLD_LOAD_STORE, [&](const world_ref& w) {
     w.put_signal(word, &before, 1, word + 1, 5, signal::set, 1);
     w.atomic_inc(word, 1);
@@ -303,13 +304,13 @@ void refused() {
   CHECK(s.here<uint64_t>(1, good)[0] == 7 && s.here<uint64_t>(1, good)[1] == 5);
   e = error_of(WB_WORLD_LOAD_STORE, [&](const world_ref& w) { w.signal_op(word, 1, signal::add, 1); });
   CHECK(kind(e) == WB_UNREACHABLE && e.opcode == WB_CALL_SIGNAL);
-  // Nothing at all.
+  // Without any access.
   e = error_of(0, [&](const world_ref& w) {
     CHECK(w.ptr(word, 1) == nullptr);
     CHECK(w.g(word, 1) == 0);
   });
   CHECK(kind(e) == WB_UNREACHABLE && e.opcode == WB_CALL_GET);
-  // Nothing is wrong with nothing, wherever it is.
+  // Calls of no elements succeed, whatever the address.
   const world_ref w(s.world(0));
   s.pe(0).log = wb_error_log{};
   auto lane = [&] {
@@ -324,8 +325,8 @@ void refused() {
 
 // --- strides of any size -------------------------------------------------------------------------------------------------
 
-// Nothing overflows, whatever the strides and the counts: where there are two elements or more the call is refused, and one element or
-// none has no distance to anything. -fsanitize=undefined looks on.
+// Tests that nothing overflows, whatever the strides and the counts. With two elements or more the call is rejected. One element or
+// none has no distance to another. -fsanitize=undefined checks this.
 void far_apart() {
   constexpr ptrdiff_t least = PTRDIFF_MIN, most = PTRDIFF_MAX;
   stand s(2, 1 << 16);
@@ -356,7 +357,7 @@ void far_apart() {
   }
 }
 
-// --- waits that nobody ends --------------------------------------------------------------------------------------------
+// --- waits without a matching write --------------------------------------------------------------------------------------
 
 void ended() {
   stand s(2, 1 << 16);
@@ -364,7 +365,7 @@ void ended() {
   s.pe(0).control.deadline_ns = 20000000;
   uint32_t how[2] = {};
   s.run(1, [&](const world_ref& w, uint32_t p) {
-    // PE 0 runs out of time, PE 1 is told to stop by its host.
+    // PE 0 times out, PE 1 is stopped by its host.
     if (p == 1) order::store<order::release>(&s.pe(1).stop, 1u);
     how[p] = w.wait_until(sym<uint64_t>{s.here<uint64_t>(p, at)}, cmp::ne, 0).kind();
   });
@@ -375,7 +376,7 @@ void ended() {
 
 // --- an adapter that fails ---------------------------------------------------------------------------------------------
 
-// Each call over the queue pair fails, says where, and ends the run; none answers that it is done.
+// Tests that each call over a failed queue pair fails, names the PE, and ends the run, and that none returns success.
 void broken() {
   constexpr uint32_t all = 5;
   for (uint32_t which = 0; which < all; ++which) {

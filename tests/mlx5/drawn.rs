@@ -1,4 +1,4 @@
-//! Vectors drawn at random, with what the host builds and answers for them.
+//! Random vectors, with the entries and results that the host computes for them.
 
 use crate::vectors::Vector;
 use rand::Rng;
@@ -9,7 +9,7 @@ use warpbell::wire::mlx5::{Collapsed, Completion, CompletionRing, Failure, Syndr
 
 const EACH: usize = 40;
 
-/// Kinds of entry as the host knows them, and the parameters that each has besides index, queue pair and flags.
+/// Kinds of entry as the host names them, and the parameters of each besides index, queue pair and flags.
 const KINDS: &[(&str, &str)] = &[
     ("nop", ""),
     ("write", "raddr rkey laddr lkey bytes"),
@@ -47,7 +47,7 @@ const NAMED: &[(&str, &str, Operands)] = &[
     ("or", "masked_swap", |v| [v, 0, v, 0]),
 ];
 
-/// A value for the parameter of this name.
+/// Returns a random value for the parameter of this name.
 fn draw(rng: &mut SmallRng, name: &str) -> u64 {
     let bits = match name {
         "qpn" | "dct" | "cqn" => 24,
@@ -55,7 +55,7 @@ fn draw(rng: &mut SmallRng, name: &str) -> u64 {
         "rate_level" | "path" | "tclass" | "hops" => 8,
         "rkey" | "lkey" | "imm" | "number" | "grh" => 32,
         "bytes" => return rng.random_range(1..=0x7fff_ffff),
-        // Every fence and signal that there is.
+        // Every fence and signal.
         "flags" => return rng.random_range(0..5u64) << 5 | rng.random_range(0..8u64) << 1,
         // Counters of blocks never wrap; the wire has their low 16 bits.
         "index" | "rmac" => 48,
@@ -77,13 +77,14 @@ fn random(rng: &mut SmallRng, what: &str, parameters: &str) -> Vector {
     v
 }
 
-/// A vector with parameters and answers, and with expected or given bytes.
+/// Returns a vector with parameters and results, and with expected or given bytes.
 fn with<const N: usize>(what: &str, values: [(&str, u64); N], bytes: &[u8]) -> Vector {
     let values = values.into_iter().map(|(name, value)| (name.into(), value)).collect();
     Vector { what: what.into(), values, bytes: bytes.into(), ..Vector::default() }
 }
 
-/// Entries of each kind, some across the end of a ring of any size; the first of each also where the wire's index wraps.
+/// Returns entries of each kind, some across the end of a ring of any size; the first of each also where the wire's
+/// index wraps.
 pub fn entries(rng: &mut SmallRng) -> Vec<Vector> {
     let mut all = Vec::new();
     for (what, parameters) in KINDS {
@@ -103,7 +104,8 @@ pub fn entries(rng: &mut SmallRng) -> Vec<Vector> {
     all
 }
 
-/// Entries that have names of their own on the device, built by the host from the operands that the name stands for.
+/// Returns entries that have their own names on the device, built by the host from the operands that the name stands
+/// for.
 fn named(rng: &mut SmallRng) -> Vec<Vector> {
     let mut all = Vec::new();
     let mut push = |name: String, given: &[(&str, u64)], mut v: Vector| {
@@ -132,7 +134,7 @@ fn named(rng: &mut SmallRng) -> Vec<Vector> {
     all
 }
 
-/// Completions with every syndrome and with none: the last 16 bytes of an entry, and what they say.
+/// Returns completions with every syndrome and with none: the last 16 bytes of an entry, and their meaning.
 pub fn completions(rng: &mut SmallRng) -> Vec<Vector> {
     let drawn = |syndrome: Option<Syndrome>| {
         let failure =
@@ -170,7 +172,7 @@ pub fn completions(rng: &mut SmallRng) -> Vec<Vector> {
     Syndrome::ALL.iter().map(|s| Some(*s)).chain([None]).map(drawn).collect()
 }
 
-/// Doorbells and records; what polling a queue says; and words with their bytes in another order.
+/// Returns doorbells and records; results of polling a queue; and words with their bytes in another order.
 pub fn questions(rng: &mut SmallRng) -> Vec<Vector> {
     let mut all = Vec::new();
     for _ in 0..EACH {
@@ -187,7 +189,7 @@ pub fn questions(rng: &mut SmallRng) -> Vec<Vector> {
         let polled = [("entries", 1 << log), ("ci", next), ("op_own", op_own.into()), ("written", written)];
         all.push(with("ring", polled, &[]));
         let queue = Collapsed::new(log).expect("a size");
-        // What was rung for is at most a ring ahead of what has completed.
+        // Announced blocks are at most a ring ahead of completed ones.
         let counter = (next as u16).wrapping_sub(rng.random_range(0..=1 << log));
         let completed = if queue.is_complete(next, counter) { queue.completed(next, counter) } else { 0 };
         let polled = [("entries", 1 << log), ("index", next), ("counter", counter.into()), ("completed", completed)];

@@ -1,5 +1,5 @@
-//! Vectors through `device/mlx5_entries.cu`, on CPU threads or a GPU: all that the kernel may have written is read back and compared
-//! here.
+//! Runs vectors through `device/mlx5_entries.cu`, on CPU threads or a GPU. Reads back and compares all memory that the
+//! kernel may have written.
 
 use crate::image;
 use crate::vectors::Vector;
@@ -8,7 +8,7 @@ use warpbell::engine::{CpuImage, Engine, Grid};
 use warpbell::memory::{Place, Region};
 use warpbell::wire::mlx5::{BLOCK_BYTES, Syndrome};
 
-/// `kind` of mlx5_entries.cu.
+/// Names of `kind` in mlx5_entries.cu.
 const KINDS: &str = "
     nop write empty_write write_imm empty_write_imm read send send_imm send_inval
     inline_write long_inline_write inline_send fetch_add compare_swap
@@ -18,13 +18,13 @@ const KINDS: &str = "
     dump wait dc_write dc_write_global
     doorbell qp_record cq_record cqe ring collapsed permute swap";
 
-/// What a `vector` there has between the number of its inlined bytes and these.
+/// Fields of `vector` there, between the number of its inlined bytes and the bytes.
 const PARAMETERS: &str = "
     index qpn flags raddr rkey laddr lkey bytes imm a b c d cqn number
     dc_key dct rlid rate_level path rmac tclass hops grh rgid_high rgid_low
     next receive send consumed entries ci op_own counter";
 
-/// What it answers in words of their own.
+/// Results that the kernel writes in separate words.
 const ANSWERS: &[(&str, &str)] = &[
     ("cqe", "kind owner solicited counter opcode qpn failed syndrome vendor hardware_type hardware flushed"),
     ("ring", "written"),
@@ -40,10 +40,11 @@ const MOST_INLINED: usize = 256;
 /// The most data in a write of one block, in bytes.
 const SHORT_INLINE: usize = 28;
 
-/// Memory before the kernel runs. Two of them, since a byte that it leaves out may be right by chance.
+/// Contents of the memory before the kernel runs. There are two, since a byte that the kernel does not write may be
+/// right by chance.
 const POISONS: [u8; 2] = [0xcc, 0x35];
 
-/// The kernel for CPU threads.
+/// Returns the kernel for CPU threads.
 pub fn cpu_image(width: u32) -> CpuImage {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let library = folder.path().join("entries.so");
@@ -51,12 +52,12 @@ pub fn cpu_image(width: u32) -> CpuImage {
     image::load(&library, c"warpbell_mlx5_entries")
 }
 
-/// The kernel for GPUs, as nvcc has made it.
+/// Returns an engine with the kernel for GPUs, as nvcc has compiled it.
 pub fn gpu_engine(image: &[u8]) -> Engine {
     Engine::gpu_with(0, image).expect("a GPU engine")
 }
 
-/// What the kernel writes for a vector.
+/// The kernel's output for a vector.
 enum Written {
     /// An entry from the block of its index on; zero up to the last block's end.
     Entry(Vec<u8>),
@@ -82,28 +83,28 @@ impl Written {
         Self::Entry(bytes)
     }
 
-    /// A ring and answers that were full of `poison`, with this written over it.
+    /// Returns a ring and results that were full of `poison`, with this output written over it.
     fn over(&self, v: &Vector, poison: u8) -> (Vec<u8>, Vec<u64>) {
         let mut ring = vec![poison; RING_BYTES];
-        let mut answers = vec![u64::from_ne_bytes([poison; 8]); MOST_ANSWERS];
+        let mut results = vec![u64::from_ne_bytes([poison; 8]); MOST_ANSWERS];
         match self {
             Self::Entry(bytes) => {
                 for (i, byte) in bytes.iter().enumerate() {
                     ring[(start(v) + i) % RING_BYTES] = *byte;
                 }
             }
-            Self::Answers(given) => answers[..given.len()].copy_from_slice(given),
+            Self::Answers(given) => results[..given.len()].copy_from_slice(given),
         }
-        (ring, answers)
+        (ring, results)
     }
 }
 
-/// Where in its ring a vector's entry begins.
+/// Returns the place of a vector's entry in its ring.
 fn start(v: &Vector) -> usize {
     v.or_zero("index") as usize % (RING_BYTES / BLOCK_BYTES) * BLOCK_BYTES
 }
 
-/// The kinds that a vector has on the device, where each builder has a name of its own.
+/// Returns the kinds that a vector has on the device, where each builder has its own name.
 fn kinds(v: &Vector) -> Vec<String> {
     let has = |name| v.values.contains_key(name);
     match v.what.as_str() {
@@ -115,17 +116,17 @@ fn kinds(v: &Vector) -> Vec<String> {
     }
 }
 
-/// A vector as `vector` of mlx5_entries.cu.
+/// Returns a vector as `vector` of mlx5_entries.cu.
 fn words(kind: &str, v: &Vector) -> Vec<u64> {
     let known = |name: &str| {
-        let answers =
+        let results =
             ANSWERS.iter().filter(|(what, _)| *what == v.what).flat_map(|(_, names)| names.split_whitespace());
-        PARAMETERS.split_whitespace().chain(answers).any(|n| n == name)
+        PARAMETERS.split_whitespace().chain(results).any(|n| n == name)
     };
     assert!(v.values.keys().all(|name| known(name)), "a parameter that the kernel does not take: {v:x?}");
     let number = KINDS.split_whitespace().position(|k| k == kind);
     let number = number.unwrap_or_else(|| panic!("a kind that the kernel does not have: {v:x?}"));
-    // What a question is about are bytes too.
+    // The completion of a question is given as bytes too.
     let given = if kind == "cqe" { &v.bytes } else { &v.inline };
     let mut inlined = vec![0; MOST_INLINED];
     inlined[..given.len()].copy_from_slice(given);
@@ -135,7 +136,11 @@ fn words(kind: &str, v: &Vector) -> Vec<u64> {
     words
 }
 
-/// Has the engine build and answer all vectors, and says what is not as it must be. Answers how many entries and questions there were.
+/// Lets the engine process all vectors, and compares the results. Returns the number of entries and questions.
+///
+/// # Errors
+///
+/// Fails with a text that describes the first difference.
 pub fn check(engine: &Engine, vectors: &[Vector]) -> Result<(usize, usize), String> {
     let asked: Vec<(String, &Vector)> =
         vectors.iter().flat_map(|v| kinds(v).into_iter().map(move |kind| (kind, v))).collect();
@@ -143,23 +148,23 @@ pub fn check(engine: &Engine, vectors: &[Vector]) -> Result<(usize, usize), Stri
     let allocate = |bytes| engine.allocate(Place::Device, bytes).expect("memory");
     let given = allocate(size_of_val(&input[..]));
     given.set_slice(0, &input).expect("it is that long");
-    // One more of each, where nothing may be written.
+    // One more ring and set of results, where nothing may be written.
     let count = asked.len() + 1;
     let rings = allocate(RING_BYTES * count);
-    let answers = allocate(8 * MOST_ANSWERS * count);
+    let results = allocate(8 * MOST_ANSWERS * count);
     let (mut entries, mut questions) = (0, 0);
     for poison in POISONS {
-        for memory in [&rings, &answers] {
+        for memory in [&rings, &results] {
             memory.fill(0, memory.len(), poison).expect("all of it");
         }
-        run(engine, [&given, &rings, &answers], asked.len() as u64);
+        run(engine, [&given, &rings, &results], asked.len() as u64);
         let rings = rings.get_slice::<u8>(0, RING_BYTES * count).expect("it is that long");
-        let answers = answers.get_slice::<u64>(0, MOST_ANSWERS * count).expect("it is that long");
-        let behind = bytemuck::cast_slice::<u64, u8>(&answers[MOST_ANSWERS * asked.len()..]);
+        let results = results.get_slice::<u64>(0, MOST_ANSWERS * count).expect("it is that long");
+        let behind = bytemuck::cast_slice::<u64, u8>(&results[MOST_ANSWERS * asked.len()..]);
         if rings[RING_BYTES * asked.len()..].iter().chain(behind).any(|byte| *byte != poison) {
-            return Err("something was written behind the last ring or the last answers".into());
+            return Err("something was written behind the last ring or the last results".into());
         }
-        for (((kind, v), ring), answers) in asked.iter().zip(rings.chunks(RING_BYTES)).zip(answers.chunks(MOST_ANSWERS))
+        for (((kind, v), ring), results) in asked.iter().zip(rings.chunks(RING_BYTES)).zip(results.chunks(MOST_ANSWERS))
         {
             let written = Written::of(v);
             let (expected_ring, expected_answers) = written.over(v, poison);
@@ -170,8 +175,8 @@ pub fn check(engine: &Engine, vectors: &[Vector]) -> Result<(usize, usize), Stri
                     "{kind}: byte {at} is {got:#04x} and not {wanted:#04x} (poison {poison:#04x}): {v:x?}"
                 ));
             }
-            if answers != expected_answers {
-                return Err(format!("{kind}: answers {answers:x?} and not {expected_answers:x?}: {v:x?}"));
+            if results != expected_answers {
+                return Err(format!("{kind}: results are {results:x?} and not {expected_answers:x?}: {v:x?}"));
             }
             match written {
                 Written::Entry(_) => entries += 1,
@@ -182,9 +187,9 @@ pub fn check(engine: &Engine, vectors: &[Vector]) -> Result<(usize, usize), Stri
     Ok((entries / POISONS.len(), questions / POISONS.len()))
 }
 
-fn run(engine: &Engine, [given, rings, answers]: [&Region; 3], count: u64) {
+fn run(engine: &Engine, [given, rings, results]: [&Region; 3], count: u64) {
     let grid = Grid { blocks: 3, threads: 2 * engine.warp_width() };
     // SAFETY: the kernel's own arguments; memory is passed by reference, which keeps it.
-    let run = unsafe { engine.launch("wb_mlx5_entries", grid, args!(given, count, rings, answers)) }.expect("a launch");
+    let run = unsafe { engine.launch("wb_mlx5_entries", grid, args!(given, count, rings, results)) }.expect("a launch");
     run.finish().expect("a kernel that ends");
 }

@@ -3,16 +3,17 @@
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// What the interface is called on both hosts.
+/// Name of the interface on both hosts.
 const WIRE: &str = "wire";
 
-/// Two namespaces, gone when this is dropped.
+/// Two namespaces, which are removed when this is dropped.
 pub struct Hosts {
     names: [String; 2],
 }
 
 impl Hosts {
-    /// Joined by a cable, or `None` where that is not permitted; then it says why. With `WARPBELL_REQUIRE_NAMESPACES` it must be.
+    /// Creates two hosts joined by a cable. Returns `None` where that is not permitted, and prints the reason; with
+    /// `WARPBELL_REQUIRE_NAMESPACES` that is an error.
     pub fn joined() -> Option<Self> {
         match Self::join() {
             Ok(hosts) => Some(hosts),
@@ -31,7 +32,7 @@ impl Hosts {
         let name = |host| format!("wb-{}-{}-{host}", std::process::id(), MADE.load(Ordering::Relaxed));
         let names = [name('a'), name('b')];
         MADE.fetch_add(1, Ordering::Relaxed);
-        // From here on they are removed, whatever fails.
+        // From here on the namespaces are removed, whatever fails.
         let hosts = Self { names };
         for host in 0..2 {
             ip(&["netns", "add", &hosts.names[host]])?;
@@ -46,12 +47,12 @@ impl Hosts {
         Ok(hosts)
     }
 
-    /// Its end of the cable.
+    /// Returns the address of a host's end of the cable.
     pub fn address(&self, host: usize) -> String {
         format!("10.77.0.{}", host + 1)
     }
 
-    /// A program on one of them.
+    /// Returns a command that runs a program on one of the hosts.
     pub fn command(&self, host: usize, program: impl AsRef<std::ffi::OsStr>) -> Command {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &self.names[host]]).arg(program);
@@ -63,13 +64,13 @@ impl Hosts {
         ip(&["-n", &self.names[0], "link", "set", WIRE, "down"]).unwrap();
     }
 
-    /// Plugs it in again.
+    /// Plugs the cable in again.
     pub fn plug(&self) {
         ip(&["-n", &self.names[0], "link", "set", WIRE, "up"]).unwrap();
     }
 
-    /// Makes the cable treat packets as `tc-netem(8)` has it, in both directions, from now on. False where this kernel cannot; then it
-    /// says so, and with `WARPBELL_REQUIRE_NETEM` it must.
+    /// Makes the cable treat packets as `tc-netem(8)` specifies, in both directions, from now on. Returns false if this
+    /// kernel cannot, and prints that; with `WARPBELL_REQUIRE_NETEM` that is an error.
     pub fn treat(&self, how: &str) -> bool {
         for name in &self.names {
             let mut arguments = vec!["-n", name, "qdisc", "replace", "dev", WIRE, "root", "netem"];
@@ -85,7 +86,7 @@ impl Hosts {
         true
     }
 
-    /// How many packets netem dropped so far.
+    /// Returns the number of packets that netem has dropped so far.
     pub fn dropped(&self) -> u64 {
         let shown =
             |name: &String| ran(Command::new("tc").args(["-n", name, "-s", "qdisc", "show", "dev", WIRE])).unwrap();
@@ -100,7 +101,7 @@ impl Hosts {
 impl Drop for Hosts {
     fn drop(&mut self) {
         for name in &self.names {
-            // Not there if it could not be made.
+            // It does not exist if it could not be created.
             let _ = ip(&["netns", "del", name]);
         }
     }
@@ -118,7 +119,7 @@ fn ran(command: &mut Command) -> Result<String, String> {
     Err(String::from_utf8_lossy(&stderr).trim().replace('\n', "; "))
 }
 
-/// Says that a test does not run and why; an error where it has to.
+/// Prints that a test does not run and why; fails if the variable requires the test.
 fn skip(variable: &str, why: &str) {
     assert!(std::env::var_os(variable).is_none(), "{why}");
     println!("SKIP: {why}");

@@ -5,15 +5,15 @@ use super::hosts::Hosts;
 use std::process::Command;
 
 const SECRET: &str = "the ranks on both hosts know it";
-/// Where rank 0 listens; each pair of hosts has its own ports.
+/// Port on which rank 0 listens; each pair of hosts has its own ports.
 const PORT: u16 = 4711;
 
-/// A program as both ranks of a world, rank 0 on the first host.
+/// Starts this program as both ranks of a world, rank 0 on the first host.
 pub fn start(hosts: &Hosts, prepare: impl Fn(&mut Command)) -> [Rank; 2] {
     start_program(hosts, &std::env::current_exe().unwrap(), prepare)
 }
 
-/// Another program.
+/// Starts another program as both ranks of a world.
 pub fn start_program(hosts: &Hosts, program: &std::path::Path, prepare: impl Fn(&mut Command)) -> [Rank; 2] {
     [0, 1].map(|rank| {
         let mut command = hosts.command(rank, program);

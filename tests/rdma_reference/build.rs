@@ -1,5 +1,6 @@
-//! Reads the declarations of `host/rdma/sys/bindings.rs` and writes the same questions three times: to these declarations, to rdma-sys and to
-//! the C headers. What is in the file is all asked about; what this program does not understand fails the build.
+//! Reads the declarations of `host/rdma/sys/bindings.rs` and writes the same questions three times: to these
+//! declarations, to rdma-sys and to the C headers. Every declaration of the file becomes a question. A declaration that
+//! this program does not understand fails the build.
 
 use quote::ToTokens;
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,7 +10,8 @@ use syn::{Fields, GenericArgument, ImplItem, Item, PathArguments, ReturnType, Ty
 
 const BINDINGS: &str = "../../host/rdma/sys/bindings.rs";
 
-/// Types that rdma-sys 0.3 does not declare; `src/lib.rs` fails to compile when it does. They are compared with C alone.
+/// Types that rdma-sys 0.3 does not declare; `src/lib.rs` fails to compile when it does. They are compared with C
+/// alone.
 const LACKING: [&str; 12] = [
     "ib_uverbs_query_port_flags",
     "mlx5_wqe_av",
@@ -25,7 +27,7 @@ const LACKING: [&str; 12] = [
     "mlx5dv_pd",
 ];
 
-/// Names that rdma-sys gave to members which C leaves without one, and one that it spells otherwise.
+/// Names that rdma-sys gave to members which C leaves without one, and one that it spells differently.
 const RENAMED: [(&str, &str, &str); 4] = [
     ("ibv_send_wr", "__bindgen_anon_1", "imm_data_invalidated_rkey_union"),
     ("ibv_send_wr", "__bindgen_anon_2", "bind_mw_tso_union"),
@@ -33,13 +35,14 @@ const RENAMED: [(&str, &str, &str); 4] = [
     ("ibv_wc", "__bindgen_anon_1", "imm_data_invalidated_rkey_union"),
 ];
 
-/// What the file declares.
+/// Declarations of the file.
 #[derive(Default)]
 struct Declared {
     /// Structs and unions with their fields.
     layouts: BTreeMap<String, Vec<(String, Type)>>,
     unions: BTreeSet<String>,
-    /// Structs without content: they are used behind pointers, and by value they would show in the size of what holds them.
+    /// Structs without content: they are used behind pointers. By value they would change the size of a struct that
+    /// contains them.
     opaque: BTreeSet<String>,
     /// Enumerations with their constants.
     constants: BTreeMap<String, Vec<String>>,
@@ -61,7 +64,7 @@ impl Declared {
                     this.fields(u.ident.to_string(), &Fields::Named(u.fields));
                 }
                 Item::Type(t) => this.aliases.push(t.ident.to_string()),
-                // Of what combines flags (`BitOr`), or loads a library: no data.
+                // Implementations that combine flags (`BitOr`) or load a library have no data.
                 Item::Impl(i) => {
                     let of = i.self_ty.to_token_stream().to_string();
                     for item in i.items {
@@ -94,7 +97,7 @@ impl Declared {
         }
     }
 
-    /// Every field of a type by its path, those of nested types with it.
+    /// Collects every field of a type by its path, including those of nested types.
     fn paths(&self, of: &str, before: &[String], out: &mut Vec<(Vec<String>, Type)>) {
         for (name, ty) in &self.layouts[of] {
             let path = [before, &[name.clone()]].concat();
@@ -106,7 +109,7 @@ impl Declared {
         }
     }
 
-    /// As C names the type.
+    /// Returns the type's name in C.
     fn tag(&self, name: &str) -> String {
         let kind = match name {
             _ if self.aliases.iter().any(|a| a == name) => "",
@@ -118,7 +121,7 @@ impl Declared {
         format!("{kind}{name}")
     }
 
-    /// A type in C.
+    /// Returns a type in C.
     fn c(&self, ty: &Type) -> String {
         match ty {
             Type::Ptr(p) if p.const_token.is_some() => format!("const {} *", self.c(&p.elem)),
@@ -138,7 +141,7 @@ impl Declared {
         }
     }
 
-    /// A function type in C, around what stands in its middle.
+    /// Returns a function type in C, around the text in its middle.
     fn c_function(&self, middle: &str, f: &TypeBareFn) -> String {
         let arguments: Vec<String> = f.inputs.iter().map(|a| self.c(&a.ty)).collect();
         let arguments = if arguments.is_empty() { "void".to_owned() } else { arguments.join(", ") };
@@ -150,7 +153,7 @@ impl Declared {
     }
 }
 
-/// The function type in `Option<unsafe extern "C" fn(...)>`.
+/// Returns the function type in `Option<unsafe extern "C" fn(...)>`.
 fn pointed(ty: &Type) -> Option<&TypeBareFn> {
     let Type::Path(p) = ty else { return None };
     let last = p.path.segments.last().filter(|s| s.ident == "Option")?;
@@ -161,7 +164,8 @@ fn pointed(ty: &Type) -> Option<&TypeBareFn> {
     }
 }
 
-/// A path of fields as C writes it: members without a name are left out, and keywords of Rust are no longer avoided.
+/// Returns a path of fields in C: members without a name are left out, and names that avoid keywords of Rust get their
+/// C spelling.
 fn c_path(path: &[String]) -> String {
     let named = path.iter().filter(|p| !p.starts_with("__bindgen_anon_"));
     named.map(|p| p.strip_suffix('_').unwrap_or(p)).collect::<Vec<_>>().join(".")
@@ -193,7 +197,7 @@ fn main() {
         let mut paths = Vec::new();
         declared.paths(name, &[], &mut paths);
         for (path, ty) in paths {
-            // A member without a name is known by what it holds.
+            // A member without a name is identified by its contents.
             if path.last().is_some_and(|p| p.starts_with("__bindgen_anon_")) {
                 continue;
             }

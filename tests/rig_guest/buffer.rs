@@ -1,4 +1,4 @@
-//! Submission queues in a controller's own memory: the drive `mate` has a buffer of 16 MiB in its BAR 2.
+//! Tests submission queues in a controller's own memory: the drive `mate` has a buffer of 16 MiB in its BAR 2.
 
 use super::machine::{self, BOUND, MATE, TWO, bind};
 use warpbell::engine::Engine;

@@ -1,4 +1,4 @@
-//! Sectors of the medium that cannot be read.
+//! Tests sectors of the medium that cannot be read.
 
 use super::machine::{self, BOUND, FAULTY, bind, spec};
 use warpbell::engine::{Engine, Outcome, RunError};
@@ -27,7 +27,7 @@ fn a_bad_sector_is_a_media_error_with_its_lba() {
         println!("  {e}");
         assert_eq!(e.status().unwrap().without_flags(), status::UNRECOVERED_READ_ERROR);
         assert!(e.to_string().contains(&format!("LBA {bad} ")), "{e}");
-        // The same place in the middle of a longer transfer, one block to a command.
+        // The bad block in the middle of a longer transfer, one block to a command.
         let e = queue.read(&ns, bad - 4, &mut vec![0; 8 * block]).unwrap_err();
         assert!(e.to_string().contains(&format!("LBA {bad} ")), "{e}");
         queue.read(&ns, bad + 1, &mut vec![0; block]).unwrap();

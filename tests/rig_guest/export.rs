@@ -1,4 +1,5 @@
-//! A device's memory as vfio-pci gives it out: mapped into this process, and as a dma-buf that iommufd maps for another device.
+//! A device's memory as vfio-pci exports it: mapped into this process, and as a dma-buf that iommufd maps for another
+//! device.
 
 use super::machine::{self, BOUND, PEER, driver};
 use std::fs::{self, File, OpenOptions};
@@ -59,17 +60,17 @@ struct FeatureDmaBuf {
     length: u64,
 }
 
-/// Makes a request that stays within its structure.
+/// Makes a request that accesses no memory outside its structure.
 fn call<T>(file: &File, request: libc::Ioctl, argument: &mut T) -> io::Result<i32> {
     // SAFETY: the structures here are the headers' with their own size in `argsz`, and name no other memory.
     let result = unsafe { libc::ioctl(file.as_raw_fd(), request, std::ptr::from_mut(argument)) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
-/// The peer in the hands of vfio-pci. It goes back when all its mappings are gone.
+/// The peer device, bound to vfio-pci. The binding ends when all mappings are gone.
 #[derive(Debug)]
 pub struct PeerMemory {
-    /// Closed by hand: the driver is left only by a device that nobody has open.
+    /// Closed by hand: the driver can be unbound only from a device that no process has open.
     device: ManuallyDrop<File>,
     _iommu: File,
     offset: u64,
@@ -94,7 +95,7 @@ impl PeerMemory {
             info
         };
         let (config, bar) = (region(CONFIG), region(BAR));
-        // What is not enabled is not given out.
+        // vfio-pci exports only memory that is enabled.
         let at = config.offset + COMMAND;
         let mut command = [0; 2];
         device.read_exact_at(&mut command, at).unwrap();
@@ -103,7 +104,11 @@ impl PeerMemory {
         Arc::new(Self { device, _iommu: iommu, offset: bar.offset, bytes })
     }
 
-    /// A file that stands for the first bytes of the memory.
+    /// Returns a dma-buf of the first bytes of the memory.
+    ///
+    /// # Errors
+    ///
+    /// Fails with the kernel's error if vfio-pci exports no dma-buf of this memory.
     pub fn dma_buf(&self, bytes: usize) -> io::Result<OwnedFd> {
         let mut feature = FeatureDmaBuf {
             argsz: size_of::<FeatureDmaBuf>() as u32,
@@ -116,7 +121,7 @@ impl PeerMemory {
             length: bytes as u64,
         };
         let fd = call(&self.device, DEVICE_FEATURE, &mut feature)?;
-        // SAFETY: a fresh descriptor that nobody else owns.
+        // SAFETY: a fresh descriptor without another owner.
         Ok(unsafe { OwnedFd::from_raw_fd(fd) })
     }
 }
@@ -139,13 +144,13 @@ pub struct View {
     _memory: Arc<PeerMemory>,
 }
 
-// SAFETY: an address and a length; access is by whoever holds a part of it.
+// SAFETY: an address and a length; holders of parts of it do the accesses.
 unsafe impl Send for View {}
 // SAFETY: as above.
 unsafe impl Sync for View {}
 
 impl View {
-    /// At `wish` if nothing is there yet; zeroed.
+    /// Maps the memory at `wish` if nothing is there yet, and zeroes it.
     pub fn new(memory: &Arc<PeerMemory>, wish: usize, bytes: usize) -> Self {
         let (both, fd) = (libc::PROT_READ | libc::PROT_WRITE, memory.device.as_raw_fd());
         let at = wish as *mut libc::c_void;
@@ -166,7 +171,8 @@ impl Drop for View {
     }
 }
 
-/// A dma-buf of the peer's memory, or `None` (after a look at the refusal) where this kernel's vfio-pci gives none out.
+/// Returns a dma-buf of the peer's memory. Returns `None`, after a check of the error, if this kernel's vfio-pci
+/// exports none.
 pub fn dma_buf(memory: &PeerMemory, bytes: usize) -> Option<OwnedFd> {
     const FIRST: (u32, u32) = (6, 19);
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();

@@ -1,4 +1,4 @@
-//! The line to the host: what only it can do to a virtual machine.
+//! The serial line to the host, for actions that only the host can take on a virtual machine.
 
 use serde_json::{Value, json};
 use std::fs::{File, OpenOptions};
@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
-/// The second serial port; `tests/rig/machine.py` answers on the other end.
+/// The second serial port; `tests/rig/machine.py` replies on the other end.
 const LINE: &str = "/dev/ttyS1";
 
 struct Line {
@@ -25,7 +25,7 @@ fn line() -> MutexGuard<'static, Option<Line>> {
     line
 }
 
-/// Sends one request; the reply is what stands under `return`, or the error.
+/// Sends one request. Returns the value under `return` of the reply, or the error.
 fn ask(request: &str) -> Result<Value, String> {
     let mut line = line();
     let line = line.as_mut().unwrap();
@@ -44,18 +44,22 @@ pub fn qmp(command: &str, arguments: Value) -> Value {
     ask(&format!("qmp {}", json!({ "execute": command, "arguments": arguments }))).unwrap()
 }
 
-/// Whether QEMU has a device of this name plugged in.
+/// Returns true if QEMU has a device of this name plugged in.
 pub fn has_device(id: &str) -> bool {
     let devices = qmp("qom-list", json!({ "path": "/machine/peripheral" }));
     devices.as_array().unwrap().iter().any(|d| d["name"] == id)
 }
 
 /// Waits for an event about a device.
+///
+/// # Errors
+///
+/// Fails with the request and the host's reply if the event does not come within the time.
 pub fn event(name: &str, device: &str, within: Duration) -> Result<Value, String> {
     ask(&format!("event {name} {device} {}", within.as_secs_f64()))
 }
 
-/// What a drive's image holds, as the host sees it.
+/// Returns bytes of a drive's image, as the host sees it.
 pub fn image(name: &str, offset: u64, bytes: usize) -> Vec<u8> {
     let text = ask(&format!("image {name} {offset} {bytes}")).unwrap();
     let text = text.as_str().unwrap();

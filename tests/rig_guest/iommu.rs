@@ -1,4 +1,4 @@
-//! Addresses that are not mapped, and memory that may not be locked.
+//! Tests addresses that are not mapped, and memory that may not be locked.
 
 use super::machine::{self, BOUND, MATE, PEER, bind, spec, text};
 use std::fs::{self, OpenOptions};
@@ -29,7 +29,7 @@ fn an_address_that_is_not_mapped_harms_no_memory() {
     queue.write(&ns, 0, &[0x5a; PAGE]).unwrap();
     let near = controller.dma().allocate(&Space::cpu(), 4 * PAGE).unwrap();
     near.region.fill(0, near.region.len(), 0xee).unwrap();
-    // What was mapped a moment ago: the address has to be dead when the memory is given back.
+    // Mapped a moment ago: the address must be unmapped when the memory is given back.
     let gone = controller.dma().allocate(&Space::cpu(), PAGE).unwrap().iova;
     let mut read_to = |prp1: u64, prp2: u64, blocks: u32| {
         let cid = queue.reserve().unwrap();
@@ -40,7 +40,8 @@ fn an_address_that_is_not_mapped_harms_no_memory() {
         done.status()
     };
     for target in [NOWHERE, gone] {
-        // This model calls a transfer done that the IOMMU has stopped; drives may say data transfer error.
+        // This model completes a transfer that the IOMMU has stopped with success; drives may return Data Transfer
+        // Error.
         let answered = read_to(target, 0, (PAGE / 512) as u32);
         println!("  read to {target:#x}: {answered}");
         assert!(answered.is_success() || answered.without_flags() == status::DATA_TRANSFER_ERROR, "{answered}");
@@ -57,7 +58,7 @@ fn an_address_that_is_not_mapped_harms_no_memory() {
     let faults: Vec<&str> = log.lines().filter(|l| l.contains("DMAR:") && l.contains("fault addr")).collect();
     println!("  {}", faults.join("\n  "));
     assert!(faults.iter().any(|l| l.contains(&format!("fault addr {NOWHERE:#x}"))), "no fault in the kernel's log");
-    // The device goes on.
+    // The device still works.
     let mut out = [0; PAGE];
     queue.read(&ns, 0, &mut out).unwrap();
     assert_eq!(out, [0x5a; PAGE]);
@@ -66,7 +67,7 @@ fn an_address_that_is_not_mapped_harms_no_memory() {
 const USER: u32 = 1000;
 const NAME: &str = "rig";
 
-/// Makes an ordinary user who may open the files of a controller, and only those.
+/// Creates an ordinary user who may open the files of a controller, and only those.
 fn ordinary_user(bdf: &str) {
     let group = fs::read_link(machine::device(bdf).join("iommu_group")).unwrap();
     let mut files = vec![format!("/dev/vfio/{}", group.file_name().unwrap().to_str().unwrap())];
@@ -77,14 +78,14 @@ fn ordinary_user(bdf: &str) {
     for file in &files {
         chown(file, Some(USER), Some(USER)).unwrap();
     }
-    // udev gives everybody this one; here is none.
+    // udev gives all users access to this file; there is no udev here.
     fs::set_permissions("/dev/vfio/vfio", PermissionsExt::from_mode(0o666)).unwrap();
     fs::set_permissions("/tmp", PermissionsExt::from_mode(0o1777)).unwrap();
     fs::write("/etc/passwd", format!("root:x:0:0::/:/bin/sh\n{NAME}:x:{USER}:{USER}::/tmp:/bin/sh\n")).unwrap();
     fs::write("/etc/group", format!("root:x:0:\n{NAME}:x:{USER}:\n")).unwrap();
 }
 
-/// Runs a command as that user, who may lock so much memory.
+/// Runs a command as that user, with this limit of locked memory.
 fn as_user(kib: &str, command: &str) -> Output {
     let started = Instant::now();
     let limited = format!("ulimit -l {kib} && exec su -p {NAME} -c 'exec {command}'");
@@ -94,7 +95,8 @@ fn as_user(kib: &str, command: &str) -> Output {
     output
 }
 
-/// An ordinary user with rights on the VFIO files is enough, and with too little memory to lock is told how much there is.
+/// Tests that an ordinary user needs rights on the VFIO files only. A user with too little lockable memory gets the
+/// limit in the error.
 #[test]
 #[ignore = "needs the rig"]
 fn an_ordinary_user_may_and_too_small_a_memlock_is_named() {
@@ -112,11 +114,11 @@ fn an_ordinary_user_may_and_too_small_a_memlock_is_named() {
     assert!(text(&passed.stdout).contains("read: IOPS="));
 }
 
-/// Files of an ordinary user, and the test that runs as that user.
+/// Limit of locked memory of the ordinary user, and the variable of the test that runs as that user.
 const LIMIT_KIB: u64 = 8192;
 const MAY_LOCK_LITTLE: &str = "WARPBELL_RIG_MAY_LOCK_LITTLE";
 
-/// The kernel counts no memory of devices against the limit: it is mapped when nothing more may be locked.
+/// Tests that device memory does not count against the limit: it is mapped when no more memory may be locked.
 #[test]
 #[ignore = "needs the rig"]
 fn memory_of_a_device_is_mapped_where_no_more_may_be_locked() {
@@ -137,7 +139,7 @@ fn memory_of_a_device_is_mapped_where_no_more_may_be_locked() {
 fn with_nothing_left_to_lock() {
     const BAR_BYTES: usize = 16 << 20;
     let limit = LIMIT_KIB << 10;
-    // Only type1 maps another device's memory as the processor sees it.
+    // Only type1 maps another device's memory at the address that the processor uses.
     let config = VfioConfig::new(MATE.parse().unwrap()).api(VfioApi::Group);
     let opened = vfio::open(&config).unwrap();
     let (dma, space) = (&opened.attachment.dma, Space::cpu());

@@ -1,29 +1,29 @@
-//! The guest's devices, as `tests/rig/machine.py` puts them.
+//! The guest's devices, as `tests/rig/machine.py` places them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
-/// Namespaces of 512 and of 4096 bytes.
+/// Drive with namespaces of 512 and of 4096 bytes per block.
 pub const TWO: &str = "0000:00:04.0";
-/// One namespace of 512 bytes, as large as the first of [`TWO`].
+/// Drive with one namespace of 512 bytes per block, as large as the first of [`TWO`].
 pub const MATE: &str = "0000:00:05.0";
-/// LBA 700 of namespace 1 (512 bytes) and LBA 90 of namespace 2 (4096 bytes) cannot be read.
+/// Drive whose LBA 700 of namespace 1 (512 bytes) and LBA 90 of namespace 2 (4096 bytes) cannot be read.
 pub const FAULTY: &str = "0000:00:06.0";
 /// A device with nothing but memory in its BAR 2.
 pub const PEER: &str = "0000:00:08.0";
-/// The root ports with a drive each.
+/// Root ports with a drive each.
 pub const PORT_ORDERLY: &str = "0000:00:10.0";
 pub const PORT_SURPRISE: &str = "0000:00:11.0";
 pub const PORT_RESET: &str = "0000:00:12.0";
-/// The root port without one.
+/// Root port without a drive.
 pub const PORT_SPARE: &str = "0000:00:13.0";
 
-/// The form of VFIO of the machine without an IOMMU.
+/// Name of the VFIO interface in the machine without an IOMMU.
 const NO_IOMMU: &str = "none";
 
-/// What no single step takes, however busy the machine.
+/// Longer than any single step takes, however busy the machine.
 pub const BOUND: Duration = Duration::from_secs(60);
 
 /// Fails the test unless this is a guest of the rig with an IOMMU.
@@ -40,7 +40,7 @@ pub fn unguarded() {
     assert!(unguarded, "this machine is no guest of the rig without an IOMMU; tests/rig/run --vfio none starts one");
 }
 
-/// The form of VFIO that this machine is there for: `group`, `iommufd`, or [`NO_IOMMU`].
+/// Returns the VFIO interface that this machine tests: `group`, `iommufd`, or [`NO_IOMMU`].
 pub fn vfio() -> String {
     std::env::var("WARPBELL_RIG_VFIO").unwrap()
 }
@@ -49,19 +49,19 @@ pub fn device(bdf: &str) -> PathBuf {
     Path::new("/sys/bus/pci/devices").join(bdf)
 }
 
-/// The driver of a function, if it has one.
+/// Returns the driver of a function, if it has one.
 pub fn driver(bdf: &str) -> Option<String> {
     let link = fs::read_link(device(bdf).join("driver")).ok()?;
     Some(link.file_name()?.to_str()?.to_owned())
 }
 
-/// The function behind a root port, if there is one.
+/// Returns the function behind a root port, if there is one.
 pub fn behind(port: &str) -> Option<String> {
     let names = fs::read_dir(device(port)).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap());
     names.into_iter().find(|n| n.len() == PORT_SPARE.len() && n.as_bytes()[4] == b':' && n.starts_with("0000:"))
 }
 
-/// Waits until something is so.
+/// Waits until `look` returns a value.
 pub fn until<T>(what: &str, within: Duration, mut look: impl FnMut() -> Option<T>) -> T {
     let started = Instant::now();
     loop {
@@ -73,7 +73,7 @@ pub fn until<T>(what: &str, within: Duration, mut look: impl FnMut() -> Option<T
     }
 }
 
-/// Runs the command, with its output.
+/// Runs the command, and prints its output.
 pub fn warpbell(arguments: &[&str]) -> Output {
     let output = Command::new("warpbell").args(arguments).output().unwrap();
     println!("$ warpbell {}\n{}{}", arguments.join(" "), text(&output.stdout), text(&output.stderr));
@@ -84,7 +84,7 @@ pub fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Gives a function to vfio-pci, if it is not there already.
+/// Binds a function to vfio-pci, if it is not bound already.
 pub fn bind(bdf: &str) {
     if driver(bdf).as_deref() != Some("vfio-pci") {
         let risk = (vfio() == NO_IOMMU).then_some("--unsafe-no-iommu");
@@ -94,7 +94,7 @@ pub fn bind(bdf: &str) {
     }
 }
 
-/// The specification of a namespace, by the form of VFIO that this machine is there for.
+/// Returns the specification of a namespace, with the VFIO interface that this machine tests.
 pub fn spec(bdf: &str, nsid: u32) -> String {
     let option = match vfio().as_str() {
         "group" => "api=group",
@@ -119,7 +119,8 @@ pub fn config_write(bdf: &str, offset: u64, data: &[u8]) {
     file.write_all_at(data, offset).unwrap();
 }
 
-/// Where the PCI Express capability of a function is (PCI Express Base 6.0, 7.5.3: capability identifier 10h).
+/// Returns the offset of the PCI Express capability of a function (PCI Express Base 6.0, 7.5.3: capability identifier
+/// 10h).
 pub fn express_capability(bdf: &str) -> u64 {
     let mut at = config_read(bdf, 0x34, 1)[0];
     while at != 0 {
@@ -132,7 +133,7 @@ pub fn express_capability(bdf: &str) -> u64 {
     panic!("{bdf} has no PCI Express capability");
 }
 
-/// What the kernel has said so far.
+/// Returns the kernel's log so far.
 pub fn kernel_log() -> String {
     text(&Command::new("dmesg").output().unwrap().stdout)
 }

@@ -1,5 +1,5 @@
-//! What runs in the virtual machine of `tests/rig` and nowhere else: VFIO, an IOMMU, drives that fail and drives that are pulled.
-//! Anywhere else the tests are ignored, and fail if they are run.
+//! Tests that run only in the virtual machine of `tests/rig`: VFIO, an IOMMU, drives that fail and drives that are
+//! pulled. Elsewhere the tests are ignored, and fail if they are run.
 #![cfg(feature = "storage")]
 
 mod buffer;

@@ -1,5 +1,5 @@
-//! Rungs of the mapping ladder with another PCI device's memory for the GPU's: a module that hands out mappings of it, and
-//! dma-bufs of it that vfio-pci gives out. VFIO's mapping and the controller's read-backs are real.
+//! Tests mapping backends with another PCI device's memory instead of a GPU's: a module that maps this memory, and
+//! dma-bufs of it that vfio-pci exports. VFIO's mapping and the controller's read-backs are real.
 
 use super::export::{self, PeerMemory, View as Given};
 use super::machine::{self, MATE, PEER, bind};
@@ -17,16 +17,16 @@ use warpbell::memory::{MemoryError, Region, Space};
 use warpbell::nvme::Controller;
 use warpbell::nvme::vfio::{self, VfioApi, VfioConfig};
 
-/// A descriptor that is none.
+/// A descriptor number that no file has.
 const MODULE: RawFd = 1 << 20;
 /// GDRDRV_IOC_PIN_BUFFER, _UNPIN_BUFFER and _GET_VERSION (gdrdrv.h).
 const PIN: u32 = 0xc028_da01;
 const UNPIN: u32 = 0xc008_da02;
 const VERSION: u32 = 0xc008_daff;
-/// Where the handle is in the structure of PIN.
+/// Offset of the handle in the structure of PIN.
 const HANDLE: usize = 32;
 
-/// A page of a GPU, to put memory at that is to look like a GPU's.
+/// An address aligned to a GPU's page. Memory there looks like a GPU's.
 const GPU_LIKE: usize = 0x6000_0000_0000;
 
 /// A mapping of the peer's memory from its start.
@@ -37,7 +37,7 @@ unsafe impl Send for View {}
 unsafe impl Sync for View {}
 
 impl View {
-    /// At `wish` if nothing is there yet.
+    /// Maps the memory at `wish` if nothing is there yet.
     fn new(wish: usize, bytes: usize) -> io::Result<Self> {
         let file = OpenOptions::new().read(true).write(true).open(machine::device(PEER).join("resource2"))?;
         let both = libc::PROT_READ | libc::PROT_WRITE;
@@ -57,7 +57,7 @@ impl Drop for View {
     }
 }
 
-/// gdrdrv, if the peer were a GPU.
+/// Simulates gdrdrv, as if the peer were a GPU.
 #[derive(Debug)]
 struct Module;
 
@@ -100,7 +100,7 @@ impl DmaBufExport for NoBuffers {
     }
 }
 
-/// Memory of the peer that starts on a page of 64 KiB, as kernels would see it.
+/// Returns memory of the peer that starts on a page of 64 KiB, as kernels would see it.
 fn memory(bytes: usize) -> Region {
     let view = Arc::new(View::new(GPU_LIKE, bytes).unwrap());
     // SAFETY: the view is mapped as long as the region keeps it.
@@ -143,7 +143,7 @@ fn a_mapping_of_another_devices_memory_is_read_back() {
     }
 }
 
-/// A file where gdrdrv's is, which can be opened: what the choice of an interface looks at.
+/// A file at gdrdrv's path that can be opened: the choice of an interface tests for it.
 struct Beside;
 
 impl Beside {
@@ -161,7 +161,8 @@ impl Drop for Beside {
     }
 }
 
-/// The interface that is taken without a word is the one through which gdrdrv's mapping can be mapped, and it is mapped.
+/// Tests that the default interface is the one through which gdrdrv's mapping can be mapped, and that the mapping
+/// works.
 #[test]
 #[ignore = "needs the rig"]
 fn beside_gdrdrv_the_group_is_taken_and_its_mapping_is_read_back() {
@@ -189,7 +190,7 @@ fn beside_gdrdrv_the_group_is_taken_and_its_mapping_is_read_back() {
     assert_eq!(vfio::open(&auto).unwrap().api, newer);
 }
 
-/// Gives dma-bufs of the peer's memory for regions at its start.
+/// Exports dma-bufs of the peer's memory for regions at its start.
 #[derive(Debug)]
 struct PeerBuffers(Arc<PeerMemory>);
 

@@ -1,4 +1,4 @@
-//! Drives that no IOMMU guards: only taken by name, and then at physical addresses.
+//! Tests drives without an IOMMU: they are opened only if named, and then use physical addresses.
 //!
 //! The module's name chooses these tests in the machine without an IOMMU.
 
@@ -12,14 +12,14 @@ use warpbell::nvme::vfio::{self, VfioApi, VfioConfig, VfioError};
 const SWITCH: &str = "/sys/module/vfio/parameters/enable_unsafe_noiommu_mode";
 const HUGE_PAGES: &str = "/proc/sys/vm/nr_hugepages";
 const HUGE: u64 = 2 << 20;
-/// What the kernel marks itself with once user space has such a device (its Documentation: tainted kernels, bit 6).
+/// Taint flag of a kernel whose user space has had such a device (its Documentation: tainted kernels, bit 6).
 const TAINT_USER: u64 = 1 << 6;
 
 fn config() -> VfioConfig {
     VfioConfig::new(MATE.parse().unwrap()).unsafe_no_iommu(true)
 }
 
-/// Physical addresses of memory, as the kernel has them.
+/// Returns the physical addresses of memory, as the kernel lists them.
 fn system_memory() -> Vec<RangeInclusive<u64>> {
     let map = fs::read_to_string("/proc/iomem").unwrap();
     let number = |t: &str| u64::from_str_radix(t, 16).unwrap();
@@ -46,7 +46,7 @@ fn a_drive_without_an_iommu_is_refused_by_name() {
     assert!(taken.status.success() && text(&taken.stderr).contains("any memory of this machine"));
     assert_eq!(driver(MATE).as_deref(), Some("vfio-pci"));
     assert_eq!(fs::read_to_string(SWITCH).unwrap().trim(), "Y");
-    // Bound is not yet allowed: whoever opens it has to name the risk as well.
+    // Binding alone does not allow use: a program that opens the drive has to name the risk as well.
     let error = vfio::open(&config().unsafe_no_iommu(false)).unwrap_err();
     assert!(matches!(error, VfioError::Unsafe { .. }), "{error}");
     let plain = format!("nvme:{MATE},nsid=1");
@@ -54,7 +54,7 @@ fn a_drive_without_an_iommu_is_refused_by_name() {
     assert!(!refused.status.success() && text(&refused.stderr).contains("unsafe-no-iommu"));
     let error = vfio::open(&config().api(VfioApi::Cdev)).unwrap_err().to_string();
     assert!(error.contains("leave out api=cdev"), "{error}");
-    // The doctor does not call that fit for use.
+    // The doctor does not call such a drive usable.
     let doctor = warpbell(&["doctor"]);
     assert!(text(&doctor.stdout).contains("without an IOMMU"));
 }

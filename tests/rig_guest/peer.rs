@@ -1,8 +1,9 @@
-//! Queues and data in the memory of another PCI device: the nearest thing to a GPU's BAR that an emulator has.
+//! Tests queues and data in the memory of another PCI device, the nearest equivalent of a GPU's BAR in an emulator.
 //!
-//! What it proves: this driver asks VFIO correctly for a mapping of device memory, its queues, lists and data work at the
-//! addresses that come of it, and nothing goes through host memory. What it does not: whether a GPU driver lets its memory be
-//! mapped so, how a switch or root complex routes such transfers, and in which order a GPU sees a device's writes.
+//! It proves that this driver asks VFIO correctly for a mapping of device memory. It also proves that queues, lists and
+//! data work at the resulting addresses, and that nothing goes through host memory. It does not prove that a GPU driver
+//! allows such a mapping. Nor does it show how a switch or root complex routes such transfers, or in which order a GPU
+//! sees a device's writes.
 
 use super::export::{self, PeerMemory, View};
 use super::machine::{self, BOUND, MATE, PEER, bind};
@@ -28,11 +29,11 @@ struct Bar {
     iova: u64,
     iommu: Arc<dyn IommuMap>,
     used: Mutex<usize>,
-    /// Unmaps it from this process.
+    /// Unmaps the BAR from this process.
     _owner: Box<dyn Any + Send + Sync>,
 }
 
-/// A mapping of the BAR that the kernel's own files in /sys gave.
+/// A mapping of the BAR through the kernel's own files in /sys.
 struct Mapped(NonNull<u8>);
 
 // SAFETY: an address.
@@ -47,13 +48,13 @@ impl Drop for Mapped {
     }
 }
 
-// SAFETY: an address, and a length that is constant; access is by whoever holds a part of it.
+// SAFETY: an address, and a length that is constant; holders of parts of it do the accesses.
 unsafe impl Send for Bar {}
 // SAFETY: as above.
 unsafe impl Sync for Bar {}
 
 impl Bar {
-    /// The IOMMU is given this process's mapping.
+    /// Maps the BAR for the drive by this process's mapping.
     fn map(iommu: Arc<dyn IommuMap>) -> Result<Self, String> {
         fs::write(machine::device(PEER).join("enable"), "1").unwrap();
         let file = OpenOptions::new().read(true).write(true).open(machine::device(PEER).join("resource2")).unwrap();
@@ -63,7 +64,7 @@ impl Bar {
         assert_ne!(base, libc::MAP_FAILED);
         let base = NonNull::new(base.cast::<u8>()).unwrap();
         let owner = Box::new(Mapped(base));
-        // Mapped page by page on the first touch.
+        // Pages are mapped on the first access.
         // SAFETY: within the mapping.
         unsafe { std::ptr::write_bytes(base.as_ptr(), 0, BAR_BYTES) };
         let iova = iommu.allocate_iova(BAR_BYTES as u64, 2 << 20).unwrap();
@@ -72,7 +73,7 @@ impl Bar {
         Ok(Self { base, iova, iommu, used: Mutex::new(0), _owner: owner })
     }
 
-    /// The IOMMU is given a dma-buf; `None` where the kernel has none.
+    /// Maps the BAR for the drive by a dma-buf; `None` if the kernel exports none.
     fn export(iommu: Arc<dyn IommuMap>) -> Option<Self> {
         let memory = PeerMemory::open();
         assert_eq!(memory.bytes, BAR_BYTES);
@@ -91,7 +92,7 @@ impl Drop for Bar {
     }
 }
 
-/// All memory of the drive is the peer's.
+/// DMA space whose memory is all the peer's.
 #[derive(Debug)]
 struct PeerSpace(Arc<Bar>);
 
@@ -157,7 +158,7 @@ fn queues_and_data_live_behind_a_dma_buf_of_another_device() {
     }
 }
 
-/// Kernels read and write with everything that the drive touches in the BAR, and the host reads what they wrote.
+/// Tests kernels that read and write with all of the drive's DMA memory in the BAR; the host reads what they wrote.
 fn verify(opened: &Vfio, bar: &Arc<Bar>) {
     let attachment = Attachment { port: opened.attachment.port.clone(), dma: Arc::new(PeerSpace(bar.clone())) };
     let engine = Engine::cpu().unwrap();

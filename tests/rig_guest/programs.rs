@@ -1,4 +1,4 @@
-//! The command line on real drives.
+//! Tests the command line on the rig's drives.
 
 use super::machine::{self, BOUND, FAULTY, MATE, TWO, bind, driver, spec, text, warpbell};
 use serde_json::Value;
@@ -9,7 +9,7 @@ const GRAPH: &str = "/rig/enron.txt";
 /// Vertices that a search from vertex 1 reaches, of 36,692.
 const REACHED: &str = "reached 33,695 ";
 
-/// The distances that a search prints with these options, after it verified them itself.
+/// Returns the distances that a search prints with these options, after it has verified them.
 pub fn distances(name: &str, options: &[&str]) -> Vec<u8> {
     let out = format!("/tmp/{name}.txt");
     let mut arguments = vec!["graph", "bfs", GRAPH, "--source", "1", "--engine", "cpu", "--out", &out];
@@ -42,7 +42,7 @@ fn a_search_over_drives_equals_that_over_the_software_controller() {
     }
 }
 
-/// Earlier tests wrote to the drives; naming them again is consent to overwrite that.
+/// Returns the options that allow overwriting: earlier tests wrote to the drives.
 pub fn policy(device: &str) -> Vec<&str> {
     if device.starts_with("nvme:") { vec!["--yes-destroy", device] } else { Vec::new() }
 }
@@ -59,7 +59,7 @@ fn bind_and_unbind_hand_the_drive_over_and_back() {
     bind(MATE);
 }
 
-/// What the other commands say of a controller behind VFIO.
+/// Tests the other commands on a controller behind VFIO.
 #[test]
 #[ignore = "needs the rig"]
 fn controllers_are_listed_and_read() {
@@ -77,7 +77,7 @@ fn controllers_are_listed_and_read() {
     }
 }
 
-/// This machine has drives behind an IOMMU and no GPU, and that is what is said of it.
+/// Tests that the doctor reports drives behind an IOMMU and no GPU.
 #[test]
 #[ignore = "needs the rig"]
 fn the_doctor_tells_what_this_machine_has() {
@@ -132,7 +132,8 @@ fn by_bench(device: &str, depth: u32) -> Measured {
     Measured { iops: read["iops"].as_f64().unwrap(), mean_us: read["latency"]["mean_ns"].as_f64().unwrap() / 1e3 }
 }
 
-/// The same emulated drive, by the kernel's driver under fio and by kernels on CPU threads. It says how an emulator does, no more.
+/// Measures the same emulated drive with the kernel's driver under fio and with kernels on CPU threads. The figures
+/// describe the emulator only.
 #[test]
 #[ignore = "needs the rig"]
 fn fio_and_bench_side_by_side() {

@@ -1,4 +1,4 @@
-//! Drives that are pulled, asked for, and plugged in.
+//! Tests drives that are pulled, removed on request, and plugged in.
 
 use super::host;
 use super::machine::{
@@ -14,7 +14,7 @@ const SLOT_CONTROL: u64 = 0x18;
 /// Power Controller Control: off; both indicators off; the bits below are interrupt enables, kept as they are.
 const SLOT_POWER_OFF: u16 = 1 << 10 | 0b11 << 8 | 0b11 << 6;
 const SLOT_INTERRUPTS: u16 = 0x003f;
-/// What a wait for one command may take here.
+/// Deadline of a wait for one command.
 const DEADLINE: Duration = Duration::from_secs(2);
 
 fn read_on(queue: &mut HostQueue<'_>, ns: &warpbell::nvme::Namespace) -> Result<(), NvmeError> {
@@ -22,7 +22,7 @@ fn read_on(queue: &mut HostQueue<'_>, ns: &warpbell::nvme::Namespace) -> Result<
     queue.read(ns, 0, &mut out)
 }
 
-/// The system asks for the drive while commands are in flight; it is given back in order, and then it leaves.
+/// Tests a removal request while commands are in flight: the drive is given back in order, and then it leaves.
 #[test]
 #[ignore = "needs the rig"]
 fn an_orderly_removal_is_noticed_and_followed() {
@@ -62,7 +62,7 @@ fn a_drive_that_is_plugged_in_works() {
         }),
     );
     let bdf = machine::until("the new function", BOUND, || machine::behind(PORT_SPARE));
-    // Its driver may still be on its way.
+    // The kernel may not have bound its driver yet.
     machine::until("the kernel's driver", BOUND, || machine::driver(&bdf));
     bind(&bdf);
     let drive = Drive::open(&spec(&bdf, 1)).unwrap();
@@ -75,7 +75,8 @@ fn a_drive_that_is_plugged_in_works() {
     assert_eq!(host::image("spare", 4096, 23), b"plugged in a moment ago");
 }
 
-/// The drive vanishes while commands are in flight: an outcome within the deadline, and nobody waits for the kernel to give up.
+/// Tests a drive that vanishes while commands are in flight: an outcome within the deadline, and no wait for the kernel
+/// to give up.
 #[test]
 #[ignore = "needs the rig"]
 fn a_surprise_removal_is_an_outcome_and_closing_does_not_block() {
@@ -104,8 +105,8 @@ fn a_surprise_removal_is_an_outcome_and_closing_does_not_block() {
     let check = controller.check().unwrap_err();
     println!("  {check}");
     assert!(matches!(check, NvmeError::Gone { .. }), "{check}");
-    // Not by the event that an orderly removal ends with: QEMU sends it once nothing refers to its model of the drive any more, and 7.2 now
-    // and then keeps a reference of a transfer that was in flight.
+    // Do not wait for the event at the end of an orderly removal. QEMU sends it once nothing refers to its model of the
+    // drive any more. QEMU 7.2 sometimes keeps a reference of a transfer that was in flight.
     machine::until("the drive to be out of its slot", BOUND, || (!host::has_device("surprise")).then_some(()));
     let started = Instant::now();
     drop((queue, controller, drive));

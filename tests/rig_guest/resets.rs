@@ -1,4 +1,4 @@
-//! Resets by somebody else, and processes that die with commands in flight.
+//! Tests resets by others, and processes that die with commands in flight.
 
 use super::host;
 use super::machine::{self, BOUND, MATE, PORT_RESET, bind, config_read, config_write, spec, text};
@@ -14,10 +14,10 @@ use warpbell::storage::{Drive, Volume};
 /// Bridge Control of a root port, and its Secondary Bus Reset bit (PCI-to-PCI Bridge Architecture 1.2, 3.2.5.18).
 const BRIDGE_CONTROL: u64 = 0x3e;
 const SECONDARY_BUS_RESET: u8 = 1 << 6;
-/// What a wait inside a kernel may take in the runs that are disturbed.
+/// Deadline of a wait inside a kernel in the runs that are disturbed.
 const DEADLINE: &str = "2s";
 
-/// A process that reads a drive for a minute; answers when it has begun.
+/// Starts a process that reads a drive for a minute, and returns when it has begun.
 fn reader(device: &str) -> (Child, BufReader<ChildStdout>) {
     let arguments = ["bench", "nvme", "--engine", "cpu", "--runtime", "60s", "--iodepth", "64", "--deadline", DEADLINE];
     let mut child = Command::new("warpbell")
@@ -29,7 +29,7 @@ fn reader(device: &str) -> (Child, BufReader<ChildStdout>) {
         .unwrap();
     let mut said = BufReader::new(child.stdout.take().unwrap());
     let mut line = String::new();
-    // The last line before the measurement tells what is measured.
+    // The last line before the measurement describes the measurement.
     while !line.starts_with("# rw") {
         line.clear();
         assert!(said.read_line(&mut line).unwrap() > 0, "it ended before it began");
@@ -38,7 +38,7 @@ fn reader(device: &str) -> (Child, BufReader<ChildStdout>) {
     (child, said)
 }
 
-/// That the next process finds a drive that works.
+/// Checks that the next process finds a working drive.
 fn is_taken_over(device: &str) {
     let drive = Drive::open(device).unwrap();
     let ns = drive.namespace().clone();
@@ -50,7 +50,7 @@ fn is_taken_over(device: &str) {
     assert!(out == data);
 }
 
-/// The reader ends soon, with one line that names device and outcome, or goes on as if nothing had been.
+/// Checks that the reader ends soon, with one line that names device and outcome, or continues undisturbed.
 fn ends_by_name(mut child: Child, what: &str) {
     let started = Instant::now();
     let status = machine::until(what, BOUND, || child.try_wait().unwrap());
@@ -100,7 +100,7 @@ fn a_bus_reset_under_a_running_job_is_an_outcome() {
     is_taken_over(&spec(&bdf, 1));
 }
 
-/// A fatal error of the bus reaches the driver as a notice.
+/// Tests that the driver gets a notice of a fatal error of the bus.
 #[test]
 #[ignore = "needs the rig"]
 fn a_bus_error_is_noticed() {
@@ -116,7 +116,7 @@ fn a_bus_error_is_noticed() {
     let notice = machine::until("a notice of the error", BOUND, || open.device.notice());
     println!("  {notice}");
     assert_eq!(notice, Notice::BusError);
-    // The notice comes before the reset of the link, in which QEMU's model must not have queues either.
+    // The notice comes before the reset of the link. QEMU's model must not have queues during that reset either.
     machine::until("the end of the kernel's recovery", BOUND, || {
         machine::kernel_log().contains("AER: device recovery").then_some(())
     });
@@ -124,7 +124,7 @@ fn a_bus_error_is_noticed() {
     is_taken_over(&spec(&bdf, 1));
 }
 
-/// The same inside one process: the run fails, the volume recovers, and the run repeated on it gives the right data.
+/// Tests a reset inside one process: the run fails, the volume recovers, and the repeated run returns the right data.
 #[test]
 #[ignore = "needs the rig"]
 fn a_volume_recovers_from_a_function_reset() {
@@ -156,7 +156,7 @@ fn a_volume_recovers_from_a_function_reset() {
     volume.check().unwrap();
 }
 
-/// A driver that asks for the reset itself goes on with the same controller.
+/// Tests a driver that resets the controller itself and continues with it.
 #[test]
 #[ignore = "needs the rig"]
 fn a_controller_reset_of_ones_own_rebuilds_the_queues() {

@@ -1,4 +1,4 @@
-//! What only VFIO has: interfaces, interrupts, one owner.
+//! Tests properties of VFIO: interfaces, interrupts, one owner.
 
 use super::machine::{self, BOUND, TWO, bind};
 use std::time::Duration;
@@ -40,14 +40,14 @@ fn a_device_has_one_owner_and_what_is_asked_for_is_what_is_taken() {
     let open = vfio::open(&config()).unwrap();
     assert_eq!(open.api, config().api);
     assert!(matches!(vfio::open(&config()), Err(VfioError::Busy { .. })));
-    // Another process: the kernel refuses, and the holder is named.
+    // From another process: the kernel refuses, and the error names the holder.
     let output = machine::warpbell(&["bench", "nvme", "--device", &machine::spec(TWO, 1), "--engine", "cpu"]);
     let said = machine::text(&output.stderr);
     assert!(said.contains(&format!("process {}", std::process::id())), "{said}");
     let map = open.attachment.dma.iommu().unwrap();
     assert_eq!(map.kind(), if machine::vfio() == "group" { IommuKind::Type1 } else { IommuKind::Iommufd });
     drop(open);
-    // Without a word it is the better one that the kernel has.
+    // By default the driver uses the better interface that the kernel has.
     let auto = vfio::open(&config().api(VfioApi::Auto)).unwrap();
     assert_eq!(auto.api, config().api);
 }
@@ -65,7 +65,7 @@ fn mappings_do_not_overlap_and_go_with_their_last_share() {
     let map = dma.iommu().unwrap();
     let first = held[0].iova;
     drop(held);
-    // The kernel would refuse to map where something still is.
+    // The kernel would refuse to map an address range that is still mapped.
     let again = dma.allocate(&space, 3 << 20).unwrap();
     assert!(again.iova.is_multiple_of(map.page_bytes()) && first.is_multiple_of(map.page_bytes()));
     assert!(map.unmap(first + (1 << 30), 4096).is_err());

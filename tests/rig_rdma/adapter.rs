@@ -1,4 +1,5 @@
-//! The proxy below any world: entries as kernels write them, posted one by one, on two connected queue pairs of a Soft-RoCE device.
+//! Tests the proxy without a world: entries as kernels write them, posted one by one, on two connected queue pairs of a
+//! Soft-RoCE device.
 
 use super::setting::{self, DEVICE, LONG};
 use warpbell::memory::{Place, Region, Space};
@@ -10,7 +11,7 @@ use warpbell::wire::mlx5::segment::DataSegment;
 use warpbell::wire::mlx5::{Atomic, Operation, Payload, Remote, Syndrome};
 
 const BYTES: usize = 64 << 10;
-/// The ring is shorter than what is posted, so that it goes round.
+/// The ring is shorter than the number of posts, so that it wraps.
 const LOG_BLOCKS: u32 = 4;
 
 struct Memory {
@@ -37,7 +38,7 @@ impl Memory {
     }
 }
 
-/// Two connected queue pairs; the first is posted to.
+/// Returns two connected queue pairs. Tests post to the first.
 fn connected(adapter: &dyn Adapter, collapsed: bool) -> (CpuSendQueue, Box<dyn QueuePair>) {
     let create = || {
         adapter.create(QueuePlan::new(Space::cpu(), Place::Host).log_blocks(LOG_BLOCKS).collapsed(collapsed)).unwrap()
@@ -72,7 +73,7 @@ fn every_kind_of_entry_does_what_it_says() {
         let (mut send_queue, _peer) = connected(&*adapter, collapsed);
         let pattern: Vec<u8> = (0..BYTES).map(|i| (i * 7 + i / 251 + usize::from(collapsed)) as u8).collect();
         near.region.write(0, &pattern).unwrap();
-        // Of every length around what one packet carries, into its own place.
+        // Every length around that of one packet, each into its own place.
         for bytes in [1usize, 28, 64, 4095, 4096, 4097, 20_000] {
             far.region.fill(0, BYTES, 0).unwrap();
             let pieces = [near.here(3, bytes as u32)];
@@ -98,7 +99,7 @@ fn every_kind_of_entry_does_what_it_says() {
     }
 }
 
-/// Each kind of atomic operation: what is in the word then, and what landed here.
+/// Tests each kind of atomic operation: the word afterwards, and the landed old value.
 fn atomics(send_queue: &mut CpuSendQueue, near: &Memory, far: &Memory) {
     const BEFORE: u64 = 0xffff_fff0_0000_0001;
     let mut each = |action: Atomic, bytes: u32, after: u64| {
@@ -109,7 +110,7 @@ fn atomics(send_queue: &mut CpuSendQueue, near: &Memory, far: &Memory) {
         assert_eq!(far.word(128), after, "{action:?}");
         let mut landed = [0u8; 16];
         near.region.read(256, &mut landed).unwrap();
-        // The old value, in one of the two orders of bytes: which one is for the kernels' tests to say.
+        // The old value, in either byte order: the kernels' tests check which one.
         let old = &BEFORE.to_le_bytes()[..bytes as usize];
         let is_old = landed[..bytes as usize] == *old || landed[..bytes as usize].iter().rev().eq(old);
         assert!(is_old && landed[bytes as usize..].iter().all(|&b| b == 0xaa), "{action:?}: {landed:x?}");
@@ -184,13 +185,14 @@ fn what_the_device_refuses_comes_back_as_its_syndrome() {
         let error = post(&mut send_queue, write).expect_err(what);
         println!("{what}: {error}");
         let PostError::Failed { failure, .. } = &error else { panic!("{what}: {error}") };
-        // The kernel's Soft-RoCE flushes what failed on its own side, and forgets why (rxe_comp.c, flush_send_wqe).
+        // The kernel's Soft-RoCE flushes requests that failed locally, and forgets the cause (rxe_comp.c,
+        // flush_send_wqe).
         let own = syndrome == Syndrome::LOCAL_PROTECTION && failure.syndrome == Syndrome::FLUSHED;
         assert!(failure.syndrome == syndrome || own, "{what}: {failure}");
         let mut bytes = vec![0; BYTES];
         far.region.read(0, &mut bytes).unwrap();
         assert!(bytes.iter().all(|&b| b == 0x11), "{what}: something was written");
-        // Nothing after it is done.
+        // Nothing after it is executed.
         let write = Operation::Write { remote: far.there(0), payload: Payload::Inline(b"late"), immediate: None };
         post(&mut send_queue, write).expect_err(what);
         assert_eq!(far.word(0), 0x1111_1111_1111_1111, "{what}");

@@ -1,5 +1,5 @@
-//! The calls of a world between two processes whose heaps are out of each other's reach, over the proxy: the same programs of calls as
-//! over every other transport, benchmarks that verify what they move, and a search.
+//! Tests the calls of a world between two processes whose heaps are out of each other's reach, over the proxy. It runs
+//! the same programs of calls as over every other transport, benchmarks that verify their data, and a search.
 
 use super::setting::{self, LINK, two_ranks, warpbell};
 use super::tables::rows_of_bench;
@@ -49,14 +49,14 @@ fn benchmarks_find_nothing_wrong() {
 
 #[test]
 #[ignore = "needs the rig"]
-fn a_search_dealt_out_to_two_is_verified() {
+fn a_partitioned_search_is_verified() {
     setting::inside();
     let search = ["warpbell", "graph", "bfs", "kron:10", "--engine", "cpu", "--device", "soft:mem"];
     let done = setting::run(&mut two_ranks(TRANSPORT, &search));
     assert!(done.well && done.out.contains("verified (GAP rules)"));
 }
 
-/// The network device goes down in the middle of transfers between kernels, which end with what happened, and do not hang.
+/// Tests a network device that goes down during transfers between kernels: they end with the failure, and do not hang.
 #[test]
 #[ignore = "needs the rig"]
 fn a_link_that_goes_down_is_a_named_failure() {
@@ -68,7 +68,7 @@ fn a_link_that_goes_down_is_a_named_failure() {
     let mut child = command.spawn().unwrap();
     let (mut text, mut fallen) = (String::new(), false);
     let mut lines = std::io::BufReader::new(child.stdout.take().unwrap());
-    // Ends when both ranks have; the launcher's own limit sees to that.
+    // Ends when both ranks have ended, at the latest by the launcher's limit.
     while std::io::BufRead::read_line(&mut lines, &mut text).unwrap() > 0 {
         if !fallen && text.contains("turn 3\n") {
             fallen = Command::new("ip").args(["link", "set", LINK, "down"]).status().unwrap().success();
@@ -82,7 +82,7 @@ fn a_link_that_goes_down_is_a_named_failure() {
     assert_ne!(status.code(), Some(124), "the launcher had to end them");
     let failed: Vec<&str> = text.lines().filter(|l| l.contains("failed: ")).collect();
     assert!(!failed.is_empty() && failed.iter().all(|l| l.contains("PE ") || l.contains("rank ")), "{failed:?}");
-    // And what comes after it works again.
+    // Later runs work again.
     let again =
         ["warpbell", "bench", "shmem", "put_bw", "--engine", "cpu", "--threads", "1", "-b", "8", "-e", "8", "-n", "10"];
     assert!(setting::run(&mut two_ranks(TRANSPORT, &again)).well);

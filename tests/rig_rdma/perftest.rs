@@ -1,4 +1,5 @@
-//! perftest's programs and `bench rdma`, one after the other on one device: the same tables, so that one may be held against the other.
+//! Runs perftest's programs and `bench rdma`, one after the other on one device, and compares the columns of their
+//! tables.
 
 use super::setting::{self, ADDRESS, DEVICE, GID_INDEX, LONG, warpbell};
 use super::tables::{Table, of_perftest};
@@ -7,13 +8,13 @@ use std::time::{Duration, Instant};
 
 /// Messages of each test.
 const MESSAGES: &str = "200";
-/// Where servers listen, perftest's (perftest(1), `-p`) and ours.
+/// Port on which servers listen, perftest's (perftest(1), `-p`) and ours.
 const PORT: u16 = 18515;
 
-/// What the server says.
+/// File with the server's output.
 const SAID: &str = "/tmp/server";
 
-/// Whether a program on this machine listens at a port (proc(5), `/proc/net/tcp`: local address, state 0A).
+/// Returns true if a program on this machine listens at a port (proc(5), `/proc/net/tcp`: local address, state 0A).
 fn listens(port: u16) -> bool {
     let sockets = std::fs::read_to_string("/proc/net/tcp").unwrap_or_default();
     sockets.lines().any(|line| {
@@ -22,7 +23,7 @@ fn listens(port: u16) -> bool {
     })
 }
 
-/// A test between a server and a client: what the client printed.
+/// Runs a test between a server and a client. Returns the tables that the client printed.
 #[track_caller]
 fn between(side: impl Fn() -> Command, server: &[&str], port: u16) -> Vec<Table> {
     let mut command = side();
@@ -44,7 +45,7 @@ fn between(side: impl Fn() -> Command, server: &[&str], port: u16) -> Vec<Table>
     of_perftest(&client.out)
 }
 
-/// perftest's, between two processes.
+/// Runs perftest's program, between two processes.
 #[track_caller]
 fn theirs(test: &str, options: &[&str]) -> Table {
     let side = || {
@@ -57,16 +58,16 @@ fn theirs(test: &str, options: &[&str]) -> Table {
     tables.remove(0)
 }
 
-/// Ours: by kernels, by the CPU on the same rings, and by the CPU with the verbs calls that perftest makes.
+/// Returns our command: by kernels, by the CPU on the same rings, and by the CPU with perftest's verbs calls.
 fn ours(test: &str, options: &[&str]) -> Command {
     let mut command = warpbell(&["bench", "rdma", test, "--transport", "verbs", "--engine", "cpu", "--threads", "1"]);
     command.args(["-d", DEVICE, "-x", GID_INDEX, "-F", "-n", MESSAGES, "--deadline", "60s"]).args(options);
-    // Two processes prove to each other that they know it.
+    // Each process proves to the other that it knows the secret.
     command.env("WARPBELL_SECRET", "both sides of this test know it");
     command
 }
 
-/// Ended with the test, whatever that comes to.
+/// A server that is ended with the test, whatever the result.
 struct Server(Child);
 
 impl Drop for Server {
@@ -76,7 +77,7 @@ impl Drop for Server {
     }
 }
 
-/// The same columns, sizes and messages; figures in all of them.
+/// Checks that the tables have the same columns, sizes and messages, and figures in all of them.
 #[track_caller]
 fn comparable(ours: &[Table], theirs: &Table) {
     let [kernels, rings, verbs] = ours else { panic!("not three tables: {ours:?}") };

@@ -1,9 +1,9 @@
-//! What is not to be had here is said by name.
+//! Tests that features that are not available here fail with an error that names them.
 
 use super::setting::{self, DEVICE, IWARP, two_ranks, warpbell};
 use std::path::{Path, PathBuf};
 
-/// A world of two over this transport is refused; what is said.
+/// Starts a world of two over this transport, which must fail. Returns the message.
 #[track_caller]
 fn refused(transport: &str, variables: &[(&str, &str)]) -> String {
     let mut command = two_ranks(transport, &["warpbell", "bench", "shmem", "put_bw", "--engine", "cpu", "-n", "10"]);
@@ -37,14 +37,14 @@ fn a_device_that_is_not_there_is_named() {
     assert!(said.contains("mlx5_7") && said.contains(DEVICE), "{said}");
 }
 
-/// The verbs library under another name, until this is dropped. Tests run one at a time here.
+/// Renames the verbs library until this is dropped. Tests run one at a time here.
 struct Hidden(Vec<PathBuf>);
 
 impl Hidden {
     fn new() -> Self {
         let folders = ["/usr/lib/x86_64-linux-gnu", "/lib/x86_64-linux-gnu"];
         let mut hidden = Self(Vec::new());
-        // One of them may lead to the other.
+        // One of them may be a link to the other.
         for file in folders.map(|f| Path::new(f).join("libibverbs.so.1")) {
             if std::fs::rename(&file, file.with_extension("hidden")).is_ok() {
                 hidden.0.push(file);
@@ -73,7 +73,7 @@ fn a_library_that_is_absent_is_named_with_its_package() {
     {
         assert!(said.contains(word), "{word}: {said}");
     }
-    // The program itself needs none.
+    // The program itself needs no verbs library.
     assert!(setting::run(&mut warpbell(&["info"])).well);
     drop(hidden);
     let again = ["warpbell", "bench", "shmem", "put_bw", "--engine", "cpu", "-b", "8", "-e", "8", "-n", "10"];

@@ -1,4 +1,4 @@
-//! The guest's devices, as `tests/rig/guest-rdma.sh` makes them, and programs in it.
+//! The guest's devices, as `tests/rig/guest-rdma.sh` creates them, and programs in it.
 
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -11,10 +11,10 @@ pub const IWARP: &str = "siw0";
 pub const ADDRESS: &str = "10.9.0.1";
 /// The network device.
 pub const LINK: &str = "roce0";
-/// The index of that address among the identifiers; at 0 is the link's own of IPv6.
+/// Index of that address in the GID table; index 0 has the link's own IPv6 address.
 pub const GID_INDEX: &str = "1";
 
-/// Far longer than any program takes that is not stuck, on processors that are emulated.
+/// Far longer than any program takes that does not hang, on emulated processors.
 pub const LONG: Duration = Duration::from_secs(170);
 
 /// Fails the test unless this is the guest of the rig with RDMA devices.
@@ -24,7 +24,7 @@ pub fn inside() {
     assert!(inside, "this machine is no guest of the rig with RDMA devices; tests/rig/run --rdma starts one");
 }
 
-/// What a program said, and whether it was satisfied.
+/// Output of a program, and true if it succeeded.
 pub struct Done {
     pub well: bool,
     pub out: String,
@@ -32,13 +32,13 @@ pub struct Done {
 }
 
 impl Done {
-    /// Both streams.
+    /// Returns the output of both streams.
     pub fn text(&self) -> String {
         format!("{}{}", self.out, self.err)
     }
 }
 
-/// Shows a command line.
+/// Prints a command line.
 pub fn show(command: &Command) {
     let words: Vec<_> =
         std::iter::once(command.get_program()).chain(command.get_args()).map(|w| w.to_string_lossy()).collect();
@@ -47,7 +47,7 @@ pub fn show(command: &Command) {
     println!("$ {}{}", set.concat(), words.join(" "));
 }
 
-/// A program to its end, with all that it says shown.
+/// Runs a program to its end, and prints all its output.
 #[track_caller]
 pub fn run(command: &mut Command) -> Done {
     show(command);
@@ -73,14 +73,14 @@ pub fn run(command: &mut Command) -> Done {
     done
 }
 
-/// `warpbell` with these arguments.
+/// Returns a command that runs `warpbell` with these arguments.
 pub fn warpbell(arguments: &[&str]) -> Command {
     let mut command = Command::new("warpbell");
     command.args(arguments);
     command
 }
 
-/// Two ranks of a program over a transport.
+/// Returns a command that runs two ranks of a program over a transport.
 pub fn two_ranks(transport: &str, arguments: &[&str]) -> Command {
     let mut command = warpbell(&["run", "-n", "2", "--timeout", "150s", "--"]);
     command.args(arguments).env("WARPBELL_TRANSPORT", transport);

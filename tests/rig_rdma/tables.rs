@@ -7,7 +7,7 @@ pub struct Table {
     pub rows: Vec<Vec<String>>,
 }
 
-/// The tables below each line that begins with `#bytes`: perftest's.
+/// Returns perftest's tables, which follow each line that begins with `#bytes`.
 pub fn of_perftest(text: &str) -> Vec<Table> {
     let mut lines = text.lines().map(str::trim);
     let mut tables = Vec::new();
@@ -22,7 +22,7 @@ pub fn of_perftest(text: &str) -> Vec<Table> {
     tables
 }
 
-/// Of columns. Some have two words: `BW peak[MB/sec]`, `99% percentile[usec]`.
+/// Returns the names of columns. Some have two words: `BW peak[MB/sec]`, `99% percentile[usec]`.
 fn names(line: &str) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     for word in line.split_whitespace() {
@@ -34,7 +34,7 @@ fn names(line: &str) -> Vec<String> {
     names
 }
 
-/// Rows of `bench shmem`: lines that begin with a digit, also behind a rank.
+/// Returns the rows of `bench shmem`: lines that begin with a digit, also after a rank.
 pub fn rows_of_bench(text: &str) -> Vec<Vec<String>> {
     let lines = text.lines().map(|l| l.strip_prefix("[0]").unwrap_or(l).trim());
     let rows = lines.filter(|l| l.starts_with(|c: char| c.is_ascii_digit()));

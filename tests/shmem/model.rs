@@ -1,8 +1,8 @@
-//! What every call does, one call after the other, on plain memory.
+//! A model of every call, one call after the other, on plain memory.
 
 use super::op::{Cmp, Kind, NULL, OWN, Op, SIGNAL_SET, Type};
 
-/// Memory of each PE: its part of the arena, its private buffer, the answers to its calls.
+/// Memory of each PE: its part of the arena, its private buffer, the results of its calls.
 #[derive(Clone, Debug)]
 pub struct Memory {
     pub arena: Vec<u8>,
@@ -23,7 +23,7 @@ impl Model {
         }
     }
 
-    /// The element at an address, as bits of up to 64.
+    /// Returns the element at an address, as up to 64 bits.
     fn load(&mut self, pe: usize, me: usize, at: u64, ty: Type) -> u64 {
         let mut word = [0; 8];
         let size = ty.size().min(8);
@@ -50,7 +50,7 @@ impl Model {
         self.store(pe, me, op.sig, Type::U64, new);
     }
 
-    /// The indices of the words of a wait that are looked at, and of those that compare as asked.
+    /// Returns the indices of the words that a wait looks at, and of those that compare true.
     pub fn look(&mut self, me: usize, op: &Op) -> (Vec<u64>, Vec<u64>) {
         let (ty, size) = (op.ty(), op.ty().size() as u64);
         let alone = matches!(op.kind(), Kind::Wait | Kind::Test);
@@ -70,7 +70,7 @@ impl Model {
         (all, found)
     }
 
-    /// Whether a wait would end now.
+    /// Returns true if a wait would end now.
     pub fn ends(&mut self, me: usize, op: &Op) -> bool {
         if op.kind() == Kind::SignalWait {
             let word = self.load(me, me, op.sig, Type::U64);
@@ -102,7 +102,7 @@ impl Model {
         self.answer(me, op, 1, says);
     }
 
-    /// Makes one call of PE `me`.
+    /// Executes one call of PE `me`.
     pub fn apply(&mut self, me: usize, op: &Op) {
         let (pe, ty, kind) = (op.pe as usize, op.ty(), op.kind());
         let size = ty.size();
@@ -152,7 +152,7 @@ impl Model {
             }
             k if k.is_atomic() => self.atomic(me, op),
             k if k.is_wait() => self.wait(me, op),
-            // A load through it.
+            // A load through the pointer.
             Kind::Ptr => {
                 let byte = self.load(pe, me, op.to, Type::U8);
                 self.answer(me, op, 0, byte);

@@ -1,10 +1,10 @@
-//! One call of a world, as `shmem_calls.cu` takes it.
+//! One call of a world, as `shmem_calls.cu` reads it.
 
 use bytemuck::{Pod, Zeroable};
 
-/// No status words.
+/// Address that means no status words.
 pub const NULL: u64 = u64::MAX;
-/// An address in the private buffer and not in the heap.
+/// Flag of an address in the private buffer instead of the heap.
 pub const OWN: u64 = 1 << 63;
 
 #[repr(C)]
@@ -79,7 +79,7 @@ impl Type {
         [1, 1, 2, 2, 4, 4, 8, 8, 4, 8, 16, 12][self as usize]
     }
 
-    /// What its addresses are a multiple of.
+    /// Returns the alignment of the type's addresses.
     pub fn align(self) -> usize {
         if self == Self::Odd { 4 } else { self.size() }
     }
@@ -88,12 +88,12 @@ impl Type {
         matches!(self, Self::I8 | Self::I16 | Self::I32 | Self::I64)
     }
 
-    /// The bits of a value, as far as it has them.
+    /// Returns the low bits of a value that the type has.
     pub fn narrow(self, value: u64) -> u64 {
         if self.size() >= 8 { value } else { value & ((1 << (8 * self.size())) - 1) }
     }
 
-    /// An integer's value.
+    /// Returns an integer's value.
     pub fn number(self, bits: u64) -> i128 {
         let bits = i128::from(self.narrow(bits));
         let top = 1i128 << (8 * self.size());
@@ -123,19 +123,19 @@ impl Kind {
         Self::ALL[number as usize]
     }
 
-    /// Moves a block of elements at a scope.
+    /// Returns true for calls that move a block of elements at a scope.
     pub fn is_block(self) -> bool {
         self <= Self::PutSignalNbi
     }
-    /// Changes the word of another PE, or looks at it, in one atomic step.
+    /// Returns true for calls that change or read the word of another PE in one atomic step.
     pub fn is_atomic(self) -> bool {
         (Self::Fetch..=Self::FetchXor).contains(&self)
     }
-    /// Waits for words of its own PE, or looks at them.
+    /// Returns true for calls that wait for words of their own PE, or look at them.
     pub fn is_wait(self) -> bool {
         (Self::Wait..=Self::TestSomeVector).contains(&self)
     }
-    /// The same without waiting.
+    /// Returns the kind that looks without waiting.
     pub fn as_test(self) -> Self {
         if (Self::Wait..=Self::WaitSomeVector).contains(&self) {
             Self::of(self as u32 + Self::Test as u32 - Self::Wait as u32)
@@ -166,7 +166,7 @@ impl Op {
     pub fn ty(&self) -> Type {
         Type::of(self.ty)
     }
-    /// Words of answers that it has room for.
+    /// Returns the number of result words that the call needs.
     pub fn answers(&self) -> u64 {
         match self.kind() {
             k if k.is_wait() => 2 + self.n,

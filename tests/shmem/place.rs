@@ -1,5 +1,6 @@
-//! Where programs run: worlds of CPU engines, with the tests' own image at several warp widths; or of this machine's GPUs, where
-//! `WARPBELL_TEST_ENGINE` is `gpu`. `SHMEM_CALLS_FATBIN` names the image for them, which nvcc has made of `device/shmem_image.cu`.
+//! Environments of programs: worlds of CPU engines, with the tests' own image at several warp widths; or of this
+//! machine's GPUs, if `WARPBELL_TEST_ENGINE` is `gpu`. `SHMEM_CALLS_FATBIN` then names the image, which nvcc has
+//! compiled from `device/shmem_image.cu`.
 
 use super::op::{Kind, OWN, Op};
 use super::program::Program;
@@ -15,10 +16,10 @@ use warpbell::engine::{CpuImage, Engine, Grid};
 use warpbell::memory::Place as Memory;
 use warpbell::shmem::{Transport, World};
 
-/// Bytes of a heap: what teams keep in it, and the arena.
+/// Bytes of a heap: for the teams' data, and for the arena.
 const HEAP: usize = 16 << 20;
 
-/// Kernels of `shmem_calls.cu` for CPU threads, compiled once for each width. Calls check their addresses.
+/// Returns the kernels of `shmem_calls.cu` for CPU threads, compiled once for each width. Calls check their addresses.
 pub fn image(width: u32) -> CpuImage {
     static IMAGES: OnceLock<Mutex<HashMap<u32, CpuImage>>> = OnceLock::new();
     let mut images = IMAGES.get_or_init(Mutex::default).lock().unwrap_or_else(|e| e.into_inner());
@@ -32,13 +33,13 @@ fn compile(width: u32) -> CpuImage {
     load(&library)
 }
 
-/// The source of the image, and what it is compiled with: tests make calls that only a checked build refuses.
+/// The source of the image, and its compiler options: tests make calls that only a checked build rejects.
 const SOURCE: &str = "shmem_image.cu";
 const CHECKED: &str = "-DWB_CHECKED=1";
-/// Where the GPUs' image is.
+/// Environment variable that names the GPUs' image.
 const FATBIN: &str = "SHMEM_CALLS_FATBIN";
 
-/// Compiles it to a library.
+/// Compiles the image to a library.
 pub fn compile_to(library: &Path, width: u32) {
     image::compile(SOURCE, width, &["-O0", CHECKED], library);
 }
@@ -57,8 +58,12 @@ fn gpu_engines(n: usize) -> Vec<Engine> {
     engines
 }
 
-/// Fails where the engine's image, which is from this file, was compiled without checks. A call that has to be refused would then access
-/// memory that is not there, and no later test could use the GPU.
+/// Fails if the engine's image, which is from this file, was compiled without checks. A call that must be rejected
+/// would then access memory that does not exist, and no later test could use the GPU.
+///
+/// # Errors
+///
+/// Fails with a text that names the file and the command that compiles it with checks.
 pub fn require_checks(engine: &Engine, path: &Path) -> Result<(), String> {
     if engine.is_checked() {
         return Ok(());
@@ -71,15 +76,17 @@ fn cpu_engines(n: usize, width: u32) -> Vec<Engine> {
     (0..n).map(|_| Engine::cpu_with(1, &image(width), None).expect("a CPU engine")).collect()
 }
 
-/// Where a rank of [`between_processes`] finds the image, which is the same for all and has warps of one lane.
+/// Environment variable by which a rank of [`between_processes`] finds the image. All ranks have the same image, with
+/// warps of one lane.
 const LIBRARY: &str = "SHMEM_CALLS_LIBRARY";
 
-/// Limit of one wait of a rank, and of all ranks, in seconds: beyond what eight processes take on two processors that have other work
-/// too. There, one rank's host came 10 s after the kernels of others.
+/// Limit of one wait of a rank, and of all ranks, in seconds: longer than eight processes take on two processors that
+/// have other work too. There, one rank's host came 10 s after the kernels of others.
 const DEADLINE_S: u64 = 120;
 const LIMIT_S: u64 = 600;
 
-/// Runs a test of this program again as each rank of a world of `n` processes, and answers what they printed. All must end well.
+/// Runs a test of this program again as each rank of a world of `n` processes, and returns their output. All must
+/// succeed.
 pub fn between_processes(n: usize, test: &str, transport: &str) -> String {
     static FOLDER: OnceLock<tempfile::TempDir> = OnceLock::new();
     let folder = FOLDER.get_or_init(|| {
@@ -107,12 +114,13 @@ pub struct Place {
 }
 
 impl Place {
-    /// `n` PEs on CPU threads, each with blocks of `warps` warps of `width`; or on GPUs in turn, with warps as they are there.
+    /// Creates `n` PEs on CPU threads, each with blocks of `warps` warps of `width`; or on GPUs in turn, with the GPU's
+    /// warps.
     pub fn new(n: usize, width: u32, warps: u32) -> Self {
         Self::over(None, n, width, warps)
     }
 
-    /// The same with this transport between the PEs; without one, that of the environment.
+    /// Creates a place with this transport between the PEs; without one, that of the environment.
     pub fn over(transport: Option<Transport>, n: usize, width: u32, warps: u32) -> Self {
         match std::env::var("WARPBELL_TEST_ENGINE").as_deref() {
             Ok("gpu") => Self::of(gpu_engines(n), transport, warps),
@@ -121,7 +129,7 @@ impl Place {
         }
     }
 
-    /// `n` PEs on CPU threads, whatever the environment says.
+    /// Creates `n` PEs on CPU threads, whatever the environment says.
     pub fn on_cpu(n: usize, width: u32, warps: u32) -> Self {
         Self::of(cpu_engines(n, width), None, warps)
     }
@@ -135,7 +143,7 @@ impl Place {
         Self { worlds: worlds.expect("a world"), grid: Grid { blocks: 1, threads } }
     }
 
-    /// This process as a rank that [`between_processes`] started.
+    /// Returns this process as a rank that [`between_processes`] started.
     pub fn of_this_rank() -> Self {
         let library = std::env::var_os(LIBRARY).expect("an image, which the test that starts it names");
         let engine = Engine::cpu_with(1, &load(Path::new(&library)), None).expect("a CPU engine");
@@ -144,7 +152,7 @@ impl Place {
         Self { worlds: vec![world], grid: Grid { blocks: 1, threads: 1 } }
     }
 
-    /// How many PEs the world has.
+    /// Returns the number of PEs of the world.
     pub fn pes(&self) -> usize {
         self.worlds[0].n_pes()
     }
@@ -163,9 +171,13 @@ impl Place {
         })
     }
 
-    /// Runs a program, and says where its result differs from the model's.
+    /// Runs a program, and compares its result with the model's.
+    ///
+    /// # Errors
+    ///
+    /// Fails with a text that describes the first difference, or the error of a kernel.
     pub fn check(&self, mut program: Program) -> Result<(), String> {
-        // What was put last arrives before anybody looks.
+        // The last puts arrive before any PE compares.
         program.barrier();
         let program = &program;
         let differences = self.on_all(|world| run(world, self.grid, program));
@@ -173,7 +185,7 @@ impl Place {
     }
 }
 
-/// The part of one PE.
+/// Runs the part of one PE.
 fn run(world: &World, grid: Grid, program: &Program) -> Result<(), String> {
     let me = world.my_pe();
     let before = &program.before[me];
@@ -209,13 +221,13 @@ fn run(world: &World, grid: Grid, program: &Program) -> Result<(), String> {
             expected[0] = u64::MAX;
         }
         if !silent && got[range.clone()] != *expected {
-            return Err(format!("PE {me}: {:?} answers {:?} and not {expected:?}: {op:?}", op.kind(), &got[range]));
+            return Err(format!("PE {me}: {:?} returns {:?} and not {expected:?}: {op:?}", op.kind(), &got[range]));
         }
     }
     Ok(())
 }
 
-/// A call with the arena's place in the heap in its addresses.
+/// Returns a call with the arena's offset in the heap added to its addresses.
 fn at(op: &Op, arena: u64) -> Op {
     let place = |address: u64| if address & OWN != 0 { address } else { address + arena };
     Op { to: place(op.to), from: place(op.from), sig: op.sig + arena, ..*op }

@@ -1,24 +1,25 @@
 //! Programs whose result the memory model fixes.
 //!
-//! Calls are given in one order, each to a PE. Where two of them touch the same bytes and one of them changes them, a barrier comes between if they
-//! are of different PEs, a quiet if they are of the same. Changes by the same commutative atomic operation need none.
+//! Calls are given in one order, each to a PE. Two calls conflict if they access the same bytes and one of them changes
+//! the bytes. Conflicting calls of different PEs have a barrier between them, those of the same PE a quiet. Changes by
+//! the same commutative atomic operation do not conflict.
 
 use super::model::{Memory, Model};
 use super::op::{Kind, NULL, OWN, Op, SIGNAL_SET};
 
-/// Status words behind the data of a private buffer.
+/// Status words after the data of a private buffer.
 pub const STATUS_WORDS: usize = 64;
 
-/// What is done to bytes.
+/// A kind of access to bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Access {
     Read,
     Write,
-    /// An atomic operation without an answer: which, and of how many bytes.
+    /// An atomic operation without a result: its kind, and the number of bytes.
     Commute(Kind, usize),
 }
 
-/// Bytes of a part of the arena, or of a private buffer, and what is done to them.
+/// Bytes of a part of the arena, or of a private buffer, and the access to them.
 #[derive(Clone, Copy, Debug)]
 struct Touch {
     me: usize,
@@ -29,7 +30,7 @@ struct Touch {
 }
 
 impl Touch {
-    /// Whether the two need an order.
+    /// Returns true if the two accesses need an order.
     fn disturbs(&self, other: &Self) -> bool {
         let meet = self.place == other.place && self.from < other.to && other.from < self.to;
         meet && (self.access != other.access || self.access == Access::Write)
@@ -41,14 +42,15 @@ pub struct Program {
     pub calls: Vec<Vec<Op>>,
     pub before: Vec<Memory>,
     pub model: Model,
-    /// Since the last barrier.
+    /// Accesses since the last barrier.
     touched: Vec<Touch>,
-    /// Since the last quiet of each PE.
+    /// Accesses since the last quiet of each PE.
     recent: Vec<Vec<Touch>>,
 }
 
 impl Program {
-    /// An empty program on `n` PEs with `arena` bytes in each heap, and as many in a private buffer, that `fill` gives.
+    /// Creates an empty program on `n` PEs with `arena` bytes in each heap, and as many in a private buffer, with
+    /// contents from `fill`.
     pub fn new(n: usize, arena: usize, mut fill: impl FnMut() -> u8) -> Self {
         let mut memory = || {
             let mut own: Vec<u8> = (0..arena + 4 * STATUS_WORDS).map(|_| fill()).collect();
@@ -72,7 +74,7 @@ impl Program {
         self.calls.len()
     }
 
-    /// Adds a call of PE `me`, and what must come before it.
+    /// Adds a call of PE `me`, and the synchronisation that it needs before.
     pub fn push(&mut self, me: usize, mut op: Op) {
         let touches = self.touches(me, &op);
         let meets = |earlier: &[Touch], others: bool| {
@@ -85,7 +87,7 @@ impl Program {
             self.recent[me].clear();
         }
         if (op.kind().is_wait() || op.kind() == Kind::SignalWait) && !self.model.ends(me, &op) {
-            // Nobody would end it.
+            // No call would end the wait.
             op.kind = match op.kind() {
                 Kind::SignalWait => Kind::SignalFetch,
                 k => k.as_test(),
@@ -102,14 +104,14 @@ impl Program {
         self.calls[me].push(op);
     }
 
-    /// All PEs meet.
+    /// Adds a barrier of all PEs.
     pub fn barrier(&mut self) {
         self.calls.iter_mut().for_each(|c| c.push(Op::new(Kind::Barrier)));
         self.recent.iter_mut().for_each(Vec::clear);
         self.touched.clear();
     }
 
-    /// What a call does, to which part of the arena or to which private buffer.
+    /// Returns the accesses of a call, to which part of the arena or to which private buffer.
     fn touches(&self, me: usize, op: &Op) -> Vec<Touch> {
         let (pe, size, kind) = (op.pe as usize, op.ty().size(), op.kind());
         let at = |pe: usize, address: u64| match address & OWN {

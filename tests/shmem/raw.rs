@@ -1,16 +1,16 @@
-//! Calls out of plain numbers, as a property test draws them: any numbers make a call that is allowed.
+//! Calls from plain numbers, as a property test generates them: any numbers make a valid call.
 
 use super::op::{Cmp, Kind, OWN, Op, SIGNAL_ADD, SIGNAL_SET, Scope, Type};
 use super::program::STATUS_WORDS;
 
 /// Words for signals at the end of the arena, so that no data is put over the signal of the same call.
 const SIGNALS: usize = 8;
-/// Elements of one call at most.
+/// Maximum number of elements of one call.
 const MOST: usize = 90;
-/// Words that a wait looks at, at most.
+/// Maximum number of words that a wait looks at.
 const WORDS: usize = 12;
 
-/// What a call is made of.
+/// Numbers from which a call is made.
 #[derive(Clone, Copy, Debug)]
 pub struct Raw {
     pub me: u8,
@@ -27,19 +27,19 @@ pub struct Raw {
     pub thread: u8,
 }
 
-/// What a place can do.
+/// Limits of a place.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     pub pes: usize,
     /// Bytes of the arena.
     pub arena: usize,
     pub threads: u32,
-    /// Blocks of elements at every scope with every type: see `blocks_of_type` of shmem_calls.cu.
+    /// True if blocks of elements work at every scope with every type: see `blocks_of_type` of shmem_calls.cu.
     pub all_types: bool,
 }
 
 impl Raw {
-    /// The PE that makes the call, and the call.
+    /// Returns the PE that makes the call, and the call.
     pub fn call(&self, limits: Limits) -> (usize, Op) {
         let me = usize::from(self.me) % limits.pes;
         let pe = usize::from(self.pe) % limits.pes;
@@ -83,7 +83,7 @@ impl Raw {
         }
     }
 
-    /// Addresses, counts and distances that fit.
+    /// Sets addresses, counts and strides that fit.
     fn place(&self, op: &mut Op, arena: usize, alone: bool) {
         let (kind, ty) = (op.kind(), op.ty());
         let (size, align) = (ty.size(), ty.align());
@@ -101,7 +101,7 @@ impl Raw {
         let span = n.max(1) * size * widest;
         let within = |at: u32| (at as usize % (data - span + 1) / align * align) as u64;
         (op.n, op.to, op.from) = (n as u64, within(self.to), within(self.from));
-        // The local end may be in a private buffer, and has to be where the other end would overlap it.
+        // The local end may be in a private buffer. It must be there if the other end would overlap it.
         let own = alone || self.strides & 0x80 != 0;
         match kind {
             Kind::Put | Kind::PutNbi | Kind::PutSignal | Kind::PutSignalNbi | Kind::Iput if own => op.from |= OWN,

@@ -1,4 +1,4 @@
-//! `warpbell bench post`: posting work requests to RDMA adapters, without an adapter.
+//! Runs `warpbell bench post`: posts RDMA work requests without a physical adapter.
 
 use crate::args::PostArgs;
 use crate::engine;
@@ -9,6 +9,11 @@ use crate::output::{self, Failure, Text};
 use serde_json::json;
 use warpbell::engine::EngineKind;
 
+/// Measures the rate and the latency of posting, and prints both tables.
+///
+/// # Errors
+/// [`Failure::BrokenPipe`] if standard output was closed, and [`Failure::Error`] if the engine, a measurement or the
+/// JSON report fails.
 pub fn run(args: &PostArgs, interrupt: &Interrupt) -> Result<(), Failure> {
     let text = Text::beside(&args.measure.report)?;
     let engine = engine::open(&args.measure.engine)?;

@@ -1,4 +1,4 @@
-//! `warpbell bench rdma`: perftest's programs, for kernels and for the CPU.
+//! Runs `warpbell bench rdma`: perftest's tests, with kernels and the CPU as initiators.
 
 use crate::args::{AdapterKind, EngineArgs, EngineChoice, InitiatorChoice, RdmaArgs};
 use crate::interrupt::Interrupt;
@@ -13,13 +13,23 @@ use warpbell::engine::Engine;
 use warpbell::rdma::{Adapter, DeviceChoice, Transport};
 use warpbell::shmem::bootstrap::{self, Bootstrap, LocalBootstrap};
 
-/// How long a server waits for its client, and a client for its server.
+/// Time that a server waits for its client.
 const MEETING: Duration = Duration::from_secs(600);
+/// Time that a client waits for its server.
 const CLIENT_MEETING: Duration = Duration::from_secs(30);
-/// Which adapter, unless --transport says so; and a software NIC's options, unless --soft does.
+/// Environment variable that names the transport, if `--transport` is absent.
 const TRANSPORT_VARIABLE: &str = "WARPBELL_TRANSPORT";
+/// Environment variable with the options of the software NIC, if `--soft` is absent.
 const SOFT_VARIABLE: &str = "WARPBELL_SOFT_NIC";
 
+/// Runs one test with all chosen initiators, and prints a table for each.
+///
+/// # Errors
+/// * [`Failure::Usage`] if options contradict each other or have no meaning here, or if a client or a server has no
+///   `WARPBELL_SECRET`.
+/// * [`Failure::BrokenPipe`] if standard output was closed.
+/// * [`Failure::Error`] if the peer is absent, an adapter, an engine or the measurement fails, or a message arrived
+///   with wrong data.
 pub fn run(args: &RdmaArgs, interrupt: &Interrupt) -> Result<(), Failure> {
     refuse_what_means_nothing(args)?;
     let setting = setting(args).with_defaults();
@@ -42,19 +52,17 @@ pub fn run(args: &RdmaArgs, interrupt: &Interrupt) -> Result<(), Failure> {
             let (adapter, notes) = choice.open_with(job.engine.space(), ranks.as_ref())?;
             let rows = job.side(adapter.as_ref(), ranks.as_ref(), client, text, &notes)?;
             ranks.leave();
-            if speaks { job.report(&rows) } else { verdict(&rows) }
+            if speaks { job.report(&rows) } else { checked(&rows) }
         }
     }
 }
 
-/// How the two sides find each other.
+/// Arrangement of the two sides.
 enum Meeting {
     /// Both are threads of this process.
     Here,
-    Ranks {
-        ranks: Box<dyn Bootstrap>,
-        client: usize,
-    },
+    /// The two ranks of a world. `client` is the client's rank.
+    Ranks { ranks: Box<dyn Bootstrap>, client: usize },
 }
 
 fn meet(args: &RdmaArgs, text: &Text) -> Result<Meeting, Failure> {
@@ -68,7 +76,7 @@ fn meet(args: &RdmaArgs, text: &Text) -> Result<Meeting, Failure> {
             });
         }
     };
-    // A server and a client are the ranks of a world of two that meets at the server's port.
+    // A server and a client are the two ranks of a world, which meet at the server's port.
     let host = args.host.as_deref().unwrap_or("0.0.0.0");
     let host = if host.contains(':') && !host.starts_with('[') { format!("[{host}]") } else { host.to_owned() };
     let mut variables: BTreeMap<String, String> = ["WARPBELL_SECRET", "WARPBELL_SECRET_FILE"]
@@ -92,7 +100,7 @@ fn meet(args: &RdmaArgs, text: &Text) -> Result<Meeting, Failure> {
     ranks.map_or_else(|| Err(not_two(1).into()), |ranks| Ok(Meeting::Ranks { ranks, client: 1 }))
 }
 
-/// perftest's flags that have no meaning here are no unknown words: each has its reason.
+/// Rejects perftest's flags that have no meaning here, with the reason for each.
 fn refuse_what_means_nothing(args: &RdmaArgs) -> Result<(), Failure> {
     let refused = [
         (args.mtu.is_some(), "-m: the MTU is the largest that both ports carry; it is in the table's head"),
@@ -164,14 +172,14 @@ fn open_engine(args: &RdmaArgs) -> Result<Engine, Failure> {
     engine::open(&EngineArgs { engine: asked, ..args.engine.clone() })
 }
 
-/// One table.
+/// Results of one initiator.
 struct Table {
     initiator: Initiator,
     rows: Vec<Row>,
     path: Value,
 }
 
-/// What is to be done, on this side.
+/// A measurement, as one side runs it.
 struct Job<'a> {
     args: &'a RdmaArgs,
     setting: Setting,
@@ -192,7 +200,7 @@ impl Job<'_> {
         }
     }
 
-    /// Both sides, over one adapter: from a queue pair of it to another.
+    /// Runs both sides as threads of this process, from one queue pair of an adapter to another queue pair of it.
     fn in_this_process(&self, text: &Text) -> Result<(), Failure> {
         let mut ranks = LocalBootstrap::all(2).into_iter();
         let (Some(client), Some(server)) = (ranks.next(), ranks.next()) else { return Ok(()) };
@@ -213,7 +221,7 @@ impl Job<'_> {
         self.report(&tables)
     }
 
-    /// This side's part: a table for each initiator.
+    /// Runs this side of the measurement: one table for each initiator.
     fn side(
         &self,
         adapter: &dyn Adapter,
@@ -263,7 +271,7 @@ impl Job<'_> {
         Ok(tables)
     }
 
-    /// The report, and whether everything arrived as it was sent.
+    /// Writes the JSON report, then fails if a message arrived with wrong data.
     fn report(&self, tables: &[Table]) -> Result<(), Failure> {
         if let Some(path) = &self.args.report.json {
             let config = json!({ "setting": self.setting, "deadline_ns": nanoseconds(self.args.engine.deadline) });
@@ -271,11 +279,11 @@ impl Job<'_> {
                 tables.iter().map(|t| json!({ "initiator": t.initiator, "path": t.path, "rows": t.rows })).collect();
             output::write_json("bench rdma", &Report::new(config, &self.engine, None, results), path)?;
         }
-        verdict(tables)
+        checked(tables)
     }
 }
 
-/// A side that ends well is no loss to the other.
+/// Leaves the world if this side succeeded, so that the other side does not count it as lost.
 fn leave(ranks: &LocalBootstrap, tables: Result<Vec<Table>, Failure>) -> Result<Vec<Table>, Failure> {
     if tables.is_ok() {
         ranks.leave();
@@ -287,7 +295,7 @@ fn count(rows: &[Row]) -> (u64, u64) {
     rows.iter().fold((0, 0), |(verified, wrong), row| (verified + row.verified, wrong + row.wrong))
 }
 
-fn verdict(tables: &[Table]) -> Result<(), Failure> {
+fn checked(tables: &[Table]) -> Result<(), Failure> {
     let wrong: u64 = tables.iter().map(|t| count(&t.rows).1).sum();
     if wrong > 0 {
         return Err(Failure::Error(format!("{wrong} messages were not what was sent: see the lines with `wrong`")));

@@ -1,4 +1,4 @@
-//! `warpbell bench shmem`: what PEs do with each other's memory.
+//! Runs `warpbell bench shmem`: puts, gets, atomics, signals and collectives between PEs.
 
 use crate::args::{ShmemArgs, ShmemTest};
 use crate::interrupt::Interrupt;
@@ -9,10 +9,16 @@ use crate::world::Plan;
 use serde_json::json;
 use warpbell::shmem::World;
 
-/// From one size to the next: of one test, and of all.
+/// Default factor from one size to the next for a single test.
 const STEP: u64 = 2;
+/// Default factor from one size to the next for `all`.
 const STEP_OF_ALL: u64 = 64;
 
+/// Runs one test or all on every PE of this process, and prints a table.
+///
+/// # Errors
+/// [`Failure::BrokenPipe`] if standard output was closed. [`Failure::Error`] if a setting cannot be measured, the
+/// world or a measurement fails, or a value was wrong. [`Failure::Usage`] if `--pes` contradicts the launcher.
 pub fn run(args: &ShmemArgs, interrupt: &Interrupt) -> Result<(), Failure> {
     let settings = settings(args);
     for setting in &settings {
@@ -25,7 +31,7 @@ pub fn run(args: &ShmemArgs, interrupt: &Interrupt) -> Result<(), Failure> {
         .first()
         .map_or(0, |engine| settings.iter().map(|s| s.heap_bytes(engine, plan.pes())).max().unwrap_or(0));
     let rows = plan.run(heap_bytes, interrupt, |world| measure(world, &settings, &plan, &text, args))?;
-    // Every PE has the same rows.
+    // All PEs return the same rows.
     let wrong: u64 = rows.first().map_or(0, |rows| rows.iter().map(Row::wrong).sum());
     if wrong > 0 {
         return Err(Failure::Error(format!("{wrong} values were not what they must be: see the column `wrong`")));

@@ -1,4 +1,5 @@
-//! Loads through the cache, hits only, against plain loads of the same elements: what an access costs when no device is in play.
+//! Measures loads through the cache, hits only, against plain loads of the same elements. This is the software cost of
+//! an access: no device takes part.
 
 use super::error::{MeasureError, refuse};
 use super::report::{Spread, nanoseconds};
@@ -11,23 +12,24 @@ use warpbell::memory::{Place, Region};
 use warpbell::storage::{Array, Cache, Volume};
 use warpbell::units::three_digits;
 
-/// Element i is i times this (odd, so that no two are equal).
+/// Element i has the value i times this factor (odd, so that no two elements are equal).
 const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 const THREADS_PER_BLOCK: u32 = 256;
-/// Random loads of one GPU thread, and of one CPU thread.
+/// Random loads per GPU thread.
 const GPU_LOADS: u32 = 512;
+/// Random loads per CPU thread.
 const CPU_LOADS: u32 = 1 << 20;
-/// How long one kernel may take.
+/// Time limit of one kernel.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// What the kernels of `kernels/bench/array.cu` take after the array.
+/// Parameters that a kernel of `kernels/bench/array.cu` takes after the array.
 #[derive(Clone, Copy, PartialEq)]
 enum Shape {
-    /// Elements, loads of each thread.
+    /// Number of elements, loads per thread.
     Counted,
-    /// Elements.
+    /// Number of elements.
     Whole,
-    /// Elements, elements of a page.
+    /// Number of elements, elements per page.
     Segments,
 }
 
@@ -57,18 +59,18 @@ const PATTERNS: [Pattern; 6] = [
     },
 ];
 
-/// One way to load, both times.
+/// Rates of one access pattern, from plain memory and through the cache.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
-    /// In which order.
+    /// Name of the access pattern.
     pub pattern: &'static str,
-    /// Loads in a second from plain memory.
+    /// Loads per second from plain memory.
     pub plain_loads_per_s: Spread,
-    /// Loads in a second through the cache.
+    /// Loads per second through the cache.
     pub cached_loads_per_s: Spread,
-    /// The second by the first, medians.
+    /// Median rate through the cache divided by the median rate from plain memory.
     pub share: f64,
-    /// Nanoseconds of the median cached run.
+    /// Duration of the median cached run in nanoseconds.
     pub elapsed_ns: u64,
 }
 
@@ -86,10 +88,10 @@ impl fmt::Display for Row {
     }
 }
 
-/// The head of the table, two lines that begin with `#`.
+/// Head of the table: two lines that begin with `#`.
 pub const HEAD: &str = "# pattern            plain    cached     share\n#                 Gload/s   Gload/s         %";
 
-/// Elements, in plain memory and in an array whose pages are all in the cache.
+/// Elements in plain memory, and in an array whose pages are all in the cache.
 pub struct ArrayBench<'a> {
     engine: &'a Engine,
     volume: &'a Volume,
@@ -100,8 +102,14 @@ pub struct ArrayBench<'a> {
 }
 
 impl<'a> ArrayBench<'a> {
-    /// `elements` of them, from the start of the volume that the cache is on. What the volume held there is not looked at, and nothing
-    /// is written to it unless the cache is too small.
+    /// Fills `elements` 8-byte elements, in plain memory and in an array at the start of the volume below `cache`.
+    ///
+    /// Does not read the volume's previous content, and writes to the volume only if the cache is too small.
+    ///
+    /// # Errors
+    /// [`MeasureError::Refused`] if the elements are smaller than one page. [`MeasureError::Storage`],
+    /// [`MeasureError::Memory`], [`MeasureError::Engine`] or [`MeasureError::Run`] if the array, the memory or a kernel
+    /// that fills them fails.
     pub fn new(volume: &'a Volume, cache: &Cache, elements: u64) -> Result<Self, MeasureError> {
         let engine = volume.engine();
         let page = cache.page_bytes() as u64;
@@ -118,12 +126,17 @@ impl<'a> ArrayBench<'a> {
         Ok(bench)
     }
 
-    /// Elements of the array.
+    /// Returns the number of elements of the array.
     pub fn elements(&self) -> u64 {
         self.elements
     }
 
-    /// Measures every pattern `runs` times; `each` gets a row as soon as it is there.
+    /// Measures every access pattern `runs` times. Calls `each` with every row as soon as it is complete.
+    ///
+    /// # Errors
+    /// [`MeasureError::Wrong`] if a kernel read wrong values, [`MeasureError::Refused`] if an access missed the cache.
+    /// [`MeasureError::Storage`], [`MeasureError::Memory`], [`MeasureError::Engine`] or [`MeasureError::Run`] if the
+    /// counters, the memory or a kernel fails.
     pub fn run(&self, runs: u32, mut each: impl FnMut(&Row)) -> Result<Vec<Row>, MeasureError> {
         let mut rows = Vec::new();
         for pattern in &PATTERNS {
@@ -150,7 +163,8 @@ impl<'a> ArrayBench<'a> {
     }
 
     fn launch(&self, kernel: &str, args: Args) -> Result<Duration, MeasureError> {
-        // SAFETY: the parameters of this kernel; the memory that they name lives until the run has ended.
+        // SAFETY: the arguments are this kernel's parameters; the memory that they refer to lives until the run has
+        // ended.
         let run = unsafe { self.engine.launch(kernel, self.grid(kernel)?, args) }?;
         Ok(run.finish_within(LIMIT)?.elapsed)
     }
@@ -167,7 +181,7 @@ impl<'a> ArrayBench<'a> {
             Shape::Whole | Shape::Segments => (self.elements, self.whole_sum()),
         };
         let mut rates = Vec::new();
-        // One run more than asked for: the first warms up and does not count.
+        // One run more than requested: the first is a warm-up and does not count.
         for turn in 0..=runs {
             let misses = self.volume.stats()?.misses;
             let args = match cached {
@@ -180,7 +194,8 @@ impl<'a> ArrayBench<'a> {
                 Shape::Whole => args,
                 Shape::Segments => args.with(self.page_elements),
             };
-            // SAFETY: the parameters of this kernel; the memory that they name lives until the run has ended.
+            // SAFETY: the arguments are this kernel's parameters; the memory that they refer to lives until the run has
+            // ended.
             let elapsed = unsafe { self.engine.launch(kernel, grid, args.with(&out)) }?.finish_within(LIMIT)?.elapsed;
             let found = out.get_slice::<u64>(0, threads as usize)?.iter().fold(0u64, |a, b| a.wrapping_add(*b));
             if found != expected {
@@ -200,13 +215,13 @@ impl<'a> ArrayBench<'a> {
         Ok(Measured { loads, rates })
     }
 
-    /// 0 + 1 + ... + n - 1, times the factor.
+    /// Returns (0 + 1 + ... + n - 1) times the factor.
     fn whole_sum(&self) -> u64 {
         let n = u128::from(self.elements);
         ((n * (n - 1) / 2) as u64).wrapping_mul(FACTOR)
     }
 
-    /// What `random` of `kernels/bench/array.cu` adds up.
+    /// Returns the sum that `random` of `kernels/bench/array.cu` computes.
     fn random_sum(&self, threads: u64, count: u32) -> u64 {
         let of = |thread: u64| {
             let mut x = seed(thread);
@@ -215,7 +230,7 @@ impl<'a> ArrayBench<'a> {
         (0..threads).into_par_iter().map(of).reduce(|| 0, u64::wrapping_add).wrapping_mul(FACTOR)
     }
 
-    /// What `runs` adds up: each warp starts anywhere and takes as many elements as it has lanes.
+    /// Returns the sum that `runs` computes: each warp starts at a random element and reads one element per lane.
     fn runs_sum(&self, warps: u64, width: u64, count: u32) -> u64 {
         let of = |warp: u64| {
             let mut x = seed(warp);
@@ -233,7 +248,7 @@ struct Measured {
     rates: Vec<f64>,
 }
 
-// xorshift64 as the kernels have it.
+// xorshift64, as in the kernels.
 fn seed(i: u64) -> u64 {
     (i + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }

@@ -8,7 +8,7 @@ use warpbell::shmem::ShmemError;
 use warpbell::shmem::bootstrap::BootstrapError;
 use warpbell::storage::StorageError;
 
-/// Reason why a measurement did not come to its end.
+/// Reason why a measurement did not complete.
 #[derive(Debug, thiserror::Error)]
 pub enum MeasureError {
     #[error(transparent)]
@@ -27,16 +27,16 @@ pub enum MeasureError {
     Engine(#[from] EngineError),
     #[error(transparent)]
     Run(#[from] RunError),
-    /// A setting that cannot be measured: which, the numbers, and what to give instead.
+    /// A setting that cannot be measured. The text names the setting, its numbers, and valid values.
     #[error("{0}")]
     Refused(String),
-    /// Data or counts that are not what they must be: the figures of such a measurement mean nothing.
+    /// Wrong data or counts: the figures of the measurement mean nothing.
     #[error("{0}")]
     Wrong(String),
     /// A message or the other side of a measurement failed.
     #[error("{0}")]
     Failed(String),
-    /// The person who measures pressed Ctrl-C.
+    /// The user pressed Ctrl-C.
     #[error("stopped")]
     Stopped,
 }

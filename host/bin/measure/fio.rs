@@ -1,4 +1,4 @@
-//! What one direction of a device measurement says, in fio's words.
+//! Results of one direction of a device measurement, in fio's format.
 
 use super::histogram::Latency;
 use super::report::nanoseconds;
@@ -14,21 +14,21 @@ pub struct Direction {
     pub direction: &'static str,
     /// Commands that completed.
     pub commands: u64,
-    /// Bytes that they moved.
+    /// Bytes that these commands moved.
     pub io_bytes: u64,
-    /// How long it took.
+    /// Duration of the measurement in nanoseconds.
     pub runtime_ns: u64,
-    /// Commands in a second.
+    /// Commands per second.
     pub iops: f64,
-    /// Bytes in a second.
+    /// Bytes per second.
     pub bytes_per_s: f64,
-    /// From before a command was submitted to after its data was usable; absent when nothing was timed.
+    /// Time from before a command was submitted until its data was usable; absent if nothing was timed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub latency: Option<Latency>,
 }
 
 impl Direction {
-    /// Rates from counts.
+    /// Computes the rates from the counts.
     pub fn new(
         direction: &'static str,
         commands: u64,
@@ -50,7 +50,7 @@ impl Direction {
     }
 }
 
-/// Unit of a set of latencies: name, nanoseconds.
+/// Returns the unit of a set of latencies with maximum `greatest_ns`: its name, and its length in nanoseconds.
 fn unit(greatest_ns: u64) -> (&'static str, f64) {
     match greatest_ns {
         0..100_000 => ("nsec", 1.0),
@@ -60,7 +60,7 @@ fn unit(greatest_ns: u64) -> (&'static str, f64) {
 }
 
 impl fmt::Display for Direction {
-    /// As fio prints it: `read: IOPS=12.4M, BW=48.5GiB/s (52.1GB/s)(243GiB/5001msec)`, then the latencies.
+    /// Prints as fio does: `read: IOPS=12.4M, BW=48.5GiB/s (52.1GB/s)(243GiB/5001msec)`, then the latencies.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,

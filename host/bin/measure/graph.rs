@@ -1,4 +1,4 @@
-//! What one run of a graph algorithm says, and several together.
+//! Results of one run of a graph algorithm, and of several runs together.
 
 use super::report::{Spread, nanoseconds};
 use serde::Serialize;
@@ -8,7 +8,7 @@ use warpbell::graph::teps::harmonic_mean;
 use warpbell::storage::Stats;
 use warpbell::units::{Bytes, grouped, si, three_digits};
 
-/// What crossed the bus during a run.
+/// Device I/O and cache accesses of one run.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Io {
     /// Read commands.
@@ -19,24 +19,24 @@ pub struct Io {
     pub writes: u64,
     /// Bytes written.
     pub written_bytes: u64,
-    /// Commands in a second.
+    /// Commands per second.
     pub iops: f64,
-    /// Bytes read in a second.
+    /// Bytes read per second.
     pub read_bytes_per_s: f64,
     /// Accesses that found their page in the cache.
     pub hits: u64,
-    /// Accesses that did not.
+    /// Accesses that did not find their page in the cache.
     pub misses: u64,
-    /// Hits among all accesses; absent without any.
+    /// Hits divided by all accesses; absent if there were no accesses.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hit_ratio: Option<f64>,
-    /// Pages read.
+    /// Pages read into the cache.
     pub fills: u64,
-    /// Pages replaced.
+    /// Pages replaced in the cache.
     pub evictions: u64,
-    /// Pages asked for ahead of use.
+    /// Pages requested before their use.
     pub prefetches: u64,
-    /// Doorbell stores for submissions.
+    /// Doorbell writes for submissions.
     pub doorbells: u64,
     /// Bytes read for each stored edge of the traversed part; absent without edges.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -44,7 +44,7 @@ pub struct Io {
 }
 
 impl Io {
-    /// From a run's counters, its time, and the stored edges of the part that it traversed.
+    /// Computes the figures from a run's counters, its duration, and the number of stored edges that it traversed.
     pub fn new(stats: &Stats, elapsed: Duration, stored_edges: u64) -> Self {
         let share = |part: f64, whole: f64| (whole > 0.0).then(|| part / whole);
         let seconds = elapsed.as_secs_f64();
@@ -67,46 +67,47 @@ impl Io {
     }
 }
 
-/// One run.
+/// Results of one run.
 #[derive(Clone, Debug, Serialize)]
 pub struct GraphRun {
-    /// Where it started, as the input names it.
+    /// Identifier of the source vertex in the input.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<u64>,
-    /// From the first launch to the result in kernel memory.
+    /// Time from the first launch until the result is in kernel memory, in nanoseconds.
     pub elapsed_ns: u64,
     /// Edges of the traversed part, each counted once (Graph500, "Performance metrics").
     pub traversed_edges: u64,
-    /// Traversed edges in a second.
+    /// Traversed edges per second.
     pub teps: f64,
-    /// Vertices with a value: reached from the source.
+    /// Number of vertices with a value, that is, reached from the source.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reached: Option<u64>,
-    /// Components.
+    /// Number of components.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub components: Option<u64>,
-    /// Levels, phases, iterations or ranges: see `unit`.
+    /// Number of levels, phases, iterations or ranges: see `unit`.
     pub steps: u32,
-    /// What a step is called.
+    /// Name of a step in the plural, as in `levels`.
     pub unit: &'static str,
     /// Sum of the changes in the last iteration of PageRank.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub residual: Option<f64>,
-    /// What crossed the bus; absent when the edges were in memory.
+    /// Device I/O; absent if the edges were in memory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub io: Option<Io>,
-    /// Bytes that PEs put to each other; absent for one PE.
+    /// Bytes of all puts between PEs; absent for one PE.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub put_bytes: Option<u64>,
-    /// The result equals a serial computation's, by the GAP suite's rules. False when nobody looked: a wrong result is an error
-    /// and has no report.
+    /// True if the result equals a serial computation's, by the GAP suite's rules; false if it was not checked. A wrong
+    /// result is an error and has no report.
     pub verified: bool,
-    /// Time that the check took.
+    /// Duration of the check in nanoseconds.
     pub verification_ns: u64,
 }
 
 impl GraphRun {
-    /// A run that took `elapsed` over `traversed_edges` edges.
+    /// Creates the results of a run that took `elapsed` and traversed `traversed_edges` edges in `steps` steps called
+    /// `unit`.
     pub fn new(elapsed: Duration, traversed_edges: u64, (steps, unit): (usize, &'static str)) -> Self {
         let seconds = elapsed.as_secs_f64();
         Self {
@@ -126,14 +127,15 @@ impl GraphRun {
         }
     }
 
-    /// How long it took.
+    /// Returns the duration of the run.
     pub fn elapsed(&self) -> Duration {
         Duration::from_nanos(self.elapsed_ns)
     }
 }
 
 impl fmt::Display for GraphRun {
-    /// `reached 33,696 in 11 levels   0.021 s   8.6 MTEPS   4.60 bytes/edge   hit 97.1 %   112k IOPS   verified (GAP rules)`
+    /// Prints `reached 33,696 in 11 levels   0.021 s   8.6 MTEPS`, then for device I/O
+    /// `4.60 bytes/edge   hit 97.1 %   112k IOPS`, then `verified (GAP rules)`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let steps = format!("{} {}", grouped(self.steps), self.unit);
         match (self.reached, self.components, self.residual) {
@@ -160,25 +162,25 @@ impl fmt::Display for GraphRun {
     }
 }
 
-/// Several runs together.
+/// Results of several runs together.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Summary {
     /// Number of runs.
     pub runs: usize,
-    /// Times in nanoseconds.
+    /// Durations in nanoseconds.
     pub elapsed_ns: Spread,
-    /// Traversed edges in a second.
+    /// Traversed edges per second.
     pub teps: Spread,
-    /// The mean that rates have.
+    /// Harmonic mean of the rates, which is the mean for rates.
     pub harmonic_mean_teps: f64,
-    /// All of them were.
+    /// True if all runs were verified.
     pub verified: bool,
 }
 
 impl Summary {
-    /// Of at least one run.
+    /// Summarizes `runs`; `None` if there are none.
     pub fn of(runs: &[GraphRun]) -> Option<Self> {
-        // A source without edges traverses none; a zero would make the mean meaningless.
+        // A source without edges traverses none. A zero among the rates would make the harmonic mean meaningless.
         let rates: Vec<f64> = runs.iter().map(|r| r.teps).filter(|t| *t > 0.0).collect();
         Some(Self {
             runs: runs.len(),
@@ -207,14 +209,14 @@ impl fmt::Display for Summary {
     }
 }
 
-/// `17.5 M` from 17.5e6: the prefix belongs to the unit.
+/// Returns `17.5 M` for 17.5e6: the prefix belongs to the unit that follows.
 fn spaced(rate: f64) -> String {
     let text = si(rate);
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic()).len();
     format!("{} {}", &text[..digits], &text[digits..])
 }
 
-/// A time as people compare them: `12.4 s`, `0.021 s`, `7.51 ms`.
+/// Returns a duration with a fixed number of digits: `12.4 s`, `0.021 s`, `7.51 ms`.
 pub fn seconds(d: Duration) -> String {
     let s = d.as_secs_f64();
     match s {

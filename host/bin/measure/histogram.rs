@@ -1,6 +1,6 @@
-//! Latencies as kernels count them: log-linear buckets, so that the error is a fixed share of the value.
+//! Histogram of latencies that kernels record: log-linear buckets, whose error is a fixed share of the value.
 //!
-//! Values below 2^`bits` have a bucket each; above, every power of two is split into 2^`bits` equal buckets.
+//! Each value below 2^`bits` has its own bucket. Above, every power of two is split into 2^`bits` equal buckets.
 
 use serde::Serialize;
 
@@ -15,31 +15,31 @@ pub struct Histogram {
 pub const PERCENTILES: [f64; 17] =
     [1.0, 5.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 90.0, 95.0, 99.0, 99.5, 99.9, 99.95, 99.99];
 
-/// What the buckets say, in nanoseconds. Exact to a bucket's width.
+/// Statistics of the values in nanoseconds, exact to the width of a bucket.
 #[derive(Clone, Debug, Serialize)]
 pub struct Latency {
-    /// Values counted.
+    /// Number of values.
     pub samples: u64,
-    /// Least.
+    /// Minimum.
     pub min_ns: u64,
     /// Mean.
     pub mean_ns: f64,
     /// Standard deviation.
     pub stddev_ns: f64,
-    /// Greatest.
+    /// Maximum.
     pub max_ns: u64,
-    /// Percentile and value.
+    /// Pairs of percentile and value.
     pub percentiles_ns: Vec<(f64, u64)>,
 }
 
 impl Histogram {
-    /// Buckets split `2^bits` ways, with these counts.
+    /// Creates a histogram from `counts`, whose powers of two are split into `2^bits` buckets.
     pub fn new(bits: u32, counts: Vec<u64>) -> Self {
         debug_assert!(bits < 32);
         Self { bits, counts }
     }
 
-    /// Least and greatest value of a bucket.
+    /// Returns the smallest and the largest value of a bucket.
     pub fn range(bits: u32, bucket: usize) -> (u64, u64) {
         let (row, fraction) = ((bucket >> bits) as u32, bucket as u64 & ((1 << bits) - 1));
         if row == 0 {
@@ -49,12 +49,12 @@ impl Histogram {
         (low, low + ((1 << (row - 1)) - 1))
     }
 
-    /// How many values there are.
+    /// Returns the number of values.
     pub fn samples(&self) -> u64 {
         self.counts.iter().sum()
     }
 
-    /// The greatest value of the bucket in which the `percent` smallest values end.
+    /// Returns the largest value of the bucket in which the smallest `percent` percent of the values end.
     pub fn percentile(&self, percent: f64) -> Option<u64> {
         let samples = self.samples();
         let wanted = ((percent / 100.0 * samples as f64).ceil() as u64).clamp(1, samples.max(1));
@@ -65,7 +65,7 @@ impl Histogram {
         })
     }
 
-    /// The whole summary; `None` when nothing was counted.
+    /// Returns the statistics; `None` if there are no values.
     pub fn latency(&self) -> Option<Latency> {
         let samples = self.samples();
         let used = || self.counts.iter().enumerate().filter(|(_, n)| **n > 0);
@@ -94,7 +94,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Returns the bucket that a value belongs to, as kernels count it.
+    /// Returns the bucket of a value, as kernels compute it.
     fn bucket(bits: u32, value: u64) -> usize {
         if value >> bits == 0 {
             return value as usize;

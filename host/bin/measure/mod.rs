@@ -1,4 +1,4 @@
-//! Measuring programs and their reports.
+//! Measurements and their reports.
 
 pub mod array;
 pub mod error;

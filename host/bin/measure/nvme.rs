@@ -1,4 +1,4 @@
-//! What a device does for kernels: fio's questions, asked from inside.
+//! Measures a device from kernels, with fio's parameters and figures.
 
 use super::error::{MeasureError, refuse};
 use super::fio::Direction;
@@ -13,25 +13,25 @@ use warpbell::memory::{Place, Region, free_host_memory};
 use warpbell::storage::{DataBuffer, Volume};
 use warpbell::units::{Bytes, grouped};
 
-/// What to do to a volume.
+/// Parameters of a device measurement.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct NvmeJob {
-    /// Reads among the commands: 100 only reads, 0 only writes.
+    /// Percentage of reads among the commands: 100 only reads, 0 only writes.
     pub read_percent: u32,
-    /// At random addresses; otherwise side by side, again and again.
+    /// True for random addresses. False for consecutive ones, from the start again at the end.
     pub random: bool,
     /// Bytes in each command.
     pub command_bytes: u64,
-    /// Commands that are to be in flight in all: see [`NvmeBench::in_flight`].
+    /// Total number of commands to keep in flight: see [`NvmeBench::in_flight`].
     pub iodepth: u32,
-    /// How long.
+    /// Duration of the measurement.
     #[serde(rename = "runtime_ns", serialize_with = "as_nanoseconds")]
     pub runtime: Duration,
-    /// Bytes that are touched, from the start of the volume.
+    /// Bytes from the start of the volume that the commands access.
     pub touched_bytes: u64,
-    /// Check what is read, and write what a later check expects.
+    /// True to check the data that is read, and to write data that a later check expects.
     pub verify: bool,
-    /// Seed of the addresses.
+    /// Seed of the random addresses.
     pub seed: u64,
 }
 
@@ -45,21 +45,22 @@ impl KernelArg for Parameters {
     }
 }
 
-/// Warps of a block, and on a multiprocessor at most: enough to copy at full speed from the bus.
+/// Warps of a block.
 const BLOCK_WARPS: u32 = 4;
+/// Maximum number of warps on a multiprocessor: enough to copy at full speed from the bus.
 const PROCESSOR_WARPS: u32 = 16;
 
-// One command in flight for each lane, and several.
+// Kernels with one command in flight per lane, and with several.
 const ONE: &str = "wb_nvme_bench_one";
 const MANY: &str = "wb_nvme_bench_many";
-/// Bytes that are written between two looks at how far a fill is.
+/// Bytes that a fill writes between two reports of its progress.
 const FILL_PART: u64 = 64 << 20;
-/// Time that a part may take, beyond the needs of a slow device.
+/// Time limit of one part of a fill, longer than any slow device needs.
 const FILL_LIMIT: Duration = Duration::from_secs(24 * 3600);
-/// Beyond the runtime: what the last commands may take.
+/// Time after the runtime for the last commands to complete.
 const GRACE: Duration = Duration::from_secs(30);
 
-/// How the commands in flight are shared out.
+/// Distribution of the commands in flight over warps and lanes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 struct Shape {
     lanes: u32,
@@ -69,8 +70,8 @@ struct Shape {
 }
 
 impl Shape {
-    /// As many warps as there may be, then as many lanes of each as needed, then several commands for each lane. A warp copies faster
-    /// than a lane, so commands are spread over warps first.
+    /// Uses as many warps as allowed, then as many lanes of each warp as needed, then several commands per lane. A warp
+    /// copies faster than a lane, so commands are spread over warps first.
     fn new(iodepth: u32, most_warps: u32, width: u32) -> Self {
         let warps = iodepth.min(most_warps.max(1));
         let warp_lanes = iodepth.div_ceil(warps).min(width);
@@ -79,7 +80,8 @@ impl Shape {
         Self { lanes, warp_lanes, per_lane, warps: lanes.div_ceil(warp_lanes) }
     }
 
-    /// Commands in flight where `queues` queue pairs, which warps take in turn, hold `most` commands each.
+    /// Returns the number of commands in flight on `queues` queue pairs, which the warps use in turn and which hold
+    /// `most` commands each.
     fn in_flight(&self, requested: u32, queues: u32, most: u64) -> InFlight {
         let kept = u64::from(self.lanes) * u64::from(self.per_lane);
         let used = queues.clamp(1, self.warps);
@@ -100,41 +102,41 @@ impl Shape {
     }
 }
 
-/// Commands in flight at a time.
+/// Number of commands in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InFlight {
-    /// Commands that were asked for.
+    /// Number that the user requested.
     pub requested: u32,
-    /// Commands that there are at most.
+    /// Maximum number that is reached.
     pub effective: u64,
-    /// Why these are two numbers, if they are.
+    /// Reason why the two differ, if they do.
     pub reason: Option<DepthLimit>,
 }
 
 impl fmt::Display for InFlight {
-    /// `32`, or `1,000 (128 in flight)`.
+    /// Prints `32`, or `1,000 (128 in flight)`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.requested)?;
         if self.reason.is_some() { write!(f, " ({} in flight)", self.effective) } else { Ok(()) }
     }
 }
 
-/// Why other than the requested number of commands is in flight.
+/// Reason why the number of commands in flight differs from the requested one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DepthLimit {
-    /// Each thread of the kernel keeps as many as the others, and not more than 64.
+    /// Every thread of the kernel keeps the same number, and at most 64.
     Threads {
-        /// Threads that submit.
+        /// Number of threads that submit.
         threads: u32,
-        /// Commands in flight of each.
+        /// Commands in flight per thread.
         each: u32,
     },
-    /// The queues hold no more.
+    /// The queues hold no more commands.
     Queues {
-        /// Queue pairs that are submitted to.
+        /// Number of queue pairs in use.
         pairs: u32,
-        /// Commands that each holds, on all devices together.
+        /// Commands that each queue pair holds, on all devices together.
         most: u64,
     },
 }
@@ -153,21 +155,21 @@ impl fmt::Display for DepthLimit {
     }
 }
 
-/// What came out of one measurement.
+/// Results of one measurement.
 #[derive(Clone, Debug, Serialize)]
 pub struct NvmeRun {
-    /// Reads, if there were to be any.
+    /// Results of reads, if the job has any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub read: Option<Direction>,
-    /// Writes, if there were to be any.
+    /// Results of writes, if the job has any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub write: Option<Direction>,
-    /// Everything that was read is what had been written; false when nobody looked.
+    /// True if all data read equals the data written; false if it was not checked.
     pub verified: bool,
 }
 
 impl NvmeRun {
-    /// Commands in a second, of both directions.
+    /// Returns the commands per second of both directions together.
     pub fn iops(&self) -> f64 {
         [&self.read, &self.write].into_iter().flatten().map(|d| d.iops).sum()
     }
@@ -197,7 +199,12 @@ pub struct NvmeBench<'a> {
 }
 
 impl<'a> NvmeBench<'a> {
-    /// Checks the job and allocates.
+    /// Checks the job and allocates its memory.
+    ///
+    /// # Errors
+    /// [`MeasureError::Refused`] if the size of the commands or the accessed bytes do not fit the volume, or a fill
+    /// would not fit into free memory. [`MeasureError::Storage`], [`MeasureError::Memory`] or [`MeasureError::Engine`]
+    /// if an allocation or the query of a kernel's occupancy fails.
     pub fn new(volume: &'a Volume, job: NvmeJob) -> Result<Self, MeasureError> {
         let (block, most) = (volume.block_bytes() as u64, volume.max_transfer_bytes() as u64);
         let each = job.command_bytes;
@@ -242,23 +249,27 @@ impl<'a> NvmeBench<'a> {
         })
     }
 
-    /// Commands in flight: asked for, and those that there are, which threads and queues limit.
+    /// Returns the number of commands in flight: requested, and effective after the limits of threads and queues.
     pub fn in_flight(&self) -> InFlight {
         let volume = self.volume;
-        // A write to all copies takes an entry on each device.
+        // A write to all copies takes a queue entry on each device.
         let together = if volume.is_replicated() && self.job.read_percent < 100 { 1 } else { volume.devices() };
         // A ring of D entries holds D - 1 commands (NVMe Base 2.1, 3.3.1).
         let most = together * u64::from(volume.depth().saturating_sub(1));
         self.shape.in_flight(self.job.iodepth, volume.queues(), most)
     }
 
-    /// Returns true if [`NvmeBench::fill`] has to come before [`NvmeBench::run`]: what is read is checked, or it is memory that
-    /// nobody has written.
+    /// Returns true if [`NvmeBench::fill`] must precede [`NvmeBench::run`]: the job checks the data that it reads, or
+    /// reads memory that has never been written.
     pub fn needs_fill(&self) -> bool {
         needs_fill(self.volume, &self.job)
     }
 
-    /// Writes everything that is touched once, with what a check expects. Calls `advance` with the bytes written so far, and of all.
+    /// Writes all accessed blocks once, with the data that a check expects. Calls `advance` with the bytes written so
+    /// far and the total.
+    ///
+    /// # Errors
+    /// [`MeasureError::Engine`] or [`MeasureError::Run`] if the kernel that writes cannot start or fails.
     pub fn fill(&self, mut advance: impl FnMut(u64, u64)) -> Result<(), MeasureError> {
         let each = self.job.command_bytes;
         let part = (FILL_PART / each).max(self.shape.lanes.into());
@@ -274,6 +285,10 @@ impl<'a> NvmeBench<'a> {
     }
 
     /// Measures once.
+    ///
+    /// # Errors
+    /// [`MeasureError::Wrong`] if a command read wrong data. [`MeasureError::Memory`], [`MeasureError::Engine`] or
+    /// [`MeasureError::Run`] if the kernel or the access to its counters fails.
     pub fn run(&self) -> Result<NvmeRun, MeasureError> {
         self.histogram.fill(0, self.histogram.len(), 0)?;
         self.totals.fill(0, self.totals.len(), 0)?;
@@ -319,22 +334,23 @@ impl<'a> NvmeBench<'a> {
             read_percent: self.job.read_percent,
             random: self.job.random.into(),
             verify: self.job.verify.into(),
-            // Units are counted with 32 bits.
+            // The index of a unit fits 32 bits: `new` checks the number of units.
             first: units.start as u32,
         };
-        // SAFETY: the parameters of this kernel; the memory that they name lives until the run has ended.
+        // SAFETY: the arguments are this kernel's parameters; the memory that they refer to lives until the run has
+        // ended.
         let run = unsafe { engine.launch(kernel, grid, Args::new().with(self.volume).with(parameters)) }?;
         Ok(run.finish_within(limit)?.elapsed)
     }
 }
 
-/// Returns true if blocks must be written before they are read: for a check, and because memory that nobody has written takes no
-/// time to read.
+/// Returns true if blocks must be written before they are read: for a check, or because reading never written memory
+/// takes no time.
 fn needs_fill(volume: &Volume, job: &NvmeJob) -> bool {
     job.read_percent > 0 && (job.verify || volume.is_in_memory())
 }
 
-/// Refuses a job that fills more memory than there is. Systems that do not tell are trusted.
+/// Rejects a job that fills more than the free memory. Accepts every job if the system does not report free memory.
 fn check_memory(needed: u64, free: Option<u64>) -> Result<(), MeasureError> {
     match free {
         Some(free) if needed > free => refuse!(
@@ -447,7 +463,8 @@ mod tests {
         }
     }
 
-    /// Commands of which many are in flight: their owners make them again, or whoever finishes them leaves that to the owners.
+    /// With many commands in flight, the thread that owns a failed read repeats it on the other copy, even if another
+    /// thread found its completion.
     #[test]
     fn reads_that_one_copy_fails_are_made_on_the_other() {
         for landing in [LandingChoice::Direct, LandingChoice::Bounce] {

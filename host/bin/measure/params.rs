@@ -5,7 +5,7 @@ pub const NVME_BENCH_PER_LANE: u32 = 64;
 pub const NVME_BENCH_BITS: u32 = 5;
 pub const NVME_BENCH_BUCKETS: usize = 1152;
 #[repr(C)]
-#[derive(Debug, Copy, Clone, Pod, Zeroable, Default)]
+#[derive(Debug, Copy, Clone, Pod, Zeroable)]
 pub struct QueueServiced {
     pub commands: u64,
     pub sum: u64,
@@ -14,12 +14,12 @@ pub struct QueueServiced {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of QueueServed"][size_of::<QueueServiced>() - 32usize];
-    ["Alignment of QueueServed"][align_of::<QueueServiced>() - 8usize];
-    ["Offset of field: QueueServed::commands"][offset_of!(QueueServiced, commands) - 0usize];
-    ["Offset of field: QueueServed::sum"][offset_of!(QueueServiced, sum) - 8usize];
-    ["Offset of field: QueueServed::wrong"][offset_of!(QueueServiced, wrong) - 16usize];
-    ["Offset of field: QueueServed::doorbells"][offset_of!(QueueServiced, doorbells) - 24usize];
+    ["Size of QueueServiced"][size_of::<QueueServiced>() - 32usize];
+    ["Alignment of QueueServiced"][align_of::<QueueServiced>() - 8usize];
+    ["Offset of field: QueueServiced::commands"][offset_of!(QueueServiced, commands) - 0usize];
+    ["Offset of field: QueueServiced::sum"][offset_of!(QueueServiced, sum) - 8usize];
+    ["Offset of field: QueueServiced::wrong"][offset_of!(QueueServiced, wrong) - 16usize];
+    ["Offset of field: QueueServiced::doorbells"][offset_of!(QueueServiced, doorbells) - 24usize];
 };
 #[repr(C)]
 #[derive(Debug, Copy, Clone, Pod, Zeroable, Default)]

@@ -1,5 +1,5 @@
-//! Posting work requests to RDMA adapters, alone: kernels that post, against an ideal adapter made of kernels, which completes
-//! everything at once. What is measured is software only: no PCIe, no wire.
+//! Measures posting of RDMA work requests alone: kernels that post, against an ideal adapter made of kernels, which
+//! completes everything at once. The figures are those of software only: neither PCIe nor a wire takes part.
 
 use super::error::{MeasureError, refuse};
 use super::params::{AdapterSaw, PostClock, WarpPosted};
@@ -13,66 +13,67 @@ use warpbell::memory::{Place, Region};
 use warpbell::rdma::{MAX_LOG_BLOCKS, QueuePlan, QueueRings};
 use warpbell::units::{grouped, three_digits};
 
-/// Queue pairs unless told otherwise: on an H200 twice as many, of which each has a warp of the adapter, made everything slower.
+/// Maximum default number of queue pairs. On an H200, twice as many, each with a warp of the adapter, made everything
+/// slower.
 const MOST_QUEUES: u32 = 64;
 
-/// The least ring: a put with a signal that is set takes three blocks.
+/// Minimum number of blocks of a send queue: a put whose signal is set takes three blocks.
 const LEAST_DEPTH: u32 = 4;
-/// Numbers of the queue pairs.
+/// Number of the first queue pair.
 const FIRST_NUMBER: u32 = 0x100;
-/// Warps of the ideal adapter in a block: few, so that they have processors of their own.
+/// Warps of the ideal adapter in a block: few, so that they have multiprocessors of their own.
 const ADAPTER_WARPS: u32 = 4;
-/// How long one measurement may take.
+/// Time limit of one measurement.
 const LIMIT: Duration = Duration::from_secs(120);
-/// Turns of a latency run before the clock is looked at.
+/// Posts of a latency run before the timed ones.
 const WARMUP: u32 = 200;
 
-/// What is measured.
+/// Parameters of a measurement.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct PostSetting {
-    /// Blocks of threads that post.
+    /// Thread blocks that post.
     pub blocks: u32,
-    /// Threads in each.
+    /// Threads per block.
     pub threads: u32,
-    /// Queue pairs, which blocks take in turn.
+    /// Queue pairs, which the blocks use in turn.
     pub queues: u32,
-    /// Blocks of 64 bytes in each send ring.
+    /// Size of each send queue in blocks of 64 bytes.
     pub depth: u32,
-    /// Posts of each thread.
+    /// Posts per thread.
     pub posts_each: u32,
-    /// The data is in the work request (otherwise the work request names it).
+    /// True if the work request carries the data; false if the work request refers to the data.
     pub inline: bool,
-    /// All completions in one entry.
+    /// True if all completions go into one completion entry.
     pub collapsed: bool,
-    /// Kernels have the functions that post inlined (otherwise they call them, as a put does).
+    /// True if the posting functions are inlined into the kernel; false if the kernel calls them, as a put does.
     pub inlined: bool,
 }
 
 impl PostSetting {
-    /// What suits an engine: whole blocks, enough posts for tenths of a second.
+    /// Returns parameters that suit `engine`: whole blocks, and enough posts for tenths of a second.
     pub fn suited(engine: &Engine, blocks: u32, depth: u32) -> Self {
         let gpu = engine.is_gpu();
         let width = engine.info().warp_width;
         let (threads, posts_each) = if gpu { (256, 8192) } else { (width, 5_000) };
-        // One for each warp, up to where the ideal adapter's own warps would be what is measured.
+        // One queue pair per warp, up to the number above which the ideal adapter's own warps would limit the rate.
         let queues = blocks.saturating_mul(threads / width).min(MOST_QUEUES);
         Self { blocks, threads, queues, depth, posts_each, inline: false, collapsed: false, inlined: false }
     }
 }
 
-/// Posts in a second.
+/// Rate of posts with one setting.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct PostRow {
-    /// Setting.
+    /// Parameters of the measurement.
     #[serde(flatten)]
     pub setting: PostSetting,
-    /// Posts in a second.
+    /// Posts per second.
     pub posts_per_s: Spread,
-    /// Work requests for each new doorbell that the adapter saw, in the last run.
+    /// Work requests per doorbell value that the adapter observed, in the last run.
     pub posts_per_doorbell: f64,
 }
 
-/// The head of that table, two lines that begin with `#`.
+/// Head of that table: two lines that begin with `#`.
 pub const HEAD: &str = "#  blocks   threads    queues     posts       min    median       max   posts per\n#                                          Mpost/s   Mpost/s   Mpost/s    doorbell";
 
 impl fmt::Display for PostRow {
@@ -95,24 +96,24 @@ impl fmt::Display for PostRow {
     }
 }
 
-/// What a post, and a post with its completion, take a poster that is alone.
+/// Durations of a post, and of a post with its completion, if nothing else posts.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct LatencyRow {
-    /// Lanes that post together.
+    /// Number of lanes that post together.
     pub lanes: u32,
-    /// Posts measured, of each.
+    /// Number of timed posts per lane.
     pub iterations: u32,
-    /// In the post call, in the middle.
+    /// Median duration of the post call in nanoseconds.
     pub post_p50_ns: f64,
-    /// And of 99 percent.
+    /// 99th percentile of the duration of the post call in nanoseconds.
     pub post_p99_ns: f64,
-    /// From the call until it was known complete, in the middle.
+    /// Median time from the call until the completion was observed, in nanoseconds.
     pub complete_p50_ns: f64,
-    /// And of 99 percent.
+    /// 99th percentile of the time from the call until the completion was observed, in nanoseconds.
     pub complete_p99_ns: f64,
 }
 
-/// The head of that table.
+/// Head of that table: two lines that begin with `#`.
 pub const LATENCY_HEAD: &str = "#   lanes     posts   post p50  post p99  complete p50  complete p99\n#                          us        us            us            us";
 
 impl fmt::Display for LatencyRow {
@@ -152,7 +153,7 @@ impl Queues {
         Ok(Self { memory, table })
     }
 
-    /// Everything as fresh queue pairs have it.
+    /// Resets all memory and structures to the state of new queue pairs.
     fn reset(&self) -> Result<(), MeasureError> {
         for memory in &self.memory {
             memory.clear()?;
@@ -164,7 +165,7 @@ impl Queues {
     }
 }
 
-/// The ideal adapter's side of a measurement.
+/// The ideal adapter, with the queue pairs that it completes.
 struct IdealAdapter<'a> {
     engine: &'a Engine,
     queues: Queues,
@@ -182,7 +183,8 @@ impl<'a> IdealAdapter<'a> {
         })
     }
 
-    /// Runs a kernel that posts to fresh queue pairs, with the adapter beside it.
+    /// Runs a kernel that posts to reset queue pairs, and the adapter's kernel beside it. Returns the duration of the
+    /// former.
     fn serve(&self, kernel: &str, grid: Grid, arguments: Args) -> Result<Duration, MeasureError> {
         self.queues.reset()?;
         self.saw.fill(0, self.saw.len(), 0)?;
@@ -190,7 +192,8 @@ impl<'a> IdealAdapter<'a> {
         let count = self.queues.memory.len() as u32;
         let width = self.engine.info().warp_width;
         let warps = if width == 32 { ADAPTER_WARPS.min(count) } else { 1 };
-        // SAFETY: the parameters of this kernel; the memory that they name lives until the run has ended.
+        // SAFETY: the arguments are this kernel's parameters; the memory that they refer to lives until the run has
+        // ended.
         let adapter = unsafe {
             self.engine.launch(
                 "wb_bench_ideal_adapter",
@@ -198,14 +201,15 @@ impl<'a> IdealAdapter<'a> {
                 args!(&self.queues.table, count, &self.stop, LIMIT.as_nanos() as u64, &self.saw),
             )
         }?;
-        // SAFETY: the parameters of this kernel; the memory that they name lives until the run has ended.
+        // SAFETY: the arguments are this kernel's parameters; the memory that they refer to lives until the run has
+        // ended.
         let elapsed = unsafe { self.engine.launch(kernel, grid, arguments) }.map(|run| run.finish_within(LIMIT));
         self.stop.set(0, 1u32)?;
         adapter.finish_within(LIMIT)?;
         Ok(elapsed??.elapsed)
     }
 
-    /// What it saw must be `entries` work requests with the addresses from 0 on, each once.
+    /// Checks that the adapter received exactly `entries` work requests, one for each address from 0 on.
     fn check(&self, entries: u64) -> Result<AdapterSaw, MeasureError> {
         let mut total = AdapterSaw::default();
         for s in self.saw.get_slice::<AdapterSaw>(0, self.queues.memory.len())? {
@@ -233,13 +237,18 @@ impl<'a> IdealAdapter<'a> {
     }
 }
 
-/// 0 + 1 + ... + (n - 1), as 64 bits hold it.
+/// Returns 0 + 1 + ... + (n - 1), modulo 2^64.
 fn sum_below(n: u64) -> u64 {
     let n = u128::from(n);
     (n * n.saturating_sub(1) / 2) as u64
 }
 
-/// Measures one setting `runs` times.
+/// Measures the rate of one setting `runs` times.
+///
+/// # Errors
+/// [`MeasureError::Refused`] if the depth is no power of two from 4 to 32768, or the number of posts is too large.
+/// [`MeasureError::Wrong`] if a post failed, or the adapter received other work requests than were posted. Other
+/// variants if memory, queue pairs or a kernel fail.
 pub fn measure(engine: &Engine, setting: PostSetting, runs: u32) -> Result<PostRow, MeasureError> {
     let width = engine.info().warp_width;
     // Whole warps: every lane posts. A block of CPU threads is one warp.
@@ -258,7 +267,7 @@ pub fn measure(engine: &Engine, setting: PostSetting, runs: u32) -> Result<PostR
 
     let mut rates = Vec::new();
     let mut per_doorbell = 0.0;
-    // One run more than asked for: the first warms up and does not count.
+    // One run more than requested: the first is a warm-up and does not count.
     for turn in 0..=runs {
         posted.fill(0, posted.len(), 0)?;
         let (table, inline) = (&adapter.queues.table, u32::from(setting.inline));
@@ -288,7 +297,12 @@ pub fn measure(engine: &Engine, setting: PostSetting, runs: u32) -> Result<PostR
     Ok(PostRow { setting, posts_per_s, posts_per_doorbell: per_doorbell })
 }
 
-/// Measures single posts of `lanes` lanes, which are alone on one queue pair of `setting`.
+/// Measures the latency of posts of `lanes` lanes (1 to the warp width) that are alone on one queue pair of `setting`.
+///
+/// # Errors
+/// [`MeasureError::Refused`] if the depth is no power of two from 4 to 32768. [`MeasureError::Wrong`] if a post failed,
+/// or the adapter received other work requests than were posted. Other variants if memory, queue pairs or a kernel
+/// fail.
 pub fn measure_latency(
     engine: &Engine,
     setting: PostSetting,
@@ -324,7 +338,7 @@ pub fn measure_latency(
     })
 }
 
-/// The least sample that `percent` of them do not exceed; 0 of none.
+/// Returns the smallest sample that `percent` percent of the samples do not exceed; 0 if there are no samples.
 fn percentile(samples: &[u32], percent: usize) -> f64 {
     let mut sorted = samples.to_vec();
     sorted.sort_unstable();

@@ -1,5 +1,5 @@
-//! The queue core alone: kernels that submit and wait, against an ideal controller made of kernels, which completes every command at
-//! once. What is measured is software only.
+//! Measures the queue core alone: kernels that submit and wait, against an ideal controller made of kernels, which
+//! completes every command at once. The figures are those of software only.
 
 use super::error::{MeasureError, refuse};
 use super::params::{QueueServiced as Serviced, QueueSubmitted as Submitted};
@@ -13,32 +13,35 @@ use warpbell::engine::{Engine, Grid, abi};
 use warpbell::memory::{MemoryError, Place, Region};
 use warpbell::units::{grouped, three_digits};
 
-/// Bytes of a submission and of a completion queue entry (NVMe Base 2.1, 4.1.1 and 4.2.1).
+/// Size of a submission queue entry in bytes (NVMe Base 2.1, 4.1.1).
 const SQE: usize = 64;
+/// Size of a completion queue entry in bytes (NVMe Base 2.1, 4.2.1).
 const CQE: usize = 16;
-/// Doorbells are this far apart, so that none shares a line.
+/// Distance between doorbells in bytes: no two share a cache line.
 const DOORBELL_STRIDE: usize = 128;
-/// Submitting threads in a block, and warps of the ideal controller in a block: few, so that it has processors of its own.
+/// Submitting threads in a block.
 const SUBMITTERS_PER_BLOCK: u32 = 256;
+/// Warps of the ideal controller in a block: few, so that the controller has multiprocessors of its own.
 const CONTROLLER_WARPS: u32 = 8;
-/// How long one measurement may take.
+/// Time limit of one measurement.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// What is measured.
+/// Parameters of a measurement.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct QueueSetting {
     /// Queue pairs.
     pub queues: u32,
-    /// Entries of each.
+    /// Entries of each queue.
     pub depth: u32,
-    /// Threads that submit, each waiting for its command before the next.
+    /// Threads that submit; each waits for its command before it submits the next.
     pub submitters: u32,
-    /// Commands of each thread.
+    /// Commands per thread.
     pub commands_each: u32,
 }
 
 impl QueueSetting {
-    /// What suits an engine: enough threads to keep the queues half full, enough commands for tenths of a second.
+    /// Returns parameters that suit `engine`: enough threads to keep the queues half full, and enough commands for
+    /// tenths of a second.
     pub fn suited(engine: &Engine, queues: u32, depth: u32) -> Self {
         let gpu = engine.is_gpu();
         let (submitters, commands_each) =
@@ -47,19 +50,19 @@ impl QueueSetting {
     }
 }
 
-/// What came out.
+/// Rate of commands with one setting.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct QueueRow {
-    /// Setting.
+    /// Parameters of the measurement.
     #[serde(flatten)]
     pub setting: QueueSetting,
-    /// Commands in a second.
+    /// Commands per second.
     pub commands_per_s: Spread,
-    /// Commands for each doorbell store, of the last run.
+    /// Commands per doorbell write, in the last run.
     pub commands_per_doorbell: f64,
 }
 
-/// The head of the table, two lines that begin with `#`.
+/// Head of the table: two lines that begin with `#`.
 pub const HEAD: &str = "# queues     depth   threads  commands       min    median       max  cmds per\n#                                          Mcmd/s    Mcmd/s    Mcmd/s  doorbell";
 
 impl fmt::Display for QueueRow {
@@ -107,7 +110,7 @@ impl Queues {
         })
     }
 
-    /// Everything as a fresh queue has it: zeroed, and the structures.
+    /// Resets the queues to the state of new ones: zeroes the rings, doorbells and words, and writes the structures.
     fn reset(&self) -> Result<(), MemoryError> {
         for region in [&self.rings, &self.doorbells, &self.words] {
             region.fill(0, region.len(), 0)?;
@@ -139,6 +142,11 @@ impl Queues {
 }
 
 /// Measures one setting `runs` times.
+///
+/// # Errors
+/// [`MeasureError::Refused`] if the depth is no power of two from 2 to 65536, or the number of commands is too large.
+/// [`MeasureError::Wrong`] if the two sides saw different commands, or a command failed. [`MeasureError::Memory`],
+/// [`MeasureError::Engine`] or [`MeasureError::Run`] if memory or a kernel fails.
 pub fn measure(engine: &Engine, setting: QueueSetting, runs: u32) -> Result<QueueRow, MeasureError> {
     if !setting.depth.is_power_of_two() || !(2..=1 << 16).contains(&setting.depth) {
         return refuse!("a queue of {} entries: choose a power of two from 2 to 65536", setting.depth);
@@ -164,7 +172,7 @@ pub fn measure(engine: &Engine, setting: QueueSetting, runs: u32) -> Result<Queu
 
     let mut rates = Vec::new();
     let mut per_doorbell = 0.0;
-    // One run more than asked for: the first warms up and does not count.
+    // One run more than requested: the first is a warm-up and does not count.
     for turn in 0..=runs {
         queues.reset()?;
         serviced.fill(0, serviced.len(), 0)?;
@@ -172,7 +180,8 @@ pub fn measure(engine: &Engine, setting: QueueSetting, runs: u32) -> Result<Queu
         submitted.fill(0, submitted.len(), 0)?;
         stop.set(0, 0u32)?;
         let limit_ns = LIMIT.as_nanos() as u64;
-        // SAFETY: the parameters of this kernel; the memory that they name lives until the run has ended.
+        // SAFETY: the arguments are this kernel's parameters; the memory that they refer to lives until the run has
+        // ended.
         let controller = unsafe {
             engine.launch(
                 "wb_bench_ideal_controller",
@@ -180,8 +189,9 @@ pub fn measure(engine: &Engine, setting: QueueSetting, runs: u32) -> Result<Queu
                 args!(&queues.queues, setting.queues, &stop, limit_ns, &serviced, &progress),
             )
         }?;
-        // The controller has to be told also when there is nobody to serve.
-        // SAFETY: the parameters of this kernel; the memory that they name lives until the run has ended.
+        // The launch's error is returned only after the controller's kernel was told to stop.
+        // SAFETY: the arguments are this kernel's parameters; the memory that they refer to lives until the run has
+        // ended.
         let submitters = unsafe {
             engine.launch(
                 "wb_bench_queue",
@@ -204,13 +214,13 @@ pub fn measure(engine: &Engine, setting: QueueSetting, runs: u32) -> Result<Queu
     Ok(QueueRow { setting, commands_per_s, commands_per_doorbell: per_doorbell })
 }
 
-/// A grid of that many warps; on CPU threads a block is one warp.
+/// Returns a grid of `warps` warps. On the CPU engine a block is one warp.
 fn blocks_of(warps: u32, warps_per_block: u32, width: u32) -> Grid {
     let each = if width == 32 { warps_per_block.min(warps) } else { 1 };
     Grid { blocks: warps.div_ceil(each), threads: each * width }
 }
 
-/// Both sides must have seen every command exactly once.
+/// Checks that both sides saw every command exactly once, and returns the submitters' totals.
 fn check(
     setting: &QueueSetting,
     commands: u64,

@@ -1,4 +1,4 @@
-//! What a run of the program reports, as text for people and as JSON for programs.
+//! Report of a command: text for people and JSON for programs.
 
 use serde::Serialize;
 use std::time::Duration;
@@ -6,22 +6,22 @@ use warpbell::engine::{Engine, EngineKind};
 use warpbell::processors;
 use warpbell::storage::Redundancy;
 
-/// One report: what was asked, where it ran, by which path, what came out.
+/// Report of one command: settings, machine, data path and results.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report<C: Serialize, R: Serialize> {
-    /// Every setting that changes the figures.
+    /// Every setting that affects the figures.
     pub config: C,
     /// The machine and the program.
     pub environment: Environment,
-    /// How commands and data travelled; absent when there was no device.
+    /// Data path of commands and data; absent if there was no device.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<PathReport>,
-    /// What was measured.
+    /// Measured figures.
     pub results: R,
 }
 
 impl<C: Serialize, R: Serialize> Report<C, R> {
-    /// A report of this version of the program.
+    /// Creates a report of this version of the program.
     pub fn new(config: C, engine: &Engine, path: Option<PathReport>, results: R) -> Self {
         Self { config, environment: Environment::of(engine), path, results }
     }
@@ -34,11 +34,11 @@ pub struct Environment {
     pub version: &'static str,
     /// Kind of engine.
     pub engine: EngineKind,
-    /// The engine in words.
+    /// Name of the engine.
     pub engine_name: String,
-    /// Why it was chosen over another, if there was a choice.
+    /// Reason why this engine was chosen over another, if there was a choice.
     pub engine_note: Option<String>,
-    /// Threads that run at once.
+    /// Number of threads that run at the same time.
     pub engine_threads: usize,
     /// Lanes in a warp.
     pub warp_width: u32,
@@ -48,18 +48,18 @@ pub struct Environment {
     pub image_archs: &'static str,
     /// Processor cores that this process may use.
     pub cores: usize,
-    /// Processors that the program counts on: `cores`, or what `WARPBELL_PROCESSORS` says instead.
+    /// Processors that the program uses: `cores`, unless `WARPBELL_PROCESSORS` replaces it.
     pub processors: usize,
-    /// `linux` and so on.
+    /// Operating system, as in `linux`.
     pub os: &'static str,
-    /// `x86_64` and so on.
+    /// Processor architecture, as in `x86_64`.
     pub arch: &'static str,
-    /// Debug assertions are on: figures are not to be compared.
+    /// True if debug assertions are enabled: the figures cannot be compared with others.
     pub debug_build: bool,
 }
 
 impl Environment {
-    /// Of the machine this runs on, with kernels on `engine`.
+    /// Describes this machine, with kernels on `engine`.
     pub fn of(engine: &Engine) -> Self {
         let info = engine.info();
         Self {
@@ -80,36 +80,36 @@ impl Environment {
     }
 }
 
-/// How commands and data travelled.
+/// Data path of commands and data.
 #[derive(Clone, Debug, Serialize)]
 pub struct PathReport {
-    /// Devices, queues, landing, doorbell.
+    /// Devices, queue memory, landing and doorbells.
     #[serde(flatten)]
     pub path: warpbell::storage::Path,
     /// I/O queue pairs on each device.
     pub queue_pairs: u32,
     /// Entries in each queue.
     pub depth: u32,
-    /// Logical block.
+    /// Size of a logical block in bytes.
     pub block_bytes: u64,
-    /// The copies of a replicated volume after the measurement; absent on others.
+    /// State of the copies of a replicated volume after the measurement; absent for other volumes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub redundancy: Option<Redundancy>,
 }
 
-/// Least, middle and greatest of several measurements.
+/// Minimum, median and maximum of several measurements.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Spread {
-    /// Least.
+    /// Minimum.
     pub min: f64,
-    /// Middle; of an even number the mean of the two in the middle.
+    /// Median; for an even number of values, the mean of the two in the middle.
     pub median: f64,
-    /// Greatest.
+    /// Maximum.
     pub max: f64,
 }
 
 impl Spread {
-    /// Of at least one value.
+    /// Computes the spread of `values`; `None` if there are none.
     pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
         let mut v: Vec<f64> = values.into_iter().collect();
         v.sort_by(f64::total_cmp);
@@ -123,7 +123,7 @@ impl Spread {
     }
 }
 
-/// Whole nanoseconds, as JSON has times.
+/// Converts a duration to whole nanoseconds, the unit of times in JSON; saturates.
 pub fn nanoseconds(d: Duration) -> u64 {
     u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -1,4 +1,4 @@
-//! `warpbell nvme bind` and `unbind`: which driver has a controller.
+//! Runs `warpbell nvme bind` and `unbind`: changes the driver of a controller.
 
 use crate::output::{Failure, say};
 use clap::Args;
@@ -8,7 +8,7 @@ use warpbell::pci::{Bdf, BindPlan, FoundController, Sysfs, find, none_such, plan
 pub struct BindArgs {
     /// PCI address, nvmeN, serial number or model
     pub controller: String,
-    /// Only print what would be written, and where
+    /// Print what would be written and where, and write nothing
     #[arg(long)]
     pub dry_run: bool,
     /// Also allow VFIO without an IOMMU: the device can then write to any memory of this machine
@@ -20,11 +20,16 @@ pub struct BindArgs {
 pub struct UnbindArgs {
     /// PCI address
     pub controller: String,
-    /// Only print what would be written, and where
+    /// Print what would be written and where, and write nothing
     #[arg(long)]
     pub dry_run: bool,
 }
 
+/// Gives a controller to vfio-pci.
+///
+/// # Errors
+/// [`Failure::Error`] if no or more than one controller has the name, the controller is in use or cannot be bound.
+/// [`Failure::BrokenPipe`] if standard output was closed.
 pub fn bind(args: &BindArgs) -> Result<(), Failure> {
     let sysfs = Sysfs::system();
     let bdf = address(&sysfs, &args.controller)?;
@@ -32,6 +37,11 @@ pub fn bind(args: &BindArgs) -> Result<(), Failure> {
     carry_out(&sysfs, &plan, args.dry_run)
 }
 
+/// Gives a controller back to the kernel's driver.
+///
+/// # Errors
+/// [`Failure::Error`] if no or more than one controller has the name, or the controller cannot be unbound.
+/// [`Failure::BrokenPipe`] if standard output was closed.
 pub fn unbind(args: &UnbindArgs) -> Result<(), Failure> {
     let sysfs = Sysfs::system();
     let bdf = address(&sysfs, &args.controller)?;
@@ -42,7 +52,8 @@ pub fn unbind(args: &UnbindArgs) -> Result<(), Failure> {
 fn address(sysfs: &Sysfs, name: &str) -> Result<Bdf, Failure> {
     match find(sysfs, name)? {
         FoundController::At(bdf) => Ok(bdf),
-        // Those that user space has would have to be opened to say their names.
+        // The names of controllers that user space drives are known only after opening them, which this command does
+        // not do.
         FoundController::Ask(_) => Err(none_such(sysfs, name).into()),
     }
 }

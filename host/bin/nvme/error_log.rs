@@ -1,4 +1,4 @@
-//! `warpbell nvme error-log`: what has gone wrong lately, newest first.
+//! Runs `warpbell nvme error-log`: prints the error log, newest entry first.
 
 use super::look::{LookArgs, print};
 use crate::output::Failure;
@@ -7,7 +7,7 @@ use warpbell::wire::nvme::log::ErrorLogEntry;
 
 #[derive(Serialize)]
 struct Log {
-    /// Entries that the controller keeps.
+    /// Number of entries that the controller keeps.
     capacity: u16,
     errors: Vec<Entry>,
 }
@@ -26,9 +26,14 @@ struct Entry {
     cs: u64,
 }
 
-/// What an entry holds where the error belongs to no queue, no command or no place in it.
+/// Value of a field of an entry if the error belongs to no queue, no command, or no location in a command.
 const NONE: u16 = u16::MAX;
 
+/// Reads the error log and prints it.
+///
+/// # Errors
+/// [`Failure::Error`] if the device cannot be opened, a command fails, or the report cannot be written.
+/// [`Failure::BrokenPipe`] if standard output was closed.
 pub fn run(args: &LookArgs) -> Result<(), Failure> {
     let looked = args.open()?;
     let controller = looked.open.controller();

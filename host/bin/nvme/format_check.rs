@@ -1,4 +1,5 @@
-//! `warpbell nvme format-check`: which namespaces can be used as they are, why not the others, and what would change that.
+//! Runs `warpbell nvme format-check`: shows which namespaces are usable, why the others are not, and how to format
+//! them.
 
 use super::look::{LookArgs, Looked, print};
 use crate::output::Failure;
@@ -19,9 +20,9 @@ struct Row {
     block_bytes: Option<u64>,
     metadata_bytes: u16,
     usable: bool,
-    /// Why not.
+    /// Reason why the namespace is not usable.
     reason: Option<String>,
-    /// A format that would do, or would do better.
+    /// A format that makes the namespace usable.
     format: Option<Suggestion>,
 }
 
@@ -32,6 +33,11 @@ struct Suggestion {
     command: String,
 }
 
+/// Checks the namespaces' formats and prints the result.
+///
+/// # Errors
+/// [`Failure::Error`] if no namespace is usable, the device cannot be opened, or a command fails.
+/// [`Failure::BrokenPipe`] if standard output was closed.
 pub fn run(args: &LookArgs) -> Result<(), Failure> {
     let looked = args.open()?;
     let mut rows = Vec::new();
@@ -46,7 +52,7 @@ pub fn run(args: &LookArgs) -> Result<(), Failure> {
 fn row(looked: &Looked, nsid: u32) -> Result<Row, Failure> {
     let controller = looked.open.controller();
     let Some(identify) = controller.identify_namespace(nsid)? else {
-        // The error that names those that there are.
+        // This error names the active namespaces.
         return Err(controller.namespace(nsid).map(drop).err().map_or_else(
             || Failure::Error(format!("namespace {nsid} came while it was looked at; look again")),
             Failure::from,
@@ -56,7 +62,7 @@ fn row(looked: &Looked, nsid: u32) -> Result<Row, Failure> {
     let format = identify.format();
     let formats = identify.formats();
     let current = identify.format_index();
-    // Larger blocks only matter where the current format cannot be used.
+    // Larger blocks are suggested only if the current format is not usable.
     let best = check.better.first().copied().filter(|&best| check.obstacle.is_some() && best != current);
     let block_device = block_device(looked, nsid);
     let suggestion = best.map(|lbaf| Suggestion {
@@ -75,7 +81,7 @@ fn row(looked: &Looked, nsid: u32) -> Result<Row, Failure> {
     })
 }
 
-/// What nvme-cli calls the namespace once the kernel's driver has the controller.
+/// Returns nvme-cli's name of the namespace once the kernel's driver has the controller.
 fn block_device(looked: &Looked, nsid: u32) -> String {
     let name = looked.open.controller().port().bdf().and_then(|bdf| {
         let all = nvme_listing(&Sysfs::system());

@@ -1,4 +1,4 @@
-//! `warpbell nvme id`: what a controller and its namespaces say about themselves.
+//! Runs `warpbell nvme id`: prints the Identify data of a controller and its namespaces.
 
 use super::look::{LookArgs, Structure, print};
 use crate::output::Failure;
@@ -15,7 +15,7 @@ struct Id {
     namespaces: Vec<Namespace>,
 }
 
-/// What the driver makes of it.
+/// Properties of the controller that the driver derives.
 #[derive(Serialize)]
 struct Driver {
     version: String,
@@ -47,6 +47,11 @@ struct Format {
     in_use: bool,
 }
 
+/// Reads the Identify data and prints it.
+///
+/// # Errors
+/// [`Failure::Error`] if the device cannot be opened, the chosen namespace is not active, or a command fails.
+/// [`Failure::BrokenPipe`] if standard output was closed.
 pub fn run(args: &LookArgs) -> Result<(), Failure> {
     let looked = args.open()?;
     let controller = looked.open.controller();
@@ -54,7 +59,7 @@ pub fn run(args: &LookArgs) -> Result<(), Failure> {
     for nsid in looked.namespaces()? {
         match controller.identify_namespace(nsid)? {
             Some(identify) => namespaces.push(Namespace::new(nsid, &identify)),
-            // The error that names those that there are.
+            // This error names the active namespaces.
             None => drop(controller.namespace(nsid)?),
         }
     }

@@ -1,4 +1,4 @@
-//! `warpbell nvme list`: the controllers of this machine, whoever drives them, and those that are named.
+//! Runs `warpbell nvme list`: lists the controllers of this machine under any driver, and the devices that are named.
 
 use crate::args::JsonArgs;
 use crate::output::{Failure, line, write_json};
@@ -11,7 +11,7 @@ use warpbell::units::Bytes;
 
 #[derive(Args, Clone, Debug)]
 pub struct ListArgs {
-    /// Also open this device and list it: nvme:ADDRESS, soft:FILE or qtest:FILE; may be given several times
+    /// Also open and list this device: nvme:ADDRESS, soft:FILE or qtest:FILE; may be given several times
     #[arg(long = "device", value_name = "SPEC")]
     pub devices: Vec<OsString>,
     #[command(flatten)]
@@ -24,18 +24,18 @@ struct List {
     devices: Vec<Device>,
 }
 
-/// A controller as the system shows it.
+/// A controller, as sysfs describes it.
 #[derive(Serialize)]
 struct Listed {
     #[serde(flatten)]
     controller: ListedController,
     /// `in use`, `kernel`, `vfio` or `no driver`.
     state: &'static str,
-    /// What the system uses it for, the gravest first.
+    /// Uses of the controller by the system, the most important first.
     in_use: Vec<String>,
 }
 
-/// A device that was opened.
+/// A device that the command opened.
 #[derive(Serialize)]
 struct Device {
     device: String,
@@ -53,6 +53,11 @@ struct Namespace {
     block_bytes: Option<u64>,
 }
 
+/// Lists the controllers.
+///
+/// # Errors
+/// [`Failure::Error`] if a named device cannot be opened, a command fails, or the report cannot be written.
+/// [`Failure::BrokenPipe`] if standard output was closed.
 pub fn run(args: &ListArgs) -> Result<(), Failure> {
     let controllers = Listed::all(&Sysfs::system());
     let devices = args.devices.iter().map(|d| Device::open(d)).collect::<Result<_, _>>()?;

@@ -1,4 +1,4 @@
-//! What the commands that only look at a controller share.
+//! Shared parts of the commands that only read from a controller.
 
 use crate::args::JsonArgs;
 use crate::output::{Failure, line};
@@ -18,15 +18,19 @@ pub struct LookArgs {
     pub json: JsonArgs,
 }
 
-/// An open controller and what was asked of it.
+/// An open controller, and the device specification that led to it.
 pub struct Looked {
-    /// The device as reports name it.
+    /// Name of the device in reports.
     pub device: String,
     pub spec: DriveSpec,
     pub open: OpenController,
 }
 
 impl LookArgs {
+    /// Opens the controller.
+    ///
+    /// # Errors
+    /// [`Failure::Error`] if the specification is invalid or the controller cannot be opened.
     pub fn open(&self) -> Result<Looked, Failure> {
         let spec = DriveSpec::named(&self.device)?;
         let open = spec.open_controller()?;
@@ -35,7 +39,10 @@ impl LookArgs {
 }
 
 impl Looked {
-    /// The namespaces to speak of: the one that the device's name chooses, or all that are active.
+    /// Returns the namespaces to print: the one that the device specification selects, or all active ones.
+    ///
+    /// # Errors
+    /// [`Failure::Error`] if the controller fails to list its namespaces.
     pub fn namespaces(&self) -> Result<Vec<u32>, Failure> {
         match self.spec.nsid() {
             Some(nsid) => Ok(vec![nsid]),
@@ -44,7 +51,7 @@ impl Looked {
     }
 }
 
-/// A report: JSON if that was asked for, otherwise lines.
+/// Report on one device.
 #[derive(Serialize)]
 struct Report<'a, T: Serialize> {
     device: &'a str,
@@ -53,6 +60,9 @@ struct Report<'a, T: Serialize> {
 }
 
 /// Prints a report on one device as text, or writes it as JSON.
+///
+/// # Errors
+/// [`Failure::BrokenPipe`] if standard output was closed, [`Failure::Error`] if the report cannot be written.
 pub fn print<T: Serialize>(
     command: &'static str,
     args: &LookArgs,
@@ -69,7 +79,7 @@ pub fn print<T: Serialize>(
     }
 }
 
-/// The fields of a data structure, as a map in their order.
+/// A data structure with the table of its fields. Serializes as a map in the order of the table.
 pub struct Structure {
     pub table: &'static [Field],
     pub bytes: Vec<u8>,
@@ -86,7 +96,7 @@ impl Serialize for Structure {
 }
 
 impl Structure {
-    /// `mdts      : 7  largest transfer, ...`: name, value and what the field says.
+    /// Returns a line for each field, as in `mdts      : 7  largest transfer, ...`: name, value and meaning.
     pub fn lines(&self) -> Vec<String> {
         let value = |f: &Field| f.value(&self.bytes).to_string();
         self.table

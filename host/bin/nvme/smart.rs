@@ -1,18 +1,18 @@
-//! `warpbell nvme smart`: the health of a controller, by nvme-cli's names.
+//! Runs `warpbell nvme smart`: prints the SMART / health log of a controller, with nvme-cli's names.
 
 use super::look::{LookArgs, print};
 use crate::output::Failure;
 use serde::Serialize;
 use warpbell::wire::nvme::log::{FirmwareSlots, Health};
 
-/// Bytes of a data unit: a thousand blocks of 512 bytes.
+/// Size of a data unit in bytes: a thousand blocks of 512 bytes.
 const DATA_UNIT: u128 = 512_000;
 
 #[derive(Serialize)]
 struct Smart {
     critical_warning: u8,
     warnings: Vec<&'static str>,
-    /// Kelvin.
+    /// Composite temperature in kelvins.
     temperature: u16,
     avail_spare: u8,
     spare_thresh: u8,
@@ -29,11 +29,16 @@ struct Smart {
     num_err_log_entries: u128,
     warning_temp_time: u32,
     critical_comp_time: u32,
-    /// Kelvin; only those that there are.
+    /// Temperatures in kelvins of the sensors that the controller has.
     temperature_sensors: Vec<u16>,
     firmware: FirmwareSlots,
 }
 
+/// Reads the log and prints it.
+///
+/// # Errors
+/// [`Failure::Error`] if the device cannot be opened, a command fails, or the report cannot be written.
+/// [`Failure::BrokenPipe`] if standard output was closed.
 pub fn run(args: &LookArgs) -> Result<(), Failure> {
     let looked = args.open()?;
     let controller = looked.open.controller();
@@ -74,7 +79,7 @@ fn celsius(kelvin: u16) -> String {
     format!("{} C ({kelvin} K)", i32::from(kelvin) - ZERO)
 }
 
-/// Bytes by powers of ten, as drives are sold.
+/// Prints a number of bytes with decimal prefixes, as vendors state the capacities of drives.
 fn decimal(bytes: u128) -> String {
     const UNITS: [&str; 7] = ["B", "kB", "MB", "GB", "TB", "PB", "EB"];
     let (mut value, mut unit) = (bytes as f64, 0);

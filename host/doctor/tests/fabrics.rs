@@ -1,18 +1,18 @@
-//! Machines with RDMA devices, each as its files tell it.
+//! Fixtures of machines with RDMA devices.
 
 use super::shapes::*;
 use crate::doctor::{GpuFacts, GpuPeer};
 use crate::pci::fixture::{Device, Fixture};
 use crate::rdma::fixture::{Link, Nic};
 
-/// Kernel modules that are loaded.
+/// Adds loaded kernel modules.
 pub fn modules(tree: &Fixture, names: &[&str]) {
     for name in names {
         tree.folder(&format!("/sys/module/{name}"));
     }
 }
 
-/// rdma-core of a version, with mlx5's library or without.
+/// Adds rdma-core of a version, with or without mlx5's library.
 pub fn rdma_core(tree: &Fixture, version: &str, mlx5: bool) {
     let folder = "/usr/lib/x86_64-linux-gnu";
     let file = format!("{folder}/libibverbs.so.1.14.{version}");
@@ -22,7 +22,7 @@ pub fn rdma_core(tree: &Fixture, version: &str, mlx5: bool) {
     }
 }
 
-/// Limits of a user's process: locked memory, and open files, soft and hard.
+/// Adds the limits of a user's process: locked memory, and open files, soft and hard.
 pub fn limits(tree: &Fixture, memlock: &str, files: (u32, u32)) {
     let (soft, hard) = files;
     tree.file(
@@ -33,8 +33,9 @@ pub fn limits(tree: &Fixture, memlock: &str, files: (u32, u32)) {
 
 const NAMES: [&str; 8] = ["mlx5_0", "mlx5_1", "mlx5_2", "mlx5_3", "mlx5_4", "mlx5_5", "mlx5_6", "mlx5_7"];
 
-/// A server with eight GPUs and eight InfiniBand devices, a pair below each switch, four switches on each socket; NVLink between
-/// all GPUs; the IOMMU in pass-through; one switch whose ports redirect; one drive, bound to vfio-pci, below the first.
+/// Returns a server with eight GPUs and eight InfiniBand devices, a pair below each switch, four switches on each
+/// socket. NVLink connects all GPUs. The IOMMU is in pass-through mode. The ports of one switch redirect. One drive,
+/// bound to vfio-pci, is below the first switch.
 pub fn big_server() -> (Fixture, GpuFacts) {
     let tree = Fixture::new();
     kernel(&tree, "6.8.0-60-generic", "GenuineIntel", "vmx", "iommu=pt");
@@ -75,14 +76,14 @@ pub fn big_server() -> (Fixture, GpuFacts) {
     (tree, facts)
 }
 
-/// Every GPU reaches every other over NVLink.
+/// Returns the access of `n` GPUs that all reach each other over NVLink.
 pub fn all_peers(n: usize) -> Vec<GpuPeer> {
     let pairs = (0..n).flat_map(|gpu| (0..n).map(move |peer| (gpu, peer))).filter(|(a, b)| a != b);
     let peer = |(gpu, peer)| GpuPeer { gpu, peer, access: Some(Ok(())), atomics: Some(true), nvlink: Some(true) };
     pairs.map(peer).collect()
 }
 
-/// The same from inside a container that was given the GPUs and no RDMA device.
+/// Returns the big server as seen in a container that was given the GPUs and no RDMA device.
 pub fn big_container() -> (Fixture, GpuFacts) {
     let (tree, facts) = big_server();
     tree.file("/.dockerenv", "");
@@ -92,8 +93,8 @@ pub fn big_container() -> (Fixture, GpuFacts) {
     (tree, facts)
 }
 
-/// A server with a two-port RoCE card of older software: its second port is down, the first sends in the wrong class with a small
-/// MTU, and congestion control is half on. One GPU on the other socket, which exports no dma-buf.
+/// Returns a server with a two-port RoCE card of older software. Its second port is down, the first sends in the wrong
+/// class with a small MTU, and congestion control is half on. One GPU on the other socket exports no dma-buf.
 pub fn roce_server() -> (Fixture, GpuFacts) {
     let tree = Fixture::new();
     kernel(&tree, "5.15.0-112-generic", "GenuineIntel", "vmx", "intel_iommu=on");
@@ -122,7 +123,7 @@ pub fn roce_server() -> (Fixture, GpuFacts) {
     (tree, facts(vec![gpu]))
 }
 
-/// A laptop with Soft-RoCE on its wireless interface.
+/// Returns a laptop with Soft-RoCE on its wireless interface.
 pub fn soft_roce() -> (Fixture, GpuFacts) {
     let (tree, facts) = laptop();
     limits(&tree, "8388608", (1024, 1_048_576));
@@ -132,7 +133,7 @@ pub fn soft_roce() -> (Fixture, GpuFacts) {
     (tree, facts)
 }
 
-/// A virtual machine of a cloud with a GPU, and an RDMA device that is not mlx5.
+/// Returns a cloud's virtual machine with a GPU, and an RDMA device that is not mlx5.
 pub fn cloud() -> (Fixture, GpuFacts) {
     let (tree, facts) = guest();
     kernel(&tree, "6.1.0-25-cloud-amd64", "GenuineIntel", "hypervisor", "console=ttyS0");

@@ -1,4 +1,4 @@
-//! Recorded machines of several shapes: what is found, what is said to mend it, and what is not claimed.
+//! Tests with fixtures of several machines: what is found, which remedies are given, and what is not claimed.
 
 mod fabrics;
 mod nics;
@@ -25,7 +25,7 @@ fn find<'a>(report: &'a Report, area: Area, subject: &str, name: &str) -> &'a Ch
     found.unwrap_or_else(|| panic!("no {area} {subject} {name} in {:#?}", report.checks))
 }
 
-/// Expects a check with a status, words in its detail, and words in its remedy (none: no remedy).
+/// Expects a check with a status, words in its detail, and words in its remedy (`None`: no remedy).
 #[track_caller]
 fn expect(report: &Report, (area, subject, name): (Area, &str, &str), status: Status, detail: &str, fix: Option<&str>) {
     let c = find(report, area, subject, name);
@@ -122,7 +122,7 @@ fn a_server_has_a_path_and_is_told_about_access_control() {
         Warn,
         "redirects at 0000:02:00.0 0000:02:01.0",
         Some(
-            "only for module rungs with iommu=pt: pci=disable_acs_redir=0000:02:00.0;0000:02:01.0 on the kernel command line",
+            "only for mapping backends of kernel modules, with iommu=pt: pci=disable_acs_redir=0000:02:00.0;0000:02:01.0 on the kernel command line",
         ),
     );
     expect(&r, (Pci, "gpu 1 0000:84:00.0", "distance"), Fine, "PIX", None);
@@ -258,7 +258,7 @@ fn device_files_do_without_the_group() {
     assert_eq!((r.storage.by, possible(&r)), ("vfio cdev", vec![true, true, false]));
     expect(&r, (Path, "", "iommufd"), Skip, "Linux 6.14 maps no dma-bufs", Some("6.19"));
 
-    // gdrdrv's mapping wants the group: this user may not open it.
+    // gdrdrv's mapping needs the group, which this user may not open.
     shape.0.node("/dev/gdrdrv", 0o666);
     let r = look(&shape);
     expect(
@@ -270,7 +270,7 @@ fn device_files_do_without_the_group() {
     );
     assert_eq!((r.storage.by, r.storage.queues), ("vfio cdev", QueueMemory::Host));
 
-    // With the group too, it is what a volume is opened through.
+    // With access to the group, a volume is opened through the group.
     shape.0.node("/dev/vfio/15", 0o666);
     let r = look(&shape);
     expect(&r, (Path, "", "gdrdrv"), Skip, "ready", None);
@@ -348,9 +348,9 @@ fn a_gpu_that_cuda_does_not_show_is_named() {
     let r = look(&(bare, facts.clone()));
     expect(&r, (GPU, "0000:00:06.0", "driver"), Fail, "no NVIDIA kernel module", Some("nvidia-open"));
 
-    let lent = Fixture::new();
-    lent.pci("pci0000:00/0000:00:06.0", &Device { driver: Some("vfio-pci"), ..h200_device() });
-    let r = look(&(lent, facts));
+    let passed_through = Fixture::new();
+    passed_through.pci("pci0000:00/0000:00:06.0", &Device { driver: Some("vfio-pci"), ..h200_device() });
+    let r = look(&(passed_through, facts));
     expect(&r, (GPU, "0000:00:06.0", "driver"), Fail, "held by vfio-pci", Some("unbind"));
 }
 
@@ -419,7 +419,7 @@ fn a_switched_off_remap_and_a_device_behind_vmd_are_said() {
     expect(&r, (Nvme, "10000:e1:00.0", "driver"), Warn, "volume management", Some("VMD"));
 }
 
-/// Every remedy, status and claim of a tree without files, or with files full of nonsense.
+/// Checks every remedy, status and claim for a tree without files, and for files with random content.
 #[test]
 fn nothing_is_guessed_from_nothing() {
     let facts = GpuFacts::none("no CUDA driver: libcuda.so.1 not found");
@@ -445,7 +445,7 @@ fn nothing_is_guessed_from_nothing() {
     }
 }
 
-/// Overwrites every file with bytes that are no text. Links stay.
+/// Overwrites every file with bytes that are not text. Links stay.
 fn scramble(folder: &std::path::Path) {
     files(folder, &mut |file| std::fs::write(file, [0xff, 0x00, 0xc3, 0x28, b'\n', b':', b'-']).unwrap());
 }
@@ -464,7 +464,7 @@ fn files(folder: &std::path::Path, each: &mut impl FnMut(&std::path::Path)) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 8, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Files that are cut off, or have a byte changed, as a kernel of another version might show them.
+    /// Truncates files or changes a byte, as a kernel of another version might.
     #[test]
     fn no_damage_to_a_tree_panics(damage in prop::collection::vec((any::<bool>(), any::<prop::sample::Index>(), any::<u8>()), 8)) {
         let shape = if damage[0].0 { server() } else { fabrics::roce_server() };
@@ -506,6 +506,7 @@ fn json_keys_are_stable() {
     assert_eq!(
         keys(&json),
         [
+            "backends",
             "checks",
             "distances",
             "gpu_peers",
@@ -517,7 +518,6 @@ fn json_keys_are_stable() {
             "no_gpu",
             "nvme",
             "requirements",
-            "backends",
             "storage",
             "verbs_library",
             "version"

@@ -1,4 +1,4 @@
-//! What is found out about RDMA devices, and what is said to mend them.
+//! Tests of the checks of RDMA devices and their remedies.
 
 use super::*;
 use crate::rdma::fixture::{Link, Nic};
@@ -66,7 +66,7 @@ fn the_matrix_has_gpus_drives_and_rdma_devices() {
     let rows: Vec<_> = text.lines().skip_while(|l| *l != "pci").skip(1).take(17).map(|l| l.trim_end()).collect();
     let head = format!("          0000:15:00.0{}{}", columns("mlx5_"), columns("gpu "));
     assert_eq!(rows[0], head);
-    // Below one switch, behind another host bridge of the socket, on the other socket.
+    // Below the same switch, behind another host bridge of the socket, on the other socket.
     let gpu = "  gpu 0   PIX           PIX     NODE    NODE    NODE    SYS     SYS     SYS     SYS     X      NODE   NODE   NODE   SYS    SYS    SYS    SYS";
     assert_eq!(rows[1], gpu);
     let nic = rows[9];
@@ -206,7 +206,7 @@ fn a_card_without_an_rdma_device_is_named() {
     expect(&look(&shape), (NIC, "0000:14:00.0", "driver"), Warn, "this container sees", Some("--network host"));
 }
 
-/// One RoCE card, and what its port then gets.
+/// Examines a machine with one RoCE card whose port has `link` and `class`.
 fn one_port(link: Link, class: Option<&'static str>) -> Report {
     let (tree, facts) = laptop();
     let mut nic = Nic::connectx6dx("mlx5_0").place("pci0000:00/0000:00:1c.0/0000:3b:00.0").link(link);
@@ -307,7 +307,7 @@ fn gpus_that_do_not_reach_each_other_are_said() {
     expect(&r, (GPU, "0", "peers"), Warn, "gpu 1: out of reach: the chipset does not support it", None);
     assert_eq!((r.network.peer_pairs.apart, r.network.peer_pairs.reach), (1, 0));
     assert!(r.to_string().contains("peer 2 GPUs that do not reach each other"));
-    // What NVML does not tell is not guessed.
+    // A fact that NVML does not report stays unknown.
     let r = look(&server());
     expect(&r, (GPU, "0", "peers"), Skip, "unknown", None);
     assert_eq!(r.network.peer_pairs.unknown, 1);
@@ -349,7 +349,7 @@ fn translation_below_a_switch_costs_a_detour() {
     expect(&r, (NIC, "mlx5_0", "iommu"), Warn, detour, Some("iommu=pt in GRUB_CMDLINE_LINUX"));
 }
 
-/// The checks of one RoCE port whose interface answers so.
+/// Returns the checks of one RoCE port whose interface reports these lossless priorities and this map from DSCP.
 fn bridged(class: &'static str, lossless: u8, by_dscp: &[(u8, u8)]) -> Vec<Check> {
     let (tree, _) = laptop();
     let nic = Nic::connectx6dx("mlx5_0").place("pci0000:00/0000:3b:00.0").link(Link::roce("ens1", "10.0.0.1"));
@@ -366,7 +366,7 @@ fn bridged(class: &'static str, lossless: u8, by_dscp: &[(u8, u8)]) -> Vec<Check
 #[test]
 fn a_class_that_no_lossless_priority_takes_is_found() {
     let of = |checks: &[Check], name: &str| checks.iter().find(|c| c.name == name).unwrap().clone();
-    // Priority 5 is lossless and takes DSCP 59 alone.
+    // Priority 5 is lossless and receives only DSCP 59.
     let map = [(59, 5), (42, 0), (26, 3)];
     let wrong = bridged("Global tclass=106\n", 1 << 5, &map);
     let class = of(&wrong, "traffic class");
@@ -380,9 +380,9 @@ fn a_class_that_no_lossless_priority_takes_is_found() {
     let lossy = bridged("Global tclass=106\n", 0, &[]);
     assert_eq!((of(&lossy, "pfc").status, of(&lossy, "traffic class").status), (Warn, Fine));
     assert!(of(&lossy, "pfc").fix.unwrap().to_string().contains("--pfc 0,0,0,1,0,0,0,0"));
-    // An administrator may well have made the lowest priority lossless.
+    // An administrator may have made the lowest priority lossless.
     assert_eq!(of(&bridged("Global tclass=0\n", 1, &[]), "traffic class").status, Fine);
-    // The remedy leads into a priority that is lossless.
+    // The remedy names a class of a lossless priority.
     let fix = of(&bridged("", 1 << 4, &[]), "traffic class").fix.unwrap().to_string();
     assert!(fix.starts_with("echo 138 > "), "{fix}");
 }

@@ -1,4 +1,4 @@
-//! Machines, each as its files tell it.
+//! Fixtures of machines.
 
 use crate::cuda::WritesOrdering;
 use crate::doctor::{Gpu, GpuFacts, Virtualization};
@@ -6,13 +6,13 @@ use crate::pci::fixture::{Config, Device, Fixture};
 
 pub const GIB: u64 = 1 << 30;
 
-/// A user's process: no capabilities, 8 MiB of locked memory.
+/// Adds a user's process: no capabilities, 8 MiB of locked memory.
 pub fn user(tree: &Fixture) {
     let uid = tree.stranger();
     process(tree, uid, "0000000000000000", "8388608");
 }
 
-/// Root's process.
+/// Adds root's process.
 pub fn root(tree: &Fixture) {
     process(tree, 0, "000001ffffffffff", "unlimited");
 }
@@ -29,7 +29,7 @@ pub fn process(tree: &Fixture, uid: u32, capabilities: &str, memlock: &str) {
     );
 }
 
-/// Kernel, processor and command line.
+/// Adds kernel, processor and command line.
 pub fn kernel(tree: &Fixture, release: &str, vendor: &str, flags: &str, arguments: &str) {
     tree.file("/proc/sys/kernel/osrelease", format!("{release}\n"));
     tree.file("/proc/cpuinfo", format!("processor\t: 0\nvendor_id\t: {vendor}\nflags\t\t: fpu {flags}\n"));
@@ -41,7 +41,7 @@ pub fn kernel(tree: &Fixture, release: &str, vendor: &str, flags: &str, argument
     tree.file("/sys/devices/system/node/online", "0\n");
 }
 
-/// NVIDIA's kernel module.
+/// Adds NVIDIA's kernel module.
 pub fn nvidia(tree: &Fixture, version: &str, open: bool, registry: &str) {
     let kind = if open { "NVIDIA UNIX Open Kernel Module for x86_64" } else { "NVIDIA UNIX x86_64 Kernel Module" };
     tree.file("/proc/driver/nvidia/version", format!("NVRM version: {kind}  {version}  Release Build\n"));
@@ -78,7 +78,7 @@ pub fn nvme() -> Device {
     }
 }
 
-/// A controller that the kernel's own driver holds, with a namespace of partitions that are mounted at these places.
+/// Adds a controller that the kernel's own driver holds, with a namespace whose partitions are mounted at `mounts`.
 pub fn kernel_drive(tree: &Fixture, place: &str, device: &Device, name: &str, mounts: &[&str]) {
     tree.pci(place, device);
     let bdf = place.rsplit('/').next().unwrap();
@@ -103,7 +103,7 @@ pub fn kernel_drive(tree: &Fixture, place: &str, device: &Device, name: &str, mo
     assert!(bdf.parse::<crate::pci::Bdf>().is_ok());
 }
 
-/// What the driver says about an H200.
+/// Returns the driver's facts about an H200.
 pub fn h200(ordinal: usize, bdf: &str) -> Gpu {
     Gpu {
         ordinal,
@@ -140,7 +140,7 @@ pub fn h200_device() -> Device {
     }
 }
 
-/// A laptop: no GPU of NVIDIA's, no NVMe.
+/// Returns a laptop without a GPU of NVIDIA's and without NVMe.
 pub fn laptop() -> (Fixture, GpuFacts) {
     let tree = Fixture::new();
     kernel(&tree, "6.12.9-amd64", "GenuineIntel", "vmx", "quiet");
@@ -149,7 +149,8 @@ pub fn laptop() -> (Fixture, GpuFacts) {
     (tree, GpuFacts::none("no CUDA driver: libcuda.so.1 not found"))
 }
 
-/// A workstation: a consumer card with a small window and proprietary modules; one drive, which it boots from; IOMMU off.
+/// Returns a workstation: a consumer card with a small BAR1 and proprietary modules, one drive, which it boots from,
+/// IOMMU off.
 pub fn workstation() -> (Fixture, GpuFacts) {
     let tree = Fixture::new();
     kernel(&tree, "6.8.0-45-generic", "AuthenticAMD", "svm", "amd_iommu=off quiet");
@@ -181,8 +182,8 @@ pub fn workstation() -> (Fixture, GpuFacts) {
     (tree, facts(vec![gpu]))
 }
 
-/// A server: two H200s, each below a switch with a drive; open modules, IOMMU on, access control on. The first drive is bound
-/// to vfio-pci and given to this user; the second is free.
+/// Returns a server: two H200s, each below a switch with a drive, open modules, IOMMU on, access control on. The first
+/// drive is bound to vfio-pci and its file belongs to this user; the second is free.
 pub fn server() -> (Fixture, GpuFacts) {
     let tree = Fixture::new();
     kernel(&tree, "6.14.0-27-generic", "GenuineIntel", "vmx", "intel_iommu=on");
@@ -215,7 +216,8 @@ pub fn server() -> (Fixture, GpuFacts) {
     (tree, facts(vec![h200(0, "0000:03:00.0"), h200(1, "0000:83:00.0")]))
 }
 
-/// A virtual machine with a GPU passed through, no IOMMU, and a drive of the hypervisor's; root, closed parameters.
+/// Returns a virtual machine with a GPU passed through, no IOMMU, a drive of the hypervisor's, user root, closed
+/// parameters.
 pub fn guest() -> (Fixture, GpuFacts) {
     let tree = Fixture::new();
     kernel(&tree, "5.15.0-100-generic", "GenuineIntel", "hypervisor", "console=ttyS0");
@@ -233,7 +235,8 @@ pub fn guest() -> (Fixture, GpuFacts) {
     (tree, facts(vec![gpu]))
 }
 
-/// A container on such a server: the drive is bound, its node was not passed in, memory and locked memory are limited.
+/// Returns a container on such a server: the drive is bound, its device file was not passed in, memory and locked
+/// memory are limited.
 pub fn container() -> (Fixture, GpuFacts) {
     let (tree, facts) = server();
     tree.file("/.dockerenv", "").file("/sys/fs/cgroup/memory.max", "8589934592\n");
@@ -243,7 +246,7 @@ pub fn container() -> (Fixture, GpuFacts) {
     (tree, facts)
 }
 
-/// BaM's arrangement: no IOMMU, switches without access control, the drive held by libnvm, root.
+/// Returns a machine set up as for BaM: no IOMMU, switches without access control, the drive held by libnvm, user root.
 pub fn libnvm() -> (Fixture, GpuFacts) {
     let tree = Fixture::new();
     kernel(&tree, "5.8.0-63-generic", "GenuineIntel", "vmx", "intel_iommu=off");

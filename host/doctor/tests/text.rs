@@ -1,16 +1,16 @@
-//! Reports as people see them, to the letter.
+//! Tests of the reports' text, to the letter.
 
 use super::{fabrics, look, shapes};
 use crate::doctor::GpuFacts;
 use crate::pci::fixture::Fixture;
 
-/// The text, with what depends on who runs which build replaced: the number of the user and the version.
+/// Returns the text with the user's number and the version replaced, which differ between runs.
 fn text(shape: &(Fixture, GpuFacts)) -> String {
     let text = look(shape).to_string().replace(&format!("uid {}", shape.0.stranger()), "uid USER");
     text.replacen(env!("CARGO_PKG_VERSION"), "VERSION", 1) + "\n"
 }
 
-/// Compares line by line, so that a difference is seen as one line.
+/// Compares line by line, so that a failure shows a single line.
 #[track_caller]
 fn same(shown: &str, expected: &str) {
     for (s, e) in shown.lines().zip(expected.lines()) {

@@ -310,11 +310,11 @@ pub struct RegisteredRegion {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of Window"][size_of::<RegisteredRegion>() - 144usize];
-    ["Alignment of Window"][align_of::<RegisteredRegion>() - 8usize];
-    ["Offset of field: Window::base"][offset_of!(RegisteredRegion, base) - 0usize];
-    ["Offset of field: Window::bytes"][offset_of!(RegisteredRegion, bytes) - 8usize];
-    ["Offset of field: Window::iova"][offset_of!(RegisteredRegion, iova) - 16usize];
+    ["Size of RegisteredRegion"][size_of::<RegisteredRegion>() - 144usize];
+    ["Alignment of RegisteredRegion"][align_of::<RegisteredRegion>() - 8usize];
+    ["Offset of field: RegisteredRegion::base"][offset_of!(RegisteredRegion, base) - 0usize];
+    ["Offset of field: RegisteredRegion::bytes"][offset_of!(RegisteredRegion, bytes) - 8usize];
+    ["Offset of field: RegisteredRegion::iova"][offset_of!(RegisteredRegion, iova) - 16usize];
 };
 #[repr(C)]
 #[derive(Debug, Copy, Clone, Pod, Zeroable)]
@@ -343,7 +343,7 @@ const _: () = {
     ["Offset of field: Volume::block_shift"][offset_of!(Volume, block_shift) - 24usize];
     ["Offset of field: Volume::device_count"][offset_of!(Volume, device_count) - 28usize];
     ["Offset of field: Volume::chunk_blocks"][offset_of!(Volume, chunk_blocks) - 32usize];
-    ["Offset of field: Volume::window_count"][offset_of!(Volume, registered_region_count) - 36usize];
+    ["Offset of field: Volume::registered_region_count"][offset_of!(Volume, registered_region_count) - 36usize];
     ["Offset of field: Volume::memory_page_shift"][offset_of!(Volume, memory_page_shift) - 40usize];
     ["Offset of field: Volume::replicated"][offset_of!(Volume, replicated) - 44usize];
     ["Offset of field: Volume::integrity"][offset_of!(Volume, integrity) - 48usize];
@@ -683,8 +683,8 @@ layouts! {
     wb_integrity Integrity { mark_buffer mark_block mark_pending unit_shift copies repair_count checksum checksum_count
         changed repair }
     wb_registered_region RegisteredRegion { base bytes iova }
-    wb_volume Volume { control stats blocks block_shift device_count chunk_blocks registered_region_count memory_page_shift
-        replicated integrity reserved device window }
+    wb_volume Volume { control stats blocks block_shift device_count chunk_blocks registered_region_count
+        memory_page_shift replicated integrity reserved device window }
     wb_cache Cache { volume frames tag pins fill set_lock hand pages sets ways log2_sets page_shift blocks_per_page
         way_reciprocal set_mask page_mask reserved }
     wb_array Array { cache first_page count element_bytes page_elements_log2 }

@@ -1,15 +1,16 @@
-//! The structures and constants of `kernels/include/warpbell/abi.h` and `status.h`, which document them, and the fingerprint of the structures.
+//! Rust definitions of the structures and constants of `kernels/include/warpbell/abi.h` and `status.h`, and the
+//! fingerprint of the structures. The headers document them.
 #![allow(missing_docs)]
 
-/// A structure: its name in C, its size, and the name, offset and size of each field.
+/// Layout of a structure: its name in C, its size in bytes, and the name, offset and size of each field.
 type Layout = (&'static str, usize, &'static [(&'static str, usize, usize)]);
 
-/// Returns the size of the field that a function borrows; the function is never called.
+/// Returns the size of the field that a function borrows. The function is never called.
 const fn size_of_field<S, F>(_: fn(&S) -> &F) -> usize {
     size_of::<F>()
 }
 
-/// Lists the layouts of structures, as this compiler has them.
+/// Lists the layouts of structures as the Rust compiler lays them out.
 macro_rules! layouts {
     ($($c:ident $name:ident { $($field:ident)+ })+) => {
         pub(super) const LAYOUTS: &[super::Layout] = &[$((
@@ -40,7 +41,8 @@ const fn fold_name(mut hash: u64, name: &str) -> u64 {
     hash
 }
 
-/// Returns the number that `fingerprint()` of the header computes: it covers the name, offset and size of every field.
+/// Returns the number that `fingerprint()` of the header computes. It covers the name, offset and size of every field,
+/// and the ABI version.
 pub const fn fingerprint() -> u64 {
     const FINGERPRINT: u64 = {
         let mut h = fold(0xcbf2_9ce4_8422_2325, ABI_VERSION);

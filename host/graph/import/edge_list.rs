@@ -1,11 +1,11 @@
-//! Edge lists: `.el`, `.txt` and `.wel`, with the comments that SNAP writes above them.
+//! Edge lists: `.el`, `.txt` and `.wel`, with the header comments of SNAP's files.
 
 use super::error::{ImportError, LineFault};
 use super::raw::{self, RawEdges, Read};
 use super::text::{self, Bytes, Fields, Header, Plan};
 use super::{Format, Loaded, Precision, Reader};
 
-/// Lines that begin with these say nothing: `#` in SNAP's files, `%` in KONECT's.
+/// First characters of comment lines: `#` in SNAP's files, `%` in KONECT's.
 pub(crate) const COMMENTS: &[u8] = b"#%";
 
 /// Columns of an edge list.
@@ -15,7 +15,7 @@ pub(crate) enum Columns {
     Two,
     /// Two vertices and a weight.
     Three,
-    /// What the first line has.
+    /// As many columns as the first line has.
     AsFirstLine,
 }
 
@@ -33,7 +33,7 @@ impl Reader<'_> {
             format,
             edges,
             ids: None,
-            // A list that is called directed may have each edge in both directions.
+            // A list with the header `Directed` may have each edge in both directions.
             directed: declared.filter(|directed| !directed),
             called_directed: declared == Some(true),
             mirrored: false,
@@ -43,7 +43,7 @@ impl Reader<'_> {
         raw::finish(bytes, read, self.options)
     }
 
-    /// What the lines of a list hold behind the vertices.
+    /// Returns the content of the column behind the vertices.
     pub(crate) fn third_column(&self, bytes: &Bytes<'_>, columns: Columns) -> Result<Third, ImportError> {
         let weight = if self.wants_weights() { Third::Weight } else { Third::Ignored };
         Ok(match columns {
@@ -64,7 +64,7 @@ impl Reader<'_> {
     }
 }
 
-/// Reads SNAP's `# Undirected graph ...` or `# Directed graph ...` above the first edge.
+/// Reads SNAP's header `# Undirected graph ...` or `# Directed graph ...` above the first edge.
 fn declared(bytes: &Bytes<'_>) -> Result<Option<bool>, ImportError> {
     let mut header = Header::new(bytes);
     while let Some(line) = header.next()? {
@@ -83,20 +83,20 @@ fn declared(bytes: &Bytes<'_>) -> Result<Option<bool>, ImportError> {
     Ok(None)
 }
 
-/// What stands in the third column.
+/// Content of the third column.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Third {
-    /// Nothing, because the first line has none.
+    /// None, because the first line has none.
     Absent,
-    /// Nothing, because the format has none.
+    /// None, because the format has none.
     Forbidden,
-    /// A weight that is read.
+    /// Weights that are read.
     Weight,
-    /// A weight that nobody asked for.
+    /// Weights that are not read, since the options do not ask for them.
     Ignored,
 }
 
-/// Reads one line: two vertices, and a weight where there is to be one. `check` answers the number to keep for an
+/// Parses one line: two vertices, and a weight if `third` says so. `check` returns the number to store for an
 /// identifier.
 pub(crate) fn edge(
     own: &mut RawEdges,

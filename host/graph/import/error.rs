@@ -1,4 +1,4 @@
-//! How imports and generators fail: one line that names the file, the place, what was found and what to do.
+//! Errors of imports and generators. Each message is one line with the file, the place, the fault and the remedy.
 
 use crate::graph::csr::CsrError;
 use crate::units::grouped;
@@ -6,10 +6,10 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
-/// The endings of the files that can be read.
+/// Endings of the files that can be read.
 pub const KNOWN_ENDINGS: &str = ".el .txt .wel .mtx .v .e .sg .wsg";
 
-/// Bytes in the unit that suits them.
+/// Formats a number of bytes in the unit that suits it.
 #[derive(Clone, Copy, Debug)]
 struct Size(u128);
 
@@ -26,20 +26,20 @@ impl fmt::Display for Size {
     }
 }
 
-/// What is wrong with a line of text.
+/// Fault in a line of text.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LineFault {
-    /// A vertex was expected.
+    /// A word where a vertex was expected.
     #[error("`{found}` is not a vertex identifier, which is a whole number from 0 to 18446744073709551615")]
     NotAVertex {
-        /// What stands there.
+        /// The word.
         found: String,
     },
-    /// Columns with commas between them.
+    /// Columns separated by commas.
     #[error("`{found}`: columns are separated by blanks or tabs, not by commas; replace them, as `tr , ' '` does")]
     Commas {
-        /// What stands there.
+        /// The words.
         found: String,
     },
     /// A vertex identifier below zero.
@@ -47,98 +47,98 @@ pub enum LineFault {
         "vertex {found} is negative; identifiers are whole numbers from 0 to 18446744073709551615, so renumber the vertices"
     )]
     NegativeVertex {
-        /// What stands there.
+        /// The word.
         found: String,
     },
     /// A vertex identifier of more than 64 bits.
     #[error("vertex {found} is larger than 18446744073709551615 (64 bits); renumber the vertices")]
     HugeVertex {
-        /// What stands there.
+        /// The word.
         found: String,
     },
-    /// The line ends too early, or goes on for too long.
+    /// The line has too few columns, or too many.
     #[error("{found} column(s) where {expected} {}", if *.expected == 1 { "is expected" } else { "are expected" })]
     Columns {
         /// Columns of the line.
         found: usize,
-        /// Columns that the format, or the first line of the file, asks for.
+        /// Columns that the format, or the first line of the file, requires.
         expected: usize,
     },
     /// An `.el` file with a third column.
     #[error("a third column in an unweighted list; if it holds weights, rename the file to end in .wel")]
     UnexpectedWeight,
-    /// A weight was expected.
+    /// A word where a weight was expected.
     #[error("`{found}` is not a weight, which is a number such as 3 or 0.25")]
     NotAWeight {
-        /// What stands there.
+        /// The word.
         found: String,
     },
-    /// Shortest paths are not defined for what this is.
+    /// A negative weight, for which shortest paths are not defined.
     #[error("weight {found} is negative; shortest paths need weights of zero or more")]
     NegativeWeight {
-        /// What stands there.
+        /// The word.
         found: String,
     },
-    /// NaN, infinite, or too large for the precision.
+    /// A weight that is NaN, infinite, or too large for the precision.
     #[error("weight {found} is not a finite number")]
     NotFinite {
-        /// What stands there.
+        /// The word.
         found: String,
     },
     /// An integer weight of more than 32 bits.
     #[error("integer weight {found} is larger than 4294967295; write it as {found}.0 to work with real weights")]
     HugeWeight {
-        /// What stands there.
+        /// The word.
         found: String,
     },
-    /// Something that no text holds.
+    /// A byte that does not occur in text.
     #[error("a byte {byte:#04x}: this is not a text file (GAP's binary graphs end in .sg or .wsg)")]
     Binary {
         /// The byte.
         byte: u8,
     },
-    /// A line without end.
+    /// A line that is longer than the limit.
     #[error("more than {} bytes without an end of line: this is not an edge list", grouped(.limit))]
     LongLine {
-        /// Longest line that is read.
+        /// Length of the longest line that is read, in bytes.
         limit: u64,
     },
-    /// Matrix Market: beyond the size line.
+    /// Matrix Market: an index above the limit in the size line.
     #[error("vertex {found} is larger than the {} {what} that the header names", grouped(.limit))]
     BeyondHeader {
         /// The vertex.
         found: u64,
-        /// Rows or columns.
+        /// `rows` or `columns`.
         what: &'static str,
-        /// What the header says.
+        /// Number in the header.
         limit: u64,
     },
-    /// Matrix Market: vertices are counted from 1.
+    /// Matrix Market: a vertex 0, where vertices are counted from 1.
     #[error("vertex 0 in a Matrix Market file, whose rows and columns are counted from 1")]
     ZeroIndex,
-    /// Matrix Market: first line.
+    /// Matrix Market: a wrong first line.
     #[error("`{found}` is not a Matrix Market header; it begins `%%MatrixMarket matrix coordinate`")]
     Banner {
-        /// What stands there.
+        /// The line.
         found: String,
     },
-    /// Matrix Market: a kind of matrix that is no graph.
+    /// Matrix Market: a kind of matrix that is not supported.
     #[error("{what} `{found}` is not supported; {advice}")]
     Unsupported {
-        /// Which word of the header.
+        /// Part of the header that names the kind.
         what: &'static str,
-        /// What stands there.
+        /// The word.
         found: String,
-        /// What to do.
+        /// The remedy.
         advice: &'static str,
     },
-    /// Matrix Market: the line with rows, columns and entries.
+    /// Matrix Market: a wrong line of rows, columns and entries.
     #[error("`{found}` is not a size line, which is three whole numbers: rows, columns, entries")]
     SizeLine {
-        /// What stands there.
+        /// The line.
         found: String,
     },
-    /// Matrix Market: not square.
+    /// Matrix Market: a matrix that is not square.
     #[error("{} rows and {} columns: the matrix of a graph is square", grouped(.rows), grouped(.columns))]
     NotSquare {
         /// Rows.
@@ -157,62 +157,62 @@ pub enum LineFault {
     /// LDBC: a property that is neither true nor false.
     #[error("`{found}` is neither true nor false")]
     NotABoolean {
-        /// What stands there.
+        /// The word.
         found: String,
     },
 }
 
-/// What is wrong with a GAP serialized graph.
+/// Fault in a GAP serialized graph.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SerializedFault {
-    /// Shorter than the header.
+    /// The file is shorter than the header.
     #[error("{found} bytes are too few for the 17 bytes of a header; the file is cut short or not a GAP graph")]
     Short {
         /// Bytes of the file.
         found: u64,
     },
-    /// The direction byte.
+    /// The direction byte is neither 0 nor 1.
     #[error("the first byte is {found}, it must be 0 (undirected) or 1 (directed); this is not a GAP graph")]
     Direction {
         /// The byte.
         found: u8,
     },
-    /// A count that cannot be.
+    /// A number of edges or vertices is out of range.
     #[error("the header names {found} {what}, which must lie between {low} and {high}; this is not a GAP graph")]
     Count {
-        /// Edges or vertices.
+        /// `edges` or `vertices`.
         what: &'static str,
-        /// What the header says.
+        /// Number in the header.
         found: i64,
-        /// Least.
+        /// Smallest allowed number.
         low: i64,
-        /// Most.
+        /// Largest allowed number.
         high: i64,
     },
-    /// The sizes of the header do not give the length of the file.
+    /// The numbers in the header do not match the length of the file.
     #[error(
         "{} vertices and {} edges make {} bytes, the file has {}; it is cut short, or has {other} weights and must end in {ending}",
         grouped(.vertices), grouped(.edges), grouped(.expected), grouped(.found)
     )]
     Length {
-        /// Vertices that the header names.
+        /// Vertices according to the header.
         vertices: u64,
-        /// Edges that the header names.
+        /// Edges according to the header.
         edges: u64,
-        /// Bytes that a whole file would have.
+        /// Bytes of a complete file.
         expected: u128,
         /// Bytes of the file.
         found: u64,
-        /// "no" or "int32".
+        /// Kind of weights that the other format has: `no` or `int32`.
         other: &'static str,
-        /// The other ending.
+        /// Ending of the other format.
         ending: &'static str,
     },
-    /// A weight that shortest paths are not defined for.
+    /// A negative weight, for which shortest paths are not defined.
     #[error("edge {} has the weight {found}; shortest paths need weights of zero or more", grouped(.index))]
     NegativeWeight {
-        /// Place in the edge list.
+        /// Index of the edge in the list.
         index: u64,
         /// The weight.
         found: i32,
@@ -222,16 +222,16 @@ pub enum SerializedFault {
     Graph(#[from] CsrError),
 }
 
-/// Why a graph could not be read or made.
+/// Error of reading or generating a graph.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ImportError {
-    /// The operating system refused.
+    /// A file operation failed.
     #[error("{}: {}", path.display(), plain(source))]
     Io {
-        /// File.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The error of the operating system.
         source: io::Error,
     },
     /// A file that another one needs is missing.
@@ -242,23 +242,23 @@ pub enum ImportError {
         /// The file that was given.
         beside: PathBuf,
     },
-    /// A folder, device or pipe.
+    /// A folder, device or pipe instead of a file.
     #[error("{}: is {what}; name a graph file ({KNOWN_ENDINGS})", path.display())]
     NotAFile {
         /// Path.
         path: PathBuf,
-        /// What it is.
+        /// Kind of the object, in words.
         what: &'static str,
     },
-    /// An ending that is not known.
+    /// The file's ending is not known.
     #[error("{}: {}", path.display(), unknown_ending(found))]
     UnknownEnding {
         /// File.
         path: PathBuf,
-        /// Its ending with the dot; empty if it has none.
+        /// The ending with its dot, or an empty string if there is none.
         found: String,
     },
-    /// A file of no bytes.
+    /// The file is empty.
     #[error("{}: is empty (0 bytes); was it copied or downloaded to its end?", path.display())]
     Empty {
         /// File.
@@ -269,17 +269,17 @@ pub enum ImportError {
     Shrunk {
         /// File.
         path: PathBuf,
-        /// Where it ends now.
+        /// Its new length in bytes.
         at: u64,
     },
-    /// A line is wrong.
+    /// A line has a fault.
     #[error("{} line {}: {fault}", path.display(), grouped(.line))]
     Line {
         /// File.
         path: PathBuf,
-        /// Line, from 1.
+        /// Number of the line, from 1.
         line: u64,
-        /// What is wrong.
+        /// The fault.
         fault: LineFault,
     },
     /// Matrix Market: the file ends before the size line.
@@ -288,26 +288,26 @@ pub enum ImportError {
         /// File.
         path: PathBuf,
     },
-    /// Matrix Market: not as many entries as the header names.
+    /// Matrix Market: the number of entries is not the one in the header.
     #[error("{}: the header names {} entries, the file holds {}; it is cut short or was changed", path.display(), grouped(.expected), grouped(.found))]
     Entries {
         /// File.
         path: PathBuf,
-        /// Entries that the header names.
+        /// Entries according to the header.
         expected: u64,
         /// Entries of the file.
         found: u64,
     },
-    /// Matrix Market: more entries than the file has room for.
+    /// Matrix Market: the header has more entries than fit into the file.
     #[error("{}: the header names {} entries, but {} bytes cannot hold more than {}", path.display(), grouped(.entries), grouped(.bytes), grouped(.most))]
     TooManyEntries {
         /// File.
         path: PathBuf,
-        /// Entries that the header names.
+        /// Entries according to the header.
         entries: u64,
         /// Length of the file.
         bytes: u64,
-        /// Entries that fit.
+        /// Most entries that fit into the file.
         most: u64,
     },
     /// A GAP serialized graph is damaged.
@@ -315,10 +315,10 @@ pub enum ImportError {
     Serialized {
         /// File.
         path: PathBuf,
-        /// What is wrong.
+        /// The fault.
         fault: SerializedFault,
     },
-    /// The graph does not fit.
+    /// The graph needs more memory than is free.
     #[error("{what}: {} vertices and {} edges need about {} of memory, {} is free; free some, or take a smaller graph", grouped(.vertices), grouped(.edges), Size(*.needed), Size(*.free))]
     Memory {
         /// File or generator.
@@ -332,7 +332,7 @@ pub enum ImportError {
         /// Bytes free.
         free: u128,
     },
-    /// The system does not give the memory.
+    /// The system does not allocate the memory.
     #[error("{what}: {} vertices and {} edges need about {} of memory, which the system refuses to give; raise the limit (`ulimit -v`), or take a smaller graph", grouped(.vertices), grouped(.edges), Size(*.needed))]
     Refused {
         /// File or generator.
@@ -344,37 +344,37 @@ pub enum ImportError {
         /// Bytes needed.
         needed: u128,
     },
-    /// The text does not fit.
+    /// The text needs more memory than is free.
     #[error("{}: {} of text need at least {} of memory, {} is free; free some, or take a smaller graph", path.display(), Size((*.bytes).into()), Size((*.needed).into()), Size((*.free).into()))]
     LargeText {
         /// File.
         path: PathBuf,
-        /// Its length.
+        /// Length of the file in bytes.
         bytes: u64,
         /// Bytes needed.
         needed: u64,
         /// Bytes free.
         free: u64,
     },
-    /// No vertex at all.
+    /// The file has no vertices.
     #[error("{}: holds no vertex; a graph without edges can be given as .mtx or as .v and .e, which name their vertices", path.display())]
     NoVertices {
         /// File.
         path: PathBuf,
     },
-    /// A generator's parameters.
+    /// A generator has invalid parameters.
     #[error(
         "`{given}`: {reason}; generators are kron:SCALE[:EDGEFACTOR] and urand:SCALE[:EDGEFACTOR], as in kron:20:16"
     )]
     Generator {
-        /// What was given.
+        /// The text as given.
         given: String,
-        /// Why not.
+        /// The reason.
         reason: String,
     },
 }
 
-/// The words for an operating system error, without its number.
+/// Describes an operating system error without its number.
 fn plain(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::NotFound => "no such file".to_owned(),

@@ -1,5 +1,5 @@
-//! LDBC Graphalytics graphs: a `.v` file with one vertex on each line, an `.e` file with one edge on each, and a
-//! `.properties` file that says among other things whether edges have a direction (Graphalytics specification 1.0, 2.2.3).
+//! LDBC Graphalytics graphs (Graphalytics specification 1.0, 2.2.3). A `.v` file has one vertex on each line, an `.e`
+//! file one edge. A `.properties` file states, among other things, whether edges have a direction.
 
 use super::edge_list::{self, COMMENTS, Columns};
 use super::error::{ImportError, LineFault};
@@ -14,16 +14,16 @@ pub(crate) struct Paths {
     pub vertices: PathBuf,
     pub edges: PathBuf,
     properties: PathBuf,
-    /// Both the vertices and the edges must be there.
+    /// True if the file of vertices and the file of edges must both exist.
     both: bool,
 }
 
 impl Paths {
-    /// From the path of the vertices or of the edges.
+    /// Derives all paths from that of the vertices or of the edges.
     pub(crate) fn of(given: &Path) -> Self {
         let is_vertices = given.extension().is_some_and(|e| e.eq_ignore_ascii_case("v"));
         let parts = Self::from_prefix(&given.with_extension(""));
-        // What was given keeps its spelling.
+        // The given path keeps its spelling.
         if is_vertices {
             Self { vertices: given.to_owned(), ..parts }
         } else {
@@ -64,7 +64,7 @@ impl Reader<'_> {
         }
     }
 
-    /// An edge file that nothing is known about.
+    /// Reads an edge file alone, without vertices and properties.
     pub(crate) fn ldbc_edges_alone(&self, edges: &Bytes<'_>) -> Result<Loaded, ImportError> {
         self.ldbc_edges(edges, None, None)
     }
@@ -113,7 +113,7 @@ impl Reader<'_> {
     }
 }
 
-/// The value of `graph.NAME.directed`, when the file has one.
+/// Returns the value of `graph.NAME.directed`, if the file has one.
 fn directed(bytes: &Bytes<'_>) -> Result<Option<bool>, ImportError> {
     let mut header = Header::new(bytes);
     while let Some(line) = header.next()? {

@@ -8,14 +8,14 @@ use super::{Format, Loaded, Reader};
 use crate::graph::build;
 use crate::graph::ids::Ids;
 
-/// In this format only `%` begins a comment.
+/// First character of comment lines: only `%` in this format.
 const COMMENTS: &[u8] = b"%";
-/// The shortest entry: two digits, a blank and the end of the line.
+/// Length of the shortest entry: two digits, a blank and the end of the line.
 const LEAST_ENTRY_BYTES: u64 = 4;
 
 #[derive(Debug)]
 struct Banner {
-    /// Entries have a value behind the indices.
+    /// True if entries have a value behind the indices.
     valued: bool,
     symmetric: bool,
 }
@@ -41,7 +41,7 @@ impl Reader<'_> {
             return Err(Self::no_vertices(bytes));
         }
         let weighted = banner.valued && self.wants_weights();
-        // The header says all that the check needs, so nothing is read in vain.
+        // The header has all numbers for the check, so the check comes before the entries are read.
         let (vertices, entries) = (u128::from(size.rows), u128::from(size.entries));
         let arcs = entries << u32::from(banner.symmetric);
         let needed = build::peak_bytes(vertices, arcs, 4, if weighted { 4 } else { 0 });
@@ -90,7 +90,7 @@ impl Reader<'_> {
     }
 }
 
-/// The vertex, counted from 0, of an index that is counted from 1.
+/// Converts an index, which is counted from 1, to a vertex, which is counted from 0.
 fn index(found: u64, what: &'static str, limit: u64) -> Result<u64, LineFault> {
     match found.checked_sub(1) {
         None => Err(LineFault::ZeroIndex),

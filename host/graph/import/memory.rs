@@ -1,11 +1,11 @@
-//! How much memory is free, so that a graph that cannot fit is refused before anything is allocated for it.
+//! Checks of free memory, so that a graph that cannot fit is refused before anything is allocated for it.
 
 use super::error::ImportError;
 use crate::memory::free_host_memory;
 use std::path::Path;
 
-/// Refuses what needs more than is free (or more than `limit`), and what the system does not give when it is asked for as much at once:
-/// it may know limits that it does not tell.
+/// Returns an error if `needed` bytes are more than `limit`, or without a limit more than is free. Without a limit it
+/// also asks the system for as many bytes at once, since the system may have limits that it does not report.
 pub(crate) fn check(
     what: &str,
     vertices: u128,
@@ -17,7 +17,7 @@ pub(crate) fn check(
         Some(free) if needed > u128::from(free) => {
             Err(ImportError::Memory { what: what.to_owned(), vertices, edges, needed, free: free.into() })
         }
-        // Also what no address space holds.
+        // This also refuses sizes that no address space holds.
         None if needed > isize::MAX as u128 => {
             Err(ImportError::Memory { what: what.to_owned(), vertices, edges, needed, free: isize::MAX as u128 })
         }
@@ -28,12 +28,12 @@ pub(crate) fn check(
     }
 }
 
-/// Returns true if the system gives so many bytes. They are given back untouched.
+/// Returns true if the system allocates so many bytes. They are freed again untouched.
 fn is_given(bytes: u128) -> bool {
     usize::try_from(bytes).is_ok_and(|bytes| Vec::<u8>::new().try_reserve_exact(bytes).is_ok())
 }
 
-/// Refuses a text file whose numbers alone, about half of its length, need more than is free.
+/// Returns an error if a text file's numbers alone, about half of its length, need more memory than is free.
 pub(crate) fn check_text(path: &Path, bytes: u64, limit: Option<u64>) -> Result<(), ImportError> {
     let needed = bytes / 2;
     match limit.or_else(free_host_memory) {

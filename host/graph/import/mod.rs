@@ -1,4 +1,4 @@
-//! Reads graph files.
+//! Reads graph files in several formats.
 //!
 //! | ending | format |
 //! |---|---|
@@ -8,22 +8,24 @@
 //! | `.v` + `.e` | LDBC Graphalytics: vertices, edges with an optional weight, and `.properties` when there is one |
 //! | `.sg`, `.wsg` | GAP Benchmark Suite's serialized graph, without and with int32 weights |
 //!
-//! In text files `#` and `%` begin comment lines, words are separated by blanks and tabs, and lines end in LF or CR LF.
+//! In text files `#` and `%` begin comment lines. Words are separated by blanks and tabs. Lines end in LF or CR LF.
 //!
-//! # Which vertices there are
+//! # Vertices
 //!
-//! Edge lists: the identifiers that occur. Matrix Market: `1 ..= rows`. LDBC: those that the vertex file names (without
-//! one, those that occur in the edge file). GAP: `0 .. vertices`.
+//! * Edge lists have the vertices that occur in edges.
+//! * Matrix Market files have the vertices `1 ..= rows`.
+//! * LDBC graphs have the vertices of the vertex file, or without one those that occur in the edge file.
+//! * GAP graphs have the vertices `0 .. vertices`.
 //!
 //! # Directed or undirected
 //!
-//! [`Orientation::Auto`] does what the file says. Files that say nothing (edge lists without SNAP's header, Matrix Market
-//! `general`, LDBC without properties) are directed, unless each edge is there in both directions with equal weights: then
-//! the graph is undirected, and each such pair is one edge.
+//! [`Orientation::Auto`] follows the file. Some files do not state the orientation: edge lists without SNAP's header,
+//! Matrix Market `general`, LDBC without properties. Such a graph is directed, unless each edge occurs in both
+//! directions with equal weights. Then the graph is undirected, and each such pair is one edge.
 //!
-//! SNAP's header is a comment in front of the first edge of `.el`, `.txt` and `.wel`. `# Undirected graph` lists each edge
-//! once, and the graph is undirected. `# Directed graph` also stands above lists that have each edge in both directions;
-//! such a graph is undirected all the same.
+//! SNAP's header is a comment in front of the first edge of `.el`, `.txt` and `.wel`. A file with `# Undirected graph`
+//! lists each edge once, and the graph is undirected. A file with `# Directed graph` may list each edge in both
+//! directions; such a graph is undirected, too.
 
 mod edge_list;
 mod error;
@@ -43,31 +45,31 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use text::Bytes;
 
-/// Whether edges have a direction.
+/// Choice between directed and undirected edges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Orientation {
-    /// What the file says, or what its edges show.
+    /// As the file states, or as its edges show.
     #[default]
     Auto,
-    /// Each edge leads from its first vertex to its second.
+    /// Each edge leads from its first vertex to its second only.
     Directed,
-    /// Each edge leads both ways.
+    /// Each edge leads in both directions.
     Undirected,
 }
 
-/// Which weights the edges get.
+/// Choice of the weights of edges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum WeightMode {
-    /// None: weights of the input are not even looked at.
+    /// No weights. Weights of the input are not read.
     #[default]
     Ignore,
-    /// The input's: integers when all are, else real numbers. Files without weights get 1 for each edge, generated
-    /// graphs get [`WeightMode::RandomIntegers`].
+    /// Weights of the input: integers if all are integers, otherwise real numbers. Files without weights get 1 for each
+    /// edge. Generated graphs get [`WeightMode::RandomIntegers`].
     Input,
-    /// Uniform integers from 1 to 255, as GAP's generators give. They depend on the seed and the edge alone, so that both
-    /// directions of an edge weigh the same.
+    /// Uniform integers from 1 to 255, as GAP's generators give. They depend only on the seed and the edge, so both
+    /// directions of an edge have the same weight.
     RandomIntegers,
-    /// Uniform real numbers in [0, 1), as Graph500 has them, otherwise as [`WeightMode::RandomIntegers`].
+    /// Uniform real numbers in [0, 1), as in Graph500, otherwise like [`WeightMode::RandomIntegers`].
     RandomReals,
 }
 
@@ -81,49 +83,49 @@ pub enum Precision {
     Double,
 }
 
-/// What is being done.
+/// Stage of loading a graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Stage {
-    /// Reading and parsing; counted in bytes.
+    /// Reading and parsing, counted in bytes.
     Read,
-    /// Generating edges and building neighbour lists; counted in edges, each of which is handled twice.
+    /// Generating edges and building neighbour lists, counted in edges. Each edge is handled twice.
     Build,
 }
 
-/// How far loading has come.
+/// Progress of loading a graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// What is being done.
+    /// Current stage.
     pub stage: Stage,
-    /// How much of it is done.
+    /// Units done, in the stage's unit.
     pub done: u64,
-    /// How much there is.
+    /// Total units.
     pub total: u64,
 }
 
-/// Called from many threads while a graph is loaded, a few times for each megabyte at most.
+/// Function that many threads call while a graph is loaded, at most a few times for each megabyte.
 pub type ProgressFn<'a> = &'a (dyn Fn(Progress) + Sync);
 
-/// How to load a graph.
+/// Options of loading a graph.
 #[derive(Clone, Copy)]
 #[non_exhaustive]
 pub struct LoadOptions<'a> {
-    /// Directed or undirected.
+    /// Choice between directed and undirected edges.
     pub orientation: Orientation,
-    /// Which weights.
+    /// Choice of the weights.
     pub weights: WeightMode,
     /// Precision of real weights.
     pub precision: Precision,
-    /// Keep edges from a vertex to itself; they matter to PageRank only.
+    /// True to keep edges from a vertex to itself. They matter to PageRank only.
     pub keep_self_loops: bool,
-    /// Use 64-bit neighbours even where 32 bits suffice.
+    /// True to use 64-bit neighbours even where 32 bits suffice.
     pub wide: bool,
     /// Seed of generators and random weights.
     pub seed: u64,
-    /// Bytes that may be used; `None` for what the machine has free.
+    /// Memory limit in bytes. With `None` the limit is the memory that is free.
     pub memory: Option<u64>,
-    /// Called as loading goes on.
+    /// Function that is called as loading proceeds.
     pub progress: Option<ProgressFn<'a>>,
 }
 
@@ -138,7 +140,7 @@ setters!(LoadOptions<'a> {
     progress: Option<ProgressFn<'a>>,
 });
 
-/// The seed of GAP's generators.
+/// Seed of GAP's generators.
 pub const DEFAULT_SEED: u64 = 27_491_095;
 
 impl Default for LoadOptions<'_> {
@@ -170,7 +172,7 @@ impl fmt::Debug for LoadOptions<'_> {
     }
 }
 
-/// What kind of input a graph came from.
+/// Kind of input of a graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Format {
@@ -207,18 +209,18 @@ impl fmt::Display for Format {
     }
 }
 
-/// Why a graph is directed or undirected.
+/// Reason why a graph is directed or undirected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum OrientationReason {
-    /// It was asked for.
+    /// The options chose it.
     Requested,
-    /// The input says so.
+    /// The input states it.
     Declared,
-    /// The input says nothing; each edge was there in both directions.
+    /// The input does not state it, and each edge occurs in both directions.
     Symmetric,
-    /// The input says nothing; some edge was there in one direction only.
+    /// The input does not state it, and some edges occur in one direction only.
     OneWay,
-    /// The input says nothing; no edge was there in both directions.
+    /// The input does not state it, and no edge occurs in both directions.
     Once,
 }
 
@@ -234,14 +236,14 @@ impl fmt::Display for OrientationReason {
     }
 }
 
-/// Where the weights come from.
+/// Source of the weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum WeightSource {
-    /// There are none.
+    /// The graph has no weights.
     None,
-    /// The input.
+    /// Weights of the input.
     Input,
-    /// The input has none; each edge weighs 1.
+    /// Weight 1 for each edge, since the input has no weights.
     Unit,
     /// Uniform integers from 1 to 255.
     RandomIntegers,
@@ -261,43 +263,52 @@ impl fmt::Display for WeightSource {
     }
 }
 
-/// What was found and decided while a graph was loaded.
+/// Facts about the input, and decisions made while the graph was loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Summary {
     /// Kind of input.
     pub format: Format,
-    /// Why the graph is directed or undirected.
+    /// Reason why the graph is directed or undirected.
     pub orientation: OrientationReason,
-    /// Where the weights come from.
+    /// Source of the weights.
     pub weights: WeightSource,
-    /// Edges of the input.
+    /// Number of edges of the input.
     pub input_edges: u64,
-    /// Edges of the input from a vertex to itself.
+    /// Number of edges of the input from a vertex to itself.
     pub self_loops: u64,
-    /// Arcs that were dropped because they were there already.
+    /// Number of arcs that were dropped as duplicates.
     pub duplicates: u64,
-    /// Bytes read.
+    /// Number of bytes read.
     pub bytes: u64,
 }
 
-/// A graph and what is known about its origin.
+/// A graph with a summary of its input.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Loaded {
     /// The graph.
     pub csr: Csr,
-    /// What was found and decided.
+    /// Facts about the input, and decisions made.
     pub summary: Summary,
 }
 
-/// What the formats share while they read.
+/// State that all formats share while they read.
 pub(crate) struct Reader<'a> {
     pub options: &'a LoadOptions<'a>,
     /// Bytes of text that one task parses.
     pub piece: u64,
 }
 
-/// Reads the graph file at `path`; an LDBC graph can be given by either file or by their common prefix.
+/// Reads the graph file at `path`. The path of an LDBC graph is that of either file, or their common prefix.
+///
+/// # Errors
+/// * [`ImportError::Io`], [`ImportError::MissingPart`], [`ImportError::NotAFile`], [`ImportError::Empty`] or
+///   [`ImportError::Shrunk`] if a file cannot be read.
+/// * [`ImportError::UnknownEnding`] if the ending is that of no format.
+/// * [`ImportError::Line`], [`ImportError::NoSizeLine`], [`ImportError::Entries`], [`ImportError::TooManyEntries`],
+///   [`ImportError::Serialized`] or [`ImportError::NoVertices`] if the contents are wrong.
+/// * [`ImportError::Memory`], [`ImportError::Refused`] or [`ImportError::LargeText`] if the graph does not fit into
+///   memory.
 pub fn load(path: &Path, options: &LoadOptions<'_>) -> Result<Loaded, ImportError> {
     let reader = Reader { options, piece: text::PIECE };
     match Kind::of(path) {
@@ -308,19 +319,22 @@ pub fn load(path: &Path, options: &LoadOptions<'_>) -> Result<Loaded, ImportErro
             if parts.vertices.is_file() || parts.edges.is_file() {
                 return reader.ldbc(&parts);
             }
-            // A path that cannot be opened says so before its ending is looked at.
+            // A path that cannot be opened is reported before its ending is checked.
             Bytes::open(path)?;
             Err(ImportError::UnknownEnding { path: path.to_owned(), found: ending(path) })
         }
     }
 }
 
-/// Reads a graph from memory, in the format that the ending of `name` tells; `.v` and `.e` are read as edge files alone.
+/// Reads a graph from memory, in the format of the ending of `name`. `.v` and `.e` are read as edge files alone.
+///
+/// # Errors
+/// As for [`load`], apart from errors of files.
 pub fn load_bytes(name: &str, bytes: &[u8], options: &LoadOptions<'_>) -> Result<Loaded, ImportError> {
     load_pieces(name, bytes, options, text::PIECE)
 }
 
-/// As [`load_bytes`], with pieces of a chosen size.
+/// Reads a graph as [`load_bytes`] does, with pieces of a given size.
 fn load_pieces(name: &str, bytes: &[u8], options: &LoadOptions<'_>, piece: u64) -> Result<Loaded, ImportError> {
     let (path, reader) = (Path::new(name), Reader { options, piece });
     let bytes = Bytes::memory(path, bytes);
@@ -372,13 +386,13 @@ impl Reader<'_> {
         }
     }
 
-    /// Refuses text whose edges cannot fit. How many there are is not known yet; a line of two long numbers has about
-    /// twice as many bytes as the numbers have in memory.
+    /// Returns an error if the text's edges cannot fit into memory. The number of edges is not known yet. A line of two
+    /// long numbers has about twice as many bytes as the numbers have in memory.
     fn check_text(&self, bytes: &Bytes<'_>) -> Result<(), ImportError> {
         memory::check_text(bytes.path(), bytes.len(), self.options.memory)
     }
 
-    /// Whether weights of the input are read.
+    /// Returns true if weights of the input are read.
     fn wants_weights(&self) -> bool {
         self.options.weights == WeightMode::Input
     }

@@ -1,4 +1,4 @@
-//! Edges as they were read, and the steps from there to a graph.
+//! Edges as they were read, and their conversion to a graph.
 
 use super::error::{ImportError, LineFault};
 use super::memory;
@@ -20,7 +20,7 @@ pub(crate) struct RawEdges {
     weights: RawWeights,
 }
 
-/// Pairs in 32 bits as long as they fit.
+/// Pairs of vertices, in 32 bits as long as all fit.
 enum Pairs {
     Narrow(Vec<[u32; 2]>),
     Wide(Vec<[u64; 2]>),
@@ -32,7 +32,7 @@ impl Default for Pairs {
     }
 }
 
-/// Integers as long as they are.
+/// Weights, kept as integers until a real number occurs.
 enum RawWeights {
     Integer(Vec<u32>),
     Real(Vec<f64>),
@@ -58,7 +58,7 @@ impl RawEdges {
         }
     }
 
-    /// Reads the weight of the edge that was pushed last.
+    /// Parses and stores a weight for the edge that is stored with it.
     pub(crate) fn push_weight(&mut self, word: &[u8], precision: Precision) -> Result<(), LineFault> {
         let weight = text::weight(word)?;
         if let Weight::Real(value) = weight
@@ -87,7 +87,7 @@ impl RawEdges {
         }
     }
 
-    /// Both vertices of each edge.
+    /// Calls `take` with both vertices of each edge.
     pub(crate) fn each(&self, take: &mut dyn FnMut(u64)) {
         match &self.pairs {
             Pairs::Narrow(list) => list.as_flattened().iter().for_each(|&id| take(id.into())),
@@ -105,7 +105,7 @@ impl RawEdges {
     fn integer(&self, i: usize) -> u32 {
         match &self.weights {
             RawWeights::Integer(list) => list[i],
-            // Not reached: integers are asked for only when no piece holds a real number.
+            // This is unreachable: integers are asked for only if no piece holds a real number.
             RawWeights::Real(list) => list[i] as u32,
         }
     }
@@ -122,26 +122,26 @@ impl RawEdges {
     }
 }
 
-/// Everything that [`finish`] needs to know about what was read.
+/// Input of [`finish`]: the edges that were read, and the facts about their file.
 pub(crate) struct Read {
     pub format: Format,
     pub edges: Vec<RawEdges>,
-    /// Vertices of the edges are numbers already, those of these identifiers; `None` when they are identifiers that are
-    /// still to be numbered.
+    /// Identifiers of the vertices, if the edges hold vertex numbers already. `None` if the edges hold identifiers that
+    /// are not numbered yet.
     pub ids: Option<Ids>,
-    /// What the file says about direction.
+    /// Direction that the file states, if it does.
     pub directed: Option<bool>,
-    /// The file says that it is directed, unless each edge is there in both directions.
+    /// True if the file states that it is directed, but may have each edge in both directions.
     pub called_directed: bool,
-    /// Each entry stands for both directions, whatever is asked for.
+    /// True if each entry stands for both directions, for any option.
     pub mirrored: bool,
-    /// Whether the edges came with weights that were read.
+    /// True if weights of the edges were read.
     pub weighted: bool,
     /// Bytes read.
     pub bytes: u64,
 }
 
-/// Makes the graph.
+/// Makes the graph from the edges that were read.
 pub(crate) fn finish(bytes: &Bytes<'_>, read: Read, options: &LoadOptions<'_>) -> Result<Loaded, ImportError> {
     let count: usize = read.edges.iter().map(RawEdges::len).sum();
     let (numbers, known) = match read.ids {
@@ -210,7 +210,7 @@ pub(crate) fn finish(bytes: &Bytes<'_>, read: Read, options: &LoadOptions<'_>) -
     Ok(Loaded { csr, summary })
 }
 
-/// Gives a graph that was read the weights that were asked for.
+/// Gives a graph from a file the weights that the options ask for.
 pub(crate) fn give_weights(csr: Csr, weighted: bool, options: &LoadOptions<'_>) -> (Csr, WeightSource) {
     match options.weights {
         WeightMode::Ignore => (csr.without_weights(), WeightSource::None),
@@ -233,8 +233,7 @@ struct Job<'a> {
     options: &'a LoadOptions<'a>,
 }
 
-/// A graph that only lacks its identifiers (which are in use until it is built), and how many self-loops and duplicates
-/// there were.
+/// A graph without its identifiers (which are in use until it is built), and the numbers of self-loops and duplicates.
 type Unnamed = (Box<dyn FnOnce(Ids) -> Csr>, u64, u64);
 
 impl Job<'_> {
@@ -246,7 +245,7 @@ impl Job<'_> {
         };
         let built: Built<V, W> =
             build::build_parts(self.vertices, self.count, self.pieces.len(), self.rule, &progress, |i| {
-                // Each piece is taken once, and its memory goes as soon as it is partitioned.
+                // Each piece is taken once. Its memory is freed as soon as it is partitioned.
                 let piece = self.pieces[i].lock().take().unwrap_or_default();
                 let mut chunk = Chunk::with_capacity(piece.len());
                 for e in 0..piece.len() {

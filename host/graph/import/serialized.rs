@@ -1,6 +1,8 @@
-//! The GAP Benchmark Suite's serialized graphs, `.sg` and `.wsg` (gapbs, `src/writer.h`): one byte that is 1 when the
-//! graph is directed, the number of edges and of vertices as int64, the offsets as int64, the neighbours as int32 (in `.wsg`
-//! each with an int32 weight behind it), and for directed graphs offsets and neighbours again for the in-edges.
+//! Serialized graphs of the GAP Benchmark Suite, `.sg` and `.wsg` (gapbs, `src/writer.h`).
+//!
+//! A file has one byte that is 1 if the graph is directed, then the number of edges and of vertices as int64. Then come
+//! the offsets as int64 and the neighbours as int32, in `.wsg` each followed by an int32 weight. Directed graphs have
+//! offsets and neighbours again, for the in-edges.
 
 use super::error::{ImportError, SerializedFault};
 use super::raw;
@@ -11,9 +13,9 @@ use crate::graph::ids::Ids;
 use rayon::prelude::*;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Direction, edges, vertices.
+/// Bytes of the header: direction, edges, vertices.
 const HEADER_BYTES: u64 = 1 + 8 + 8;
-/// Vertices are int32.
+/// Largest number of vertices, which are int32.
 const MAX_VERTICES: i64 = 1 << 31;
 
 struct Layout {
@@ -124,7 +126,7 @@ impl Reader<'_> {
     }
 }
 
-/// Reads the header and holds it against the length of the file, before anything is allocated.
+/// Parses the header, and compares it with the length of the file before anything is allocated.
 fn layout(bytes: &Bytes<'_>, weighted: bool) -> Result<Layout, ImportError> {
     let fault = |fault| ImportError::Serialized { path: bytes.path().to_owned(), fault };
     if bytes.len() < HEADER_BYTES {

@@ -29,7 +29,7 @@ const WEIGHTED: LoadOptions<'static> = LoadOptions {
     progress: None,
 };
 
-/// Edges by the input's identifiers.
+/// Returns the edges by the input's identifiers.
 fn arcs(csr: &Csr) -> Vec<(u64, u64)> {
     (0..csr.vertices())
         .flat_map(|v| csr.neighbours_of(v).map(move |n| (v, n)))
@@ -53,7 +53,7 @@ fn the_enron_graph_is_undirected_and_has_the_component_that_the_file_holds() {
     assert_eq!((csr.arcs(), csr.edges()), (lines, lines / 2));
     assert!(!csr.directed());
     assert_eq!(summary.orientation, OrientationReason::Symmetric);
-    // Identifiers begin at 1 in this file and leave no gap.
+    // The identifiers begin at 1 in this file and leave no gap.
     assert_eq!(csr.ids(), &Ids::dense(1, 36_691));
     let labels = verify::connected_components(&csr);
     let largest = labels.iter().filter(|&&l| l == 0).count();
@@ -63,7 +63,7 @@ fn the_enron_graph_is_undirected_and_has_the_component_that_the_file_holds() {
     assert_eq!(depths.iter().filter(|&&d| d != verify::UNREACHED).count(), largest);
 }
 
-/// Degrees as in Zachary's matrix (1977, figure 2).
+/// Compares the degrees with those in Zachary's matrix (1977, figure 2).
 #[test]
 fn the_karate_club_is_undirected_by_its_header() {
     let Loaded { csr, summary } =
@@ -111,7 +111,7 @@ fn orientation_is_as_asked_or_as_seen() {
     assert_eq!(with("0 1\n1 2\n", Orientation::Undirected), (false, 4, OrientationReason::Requested));
     assert_eq!(with("0 1\n1 0\n", Orientation::Auto), (false, 2, OrientationReason::Symmetric));
     assert_eq!(with("0 1\n1 0\n", Orientation::Directed), (true, 2, OrientationReason::Requested));
-    // Both directions are there, but weigh differently.
+    // Both directions occur, but have different weights.
     assert!(weighted("g.wel", "0 1 5\n1 0 6\n").csr.directed());
     assert!(!weighted("g.wel", "0 1 5\n1 0 5\n").csr.directed());
     assert!(!plain("g.wel", "0 1 5\n1 0 6\n").csr.directed());
@@ -133,7 +133,7 @@ fn snaps_header_says_whether_a_list_is_directed() {
     let header = "\u{feff}# A title\n\n# Directed graph: a.txt";
     assert_eq!(with(header, once, Orientation::Auto), (true, 2, OrientationReason::Declared));
     assert_eq!(with(header, both, Orientation::Auto), (false, 2, OrientationReason::Symmetric));
-    // Behind the first edge, or in other words, it is a comment like any other.
+    // Behind the first edge, or in other words, the line is an ordinary comment.
     for header in ["0 2\n# Undirected graph", "# An undirected graph", "# Undirected edges"] {
         assert!(with(header, once, Orientation::Auto).0, "{header}");
     }
@@ -162,7 +162,7 @@ fn integer_weights_stay_integers_and_parallel_edges_keep_the_smallest() {
     let csr = read("g.wel", "0 1 5\n1 2 0.1\n", &double).unwrap().csr;
     assert_eq!(csr.weights(), Some(&Weights::F64(vec![5.0, 0.1])));
     assert_eq!(csr.neighbours(), &Neighbours::U64(vec![1, 2]));
-    // Undirected: both directions take the smaller weight.
+    // In an undirected graph both directions get the smaller weight.
     let options = LoadOptions { orientation: Orientation::Undirected, ..WEIGHTED };
     let csr = read("g.wel", "0 1 5\n1 0 3\n", &options).unwrap().csr;
     assert_eq!(csr.weights(), Some(&Weights::U32(vec![3, 3])));
@@ -248,7 +248,7 @@ fn matrices_are_graphs() {
     let csr = weighted("m.mtx", &format!("{MTX} integer general\n2 2 1\n1 2 7\n")).csr;
     assert_eq!(csr.weights(), Some(&Weights::U32(vec![7])));
     assert_eq!(plain("m.mtx", &format!("{MTX} pattern general\n1 1 0\n")).csr.vertices(), 1);
-    // Negative values matter to shortest paths only.
+    // Negative values are errors only where weights are read.
     assert_eq!(plain("m.mtx", &format!("{MTX} real general\n2 2 1\n1 2 -7\n")).csr.arcs(), 1);
 }
 
@@ -365,7 +365,7 @@ fn paths_that_are_no_graph_files_are_refused() {
     assert!(message(load(Path::new("/dev/null"), &WEIGHTED)).contains("/dev/null: is not a regular file"));
 }
 
-/// Writes as gapbs does: `in_edges` only for directed graphs.
+/// Returns a graph as gapbs writes it: directed graphs also have in-edges.
 fn serialize(directed: bool, lists: &[Vec<(u32, i32)>], weighted: bool) -> Vec<u8> {
     let arcs: usize = lists.iter().map(Vec::len).sum();
     let mut turned = vec![Vec::new(); lists.len()];
@@ -415,7 +415,7 @@ fn serialized_graphs_are_read_in_both_directions() {
     assert_eq!(loaded.summary.orientation, OrientationReason::Declared);
     let directed = LoadOptions { orientation: Orientation::Directed, ..Default::default() };
     assert!(load_bytes("g.wsg", &serialize(false, &lists, true), &directed).unwrap().csr.directed());
-    // Lists out of order, with duplicates and self-loops, become simple.
+    // Unsorted lists with duplicates and self-loops become simple.
     let lists = [vec![(2, 9), (1, 5), (0, 1), (2, 3)], vec![], vec![]];
     let csr = load_bytes("g.wsg", &serialize(true, &lists, true), &WEIGHTED).unwrap().csr;
     assert_eq!((arcs(&csr), csr.weights()), (vec![(0, 1), (0, 2)], Some(&Weights::U32(vec![5, 3]))));
@@ -562,7 +562,7 @@ proptest! {
         let lines = |base: u64| -> String {
             edges.iter().map(|(a, b, w)| format!("{} {} {w}\n", a + base, b + base)).collect()
         };
-        // All vertices occur, so that lists of edges have them too.
+        // All vertices occur in edges, so that edge lists have them, too.
         let all: String = (0..12).map(|v| format!("{v} {v} 0\n")).collect();
         let list = load_pieces("g.wel", (all + &lines(0)).as_bytes(), &options, piece).unwrap();
         prop_assert_eq!(&list.csr, &expected);

@@ -1,4 +1,4 @@
-//! Reads lines of text in parallel: each task takes a piece of the file that it reads by itself.
+//! Reads lines of text in parallel. Each task reads and parses a piece of the file.
 
 use super::error::{ImportError, LineFault};
 use super::{Progress, ProgressFn, Stage};
@@ -10,14 +10,14 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// Bytes that one task reads and parses.
 pub(crate) const PIECE: u64 = 4 << 20;
-/// Longest line; only a comment could need more, and no edge list has such comments.
+/// Longest line in bytes. Only a comment could be longer, and edge lists have no such comments.
 pub(crate) const MAX_LINE: u64 = 1 << 20;
-/// What is read at once when a line goes on beyond its piece.
+/// Bytes that are read at a time where a line continues beyond its piece.
 const TAIL: u64 = 1 << 10;
-/// Characters of the input that a message repeats.
+/// Characters of the input that a message quotes.
 const QUOTED: usize = 40;
 
-/// Bytes that can be read at any place: a file, or memory.
+/// Bytes with random access: a file, or memory.
 pub(crate) struct Bytes<'a> {
     path: PathBuf,
     from: From<'a>,
@@ -33,7 +33,7 @@ impl<'a> Bytes<'a> {
     /// Opens a regular file.
     pub(crate) fn open(path: &Path) -> Result<Self, ImportError> {
         let io = |source| ImportError::Io { path: path.to_owned(), source };
-        // Looked at before it is opened, since opening a pipe waits for somebody to write.
+        // The kind is checked before the file is opened, since opening a pipe waits for a writer.
         let kind = std::fs::metadata(path).map_err(io)?;
         if !kind.is_file() {
             let what = if kind.is_dir() { "a folder" } else { "not a regular file" };
@@ -56,7 +56,7 @@ impl<'a> Bytes<'a> {
         self.len
     }
 
-    /// Fills `buffer` from `offset`; both must lie within the length.
+    /// Fills `buffer` from byte `offset` on. The range must lie within the length.
     pub(crate) fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<(), ImportError> {
         match &self.from {
             From::Memory(bytes) => {
@@ -74,14 +74,14 @@ impl<'a> Bytes<'a> {
         }
     }
 
-    /// The error for a line of this file.
+    /// Returns the error for a line of this file.
     pub(crate) fn fault(&self, line: u64, fault: LineFault) -> ImportError {
         ImportError::Line { path: self.path.clone(), line, fault }
     }
 
-    /// The whole lines that begin in `range`, and nothing else.
+    /// Returns the whole lines that begin in `range`.
     fn lines_of(&self, range: std::ops::Range<u64>, start: u64) -> Result<Piece, ImportError> {
-        // The byte before the piece says whether a line begins with the piece.
+        // The byte before the piece tells whether a line begins with the piece.
         let first = if range.start > start { range.start - 1 } else { range.start };
         let mut text = vec![0; (range.end - first) as usize];
         self.read(first, &mut text)?;
@@ -120,9 +120,9 @@ struct Piece {
     skip: usize,
 }
 
-/// How [`parse`] goes about it.
+/// Input range and options of [`parse`].
 pub(crate) struct Plan<'a> {
-    /// Where the lines begin.
+    /// First byte of the lines.
     pub start: u64,
     /// Number of the first line, from 1.
     pub first_line: u64,
@@ -137,8 +137,8 @@ impl<'a> Plan<'a> {
     }
 }
 
-/// Gives each line to a parser, one parser for each piece of the file, and answers the parsers in the file's order.
-/// The error is that of the first line that has one, whatever the number of threads.
+/// Passes each line to a parser, with one parser for each piece of the file. Returns the parsers in the file's order.
+/// The error is that of the first faulty line, for any number of threads.
 pub(crate) fn parse<P: Default + Send>(
     bytes: &Bytes<'_>,
     plan: &Plan<'_>,
@@ -158,7 +158,7 @@ pub(crate) fn parse<P: Default + Send>(
         .into_par_iter()
         .map(|i| {
             let mut parser = P::default();
-            // Pieces behind an error do not matter; those before it are needed to count its line.
+            // Pieces behind an error have no effect. Pieces before it are needed to count its line.
             if i > first_bad.load(Ordering::Relaxed) {
                 return (parser, End::Skipped);
             }
@@ -201,7 +201,7 @@ pub(crate) fn parse<P: Default + Send>(
             End::Whole(lines) => before += lines,
             End::Fault(lines, fault) => return Err(bytes.fault(before + lines - 1, fault)),
             End::Other(error) => return Err(error),
-            // Only pieces behind an error are skipped, and that error has been returned.
+            // Only pieces behind an error are skipped, and the loop has returned that error.
             End::Skipped => break,
         }
         parsers.push(parser);
@@ -209,7 +209,7 @@ pub(crate) fn parse<P: Default + Send>(
     Ok(parsers)
 }
 
-/// Reads lines one by one from the beginning, for headers.
+/// Reads lines one by one from the start of a file, for headers.
 pub(crate) struct Header<'a, 'b> {
     bytes: &'a Bytes<'b>,
     offset: u64,
@@ -221,7 +221,7 @@ impl<'a, 'b> Header<'a, 'b> {
         Self { bytes, offset: 0, line: 0 }
     }
 
-    /// The next line; `None` at the end of the file.
+    /// Returns the next line, or `None` at the end of the file.
     pub(crate) fn next(&mut self) -> Result<Option<Vec<u8>>, ImportError> {
         let mut text = Vec::new();
         let mut at = self.offset;
@@ -250,18 +250,18 @@ impl<'a, 'b> Header<'a, 'b> {
         Ok(Some(text))
     }
 
-    /// Number of the line that [`Header::next`] answered last, from 1.
+    /// Returns the number of the line that [`Header::next`] returned last, from 1.
     pub(crate) fn line(&self) -> u64 {
         self.line
     }
 
-    /// Where the next line begins.
+    /// Returns the offset of the next line.
     pub(crate) fn offset(&self) -> u64 {
         self.offset
     }
 }
 
-/// The words of a line.
+/// Words of a line.
 pub(crate) struct Fields<'a> {
     rest: &'a [u8],
 }
@@ -271,7 +271,7 @@ fn is_blank(byte: u8) -> bool {
 }
 
 impl<'a> Fields<'a> {
-    /// `None` for lines that say nothing: blank ones and comments.
+    /// Returns the words of a line, or `None` for blank lines and comments.
     pub(crate) fn of(line: &'a [u8], comments: &[u8]) -> Option<Self> {
         const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
         let line = line.strip_prefix(BYTE_ORDER_MARK).unwrap_or(line);
@@ -287,9 +287,9 @@ impl<'a> Fields<'a> {
         Some(&word[..end])
     }
 
-    /// A whole number, quickly: most of what is read are these.
+    /// Parses the next word as a whole number. This is fast, since most words are whole numbers.
     pub(crate) fn vertex(&mut self) -> Option<Result<u64, LineFault>> {
-        /// As many digits fit into 64 bits without a look at each.
+        /// Number of digits that always fit into 64 bits.
         const SAFE_DIGITS: usize = 19;
         let start = self.rest.iter().position(|&b| !is_blank(b))?;
         let word = &self.rest[start..];
@@ -310,7 +310,7 @@ impl<'a> Fields<'a> {
         self.next().map(vertex)
     }
 
-    /// How many words are left.
+    /// Returns the number of remaining words.
     pub(crate) fn count(mut self) -> usize {
         let mut words = 0;
         while self.next().is_some() {
@@ -320,7 +320,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// What stands in the input, short enough for a message.
+/// Quotes a word of the input, shortened for a message.
 pub(crate) fn quote(word: &[u8]) -> String {
     let text = String::from_utf8_lossy(word);
     let text = text.trim_end_matches('\r');
@@ -331,12 +331,12 @@ pub(crate) fn quote(word: &[u8]) -> String {
     out
 }
 
-/// The byte that shows that a word is not text.
+/// Returns a fault if the word has a byte that is not text.
 fn binary(word: &[u8]) -> Option<LineFault> {
     word.iter().copied().find(|&b| b < 0x20 || b == 0x7f).map(|byte| LineFault::Binary { byte })
 }
 
-/// A vertex identifier, with the fault that says best what is wrong.
+/// Parses a vertex identifier, or returns the most specific fault.
 fn vertex(word: &[u8]) -> Result<u64, LineFault> {
     let digits = |w: &[u8]| !w.is_empty() && w.iter().all(u8::is_ascii_digit);
     if digits(word) {
@@ -346,21 +346,21 @@ fn vertex(word: &[u8]) -> Result<u64, LineFault> {
     Err(match word.strip_prefix(b"-") {
         Some(rest) if digits(rest) => LineFault::NegativeVertex { found: quote(word) },
         _ => binary(word).unwrap_or_else(|| match word.split(|&b| b == b',').next() {
-            // A number that a comma ends.
+            // The word is a number followed by a comma.
             Some(first) if digits(first) && first.len() < word.len() => LineFault::Commas { found: quote(word) },
             _ => LineFault::NotAVertex { found: quote(word) },
         }),
     })
 }
 
-/// A weight as it stands in the input.
+/// A weight of the input.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Weight {
     Integer(u32),
     Real(f64),
 }
 
-/// Reads a weight; it must be finite and not negative.
+/// Parses a weight, which must be finite and not negative.
 pub(crate) fn weight(word: &[u8]) -> Result<Weight, LineFault> {
     let found = || quote(word);
     if let Some(fault) = binary(word) {
@@ -374,7 +374,7 @@ pub(crate) fn weight(word: &[u8]) -> Result<Weight, LineFault> {
         Err(_) => Err(LineFault::NotAWeight { found: found() }),
         Ok(value) if !value.is_finite() => Err(LineFault::NotFinite { found: found() }),
         Ok(value) if value < 0.0 => Err(LineFault::NegativeWeight { found: found() }),
-        // Negative zero is zero.
+        // Adding zero turns negative zero into zero.
         Ok(value) => Ok(Weight::Real(value + 0.0)),
     }
 }

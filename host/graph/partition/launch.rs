@@ -1,4 +1,4 @@
-//! Launching one step of a partitioned search, and reading what all PEs say about it.
+//! Launches the steps of a partitioned search, and reads the report of all PEs.
 
 use super::memory::{PeMemory, Shared, part_words};
 use super::plan::Whole;
@@ -13,10 +13,10 @@ use crate::shmem::World;
 use bytemuck::Zeroable;
 use std::time::Duration;
 
-/// Kernels whose blocks must all be resident: the ones with the most registers.
+/// Kernels with the most registers, which limit the number of blocks that are resident together.
 const LARGEST_KERNELS: [&str; 2] = ["wb_partition_top_down", "wb_partition_bottom_up"];
 
-/// Launches steps, one after another, and reads what each reports.
+/// Launcher of steps, which run one after another and report the sums of all PEs.
 #[derive(Debug)]
 pub(super) struct Steps<'g> {
     engine: &'g Engine,
@@ -25,13 +25,13 @@ pub(super) struct Steps<'g> {
     limit: Duration,
     sums: Region,
     report: Region,
-    /// Exchanges so far. They go on from search to search: signals are never cleared.
+    /// Number of exchanges so far. It continues from search to search, since signals are never cleared.
     turn: u64,
     claim_turn: u64,
 }
 
 impl<'g> Steps<'g> {
-    /// Collective. `edges` is the part of a kernel's name that says where the edges are.
+    /// Prepares the launches. Collective. `edges` is the part of a kernel's name that tells where the edges are.
     pub(super) fn new(world: &'g World, graph: &'g GraphOnEngine, edges: &str) -> Result<Self, GraphError> {
         let engine = &graph.engine;
         Ok(Self {
@@ -46,7 +46,7 @@ impl<'g> Steps<'g> {
         })
     }
 
-    /// What every step of a search has in common.
+    /// Returns the parameters that all steps of a search have in common.
     pub(super) fn parameters(&self, whole: &Whole, own: &PeMemory, shared: &Shared, source: u64) -> Parameters {
         Parameters {
             seen: own.seen.address(),
@@ -71,10 +71,12 @@ impl<'g> Steps<'g> {
         }
     }
 
-    /// One step; `args` follow the parameters and the world. `claims` when PEs hand vertices over in it.
+    /// Runs one step. `args` follow the parameters and the world. `claims` is true if PEs pass vertices to their owners
+    /// in it.
     ///
     /// # Safety
-    /// The step is one of `kernels/graph/partition`, and the memory that the parameters name lives until this returns.
+    /// The step must be one of `kernels/graph/partition`, and the memory that the parameters name must live until this
+    /// returns.
     pub(super) unsafe fn step(
         &mut self,
         kernel: &str,
@@ -89,7 +91,7 @@ impl<'g> Steps<'g> {
         if let Some(edges) = edges {
             args = args.with(edges);
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller makes the same promise.
         let run = unsafe { self.engine.launch(kernel, self.grid, args) }?;
         run.finish_within(self.limit)?;
         let report: Report = self.report.get(0)?;
@@ -101,7 +103,7 @@ impl<'g> Steps<'g> {
     }
 }
 
-/// A grid whose blocks are all resident, also beside those of other PEs on the same GPU. Collective.
+/// Returns a grid whose blocks are all resident, also beside those of other PEs on the same GPU. Collective.
 fn resident_grid(world: &World, engine: &Engine, edges: &str, ids: &str) -> Result<Grid, GraphError> {
     let mut fit = GRAPH_BLOCKS_PER_PROCESSOR;
     for kernel in LARGEST_KERNELS {
@@ -112,13 +114,13 @@ fn resident_grid(world: &World, engine: &Engine, edges: &str, ids: &str) -> Resu
     Ok(grid)
 }
 
-/// Identifiers beyond which a bitmap is sent instead of a list: as many as take an eighth of the bitmap's bytes. A list's bits are
-/// set one by one, so it has to be much shorter to cost less.
+/// Returns the number of identifiers above which a bitmap is sent instead of a list: that many take an eighth of the
+/// bitmap's bytes. Bits of a list are set one by one, so a list must be much shorter than the bitmap to cost less.
 pub(super) fn list_limit(whole: &Whole) -> u64 {
     longest_list(whole) / 8
 }
 
-/// Identifiers that fit where a bitmap does.
+/// Returns the number of identifiers that fit into the space of a bitmap.
 pub(super) fn longest_list(whole: &Whole) -> u64 {
     (part_words(whole) * size_of::<u32>() / whole.id_bytes()) as u64
 }

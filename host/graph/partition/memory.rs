@@ -1,4 +1,4 @@
-//! What a search over a partitioned graph keeps: in the symmetric heap, and on each PE alone.
+//! Memory of a search over a partitioned graph: in the symmetric heap, and on each PE alone.
 
 use super::plan::Whole;
 use crate::graph::GraphOnEngine;
@@ -7,16 +7,16 @@ use crate::graph::params::{PartitionCounters, PartitionHeader};
 use crate::memory::{Place, Region};
 use crate::shmem::{Sym, World};
 
-/// Words of 4 bytes in which a slot's bit stands.
+/// Bits of a bitmap's word of 4 bytes, one for each slot.
 const BITS: u64 = 32;
 
-/// What allocations of a heap may take beyond their bytes, and the least that a world keeps there for itself, generously.
+/// Generous bound of the heap bytes that allocations take beyond their size, and that a world keeps for itself.
 const HEAP_SLACK: usize = 4 << 20;
 const HEAP_SLACK_FOR_EACH_PE: usize = 64 << 10;
-/// A world sets less than this part of a heap aside for teams: an eighth of it.
+/// Denominator for the share of teams. A world sets an eighth of a heap aside for them, so a sixth on top is enough.
 const TEAMS_SHARE: usize = 6;
 
-/// Sizes of what is in the symmetric heap, in elements.
+/// Numbers of elements in the symmetric heap.
 struct Sizes {
     depth: usize,
     parent_words: usize,
@@ -28,7 +28,7 @@ struct Sizes {
 impl Sizes {
     fn of(whole: &Whole, parents: bool) -> Self {
         let id_words = whole.id_bytes() / size_of::<u32>();
-        // A PE alone has nobody to hear from.
+        // A single PE receives nothing.
         let senders = if whole.pes > 1 { whole.pes } else { 0 };
         Self {
             depth: whole.span as usize,
@@ -45,36 +45,36 @@ impl Sizes {
     }
 }
 
-/// Words of a PE's part of a bitmap.
+/// Returns the words of a PE's part of a bitmap.
 pub(super) fn part_words(whole: &Whole) -> usize {
     (whole.span / BITS) as usize
 }
 
-/// Bytes of symmetric heap on each PE.
+/// Returns the bytes of symmetric heap that a search needs on each PE.
 pub(super) fn heap_bytes(whole: &Whole, parents: bool) -> usize {
     let own = Sizes::of(whole, parents).bytes(whole.pes) + HEAP_SLACK + whole.pes * HEAP_SLACK_FOR_EACH_PE;
     own + own / TEAMS_SHARE
 }
 
-/// Memory that other PEs write, or read results from. What is indexed by a PE is indexed by the sender.
+/// Memory that other PEs write, or read results from. A PE index is that of the sender.
 #[derive(Debug)]
 pub(super) struct Shared {
-    /// u32[span].
+    /// Depths, u32[span].
     pub depth: Sym<u32>,
-    /// Slots of 4 or 8 bytes, [span]; empty without parents.
+    /// Parents: slots of 4 or 8 bytes, [span]; empty without parents.
     pub parent: Sym<u32>,
-    /// Claims of two slots each, [pes][span].
+    /// Received claims of two slots each, [pes][span].
     pub inbox: Sym<u32>,
-    /// u32[2][pes][span / 32].
+    /// Received lists or bitmaps of found vertices, u32[2][pes][span / 32].
     pub news: Sym<u32>,
-    /// `wb_partition_header`[2][pes].
+    /// Received headers, `wb_partition_header`[2][pes].
     pub header: Sym<u64>,
     pub inbox_signal: Sym<u64>,
     pub news_signal: Sym<u64>,
 }
 
 impl Shared {
-    /// Collective.
+    /// Allocates the shared memory. Collective.
     pub(super) fn new(world: &World, whole: &Whole, parents: bool) -> Result<Self, GraphError> {
         let sizes = Sizes::of(whole, parents);
         Ok(Self {
@@ -89,17 +89,17 @@ impl Shared {
     }
 }
 
-/// Memory of one PE.
+/// Memory that only its own PE accesses.
 #[derive(Debug)]
 pub(super) struct PeMemory {
     /// Bitmap of all slots.
     pub seen: Region,
-    /// Bitmap of own vertices.
+    /// Bitmap of the PE's own vertices.
     pub fresh: Region,
     pub queue: [Region; 2],
-    /// Claims for each PE, [pes][span].
+    /// Claims to send to each PE, [pes][span].
     pub outbox: Region,
-    /// u64[pes].
+    /// Number of claims for each PE, u64[pes].
     pub outbox_count: Region,
     /// Slots found, as many as a message may list.
     pub list: Region,

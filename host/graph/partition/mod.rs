@@ -1,8 +1,8 @@
-//! A graph partitioned by vertex across the PEs of a world, each PE's lists in its own memory or on its own volume, and
-//! breadth-first search over it.
+//! Partitioned graphs: vertices are partitioned across the PEs of a world, and each PE has its lists in its own memory
+//! or on its own volume. Also breadth-first search over such graphs.
 //!
-//! Kernels exchange what they find among themselves, by puts and signals (`kernels/graph/exchange.cuh`); the host launches one
-//! kernel for each step on every PE, and every PE takes the same decisions, since all see the same sums.
+//! Kernels exchange the vertices that they find by puts and signals (`kernels/graph/exchange.cuh`). The host launches
+//! one kernel for each step on every PE. All PEs see the same sums, so all make the same decisions.
 
 mod launch;
 mod memory;

@@ -1,4 +1,4 @@
-//! Which PE has which vertex, and under which number.
+//! Assignment of vertices to PEs and slots.
 
 use crate::graph::csr::{self, Csr, MAX_NARROW_VERTICES, NeighbourOrder, Neighbours, VertexId, with_neighbours};
 use crate::graph::edges::PlacementOptions;
@@ -8,14 +8,14 @@ use rayon::prelude::*;
 use std::borrow::Cow;
 use std::cmp::Reverse;
 
-/// Slots of a PE are a multiple of this: its part of a bitmap is then whole lines of 128 bytes.
+/// Divisor of the number of slots of a PE, so that its part of a bitmap consists of whole lines of 128 bytes.
 const SLOTS_MULTIPLE: u64 = 1024;
 
-/// A graph dealt out to PEs: vertices in the order of descending degree, back and forth like cards, so that vertices and edges
-/// balance whatever the degrees.
+/// Partition of a graph across PEs. Vertices are assigned in descending order of degree: to PEs 0, 1, and so on, then
+/// back in reverse order, and so on. Vertices and edges are thus balanced for any degrees.
 ///
-/// Kernels name a vertex by its *slot*: owner * span + number within the owner. Vertices of high degree have low numbers, so
-/// that the bits which searches ask for most lie together.
+/// Kernels name a vertex by its *slot*: owner * span + number within the owner. Vertices of high degree have low
+/// numbers, so the bits that searches read most often lie together.
 #[derive(Debug)]
 pub struct PartitionPlan<'g> {
     csr: &'g Csr,
@@ -24,13 +24,13 @@ pub struct PartitionPlan<'g> {
     span: u64,
     wide: bool,
     connected: u64,
-    /// Vertices in the order in which they were dealt.
+    /// Vertices in the order in which they were assigned.
     order: Neighbours,
-    /// For each vertex its place in that order.
+    /// Index of each vertex in that order.
     rank: Neighbours,
 }
 
-/// What one PE has.
+/// Lists of one PE.
 #[derive(Debug)]
 pub struct Part {
     pub(super) pe: usize,
@@ -38,16 +38,16 @@ pub struct Part {
     pub(super) inward: Option<Csr>,
 }
 
-/// What every PE knows of the whole.
+/// Numbers of the whole graph that every PE knows.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Whole {
     pub pes: usize,
     pub vertices: u64,
     pub arcs: u64,
     pub connected: u64,
-    /// Slots of each PE.
+    /// Number of slots of each PE.
     pub span: u64,
-    /// Whether slots have 64 bits.
+    /// True if slots have 64 bits.
     pub wide: bool,
 }
 
@@ -60,7 +60,7 @@ impl Whole {
         if self.wide { 8 } else { 4 }
     }
 
-    /// Who gets the vertex of this rank, and under which number.
+    /// Returns the PE that gets the vertex of this rank, and the vertex's number within that PE.
     fn place(&self, rank: u64) -> (usize, u64) {
         let (round, turn) = (rank / self.pes as u64, (rank % self.pes as u64) as usize);
         (if round % 2 == 0 { turn } else { self.pes - 1 - turn }, round)
@@ -76,7 +76,7 @@ impl Whole {
         pe as u64 * self.span + local
     }
 
-    /// Vertices that a PE has.
+    /// Returns the number of vertices of a PE.
     pub(super) fn vertices_of(&self, pe: usize) -> u64 {
         let rounds = self.vertices / self.pes as u64;
         rounds + u64::from(self.rank(pe, rounds) < self.vertices)
@@ -84,7 +84,8 @@ impl Whole {
 }
 
 impl<'g> PartitionPlan<'g> {
-    /// Deals a graph out. With `inward` a directed graph's in-lists are dealt out too, so that searches can go bottom-up.
+    /// Partitions a graph across `pes` PEs. With `inward` the in-lists of a directed graph are partitioned too, so that
+    /// searches can go bottom-up.
     pub fn new(csr: &'g Csr, pes: usize, inward: bool) -> Self {
         let inward = (csr.directed() && inward).then(|| csr.transpose());
         let pes = pes.max(1);
@@ -92,7 +93,7 @@ impl<'g> PartitionPlan<'g> {
         let span = vertices.div_ceil(pes as u64).max(1).next_multiple_of(SLOTS_MULTIPLE);
         let wide = csr.neighbours().as_u64().is_some() || span * pes as u64 > MAX_NARROW_VERTICES;
         let degree = |v: u64| csr.degree(v) + inward.as_ref().map_or(0, |i| i.degree(v));
-        // Without in-lists nobody knows that nothing leads to a vertex.
+        // Without in-lists a vertex may have in-edges that are not known here.
         let known = !csr.directed() || inward.is_some();
         let connected = (0..vertices).into_par_iter().map(|v| u64::from(!known || degree(v) > 0)).sum();
         let (order, rank) = if wide {
@@ -105,12 +106,12 @@ impl<'g> PartitionPlan<'g> {
         Self { csr, inward, pes, span, wide, connected, order, rank }
     }
 
-    /// PEs that it was dealt out to.
+    /// Returns the number of PEs of the partition.
     pub fn pes(&self) -> usize {
         self.pes
     }
 
-    /// The graph.
+    /// Returns the graph.
     pub fn csr(&self) -> &Csr {
         self.csr
     }
@@ -126,17 +127,17 @@ impl<'g> PartitionPlan<'g> {
         }
     }
 
-    /// The slot of a vertex, which must exist.
+    /// Returns the slot of a vertex, which must exist.
     pub(super) fn slot(&self, vertex: u64) -> u64 {
         self.whole().slot_of_rank(self.rank.get(vertex as usize))
     }
 
-    /// Bytes of the symmetric heap that a search takes on each PE.
+    /// Returns the bytes of symmetric heap that a search needs on each PE.
     pub fn heap_bytes(&self, options: &BfsOptions) -> usize {
         super::memory::heap_bytes(&self.whole(), options.parents)
     }
 
-    /// Edges that a PE gets, as out-lists.
+    /// Returns the number of edges that a PE gets, as out-lists.
     pub fn arcs_of(&self, pe: usize) -> u64 {
         let whole = self.whole();
         (0..whole.vertices_of(pe)).into_par_iter().map(|v| self.csr.degree(self.vertex(&whole, pe, v))).sum()
@@ -146,7 +147,7 @@ impl<'g> PartitionPlan<'g> {
         self.order.get(whole.rank(pe, local) as usize)
     }
 
-    /// The part of a PE, which must be below [`PartitionPlan::pes`].
+    /// Returns the lists of a PE, which must be below [`PartitionPlan::pes`].
     pub fn part(&self, pe: usize) -> Part {
         let lists = |csr: &Csr| {
             if self.wide {
@@ -160,7 +161,7 @@ impl<'g> PartitionPlan<'g> {
         Part { pe, out: lists(self.csr), inward: self.inward.as_ref().map(lists) }
     }
 
-    /// Offsets and neighbours, as slots, of the vertices of a PE.
+    /// Returns offsets and neighbours of a PE's vertices, with neighbours as slots.
     fn lists<S: VertexId>(&self, csr: &Csr, pe: usize) -> (Vec<u64>, Vec<S>) {
         let whole = self.whole();
         let own = whole.vertices_of(pe);
@@ -193,7 +194,7 @@ impl<'g> PartitionPlan<'g> {
         (offsets, lists)
     }
 
-    /// One value for each vertex, from the values of each PE's vertices.
+    /// Returns one value for each vertex, from the values of each PE's vertices.
     pub(super) fn gather<T: Copy + Send + Sync>(&self, parts: &[Vec<T>]) -> Vec<T> {
         let whole = self.whole();
         let value = |v: u64| {
@@ -203,7 +204,7 @@ impl<'g> PartitionPlan<'g> {
         (0..whole.vertices).into_par_iter().map(value).collect()
     }
 
-    /// The vertex in a slot; `u64::MAX` for a slot that has none.
+    /// Returns the vertex in a slot, or `u64::MAX` for an empty slot.
     pub(super) fn vertex_in(&self, slot: u64) -> u64 {
         let whole = self.whole();
         let (pe, local) = ((slot / self.span) as usize, slot % self.span);
@@ -211,7 +212,7 @@ impl<'g> PartitionPlan<'g> {
     }
 }
 
-/// Vertices by descending degree, of equal ones by number, and each vertex's place in that order.
+/// Returns the vertices by descending degree, and by number for equal degrees, and each vertex's index in that order.
 fn ranks<V: VertexId>(vertices: u64, degree: impl Fn(u64) -> u64 + Sync) -> (Vec<V>, Vec<V>) {
     let mut order: Vec<V> = (0..vertices as usize).into_par_iter().map(V::from_index).collect();
     order.par_sort_unstable_by_key(|&v| (Reverse(degree(v.number())), v));
@@ -223,37 +224,38 @@ fn ranks<V: VertexId>(vertices: u64, degree: impl Fn(u64) -> u64 + Sync) -> (Vec
 }
 
 impl Part {
-    /// Whose it is.
+    /// Returns the PE of the part.
     pub fn pe(&self) -> usize {
         self.pe
     }
 
-    /// Its vertices.
+    /// Returns the number of vertices of the part.
     pub fn vertices(&self) -> u64 {
         self.out.vertices()
     }
 
-    /// Its edges, as out-lists.
+    /// Returns the number of edges of the part, as out-lists.
     pub fn arcs(&self) -> u64 {
         self.out.arcs()
     }
 
-    /// Bytes of its edges, in both directions if it has both.
+    /// Returns the bytes of the part's edges, in both directions if the part has both.
     pub fn edge_bytes(&self) -> u64 {
         let bytes = |csr: &Csr| csr.neighbours().bytes().len() as u64;
         bytes(&self.out) + self.inward.as_ref().map_or(0, bytes)
     }
 
-    /// What placing it writes to a volume: [`Plan::bytes`] says how large that must be.
+    /// Returns the arrays that placing the part writes to a volume. [`Plan::bytes`] returns the size that the volume
+    /// needs.
     pub fn plan(&self) -> Plan {
         GraphOnEngine::plan_of(&self.out, self.inward.as_ref().map(Csr::arcs), PlacementOptions::BFS)
     }
 
-    /// Checks that placing it on `volume` overwrites nothing: [`GraphOnEngine::check_volume`].
+    /// Checks that placing the part overwrites no foreign data on `volume`: [`GraphOnEngine::check_volume`].
     ///
     /// # Errors
     ///
-    /// Those of [`GraphOnEngine::check_volume`].
+    /// As for [`GraphOnEngine::check_volume`].
     pub fn check_volume(&self, volume: &Volume) -> Result<(), GraphError> {
         let inward = || self.inward.as_ref().map(Cow::Borrowed);
         stored::check(volume, &self.plan(), &self.out, inward, PlacementOptions::BFS)
@@ -268,7 +270,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_arc_is_dealt_out_once(
+        fn every_arc_is_in_one_part(
             edges in prop::collection::vec((0u64..40, 0u64..40), 0..300), pes in 1usize..9, directed: bool, wide: bool,
         ) {
             let options = CsrOptions { directed, wide, ..Default::default() };
@@ -302,7 +304,7 @@ mod tests {
         fn edges_balance_but_for_the_largest_vertex(
             degrees in prop::collection::vec(0u64..30, 1..60), pes in 1usize..9,
         ) {
-            // A star for each degree, all their leaves shared.
+            // There is a star for each degree, and all stars share their leaves.
             let hubs = degrees.len() as u64;
             let edges: Vec<_> =
                 degrees.iter().enumerate().flat_map(|(h, &d)| (0..d).map(move |i| (h as u64, hubs + i))).collect();

@@ -1,4 +1,4 @@
-//! Breadth-first search over a partitioned graph: the decisions of `bfs.rs`, taken alike on every PE.
+//! Breadth-first search over a partitioned graph. Every PE makes the same decisions as `bfs.rs`.
 
 use super::launch::{Steps, list_limit, longest_list};
 use super::memory::{PeMemory, Shared};
@@ -15,31 +15,31 @@ use crate::shmem::World;
 use crate::storage::Stats;
 use std::time::{Duration, Instant};
 
-/// How owners tell everybody which of their vertices top-down steps have found.
+/// Form in which owners tell all PEs which of their vertices a top-down step has found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum News {
-    /// As lists while they are short, else as bitmaps.
+    /// Lists while they are short, otherwise bitmaps.
     #[default]
     Auto,
-    /// As lists as long as they are no larger than a bitmap.
+    /// Lists as long as they are no larger than a bitmap.
     Lists,
-    /// As bitmaps.
+    /// Bitmaps.
     Bitmaps,
 }
 
-/// How to search.
+/// Options of a search.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct PartitionedBfsOptions {
-    /// As for a search of one PE.
+    /// Options as for a search of one PE.
     pub search: BfsOptions,
-    /// What PEs send each other.
+    /// Form of the messages about vertices found.
     pub news: News,
 }
 
 setters!(PartitionedBfsOptions { search: BfsOptions, news: News });
 
-/// One PE's part of a graph, where its kernels reach it.
+/// A part of a graph that its PE's kernels can read.
 #[derive(Debug)]
 pub struct PartitionedGraph {
     world: World,
@@ -48,7 +48,11 @@ pub struct PartitionedGraph {
 }
 
 impl PartitionedGraph {
-    /// Copies a PE's part to where its kernels can reach it: with [`Placement::Storage`] to its own volume.
+    /// Copies a PE's part to memory that its kernels can read, or with [`Placement::Storage`] to its own volume.
+    ///
+    /// # Errors
+    /// [`GraphError::OtherWorld`] if the partition has another number of PEs than `world`, or `part` is that of another
+    /// PE; otherwise as for [`GraphOnEngine::place`].
     pub fn place(
         world: &World,
         plan: &PartitionPlan<'_>,
@@ -69,39 +73,39 @@ impl PartitionedGraph {
         Ok(Self { world: world.clone(), whole: plan.whole(), part })
     }
 
-    /// This PE's part. Its neighbours are slots.
+    /// Returns this PE's part, whose neighbours are slots.
     pub fn part(&self) -> &GraphOnEngine {
         &self.part
     }
 
-    /// The world that it is dealt out to.
+    /// Returns the world across which the graph is partitioned.
     pub fn world(&self) -> &World {
         &self.world
     }
 
-    /// How long one kernel may take before it is told to stop and the run is an error.
+    /// Sets the time limit of one kernel. A kernel that exceeds the limit is told to stop, and the run fails.
     pub fn set_launch_limit(&mut self, limit: Duration) {
         self.part.set_launch_limit(limit);
     }
 }
 
-/// What a search found, but for depths and parents: see [`PartitionedBfs::gather`].
+/// Result of a search without depths and parents, which [`PartitionedBfs::gather`] returns.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct PartitionedBfsResult {
-    /// Level by level, counts of all PEs together. Bytes read are those of this PE.
+    /// Report of each level, with counts of all PEs. Bytes read are those of this PE.
     pub levels: Vec<LevelReport>,
-    /// Vertices reached, with the source.
+    /// Number of vertices reached, including the source.
     pub reached: u64,
-    /// Wall-clock time on this PE, from clearing the depths to the last level's end.
+    /// Wall-clock time on this PE, from clearing the depths to the end of the last level.
     pub elapsed: Duration,
-    /// What the storage and the caches of all PEs did meanwhile; `None` for edges in memory.
+    /// Counters of the storage and the caches of all PEs during the search, or `None` for edges in memory.
     pub io: Option<Stats>,
-    /// Bytes that all PEs together put to each other.
+    /// Number of bytes that all PEs put to each other.
     pub put_bytes: u64,
 }
 
-/// A search with its memory, for any number of sources. Every PE makes the same calls.
+/// Memory and kernels of searches, for any number of sources. Every PE makes the same calls.
 #[derive(Debug)]
 pub struct PartitionedBfs<'g> {
     graph: &'g PartitionedGraph,
@@ -112,12 +116,17 @@ pub struct PartitionedBfs<'g> {
     order: QueueOrder,
     shared: Shared,
     own: PeMemory,
-    /// A search has failed: the PEs' turns may differ.
+    /// True if a search has failed, so that the PEs' exchange numbers may differ.
     failed: bool,
 }
 
 impl<'g> PartitionedBfs<'g> {
-    /// Allocates what searches need. Collective.
+    /// Allocates the memory of searches. Collective.
+    ///
+    /// # Errors
+    /// [`GraphError::NotPlaced`] if the graph was placed without neighbour lists; [`GraphError::Memory`] without
+    /// memory; [`GraphError::Engine`] if the kernels cannot be loaded; [`GraphError::Shmem`] if the symmetric heap is
+    /// too small.
     pub fn new(graph: &'g PartitionedGraph, options: &PartitionedBfsOptions) -> Result<Self, GraphError> {
         let (world, part, whole) = (&graph.world, &graph.part, &graph.whole);
         let Some(edges) = &part.out.edges else { return Err(not_placed()) };
@@ -139,7 +148,14 @@ impl<'g> PartitionedBfs<'g> {
         })
     }
 
-    /// Searches from a source, the vertex of this number in the graph that was dealt out. Collective.
+    /// Searches from `source`, a vertex number of the graph that was partitioned. Collective.
+    ///
+    /// # Errors
+    /// * [`GraphError::NoSuchVertex`] if the graph has no such vertex; [`GraphError::OutOfStep`] after a search that
+    ///   failed.
+    /// * [`GraphError::OtherPe`] if another PE failed; [`GraphError::Shmem`] if a PE did not come to a barrier.
+    /// * [`GraphError::Run`], [`GraphError::Corrupt`], [`GraphError::Engine`], [`GraphError::Memory`] and
+    ///   [`GraphError::Storage`] as for [`Bfs::run`](crate::graph::Bfs::run).
     pub fn run(&mut self, plan: &PartitionPlan<'_>, source: u64) -> Result<PartitionedBfsResult, GraphError> {
         let vertices = self.graph.whole.vertices;
         if source >= vertices {
@@ -161,14 +177,17 @@ impl<'g> PartitionedBfs<'g> {
         Ok(PartitionedBfsResult { levels, reached, elapsed, io, put_bytes })
     }
 
-    /// The counters of all PEs together.
+    /// Returns the sum of the counters of all PEs.
     fn sum(&self, own: Option<Stats>) -> Result<Option<Stats>, GraphError> {
         let all = self.graph.world.allgather(own.as_ref().map_or(&[], bytemuck::bytes_of))?;
         Ok(all.iter().filter_map(|b| bytemuck::try_pod_read_unaligned::<Stats>(b).ok()).reduce(|a, b| a + b))
     }
 
-    /// Brings the depths and parents of the last search together: on PE 0, for each vertex of the graph that was dealt out. `None`
-    /// on other PEs. Collective.
+    /// Collects the depths and parents of the last search on PE 0, for each vertex of the graph that was partitioned.
+    /// Returns `None` on other PEs. Collective.
+    ///
+    /// # Errors
+    /// [`GraphError::Shmem`] if another PE's memory cannot be read, or a PE did not come to a barrier.
     pub fn gather(
         &self,
         plan: &PartitionPlan<'_>,
@@ -177,7 +196,7 @@ impl<'g> PartitionedBfs<'g> {
         let (world, whole) = (&self.graph.world, &self.graph.whole);
         world.barrier_host()?;
         let gathered = if world.my_pe() == 0 { Some(self.gather_here(plan, result)?) } else { None };
-        // Nobody goes on before everything is read.
+        // No PE continues before PE 0 has read everything.
         world.barrier_host()?;
         debug_assert_eq!(plan.pes(), whole.pes);
         Ok(gathered)
@@ -199,7 +218,7 @@ impl<'g> PartitionedBfs<'g> {
                 })
             };
             let mut parents = pes.map(slots).collect::<Result<Vec<_>, _>>()?;
-            // A slot that no vertex has stands for none.
+            // An empty slot stands for "no parent".
             parents.iter_mut().flatten().for_each(|slot| *slot = plan.vertex_in(*slot));
             Some(plan.gather(&parents))
         } else {
@@ -220,14 +239,14 @@ fn not_placed() -> GraphError {
     GraphError::NotPlaced { missing: "neighbour lists", algorithm: "breadth-first search" }
 }
 
-/// One search under way. Every PE sees the same sums, and so takes the same decisions; the queues are each PE's own.
+/// State of one search. Every PE sees the same sums, and so makes the same decisions. Each PE has its own queues.
 struct Search<'s, 'g> {
     on: &'s mut PartitionedBfs<'g>,
     common: Parameters,
     levels: Vec<LevelReport>,
     reached: u64,
     put_bytes: u64,
-    /// Which queue is the next to expand, and how many items this PE has in it.
+    /// Index of the next queue to expand, and the number of this PE's items in it.
     turn: usize,
     own_items: u64,
 }
@@ -243,12 +262,12 @@ impl<'s, 'g> Search<'s, 'g> {
         Self { on, common, levels: Vec::new(), reached: 1, put_bytes: 0, turn: 0, own_items: 0 }
     }
 
-    /// The lists that frontiers are expanded by.
+    /// Returns the lists by which frontiers are expanded.
     fn outward(&self) -> &'g Lists {
         &self.on.graph.part.out
     }
 
-    /// The lists by which vertices look back, if they are here.
+    /// Returns the lists by which unreached vertices look for the frontier, if they are placed.
     fn inward(&self) -> Option<&'g Lists> {
         let part = &self.on.graph.part;
         if part.directed { part.inward.as_ref() } else { Some(&part.out) }
@@ -354,14 +373,14 @@ impl<'s, 'g> Search<'s, 'g> {
         self.over(inward, "bottom_up", p)
     }
 
-    /// The first bottom-up step after top-down ones, when edges are read in pages: see `Bfs::first_bottom_up`.
+    /// Does the first bottom-up step after top-down ones, for edges that are read in pages: see `Bfs::first_bottom_up`.
     fn first_bottom_up(
         &mut self,
         inward: &'g Lists,
         level: u32,
         pages: u64,
     ) -> Result<(Direction, Report), GraphError> {
-        let by_hubs = self.step("by_leads", self.parameters(inward, level))?;
+        let by_hubs = self.step("by_hubs", self.parameters(inward, level))?;
         let (direction, mut report) = if by_hubs.sum[ITEMS] <= pages {
             (Direction::BottomUp, self.bottom_up(inward, level, true)?)
         } else {
@@ -372,21 +391,23 @@ impl<'s, 'g> Search<'s, 'g> {
         Ok((direction, report))
     }
 
-    /// A step that reads edges.
+    /// Runs a step that reads edges.
     fn over(&mut self, lists: &'g Lists, kernel: &str, p: Parameters) -> Result<Report, GraphError> {
         let Some(edges) = &lists.edges else { return Err(not_placed()) };
         let ids = self.on.graph.part.id_suffix();
         let name = format!("wb_partition_{kernel}_{}_{ids}", edges.source());
-        // SAFETY: the parameters of this kernel; the regions that they name belong to `self`, or are borrowed by it.
+        // SAFETY: these are the parameters of this kernel. The regions that they name belong to `self`, or `self`
+        // borrows them.
         let report = unsafe { self.on.steps.step(&name, p, kernel == "top_down", Some(edges)) }?;
         self.put_bytes += report.put_bytes;
         Ok(report)
     }
 
-    /// A step that reads none.
+    /// Runs a step that reads no edges.
     fn step(&mut self, kernel: &str, p: Parameters) -> Result<Report, GraphError> {
         let name = format!("wb_partition_{kernel}_{}", self.on.graph.part.id_suffix());
-        // SAFETY: the parameters of this kernel; the regions that they name belong to `self`, or are borrowed by it.
+        // SAFETY: these are the parameters of this kernel. The regions that they name belong to `self`, or `self`
+        // borrows them.
         let report = unsafe { self.on.steps.step(&name, p, false, None::<u64>) }?;
         self.put_bytes += report.put_bytes;
         Ok(report)

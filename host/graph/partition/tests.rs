@@ -1,4 +1,4 @@
-//! Partitioned searches against serial ones, on graphs of every awkward shape.
+//! Compares partitioned searches with serial ones, on graphs of many difficult shapes.
 
 use super::*;
 use crate::engine::{CpuImage, Engine, RunError};
@@ -8,7 +8,8 @@ use crate::shmem::World;
 use crate::storage::{Cache, Drive, Volume};
 use std::time::Duration;
 
-/// Runs `work` on every PE of a world for searches over `deal`, each on a thread of its own, and answers what they answered.
+/// Runs `work` on every PE of a world for searches over `plan`, each on a thread of its own. Returns the results of
+/// `work`.
 fn on_pes<R: Send>(plan: &PartitionPlan<'_>, threads: usize, work: impl Fn(World) -> R + Sync) -> Vec<R> {
     let engine = || Engine::cpu_with(threads, &CpuImage::shipped().unwrap(), None).unwrap();
     let engines = (0..plan.pes()).map(|_| engine()).collect();
@@ -20,7 +21,8 @@ fn on_pes<R: Send>(plan: &PartitionPlan<'_>, threads: usize, work: impl Fn(World
     })
 }
 
-/// This PE's part on a device in memory that it just fits, behind a cache for a quarter of its edges.
+/// Returns a placement of this PE's part on a device in memory that just holds it, with a cache for a quarter of its
+/// edges.
 fn on_storage(world: &World, part: &Part, spec: &str) -> Placement {
     let bytes = part.plan().bytes().next_multiple_of(4096);
     let drive = Drive::open(&format!("soft:mem:{bytes}{spec}")).unwrap();
@@ -28,7 +30,7 @@ fn on_storage(world: &World, part: &Part, spec: &str) -> Placement {
     Placement::Storage(Cache::on(&volume).bytes((part.edge_bytes() / 4).max(16 << 10)).page(512).build().unwrap())
 }
 
-/// One after another from each source; what PE 0 got.
+/// Searches from each source, one after another. Returns the results of PE 0.
 fn search_all(
     plan: &PartitionPlan<'_>,
     options: &PartitionedBfsOptions,
@@ -68,9 +70,9 @@ fn depths_and_parents_are_those_of_a_serial_search() {
         forced(default.alpha, default.beta, News::Auto),
         forced(0, 1, News::Lists),
         forced(0, 1, News::Bitmaps),
-        // Bottom-up from the start, and never back.
+        // Searches bottom-up from the start, and never switches back.
         forced(u64::MAX, u64::MAX, News::Auto),
-        // Bottom-up from the start, and back as soon as the frontier shrinks.
+        // Searches bottom-up from the start, and switches back as soon as the frontier shrinks.
         forced(u64::MAX, 1, News::Lists),
     ];
     for (i, shape) in shapes().iter().enumerate() {
@@ -78,7 +80,7 @@ fn depths_and_parents_are_those_of_a_serial_search() {
         let sources = sources(csr);
         for (k, pes) in [1, 2, 3, 4, 8].into_iter().enumerate() {
             let plan = PartitionPlan::new(csr, pes, true);
-            // Every way with every number of PEs, on different shapes.
+            // Each way runs with every number of PEs, on different shapes.
             let (way, some) = (&ways[(i + k) % ways.len()], &sources[(i + k) % 2 * 2..][..2]);
             let results = search_all(&plan, way, some, |_, _| Placement::Gpu);
             for (source, (result, put)) in some.iter().zip(&results) {
@@ -159,7 +161,7 @@ fn a_failure_of_one_pe_ends_the_search_on_all() {
             |spec: &str| PartitionedGraph::place(&world, &plan, &part, on_storage(&world, &part, spec)).unwrap();
         let mut graph = place("");
         if world.my_pe() == 2 {
-            // The last PE's edges are on bad blocks.
+            // The last PE's edges lie on bad blocks.
             let Placement::Storage(cache) = graph.part().placement() else { panic!("storage") };
             let manifest = cache.volume().manifest().unwrap();
             let edges = manifest.entries().iter().find(|e| e.name == "neighbours").unwrap();
@@ -187,7 +189,7 @@ fn a_pe_that_is_gone_ends_the_others_within_their_deadline() {
         let graph = PartitionedGraph::place(&world, &plan, &part, Placement::Gpu).unwrap();
         let mut search = PartitionedBfs::new(&graph, &PartitionedBfsOptions::default()).unwrap();
         if world.my_pe() == 1 {
-            // It comes to the start and no further.
+            // This PE comes to the start and no further.
             world.barrier_host().unwrap();
             return None;
         }

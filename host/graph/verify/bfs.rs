@@ -1,13 +1,16 @@
-//! Breadth-first search: depths and parents.
+//! Verification of breadth-first search: depths and parents.
 
 use super::{Found, ParentFault, VerifyError, check_length, check_source};
 use crate::graph::csr::{Csr, NeighbourOrder, VertexId, with_neighbours};
 use rayon::prelude::*;
 
-/// The depth of vertices that a search does not reach.
+/// Depth of vertices that a search does not reach.
 pub const UNREACHED: u32 = u32::MAX;
 
-/// The depth of each vertex, by a serial search.
+/// Returns the depth of each vertex, found by a serial search.
+///
+/// # Errors
+/// [`VerifyError::Source`] if `source` is not a vertex.
 pub fn breadth_first(csr: &Csr, source: u64) -> Result<Vec<u32>, VerifyError> {
     check_source(csr, source)?;
     let mut depths = vec![UNREACHED; csr.vertices() as usize];
@@ -16,7 +19,12 @@ pub fn breadth_first(csr: &Csr, source: u64) -> Result<Vec<u32>, VerifyError> {
     Ok(depths)
 }
 
-/// Checks that `depths` are those of a serial search from `source`; [`UNREACHED`] for vertices that it does not reach.
+/// Checks that `depths` are those of a serial search from `source`, with [`UNREACHED`] for vertices that it does not
+/// reach.
+///
+/// # Errors
+/// [`VerifyError::Length`] if there is not one depth for each vertex; [`VerifyError::Source`] if `source` is not a
+/// vertex; [`VerifyError::Depth`] for the first wrong depth.
 pub fn bfs(csr: &Csr, source: u64, depths: &[u32]) -> Result<(), VerifyError> {
     check_length(csr, depths.len())?;
     let expected = breadth_first(csr, source)?;
@@ -25,8 +33,11 @@ pub fn bfs(csr: &Csr, source: u64, depths: &[u32]) -> Result<(), VerifyError> {
     Err(VerifyError::Depth { vertex: csr.ids().id(v as u64), found: depth(depths[v]), expected: depth(expected[v]) })
 }
 
-/// Checks depths as [`bfs`] does, and that each parent is an in-neighbour one level up: the source is its own parent,
-/// vertices that are not reached have [`VertexId::NONE`].
+/// Checks depths as [`bfs`] does, and that each parent is an in-neighbour one level up. The source must be its own
+/// parent. Vertices that are not reached must have [`VertexId::NONE`].
+///
+/// # Errors
+/// As for [`bfs`]; also [`VerifyError::Parent`] for the first wrong parent.
 pub fn bfs_parents<P: VertexId>(csr: &Csr, source: u64, depths: &[u32], parents: &[P]) -> Result<(), VerifyError> {
     check_length(csr, parents.len())?;
     bfs(csr, source, depths)?;
@@ -72,22 +83,22 @@ fn has_edge(csr: &Csr, from: u64, to: u64) -> bool {
     })
 }
 
-/// Serial breadth-first searches that mark what they reach.
+/// State of serial breadth-first searches that mark the vertices that they reach.
 ///
-/// In undirected graphs wide levels are done from below (Beamer, Asanovic, Patterson, "Direction-Optimizing Breadth-First
-/// Search", SC 2012): vertices without a mark look for a neighbour in the level above and stop at the first, which leaves
-/// most edges unread.
+/// In undirected graphs wide levels are searched bottom-up (Beamer, Asanovic, Patterson, "Direction-Optimizing
+/// Breadth-First Search", SC 2012). Each vertex without a mark looks for a neighbour in the level above and stops at
+/// the first, which leaves most edges unread.
 pub(super) struct Sweep<'a> {
     csr: &'a Csr,
-    /// Arcs of vertices that no search has expanded yet.
+    /// Number of arcs of vertices that no search has expanded yet.
     unexplored: u64,
-    /// One bit for each vertex of a level.
+    /// Bitmap of the vertices of a level.
     bits: Vec<u64>,
 }
 
-/// From above to below when the level has more arcs than this part of the unexplored ones (as in GAP).
+/// The search goes bottom-up if the level has more arcs than the unexplored ones divided by this (as in GAP).
 const ALPHA: u64 = 15;
-/// Back when a level has fewer vertices than this part of all (as in GAP).
+/// The search goes top-down again if a level has fewer vertices than all divided by this (as in GAP).
 const BETA: u64 = 18;
 
 impl<'a> Sweep<'a> {
@@ -95,7 +106,8 @@ impl<'a> Sweep<'a> {
         Self { csr, unexplored: csr.arcs(), bits: Vec::new() }
     }
 
-    /// Marks what `source` reaches through vertices that have no mark: those that differ from `none` have one.
+    /// Marks the vertices that `source` reaches through vertices without a mark. A vertex has a mark if its value
+    /// differs from `none`.
     pub(super) fn spread<V: VertexId, T: Copy + PartialEq>(
         &mut self,
         list: &[V],
@@ -114,7 +126,7 @@ impl<'a> Sweep<'a> {
         while !frontier.is_empty() {
             level += 1;
             let out: u64 = frontier.iter().map(|v| csr.degree(v.number())).sum();
-            // A step from below looks at all vertices, so a level must have a share of arcs to be worth it.
+            // A bottom-up step inspects all vertices, so it pays only if the level has a share of the arcs.
             if !csr.directed() && out > self.unexplored / ALPHA && out > csr.vertices() / ALPHA {
                 self.spread_from_below(list, &mut frontier, marks, none, &mark, &mut level);
                 continue;
@@ -134,7 +146,8 @@ impl<'a> Sweep<'a> {
         }
     }
 
-    /// Does levels from below for as long as they are wide. `level` is the first to do, and the last done afterwards.
+    /// Searches levels bottom-up as long as they are wide. `level` is the first level to search, and afterwards the
+    /// last one searched.
     fn spread_from_below<V: VertexId, T: Copy + PartialEq>(
         &mut self,
         list: &[V],
@@ -245,7 +258,7 @@ mod tests {
 
     #[test]
     fn wrong_parents_are_named() {
-        // 0 - 1 - 2 - 3, 0 - 4, 5 alone.
+        // The edges are 0 - 1 - 2 - 3 and 0 - 4; vertex 5 has none.
         let csr = Csr::from_edges(6, &[(0, 1), (1, 2), (2, 3), (0, 4)], CsrOptions::default()).unwrap();
         let depths = breadth_first(&csr, 0).unwrap();
         let good = [0, 0, 1, 2, 0, u32::NONE];

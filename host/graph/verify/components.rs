@@ -1,12 +1,12 @@
-//! Connected components; in directed graphs the weakly connected ones.
+//! Verification of connected components, in directed graphs of the weakly connected ones.
 
 use super::bfs::Sweep;
 use super::{VerifyError, check_length};
 use crate::graph::csr::{Csr, VertexId, with_neighbours};
 use rayon::prelude::*;
 
-/// The smallest vertex of each vertex's component, serially: by searches in undirected graphs, by union-find over all
-/// edges in directed ones.
+/// Returns the smallest vertex of each vertex's component, found serially. Undirected graphs are searched; for directed
+/// graphs all edges go through union-find.
 pub fn connected_components(csr: &Csr) -> Vec<u64> {
     with_neighbours!(csr.neighbours(), list => {
         if csr.directed() { united(csr, list) } else { swept(csr, list) }
@@ -14,6 +14,10 @@ pub fn connected_components(csr: &Csr) -> Vec<u64> {
 }
 
 /// Checks that each label is the smallest vertex of its component.
+///
+/// # Errors
+/// [`VerifyError::Length`] if there is not one label for each vertex; [`VerifyError::Component`] for the first wrong
+/// label.
 pub fn components<V: VertexId>(csr: &Csr, labels: &[V]) -> Result<(), VerifyError> {
     check_length(csr, labels.len())?;
     let expected = connected_components(csr);
@@ -32,7 +36,7 @@ fn swept<V: VertexId>(csr: &Csr, list: &[V]) -> Vec<u64> {
     let mut labels = vec![NONE; csr.vertices() as usize];
     let mut sweep = Sweep::new(csr);
     for v in 0..csr.vertices() {
-        // Vertices are taken in ascending order, so the first of a component is its smallest.
+        // Vertices are visited in ascending order, so the first of a component is its smallest.
         if labels[v as usize] == NONE {
             sweep.spread(list, v, &mut labels, NONE, |_| v);
         }
@@ -42,8 +46,8 @@ fn swept<V: VertexId>(csr: &Csr, list: &[V]) -> Vec<u64> {
 
 fn united<V: VertexId>(csr: &Csr, list: &[V]) -> Vec<u64> {
     let mut up: Vec<u64> = (0..csr.vertices()).collect();
-    /// The root of a tree, halving the path to it (Tarjan, van Leeuwen, "Worst-case analysis of set union algorithms",
-    /// J. ACM 31, 1984).
+    /// Returns the root of a tree, and halves the path to it (Tarjan, van Leeuwen, "Worst-case analysis of set union
+    /// algorithms", J. ACM 31, 1984).
     fn root(up: &mut [u64], mut v: u64) -> u64 {
         while up[v as usize] != v {
             up[v as usize] = up[up[v as usize] as usize];
@@ -53,7 +57,7 @@ fn united<V: VertexId>(csr: &Csr, list: &[V]) -> Vec<u64> {
     }
     for u in 0..csr.vertices() {
         for &n in &list[csr.range(u)] {
-            // The smaller root stays one, so each root is the smallest vertex of its tree.
+            // The smaller root remains a root, so each root is the smallest vertex of its tree.
             let (a, b) = (root(&mut up, u), root(&mut up, n.number()));
             up[a.max(b) as usize] = a.min(b);
         }
@@ -78,14 +82,14 @@ mod tests {
             let directed = Csr::from_edges(80, &edges, CsrOptions { directed: true, ..options }).unwrap();
             let labels = connected_components(&undirected);
             prop_assert_eq!(&connected_components(&directed), &labels);
-            // Ends of each edge agree, and a label is a member of its component.
+            // Both ends of each edge have the same label, and a label is a member of its component.
             for &(a, b) in &edges {
                 prop_assert_eq!(labels[a as usize], labels[b as usize]);
             }
             for (v, &label) in labels.iter().enumerate() {
                 prop_assert!(label <= v as u64 && labels[label as usize] == label);
             }
-            // As many components as a forest of these edges has trees.
+            // There are as many components as a forest of these edges has trees.
             let mut forest = spread(80, &edges);
             forest.sort_unstable();
             let mut roots: Vec<u64> = labels.clone();
@@ -96,7 +100,7 @@ mod tests {
         }
     }
 
-    /// The smallest vertices of the components, by spreading minima until nothing changes.
+    /// Returns the smallest vertices of the components, by spreading minima until nothing changes.
     fn spread(vertices: u64, edges: &[(u64, u64)]) -> Vec<u64> {
         let mut least: Vec<u64> = (0..vertices).collect();
         loop {

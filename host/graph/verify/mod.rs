@@ -1,9 +1,10 @@
-//! Checks results against references that share nothing with the kernels: plain serial searches, and for PageRank one more
-//! step. The rules are those of the GAP Benchmark Suite (Beamer, Asanovic, Patterson, arXiv:1508.03619, and the verifiers
-//! of its code).
+//! Checks results against references that share no code with the kernels: plain serial searches, and for PageRank one
+//! more step. The rules are those of the GAP Benchmark Suite (Beamer, Asanovic, Patterson, arXiv:1508.03619, and the
+//! verifiers of its code).
 //!
-//! Searches, components and shortest paths are unique, so each check is an equality: with a serial breadth-first search, a
-//! serial search or union-find over all vertices, and Dijkstra's algorithm. Comparing runs on all threads.
+//! The results of searches, components and shortest paths are unique, so each check is an equality. The references are
+//! a serial breadth-first search, a serial search or union-find over all vertices, and Dijkstra's algorithm.
+//! Comparisons run on all threads.
 
 mod bfs;
 mod components;
@@ -31,98 +32,98 @@ impl<T: fmt::Display> fmt::Display for Found<T> {
     }
 }
 
-/// How a result is wrong. Vertices are named by the input's identifiers, and the first that is wrong is named.
+/// Error in a result. Vertices have the input's identifiers. The first wrong vertex is reported.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum VerifyError {
-    /// Not one value for each vertex.
+    /// The number of values is not the number of vertices.
     #[error("{found} values for {vertices} vertices")]
     Length {
-        /// Values given.
+        /// Number of values.
         found: u64,
-        /// Vertices.
+        /// Number of vertices.
         vertices: u64,
     },
-    /// The source is no vertex.
+    /// The source is not a vertex.
     #[error("source {vertex} is not below the number of vertices, {vertices}")]
     Source {
         /// The source, counted from 0.
         vertex: u64,
-        /// Vertices.
+        /// Number of vertices.
         vertices: u64,
     },
-    /// BFS: a depth.
+    /// BFS: a wrong depth.
     #[error("vertex {vertex}: depth {found}, the serial search has {expected}")]
     Depth {
         /// Vertex.
         vertex: u64,
-        /// What the result says.
+        /// Depth in the result.
         found: Found<u32>,
-        /// What is right.
+        /// Right depth.
         expected: Found<u32>,
     },
-    /// BFS: a parent.
+    /// BFS: a wrong parent.
     #[error("vertex {vertex}: parent {parent} {reason}")]
     Parent {
         /// Vertex.
         vertex: u64,
-        /// What the result says.
+        /// Parent in the result.
         parent: Found<u64>,
-        /// What is wrong with it.
+        /// Fault of the parent.
         reason: ParentFault,
     },
-    /// Components: a label.
+    /// Components: a wrong label.
     #[error("vertex {vertex}: component {found}, but the smallest vertex connected to it is {expected}")]
     Component {
         /// Vertex.
         vertex: u64,
-        /// What the result says: the identifier of a vertex, when it is one.
+        /// Label in the result, as the identifier of a vertex if it is one.
         found: u64,
         /// The smallest vertex of the component.
         expected: u64,
     },
-    /// PageRank: not a rank.
+    /// PageRank: a rank that is negative or not finite.
     #[error("vertex {vertex}: rank {found} is not a number of zero or more")]
     Rank {
         /// Vertex.
         vertex: u64,
-        /// What the result says.
+        /// Rank in the result.
         found: f64,
     },
-    /// PageRank: the ranks do not make a distribution.
+    /// PageRank: ranks that are no distribution.
     #[error("the ranks sum to {sum}, which is further from 1 than {tolerance:e}")]
     RankSum {
-        /// Their sum.
+        /// Sum of the ranks.
         sum: f64,
-        /// How far it may be from 1.
+        /// Largest allowed distance of the sum from 1.
         tolerance: f64,
     },
-    /// PageRank: one more step (or the serial iterations) leads elsewhere.
+    /// PageRank: ranks that one more step, or the serial iterations, would change too much.
     #[error(
         "the ranks are {distance:e} away from {reference} in sum, more than {tolerance:e}; vertex {vertex} is the furthest: {found:e}, not {expected:e}"
     )]
     Ranks {
-        /// What the ranks were held against.
+        /// Name of the reference.
         reference: &'static str,
-        /// Sum of all differences.
+        /// Sum of the absolute differences.
         distance: f64,
-        /// How large it may be.
+        /// Largest allowed sum.
         tolerance: f64,
         /// The vertex with the largest difference.
         vertex: u64,
-        /// What the result says.
+        /// Rank in the result.
         found: f64,
-        /// What the reference says.
+        /// Rank in the reference.
         expected: f64,
     },
-    /// Shortest paths: a distance.
+    /// Shortest paths: a wrong distance.
     #[error("vertex {vertex}: distance {found}, Dijkstra's algorithm has {expected}")]
     Distance {
         /// Vertex.
         vertex: u64,
-        /// What the result says.
+        /// Distance in the result.
         found: Found<f64>,
-        /// What is right.
+        /// Right distance.
         expected: Found<f64>,
     },
     /// Shortest paths: an edge that would shorten a path.
@@ -130,39 +131,39 @@ pub enum VerifyError {
         "edge {from} -> {to} of weight {weight} leads from distance {from_distance} to {to_distance}, which is too far"
     )]
     Relaxable {
-        /// Where it leaves.
+        /// Vertex from which the edge leads.
         from: u64,
-        /// Where it leads.
+        /// Vertex to which the edge leads.
         to: u64,
-        /// Its weight.
+        /// Weight of the edge.
         weight: f64,
-        /// Distance of the vertex that it leaves.
+        /// Distance of the first vertex.
         from_distance: f64,
-        /// Distance of the vertex that it leads to.
+        /// Distance of the second vertex.
         to_distance: Found<f64>,
     },
-    /// Shortest paths: integer distances of real weights.
+    /// Shortest paths: integer distances for real weights.
     #[error("integer distances cannot be checked against real weights; give real distances")]
     Kind,
 }
 
-/// What is wrong with a parent in a search tree.
+/// Fault of a parent in a search tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ParentFault {
-    /// The source is its own parent.
+    /// The source is not its own parent.
     #[error("of the source, which must be its own parent")]
     OfSource,
-    /// A vertex that was not reached has none.
+    /// A vertex that was not reached has a parent.
     #[error("of a vertex that the search does not reach")]
     OfUnreached,
-    /// A vertex that was reached has one.
+    /// A vertex that was reached has no parent.
     #[error("of a vertex that the search reaches")]
     Missing,
-    /// It must be one level up.
+    /// The parent is not one level up.
     #[error("is not one level up")]
     Level,
-    /// There must be an edge.
+    /// No edge leads from the parent to the vertex.
     #[error("has no edge to it")]
     NoEdge,
 }

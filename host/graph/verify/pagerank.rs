@@ -1,20 +1,23 @@
-//! PageRank: `rank(v) = (1 - d) / V + d * (sum of rank(u) / outdegree(u) over edges u -> v  +  dangling / V)`, where
-//! `dangling` is the rank of all vertices without out-edges. Ranks sum to 1. GAP, LDBC Graphalytics and NetworkX agree on
-//! this.
+//! Verification of PageRank.
+//!
+//! `rank(v) = (1 - d) / V + d * (sum of rank(u) / outdegree(u) over edges u -> v  +  dangling / V)`, where `dangling` is
+//! the rank of all vertices without out-edges. Ranks sum to 1. GAP, LDBC Graphalytics and NetworkX use the same
+//! definition.
 
 use super::{VerifyError, check_length};
 use crate::graph::csr::{Csr, VertexId, with_neighbours};
 use rayon::prelude::*;
 
-/// Vertices that one task handles. Sums are made over blocks of this size, so that they do not depend on the threads.
+/// Number of vertices that one task handles. Sums are formed over blocks of this size, so they do not depend on the
+/// number of threads.
 const BLOCK: usize = 1 << 14;
 
-/// What the ranks are to be.
+/// Parameters of the ranks to check.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PageRank {
     /// Probability to follow an edge, usually 0.85.
     pub damping: f64,
-    /// How far ranks may be off, as the sum of all differences; GAP's is 1e-4.
+    /// Largest allowed error of the ranks, as the sum of the absolute differences. GAP's is 1e-4.
     pub tolerance: f64,
 }
 
@@ -24,11 +27,15 @@ impl Default for PageRank {
     }
 }
 
-/// Checks that one more step changes the ranks by less than the tolerance in sum (GAP's rule), that each is a number of
-/// zero or more, and that they sum to 1.
+/// Checks that one more step changes the ranks by less than the tolerance in sum (GAP's rule). Also checks that each
+/// rank is finite and not negative, and that the ranks sum to 1.
 ///
-/// `in_edges` is the [transpose](Csr::transpose) of a directed graph. With it the step runs on all threads, without it on
-/// one. An undirected graph needs none.
+/// `in_edges` is the [transpose](Csr::transpose) of a directed graph. With it the step runs on all threads, without it
+/// on one. An undirected graph does not need it.
+///
+/// # Errors
+/// [`VerifyError::Length`] if there is not one rank for each vertex; [`VerifyError::Rank`], [`VerifyError::RankSum`] or
+/// [`VerifyError::Ranks`] if a check fails.
 pub fn pagerank<R>(csr: &Csr, in_edges: Option<&Csr>, rule: PageRank, ranks: &[R]) -> Result<(), VerifyError>
 where
     R: Copy + Into<f64> + Sync,
@@ -38,8 +45,11 @@ where
     compare(csr, "one more step", rule.tolerance, &ranks, &expected)
 }
 
-/// Checks ranks after a fixed number of iterations from `1 / V` against serially defined ones, with the sum of all
-/// differences below the tolerance.
+/// Checks ranks after a fixed number of iterations from `1 / V`. The sum of the absolute differences from
+/// [`pagerank_reference`] must be below the tolerance.
+///
+/// # Errors
+/// As for [`pagerank`].
 pub fn pagerank_after<R>(
     csr: &Csr,
     in_edges: Option<&Csr>,
@@ -55,7 +65,7 @@ where
     compare(csr, "the same number of iterations", rule.tolerance, &ranks, &expected)
 }
 
-/// Ranks after a number of iterations from `1 / V`, each from the ranks of the one before alone.
+/// Returns the ranks after a number of iterations from `1 / V`. Each iteration uses only the ranks of the previous one.
 pub fn pagerank_reference(csr: &Csr, in_edges: Option<&Csr>, damping: f64, iterations: u32) -> Vec<f64> {
     let vertices = csr.vertices();
     let mut ranks = vec![1.0 / vertices as f64; vertices as usize];
@@ -71,7 +81,7 @@ fn checked<R: Copy + Into<f64> + Sync>(csr: &Csr, rule: PageRank, ranks: &[R]) -
     if let Some(v) = ranks.par_iter().position_first(|r| !(r.is_finite() && *r >= 0.0)) {
         return Err(VerifyError::Rank { vertex: csr.ids().id(v as u64), found: ranks[v] });
     }
-    // A step brings any sum nearer to 1 by the damping, so a sum further off than this cannot pass the step either.
+    // A step brings any sum nearer to 1 by the damping, so a sum further away than this cannot pass the step either.
     let tolerance = rule.tolerance / (1.0 - rule.damping).max(f64::MIN_POSITIVE);
     let sum = sum(&ranks, |_, r| r);
     if !ranks.is_empty() && (sum - 1.0).abs() > tolerance {
@@ -89,7 +99,7 @@ fn compare(
 ) -> Result<(), VerifyError> {
     let off = |v: usize, r: f64| (r - expected[v]).abs();
     let distance = sum(ranks, off);
-    // A distance that is not a number must not pass.
+    // The comparison is written so that a distance that is NaN does not pass.
     if distance < tolerance || ranks.is_empty() {
         return Ok(());
     }
@@ -112,12 +122,12 @@ fn sum(values: &[f64], of: impl Fn(usize, f64) -> f64 + Sync) -> f64 {
     blocks.into_iter().sum()
 }
 
-/// One step from `ranks`.
+/// Returns the ranks one step after `ranks`.
 fn step(csr: &Csr, in_edges: Option<&Csr>, damping: f64, ranks: &[f64]) -> Vec<f64> {
     let vertices = ranks.len() as f64;
     let dangling = sum(ranks, |v, r| if csr.degree(v as u64) == 0 { r } else { 0.0 });
     let base = (1.0 - damping) / vertices + damping * dangling / vertices;
-    // What each vertex gives to each of its out-neighbours.
+    // Contribution of each vertex to each of its out-neighbours.
     let share: Vec<f64> = ranks
         .par_iter()
         .enumerate()
@@ -175,7 +185,8 @@ mod tests {
 
     #[test]
     fn a_graph_small_enough_to_solve_by_hand() {
-        // 0 -> 1, 1 dangles: r0 = 0.075 + 0.85 r1 / 2, r1 = 0.075 + 0.85 (r0 + r1 / 2).
+        // Vertex 0 leads to vertex 1, which has no out-edges.
+        // r0 = 0.075 + 0.85 r1 / 2, r1 = 0.075 + 0.85 (r0 + r1 / 2).
         let csr = Csr::from_edges(2, &[(0, 1)], DIRECTED).unwrap();
         let r0 = 0.5 / 1.425;
         let ranks = pagerank_reference(&csr, None, 0.85, 100);

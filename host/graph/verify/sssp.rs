@@ -1,16 +1,16 @@
-//! Single-source shortest paths.
+//! Verification of single-source shortest paths.
 
 use super::{Found, VerifyError, check_length, check_source};
 use crate::graph::csr::{Csr, VertexId, Weights, with_neighbours};
 use rayon::prelude::*;
 
-/// How far distances in single precision may be off, as a part of the distance (LDBC Graphalytics' epsilon).
+/// Largest relative error of distances in single precision (LDBC Graphalytics' epsilon).
 pub const REAL_TOLERANCE_SINGLE: f64 = 1e-4;
-/// How far distances in double precision may be off, as a part of the distance: room for a path of a million edges, each
-/// rounded once.
+/// Largest relative error of distances in double precision. It allows a path of a million edges with one rounding each.
 pub const REAL_TOLERANCE_DOUBLE: f64 = 1e-9;
 
-/// Distances in the type that they were computed in. Vertices that are not reached have the largest integer, or infinity.
+/// Distances in the type in which they were computed. Vertices that are not reached have the largest integer, or
+/// infinity.
 #[derive(Clone, Copy, Debug)]
 pub enum Distances<'a> {
     /// 32-bit integers.
@@ -24,7 +24,7 @@ pub enum Distances<'a> {
 }
 
 impl Distances<'_> {
-    /// Number of vertices.
+    /// Returns the number of vertices.
     pub fn len(&self) -> usize {
         match self {
             Self::U32(d) => d.len(),
@@ -34,12 +34,15 @@ impl Distances<'_> {
         }
     }
 
-    /// Whether there are no vertices.
+    /// Returns true if there are no vertices.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Whether `v` was reached.
+    /// Returns true if `v` was reached.
+    ///
+    /// # Panics
+    /// If `v` is not below [`Distances::len`].
     pub fn reached(&self, v: usize) -> bool {
         match self {
             Self::U32(d) => d[v] != u32::MAX,
@@ -67,11 +70,14 @@ impl Distances<'_> {
     }
 }
 
-/// The distance of a vertex that is not reached, in the results of [`dijkstra`].
+/// Distance of a vertex that is not reached, in the results of [`dijkstra`].
 pub(crate) const FAR: u64 = u64::MAX;
 
-/// Integer distances by Dijkstra's algorithm, `u64::MAX` for vertices that are not reached. Graphs without weights have
-/// weight 1 for each edge.
+/// Returns integer distances by Dijkstra's algorithm, with `u64::MAX` for vertices that are not reached. In graphs
+/// without weights each edge has weight 1.
+///
+/// # Errors
+/// [`VerifyError::Source`] if `source` is not a vertex; [`VerifyError::Kind`] if the weights are real numbers.
 pub fn dijkstra(csr: &Csr, source: u64) -> Result<Vec<u64>, VerifyError> {
     match csr.weights() {
         None => search(csr, source, |key, _| key + 1),
@@ -80,9 +86,12 @@ pub fn dijkstra(csr: &Csr, source: u64) -> Result<Vec<u64>, VerifyError> {
     }
 }
 
-/// Distances by Dijkstra's algorithm in double precision, infinity for vertices that are not reached.
+/// Returns distances by Dijkstra's algorithm in double precision, with infinity for vertices that are not reached.
+///
+/// # Errors
+/// [`VerifyError::Source`] if `source` is not a vertex.
 pub fn dijkstra_real(csr: &Csr, source: u64) -> Result<Vec<f64>, VerifyError> {
-    // The bits of numbers of zero or more ascend with the numbers, so they serve as keys.
+    // The bits of non-negative numbers ascend with the numbers, so they can be keys.
     let add = |key: u64, weight: f64| (f64::from_bits(key) + weight).to_bits();
     let keys = match csr.weights() {
         None => search(csr, source, |key, _| add(key, 1.0)),
@@ -93,8 +102,15 @@ pub fn dijkstra_real(csr: &Csr, source: u64) -> Result<Vec<f64>, VerifyError> {
     Ok(keys.into_iter().map(|key| if key == FAR { f64::INFINITY } else { f64::from_bits(key) }).collect())
 }
 
-/// Checks distances against Dijkstra's algorithm: integers must be equal; real numbers must agree within
+/// Checks distances against Dijkstra's algorithm. Integers must be equal. Real numbers must agree within
 /// [`REAL_TOLERANCE_SINGLE`] or [`REAL_TOLERANCE_DOUBLE`], and no edge may shorten a path by more than that.
+///
+/// # Errors
+/// * [`VerifyError::Length`] if there is not one distance for each vertex; [`VerifyError::Source`] if `source` is not a
+///   vertex.
+/// * [`VerifyError::Distance`] for the first wrong distance; [`VerifyError::Relaxable`] for an edge that shortens a
+///   path.
+/// * [`VerifyError::Kind`] for integer distances of a graph with real weights.
 pub fn sssp(csr: &Csr, source: u64, distances: Distances<'_>) -> Result<(), VerifyError> {
     check_length(csr, distances.len())?;
     check_source(csr, source)?;
@@ -122,7 +138,7 @@ fn reals(csr: &Csr, source: u64, distances: Distances<'_>, tolerance: f64) -> Re
     let expected = dijkstra_real(csr, source)?;
     let right = |v: usize| (expected[v] != f64::INFINITY).then_some(expected[v]);
     let near = |v: usize| match (distances.real(v), right(v)) {
-        // Written so that a distance that is not a number is not near.
+        // The comparison is written so that a distance that is NaN is not near.
         (Some(found), Some(expected)) => (found - expected).abs() <= tolerance * expected,
         (None, None) => true,
         _ => false,
@@ -155,7 +171,7 @@ fn reals(csr: &Csr, source: u64, distances: Distances<'_>, tolerance: f64) -> Re
     (0..csr.vertices()).into_par_iter().find_map_first(too_far).map_or(Ok(()), Err)
 }
 
-/// Dijkstra's algorithm over keys that ascend with the distance; `add` answers the key behind an arc.
+/// Runs Dijkstra's algorithm over keys that ascend with the distance. `add` returns the key behind an arc.
 fn search(csr: &Csr, source: u64, add: impl Fn(u64, usize) -> u64) -> Result<Vec<u64>, VerifyError> {
     check_source(csr, source)?;
     Ok(with_neighbours!(csr.neighbours(), list => search_in(csr, list, source as usize, add)))
@@ -183,9 +199,9 @@ fn search_in<V: VertexId>(csr: &Csr, list: &[V], source: usize, add: impl Fn(u64
     keys
 }
 
-/// A queue whose smallest key never falls (Ahuja, Mehlhorn, Orlin, Tarjan, "Faster Algorithms for the Shortest Path
-/// Problem", J. ACM 37, 1990): keys lie in the bucket of the highest bit in which they differ from the last one taken out,
-/// and move to lower buckets at most once for each bit.
+/// A priority queue whose smallest key never decreases (Ahuja, Mehlhorn, Orlin, Tarjan, "Faster Algorithms for the
+/// Shortest Path Problem", J. ACM 37, 1990). A key lies in the bucket of the highest bit in which it differs from the
+/// last key taken out. It moves to lower buckets at most once for each bit.
 struct RadixHeap<V> {
     last: u64,
     buckets: [Vec<(u64, V)>; u64::BITS as usize + 1],
@@ -196,7 +212,7 @@ impl<V: Copy> RadixHeap<V> {
         Self { last: 0, buckets: std::array::from_fn(|_| Vec::new()) }
     }
 
-    /// `key` must not be smaller than the last one that was taken out.
+    /// Inserts a value. `key` must not be smaller than the last key that was taken out.
     fn push(&mut self, key: u64, value: V) {
         self.buckets[(u64::BITS - (key ^ self.last).leading_zeros()) as usize].push((key, value));
     }
@@ -209,7 +225,7 @@ impl<V: Copy> RadixHeap<V> {
             for &(key, value) in &entries {
                 self.push(key, value);
             }
-            // All went to lower buckets; the memory serves again.
+            // All entries went to lower buckets; the memory is reused.
             entries.clear();
             self.buckets[first] = entries;
         }
@@ -223,7 +239,7 @@ mod tests {
     use crate::graph::CsrOptions;
     use proptest::prelude::*;
 
-    /// Bellman and Ford's way: relax all edges until nothing changes.
+    /// Returns the distances by the algorithm of Bellman and Ford: relaxes all edges until nothing changes.
     fn plain(csr: &Csr, source: u64) -> Vec<u64> {
         let Some(Weights::U32(weights)) = csr.weights() else { panic!("integer weights") };
         let mut distances = vec![FAR; csr.vertices() as usize];

@@ -1,4 +1,4 @@
-//! The rungs by name, what was asked for, and what became of each.
+//! Mapping backends by name, the choice among them, and the outcome of each.
 
 use super::reason::BackendError;
 use super::syscalls::Syscalls;
@@ -6,32 +6,32 @@ use serde::{Serialize, Serializer};
 use std::fmt;
 use std::str::FromStr;
 
-/// A way for a device to get an address for memory, best first.
+/// A way to give a device an address for GPU memory. Ordered by preference, best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum MappingBackend {
-    /// VFIO type1 maps a CPU mapping of GPU memory that the gdrdrv module makes.
+    /// VFIO type1 maps a CPU mapping of GPU memory that the gdrdrv module creates.
     Gdrdrv,
     /// VFIO type1 maps a CPU mapping of the GPU driver's dma-buf.
     DmaBufMmap,
     /// iommufd maps the dma-buf itself.
     Iommufd,
-    /// BaM's libnvm module gives bus addresses.
+    /// BaM's libnvm module returns bus addresses.
     Libnvm,
-    /// uPCIe's dmabuf_import module gives bus addresses.
+    /// uPCIe's dmabuf_import module returns bus addresses.
     DmabufImport,
     /// uPCIe's iommu_map_pa module enters bus addresses into the device's IOMMU domain.
     IommuMapPa,
-    /// Pinned host memory: queues in host memory, bounce landing.
+    /// Pinned host memory instead of GPU memory: queues in host memory, bounce landing.
     Host,
 }
 
 impl MappingBackend {
-    /// All of them, best first.
+    /// All backends, best first.
     pub const ALL: [Self; 7] =
         [Self::Gdrdrv, Self::DmaBufMmap, Self::Iommufd, Self::Libnvm, Self::DmabufImport, Self::IommuMapPa, Self::Host];
 
-    /// The name that it is asked for by.
+    /// Returns the name, as in options and reports.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Gdrdrv => "gdrdrv",
@@ -44,13 +44,13 @@ impl MappingBackend {
         }
     }
 
-    /// How to get what it needs when that is not there.
+    /// Returns the steps that install what the backend needs.
     pub(crate) const fn how_to_get(self) -> &'static str {
         match self {
             Self::Gdrdrv => "install GDRCopy's kernel module and load it: modprobe gdrdrv",
             Self::DmaBufMmap => "use the open kernel modules of the GPU driver (nvidia-open)",
             Self::Iommufd => "use a kernel with CONFIG_IOMMUFD (Linux 6.6 or newer) and load it: modprobe iommufd",
-            // Its device file is there for a controller that is bound to it.
+            // Its device file exists only for a controller that is bound to it.
             Self::Libnvm => {
                 "build BaM's libnvm module with CUDA support, load it with the IOMMU off or in pass-through, and bind another controller to it"
             }
@@ -73,23 +73,23 @@ impl Serialize for MappingBackend {
     }
 }
 
-/// Which rung to take.
+/// Choice of a mapping backend.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum BackendChoice {
-    /// The first that works.
+    /// The first backend that works.
     #[default]
     Auto,
-    /// This one or none.
+    /// This backend; an error if it does not work.
     Only(MappingBackend),
 }
 
-/// A word that names no rung.
+/// A word that names no mapping backend.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "there is no mapping `{word}`; there are auto, gdrdrv, dma-buf-mmap, iommufd, libnvm, dmabuf-import, iommu-map-pa and host"
 )]
 pub struct UnknownBackend {
-    /// The word.
+    /// The unknown word.
     pub word: String,
 }
 
@@ -114,28 +114,28 @@ impl fmt::Display for BackendChoice {
     }
 }
 
-/// What became of a rung.
+/// Outcome of trying a mapping backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
-    /// It works, read back, and is used.
+    /// The backend works, passed the read-back, and is used.
     Taken,
-    /// What it needs is there; without a device nothing was read back.
+    /// Everything that the backend needs is present. Nothing was read back, because no device was used.
     Ready,
-    /// It does not work here.
+    /// The backend does not work here.
     PassedOver,
 }
 
-/// One rung that was tried.
+/// Result of trying one mapping backend.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Attempt {
-    /// Which.
+    /// Backend that was tried.
     pub backend: MappingBackend,
-    /// What became of it.
+    /// Its outcome.
     pub outcome: Outcome,
-    /// Why, or what was seen.
+    /// Cause of the outcome, or the observation.
     pub reason: String,
-    /// What to do to get it; empty when there is nothing to do.
+    /// Steps that make the backend work; empty if there are none.
     pub next: String,
 }
 

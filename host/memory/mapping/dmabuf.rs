@@ -1,4 +1,4 @@
-//! The GPU driver's dma-buf: mapped into the CPU and given to VFIO type1, or given to iommufd as it is.
+//! dma-buf of the GPU driver: either mapped into the CPU for VFIO type1, or passed directly to iommufd.
 
 use super::gdrdrv::{map_cpu_mapping, type1};
 use super::syscalls::Mapping;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 pub(super) const IOMMU_FILE: &str = "/dev/iommu";
 
-/// In the order in which they end.
+/// Fields in drop order.
 struct CpuGuard {
     _iova: IovaRange,
     _cpu: Mapping,
@@ -17,7 +17,7 @@ struct CpuGuard {
     _region: Region,
 }
 
-/// The mapping itself holds the dma-buf; the file can be closed.
+/// The IOMMU's mapping holds the dma-buf, so the guard keeps no file.
 struct FileGuard {
     _iova: IovaRange,
     _region: Region,

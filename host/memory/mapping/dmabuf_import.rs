@@ -1,6 +1,6 @@
-//! Bus addresses of a dma-buf by uPCIe's dmabuf_import module.
+//! dmabuf_import backend: uPCIe's kernel module returns the bus addresses of a dma-buf.
 //!
-//! Requests and structures: dmabuf_import.h of uPCIe. Attachments belong to the file that made them and end with it.
+//! Requests and structures: dmabuf_import.h of uPCIe. The module removes a file's attachments when the file is closed.
 
 use super::libnvm::consecutive;
 use super::syscalls::{Direction, File, request};
@@ -11,7 +11,8 @@ use std::sync::Arc;
 
 pub(super) const FILE: &str = "/dev/dmabuf_import";
 const KIND: u8 = b'u';
-/// More pieces than any allocation has; what a module may make this process allocate is bounded by it.
+/// Upper bound for the number of pieces: more than any allocation has. It limits the memory that a module
+/// makes this process allocate.
 const MOST_PIECES: u32 = 1 << 24;
 
 /// struct dmabuf_import_attach.
@@ -22,7 +23,8 @@ pub(super) struct Attach {
     pub(super) count: u32,
 }
 
-/// struct dmabuf_import_dma_map; `GET_MAP` writes as many as fit behind an [`Attach`] of the same layout as its header.
+/// struct dmabuf_import_dma_map. `GET_MAP` writes as many pieces as fit behind an [`Attach`], which has the
+/// layout of the request's header.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Piece {
@@ -39,11 +41,11 @@ pub(super) const ATTACH: u32 = request(Direction::ReadWrite, KIND, 0x47, size_of
 pub(super) const DETACH: u32 = request(Direction::Write, KIND, 0x48, size_of::<i32>());
 pub(super) const GET_MAP: u32 = request(Direction::ReadWrite, KIND, 0x49, size_of::<Attach>());
 
-/// A dma-buf that the module is attached to: its memory stays where it is.
+/// A dma-buf that the module is attached to. Its memory stays in place.
 pub(super) struct Attached {
     file: File,
     dmabuf: OwnedFd,
-    /// Bus addresses and lengths of its parts, in order.
+    /// Bus addresses and lengths of the buffer's parts, in order.
     pub(super) pieces: Vec<Piece>,
 }
 
@@ -55,7 +57,7 @@ impl Attached {
         // SAFETY: the request takes this structure.
         unsafe { file.control(ATTACH, &mut attach) }
             .map_err(|source| BackendError::Refused { call: "DMABUF_IMPORT_ATTACH", source })?;
-        // From here its drop detaches.
+        // From here on, dropping `this` detaches the buffer.
         let mut this = Self { file, dmabuf, pieces: Vec::new() };
         this.pieces = this.read_map(attach.count.min(MOST_PIECES))?;
         Ok(this)
@@ -66,7 +68,7 @@ impl Attached {
     }
 
     fn read_map(&self, count: u32) -> Result<Vec<Piece>, BackendError> {
-        // The header, then the pieces; as words, so that both are aligned.
+        // The header, then the pieces. An array of words aligns both.
         const WORDS_OF_PIECE: usize = size_of::<Piece>() / size_of::<u64>();
         let mut words = vec![0u64; 1 + count as usize * WORDS_OF_PIECE];
         words[0] = bytemuck::must_cast([self.dmabuf().cast_unsigned(), count]);
@@ -74,7 +76,7 @@ impl Attached {
         // SAFETY: the request reads the header and writes at most `count` pieces behind it.
         unsafe { self.file.sys.ioctl(self.file.fd, GET_MAP, argument) }
             .map_err(|source| BackendError::Refused { call: "DMABUF_IMPORT_GET_MAP", source })?;
-        // A module that has fewer pieces than it said leaves the rest as it was.
+        // A module with fewer pieces than it announced leaves the rest zero.
         let pieces = words[1..].chunks_exact(WORDS_OF_PIECE).map(|w| Piece { address: w[0], bytes: w[1] });
         Ok(pieces.filter(|p| p.bytes != 0).collect())
     }
@@ -90,7 +92,7 @@ impl Drop for Attached {
     }
 }
 
-/// In the order in which they end.
+/// Fields in drop order.
 struct Guard {
     _attached: Attached,
     _region: Region,

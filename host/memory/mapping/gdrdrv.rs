@@ -1,13 +1,15 @@
-//! GPU memory as the CPU sees it through BAR1, by GDRCopy's gdrdrv module, and that mapping given to VFIO type1.
+//! gdrdrv backend: GDRCopy's kernel module maps GPU memory into the CPU through BAR1, and VFIO
+//! type1 maps that for a device.
 //!
-//! Requests and structures: gdrdrv.h of GDRCopy 2.x. The module ends whatever is left when its file is closed.
+//! Requests and structures: gdrdrv.h of GDRCopy 2.x. The module releases a file's pins and
+//! mappings when the file is closed.
 
 use super::syscalls::{Direction, File, Mapping, request};
 use super::{BackendError, IovaRange, Mapped, Site, compare_cpu_view};
 use crate::memory::{DmaAccess, IommuKind, IommuMap, Region};
 use std::sync::Arc;
 
-/// The module's device file. Where it can be opened, a controller is best opened so that type1 maps for it.
+/// Device file of the module. If it can be opened, a controller is best opened through VFIO type1.
 pub(crate) const FILE: &str = "/dev/gdrdrv";
 /// GDRDRV_IOCTL.
 const KIND: u8 = 0xda;
@@ -49,7 +51,7 @@ const _: () = {
 };
 
 pub(super) const PIN_BUFFER: u32 = request(Direction::ReadWrite, KIND, 1, size_of::<PinBuffer>());
-/// The header takes the size of a pointer for this one and the next.
+/// The header declares this request and the next with the size of a pointer.
 pub(super) const UNPIN_BUFFER: u32 = request(Direction::ReadWrite, KIND, 2, size_of::<usize>());
 pub(super) const GET_VERSION: u32 = request(Direction::ReadWrite, KIND, 255, size_of::<usize>());
 
@@ -72,14 +74,14 @@ impl Pinned {
 impl Drop for Pinned {
     fn drop(&mut self) {
         let mut unpin = UnpinBuffer { handle: self.handle };
-        // SAFETY: the request takes this structure; the mapping of the handle has ended.
+        // SAFETY: the request takes this structure; the CPU mapping of the handle is already gone.
         if let Err(error) = unsafe { self.file.control(UNPIN_BUFFER, &mut unpin) } {
             tracing::warn!(%error, "GPU memory stays pinned until gdrdrv's file is closed");
         }
     }
 }
 
-/// In the order in which they end.
+/// Fields in drop order.
 struct Guard {
     _iova: IovaRange,
     _cpu: Mapping,
@@ -99,7 +101,7 @@ fn check_version(file: &File) -> Result<(), BackendError> {
     Ok(())
 }
 
-/// The IOMMU, if it takes CPU mappings of device memory.
+/// Returns the device's IOMMU if it maps CPU mappings of device memory; `None` without a device.
 pub(super) fn type1(site: &Site<'_>) -> Result<Option<Arc<dyn IommuMap>>, BackendError> {
     let Some(device) = site.device else { return Ok(None) };
     match &device.iommu {
@@ -115,10 +117,11 @@ pub(super) fn type1(site: &Site<'_>) -> Result<Option<Arc<dyn IommuMap>>, Backen
     }
 }
 
-/// Maps a CPU mapping through type1, which before Linux 6.15 takes about a second for 32 GB: page by page. Its owner must keep the mapping until the range is gone.
+/// Maps a CPU mapping through type1. Before Linux 6.15 type1 maps page by page, which takes about a second for 32 GB.
+/// The owner of the CPU mapping must keep it until the range is dropped.
 pub(super) fn map_cpu_mapping(iommu: &Arc<dyn IommuMap>, cpu: &Mapping, bytes: u64) -> Result<IovaRange, BackendError> {
     let mut range = IovaRange::take(iommu, bytes)?;
-    // SAFETY: the CPU mapping has this length, and the callers' guards end the range before it.
+    // SAFETY: the CPU mapping has this length, and the callers' guards drop the range before it.
     unsafe { iommu.map_host(cpu.base, bytes, range.iova, DmaAccess::ReadWrite) }?;
     range.mapped = true;
     Ok(range)
@@ -128,7 +131,7 @@ pub(super) fn map(site: &Site<'_>) -> Result<Option<Mapped>, BackendError> {
     let file = site.open(FILE)?;
     check_version(&file)?;
     let pinned = Pinned::new(file, site.region.address(), site.bytes())?;
-    // The module takes the number of the page at the offset for a handle.
+    // As offset, the module takes its handle, counted in pages.
     let offset = pinned.handle.wrapping_mul(site.sys.page_bytes());
     let cpu = Mapping::new(site.sys, pinned.file.fd, offset, site.region.len())
         .map_err(|source| BackendError::Refused { call: "mmap of /dev/gdrdrv", source })?;

@@ -1,7 +1,7 @@
-//! Bus addresses entered into the IOMMU domain that VFIO made for the device, by uPCIe's iommu_map_pa module.
+//! iommu_map_pa backend: uPCIe's kernel module maps bus addresses in the IOMMU domain that VFIO made for the device.
 //!
-//! Requests and structures: iommu_map_pa.h of uPCIe. Mappings belong to the file that made them and end with it, and must end
-//! before VFIO gives the device back.
+//! Requests and structures: iommu_map_pa.h of uPCIe. The module removes a file's mappings when the file is closed. They
+//! must be removed before VFIO releases the device.
 
 use super::dmabuf_import::{Attached, Piece};
 use super::syscalls::{Direction, File, request};
@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 pub(super) const FILE: &str = "/dev/iommu_map_pa";
 const KIND: u8 = b'u';
-/// Room for an address as sysfs prints it, with its terminating zero.
+/// Size of the field for a PCI address as sysfs prints it, with its terminating zero.
 const BDF_BYTES: usize = 16;
 /// IOMMU_MAP_PA_PROT_READ and _WRITE.
 const READ_WRITE: u32 = 3;
@@ -63,7 +63,7 @@ impl Drop for Entered {
     }
 }
 
-/// In the order in which they end.
+/// Fields in drop order.
 struct Guard {
     _entered: Entered,
     _iova: IovaRange,
@@ -71,7 +71,7 @@ struct Guard {
     _region: Region,
 }
 
-/// The pieces as pages of one size: as large as a GPU page where all are, the host's where one is smaller.
+/// Splits the pieces into pages of one size: GPU pages if all pieces are multiples of them, otherwise the host's pages.
 fn pages(pieces: &[Piece], wanted: u64, host_page: u64) -> Result<(u32, Vec<u64>), BackendError> {
     let found: u64 = pieces.iter().fold(0, |sum, p| sum.saturating_add(p.bytes));
     if found < wanted {
@@ -119,7 +119,7 @@ pub(super) fn map(site: &Site<'_>) -> Result<Option<Mapped>, BackendError> {
     };
     let text = bdf.to_string();
     map.bdf.iter_mut().zip(text.bytes().take(BDF_BYTES - 1)).for_each(|(to, from)| *to = from);
-    // SAFETY: the request takes this structure and reads `nphys` addresses from where it points.
+    // SAFETY: the request takes this structure and reads `nphys` addresses from `user_phys_ptr`.
     unsafe { file.control(MAP_PA, &mut map) }
         .map_err(|source| BackendError::Refused { call: "IOMMU_MAP_PA", source })?;
     let entered = Entered { file, handle: map.map_handle };

@@ -1,8 +1,10 @@
-//! Bus addresses of GPU memory by BaM's libnvm module.
+//! libnvm backend: BaM's kernel module returns the bus addresses of GPU memory.
 //!
-//! Requests and structures: src/linux/ioctl.h and module/pci.c of BaM. The module makes a device file for each controller that is
-//! bound to it, and none without: it wants one besides the controller that is driven here. It knows a mapping by the *thread* that
-//! made it and keeps it until that thread asks, even past the end of the process; so one thread makes, holds and ends each mapping.
+//! Requests and structures: src/linux/ioctl.h and module/pci.c of BaM.
+//!
+//! The module creates a device file for each controller that is bound to it. So it needs a second controller, besides
+//! the one that this process drives. The module identifies a mapping by the *thread* that made it, and keeps it until
+//! that thread unmaps it, even after the process has ended. So one thread makes, holds and unmaps each mapping.
 
 use super::syscalls::{Direction, File, Syscalls, request};
 use super::{BackendError, GPU_PAGE, Mapped, Site};
@@ -31,7 +33,7 @@ const _: () = assert!(size_of::<MapMemory>() == 24);
 pub(super) const MAP_DEVICE_MEMORY: u32 = request(Direction::Write, KIND, 2, size_of::<MapMemory>());
 pub(super) const UNMAP_MEMORY: u32 = request(Direction::Write, KIND, 3, size_of::<u64>());
 
-/// The thread that holds a mapping, and how it is told to end it.
+/// The thread that holds a mapping, and the channel that tells it to unmap.
 struct Holder {
     end: Option<mpsc::Sender<()>>,
     thread: Option<JoinHandle<()>>,
@@ -40,7 +42,7 @@ struct Holder {
 
 impl Drop for Holder {
     fn drop(&mut self) {
-        // The thread waits for the channel to close.
+        // Closing the channel wakes the thread.
         self.end = None;
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
@@ -50,11 +52,11 @@ impl Drop for Holder {
     }
 }
 
-/// Maps, on the thread that will hold the mapping; answers the page addresses.
+/// Maps GPU pages on the thread that will hold the mapping. Returns the bus address of each page.
 fn map_pages(file: &File, address: u64, pages: usize) -> io::Result<Vec<u64>> {
     let mut addresses = vec![0u64; pages];
     let mut map = MapMemory { vaddr_start: address, n_pages: pages, ioaddrs: addresses.as_mut_ptr() };
-    // SAFETY: the request reads this structure and writes one address for each page to where it points.
+    // SAFETY: the request reads this structure and writes one address for each page to `ioaddrs`.
     unsafe { file.control(MAP_DEVICE_MEMORY, &mut map) }?;
     Ok(addresses)
 }
@@ -68,7 +70,7 @@ fn unmap_pages(file: &File, address: u64) {
     }
 }
 
-/// The address of the first byte, if the pages follow each other without gaps.
+/// Returns the address of the first byte if the pages are consecutive and cover `wanted` bytes.
 pub(super) fn consecutive(pages: impl IntoIterator<Item = (u64, u64)>, wanted: u64) -> Result<u64, BackendError> {
     let (mut first, mut after, mut found) = (None, 0u64, 0u64);
     for (address, bytes) in pages {
@@ -86,7 +88,7 @@ pub(super) fn consecutive(pages: impl IntoIterator<Item = (u64, u64)>, wanted: u
 }
 
 pub(super) fn map(site: &Site<'_>) -> Result<Option<Mapped>, BackendError> {
-    // The module answers the same addresses through each of its files: bus addresses have no owner while nothing translates.
+    // Each of the module's files returns the same addresses: without an IOMMU, bus addresses are equal for all devices.
     drop(site.open(FIRST_FILE)?);
     site.bus_addresses("libnvm")?;
     let (sys, address, pages): (Arc<dyn Syscalls>, _, _) =
@@ -101,7 +103,7 @@ pub(super) fn map(site: &Site<'_>) -> Result<Option<Mapped>, BackendError> {
             Err(error) => _ = answer.send(Err(error)),
             Ok((file, addresses)) => {
                 if answer.send(Ok(addresses)).is_ok() {
-                    // Ends with an error when the other side is dropped, which is the sign to go on.
+                    // Returns an error when the holder drops its end of the channel: the mapping is no longer needed.
                     _ = ended.recv();
                 }
                 unmap_pages(&file, address);

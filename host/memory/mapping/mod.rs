@@ -1,10 +1,11 @@
-//! The mapping ladder: how a device on the bus gets an address for GPU memory, best way first.
+//! Mapping backends: ways to give a PCIe device an address for GPU memory, best first.
 //!
-//! Each rung is tried in turn, and what a device writes through it is read back through the GPU before it is trusted. `auto`
-//! takes the first that works and keeps what was wrong with the others; a rung that was asked for by name works or is an error.
+//! Each backend is tried in turn. A device writes through the new mapping, and the GPU reads the bytes back before the
+//! mapping is trusted. `auto` takes the first backend that works and keeps the reasons against the others. A backend
+//! that is chosen by name works or is an error.
 //!
-//! The kernel modules behind the rungs are spoken to directly; their structures are written out from their headers, which
-//! each file names.
+//! The kernel modules of the backends are called directly. Their structures are copied from their
+//! headers, which each file names.
 
 mod backend;
 mod dmabuf;
@@ -30,31 +31,36 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Bytes of a GPU page: the unit in which devices get access to GPU memory (nv-p2p.h: NVIDIA_P2P_PAGE_SIZE_64KB).
+/// Size of a GPU page in bytes: devices get access to GPU memory in this unit (nv-p2p.h: NVIDIA_P2P_PAGE_SIZE_64KB).
 pub use crate::cuda::GPU_PAGE;
-/// Bytes of the memory that rungs are tried with: room for pages before, between and after those that a device writes.
+/// Size in bytes of the scratch memory for trying backends. It has pages before, between and after the
+/// pages that a device writes.
 pub const SCRATCH_BYTES: usize = 2 * GPU_PAGE;
-/// Bytes that a device writes for a read-back.
+/// Bytes that a device writes for one read-back.
 const PROBE_BYTES: usize = 4096;
 
-/// Whose address space memory is mapped into.
+/// Device that memory is mapped for.
 #[derive(Clone, Debug)]
 pub struct MappingDevice {
-    /// The device in a few words.
+    /// Name of the device for messages.
     pub name: String,
-    /// Its PCI function.
+    /// PCI function of the device, if it has one.
     pub bdf: Option<Bdf>,
-    /// The IOMMU that translates for it; `None` where bus addresses are used as they are.
+    /// IOMMU that translates for the device; `None` if the device uses bus addresses directly.
     pub iommu: Option<Arc<dyn IommuMap>>,
 }
 
-/// Gives a dma-buf of a region of GPU memory.
+/// Exports regions of GPU memory as dma-bufs.
 pub trait DmaBufExport: Send + Sync + std::fmt::Debug {
-    /// A file that stands for all of the region's memory.
+    /// Exports all of the region's memory as a dma-buf.
+    ///
+    /// # Errors
+    /// [`MemoryError::NoDmaBuf`] if the memory is not GPU memory, [`MemoryError::Cuda`] if the GPU
+    /// driver fails to export it.
     fn export(&self, region: &Region) -> Result<OwnedFd, MemoryError>;
 }
 
-/// The GPU driver's own dma-bufs.
+/// Exports dma-bufs with the GPU driver.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DriverDmaBuf;
 
@@ -64,39 +70,45 @@ impl DmaBufExport for DriverDmaBuf {
     }
 }
 
-/// Uses a device as the DMA engine that shows whether a mapping is what it claims to be. Implemented by the room that drives
-/// the device.
+/// Uses a device as the DMA engine that verifies a mapping. The module that drives the device implements it.
 pub trait Probe {
-    /// Lets the device write the 4096 bytes at `offset` of the mapping, and compares what kernels see there with what the
-    /// device must have written; the bytes around must be as before.
+    /// Lets the device write 4096 bytes at `offset` of the mapping, and checks that kernels see them. The bytes
+    /// around them must be unchanged.
+    ///
+    /// # Errors
+    /// [`ProbeError`] if the bytes differ, or the device failed or did not complete the write.
     fn device_writes(&self, mapping: &DmaRegion, offset: usize) -> Result<(), ProbeError>;
 
-    /// Lets the device read from the page at `offset` of the mapping, and checks that it saw what kernels wrote there.
+    /// Lets the device read the page at `offset` of the mapping, and checks that it read the
+    /// bytes that kernels wrote there.
+    ///
+    /// # Errors
+    /// [`ProbeError`] if the bytes differ, or the device failed or did not complete the read.
     fn device_reads(&self, mapping: &DmaRegion, offset: usize) -> Result<(), ProbeError>;
 }
 
-/// Why the ladder gave no mapping.
+/// Error of mapping GPU memory for a device.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MappingError {
-    /// The rung that was asked for does not work.
+    /// The chosen backend does not work.
     #[error("{device}: mapping {backend} does not work: {reason}; {next}")]
     MappingBackend {
-        /// Which device.
+        /// Name of the device.
         device: String,
-        /// Which rung.
+        /// Backend that failed.
         backend: MappingBackend,
-        /// Why, in words.
+        /// Cause, as text.
         reason: String,
-        /// What to do.
+        /// Next step for the user.
         next: String,
     },
-    /// No rung that reaches GPU memory works.
+    /// No backend that reaches GPU memory works.
     #[error("{device}: no way to GPU memory works here ({}); use host queues and bounce landing", listed(.attempts))]
     NoBackend {
-        /// Which device.
+        /// Name of the device.
         device: String,
-        /// What was wrong with each.
+        /// Result of each backend that was tried.
         attempts: Vec<Attempt>,
     },
 }
@@ -106,7 +118,7 @@ fn listed(attempts: &[Attempt]) -> String {
     texts.join("; ")
 }
 
-/// What a rung works with.
+/// Inputs of a mapping backend.
 struct Site<'a> {
     sys: &'a Arc<dyn Syscalls>,
     export: &'a dyn DmaBufExport,
@@ -131,19 +143,19 @@ impl Site<'_> {
         self.export.export(self.region).map_err(BackendError::Export)
     }
 
-    /// Opens a module's device file.
+    /// Opens the device file of a kernel module.
     fn open(&self, file: &str) -> Result<syscalls::File, BackendError> {
         let failed = |source| BackendError::Open { file: file.to_owned(), source };
         syscalls::File::open(self.sys, Path::new(file)).map_err(failed)
     }
 
-    /// Refused where an IOMMU would translate the bus addresses that a module gives.
+    /// Fails if an IOMMU would translate the bus addresses that a module returns.
     fn bus_addresses(&self, module: &str) -> Result<(), BackendError> {
         match self.device.and_then(|d| d.iommu.as_ref()) {
             None => Ok(()),
             Some(iommu) => Err(BackendError::Requires {
                 what: format!("{module} gives bus addresses, and {} translates what the device uses", iommu.name()),
-                next: "use a rung that maps through the IOMMU, or give the controller to the module with the IOMMU off or in \
+                next: "use a mapping backend that maps through the IOMMU, or give the controller to the module with the IOMMU off or in \
                        pass-through (iommu=pt)"
                     .to_owned(),
             }),
@@ -151,24 +163,24 @@ impl Site<'_> {
     }
 }
 
-/// A mapping that a rung made.
+/// A mapping that a backend made.
 struct Mapped {
     iova: u64,
     guard: Arc<dyn Any + Send + Sync>,
 }
 
-/// A range of a device's addresses, taken from its IOMMU and mapped there.
+/// A range of device addresses: allocated from the device's IOMMU, and mapped there.
 struct IovaRange {
     iommu: Arc<dyn IommuMap>,
     iova: u64,
     bytes: u64,
-    /// The IOMMU itself holds a mapping here.
+    /// True if the IOMMU holds a mapping at the range.
     mapped: bool,
 }
 
 impl IovaRange {
     fn take(iommu: &Arc<dyn IommuMap>, bytes: u64) -> Result<Self, BackendError> {
-        /// What an IOMMU translates with one entry where addresses and memory are aligned to it.
+        /// Bytes that an IOMMU translates with one entry if addresses and memory are aligned to it.
         const LARGE: u64 = 2 << 20;
         let align = if bytes >= LARGE { LARGE } else { GPU_PAGE as u64 };
         let iova = iommu.allocate_iova(bytes, align)?;
@@ -181,7 +193,7 @@ impl Drop for IovaRange {
         if self.mapped
             && let Err(error) = self.iommu.unmap(self.iova, self.bytes)
         {
-            // Its addresses still lead to the memory, so they are not given out again.
+            // The device addresses still lead to the memory, so they are not freed.
             tracing::warn!(%error, "a mapping of GPU memory was not ended");
             return;
         }
@@ -196,7 +208,7 @@ struct State {
     decided: bool,
 }
 
-/// Finds a device's way to GPU memory, and maps through it.
+/// Finds the mapping backend that works for a device, and maps GPU memory with it.
 #[derive(Debug)]
 pub struct MappingBackends {
     sys: Arc<dyn Syscalls>,
@@ -207,12 +219,12 @@ pub struct MappingBackends {
 }
 
 impl MappingBackends {
-    /// A ladder of the machine's own system calls and the GPU driver's dma-bufs.
+    /// Creates the backends for a device, with real system calls and the GPU driver's dma-bufs.
     pub fn new(device: MappingDevice, choice: BackendChoice) -> Self {
         Self::with(Arc::new(Linux), Arc::new(DriverDmaBuf), device, choice)
     }
 
-    /// A ladder of other system calls, for tests and for what stands between this process and the system.
+    /// Creates the backends with other system calls: for tests, and for layers between this process and the system.
     pub fn with(
         sys: Arc<dyn Syscalls>,
         export: Arc<dyn DmaBufExport>,
@@ -226,23 +238,28 @@ impl MappingBackends {
         self.state.lock()
     }
 
-    /// What was asked for.
+    /// Returns the choice of backend.
     pub fn choice(&self) -> BackendChoice {
         self.choice
     }
 
-    /// What became of each rung that was tried so far, best first.
+    /// Returns the result of each backend that was tried so far, best first.
     pub fn attempts(&self) -> Vec<Attempt> {
         self.state().attempts.clone()
     }
 
-    /// The rung that works, if one was found.
+    /// Returns the backend that works, if one was found.
     pub fn trusted(&self) -> Option<MappingBackend> {
         self.state().trusted
     }
 
-    /// Finds the rung: tries each with `trial`, [`SCRATCH_BYTES`] of GPU memory that nobody else uses, and reads back what the
-    /// device wrote to it. Once found it stays.
+    /// Finds the backend that works: tries each on `scratch`, and reads back the bytes that the device
+    /// wrote. `scratch` is GPU memory of [`SCRATCH_BYTES`] that has no other user. The first call decides,
+    /// and later calls return its result.
+    ///
+    /// # Errors
+    /// - [`MappingError::MappingBackend`] if a backend was chosen by name and it does not work.
+    /// - [`MappingError::NoBackend`] if the choice is `auto` and no backend works.
     pub fn choose(&self, scratch: &Region, probe: &dyn Probe) -> Result<MappingBackend, MappingError> {
         let mut state = self.state();
         if !state.decided {
@@ -291,7 +308,7 @@ impl MappingBackends {
         probe: &dyn Probe,
     ) -> Result<String, BackendError> {
         let mapping = self.map_through(backend, scratch)?;
-        // First, last, and across the seam of two GPU pages; then the other direction.
+        // First page, last page and both sides of the seam between two GPU pages; then the other direction.
         let offsets = [0, GPU_PAGE - PROBE_BYTES, GPU_PAGE, scratch.len() - PROBE_BYTES];
         let seen = offsets
             .iter()
@@ -307,14 +324,20 @@ impl MappingBackends {
     fn distrust(mapping: DmaRegion, error: ProbeError) -> BackendError {
         let error = BackendError::from(error);
         if error.still_in_use() {
-            // The device may write to it at any time: neither the mapping nor the memory may go.
+            // The device may write to the memory at any time, so neither the mapping nor the memory may be freed.
             std::mem::forget(mapping);
         }
         error
     }
 
-    /// Gives the device access to GPU memory through the rung that was found. The device writes to the first and the last page
-    /// of it once, and what was in them is put back: nobody may use the memory meanwhile.
+    /// Maps GPU memory for the device with the backend that [`Self::choose`] found.
+    ///
+    /// As a check, the device writes to the first and the last page once, and their content is restored. Nothing else
+    /// may use the memory meanwhile.
+    ///
+    /// # Errors
+    /// - [`MappingError::NoBackend`] if [`Self::choose`] has found no backend.
+    /// - [`MappingError::MappingBackend`] if the backend fails to map the region, or the read-back fails.
     pub fn map(&self, region: &Region, probe: &dyn Probe) -> Result<DmaRegion, MappingError> {
         let failed = |backend: MappingBackend, error: BackendError| MappingError::MappingBackend {
             device: self.device.name.clone(),
@@ -349,7 +372,7 @@ impl MappingBackends {
     }
 }
 
-/// A read-back of one page that puts back what was in it and around it.
+/// Reads back one page that the device writes, and restores the content of the page and its neighbours.
 fn keeping(mapping: &DmaRegion, at: usize, probe: &dyn Probe) -> Result<(), ProbeError> {
     let (from, to) = (at.saturating_sub(PROBE_BYTES), (at + 2 * PROBE_BYTES).min(mapping.bytes));
     let lost = |e: MemoryError| ProbeError::differs(e.to_string());
@@ -362,7 +385,7 @@ fn keeping(mapping: &DmaRegion, at: usize, probe: &dyn Probe) -> Result<(), Prob
     seen
 }
 
-/// One rung; `None` where all it needs is there and only the device is missing.
+/// Maps with one backend. Returns `None` if everything is present except the device.
 fn step(backend: MappingBackend, site: &Site<'_>) -> Result<Option<Mapped>, BackendError> {
     site.whole_pages()?;
     match backend {
@@ -379,8 +402,10 @@ fn step(backend: MappingBackend, site: &Site<'_>) -> Result<Option<Mapped>, Back
     }
 }
 
-/// What every rung would need on this machine, tried as far as it goes without a device: modules are opened, GPU memory is
-/// pinned, exported and mapped into the CPU, then all is given back. Without a `trial` (no GPU) only device files are looked at.
+/// Tries every backend on this machine as far as is possible without a device.
+///
+/// Opens the modules; pins and exports GPU memory and maps it into the CPU; then releases everything. Without `scratch`
+/// (no GPU) it only opens device files.
 pub fn survey(sys: &Arc<dyn Syscalls>, export: &dyn DmaBufExport, scratch: Option<&Region>) -> Vec<Attempt> {
     let seen = |backend: MappingBackend, found: Result<String, BackendError>| match found {
         Ok(reason) => Attempt::good(backend, Outcome::Ready, reason),
@@ -395,7 +420,7 @@ pub fn survey(sys: &Arc<dyn Syscalls>, export: &dyn DmaBufExport, scratch: Optio
         .into_iter()
         .map(|backend| match (backend, scratch) {
             (MappingBackend::Host, _) => {
-                // Any VFIO device is enough, so the newer interface does as well.
+                // Any VFIO interface is enough, so iommufd without a container is ready too.
                 let group = opened("/dev/vfio/vfio");
                 seen(backend, group.or_else(|error| opened("/dev/iommu").map_err(|_| error)))
             }
@@ -420,8 +445,7 @@ pub fn survey(sys: &Arc<dyn Syscalls>, export: &dyn DmaBufExport, scratch: Optio
         .collect()
 }
 
-/// Compares a CPU mapping of the region with what the GPU's own copies see: the first and the last word. What was in them is
-/// put back.
+/// Compares a CPU mapping of the region with the GPU's own copies, at the first and the last word. Restores both words.
 fn compare_cpu_view(site: &Site<'_>, base: std::ptr::NonNull<u8>) -> Result<(), BackendError> {
     const PATTERN: u64 = 0x7761_7270_6265_6c6c;
     let last = site.region.len() - size_of::<u64>();

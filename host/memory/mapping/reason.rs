@@ -1,109 +1,110 @@
-//! Why a rung was passed over, and what to do about it.
+//! Reasons why a mapping backend does not work, and the remedy for each.
 
 use super::MappingBackend;
 use super::syscalls::{ENOTSUPP, Syscalls, words};
 use crate::memory::{IommuError, MemoryError};
 use std::io;
 
-/// The GPU driver checks where a device stands before it attaches a dma-buf to it (nv-dmabuf.c).
+/// Remedy for a failed topology check: the GPU driver checks a device's place in the PCI tree before it attaches a
+/// dma-buf to the device (nv-dmabuf.c).
 const TOPOLOGY: &str = "the GPU driver lets no device at that place of the PCI tree attach its dma-bufs: options nvidia \
                         NVreg_GrdmaPciTopoCheckOverride=1 in /etc/modprobe.d, then reboot";
 
-/// Why a rung does not work here.
+/// Error of one mapping backend.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BackendError {
-    /// The module's device file cannot be opened.
+    /// The device file of the module cannot be opened.
     #[error("{file}: {}", words(.source))]
     Open {
-        /// Which file.
+        /// Path of the device file.
         file: String,
-        /// The system's answer.
+        /// Error of the system call.
         source: io::Error,
     },
-    /// The module, or the driver behind it, refused.
+    /// The module, or the driver below it, refused a request.
     #[error("{call}: {}", words(.source))]
     Refused {
-        /// The request in its header's words, as in `GDRDRV_IOC_PIN_BUFFER`.
+        /// Name of the request in the module's header, as in `GDRDRV_IOC_PIN_BUFFER`.
         call: &'static str,
-        /// The system's answer.
+        /// Error of the system call.
         source: io::Error,
     },
-    /// The module is of another version than the one that is spoken.
+    /// The module's version is not supported.
     #[error("{module} is version {found}, and {wanted} is spoken here")]
     Version {
-        /// Which module.
+        /// Name of the module.
         module: &'static str,
-        /// Its version.
+        /// Version of the module.
         found: String,
-        /// Those that are spoken.
+        /// Versions that are supported.
         wanted: &'static str,
     },
-    /// The GPU driver gave no dma-buf.
+    /// The GPU driver exported no dma-buf.
     #[error("no dma-buf of GPU memory: {0}")]
     Export(MemoryError),
     /// The IOMMU refused the mapping.
     #[error(transparent)]
     Iommu(#[from] IommuError),
-    /// Something that the rung rests on is not there.
+    /// Something that the backend needs is missing.
     #[error("{what}")]
     Requires {
-        /// What is not there.
+        /// Missing prerequisite, as text.
         what: String,
-        /// What to do.
+        /// Next step for the user.
         next: String,
     },
-    /// The bus addresses of the memory have gaps, and one mapping has one first address.
+    /// The bus addresses of the memory have gaps. A mapping needs consecutive addresses.
     #[error("its bus addresses are not consecutive: {before:#x} and then {after:#x}")]
     Gap {
-        /// Where the address after the last page should be.
+        /// Address at which the next page was expected.
         before: u64,
-        /// Where it is.
+        /// Address at which it is.
         after: u64,
     },
-    /// The module gave addresses for another length than the memory has.
+    /// The module returned addresses for fewer bytes than the memory has.
     #[error("{found} bytes were mapped of {wanted}")]
     Length {
         /// Bytes that the addresses cover.
         found: u64,
-        /// Bytes of the memory.
+        /// Length of the memory in bytes.
         wanted: u64,
     },
-    /// The memory does not start and end on pages of the GPU.
+    /// The memory does not start and end at GPU page boundaries.
     #[error("{bytes} bytes at {address:#x} are not whole GPU pages of 65536 bytes")]
     Unaligned {
-        /// GPU address.
+        /// GPU address of the memory.
         address: u64,
-        /// Length.
+        /// Length in bytes.
         bytes: usize,
     },
-    /// Memory of the process around the mapping.
+    /// Memory of this process, for example for the read-back, was not accessible.
     #[error(transparent)]
     Memory(#[from] MemoryError),
-    /// What one side wrote was not what the other saw.
+    /// The read-back failed: one side did not see the bytes that the other side wrote.
     #[error("read back: {0}")]
     Mismatch(#[from] ProbeError),
 }
 
-/// Why a mapping is not trusted.
+/// Error of a read-back: the mapping is not trusted.
 #[derive(Debug, thiserror::Error)]
 #[error("{reason}")]
 pub struct ProbeError {
-    /// What was done, what was expected and what was seen.
+    /// Operation, expected result and observed result.
     pub reason: String,
-    /// The device may still write to the mapping, so neither it nor its memory may ever be given back.
+    /// True if the device may still write to the mapping, so neither the mapping nor its memory may ever be freed.
     pub still_in_use: bool,
 }
 
 impl ProbeError {
-    /// A comparison that failed; the device is done with the memory.
+    /// Creates the error of a comparison that failed. The device does not use the memory any more.
     pub fn differs(reason: impl Into<String>) -> Self {
         Self { reason: reason.into(), still_in_use: false }
     }
 }
 
 impl BackendError {
-    /// Returns the remedy, on a machine with these system calls.
+    /// Returns the remedy for this error of `backend`. `sys` tells whether the machine encrypts memory.
     pub fn next(&self, backend: MappingBackend, sys: &dyn Syscalls) -> String {
         let errno = |e: &io::Error| e.raw_os_error().unwrap_or(0);
         let attaching = match self {
@@ -111,7 +112,7 @@ impl BackendError {
             Self::Iommu(e) => e.errno().unwrap_or(0),
             _ => 0,
         };
-        // The same number from mapping the buffer into the CPU is no device's fault.
+        // A CPU mapping of the buffer can fail with the same number, but then the device's place is not the cause.
         if attaching == ENOTSUPP && backend != MappingBackend::DmaBufMmap {
             return TOPOLOGY.to_owned();
         }
@@ -131,7 +132,7 @@ impl BackendError {
                 }
                 (_, libc::EPERM | libc::EACCES) => "run as root".to_owned(),
                 (MappingBackend::DmaBufMmap, _) => {
-                    "nothing to do with this GPU driver: it does not let a dma-buf be mapped; load gdrdrv for the rung above"
+                    "nothing to do with this GPU driver: it does not let a dma-buf be mapped; load gdrdrv for the mapping backend of that name"
                         .to_owned()
                 }
                 (_, libc::ENOMEM) => {
@@ -149,15 +150,15 @@ impl BackendError {
                 "dma-bufs of GPU memory need the open kernel modules of the driver (nvidia-open) and a data-center GPU".to_owned()
             }
             Self::Iommu(e) => match (e, e.errno()) {
-                (IommuError::Unsupported { .. }, _) => "take another rung".to_owned(),
+                (IommuError::Unsupported { .. }, _) => "take another mapping backend".to_owned(),
                 (_, Some(libc::EOPNOTSUPP | libc::EINVAL | libc::EFAULT)) => match backend {
                     MappingBackend::Iommufd => {
-                        "iommufd maps dma-bufs of vfio-pci devices only, from Linux 6.19 on: take another rung".to_owned()
+                        "iommufd maps dma-bufs of vfio-pci devices only, from Linux 6.19 on: take another mapping backend".to_owned()
                     }
-                    _ => "this kernel does not map a CPU mapping of device memory: take another rung".to_owned(),
+                    _ => "this kernel does not map a CPU mapping of device memory: take another mapping backend".to_owned(),
                 },
                 (IommuError::MemoryLock { .. }, _) => "raise the limit on locked memory: ulimit -l unlimited".to_owned(),
-                // The limit is not reached, as far as this process sees: other processes of the user count in iommufd too.
+                // This process sees no reached limit, but in iommufd other processes of the user count too.
                 (_, Some(libc::ENOMEM)) => {
                     "map less memory at once: the kernel has none left for the mapping, or other processes of this user hold what \
                      may be locked (ulimit -l unlimited)"
@@ -167,7 +168,7 @@ impl BackendError {
             },
             Self::Requires { next, .. } => next.clone(),
             Self::Gap { .. } | Self::Length { .. } => {
-                "map less memory at once (2 MiB are always consecutive), or use a rung that has an IOMMU: gdrdrv or iommu-map-pa"
+                "map less memory at once (2 MiB are always consecutive), or use a mapping backend that has an IOMMU: gdrdrv or iommu-map-pa"
                     .to_owned()
             }
             Self::Unaligned { .. } => "allocate it in whole GPU pages of 64 KiB".to_owned(),
@@ -179,13 +180,13 @@ impl BackendError {
             }
             Self::Mismatch(_) => {
                 "the device does not reach GPU memory this way: check that the path allows peer traffic (warpbell doctor: ACS, \
-                 root ports), and use the host rung until then"
+                 root ports), and use the host mapping backend until then"
                     .to_owned()
             }
         }
     }
 
-    /// Whether the device may still write to the mapping.
+    /// Returns true if the device may still write to the mapping.
     pub(super) fn still_in_use(&self) -> bool {
         matches!(self, Self::Mismatch(p) if p.still_in_use)
     }

@@ -1,4 +1,4 @@
-//! The system calls that the ladder makes, as a trait: the machine's own, and in tests modules that are not there.
+//! System calls of the mapping backends, as a trait: Linux in production, fake kernel modules in tests.
 
 use crate::pci::Sysfs;
 use std::ffi::{CString, c_void};
@@ -10,41 +10,55 @@ use std::path::Path;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// open, ioctl, mmap, munmap and close. Descriptors are those that `open` gave, or of files that the process holds otherwise.
+/// open, ioctl, mmap, munmap and close. Descriptors come from `open`, or are files that the process holds otherwise.
 pub trait Syscalls: Send + Sync + fmt::Debug {
-    /// Opens a file for reading and writing, not inherited by child processes.
+    /// Opens a file for reading and writing, with close-on-exec.
+    ///
+    /// # Errors
+    /// The error of the system call, or `InvalidInput` if the path contains a zero byte.
     fn open(&self, path: &Path) -> io::Result<RawFd>;
 
-    /// One control request; answers what the call returns.
+    /// Makes one ioctl request. Returns the result of the system call.
+    ///
+    /// # Errors
+    /// The error of the system call.
     ///
     /// # Safety
-    /// `argument` must point to what `request` reads and writes on this file.
+    /// `argument` must point to the data that `request` reads and writes on this file.
     unsafe fn ioctl(&self, fd: RawFd, request: u32, argument: *mut c_void) -> io::Result<i32>;
 
-    /// Maps `bytes` bytes of a file from `offset`, shared, for reading and writing, at an address of the system's choice.
+    /// Maps `bytes` bytes of a file from `offset`, shared, for reading and writing, at an
+    /// address that the system chooses.
+    ///
+    /// # Errors
+    /// The error of the system call.
     fn map(&self, fd: RawFd, offset: u64, bytes: usize) -> io::Result<NonNull<u8>>;
 
-    /// Ends a mapping.
+    /// Removes a mapping.
+    ///
+    /// # Errors
+    /// The error of the system call.
     ///
     /// # Safety
-    /// `base` and `bytes` must be of a mapping that [`map`](Self::map) made, which nobody uses any more.
+    /// `base` and `bytes` must describe a mapping that [`map`](Self::map) made and that has no users any more.
     unsafe fn unmap(&self, base: NonNull<u8>, bytes: usize) -> io::Result<()>;
 
-    /// Closes a descriptor that [`open`](Self::open) gave. Errors of it help nobody.
+    /// Closes a descriptor that [`open`](Self::open) returned. Ignores errors, as callers cannot handle them.
     fn close(&self, fd: RawFd);
 
-    /// Returns the bytes of a page of the host, in which files are mapped: 4096, and 65536 on some arm64 kernels.
+    /// Returns the size of the host's pages in bytes, in which files are mapped: 4096, or 65536 on some arm64 kernels.
     fn page_bytes(&self) -> u64 {
         crate::this_host::page_bytes() as u64
     }
 
-    /// Returns true if the processor encrypts memory, and with it what the CPU reads through a mapping of GPU memory.
+    /// Returns true if the processor encrypts memory. A CPU mapping of GPU memory then shows
+    /// other bytes than the GPU sees.
     fn encrypts_memory(&self) -> bool {
         false
     }
 }
 
-/// The machine's own system calls.
+/// The system calls of this machine.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Linux;
 
@@ -58,14 +72,14 @@ impl Syscalls for Linux {
     }
 
     unsafe fn ioctl(&self, fd: RawFd, request: u32, argument: *mut c_void) -> io::Result<i32> {
-        // SAFETY: the caller's promise.
+        // SAFETY: this function's caller makes the promise.
         let answer = unsafe { libc::ioctl(fd, request as _, argument) };
         if answer < 0 { Err(io::Error::last_os_error()) } else { Ok(answer) }
     }
 
     fn map(&self, fd: RawFd, offset: u64, bytes: usize) -> io::Result<NonNull<u8>> {
         let (prot, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
-        // SAFETY: a new mapping at an address of the kernel's choice; the result is checked.
+        // SAFETY: a new mapping at an address that the kernel chooses; the result is checked.
         let at = unsafe { libc::mmap(std::ptr::null_mut(), bytes, prot, flags, fd, offset as libc::off_t) };
         match NonNull::new(at.cast()) {
             Some(p) if at != libc::MAP_FAILED => Ok(p),
@@ -74,13 +88,13 @@ impl Syscalls for Linux {
     }
 
     unsafe fn unmap(&self, base: NonNull<u8>, bytes: usize) -> io::Result<()> {
-        // SAFETY: the caller's promise.
+        // SAFETY: this function's caller makes the promise.
         let answer = unsafe { libc::munmap(base.as_ptr().cast(), bytes) };
         if answer < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
     fn close(&self, fd: RawFd) {
-        // SAFETY: the caller owns the descriptor and gives it up.
+        // SAFETY: the caller owns the descriptor and does not use it any more.
         unsafe { libc::close(fd) };
     }
 
@@ -89,7 +103,7 @@ impl Syscalls for Linux {
     }
 }
 
-/// A file that is closed when it is dropped.
+/// A file that is closed on drop.
 pub(super) struct File {
     pub(super) sys: Arc<dyn Syscalls>,
     pub(super) fd: RawFd,
@@ -100,13 +114,13 @@ impl File {
         Ok(Self { sys: sys.clone(), fd: sys.open(path)? })
     }
 
-    /// One control request with a plain structure.
+    /// Makes one ioctl request with a plain structure.
     ///
     /// # Safety
-    /// `request` must be one that reads and writes at most a `T` on this file, and any addresses in it must be valid for what
-    /// the module does with them.
+    /// `request` must read and write at most a `T` on this file. Addresses in the structure must be valid
+    /// for the module's use of them.
     pub(super) unsafe fn control<T>(&self, request: u32, argument: &mut T) -> io::Result<i32> {
-        // SAFETY: the caller's promise.
+        // SAFETY: this function's caller makes the promise.
         unsafe { self.sys.ioctl(self.fd, request, std::ptr::from_mut(argument).cast()) }
     }
 }
@@ -117,14 +131,14 @@ impl Drop for File {
     }
 }
 
-/// A shared mapping that ends when it is dropped.
+/// A shared mapping that is removed on drop.
 pub(super) struct Mapping {
     sys: Arc<dyn Syscalls>,
     pub(super) base: NonNull<u8>,
     bytes: usize,
 }
 
-// SAFETY: an address and a length; whoever accesses the bytes does so with volatile accesses.
+// SAFETY: an address and a length; all accesses to the bytes are volatile.
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
@@ -137,29 +151,30 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: made in `new` with this length; its owner has ended every use of it.
+        // SAFETY: made in `new` with this length; the owner has ended every use of it.
         if let Err(error) = unsafe { self.sys.unmap(self.base, self.bytes) } {
             tracing::warn!(%error, "a CPU mapping of GPU memory was not ended");
         }
     }
 }
 
-/// Which way a request's structure goes (asm-generic/ioctl.h).
+/// Direction in which a request transfers its structure (asm-generic/ioctl.h).
 #[derive(Clone, Copy)]
 pub(super) enum Direction {
     Write = 1,
     ReadWrite = 3,
 }
 
-/// The number of a control request (asm-generic/ioctl.h: direction in 31:30, size in 29:16, type in 15:8, number in 7:0).
+/// Returns the number of an ioctl request (asm-generic/ioctl.h: direction in 31:30, size in 29:16,
+/// type in 15:8, number in 7:0).
 pub(super) const fn request(direction: Direction, kind: u8, number: u8, bytes: usize) -> u32 {
     (direction as u32) << 30 | (bytes as u32) << 16 | (kind as u32) << 8 | number as u32
 }
 
-/// linux/errno.h, not meant for user space.
+/// linux/errno.h. Not meant for user space.
 pub(super) const ENOTSUPP: i32 = 524;
 
-/// An error of the system with its name: `ENOTSUPP` is 524, which drivers let through and libc has no text for.
+/// Returns the text of a system error. Drivers return `ENOTSUPP` (524), for which libc has no text.
 pub(super) fn words(error: &io::Error) -> String {
     match error.raw_os_error() {
         Some(ENOTSUPP) => "the driver does not support it (ENOTSUPP, 524)".to_owned(),
@@ -173,7 +188,7 @@ mod tests {
 
     #[test]
     fn request_numbers_are_those_of_the_macros() {
-        // DMA_BUF_IOCTL_SYNC and VFIO_GET_API_VERSION's neighbours in linux/dma-buf.h: _IOW('b', 0, u64).
+        // DMA_BUF_IOCTL_SYNC of linux/dma-buf.h: _IOW('b', 0, u64).
         assert_eq!(request(Direction::Write, b'b', 0, 8), 0x4008_6200);
         assert_eq!(request(Direction::ReadWrite, 0xda, 1, 40), 0xc028_da01);
     }

@@ -1,4 +1,4 @@
-//! Commands that move no data of the caller's: Flush, Write Zeroes, Dataset Management.
+//! Commands that transfer no data of the caller: Flush, Write Zeroes, Dataset Management.
 
 use super::transfer::MAX_COMMAND_BLOCKS;
 use super::{HostQueue, Slot};
@@ -6,17 +6,20 @@ use crate::nvme::{InFlight, Namespace, NvmeError};
 use crate::wire::nvme::{SqEntry, io};
 use std::ops::Range;
 
-/// Write Zeroes: deallocate if that leaves zeros (NVM Command Set 1.1, 3.3.8, dword 12, DEAC).
+/// Write Zeroes: also deallocate, if the blocks then read as zeros (NVM Command Set 1.1, 3.3.8, dword 12, DEAC).
 const DEALLOCATE_TOO: u32 = 1 << 25;
 /// Dataset Management: deallocate (NVM Command Set 1.1, 3.3.3, dword 11, AD).
 const DEALLOCATE: u32 = 1 << 2;
-/// Bytes of a range, and ranges in one command (NVM Command Set 1.1, 3.3.3).
+/// Size of a range in bytes, and largest number of ranges in one command (NVM Command Set 1.1, 3.3.3).
 const RANGE_BYTES: usize = 16;
 const MAX_RANGES: usize = 256;
 
 impl HostQueue<'_> {
-    /// Makes what was written stay: a Flush, unless the controller has no volatile write cache or it is off, when nothing has
-    /// to be done ([`Controller::write_cache`](crate::nvme::Controller::write_cache)).
+    /// Makes completed writes durable: submits a Flush. Does nothing if the controller has no volatile write cache, or
+    /// it is off ([`Controller::write_cache`](crate::nvme::Controller::write_cache)).
+    ///
+    /// # Errors
+    /// As [`Self::flush_always`], and those of [`Controller::write_cache`](crate::nvme::Controller::write_cache).
     pub fn flush(&mut self, namespace: &Namespace) -> Result<(), NvmeError> {
         if !self.controller().write_cache()?.needs_flush() {
             return Ok(());
@@ -24,14 +27,25 @@ impl HostQueue<'_> {
         self.flush_always(namespace)
     }
 
-    /// A Flush, whatever the controller says of its write cache.
+    /// Submits a Flush, whatever the state of the write cache.
+    ///
+    /// # Errors
+    /// - [`NvmeError::Command`] if the controller completes the command with an error.
+    /// - [`NvmeError::QueueStuck`] if no slot is free.
+    /// - Those of [`Self::execute`], and of [`Self::recover`] with [`InFlight::Requeue`].
+    /// - Those of [`QueueSet::reset`](crate::nvme::QueueSet::reset) if a reset of the controller ended the queue.
     pub fn flush_always(&mut self, namespace: &Namespace) -> Result<(), NvmeError> {
         self.one(SqEntry::new(io::FLUSH, 0, namespace.id()), &[])
     }
 
-    /// Makes blocks read as zeros. `deallocate` lets the controller give their space back, where that leaves zeros.
+    /// Makes `blocks` read as zeros. `deallocate` allows the controller to free their space, if they then read as
+    /// zeros.
     ///
-    /// Refused where the controller has no Write Zeroes; then write zeros.
+    /// # Errors
+    /// - [`NvmeError::Unsupported`] if the controller has no Write Zeroes, or a quirk forbids it.
+    ///   The caller can write zeros.
+    /// - [`NvmeError::Range`] if the blocks do not lie within the namespace.
+    /// - Otherwise as [`Self::flush_always`].
     pub fn write_zeroes(
         &mut self,
         namespace: &Namespace,
@@ -66,10 +80,14 @@ impl HostQueue<'_> {
         Ok(())
     }
 
-    /// Tells the controller that the contents of these ranges are not needed any more (`nvme dsm --ad`, TRIM). What they read
-    /// as afterwards is said by [`deallocated_reads_as`](crate::wire::nvme::identify::IdentifyNamespace::deallocated_reads_as).
+    /// Tells the controller that the contents of these ranges are not needed any more (`nvme dsm --ad`, TRIM).
+    /// [`deallocated_reads_as`](crate::wire::nvme::identify::IdentifyNamespace::deallocated_reads_as) tells
+    /// what they read as afterwards.
     ///
-    /// Refused where the controller has no Dataset Management.
+    /// # Errors
+    /// - [`NvmeError::Unsupported`] if the controller has no Dataset Management.
+    /// - [`NvmeError::Range`] if a range does not lie within the namespace.
+    /// - Otherwise as [`Self::flush_always`].
     pub fn deallocate(&mut self, namespace: &Namespace, ranges: &[Range<u64>]) -> Result<(), NvmeError> {
         let controller = self.controller().clone();
         if !controller.identify().dataset_management() {
@@ -85,7 +103,8 @@ impl HostQueue<'_> {
         let room = (self.max_transfer_bytes() / RANGE_BYTES).min(MAX_RANGES);
         let at_once = limits.ranges().min(room).max(1);
         let longest = limits.range_blocks();
-        // A command may be limited in its ranges, in each of them, and in all of them together.
+        // A command may be limited in the number of ranges, the blocks of each range, and the
+        // blocks of all ranges together.
         let cut = ranges.iter().flat_map(|r| {
             let step = usize::try_from(longest).unwrap_or(usize::MAX);
             let end = r.end;
@@ -132,7 +151,7 @@ impl HostQueue<'_> {
         })
     }
 
-    /// One command to its end, with what the controller reads of it, as often as the policy says.
+    /// Runs one command until it completes, with `data` for the controller to read, and repeats it as the policy says.
     fn one(&mut self, entry: SqEntry, data: &[u8]) -> Result<(), NvmeError> {
         self.refresh()?;
         let mut tries = 0;
@@ -152,7 +171,7 @@ impl HostQueue<'_> {
                     other => return other,
                 },
                 Err(e) if self.policy.in_flight == InFlight::Fail || tries >= self.policy.attempts => return Err(e),
-                // Aborted, or recovered.
+                // The command was aborted, or the queue was recovered.
                 Err(_) if matches!(self.slots[usize::from(cid)], Slot::Free) => {}
                 Err(_) => self.recover().map(drop)?,
             }

@@ -1,4 +1,4 @@
-//! A queue that the host submits to: what loaders use, and what shows that the driver works without any kernel.
+//! A queue that the host submits to. Loaders use it, and it runs I/O without any kernel.
 
 mod blocks;
 mod transfer;
@@ -18,19 +18,19 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long a command may take unless told otherwise.
+/// Default deadline of one command.
 const DEFAULT_DEADLINE: Duration = Duration::from_secs(10);
-/// Staging of a queue whose own data lands directly: buffers, and bytes of each.
+/// Number and size in bytes of the staging buffers of a queue whose own data lands directly.
 const STAGING_SLOTS: usize = 32;
 const STAGING_BYTES: usize = 128 << 10;
 
-/// What queue the host gets.
+/// Options of a host queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HostQueueOptions {
-    /// Entries: a power of two. One less than that many commands are in flight at once.
+    /// Ring entries: a power of two. One command less than that can be in flight at once.
     pub depth: u32,
-    /// Bytes that one command may move: 512, 1024, 2048, or whole pages of 4096; made less where MDTS is.
+    /// Largest transfer of one command in bytes: 512, 1024, 2048, or whole pages of 4096. MDTS limits it further.
     pub bytes_per_command: usize,
 }
 
@@ -42,7 +42,7 @@ impl Default for HostQueueOptions {
     }
 }
 
-/// The set of queues that one of is used, owned or borrowed.
+/// The queue set that contains the host's queue, owned or borrowed.
 enum Set<'a> {
     Owned(Box<QueueSet>),
     Borrowed(&'a mut QueueSet),
@@ -64,35 +64,35 @@ impl Set<'_> {
     }
 }
 
-/// A buffer and a PRP list for each command.
+/// A data buffer and a PRP list for each command.
 struct Staging {
     buffers: DmaRegion,
     host: NonNull<u8>,
     lists: Option<DmaRegion>,
-    /// Bytes of each buffer.
+    /// Size of each buffer in bytes.
     bytes: usize,
-    /// The buffers are not the set's own, so this queue must not free them under the device.
+    /// True if the buffers do not belong to the set. The queue then must not free them while the device may use them.
     separate: bool,
 }
 
 #[derive(Clone, Copy)]
 enum Slot {
     Free,
-    /// Handed out by `reserve`, not submitted.
+    /// Returned by `reserve`, not submitted yet.
     Reserved,
     InFlight {
         entry: SqEntry,
         started: Instant,
-        /// When the controller was asked to abort it.
+        /// Time of the Abort, if one was requested.
         asked: Option<Instant>,
     },
-    /// Given up: the device may still write to its buffer.
+    /// The caller has its error. The device may still write to the buffer.
     GivenUp {
         entry: SqEntry,
     },
 }
 
-/// One I/O queue pair driven by the host. Calls block, bounded by the deadline; several commands are in flight.
+/// One I/O queue pair that the host drives. Several commands can be in flight. Calls block, at most until the deadline.
 pub struct HostQueue<'a> {
     set: Set<'a>,
     index: u32,
@@ -100,7 +100,7 @@ pub struct HostQueue<'a> {
     sq: NonNull<u8>,
     cq: NonNull<u8>,
     log2_depth: u32,
-    /// Commands submitted and completions taken, counted like a kernel's tickets.
+    /// Number of commands submitted. `head` is the number of completions taken. They count like a kernel's tickets.
     tail: u32,
     head: u32,
     slots: Vec<Slot>,
@@ -110,12 +110,15 @@ pub struct HostQueue<'a> {
     policy: RecoveryPolicy,
 }
 
-// SAFETY: the addresses are of memory that the set and the staging keep; all access is by atomic words or copies of buffers
-// that the device is not using.
+// SAFETY: the addresses are of memory that the set and the staging own; all access is by atomic words, or copies of
+// buffers that the device does not use.
 unsafe impl Send for HostQueue<'_> {}
 
 impl HostQueue<'static> {
-    /// A pair of its own, in host memory.
+    /// Creates a queue pair in host memory.
+    ///
+    /// # Errors
+    /// As [`Controller::create_queues`], and [`NvmeError::Options`] if the host cannot access the queue's memory.
     pub fn create(controller: &Arc<Controller<Ready>>, options: HostQueueOptions) -> Result<Self, NvmeError> {
         let limit = controller.max_data_transfer().unwrap_or(u64::MAX);
         let bytes_per_slot = options.bytes_per_command.min(usize::try_from(limit).unwrap_or(usize::MAX));
@@ -131,8 +134,13 @@ impl HostQueue<'static> {
 }
 
 impl<'a> HostQueue<'a> {
-    /// Drives the queue at `index` of a set that no kernel uses now. Tokens of earlier runs are void; a queue that a run
-    /// left with commands in flight is reset, together with the rest of its set.
+    /// Drives the queue at `index` of a set that no kernel uses now. Tokens of earlier runs are void. If a run left
+    /// commands in flight on the queue, the whole set is reset.
+    ///
+    /// # Errors
+    /// - [`NvmeError::Options`] if there is no such queue, or its rings or buffers are not in host memory.
+    /// - [`NvmeError::Memory`] or [`NvmeError::Dma`] if its words cannot be read, or there is no memory for buffers.
+    /// - Those of [`QueueSet::reset`] if it has to be reset.
     pub fn on(set: &'a mut QueueSet, index: u32) -> Result<Self, NvmeError> {
         if set.queue_id(index).is_none() {
             return Err(set.no_queue(index));
@@ -154,7 +162,7 @@ impl<'a> HostQueue<'a> {
         let rings = s.ring_memory().host().ok_or_else(|| {
             refuse("these rings are in GPU memory, where the host does not submit; create a host queue of its own")
         })?;
-        // SAFETY: the set's rings have `ring.bytes` for each queue.
+        // SAFETY: the set's rings have `ring.bytes` bytes for each queue.
         let cq = unsafe { rings.add(index as usize * ring.bytes + ring.cq_offset) };
         let (submission, at) = s.submission_ring(index);
         let submission =
@@ -220,59 +228,59 @@ impl<'a> HostQueue<'a> {
         Ok(Staging { buffers, host, lists, bytes, separate })
     }
 
-    /// The controller.
+    /// Returns the controller.
     pub fn controller(&self) -> &Arc<Controller<Ready>> {
         self.set.get().controller()
     }
 
-    /// The identifier that the controller knows the queue by.
+    /// Returns the queue identifier, as the controller knows it.
     pub fn id(&self) -> u16 {
         self.id
     }
 
-    /// Commands that may be in flight at once.
+    /// Returns the number of commands that may be in flight at once.
     pub fn capacity(&self) -> usize {
         self.slots.len()
     }
 
-    /// The most bytes that one command may move.
+    /// Returns the largest transfer of one command, in bytes.
     pub fn max_transfer_bytes(&self) -> usize {
         let buffer = self.staging.as_ref().map_or(0, |s| s.bytes);
         buffer.min(self.set.get().max_transfer_bytes())
     }
 
-    /// Sets how long one command may take before it is aborted; ten seconds unless told otherwise.
+    /// Sets the deadline of one command, after which it is aborted. The default is ten seconds.
     pub fn set_deadline(&mut self, deadline: Duration) {
         self.deadline = deadline;
     }
 
-    /// Returns how long one command may take before it is aborted.
+    /// Returns the deadline of one command, after which it is aborted.
     pub fn deadline(&self) -> Duration {
         self.deadline
     }
 
     // --- single commands ---------------------------------------------------------------------------------------------
 
-    /// Takes a free slot; its number is the command identifier. `None` while all are in use.
+    /// Takes a free slot. Its number is the command identifier. Returns `None` if all slots are in use.
     pub fn reserve(&mut self) -> Option<u16> {
         let free = self.slots.iter().position(|s| matches!(s, Slot::Free))?;
         self.slots[free] = Slot::Reserved;
         Some(free as u16)
     }
 
-    /// Gives a slot back: one that was reserved and not submitted, or whose completion was taken.
+    /// Frees a slot that was reserved and not submitted, or whose completion was taken.
     pub fn release(&mut self, cid: u16) {
         if let Some(slot @ Slot::Reserved) = self.slots.get_mut(usize::from(cid)) {
             *slot = Slot::Free;
         }
     }
 
-    /// The first and second PRP entry for `bytes` bytes in a slot's buffer.
+    /// Returns the first and the second PRP entry for `bytes` bytes in a slot's buffer.
     pub fn data_pointers(&self, cid: u16, bytes: usize) -> (u64, u64) {
         let Some(staging) = &self.staging else { return (0, 0) };
         let slot = usize::from(cid);
         let first = staging.buffers.iova + (slot * staging.bytes) as u64;
-        // A packed buffer may start inside a page, but never goes past its end.
+        // A packed buffer may start inside a page, but does not reach past its end.
         let second = match bytes.div_ceil(PAGE_BYTES) {
             0 | 1 => 0,
             2 => first + PAGE_BYTES as u64,
@@ -294,15 +302,21 @@ impl<'a> HostQueue<'a> {
         }
     }
 
-    /// Copies into the buffer of a reserved slot.
+    /// Copies `data` to the buffer of a reserved slot.
+    ///
+    /// # Errors
+    /// [`NvmeError::Options`] if the slot is not reserved, or its buffer is too small.
     pub fn fill_buffer(&self, cid: u16, data: &[u8]) -> Result<(), NvmeError> {
         let to = self.buffer(cid, data.len())?;
-        // SAFETY: the buffer has that many bytes, and no command uses it while the slot is only reserved.
+        // SAFETY: the buffer has that many bytes, and no command uses it while its slot is only reserved.
         unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), to.as_ptr(), data.len()) };
         Ok(())
     }
 
-    /// Copies out of the buffer of a slot whose completion was taken.
+    /// Copies the buffer of a slot whose completion was taken into `out`.
+    ///
+    /// # Errors
+    /// As [`Self::fill_buffer`].
     pub fn take_buffer(&self, cid: u16, out: &mut [u8]) -> Result<(), NvmeError> {
         let from = self.buffer(cid, out.len())?;
         // SAFETY: as above.
@@ -310,20 +324,29 @@ impl<'a> HostQueue<'a> {
         Ok(())
     }
 
-    /// Submits a command under a reserved slot's identifier and rings.
+    /// Submits a command with the identifier of a reserved slot, and writes the doorbell.
+    ///
+    /// # Errors
+    /// [`NvmeError::Options`] if the slot is not reserved, [`NvmeError::Port`] if the doorbell cannot be written.
     pub fn submit(&mut self, cid: u16, mut entry: SqEntry) -> Result<(), NvmeError> {
         self.buffer(cid, 0)?;
         entry.cdw0 = entry.cdw0 & 0xffff | u32::from(cid) << 16;
         let mask = (1u32 << self.log2_depth) - 1;
         let at = (self.tail & mask) as usize * size_of::<SqEntry>();
-        // SAFETY: within the ring, and fewer commands than entries are outstanding, so the controller is past this entry.
+        // SAFETY: within the ring. Fewer commands than entries are in flight, so the controller has consumed this
+        // entry.
         unsafe { store_command(self.sq.add(at), &entry) };
         self.tail = self.tail.wrapping_add(1);
         self.slots[usize::from(cid)] = Slot::InFlight { entry, started: Instant::now(), asked: None };
         self.set.get().ring(self.index, false, self.tail & mask)
     }
 
-    /// The next completion, if there is one. Its slot stays reserved, buffer included, until it is released.
+    /// Returns the next completion, if there is one. Its slot stays reserved, including the
+    /// buffer, until it is released.
+    ///
+    /// # Errors
+    /// [`NvmeError::StrayCompletion`] if a completion belongs to no command, [`NvmeError::Port`] if the
+    /// doorbell cannot be written.
     pub fn poll(&mut self) -> Result<Option<CqEntry>, NvmeError> {
         if let Some(done) = self.done.pop_front() {
             return Ok(Some(done));
@@ -337,7 +360,7 @@ impl<'a> HostQueue<'a> {
             let at = (self.head & mask) as usize * size_of::<CqEntry>();
             // SAFETY: within the completion ring.
             let entry = unsafe { load_completion(self.cq.add(at)) };
-            // The first lap of a fresh ring is written with phase 1.
+            // The controller writes the first lap of a new ring with phase 1.
             if entry.phase() != (self.head >> self.log2_depth & 1 == 0) {
                 return Ok(None);
             }
@@ -345,7 +368,7 @@ impl<'a> HostQueue<'a> {
             let cid = entry.cid();
             let before = match self.slots.get_mut(usize::from(cid)) {
                 Some(slot @ Slot::InFlight { .. }) => std::mem::replace(slot, Slot::Reserved),
-                // Late: nobody waits for it any more, and its buffer is free again.
+                // A late completion: no caller waits for it, and the device does not use its buffer any more.
                 Some(slot @ Slot::GivenUp { .. }) => std::mem::replace(slot, Slot::Free),
                 _ => Slot::Free,
             };
@@ -354,7 +377,8 @@ impl<'a> HostQueue<'a> {
                 Slot::InFlight { .. } => return Ok(Some(entry)),
                 Slot::GivenUp { .. } => {}
                 Slot::Free | Slot::Reserved => {
-                    // A controller that answers what nobody asked is not believed any more: it might do so for ever.
+                    // A controller that completes commands that were not submitted is not
+                    // trusted: it might do so forever.
                     self.give_up_all();
                     let device = self.controller().name().to_owned();
                     return Err(NvmeError::StrayCompletion { device, queue: self.id, cid });
@@ -363,8 +387,14 @@ impl<'a> HostQueue<'a> {
         }
     }
 
-    /// Waits for the next completion. A command that is past its deadline is aborted; if that ends it in time its
-    /// completion says so, if not the error names it and its slot stays taken until the controller lets go of it.
+    /// Waits for the next completion. Aborts a command that is past its deadline. If that command completes by itself
+    /// meanwhile, returns its completion. Otherwise the error names the command. The slot of an aborted command is
+    /// free. The slot of a command that did not complete stays in use until the controller completes it.
+    ///
+    /// # Errors
+    /// - [`NvmeError::TimedOut`] if a command was aborted, or did not complete at all.
+    /// - [`NvmeError::Options`] if no command is in flight.
+    /// - Those of [`Self::poll`] and [`QueueSet::check`].
     pub fn wait(&mut self) -> Result<CqEntry, NvmeError> {
         let (mut wait, mut looks) = (Wait::new(), false);
         loop {
@@ -390,6 +420,9 @@ impl<'a> HostQueue<'a> {
     }
 
     /// Submits one command and waits for its completion, whatever its status.
+    ///
+    /// # Errors
+    /// As [`Self::submit`] and [`Self::wait`].
     pub fn execute(&mut self, cid: u16, entry: SqEntry) -> Result<CqEntry, NvmeError> {
         self.submit(cid, entry)?;
         let mut others = VecDeque::new();
@@ -404,7 +437,7 @@ impl<'a> HostQueue<'a> {
         outcome
     }
 
-    /// Asks the controller to abort every command that is late, so that they are waited for together.
+    /// Requests the abort of every command that is past its deadline, so that the waits for them overlap.
     fn abort_late(&mut self) -> Result<(), NvmeError> {
         for cid in 0..self.slots.len() {
             if let Slot::InFlight { started, asked: asked @ None, .. } = &mut self.slots[cid]
@@ -423,7 +456,7 @@ impl<'a> HostQueue<'a> {
         let asked = self.abort_late();
         let grace = self.policy.abort_grace;
         let (mut wait, mut aborted) = (Wait::new(), false);
-        // Even a command that the controller says it did not abort may just have ended.
+        // Even a command that the controller says it did not abort may complete now.
         while asked.is_ok()
             && !aborted
             && matches!(self.slots[usize::from(cid)], Slot::InFlight { asked: Some(t), .. } if t.elapsed() < grace)
@@ -489,13 +522,17 @@ impl<'a> HostQueue<'a> {
 
     // --- recovery ----------------------------------------------------------------------------------------------------
 
-    /// Sets what becomes of commands of [`HostQueue::read`], [`HostQueue::write`] and the others that move no slots of the
-    /// caller's: by default a command that is past its deadline fails.
+    /// Sets the policy for commands without completion of [`HostQueue::read`], [`HostQueue::write`] and the other
+    /// methods that use no slots of the caller. By default, a command that is past its deadline fails.
     pub fn set_recovery(&mut self, policy: RecoveryPolicy) {
         self.policy = policy;
     }
 
-    /// Makes the queue work again: see [`Controller::recover`]. Every slot is free afterwards and what was in flight has ended.
+    /// Makes the queue work again, as [`Controller::recover`] does. Afterwards every slot is free
+    /// and no command is in flight.
+    ///
+    /// # Errors
+    /// As [`Controller::recover`], and [`NvmeError::Options`] if the queue is not idle after a reset.
     pub fn recover(&mut self) -> Result<RecoveryReport, NvmeError> {
         let controller = self.controller().clone();
         let id = self.id;
@@ -522,7 +559,7 @@ impl<'a> HostQueue<'a> {
         }
     }
 
-    /// The queue was created again: it is empty.
+    /// Resets the state of this queue after the controller's queue was created again.
     fn start_over(&mut self) -> Result<(), NvmeError> {
         let set = self.set.get();
         let ticket = set.idle_ticket(self.index)?.ok_or_else(|| NvmeError::Options {
@@ -565,7 +602,7 @@ impl Drop for HostQueue<'_> {
     fn drop(&mut self) {
         let busy = self.slots.iter().any(|s| matches!(s, Slot::InFlight { .. } | Slot::GivenUp { .. }));
         let Set::Borrowed(set) = &mut self.set else {
-            // The set's own drop deletes the queue, which ends what is in flight.
+            // The drop of the set deletes the queue, which ends its commands in flight.
             return;
         };
         let handed_back = if busy { set.reset() } else { set.write_idle(self.index, self.tail) };

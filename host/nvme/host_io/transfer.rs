@@ -1,10 +1,11 @@
-//! Ranges of blocks as many commands: several in flight, and those that get no completion dealt with as the policy says.
+//! Transfers of block ranges as many commands, several of them in flight. The policy says how to treat
+//! commands without completion.
 
 use super::{HostQueue, Slot};
 use crate::nvme::{InFlight, Namespace, NvmeError};
 use crate::wire::nvme::{CqEntry, SqEntry, io, status};
 
-/// One command counts at most so many blocks (NVM Command Set 1.1, 3.3.4, NLB).
+/// Largest number of blocks of one command (NVM Command Set 1.1, 3.3.4, NLB).
 pub(super) const MAX_COMMAND_BLOCKS: usize = 1 << 16;
 
 enum Data<'a> {
@@ -21,28 +22,28 @@ impl Data<'_> {
     }
 }
 
-/// A command's share of a transfer.
+/// Part of a transfer that one command moves.
 #[derive(Clone, Copy)]
 struct Piece {
     at: usize,
     bytes: usize,
-    /// How often it was submitted.
+    /// Number of submissions so far.
     tries: u32,
 }
 
-/// A transfer under way.
+/// A transfer in progress.
 struct Job<'a> {
     data: Data<'a>,
     nsid: u32,
     lba: u64,
     block: usize,
-    /// Bytes of a command.
+    /// Bytes per command.
     each: usize,
-    /// Where the next new piece begins.
+    /// Offset of the next new piece.
     next: usize,
-    /// Pieces to submit once more.
+    /// Pieces to submit again.
     again: Vec<Piece>,
-    /// The piece that each slot's command moves.
+    /// Command and piece of each slot.
     flying: Vec<Option<(SqEntry, Piece)>>,
 }
 
@@ -56,7 +57,7 @@ impl Job<'_> {
         })
     }
 
-    /// Everything without completion is submitted again.
+    /// Queues every piece without completion for another submission.
     fn requeue_all(&mut self) {
         let open = self.flying.iter_mut().filter_map(Option::take).map(|(_, piece)| piece);
         self.again.extend(open);
@@ -64,12 +65,23 @@ impl Job<'_> {
 }
 
 impl HostQueue<'_> {
-    /// Reads whole blocks from `lba` on.
+    /// Reads whole blocks from block `lba` on into `out`.
+    ///
+    /// # Errors
+    /// - [`NvmeError::Range`] if the length is not a multiple of the block size, or the blocks do not lie within the
+    ///   namespace. Also if a block exceeds the largest transfer of one command.
+    /// - [`NvmeError::Command`] if the controller completes a command with an error.
+    /// - [`NvmeError::QueueStuck`] if no slot is free.
+    /// - Those of [`Self::submit`] and [`Self::wait`], and of [`Self::recover`] with [`InFlight::Requeue`].
+    /// - Those of [`QueueSet::reset`](crate::nvme::QueueSet::reset) if a reset of the controller ended the queue.
     pub fn read(&mut self, namespace: &Namespace, lba: u64, out: &mut [u8]) -> Result<(), NvmeError> {
         self.transfer(namespace, lba, Data::Read(out))
     }
 
-    /// Writes whole blocks from `lba` on. They are on the medium after a [`HostQueue::flush`].
+    /// Writes whole blocks from block `lba` on. They are durable after a [`HostQueue::flush`].
+    ///
+    /// # Errors
+    /// As [`Self::read`].
     pub fn write(&mut self, namespace: &Namespace, lba: u64, data: &[u8]) -> Result<(), NvmeError> {
         self.transfer(namespace, lba, Data::Write(data))
     }
@@ -91,7 +103,7 @@ impl HostQueue<'_> {
         if lba.checked_add(blocks).is_none_or(|end| end > namespace.blocks()) {
             return Err(range(format!("the namespace has {} blocks", namespace.blocks())));
         }
-        // Blocks of 4096 bytes and buffers of 512 do not go together.
+        // For example, a buffer of 512 bytes cannot hold a block of 4096 bytes.
         let each = (self.max_transfer_bytes() / block).min(MAX_COMMAND_BLOCKS) * block;
         if each == 0 {
             return Err(range(format!("one command of this queue moves {} bytes", self.max_transfer_bytes())));
@@ -137,7 +149,7 @@ impl HostQueue<'_> {
         }
     }
 
-    /// Submits the next piece. False when there is none, or no slot for it.
+    /// Submits the next piece. Returns false if there is no piece or no free slot.
     fn submit_piece(&mut self, job: &mut Job<'_>) -> Result<bool, NvmeError> {
         let Some(cid) = self.reserve() else { return Ok(false) };
         let Some(mut piece) = job.take() else {
@@ -160,7 +172,7 @@ impl HostQueue<'_> {
     fn complete(&mut self, job: &mut Job<'_>, done: &CqEntry, may_retry: bool) -> Result<(), NvmeError> {
         let cid = done.cid();
         let Some((entry, piece)) = job.flying.get_mut(usize::from(cid)).and_then(Option::take) else {
-            // Somebody submitted it before the transfer began; it is theirs no more.
+            // The caller submitted this command before the transfer began. Its completion is dropped.
             self.release(cid);
             return Ok(());
         };
@@ -178,8 +190,8 @@ impl HostQueue<'_> {
         }
     }
 
-    /// Whether the policy lets a command that ended like this be submitted once more: it ended because it was aborted, or
-    /// before the namespace was ready, and not because of what it asked for.
+    /// Returns true if the policy permits another submission of a command that ended with this error. The command must
+    /// have been aborted, or have come before the namespace was ready; the error must not be due to the command itself.
     pub(super) fn may_repeat(&self, e: &NvmeError, tries: u32) -> bool {
         let ended = e.status().map(|s| s.without_flags());
         let of_no_fault = ended
@@ -187,25 +199,25 @@ impl HostQueue<'_> {
         self.policy.in_flight == InFlight::Requeue && of_no_fault && tries < self.policy.attempts
     }
 
-    /// Deals with a wait that ended without completion: as the policy says, the queue is made to work again and what was in
-    /// flight is submitted once more.
+    /// Handles a wait that ended without completion. If the policy permits, recovers the queue and queues the pieces in
+    /// flight for another submission.
     fn retry(&mut self, job: &mut Job<'_>, e: NvmeError) -> Result<(), NvmeError> {
         let late = match &e {
             NvmeError::TimedOut { queue, cid, .. } if *queue == self.id => Some(usize::from(*cid)),
             _ => None,
         };
-        // Who is to blame has its attempts counted; where it is the controller, all are.
-        let spent = |i: usize| {
+        // Only the late command's attempts count; without one the controller is at fault, and all attempts count.
+        let used_up = |i: usize| {
             job.flying[i].is_some_and(|(_, p)| p.tries >= self.policy.attempts) && late.is_none_or(|cid| cid == i)
         };
-        if self.policy.in_flight == InFlight::Fail || (0..job.flying.len()).any(spent) {
+        if self.policy.in_flight == InFlight::Fail || (0..job.flying.len()).any(used_up) {
             return Err(e);
         }
         tracing::debug!(device = self.controller().name(), error = %e, "commands are submitted again");
         if let Some(cid) = late
             && matches!(self.slots.get(cid), Some(Slot::Free))
         {
-            // It was aborted, and the queue is well.
+            // The command was aborted, and the queue works.
             job.again.extend(job.flying[cid].take().map(|(_, piece)| piece));
             return Ok(());
         }
@@ -214,7 +226,7 @@ impl HostQueue<'_> {
         Ok(())
     }
 
-    /// Commands of a transfer that has failed, which nothing will be heard of.
+    /// Drops the pieces of a failed transfer that will get no completion.
     fn forget_ended(&self, job: &mut Job<'_>) {
         for (cid, flying) in job.flying.iter_mut().enumerate() {
             let answered = self.done.iter().any(|d| usize::from(d.cid()) == cid);

@@ -1,4 +1,4 @@
-//! What QEMU is started with, and the text form of it.
+//! Configuration of QEMU's NVMe model, and its text form.
 
 use super::QtestError;
 use crate::setters::setters;
@@ -6,59 +6,59 @@ use crate::spec::{DeviceSpec, NO_NAMESPACE, Name, Scheme, SpecError, number, siz
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-/// Bytes of a logical block that there can be.
+/// Sizes of a logical block that QEMU supports.
 const BLOCKS: [u32; 4] = [512, 1024, 2048, 4096];
-/// Metadata bytes of a block: more than any drive has.
+/// Largest number of metadata bytes per block: more than any drive has.
 const MOST_METADATA: u16 = 128;
 const DEFAULT_RAM: u64 = 256 << 20;
-/// q35 keeps RAM up to here in one range from 0; more would be split around the hole below 4 GiB.
+/// Up to this size, q35 keeps RAM in one range from 0. It splits more RAM around the hole below 4 GiB.
 pub(super) const MAX_RAM: u64 = 2 << 30;
 const MIN_RAM: u64 = 16 << 20;
 
 /// One namespace: a raw image file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QtestNamespace {
-    /// The image.
+    /// Image file.
     pub file: PathBuf,
-    /// Bytes of a logical block: 512, 1024, 2048 or 4096.
+    /// Size of a logical block in bytes: 512, 1024, 2048 or 4096.
     pub block_bytes: u32,
-    /// Metadata bytes of each block; the driver refuses namespaces that have any.
+    /// Metadata bytes per block. The driver refuses namespaces that have any.
     pub metadata_bytes: u16,
-    /// A blkdebug configuration, for errors at chosen sectors of 512 bytes.
+    /// blkdebug configuration, which injects errors at chosen sectors of 512 bytes.
     pub blkdebug: Option<PathBuf>,
-    /// More `-drive` options, as in `throttling.iops-total=1`.
+    /// Further `-drive` options, as in `throttling.iops-total=1`.
     pub drive_options: Vec<String>,
 }
 
 impl QtestNamespace {
-    /// An image with blocks of 512 bytes.
+    /// Creates a namespace from an image, with blocks of 512 bytes.
     pub fn new(file: impl Into<PathBuf>) -> Self {
         Self { file: file.into(), block_bytes: 512, metadata_bytes: 0, blkdebug: None, drive_options: Vec::new() }
     }
 
-    /// The same with another block size.
+    /// Sets the block size in bytes.
     pub fn block_bytes(self, block_bytes: u32) -> Self {
         Self { block_bytes, ..self }
     }
 }
 
-/// QEMU's NVMe model: what it serves and how large it is.
+/// Configuration of QEMU's NVMe model: its namespaces and sizes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct QtestConfig {
     /// Namespaces, numbered from 1.
     pub namespaces: Vec<QtestNamespace>,
-    /// Memory for queues and data, in bytes.
+    /// Size of QEMU's RAM in bytes, which holds queues and data.
     pub ram_bytes: u64,
-    /// I/O queue pairs that the controller has; QEMU's default is 64.
+    /// Number of I/O queue pairs of the controller. QEMU's default is 64.
     pub max_queues: Option<u16>,
-    /// Largest transfer as a power of two of 4096 bytes; QEMU's default is 7, which is 512 KiB.
+    /// Largest transfer as a power of two of 4096 bytes. QEMU's default is 7, which is 512 KiB.
     pub mdts: Option<u8>,
     /// Serial number.
     pub serial: String,
-    /// More `-device nvme` options, as in `cmb_size_mb=16`.
+    /// Further `-device nvme` options, as in `cmb_size_mb=16`.
     pub controller_options: Vec<String>,
-    /// The QEMU to run: WARPBELL_QEMU, or `qemu-system-x86_64` on PATH, where this is `None`.
+    /// Path of QEMU. `None` stands for WARPBELL_QEMU, or otherwise `qemu-system-x86_64` on PATH.
     pub qemu: Option<PathBuf>,
 }
 
@@ -73,7 +73,7 @@ setters!(QtestConfig {
 });
 
 impl QtestConfig {
-    /// One namespace.
+    /// Creates a configuration with one namespace.
     pub fn new(namespace: QtestNamespace) -> Self {
         Self {
             namespaces: vec![namespace],
@@ -86,19 +86,19 @@ impl QtestConfig {
         }
     }
 
-    /// Reads what follows `qtest:` in the name of a device:
+    /// Parses the part of a device's name that follows `qtest:`:
     /// `FILE[,block=512|4096][,metadata=N][,blkdebug=FILE][,throttle-iops=N][,file=FILE...][,ram=256M][,queues=N][,mdts=N][,serial=TEXT]`.
     ///
-    /// `file=` begins one more namespace, to which the options up to `throttle-iops=` after it belong. Sizes take k, M, G and T.
-    /// [`DeviceSpec`] says how commas in names are written.
+    /// `file=` begins a further namespace. The options up to `throttle-iops=` that follow it belong to that namespace.
+    /// Sizes take k, M, G and T. [`DeviceSpec`] says how commas in names are written.
     ///
     /// # Errors
-    /// Those of [`DeviceSpec::of`], and [`SpecError::BadOption`] where a value does not fit its option.
+    /// Those of [`DeviceSpec::of`], and [`SpecError::BadOption`] if a value does not fit its option.
     pub fn parse(spec: &str) -> Result<Self, SpecError> {
         Self::try_from(&DeviceSpec::of(Scheme::Qtest, spec.as_ref())?)
     }
 
-    /// Refuses what QEMU would refuse less clearly.
+    /// Checks the configuration, because QEMU's own errors are less clear.
     pub(super) fn check(&self) -> Result<(), QtestError> {
         let bad = |reason: String| Err(QtestError::Config { reason });
         if self.namespaces.is_empty() {
@@ -131,11 +131,11 @@ impl QtestConfig {
         Ok(())
     }
 
-    /// QEMU's arguments; `ram` and `socket` are the descriptors that it inherits.
+    /// Returns QEMU's arguments. `ram` and `socket` are the descriptors that QEMU inherits.
     pub(super) fn arguments(&self, ram: i32, socket: i32) -> Vec<OsString> {
         let mut args: Vec<OsString> = Vec::new();
         let mut add = |list: &[&str]| args.extend(list.iter().map(OsString::from));
-        // TCG stopped at once: no guest instruction ever runs, only the device model does.
+        // TCG, stopped from the start: no guest instruction ever runs, only the device model does.
         add(&[
             "-machine",
             "q35,accel=tcg,memory-backend=ram",
@@ -150,11 +150,12 @@ impl QtestConfig {
             "-object",
             &format!("memory-backend-file,id=ram,size={},mem-path=/proc/self/fd/{ram},share=on", self.ram_bytes),
         ]);
-        // `-qtest chardev:` only takes a character device of this name.
+        // `-qtest chardev:` accepts only a character device of this name.
         add(&["-chardev", &format!("socket,id=qtest,fd={socket}"), "-qtest", "chardev:qtest", "-qtest-log", "none"]);
         let mut controller = format!("nvme,id=nvme0,addr={:02x}.0,serial={}", super::PCI_SLOT, escape(&self.serial));
         if let Some(n) = self.max_queues {
-            // One interrupt vector for each pair and one for the admin queue, or the controller grants fewer pairs.
+            // One interrupt vector for each pair and one for the admin queue; with fewer, the
+            // controller grants fewer pairs.
             controller += &format!(",max_ioqpairs={n},msix_qsize={}", u32::from(n).saturating_add(1).min(2048));
         }
         if let Some(n) = self.mdts {
@@ -201,7 +202,7 @@ impl QtestConfig {
 impl TryFrom<&DeviceSpec> for QtestConfig {
     type Error = SpecError;
 
-    /// Reads the name and the options of a `qtest:` specification, as [`QtestConfig::parse`] does.
+    /// Parses the name and the options of a `qtest:` specification, as [`QtestConfig::parse`] does.
     fn try_from(spec: &DeviceSpec) -> Result<Self, SpecError> {
         let Name::QtestFile(file) = spec.name() else { return Err(spec.other_scheme(Scheme::Qtest)) };
         let mut config = Self { namespaces: Vec::new(), ..Self::new(QtestNamespace::new(file)) };
@@ -234,7 +235,7 @@ impl TryFrom<&DeviceSpec> for QtestConfig {
     }
 }
 
-/// QEMU's option syntax doubles a comma that belongs to a value.
+/// Doubles commas: QEMU's option syntax requires it for commas in values.
 fn escape(text: &str) -> String {
     text.replace(',', ",,")
 }

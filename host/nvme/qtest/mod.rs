@@ -1,5 +1,7 @@
-//! QEMU's NVMe model without a guest: registers over a socket, QEMU's RAM as shared memory. A controller that nobody here
-//! wrote, for tests and for trying things out; no interrupts, no IOMMU, and its speed says nothing.
+//! QEMU's NVMe model without a guest: registers over a socket, QEMU's RAM as shared memory.
+//!
+//! It is an independent implementation of a controller, for tests and experiments. It has no interrupts and no IOMMU,
+//! and its speed has no meaning.
 
 mod config;
 mod process;
@@ -20,7 +22,7 @@ use std::sync::Arc;
 
 /// Device number of the controller on the root bus.
 const PCI_SLOT: u32 = 4;
-/// Where the registers are put: in q35's window for devices below 4 GiB, above any RAM that is allowed.
+/// Address of the registers: in q35's window for devices below 4 GiB, above any RAM that is allowed.
 const BAR: u64 = 0xe000_0000;
 /// Configuration mechanism #1 (PCI Local Bus 3.0, 3.2.2.3.2).
 const CONFIG_ADDRESS: u32 = 0xcf8;
@@ -37,57 +39,63 @@ const COMMAND_MEMORY_MASTER: u32 = 6;
 /// Mass storage, non-volatile memory, NVM Express (PCI Code and ID Assignment 1.11).
 const CLASS_NVME: u32 = 0x01_0802;
 
-/// Why QEMU's model could not be had.
+/// Error of starting QEMU's model.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum QtestError {
-    /// No QEMU on this machine.
+    /// QEMU was not found on this machine.
     #[error("no QEMU ({looked} not found): install qemu-system-x86, or set WARPBELL_QEMU to its qemu-system-x86_64")]
     NoQemu {
-        /// What was looked for.
+        /// Program that was searched for.
         looked: String,
     },
-    /// A configuration that QEMU cannot be started with.
+    /// The configuration is invalid.
     #[error("qtest: {reason}")]
     Config {
-        /// What is wrong with it.
+        /// Cause, as text.
         reason: String,
     },
-    /// An image or configuration file.
+    /// An image or configuration file is not accessible.
     #[error("qtest: {}: {source}", .file.display())]
     File {
-        /// Which file.
+        /// Path of the file.
         file: PathBuf,
-        /// The system's answer.
+        /// Error of the system call.
         source: std::io::Error,
     },
-    /// No memory for QEMU's RAM.
+    /// There is no memory for QEMU's RAM.
     #[error("qtest: no shared memory of {bytes} bytes for QEMU's RAM: {source}; ask for less with ram=")]
     Ram {
-        /// Bytes asked for.
+        /// Requested length in bytes.
         bytes: u64,
-        /// The system's answer.
+        /// Error of the system call.
         source: std::io::Error,
     },
-    /// QEMU could not be started.
+    /// QEMU was not started.
     #[error("qtest: {} cannot be run: {source}", .program.display())]
     Start {
-        /// Which program.
+        /// Path of the program.
         program: PathBuf,
-        /// The system's answer.
+        /// Error of the system call.
         source: std::io::Error,
     },
-    /// QEMU ended or answered nonsense while the device was set up.
+    /// QEMU ended or sent an invalid reply while the device was set up.
     #[error("qtest: {reason}: {stderr}")]
     Qemu {
-        /// What happened.
+        /// Cause, as text.
         reason: String,
-        /// What QEMU said on its standard error.
+        /// QEMU's output on standard error.
         stderr: String,
     },
 }
 
-/// Starts QEMU and gives its controller, which nobody drives yet. QEMU ends when the last share of the port is dropped.
+/// Starts QEMU and returns its controller, without a driver. QEMU ends when the last share of the port is dropped.
+///
+/// # Errors
+/// - [`QtestError::Config`] or [`QtestError::File`] if the configuration is invalid or a file is not accessible.
+/// - [`QtestError::NoQemu`], [`QtestError::Ram`] or [`QtestError::Start`] if QEMU is not found, has
+///   no RAM, or does not start.
+/// - [`QtestError::Qemu`] if QEMU ends, or shows no NVMe controller, during the set-up.
 pub fn start(config: QtestConfig) -> Result<Attachment, QtestError> {
     config.check()?;
     process::find(config.qemu.as_deref())?;
@@ -131,7 +139,8 @@ impl QtestPort {
         self.command(&format!("outl {CONFIG_DATA:#x} {value:#x}")).map(|_| ())
     }
 
-    /// What firmware would do: give the registers an address, and let the device master the bus. Answers which function it is.
+    /// Does what firmware would do: assigns an address to the registers and enables bus mastering. Returns the
+    /// identifiers of the function.
     fn set_up(&self) -> Result<PciId, String> {
         let id = self.config_read(PCI_ID)?;
         let class = self.config_read(PCI_CLASS)? >> 8;

@@ -1,4 +1,5 @@
-//! A QEMU that ends with us: killed when the handle is dropped, and by the kernel when this process dies.
+//! A QEMU process that ends with this process: dropping the handle kills it, and the kernel
+//! kills it if this process dies.
 
 use super::{QtestConfig, QtestError};
 use parking_lot::Mutex;
@@ -14,14 +15,14 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 const PROGRAM: &str = "qemu-system-x86_64";
-/// The variable that names another QEMU.
+/// Environment variable with the path of another QEMU.
 const VARIABLE: &str = "WARPBELL_QEMU";
-/// How much of QEMU's error output goes into an error.
+/// Bytes of QEMU's error output that an error contains.
 const STDERR_BYTES: u64 = 2000;
-/// How long a QEMU whose socket closed gets to exit, so that its error output is complete.
+/// Time for QEMU to exit after its socket closed, so that its error output is complete.
 const EXIT_GRACE: Duration = Duration::from_millis(500);
 
-/// The QEMU to run: as configured, or `WARPBELL_QEMU`, or on PATH.
+/// Returns the path of QEMU: as configured, from `WARPBELL_QEMU`, or on PATH.
 pub(super) fn find(configured: Option<&Path>) -> Result<PathBuf, QtestError> {
     let executable = |p: &Path| {
         use std::os::unix::fs::PermissionsExt;
@@ -30,7 +31,7 @@ pub(super) fn find(configured: Option<&Path>) -> Result<PathBuf, QtestError> {
     let named = configured.map(PathBuf::from).or_else(|| std::env::var_os(VARIABLE).map(PathBuf::from));
     let program = named.unwrap_or_else(|| PROGRAM.into());
     let looked = || QtestError::NoQemu { looked: program.display().to_string() };
-    // A bare name is looked up as a shell would; anything else is a path.
+    // A bare name is searched on PATH, as a shell does; anything else is a path.
     if program.components().count() > 1 || program.is_absolute() {
         return if executable(&program) { Ok(program.clone()) } else { Err(looked()) };
     }
@@ -40,8 +41,8 @@ pub(super) fn find(configured: Option<&Path>) -> Result<PathBuf, QtestError> {
 
 /// A running QEMU.
 ///
-/// The child is started by a thread of its own that lives as long as it: the kernel sends a parent-death signal when the
-/// *thread* that forked ends, and the thread that opens a device may end long before the device is closed.
+/// A thread of its own starts the child and lives as long as the child. The kernel sends a parent-death signal when the
+/// *thread* that forked ends. The thread that opens a device may end long before the device is closed.
 #[derive(Debug)]
 pub(super) struct Qemu {
     end: Option<Sender<()>>,
@@ -51,7 +52,7 @@ pub(super) struct Qemu {
 }
 
 impl Qemu {
-    /// Starts it with `ram` and `socket` inherited; both are closed here afterwards.
+    /// Starts QEMU, which inherits `ram` and `socket`. This process closes its copies of both.
     pub(super) fn start(config: &QtestConfig, ram: &File, socket: UnixStream) -> Result<Self, QtestError> {
         let program = find(config.qemu.as_deref())?;
         let refused = |source: std::io::Error| QtestError::Start { program: program.clone(), source };
@@ -60,7 +61,7 @@ impl Qemu {
         let mut command = Command::new(&program);
         command
             .args(config.arguments(ram.as_raw_fd(), socket.as_raw_fd()))
-            // An interrupt from the keyboard is for this process, which closes the device in order.
+            // An interrupt from the keyboard must reach only this process, which closes the device in order.
             .process_group(0)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -78,7 +79,7 @@ impl Qemu {
                 if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) < 0 {
                     return Err(std::io::Error::last_os_error());
                 }
-                // The parent may have died before the signal was asked for.
+                // The parent may have died before the signal was set.
                 if libc::getppid() as u32 != parent {
                     return Err(std::io::ErrorKind::Interrupted.into());
                 }
@@ -91,12 +92,12 @@ impl Qemu {
             .name("wb-qemu".to_owned())
             .spawn(move || {
                 let spawned = command.spawn();
-                // Our ends: QEMU has its own copies, and the socket must close when QEMU goes.
+                // Closes this process's copies: QEMU has its own, and the socket must close when QEMU ends.
                 drop((ram, socket, command));
                 match spawned {
                     Ok(child) => {
                         let _ = started.send(Ok(child.id()));
-                        // Answers an error when the sender is dropped.
+                        // Returns an error when the sender is dropped.
                         let _ = ended.recv();
                         end_child(child);
                     }
@@ -112,12 +113,12 @@ impl Qemu {
         Ok(Self { end: Some(end), keeper: Some(keeper), pid, stderr: Mutex::new(stderr) })
     }
 
-    /// The process.
+    /// Returns the process identifier.
     pub(super) fn pid(&self) -> u32 {
         self.pid
     }
 
-    /// The end of what QEMU said, on one line; after its socket closed.
+    /// Returns the end of QEMU's error output, on one line. For use after its socket closed.
     pub(super) fn last_words(&self) -> String {
         let started = Instant::now();
         loop {
@@ -147,7 +148,7 @@ impl Qemu {
 }
 
 fn end_child(mut child: Child) {
-    // A QEMU that has gone already is only reaped.
+    // Killing a QEMU that has already ended has no effect.
     let _ = child.kill();
     if let Err(e) = child.wait() {
         tracing::debug!(error = %e, "QEMU was not reaped");
@@ -176,7 +177,7 @@ mod tests {
         );
         assert!(find(Some(Path::new("no-such-program-anywhere"))).is_err());
         assert!(find(Some(Path::new("sh"))).unwrap().is_absolute());
-        // A file that cannot be executed is no program.
+        // A file that is not executable is not accepted.
         let file = tempfile::NamedTempFile::new().unwrap();
         assert!(find(Some(file.path())).is_err());
     }

@@ -1,4 +1,4 @@
-//! QEMU's RAM as memory that the model's DMA reaches: a shared file, mapped here, with ranges handed out.
+//! QEMU's RAM as memory for the model's DMA: a shared file, mapped into this process, from which ranges are allocated.
 
 use super::QtestError;
 use crate::memory::{DmaError, DmaRegion, FirstFit, Region, Space};
@@ -11,16 +11,16 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 const PAGE: u64 = 4096;
-/// Below are the legacy holes of a PC: video memory and ROM shadows.
+/// First address to allocate. Below it are the legacy holes of a PC: video memory and ROM shadows.
 const FIRST: u64 = 1 << 20;
 
-/// The mapping of QEMU's RAM.
+/// This process's mapping of QEMU's RAM.
 struct Mapping {
     base: NonNull<u8>,
     bytes: usize,
 }
 
-// SAFETY: an address and a length; access is by whoever holds a range of it.
+// SAFETY: an address and a length; only the holders of ranges access the memory.
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
@@ -37,7 +37,7 @@ struct Shared {
     free: Mutex<FirstFit>,
 }
 
-/// One allocation; ends with the last region that uses it.
+/// One allocation. It is freed with the last region that uses it.
 struct Range {
     shared: Arc<Shared>,
     start: u64,
@@ -50,14 +50,14 @@ impl Drop for Range {
     }
 }
 
-/// Sub-allocates QEMU's RAM.
+/// Allocates ranges of QEMU's RAM.
 pub(super) struct Ram {
     device: String,
     shared: Arc<Shared>,
 }
 
 impl Ram {
-    /// A file without a name, `bytes` long, and its mapping.
+    /// Creates an unnamed file of `bytes` bytes and maps it.
     pub(super) fn new(device: String, bytes: u64) -> Result<(Self, File), QtestError> {
         let refused = |source: std::io::Error| QtestError::Ram { bytes, source };
         // SAFETY: the name is a C string, and the result is checked.
@@ -65,11 +65,11 @@ impl Ram {
         if fd < 0 {
             return Err(refused(std::io::Error::last_os_error()));
         }
-        // SAFETY: a fresh descriptor that nobody else owns.
+        // SAFETY: a new descriptor that nothing else owns.
         let file = unsafe { File::from_raw_fd(fd) };
         file.set_len(bytes).map_err(refused)?;
         let length = usize::try_from(bytes).map_err(|_| refused(std::io::ErrorKind::OutOfMemory.into()))?;
-        // SAFETY: a new shared mapping of the whole file at an address of the kernel's choice.
+        // SAFETY: a new shared mapping of the whole file, at an address that the kernel chooses.
         let base = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -106,7 +106,7 @@ impl DmaSpace for Ram {
         let range = Arc::new(Range { shared: self.shared.clone(), start, bytes: length });
         // SAFETY: the range lies within the mapping.
         let base = unsafe { self.shared.mapping.base.add(start as usize) };
-        // SAFETY: the range is ours alone: whatever used it before gave it back.
+        // SAFETY: the range has no other user: earlier users have freed it.
         unsafe { std::ptr::write_bytes(base.as_ptr(), 0, length as usize) };
         // SAFETY: the range holds a share of the mapping, and stays allocated while it lives.
         let region = unsafe { space.import_host(base, length as usize, false, range.clone()) }?;

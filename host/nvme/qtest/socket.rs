@@ -1,18 +1,19 @@
-//! QEMU's qtest protocol: one line out, one line back (QEMU documentation, "QTest Device Emulation Testing Framework").
+//! QEMU's qtest protocol: one line of request, one line of reply (QEMU documentation, "QTest Device
+//! Emulation Testing Framework").
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-/// How long QEMU gets for one access.
+/// Time limit for one request.
 const ANSWER: Duration = Duration::from_secs(10);
-/// An answer is short; more than this is not one.
+/// Longest reply in bytes. Valid replies are short.
 const MAX_LINE: u64 = 4096;
 
 #[derive(Debug)]
 pub(super) struct QtestSocket {
     stream: BufReader<UnixStream>,
-    /// After a failure the two sides no longer agree on whose turn it is.
+    /// First failure. After it, requests and replies may no longer match, so every later request fails with it.
     broken: Option<String>,
 }
 
@@ -23,7 +24,7 @@ impl QtestSocket {
         Ok(Self { stream: BufReader::new(stream), broken: None })
     }
 
-    /// Sends a command, answers its value (0 for those that have none).
+    /// Sends a command and returns its value; 0 for commands without a value.
     pub(super) fn command(&mut self, line: &str) -> Result<u64, String> {
         if let Some(why) = &self.broken {
             return Err(why.clone());
@@ -48,7 +49,7 @@ impl QtestSocket {
             }
             let mut words = answer.split_ascii_whitespace();
             match words.next() {
-                // Interrupt lines are reported in between; completions are polled, so they are of no interest.
+                // Interrupt reports between replies. Completions are polled, so they are ignored.
                 Some("IRQ") => continue,
                 Some("OK") => {
                     let Some(value) = words.next() else { return Ok(0) };
@@ -66,12 +67,12 @@ impl QtestSocket {
 mod tests {
     use super::*;
 
-    /// A peer that answers with this text, and closes.
+    /// Creates a peer that sends this text as replies, then closes.
     fn answering(text: &'static str) -> QtestSocket {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         theirs.write_all(text.as_bytes()).unwrap();
         theirs.shutdown(std::net::Shutdown::Write).unwrap();
-        // Kept open for reading, so that our write is not what fails.
+        // Kept open for reading, so that writes to it do not fail.
         std::mem::forget(theirs);
         QtestSocket::new(ours).unwrap()
     }

@@ -1,4 +1,4 @@
-//! Queue pairs as kernels see them: `wb_queue[]` and the words of its slots.
+//! Queue pairs as kernels see them: `wb_queue[]` and the words of the slots.
 
 use super::QueueSet;
 use super::options::Landing;
@@ -10,7 +10,8 @@ use crate::nvme::layout::{self, Idle, KernelWords};
 use std::mem::offset_of;
 use std::sync::Arc;
 
-/// A kernel takes a set as the address of its `wb_queue[]`. The set has to be shared for that, and nobody resets one that is.
+/// Passes a set to a kernel as the address of its `wb_queue[]`. The set is shared for that, and a
+/// shared set is never reset.
 impl KernelArg for Arc<QueueSet> {
     fn push(&self, args: &mut Args) {
         args.push_value(self.address());
@@ -19,7 +20,7 @@ impl KernelArg for Arc<QueueSet> {
 }
 
 impl QueueSet {
-    /// The address of `wb_queue[count]` as kernels see it.
+    /// Returns the address of `wb_queue[count]` for kernels.
     pub fn address(&self) -> u64 {
         self.arrays.address()
     }
@@ -66,12 +67,12 @@ impl QueueSet {
         }
     }
 
-    /// Writes `wb_queue[]` and the slots of all queues, idle with this next ticket.
+    /// Writes `wb_queue[]` and the slots of all queues: idle, with `ticket` as their next ticket.
     pub(super) fn write_queues(&self, ticket: u32) -> Result<(), NvmeError> {
         (0..self.count()).try_for_each(|index| self.write_idle(index, ticket))
     }
 
-    /// Writes one queue's structures, idle with this next ticket.
+    /// Writes one queue's structures: idle, with `ticket` as its next ticket.
     pub(in crate::nvme) fn write_idle(&self, index: u32, ticket: u32) -> Result<(), NvmeError> {
         let idle = Idle::new(self.options.depth, ticket);
         let slots: Vec<u32> = (0..self.options.depth).map(|s| idle.slot_word(s)).collect();
@@ -83,7 +84,7 @@ impl QueueSet {
         Ok(())
     }
 
-    /// The next ticket of a queue if nothing is in flight on it, as its words in kernel memory say.
+    /// Returns the next ticket of a queue, or `None` if its words in kernel memory show a command in flight.
     pub(in crate::nvme) fn idle_ticket(&self, index: u32) -> Result<Option<u32>, NvmeError> {
         let at = self.places.queue(index);
         let word = |offset: usize| self.arrays.get::<u32>(at + offset);
@@ -93,7 +94,7 @@ impl QueueSet {
         Ok((ticket == tail && tail == head && locked == 0).then_some(ticket))
     }
 
-    /// What kernels keep about a queue.
+    /// Reads the words of a queue in kernel memory.
     pub(in crate::nvme) fn kernel_words(&self, index: u32) -> Result<KernelWords, NvmeError> {
         let at = self.places.queue(index);
         let word = |offset: usize| self.arrays.get::<u32>(at + offset);

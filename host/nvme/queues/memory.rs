@@ -1,4 +1,4 @@
-//! The memory of queue pairs that the device uses: rings, bounce buffers and PRP lists.
+//! Memory of queue pairs that the device accesses: rings, bounce buffers and PRP lists.
 
 use super::options::{Landing, QueueOptions};
 use crate::memory::{DmaError, DmaRegion, Place, Space};
@@ -6,18 +6,19 @@ use crate::nvme::NvmeError;
 use crate::nvme::controller::{Controller, PAGE_BYTES, Ready};
 use crate::nvme::layout;
 
-/// Everything that the device may write to or read from, released together or not at all.
+/// All memory that the device may read or write. It is freed together or not at all.
 #[derive(Debug)]
 pub(super) struct DeviceMemory {
     pub(super) rings: DmaRegion,
-    /// Submission rings in the controller memory buffer; those in `rings` are not used then.
+    /// Submission rings in the controller memory buffer. If present, those in `rings` are not used.
     pub(super) submission: Option<DmaRegion>,
     pub(super) bounce: Option<DmaRegion>,
     pub(super) lists: Option<DmaRegion>,
 }
 
 impl DeviceMemory {
-    /// For so many pairs of such a depth, whose commands move at most `max_transfer` bytes; PRP lists of bounce buffers are written.
+    /// Allocates memory for the pairs of `options`, whose commands move at most `max_transfer` bytes. Writes the
+    /// PRP lists of bounce buffers.
     pub(super) fn allocate(
         controller: &Controller<Ready>,
         space: &Space,

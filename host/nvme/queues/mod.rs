@@ -1,4 +1,4 @@
-//! I/O queue pairs in memory that kernels reach, and everything that belongs to their slots.
+//! I/O queue pairs in memory that kernels access, with the data of their slots.
 
 mod kernel_view;
 mod memory;
@@ -20,13 +20,13 @@ use std::sync::Arc;
 
 #[derive(Debug)]
 enum Doorbells {
-    Window(Region),
+    Mapped(Region),
     Forwarder(Forwarder),
-    /// Only the host rings, through the port.
+    /// Only the host writes doorbells, through the port.
     Host,
 }
 
-/// What the controller knows of a pair.
+/// State of a queue pair in the controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Pair {
     Absent,
@@ -34,15 +34,17 @@ enum Pair {
     Whole,
 }
 
-/// I/O queue pairs of one controller. Dropping deletes them, bounded by the controller's command deadline; if it does not
-/// answer, their memory is kept for the rest of the process, because a device may still write to it.
+/// I/O queue pairs of one controller.
+///
+/// Dropping the set deletes its queues, at most for the controller's command deadline. If the controller does not
+/// respond, the memory is kept for the rest of the process, because the device may still write to it.
 pub struct QueueSet {
     controller: Arc<Controller<Ready>>,
     space: Space,
     options: QueueOptions,
     ids: Vec<u16>,
     pairs: Vec<Pair>,
-    /// The controller's resets when the pairs were created.
+    /// Number of controller resets when the pairs were created.
     generation: u32,
     memory: ManuallyDrop<DeviceMemory>,
     arrays: ManuallyDrop<Region>,
@@ -52,7 +54,7 @@ pub struct QueueSet {
     max_transfer: usize,
 }
 
-/// Gives identifiers back unless a set takes them over.
+/// Queue identifiers that are freed on drop, unless a set takes them over.
 struct Taken<'a> {
     controller: &'a Controller<Ready>,
     ids: Vec<u16>,
@@ -66,6 +68,15 @@ impl Drop for Taken<'_> {
 
 impl Controller<Ready> {
     /// Creates queue pairs for kernels of `space`.
+    ///
+    /// # Errors
+    /// - [`NvmeError::Depth`], [`NvmeError::TooDeep`] or [`NvmeError::Options`] if an option is invalid.
+    /// - [`NvmeError::TooManyQueues`] if fewer queue pairs are free.
+    /// - [`NvmeError::Dma`] or [`NvmeError::Memory`] if memory cannot be allocated or mapped.
+    /// - [`NvmeError::NoMemoryBuffer`] if submission rings were to go there and do not fit.
+    /// - [`NvmeError::NoKernelDoorbell`], [`NvmeError::NoDoorbell`] or [`NvmeError::Forwarder`] if
+    ///   kernels get no doorbells.
+    /// - Those of any admin command: see [`Controller::feature`].
     pub fn create_queues(self: &Arc<Self>, space: &Space, options: QueueOptions) -> Result<QueueSet, NvmeError> {
         QueueSet::create(self, space, options, false)
     }
@@ -83,7 +94,7 @@ impl Controller<Ready> {
 }
 
 impl QueueSet {
-    /// `host_only`: nobody but the host submits, so kernels get no doorbells.
+    /// Creates the queues. With `host_only`, only the host submits, and kernels get no doorbells.
     pub(super) fn create(
         controller: &Arc<Controller<Ready>>,
         space: &Space,
@@ -146,7 +157,7 @@ impl QueueSet {
                         return Err(NvmeError::NoDoorbell { device, queue: id, offset, window });
                     }
                 }
-                return Ok((Doorbells::Window(window), None));
+                return Ok((Doorbells::Mapped(window), None));
             }
             Ok(None) => "the device has no doorbells that a store reaches".to_owned(),
             Err(e) => format!("the doorbells cannot be mapped for kernels: {e}"),
@@ -162,7 +173,7 @@ impl QueueSet {
     fn doorbell_addresses(&self, index: usize) -> (u64, u64) {
         let stride = self.controller.cap().doorbell_stride();
         match &self.doorbells {
-            Doorbells::Window(window) => {
+            Doorbells::Mapped(window) => {
                 let at = |register| window.address() + u64::from(register - register::DOORBELLS);
                 (at(register::sq_tail(self.ids[index], stride)), at(register::cq_head(self.ids[index], stride)))
             }
@@ -171,7 +182,7 @@ impl QueueSet {
         }
     }
 
-    /// Whether the controller was reset since the queues were created, which ended them.
+    /// Returns true if the controller was reset since the queues were created. The reset ended them.
     pub fn is_stale(&self) -> bool {
         self.generation != self.controller.generation()
     }
@@ -189,7 +200,7 @@ impl QueueSet {
         Ok(())
     }
 
-    /// Deletes all pairs, submission queues first. Once the controller does not answer it is not asked again.
+    /// Deletes all pairs, submission queues first. Stops at the first command that the controller does not complete.
     fn delete_pairs(&mut self) -> Result<(), NvmeError> {
         if self.generation != self.controller.generation() {
             self.pairs.fill(Pair::Absent);
@@ -210,8 +221,13 @@ impl QueueSet {
         Ok(())
     }
 
-    /// Deletes the queues and creates them again, empty: commands in flight are dropped, tokens of them are void. This is
-    /// how queues become usable again after a run that ended with commands without completion.
+    /// Deletes the queues and creates them again, empty. Drops commands in flight, and their tokens become void. Makes
+    /// queues usable again after a run that left commands without completion.
+    ///
+    /// # Errors
+    /// - [`NvmeError::Memory`] if memory of the queues cannot be written.
+    /// - [`NvmeError::Forwarder`] if the thread that forwards doorbells does not start.
+    /// - Those of any admin command: see [`Controller::feature`].
     pub fn reset(&mut self) -> Result<(), NvmeError> {
         if let Doorbells::Forwarder(f) = &mut self.doorbells {
             f.stop();
@@ -228,79 +244,88 @@ impl QueueSet {
         self.create_pairs()
     }
 
-    /// Queue pairs.
+    /// Returns the number of queue pairs.
     pub fn count(&self) -> u32 {
         self.options.count
     }
 
-    /// Entries of each queue.
+    /// Returns the number of entries of each queue.
     pub fn depth(&self) -> u32 {
         self.options.depth
     }
 
-    /// Where the rings are; with [`submission_in_buffer`](Self::submission_in_buffer) the completion rings alone.
+    /// Returns the place of the rings. With [`submission_in_buffer`](Self::submission_in_buffer),
+    /// that of the completion rings.
     pub fn memory(&self) -> Place {
         self.options.memory
     }
 
-    /// Whether the submission rings are in the controller memory buffer.
+    /// Returns true if the submission rings are in the controller memory buffer.
     pub fn submission_in_buffer(&self) -> bool {
         self.options.submission_in_buffer
     }
 
-    /// Where data lands.
+    /// Returns where the data of commands lands.
     pub fn landing(&self) -> Landing {
         self.options.landing
     }
 
-    /// Returns the part that rings the doorbells.
+    /// Returns the writer of the doorbells.
     pub fn doorbell(&self) -> Doorbell {
         match self.doorbells {
-            Doorbells::Window(_) if self.space.gpu_context().is_some() => Doorbell::Gpu,
-            Doorbells::Window(_) => Doorbell::CpuEngine,
+            Doorbells::Mapped(_) if self.space.gpu_context().is_some() => Doorbell::Gpu,
+            Doorbells::Mapped(_) => Doorbell::CpuEngine,
             Doorbells::Forwarder(_) => Doorbell::Cpu,
             Doorbells::Host => Doorbell::Host,
         }
     }
 
-    /// Why kernels do not ring themselves, if they do not.
+    /// Returns the reason why kernels cannot write doorbells themselves; `None` if they can, or if they were not to.
     pub fn doorbell_note(&self) -> Option<&str> {
         self.doorbell_note.as_deref()
     }
 
-    /// The most bytes that one command may move: the least of MDTS, the bounce buffer and one PRP list.
+    /// Returns the largest transfer of one command in bytes: the least of MDTS, the bounce buffer and one PRP list.
     pub fn max_transfer_bytes(&self) -> usize {
         self.max_transfer
     }
 
-    /// log2 of the controller's memory page, for PRP entries (CC.MPS).
+    /// Returns log2 of the controller's memory page size, for PRP entries (CC.MPS).
     pub fn memory_page_shift(&self) -> u32 {
         PAGE_SHIFT
     }
 
-    /// The controller.
+    /// Returns the controller.
     pub fn controller(&self) -> &Arc<Controller<Ready>> {
         &self.controller
     }
 
-    /// The address space of the kernels.
+    /// Returns the address space of the kernels.
     pub fn space(&self) -> &Space {
         &self.space
     }
 
-    /// The identifier that the controller knows the queue at `index` by.
+    /// Returns the identifier of the queue at `index`, as the controller knows it.
     pub fn queue_id(&self, index: u32) -> Option<u16> {
         self.ids.get(index as usize).copied()
     }
 
-    /// Asks the controller to abort a command of the queue at `index`; whether it did.
+    /// Requests the abort of command `cid` of the queue at `index`. Returns true if the controller aborted it.
+    ///
+    /// # Errors
+    /// [`NvmeError::Options`] if there is no such queue; otherwise as any admin command: see [`Controller::feature`].
     pub fn abort(&self, index: u32, cid: u16) -> Result<bool, NvmeError> {
         let id = self.queue_id(index).ok_or_else(|| self.no_queue(index))?;
         self.controller.abort(id, cid)
     }
 
-    /// Whether these queues can work: doorbells are forwarded, and the controller is there and well. Asked after a run
-    /// ended with time-outs, it says why.
+    /// Checks that these queues can work: doorbells are forwarded, and the controller is present and works. After a run
+    /// that ended with time-outs, the error tells the cause.
+    ///
+    /// # Errors
+    /// - [`NvmeError::Forwarder`] if doorbells are no longer forwarded.
+    /// - [`NvmeError::QueuesLost`] if the controller was reset since the queues were created.
+    /// - Those of [`Controller::check`].
     pub fn check(&self) -> Result<(), NvmeError> {
         if let Doorbells::Forwarder(f) = &self.doorbells
             && let Some(reason) = f.error()
@@ -319,10 +344,10 @@ impl QueueSet {
         NvmeError::Options { device: self.controller.name().to_owned(), reason }
     }
 
-    /// Rings a doorbell from the host.
+    /// Writes a doorbell from the host.
     pub(super) fn ring(&self, index: u32, completion: bool, value: u32) -> Result<(), NvmeError> {
         if let Doorbells::Forwarder(f) = &self.doorbells {
-            // Not past the forwarder: it must know the last value to see that a kernel's is new.
+            // Goes through the forwarder, which must know the last value to notice that a kernel's is new.
             f.store(index as usize, completion, value);
             return Ok(());
         }
@@ -332,7 +357,7 @@ impl QueueSet {
         Ok(self.controller.port().write32(register, value)?)
     }
 
-    /// Where the submission ring of the queue at `index` is, and its offset there.
+    /// Returns the memory of the submission ring of the queue at `index`, and the ring's offset in it.
     pub(super) fn submission_ring(&self, index: u32) -> (&DmaRegion, usize) {
         let ring = layout::rings(self.options.depth);
         match &self.memory.submission {
@@ -345,7 +370,7 @@ impl QueueSet {
         &self.memory.rings
     }
 
-    /// Bounce buffers and PRP lists of all slots.
+    /// Returns the bounce buffers and PRP lists of all slots.
     pub(super) fn slot_memory(&self) -> (Option<&DmaRegion>, Option<&DmaRegion>) {
         (self.memory.bounce.as_ref(), self.memory.lists.as_ref())
     }
@@ -363,7 +388,7 @@ impl Drop for QueueSet {
             forwarder.stop();
         }
         let deleted = self.delete_pairs();
-        // A kernel that would not end still uses the rings, and may ring for these identifiers.
+        // A kernel that did not end still uses the rings, and may write the doorbells of these identifiers.
         let in_use = self.space.is_poisoned();
         for (id, pair) in self.ids.iter().zip(&self.pairs) {
             if *pair == Pair::Absent && !in_use {
@@ -376,7 +401,7 @@ impl Drop for QueueSet {
             tracing::warn!(device = self.controller.name(), error = %e, "queues not deleted; their memory is kept");
         }
         if deleted.is_ok() && !in_use {
-            // SAFETY: neither is used again; this is their owner's drop.
+            // SAFETY: this is the owner's drop, and neither is used afterwards.
             unsafe {
                 ManuallyDrop::drop(&mut self.memory);
                 ManuallyDrop::drop(&mut self.arrays);

@@ -1,4 +1,4 @@
-//! What queue pairs can be asked for.
+//! Options of queue pairs.
 
 use crate::data_path::DoorbellChoice;
 use crate::memory::Place;
@@ -8,14 +8,14 @@ use crate::nvme::layout::{self, DEPTHS};
 use crate::setters::setters;
 use std::fmt;
 
-/// Where the data of a command lands.
+/// Place where the data of a command lands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Landing {
-    /// In the memory that the kernel names: the device reaches it.
+    /// The memory that the kernel names. The device must be able to access it.
     Direct,
-    /// In a host buffer that belongs to the command's slot; lanes copy it from there.
+    /// A host buffer of the command's slot. Lanes copy the data from there.
     Bounce {
-        /// Bytes of each slot's buffer: 512, 1024, 2048, or whole pages of 4096 up to 2 MiB.
+        /// Size of each slot's buffer in bytes: 512, 1024, 2048, or whole pages of 4096 up to 2 MiB.
         bytes_per_slot: usize,
     },
 }
@@ -29,25 +29,25 @@ impl fmt::Display for Landing {
     }
 }
 
-/// What queues to create.
+/// Options for creating queues.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct QueueOptions {
-    /// Queue pairs.
+    /// Number of queue pairs.
     pub count: u32,
-    /// Entries of each: a power of two from 2 to 65,536, and not more than the controller has (CAP.MQES).
+    /// Entries of each queue: a power of two from 2 to 65,536, and at most the controller's limit (CAP.MQES).
     pub depth: u32,
-    /// Where the rings are. `Device` needs a device that reaches the kernels' memory.
+    /// Place of the rings. `Device` needs a device that can access the kernels' memory.
     pub memory: Place,
-    /// Submission rings go to the controller memory buffer; completion rings stay where `memory` says.
+    /// Puts submission rings into the controller memory buffer. Completion rings stay where `memory` says.
     pub submission_in_buffer: bool,
-    /// Where data lands.
+    /// Place where data lands.
     pub landing: Landing,
-    /// Who is to ring.
+    /// Writer of the doorbells.
     pub doorbell: DoorbellChoice,
-    /// The first ticket that kernels take, a multiple of twice the depth: the device starts at slot 0 with phase 1, and
-    /// the phase that kernels expect follows from the ticket's lap, which must be even. Anything but 0 is for tests
-    /// of the wrap-around.
+    /// First ticket that kernels take, a multiple of twice the depth. The device starts at slot 0 with phase 1.
+    /// Kernels derive the expected phase from the ticket's lap, which must be even at the start. Values other than 0
+    /// are for tests of the wrap-around.
     pub first_ticket: u32,
 }
 

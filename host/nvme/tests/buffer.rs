@@ -1,5 +1,5 @@
-//! Queues in a controller memory buffer. The buffer is heap memory whose device address is its own, so that the fake
-//! controller fetches from it what kernels stored there.
+//! Queues in a controller memory buffer. The buffer is heap memory whose device address equals its host address, so the
+//! fake controller fetches commands that kernels stored there.
 
 use super::fake::{CAP, Fake, Quirks};
 use super::{SHORT, options};
@@ -23,7 +23,7 @@ const SIZE: u32 = 64 << 12 | 1;
 const LOCATION: u32 = 1 << 12 | 2;
 const OFFSET: usize = 4096;
 const CMBS: u64 = 1 << 57;
-/// The queues' memory has no part in these.
+/// IOMMU page size in bytes, and the size of one submission ring in these tests.
 const PAGE: u64 = 4096;
 
 #[derive(Debug)]
@@ -33,7 +33,7 @@ struct WithBuffer {
     mapped: bool,
     refuses: bool,
     control: [AtomicU32; 2],
-    /// Whether the low half of the control word was written last.
+    /// Offsets of the writes to the control register, in order.
     order: Mutex<Vec<u32>>,
     memory: Region,
 }
@@ -79,7 +79,7 @@ impl Port for WithBuffer {
     }
 }
 
-/// Gives the buffer's own address as its place among device addresses.
+/// Allocates the buffer's own address as its device address.
 #[derive(Debug)]
 struct Identity {
     inner: Arc<dyn DmaSpace>,
@@ -169,7 +169,7 @@ fn in_buffer(count: u32, depth: u32) -> QueueOptions {
     QueueOptions { submission_in_buffer: true, ..options(count, depth) }
 }
 
-/// Where a predecessor put the buffer, the controller would answer accesses to our memory.
+/// If a previous driver's address stayed in effect, the controller would claim accesses to this process's memory.
 #[test]
 fn what_a_predecessor_has_set_up_is_hidden() {
     let r = rig(|port| port.control = [AtomicU32::new(0x1_0003), AtomicU32::new(1)]);
@@ -185,7 +185,7 @@ fn submission_rings_are_in_the_buffer_and_completions_in_memory() {
     assert_eq!((buffer.bytes(), buffer.base()), (BYTES as u64, r.iommu.base));
     assert_eq!(buffer.free_bytes(), BYTES as u64 - 3 * PAGE);
     assert_eq!(r.port.base(), r.iommu.base);
-    // Controllers act on the low half, so it is always the last.
+    // Controllers act on the low half, so it is always written last.
     assert!(r.port.order.lock().chunks(2).all(|w| *w == [register::CMBMSC + 4, register::CMBMSC]));
     for i in 0..3 {
         let q = super::queue_of(&set, i);

@@ -1,5 +1,5 @@
-//! A controller of a few lines, for registers and admin behaviour that well-behaved controllers do not show. Its DMA
-//! addresses are the process's own.
+//! A minimal controller for registers and admin behaviour that well-behaved controllers do not show. Its device
+//! addresses are the process's own addresses.
 
 use crate::memory::{DmaError, DmaRegion, Place, Region, Space};
 use crate::nvme::{Attachment, DmaSpace, DoorbellPages, PciId, Port, PortError};
@@ -8,42 +8,42 @@ use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// What is odd about it.
+/// Deviations of the fake controller.
 #[derive(Clone, Debug)]
 pub(super) struct Quirks {
     pub cap: u64,
     pub version: u32,
-    /// Reads of CSTS until RDY follows EN; `None` for never.
+    /// Number of CSTS reads from EN until RDY follows; `None` for never.
     pub ready_after: Option<u32>,
-    /// Reports CFS instead of becoming ready.
+    /// True to report CFS instead of becoming ready.
     pub fatal_on_enable: bool,
-    /// CC and CSTS as a predecessor left them.
+    /// True if a previous driver left the controller enabled.
     pub left_enabled: bool,
     /// Opcodes of admin commands that get no completion until `release_lost`.
     pub lose: Vec<u8>,
-    /// I/O commands get no completion; Abort ends them where `aborts` says so.
+    /// True if I/O commands get no completion. With `aborts`, Abort ends them.
     pub lose_io: bool,
     pub aborts: bool,
-    /// Pairs granted.
+    /// Number of queue pairs to grant.
     pub queues: u32,
-    /// CSTS.SHST never says complete.
+    /// True if CSTS.SHST never reports completion.
     pub never_shut_down: bool,
-    /// Bytes of Identify Controller that are not zero.
+    /// Bytes of Identify Controller that are not zero: offset and value.
     pub identify: Vec<(usize, u8)>,
-    /// Which PCI function it says that it is.
+    /// Identifiers of the PCI function that it reports.
     pub pci_id: Option<PciId>,
-    /// CRTO.
+    /// Value of CRTO.
     pub crto: u32,
-    /// Event requests that may wait.
+    /// Largest number of event requests in flight.
     pub event_requests: usize,
-    /// Its interrupts are MSI-X.
+    /// True if it signals interrupts by MSI-X.
     pub msix: bool,
 }
 
 /// Interrupt Mask Set and Clear (NVMe Base 2.1, figure 33: offsets Ch and 10h).
 const INTERRUPT_MASKS: std::ops::RangeInclusive<u32> = 0x0c..=0x10;
 
-/// CAP with TO 500 ms and room for any depth.
+/// CAP with TO of 500 ms, and support for any depth.
 pub(super) const CAP: u64 = 0xffff | 1 << 16 | 1 << 24 | 1 << 37;
 
 impl Default for Quirks {
@@ -89,18 +89,18 @@ struct State {
     polls: u32,
     gone: bool,
     queues: HashMap<u16, Queue>,
-    /// Commands without completion: queue, command.
+    /// Commands without completion: queue and command.
     lost: Vec<(u16, SqEntry)>,
-    /// Registers read as zero, as of a device that left some virtual machine.
+    /// True if registers read as zero, as they do on some virtual machines after the device has left.
     blank: bool,
-    /// Event requests that wait.
+    /// Event requests in flight.
     events: Vec<SqEntry>,
-    /// Every admin opcode that was executed.
+    /// Opcodes of all admin commands that were executed.
     log: Vec<u8>,
     writes: u32,
-    /// Values written to the interrupt masks.
+    /// Writes to the interrupt masks: offset and value.
     masked: Vec<(u32, u32)>,
-    /// Accesses to the interrupt masks while MSI-X is in use: what becomes of them is undefined.
+    /// Number of accesses to the interrupt masks while MSI-X is in use. Their effect is undefined.
     undefined: u32,
 }
 
@@ -150,7 +150,7 @@ impl Fake {
         self.state().blank = true;
     }
 
-    /// Reports an event; whether somebody had asked for it.
+    /// Reports an event. Returns true if an event request was in flight.
     pub(super) fn report(&self, event: u32) -> bool {
         let mut s = self.state();
         let Some(request) = s.events.pop() else { return false };
@@ -162,13 +162,14 @@ impl Fake {
         self.state().events.len()
     }
 
-    /// A predecessor was enabling it and died: CC.EN without CSTS.RDY.
+    /// Puts the registers into the state that a driver left that died while it enabled the
+    /// controller: CC.EN without CSTS.RDY.
     pub(super) fn half_enabled(&self) {
         let mut s = self.state();
         (s.cc, s.csts) = (cc::EN, 0);
     }
 
-    /// Somebody else disables it.
+    /// Disables the controller, as another driver would.
     pub(super) fn steal(&self) {
         self.enable(&mut self.state(), 0);
     }
@@ -194,13 +195,13 @@ impl Fake {
         self.state().log.clone()
     }
 
-    /// I/O queues that exist: completion queues, and those with a submission queue.
+    /// Returns the number of I/O completion queues, and of those with a submission queue.
     pub(super) fn io_queues(&self) -> (usize, usize) {
         let s = self.state();
         (s.queues.keys().filter(|k| **k != 0).count(), s.queues.iter().filter(|(k, q)| **k != 0 && q.has_sq).count())
     }
 
-    /// Completes what was lost, late.
+    /// Completes the commands that got no completion, late.
     pub(super) fn release_lost(&self) {
         let mut s = self.state();
         for (queue, entry) in std::mem::take(&mut s.lost) {
@@ -255,7 +256,7 @@ impl Fake {
                     bytes[..8].copy_from_slice(&1000u64.to_le_bytes());
                     bytes[130] = 9;
                 }
-                // SAFETY: the driver's data page.
+                // SAFETY: `prp1` is the address of the driver's data page.
                 unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), entry.prp1 as *mut u8, 4096) };
                 (0, status::SUCCESS)
             }
@@ -333,7 +334,8 @@ impl Fake {
 fn complete(s: &mut State, id: u16, entry: &SqEntry, result: u32, status: Status) {
     let Some(q) = s.queues.get_mut(&id) else { return };
     let done = CqEntry::new(result, q.head as u16, id, entry.cid(), q.phase, status);
-    // SAFETY: as for submissions; the driver polls the last word, which a volatile store of the entry writes whole.
+    // SAFETY: as for submissions; a volatile store of the entry writes the last word, which the
+    // driver polls, in one access.
     unsafe { std::ptr::write_volatile((q.cq as *mut CqEntry).add(q.cq_tail as usize), done) };
     q.cq_tail += 1;
     if q.cq_tail == q.depth {

@@ -1,4 +1,4 @@
-//! What a driver owes to controllers that are unusual, half-way, or gone, and what controllers report of their own accord.
+//! Behaviour towards controllers that are unusual, half enabled or gone, and events that controllers report.
 
 use super::fake::{CAP, Fake, Quirks};
 use super::{enable, open, ready};
@@ -18,13 +18,13 @@ fn events_are_told_once_and_asked_for_again() {
     assert_eq!(fake.waiting_requests(), 4);
     assert!(controller.events().unwrap().is_empty());
     assert!(fake.report(TOO_WARM) && fake.report(0));
-    // A command in between takes them in without losing them.
+    // A command in between receives the events and must not lose them.
     controller.namespace(1).unwrap();
     assert_eq!(controller.events().unwrap(), [AsyncEvent(TOO_WARM), AsyncEvent(0)]);
     assert_eq!(AsyncEvent(TOO_WARM).kind(), EventKind::Health);
     assert_eq!(fake.waiting_requests(), 4);
     assert!(controller.events().unwrap().is_empty());
-    // A reset ends the requests, and they are made again.
+    // A reset ends the event requests, and the driver submits them again.
     fake.report(TOO_WARM);
     controller.reset().unwrap();
     assert_eq!(fake.waiting_requests(), 4);
@@ -57,7 +57,7 @@ fn a_device_that_reads_as_zeros_is_gone() {
     assert!(controller.namespace(1).unwrap_err().is_gone());
     queue.set_deadline(Duration::from_millis(20));
     assert!(queue.recover().unwrap_err().is_gone());
-    // At the first look it is no controller at all.
+    // On the first read, the device is not a controller.
     let (fake, attachment) = Fake::new(Quirks::default());
     fake.go_blank();
     assert!(matches!(Controller::new(attachment), Err(NvmeError::NotAController { .. })));
@@ -88,14 +88,14 @@ fn controllers_without_namespaces_are_refused_by_kind() {
 
 #[test]
 fn namespaces_are_tried_one_by_one_where_there_is_no_list() {
-    // Four identifiers, of which the fake has the first two.
+    // Identify reports four namespace identifiers; the fake has the first two.
     let quirks = || Quirks { identify: vec![(516, 4)], ..Quirks::default() };
     let (_fake, controller) = ready(Quirks { version: 0x1_0000, ..quirks() });
     assert_eq!(controller.namespaces().unwrap(), [1, 2]);
     let (_fake, controller) = ready(Quirks { pci_id: Some(PciId { vendor: 0x8086, device: 0x5845 }), ..quirks() });
     assert!(controller.quirks().no_namespace_list);
     assert_eq!(controller.namespaces().unwrap(), [1, 2]);
-    // With a list the fake says none.
+    // With a namespace list, the fake reports none.
     let (_fake, controller) = ready(quirks());
     assert!(controller.namespaces().unwrap().is_empty());
 }
@@ -120,7 +120,7 @@ fn a_predecessor_that_died_while_enabling_is_waited_for() {
     assert!(controller.is_enabled().unwrap());
     let controller = controller.enable().map_err(|(_, e)| e).unwrap();
     controller.check().unwrap();
-    // One that never gets ready is stopped all the same, and said to be what it is.
+    // A controller that does not become ready is stopped anyway, and the error says so.
     let (fake, controller) = open(Quirks { ready_after: None, ..Quirks::default() });
     fake.half_enabled();
     let (_, e) = controller.unwrap().enable().unwrap_err();
@@ -130,7 +130,7 @@ fn a_predecessor_that_died_while_enabling_is_waited_for() {
 
 #[test]
 fn ready_timeouts_beyond_cap_count() {
-    // CAP.TO of 0 is 500 ms at least; CRTO says 2 x 500 ms, in which the slow one gets ready.
+    // CAP.TO of 0 means at least 500 ms. CRTO is 2 x 500 ms, in which the slow controller becomes ready.
     let crto = Quirks { cap: CAP | 1 << 59, crto: 2, ready_after: None, ..Quirks::default() };
     let (_fake, e) = enable(crto);
     let text = e.unwrap_err().to_string();

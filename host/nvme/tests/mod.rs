@@ -1,4 +1,4 @@
-//! The driver against registers and admin behaviour that real controllers seldom show.
+//! Tests of the driver with registers and admin behaviour that real controllers seldom show.
 
 mod buffer;
 mod fake;
@@ -18,7 +18,7 @@ use proptest::prelude::*;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Long enough that nothing passes by chance, short enough to wait for.
+/// Deadline that is long enough to prevent false results, and short enough to wait for.
 const SHORT: Duration = Duration::from_millis(60);
 
 fn open(quirks: Quirks) -> (Arc<Fake>, Result<Controller<Disabled>, NvmeError>) {
@@ -92,7 +92,7 @@ fn a_controller_that_never_becomes_ready_is_given_up() {
 
 #[test]
 fn a_slow_controller_is_waited_for() {
-    // CAP.TO is two minutes: a busy machine may take its time for 300 looks.
+    // CAP.TO is two minutes, because a busy machine may need long for 300 reads.
     let (fake, controller) = enable(Quirks { cap: CAP | 0xff << 24, ready_after: Some(300), ..Quirks::default() });
     let controller = controller.unwrap();
     assert_eq!(controller.identify().serial(), "FAKE");
@@ -104,7 +104,7 @@ fn a_fatal_status_ends_bring_up_at_once_and_the_controller_comes_back() {
     let (fake, attachment) = Fake::new(Quirks { fatal_on_enable: true, ..Quirks::default() });
     let (disabled, e) = Controller::new(attachment).unwrap().enable().unwrap_err();
     assert!(matches!(e, NvmeError::Fatal { .. }), "{e}");
-    // It can be tried again once whatever was wrong is not.
+    // The enable can be repeated once the fault is removed.
     fake.with_quirks(|q| q.fatal_on_enable = false);
     assert!(disabled.enable().is_ok());
 }
@@ -120,7 +120,7 @@ fn a_controller_that_was_left_enabled_is_reset_first() {
 
 #[test]
 fn the_doorbell_stride_is_kept() {
-    // DSTRD 2: the fake refuses a doorbell between two.
+    // DSTRD 2: the fake refuses writes between two doorbells.
     let (_fake, controller) = ready(Quirks { cap: CAP | 2 << 32, ..Quirks::default() });
     let set = controller.create_queues(&Space::cpu(), options(2, 4)).unwrap();
     let mut set = set;
@@ -137,7 +137,7 @@ fn late_completions_do_not_confuse_later_commands() {
     let e = controller.namespace(1).unwrap_err();
     assert!(matches!(e, NvmeError::TimedOut { queue: 0, opcode: admin::IDENTIFY, .. }), "{e}");
     fake.with_quirks(|q| q.lose.clear());
-    // One late completion arrives before, one after the next command was submitted.
+    // One late completion arrives before the next command is submitted, one after.
     fake.release_lost();
     assert_eq!(controller.namespace(1).unwrap().blocks(), 1000);
     fake.with_quirks(|q| q.lose = vec![admin::IDENTIFY]);
@@ -225,7 +225,7 @@ fn a_controller_that_somebody_else_disabled_is_reported() {
 // --- queues ----------------------------------------------------------------------------------------------------------
 
 fn queue_of(set: &QueueSet, index: u32) -> abi::Queue {
-    // SAFETY: on CPU threads kernel addresses are the process's own, and the set keeps the array.
+    // SAFETY: on CPU threads, kernel addresses are the process's own, and the set owns the array.
     unsafe { (set.address() as *const abi::Queue).add(index as usize).read_volatile() }
 }
 
@@ -249,7 +249,7 @@ fn queue_options_that_cannot_be_say_what_can() {
     assert!(create(bad).to_string().contains("not a multiple of 32"));
     let bad = QueueOptions { landing: Landing::Bounce { bytes_per_slot: 1000 }, ..options(1, 16) };
     assert!(create(bad).to_string().contains("1000"));
-    // Nothing was left behind: all four can be had.
+    // Nothing was left behind: all four are available.
     let set = controller.create_queues(&Space::cpu(), options(3, 64)).unwrap();
     assert_eq!(controller.free_queues(), 1);
     assert!(matches!(create(options(2, 16)), NvmeError::TooManyQueues { asked: 2, granted: 4, used: 3, .. }));
@@ -279,7 +279,8 @@ fn a_queue_set_is_laid_out_for_kernels() {
         assert!(words(q.outcome, 16).iter().all(|w| *w == 0));
         assert_eq!((q.sq % 4096, q.cq % 4096, q.bounce % 4096), (0, 0, 0));
         for slot in 0..16u64 {
-            // Addresses of the fake are those of the process, so the list can be read where the command would name it.
+            // Device addresses of the fake are process addresses, so the test can read the list at the
+            // address that a command names.
             let list = words(q.prp_list_iova + slot * 4096, 6);
             let pages: Vec<u64> = list.chunks(2).map(|w| u64::from(w[0]) | u64::from(w[1]) << 32).collect();
             let buffer = q.bounce_iova + slot * (16 << 10);
@@ -315,7 +316,7 @@ fn a_controller_that_does_not_delete_keeps_the_identifiers_and_the_memory() {
     fake.with_quirks(|q| q.lose = vec![admin::DELETE_SQ]);
     drop(set);
     assert_eq!(controller.free_queues(), 2);
-    // Still readable: it was not freed.
+    // Still readable: the memory was not freed.
     assert_eq!(words(slot, 8), [0; 8]);
     fake.with_quirks(|q| q.lose.clear());
     drop(controller);
@@ -338,7 +339,7 @@ fn a_reset_controller_serves_queue_sets_again() {
     let ns = controller.namespace(1).unwrap();
     set.reset().unwrap();
     HostQueue::on(&mut set, 1).unwrap().flush_always(&ns).unwrap();
-    // Queues that went with the reset are not deleted once more.
+    // Queues that a reset ended are not deleted again.
     drop(dropped);
     assert_eq!((fake.io_queues(), controller.free_queues()), ((2, 2), 2));
     drop(set);
@@ -374,7 +375,7 @@ fn a_host_queue_hands_back_an_idle_queue() {
     let mut set = controller.create_queues(&Space::cpu(), QueueOptions { first_ticket, ..options(1, 8) }).unwrap();
     let ns = controller.namespace(1).unwrap();
     let mut queue = HostQueue::on(&mut set, 0).unwrap();
-    // Past the end of the tickets, an odd number of laps on.
+    // Past the wrap-around of tickets, with an odd number of laps.
     for _ in 0..29 {
         queue.flush_always(&ns).unwrap();
     }
@@ -384,7 +385,7 @@ fn a_host_queue_hands_back_an_idle_queue() {
     let laps = [2, 2, 2, 2, 2, 1, 1, 1];
     assert_eq!(words(q.slot, 8), laps.map(|l: u32| l << 3));
     assert_eq!(words(q.mark, 8), laps);
-    // And it goes on from there.
+    // The next queue continues from there.
     HostQueue::on(&mut set, 0).unwrap().flush_always(&ns).unwrap();
     assert_eq!(queue_of(&set, 0).ticket, 14);
     assert!(HostQueue::on(&mut set, 1).is_err());
@@ -473,11 +474,11 @@ fn regions_of_a_poisoned_space_stay() {
     space.poison();
     drop((set, other));
     assert_eq!(words(sq, 4), [0; 4]);
-    // A kernel that would not end may still ring for its identifier.
+    // A kernel that did not end may still write the doorbell of its identifier.
     assert_eq!(controller.free_queues(), 3);
 }
 
-// --- controllers of ill will -----------------------------------------------------------------------------------------
+// --- misbehaving controllers -----------------------------------------------------------------------------------------
 
 #[test]
 fn no_bytes_are_no_controller() {
@@ -487,13 +488,13 @@ fn no_bytes_are_no_controller() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
-    /// The same with far more inputs: `cargo fuzz run controller`.
+    /// `cargo fuzz run controller` runs this test with far more inputs.
     #[test]
     fn no_controller_makes_the_driver_panic_or_hang(input in proptest::collection::vec(any::<u8>(), 0..6000)) {
         hostile::run(&input);
     }
 
-    /// Mostly well-behaved, so that it gets further.
+    /// Mostly valid inputs, so that the driver gets further.
     #[test]
     fn nor_one_that_behaves_well_at_first(input in proptest::collection::vec(prop_oneof![9 => 0u8..200, 1 => any::<u8>()], 3000..6000)) {
         let polite: Vec<u8> = input.into_iter().enumerate().map(|(i, b)| if i < 60 { b / 12 * 12 % 240 } else { b }).collect();

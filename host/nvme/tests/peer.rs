@@ -1,4 +1,4 @@
-//! The controller as the engine of read-backs, and what is asked for where there is no way to a GPU.
+//! Probes with the controller as the DMA engine, and the errors for controllers without a path to a GPU.
 
 use super::fake::{CAP, Quirks};
 use super::{options, ready};
@@ -13,7 +13,7 @@ fn region(pages: usize) -> Region {
     Space::cpu().allocate(Place::Host, pages * PAGE).unwrap()
 }
 
-/// The fake's device addresses are the process's own; `astray` makes the mapping lie.
+/// Creates a mapping with the fake's device addresses, which are process addresses. `astray` shifts it to wrong memory.
 fn mapping(region: &Region, astray: i64) -> DmaRegion {
     let iova = region.address().wrapping_add_signed(astray);
     DmaRegion { region: region.clone(), offset: 0, bytes: region.len() - 4 * PAGE, iova, guard: region.owner() }
@@ -59,7 +59,7 @@ fn a_controller_that_does_not_answer_may_still_write() {
     let (fake, controller) = ready(Quirks::default());
     let region = region(12);
     let probe = controller.read_back();
-    // Its queue can be deleted, which ends its interest in the memory.
+    // Its queue can be deleted. After that the controller does not use the memory any more.
     fake.with_quirks(|q| q.lose_io = true);
     let e = probe.device_reads(&mapping(&region, 0), 0).unwrap_err();
     assert!(e.reason.contains("no completion") && !e.still_in_use, "{}", e.reason);

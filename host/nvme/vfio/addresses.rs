@@ -1,16 +1,16 @@
-//! Device addresses of one IOMMU address space: which are valid, and which are taken.
+//! Allocator of device addresses in one IOMMU address space.
 
 use crate::memory::{FirstFit, IommuError};
 use parking_lot::{Mutex, MutexGuard};
 use std::ops::Range;
 
-/// Below 4 GiB lie the windows of 32-bit BARs, and a switch without ACS routes an access there to the neighbour instead of to
-/// the IOMMU: these addresses are the last resort.
+/// Addresses from here on are preferred. Below 4 GiB lie the windows of 32-bit BARs: a switch without ACS routes an
+/// access to such an address to a neighbouring device instead of the IOMMU.
 const PREFERRED: u64 = 1 << 32;
-/// Address 0 is never given out, so that it can be nothing but a mistake.
+/// Smallest address to allocate. Address 0 is never allocated, so that it always indicates an error.
 const LEAST: u64 = 1 << 16;
 
-/// Hands out device addresses.
+/// Allocates device addresses.
 #[derive(Debug)]
 pub(super) struct Addresses {
     free: Mutex<FirstFit>,
@@ -18,7 +18,7 @@ pub(super) struct Addresses {
 }
 
 impl Addresses {
-    /// Over the ranges that the IOMMU translates, in pages of `page` bytes (a power of two).
+    /// Creates an allocator for the ranges that the IOMMU translates, in pages of `page` bytes (a power of two).
     pub(super) fn new(ranges: &[Range<u64>], page: u64) -> Self {
         let whole = ranges.iter().map(|r| {
             let start = r.start.max(LEAST).checked_next_multiple_of(page).unwrap_or(u64::MAX);
@@ -31,12 +31,12 @@ impl Addresses {
         self.free.lock()
     }
 
-    /// Bytes of a page.
+    /// Returns the page size in bytes.
     pub(super) fn page(&self) -> u64 {
         self.page
     }
 
-    /// Takes whole pages.
+    /// Takes `bytes` bytes, whole pages, at a multiple of `align`. Prefers addresses from 4 GiB on.
     pub(super) fn take(&self, device: &str, bytes: u64, align: u64) -> Result<u64, IommuError> {
         self.check(device, bytes, 0)?;
         let align = align.max(self.page);
@@ -45,12 +45,12 @@ impl Addresses {
         found.ok_or_else(|| IommuError::NoAddress { device: device.to_owned(), bytes, free: free.free_bytes() })
     }
 
-    /// Gives back what `take` gave.
+    /// Frees addresses that `take` returned.
     pub(super) fn give_back(&self, iova: u64, bytes: u64) {
         self.free().give_back(iova, bytes);
     }
 
-    /// Refuses what is not whole pages.
+    /// Fails unless length and address are whole pages.
     pub(super) fn check(&self, device: &str, bytes: u64, address: u64) -> Result<(), IommuError> {
         if bytes == 0 || !bytes.is_multiple_of(self.page) || !address.is_multiple_of(self.page) {
             return Err(IommuError::Unaligned { device: device.to_owned(), address, bytes, page: self.page });
@@ -69,7 +69,7 @@ mod tests {
         let a = Addresses::new(&[0..0xfee0_0000, 0xfef0_0000..1 << 39], 4096);
         assert_eq!(a.take("d", 4096, 1).unwrap(), 1 << 32);
         assert_eq!(a.take("d", 4 << 20, 2 << 20).unwrap(), (1 << 32) + (2 << 20));
-        // All that is above the preferred line, then what is below.
+        // Everything above the preferred limit, then below it.
         let rest = (1u64 << 39) - (1 << 32) - (6 << 20);
         assert_eq!(a.take("d", rest, 1).unwrap(), (1 << 32) + (6 << 20));
         a.give_back(1 << 32, 4096);
@@ -106,7 +106,7 @@ mod tests {
             for (pages, align) in sizes {
                 let bytes = pages * page;
                 let Ok(at) = a.take("d", bytes, 1 << align) else { continue };
-                // Touching ranges are one to the allocator, so only the ends are compared with them.
+                // The allocator merges ranges that touch, so only the ends are compared with them.
                 prop_assert!(ranges.iter().any(|r| r.contains(&at)) && ranges.iter().any(|r| r.contains(&(at + bytes - 1))));
                 prop_assert!(at >= LEAST && at % page == 0 && at % (1 << align) == 0);
                 prop_assert!(held.iter().all(|(s, l)| at + bytes <= *s || s + l <= at));

@@ -1,4 +1,4 @@
-//! BAR 0, mapped: registers as volatile loads and stores.
+//! BAR 0, mapped into this process: registers as volatile loads and stores.
 
 use super::device::{Region, VfioDevice};
 use super::error::VfioError;
@@ -14,20 +14,20 @@ struct Area {
     bytes: usize,
 }
 
-/// The mapped parts of a BAR. Ends with the drop; the device is still open then.
+/// The mapped parts of a BAR. They are unmapped on drop, while the device is still open.
 #[derive(Debug)]
 pub(super) struct Bar {
     areas: Vec<Area>,
     region: Region,
 }
 
-// SAFETY: addresses of device memory, which is accessed by volatile loads and stores alone.
+// SAFETY: addresses of device memory; all accesses are volatile loads and stores.
 unsafe impl Send for Bar {}
 // SAFETY: as above.
 unsafe impl Sync for Bar {}
 
 impl Bar {
-    /// Maps what can be mapped of region `index`.
+    /// Maps the mappable parts of region `index`.
     pub(super) fn map(device: &VfioDevice, index: u32) -> Result<Self, VfioError> {
         let refused = |reason: String| VfioError::Registers { device: device.bdf().to_string(), reason };
         let region = device.region(index)?;
@@ -41,13 +41,13 @@ impl Bar {
             let bytes = usize::try_from(size).map_err(|_| too_large())?;
             let offset = libc::off_t::try_from(bar.region.offset + start).map_err(|_| too_large())?;
             let protection = libc::PROT_READ | libc::PROT_WRITE;
-            // SAFETY: a new shared mapping of the device's file at an address of the kernel's choice.
+            // SAFETY: a new shared mapping of the device's file, at an address that the kernel chooses.
             let base = unsafe { libc::mmap(std::ptr::null_mut(), bytes, protection, libc::MAP_SHARED, fd, offset) };
             let base = match NonNull::new(base.cast::<u8>()) {
                 Some(p) if base != libc::MAP_FAILED => p,
                 _ => return Err(refused(format!("mapping it: {}", io::Error::last_os_error()))),
             };
-            // A child must neither ring doorbells nor keep the device open.
+            // A child process must neither write doorbells nor keep the device open.
             // SAFETY: the mapping made above.
             unsafe { libc::madvise(base.as_ptr().cast(), bytes, libc::MADV_DONTFORK) };
             bar.areas.push(Area { base, start, bytes });
@@ -55,12 +55,12 @@ impl Bar {
         Ok(bar)
     }
 
-    /// Bytes of the whole BAR.
+    /// Returns the size of the whole BAR in bytes.
     pub(super) fn bytes(&self) -> u64 {
         self.region.size
     }
 
-    /// Where `length` bytes at `offset` are mapped.
+    /// Returns the host address of `length` bytes at `offset`, if they are mapped.
     fn at(&self, offset: u64, length: usize) -> Option<NonNull<u8>> {
         let area = self.areas.iter().find(|a| {
             offset >= a.start && (offset - a.start).checked_add(length as u64).is_some_and(|end| end <= a.bytes as u64)
@@ -69,7 +69,7 @@ impl Bar {
         Some(unsafe { area.base.add((offset - area.start) as usize) })
     }
 
-    /// The mapped bytes from `offset` to the end of their part.
+    /// Returns the host address of `offset`, and the number of mapped bytes from there to the end of their part.
     pub(super) fn window(&self, offset: u64) -> Option<(NonNull<u8>, usize)> {
         let base = self.at(offset, 1)?;
         let area = self.areas.iter().find(|a| offset >= a.start && offset - a.start < a.bytes as u64)?;
@@ -79,7 +79,8 @@ impl Bar {
     /// Reads 32 bits at a multiple of four.
     pub(super) fn read32(&self, device: &VfioDevice, offset: u32) -> io::Result<u32> {
         if let Some(p) = self.at(offset.into(), 4) {
-            // SAFETY: mapped, and aligned because mappings are by pages and registers by words.
+            // SAFETY: mapped, and aligned: mappings start at pages, and registers are accessed
+            // at multiples of their size.
             return Ok(u32::from_le(unsafe { p.cast::<u32>().read_volatile() }));
         }
         let mut bytes = [0; 4];
@@ -88,7 +89,7 @@ impl Bar {
         Ok(u32::from_le_bytes(bytes))
     }
 
-    /// Reads 64 bits at a multiple of eight, in one access.
+    /// Reads 64 bits at a multiple of eight, in one access if they are mapped.
     pub(super) fn read64(&self, device: &VfioDevice, offset: u32) -> io::Result<u64> {
         if let Some(p) = self.at(offset.into(), 8) {
             // SAFETY: as in `read32`.
@@ -108,7 +109,7 @@ impl Bar {
         device.write_at(self.region.offset + u64::from(offset), &value.to_le_bytes())
     }
 
-    /// Writes 64 bits at a multiple of eight, in one access.
+    /// Writes 64 bits at a multiple of eight, in one access if they are mapped.
     pub(super) fn write64(&self, device: &VfioDevice, offset: u32, value: u64) -> io::Result<()> {
         if let Some(p) = self.at(offset.into(), 8) {
             // SAFETY: as in `read32`.
@@ -131,7 +132,7 @@ impl Bar {
 impl Drop for Bar {
     fn drop(&mut self) {
         for area in &self.areas {
-            // SAFETY: mapped in `map` with this length, and nobody has an address in it beyond the life of the BAR.
+            // SAFETY: mapped in `map` with this length, and no address in it outlives the BAR.
             unsafe { libc::munmap(area.base.as_ptr().cast(), area.bytes) };
         }
     }
@@ -146,7 +147,7 @@ mod tests {
             .iter_mut()
             .map(|(start, m)| Area { base: NonNull::from(&mut m[0]).cast(), start: *start, bytes: m.len() * 8 })
             .collect();
-        // Heap memory in place of mappings: not to be unmapped.
+        // Heap memory instead of mappings: it must not be unmapped.
         std::mem::ManuallyDrop::new(Bar { areas, region: Region { offset: 0, size, mappable: Vec::new() } })
     }
 

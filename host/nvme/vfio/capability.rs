@@ -1,10 +1,10 @@
-//! The chains of capabilities that VFIO appends to its answers (linux/vfio.h, struct vfio_info_cap_header).
+//! Capability chains that VFIO appends to its replies (linux/vfio.h, struct vfio_info_cap_header).
 
 use std::ops::Range;
 
-/// Bytes of a header: identifier and version of 16 bits each, and the offset of the next within the answer.
+/// Size of a header in bytes: identifier and version of 16 bits each, and the offset of the next header in the reply.
 const HEADER: usize = 8;
-/// More than the kernel has kinds of; a longer chain goes in circles.
+/// Longest chain to follow: more than the kernel has kinds of capabilities. A longer chain is a loop.
 const LONGEST_CHAIN: usize = 64;
 
 fn word16(bytes: &[u8], at: usize) -> Option<u16> {
@@ -19,7 +19,8 @@ fn word64(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_ne_bytes(bytes.get(at..at.checked_add(8)?)?.try_into().ok()?))
 }
 
-/// What follows the header of the first capability `id` in the chain that begins at `first`, to the end of the answer.
+/// Returns the bytes behind the header of the first capability `id`, to the end of the reply. `first` is the offset
+/// of the chain's first header.
 pub(super) fn find(answer: &[u8], first: u32, id: u16) -> Option<&[u8]> {
     let mut at = first as usize;
     for _ in 0..LONGEST_CHAIN {
@@ -34,29 +35,30 @@ pub(super) fn find(answer: &[u8], first: u32, id: u16) -> Option<&[u8]> {
     None
 }
 
-/// Pairs of 64-bit words after a count: the form of both kinds of lists.
+/// Parses pairs of 64-bit words after a count: the format of both kinds of lists.
 fn pairs(body: &[u8]) -> Vec<(u64, u64)> {
     const FIRST: usize = 8;
     let count = word32(body, 0).unwrap_or(0) as usize;
     (0..count).map_while(|i| Some((word64(body, FIRST + i * 16)?, word64(body, FIRST + i * 16 + 8)?))).collect()
 }
 
-/// Address ranges that the IOMMU translates (struct vfio_iommu_type1_info_cap_iova_range; ends are included there).
+/// Parses the address ranges that the IOMMU translates (struct
+/// vfio_iommu_type1_info_cap_iova_range, with inclusive ends).
 pub(super) fn iova_ranges(body: &[u8]) -> Vec<Range<u64>> {
     inclusive(pairs(body))
 }
 
-/// Makes ranges of pairs whose ends are included. The very last address cannot be expressed, and is not needed.
+/// Converts pairs with inclusive ends to ranges. A range cannot contain the last 64-bit address, which is never needed.
 pub(super) fn inclusive(pairs: impl IntoIterator<Item = (u64, u64)>) -> Vec<Range<u64>> {
     pairs.into_iter().filter(|(s, l)| s <= l).map(|(start, last)| start..last.saturating_add(1)).collect()
 }
 
-/// Parts of a region that can be mapped (struct vfio_region_info_cap_sparse_mmap), as offset and size.
+/// Parses the mappable parts of a region (struct vfio_region_info_cap_sparse_mmap), as offset and size.
 pub(super) fn sparse_areas(body: &[u8]) -> Vec<(u64, u64)> {
     pairs(body).into_iter().filter(|(_, size)| *size > 0).collect()
 }
 
-/// DMA mappings left (struct vfio_iommu_type1_info_dma_avail).
+/// Parses the number of DMA mappings left (struct vfio_iommu_type1_info_dma_avail).
 pub(super) fn dma_available(body: &[u8]) -> Option<u64> {
     word32(body, 0).map(u64::from)
 }
@@ -66,7 +68,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A chain at offset 24, as the kernel appends it to the IOMMU's information.
+    /// Builds a chain at offset 24, where the kernel appends it to the IOMMU's information.
     fn answer(capabilities: &[(u16, &[u8])]) -> Vec<u8> {
         let mut out = vec![0; 24];
         for (i, (id, body)) in capabilities.iter().enumerate() {

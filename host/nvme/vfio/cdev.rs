@@ -19,21 +19,21 @@ use std::sync::Arc;
 const DEVICE_HINT: &str =
     "the kernel needs CONFIG_VFIO_DEVICE_CDEV; in a container, pass /dev/vfio in; or use api=group";
 const IOMMU_HINT: &str = "load the module (modprobe iommufd); in a container, pass /dev/iommu in; or use api=group";
-/// Ranges that an IOMMU is asked for at first; it says if it has more.
+/// Number of ranges to request from an IOMMU at first. Its reply says if it has more.
 const RANGES: u32 = 64;
 
-/// The device's file, if the kernel has one for it.
+/// Returns the path of the device's file, if the kernel has one for it.
 pub(super) fn device_node(sysfs: &Sysfs, bdf: Bdf) -> Option<PathBuf> {
     let names = sysfs.names(format!("/sys/bus/pci/devices/{bdf}/vfio-dev"));
     names.iter().find(|n| n.starts_with("vfio")).map(|n| sysfs.path(format!("/dev/vfio/devices/{n}")))
 }
 
-/// Whether both files are there.
+/// Returns true if the device's file and `/dev/iommu` exist.
 pub(super) fn is_there(sysfs: &Sysfs, bdf: Bdf) -> bool {
     device_node(sysfs, bdf).is_some_and(|n| n.exists()) && sysfs.exists("/dev/iommu")
 }
 
-/// Opens the device and attaches it to an address space of its own.
+/// Opens the device, and attaches it to an I/O address space of its own.
 pub(super) fn open(sysfs: &Sysfs, bdf: Bdf) -> Result<(OwnedFd, Arc<Ioas>), VfioError> {
     let device = bdf.to_string();
     let Some(node) = device_node(sysfs, bdf) else {
@@ -49,7 +49,7 @@ pub(super) fn open(sysfs: &Sysfs, bdf: Bdf) -> Result<(OwnedFd, Arc<Ioas>), Vfio
     let fd = open(node.clone(), DEVICE_HINT)?;
     let mut bind = vfio::DeviceBindIommufd { iommufd: iommu.as_raw_fd(), ..vfio::DeviceBindIommufd::new() };
     call(fd.as_fd(), &mut bind).map_err(|source| match source.raw_os_error() {
-        // The file can be opened by several, but only one can bind it.
+        // Several processes can open the file, but only one can bind it.
         Some(libc::EBUSY | libc::EINVAL) => {
             VfioError::opening(&device, node, io::Error::from_raw_os_error(libc::EBUSY), "")
         }
@@ -72,7 +72,7 @@ pub(super) fn open(sysfs: &Sysfs, bdf: Bdf) -> Result<(OwnedFd, Arc<Ioas>), Vfio
     Ok((fd, Arc::new(ioas)))
 }
 
-/// Which addresses can be mapped, and their alignment.
+/// Reads the address ranges that can be mapped, and the alignment of mappings in bytes.
 fn ranges(iommu: BorrowedFd<'_>, id: u32) -> io::Result<(Vec<Range<u64>>, u64)> {
     let mut room = RANGES;
     loop {
@@ -85,7 +85,7 @@ fn ranges(iommu: BorrowedFd<'_>, id: u32) -> io::Result<(Vec<Range<u64>>, u64)> 
             allowed_iovas: list.as_mut_ptr() as u64,
             out_iova_alignment: 0,
         };
-        // SAFETY: the kernel writes the structure and at most `num_iovas` ranges to the list, which has that many.
+        // SAFETY: the kernel writes the structure, and at most `num_iovas` ranges to the list, which has that many.
         let done = unsafe { libc::ioctl(iommu.as_raw_fd(), uapi::IOVA_RANGES as _, &mut request) };
         if done == 0 {
             list.truncate(request.num_iovas as usize);

@@ -1,14 +1,16 @@
-//! Closing a file whose close may take long. The kernel resets a device when its last VFIO file is closed, and waits more than
-//! a minute for one that has left the bus; a thread would keep even the process from ending. So a process of its own closes it.
+//! Closes a device file whose close may take long.
+//!
+//! The kernel resets a device when its last VFIO file is closed. For a device that has left the bus, it waits more than
+//! a minute. A thread that closes the file would delay even the end of the process. So another process closes it.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
-/// Closes `fd` without waiting for what the kernel does then. The file must not be mapped into this process any more, unless
-/// with `MADV_DONTFORK`.
+/// Closes `fd` without waiting for the kernel's work. The file must not be mapped into this process any more,
+/// except with `MADV_DONTFORK`.
 pub(super) fn close(fd: OwnedFd) {
     if let Err(fd) = hand_over(fd) {
-        // No process to be had: a thread at least keeps the caller from waiting.
+        // No process is available. With a thread, at least the caller does not wait.
         let spawned = std::thread::Builder::new().name("wb-close".to_owned()).spawn(move || drop(fd));
         if let Err(e) = spawned {
             tracing::warn!(error = %e, "a device that is gone is closed in place; this takes more than a minute");
@@ -16,7 +18,8 @@ pub(super) fn close(fd: OwnedFd) {
     }
 }
 
-/// Makes a process that has `fd` open until this one has closed it, and belongs to nobody. It ends by itself.
+/// Creates a process, the keeper, that holds `fd` open until this process has closed it. It has no parent that waits
+/// for it, and ends by itself.
 fn hand_over(fd: OwnedFd) -> Result<(), OwnedFd> {
     let mut pipe = [0; 2];
     // SAFETY: room for the two descriptors.
@@ -26,7 +29,7 @@ fn hand_over(fd: OwnedFd) -> Result<(), OwnedFd> {
     // SAFETY: the child makes system calls only, as a process with several threads must after a fork, and never returns.
     let child = unsafe { libc::fork() };
     if child == 0 {
-        // SAFETY: as above. The second fork gives the keeper to the system's init process, so that nobody has to wait for it.
+        // SAFETY: as above. The second fork makes init the keeper's parent, so that this process need not wait for it.
         unsafe {
             if libc::fork() == 0 {
                 keep(fd.as_raw_fd(), pipe[0]);
@@ -35,7 +38,7 @@ fn hand_over(fd: OwnedFd) -> Result<(), OwnedFd> {
         }
     }
     let close = |fd: RawFd| {
-        // SAFETY: an end of the pipe, ours alone, closed once.
+        // SAFETY: one end of the pipe, owned by this function and closed once.
         unsafe { libc::close(fd) };
     };
     close(pipe[0]);
@@ -48,7 +51,7 @@ fn hand_over(fd: OwnedFd) -> Result<(), OwnedFd> {
         drop(fd);
         Ok(())
     };
-    // Only now does the keeper let go of the file: before, this process would have been the last that has it.
+    // The keeper closes the file only now: before, this process would have been the last to close it.
     close(pipe[1]);
     kept
 }
@@ -57,15 +60,15 @@ fn interrupted() -> bool {
     io::Error::last_os_error().kind() == io::ErrorKind::Interrupted
 }
 
-/// In the keeper: everything is closed but the file and the pipe, whose end it waits for.
+/// Runs in the keeper: closes all descriptors except the file and the pipe, and waits for the end of the pipe.
 ///
 /// # Safety
-/// Only after a fork, in the child.
+/// To be called only in the child of a fork.
 unsafe fn keep(fd: RawFd, pipe: RawFd) -> ! {
     let (low, high) = (fd.min(pipe) as libc::c_uint, fd.max(pipe) as libc::c_uint);
     let close = |first: libc::c_uint, last: libc::c_uint| {
         if first <= last {
-            // SAFETY: closing descriptors of this process, which uses none but the two that are left out.
+            // SAFETY: closes descriptors of this process, which uses only the two that are left out.
             unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
         }
     };
@@ -75,7 +78,7 @@ unsafe fn keep(fd: RawFd, pipe: RawFd) -> ! {
     close(low + 1, high.saturating_sub(1));
     close(high + 1, libc::c_uint::MAX);
     let mut byte = 0u8;
-    // SAFETY: one byte of room; the end of the process closes the rest.
+    // SAFETY: a buffer of one byte; the end of the process closes the other descriptors.
     unsafe {
         while libc::read(pipe, (&raw mut byte).cast(), 1) < 0 && interrupted() {}
         libc::_exit(0)
@@ -96,7 +99,7 @@ mod tests {
         // SAFETY: fresh descriptors.
         let (mut reading, writing) = unsafe { (std::fs::File::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1])) };
         close(writing);
-        // The end of the pipe comes when the last process has closed the writing end: neither early end nor leak.
+        // The pipe ends when the last process has closed the writing end, so this detects an early close and a leak.
         assert_eq!(reading.read(&mut [0; 8]).unwrap(), 0);
     }
 }

@@ -1,4 +1,4 @@
-//! One open device: configuration space, regions, interrupts, reset, and what the kernel tells of it.
+//! An open VFIO device: configuration space, regions, interrupts, reset, and notices of the kernel.
 
 use super::deferred_close;
 use super::error::VfioError;
@@ -27,33 +27,33 @@ const CAPABILITIES: u32 = 0x34;
 /// Memory space and bus master (PCI Local Bus 3.0, 6.2.2).
 const COMMAND_MEMORY: u16 = 1 << 1;
 const COMMAND_MASTER: u16 = 1 << 2;
-/// What a read of a function that is not there gives.
+/// Value that a read of an absent function returns.
 const ABSENT: u32 = u32::MAX;
 const CLASS_NVME: u32 = 0x01_08_02;
 /// The power management capability and its control register (PCI Power Management 1.2, 3.2).
 const CAP_POWER: u8 = 0x01;
 const POWER_CONTROL: u32 = 4;
 const POWER_STATE: u16 = 3;
-/// A function needs this long from D3hot to D0 (PCI Power Management 1.2, 5.6).
+/// Time that a function needs from D3hot to D0 (PCI Power Management 1.2, 5.6).
 const POWER_UP: Duration = Duration::from_millis(10);
-/// Capabilities that fit into the first 256 bytes.
+/// Largest number of capabilities that fit in the first 256 bytes.
 const MOST_CAPABILITIES: usize = 48;
-/// A reset is refused while somebody else holds the device's lock, for moments.
+/// Number of retries of a reset. The kernel refuses it while another thread briefly holds the device's lock.
 const RESET_TRIES: u32 = 50;
 const RESET_PAUSE: Duration = Duration::from_millis(20);
 
-/// Devices that this process has open. A second driver on the same registers would ruin both.
+/// Devices that this process has open. A second driver of the same registers would break both.
 static OPEN: Mutex<BTreeSet<Bdf>> = Mutex::new(BTreeSet::new());
 
-/// The holder of a device that this process has open itself.
+/// Holder to name in errors if this process itself has the device open.
 pub(super) const THIS_PROCESS: &str = "this process already";
 
-/// The mark that this process has a device open.
+/// Claim of this process on a device, held while the device is open.
 #[derive(Debug)]
 pub(super) struct Claim(Bdf);
 
 impl Claim {
-    /// Before anything of the device is opened.
+    /// Claims the device. To be called before any of its files is opened.
     pub(super) fn new(bdf: Bdf) -> Result<Self, VfioError> {
         if OPEN.lock().insert(bdf) {
             return Ok(Self(bdf));
@@ -69,30 +69,31 @@ impl Drop for Claim {
     }
 }
 
-/// A part of the device's file.
+/// Region of the device's file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Region {
     pub(super) offset: u64,
     pub(super) size: u64,
-    /// Parts that can be mapped, as offset within the region and size.
+    /// Mappable parts: offset within the region, and size.
     pub(super) mappable: Vec<(u64, u64)>,
 }
 
-/// A PCI device opened through VFIO. Dropping it masters the bus no more and closes it, which makes the kernel reset it.
+/// A PCI device opened through VFIO. Dropping it disables bus mastering and closes it. The close
+/// makes the kernel reset it.
 pub struct VfioDevice {
     bdf: Bdf,
     name: String,
-    /// There until the drop.
+    /// Taken by the drop.
     fd: Option<File>,
     config: Region,
     can_reset: bool,
     bus_error: Option<EventFd>,
     release: Option<EventFd>,
-    /// Notices that were taken from the eventfds.
+    /// Bits of notices that were read from the eventfds.
     heard: AtomicU8,
-    /// Whether MSI-X vectors are connected: the kernel refuses to disconnect none.
+    /// True if MSI-X vectors are connected. If none is, the kernel refuses to disconnect them.
     interrupts: Mutex<bool>,
-    /// What the descriptor needs to stay open: the group, or the address space. After the descriptor.
+    /// Keeps open what the descriptor depends on: the group, or the address space. Dropped after the descriptor.
     _keep: Arc<dyn Any + Send + Sync>,
     _claim: Claim,
 }
@@ -101,7 +102,7 @@ const HEARD_RELEASE: u8 = 1;
 const HEARD_BUS_ERROR: u8 = 2;
 
 impl VfioDevice {
-    /// Looks at an open device, and makes it listen to memory accesses and master the bus.
+    /// Reads the properties of an open device, and enables its memory space and bus mastering.
     pub(super) fn new(
         bdf: Bdf,
         fd: OwnedFd,
@@ -143,7 +144,7 @@ impl VfioDevice {
         self.fd.as_ref().ok_or_else(|| io::ErrorKind::NotConnected.into())
     }
 
-    /// The address.
+    /// Returns the address of the PCI function.
     pub fn bdf(&self) -> Bdf {
         self.bdf
     }
@@ -154,38 +155,56 @@ impl VfioDevice {
         file.read_exact_at(bytes, self.config.offset + u64::from(offset)).map_err(refused)
     }
 
-    /// Reads 8 bits of configuration space.
+    /// Reads 8 bits of configuration space at byte `offset`.
+    ///
+    /// # Errors
+    /// [`VfioError::Config`] if the kernel refuses the access, for instance because the device has left.
     pub fn config_read8(&self, offset: u32) -> Result<u8, VfioError> {
         let mut bytes = [0; 1];
         self.config_read(offset, &mut bytes).map(|()| bytes[0])
     }
 
-    /// Reads 16 bits of configuration space.
+    /// Reads 16 bits of configuration space at byte `offset`.
+    ///
+    /// # Errors
+    /// As [`Self::config_read8`].
     pub fn config_read16(&self, offset: u32) -> Result<u16, VfioError> {
         let mut bytes = [0; 2];
         self.config_read(offset, &mut bytes).map(|()| u16::from_le_bytes(bytes))
     }
 
-    /// Reads 32 bits of configuration space.
+    /// Reads 32 bits of configuration space at byte `offset`.
+    ///
+    /// # Errors
+    /// As [`Self::config_read8`].
     pub fn config_read32(&self, offset: u32) -> Result<u32, VfioError> {
         let mut bytes = [0; 4];
         self.config_read(offset, &mut bytes).map(|()| u32::from_le_bytes(bytes))
     }
 
-    /// Writes 16 bits of configuration space. The kernel passes on only what is safe.
+    /// Writes 16 bits of configuration space at byte `offset`. The kernel passes on only safe changes.
+    ///
+    /// # Errors
+    /// As [`Self::config_read8`].
     pub fn config_write16(&self, offset: u32, value: u16) -> Result<(), VfioError> {
         let refused = |source| VfioError::Config { device: self.name.clone(), offset, source };
         let file = self.file().map_err(refused)?;
         file.write_all_at(&value.to_le_bytes(), self.config.offset + u64::from(offset)).map_err(refused)
     }
 
-    /// Vendor and device identifiers.
+    /// Returns the vendor and device identifiers.
+    ///
+    /// # Errors
+    /// As [`Self::config_read8`].
     pub fn id(&self) -> Result<PciId, VfioError> {
         let both = self.config_read32(VENDOR)?;
         Ok(PciId { vendor: both as u16, device: (both >> 16) as u16 })
     }
 
-    /// The offset of a capability (PCI Local Bus 3.0, 6.7), if the function has it.
+    /// Returns the offset of capability `id` (PCI Local Bus 3.0, 6.7), or `None` if the function does not have it.
+    ///
+    /// # Errors
+    /// As [`Self::config_read8`].
     pub fn capability(&self, id: u8) -> Result<Option<u32>, VfioError> {
         let mut at = u32::from(self.config_read8(CAPABILITIES)? & !3);
         for _ in 0..MOST_CAPABILITIES {
@@ -201,7 +220,7 @@ impl VfioDevice {
         Ok(None)
     }
 
-    /// Brings the function to D0: one that sleeps has no registers.
+    /// Brings the function to power state D0: its registers are not accessible in a low-power state.
     fn wake(&self) -> Result<(), VfioError> {
         let Some(at) = self.capability(CAP_POWER)? else { return Ok(()) };
         let control = self.config_read16(at + POWER_CONTROL)?;
@@ -212,19 +231,19 @@ impl VfioDevice {
         Ok(())
     }
 
-    /// Memory accesses reach the registers, and the function may master the bus.
+    /// Enables access to the registers (memory space) and bus mastering.
     fn listen(&self) -> Result<(), VfioError> {
         let command = self.config_read16(COMMAND)?;
         self.config_write16(COMMAND, command | COMMAND_MEMORY | COMMAND_MASTER)
     }
 
-    /// Whether the function has left the bus: its class reads as all ones (PCI Local Bus 3.0, 6.1), or not at all, as the kernel
-    /// has it once it knows. The vendor would not do: VFIO answers that register itself, and goes on doing so.
+    /// Returns true if the function has left the bus. Its class then reads as all ones (PCI Local Bus 3.0, 6.1), or
+    /// cannot be read once the kernel knows. The vendor ID would not show it, because VFIO emulates that register.
     pub fn is_gone(&self) -> bool {
         self.config_read32(CLASS).map_or(true, |v| v == ABSENT)
     }
 
-    /// The worst that the kernel has told of the device.
+    /// Returns the most severe notice of the kernel about the device.
     pub fn notice(&self) -> Option<Notice> {
         let hear = |event: &Option<EventFd>, bit| {
             if event.as_ref().is_some_and(|e| e.take().is_ok_and(|n| n > 0)) {
@@ -248,7 +267,7 @@ impl VfioDevice {
         region(file.as_fd(), &self.name, index)
     }
 
-    /// Reads or writes outside of what is mapped go through the file.
+    /// Reads from the device's file, for parts of a region that are not mapped.
     pub(super) fn read_at(&self, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
         self.file()?.read_exact_at(bytes, offset)
     }
@@ -261,7 +280,12 @@ impl VfioDevice {
         Ok(self.file()?.as_raw_fd())
     }
 
-    /// Resets the function, and lets it listen and master the bus again. Function level reset where the device has it.
+    /// Resets the function (function level reset if the device has it), and enables memory
+    /// space and bus mastering again.
+    ///
+    /// # Errors
+    /// - [`VfioError::Call`] if the device has no reset, has left the bus, or the kernel refuses the reset.
+    /// - [`VfioError::Config`] if configuration space is not accessible afterwards.
     pub fn reset(&self) -> Result<(), VfioError> {
         let failed = |source| VfioError::call(&self.name, "VFIO_DEVICE_RESET", source);
         if !self.can_reset {
@@ -287,7 +311,7 @@ impl VfioDevice {
         self.listen()
     }
 
-    /// How many interrupts of a kind there are.
+    /// Returns the number of interrupts of a kind.
     fn irq_count(&self, index: u32) -> Result<u32, VfioError> {
         let failed = |source| VfioError::call(&self.name, "VFIO_DEVICE_GET_IRQ_INFO", source);
         let mut info = uapi::DeviceGetIrqInfo { index, ..uapi::DeviceGetIrqInfo::new() };
@@ -295,7 +319,7 @@ impl VfioDevice {
         Ok(info.count)
     }
 
-    /// Connects interrupts `start..` of a kind to eventfds, or disconnects all of the kind where there are none.
+    /// Connects interrupts of a kind, from `start` on, to eventfds. Without eventfds, disconnects all of the kind.
     fn set_irqs(&self, index: u32, start: u32, events: &[i32]) -> Result<(), VfioError> {
         let failed = |source| VfioError::call(&self.name, "VFIO_DEVICE_SET_IRQS", source);
         let data = if events.is_empty() { uapi::VFIO_IRQ_SET_DATA_NONE } else { uapi::VFIO_IRQ_SET_DATA_EVENTFD };
@@ -314,7 +338,8 @@ impl VfioDevice {
         if done < 0 { Err(failed(io::Error::last_os_error())) } else { Ok(()) }
     }
 
-    /// An eventfd for one of the kernel's own notices; `None` where the kernel or the device has none.
+    /// Creates an eventfd for one of the kernel's notices. Returns `None` if the kernel or the
+    /// device does not support it.
     fn notify_on(&self, index: u32) -> Option<EventFd> {
         if self.irq_count(index).ok()? == 0 {
             return None;
@@ -329,13 +354,20 @@ impl VfioDevice {
         }
     }
 
-    /// MSI-X vectors that the device has.
+    /// Returns the number of MSI-X vectors of the device.
+    ///
+    /// # Errors
+    /// [`VfioError::Call`] if the kernel refuses the request.
     pub fn vectors(&self) -> Result<u32, VfioError> {
         self.irq_count(uapi::VFIO_PCI_MSIX_IRQ_INDEX)
     }
 
-    /// Connects the MSI-X vectors `0..count` to eventfds. Those of an earlier call are disconnected first: the kernel enables the
-    /// vectors of a device together.
+    /// Connects the MSI-X vectors `0..count` to eventfds. First disconnects those of an earlier call, because the
+    /// kernel enables the vectors of a device together.
+    ///
+    /// # Errors
+    /// - [`VfioError::Vectors`] if `count` is 0 or more than the device has.
+    /// - [`VfioError::Call`] if an eventfd cannot be created, or the kernel refuses the request.
     pub fn enable_interrupts(&self, count: u32) -> Result<Vec<EventFd>, VfioError> {
         let vectors = self.vectors()?;
         if count == 0 || count > vectors {
@@ -358,6 +390,9 @@ impl VfioDevice {
     }
 
     /// Disconnects all MSI-X vectors.
+    ///
+    /// # Errors
+    /// [`VfioError::Call`] if the kernel refuses the request.
     pub fn disable_interrupts(&self) -> Result<(), VfioError> {
         self.disconnect(&mut self.interrupts.lock())
     }
@@ -402,7 +437,7 @@ impl Drop for VfioDevice {
     fn drop(&mut self) {
         let gone = self.is_gone();
         if !gone && let Ok(command) = self.config_read16(COMMAND) {
-            // The close does this too, after its reset; a failure leaves it to that.
+            // The kernel's close also does this, after its reset. So a failure here does no harm.
             let _ = self.config_write16(COMMAND, command & !COMMAND_MASTER);
         }
         if let Some(fd) = self.fd.take()

@@ -5,14 +5,14 @@ use crate::memory::{DmaAccess, DmaError, DmaRegion, IommuMap, MemoryError, Regio
 use crate::nvme::DmaSpace;
 use std::sync::Arc;
 
-/// Allocates host pages and maps them, or maps what is there.
+/// Allocates host pages and maps them, or maps existing memory.
 #[derive(Debug)]
 pub(super) struct VfioDma {
     map: Arc<dyn IommuMap>,
     device: String,
 }
 
-/// One mapping; ends with the last share of it, before the memory does.
+/// One mapping. It is removed with its last share, before the memory is freed.
 #[derive(Debug)]
 struct Mapping {
     map: Arc<dyn IommuMap>,
@@ -25,7 +25,8 @@ impl Drop for Mapping {
     fn drop(&mut self) {
         match self.map.unmap(self.iova, self.bytes) {
             Ok(()) => self.map.free_iova(self.iova, self.bytes),
-            // The device may still reach the pages, which the kernel keeps pinned; the addresses are not used again.
+            // The device may still access the pages, which the kernel keeps pinned. The device
+            // addresses are not used again.
             Err(e) => tracing::warn!(error = %e, "not unmapped; its device addresses are given up"),
         }
     }
@@ -63,7 +64,7 @@ impl DmaSpace for VfioDma {
         let align = if length as u64 >= LARGE_PAGE { LARGE_PAGE as usize } else { page };
         let pages = Arc::new(HostPages::new(length, align).map_err(no_memory)?);
         let base = pages.base();
-        // SAFETY: the pages are valid for as long as their owner lives, which the region keeps.
+        // SAFETY: the pages are valid while their owner lives, which the region keeps.
         let region = unsafe { space.import_host(base, length, false, pages) }?;
         self.map_region(region)
     }
@@ -87,7 +88,7 @@ mod tests {
     use std::os::fd::BorrowedFd;
     use std::ptr::NonNull;
 
-    /// An IOMMU that only remembers.
+    /// An IOMMU that only records mappings.
     #[derive(Debug)]
     struct Fake {
         addresses: Addresses,
@@ -174,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_gives_the_addresses_back() {
+    fn a_failure_gives_the_addresses_back() {
         let dma = VfioDma::new(Fake::new(4096, true), "fake".into());
         for _ in 0..3 {
             let text = dma.allocate(&Space::cpu(), 1 << 20).unwrap_err().to_string();

@@ -1,4 +1,4 @@
-//! How opening a device through VFIO fails: what is in the way, and the command that clears it.
+//! Errors of VFIO devices: the obstacle, and the command that removes it.
 
 use crate::memory::IommuError;
 use crate::pci::{Sysfs, vfio_holder};
@@ -6,65 +6,65 @@ use crate::remedy::{Remedies, Remedy};
 use std::io;
 use std::path::PathBuf;
 
-/// Why a controller could not be had through VFIO, or did not do what only VFIO can ask of it.
+/// Error of opening a controller through VFIO, or of a function that only VFIO has.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum VfioError {
-    /// No such function.
+    /// There is no PCI function with this address.
     #[error("{device}: there is no PCI function of this address (lspci -D lists them)")]
     NoDevice {
-        /// Which address.
+        /// Address that was requested.
         device: String,
     },
-    /// Not an NVMe controller.
+    /// The device is not an NVMe controller.
     #[error("{device} is not an NVMe controller: its class is {class:#08x}, not 0x010802")]
     NotNvme {
-        /// Which device.
+        /// PCI address of the device.
         device: String,
-        /// Class code.
+        /// Class code that it has.
         class: u32,
     },
-    /// Another driver has it, or none.
+    /// The device is bound to another driver than vfio-pci, or to none.
     #[error("{device} is {}: bind it with `warpbell nvme bind {device}`", held(.driver.as_deref()))]
     NotBound {
-        /// Which device.
+        /// PCI address of the device.
         device: String,
-        /// Who has it.
+        /// Driver that it is bound to, if any.
         driver: Option<String>,
     },
-    /// No IOMMU translates for it.
+    /// The device is in no IOMMU group.
     #[error(
         "{device} is in no IOMMU group: turn the IOMMU on (VT-d or AMD-Vi in the firmware's setup, intel_iommu=on or amd_iommu=on on the kernel's command line)"
     )]
     NoGroup {
-        /// Which device.
+        /// PCI address of the device.
         device: String,
     },
-    /// There is an IOMMU group, but no IOMMU behind it.
+    /// The device has an IOMMU group, but no IOMMU behind it.
     #[error("{device} has no IOMMU behind it, so it could write to any memory of this machine")]
     Unsafe {
-        /// Which device.
+        /// PCI address of the device.
         device: String,
     },
-    /// Another member of the group is in the kernel's hands.
+    /// A host driver uses another member of the IOMMU group.
     #[error(
         "{device}: IOMMU group {group} also holds {}: bind them to vfio-pci too, or unbind them; devices of one group can reach each other's memory",
         .others.join(", ")
     )]
     NotViable {
-        /// Which device.
+        /// PCI address of the device.
         device: String,
-        /// IOMMU group.
+        /// Number of the IOMMU group.
         group: u32,
-        /// Members that host drivers have, with the drivers.
+        /// Members that host drivers use, with their drivers.
         others: Vec<String>,
     },
-    /// A device node is not there.
+    /// A device node does not exist.
     #[error("{}: no such file; {hint}", .path.display())]
     NoNode {
-        /// Which.
+        /// Path of the node.
         path: PathBuf,
-        /// What makes it appear.
+        /// Steps that create it.
         hint: &'static str,
     },
     /// The user may not open a device node.
@@ -73,80 +73,80 @@ pub enum VfioError {
         .path.display(), .path.display()
     )]
     Rights {
-        /// Which.
+        /// Path of the node.
         path: PathBuf,
     },
-    /// Somebody else has it open.
+    /// Another process or driver uses the device.
     #[error("{device} is in use: {} is taken by {}", .path.display(), .holder)]
     Busy {
-        /// Which device.
+        /// PCI address of the device.
         device: String,
-        /// The node.
+        /// Path of the node.
         path: PathBuf,
-        /// Which process, as far as can be seen.
+        /// Process that holds it, if known.
         holder: String,
     },
-    /// A device node could not be opened for another reason.
+    /// A device node did not open for another reason.
     #[error("{}: {source}", .path.display())]
     Open {
-        /// Which.
+        /// Path of the node.
         path: PathBuf,
-        /// The system's answer.
+        /// Error of the system call.
         source: io::Error,
     },
     /// The kernel refused a request.
     #[error("{device}: {call}: {source}{hint}")]
     Call {
-        /// Which device.
+        /// PCI address of the device.
         device: String,
-        /// The request in the kernel's words.
+        /// Name of the request.
         call: &'static str,
-        /// The system's answer.
+        /// Error of the system call.
         source: io::Error,
-        /// What to do, after a semicolon; empty where nothing is known.
+        /// Next step for the user, after a semicolon; empty if none is known.
         hint: &'static str,
     },
-    /// The interface that was asked for is not there.
+    /// The requested interface is not available.
     #[error("{device}: {api} is not possible: {reason}")]
     NoInterface {
-        /// Which device.
+        /// PCI address of the device.
         device: String,
-        /// Which interface.
+        /// Name of the interface.
         api: &'static str,
-        /// Why, and what to do.
+        /// Cause and remedy.
         reason: String,
     },
-    /// The registers cannot be reached.
+    /// The registers cannot be accessed.
     #[error("{device}: BAR 0 cannot be used: {reason}")]
     Registers {
-        /// Which device.
+        /// PCI address of the device.
         device: String,
-        /// Why.
+        /// Cause, as text.
         reason: String,
     },
     /// The configuration space cannot be read or written.
     #[error("{device}: configuration space at {offset:#x}: {source}")]
     Config {
-        /// Which device.
+        /// PCI address of the device.
         device: String,
-        /// Offset.
+        /// Offset in bytes.
         offset: u32,
-        /// The system's answer.
+        /// Error of the system call.
         source: io::Error,
     },
-    /// Interrupts that the device does not have.
+    /// The device does not have the requested interrupt vectors.
     #[error("{device}: MSI-X vectors {first} to {last} asked for, the device has {vectors}")]
     Vectors {
-        /// Which device.
+        /// PCI address of the device.
         device: String,
-        /// First one.
+        /// First requested vector.
         first: u32,
-        /// Last one.
+        /// Last requested vector.
         last: u32,
-        /// How many there are.
+        /// Number of vectors that the device has.
         vectors: u32,
     },
-    /// Mapping memory.
+    /// Memory was not mapped for the device.
     #[error(transparent)]
     Iommu(#[from] IommuError),
 }
@@ -168,13 +168,13 @@ fn held(driver: Option<&str>) -> String {
 }
 
 impl VfioError {
-    /// Sorts the ways in which opening a node fails.
+    /// Creates the error for a node that did not open.
     pub(super) fn opening(device: &str, path: PathBuf, source: io::Error, hint: &'static str) -> Self {
         match source.raw_os_error() {
             Some(libc::ENOENT | libc::ENODEV) => Self::NoNode { path, hint },
             Some(libc::EACCES | libc::EPERM) => Self::Rights { path },
             Some(libc::EBUSY) => {
-                // This process may have the file open already, without having got the device.
+                // This process may have the file open already, although it does not have the device.
                 let others = |b| vfio_holder(&Sysfs::system(), b, Some(std::process::id()));
                 let unseen =
                     || "another process, or in the kernel's hands (as root, `fuser -v` shows which)".to_owned();

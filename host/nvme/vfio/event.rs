@@ -1,27 +1,33 @@
-//! Eventfds: how the kernel tells of interrupts, errors and unplugs.
+//! Eventfds: the kernel signals interrupts, errors and unplugs through them.
 
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, RawFd};
 use std::time::Duration;
 
-/// A counter that the kernel adds to.
+/// A counter that the kernel increments.
 #[derive(Debug)]
 pub struct EventFd(File);
 
 impl EventFd {
-    /// A counter at zero.
+    /// Creates a counter at zero.
+    ///
+    /// # Errors
+    /// The error of the system call.
     pub fn new() -> io::Result<Self> {
         // SAFETY: plain call; the result is checked.
         let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: a fresh descriptor that nobody else owns.
+        // SAFETY: a new descriptor that nothing else owns.
         Ok(Self(unsafe { File::from_raw_fd(fd) }))
     }
 
-    /// Events since it was last asked; does not wait.
+    /// Returns the number of events since the last call, and resets it. Does not wait.
+    ///
+    /// # Errors
+    /// The error of the system call.
     pub fn take(&self) -> io::Result<u64> {
         let mut count = [0u8; 8];
         match (&self.0).read(&mut count) {
@@ -31,7 +37,10 @@ impl EventFd {
         }
     }
 
-    /// Waits for at least one event, no longer than `within`; 0 if there was none.
+    /// Waits at most `within` for an event. Returns the number of events since the last call, 0 if there was none.
+    ///
+    /// # Errors
+    /// The error of the system call. An interruption by a signal is not an error.
     pub fn wait(&self, within: Duration) -> io::Result<u64> {
         let mut poll = libc::pollfd { fd: self.0.as_raw_fd(), events: libc::POLLIN, revents: 0 };
         let timeout = i32::try_from(within.as_millis()).unwrap_or(i32::MAX);

@@ -1,4 +1,4 @@
-//! VFIO by group: `/dev/vfio/vfio` and `/dev/vfio/<group>`, with the type1v2 back end. Every kernel with VFIO has it.
+//! VFIO by group: `/dev/vfio/vfio` and `/dev/vfio/<group>`, with the type1v2 backend. Every kernel with VFIO has it.
 
 use super::addresses::Addresses;
 use super::capability;
@@ -18,28 +18,28 @@ use std::path::PathBuf;
 use std::ptr::NonNull;
 use std::sync::{Arc, Weak};
 
-/// Every IOMMU translates pages of this size; used where the kernel does not say.
+/// Page size in bytes that every IOMMU supports. Used if the kernel does not report page sizes.
 const SMALLEST_PAGE: u64 = 4096;
 const CONTAINER_HINT: &str = "load the module (modprobe vfio-pci); in a container, pass /dev/vfio in";
 const GROUP_HINT: &str = "bind the device to vfio-pci first; in a container, pass /dev/vfio in";
 
-/// A group in a container of its own. Devices of one group share it: the group can be opened only once.
+/// A group in a container of its own. Devices of one group share it, because the group can be opened only once.
 pub(super) struct Container {
     number: u32,
-    // The group goes before the container that it is attached to.
+    // Dropped before the container that the group is attached to.
     group: OwnedFd,
     fd: OwnedFd,
-    /// What the IOMMU translates; `None` without one.
+    /// Addresses that the IOMMU translates; `None` without an IOMMU.
     addresses: Option<Addresses>,
-    /// Mappings that the container may hold.
+    /// Largest number of mappings of the container.
     entries: u64,
 }
 
-/// The groups that this process has open.
+/// Groups that this process has open.
 static GROUPS: Mutex<Option<HashMap<u32, Weak<Container>>>> = Mutex::new(None);
 
 impl Container {
-    /// Opens the group, or joins in if this process has it open.
+    /// Opens the group, or shares it if this process already has it open.
     pub(super) fn open(sysfs: &Sysfs, device: &str, number: u32, no_iommu: bool) -> Result<Arc<Self>, VfioError> {
         let mut groups = GROUPS.lock();
         let groups = groups.get_or_insert_default();
@@ -96,7 +96,7 @@ impl Container {
         Ok(Self { number, group, fd, addresses, entries })
     }
 
-    /// Which addresses the IOMMU translates, and how many mappings there may be.
+    /// Reads the addresses that the IOMMU translates, and the largest number of mappings.
     fn translation(fd: BorrowedFd<'_>, device: &str) -> Result<(Option<Addresses>, u64), VfioError> {
         let answer = call_growing(fd, uapi::IommuGetInfo::new())
             .map_err(|source| VfioError::call(device, "VFIO_IOMMU_GET_INFO", source))?;
@@ -110,7 +110,8 @@ impl Container {
             .map(capability::iova_ranges)
             .unwrap_or_default();
         if ranges.is_empty() {
-            // Kernels before 5.4 do not say. 39 bits is the least that x86 IOMMUs have; the message window is left out.
+            // Kernels before 5.4 do not report ranges. x86 IOMMUs have at least 39 bits; the interrupt
+            // message window is left out.
             ranges = vec![0..0xfee0_0000, 0xfef0_0000..1 << 39];
         }
         let entries = capability::find(&answer, first, uapi::VFIO_IOMMU_TYPE1_INFO_DMA_AVAIL)
@@ -120,7 +121,7 @@ impl Container {
         Ok((Some(Addresses::new(&ranges, page)), entries))
     }
 
-    /// The descriptor of a device of the group.
+    /// Returns a new descriptor of a device of the group.
     pub(super) fn device(&self, bdf: Bdf) -> Result<OwnedFd, VfioError> {
         let device = bdf.to_string();
         let name = CString::new(device.clone()).map_err(|_| VfioError::NoDevice { device: device.clone() })?;
@@ -129,7 +130,7 @@ impl Container {
         if fd < 0 {
             return Err(VfioError::call(&device, "VFIO_GROUP_GET_DEVICE_FD", io::Error::last_os_error()));
         }
-        // SAFETY: a fresh descriptor that nobody else owns; VFIO gives it the close-on-exec flag.
+        // SAFETY: a new descriptor that nothing else owns; VFIO sets its close-on-exec flag.
         Ok(unsafe { OwnedFd::from_raw_fd(fd) })
     }
 }
@@ -140,7 +141,7 @@ impl fmt::Debug for Container {
     }
 }
 
-/// The container's address space, for one of its devices.
+/// Address space of the container, for one of its devices.
 #[derive(Debug)]
 pub(super) struct Type1Map {
     container: Arc<Container>,
@@ -247,7 +248,7 @@ mod tests {
     use std::os::unix::process::CommandExt;
     use std::process::Command;
 
-    /// A container whose kernel knows no requests.
+    /// Creates a map whose kernel knows no requests.
     fn map() -> Type1Map {
         let file = || OwnedFd::from(std::fs::File::open("/dev/null").unwrap());
         let addresses = Some(Addresses::new(std::slice::from_ref(&(0..1 << 39)), SMALLEST_PAGE));
@@ -255,7 +256,7 @@ mod tests {
         Type1Map::new(Arc::new(container), "0000:65:00.0".parse().unwrap())
     }
 
-    /// The kernel counts no device memory, and this process cannot tell which memory is the device's.
+    /// The kernel does not count device memory, and this process cannot tell which memory belongs to a device.
     #[test]
     fn memory_is_the_kernels_to_refuse() {
         let mut limited = Command::new(std::env::current_exe().unwrap());
@@ -263,8 +264,8 @@ mod tests {
         let limit = || {
             const CAP_IPC_LOCK: libc::c_ulong = 14;
             let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-            // SAFETY: two system calls with values and a structure that lives for the call. A process that may not drop the
-            // capability does not have it either.
+            // SAFETY: two system calls with values and a structure that lives for the call. A process that may not drop
+            // the capability does not have it either.
             unsafe {
                 libc::prctl(libc::PR_CAPBSET_DROP, CAP_IPC_LOCK, 0, 0, 0);
                 if libc::setrlimit(libc::RLIMIT_MEMLOCK, &none) != 0 {
@@ -287,7 +288,7 @@ mod tests {
         let at = page.as_mut_ptr().align_offset(SMALLEST_PAGE as usize);
         let host = NonNull::new(page[at..].as_mut_ptr()).unwrap();
         let iova = map.allocate_iova(SMALLEST_PAGE, 1).unwrap();
-        // SAFETY: the page lives, and nobody maps it.
+        // SAFETY: the page lives, and nothing maps it.
         let refused = unsafe { map.map_host(host, SMALLEST_PAGE, iova, DmaAccess::ReadWrite) }.unwrap_err();
         assert_eq!(refused.errno(), Some(libc::ENOTTY), "{refused}");
     }

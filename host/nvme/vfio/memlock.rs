@@ -1,23 +1,25 @@
-//! RLIMIT_MEMLOCK: what the kernel's bare ENOMEM means, if it is the limit.
+//! RLIMIT_MEMLOCK: finds out whether the kernel's ENOMEM means that the limit was reached.
 //!
-//! Nothing is refused beforehand. The kernel alone knows what counts: memory of devices, which is mapped the same way as the host's,
-//! does not.
+//! This process refuses nothing beforehand. Only the kernel knows what counts: device memory is mapped in the same way
+//! as host memory, but does not count.
 
 use crate::memory::{IommuError, IommuKind};
 use std::io;
 
-/// Returns the error that a refusal stands for where it is the limit: it is ENOMEM, and `needed` more bytes do not fit.
-pub(super) fn explain(kind: IommuKind, device: &str, needed: u64, refusal: &io::Error) -> Option<IommuError> {
+/// Returns the error to report if a refusal is due to the limit: it is ENOMEM, and `needed`
+/// more bytes exceed the limit.
+pub(super) fn explain(kind: IommuKind, device: &str, needed: u64, failure: &io::Error) -> Option<IommuError> {
     let status = || std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    match refusal.raw_os_error() {
+    match failure.raw_os_error() {
         Some(libc::ENOMEM) => compare(device, needed, counted(&status(), kind), soft_limit()?),
         _ => None,
     }
 }
 
-/// Bytes that count against the limit already.
+/// Returns the bytes that already count against the limit.
 fn counted(status: &str, kind: IommuKind) -> u64 {
-    // type1 counts in the process's locked memory; iommufd by user, of which this process's pinned memory is what can be seen.
+    // type1 counts the process's locked memory. iommufd counts by user; only this process's
+    // pinned memory is visible here.
     let name = match kind {
         IommuKind::Type1 => "VmLck:",
         IommuKind::Iommufd => "VmPin:",
@@ -31,7 +33,7 @@ fn compare(device: &str, needed: u64, used: u64, allowed: u64) -> Option<IommuEr
     over.then(|| IommuError::MemoryLock { device: device.to_owned(), needed, used, allowed })
 }
 
-/// The soft limit in bytes; `None` if it is unlimited.
+/// Returns the soft limit in bytes; `None` if it is unlimited.
 fn soft_limit() -> Option<u64> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: the structure lives for the call.
@@ -62,8 +64,8 @@ mod tests {
 
     #[test]
     fn only_a_lack_of_memory_can_be_the_limit() {
-        let refusal = io::Error::from_raw_os_error;
-        assert!(explain(IommuKind::Type1, "d", u64::MAX, &refusal(libc::EFAULT)).is_none());
-        assert!(explain(IommuKind::Type1, "d", 0, &refusal(libc::ENOMEM)).is_none());
+        let failure = io::Error::from_raw_os_error;
+        assert!(explain(IommuKind::Type1, "d", u64::MAX, &failure(libc::EFAULT)).is_none());
+        assert!(explain(IommuKind::Type1, "d", 0, &failure(libc::ENOMEM)).is_none());
     }
 }

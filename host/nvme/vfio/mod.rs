@@ -1,7 +1,9 @@
-//! A controller of this machine, through VFIO: registers mapped, memory mapped by the IOMMU, nothing of the kernel between.
+//! A controller of this machine through VFIO: this process maps the registers, and the IOMMU maps memory for the
+//! device. The kernel takes no part in I/O.
 //!
-//! Two interfaces lead to the same device: the group (`/dev/vfio/<group>`, in every kernel with VFIO) and the device file
-//! with iommufd (`/dev/vfio/devices/vfioN`, Linux 6.6). Who may open these files needs no other right.
+//! Two interfaces give access to the same device: the group (`/dev/vfio/<group>`, in every kernel with
+//! VFIO), and the device file with iommufd (`/dev/vfio/devices/vfioN`, Linux 6.6). A user who may open these
+//! files needs no other right.
 
 mod addresses;
 mod bar;
@@ -39,11 +41,11 @@ use std::any::Any;
 use std::sync::Arc;
 
 choices! {
-    /// Which of VFIO's interfaces to use.
+    /// Choice of VFIO's interface.
     #[derive(Default)]
     VfioApi:
-    /// The group where gdrdrv's device file can be opened, since only its type1 maps what gdrdrv maps; otherwise the device file
-    /// where the kernel has one. The other of the two where the first does not open.
+    /// The group if gdrdrv's device file can be opened, because only type1 maps the memory that gdrdrv maps. Otherwise
+    /// the device file, if the kernel has one. If the first choice does not open, the other of the two.
     #[default]
     Auto = "auto",
     /// The group, with type1.
@@ -52,42 +54,52 @@ choices! {
     Cdev = "cdev"
 }
 
-/// Which controller, and how.
+/// Configuration for opening a controller.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct VfioConfig {
-    /// The function. It must be bound to vfio-pci.
+    /// Address of the PCI function. It must be bound to vfio-pci.
     pub bdf: Bdf,
-    /// Which interface.
+    /// Interface to use.
     pub api: VfioApi,
-    /// Whether a device without an IOMMU is taken. It can then write to any memory of the machine.
+    /// True to accept a device without an IOMMU. Such a device can write to any memory of the machine.
     pub unsafe_no_iommu: bool,
-    /// Where `/sys` and `/dev` are.
+    /// Location of `/sys` and `/dev`.
     pub sysfs: Sysfs,
 }
 
 setters!(VfioConfig { api: VfioApi, unsafe_no_iommu: bool, sysfs: Sysfs });
 
 impl VfioConfig {
-    /// The best interface, and only with an IOMMU.
+    /// Creates a configuration with automatic choice of the interface, for a device with an IOMMU.
     pub fn new(bdf: Bdf) -> Self {
         Self { bdf, api: VfioApi::Auto, unsafe_no_iommu: false, sysfs: Sysfs::system() }
     }
 }
 
-/// A controller that is open: its device, for what only VFIO can ask of it, and its attachment for the driver.
+/// An open controller: its VFIO device, for functions that only VFIO has, and its attachment for the driver.
 #[derive(Debug)]
 pub struct Vfio {
-    /// The device.
+    /// VFIO device.
     pub device: Arc<VfioDevice>,
-    /// Registers and address space.
+    /// Registers and address space of the controller.
     pub attachment: Attachment,
-    /// The interface that was taken: [`VfioApi::Group`] or [`VfioApi::Cdev`].
+    /// Interface in use: [`VfioApi::Group`] or [`VfioApi::Cdev`].
     pub api: VfioApi,
 }
 
-/// Opens a controller that is bound to vfio-pci. Nothing is written to its registers. A controller that another process has is
-/// asked for again for up to a second: its holder may just have been killed.
+/// Opens a controller that is bound to vfio-pci. Writes nothing to its registers. If another process holds the
+/// controller, retries for up to one second, because that process may just have been killed.
+///
+/// # Errors
+/// - [`VfioError::NoDevice`], [`VfioError::NotBound`] or [`VfioError::NotNvme`] if the address has no NVMe controller
+///   that is bound to vfio-pci.
+/// - [`VfioError::NoGroup`] or [`VfioError::Unsafe`] if it has no IOMMU, [`VfioError::NotViable`] if a host driver uses
+///   another device of its group.
+/// - [`VfioError::Busy`] if it is in use.
+/// - [`VfioError::NoNode`], [`VfioError::Rights`], [`VfioError::Open`] or [`VfioError::NoInterface`] if VFIO's files do
+///   not open, or the kernel lacks the interface.
+/// - [`VfioError::Call`], [`VfioError::Config`] or [`VfioError::Registers`] if the kernel refuses a request or access.
 pub fn open(config: &VfioConfig) -> Result<Vfio, VfioError> {
     take(|| open_now(config), |e| matches!(e, VfioError::Busy { holder, .. } if holder != device::THIS_PROCESS))
 }
@@ -135,7 +147,7 @@ fn open_now(config: &VfioConfig) -> Result<Vfio, VfioError> {
     let (api, (fd, map, keep)) = match (through(first), second) {
         (Err(e), Some(second)) if is_closed(&e) => {
             tracing::warn!(device, error = %e, "VFIO by {first} does not open; trying by {second}");
-            // Where both are closed the group's files are the ones to ask for: more is mapped through them.
+            // If neither opens, reports the error of the group: more memory is mappable through it.
             let group_first = |other| if first == VfioApi::Group && is_closed(&other) { e } else { other };
             let opened = through(second).map_err(group_first)?;
             (second, opened)
@@ -146,28 +158,28 @@ fn open_now(config: &VfioConfig) -> Result<Vfio, VfioError> {
     finish(VfioDevice::new(bdf, fd, keep, claim)?, Arc::new(dma), api)
 }
 
-/// The descriptor of a device, its address space, and what keeps both open.
+/// Descriptor of a device, its address space, and an owner that keeps both open.
 type Opened = (std::os::fd::OwnedFd, Arc<dyn IommuMap>, Arc<dyn Any + Send + Sync>);
 
-/// Which interface is tried first, and which one if that is closed to this process.
+/// Returns the interface to try first, and the one to try if this process cannot use the first.
 fn order(asked: VfioApi, has_file: bool, gdrdrv: bool) -> (VfioApi, Option<VfioApi>) {
     match (asked, has_file, gdrdrv) {
         (VfioApi::Auto, false, _) => (VfioApi::Group, None),
-        // gdrdrv's mapping is the first rung of the ladder, and type1 alone takes it: iommufd pins pages, and a GPU's BAR has none.
-        // iommufd's own rung is no loss, as it takes dma-bufs of vfio-pci devices only. Which engine will use the controller
-        // is not known yet, and host memory is mapped as well through either.
+        // gdrdrv is the first mapping backend, and only type1 maps its memory: iommufd pins pages, and a GPU's BAR has
+        // none. The iommufd backend is no loss, because it maps only dma-bufs of vfio-pci devices. Which engine will
+        // use the controller is not known yet, and both interfaces map host memory equally well.
         (VfioApi::Auto, true, true) => (VfioApi::Group, Some(VfioApi::Cdev)),
         (VfioApi::Auto, true, false) => (VfioApi::Cdev, Some(VfioApi::Group)),
         (asked, ..) => (asked, None),
     }
 }
 
-/// Returns true if this process may use gdrdrv, which is there only where a GPU's driver is.
+/// Returns true if this process can open gdrdrv's device file, which exists only on machines with a GPU driver.
 fn gdrdrv_opens(sysfs: &Sysfs) -> bool {
     std::fs::OpenOptions::new().read(true).write(true).open(sysfs.path(GDRDRV)).is_ok()
 }
 
-/// Returns true if an interface is not given to this process, or not there; another one may be.
+/// Returns true if this process may not use an interface, or the interface is missing. The other one may still work.
 fn is_closed(e: &VfioError) -> bool {
     matches!(e, VfioError::Rights { .. } | VfioError::NoNode { .. } | VfioError::NoInterface { .. })
 }
@@ -192,7 +204,8 @@ mod tests {
     const FILES: [&str; 2] = ["/dev/iommu", "/dev/vfio/devices/vfio3"];
     const GROUP: [&str; 2] = ["/dev/vfio/vfio", "/dev/vfio/12"];
 
-    /// A controller that is bound to vfio-pci, on a kernel with both interfaces; of the device nodes those that are given.
+    /// Creates a machine with a controller bound to vfio-pci, on a kernel with both interfaces. Only
+    /// the given device nodes exist.
     fn machine(bdf: &str, nodes: &[&str]) -> Fixture {
         let tree = Fixture::new();
         let controller = Device { class: 0x01_08_02, driver: Some("vfio-pci"), group: Some(12), ..Device::default() };
@@ -204,7 +217,7 @@ mod tests {
         tree
     }
 
-    /// The first request of an interface: recorded nodes are plain files, which refuse it.
+    /// Returns the first request of an interface. The fixture's nodes are plain files, which refuse it.
     fn tried(tree: &Fixture, bdf: &str, api: VfioApi) -> String {
         let config = VfioConfig { api, sysfs: Sysfs::at(tree.root()), ..VfioConfig::new(bdf.parse().unwrap()) };
         match open(&config).unwrap_err() {
@@ -236,7 +249,7 @@ mod tests {
         let tree = machine(BDF, &FILES);
         tree.node("/dev/gdrdrv", 0o666);
         assert_eq!(tried(&tree, BDF, VfioApi::Auto), "VFIO_DEVICE_BIND_IOMMUFD");
-        // With neither, it is the group that is asked for: the better one here.
+        // If neither interface opens, the error names the group, which is the better choice here.
         let tree = machine(BDF, &["/dev/iommu", "/dev/gdrdrv"]);
         let told = tried(&tree, BDF, VfioApi::Auto);
         assert!(told.contains("/dev/vfio/vfio: no such file"), "{told}");

@@ -1,31 +1,31 @@
-//! Anonymous host memory in whole pages, of the kind that an IOMMU driver can pin and a GPU driver can register.
+//! Anonymous host memory in whole pages, which an IOMMU driver can pin and a GPU driver can register.
 
 use std::io;
 use std::ptr::NonNull;
 
-/// What x86 and arm64 map with one entry of a higher level; memory of this size and more is aligned to it, so that fewer
-/// entries of processor and IOMMU serve it.
+/// Size in bytes that x86 and arm64 map with one entry of a higher level. Memory of this size or more is aligned to it,
+/// so that processor and IOMMU need fewer entries.
 pub(super) const LARGE_PAGE: u64 = 2 << 20;
 
-/// A private mapping, zeroed. A forked child does not have it: what a device writes to stays this process's.
+/// A private, zeroed mapping. A forked child does not inherit it, so a device always writes to this process's pages.
 #[derive(Debug)]
 pub(super) struct HostPages {
     base: NonNull<u8>,
     bytes: usize,
 }
 
-// SAFETY: an address and a length; access is by whoever the range was given to.
+// SAFETY: an address and a length; only users of the range access it.
 unsafe impl Send for HostPages {}
 // SAFETY: as above.
 unsafe impl Sync for HostPages {}
 
 impl HostPages {
-    /// `bytes` bytes, whole pages, aligned to `align` (a power of two).
+    /// Maps `bytes` bytes, whole pages, aligned to `align` (a power of two).
     pub(super) fn new(bytes: usize, align: usize) -> io::Result<Self> {
         let out_of_memory = || io::Error::from(io::ErrorKind::OutOfMemory);
         let wide = bytes.checked_add(align).ok_or_else(out_of_memory)?;
         let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-        // SAFETY: a new mapping at an address of the kernel's choice.
+        // SAFETY: a new mapping, at an address that the kernel chooses.
         let base = unsafe { libc::mmap(std::ptr::null_mut(), wide, protection, flags, -1, 0) };
         if base == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
@@ -40,7 +40,7 @@ impl HostPages {
             }
         }
         let base = NonNull::new(aligned as *mut u8).ok_or_else(out_of_memory)?;
-        // Both are advice; memory works without.
+        // Both calls are advice. The memory works without them.
         // SAFETY: the range that is kept.
         unsafe {
             libc::madvise(base.as_ptr().cast(), bytes, libc::MADV_DONTFORK);
@@ -72,7 +72,7 @@ mod tests {
         for (bytes, align) in [(4096, 4096), (3 << 20, LARGE_PAGE as usize), (65536, 65536)] {
             let p = HostPages::new(bytes, align).unwrap();
             assert_eq!(p.base().as_ptr() as usize % align, 0);
-            // SAFETY: within the mapping, which nobody else uses.
+            // SAFETY: within the mapping, which has no other user.
             let all = unsafe { std::slice::from_raw_parts_mut(p.base().as_ptr(), bytes) };
             assert!(all.iter().all(|b| *b == 0));
             all.fill(1);

@@ -1,5 +1,5 @@
-//! Memory for a device that no IOMMU guards: its addresses are physical ones, read from the kernel's page map. The device can
-//! write to any memory of the machine, which is why this is only taken when it is asked for by name.
+//! Memory for a device without an IOMMU. Its device addresses are physical addresses, read from the kernel's page map.
+//! The device can write to any memory of the machine, so the user must choose this mode by name.
 
 use crate::memory::{DmaError, DmaRegion, MemoryError, Region, Space};
 use crate::nvme::DmaSpace;
@@ -10,13 +10,14 @@ use std::os::unix::fs::FileExt;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// An entry of /proc/self/pagemap (Documentation/admin-guide/mm/pagemap.rst): 55 bits of frame number, bit 63 for presence.
+/// An entry of /proc/self/pagemap (Documentation/admin-guide/mm/pagemap.rst): 55 bits of frame
+/// number, bit 63 for presence.
 const ENTRY_BYTES: u64 = 8;
 const FRAME_BITS: u32 = 55;
 const PRESENT: u64 = 1 << 63;
-/// The huge pages that are used: x86's and arm64's smallest.
+/// Size of the huge pages to use: the smallest of x86 and arm64.
 const HUGE: usize = 2 << 20;
-/// Huge pages beyond those needed that may be looked through for neighbours.
+/// Number of additional huge pages to examine for consecutive ones.
 const SPARE: usize = 64;
 
 /// Allocates memory with consecutive physical addresses.
@@ -35,7 +36,7 @@ struct HugePages {
     _file: OwnedFd,
 }
 
-// SAFETY: an address and a length; access is by whoever the range was given to.
+// SAFETY: an address and a length; only users of the range access it.
 unsafe impl Send for HugePages {}
 // SAFETY: as above.
 unsafe impl Sync for HugePages {}
@@ -48,7 +49,7 @@ impl Drop for HugePages {
 }
 
 impl PhysicalDma {
-    /// Needs the right to read physical addresses (CAP_SYS_ADMIN).
+    /// Creates the allocator. Physical addresses are readable only with CAP_SYS_ADMIN.
     pub(super) fn new(device: String) -> Result<Self, DmaError> {
         let refused = |reason: String| DmaError::Unreachable { device: device.clone(), reason };
         let pagemap = File::open("/proc/self/pagemap").map_err(|e| refused(format!("/proc/self/pagemap: {e}")))?;
@@ -60,7 +61,7 @@ impl PhysicalDma {
         DmaError::Unreachable { device: self.device.clone(), reason }
     }
 
-    /// The physical address of a page that is present.
+    /// Returns the physical address of a page that is present.
     fn physical(&self, host: NonNull<u8>) -> Result<u64, DmaError> {
         let mut entry = [0; 8];
         let at = (host.as_ptr() as usize / self.page) as u64 * ENTRY_BYTES;
@@ -70,7 +71,7 @@ impl PhysicalDma {
             .ok_or_else(|| self.unreachable("its physical address is hidden; run as root (CAP_SYS_ADMIN)".to_owned()))
     }
 
-    /// The physical address of the first byte, if those of all pages follow it.
+    /// Returns the physical address of the first byte, or `None` if the pages are not consecutive.
     fn consecutive(&self, base: NonNull<u8>, bytes: usize) -> Result<Option<u64>, DmaError> {
         let first = self.physical(base)?;
         for offset in (self.page..bytes).step_by(self.page) {
@@ -82,10 +83,10 @@ impl PhysicalDma {
         Ok(Some(first))
     }
 
-    /// Maps `count` huge pages of the file, at these offsets, one after the other.
+    /// Maps the huge pages of the file at these offsets, one after the other.
     fn map_file(&self, file: &OwnedFd, offsets: &[usize]) -> io::Result<HugePages> {
         let bytes = offsets.len() * HUGE;
-        // SAFETY: reserves addresses and nothing else.
+        // SAFETY: only reserves addresses.
         let reserved = unsafe {
             let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
             libc::mmap(std::ptr::null_mut(), bytes + HUGE, libc::PROT_NONE, flags, -1, 0)
@@ -103,7 +104,7 @@ impl PhysicalDma {
         for (i, offset) in offsets.iter().enumerate() {
             let at = (start + i * HUGE) as *mut libc::c_void;
             let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_FIXED);
-            // SAFETY: replaces a part of the reservation, which nobody uses.
+            // SAFETY: replaces a part of the reservation, which has no user.
             let mapped = unsafe { libc::mmap(at, HUGE, protection, flags, file.as_raw_fd(), *offset as libc::off_t) };
             if mapped == libc::MAP_FAILED {
                 let error = io::Error::last_os_error();
@@ -114,12 +115,12 @@ impl PhysicalDma {
         unmap(reserved as usize, start - reserved as usize);
         unmap(start + bytes, reserved as usize + HUGE - start);
         let base = NonNull::new(start as *mut u8).ok_or(io::ErrorKind::OutOfMemory)?;
-        // SAFETY: the mapping made above; a child must not have it.
+        // SAFETY: the mapping made above; a child process must not inherit it.
         unsafe { libc::madvise(base.as_ptr().cast(), bytes, libc::MADV_DONTFORK) };
         Ok(HugePages { base, bytes, _file: file.try_clone()? })
     }
 
-    /// Huge pages with consecutive physical addresses, zeroed.
+    /// Allocates zeroed huge pages with consecutive physical addresses.
     fn huge(&self, bytes: usize) -> Result<(HugePages, u64), DmaError> {
         let needed = bytes.div_ceil(HUGE);
         let none = |e: io::Error| {
@@ -135,19 +136,20 @@ impl PhysicalDma {
         if fd < 0 {
             return Err(none(io::Error::last_os_error()));
         }
-        // SAFETY: a fresh descriptor that nobody else owns.
+        // SAFETY: a new descriptor that nothing else owns.
         let file = unsafe { OwnedFd::from_raw_fd(fd) };
         let mut have = 0;
         let mut found = Vec::new();
         while have < needed + SPARE {
             let more = if have == 0 { needed } else { 1 };
-            // SAFETY: gives the file its pages, or fails without any.
+            // SAFETY: allocates the file's pages, or fails without any.
             if unsafe { libc::fallocate(fd, 0, (have * HUGE) as libc::off_t, (more * HUGE) as libc::off_t) } != 0 {
                 return Err(none(io::Error::last_os_error()));
             }
             for page in have..have + more {
                 let one = self.map_file(&file, &[page * HUGE]).map_err(none)?;
-                // SAFETY: within the mapping, which nobody else uses; makes the page present in the page map.
+                // SAFETY: within the mapping, which has no other user. The write makes the page present in the page
+                // map.
                 unsafe { one.base.write_volatile(0) };
                 found.push((self.physical(one.base)?, page * HUGE));
             }
@@ -155,7 +157,7 @@ impl PhysicalDma {
             if let Some((address, offsets)) = run(&mut found, needed) {
                 self.release_others(fd, &found, &offsets);
                 let pages = self.map_file(&file, &offsets).map_err(none)?;
-                // SAFETY: the whole mapping, which nobody else uses; also makes its pages present.
+                // SAFETY: the whole mapping, which has no other user. The write also makes its pages present.
                 unsafe { std::ptr::write_bytes(pages.base.as_ptr(), 0, pages.bytes) };
                 return Ok((pages, address));
             }
@@ -163,7 +165,7 @@ impl PhysicalDma {
         Err(none(io::Error::other("those that there are lie scattered")))
     }
 
-    /// Pages that were only looked at go back to the system.
+    /// Returns examined pages that are not kept to the system.
     fn release_others(&self, fd: i32, found: &[(u64, usize)], kept: &[usize]) {
         for (_, offset) in found.iter().filter(|(_, o)| !kept.contains(o)) {
             let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
@@ -173,13 +175,13 @@ impl PhysicalDma {
     }
 }
 
-/// The frame number of an entry; `None` if the page is not present or the number is hidden.
+/// Returns the frame number of an entry; `None` if the page is not present or the number is hidden.
 fn frame(entry: u64) -> Option<u64> {
     let number = entry & ((1 << FRAME_BITS) - 1);
     (entry & PRESENT != 0 && number != 0).then_some(number)
 }
 
-/// A run of `needed` huge pages side by side: the address of the first, and their offsets in the file.
+/// Finds `needed` consecutive huge pages. Returns the address of the first, and the offsets of all in the file.
 fn run(found: &mut [(u64, usize)], needed: usize) -> Option<(u64, Vec<usize>)> {
     found.sort_unstable();
     let window = found.windows(needed).find(|w| w.windows(2).all(|p| p[1].0 == p[0].0 + HUGE as u64))?;
@@ -192,7 +194,7 @@ impl DmaSpace for PhysicalDma {
         let length = bytes.max(1).checked_next_multiple_of(self.page).ok_or_else(too_much)?;
         let (pages, iova) = self.huge(length)?;
         let (base, pages) = (pages.base, Arc::new(pages));
-        // SAFETY: the pages are valid for as long as their owner lives, which the region keeps.
+        // SAFETY: the pages are valid while their owner lives, which the region keeps.
         let region = unsafe { space.import_host(base, length, false, pages.clone()) }?;
         Ok(DmaRegion { region, offset: 0, bytes: length, iova, guard: pages })
     }
@@ -204,8 +206,8 @@ impl DmaSpace for PhysicalDma {
             );
         };
         let bytes = region.len();
-        // SAFETY: the range of a region that lives. Locked, so that its pages stay present; compaction may still move them,
-        // which is one more reason for an IOMMU.
+        // SAFETY: the range of a live region. It is locked so that its pages stay present. Compaction may still move
+        // them, which is one more reason for an IOMMU.
         if unsafe { libc::mlock(host.as_ptr().cast(), bytes) } != 0 {
             return Err(self.unreachable(format!("its pages cannot be locked: {}", io::Error::last_os_error())));
         }
@@ -247,7 +249,7 @@ mod tests {
         let got = match dma.allocate(&Space::cpu(), bytes) {
             Ok(got) => got,
             Err(e) => {
-                // Physical addresses take root, huge pages take `sysctl vm.nr_hugepages`.
+                // Physical addresses need root, and huge pages need `sysctl vm.nr_hugepages`.
                 let text = e.to_string();
                 assert!(text.contains("vm.nr_hugepages=67") || text.contains("run as root"), "{text}");
                 println!("SKIP: {text}");
@@ -260,7 +262,7 @@ mod tests {
         assert!(got.region.get_slice::<u64>(0, words.len()).unwrap().iter().all(|w| *w == 0));
         got.region.set_slice(0, &words).unwrap();
         assert!(got.region.get_slice::<u64>(0, words.len()).unwrap() == words);
-        // What exists is taken as far as it lies together.
+        // Existing memory is mapped if it is consecutive.
         let one = Space::cpu().allocate(crate::memory::Place::Host, 1).unwrap();
         let mapped = dma.map(&one).unwrap();
         assert_eq!(mapped.iova, dma.physical(one.host().unwrap()).unwrap());

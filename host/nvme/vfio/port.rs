@@ -13,14 +13,14 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 
-/// What a read of a device that has left the bus gives.
+/// Value that a read returns after the device has left the bus.
 const ALL_ONES: u32 = u32::MAX;
 
-/// BAR 0 of a device. The mapping ends before the device is closed.
+/// BAR 0 of a device. It is unmapped before the device is closed.
 #[derive(Debug)]
 pub(super) struct VfioPort {
     bar: Bar,
-    /// Other BARs that hold memory of the device, mapped when they are first asked for.
+    /// Other BARs that hold memory of the device, mapped on first use.
     others: Mutex<BTreeMap<u8, Bar>>,
     device: Arc<VfioDevice>,
     name: String,
@@ -42,8 +42,9 @@ impl VfioPort {
         PortError::Lost { device: self.name.clone(), offset, reason: e.to_string() }
     }
 
-    /// Some platforms answer zeros instead of ones for a device that has left; these registers are not zero on one that is there,
-    /// or zero so seldom that a second look costs nothing.
+    /// Returns true if the value may come from a device that has left. Some platforms return zeros instead of ones
+    /// for it. The registers that are checked for zero are not zero on a present device, or so rarely that a
+    /// second check costs nothing.
     fn is_suspicious(offset: u32, value: u64) -> bool {
         let zero = value == 0 && matches!(offset, register::CAP | register::VS | register::CSTS);
         zero || value == u64::MAX || value == u64::from(ALL_ONES)
@@ -60,7 +61,7 @@ impl Port for VfioPort {
     }
 
     fn write32(&self, offset: u32, value: u32) -> Result<(), PortError> {
-        // What the device is told about has to be in memory before.
+        // Data that the write announces to the device must be in memory first.
         mmio::flush();
         self.bar.write32(&self.device, offset, value).map_err(|e| self.lost(offset, &e))
     }

@@ -1,4 +1,4 @@
-//! The NIC as an adapter.
+//! An mlx5 NIC as an [`Adapter`].
 
 use super::devx::{Devx, outcome};
 use super::doorbell::{Doorbells, Mailbox, RegisterMapper, Ringer};
@@ -17,35 +17,38 @@ use crate::wire::mlx5::devx::{AtomicCapabilities, Capabilities, CapabilityKind, 
 use parking_lot::{Mutex, MutexGuard};
 use std::sync::Arc;
 
-/// Completion entries with the queue pair's number.
+/// Version of completion entries that carry the queue pair's number.
 const CQE_VERSION: u8 = 1;
 
-/// Registers memory, and says how it did so far.
+/// Registers memory, and reports the way of registration.
 pub(super) trait Memories: Send + Sync + std::fmt::Debug {
+    /// Registers memory; see [`Adapter::register`].
+    ///
     /// # Safety
-    /// As [`Adapter::register`].
+    /// See [`Adapter::register`].
     unsafe fn register(&self, memory: MemoryRange, rights: Rights) -> Result<Box<dyn Registration>, RdmaError>;
     fn registration_path(&self) -> String;
 }
 
-/// What is known of the NIC and its port.
+/// Properties of the NIC and its port.
 #[derive(Debug)]
 pub(super) struct Facts {
     pub name: String,
     pub link: String,
     pub port: PortFacts,
-    /// Class that the driver forces on queue pairs of verbs: queue pairs that are made by commands have to be given the same.
+    /// Class that the driver forces on queue pairs created through verbs. Queue pairs created by commands need it
+    /// explicitly.
     pub forced: Option<TrafficClass>,
-    /// Priority that each class gets.
+    /// Priority of each traffic class.
     pub priorities: Vec<u8>,
 }
 
-/// Where kernels run that drive the NIC.
+/// The space in which kernels run that drive the NIC.
 #[derive(Debug)]
 pub(super) struct Kernels {
     pub space: Space,
     pub mapper: Box<dyn RegisterMapper>,
-    /// In which order a GPU sees what devices write to its memory; `None` where kernels run on CPU threads.
+    /// Order in which a GPU sees devices' writes to its memory; `None` if kernels run on CPU threads.
     pub gpu: Option<WritesOrdering>,
 }
 
@@ -62,7 +65,7 @@ pub(in crate::rdma) struct Mlx5Adapter {
     shared: Arc<Shared>,
 }
 
-/// Fields go in their order: all that the NIC knows goes before the NIC.
+/// Fields are dropped in order: everything that the NIC can access before the NIC itself.
 #[derive(Debug)]
 struct Shared {
     service: Option<Arc<Service>>,
@@ -76,15 +79,17 @@ struct Shared {
     choice: DeviceChoice,
     space: Space,
     gpu: Option<WritesOrdering>,
-    /// How queue memory was registered, and why not in the GPU.
+    /// Place of the queue memory and way of its registration, with the reason if it is not in the GPU.
     queues: Mutex<Option<(Place, String)>>,
 }
 
 impl Mlx5Adapter {
-    /// Checks what the NIC can do, and who can ring its doorbell.
+    /// Checks the NIC's capabilities and selects the writer of its doorbell.
     ///
     /// # Errors
-    /// When it lacks what kernels need, or the doorbell that was asked for.
+    /// * [`RdmaError::Unavailable`] if the NIC lacks a required capability, or kernels cannot write the doorbell as
+    ///   `choice` demands.
+    /// * [`RdmaError::System`] if a command fails, or the doorbell thread cannot be started.
     pub(super) fn new(
         devx: Box<dyn Devx>,
         memories: Box<dyn Memories>,
@@ -173,7 +178,7 @@ impl Shared {
         DirectQueue::new(&self.common(), plan.clone(), place, doorbell, mailbox)
     }
 
-    /// In GPU memory if it can be and all data is there too, else in host memory.
+    /// Creates a queue in GPU memory if `plan` and the NIC allow it and all data is there too, else in host memory.
     fn create(&self, plan: &QueuePlan) -> Result<DirectQueue, RdmaError> {
         let blocks = 1u32.checked_shl(plan.log_blocks).unwrap_or(u32::MAX);
         if plan.log_blocks > self.log_max_blocks {
@@ -197,7 +202,7 @@ impl Shared {
                     *self.queues() = Some((Place::Device, queue.registration.clone()));
                     return Ok(queue);
                 }
-                // Only what is about memory can be mended by other memory.
+                // Host memory fixes only errors that concern GPU memory.
                 Err(e @ (RdmaError::Registration { .. } | RdmaError::Memory(_)))
                     if self.choice.queues == QueueChoice::Auto =>
                 {
@@ -238,7 +243,7 @@ impl Adapter for Mlx5Adapter {
     }
 
     unsafe fn register(&self, memory: MemoryRange, rights: Rights) -> Result<Box<dyn Registration>, RdmaError> {
-        // SAFETY: the caller's promise is the same.
+        // SAFETY: the caller makes the same promise.
         unsafe { self.shared.memories.register(memory, rights) }
     }
 
@@ -250,14 +255,14 @@ impl Adapter for Mlx5Adapter {
     }
 }
 
-/// Fields go in their order: the queue pair before its adapter.
+/// Fields are dropped in order: the queue pair before its adapter.
 #[derive(Debug)]
 struct Mlx5QueuePair {
     inner: DirectQueue,
     own: Endpoint,
     psn: u32,
     shared: Arc<Shared>,
-    /// One question to the firmware about it at a time.
+    /// Serialises queries to the firmware about this queue pair.
     asking: Mutex<()>,
 }
 
@@ -292,7 +297,7 @@ impl QueuePair for Mlx5QueuePair {
         let Some(ordering) = s.gpu else { return 0 };
         let memory = &self.inner.memory;
         let all_near = memory.place() == Place::Device && memory.plan().data == Place::Device;
-        // With a CPU thread behind the doorbell, what kernels write must have reached it too.
+        // With a CPU thread behind the doorbell, the thread must see the kernels' writes too.
         let near = all_near && s.ringer == Ringer::Kernels;
         let unordered = ordering == WritesOrdering::None;
         let flag = |on: bool, flag: u32| if on { flag } else { 0 };

@@ -1,4 +1,5 @@
-//! The seam to the NIC's driver: the few calls of `mlx5dv.h` with which queues are made. What they give frees itself.
+//! Interface to the NIC's driver: the calls of `mlx5dv.h` that create queues. Dropping an object of the driver frees
+//! it.
 
 use crate::memory::Region;
 use crate::rdma::{RdmaError, Route};
@@ -9,70 +10,75 @@ use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// Kinds of doorbell registers, as `mlx5dv_devx_alloc_uar` numbers them. Several are on one page, which commands name.
+/// Kinds of doorbell registers, as `mlx5dv_devx_alloc_uar` numbers them. One page holds several. Commands name the
+/// page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(in crate::rdma) enum UarKind {
-    /// On a page that is mapped write-combining; takes whole entries too (`MLX5DV_UAR_ALLOC_TYPE_BF`).
+    /// On a page that is mapped write-combining. The register also accepts whole entries (`MLX5DV_UAR_ALLOC_TYPE_BF`).
     BlueFlame = 0,
-    /// Not cached; all that is asked for in one context are the same one (`MLX5DV_UAR_ALLOC_TYPE_NC`).
+    /// Not cached. All allocations in one context return the same register (`MLX5DV_UAR_ALLOC_TYPE_NC`).
     SharedUncached = 1,
-    /// Not cached, and its owner's alone: one of four on its page (`MLX5DV_UAR_ALLOC_TYPE_NC_DEDICATED`).
+    /// Not cached, with a single owner: one of four on its page (`MLX5DV_UAR_ALLOC_TYPE_NC_DEDICATED`).
     Uncached = 1 << 31,
 }
 
-/// Memory to keep queues in.
+/// Source of queue memory.
 #[derive(Debug)]
 pub(in crate::rdma) enum UmemSource<'a> {
-    /// Memory that this process, or nvidia-peermem, finds by its address.
+    /// Memory at an address of this process, or GPU memory that nvidia-peermem translates.
     Address(u64),
-    /// GPU memory by its dma-buf.
+    /// GPU memory as a dma-buf.
     DmaBuf(BorrowedFd<'a>),
 }
 
-/// An object of the firmware. Dropped, it is destroyed.
+/// An object of the firmware. Dropping it destroys it.
 pub(in crate::rdma) trait DevxObject: Send + Sync + fmt::Debug {
-    /// Changes it.
+    /// Modifies the object. `output` receives the firmware's reply, if there is one. Fails with the error of the
+    /// driver.
     fn modify(&mut self, input: &[u8], output: &mut [u8]) -> io::Result<()>;
-    /// Asks about it.
+    /// Queries the object. `output` receives the firmware's reply, if there is one. Fails with the error of the driver.
     fn query(&self, input: &[u8], output: &mut [u8]) -> io::Result<()>;
 }
 
-/// Memory that the NIC keeps queues in. Dropped, it is given back.
+/// Memory that the NIC keeps queues in. Dropping it deregisters the memory.
 pub(in crate::rdma) trait Umem: Send + Sync + fmt::Debug {
+    /// Returns the number by which commands name the memory.
     fn id(&self) -> u32;
 }
 
-/// A doorbell register. Dropped, it is given back.
+/// A doorbell register. Dropping it frees the register.
 pub(in crate::rdma) trait Uar: Send + Sync + fmt::Debug {
-    /// Its page, as commands name that.
+    /// Returns the number of the register's page, as commands name it.
     fn page(&self) -> u32;
-    /// Where it is in this process.
+    /// Returns the register's address in this process.
     fn register(&self) -> NonNull<u8>;
 }
 
-/// A NIC that was opened for commands to its firmware.
+/// A NIC that is opened for commands to its firmware. Methods fail with the error of the driver.
 pub(in crate::rdma) trait Devx: Send + Sync + fmt::Debug {
-    /// A command that makes nothing.
+    /// Executes a command that creates no object.
     fn command(&self, input: &[u8], output: &mut [u8]) -> io::Result<()>;
-    /// A command that makes an object.
+    /// Executes a command that creates an object.
     fn create(&self, input: &[u8], output: &mut [u8]) -> io::Result<Box<dyn DevxObject>>;
+    /// Allocates a doorbell register.
     fn alloc_uar(&self, kind: UarKind) -> io::Result<Arc<dyn Uar>>;
+    /// Registers `bytes` bytes of queue memory.
     fn register(&self, source: UmemSource<'_>, bytes: usize) -> io::Result<Box<dyn Umem>>;
-    /// The event queue that completion queues name.
+    /// Returns the number of the event queue that completion queues name.
     fn event_queue(&self) -> io::Result<u32>;
-    /// Number of the protection domain that memory is registered in.
+    /// Returns the number of the protection domain of registered memory.
     fn protection_domain(&self) -> u32;
-    /// Hardware address of the next hop to a route's other end.
+    /// Returns the hardware address of the next hop to a route's other end.
     fn remote_mac(&self, route: &Route) -> io::Result<[u8; 6]>;
 }
 
-/// What came of a command: the number of the object it made, or what the firmware and the system say.
+/// Evaluates the result of a command: the number of the object it created, or the errors of firmware and system.
 pub(super) fn outcome(what: &str, opcode: u16, result: io::Result<()>, output: &[u8]) -> Result<u32, RdmaError> {
     let refused = Reply::check(opcode, output);
     match (result, refused) {
         (Ok(()), Ok(object)) => Ok(object),
-        // The firmware's word is the precise one; the system's is EREMOTEIO whatever happened.
+        // The firmware's status is precise. The system's error is EREMOTEIO in every case.
         (result, Err(refused)) => {
             let system = result.err().map_or(String::new(), |e| format!(" ({e})"));
             Err(RdmaError::System { what: what.to_owned(), source: io::Error::other(format!("{refused}{system}")) })
@@ -83,8 +89,8 @@ pub(super) fn outcome(what: &str, opcode: u16, result: io::Result<()>, output: &
     }
 }
 
-/// Registers a region as queue memory: as a dma-buf, by its address (which nvidia-peermem serves for GPU memory), or, for host memory, by
-/// its address alone. How, in words.
+/// Registers a region as queue memory. GPU memory is registered as a dma-buf, or else by its address through
+/// nvidia-peermem. Host memory is registered by its address. Returns the way of registration in words, too.
 pub(super) fn register(devx: &dyn Devx, region: &Region, what: &str) -> Result<(Box<dyn Umem>, String), RdmaError> {
     let by_address = || devx.register(UmemSource::Address(region.address()), region.len());
     let refuse = |reason: String| RdmaError::Registration { address: region.address(), bytes: region.len(), reason };

@@ -1,4 +1,5 @@
-//! Who rings: kernels, at a register that is mapped into the GPU, or a CPU thread that forwards a mailbox to it.
+//! Writers of doorbells: kernels write a register that is mapped into the GPU, or a CPU thread forwards a mailbox to
+//! it.
 
 use super::devx::{Devx, Uar, UarKind};
 use crate::memory::{MemoryError, Place, Region, Space, WeakRegion};
@@ -14,9 +15,9 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A doorbell register, mapped into the address space of kernels if they ring.
+/// A doorbell register, mapped into the address space of kernels if they write it.
 pub(super) struct Doorbell {
-    // The mapping goes before the register. Several registers are on one page.
+    // The mapping is dropped before the register. One page holds several registers.
     mapping: Option<(Region, usize)>,
     uar: Arc<dyn Uar>,
 }
@@ -29,17 +30,17 @@ impl fmt::Debug for Doorbell {
 }
 
 impl Doorbell {
-    /// Its page, as commands name it.
+    /// Returns the number of the register's page, as commands name it.
     pub fn page(&self) -> u32 {
         self.uar.page()
     }
 
-    /// The register, as kernels see it; `None` if they do not.
+    /// Returns the register's address for kernels; `None` if they cannot access it.
     pub fn kernel_address(&self) -> Option<u64> {
         self.mapping.as_ref().map(|(r, offset)| r.address() + *offset as u64)
     }
 
-    /// The register, in this process.
+    /// Returns the register's address in this process.
     pub fn register(&self) -> NonNull<u8> {
         self.uar.register()
     }
@@ -47,11 +48,11 @@ impl Doorbell {
 
 /// Maps registers into the address space of kernels.
 pub(super) trait RegisterMapper: Send + Sync + fmt::Debug {
-    /// Maps `bytes` bytes of registers from `base`, whole pages none of which is mapped already: a GPU's driver takes a page once
-    /// (CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED, 712).
+    /// Maps `bytes` bytes of registers from `base`. The range is whole pages, none of which is mapped already: a GPU's
+    /// driver maps a page only once (CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED, 712).
     ///
     /// # Safety
-    /// The registers must stay mapped in this process for as long as `keep` lives.
+    /// The registers must stay mapped in this process while `keep` lives.
     unsafe fn map(
         &self,
         base: NonNull<u8>,
@@ -67,28 +68,28 @@ impl RegisterMapper for Space {
         bytes: usize,
         keep: Arc<dyn Any + Send + Sync>,
     ) -> Result<Region, MemoryError> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller makes the same promise.
         unsafe { self.import_host(base, bytes, true, keep) }
     }
 }
 
-/// Keeps the page while it is mapped.
+/// Keeps a page allocated while it is mapped.
 struct Keep(#[expect(dead_code, reason = "held, not used")] Arc<dyn Uar>);
 
-/// Whether kernels ring, and why not if they do not.
+/// The writer of the doorbells: kernels or a CPU thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Ringer {
     Kernels,
     Cpu {
-        /// `None` if it was asked for.
+        /// Reason why kernels cannot; `None` if the CPU thread was requested.
         why: Option<String>,
     },
 }
 
-/// Registers that an adapter takes at most: they are few on a NIC, and one 64-bit store serves any number of queue pairs.
+/// Largest number of registers of an adapter. NICs have few, and one 64-bit store can announce work of any queue pair.
 const MOST_DOORBELLS: usize = 16;
 
-/// Doorbells of an adapter: each queue pair has its own while there are few, later ones share.
+/// Doorbells of an adapter. The first queue pairs each get their own; later ones share them.
 #[derive(Debug)]
 pub(super) struct Doorbells {
     mapper: Box<dyn RegisterMapper>,
@@ -98,9 +99,9 @@ pub(super) struct Doorbells {
 #[derive(Debug, Default)]
 struct Taken {
     all: Vec<Arc<Doorbell>>,
-    /// Number of queue pairs that have one.
+    /// Number of queue pairs that have a doorbell.
     users: usize,
-    /// Pages that kernels see, by their address in this process.
+    /// Pages mapped for kernels, by address in this process.
     pages: HashMap<usize, WeakRegion>,
 }
 
@@ -113,10 +114,11 @@ impl Doorbells {
         self.taken.lock()
     }
 
-    /// Finds out who rings, before any queue is made. The register that was tried is the first queue pair's.
+    /// Selects the writer of the doorbells before any queue is created. The first queue pair gets the register that was
+    /// probed.
     ///
     /// # Errors
-    /// When kernels are to ring, and cannot.
+    /// [`RdmaError::Unavailable`] if `choice` demands kernels and they cannot access a register.
     pub fn probe(&self, devx: &dyn Devx, choice: DoorbellChoice) -> Result<Ringer, RdmaError> {
         if choice == DoorbellChoice::Cpu {
             return Ok(Ringer::Cpu { why: None });
@@ -137,10 +139,10 @@ impl Doorbells {
         }
     }
 
-    /// One for one more queue pair.
+    /// Returns a doorbell for one more queue pair.
     ///
     /// # Errors
-    /// When the driver gives not even one.
+    /// [`RdmaError::Unavailable`] if the driver allocates not even one register.
     pub fn take(&self, devx: &dyn Devx, ringer: &Ringer) -> Result<Arc<Doorbell>, RdmaError> {
         let mut taken = self.taken();
         let user = taken.users;
@@ -158,9 +160,9 @@ impl Doorbells {
         Ok(taken.all[user % taken.all.len()].clone())
     }
 
-    /// A register of its own, or the shared one where the driver gives no other; mapped for kernels if `map`.
+    /// Allocates a dedicated register, or the shared one if the driver has no other. Maps it for kernels if `map`.
     fn make(&self, taken: &mut Taken, devx: &dyn Devx, map: bool) -> Result<Doorbell, String> {
-        // The shared one is everybody's in this process, so it serves the CPU alone.
+        // All users in this process share that register, so only the CPU uses it.
         let kinds: &[UarKind] = match map {
             true => &[UarKind::Uncached, UarKind::BlueFlame],
             false => &[UarKind::Uncached, UarKind::SharedUncached, UarKind::BlueFlame],
@@ -183,16 +185,16 @@ impl Doorbells {
         Err(why.join("; "))
     }
 
-    /// The page of a register as kernels see it, and where on it the register is.
+    /// Maps the page of a register for kernels. Returns the page and the register's offset in it.
     fn map(&self, taken: &mut Taken, uar: &Arc<dyn Uar>) -> Result<(Region, usize), String> {
         let register = uar.register();
         let offset = register.as_ptr() as usize % page_bytes();
-        // SAFETY: the page that the register is in begins so far before it.
+        // SAFETY: the register's page begins `offset` bytes before the register.
         let base = unsafe { register.sub(offset) };
         if let Some(page) = taken.pages.get(&(base.as_ptr() as usize)).and_then(WeakRegion::upgrade) {
             return Ok((page, offset));
         }
-        // SAFETY: libmlx5 has the page mapped for as long as the allocation lives, which the region keeps.
+        // SAFETY: libmlx5 keeps the page mapped while the allocation lives, and the region keeps the allocation.
         let region = unsafe { self.mapper.map(base, page_bytes(), Arc::new(Keep(uar.clone()))) };
         let region = region.map_err(|e| e.to_string())?;
         taken.pages.insert(base.as_ptr() as usize, region.downgrade());
@@ -200,32 +202,32 @@ impl Doorbells {
     }
 }
 
-/// Forwards a mailbox to a register.
+/// Forwards a mailbox to a doorbell register.
 struct Forwarder {
     mailbox: Region,
     doorbell: Arc<Doorbell>,
     last: u64,
 }
 
-// SAFETY: a mailbox and a register, both mapped while this lives; accessed by one thread at a time.
+// SAFETY: a mailbox and a register, both mapped while this lives; one thread at a time accesses them.
 unsafe impl Send for Forwarder {}
 
 impl RingUser for Forwarder {
     fn step(&mut self) -> bool {
         let Some(mailbox) = self.mailbox.host() else { return false };
-        // SAFETY: a word of the region, aligned; kernels store it whole.
+        // SAFETY: an aligned word of the region, which kernels store in one access.
         let now = unsafe { AtomicU64::from_ptr(mailbox.as_ptr().cast()) }.load(Ordering::Acquire);
         if now == self.last {
             return false;
         }
         self.last = now;
-        // SAFETY: the register, on a page that this holds.
+        // SAFETY: the register is on a page that `doorbell` keeps mapped.
         unsafe { mmio::store64(self.doorbell.register().as_ptr().cast(), now) };
         true
     }
 }
 
-/// A mailbox that a thread forwards, until dropped.
+/// A mailbox that the doorbell thread forwards until the mailbox is dropped.
 pub(super) struct Mailbox {
     service: Arc<Service>,
     slot: Arc<Mutex<dyn RingUser>>,
@@ -233,10 +235,10 @@ pub(super) struct Mailbox {
 }
 
 impl Mailbox {
-    /// A mailbox that kernels of this space reach, in front of a register.
+    /// Creates a mailbox in front of a register, in memory that kernels of `space` can write.
     ///
     /// # Errors
-    /// When there is no memory.
+    /// [`RdmaError::Memory`] if the memory cannot be allocated.
     pub fn new(service: &Arc<Service>, space: &Space, doorbell: &Arc<Doorbell>) -> Result<Self, RdmaError> {
         let memory = space.allocate(Place::Host, size_of::<u64>())?;
         let slot: Arc<Mutex<dyn RingUser>> =
@@ -245,7 +247,7 @@ impl Mailbox {
         Ok(Self { service: service.clone(), slot, memory })
     }
 
-    /// As kernels see it.
+    /// Returns the mailbox's address for kernels.
     pub fn address(&self) -> u64 {
         self.memory.address()
     }
@@ -260,7 +262,7 @@ impl fmt::Debug for Mailbox {
 impl Drop for Mailbox {
     fn drop(&mut self) {
         self.service.remove(&self.slot);
-        // The thread may be at it for the last time.
+        // The thread may be in its last step.
         drop(self.slot.lock());
     }
 }

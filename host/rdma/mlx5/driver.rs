@@ -1,4 +1,4 @@
-//! A NIC through the calls of libmlx5 (`mlx5dv.h`).
+//! A NIC through the functions of libmlx5 (`mlx5dv.h`).
 
 use super::adapter::{Facts, Kernels, Memories, Mlx5Adapter};
 use super::devx::{Devx, DevxObject, Uar, UarKind, Umem, UmemSource};
@@ -18,10 +18,10 @@ use std::os::fd::AsRawFd;
 use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
 
-/// The NIC writes to it.
+/// Access right of queue memory: the NIC writes it.
 const UMEM_WRITE: u32 = ibv_access_flags::IBV_ACCESS_LOCAL_WRITE.0;
 
-/// A call that returns an error number, or -1 and sets errno.
+/// Converts the result of a call that returns an error number, or -1 with errno set.
 fn answer(code: c_int) -> io::Result<()> {
     match code {
         0 => Ok(()),
@@ -30,13 +30,13 @@ fn answer(code: c_int) -> io::Result<()> {
     }
 }
 
-/// Nothing to be asked about by `mlx5dv_init_obj`.
+/// Returns an empty request for `mlx5dv_init_obj`.
 fn no_objects() -> mlx5dv_obj {
-    // SAFETY: pointers, for which null is a value.
+    // SAFETY: pointers, for which null is a valid value.
     unsafe { zeroed() }
 }
 
-/// A NIC, opened through libmlx5.
+/// A NIC that is opened through libmlx5.
 #[derive(Debug)]
 struct Nic {
     library: &'static Mlx5dv,
@@ -50,14 +50,14 @@ impl Nic {
         let library = sys::mlx5()?;
         let mut supported = true;
         let context = Context::open_with(Transport::Mlx5, name, |_, device| {
-            // SAFETY: a device of the list that `open_with` holds.
+            // SAFETY: a device of the list that `open_with` keeps alive.
             supported = unsafe { library.mlx5dv_is_supported(device) };
             if !supported {
                 return null_mut();
             }
             let mut attr =
                 mlx5dv_context_attr { flags: mlx5dv_context_attr_flags::MLX5DV_CONTEXT_FLAGS_DEVX.0, comp_mask: 0 };
-            // SAFETY: as above; the attributes are read during the call.
+            // SAFETY: as above; the call only reads the attributes.
             unsafe { library.mlx5dv_open_device(device, &mut attr) }
         });
         let context = context.map_err(|e| match supported {
@@ -88,7 +88,7 @@ impl Nic {
 impl Devx for Nic {
     fn command(&self, input: &[u8], output: &mut [u8]) -> io::Result<()> {
         let (i, o) = (input.as_ptr().cast(), output.as_mut_ptr().cast());
-        // SAFETY: an open device; reads and writes the buffers, whose lengths are given.
+        // SAFETY: an open device; the call accesses the buffers within the given lengths.
         answer(unsafe { self.library.mlx5dv_devx_general_cmd(self.context(), i, input.len(), o, output.len()) })
     }
 
@@ -104,7 +104,7 @@ impl Devx for Nic {
         // SAFETY: an open device.
         let raw = unsafe { self.library.mlx5dv_devx_alloc_uar(self.context(), kind as u32) };
         let raw = NonNull::new(raw).ok_or_else(io::Error::last_os_error)?;
-        // SAFETY: given by the driver, alive until freed.
+        // SAFETY: the driver returned it, and it is alive until freed.
         let (page, register) = unsafe { ((*raw.as_ptr()).page_id, (*raw.as_ptr()).reg_addr) };
         let page = Page {
             library: self.library,
@@ -121,23 +121,23 @@ impl Devx for Nic {
 
     fn register(&self, source: UmemSource<'_>, bytes: usize) -> io::Result<Box<dyn Umem>> {
         let raw = match source {
-            // SAFETY: the kernel pins the memory or refuses; its owner keeps it until this is given back.
+            // SAFETY: the kernel pins the memory or rejects it; its owner keeps it until it is deregistered.
             UmemSource::Address(address) => unsafe {
                 self.library.mlx5dv_devx_umem_reg(self.context(), address as *mut c_void, bytes, UMEM_WRITE)
             },
             UmemSource::DmaBuf(fd) => {
                 let page = 4096u64;
                 let mut input = mlx5dv_devx_umem_in {
-                    // An offset in the dma-buf.
+                    // Offset in the dma-buf.
                     addr: null_mut(),
                     size: bytes,
                     access: UMEM_WRITE,
-                    // Any page size of the system's and above.
+                    // Accepts any page size from the system's page size up.
                     pgsz_bitmap: !(page - 1),
                     comp_mask: mlx5dv_devx_umem_in_mask::MLX5DV_UMEM_MASK_DMABUF.0.into(),
                     dmabuf_fd: fd.as_raw_fd(),
                 };
-                // SAFETY: an open device and descriptor; the kernel holds the dma-buf after the call.
+                // SAFETY: an open device and an open descriptor; the kernel keeps the dma-buf after the call.
                 unsafe { self.library.mlx5dv_devx_umem_reg_ex(self.context(), &mut input) }
             }
         };
@@ -159,21 +159,21 @@ impl Devx for Nic {
     fn remote_mac(&self, route: &Route) -> io::Result<[u8; 6]> {
         let verbs = self.domain.verbs();
         let mut attr = address_handle(route);
-        // SAFETY: a live protection domain; the attributes are read during the call.
+        // SAFETY: a live protection domain; the call only reads the attributes.
         let ah = NonNull::new(unsafe { verbs.ibv_create_ah(self.domain.raw(), &mut attr) })
             .ok_or_else(io::Error::last_os_error)?;
         let mut out = mlx5dv_ah { av: null_mut(), comp_mask: 0 };
         let mut obj = no_objects();
         obj.ah.in_ = ah.as_ptr();
         obj.ah.out = &mut out;
-        // SAFETY: a live handle of an mlx5 device; writes where its address vector is.
+        // SAFETY: a live handle of an mlx5 device; the call writes the address of its address vector.
         let asked = answer(unsafe { self.library.mlx5dv_init_obj(&mut obj, mlx5dv_obj_type::MLX5DV_OBJ_AH.0.into()) });
         let mut mac = [0; 6];
         if asked.is_ok() && !out.av.is_null() {
             // SAFETY: the address vector lives as long as its handle.
             mac = unsafe { (*out.av).rmac };
         }
-        // SAFETY: made above, and used no more.
+        // SAFETY: created above and not used again.
         unsafe { verbs.ibv_destroy_ah(ah.as_ptr()) };
         asked.map(|()| mac)
     }
@@ -186,15 +186,15 @@ struct Object {
     _domain: Arc<ProtectionDomain>,
 }
 
-// SAFETY: libmlx5's calls may come from any thread.
+// SAFETY: libmlx5's functions can be called from any thread.
 unsafe impl Send for Object {}
-// SAFETY: as above; changes of state are `&mut`, and its queue pair asks one question at a time.
+// SAFETY: as above; state changes take `&mut`, and the queue pair serialises its queries.
 unsafe impl Sync for Object {}
 
 impl DevxObject for Object {
     fn modify(&mut self, input: &[u8], output: &mut [u8]) -> io::Result<()> {
         let (i, o) = (input.as_ptr().cast(), output.as_mut_ptr().cast());
-        // SAFETY: a live object; reads and writes the buffers, whose lengths are given.
+        // SAFETY: a live object; the call accesses the buffers within the given lengths.
         answer(unsafe { self.library.mlx5dv_devx_obj_modify(self.raw.as_ptr(), i, input.len(), o, output.len()) })
     }
 
@@ -207,7 +207,7 @@ impl DevxObject for Object {
 
 impl Drop for Object {
     fn drop(&mut self) {
-        // SAFETY: made by `create`, destroyed once.
+        // SAFETY: created by `create`, destroyed once.
         let answer = answer(unsafe { self.library.mlx5dv_devx_obj_destroy(self.raw.as_ptr()) });
         if let Err(e) = answer {
             tracing::warn!("an object of the NIC cannot be destroyed ({e}): its memory may still be written");
@@ -222,21 +222,21 @@ struct QueueMemoryId {
     _domain: Arc<ProtectionDomain>,
 }
 
-// SAFETY: libmlx5's calls may come from any thread.
+// SAFETY: libmlx5's functions can be called from any thread.
 unsafe impl Send for QueueMemoryId {}
-// SAFETY: as above; its number does not change.
+// SAFETY: as above; the number does not change.
 unsafe impl Sync for QueueMemoryId {}
 
 impl Umem for QueueMemoryId {
     fn id(&self) -> u32 {
-        // SAFETY: alive until given back.
+        // SAFETY: alive until deregistered.
         unsafe { (*self.raw.as_ptr()).umem_id }
     }
 }
 
 impl Drop for QueueMemoryId {
     fn drop(&mut self) {
-        // SAFETY: made by `register`, given back once.
+        // SAFETY: created by `register`, deregistered once.
         unsafe { self.library.mlx5dv_devx_umem_dereg(self.raw.as_ptr()) };
     }
 }
@@ -250,9 +250,9 @@ struct Page {
     _domain: Arc<ProtectionDomain>,
 }
 
-// SAFETY: libmlx5's calls may come from any thread.
+// SAFETY: libmlx5's functions can be called from any thread.
 unsafe impl Send for Page {}
-// SAFETY: as above; numbers that do not change.
+// SAFETY: as above; the numbers do not change.
 unsafe impl Sync for Page {}
 
 impl Uar for Page {
@@ -260,21 +260,21 @@ impl Uar for Page {
         self.page
     }
     fn register(&self) -> NonNull<u8> {
-        // `alloc_uar` gives out none without.
+        // `alloc_uar` returns no page without a register.
         self.register.unwrap_or(NonNull::dangling())
     }
 }
 
 impl Drop for Page {
     fn drop(&mut self) {
-        // SAFETY: made by `alloc_uar`, given back once.
+        // SAFETY: created by `alloc_uar`, freed once.
         unsafe { self.library.mlx5dv_devx_free_uar(self.raw.as_ptr()) };
     }
 }
 
 impl Memories for Registrar {
     unsafe fn register(&self, memory: MemoryRange, rights: Rights) -> Result<Box<dyn Registration>, RdmaError> {
-        // SAFETY: the caller's promise is the same.
+        // SAFETY: the caller makes the same promise.
         unsafe { Registrar::register(self, memory, rights) }
     }
     fn registration_path(&self) -> String {
@@ -286,7 +286,10 @@ impl Mlx5Adapter {
     /// Opens a NIC.
     ///
     /// # Errors
-    /// When libmlx5 cannot be loaded, the device not be opened with DevX, or it lacks what kernels need.
+    /// * [`RdmaError::Library`] if libibverbs or libmlx5 is missing or too old.
+    /// * [`RdmaError::Unavailable`] if the device does not open with DevX, has no such GID, or lacks a required
+    ///   capability.
+    /// * [`RdmaError::System`] if a call of the driver or the firmware fails, or the doorbell thread cannot be started.
     pub fn open(chosen: &Chosen, choice: &DeviceChoice, space: &Space) -> Result<Self, RdmaError> {
         let nic = Nic::open(&chosen.device.name)?;
         let port = nic.domain.context().port(Transport::Mlx5, chosen, choice)?;
@@ -309,7 +312,7 @@ mod tests {
     #[test]
     fn a_device_that_is_not_there_is_named() {
         let e = Nic::open("mlx5_none").unwrap_err().to_string();
-        // Or the library, where it is absent.
+        // The library's name, if the library is missing.
         assert!(e.starts_with("mlx5 adapter: ") || e.starts_with("libmlx5.so.1: "), "{e}");
     }
 }

@@ -1,5 +1,4 @@
-//! An mlx5 NIC whose queues kernels drive: the objects behind such a queue are made by commands to the firmware (DevX), in memory that
-//! kernels write.
+//! An mlx5 NIC whose queues kernels drive. Firmware commands (DevX) create the queues in memory that kernels write.
 
 mod adapter;
 mod devx;

@@ -1,4 +1,4 @@
-//! A queue pair whose objects are made by commands: memory, completion queue, queue pair, and its way through the states.
+//! A queue pair whose objects are created by commands: memory, completion queue, queue pair, and its state transitions.
 
 use super::devx::{Devx, DevxObject, Umem, outcome, register};
 use super::doorbell::{Doorbell, Mailbox};
@@ -13,20 +13,21 @@ use crate::wire::mlx5::devx::{
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Timestamps of completions: the device's default, and free running for those that know no other.
+/// Timestamp formats of completions in the order of attempts: the device's default, then free running for devices that
+/// support only that.
 const TIMESTAMP_FORMATS: [u8; 2] = [1, 0];
-/// log2 of the pages that GPU memory has, in units of 4 KiB: 64 KiB.
+/// log2 of the page size of GPU memory in units of 4 KiB: 64 KiB.
 const LOG_GPU_PAGE: u8 = 4;
 
-/// What all queue pairs of an adapter have in common.
+/// Properties that all queue pairs of an adapter share.
 pub(super) struct Common<'a> {
     pub devx: &'a dyn Devx,
     pub event_queue: u32,
     pub port: u8,
 }
 
-/// A queue pair and all that it is made of. Fields go in their order: the queue pair before its completion queue, both before the doorbell,
-/// that before the memory, whose registrations go before it. Only then is nothing left that writes to memory which is gone.
+/// A queue pair with all its objects. Fields are dropped in order: queue pair, completion queue, mailbox, doorbell,
+/// registrations, memory. Then nothing can write to freed memory.
 #[derive(Debug)]
 pub(super) struct DirectQueue {
     pair: Option<Object>,
@@ -35,9 +36,9 @@ pub(super) struct DirectQueue {
     doorbell: Arc<Doorbell>,
     umems: Umems,
     pub memory: QueueRings,
-    /// How its memory was registered.
+    /// Way of registration of the queue's memory, in words.
     pub registration: String,
-    /// The last question about it was not answered.
+    /// True if the last query failed.
     unanswered: AtomicBool,
 }
 
@@ -59,10 +60,15 @@ fn field(e: FieldError) -> RdmaError {
 }
 
 impl DirectQueue {
-    /// Memory in `place`, registered, and the two queues in it, not connected. `mailbox`: kernels ring there, not at the register.
+    /// Allocates and registers memory in `place` and creates both queues in it, not connected. With a mailbox, kernels
+    /// write that instead of the register.
     ///
     /// # Errors
-    /// When a step fails: what had been made is given back.
+    /// Objects of earlier steps are freed when a step fails.
+    /// * [`RdmaError::Queue`] if the plan's ring size is not supported, or kernels reach neither register nor mailbox.
+    /// * [`RdmaError::Memory`] if the memory cannot be allocated.
+    /// * [`RdmaError::Registration`] if the NIC cannot register it.
+    /// * [`RdmaError::System`] if the firmware rejects a command.
     pub fn new(
         common: &Common<'_>,
         plan: QueuePlan,
@@ -94,11 +100,12 @@ impl DirectQueue {
         Ok(this)
     }
 
+    /// Returns log2 of the queue memory's page size in units of 4 KiB.
     fn log_page(&self) -> u8 {
         if self.memory.ring().host().is_some() { 0 } else { LOG_GPU_PAGE }
     }
 
-    /// Makes the two queues in memory that is as new.
+    /// Creates both queues. Their memory must be in its initial state.
     fn make(&mut self, common: &Common<'_>) -> Result<(), RdmaError> {
         let command = CreateCq {
             collapsed: self.memory.plan().collapsed,
@@ -108,7 +115,8 @@ impl DirectQueue {
             eqn: common.event_queue,
             dbr_umem_valid: true,
             dbr_umem_id: self.umems.records.id(),
-            // Behind the queue pair's own record. Nothing is read from it: overrun is ignored, and nothing arms the queue.
+            // Behind the queue pair's own record. The NIC reads nothing from it: overrun is ignored, and nothing arms
+            // the queue.
             dbr_offset: QueueRings::record_bytes() as u64,
             umem_valid: true,
             umem_id: self.umems.completions.id(),
@@ -151,6 +159,7 @@ impl DirectQueue {
         CreateQp { context, memory: QpMemory { offset: 0, umem_id: self.umems.ring.id(), valid: true } }
     }
 
+    /// Returns the error of a queue pair that no longer exists.
     fn closed(&self) -> RdmaError {
         RdmaError::Queue {
             blocks: self.memory.blocks(),
@@ -163,15 +172,16 @@ impl DirectQueue {
         self.pair.as_mut().ok_or(closed)
     }
 
-    /// Its number; another one after a reset.
+    /// Returns the queue pair number. It changes with a reset.
     pub fn number(&self) -> u32 {
         self.pair.as_ref().map_or(0, |p| p.number)
     }
 
-    /// Reset, initialised, ready to receive, ready to send. `&mut self`: a queue pair's changes of state never overlap.
+    /// Moves the queue pair from reset to ready to send. `&mut self` ensures that state changes never overlap.
     ///
     /// # Errors
-    /// When the firmware refuses a step.
+    /// * [`RdmaError::System`] if the next hop's hardware address is not found, or the firmware rejects a step.
+    /// * [`RdmaError::Queue`] if the queue pair no longer exists.
     pub fn connect(&mut self, common: &Common<'_>, route: &Route) -> Result<(), RdmaError> {
         let mac = match route.ethernet {
             false => None,
@@ -205,10 +215,11 @@ impl DirectQueue {
         Ok(())
     }
 
-    /// What the firmware says about it.
+    /// Queries the firmware for the queue pair's context.
     ///
     /// # Errors
-    /// When it does not answer.
+    /// * [`RdmaError::System`] if the query fails, or its reply is invalid.
+    /// * [`RdmaError::Queue`] if the queue pair no longer exists.
     pub fn query(&self) -> Result<QueryQp, RdmaError> {
         let pair = self.pair.as_ref().ok_or_else(|| self.closed())?;
         let input = QpCommand::Query.to_bytes(pair.number).map_err(field)?;
@@ -218,8 +229,8 @@ impl DirectQueue {
         QueryQp::from_bytes(&output).map_err(field)
     }
 
-    /// Why it has failed, if it is in one of its error states. A question that is not answered tells nothing of the queue pair, and is asked
-    /// again at the next look: what kernels wait for ends at their deadline.
+    /// Returns the reason of a failure if the queue pair is in an error state. A failed query says nothing about the
+    /// queue pair, and the next call repeats it. Kernels' waits end at their deadline anyway.
     pub fn failure(&self) -> Option<String> {
         if self.pair.is_none() {
             return Some(self.closed().to_string());
@@ -249,10 +260,12 @@ impl DirectQueue {
         }
     }
 
-    /// Flushes it and makes it anew in the same memory. The completion queue must be a new one too: the adapter goes on counting its laps.
+    /// Flushes the queue pair and creates it again in the same memory. The completion queue is created again too, since
+    /// the adapter goes on counting its laps.
     ///
     /// # Errors
-    /// When the firmware refuses.
+    /// * [`RdmaError::System`] if the firmware rejects a step.
+    /// * [`RdmaError::Memory`] if the memory cannot be cleared.
     pub fn reset(&mut self, common: &Common<'_>) -> Result<(), RdmaError> {
         if self.pair.is_some() {
             self.short(QpCommand::ToError, "its error state")?;
@@ -282,7 +295,7 @@ fn create(devx: &dyn Devx, what: &str, opcode: u16, input: &[u8]) -> Result<Obje
     }
 }
 
-/// The transitions of a connection with their contexts.
+/// Returns the transitions of a connection with their names and contexts.
 pub(super) fn transitions(port: u8, route: &Route, mac: Option<[u8; 6]>) -> [(Transition, &'static str, QpContext); 3] {
     let initial = QpContext {
         port,
@@ -308,7 +321,7 @@ pub(super) fn transitions(port: u8, route: &Route, mac: Option<[u8; 6]>) -> [(Tr
         receive.set_remote_gid(gid.0);
     }
     if route.ethernet {
-        // The priority is Ethernet's own field here; the service level is InfiniBand's.
+        // The priority is Ethernet's own field here. The service level belongs to InfiniBand.
         receive.udp_sport = route.udp_source;
         receive.dscp = route.traffic_class.dscp();
         receive.ecn = route.traffic_class.0 & 0b11;
@@ -317,7 +330,7 @@ pub(super) fn transitions(port: u8, route: &Route, mac: Option<[u8; 6]>) -> [(Tr
     } else {
         receive.rlid = route.lid;
         receive.sl = route.service_level;
-        // Firmware refuses a class where there is no header to put it into.
+        // Firmware rejects a class if there is no header to carry it.
         receive.grh = route.global.is_some();
         receive.tclass = if receive.grh { route.traffic_class.0 } else { 0 };
     }

@@ -27,7 +27,7 @@ impl Memories for NoMemories {
     }
 }
 
-/// Kernels as on a GPU, and the GPU's driver.
+/// Creates kernels as on a GPU, with the GPU's driver.
 fn kernels() -> Kernels {
     Kernels { space: Space::cpu(), mapper: Box::new(Driver::default()), gpu: Some(WritesOrdering::All) }
 }
@@ -58,7 +58,7 @@ fn bring_up(firmware: &Firmware) -> Result<(Mlx5Adapter, Box<dyn QueuePair>), Rd
     Ok((adapter, pair))
 }
 
-/// The words of a command that are not zero, as offset and value.
+/// Returns the non-zero words of a command as offset and value.
 fn words(command: &[u8]) -> Vec<(usize, u32)> {
     let word = |c: &[u8]| u32::from_be_bytes(c.try_into().unwrap());
     command.chunks_exact(4).map(word).enumerate().map(|(i, w)| (4 * i, w)).filter(|&(_, w)| w != 0).collect()
@@ -75,7 +75,7 @@ fn objects_are_made_and_given_back_in_order() {
     assert_eq!((path.doorbell, path.queues), (Doorbell::Gpu, QueueMemory::Gpu));
     assert_eq!(pair.failure(), None);
     firmware.log().calls.clear();
-    // The adapter may go first: a queue pair keeps what it needs of it.
+    // The adapter may be dropped first: a queue pair keeps the parts that it needs.
     drop(adapter);
     assert!(firmware.log().calls.is_empty());
     drop(pair);
@@ -89,7 +89,7 @@ fn commands_have_their_golden_words() {
     let firmware = Firmware::default();
     let (_adapter, pair) = bring_up(&firmware).unwrap();
     let log = firmware.log();
-    // Numbers are given in the order of the calls: send ring, completions, records.
+    // Numbers follow the order of calls: send ring, completions, records.
     let cq = CreateCq::from_bytes(&log.commands[0]).unwrap();
     let (uar, ring, entries, records) = (cq.uar_page, cq.umem_id - 1, cq.umem_id, cq.dbr_umem_id);
     assert_eq!(records, entries + 1);
@@ -180,7 +180,7 @@ fn an_infiniband_path_has_no_ethernet_fields() {
 fn a_failure_at_any_step_leaves_nothing_behind() {
     let firmware = Firmware::default();
     drop(bring_up(&firmware).unwrap());
-    // Freeing is not a step that can fail.
+    // Freeing cannot fail.
     let steps = firmware.log().calls.iter().filter(|c| !c.starts_with("free")).count();
     let mut failed = 0;
     for nth in 0..steps + 1 {
@@ -189,7 +189,8 @@ fn a_failure_at_any_step_leaves_nothing_behind() {
         let outcome = bring_up(&firmware);
         let step = firmware.log().calls.get(nth).cloned().unwrap_or_default();
         match outcome.map(drop) {
-            // A page has a second kind, GPU memory a substitute, a queue pair a second timestamp format.
+            // Retries exist for a page (second kind), GPU memory (host memory) and a queue pair (second timestamp
+            // format).
             Ok(()) => {
                 assert!(step.is_empty() || ["uar", "umem", "qp", "free"].iter().any(|s| step.starts_with(s)), "{step}")
             }
@@ -254,7 +255,7 @@ fn a_queue_pair_fails_when_it_says_so_and_not_when_it_says_nothing() {
     firmware.log().no_queries = true;
     assert_eq!(pair.failure(), None);
     firmware.log().no_queries = false;
-    // Reset to ready to send, drained, and one that there is not; send queue error and error.
+    // Reset to ready to send, drained, and an undefined state do not fail; send queue error and error do.
     for (state, fails) in [(0, false), (3, false), (5, false), (9, false), (4, true), (6, true)] {
         firmware.log().state = Some(state);
         assert_eq!(pair.failure().is_some(), fails, "state {state}");
@@ -270,7 +271,7 @@ fn registers_of_one_page_are_mapped_once() {
     let pairs: Vec<_> = (0..20).map(|_| adapter.create(plan(7)).unwrap()).collect();
     let doorbells: Vec<u64> = pairs.iter().map(|p| p.memory().send_queue(p.number(), 0).doorbell).collect();
     let different = |all: &[u64]| all.iter().collect::<std::collections::BTreeSet<_>>().len();
-    // Sixteen registers of four pages, all of one kind; who comes later shares.
+    // Sixteen registers of four pages, all of one kind. Later queue pairs share them.
     assert_eq!((different(&doorbells[..16]), different(&doorbells)), (16, 16));
     let pages: Vec<u64> = doorbells.iter().map(|d| d / 4096).collect();
     assert_eq!(different(&pages), 4);
@@ -316,14 +317,14 @@ fn a_failed_queue_pair_is_made_anew() {
 
 #[test]
 fn kernels_ring_at_the_register_or_at_a_mailbox() {
-    // At the register: what kernels are told is in the page of the NIC.
+    // With a register, kernels get an address in the NIC's page.
     let firmware = Firmware::default();
     let adapter = open(&firmware, &DeviceChoice::default()).unwrap();
     let pair = adapter.create(plan(7)).unwrap();
     let queue = pair.memory().send_queue(pair.number(), pair.flags());
     assert_eq!(queue.doorbell % 4096, 0x800);
 
-    // At a mailbox, which a thread forwards.
+    // With a mailbox, a thread forwards it.
     let choice = DeviceChoice { doorbell: DoorbellChoice::Cpu, queues: QueueChoice::Host, ..DeviceChoice::default() };
     let firmware = Firmware::default();
     let adapter = open(&firmware, &choice).unwrap();
@@ -331,12 +332,12 @@ fn kernels_ring_at_the_register_or_at_a_mailbox() {
     let pair = adapter.create(plan(7)).unwrap();
     let queue = pair.memory().send_queue(pair.number(), pair.flags());
     let value = 0x0102_0304_0506_0708u64;
-    // SAFETY: the mailbox of a live queue pair, aligned; the thread reads it whole.
+    // SAFETY: the mailbox of a live queue pair, aligned; the thread reads it in one access.
     unsafe { std::sync::atomic::AtomicU64::from_ptr(queue.doorbell as *mut u64) }
         .store(value, std::sync::atomic::Ordering::Release);
     let [register] = firmware.registers()[..] else { panic!("one queue pair has one register") };
     let until = Instant::now() + Duration::from_secs(20);
-    // SAFETY: a register of the stand-in, which is alive; stored whole.
+    // SAFETY: a register of the live stand-in, stored in one access.
     while unsafe { register.cast::<u64>().read_volatile() } != value {
         assert!(Instant::now() < until, "nobody forwards the mailbox");
         std::thread::yield_now();

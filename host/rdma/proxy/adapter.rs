@@ -1,4 +1,4 @@
-//! The proxy as an adapter: a device, its thread, its queue pairs.
+//! The verbs proxy as an [`Adapter`]: a device, its thread and its queue pairs.
 
 use super::direct::DirectVerbs;
 use super::{Bounce, Engine, Landing, Piece, RingUser, Service, engine::INLINE_BYTES};
@@ -15,12 +15,12 @@ use parking_lot::{Mutex, MutexGuard};
 use std::fmt;
 use std::sync::Arc;
 
-/// Requests of one queue pair that are under way at the device.
+/// Largest number of requests of one queue pair in flight at the device.
 const WINDOW: u32 = 256;
-/// Pieces of a request that are asked of the device at most.
+/// Largest number of scatter/gather elements per request that the proxy asks of the device.
 const PIECES: u32 = 16;
-/// The longest message of the other side that is taken: what is sent to a queue pair that has no receive ring lands in memory which
-/// nobody reads.
+/// Longest message that the other side can send. A queue pair has no receive ring; messages to it land in memory that
+/// nothing reads.
 const LANDING_BYTES: usize = 1 << 20;
 
 /// Any RDMA device, driven by a CPU thread on behalf of kernels.
@@ -31,7 +31,7 @@ pub(in crate::rdma) struct VerbsProxy {
 
 #[derive(Debug)]
 struct Shared {
-    // The thread goes first.
+    // The thread ends first.
     service: Arc<Service>,
     registrar: Registrar,
     landing: Arc<Buffer>,
@@ -47,7 +47,10 @@ impl VerbsProxy {
     /// Opens a device.
     ///
     /// # Errors
-    /// When libibverbs does not show it, this process may not use it, or it refuses.
+    /// * [`RdmaError::Library`] if libibverbs is missing or too old.
+    /// * [`RdmaError::Unavailable`] if libibverbs does not show the device, it cannot be opened, or it has no such GID.
+    /// * [`RdmaError::System`] if a verbs call fails, or the thread cannot be started.
+    /// * [`RdmaError::Memory`] or [`RdmaError::Registration`] if the landing buffer cannot be allocated or registered.
     pub fn open(chosen: &Chosen, choice: &DeviceChoice, space: &Space) -> Result<Self, RdmaError> {
         let context = Context::open(Transport::Verbs, &chosen.device.name)?;
         let port = context.port(Transport::Verbs, chosen, choice)?;
@@ -64,7 +67,7 @@ impl VerbsProxy {
     }
 }
 
-/// `RoCE v2 ::ffff:10.0.0.1 (index 3)  MTU 4096`.
+/// Returns a port's link in words: `RoCE v2 ::ffff:10.0.0.1 (index 3)  MTU 4096`.
 pub(in crate::rdma) fn link(chosen: &Chosen, port: &PortFacts) -> String {
     let mtu = port.mtu;
     match (port.link, port.gid) {
@@ -97,7 +100,7 @@ impl Adapter for VerbsProxy {
     }
 
     unsafe fn register(&self, memory: MemoryRange, rights: Rights) -> Result<Box<dyn Registration>, RdmaError> {
-        // SAFETY: the caller's promise is the same.
+        // SAFETY: the caller makes the same promise.
         unsafe { self.shared.registrar.register(memory, rights) }
     }
 
@@ -127,7 +130,7 @@ impl Adapter for VerbsProxy {
     }
 }
 
-/// [`Bounce`] in a registered buffer.
+/// A [`Bounce`] buffer in registered memory.
 struct Places(Buffer);
 
 impl Bounce for Places {
@@ -142,7 +145,7 @@ impl Bounce for Places {
     }
 }
 
-/// [`Landing`] by the keys of the device.
+/// [`Landing`] memory, found by the device's keys.
 struct Found {
     keys: Arc<MemoryKeys>,
     space: Space,
@@ -153,11 +156,12 @@ impl Landing for Found {
         let Some((range, offset)) = self.keys.find(key, address, bytes.len()) else { return false };
         match (range.host, self.space.gpu_context()) {
             (Some(host), _) => {
-                // SAFETY: within the range, whose owner keeps it valid while it is registered; others may look on meanwhile.
+                // SAFETY: within the range, which its owner keeps valid while it is registered; others may access it
+                // concurrently.
                 unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), host.as_ptr().add(offset), bytes.len()) };
                 true
             }
-            // A copy engine's, which does not wait for kernels.
+            // By a copy engine, which does not wait for kernels.
             (None, Some(gpu)) => gpu.copy_to_device(address, bytes).is_ok(),
             (None, None) => false,
         }
@@ -166,7 +170,7 @@ impl Landing for Found {
 
 type ProxyEngine = Engine<VerbsQueue, Places, Found>;
 
-/// A queue pair until it is closed.
+/// A queue pair's engine, until the queue pair is closed.
 struct Life {
     engine: Option<ProxyEngine>,
 }
@@ -212,7 +216,7 @@ impl QueuePair for ProxyQueuePair {
     fn connect(&mut self, peer: &QueueAddress) -> Result<(), RdmaError> {
         let peer = Endpoint::from_address(peer, self.own.number)?;
         let s = &self.shared;
-        // The driver puts the class that it forces into verbs' queue pairs itself; others want to be told.
+        // The driver itself applies the forced class to queue pairs of verbs. The route states the same class.
         let forced = s.chosen.port.traffic_class.forced();
         let route = Route::between(&s.port, &self.own, &peer, &s.choice, forced, |c| s.chosen.port.priority_of(c))?;
         let mut life = self.life();
@@ -256,7 +260,7 @@ impl Drop for ProxyQueuePair {
     fn drop(&mut self) {
         let slot: Arc<Mutex<dyn RingUser>> = self.slot.clone();
         self.shared.service.remove(&slot);
-        // Closed here and now, not when the thread lets go of its last reference: the device must not use memory that is gone.
+        // Closed here, not when the thread drops its last reference: the device must not access freed memory.
         drop(self.life().engine.take());
     }
 }

@@ -1,4 +1,4 @@
-//! Verbs calls of the thread that posts: no ring, no proxy.
+//! Verbs calls by the posting thread itself, without a ring or a proxy.
 
 use super::{Action, Done, Piece, PostError as Refused, Request, SendQueue};
 use crate::rdma::verbs::VerbsQueue;
@@ -10,14 +10,14 @@ use crate::wire::mlx5::cqe::Failure;
 use crate::wire::mlx5::{Atomic, Opcode, Operation, Payload, Syndrome, VendorSyndrome};
 use std::fmt;
 
-/// A connection of a device that its own thread posts to by `ibv_post_send`.
+/// A connection to which its own thread posts by `ibv_post_send`.
 pub(super) struct DirectVerbs {
     queue: VerbsQueue,
     own: Endpoint,
     port: PortFacts,
     chosen: Chosen,
     choice: DeviceChoice,
-    /// What may be in flight.
+    /// Largest number of requests in flight.
     window: u64,
     posted: u64,
     completed: u64,
@@ -33,7 +33,7 @@ impl fmt::Debug for DirectVerbs {
 }
 
 impl DirectVerbs {
-    /// Of a queue pair that is not connected yet, for so many requests at once.
+    /// Wraps a queue pair that is not connected yet. `window` is the largest number of requests in flight.
     pub(super) fn new(
         queue: VerbsQueue,
         own: Endpoint,
@@ -52,7 +52,7 @@ impl DirectVerbs {
         error
     }
 
-    /// The verbs request that does the same.
+    /// Translates an operation into a verbs request; `None` if verbs calls do not support it.
     fn request(&self, operation: Operation<'_>) -> Option<Request> {
         let pieces = |of: &[crate::wire::mlx5::segment::DataSegment]| {
             of.iter()
@@ -63,7 +63,7 @@ impl DirectVerbs {
             Operation::Write { remote, payload, immediate } => {
                 let (local, own) = match payload {
                     Payload::Pieces(of) => (pieces(of), false),
-                    // Read during the call, and of any memory: no key is looked at.
+                    // The device's library reads inline data during the call, from any memory and without a key.
                     Payload::Inline(data) => {
                         let (address, bytes) = (data.as_ptr() as u64, data.len() as u32);
                         (vec![Piece { address, bytes, key: 0 }], true)
@@ -107,7 +107,7 @@ impl PostRequests for DirectVerbs {
         self.queue.inline_bytes().into()
     }
 
-    /// Every request has a completion at the device, whatever was asked for.
+    /// Posts a request. Every request makes a completion at the device, signalled or not.
     fn post(&mut self, operation: Operation<'_>, _: bool) -> Result<u64, PostError> {
         if let Some(failed) = &self.failed {
             return Err(failed.clone());
@@ -134,7 +134,7 @@ impl PostRequests for DirectVerbs {
         }
     }
 
-    /// Nothing to do: the device has heard of each request when it was posted.
+    /// Does nothing: posting already announces each request to the device.
     fn ring(&mut self) {}
 
     fn poll(&mut self) -> Result<u64, PostError> {
@@ -154,7 +154,7 @@ impl PostRequests for DirectVerbs {
                 let operation = self.operation_of(done);
                 return Err(self.refuse(PostError::Failed { number, block: done.id, operation, failure }));
             }
-            // Requests complete in their order.
+            // Requests complete in order.
             self.completed = self.completed.max(done.id + 1);
         }
         Ok(self.completed)

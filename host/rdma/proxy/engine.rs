@@ -1,8 +1,10 @@
-//! One queue pair of the proxy: from a ring that kernels write to verbs requests, and back from their completions to the ring's.
+//! Engine of one queue pair of the proxy. It translates the entries of a ring into verbs requests, and their
+//! completions into completion entries.
 //!
-//! What verbs lack is made of what they have. Atomics on 4 bytes and masked ones become compare-swaps of the aligned 8-byte word around
-//! them, repeated until one hits: all atomics in a world over adapters are the devices' own, so this is atomic with respect to each of
-//! them. Meanwhile nothing behind such a request is taken from the ring, so that its order holds.
+//! Verbs lack 4-byte and masked atomics, so the engine emulates them. It repeats a compare-swap of the aligned 8-byte
+//! word around the operand until one succeeds. The devices execute all atomics of a world over adapters, so the
+//! emulation is atomic with respect to each of them. Until the atomic is complete, the engine takes nothing behind it
+//! from the ring. That preserves the order.
 
 use super::{Action, Done, Piece, PostError, Request, SendQueue};
 use crate::rdma::ring_service::{Fetched, Posted, RingService};
@@ -11,54 +13,55 @@ use crate::wire::mlx5::{Atomic, Failure, Fence, Operation, Payload, Remote, Synd
 use std::collections::VecDeque;
 use std::fmt;
 
-/// Bytes that a request may carry itself: 63 segments.
+/// Largest inline payload of an entry in bytes: 63 segments.
 pub(in crate::rdma) const INLINE_BYTES: usize = 1024;
-/// Bits of a request's number that tell the lives of a queue pair apart.
+/// Position of the queue pair's life in a request's identifier. The life tells completions before and after a reset
+/// apart.
 const LIFE_SHIFT: u32 = 48;
-/// Steps in a row before another queue pair has its turn.
+/// Largest number of requests per step, so that other queue pairs get their turn.
 const BURST: usize = 64;
 
-/// Host memory that the device knows: a place of [`INLINE_BYTES`] for each request that is under way, and one more for the words that
-/// compare-swaps bring.
+/// Registered host memory: one slot of [`INLINE_BYTES`] for each request in flight, and one more for the results of
+/// compare-swaps.
 pub(in crate::rdma) trait Bounce: Send {
-    /// As requests name it.
+    /// Returns the first `bytes` bytes of a slot as a scatter/gather element.
     fn piece(&self, slot: usize, bytes: u32) -> Piece;
-    /// Puts bytes at the beginning of a place.
+    /// Writes bytes to the beginning of a slot.
     fn write(&self, slot: usize, bytes: &[u8]);
-    /// The word at the beginning of a place.
+    /// Reads the word at the beginning of a slot.
     fn read(&self, slot: usize) -> u64;
 }
 
-/// Memory that kernels named by a key of the device.
+/// Memory that kernels name by a key of the device.
 pub(in crate::rdma) trait Landing: Send {
-    /// Puts bytes there; `false` if the key or the range is not known, or cannot be written.
+    /// Writes bytes to it. Returns `false` if the key or the range is unknown, or the memory cannot be written.
     fn land(&self, key: u32, address: u64, bytes: &[u8]) -> bool;
 }
 
-/// A request under way.
+/// A request in flight.
 #[derive(Clone, Copy, Debug)]
 struct Sent {
     id: u64,
-    /// The request of the ring that it is; `None` for a step of an atomic.
+    /// Position of its entry in the ring; `None` for a step of an emulated atomic.
     index: Option<u64>,
-    /// The newest request of the ring that is complete with it: one behind it may have nothing to do.
+    /// Newest entry of the ring that completes with it. Entries behind its own may need no request.
     completes: Option<u64>,
 }
 
-/// An atomic that is being made of compare-swaps.
+/// An atomic that the engine emulates by compare-swaps.
 #[derive(Clone, Copy, Debug)]
 struct Emulated {
     posted: Posted,
     action: Atomic,
     landing: DataSegment,
-    /// The aligned word around the operand.
+    /// The aligned 8-byte word around the operand.
     word: Remote,
-    /// Where in it the operand begins.
+    /// Byte offset of the operand in the word.
     offset: usize,
-    /// What the word is thought to be.
+    /// Expected value of the word.
     guess: u64,
     fence: bool,
-    /// The compare-swap under way.
+    /// Identifier of the compare-swap in flight.
     id: Option<u64>,
 }
 
@@ -75,7 +78,7 @@ impl Emulated {
         }
     }
 
-    /// The word as it is to be, if it was this.
+    /// Returns the new value of the word if its old value is `word`.
     fn apply(&self, word: u64) -> u64 {
         let new = self.action.apply(self.operand(word));
         match self.action.operand_bytes() {
@@ -89,26 +92,26 @@ impl Emulated {
     }
 }
 
-/// One queue pair of the proxy.
+/// Engine of one queue pair of the proxy.
 pub(in crate::rdma) struct Engine<Q, B, L> {
-    // First, since it uses the memory of the others.
+    // Dropped first, since it uses memory of other fields.
     pub queue: Q,
     pub ring: RingService,
     bounce: B,
     landing: L,
-    /// Requests that may be under way.
+    /// Largest number of requests in flight.
     window: usize,
     sent: VecDeque<Sent>,
     next: u64,
     life: u64,
-    /// Taken from the ring, and refused by the device for want of room.
+    /// A request taken from the ring that the device's full queue rejected.
     waiting: Option<(Request, Option<u64>)>,
     emulated: Option<Emulated>,
-    /// A request that cannot be carried out, and why: it fails as soon as all before it have ended.
+    /// A request that cannot be carried out, with the reason. It fails as soon as all earlier requests are complete.
     doomed: Option<(u64, String)>,
     done: Vec<Done>,
     failure: Option<String>,
-    /// Messages that the other side sent.
+    /// Number of messages received from the other side.
     pub received: u64,
 }
 
@@ -119,7 +122,8 @@ impl<Q, B, L> fmt::Debug for Engine<Q, B, L> {
 }
 
 impl<Q: SendQueue, B: Bounce, L: Landing> Engine<Q, B, L> {
-    /// Serves a ring with a queue of the device. `bounce` has one place more than `window`.
+    /// Creates an engine that carries out the entries of `ring` on the device's `queue`. `bounce` needs `window` + 1
+    /// slots.
     pub fn new(queue: Q, ring: RingService, bounce: B, landing: L, window: usize) -> Self {
         Self {
             queue,
@@ -139,12 +143,12 @@ impl<Q: SendQueue, B: Bounce, L: Landing> Engine<Q, B, L> {
         }
     }
 
-    /// Why it has failed.
+    /// Returns the reason of a failure; `None` if the queue pair works.
     pub fn failure(&self) -> Option<&str> {
         self.failure.as_deref()
     }
 
-    /// As new. The ring's memory has been cleared, and the device's queue pair reset.
+    /// Resets the engine. The caller has already cleared the ring's memory and reset the device's queue pair.
     pub fn reset(&mut self) {
         self.ring.reset();
         self.sent.clear();
@@ -153,15 +157,15 @@ impl<Q: SendQueue, B: Bounce, L: Landing> Engine<Q, B, L> {
         self.doomed = None;
         self.failure = None;
         self.next = 0;
-        // Completions of the life before may still come.
+        // Completions of the previous life may still arrive.
         self.life += 1;
     }
 
-    /// Does what there is to do; whether that was anything.
+    /// Processes completions and new entries. Returns true if there were any.
     pub fn step(&mut self) -> bool {
         self.received += self.queue.tend();
         let mut busy = self.take_completions();
-        // With something under way, its completion says more.
+        // With requests in flight, their completions say more.
         if self.queue.is_flushed() && self.sent.is_empty() && self.ring.failed().is_none() {
             self.fail_at(None, local_fault(), "the device has moved the queue pair to its error state".to_owned());
         }
@@ -215,7 +219,7 @@ impl<Q: SendQueue, B: Bounce, L: Landing> Engine<Q, B, L> {
         }
     }
 
-    /// A compare-swap has brought what the word was.
+    /// Handles a completed compare-swap: finishes the atomic, or repeats it with the word's current value.
     fn swapped(&mut self, mut e: Emulated) {
         let old = self.bounce.read(self.window);
         if old != e.guess && e.apply(old) != old {
@@ -240,7 +244,7 @@ impl<Q: SendQueue, B: Bounce, L: Landing> Engine<Q, B, L> {
         }
     }
 
-    /// The request of the ring that a verbs request belongs to.
+    /// Returns the position of the entry that a verbs request belongs to.
     fn index_of(&self, id: u64) -> Option<u64> {
         let of_ring = self.sent.iter().find(|s| s.id == id).and_then(|s| s.index);
         of_ring.or(self.emulated.map(|e| e.posted.index))
@@ -263,7 +267,7 @@ impl<Q: SendQueue, B: Bounce, L: Landing> Engine<Q, B, L> {
         self.fail_at(index, failure, why);
     }
 
-    /// One request further.
+    /// Processes one more entry. Returns false if there is nothing to do.
     fn advance(&mut self) -> bool {
         if self.ring.failed().is_some() {
             return matches!(self.ring.fetch(), Fetched::Flushed(n) if n > 0);
@@ -322,7 +326,7 @@ impl<Q: SendQueue, B: Bounce, L: Landing> Engine<Q, B, L> {
         self.life << LIFE_SHIFT | self.next
     }
 
-    /// Hands a request to the device: that of the ring at `index`, or a step of an atomic.
+    /// Posts a request to the device: that of the entry at `index`, or a step of an atomic.
     fn post(&mut self, request: Request, index: Option<u64>) -> bool {
         match self.queue.post(&request) {
             Ok(()) => {
@@ -331,7 +335,7 @@ impl<Q: SendQueue, B: Bounce, L: Landing> Engine<Q, B, L> {
                 return true;
             }
             Err(PostError::Full) if !self.sent.is_empty() => {
-                // Kept, and tried again when something has completed: taken from the ring, it must not be lost.
+                // Kept until a completion frees space: the entry is no longer in the ring and must not be lost.
                 self.waiting = Some((request, index));
                 return false;
             }
@@ -371,9 +375,9 @@ fn local_fault() -> Failure {
 enum Translated {
     Request(Request),
     Atomic(Emulated),
-    /// Nothing goes to the wire.
+    /// The entry needs no verbs request.
     Nothing,
-    /// Verbs cannot say it.
+    /// Verbs cannot express the entry.
     Impossible(String),
 }
 
@@ -397,7 +401,7 @@ fn translate(posted: Posted, entry: &Wqe<'_>, bounce: &impl Bounce, slot: usize,
         }
     };
     match &entry.operation {
-        // Host memory: what the device wrote before a completion is there.
+        // Rings are in host memory: data that the device wrote before a completion is visible.
         Operation::Nop | Operation::Dump { .. } => Translated::Nothing,
         Operation::Wait { .. } => {
             Translated::Impossible("a wait for another completion queue, which verbs lack".to_owned())

@@ -1,5 +1,5 @@
-//! The verbs proxy: kernels write the rings of an mlx5 NIC in host memory, and a CPU thread makes verbs calls of what they wrote, so that
-//! any device with libibverbs serves them.
+//! The verbs proxy: kernels write the rings of an mlx5 NIC in host memory, and a CPU thread translates the entries into
+//! verbs calls. Kernels can thus use any device with libibverbs.
 
 mod adapter;
 mod direct;
@@ -16,7 +16,7 @@ use crate::wire::mlx5::Remote;
 use crate::wire::mlx5::wqe::SendWith;
 use std::io;
 
-/// A piece of local memory, as the device knows it.
+/// A scatter/gather element: a piece of local memory with the device's key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Piece {
     pub address: u64,
@@ -24,7 +24,7 @@ pub(super) struct Piece {
     pub key: u32,
 }
 
-/// What a verbs request does.
+/// Operation of a verbs request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Action {
     Write { remote: Remote, immediate: Option<u32> },
@@ -34,20 +34,21 @@ pub(super) enum Action {
     CompareSwap { remote: Remote, compare: u64, swap: u64 },
 }
 
-/// A verbs request. Each makes a completion at the device: so its place is known to be free again, whatever the kernel asked for.
+/// A verbs request. Each request makes a completion at the device, signalled or not, so that its slot is known to be
+/// free again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Request {
-    /// Comes back with the completion.
+    /// Identifier, which the completion returns.
     pub id: u64,
     pub action: Action,
     pub local: Vec<Piece>,
-    /// The pieces are the proxy's own memory, which the CPU may read: they may travel in the request.
+    /// True if the pieces are the proxy's own memory. The CPU can read it, so the data may travel inline.
     pub own_bytes: bool,
     pub fence: bool,
     pub solicited: bool,
 }
 
-/// A completion.
+/// A completion of the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Done {
     pub id: u64,
@@ -56,27 +57,31 @@ pub(super) struct Done {
     pub vendor: u8,
 }
 
-/// Why a request was not taken.
+/// Reason why the device did not take a request.
 #[derive(Debug)]
 pub(super) enum PostError {
-    /// There is no room now.
+    /// The queue is full at present.
     Full,
-    /// It never will be.
+    /// The device rejects the request for good.
     Refused(io::Error),
 }
 
 /// A connected queue pair of a device, as the proxy uses it.
 pub(super) trait SendQueue: Send {
-    /// Pieces of local memory that a request may have.
+    /// Returns the largest number of scatter/gather elements of a request.
     fn pieces(&self) -> usize;
-    /// Hands a request over. Requests complete in their order.
+    /// Posts a request. Requests complete in order.
+    ///
+    /// # Errors
+    /// * [`PostError::Full`] if the queue has no free space at present.
+    /// * [`PostError::Refused`] if the device rejects the request.
     fn post(&mut self, request: &Request) -> Result<(), PostError>;
-    /// Takes completions.
+    /// Appends new completions to `out`. Fails with the error of the device.
     fn poll(&mut self, out: &mut Vec<Done>) -> io::Result<()>;
-    /// Looks after the receiving side; how many messages came.
+    /// Reposts receives. Returns the number of messages received.
     fn tend(&mut self) -> u64;
-    /// Whether the receiving side has been flushed: the queue pair is in its error state, for a request of the other side that it refused,
-    /// for instance.
+    /// Returns true if a receive was flushed. The queue pair is then in its error state, for example after it rejected
+    /// a request of the other side.
     fn is_flushed(&self) -> bool {
         false
     }

@@ -1,4 +1,4 @@
-//! The thread of a proxy: it serves all queue pairs of an adapter in turn.
+//! The thread of an adapter, which runs all its queue pairs in turn.
 
 use crate::idle::{Idle, Pace};
 use parking_lot::Mutex;
@@ -9,13 +9,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Pauses of a thread that finds nothing to do.
+/// Pauses of a thread that has no work.
 const PACE: Pace =
     Pace { spin: Duration::ZERO, yields: 1_000, naps: [Duration::from_micros(20), Duration::from_micros(200)] };
 
-/// What a thread serves.
+/// A queue pair or a mailbox that the thread runs.
 pub(in crate::rdma) trait RingUser: Send {
-    /// Does what there is to do; whether that was anything.
+    /// Does the pending work. Returns true if there was any.
     fn step(&mut self) -> bool;
 }
 
@@ -24,12 +24,12 @@ type Slot = Arc<Mutex<dyn RingUser>>;
 #[derive(Default)]
 struct Shared {
     all: Mutex<Vec<Slot>>,
-    /// Counts the changes of `all`.
+    /// Number of changes of `all`.
     version: AtomicU64,
     stop: AtomicBool,
 }
 
-/// A thread and what it serves. Dropped, the thread ends.
+/// A thread with its ring users. Dropping the service ends the thread.
 pub(in crate::rdma) struct Service {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
@@ -39,7 +39,7 @@ impl Service {
     /// Starts the thread.
     ///
     /// # Errors
-    /// When the system has no more threads.
+    /// The system's error if no thread can be started.
     pub fn start(name: &str) -> io::Result<Arc<Self>> {
         let shared = Arc::<Shared>::default();
         let of_thread = shared.clone();
@@ -47,15 +47,16 @@ impl Service {
         Ok(Arc::new(Self { shared, thread: Some(thread) }))
     }
 
-    /// Serves one more.
-    pub fn add(&self, served: Slot) {
-        self.shared.all.lock().push(served);
+    /// Adds a ring user.
+    pub fn add(&self, slot: Slot) {
+        self.shared.all.lock().push(slot);
         self.shared.version.fetch_add(1, Ordering::Release);
     }
 
-    /// Serves it no longer. The thread may be at it for the last time: whoever holds its lock is alone with it from then on.
-    pub fn remove(&self, served: &Slot) {
-        self.shared.all.lock().retain(|s| !Arc::ptr_eq(s, served));
+    /// Removes a ring user. The thread may be in its last step; a caller that then takes the user's lock has exclusive
+    /// access.
+    pub fn remove(&self, slot: &Slot) {
+        self.shared.all.lock().retain(|s| !Arc::ptr_eq(s, slot));
         self.shared.version.fetch_add(1, Ordering::Release);
     }
 }
@@ -72,9 +73,9 @@ impl Shared {
                 version = now;
             }
             let mut busy = false;
-            for served in &mine {
-                // One that its owner has taken hold of is left alone.
-                if let Some(mut s) = served.try_lock() {
+            for slot in &mine {
+                // Skips users that their owner has locked.
+                if let Some(mut s) = slot.try_lock() {
                     busy |= s.step();
                 }
             }
@@ -96,7 +97,7 @@ impl Drop for Service {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::Release);
         if let Some(thread) = self.thread.take() {
-            // It never waits for longer than a pace.
+            // The thread never waits for longer than one pause.
             let _ = thread.join();
         }
     }

@@ -22,17 +22,17 @@ const LOCAL_KEY: u32 = 0x600;
 const BOUNCE_KEY: u32 = 0x700;
 const BYTES: usize = 256;
 
-/// What the fake device and the test see.
+/// State that the fake device and the test share.
 struct Memory {
     remote: Vec<u8>,
     local: Vec<u8>,
     bounce: Vec<u8>,
     under_way: VecDeque<Request>,
-    /// Requests that the device has room for.
+    /// Free slots of the device's queue.
     room: usize,
-    /// Others that change remote words before the device gets to them: address, and what is added to the word there.
+    /// Changes of remote words by other clients, one before each request of the device: address, and addend.
     meddlers: VecDeque<(usize, u64)>,
-    /// The next request ends with this status.
+    /// Status of the next request.
     status: u8,
     refuse: bool,
     posted: usize,
@@ -179,7 +179,7 @@ impl Landing for Fake {
     }
 }
 
-/// A kernel's end of the ring.
+/// The kernel's side of the ring.
 struct Kernel {
     memory: Arc<QueueRings>,
     next: u64,
@@ -289,11 +289,11 @@ fn a_full_device_loses_nothing() {
 fn a_half_word_atomic_spares_the_other_half() {
     let (mut kernel, mut engine, fake) = rig();
     fake.lock().remote[16..24].copy_from_slice(&[1, 0, 0, 0, 9, 0, 0, 0]);
-    // Somebody else changes the lower half each time just before the compare-swap.
+    // Another client changes the lower half just before each compare-swap.
     fake.lock().meddlers = VecDeque::from([(16, 1), (16, 1), (16, 1)]);
     let add = Atomic::MaskedAdd32 { add: 5, boundary: 0 };
     kernel.post(atomic(20, add, 32));
-    // What is behind it must wait for it.
+    // Entries behind it must wait for it.
     let into = [DataSegment::new(64, LOCAL_KEY, 8)];
     kernel.post(Operation::Read { remote: remote(16), into: &into });
     run(&mut engine);
@@ -301,7 +301,7 @@ fn a_half_word_atomic_spares_the_other_half() {
     let m = fake.lock();
     assert_eq!(m.remote[16..24], [4, 0, 0, 0, 14, 0, 0, 0]);
     assert_eq!(m.local[64..72], m.remote[16..24]);
-    // The old value, as an adapter brings it.
+    // The old value, as an adapter delivers it.
     assert_eq!(m.local[32..36], add.landing(9)[..4]);
     assert_eq!(m.swaps, 4);
 }
@@ -372,7 +372,7 @@ fn what_verbs_cannot_say_fails_behind_what_they_can() {
         assert!(engine.failure().is_some());
         assert_eq!(fake.lock().remote[..3], [1, 0, 0]);
     }
-    // What an atomic brings must land in memory that is known.
+    // The result of an atomic must land in known memory.
     let (mut kernel, mut engine, _) = rig();
     kernel.post(atomic(4, Atomic::MaskedAdd32 { add: 1, boundary: 0 }, BYTES as u64));
     run(&mut engine);
@@ -416,7 +416,7 @@ fn a_thread_serves_until_it_is_dropped() {
     }
     service.remove(&slot);
     drop(service);
-    // The thread has gone, and let go of what it served.
+    // The thread has dropped its reference.
     assert_eq!(Arc::strong_count(&slot), 1);
 }
 
@@ -449,7 +449,7 @@ fn steps() -> impl Strategy<Value = Step> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Any sequence does what it would do one after the other.
+    /// Any sequence has the same effect as its operations one after the other.
     #[test]
     fn every_sequence_is_carried_out_in_its_order(all in prop::collection::vec(steps(), 1..40), room in 1usize..=WINDOW) {
         let (mut kernel, mut engine, fake) = rig();

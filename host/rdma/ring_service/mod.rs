@@ -1,25 +1,27 @@
-//! Serving a queue pair's rings from a CPU thread: what an adapter does in hardware. Kernels write work queue entries and ring a
-//! doorbell that is a word in host memory; [`RingService`] reads the word, checks it, takes the entries out one by one, strictly by
-//! their layout, and writes completion entries as an adapter would. The software NIC and the verbs proxy are built on it.
+//! Service of a queue pair's rings by a CPU thread, in place of an adapter's hardware. Kernels write work queue entries
+//! and a doorbell, which is a word in host memory. [`RingService`] reads the doorbell, checks it, fetches the entries
+//! one by one, strictly by their layout, and writes completion entries like an adapter. The software NIC and the verbs
+//! proxy use it.
 //!
-//! The caller fetches work requests, carries them out in any way it likes, and says how each ended: [`RingService::complete`] and
-//! [`RingService::fail`] go by the block at which a request begins, and complete everything before it too. What completes is told in
-//! the order of the ring, as queue pairs do. The first failure ends the queue pair: all that is behind it, fetched or not, is flushed
-//! with syndrome 0x05, signalled or not.
+//! The caller fetches work requests, carries them out in any way, and reports each result with
+//! [`RingService::complete`] or [`RingService::fail`]. Both take the position of the request's first block, and
+//! complete all earlier requests too. Completion entries follow the order of the ring, as in any queue pair. The first
+//! failure ends the queue pair. All requests behind it, fetched or not, signalled or not, are flushed with syndrome
+//! 0x05.
 //!
 //! ```
 //! use std::sync::Arc;
 //! use warpbell::memory::{Place, Space};
-//! use warpbell::rdma::ring_service::{Fetched, ServedRing};
+//! use warpbell::rdma::ring_service::{Fetched, RingService};
 //! use warpbell::rdma::{QueueRings, QueuePlan};
 //!
 //! let plan = QueuePlan::new(Space::cpu(), Place::Host).log_blocks(7);
 //! let memory = Arc::new(QueueRings::new(plan, Place::Host)?);
-//! let mut ring = ServedRing::new(memory.clone(), 0x1234)?;
-//! // ... kernels get `memory.send_queue(0x1234, 0)` and post; a thread serves:
+//! let mut ring = RingService::new(memory.clone(), 0x1234)?;
+//! // ... kernels get `memory.send_queue(0x1234, 0)` and post; a thread carries out the requests:
 //! match ring.fetch() {
-//!     Fetched::Nothing => {}                      // look again later
-//!     Fetched::Flushed(_) => {}                   // it had failed before
+//!     Fetched::Nothing => {}                      // poll again later
+//!     Fetched::Flushed(_) => {}                   // the queue pair had failed before
 //!     Fetched::Refused(posted, why) => eprintln!("{why}, {posted:?}"),
 //!     Fetched::Request(posted, entry) => {
 //!         println!("{:?}", entry.operation);      // carry it out
@@ -52,40 +54,41 @@ use std::collections::VecDeque;
 use std::mem::offset_of;
 use std::sync::Arc;
 
-/// Most blocks of an entry: 63 segments.
+/// Largest number of blocks of an entry: 63 segments.
 const MOST_BLOCKS: usize = blocks_of(63);
-/// What fetched blocks are overwritten with, if they are: no opcode, no length and no key of anything.
+/// Fill of fetched blocks with poison: it is no valid opcode, length or key.
 const POISON: u8 = 0xff;
 
-/// A request that was taken out of the ring.
+/// A request fetched from the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Posted {
-    /// Its first block, counted from the queue pair's creation; never wraps.
+    /// Position of its first block, counted from the queue pair's creation; never wraps.
     pub index: u64,
-    /// Blocks that it fills.
+    /// Number of blocks that it fills.
     pub blocks: u32,
     /// Code of its opcode.
     pub opcode: u8,
-    /// Whether it gets a completion entry if it ends well.
+    /// True if it gets a completion entry on success.
     pub signalled: bool,
-    /// Bytes that its completion entry tells: what a read or an atomic brings.
+    /// Byte count of its completion entry: the length of a read's or an atomic's result.
     pub bytes: u32,
 }
 
-/// What a look at the ring brought.
+/// Result of a fetch.
 #[derive(Debug)]
 pub enum Fetched<'a> {
-    /// Nothing has been rung for that was not fetched.
+    /// All announced requests are fetched.
     Nothing,
-    /// So many requests, behind a failure, were flushed.
+    /// This many requests behind a failure were flushed.
     Flushed(usize),
-    /// A request; it lasts until the next call.
+    /// A request. The borrow ends with the next call.
     Request(Posted, Wqe<'a>),
-    /// The queue pair was not used as it must be. It fails with this as soon as all before it is complete, and nothing more is fetched.
+    /// The queue pair was used incorrectly. It fails with this error as soon as all earlier requests are complete.
+    /// Nothing more is fetched.
     Refused(Posted, QueueError),
 }
 
-/// The rings of one queue pair, as the adapter's end has them.
+/// The rings of one queue pair, as an adapter sees them.
 #[derive(Debug)]
 pub struct RingService {
     memory: Arc<QueueRings>,
@@ -96,19 +99,19 @@ pub struct RingService {
     ring: SendRing,
     entries: CompletionRing,
     poison: bool,
-    /// The doorbell as it was last seen, in memory order.
+    /// Last seen value of the doorbell, in memory order.
     heard: u64,
-    /// Blocks before it have been rung for.
+    /// Position up to which blocks are announced.
     announced: u64,
-    /// Blocks before it have been fetched.
+    /// Position up to which blocks are fetched.
     fetched: u64,
-    /// Blocks before it are complete.
+    /// Position up to which blocks are complete.
     completed: u64,
-    /// Completion entries written.
+    /// Number of completion entries written.
     written: u64,
-    /// Fetched and not complete, oldest first.
+    /// Requests that are fetched but not complete, oldest first.
     outstanding: VecDeque<Posted>,
-    /// What the newest of `outstanding` fails with when its turn comes; nothing is fetched behind it.
+    /// Failure of the newest request in `outstanding`, which takes effect in its turn. Nothing is fetched behind it.
     refused: Option<Failure>,
     /// The first failure.
     failed: Option<Failure>,
@@ -116,10 +119,10 @@ pub struct RingService {
 }
 
 impl RingService {
-    /// The rings of the queue pair with this number, which nobody has posted to yet.
+    /// Creates the service of queue pair `number`, to which nothing has been posted yet.
     ///
     /// # Errors
-    /// When the memory is in a GPU, or the number has more than 24 bits or is 0.
+    /// [`RdmaError::Queue`] if the memory is in a GPU, or `number` is 0 or has more than 24 bits.
     pub fn new(memory: Arc<QueueRings>, number: u32) -> Result<Self, RdmaError> {
         let wrong = |reason: String| RdmaError::Queue { blocks: memory.blocks(), reason };
         if number == 0 || number > MAX_24 {
@@ -150,38 +153,39 @@ impl RingService {
         })
     }
 
-    /// Overwrites blocks with 0xff as they are fetched: an entry that is rung for before all of it is written shows as one that the
-    /// layout does not allow.
+    /// Enables poison: blocks are overwritten with 0xff when they are fetched. An entry that is announced before it is
+    /// completely written then violates the layout.
     pub fn set_poison(&mut self, poison: bool) {
         self.poison = poison;
     }
 
-    /// The queue pair's number.
+    /// Returns the queue pair number.
     pub fn number(&self) -> u32 {
         self.number
     }
 
-    /// The memory that is served.
+    /// Returns the memory of the rings.
     pub fn memory(&self) -> &Arc<QueueRings> {
         &self.memory
     }
 
-    /// Requests that were fetched and are not complete.
+    /// Returns the number of requests that are fetched but not complete.
     pub fn outstanding(&self) -> usize {
         self.outstanding.len()
     }
 
-    /// The first failure. Everything behind it is flushed.
+    /// Returns the first failure; `None` if there is none. Everything behind it is flushed.
     pub fn failed(&self) -> Option<Failure> {
         self.failed
     }
 
-    /// Whether the doorbell says something that was not heard yet. Costs one load.
+    /// Returns true if announced blocks are not fetched yet, or the doorbell has changed since the last fetch. Costs
+    /// one load.
     pub fn is_announced(&self) -> bool {
         self.announced != self.fetched || self.records.acquire(QueueRings::doorbell_offset()) != self.heard
     }
 
-    /// Takes the next request out of the ring, if there is one.
+    /// Fetches the next request from the ring, if there is one.
     pub fn fetch(&mut self) -> Fetched<'_> {
         if self.refused.is_some() {
             return Fetched::Nothing;
@@ -222,24 +226,26 @@ impl RingService {
                 self.outstanding.push_back(posted);
                 match Wqe::parse(&self.scratch[..blocks as usize * BLOCK_BYTES], Transport::ReliableConnection) {
                     Ok(entry) => Fetched::Request(posted, entry),
-                    // The same bytes were read a moment ago.
+                    // Unreachable: the same bytes were parsed above.
                     Err(why) => Fetched::Refused(posted, QueueError::Entry(why)),
                 }
             }
         }
     }
 
-    /// The request that begins at block `index` has ended well, and so have all before it.
+    /// Completes the request that begins at position `index`, and all earlier ones.
     pub fn complete(&mut self, index: u64) {
         self.finish(index, true);
     }
 
-    /// The same without a completion entry for it: a completion that is lost on its way.
+    /// Completes like [`Self::complete`], but without a completion entry for the request at `index`. Models a lost
+    /// completion.
     pub fn lose(&mut self, index: u64) {
         self.finish(index, false);
     }
 
-    /// The request that begins at block `index` has failed, and all before it have ended well. Those behind it are flushed.
+    /// Fails the request that begins at position `index` and completes all earlier ones. Requests behind it are
+    /// flushed.
     pub fn fail(&mut self, index: u64, failure: Failure) {
         while let Some(p) = self.outstanding.front().copied()
             && p.index < index
@@ -250,13 +256,13 @@ impl RingService {
         self.fail_first(failure);
     }
 
-    /// Moves the queue pair to its error state: what is outstanding is flushed, and what will be rung for.
+    /// Moves the queue pair to its error state: outstanding requests are flushed, and so are those announced later.
     pub fn flush(&mut self) {
         self.fail_first(Failure::new(Syndrome::FLUSHED, VendorSyndrome::FORCED_ERROR));
     }
 
-    /// Writes one more flush completion for each of the last `entries` completion entries' worth, as an adapter that repeats itself:
-    /// only for plans of faults. Nothing happens before a failure.
+    /// Writes `entries` more flush completions, at most one for each completion entry of the ring. Models an adapter
+    /// that repeats itself; only fault plans use it. Does nothing before a failure.
     pub fn storm(&mut self, entries: u32) {
         if self.failed.is_some() {
             let last = self.completed.saturating_sub(1);
@@ -266,14 +272,14 @@ impl RingService {
         }
     }
 
-    /// As new; the memory must have been cleared.
+    /// Resets the service. The caller has already cleared the memory.
     pub fn reset(&mut self) {
         (self.heard, self.announced, self.fetched, self.completed, self.written) = (0, 0, 0, 0, 0);
         self.outstanding.clear();
         (self.refused, self.failed) = (None, None);
     }
 
-    /// Reads the doorbell, and the record behind it.
+    /// Reads the doorbell, and then the doorbell record.
     fn listen(&mut self) -> Result<(), QueueError> {
         let value = self.records.acquire(QueueRings::doorbell_offset());
         if value == self.heard {
@@ -284,7 +290,8 @@ impl RingService {
         if bell.qpn != self.number {
             return Err(QueueError::Doorbell { qpn: bell.qpn, of: self.number });
         }
-        // What is not complete fits into the ring, so the new index is at most a ring's length ahead of it.
+        // Blocks that are not complete fit the ring, so the new index is at most one ring length ahead of the completed
+        // ones.
         let ahead = u64::from(bell.next.wrapping_sub(wire_index(self.completed)));
         let announced = self.completed + ahead;
         if ahead > self.ring.blocks() || announced < self.announced {
@@ -296,7 +303,7 @@ impl RingService {
                 blocks: self.memory.blocks(),
             });
         }
-        // The record is stored first: it may be ahead of the doorbell, but never behind it.
+        // Kernels store the record first: it may be ahead of the doorbell, but never behind it.
         let record = self.records.be32(offset_of!(QpRecord, send));
         let lead = u64::from((record as u16).wrapping_sub(bell.next));
         if record > u32::from(u16::MAX) || lead > self.ring.blocks() {
@@ -333,7 +340,7 @@ impl RingService {
         }
     }
 
-    /// Takes what cannot be read as one entry that will fail.
+    /// Takes unreadable blocks as one request that will fail.
     fn refuse(&mut self, blocks: u32, opcode: u8, why: QueueError) -> Fetched<'_> {
         let posted = Posted { index: self.fetched, blocks, opcode, signalled: true, bytes: 0 };
         self.fetched += u64::from(blocks);
@@ -354,7 +361,7 @@ impl RingService {
             && p.index <= index
             && self.failed.is_none()
         {
-            // One that was refused does not end well.
+            // A refused request does not succeed.
             if self.refused.is_some() && self.outstanding.len() == 1 {
                 break;
             }
@@ -367,7 +374,7 @@ impl RingService {
         }
     }
 
-    /// The oldest has ended well.
+    /// Completes the oldest request.
     fn pass(&mut self, p: Posted, tell: bool) {
         self.outstanding.pop_front();
         self.completed = p.index + u64::from(p.blocks);
@@ -376,7 +383,7 @@ impl RingService {
         }
     }
 
-    /// The oldest fails, and all behind it are flushed.
+    /// Fails the oldest request and flushes all others.
     fn fail_first(&mut self, failure: Failure) {
         if self.failed.is_some() {
             return;
@@ -392,7 +399,7 @@ impl RingService {
         self.flush_announced();
     }
 
-    /// Flushes what was rung for behind a failure. How many requests that were.
+    /// Flushes announced requests behind a failure. Returns their number.
     fn flush_announced(&mut self) -> usize {
         let mut count = 0;
         while self.fetched < self.announced {
@@ -417,16 +424,16 @@ impl RingService {
             solicited: false,
             outcome,
         };
-        // A collapsed queue has one entry, so its laps are single completions; readers go by the counter.
+        // A collapsed queue has one entry, so each completion is a lap of its own. Readers use the counter.
         let cqe = completion.to_cqe(self.entries.owner(self.written));
         self.completions.publish_entry(self.entries.offset(self.written), bytemuck::cast_ref(&cqe));
         self.written += 1;
     }
 }
 
-/// What follows behind a failed request.
+/// Failure of each request behind a failed one.
 pub const FLUSHED: Failure = Failure::new(Syndrome::FLUSHED, VendorSyndrome::FLUSHED);
 
-/// Codes of reads and atomics, whose completions tell how many bytes came.
+/// First and last opcode of reads and atomics, whose completion entries carry the number of bytes.
 const READ_FIRST: u8 = crate::wire::mlx5::Opcode::Read as u8;
 const MASKED_LAST: u8 = crate::wire::mlx5::Opcode::MaskedFa as u8;

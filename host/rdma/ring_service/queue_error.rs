@@ -1,60 +1,60 @@
-//! How a queue pair is used wrongly.
+//! Incorrect uses of a queue pair.
 
 use crate::wire::mlx5::Syndrome;
 use crate::wire::mlx5::wqe::WqeError;
 
-/// Why a queue pair was refused service.
+/// Reason why a ring service rejects an entry or a doorbell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum QueueError {
-    /// An entry that the layout does not allow, or that stands in the wrong place.
+    /// The layout does not allow the entry, or the entry stands at the wrong block.
     #[error(transparent)]
     Entry(#[from] WqeError),
-    /// An entry of more blocks than were rung for.
+    /// The entry has more blocks than the doorbell has announced.
     #[error("an entry of {ds} segments fills {blocks} blocks, but the doorbell announced {announced}")]
     Unfinished {
-        /// Segments.
+        /// Number of segments.
         ds: usize,
-        /// Blocks that they fill.
+        /// Number of blocks that they fill.
         blocks: u64,
-        /// Blocks that were announced.
+        /// Number of blocks that were announced.
         announced: u64,
     },
-    /// A doorbell of another queue pair.
+    /// The doorbell names another queue pair.
     #[error("the doorbell of queue pair {of:#x} names queue pair {qpn:#x}")]
     Doorbell {
-        /// Which it names.
+        /// Queue pair that the doorbell names.
         qpn: u32,
-        /// Whose it is.
+        /// Queue pair that the doorbell belongs to.
         of: u32,
     },
-    /// A doorbell that goes back, or further ahead than the ring is long.
+    /// The doorbell moves backwards, or further ahead than the ring is long.
     #[error(
         "the doorbell announces blocks up to {next:#x}, but those up to {announced:#x} were announced before, and of {blocks} blocks only \
          those before {completed:#x} are free again"
     )]
     Index {
-        /// What it says.
+        /// Index in the doorbell.
         next: u16,
-        /// What was known.
+        /// Index announced before.
         announced: u16,
-        /// What is complete.
+        /// Index up to which blocks are complete.
         completed: u16,
-        /// Blocks of the ring.
+        /// Number of blocks in the ring.
         blocks: u32,
     },
-    /// A doorbell record that is behind its doorbell: the wrong word of it was written, or none.
+    /// The doorbell record is behind its doorbell: its wrong word was written, or none.
     #[error("the doorbell record's send word is {record:#x}, behind the doorbell's {next:#x}")]
     Record {
-        /// The send word.
+        /// Send word of the record.
         record: u32,
-        /// The doorbell's index.
+        /// Index in the doorbell.
         next: u16,
     },
 }
 
 impl QueueError {
-    /// The syndrome of the completion.
+    /// Returns the syndrome of the completion.
     pub const fn syndrome(&self) -> Syndrome {
         match self {
             Self::Entry(e) => e.syndrome(),

@@ -1,4 +1,4 @@
-//! Loads and stores of memory that kernels write to or read from meanwhile.
+//! Loads and stores of memory that kernels access concurrently.
 
 use crate::memory::Region;
 use crate::rdma::RdmaError;
@@ -6,22 +6,23 @@ use crate::wire::mlx5::{BLOCK_BYTES, CQE_BYTES};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
-/// Words of 8 bytes in a block or in a completion entry.
+/// Number of 8-byte words in a block or in a completion entry.
 const WORDS: usize = BLOCK_BYTES / size_of::<u64>();
 const _: () = assert!(CQE_BYTES == BLOCK_BYTES);
 
-/// A piece of host memory that kernels use too. It is only ever reached through atomic words, never through a reference.
+/// Host memory that kernels access too. All accesses are atomic words, never references.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SharedMemory {
     base: NonNull<u8>,
     bytes: usize,
 }
 
-// SAFETY: an address and a length; every access is atomic, and whoever makes one keeps the region alive beside it.
+// SAFETY: an address and a length; every access is atomic, and the accessing owner keeps the region alive.
 unsafe impl Send for SharedMemory {}
 
 impl SharedMemory {
-    /// All of a region, which must be where the host reaches it. The caller keeps the region alive for as long as the words.
+    /// Wraps a region, which must be accessible to the host. The caller keeps the region alive while it uses the
+    /// wrapper.
     pub(super) fn of(region: &Region, what: &str) -> Result<Self, RdmaError> {
         let base = region.host().ok_or_else(|| RdmaError::Queue {
             blocks: (region.len() / BLOCK_BYTES) as u32,
@@ -32,7 +33,8 @@ impl SharedMemory {
         Ok(Self { base, bytes: region.len() })
     }
 
-    /// The address of a word that lies inside; offsets are the caller's own arithmetic, so another one is as good as none.
+    /// Returns the address of a word inside the region. Offsets come from the caller's own arithmetic, so an invalid
+    /// one just becomes 0.
     fn at(&self, offset: usize, bytes: usize) -> *mut u8 {
         let inside = offset.is_multiple_of(bytes) && offset + bytes <= self.bytes;
         debug_assert!(inside, "{offset} + {bytes} of {}", self.bytes);
@@ -42,8 +44,8 @@ impl SharedMemory {
     }
 
     fn u64(&self, offset: usize) -> &AtomicU64 {
-        // SAFETY: regions are aligned to a page and the offset to 8, the word lies within the region, and the borrow ends within
-        // the call that makes it.
+        // SAFETY: regions are aligned to a page and the offset to 8. The word lies within the region. The borrow ends
+        // within the call that creates it.
         unsafe { AtomicU64::from_ptr(self.at(offset, size_of::<u64>()).cast()) }
     }
 
@@ -52,17 +54,17 @@ impl SharedMemory {
         unsafe { AtomicU32::from_ptr(self.at(offset, size_of::<u32>()).cast()) }
     }
 
-    /// A doorbell, and everything that was stored before it.
+    /// Loads a doorbell with acquire order: everything stored before it is visible afterwards.
     pub(super) fn acquire(&self, offset: usize) -> u64 {
         self.u64(offset).load(Ordering::Acquire)
     }
 
-    /// A big-endian word.
+    /// Loads a big-endian word with acquire order.
     pub(super) fn be32(&self, offset: usize) -> u32 {
         u32::from_be(self.u32(offset).load(Ordering::Acquire))
     }
 
-    /// Copies a block out.
+    /// Copies a block to `out`.
     pub(super) fn block(&self, offset: usize, out: &mut [u8; BLOCK_BYTES]) {
         for (i, word) in out.chunks_exact_mut(size_of::<u64>()).enumerate() {
             word.copy_from_slice(&self.u64(offset + i * size_of::<u64>()).load(Ordering::Relaxed).to_ne_bytes());
@@ -76,8 +78,8 @@ impl SharedMemory {
         }
     }
 
-    /// Writes a completion entry: first its body, then its last 16 bytes, in which are syndrome, counter and owner. Whoever sees the
-    /// owner, or the counter, sees the rest, and what was written before it.
+    /// Writes a completion entry: first its body, then its last 16 bytes with syndrome, counter and owner. A reader
+    /// that sees the new owner or counter also sees the rest, and everything written earlier.
     pub(super) fn publish_entry(&self, offset: usize, entry: &[u8; CQE_BYTES]) {
         let word = |i: usize| {
             let mut w = [0; size_of::<u64>()];
@@ -92,9 +94,9 @@ impl SharedMemory {
         #[cfg(target_arch = "x86_64")]
         {
             use std::arch::x86_64::{__m128i, _mm_set_epi64x};
-            // One store: a reader of 16 bytes never sees half of an entry that overwrites another (a collapsed queue). Stores are seen
-            // in their order on this processor.
-            // SAFETY: SSE2 is part of x86-64; the 16 bytes lie within the region, as the two words do, and entries are aligned to 64.
+            // One store: a reader of 16 bytes never sees half of an entry that overwrites another one (a collapsed
+            // queue). This processor's stores become visible in order. SAFETY: SSE2 is part of x86-64; the 16 bytes lie
+            // within the region, as the two words do, and entries are aligned to 64.
             unsafe {
                 let both = _mm_set_epi64x(word(WORDS - 1) as i64, word(WORDS - 2) as i64);
                 self.at(tail, size_of::<__m128i>()).cast::<__m128i>().write_volatile(both);

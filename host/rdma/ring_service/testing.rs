@@ -1,4 +1,4 @@
-//! A poster for tests: writes entries, rings, and reads completions, as kernels do.
+//! A send queue for tests: writes entries and doorbells, and reads completions, like kernels.
 
 use super::{QueueRings, SharedMemory};
 use crate::memory::{Place, Space};
@@ -8,10 +8,10 @@ use crate::wire::mlx5::{BLOCK_BYTES, CQE_BYTES, Completion, CompletionRing, Cqe,
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Far beyond what anything in a test takes.
+/// Far more time than anything in a test takes.
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 
-/// Rings in host memory.
+/// Allocates rings in host memory.
 pub(crate) fn memory(log_blocks: u32, collapsed: bool) -> QueueRings {
     QueueRings::new(QueuePlan { space: Space::cpu(), log_blocks, collapsed, data: Place::Host }, Place::Host)
         .expect("memory")
@@ -30,13 +30,13 @@ impl<'a> CpuSendQueue<'a> {
         Self { memory, number, next: 0, polled: 0 }
     }
 
-    /// Writes an entry. Answers where it begins.
+    /// Writes an entry. Returns the position of its first block.
     pub(crate) fn write(&mut self, flags: Flags, operation: Operation<'_>) -> u64 {
         let wqe = Wqe { index: self.next as u16, qpn: self.number, flags, target: None, operation };
         self.write_bytes(&wqe.to_bytes().expect("it fits"))
     }
 
-    /// Writes blocks.
+    /// Writes blocks. Returns the position of the first.
     pub(crate) fn write_bytes(&mut self, blocks: &[u8]) -> u64 {
         let ring = SendRing::new(self.memory.blocks().ilog2()).expect("a size");
         let at = self.next;
@@ -47,7 +47,7 @@ impl<'a> CpuSendQueue<'a> {
         at
     }
 
-    /// Rings for all that was written.
+    /// Writes the doorbell for all written entries.
     pub(crate) fn ring(&self) {
         self.ring_as(self.number, self.next, self.next);
     }
@@ -67,7 +67,7 @@ impl<'a> CpuSendQueue<'a> {
         at
     }
 
-    /// The next completion, if it is there.
+    /// Takes the next completion; `None` if there is none.
     pub(crate) fn poll(&mut self) -> Option<Completion> {
         let ring = CompletionRing::new(self.memory.entries().ilog2()).expect("a size");
         let shared_memory = SharedMemory::of(self.memory.completions(), "completion ring").expect("host memory");
@@ -82,7 +82,7 @@ impl<'a> CpuSendQueue<'a> {
         Some(bytemuck::cast::<_, Cqe>(bytes).completion().expect("a completion"))
     }
 
-    /// The next completion.
+    /// Waits for the next completion.
     pub(crate) fn wait(&mut self) -> Completion {
         let started = Instant::now();
         loop {

@@ -41,7 +41,7 @@ fn requests_come_out_as_they_went_in_over_many_laps() {
     ring.set_poison(true);
     let mut p = CpuSendQueue::new(&memory, NUMBER);
     for turn in 0..40_000u64 {
-        // One and three blocks in turn: entries cross the ring's end, and the wire's index wraps.
+        // Alternates entries of one and three blocks: they cross the ring's end, and the wire's index wraps.
         let data = vec![turn as u8; if turn % 2 == 0 { 8 } else { 130 }];
         let at = p.post(Flags::SIGNALLED, inline(&data));
         let Fetched::Request(posted, wqe) = ring.fetch() else { panic!("turn {turn}") };
@@ -94,9 +94,9 @@ fn a_failure_ends_the_queue_and_flushes_what_is_behind_it() {
     ring.fail(1, access);
     assert_eq!(ring.failed(), Some(access));
     let told: Vec<_> = std::iter::from_fn(|| p.poll()).map(|c| (c.wqe_counter, failure(&c))).collect();
-    // One that was not fetched yet is flushed too.
+    // A request that is not fetched yet is flushed too.
     assert_eq!(told, [(1, (0x13, 0x88)), (2, (5, 0xf9)), (3, (5, 0xf9))]);
-    // And what is posted later, however malformed it is.
+    // Later entries are flushed as well, even malformed ones.
     p.write_bytes(&[0xff; BLOCK_BYTES]);
     p.post(Flags::UNSIGNALLED, Operation::Nop);
     assert!(matches!(ring.fetch(), Fetched::Flushed(n) if n >= 1));
@@ -122,7 +122,7 @@ fn a_malformed_entry_fails_in_its_turn() {
     p.write(Flags::SIGNALLED, Operation::Nop);
     p.ring();
     assert!(matches!(ring.fetch(), Fetched::Request(..)));
-    // ds is 63: more than was rung for.
+    // ds is 63: more blocks than announced.
     assert!(matches!(queue_error(&mut ring), QueueError::Unfinished { ds: 63, .. }));
     assert!(matches!(ring.fetch(), Fetched::Nothing));
     assert_eq!(p.poll(), None, "the one before it is not complete");
@@ -131,7 +131,7 @@ fn a_malformed_entry_fails_in_its_turn() {
     assert_eq!(told, [(0, (0, 0)), (1, (2, 0))]);
 }
 
-/// An entry in which something is wrong, and what it is refused for.
+/// Posts an entry with an error and checks the reason of its rejection.
 fn broken(change: impl Fn(&mut Vec<u8>), check: impl Fn(&WqeError) -> bool) {
     let (memory, mut ring) = ring_service(4, false);
     let mut p = CpuSendQueue::new(&memory, NUMBER);
@@ -187,7 +187,7 @@ fn doorbells_are_checked() {
     assert!(matches!(bad(&|p| p.ring_as(NUMBER, 0, 0)), QueueError::Index { next: 0, announced: 1, .. }));
     assert!(matches!(bad(&|p| p.ring_as(NUMBER, 9, 9)), QueueError::Index { next: 9, blocks: 8, .. }));
     assert_eq!(bad(&|p| p.ring_as(NUMBER, 2, 1)), QueueError::Record { record: 1, next: 2 });
-    // A record may be ahead: another thread is about to ring.
+    // The record may be ahead: another thread is about to write the doorbell.
     let (memory, mut ring) = ring_service(3, false);
     let mut p = CpuSendQueue::new(&memory, NUMBER);
     p.write(Flags::SIGNALLED, Operation::Nop);
@@ -235,7 +235,7 @@ fn a_collapsed_queue_shows_the_latest_completion() {
 }
 
 #[test]
-fn what_cannot_be_served_is_refused() {
+fn unsupported_requests_are_refused() {
     let memory = Arc::new(memory(3, false));
     assert!(RingService::new(memory.clone(), 0).unwrap_err().to_string().contains("numbers 1 to"));
     assert!(RingService::new(memory, 1 << 24).is_err());
@@ -270,7 +270,7 @@ proptest! {
         let (memory, mut ring) = ring_service(3, false);
         ring.set_poison(poison);
         memory.ring().write(0, &bytes[..bytes.len().min(512)]).unwrap();
-        // Half of them with control segments that are nearly right.
+        // Half of the cases have control segments that are almost valid.
         if bytes[0] % 2 == 0 {
             memory.ring().set(4, (NUMBER << 8 | u32::from(bytes[0] >> 2)).to_be()).unwrap();
         }

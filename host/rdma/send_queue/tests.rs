@@ -1,4 +1,4 @@
-//! Against an adapter that works only when it is told to, so that every interleaving is the test's own.
+//! Tests with an adapter that works only on request, so that each test controls the interleaving.
 
 use super::*;
 use crate::memory::{Place, Space};
@@ -46,17 +46,17 @@ impl QueuePair for Pair {
     }
 }
 
-/// What the adapter has taken from the ring, and written to the completion queue.
+/// Progress of the adapter: entries taken from the ring, completions written.
 #[derive(Default)]
 struct Adapter {
     taken: u64,
     written: u64,
-    /// Payloads of the writes, in their order.
+    /// Payloads of the writes, in order.
     seen: Vec<Vec<u8>>,
 }
 
 impl Adapter {
-    /// Blocks that were rung for.
+    /// Returns the number of announced blocks.
     fn announced(&self, pair: &Pair) -> u64 {
         let at = QueueRings::doorbell_offset();
         let bytes: [u8; 8] = pair.0.records().get(at).expect("in bounds");
@@ -70,7 +70,7 @@ impl Adapter {
         crate::wire::mlx5::send_ring::advance(self.taken, bell.next)
     }
 
-    /// Carries out up to `most` entries; the one at `fail`, counted from the first ever, fails.
+    /// Carries out up to `most` entries. The one at `fail`, counted from the first ever, fails.
     fn serve(&mut self, pair: &Pair, most: usize, fail: Option<(u64, Failure)>) {
         let ring = SendRing::new(pair.0.plan().log_blocks).expect("a ring");
         let mut bytes = vec![0; ring.bytes()];
@@ -116,7 +116,8 @@ fn write(data: &[u8]) -> Operation<'_> {
     Operation::Write { remote: Remote { address: 0x1000, key: 7 }, payload: Payload::Inline(data), immediate: None }
 }
 
-/// One block up to 28 bytes, then one more for each 64.
+/// Returns the payload of write `i`. An entry has one block up to 28 bytes of payload, and one more for each further 64
+/// bytes.
 fn payload(i: usize) -> Vec<u8> {
     (0..[8, 28, 29, 92, 93, 200][i % 6]).map(|b| (b + i) as u8).collect()
 }
@@ -158,7 +159,7 @@ fn a_full_ring_says_so_and_goes_on_after_a_poll() {
     assert_eq!(full, PostError::Full { number: NUMBER, wanted: 1, in_flight: 4, blocks: 4 });
     let mut adapter = Adapter::default();
     adapter.serve(&pair, 1, None);
-    assert_eq!(adapter.taken, 0, "nothing was rung for");
+    assert_eq!(adapter.taken, 0, "nothing was announced");
     send_queue.ring();
     adapter.serve(&pair, 1, None);
     assert_eq!(send_queue.poll(), Ok(1));
@@ -212,7 +213,7 @@ fn an_adapter_that_does_nothing_is_not_waited_for_for_ever() {
     send_queue.ring();
     let error = send_queue.wait(2, Duration::from_millis(1)).expect_err("nobody serves");
     assert!(matches!(error, PostError::TimedOut { in_flight: 2, completed: 0, .. }), "{error}");
-    // It is late, not lost.
+    // The completion is late, not lost.
     Adapter::default().serve(&pair, 1, None);
     assert_eq!(send_queue.wait(2, DEADLINE), Ok(()));
 }
@@ -229,8 +230,8 @@ fn what_no_adapter_writes_is_named() {
 }
 
 proptest! {
-    /// However posting, ringing, serving and polling take turns: every entry arrives once, in order, and nothing is said to be
-    /// complete before it is.
+    /// For all interleavings of posts, doorbells, adapter steps and polls: every entry arrives once and in order. No
+    /// entry is reported complete before it is.
     #[test]
     fn any_turns(steps in prop::collection::vec((0u8..4, 0usize..6, any::<bool>()), 1..200), collapsed: bool, log in 2u32..6) {
         let pair = Pair::new(log, collapsed);

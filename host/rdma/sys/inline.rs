@@ -1,5 +1,6 @@
-//! Verbs that rdma-core's headers define as `static inline` functions, which no library exports. As there, they call the driver through the
-//! operation table of the context (`/usr/include/infiniband/verbs.h` of rdma-core 44).
+//! Verbs that rdma-core's headers define as `static inline` functions, so that no library exports them. Like the
+//! headers, they call the driver through the operation table of the context (`/usr/include/infiniband/verbs.h` of
+//! rdma-core 44).
 
 use super::bindings::{
     Verbs, ibv_context, ibv_cq, ibv_port_attr, ibv_qp, ibv_recv_wr, ibv_send_wr, ibv_wc, verbs_context,
@@ -7,13 +8,13 @@ use super::bindings::{
 use libc::c_int;
 use std::mem::offset_of;
 
-/// In `ibv_context::abi_compat`, the context is the end of a `verbs_context` (`__VERBS_ABI_IS_EXTENDED`).
+/// Value of `ibv_context::abi_compat` if the context is the end of a `verbs_context` (`__VERBS_ABI_IS_EXTENDED`).
 const EXTENDED: usize = usize::MAX;
 
-/// Takes completions (`ibv_poll_cq`): how many, or a negative number.
+/// Takes completions (`ibv_poll_cq`). Returns their number, or a negative number on failure.
 ///
 /// # Safety
-/// The queue is alive, and `entries` has room for `count` entries.
+/// The queue is alive, and `entries` has space for `count` entries.
 pub(in crate::rdma) unsafe fn poll_cq(cq: *mut ibv_cq, count: c_int, entries: *mut ibv_wc) -> c_int {
     // SAFETY: an object of libibverbs points to its context, which outlives it.
     match unsafe { (*(*cq).context).ops.poll_cq } {
@@ -39,7 +40,7 @@ pub(in crate::rdma) unsafe fn post_send(qp: *mut ibv_qp, wr: *mut ibv_send_wr, b
 /// Posts receive requests (`ibv_post_recv`). Returns 0 or an error number.
 ///
 /// # Safety
-/// As [`post_send`].
+/// See [`post_send`].
 pub(in crate::rdma) unsafe fn post_recv(qp: *mut ibv_qp, wr: *mut ibv_recv_wr, bad: *mut *mut ibv_recv_wr) -> c_int {
     // SAFETY: as in `poll_cq`.
     match unsafe { (*(*qp).context).ops.post_recv } {
@@ -51,8 +52,8 @@ pub(in crate::rdma) unsafe fn post_recv(qp: *mut ibv_qp, wr: *mut ibv_recv_wr, b
 
 /// Reads a port's attributes (`___ibv_query_port`). Returns 0 or an error number.
 ///
-/// Contexts that are extended and long enough have a function that is told the size of the attributes. For others the library's own
-/// function fills the part that it always had, and the rest stays zero.
+/// Extended contexts that are long enough have a function with an argument for the size of the attributes. For other
+/// contexts the library's own function fills the oldest part of the attributes, and the rest stays zero.
 ///
 /// # Safety
 /// The context is open, and `attr` may be written.
@@ -77,7 +78,7 @@ pub(in crate::rdma) unsafe fn query_port(
 
 type QueryPort = unsafe extern "C" fn(*mut ibv_context, u8, *mut ibv_port_attr, usize) -> c_int;
 
-/// The extension's function, if there is one (`verbs_get_ctx_op`).
+/// Returns the extension's function, if there is one (`verbs_get_ctx_op`).
 ///
 /// # Safety
 /// The context is open.
@@ -87,8 +88,8 @@ unsafe fn query_port_of(context: *mut ibv_context) -> Option<QueryPort> {
         return None;
     }
     let before = offset_of!(verbs_context, context);
-    // SAFETY: such a context is the last field of a `verbs_context`, of which this build may know more fields at its beginning than the
-    // library has; none is read before `sz`, which follows them, has told that it is there.
+    // SAFETY: such a context is the last field of a `verbs_context`. This build may know more leading fields than the
+    // library has. None is read before `sz`, which follows them, has shown that it exists.
     unsafe {
         let extension = context.cast::<u8>().sub(before).cast::<verbs_context>();
         let has = (&raw const (*extension).sz).read();
@@ -127,7 +128,7 @@ mod tests {
         ] {
             all.sz = bytes;
             all.context.abi_compat = compat;
-            // The context is reached through the whole, as a provider gives it out.
+            // The context is reached through the whole structure, as with a provider.
             let extension = &raw mut all;
             // SAFETY: a context at the end of its extension.
             let found = unsafe { query_port_of(&raw mut (*extension).context) };

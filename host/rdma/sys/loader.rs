@@ -1,4 +1,4 @@
-//! Shared libraries that are loaded when they are first used, and stay loaded.
+//! Shared libraries that are loaded at their first use and stay loaded.
 
 use crate::rdma::RdmaError;
 use libloading::Library;
@@ -6,10 +6,10 @@ use libloading::os::unix;
 use std::error::Error;
 use std::sync::OnceLock;
 
-/// Packages that hold both libibverbs and libmlx5.
+/// Packages that contain both libibverbs and libmlx5.
 const PACKAGES: &str = "libibverbs1 and ibverbs-providers (Debian, Ubuntu) or libibverbs and rdma-core (Fedora, RHEL)";
 
-/// A shared library, with the functions `F` that are called of it. One for each library, in a `static`: nothing unloads it.
+/// A shared library with its functions `F`. Each library has one in a `static`; it is never unloaded.
 pub(in crate::rdma) struct Shared<F> {
     name: &'static str,
     /// First version of rdma-core whose library has all of `F`.
@@ -18,7 +18,7 @@ pub(in crate::rdma) struct Shared<F> {
     loaded: OnceLock<Result<F, Failure>>,
 }
 
-/// Why a library is not available.
+/// Reason why a library is not available.
 #[derive(Clone, Debug)]
 struct Failure {
     reason: String,
@@ -26,7 +26,7 @@ struct Failure {
 }
 
 impl<F> Shared<F> {
-    /// Names a library; nothing is loaded yet. `since` is the first version of rdma-core whose library has all of `F`.
+    /// Names a library without loading it. `since` is the first version of rdma-core whose library has all of `F`.
     ///
     /// # Safety
     /// The functions that `functions` looks up must have the types under which `F` calls them.
@@ -38,10 +38,10 @@ impl<F> Shared<F> {
         Self { name, since, functions, loaded: OnceLock::new() }
     }
 
-    /// Returns the functions. The first call loads the library; later calls return what the first one did.
+    /// Returns the functions. The first call loads the library. Later calls return its result.
     ///
     /// # Errors
-    /// [`RdmaError::Library`] when the loader finds no such library, or the library lacks one of the functions.
+    /// [`RdmaError::Library`] if the loader finds no such library, or the library lacks a function.
     pub fn get(&'static self) -> Result<&'static F, RdmaError> {
         self.loaded.get_or_init(|| self.load()).as_ref().map_err(|f| RdmaError::Library {
             library: self.name,
@@ -51,14 +51,15 @@ impl<F> Shared<F> {
     }
 
     fn load(&self) -> Result<F, Failure> {
-        // All that the library itself needs is resolved now, so that nothing of it can be missing in the middle of a run.
+        // Resolves all symbols of the library now, so that none can be missing in the middle of a run.
         let flags = unix::RTLD_NOW | unix::RTLD_LOCAL;
         // SAFETY: rdma-core's libraries only register themselves when they are loaded.
         let library = unsafe { unix::Library::open(Some(self.name), flags) }.map_err(|e| Failure {
             reason: format!("it cannot be loaded ({})", loaders_words(&e)),
             remedy: format!("install {PACKAGES}"),
         })?;
-        // SAFETY: the types are right, as `new` was promised; the library stays loaded, since no `Shared` is ever dropped.
+        // SAFETY: the types are right by the promise to `new`; the library stays loaded, since no `Shared` is ever
+        // dropped.
         unsafe { (self.functions)(library.into()) }.map_err(|e| Failure {
             reason: format!("it lacks a function ({})", loaders_words(&e)),
             remedy: format!("install rdma-core {} or later: {PACKAGES}", self.since),
@@ -66,7 +67,7 @@ impl<F> Shared<F> {
     }
 }
 
-/// The loader's own words, which name the file and the function.
+/// Returns the loader's own message, which names the file and the function.
 fn loaders_words(e: &libloading::Error) -> String {
     e.source().map_or_else(|| e.to_string(), ToString::to_string)
 }
@@ -84,21 +85,21 @@ mod tests {
     use std::path::Path;
     use std::process::Command;
 
-    /// One function of a library that is compiled here.
+    /// One function of a library that the test compiles.
     struct Answer {
         answer: unsafe extern "C" fn() -> i32,
         _library: Library,
     }
 
     /// # Safety
-    /// A function `answer` of the library has this type.
+    /// The library's function `answer` has this type.
     unsafe fn answer(library: Library) -> Result<Answer, libloading::Error> {
         // SAFETY: the caller's promise.
         let answer = *unsafe { library.get(b"answer\0") }?;
         Ok(Answer { answer, _library: library })
     }
 
-    /// A library with one function, compiled; its path stays valid for the whole process, as names of libraries do.
+    /// Compiles a library with one function. Its path is valid for the whole process, like the names of libraries.
     fn compiled(folder: &Path) -> &'static str {
         let (source, library) = (folder.join("tiny.c"), folder.join("libtiny.so"));
         std::fs::write(&source, "int answer(void) { return 42; }\n").unwrap();
@@ -112,7 +113,7 @@ mod tests {
         name: &'static str,
         functions: unsafe fn(Library) -> Result<F, libloading::Error>,
     ) -> &'static Shared<F> {
-        // SAFETY: of the libraries named here only `tiny` is there, and its function has the type above.
+        // SAFETY: of the libraries named here only `tiny` exists, and its function has the type above.
         Box::leak(Box::new(unsafe { Shared::new(name, 28, functions) }))
     }
 

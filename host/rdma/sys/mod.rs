@@ -1,9 +1,10 @@
-//! rdma-core as the loader finds it at run time: libibverbs and libmlx5, with the declarations of their headers. No program links them.
+//! Bindings of rdma-core's libibverbs and libmlx5, which are loaded at run time. No program links them.
 //!
-//! `bindings.rs` is generated (`generate`, beside it); `tests/rdma_reference` compares it with the C headers and with rdma-sys. librdmacm is
-//! not loaded: connections exchange their addresses through the store of a world.
+//! `bindings.rs` is generated (`generate`, beside it). `tests/rdma_reference` compares it with the C headers and with
+//! rdma-sys. librdmacm is not loaded: connections exchange their addresses through the store of a world.
 
-// Layouts and names are C's; each function's safety is its C documentation; what a struct of functions offers is not all called.
+// Layouts and names are C's. The C documentation states each function's safety. Not all functions of the structs are
+// called.
 #[allow(non_camel_case_types, non_snake_case, dead_code)]
 #[allow(clippy::all, clippy::undocumented_unsafe_blocks)]
 mod bindings;
@@ -18,9 +19,9 @@ use libloading::Library;
 use loader::Shared;
 use std::fmt;
 
-/// Name of libibverbs, whose interface is the same in all versions of rdma-core.
+/// File name of libibverbs. Its interface is the same in all versions of rdma-core.
 pub(super) const LIBIBVERBS: &str = "libibverbs.so.1";
-/// Name of NVIDIA's provider, whose own functions `mlx5dv.h` declares.
+/// File name of NVIDIA's provider, whose own functions `mlx5dv.h` declares.
 pub(super) const LIBMLX5: &str = "libmlx5.so.1";
 
 // SAFETY: the functions are declared as in the library's own header.
@@ -42,26 +43,26 @@ impl fmt::Debug for Mlx5dv {
     }
 }
 
-/// Returns libibverbs, loaded at the first call.
+/// Returns the functions of libibverbs. The first call loads the library.
 ///
 /// # Errors
-/// [`RdmaError::Library`] when it is absent, or older than rdma-core 28.
+/// [`RdmaError::Library`] if libibverbs is missing or older than rdma-core 28.
 pub(super) fn verbs() -> Result<&'static Verbs, RdmaError> {
     VERBS.get()
 }
 
-/// Returns what libibverbs has for memory that is a dma-buf.
+/// Returns libibverbs' functions for dma-buf memory.
 ///
 /// # Errors
-/// [`RdmaError::Library`] when libibverbs is absent, or older than rdma-core 34.
+/// [`RdmaError::Library`] if libibverbs is missing or older than rdma-core 34.
 pub(super) fn dma_buf() -> Result<&'static VerbsDmaBuf, RdmaError> {
     DMA_BUF.get()
 }
 
-/// Returns libmlx5, loaded at the first call.
+/// Returns the functions of libmlx5. The first call loads the library.
 ///
 /// # Errors
-/// [`RdmaError::Library`] when it is absent, or older than rdma-core 44.
+/// [`RdmaError::Library`] if libmlx5 is missing or older than rdma-core 44.
 pub(super) fn mlx5() -> Result<&'static Mlx5dv, RdmaError> {
     MLX5.get()
 }

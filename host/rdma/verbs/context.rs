@@ -12,7 +12,7 @@ use std::mem::{MaybeUninit, zeroed};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// Packets of this port must have a global route header (`IBV_QPF_GRH_REQUIRED`).
+/// Flag of a port whose packets must have a global route header (`IBV_QPF_GRH_REQUIRED`).
 const GRH_REQUIRED: u8 = ib_uverbs_query_port_flags::IB_UVERBS_QPF_GRH_REQUIRED.0 as u8;
 /// Asynchronous events by their numbers (rdma-core `verbs.h`, `enum ibv_event_type`).
 const EVENTS: [&str; 20] = [
@@ -38,18 +38,18 @@ const EVENTS: [&str; 20] = [
     "work queue error",
 ];
 
-/// What a device allows.
+/// Limits of a device.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::rdma) struct DeviceLimits {
-    /// Requests in a send queue.
+    /// Largest number of requests in a send queue.
     pub requests: u32,
-    /// Pieces of a request.
+    /// Largest number of scatter/gather elements of a request.
     pub pieces: u32,
-    /// Entries of a completion queue.
+    /// Largest number of entries in a completion queue.
     pub completions: u32,
-    /// Reads and atomics that a queue pair may have outstanding, and hold.
+    /// Largest number of outstanding reads and atomics of a queue pair, and of its peer's that it can hold.
     pub reads: (u8, u8),
-    /// Whether 8-byte atomics exist.
+    /// True if the device has 8-byte atomics.
     pub atomics: bool,
 }
 
@@ -61,16 +61,17 @@ pub(in crate::rdma) struct Context {
     name: String,
 }
 
-// SAFETY: verbs calls may come from any thread (libibverbs is thread safe).
+// SAFETY: verbs calls may come from any thread (libibverbs is thread-safe).
 unsafe impl Send for Context {}
 // SAFETY: as above.
 unsafe impl Sync for Context {}
 
 impl Context {
-    /// Opens a device by name, in the way that `open` does it.
+    /// Opens a device by name, with `open` as the call that opens it.
     ///
     /// # Errors
-    /// When libibverbs is absent or does not show the device, or the device cannot be opened.
+    /// * [`RdmaError::Library`] if libibverbs is missing or too old.
+    /// * [`RdmaError::Unavailable`] if libibverbs does not show the device, or the device cannot be opened.
     pub fn open_with(
         transport: Transport,
         name: &str,
@@ -92,7 +93,7 @@ impl Context {
         let mut names = Vec::new();
         let mut found = None;
         for i in 0..usize::try_from(count).unwrap_or(0) {
-            // SAFETY: the list has `count` entries, and names live as long as it.
+            // SAFETY: the list has `count` entries, and the names live as long as the list.
             let (device, text) = unsafe {
                 let device = *list.add(i);
                 (device, CStr::from_ptr(verbs.ibv_get_device_name(device)).to_string_lossy().into_owned())
@@ -106,7 +107,7 @@ impl Context {
             let raw = NonNull::new(open(verbs, device));
             (raw, io::Error::last_os_error())
         });
-        // SAFETY: the list from above; an open device does not need it.
+        // SAFETY: the list from above; an open device does not need the list.
         unsafe { verbs.ibv_free_device_list(list) };
         match raw {
             Some((Some(raw), _)) => {
@@ -125,9 +126,9 @@ impl Context {
     /// Opens a device by name.
     ///
     /// # Errors
-    /// As [`Self::open_with`].
+    /// See [`Self::open_with`].
     pub fn open(transport: Transport, name: &str) -> Result<Arc<Self>, RdmaError> {
-        // SAFETY: a device of the list that `open_with` holds.
+        // SAFETY: a device of the list that `open_with` keeps alive.
         Self::open_with(transport, name, |verbs, device| unsafe { verbs.ibv_open_device(device) })
     }
 
@@ -135,17 +136,17 @@ impl Context {
         self.raw.as_ptr()
     }
 
-    /// The kernel's name.
+    /// Returns the device's name in the kernel.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// What the device allows.
+    /// Queries the device's limits.
     ///
     /// # Errors
-    /// When it does not answer.
+    /// [`RdmaError::System`] if the device rejects the query.
     pub fn limits(&self) -> Result<DeviceLimits, RdmaError> {
-        // SAFETY: integers, for which zero is a value.
+        // SAFETY: integers, for which zero is a valid value.
         let mut attr: ibv_device_attr = unsafe { zeroed() };
         // SAFETY: an open device; writes the attributes.
         answer(unsafe { self.verbs.ibv_query_device(self.raw(), &mut attr) }, || {
@@ -162,13 +163,14 @@ impl Context {
         })
     }
 
-    /// What a port is like for queue pairs.
+    /// Queries the properties of a port that queue pairs need.
     ///
     /// # Errors
-    /// When the device does not answer, or has no identifier with the index that was asked for.
+    /// * [`RdmaError::System`] if the device rejects a query.
+    /// * [`RdmaError::Unavailable`] if the port has no GID with the requested index, or reports an undefined path MTU.
     pub fn port(&self, transport: Transport, chosen: &Chosen, choice: &DeviceChoice) -> Result<PortFacts, RdmaError> {
         let number = u8::try_from(chosen.port.number).unwrap_or(u8::MAX);
-        // SAFETY: integers, for which zero is a value.
+        // SAFETY: integers, for which zero is a valid value.
         let mut attr: ibv_port_attr = unsafe { zeroed() };
         // SAFETY: an open device; writes the attributes.
         let code = unsafe { sys::query_port(self.verbs, self.raw(), number, &mut attr) };
@@ -190,7 +192,7 @@ impl Context {
             name: chosen.to_string(),
             port: number,
             link: match chosen.port.link_layer {
-                // What tells nothing is addressed by identifiers, as Ethernet is.
+                // Links without a name are addressed by GIDs, like Ethernet.
                 LinkLayer::Other => LinkLayer::Ethernet,
                 known => known,
             },
@@ -198,7 +200,7 @@ impl Context {
             lid: attr.lid,
             route_header: attr.flags & GRH_REQUIRED != 0,
             gid: entry.and_then(|e| Some((u8::try_from(e.index).ok()?, e.gid))),
-            // A kernel that does not tell has RoCE v2 as others have.
+            // Assumes RoCE v2, the usual kind, if the kernel does not report one.
             udp: entry.is_some_and(|e| e.kind != Some(GidKind::InfiniBandOrRoceV1)),
             reads_out: limits.reads.0,
             reads_in: limits.reads.1,
@@ -214,19 +216,19 @@ impl Context {
         }
     }
 
-    /// What has happened to the device and its queues since the last call, in words.
+    /// Returns the asynchronous events of the device and its queues since the last call, in words.
     pub fn events(&self) -> Vec<String> {
         let mut all = Vec::new();
         loop {
             let mut event = MaybeUninit::<ibv_async_event>::zeroed();
-            // SAFETY: an open device; writes one event if there is one, and does not wait.
+            // SAFETY: an open device; writes one event if there is one, and does not block.
             if unsafe { self.verbs.ibv_get_async_event(self.raw(), event.as_mut_ptr()) } != 0 {
                 return all;
             }
             // SAFETY: written above.
             let kind = unsafe { (*event.as_ptr()).event_type }.0;
             all.push(EVENTS.get(kind as usize).map_or_else(|| format!("event {kind}"), |e| (*e).to_owned()));
-            // SAFETY: an event that was received above, once.
+            // SAFETY: the event was received above and is acknowledged once.
             unsafe { self.verbs.ibv_ack_async_event(event.as_mut_ptr()) };
         }
     }
@@ -247,12 +249,12 @@ fn open_hint(e: &io::Error) -> &'static str {
 
 impl Drop for Context {
     fn drop(&mut self) {
-        // SAFETY: opened by this type, and nothing made from it is left: all of that holds it.
+        // SAFETY: opened by this type; every object created from it holds it, so none is left.
         unsafe { self.verbs.ibv_close_device(self.raw()) };
     }
 }
 
-/// What memory and queue pairs must have in common.
+/// A protection domain, which memory and queue pairs must share.
 #[derive(Debug)]
 pub(in crate::rdma) struct ProtectionDomain {
     raw: NonNull<ibv_pd>,
@@ -265,10 +267,10 @@ unsafe impl Send for ProtectionDomain {}
 unsafe impl Sync for ProtectionDomain {}
 
 impl ProtectionDomain {
-    /// A new one.
+    /// Allocates a protection domain.
     ///
     /// # Errors
-    /// When the device has no more.
+    /// [`RdmaError::System`] if the device has no more.
     pub fn new(context: &Arc<Context>) -> Result<Arc<Self>, RdmaError> {
         // SAFETY: an open device.
         let raw = NonNull::new(unsafe { context.verbs.ibv_alloc_pd(context.raw()) });
@@ -280,12 +282,12 @@ impl ProtectionDomain {
         self.raw.as_ptr()
     }
 
-    /// The library that opened its device.
+    /// Returns the library that opened the device.
     pub fn verbs(&self) -> &'static Verbs {
         self.context.verbs
     }
 
-    /// Its device.
+    /// Returns the device.
     pub fn context(&self) -> &Arc<Context> {
         &self.context
     }
@@ -293,7 +295,7 @@ impl ProtectionDomain {
 
 impl Drop for ProtectionDomain {
     fn drop(&mut self) {
-        // SAFETY: made by this type, and nothing that was made from it is left.
+        // SAFETY: created by this type, and no object created from it is left.
         unsafe { self.context.verbs.ibv_dealloc_pd(self.raw()) };
     }
 }

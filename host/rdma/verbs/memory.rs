@@ -13,14 +13,14 @@ use std::os::fd::AsRawFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// How memory was registered.
+/// Way in which memory was registered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::rdma) enum RegistrationPath {
     /// Host memory.
     Host,
     /// GPU memory, as a dma-buf.
     DmaBuf,
-    /// GPU memory, by nvidia-peermem, and why not as a dma-buf.
+    /// GPU memory through nvidia-peermem, with the reason why not as a dma-buf.
     Peermem(String),
 }
 
@@ -49,10 +49,10 @@ impl MemoryRegion {
     /// Registers host memory.
     ///
     /// # Safety
-    /// The range must stay valid while the registration lives.
+    /// The range must stay valid while the registration exists.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// The system's error if the kernel rejects the range.
     pub unsafe fn host(
         domain: &Arc<ProtectionDomain>,
         base: NonNull<u8>,
@@ -63,8 +63,10 @@ impl MemoryRegion {
         unsafe { Self::by_address(domain, base.as_ptr() as u64, base.as_ptr() as u64, bytes, rights) }
     }
 
+    /// Registers memory at address `base`. Work requests name it by the address `name`.
+    ///
     /// # Safety
-    /// As [`Self::host`].
+    /// See [`Self::host`].
     unsafe fn by_address(
         domain: &Arc<ProtectionDomain>,
         base: u64,
@@ -93,13 +95,13 @@ impl MemoryRegion {
         Ok(Self { raw, domain: domain.clone() })
     }
 
-    /// For this side's requests.
+    /// Returns the key for this side's requests.
     pub fn local_key(&self) -> u32 {
         // SAFETY: alive until dropped.
         unsafe { (*self.raw.as_ptr()).lkey }
     }
 
-    /// For the other side's.
+    /// Returns the key for the peer's requests.
     pub fn remote_key(&self) -> u32 {
         // SAFETY: as above.
         unsafe { (*self.raw.as_ptr()).rkey }
@@ -108,7 +110,7 @@ impl MemoryRegion {
 
 impl Drop for MemoryRegion {
     fn drop(&mut self) {
-        // SAFETY: made by this type.
+        // SAFETY: created by this type.
         unsafe { self.domain.verbs().ibv_dereg_mr(self.raw.as_ptr()) };
     }
 }
@@ -130,12 +132,13 @@ fn flags(rights: Rights) -> u32 {
     pairs.into_iter().filter(|(r, _)| rights.contains(*r)).fold(0, |all, (_, f)| all | f.0)
 }
 
-/// Memory by its local keys: where a CPU thread finds what work requests name.
+/// Registered memory by local key, through which a CPU thread accesses the memory that work requests name.
 #[derive(Debug, Default)]
 pub(in crate::rdma) struct MemoryKeys(RwLock<HashMap<u32, MemoryRange>>);
 
 impl MemoryKeys {
-    /// The range with this key, and where in it `bytes` bytes at an address begin; `None` if they are not all in it.
+    /// Returns the range with key `key`, and the offset of `address` in it. Returns `None` unless the range contains
+    /// all `bytes` bytes at `address`.
     pub fn find(&self, key: u32, address: u64, bytes: usize) -> Option<(MemoryRange, usize)> {
         let range = *self.0.read().get(&key)?;
         let offset = usize::try_from(address.checked_sub(range.address)?).ok()?;
@@ -151,13 +154,13 @@ impl MemoryKeys {
     }
 }
 
-/// Registers memory of a space with a device.
+/// Registers a space's memory with a device.
 #[derive(Debug)]
 pub(in crate::rdma) struct Registrar {
     domain: Arc<ProtectionDomain>,
     space: Space,
     keys: Arc<MemoryKeys>,
-    /// How GPU memory was registered last.
+    /// Way of the last registration of GPU memory.
     gpu_path: Mutex<Option<RegistrationPath>>,
 }
 
@@ -166,7 +169,7 @@ impl Registrar {
         Self { domain, space, keys: Arc::default(), gpu_path: Mutex::new(None) }
     }
 
-    /// What is registered, by local key.
+    /// Returns the registered memory by local key.
     pub fn keys(&self) -> &Arc<MemoryKeys> {
         &self.keys
     }
@@ -175,7 +178,7 @@ impl Registrar {
         self.gpu_path.lock()
     }
 
-    /// `host`, `dma-buf`, `peermem` and why: how memory was registered so far.
+    /// Returns the way in which memory was registered so far: `host`, `dma-buf`, or `peermem` with the reason.
     pub fn registration_path(&self) -> RegistrationPath {
         self.gpu_path().clone().unwrap_or(RegistrationPath::Host)
     }
@@ -183,10 +186,10 @@ impl Registrar {
     /// Registers memory.
     ///
     /// # Errors
-    /// When no way leads to it, with what was tried.
+    /// [`RdmaError::Registration`] with all attempts if none succeeds, or if the range is empty.
     ///
     /// # Safety
-    /// As [`Adapter::register`](crate::rdma::Adapter::register).
+    /// See [`Adapter::register`](crate::rdma::Adapter::register).
     pub unsafe fn register(&self, memory: MemoryRange, rights: Rights) -> Result<Box<dyn Registration>, RdmaError> {
         let refuse = |reason: String| RdmaError::Registration { address: memory.address, bytes: memory.bytes, reason };
         if memory.bytes == 0 {
@@ -222,7 +225,8 @@ impl Registrar {
             Ok(region) => return Ok((region, RegistrationPath::DmaBuf)),
             Err(why) => why,
         };
-        // SAFETY: `register`'s caller promises that the memory outlives the registration; the kernel asks nvidia-peermem for its pages.
+        // SAFETY: `register`'s caller promises that the memory outlives the registration; nvidia-peermem gives the
+        // kernel its pages.
         match unsafe { MemoryRegion::by_address(&self.domain, memory.address, memory.address, memory.bytes, rights) } {
             Ok(region) => Ok((region, RegistrationPath::Peermem(no_dma_buf))),
             Err(e) => Err(format!(
@@ -236,7 +240,7 @@ impl Registrar {
         let library = sys::dma_buf().map_err(|e| e.to_string())?;
         let fd = gpu.export_dma_buf(memory.address, memory.bytes).map_err(|e| e.to_string())?;
         let flags = flags(rights) as libc::c_int;
-        // SAFETY: a dma-buf of `bytes` bytes; the kernel holds it after the call, so the descriptor may be closed.
+        // SAFETY: a dma-buf of `bytes` bytes; the kernel keeps it after the call, so the descriptor may be closed.
         let raw = unsafe {
             let domain = self.domain.raw();
             library.ibv_reg_dmabuf_mr(domain, 0, memory.bytes, memory.address, fd.as_raw_fd(), flags)
@@ -283,29 +287,30 @@ impl Drop for VerbsRegistration {
     }
 }
 
-/// A pinned buffer of this process that only the device and this process use.
+/// A pinned buffer that only the device and this process use.
 #[derive(Debug)]
 pub(in crate::rdma) struct Buffer {
-    // First: the device must not know memory that is gone.
+    // Dropped first: the device must not access freed memory.
     region: MemoryRegion,
     memory: crate::memory::Region,
     base: NonNull<u8>,
 }
 
-// SAFETY: an address and its owner; access is by copies.
+// SAFETY: an address and its owner; all accesses are copies.
 unsafe impl Send for Buffer {}
 // SAFETY: as above.
 unsafe impl Sync for Buffer {}
 
 impl Buffer {
-    /// Zeroed.
+    /// Allocates and registers a buffer of zeroes.
     ///
     /// # Errors
-    /// When there is no memory, or it cannot be registered.
+    /// * [`RdmaError::Memory`] if the memory cannot be allocated.
+    /// * [`RdmaError::Registration`] if the device cannot register it.
     pub fn new(domain: &Arc<ProtectionDomain>, bytes: usize, rights: Rights) -> Result<Self, RdmaError> {
         let memory = Space::cpu().allocate(crate::memory::Place::Host, bytes)?;
         let base = memory.host().ok_or_else(|| failed("host memory without an address"))?;
-        // SAFETY: the memory is in the same structure, behind the registration.
+        // SAFETY: the memory is in the same structure and is dropped after the registration.
         let region = unsafe { MemoryRegion::host(domain, base, memory.len(), rights) };
         let region = region.map_err(|e| RdmaError::Registration {
             address: base.as_ptr() as u64,
@@ -315,28 +320,28 @@ impl Buffer {
         Ok(Self { region, memory, base })
     }
 
-    /// As requests name it.
+    /// Returns the address by which requests name the buffer.
     pub fn address(&self) -> u64 {
         self.base.as_ptr() as u64
     }
 
-    /// Bytes.
+    /// Returns the size in bytes.
     pub fn len(&self) -> usize {
         self.memory.len()
     }
 
-    /// For this side's requests.
+    /// Returns the key for this side's requests.
     pub fn key(&self) -> u32 {
         self.region.local_key()
     }
 
-    /// Puts bytes in. What does not fit is not written.
+    /// Copies `bytes` to `offset`. Writes nothing if they do not fit.
     pub fn write(&self, offset: usize, bytes: &[u8]) {
-        // Callers keep within it.
+        // Callers stay within the buffer.
         let _ = self.memory.write(offset, bytes);
     }
 
-    /// The word at a multiple of 8 bytes; 0 beyond the end.
+    /// Reads the word at `offset`, a multiple of 8 bytes. Returns 0 beyond the end.
     pub fn word(&self, offset: usize) -> u64 {
         if offset + size_of::<u64>() > self.len() || !offset.is_multiple_of(size_of::<u64>()) {
             return 0;

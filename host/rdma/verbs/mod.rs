@@ -1,7 +1,7 @@
 //! Verbs objects that free themselves: device, protection domain, completion queue, queue pair, memory (rdma-core's libibverbs).
 //!
-//! Each holds what it was made from, so that they go in the right order whatever the order in which their owners let go: queue pair,
-//! completion queue, memory, protection domain, context.
+//! Each object holds the objects that it was created from. They are therefore freed in the right order, whatever the
+//! order of their owners: queue pair, completion queue, memory, protection domain, context.
 
 mod context;
 mod memory;
@@ -15,12 +15,12 @@ use super::sys::ibv_ah_attr;
 use super::{RdmaError, Route};
 use std::io;
 
-/// The system's last answer, as an error that says what was tried.
+/// Returns the system's last error, with the attempted operation.
 fn failed(what: impl Into<String>) -> RdmaError {
     RdmaError::System { what: what.into(), source: io::Error::last_os_error() }
 }
 
-/// The answer of a verbs call that returns an error number.
+/// Converts the result of a verbs call that returns an error number.
 fn answer(code: i32, what: impl FnOnce() -> String) -> Result<(), RdmaError> {
     match code {
         0 => Ok(()),
@@ -30,7 +30,7 @@ fn answer(code: i32, what: impl FnOnce() -> String) -> Result<(), RdmaError> {
     }
 }
 
-/// The address of a route's other end. All of it is set: what is left over from before is read by drivers.
+/// Returns the address handle of a route's other end. Drivers read every field, so all are set.
 pub(super) fn address_handle(route: &Route) -> ibv_ah_attr {
     // SAFETY: integers and bytes, for which zero is a value.
     let mut attr: ibv_ah_attr = unsafe { std::mem::zeroed() };

@@ -1,4 +1,4 @@
-//! A reliably connected queue pair: its states, posting to it, and its completions.
+//! A queue pair of a reliable connection: its states, its work requests and its completions.
 
 use super::{Buffer, ProtectionDomain, address_handle, answer, failed};
 use crate::rdma::connection::{RETRIES, RNR_RETRIES, RNR_TIMER};
@@ -15,11 +15,11 @@ use std::mem::zeroed;
 use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
 
-/// Completions taken at once.
+/// Largest number of completions per poll.
 const BATCH: usize = 32;
-/// Receives that are kept posted: what immediates and sends of the other side consume.
+/// Number of receives that are kept posted. Immediates and sends of the other side consume them.
 const RECEIVES: u32 = 64;
-/// Bytes that a request may carry itself, where the device lets it.
+/// Largest inline payload of a request in bytes, if the device allows it.
 const INLINE: u32 = 220;
 
 /// A completion queue.
@@ -44,9 +44,9 @@ impl CompletionQueue {
     }
 
     fn poll(&mut self, mut each: impl FnMut(&ibv_wc)) -> io::Result<usize> {
-        // SAFETY: integers, for which zero is a value.
+        // SAFETY: integers, for which zero is a valid value.
         let mut entries: [ibv_wc; BATCH] = unsafe { zeroed() };
-        // SAFETY: writes at most `BATCH` entries; `&mut self` keeps others out.
+        // SAFETY: writes at most `BATCH` entries; `&mut self` excludes concurrent calls.
         let count = unsafe { sys::poll_cq(self.raw.as_ptr(), BATCH as i32, entries.as_mut_ptr()) };
         let count = usize::try_from(count).map_err(|_| io::Error::other(format!("polling failed ({count})")))?;
         entries.iter().take(count).for_each(&mut each);
@@ -56,7 +56,7 @@ impl CompletionQueue {
 
 impl Drop for CompletionQueue {
     fn drop(&mut self) {
-        // SAFETY: made by this type; the queue pair that used it went before.
+        // SAFETY: created by this type; the queue pair that used it was destroyed before.
         unsafe { self.domain.verbs().ibv_destroy_cq(self.raw.as_ptr()) };
     }
 }
@@ -72,34 +72,34 @@ unsafe impl Send for RawQueuePair {}
 
 impl Drop for RawQueuePair {
     fn drop(&mut self) {
-        // SAFETY: made by `VerbsQueue::new`, and destroyed once.
+        // SAFETY: created by `VerbsQueue::new`, destroyed once.
         unsafe { self.verbs.ibv_destroy_qp(self.raw.as_ptr()) };
     }
 }
 
-/// A queue pair with its completion queues. Fields go in their order: the queue pair first.
+/// A queue pair with its completion queues. Fields are dropped in order: the queue pair first.
 #[derive(Debug)]
 pub(in crate::rdma) struct VerbsQueue {
     raw: RawQueuePair,
     sends: CompletionQueue,
     receives: CompletionQueue,
-    /// Where what is sent to this side lands. Nobody reads it: kernels have no receive ring.
+    /// Destination of messages to this side. Nothing reads it: kernels have no receive ring.
     landing: Arc<Buffer>,
     port: u8,
     inline: u32,
     pieces: u32,
     receives_posted: u32,
-    /// Counts resets: the number of each receive.
+    /// Number of resets. It is the identifier of each receive.
     life: u64,
-    /// A receive of this life was flushed.
+    /// True if a receive of this life was flushed.
     flushed: bool,
 }
 
 impl VerbsQueue {
-    /// A queue pair for so many requests at once, ready to be connected through this port.
+    /// Creates a queue pair for `requests` requests in flight, in its initial state, on this port.
     ///
     /// # Errors
-    /// When the device refuses.
+    /// [`RdmaError::System`] if the device rejects a step.
     pub fn new(
         domain: &Arc<ProtectionDomain>,
         requests: u32,
@@ -111,7 +111,7 @@ impl VerbsQueue {
         let receives = CompletionQueue::new(domain, RECEIVES)?;
         let verbs = domain.verbs();
         let create = |inline: u32| {
-            // SAFETY: integers and pointers, for which zero is a value.
+            // SAFETY: integers and pointers, for which zero is a valid value.
             let mut attr: ibv_qp_init_attr = unsafe { zeroed() };
             attr.send_cq = sends.raw.as_ptr();
             attr.recv_cq = receives.raw.as_ptr();
@@ -125,7 +125,7 @@ impl VerbsQueue {
             let raw = NonNull::new(unsafe { verbs.ibv_create_qp(domain.raw(), &mut attr) });
             raw.map(|r| (r, attr.cap.max_inline_data.min(inline)))
         };
-        // Devices that carry nothing inline refuse to be asked.
+        // Devices without inline data reject a request for it.
         let (raw, inline) = create(INLINE).or_else(|| create(0)).ok_or_else(|| {
             failed(format!("a queue pair of {requests} requests and {pieces} pieces on {}", domain.context().name()))
         })?;
@@ -136,25 +136,25 @@ impl VerbsQueue {
         Ok(this)
     }
 
-    /// Its number.
+    /// Returns the queue pair number.
     pub fn number(&self) -> u32 {
         // SAFETY: alive until dropped.
         unsafe { (*self.raw.raw.as_ptr()).qp_num }
     }
 
-    /// Bytes that a request may carry itself.
+    /// Returns the largest inline payload of a request in bytes.
     pub fn inline_bytes(&self) -> u32 {
         self.inline
     }
 
     fn modify(&mut self, to: &str, attr: &mut ibv_qp_attr, masks: &[mask]) -> Result<(), RdmaError> {
         let all = masks.iter().fold(0, |all, m| all | m.0);
-        // SAFETY: a live queue pair; `&mut self` serialises its changes of state.
+        // SAFETY: a live queue pair; `&mut self` serialises its state changes.
         let code = unsafe { self.raw.verbs.ibv_modify_qp(self.raw.raw.as_ptr(), attr, all as i32) };
         answer(code, || format!("moving queue pair {:#x} to {to}", self.number()))
     }
 
-    /// Reset to initialised, with receives posted.
+    /// Moves the queue pair from reset to its initial state and posts its receives.
     fn initialise(&mut self) -> Result<(), RdmaError> {
         let rights =
             access::IBV_ACCESS_REMOTE_WRITE.0 | access::IBV_ACCESS_REMOTE_READ.0 | access::IBV_ACCESS_REMOTE_ATOMIC.0;
@@ -172,10 +172,10 @@ impl VerbsQueue {
         Ok(())
     }
 
-    /// Initialised to ready to receive, and then to send.
+    /// Moves the queue pair from its initial state to ready to receive, then to ready to send.
     ///
     /// # Errors
-    /// When the device refuses the path or the values.
+    /// [`RdmaError::System`] if the device rejects the path or an attribute.
     pub fn connect(&mut self, route: &Route) -> Result<(), RdmaError> {
         let mut attr = blank();
         attr.qp_state = state::IBV_QPS_RTR;
@@ -219,20 +219,21 @@ impl VerbsQueue {
         )
     }
 
-    /// To its error state: everything in it is flushed.
+    /// Moves the queue pair to its error state, which flushes all its requests.
     ///
     /// # Errors
-    /// When the device refuses.
+    /// [`RdmaError::System`] if the device rejects the step.
     pub fn fail(&mut self) -> Result<(), RdmaError> {
         let mut attr = blank();
         attr.qp_state = state::IBV_QPS_ERR;
         self.modify("its error state", &mut attr, &[mask::IBV_QP_STATE])
     }
 
-    /// From any state to initialised, ready to be connected again. Completions of before may still be in the queue.
+    /// Moves the queue pair from any state to its initial state. It can then be connected again. Completions of the
+    /// previous life may still be in the queue.
     ///
     /// # Errors
-    /// When the device refuses.
+    /// [`RdmaError::System`] if the device rejects a step.
     pub fn reset(&mut self) -> Result<(), RdmaError> {
         self.fail()?;
         let mut attr = blank();
@@ -241,7 +242,7 @@ impl VerbsQueue {
         for queue in [&mut self.sends, &mut self.receives] {
             while queue.poll(|_| ()).is_ok_and(|n| n == BATCH) {}
         }
-        // Completions of before may still come.
+        // Completions of the previous life may still arrive.
         self.life += 1;
         self.flushed = false;
         self.initialise()
@@ -251,13 +252,13 @@ impl VerbsQueue {
         while self.receives_posted < RECEIVES {
             let mut piece =
                 ibv_sge { addr: self.landing.address(), length: self.landing.len() as u32, lkey: self.landing.key() };
-            // SAFETY: integers and pointers, for which zero is a value.
+            // SAFETY: integers and pointers, for which zero is a valid value.
             let mut request: ibv_recv_wr = unsafe { zeroed() };
             request.wr_id = self.life;
             request.sg_list = &mut piece;
             request.num_sge = 1;
             let mut bad = null_mut();
-            // SAFETY: a live queue pair; the request is read during the call, and its memory lives with the queue pair.
+            // SAFETY: a live queue pair; the call reads the request, and its memory lives with the queue pair.
             if unsafe { sys::post_recv(self.raw.raw.as_ptr(), &mut request, &mut bad) } != 0 {
                 return;
             }
@@ -267,7 +268,7 @@ impl VerbsQueue {
 }
 
 fn blank() -> ibv_qp_attr {
-    // SAFETY: integers and bytes, for which zero is a value.
+    // SAFETY: integers and bytes, for which zero is a valid value.
     unsafe { zeroed() }
 }
 
@@ -279,7 +280,7 @@ impl SendQueue for VerbsQueue {
     fn post(&mut self, request: &Request) -> Result<(), PostError> {
         let mut pieces: Vec<ibv_sge> =
             request.local.iter().map(|p| ibv_sge { addr: p.address, length: p.bytes, lkey: p.key }).collect();
-        // SAFETY: integers and pointers, for which zero is a value.
+        // SAFETY: integers and pointers, for which zero is a valid value.
         let mut wr: ibv_send_wr = unsafe { zeroed() };
         wr.wr_id = request.id;
         wr.sg_list = pieces.as_mut_ptr();
@@ -330,8 +331,8 @@ impl SendQueue for VerbsQueue {
             }
         }
         let mut bad = null_mut();
-        // SAFETY: a live queue pair; the request and its list are read during the call. The memory that they name is checked by the
-        // device against its registrations.
+        // SAFETY: a live queue pair; the call reads the request and its list. The device checks the memory that they
+        // name against its registrations.
         match unsafe { sys::post_send(self.raw.raw.as_ptr(), &mut wr, &mut bad) } {
             0 => Ok(()),
             code => match code.abs() {

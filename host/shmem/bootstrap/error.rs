@@ -1,157 +1,157 @@
-//! How ranks fail to meet.
+//! The error type of the bootstrap.
 
 use super::LostRank;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Why ranks could not meet.
+/// The reason why ranks could not meet or exchange bytes.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BootstrapError {
-    /// Some did not come.
+    /// Some ranks did not come in time.
     #[error("rank {rank} of {size} waited {within:?} for {}{note}; see what became of them", ranks(.missing))]
     Missing {
-        /// Who waited.
+        /// The rank that waited.
         rank: usize,
-        /// How many there are.
+        /// Number of ranks.
         size: usize,
-        /// Who did not come.
+        /// The ranks that did not come.
         missing: Vec<usize>,
-        /// How long.
+        /// The time limit.
         within: Duration,
-        /// Who was turned away meanwhile, in brackets, or nothing.
+        /// Connections that were turned away meanwhile, in brackets; empty if there were none.
         note: String,
     },
-    /// One ended.
+    /// A rank is lost, or has left.
     #[error("{0}")]
     Lost(LostRank),
-    /// A launcher's variable that cannot be what it says.
+    /// A variable has an invalid value.
     #[error("{variable} is `{value}`: {expected}")]
     Variable {
-        /// The variable.
+        /// Name of the variable.
         variable: String,
-        /// What it is.
+        /// Its value.
         value: String,
-        /// What it should be.
+        /// The expected value.
         expected: String,
     },
-    /// A launcher's variables, of which one is missing.
+    /// A launcher's variables are incomplete.
     #[error("{via}: {set} is set and {missing} is not; {next}")]
     HalfSet {
-        /// Which launcher.
+        /// Name of the launcher.
         via: &'static str,
-        /// What is there.
+        /// The variable that is set.
         set: String,
-        /// What is not.
+        /// The variable that is missing.
         missing: &'static str,
-        /// What to do.
+        /// The remedy.
         next: &'static str,
     },
-    /// The launcher does not say where the ranks can meet.
+    /// The launcher does not give a place where the ranks can meet.
     #[error(
         "{via} does not say where ranks meet: set WARPBELL_STORE=host:port to the host of rank 0 and a free port of it, the same for all ranks{hint}"
     )]
     NoStore {
-        /// Which launcher.
+        /// Name of the launcher.
         via: &'static str,
-        /// What the host may be called.
+        /// A hint at the name of the host; may be empty.
         hint: &'static str,
     },
-    /// There is no secret.
+    /// The ranks have no shared secret.
     #[error(
         "the ranks of {via} need a secret to know each other: set WARPBELL_SECRET, or WARPBELL_SECRET_FILE to a file that only you can read, the same for all ranks (a new one: openssl rand -hex 32)"
     )]
     NoSecret {
-        /// Which launcher.
+        /// Name of the launcher.
         via: &'static str,
     },
-    /// A secret that is none.
+    /// The secret is not valid.
     #[error("{variable}: {reason}")]
     BadSecret {
-        /// Where it is from.
+        /// The variable that holds the secret.
         variable: &'static str,
-        /// What is wrong with it.
+        /// The reason why the secret is not valid.
         reason: String,
     },
-    /// The file with the secret.
+    /// The file with the secret cannot be used.
     #[error("the secret in {}: {reason}", path.display())]
     SecretFile {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
-        /// What is wrong.
+        /// The reason.
         reason: String,
     },
-    /// Rank 0 cannot wait for the others where it should.
+    /// Rank 0 cannot listen for the others.
     #[error("rank 0 cannot listen at {store}: {reason}")]
     Listen {
-        /// Where.
+        /// The address of the store.
         store: String,
-        /// Why, and what to do.
+        /// Cause and remedy.
         reason: String,
     },
-    /// Rank 0's store does not answer.
+    /// The store could not be reached, or does not reply.
     #[error("rank {rank} could not reach rank 0 at {store} within {within:?}: {reason}")]
     Connect {
-        /// Who tried.
+        /// The rank that tried.
         rank: usize,
-        /// Where.
+        /// The address of the store.
         store: String,
-        /// How long.
+        /// The time limit.
         within: Duration,
-        /// What happened last.
+        /// The last failure.
         reason: String,
     },
-    /// Something else listens there.
-    #[error("what answers at {store} is no warpbell store; give WARPBELL_STORE another port")]
+    /// Another program listens at the address of the store.
+    #[error("the program that listens at {store} is no warpbell store; give WARPBELL_STORE another port")]
     NotAStore {
-        /// Where.
+        /// The address of the store.
         store: String,
     },
-    /// The store has another secret.
+    /// The store has a different secret.
     #[error("rank {rank} and the store at {store} have different secrets: set the same WARPBELL_SECRET for all ranks")]
     WrongSecret {
-        /// Who asked.
+        /// The rank that connected.
         rank: usize,
-        /// Where.
+        /// The address of the store.
         store: String,
     },
-    /// The store speaks another version.
+    /// The store uses another version of the protocol.
     #[error(
         "the store at {store} speaks version {theirs} of its protocol, rank {rank} version {ours}: run the same warpbell on all ranks"
     )]
     Protocol {
-        /// Who asked.
+        /// The rank that connected.
         rank: usize,
-        /// Where.
+        /// The address of the store.
         store: String,
-        /// Its version.
+        /// Protocol version of the store.
         theirs: u16,
-        /// This one's.
+        /// Protocol version of this rank.
         ours: u16,
     },
-    /// The ranks contradict each other.
+    /// The ranks contradict each other, for example on the number of ranks.
     #[error("the ranks do not fit together: {0}")]
     Disagree(String),
-    /// More bytes than a message takes.
+    /// An exchange has more bytes than a message can carry.
     #[error("{bytes} bytes for an exchange between ranks, which takes {most} at most; exchange them in parts")]
     TooLarge {
-        /// Given.
+        /// Bytes of the call.
         bytes: usize,
-        /// Limit.
+        /// The largest number of bytes.
         most: usize,
     },
-    /// The system refused something.
+    /// A system call failed.
     #[error("{what}: {reason}")]
     System {
-        /// What was wanted.
+        /// The purpose of the system call.
         what: &'static str,
-        /// The system's words.
+        /// The error of the system.
         reason: String,
     },
-    /// The world was left already.
+    /// This rank has already left the world.
     #[error("rank {rank} left this world and takes part in nothing more")]
     Left {
-        /// Who.
+        /// The rank.
         rank: usize,
     },
 }
@@ -166,7 +166,7 @@ impl BootstrapError {
     }
 }
 
-/// `rank 3`, `ranks 1, 2, 5`, with the first of many.
+/// Formats ranks as `rank 3` or `ranks 1, 2, 5`; shows only the first ones of a long list.
 fn ranks(list: &[usize]) -> String {
     const SHOWN: usize = 16;
     let names: Vec<String> = list.iter().take(SHOWN).map(usize::to_string).collect();

@@ -1,4 +1,4 @@
-//! Ranks that are threads of one process.
+//! A bootstrap for ranks that are threads of one process.
 
 use super::loss::{Hear, Losses};
 use super::secret::random;
@@ -8,13 +8,14 @@ use std::any::Any;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// One thread's part of a world in one process. A part that is dropped before [`Bootstrap::leave`] is a lost rank to the others:
-/// its thread panicked, or went away with an error.
+/// One rank of a world whose ranks are threads of one process.
+///
+/// If it is dropped before [`Bootstrap::leave`], the rank is lost: its thread panicked or ended with an error.
 #[derive(Debug)]
 pub struct LocalBootstrap {
     rank: usize,
     meeting: Arc<Meeting>,
-    /// Calls of one rank follow each other.
+    /// Serialises the calls of this rank.
     call: Mutex<()>,
 }
 
@@ -26,25 +27,25 @@ struct Meeting {
 }
 
 struct State {
-    /// Calls that are complete.
+    /// Number of complete exchanges.
     round: u64,
-    /// What came for the call under way.
+    /// Bytes of each rank for the current exchange.
     given: Vec<Option<Vec<u8>>>,
-    /// The last complete call's bytes.
+    /// Bytes of the last complete exchange.
     all: Arc<Vec<Vec<u8>>>,
     left: Vec<bool>,
-    /// What each rank's part knows of the others.
+    /// For each rank, the losses of other ranks that it knows of.
     losses: Vec<Losses>,
-    /// Who listens to what others say out of turn.
+    /// For each rank, its callback for alerts.
     hear: Vec<Option<Hear>>,
-    /// What stays until the last has left.
+    /// Values that stay until the last rank has left.
     kept: Vec<Box<dyn Any + Send + Sync>>,
-    /// What keys are made of, once somebody wants one.
+    /// The secret from which keys are derived, once a key was requested.
     secret: Option<Secret>,
 }
 
 impl State {
-    /// What was kept, once nobody is left; dropped without the lock.
+    /// Takes the kept values once all ranks have left. The caller drops them without the lock.
     fn done_with(&mut self) -> Vec<Box<dyn Any + Send + Sync>> {
         if self.left.iter().all(|left| *left) { std::mem::take(&mut self.kept) } else { Vec::new() }
     }
@@ -73,13 +74,13 @@ impl Meeting {
 }
 
 impl LocalBootstrap {
-    /// The parts of `size` ranks.
+    /// Creates the bootstraps of `size` ranks.
     pub fn all(size: usize) -> Vec<Self> {
         let meeting = Meeting::of(size);
         (0..size).map(|rank| Self { rank, meeting: meeting.clone(), call: Mutex::new(()) }).collect()
     }
 
-    /// The only rank of a world.
+    /// Creates the bootstrap of a world with one rank.
     pub fn alone() -> Self {
         Self { rank: 0, meeting: Meeting::of(1), call: Mutex::new(()) }
     }
@@ -88,7 +89,7 @@ impl LocalBootstrap {
         self.meeting.state.lock()
     }
 
-    /// This rank is gone: the others hear of it, those that stay.
+    /// Marks this rank as lost, and tells the ranks that have not left.
     fn lose(&self, reason: &str) {
         let lost = LostRank::new(self.rank, reason);
         let mut state = self.state();
@@ -98,7 +99,7 @@ impl LocalBootstrap {
                 tell.extend(state.losses[other].add(lost.clone()));
             }
         }
-        // From here on it is known; who waits sees the loss before the leaving.
+        // The losses are recorded before `left` is set, so that a waiting rank sees the loss first.
         state.left[self.rank] = true;
         let kept = state.done_with();
         drop(state);
@@ -143,7 +144,7 @@ impl Bootstrap for LocalBootstrap {
             }
             let Some(left) = within.checked_sub(start.elapsed()) else {
                 let missing = absent.collect();
-                // A later call of this rank is not to find these bytes.
+                // A later call of this rank must not find these bytes.
                 state.given[self.rank] = None;
                 return Err(BootstrapError::missing(self.rank, self.meeting.size, missing, within));
             };
@@ -188,7 +189,8 @@ impl Bootstrap for LocalBootstrap {
         state.secret.as_ref().map(|s| s.key(purpose))
     }
 
-    /// One thread may hold several parts and end them one after the other: nobody waits, and the last one lets go of everything.
+    /// Keeps `what` until the last rank has left, without a wait: one thread may hold several ranks and end them one
+    /// after the other.
     fn leave_after_others(&self, _: &[u8], what: Box<dyn Any + Send + Sync>, _: Duration) {
         self.state().kept.push(what);
         self.leave();
@@ -217,7 +219,7 @@ mod tests {
     use super::*;
     use std::sync::mpsc;
 
-    /// Far longer than any test takes.
+    /// A timeout far longer than any test takes.
     const LONG: Duration = Duration::from_secs(100);
     const SHORT: Duration = Duration::from_millis(20);
 
@@ -227,7 +229,7 @@ mod tests {
     }
 
     fn listener(tx: mpsc::Sender<LostRank>) -> Box<dyn Fn(&LostRank) + Send + Sync> {
-        // At the test's end nobody listens any more.
+        // The receiver may be gone at the end of the test.
         Box::new(move |lost| drop(tx.send(lost.clone())))
     }
 
@@ -253,7 +255,7 @@ mod tests {
         let (a, b) = two();
         let e = a.allgather(b"old", SHORT).unwrap_err();
         assert!(matches!(&e, BootstrapError::Missing { rank: 0, size: 2, missing, .. } if *missing == [1]), "{e}");
-        // What came to nothing is not given to anybody.
+        // No rank gets the bytes of an exchange that failed.
         assert!(matches!(b.allgather(b"b", SHORT), Err(BootstrapError::Missing { .. })));
         std::thread::scope(|s| {
             let other = s.spawn(|| b.allgather(b"b", LONG).unwrap());
@@ -287,14 +289,14 @@ mod tests {
             let waits = s.spawn(|| parts[0].allgather(&[], LONG));
             let ends = s.spawn(move || {
                 let _mine = panics;
-                // Unwinds as a panic does, without its message.
+                // Unwinds like a panic, without its message.
                 std::panic::resume_unwind(Box::new(()));
             });
             assert!(ends.join().is_err());
             let lost = LostRank::new(2, "its thread panicked");
             assert!(matches!(waits.join().unwrap(), Err(BootstrapError::Lost(l)) if l == lost));
             assert_eq!([rx.recv().unwrap(), rx.recv().unwrap()], [lost.clone(), lost.clone()]);
-            // Who asks late hears of it too, and calls from here on end with it.
+            // A late listener also learns of the loss, and later calls fail with it.
             let late = tx.clone();
             parts[1].on_loss(listener(late));
             assert_eq!(rx.try_recv().unwrap(), lost);

@@ -1,15 +1,15 @@
-//! Who is lost, and who wants to know.
+//! Lost ranks, and the callbacks for losses and alerts.
 
 use super::LostRank;
 use std::sync::Arc;
 
-/// What is called for a lost rank.
+/// A callback for a lost rank.
 pub(super) type Tell = Arc<dyn Fn(&LostRank) + Send + Sync>;
 
-/// What is called with what another rank says out of turn.
+/// A callback for an alert of another rank.
 pub(super) type Hear = Arc<dyn Fn(usize, &[u8]) + Send + Sync>;
 
-/// Lost ranks and those who want to hear of them. It lives behind a lock; what it answers is called without it.
+/// Lost ranks, and the callbacks for losses. A lock protects it; callers run the callbacks without that lock.
 #[derive(Default)]
 pub(super) struct Losses {
     lost: Vec<LostRank>,
@@ -17,7 +17,7 @@ pub(super) struct Losses {
 }
 
 impl Losses {
-    /// Notes a loss. Who is to hear of it; nobody if it is known.
+    /// Records a loss. Returns the callbacks to run; none if the loss was already known.
     pub(super) fn add(&mut self, lost: LostRank) -> Vec<Tell> {
         if self.lost.iter().any(|l| l.rank == lost.rank) {
             return Vec::new();
@@ -26,13 +26,13 @@ impl Losses {
         self.tell.clone()
     }
 
-    /// Adds one who wants to know. The losses that it is to hear of at once.
+    /// Adds a callback. Returns the losses with which the caller must run it at once.
     pub(super) fn listen(&mut self, tell: Tell) -> Vec<LostRank> {
         self.tell.push(tell);
         self.lost.clone()
     }
 
-    /// The first that was lost.
+    /// Returns the first lost rank.
     pub(super) fn first(&self) -> Option<&LostRank> {
         self.lost.first()
     }

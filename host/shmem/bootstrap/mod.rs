@@ -1,7 +1,8 @@
-//! How PEs find each other: ranks, and one way to tell everybody something.
+//! The bootstrap of worlds: ranks find each other and exchange bytes.
 //!
-//! [`from_env`] finds out which launcher started this process (`environment`), and has its ranks meet at a small TCP store
-//! ([`store`]) whose messages are authenticated with a shared secret. [`LocalBootstrap`] is for threads of one process.
+//! [`from_env`] detects the launcher that started this process (`environment`). Its ranks meet at a small TCP store
+//! ([`store`]), whose messages are authenticated with a shared secret. [`LocalBootstrap`] is for threads of one
+//! process.
 
 mod environment;
 mod error;
@@ -19,101 +20,123 @@ pub use secret::{Secret, SecretLength};
 use std::fmt;
 use std::time::Duration;
 
-/// Why a rank that left in order cannot be waited for.
+/// The reason why a rank that left in order cannot take part.
 const LEFT: &str = "it left the world";
 
-/// What a world is built on. Programs that have MPI, or a launcher of their own, bring theirs; the calls are collective, and
-/// matched by their order.
+/// The exchange between ranks on which a world is built.
+///
+/// Programs that have MPI, or their own launcher, can implement it. The calls of all ranks are matched by their order.
 pub trait Bootstrap: Send + Sync + fmt::Debug {
-    /// This process's (or thread's) number, from 0.
+    /// Returns the number of this process or thread, from 0.
     fn rank(&self) -> usize;
 
-    /// How many there are.
+    /// Returns the number of ranks.
     fn size(&self) -> usize;
 
-    /// Gives bytes to everybody and gets everybody's, in rank order. An error within `within` names the ranks that did not come.
+    /// Sends bytes to all ranks and returns the bytes of every rank, in rank order. Collective.
+    ///
+    /// # Errors
+    /// - [`BootstrapError::Missing`] with the ranks that do not call within `within`.
+    /// - [`BootstrapError::Lost`] if a rank is lost or has left.
+    /// - [`BootstrapError::TooLarge`] if `bytes` exceeds the limit of the implementation (64 MiB for
+    ///   [`store::Member`]).
+    /// - [`BootstrapError::Left`] if this rank has left, [`BootstrapError::Connect`] if the store does not reply any
+    ///   more.
     fn allgather(&self, bytes: &[u8], within: Duration) -> Result<Vec<Vec<u8>>, BootstrapError>;
 
-    /// Returns when all have called it.
+    /// Returns when all ranks have called it. Collective.
+    ///
+    /// # Errors
+    /// The errors of [`Bootstrap::allgather`].
     fn barrier(&self, within: Duration) -> Result<(), BootstrapError> {
         self.allgather(&[], within).map(drop)
     }
 
-    /// Calls `tell` when a rank is known to have ended before its time, once for each; for those known already at once. One that
-    /// cannot notice does nothing: then a lost rank shows as one that does not come.
+    /// Calls `tell` once for each rank that ends too early, and at once for those that are already known.
+    ///
+    /// A bootstrap that cannot detect a loss does nothing. A lost rank then shows as one that does not call.
     fn on_loss(&self, tell: Box<dyn Fn(&LostRank) + Send + Sync>) {
         drop(tell);
     }
 
-    /// Tells one other rank something that it does not wait for, soon and without waiting for it: a short message, such as that a
-    /// connection to it has failed. One that cannot does nothing.
+    /// Sends a short message to rank `rank`, which does not wait for one, such as the failure of a connection to that
+    /// rank.
+    ///
+    /// The message arrives soon; this call does not wait for that. A bootstrap that cannot send alerts does nothing.
     fn alert(&self, rank: usize, bytes: &[u8]) {
         let _ = (rank, bytes);
     }
 
-    /// Calls `tell` with what [`Bootstrap::alert`] of another rank says to this one, and that rank's number. What came before is lost.
+    /// Calls `tell` with each [`Bootstrap::alert`] that another rank sends to this rank. Alerts that arrived before are
+    /// lost.
     fn on_alert(&self, tell: AlertListener) {
         drop(tell);
     }
 
-    /// This rank ends in order: its end is no loss to the others.
+    /// Leaves the world in order, so that the other ranks do not treat the end of this rank as a loss.
     fn leave(&self) {}
 
-    /// A key that all ranks have and nobody else, another one for each purpose; for what ranks say to each other by ways of their own.
-    /// One that has no secret has none: the variables `WARPBELL_SECRET` and `WARPBELL_SECRET_FILE` can give it instead.
+    /// Returns a key that only the ranks of the world have, and that differs for each purpose. Ranks use it to
+    /// authenticate connections of their own.
+    ///
+    /// A bootstrap without a secret returns `None`. The variables `WARPBELL_SECRET` and `WARPBELL_SECRET_FILE` can then
+    /// provide one.
     fn key(&self, purpose: &str) -> Option<[u8; 32]> {
         let _ = purpose;
         None
     }
 
-    /// The address of this rank's host by which the others may reach it, and the one by which it reached rank 0, as far as is known.
+    /// Returns the addresses of this rank's host and of rank 0's host, as far as they are known.
     fn route(&self) -> Route {
         Route::default()
     }
 
-    /// As [`Bootstrap::leave`] for a rank whose memory the others may still use: `what` stays until they have all said farewell too, left
-    /// or are lost, at most `within`. `farewell` is what an exchange of the others finds instead of the bytes that it hoped for.
+    /// Leaves like [`Bootstrap::leave`], but first waits for the other ranks, which may still use this rank's memory
+    /// (deferred close).
+    ///
+    /// Keeps `what` until all other ranks have also closed, have left, or are lost, at most `within`. An exchange of
+    /// the others gets `leave` in place of the bytes that it expects.
     fn leave_after_others(&self, leave: &[u8], what: Box<dyn std::any::Any + Send + Sync>, within: Duration) {
-        // However it ends, this rank has waited.
+        // The result does not matter: this rank has waited.
         let _ = self.allgather(leave, within);
         drop(what);
         self.leave();
     }
 
-    /// How the ranks were found, for people: `torchrun`, `local threads`.
+    /// Returns the mechanism by which the ranks found each other, for messages: `torchrun`, `local threads`.
     fn via(&self) -> String;
 }
 
-/// What is called with what another rank says out of turn: the rank's number, and its bytes.
+/// A callback for alerts. Its arguments are the rank that sent the alert, and the bytes.
 pub type AlertListener = Box<dyn Fn(usize, &[u8]) + Send + Sync>;
 
-/// Addresses of a rank, as its connection to the others shows them.
+/// The addresses of a rank, as its connection to the store shows them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[non_exhaustive]
 pub struct Route {
-    /// Of its own host.
+    /// Address of the rank's own host.
     pub own: Option<std::net::IpAddr>,
-    /// Of rank 0's host.
+    /// Address of rank 0's host, by which this rank reached the store.
     pub first: Option<std::net::IpAddr>,
 }
 
-/// A key that nobody else has.
+/// Returns a random key.
 pub(super) fn random_key() -> Result<[u8; 32], BootstrapError> {
     secret::random()
 }
 
-/// A rank that ended before its time.
+/// A rank that ended too early.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LostRank {
-    /// Which.
+    /// The rank.
     pub rank: usize,
-    /// What is known of its end.
+    /// The reason of its end, as far as it is known.
     pub reason: String,
 }
 
 impl LostRank {
-    /// A lost rank and why.
+    /// Creates a lost rank with the reason.
     pub fn new(rank: usize, reason: impl Into<String>) -> Self {
         Self { rank, reason: reason.into() }
     }
@@ -125,16 +148,20 @@ impl fmt::Display for LostRank {
     }
 }
 
-/// How long ranks wait for each other at first, unless `WARPBELL_TIMEOUT` says otherwise.
+/// The default time that ranks wait for each other; `WARPBELL_TIMEOUT` overrides it.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Meets the other ranks of the launcher that started this process. `None`: no launcher did, or it started one rank only: a
-/// world of one. See `docs/running.md` for the variables.
+/// Meets the other ranks of the launcher that started this process. Returns `None` without a launcher, and if it
+/// started one rank only. `docs/running.md` lists the variables.
+///
+/// # Errors
+/// [`BootstrapError::Variable`] if `WARPBELL_TIMEOUT` is invalid, and the errors of [`from_environment`].
 pub fn from_env() -> Result<Option<Box<dyn Bootstrap>>, BootstrapError> {
     Ok(from_env_within(None)?.0)
 }
 
-/// The same, with how long ranks wait for each other: `within` if the program says so, else what [`from_env`] goes by.
+/// Meets the other ranks like [`from_env`]. Also returns the time that ranks wait for each other: `within`, otherwise
+/// the default of [`from_env`].
 pub(super) fn from_env_within(
     within: Option<Duration>,
 ) -> Result<(Option<Box<dyn Bootstrap>>, Duration), BootstrapError> {
@@ -146,7 +173,7 @@ pub(super) fn from_env_within(
     Ok((from_environment(&environment, within)?, within))
 }
 
-/// How long ranks wait for each other, as `WARPBELL_TIMEOUT` says.
+/// Returns the time that ranks wait for each other, from `WARPBELL_TIMEOUT`.
 pub(super) fn timeout_from_env() -> Result<Duration, BootstrapError> {
     timeout(&environment::of_this_process())
 }
@@ -155,7 +182,13 @@ fn timeout(environment: &Environment) -> Result<Duration, BootstrapError> {
     Ok(environment::timeout(environment)?.unwrap_or(DEFAULT_TIMEOUT))
 }
 
-/// The same with these variables; the ranks have `within` to come.
+/// Meets the other ranks like [`from_env`], with the variables in `environment`. The ranks must come within `within`.
+///
+/// # Errors
+/// - [`BootstrapError::Variable`] or [`BootstrapError::HalfSet`] if a launcher's variables are invalid or incomplete.
+/// - [`BootstrapError::NoSecret`], [`BootstrapError::BadSecret`] or [`BootstrapError::SecretFile`] if there is no valid
+///   secret.
+/// - The errors of [`store::Member::join`].
 pub fn from_environment(
     environment: &Environment,
     within: Duration,

@@ -9,26 +9,26 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Fewest bytes of a secret: 128 bits, so that it cannot be guessed from a recorded greeting.
+/// The smallest number of bytes of a secret: 128 bits, so that nobody can guess it from a recorded greeting.
 const SHORTEST: usize = 16;
-/// Most bytes.
+/// The largest number of bytes of a secret.
 const LONGEST: usize = 4096;
 
-/// A secret of so many bytes, which is too short or too long.
+/// The error for a secret that is too short or too long. The field is its number of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a secret of {0} bytes: it takes {SHORTEST} to {LONGEST}")]
 pub struct SecretLength(pub usize);
 
-/// A shared secret. It prints as nothing but its name.
+/// A shared secret. Its `Debug` output does not show it.
 #[derive(Clone)]
 pub struct Secret(Arc<[u8]>);
 
 impl Secret {
-    /// Makes a secret of these bytes.
+    /// Creates a secret of `bytes`.
     ///
     /// # Errors
     ///
-    /// [`SecretLength`] unless there are 16 to 4,096 of them.
+    /// [`SecretLength`] unless `bytes` has 16 to 4,096 bytes.
     pub fn new(bytes: &[u8]) -> Result<Self, SecretLength> {
         match bytes.len() {
             SHORTEST..=LONGEST => Ok(Self(bytes.into())),
@@ -36,26 +36,35 @@ impl Secret {
         }
     }
 
-    /// A new one from the system's random source, as text that fits into a variable.
+    /// Generates a secret with the system's random source, as text for an environment variable.
+    ///
+    /// # Errors
+    /// [`BootstrapError::System`] if the system has no random bytes.
     pub fn generate() -> Result<String, BootstrapError> {
         crate::random::hex::<32>().map_err(|e| BootstrapError::system("no random bytes from the system", &e))
     }
 
-    /// The one in `WARPBELL_SECRET`, or in the file that `WARPBELL_SECRET_FILE` names.
+    /// Returns the secret in `WARPBELL_SECRET`, or in the file that `WARPBELL_SECRET_FILE` names. Returns `None` if
+    /// neither variable is set.
+    ///
+    /// # Errors
+    /// - [`BootstrapError::BadSecret`] if both variables are set, or `WARPBELL_SECRET` is too short or too long.
+    /// - [`BootstrapError::SecretFile`] if the file cannot be read, other users can read or change it, or its secret is
+    ///   too short or too long.
     pub fn find(environment: &Environment) -> Result<Option<Self>, BootstrapError> {
         const VALUE: &str = "WARPBELL_SECRET";
         const FILE: &str = "WARPBELL_SECRET_FILE";
         let bad = |reason| BootstrapError::BadSecret { variable: VALUE, reason };
         match (environment.get(VALUE), environment.get(FILE)) {
             (Some(_), Some(_)) => Err(bad(format!("{FILE} is set as well; unset one of them"))),
-            // Spaces at the end come from files and shells, and nobody sees them.
+            // Removes white space at the ends, which files and shells add unnoticed.
             (Some(value), None) => Self::new(value.trim().as_bytes()).map(Some).map_err(|e| bad(e.to_string())),
             (None, Some(path)) => Self::read(Path::new(path)).map(Some),
             (None, None) => Ok(None),
         }
     }
 
-    /// Reads a file that nobody else can change, and that nobody but this user's group can read.
+    /// Reads a file that only this user or root owns and can change, and that only groups of this user can read.
     fn read(path: &Path) -> Result<Self, BootstrapError> {
         let failed = |reason: String| BootstrapError::SecretFile { path: path.to_owned(), reason };
         let io = |e: std::io::Error| failed(e.to_string());
@@ -74,7 +83,7 @@ impl Secret {
         &self.0
     }
 
-    /// A key made of it, another one for each purpose: HMAC-SHA256 of the purpose.
+    /// Derives a key for a purpose: HMAC-SHA256 of the purpose. Each purpose has a different key.
     pub fn key(&self, purpose: &str) -> [u8; 32] {
         let mac = keyed(&self.0).chain_update(b"warpbell key for ").chain_update(purpose.as_bytes());
         mac.finalize().into_bytes().into()
@@ -89,11 +98,11 @@ struct Process {
 
 impl Process {
     fn this() -> Self {
-        // SAFETY: these ask for numbers; the first call of `getgroups` only counts.
+        // SAFETY: these calls return numbers; the first call of `getgroups` only counts.
         let (user, group, count) =
             unsafe { (libc::geteuid(), libc::getegid(), libc::getgroups(0, std::ptr::null_mut())) };
         let mut groups = vec![0; usize::try_from(count).unwrap_or(0)];
-        // SAFETY: room for as many groups as were counted; if there are more now, it writes none and says so.
+        // SAFETY: space for as many groups as were counted. If there are more now, the call writes none and fails.
         let count = unsafe { libc::getgroups(groups.len() as libc::c_int, groups.as_mut_ptr()) };
         groups.truncate(usize::try_from(count).unwrap_or(0));
         groups.push(group);
@@ -101,7 +110,7 @@ impl Process {
     }
 }
 
-/// Checks that a file of this owner, group and mode can be a secret of the process.
+/// Checks that a file with this owner, group and mode can hold a secret of the process.
 fn check_rights(owner: u32, group: u32, mode: u32, process: &Process) -> Result<(), String> {
     if owner != 0 && owner != process.user {
         return Err(format!(
@@ -127,7 +136,7 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Bytes of the system's random source.
+/// Returns bytes of the system's random source.
 pub(super) fn random<const N: usize>() -> Result<[u8; N], BootstrapError> {
     crate::random::bytes().map_err(|e| BootstrapError::system("no random bytes from the system", &e))
 }

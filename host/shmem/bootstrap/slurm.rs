@@ -1,10 +1,11 @@
-//! Slurm's short forms: lists of hosts and of tasks on each node.
+//! Parsing of Slurm's short forms: lists of hosts, and lists of tasks on each node.
 
-/// Hosts that a list may name: far more than any machine has.
+/// The largest number of hosts in a list: far more than any machine has.
 const MOST_HOSTS: usize = 1 << 17;
 
-/// Expands a list of hosts: `gpu[01-03,07],login` is `gpu01 gpu02 gpu03 gpu07 login`; several brackets in one name multiply,
-/// the last varies fastest (`hostlist_expand` of Slurm).
+/// Expands a list of hosts: `gpu[01-03,07],login` is `gpu01 gpu02 gpu03 gpu07 login`.
+///
+/// Several brackets in one name multiply; the last one varies fastest (`hostlist_expand` of Slurm).
 pub(super) fn hosts(list: &str) -> Result<Vec<String>, String> {
     let mut all = Vec::new();
     for name in split(list)? {
@@ -16,12 +17,12 @@ pub(super) fn hosts(list: &str) -> Result<Vec<String>, String> {
     Ok(all)
 }
 
-/// The first of a list of hosts.
+/// Returns the first of a list of hosts.
 pub(super) fn first_host(list: &str) -> Result<String, String> {
     hosts(list)?.into_iter().next().ok_or_else(|| "it is empty".to_owned())
 }
 
-/// Tasks on node `node` of `4(x2),3`: 4, 4 and 3.
+/// Returns the number of tasks on node `node`. In `4(x2),3` the nodes have 4, 4 and 3 tasks.
 pub(super) fn tasks_on(list: &str, node: usize) -> Option<usize> {
     let mut before = 0usize;
     for part in list.split(',') {
@@ -37,7 +38,7 @@ pub(super) fn tasks_on(list: &str, node: usize) -> Option<usize> {
     None
 }
 
-/// Splits at the commas outside brackets.
+/// Splits a list at the commas outside brackets.
 fn split(list: &str) -> Result<Vec<&str>, String> {
     let (mut names, mut start, mut inside) = (Vec::new(), 0, false);
     for (at, c) in list.char_indices() {
@@ -78,7 +79,7 @@ fn expand(name: &str, all: &mut Vec<String>) -> Result<(), String> {
     Ok(())
 }
 
-/// `01-03,7`: 01, 02, 03 and 7. The first number's width is that of all in its range.
+/// Expands `01-03,7` to 01, 02, 03 and 7. All numbers of a range have the width of its first number.
 fn numbers(ranges: &str) -> Result<Vec<String>, String> {
     let mut all = Vec::new();
     for range in ranges.split(',') {
@@ -125,7 +126,7 @@ mod tests {
         for list in ["", "a,,b", "a[", "a]", "a[]", "a[1-]", "a[3-1]", "a[x]", "a[[1]]", "a[1,]", "a[-1]", "a[+1]"] {
             assert!(hosts(list).is_err(), "{list}");
         }
-        // Small lists that stand for more hosts than memory has.
+        // Short lists that stand for more hosts than fit into memory.
         for list in ["a[0-18446744073709551615]", "a[0-99999][0-99999]", "a[0-99999],b[0-99999]"] {
             assert!(hosts(list).unwrap_err().contains("more than"), "{list}");
         }

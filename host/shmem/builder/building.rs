@@ -1,4 +1,4 @@
-//! The steps by which a world comes to be.
+//! The steps that build a world.
 
 use super::heaps::Group;
 use super::ranks::Ranks;
@@ -15,17 +15,18 @@ use crate::shmem::{ShmemError, Transport};
 use bytemuck::Zeroable;
 use std::net::IpAddr;
 
-/// What software NICs of one world prove that they belong to it by.
+/// Prefix of the purpose from which the key of a world's software NICs is derived. The key proves that a NIC belongs to
+/// the world.
 const KEY_PURPOSE: &str = "software NICs of the world of ";
 
-/// A heap as one rank has it, and how it was come by.
+/// A heap as one rank has mapped it, with the links to the other heaps.
 pub(super) struct MadeHeap {
     pub(super) heap: Heap,
     pub(super) links: Links,
     pub(super) handover: Handover,
 }
 
-/// What this rank asks for.
+/// The settings that this rank requests.
 #[derive(Debug)]
 pub(super) struct Request {
     pub(super) heap_bytes: Option<usize>,
@@ -33,9 +34,9 @@ pub(super) struct Request {
     pub(super) transport: Transport,
     pub(super) network: NetworkSettings,
     pub(super) address: Option<IpAddr>,
-    /// One that the program brings.
+    /// An adapter that the program provides.
     pub(super) adapter: Option<Box<dyn Adapter>>,
-    /// What it calls its host.
+    /// The name that the program gives its host.
     pub(super) host: Option<String>,
 }
 
@@ -76,7 +77,7 @@ impl Building<'_> {
         if asked.transport == Transport::Peer || asked.transport == Transport::Auto && (one_host || by_fabric) {
             match self.heaps(&listener, &peer_infos, &plan, &all, false)? {
                 Ok((made, note)) => return self.finish(made, None, &peer_infos, &plan, note, &all),
-                // There are other ways between hosts.
+                // Other transports exist between hosts.
                 Err(reason) if asked.transport == Transport::Auto && !one_host => note = Some(reason),
                 Err(reason) => return Err(self.no_heap(Some(plan.asked), reason)),
             }
@@ -92,9 +93,13 @@ impl Building<'_> {
         self.finish(made, Some(network), &peer_infos, &plan, note, &group)
     }
 
-    /// Heaps of the PEs of a group, with why they are not where they were wanted first; or why there are none. Collective.
+    /// Builds the heaps of the PEs of a group. Collective.
     ///
-    /// CPU threads move the data of a software NIC, so that heaps are in host memory with it unless they were asked for elsewhere.
+    /// Returns this rank's heap, with a note if the heaps are not in their first choice of memory; or the reason why
+    /// there are none.
+    ///
+    /// CPU threads move the data of a software NIC (`serviced_by_threads`). Heaps are then in host memory unless
+    /// another place was requested.
     fn heaps(
         &self,
         listener: &DescriptorListener,
@@ -109,7 +114,7 @@ impl Building<'_> {
         if gpus > 0 && plan.kind != HeapKind::Host && !(auto && serviced_by_threads) {
             match self.on_device(listener, peer_infos, plan, group)? {
                 Ok(made) => return Ok(Ok((made, None))),
-                // A CPU engine reaches no GPU's memory: that is no news, and no reason for a note.
+                // A CPU engine reaches no GPU's memory. That is expected and needs no note.
                 Err(reason) if auto => note = (gpus == peer_infos.len()).then_some(reason),
                 Err(reason) => return Ok(Err(reason)),
             }
@@ -123,7 +128,8 @@ impl Building<'_> {
         })
     }
 
-    /// The adapter that every PE has, and why it is not a better one. Collective.
+    /// Opens the best adapter that every PE has. Also returns the reason why the adapter is not a better one.
+    /// Collective.
     fn adapter(
         &self,
         asked: Transport,
@@ -162,17 +168,18 @@ impl Building<'_> {
         })
     }
 
-    /// What software NICs of this world, and of no other with the same secret, prove themselves by. Collective.
+    /// Returns the key that software NICs of this world use to authenticate each other. Other worlds with the same
+    /// secret have other keys. Collective.
     fn key(&self, peer_infos: &[PeerInfo]) -> Result<Option<[u8; 32]>, ShmemError> {
         if peer_infos.iter().any(|c| c.process != peer_infos[0].process) {
             return Ok(secret_key(self.ranks.bootstrap, &format!("{KEY_PURPOSE}{}", peer_infos[0].token)));
         }
-        // What they tell each other does not leave the process.
+        // NICs of one process exchange nothing that leaves the process.
         let mine = bootstrap::random_key().map_err(|e| e.to_string());
         Ok(self.ranks.vote(&mine)?.ok().and_then(|all| all.first().copied()))
     }
 
-    /// Connects every PE with every other. Collective.
+    /// Connects every PE with every other PE. Collective.
     fn network(
         &self,
         asked: Transport,
@@ -186,7 +193,7 @@ impl Building<'_> {
         let transport = if asked == Transport::Auto { adapter.path().transport.into() } else { asked };
         let none = |reason: String| ShmemError::Transport { transport, pes, reason };
         let size = NetworkPlan::new(peer_infos[0].network, pes, peer_infos.iter().any(|c| c.gpu.is_some()));
-        // SAFETY: wherever a network and its heap are dropped, here, in `finish` and with the world, the network goes first.
+        // SAFETY: the network is dropped before its heap everywhere: here, in `finish`, and with the world.
         let mut prepared = unsafe { Prepared::new(adapter, heap.range(), self.engine, size, pes) };
         let mine = prepared.as_ref().map(Prepared::offer).map_err(ToString::to_string);
         let offers = self.ranks.vote(&mine)?.map_err(none)?;
@@ -266,7 +273,7 @@ impl Building<'_> {
     }
 }
 
-/// The key of all ranks: the bootstrap's, or one made of the secret in the environment.
+/// Returns the key of all ranks: the bootstrap's key, or one derived from the secret in the environment.
 fn secret_key(bootstrap: &dyn Bootstrap, purpose: &str) -> Option<[u8; 32]> {
     bootstrap.key(purpose).or_else(|| {
         let variable = |name: &str| Some((name.to_owned(), std::env::var(name).ok()?));

@@ -24,7 +24,7 @@ impl Group {
         Self { members, pes }
     }
 
-    /// For each PE whether it is in it; nothing where all are.
+    /// Returns, for each PE, true if it is in the group. Returns an empty list if all PEs are.
     pub(super) fn near(&self) -> Vec<bool> {
         if self.members.len() == self.pes {
             Vec::new()
@@ -33,19 +33,19 @@ impl Group {
         }
     }
 
-    /// Their cards.
+    /// Returns the infos of the members.
     fn peer_infos<'c>(&self, peer_infos: &'c [PeerInfo]) -> Vec<&'c PeerInfo> {
         self.members.iter().map(|pe| &peer_infos[*pe]).collect()
     }
 
-    /// Where their heaps are among those of all.
+    /// Returns the ranges of the members' heaps in the address range of all heaps.
     fn places(&self, stride: usize) -> Vec<Range<usize>> {
         self.members.iter().map(|pe| pe * stride..(pe + 1) * stride).collect()
     }
 }
 
 impl Building<'_> {
-    /// Heaps in GPU memory, or why not. Collective.
+    /// Builds heaps in GPU memory, or returns the reason why that is not possible. Collective.
     pub(super) fn on_device(
         &self,
         listener: &DescriptorListener,
@@ -90,13 +90,13 @@ impl Building<'_> {
             Ok((memory, heap, Links { one_gpu: one_gpu(&group.peer_infos(peer_infos)), atomics }))
         });
         let mine = mapped.as_ref().map(|(.., links)| *links).map_err(String::clone);
-        // What was made is kept until all have mapped it.
+        // Each rank keeps its memory until all ranks have mapped it.
         let links = self.ranks.vote(&mine)?;
         let handover = if across { Handover::Fabric } else { Handover::VirtualMemory };
         Ok(links.and_then(|links| mapped.map(|(_, heap, _)| MadeHeap { heap, links: all(&links), handover })))
     }
 
-    /// Heaps in host memory, or why not. Collective.
+    /// Builds heaps in host memory, or returns the reason why that is not possible. Collective.
     pub(super) fn in_host(
         &self,
         listener: &DescriptorListener,
@@ -108,7 +108,7 @@ impl Building<'_> {
         let parts = group.places(plan.stride);
         let (total, length) = (plan.stride * peer_infos.len(), plan.stride * parts.len());
         let alone = parts.len() == 1;
-        // The first of the group makes the file that all of it map.
+        // The first member creates the file that all members map.
         let first = group.members.first().copied().unwrap_or(me);
         let across = group.members.iter().any(|pe| peer_infos[*pe].host != peer_infos[me].host);
         let near = if across { reach::one_host(peer_infos) } else { Ok(()) };

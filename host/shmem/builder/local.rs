@@ -18,31 +18,43 @@ use std::sync::Arc;
 const LOCAL_HEAP: usize = CPU_HEAP;
 
 impl World {
-    /// `n` PEs in this process, each on CPU threads of its own: for tests and examples. Each belongs to a thread of its own, since
-    /// collective calls wait for the others.
+    /// Creates `n` PEs in this process, each on its own CPU threads, for tests and examples. Use each PE in its own
+    /// thread, since collective calls wait for the other PEs.
+    ///
+    /// # Errors
+    /// [`ShmemError::Engine`] if a CPU engine cannot be created, and the errors of [`World::local_on`].
     pub fn local(n: usize) -> Result<Vec<Self>, ShmemError> {
         let engines = (0..n).map(|_| Engine::cpu()).collect::<Result<Vec<_>, _>>()?;
         Self::local_on(engines, LOCAL_HEAP)
     }
 
-    /// The same with this transport between the PEs.
+    /// Creates `n` PEs like [`World::local`], with the given transport between them.
+    ///
+    /// # Errors
+    /// [`ShmemError::Engine`] if a CPU engine cannot be created, and the errors of [`World::local_on_over`].
     pub fn local_over(n: usize, transport: Transport) -> Result<Vec<Self>, ShmemError> {
         let engines = (0..n).map(|_| Engine::cpu()).collect::<Result<Vec<_>, _>>()?;
         Self::local_on_over(engines, LOCAL_HEAP, transport)
     }
 
-    /// One PE in this process for each engine, with heaps of `heap_bytes`. Several may be on one GPU, each with an engine of its own:
-    /// up to 7, or 31 in a program that was started with `CUDA_DEVICE_MAX_CONNECTIONS=32`
-    /// ([`crate::cuda::Context::kernels_side_by_side`]). The transport is that of `WARPBELL_TRANSPORT`.
+    /// Creates one PE in this process for each engine, with heaps of `heap_bytes` bytes. The transport is that of
+    /// `WARPBELL_TRANSPORT`.
+    ///
+    /// Several PEs may be on one GPU, each with its own engine: up to 7, or 31 if the program was started with
+    /// `CUDA_DEVICE_MAX_CONNECTIONS=32` ([`crate::cuda::Context::kernels_side_by_side`]).
     ///
     /// # Errors
-    /// [`ShmemError::Crowded`] for more of them on one GPU, and what [`WorldBuilder::build`](super::WorldBuilder::build) fails with.
+    /// [`ShmemError::Setting`] if `WARPBELL_TRANSPORT` is invalid, and the errors of [`World::local_on_over`].
     pub fn local_on(engines: Vec<Engine>, heap_bytes: usize) -> Result<Vec<Self>, ShmemError> {
         let transport = or_read(None, TRANSPORT_VARIABLE, str::parse)?;
         Self::local_on_over(engines, heap_bytes, transport.unwrap_or_default())
     }
 
-    /// The same with this transport between the PEs.
+    /// Creates one PE for each engine like [`World::local_on`], with the given transport between the PEs.
+    ///
+    /// # Errors
+    /// [`ShmemError::Crowded`] if a GPU has too many PEs, and the errors of
+    /// [`WorldBuilder::build`](super::WorldBuilder::build).
     pub fn local_on_over(
         engines: Vec<Engine>,
         heap_bytes: usize,
@@ -65,7 +77,7 @@ impl World {
         })
     }
 
-    /// PEs on CPU engines of this process: all see the heaps at the same addresses.
+    /// Creates PEs on CPU engines of this process. All of them see the heaps at the same addresses.
     fn threads(engines: Vec<Engine>, heap_bytes: usize) -> Result<Vec<Self>, ShmemError> {
         let pes = engines.len();
         let no_heap = |reason: String| ShmemError::Heap { bytes: heap_bytes, pes, reason };
@@ -100,7 +112,7 @@ impl World {
     }
 }
 
-/// Kernels of PEs wait for each other, so those on one GPU have to run at the same time.
+/// Checks that the kernels of all PEs on one GPU can run at the same time. They must, since they wait for each other.
 fn check_room(engines: &[Engine]) -> Result<(), ShmemError> {
     let mut on: BTreeMap<usize, (usize, usize)> = BTreeMap::new();
     for gpu in engines.iter().filter_map(|e| e.space().gpu_context()) {

@@ -1,7 +1,7 @@
-//! How a world comes to be: the ranks tell each other what they are, agree on a heap, and map each other's memory.
+//! Building of worlds: the ranks exchange their peer infos, agree on a heap, and map each other's memory.
 //!
-//! Every step that can fail on one rank ends in a vote, so that a failure on one is an error on all, and no rank waits for one that
-//! has given up.
+//! Every step that can fail on one rank ends in a vote. So an error on one rank is an error on all, and no rank waits
+//! for one that has given up.
 
 mod building;
 mod heaps;
@@ -21,15 +21,15 @@ use building::{Building, Request};
 use ranks::Ranks;
 use std::time::Duration;
 
-/// What each heap has, if the program does not say: `64M`, `1G`.
+/// Bytes of each heap, if the program does not set them: `64M`, `1G`.
 const SIZE_VARIABLE: &str = "WARPBELL_SYMMETRIC_SIZE";
-/// Where heaps live, if the program does not say: `auto`, `device`, `host`.
+/// Kind of heap, if the program does not set it: `auto`, `device`, `host`.
 const KIND_VARIABLE: &str = "WARPBELL_HEAP";
 
-/// How PEs reach each other, if the program does not say: `auto`, `peer`, `mlx5`, `verbs`, `soft`.
+/// Transport between PEs, if the program does not set it: `auto`, `peer`, `mlx5`, `verbs`, `soft`.
 const TRANSPORT_VARIABLE: &str = "WARPBELL_TRANSPORT";
 
-/// Settings of a world before it exists.
+/// The settings of a world, and the means to build it.
 #[derive(Debug)]
 #[must_use]
 pub struct WorldBuilder {
@@ -46,7 +46,8 @@ pub struct WorldBuilder {
 }
 
 impl World {
-    /// Settings of a world of which this process (or thread) is one PE, with kernels on `engine`.
+    /// Returns default settings for a world of which this process, or thread, is one PE. The PE's kernels run on
+    /// `engine`.
     pub fn builder(engine: &Engine) -> WorldBuilder {
         WorldBuilder {
             engine: engine.clone(),
@@ -64,80 +65,93 @@ impl World {
 }
 
 impl WorldBuilder {
-    /// Bytes of each PE's heap, the same on every rank. Without it: `WARPBELL_SYMMETRIC_SIZE` (`64M`, `1G`), else 1 GiB on GPUs, less
-    /// if less is free, and 64 MiB on CPU engines.
+    /// Sets the bytes of each PE's heap, the same on every rank. The default is `WARPBELL_SYMMETRIC_SIZE` (`64M`,
+    /// `1G`). Without that variable it is 1 GiB on GPUs, less if less is free, and 64 MiB on CPU engines.
     pub fn heap_bytes(mut self, bytes: usize) -> Self {
         self.heap_bytes = Some(bytes);
         self
     }
 
-    /// Where heaps live. Without it: `WARPBELL_HEAP`, else [`HeapKind::Auto`].
+    /// Sets the kind of memory for heaps. The default is `WARPBELL_HEAP`, otherwise [`HeapKind::Auto`].
     pub fn heap(mut self, kind: HeapKind) -> Self {
         self.heap = Some(kind);
         self
     }
 
-    /// How long collective calls of the host wait for the others. Without it: `WARPBELL_TIMEOUT` (`90s`), else 60 s.
+    /// Sets the longest time that collective host calls wait for other PEs. The default is `WARPBELL_TIMEOUT` (`90s`),
+    /// otherwise 60 s.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
         self
     }
 
-    /// How ranks find each other. Without it: what the launcher's environment says, else a world of one.
+    /// Sets the bootstrap by which ranks find each other. By default the launcher's environment selects one. Without a
+    /// launcher the world has one PE.
     pub fn bootstrap(mut self, bootstrap: Box<dyn Bootstrap>) -> Self {
         self.bootstrap = Some(bootstrap);
         self
     }
 
-    /// Whether kernels that were built with checks (`WB_CHECKED`) find out which bytes of the heap are allocated. Costs an eighth of a
-    /// byte of the engine's memory for each 64 of the heap. Without it: in debug builds.
+    /// Enables or disables the allocation map, by which kernels with checks (`WB_CHECKED`) see which bytes of the heap
+    /// are allocated. The map costs one bit of the engine's memory for each 64 bytes of the heap. Enabled by default in
+    /// debug builds.
     pub fn checked(mut self, checked: bool) -> Self {
         self.checked = checked;
         self
     }
 
-    /// How PEs reach each other. Without it: `WARPBELL_TRANSPORT`, else [`Transport::Auto`]. One that is not to be had is an error.
+    /// Sets the transport between PEs. The default is `WARPBELL_TRANSPORT`, otherwise [`Transport::Auto`].
+    /// [`WorldBuilder::build`] fails if the transport is not available.
     pub fn transport(mut self, transport: Transport) -> Self {
         self.transport = Some(transport);
         self
     }
 
-    /// Queue pairs to each PE out of reach, a power of two up to 64. Without it: `WARPBELL_QUEUES_PER_PEER`, else 1 on CPU engines
-    /// and 4 on GPUs.
+    /// Sets the number of queue pairs to each PE that loads and stores do not reach: a power of two up to 64. The
+    /// default is `WARPBELL_QUEUES_PER_PEER`, otherwise 1 on CPU engines and 4 on GPUs.
     pub fn queues_per_peer(mut self, queues: usize) -> Self {
         self.network.queues_per_peer = Some(queues);
         self
     }
 
-    /// Blocks of 64 bytes in the send ring of each queue pair, a power of two up to 32768. Without it: `WARPBELL_QUEUE_BLOCKS`, else
-    /// 256 on CPU engines and 1024 on GPUs.
+    /// Sets the number of 64-byte blocks in the send ring of each queue pair: a power of two from 16 to 32768. The
+    /// default is `WARPBELL_QUEUE_BLOCKS`, otherwise 256 on CPU engines and 1024 on GPUs.
     pub fn queue_blocks(mut self, blocks: u32) -> Self {
         self.network.queue_blocks = Some(blocks);
         self
     }
 
-    /// Bytes of staging for each of these blocks, a multiple of 64: data that is in no symmetric heap goes through it, in pieces of
-    /// this size. Without it: `WARPBELL_STAGING_BYTES`, else 4 KiB on CPU engines and 2 KiB on GPUs.
+    /// Sets the bytes of staging memory for each block of a send ring: a multiple of 64, up to 1 MiB. Data outside the
+    /// symmetric heap goes through staging memory, in pieces of this size. The default is `WARPBELL_STAGING_BYTES`,
+    /// otherwise 4 KiB on CPU engines and 2 KiB on GPUs.
     pub fn staging_bytes(mut self, bytes: usize) -> Self {
         self.network.staging_bytes = Some(bytes);
         self
     }
 
-    /// The RDMA adapter of this PE, in place of one that is looked for; the world then uses its transport between all PEs. Every rank
-    /// brings one of the same kind.
+    /// Sets the RDMA adapter of this PE, instead of an automatic choice. The world then uses the adapter's transport
+    /// between all PEs. Every rank must provide an adapter of the same kind.
     pub fn adapter(mut self, adapter: Box<dyn Adapter>) -> Self {
         self.adapter = Some(adapter);
         self
     }
 
-    /// What this PE's host is called. PEs share memory only with PEs of the same machine that call it the same. Without it:
-    /// `WARPBELL_HOST_ID`, else its name.
+    /// Sets the name of this PE's host. PEs share memory only with PEs of the same machine that use the same name. The
+    /// default is `WARPBELL_HOST_ID`, otherwise the host's own name.
     pub fn host_id(mut self, name: impl Into<String>) -> Self {
         self.host = Some(name.into());
         self
     }
 
-    /// Builds the world. Collective.
+    /// Builds the world. Collective: every rank builds it at the same time.
+    ///
+    /// # Errors
+    /// - [`ShmemError::Setting`] if an environment variable or a network setting is invalid.
+    /// - [`ShmemError::Bootstrap`] if the ranks do not find each other in time, or a rank is lost.
+    /// - [`ShmemError::Unequal`] if the ranks request different settings.
+    /// - [`ShmemError::Heap`] if the heaps cannot be allocated and mapped on all PEs.
+    /// - [`ShmemError::Transport`] if the transport is not available between all PEs.
+    /// - [`ShmemError::Memory`] if the allocation map of kernels with checks cannot be written.
     pub fn build(self) -> Result<World, ShmemError> {
         let heap_bytes = or_read(self.heap_bytes, SIZE_VARIABLE, size)?;
         let kind = or_read(self.heap, KIND_VARIABLE, str::parse)?.unwrap_or_default();
@@ -169,7 +183,7 @@ impl WorldBuilder {
         match built {
             Ok(parts) => World::new(self.engine, parts, bootstrap, timeout),
             Err(e) => {
-                // An end in order: the others have an error of their own.
+                // This rank leaves in order: the other ranks report an error of their own.
                 bootstrap.leave();
                 Err(e)
             }

@@ -1,4 +1,4 @@
-//! The others, while there is no world yet.
+//! Collective steps of the ranks before a world exists.
 
 use super::super::ShmemError;
 use super::super::bootstrap::Bootstrap;
@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::time::Duration;
 
-/// The others, while there is no world yet.
+/// The ranks before a world exists.
 #[derive(Clone, Copy)]
 pub(super) struct Ranks<'a> {
     pub(super) bootstrap: &'a dyn Bootstrap,
@@ -19,7 +19,8 @@ impl Ranks<'_> {
         self.bootstrap.rank()
     }
 
-    /// Tells everybody how this rank fared, and hears it of all: an answer from each, or who failed and why.
+    /// Tells all ranks the outcome of a step on this rank. Returns the value of each rank, or the failed ranks with
+    /// their reasons.
     pub(super) fn vote<T: Serialize + DeserializeOwned>(
         &self,
         mine: &Result<T, String>,
@@ -29,7 +30,7 @@ impl Ranks<'_> {
         Ok(count(&all, unreadable).map_err(|failures| failed(&failures)))
     }
 
-    /// Returns what this rank has if no rank has failed, or who failed and why.
+    /// Returns this rank's value if no rank has failed, otherwise the failed ranks with their reasons.
     pub(super) fn agree<T>(&self, mine: Result<T, String>) -> Result<Result<T, String>, ShmemError> {
         let told = mine.as_ref().map(drop).map_err(String::clone);
         Ok(self.vote(&told)?.and(mine))

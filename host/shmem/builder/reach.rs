@@ -1,4 +1,4 @@
-//! Who reaches whose memory by loads, stores and atomics, as far as cards tell.
+//! The PEs whose memory is within reach of loads, stores and atomics, as far as the peer infos tell.
 
 use super::heaps::Group;
 use crate::cuda::{self, DeviceInfo, FABRIC_HANDLE_BYTES};
@@ -6,7 +6,7 @@ use crate::shmem::heap::{Links, Peer, Source};
 use crate::shmem::peer_info::{self, PeerInfo};
 use crate::shmem::vote::ranges;
 
-/// What holds for the links of all ranks.
+/// Combines the links of all ranks: a property holds if it holds on every rank.
 pub(super) fn all(links: &[Links]) -> Links {
     Links { one_gpu: links.iter().all(|l| l.one_gpu), atomics: links.iter().all(|l| l.atomics) }
 }
@@ -20,13 +20,14 @@ pub(super) fn one_gpu(peer_infos: &[&PeerInfo]) -> bool {
     first.is_some() && peer_infos.iter().all(|c| c.gpu.as_ref().map(|g| g.uuid) == first)
 }
 
-/// Whether atomics on host memory work between all: CPU threads, or one GPU, or GPUs whose link to the host carries them (CUDA
-/// promises nothing else).
+/// Returns true if atomics on host memory work between all PEs. They do on CPU threads, on one GPU, and on GPUs whose
+/// link to the host carries atomics. CUDA guarantees no other case.
 pub(super) fn host_atomics(peer_infos: &[&PeerInfo]) -> bool {
     one_gpu(peer_infos) || peer_infos.iter().filter_map(|c| c.gpu.as_ref()).all(|g| g.host_atomics)
 }
 
-/// Loads and stores reach PEs of one host only, unless GPUs of one NVLink domain do.
+/// Checks that all PEs are on one host. Loads and stores do not reach other hosts, except between GPUs of one NVLink
+/// domain.
 pub(super) fn one_host(peer_infos: &[PeerInfo]) -> Result<(), String> {
     let hosts = peer_info::hosts(peer_infos);
     if hosts.len() == 1 {
@@ -40,19 +41,20 @@ pub(super) fn one_host(peer_infos: &[PeerInfo]) -> Result<(), String> {
     ))
 }
 
-/// Whether GPUs of one NVLink domain may reach each other's memory between hosts; mapping it shows.
+/// Returns true if all GPUs may reach each other's memory over an NVLink domain, even between hosts. Only mapping the
+/// memory shows if they do.
 pub(super) fn one_fabric(peer_infos: &[PeerInfo]) -> bool {
     peer_infos.iter().all(|c| c.gpu.as_ref().is_some_and(|g| g.descriptors && g.fabric))
 }
 
-/// Who is within reach of PE `me` by loads and stores, once those of other hosts are not.
+/// Returns the PEs that PE `me` reaches by loads and stores when other hosts are out of reach.
 pub(super) fn group(peer_infos: &[PeerInfo], me: usize) -> Group {
     let alone = peer_infos[me].transport.adapter().is_some();
     let near = |pe: &usize| if alone { *pe == me } else { peer_infos[*pe].host == peer_infos[me].host };
     Group::new((0..peer_infos.len()).filter(near).collect(), peer_infos.len())
 }
 
-/// Where this rank gets the memory of PE `pe` from.
+/// Returns the source from which this rank gets the memory of PE `pe`.
 pub(super) fn source(peer_infos: &[PeerInfo], me: usize, pe: usize, fabric: Option<&[u8]>) -> Result<Source, String> {
     let (mine, peer_info) = (&peer_infos[me], &peer_infos[pe]);
     if pe == me {
@@ -67,7 +69,8 @@ pub(super) fn source(peer_infos: &[PeerInfo], me: usize, pe: usize, fabric: Opti
     }
 }
 
-/// Whether this rank's GPU reaches the memory of all others of its group, and with atomics, as far as can be known before it is tried.
+/// Checks that this rank's GPU reaches the memory of all other PEs of its group, as far as that is known before
+/// mapping. Returns true if atomics reach the memory too.
 pub(super) fn reach(peer_infos: &[PeerInfo], me: usize, group: &Group) -> Result<bool, String> {
     let Some(mine) = &peer_infos[me].gpu else {
         return Err("it runs on a CPU engine, which reaches no GPU's memory".to_owned());
@@ -95,7 +98,8 @@ pub(super) fn reach(peer_infos: &[PeerInfo], me: usize, group: &Group) -> Result
         if theirs.uuid == mine.uuid {
             continue;
         }
-        // A GPU that this process does not see (CUDA_VISIBLE_DEVICES, another host) cannot be asked for: mapping it shows.
+        // This process cannot query a GPU that it does not see (CUDA_VISIBLE_DEVICES, another host): mapping the memory
+        // shows.
         let (Some(from), Some(to)) = (here, ordinal(theirs.uuid)) else {
             atomics &= peer_info.host != peer_infos[me].host;
             continue;

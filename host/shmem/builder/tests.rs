@@ -1,4 +1,4 @@
-//! Tests of worlds that are built.
+//! Tests of building worlds.
 
 use super::heaps::Group;
 use super::reach::{one_host, reach, source};
@@ -15,7 +15,7 @@ fn settings(world: LocalBootstrap) -> WorldBuilder {
     World::builder(&Engine::cpu().unwrap()).bootstrap(Box::new(world)).timeout(Duration::from_secs(30))
 }
 
-/// Builds a world of threads as processes do: each maps the others' memory for itself.
+/// Builds a world of threads in the way of processes: each rank maps the memory of the others for itself.
 fn each<T: Send>(n: usize, work: impl Fn(usize, WorldBuilder) -> T + Sync) -> Vec<T> {
     let work = &work;
     std::thread::scope(|s| {
@@ -40,7 +40,7 @@ fn ranks_reach_each_other_through_shared_memory() {
         let before = (rank + 2) % 3;
         assert_eq!(sym.read(before, 1).unwrap(), [before as u32 + 1]);
         assert_eq!(sym.get(rank, 1, (rank + 1) % 3).unwrap(), [rank as u32 + 1]);
-        // A kernel's stores to the others arrive too.
+        // Stores of a kernel to the others' memory arrive too.
         let out = world.engine().allocate(Place::Device, 8).unwrap();
         out.set(0, 70 + rank as u64).unwrap();
         let (to, flag) = (world.malloc::<u64>(1).unwrap(), world.malloc::<u64>(1).unwrap());

@@ -9,7 +9,7 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// A word that can be fetched, set and swapped: integers of 32 and 64 bits, `f32`, `f64`.
+/// A word that can be fetched, set and swapped atomically: integers of 32 and 64 bits, `f32`, `f64`.
 pub trait AtomicWord: Pod + sealed::Sealed {
     /// The unsigned integer of the same size.
     #[doc(hidden)]
@@ -18,7 +18,7 @@ pub trait AtomicWord: Pod + sealed::Sealed {
     const KERNEL: &'static str;
 }
 
-/// An integer: those that take part in arithmetic.
+/// An integer word: also supports arithmetic, bitwise operations and compare-and-swap.
 pub trait AtomicInteger: AtomicWord {
     #[doc(hidden)]
     const ONE: Self;
@@ -47,7 +47,7 @@ macro_rules! integers {
 }
 integers!(u32, i32, u64, i64);
 
-/// The numbers of `kernels/shmem/host.cu`.
+/// The operation of a kernel; the numbers of `kernels/shmem/host.cu`.
 #[derive(Clone, Copy)]
 #[repr(u32)]
 enum What {
@@ -64,11 +64,22 @@ enum What {
 macro_rules! calls {
     ($($(#[$doc:meta])* $bound:ident $what:ident: $name:ident, $name_on:ident, $fetch:ident;)*) => {$(
         $(#[$doc])*
+        ///
+        /// # Errors
+        /// - [`ShmemError::NoPe`] if the world has no PE `pe`, [`ShmemError::Foreign`] if `to` belongs to another
+        ///   world.
+        /// - [`ShmemError::OutOfBounds`] if `to` has no elements.
+        /// - [`ShmemError::Engine`] if the kernel cannot be launched, [`ShmemError::Run`] or [`ShmemError::Network`] if
+        ///   it fails.
         pub fn $name<'a, T: $bound>(&self, to: impl Into<SymSlice<'a, T>>, value: T, pe: usize) -> Result<(), ShmemError> {
             self.change(None, What::$what, to.into(), value, pe)
         }
 
-        /// The same in a stream.
+        /// Enqueues the operation of the call without `_on` on `stream`.
+        ///
+        /// # Errors
+        /// The argument errors of the call without `_on`, and [`ShmemError::Engine`] if the stream belongs to another
+        /// engine or the kernel cannot be launched.
         pub fn $name_on<'a, T: $bound>(
             &self,
             stream: &Stream,
@@ -79,27 +90,36 @@ macro_rules! calls {
             self.change(Some(stream), What::$what, to.into(), value, pe)
         }
 
-        /// The same, and answers the word before.
+        /// Performs the operation of the call without `fetch_` and returns the word's previous value.
+        ///
+        /// # Errors
+        /// The errors of [`World::atomic_fetch`].
         pub fn $fetch<'a, T: $bound>(&self, to: impl Into<SymSlice<'a, T>>, value: T, pe: usize) -> Result<T, ShmemError> {
             self.answered(What::$what, to.into(), value, T::zeroed(), pe)
         }
     )*};
 }
 
-/// Each acts on the first element.
+/// Atomic operations. Each acts on the first element of its array.
 impl World {
     calls! {
-        /// Adds to the word; integers wrap.
+        /// Adds `value` to the word; integers wrap.
         AtomicInteger FetchAdd: atomic_add, atomic_add_on, atomic_fetch_add;
-        /// Keeps the bits that `value` has, too.
+        /// Replaces the word by its bitwise and with `value`.
         AtomicInteger FetchAnd: atomic_and, atomic_and_on, atomic_fetch_and;
-        /// Adds the bits of `value`.
+        /// Replaces the word by its bitwise or with `value`.
         AtomicInteger FetchOr: atomic_or, atomic_or_on, atomic_fetch_or;
-        /// Turns the bits of `value` over.
+        /// Replaces the word by its bitwise exclusive or with `value`.
         AtomicInteger FetchXor: atomic_xor, atomic_xor_on, atomic_fetch_xor;
     }
 
-    /// Sets the word.
+    /// Sets the word to `value`.
+    ///
+    /// # Errors
+    /// - [`ShmemError::NoPe`] if the world has no PE `pe`, [`ShmemError::Foreign`] if `to` belongs to another world.
+    /// - [`ShmemError::OutOfBounds`] if `to` has no elements.
+    /// - [`ShmemError::Engine`] if the kernel cannot be launched, [`ShmemError::Run`] or [`ShmemError::Network`] if it
+    ///   fails.
     pub fn atomic_set<'a, T: AtomicWord>(
         &self,
         to: impl Into<SymSlice<'a, T>>,
@@ -109,7 +129,11 @@ impl World {
         self.change(None, What::Set, to.into(), value, pe)
     }
 
-    /// The same in a stream.
+    /// Enqueues [`World::atomic_set`] on `stream`.
+    ///
+    /// # Errors
+    /// The argument errors of [`World::atomic_set`], and [`ShmemError::Engine`] if the stream belongs to another engine
+    /// or the kernel cannot be launched.
     pub fn atomic_set_on<'a, T: AtomicWord>(
         &self,
         stream: &Stream,
@@ -120,7 +144,15 @@ impl World {
         self.change(Some(stream), What::Set, to.into(), value, pe)
     }
 
-    /// The word.
+    /// Returns the word.
+    ///
+    /// # Errors
+    /// - [`ShmemError::NoPe`] if the world has no PE `pe`, [`ShmemError::Foreign`] if the array belongs to another
+    ///   world.
+    /// - [`ShmemError::OutOfBounds`] if the array has no elements.
+    /// - [`ShmemError::Engine`] if the kernel cannot be launched, [`ShmemError::Run`] or [`ShmemError::Network`] if it
+    ///   fails.
+    /// - [`ShmemError::Memory`] if the result cannot be read.
     pub fn atomic_fetch<'a, T: AtomicWord>(
         &self,
         from: impl Into<SymSlice<'a, T>>,
@@ -129,7 +161,10 @@ impl World {
         self.answered(What::Fetch, from.into(), T::zeroed(), T::zeroed(), pe)
     }
 
-    /// Sets the word and answers the word before.
+    /// Sets the word to `value` and returns its previous value.
+    ///
+    /// # Errors
+    /// The errors of [`World::atomic_fetch`].
     pub fn atomic_swap<'a, T: AtomicWord>(
         &self,
         to: impl Into<SymSlice<'a, T>>,
@@ -139,7 +174,10 @@ impl World {
         self.answered(What::Swap, to.into(), value, T::zeroed(), pe)
     }
 
-    /// Sets the word if it is `expected`, and answers the word before.
+    /// Sets the word to `value` if it equals `expected`. Returns its previous value.
+    ///
+    /// # Errors
+    /// The errors of [`World::atomic_fetch`].
     pub fn atomic_compare_swap<'a, T: AtomicInteger>(
         &self,
         to: impl Into<SymSlice<'a, T>>,
@@ -151,6 +189,9 @@ impl World {
     }
 
     /// Adds 1 to the word.
+    ///
+    /// # Errors
+    /// The errors of [`World::atomic_add`].
     pub fn atomic_inc<'a, T: AtomicInteger>(
         &self,
         to: impl Into<SymSlice<'a, T>>,
@@ -159,7 +200,10 @@ impl World {
         self.atomic_add(to, T::ONE, pe)
     }
 
-    /// The same in a stream.
+    /// Enqueues [`World::atomic_inc`] on `stream`.
+    ///
+    /// # Errors
+    /// The errors of [`World::atomic_add_on`].
     pub fn atomic_inc_on<'a, T: AtomicInteger>(
         &self,
         stream: &Stream,
@@ -169,7 +213,10 @@ impl World {
         self.atomic_add_on(stream, to, T::ONE, pe)
     }
 
-    /// Adds 1 to the word and answers the word before.
+    /// Adds 1 to the word and returns its previous value.
+    ///
+    /// # Errors
+    /// The errors of [`World::atomic_fetch`].
     pub fn atomic_fetch_inc<'a, T: AtomicInteger>(
         &self,
         to: impl Into<SymSlice<'a, T>>,
@@ -187,7 +234,7 @@ impl World {
         pe: usize,
     ) -> Result<(), ShmemError> {
         let args = self.arguments(what, to, value, T::zeroed(), pe, 0)?;
-        // SAFETY: the kernel's own arguments, checked above; they keep what they stand for.
+        // SAFETY: the arguments match the kernel's parameters and were checked above; they keep their memory alive.
         unsafe { self.call(on, T::KERNEL, self.small_grid(), args) }
     }
 
@@ -201,7 +248,7 @@ impl World {
     ) -> Result<T, ShmemError> {
         let answer = self.teams().answer();
         let args = self.arguments(what, to, value, expected, pe, answer.address())?;
-        // SAFETY: the kernel's own arguments, checked above; they keep what they stand for.
+        // SAFETY: the arguments match the kernel's parameters and were checked above; they keep their memory alive.
         unsafe { self.call(None, T::KERNEL, self.small_grid(), args) }?;
         Ok(answer.get(0)?)
     }

@@ -1,4 +1,4 @@
-//! Collective calls of a team (OpenSHMEM 1.5, 9.11), and of the world's.
+//! Collective calls of a team (OpenSHMEM 1.5, 9.11) and of the world.
 
 use super::{Reducible, Reduction};
 use crate::args;
@@ -7,52 +7,86 @@ use crate::shmem::{ShmemError, SymSlice, Team, World};
 use bytemuck::Pod;
 
 impl World {
-    /// [`World::barrier_all`] in a stream.
+    /// Enqueues [`World::barrier_all`] on `stream`.
+    ///
+    /// # Errors
+    /// [`ShmemError::Engine`] if the stream belongs to another engine or the kernel cannot be launched.
     pub fn barrier_all_on(&self, stream: &Stream) -> Result<(), ShmemError> {
-        // SAFETY: the kernel's own arguments, checked above; they keep what they stand for.
+        // SAFETY: the arguments match the kernel's parameters and were checked above; they keep their memory alive.
         unsafe { self.call(Some(stream), "wb_shmem_barrier", self.small_grid(), args!(self)) }
     }
 
-    /// All PEs meet in a kernel. What each wrote to its own memory is there for the others to get.
+    /// Runs a kernel in which all PEs meet. Afterwards each PE can get the data that the others wrote to their own
+    /// memory before. Collective.
+    ///
+    /// # Errors
+    /// The errors of [`World::barrier_all`].
     pub fn sync_all(&self) -> Result<(), ShmemError> {
         self.team_world().sync()
     }
 
-    /// The same in a stream.
+    /// Enqueues [`World::sync_all`] on `stream`.
+    ///
+    /// # Errors
+    /// [`ShmemError::Engine`] if the stream belongs to another engine or the kernel cannot be launched.
     pub fn sync_all_on(&self, stream: &Stream) -> Result<(), ShmemError> {
-        // SAFETY: the kernel's own arguments, checked above; they keep what they stand for.
+        // SAFETY: the arguments match the kernel's parameters and were checked above; they keep their memory alive.
         unsafe { self.call(Some(stream), "wb_shmem_sync", self.small_grid(), args!(self)) }
     }
 }
 
 impl Team {
-    /// All members meet in a kernel, and what they put before has arrived.
+    /// Runs a kernel in which all members meet. On return all earlier puts of the members have arrived. Collective.
+    ///
+    /// # Errors
+    /// - [`ShmemError::Engine`] if the kernel cannot be launched.
+    /// - [`ShmemError::Run`] if the kernel fails, for example because a member does not arrive before the engine's
+    ///   deadline.
+    /// - [`ShmemError::Network`] if the kernel fails and connections of this PE have failed.
     pub fn barrier(&self) -> Result<(), ShmemError> {
         self.meet(None, "wb_shmem_team_barrier")
     }
 
-    /// The same in a stream.
+    /// Enqueues [`Team::barrier`] on `stream`.
+    ///
+    /// # Errors
+    /// [`ShmemError::Engine`] if the stream belongs to another engine or the kernel cannot be launched.
     pub fn barrier_on(&self, stream: &Stream) -> Result<(), ShmemError> {
         self.meet(Some(stream), "wb_shmem_team_barrier")
     }
 
-    /// All members meet in a kernel. What each wrote to its own memory is there for the others to get.
+    /// Runs a kernel in which all members meet. Afterwards each member can get the data that the others wrote to their
+    /// own memory before. Collective.
+    ///
+    /// # Errors
+    /// The errors of [`Team::barrier`].
     pub fn sync(&self) -> Result<(), ShmemError> {
         self.meet(None, "wb_shmem_team_sync")
     }
 
-    /// The same in a stream.
+    /// Enqueues [`Team::sync`] on `stream`.
+    ///
+    /// # Errors
+    /// [`ShmemError::Engine`] if the stream belongs to another engine or the kernel cannot be launched.
     pub fn sync_on(&self, stream: &Stream) -> Result<(), ShmemError> {
         self.meet(Some(stream), "wb_shmem_team_sync")
     }
 
     fn meet(&self, on: Option<&Stream>, kernel: &str) -> Result<(), ShmemError> {
-        // SAFETY: the kernel's own arguments, checked above; they keep what they stand for.
+        // SAFETY: the arguments match the kernel's parameters and were checked above; they keep their memory alive.
         unsafe { self.world().call(on, kernel, self.world().small_grid(), args!(self)) }
     }
 
-    /// `dest` of every member becomes `source` of member `root`; as many elements. `dest` must be ready on every member: see
-    /// `collective.cuh`.
+    /// Copies `source` of member `root` to `dest` of every member. Collective.
+    ///
+    /// Both arrays have the same number of elements, and may be the same array. No PE may still read or write `dest` on
+    /// any member; a preceding sync or barrier ensures this (see `collective.cuh`).
+    ///
+    /// # Errors
+    /// - [`ShmemError::Foreign`] if an array belongs to another world, [`ShmemError::Lengths`] if the lengths differ.
+    /// - [`ShmemError::NoPe`] if the team has no member `root`, [`ShmemError::Overlap`] if the arrays overlap in part.
+    /// - [`ShmemError::Engine`] if the kernel cannot be launched, [`ShmemError::Run`] or [`ShmemError::Network`] if it
+    ///   fails.
     pub fn broadcast<'a, T: Pod>(
         &self,
         dest: impl Into<SymSlice<'a, T>>,
@@ -62,7 +96,11 @@ impl Team {
         self.broadcast_how(None, dest.into(), source.into(), root)
     }
 
-    /// The same in a stream.
+    /// Enqueues [`Team::broadcast`] on `stream`.
+    ///
+    /// # Errors
+    /// The argument errors of [`Team::broadcast`], and [`ShmemError::Engine`] if the stream belongs to another engine
+    /// or the kernel cannot be launched.
     pub fn broadcast_on<'a, T: Pod>(
         &self,
         stream: &Stream,
@@ -90,12 +128,21 @@ impl Team {
         }
         let bytes = size_of::<T>() * source.len();
         let args = args!(self, dest, source, bytes as u64, root as u32);
-        // SAFETY: the kernel's own arguments, checked above; they keep what they stand for.
+        // SAFETY: the arguments match the kernel's parameters and were checked above; they keep their memory alive.
         unsafe { self.world().call(on, "wb_shmem_broadcast", self.world().call_grid(bytes), args) }
     }
 
-    /// `dest` becomes the `source` of all members, one after the other (all-gather): as many times the elements. `dest` must be ready
-    /// on every member.
+    /// Concatenates the `source` of all members, in order, in `dest` of every member (all-gather). Collective.
+    ///
+    /// `dest` has as many times the elements of `source` as the team has members. `source` may be its own place in
+    /// `dest`. No PE may still read or write `dest` on any member.
+    ///
+    /// # Errors
+    /// - [`ShmemError::Foreign`] if an array belongs to another world, [`ShmemError::Lengths`] if the lengths do not
+    ///   match.
+    /// - [`ShmemError::Overlap`] if the arrays overlap in another way.
+    /// - [`ShmemError::Engine`] if the kernel cannot be launched, [`ShmemError::Run`] or [`ShmemError::Network`] if it
+    ///   fails.
     pub fn fcollect<'a, T: Pod>(
         &self,
         dest: impl Into<SymSlice<'a, T>>,
@@ -104,7 +151,11 @@ impl Team {
         self.fcollect_how(None, dest.into(), source.into())
     }
 
-    /// The same in a stream.
+    /// Enqueues [`Team::fcollect`] on `stream`.
+    ///
+    /// # Errors
+    /// The argument errors of [`Team::fcollect`], and [`ShmemError::Engine`] if the stream belongs to another engine or
+    /// the kernel cannot be launched.
     pub fn fcollect_on<'a, T: Pod>(
         &self,
         stream: &Stream,
@@ -123,7 +174,7 @@ impl Team {
         const CALL: &str = "fcollect";
         self.fit(CALL, &dest, &source, (self.n_pes(), 1), "the destination has room for every PE's elements")?;
         let bytes = size_of::<T>() * source.len();
-        // The source may be its own place in the destination.
+        // The source may be this member's place in the destination.
         if source.offset() != dest.offset() + self.my_pe() * bytes {
             apart(CALL, &dest, &source)?;
         }
@@ -131,8 +182,17 @@ impl Team {
         self.exchange(on, bytes, args)
     }
 
-    /// Part m of `dest` becomes this member's part of `source` of member m: both have a part for each member. `dest` must be ready
-    /// on every member.
+    /// Copies this member's part of each member's `source` to that member's part of `dest`. Collective.
+    ///
+    /// Both arrays have one part for each member, of the same length. Part m of `dest` gets this member's part of the
+    /// `source` of member m. No PE may still read or write `dest` on any member.
+    ///
+    /// # Errors
+    /// - [`ShmemError::Foreign`] if an array belongs to another world.
+    /// - [`ShmemError::Lengths`] if the lengths differ, or are no multiple of the number of members.
+    /// - [`ShmemError::Overlap`] if the arrays overlap.
+    /// - [`ShmemError::Engine`] if the kernel cannot be launched, [`ShmemError::Run`] or [`ShmemError::Network`] if it
+    ///   fails.
     pub fn alltoall<'a, T: Pod>(
         &self,
         dest: impl Into<SymSlice<'a, T>>,
@@ -141,7 +201,11 @@ impl Team {
         self.alltoall_how(None, dest.into(), source.into())
     }
 
-    /// The same in a stream.
+    /// Enqueues [`Team::alltoall`] on `stream`.
+    ///
+    /// # Errors
+    /// The argument errors of [`Team::alltoall`], and [`ShmemError::Engine`] if the stream belongs to another engine or
+    /// the kernel cannot be launched.
     pub fn alltoall_on<'a, T: Pod>(
         &self,
         stream: &Stream,
@@ -170,12 +234,20 @@ impl Team {
     }
 
     fn exchange(&self, on: Option<&Stream>, bytes: usize, args: Args) -> Result<(), ShmemError> {
-        // SAFETY: the kernel's own arguments, checked above; they keep what they stand for.
+        // SAFETY: the arguments match the kernel's parameters and were checked above; they keep their memory alive.
         unsafe { self.world().call(on, "wb_shmem_exchange", self.world().call_grid(bytes), args) }
     }
 
-    /// `dest` of every member becomes the elements of all members' `source`, combined: `team.reduce(Sum, &total, &mine)`. Both have
-    /// as many elements, and may be the same array.
+    /// Combines the `source` of all members, element by element, into `dest` of every member: `team.reduce(Sum, &total,
+    /// &mine)`. Collective.
+    ///
+    /// Both arrays have the same number of elements, and may be the same array.
+    ///
+    /// # Errors
+    /// - [`ShmemError::Foreign`] if an array belongs to another world, [`ShmemError::Lengths`] if the lengths differ.
+    /// - [`ShmemError::Overlap`] if the arrays overlap in part.
+    /// - [`ShmemError::Engine`] if the kernel cannot be launched, [`ShmemError::Run`] or [`ShmemError::Network`] if it
+    ///   fails.
     pub fn reduce<'a, T: Reducible>(
         &self,
         how: impl Reduction<T>,
@@ -185,7 +257,11 @@ impl Team {
         self.reduce_how(None, how, dest.into(), source.into())
     }
 
-    /// The same in a stream.
+    /// Enqueues [`Team::reduce`] on `stream`.
+    ///
+    /// # Errors
+    /// The argument errors of [`Team::reduce`], and [`ShmemError::Engine`] if the stream belongs to another engine or
+    /// the kernel cannot be launched.
     pub fn reduce_on<'a, T: Reducible>(
         &self,
         stream: &Stream,
@@ -211,11 +287,11 @@ impl Team {
         let (kernel, what) = (format!("wb_shmem_reduce_{}", how.kernel()), how.number());
         let n = (source.len() * how.units()) as u64;
         let grid = self.world().call_grid(size_of::<T>() * source.len());
-        // SAFETY: the kernel's own arguments, checked above; they keep what they stand for.
+        // SAFETY: the arguments match the kernel's parameters and were checked above; they keep their memory alive.
         unsafe { self.world().call(on, &kernel, grid, args!(self, what, dest, source, n)) }
     }
 
-    /// Both arrays are this world's, and one has so many times the elements of the other.
+    /// Checks that both arrays belong to this world and that their lengths have the given ratio.
     fn fit<T>(
         &self,
         call: &'static str,
@@ -244,7 +320,7 @@ impl Team {
     }
 }
 
-/// That two arrays of one heap do not overlap.
+/// Checks that two arrays of one heap do not overlap.
 fn apart<T>(call: &'static str, a: &SymSlice<'_, T>, b: &SymSlice<'_, T>) -> Result<(), ShmemError> {
     let end = |s: &SymSlice<'_, T>| s.offset() + s.len() * size_of::<T>();
     let clear = a.is_empty() || b.is_empty() || end(a) <= b.offset() || end(b) <= a.offset();

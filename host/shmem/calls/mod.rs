@@ -1,7 +1,11 @@
-//! The calls of OpenSHMEM on the host: each launches a small kernel that makes the call on the device.
+//! Host calls of OpenSHMEM. Each launches a small kernel that makes the call on the device.
 //!
-//! A call returns when it is complete; its twin with `_on` puts it into a stream, behind what is in it. Collective calls of one team
-//! are made one at a time: what a stream holds of them has to end before another stream, or a blocking call, begins one.
+//! A call returns when it is complete. The variant with `_on` enqueues the call on a stream, behind the work that is
+//! already there. A kernel that fails in a stream is reported by
+//! [`Stream::synchronize`](crate::engine::Stream::synchronize).
+//!
+//! Collective calls of one team must not overlap. Those in a stream must end before another stream, or a blocking call,
+//! begins one.
 
 mod atomic;
 mod collective;

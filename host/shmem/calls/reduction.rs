@@ -1,4 +1,4 @@
-//! What can be reduced, and how.
+//! Element types and operations of reductions.
 
 use bytemuck::Pod;
 
@@ -8,15 +8,15 @@ mod sealed {
 
 /// An element of reductions: integers of 8 to 64 bits, `f32`, `f64`.
 pub trait Reducible: Pod + sealed::Sealed {
-    /// As in the kernels' names, which take signed integers for unsigned ones.
+    /// The element's part of kernel names. Kernels for unsigned integers also take signed ones.
     #[doc(hidden)]
     const NAME: &'static str;
-    /// What a kernel is told of the elements: `REDUCE_SIGNED` of `kernels/shmem/collective.cu`, or nothing.
+    /// Flag that tells a kernel that the elements are signed: `REDUCE_SIGNED` of `kernels/shmem/collective.cu`, or 0.
     #[doc(hidden)]
     const SIGNED: u32;
 }
 
-/// An element of and, or and xor.
+/// An element of the bitwise reductions [`And`], [`Or`] and [`Xor`].
 pub trait ReducibleInteger: Reducible {}
 
 const SIGNED: u32 = 8;
@@ -40,18 +40,19 @@ macro_rules! integers {
 }
 integers!(u8, u16, u32, u64, i8, i16, i32, i64);
 
-/// How elements are combined: [`Sum`], [`Prod`], [`Min`], [`Max`], and of integers [`And`], [`Or`], [`Xor`] (OpenSHMEM 1.5, 9.11.8).
+/// An operation that combines elements: [`Sum`], [`Prod`], [`Min`], [`Max`], and for integers [`And`], [`Or`], [`Xor`]
+/// (OpenSHMEM 1.5, 9.11.8).
 ///
-/// Sums and products of integers wrap. Elements are combined in the order of the members, so that floating-point results have the
-/// same bits on every PE.
+/// Sums and products of integers wrap. Elements are combined in the order of the members, so that floating-point
+/// results have the same bits on every PE.
 pub trait Reduction<T: Reducible>: sealed::Sealed {
-    /// The kernel: `wb_shmem_reduce_` and this.
+    /// The suffix of the kernel's name after `wb_shmem_reduce_`.
     #[doc(hidden)]
     fn kernel(&self) -> &'static str;
-    /// What the kernel is told to do: `reducing` of `kernels/shmem/collective.cu`.
+    /// The operation's number: `reducing` of `kernels/shmem/collective.cu`.
     #[doc(hidden)]
     fn number(&self) -> u32;
-    /// What the kernel takes for one element.
+    /// Number of kernel elements for one element of `T`.
     #[doc(hidden)]
     fn units(&self) -> usize;
 }
@@ -80,14 +81,14 @@ operations! {
     Sum 0, Reducible by T::NAME, 1;
     /// Product.
     Prod 1, Reducible by T::NAME, 1;
-    /// Least.
+    /// Minimum.
     Min 2 | T::SIGNED, Reducible by T::NAME, 1;
-    /// Greatest.
+    /// Maximum.
     Max 3 | T::SIGNED, Reducible by T::NAME, 1;
-    /// Bits that all have.
+    /// Bitwise and.
     And 4, ReducibleInteger by "bits", size_of::<T>();
-    /// Bits that any has.
+    /// Bitwise or.
     Or 5, ReducibleInteger by "bits", size_of::<T>();
-    /// Bits that an odd number has.
+    /// Bitwise exclusive or.
     Xor 6, ReducibleInteger by "bits", size_of::<T>();
 }

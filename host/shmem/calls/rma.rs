@@ -9,20 +9,21 @@ use bytemuck::Pod;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-/// Up to this many bytes one block puts them and the signal; more are put by many, and the signal follows.
+/// Up to this many bytes, one block puts both the data and the signal. More data is put by many blocks, and the signal
+/// follows.
 const ONE_BLOCK_BYTES: usize = 16 << 10;
 
-/// What a signal does to the word (OpenSHMEM 1.5, 9.8.3; the numbers of `warpbell::signal`).
+/// The update of a signal word (OpenSHMEM 1.5, 9.8.3; the numbers of `warpbell::signal`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum SignalOp {
-    /// It becomes the value.
+    /// Sets the word to the value.
     Set = 9,
-    /// The value is added.
+    /// Adds the value to the word.
     Add = 10,
 }
 
-/// How a wait compares (OpenSHMEM 1.5, 9.10; the numbers of `warpbell::cmp`).
+/// The comparison of a wait (OpenSHMEM 1.5, 9.10; the numbers of `warpbell::cmp`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Cmp {
@@ -32,15 +33,15 @@ pub enum Cmp {
     Ne = 1,
     /// Greater.
     Gt = 2,
-    /// Less or equal.
+    /// Less than or equal.
     Le = 3,
     /// Less.
     Lt = 4,
-    /// Greater or equal.
+    /// Greater than or equal.
     Ge = 5,
 }
 
-/// Elements that this PE's kernels reach: in its symmetric heap, or in a region of its engine.
+/// Elements that this PE's kernels can access: in its symmetric heap, or in a region of its engine.
 pub struct LocalSlice<'a, T> {
     address: u64,
     len: usize,
@@ -48,7 +49,7 @@ pub struct LocalSlice<'a, T> {
     _type: PhantomData<&'a T>,
 }
 
-/// Memory that elements are in.
+/// The owner of the elements' memory.
 #[derive(Clone, Copy)]
 enum Owner<'a> {
     Region(&'a Region),
@@ -63,7 +64,11 @@ impl<T> Clone for LocalSlice<'_, T> {
 impl<T> Copy for LocalSlice<'_, T> {}
 
 impl<'a, T: Pod> LocalSlice<'a, T> {
-    /// `len` elements of a region of this world's engine, from byte `offset` on.
+    /// Returns `len` elements in a region of this world's engine, from byte `offset` on.
+    ///
+    /// # Errors
+    /// [`ShmemError::Region`] if the elements are misaligned or not inside the region, or the region belongs to another
+    /// engine.
     pub fn in_region(world: &World, region: &'a Region, offset: usize, len: usize) -> Result<Self, ShmemError> {
         let bytes = len.checked_mul(size_of::<T>());
         let inside = bytes.and_then(|b| b.checked_add(offset)).is_some_and(|end| end <= region.len());
@@ -74,12 +79,12 @@ impl<'a, T: Pod> LocalSlice<'a, T> {
         Ok(Self { address, len, owner: Owner::Region(region), _type: PhantomData })
     }
 
-    /// How many elements.
+    /// Returns the number of elements.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are none.
+    /// Returns true if there are no elements.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -110,30 +115,48 @@ impl<T: Pod> KernelArg for LocalSlice<'_, T> {
 impl World {
     // --- host memory -----------------------------------------------------------------------------------------------------
 
-    /// Writes elements of PE `pe` from host memory, from the first of `dest` on; complete when it returns.
+    /// Copies `source` from host memory to the first elements of `dest` on PE `pe`. The copy is complete on return.
+    ///
+    /// # Errors
+    /// [`ShmemError::Foreign`] if `dest` belongs to another world, and the errors of [`SymSlice::put`].
     pub fn put<'a, T: Pod>(&self, dest: impl Into<SymSlice<'a, T>>, source: &[T], pe: usize) -> Result<(), ShmemError> {
         self.own(dest.into())?.put(0, source, pe)
     }
 
-    /// The elements of PE `pe`.
+    /// Copies the elements of `source` on PE `pe` to host memory.
+    ///
+    /// # Errors
+    /// [`ShmemError::Foreign`] if `source` belongs to another world, and the errors of [`SymSlice::get`].
     pub fn get<'a, T: Pod>(&self, source: impl Into<SymSlice<'a, T>>, pe: usize) -> Result<Vec<T>, ShmemError> {
         let source = self.own(source.into())?;
         source.get(0, source.len(), pe)
     }
 
-    /// Writes the first element of `dest` on PE `pe`.
+    /// Writes the first element of `dest` on PE `pe`. The write is complete on return.
+    ///
+    /// # Errors
+    /// The errors of [`World::put`].
     pub fn p<'a, T: Pod>(&self, dest: impl Into<SymSlice<'a, T>>, value: T, pe: usize) -> Result<(), ShmemError> {
         self.put(dest, &[value], pe)
     }
 
-    /// The first element of `source` on PE `pe`.
+    /// Returns the first element of `source` on PE `pe`.
+    ///
+    /// # Errors
+    /// The errors of [`World::get`].
     pub fn g<'a, T: Pod>(&self, source: impl Into<SymSlice<'a, T>>, pe: usize) -> Result<T, ShmemError> {
         Ok(self.own(source.into())?.get(0, 1, pe)?[0])
     }
 
     // --- memory of the engine --------------------------------------------------------------------------------------------
 
-    /// Copies elements of this PE to `dest` on PE `pe`, as many as there are in `source`; complete when it returns.
+    /// Copies all elements of `source` on this PE to `dest` on PE `pe`. The copy is complete on return.
+    ///
+    /// # Errors
+    /// - [`ShmemError::NoPe`] if the world has no PE `pe`, [`ShmemError::Foreign`] if `dest` belongs to another world.
+    /// - [`ShmemError::OutOfBounds`] if `dest` has fewer elements than `source`.
+    /// - [`ShmemError::Engine`] if the kernel cannot be launched, [`ShmemError::Run`] or [`ShmemError::Network`] if it
+    ///   fails.
     pub fn put_from<'a, T: Pod>(
         &self,
         dest: impl Into<SymSlice<'a, T>>,
@@ -143,7 +166,11 @@ impl World {
         self.copy(None, "wb_shmem_put", dest.into(), source.into(), pe)
     }
 
-    /// The same in a stream.
+    /// Enqueues [`World::put_from`] on `stream`.
+    ///
+    /// # Errors
+    /// The argument errors of [`World::put_from`], and [`ShmemError::Engine`] if the stream belongs to another engine
+    /// or the kernel cannot be launched.
     pub fn put_from_on<'a, T: Pod>(
         &self,
         stream: &Stream,
@@ -154,7 +181,14 @@ impl World {
         self.copy(Some(stream), "wb_shmem_put", dest.into(), source.into(), pe)
     }
 
-    /// Copies elements of PE `pe` to `dest` on this PE, as many as there are in `dest`; complete when it returns.
+    /// Copies elements of `source` on PE `pe` to all elements of `dest` on this PE. The copy is complete on return.
+    ///
+    /// # Errors
+    /// - [`ShmemError::NoPe`] if the world has no PE `pe`, [`ShmemError::Foreign`] if `source` belongs to another
+    ///   world.
+    /// - [`ShmemError::OutOfBounds`] if `source` has fewer elements than `dest`.
+    /// - [`ShmemError::Engine`] if the kernel cannot be launched, [`ShmemError::Run`] or [`ShmemError::Network`] if it
+    ///   fails.
     pub fn get_into<'a, T: Pod>(
         &self,
         dest: impl Into<LocalSlice<'a, T>>,
@@ -164,7 +198,11 @@ impl World {
         self.copy(None, "wb_shmem_get", source.into(), dest.into(), pe)
     }
 
-    /// The same in a stream.
+    /// Enqueues [`World::get_into`] on `stream`.
+    ///
+    /// # Errors
+    /// The argument errors of [`World::get_into`], and [`ShmemError::Engine`] if the stream belongs to another engine
+    /// or the kernel cannot be launched.
     pub fn get_into_on<'a, T: Pod>(
         &self,
         stream: &Stream,
@@ -189,14 +227,21 @@ impl World {
             "wb_shmem_get" => args!(self, here, there, bytes as u64, pe as u32),
             _ => args!(self, there, here, bytes as u64, pe as u32),
         };
-        // SAFETY: the kernel's own arguments, checked above; they keep what they stand for.
+        // SAFETY: the arguments match the kernel's parameters and were checked above; they keep their memory alive.
         unsafe { self.call(on, kernel, self.call_grid(bytes), args) }
     }
 
     // --- signals ---------------------------------------------------------------------------------------------------------
 
-    /// Copies elements of this PE to `dest` on PE `pe`, then updates the first word of `signal` there: who sees the signal sees the
-    /// elements.
+    /// Copies all elements of `source` on this PE to `dest` on PE `pe`, then updates the first word of `signal` there.
+    /// A PE that sees the signal also sees the elements.
+    ///
+    /// # Errors
+    /// - [`ShmemError::NoPe`] if the world has no PE `pe`, [`ShmemError::Foreign`] if `dest` or `signal` belongs to
+    ///   another world.
+    /// - [`ShmemError::OutOfBounds`] if `dest` has fewer elements than `source`, or `signal` has none.
+    /// - [`ShmemError::Engine`] if a kernel cannot be launched, [`ShmemError::Run`] or [`ShmemError::Network`] if it
+    ///   fails.
     pub fn put_signal<'a, T: Pod>(
         &self,
         dest: impl Into<SymSlice<'a, T>>,
@@ -208,7 +253,11 @@ impl World {
         self.put_signal_how(None, dest.into(), source.into(), signal.into(), (value, how), pe)
     }
 
-    /// The same in a stream.
+    /// Enqueues [`World::put_signal`] on `stream`.
+    ///
+    /// # Errors
+    /// The argument errors of [`World::put_signal`], and [`ShmemError::Engine`] if the stream belongs to another engine
+    /// or a kernel cannot be launched.
     pub fn put_signal_on<'a, T: Pod>(
         &self,
         stream: &Stream,
@@ -239,11 +288,18 @@ impl World {
         }
         let grid = crate::engine::Grid { blocks: 1, ..self.call_grid(bytes) };
         let args = args!(self, dest, source, bytes as u64, word, value, how as u32, pe as u32);
-        // SAFETY: the kernel's own arguments, checked above; they keep what they stand for.
+        // SAFETY: the arguments match the kernel's parameters and were checked above; they keep their memory alive.
         unsafe { self.call(on, "wb_shmem_put_signal", grid, args) }
     }
 
-    /// Updates the first word of `signal` on PE `pe`. What this PE's calls put before is there before it.
+    /// Updates the first word of `signal` on PE `pe`. The data of this PE's earlier puts arrives before the update.
+    ///
+    /// # Errors
+    /// - [`ShmemError::NoPe`] if the world has no PE `pe`, [`ShmemError::Foreign`] if `signal` belongs to another
+    ///   world.
+    /// - [`ShmemError::OutOfBounds`] if `signal` has no elements.
+    /// - [`ShmemError::Engine`] if the kernel cannot be launched, [`ShmemError::Run`] or [`ShmemError::Network`] if it
+    ///   fails.
     pub fn signal_op<'a>(
         &self,
         signal: impl Into<SymSlice<'a, u64>>,
@@ -255,7 +311,11 @@ impl World {
         self.signal_how(None, word, (value, how), pe)
     }
 
-    /// The same in a stream.
+    /// Enqueues [`World::signal_op`] on `stream`.
+    ///
+    /// # Errors
+    /// The argument errors of [`World::signal_op`], and [`ShmemError::Engine`] if the stream belongs to another engine
+    /// or the kernel cannot be launched.
     pub fn signal_op_on<'a>(
         &self,
         stream: &Stream,
@@ -276,12 +336,18 @@ impl World {
         pe: usize,
     ) -> Result<(), ShmemError> {
         let args = args!(self, word, value, how as u32, pe as u32);
-        // SAFETY: the kernel's own arguments, checked above; they keep what they stand for.
+        // SAFETY: the arguments match the kernel's parameters and were checked above; they keep their memory alive.
         unsafe { self.call(on, "wb_shmem_signal", self.small_grid(), args) }
     }
 
-    /// Waits until the first word of `signal` on this PE compares so with `value`, at most the engine's deadline. What was put
-    /// before the signal is then there.
+    /// Waits until the comparison of the first word of `signal` on this PE with `value` holds. Data that was put before
+    /// the signal has then arrived.
+    ///
+    /// # Errors
+    /// - [`ShmemError::Foreign`] if `signal` belongs to another world, [`ShmemError::OutOfBounds`] if it has no
+    ///   elements.
+    /// - [`ShmemError::Engine`] if the kernel cannot be launched.
+    /// - [`ShmemError::Run`] or [`ShmemError::Network`] if the kernel fails, for example at the engine's deadline.
     pub fn signal_wait_until<'a>(
         &self,
         signal: impl Into<SymSlice<'a, u64>>,
@@ -291,7 +357,11 @@ impl World {
         self.wait_how(None, signal.into(), how, value)
     }
 
-    /// The same in a stream: what is behind it starts once the signal has come.
+    /// Enqueues [`World::signal_wait_until`] on `stream`. Later work in the stream starts after the signal has arrived.
+    ///
+    /// # Errors
+    /// The argument errors of [`World::signal_wait_until`], and [`ShmemError::Engine`] if the stream belongs to another
+    /// engine or the kernel cannot be launched.
     pub fn signal_wait_until_on<'a>(
         &self,
         stream: &Stream,
@@ -310,25 +380,32 @@ impl World {
         value: u64,
     ) -> Result<(), ShmemError> {
         let word = self.remote(signal, 1, self.my_pe())?;
-        // SAFETY: the kernel's own arguments, checked above; they keep what they stand for.
+        // SAFETY: the arguments match the kernel's parameters and were checked above; they keep their memory alive.
         unsafe { self.call(on, "wb_shmem_signal_wait", self.small_grid(), args!(self, word, how as u32, value)) }
     }
 
     // --- order -----------------------------------------------------------------------------------------------------------
 
-    /// What this PE's host calls put before is there before what they put after. They are complete when they return, so that this
-    /// holds without doing anything; in a stream the order of the launches sees to it.
+    /// Orders the earlier puts of this PE's host calls before the later ones. Does nothing: host calls are complete
+    /// when they return, and a stream runs its kernels in order.
     pub fn fence(&self) {}
 
-    /// What this PE put, got or changed before is done, and seen by all.
+    /// Waits until all puts, gets and atomic operations of this PE are complete and visible to all PEs.
+    ///
+    /// # Errors
+    /// [`ShmemError::Engine`] if the kernel cannot be launched, [`ShmemError::Run`] or [`ShmemError::Network`] if it
+    /// fails.
     pub fn quiet(&self) -> Result<(), ShmemError> {
-        // SAFETY: the kernel's own arguments, checked above; they keep what they stand for.
+        // SAFETY: the arguments match the kernel's parameters and were checked above; they keep their memory alive.
         unsafe { self.call(None, "wb_shmem_quiet", self.small_grid(), args!(self)) }
     }
 
-    /// The same in a stream, for what is in it.
+    /// Enqueues [`World::quiet`] on `stream`, for the operations before it in the stream.
+    ///
+    /// # Errors
+    /// [`ShmemError::Engine`] if the stream belongs to another engine or the kernel cannot be launched.
     pub fn quiet_on(&self, stream: &Stream) -> Result<(), ShmemError> {
-        // SAFETY: the kernel's own arguments, checked above; they keep what they stand for.
+        // SAFETY: the arguments match the kernel's parameters and were checked above; they keep their memory alive.
         unsafe { self.call(Some(stream), "wb_shmem_quiet", self.small_grid(), args!(self)) }
     }
 
@@ -336,7 +413,7 @@ impl World {
         if s.world().is_same(self) { Ok(s) } else { Err(ShmemError::Foreign) }
     }
 
-    /// The first `n` of some elements on PE `pe`.
+    /// Returns the first `n` of some elements, after checks of the PE, the world and the bounds.
     pub(super) fn remote<'a, T: Pod>(
         &self,
         s: SymSlice<'a, T>,

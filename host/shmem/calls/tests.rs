@@ -1,4 +1,4 @@
-//! Every call of the host against a model, on worlds of CPU threads.
+//! Tests of every host call against a model, on worlds of CPU threads.
 
 use super::*;
 use crate::engine::{RunError, abi};
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 const SOON: Duration = Duration::from_secs(60);
 
-/// Reproducible values of every type: what a member gives at an index.
+/// A type with reproducible values, for the data of each member at each index.
 trait Value: Reducible + Debug + PartialEq {
     fn of(seed: u64) -> Self;
 }
@@ -44,7 +44,7 @@ fn given<T: Value>(member: usize, n: usize) -> Vec<T> {
     (0..n).map(|i| T::of((member * 7919 + i) as u64)).collect()
 }
 
-/// Reduces on every PE, in place or not, and compares with what `fold` makes of the members' values in their order.
+/// Reduces on every PE, in place or not, and compares the result with `fold` over the members' values in order.
 fn check_reduce<T: Value, R: Reduction<T> + Copy>(team: &Team, how: R, n: usize, fold: impl Fn(T, T) -> T) {
     let world = team.world();
     let (dest, source) = (world.malloc::<T>(n).unwrap(), world.malloc::<T>(n).unwrap());
@@ -91,7 +91,7 @@ fn reductions_of_every_type() {
     });
 }
 
-/// Lengths on either side of what the scratch of one channel takes, and one that several blocks share.
+/// Lengths around the limit of one channel's scratch, and one that several blocks share.
 fn lengths(world: &World, element: usize) -> [usize; 6] {
     let limit = abi::SCRATCH_BYTES / 2 / element;
     let shared = (1 << 20) / element + 13;
@@ -121,7 +121,7 @@ fn collectives_of_every_length_on_worlds_of_every_size() {
                 let theirs = |m: usize| given::<u32>(m, part * pes)[me * part..][..part].to_vec();
                 assert_eq!(all.read(0, part * pes).unwrap(), (0..pes).flat_map(theirs).collect::<Vec<_>>());
                 world.barrier_all().unwrap();
-                // From its own place in the destination.
+                // The source is this member's place in the destination.
                 all.write(me * part, &given(me, part)).unwrap();
                 team.fcollect(&all, all.slice(me * part..(me + 1) * part).unwrap()).unwrap();
                 let every = (0..pes).flat_map(|m| given::<u32>(m, part)).collect::<Vec<_>>();
@@ -155,7 +155,7 @@ fn collectives_of_teams_in_a_stream() {
             }
             stream.synchronize(SOON).unwrap();
         }
-        // Each half's sum counts once for each of its two members.
+        // The sum of each half counts once for each of its two members.
         assert_eq!(total.read(0, 1).unwrap(), [2 * 0x0101_0101]);
     });
 }
@@ -170,14 +170,14 @@ fn copies_and_signals() {
         let source = world.engine().allocate(Place::Device, n * 2).unwrap();
         source.set_slice(0, &given::<u16>(me, n)).unwrap();
         let local = |len| LocalSlice::<u16>::in_region(world, &source, 0, len).unwrap();
-        // One block puts the few, several the many; both are there with their signal.
+        // One block puts a few elements, several blocks put many. In both cases the data arrives with the signal.
         for (turn, len) in [(1, 5), (2, n)] {
             world.put_signal(&dest, local(len), &flag, (1, SignalOp::Add), next).unwrap();
             world.signal_wait_until(&flag, Cmp::Ge, turn).unwrap();
             assert_eq!(dest.read(0, len).unwrap(), given::<u16>(before, len));
             world.barrier_all().unwrap();
         }
-        // A stream that waits for its neighbour's signal, and then gets from it.
+        // A stream that waits for a neighbour's signal and then gets data from it.
         let got = world.malloc::<u16>(n).unwrap();
         {
             let stream = world.engine().stream().unwrap();
@@ -213,7 +213,7 @@ fn check_integer<T: AtomicInteger + PartialEq + Debug + From<u8>>(world: &World)
     world.barrier_all().unwrap();
     assert_eq!(world.atomic_fetch(at, 0).unwrap(), v(11 * n));
     world.barrier_all().unwrap();
-    // On this PE's neighbour, which nobody else changes.
+    // On this PE's neighbour. No other PE changes that word.
     let pe = (me as usize + 1) % world.n_pes();
     assert_eq!(world.atomic_swap(at, v(12), pe).unwrap(), if pe == 0 { v(11 * n) } else { v(0) });
     assert_eq!(world.atomic_compare_swap(at, v(13), v(1), pe).unwrap(), v(12));
@@ -260,7 +260,7 @@ fn atomics_of_every_type() {
     });
 }
 
-/// What goes wrong is an error before anything is launched, so that no PE waits for another.
+/// Wrong arguments fail before anything is launched, so that no PE waits for another.
 #[test]
 fn wrong_calls_are_refused() {
     let other = super::super::testing::local(1).remove(0);
@@ -298,13 +298,13 @@ fn wrong_calls_are_refused() {
     });
 }
 
-/// A PE that does not come ends the others' call at their deadline, and is named.
+/// A PE that does not arrive ends the others' call at their deadline, and the error names the PE.
 #[test]
 fn a_pe_that_does_not_come_is_named() {
     on_all(3, |world| {
         world.engine().set_deadline(Duration::from_secs(1)).unwrap();
         let (a, b) = (world.malloc::<u32>(40_000).unwrap(), world.malloc::<u32>(40_000).unwrap());
-        // The two that come begin each call together: one that is late on a busy machine would be named as well.
+        // The two PEs that take part begin each call together: a PE that is late on a busy machine would be named too.
         let together = || world.barrier_host().unwrap();
         if world.my_pe() == 1 {
             return (0..5).for_each(|_| together());
@@ -326,7 +326,7 @@ fn a_pe_that_does_not_come_is_named() {
     });
 }
 
-/// PEs that call with different lengths do not hang.
+/// Calls with different lengths end with an error instead of a hang.
 #[test]
 fn calls_that_do_not_match_end() {
     on_all(2, |world| {

@@ -1,7 +1,8 @@
-//! Handing file descriptors to the other ranks of a host.
+//! Passing of file descriptors between the ranks of a host.
 //!
-//! Each rank listens at a Unix socket with a random name in the abstract namespace and tells the name, with a random token, to all
-//! through the bootstrap. Who connects shows the token and must be of the same user; it gets the descriptor.
+//! Each rank listens on a Unix socket with a random name in the abstract namespace. It sends the name and a random
+//! token to all ranks through the bootstrap. A caller must show the token and belong to the same user; it then gets the
+//! descriptor.
 
 use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -9,35 +10,35 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::time::{Duration, Instant};
 
-/// Bytes of names and tokens before they are written in hex.
+/// Random bytes of a name or a token, before hex encoding.
 const RANDOM_BYTES: usize = 16;
-/// A caller that says nothing for so long is not one of ours.
+/// A caller that sends nothing for this long is not a rank of the world.
 const SILENCE: Duration = Duration::from_secs(10);
-/// How long a wait for callers lasts before the clock is looked at.
+/// The longest wait for callers between two looks at the clock.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// A place where others can ask for a descriptor.
+/// A listener from which other ranks get a descriptor.
 #[derive(Debug)]
 pub(in super::super) struct DescriptorListener {
     listener: UnixListener,
-    /// Where others find it.
+    /// Name of the socket.
     pub(in super::super) name: String,
-    /// What they have to show.
+    /// Token that callers must show.
     pub(in super::super) token: String,
 }
 
-/// The door of another rank.
+/// The descriptor listener of another rank.
 #[derive(Clone, Debug)]
 pub(in super::super) struct Peer {
-    /// Whose.
+    /// The other rank.
     pub(in super::super) rank: usize,
-    /// Its name.
+    /// Name of its socket.
     pub(in super::super) name: String,
-    /// What it wants to see.
+    /// Token that its listener expects.
     pub(in super::super) token: String,
 }
 
-/// Random bytes in hex that nobody can guess.
+/// Returns random bytes in hex that nobody can guess.
 pub(in super::super) fn secret() -> io::Result<String> {
     crate::random::hex::<RANDOM_BYTES>()
 }
@@ -54,8 +55,10 @@ impl DescriptorListener {
         Ok(Self { listener, name, token })
     }
 
-    /// Gives `mine` to everybody in `callers` and gets the descriptors of `givers`, in their order. All ranks call it at the same
-    /// time; nobody waits for one that waits itself, since a connection is complete before it is accepted.
+    /// Sends `mine` to every rank in `callers` and receives the descriptors of `givers`, in their order.
+    ///
+    /// All ranks call it at the same time. No cycle of waits is possible, since a connection is established before it
+    /// is accepted.
     pub(in super::super) fn exchange(
         &self,
         me: usize,
@@ -101,7 +104,7 @@ impl DescriptorListener {
         Ok(())
     }
 
-    /// The rank that calls, if it is one of `left`.
+    /// Returns the rank of the caller, if it is one of `left` and shows the token.
     fn admit(&self, stream: &UnixStream, left: &[usize], remaining: Duration) -> Result<usize, String> {
         let uid = peer_uid(stream).map_err(|e| e.to_string())?;
         // SAFETY: has no preconditions.
@@ -114,7 +117,7 @@ impl DescriptorListener {
         let mut hello = [0u8; 2 * RANDOM_BYTES + size_of::<u64>()];
         (&*stream).read_exact(&mut hello).map_err(|e| e.to_string())?;
         let (token, rank) = hello.split_at(2 * RANDOM_BYTES);
-        // Every byte is looked at, so that the time taken tells nothing.
+        // Compares every byte, so that the time taken reveals nothing.
         let wrong = token.iter().zip(self.token.bytes()).fold(0, |all, (a, b)| all | (a ^ b));
         if wrong != 0 {
             return Err("it does not know the token".to_owned());
@@ -143,7 +146,7 @@ fn ask(me: usize, peer: &Peer) -> Result<UnixStream, String> {
 fn peer_uid(stream: &UnixStream) -> io::Result<libc::uid_t> {
     let mut who = libc::ucred { pid: 0, uid: libc::uid_t::MAX, gid: libc::gid_t::MAX };
     let mut bytes = size_of::<libc::ucred>() as libc::socklen_t;
-    // SAFETY: writes one ucred.
+    // SAFETY: writes one `ucred`.
     let answer = unsafe {
         libc::getsockopt(stream.as_raw_fd(), libc::SOL_SOCKET, libc::SO_PEERCRED, (&raw mut who).cast(), &mut bytes)
     };
@@ -153,11 +156,11 @@ fn peer_uid(stream: &UnixStream) -> io::Result<libc::uid_t> {
 fn wait_readable(fd: RawFd, within: Duration) {
     let mut one = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
     let ms = within.as_millis().clamp(1, libc::c_int::MAX as u128) as libc::c_int;
-    // SAFETY: one entry. Whatever it answers, the caller looks again.
+    // SAFETY: one entry. The caller checks again whatever `poll` returns.
     unsafe { libc::poll(&mut one, 1, ms) };
 }
 
-/// Room for one descriptor's control message, aligned as `cmsghdr` is.
+/// Space for the control message of one descriptor, aligned like `cmsghdr`.
 #[repr(C)]
 struct Control {
     _align: [libc::cmsghdr; 0],
@@ -165,14 +168,14 @@ struct Control {
 }
 
 /// `CMSG_SPACE(sizeof(int))`.
-// SAFETY: only computes.
+// SAFETY: only computes a size.
 const CONTROL_BYTES: usize = unsafe { libc::CMSG_SPACE(size_of::<RawFd>() as u32) } as usize;
 
-/// Calls `then` with a message of one byte and room for one descriptor.
+/// Calls `then` with a message of one byte and space for one descriptor.
 fn with_message<T>(byte: &mut u8, then: impl FnOnce(&mut libc::msghdr) -> T) -> T {
     let mut control = Control { _align: [], bytes: [0; CONTROL_BYTES] };
     let mut part = libc::iovec { iov_base: std::ptr::from_mut(byte).cast(), iov_len: 1 };
-    // SAFETY: all zero is a value of this type.
+    // SAFETY: all zero bytes are a valid value of this type.
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
     message.msg_iov = &mut part;
     message.msg_iovlen = 1;
@@ -184,7 +187,7 @@ fn with_message<T>(byte: &mut u8, then: impl FnOnce(&mut libc::msghdr) -> T) -> 
 fn send(stream: &UnixStream, fd: BorrowedFd<'_>) -> io::Result<()> {
     let mut byte = 1;
     let sent = with_message(&mut byte, |message| {
-        // SAFETY: the control buffer has room for one message with one descriptor.
+        // SAFETY: the control buffer has space for one message with one descriptor.
         unsafe {
             let header = libc::CMSG_FIRSTHDR(message);
             (*header).cmsg_level = libc::SOL_SOCKET;
@@ -199,7 +202,7 @@ fn send(stream: &UnixStream, fd: BorrowedFd<'_>) -> io::Result<()> {
 
 fn receive(stream: &UnixStream, until: Instant) -> io::Result<OwnedFd> {
     loop {
-        // No time left is an error; a time-out of zero would be none at all.
+        // Fails when no time is left; a timeout of zero would mean no timeout.
         let left = until.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return Err(io::Error::new(io::ErrorKind::TimedOut, "it sent nothing in time"));
@@ -207,7 +210,7 @@ fn receive(stream: &UnixStream, until: Instant) -> io::Result<OwnedFd> {
         stream.set_read_timeout(Some(left))?;
         let mut byte = 0;
         let (got, fd) = with_message(&mut byte, |message| {
-            // SAFETY: the message has one byte and room for one control message.
+            // SAFETY: the message has one byte and space for one control message.
             unsafe {
                 let got = libc::recvmsg(stream.as_raw_fd(), message, libc::MSG_CMSG_CLOEXEC);
                 let header = if got > 0 { libc::CMSG_FIRSTHDR(message) } else { std::ptr::null_mut() };
@@ -221,7 +224,7 @@ fn receive(stream: &UnixStream, until: Instant) -> io::Result<OwnedFd> {
         });
         match (got, fd) {
             (_, Some(fd)) if fd >= 0 => {
-                // SAFETY: a new descriptor that the system made for this message.
+                // SAFETY: a new descriptor that the system created for this message.
                 return Ok(unsafe { OwnedFd::from_raw_fd(fd) });
             }
             (0, _) => return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it hung up; see what became of it")),
@@ -253,7 +256,7 @@ mod tests {
         f
     }
 
-    /// Read at its place: whoever got the same file shares its position.
+    /// Reads at offset 0: descriptors of one file share its position.
     fn text_of(fd: OwnedFd) -> String {
         let mut text = [0; 64];
         let bytes = File::from(fd).read_at(&mut text, 0).unwrap();

@@ -1,4 +1,4 @@
-//! GPU memory for heaps: each PE's own, handed to the others and mapped side by side.
+//! GPU memory for heaps: each PE shares its own memory, and maps the memory of all PEs side by side.
 
 use super::descriptors::{DescriptorListener, Peer};
 use crate::cuda::{self, AddressRange, FABRIC_HANDLE_BYTES, PhysicalMemory, Sharing};
@@ -13,45 +13,46 @@ use std::time::Duration;
 pub(in super::super) struct DeviceMemory {
     context: Arc<cuda::Context>,
     memory: Arc<PhysicalMemory>,
-    /// Under which PEs of the same process find it.
+    /// Token by which PEs of the same process find the memory.
     token: String,
     descriptor: Option<OwnedFd>,
-    /// For PEs of other hosts.
+    /// Fabric handle for PEs of other hosts.
     fabric: Option<[u8; FABRIC_HANDLE_BYTES]>,
 }
 
-/// Where the memory of each PE comes from.
+/// The source of one PE's memory.
 #[derive(Clone, Debug)]
 pub(in super::super) enum Source {
-    /// This PE's own.
+    /// This PE's own memory.
     OwnMemory,
-    /// Nowhere: it is out of reach.
+    /// No source: the PE is out of reach.
     Nowhere,
-    /// A PE of this process, by its token.
+    /// A PE of this process, found by its token.
     Here(String),
-    /// A process of this host.
+    /// A process of this host, which sends a file descriptor.
     Host(Peer),
-    /// Another host of the NVLink domain.
+    /// Another host of the NVLink domain, by its fabric handle.
     Fabric([u8; FABRIC_HANDLE_BYTES]),
 }
 
-/// What the GPUs of a world can do with each other's memory, as one PE sees it.
+/// The reach of a world's GPUs into each other's memory, as one PE sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub(in super::super) struct Links {
-    /// All PEs are on one GPU.
+    /// True if all PEs are on one GPU.
     pub(in super::super) one_gpu: bool,
-    /// Atomics work between all.
+    /// True if atomics work between all PEs.
     pub(in super::super) atomics: bool,
 }
 
-/// Memory of the PEs of this process: a handle is only good in the process that made it, and there it needs no descriptor.
+/// Locks the memory of this process's PEs, by token. A handle is valid only in the process that created it, and PEs
+/// there need no descriptor.
 fn here() -> MutexGuard<'static, HashMap<String, Arc<PhysicalMemory>>> {
     static HERE: OnceLock<Mutex<HashMap<String, Arc<PhysicalMemory>>>> = OnceLock::new();
     HERE.get_or_init(Mutex::default).lock()
 }
 
 impl DeviceMemory {
-    /// `bytes` bytes, a multiple of the granularity, on the GPU of `context`.
+    /// Allocates `bytes` bytes, a multiple of the granularity, on the GPU of `context`.
     pub(in super::super) fn new(
         context: &Arc<cuda::Context>,
         bytes: usize,
@@ -68,12 +69,13 @@ impl DeviceMemory {
         Ok(Self { context: context.clone(), memory, token: token.to_owned(), descriptor, fabric })
     }
 
-    /// What PEs of other hosts import.
+    /// Returns the handle that PEs of other hosts import.
     pub(in super::super) fn fabric(&self) -> Option<[u8; FABRIC_HANDLE_BYTES]> {
         self.fabric
     }
 
-    /// Maps the memory of all PEs that are within reach, and this one's at its place among them. `others` has one entry for each PE.
+    /// Maps the memory of all PEs that are within reach, including this PE's, each at its place. `others` has one entry
+    /// for each PE.
     pub(in super::super) fn map_all(
         &mut self,
         listener: &DescriptorListener,

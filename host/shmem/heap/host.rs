@@ -1,4 +1,4 @@
-//! Host memory for the heaps of all PEs of a host: one file in memory, which every process maps whole.
+//! Host memory for the heaps of all PEs of a host: one memory file, which every process maps whole.
 
 use super::HEAP_ALIGN;
 use std::io;
@@ -14,22 +14,22 @@ pub(in super::super) struct HostMemory {
     parts: Vec<Range<usize>>,
 }
 
-// SAFETY: a range of addresses that is unmapped once, by whoever drops it last.
+// SAFETY: a range of addresses that the last owner unmaps, once.
 unsafe impl Send for HostMemory {}
-// SAFETY: as above; what is in it is read and written by copies, as memory that devices write.
+// SAFETY: as above; the contents are read and written by copies, as memory that devices write.
 unsafe impl Sync for HostMemory {}
 
-/// What keeps a file in memory as long as it is: nobody can cut off what others have mapped.
+/// Seals that fix the size of a memory file, so that nobody can truncate what others have mapped.
 const SEALS: libc::c_int = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW;
 
-/// A file in memory of `bytes` zero bytes, to be mapped by [`HostMemory::placed`] here and in other processes.
+/// Creates a memory file of `bytes` zero bytes, which [`HostMemory::placed`] maps here and in other processes.
 pub(in super::super) fn file(bytes: usize) -> io::Result<OwnedFd> {
     // SAFETY: a constant name; creates a descriptor.
     let fd = unsafe { libc::memfd_create(c"warpbell-heap".as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) };
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: a new descriptor that nobody else knows.
+    // SAFETY: a new descriptor that no other code knows.
     let fd = unsafe { OwnedFd::from_raw_fd(fd) };
     let length = libc::off_t::try_from(bytes).map_err(|_| io::ErrorKind::OutOfMemory)?;
     // SAFETY: changes only the file of this descriptor.
@@ -43,10 +43,11 @@ pub(in super::super) fn file(bytes: usize) -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
-/// Addresses for `bytes` bytes, a multiple of [`HEAP_ALIGN`], that begin at one; without memory.
+/// Reserves an address range of `bytes` bytes, aligned to [`HEAP_ALIGN`], without memory. `bytes` is a multiple of
+/// [`HEAP_ALIGN`].
 fn reserve(bytes: usize) -> io::Result<NonNull<u8>> {
     let room = bytes.checked_add(HEAP_ALIGN).ok_or(io::ErrorKind::OutOfMemory)?;
-    // More addresses than needed, to find an aligned range among them.
+    // Reserves more addresses than needed, to find an aligned range among them.
     let (none, flags) = (libc::PROT_NONE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE);
     // SAFETY: a new mapping at an address that the system chooses.
     let p = unsafe { libc::mmap(std::ptr::null_mut(), room, none, flags, -1, 0) };
@@ -58,7 +59,7 @@ fn reserve(bytes: usize) -> io::Result<NonNull<u8>> {
     let head = base - start;
     let tail = room - head - bytes;
     let base = p.cast::<u8>().wrapping_add(head);
-    // SAFETY: both are parts of the reservation at its ends, and nothing is in them.
+    // SAFETY: both are the unused ends of the reservation.
     unsafe {
         if head > 0 {
             libc::munmap(p, head);
@@ -71,13 +72,16 @@ fn reserve(bytes: usize) -> io::Result<NonNull<u8>> {
 }
 
 impl HostMemory {
-    /// Memory of this process alone.
+    /// Maps memory of this process alone.
     pub(in super::super) fn private(bytes: usize) -> io::Result<Self> {
         Self::map(bytes, None, std::slice::from_ref(&(0..bytes)))
     }
 
-    /// `bytes` bytes of addresses, of which only `parts` are memory, in ascending order: the parts of a file that [`file`] made, one
-    /// after the other, or private memory. All else faults.
+    /// Reserves `bytes` bytes of addresses and maps memory at `parts`, which are in ascending order. Accesses elsewhere
+    /// fault.
+    ///
+    /// The memory is that of a file from [`file`], whose bytes fill the parts one after the other. Without a file the
+    /// memory is private.
     pub(in super::super) fn placed(
         fd: Option<BorrowedFd<'_>>,
         bytes: usize,
@@ -85,9 +89,9 @@ impl HostMemory {
     ) -> io::Result<Self> {
         let Some(fd) = fd else { return Self::map(bytes, None, parts) };
         let length: usize = parts.iter().map(Range::len).sum();
-        // SAFETY: all zero is a value of this type.
+        // SAFETY: all zero bytes are a valid value of this type.
         let mut facts: libc::stat = unsafe { std::mem::zeroed() };
-        // SAFETY: writes the facts.
+        // SAFETY: fills in `facts`.
         if unsafe { libc::fstat(fd.as_raw_fd(), &mut facts) } != 0 {
             return Err(io::Error::last_os_error());
         }
@@ -103,7 +107,7 @@ impl HostMemory {
     fn map(bytes: usize, file: Option<BorrowedFd<'_>>, parts: &[Range<usize>]) -> io::Result<Self> {
         let bytes = bytes.max(1).next_multiple_of(HEAP_ALIGN);
         let base = reserve(bytes)?;
-        // From here on dropping it gives the addresses back.
+        // From here on a drop of `this` releases the addresses.
         let mut this = Self { base, bytes, parts: Vec::new() };
         let (flags, fd) = match file {
             Some(fd) => (libc::MAP_SHARED, fd.as_raw_fd()),
@@ -123,13 +127,13 @@ impl HostMemory {
             let at = base.as_ptr().wrapping_add(part.start);
             let offset = if file.is_some() { place } else { 0 };
             let length = part.len().max(1);
-            // SAFETY: inside the reservation, of which this replaces a part that nobody uses yet.
+            // SAFETY: inside the reservation; replaces a part of it that nothing uses yet.
             let q = unsafe { libc::mmap(at.cast(), length, access, flags | libc::MAP_FIXED, fd, offset) };
             if q == libc::MAP_FAILED {
                 return Err(io::Error::last_os_error());
             }
             in_file += part.len();
-            // Neighbours are one piece.
+            // Adjacent parts become one.
             match this.parts.last_mut() {
                 Some(last) if last.end == part.start => last.end = part.end,
                 _ => this.parts.push(part.clone()),
@@ -138,12 +142,12 @@ impl HostMemory {
         Ok(this)
     }
 
-    /// Which of its addresses are memory, each piece as long as can be.
+    /// Returns the ranges that are memory, with adjacent ranges merged.
     pub(in super::super) fn parts(&self) -> &[Range<usize>] {
         &self.parts
     }
 
-    /// The first byte.
+    /// Returns the address of the first byte.
     pub(in super::super) fn base(&self) -> NonNull<u8> {
         self.base
     }
@@ -151,7 +155,7 @@ impl HostMemory {
 
 impl Drop for HostMemory {
     fn drop(&mut self) {
-        // SAFETY: the range that `map` mapped; nobody has an address in it any more.
+        // SAFETY: the range that `map` mapped; no code uses its addresses any more.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.bytes) };
     }
 }
@@ -173,7 +177,7 @@ mod tests {
         drop(fd);
         assert_ne!(a.base(), b.base());
         assert!((a.base().as_ptr() as usize).is_multiple_of(HEAP_ALIGN));
-        // SAFETY: inside both mappings, which nobody else knows.
+        // SAFETY: inside both mappings, which no other code knows.
         unsafe {
             a.base().add(HEAP_ALIGN + 5).write(7);
             assert_eq!(b.base().add(HEAP_ALIGN + 5).read(), 7);

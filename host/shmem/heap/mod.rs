@@ -1,7 +1,7 @@
-//! The symmetric heap: as many bytes on every PE, and at the same offsets.
+//! The symmetric heap: the same number of bytes on every PE, at the same offsets.
 //!
-//! Kernels reach the heap of PE `p` at their own heap's address plus `(p - me) * stride`: all heaps of a host lie side by side in
-//! one range of addresses, in the same order on every PE.
+//! Kernels reach the heap of PE `p` at their own heap's address plus `(p - me) * stride`. The heaps lie side by side in
+//! one range of addresses, in the order of the PEs on every PE.
 
 mod descriptors;
 mod gpu;
@@ -21,18 +21,18 @@ use std::ptr::NonNull;
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// What heaps begin at a multiple of, as kernels see them, and so the largest alignment of what is in them: a large page.
+/// Alignment of heaps as kernels see them, and so the largest alignment inside heaps: a large page, in bytes.
 pub(super) const HEAP_ALIGN: usize = 2 << 20;
 
-/// Where heaps live.
+/// The kind of memory that heaps are in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum HeapKind {
-    /// GPU memory where all GPUs reach each other's, pinned host memory where not; shared memory for CPU engines.
+    /// GPU memory if all GPUs reach each other's memory, otherwise pinned host memory. CPU engines use shared memory.
     #[default]
     Auto,
-    /// Cheapest for kernels: memory of the GPU, shared memory for CPU engines.
+    /// GPU memory, which is the fastest for kernels. CPU engines use shared memory.
     Device,
     /// Host memory: pinned and mapped into each GPU.
     Host,
@@ -48,7 +48,7 @@ impl fmt::Display for HeapKind {
     }
 }
 
-/// A kind of heap that a person typed and that there is not.
+/// The error for a kind of heap that does not exist.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is no kind of heap: write auto, device or host")]
 pub struct NoSuchHeapKind(String);
@@ -70,19 +70,19 @@ impl FromStr for HeapKind {
 #[derive(Debug)]
 pub(super) struct Heap {
     memory: Memory,
-    /// The heap of PE 0, as this PE's kernels see it.
+    /// Address of the heap of PE 0, as this PE's kernels see it.
     base: u64,
     pe: usize,
     bytes: usize,
     stride: usize,
-    /// Whose heaps loads and stores reach; nobody's is all.
+    /// For each PE, true if loads and stores reach its heap. Empty if they reach all heaps.
     near: Vec<bool>,
     space: Space,
 }
 
 #[derive(Debug)]
 enum Memory {
-    /// With what maps it into the GPU, if kernels run on one.
+    /// Host memory, with its registrations for the GPU if kernels run on one.
     Host {
         all: Arc<HostMemory>,
         _registered: Vec<Region>,
@@ -91,12 +91,12 @@ enum Memory {
         _all: cuda::AddressRange,
         context: Arc<cuda::Context>,
     },
-    /// Given up on purpose: a kernel that would not end may still use it.
+    /// Leaked on purpose: a kernel that did not end may still use the memory.
     Leaked,
 }
 
 impl Heap {
-    /// The heap of PE `pe` in host memory that holds the heaps of all.
+    /// Creates the view of PE `pe`, with its own heap in the host memory `all` that holds the heaps of all PEs.
     pub(super) fn in_host_memory(
         space: &Space,
         all: Arc<HostMemory>,
@@ -109,10 +109,12 @@ impl Heap {
         if space.gpu_context().is_some() {
             for (nth, part) in all.parts().iter().enumerate() {
                 let at = NonNull::new(all.base().as_ptr().wrapping_add(part.start)).unwrap_or(all.base());
-                // SAFETY: a part of the mapping that is memory, which stays for as long as `keep`, a clone of its owner, lives.
+                // SAFETY: a mapped part of the memory, which stays mapped while `all.clone()`, a share of its owner,
+                // lives.
                 let region = unsafe { space.import_host(at, part.len(), false, all.clone()) }?;
                 let from = region.address().wrapping_sub(part.start as u64);
-                // Kernels count from one heap to the next: all pieces must lie as they do on the host.
+                // Kernels compute addresses from one heap to the next, so the parts must have the same distances as on
+                // the host.
                 if nth > 0 && from != base {
                     let reason = "the GPU sees heaps in host memory at addresses of its own, and not side by side";
                     let source = std::io::Error::new(std::io::ErrorKind::Unsupported, reason);
@@ -133,7 +135,7 @@ impl Heap {
         })
     }
 
-    /// The heap of PE `pe` in GPU memory, whose range of addresses holds the heaps of all.
+    /// Creates the view of PE `pe`, with its own heap in the GPU address range `all` that holds the heaps of all PEs.
     pub(super) fn in_gpu_memory(
         space: &Space,
         context: &Arc<cuda::Context>,
@@ -147,24 +149,25 @@ impl Heap {
         Self { memory, base, pe, bytes, stride, near: Vec::new(), space: space.clone() }
     }
 
-    /// Nothing, in the place of one that was moved away.
+    /// Returns an empty heap, as a placeholder for one that was moved away.
     pub(super) fn none(space: &Space) -> Self {
         let memory = Memory::Leaked;
         Self { memory, base: 0, pe: 0, bytes: 0, stride: 0, near: Vec::new(), space: space.clone() }
     }
 
-    /// The same where loads and stores reach only the heaps of these PEs.
+    /// Restricts the heap to PEs that loads and stores reach; `near` has one entry for each PE, or none if they reach
+    /// all.
     pub(super) fn reaching(mut self, near: Vec<bool>) -> Self {
         self.near = near;
         self
     }
 
-    /// Whether loads and stores reach the heap of `pe`.
+    /// Returns true if loads and stores reach the heap of `pe`.
     pub(super) fn reaches(&self, pe: usize) -> bool {
         self.near.is_empty() || self.near.get(pe).copied().unwrap_or(false)
     }
 
-    /// This PE's heap, to be registered with an adapter.
+    /// Returns this PE's heap as a range that an adapter can register.
     pub(super) fn range(&self) -> MemoryRange {
         let host = match &self.memory {
             Memory::Host { all, .. } => NonNull::new(Self::host(all, self.pe * self.stride)),
@@ -173,37 +176,37 @@ impl Heap {
         MemoryRange { address: self.address(), bytes: self.stride, host, place: self.place() }
     }
 
-    /// Which memory it is in.
+    /// Returns the place of the memory: GPU or host.
     pub(super) fn place(&self) -> Place {
         if self.is_on_device() { Place::Device } else { Place::Host }
     }
 
-    /// The address of this PE's heap, as its kernels see it.
+    /// Returns the address of this PE's heap, as its kernels see it.
     pub(super) fn address(&self) -> u64 {
         self.address_of(self.pe)
     }
 
-    /// The address of the heap of `pe`, as this PE's kernels see it.
+    /// Returns the address of the heap of `pe`, as this PE's kernels see it.
     pub(super) fn address_of(&self, pe: usize) -> u64 {
         self.base + (pe * self.stride) as u64
     }
 
-    /// Bytes of each heap.
+    /// Returns the bytes of each heap.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Bytes from one heap to the next.
+    /// Returns the bytes from one heap to the next.
     pub(super) fn stride(&self) -> usize {
         self.stride
     }
 
-    /// Whether it is in GPU memory.
+    /// Returns true if the heap is in GPU memory.
     pub(super) fn is_on_device(&self) -> bool {
         matches!(self.memory, Memory::Device { .. })
     }
 
-    /// That bytes are in a heap that this PE's loads and stores reach.
+    /// Checks that the bytes are inside a heap that this PE's loads and stores reach.
     fn check(&self, pe: usize, offset: usize, bytes: usize) -> Result<(), ShmemError> {
         if !self.reaches(pe) {
             return Err(ShmemError::OutOfReach { pe });
@@ -218,7 +221,7 @@ impl Heap {
         }
     }
 
-    /// The host's address of a byte of the heap of `pe`, in bounds.
+    /// Returns the host address of byte `at` of all heaps, which must be in bounds.
     fn host(all: &HostMemory, at: usize) -> *mut u8 {
         all.base().as_ptr().wrapping_add(at)
     }
@@ -229,7 +232,7 @@ impl Heap {
         match &self.memory {
             Memory::Host { all, .. } => {
                 let from = Self::host(all, pe * self.stride + offset);
-                // SAFETY: inside the mapping, which lives as long as `self`, and `out` is a separate allocation.
+                // SAFETY: inside the mapping, which lives as long as `self`; `out` is a separate allocation.
                 unsafe { std::ptr::copy_nonoverlapping(from, out.as_mut_ptr(), out.len()) };
             }
             Memory::Device { context, .. } => {
@@ -265,7 +268,7 @@ impl Heap {
         Ok(())
     }
 
-    /// Clears bytes of this PE's heap.
+    /// Zeroes bytes of this PE's heap.
     pub(super) fn clear(&self, offset: usize, bytes: usize) -> Result<(), ShmemError> {
         self.bounds(offset, bytes)?;
         match &self.memory {

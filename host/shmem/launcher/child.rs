@@ -1,4 +1,4 @@
-//! One rank's process.
+//! The process of one rank.
 
 use super::Event;
 use super::output::{Lines, copy};
@@ -14,25 +14,25 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How often to look whether output that is left is still being written.
+/// Interval between two checks if remaining output is still being written.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// How a rank ended.
+/// The end of a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// By itself, with this code.
+    /// The rank exited with this code.
     Exit(i32),
-    /// By this signal.
+    /// This signal ended the rank.
     Signal(i32),
 }
 
 impl End {
-    /// Whether it did not end well.
+    /// Returns true unless the rank exited with code 0.
     pub fn is_failure(&self) -> bool {
         *self != Self::Exit(0)
     }
 
-    /// As a shell tells it: 128 and the number for a signal.
+    /// Returns the exit code as a shell reports it: 128 plus the signal's number for a signal.
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Exit(code) => *code as u8,
@@ -41,7 +41,7 @@ impl End {
     }
 }
 
-/// What a signal is called.
+/// Returns the name of a signal.
 pub(super) fn signal_name(signal: i32) -> Option<&'static str> {
     let names = [
         (libc::SIGHUP, "SIGHUP"),
@@ -65,7 +65,7 @@ pub(super) fn signal_name(signal: i32) -> Option<&'static str> {
     names.into_iter().find(|(n, _)| *n == signal).map(|(_, name)| name)
 }
 
-/// What a rank is told, and how it is treated.
+/// The settings of a rank's process.
 pub(super) struct Setting<'a> {
     pub(super) rank: usize,
     pub(super) size: usize,
@@ -77,16 +77,16 @@ pub(super) struct Setting<'a> {
 
 /// A rank's process: the leader of a process group.
 pub(super) struct Child {
-    /// The group, until its leader is reaped and the number may be another's.
+    /// The process group; `None` once its leader is reaped, since the number may then belong to another process.
     group: Arc<Mutex<Option<libc::pid_t>>>,
     running: bool,
     waiter: Option<JoinHandle<()>>,
-    /// Disconnected once the waiter is done.
+    /// Disconnected once the waiter thread has ended.
     done: Receiver<()>,
 }
 
 impl Child {
-    /// Starts one. The thread that calls this is the one whose end ends the rank.
+    /// Starts a rank. When the calling thread ends, the rank is killed.
     pub(super) fn start(
         program: &OsString,
         arguments: &[OsString],
@@ -107,12 +107,12 @@ impl Child {
             .env("WARPBELL_SECRET", setting.secret)
             .env("WARPBELL_LAUNCHER", "run")
             .env_remove("WARPBELL_SECRET_FILE");
-        // The first rank may read what is piped in. A terminal is not for groups in the background.
+        // Rank 0 may read piped input. A terminal is not for process groups in the background.
         let reads = rank == 0 && !io::stdin().is_terminal();
         command.stdin(if reads { Stdio::inherit() } else { Stdio::null() });
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let launcher = std::process::id() as libc::pid_t;
-        // SAFETY: the closure runs between fork and exec, and only makes system calls that are safe there.
+        // SAFETY: the closure runs between fork and exec, and only makes system calls that are async-signal-safe.
         unsafe { command.pre_exec(move || prepare(launcher)) };
         let mut process = command.spawn()?;
 
@@ -131,13 +131,14 @@ impl Child {
             let _alive = alive;
             let end = ended(pid);
             let _ = tell.send(Event::Ended(rank, end));
-            // What the rank started and left behind ends with it. The leader is not reaped yet, so the number is its own.
+            // Ends the processes that the rank started and left behind. The leader is not reaped yet, so the group
+            // number is its own.
             signal_group(pid, libc::SIGTERM);
             output.wait(grace);
             signal_group(pid, libc::SIGKILL);
             let mut group = shared.lock();
             *group = None;
-            // Ended already: this does not wait.
+            // The process has ended already, so this does not block.
             let _ = process.wait();
         };
         let waiter = std::thread::Builder::new().name(format!("wb-rank-{rank}")).spawn(wait);
@@ -158,7 +159,7 @@ impl Child {
         self.running = false;
     }
 
-    /// Sends a signal to the rank and to what it started.
+    /// Sends a signal to the rank and to the processes that it started.
     pub(super) fn signal(&self, signal: i32) {
         let group = self.group.lock();
         if let (Some(group), true) = (*group, self.running) {
@@ -166,7 +167,7 @@ impl Child {
         }
     }
 
-    /// Waits until it is reaped and its output is written, at most `within`.
+    /// Waits until the rank is reaped and its output is written, at most `within`.
     pub(super) fn finish(&mut self, within: Duration) {
         if self.done.recv_timeout(within) == Err(RecvTimeoutError::Disconnected)
             && let Some(waiter) = self.waiter.take()
@@ -176,18 +177,18 @@ impl Child {
     }
 }
 
-/// In the child, before the program: no orphan when the launcher is killed, and signals as a program expects them.
+/// Prepares the child before the program starts. The child dies with the launcher, and has no signals blocked.
 fn prepare(launcher: libc::pid_t) -> io::Result<()> {
-    // SAFETY: plain system calls with values; the set lives here.
+    // SAFETY: plain system calls with values; the signal set lives in this function.
     unsafe {
         if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) != 0 {
             return Err(io::Error::last_os_error());
         }
-        // It may have gone before it could be noticed.
+        // The launcher may have ended before `prctl` took effect.
         if libc::getppid() != launcher {
             libc::_exit(1);
         }
-        // The launcher blocks the signals that it waits for.
+        // The launcher blocks the signals that it waits for, and the child inherits that mask.
         let mut none = std::mem::zeroed::<libc::sigset_t>();
         libc::sigemptyset(&mut none);
         if libc::sigprocmask(libc::SIG_SETMASK, &none, std::ptr::null_mut()) != 0 {
@@ -198,24 +199,24 @@ fn prepare(launcher: libc::pid_t) -> io::Result<()> {
 }
 
 fn signal_group(group: libc::pid_t, signal: i32) {
-    // SAFETY: a system call with values. That there is nobody left to get it is no error.
+    // SAFETY: a system call with values. An empty group is no error.
     unsafe { libc::kill(-group, signal) };
 }
 
-/// Waits for a process's end and leaves it to be reaped.
+/// Waits for the end of a process, without reaping it.
 fn ended(pid: libc::pid_t) -> End {
     loop {
-        // SAFETY: all bits zero is a value of this type.
+        // SAFETY: all zero bytes are a valid value of this type.
         let mut info = unsafe { std::mem::zeroed::<libc::siginfo_t>() };
         // SAFETY: the structure lives for the call.
         let waited = unsafe { libc::waitid(libc::P_PID, pid as libc::id_t, &mut info, libc::WEXITED | libc::WNOWAIT) };
         if waited == 0 {
-            // SAFETY: waitid filled in what belongs to the end of a child.
+            // SAFETY: `waitid` filled in the fields that belong to the end of a child.
             let status = unsafe { info.si_status() };
             return if info.si_code == libc::CLD_EXITED { End::Exit(status) } else { End::Signal(status) };
         }
         if io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {
-            // Somebody else reaped it: how it ended is not known.
+            // Another caller reaped the process, so its exit status is unknown.
             return End::Exit(1);
         }
     }
@@ -223,9 +224,9 @@ fn ended(pid: libc::pid_t) -> End {
 
 /// The threads that copy a rank's output.
 struct Output {
-    /// Which of them waits for whoever reads the output.
+    /// For each thread, true while it waits for the reader of the output.
     writing: Vec<Arc<AtomicBool>>,
-    /// Disconnected when all are at the end of their streams.
+    /// Disconnected when all threads are at the end of their streams.
     ended: Receiver<()>,
 }
 
@@ -247,7 +248,8 @@ impl Output {
         Self { writing: copies.collect(), ended }
     }
 
-    /// Waits until all of it is written. Something that still holds a stream and writes nothing for `idle` is not waited for.
+    /// Waits until all output is written. Gives up on a process that still holds a stream but writes nothing for
+    /// `idle`.
     fn wait(&self, idle: Duration) {
         let mut since = Instant::now();
         while self.ended.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {

@@ -1,7 +1,7 @@
-//! Starts the ranks of a world on this host, and sees them to their end: `warpbell run`.
+//! Starts the ranks of a world on this host and waits for their end: `warpbell run`.
 //!
-//! The launcher runs the store where the ranks meet, so no port is chosen before it is bound, and it hears of every rank's end
-//! whichever rank that is. Each rank leads a process group of its own; what it started ends with it.
+//! The launcher runs the store where the ranks meet, so no port is chosen before it is bound. It also learns of the end
+//! of every rank. Each rank leads its own process group; the processes that a rank started end with it.
 
 mod child;
 mod output;
@@ -20,29 +20,29 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
-/// How long the others may take to notice by themselves that a rank failed, and to say so, before they are told to end.
+/// The time that other ranks get to notice a failed rank and report it, before they are told to end.
 const NOTICE: Duration = Duration::from_secs(1);
-/// How long ranks get to end once they were told to, unless set otherwise.
+/// The default time that ranks get to end after they were told to.
 const GRACE: Duration = Duration::from_secs(5);
-/// How long a rank that was killed may take to be gone: the kernel may be busy with its memory.
+/// The time that a killed rank gets to disappear: the kernel may be busy with the rank's memory.
 const KILLED: Duration = Duration::from_secs(30);
 
-/// What the launcher reacts to.
+/// An event that the launcher reacts to.
 #[derive(Debug)]
 pub enum Event {
-    /// A rank ended.
+    /// A rank ended. The fields are the rank and its end.
     Ended(usize, End),
-    /// Somebody sent the launcher this signal.
+    /// The launcher received this signal.
     Signal(i32),
-    /// Whoever read standard output is gone.
+    /// The reader of standard output is gone.
     OutputGone,
 }
 
-/// Why a launch did not end well.
+/// The reason why a launch failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LaunchError {
-    /// A number of ranks that no world has.
+    /// The number of ranks is not valid for a world.
     #[error("{0} ranks: a world has 1 to {MAX_PES}")]
     Ranks(usize),
     /// The program cannot be run.
@@ -50,49 +50,52 @@ pub enum LaunchError {
     Program {
         /// The program.
         program: OsString,
-        /// Why.
+        /// The reason.
         reason: String,
     },
     /// The system did not start a rank.
     #[error("rank {rank} cannot be started: {reason}")]
     Start {
-        /// Which.
+        /// The rank.
         rank: usize,
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// The store where ranks meet.
+    /// The store where ranks meet failed.
     #[error(transparent)]
     Store(#[from] BootstrapError),
-    /// A rank failed: the first that did.
+    /// A rank failed; it is the first that did.
     #[error("rank {rank} {end}{}", if *.others { "; the others were ended" } else { "" })]
     Failed {
-        /// Which.
+        /// The rank.
         rank: usize,
-        /// How it ended.
+        /// The end of the rank.
         end: End,
-        /// Whether others ran on and had to be ended.
+        /// True if other ranks were still running and had to be ended.
         others: bool,
     },
-    /// The ranks took too long.
+    /// The ranks did not end within the time limit.
     #[error("not done within {within:?}: {} still ran and {} ended", list(.ranks), if .ranks.len() == 1 { "was" } else { "were" })]
     TimedOut {
-        /// The time given.
+        /// The time limit.
         within: Duration,
-        /// Which ranks ran.
+        /// Ranks that were still running.
         ranks: Vec<usize>,
     },
-    /// Ranks that were killed and are not gone.
+    /// Ranks were killed, but did not disappear.
     #[error("{} {} killed and not gone within {KILLED:?}", list(.0), if .0.len() == 1 { "was" } else { "were" })]
     Stuck(Vec<usize>),
-    /// Whoever read standard output is gone, so the ranks were ended.
+    /// The reader of standard output is gone, so the ranks were ended.
     #[error("nobody reads standard output any more")]
     OutputGone,
 }
 
 impl LaunchError {
-    /// The exit status that tells the same: that of the rank that failed (128 and the signal's number for a signal), 2 for a
-    /// program that cannot be run, 124 past the time limit (as `timeout` has it).
+    /// Returns the exit status for the launcher.
+    ///
+    /// The status is that of the rank that failed (128 plus the signal's number for a signal). It is 2 for a program
+    /// that cannot be run or an invalid number of ranks, and 124 after the time limit (as in `timeout`). Otherwise it
+    /// is 1.
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Ranks(_) | Self::Program { .. } => 2,
@@ -103,13 +106,13 @@ impl LaunchError {
     }
 }
 
-/// `rank 3`, `ranks 1, 2`.
+/// Formats ranks as `rank 3` or `ranks 1, 2`.
 fn list(ranks: &[usize]) -> String {
     let names: Vec<String> = ranks.iter().map(usize::to_string).collect();
     format!("rank{} {}", if names.len() == 1 { "" } else { "s" }, names.join(", "))
 }
 
-/// What to start.
+/// The program to start as ranks, and the settings for it.
 #[derive(Clone, Debug)]
 pub struct Launcher {
     program: OsString,
@@ -121,33 +124,42 @@ pub struct Launcher {
 }
 
 impl Launcher {
-    /// `ranks` times this program.
+    /// Creates a launcher that starts `program` `ranks` times.
     pub fn new(program: impl Into<OsString>, arguments: Vec<OsString>, ranks: usize) -> Self {
         Self { program: program.into(), arguments, ranks, prefix: true, timeout: None, grace: GRACE }
     }
 
-    /// Whether each line of output begins with its rank, as in `[3] `. It does unless this says otherwise.
+    /// Enables or disables a prefix with the rank for each line of output, as in `[3] `. Enabled by default.
     pub fn prefix(self, prefix: bool) -> Self {
         Self { prefix, ..self }
     }
 
-    /// How long the ranks may take.
+    /// Sets the longest time that the ranks may take. `None`, the default, means no limit.
     pub fn timeout(self, timeout: Option<Duration>) -> Self {
         Self { timeout, ..self }
     }
 
-    /// How long ranks get to end once they were told to, before they are killed.
+    /// Sets the time that ranks get to end after they were told to, before they are killed. The default is 5 s.
     pub fn grace(self, grace: Duration) -> Self {
         Self { grace, ..self }
     }
 
-    /// A channel for what the launcher reacts to; [`Event::Signal`] is for the caller to send.
+    /// Creates the channel for events that the launcher reacts to. The caller sends [`Event::Signal`].
     pub fn events() -> (Sender<Event>, Receiver<Event>) {
         channel()
     }
 
-    /// Starts the ranks and returns when all have ended. Their standard output and error go to `out` and `err` in whole lines.
-    /// They get SIGKILL if the calling thread ends before.
+    /// Starts the ranks and returns when all have ended. Their standard output and error go to `out` and `err` in whole
+    /// lines. The ranks get SIGKILL if the calling thread ends first.
+    ///
+    /// # Errors
+    /// - [`LaunchError::Ranks`] if the number of ranks is 0 or larger than a world can have.
+    /// - [`LaunchError::Store`] if the store cannot be started.
+    /// - [`LaunchError::Program`] if the program cannot be run, [`LaunchError::Start`] if the system does not start a
+    ///   rank.
+    /// - [`LaunchError::Failed`] if a rank fails, [`LaunchError::TimedOut`] if the ranks exceed the time limit.
+    /// - [`LaunchError::OutputGone`] if the reader of standard output is gone, [`LaunchError::Stuck`] if killed ranks
+    ///   do not disappear.
     pub fn run(
         &self,
         events: (Sender<Event>, Receiver<Event>),
@@ -186,7 +198,7 @@ impl Launcher {
             }
         }
         let result = self.watch(&mut ranks, &heard);
-        // What the ranks said last is written before anybody says how they ended.
+        // Writes the last output of the ranks before anything reports how they ended.
         drop(ranks);
         result
     }
@@ -197,17 +209,17 @@ impl Launcher {
         match e.kind() {
             NotFound => LaunchError::Program { program, reason: "there is no such program".to_owned() },
             PermissionDenied | IsADirectory | NotADirectory => LaunchError::Program { program, reason: e.to_string() },
-            // A file that is no program: ENOEXEC has no kind of its own.
+            // A file that is no program: ENOEXEC has no `ErrorKind` of its own.
             _ if e.raw_os_error() == Some(libc::ENOEXEC) => LaunchError::Program { program, reason: e.to_string() },
             _ => LaunchError::Start { rank, reason: e.to_string() },
         }
     }
 
-    /// Reacts until every rank has ended.
+    /// Reacts to events until every rank has ended.
     fn watch(&self, ranks: &mut Ranks, events: &Receiver<Event>) -> Result<(), LaunchError> {
         let limit = self.timeout.map(|t| Instant::now() + t);
         let mut phase = Phase::Running;
-        // Why this ends, other than well: the first reason stays.
+        // The reason of the failure, if any: the first reason stays.
         let mut failure: Option<LaunchError> = None;
         let mut interrupted = false;
         while !ranks.running().is_empty() {
@@ -223,8 +235,8 @@ impl Launcher {
                 Ok(Event::Ended(rank, end)) => {
                     ranks.ended(rank);
                     if end.is_failure() {
-                        // Ends are heard of in any order. Nobody dies by a signal because another rank ended, before this one
-                        // sends any; that others end with an error is what follows from it.
+                        // Ends arrive in any order. Before the launcher sends a signal, a rank that dies by a signal is
+                        // the cause of the failure. Ranks that exit with an error may only be a consequence.
                         let is_cause = matches!(end, End::Signal(_))
                             && matches!(phase, Phase::Running | Phase::Noticing(_))
                             && matches!(failure, Some(LaunchError::Failed { end: End::Exit(_), .. }));
@@ -253,7 +265,7 @@ impl Launcher {
                     }
                     true
                 }
-                // The children hold senders for as long as they run.
+                // The children hold senders while they run.
                 Err(RecvTimeoutError::Disconnected) => break,
             };
             if end_now && !ranks.running().is_empty() {
@@ -278,17 +290,17 @@ impl Launcher {
     }
 }
 
-/// How far the end of the ranks has come.
+/// The progress of ending the ranks.
 enum Phase {
     Running,
-    /// One failed; the others may notice by themselves.
+    /// A rank failed; the others may notice by themselves until this time.
     Noticing(Instant),
-    /// They were told to end.
+    /// The ranks were told to end by this time.
     Ending(Instant),
     Killed(Instant),
 }
 
-/// The ranks that were started. Dropping them ends those that run.
+/// The ranks that were started. Dropping them kills those that still run.
 struct Ranks {
     children: Vec<Child>,
     grace: Duration,

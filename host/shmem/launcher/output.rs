@@ -1,4 +1,4 @@
-//! Output of many processes to one place, in whole lines.
+//! Merging of the output of several processes, in whole lines.
 
 use super::Event;
 use parking_lot::Mutex;
@@ -7,18 +7,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
 
-/// A line that is longer goes out in pieces.
+/// The longest line, in bytes. A longer line is written in pieces.
 const LONGEST: usize = 1 << 20;
-/// What is read at a time.
+/// Bytes of each read.
 const CHUNK: usize = 64 << 10;
 
-/// Where lines go. Cheap to clone.
+/// The destination of lines. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct Lines(Arc<Mutex<Sink>>);
 
 struct Sink {
     to: Box<dyn Write + Send>,
-    /// Whom to tell when nobody reads it any more.
+    /// The receiver of [`Event::OutputGone`].
     tell: Option<Sender<Event>>,
     gone: bool,
 }
@@ -28,14 +28,14 @@ impl Lines {
         Self(Arc::new(Mutex::new(Sink { to: Box::new(to), tell, gone: false })))
     }
 
-    /// Writes whole lines in one piece.
+    /// Writes whole lines at once.
     fn write(&self, lines: &[u8]) {
         let mut sink = self.0.lock();
         if sink.gone {
             return;
         }
         if let Err(e) = sink.to.write_all(lines).and_then(|()| sink.to.flush()) {
-            // From here on what comes is read and thrown away, so that no rank blocks on its output.
+            // From here on output is read and discarded, so that no rank blocks on its output.
             sink.gone = true;
             tracing::warn!(error = %e, "output cannot be written");
             if let Some(tell) = &sink.tell {
@@ -45,7 +45,8 @@ impl Lines {
     }
 }
 
-/// Copies a stream to `lines`, line by line, each with `prefix`. `writing` says when the other side is what it waits for.
+/// Copies a stream to `lines`, line by line, each with `prefix`. `writing` is true while the copy waits for the reader
+/// of `lines`.
 pub(super) fn copy(mut from: impl Read, lines: &Lines, prefix: &str, writing: &AtomicBool) {
     let mut buffer = vec![0; CHUNK];
     let mut line = Vec::new();
@@ -91,7 +92,7 @@ mod tests {
     use super::*;
     use std::sync::mpsc::channel;
 
-    /// What was written, piece by piece.
+    /// Records what was written, piece by piece.
     #[derive(Clone, Default)]
     struct Pieces(Arc<Mutex<Vec<Vec<u8>>>>);
 
@@ -106,7 +107,7 @@ mod tests {
         }
     }
 
-    /// Bytes that come a few at a time.
+    /// A reader that returns a few bytes at a time.
     struct Dribble<'a>(&'a [u8], usize);
 
     impl Read for Dribble<'_> {

@@ -1,4 +1,4 @@
-//! A whole world, store and adapters, in a crowd that connects to every port and says nothing.
+//! A test of a whole world, with store and adapters, amid many connections to every port that send nothing.
 
 use super::tests::everything;
 use crate::engine::{CpuImage, Engine};
@@ -13,16 +13,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 const PES: usize = 3;
-/// Silent connections in all: at the store and at each adapter.
+/// Number of silent connections, at the store and at each adapter together.
 const CROWD: usize = 2000;
-/// Far longer than anything here takes.
+/// A timeout far longer than any step takes.
 const LONG: Duration = Duration::from_secs(100);
 
 fn secret() -> Secret {
     Secret::new(b"the ranks of this test know it").unwrap()
 }
 
-/// An adapter that others reach over TCP alone, and its port.
+/// Starts an adapter that others reach over TCP only. Also returns its port.
 fn nic() -> (SoftNic, SocketAddr) {
     let mut config = SoftNicConfig::new([9; 32]).options("sockets,tcp").unwrap();
     config.listen = Some([127, 0, 0, 1].into());
@@ -32,7 +32,7 @@ fn nic() -> (SoftNic, SocketAddr) {
     (nic, at)
 }
 
-/// One process of the world, from its start to its end.
+/// Runs one rank of the world, from its start to its end.
 fn rank(rank: usize, store: String, nic: SoftNic) {
     let launched = Launched {
         rank,
@@ -41,7 +41,7 @@ fn rank(rank: usize, store: String, nic: SoftNic) {
         local_size: None,
         store: Some(store),
         listener: None,
-        served: true,
+        has_server: true,
         via: "a test",
     };
     let member = Member::join(&launched, secret(), LONG).unwrap();
@@ -58,9 +58,9 @@ fn a_whole_world_starts_works_and_ends_in_a_silent_crowd() {
     let server = Server::start(TcpListener::bind("127.0.0.1:0").unwrap(), secret()).unwrap();
     let nics: Vec<_> = (0..PES).map(|_| nic()).collect();
     let ports: Vec<SocketAddr> = nics.iter().map(|(_, at)| *at).chain([server.address()]).collect();
-    // Both ends of each connection are of this process.
+    // Both ends of each connection belong to this process.
     let each = CROWD.min(crate::this_host::descriptor_limit() / 4) / ports.len();
-    // Those who are there before anybody else; a port holds so many that nobody has accepted yet.
+    // Silent connections that exist before any rank. The backlog of a port holds this many that are not accepted yet.
     let first = |at: &SocketAddr| (0..each.min(100)).map(|_| TcpStream::connect(at).unwrap()).collect::<Vec<_>>();
     let before: Vec<_> = ports.iter().flat_map(first).collect();
     let (over, store) = (AtomicBool::new(false), server.address().to_string());

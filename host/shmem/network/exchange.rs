@@ -1,23 +1,23 @@
-//! What each PE tells the others of its network.
+//! The network data that each PE sends to the others.
 
 use crate::rdma::QueueAddress;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// What a PE has for the others.
+/// The data that other PEs need to reach a PE.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(in super::super) struct Offer {
-    /// Its heap, as work requests name it.
+    /// Address of its heap in work requests.
     pub(super) heap: u64,
-    /// For data.
+    /// Remote key for data.
     pub(super) key: u32,
-    /// For signals and atomic operations.
+    /// Remote key for signals and atomic operations.
     pub(super) strict_key: u32,
-    /// The queue pairs that it has for each PE.
+    /// Addresses of the queue pairs that it has for each PE.
     #[serde(serialize_with = "to_text", deserialize_with = "from_text")]
     pub(super) queues: Vec<Vec<QueueAddress>>,
 }
 
-/// Bytes as two digits each, which is half of what a list of numbers takes.
+/// Encodes bytes as two hex digits each, half the size of a JSON list of numbers.
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect()
 }

@@ -1,4 +1,4 @@
-//! Which transports this machine has.
+//! The transports that are available on this machine.
 
 use super::open::{Opening, candidates, open};
 use crate::memory::Space;
@@ -7,19 +7,20 @@ use crate::shmem::Transport;
 use crate::shmem::bootstrap::random_key;
 use serde::Serialize;
 
-/// Whether a transport between PEs that loads and stores do not reach is to be had here.
+/// The availability of one transport between PEs that loads and stores do not reach.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct TransportFacts {
-    /// Which.
+    /// The transport.
     pub transport: Transport,
-    /// How work requests would go, if it is.
+    /// The path of work requests, if the transport is available.
     pub path: Option<AdapterPath>,
-    /// Why not, and what to do.
+    /// The reason why the transport is not available, with a remedy.
     pub reason: Option<String>,
 }
 
-/// Opens an adapter of each transport for kernels of this space, and closes it again.
+/// Opens an adapter of each transport for kernels of this space, and closes it again. Returns the transports in order
+/// of preference.
 pub fn transports(space: &Space) -> Vec<TransportFacts> {
     let one = |adapter| {
         let opening =

@@ -1,4 +1,4 @@
-//! What becomes of worlds whose connections fail.
+//! Tests of worlds whose connections fail.
 
 use super::tests::each;
 use crate::engine::testing::start;
@@ -12,20 +12,20 @@ use crate::wire::mlx5::Syndrome;
 use std::sync::mpsc;
 use std::time::Duration;
 
-/// The deadline of waits that are to end long before it.
+/// The deadline of waits that must end long before it.
 const DEADLINE: Duration = Duration::from_secs(60);
-/// What any of them may take.
+/// The longest time that any such wait may take.
 const LIMIT: Duration = Duration::from_secs(20);
-/// An adapter that soon notices that its peer is gone.
+/// Options of an adapter that soon notices the loss of its peer.
 const QUICK: &str = "retry=1500ms,heartbeat=20ms,silence=200ms,resend=20ms";
-/// PE 1's signals to PE 0 fail.
+/// A fault plan: PE 1's signals to PE 0 fail.
 const FAILS: &str = "fault=syndrome:0x15@op:masked-swap+queue:0";
 
 fn nic(options: &str) -> Box<dyn Adapter> {
     Box::new(SoftNic::start(SoftNicConfig::new([9; 32]).options(options).unwrap()).unwrap())
 }
 
-/// The same behind firmware that takes commands strictly.
+/// Starts such a NIC behind firmware that takes commands strictly.
 fn strict(options: &str) -> Box<dyn Adapter> {
     stand_in::adapter(&DeviceChoice::default(), options)
 }
@@ -40,7 +40,7 @@ fn build_over(builder: WorldBuilder, adapter: Box<dyn Adapter>) -> World {
     world
 }
 
-/// Does something that must not take long.
+/// Runs work that must not take long.
 fn soon<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     std::thread::scope(|s| {
         let (done, wait) = mpsc::channel();
@@ -49,7 +49,7 @@ fn soon<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     })
 }
 
-/// The syndrome and the PE that a call's error names.
+/// Returns the syndrome and the PE that a call's error names.
 fn named(e: &ShmemError) -> (u8, u32) {
     let run = match e {
         ShmemError::Network { source, .. } | ShmemError::Run(source) => source,
@@ -78,11 +78,11 @@ fn a_wait_ends_when_the_other_end_of_a_connection_fails() {
                 assert!(text.contains("wait_until on PE 0, waiting for PE 1"), "{text}");
                 assert!(text.contains("PE 1 says: queue pair 0 to PE 0") && text.contains("fault plan"), "{text}");
                 assert!(!world.network_failures().is_empty());
-                // The next wait need not find it out anew; the error is that of the connection again.
+                // The next wait sees the failure at once. Its error is again that of the connection.
                 let e = soon(|| world.barrier_all()).unwrap_err();
                 assert_eq!(named(&e), (GONE, 1), "{e}");
             }
-            // Stays until the other has seen all this.
+            // Stays until the other PE has seen all this.
             world.barrier_host().unwrap();
             soon(move || drop((signal, world)));
         });
@@ -97,7 +97,7 @@ fn a_wait_ends_when_the_peer_falls_silent() {
             let world = build(builder, &format!("{way},connect=300ms,{}", if rank == 1 { dies } else { QUICK }));
             let signal = world.calloc::<u64>(1).unwrap();
             if rank == 1 {
-                // Nobody tells this one.
+                // No PE alerts this one.
                 world.engine().set_deadline(Duration::from_millis(200)).unwrap();
                 assert!(world.signal_op(&signal, 1, SignalOp::Set, 0).is_err());
             } else {
@@ -106,7 +106,7 @@ fn a_wait_ends_when_the_peer_falls_silent() {
                 assert!(e.to_string().contains("queue pair 0 to PE 1"), "{e}");
             }
             if way == "sockets" {
-                // There is nothing to connect with.
+                // There is no peer to connect to.
                 let e = soon(|| world.recover()).unwrap_err().to_string();
                 assert!(e.starts_with("recover failed: rank 0: queue pair 0 to PE 1: "), "{e}");
                 assert!(e.contains("could not be reached"), "{e}");
@@ -134,7 +134,7 @@ fn another_world_of_the_same_engines_is_not_disturbed() {
         if rank == 0 {
             soon(|| second.signal_wait_until(&other, Cmp::Ge, 1)).unwrap();
         } else {
-            // Long after the wait has begun to look at what ends it.
+            // Long after the wait has begun to read the word that ends it.
             std::thread::sleep(Duration::from_millis(300));
             second.signal_op(&other, 1, SignalOp::Set, 0).unwrap();
         }
@@ -144,7 +144,7 @@ fn another_world_of_the_same_engines_is_not_disturbed() {
     });
 }
 
-/// Calls of several kinds, in both directions.
+/// Makes calls of several kinds, in both directions.
 fn works(world: &World, signal: &Sym<u64>, round: u64) {
     let (me, n) = (world.my_pe(), world.n_pes());
     world.signal_op(signal, round, SignalOp::Set, (me + 1) % n).unwrap();
@@ -162,16 +162,16 @@ fn works(world: &World, signal: &Sym<u64>, round: u64) {
 fn a_recovered_world_works_and_notices_the_next_failure() {
     for (way, strictly) in [("", false), ("sockets", false), ("sockets,poison", false), ("", true)] {
         each(3, |rank, builder| {
-            // The second and the fifth signal of PE 1 to PE 2.
+            // The faults hit the second and the fifth signal of PE 1 to PE 2.
             let faults =
                 "fault=syndrome:0x13@nth:2+op:masked-swap+queue:2,fault=syndrome:0x14@nth:5+op:masked-swap+queue:2";
             let options = format!("{way},{}", if rank == 1 { faults } else { "" });
             let world = build_over(builder, if strictly { strict(&options) } else { nic(&options) });
             let (signal, round) = (world.calloc::<u64>(1).unwrap(), world.calloc::<u64>(1).unwrap());
             works(&world, &round, 1);
-            assert!(world.recover().unwrap().pes.is_empty(), "nothing to mend");
+            assert!(world.recover().unwrap().pes.is_empty(), "nothing to recover");
             let mut at = 1;
-            // A queue pair that firmware makes anew is another one to the plan, which has its fault no more.
+            // A queue pair that firmware recreates is a new one to the fault plan, and has no fault any more.
             let failures = [(0x13, 2), (0x14, 1)];
             for &(syndrome, rounds) in if strictly { &failures[..1] } else { &failures[..] } {
                 match rank {
@@ -181,10 +181,12 @@ fn a_recovered_world_works_and_notices_the_next_failure() {
                         assert_eq!(named(&e), (syndrome, 2), "{e}");
                         assert!(world.put(&round, &[9u64][..], 2).is_err(), "it stays failed");
                     }
-                    // Alone in it, this leaves the words of the team of all out of step.
+                    // This PE is alone in the barrier, which leaves the synchronisation words of the team of all PEs
+                    // out of step.
                     _ => {
                         let e = soon(|| world.barrier_all()).unwrap_err();
-                        // Firmware tells the state alone: the cause is known only if PE 1's kernel saw it before the state was asked for.
+                        // Firmware reports only the state. The cause is known only if PE 1's kernel saw it before the
+                        // state was queried.
                         let flushed = strictly && named(&e) == (Syndrome::FLUSHED.0, 1);
                         assert!(flushed || named(&e) == (syndrome, 1), "{e}");
                     }
@@ -211,7 +213,7 @@ fn a_recovery_names_who_is_gone() {
         if rank == 2 {
             return None;
         }
-        // One that ended in order cannot come either. The other two stay until both have heard.
+        // A rank that ended in order cannot join either. The other two stay until both have the error.
         Some((soon(|| world.recover()).unwrap_err().to_string(), world))
     });
     for (e, _) in errors.iter().flatten() {
@@ -243,7 +245,7 @@ fn nothing_is_recovered_under_a_kernel() {
     });
 }
 
-/// Ranks that wait for each other's farewell, as processes do.
+/// A bootstrap whose ranks wait for each other's deferred close, as processes do.
 #[derive(Debug)]
 struct Polite(LocalBootstrap);
 
@@ -287,7 +289,7 @@ fn a_world_with_a_failed_connection_ends_without_the_others() {
                     }
                     _ => {
                         assert!(world.signal_op(&signal, 1, SignalOp::Set, 0).is_err());
-                        // It does not end, and the other does all the same.
+                        // This PE does not end yet, and the other PE ends without it.
                         wait.lock().recv_timeout(LIMIT).unwrap();
                         soon(move || drop((signal, world)));
                     }

@@ -1,8 +1,8 @@
-//! What a PE knows of connections that have failed, and the word that ends its kernels' waits for them.
+//! The failed connections that a PE knows of, and the word that ends its kernels' waits for them.
 //!
-//! A kernel that waits for its own memory asks no adapter for anything: what should have come may never come, and nothing in its
-//! queue pairs says so. Long waits look at a word in host memory now and then; the host writes the first failure there, that of a
-//! queue pair of this PE or one of which another PE has told.
+//! A kernel that waits for its own memory does not use its queue pairs. If the expected data never arrives, nothing in
+//! those queue pairs says so. Long waits therefore read a word in host memory now and then. The host writes the first
+//! failure there: that of a queue pair of this PE, or one that another PE has reported.
 
 use crate::engine::abi;
 use crate::memory::{MemoryError, Place, Region, Space};
@@ -12,17 +12,17 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Most bytes of an alert's text.
+/// The longest text of an alert, in bytes.
 const MOST_TEXT: usize = 1024;
 
-/// What a PE tells the one at the other end of a queue pair that has failed.
+/// The message to the PE at the other end of a failed queue pair.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Alert {
-    /// How often the world had been recovered.
+    /// Number of recoveries of the world at the time of the failure.
     epoch: u64,
     syndrome: u8,
     vendor: u8,
-    /// What the adapter says, for people.
+    /// The adapter's description of the failure.
     text: String,
 }
 
@@ -36,15 +36,15 @@ impl Alert {
     }
 
     pub(super) fn to_bytes(&self) -> Vec<u8> {
-        // Numbers and a text always become JSON.
+        // Numbers and a text can always be encoded as JSON.
         serde_json::to_vec(self).unwrap_or_default()
     }
 }
 
-/// Failures since the world was made, or recovered.
+/// Failures since the world was built, or last recovered.
 #[derive(Debug)]
 pub(super) struct Faults {
-    /// `wb_control.fault` leads to it.
+    /// The fault word, to which `wb_control.fault` points.
     word: Region,
     state: Mutex<State>,
 }
@@ -52,17 +52,17 @@ pub(super) struct Faults {
 #[derive(Debug, Default)]
 struct State {
     epoch: u64,
-    /// What other PEs have told of their ends.
+    /// The failures that other PEs have reported, by PE.
     told: BTreeMap<usize, String>,
 }
 
-/// The word of status.h for a failure: bits 31:28 its kind, 15:8 the vendor's syndrome, 7:0 the syndrome.
+/// Encodes a failure as a word of status.h: bits 31:28 the kind, 15:8 the vendor syndrome, 7:0 the syndrome.
 pub(super) fn status_word(failure: Failure) -> u32 {
     let syndromes = u16::from_le_bytes([failure.syndrome.0, failure.vendor.0]);
     abi::STATUS_NETWORK_ERROR << abi::STATUS_KIND_SHIFT | u32::from(syndromes)
 }
 
-/// And back; `None`: it is not one of a failure.
+/// Decodes a word of [`status_word`]. Returns `None` if the word is not that of a failure.
 pub(super) fn failure_of(word: u32) -> Option<Failure> {
     let [syndrome, vendor] = ((word & abi::STATUS_SYNDROME_MASK) as u16).to_le_bytes();
     let is_one = word >> abi::STATUS_KIND_SHIFT == abi::STATUS_NETWORK_ERROR;
@@ -75,7 +75,7 @@ impl Faults {
         Ok(Self { word, state: Mutex::default() })
     }
 
-    /// Where kernels find the word.
+    /// Returns the address of the fault word, as kernels see it.
     pub(super) fn address(&self) -> u64 {
         self.word.address()
     }
@@ -85,23 +85,24 @@ impl Faults {
     }
 
     fn word(&self) -> Option<&AtomicU64> {
-        // SAFETY: an aligned word of a region that lives as long as this; the host reaches it by atomics alone, and kernels only read it.
+        // SAFETY: an aligned word of a region that lives as long as `self`. The host accesses it only by atomics, and
+        // kernels only read it.
         self.word.host().map(|at| unsafe { AtomicU64::from_ptr(at.as_ptr().cast()) })
     }
 
-    /// How often the world was recovered.
+    /// Returns the number of recoveries of the world.
     pub(super) fn epoch(&self) -> u64 {
         self.state().epoch
     }
 
-    /// Whether kernels see a failure.
+    /// Returns true if kernels see a failure.
     pub(super) fn any(&self) -> bool {
         self.word().is_some_and(|w| w.load(Ordering::Relaxed) != 0)
     }
 
-    /// Shows kernels a failure toward a PE; the first one stays.
+    /// Shows kernels a failure toward a PE. The first failure stays.
     pub(super) fn raise(&self, epoch: u64, pe: usize, failure: Failure) {
-        // Under the lock, so that none of before a recovery comes after it.
+        // Holds the lock, so that no failure from before a recovery is written after it.
         let state = self.state();
         if state.epoch == epoch
             && let Some(word) = self.word()
@@ -111,7 +112,7 @@ impl Faults {
         }
     }
 
-    /// Takes what PE `from` tells of its end of a connection.
+    /// Takes an alert of PE `from` about its end of a connection.
     pub(super) fn hear(&self, from: usize, bytes: &[u8]) {
         let Ok(alert) = serde_json::from_slice::<Alert>(bytes) else {
             tracing::debug!(from, "an alert that cannot be read");
@@ -127,12 +128,12 @@ impl Faults {
         self.raise(alert.epoch, from, Failure::new(Syndrome(alert.syndrome), VendorSyndrome(alert.vendor)));
     }
 
-    /// What other PEs have told.
+    /// Returns the failures that other PEs have reported.
     pub(super) fn told(&self) -> Vec<(usize, String)> {
         self.state().told.iter().map(|(pe, text)| (*pe, text.clone())).collect()
     }
 
-    /// All connections work again.
+    /// Notes that all connections work again.
     pub(super) fn clear(&self) {
         let mut state = self.state();
         state.epoch += 1;
@@ -168,7 +169,7 @@ mod tests {
         assert_eq!(faults.told(), [(1, "its key".to_owned())]);
         faults.clear();
         assert!(!faults.any() && faults.told().is_empty());
-        // What was on its way meanwhile is of before.
+        // An alert that was in flight during the recovery belongs to the old epoch.
         faults.raise(0, 3, LOST);
         faults.hear(1, &Alert::new(0, REFUSED, "late").to_bytes());
         faults.hear(1, b"nonsense");

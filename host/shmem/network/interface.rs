@@ -1,4 +1,4 @@
-//! By which address PEs of other hosts reach this one.
+//! The address by which PEs of other hosts reach this PE.
 
 use super::super::ShmemError;
 use super::super::bootstrap::Route;
@@ -6,10 +6,10 @@ use super::super::variable;
 use crate::this_host::{InterfaceAddress, interface_addresses};
 use std::net::IpAddr;
 
-/// The interface, or the address, that PEs of other hosts are to use.
+/// The environment variable for the interface, or the address, that PEs of other hosts shall use.
 const VARIABLE: &str = "WARPBELL_INTERFACE";
 
-/// The address that `WARPBELL_INTERFACE` names: its own, or that of the interface with this name.
+/// Returns the address that `WARPBELL_INTERFACE` gives: as an address, or by the name of its interface.
 pub(in super::super) fn address_of_setting() -> Result<Option<IpAddr>, ShmemError> {
     let Some(text) = variable::text(VARIABLE) else { return Ok(None) };
     let wrong = |reason: String| ShmemError::Setting { name: VARIABLE, reason };
@@ -34,8 +34,9 @@ fn listed(all: &[InterfaceAddress]) -> String {
     if text.is_empty() { "there are none".to_owned() } else { text.join(", ") }
 }
 
-/// By which address the others reach PE `pe`, from what each rank's connection to the store shows. Rank 0 may have reached its own
-/// store by the loopback address; those that came from elsewhere know a better one.
+/// Returns the address by which the others reach PE `pe`, according to each rank's connection to the store.
+///
+/// Rank 0 may have reached its own store by the loopback address. Ranks on other hosts then know a better address.
 pub(in super::super) fn reached_at(pe: usize, routes: &[Route]) -> Option<IpAddr> {
     let not_loopback = |a: &IpAddr| !a.is_loopback() && !a.is_unspecified();
     let own = routes.get(pe)?.own;
@@ -76,7 +77,7 @@ mod tests {
         let routes = [route("127.0.0.1", None), route("10.0.0.2", ip("10.0.0.1")), route("10.0.0.3", ip("10.0.0.1"))];
         let all: Vec<_> = (0..3).map(|pe| reached_at(pe, &routes)).collect();
         assert_eq!(all, [ip("10.0.0.1"), ip("10.0.0.2"), ip("10.0.0.3")]);
-        // All on one host.
+        // All ranks on one host.
         let here = [route("127.0.0.1", None), route("127.0.0.1", ip("127.0.0.1"))];
         assert_eq!((reached_at(0, &here), reached_at(1, &here)), (ip("127.0.0.1"), ip("127.0.0.1")));
         assert_eq!(reached_at(0, &[Route::default()]), None);

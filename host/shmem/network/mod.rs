@@ -1,9 +1,12 @@
-//! How a PE reaches those that loads and stores do not reach: its RDMA adapter, the queue pairs to every PE, and what kernels find
-//! them by.
+//! The path to PEs that loads and stores do not reach: a PE's RDMA adapter, the queue pairs to every PE, and the tables
+//! by which kernels find them.
 //!
-//! The heap is registered twice: for data, with relaxed ordering where the adapter has it, and strictly, for signals and atomic
-//! operations. All atomic operations of such a world go through the adapter, also those on memory that loads and stores reach, since
-//! an adapter's atomics are not atomic to a processor's: so every PE has queue pairs to every PE, and to itself.
+//! The heap is registered twice. The registration for data has relaxed ordering if the adapter supports it. The strict
+//! registration is for signals and atomic operations.
+//!
+//! All atomic operations of such a world go through the adapter, even on memory that loads and stores reach. The reason
+//! is that an adapter's atomics are not atomic with respect to a processor's. So every PE has queue pairs to every PE,
+//! including itself.
 
 mod exchange;
 mod facts;
@@ -38,24 +41,24 @@ use std::sync::Arc;
 use std::time::Instant;
 use tables::Tables;
 
-/// Bytes of each heap that host calls move data through to and from PEs out of reach.
+/// Bytes of each heap through which host calls move data to and from PEs out of reach (the bounce buffer).
 pub(super) const BOUNCE_BYTES: usize = 256 << 10;
 
-/// The network of one PE before it knows the others'.
+/// The network of one PE before its queue pairs are connected.
 #[derive(Debug)]
 pub(super) struct Prepared {
     plan: NetworkPlan,
     space: Space,
     control: Region,
     faults: Arc<Faults>,
-    // In the order in which they go.
+    // The fields from here on drop in this order.
     queues: Vec<Vec<Box<dyn QueuePair>>>,
     registered: Registered,
     staging: Region,
     adapter: Box<dyn Adapter>,
 }
 
-/// What the adapter knows of this PE's memory.
+/// The adapter's registrations of this PE's memory.
 #[derive(Debug)]
 struct Registered {
     data: Box<dyn Registration>,
@@ -66,9 +69,9 @@ struct Registered {
 /// The network of one PE.
 pub(super) struct Network {
     shared: Arc<Shared>,
-    /// `wb_control` of kernels that wait for memory in this world.
+    /// `wb_control` for kernels that wait for memory in this world.
     control: Region,
-    /// Of `wb_network`.
+    /// Address of `wb_network`.
     address: u64,
     stop: watch::Stop,
     space: Space,
@@ -76,37 +79,37 @@ pub(super) struct Network {
     plan: NetworkPlan,
 }
 
-/// What the thread that looks after the queue pairs uses too.
+/// The state that the watch thread shares with the network.
 struct Shared {
     /// `None` once the network is dropped.
     parts: Mutex<Option<WorldParts>>,
     faults: Arc<Faults>,
 }
 
-/// Number `.1` of the queue pairs to PE `.0`.
+/// A queue pair: the PE at its other end, and its number among the queue pairs to that PE.
 pub(super) type Which = (usize, usize);
 
 struct WorldParts {
     plan: NetworkPlan,
-    // In the order in which they go: connections, what kernels read of them, keys, memory, adapter.
+    // The fields from here on drop in this order: connections, kernel tables, registrations, memory, adapter.
     queues: Vec<Vec<Box<dyn QueuePair>>>,
     tables: Tables,
     registered: Registered,
     staging: Region,
     _adapter: Box<dyn Adapter>,
-    /// Queue pairs that a recovery has begun with and that are not connected again.
+    /// Queue pairs that a recovery has reset and that are not connected again.
     down: BTreeSet<Which>,
-    /// PEs that were told that a queue pair to them has failed.
+    /// PEs that were alerted to the failure of a queue pair to them.
     alerted: BTreeSet<usize>,
-    /// Where the next look begins.
+    /// Index of the queue pair at which the next look begins.
     next: usize,
 }
 
 impl Prepared {
-    /// Registers the heap and makes queue pairs to each of `pes` PEs. Staging goes into the same memory as the heap.
+    /// Registers the heap and creates queue pairs to each of `pes` PEs. Staging memory has the same place as the heap.
     ///
     /// # Safety
-    /// The heap must be valid until this, and the network that it becomes, are dropped.
+    /// The heap must stay valid until this value, and the network made from it, are dropped.
     pub(super) unsafe fn new(
         adapter: Box<dyn Adapter>,
         heap: MemoryRange,
@@ -140,7 +143,7 @@ impl Prepared {
         Ok(Self { plan, space: space.clone(), control, faults, queues, registered, staging: memory, adapter })
     }
 
-    /// What the others have to know.
+    /// Returns the data that other PEs need to connect.
     pub(super) fn offer(&self) -> Offer {
         let addresses = |queues: &Vec<Box<dyn QueuePair>>| queues.iter().map(|q| q.address()).collect();
         Offer {
@@ -151,10 +154,12 @@ impl Prepared {
         }
     }
 
-    /// Connects the queue pairs of PE `me` with those that each PE has for it, and makes the tables of its kernels. `near` says whose
-    /// heaps loads and stores reach too; `own` is `wb_network` but for what is known only here.
+    /// Connects the queue pairs of PE `me` with those that each PE has for it, and builds the tables for kernels.
     ///
-    /// What there is stays when it fails: others may be connecting with it.
+    /// `near` tells for each PE if loads and stores also reach its heap. `own` is `wb_network` without the fields that
+    /// are known only here.
+    ///
+    /// Keeps all queue pairs when it fails, since other PEs may be connecting to them.
     pub(super) fn connect(
         &mut self,
         me: usize,
@@ -179,7 +184,7 @@ impl Prepared {
         Tables::new(space, *plan, queues, registered, staging, offers, near, own).map_err(|e| e.to_string())
     }
 
-    /// The network, once every PE is connected.
+    /// Returns the network, once every PE is connected.
     pub(super) fn connected(self, tables: Tables) -> Network {
         let Self { plan, space, control, faults, queues, registered, staging, adapter } = self;
         let (path, address) = (adapter.path(), tables.address());
@@ -200,7 +205,7 @@ impl Prepared {
 }
 
 impl WorldParts {
-    /// All queue pairs.
+    /// Returns all queue pairs.
     fn all(&self) -> Vec<Which> {
         let to_pe = |(pe, to): (usize, &Vec<Box<dyn QueuePair>>)| {
             (0..to.len()).map(move |index| (pe, index)).collect::<Vec<_>>()
@@ -208,10 +213,10 @@ impl WorldParts {
         self.queues.iter().enumerate().flat_map(to_pe).collect()
     }
 
-    /// What a queue pair failed with, if it has.
+    /// Returns the failure of a queue pair, if it has failed.
     fn fault(&self, which: Which) -> Option<Failure> {
         let fault = self.queues[which.0][which.1].fault()?;
-        // Kernels may have seen the cause where the adapter only knows the state.
+        // Kernels may have seen the cause where the adapter only reports the state.
         let seen = || failure_of(self.tables.queue(self.plan, which).ok()?.failed);
         Some(if fault.syndrome.is_flush() { seen().unwrap_or(fault) } else { fault })
     }
@@ -230,7 +235,8 @@ impl Shared {
         self.parts.lock()
     }
 
-    /// Looks for queue pairs that have failed, as far as the time allows. Kernels see the first; whom to tell of which.
+    /// Looks for failed queue pairs, within a time limit. Shows the first failure to kernels. Returns the alerts to
+    /// send, each with its PE.
     fn look(&self) -> Vec<(usize, Alert)> {
         let started = Instant::now();
         let mut alerts = Vec::new();
@@ -257,8 +263,8 @@ impl Shared {
 }
 
 impl Network {
-    /// Begins to look after the queue pairs: kernels of this PE, and through `bootstrap` the PEs at their other ends, are to hear of
-    /// failures.
+    /// Starts the watch over the queue pairs. Kernels of this PE learn of failures, and so do the PEs at the other
+    /// ends, through `bootstrap`.
     pub(super) fn watch(&self, bootstrap: &Arc<dyn Bootstrap>) {
         let faults = Arc::downgrade(&self.shared.faults);
         bootstrap.on_alert(Box::new(move |from, bytes| {
@@ -272,37 +278,37 @@ impl Network {
         }
     }
 
-    /// Looks no longer.
+    /// Ends the watch.
     pub(super) fn end_watch(&self) {
         self.stop.now();
     }
 
-    /// The address of `wb_network`, as kernels see it.
+    /// Returns the address of `wb_network`, as kernels see it.
     pub(super) fn address(&self) -> u64 {
         self.address
     }
 
-    /// The address of `wb_control` for kernels that wait for memory in this world.
+    /// Returns the address of `wb_control` for kernels that wait for memory in this world.
     pub(super) fn control_address(&self) -> u64 {
         self.control.address()
     }
 
-    /// Which way work requests go.
+    /// Returns the path of work requests through the adapter.
     pub(super) fn path(&self) -> &AdapterPath {
         &self.path
     }
 
-    /// How large it is.
+    /// Returns the number and size of queue pairs.
     pub(super) fn plan(&self) -> NetworkPlan {
         self.plan
     }
 
-    /// Whether a connection is known to have failed.
+    /// Returns true if a connection is known to have failed.
     pub(super) fn has_failed(&self) -> bool {
         self.shared.faults.any() || !self.failures().is_empty()
     }
 
-    /// Each queue pair that has failed, and why; and what other PEs have told of theirs.
+    /// Returns each failed queue pair with the reason, and the failures that other PEs have reported.
     pub(super) fn failures(&self) -> Vec<String> {
         let mut all = Vec::new();
         if let Some(parts) = self.shared.parts().as_ref() {
@@ -318,7 +324,8 @@ impl Drop for Network {
     fn drop(&mut self) {
         self.end_watch();
         let parts = self.shared.parts().take();
-        // A kernel that would not end may still write to rings and doorbells, and read what waits look at: they stay.
+        // A kernel that did not end may still write to rings and doorbells, and read the words that its waits look at.
+        // Leaks them all.
         if self.space.is_poisoned() {
             std::mem::forget((parts, self.control.clone(), self.shared.faults.clone()));
         }

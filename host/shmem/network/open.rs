@@ -1,4 +1,4 @@
-//! Opening a PE's adapter, and the choice between them.
+//! Opening of a PE's adapter, and the choice between adapters.
 
 use crate::memory::Space;
 use crate::rdma::{self, Adapter, DeviceChoice, RdmaError};
@@ -10,29 +10,29 @@ use std::net::IpAddr;
 #[cfg(feature = "soft")]
 use std::net::Ipv6Addr;
 
-/// The adapters, best first.
+/// The adapters, in order of preference.
 const ORDER: [rdma::Transport; 3] = [rdma::Transport::Mlx5, rdma::Transport::Verbs, rdma::Transport::Soft];
 
-/// Options of software NICs, as `SoftNicConfig::options` reads them.
+/// Variable for the options of software NICs, as `SoftNicConfig::options` parses them.
 #[cfg(feature = "soft")]
 const SOFT_VARIABLE: &str = "WARPBELL_SOFT_NIC";
 
-/// What an adapter of a PE is opened with.
+/// The parameters for opening an adapter.
 #[derive(Clone, Debug)]
 pub(in super::super) struct Opening {
-    /// Where its kernels run.
+    /// The memory space of the PE's kernels.
     pub(in super::super) space: Space,
-    /// What software NICs prove to each other that they are of one world by.
+    /// The key that software NICs of one world use to authenticate each other.
     pub(in super::super) key: Option<[u8; 32]>,
-    /// By which the others reach this PE.
+    /// The address by which other PEs reach this PE.
     pub(in super::super) address: Option<IpAddr>,
-    /// Whether some of them are on other hosts.
+    /// True if some PEs are on other hosts.
     pub(in super::super) across: bool,
-    /// PEs of this PE's host, which share its processors.
+    /// Number of PEs on this PE's host, which share its processors.
     pub(in super::super) sharers: usize,
 }
 
-/// Opens an adapter, or says why there is none.
+/// Opens an adapter, or returns the reason why it is not available.
 pub(in super::super) fn open(transport: rdma::Transport, opening: &Opening) -> Result<Box<dyn Adapter>, RdmaError> {
     match transport {
         rdma::Transport::Soft => soft(opening),
@@ -63,14 +63,14 @@ fn soft(opening: &Opening) -> Result<Box<dyn Adapter>, RdmaError> {
     let mut config =
         config.options(&options).map_err(|e| unavailable(format!("{SOFT_VARIABLE}: software NIC: {e}")))?;
     if opening.across || !config.unix {
-        // By any of this host's addresses, if nothing says which.
+        // Listens on any address of this host, if none is configured.
         config.listen = Some(opening.address.unwrap_or(IpAddr::V6(Ipv6Addr::UNSPECIFIED)));
         config.advertise = opening.address.into_iter().collect();
     }
     Ok(Box::new(SoftNic::start(config)?))
 }
 
-/// Which adapters one PE has: `None` for those it has, why not for the others.
+/// The adapters of one PE: `None` for each that is available, otherwise the reason why it is not.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(in super::super) struct Available(Vec<(rdma::Transport, Option<String>)>);
 
@@ -80,12 +80,13 @@ impl Available {
     }
 }
 
-/// Which of them are tried: the one that was asked for, or all in their order.
+/// Returns the adapters to try: the requested one, or all in order of preference.
 pub(in super::super) fn candidates(asked: Option<rdma::Transport>) -> Vec<rdma::Transport> {
     asked.map_or_else(|| ORDER.to_vec(), |one| vec![one])
 }
 
-/// The first that every PE has, and why not a better one; or why there is none.
+/// Chooses the first adapter that every PE has. Also returns the reason why no better one was chosen. Fails with the
+/// reasons if there is none.
 pub(in super::super) fn choose(all: &[Available]) -> Result<(rdma::Transport, Option<String>), String> {
     let mut notes = Vec::new();
     let tried: Vec<rdma::Transport> =

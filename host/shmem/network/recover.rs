@@ -1,4 +1,4 @@
-//! Steps by which a network recovers: queue pairs that have failed are set aside, reset and connected again, at both ends.
+//! The steps that recover a network: failed queue pairs are set aside, reset, and connected again, at both ends.
 
 use super::tables::fresh;
 use super::{Network, Which, WorldParts};
@@ -10,15 +10,15 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// What [`World::recover`](crate::shmem::World::recover) did on this PE.
+/// The outcome of [`World::recover`](crate::shmem::World::recover) on this PE.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Recovery {
-    /// The PEs whose connections with this one were made anew, in rising order; empty if all had worked.
+    /// The PEs whose connections with this PE were made again, in ascending order. Empty if all connections worked.
     pub pes: Vec<Recovered>,
 }
 
-/// The connections of one PE with another that were made anew.
+/// The recovered connections of this PE with one other PE.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Recovered {
@@ -26,12 +26,12 @@ pub struct Recovered {
     pub pe: usize,
     /// Queue pairs that were reset and connected again.
     pub queue_pairs: usize,
-    /// What had become of them, as either end has it.
+    /// The reasons why they had failed, from both ends.
     pub reasons: Vec<String>,
 }
 
 impl fmt::Display for Recovery {
-    /// `PE 1: 4 queue pairs connected again (...)`, a line for each.
+    /// Writes one line for each PE, as in `PE 1: 4 queue pairs connected again (...)`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.pes.is_empty() {
             return f.write_str("all connections work");
@@ -45,15 +45,15 @@ impl fmt::Display for Recovery {
     }
 }
 
-/// What one PE knows of its queue pairs: those that have to be made anew, and why.
+/// The queue pairs of one PE that must be recovered, each with the reason.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(in crate::shmem) struct Report(Vec<(Which, String)>);
 
-/// Where the queue pairs are to be found that a PE has reset.
+/// The queue pairs that a PE has reset, each with its new address.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(in crate::shmem) struct Reset(Vec<(Which, QueueAddress)>);
 
-/// The queue pairs that PE `me` makes anew, each with what either end knows of it.
+/// Returns the queue pairs that PE `me` recovers, each with the reasons from both ends.
 pub(in crate::shmem) fn anew(me: usize, reports: &[Report]) -> BTreeMap<Which, Vec<String>> {
     let mut all: BTreeMap<Which, Vec<String>> = BTreeMap::new();
     for (rank, Report(failed)) in reports.iter().enumerate() {
@@ -85,11 +85,12 @@ impl Recovery {
     }
 }
 
-/// What kernels get that use a queue pair which is being made anew.
+/// The failure that kernels get when they use a queue pair during its recovery.
 const UNUSABLE: Failure = Failure::new(Syndrome::FLUSHED, VendorSyndrome::FORCED_ERROR);
 
 impl WorldParts {
-    /// Kernels find nothing under way on it, and cannot post: what waits for all that was sent passes it over.
+    /// Marks everything posted on a queue pair as completed, so that waits for all data sent ignore it. If `failed`,
+    /// new posts on it fail with [`UNUSABLE`].
     fn set_aside(&self, which: Which, failed: bool) -> Result<(), ShmemError> {
         let queue = self.tables.queue(self.plan, which)?;
         let failed = if failed { super::faults::status_word(UNUSABLE) } else { 0 };
@@ -105,8 +106,8 @@ impl WorldParts {
 }
 
 impl Network {
-    /// Has kernels pass over the queue pairs that have failed when they wait for everything that was sent: nothing more comes of
-    /// those. Which they are, and why. No kernel may be running.
+    /// Sets failed queue pairs aside, so that kernels which wait for all data sent ignore them: nothing more completes
+    /// on them. Returns those queue pairs with the reasons. No kernel may be running.
     pub(in crate::shmem) fn set_aside(&self) -> Result<BTreeMap<Which, String>, ShmemError> {
         let mut known = BTreeMap::new();
         if let Some(parts) = self.shared.parts().as_ref() {
@@ -120,8 +121,8 @@ impl Network {
         Ok(known)
     }
 
-    /// The queue pairs to be made anew: those that are known, and those on which something is still under way. Kernels cannot use them
-    /// from here on.
+    /// Returns the queue pairs to recover: those in `known`, and those on which an operation is still in flight.
+    /// Kernels cannot use these queue pairs from here on.
     pub(in crate::shmem) fn unfinished(&self, mut known: BTreeMap<Which, String>) -> Result<Report, ShmemError> {
         if let Some(parts) = self.shared.parts().as_ref() {
             for which in parts.all() {
@@ -137,7 +138,7 @@ impl Network {
         Ok(Report(known.into_iter().collect()))
     }
 
-    /// Resets queue pairs. Where the other ends find them.
+    /// Resets queue pairs. Returns the addresses to which the other ends connect.
     pub(in crate::shmem) fn reset(&self, anew: impl Iterator<Item = Which>) -> Result<Reset, String> {
         let mut parts = self.shared.parts();
         let Some(parts) = parts.as_mut() else { return Ok(Reset::default()) };
@@ -156,7 +157,8 @@ impl Network {
         Ok(Reset(all))
     }
 
-    /// Connects queue pairs with those that the others have reset. Ends with the first that cannot be: the others wait.
+    /// Connects queue pairs with those that the other PEs have reset. Stops at the first one that fails, since the
+    /// other PEs wait.
     pub(in crate::shmem) fn connect_again(
         &self,
         me: usize,
@@ -174,7 +176,7 @@ impl Network {
         Ok(())
     }
 
-    /// Lets kernels use the queue pairs again, and forgets the failures.
+    /// Lets kernels use the queue pairs again, and clears the failures.
     pub(in crate::shmem) fn recovered(&self, anew: impl Iterator<Item = Which>) -> Result<(), ShmemError> {
         let mut parts = self.shared.parts();
         let Some(parts) = parts.as_mut() else { return Ok(()) };

@@ -1,44 +1,45 @@
-//! How large the network of a PE is: queue pairs, their rings, and the memory that data goes through which is in no heap.
+//! The size of a PE's network: queue pairs, their rings, and the staging memory for data that is in no heap.
 
 use super::super::ShmemError;
 use crate::rdma::MAX_LOG_BLOCKS;
 use crate::units::Bytes;
 use serde::{Deserialize, Serialize};
 
-/// How many queue pairs there are to each PE.
+/// Variable for the number of queue pairs to each PE.
 const QUEUES_VARIABLE: &str = "WARPBELL_QUEUES_PER_PEER";
-/// Blocks of 64 bytes in each send ring.
+/// Variable for the number of 64-byte blocks in each send ring.
 const BLOCKS_VARIABLE: &str = "WARPBELL_QUEUE_BLOCKS";
-/// Bytes of staging of each block.
+/// Variable for the bytes of staging memory for each block.
 const STAGING_VARIABLE: &str = "WARPBELL_STAGING_BYTES";
 
-/// Most queue pairs to one PE.
+/// The largest number of queue pairs to one PE.
 const MOST_QUEUES: usize = 64;
-/// Fewest blocks of a ring: enough for a few of the largest work requests.
+/// The smallest number of blocks of a ring: enough for a few of the largest work requests.
 const FEWEST_BLOCKS: u32 = 16;
-/// What staging is a multiple of, so that blocks' staging never shares a line.
+/// Staging memory is a multiple of this, so that the staging of two blocks never shares a cache line.
 const STAGING_UNIT: usize = 64;
-/// Most staging of one block.
+/// The largest staging memory of one block, in bytes.
 const MOST_STAGING: usize = 1 << 20;
-/// What the staging of one PE may come to where nobody asked for more; rings are shorter in worlds of so many PEs that it would not do.
+/// The largest default staging memory of one PE, in bytes. Worlds with so many PEs that this is exceeded get shorter
+/// rings.
 const STAGING_BUDGET: usize = 256 << 20;
-/// Shortest rings that are made of it.
+/// The shortest rings that this limit leads to.
 const SHORT_RING: u32 = 64;
 
-/// Settings of a PE's network. What is not given is chosen for the world: see [`NetworkPlan`].
+/// Settings of a PE's network. The library chooses those that are `None`: see [`NetworkPlan`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct NetworkSettings {
-    /// Queue pairs to each PE, a power of two.
+    /// Queue pairs to each PE, a power of two from 1 to 64.
     pub queues_per_peer: Option<usize>,
-    /// Blocks of 64 bytes in each send ring, a power of two.
+    /// Blocks of 64 bytes in each send ring, a power of two from 16 to 32768.
     pub queue_blocks: Option<u32>,
-    /// Bytes of staging for each of these blocks.
+    /// Bytes of staging memory for each block, a multiple of 64 up to 1 MiB.
     pub staging_bytes: Option<usize>,
 }
 
 impl NetworkSettings {
-    /// These, and what they leave open from the environment.
+    /// Returns these settings, with those that are `None` taken from the environment.
     pub(in super::super) fn or_from_env(self) -> Result<Self, ShmemError> {
         self.or_from(|name| std::env::var(name).ok())
     }
@@ -71,22 +72,24 @@ impl NetworkSettings {
     }
 }
 
-/// The network that every PE of a world has.
+/// The size of the network of every PE of a world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct NetworkPlan {
-    /// Queue pairs to each PE, itself among them.
+    /// Queue pairs to each PE, including the PE itself.
     pub queues_per_peer: usize,
     /// Blocks of 64 bytes in each send ring.
     pub queue_blocks: u32,
-    /// Bytes of staging for each of these blocks.
+    /// Bytes of staging memory for each block.
     pub staging_bytes: usize,
 }
 
 impl NetworkPlan {
-    /// For a world of `pes` PEs. On CPU engines, whose few threads wait for what they send: one queue pair of 256 blocks to each
-    /// PE, 4 KiB of staging for each block. On GPUs: four of 1024 blocks, with 2 KiB. In worlds of very many PEs rings are shorter, so
-    /// that staging stays within 256 MiB.
+    /// Plans the network for a world of `pes` PEs.
+    ///
+    /// The default on CPU engines is one queue pair of 256 blocks to each PE, with 4 KiB of staging for each block:
+    /// their few threads wait for what they send. The default on GPUs is four queue pairs of 1024 blocks, with 2 KiB of
+    /// staging. Worlds of very many PEs get shorter rings, so that staging stays within 256 MiB.
     pub(in super::super) fn new(settings: NetworkSettings, pes: usize, on_gpus: bool) -> Self {
         let (queues, blocks, staging) = if on_gpus { (4, 1024, 2 << 10) } else { (1, 256, 4 << 10) };
         let queues_per_peer = settings.queues_per_peer.unwrap_or(queues);
@@ -101,7 +104,7 @@ impl NetworkPlan {
         Self { queues_per_peer, queue_blocks, staging_bytes }
     }
 
-    /// Bytes of staging of one queue pair.
+    /// Returns the bytes of staging memory of one queue pair.
     pub(in super::super) fn staging_of_queue(&self) -> usize {
         self.queue_blocks as usize * self.staging_bytes
     }

@@ -1,4 +1,4 @@
-//! What kernels read of a network: `wb_network`, `wb_peer` of each PE, `wb_send_queue` of each queue pair.
+//! The tables of a network that kernels read: `wb_network`, `wb_peer` of each PE, `wb_send_queue` of each queue pair.
 
 use super::{NetworkPlan, Offer, Registered};
 use crate::engine::abi;
@@ -6,18 +6,18 @@ use crate::memory::{MemoryError, Place, Region, Space};
 use crate::rdma::QueuePair;
 use bytemuck::Zeroable;
 
-/// In memory near the kernels. Send queues are those of PE 0, then of PE 1, and so on.
+/// The tables, in memory near the kernels. Send queues are ordered by PE: those of PE 0, then of PE 1, and so on.
 #[derive(Debug)]
 pub(in super::super) struct Tables {
     network: Region,
     _peers: Region,
-    /// Written by kernels all the time: nobody's line but its own.
+    /// Send queues. Kernels write them all the time, so they share no cache line with other data.
     queues: Region,
 }
 
 const QUEUE_BYTES: usize = size_of::<abi::SendQueue>();
 
-/// `wb_send_queue` of a queue pair that nothing was posted to yet: number `index` of those to `pe`.
+/// Returns the `wb_send_queue` of an unused queue pair: number `index` of those to `pe`.
 pub(super) fn fresh(
     plan: NetworkPlan,
     registered: &Registered,
@@ -37,7 +37,7 @@ pub(super) fn fresh(
     }
 }
 
-/// Which of all.
+/// Returns the index of a queue pair among all queue pairs.
 fn nth(plan: NetworkPlan, (pe, index): (usize, usize)) -> usize {
     pe * plan.queues_per_peer + index
 }
@@ -87,17 +87,17 @@ impl Tables {
         Ok(Self { network, _peers: peers, queues: memory })
     }
 
-    /// The address of `wb_network`.
+    /// Returns the address of `wb_network`.
     pub(super) fn address(&self) -> u64 {
         self.network.address()
     }
 
-    /// A queue pair as kernels have left it.
+    /// Returns the send queue of a queue pair, as kernels have left it.
     pub(super) fn queue(&self, plan: NetworkPlan, which: (usize, usize)) -> Result<abi::SendQueue, MemoryError> {
         self.queues.get(nth(plan, which) * QUEUE_BYTES)
     }
 
-    /// What kernels are to see of a queue pair. None of them may be using it.
+    /// Writes the send queue of a queue pair. No kernel may be using it.
     pub(super) fn set_queue(
         &self,
         plan: NetworkPlan,

@@ -14,10 +14,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// Far longer than anything here takes.
+/// A timeout far longer than any step takes.
 const LONG: Duration = Duration::from_secs(60);
 
-/// Builds a world of threads as processes do.
+/// Builds a world of threads in the way of processes.
 pub(super) fn each<T: Send>(n: usize, work: impl Fn(usize, WorldBuilder) -> T + Sync) -> Vec<T> {
     let work = &work;
     std::thread::scope(|s| {
@@ -32,11 +32,11 @@ pub(super) fn each<T: Send>(n: usize, work: impl Fn(usize, WorldBuilder) -> T + 
     })
 }
 
-/// Calls of all kinds between all PEs.
+/// Makes calls of all kinds between all PEs.
 pub(super) fn everything(world: &World) {
     let (me, n) = (world.my_pe(), world.n_pes());
     let (next, before) = ((me + 1) % n, (me + n - 1) % n);
-    // More than the room for host calls, from an odd place on.
+    // More data than the bounce buffer holds, at an unaligned offset.
     let long = BOUNCE_BYTES + 1001;
     let sym = world.malloc::<u8>(long + 7).unwrap();
     let mine: Vec<u8> = (0..long).map(|i| (i * 31 + me) as u8).collect();
@@ -109,7 +109,8 @@ fn everything_works_over_software_nics() {
     }
 }
 
-/// An adapter over a NIC that takes commands strictly, refuses registers twice, and checks what kernels promise.
+/// Returns an adapter over a strict NIC. It validates commands, refuses to map a doorbell page twice, and checks the
+/// kernels' guarantees.
 fn strict(queues: QueueChoice) -> Box<dyn crate::rdma::Adapter> {
     stand_in::adapter(&DeviceChoice { queues, ..DeviceChoice::default() }, "")
 }
@@ -120,10 +121,10 @@ fn everything_works_over_strict_firmware() {
         each(n, |_, builder| {
             let world = builder.adapter(strict(QueueChoice::Auto)).heap_bytes(16 << 20).build().unwrap();
             everything(&world);
-            // Long enough for several looks at the queue pairs, which ask the firmware.
+            // Long enough for several looks at the queue pairs, each of which queries the firmware.
             std::thread::sleep(6 * super::watch::PACE);
             assert_eq!(world.network_failures(), Vec::<String>::new());
-            // A heap in host memory: rings are beside it.
+            // The heap is in host memory, so the rings are too.
             let path = &world.path().network.as_ref().unwrap().adapter;
             assert_eq!(
                 (path.transport, path.queues, path.doorbell),
@@ -226,7 +227,7 @@ fn a_transport_that_is_not_there_is_an_error_on_all() {
 
 // --- adapters that fail ----------------------------------------------------------------------------------------------
 
-/// What fails.
+/// The step that fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     Register(usize),
@@ -235,7 +236,7 @@ enum Step {
     Nothing,
 }
 
-/// A software NIC that fails at one step, and says how many of its things there are.
+/// A software NIC that fails at one step, and counts its live registrations and queue pairs.
 #[derive(Debug)]
 struct Failing {
     nic: SoftNic,
@@ -245,7 +246,7 @@ struct Failing {
     alive: Arc<AtomicUsize>,
 }
 
-/// One thing that is counted.
+/// Counts one live object.
 #[derive(Debug)]
 struct Counted(Arc<AtomicUsize>);
 
@@ -368,7 +369,7 @@ fn what_a_world_had_goes_with_its_last_pe() {
     assert_eq!(alive.load(Ordering::SeqCst), 2 * 5);
     let last = worlds.pop().unwrap();
     drop(worlds);
-    // The other may still get from it.
+    // The other PE may still get data from it.
     assert_eq!(alive.load(Ordering::SeqCst), 2 * 5);
     drop(last);
     assert_eq!(alive.load(Ordering::SeqCst), 0);
@@ -385,7 +386,7 @@ fn a_kernel_that_is_stuck_keeps_its_queues() {
 
 #[test]
 fn pes_of_one_process_need_no_secret() {
-    /// A program's own exchange, which knows no secret.
+    /// A program's own bootstrap, which has no secret.
     #[derive(Debug)]
     struct Plain(LocalBootstrap);
     impl Bootstrap for Plain {
@@ -409,7 +410,7 @@ fn pes_of_one_process_need_no_secret() {
     let builder = World::builder(&Engine::cpu().unwrap()).bootstrap(Box::new(Plain(LocalBootstrap::alone())));
     let world = builder.transport(Transport::Soft).heap_bytes(4 << 20).build().unwrap();
     everything(&world);
-    // Processes do.
+    // PEs of several processes need a secret.
     let nobody = Opening { space: Space::cpu(), key: None, address: None, across: false, sharers: 1 };
     let e = open(Adapters::Soft, &nobody).unwrap_err().to_string();
     assert!(e.starts_with("soft adapter: ") && e.contains("WARPBELL_SECRET"), "{e}");

@@ -1,4 +1,5 @@
-//! A thread that looks after a PE's queue pairs: who waits for its own memory would learn of their failure from nobody else.
+//! A thread that watches a PE's queue pairs. A kernel that waits for its own memory would not learn of their failure
+//! otherwise.
 
 use super::Shared;
 use crate::shmem::bootstrap::Bootstrap;
@@ -6,12 +7,13 @@ use parking_lot::{Condvar, Mutex};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-/// How often it looks.
+/// The interval between two looks.
 pub(super) const PACE: Duration = Duration::from_millis(100);
-/// What one look may take: some adapters have to ask their firmware about each queue pair. The next one goes on where it ended.
+/// The longest time of one look: some adapters query their firmware for each queue pair. The next look continues where
+/// this one ended.
 pub(super) const LOOK: Duration = Duration::from_millis(5);
 
-/// Ends the thread, at the next chance.
+/// A flag that ends the thread.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Stop(Arc<(Mutex<bool>, Condvar)>);
 
@@ -21,7 +23,7 @@ impl Stop {
         self.0.1.notify_all();
     }
 
-    /// Waits as long as a pace, or until the end: whether that has come.
+    /// Waits for one interval, or until the end. Returns true if the end has come.
     fn within_a_pace(&self) -> bool {
         let mut stopped = self.0.0.lock();
         self.0.1.wait_while_for(&mut stopped, |stopped| !*stopped, PACE);
@@ -29,7 +31,7 @@ impl Stop {
     }
 }
 
-/// Starts the thread. It lets go of the network and the bootstrap between two looks.
+/// Starts the thread. The thread holds no reference to the network or the bootstrap between two looks.
 pub(super) fn start(shared: Weak<Shared>, bootstrap: Weak<dyn Bootstrap>, stop: Stop) -> std::io::Result<()> {
     let watch = move || {
         while !stop.within_a_pace() {

@@ -1,4 +1,4 @@
-//! Teams: some of a world's PEs, numbered anew (OpenSHMEM 1.5, 9.4).
+//! Teams: subsets of a world's PEs with their own numbering (OpenSHMEM 1.5, 9.4).
 
 mod split;
 
@@ -7,16 +7,17 @@ use crate::engine::{Args, KernelArg, abi};
 use std::fmt;
 use std::sync::Arc;
 
-/// Some PEs of a world. Kernels get it as `team_ref` of `shmem.cuh`.
+/// A subset of a world's PEs. Kernels get it as `team_ref` of `shmem.cuh`.
 ///
-/// Its collective calls are made by every member, in the same order and with the same arguments. Dropping it ends it on this PE; a
-/// member that still calls then waits for this PE in vain.
+/// Every member makes the same collective calls, in the same order and with the same arguments. Dropping the team ends
+/// it on this PE. A member that still makes a collective call then waits in vain for this PE.
 pub struct Team {
     team: abi::Team,
     slot: Arc<Slot>,
 }
 
-/// The words of a team; those of the team of all stay taken. Given back when the last share is dropped: kernels in flight have some.
+/// The slot of a team in the heap. The last owner frees the slot; kernels in flight are owners too. Slot 0, for the
+/// team of all PEs, stays in use.
 struct Slot {
     world: World,
     index: usize,
@@ -31,15 +32,21 @@ impl Drop for Slot {
 }
 
 impl World {
-    /// The team of all PEs.
+    /// Returns the team of all PEs.
     pub fn team_world(&self) -> Team {
         Team::new(self, self.teams().of_all(), 0)
     }
 
-    /// The PEs of this PE's host, in their order. Collective over the world.
+    /// Creates the team of the PEs on this PE's host, in the order of their numbers. Collective over the world.
+    ///
+    /// # Errors
+    /// - [`ShmemError::ScatteredNode`] if the PEs of a host are not equally spaced.
+    /// - [`ShmemError::TeamLimit`] if no team slot is free on all PEs.
+    /// - [`ShmemError::Engine`], [`ShmemError::Run`], [`ShmemError::Network`] or [`ShmemError::Memory`] if the exchange
+    ///   between the PEs fails.
     pub fn team_node(&self) -> Result<Team, ShmemError> {
         let all = self.hosts();
-        // Each PE looks at every host, so that all fail if one does.
+        // Each PE checks every host, so that all PEs fail if one fails.
         let mut mine = None;
         for first in (0..all.len()).filter(|i| !all[..*i].contains(&all[*i])) {
             let pes: Vec<usize> = (first..all.len()).filter(|i| all[*i] == all[first]).collect();
@@ -61,35 +68,43 @@ impl Team {
         Self { team, slot: Arc::new(Slot { world: world.clone(), index }) }
     }
 
-    /// The world that it is in.
+    /// Returns the world of the team.
     pub fn world(&self) -> &World {
         &self.slot.world
     }
 
-    /// This PE's number in it, from 0.
+    /// Returns this PE's number in the team, from 0.
     pub fn my_pe(&self) -> usize {
         self.team.pe as usize
     }
 
-    /// How many PEs it has.
+    /// Returns the number of PEs in the team.
     pub fn n_pes(&self) -> usize {
         self.team.size as usize
     }
 
-    /// A member's number in the world; `None` if there is no such member.
+    /// Returns the world number of member `member`, or `None` if there is no such member.
     pub fn world_pe(&self, member: usize) -> Option<usize> {
         (member < self.n_pes()).then(|| (self.team.start + member as u32 * self.team.stride) as usize)
     }
 
-    /// A member's number in another team; `None` if it is not in it, or there is no such member (`shmem_team_translate_pe`).
+    /// Returns the number of member `member` in team `other` (`shmem_team_translate_pe`). Returns `None` if the PE is
+    /// not in `other`, or there is no such member.
     pub fn translate_pe(&self, member: usize, other: &Team) -> Option<usize> {
         let (start, stride) = (other.team.start as usize, other.team.stride as usize);
         let from = self.world_pe(member)?.checked_sub(start)?;
         (from.is_multiple_of(stride) && from / stride < other.n_pes()).then_some(from / stride)
     }
 
-    /// Members `start`, `start + stride`, ..., `size` of them, as a team of their own; `None` on the others. Collective over this
-    /// team (`shmem_team_split_strided`).
+    /// Creates a team of `size` members of this team: `start`, `start + stride`, and so on. Returns `None` on the other
+    /// members. Collective over this team (`shmem_team_split_strided`).
+    ///
+    /// # Errors
+    /// - [`ShmemError::NoTeam`] if `size` or `stride` is 0, or the last PE is not a member of this team.
+    /// - [`ShmemError::OnRanks`] if the members give different arguments.
+    /// - [`ShmemError::TeamLimit`] if no team slot is free on all members.
+    /// - [`ShmemError::Engine`], [`ShmemError::Run`], [`ShmemError::Network`] or [`ShmemError::Memory`] if the exchange
+    ///   between the members fails.
     pub fn split_strided(&self, start: usize, stride: usize, size: usize) -> Result<Option<Team>, ShmemError> {
         self.split((start, stride, size))
     }

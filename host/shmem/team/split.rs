@@ -1,5 +1,5 @@
-//! How a team is made out of another: its members tell each other what they want and which slots they have free, and take the
-//! first that is free on all of them.
+//! Splitting of teams. The members exchange the team that they want and the slots that are free on them. They then take
+//! the first slot that is free on all members.
 
 use super::{ShmemError, Team};
 use crate::args;
@@ -7,10 +7,10 @@ use crate::engine::abi;
 use crate::shmem::team_slots::NOTE_WORDS;
 use bytemuck::Zeroable;
 
-/// First member, distance, and number of members.
+/// First member, distance between members, and number of members.
 type Strided = (usize, usize, usize);
 
-/// What a member tells.
+/// The data that a member sends to the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Note {
     /// Bit i is set if slot i is free.
@@ -19,7 +19,7 @@ struct Note {
 }
 
 impl Team {
-    /// All members want the same team.
+    /// Makes one team; all members of this team want the same one.
     pub(super) fn split(&self, wanted: Strided) -> Result<Option<Team>, ShmemError> {
         let notes = self.tell(wanted)?;
         if notes.iter().any(|n| n.wanted != notes[0].wanted) {
@@ -40,7 +40,8 @@ impl Team {
         self.take(wanted, is_member, &notes)
     }
 
-    /// Each member wants the team that it is to be in; those of one team want the same, and no two teams share a PE.
+    /// Makes several teams at once; each member gives the team that it will be in. The members of one new team give the
+    /// same values, and no two new teams share a PE.
     pub(super) fn make(&self, own: Strided) -> Result<Team, ShmemError> {
         let notes = self.tell(own)?;
         let team = self.take(own, true, &notes)?;
@@ -48,7 +49,7 @@ impl Team {
         team.ok_or(ShmemError::NoTeam { start, stride, size, pes: self.n_pes() })
     }
 
-    /// Everybody's note, in the order of the members.
+    /// Exchanges notes and returns those of all members, in order.
     fn tell(&self, wanted: Strided) -> Result<Vec<Note>, ShmemError> {
         const BYTES: usize = NOTE_WORDS * size_of::<u64>();
         let (world, me) = (self.world(), self.my_pe());
@@ -58,7 +59,7 @@ impl Team {
         let address = world.heap().address() + at as u64;
         let bytes = BYTES as u64;
         let args = args!(self, abi::CALL_FCOLLECT, address, bytes, address + (me * BYTES) as u64, 0u64, bytes);
-        // SAFETY: the kernel's own arguments, checked above; they keep what they stand for.
+        // SAFETY: the arguments match the kernel's parameters and were checked above; they keep their memory alive.
         unsafe { world.call(None, "wb_shmem_exchange", world.small_grid(), args) }?;
         let mut all = vec![0u64; self.n_pes() * NOTE_WORDS];
         world.heap().read(world.my_pe(), at, bytemuck::cast_slice_mut(&mut all))?;
@@ -92,7 +93,7 @@ impl Team {
             let ready = self.world().heap().clear(room.start, room.len()).and_then(|()| teams.reset(slot));
             made = ready.map(|()| Some(team));
         }
-        // Nobody uses the slot before its words are zero on all members.
+        // No member uses the slot before its words are zero on all members.
         let met = self.barrier();
         let team = made?;
         met.map(|()| team)
@@ -119,7 +120,7 @@ mod tests {
                 (all.translate_pe(5, &odd), all.translate_pe(4, &odd), all.translate_pe(6, &odd)),
                 (Some(2), None, None)
             );
-            // A team of a team: members 1 and 2 of it are 3 and 5 of the world.
+            // A team of a team: its members 1 and 2 are PEs 3 and 5 of the world.
             let last = odd.split_strided(1, 1, 2).unwrap();
             assert_eq!(last.is_some(), world.my_pe() > 1);
             if let Some(last) = last {
@@ -148,7 +149,7 @@ mod tests {
             let all = world.team_world();
             let limit = world.teams().limit();
             assert!(limit > 2);
-            // Two of three PEs use theirs up; the third has to be told, too.
+            // Two of three PEs use up their slots; the third must learn of it too.
             let kept: Vec<_> = (1..limit).map(|_| all.split_strided(0, 1, 2).unwrap()).collect();
             let e = all.split_strided(1, 1, 2).unwrap_err();
             assert!(matches!(e, ShmemError::TeamLimit { limit: l } if l == limit), "{e}");

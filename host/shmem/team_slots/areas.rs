@@ -1,30 +1,30 @@
-//! Where the words of teams are in the symmetric heap.
+//! The layout of the team slots in the symmetric heap.
 //!
-//! A world sets room for several teams aside when it is made, at the same place on every PE: teams are made by some of the PEs,
-//! without the others, so there is no collective allocation to be had then. Slot 0 is the team of all.
+//! A world reserves space for several teams when it is built, at the same place on every PE. Some PEs create a team
+//! without the others, so a collective allocation is not available then. Slot 0 belongs to the team of all PEs.
 
 use crate::engine::abi;
 
-/// What a slot is aligned to: a line of a GPU's L2.
+/// Alignment of the parts of a slot: a line of a GPU's L2.
 const LINE: usize = 128;
-/// What each member tells the others when they make a team; it fits the smallest scratch.
+/// Words that each member sends to the others when they make a team. They fit the smallest scratch.
 pub(in crate::shmem) const NOTE_WORDS: usize = 4;
 const _: () = assert!(NOTE_WORDS * size_of::<u64>() <= abi::SCRATCH_LEAST_BYTES / 2);
-/// The team of all may take one part in this many of the heap for its scratch, and the other teams as much together.
+/// The team of all PEs may use one in `SHARE` bytes of the heap for its slot. The other teams together may use as much.
 const SHARE: usize = 16;
 
-/// How the room is laid out. A function of the heap's size and the number of PEs, the same on all of them.
+/// The layout of all slots. It depends only on the heap's size and the number of PEs, and so is the same on all PEs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::shmem) struct Areas {
     pes: usize,
-    /// Of the team of all.
+    /// Scratch bytes of the team of all PEs, for each channel and member, twice.
     first_scratch: usize,
-    /// Of each of the others.
+    /// Scratch bytes of each other team.
     scratch: usize,
     slots: usize,
 }
 
-/// Offsets of one slot's words from the beginning of the room.
+/// Offsets of one slot's parts from the beginning of the slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Slot {
     pub sync: usize,
@@ -36,7 +36,7 @@ pub(super) struct Slot {
 }
 
 impl Areas {
-    /// For heaps of `heap_bytes` on `pes` PEs.
+    /// Plans the layout for heaps of `heap_bytes` on `pes` PEs.
     pub(in crate::shmem) fn plan(heap_bytes: usize, pes: usize) -> Self {
         let room = heap_bytes / SHARE;
         let largest = |room: usize| {
@@ -46,23 +46,23 @@ impl Areas {
             }
             bytes
         };
-        // Many teams with a small scratch rather than few with a large one, until there are enough.
+        // Prefers many teams with a small scratch to few with a large one, until there are enough.
         let scratch = largest(room / (abi::MAX_TEAMS - 1));
         let slots = 1 + (room / slot_bytes(pes, scratch)).min(abi::MAX_TEAMS - 1);
         Self { pes, first_scratch: largest(room), scratch, slots }
     }
 
-    /// Bytes of the whole room.
+    /// Returns the bytes of all slots.
     pub(in crate::shmem) fn bytes(&self) -> usize {
         slot_bytes(self.pes, self.first_scratch) + (self.slots - 1) * slot_bytes(self.pes, self.scratch)
     }
 
-    /// Teams that there is room for, the team of all among them.
+    /// Returns the number of slots, including that of the team of all PEs.
     pub(super) fn slots(&self) -> usize {
         self.slots
     }
 
-    /// Where the words of slot `index` are.
+    /// Returns the offsets of slot `index`.
     pub(super) fn slot(&self, index: usize) -> Slot {
         let (sync, scratch_bytes) = match index {
             0 => (0, self.first_scratch),

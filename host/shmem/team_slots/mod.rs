@@ -1,4 +1,4 @@
-//! Slots for teams in the symmetric heap: where their words are, and which of them this PE uses.
+//! Team slots in the symmetric heap: their layout, and the slots that this PE uses.
 
 mod areas;
 
@@ -11,21 +11,22 @@ use crate::memory::{Place, Region};
 use bytemuck::Zeroable;
 use parking_lot::{Mutex, MutexGuard};
 
-/// Returns the bytes of each heap that programs do not get, beside `heap_bytes` that they do.
+/// Returns the bytes at the beginning of each heap that the library needs in addition to the programs' `heap_bytes`.
 pub(super) fn own_bytes(heap_bytes: usize, pes: usize) -> usize {
     Areas::plan(heap_bytes, pes).bytes().next_multiple_of(ALIGN)
 }
 
-/// The slots of one PE.
+/// The team slots of one PE.
 #[derive(Debug)]
 pub(super) struct Teams {
     areas: Areas,
-    /// The address of the room in this PE's heap, and its offset.
+    /// Address of the slots in this PE's heap.
     address: u64,
+    /// Offset of the slots in the heap, in bytes.
     offset: usize,
     /// `wb_team_rounds[CHANNELS]` of each slot.
     rounds: Region,
-    /// One word, where the kernel of a host call leaves its answer.
+    /// One word in which the kernel of a host call leaves its result.
     answer: Mutex<Region>,
     all: abi::Team,
     /// Bit i is set while this PE is in a team in slot i.
@@ -35,7 +36,7 @@ pub(super) struct Teams {
 const ROUNDS_BYTES: usize = abi::CHANNELS * size_of::<abi::TeamRounds>();
 
 impl Teams {
-    /// The slots of PE `pe` of `pes`, in zeroed room at `offset` of the heap that begins at `heap`.
+    /// Sets up the slots of PE `pe` of `pes`, in zeroed memory at `offset` of the heap that begins at address `heap`.
     pub(super) fn new(
         engine: &Engine,
         heap: u64,
@@ -52,12 +53,12 @@ impl Teams {
         Ok(this)
     }
 
-    /// The team of all, as kernels get it.
+    /// Returns the team of all PEs, as kernels get it.
     pub(super) fn of_all(&self) -> abi::Team {
         self.all
     }
 
-    /// A team with the words of a slot.
+    /// Returns `team` with the addresses of a slot.
     pub(super) fn in_slot(&self, slot: usize, team: abi::Team) -> abi::Team {
         let s = self.areas.slot(slot);
         abi::Team {
@@ -70,28 +71,28 @@ impl Teams {
         }
     }
 
-    /// Bit i is set if slot i is there and free on this PE.
+    /// Returns the free slots of this PE: bit i is set if slot i exists and is free.
     pub(super) fn free(&self) -> u64 {
         let there = if self.areas.slots() == 64 { u64::MAX } else { (1 << self.areas.slots()) - 1 };
         there & !*self.used()
     }
 
-    /// Where in the heap the members of a slot's team tell each other something.
+    /// Returns the heap offset of the notes through which the members of a slot's team make new teams.
     pub(super) fn notes(&self, slot: usize) -> usize {
         self.offset + self.areas.slot(slot).notes
     }
 
-    /// One word for the kernel of a host call to leave its answer in, for one call at a time.
+    /// Locks the word in which the kernel of one host call leaves its result.
     pub(super) fn answer(&self) -> MutexGuard<'_, Region> {
         self.answer.lock()
     }
 
-    /// How many teams a PE can be in.
+    /// Returns the number of teams that a PE can be in.
     pub(super) fn limit(&self) -> usize {
         self.areas.slots()
     }
 
-    /// The slots of the teams that this PE is in, and where their words are in the heap.
+    /// Returns the slots of the teams that this PE is in, with their heap ranges.
     pub(super) fn in_use(&self) -> Vec<(usize, std::ops::Range<usize>)> {
         let used = *self.used();
         let mine = (0..self.areas.slots()).filter(|slot| used >> slot & 1 == 1);
@@ -103,7 +104,7 @@ impl Teams {
         self.offset + s.sync..self.offset + s.end
     }
 
-    /// Takes a slot, and answers where its words are in the heap; they and its counters have to be zeroed.
+    /// Takes a slot and returns its heap range. The caller must zero the range and the slot's counters.
     pub(super) fn take(&self, slot: usize) -> std::ops::Range<usize> {
         *self.used() |= 1 << slot;
         self.room(slot)
@@ -114,7 +115,7 @@ impl Teams {
         Ok(self.rounds.fill(slot * ROUNDS_BYTES, ROUNDS_BYTES, 0)?)
     }
 
-    /// Gives a slot back.
+    /// Frees a slot.
     pub(super) fn give_back(&self, slot: usize) {
         *self.used() &= !(1 << slot);
     }

@@ -1,31 +1,35 @@
-//! Host calls are small kernels, also those that move bytes to and from PEs that loads and stores do not reach: these go through
-//! bytes of this PE's own heap that are set aside for them.
+//! Host calls. Each host call launches a small kernel.
+//!
+//! Copies between host memory and PEs that loads and stores do not reach go through a bounce buffer in this PE's heap.
 
 use super::{ShmemError, World};
 use crate::args;
 use crate::engine::{Args, Engine, EngineError, EngineKind, Grid, RunError, Stream, abi};
 
-/// Threads of a block on a GPU: what the kernels are compiled for (kernels/shmem/part.cuh).
+/// Threads of a block on a GPU. The kernels are compiled for this number (kernels/shmem/part.cuh).
 const GPU_THREADS: u32 = 512;
-/// Up to this many bytes each block's part is small enough for the scratch of its channel.
+/// Up to this many bytes, the part of each block fits the scratch of its channel.
 const SMALL_BYTES: usize = 256 << 10;
-/// Bytes for each block of a GPU up to there, and beyond.
+/// Bytes for each block of a GPU up to [`SMALL_BYTES`].
 const SMALL_PART: usize = 4 << 10;
+/// Bytes for each block of a GPU above [`SMALL_BYTES`].
 const LARGE_PART: usize = 16 << 10;
-/// Bytes for each block on CPU threads, and the most blocks. PEs of a world may have different numbers of threads, but must agree.
+/// Bytes for each block on CPU threads. All PEs must use the same grid, even if their numbers of threads differ.
 const CPU_PART: usize = 1 << 20;
+/// The largest number of blocks on CPU threads.
 const CPU_BLOCKS: usize = 4;
 
-/// One block of one warp.
+/// Returns a grid of one block of one warp.
 pub(super) fn one_warp(engine: &Engine) -> Grid {
     Grid { blocks: 1, threads: engine.warp_width() }
 }
 
 impl World {
-    /// Makes a call now, or puts it into a stream.
+    /// Launches the kernel of a host call and waits for it, or enqueues the kernel on a stream.
     ///
     /// # Safety
-    /// The arguments are those that this kernel of `kernels/shmem` takes, and what they name lies within the memory that they stand for.
+    /// The arguments match the parameters of this kernel of `kernels/shmem`. The ranges in them lie within the memory
+    /// that they refer to.
     pub(in crate::shmem) unsafe fn call(
         &self,
         on: Option<&Stream>,
@@ -35,7 +39,7 @@ impl World {
     ) -> Result<(), ShmemError> {
         match on {
             Some(stream) if !stream.engine().is_same(self.engine()) => return Err(EngineError::ForeignStream.into()),
-            // SAFETY: the caller's promise; the arguments keep what they stand for.
+            // SAFETY: the caller's promise; the arguments keep their memory alive.
             Some(stream) => unsafe { stream.launch(kernel, grid, args) }?,
             None => {
                 // SAFETY: as above.
@@ -46,7 +50,7 @@ impl World {
         Ok(())
     }
 
-    /// The grid of a call that moves so many bytes: the same on every PE.
+    /// Returns the grid of a call that moves `bytes` bytes. The grid is the same on every PE.
     pub(in crate::shmem) fn call_grid(&self, bytes: usize) -> Grid {
         let warp = self.engine().warp_width();
         match self.engine().kind() {
@@ -55,12 +59,12 @@ impl World {
         }
     }
 
-    /// The grid of a call that moves next to nothing.
+    /// Returns the grid of a call that moves only a few bytes.
     pub(in crate::shmem) fn small_grid(&self) -> Grid {
         one_warp(self.engine())
     }
 
-    /// Copies bytes out of the heap of `pe`, a PE of the world, however it is reached.
+    /// Copies bytes out of the heap of `pe`, a PE of the world, by loads or through the network.
     pub(in crate::shmem) fn read_heap(&self, pe: usize, offset: usize, out: &mut [u8]) -> Result<(), ShmemError> {
         if self.heap().reaches(pe) {
             return self.heap().read(pe, offset, out);
@@ -70,7 +74,7 @@ impl World {
         for part in out.chunks_mut(room.len().max(1)) {
             let here = heap + room.start as u64;
             let args = args!(self, here, at, part.len() as u64, pe as u32);
-            // SAFETY: the kernel's own arguments, checked above; they keep what they stand for.
+            // SAFETY: the arguments match the kernel's parameters and were checked above; they keep their memory alive.
             unsafe { self.call(None, "wb_shmem_get", self.call_grid(part.len()), args) }?;
             self.heap().read(me, room.start, part)?;
             at += part.len() as u64;
@@ -78,7 +82,8 @@ impl World {
         Ok(())
     }
 
-    /// Copies bytes into the heap of `pe`, a PE of the world, however it is reached; they are there when it returns.
+    /// Copies bytes into the heap of `pe`, a PE of the world, by stores or through the network. The copy is complete on
+    /// return.
     pub(in crate::shmem) fn write_heap(&self, pe: usize, offset: usize, data: &[u8]) -> Result<(), ShmemError> {
         if self.heap().reaches(pe) {
             return self.heap().write(pe, offset, data);
@@ -89,19 +94,19 @@ impl World {
             self.heap().write(me, room.start, part)?;
             let here = heap + room.start as u64;
             let args = args!(self, at, here, part.len() as u64, pe as u32);
-            // SAFETY: the kernel's own arguments, checked above; they keep what they stand for.
+            // SAFETY: the arguments match the kernel's parameters and were checked above; they keep their memory alive.
             unsafe { self.call(None, "wb_shmem_put", self.call_grid(part.len()), args) }?;
             at += part.len() as u64;
         }
         Ok(())
     }
 
-    /// Each connection of this PE that has failed, and why: what to look at when a kernel ended with a network error.
+    /// Returns each failed connection of this PE with the reason. Use it when a kernel fails with a network error.
     pub fn network_failures(&self) -> Vec<String> {
         self.network().map(|n| n.failures()).unwrap_or_default()
     }
 
-    /// A call's error, with what is known of connections that failed.
+    /// Adds the failed connections of this PE, if any, to the error of a call.
     pub(in crate::shmem) fn explained(&self, source: RunError) -> ShmemError {
         match self.network_failures() {
             none if none.is_empty() => source.into(),

@@ -1,4 +1,4 @@
-//! Recovery of a world's connections: what its PEs do together, and in which order.
+//! Recovery of a world's connections: the steps that all PEs perform together, in order.
 
 use super::{ShmemError, World};
 use crate::args;
@@ -10,24 +10,31 @@ use serde::de::DeserializeOwned;
 use std::ops::Range;
 use std::time::Duration;
 
-/// How long what was sent on connections that work gets to arrive in a world with connections that have failed.
+/// The longest wait for data in flight on connections that work, in a world where other connections have failed.
 const DRAIN: Duration = Duration::from_secs(2);
 
-/// The name of the call, for people.
+/// The name of the call in messages.
 const CALL: &str = "recover";
 
 impl World {
-    /// Recovers the connections of a world over adapters. Collective: all PEs meet, wait a moment for what is under way on connections that
-    /// work, then reset the queue pairs that have failed at either end and connect them again. The words by which teams synchronise
-    /// begin anew on all PEs. Afterwards all calls work, until the next failure, which is noticed again.
+    /// Recovers the connections of a world that uses adapters. Collective.
     ///
-    /// What was under way on a failed connection when it failed has arrived or has not, or in part; heaps are as they are. No kernel
-    /// that uses the world may be running or be in a stream on any PE. In a world whose PEs all reach each other by loads and stores
-    /// there is nothing to do.
+    /// All PEs meet and wait briefly for data in flight on connections that work. Then each PE resets the queue pairs
+    /// that have failed at either end and connects them again. All PEs also reset the synchronisation words of their
+    /// teams. Afterwards all calls work until the next failure, which is detected again.
+    ///
+    /// Operations in flight on a failed connection at the time of the failure may have completed, partly completed, or
+    /// not. Recovery does not change the heaps. No kernel that uses the world may run or wait in a stream on any PE.
+    /// The call does nothing if loads and stores reach all PEs.
     ///
     /// # Errors
-    /// [`ShmemError::Busy`] while kernels run. Ranks that are gone, that do not come within [`World::timeout`], or whose connections cannot
-    /// be made are named, on all PEs; what failed before still counts as failed then, and the call may be made again.
+    /// - [`ShmemError::Bootstrap`] if a rank is gone or does not call within [`World::timeout`],
+    ///   [`ShmemError::OutOfStep`] if the ranks make different calls.
+    /// - [`ShmemError::OnRanks`], on all PEs, with the reason of each rank that failed. One reason is
+    ///   [`ShmemError::Busy`], if kernels run on a PE; another is a connection that cannot be made.
+    /// - [`ShmemError::Memory`] if the state that kernels read cannot be updated.
+    ///
+    /// Connections that had failed before still count as failed after an error. The call may be repeated.
     pub fn recover(&self) -> Result<Recovery, ShmemError> {
         let mine = match self.engine().is_idle() {
             true => self.complete().map_err(|e| e.to_string()),
@@ -47,12 +54,12 @@ impl World {
         if let Some(network) = self.network() {
             network.recovered(anew.keys().copied())?;
         }
-        // Nobody posts to one who does not know yet that it may.
+        // No PE posts to a peer before that peer knows that the connection works.
         self.meet(&format!("the end of {CALL}"), &[])?;
         Ok(Recovery::of(anew))
     }
 
-    /// Returns what each PE has to say, if all went well on all PEs. `step` names the step for people.
+    /// Returns the value of each PE if all PEs succeeded. `step` names the step in messages.
     fn agree<T: Serialize + DeserializeOwned>(
         &self,
         step: &str,
@@ -63,20 +70,20 @@ impl World {
         count(&all, unreadable).map_err(|failures| ShmemError::OnRanks { what: CALL.to_owned(), failures })
     }
 
-    /// Waits for what is under way where connections work, and says which do not.
+    /// Waits for data in flight on connections that work, and reports the connections that have failed.
     fn complete(&self) -> Result<Report, ShmemError> {
         let Some(network) = self.network() else { return Ok(Report::default()) };
         let known = network.set_aside()?;
-        // SAFETY: it takes a world, which the arguments keep.
+        // SAFETY: the kernel takes a world, which the arguments keep alive.
         let run = unsafe { self.engine().launch("wb_shmem_quiet", self.small_grid(), args!(self)) }?;
         match run.finish_within(DRAIN) {
-            // What did not end is found by looking.
+            // The network's state shows which operations did not complete.
             Ok(_) | Err(RunError::Operations { .. } | RunError::TimedOut { .. }) => Ok(network.unfinished(known)?),
             Err(e) => Err(e.into()),
         }
     }
 
-    /// The words of this PE's teams as they were when the teams were made. Nobody writes to them between two meetings.
+    /// Resets the words of this PE's teams to their initial state. No PE writes to them between two meetings.
     fn begin_anew(&self) -> Result<(), String> {
         let teams = self.teams();
         let clear = |(slot, room): (usize, Range<usize>)| {
@@ -86,8 +93,8 @@ impl World {
     }
 }
 
-/// Waits for what a kernel does that waits for everything which was sent: at most `DRAIN` where connections have failed. Returns true
-/// if all has arrived.
+/// Waits for a kernel that waits until all data sent has arrived: at most [`DRAIN`] if connections have failed. Returns
+/// true if all data has arrived.
 pub(super) fn drained(run: Run, has_failed: bool) -> bool {
     match has_failed {
         true => run.finish_within(DRAIN).is_ok(),

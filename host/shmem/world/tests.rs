@@ -45,7 +45,7 @@ fn memory_of_a_kernel_in_flight_is_not_freed() {
         let all = world.heap_free();
         let word = world.malloc::<u64>(1).unwrap();
         let grid = Grid { blocks: 1, threads: 1 };
-        // The first waits until its word is 5 (`warpbell::cmp::eq` is 0).
+        // PE 0 waits until its word is 5 (`warpbell::cmp::eq` is 0).
         let waits = (world.my_pe() == 0)
             .then(|| start(world.engine(), "wb_shmem_signal_wait", grid, args!(world, &word, 0u32, 5u64)).unwrap());
         world.barrier_host().unwrap();
@@ -109,7 +109,7 @@ fn all_of_the_heap_that_was_asked_for_can_be_had() {
         drop(all);
         assert!(world.malloc::<u8>(usize::MAX).is_err());
         assert!(matches!(world.malloc::<u64>(usize::MAX / 4), Err(ShmemError::HeapFull { .. })));
-        // The error did not break anything.
+        // The failed calls left the heap usable.
         world.malloc::<u8>(1 << 20).unwrap();
     });
 }
@@ -145,7 +145,7 @@ fn ranks_that_call_different_things_are_named() {
         };
         let e = e.to_string();
         assert!(e.contains("rank 0: barrier_host") && e.contains("of 2 bytes") && e.contains("of 4 bytes"), "{e}");
-        // All are in step again.
+        // All ranks are in step again.
         let bytes = world.allgather(&[world.my_pe() as u8; 3]).unwrap();
         assert_eq!(bytes, [[0; 3], [1; 3], [2; 3]]);
     });
@@ -178,7 +178,7 @@ fn slices_are_parts() {
         #[expect(clippy::reversed_empty_ranges, reason = "what a program may come to")]
         let reversed = sym.slice(5..4);
         assert!(reversed.is_err());
-        // Neither writes to the other while it still reads.
+        // No PE writes to the other while the other still reads.
         world.barrier_host().unwrap();
     });
 }
@@ -195,7 +195,7 @@ fn memory_outlives_the_worlds_that_it_came_from() {
     of_b.put(0, &[1, 2, 3, 4], 0).unwrap();
     assert_eq!(of_a.read(0, 4).unwrap(), [1, 2, 3, 4]);
     drop(of_a);
-    // A PE that has left is still written to without harm, and its absence is told.
+    // Writes to a PE that has left do no harm. Its absence is reported.
     of_b.put(0, &[9; 4], 0).unwrap();
     let e = of_b.world().barrier_host().unwrap_err().to_string();
     assert!(e.contains("rank 0"), "{e}");
@@ -230,7 +230,7 @@ fn kernels_of_checked_builds_see_what_is_allocated() {
     });
 }
 
-/// A bootstrap that a test tells of a loss.
+/// A bootstrap whose test reports a lost rank.
 #[derive(Debug)]
 struct Telling {
     inner: LocalBootstrap,
@@ -278,7 +278,7 @@ fn a_lost_rank_ends_the_others_kernels_and_calls() {
     world.engine().set_deadline(Duration::from_secs(600)).unwrap();
     let error = std::thread::scope(|s| {
         let waits = s.spawn(|| world.barrier_all().unwrap_err().to_string());
-        // Before or during the kernel: it ends either way.
+        // The loss may come before or during the kernel: the kernel ends either way.
         (told.lock()[0].0)(&LostRank::new(1, "killed by signal 9"));
         waits.join().unwrap()
     });

@@ -1,4 +1,4 @@
-//! How a software NIC is set up.
+//! Configuration of a software NIC.
 
 use super::fault::{Fault, FaultPlan};
 use crate::memory::Space;
@@ -24,22 +24,23 @@ const OPTIONS: &[Keyword] = &[
     value("threads", NUMBER),
 ];
 
-/// How long adapters wait for each other.
+/// Time limits and intervals of an adapter's connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Timeouts {
-    /// For a first connection, greeting and all.
+    /// Limit for the first connection to a peer, including the handshake.
     pub connect: Duration,
-    /// Between two signs of life on a connection that says nothing else.
+    /// Interval between heartbeats on a connection that carries nothing else.
     pub heartbeat: Duration,
-    /// A connection without any sign of life is cut after this, and made anew.
+    /// A connection without any sign of life for this long is cut. The adapter then connects again.
     pub silence: Duration,
-    /// Requests fail with syndrome 0x15 when the peer has not been heard of for so long, reconnected to or not; queue pairs that ask for
-    /// nothing too, so that their owners learn of it.
+    /// Requests fail with syndrome 0x15 if nothing was received from the peer for this long, whether or not the adapter
+    /// has reconnected. Queue pairs without requests fail too, so that their owners learn of the loss.
     pub retry: Duration,
-    /// What is not answered over a connection that works is sent again after this, then after twice as long, and so on.
+    /// A command without a response on a working connection is sent again after this time. Each further repetition
+    /// doubles the time.
     pub resend: Duration,
-    /// A message for which the peer has no receive posted fails with syndrome 0x16 after this.
+    /// A message fails with syndrome 0x16 if the peer has posted no receive for it within this time.
     pub not_ready: Duration,
 }
 
@@ -56,7 +57,7 @@ impl Default for Timeouts {
     }
 }
 
-/// A key that all adapters of a world share. It prints as nothing but its name.
+/// Key that all adapters of a world share. `Debug` does not print its bytes.
 #[derive(Clone, Copy)]
 pub(super) struct Key(pub(super) [u8; 32]);
 
@@ -66,35 +67,38 @@ impl fmt::Debug for Key {
     }
 }
 
-/// What a software NIC is made of. Start with [`SoftNicConfig::new`].
+/// Configuration of a software NIC. Start with [`SoftNicConfig::new`].
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct SoftNicConfig {
     pub(super) key: Key,
-    /// Service threads. Queue pairs and connections are dealt out to them.
+    /// Number of service threads, 1 to 256. Queue pairs and connections are distributed over them.
     pub threads: usize,
-    /// Adapters of this host that share its processors, this one included. Where there are not enough for all, nobody spins.
+    /// Number of adapters that share this host's processors, including this one. If there are too few processors for
+    /// all service threads, idle threads do not spin.
     pub sharers: usize,
-    /// Where to listen for other hosts; an address of "any" listens on all interfaces. `None`: only this host reaches it.
+    /// Address to listen on for other hosts. An unspecified address listens on all interfaces. `None`: only this host
+    /// can connect.
     pub listen: Option<IpAddr>,
-    /// Addresses to tell other hosts; empty: the one that is listened on, or those of all interfaces.
+    /// Addresses to advertise to other hosts. Empty: the address listened on, or those of all interfaces.
     pub advertise: Vec<IpAddr>,
-    /// Whether other processes of this host reach it through a Unix socket. Without, they go over TCP too.
+    /// True if other processes of this host connect through a Unix socket. Otherwise they use TCP too.
     pub unix: bool,
-    /// Whether queue pairs of one process reach each other directly. Without, they go over a socket like others.
+    /// True if queue pairs of one process access each other's memory directly. Otherwise they use a socket like others.
     pub direct: bool,
-    /// Whose kernels' GPU memory is registered.
+    /// Address space whose GPU memory can be registered.
     pub space: Space,
-    /// How long to wait.
+    /// Time limits and intervals.
     pub timeouts: Timeouts,
-    /// What goes wrong on purpose.
+    /// Injected faults.
     pub faults: FaultPlan,
-    /// Overwrites the blocks of entries as they are read, so that one that is rung for before it is written is noticed.
+    /// True to overwrite the blocks of entries as they are read. An entry whose doorbell is written before the entry is
+    /// then noticed.
     pub poison: bool,
 }
 
 impl SoftNicConfig {
-    /// One thread, this host only, no faults.
+    /// Returns a configuration with one service thread, for this host only, without faults.
     pub fn new(key: [u8; 32]) -> Self {
         Self {
             key: Key(key),
@@ -111,21 +115,24 @@ impl SoftNicConfig {
         }
     }
 
-    /// Takes options as text: `threads=2,poison,retry=3s,seed=7,fault=lose@every:100`. What is not named stays as it is.
+    /// Applies options given as text: `threads=2,poison,retry=3s,seed=7,fault=lose@every:100`. Other fields keep their
+    /// values.
     ///
     /// | key | meaning |
     /// |---|---|
-    /// | `threads=N` | service threads |
-    /// | `tcp` | processes of one host go over TCP too (needs an address to listen on) |
-    /// | `sockets` | queue pairs of one process go over a socket too |
-    /// | `poison` | blocks are overwritten as they are read |
+    /// | `threads=N` | number of service threads |
+    /// | `tcp` | processes of one host use TCP too (needs an address to listen on) |
+    /// | `sockets` | queue pairs of one process use a socket too |
+    /// | `poison` | blocks of entries are overwritten as they are read |
     /// | `connect`, `heartbeat`, `silence`, `retry`, `resend`, `not-ready` `=TIME` | [`Timeouts`] |
     /// | `fault=...`, `seed=N` | [`FaultPlan`] |
     ///
-    /// Keys and values are those of a device specification ([`DeviceSpec`](crate::spec::DeviceSpec)); spaces around options do not count.
+    /// Keys and values are those of a device specification ([`DeviceSpec`](crate::spec::DeviceSpec)). Spaces around
+    /// options are ignored.
     ///
     /// # Errors
-    /// [`SpecError::UnknownOption`], or [`SpecError::BadOption`] for a value that is missing, too many, or none of those that there are.
+    /// - [`SpecError::UnknownOption`] if there is no such option.
+    /// - [`SpecError::BadOption`] if a value is missing, unneeded or invalid, or an option is repeated.
     pub fn options(mut self, text: &str) -> Result<Self, SpecError> {
         let fields =
             spec::fields(text.as_bytes()).into_iter().map(|f| f.trim_ascii().to_vec()).filter(|f| !f.is_empty());
@@ -148,7 +155,7 @@ impl SoftNicConfig {
         Ok(self)
     }
 
-    /// The first rule that it breaks, as a sentence.
+    /// Returns the first rule that the configuration violates, as a sentence.
     pub(super) fn complaint(&self) -> Option<String> {
         const MOST_THREADS: usize = 256;
         let t = &self.timeouts;

@@ -1,4 +1,4 @@
-//! What an adapter's threads, its users, and adapters of the same process share.
+//! State that an adapter's threads, its users, and other adapters of the same process share.
 
 use super::config::SoftNicConfig;
 use super::endpoint::{Endpoint, PairAddress};
@@ -14,22 +14,22 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, OnceLock, Weak};
 
-/// What a thread is told.
+/// Message to a service thread.
 #[derive(Debug)]
 pub(super) enum Mail {
-    /// Serve this queue pair.
+    /// Process this queue pair.
     Add(Arc<PairShared>),
-    /// Connect it.
+    /// Connect a queue pair with its peer.
     Connect { number: u32, peer: PairAddress, reply: Sender<Result<(), String>> },
-    /// Forget all that is under way, and begin anew.
+    /// Drop all requests of a queue pair and start anew.
     Reset { number: u32, reply: Sender<Result<(), String>> },
-    /// It is gone.
+    /// A queue pair was closed.
     Close { number: u32 },
-    /// Somebody has connected, from there.
+    /// Another adapter has connected, from this address.
     Incoming(Socket, Option<IpAddr>),
 }
 
-/// Messages for one thread.
+/// Queue of messages to one thread.
 #[derive(Debug)]
 pub(super) struct Mailbox {
     messages: Mutex<Vec<Mail>>,
@@ -39,24 +39,25 @@ pub(super) struct Mailbox {
 
 impl Mailbox {
     pub(super) fn new() -> std::io::Result<Self> {
-        // SAFETY: makes a descriptor, without pointers.
+        // SAFETY: creates a descriptor and takes no pointers.
         let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
         if fd < 0 {
             return Err(std::io::Error::last_os_error());
         }
-        // SAFETY: a new descriptor that nobody else has.
+        // SAFETY: a new descriptor without another owner.
         let event = unsafe { OwnedFd::from_raw_fd(fd) };
         Ok(Self { messages: Mutex::default(), waiting: AtomicBool::new(false), event })
     }
 
-    /// The descriptor that is readable when there is something.
+    /// Returns the descriptor that is readable while there are messages.
     pub(super) fn fd(&self) -> i32 {
         self.event.as_raw_fd()
     }
 
     pub(super) fn wake(&self) {
         let one = 1u64.to_ne_bytes();
-        // SAFETY: writes 8 bytes that are borrowed for the call; a full counter wakes as well.
+        // SAFETY: reads 8 bytes that are borrowed for the call. A write to a full counter fails, but the descriptor is
+        // then readable anyway.
         unsafe { libc::write(self.fd(), one.as_ptr().cast(), one.len()) };
     }
 
@@ -71,17 +72,17 @@ impl Mailbox {
             return Vec::new();
         }
         let mut count = [0u8; 8];
-        // SAFETY: reads at most 8 bytes into memory that is borrowed for the call.
+        // SAFETY: writes at most 8 bytes to memory that is borrowed for the call.
         unsafe { libc::read(self.fd(), count.as_mut_ptr().cast(), count.len()) };
         std::mem::take(&mut *self.messages.lock())
     }
 }
 
-/// Counts since the adapter was started.
+/// Counters since the adapter was started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NicStatistics {
-    /// Frames that were dropped because their check failed.
+    /// Frames that were dropped because their integrity check failed.
     pub icrc_errors: u64,
     /// Commands that were sent again.
     pub retransmissions: u64,
@@ -94,7 +95,7 @@ pub(super) struct Counters {
 }
 
 impl Counters {
-    /// Adds the frames that a connection has dropped.
+    /// Adds the frames that a connection has dropped since the last call.
     pub(super) fn broken(&self, wire: &mut Wire) {
         self.icrc_errors.fetch_add(wire.take_broken(), Ordering::Relaxed);
     }
@@ -116,7 +117,7 @@ pub(super) struct Core {
     pub(super) mail: Vec<Mailbox>,
     pub(super) counters: Counters,
     pub(super) stop: AtomicBool,
-    /// The fault plan has ended it: it serves nobody and answers nobody.
+    /// True once the fault plan has stopped the adapter. It then processes no request and sends no response.
     pub(super) dead: AtomicBool,
 }
 
@@ -136,7 +137,7 @@ impl Core {
     }
 }
 
-/// Adapters of this process, which reach each other directly.
+/// Returns the adapters of this process, which access each other directly.
 fn adapters() -> &'static Mutex<HashMap<u128, Weak<Core>>> {
     static ADAPTERS: OnceLock<Mutex<HashMap<u128, Weak<Core>>>> = OnceLock::new();
     ADAPTERS.get_or_init(Mutex::default)
@@ -150,7 +151,7 @@ pub(super) fn withdraw(nic: u128) {
     adapters().lock().remove(&nic);
 }
 
-/// The adapter with this number, if it is of this process.
+/// Returns the adapter with this number if it is in this process.
 pub(super) fn of_this_process(nic: u128) -> Option<Arc<Core>> {
     adapters().lock().get(&nic).and_then(Weak::upgrade)
 }

@@ -1,28 +1,28 @@
-//! Where an adapter is: what another needs to reach one of its queue pairs, as bytes.
+//! Addresses of adapters and queue pairs, encoded as bytes: all that another adapter needs to connect.
 
 use crate::rdma::QueueAddress;
 use crate::this_host::{self, Machine};
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, SocketAddr};
 
-/// Version of the bytes.
+/// Version of the encoding.
 const VERSION: u16 = 1;
-/// Most addresses to try.
+/// Largest number of TCP addresses.
 const MOST_ADDRESSES: usize = 32;
-/// Most bytes of an abstract socket name (`sockaddr_un`, without the zero before it).
+/// Longest abstract socket name in bytes (`sockaddr_un`, without the leading zero).
 const MOST_NAME: usize = 107;
 
-/// An adapter.
+/// Address of an adapter.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Endpoint {
     version: u16,
-    /// The adapter's number, random.
+    /// Random number of the adapter.
     pub(super) nic: u128,
-    /// Its machine and network namespace, in which abstract names count ([`Machine::number`]).
+    /// Number of its machine and network namespace, in which abstract names are valid ([`Machine::number`]).
     pub(super) host: u128,
-    /// Its process, for people.
+    /// Its process, for messages.
     pub(super) process: u32,
-    /// Its abstract Unix socket.
+    /// Name of its abstract Unix socket.
     pub(super) unix: Option<String>,
     /// TCP addresses, in the order in which to try them.
     pub(super) tcp: Vec<SocketAddr>,
@@ -33,24 +33,24 @@ impl Endpoint {
         Self { version: VERSION, nic, host: Machine::here().number(), process: std::process::id(), unix, tcp }
     }
 
-    /// Whether the Unix socket is to be had from here.
+    /// Returns true if this process can connect to the adapter's Unix socket.
     pub(super) fn is_near(&self) -> bool {
         self.unix.is_some() && self.host == Machine::here().number()
     }
 }
 
-/// A queue pair of an adapter.
+/// Address of a queue pair.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct PairAddress {
     pub(super) at: Endpoint,
     pub(super) number: u32,
-    /// Tells it from the one that had the number before.
+    /// Random number that distinguishes the queue pair from an earlier one with the same `number`.
     pub(super) nonce: u64,
 }
 
 impl PairAddress {
     pub(super) fn to_queue_address(&self) -> QueueAddress {
-        // Numbers, texts and addresses always go into JSON.
+        // Numbers, strings and addresses can always be encoded as JSON.
         QueueAddress(serde_json::to_vec(self).unwrap_or_default())
     }
 
@@ -71,7 +71,8 @@ impl PairAddress {
     }
 }
 
-/// Addresses of this host's interfaces that are up, others than loopback first; none if the system does not say.
+/// Returns the addresses of this host's active interfaces, loopback last. Returns none if the system does not report
+/// them.
 pub(super) fn interface_addresses() -> Vec<IpAddr> {
     let all = this_host::interface_addresses().unwrap_or_default();
     let mut found: Vec<IpAddr> = all.into_iter().filter(|a| !a.scoped).map(|a| a.address).collect();

@@ -1,4 +1,4 @@
-//! The responder's side of a queue pair: carries out what the peer asks for, in its order, each once.
+//! Responder side of a queue pair: carries out the peer's commands in order, each exactly once.
 
 use super::frame::{Answer, Command, MAX_DATA};
 use super::memory::{Denied, Entry, Memory};
@@ -9,7 +9,7 @@ use crate::wire::mlx5::{Completion, CqeOpcode, Failure, Syndrome, VendorSyndrome
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Most answers that are kept for a peer that has not said that it has them.
+/// Most responses that are kept for a peer that has not acknowledged them.
 const MOST_ANSWERS: usize = 1024;
 
 /// A posted receive.
@@ -19,17 +19,17 @@ struct Receive {
     places: Vec<(Arc<Entry>, u64, u32)>,
 }
 
-/// What is known of the peer's requests.
+/// State of the responder side: the peer's commands and the posted receives.
 #[derive(Debug, Default)]
 pub(super) struct Responder {
-    /// The next command.
+    /// Sequence number of the next command.
     pub(super) expected: u64,
-    /// Answers that the peer may ask for again, encoded.
+    /// Encoded responses that the peer may request again, with their sequence numbers.
     pub(super) answers: VecDeque<(u64, Vec<u8>)>,
-    /// One has failed: nothing is carried out any more.
+    /// True once a command has failed: no further command is carried out.
     pub(super) failed: bool,
     receives: VecDeque<Receive>,
-    /// Receives that have ended.
+    /// Receives that have ended and were not polled yet.
     pub(super) received: VecDeque<Received>,
 }
 
@@ -42,14 +42,14 @@ impl Denied {
         }
     }
 
-    /// As the requester's own mistake.
+    /// Returns the failure for a request whose own memory was denied.
     pub(super) fn at_requester(self) -> Failure {
         Failure::new(Syndrome::LOCAL_PROTECTION, VendorSyndrome::default())
     }
 }
 
 impl Responder {
-    /// Posts a receive, unless there are `most`.
+    /// Posts a receive. Returns false if `most` receives are posted or not polled yet.
     pub(super) fn post(&mut self, id: u64, places: Vec<(Arc<Entry>, u64, u32)>, most: usize) -> bool {
         let room = self.receives.len() + self.received.len() < most;
         if room {
@@ -58,24 +58,24 @@ impl Responder {
         room
     }
 
-    /// Forgets answers that the peer has.
+    /// Drops the responses to commands before number `answered`, which the peer has received.
     pub(super) fn forget(&mut self, answered: u64) {
         while self.answers.front().is_some_and(|(n, _)| *n < answered) {
             self.answers.pop_front();
         }
     }
 
-    /// The answer to a command that was carried out before.
+    /// Returns the stored response to a command that was carried out before.
     pub(super) fn again(&self, sequence: u64) -> Option<&[u8]> {
         self.answers.iter().find(|(n, _)| *n == sequence).map(|(_, bytes)| bytes.as_slice())
     }
 
-    /// Whether another answer may be kept.
+    /// Returns true if another response can be kept.
     pub(super) fn has_room(&self) -> bool {
         self.answers.len() < MOST_ANSWERS
     }
 
-    /// Carries a command out. What is read goes to `data`.
+    /// Carries out a command. Bytes read go to `data`.
     pub(super) fn execute<'a>(&mut self, memory: &Memory, command: &Command<'_>, data: &'a mut Vec<u8>) -> Answer<'a> {
         let flushed = Failure::new(Syndrome::FLUSHED, VendorSyndrome::FLUSHED);
         if self.failed {
@@ -104,7 +104,7 @@ impl Responder {
                 if immediate.is_some() && self.receives.is_empty() {
                     return Ok(Answer::NotReady);
                 }
-                // A message of no bytes touches nothing, whatever its key.
+                // A message without bytes accesses no memory, so its key is not checked.
                 if total > 0 {
                     let entry = memory.find(remote.key, remote.address, total, Rights::REMOTE_WRITE).map_err(denied)?;
                     entry.write(remote.address + offset, data).map_err(denied)?;
@@ -132,7 +132,7 @@ impl Responder {
         }
     }
 
-    /// A part of a message: into the oldest receive.
+    /// Puts a part of a message into the oldest receive.
     fn receive<'a>(
         &mut self,
         total: u64,
@@ -173,18 +173,19 @@ impl Responder {
     }
 }
 
-/// Puts data into pieces that follow each other, from `offset` on.
+/// Writes `data` to consecutive pieces of memory, starting `offset` bytes into them.
 pub(super) fn scatter(places: &[(Arc<Entry>, u64, u32)], offset: u64, data: &[u8]) -> Result<(), Denied> {
     over(places, offset, data.len(), |entry, address, at, bytes| entry.write(address, &data[at..at + bytes]))
 }
 
-/// Takes `out.len()` bytes out of pieces that follow each other, from `offset` on.
+/// Reads `out.len()` bytes from consecutive pieces of memory, starting `offset` bytes into them.
 pub(super) fn gather(places: &[(Arc<Entry>, u64, u32)], offset: u64, out: &mut [u8]) -> Result<(), Denied> {
     let bytes = out.len();
     over(places, offset, bytes, |entry, address, at, bytes| entry.read(address, &mut out[at..at + bytes]))
 }
 
-/// Calls `f` with each part of the pieces that `bytes` bytes from `offset` on are in: address, place in those bytes, length.
+/// Splits the range of `bytes` bytes at `offset` at the pieces' borders. Calls `f` with each part's address, position
+/// in the range, and length.
 pub(super) fn over(
     places: &[(Arc<Entry>, u64, u32)],
     mut offset: u64,

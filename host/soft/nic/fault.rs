@@ -1,4 +1,5 @@
-//! Faults on purpose: which work requests are hit, and by what. The same plan and the same requests give the same faults.
+//! Fault injection: which work requests are hit, and with which fault. The same plan and the same requests give the
+//! same faults.
 
 use crate::spec::time;
 use crate::wire::mlx5::{Failure, Opcode, Syndrome, VendorSyndrome};
@@ -8,76 +9,79 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// What happens.
+/// Effect of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Action {
-    /// The request is not carried out and fails with this.
+    /// The request is not carried out. It fails with this syndrome and vendor syndrome.
     Syndrome(Syndrome, VendorSyndrome),
-    /// The same with syndrome 0x13, and so many more flush completions than requests are behind it.
+    /// The request fails with syndrome 0x13. This many flush completions follow in addition to those of later requests.
     Storm(u32),
-    /// It is carried out, and its completion never comes.
+    /// The request is carried out, but its completion is lost.
     Lose,
-    /// It completes so much later, evenly spread between the two.
+    /// The completion is delayed, by a time evenly distributed between the two.
     Delay(Duration, Duration),
-    /// What goes to the peer is lost once; it is sent again after a while.
+    /// A frame to the peer is lost once. The adapter sends it again after
+    /// [`Timeouts::resend`](super::Timeouts::resend).
     Drop,
-    /// What the peer answers is lost once: it must not be carried out again when it is sent again.
+    /// The peer's response is lost once. The command is sent again, and must not be carried out again.
     DropAnswer,
-    /// One bit of a frame to the peer is flipped on the wire once: the peer's check finds it, and the frame counts as lost.
+    /// One bit of a frame to the peer is flipped once, on the wire. The peer's check finds the error, and the frame
+    /// counts as lost.
     Flip,
-    /// One bit of the next frame from the peer is flipped once.
+    /// One bit of the next frame from the peer is flipped once, on the wire.
     FlipAnswer,
     /// The connection to the peer is cut.
     Cut,
-    /// The adapter stops: it serves nobody and answers nobody.
+    /// The adapter stops: it processes no request and sends no response.
     Die,
 }
 
-/// Which requests are hit.
+/// Selects the requests that a fault hits.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Selector {
-    /// Of this queue pair, counted from 0 in the order of creation.
+    /// Only requests of this queue pair. Queue pairs are numbered from 0 in the order of creation.
     pub queue: Option<u32>,
-    /// With this opcode.
+    /// Only requests with this opcode.
     pub opcode: Option<Opcode>,
-    /// Of those, in each queue pair: which.
+    /// Choice among the requests that match, counted separately for each queue pair.
     pub which: Which,
 }
 
-/// Which of the requests that queue and opcode select, counted in each queue pair.
+/// Choice among the requests that match a selector's queue and opcode, counted separately for each queue pair.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub enum Which {
-    /// All.
+    /// All requests.
     #[default]
     All,
-    /// This one, counted from one.
+    /// This request only, counted from 1.
     Nth(u64),
-    /// Each `n`th.
+    /// Each `n`th request.
     Every(u64),
-    /// So many of a hundred, by chance.
+    /// This percentage of requests, 0 to 100, chosen at random.
     Percent(f64),
 }
 
 /// One fault.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Fault {
-    /// What.
+    /// Effect of the fault.
     pub action: Action,
-    /// Where.
+    /// Requests that it hits.
     pub selector: Selector,
 }
 
-/// What goes wrong. The default is nothing. As text: `fault=ACTION[@SELECTOR[+SELECTOR...]]`, as often as wanted, and `seed=N`.
+/// Plan of injected faults. The default has none. As text: any number of `fault=ACTION[@SELECTOR[+SELECTOR...]]`, and
+/// `seed=N`.
 ///
 /// | action | |
 /// |---|---|
-/// | `syndrome:0x13[/0x88]` | the request fails with this, and vendor syndrome |
-/// | `storm:N` | it fails with 0x13, and N more flush completions follow |
-/// | `lose` | its completion is lost |
-/// | `delay:TIME[-TIME]` | its completion is late |
+/// | `syndrome:0x13[/0x88]` | the request fails with this syndrome and vendor syndrome |
+/// | `storm:N` | the request fails with 0x13, and N more flush completions follow |
+/// | `lose` | the completion is lost |
+/// | `delay:TIME[-TIME]` | the completion is late |
 /// | `drop`, `drop-answer` | a frame to or from the peer is lost once |
 /// | `flip`, `flip-answer` | one bit of a frame to or from the peer is flipped on the wire |
 /// | `cut` | the connection is cut |
@@ -88,13 +92,13 @@ pub struct Fault {
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct FaultPlan {
-    /// Seed of everything random.
+    /// Seed of all random choices.
     pub seed: u64,
-    /// The faults; the first that hits a request counts, and delays add to it.
+    /// The faults. If several hit one request, all take effect: the first failure counts, and delays add up.
     pub faults: Vec<Fault>,
 }
 
-/// Actions without a value.
+/// Actions that take no value.
 const PLAIN: [(&str, Action); 7] = [
     ("lose", Action::Lose),
     ("drop", Action::Drop),
@@ -123,56 +127,56 @@ const OPCODES: &[(&str, Opcode)] = &[
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FaultError {
-    /// An action that does not exist.
+    /// There is no such action.
     #[error(
         "`{action}` is no fault: use syndrome, storm, lose, delay, drop, drop-answer, flip, flip-answer, cut or die"
     )]
     UnknownAction {
-        /// As it was written.
+        /// The action as written.
         action: String,
     },
-    /// A selector that does not exist, or that has no value.
+    /// There is no such selector, or it has no value.
     #[error("`{selector}` selects nothing: use {known}")]
     UnknownSelector {
-        /// As it was written.
+        /// The selector as written.
         selector: String,
-        /// The form of a selector, or those that there are.
+        /// The form of a selector, or the names of the selectors.
         known: &'static str,
     },
-    /// An operation that does not exist.
+    /// There is no such operation.
     #[error("`{operation}` is no operation")]
     UnknownOperation {
-        /// As it was written.
+        /// The operation as written.
         operation: String,
     },
-    /// An action that needs a value and has none.
+    /// The action needs a value and has none.
     #[error("`{action}` needs a value, as in `{action}:...`")]
     NoValue {
         /// The action.
         action: String,
     },
-    /// An action that has a value and takes none.
+    /// The action has a value and takes none.
     #[error("`{action}` takes no value")]
     NeedlessValue {
         /// The action.
         action: String,
     },
-    /// A value of an action or of a selector that does not fit.
+    /// The value of an action or a selector is invalid.
     #[error("`{value}`: {rule}")]
     BadValue {
-        /// As it was written.
+        /// The value as written.
         value: String,
-        /// The rule that it breaks.
+        /// The rule that it violates.
         rule: &'static str,
     },
 }
 
-/// Refuses a value by the rule that it breaks.
+/// Returns the error for a value that violates `rule`.
 fn bad(value: &str, rule: &'static str) -> FaultError {
     FaultError::BadValue { value: value.to_owned(), rule }
 }
 
-/// Reads a number that fits `T`, else fails with the rule.
+/// Parses a number that fits `T`, decimal or with `0x`. Fails with `rule` if it does not fit.
 fn number<T: TryFrom<u64>>(text: &str, rule: &'static str) -> Result<T, FaultError> {
     let parsed = match text.strip_prefix("0x") {
         Some(hex) => u64::from_str_radix(hex, 16),
@@ -281,7 +285,7 @@ impl fmt::Display for Fault {
     }
 }
 
-/// A time as whole nanoseconds, so that it is read back as it was.
+/// Prints a time in whole nanoseconds, so that reading it returns the same time.
 struct Time(Duration);
 
 impl fmt::Display for Time {
@@ -290,7 +294,7 @@ impl fmt::Display for Time {
     }
 }
 
-/// Writes the plan as it is read, each part with a comma before it.
+/// Prints the plan as `SoftNicConfig::options` reads it, each part with a comma before it.
 impl fmt::Display for FaultPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for fault in &self.faults {
@@ -300,7 +304,7 @@ impl fmt::Display for FaultPlan {
     }
 }
 
-/// What the plan has for one request.
+/// Faults that the plan has for one request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct FaultAction {
     pub(super) failure: Option<Failure>,
@@ -309,7 +313,7 @@ pub(super) struct FaultAction {
     pub(super) delay: Duration,
     pub(super) drop: bool,
     pub(super) drop_answer: bool,
-    /// The bits that are flipped, counted from any point: modulo those of the frame.
+    /// Random number that selects the bit to flip, modulo the bits of the frame.
     pub(super) flip: Option<u64>,
     pub(super) flip_answer: Option<u64>,
     pub(super) cut: bool,
@@ -320,7 +324,7 @@ pub(super) struct FaultAction {
 #[derive(Debug)]
 pub(super) struct QueueFaults {
     random: SmallRng,
-    /// Requests that each fault's queue and opcode selected.
+    /// For each fault, the number of requests so far that its queue and opcode selected.
     seen: Vec<u64>,
     ordinal: u32,
 }
@@ -331,7 +335,7 @@ impl QueueFaults {
         Self { random: SmallRng::seed_from_u64(seed), seen: vec![0; plan.faults.len()], ordinal }
     }
 
-    /// Looks at a request.
+    /// Counts a request with this opcode, and returns the faults that hit it.
     pub(super) fn look(&mut self, plan: &FaultPlan, opcode: u8) -> FaultAction {
         let mut action = FaultAction::default();
         for (fault, seen) in plan.faults.iter().zip(&mut self.seen) {

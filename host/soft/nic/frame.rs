@@ -1,11 +1,11 @@
-//! What two adapters say to each other over a socket: a greeting, then sealed frames, both as [`crate::handshake`] has them. Integers are
-//! little-endian.
+//! Protocol of two adapters over a socket: a handshake, then sealed frames, both as in [`crate::handshake`]. Integers
+//! are little-endian.
 
 use crate::handshake::Protocol;
 use crate::wire::mlx5::wqe::Remote;
 use crate::wire::mlx5::{Atomic, Failure, Syndrome, VendorSyndrome};
 
-/// How two adapters greet each other.
+/// Parameters of the handshake between two adapters.
 pub(super) const PROTOCOL: Protocol = Protocol {
     magic: *b"warpbnic",
     version: 1,
@@ -14,115 +14,115 @@ pub(super) const PROTOCOL: Protocol = Protocol {
     named: true,
     length_bytes: 8,
 };
-/// Bytes of a greeting.
+/// Length of a handshake message in bytes.
 pub(super) const GREETING: usize = PROTOCOL.greeting_bytes();
-/// Most bytes of data in one frame; longer messages go in several.
+/// Largest number of data bytes in one frame. Longer messages are split.
 pub const MAX_DATA: usize = 128 << 10;
-/// Most bytes of a frame.
+/// Largest length of a frame in bytes.
 pub(super) const MAX_FRAME: usize = MAX_DATA + 256;
-/// Most bytes of a text.
+/// Largest length of a text in bytes.
 const MAX_TEXT: usize = 200;
 
-/// What a queue pair is to do with its memory.
+/// Command that a responder carries out on its memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Command<'a> {
-    /// A part of a write.
+    /// Writes one part of a message.
     Write {
-        /// Where the whole of it goes.
+        /// Destination of the whole message.
         remote: Remote,
-        /// Its length.
+        /// Length of the whole message in bytes.
         total: u64,
-        /// Where the part is in it.
+        /// Offset of the part in the message, in bytes.
         offset: u64,
         /// The part.
         data: &'a [u8],
-        /// With the last part: consumes a receive and is given to it.
+        /// Immediate value, with the last part: it consumes a receive, whose completion has the value.
         immediate: Option<u32>,
     },
-    /// A part of a read.
+    /// Reads one part of a message.
     Read {
-        /// Where the whole of it is.
+        /// Source of the whole message.
         remote: Remote,
-        /// Its length.
+        /// Length of the whole message in bytes.
         total: u64,
-        /// Where the part is in it.
+        /// Offset of the part in the message, in bytes.
         offset: u64,
-        /// The part's length.
+        /// Length of the part in bytes.
         bytes: u32,
     },
-    /// A part of a message for a receive.
+    /// Sends one part of a message to a receive.
     Send {
-        /// Its length.
+        /// Length of the whole message in bytes.
         total: u64,
-        /// Where the part is in it.
+        /// Offset of the part in the message, in bytes.
         offset: u64,
         /// The part.
         data: &'a [u8],
-        /// What goes with it.
+        /// Immediate value, with the last part.
         immediate: Option<u32>,
     },
-    /// An atomic operation.
+    /// Executes an atomic operation.
     Atomic {
-        /// On which word.
+        /// The word.
         remote: Remote,
-        /// What to do.
+        /// The operation.
         action: Atomic,
     },
 }
 
-/// How a command ended.
+/// Outcome of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Answer<'a> {
-    /// Well.
+    /// Success.
     Done,
-    /// Well, and this was read.
+    /// Success. These bytes were read.
     Data(&'a [u8]),
-    /// Well, and the word held this.
+    /// Success. The word held this value before.
     Old(u64),
-    /// Not at all, and no later one of the queue pair will be carried out.
+    /// Failure. No later command of the queue pair will be carried out.
     Failed(Failure),
-    /// No receive is posted. Nothing was done; ask again.
+    /// No receive is posted. Nothing was done; the requester sends the command again.
     NotReady,
-    /// There is no such queue pair, or not for this one.
+    /// The queue pair does not exist, or is not connected with the requester's. The text is the reason.
     Gone(&'a str),
 }
 
-/// A frame.
+/// A frame of the protocol, before it is sealed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Frame<'a> {
-    /// Initiator: are you there?
+    /// Initiator: asks for a sign of life.
     Ping,
-    /// Responder: yes.
+    /// Responder: replies to a ping.
     Pong,
-    /// Initiator: a command.
+    /// Initiator: asks for a command to be carried out.
     Request {
-        /// For this queue pair.
+        /// Number of the responder's queue pair.
         pair: u32,
-        /// As it was created.
+        /// Nonce of that queue pair.
         nonce: u64,
-        /// From this one.
+        /// Number of the requester's queue pair.
         from: u32,
-        /// As it was created.
+        /// Nonce of that queue pair.
         from_nonce: u64,
-        /// Number of the command, from 0.
+        /// Sequence number of the command, from 0.
         sequence: u64,
-        /// Answers to commands before it need not be kept.
+        /// Acknowledgement: the responder may drop its responses to commands before this sequence number.
         answered: u64,
-        /// What to do.
+        /// The command.
         command: Command<'a>,
     },
-    /// Responder: how a command ended.
+    /// Responder: returns the outcome of a command.
     Response {
-        /// For this queue pair.
+        /// Number of the requester's queue pair.
         pair: u32,
-        /// As it was created.
+        /// Nonce of that queue pair.
         nonce: u64,
-        /// Number of the command.
+        /// Sequence number of the command.
         sequence: u64,
-        /// How it ended.
+        /// Outcome of the command.
         answer: Answer<'a>,
     },
 }
@@ -157,7 +157,7 @@ impl<'a> Reader<'a> {
             _ => None,
         }
     }
-    /// The rest, as data: as long as a part may be.
+    /// Reads all remaining bytes as data. Returns `None` if they are more than one part may have.
     fn data(&mut self) -> Option<&'a [u8]> {
         let all = std::mem::take(&mut self.0);
         (all.len() <= MAX_DATA).then_some(all)
@@ -219,14 +219,14 @@ fn put_action(out: &mut Vec<u8>, action: &Atomic) {
 }
 
 impl<'a> Frame<'a> {
-    /// As bytes.
+    /// Returns the frame's bytes.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(96);
         self.encode_to(&mut out);
         out
     }
 
-    /// As bytes behind others.
+    /// Appends the frame's bytes to `out`.
     pub fn encode_to(&self, out: &mut Vec<u8>) {
         match self {
             Self::Ping => out.push(1),
@@ -296,7 +296,7 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// From bytes; `None` if they are not a frame.
+    /// Decodes a frame. Returns `None` if the bytes are not exactly one frame.
     pub fn decode(bytes: &'a [u8]) -> Option<Self> {
         let mut r = Reader(bytes);
         let frame = match r.u8()? {
@@ -347,8 +347,8 @@ impl<'a> Frame<'a> {
 }
 
 impl Command<'_> {
-    /// Whether the parts' arithmetic holds, so that the rest need not look: nothing wraps, a part lies in its whole, and no part but that
-    /// of an empty message is empty.
+    /// Returns true if the part's range is valid, so that later arithmetic needs no checks: nothing wraps, the part
+    /// lies within the message, and only an empty message has an empty part.
     pub(super) fn is_sound(&self) -> bool {
         let (total, offset, bytes) = match self {
             Self::Write { total, offset, data, .. } | Self::Send { total, offset, data, .. } => {

@@ -1,4 +1,4 @@
-//! A work request on its way: its memory, and how far it is.
+//! A work request in progress: its memory, and how much of it is done.
 
 use super::execute::{gather, over, scatter};
 use super::fault::FaultAction;
@@ -12,10 +12,10 @@ use crate::wire::mlx5::{Atomic, Failure, Fence, Operation, Payload, Syndrome, Ve
 use std::sync::Arc;
 use std::time::Instant;
 
-/// What it is.
+/// Kind of a work request, with its parameters.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Kind {
-    /// Nothing goes to the peer.
+    /// Needs no command to the peer.
     Local,
     Write {
         remote: Remote,
@@ -33,7 +33,7 @@ pub(super) enum Kind {
     },
 }
 
-/// Why a request failed: for the completion, and for people.
+/// Reason why a request failed: the failure for the completion, and a text for users.
 #[derive(Clone, Debug)]
 pub(super) struct RequestError {
     pub(super) failure: Failure,
@@ -45,7 +45,7 @@ impl RequestError {
         Self { failure, text: text.into() }
     }
 
-    /// The peer does not answer.
+    /// Returns the error for a peer that does not respond.
     pub(super) fn no_answer(text: impl Into<String>) -> Self {
         Self::new(Failure::new(Syndrome::RETRY_EXCEEDED, VendorSyndrome::RETRY_EXCEEDED), text)
     }
@@ -55,7 +55,7 @@ impl RequestError {
     }
 }
 
-/// A work request.
+/// A work request in progress.
 #[derive(Debug)]
 pub(super) struct Job {
     pub(super) posted: Posted,
@@ -63,24 +63,24 @@ pub(super) struct Job {
     places: Vec<(Arc<Entry>, u64, u32)>,
     inline: Vec<u8>,
     total: u64,
-    /// Bytes that commands were made of, and that were answered.
+    /// Bytes covered by the commands created so far, and bytes whose responses have arrived.
     issued: u64,
     answered: u64,
-    /// Commands made, and answered.
+    /// Number of commands created, and number of responses.
     commands: u64,
     answers: u64,
-    /// All commands are made.
+    /// True once all commands are created.
     pub(super) complete: bool,
-    /// It waits for all before it.
+    /// True if the request starts only after all requests before it are complete.
     pub(super) fenced: bool,
     pub(super) action: FaultAction,
-    /// It does not complete before.
+    /// Earliest time at which the request completes.
     pub(super) due: Option<Instant>,
     pub(super) error: Option<RequestError>,
 }
 
 impl Job {
-    /// Takes a request over; its memory is looked up and checked here.
+    /// Starts a request. Looks up its memory and checks it.
     pub(super) fn new(posted: Posted, wqe: &Wqe<'_>, memory: &Memory, action: FaultAction) -> Self {
         let mut job = Self {
             posted,
@@ -95,7 +95,7 @@ impl Job {
             complete: false,
             fenced: !matches!(wqe.flags.fence, Fence::None | Fence::InitiatorSmall),
             action,
-            // The clock of the service's turn may be older than the post.
+            // The time at which the service's round began may be earlier than the post.
             due: (!action.delay.is_zero()).then(|| Instant::now() + action.delay),
             error: None,
         };
@@ -158,7 +158,7 @@ impl Job {
         Ok(())
     }
 
-    /// The next command, and how many bytes it moves. Data is gathered into `scratch`.
+    /// Creates the next command. Returns it with the number of bytes that it moves. Data is gathered into `scratch`.
     pub(super) fn command<'a>(&mut self, scratch: &'a mut Vec<u8>) -> Result<(Command<'a>, usize), RequestError> {
         let (total, offset) = (self.total, self.issued);
         let bytes = ((total - offset) as usize).min(MAX_DATA);
@@ -168,7 +168,7 @@ impl Job {
                 let data = self.data(bytes, scratch)?;
                 Command::Write { remote, total, offset, data, immediate: immediate.filter(|_| last) }
             }
-            // Whoever carries nothing out never gets here; nothing would be done.
+            // `Local` requests are complete from the start and never get here.
             Kind::Send { .. } | Kind::Local => {
                 let immediate = if let Kind::Send { immediate } = self.kind { immediate } else { None };
                 let data = self.data(bytes, scratch)?;
@@ -183,7 +183,7 @@ impl Job {
         Ok((command, bytes))
     }
 
-    /// Takes the last command back: it was not carried out.
+    /// Undoes the last command, which was not carried out.
     pub(super) fn take_back(&mut self, bytes: usize) {
         self.issued -= bytes as u64;
         self.commands -= 1;
@@ -201,7 +201,8 @@ impl Job {
         Ok(scratch)
     }
 
-    /// Copies a write's next part straight from memory to memory, where both are this host's. `None`: it does not go so.
+    /// Copies the next part of a write directly from memory to memory if both are host memory. Returns `None` if that
+    /// is not possible.
     pub(super) fn write_through(&mut self, there: &Memory) -> Option<Result<usize, RequestError>> {
         let Kind::Write { remote, immediate: None } = self.kind else { return None };
         if self.places.is_empty() {
@@ -212,7 +213,7 @@ impl Job {
         let base = remote.address + self.issued;
         let mut by_buffer = false;
         let moved = over(&self.places, self.issued, bytes, |entry, address, at, part| {
-            // Once a part has to go through a buffer, all of it does: it is only written twice.
+            // If one part needs a buffer, the whole is written again through one.
             match entry.copy_to(address, &target, base + at as u64, part).filter(|_| !by_buffer) {
                 Some(result) => result,
                 None => {
@@ -230,12 +231,12 @@ impl Job {
         Some(Ok(bytes))
     }
 
-    /// Whether it still waits for answers.
+    /// Returns true if the request waits for responses.
     pub(super) fn waits(&self) -> bool {
         self.answers < self.commands
     }
 
-    /// Takes the answer to the oldest command that has none. `Err`: the request fails.
+    /// Processes the response to the oldest command without one. An error fails the request.
     pub(super) fn answer(&mut self, answer: &Answer<'_>) -> Result<(), RequestError> {
         self.answers += 1;
         let unfit = || Failure::new(Syndrome::BAD_RESPONSE, VendorSyndrome::default());

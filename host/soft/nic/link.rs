@@ -1,4 +1,4 @@
-//! The way from one service thread to another adapter: a connection that is made anew when it is cut.
+//! Link from one service thread to another adapter: a connection that is established again after it was cut.
 
 use super::config::{Key, Timeouts};
 use super::endpoint::Endpoint;
@@ -9,13 +9,13 @@ use std::os::fd::AsRawFd;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
-/// One attempt, before the next address gets its turn.
+/// Time limit of one attempt to connect, after which the next address is tried.
 const ATTEMPT: Duration = Duration::from_secs(1);
-/// Pauses between attempts.
+/// Shortest and longest pause between rounds of attempts.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
-/// Somebody who waits for the first connection.
+/// A caller that waits for the first connection.
 #[derive(Debug)]
 pub(super) struct Waiter {
     pub(super) reply: Sender<Result<(), String>>,
@@ -26,17 +26,17 @@ pub(super) struct Link {
     pub(super) peer: Endpoint,
     addresses: Vec<SockAddr>,
     pub(super) wire: Option<Wire>,
-    /// Counts connections that were opened; 0: none yet.
+    /// Number of connections opened so far.
     pub(super) generation: u64,
     open: bool,
     attempt: usize,
     next_try: Instant,
     pause: Duration,
-    /// When the peer was last heard of.
+    /// Time at which something was last received from the peer.
     pub(super) heard: Instant,
-    /// The last trouble, for people.
+    /// Reason of the last failure, for messages.
     pub(super) why: String,
-    /// The peer has refused this side: nothing to be mended by trying again.
+    /// True if the peer has rejected this side's key. Another attempt would fail too.
     pub(super) denied: bool,
     pub(super) waiters: Vec<Waiter>,
 }
@@ -45,7 +45,7 @@ impl Link {
     pub(super) fn new(peer: Endpoint) -> Self {
         let mut addresses = Vec::new();
         if let Some(name) = peer.unix.as_ref().filter(|_| peer.is_near()) {
-            // A name that begins with a zero byte is abstract: no file, and gone with the process.
+            // A name that begins with a zero byte is abstract: it is no file, and ends with its process.
             addresses.extend(SockAddr::unix(format!("\0{name}")).ok());
         }
         addresses.extend(peer.tcp.iter().map(|a| SockAddr::from(*a)));
@@ -66,12 +66,12 @@ impl Link {
         }
     }
 
-    /// Whether frames go out now.
+    /// Returns true if frames can be sent now.
     pub(super) fn is_open(&self) -> bool {
         self.open && self.wire.is_some()
     }
 
-    /// The peer and its addresses, for people.
+    /// Returns the peer's process and addresses, for messages.
     pub(super) fn name(&self) -> String {
         let tcp: Vec<_> = self.peer.tcp.iter().map(|a| format!("tcp {a}")).collect();
         let unix = self.peer.unix.as_ref().filter(|_| self.peer.is_near()).map(|n| format!("Unix socket @{n}"));
@@ -102,14 +102,15 @@ impl Link {
         Ok(())
     }
 
-    /// Why the peer counts as gone: it was connected once, and has not been heard of for as long as requests wait for it.
+    /// Returns the reason if the peer counts as gone: it was connected once, and either was silent for the retry time
+    /// or rejected this side.
     pub(super) fn loss(&self, t: &Timeouts, now: Instant) -> Option<String> {
         let silent = now.duration_since(self.heard);
         let gone = self.generation > 0 && !self.is_open() && (silent >= t.retry || self.denied);
         gone.then(|| format!("{} has not been heard of for {silent:.1?}: {}", self.name(), self.why))
     }
 
-    /// Ends the connection; another is made if it is wanted.
+    /// Ends the connection. `pump` establishes another one if it is needed.
     pub(super) fn cut(&mut self, why: &Cut, now: Instant) {
         if self.wire.take().is_some() && self.open {
             tracing::debug!(peer = %self.name(), "connection lost: {why}");
@@ -118,7 +119,7 @@ impl Link {
         self.open = false;
         self.denied |= matches!(why, Cut::Denied(_));
         self.why = why.to_string();
-        // The next address at once; a pause when all have been tried.
+        // The next address is tried at once. After the last one, there is a pause.
         let round = self.attempt.is_multiple_of(self.addresses.len().max(1));
         self.next_try = if round { now + self.pause } else { now };
         if round {
@@ -126,7 +127,7 @@ impl Link {
         }
     }
 
-    /// Keeps the connection: makes it if it is `wanted`, writes and reads. Answers whether anything moved.
+    /// Drives the connection: connects if a connection is `wanted`, writes and reads. Returns true if bytes moved.
     pub(super) fn pump(&mut self, me: u128, key: &Key, t: &Timeouts, wanted: bool, now: Instant) -> bool {
         let wanted = wanted || !self.waiters.is_empty();
         if self.wire.is_none()
@@ -156,7 +157,7 @@ impl Link {
                 false if now >= w.until => Err(format!("{name} could not be reached: {why}")),
                 false => return true,
             };
-            // Who asked may have given up.
+            // The caller may have given up.
             let _ = w.reply.send(answer);
             false
         });
@@ -170,7 +171,7 @@ impl Link {
                 self.open = true;
                 self.generation += 1;
                 self.pause = FIRST_PAUSE;
-                // This address works: the next time it is tried first.
+                // This address works, so the next attempt begins with it.
                 self.attempt = self.attempt.saturating_sub(1);
             }
             if now.duration_since(wire.spoke()) >= t.heartbeat {
@@ -187,12 +188,12 @@ impl Link {
     }
 }
 
-/// A TCP socket that sends at once, and whose kernel gives up on a dead peer.
+/// Disables Nagle's algorithm on a TCP socket, so that it sends frames at once.
 pub(super) fn prepare(socket: &Socket) -> std::io::Result<()> {
     socket.set_tcp_nodelay(true)
 }
 
-/// The descriptor to watch, and what for.
+/// Returns the descriptor to poll, with the events to poll for.
 pub(super) fn watch(wire: &Wire) -> libc::pollfd {
     let events = libc::POLLIN | if wire.wants_out() { libc::POLLOUT } else { 0 };
     libc::pollfd { fd: wire.fd().as_raw_fd(), events, revents: 0 }

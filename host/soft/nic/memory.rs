@@ -1,4 +1,4 @@
-//! Registered memory: keys, ranges and rights.
+//! Registered memory: keys, address ranges and access rights.
 
 use crate::cuda;
 use crate::memory::{Space, copy};
@@ -9,14 +9,14 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// Bits of a key below the index.
+/// Bits of a key below its index.
 const VARIANT_BITS: u32 = 8;
-/// Indices have 24 bits.
+/// Number of indices: an index has 24 bits.
 const MOST_KEYS: usize = 1 << 24;
-/// Indices that no key has: 0, and that of the reserved key 0x100.
+/// First index in use. The indices below it are reserved: 0, and that of the reserved key 0x100.
 const FIRST_INDEX: usize = 2;
 
-/// Why memory may not be used so.
+/// Reason why an access to memory is denied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Denied {
     #[error("key {key:#x} is of no registered memory")]
@@ -31,7 +31,7 @@ pub(super) enum Denied {
     Gpu { key: u32 },
 }
 
-/// One registration.
+/// A registered memory region.
 #[derive(Debug)]
 pub(super) struct Entry {
     key: u32,
@@ -40,29 +40,30 @@ pub(super) struct Entry {
     host: Option<NonNull<u8>>,
     gpu: Option<Arc<cuda::Context>>,
     rights: Rights,
-    /// Whether it is still registered. Whoever uses the memory holds it for reading.
+    /// True while the region is registered. Each access holds the lock for reading.
     valid: RwLock<bool>,
 }
 
-// SAFETY: an address and a length; all access is by atomic or volatile words, or copies of the GPU, while `valid` is held.
+// SAFETY: an address and a length. All accesses use atomic or volatile words, or copies of the GPU, while `valid` is
+// held.
 unsafe impl Send for Entry {}
 // SAFETY: as above.
 unsafe impl Sync for Entry {}
 
-/// Carries an atomic operation out on a word that kernels may use meanwhile, and returns the value that it held. Earlier stores are seen
-/// by those who see the new value.
+/// Executes an atomic operation on a word that kernels may access at the same time, and returns the word's old value.
+/// Readers that see the new value also see this thread's earlier stores.
 ///
 /// # Safety
 /// `at` must be valid for [`Atomic::operand_bytes`] bytes and aligned to them.
 unsafe fn change(at: *mut u8, action: &Atomic) -> u64 {
     let next = |old: u64| Some(action.apply(old));
     if action.operand_bytes() as usize == size_of::<u32>() {
-        // SAFETY: the caller's promise.
+        // SAFETY: this function's caller makes the same promise.
         let word = unsafe { AtomicU32::from_ptr(at.cast()) };
         let old = word.fetch_update(Ordering::AcqRel, Ordering::Acquire, |v| next(v.into()).map(|n| n as u32));
         return old.unwrap_or_else(|v| v).into();
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: as above.
     let word = unsafe { AtomicU64::from_ptr(at.cast()) };
     match *action {
         Atomic::FetchAdd { add } => word.fetch_add(add, Ordering::AcqRel),
@@ -80,7 +81,8 @@ impl Entry {
         if inside { Ok(()) } else { Err(Denied::Range { key, address, bytes, base, of }) }
     }
 
-    /// Uses the memory at an address, if it is registered and the range inside.
+    /// Calls `f` with the host address of the range (`None` for GPU memory), if it is within the region and the region
+    /// is registered.
     fn with<R>(
         &self,
         address: u64,
@@ -105,7 +107,7 @@ impl Entry {
         })
     }
 
-    /// Copies out of it.
+    /// Copies bytes from the region.
     pub(super) fn read(&self, address: u64, out: &mut [u8]) -> Result<(), Denied> {
         self.with(address, out.len(), |host| match host {
             // SAFETY: in range and registered; `out` is exclusive.
@@ -117,7 +119,7 @@ impl Entry {
         })
     }
 
-    /// Copies into it.
+    /// Copies bytes into the region.
     pub(super) fn write(&self, address: u64, data: &[u8]) -> Result<(), Denied> {
         self.with(address, data.len(), |host| match host {
             // SAFETY: in range and registered; `data` is borrowed.
@@ -129,14 +131,16 @@ impl Entry {
         })
     }
 
-    /// Copies `bytes` from here to there in one go, where both are in host memory. `None`: it has to go through a buffer.
+    /// Copies `bytes` bytes directly to another region. Returns `None` if the copy needs a buffer, as it does for GPU
+    /// memory.
     pub(super) fn copy_to(&self, from: u64, there: &Entry, to: u64, bytes: usize) -> Option<Result<(), Denied>> {
         let target = there.host?;
         let source = self.host?;
         if let Err(e) = self.check(from, bytes as u64).and_then(|()| there.check(to, bytes as u64)) {
             return Some(Err(e));
         }
-        // Neither is waited for while the other is held: with somebody who ends a registration between them, two could wait for each other.
+        // Waits for neither lock: with a writer that ends a registration in between, two copies could wait for each
+        // other.
         let valid = self.valid.try_read()?;
         let there_valid = if std::ptr::eq(self, there) { None } else { Some(there.valid.try_read()?) };
         if !*valid || there_valid.as_ref().is_some_and(|v| !**v) {
@@ -150,7 +154,8 @@ impl Entry {
         Some(Ok(()))
     }
 
-    /// Changes a word of it. The GPU's words are read, changed and written back, alone by the lock of the table.
+    /// Executes an atomic operation on a word. A word in GPU memory is read, changed and written back under the lock of
+    /// the table.
     fn change(&self, address: u64, action: &Atomic, table: &Mutex<()>) -> Result<u64, Denied> {
         let operand = action.operand_bytes() as usize;
         self.with(address, operand, |host| match host {
@@ -160,7 +165,7 @@ impl Entry {
                 let _alone = table.lock();
                 let mut word = [0; size_of::<u64>()];
                 self.gpu(|g| g.copy_to_host(address, &mut word[..operand]))?;
-                // A word of 4 bytes is the low half of 8: this machine's order is little-endian, as a GPU's is.
+                // The 4 bytes of a short word are the low half of 8: this machine is little-endian, and so is a GPU.
                 let old = u64::from_le_bytes(word);
                 let new = action.apply(old).to_le_bytes();
                 self.gpu(|g| g.copy_to_device(address, &new[..operand]))?;
@@ -172,12 +177,12 @@ impl Entry {
 
 #[derive(Debug, Default)]
 struct Slots {
-    /// By index; the variant of the next key, and who has it.
+    /// For each index: the low bits of its next key, and the region that has the current one.
     entries: Vec<(u8, Option<Arc<Entry>>)>,
     free: Vec<usize>,
 }
 
-/// What an adapter knows of memory.
+/// Table of an adapter's registered memory.
 #[derive(Debug)]
 pub(super) struct Memory {
     slots: RwLock<Slots>,
@@ -186,11 +191,13 @@ pub(super) struct Memory {
 }
 
 impl Memory {
-    /// GPU memory is reached through the context of `space`.
+    /// Creates an empty table. GPU memory is accessed through the context of `space`.
     pub(super) fn new(space: Space) -> Self {
         Self { slots: RwLock::default(), atomics: Mutex::default(), space }
     }
 
+    /// Registers a memory range and returns its registration.
+    ///
     /// # Safety
     /// As [`Adapter::register`](crate::rdma::Adapter::register).
     pub(super) unsafe fn register(
@@ -227,7 +234,7 @@ impl Memory {
         };
         let slot = &mut slots.entries[index];
         let key = (index as u32) << VARIANT_BITS | u32::from(slot.0);
-        // The next one who gets this index has another key.
+        // The next registration of this index gets another key.
         slot.0 = slot.0.wrapping_add(1);
         let entry = Arc::new(Entry { key, address, bytes, host, gpu, rights, valid: RwLock::new(true) });
         slot.1 = Some(entry.clone());
@@ -235,7 +242,7 @@ impl Memory {
         Ok(Box::new(Registered { table: self.clone(), entry }))
     }
 
-    /// The memory of a key, if it allows this.
+    /// Returns the region of a key if the range lies in it and it has the rights `need`.
     pub(super) fn find(&self, key: u32, address: u64, bytes: u64, need: Rights) -> Result<Arc<Entry>, Denied> {
         let slots = self.slots.read();
         let slot = slots.entries.get((key >> VARIANT_BITS) as usize).and_then(|s| s.1.as_ref());
@@ -254,7 +261,7 @@ impl Memory {
         Ok(entry)
     }
 
-    /// Carries an atomic operation of a peer out.
+    /// Executes an atomic operation of a peer.
     pub(super) fn change(&self, key: u32, address: u64, action: &Atomic) -> Result<u64, Denied> {
         let operand = action.operand_bytes();
         if !address.is_multiple_of(operand.into()) {
@@ -264,7 +271,7 @@ impl Memory {
     }
 
     fn forget(&self, entry: &Entry) {
-        // Waits for those who are using it.
+        // Waits for all accesses in progress.
         *entry.valid.write() = false;
         let mut slots = self.slots.write();
         let index = (entry.key >> VARIANT_BITS) as usize;

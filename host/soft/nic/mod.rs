@@ -1,20 +1,33 @@
-//! A NIC made of CPU threads. Kernels drive it like an mlx5 adapter: the same rings, the same doorbell (a word in host memory), the same
-//! completions; service threads read the work queue entries as strictly as an adapter does and move the data.
+//! A NIC that runs on CPU threads. Kernels use it like an mlx5 adapter: it has the same rings and completions, and its
+//! doorbell is a word in host memory. Service threads parse work queue entries as strictly as an adapter does, and move
+//! the data.
 //!
-//! Keys, ranges and rights are checked where the memory is. Reliable connections: what one queue pair asks for is carried out in its
-//! order, once, and the first failure ends it, with the syndrome that an adapter would give: 0x02 a malformed entry, 0x04 this side's own
-//! memory, 0x12 a misaligned atomic, 0x13 the peer's key, range or right, 0x15 a peer that does not answer, 0x16 no receive posted, 0x05
-//! behind another failure. [`QueuePair::failure`] says the same in words.
+//! The adapter that owns the memory checks keys, ranges and rights. Connections are reliable: the responder carries out
+//! a queue pair's requests in order, each once. The first failure ends the queue pair, with the syndrome that an mlx5
+//! adapter would report. [`QueuePair::failure`] returns the same as text.
 //!
-//! Queue pairs of one process reach each other's memory directly. Processes of one host talk through Unix sockets, hosts through TCP, in
-//! one protocol. (A Unix socket, not shared memory: an idle peer costs nothing, the kernel tells at once when a process dies, and nothing
-//! is left behind.) Both sides prove that they know the world's key, every frame is sealed with a number and an HMAC, lengths and waits
-//! are bounded. A frame that was changed on the way counts as lost. A connection that is cut is made anew; requests that were not answered are sent again, and the responder, which
-//! remembers its answers until they have arrived, does nothing twice. A peer that is not heard of for
-//! [`Timeouts::retry`] fails the requests that wait for it, and the queue pairs that ask for nothing.
+//! | syndrome | reason |
+//! |---|---|
+//! | 0x02 | malformed work queue entry |
+//! | 0x04 | this side's own memory |
+//! | 0x05 | flushed behind another failure |
+//! | 0x12 | misaligned atomic |
+//! | 0x13 | the peer's key, range or right |
+//! | 0x15 | the peer does not respond |
+//! | 0x16 | the peer has posted no receive |
 //!
-//! GPU memory is reached by copies; an atomic on it is a read and a write that no other atomic of the same adapter comes between. Host
-//! memory is written in whole aligned words, in rising order, and changed by the CPU's own atomics.
+//! Queue pairs of one process access each other's memory directly. Processes of one host use Unix sockets, and hosts
+//! use TCP, all with one protocol. (A Unix socket is preferred to shared memory: an idle peer costs nothing, the kernel
+//! reports at once when a process dies, and nothing is left behind.)
+//!
+//! Both sides prove that they know the world's key. Every frame is sealed with a sequence number and an HMAC, and all
+//! lengths and waits are bounded. A frame that was changed on the way counts as lost. The requester establishes a
+//! broken connection again, and repeats the requests without a response. The responder keeps its responses until they
+//! have arrived, so it carries out nothing twice. If nothing is received from a peer for [`Timeouts::retry`], the
+//! requests that wait for it fail, and so do queue pairs without requests.
+//!
+//! GPU memory is accessed by copies. An atomic on it is a read and a write, which no other atomic of the same adapter
+//! interrupts. Host memory is written in whole aligned words, in ascending order, and changed by the CPU's own atomics.
 //!
 //! ```
 //! use std::ptr::NonNull;
@@ -27,7 +40,7 @@
 //! let heap = space.allocate(Place::Host, 1 << 20)?;
 //! let registered = nic.register_region(&heap, Rights::ALL)?;
 //! let mut pair = nic.create(QueuePlan::new(space, Place::Host).log_blocks(8))?;
-//! let myself = pair.address();      // bytes for the other side; here it is connected with itself
+//! let myself = pair.address();      // bytes for the peer; here the queue pair is connected with itself
 //! pair.connect(&myself)?;
 //! let for_kernels = pair.memory().send_queue(pair.number(), pair.flags());
 //! # let _ = (for_kernels, registered.remote_key());
@@ -76,13 +89,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread::JoinHandle;
 
-/// Connections that wait to be accepted.
+/// Largest number of connections that wait to be accepted.
 const BACKLOG: i32 = 128;
-/// The first queue pair's number: those below are reserved on adapters.
+/// Number of the first queue pair. Lower numbers are reserved on adapters.
 const FIRST_NUMBER: u32 = 0x40;
 const NUMBERS: u32 = 0xff_ffff - FIRST_NUMBER;
 
-/// A software NIC. Dropped, its threads end and its queue pairs are no more; drop those and the registrations first.
+/// A software NIC. Dropping it ends its threads and its queue pairs. Drop the queue pairs and registrations first.
 pub struct SoftNic {
     core: Arc<Core>,
     created: AtomicU32,
@@ -97,10 +110,12 @@ impl std::fmt::Debug for SoftNic {
 }
 
 impl SoftNic {
-    /// Starts one.
+    /// Starts a software NIC.
     ///
     /// # Errors
-    /// A configuration that cannot be, an address that cannot be listened on, or no threads.
+    /// - [`RdmaError::Unavailable`] if the configuration is invalid.
+    /// - [`RdmaError::System`] if the NIC cannot listen on an address, or the system provides no random bytes, eventfd
+    ///   or thread.
     pub fn start(config: SoftNicConfig) -> Result<Self, RdmaError> {
         let transport = Transport::Soft;
         if let Some(reason) = config.complaint() {
@@ -115,7 +130,7 @@ impl SoftNic {
         let mut unix = None;
         if config.unix {
             let name = format!("warpbell-nic-{nic:032x}");
-            // A name that begins with a zero byte is abstract: no file, and gone with the process.
+            // A name that begins with a zero byte is abstract: it is no file, and ends with its process.
             let listen = SockAddr::unix(format!("\0{name}")).and_then(|a| listen(Domain::UNIX, &a));
             listeners.push(listen.map_err(system("listening on a Unix socket"))?.0);
             unix = Some(name);
@@ -159,20 +174,23 @@ impl SoftNic {
         Ok(this)
     }
 
-    /// Returns what was counted since the start.
+    /// Returns the counters since the start.
     pub fn statistics(&self) -> NicStatistics {
         self.core.counters.read()
     }
 
-    /// A queue pair with what only this adapter's have; else as [`Adapter::create`].
+    /// Creates a queue pair like [`Adapter::create`]. Its type has the functions that only a software NIC's queue pairs
+    /// have.
     ///
     /// # Errors
-    /// As there.
+    /// - [`RdmaError::Queue`] if the plan's ring size is not supported, or all queue pair numbers are in use.
+    /// - [`RdmaError::Memory`] if the rings cannot be allocated.
+    /// - [`RdmaError::System`] if the system provides no random bytes.
     pub fn create_pair(&self, plan: QueuePlan) -> Result<SoftQueuePair, RdmaError> {
         self.serve(Arc::new(QueueRings::new(plan, Place::Host)?))
     }
 
-    /// A queue pair over this memory.
+    /// Creates a queue pair over existing rings.
     pub(crate) fn serve(&self, memory: Arc<QueueRings>) -> Result<SoftQueuePair, RdmaError> {
         let blocks = memory.blocks();
         let nonce = random::bytes()
@@ -205,12 +223,13 @@ impl SoftNic {
     }
 }
 
-/// Whether somebody who listens on "any address" of a family listens on this one.
+/// Returns true if a socket that listens on the unspecified address `any` accepts connections to `address`.
 fn fits(any: IpAddr, address: IpAddr) -> bool {
     any.is_ipv6() || address.is_ipv4()
 }
 
-/// Listens on an address, or on all; a host without IPv6 on all it has.
+/// Listens on an address. If a host without IPv6 cannot listen on the unspecified IPv6 address, listens on that of
+/// IPv4.
 fn listen_for_hosts(ip: IpAddr) -> std::io::Result<(IpAddr, Socket, u16)> {
     let on = |ip| {
         let address = SocketAddr::new(ip, 0);
@@ -220,7 +239,7 @@ fn listen_for_hosts(ip: IpAddr) -> std::io::Result<(IpAddr, Socket, u16)> {
     if ip == IpAddr::V6(Ipv6Addr::UNSPECIFIED) { on(ip).or_else(fallback) } else { on(ip) }
 }
 
-/// A listening socket and its port, if it has one.
+/// Returns a listening socket and its port, or 0 if it has none.
 fn listen(domain: Domain, address: &SockAddr) -> std::io::Result<(Socket, u16)> {
     let socket = Socket::new(domain, Type::STREAM.nonblocking(), None)?;
     if domain == Domain::IPV6 {
@@ -244,7 +263,7 @@ impl Adapter for SoftNic {
     }
 
     unsafe fn register(&self, memory: MemoryRange, rights: Rights) -> Result<Box<dyn Registration>, RdmaError> {
-        // SAFETY: the caller's promise is the same.
+        // SAFETY: this function's caller makes the same promise.
         unsafe { self.core.memory.register(memory, rights) }
     }
 
@@ -264,7 +283,7 @@ impl Drop for SoftNic {
             mailbox.wake();
         }
         for thread in self.threads.drain(..) {
-            // A panic of the thread has been reported by itself.
+            // A thread that panicked has printed its message.
             let _ = thread.join();
         }
     }

@@ -1,4 +1,4 @@
-//! One queue pair: what its owner, the thread that serves it, and the peer's requests share.
+//! One queue pair: the state that its owner, its service thread, and the peer's requests share.
 
 use super::core::{Core, Mail};
 use super::endpoint::PairAddress;
@@ -13,13 +13,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-/// How much longer the owner waits for the service thread than that waits for the peer.
+/// Time that the owner waits for the service thread, in addition to the service thread's own limit.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// What changes.
+/// Part of a queue pair's state that a reset replaces.
 #[derive(Debug, Default)]
 pub(super) struct PairState {
-    /// Tells this queue pair from the one that had its number before, and from itself before a reset.
+    /// Random number that distinguishes this queue pair from an earlier one with the same number, and from itself
+    /// before a reset.
     pub(super) nonce: u64,
     pub(super) peer: Option<PairAddress>,
     pub(super) responder: Responder,
@@ -28,15 +29,15 @@ pub(super) struct PairState {
 #[derive(Debug)]
 pub(super) struct PairShared {
     pub(super) number: u32,
-    /// How many were created before it.
+    /// Number of queue pairs of the adapter created before this one.
     pub(super) ordinal: u32,
     pub(super) memory: Arc<QueueRings>,
-    /// The thread that serves it.
+    /// Index of its service thread.
     pub(super) thread: usize,
     pub(super) state: Mutex<PairState>,
     pub(super) closed: AtomicBool,
     pub(super) failure: Mutex<Option<String>>,
-    /// What its ring failed with.
+    /// Failure of its ring.
     pub(super) fault: Mutex<Option<Failure>>,
 }
 
@@ -48,7 +49,7 @@ impl PairShared {
 
 /// A queue pair of a software NIC.
 ///
-/// Beyond what every adapter has, the host can post receives to it, for sends and for writes with immediate.
+/// Unlike with other adapters, the host can post receives to it, for sends and for writes with immediate.
 pub struct SoftQueuePair {
     pub(super) core: Arc<Core>,
     pub(super) shared: Arc<PairShared>,
@@ -60,21 +61,22 @@ impl fmt::Debug for SoftQueuePair {
     }
 }
 
-/// What a receive got.
+/// A receive that has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Received {
-    /// The number that was posted with it.
+    /// Number that was given when the receive was posted.
     pub id: u64,
-    /// How it ended, as a responder's completion.
+    /// Outcome, as a responder's completion.
     pub completion: Completion,
 }
 
 impl SoftQueuePair {
-    /// Posts a receive: a message fills the pieces in their order; a write with immediate uses it up and leaves them alone. Returns once
-    /// the pieces are known to be registered and writable.
+    /// Posts a receive. A message fills the pieces in order. A write with immediate consumes the receive and leaves the
+    /// pieces unchanged. When the function returns, the pieces are known to be registered and writable.
     ///
     /// # Errors
-    /// A piece that is not in registered memory with [`Rights::LOCAL_WRITE`], or too many receives.
+    /// [`RdmaError::Queue`] if a piece is not in registered memory with [`Rights::LOCAL_WRITE`], or if there are
+    /// already as many receives as the ring has blocks.
     pub fn post_receive(&self, id: u64, pieces: &[DataSegment]) -> Result<(), RdmaError> {
         let refused = |reason: String| RdmaError::Queue { blocks: self.shared.memory.blocks(), reason };
         let mut places = Vec::with_capacity(pieces.len());
@@ -95,7 +97,7 @@ impl SoftQueuePair {
         }
     }
 
-    /// The oldest receive that has ended and was not polled yet.
+    /// Returns the oldest receive that has ended and was not polled yet.
     pub fn poll_receive(&self) -> Option<Received> {
         self.shared.state.lock().responder.received.pop_front()
     }
@@ -168,7 +170,7 @@ impl QueuePair for SoftQueuePair {
         let failed = |reason| RdmaError::Queue { blocks: self.shared.memory.blocks(), reason };
         let nonce = random::bytes()
             .map_err(|source| RdmaError::System { what: "no random bytes from the system".to_owned(), source })?;
-        // From here on the peer's requests are for one that is no more.
+        // From here on, requests of the peer do not match the nonce.
         *self.shared.state.lock() = PairState { nonce: u64::from_le_bytes(nonce), ..PairState::default() };
         self.ask("reset the queue pair", Duration::ZERO, |reply| Mail::Reset { number, reply }).map_err(failed)?;
         *self.shared.failure.lock() = None;

@@ -1,4 +1,4 @@
-//! The requester's side of a queue pair: takes requests out of the ring, sends them on their way in their order, and completes them.
+//! Requester side of a queue pair: fetches requests from the ring, sends their commands in order, and completes them.
 
 use super::core::{Core, of_this_process};
 use super::endpoint::PairAddress;
@@ -16,48 +16,48 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-/// Requests that are taken out of the ring before they are complete.
+/// Most requests that are fetched and not complete.
 const MOST_JOBS: usize = 256;
-/// Commands under way, and their bytes, for one queue pair.
+/// Most commands of one queue pair in flight, and most bytes of their data.
 const WINDOW: usize = 256;
 const WINDOW_BYTES: usize = 4 << 20;
-/// Bytes that wait for room in a socket.
+/// Most bytes that wait for space in a socket.
 const MOST_BACKLOG: usize = 4 << 20;
-/// Commands of one queue pair before the next gets its turn.
+/// Most commands of one queue pair before the next queue pair is processed.
 const BATCH: usize = 64;
-/// Pause before a message is sent again for which no receive was posted.
+/// Pause before a message is repeated for which the peer had posted no receive.
 const NOT_READY_PAUSE: Duration = Duration::from_millis(5);
-/// The longest pause before something is sent again, as a multiple of the first.
+/// Longest pause before a command is repeated, as a multiple of the first pause.
 const LONGEST_RESEND: u32 = 8;
-/// How often an idle queue pair looks at its peer of this process.
+/// Interval at which an idle queue pair checks a peer of the same process.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// How many times the limit for a peer that is not heard of a peer has that is, but does not answer this queue pair: what is before it
-/// on a slow connection takes its time.
+/// Multiple of [`Timeouts::retry`](super::Timeouts::retry) after which a request fails although the peer is alive,
+/// because it does not respond on this queue pair. Data ahead of the request on a slow connection takes its time.
 const DEADLINE: u32 = 10;
 
-/// The way to the peer.
+/// Route to the peer.
 #[derive(Debug)]
 pub(super) enum Route {
     Unconnected,
-    /// In this process.
+    /// Memory access within this process.
     Direct {
         core: Weak<Core>,
         pair: Weak<PairShared>,
         peer: PairAddress,
     },
-    /// Through the link to this adapter.
+    /// Commands through the link to the peer's adapter.
     Linked {
         peer: PairAddress,
     },
 }
 
-/// A command that went out and was not answered.
+/// A command that was sent and has no response yet.
 #[derive(Debug)]
 struct Unanswered {
     sequence: u64,
     frame: Vec<u8>,
     bytes: usize,
-    /// Its answer is lost once.
+    /// True if its response is to be lost once.
     lose_answer: bool,
 }
 
@@ -69,21 +69,21 @@ pub(super) struct Requester {
     route: Route,
     faults: Option<QueueFaults>,
     jobs: VecDeque<Job>,
-    /// The first of `jobs` that has commands to make.
+    /// Index of the first of `jobs` that has commands left to create.
     issuing: usize,
     sequence: u64,
     unanswered: VecDeque<Unanswered>,
     under_way: usize,
-    /// The connection over which all of `unanswered` went.
+    /// Generation of the connection on which all of `unanswered` were sent.
     generation: u64,
-    /// The last time that the peer did something for this queue pair, or was first asked to.
+    /// Last time at which the peer made progress on this queue pair, or was first asked to.
     progress: Instant,
     resend_at: Option<Instant>,
     resends: u32,
     not_ready_since: Option<Instant>,
-    /// What its ring failed with has been told.
+    /// True once the owner was notified of the ring's failure.
     told: bool,
-    /// When an idle queue pair next looks at a peer of this process, and since when that has been dead.
+    /// Time of the next check of a peer of this process, and the time since which that peer is dead.
     next_look: Instant,
     dead_since: Option<Instant>,
 }
@@ -123,7 +123,7 @@ impl Requester {
         self.generation = 0;
     }
 
-    /// As new; the queue pair's memory is cleared too.
+    /// Returns to the initial state, and clears the queue pair's memory.
     pub(super) fn reset(&mut self) -> Result<(), RdmaError> {
         self.drop_jobs();
         self.route = Route::Unconnected;
@@ -142,7 +142,7 @@ impl Requester {
         (self.resend_at, self.not_ready_since) = (None, None);
     }
 
-    /// The adapter that it reaches through a link.
+    /// Returns the adapter that the queue pair reaches through a link.
     pub(super) fn link(&self) -> Option<u128> {
         match &self.route {
             Route::Linked { peer } => Some(peer.at.nic),
@@ -150,12 +150,13 @@ impl Requester {
         }
     }
 
-    /// Whether it needs its connection: also while it asks for nothing, to notice that the peer is gone.
+    /// Returns true if the queue pair needs its connection. It also does while it has no requests, to notice the loss
+    /// of the peer.
     pub(super) fn needs_link(&self) -> bool {
         !self.jobs.is_empty() || self.ring.failed().is_none()
     }
 
-    /// Fails it, though it asks for nothing: its peer is gone.
+    /// Fails a queue pair without requests because its peer is gone.
     pub(super) fn lose(&mut self, why: &str) {
         if self.jobs.is_empty() && self.ring.failed().is_none() {
             let RequestError { failure, text } = RequestError::no_answer(why);
@@ -166,7 +167,7 @@ impl Requester {
         }
     }
 
-    /// Lets the owner know what its ring failed with.
+    /// Notifies the owner of the ring's failure, once.
     fn tell(&mut self) {
         if !self.told
             && let Some(failure) = self.ring.failed()
@@ -176,7 +177,7 @@ impl Requester {
         }
     }
 
-    /// Notices the end of a peer of this process, as a link does that of others.
+    /// Detects the end of a peer in this process, as a link does for other peers.
     fn look_at_peer(&mut self, limit: Duration, now: Instant) {
         let Route::Direct { core: there, .. } = &self.route else { return };
         if now < self.next_look {
@@ -190,13 +191,13 @@ impl Requester {
         }
     }
 
-    /// When it next has something to do by the clock.
+    /// Returns the next time at which the queue pair has work.
     pub(super) fn alarm(&self) -> Option<Instant> {
         let due = self.jobs.front().filter(|j| j.complete && !j.waits()).and_then(|j| j.due);
         due.into_iter().chain(self.resend_at).min()
     }
 
-    /// Moves all requests as far as they go now. Answers how much was done.
+    /// Advances all requests as far as possible now. Returns the number of steps done.
     pub(super) fn serve(
         &mut self,
         core: &Core,
@@ -265,7 +266,7 @@ impl Requester {
         done
     }
 
-    /// Completes what is done, from the oldest on.
+    /// Completes finished requests, the oldest first.
     fn retire(&mut self, now: Instant) -> usize {
         let mut done = 0;
         while let Some(job) = self.jobs.front_mut() {
@@ -302,7 +303,7 @@ impl Requester {
         self.ring.storm(storm);
     }
 
-    /// The next job with commands to make, if it may.
+    /// Returns the next job with commands to create, if it may start.
     fn next_job(&mut self) -> Option<&mut Job> {
         while self.jobs.get(self.issuing).is_some_and(|j| j.complete && j.error.is_none()) {
             self.issuing += 1;
@@ -311,7 +312,7 @@ impl Requester {
         self.jobs.get_mut(self.issuing).filter(|j| j.error.is_none() && (first || !j.fenced))
     }
 
-    /// Carries requests out on memory of this process.
+    /// Carries out requests on memory of this process.
     fn serve_directly(&mut self, core: &Core, scratch: &mut (Vec<u8>, Vec<u8>), now: Instant) -> usize {
         let Route::Direct { core: there, pair, peer } = &self.route else { return 0 };
         let (there, pair, nonce) = (there.upgrade(), pair.upgrade(), peer.nonce);
@@ -329,7 +330,7 @@ impl Requester {
             let (limit, not_ready) = (core.config.timeouts.retry, core.config.timeouts.not_ready);
             let (progress, not_ready_since) = (self.progress, self.not_ready_since);
             let Some(job) = self.jobs.get_mut(self.issuing) else { break };
-            // What a peer's end looks like: it has let go of the queue pair, or it is not answering.
+            // A peer is gone if it has closed the queue pair or does not respond.
             let target = there.as_ref().zip(pair.as_ref()).filter(|(_, p)| !p.closed.load(Ordering::Acquire));
             let Some((there, pair)) = target else {
                 job.error = Some(RequestError::no_answer("the peer has closed its queue pair"));
@@ -337,12 +338,12 @@ impl Requester {
             };
             let flipped = job.action.flip.take().is_some();
             if std::mem::take(&mut job.action.drop) || std::mem::take(&mut job.action.cut) || flipped {
-                // There is no frame to be lost: it takes as long as sending one again would.
+                // No frame is sent here, so the request is delayed for as long as a repetition would take.
                 self.resend_at = Some(now + core.config.timeouts.resend);
                 break;
             }
             if there.is_dead() {
-                // The first look at it starts the clock.
+                // The first check of a dead peer starts the clock.
                 let since = *self.not_ready_since.get_or_insert(now);
                 if now.duration_since(since) >= limit {
                     job.error = Some(RequestError::no_answer(format!("no answer within {limit:.1?}")));
@@ -397,7 +398,7 @@ impl Requester {
         done
     }
 
-    /// Sends commands over a connection, as many as may be under way.
+    /// Sends commands over a connection, as many as may be in flight.
     fn send(&mut self, core: &Core, link: &mut Link, scratch: &mut Vec<u8>, now: Instant) -> usize {
         if self.give_up(core, link, now) {
             return 1;
@@ -407,7 +408,7 @@ impl Requester {
         }
         let mut done = 0;
         if link.generation != self.generation || self.resend_at.is_some_and(|at| at <= now) {
-            // A new connection, or no answer over this one: all again, from the first on.
+            // After a reconnection, or without a response on this connection: repeats all, the oldest first.
             done += self.send_again(core, link, now);
         }
         let Route::Linked { peer } = &self.route else { return done };
@@ -444,7 +445,7 @@ impl Requester {
             self.sequence += 1;
             done += 1;
             if cut {
-                // Some of it may have gone out.
+                // Some of the frames may have been sent.
                 let _ = wire.pump();
                 link.cut(&Cut::Fault, now);
                 break;
@@ -463,7 +464,7 @@ impl Requester {
         }
         self.resends = if anew { 0 } else { (self.resends + 1).min(LONGEST_RESEND) };
         self.resend_at = Some(now + core.config.timeouts.resend * (1 << self.resends.min(LONGEST_RESEND.ilog2())));
-        // What still waits for room goes out by itself.
+        // Frames that wait for space in the socket will be sent anyway.
         if !anew && wire.backlog() > 0 {
             return 0;
         }
@@ -474,14 +475,14 @@ impl Requester {
         self.unanswered.len()
     }
 
-    /// Fails the oldest request if the peer has been silent for too long.
+    /// Fails the oldest unfinished request if the peer has been silent for too long.
     fn give_up(&mut self, core: &Core, link: &Link, now: Instant) -> bool {
         let t = &core.config.timeouts;
         let Some(job) = self.jobs.iter_mut().find(|j| j.error.is_none() && (j.waits() || !j.complete)) else {
             return false;
         };
         if self.unanswered.is_empty() && (link.is_open() || self.resend_at.is_none()) {
-            // Nothing was sent yet, or nothing could be: the clock starts now.
+            // Nothing was sent, or nothing could be: the clock starts now.
             self.progress = now;
             self.resend_at = (!link.is_open()).then(|| now + t.retry);
         }
@@ -497,15 +498,15 @@ impl Requester {
             format!("{name} is there, but has answered nothing on this queue pair for {stuck:.1?}")
         };
         job.error = Some(RequestError::no_answer(text));
-        // Nothing that comes now changes that.
+        // Responses that arrive later are ignored.
         self.unanswered.clear();
         true
     }
 
-    /// Takes an answer that came over the link.
+    /// Processes a response that arrived over the link.
     pub(super) fn answered(&mut self, core: &Core, nonce: u64, sequence: u64, answer: &Answer<'_>, now: Instant) {
         let Some(first) = self.unanswered.front_mut() else { return };
-        // One of before a reset, or one that came twice.
+        // Ignores a response from before a reset, and a repeated one.
         if nonce != self.nonce || first.sequence != sequence {
             return;
         }
@@ -543,7 +544,7 @@ fn no_receive(limit: Duration) -> RequestError {
 }
 
 impl Route {
-    /// The way to a peer: direct if it is of this process and that is wanted.
+    /// Returns the route to a peer: direct if the peer is in this process and the configuration allows that.
     pub(super) fn find(core: &Core, peer: PairAddress) -> Result<Self, String> {
         let near = if core.config.direct { of_this_process(peer.at.nic) } else { None };
         match near {

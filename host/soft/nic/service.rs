@@ -1,4 +1,5 @@
-//! A service thread: queue pairs, connections to other adapters, and connections from them, none of which it ever waits for.
+//! Service thread: processes queue pairs, connections to other adapters, and connections from them. It never blocks on
+//! any of them.
 
 use super::core::{Core, Mail};
 use super::frame::{Answer, Frame};
@@ -18,37 +19,37 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// Idle rounds that let somebody else run.
+/// Idle rounds that yield the processor.
 const YIELDS: u32 = 100;
-/// Naps of a thread with queue pairs.
+/// Shortest and longest sleep of a thread with queue pairs.
 const NAPS: [Duration; 2] = [Duration::from_micros(50), Duration::from_micros(500)];
-/// A thread without queue pairs; connections and messages wake it.
+/// Sleep of a thread without queue pairs. Connections and messages wake it.
 const LONG_NAP: Duration = Duration::from_millis(100);
-/// How long an idle thread only spins, where there is a processor for every thread.
+/// Time that an idle thread only spins, if there is a processor for every thread.
 const SPIN: Duration = Duration::from_secs(2);
-/// Rounds without sockets between two looks at them.
+/// Rounds between two polls of idle sockets.
 const LOOK_EVERY: u32 = 16;
-/// Exactness of naps; the default of 50 us would double them.
+/// Timer slack of sleeps in nanoseconds. The default of 50 us would double the shortest sleep.
 const TIMER_SLACK_NS: libc::c_ulong = 1_000;
-/// Connections that are accepted in one round.
+/// Most connections accepted in one round.
 const ACCEPTED: usize = 64;
-/// Pause before the next connection is accepted, when the system has no room for one.
+/// Pause before the next connection is accepted after the system failed to accept one.
 const NO_ROOM: Duration = Duration::from_millis(100);
-/// Frames of one connection before the next gets its turn.
+/// Most frames of one connection before the next connection is processed.
 const FRAMES: usize = 64;
-/// How long answers may take to get out when the adapter ends.
+/// Time limit for sending remaining responses when the adapter ends.
 const LAST_WORDS: Duration = Duration::from_millis(100);
-/// Answers that wait for room before no more requests are read.
+/// Bytes of responses that wait for space in a socket above which no more requests are read.
 const MOST_BACKLOG: usize = 4 << 20;
 
-/// A connection that another adapter has made.
+/// A connection that another adapter has established.
 struct Incoming {
     wire: Wire,
     address: Option<IpAddr>,
 }
 
 impl Incoming {
-    /// As one who has not proved anything yet; `None` for a member.
+    /// Returns the connection as a stranger, or `None` if the peer has proved that it is a member of the world.
     fn as_stranger(&self) -> Option<Stranger> {
         let Self { wire, address } = self;
         (!wire.is_open()).then(|| Stranger { address: *address, since: wire.started(), silent: wire.is_silent() })
@@ -71,10 +72,11 @@ pub(super) struct Service {
 }
 
 impl Service {
-    /// Thread `index`; the one with listeners deals out who connects.
+    /// Creates the state of thread `index`. The thread with listeners distributes incoming connections over all
+    /// threads.
     pub(super) fn new(core: Arc<Core>, index: usize, listeners: Vec<Socket>) -> Self {
         let processors = crate::processors::to_spin_on();
-        // Kernels on CPU threads need the processors more than an idle poll does.
+        // Kernels on CPU threads need the processors more than idle polling does.
         let may_spin = processors >= 4 && core.config.threads.saturating_mul(core.config.sharers) < processors / 2;
         let strangers = Limit::new(this_host::descriptor_limit(), core.config.threads);
         Self {
@@ -93,9 +95,9 @@ impl Service {
         }
     }
 
-    /// Serves until the adapter ends.
+    /// Runs until the adapter ends.
     pub(super) fn run(mut self) {
-        // SAFETY: sets a property of the calling thread; no pointers are involved.
+        // SAFETY: sets a property of the calling thread and takes no pointers.
         unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, TIMER_SLACK_NS, 0, 0, 0) };
         let core = self.core.clone();
         let mut round = 0u32;
@@ -110,7 +112,7 @@ impl Service {
             for pair in &mut self.pairs {
                 done += pair.serve(&core, &mut self.links, &mut self.scratch, now);
             }
-            // A queue pair that works in this process needs no sockets; those that do are looked at in every round.
+            // Queue pairs within this process need no sockets. If there are sockets, every round polls them.
             if !self.links.is_empty() || !self.incoming.is_empty() || done == 0 || round.is_multiple_of(LOOK_EVERY) {
                 done += self.accept(now) + self.pump_links(now) + self.pump_incoming(now);
             }
@@ -122,7 +124,8 @@ impl Service {
         self.say_the_last();
     }
 
-    /// Gets answers to requests that were carried out on their way, within a moment: a peer may be waiting for the last of them.
+    /// Sends the remaining responses to requests that were carried out, within a short time. A peer may be waiting for
+    /// the last of them.
     fn say_the_last(&mut self) {
         let until = Instant::now() + LAST_WORDS;
         while !self.core.is_dead() && Instant::now() < until {
@@ -134,7 +137,7 @@ impl Service {
         }
     }
 
-    /// What a dead adapter does: nothing, and nobody is told.
+    /// Behaves as a dead adapter: does nothing and notifies nobody.
     fn fall_silent(&mut self) {
         self.listeners.clear();
         std::thread::sleep(NAPS[1] * 2);
@@ -164,7 +167,7 @@ impl Service {
                             if linked {
                                 let until = now + core.config.timeouts.connect;
                                 let link = self.links.entry(nic.nic).or_insert_with(|| Link::new(nic));
-                                // A new attempt may find what an old one did not.
+                                // A new attempt may succeed even if an earlier one was rejected.
                                 link.denied = false;
                                 link.waiters.push(Waiter { reply, until });
                                 continue;
@@ -172,7 +175,7 @@ impl Service {
                             Ok(())
                         }
                     };
-                    // Who asked may have given up.
+                    // The caller may have given up.
                     let _ = reply.send(answer);
                 }
                 Mail::Reset { number, reply } => {
@@ -191,7 +194,7 @@ impl Service {
         count
     }
 
-    /// Lets go of links that no queue pair uses any more.
+    /// Drops links that no queue pair uses any more.
     fn forget_links(&mut self) {
         let pairs = &self.pairs;
         self.links.retain(|nic, link| !link.waiters.is_empty() || pairs.iter().any(|p| p.link() == Some(*nic)));
@@ -245,7 +248,7 @@ impl Service {
             self.incoming.swap_remove(at[goes]);
         }
         let mut wire = Wire::respond(socket, self.core.endpoint.nic, &self.core.config.key);
-        // A member has greeted already.
+        // A member has already sent its hello.
         if wire.pump().is_ok() {
             self.incoming.push(Incoming { wire, address });
         }
@@ -325,7 +328,7 @@ impl Service {
         done
     }
 
-    /// Nothing to do: spins, yields, or sleeps until a socket or a message wakes it.
+    /// Pauses an idle thread: spins, yields, or sleeps until a socket or a message wakes it.
     fn rest(&mut self, now: Instant) {
         let nap = match self.pairs.is_empty() {
             true => LONG_NAP,
@@ -343,7 +346,7 @@ impl Service {
         let readable = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
         self.fds.clear();
         self.fds.extend(self.core.mail.get(self.index).map(|m| readable(m.fd())));
-        // Who waits to be accepted would wake this thread at once.
+        // While accepting is paused, waiting connections must not wake this thread.
         let listeners = if self.no_room_until.is_none() { &self.listeners[..] } else { &[] };
         self.fds.extend(listeners.iter().map(|l| readable(l.as_raw_fd())));
         self.fds.extend(self.links.values().filter_map(|l| l.wire.as_ref()).map(watch));
@@ -354,7 +357,7 @@ impl Service {
     }
 }
 
-/// Reads a peer's requests, carries them out and answers.
+/// Reads a peer's requests, carries them out and responds. Returns the number of steps done.
 fn serve_peer(core: &Core, wire: &mut Wire, scratch: &mut (Vec<u8>, Vec<u8>)) -> Result<usize, Cut> {
     let mut done = usize::from(wire.pump()?);
     for _ in 0..FRAMES {
@@ -376,7 +379,7 @@ fn serve_peer(core: &Core, wire: &mut Wire, scratch: &mut (Vec<u8>, Vec<u8>)) ->
     Ok(done)
 }
 
-/// The answer to a frame, encoded; `None`: there is none.
+/// Returns the encoded response to a frame, or `None` if there is none.
 fn answer_to(core: &Core, peer: u128, frame: &Frame<'_>, data: &mut Vec<u8>) -> Result<Option<Vec<u8>>, Cut> {
     let (number, nonce, from, from_nonce, sequence, answered, command) = match frame {
         Frame::Ping => return Ok(Some(Frame::Pong.encode())),
@@ -395,7 +398,7 @@ fn answer_to(core: &Core, peer: u128, frame: &Frame<'_>, data: &mut Vec<u8>) -> 
         return gone("the peer has reset its queue pair");
     }
     match &state.peer {
-        // It is not connected yet: the request comes again.
+        // This side is not connected yet. The peer sends the request again.
         None => return Ok(None),
         Some(p) if (p.at.nic, p.number, p.nonce) != (peer, from, from_nonce) => {
             return gone("the peer's queue pair is connected with another");
@@ -405,11 +408,12 @@ fn answer_to(core: &Core, peer: u128, frame: &Frame<'_>, data: &mut Vec<u8>) -> 
     let responder = &mut state.responder;
     responder.forget(answered);
     if sequence != responder.expected {
-        // Behind: it was carried out, and its answer was lost. Ahead: one before it was lost, and both come again.
+        // An earlier sequence number: the command was carried out, and its response was lost. A later one: an earlier
+        // command was lost, and the peer sends both again.
         return Ok(responder.again(sequence).map(<[u8]>::to_vec));
     }
     if !responder.has_room() {
-        return Err(Cut::Garbage("a peer that does not say which answers it has"));
+        return Err(Cut::Garbage("a peer that acknowledges no responses"));
     }
     let answer = responder.execute(&core.memory, command, data);
     let ready = answer != Answer::NotReady;

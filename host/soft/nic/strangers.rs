@@ -1,33 +1,35 @@
-//! Connections whose other end has not shown that it belongs to the world: the limit on them, and the choice of one to evict.
+//! Strangers: connections whose other end has not proved yet that it belongs to the world. This module limits their
+//! number and chooses which one to evict.
 //!
-//! Anybody can connect to an address that hosts reach. Strangers cost a descriptor and a little memory until they prove themselves or
-//! their time is over, so there are few of them; and a new one is never turned away for those that were there before, or whoever came
-//! first and said nothing would keep all others out. Who has said nothing goes first: a member greets at once.
+//! Anybody can connect to an address that hosts can reach. A stranger costs a descriptor and a little memory until it
+//! proves itself or its time is over, so their number is limited. A new stranger is never rejected in favour of older
+//! ones; otherwise the first silent connections would keep all others out. Silent strangers are evicted first, because
+//! a member sends its hello at once.
 
 use socket2::{SockAddr, Socket};
 use std::net::IpAddr;
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
-/// Time limit for a greeting.
+/// Time limit for the handshake.
 pub(super) const GREETING_LIMIT: Duration = Duration::from_secs(2);
-/// Strangers of one thread, and those of them that come from one address.
+/// Most strangers of one thread, and most of them from one address.
 const MOST: usize = 64;
 const MOST_OF_ONE_ADDRESS: usize = MOST / 2;
-/// Strangers get one descriptor of so many.
+/// Fraction of the process's descriptors for strangers: one in this number.
 const SHARE: usize = 8;
 
-/// One of them.
+/// A connection that has not proved itself.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stranger {
-    /// Where it comes from; `None` on this host's Unix socket.
+    /// Address that it comes from; `None` for this host's Unix socket.
     pub(super) address: Option<IpAddr>,
     pub(super) since: Instant,
-    /// It has not said anything.
+    /// True if it has sent nothing.
     pub(super) silent: bool,
 }
 
-/// The most there may be at a time.
+/// Largest number of strangers at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Limit {
     all: usize,
@@ -35,13 +37,14 @@ pub(super) struct Limit {
 }
 
 impl Limit {
-    /// For each of so many threads of a process that may have so many descriptors.
+    /// Returns the limit for each of `threads` threads of a process that may open `descriptors` descriptors.
     pub(super) fn new(descriptors: usize, threads: usize) -> Self {
         let all = (descriptors / SHARE / threads.max(1)).clamp(2, MOST);
         Self { all, of_one_address: all.min(MOST_OF_ONE_ADDRESS) }
     }
 
-    /// Returns the index of the stranger to evict before another one from `address` is kept; `None` if there is room.
+    /// Returns the index of the stranger to evict before another one from `address` is kept. Returns `None` if none
+    /// needs to be evicted.
     pub(super) fn to_evict(self, all: &[Stranger], address: Option<IpAddr>) -> Option<usize> {
         let from_there = |s: &Stranger| address.is_some() && s.address == address;
         let crowd: Vec<usize> = if all.iter().filter(|s| from_there(s)).count() >= self.of_one_address {
@@ -55,7 +58,7 @@ impl Limit {
     }
 }
 
-/// Returns the address that a connection comes from; `None` for a Unix socket.
+/// Returns the address that a connection comes from, or `None` for a Unix socket.
 pub(super) fn address_of(address: &SockAddr) -> Option<IpAddr> {
     address.as_socket().map(|a| a.ip().to_canonical())
 }
@@ -69,7 +72,7 @@ pub(super) fn is_own_user(socket: &Socket) -> bool {
         let to = (&raw mut peer).cast();
         libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_PEERCRED, to, &mut bytes)
     };
-    // SAFETY: asks for a number.
+    // SAFETY: takes no pointers and always succeeds.
     answer == 0 && (peer.uid == 0 || peer.uid == unsafe { libc::geteuid() })
 }
 

@@ -1,4 +1,4 @@
-//! One connection between two adapters, without waiting: greeting, then sealed frames.
+//! One non-blocking connection between two adapters: a handshake, then sealed frames.
 
 use super::config::Key;
 use super::frame::{GREETING, MAX_FRAME, PROTOCOL};
@@ -13,15 +13,17 @@ use std::time::{Duration, Instant};
 
 /// Most bytes that are read ahead.
 const READ_AHEAD: usize = 2 * (MAX_FRAME + LENGTH + TAG);
-/// Bytes of one read.
+/// Length of one read in bytes.
 const CHUNK: usize = 64 << 10;
-/// Bytes under way of which the kernel's word that they arrive is a sign of life: what is behind them cannot be heard before.
+/// Number of unacknowledged bytes above which the kernel's report that bytes have arrived counts as a sign of life. The
+/// response to data behind them cannot arrive earlier.
 const BULK: usize = 64 << 10;
 
-/// So many frames in a row whose seals are broken are no damage on the way: the two ends are out of step.
+/// Number of consecutive frames with broken seals that ends a connection. So many are no transmission errors: the two
+/// ends are out of step.
 const BROKEN_IN_A_ROW: u32 = 4;
 
-/// Why a connection ended.
+/// Reason why a connection ended.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Cut {
     #[error("the other side closed the connection")]
@@ -30,7 +32,7 @@ pub(super) enum Cut {
     Io(#[from] std::io::Error),
     #[error("{0}")]
     Garbage(&'static str),
-    /// Another key; trying again is useless.
+    /// The other end has another key. Another attempt would fail too.
     #[error("{0}")]
     Denied(&'static str),
     #[error("no sign of life for {0:.1?}")]
@@ -40,7 +42,7 @@ pub(super) enum Cut {
 }
 
 impl Cut {
-    /// What the side that connects makes of a greeting that came to nothing.
+    /// Returns the reason for the initiator after a failed handshake.
     fn of_greeting(fault: Fault) -> Self {
         match fault {
             Fault::Version(_) => Self::Garbage("the other side is of another release: use the same on both"),
@@ -53,7 +55,7 @@ impl Cut {
         }
     }
 
-    /// What the side that is connected to makes of it.
+    /// Returns the reason for the responder after a failed handshake.
     fn of_being_greeted(fault: Fault) -> Self {
         match fault {
             Fault::Secret => Self::Denied("it could not prove that it knows this world's key"),
@@ -66,17 +68,17 @@ impl Cut {
 enum Phase {
     /// The socket is not connected yet.
     Connecting,
-    /// Greets the other side.
+    /// Handshake as the initiator.
     Greeting(Box<Initiator>),
-    /// Is greeted by it.
+    /// Handshake as the responder.
     Greeted(Box<Responder>),
-    /// Frames go both ways.
+    /// Frames can be sent and received.
     Open(Box<Seals>),
-    /// Says its last word, and then closes for this reason.
+    /// Sends its last message, then closes for this reason.
     Leaving(Fault),
 }
 
-/// A connection.
+/// A connection between two adapters.
 pub(super) struct Wire {
     socket: Socket,
     me: u128,
@@ -92,12 +94,12 @@ pub(super) struct Wire {
     spoke: Instant,
     arrived: u64,
     written: u64,
-    /// Nothing has come yet.
+    /// True until the first byte was received.
     silent: bool,
-    /// Frames whose seals were broken: since somebody asked, and since the last good one.
+    /// Number of frames with broken seals: since `take_broken` was called, and since the last intact frame.
     broken: u64,
     broken_in_a_row: u32,
-    /// The bit to flip in the next frame that comes.
+    /// Random number that selects the bit to flip in the next frame received.
     flip_next: Option<u64>,
 }
 
@@ -126,12 +128,12 @@ impl Wire {
         }
     }
 
-    /// A connection that is being made to the adapter `peer`.
+    /// Creates the initiator's end of a connection to the adapter `peer`.
     pub(super) fn initiate(socket: Socket, me: u128, peer: u128, key: &Key) -> Self {
         Self::new(socket, me, peer, key, Phase::Connecting)
     }
 
-    /// A connection that somebody has made to the adapter `me`.
+    /// Creates the responder's end of a connection that was made to the adapter `me`.
     pub(super) fn respond(socket: Socket, me: u128, key: &Key) -> Self {
         Self::new(socket, me, 0, key, Phase::Greeted(Box::new(Responder::new(&PROTOCOL, &key.0, me))))
     }
@@ -142,15 +144,15 @@ impl Wire {
     pub(super) fn is_open(&self) -> bool {
         matches!(self.phase, Phase::Open(_))
     }
-    /// Returns true if the other side has not said anything yet.
+    /// Returns true if nothing was received from the other end yet.
     pub(super) fn is_silent(&self) -> bool {
         self.silent
     }
-    /// Whether the socket is to be watched for room too.
+    /// Returns true if the socket must be polled for writing too.
     pub(super) fn wants_out(&self) -> bool {
         self.sent < self.outbox.len() || matches!(self.phase, Phase::Connecting)
     }
-    /// The adapter at the other end, once it is known.
+    /// Returns the number of the adapter at the other end, once it is known.
     pub(super) fn peer(&self) -> u128 {
         self.peer
     }
@@ -163,12 +165,12 @@ impl Wire {
     pub(super) fn spoke(&self) -> Instant {
         self.spoke
     }
-    /// Bytes that wait for room in the socket.
+    /// Returns the number of bytes that wait for space in the socket.
     pub(super) fn backlog(&self) -> usize {
         self.outbox.len() - self.sent
     }
 
-    /// Writes and reads what can be without waiting. Answers whether anything moved.
+    /// Writes and reads as much as possible without blocking. Returns true if bytes moved.
     pub(super) fn pump(&mut self) -> Result<bool, Cut> {
         if matches!(self.phase, Phase::Connecting) {
             if !self.connected()? {
@@ -241,7 +243,7 @@ impl Wire {
             self.inbox.truncate(old + *n.as_ref().unwrap_or(&0));
             match n {
                 Ok(0) => {
-                    // What came before the end still counts; the next read says so again.
+                    // Bytes before the end still count. The next read reports the end again.
                     if moved {
                         break;
                     }
@@ -257,7 +259,7 @@ impl Wire {
         Ok(moved)
     }
 
-    /// Takes the next step of the greeting, if it has come.
+    /// Processes the next message of the handshake, if it has arrived.
     fn greet(&mut self) -> Result<(), Cut> {
         let heard = Greeting::read(&PROTOCOL, &self.inbox)
             .map_err(|_| Cut::Garbage("what is there does not speak as a software NIC does"))?;
@@ -288,8 +290,9 @@ impl Wire {
         Ok(())
     }
 
-    /// The next frame, if all of it has come; it stays in place until the next call of [`Wire::pump`]. One whose seal is broken counts as
-    /// lost, as a packet with a wrong ICRC does (InfiniBand Architecture, volume 1, 7.8.1): whoever waits for its answer sends it again.
+    /// Returns the range of the next frame if all of it has arrived. It stays in place until the next call of
+    /// [`Wire::pump`]. A frame with a broken seal counts as lost, as a packet with a wrong ICRC does (InfiniBand
+    /// Architecture, volume 1, 7.8.1). The requester sends a command without a response again.
     pub(super) fn next(&mut self) -> Result<Option<Range<usize>>, Cut> {
         loop {
             let Phase::Open(seals) = &mut self.phase else { return Ok(None) };
@@ -322,29 +325,29 @@ impl Wire {
         }
     }
 
-    /// Frames with broken seals since the last call.
+    /// Returns the number of frames with broken seals since the last call.
     pub(super) fn take_broken(&mut self) -> u64 {
         std::mem::take(&mut self.broken)
     }
 
-    /// Flips a bit of the next frame that comes, before its seal is looked at.
+    /// Flips a bit of the next frame received, before its seal is checked.
     pub(super) fn flip_next(&mut self, random: u64) {
         self.flip_next = Some(random);
     }
 
-    /// As [`Wire::send`], with a bit flipped on the way.
+    /// Sends a frame as [`Wire::send`] does, with one bit flipped after sealing.
     pub(super) fn send_flipped(&mut self, frame: &[u8], random: u64) {
         let start = self.outbox.len() + LENGTH;
         self.send(frame);
         flip(self.outbox.get_mut(start..).unwrap_or_default(), random);
     }
 
-    /// The bytes of a frame.
+    /// Returns the bytes of a frame.
     pub(super) fn frame(&self, range: Range<usize>) -> &[u8] {
         self.inbox.get(range).unwrap_or_default()
     }
 
-    /// Seals a frame and puts it behind what waits to be written.
+    /// Seals a frame and appends it to the bytes to be written.
     pub(super) fn send(&mut self, frame: &[u8]) {
         if let Phase::Open(seals) = &mut self.phase {
             seals.ours.close(frame, &mut self.outbox);
@@ -352,7 +355,8 @@ impl Wire {
         }
     }
 
-    /// Takes bytes that arrive at the other side as a sign of life, where so many are under way that no answer can be expected yet.
+    /// Takes progress that the kernel reports as a sign of life: bytes that have arrived at the other end. Counts only
+    /// if so many bytes are in flight that no response can be expected yet.
     pub(super) fn listen_to_the_kernel(&mut self) {
         let mut queued: libc::c_int = 0;
         // SAFETY: writes one integer; the descriptor is the socket's.
@@ -369,7 +373,7 @@ impl Wire {
     }
 }
 
-/// Flips one bit.
+/// Flips one bit, chosen by `random`.
 fn flip(bytes: &mut [u8], random: u64) {
     let bit = random % (bytes.len() as u64 * 8).max(1);
     if let Some(byte) = bytes.get_mut((bit / 8) as usize) {

@@ -1,7 +1,8 @@
-//! The address table: which device addresses exist and where they lie in host memory. All DMA goes through it.
+//! Address table: the valid device addresses, and the host memory behind them. All DMA of the controller goes through
+//! it.
 //!
-//! Service threads read an immutable snapshot without locks and announce which generation they have. Whoever unmaps
-//! publishes a new snapshot and waits until every thread has announced it: from then on nobody can touch the memory.
+//! Service threads read an immutable snapshot without locks, and announce its generation. An unmapping publishes a new
+//! snapshot and waits until every thread has announced it. From then on no thread can access the memory.
 
 use crate::memory::{DmaError, DmaRegion, Place, Region, Space};
 use crossbeam::utils::CachePadded;
@@ -13,18 +14,18 @@ use std::sync::{Arc, OnceLock};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
-/// Granularity of device addresses: the smallest NVMe memory page.
+/// Granularity of device addresses in bytes: the smallest NVMe memory page.
 const PAGE: u64 = 4096;
-/// First address that is handed out, so that null and small numbers in a command are never valid.
+/// First device address in use, so that null and small numbers in a command are never valid.
 const FIRST: u64 = 1 << 32;
 /// End of the device's address space.
 const LIMIT: u64 = 1 << 48;
-/// Longest wait of an unmapping for the service threads. After it the memory is leaked rather than given back.
+/// Longest time that an unmapping waits for the service threads. After it, the memory is leaked instead of freed.
 const UNMAP_LIMIT: Duration = Duration::from_secs(5);
-/// What a thread announces when it will not use any snapshot again.
+/// Generation that a thread announces when it will use no snapshot any more.
 const ENDED: u64 = u64::MAX;
 
-/// Consecutive device addresses and the host memory behind them.
+/// A range of device addresses and the host memory behind it.
 #[derive(Clone, Copy)]
 pub(super) struct Range {
     start: u64,
@@ -34,7 +35,7 @@ pub(super) struct Range {
 }
 
 impl Range {
-    /// Contains nothing.
+    /// Returns an empty range.
     pub(super) const fn none() -> Self {
         Self { start: 0, bytes: 0, host: std::ptr::null_mut(), stream: false }
     }
@@ -43,34 +44,35 @@ impl Range {
     fn at(&self, address: u64, bytes: usize) -> Option<Target> {
         let offset = address.wrapping_sub(self.start);
         let inside = offset < self.bytes && self.bytes - offset >= bytes as u64;
-        // wrapping_add keeps the arithmetic defined; the test above keeps it inside the region.
+        // wrapping_add keeps the arithmetic defined; `inside` ensures that the result is in the region.
         inside.then(|| Target { host: self.host.wrapping_add(offset as usize), stream: self.stream })
     }
 }
 
-/// Where a device address leads.
+/// Host memory behind a device address.
 #[derive(Clone, Copy)]
 pub(super) struct Target {
     pub(super) host: *mut u8,
-    /// A GPU reads it: go around the cache.
+    /// True if a GPU reads the memory, so that stores should bypass the CPU's cache.
     pub(super) stream: bool,
 }
 
-/// The table at one moment.
+/// The table at one point in time.
 pub(super) struct Snapshot {
     ranges: Vec<Range>,
     pub(super) generation: u64,
-    /// How many mappings had ended by then.
+    /// Number of mappings that had ended by then.
     pub(super) unmapped: u64,
 }
 
-// SAFETY: a snapshot is plain addresses; what they point to stays valid until every reader has announced a later one.
+// SAFETY: a snapshot holds plain addresses. Their memory stays valid until every reader has announced a later snapshot.
 unsafe impl Send for Snapshot {}
-// SAFETY: as above, and it never changes.
+// SAFETY: as above, and a snapshot never changes.
 unsafe impl Sync for Snapshot {}
 
 impl Snapshot {
-    /// Host memory for `bytes` bytes at a device address, all in one mapping. `hint` remembers the mapping.
+    /// Returns the host memory of `bytes` bytes at a device address, if all of it is in one mapping. `hint` caches the
+    /// mapping.
     #[inline]
     pub(super) fn resolve(&self, address: u64, bytes: usize, hint: &mut Range) -> Option<Target> {
         if let Some(t) = hint.at(address, bytes) {
@@ -99,7 +101,7 @@ impl fmt::Debug for Snapshot {
     }
 }
 
-/// Device addresses of one controller.
+/// The device addresses of one controller.
 #[derive(Debug)]
 pub(super) struct AddressTable {
     device: String,
@@ -111,7 +113,7 @@ pub(super) struct AddressTable {
 }
 
 impl AddressTable {
-    /// A table that `readers` threads will read.
+    /// Creates a table for `readers` reader threads.
     pub(super) fn new(device: String, stream: super::config::Streaming, readers: usize) -> Self {
         let snapshot = Arc::new(Snapshot { ranges: Vec::new(), generation: 0, unmapped: 0 });
         Self {
@@ -124,34 +126,35 @@ impl AddressTable {
         }
     }
 
-    /// Names the threads that an unmapping wakes.
+    /// Sets the threads that an unmapping wakes.
     pub(super) fn set_readers(&self, threads: Vec<Thread>) {
-        // A second call would name the same threads; the first one stays.
+        // A second call would set the same threads, so the first one stays.
         let _ = self.readers.set(threads);
     }
 
     fn lock(&self) -> MutexGuard<'_, Tables> {
-        // A thread that panicked while holding it left whole entries behind: each change is one insert or remove.
+        // A thread that panicked while it held the lock left the entries consistent: each change is one insert or
+        // remove.
         self.tables.lock()
     }
 
-    /// The generation that a reader should have.
+    /// Returns the generation that readers should use.
     #[inline]
     pub(super) fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// The present table.
+    /// Returns the current table.
     pub(super) fn snapshot(&self) -> Arc<Snapshot> {
         self.lock().snapshot.clone()
     }
 
-    /// Says that a reader uses nothing older than `generation` any more.
+    /// Announces that a reader uses no snapshot older than `generation` any more.
     pub(super) fn announce(&self, reader: usize, generation: u64) {
         self.seen[reader].store(generation, Ordering::SeqCst);
     }
 
-    /// Says that a reader is gone.
+    /// Announces that a reader has ended.
     pub(super) fn retire(&self, reader: usize) {
         self.announce(reader, ENDED);
     }
@@ -171,7 +174,7 @@ impl AddressTable {
     }
 
     fn insert(&self, host: *mut u8, bytes: usize, stream: bool) -> Result<u64, DmaError> {
-        // The offset within a page stays the same on both sides, so that PRP rules mean the same for both.
+        // The device address has the same offset in its page as the host address, so PRP rules apply to both alike.
         let offset = host as u64 % PAGE;
         let span = (offset + bytes as u64).next_multiple_of(PAGE);
         let mut tables = self.lock();
@@ -180,14 +183,16 @@ impl AddressTable {
             bytes,
             free: tables.free() as usize,
         })?;
-        // One page stays empty behind each mapping: running over its end is an error and never the neighbour.
+        // One unmapped page follows each mapping, so an access beyond the end fails instead of reaching the next
+        // mapping.
         tables.next = page + span + PAGE;
         tables.ranges.insert(page + offset, (bytes as u64, host as usize, stream));
         self.publish(&mut tables);
         Ok(page + offset)
     }
 
-    /// Removes a mapping and waits for the readers. `false`: one of them did not answer in time.
+    /// Removes a mapping and waits for the readers. Returns false if one of them did not announce the new snapshot in
+    /// time.
     fn remove(&self, start: u64) -> bool {
         let generation = {
             let mut tables = self.lock();
@@ -221,7 +226,7 @@ impl AddressTable {
         true
     }
 
-    /// Gives the device access to a region.
+    /// Maps a region for the device.
     pub(super) fn map(self: &Arc<Self>, region: &Region) -> Result<DmaRegion, DmaError> {
         let host = region.host().ok_or_else(|| DmaError::Unreachable {
             device: self.device.clone(),
@@ -235,15 +240,15 @@ impl AddressTable {
         Ok(DmaRegion { region: region.clone(), offset: 0, bytes: region.len(), iova, guard: Arc::new(guard) })
     }
 
-    /// Host memory with device addresses.
+    /// Allocates host memory and maps it for the device.
     pub(super) fn allocate(self: &Arc<Self>, space: &Space, bytes: usize) -> Result<DmaRegion, DmaError> {
         self.map(&space.allocate(Place::Host, bytes)?)
     }
 }
 
 impl Tables {
-    /// First address of `span` free bytes: behind the youngest mapping, so that a stale address stays invalid for long,
-    /// or in the first gap once the end was reached.
+    /// Returns the first address of `span` free bytes: after the newest mapping, so that stale addresses stay invalid
+    /// for long. Once the end of the address space was reached, returns the first gap that is large enough.
     fn find(&self, span: u64) -> Option<u64> {
         if self.next.checked_add(span).is_some_and(|end| end <= LIMIT) {
             return Some(self.next);
@@ -263,7 +268,7 @@ impl Tables {
     }
 }
 
-/// Ends a mapping when it is dropped.
+/// Ends a mapping when dropped.
 struct Mapping {
     table: Arc<AddressTable>,
     start: u64,

@@ -9,21 +9,21 @@ use super::queue::Answer;
 use crate::wire::nvme::{IDENTIFY_BYTES, SqEntry, Status, admin, cns, feature, log_page, status};
 use std::sync::atomic::Ordering;
 
-/// PSDT and FUSE in dword 0: admin commands on PCIe use PRPs, and none is fused.
+/// PSDT and FUSE in dword 0. Admin commands on PCIe use PRPs, and none is fused.
 const UNSUPPORTED_FLAGS: u32 = 3 << 14 | 3 << 8;
-/// The queue is one piece of memory (dword 11); CAP.CQR asks for it.
+/// Bit in dword 11: the queue is contiguous in memory, as CAP.CQR requires.
 const PHYSICALLY_CONTIGUOUS: u32 = 1;
-/// Asynchronous Event Configuration: temperature warnings.
+/// Asynchronous Event Configuration bit for temperature warnings.
 const TEMPERATURE_EVENTS: u32 = 1 << 1;
-/// The same bit in the critical warning of the health log.
+/// Bit for temperature in the critical warning of the health log. It has the same position.
 const TEMPERATURE_WARNING: u8 = 1 << 1;
 const BAD_FIELD: Status = status::INVALID_FIELD.dnr();
 
-/// Dword 0 of the completion, nothing if the command stays, or its status.
+/// Result of an admin command: dword 0 of its completion, or its error status. `None`: the command stays outstanding.
 type Reply = Result<Option<u32>, Status>;
 
 impl Manager {
-    /// Runs an admin command.
+    /// Executes an admin command.
     pub(super) fn execute(&mut self, e: &SqEntry) -> Reply {
         if e.cdw0 & UNSUPPORTED_FLAGS != 0 {
             return Err(BAD_FIELD);
@@ -45,7 +45,7 @@ impl Manager {
         }
     }
 
-    /// Identifier and entries of a queue to create.
+    /// Returns the setup of the queue that a command creates, after checking its identifier and size.
     fn new_queue(&mut self, e: &SqEntry, granted: u16, exists: bool) -> Result<RingSetup, Status> {
         let (id, size) = (e.cdw10 as u16, e.cdw10 >> 16);
         if id == 0 || id > granted || exists {
@@ -136,10 +136,10 @@ impl Manager {
         if removed { Ok(()) } else { Err(status::INTERNAL_ERROR) }
     }
 
-    /// Writes data to a command's pages.
+    /// Writes data to the pages that a command names.
     fn give(&mut self, e: &SqEntry, data: &[u8]) -> Result<(), Status> {
         self.walk(e, data.len())?;
-        // SAFETY: the walk found the extents in the snapshot that this thread has announced.
+        // SAFETY: the walk resolved the extents in the snapshot that this thread has announced.
         unsafe { scatter(&self.extents, data) };
         Ok(())
     }
@@ -153,7 +153,7 @@ impl Manager {
         let page: identify::Page = match e.cdw10 as u8 {
             cns::NAMESPACE => identify::namespace(namespace()?.1),
             cns::CONTROLLER => identify::controller(&core),
-            // The two largest identifiers can have nothing behind them that is a namespace.
+            // No namespace can follow the two largest identifiers.
             cns::ACTIVE_NAMESPACES if e.nsid >= ALL_NAMESPACES - 1 => return Err(status::INVALID_NAMESPACE.dnr()),
             cns::ACTIVE_NAMESPACES => identify::active(&core, e.nsid),
             cns::NAMESPACE_DESCRIPTORS => identify::descriptors(&core, namespace()?.0),
@@ -202,12 +202,12 @@ impl Manager {
         Ok(result)
     }
 
-    /// Dword 0 of the completion: bit 0 is clear if the command was aborted.
+    /// Executes an Abort. Returns dword 0 of its completion, whose bit 0 is clear if the command was aborted.
     fn abort(&mut self, e: &SqEntry) -> u32 {
         const NOT_ABORTED: u32 = 1;
         let (sqid, cid) = (e.cdw10 as u16, (e.cdw10 >> 16) as u16);
         if sqid == 0 {
-            // Only event requests wait in the admin queue. Both completions need a place.
+            // Only event requests stay outstanding in the admin queue. Both completions need space.
             let at = self.event_requests.iter().position(|c| *c == cid);
             return match at.filter(|_| self.has_room(2)) {
                 Some(i) => {

@@ -1,4 +1,4 @@
-//! What the software controller is made of.
+//! Configuration of a software controller.
 
 use super::fault::FaultPlan;
 use crate::data_path::choices;
@@ -6,30 +6,30 @@ use crate::spec::{DeviceSpec, Scheme, SpecError};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How a file is read and written.
+/// Method of reading and writing a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FileIo {
-    /// io_uring, batched; `pread` where the kernel refuses it.
+    /// io_uring, batched; `Pread` if the kernel refuses it.
     #[default]
     Uring,
     /// `preadv2` and `pwritev2` by the service threads.
     Pread,
-    /// Reads copy from a mapping of the page cache; writes go through `pwritev2`. Reads of what somebody has cut off the file fail
-    /// with "unrecovered read error": the process gets a handler of SIGBUS, which minds addresses of such mappings alone and passes
-    /// others on.
+    /// Reads copy from a mapping of the page cache; writes use `pwritev2`. If the file is truncated, reads beyond its
+    /// end fail with "unrecovered read error". For this, the process gets a SIGBUS handler. It handles addresses of
+    /// such mappings only, and passes other signals on.
     Mmap,
 }
 
 choices! {
-    /// Stores that go around the CPU's cache when data goes to the pages of a command.
+    /// Use of non-temporal stores, which bypass the CPU's cache, for data that goes to the pages of a command.
     #[derive(Default)]
     #[non_exhaustive]
     Streaming:
     /// For pages that a GPU reads.
     #[default]
     Auto = "auto",
-    /// Always, where the processor can.
+    /// Always, if the processor has such stores.
     Always = "always",
     /// Never.
     Never = "never"
@@ -45,45 +45,45 @@ impl Streaming {
     }
 }
 
-/// What holds a namespace's blocks.
+/// Storage for the blocks of a namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Backing {
-    /// Memory, given out as it is written; gone with the controller.
+    /// Memory, allocated as it is written. Its contents are lost with the controller.
     Memory {
-        /// Size; `None` until [`SoftConfig::set_bytes`].
+        /// Size in bytes; `None` until [`SoftConfig::set_bytes`].
         bytes: Option<u64>,
     },
-    /// A regular file or a block device, all of it.
+    /// A whole regular file or block device.
     File {
-        /// Where.
+        /// Path of the file.
         path: PathBuf,
-        /// How.
+        /// Method of access.
         io: FileIo,
-        /// Around the page cache (O_DIRECT).
+        /// True to bypass the page cache (O_DIRECT).
         direct: bool,
     },
 }
 
-/// One namespace.
+/// Configuration of one namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NamespaceConfig {
-    /// What holds the blocks.
+    /// Storage for the blocks.
     pub backing: Backing,
-    /// Bytes of a logical block, 512 or 4096.
+    /// Size of a logical block in bytes, 512 or 4096.
     pub block_bytes: u32,
-    /// The name that a new file will get, where that is not yet the one that it is opened by.
+    /// Final path of a new file, if it is opened under another one.
     pub(crate) final_path: Option<PathBuf>,
 }
 
 impl NamespaceConfig {
-    /// A namespace of 512-byte blocks.
+    /// Returns a namespace of 512-byte blocks.
     pub fn new(backing: Backing) -> Self {
         Self { backing, block_bytes: DEFAULT_BLOCK, final_path: None }
     }
 
-    /// Sets the bytes of a logical block, 512 or 4096.
+    /// Sets the size of a logical block in bytes, 512 or 4096.
     pub fn block_bytes(mut self, bytes: u32) -> Self {
         self.block_bytes = bytes;
         self
@@ -94,31 +94,32 @@ const DEFAULT_BLOCK: u32 = 512;
 const DEFAULT_QUEUE_ENTRIES: u32 = 4096;
 const DEFAULT_QUEUE_PAIRS: u16 = 128;
 const DEFAULT_TRANSFER: u32 = 2 << 20;
-/// 128 bytes from doorbell to doorbell: two polled by different threads never share a line, nor a pair of lines.
+/// 128 bytes between doorbells: two that different threads poll never share a cache line, nor a pair of lines.
 const DEFAULT_STRIDE: u8 = 5;
 const DEFAULT_READY: Duration = Duration::from_secs(5);
 
-/// What a software controller is made of. Start with [`SoftConfig::memory`], [`SoftConfig::file`] or [`SoftConfig::parse`].
+/// Configuration of a software controller. Start with [`SoftConfig::memory`], [`SoftConfig::file`] or
+/// [`SoftConfig::parse`].
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct SoftConfig {
-    /// Namespaces 1, 2, ...
+    /// Namespaces 1, 2 and so on.
     pub namespaces: Vec<NamespaceConfig>,
-    /// Service threads; `None` is half of the processors, so that the program has the others.
+    /// Number of service threads, 1 to 1024. `None`: half of the processors, so that the program has the others.
     pub threads: Option<usize>,
-    /// Entries of the largest queue (CAP.MQES + 1), 2 to 65,536.
+    /// Number of entries of the largest queue (CAP.MQES + 1), 2 to 65,536.
     pub max_queue_entries: u32,
-    /// I/O queue pairs, 1 to 4095.
+    /// Number of I/O queue pairs, 1 to 4095.
     pub max_queue_pairs: u16,
-    /// Bytes of the largest transfer (MDTS): a power of two, 4 KiB to 64 MiB.
+    /// Size of the largest transfer in bytes (MDTS): a power of two, 4 KiB to 64 MiB.
     pub max_transfer_bytes: u32,
-    /// Doorbells are `4 << doorbell_stride` bytes apart (CAP.DSTRD), 0 to 10.
+    /// Doorbell stride, 0 to 10 (CAP.DSTRD): doorbells are `4 << doorbell_stride` bytes apart.
     pub doorbell_stride: u8,
-    /// What CAP.TO promises, in steps of 500 ms up to 127.5 s.
+    /// Time limit for becoming ready that CAP.TO reports, in steps of 500 ms up to 127.5 s.
     pub ready_timeout: Duration,
-    /// Whether data goes around the CPU's cache.
+    /// Use of stores that bypass the CPU's cache.
     pub streaming: Streaming,
-    /// What goes wrong on purpose.
+    /// Injected faults.
     pub faults: FaultPlan,
 }
 
@@ -137,17 +138,18 @@ impl SoftConfig {
         }
     }
 
-    /// One namespace of `bytes` bytes in memory.
+    /// Returns a controller with one namespace of `bytes` bytes in memory.
     pub fn memory(bytes: u64) -> Self {
         Self::empty().namespace(NamespaceConfig::new(Backing::Memory { bytes: Some(bytes) }))
     }
 
-    /// One namespace on a file or a block device.
+    /// Returns a controller with one namespace on a file or a block device.
     pub fn file(path: impl AsRef<Path>) -> Self {
         Self::file_with(path, FileIo::default(), false)
     }
 
-    /// As [`SoftConfig::file`], choosing how it is read and written.
+    /// Returns a controller as [`SoftConfig::file`] does, with the given method of access. `direct` bypasses the page
+    /// cache.
     pub fn file_with(path: impl AsRef<Path>, io: FileIo, direct: bool) -> Self {
         let path = path.as_ref().to_path_buf();
         Self::empty().namespace(NamespaceConfig::new(Backing::File { path, io, direct }))
@@ -157,40 +159,41 @@ impl SoftConfig {
         Self { namespaces, ..Self::empty() }
     }
 
-    /// Reads what follows `soft:`, for example `mem:64M,block=4096,latency=20us` or `edges.img,io=mmap`.
+    /// Parses the part of a specification after `soft:`, for example `mem:64M,block=4096,latency=20us` or
+    /// `edges.img,io=mmap`.
     ///
     /// | key | meaning |
     /// |---|---|
-    /// | `mem`, `mem:SIZE` | a namespace in memory; without a size, [`SoftConfig::set_bytes`] gives it |
-    /// | `FILE`, `file:FILE` | a namespace on a file or block device; [`DeviceSpec`] says how commas in the name are written |
-    /// | `file=FILE` | one more namespace on one more file |
+    /// | `mem`, `mem:SIZE` | a namespace in memory; if the size is missing, [`SoftConfig::set_bytes`] sets it |
+    /// | `FILE`, `file:FILE` | a namespace on a file or block device; [`DeviceSpec`] documents escapes for commas in the name |
+    /// | `file=FILE` | another namespace on another file |
     /// | `namespaces=N` | N namespaces of that size (memory only) |
-    /// | `block=512`, `block=4096` | bytes of a logical block |
-    /// | `io=uring`, `io=pread`, `io=mmap`, `direct` | how files are read and written |
-    /// | `threads=N` | service threads |
+    /// | `block=512`, `block=4096` | size of a logical block in bytes |
+    /// | `io=uring`, `io=pread`, `io=mmap`, `direct` | method of reading and writing files |
+    /// | `threads=N` | number of service threads |
     /// | `entries=N`, `queues=N`, `transfer=SIZE`, `stride=N`, `ready-timeout=TIME` | limits that the controller reports |
-    /// | `streaming=auto`, `always`, `never` | whether data goes around the CPU's cache |
-    /// | `media-error=[read:\|write:]A-B` | blocks that fail; may be given several times |
+    /// | `streaming=auto`, `always`, `never` | use of stores that bypass the CPU's cache |
+    /// | `media-error=[read:\|write:]A-B` | blocks on which commands fail; may be repeated |
     /// | `latency=TIME`, `TIME-TIME`, `exp:TIME` | fixed, uniform or exponential time per command |
-    /// | `lose-completion=every:N` or `A-B` | each Nth command of the device, or commands on these blocks, that are never answered |
-    /// | `wrong-phase=every:N` or `A-B` | each Nth completion of the device, or those for these blocks, with the wrong phase tag |
-    /// | `lose-doorbell=every:N` | each Nth doorbell value of the device that is not heard |
-    /// | `stuck-queue=[Q:]after:N` | a queue (or each) that stops after N commands of its own |
-    /// | `fatal=after:N`, `once:N` or `A-B` | controller fatal status; `once`: with command N, and no more after a reset |
-    /// | `disappear=after:N` or `A-B` | the device is gone: registers read all ones |
+    /// | `lose-completion=every:N` or `A-B` | each Nth command of the device, or commands on these blocks, get no completion |
+    /// | `wrong-phase=every:N` or `A-B` | each Nth completion of the device, or those for these blocks, have the wrong phase tag |
+    /// | `lose-doorbell=every:N` | each Nth doorbell value of the device is ignored |
+    /// | `stuck-queue=[Q:]after:N` | queue Q (or each) stops after N of its own commands |
+    /// | `fatal=after:N`, `once:N` or `A-B` | controller fatal status; with `once`, at command N only, and not again after a reset |
+    /// | `disappear=after:N` or `A-B` | the device disappears: registers read all ones |
     /// | `fail-flush=every:N` | each Nth Flush of the device fails with "write fault" |
     /// | `repeat-completion=every:N` or `A-B` | completions that are posted twice |
-    /// | `torn-write=[silent:]every:N` or `A-B` | writes of which the first half of the blocks is stored; they fail with "write fault", or (`silent:`) succeed |
-    /// | `corrupt=[read:\|write:]every:N` or `A-B` | one bit is flipped in what is read, or in what is stored; may be given several times |
-    /// | `slow-drain=[Q:]TIME` | completions of queue Q (or each) come one by one, TIME apart |
-    /// | `shrink=BLOCKS:after:N` | after N commands of the device its namespaces have so many blocks |
+    /// | `torn-write=[silent:]every:N` or `A-B` | first half of the blocks stored; fails with "write fault", or succeeds (`silent:`) |
+    /// | `corrupt=[read:\|write:]every:N` or `A-B` | one bit of the data read or stored is flipped; may be repeated |
+    /// | `slow-drain=[Q:]TIME` | completions of queue Q (or each) are posted one by one, TIME apart |
+    /// | `shrink=BLOCKS:after:N` | after N commands of the device, its namespaces have this many blocks |
     /// | `slow-ready=TIME`, `never-ready` | time to CSTS.RDY |
-    /// | `reorder`, `seed=N` | completions in a random order; seed of everything random |
+    /// | `reorder`, `seed=N` | completions in random order; seed of all random choices |
     ///
-    /// Sizes take `k`, `M`, `G`, `T` (powers of 1024), times `ns`, `us`, `ms`, `s`.
+    /// Sizes take `k`, `M`, `G`, `T` (powers of 1024). Times take `ns`, `us`, `ms`, `s`.
     ///
     /// # Errors
-    /// Those of [`DeviceSpec::of`], and [`SpecError::BadOption`] where a value does not fit its option or options exclude each other.
+    /// As [`DeviceSpec::of`], and [`SpecError::BadOption`] if a value is invalid or options exclude each other.
     pub fn parse(spec: &str) -> Result<Self, SpecError> {
         Self::try_from(&DeviceSpec::of(Scheme::Soft, spec.as_ref())?)
     }
@@ -201,7 +204,7 @@ impl SoftConfig {
         self
     }
 
-    /// Sets the bytes of a logical block of every namespace so far, 512 or 4096.
+    /// Sets the size of a logical block in bytes, 512 or 4096, for every namespace added so far.
     pub fn block_bytes(mut self, bytes: u32) -> Self {
         for n in &mut self.namespaces {
             n.block_bytes = bytes;
@@ -215,7 +218,7 @@ impl SoftConfig {
         self
     }
 
-    /// Sets the entries of the largest queue, 2 to 65,536.
+    /// Sets the number of entries of the largest queue, 2 to 65,536.
     pub fn max_queue_entries(mut self, entries: u32) -> Self {
         self.max_queue_entries = entries;
         self
@@ -227,42 +230,42 @@ impl SoftConfig {
         self
     }
 
-    /// Sets the bytes of the largest transfer: a power of two, 4 KiB to 64 MiB.
+    /// Sets the size of the largest transfer in bytes: a power of two, 4 KiB to 64 MiB.
     pub fn max_transfer_bytes(mut self, bytes: u32) -> Self {
         self.max_transfer_bytes = bytes;
         self
     }
 
-    /// Sets the doorbell stride: doorbells are `4 << stride` bytes apart.
+    /// Sets the doorbell stride, 0 to 10: doorbells are `4 << stride` bytes apart.
     pub fn doorbell_stride(mut self, stride: u8) -> Self {
         self.doorbell_stride = stride;
         self
     }
 
-    /// Sets what CAP.TO promises.
+    /// Sets the time limit for becoming ready that CAP.TO reports.
     pub fn ready_timeout(mut self, timeout: Duration) -> Self {
         self.ready_timeout = timeout;
         self
     }
 
-    /// Sets whether data goes around the CPU's cache.
+    /// Sets the use of stores that bypass the CPU's cache.
     pub fn streaming(mut self, streaming: Streaming) -> Self {
         self.streaming = streaming;
         self
     }
 
-    /// Sets what goes wrong on purpose.
+    /// Sets the injected faults.
     pub fn faults(mut self, plan: FaultPlan) -> Self {
         self.faults = plan;
         self
     }
 
-    /// Whether a namespace in memory has no size yet.
+    /// Returns true if a namespace in memory has no size yet.
     pub fn needs_bytes(&self) -> bool {
         self.namespaces.iter().any(|n| n.backing == Backing::Memory { bytes: None })
     }
 
-    /// Gives each namespace in memory that has no size yet this one, rounded up to whole blocks.
+    /// Sets the size of each namespace in memory that has none yet: `size` bytes, rounded up to whole blocks.
     pub fn set_bytes(&mut self, size: u64) {
         for n in &mut self.namespaces {
             let block = u64::from(n.block_bytes.max(1));
@@ -272,12 +275,12 @@ impl SoftConfig {
         }
     }
 
-    /// Service threads that [`super::SoftController::start`] will use.
+    /// Returns the number of service threads that [`super::SoftController::start`] will use.
     pub fn service_threads(&self) -> usize {
         self.threads.unwrap_or_else(|| crate::processors::count() / 2).max(1)
     }
 
-    /// The first rule that the limits break, as a sentence.
+    /// Returns the first rule that the configuration violates, as a sentence.
     pub(super) fn complaint(&self) -> Option<String> {
         let namespaces = self.namespaces.len();
         let checks = [

@@ -1,14 +1,16 @@
-//! Moving blocks from a back end to the pages that a command names, and making them visible before its completion.
+//! Copies blocks from a store to the pages that a command names, and makes them visible before the command's
+//! completion.
 //!
-//! A GPU reads the pages over PCIe, so caching them on the CPU only evicts something useful: stores that go around the
-//! cache are faster there. CPU kernels read the same pages from the cache, so they get ordinary copies.
+//! A GPU reads the pages over PCIe, so caching them on the CPU would only evict useful data. Non-temporal stores, which
+//! bypass the cache, are faster there. Kernels on CPU threads read the same pages from the cache, so they get ordinary
+//! copies.
 
 use std::sync::atomic::{Ordering, fence};
 
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64 as arch;
 
-/// The widest store around the cache that this processor has.
+/// Widest non-temporal store that this processor has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mover {
     Plain,
@@ -32,8 +34,8 @@ impl Mover {
         Self::Plain
     }
 
-    /// Copies around the cache where the processor and the alignment of `to` allow it. [`publish`] orders it before
-    /// what is stored next.
+    /// Copies with non-temporal stores if the processor has them and `to` is aligned. [`publish`] orders the copy
+    /// before later stores.
     ///
     /// # Safety
     /// `from` must be readable and `to` writable for `bytes`, and the two must not overlap.
@@ -42,20 +44,22 @@ impl Mover {
         match self {
             #[cfg(target_arch = "x86_64")]
             Self::Avx512 if (to as usize).is_multiple_of(64) => {
-                // SAFETY: `detect` saw AVX-512F, `to` is aligned, and the caller promises the ranges.
+                // SAFETY: `detect` found AVX-512F, `to` is aligned, and the caller vouches for the ranges.
                 unsafe { stream_avx512(to, from, bytes) }
             }
             #[cfg(target_arch = "x86_64")]
             Self::Avx2 if (to as usize).is_multiple_of(32) => {
-                // SAFETY: `detect` saw AVX2, `to` is aligned, and the caller promises the ranges.
+                // SAFETY: `detect` found AVX2, `to` is aligned, and the caller vouches for the ranges.
                 unsafe { stream_avx2(to, from, bytes) }
             }
-            // SAFETY: the caller's promise is the same.
+            // SAFETY: this function's caller makes the same promise.
             _ => unsafe { std::ptr::copy_nonoverlapping(from, to, bytes) },
         }
     }
 }
 
+/// Copies with AVX-512 stores.
+///
 /// # Safety
 /// As [`Mover::stream`]; the processor has AVX-512F and `to` is a multiple of 64.
 #[cfg(target_arch = "x86_64")]
@@ -69,10 +73,12 @@ unsafe fn stream_avx512(to: *mut u8, from: *const u8, bytes: usize) {
         unsafe { arch::_mm512_stream_si512(to.add(i).cast(), arch::_mm512_loadu_si512(from.add(i).cast())) };
         i += STEP;
     }
-    // SAFETY: the rest of the same ranges.
+    // SAFETY: the remainder of the same ranges.
     unsafe { std::ptr::copy_nonoverlapping(from.add(whole), to.add(whole), bytes - whole) };
 }
 
+/// Copies with AVX2 stores.
+///
 /// # Safety
 /// As [`Mover::stream`]; the processor has AVX2 and `to` is a multiple of 32.
 #[cfg(target_arch = "x86_64")]
@@ -86,11 +92,11 @@ unsafe fn stream_avx2(to: *mut u8, from: *const u8, bytes: usize) {
         unsafe { arch::_mm256_stream_si256(to.add(i).cast(), arch::_mm256_loadu_si256(from.add(i).cast())) };
         i += STEP;
     }
-    // SAFETY: the rest of the same ranges.
+    // SAFETY: the remainder of the same ranges.
     unsafe { std::ptr::copy_nonoverlapping(from.add(whole), to.add(whole), bytes - whole) };
 }
 
-/// Orders all data written before it, around the cache or not, before the completion entries that are stored after it.
+/// Orders all earlier data stores, non-temporal or not, before the completion entries that are stored afterwards.
 #[inline]
 pub(super) fn publish() {
     #[cfg(target_arch = "x86_64")]
@@ -101,12 +107,12 @@ pub(super) fn publish() {
     fence(Ordering::Release);
 }
 
-/// Asks for the first lines of a block before they are needed; the processor follows the stream from there.
+/// Prefetches the first cache lines of a block. The processor's own prefetcher continues from there.
 #[inline]
 pub(super) fn prefetch(from: *const u8) {
     #[cfg(target_arch = "x86_64")]
     for line in 0..4 {
-        // SAFETY: a prefetch touches no memory architecturally, whatever the address.
+        // SAFETY: a prefetch has no architectural effect, whatever the address.
         unsafe { arch::_mm_prefetch::<{ arch::_MM_HINT_T0 }>(from.wrapping_add(64 * line).cast()) };
     }
     #[cfg(not(target_arch = "x86_64"))]
@@ -131,7 +137,7 @@ mod tests {
             for (to, at, bytes) in [(0, 0, 4096), (0, 1, 512), (64, 3, 100), (4, 0, 4092), (32, 8, 33), (0, 0, 0)] {
                 let mut target = [u64::from_ne_bytes([0xee; 8]); 1024];
                 let base = target.as_mut_ptr().cast::<u8>();
-                // The array is only aligned to 8, so the offset is counted from the first multiple of 64.
+                // The array is aligned to 8 only, so the offset is relative to the first multiple of 64.
                 let to = base.align_offset(64) + to;
                 // SAFETY: both ranges lie within their arrays (at most 64 + 64 + 4096 bytes of 8192).
                 unsafe { m.stream(base.add(to), from.as_ptr().add(at), bytes) };

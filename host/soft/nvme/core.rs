@@ -1,4 +1,4 @@
-//! What the controller's threads and its users share.
+//! State that the controller's threads and its users share.
 
 use super::address::AddressTable;
 use super::backend::MemoryStore;
@@ -17,17 +17,17 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{OnceLock, mpsc};
 use std::thread::Thread;
 
-/// Why nothing is fetched.
+/// Reasons why no command is fetched, as bits.
 pub(super) mod halt {
     /// CSTS.CFS is set.
     pub const FATAL: u32 = 1;
     /// The device has disappeared from the bus.
     pub const GONE: u32 = 2;
-    /// A shutdown was asked for.
+    /// A shutdown was requested.
     pub const SHUT_DOWN: u32 = 4;
 }
 
-/// A ring's place in device memory.
+/// Identifier, device address and size of a queue's ring.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RingSetup {
     pub(super) id: u16,
@@ -35,23 +35,23 @@ pub(super) struct RingSetup {
     pub(super) entries: u32,
 }
 
-/// What the manager tells a service thread.
+/// Message of the manager to a service thread.
 #[derive(Debug)]
 pub(super) enum Message {
     AddCq(RingSetup),
     AddSq(RingSetup, u16),
-    /// Finishes what is in flight, then forgets the queue.
+    /// Finishes the queue's commands in flight, then drops the queue.
     RemoveSq(u16, mpsc::Sender<bool>),
     RemoveCq(u16, mpsc::Sender<bool>),
-    /// Whether the command was still held back and is now aborted.
+    /// Aborts a command. The reply is true if the command's completion was held back, and was now posted as aborted.
     Abort(u16, u16, mpsc::Sender<bool>),
-    /// Finishes what is in flight without answering, then forgets all queues.
+    /// Waits for commands in flight, then drops all queues and held completions.
     Reset(mpsc::Sender<bool>),
-    /// Finishes what is in flight.
+    /// Finishes all commands in flight, and posts all held completions.
     Quiesce(mpsc::Sender<bool>),
 }
 
-/// Messages for one service thread.
+/// Queue of messages to one service thread.
 #[derive(Debug, Default)]
 pub(super) struct Mailbox {
     pub(super) waiting: AtomicBool,
@@ -91,18 +91,18 @@ impl Doorbells {
         Some(DoorbellPages { base, bytes: self.memory.bytes(), io_memory: false })
     }
 
-    /// The word at a register offset; `None` outside the window or between two doorbells.
+    /// Returns the word at a register offset, or `None` if the offset is outside the doorbells or between two of them.
     pub(super) fn word(&self, offset: u32) -> Option<&AtomicU32> {
         let at = offset.checked_sub(register::DOORBELLS)? as usize;
         if !at.is_multiple_of(4 << self.stride) {
             return None;
         }
         let p = self.memory.at(at as u64, 4)?;
-        // SAFETY: inside the mapping, aligned to 4, and used as an atomic by everybody.
+        // SAFETY: inside the mapping, aligned to 4, and only accessed as an atomic.
         Some(unsafe { AtomicU32::from_ptr(p.cast()) })
     }
 
-    /// Queue and direction (`true`: completion head) of a register offset.
+    /// Returns the queue and direction (`true`: completion head) of a register offset.
     pub(super) fn which(&self, offset: u32) -> Option<(u16, bool)> {
         let index = offset.checked_sub(register::DOORBELLS)? >> (2 + self.stride);
         Some((u16::try_from(index / 2).ok()?, index % 2 == 1))
@@ -117,7 +117,7 @@ impl Doorbells {
     }
 }
 
-/// Registers that threads change.
+/// Registers that change.
 #[derive(Debug)]
 pub(super) struct Registers {
     pub(super) cap: u64,
@@ -127,11 +127,11 @@ pub(super) struct Registers {
     pub(super) aqa: AtomicU32,
     pub(super) asq: AtomicU64,
     pub(super) acq: AtomicU64,
-    /// Values written to CC that the manager has not seen yet; none may be lost.
+    /// Values written to CC that the manager has not processed yet. None may be lost.
     pub(super) cc_writes: Mutex<Vec<u32>>,
 }
 
-/// What the controller's threads and its users share.
+/// State that the controller's threads and its users share.
 #[derive(Debug)]
 pub(super) struct Core {
     pub(super) name: String,
@@ -141,28 +141,28 @@ pub(super) struct Core {
     pub(super) doorbells: Doorbells,
     pub(super) table: std::sync::Arc<AddressTable>,
     pub(super) mover: Mover,
-    /// Whether the fault plan concerns commands.
+    /// True if the fault plan affects commands.
     pub(super) faulty: bool,
     pub(super) stop: AtomicBool,
     /// Bits of [`halt`].
     pub(super) halt: AtomicU32,
-    /// log2 of CC.MPS in bytes.
+    /// log2 of the memory page size in bytes (CC.MPS).
     pub(super) page_shift: AtomicU32,
-    /// The volatile write cache is off: every write waits for the medium.
+    /// True if the volatile write cache is off: every write waits for the medium.
     pub(super) write_through: AtomicBool,
-    /// Counters of the fault plan over all queues. Without a plan that concerns commands nothing uses them.
+    /// Counters of the fault plan over all queues. Unused if the plan does not affect commands.
     pub(super) faults: DeviceFaults,
     pub(super) counters: Box<[CachePadded<Counters>]>,
     pub(super) errors: Mutex<ErrorLog>,
     pub(super) events: Mutex<Vec<Event>>,
     pub(super) mail: Box<[Mailbox]>,
     pub(super) manager: OnceLock<Thread>,
-    /// I/O submission and completion queues that exist, one bit each, for writes to doorbells of others.
+    /// Existing I/O submission and completion queues, one bit each. Used to detect writes to doorbells of other queues.
     pub(super) existing: [Box<[AtomicU64]>; 2],
 }
 
 impl Core {
-    /// The service thread of a completion queue and of all submission queues that complete to it.
+    /// Returns the service thread of a completion queue and of all submission queues that complete to it.
     pub(super) fn thread_of(&self, cqid: u16) -> &Mailbox {
         &self.mail[usize::from(cqid.wrapping_sub(1)) % self.mail.len()]
     }
@@ -171,7 +171,7 @@ impl Core {
         self.halt.load(Ordering::Relaxed)
     }
 
-    /// Controller fatal status: nothing is served until a reset.
+    /// Sets controller fatal status. No command is fetched until a reset.
     pub(super) fn fatal(&self, reason: &str) {
         if self.halt.fetch_or(halt::FATAL, Ordering::SeqCst) & halt::FATAL == 0 {
             tracing::debug!(device = %self.name, reason, "controller fatal status");
@@ -179,7 +179,7 @@ impl Core {
         }
     }
 
-    /// Cuts the namespaces when the fault plan's time for it has come.
+    /// Shrinks the namespaces once the fault plan says so.
     pub(super) fn shrink_if_due(&self) {
         if let Some(blocks) = self.faults.shrinks(&self.config.faults) {
             tracing::debug!(device = %self.name, blocks, "the namespaces shrink");
@@ -187,7 +187,7 @@ impl Core {
         }
     }
 
-    /// Leaves the bus.
+    /// Makes the device disappear from the bus.
     pub(super) fn disappear(&self) {
         tracing::debug!(device = %self.name, "the device disappears");
         self.halt.fetch_or(halt::GONE, Ordering::SeqCst);
@@ -221,7 +221,7 @@ impl Core {
     }
 }
 
-/// Bits for queues 0 to `pairs`.
+/// Returns cleared bits for queues 0 to `pairs`.
 pub(super) fn queue_bits(pairs: u16) -> Box<[AtomicU64]> {
     (0..=pairs / 64).map(|_| AtomicU64::new(0)).collect()
 }

@@ -1,8 +1,9 @@
-//! Faults on purpose: what goes wrong, where and when.
+//! Fault injection: kinds of faults, and the commands and times at which they occur.
 //!
-//! `every` counts over all I/O queues of the device, so that a plan means the same however many queues a program has. With one queue the
-//! same plan and the same commands give the same faults. With several, how many commands are hit stays the same; which ones follows from
-//! the order in which the queues are served. Blocks hit the same commands always.
+//! `every` counts over all I/O queues of the device, so a plan has the same effect whatever the number of queues. With
+//! one queue, the same plan and the same commands give the same faults. With several queues, the number of commands
+//! that are hit stays the same, but the order in which the queues are processed decides which ones. Faults selected by
+//! blocks always hit the same commands.
 
 use crate::wire::nvme::{SqEntry, Status, io, status};
 use rand::rngs::SmallRng;
@@ -12,38 +13,38 @@ use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Which commands a media error hits.
+/// Kind of commands that a fault hits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// Reads, and compares.
+    /// Reads; for media errors also compares.
     Read,
-    /// Writes, and write zeroes.
+    /// Writes; for media errors also write zeroes.
     Write,
-    /// Both.
+    /// Both kinds.
     Both,
 }
 
-/// Blocks that cannot be read, written, or either.
+/// Blocks that cannot be read, or cannot be written, or both.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MediaError {
-    /// Logical blocks, in every namespace.
+    /// Range of logical blocks, in every namespace.
     pub blocks: RangeInclusive<u64>,
-    /// Commands that fail: reads with "unrecovered read error", writes with "write fault".
+    /// Commands that fail. Reads fail with "unrecovered read error", writes with "write fault".
     pub access: Access,
 }
 
-/// How long a command takes at least.
+/// Time between the execution of a command and its completion.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub enum Latency {
-    /// As long as the work takes.
+    /// No added time.
     #[default]
     None,
-    /// The same for all.
+    /// Fixed time.
     Fixed(Duration),
-    /// Evenly spread between the two.
+    /// Time that is evenly distributed between the two.
     Uniform(Duration, Duration),
-    /// Exponential with this mean.
+    /// Exponentially distributed time with this mean.
     Exponential(Duration),
 }
 
@@ -59,74 +60,74 @@ impl Latency {
     }
 }
 
-/// Which I/O commands are hit.
+/// Selects I/O commands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Selector {
-    /// Each `n`th command over all queues, counting completions from one.
+    /// Each `n`th command over all queues, counted from 1 in the order of completion.
     Every(u64),
-    /// Commands that touch one of these blocks.
+    /// Commands that access one of these blocks.
     Blocks(RangeInclusive<u64>),
 }
 
-/// When the whole controller is hit.
+/// Time at which a fault hits the whole controller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Trigger {
-    /// After this many I/O commands over all queues; 0 is as soon as it is enabled.
+    /// After this number of I/O commands over all queues; 0 means as soon as the controller is enabled.
     After(u64),
-    /// With this I/O command over all queues, counting from one; a reset ends it for good.
+    /// At this I/O command over all queues, counted from 1. After a reset it does not occur again.
     Once(u64),
-    /// At the first I/O command that touches one of these blocks.
+    /// At each I/O command that accesses one of these blocks.
     Blocks(RangeInclusive<u64>),
 }
 
-/// A queue from which nothing more is fetched.
+/// Queue from which no more commands are fetched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StuckQueue {
-    /// Submission queue; `None` is each of them.
+    /// Submission queue; `None` for each of them.
     pub queue: Option<u16>,
-    /// Commands that it still serves.
+    /// Number of commands that the queue still processes.
     pub after: u64,
 }
 
-/// Writes of which only a part is stored: the first half of the blocks, rounded down.
+/// Writes of which only the first half of the blocks, rounded down, is stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TornWrite {
-    /// The writes that are hit; `Every` counts the write commands of the device.
+    /// Writes that are hit. `Every` counts the write commands of the device.
     pub which: Selector,
-    /// True if the command ends in success all the same; otherwise it fails with "write fault".
+    /// True if the command still succeeds. Otherwise it fails with "write fault".
     pub silent: bool,
 }
 
-/// Data in which one bit is flipped, in commands that end in success.
+/// Data of which one bit is flipped, in commands that succeed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Corruption {
-    /// The commands that are hit; `Every` counts those of the device that `access` names.
+    /// Commands that are hit. `Every` counts the commands of the device that `access` names.
     pub which: Selector,
-    /// Reads: what is delivered. Writes: what is stored.
+    /// Reads: the data that is delivered. Writes: the data that is stored.
     pub access: Access,
 }
 
-/// A queue whose completions trickle.
+/// Queue whose completions are posted one by one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlowDrain {
-    /// Submission queue; `None` is each of them.
+    /// Submission queue; `None` for each of them.
     pub queue: Option<u16>,
-    /// Time from one completion of the queue to the next.
+    /// Time between two completions of the queue.
     pub interval: Duration,
 }
 
-/// Namespaces that become smaller while they are in use.
+/// Namespaces that shrink while they are in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shrink {
-    /// Logical blocks that each namespace has from then on, if it had more.
+    /// Number of logical blocks that each larger namespace has afterwards.
     pub blocks: u64,
-    /// I/O commands over all queues before that.
+    /// Number of I/O commands over all queues before that.
     pub after: u64,
 }
 
-/// How the controller becomes ready.
+/// Time at which the controller becomes ready after it was enabled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Readiness {
@@ -139,57 +140,58 @@ pub enum Readiness {
     Never,
 }
 
-/// Reordered completions are spread over this time: a full queue's worth of commands, and short against any time-out.
+/// Time over which reordered completions are spread. It covers a full queue of commands, and is short compared with any
+/// timeout.
 const REORDER_WINDOW: Duration = Duration::from_micros(50);
 
-/// What goes wrong. The default is nothing.
+/// Plan of injected faults. The default has none.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct FaultPlan {
-    /// Seed of everything random.
+    /// Seed of all random choices.
     pub seed: u64,
-    /// Bad blocks.
+    /// Blocks on which commands fail.
     pub media_errors: Vec<MediaError>,
-    /// Slow commands.
+    /// Added latency of commands.
     pub latency: Latency,
-    /// Commands that are executed and never answered.
+    /// Commands that are executed and get no completion.
     pub lose_completion: Option<Selector>,
     /// Completions with the wrong phase tag.
     pub wrong_phase: Option<Selector>,
-    /// Each `n`th doorbell value over all submission queues is ignored, until the next one of its queue comes.
+    /// Each `n`th doorbell value over all submission queues is ignored, until its queue gets another one.
     pub lose_doorbell: Option<u64>,
-    /// A queue that stops.
+    /// Queue that stops.
     pub stuck_queue: Option<StuckQueue>,
     /// Controller fatal status (CSTS.CFS).
     pub fatal: Option<Trigger>,
-    /// Registers read all ones from then on, and nothing moves.
+    /// Disappearance: registers then read all ones, and the device does nothing.
     pub disappear: Option<Trigger>,
-    /// Each `n`th Flush of the device fails with "write fault", and nothing is flushed.
+    /// Each `n`th Flush of the device fails with "write fault" and flushes nothing.
     pub fail_flush: Option<u64>,
     /// Completions that are posted twice.
     pub repeat_completion: Option<Selector>,
     /// Writes that are stored in part.
     pub torn_write: Option<TornWrite>,
-    /// Data that is changed without a word.
+    /// Data that is changed without an error.
     pub corrupt: Vec<Corruption>,
-    /// Completions that trickle.
+    /// Completions that are posted one by one.
     pub slow_drain: Option<SlowDrain>,
-    /// Namespaces that become smaller.
+    /// Namespaces that shrink.
     pub shrink: Option<Shrink>,
-    /// Time to CSTS.RDY.
+    /// Time until CSTS.RDY is set.
     pub ready: Readiness,
-    /// Completions in a random order.
+    /// True if completions are posted in random order.
     pub reorder: bool,
 }
 
 impl FaultPlan {
-    /// Returns true if commands need a look at the plan at all.
+    /// Returns true if the plan affects commands.
     pub(super) fn touches_commands(&self) -> bool {
         *self != Self { seed: self.seed, ready: self.ready, ..Self::default() }
     }
 }
 
-/// Writes the plan as the keys that [`super::SoftConfig::parse`] reads, each with a comma before it.
+/// Prints the plan as the options that [`super::SoftConfig::parse`] reads, each with a comma before it.
 impl fmt::Display for FaultPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for m in &self.media_errors {
@@ -278,7 +280,7 @@ impl fmt::Display for Selector {
 }
 
 impl Selector {
-    /// Returns true for the `nth` command of those that are counted, which touches the blocks `range`.
+    /// Returns true if the selector selects the `nth` counted command, which accesses the blocks `range`.
     fn hits(&self, nth: u64, range: Option<&RangeInclusive<u64>>) -> bool {
         match self {
             Self::Every(n) => nth.is_multiple_of(*n),
@@ -291,7 +293,7 @@ fn blocks(range: &RangeInclusive<u64>) -> String {
     format!("{}-{}", range.start(), range.end())
 }
 
-/// The blocks that a command touches, for commands that name blocks in dwords 10 to 12.
+/// Returns the blocks that a command accesses, if it names blocks in dwords 10 to 12.
 fn touched(e: &SqEntry) -> Option<RangeInclusive<u64>> {
     matches!(e.opcode(), io::READ | io::WRITE | io::COMPARE | io::WRITE_ZEROES | io::WRITE_UNCORRECTABLE)
         .then(|| e.slba()..=e.slba().saturating_add(u64::from(e.blocks()) - 1))
@@ -301,22 +303,22 @@ fn meet(a: &RangeInclusive<u64>, b: &RangeInclusive<u64>) -> bool {
     a.start() <= b.end() && b.start() <= a.end()
 }
 
-/// What the plan says about a command before it runs.
+/// Effect of the plan on a command before its execution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FaultAction {
-    /// The command runs, and its data is damaged as said.
+    /// The command runs, with this damage to its data.
     Run(Damage),
     Fail(Status),
     Fatal,
     Disappear,
 }
 
-/// Harm to the data of a command that runs. The default is none.
+/// Damage to the data of a command that runs. The default is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Damage {
-    /// The status of a write of which only the first half is stored.
+    /// Status of a write of which only the first half is stored.
     pub(super) torn: Option<Status>,
-    /// The bit that is flipped, counted from any point: modulo the bits that the command moves.
+    /// Random number that selects the bit to flip, modulo the bits that the command transfers.
     pub(super) flip: Option<u64>,
 }
 
@@ -326,7 +328,7 @@ impl Damage {
     }
 }
 
-/// What the plan says about its completion.
+/// Effect of the plan on a command's completion.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Delivery {
     pub(super) delay: Duration,
@@ -335,7 +337,7 @@ pub(super) struct Delivery {
     pub(super) repeated: bool,
 }
 
-/// The plan's state for the device: what has happened in all of its I/O queues. A reset changes nothing about it.
+/// State of the plan for the device: counters over all of its I/O queues. A reset does not change them.
 #[derive(Debug, Default)]
 pub(super) struct DeviceFaults {
     fetched: AtomicU64,
@@ -348,7 +350,7 @@ pub(super) struct DeviceFaults {
 }
 
 impl DeviceFaults {
-    /// The blocks that namespaces are cut to, the first time that this is asked after their time has come.
+    /// Returns the number of blocks to shrink namespaces to, once, at the first call after the plan's time.
     pub(super) fn shrinks(&self, plan: &FaultPlan) -> Option<u64> {
         let Shrink { blocks, after } = plan.shrink?;
         let due = self.fetched.load(Ordering::Relaxed) > after && !self.shrunk.swap(true, Ordering::Relaxed);
@@ -356,12 +358,12 @@ impl DeviceFaults {
     }
 }
 
-/// Counts one more and returns its number, from one.
+/// Increments a counter and returns the new value, so the first is 1.
 fn next(counter: &AtomicU64) -> u64 {
     counter.fetch_add(1, Ordering::Relaxed) + 1
 }
 
-/// The plan's state for one submission queue.
+/// State of the plan for one submission queue.
 #[derive(Debug)]
 pub(super) struct QueueFaults {
     random: SmallRng,
@@ -369,7 +371,7 @@ pub(super) struct QueueFaults {
     seen_tail: u32,
     ignored_tail: Option<u32>,
     stuck_after: Option<u64>,
-    /// Time between two completions, and when the next one may come.
+    /// Time between two completions, and earliest time of the next one.
     drain: Option<(Duration, Instant)>,
 }
 
@@ -388,7 +390,7 @@ impl QueueFaults {
         }
     }
 
-    /// Returns true if a doorbell value gets through.
+    /// Returns true if a doorbell value is not lost.
     pub(super) fn hears(&mut self, plan: &FaultPlan, device: &DeviceFaults, tail: u32) -> bool {
         if let Some(n) = plan.lose_doorbell
             && tail != self.seen_tail
@@ -399,12 +401,12 @@ impl QueueFaults {
         self.ignored_tail != Some(tail)
     }
 
-    /// Commands that may still be fetched.
+    /// Returns the number of commands that may still be fetched.
     pub(super) fn allowance(&self) -> u32 {
         self.stuck_after.map_or(u32::MAX, |n| n.saturating_sub(self.fetched).min(u64::from(u32::MAX)) as u32)
     }
 
-    /// Looks at a fetched command.
+    /// Counts a fetched command and returns the plan's effect on it.
     pub(super) fn fetch(&mut self, plan: &FaultPlan, device: &DeviceFaults, e: &SqEntry) -> FaultAction {
         self.fetched += 1;
         let nth = next(&device.fetched);
@@ -438,7 +440,7 @@ impl QueueFaults {
         FaultAction::Run(damage(plan, device, e.opcode(), &range))
     }
 
-    /// Looks at the command's completion.
+    /// Counts a command's completion and returns the plan's effect on it.
     pub(super) fn complete(&mut self, plan: &FaultPlan, device: &DeviceFaults, e: &SqEntry) -> Delivery {
         let nth = next(&device.completed);
         let hit = |s: &Option<Selector>| s.as_ref().is_some_and(|s| s.hits(nth, touched(e).as_ref()));
@@ -462,7 +464,7 @@ impl QueueFaults {
     }
 }
 
-/// Looks at the data of a read or a write.
+/// Counts a read or a write and returns the damage to its data.
 fn damage(plan: &FaultPlan, device: &DeviceFaults, opcode: u8, range: &RangeInclusive<u64>) -> Damage {
     let (nth, spared) = match opcode {
         io::READ => (next(&device.reads), Access::Write),
@@ -472,7 +474,7 @@ fn damage(plan: &FaultPlan, device: &DeviceFaults, opcode: u8, range: &RangeIncl
     let torn = plan.torn_write.as_ref().filter(|t| opcode == io::WRITE && t.which.hits(nth, Some(range)));
     let torn = torn.map(|t| if t.silent { status::SUCCESS } else { status::WRITE_FAULT });
     let corrupt = plan.corrupt.iter().find(|c| c.access != spared && c.which.hits(nth, Some(range)));
-    // The same command of the count, or the same blocks, lose the same bit.
+    // For the same command number, or the same blocks, the same bit is flipped.
     let flip = corrupt.map(|c| {
         let of = if matches!(c.which, Selector::Every(_)) { nth } else { *range.start() };
         SmallRng::seed_from_u64(plan.seed ^ of.wrapping_mul(0x9e37_79b9_7f4a_7c15)).random()
@@ -519,7 +521,7 @@ mod tests {
             lose_doorbell: Some(3),
             ..FaultPlan::default()
         };
-        // A queue for each command, as on a machine with many processors.
+        // One queue per command, as on a machine with many processors.
         let device = DeviceFaults::default();
         let mut queues: Vec<_> = (1..=7).map(|id| QueueFaults::new(&plan, id)).collect();
         let ended: Vec<_> = queues.iter_mut().map(|q| q.complete(&plan, &device, &read(0, 1))).collect();

@@ -5,13 +5,13 @@ use crate::wire::nvme::{SqEntry, Status, feature, status};
 
 /// Default over-temperature threshold in kelvin, as Identify reports it.
 const WARNING_KELVIN: u32 = 343;
-/// Capabilities (SEL 3): changeable, neither saveable nor for a namespace.
+/// Capabilities (SEL 3): changeable, not saveable, not namespace specific.
 const CHANGEABLE: u32 = 1 << 2;
 /// Save bit of Set Features (dword 10).
 const SAVE: u32 = 1 << 31;
 const BAD_FIELD: Status = status::INVALID_FIELD.dnr();
 
-/// The features' present values.
+/// Current values of the features.
 #[derive(Clone, Debug)]
 pub(super) struct Features {
     pairs: u16,
@@ -29,7 +29,7 @@ pub(super) struct Features {
 }
 
 impl Features {
-    /// Values after a reset, for a controller with `pairs` I/O queue pairs.
+    /// Returns the values after a reset, for a controller with `pairs` I/O queue pairs.
     pub(super) fn new(pairs: u16, has_write_cache: bool) -> Self {
         let most = u32::from(pairs) - 1;
         Self {
@@ -42,28 +42,28 @@ impl Features {
             write_cache: 1,
             queues: most | most << 16,
             coalescing: 0,
-            // Coalescing disable is clear, and each vector names itself.
+            // Each vector has its own number, and coalescing disable is clear.
             vectors: (0..=u32::from(pairs)).collect(),
             atomicity: 0,
             events: 0,
         }
     }
 
-    /// I/O submission and completion queues that the driver has been granted.
+    /// Returns the numbers of I/O submission and completion queues granted to the driver.
     pub(super) fn granted(&self) -> (u16, u16) {
         ((self.queues & 0xffff) as u16 + 1, (self.queues >> 16) as u16 + 1)
     }
 
-    /// Whether every write must wait for the medium.
+    /// Returns true if every write must wait for the medium.
     pub(super) fn write_through(&self) -> bool {
         self.has_write_cache && self.write_cache & 1 == 0
     }
 
-    /// Get Features: dword 0 of the completion.
+    /// Executes Get Features. Returns dword 0 of the completion.
     pub(super) fn get(&self, e: &SqEntry) -> Result<u32, Status> {
         let id = e.cdw10 as u8;
         match e.cdw10 >> 8 & 7 {
-            // Saved values are the default ones: nothing can be saved.
+            // Saved values are the defaults, because nothing can be saved.
             0 => self.value(id, e.cdw11),
             1 | 2 => Self::new(self.pairs, self.has_write_cache).value(id, e.cdw11),
             3 => self.value(id, e.cdw11).map(|_| CHANGEABLE),
@@ -76,7 +76,7 @@ impl Features {
             feature::ARBITRATION => self.arbitration,
             feature::POWER_MANAGEMENT => self.power,
             feature::TEMPERATURE_THRESHOLD => match (cdw11 >> 16 & 0xf, cdw11 >> 20 & 3) {
-                // Composite temperature only; other sensors do not exist.
+                // Composite temperature only: there are no other sensors.
                 (0, side @ (0 | 1)) => self.temperature[side as usize],
                 _ => return Err(BAD_FIELD),
             },
@@ -91,10 +91,11 @@ impl Features {
         })
     }
 
-    /// Set Features: dword 0 of the completion. `queues_exist`: I/O queues were created since the reset.
+    /// Executes Set Features. Returns dword 0 of the completion. `queues_exist`: I/O queues were created since the
+    /// reset.
     pub(super) fn set(&mut self, e: &SqEntry, queues_exist: bool) -> Result<u32, Status> {
         let (id, value) = (e.cdw10 as u8, e.cdw11);
-        // Known at all?
+        // Fails if the feature does not exist.
         self.value(id, if id == feature::TEMPERATURE_THRESHOLD { 0 } else { value })?;
         if e.cdw10 & SAVE != 0 {
             return Err(status::FEATURE_NOT_SAVEABLE.dnr());
@@ -102,14 +103,14 @@ impl Features {
         match id {
             feature::ARBITRATION => self.arbitration = value,
             feature::POWER_MANAGEMENT => {
-                // One power state, number 0.
+                // Number 0 is the only power state.
                 if value & 0x1f != 0 {
                     return Err(BAD_FIELD);
                 }
                 self.power = value;
             }
             feature::TEMPERATURE_THRESHOLD => match (value >> 16 & 0xf, value >> 20 & 3) {
-                // Sensor 15 means all that exist.
+                // Sensor 15 stands for all sensors.
                 (0 | 15, side @ (0 | 1)) => self.temperature[side as usize] = value & 0xffff,
                 _ => return Err(BAD_FIELD),
             },
@@ -140,12 +141,12 @@ impl Features {
         Ok(0)
     }
 
-    /// Whether the driver wants events of these kinds (Asynchronous Event Configuration).
+    /// Returns true if the driver has enabled all of these kinds of events (Asynchronous Event Configuration).
     pub(super) fn wants_events(&self, kinds: u32) -> bool {
         self.events & kinds == kinds
     }
 
-    /// Whether the temperature is beyond a threshold.
+    /// Returns true if the temperature has reached a threshold.
     pub(super) fn too_warm_or_cold(&self) -> bool {
         let t = u32::from(TEMPERATURE_KELVIN);
         t >= self.temperature[0] || t <= self.temperature[1]

@@ -1,4 +1,4 @@
-//! The NVM command set: checks a command against the specification and moves its data.
+//! NVM command set: checks a command against the specification and moves its data.
 
 use super::address::Snapshot;
 use super::backend::{self, Direction, MAX_VECTORS, Request, Ring, Store};
@@ -11,19 +11,19 @@ use super::prp::{self, Extent, Hints};
 use super::statistics::QueueCounters;
 use crate::wire::nvme::{SqEntry, Status, io, status};
 
-/// Namespace identifier that means all of them.
+/// Namespace identifier that stands for all namespaces.
 pub(super) const ALL_NAMESPACES: u32 = u32::MAX;
-/// PSDT and FUSE in dword 0: this controller reports neither SGLs nor fused operations.
+/// PSDT and FUSE in dword 0. This controller reports neither SGLs nor fused operations.
 const UNSUPPORTED_FLAGS: u32 = 3 << 14 | 3 << 8;
 /// Force unit access (dword 12).
 const FUA: u32 = 1 << 30;
 /// Deallocate attribute of Dataset Management (dword 11).
 const DEALLOCATE: u32 = 1 << 2;
-/// Bytes of a Dataset Management range (NVM Command Set 1.1, figure "Range Definition").
+/// Size in bytes of a Dataset Management range (NVM Command Set 1.1, figure "Range Definition").
 const DSM_RANGE: usize = 16;
 const BAD_FIELD: Status = status::INVALID_FIELD.dnr();
 
-/// What a command needs while it runs.
+/// State that commands of one batch use.
 pub(super) struct Context<'a> {
     pub(super) core: &'a Core,
     pub(super) table: &'a Snapshot,
@@ -34,17 +34,17 @@ pub(super) struct Context<'a> {
     pub(super) vectors: &'a mut Vec<libc::iovec>,
     pub(super) ring: Option<&'a mut Ring>,
     pub(super) sqid: u16,
-    /// Data was written that the next completion must not overtake.
+    /// True if data was written that must become visible before the next completion.
     pub(super) wrote: bool,
-    /// Damage that the fault plan does to the data of the present command.
+    /// Damage that the fault plan does to the data of the current command.
     pub(super) damage: Damage,
 }
 
-/// How far a command got.
+/// State of a command after its execution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     Done(Status),
-    /// It comes out of the ring later.
+    /// The ring returns the command later.
     InFlight,
 }
 
@@ -54,7 +54,7 @@ impl From<Result<(), Status>> for Outcome {
     }
 }
 
-/// Asks for a command's blocks ahead of time.
+/// Prefetches a command's blocks.
 #[inline]
 pub(super) fn prefetch(core: &Core, e: &SqEntry) {
     if e.opcode() == io::READ
@@ -66,7 +66,7 @@ pub(super) fn prefetch(core: &Core, e: &SqEntry) {
     }
 }
 
-/// Runs a command.
+/// Executes a command.
 #[inline]
 pub(super) fn execute(c: &mut Context<'_>, e: &SqEntry) -> Outcome {
     if e.cdw0 & UNSUPPORTED_FLAGS != 0 {
@@ -93,7 +93,7 @@ pub(super) fn execute(c: &mut Context<'_>, e: &SqEntry) -> Outcome {
 #[cold]
 fn without_namespace(core: &Core, e: &SqEntry) -> Outcome {
     match e.opcode() {
-        // Flush may name all namespaces (NVM Command Set 1.1, 3.2.3, by way of Base 2.1, 7.2).
+        // Flush may name all namespaces (NVM Command Set 1.1, 3.2.3, which refers to Base 2.1, 7.2).
         io::FLUSH if e.nsid == ALL_NAMESPACES => core.namespaces.iter().try_for_each(|n| n.store.flush()).into(),
         io::READ
         | io::WRITE
@@ -106,7 +106,7 @@ fn without_namespace(core: &Core, e: &SqEntry) -> Outcome {
     }
 }
 
-/// Blocks and pages of a command that moves data.
+/// Checks a command that moves data, and returns its blocks. Its pages go to `c.extents`.
 #[inline]
 fn transfer(c: &mut Context<'_>, e: &SqEntry, ns: &Namespace) -> Result<Span, Status> {
     let span = ns.span_of(e)?;
@@ -126,8 +126,8 @@ fn read(c: &mut Context<'_>, e: &SqEntry, ns: &Namespace, index: usize) -> Resul
     }
     if let Some(mut from) = ns.store.readable(span.offset, span.bytes)? {
         for x in c.extents.iter() {
-            // SAFETY: `readable` gave `span.bytes` bytes and the extents sum up to as many; the walk found the extents
-            // in the snapshot that this thread has announced. The store and mapped regions never overlap.
+            // SAFETY: `readable` returned `span.bytes` bytes, and the extents have as many in total. The walk resolved
+            // the extents in the snapshot that this thread has announced. The store and mapped regions never overlap.
             unsafe {
                 match x.stream {
                     true => c.core.mover.stream(x.host, from, x.bytes),
@@ -156,7 +156,7 @@ fn write(c: &mut Context<'_>, e: &SqEntry, ns: &Namespace, index: usize) -> Resu
         return start(c, e, ns, index, Direction::Write { durable }, span);
     };
     for x in c.extents.iter() {
-        // SAFETY: as in `read`, the other way round.
+        // SAFETY: as in `read`, in the other direction.
         unsafe {
             std::ptr::copy_nonoverlapping(x.host.cast_const(), to, x.bytes);
             to = to.add(x.bytes);
@@ -177,7 +177,8 @@ fn flush(c: &mut Context<'_>, e: &SqEntry, ns: &Namespace, index: usize) -> Resu
     }
 }
 
-/// Moves the extents to or from a file: through the ring if the kernel takes them as they are, otherwise at once.
+/// Transfers the extents to or from a file: through the ring if the kernel accepts them as they are, otherwise by
+/// system calls at once.
 fn start(
     c: &mut Context<'_>,
     e: &SqEntry,
@@ -187,7 +188,7 @@ fn start(
     span: Span,
 ) -> Result<Outcome, Status> {
     let Store::File(file) = &ns.store else { return Err(status::INTERNAL_ERROR) };
-    // Data is damaged once it has moved, which is at once on the plain way.
+    // Damage needs the transferred data, which system calls provide at once.
     if let Some(ring) = c.ring.as_deref_mut().filter(|r| file.wants_ring() && r.room() > 0 && c.damage.is_none()) {
         let mut vectors = ring.take_vectors();
         backend::vectors(c.extents, &mut vectors);
@@ -203,8 +204,8 @@ fn start(
                 entry: *e,
                 vectors,
             };
-            // SAFETY: the walk found the extents in the snapshot that this thread has announced; it announces no later
-            // one that lacks a mapping, and closes no file, before its ring is empty.
+            // SAFETY: the walk resolved the extents in the snapshot that this thread has announced. Before its ring is
+            // empty, the thread announces no snapshot that lacks a mapping, and closes no file.
             match unsafe { ring.push(file.fd(), request) } {
                 Ok(()) => return Ok(Outcome::InFlight),
                 Err(vectors) => ring.recycle(vectors),
@@ -214,7 +215,7 @@ fn start(
         }
     }
     backend::vectors(c.extents, c.vectors);
-    // SAFETY: the walk found the extents in the snapshot that this thread has announced.
+    // SAFETY: the walk resolved the extents in the snapshot that this thread has announced.
     let result = unsafe {
         match direction {
             Direction::Read => file.read(c.vectors, span.offset),
@@ -232,7 +233,7 @@ fn start(
     Ok(Outcome::Done(c.damage.torn.unwrap_or(status::SUCCESS)))
 }
 
-/// What the end of a system call means for the command.
+/// Returns the status of a command from the result of its system call.
 pub(super) fn finished(
     ns: &Namespace,
     direction: Direction,
@@ -268,14 +269,14 @@ fn dataset_management(c: &mut Context<'_>, e: &SqEntry, ns: &Namespace) -> Resul
     let count = (e.cdw10 & 0xff) as usize + 1;
     prp::walk(c.table, c.hints, c.page_shift, (e.prp1, e.prp2), count * DSM_RANGE, c.extents)?;
     let mut list = [[0u8; DSM_RANGE]; 256];
-    // SAFETY: the walk found the extents in the announced snapshot.
+    // SAFETY: the walk resolved the extents in the announced snapshot.
     unsafe { gather(c.extents, list[..count].as_flattened_mut()) };
     let field = |r: &[u8; DSM_RANGE], at: usize| u32::from_le_bytes([r[at], r[at + 1], r[at + 2], r[at + 3]]);
     let spans = list[..count].iter().map(|r| {
         let slba = u64::from(field(r, 8)) | u64::from(field(r, 12)) << 32;
         ns.span(slba, u64::from(field(r, 4)))
     });
-    // All ranges are checked before the first one is touched.
+    // Checks all ranges before the first one is changed.
     spans.clone().try_for_each(|s| s.map(drop))?;
     if e.cdw11 & DEALLOCATE == 0 {
         return Ok(());
@@ -299,15 +300,15 @@ fn compare(c: &mut Context<'_>, e: &SqEntry, ns: &Namespace) -> Result<(), Statu
         (None, Store::File(file)) => {
             copy.resize(span.bytes, 0u8);
             let mut whole = vec![libc::iovec { iov_base: copy.as_mut_ptr().cast(), iov_len: span.bytes }];
-            // SAFETY: the buffer has that many bytes.
+            // SAFETY: the buffer has `span.bytes` bytes.
             unsafe { file.read(&mut whole, span.offset) }.map_err(|e| backend::read_status(&e))?;
             copy.as_ptr()
         }
         (None, Store::Memory(_)) => return Err(status::INTERNAL_ERROR),
     };
     for x in c.extents.iter() {
-        // SAFETY: `at` has `span.bytes` bytes, the extents sum up to as many, and both are mapped; memcmp makes no
-        // reference to memory that the driver may change meanwhile.
+        // SAFETY: `at` has `span.bytes` bytes, the extents have as many in total, and both are mapped. memcmp creates
+        // no reference to memory that the driver may change meanwhile.
         let same = unsafe { libc::memcmp(at.cast(), x.host.cast(), x.bytes) } == 0;
         if !same {
             ns.store.check_read(span.offset, span.bytes)?;
@@ -318,27 +319,27 @@ fn compare(c: &mut Context<'_>, e: &SqEntry, ns: &Namespace) -> Result<(), Statu
     ns.store.check_read(span.offset, span.bytes)
 }
 
-/// Copies extents into a buffer, as far as it goes.
+/// Copies extents to a buffer, until either ends.
 ///
 /// # Safety
 /// The extents must be mapped.
 pub(super) unsafe fn gather(extents: &[Extent], mut out: &mut [u8]) {
     for x in extents {
         let n = x.bytes.min(out.len());
-        // SAFETY: the caller promises the extents; `out` has `n` bytes.
+        // SAFETY: the caller vouches for the extents; `out` has `n` bytes.
         unsafe { std::ptr::copy_nonoverlapping(x.host, out.as_mut_ptr(), n) };
         out = &mut out[n..];
     }
 }
 
-/// Copies a buffer to extents, as far as it goes.
+/// Copies a buffer to extents, until either ends.
 ///
 /// # Safety
 /// The extents must be mapped.
 pub(super) unsafe fn scatter(extents: &[Extent], mut data: &[u8]) {
     for x in extents {
         let n = x.bytes.min(data.len());
-        // SAFETY: the caller promises the extents; `data` has `n` bytes.
+        // SAFETY: the caller vouches for the extents; `data` has `n` bytes.
         unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), x.host, n) };
         data = &data[n..];
     }

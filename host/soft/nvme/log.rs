@@ -4,28 +4,28 @@ use super::core::Core;
 use crate::wire::nvme::{SqEntry, Status, io, log_page};
 use std::collections::VecDeque;
 
-/// Entries of the error log (Identify Controller, ELPE + 1).
+/// Number of entries of the error log (Identify Controller, ELPE + 1).
 pub(super) const ERROR_ENTRIES: usize = 64;
 const ERROR_BYTES: usize = 64;
 const HEALTH_BYTES: usize = 512;
 const FIRMWARE_BYTES: usize = 512;
-/// 27 degrees Celsius: nothing here gets warm.
+/// Reported temperature: 27 degrees Celsius.
 pub(super) const TEMPERATURE_KELVIN: u16 = 300;
-/// Bytes of a data unit of the health log: a thousand blocks of 512 bytes.
+/// Size in bytes of a data unit of the health log: a thousand blocks of 512 bytes.
 const DATA_UNIT: u64 = 512_000;
 
-/// What an asynchronous event reports (figure "Asynchronous Event Information - Error Status").
+/// Event to report (figure "Asynchronous Event Information - Error Status").
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Event {
-    /// A doorbell of a queue that does not exist was written.
+    /// The doorbell of a queue that does not exist was written.
     InvalidDoorbell,
-    /// A doorbell was given a value beyond its queue.
+    /// A value outside its queue was written to a doorbell.
     InvalidDoorbellValue,
     /// The temperature crossed a threshold that the driver had set.
     Temperature,
 }
 
-/// Kinds of events: each is reported once until its log page is read (Asynchronous Event Type).
+/// Kind of an event (Asynchronous Event Type). A kind is reported once, and again only after its log page was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Error,
@@ -40,7 +40,7 @@ impl Event {
         }
     }
 
-    /// Type in 2:0, information in 15:8, log page in 23:16 of the completion's first dword.
+    /// Returns dword 0 of the completion: type in 2:0, information in 15:8, log page in 23:16.
     pub(super) fn result(self) -> u32 {
         let (kind, information, page) = match self {
             Self::InvalidDoorbell => (0, 0, log_page::ERROR),
@@ -51,7 +51,7 @@ impl Event {
     }
 }
 
-/// The last errors, newest first when read.
+/// The newest errors, newest first.
 #[derive(Debug, Default)]
 pub(super) struct ErrorLog {
     count: u64,
@@ -75,7 +75,7 @@ impl ErrorLog {
         self.entries.truncate(ERROR_ENTRIES);
     }
 
-    /// An I/O command that failed.
+    /// Adds a failed I/O command.
     #[cold]
     pub(super) fn command(&mut self, sqid: u16, e: &SqEntry, status: Status) {
         const MEDIA: u8 = 2;
@@ -85,18 +85,18 @@ impl ErrorLog {
         self.add(sqid, e.cid(), status, if with_lba { e.slba() } else { 0 }, e.nsid);
     }
 
-    /// An admin command that failed.
+    /// Adds a failed admin command.
     pub(super) fn admin(&mut self, e: &SqEntry, status: Status) {
         self.add(0, e.cid(), status, 0, e.nsid);
     }
 
-    /// An error that belongs to no command.
+    /// Adds an error that belongs to no command.
     pub(super) fn event(&mut self) {
         self.add(u16::MAX, u16::MAX, Status(0), 0, 0);
     }
 }
 
-/// The bytes of a log page, or `None` if there is no such page.
+/// Returns the bytes of a log page, or `None` if there is no such page.
 pub(super) fn page(core: &Core, id: u8, hours: u64, warning: u8) -> Option<Vec<u8>> {
     match id {
         log_page::ERROR => {

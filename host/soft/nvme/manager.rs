@@ -1,4 +1,4 @@
-//! The manager thread: the register state machine (enable, reset, shutdown), the admin queue, asynchronous events.
+//! Manager thread: register state machine (enable, reset, shutdown), admin queue, asynchronous events.
 
 use super::address::{Range, Snapshot};
 use super::core::{Core, Mailbox, Message, RingSetup, halt};
@@ -16,21 +16,21 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-/// Largest CC.MPS: pages of 64 KiB (CAP.MPSMAX).
+/// Largest supported CC.MPS: pages of 64 KiB (CAP.MPSMAX).
 pub(super) const MPS_MAX: u32 = 4;
-/// Longest wait for a service thread, which may be in a slow system call.
+/// Longest time to wait for a service thread, which may be in a slow system call.
 const THREAD_LIMIT: Duration = Duration::from_secs(5);
-/// How often that wait looks whether the controller is being dropped.
+/// Interval at which that wait checks whether the controller is being dropped.
 const SLICE: Duration = Duration::from_millis(10);
-/// Admin commands per round.
+/// Largest number of admin commands per round.
 const BATCH: u32 = 16;
-/// Pauses of a thread without admin commands.
+/// Pauses of the thread while there are no admin commands.
 const PACE: Pace =
     Pace { spin: Duration::ZERO, yields: 100, naps: [Duration::from_micros(50), Duration::from_micros(500)] };
-/// How often the files are looked at.
+/// Interval at which the lengths of files are checked.
 const FILE_CHECK: Duration = Duration::from_millis(100);
 
-/// Ring memory and what it was created with.
+/// The admin submission and completion queues.
 pub(super) struct AdminQueues {
     pub(super) sq: Sq,
     pub(super) cq: Cq,
@@ -38,19 +38,19 @@ pub(super) struct AdminQueues {
 
 pub(super) struct Manager {
     pub(super) core: Arc<Core>,
-    /// Which reader of the address table this is.
+    /// Index of this reader of the address table.
     reader: usize,
     pub(super) table: Arc<Snapshot>,
     pub(super) admin: Option<AdminQueues>,
     /// Completion queue of each I/O submission queue.
     pub(super) sqs: BTreeMap<u16, u16>,
-    /// I/O completion queues and how many submission queues use each.
+    /// I/O completion queues, with the number of submission queues that use each.
     pub(super) cqs: BTreeMap<u16, usize>,
     pub(super) features: Features,
-    /// Identifiers of Asynchronous Event Requests that wait.
+    /// Command identifiers of outstanding Asynchronous Event Requests.
     pub(super) event_requests: Vec<u16>,
     pending: Vec<Event>,
-    /// Kinds that were reported and whose log page has not been read since.
+    /// Kinds of events that were reported and whose log page has not been read since.
     pub(super) masked: Vec<Kind>,
     pub(super) hints: Hints,
     pub(super) extents: Vec<Extent>,
@@ -60,7 +60,7 @@ pub(super) struct Manager {
     checked: Instant,
 }
 
-// SAFETY: the extents are plain addresses, used by the thread that has the manager.
+// SAFETY: the extents are plain addresses, which only the thread that owns the manager uses.
 unsafe impl Send for Manager {}
 
 impl Manager {
@@ -86,7 +86,7 @@ impl Manager {
         }
     }
 
-    /// Manages until the controller stops.
+    /// Runs until the controller stops.
     pub(super) fn run(mut self) {
         let mut idle = Idle::new(PACE);
         while !self.core.stop.load(Ordering::Relaxed) {
@@ -94,13 +94,13 @@ impl Manager {
                 idle.busy();
                 continue;
             }
-            // A doorbell that is stored without a register write wakes nobody.
+            // A driver that stores to the doorbell's memory, without a register write, does not wake this thread.
             let watches = self.admin.is_some();
             idle.next().make(|nap| std::thread::park_timeout(if watches { nap } else { FILE_CHECK }));
         }
     }
 
-    /// Does what there is to do. Whether that was anything.
+    /// Processes all pending work. Returns true if there was any.
     fn round(&mut self) -> bool {
         if self.core.table.generation() != self.table.generation {
             self.refresh();
@@ -140,7 +140,7 @@ impl Manager {
         self.core.table.announce(self.reader, self.table.generation);
     }
 
-    /// A write to CC (NVMe Base 2.1, 3.1.4.5).
+    /// Processes a write to CC (NVMe Base 2.1, 3.1.4.5).
     fn configure(&mut self, value: u32) {
         let old = std::mem::replace(&mut self.cc, value);
         match (old & cc::EN != 0, value & cc::EN != 0) {
@@ -156,7 +156,7 @@ impl Manager {
     fn enable(&mut self) {
         let core = self.core.clone();
         let r = &core.registers;
-        // A shutdown may have been asked for while it was disabled.
+        // A shutdown may have been requested while the controller was disabled.
         core.halt.fetch_and(halt::GONE, Ordering::SeqCst);
         r.csts.store(0, Ordering::SeqCst);
         let aqa = r.aqa.load(Ordering::SeqCst);
@@ -195,7 +195,7 @@ impl Manager {
         };
     }
 
-    /// Controller reset: all queues are gone (NVMe Base 2.1, 3.7.2).
+    /// Resets the controller, which deletes all queues (NVMe Base 2.1, 3.7.2).
     fn reset(&mut self) {
         let core = self.core.clone();
         let stuck = core.mail.iter().filter(|m| !self.ask(m, Message::Reset)).count();
@@ -222,7 +222,7 @@ impl Manager {
         core.registers.csts.store(0, Ordering::SeqCst);
     }
 
-    /// Shutdown notification (NVMe Base 2.1, 3.6.1): finish, flush, say so.
+    /// Processes a shutdown notification (NVMe Base 2.1, 3.6.1): finishes commands, flushes, and reports completion.
     fn shut_down(&mut self) {
         let core = self.core.clone();
         core.registers.csts.fetch_or(1 << 2, Ordering::SeqCst);
@@ -236,11 +236,11 @@ impl Manager {
             }
         }
         let done = |s: u32| Some(s & !csts::SHST_MASK | csts::SHST_COMPLETE);
-        // The closure always gives a value, so the update always happens.
+        // The closure always returns a value, so the update always succeeds.
         let _ = core.registers.csts.fetch_update(Ordering::SeqCst, Ordering::SeqCst, done);
     }
 
-    /// Sends a message that is answered, and waits for that.
+    /// Sends a message and waits for its reply. Returns false if no reply comes in time.
     pub(super) fn ask(&self, to: &Mailbox, message: impl FnOnce(mpsc::Sender<bool>) -> Message) -> bool {
         let (sender, answer) = mpsc::channel();
         to.send(message(sender));
@@ -255,7 +255,7 @@ impl Manager {
         false
     }
 
-    /// Doorbells are 0 when their queue begins.
+    /// Sets the doorbells of a queue to 0, their value when the queue is created.
     pub(super) fn clear_doorbell(&self, queue: u16) {
         let d = &self.core.doorbells;
         for word in [d.sq_tail(queue), d.cq_head(queue)].into_iter().flatten() {
@@ -276,7 +276,7 @@ impl Manager {
         self.note(event);
     }
 
-    /// Completes requests with events whose kind is not masked.
+    /// Completes outstanding requests with events whose kind is not masked.
     fn report_events(&mut self) {
         while let Some(at) = self.pending.iter().position(|e| !self.masked.contains(&e.kind())) {
             let Some(admin) = &mut self.admin else { return };
@@ -291,7 +291,7 @@ impl Manager {
         }
     }
 
-    /// Takes commands from the admin queue. Whether there were any.
+    /// Executes commands of the admin queue. Returns true if there were any.
     fn serve(&mut self) -> bool {
         let mut any = false;
         for _ in 0..BATCH {
@@ -300,7 +300,7 @@ impl Manager {
                 break;
             }
             any = true;
-            // What was mapped before the doorbell rang must be known before its command runs.
+            // Memory that was mapped before the doorbell was written must be known before the command runs.
             if self.core.table.generation() != self.table.generation {
                 self.refresh();
                 continue;
@@ -328,12 +328,12 @@ impl Manager {
         }
     }
 
-    /// Whether another completion has a place.
+    /// Returns true if the admin completion queue has space for `places` completions.
     pub(super) fn has_room(&mut self, places: u32) -> bool {
         self.admin.as_mut().is_some_and(|a| a.cq.room(places, &self.core) >= places)
     }
 
-    /// Whether a ring's memory is mapped, in one piece.
+    /// Returns true if the memory of a ring is mapped, in one piece.
     pub(super) fn reaches(&mut self, address: u64, bytes: usize) -> bool {
         if self.core.table.generation() != self.table.generation {
             self.refresh();
@@ -341,7 +341,7 @@ impl Manager {
         self.table.resolve(address, bytes, &mut Range::none()).is_some()
     }
 
-    /// CC.IOSQES and CC.IOCQES are what this controller has.
+    /// Returns true if CC.IOSQES or CC.IOCQES is the entry size that this controller supports.
     pub(super) fn entry_sizes_fit(&self, completion: bool) -> bool {
         match completion {
             true => self.cc >> 20 & 0xf == 4,
@@ -349,7 +349,7 @@ impl Manager {
         }
     }
 
-    /// Walks a command's pages.
+    /// Resolves the pages that a command names into `extents`.
     pub(super) fn walk(&mut self, e: &SqEntry, bytes: usize) -> Result<(), Status> {
         let shift = self.core.page_shift.load(Ordering::Relaxed);
         super::prp::walk(&self.table, &mut self.hints, shift, (e.prp1, e.prp2), bytes, &mut self.extents)

@@ -1,8 +1,9 @@
-//! A software NVMe controller: registers, admin and I/O queues, PRPs, namespaces in memory or in files, faults on purpose.
+//! A software NVMe controller: registers, admin and I/O queues, PRPs, namespaces in memory or in files, fault
+//! injection.
 //!
-//! A driver reaches it through [`crate::nvme::Port`] and [`crate::nvme::DmaSpace`] and need not know that there is no
-//! hardware. Doorbells are ordinary memory that service threads poll, so kernels ring them with plain stores. Interrupts
-//! are not delivered: completions are polled.
+//! A driver uses it through [`crate::nvme::Port`] and [`crate::nvme::DmaSpace`], as it uses hardware. Doorbells are
+//! ordinary memory that service threads poll, so kernels write them with plain stores. Interrupts are not delivered:
+//! drivers poll for completions.
 //!
 //! ```
 //! use warpbell::soft::nvme::{SoftConfig, SoftController};
@@ -16,7 +17,7 @@
 //! # Threads
 //!
 //! A completion queue and the submission queues that complete to it belong to one service thread: number
-//! `(queue - 1) mod threads`. One more thread keeps the registers and the admin queue; it sleeps most of the time.
+//! `(queue - 1) mod threads`. One more thread handles the registers and the admin queue; it sleeps most of the time.
 //! The threads end when the last of controller, port and DMA space is dropped.
 
 mod address;
@@ -61,91 +62,91 @@ use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Why a software controller could not be started.
+/// Error of starting a software controller.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SoftError {
-    /// Limits that no controller can have.
+    /// The configuration violates a limit.
     #[error("software controller: {reason}")]
     Config {
-        /// Which one, and what would do.
+        /// The violated limit, and the valid range.
         reason: String,
     },
     /// A namespace in memory has no size.
     #[error("software controller: `mem` has no size here; write `mem:SIZE`, for example mem:64M")]
     NoSize,
-    /// A size that is not whole blocks, or nothing at all.
+    /// A size is not a whole number of blocks, or zero.
     #[error(
         "{what}: {bytes} bytes are not a whole number (1 or more) of blocks of {block} bytes; \
          `truncate -s %{block} FILE` rounds a file up"
     )]
     Size {
-        /// Memory, or which file.
+        /// `memory`, or the path of the file.
         what: String,
-        /// Its size.
+        /// Its size in bytes.
         bytes: u64,
-        /// Bytes of a logical block.
+        /// Size of a logical block in bytes.
         block: u32,
     },
-    /// No memory for the blocks.
+    /// No address space is available for the blocks.
     #[error("no address space for {bytes} bytes of blocks: {source}")]
     Memory {
-        /// Bytes asked for.
+        /// Requested size in bytes.
         bytes: u64,
-        /// The system's answer.
+        /// Error of the system call.
         source: std::io::Error,
     },
-    /// A file that cannot be used.
+    /// A file operation failed.
     #[error("{}: {action}: {source}", path.display())]
     File {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
-        /// What was being done.
+        /// Operation that failed.
         action: &'static str,
-        /// The system's answer.
+        /// Error of the system call.
         source: std::io::Error,
     },
-    /// A directory, a pipe, or something else without blocks.
+    /// The path is neither a regular file nor a block device.
     #[error("{}: neither a regular file nor a block device", path.display())]
     NotAFile {
-        /// Which path.
+        /// The path.
         path: PathBuf,
     },
-    /// Another controller has the file.
+    /// Another controller has the file locked.
     #[error("{}: {holder} has it locked; end that one, or use a copy", path.display())]
     Locked {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
-        /// The processes that hold the lock, by number and name, as far as this user may see them.
+        /// Numbers and names of the processes that hold the lock, as far as this user may see them.
         holder: String,
     },
     /// O_DIRECT does not work with this file.
     #[error("{}: {reason}", path.display())]
     Direct {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
-        /// Why, and what to do.
+        /// Reason, and remedy.
         reason: String,
     },
     /// A thread could not be started.
     #[error("cannot start service thread {index} of {threads}: {source}; use fewer with `threads=N`")]
     Thread {
-        /// Which one.
+        /// Index of the thread.
         index: usize,
-        /// How many there should be.
+        /// Number of service threads.
         threads: usize,
-        /// The system's answer.
+        /// Error of the system call.
         source: std::io::Error,
     },
-    /// The specification could not be read.
+    /// The specification is invalid.
     #[error("software controller: {0}")]
     Spec(#[from] crate::spec::SpecError),
 }
 
-/// Longest wait for the threads when the last handle is dropped.
+/// Longest time to wait for the threads when the last handle is dropped.
 const STOP_LIMIT: Duration = Duration::from_secs(10);
 
-/// The threads' life: ends them when the last clone goes.
+/// Handle that ends the threads when its last clone is dropped.
 #[derive(Debug)]
 struct Handle {
     core: Arc<Core>,
@@ -170,7 +171,7 @@ impl Drop for Handle {
         }
         for t in threads {
             if !t.is_finished() {
-                // It is in a system call that does not return; what it uses stays alive with it.
+                // It is in a system call that does not return. The thread keeps the memory that it uses.
                 tracing::error!(device = %self.core.name, "a thread did not end within {STOP_LIMIT:?}");
             } else if t.join().is_err() {
                 tracing::error!(device = %self.core.name, "a thread ended by a panic");
@@ -179,12 +180,20 @@ impl Drop for Handle {
     }
 }
 
-/// A running software controller. Clones, and what [`SoftController::attachment`] gives, keep it running.
+/// A running software controller. Its clones, and the parts of [`SoftController::attachment`], keep it running.
 #[derive(Clone, Debug)]
 pub struct SoftController(Arc<Handle>);
 
 impl SoftController {
-    /// Opens the back ends and starts the threads. The controller is disabled, as after power-on.
+    /// Opens the stores and starts the threads. The controller is disabled, as after power-on.
+    ///
+    /// # Errors
+    /// - [`SoftError::Config`] if a limit is violated; [`SoftError::NoSize`] or [`SoftError::Size`] if a namespace has
+    ///   no size or no whole blocks.
+    /// - [`SoftError::Memory`] if no address space is available for blocks or doorbells.
+    /// - [`SoftError::NotAFile`], [`SoftError::Locked`], [`SoftError::Direct`] or [`SoftError::File`] if a file cannot
+    ///   be used.
+    /// - [`SoftError::Thread`] if a thread cannot be started.
     pub fn start(config: SoftConfig) -> Result<Self, SoftError> {
         if let Some(reason) = config.complaint() {
             return Err(SoftError::Config { reason });
@@ -206,7 +215,7 @@ impl SoftController {
                 cc_writes: Mutex::new(Vec::new()),
             },
             doorbells: Doorbells::new(pairs, config.doorbell_stride)?,
-            // The manager reads it too.
+            // The manager is a reader too.
             table: Arc::new(AddressTable::new(name.clone(), config.streaming, threads + 1)),
             mover: copy::Mover::detect(),
             faulty: config.faults.touches_commands(),
@@ -250,27 +259,27 @@ impl SoftController {
         Ok(Self(handle))
     }
 
-    /// Registers and address space for a driver. The controller runs as long as one of them lives.
+    /// Returns the registers and the address space for a driver. The controller runs as long as one of them lives.
     pub fn attachment(&self) -> Attachment {
         Attachment { port: Arc::new(port::SoftPort(self.0.clone())), dma: Arc::new(port::SoftDma(self.0.clone())) }
     }
 
-    /// What it is, as in `soft:mem 256 MiB` or `soft:file edges.img 1 GiB (io_uring)`.
+    /// Returns the controller's name, as in `soft:mem 256 MiB` or `soft:file edges.img 1 GiB (io_uring)`.
     pub fn name(&self) -> &str {
         &self.0.core.name
     }
 
-    /// What it was started with.
+    /// Returns the configuration that the controller was started with.
     pub fn config(&self) -> &SoftConfig {
         &self.0.core.config
     }
 
-    /// Threads that serve I/O queues.
+    /// Returns the number of threads that process I/O queues.
     pub fn service_threads(&self) -> usize {
         self.0.core.mail.len()
     }
 
-    /// What the I/O queues did since the start. Counts of running queues may lag by one batch.
+    /// Returns the counters of the I/O queues since the start. Counters of active queues may lag by one batch.
     pub fn statistics(&self) -> Statistics {
         let counts = self.0.core.counters.iter().enumerate().map(|(i, c)| c.read(i as u16));
         Statistics { queues: counts.filter(|q| q.commands > 0).collect() }

@@ -1,4 +1,4 @@
-//! A namespace: a store, its blocks, and which of them were declared unreadable.
+//! Namespaces: a store, its blocks, and the blocks that were declared unreadable.
 
 use super::SoftError;
 use super::backend::Store;
@@ -13,13 +13,13 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 pub(super) struct Namespace {
     pub(super) store: Store,
     pub(super) block_shift: u32,
-    /// Blocks that it has; fewer than the store once the fault plan has cut it.
+    /// Number of blocks; fewer than those of the store once the fault plan has shrunk the namespace.
     blocks: AtomicU64,
     pub(super) read_only: bool,
     pub(super) unreadable: BlockSet,
 }
 
-/// Bytes of a store.
+/// A range of blocks, and its bytes in the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Span {
     pub(super) slba: u64,
@@ -41,18 +41,18 @@ impl Namespace {
         })
     }
 
-    /// The number of its blocks.
+    /// Returns the number of blocks.
     #[inline]
     pub(super) fn blocks(&self) -> u64 {
         self.blocks.load(Ordering::Relaxed)
     }
 
-    /// Leaves it `blocks` blocks, if it has more.
+    /// Shrinks the namespace to `blocks` blocks, if it has more.
     pub(super) fn shrink(&self, blocks: u64) {
         self.blocks.fetch_min(blocks, Ordering::Relaxed);
     }
 
-    /// The bytes of blocks, if the namespace has them.
+    /// Returns the range of `blocks` blocks at `slba`, if the namespace has them.
     #[inline]
     pub(super) fn span(&self, slba: u64, blocks: u64) -> Result<Span, Status> {
         match slba.checked_add(blocks) {
@@ -66,25 +66,25 @@ impl Namespace {
         }
     }
 
-    /// The bytes that a command of dwords 10 to 12 names.
+    /// Returns the range that a command names in dwords 10 to 12.
     #[inline]
     pub(super) fn span_of(&self, e: &SqEntry) -> Result<Span, Status> {
         self.span(e.slba(), u64::from(e.blocks()))
     }
 
-    /// Refuses where nothing may be written.
+    /// Fails if the namespace is read-only.
     #[inline]
     pub(super) fn check_writable(&self) -> Result<(), Status> {
         if self.read_only { Err(status::NAMESPACE_WRITE_PROTECTED.dnr()) } else { Ok(()) }
     }
 }
 
-/// Ranges of blocks, usually none.
+/// Set of block ranges, usually empty.
 #[derive(Debug, Default)]
 pub(super) struct BlockSet {
-    /// So that the usual case is one load.
+    /// Number of ranges: makes the usual case one load.
     count: AtomicUsize,
-    /// First block to the one behind the last; ranges never touch.
+    /// Maps the first block of each range to the block after its last. Ranges neither overlap nor touch.
     ranges: Mutex<BTreeMap<u64, u64>>,
 }
 
@@ -93,7 +93,7 @@ impl BlockSet {
         self.ranges.lock()
     }
 
-    /// Whether one of the blocks is in the set.
+    /// Returns true if one of the blocks is in the set.
     #[inline]
     pub(super) fn meets(&self, span: &Span) -> bool {
         self.count.load(Ordering::Acquire) != 0 && self.meets_slowly(span)
@@ -116,7 +116,7 @@ impl BlockSet {
         self.count.store(ranges.len(), Ordering::Release);
     }
 
-    /// Takes blocks out.
+    /// Removes blocks.
     #[inline]
     pub(super) fn remove(&self, span: &Span) {
         if self.count.load(Ordering::Acquire) != 0 {
@@ -151,7 +151,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against one flag per block.
+        /// Compares the set with one flag per block.
         #[test]
         fn a_block_set_is_a_set(steps in prop::collection::vec((any::<bool>(), 0u64..40, 1u64..12), 1..40)) {
             let set = BlockSet::default();

@@ -1,4 +1,4 @@
-//! The controller as a driver reaches it: registers, doorbells, address space.
+//! The controller as a driver accesses it: registers, doorbells, address space.
 
 use super::Handle;
 use super::core::{Core, halt};
@@ -11,10 +11,10 @@ use crate::wire::nvme::{csts, register};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What a read of a device that has left the bus returns.
+/// Value of every register of a device that has disappeared from the bus.
 const ALL_ONES: u32 = u32::MAX;
 
-/// Controller Capabilities for a configuration (NVMe Base 2.1, 3.1.4.1).
+/// Returns the Controller Capabilities of a configuration (NVMe Base 2.1, 3.1.4.1).
 pub(super) fn capabilities(config: &super::SoftConfig) -> u64 {
     const CONTIGUOUS_QUEUES: u64 = 1 << 16;
     const NVM_COMMAND_SET: u64 = 1 << 37;
@@ -57,7 +57,7 @@ fn set_half(register: &AtomicU64, high: bool, value: u32) {
         true => Some(old & 0xffff_ffff | u64::from(value) << 32),
         false => Some(old & !0xffff_ffff | u64::from(value)),
     };
-    // The closure always gives a value, so the update always happens.
+    // The closure always returns a value, so the update always succeeds.
     let _ = register.fetch_update(Ordering::SeqCst, Ordering::SeqCst, merge);
 }
 
@@ -83,7 +83,7 @@ impl Port for SoftPort {
             ASQ_HIGH => (r.asq.load(Ordering::SeqCst) >> 32) as u32,
             register::ACQ => r.acq.load(Ordering::SeqCst) as u32,
             ACQ_HIGH => (r.acq.load(Ordering::SeqCst) >> 32) as u32,
-            // Reserved, optional and absent, or a doorbell: reads have no meaning and give zero.
+            // Reserved registers, absent optional ones, and doorbells read as zero.
             _ => 0,
         })
     }
@@ -116,7 +116,7 @@ impl Port for SoftPort {
             register::ACQ => set_half(&r.acq, false, value),
             ACQ_HIGH => set_half(&r.acq, true, value),
             o if o >= register::DOORBELLS => self.doorbell(o, value),
-            // Read-only, reserved or absent: writes have no effect.
+            // Writes to read-only, reserved and absent registers have no effect.
             _ => {}
         }
         Ok(())

@@ -1,18 +1,18 @@
-//! Physical region pages: from PRP1, PRP2 and PRP lists to host memory (NVMe Base 2.1, 4.3.1).
+//! Physical region pages: resolves PRP1, PRP2 and PRP lists to host memory (NVMe Base 2.1, 4.3.1).
 
 use super::address::{Range, Snapshot};
 use crate::wire::nvme::{Status, status};
 
-/// Host memory of one piece of a transfer.
+/// Host memory of one contiguous piece of a transfer.
 #[derive(Clone, Copy)]
 pub(super) struct Extent {
     pub(super) host: *mut u8,
     pub(super) bytes: usize,
-    /// A GPU reads it: go around the cache.
+    /// True if a GPU reads the memory, so that stores should bypass the CPU's cache.
     pub(super) stream: bool,
 }
 
-/// The mappings that a queue's commands used last.
+/// Mappings that a queue's commands used last.
 pub(super) struct Hints {
     data: Range,
     list: Range,
@@ -24,10 +24,10 @@ impl Hints {
     }
 }
 
-/// A PRP entry must lead to memory that is mapped; there is nothing to gain from a retry.
+/// Status of a PRP entry whose memory is not mapped. A retry would fail too.
 const BAD_ADDRESS: Status = status::DATA_TRANSFER_ERROR.dnr();
 const BAD_OFFSET: Status = status::INVALID_PRP_OFFSET.dnr();
-/// Bytes of a PRP entry.
+/// Size of a PRP entry in bytes.
 const ENTRY: u64 = 8;
 
 struct Walk<'a> {
@@ -48,7 +48,8 @@ impl Walk<'_> {
     }
 }
 
-/// Replaces `out` by the host memory of a transfer of `bytes` bytes with memory pages of `1 << page_shift`.
+/// Resolves a transfer of `bytes` bytes to host memory, with memory pages of `1 << page_shift` bytes. Replaces the
+/// contents of `out`.
 pub(super) fn walk(
     table: &Snapshot,
     hints: &mut Hints,
@@ -60,7 +61,7 @@ pub(super) fn walk(
     out.clear();
     let page = 1u64 << page_shift;
     let in_page = page - 1;
-    // PRP1 may begin anywhere in its page, at a dword (figure "PRP Entry Layout").
+    // PRP1 may begin at any dword of its page (figure "PRP Entry Layout").
     if prp1 & 3 != 0 {
         return Err(BAD_OFFSET);
     }
@@ -77,7 +78,7 @@ pub(super) fn walk(
         }
         return w.add(prp2, left);
     }
-    // The first list may begin anywhere in a page at a qword; those that it chains to begin at a page.
+    // The first list may begin at any qword of a page. Lists that it chains to begin at a page.
     let mut list = prp2;
     if list % ENTRY != 0 {
         return Err(BAD_OFFSET);
@@ -89,8 +90,9 @@ pub(super) fn walk(
         let here = if chained { slots } else { wanted };
         let entries = w.table.resolve(list, (here * ENTRY) as usize, &mut w.hints.list).ok_or(BAD_ADDRESS)?;
         let entry = |i: u64| {
-            // SAFETY: `resolve` found `here` entries in a mapping of this snapshot, which stays valid while the thread
-            // has not announced a later one; `i < here`. Unaligned, since the host side need not be aligned to 8.
+            // SAFETY: `resolve` found `here` entries in a mapping of this snapshot, which stays valid until the thread
+            // announces a later one; `i < here`. The read is unaligned, because the host address need not be a multiple
+            // of 8.
             u64::from_le(unsafe { entries.host.cast::<u64>().add(i as usize).read_unaligned() })
         };
         for i in 0..if chained { here - 1 } else { here } {
@@ -172,7 +174,7 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
-        /// Against a plain model: pages in any order, lists that begin anywhere and chain as often as they must.
+        /// Compares with a simple model: pages in any order, lists that begin anywhere and chain as often as needed.
         #[test]
         fn chains_give_the_pages_in_order(
             pages in 3usize..1200,

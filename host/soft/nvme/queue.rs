@@ -1,4 +1,4 @@
-//! The controller's end of submission and completion queues.
+//! Submission and completion queues, from the controller's side.
 
 use super::address::{Range, Snapshot};
 use super::core::{Core, RingSetup};
@@ -9,7 +9,7 @@ use super::statistics::QueueCounters;
 use crate::wire::nvme::{CqEntry, SqEntry};
 use std::sync::atomic::{Ordering, fence};
 
-/// A ring in memory that a driver also uses.
+/// A ring in memory that a driver also accesses.
 #[derive(Debug)]
 struct Ring<T> {
     setup: RingSetup,
@@ -22,11 +22,12 @@ impl<T> Ring<T> {
         ring.resolve(table).then_some(ring)
     }
 
-    /// Finds the memory again after the address table has changed.
+    /// Resolves the ring's memory in a new address table. Returns false if it is not mapped.
     fn resolve(&mut self, table: &Snapshot) -> bool {
         let bytes = self.setup.entries as usize * size_of::<T>();
         let target = table.resolve(self.setup.address, bytes, &mut Range::none());
-        // Host and device agree on the offset within a page, so this fails only for an address that was never a page.
+        // Device and host addresses have the same offset in a page, so this fails only for an address that was never
+        // page aligned.
         let target = target.filter(|t| t.host.cast::<T>().is_aligned());
         self.base = target.map_or(std::ptr::null_mut(), |t| t.host.cast());
         target.is_some()
@@ -40,9 +41,9 @@ pub(super) struct Cq {
     tail: u32,
     phase: bool,
     head: u32,
-    /// A doorbell value that was refused and reported already.
+    /// Invalid doorbell value that was reported already.
     refused: Option<u32>,
-    /// Completions that will come later: their places are kept free.
+    /// Number of completions that will be posted later. Their places stay reserved.
     pub(super) held: u32,
 }
 
@@ -63,7 +64,8 @@ impl Cq {
         if to >= from { to - from } else { to + self.ring.setup.entries - from }
     }
 
-    /// Free places after those that are kept; looks at the doorbell only when it must.
+    /// Returns the number of free places that are not reserved. Reads the doorbell only if fewer than `wanted` are
+    /// known.
     #[inline]
     pub(super) fn room(&mut self, wanted: u32, core: &Core) -> u32 {
         let free = |q: &Self| (q.ring.setup.entries - 1 - q.distance(q.head, q.tail)).saturating_sub(q.held);
@@ -79,7 +81,7 @@ impl Cq {
         if head == self.head || self.refused == Some(head) {
             return;
         }
-        // The head may move up to the tail and no further.
+        // The head may not pass the tail.
         if head < self.ring.setup.entries && self.distance(self.head, head) <= self.distance(self.head, self.tail) {
             self.head = head;
             self.refused = None;
@@ -89,7 +91,7 @@ impl Cq {
         }
     }
 
-    /// Stores an entry; the caller has seen [`Cq::room`] for it, or holds a place.
+    /// Stores an entry. The caller has checked [`Cq::room`] or has a reserved place.
     #[inline]
     pub(super) fn post(&mut self, sqid: u16, sq_head: u16, cid: u16, answer: Answer, wrong_phase: bool) {
         let entry = CqEntry::new(answer.result, sq_head, sqid, cid, self.phase ^ wrong_phase, answer.status);
@@ -104,14 +106,14 @@ impl Cq {
     }
 }
 
-/// What a command ends with.
+/// Status and dword 0 of a completion.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Answer {
     pub(super) status: crate::wire::nvme::Status,
     pub(super) result: u32,
 }
 
-/// Stores an entry so that no reader sees its phase without the rest.
+/// Stores an entry such that a reader that sees its phase tag also sees the rest.
 ///
 /// # Safety
 /// `to` must be writable and aligned to 16.
@@ -121,14 +123,14 @@ unsafe fn store_entry(to: *mut CqEntry, entry: CqEntry) {
     #[cfg(target_arch = "x86_64")]
     {
         use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_store_si128};
-        // SAFETY: SSE2 is part of x86-64; `entry` is 16 bytes and the caller promises `to`.
+        // SAFETY: SSE2 is part of x86-64; `entry` is 16 bytes and the caller vouches for `to`.
         unsafe { _mm_store_si128(to.cast::<__m128i>(), _mm_loadu_si128((&raw const entry).cast())) };
     }
     #[cfg(not(target_arch = "x86_64"))]
     {
         use std::sync::atomic::AtomicU64;
         let halves: [u64; 2] = bytemuck::cast(entry);
-        // SAFETY: the caller promises 16 aligned bytes; the half with the phase is stored last.
+        // SAFETY: the caller vouches for 16 aligned bytes; the half with the phase tag is stored last.
         unsafe {
             to.cast::<u64>().write_volatile(halves[0]);
             AtomicU64::from_ptr(to.cast::<u64>().add(1)).store(halves[1], Ordering::Release);
@@ -172,13 +174,13 @@ impl Sq {
         self.ring.resolve(table)
     }
 
-    /// Head as completions report it.
+    /// Returns the head as completions report it.
     #[inline]
     pub(super) fn head(&self) -> u16 {
         self.head as u16
     }
 
-    /// Entries that the doorbell says are there.
+    /// Returns the number of entries that the doorbell announces and the fault plan allows.
     #[inline]
     pub(super) fn available(&mut self, core: &Core) -> u32 {
         let Some(word) = core.doorbells.sq_tail(self.id()) else { return 0 };
@@ -210,17 +212,17 @@ impl Sq {
         }
     }
 
-    /// The entry `ahead` places behind the head.
+    /// Returns the entry `ahead` places after the head.
     #[inline]
     pub(super) fn peek(&self, ahead: u32) -> SqEntry {
         let at = self.head + ahead;
         let at = if at >= self.ring.setup.entries { at - self.ring.setup.entries } else { at };
         // SAFETY: `at` is below the number of entries, all of which `resolve` found mapped and aligned in the snapshot
-        // that this thread has announced. The driver may write it meanwhile, hence volatile.
+        // that this thread has announced. The read is volatile, because the driver may write the entry meanwhile.
         unsafe { self.ring.base.add(at as usize).read_volatile() }
     }
 
-    /// Moves the head over one entry.
+    /// Advances the head by one entry.
     #[inline]
     pub(super) fn consume(&mut self) {
         self.head += 1;
@@ -230,7 +232,7 @@ impl Sq {
     }
 }
 
-// SAFETY: the base pointers are only used by the thread that has the queue.
+// SAFETY: only the thread that owns the queue uses the base pointer.
 unsafe impl Send for Sq {}
 // SAFETY: as above.
 unsafe impl Send for Cq {}

@@ -1,7 +1,7 @@
-//! A service thread: polls the doorbells of its queues, runs what they announce, posts the completions.
+//! Service thread: polls the doorbells of its queues, executes the announced commands, posts the completions.
 //!
-//! The loop takes no lock, allocates nothing and does no read-modify-write per command. What is rare (new queues, changed
-//! mappings, faults) is looked at once per round, through one shared word each.
+//! The loop takes no lock, allocates nothing and does no atomic read-modify-write per command. Rare events (new queues,
+//! changed mappings, faults) are checked once per round, by one shared word each.
 
 use super::address::Snapshot;
 use super::backend::{Finished, Ring, Store};
@@ -21,23 +21,25 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// Commands that are taken from one queue before the next queue gets a look.
+/// Largest number of commands taken from one queue before the next queue is polled.
 const BATCH: u32 = 64;
-/// Completions that share one store fence.
+/// Number of completions that share one store fence.
 const GROUP: usize = 8;
-/// Naps of a thread that has queues. Short ones for ever would keep a processor busy with the naps of a few threads.
+/// Shortest and longest sleep of a thread with queues. If all sleeps were short, those of a few threads would keep a
+/// processor busy.
 const NAPS: [Duration; 2] = [Duration::from_micros(50), Duration::from_millis(1)];
-/// Longest nap of a thread without queues; messages wake it.
+/// Longest sleep of a thread without queues. Messages wake it.
 const LONG_NAP: Duration = Duration::from_millis(100);
-/// How long an idle thread only spins, where there is a processor for every thread. Programs pause between runs, and a nap
-/// costs the next one dearly: on a virtual machine a processor that was given back can take milliseconds to return.
+/// Time that an idle thread only spins, if there is a processor for every thread. Programs pause between runs, and a
+/// sleep makes the next run slow: on a virtual machine, a processor that was given back can take milliseconds to
+/// return.
 const SPIN: Duration = Duration::from_secs(10);
-/// Idle rounds that let somebody else run.
+/// Idle rounds that yield the processor.
 const YIELDS: u32 = 1_000;
-/// Exactness of naps; the default of 50 us would double them.
+/// Timer slack of sleeps in nanoseconds. The default of 50 us would double the shortest sleep.
 const TIMER_SLACK_NS: libc::c_ulong = 1_000;
 
-/// A completion that waits for its time.
+/// A completion that is held back until its time.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Held {
     due: Instant,
@@ -46,18 +48,18 @@ struct Held {
     cid: u16,
     status: u16,
     wrong_phase: bool,
-    /// A completion that is posted once more. No place is kept for it: it waits for one.
+    /// True for the repetition of a completion. It has no reserved place, so it waits for a free one.
     again: bool,
 }
 
 fn pace(core: &Core) -> Pace {
     let processors = crate::processors::to_spin_on();
-    // Kernels on CPU threads need the processors more than an idle poll does.
+    // Kernels on CPU threads need the processors more than idle polling does.
     let may_spin = processors >= 4 && core.mail.len() < processors;
     Pace { spin: if may_spin { SPIN } else { Duration::ZERO }, yields: YIELDS, naps: NAPS }
 }
 
-/// Completions of one batch that are not stored yet.
+/// Completions of a batch that are not stored yet.
 struct Group {
     entries: [(u16, Status); GROUP],
     count: usize,
@@ -71,7 +73,7 @@ impl Group {
         self.count == GROUP
     }
 
-    /// Stores them, after their data.
+    /// Stores the completions after their data.
     #[inline]
     fn post(&mut self, sq: &Sq, cq: &mut Cq, wrote: &mut bool) {
         if std::mem::take(wrote) {
@@ -97,7 +99,7 @@ pub(super) struct Service {
     order: u64,
 }
 
-// SAFETY: the vectors and extents are plain addresses, used by the thread that has the service.
+// SAFETY: the vectors and extents are plain addresses, which only the thread that owns the service uses.
 unsafe impl Send for Service {}
 
 impl Service {
@@ -120,9 +122,9 @@ impl Service {
         }
     }
 
-    /// Serves until the controller stops.
+    /// Runs until the controller stops.
     pub(super) fn run(mut self) {
-        // SAFETY: sets a property of the calling thread; no pointers are involved.
+        // SAFETY: sets a property of the calling thread and takes no pointers.
         unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, TIMER_SLACK_NS, 0, 0, 0) };
         let core = self.core.clone();
         let mut idle = Idle::new(pace(&core));
@@ -148,17 +150,18 @@ impl Service {
         }
     }
 
-    /// Time until the next completion that waits for its time.
+    /// Returns the time until the next held completion is due.
     fn due(&self) -> Option<Duration> {
         self.held.peek().map(|Reverse(h)| h.due.saturating_duration_since(Instant::now()))
     }
 
-    /// Takes a batch from one queue. Answers how many commands it held.
+    /// Executes a batch of commands from one queue. Returns their number.
     fn serve(&mut self, index: usize) -> usize {
         let core = &*self.core;
         let sq = &mut self.sqs[index];
         let available = sq.available(core);
-        // What was mapped before the doorbell rang must be known before its commands run; the next round has it.
+        // Memory that was mapped before the doorbell was written must be known before the commands run. The next round
+        // has the new table.
         if available == 0 || core.table.generation() != self.table.generation {
             return 0;
         }
@@ -245,13 +248,13 @@ impl Service {
         taken as usize
     }
 
-    /// Answers commands whose system calls have ended. How many there were.
+    /// Completes commands whose system calls have ended. Returns their number.
     fn reap(&mut self) -> usize {
         let Some(ring) = &mut self.ring else { return 0 };
         if ring.in_flight() == 0 {
             return 0;
         }
-        // What was queued while the kernel was busy.
+        // Submits requests that were queued while the kernel was busy.
         ring.submit();
         let core = &*self.core;
         let mut count = 0;
@@ -259,7 +262,8 @@ impl Service {
             let finish = |r: &mut super::backend::Request, done: usize| {
                 let Store::File(file) = &core.namespaces[r.namespace].store else { return Ok(()) };
                 let offset = r.offset + done as u64;
-                // SAFETY: the vectors still name what `push` was given, which stays valid until the request is reaped.
+                // SAFETY: the vectors still name the memory given to `push`, which stays valid until the request is
+                // reaped.
                 unsafe {
                     match r.direction {
                         super::backend::Direction::Write { durable } => file.write(&mut r.vectors, offset, durable),
@@ -300,7 +304,7 @@ impl Service {
         count
     }
 
-    /// Posts the completions whose time has come. How many there were.
+    /// Posts the held completions that are due. Returns their number.
     fn deliver(&mut self) -> usize {
         if self.held.is_empty() {
             return 0;
@@ -322,7 +326,7 @@ impl Service {
         count
     }
 
-    /// Posts a completion that was held back. False if there is no place for it yet.
+    /// Posts a held completion. Returns false if there is no place for it yet.
     fn post_held(&mut self, h: &Held) -> bool {
         let Some(sq) = self.sqs.iter().find(|q| q.id() == h.sqid) else { return true };
         let cq = &mut self.cqs[sq.cq];
@@ -338,7 +342,7 @@ impl Service {
         true
     }
 
-    /// Waits until the kernel has none of a queue's commands, or of any.
+    /// Waits until no command of a queue is in flight in the kernel, or none of any queue for `None`.
     fn drain(&mut self, sqid: Option<u16>) {
         loop {
             let Some(ring) = &mut self.ring else { return };
@@ -351,7 +355,7 @@ impl Service {
         }
     }
 
-    /// Takes the present address table, and says so once nothing uses the old one.
+    /// Switches to the current address table, and announces it once nothing uses the old one.
     fn refresh(&mut self) {
         let table = self.core.table.snapshot();
         if table.unmapped != self.table.unmapped {
@@ -367,21 +371,22 @@ impl Service {
             whole &= q.resolve(table);
         }
         if !whole {
-            // Rings without memory cannot be served, nor can the driver be told through them.
+            // Rings without memory can neither be processed nor report the error to the driver.
             self.core.fatal("the memory of a queue was unmapped");
             self.forget(|_| true);
         }
         self.core.table.announce(self.index, self.table.generation);
     }
 
-    /// Drops queues by completion queue.
+    /// Drops the queues whose completion queue `which` selects.
     fn forget(&mut self, which: impl Fn(u16) -> bool) {
         self.sqs.retain(|q| !which(q.cqid));
         self.cqs.retain(|q| !which(q.id()));
         self.relink();
     }
 
-    /// Finds the completion queues again after the list has changed.
+    /// Updates the indices of completion queues after their list has changed. Drops submission queues and held
+    /// completions without a queue.
     fn relink(&mut self) {
         let cqs = &self.cqs;
         self.sqs.retain_mut(|q| {
@@ -398,7 +403,7 @@ impl Service {
         let mail = &core.mail[self.index];
         mail.waiting.store(false, Ordering::SeqCst);
         let messages = std::mem::take(&mut *mail.messages.lock());
-        // New queues lie in memory that may have been mapped after the last look.
+        // The memory of new queues may have been mapped after the last refresh.
         self.refresh();
         for m in messages {
             match m {
@@ -461,7 +466,7 @@ impl Service {
     }
 }
 
-/// Keeps a completion back as the fault plan says, or loses it.
+/// Holds a completion back as the fault plan says, or drops it.
 fn hold(
     held: &mut BinaryHeap<Reverse<Held>>,
     core: &Core,
@@ -486,14 +491,14 @@ fn hold(
     }
 }
 
-/// Answers the manager, which may have given up.
+/// Replies to the manager, which may have given up waiting.
 fn answer(reply: &std::sync::mpsc::Sender<bool>, value: bool) {
     let _ = reply.send(value);
 }
 
 impl Drop for Service {
     fn drop(&mut self) {
-        // The kernel must not write to memory that is about to be given back.
+        // The kernel must not write to memory that is about to be freed.
         self.drain(None);
         self.core.table.retire(self.index);
     }

@@ -1,4 +1,4 @@
-//! The textual form of a configuration: what follows `soft:` on a command line.
+//! Textual form of a configuration: the part of a specification after `soft:`.
 
 use super::config::{Backing, FileIo, NamespaceConfig, SoftConfig};
 use super::fault::{
@@ -59,7 +59,7 @@ fn latency(text: &str) -> Option<Latency> {
     }
 }
 
-/// Takes `read:` or `write:` off the front.
+/// Splits a leading `read:` or `write:` off.
 fn access(text: &str) -> (Access, &str) {
     match text.split_once(':') {
         Some(("read", rest)) => (Access::Read, rest),
@@ -103,7 +103,7 @@ fn file(path: PathBuf) -> Backing {
 impl TryFrom<&DeviceSpec> for SoftConfig {
     type Error = SpecError;
 
-    /// Reads the name and the options of a `soft:` specification, as [`SoftConfig::parse`] does.
+    /// Interprets the name and the options of a `soft:` specification, as [`SoftConfig::parse`] does.
     fn try_from(spec: &DeviceSpec) -> Result<Self, SpecError> {
         let backing = match spec.name() {
             Name::Memory { bytes } => Backing::Memory { bytes: *bytes },

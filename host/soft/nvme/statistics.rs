@@ -1,13 +1,13 @@
-//! What the queues did.
+//! Counters of the I/O queues.
 
 use crate::wire::nvme::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Counts of one submission queue since the controller was started.
+/// Counters of one submission queue since the controller was started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct QueueStatistics {
-    /// Submission queue; 0 in a total.
+    /// Identifier of the submission queue; 0 for a total.
     pub queue: u16,
     /// Commands fetched.
     pub commands: u64,
@@ -15,24 +15,24 @@ pub struct QueueStatistics {
     pub reads: u64,
     /// Write commands.
     pub writes: u64,
-    /// Bytes that reads asked for.
+    /// Bytes that read commands requested.
     pub read_bytes: u64,
-    /// Bytes that writes brought.
+    /// Bytes of the data of write commands.
     pub written_bytes: u64,
-    /// Commands that did not end in success.
+    /// Commands that failed.
     pub errors: u64,
 }
 
-/// Counts of a controller.
+/// Counters of a controller.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Statistics {
-    /// I/O submission queues that had a command, by identifier.
+    /// I/O submission queues with at least one command, by identifier.
     pub queues: Vec<QueueStatistics>,
 }
 
 impl Statistics {
-    /// The sum over all queues.
+    /// Returns the sum over all queues.
     pub fn total(&self) -> QueueStatistics {
         self.queues.iter().fold(QueueStatistics::default(), |a, q| QueueStatistics {
             queue: 0,
@@ -46,7 +46,7 @@ impl Statistics {
     }
 }
 
-/// What the one thread that serves a queue counts between two publications.
+/// Counters of a queue's service thread since it last published them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct QueueCounters {
     commands: u64,
@@ -83,7 +83,7 @@ impl QueueCounters {
     }
 }
 
-/// The published counts of one queue. Written by the thread that serves it, so plain loads and stores are enough.
+/// Published counters of one queue. Only its service thread writes them, so plain loads and stores are enough.
 #[derive(Debug, Default)]
 pub(super) struct Counters {
     commands: AtomicU64,
@@ -95,7 +95,7 @@ pub(super) struct Counters {
 }
 
 impl Counters {
-    /// Adds what a thread has counted, and clears that.
+    /// Adds the counters of a thread, and clears those.
     pub(super) fn publish(&self, counters: &mut QueueCounters) {
         let t = std::mem::take(counters);
         for (to, n) in [

@@ -1,4 +1,4 @@
-//! Atomic operations: their operands, and what they do to the word that they name.
+//! Atomic operations: their operands, and their effect on the target word.
 
 use super::Opcode;
 
@@ -17,21 +17,21 @@ pub enum Atomic {
         /// The value to compare with.
         compare: u64,
     },
-    /// 32-bit add in fields that do not carry into each other.
+    /// 32-bit add in bit fields that do not carry into each other.
     MaskedAdd32 {
         /// Addend.
         add: u32,
-        /// Most significant bits of the fields: no carry goes out of them.
+        /// Most significant bit of each field. No carry leaves it.
         boundary: u32,
     },
-    /// 64-bit add in fields that do not carry into each other.
+    /// 64-bit add in bit fields that do not carry into each other.
     MaskedAdd64 {
         /// Addend.
         add: u64,
-        /// Most significant bits of the fields: no carry goes out of them.
+        /// Most significant bit of each field. No carry leaves it.
         boundary: u64,
     },
-    /// 32-bit compare and swap of some bits.
+    /// 32-bit compare and swap under masks.
     MaskedSwap32 {
         /// The value to swap in.
         swap: u32,
@@ -42,7 +42,7 @@ pub enum Atomic {
         /// Bits that are compared.
         compare_mask: u32,
     },
-    /// 64-bit compare and swap of some bits.
+    /// 64-bit compare and swap under masks.
     MaskedSwap64 {
         /// The value to swap in.
         swap: u64,
@@ -55,13 +55,13 @@ pub enum Atomic {
     },
 }
 
-/// Modifier of extended atomics on 4 bytes.
+/// Opcode modifier of extended atomics on 4 bytes.
 pub(super) const OPMOD_32: u8 = 0x08;
-/// Modifier of extended atomics on 8 bytes.
+/// Opcode modifier of extended atomics on 8 bytes.
 pub(super) const OPMOD_64: u8 = 0x09;
 
 impl Atomic {
-    /// The opcode.
+    /// Returns the opcode.
     pub const fn opcode(&self) -> Opcode {
         match self {
             Self::FetchAdd { .. } => Opcode::AtomicFa,
@@ -70,7 +70,7 @@ impl Atomic {
             Self::MaskedSwap32 { .. } | Self::MaskedSwap64 { .. } => Opcode::MaskedCs,
         }
     }
-    /// The modifier that goes with the opcode.
+    /// Returns the opcode modifier.
     pub const fn opmod(&self) -> u8 {
         match self {
             Self::FetchAdd { .. } | Self::CompareSwap { .. } => 0,
@@ -78,14 +78,14 @@ impl Atomic {
             Self::MaskedAdd64 { .. } | Self::MaskedSwap64 { .. } => OPMOD_64,
         }
     }
-    /// Bytes of the word that it changes, and to which its address must be aligned.
+    /// Returns the size of the target word in bytes. The word's address is a multiple of it.
     pub const fn operand_bytes(&self) -> u32 {
         match self {
             Self::MaskedAdd32 { .. } | Self::MaskedSwap32 { .. } => 4,
             _ => 8,
         }
     }
-    /// What the word holds afterwards. Of a 32-bit operation only the low half of `old` counts.
+    /// Returns the new value of the target word. A 32-bit operation uses only the low half of `old`.
     pub const fn apply(&self, old: u64) -> u64 {
         match *self {
             Self::FetchAdd { add } => old.wrapping_add(add),
@@ -108,8 +108,9 @@ impl Atomic {
             }
         }
     }
-    /// The bytes that land in local memory: the old value, [`Atomic::operand_bytes`] of them from the front. Those of an
-    /// extended 32-bit operation are big-endian; 8 bytes come as the responder's memory had them, in host order.
+    /// Returns the bytes that land in local memory: the old value in the first [`Atomic::operand_bytes`] bytes. An
+    /// extended 32-bit operation's result is big-endian. 8-byte results have the byte order of the responder's memory,
+    /// here the host's.
     pub const fn landing(&self, old: u64) -> [u8; 8] {
         match self {
             Self::MaskedAdd32 { .. } | Self::MaskedSwap32 { .. } => {
@@ -121,7 +122,7 @@ impl Atomic {
     }
 }
 
-/// Adds without the carries out of the bits of `boundary`: those bits are added apart, where a carry has nowhere to go.
+/// Adds without carries out of the bits of `boundary`. Those bits are added separately by exclusive or.
 const fn add_fields(a: u64, b: u64, boundary: u64) -> u64 {
     (a & !boundary).wrapping_add(b & !boundary) ^ ((a ^ b) & boundary)
 }
@@ -135,7 +136,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The definition, bit by bit.
+    /// Computes the definition, bit by bit.
     fn add_bit_by_bit(a: u64, b: u64, boundary: u64, bits: u32) -> u64 {
         let (mut sum, mut carry) = (0, 0);
         for i in 0..bits {
@@ -148,7 +149,7 @@ mod tests {
 
     #[test]
     fn fields_do_not_carry_into_each_other() {
-        // Two counters of 16 bits in a word of 32, the lower at its end.
+        // Two 16-bit counters in a 32-bit word.
         let add = Atomic::MaskedAdd32 { add: 0x0001_0001, boundary: 0x8000_8000 };
         assert_eq!(add.apply(0x0007_ffff), 0x0008_0000);
         assert_eq!((add.opmod(), add.operand_bytes(), add.opcode()), (8, 4, Opcode::MaskedFa));

@@ -6,19 +6,19 @@ use bytemuck::{Pod, Zeroable};
 use core::mem::offset_of;
 use std::fmt;
 
-/// An entry as the adapter writes it.
+/// A completion queue entry as the adapter writes it.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
 pub struct Cqe {
-    /// Tag matching.
+    /// Tag matching fields.
     pub reserved0: [u8; 2],
-    /// Identifier of the entry in a shared receive queue that has them.
+    /// Identifier of the entry, in a shared receive queue with identifiers.
     pub wqe_id: Be16,
     /// Large receive offload and checksum fields.
     pub reserved4: [u8; 13],
     /// Path bits of an InfiniBand receive.
     pub ml_path: u8,
-    /// More of the same.
+    /// More offload and checksum fields.
     pub reserved18: [u8; 4],
     /// Source LID of a receive.
     pub slid: Be16,
@@ -32,7 +32,7 @@ pub struct Cqe {
     pub vlan: Be16,
     /// The queue pair's user index in 23:0 (CQE version 1).
     pub user_index: Be32,
-    /// Immediate data, or the key that was invalidated.
+    /// Immediate data, or the invalidated key.
     pub immediate: Be32,
     /// Application.
     pub app: u8,
@@ -40,33 +40,33 @@ pub struct Cqe {
     pub app_op: u8,
     /// Application information.
     pub app_info: Be16,
-    /// Length of a receive, of a read, of an atomic operand.
+    /// Length of a receive, a read or an atomic operand in bytes.
     pub bytes: Be32,
-    /// The adapter's clock.
+    /// Timestamp from the adapter's clock.
     pub timestamp: Be64,
     /// Opcode of the work queue entry in 31:24, queue pair in 23:0.
     pub opcode_qpn: Be32,
     /// Index of the work queue entry's first block.
     pub wqe_counter: Be16,
-    /// Checksum of queues that ask for it.
+    /// Checksum, for queues that request it.
     pub signature: u8,
     /// [`CqeOpcode`] in 7:4, inline data in 3:2, solicited event in 1, owner in 0.
     pub op_own: u8,
 }
 
-/// The same bytes when the work queue entry failed.
+/// A completion queue entry of a failed request or receive.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
 pub struct ErrorCqe {
-    /// 0.
+    /// Always 0.
     pub reserved0: [u8; 32],
     /// Shared receive queue, or the queue pair's user index, in 23:0.
     pub user_index: Be32,
-    /// 0.
+    /// Always 0.
     pub reserved36: [u8; 16],
-    /// Syndrome of the hardware beneath.
+    /// Hardware syndrome.
     pub hardware_syndrome: u8,
-    /// Its type.
+    /// Type of the hardware syndrome.
     pub hardware_syndrome_type: u8,
     /// [`VendorSyndrome`].
     pub vendor_syndrome: u8,
@@ -76,7 +76,7 @@ pub struct ErrorCqe {
     pub opcode_qpn: Be32,
     /// Index of the work queue entry's first block.
     pub wqe_counter: Be16,
-    /// Checksum of queues that ask for it.
+    /// Checksum, for queues that request it.
     pub signature: u8,
     /// As in [`Cqe`].
     pub op_own: u8,
@@ -113,20 +113,20 @@ const _: () = {
     assert!(offset_of!(ErrorCqe, op_own) == 63);
 };
 
-/// Bits 7:4 of an entry's last byte.
+/// Kind of entry: bits 7:4 of its last byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 #[non_exhaustive]
 pub enum CqeOpcode {
-    /// A work request has ended well.
+    /// A work request has succeeded.
     Requester = 0x0,
-    /// A write with immediate has come.
+    /// A write with immediate has arrived.
     WriteImm = 0x1,
-    /// A message has come.
+    /// A message has arrived.
     Send = 0x2,
-    /// A message with immediate has come.
+    /// A message with immediate has arrived.
     SendImm = 0x3,
-    /// A message that invalidates a key has come.
+    /// A message that invalidates a key has arrived.
     SendInval = 0x4,
     /// The queue was resized.
     Resize = 0x5,
@@ -143,7 +143,7 @@ pub enum CqeOpcode {
 }
 
 impl CqeOpcode {
-    /// From the four bits; `None` if they are not defined.
+    /// Decodes the four bits; `None` if they are not defined.
     pub const fn from_nibble(nibble: u8) -> Option<Self> {
         Some(match nibble {
             0x0 => Self::Requester,
@@ -162,26 +162,26 @@ impl CqeOpcode {
     }
 }
 
-/// Bit 0 of an entry's last byte.
+/// Owner bit: bit 0 of an entry's last byte.
 pub const OWNER: u8 = 1;
-/// The last byte of an entry before the queue is created: never written, and of the lap before the first.
+/// Initial last byte of an entry: never written, and of the lap before the first.
 pub const NEVER_WRITTEN: u8 = 0xf1;
 const SOLICITED: u8 = 1 << 1;
 const FORMAT: u8 = 3 << 2;
 
-/// Why a work request or a receive failed.
+/// Reason why a work request or a receive failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// What went wrong.
+    /// Syndrome.
     pub syndrome: Syndrome,
-    /// The maker's more precise word for it.
+    /// Vendor syndrome, which is more precise.
     pub vendor: VendorSyndrome,
-    /// The hardware's own word: type and syndrome.
+    /// Type and value of the hardware syndrome.
     pub hardware: (u8, u8),
 }
 
 impl Failure {
-    /// A failure without the hardware's own word.
+    /// Creates a failure without a hardware syndrome.
     pub const fn new(syndrome: Syndrome, vendor: VendorSyndrome) -> Self {
         Self { syndrome, vendor, hardware: (0, 0) }
     }
@@ -196,17 +196,17 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// How it ended, and what came with it.
+/// Result of a work request or a receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Outcome {
-    /// A work request has ended well.
+    /// The work request has succeeded.
     Done,
-    /// Something has come.
+    /// A receive has succeeded.
     Received {
-        /// What: one of the responder's opcodes.
+        /// Kind of the received message.
         what: CqeOpcode,
-        /// Immediate data or invalidated key, where `what` has one.
+        /// Immediate data or invalidated key, if the kind has one.
         immediate: Option<u32>,
     },
     /// A work request has failed.
@@ -215,36 +215,36 @@ pub enum Outcome {
     ReceiveFailed(Failure),
 }
 
-/// An entry, read.
+/// A decoded completion queue entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
-    /// Queue pair.
+    /// Queue pair number.
     pub qpn: u32,
-    /// Its user index.
+    /// The queue pair's user index.
     pub user_index: u32,
     /// Index of the first block of the work queue entry.
     pub wqe_counter: u16,
     /// Code of the work queue entry's opcode.
     pub opcode: u8,
-    /// Bytes received, read, or changed by an atomic; 0 otherwise.
+    /// Bytes received, read, or changed by an atomic; otherwise 0.
     pub bytes: u32,
-    /// A solicited event was asked for.
+    /// True if the sender requested a solicited event.
     pub solicited: bool,
-    /// How it ended.
+    /// Result.
     pub outcome: Outcome,
 }
 
-/// An entry that is not a completion.
+/// Error: an entry is not a completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CqeError {
-    /// The adapter has not written it.
+    /// The adapter has not written the entry.
     #[error("the entry was never written")]
     NeverWritten,
-    /// It is none of those that data paths make.
+    /// Queue pairs do not make entries of this kind.
     #[error("a completion entry of kind {0:#x}, which queue pairs do not make")]
     Kind(u8),
-    /// Data in the entry itself, which was switched off when the queue pair was created.
+    /// The entry contains data, though the queue pair was created without that.
     #[error(
         "a completion entry with data inside (format {0}); the queue pair must be created with cs_req and cs_res 0"
     )]
@@ -252,27 +252,29 @@ pub enum CqeError {
 }
 
 impl Cqe {
-    /// An entry that was never written, for queues that are about to be created.
+    /// Creates an entry in the initial state of a queue: never written.
     pub fn never_written() -> Self {
         Self { op_own: NEVER_WRITTEN, ..Self::zeroed() }
     }
-    /// The kind of entry, `None` if it is not defined.
+    /// Returns the kind of entry; `None` if it is not defined.
     pub const fn opcode(&self) -> Option<CqeOpcode> {
         CqeOpcode::from_nibble(self.op_own >> 4)
     }
-    /// Bit 0: the lap in which it was written, odd or even.
+    /// Returns the owner bit, which alternates from lap to lap.
     pub const fn owner(&self) -> bool {
         self.op_own & OWNER != 0
     }
-    /// As an entry of something that failed.
+    /// Reinterprets the entry as one of a failure.
     pub fn as_error(&self) -> &ErrorCqe {
         bytemuck::cast_ref(self)
     }
 
-    /// What the entry says.
+    /// Decodes the entry.
     ///
     /// # Errors
-    /// When it is not a completion.
+    /// * [`CqeError::NeverWritten`] if the adapter has not written it.
+    /// * [`CqeError::Kind`] if its kind is not defined, or queue pairs do not make it.
+    /// * [`CqeError::Scattered`] if it contains data.
     pub fn completion(&self) -> Result<Completion, CqeError> {
         let nibble = self.op_own >> 4;
         let kind = self.opcode().ok_or(CqeError::Kind(nibble))?;
@@ -312,7 +314,7 @@ impl Cqe {
 }
 
 impl Completion {
-    /// The entry, as an adapter writes it in a lap of this owner bit.
+    /// Encodes the entry as an adapter does in a lap with this owner bit.
     pub fn to_cqe(&self, owner: bool) -> Cqe {
         let kind = match self.outcome {
             Outcome::Done => CqeOpcode::Requester,
@@ -345,10 +347,10 @@ impl Completion {
             }
         }
     }
-    /// Whether the work request, or the receive, ended well.
+    /// Checks that the work request or the receive has succeeded.
     ///
     /// # Errors
-    /// Why it did not.
+    /// The [`Failure`] if it has not.
     pub fn ok(&self) -> Result<(), Failure> {
         match self.outcome {
             Outcome::Failed(f) | Outcome::ReceiveFailed(f) => Err(f),

@@ -1,5 +1,5 @@
-//! DevX: the firmware commands with which queues and keys are created (rdma-core `mlx5_ifc.h`). A command is a structure of bit
-//! fields in big-endian words; its reply begins with a status and a syndrome.
+//! DevX: firmware commands that create queues and keys (rdma-core `mlx5_ifc.h`). A command is a structure of bit fields
+//! in big-endian words. Its reply begins with a status and a syndrome.
 
 pub mod capability;
 pub mod cq;
@@ -15,10 +15,10 @@ use super::MAX_24;
 use crate::wire::be::{Field, FieldError};
 use std::fmt;
 
-/// Bytes of a reply that tells only of success, and of one that names a new object.
+/// Bytes of a reply with only a status, or with the number of a new object.
 pub const REPLY_BYTES: usize = 16;
 
-/// Opcodes of commands: bits 31:16 of the first word.
+/// Command opcodes: bits 31:16 of the first word.
 pub mod opcode {
     #![allow(missing_docs)]
     pub const QUERY_HCA_CAP: u16 = 0x100;
@@ -43,8 +43,8 @@ pub(super) fn expect_opcode(bytes: &[u8], opcode: u16) -> Result<(), FieldError>
     if value == u64::from(opcode) { Ok(()) } else { Err(FieldError::Undefined { field: "opcode", value }) }
 }
 
-/// Declares a structure of bit fields: its name, then each field as `name: type = byte offset of its word [high : low]`. Makes
-/// `FIELDS`, `put` and `get_from`.
+/// Declares a structure of bit fields: its name, then each field as `name: type = byte offset of its word [high :
+/// low]`. Generates `FIELDS`, `put` and `get_from`.
 macro_rules! layout {
     (
         $(#[$meta:meta])*
@@ -59,23 +59,25 @@ macro_rules! layout {
         }
 
         impl $name {
-            /// Where the fields are.
+            /// Positions of the fields.
             pub const FIELDS: &[$crate::wire::be::Field] =
                 &[$($crate::wire::be::Field::new(stringify!($field), $at, $high, $low),)*];
 
-            /// Puts all fields into a structure.
+            /// Writes all fields to a structure.
             ///
             /// # Errors
-            /// When a value does not go into its field, or the structure is too short.
+            /// * [`FieldError::TooLarge`](crate::wire::be::FieldError::TooLarge) if a value has more bits than its
+            ///   field.
+            /// * [`FieldError::Short`](crate::wire::be::FieldError::Short) if the structure is too short.
             pub fn put(&self, bytes: &mut [u8]) -> Result<(), $crate::wire::be::FieldError> {
                 use $crate::wire::be::{Bits, Field};
                 $(const { Field::new(stringify!($field), $at, $high, $low) }.set(bytes, self.$field.to_bits())?;)*
                 Ok(())
             }
-            /// Reads all fields; bytes that are missing read as zero.
+            /// Reads all fields. Missing bytes read as zero.
             ///
             /// # Errors
-            /// When a value is not defined.
+            /// [`FieldError::Undefined`](crate::wire::be::FieldError::Undefined) if a value has no defined meaning.
             pub fn get_from(bytes: &[u8]) -> Result<Self, $crate::wire::be::FieldError> {
                 use $crate::wire::be::{Bits, Field, FieldError};
                 $(
@@ -90,7 +92,7 @@ macro_rules! layout {
 }
 pub(super) use layout;
 
-/// The first byte of a reply.
+/// Status of a command: the first byte of its reply.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Status(pub u8);
 
@@ -98,7 +100,7 @@ impl Status {
     /// Success.
     pub const OK: Self = Self(0);
 
-    /// Its words.
+    /// Returns the status in words.
     pub const fn name(self) -> &'static str {
         match self.0 {
             0x00 => "success",
@@ -131,35 +133,35 @@ impl fmt::Display for Status {
     }
 }
 
-/// A command that the firmware refused.
+/// Error: the firmware rejected a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the firmware refused command {opcode:#05x}: {status}, syndrome {syndrome:#010x}")]
 pub struct Refused {
-    /// The command's opcode.
+    /// Opcode of the command.
     pub opcode: u16,
-    /// Why.
+    /// Status of the reply.
     pub status: Status,
-    /// Why exactly, in the firmware's own numbering.
+    /// Precise reason, in the firmware's own numbering.
     pub syndrome: u32,
 }
 
 layout! {
-    /// How a reply begins.
+    /// Beginning of every reply.
     pub struct Reply {
-        /// [`Status`].
+        /// Status, as in [`Status`].
         status: u8 = 0x00 [31:24],
-        /// The firmware's own number for what went wrong.
+        /// The firmware's own number of the error.
         syndrome: u32 = 0x04 [31:0],
-        /// Number of the new object, where there is one.
+        /// Number of the new object, if there is one.
         object: u32 = 0x08 [23:0],
     }
 }
 
 impl Reply {
-    /// Reads the reply to a command; the number of the new object, where the command makes one.
+    /// Checks the reply to command `opcode`. Returns the number of the new object if the command creates one.
     ///
     /// # Errors
-    /// When the firmware refused the command. A reply that is cut off counts as an internal error.
+    /// [`Refused`] if the firmware rejected the command. A truncated reply counts as an internal error.
     pub fn check(opcode: u16, reply: &[u8]) -> Result<u32, Refused> {
         let cut_off = Self { status: 1, ..Self::default() };
         let r = if reply.len() < REPLY_BYTES { cut_off } else { Self::get_from(reply).unwrap_or(cut_off) };
@@ -169,10 +171,10 @@ impl Reply {
             Err(Refused { opcode, status: Status(r.status), syndrome: r.syndrome })
         }
     }
-    /// The reply's bytes.
+    /// Encodes the reply.
     ///
     /// # Errors
-    /// When the object's number has more than 24 bits.
+    /// [`FieldError::TooLarge`] if the object's number has more than 24 bits.
     pub fn to_bytes(&self) -> Result<[u8; REPLY_BYTES], FieldError> {
         let mut bytes = [0; REPLY_BYTES];
         self.put(&mut bytes)?;

@@ -1,4 +1,4 @@
-//! Doorbells: the records in memory and the registers in the adapter's page (rdma-core `mlx5dv.h`, `cq.c`, `qp.c`).
+//! Doorbells: records in memory, and registers in the adapter's page (rdma-core `mlx5dv.h`, `cq.c`, `qp.c`).
 
 use super::MAX_24;
 use super::segment::{ControlSegment, blocks_of};
@@ -6,15 +6,15 @@ use crate::wire::be::Be32;
 use bytemuck::{Pod, Zeroable};
 use core::mem::offset_of;
 
-/// Offsets in a user access region (UAR), the page of registers that one owner writes.
+/// Byte offsets in a user access region (UAR), a page of registers with a single owner.
 pub mod uar {
-    /// Arms a completion queue, 64 bits.
+    /// Arms a completion queue; 64 bits.
     pub const ARM: usize = 0x20;
     /// Send doorbell of queue pairs without a doorbell record ([`super::RecordMode::NoneExternal`]).
     pub const SEND_WITHOUT_RECORD: usize = 0x600;
-    /// First send doorbell.
+    /// The first send doorbell.
     pub const SEND: usize = 0x800;
-    /// Between send doorbells of a region that is not write-combining.
+    /// Distance between send doorbells of a region that is not write-combining.
     pub const SEND_STRIDE: usize = 0x100;
 }
 
@@ -22,10 +22,10 @@ pub mod uar {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 pub struct QpRecord {
-    /// Receive entries posted, modulo 65,536.
+    /// Number of posted receive entries, modulo 65,536.
     pub receive: Be32,
-    /// The next free block of the send queue, modulo 65,536. The adapter reads it again when the queue pair fails: with a wrong
-    /// word here everything works until then, and no error completion ever comes.
+    /// Next free block of the send queue, modulo 65,536. The adapter reads this word again when the queue pair fails.
+    /// With a wrong word, everything works until then, and no error completion ever arrives.
     pub send: Be32,
 }
 
@@ -33,9 +33,9 @@ pub struct QpRecord {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 pub struct CqRecord {
-    /// Entries consumed, modulo 2^24.
+    /// Number of consumed entries, modulo 2^24.
     pub consumed: Be32,
-    /// [`arm_word`], or 0 if events were never asked for.
+    /// [`arm_word`], or 0 if no event was ever requested.
     pub arm: Be32,
 }
 
@@ -46,50 +46,50 @@ const _: () = {
 };
 
 impl QpRecord {
-    /// The record of a queue pair whose next free block is `send`, and that has posted `receive` receive entries.
+    /// Creates the record of a queue pair with `receive` posted receive entries. `send` is its next free block.
     pub const fn new(receive: u64, send: u64) -> Self {
         Self { receive: Be32::new(receive as u16 as u32), send: Be32::new(send as u16 as u32) }
     }
 }
 
 impl CqRecord {
-    /// The record of a completion queue of which `consumed` entries were consumed, without events.
+    /// Creates the record of a completion queue with `consumed` consumed entries and no event request.
     pub const fn new(consumed: u64) -> Self {
         Self { consumed: Be32::new(consumed as u32 & MAX_24), arm: Be32::new(0) }
     }
 }
 
-/// The second word of a completion queue's record that asks for an event: `serial` counts the times, `solicited` is for
-/// solicited completions alone.
+/// Returns the second word of a completion queue's record for an event request. `serial` numbers the requests.
+/// `solicited` limits the request to solicited completions.
 pub const fn arm_word(serial: u32, solicited: bool, consumed: u64) -> u32 {
     (serial & 3) << 28 | (solicited as u32) << 24 | consumed as u32 & MAX_24
 }
 
-/// What goes to [`uar::ARM`] after the record has its arm word: bytes in memory order.
+/// Returns the value for [`uar::ARM`], as bytes in memory order. The record must already contain the arm word.
 pub fn arm_doorbell(arm: u32, cqn: u32) -> [u8; 8] {
     (u64::from(arm) << 32 | u64::from(cqn)).to_be_bytes()
 }
 
-/// The 64-bit store that starts work on a send queue, as the two words that it writes.
+/// A send doorbell: the 64-bit store that announces work on a send queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SendDoorbell {
     /// Queue pair.
     pub qpn: u32,
-    /// The next free block of the send queue, modulo 65,536.
+    /// Next free block of the send queue, modulo 65,536.
     pub next: u16,
 }
 
 impl SendDoorbell {
-    /// A doorbell up to block `next`, not included.
+    /// Creates a doorbell that announces all blocks before `next`.
     pub const fn new(qpn: u32, next: u64) -> Self {
         Self { qpn, next: next as u16 }
     }
-    /// The bytes in memory order, to be stored at once.
+    /// Returns the bytes in memory order, for a single store.
     pub const fn to_bytes(self) -> [u8; 8] {
         ((self.next as u64) << 40 | (self.qpn as u64 & MAX_24 as u64) << 8).to_be_bytes()
     }
-    /// From the bytes that were stored: this crate's form, in which opcode and number of segments are 0 and the index is the next
-    /// one, or the first half of the last entry's control segment, as libibverbs stores it.
+    /// Decodes stored bytes. They are in one of two forms. In this crate's form, opcode and number of segments are 0,
+    /// and the index is the next block. libibverbs stores the first half of the last entry's control segment.
     pub const fn from_bytes(bytes: [u8; 8]) -> Self {
         let v = u64::from_be_bytes(bytes);
         let (index, opcode, ds) = ((v >> 40) as u16, (v >> 32) as u8, v as usize & ControlSegment::MAX_DS as usize);
@@ -98,16 +98,16 @@ impl SendDoorbell {
     }
 }
 
-/// Whether a queue pair has a doorbell record (`send_dbr_mode` of its context).
+/// Doorbell record mode of a queue pair (`send_dbr_mode` of its context).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum RecordMode {
-    /// It has.
+    /// The queue pair has a doorbell record.
     #[default]
     Valid = 0,
-    /// It has none; doorbells go to [`uar::SEND_WITHOUT_RECORD`]. Needs a capability.
+    /// The queue pair has no record. Doorbells go to [`uar::SEND_WITHOUT_RECORD`]. Needs a capability.
     NoneExternal = 1,
-    /// It has none; for the adapter's own use.
+    /// The queue pair has no record; for the adapter's own use.
     NoneInternal = 2,
 }
 

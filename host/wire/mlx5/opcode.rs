@@ -1,4 +1,4 @@
-//! What a work queue entry is to do, and how: opcodes, and the byte with fence, completion and solicited event.
+//! Opcodes of work queue entries, and their flags: fence, completion and solicited event.
 
 use std::fmt;
 
@@ -13,17 +13,17 @@ macro_rules! opcodes {
         }
 
         impl Opcode {
-            /// All of them, in the order of their codes.
+            /// All opcodes in ascending order of their codes.
             pub const ALL: &[Self] = &[$(Self::$name,)*];
 
-            /// The opcode of a code.
+            /// Returns the opcode with code `code`; `None` if it is not defined.
             pub const fn from_code(code: u8) -> Option<Self> {
                 match code {
                     $($code => Some(Self::$name),)*
                     _ => None,
                 }
             }
-            /// Its words.
+            /// Returns the opcode in words.
             pub const fn name(self) -> &'static str {
                 match self {
                     $(Self::$name => $text,)*
@@ -59,7 +59,7 @@ opcodes! {
 }
 
 impl Opcode {
-    /// The code.
+    /// Returns the code.
     pub const fn code(self) -> u8 {
         self as u8
     }
@@ -71,65 +71,65 @@ impl fmt::Display for Opcode {
     }
 }
 
-/// What the entry waits for before it starts (FM, bits 7:5).
+/// Condition for the start of the entry (FM, bits 7:5).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Fence {
-    /// Nothing.
+    /// Starts at once.
     #[default]
     None = 0,
-    /// Earlier local invalidates and key updates.
+    /// Waits for earlier local invalidates and key updates.
     InitiatorSmall = 1,
-    /// Earlier reads and atomics of the queue pair.
+    /// Waits for earlier reads and atomics of the queue pair.
     Fence = 2,
-    /// Everything before it.
+    /// Waits for everything before it.
     StrongOrdering = 3,
-    /// What [`Fence::Fence`] and [`Fence::InitiatorSmall`] wait for; `IBV_SEND_FENCE` becomes this.
+    /// Waits for the same as [`Fence::Fence`] and [`Fence::InitiatorSmall`] together. `IBV_SEND_FENCE` maps to this.
     FenceAndSmall = 4,
 }
 
-/// When the entry makes a completion (CE, bits 3:2). One that fails always does.
+/// Condition for a completion of the entry (CE, bits 3:2). A failed entry always makes one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Signal {
-    /// If it fails.
+    /// Only if the entry fails.
     #[default]
     OnError = 0,
-    /// If it is the first that fails.
+    /// Only if the entry is the first that fails.
     OnFirstError = 1,
-    /// In any case.
+    /// Always.
     Always = 2,
-    /// In any case, and an event.
+    /// Always, with an event.
     AlwaysWithEvent = 3,
 }
 
-/// Byte 11 of a control segment.
+/// Flags of an entry: byte 11 of its control segment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Flags {
-    /// What the entry waits for.
+    /// Condition for the start of the entry.
     pub fence: Fence,
-    /// When it makes a completion.
+    /// Condition for a completion of the entry.
     pub signal: Signal,
-    /// Asks for an event at the receiver (bit 1).
+    /// True to request an event at the receiver (bit 1).
     pub solicited: bool,
 }
 
 impl Flags {
-    /// No completion unless it fails.
+    /// No completion unless the entry fails.
     pub const UNSIGNALLED: Self = Self { fence: Fence::None, signal: Signal::OnError, solicited: false };
-    /// A completion in any case.
+    /// Always a completion.
     pub const SIGNALLED: Self = Self { fence: Fence::None, signal: Signal::Always, solicited: false };
-    /// After earlier reads and atomics, with a completion.
+    /// Waits for earlier reads and atomics, and always makes a completion.
     pub const FENCED: Self = Self { fence: Fence::Fence, signal: Signal::Always, solicited: false };
 
     const SOLICITED: u8 = 1 << 1;
     const RESERVED: u8 = 1 << 4 | 1;
 
-    /// As the byte has it.
+    /// Encodes the flags as a byte.
     pub const fn to_byte(self) -> u8 {
         (self.fence as u8) << 5 | (self.signal as u8) << 2 | if self.solicited { Self::SOLICITED } else { 0 }
     }
-    /// From the byte; `None` with a reserved bit set or a fence mode that does not exist.
+    /// Decodes a byte; `None` if a reserved bit is set or the fence mode is not defined.
     pub const fn from_byte(byte: u8) -> Option<Self> {
         let fence = match byte >> 5 {
             0 => Fence::None,
@@ -150,7 +150,7 @@ impl Flags {
         }
         Some(Self { fence, signal, solicited: byte & Self::SOLICITED != 0 })
     }
-    /// Whether success is reported too.
+    /// Returns true if a successful entry makes a completion too.
     pub const fn is_signalled(self) -> bool {
         matches!(self.signal, Signal::Always | Signal::AlwaysWithEvent)
     }

@@ -1,16 +1,18 @@
-//! Receive entries: a list of pieces of local memory, without a control segment, in slots of a power of two of segments.
+//! Receive entries: lists of data segments without a control segment, in slots of 2^n segments.
 
 use super::SEGMENT_BYTES;
 use super::segment::DataSegment;
 use super::wqe::WqeError;
 
-/// The largest slot, as a power of two of segments (3 bits in the queue pair's context).
+/// log2 of the largest slot in segments (3 bits in the queue pair's context).
 pub const MAX_LOG_STRIDE: u32 = 7;
 
-/// A slot of `1 << log_stride` segments with these pieces; what is left ends the list.
+/// Encodes a slot of `1 << log_stride` segments (at most [`MAX_LOG_STRIDE`]) with the given pieces. End markers fill
+/// the rest.
 ///
 /// # Errors
-/// When there are more pieces than segments, or one of a length that does not exist.
+/// * [`WqeError::Truncated`] if there are more pieces than segments.
+/// * [`WqeError::PieceLength`] if the length of a piece is 0 or above [`DataSegment::MAX_BYTES`].
 pub fn slot(pieces: &[DataSegment], log_stride: u32) -> Result<Vec<u8>, WqeError> {
     let segments = 1usize << log_stride.min(MAX_LOG_STRIDE);
     if pieces.len() > segments {
@@ -23,10 +25,10 @@ pub fn slot(pieces: &[DataSegment], log_stride: u32) -> Result<Vec<u8>, WqeError
     Ok(all.flat_map(|p| bytemuck::bytes_of(p).to_vec()).collect())
 }
 
-/// The pieces in a slot, up to the one that ends the list.
+/// Decodes the pieces in a slot, up to the end marker.
 ///
 /// # Errors
-/// When a piece has a length that does not exist.
+/// [`WqeError::PieceLength`] if the length of a piece is 0 or above [`DataSegment::MAX_BYTES`].
 pub fn pieces(slot: &[u8]) -> Result<Vec<DataSegment>, WqeError> {
     slot.chunks_exact(SEGMENT_BYTES)
         .map(bytemuck::pod_read_unaligned::<DataSegment>)

@@ -1,11 +1,11 @@
-//! The 16-byte segments of which work queue entries are made (rdma-core `mlx5dv.h`, `struct mlx5_wqe_*_seg`).
+//! The 16-byte segments of work queue entries (rdma-core `mlx5dv.h`, `struct mlx5_wqe_*_seg`).
 
 use super::{BLOCK_SEGMENTS, MAX_24, SEGMENT_BYTES};
 use crate::wire::be::{Be16, Be32, Be64};
 use bytemuck::{Pod, Zeroable};
 use core::mem::offset_of;
 
-/// The segment with which every entry begins.
+/// The first segment of every entry.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 pub struct ControlSegment {
@@ -13,9 +13,9 @@ pub struct ControlSegment {
     pub opmod_index_opcode: Be32,
     /// Queue pair in 31:8, number of segments in 5:0.
     pub qpn_ds: Be32,
-    /// Checksum of queue pairs that ask for it, else 0.
+    /// Checksum, for queue pairs that request it; else 0.
     pub signature: u8,
-    /// Stream of a dynamically connected initiator that has streams, else 0.
+    /// Stream of a dynamically connected initiator with streams; else 0.
     pub dci_stream: Be16,
     /// Fence, completion, solicited event: [`super::Flags`].
     pub flags: u8,
@@ -24,27 +24,27 @@ pub struct ControlSegment {
 }
 
 impl ControlSegment {
-    /// The modifier.
+    /// Returns the opcode modifier.
     pub const fn opmod(&self) -> u8 {
         (self.opmod_index_opcode.get() >> 24) as u8
     }
-    /// Number of the entry's first block, modulo 65,536, counted from the queue's creation.
+    /// Returns the number of the entry's first block, modulo 65,536, counted from the queue's creation.
     pub const fn index(&self) -> u16 {
         (self.opmod_index_opcode.get() >> 8) as u16
     }
-    /// The opcode's code.
+    /// Returns the opcode's code.
     pub const fn opcode(&self) -> u8 {
         self.opmod_index_opcode.get() as u8
     }
-    /// Queue pair number.
+    /// Returns the queue pair number.
     pub const fn qpn(&self) -> u32 {
         self.qpn_ds.get() >> 8
     }
-    /// Number of segments, this one included.
+    /// Returns the number of segments, including this one.
     pub const fn ds(&self) -> usize {
         (self.qpn_ds.get() & Self::MAX_DS) as usize
     }
-    /// Blocks that the entry fills.
+    /// Returns the number of blocks that the entry fills.
     pub const fn blocks(&self) -> usize {
         blocks_of(self.ds())
     }
@@ -53,62 +53,62 @@ impl ControlSegment {
     pub(super) const DS_RESERVED: u32 = 0xc0;
 }
 
-/// Blocks that `ds` segments fill.
+/// Returns the number of blocks that `ds` segments fill.
 pub const fn blocks_of(ds: usize) -> usize {
     ds.div_ceil(BLOCK_SEGMENTS)
 }
 
-/// Where the other side's memory is.
+/// Address and key of the peer's memory.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 pub struct RemoteSegment {
-    /// Address in the remote memory region's own numbering.
+    /// Address in the remote memory region's own address range.
     pub address: Be64,
-    /// Its remote key.
+    /// The region's remote key.
     pub key: Be32,
-    /// 0.
+    /// Must be 0.
     pub reserved: Be32,
 }
 
-/// A piece of local memory.
+/// A piece of local memory (scatter/gather element).
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 pub struct DataSegment {
-    /// Length: 1 to [`DataSegment::MAX_BYTES`].
+    /// Length in bytes: 1 to [`DataSegment::MAX_BYTES`].
     pub bytes: Be32,
     /// Local key.
     pub key: Be32,
-    /// Address in the memory region's own numbering.
+    /// Address in the memory region's own address range.
     pub address: Be64,
 }
 
 impl DataSegment {
-    /// The longest piece: bit 31 marks inline data.
+    /// Largest length of a piece. Bit 31 marks inline data.
     pub const MAX_BYTES: u32 = 0x7fff_ffff;
-    /// The local key of nothing: ends the list of a receive entry (`MLX5_INVALID_LKEY`).
+    /// The invalid local key. It ends the list of a receive entry (`MLX5_INVALID_LKEY`).
     pub const INVALID_KEY: u32 = 0x100;
-    /// What fills up a receive entry.
+    /// End marker of a receive entry.
     pub const END: Self = Self { bytes: Be32::new(0), key: Be32::new(Self::INVALID_KEY), address: Be64::new(0) };
 
-    /// A piece of memory.
+    /// Creates a segment for `bytes` bytes of memory at `address`.
     pub const fn new(address: u64, key: u32, bytes: u32) -> Self {
         Self { bytes: Be32::new(bytes), key: Be32::new(key), address: Be64::new(address) }
     }
 }
 
-/// What stands before data that is in the entry itself; the data follows at once, as bytes, padded to whole segments.
+/// Header of inline data. The data follows it directly, as bytes, padded to whole segments.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 pub struct InlineHeader {
-    /// [`InlineHeader::MARK`] and the length.
+    /// [`InlineHeader::MARK`] and the length in bytes.
     pub bytes: Be32,
 }
 
 impl InlineHeader {
-    /// Bit 31 tells inline data from a data segment.
+    /// Bit 31. It distinguishes inline data from a data segment.
     pub const MARK: u32 = 1 << 31;
 
-    /// Segments that the header and its data fill.
+    /// Returns the number of segments that the header and `bytes` bytes of data fill.
     pub const fn segments(bytes: usize) -> usize {
         (size_of::<Self>() + bytes).div_ceil(SEGMENT_BYTES)
     }
@@ -118,7 +118,7 @@ impl InlineHeader {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 pub struct AtomicSegment {
-    /// The value to swap in, or to add.
+    /// The value to swap in or to add.
     pub swap_add: Be64,
     /// The value to compare with; 0 for fetch-add.
     pub compare: Be64,
@@ -130,9 +130,9 @@ pub struct AtomicSegment {
 pub struct MaskedAdd32Segment {
     /// Addend.
     pub add: Be32,
-    /// Bits out of which no carry goes.
+    /// Most significant bit of each field. No carry leaves it.
     pub boundary: Be32,
-    /// 0.
+    /// Must be 0.
     pub reserved: Be64,
 }
 
@@ -142,7 +142,7 @@ pub struct MaskedAdd32Segment {
 pub struct MaskedAdd64Segment {
     /// Addend.
     pub add: Be64,
-    /// Bits out of which no carry goes.
+    /// Most significant bit of each field. No carry leaves it.
     pub boundary: Be64,
 }
 
@@ -174,11 +174,11 @@ pub struct MaskedSwap64Segments {
     pub compare_mask: Be64,
 }
 
-/// Which completion of which queue to wait for.
+/// Operands of a wait entry: a completion of a queue.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 pub struct WaitSegment {
-    /// 0.
+    /// Must be 0.
     pub reserved: Be64,
     /// Number of the completion.
     pub index: Be32,
@@ -186,13 +186,13 @@ pub struct WaitSegment {
     pub cqn: Be32,
 }
 
-/// Where a dynamically connected entry goes, within one InfiniBand subnet.
+/// Destination of a dynamically connected entry within one InfiniBand subnet.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 pub struct HalfAddressVector {
     /// Access key of the target.
     pub dc_key: Be64,
-    /// Target in 23:0; [`HalfAddressVector::FULL`] set where a full vector follows.
+    /// Number of the target in 23:0; [`HalfAddressVector::FULL`] is set if a full vector follows.
     pub dct: Be32,
     /// Static rate in 7:4, service level in 3:0.
     pub rate_level: u8,
@@ -206,23 +206,23 @@ impl HalfAddressVector {
     /// Bit 31 of `dct`: the vector has all 48 bytes.
     pub const FULL: u32 = 1 << 31;
 
-    /// The target's number.
+    /// Returns the target's number.
     pub const fn target(&self) -> u32 {
         self.dct.get() & MAX_24
     }
-    /// Whether a full vector follows.
+    /// Returns true if a full vector follows.
     pub const fn is_full(&self) -> bool {
         self.dct.get() & Self::FULL != 0
     }
 }
 
-/// The second and third segment of a full address vector.
+/// Second and third segment of a full address vector.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 pub struct GlobalAddress {
-    /// 0.
+    /// Must be 0.
     pub reserved: Be32,
-    /// Destination MAC.
+    /// Destination MAC address.
     pub rmac: [u8; 6],
     /// Traffic class.
     pub traffic_class: u8,
@@ -238,9 +238,9 @@ pub struct GlobalAddress {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 pub struct AddressVector {
-    /// Its first segment, with [`HalfAddressVector::FULL`] set.
+    /// First segment, with [`HalfAddressVector::FULL`] set.
     pub half: HalfAddressVector,
-    /// The rest.
+    /// Second and third segment.
     pub global: GlobalAddress,
 }
 

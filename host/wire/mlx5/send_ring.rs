@@ -1,40 +1,41 @@
-//! Arithmetic of the send queue: 64-bit counters of blocks that never wrap, 16-bit ones on the wire that do.
+//! Index arithmetic of the send queue: 64-bit positions in blocks that never wrap, and their low 16 bits on the wire.
 
 use super::{BLOCK_BYTES, segment::ControlSegment};
 
-/// Blocks of the smallest and of the largest ring, as powers of two. Beyond the largest, 16-bit differences would not tell the
-/// laps of the ring apart.
+/// log2 of the smallest and of the largest ring in blocks. In larger rings, 16-bit differences could not tell the laps
+/// apart.
 pub const LOG_BLOCKS: std::ops::RangeInclusive<u32> = 1..=15;
 
-/// A send queue of a power of two of blocks.
+/// A send queue of 2^n blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SendRing {
     log_blocks: u32,
 }
 
 impl SendRing {
-    /// A ring of `1 << log_blocks` blocks; `None` outside [`LOG_BLOCKS`].
+    /// Creates a ring of `1 << log_blocks` blocks; `None` outside [`LOG_BLOCKS`].
     pub fn new(log_blocks: u32) -> Option<Self> {
         LOG_BLOCKS.contains(&log_blocks).then_some(Self { log_blocks })
     }
-    /// Its blocks.
+    /// Returns the number of blocks.
     pub const fn blocks(self) -> u64 {
         1 << self.log_blocks
     }
-    /// Its bytes.
+    /// Returns the size in bytes.
     pub const fn bytes(self) -> usize {
         BLOCK_BYTES << self.log_blocks
     }
-    /// Where block `index` is, in bytes from the ring's start.
+    /// Returns the byte offset of block `index`.
     pub const fn offset(self, index: u64) -> usize {
         (index & (self.blocks() - 1)) as usize * BLOCK_BYTES
     }
-    /// Whether `blocks` more fit behind `reserved` while everything from `completed` on is in use.
+    /// Returns true if `blocks` more blocks fit behind position `reserved` while all blocks from `completed` on are in
+    /// use.
     pub const fn has_room(self, reserved: u64, blocks: u64, completed: u64) -> bool {
         reserved.wrapping_add(blocks).wrapping_sub(completed) <= self.blocks()
     }
-    /// Copies an entry out of a ring, in order, however it lies: the first block says how many there are. `None` when the ring
-    /// is shorter than it should be, or the entry longer than the ring or than `available` blocks.
+    /// Copies the entry at block `index` out of a ring, also if it wraps around the end. Its control segment tells its
+    /// length. Returns `None` if `ring` is too short, or the entry is longer than the ring or than `available` blocks.
     pub fn gather(self, ring: &[u8], index: u64, available: u64) -> Option<Vec<u8>> {
         let first = ring.get(self.offset(index)..)?.get(..size_of::<ControlSegment>())?;
         let blocks = bytemuck::pod_read_unaligned::<ControlSegment>(first).blocks().max(1) as u64;
@@ -47,7 +48,7 @@ impl SendRing {
         }
         Some(entry)
     }
-    /// Copies an entry of whole blocks into a ring. `None`, and nothing copied, when it does not fit.
+    /// Copies an entry of whole blocks into a ring. Returns `None` and copies nothing if the entry does not fit.
     pub fn scatter(self, ring: &mut [u8], index: u64, entry: &[u8]) -> Option<()> {
         if ring.len() < self.bytes() || entry.len() > self.bytes() || !entry.len().is_multiple_of(BLOCK_BYTES) {
             return None;
@@ -59,12 +60,12 @@ impl SendRing {
     }
 }
 
-/// What the wire has of a block counter: its low 16 bits.
+/// Returns a position as it appears on the wire: its low 16 bits.
 pub const fn wire_index(index: u64) -> u16 {
     index as u16
 }
 
-/// The counter that the wire's 16 bits stand for: the first one not before `seen`.
+/// Returns the position that the wire's 16 bits stand for: the first one from `seen` on.
 pub const fn advance(seen: u64, wire: u16) -> u64 {
     seen.wrapping_add(wire.wrapping_sub(seen as u16) as u64)
 }
@@ -89,7 +90,7 @@ mod tests {
         let (mut index, mut turn) = (0u64, 0usize);
         let mut split = 0;
         while index < 70_000 {
-            // One, two and five blocks in turn, in a pattern that the ring's size is no multiple of.
+            // Alternates entries of one, two and five blocks. The ring's size is no multiple of the pattern.
             let inline: Vec<u8> = (0..[8, 64, 256, 256][turn % 4]).map(|i| (i + turn) as u8).collect();
             let e = entry(index, &inline);
             let blocks = (e.len() / BLOCK_BYTES) as u64;
@@ -115,7 +116,7 @@ mod tests {
         let mut memory = vec![0; ring.bytes()];
         assert_eq!(ring.scatter(&mut memory, 0, &[0; 3 * BLOCK_BYTES]), None);
         assert_eq!(ring.scatter(&mut memory, 0, &[0; 7]), None);
-        // Three blocks by the control segment.
+        // The control segment announces three blocks.
         memory[7] = 12;
         assert_eq!(ring.gather(&memory, 0, 100), None);
         assert_eq!(ring.gather(&memory[..64], 1, 100), None);

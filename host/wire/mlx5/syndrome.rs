@@ -1,8 +1,8 @@
-//! Why a work queue entry failed: the syndromes of error completions (rdma-core `mlx5dv.h`, `MLX5_CQE_SYNDROME_*`).
+//! Syndromes of error completions: reasons why a work queue entry failed (rdma-core `mlx5dv.h`, `MLX5_CQE_SYNDROME_*`).
 
 use std::fmt;
 
-/// Byte 55 of an error completion.
+/// Syndrome: byte 55 of an error completion.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Syndrome(pub u8);
 
@@ -17,7 +17,7 @@ macro_rules! syndromes {
     ($($id:ident = $code:literal, $verbs:literal, $name:literal, $cause:literal;)*) => {
         impl Syndrome {
             $(#[doc = concat!($name, ": ", $cause, ".")] pub const $id: Self = Self($code);)*
-            /// All that are known, in the order of their codes.
+            /// All known syndromes in ascending order of their codes.
             pub const ALL: &[Self] = &[$(Self::$id,)*];
         }
         const KNOWN: &[Known] =
@@ -58,23 +58,23 @@ impl Syndrome {
     fn known(self) -> Option<&'static Known> {
         KNOWN.iter().find(|k| k.syndrome == self)
     }
-    /// Its words.
+    /// Returns the syndrome in words.
     pub fn name(self) -> &'static str {
         self.known().map_or("syndrome not listed", |k| k.name)
     }
-    /// What usually is behind it; empty if nothing is known.
+    /// Returns the usual cause; empty if unknown.
     pub fn cause(self) -> &'static str {
         self.known().map_or("", |k| k.cause)
     }
-    /// The `ibv_wc_status` that libibverbs makes of it.
+    /// Returns the `ibv_wc_status` that libibverbs maps the syndrome to; `None` if the syndrome is unknown.
     pub fn verbs_status(self) -> Option<u8> {
         self.known().map(|k| k.verbs)
     }
-    /// The syndrome that libibverbs makes an `ibv_wc_status` of.
+    /// Returns the syndrome that libibverbs maps to `status`, an `ibv_wc_status`; `None` if there is none.
     pub fn from_verbs_status(status: u8) -> Option<Self> {
         KNOWN.iter().find(|k| k.verbs == status).map(|k| k.syndrome)
     }
-    /// Whether it only follows from an earlier one.
+    /// Returns true if the failure only follows from an earlier one.
     pub fn is_flush(self) -> bool {
         self == Self::FLUSHED
     }
@@ -92,23 +92,23 @@ impl fmt::Display for Syndrome {
     }
 }
 
-/// Byte 54 of an error completion: what the adapter's maker says. Only some values are known, by observation.
+/// Vendor syndrome: byte 54 of an error completion. Only some values are known, by observation.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct VendorSyndrome(pub u8);
 
 impl VendorSyndrome {
-    /// Comes with [`Syndrome::REMOTE_ACCESS`].
+    /// Accompanies [`Syndrome::REMOTE_ACCESS`].
     pub const REMOTE_ACCESS: Self = Self(0x88);
-    /// Comes with [`Syndrome::RETRY_EXCEEDED`].
+    /// Accompanies [`Syndrome::RETRY_EXCEEDED`].
     pub const RETRY_EXCEEDED: Self = Self(0x81);
-    /// On the first entry flushed after the host moved the queue pair to its error state.
+    /// Marks the first entry flushed after the host moved the queue pair to its error state.
     pub const FORCED_ERROR: Self = Self(0xf5);
-    /// On entries flushed behind a failed one.
+    /// Marks entries flushed behind a failed one.
     pub const FLUSHED: Self = Self(0xf9);
-    /// A page that is mapped on demand was not there (`MLX5_CQE_VENDOR_SYNDROME_ODP_PFAULT`).
+    /// A page with on-demand paging was not present (`MLX5_CQE_VENDOR_SYNDROME_ODP_PFAULT`).
     pub const PAGE_FAULT: Self = Self(0x93);
 
-    /// Its words; empty if they are not known.
+    /// Returns the vendor syndrome in words; empty if unknown.
     pub const fn name(self) -> &'static str {
         match self {
             Self::REMOTE_ACCESS => "refused by the peer",

@@ -1,7 +1,7 @@
-//! Work queue entries: typed, to bytes and from bytes.
+//! Work queue entries: types, encoding and decoding.
 //!
-//! Reading is strict: what the layout does not define is refused, as an adapter refuses it with
-//! [`Syndrome::LOCAL_QP_OPERATION`]. Whether keys, ranges and rights are good is not the entry's matter.
+//! Decoding is strict. It rejects everything that the layout does not define, as an adapter does with
+//! [`Syndrome::LOCAL_QP_OPERATION`]. It does not check keys, ranges and access rights.
 
 use super::atomic::{OPMOD_32, OPMOD_64};
 use super::segment::*;
@@ -11,41 +11,41 @@ use bytemuck::Pod;
 
 pub use super::atomic::Atomic;
 
-/// The most segments of an entry on a reliably connected queue pair: what the field holds.
+/// Largest number of segments of an entry on a queue pair with a reliable connection: the field's largest value.
 pub const MAX_SEGMENTS: usize = ControlSegment::MAX_DS as usize;
-/// The most segments of an entry on a dynamically connected initiator.
+/// Largest number of segments of an entry on a dynamically connected initiator.
 pub const MAX_SEGMENTS_DC: usize = 16;
 
-/// What kind of queue pair an entry is on.
+/// Kind of queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Transport {
-    /// Reliable connection: the peer is the queue pair's.
+    /// Reliable connection. All entries go to the queue pair's peer.
     ReliableConnection,
-    /// Dynamically connected initiator: entries that go to a peer name it in an address vector behind the control segment.
+    /// Dynamically connected initiator. An entry to a peer names it in an address vector behind the control segment.
     DynamicInitiator,
 }
 
-/// A place in the other side's memory.
+/// A location in the peer's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Remote {
-    /// Address in the region's own numbering.
+    /// Address in the memory region's own address range.
     pub address: u64,
     /// Remote key.
     pub key: u32,
 }
 
-/// What is sent, or where it lands.
+/// Source or destination of an operation's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Payload<'a> {
-    /// Pieces of local memory; none for a message of no bytes.
+    /// Pieces of local memory; none for an empty message.
     Pieces(&'a [DataSegment]),
-    /// Bytes in the entry itself; not for reads.
+    /// Bytes in the entry itself. Not allowed for reads.
     Inline(&'a [u8]),
 }
 
 impl Payload<'_> {
-    /// Length of the message.
+    /// Returns the length of the message in bytes.
     pub fn bytes(&self) -> u64 {
         match self {
             Self::Pieces(pieces) => pieces.iter().map(|p| u64::from(p.bytes.get())).sum(),
@@ -54,47 +54,47 @@ impl Payload<'_> {
     }
 }
 
-/// What an entry does.
+/// Operation of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Operation<'a> {
-    /// Nothing; may make a completion.
+    /// Does nothing, but may make a completion.
     Nop,
     /// Writes to the peer's memory.
     Write {
-        /// Where to.
+        /// Destination.
         remote: Remote,
-        /// What.
+        /// Data.
         payload: Payload<'a>,
-        /// Consumes a receive of the peer and is given to it.
+        /// Immediate data, if any. It consumes a receive of the peer, which delivers it.
         immediate: Option<u32>,
     },
     /// Reads from the peer's memory.
     Read {
-        /// Where from.
+        /// Source.
         remote: Remote,
-        /// Where to.
+        /// Destination.
         into: &'a [DataSegment],
     },
-    /// A message into a receive of the peer.
+    /// Sends a message to a receive of the peer.
     Send {
-        /// What.
+        /// Data.
         payload: Payload<'a>,
-        /// What goes with it.
+        /// Extra information of the message.
         with: SendWith,
     },
-    /// An atomic operation on the peer's memory.
+    /// Executes an atomic operation on the peer's memory.
     Atomic {
-        /// On which word.
+        /// The target word.
         remote: Remote,
-        /// What to do.
+        /// The operation.
         action: Atomic,
-        /// Where the old value lands; as long as the operand.
+        /// Destination of the old value; its length is that of the operand.
         landing: DataSegment,
     },
-    /// Reads local memory and does nothing with it: pushes earlier writes of the adapter before it.
+    /// Reads local memory and discards the data. The read pushes earlier writes of the adapter to memory.
     Dump {
-        /// What to read.
+        /// Memory to read.
         piece: DataSegment,
     },
     /// Waits for a completion.
@@ -106,19 +106,19 @@ pub enum Operation<'a> {
     },
 }
 
-/// What goes with a send.
+/// Extra information of a send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendWith {
     /// Nothing.
     Nothing,
     /// Immediate data.
     Immediate(u32),
-    /// A key of the peer that becomes invalid.
+    /// A key of the peer, which the message invalidates.
     Invalidate(u32),
 }
 
 impl Operation<'_> {
-    /// The opcode.
+    /// Returns the opcode.
     pub const fn opcode(&self) -> Opcode {
         match self {
             Self::Nop => Opcode::Nop,
@@ -133,11 +133,11 @@ impl Operation<'_> {
             Self::Wait { .. } => Opcode::Wait,
         }
     }
-    /// Whether it goes to the peer.
+    /// Returns true if the operation goes to the peer.
     pub const fn is_remote(&self) -> bool {
         !matches!(self, Self::Nop | Self::Dump { .. } | Self::Wait { .. })
     }
-    /// Length of the message.
+    /// Returns the length of the message in bytes.
     pub fn bytes(&self) -> u64 {
         match self {
             Self::Write { payload, .. } | Self::Send { payload, .. } => payload.bytes(),
@@ -149,12 +149,12 @@ impl Operation<'_> {
     }
 }
 
-/// Where an entry of a dynamically connected initiator goes.
+/// Destination of an entry on a dynamically connected initiator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// The target and its LID; whether a full vector follows is said by `global`.
+    /// The target and its LID. `global` determines whether a full vector follows.
     pub half: HalfAddressVector,
-    /// The rest of a full vector.
+    /// Rest of a full vector.
     pub global: Option<GlobalAddress>,
 }
 
@@ -163,27 +163,28 @@ pub struct Target {
 pub struct Wqe<'a> {
     /// Number of its first block, modulo 65,536.
     pub index: u16,
-    /// Queue pair that it is on.
+    /// Queue pair number.
     pub qpn: u32,
-    /// Fence, completion, solicited event.
+    /// Fence, completion and solicited event.
     pub flags: Flags,
-    /// Peer of an entry on a dynamically connected initiator; `None` on other queue pairs and for entries that go nowhere.
+    /// Destination on a dynamically connected initiator. `None` on other queue pairs, and for operations that do not go
+    /// to a peer.
     pub target: Option<Target>,
-    /// What it does.
+    /// Operation.
     pub operation: Operation<'a>,
 }
 
-/// A work queue entry that the layout does not allow.
+/// Error: a work queue entry violates the layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WqeError {
-    /// No such opcode.
+    /// The opcode is not defined.
     #[error("opcode {0:#04x} does not exist")]
     UnknownOpcode(u8),
-    /// Not an opcode of the data path of RC and DC queue pairs.
+    /// The opcode is not a data path operation of RC or DC queue pairs.
     #[error("{0} is not an operation of this kind of queue pair")]
     Unsupported(Opcode),
-    /// A modifier that the opcode does not have.
+    /// The opcode does not have this modifier.
     #[error("{opcode} with modifier {opmod:#04x}")]
     Modifier {
         /// The opcode.
@@ -191,35 +192,35 @@ pub enum WqeError {
         /// Bits 31:24 of the first word.
         opmod: u8,
     },
-    /// Fewer or more segments than the operation's layout has.
+    /// The entry has fewer or more segments than the operation's layout.
     #[error("{opcode} in {ds} segments, which its layout does not allow: segment {at} is {what}")]
     Segments {
         /// The opcode.
         opcode: Opcode,
-        /// Segments, by the entry or as it would need.
+        /// Number of segments in the entry, or the number that it would need.
         ds: usize,
-        /// Where it goes wrong.
+        /// Number of the first wrong segment.
         at: usize,
-        /// What is there.
+        /// The fault of that segment.
         what: &'static str,
     },
-    /// More segments than the bytes at hand.
+    /// The given bytes are shorter than the entry's segments.
     #[error("an entry of {ds} segments in {bytes} bytes")]
     Truncated {
-        /// Segments.
+        /// Number of segments.
         ds: usize,
-        /// Bytes at hand.
+        /// Number of given bytes.
         bytes: usize,
     },
-    /// A reserved field that is not zero, or a field whose value is not defined.
+    /// A reserved field is not zero, or a field has an undefined value.
     #[error("{field} is {value:#x}, which the layout does not define")]
     Undefined {
         /// The field.
         field: &'static str,
-        /// What it holds.
+        /// Its value.
         value: u64,
     },
-    /// An entry of another queue pair, or of another block.
+    /// The entry names another queue pair or another block.
     #[error("an entry of queue pair {qpn:#x}, block {index:#x}, stands at block {at:#x} of queue pair {of:#x}")]
     Misplaced {
         /// Queue pair that it names.
@@ -228,13 +229,13 @@ pub enum WqeError {
         index: u16,
         /// Queue pair that it is on.
         of: u32,
-        /// Block that it begins at.
+        /// Block at which it begins.
         at: u16,
     },
-    /// A piece of no bytes, or of more than 31 bits can say.
+    /// The length of a piece is 0 or above [`DataSegment::MAX_BYTES`].
     #[error("a data segment of {0:#x} bytes; 1 to 0x7fffffff are possible, and a message of no bytes has no segment")]
     PieceLength(u32),
-    /// An old value does not fit its place.
+    /// The destination of an old value is not as long as the operand.
     #[error("{opcode} on {operand} bytes lands in a piece of {bytes}")]
     Landing {
         /// The opcode.
@@ -247,13 +248,13 @@ pub enum WqeError {
 }
 
 impl WqeError {
-    /// The syndrome of the completion that the entry gets.
+    /// Returns the syndrome of the entry's error completion.
     pub const fn syndrome(&self) -> Syndrome {
         Syndrome::LOCAL_QP_OPERATION
     }
 }
 
-/// What is left of an entry's segments.
+/// Reads the segments of an entry one after the other.
 struct Reader<'a> {
     opcode: Opcode,
     ds: usize,
@@ -383,11 +384,16 @@ fn check_opmod(opcode: Opcode, opmod: u8) -> Result<(), WqeError> {
 }
 
 impl<'a> Wqe<'a> {
-    /// Reads the entry at the start of `bytes`, which holds all its blocks in order (see [`super::SendRing::gather`]). What
-    /// follows its last segment is ignored.
+    /// Decodes the entry at the start of `bytes`, which holds all its blocks in order (see
+    /// [`super::SendRing::gather`]). Bytes behind its last segment are ignored.
     ///
     /// # Errors
-    /// What the layout does not allow.
+    /// * [`WqeError::UnknownOpcode`], [`WqeError::Unsupported`] or [`WqeError::Modifier`] for an invalid opcode or
+    ///   modifier.
+    /// * [`WqeError::Truncated`] if `bytes` is shorter than the entry's segments.
+    /// * [`WqeError::Segments`] if the number of segments does not fit the operation.
+    /// * [`WqeError::Undefined`] if a reserved field is not zero, or a field has an undefined value.
+    /// * [`WqeError::PieceLength`] or [`WqeError::Landing`] if a piece has an invalid length.
     pub fn parse(bytes: &'a [u8], transport: Transport) -> Result<Self, WqeError> {
         let Some(first) = bytes.get(..SEGMENT_BYTES) else {
             return Err(WqeError::Truncated { ds: 1, bytes: bytes.len() });
@@ -448,11 +454,11 @@ impl<'a> Wqe<'a> {
         Ok(Self { index: control.index(), qpn: control.qpn(), flags, target, operation })
     }
 
-    /// Checks that the entry names the queue pair that it is on, and the block (modulo 65,536) that it begins at. Adapters are
-    /// said to count by themselves, so a wrong index may do no harm there; it is a mistake all the same.
+    /// Checks that the entry names the queue pair `qpn` and the block `index` (modulo 65,536) where it begins. Adapters
+    /// reportedly count blocks themselves and may ignore a wrong index, but it is an error all the same.
     ///
     /// # Errors
-    /// When it names others.
+    /// [`WqeError::Misplaced`] if the entry names another queue pair or block.
     pub fn expect_at(&self, qpn: u32, index: u16) -> Result<(), WqeError> {
         if (self.qpn, self.index) == (qpn, index) {
             Ok(())
@@ -461,10 +467,12 @@ impl<'a> Wqe<'a> {
         }
     }
 
-    /// The entry as whole blocks, what it does not fill being zero.
+    /// Encodes the entry as whole blocks, padded with zeroes.
     ///
     /// # Errors
-    /// When it does not go into an entry: the same that [`Wqe::parse`] refuses.
+    /// * [`WqeError::Segments`] if the entry needs too many segments.
+    /// * [`WqeError::PieceLength`] or [`WqeError::Landing`] if a piece has an invalid length.
+    /// * [`WqeError::Undefined`] if a queue number has more than 24 bits.
     pub fn to_bytes(&self) -> Result<Vec<u8>, WqeError> {
         let opcode = self.operation.opcode();
         let mut b = vec![0; SEGMENT_BYTES];

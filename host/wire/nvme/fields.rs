@@ -1,21 +1,20 @@
-//! The Identify data structures as tables: every field by the name that the specification and nvme-cli give it
-//! (NVMe Base 2.1, figure "Identify Controller Data Structure"; NVM Command Set 1.1, figure "Identify Namespace Data
-//! Structure").
+//! Tables of the Identify data structures: every field with its name in the specification and in nvme-cli (NVMe Base
+//! 2.1, figure "Identify Controller Data Structure"; NVM Command Set 1.1, figure "Identify Namespace Data Structure").
 
 use super::identify::text;
 use serde::{Serialize, Serializer};
 use std::fmt;
 
-/// How a field is written.
+/// Output format of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Style {
     /// A number.
     Decimal,
-    /// Bits, or an identifier.
+    /// A bit set or an identifier, in hexadecimal.
     Hex,
-    /// ASCII, padded.
+    /// Padded ASCII text.
     Text,
-    /// Bytes in the order in which they stand.
+    /// Bytes in the order of the structure.
     Bytes,
 }
 
@@ -24,29 +23,29 @@ pub enum Style {
 pub struct Field {
     /// The specification's abbreviation, in lower case.
     pub name: &'static str,
-    /// First byte.
+    /// Offset of the first byte.
     pub at: usize,
-    /// Number of bytes; at most 16 unless it is text or bytes.
+    /// Number of bytes: at most 16, except for text and bytes.
     pub bytes: usize,
-    /// How it is written.
+    /// Output format.
     pub style: Style,
-    /// What it says.
+    /// Description.
     pub words: &'static str,
 }
 
-/// What a field holds.
+/// Value of a field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value {
-    /// A number, to be written in decimal.
+    /// A number for decimal output.
     Decimal(u128),
-    /// A number, to be written in hexadecimal.
+    /// A number for hexadecimal output.
     Hex(u128),
-    /// Text without its padding, or bytes as hexadecimal digits.
+    /// Text without padding, or bytes as hexadecimal digits.
     Text(String),
 }
 
 impl Field {
-    /// The field in a data structure; bytes that are missing read as zero.
+    /// Reads the field from a data structure. Missing bytes read as zero.
     pub fn value(&self, structure: &[u8]) -> Value {
         let bytes = structure.get(self.at..self.at + self.bytes).unwrap_or_default();
         let number = || bytes.iter().take(16).rev().fold(0u128, |n, b| n << 8 | u128::from(*b));
@@ -69,7 +68,7 @@ impl fmt::Display for Value {
     }
 }
 
-/// Numbers as numbers, as nvme-cli writes them.
+/// Serialises numbers as numbers, like nvme-cli.
 impl Serialize for Value {
     fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
         match self {
@@ -88,7 +87,7 @@ macro_rules! fields {
     };
 }
 
-/// Identify Controller.
+/// Fields of Identify Controller.
 pub const CONTROLLER: &[Field] = fields! {
     "vid" 0 2 Hex "PCI vendor";
     "ssvid" 2 2 Hex "PCI subsystem vendor";
@@ -167,7 +166,7 @@ pub const CONTROLLER: &[Field] = fields! {
     "subnqn" 768 256 Text "subsystem name";
 };
 
-/// Identify Namespace, without the formats.
+/// Fields of Identify Namespace, without the formats.
 pub const NAMESPACE: &[Field] = fields! {
     "nsze" 0 8 Decimal "size in blocks";
     "ncap" 8 8 Decimal "capacity in blocks";
@@ -225,7 +224,7 @@ mod tests {
     }
 
     proptest! {
-        /// The tables and the functions that the driver uses read the same bytes.
+        /// The tables and the driver's functions read the same bytes.
         #[test]
         fn tables_agree_with_the_driver(bytes in proptest::collection::vec(any::<u8>(), 4096)) {
             let c = IdentifyController::new(&bytes);

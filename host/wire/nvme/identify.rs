@@ -1,10 +1,10 @@
-//! What a controller says about itself: Identify data structures, read field by field.
+//! Identify data structures: a controller's description of itself and its namespaces, read field by field.
 
 use std::fmt;
 
-/// LBA formats in the data structure (NVM Command Set 1.1, 4.1.5.1).
+/// Largest number of LBA formats in the data structure (NVM Command Set 1.1, 4.1.5.1).
 const MAX_FORMATS: usize = 64;
-/// Namespace identifiers in one active namespace list (NVMe Base 2.1, 5.1.13.2.2).
+/// Number of namespace identifiers in one active namespace list (NVMe Base 2.1, 5.1.13.2.2).
 pub const NAMESPACE_LIST_ENTRIES: usize = 1024;
 
 pub(super) fn le<const N: usize>(bytes: &[u8], offset: usize) -> [u8; N] {
@@ -31,7 +31,7 @@ pub(super) fn u128_at(bytes: &[u8], offset: usize) -> u128 {
     u128::from_le_bytes(le(bytes, offset))
 }
 
-/// ASCII padded with spaces (NVMe Base 2.1, 1.4.2); what is not printable becomes `?`.
+/// Decodes ASCII padded with spaces (NVMe Base 2.1, 1.4.2). Characters that are not printable become `?`.
 pub(super) fn text(bytes: &[u8]) -> String {
     let s: String =
         bytes.iter().map(|&b| if b == 0 || b.is_ascii_graphic() || b == b' ' { b as char } else { '?' }).collect();
@@ -43,51 +43,51 @@ pub(super) fn text(bytes: &[u8]) -> String {
 pub struct IdentifyController(Box<[u8]>);
 
 impl IdentifyController {
-    /// From the 4096 bytes that the controller wrote; bytes that are missing read as zero.
+    /// Wraps the 4096 bytes that the controller wrote. Missing bytes read as zero.
     pub fn new(bytes: &[u8]) -> Self {
         Self(bytes.into())
     }
-    /// The bytes as they came.
+    /// Returns the raw bytes.
     pub fn bytes(&self) -> &[u8] {
         &self.0
     }
-    /// PCI vendor (VID).
+    /// Returns the PCI vendor identifier (VID).
     pub fn vendor(&self) -> u16 {
         u16_at(&self.0, 0)
     }
-    /// Serial number (SN).
+    /// Returns the serial number (SN).
     pub fn serial(&self) -> String {
         text(self.0.get(4..24).unwrap_or_default())
     }
-    /// Model number (MN).
+    /// Returns the model number (MN).
     pub fn model(&self) -> String {
         text(self.0.get(24..64).unwrap_or_default())
     }
-    /// Firmware revision (FR).
+    /// Returns the firmware revision (FR).
     pub fn firmware(&self) -> String {
         text(self.0.get(64..72).unwrap_or_default())
     }
-    /// Largest data transfer as a power of two of the smallest memory page, 0 for no limit (MDTS).
+    /// Returns log2 of the largest data transfer in units of the smallest memory page; 0 for no limit (MDTS).
     pub fn mdts(&self) -> u8 {
         le::<1>(&self.0, 77)[0]
     }
-    /// Controller identifier within the subsystem (CNTLID).
+    /// Returns the controller identifier within the subsystem (CNTLID).
     pub fn controller_id(&self) -> u16 {
         u16_at(&self.0, 78)
     }
-    /// Version, as the VS register has it (VER).
+    /// Returns the version in the encoding of the VS register (VER).
     pub fn version(&self) -> u32 {
         u32_at(&self.0, 80)
     }
-    /// Microseconds that a normal shutdown may take, 0 if not reported (RTD3E).
+    /// Returns the duration of a normal shutdown in microseconds, at most; 0 if not reported (RTD3E).
     pub fn shutdown_us(&self) -> u32 {
         u32_at(&self.0, 88)
     }
-    /// Notices that it can report (OAES), laid out as the Asynchronous Event Configuration feature.
+    /// Returns the supported notices (OAES), in the layout of the Asynchronous Event Configuration feature.
     pub fn optional_events(&self) -> u32 {
         u32_at(&self.0, 92)
     }
-    /// What kind of controller it is (CNTRLTYPE).
+    /// Returns the kind of controller (CNTRLTYPE).
     pub fn controller_type(&self) -> ControllerType {
         match le::<1>(&self.0, 111)[0] {
             0 => ControllerType::NotReported,
@@ -97,69 +97,70 @@ impl IdentifyController {
             _ => ControllerType::Reserved,
         }
     }
-    /// Optional admin commands (OACS).
+    /// Returns the optional admin commands (OACS).
     pub fn oacs(&self) -> u16 {
         u16_at(&self.0, 256)
     }
-    /// Abort commands that may be outstanding (ACL, made one-based).
+    /// Returns the largest number of outstanding Abort commands (ACL, one-based).
     pub fn abort_limit(&self) -> u16 {
         u16::from(le::<1>(&self.0, 258)[0]) + 1
     }
-    /// Asynchronous Event Requests that may be outstanding (AERL, made one-based).
+    /// Returns the largest number of outstanding Asynchronous Event Requests (AERL, one-based).
     pub fn event_limit(&self) -> u16 {
         u16::from(le::<1>(&self.0, 259)[0]) + 1
     }
-    /// What Get Log Page can do (LPA): bit 2, offsets.
+    /// Returns the capabilities of Get Log Page (LPA). Bit 2: offsets.
     pub fn log_attributes(&self) -> u8 {
         le::<1>(&self.0, 261)[0]
     }
-    /// Composite temperature from which the controller warns, in kelvin, 0 if not reported (WCTEMP).
+    /// Returns the composite temperature from which the controller warns, in kelvin; 0 if not reported (WCTEMP).
     pub fn warning_temperature_k(&self) -> u16 {
         u16_at(&self.0, 266)
     }
-    /// Composite temperature that is critical, in kelvin, 0 if not reported (CCTEMP).
+    /// Returns the critical composite temperature in kelvin; 0 if not reported (CCTEMP).
     pub fn critical_temperature_k(&self) -> u16 {
         u16_at(&self.0, 268)
     }
-    /// Bytes of non-volatile memory, 0 if not reported (TNVMCAP).
+    /// Returns the capacity of non-volatile memory in bytes; 0 if not reported (TNVMCAP).
     pub fn capacity_bytes(&self) -> u128 {
         u128_at(&self.0, 280)
     }
-    /// Entries in the error log (ELPE, made one-based).
+    /// Returns the number of entries in the error log (ELPE, one-based).
     pub fn error_log_entries(&self) -> u16 {
         u16::from(le::<1>(&self.0, 262)[0]) + 1
     }
-    /// log2 of the required and of the largest submission entry (SQES, 3:0 and 7:4).
+    /// Returns log2 of the required and of the largest submission entry (SQES, 3:0 and 7:4).
     pub fn sq_entry_shift(&self) -> (u8, u8) {
         let b = le::<1>(&self.0, 512)[0];
         (b & 0xf, b >> 4)
     }
-    /// log2 of the required and of the largest completion entry (CQES, 3:0 and 7:4).
+    /// Returns log2 of the required and of the largest completion entry (CQES, 3:0 and 7:4).
     pub fn cq_entry_shift(&self) -> (u8, u8) {
         let b = le::<1>(&self.0, 513)[0];
         (b & 0xf, b >> 4)
     }
-    /// Largest namespace identifier (NN).
+    /// Returns the largest namespace identifier (NN).
     pub fn namespace_count(&self) -> u32 {
         u32_at(&self.0, 516)
     }
-    /// Optional NVM commands (ONCS): 0 compare, 1 write uncorrectable, 2 dataset management, 3 write zeroes.
+    /// Returns the optional NVM commands (ONCS). Bit 0: compare, 1: write uncorrectable, 2: dataset management, 3:
+    /// write zeroes.
     pub fn oncs(&self) -> u16 {
         u16_at(&self.0, 520)
     }
-    /// A volatile write cache is present (VWC bit 0).
+    /// Returns true if there is a volatile write cache (VWC bit 0).
     pub fn volatile_write_cache(&self) -> bool {
         le::<1>(&self.0, 525)[0] & 1 != 0
     }
-    /// Dataset Management can be used (ONCS bit 2).
+    /// Returns true if the controller supports Dataset Management (ONCS bit 2).
     pub fn dataset_management(&self) -> bool {
         self.oncs() & 1 << 2 != 0
     }
-    /// Write Zeroes can be used (ONCS bit 3).
+    /// Returns true if the controller supports Write Zeroes (ONCS bit 3).
     pub fn write_zeroes(&self) -> bool {
         self.oncs() & 1 << 3 != 0
     }
-    /// What a Flush of all namespaces at once does (VWC bits 2:1).
+    /// Returns the effect of a Flush of all namespaces at once (VWC bits 2:1).
     pub fn flush_of_all(&self) -> FlushOfAll {
         match le::<1>(&self.0, 525)[0] >> 1 & 3 {
             2 => FlushOfAll::Refused,
@@ -167,41 +168,42 @@ impl IdentifyController {
             _ => FlushOfAll::NotReported,
         }
     }
-    /// Scatter-gather lists (SGLS): 0 for none. PRPs, which this crate uses, work in every case on PCI Express.
+    /// Returns the support of scatter-gather lists (SGLS): 0 for none. PRPs, which this crate uses, always work on PCI
+    /// Express.
     pub fn sgls(&self) -> u32 {
         u32_at(&self.0, 536)
     }
-    /// NVM subsystem qualified name (SUBNQN).
+    /// Returns the NVM subsystem qualified name (SUBNQN).
     pub fn subsystem_name(&self) -> String {
         let b = self.0.get(768..1024).unwrap_or_default();
         text(b.split(|&c| c == 0).next().unwrap_or_default())
     }
 }
 
-/// What kind of controller this is (NVMe Base 2.1, 5.1.13.2.1, CNTRLTYPE).
+/// Kind of controller (NVMe Base 2.1, 5.1.13.2.1, CNTRLTYPE).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ControllerType {
-    /// Older controllers do not say; they are I/O controllers.
+    /// Not reported: older controllers, which are I/O controllers.
     NotReported,
-    /// Has namespaces.
+    /// I/O controller: has namespaces.
     Io,
-    /// Only names other controllers.
+    /// Discovery controller: only lists other controllers.
     Discovery,
-    /// Only manages.
+    /// Administrative controller: only manages.
     Administrative,
     /// A value that is not defined.
     Reserved,
 }
 
-/// What a Flush with the namespace identifier of all does (NVMe Base 2.1, 5.1.13.2.1, VWC).
+/// Effect of a Flush with the broadcast namespace identifier (NVMe Base 2.1, 5.1.13.2.1, VWC).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FlushOfAll {
-    /// Not said: controllers before 1.4.
+    /// Not reported: controllers before NVMe 1.4.
     NotReported,
-    /// It fails with "invalid namespace or format".
+    /// The command fails with "invalid namespace or format".
     Refused,
-    /// It flushes every namespace.
+    /// The command flushes every namespace.
     Flushes,
 }
 
@@ -224,11 +226,11 @@ impl fmt::Debug for IdentifyController {
 /// One LBA format (NVM Command Set 1.1, figure "LBA Format Data Structure").
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LbaFormat {
-    /// Metadata bytes for each block.
+    /// Metadata bytes of each block.
     pub metadata_bytes: u16,
     /// log2 of the data bytes in a block; 0 for a format that is not available.
     pub data_shift: u8,
-    /// Relative performance: 0 best, 3 degraded.
+    /// Relative performance: 0 is best, 3 is degraded.
     pub performance: u8,
 }
 
@@ -236,7 +238,7 @@ impl LbaFormat {
     fn new(word: u32) -> Self {
         Self { metadata_bytes: word as u16, data_shift: (word >> 16) as u8, performance: (word >> 24) as u8 & 3 }
     }
-    /// Data bytes in a block, `None` where the format is not available or beyond 64 bits.
+    /// Returns the data bytes in a block; `None` if the format is not available or the size exceeds 64 bits.
     pub fn data_bytes(&self) -> Option<u64> {
         if self.data_shift == 0 { None } else { 1u64.checked_shl(self.data_shift.into()) }
     }
@@ -247,78 +249,79 @@ impl LbaFormat {
 pub struct IdentifyNamespace(Box<[u8]>);
 
 impl IdentifyNamespace {
-    /// From the 4096 bytes that the controller wrote; bytes that are missing read as zero.
+    /// Wraps the 4096 bytes that the controller wrote. Missing bytes read as zero.
     pub fn new(bytes: &[u8]) -> Self {
         Self(bytes.into())
     }
-    /// The bytes as they came.
+    /// Returns the raw bytes.
     pub fn bytes(&self) -> &[u8] {
         &self.0
     }
-    /// Size in logical blocks (NSZE); 0 for an identifier that is not active.
+    /// Returns the size in logical blocks (NSZE); 0 for an inactive identifier.
     pub fn blocks(&self) -> u64 {
         u64_at(&self.0, 0)
     }
-    /// Blocks that may be allocated (NCAP).
+    /// Returns the largest number of allocated blocks (NCAP).
     pub fn capacity(&self) -> u64 {
         u64_at(&self.0, 8)
     }
-    /// Blocks allocated (NUSE).
+    /// Returns the number of allocated blocks (NUSE).
     pub fn used(&self) -> u64 {
         u64_at(&self.0, 16)
     }
-    /// Index of the format in use (FLBAS 3:0, and 6:5 above them where there are more than 16 formats).
+    /// Returns the index of the format in use (FLBAS 3:0; with more than 16 formats, 6:5 are its upper bits).
     pub fn format_index(&self) -> usize {
         let flbas = le::<1>(&self.0, 26)[0];
         let formats = le::<1>(&self.0, 25)[0];
         let low = usize::from(flbas & 0xf);
         if formats >= 16 { low | usize::from(flbas >> 5 & 3) << 4 } else { low }
     }
-    /// The format in use.
+    /// Returns the format in use.
     pub fn format(&self) -> LbaFormat {
         self.format_at(self.format_index())
     }
     fn format_at(&self, index: usize) -> LbaFormat {
         LbaFormat::new(u32_at(&self.0, 128 + 4 * index))
     }
-    /// All formats, in the order of their indices (NLBAF, made one-based).
+    /// Returns all formats in the order of their indices (NLBAF, one-based).
     pub fn formats(&self) -> Vec<LbaFormat> {
         let count = usize::from(le::<1>(&self.0, 25)[0]) + 1;
         (0..count.min(MAX_FORMATS)).map(|i| self.format_at(i)).collect()
     }
-    /// Metadata is moved with the data of a block, not beside it (FLBAS bit 4).
+    /// Returns true if metadata is transferred within the data of a block, not separately (FLBAS bit 4).
     pub fn metadata_in_blocks(&self) -> bool {
         le::<1>(&self.0, 26)[0] >> 4 & 1 != 0
     }
-    /// What deallocated blocks read as (DLFEAT bits 2:0): 1 zeros, 2 all ones, anything else is not said.
+    /// Returns the content of deallocated blocks (DLFEAT bits 2:0): 1 for zeros, 2 for all ones; other values do not
+    /// specify it.
     pub fn deallocated_reads_as(&self) -> u8 {
         le::<1>(&self.0, 33)[0] & 7
     }
-    /// Write Zeroes may deallocate (DLFEAT bit 3).
+    /// Returns true if Write Zeroes may deallocate (DLFEAT bit 3).
     pub fn write_zeroes_deallocates(&self) -> bool {
         le::<1>(&self.0, 33)[0] >> 3 & 1 != 0
     }
-    /// Blocks that commands should not cross a multiple of, 0 if not reported (NOIOB).
+    /// Returns the optimal boundary in blocks: commands should not cross its multiples. 0 if not reported (NOIOB).
     pub fn optimal_boundary(&self) -> u16 {
         u16_at(&self.0, 46)
     }
-    /// Several controllers may use the namespace (NMIC bit 0).
+    /// Returns true if several controllers may use the namespace (NMIC bit 0).
     pub fn shared(&self) -> bool {
         le::<1>(&self.0, 30)[0] & 1 != 0
     }
-    /// Globally unique identifier, all zero if there is none (NGUID).
+    /// Returns the globally unique identifier; all zero if there is none (NGUID).
     pub fn nguid(&self) -> [u8; 16] {
         le(&self.0, 104)
     }
-    /// IEEE extended unique identifier, all zero if there is none (EUI64).
+    /// Returns the IEEE extended unique identifier; all zero if there is none (EUI64).
     pub fn eui64(&self) -> [u8; 8] {
         le(&self.0, 120)
     }
-    /// Type of end-to-end protection, 0 for none (DPS 2:0).
+    /// Returns the type of end-to-end protection; 0 for none (DPS 2:0).
     pub fn protection(&self) -> u8 {
         le::<1>(&self.0, 29)[0] & 7
     }
-    /// The namespace is write protected now (NSATTR bit 0).
+    /// Returns true if the namespace is write protected at present (NSATTR bit 0).
     pub fn write_protected(&self) -> bool {
         le::<1>(&self.0, 99)[0] & 1 != 0
     }
@@ -334,7 +337,7 @@ impl fmt::Debug for IdentifyNamespace {
     }
 }
 
-/// The identifiers in an active namespace list: ascending, the first 0 ends it.
+/// Returns the identifiers in an active namespace list. They are ascending; the first 0 ends the list.
 pub fn namespace_list(bytes: &[u8]) -> Vec<u32> {
     bytes.chunks_exact(4).map(|c| u32::from_le_bytes(le(c, 0))).take_while(|&id| id != 0).collect()
 }

@@ -11,26 +11,26 @@ pub const HEALTH_BYTES: usize = 512;
 pub const ERROR_ENTRY_BYTES: usize = 64;
 /// Bytes of the Firmware Slot Information log page (NVMe Base 2.1, 5.1.12.1.4).
 pub const FIRMWARE_BYTES: usize = 512;
-/// Firmware slots that a controller can have.
+/// Largest number of firmware slots of a controller.
 const FIRMWARE_SLOTS: usize = 7;
-/// Temperature sensors in the health log.
+/// Number of temperature sensors in the health log.
 const SENSORS: usize = 8;
-/// 0 degrees Celsius in kelvin, as the health log counts.
+/// 0 degrees Celsius in kelvin, as the health log rounds it.
 const CELSIUS_ZERO: i32 = 273;
 
 /// The SMART / Health Information log page (NVMe Base 2.1, 5.1.12.1.3).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Health {
-    /// Critical warning bits; [`Health::warnings`] has them in words.
+    /// Critical warning bits; [`Health::warnings`] returns them as text.
     pub critical_warning: u8,
     /// Composite temperature in kelvin.
     pub temperature_k: u16,
-    /// Spare capacity left, in percent.
+    /// Remaining spare capacity, in percent.
     pub available_spare: u8,
-    /// Spare capacity below which the controller warns, in percent.
+    /// Threshold of spare capacity below which the controller warns, in percent.
     pub available_spare_threshold: u8,
-    /// Endurance used, in percent; may pass 100.
+    /// Used endurance, in percent; may exceed 100.
     pub percentage_used: u8,
     /// Thousands of 512-byte units read.
     pub data_units_read: u128,
@@ -40,28 +40,28 @@ pub struct Health {
     pub read_commands: u128,
     /// Write commands completed.
     pub write_commands: u128,
-    /// Minutes in which there was a command.
+    /// Minutes in which the controller had commands.
     pub busy_minutes: u128,
     /// Power cycles.
     pub power_cycles: u128,
     /// Hours powered on.
     pub power_on_hours: u128,
-    /// Power lost without a shutdown.
+    /// Number of power losses without a shutdown.
     pub unsafe_shutdowns: u128,
     /// Unrecovered data integrity errors.
     pub media_errors: u128,
-    /// Entries ever put into the error log.
+    /// Number of entries ever written to the error log.
     pub error_log_entries: u128,
     /// Minutes above the warning temperature (WCTEMP).
     pub warning_temperature_minutes: u32,
     /// Minutes above the critical temperature (CCTEMP).
     pub critical_temperature_minutes: u32,
-    /// Temperature sensors in kelvin; 0 for one that does not exist.
+    /// Temperature sensors in kelvin; 0 for a missing one.
     pub sensors_k: [u16; SENSORS],
 }
 
 impl Health {
-    /// From the 512 bytes of the log page; bytes that are missing read as zero.
+    /// Decodes the 512 bytes of the log page. Missing bytes read as zero.
     pub fn new(b: &[u8]) -> Self {
         Self {
             critical_warning: le::<1>(b, 0)[0],
@@ -85,12 +85,12 @@ impl Health {
         }
     }
 
-    /// The composite temperature in degrees Celsius.
+    /// Returns the composite temperature in degrees Celsius.
     pub fn celsius(&self) -> i32 {
         i32::from(self.temperature_k) - CELSIUS_ZERO
     }
 
-    /// The critical warnings that are set, in words.
+    /// Returns the active critical warnings as text.
     pub fn warnings(&self) -> Vec<&'static str> {
         const WORDS: [&str; 6] = [
             "spare capacity is below its threshold",
@@ -108,28 +108,28 @@ impl Health {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ErrorLogEntry {
-    /// Counts every error of the controller's life; 0 marks an entry that is not in use.
+    /// Number of the error since the controller was made; 0 marks an unused entry.
     pub count: u64,
-    /// Submission queue, 0xffff where the error belongs to none.
+    /// Submission queue identifier; 0xffff if the error belongs to none.
     pub sqid: u16,
-    /// Command identifier, 0xffff where the error belongs to none.
+    /// Command identifier; 0xffff if the error belongs to none.
     pub cid: u16,
-    /// Status.
+    /// Status of the command.
     pub status: Status,
-    /// Byte of the command that is at fault in 7:0 and its bit in 10:8; 0xffff where that is not said.
+    /// Location of the faulty command parameter: its byte in 7:0, its bit in 10:8; 0xffff if not reported.
     pub parameter: u16,
     /// First logical block that failed.
     pub lba: u64,
-    /// Namespace.
+    /// Namespace identifier.
     pub nsid: u32,
-    /// Log page with more about it, 0 for none.
+    /// Log page with more details; 0 for none.
     pub vendor_log: u8,
-    /// What the command's own description puts here.
+    /// Command-specific information.
     pub command_specific: u64,
 }
 
 impl ErrorLogEntry {
-    /// From the 64 bytes of an entry; bytes that are missing read as zero.
+    /// Decodes the 64 bytes of an entry. Missing bytes read as zero.
     pub fn new(b: &[u8]) -> Self {
         Self {
             count: u64_at(b, 0),
@@ -150,16 +150,16 @@ impl ErrorLogEntry {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct FirmwareSlots {
-    /// The slot whose firmware runs, from 1.
+    /// The slot of the running firmware, from 1.
     pub active: u8,
-    /// The slot that the next reset activates, 0 if none was chosen.
+    /// The slot that the next reset activates; 0 if none is selected.
     pub next: u8,
-    /// Revisions of slots 1, 2, ...; empty where a slot holds none.
+    /// Revisions in slots 1, 2, ...; empty for an empty slot.
     pub revisions: [String; FIRMWARE_SLOTS],
 }
 
 impl FirmwareSlots {
-    /// From the 512 bytes of the log page; bytes that are missing read as zero.
+    /// Decodes the 512 bytes of the log page. Missing bytes read as zero.
     pub fn new(b: &[u8]) -> Self {
         const AT: usize = 8;
         let slots = le::<1>(b, 0)[0];
@@ -168,34 +168,33 @@ impl FirmwareSlots {
     }
 }
 
-/// What a controller reported on its own account: dword 0 of the completion of an Asynchronous Event Request
-/// (NVMe Base 2.1, 5.1.2).
+/// An asynchronous event: dword 0 of the completion of an Asynchronous Event Request (NVMe Base 2.1, 5.1.2).
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct AsyncEvent(pub u32);
 
-/// The kind of an event: which log page it belongs to and what reading that page allows again.
+/// Type of an event. It determines the log page, and which further events reading that page permits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum EventKind {
     /// An error that belongs to no command.
     Error,
-    /// A condition of the health log.
+    /// A condition in the health log.
     Health,
-    /// A change that the host should know of.
+    /// A change that concerns the host.
     Notice,
-    /// An event that wants to be handled at once.
+    /// An event that needs immediate handling.
     Immediate,
-    /// Of an I/O command set.
+    /// An event of an I/O command set.
     Command,
-    /// Of the vendor.
+    /// A vendor-specific event.
     Vendor,
     /// A type that is not defined.
     Reserved,
 }
 
 impl AsyncEvent {
-    /// Its type (bits 2:0).
+    /// Returns the type (bits 2:0).
     pub const fn kind(self) -> EventKind {
         match self.0 & 7 {
             0 => EventKind::Error,
@@ -207,15 +206,15 @@ impl AsyncEvent {
             _ => EventKind::Reserved,
         }
     }
-    /// Which of its type (bits 15:8).
+    /// Returns the event within its type (bits 15:8).
     pub const fn information(self) -> u8 {
         (self.0 >> 8) as u8
     }
-    /// The log page to read about it, which also allows the next event of this type (bits 23:16).
+    /// Returns the log page that describes the event (bits 23:16). Reading it permits the next event of this type.
     pub const fn log_page(self) -> u8 {
         (self.0 >> 16) as u8
     }
-    /// The specification's words for it (NVMe Base 2.1, figures "Asynchronous Event Information").
+    /// Returns the specification's name of the event (NVMe Base 2.1, figures "Asynchronous Event Information").
     pub const fn name(self) -> &'static str {
         match (self.kind(), self.information()) {
             (EventKind::Error, 0) => "write to an invalid doorbell register",

@@ -1,4 +1,4 @@
-// One queue pair of a side of `warpbell bench rdma`.
+// One queue pair of a side of `warpbell bench rdma`: addresses of its messages, and posting them.
 #pragma once
 
 #include <warpbell/mlx5.cuh>
@@ -22,14 +22,15 @@ struct lane_of {
   WB_FN uint64_t outbox(uint64_t i) const { return s.outbox + offset(i); }
   WB_FN mlx5::local local(uint64_t i) const { return mlx5::local{s.outbox_address + offset(i), mlx5::be32{s.local_key}}; }
   WB_FN mlx5::remote remote(uint64_t i) const { return mlx5::remote{s.target_address + offset(i), mlx5::be32{s.remote_key}}; }
-  // The word that all atomics of the queue pair go to.
+  // Returns the word on which all atomics of the queue pair operate.
   WB_FN mlx5::remote word() const { return remote(0); }
   WB_FN result* leave() const { return s.results + pair; }
   WB_FN uint64_t* posted(uint64_t i) const { return s.posted + pair * s.iterations + i; }
   WB_FN uint64_t* completed(uint64_t i) const { return s.completed + pair * s.iterations + i; }
 };
 
-// The data of message i, which is in the work request. Messages begin at multiples of 64 bytes, so there is always so much to read.
+// Returns the data of message i for the work request. Messages begin at multiples of 64 bytes, so that many bytes are always
+// readable.
 WB_FN mlx5::write_payload payload(const lane_of& l, uint64_t i) {
   const uint32_t* from = reinterpret_cast<const uint32_t*>(l.outbox(i));
   mlx5::write_payload p;
@@ -38,7 +39,7 @@ WB_FN mlx5::write_payload payload(const lane_of& l, uint64_t i) {
   return p;
 }
 
-// Message i of each lane with `mine`; collective.
+// Posts message i of each lane with `mine`. Collective.
 WB_FN mlx5::request post(const lane_of& l, const mlx5::send_queue_ref& q, uint64_t i, warp::mask_t mask, bool mine) {
   const side& s = l.s;
   const mlx5::local here = l.local(i);
@@ -48,7 +49,7 @@ WB_FN mlx5::request post(const lane_of& l, const mlx5::send_queue_ref& q, uint64
   switch (s.verb) {
     case WB_RDMA_READ: return q.post(mlx5::read(there, here, bytes), lanes);
     case WB_RDMA_FETCH_ADD: return q.post(mlx5::fetch_add(word, here, 1), lanes);
-    // What the message before has left is what this one compares with.
+    // The expected value is the one that the message before has left.
     case WB_RDMA_COMPARE_SWAP: return q.post(mlx5::compare_swap(word, here, i, i + 1), lanes);
     default: break;
   }

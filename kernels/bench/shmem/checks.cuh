@@ -1,4 +1,4 @@
-// Whether everything is as it must be.
+// Checks of results: barriers, sums of random elements, reductions.
 #pragma once
 
 #include "collectives.cuh"
@@ -12,7 +12,7 @@ WB_FN void count_wrong(uint64_t* wrong, uint64_t n) {
   if (n) order::fetch_add<order::relaxed>(wrong, n);
 }
 
-// The barrier lets nobody by before everybody's puts have arrived.
+// Counts rounds in which the barrier let this PE go on before the other PE's put had arrived.
 template <class S> WB_FN void barrier_holds(S s, const world_ref& w, const test& t, uint64_t* wrong) {
   uint64_t* flag = t.flag;
   uint64_t bad = 0;
@@ -27,7 +27,7 @@ template <class S> WB_FN void barrier_holds(S s, const world_ref& w, const test&
   count_wrong(wrong, bad);
 }
 
-// Counts threads whose sum of random elements is not the pattern's.
+// Counts threads whose sum of random elements differs from the pattern's.
 template <class T> WB_FN void sums_hold(const test& t, uint64_t threads, uint64_t pattern, uint64_t* wrong) {
   uint64_t bad = 0;
   for (uint64_t thread = warp::thread_index(); thread < threads; thread += warp::thread_total()) {
@@ -39,7 +39,7 @@ template <class T> WB_FN void sums_hold(const test& t, uint64_t threads, uint64_
   count_wrong(wrong, bad);
 }
 
-// Counts elements that are not the sum of all PEs' summands.
+// Counts elements that differ from the sum of all PEs' summands.
 template <class T> WB_FN void reduction_holds(const T* at, uint64_t n, uint64_t seed, uint32_t pes, uint64_t* wrong) {
   uint64_t bad = 0;
   for (uint64_t i = warp::thread_index(); i < n; i += warp::thread_total()) {

@@ -1,4 +1,4 @@
-// Broadcast, reduction, fcollect and alltoall, shared out over blocks.
+// Broadcast, reduction, fcollect and alltoall, shared by the blocks of a grid.
 #pragma once
 
 #include "run.cuh"
@@ -7,7 +7,7 @@ namespace shmem_bench {
 
 using namespace warpbell;
 
-// A block's part of `n` elements, and the channel that it is done in.
+// A block's part of `n` elements. The block's channel is its number.
 struct share {
   uint64_t first, count;
 
@@ -50,7 +50,7 @@ template <class What, class T, class S> WB_FN void collective(S s, const world_r
   });
 }
 
-// What is reduced: whole numbers so small that every type holds the sum over all PEs exactly.
+// Returns a summand of a reduction: whole numbers so small that every type holds the sum over all PEs exactly.
 template <class T> WB_FN T summand(uint64_t seed, uint64_t pe, uint64_t i) {
   return static_cast<T>(mix(seed + (pe << 48) + i) & 0xff);
 }

@@ -9,19 +9,19 @@ namespace shmem_bench {
 
 using namespace warpbell;
 
-// Random words: the multiplier and the increment of Knuth's MMIX; the upper half is the random one.
+// A random stream: the multiplier and the increment of Knuth's MMIX; the upper half is the random one.
 struct stream {
   uint64_t state;
 
   WB_FN stream(uint64_t seed, uint64_t thread) : state(word(seed, thread)) {}
   WB_FN uint64_t next() { return state = state * 6364136223846793005ull + 1442695040888963407ull; }
-  // Below n, which is below 2^32.
+  // Returns a number below n, which is below 2^32.
   WB_FN uint64_t below(uint64_t n) { return (next() >> 32) * n >> 32; }
-  // What goes with the element just drawn.
+  // Returns the value for the element just drawn.
   template <class T> WB_FN T value() const { return static_cast<T>(state >> 16); }
 };
 
-// Side by side, each thread one element in each iteration.
+// Stores side by side, one element of each thread in each iteration.
 template <class T, class How> WB_FN void p_rate(const world_ref& w, const test& t) {
   T* to = static_cast<T*>(t.target);
   const uint64_t step = warp::thread_total();
@@ -39,7 +39,7 @@ template <class T, class How> WB_FN void p_rate(const world_ref& w, const test& 
   end(w, t);
 }
 
-// Random elements, several of each thread under way; what came is summed up.
+// Gets random elements, several of each thread in flight, and sums them up.
 template <class T, class How> WB_FN void g_rate(const world_ref& w, const test& t) {
   constexpr uint32_t ahead = WB_GPU ? 8 : 1;
   const T* from = static_cast<const T*>(t.source);
@@ -64,15 +64,17 @@ template <class T, class How> WB_FN void g_rate(const world_ref& w, const test& 
   t.sums[warp::thread_index()] = sum;
 }
 
-// What an operation writes. Where the order of operations would show in the result, all those on an element write the same.
+// Returns the operand of an operation. Where the order of operations would show in the result, all operations on an element have
+// the same operand.
 template <uint32_t Op, class T> WB_FN T operand(const test& t, const stream& random, uint64_t at) {
   return Op == set || Op == swap || Op == compare_swap ? element<T>(t.seed, at) : random.value<T>();
 }
+// Returns the value that a compare-and-swap expects.
 template <uint32_t Op, class T> WB_FN T expectation(const test& t, uint64_t at) {
   return Op == compare_swap ? element<T>(t.before, at) : T{};
 }
 
-// A function of its own for each operation: together they are more than the compiler takes in reasonable time.
+// Executes updates. A function of its own for each operation: one function for all takes the compiler too long.
 template <class T, class How, uint32_t Op> WB_FN_COLD void update_many(const world_ref& w, const test& t) {
   constexpr uint32_t ahead = WB_GPU ? 4 : 1;
   T* window = static_cast<T*>(t.target);
@@ -83,11 +85,11 @@ template <class T, class How, uint32_t Op> WB_FN_COLD void update_many(const wor
     const T v = operand<Op, T>(t, random, at), expected = expectation<Op, T>(t, at);
     return How::template update<Op>(w, window + at, v, expected, t.peer);
   };
-  // Warm-up is part of what is checked, so it goes on in the same sequence.
+  // Warm-up is part of the checked result, so it uses the same sequence.
   bool warm = false;
   for (uint32_t from = 0, to = t.warmup;; from = t.warmup, to = t.warmup + t.iterations) {
     if (warm) begin(w, t);
-    // Those that answer are sent off before the first answer is looked at.
+    // Fetching operations are sent off before the first result is used.
     for (uint32_t i = from; i < to; i += ahead) {
       T v[ahead];
 #pragma unroll
@@ -103,7 +105,7 @@ template <class T, class How, uint32_t Op> WB_FN_COLD void update_many(const wor
   t.sums[warp::thread_index()] = old;
 }
 
-// What the window holds after the same operations, done here by one thread in place of each.
+// Computes the window's contents after the same operations, by one thread in place of each.
 template <class T, uint32_t Op> WB_FN void replay_one(const test& t, uint64_t threads) {
   T* window = static_cast<T*>(t.target);
   for (uint64_t thread = warp::thread_index(); thread < threads; thread += warp::thread_total()) {

@@ -1,4 +1,5 @@
-// The calls of shmem.cuh, and the same by hand on the address that `ptr` answers: what tests are templates over.
+// Two implementations of each call, over which tests are templates: `library`, the calls of shmem.cuh, and `by_hand`, accesses to
+// the address that `ptr` returns.
 #pragma once
 
 #include "run.cuh"
@@ -27,7 +28,7 @@ struct library {
   template <class T> static WB_FN void p(const world_ref& w, T* to, T v, uint32_t pe) { w.p(to, v, pe); }
   template <class T> static WB_FN T g(const world_ref& w, const T* from, uint32_t pe) { return w.g(from, pe); }
   static WB_FN void wait(const world_ref& w, uint64_t* word, uint64_t v) { w.wait_until(word, cmp::ge, v); }
-  // Those without a fetch answer 0.
+  // Executes an operation. Operations without a fetch return 0.
   template <uint32_t Op, class T> static WB_FN T update(const world_ref& w, T* at, T v, T expected, uint32_t pe) {
     if constexpr (Op == inc) w.atomic_inc(at, pe);
     if constexpr (Op == add) w.atomic_add(at, v, pe);
@@ -50,7 +51,7 @@ struct library {
 struct by_hand {
   using quad = order::detail::pair;
 
-  // Both ends and the length are multiples of 16, except at the end of a message.
+  // Copies bytes. Both ends and the length are multiples of 16, except at the end of a message.
   template <class S, class Load> static WB_FN void copy(S, uint8_t* to, const uint8_t* from, uint64_t n, Load load) {
     constexpr uint32_t ahead = WB_GPU ? 4 : 1;
     const uint64_t quads = n / sizeof(quad), step = S::count();
@@ -73,7 +74,7 @@ struct by_hand {
   template <class S> static WB_FN void put(S s, const world_ref& w, uint8_t* to, const uint8_t* from, uint64_t n, uint32_t pe) {
     copy(s, w.ptr(to, pe), from, n, [](const quad* p) { return *p; });
   }
-  // Not from the first-level cache, which would have the data of the iteration before.
+  // The loads bypass the L1, which would have the data of the iteration before.
   template <class S> static WB_FN void get(S s, const world_ref& w, uint8_t* to, const uint8_t* from, uint64_t n, uint32_t pe) {
     copy(s, to, w.ptr(from, pe), n, [](const quad* p) { return order::load<order::relaxed, order::world>(p); });
   }

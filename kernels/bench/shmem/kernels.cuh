@@ -1,4 +1,4 @@
-// How the kernels of `warpbell bench shmem` are written down.
+// Macros that define the kernels of `warpbell bench shmem`.
 #pragma once
 
 #include <warpbell/kernel.h>

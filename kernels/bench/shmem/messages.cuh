@@ -1,4 +1,4 @@
-// Messages: bandwidth, latency, there and back.
+// Messages: bandwidth, latency, ping-pong.
 #pragma once
 
 #include "how.cuh"
@@ -21,7 +21,7 @@ template <> struct units<scope::block> {
   static WB_FN uint64_t total() { return gridDim.x; }
 };
 
-// One thread's, warp's or block's part of a message: whole multiples of 16 bytes, but for the last.
+// One thread's, warp's or block's part of a message: whole multiples of 16 bytes, except for the last.
 struct part {
   uint64_t first, bytes;
 
@@ -44,11 +44,11 @@ template <bool Put, class How, class S> WB_FN void move(S s, const world_ref& w,
   }
 }
 
-// Message after message, in parts; complete at the end. Each goes to the next place of the window, if there is one.
+// Sends message after message, in parts, and completes them at the end. Each goes to the next place of the window, if there is one.
 template <bool Put, class How, class S> WB_FN void bandwidth(S s, const world_ref& w, const test& t) {
   const part p = part::of(s, t.bytes);
   const uint64_t round = t.bytes * (t.elements == 0 ? 1 : t.elements);
-  // Nothing but messages in the inner loop, which is compiled once for warm-up and timing.
+  // The inner loop has only messages, and is compiled once for warm-up and timing.
 #pragma unroll 1
   for (uint32_t timed = 0; timed < 2; ++timed) {
     if (timed) {
@@ -67,7 +67,7 @@ template <bool Put, class How, class S> WB_FN void bandwidth(S s, const world_re
   end(w, t);
 }
 
-// Each message is complete before the next.
+// Sends messages one by one: each is complete before the next.
 template <bool Put, class How, class S> WB_FN void latency(S s, const world_ref& w, const test& t) {
   in_turn(s, w, t, [&](uint32_t) {
     move<Put, How>(s, w, t, part{0, t.bytes});
@@ -76,7 +76,7 @@ template <bool Put, class How, class S> WB_FN void latency(S s, const world_ref&
   });
 }
 
-// --- there and back --------------------------------------------------------------------------------------------------------
+// --- ping-pong --------------------------------------------------------------------------------------------------------------
 
 template <class How> WB_FN void p_ping_pong(const world_ref& w, const test& t) {
   uint64_t* flag = t.flag;

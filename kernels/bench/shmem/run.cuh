@@ -1,4 +1,4 @@
-// How a test runs: what it is told, what messages hold, when the clock runs.
+// Common part of all tests: parameters, contents of messages, timing.
 #pragma once
 
 #include <warpbell/shmem.cuh>
@@ -19,7 +19,7 @@ WB_FN uint64_t ticks() {
 #endif
 }
 
-// --- what messages hold ------------------------------------------------------------------------------------------------
+// --- contents of messages ----------------------------------------------------------------------------------------------
 
 // The finaliser of SplitMix64 (Steele, Lea, Flood 2014).
 WB_FN uint64_t mix(uint64_t x) {
@@ -28,8 +28,9 @@ WB_FN uint64_t mix(uint64_t x) {
   return x ^ (x >> 31);
 }
 
-// 8 bytes of the pattern; and 4 or 8 as an element of an array.
+// Returns 8 bytes of the pattern.
 WB_FN uint64_t word(uint64_t seed, uint64_t i) { return mix(seed + (i + 1) * 0x9e3779b97f4a7c15ull); }
+// Returns element `i` of 4 or 8 bytes of the pattern.
 template <class T> WB_FN T element(uint64_t seed, uint64_t i) {
   if constexpr (sizeof(T) == 8) {
     return word(seed, i);
@@ -52,7 +53,7 @@ WB_FN void wait_for(const world_ref& w, const uint32_t* word, uint32_t at_least)
   }
 }
 
-// All blocks have come here, and those of the other PEs; they go on together. All blocks of the grid run at once.
+// Waits for all blocks of this grid, and for those of the other PEs; then all begin together. All blocks of the grid are resident.
 WB_FN void begin(const world_ref& w, const test& t) {
   wb_gate_words* gate = t.gate;
   __syncthreads();
@@ -71,7 +72,7 @@ WB_FN void begin(const world_ref& w, const test& t) {
   __syncthreads();
 }
 
-// What the threads of this block did is complete.
+// Completes everything that the threads of this block did, and stops the clock.
 WB_FN void end(const world_ref& w, const test& t) {
   w.quiet();
   __syncthreads();
@@ -81,8 +82,8 @@ WB_FN void end(const world_ref& w, const test& t) {
   }
 }
 
-// Operations one after the other, by the first `S` of each block; `once` gets their number. Samples are of the first block. One
-// loop for warm-up, timing and sampling, so that what is measured is compiled once.
+// Executes operations one after the other, by the first `S` of each block; `once` gets their number. Samples are of the first
+// block. One loop for warm-up, timing and sampling, so that the measured code is compiled once.
 template <class S, class F> WB_FN void in_turn(S, const world_ref& w, const test& t, F once) {
   const bool works = threadIdx.x < S::count(), samples = t.samples && blockIdx.x == 0;
   uint32_t* sample = t.samples;

@@ -1,8 +1,8 @@
-// The structures that host Rust and kernels share. This header is their only description: host/engine/abi/generate makes the Rust side of it,
-// and abi_fields.h for the fingerprint.
+// Structures that host Rust and kernels share. This header is their only description: host/engine/abi/generate writes the Rust side
+// from it, and abi_fields.h for the fingerprint.
 //
-// Plain C, fixed width, no padding that is not named, reserved tails so that sizes stay. "Address" means an address as
-// kernels see it; an "iova" is the address that the device on the bus uses for the same bytes.
+// Plain C, fixed width, all padding named, reserved tails so that sizes stay. "Address" means an address as kernels see it. An
+// "iova" is the address that the device on the bus uses for the same bytes.
 #pragma once
 
 #include <stddef.h>
@@ -10,7 +10,7 @@
 
 #define WB_ABI_VERSION 7u
 
-// An address as kernels see it, which is a number for the host.
+// A pointer for kernels, and a number for the host.
 #ifdef __BINDGEN__
 #define WB_POINTER(TYPE) uint64_t
 #else
@@ -18,7 +18,7 @@
 #endif
 
 // Flags of an image: how its kernels were compiled.
-#define WB_IMAGE_CHECKED 1u  // with WB_CHECKED=1: calls of a world look at their addresses
+#define WB_IMAGE_CHECKED 1u  // with WB_CHECKED=1: calls of a world check their addresses
 
 #ifdef __cplusplus
 extern "C" {
@@ -26,7 +26,7 @@ extern "C" {
 
 // --- one run of kernels ----------------------------------------------------------------------------------------------
 
-// One failed operation, as the host reads it.
+// A failed operation, as the host reads it.
 typedef struct wb_error {
   uint32_t status;   // status.h
   uint32_t device;   // index in the volume
@@ -37,68 +37,70 @@ typedef struct wb_error {
   uint64_t lba;      // first logical block on the device
 } wb_error;
 
-// Calls of shmem.cuh fill an error in their own way, and say so by an opcode from here on: `device` is the other PE or WB_NO_PE,
-// `queue` the PE that called, `command` the channel of a collective, `blocks` the bytes, `lba` the offset in the heap.
+// Calls of shmem.cuh use the fields differently. Their opcodes begin here: `device` is the other PE or WB_NO_PE, `queue` the PE
+// that called, `command` the channel of a collective, `blocks` the bytes, `lba` the offset in the heap.
 #define WB_SHMEM_OPCODE 0x100u
 
 #define WB_ERROR_LOG_ENTRIES 32u
 
-// Host memory that kernels write errors to, and the host reads at any time.
+// Error log in host memory. Kernels write it, and the host reads it at any time.
 typedef struct wb_error_log {
-  uint32_t count;  // errors raised, also beyond the log's length
+  uint32_t count;  // errors raised, including those beyond the log's length
   uint32_t stop;   // wb_control.host_stop
   uint32_t reserved[6];
   wb_error entry[WB_ERROR_LOG_ENTRIES];  // entry i is complete once ready[i] is 1
   uint32_t ready[WB_ERROR_LOG_ENTRIES];
 } wb_error_log;
 
-// What bounds a run. One per engine context, in memory that is cheap for kernels to read.
+// Limits of a run. Each engine context has one, in memory that kernels read cheaply.
 typedef struct wb_control {
-  WB_POINTER(uint32_t) stop;           // near the kernels, written by the host: not 0 asks every wait to end
+  WB_POINTER(uint32_t) stop;           // near the kernels, written by the host: not 0 ends every wait
   WB_POINTER(uint32_t) abort;          // near the kernels: not 0 once the run has failed
   WB_POINTER(wb_error_log) error_log;  // in host memory
-  uint64_t deadline_ns;                // how long one wait may last
-  WB_POINTER(uint32_t) host_stop;      // in host memory: says the same as `stop`, or null; long waits look at it now and then
+  uint64_t deadline_ns;                // longest time of one wait
+  WB_POINTER(uint32_t) host_stop;      // in host memory, or null: the same flag as `stop`; long waits look at it now and then
   WB_POINTER(uint64_t) fault;          // in host memory, or null: see WB_FAULT_PE_SHIFT; long waits look at it as at `host_stop`
   uint64_t reserved[2];
 } wb_control;
 
-// What wb_control.fault leads to in a world over adapters: 0 while all connections work, then of the first one that failed the word of
-// status.h, in the low half, and the PE at its other end. Waits for words of this PE's own memory end with it.
+// Value of `*wb_control.fault` in a world over adapters. It is 0 while all connections work. After the first failure it has the
+// status word (status.h) in the low half, and the PE at the other end of the connection above it. Waits for words of this PE's own
+// memory end with it.
 #define WB_FAULT_PE_SHIFT 32
 
 // --- NVMe queue pair -------------------------------------------------------------------------------------------------
 
-// What a slot's command moves, so that any thread can finish it: copy a bounce buffer out, mark a cache frame valid.
+// Description of a slot's command, from which any thread can finish the command: copy a bounce buffer out, mark a cache frame
+// valid.
 typedef struct wb_record {
-  uint64_t buffer;      // where the data goes (reads), with WB_RECORD_LANDED where the device puts it there itself, or 0
-  uint64_t tag;         // address of a cache tag to settle, or 0
+  uint64_t buffer;      // destination of a read's data, with WB_RECORD_LANDED where the device writes it directly, or 0
+  uint64_t tag;         // address of the cache tag to complete, or 0
   uint64_t lba;         // for the error log
-  uint32_t bytes;       // bytes to move
+  uint32_t bytes;       // bytes to transfer
   uint32_t opcode_blocks;  // opcode in bits 31:24, WB_RECORD_PRIVATE in 23, WB_RECORD_COPIES in 22, logical blocks in 21:0
 } wb_record;
 
 #define WB_RECORD_OPCODE_SHIFT 24
-#define WB_RECORD_PRIVATE 0x00800000u  // only the thread that submitted it may finish it
-#define WB_RECORD_COPIES 0x00400000u   // another device holds the same blocks: a read that fails is repeated there
+#define WB_RECORD_PRIVATE 0x00800000u  // only the thread that submitted the command may finish it
+#define WB_RECORD_COPIES 0x00400000u   // another device holds the same blocks: a failed read is repeated there
 #define WB_RECORD_BLOCKS_MASK 0x003fffffu
-#define WB_RECORD_LANDED 1u            // in `buffer`, which is a multiple of 4
+#define WB_RECORD_LANDED 1u            // flag in `buffer`, which is a multiple of 4
 
-// One I/O queue pair. `depth` is a power of two from 2 to 65536 (NVMe Base 2.1, 3.3.3.1).
+// An I/O queue pair. `depth` is a power of two from 2 to 65536 (NVMe Base 2.1, 3.3.3.1).
 //
-// slot[i] is a word that names a lap and a state: lap << 3 | state; see ring.cuh. A fresh queue is all zeroes from `slot` to
-// `outcome` and in its hot words; one that continues at another ticket t has `ticket`, `frontier`, `tail` and `head` equal
-// to t, and in each slot the lap of the next ticket that falls on it, in `slot` (shifted) and in `mark`.
+// slot[i] is a word with a lap and a state: lap << 3 | state; see ring.cuh. A fresh queue is all zeroes from `slot` to `outcome`
+// and in its hot words. A queue that continues at another ticket t has `ticket`, `frontier`, `tail` and `head` equal to t. Each
+// slot then has the lap of the next ticket that falls on it, in `slot` (shifted) and in `mark`.
 typedef struct wb_queue {
   WB_POINTER(void) sq;               // submission ring, depth * 64 bytes
   WB_POINTER(void) cq;               // completion ring, depth * 16 bytes
-  WB_POINTER(uint32_t) sq_doorbell;  // the device's register, or a mailbox that a host thread forwards
+  WB_POINTER(uint32_t) sq_doorbell;  // the device's register, or a mailbox that a host thread forwards to it
   WB_POINTER(uint32_t) cq_doorbell;  // likewise
   WB_POINTER(uint32_t) slot;         // [depth] slot words
   WB_POINTER(uint32_t) mark;         // [depth] lap + 1 once the entry of that lap is written
-  WB_POINTER(uint32_t) outcome;      // [depth] status.h word of a failed command
+  WB_POINTER(uint32_t) outcome;      // [depth] status word (status.h) of a failed command
   WB_POINTER(wb_record) record;      // [depth]
-  uint64_t bounce;                   // slot 0's bounce buffer, bounce_bytes for each slot; 0 when data lands directly
+  uint64_t bounce;                   // slot 0's bounce buffer, bounce_bytes for each slot; 0 if the device transfers data directly
   uint64_t bounce_iova;
   uint64_t prp_list;                 // slot 0's PRP list, one memory page for each slot
   uint64_t prp_list_iova;
@@ -108,12 +110,12 @@ typedef struct wb_queue {
   uint32_t index;                    // within the device, from 0
   uint32_t reserved0[4];
   // Hot words, a 128-byte line each.
-  uint32_t credit;                   // i32: tickets that may be taken at once; one 64-bit word with `ticket`; see ring.cuh
+  uint32_t credit;                   // i32: tickets that may be taken now; one 64-bit word with `ticket`; see ring.cuh
   uint32_t ticket;                   // next ticket, free-running
-  uint32_t frontier;                 // tickets before it have had a free slot, free-running
-  uint32_t spare;                    // credit to be added to `credit`; both together are frontier - ticket when nobody is at it
+  uint32_t frontier;                 // tickets before it were found to have a free slot; free-running
+  uint32_t spare;                    // credit to be added to `credit`; their sum is frontier - ticket while no thread changes them
   uint32_t reserved1[28];
-  uint32_t tail_lock;                // 0, or how many tried since the warp that publishes took it; one 64-bit word with `tail`
+  uint32_t tail_lock;                // 0, or the number of attempts since a warp took the lock to publish; one 64-bit word with `tail`
   uint32_t tail;                     // tickets published so far
   uint32_t reserved2[30];
   uint32_t head_lock;                // 1 while a warp polls; one 64-bit word with `head`
@@ -127,39 +129,39 @@ typedef struct wb_queue {
 #define WB_MAX_REGISTERED_REGIONS 16u
 #define WB_STATS_STRIPES 64u
 
-// Counters, striped over processors; the host adds the stripes up. Each stripe is one 128-byte line.
+// Counters, striped over processors; the host sums the stripes. Each stripe is one 128-byte line.
 typedef struct wb_stats {
   uint64_t reads;        // read commands
   uint64_t read_bytes;
   uint64_t writes;       // write commands
   uint64_t write_bytes;
-  uint64_t hits;         // cache: accesses that found their page
-  uint64_t misses;       // cache: accesses that did not
+  uint64_t hits;         // cache: accesses that found their page in the cache
+  uint64_t misses;       // cache: accesses that did not find it
   uint64_t fills;        // cache: pages read
   uint64_t write_backs;  // cache: dirty pages written
   uint64_t evictions;    // cache: valid pages replaced
-  uint64_t prefetches;   // cache: pages asked for ahead of use
+  uint64_t prefetches;   // cache: pages requested ahead of use
   uint64_t retries;      // cache: optimistic reads that had to be repeated
   uint64_t doorbells;    // submission doorbell stores
-  uint64_t errors;       // operations that did not end in done
-  uint64_t redirects;    // reads that one copy failed and another one answered
-  uint64_t repairs;      // blocks that the host wrote back to the copy that failed
+  uint64_t errors;       // operations that failed
+  uint64_t redirects;    // reads that failed on one copy and succeeded on another
+  uint64_t repairs;      // blocks that the host wrote back to a copy that had failed to return them
   uint64_t reserved[1];
 } wb_stats;
 
-// One namespace and its queues.
+// A namespace and its queues.
 typedef struct wb_device {
   WB_POINTER(wb_queue) queues;  // [queue_count]
   uint64_t blocks;              // logical blocks in the namespace
   uint32_t queue_count;
   uint32_t nsid;
-  uint32_t max_blocks;          // logical blocks in one command (MDTS, bounce size and PRP list, whichever is least); 0: a copy that is left out
-  uint32_t gone;                // the host writes 1: the device has left the bus, so it moves no data any more
+  uint32_t max_blocks;          // most logical blocks of one command (least of MDTS, bounce size and PRP list); 0: this copy is out of use
+  uint32_t gone;                // the host writes 1: the device has left the bus, so it transfers no data any more
   uint32_t missed;              // kernels write 1: a write was made without this copy
   uint32_t reserved[7];
 } wb_device;
 
-// Blocks that a copy failed to give, and another one gave: the host writes them back.
+// Blocks that one copy failed to return and another returned: the host writes them back.
 typedef struct wb_repair {
   uint64_t lba;
   uint32_t device;
@@ -171,28 +173,28 @@ typedef struct wb_repair {
 #define WB_CHECKSUM_BYTES (1u << WB_CHECKSUM_SHIFT)
 #define WB_REPAIRS 256u
 
-// What the host has to know about the writes and the failed reads of kernels, beside the counters.
+// State of kernels' writes and failed reads, which the host reads besides the counters.
 typedef struct wb_integrity {
-  uint64_t mark_buffer;    // a block that says that stored arrays are being changed
-  uint64_t mark_block;     // its place in the volume
-  uint32_t mark_pending;   // not 0: it has to be written, and flushed, before the next write
-  uint32_t unit_shift;     // log2 of the blocks that a bit of `changed` stands for
-  uint32_t copies;         // a bit for each device that is in use; of a replicated volume
-  uint32_t repair_count;   // also those that `repair` had no room for
-  uint64_t checksum;       // u32 for each WB_CHECKSUM_BYTES of the volume from its start: the low half of their XXH3, 1 for 0; 0: not known
-  uint64_t checksum_count; // 0: pages have none
+  uint64_t mark_buffer;    // address of a block whose contents say that stored arrays are being changed
+  uint64_t mark_block;     // the block's number in the volume
+  uint32_t mark_pending;   // not 0: the block has to be written and flushed before the next write
+  uint32_t unit_shift;     // log2 of the number of blocks that a bit of `changed` covers
+  uint32_t copies;         // replicated volume: a bit for each device in use
+  uint32_t repair_count;   // including repairs beyond the length of `repair`
+  uint64_t checksum;       // address of a u32 for each WB_CHECKSUM_BYTES of the volume: low half of the XXH3, 1 for 0; 0: not known
+  uint64_t checksum_count; // 0: pages have no checksums
   uint64_t changed[WB_CHANGED_WORDS];  // a bit for each unit that was written to
   wb_repair repair[WB_REPAIRS];
 } wb_integrity;
 
-// Memory that the devices of a volume can address: `iova + (address - base)`.
+// Registered region: memory that the devices of a volume can address, at `iova + (address - base)`.
 typedef struct wb_registered_region {
   uint64_t base;
   uint64_t bytes;
   uint64_t iova[WB_MAX_DEVICES];  // one for each device
 } wb_registered_region;
 
-// One block address space over one or more namespaces with the same logical block size.
+// A block address space over one or more namespaces of equal logical block size.
 typedef struct wb_volume {
   WB_POINTER(const wb_control) control;
   WB_POINTER(wb_stats) stats;          // [WB_STATS_STRIPES]
@@ -202,8 +204,8 @@ typedef struct wb_volume {
   uint32_t chunk_blocks;               // stripe unit
   uint32_t registered_region_count;               // 0: every transfer goes through bounce buffers
   uint32_t memory_page_shift;          // the controller's page (CC.MPS), for PRP entries
-  uint32_t replicated;                 // not 0: every device holds every block, instead of one stripe in turn
-  WB_POINTER(wb_integrity) integrity;  // null on one that is not replicated and holds no arrays
+  uint32_t replicated;                 // not 0: every device holds every block; 0: devices are striped
+  WB_POINTER(wb_integrity) integrity;  // null on a volume that is not replicated and holds no arrays
   uint32_t reserved[2];
   wb_device device[WB_MAX_DEVICES];
   wb_registered_region window[WB_MAX_REGISTERED_REGIONS];
@@ -211,30 +213,30 @@ typedef struct wb_volume {
 
 // --- cache -----------------------------------------------------------------------------------------------------------
 
-// A set-associative page cache over a volume. Page p belongs to set p mod sets; its home way is (p / sets) mod ways; way w of
-// set s is frame w * sets + s, so that a run of pages in their home ways is a run of frames.
+// A set-associative page cache over a volume. Page p belongs to set p mod sets. Its home way is (p / sets) mod ways. Way w of set s
+// is frame w * sets + s, so that a run of pages in their home ways is a run of frames.
 //
-// Tag word: page in bits 63:24, version (bumped by every replacement) in 23:8, state in 7:0; see cache.cuh. The number of pins
-// is a word of its own; who pins adds to it with one atomic and then looks at the tag with another, who evicts changes the tag
-// with one atomic and then looks at the pins with another, so one of the two always sees the other.
+// Tag word: page in bits 63:24, version (incremented by every replacement) in 23:8, state in 7:0; see cache.cuh. The number of pins
+// is a separate word. A thread that pins adds to that word atomically, then looks at the tag atomically. A thread that evicts
+// changes the tag atomically, then looks at the pins atomically. So one of the two always sees the other.
 #define WB_TAG_VALID 0x01u       // the frame holds the page
 #define WB_TAG_FILLING 0x02u     // a read is in flight; the frame's `fill` word names it
-#define WB_TAG_DIRTY 0x04u       // changed since it was read or written
-#define WB_TAG_WRITING 0x08u     // a write of it is in flight
-#define WB_TAG_REFERENCED 0x10u  // used since CLOCK's hand went by
-#define WB_TAG_FAILED 0x20u      // the last read or write of it failed
-#define WB_TAG_UNCHECKED 0x40u   // read, and not yet compared with its checksums; while FILLING: to be, once it is read
+#define WB_TAG_DIRTY 0x04u       // changed since the page was read or written
+#define WB_TAG_WRITING 0x08u     // a write of the page is in flight
+#define WB_TAG_REFERENCED 0x10u  // used since CLOCK's hand last passed
+#define WB_TAG_FAILED 0x20u      // the last read or write of the page failed
+#define WB_TAG_UNCHECKED 0x40u   // read but not compared with its checksums; while FILLING: to be compared after the read
 #define WB_TAG_PAGE_SHIFT 24
 #define WB_TAG_VERSION_SHIFT 8
 
 typedef struct wb_cache {
   WB_POINTER(const wb_volume) volume;
   uint64_t frames;                // data, page_bytes for each frame
-  WB_POINTER(uint64_t) tag;       // [sets * ways], the ways of a set side by side: tag[set * ways + way]
+  WB_POINTER(uint64_t) tag;       // [sets * ways], the ways of a set contiguous: tag[set * ways + way]
   WB_POINTER(uint32_t) pins;      // [sets * ways]
   WB_POINTER(uint64_t) fill;      // [sets * ways]: the token of the frame's command in flight
   WB_POINTER(uint32_t) set_lock;  // [sets]
-  WB_POINTER(uint32_t) hand;      // [sets]: CLOCK
+  WB_POINTER(uint32_t) hand;      // [sets]: hand of CLOCK
   uint64_t pages;                 // pages in the volume
   uint32_t sets;                  // a power of two
   uint32_t ways;
@@ -242,7 +244,7 @@ typedef struct wb_cache {
   uint32_t page_shift;
   uint32_t blocks_per_page;
   uint32_t way_reciprocal;        // ceil(2^32 / ways)
-  // What the hit path would otherwise have to work out and keep in registers.
+  // Derived constants of the hit path, which would otherwise be computed and kept in registers.
   uint32_t set_mask;              // sets - 1
   uint32_t page_mask;             // bytes of a page - 1
   uint32_t reserved[8];
@@ -257,8 +259,7 @@ typedef struct wb_array {
   uint32_t page_elements_log2;
 } wb_array;
 
-// What a kernel takes as its parameter: the array, and its cache's constants beside it, so that both are read from parameter
-// memory and cost no registers.
+// Kernel parameter: the array, and its cache's constants beside it. Both are read from parameter memory and cost no registers.
 typedef struct wb_array_view {
   wb_array array;
   wb_cache cache;
@@ -268,15 +269,15 @@ typedef struct wb_array_view {
 
 #define WB_NO_PE 0xffffffffu
 #define WB_MAX_PES 1024u
-#define WB_CHANNELS 64u       // collectives of one team that may be under way at once, one in each channel
-#define WB_SYNC_ROUNDS 2u     // rounds of a synchronisation: radix 32, so 32^2 members
+#define WB_CHANNELS 64u       // collectives of one team that may be in progress at once, one in each channel
+#define WB_SYNC_ROUNDS 2u     // rounds of a synchronisation: radix 32, so up to 32^2 members
 #define WB_SYNC_SLOTS 32u     // words that members write to each other in one round
-#define WB_SCRATCH_BYTES 16384u     // the most that one member gets in the scratch of a channel; half of it is data
-#define WB_SCRATCH_LEAST_BYTES 128u  // and the least
-#define WB_MAX_TEAMS 64u      // teams that a PE may be in at once, the team of all among them
-#define WB_HEAP_GRANULE 64u   // what the bits of `allocated` stand for
+#define WB_SCRATCH_BYTES 16384u     // largest scratch of one member in a channel; half of it is data
+#define WB_SCRATCH_LEAST_BYTES 128u  // smallest scratch of one member in a channel
+#define WB_MAX_TEAMS 64u      // teams that a PE may be in at once, including the team of all PEs
+#define WB_HEAP_GRANULE 64u   // bytes of the heap that a bit of `allocated` covers
 
-// How often a channel was used: what the words in the heap are compared with, so that they never have to be cleared.
+// Use counts of a channel. Words in the heap are compared with them, and so never have to be cleared.
 typedef struct wb_team_rounds {
   uint64_t sync;    // synchronisations
   uint64_t data;    // collectives that signal their data
@@ -284,14 +285,14 @@ typedef struct wb_team_rounds {
   uint64_t reserved[13];
 } wb_team_rounds;  // a line of its own: channels belong to different blocks
 
-// Some of a world's PEs, numbered anew. PE i of the team is PE start + i * stride of the world.
+// A team: some of a world's PEs, numbered from 0. PE i of the team is PE start + i * stride of the world.
 typedef struct wb_team {
   uint32_t pe;                        // this PE's number in the team, or WB_NO_PE
   uint32_t size;
   uint32_t start;
   uint32_t stride;
   WB_POINTER(uint64_t) sync;          // [WB_CHANNELS][WB_SYNC_ROUNDS][WB_SYNC_SLOTS] in the symmetric heap, for arrivals
-  WB_POINTER(uint64_t) signals;       // [WB_CHANNELS][size] in the symmetric heap, for data that has come
+  WB_POINTER(uint64_t) signals;       // [WB_CHANNELS][size] in the symmetric heap, for data that has arrived
   uint64_t scratch;                   // [WB_CHANNELS][2][size][scratch_bytes] in the symmetric heap, for small messages
   WB_POINTER(wb_team_rounds) rounds;  // [WB_CHANNELS] in this PE's own memory
   uint32_t scratch_bytes;             // a multiple of 16
@@ -300,39 +301,39 @@ typedef struct wb_team {
 } wb_team;
 
 #define WB_WORLD_LOAD_STORE 0x1u  // loads and stores reach every PE's heap
-#define WB_WORLD_ATOMICS 0x2u     // and so do atomic operations; off, every atomic operation goes through the network
+#define WB_WORLD_ATOMICS 0x2u     // so do atomic operations; without it every atomic operation goes through the network
 
-// One reliable connection of an RDMA adapter, as kernels use it (mlx5.cuh). The send ring has 64-byte blocks; tickets count blocks,
-// free-running. Completions of one queue pair come in the order of its work requests.
+// A reliable connection of an RDMA adapter, as kernels use it (mlx5.cuh). The send ring has 64-byte blocks. Tickets count blocks
+// and are free-running. Completions of one queue pair come in the order of its work requests.
 #define WB_SEND_COLLAPSED 0x1u    // all completions overwrite one entry
-#define WB_SEND_CONSISTENCY 0x2u  // what a read or a fetch has landed is there only after a flush behind it
-#define WB_SEND_NEAR 0x4u         // rings, records and all data to be sent are in the memory of the GPU that posts
+#define WB_SEND_CONSISTENCY 0x2u  // data that a read or fetch landed is visible only after a flush behind it
+#define WB_SEND_NEAR 0x4u         // rings, records and all data to send are in the memory of the GPU that posts
 typedef struct wb_send_queue {
   uint64_t ring;                  // 64 bytes << log_blocks
   uint64_t completions;           // 64 bytes << log_completions
   WB_POINTER(void) record;        // the doorbell record: two big-endian words, receive and send
   WB_POINTER(uint64_t) doorbell;  // the adapter's register, or a mailbox that a host thread reads
-  WB_POINTER(uint32_t) mark;      // [blocks]: 4 * (lap + 1) once the block of that lap is written, and what kind of block (mlx5/queue.cuh)
-  WB_POINTER(uint32_t) hold;      // [blocks]: not 0 while somebody still needs the block's staging
+  WB_POINTER(uint32_t) mark;      // [blocks]: 4 * (lap + 1) once the block of that lap is written, plus the block's kind (mlx5/queue.cuh)
+  WB_POINTER(uint32_t) hold;      // [blocks]: not 0 while a thread still needs the block's staging
   uint64_t staging;               // block 0's staging, staging_bytes for each: registered memory, as kernels see it
-  uint64_t staging_address;       // and as work requests name it
+  uint64_t staging_address;       // the same memory, as work requests name it
   uint32_t staging_key;           // big-endian
   uint32_t staging_bytes;         // a multiple of 64
-  uint32_t queue_word;            // the queue pair's number, as control segments have it: shifted by 8, big-endian
+  uint32_t queue_word;            // the queue pair's number as in control segments: shifted by 8, big-endian
   uint32_t log_blocks;            // at most 15
   uint32_t log_completions;       // log_blocks, or 0 for WB_SEND_COLLAPSED
   uint32_t flags;                 // WB_SEND_*
-  uint32_t pe;                    // who is at the other end, for the error log
+  uint32_t pe;                    // the PE at the other end, for the error log
   uint32_t index;                 // among the queue pairs to that PE
   uint64_t reserved0[4];
-  // Hot words, a 128-byte line each. All of them 0 at first, but `credit`, which is the number of blocks.
-  uint32_t credit;                // i32: blocks that may be taken at once; one 64-bit word with `ticket`, as in wb_queue
+  // Hot words, a 128-byte line each. All are 0 at first, except `credit`, which is the number of blocks.
+  uint32_t credit;                // i32: blocks that may be taken now; one 64-bit word with `ticket`, as in wb_queue
   uint32_t ticket;                // next block
   uint32_t granted;               // blocks before it have been turned into credit again
   uint32_t spare;                 // credit to be added to `credit`
   uint32_t reserved1[28];
   uint32_t tail_lock;             // as in wb_queue
-  uint32_t tail;                  // blocks rung for
+  uint32_t tail;                  // blocks announced by the doorbell
   uint32_t reserved2[30];
   uint32_t head_lock;             // 1 while a warp polls; one 64-bit word with `head`
   uint32_t head;                  // completions consumed
@@ -342,25 +343,25 @@ typedef struct wb_send_queue {
   uint32_t reserved3[27];
 } wb_send_queue;
 
-// One PE, as another reaches it.
+// A PE, as another PE reaches it.
 #define WB_PEER_LOAD_STORE 0x1u  // loads and stores reach its heap
 typedef struct wb_peer {
   WB_POINTER(wb_send_queue) queues;  // [queue_count], where there is a connection
-  uint64_t heap;                     // its heap, as work requests name it
-  uint32_t key;                      // of its heap, for data; big-endian
-  uint32_t strict_key;               // of the same memory, for signals and atomics: writes are seen in their order; big-endian
+  uint64_t heap;                     // the PE's heap, as work requests name it
+  uint32_t key;                      // memory key of the heap, for data; big-endian
+  uint32_t strict_key;               // key of the same memory, for signals and atomics: writes become visible in order; big-endian
   uint32_t queue_count;
   uint32_t flags;                    // WB_PEER_*
   uint64_t reserved[4];
 } wb_peer;
 
-// How a PE reaches the others where not all of them are within reach of loads and stores.
+// Connections of a PE to the others, where loads and stores do not reach all of them.
 typedef struct wb_network {
   WB_POINTER(const wb_peer) peers;  // [size]; this PE's own entry has a connection to itself, for atomics
   uint64_t heap;                    // this PE's heap, as work requests name it
-  uint32_t key;                     // of it, for local use; big-endian
+  uint32_t key;                     // memory key of this PE's heap, for local use; big-endian
   uint32_t reserved0;
-  // As in wb_world, so that one address says everything to a function that is called.
+  // Copies of fields of wb_world, so that called functions need one address only.
   WB_POINTER(const wb_control) control;
   uint64_t local;                   // this PE's heap, as kernels see it
   uint64_t heap_bytes;
@@ -369,11 +370,11 @@ typedef struct wb_network {
   uint32_t size;
 } wb_network;
 
-// What a kernel takes as its parameter: the world as one PE sees it, with constants that are read from parameter memory.
+// Kernel parameter: the world as one PE sees it, with constants that are read from parameter memory.
 typedef struct wb_world {
   WB_POINTER(const wb_control) control;
   uint64_t heap;                         // this PE's symmetric heap
-  uint64_t heap_bytes;                   // what each PE's heap has
+  uint64_t heap_bytes;                   // bytes of each PE's heap
   uint64_t stride;                       // the heap of PE p begins at heap + (p - pe) * stride, where loads and stores reach it
   WB_POINTER(const uint32_t) allocated;  // a bit for each WB_HEAP_GRANULE bytes of the heap that are allocated
   WB_POINTER(const wb_network) network;  // null where loads and stores reach every PE
@@ -385,7 +386,7 @@ typedef struct wb_world {
   uint64_t reserved2[14];
 } wb_world;
 
-// A team and the world that it is in, as a kernel's parameter.
+// Kernel parameter: a team and its world.
 typedef struct wb_team_view {
   wb_world world;
   wb_team team;
@@ -437,8 +438,8 @@ constexpr uint64_t fold(uint64_t hash, const char* name) {
   return hash;
 }
 
-// Names, sizes and offsets of all fields of all structures above, in one number. Both sides compute it; the host refuses an image whose
-// number differs.
+// Returns a hash of names, sizes and offsets of all fields of all structures above. Host and image both compute it. The host
+// refuses an image whose number differs.
 constexpr uint64_t fingerprint() {
   uint64_t h = fold(0xcbf29ce484222325ull, uint64_t{WB_ABI_VERSION});
 #define WB_ABI_STRUCT(STRUCT) h = fold(fold(h, #STRUCT), uint64_t{sizeof(STRUCT)});

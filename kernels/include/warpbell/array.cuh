@@ -7,19 +7,22 @@
 //     atomicAdd(out, sum);
 //   }
 //
-// Give kernels bounds, `__launch_bounds__(256, 4)` say: what a miss needs (some 200 registers) is called out of line, and
-// without bounds would decide how many threads fit. With them a hit still runs in registers; only misses spill.
+// Give kernels bounds, for example `__launch_bounds__(256, 4)`: a miss needs some 200 registers and is called out of line. Without
+// bounds it would decide how many threads fit. With bounds a hit still runs in registers, and only misses spill.
 //
-// Elements have 1, 2, 4, 8 or 16 bytes and never straddle pages. Nothing here throws or waits for ever: an element that cannot
-// be read is the poison value (all bits set), the reason is in the run's error log, and the run ends as an error. A loop whose end
-// depends on what it reads asks `has_failed()`.
+// Elements have 1, 2, 4, 8 or 16 bytes and never straddle pages. No call throws or waits for ever. An element that cannot be read
+// is the poison value (all bits set), the reason is in the run's error log, and the run fails. A loop whose end depends on the
+// elements that it reads calls `has_failed()`.
+//
+// Element accesses are relaxed on scope device: they order no other memory accesses between threads. The host and other programs
+// see changes after the host has flushed the cache.
 #pragma once
 
 #include <warpbell/cache.cuh>
 
 namespace warpbell {
 
-// All bits set.
+/// @brief Returns the poison value: all bits set.
 template <class T> WB_FN T poison() {
   uint64_t ones[2] = {~0ull, ~0ull};
   T v;
@@ -30,7 +33,7 @@ template <class T> WB_FN T poison() {
 template <class T> class array;
 template <class T> class page_handle;
 
-// The kernel parameter: trivially copyable, mirrored by the host (wb_array_view).
+/// @brief An array as a kernel's parameter: trivially copyable; the host has the matching structure (wb_array_view).
 template <class T> class array_ref {
   static_assert(sizeof(T) == 1 || sizeof(T) == 2 || sizeof(T) == 4 || sizeof(T) == 8 || sizeof(T) == 16,
                 "elements have 1, 2, 4, 8 or 16 bytes");
@@ -39,23 +42,30 @@ template <class T> class array_ref {
   using value_type = T;
 
   array_ref() = default;
-  // An array whose description is in memory.
+  /// @brief Refers to an array whose description is in memory.
   WB_FN explicit array_ref(const wb_array* a) : view_{*a, *a->cache} {}
 
+  /// @brief Returns the number of elements.
   WB_FN uint64_t size() const { return view_.array.count; }
 
-  // The session through which elements are reached. Open it once, outside the loop.
+  /// @brief Opens the session through which a thread accesses elements. Each thread calls this once, outside its loop.
   WB_FN array<T> open() const { return array<T>(view_); }
 
-  // One access, in a session of its own.
+  /// @brief Loads element i, in a session of its own. See array::load.
   WB_FN T load(uint64_t i) const { return open().load(i); }
+  /// @brief Loads element i, in a session of its own. See array::load.
   WB_FN T operator[](uint64_t i) const { return open().load(i); }
+  /// @brief Stores element i, in a session of its own. See array::store.
   WB_FN void store(uint64_t i, T v) const { open().store(i, v); }
+  /// @brief Adds to element i, in a session of its own. See array::atomic_add.
   WB_FN T atomic_add(uint64_t i, T v) const { return open().atomic_add(i, v); }
+  /// @brief Requests pages ahead of use, in a session of its own. See array::prefetch.
   WB_FN void prefetch(uint64_t i, uint64_t n) const { open().prefetch(i, n); }
+  /// @brief Visits a range of elements, in a session of its own. See array::for_each_chunk.
   template <class F> WB_FN void for_each_chunk(uint64_t first, uint64_t last, F f) const {
     open().for_each_chunk(first, last, f);
   }
+  /// @brief Visits a range of elements by the lanes of a mask, in a session of its own. See array::for_each_chunk.
   template <class F> WB_FN void for_each_chunk(warp::mask_t mask, uint64_t first, uint64_t last, F f) const {
     open().for_each_chunk(mask, first, last, f);
   }
@@ -64,9 +74,9 @@ template <class T> class array_ref {
   wb_array_view view_;
 };
 
-// What is not a hit in the page's home way is done here, out of the way (and out of the registers) of the code that is.
+// Cold path: everything but a hit in the page's home way is called out of line, so that a hit needs few registers.
 
-// Where the page is, if it is anywhere; `t` is its tag, acquired.
+// Returns the way that holds the page, or frames::none. `t` is its tag, acquired.
 WB_FN_COLD uint32_t find_page(const wb_cache* cache, uint64_t page, uint64_t& t) {
   const wb_cache& c = *cache;
   const uint32_t set = frames::set_of(c, page);
@@ -76,6 +86,7 @@ WB_FN_COLD uint32_t find_page(const wb_cache* cache, uint64_t page, uint64_t& t)
   return tags::holds(t, page) ? way : frames::none;
 }
 
+// An element, and true if it was a hit.
 template <class T> struct found {
   T value;
   bool ok;
@@ -85,7 +96,7 @@ WB_FN_COLD void outside_of_array(const wb_cache* cache, uint64_t page) { frames:
 
 WB_FN_COLD void note_retry(const wb_cache* cache) { frames::count(*cache, &wb_stats::retries, 1); }
 
-// A hit in another way than the home way.
+// Loads an element whose page is in another way than the home way.
 template <class T> WB_FN found<T> load_elsewhere(const wb_cache* cache, uint64_t page, uint32_t byte) {
   const wb_cache& c = *cache;
   uint64_t t = 0;
@@ -103,7 +114,7 @@ template <class T> WB_FN found<T> load_elsewhere(const wb_cache* cache, uint64_t
   return found<T>{v, true};
 }
 
-// The misses of the lanes with `wants`; the mask's other lanes help to move the pages.
+// Loads the missing elements of the lanes with `wants`. The mask's other lanes help to move the pages.
 template <class T> WB_FN T load_missing(const wb_cache* cache, warp::mask_t mask, bool wants, uint64_t page, uint32_t byte) {
   T v = poison<T>();
   with_page(cache, mask, wants, page, false,
@@ -111,7 +122,7 @@ template <class T> WB_FN T load_missing(const wb_cache* cache, warp::mask_t mask
   return v;
 }
 
-// All that a lane by itself may need: `ok` if it was a hit after all.
+// Loads an element for a lane by itself, hit or miss; `ok` if it was a hit after all.
 template <class T> WB_FN_COLD found<T> load_slowly(const wb_cache* cache, uint64_t first_page, uint64_t count, uint64_t i) {
   const uint64_t at = i * sizeof(T);
   const uint64_t page = first_page + (at >> cache->page_shift);
@@ -125,7 +136,7 @@ template <class T> WB_FN_COLD found<T> load_slowly(const wb_cache* cache, uint64
   return f;
 }
 
-// The same for the lanes of a mask together; those without `wants` help.
+// Loads elements for the lanes of a mask together; lanes without `wants` help.
 template <class T>
 WB_FN_COLD found<T> load_slowly_together(const wb_cache* cache, warp::mask_t mask, bool wants, uint64_t first_page,
                                          uint64_t count, uint64_t i) {
@@ -146,11 +157,12 @@ WB_FN_COLD found<T> load_slowly_together(const wb_cache* cache, warp::mask_t mas
   return f;
 }
 
-// A session. One for each thread, on its stack; not to be kept or copied.
+/// @brief A session: one thread's access to an array. On the thread's stack; not to be kept or copied.
 template <class T> class array {
  public:
   using value_type = T;
 
+  /// @brief Opens a session. See array_ref::open.
   WB_FN explicit array(const wb_array_view& v)
       : cache_(v.array.cache),
         c_(v.cache),
@@ -159,23 +171,31 @@ template <class T> class array {
         page_elements_log2_(v.array.page_elements_log2) {}
   array(const array&) = delete;
   array& operator=(const array&) = delete;
+  /// @brief Adds the session's hits to the statistics.
   WB_FN ~array() {
     if (hits_ == 0) return;
-    // Whoever ends together adds together.
+    // Threads that end their sessions together add their hits together.
     const warp::mask_t m = warp::active();
     const uint32_t total = warp::sum(m, hits_);
     if (warp::is_leader(m)) frames::count(c_, &wb_stats::hits, total);
   }
 
+  /// @brief Returns the number of elements.
   WB_FN uint64_t size() const { return count_; }
 
-  // Whether the run has failed or was told to end: what loads answer from here on may be the poison value. For loops whose end depends
-  // on what they read; ask once a round, not for each element, as it loads two words that all threads share.
+  /// @brief Returns true if the run has failed or the host set the stop flag: loads may return the poison value from now on. One
+  /// thread calls this.
+  ///
+  /// For loops whose end depends on the elements that they read. Call this once a round, not for each element: it loads two words
+  /// that all threads share.
   WB_FN bool has_failed() const { return frames::ended(*cache_); }
 
   // --- elements -------------------------------------------------------------------------------------------------------
 
-  // Element i. Lanes that miss together wait together.
+  /// @brief Loads element i, 0 <= i < size(). For the lanes that are converged, which wait for misses together.
+  ///
+  /// @return The element, or the poison value after a failure, which is in the run's error log.
+  /// @note Relaxed on scope device.
   WB_FN T load(uint64_t i) {
     T v;
     if (i < count_ && try_home(i, v)) return v;
@@ -183,12 +203,14 @@ template <class T> class array {
     hits_ += f.ok;
     return f.value;
   }
+  /// @brief Loads element i. See load.
   WB_FN T operator[](uint64_t i) { return load(i); }
 
-  // Element i of each lane of the mask: all misses of the mask are in flight at once.
+  /// @brief Loads element i of each lane of the mask. Collective, converged: all misses of the mask are in flight at once.
   WB_FN T load(warp::mask_t mask, uint64_t i) { return load(mask, true, i); }
-  // The same for the lanes with `wants`; the others get nothing of use, and help: a page that comes through a bounce buffer is
-  // copied by the whole mask, and one lane alone would take a hundred times as long.
+  /// @brief Loads element i of each lane with `wants`. Collective, converged; the other lanes get an unspecified value, and help.
+  ///
+  /// The whole mask copies a page that comes through a bounce buffer. One lane alone would take a hundred times as long.
   WB_FN T load(warp::mask_t mask, bool wants, uint64_t i) {
     T v = poison<T>();
     const bool slow = wants && !(i < count_ && try_home(i, v));
@@ -200,27 +222,37 @@ template <class T> class array {
     return v;
   }
 
+  /// @brief Stores `v` to element i, 0 <= i < size(). For the lanes that are converged. Waits for the page if it is missing.
+  ///
+  /// @note Relaxed on scope device. The page is marked dirty before.
   WB_FN void store(uint64_t i, T v) {
     update(i, [v](T* p) { order::store<order::relaxed>(p, v); });
   }
+  /// @brief Stores to element i of each lane of the mask. Collective, converged.
   WB_FN void store(warp::mask_t mask, uint64_t i, T v) {
     update(mask, i, [v](T* p) { order::store<order::relaxed>(p, v); });
   }
 
-  // Adds atomically with respect to all threads of this engine; answers the value before.
+  /// @brief Adds `v` to element i atomically with respect to all threads of this engine. For the lanes that are converged.
+  ///
+  /// @return The value before, or the poison value after a failure.
+  /// @note Relaxed on scope device.
   WB_FN T atomic_add(uint64_t i, T v) {
     T before = poison<T>();
     update(i, [&before, v](T* p) { before = order::fetch_add<order::relaxed>(p, v); });
     return before;
   }
+  /// @brief Adds to element i of each lane of the mask atomically. Collective, converged. Returns the value before.
   WB_FN T atomic_add(warp::mask_t mask, uint64_t i, T v) {
     T before = poison<T>();
     update(mask, i, [&before, v](T* p) { before = order::fetch_add<order::relaxed>(p, v); });
     return before;
   }
 
-  // Calls f(address of element i) while its page is pinned and marked dirty: for any change that is more than a store. Other
-  // threads may read and change the element meanwhile. False when the page could not be had.
+  /// @brief Calls `f(address of element i)` while its page is pinned and marked dirty. For the lanes that are converged.
+  ///
+  /// For any change that is more than a store. Other threads may read and change the element at the same time.
+  /// @return False if the page is not available; then `f` was not called.
   template <class F> WB_FN bool update(uint64_t i, F f) {
     if (i >= count_) {
       outside(i);
@@ -228,6 +260,7 @@ template <class T> class array {
     }
     return change(warp::active(), i, f);
   }
+  /// @brief Calls `f(address of element i)` for each lane of the mask. Collective, converged. As above.
   template <class F> WB_FN bool update(warp::mask_t mask, uint64_t i, F f) {
     const bool inside = i < count_;
     const warp::mask_t members = warp::ballot(mask, inside);
@@ -240,8 +273,10 @@ template <class T> class array {
 
   // --- ahead of use ---------------------------------------------------------------------------------------------------
 
-  // Asks for the pages of elements i to i + n that are missing. Does not wait for them, evicts nothing that was used lately,
-  // and gives up where there is no room, so it may be called freely. `prefetch_pages` pages at most for one call.
+  /// @brief Requests the missing pages of elements i to i + n - 1, `prefetch_pages` (32) pages at most. One thread calls this.
+  ///
+  /// Does not wait for the pages, evicts no page that was used lately, and gives up where there is no room. So it may be called
+  /// freely.
   WB_FN void prefetch(uint64_t i, uint64_t n) {
     if (i >= count_ || n == 0) return;
     const uint64_t last_element = n < count_ - i ? i + n - 1 : count_ - 1;
@@ -253,37 +288,50 @@ template <class T> class array {
 
   // --- a page that stays ----------------------------------------------------------------------------------------------
 
-  // Pins the page of element i: elements of that page are then plain loads. The handle follows `load(i)` to other pages; it holds
-  // one page at a time, and lets go of it at the end of its scope. A lane that holds several handles may run out of frames.
+  /// @brief Pins the page of element i, whose elements are plain loads then. For the lanes that are converged.
+  ///
+  /// The handle follows `load(i)` to other pages. It holds one page at a time, and removes its pin at the end of its scope. A lane
+  /// that holds several handles may run out of frames.
   WB_FN page_handle<T> pin(uint64_t i) { return page_handle<T>(*this, i); }
 
   // --- ranges ---------------------------------------------------------------------------------------------------------
 
-  // The warp visits elements first to last, page by page, the next page already requested: f(value) for each element, in
-  // exactly one lane. All lanes of the warp (or of the mask) call it with the same range. Values are checked before `f` sees
-  // them. One access is counted for each page. False if a page could not be read: the walk ends there.
+  /// @brief Visits elements `first` to `last` - 1 page by page, while the next page is requested already. The whole converged warp
+  /// calls this with the same range.
+  ///
+  /// Calls `f(value)` for each element, in exactly one lane. Values are checked before `f` sees them. Each page is counted as one
+  /// access.
+  /// @return False if a page could not be read: the walk ends there.
+  /// @note Relaxed on scope device.
   template <class F> WB_FN bool for_each_chunk(uint64_t first, uint64_t last, F f) {
     return for_each_chunk(warp::full(), first, last, f);
   }
+  /// @brief Visits elements as above. Collective over `mask`, converged, with the same range.
   template <class F> WB_FN bool for_each_chunk(warp::mask_t mask, uint64_t first, uint64_t last, F f) {
     return walk<false>(mask, first, last, [&f](uint64_t, T v) {
              f(v);
              return false;
            }) != walked::failed;
   }
-  // f(index, value).
+  /// @brief Visits elements with their indices: calls `f(index, value)`. The whole converged warp calls this. Otherwise as
+  /// for_each_chunk.
   template <class F> WB_FN bool for_each_chunk_indexed(uint64_t first, uint64_t last, F f) {
     return for_each_chunk_indexed(warp::full(), first, last, f);
   }
+  /// @brief Visits elements with their indices. Collective over `mask`, converged, with the same range.
   template <class F> WB_FN bool for_each_chunk_indexed(warp::mask_t mask, uint64_t first, uint64_t last, F f) {
     return walk<false>(mask, first, last, [&f](uint64_t i, T v) {
              f(i, v);
              return false;
            }) != walked::failed;
   }
-  // Whether f(value) is true for any element. The warp stops soon after the first; which elements it still sees is not
-  // defined. All lanes get the same answer.
+  /// @brief Returns true if `f(value)` is true for any element from `first` to `last` - 1, in all lanes. The whole converged warp
+  /// calls this with the same range.
+  ///
+  /// The warp stops soon after the first such element. Which further elements `f` sees is unspecified.
   template <class F> WB_FN bool any_of(uint64_t first, uint64_t last, F f) { return any_of(warp::full(), first, last, f); }
+  /// @brief Returns true if `f(value)` is true for any element, in all lanes. Collective over `mask`, converged, with the same
+  /// range.
   template <class F> WB_FN bool any_of(warp::mask_t mask, uint64_t first, uint64_t last, F f) {
     return walk<true>(mask, first, last, [&f](uint64_t, T v) { return f(v); }) == walked::stopped;
   }
@@ -303,7 +351,7 @@ template <class T> class array {
 
   WB_FN void outside(uint64_t i) const { out_of_line(outside_of_array)(cache_, page_of(i)); }
 
-  // The frame that holds the page now, its tag acquired.
+  // Finds the frame that holds the page now, and acquires its tag. Returns true if there is one.
   WB_FN bool hit(uint64_t page, uint32_t set, uint32_t& way, const uint64_t*& word, uint64_t& t) const {
     way = frames::home_way(c_, page);
     word = frames::tag(c_, frames::entry(c_, set, way));
@@ -316,7 +364,7 @@ template <class T> class array {
     return way != frames::none;
   }
 
-  // The hit: the page is in its home way.
+  // The hit path: loads element i if its page is in its home way.
   WB_FN bool try_home(uint64_t i, T& v) {
     const uint64_t page = page_of(i);
     const uint32_t set = frames::set_of(c_, page), way = frames::home_way(c_, page);
@@ -335,7 +383,7 @@ template <class T> class array {
     return with_page(cache_, mask, true, page_of(i), true, [&](uint64_t base) { f(reinterpret_cast<T*>(base + byte)); }) == WB_DONE;
   }
 
-  // One lane asks for a page unless it is there or under way.
+  // Requests a page by one lane, unless the page is there or in flight.
   WB_FN void ask_for(uint64_t page) const {
     if (!tags::names(order::load<order::relaxed>(home_tag(page)), page)) out_of_line(request_page)(cache_, 1u << warp::lane(), page);
   }
@@ -343,7 +391,8 @@ template <class T> class array {
     return frames::tag(c_, frames::entry(c_, frames::set_of(c_, page), frames::home_way(c_, page)));
   }
 
-  // Stretch by stretch, each within a page. All calls are made between stretches, so that the loads run in registers.
+  // Walks the range stretch by stretch, each within a page. All calls are made between stretches, so that the loads run in
+  // registers.
   template <bool Stops, class F> WB_FN walked walk(warp::mask_t mask, uint64_t first, uint64_t last, F f) {
     walked result = walked::all;
     if (last > count_) {
@@ -352,7 +401,7 @@ template <class T> class array {
       result = walked::failed;
     }
     const uint32_t lanes = warp::count(mask);
-    // A search that may end at any element starts small, and does not ask for more before it knows that it needs more.
+    // A search that may end at any element starts small, and requests no more before it knows that it needs more.
     uint64_t stretch = Stops ? lanes : ~0ull;
     bool changed = false;
     // The tag of the page in question as it was read before the last fence, if there was one.
@@ -380,7 +429,7 @@ template <class T> class array {
         pinned = true;
       }
       if (pinned) {
-        // Counted by the pin.
+        // The pin has counted the access.
       } else if (warp::is_leader(mask)) {
         ++hits_;
         if (!(t & WB_TAG_REFERENCED)) frames::touch(word, t);
@@ -397,7 +446,7 @@ template <class T> class array {
         if (warp::is_leader(mask)) frames::unpin(c_, frames::entry(c_, set, way), lanes);
       }
       if (Stops && stop) return walked::stopped;
-      // The frame was no longer the page's: the rest with a pin.
+      // The frame was no longer the page's: visit the rest with a pin.
       changed = done < count;
       early = more && !changed && !pinned ? ahead : 0;
       if (changed && warp::is_leader(mask)) out_of_line(note_retry)(cache_);
@@ -406,8 +455,8 @@ template <class T> class array {
     return result;
   }
 
-  // Loads `count` elements in batches and hands each batch to `f` once `word`, if there is one, has been seen to be still `t`.
-  // Answers how many.
+  // Loads `count` elements in batches, and calls `f` for each batch once `word`, if not null, was seen to be still `t`. Returns the
+  // number of elements visited.
   template <bool Stops, class F>
   WB_FN uint32_t visit(warp::mask_t mask, const T* base, uint32_t count, uint64_t first, const uint64_t* word, uint64_t t, F& f,
                        bool& stopped) const {
@@ -437,7 +486,7 @@ template <class T> class array {
     return count;
   }
 
-  // Pins the page that all lanes of the mask want, once for each.
+  // Pins the page that all lanes of the mask want, once for each lane.
   WB_FN bool hold(warp::mask_t mask, uint64_t page, uint32_t& way) const {
     uint32_t w;
     const bool done = out_of_line(pin_page)(cache_, mask, page, false, true, w) == WB_DONE;
@@ -453,30 +502,40 @@ template <class T> class array {
   uint32_t hits_ = 0;
 };
 
-// One pinned page of an array, of one lane. Lanes that take handles of the same page together take their pins together.
+/// @brief One pinned page of an array, of one lane. Lanes that take handles of the same page together take their pins together.
 template <class T> class page_handle {
  public:
+  /// @brief Pins the page of element i. See array::pin.
   WB_FN page_handle(array<T>& a, uint64_t i) : a_(a) { move_to(i); }
   page_handle(const page_handle&) = delete;
   page_handle& operator=(const page_handle&) = delete;
+  /// @brief Removes the pin.
   WB_FN ~page_handle() { release(); }
 
-  // Whether the handle holds a page; if not, loads answer the poison value.
+  /// @brief Returns true if the handle holds a page. If not, loads return the poison value.
   WB_FN bool ok() const { return span_ != 0; }
-  // First element of the page, and how many of the array's elements are in it.
+  /// @brief Returns the first element of the page.
   WB_FN uint64_t first() const { return first_; }
+  /// @brief Returns the number of the array's elements in the page, 0 without a page.
   WB_FN uint32_t count() const { return span_; }
-  // The page's elements. Valid until the handle moves or ends.
+  /// @brief Returns the address of the page's elements. Valid until the handle moves or ends.
   WB_FN const T* data() const { return data_; }
 
-  // Element i: a plain load while it is in the page, otherwise the handle moves there.
+  /// @brief Loads element i: a plain load while it is in the page, otherwise the handle moves there first. For the lanes that are
+  /// converged.
+  ///
+  /// @return The element, or the poison value after a failure.
+  /// @pre No other thread stores the element at the same time.
   WB_FN T load(uint64_t i) {
     if (i - first_ >= span_ && !move_to(i)) return poison<T>();
     return global_memory(data_)[static_cast<uint32_t>(i - first_)];
   }
+  /// @brief Loads element i. See load.
   WB_FN T operator[](uint64_t i) { return load(i); }
 
-  // Changes element i, which is in the page or makes the handle move.
+  /// @brief Stores to element i, and moves the handle first if the element is in another page. For the lanes that are converged.
+  ///
+  /// @note Relaxed on scope device. The page is marked dirty before.
   WB_FN void store(uint64_t i, T v) {
     if (i - first_ >= span_ && !move_to(i)) return;
     if (!dirty_) {
@@ -486,7 +545,7 @@ template <class T> class page_handle {
     order::store<order::relaxed>(const_cast<T*>(data_) + static_cast<uint32_t>(i - first_), v);
   }
 
-  // Lets go early.
+  /// @brief Removes the pin early. For the lanes that are converged.
   WB_FN void release() {
     if (span_ == 0) return;
     span_ = 0;
@@ -495,7 +554,9 @@ template <class T> class page_handle {
     if (warp::is_leader(group)) frames::unpin(a_.c_, entry_, warp::count(group));
   }
 
-  // Goes to the page of element i, whether or not it is another one. False when that page could not be had.
+  /// @brief Moves to the page of element i, even if it is the same page. For the lanes that are converged.
+  ///
+  /// @return False if that page is not available.
   WB_FN bool move_to(uint64_t i) {
     release();
     if (i >= a_.count_) {

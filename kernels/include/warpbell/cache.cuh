@@ -1,39 +1,39 @@
 // A set-associative page cache over a volume, shared by all threads.
 //
-// Tag word: page, version, state (abi.h). What may happen to it, and who may do it:
+// Tag word: page, version, state (abi.h). All changes of a tag, and the threads that make them:
 //
-//   from            to                who                                   how
-//   any idle        claimed           the set lock's holder, pins == 0      CAS, version + 1, state 0
-//   claimed         FILLING           the same                              store, `fill` and the pin stored before
-//   claimed         what it was       the same, when pins turned out > 0,   CAS, keeping that DIRTY
-//                                     or DIRTY came meanwhile
-//   FILLING         VALID|REFERENCED  whoever finishes the read             exchange, in the volume
-//   FILLING|UNCHECKED  UNCHECKED|REFERENCED  the same, of pages with checksums
-//   FILLING         FAILED            the same, when the read failed        who finishes it raises the error
-//   UNCHECKED       FILLING           who has a pin and then compares the page with its checksums, and ends its read    CAS
-//   FAILED          FILLING           with copies or checksums: who has the set lock and a pin, and then reads the page by itself    CAS
-//   VALID|DIRTY     VALID|WRITING     the set lock's holder, pins == 0      CAS, version + 1; DIRTY again when pins > 0
-//   VALID|WRITING   VALID (|DIRTY|FAILED)  whoever finishes the write       AND or CAS, in the volume
-//   VALID           + REFERENCED      who reads                             CAS from exactly the tag that was read
-//   any             + DIRTY           who holds a pin, before it writes     CAS from exactly the tag that was read
+//   from            to                by                                    how
+//   any idle        claimed           holder of the set lock, pins == 0     CAS, version + 1, state 0
+//   claimed         FILLING           holder of the set lock                store, `fill` and the pin stored before
+//   claimed         its former tag    holder of the set lock, if pins > 0   CAS, keeping that DIRTY
+//                                     or DIRTY was set meanwhile
+//   FILLING         VALID|REFERENCED  thread that finishes the read         exchange, in the volume
+//   FILLING|UNCHECKED  UNCHECKED|REFERENCED  as above, for pages with checksums
+//   FILLING         FAILED            as above, if the read failed          that thread raises the error
+//   UNCHECKED       FILLING           thread with a pin, which then compares the page with its checksums and ends its read    CAS
+//   FAILED          FILLING           with copies or checksums: holder of the set lock and a pin, which then reads the page itself    CAS
+//   VALID|DIRTY     VALID|WRITING     holder of the set lock, pins == 0     CAS, version + 1; DIRTY again if pins > 0
+//   VALID|WRITING   VALID (|DIRTY|FAILED)  thread that finishes the write   AND or CAS, in the volume
+//   VALID           + REFERENCED      reader                                CAS from exactly the tag that was read
+//   any             + DIRTY           holder of a pin, before it writes     CAS from exactly the tag that was read
 //
-// * A hit is optimistic and has no atomics: tag (acquire), data, tag again. Claiming bumps the version before the first new
-//   byte is written, so data of another page, or of half a page, is never taken for the page's.
-// * A pin is one atomic add, then one CAS that looks at the tag; eviction is one CAS of the tag, then one atomic look at the
-//   pins. One of the two sees the other. A pin can be taken on a FILLING frame: who waits for a page keeps it. Who has pinned the
-//   frame before the eviction's CAS may have changed it and let go before the look at the pins: the tag is DIRTY then, so that is
-//   looked at once more.
-// * DIRTY is set while pinned and before the data changes; a write-back clears it first and gives way to any pin. So either
-//   the write carries the change, or the tag is DIRTY again.
-// * The set lock is a try-lock, held for the choice of a frame only, never while waiting, and never across lanes that wait
-//   for each other. Every change to FILLING or WRITING happens under it, so a page is never in two frames.
-// * `fill` names the command in flight so that any waiter can help to finish it. It holds the tag's page and version until
-//   the token is known, and the token replaces exactly that: a late submitter cannot overwrite a newer command's token.
-// * Lanes of a warp that miss go round one loop together (`page_turn`): all reads are submitted at once, every lane uses its page and
-//   lets go of it as soon as it is there, whatever the other lanes still wait for. Nobody holds a frame while waiting for
-//   another one, except through page handles.
-// * A FAILED page answers with the poison value for as long as the run that it failed is failed (the abort word is set). A new
-//   run reads the page again.
+// * A hit is optimistic and has no atomics: tag (acquire), data, tag again. A claim increments the version before the first new
+//   byte is written. So data of another page, or of half a page, is never taken for the page's.
+// * A pin is one atomic add, then one CAS that looks at the tag. An eviction is one CAS of the tag, then one atomic look at the
+//   pins. One of the two sees the other. A pin can be taken on a FILLING frame: a thread that waits for a page keeps the page. A
+//   thread that pinned the frame before the eviction's CAS may have changed the page and removed its pin before the look at the
+//   pins. The tag is DIRTY then, so the eviction looks at the tag once more.
+// * A thread sets DIRTY while it holds a pin and before it changes the data. A write-back clears DIRTY first and gives way to any
+//   pin. So either the write includes the change, or the tag is DIRTY again.
+// * The set lock is a try-lock. A thread holds it for the choice of a frame only, never while waiting, and never across lanes that
+//   wait for each other. Every change to FILLING or WRITING happens under it, so a page is never in two frames.
+// * `fill` names the command in flight, so that any waiter can help to finish it. It holds the tag's page and version until the
+//   token is known, and the token replaces exactly that value: a late submitter cannot overwrite a newer command's token.
+// * Lanes of a warp that miss execute one loop together (`page_turn`). They submit all reads at once. Every lane uses its page and
+//   removes its pin as soon as the page has arrived, whatever the other lanes still wait for. No thread holds a frame while waiting
+//   for another one, except through page handles.
+// * A FAILED page returns the poison value as long as the run that it failed is failed (the abort word is set). A new run reads the
+//   page again.
 #pragma once
 
 #include <warpbell/abi.h>
@@ -49,20 +49,22 @@
 
 namespace warpbell {
 
-// One lane's wait for a page. Lanes of a mask that want the same page form a group; its first lane acts for it.
+/// @brief One lane's wait for a page. Lanes of a mask that want the same page form a group, and the group's first lane acts for it.
 struct page_wait {
   uint64_t page;
   warp::mask_t group;
   uint32_t way;     // pinned once for each lane of the group, or frames::none
-  uint32_t status;  // WB_PENDING, then how it ended (wb_kind)
-  bool writes;      // the frame is to be dirty when it is handed over
-  bool missed;      // it was not in the cache at first
+  uint32_t status;  // WB_PENDING, then the outcome (wb_kind)
+  bool writes;      // the frame is to be dirty when the wait ends
+  bool missed;      // the page was not in the cache at the first look
   bool looked;
-  uint32_t extended;  // times that the wait was made longer, since another copy may have the page
-  uint32_t turns;     // without a frame
+  uint32_t extended;  // number of times that the wait was extended, since another copy may have the page
+  uint32_t turns;     // turns without a frame
   deadline left;
 
-  // A lane that does not want a page is a group by itself that has nothing to wait for.
+  /// @brief Begins a wait. Collective over `mask`. A lane without `wants` is a group by itself that waits for nothing.
+  ///
+  /// @param writes The page is to be marked dirty before the caller changes it.
   WB_FN page_wait(const wb_cache& c, warp::mask_t mask, bool wants, uint64_t page_, bool writes_)
       : page(page_),
         group(warp::match(mask, wants ? page_ : ~uint64_t{warp::lane()})),
@@ -75,7 +77,7 @@ struct page_wait {
         turns(0),
         left(frames::control(c)) {}
 
-  // The frame is there; the wait for its content begins.
+  // Records the frame of the page, which is pinned. The wait for the frame's content begins.
   WB_FN void hold(const wb_cache& c, uint32_t way_) {
     way = way_;
     extended = 0;
@@ -85,14 +87,14 @@ struct page_wait {
 
 namespace frames {
 
-// A command to be submitted for a frame.
+// A command to submit for a frame.
 struct pending_io {
   uint32_t way = none;
   uint64_t tag = 0;
 };
 
-// Submits the commands of those lanes of the mask that have one (all lanes move the data) and leaves their tokens for those who
-// wait. Collective.
+// Submits the commands of those lanes of the mask that have one, and stores their tokens for the threads that wait. All lanes move
+// the data. Collective.
 WB_FN_COLD void submit(const wb_cache* cache, warp::mask_t mask, pending_io e, uint32_t opcode) {
   const wb_cache& c = *cache;
   const bool mine = e.way != none;
@@ -104,14 +106,14 @@ WB_FN_COLD void submit(const wb_cache* cache, warp::mask_t mask, pending_io e, u
   }
   const token t = volume(c).start(mask, page * c.blocks_per_page, mine ? c.blocks_per_page : 0, opcode,
                                   reinterpret_cast<void*>(address(c, set, way)), tag(c, at));
-  // One that could not be started has its tag settled already.
+  // A command that could not be started has completed its tag already.
   if (mine && t.in_flight()) order::compare_exchange<order::acq_rel>(fill(c, at), tags::pending(e.tag), t.word | tags::token_known);
 }
 
-// Finishes what has completed of the commands that the mask's lanes name. Collective.
+// Finishes those of the commands named by the mask's lanes that have completed. Collective.
 WB_FN_COLD void help(const wb_cache* cache, warp::mask_t mask, token t) { volume(*cache).finish(mask, t); }
 
-// Whether the page's last read failed and nobody has tried again.
+// Returns true if the page's last read failed and no thread has tried again.
 WB_FN bool failed(const wb_cache& c, uint32_t set, uint64_t page) {
   for (uint32_t w = 0; w < c.ways; ++w) {
     uint64_t t = order::load<order::relaxed>(tag(c, entry(c, set, w)));
@@ -120,10 +122,11 @@ WB_FN bool failed(const wb_cache& c, uint32_t set, uint64_t page) {
   return false;
 }
 
-// Other devices hold what one fails to give.
+// Returns true if other devices hold the blocks that one device fails to return.
 WB_FN bool has_copies(const wb_cache& c) { return c.volume->replicated != 0; }
 
-// Takes a frame whose page has been read, and which the caller has pinned, to compare it with its checksums: `check` names it then.
+// Takes a frame whose page has been read, and which the caller has pinned, to compare the page with its checksums: `check` then
+// names it.
 WB_FN_COLD void take_unchecked(const wb_cache& c, page_wait& w, uint32_t at, uint64_t t, pending_io& check) {
   const uint64_t filling = tags::rename(t, w.page, WB_TAG_FILLING);
   order::store<order::relaxed>(fill(c, at), tags::pending(filling));
@@ -132,8 +135,8 @@ WB_FN_COLD void take_unchecked(const wb_cache& c, page_wait& w, uint32_t at, uin
   check.tag = filling;
 }
 
-// Takes a frame of which the read has failed, and which the caller has pinned, to read its page once more: `again` names it then. Unless
-// the page has another frame by now: then the pins are let go.
+// Takes a frame whose read has failed, and which the caller has pinned, to read its page once more: `again` then names it. If the
+// page has another frame by now, removes the pins instead.
 WB_FN_COLD void take_failed(const wb_cache& c, page_wait& w, uint32_t at, uint64_t t, pending_io& again) {
   const uint32_t set = set_of(c, w.page);
   if (!try_lock(c, set)) return;
@@ -152,7 +155,7 @@ WB_FN_COLD void take_failed(const wb_cache& c, page_wait& w, uint32_t at, uint64
   unlock(c, set);
 }
 
-// Compares the pages of the lanes that have taken one so with their checksums, which ends their reads. Collective.
+// Compares the pages of frames from `take_unchecked` with their checksums, which ends their reads. Collective.
 WB_FN_COLD void check_page(const wb_cache* cache, warp::mask_t mask, pending_io e) {
   const wb_cache& c = *cache;
   const bool mine = e.way != none;
@@ -162,7 +165,7 @@ WB_FN_COLD void check_page(const wb_cache* cache, warp::mask_t mask, pending_io 
   if (mine) tags::end_read(tag(c, entry(c, set, way)), good);
 }
 
-// Reads pages for the lanes that have taken one so, a whole read with all copies, which ends the first one's. Collective.
+// Reads the pages of frames from `take_failed`, from all copies if necessary, which ends the first read of each. Collective.
 WB_FN_COLD void read_again(const wb_cache* cache, warp::mask_t mask, pending_io e) {
   const wb_cache& c = *cache;
   const bool mine = e.way != none;
@@ -193,7 +196,7 @@ WB_FN_COLD void read_again(const wb_cache* cache, warp::mask_t mask, pending_io 
   tags::end_read(tag(c, entry(c, set, way)), static_cast<bool>(s));
 }
 
-// The leader's part of a turn: find the page, or a frame for it, and see how far it is.
+// The leader's part of a turn: finds the page, or a frame for it, and looks at its state.
 WB_FN void look(const wb_cache& c, page_wait& w, pending_io& read, pending_io& write, pending_io& check, pending_io& again) {
   const uint32_t set = set_of(c, w.page);
   const uint32_t lanes = warp::count(w.group);
@@ -213,7 +216,7 @@ WB_FN void look(const wb_cache& c, page_wait& w, pending_io& read, pending_io& w
         return;
       }
       if (!try_lock(c, set)) return;
-      // It may have been brought in before the lock was ours.
+      // Another thread may have brought the page in before this thread had the lock.
       if (find(c, set, w.page, t) == none) {
         way = choose(c, set, w.page, false, t, write.way, write.tag);
         if (way != none) {
@@ -240,10 +243,10 @@ WB_FN void look(const wb_cache& c, page_wait& w, pending_io& read, pending_io& w
     w.way = none;
     w.status = WB_POISONED;
   }
-  // Otherwise it is being filled, or somebody has claimed it and is about to see the pin and give it back.
+  // Otherwise the page is being filled, or a thread has claimed the frame and is about to see the pin and give the frame back.
 }
 
-// The command that a waiting leader can help to finish: its own page's, or, when there is no frame, one of the set's.
+// Returns the command that a waiting leader can help to finish: its own page's, or, without a frame, one of the set's.
 WB_FN token useful_token(const wb_cache& c, page_wait& w) {
   const uint32_t set = set_of(c, w.page);
   const uint32_t way = w.way != none ? w.way : w.turns++ % c.ways;
@@ -251,16 +254,16 @@ WB_FN token useful_token(const wb_cache& c, page_wait& w) {
   return f & tags::token_known ? token{f & ~tags::token_known} : token{};
 }
 
-// Enters what is not a command's own error in the run's log, and fails the run.
+// Enters an error that is not a command's own in the run's log, and fails the run.
 WB_FN void report(const wb_cache& c, wb_kind kind, uint64_t page) {
   const volume_ref v = volume(c);
   const volume_ref::place at = v.locate(page * c.blocks_per_page);
   v.raise(static_cast<uint32_t>(kind) << WB_STATUS_KIND_SHIFT, nvme::op_read, at.lba, c.blocks_per_page, at.device);
 }
 
-// Gives up the read that a page waits for, if another copy has the page: the frame is one of which the read has failed. True if there is
-// something to wait for again. Who has no frame waits while others do so for theirs: for each copy that may be lost, one deadline for its
-// answer and one for the host's look at it.
+// Gives up the read that a page waits for, if another copy has the page: the frame then counts as one whose read has failed.
+// Returns true if there is something to wait for again. A leader without a frame waits while others do so for their pages. For each
+// copy that may be lost it waits one deadline for the reply, and one for the host's look at the device.
 WB_FN_COLD bool give_up(const wb_cache& c, page_wait& w) {
   const uint32_t copies = c.volume->device_count;
   const uint32_t most = w.way == none ? 2 * (copies - 1) : 1;
@@ -270,12 +273,12 @@ WB_FN_COLD bool give_up(const wb_cache& c, page_wait& w) {
   if (w.way == none) return true;
   const uint32_t at = entry(c, set_of(c, w.page), w.way);
   const uint64_t f = order::load<order::acquire>(fill(c, at));
-  // Who submits it has no room yet, and waits too.
+  // The thread that submits the read has no room yet, and waits too.
   if (!(f & tags::token_known)) return true;
   const token t{f & ~tags::token_known};
   const volume_ref v = volume(c);
   if (!v.leave_out(t.device())) return false;
-  // If not, it has been finished, or given up, by somebody else.
+  // If `abandon` fails, another thread has finished the read or given it up.
   if (v.queue(t).abandon(t.ticket())) tags::end_read(tag(c, at), false);
   return true;
 }
@@ -294,9 +297,12 @@ WB_FN void run_out_of_time(const wb_cache& c, page_wait& w) {
 
 }  // namespace frames
 
-// One turn of the mask's lanes, all of them together: whoever is still waiting looks for its page, misses are submitted
-// at once, commands in flight are helped along. Afterwards a lane's `status` is WB_PENDING, or WB_DONE with the frame pinned
-// once for this lane, or how it failed. Lanes that are done take part and do nothing.
+/// @brief Executes one turn of a wait for pages. Collective: all lanes of the mask, converged.
+///
+/// Waiting lanes look for their pages, submit all misses at once, and help to finish commands in flight. Lanes that are done take
+/// part and do nothing.
+/// @return In `w.status`: WB_PENDING, or WB_DONE with the frame pinned once for this lane, or the kind of failure.
+/// @note After WB_DONE all lanes have acquired the page's content on scope device.
 WB_FN_COLD void page_turn(const wb_cache* cache, warp::mask_t mask, page_wait& w) {
   using frames::none;
   const wb_cache& c = *cache;
@@ -324,22 +330,28 @@ WB_FN_COLD void page_turn(const wb_cache* cache, warp::mask_t mask, page_wait& w
   w.status = warp::shuffle(mask, w.status, leader);
   w.way = warp::shuffle(mask, w.way, leader);
   w.missed = warp::shuffle(mask, static_cast<uint32_t>(w.missed), leader) != 0;
-  // The leader has acquired the tag; now all lanes have.
+  // The leader has acquired the tag; the sync passes that on to all lanes.
   warp::sync(mask);
 }
 
 namespace frames {
 
-// One group's access, for the counters.
-WB_FN void tally(const wb_cache& c, const page_wait& w, uint32_t accesses) {
+// Counts one group's accesses.
+WB_FN void count_accesses(const wb_cache& c, const page_wait& w, uint32_t accesses) {
   count(c, w.missed ? &wb_stats::misses : &wb_stats::hits, accesses);
 }
 
 }  // namespace frames
 
-// Calls use(address of the page's first byte) in every lane of the mask with `wants`, each with its own page, while that page is
-// pinned; the others help. A lane is served as soon as its page is there. Answers WB_DONE, or the kind of failure, in which case
-// `use` was not called.
+/// @brief Calls `use(address)` in every lane of the mask with `wants`, each with its own page, while that page is pinned.
+/// Collective: all lanes of the mask, converged; lanes without `wants` help.
+///
+/// A lane's call happens as soon as its page has arrived.
+/// @param page Page number in the volume.
+/// @param writes `use` changes the page, which is marked dirty before.
+/// @param use Gets the address of the page's first byte. Other threads may access the page at the same time.
+/// @return WB_DONE, or the kind of failure (wb_kind), in which case `use` was not called.
+/// @note Before `use` the lane acquires the page's content on scope device. The end of the pin releases the accesses of `use`.
 template <class F>
 WB_FN uint32_t with_page(const wb_cache* cache, warp::mask_t mask, bool wants, uint64_t page, bool writes, F use) {
   page_wait w(*cache, mask, wants, page, writes);
@@ -352,28 +364,34 @@ WB_FN uint32_t with_page(const wb_cache* cache, warp::mask_t mask, bool wants, u
     warp::sync(mask);
     if (ended && warp::is_leader(w.group)) {
       if (w.status == WB_DONE) frames::unpin(*cache, frames::entry(*cache, set, w.way), warp::count(w.group));
-      frames::tally(*cache, w, warp::count(w.group));
+      frames::count_accesses(*cache, w, warp::count(w.group));
     }
     waiting = waiting && !ended;
   } while (warp::any(mask, waiting));
   return w.status;
 }
 
-// Pins the page of each lane of the mask; `way` says in which frame of its set. The caller unpins once for each lane. `together`
-// counts lanes with the same page as one access.
+/// @brief Pins the page of each lane of the mask. Collective: all lanes of the mask, converged.
+///
+/// @param together Count lanes with the same page as one access.
+/// @param way The way of the page's frame in its set. The caller calls frames::unpin once for each lane, after its last access.
+/// @return WB_DONE, or the kind of failure (wb_kind), in which case no pin remains.
+/// @note After WB_DONE the lane has acquired the page's content on scope device.
 WB_FN_COLD uint32_t pin_page(const wb_cache* cache, warp::mask_t mask, uint64_t page, bool writes, bool together,
                              uint32_t& way) {
   page_wait w(*cache, mask, true, page, writes);
   do {
     page_turn(cache, mask, w);
   } while (warp::any(mask, w.status == WB_PENDING));
-  if (warp::is_leader(w.group)) frames::tally(*cache, w, together ? 1 : warp::count(w.group));
+  if (warp::is_leader(w.group)) frames::count_accesses(*cache, w, together ? 1 : warp::count(w.group));
   way = w.way;
   return w.status;
 }
 
-// Asks for the pages of the mask's lanes ahead of their use, where they are missing and a frame is to be had that nobody used
-// lately. Does not wait for them.
+/// @brief Requests the pages of the mask's lanes ahead of their use. Collective: all lanes of the mask, converged. Does not wait
+/// for them.
+///
+/// Requests a page only if it is missing, and a frame is available that no thread used lately.
 WB_FN_COLD void request_page(const wb_cache* cache, warp::mask_t mask, uint64_t page) {
   const wb_cache& c = *cache;
   const warp::mask_t group = warp::match(mask, page);

@@ -1,15 +1,16 @@
-// Cold functions, called through their addresses.
+// Calls of cold functions through their addresses.
 //
-// With a plain call the GPU compiler knows which registers the callee spoils; when registers are limited (__launch_bounds__) that is
-// all of them, and the caller's values go to memory even where the call is not made. Without a limit the callee takes as many as it
-// likes, for every thread of the kernel. Through an address it keeps to the calling convention: it saves what it uses.
+// With a plain call the GPU compiler knows which registers the callee clobbers. When registers are limited (__launch_bounds__) the
+// callee clobbers all of them, and the caller spills its values even where it does not make the call. Without a limit the callee
+// takes as many registers as it likes, for every thread of the kernel. A function that is called through its address keeps to the
+// calling convention: it saves the registers that it uses.
 //
 // ptxas (13.0 to 13.5, for sm_90 and sm_100) compiles all functions of a module whose address is taken into every kernel that calls
-// through an address. One among them that no such call of the kernel can reach, because none has its parameters, may spoil the others:
-// of `x = a; if (p) x = b;` the first half is lost. So the functions of a world, of which one kernel of a file uses these and the next one
-// those, are all called through functions of one type (`call_cold`): who reaches one reaches all. `.ci/whole_and_alone.py` looks for
-// what is spoilt. Calls of one type must not be nested: the compiler takes that for a recursion, and cannot tell how much stack it needs.
-// A checked build for CPU threads ends when they are.
+// through an address. A function that no such call of the kernel can reach, because none has its parameters, may spoil the others.
+// Of `x = a; if (p) x = b;` the first half is lost. Kernels of one file use different functions of a world. So all functions of a
+// world are called through functions of one type (`call_cold`): a kernel that reaches one reaches all. `.ci/whole_and_alone.py`
+// looks for spoilt code. Calls of one type must not be nested: the compiler takes that for a recursion, and cannot tell how much
+// stack the kernel needs. A checked build for CPU threads aborts on a nested call.
 #pragma once
 
 #include <warpbell/platform.h>
@@ -24,7 +25,10 @@
 
 namespace warpbell {
 
-// `out_of_line(f)(arguments)`: one type for each list of parameters. For functions that may be nested.
+/// @brief Returns the address of `f`, so that `out_of_line(f)(arguments)` calls through it: one call type for each list of
+/// parameters.
+///
+/// For functions that may be nested. One thread calls this.
 template <class F> WB_FN F* out_of_line(F* f) {
 #if WB_GPU
   F* volatile address = f;
@@ -36,6 +40,7 @@ template <class F> WB_FN F* out_of_line(F* f) {
 
 namespace detail {
 
+// The arguments of a cold call, as plain data.
 template <class... A> struct arguments;
 template <> struct arguments<> {
   WB_FN static arguments of() { return {}; }
@@ -50,6 +55,7 @@ template <class First, class... Rest> struct arguments<First, Rest...> {
   }
 };
 
+// Calls `f` through a function whose only parameter is the address of `frame`.
 template <auto f> struct cold_call;
 template <class R, class... A, R (*f)(A...)> struct cold_call<f> {
   struct frame {
@@ -70,13 +76,16 @@ template <class R, class... A, R (*f)(A...)> struct cold_call<f> {
 
 }  // namespace detail
 
-// `call_cold<f>(arguments)`: one type for all. For functions that answer something.
+/// @brief Calls `f` through the one call type of all cold functions, and returns its result. `f` must return a value.
+///
+/// @pre No other `call_cold` is in progress in this thread. Each calling thread makes the call; what `f` asks of a warp holds for
+/// the call.
 #if WB_GPU
 template <auto f, class... A> WB_FN auto call_cold(A... a) { return detail::cold_call<f>::call(a...); }
 #elif WB_CHECKS_NESTING
 namespace detail {
 
-// This thread is in a function that was called so.
+// Marks this thread as being inside a `call_cold`, and aborts if it is already.
 class in_cold_call {
  public:
   in_cold_call() {
@@ -97,6 +106,7 @@ class in_cold_call {
 
 }  // namespace detail
 
+// As above. Aborts the program if calls are nested.
 template <auto f, class... A> WB_FN auto call_cold(A... a) {
   const detail::in_cold_call once;
   return f(a...);

@@ -1,5 +1,5 @@
-// Checksums of pages: a word for each WB_CHECKSUM_BYTES of a volume's stored arrays, the low half of their XXH3. Kernels compare pages with
-// them when they have read them, and keep them right when they write pages back (wb_integrity).
+// Checksums of pages: a word for each WB_CHECKSUM_BYTES of a volume's stored arrays, the low half of their XXH3. Kernels compare
+// pages with their checksums after a read, and update the checksums before they write pages back (wb_integrity).
 #pragma once
 
 #include <warpbell/volume.cuh>
@@ -10,15 +10,15 @@ namespace checksums {
 
 static_assert(xxh3::bytes == WB_CHECKSUM_BYTES, "what a checksum covers");
 
-// 0 is kept for `not known`.
+// Returns the checksum of a hash. 0 is reserved for `not known`.
 WB_FN uint32_t of(uint64_t hash) {
   const uint32_t low = static_cast<uint32_t>(hash);
   return low ? low : 1;
 }
 
-// Goes through the units of the pages of the lanes with `mine`: `bytes` bytes in memory at `data` that are, or will be, at byte `at` of the
-// volume. Stores their checksums, or answers whether they have those that are known. Collective: a whole warp takes one page after the
-// other, the lanes of part of one take each its own.
+// Processes the units of the pages of the lanes with `mine`: `bytes` bytes at address `data`, whose place is byte `at` of the
+// volume. Stores their checksums, or returns true if they match all checksums that are known. Collective: a whole warp takes one
+// page after the other, and the lanes of a smaller mask take their own page each.
 template <bool Stores>
 WB_FN_COLD bool each_unit(volume_ref v, warp::mask_t mask, bool mine, uint64_t at, uint64_t data, uint32_t bytes) {
   const bool together = warp::width == 32 && mask == warp::full();
@@ -45,12 +45,18 @@ WB_FN_COLD bool each_unit(volume_ref v, warp::mask_t mask, bool mine, uint64_t a
   return good;
 }
 
-// Whether the page of each lane has the checksums that are known of it.
+/// @brief Returns true if the page of this lane matches its known checksums. Collective over `mask`.
+///
+/// @param at The page's first byte in the volume.
+/// @param data Address of the page's bytes, which the lane must have acquired.
+/// @param bytes Size of the page.
 WB_FN bool match(volume_ref v, warp::mask_t mask, bool mine, uint64_t at, uint64_t data, uint32_t bytes) {
   return each_unit<false>(v, mask, mine, at, data, bytes);
 }
 
-// Stores the checksums of pages that are about to be written. Of smaller ones nothing is known from then on.
+/// @brief Stores the checksums of pages that are about to be written. Collective over `mask`; parameters as for `match`.
+///
+/// Pages that are smaller than WB_CHECKSUM_BYTES lose their checksum: it is not known from then on.
 WB_FN void store(volume_ref v, warp::mask_t mask, bool mine, uint64_t at, uint64_t data, uint32_t bytes) {
   if (bytes >= WB_CHECKSUM_BYTES) each_unit<true>(v, mask, mine, at, data, bytes);
   else if (mine) v.forget_checksums(at >> v.block_shift(), bytes >> v.block_shift());

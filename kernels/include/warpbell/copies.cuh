@@ -1,11 +1,11 @@
-// Replicated volumes when something fails, and the mark that goes before the first change of stored arrays: the parts of volume_ref
-// that a run seldom or never comes to. volume.cuh includes this file at its end.
+// The parts of volume_ref that a run seldom executes: error handling of replicated volumes, and the mark that precedes the first
+// change of stored arrays. volume.cuh includes this file at its end.
 #pragma once
 
 namespace warpbell {
 
-// Writes to every copy that is in use. Done if one of them took it at least; those that failed it are left out. `turn` and `ticket` name
-// the copy that failed last. Collective.
+// Writes to every copy that is in use. Returns WB_DONE if at least one copy took the write. Copies that failed are then taken out
+// of use. `turn` and `ticket` name the copy that failed last. Collective.
 WB_FN uint32_t volume_ref::write_copies(warp::mask_t mask, bool wants, uint64_t block, uint32_t n, uint64_t buffer, uint32_t& turn,
                                         uint32_t& ticket) const {
   uint32_t word = WB_DONE, failed = 0;
@@ -35,8 +35,8 @@ WB_FN uint32_t volume_ref::write_copies(warp::mask_t mask, bool wants, uint64_t 
   return WB_DONE;
 }
 
-// Reads from another copy what the one of `turn` failed with `word`; by one lane alone. Returns the word of the copy that `turn` and
-// `ticket` then name.
+// Repeats a read on the other copies after the copy of `turn` failed with `word`. One lane calls this alone. Returns the status
+// word of the copy that `turn` and `ticket` then name.
 WB_FN_COLD uint32_t volume_ref::read_elsewhere(volume_ref v, uint64_t block, uint32_t n, uint64_t buffer, uint32_t word, uint32_t& turn,
                                                uint32_t& ticket) {
   const uint32_t devices = v.v_->device_count, first = turn;
@@ -61,7 +61,7 @@ WB_FN_COLD void volume_ref::redirected(uint32_t device, uint64_t block, uint32_t
   enter_repair(device, block, n);
 }
 
-// Enters blocks that a device failed to give, and another one gave, in the list of those to be written back.
+// Adds blocks that one device failed to return, and another returned, to the list of blocks to be written back.
 WB_FN_COLD void volume_ref::enter_repair(uint32_t device, uint64_t block, uint32_t n) const {
   wb_integrity* g = integrity();
   const uint32_t i = order::fetch_add<order::relaxed>(&g->repair_count, 1u);
@@ -71,13 +71,13 @@ WB_FN_COLD void volume_ref::enter_repair(uint32_t device, uint64_t block, uint32
   order::store<order::relaxed>(&g->repair[i].blocks, n);
 }
 
-// Makes a read again that was waited for and failed; by one lane alone.
+// Repeats a read that was waited for and failed. One lane calls this alone.
 WB_FN_COLD status volume_ref::repeat(volume_ref v, status s, uint64_t again) {
   if (!is_of_device(s.word) || (s.kind() == WB_TIMED_OUT && !v.leave_out(token{s.origin}.device()))) return s;
   return v.transfer(self(), true, nvme::op_read, s.lba, s.opcode_blocks & WB_RECORD_BLOCKS_MASK, again & ~uint64_t{WB_RECORD_LANDED});
 }
 
-// Writes the mark, and makes it stay; by one lane alone. Others may do the same at the time.
+// Writes the mark block and flushes it. One lane calls this alone; several threads may do so at the same time.
 WB_FN_COLD uint32_t volume_ref::write_mark(volume_ref v) {
   wb_integrity* g = v.integrity();
   uint32_t turn = 0, ticket = 0;

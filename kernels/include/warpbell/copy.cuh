@@ -1,4 +1,4 @@
-// Copies made by all lanes of a mask together: each lane may bring one, all lanes move all of them.
+// Copies by all lanes of a mask together: each lane may bring one copy, and all lanes share all copies.
 #pragma once
 
 #include <warpbell/order.cuh>
@@ -11,10 +11,10 @@ namespace warpbell {
 namespace copying {
 
 constexpr uint32_t unit = sizeof(order::quad);
-constexpr uint32_t many = 8;  // 16-byte loads of a lane in flight: what hides a bus round trip
-constexpr uint32_t few = 2;   // where registers count for more
+constexpr uint32_t many = 8;  // 16-byte loads of a lane in flight: enough to hide a bus round trip
+constexpr uint32_t few = 2;   // for callers that are short of registers
 
-// For ends that are not 16-byte aligned, and for lengths that are no multiple of 16.
+// Copies ranges that are not 16-byte aligned, or whose length is no multiple of 16. Collective over `mask`.
 WB_FN_COLD void odd(warp::mask_t mask, uint64_t to, uint64_t from, uint32_t bytes) {
   const uint32_t n = warp::count(mask), rank = warp::rank(mask);
   if (((to | from | bytes) & 3u) == 0) {
@@ -31,8 +31,11 @@ WB_FN_COLD void odd(warp::mask_t mask, uint64_t to, uint64_t from, uint32_t byte
 
 }  // namespace copying
 
-// Copies `bytes` from `from` to `to` for every lane with `mine`. Reads bypass the first-level cache, since a device may have
-// written them. Collective; what the lanes wrote is ordered before what they do after it (it ends with a sync).
+/// @brief Copies `bytes` from address `from` to address `to` for every lane with `mine`. Collective over `mask`, converged.
+///
+/// @tparam in_flight 16-byte loads that a lane has in flight.
+/// @note Reads bypass the L1, because a device may have written the source. Accesses are relaxed, on scope system. The final
+/// warp::sync orders the lanes' stores before what the lanes of the mask do next.
 template <uint32_t in_flight = copying::many>
 WB_FN_COLD void copy_together(warp::mask_t mask, bool mine, uint64_t to, uint64_t from, uint32_t bytes) {
   using namespace copying;
@@ -44,7 +47,7 @@ WB_FN_COLD void copy_together(warp::mask_t mask, bool mine, uint64_t to, uint64_
     odd(mask, warp::shuffle(mask, to, who), warp::shuffle(mask, from, who), warp::shuffle(mask, bytes, who));
   }
   left &= ~odds;
-  // A position is (member, quad); all lanes step through the members together, n quads a step, several steps in flight.
+  // A position is (member, quad). All lanes step through the members together, n quads a step, several steps in flight.
   uint32_t at = rank;
   while (left) {
     order::quad q[in_flight];
@@ -88,8 +91,10 @@ namespace copying {
 constexpr uint32_t many = 1, few = 1;
 }
 
-// As on a GPU: each copy is shared by all lanes. Words are moved one by one and relaxed, since a cache's readers may look at a frame
-// that is being filled (and then find by its tag that they must look again).
+/// @brief Copies `bytes` from address `from` to address `to` for every lane with `mine`. Collective over `mask`.
+///
+/// @note Words are moved one by one and relaxed. A cache's readers may look at a frame that is being filled, and then find by its
+/// tag that they must look again. The final warp::sync orders the lanes' stores before what the lanes of the mask do next.
 template <uint32_t = copying::many>
 WB_FN void copy_together(warp::mask_t mask, bool mine, uint64_t to, uint64_t from, uint32_t bytes) {
   constexpr uint32_t word = sizeof(uint64_t);

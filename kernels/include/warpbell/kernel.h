@@ -1,9 +1,9 @@
-// How a kernel is made known to the host: write it as a function with plain parameters, then export it.
+// Macros that declare kernels and export them to the host: a kernel is a function with plain parameters.
 //
 //   WB_KERNEL void scale(WB_PARAM warpbell::array_ref<float> a, WB_PARAM float by) { ... }
 //   WB_EXPORT(scale)
 //
-// WB_IMAGE goes once into the translation unit that all kernels of an image are compiled in.
+// WB_IMAGE goes once into the translation unit that includes all kernels of an image.
 //
 // Kernels must be correct for any grid: stride over the work with warp::index() and warp::total(). A CPU has few threads.
 #pragma once
@@ -12,6 +12,7 @@
 #include <warpbell/platform.h>
 #include <warpbell/warp.cuh>
 
+// Flags of this image, as the host reads them (WB_IMAGE_CHECKED).
 #if defined(WB_CHECKED) && WB_CHECKED
 #define WB_IMAGE_FLAGS WB_IMAGE_CHECKED
 #else
@@ -19,9 +20,14 @@
 #endif
 
 #if WB_GPU
+/// @brief Declares a kernel. Use: `WB_KERNEL void name(parameters) { ... }`.
 #define WB_KERNEL extern "C" __global__
+/// @brief Exports the kernel `NAME` to the host. On a GPU the linkage of WB_KERNEL does that already.
 #define WB_EXPORT(NAME)
-// A kernel and not a variable: nvcc gives variables of a whole program no linkage that a host could count on.
+/// @brief Defines the kernel `wb_abi_fingerprint`, from which the host reads fingerprint and flags of the image. Launch shape: one
+/// thread.
+///
+/// @note This is a kernel, not a variable: in whole-program mode nvcc gives variables no linkage that a host could rely on.
 #define WB_IMAGE(SYMBOL)                                                            \
   namespace warpbell {                                                              \
   namespace abi {                                                                   \
@@ -41,7 +47,7 @@
 namespace warpbell {
 namespace cpu {
 
-// One exported kernel: `call` unpacks CUDA's array of parameter addresses.
+// An exported kernel: `call` unpacks CUDA's array of parameter addresses.
 struct kernel_entry {
   const char* name;
   void (*call)(void* const* parameters);
@@ -51,13 +57,14 @@ struct kernel_entry {
 };
 
 namespace {
-// Head of this image's list: one for each translation unit, filled by its static initialisers.
+// Returns the head of this image's list. Each translation unit has one list, and its static initialisers fill the list.
 inline kernel_entry*& kernel_list() {
   static kernel_entry* head = nullptr;
   return head;
 }
 }  // namespace
 
+// Calls the kernel `F` with parameters from CUDA's array of their addresses. `bytes` has the size of each parameter.
 template <auto F> struct caller;
 template <class... P, void (*F)(P...)> struct caller<F> {
   static constexpr uint32_t count = sizeof...(P);
@@ -69,6 +76,7 @@ template <class... P, void (*F)(P...)> struct caller<F> {
 };
 
 namespace {
+// Adds an entry to the list of this image. WB_EXPORT makes a static object of this type for each kernel.
 struct enroll {
   explicit enroll(kernel_entry* e) {
     e->next = kernel_list();
@@ -77,7 +85,7 @@ struct enroll {
 };
 }  // namespace
 
-// What the host gets from an image: see host/engine/cpu.rs, which mirrors it.
+// The description of an image that the host reads. host/engine/cpu.rs has the matching Rust structure.
 struct image {
   uint64_t fingerprint;
   const kernel_entry* kernels;
@@ -89,8 +97,11 @@ struct image {
 }  // namespace cpu
 }  // namespace warpbell
 
-// The table names a kernel, the linker need not: a program may hold several images with kernels of the same name.
+/// @brief Declares a kernel. Use: `WB_KERNEL void name(parameters) { ... }`.
+///
+/// Kernels have internal linkage, because the table names them. A program may hold several images with kernels of equal names.
 #define WB_KERNEL static
+/// @brief Defines the function `SYMBOL`, which returns the description of this image to the host.
 #define WB_IMAGE(SYMBOL)                                                                                    \
   extern "C" const ::warpbell::cpu::image* SYMBOL() {                                                       \
     static const ::warpbell::cpu::image i = {::warpbell::abi::fingerprint(), ::warpbell::cpu::kernel_list(), \
@@ -98,6 +109,7 @@ struct image {
                                              WB_IMAGE_FLAGS};                                                \
     return &i;                                                                                              \
   }
+/// @brief Enters the kernel `NAME` in the table of this image.
 #define WB_EXPORT(NAME)                                                                                              \
   static ::warpbell::cpu::kernel_entry wb_entry_##NAME = {#NAME, &::warpbell::cpu::caller<&NAME>::call,              \
                                                           ::warpbell::cpu::caller<&NAME>::count,                      \

@@ -1,6 +1,6 @@
-// The device library's RDMA part: `#include <warpbell/mlx5.cuh>` and use warpbell::mlx5::send_queue_ref.
+// RDMA part of the device library: `#include <warpbell/mlx5.cuh>` and use warpbell::mlx5::send_queue_ref.
 //
-// The layouts are those of mlx5 adapters. Proxies in front of other adapters and the software NIC read the same rings.
+// The layouts are those of mlx5 adapters. The proxies for other adapters and the software NIC read rings of the same layout.
 #pragma once
 
 #include <warpbell/mlx5/cqe.cuh>

@@ -1,18 +1,18 @@
-// NVMe on a queue pair: build a command, submit it, poll, wait. The layer for people who write their own scheduler; the
-// volume (volume.cuh) is built from it.
+// NVMe on a queue pair: build a command, submit it, poll, wait. The layer for a scheduler of your own; the volume (volume.cuh) is
+// built on it.
 //
 // Completion. A waiter watches its own slot word, and now and then tries the queue's head lock. The winner's whole mask reads
-// completion entries, one a lane, takes those whose phase says that they are new, ORs the outcome into their commands' slot
-// words and rings the head doorbell once. Nobody serves the queue but those who wait on it.
+// completion entries, one for each lane, and takes those whose phase is new. It ORs the outcome into their commands' slot words and
+// writes the head doorbell once. Only the threads that wait on a queue poll it.
 //
-// Finishing. A completed command is finished by the thread that owns it, or by any other: `record` says where its data goes
-// and what to tell whom, and a claim in the slot word lets exactly one do it. So a thread may hold finished tokens for
-// ever without blocking the ring: whoever needs the slot finishes the command for it. A token whose slot word has moved on was
-// finished by somebody else.
+// Finishing. Any thread may finish a completed command, not only its owner: `record` has the destination of its data and its
+// context. A claim in the slot word lets exactly one thread do it. So a thread may keep tokens of completed commands for ever
+// without blocking the ring: a thread that needs the slot finishes the command. A token whose slot word has moved on was finished
+// by another thread.
 //
-// A failed command of a plain token must reach its owner, so others leave it alone for half a deadline; only then is it
-// entered in the error log, the run fails, and the slot goes on. (A command with a context is finished by anybody whatever its
-// status: the completion policy is told of the outcome.)
+// A failed command of a plain token must reach its owner, so other threads leave it alone for half a deadline. Only then do they
+// enter it in the error log, fail the run and free the slot. Any thread finishes a command with a context, whatever its status: the
+// completion policy gets the outcome.
 #pragma once
 
 #include <warpbell/copy.cuh>
@@ -26,51 +26,67 @@ namespace nvme {
 // NVM Command Set 1.1, figure "Opcodes for NVM Commands".
 enum opcode : uint32_t { op_flush = 0x00, op_write = 0x01, op_read = 0x02, op_write_zeroes = 0x08 };
 
-// A submission queue entry without its command identifier, which is the slot (NVMe Base 2.1, 4.1.1).
+/// @brief A submission queue entry without its command identifier, which is the slot (NVMe Base 2.1, 4.1.1).
 struct command {
   order::quad q[4];
 };
 
-// Where the data is, for a transfer by PRP (NVMe Base 2.1, 4.1.1, "Data Pointer").
+/// @brief Data pointer of a transfer by PRP (NVMe Base 2.1, 4.1.1, "Data Pointer").
 struct prp {
   uint64_t first = 0;
   uint64_t second = 0;
 };
 
+/// @brief Returns bits 31:0.
 WB_FN uint32_t low(uint64_t v) { return static_cast<uint32_t>(v); }
+/// @brief Returns bits 63:32.
 WB_FN uint32_t high(uint64_t v) { return static_cast<uint32_t>(v >> 32); }
 
-// `blocks` from 1 to 65,536 logical blocks from `lba` on. Write zeroes takes no data pointer.
+/// @brief Returns a command with opcode `op` for `blocks` logical blocks, 1 to 65,536, from `lba` on.
 WB_FN command transfer(uint32_t op, uint32_t nsid, uint64_t lba, uint32_t blocks, prp data) {
   return command{{{op, nsid, 0, 0},
                   {0, 0, low(data.first), high(data.first)},
                   {low(data.second), high(data.second), low(lba), high(lba)},
                   {blocks - 1, 0, 0, 0}}};
 }
+/// @brief Returns a read command. Arguments as for `transfer`.
 WB_FN command read(uint32_t nsid, uint64_t lba, uint32_t blocks, prp data) {
   return transfer(op_read, nsid, lba, blocks, data);
 }
+/// @brief Returns a write command. Arguments as for `transfer`.
 WB_FN command write(uint32_t nsid, uint64_t lba, uint32_t blocks, prp data) {
   return transfer(op_write, nsid, lba, blocks, data);
 }
+/// @brief Returns a write zeroes command, which has no data pointer. Arguments as for `transfer`.
 WB_FN command write_zeroes(uint32_t nsid, uint64_t lba, uint32_t blocks) {
   return transfer(op_write_zeroes, nsid, lba, blocks, prp{});
 }
+/// @brief Returns a flush command.
 WB_FN command flush(uint32_t nsid) { return command{{{op_flush, nsid, 0, 0}, {0, 0, 0, 0}, {0, 0, 0, 0}, {0, 0, 0, 0}}}; }
 
-// What others need to finish the command; see wb_record. `blocks` is 0 for a flush.
+/// @brief Returns the record from which any thread can finish the command; see wb_record.
+///
+/// @param blocks Logical blocks; 0 for a flush.
+/// @param buffer Destination of a read's data, or 0; see wb_record::buffer.
+/// @param bytes Bytes to transfer.
+/// @param context Context for the completion policy, or 0.
+/// @param is_private Only the submitting thread finishes the command.
+/// @param has_copies Another device holds the same blocks.
 WB_FN wb_record record(uint32_t op, uint64_t lba, uint32_t blocks, uint64_t buffer, uint32_t bytes, uint64_t context,
                        bool is_private, bool has_copies = false) {
   return wb_record{buffer, context, lba, bytes,
                    op << WB_RECORD_OPCODE_SHIFT | (is_private ? WB_RECORD_PRIVATE : 0u) | (has_copies ? WB_RECORD_COPIES : 0u) | blocks};
 }
 
-// The command of a record reads.
+/// @brief Returns true if the record's command is a read.
 WB_FN bool is_read(uint32_t opcode_blocks) { return opcode_blocks >> WB_RECORD_OPCODE_SHIFT == op_read; }
 
-// PRP entries for `bytes` of device-contiguous memory at `iova` (a multiple of 4). Past two pages the second entry is the
-// address of a list, `list_iova`; when `list` is not 0 the list is written there, otherwise it is there already.
-// The list must hold an entry for each page after the first and not cross its own page: 512 entries in 4 KiB.
+/// @brief Returns the PRP entries for `bytes` of device-contiguous memory at `iova` (a multiple of 4). One thread calls this.
+///
+/// Beyond two pages the second entry is the address of a PRP list, `list_iova`. If `list` is not 0 this writes the list there
+/// (relaxed, system); otherwise the list is there already. The list must hold an entry for each page after the first and not cross
+/// its own page: 512 entries in 4 KiB.
+/// @param page_shift log2 of the controller's memory page (CC.MPS).
 WB_FN prp data_pointer(uint64_t iova, uint32_t bytes, uint32_t page_shift, uint64_t* list, uint64_t list_iova) {
   const uint64_t page = uint64_t{1} << page_shift;
   const uint32_t in_first = static_cast<uint32_t>(page - (iova & (page - 1)));
@@ -95,22 +111,31 @@ constexpr uint32_t cid_shift = 16;
 
 }  // namespace nvme
 
-// A queue pair, by value. "Collective" functions take a mask, and every lane in it makes the call.
-//
-// `Completion` is a policy for commands with a context, a number other than 0 in their record (`wb_record::tag`). The thread that finishes such a
-// command calls `Completion::complete(context, is_read, good)` once: when the data is there, and before the slot is free.
+/// @brief A queue pair, by value. "Collective" functions take a mask: every lane in the mask makes the call, converged.
+///
+/// @tparam Completion Policy for commands with a context, a number other than 0 in their record (`wb_record::tag`). The thread that
+/// finishes such a command calls `Completion::complete(context, is_read, good)` once, after the data has arrived, and before the
+/// slot is free.
 template <class Completion> class basic_queue_ref : public ring_ref {
  public:
-  // `device` is the queue's device in its volume (0 without one): it goes into tokens and the error log.
+  /// @brief Refers to a queue pair in memory that kernels see.
+  ///
+  /// @param control The run's control block: deadline, stop flag, error log.
+  /// @param device Index of the queue's device in its volume, 0 without a volume. Tokens and the error log name it.
   WB_FN explicit basic_queue_ref(wb_queue* queue, const wb_control* control, uint32_t device = 0)
       : ring_ref(queue), control_(control), device_(device) {}
 
   // --- submission ----------------------------------------------------------------------------------------------------
 
-  // Submits for as many lanes of `want` as there is room for now, lowest first, and never waits. `write(got, ticket)` is called
-  // by all lanes of the mask; lanes with `got` must `post` in it, once, without waiting for anything, the others help with what
-  // all do together. True in the lanes that got in, with their ticket. Adds the doorbells rung to `doorbells`. Collective; all
-  // lanes on this queue.
+  /// @brief Submits for as many lanes of `want` as there is room for now, lowest lanes first. Never waits. Collective; all lanes on
+  /// this queue.
+  ///
+  /// @param write Called by all lanes of the mask as `write(got, ticket)`. Lanes with `got` must `post` once in it, without waiting
+  /// for anything. The other lanes help with collective work, such as copies.
+  /// @param ticket The lane's ticket, if the lane submitted.
+  /// @param doorbells The number of doorbell writes is added to it.
+  /// @return True in the lanes whose command is submitted.
+  /// @note A fence on scope system precedes the doorbell: the device sees the entries, and the data that the lanes stored before.
   template <class Write>
   WB_FN bool try_submit(warp::mask_t mask, warp::mask_t want, uint32_t& ticket, uint32_t& doorbells, Write write) const {
     uint32_t t;
@@ -121,12 +146,13 @@ template <class Completion> class basic_queue_ref : public ring_ref {
     if (got) ticket = t;
     write(got, t);
     doorbells += publish_run(mask, g, got, t);
-    // While the device is busy with these.
+    // Meanwhile the device works on these commands.
     if (g.low) replenish(mask);
     return got;
   }
 
-  // Writes the entry and the record of a ticket. Only for tickets that `take` gave out; `publish_run` must follow.
+  /// @brief Writes the entry and the record of a ticket. Only for tickets from `take`; `publish_run` must follow. One thread calls
+  /// this.
   WB_FN void post(uint32_t ticket, const nvme::command& c, const wb_record& r) const {
     char* entry = static_cast<char*>(q->sq) + uint64_t{index(ticket)} * nvme::sqe_bytes;
     order::quad first = c.q[0];
@@ -138,7 +164,7 @@ template <class Completion> class basic_queue_ref : public ring_ref {
     wb_record* to = record(ticket);
     order::store<order::relaxed>(&to->opcode_blocks, r.opcode_blocks);
     if (!(r.opcode_blocks & WB_RECORD_PRIVATE)) {
-      // Of a private command nobody else wants to know more.
+      // No other thread reads the other fields of a private command.
       order::store<order::relaxed>(&to->buffer, r.buffer);
       order::store<order::relaxed>(&to->tag, r.tag);
       order::store<order::relaxed>(&to->lba, r.lba);
@@ -147,9 +173,12 @@ template <class Completion> class basic_queue_ref : public ring_ref {
     order::store<order::relaxed>(word(ticket), own_word(ticket));
   }
 
-  // As `try_submit`, for the lanes with `wants`, until all are in: waits for room as long as one wait may last, polls, and
-  // finishes what others left. Done: the command is in flight. Anything else: it is not, either because there was no room
-  // (timed out, stopped) or because it has failed in the meantime.
+  /// @brief Submits a command for each lane with `wants`, and waits for room if necessary. Collective; all lanes on this queue.
+  ///
+  /// Waits at most one deadline, polls meanwhile, and finishes commands that others left. `write`, `ticket` and `doorbells` as for
+  /// `try_submit`.
+  /// @return WB_DONE: the command is in flight. Otherwise it is not: there was no room (timed out, stopped), or the command has
+  /// failed meanwhile.
   template <class Write>
   WB_FN status submit_with(warp::mask_t mask, bool wants, uint32_t& ticket, uint32_t& doorbells, Write write) const {
     deadline p(control_);
@@ -162,7 +191,7 @@ template <class Completion> class basic_queue_ref : public ring_ref {
       }
       if (!warp::any(mask, wants)) break;
       if (poll(mask) == 0) reclaim(mask, p.late());
-      // A command of this very call that has failed would keep its slot while its owner stands here.
+      // A command of this call that has failed would keep its slot while its owner is still here.
       uint32_t w = flying ? order::load<order::acquire>(word(ticket)) : 0;
       bool lost = flying && (w ^ own_word(ticket)) == (slot::completed | slot::failed) && claim(ticket, w);
       if (warp::any(mask, lost)) {
@@ -181,8 +210,11 @@ template <class Completion> class basic_queue_ref : public ring_ref {
     return s;
   }
 
-  // One command for each lane of the mask, to be waited for with `wait`. Collective; all lanes on this queue. Not for records
-  // with WB_RECORD_PRIVATE, which nobody else may finish: lanes would wait for each other's slots.
+  /// @brief Submits one command for each lane of the mask, to be waited for with `wait`. Collective; all lanes on this queue.
+  ///
+  /// @pre The records have no WB_RECORD_PRIVATE: only the submitter can finish such a command, so lanes would wait for each other's
+  /// slots.
+  /// @return As for `submit_with`.
   WB_FN status submit(warp::mask_t mask, const nvme::command& c, const wb_record& r, uint32_t& ticket) const {
     uint32_t doorbells = 0;
     status s = submit_with(mask, true, ticket, doorbells, [&](bool got, uint32_t t) {
@@ -195,12 +227,17 @@ template <class Completion> class basic_queue_ref : public ring_ref {
     return s;
   }
 
-  // One command for each lane with `wants`, submitted and waited for; answers its status word. The quickest way: the commands
-  // are private, so nothing has to be claimed. `write(group, got, ticket)` is as for `try_submit`, with the queue that the
-  // lanes with `got` are on, and posts records with WB_RECORD_PRIVATE. Lanes with `held` then move their data, if any is to be
-  // moved, and `release` the ticket. Where slots are so short that lanes of the mask wait for each other's, that happens
-  // within: all lanes call `land(ready, ticket)`, after which the slots of those with `ready` are free. Collective; lanes may
-  // be on different queues. `ticket` names the command, or the one that the lane had to wait for.
+  /// @brief Submits one command for each lane with `wants`, and waits for it. Collective; lanes may be on different queues.
+  ///
+  /// The fastest way: the commands are private, so no lane has to claim them. Afterwards lanes with `held` copy their data, if
+  /// there is any to copy, and `release` the ticket. If slots are so short that lanes of the mask wait for each other's, that
+  /// happens within the call through `land`.
+  /// @param write Called as `write(group, got, ticket)`, as for `try_submit`. `group` is the queue of the lanes with `got`. It
+  /// posts records with WB_RECORD_PRIVATE.
+  /// @param land Called by all lanes as `land(ready, ticket)`. After it returns, the slots of the lanes with `ready` are free.
+  /// @param ticket The lane's command, or the command that the lane had to wait for.
+  /// @param held True if the lane still has to `release` its ticket.
+  /// @return The command's status word (status.h). After WB_DONE the lane has acquired the completion on scope device.
   template <class Write, class Land>
   WB_FN uint32_t execute(warp::mask_t mask, bool wants, uint32_t& ticket, uint32_t& doorbells, bool& held, Write write,
                          Land land) const {
@@ -243,7 +280,7 @@ template <class Completion> class basic_queue_ref : public ring_ref {
       if (blocked && found == 0) shared(mask, warp::first(blocked)).reclaim(mask, p.late());
       const wait_status v = p.expired(mask);
       if (v == wait_status::go_on) continue;
-      // What has completed meanwhile is finished in the next turn.
+      // The next turn finishes commands that have completed meanwhile.
       if (wants) ticket = blocker().ticket();
       if (wants || (flying && !ready && abandon(ticket))) {
         ended = status_word(v);
@@ -252,29 +289,37 @@ template <class Completion> class basic_queue_ref : public ring_ref {
     }
   }
 
-  // Frees the slot of a private command that has completed.
+  /// @brief Frees the slot of a private command that has completed. One thread calls this; a release on scope device.
   WB_FN void release(uint32_t ticket) const { order::store<order::release>(word(ticket), next_word(ticket)); }
 
   // --- completion ----------------------------------------------------------------------------------------------------
 
-  // Takes what has completed off the completion ring, unless somebody else is at it. Collective; all lanes on this queue.
-  // Answers how many.
+  /// @brief Takes new entries off the completion ring, unless another warp is polling. Collective; all lanes on this queue.
+  ///
+  /// @return The number of entries taken, in all lanes.
   WB_FN uint32_t poll(warp::mask_t mask) const { return poll_on(ring_ref(q), mask); }
 
-  // Whether the ticket's command has completed (or was finished already). Does not poll.
+  /// @brief Returns true if the ticket's command has completed, or was finished already. Does not poll. One thread calls this.
+  ///
+  /// @note An acquire on scope device.
   WB_FN bool test(uint32_t ticket) const {
     uint32_t state = order::load<order::acquire>(word(ticket)) ^ own_word(ticket);
     return state != 0 && state != slot::claimed;
   }
 
-  // Waits for the tickets of the lanes with `mine`, finishes their commands (data in its buffer, policy called, slot free) and
-  // answers how each ended. Collective; lanes may be on different queues. A command that ran out of time keeps its slot until
-  // its completion comes after all: a device that lands data directly may write the buffer until then.
+  /// @brief Waits for the tickets of the lanes with `mine`, and finishes their commands. Collective; lanes may be on different
+  /// queues.
+  ///
+  /// To finish a command means: its data is in the buffer, the policy was called, the slot is free.
+  /// @return The outcome of this lane's command. After success the lane has acquired the data on scope device.
+  /// @note A command that timed out keeps its slot until its completion arrives. A device that transfers data directly may write
+  /// the buffer until then.
   WB_FN status wait(warp::mask_t mask, bool mine, uint32_t ticket) const {
     uint64_t again = 0;
     return wait(mask, mine, ticket, again);
   }
-  // The same. `again` becomes the record's `buffer` where a read failed that another device can repeat (WB_RECORD_COPIES).
+  /// @brief Waits as above. If a read failed that another device can repeat (WB_RECORD_COPIES), `again` becomes the record's
+  /// `buffer`.
   WB_FN status wait(warp::mask_t mask, bool mine, uint32_t ticket, uint64_t& again) const {
     deadline p(control_);
     bool waiting = mine, claimed = false;
@@ -285,7 +330,7 @@ template <class Completion> class basic_queue_ref : public ring_ref {
         w = order::load<order::acquire>(word(ticket));
         uint32_t state = w ^ own_word(ticket);
         if ((state & ~slot::failed) == slot::completed) claimed = claim(ticket, w);
-        // Another lap: somebody else finished it, so it did not fail, unless the run did.
+        // Another lap: another thread finished the command, so the command did not fail, unless the run did.
         bool over = state > slot::states;
         if (over && aborted()) s = describe(ticket, status_word(WB_STOPPED), false);
         waiting = !claimed && !over;
@@ -301,12 +346,15 @@ template <class Completion> class basic_queue_ref : public ring_ref {
     status ended = finish_claimed(mask, claimed, ticket, w, again);
     return claimed ? ended : s;
   }
+  /// @brief Waits for the ticket of every lane of the mask. Collective.
   WB_FN status wait(warp::mask_t mask, uint32_t ticket) const { return wait(mask, true, ticket); }
 
   // --- finishing -----------------------------------------------------------------------------------------------------
 
-  // Finishes the commands of the lanes with `mine` that have completed, whoever submitted them, and waits for nothing; polls
-  // their queues once if some have not. Collective; lanes may be on different queues. Whether the slot has moved on.
+  /// @brief Finishes the commands of the lanes with `mine` that have completed, whichever thread submitted them. Never waits.
+  ///
+  /// Polls one of their queues once if some have not completed. Collective; lanes may be on different queues.
+  /// @return True if this lane's slot has moved on.
   WB_FN bool finish(warp::mask_t mask, bool mine, uint32_t ticket) const {
     uint32_t w = mine ? order::load<order::acquire>(word(ticket)) : 0;
     warp::mask_t left = warp::ballot(mask, mine && w == own_word(ticket));
@@ -324,17 +372,20 @@ template <class Completion> class basic_queue_ref : public ring_ref {
     return over || claimed;
   }
 
-  // Finishes what others have left in the slots that the next tickets need. With `orphans` also failed commands that nobody has
-  // asked for; they fail the run. Collective; all lanes on this queue. Answers how many.
+  /// @brief Finishes completed commands in the slots that the next tickets need. Collective; all lanes on this queue.
+  ///
+  /// @param orphans Also finish failed commands whose token no thread waits for. They fail the run.
+  /// @return The number of commands finished, in all lanes.
   WB_FN uint32_t reclaim(warp::mask_t mask, bool orphans) const { return reclaim_on(*this, mask, orphans); }
 
-  // Turns a completed slot word (not claimed by anybody) into a claim. Who gets it must finish the command soon.
+  // Turns a completed slot word (not claimed by any thread) into a claim. A thread whose claim succeeds must finish the command
+  // soon.
   WB_FN bool claim(uint32_t ticket, uint32_t w) const {
     return order::compare_exchange<order::acq_rel>(word(ticket), w, w | slot::claimed) == w;
   }
 
-  // The first half of finishing claimed commands: copies the bounce buffers of those that succeeded to where their data goes.
-  // `w` is the slot word before the claim. Collective; lanes may be on different queues.
+  // First half of finishing claimed commands: copies the bounce buffers of successful reads to their destinations. `w` is the slot
+  // word before the claim. Collective; lanes may be on different queues.
   template <uint32_t in_flight>
   WB_FN void land_claimed(warp::mask_t mask, bool mine, uint32_t ticket, uint32_t w) const {
     uint64_t to = 0, from = 0;
@@ -350,8 +401,9 @@ template <class Completion> class basic_queue_ref : public ring_ref {
     if (warp::any(mask, to != 0)) copy_together<in_flight>(mask, to != 0, to, from, bytes);
   }
 
-  // The second half, by the lane that has the claim: calls the policy and frees the slot. A failed command with a context fails the
-  // run, unless another device holds the blocks: then who waits for the data reads it there. A failed command without an owner fails it too.
+  // Second half, by the lane that has the claim: calls the policy and frees the slot. A failed command with a context fails the
+  // run, unless another device holds the blocks: then the thread that waits for the data reads it there. A failed command without
+  // an owner fails the run too.
   WB_FN void free_claimed(uint32_t ticket, uint32_t w, bool orphan) const {
     const uint64_t context = order::load<order::relaxed>(&record(ticket)->tag);
     const bool failed = (w & slot::failed) != 0;
@@ -360,7 +412,7 @@ template <class Completion> class basic_queue_ref : public ring_ref {
     order::store<order::release>(word(ticket), next_word(ticket));
   }
 
-  // Both, for a command that the caller has waited for; answers how it ended.
+  // Both halves, for a command that the caller has waited for. Returns its outcome.
   WB_FN status finish_claimed(warp::mask_t mask, bool mine, uint32_t ticket, uint32_t w, uint64_t& again) const {
     land_claimed<copying::many>(mask, mine, ticket, w);
     status s;
@@ -374,8 +426,9 @@ template <class Completion> class basic_queue_ref : public ring_ref {
     return s;
   }
 
-  // The end of a wait that took too long: claims the command if it has completed after all (true; `w` is its word), otherwise
-  // gives it up. Its completion, should it come, then frees the slot. A command with a context is not given up but left for others.
+  // Last look at the end of a wait that timed out. If the command has completed after all, claims it and returns true; `w` is its
+  // slot word. Otherwise gives the command up: its completion, should it arrive, then frees the slot. A command with a context is
+  // not given up but left to other threads.
   WB_FN_COLD bool last_look(uint32_t ticket, wait_status v, uint32_t& w, status& s, uint64_t& again) const {
     const uint32_t in_flight = own_word(ticket);
     for (;;) {
@@ -399,44 +452,48 @@ template <class Completion> class basic_queue_ref : public ring_ref {
     }
   }
 
-  // Gives up a command in flight that nobody else may finish: its completion, should it come, frees the slot. False if it has completed.
+  // Gives up a command in flight that no other thread may finish: its completion, should it arrive, frees the slot. Returns false
+  // if the command has completed.
   WB_FN bool abandon(uint32_t ticket) const {
     const uint32_t w = own_word(ticket);
     return order::compare_exchange<order::acq_rel>(word(ticket), w, w | slot::claimed) == w;
   }
 
-  // What a status says about a ticket: with `recorded`, also what its record holds.
-  WB_FN status describe(uint32_t ticket, uint32_t word, bool recorded) const {
+  // Returns a status for a ticket; with `recorded`, it includes opcode, blocks and LBA of the ticket's record.
+  WB_FN status describe(uint32_t ticket, uint32_t word, bool with_record) const {
     status s{word, 0, token::of(device_, q->index, ticket).word, 0};
-    if (recorded) {
+    if (with_record) {
       s.opcode_blocks = order::load<order::relaxed>(&record(ticket)->opcode_blocks);
       s.lba = order::load<order::relaxed>(&record(ticket)->lba);
     }
     return s;
   }
 
-  // The ticket's bounce buffer, as kernels see it.
+  /// @brief Returns the address of the ticket's bounce buffer, as kernels see it.
   WB_FN uint64_t bounce(uint32_t ticket) const { return q->bounce + uint64_t{index(ticket)} * q->bounce_bytes; }
+  /// @brief Returns true if the run has failed (relaxed, device).
   WB_FN bool aborted() const { return order::load<order::relaxed>(control_->abort) != 0; }
 
+  /// @brief Returns the index of the queue's device in its volume.
   WB_FN uint32_t device() const { return device_; }
+  /// @brief Returns the run's control block.
   WB_FN const wb_control* control() const { return control_; }
-  // Another lane's queue, the same in all lanes.
+  /// @brief Returns the queue of `lane`, in all lanes. Collective.
   WB_FN basic_queue_ref shared(warp::mask_t mask, uint32_t lane) const {
     return basic_queue_ref(reinterpret_cast<wb_queue*>(warp::shuffle(mask, reinterpret_cast<uint64_t>(q), lane)), control_,
                            warp::shuffle(mask, device_, lane));
   }
-  // Polls the queue of one of the lanes with `mine`.
+  /// @brief Polls the queue of one of the lanes with `mine`. Collective.
   WB_FN void poll_one(warp::mask_t mask, bool mine) const {
     warp::mask_t m = warp::ballot(mask, mine);
     if (m) shared(mask, warp::first(m)).poll(mask);
   }
-  // One of the mask's lanes, a different one each turn.
+  // Returns one of the mask's lanes, a different one each turn.
   WB_FN static uint32_t nth_of(warp::mask_t m, uint32_t turn) {
     warp::mask_t later = m & ~((1u << (turn & (warp::width - 1))) - 1u);
     return warp::first(later ? later : m);
   }
-  // The command that the next ticket has to wait for.
+  // Returns the command that the next ticket has to wait for.
   WB_FN token blocker() const { return token::of(device_, q->index, order::load<order::relaxed>(&q->frontier) - q->depth); }
 
  private:
@@ -445,7 +502,7 @@ template <class Completion> class basic_queue_ref : public ring_ref {
 
   static constexpr uint32_t patient_looks = WB_GPU ? 4 : 1;
 
-  // Of a command that has failed, or is given up: returns true if another device holds its blocks.
+  // Returns true if another device holds the blocks of the command, which has failed or is given up.
   WB_FN bool has_copies(uint32_t ticket) const {
     return (order::load<order::relaxed>(&record(ticket)->opcode_blocks) & WB_RECORD_COPIES) != 0;
   }
@@ -453,8 +510,8 @@ template <class Completion> class basic_queue_ref : public ring_ref {
     return has_copies(ticket) ? order::load<order::relaxed>(&record(ticket)->buffer) : 0;
   }
 
-  // Whether a completed command may be finished by a thread that does not own it. The record may be of a later command by now;
-  // then the slot word has changed, and the claim that follows fails.
+  // Returns true if a thread that does not own the completed command may finish it. The record may be of a later command by now.
+  // Then the slot word has changed, and the claim that follows fails.
   WB_FN bool may_finish(uint32_t ticket, uint32_t w, bool orphans) const {
     wb_record* r = record(ticket);
     if (order::load<order::relaxed>(&r->opcode_blocks) & WB_RECORD_PRIVATE) return false;
@@ -472,7 +529,7 @@ template <class Completion> class basic_queue_ref : public ring_ref {
     const uint32_t old_head = static_cast<uint32_t>(before >> 32);
     uint32_t head = old_head;
     const uint32_t n = warp::count(mask), rank = warp::rank(mask);
-    // Empty-handed, look again at once: the lock's other users only watch their slot words meanwhile.
+    // If the ring is empty, look again at once: the lock's other users only watch their slot words meanwhile.
     for (uint32_t looks = patient_looks; looks && head == old_head; --looks) {
       for (uint32_t k = n; k == n; head += k) {
         uint32_t at = head + rank;
@@ -518,7 +575,7 @@ template <class Completion> class basic_queue_ref : public ring_ref {
                                      order::load<order::relaxed>(&from->lba)});
   }
 
-  // One completion entry: dword 3.
+  // Processes one completion entry, given by its dword 3.
   static WB_FN void complete(ring_ref r, uint32_t dword3) {
     uint32_t i = dword3 & nvme::cqe_cid_mask & (r.q->depth - 1), field = dword3 >> nvme::cqe_status_shift;
     uint32_t* w = r.q->slot + i;
@@ -529,14 +586,14 @@ template <class Completion> class basic_queue_ref : public ring_ref {
     }
     uint32_t before = order::fetch_or<order::acq_rel>(w, bits);
     if ((before & slot::states) == slot::claimed) {
-      // Nobody waits for it any more.
+      // No thread waits for the command any more.
       uint32_t lap = (before >> slot::lap_shift) + 1;
       order::store<order::release>(w, (lap & 0xffffffffu >> r.q->log2_depth) << slot::lap_shift);
     }
   }
 };
 
-// The queue pair of volumes: a context is the address of the tag of the frame that the command fills or writes back.
+/// @brief The queue pair of volumes: a context is the address of the tag of the frame that the command fills or writes back.
 using queue_ref = basic_queue_ref<tags::completion>;
 
 }  // namespace warpbell

@@ -5,8 +5,9 @@
 //   order::fetch_add<order::relaxed, order::world>(p, v)
 //   order::fence<order::release, order::system>()
 //
-// One thread makes each call. The tables below list what exists; order/gpu.cuh makes PTX of them, order/cpu.cuh atomics of the compiler.
-// On the CPU engine the ordering always sits on the access itself, never only on a fence: ThreadSanitizer does not model fences.
+// One thread makes each call. The tables below list the combinations that exist. order/gpu.cuh turns them into PTX, order/cpu.cuh
+// into the compiler's atomics. On the CPU engine the ordering is always part of the access, never of a fence alone: ThreadSanitizer
+// does not model fences.
 #pragma once
 
 #include <stddef.h>
@@ -18,19 +19,24 @@
 namespace warpbell {
 namespace order {
 
-// Memory orders of libcu++, and `before_stores`: an acquire for later stores that cannot be made without the access's result. A GPU
-// guesses no stores, so there such an access is relaxed: an acquire would empty the L1.
+/// @brief Memory orders of libcu++, and `before_stores`.
+///
+/// `before_stores` is an acquire for later stores that depend on the result of the access. A GPU does not speculate stores, so
+/// there such an access is relaxed: an acquire would empty the L1.
 enum memory_order { relaxed, before_stores, acquire, release, acq_rel, seq_cst };
 
-// Scopes. `device`: all threads of this GPU, or of this process on the CPU engine. `system`: also the host, and devices on the bus.
-// `world`: also other PEs. PTX is the same for the last two. On the CPU engine every access with scope `world` acquires or releases, or
-// both, even if its order is `relaxed`.
+/// @brief Scopes.
+///
+/// `device`: all threads of this GPU, or of this process on the CPU engine. `system`: also the host, and devices on the bus.
+/// `world`: also other PEs. PTX does not distinguish the last two. On the CPU engine every access with scope `world` acquires or
+/// releases, or both, even if its order is `relaxed`.
 enum thread_scope { device, system, world };
 
-// Tables of the accesses that exist: X(operation, order, scope, order of the CPU engine). tests/device/order_ptx.cu has a kernel for each.
+// Tables of the accesses that exist: X(operation, order, scope, order of the CPU engine). tests/device/order_ptx.cu has a kernel
+// for each.
 //
-// Loads and stores of 1, 2, 4, 8 or 16 bytes, which others may be writing. None is served from a stale L1 line. Up to 8 bytes are never
-// torn; of 16, a CPU may see half old, half new.
+// Loads and stores of 1, 2, 4, 8 or 16 bytes that other threads may write at the same time. None reads a stale L1 line. Accesses of
+// up to 8 bytes are never torn. A 16-byte access of a CPU may see half old, half new.
 #define WB_ORDER_LOADS(X)           \
   X(load, relaxed, device, RELAXED) \
   X(load, acquire, device, ACQUIRE) \
@@ -43,7 +49,7 @@ enum thread_scope { device, system, world };
   X(store, relaxed, system, RELAXED) \
   X(store, release, system, RELEASE) \
   X(store, relaxed, world, RELEASE)
-// Read-modify-writes of 4 or 8 bytes; each returns the value before.
+// Read-modify-writes of 4 or 8 bytes. Each returns the value before.
 #define WB_ORDER_UPDATES(X)                    \
   X(fetch_add, relaxed, device, RELAXED)       \
   X(fetch_add, before_stores, device, ACQUIRE) \
@@ -67,14 +73,14 @@ enum thread_scope { device, system, world };
   X(compare_exchange, before_stores, device, ACQ_REL) \
   X(compare_exchange, acq_rel, device, ACQ_REL)       \
   X(compare_exchange, relaxed, world, ACQ_REL)
-// Additions that return nothing: a GPU sends them off like stores.
+// Additions that return nothing: a GPU does not wait for them, as for stores.
 #define WB_ORDER_ADDS(X)           \
   X(add, relaxed, device, RELAXED) \
   X(add, release, device, RELEASE) \
   X(add, relaxed, world, ACQ_REL)
-// Fences. `acquire` waits for loads only; one that releases too waits for stores to arrive, which takes several times as long. A store after
-// `release` tells of the loads and stores in front of the fence; the L1 is left alone. No load after `seq_cst` is served before all see the
-// stores in front of it; on the CPU engine `acq_rel` on `system` does that, too.
+// Fences. `acquire` waits for loads only. A fence that also releases waits for stores to arrive, which takes several times as long.
+// A store after a `release` fence publishes the loads and stores before the fence; the L1 is left alone. A load after `seq_cst` is
+// performed only after all threads can see the stores before the fence. On the CPU engine `acq_rel` on `system` does that, too.
 #define WB_ORDER_FENCES(X)           \
   X(fence, acquire, device, ACQUIRE) \
   X(fence, acquire, system, ACQUIRE) \
@@ -84,6 +90,7 @@ enum thread_scope { device, system, world };
   X(fence, acq_rel, system, SEQ_CST) \
   X(fence, seq_cst, system, SEQ_CST)
 
+/// @brief 16 bytes, as load_quad and store_quad move them.
 struct alignas(16) quad {
   uint32_t x, y, z, w;
 };
@@ -104,7 +111,7 @@ template <class T> using word_of = typename word<sizeof(T)>::type;
 
 template <memory_order, thread_scope> struct access {};
 
-// Fallbacks, which are taken where an engine has nothing better.
+// Fallbacks for combinations that an engine does not define: they fail to compile.
 template <class> constexpr bool exists = false;
 #define WB_ORDER_MISSING(OP)                                                                                                    \
   static_assert(exists<Access>, "order::" OP " has no such order and scope: take one that order.cuh lists, or add a row there " \
@@ -145,7 +152,7 @@ WB_ORDER_FALLBACK(store_both)
 namespace warpbell {
 namespace order {
 
-// Returns the bytes of a value as another type.
+/// @brief Returns the bytes of a value as another type of equal size.
 template <class To, class From> WB_FN To bits(const From& v) {
   static_assert(sizeof(To) == sizeof(From), "the same bytes");
   union {
@@ -155,18 +162,20 @@ template <class To, class From> WB_FN To bits(const From& v) {
   return u.to;
 }
 
-// Loads a value of 1, 2, 4, 8 or 16 bytes.
+/// @brief Loads a value of 1, 2, 4, 8 or 16 bytes, in order `O` on scope `S` (WB_ORDER_LOADS). One thread calls this.
 template <memory_order O, thread_scope S = device, class T> WB_FN T load(const T* p) {
-  // `bits` of a plain word is the word; without it nvcc orders independent instructions as for a direct access.
+  // `bits` of a plain word is the word. Without this branch nvcc orders independent instructions as for a direct access.
   if constexpr (std::is_same_v<T, detail::word_of<T>>) return detail::load(detail::access<O, S>{}, p);
   else return bits<T>(detail::load(detail::access<O, S>{}, reinterpret_cast<const detail::word_of<T>*>(p)));
 }
+/// @brief Stores a value of 1, 2, 4, 8 or 16 bytes, in order `O` on scope `S` (WB_ORDER_STORES). One thread calls this.
 template <memory_order O, thread_scope S = device, class T> WB_FN void store(T* p, T v) {
   if constexpr (std::is_same_v<T, detail::word_of<T>>) detail::store(detail::access<O, S>{}, p, v);
   else detail::store(detail::access<O, S>{}, reinterpret_cast<detail::word_of<T>*>(p), bits<detail::word_of<T>>(v));
 }
 
-// Updates of integers. Each returns the value before.
+// Atomic updates of integers of 4 or 8 bytes, in order `O` on scope `S` (WB_ORDER_UPDATES). Each returns the value before. One
+// thread calls them.
 #define WB_ORDER_UPDATE(OP, TYPES, ALLOWED)                                                                                                  \
   template <memory_order O, thread_scope S = device, class T> WB_FN T OP(T* p, T v) {                                                        \
     static_assert(ALLOWED && (sizeof(T) == 4 || sizeof(T) == 8), "order::" #OP " takes " TYPES " of 4 or 8 bytes");                          \
@@ -179,7 +188,9 @@ WB_ORDER_UPDATE(fetch_min, "unsigned integers", std::is_unsigned_v<T>)
 WB_ORDER_UPDATE(exchange, "integers", std::is_integral_v<T>)
 #undef WB_ORDER_UPDATE
 
-// Adds an integer of 4 or 8 bytes, or in relaxed order on this device a float or double. Returns the value before.
+/// @brief Adds an integer of 4 or 8 bytes atomically, or in relaxed order on this device a float or double (WB_ORDER_UPDATES).
+///
+/// @return The value before. One thread calls this.
 template <memory_order O, thread_scope S = device, class T> WB_FN T fetch_add(T* p, T v) {
   static_assert(std::is_arithmetic_v<T> && (sizeof(T) == 4 || sizeof(T) == 8), "order::fetch_add takes numbers of 4 or 8 bytes");
   if constexpr (std::is_floating_point_v<T>) {
@@ -190,43 +201,54 @@ template <memory_order O, thread_scope S = device, class T> WB_FN T fetch_add(T*
     return static_cast<T>(detail::fetch_add(detail::access<O, S>{}, reinterpret_cast<word*>(p), static_cast<word>(v)));
   }
 }
-// Adds an integer of 4 or 8 bytes, and returns nothing.
+/// @brief Adds an integer of 4 or 8 bytes atomically, and returns nothing (WB_ORDER_ADDS). One thread calls this.
 template <memory_order O, thread_scope S = device, class T> WB_FN void add(T* p, T v) {
   static_assert(std::is_integral_v<T> && (sizeof(T) == 4 || sizeof(T) == 8), "order::add takes integers of 4 or 8 bytes");
   detail::add(detail::access<O, S>{}, reinterpret_cast<detail::word_of<T>*>(p), static_cast<detail::word_of<T>>(v));
 }
-// Stores `desired` if the integer of 4 or 8 bytes is `expected`. Returns the value before.
+/// @brief Stores `desired` atomically if the integer of 4 or 8 bytes is `expected` (WB_ORDER_COMPARES).
+///
+/// @return The value before, which is `expected` on success. One thread calls this.
 template <memory_order O, thread_scope S = device, class T> WB_FN T compare_exchange(T* p, T expected, T desired) {
   static_assert(std::is_integral_v<T> && (sizeof(T) == 4 || sizeof(T) == 8), "order::compare_exchange takes integers of 4 or 8 bytes");
   using word = detail::word_of<T>;
   return static_cast<T>(detail::compare_exchange(detail::access<O, S>{}, reinterpret_cast<word*>(p), static_cast<word>(expected),
                                                  static_cast<word>(desired)));
 }
+/// @brief Orders this thread's accesses before and after, in order `O` on scope `S` (WB_ORDER_FENCES). One thread calls this.
 template <memory_order O, thread_scope S = device> WB_FN void fence() { detail::fence(detail::access<O, S>{}); }
 
-// Stores two words beside each other, aligned to 16 bytes, in one access: who sees one sees the other. `release` on `device`.
+/// @brief Stores two adjacent words, aligned to 16 bytes, in one access: `release` on `device`. One thread calls this.
+///
+/// On a GPU a thread that sees one word sees the other. On the CPU engine a thread that acquires the first word sees the second.
 template <memory_order O, thread_scope S = device> WB_FN void store_both(uint64_t* p, uint64_t first, uint64_t second) {
   detail::store_both(detail::access<O, S>{}, p, first, second);
 }
-// Loads 16 bytes in one access, `relaxed` or `acquire` on `system`: a completion entry's phase and identifier must come from one read.
+/// @brief Loads 16 aligned bytes in one access, `relaxed` or `acquire` on `system`. One thread calls this.
+///
+/// The phase and the identifier of a completion entry must come from one read.
 template <memory_order O, thread_scope S> WB_FN quad load_quad(const void* p) { return detail::load_quad(detail::access<O, S>{}, p); }
-// Stores 16 bytes in one access: `relaxed` on `system`.
+/// @brief Stores 16 aligned bytes in one access: `relaxed` on `system`. One thread calls this.
 template <memory_order O, thread_scope S> WB_FN void store_quad(void* p, quad q) { detail::store_quad(detail::access<O, S>{}, p, q); }
 
-// Stores to a device register.
+/// @brief Stores to a device register of 4 or 8 bytes, in one access that is never merged, split or repeated. One thread calls
+/// this.
+///
+/// @note On a GPU the store is relaxed: a fence before it publishes earlier stores to the device.
 template <class Word> WB_FN void mmio_store(Word* reg, Word v) { detail::mmio(reg, v); }
 
-// A pause inside a wait.
+/// @brief Pauses this thread inside a wait: about `nanoseconds` on a GPU, a yield on the CPU engine.
 WB_FN void relax(uint32_t nanoseconds) { detail::pause(nanoseconds); }
 
-// The compiler keeps accesses before and after this apart: loops that measure plain accesses are not folded.
+/// @brief Stops the compiler from moving or merging accesses across this call: loops that measure plain accesses are not folded.
 WB_FN void keep() { asm volatile("" ::: "memory"); }
 
-// Loads a word that changes once in a run at most, and whose old value does no harm: on a GPU a plain load, which the first-level cache
-// may answer until the next acquire.
+/// @brief Loads a word that changes at most once in a run, and whose old value does no harm. One thread calls this.
+///
+/// On a GPU this is a plain load, which the L1 may serve with the old value until the next acquire.
 WB_FN uint32_t load_lasting(const uint32_t* p) { return detail::load_plain(p); }
 
-// Loads a word in relaxed order. A later `fence<acquire>` makes an acquire of this load and others.
+/// @brief Loads a word in relaxed order on scope `device`. A later `fence<acquire>` turns this load and others into acquires.
 template <class T> WB_FN T load_before_fence(const T* p) {
 #if defined(__SANITIZE_THREAD__)
   return load<acquire>(p);
@@ -235,13 +257,15 @@ template <class T> WB_FN T load_before_fence(const T* p) {
 #endif
 }
 
-// 1: a checked read (`load_checked`) is a relaxed load and a fence; 0: an acquire load. Both are right; which one is cheaper is a
-// property of the GPU.
+// 1: a checked read (`load_checked`) is a relaxed load and a fence. 0: it is an acquire load. Both are correct; the cost depends on
+// the GPU.
 #if !defined(WB_CHECKED_READ_FENCES)
 #define WB_CHECKED_READ_FENCES 0
 #endif
 
-// Loads a value that counts only if a version word, loaded after it, is still what it was before it.
+/// @brief Loads a value that is valid only if a version word did not change meanwhile. One thread calls this.
+///
+/// The caller loads the version word before this call and after it. This load is performed before the second one (scope `device`).
 template <class T> WB_FN T load_checked(const T* p) {
 #if WB_CHECKED_READ_FENCES
   T v = load<relaxed>(p);

@@ -1,7 +1,7 @@
-// What differs between nvcc and a C++20 compiler, in one place.
+// Macros that hide the differences between nvcc and a C++20 compiler.
 //
-// Device code is written once. On a GPU it is compiled by nvcc; on CPU threads the same sources are compiled as C++20 with
-// kernels/cpu in front (see kernels/cpu/shim.h), one thread per lane.
+// Device code is written once. For a GPU, nvcc compiles it. For CPU threads, a C++20 compiler compiles the same sources after
+// kernels/cpu/shim.h, with one thread per lane.
 #pragma once
 
 #include <stdint.h>
@@ -19,7 +19,7 @@
 #include "../../cpu/shim.h"
 #endif
 
-// What is nearly always so, and must not cost a jump.
+/// @brief Evaluates `condition`, and tells the compiler to expect true, so that the common path has no taken branch.
 #define WB_LIKELY(condition) (__builtin_expect(static_cast<bool>(condition), 1))
 
 // Defined to 1 while nvcc compiles for the device (and always on the CPU engine): guards bodies with device intrinsics.
@@ -29,7 +29,9 @@
 #define WB_DEVICE_PASS 0
 #endif
 
-// A kernel parameter block travels by value; on a GPU it then lives in constant memory, read without a local copy.
+/// @brief Qualifies a kernel parameter that is passed by value.
+///
+/// On a GPU the parameter then stays in constant memory, and kernels read it without a local copy.
 #if WB_GPU
 #define WB_PARAM const __grid_constant__
 #else
@@ -38,7 +40,9 @@
 
 namespace warpbell {
 
-// The same pointer, known to be to global memory: spares the address-space test that a generic load makes.
+/// @brief Returns `p`, which must point to global memory.
+///
+/// The compiler then omits the address-space test of a generic load. One thread calls this.
 template <class T> WB_FN T* global_memory(T* p) {
 #if WB_GPU && WB_DEVICE_PASS
   __builtin_assume(__isGlobal(p));

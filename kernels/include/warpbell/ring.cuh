@@ -1,23 +1,24 @@
-// The ring under a queue pair, NVMe's or an RDMA adapter's: who may write which entry, and publishing entries in order.
+// The ring under a queue pair, of NVMe or of an RDMA adapter: assigns entries to threads, and publishes entries in order.
 //
-// A ticket is a number of a free-running 32-bit counter, and stands for one entry of the ring: t mod depth, on lap t / depth.
-// Nobody holds a ticket without the right to write its entry at once, so a thread that gives up (deadline, stop flag) leaves no
-// hole that others would have to wait behind:
+// A ticket is a value of a free-running 32-bit counter. It stands for one entry of the ring: t mod depth, on lap t / depth. A
+// thread holds a ticket only if it may write the entry at once. So a thread that gives up (deadline, stop flag) leaves no hole that
+// others would have to wait behind:
 //
-//   * `credit` and `ticket` are one 64-bit word, from which the lanes of a warp take theirs with one atomic addition.
-//   * Who finds less credit than it has taken, while there was none missing before, has the word to itself: everybody else finds
-//     credit below nothing, and leaves. It adds what is spare, keeps what it needs, and puts the word right with an exchange.
-//   * Who runs short looks for entries that may be used again, and adds their number to `credit`, or to `spare` while credit is
-//     below nothing. What that takes is the ring's own business (`replenish`).
+//   * `credit` and `ticket` are one 64-bit word. The lanes of a warp take their tickets from it with one atomic addition.
+//   * A thread that takes more credit than there is makes the credit negative, and then owns the word. Threads that find
+//     negative credit leave. The owner adds the spare credit, keeps what it needs, and corrects the word with an exchange.
+//   * A thread that runs short looks for entries that may be used again. It adds their number to `credit`, or to `spare` while
+//     credit is negative. How it looks depends on the kind of ring (`replenish`).
 //
-// Publishing. Most find the tail right before their entries and nobody at the lock. They ask for both by a compare-and-swap as soon as
-// they have their tickets, write their entries while it is under way, and ring for them without anybody looking at marks. Everybody
-// else release-stores the entries' marks; then the warp tries the tail lock. The winner reads marks a warp at a time, and rings
-// the doorbell once for the whole run. A loser leaves at once: the lock counts who tried, and the winner looks at the next mark
-// again if anybody did. Both are read-modify-writes of one word, so one of the two sees the other; no fence is needed for that.
-// Who has rung without looking at marks looks at the next one too: somebody may have tried before it, and found it missing.
+// Publishing. Most warps find the tail right before their entries, and the lock free. A warp asks for both by a compare-and-swap as
+// soon as it has its tickets, and writes its entries while that is in flight. If it gets both, it writes the doorbell for its
+// entries, and no thread looks at marks. Otherwise it release-stores the marks of its entries and then tries the tail lock. The
+// winner reads marks a warp at a time, and writes the doorbell once for the whole run. A loser leaves at once: the lock counts
+// attempts, and after any the winner looks at the next mark again. Both are read-modify-writes of one word, so one of the two sees
+// the other, without a fence. A warp that wrote the doorbell without looking at marks looks at the next mark too. Another warp may
+// have tried before, and found the mark missing.
 //
-// All counters wrap; laps are compared for equality only.
+// All counters wrap. Laps are compared for equality only.
 #pragma once
 
 #include <warpbell/abi.h>
@@ -28,75 +29,96 @@
 
 namespace warpbell {
 
-// How an operation ended, and what it was, for the error log.
+/// @brief Outcome of an operation, with what the error log needs to name the operation.
 struct status {
-  uint32_t word = WB_DONE;      // status.h
+  uint32_t word = WB_DONE;      // status word (status.h)
   uint32_t opcode_blocks = 0;   // as in wb_record
   uint64_t origin = 0;          // the token's word
   uint64_t lba = 0;             // on the device
 
+  /// @brief Returns true if the operation succeeded.
   WB_FN explicit operator bool() const { return word == WB_DONE; }
+  /// @brief Returns the kind of outcome.
   WB_FN wb_kind kind() const { return static_cast<wb_kind>(word >> WB_STATUS_KIND_SHIFT); }
-  // The NVMe status field (no phase bit) of a WB_DEVICE_ERROR.
+  /// @brief Returns the NVMe status field (no phase bit) of a WB_DEVICE_ERROR.
   WB_FN uint32_t nvme() const { return word & WB_STATUS_NVME_MASK; }
 };
 
-// A command in flight: device, queue and ticket; or nothing; or the status of a command that ended before it began. Plain
-// data: may be kept in memory, and waited for by another thread than the one that submitted. Wait for it once: a wait that runs
-// out of time gives the command up. A failed command that nobody asks for keeps its slot for half a deadline.
+/// @brief A command in flight (device, queue and ticket), or nothing, or the status of a command that was not submitted.
+///
+/// Plain data: a kernel may keep a token in memory, and another thread than the submitter may wait for it. Wait for a token once: a
+/// wait that runs out of time gives the command up. A failed command whose token no thread waits for keeps its slot for half a
+/// deadline.
 struct token {
   uint64_t word = none;
 
   static constexpr uint64_t none = ~0ull;
   static constexpr uint32_t resolved_device = 0xfffeu;
 
+  /// @brief Returns the token of a ticket of a queue of a device of the volume.
   WB_FN static token of(uint32_t device, uint32_t queue, uint32_t ticket) {
     return token{static_cast<uint64_t>(device) << 48 | static_cast<uint64_t>(queue) << 32 | ticket};
   }
+  /// @brief Returns the token of a command that ended without being submitted. `status` is its status word.
   WB_FN static token resolved(uint32_t status) { return of(resolved_device, 0, status); }
+  /// @brief Returns true if the token names nothing.
   WB_FN bool empty() const { return word == none; }
+  /// @brief Returns true if the token has a status word instead of a command.
   WB_FN bool is_resolved() const { return device() == resolved_device; }
+  /// @brief Returns true if the token names a command.
   WB_FN bool in_flight() const { return device() < resolved_device; }
+  /// @brief Returns the index of the device in its volume.
   WB_FN uint32_t device() const { return static_cast<uint32_t>(word >> 48); }
+  /// @brief Returns the index of the queue in its device.
   WB_FN uint32_t queue() const { return static_cast<uint32_t>(word >> 32) & 0xffffu; }
+  /// @brief Returns the ticket, or the status word of a resolved token.
   WB_FN uint32_t ticket() const { return static_cast<uint32_t>(word); }
 };
 
-// States in the low bits of a slot word, the lap above them. Neither bit set: free for that lap, or in flight (only who holds
-// the ticket knows which). A completion only ever ORs bits in, so a device that completes a command twice does no harm.
+// States in the low bits of a slot word, with the lap above them. With no bit set the slot is free for that lap, or its command is
+// in flight; only the holder of the ticket knows which. A completion only ORs bits in, so a device that completes a command twice
+// does no harm.
 namespace slot {
 constexpr uint32_t completed = 1;  // the poller has seen the completion
-constexpr uint32_t failed = 2;     // with an error; `outcome` has the status word
-constexpr uint32_t claimed = 4;    // after completed: somebody is finishing it. Alone: its waiter gave up, the poller frees it
+constexpr uint32_t failed = 2;     // the completion has an error; `outcome` has the status word
+constexpr uint32_t claimed = 4;    // after completed: a thread is finishing the command. Alone: the waiter gave up, the poller frees it
 constexpr uint32_t states = 7;
 constexpr uint32_t lap_shift = 3;
 }  // namespace slot
 
-// Tickets for the first so many of the lanes that wanted some, and the answer of the tail lock to who asked for it. The same in
-// all lanes, but for `lock`, which is the leader's.
+// Tickets for the first `lanes` of the lanes that wanted some, and the result of the attempt at the tail lock. All lanes have the
+// same values, except for `lock`, which is the leader's.
 struct grant {
   uint32_t first = 0;
   uint32_t lanes = 0;
-  bool low = false;  // credit runs short, or none is left: time to `replenish`, after publishing
+  bool low = false;  // credit runs short or is used up: call `replenish` after publishing
   uint64_t lock = 0;
 };
 
-// What rings of any kind share. `Queue` has the words credit, ticket, spare and tail_lock; `Ring`, which derives from this, says
-//
-//   is_marked(ticket)        whether what stands at exactly this ticket has been written
-//   seems_marked(ticket)     the same without an order
-//   walk(mask, tail)         moves the tail over what is marked, a lane each; collective; whether there may be more
-//   ring(tail)               tells the device that the entries before this ticket are there: a fence, and what a doorbell is
-//   replenish_on(ring, mask) looks for free entries and turns them into credit (`give`); collective; whether there was any
+/// @brief Common part of all rings. `Queue` has the words credit, ticket, spare and tail_lock. `Ring` derives from this class and
+/// defines:
+///
+/// - `is_marked(ticket)`: returns true if the entry of exactly this ticket is written (acquire on device).
+/// - `seems_marked(ticket)`: as `is_marked`, without an order.
+/// - `walk(mask, tail)`: moves the tail over marked entries, one for each lane. Collective. Returns true if there may be more.
+/// - `ring(tail)`: announces the entries before this ticket to the device: a fence, then the doorbell.
+/// - `replenish_on(ring, mask)`: looks for free entries and turns them into credit (`give`). Collective. Returns true if it found
+///   any.
 template <class Queue, class Ring> class ring_core {
  public:
+  /// @brief Refers to a queue in memory that kernels see.
   WB_FN explicit ring_core(Queue* queue) : q(queue) {}
 
   Queue* q;
 
-  // Takes tickets for as many lanes of `want` as there is room for, lowest lanes first; never waits. `unit` consecutive tickets
-  // for each; `ticket` is a lane's first. Collective over `mask`, of which `want` is a part. True in the lanes that got theirs;
-  // they must publish them without waiting for anything.
+  /// @brief Takes tickets for as many lanes of `want` as there is room for, lowest lanes first. Never waits. Collective over
+  /// `mask`.
+  ///
+  /// @param want The lanes that want tickets, a subset of `mask`.
+  /// @param ticket The first of this lane's tickets, if it got some.
+  /// @param g The grant, for `publish_run` or `ring_for`.
+  /// @param unit Consecutive tickets for each lane.
+  /// @return True in the lanes that got tickets. They must publish them without waiting for anything.
   WB_FN bool take(warp::mask_t mask, warp::mask_t want, uint32_t& ticket, grant& g, uint32_t unit = 1) const {
     const uint32_t wanted = warp::popcount(want);
     const uint64_t got = draw(mask, wanted, unit);
@@ -110,21 +132,25 @@ template <class Queue, class Ring> class ring_core {
     return (want >> warp::lane() & 1u) != 0 && rank < g.lanes;
   }
 
-  // Whether the lock is ours, with the tail at our first ticket. Then write what is left to write, and `ring_for` it; otherwise
-  // mark it, and `publish`. Collective.
+  /// @brief Returns true in all lanes if this warp holds the tail lock, with the tail at its first ticket. Collective over `mask`.
+  ///
+  /// If true, write the rest of the entries and call `ring_for`. Otherwise mark the entries and call `publish`.
   WB_FN bool has_tail(warp::mask_t mask, const grant& g) const {
-    // The lock's own words: a comparison could be made, and waited for, before the entries are written.
+    // The lock's own words are compared: a saved comparison could be computed, and waited for, before the entries are written.
     return warp::shuffle(mask, g.lock, warp::leader(mask)) == static_cast<uint64_t>(g.first) << 32;
   }
 
-  // Rings the doorbell for our entries, which end before this ticket, and for what is marked behind them. Collective; every lane
-  // of the mask that has written entries takes part. Answers the number of doorbells rung.
+  /// @brief Writes the doorbell for this warp's entries, which end before ticket `end`, and for marked entries behind them.
+  ///
+  /// Collective over `mask`; every lane of the mask that has written entries takes part. Requires `has_tail`.
+  /// @return The number of doorbell writes.
+  /// @note Entries written before are visible to the device: `ring` has a fence before the doorbell.
   WB_FN uint32_t ring_for(warp::mask_t mask, uint32_t end) const {
     bool more = false;
     warp::sync(mask);
     if (warp::is_leader(mask)) {
       self().ring(end);
-      // Behind the fence, so of after the lock was taken; what it tells of is looked at properly by `publish`.
+      // After the fence, so this load is performed after the lock was taken. `publish` checks the mark properly.
       const bool behind = self().seems_marked(end);
       const uint64_t held = order::exchange<order::release>(lock(), static_cast<uint64_t>(end) << 32);
       more = static_cast<uint32_t>(held) > 1 || behind;
@@ -132,22 +158,25 @@ template <class Queue, class Ring> class ring_core {
     return warp::any(mask, more) ? 1 + publish(mask) : 1;
   }
 
-  // Rings the doorbell for every marked entry from the tail on, unless somebody else is at it, who will then see ours too.
-  // Collective; every lane of the mask that has set marks takes part. Answers the number of doorbells rung.
+  /// @brief Writes the doorbell for every marked entry from the tail on, unless another warp holds the lock, which then sees these
+  /// marks.
+  ///
+  /// Collective over `mask`; every lane of the mask that has set marks takes part.
+  /// @return The number of doorbell writes.
   WB_FN uint32_t publish(warp::mask_t mask) const { return publish_on(self(), mask); }
 
-  // Looks for free entries and turns them into credit. Collective; whether there was any.
+  /// @brief Looks for free entries and turns them into credit. Collective over `mask`. Returns true in all lanes if it found any.
   WB_FN bool replenish(warp::mask_t mask) const { return Ring::replenish_on(self(), mask); }
 
  protected:
-  // The number of tickets that may be taken now and the next ticket, or less than 0 while somebody puts the two right.
+  // Returns the number of tickets that may be taken now, and the next ticket. Negative while a thread corrects the two.
   WB_FN int32_t credit(uint32_t& ticket) const {
     const uint64_t seen = order::load<order::relaxed>(counts());
     ticket = static_cast<uint32_t>(seen >> 32);
     return static_cast<int32_t>(seen);
   }
 
-  // More tickets that may be taken.
+  // Adds `n` to the tickets that may be taken.
   WB_FN void give(uint32_t n) const {
     uint64_t seen = order::load<order::relaxed>(counts());
     for (uint32_t tries = give_tries; tries && static_cast<int32_t>(seen) >= 0; --tries) {
@@ -160,8 +189,9 @@ template <class Queue, class Ring> class ring_core {
 
  private:
   WB_FN const Ring& self() const { return static_cast<const Ring&>(*this); }
-  // The count of who tried, and the tail above it; the credit, and the next ticket above it.
+  // The number of attempts, with the tail above it.
   WB_FN uint64_t* lock() const { return reinterpret_cast<uint64_t*>(&q->tail_lock); }
+  // The credit, with the next ticket above it.
   WB_FN uint64_t* counts() const { return reinterpret_cast<uint64_t*>(&q->credit); }
 
   static WB_FN_COLD uint32_t publish_on(Ring r, warp::mask_t mask) {
@@ -194,7 +224,7 @@ template <class Queue, class Ring> class ring_core {
   static constexpr uint32_t give_tries = 4;
   WB_FN static uint32_t count_of(uint64_t drawn) { return static_cast<uint32_t>((drawn & ~low_bit) >> 32); }
 
-  // Low bit, lanes << 32, first ticket; the same in all lanes.
+  // Takes tickets. Returns low bit, lanes << 32 and first ticket, in all lanes.
   WB_FN uint64_t draw(warp::mask_t mask, uint32_t lanes, uint32_t unit) const {
     uint64_t got = 0;
     if (warp::is_leader(mask)) {
@@ -210,7 +240,8 @@ template <class Queue, class Ring> class ring_core {
     return warp::shuffle(mask, got, warp::leader(mask));
   }
 
-  // By who has taken more than the `had` tickets that there were, from `first` on: how many whole units it gets.
+  // Corrects the word after this thread took more than the `had` tickets that were left, from `first` on. Returns the whole units
+  // that it keeps.
   static WB_FN_COLD uint32_t complete_draw(Ring r, uint32_t first, uint32_t had, uint32_t wanted, uint32_t unit) {
     had += order::exchange<order::acq_rel>(&r.q->spare, 0u);
     uint32_t n = had < wanted ? had : wanted;
@@ -220,29 +251,42 @@ template <class Queue, class Ring> class ring_core {
   }
 };
 
-// The ring of a wb_queue, as far as it does not depend on what its entries mean. A ticket's entry is its slot, and the command
-// identifier is the slot. `frontier` is the first ticket whose slot has not been found free; who runs short of credit looks at
-// the slots from there and moves it over the free ones with one compare-and-swap. A ring of depth D holds D - 1 entries (a full
-// ring and an empty one would look the same to the device), so ticket t also needs ticket t + 1 - D to have completed. A device
-// fetches in order, hence one completed means all before it were fetched.
+/// @brief The ring of a wb_queue, as far as it does not depend on the meaning of its entries.
+///
+/// A ticket's entry is its slot, and the command identifier is the slot. `frontier` is the first ticket whose slot has not been
+/// found free. A thread that runs short of credit looks at the slots from there, and moves `frontier` over the free ones with one
+/// compare-and-swap. A ring of depth D holds D - 1 entries, because the device could not tell a full ring from an empty one. So
+/// ticket t also needs ticket t + 1 - D to have completed. A device fetches in order, hence one completed command means that all
+/// before it were fetched.
 class ring_ref : public ring_core<wb_queue, ring_ref> {
  public:
+  /// @brief Refers to a queue in memory that kernels see.
   WB_FN explicit ring_ref(wb_queue* queue) : ring_core(queue) {}
 
+  /// @brief Returns the slot of a ticket, which is also its command identifier.
   WB_FN uint32_t index(uint32_t ticket) const { return ticket & (q->depth - 1); }
+  /// @brief Returns the lap of a ticket.
   WB_FN uint32_t lap(uint32_t ticket) const { return ticket >> q->log2_depth; }
-  // The slot word while the ticket's command is in flight (or its slot free for it), and once it has been finished.
+  /// @brief Returns the slot word while the ticket's command is in flight, or its slot is free for the command.
   WB_FN uint32_t own_word(uint32_t ticket) const { return lap(ticket) << slot::lap_shift; }
+  /// @brief Returns the slot word once the ticket's command has been finished.
   WB_FN uint32_t next_word(uint32_t ticket) const { return lap(ticket + q->depth) << slot::lap_shift; }
+  /// @brief Returns the address of the ticket's slot word.
   WB_FN uint32_t* word(uint32_t ticket) const { return q->slot + index(ticket); }
+  /// @brief Returns the address of the ticket's mark.
   WB_FN uint32_t* mark(uint32_t ticket) const { return q->mark + index(ticket); }
+  /// @brief Returns the address of the status word of the ticket's command, which is valid if the command failed.
   WB_FN uint32_t* outcome(uint32_t ticket) const { return q->outcome + index(ticket); }
+  /// @brief Returns the address of the ticket's record.
   WB_FN wb_record* record(uint32_t ticket) const { return q->record + index(ticket); }
 
-  // Rings for the entries of a grant, which the lanes with `got` have written at their tickets; or leaves that to who is at it.
-  // Collective. The number of doorbells rung.
+  /// @brief Writes the doorbell for the entries of a grant, or leaves that to the warp that holds the lock. Collective over `mask`.
+  ///
+  /// @param got This lane has written an entry at `ticket`.
+  /// @return The number of doorbell writes.
+  /// @note Entries written before are visible to the device when it reads the doorbell.
   WB_FN uint32_t publish_run(warp::mask_t mask, const grant& g, bool got, uint32_t ticket) const {
-    // Nobody looks at marks before the tail but the host, which asks them what was ever submitted.
+    // No thread looks at marks before the tail. The host does, to learn which commands were ever submitted.
     if (has_tail(mask, g)) {
       if (got) order::store<order::relaxed>(mark(ticket), lap(ticket) + 1);
       return ring_for(mask, g.first + g.lanes);
@@ -254,10 +298,10 @@ class ring_ref : public ring_core<wb_queue, ring_ref> {
  private:
   friend class ring_core<wb_queue, ring_ref>;
 
-  static constexpr uint32_t groups = 4;  // slots looked at by one lane, so a warp grants up to 128 tickets at once
+  static constexpr uint32_t groups = 4;  // slots that one lane looks at, so a warp grants up to 128 tickets at once
 
-  // Whether a slot word says that the ticket's command has completed, or been finished, or never was. (Where a warp has more
-  // lanes than the ring has slots, lanes read the same word at different times, so it may also be of the lap before.)
+  // Returns true if a slot word says that the ticket's command has completed, was finished, or never existed. If a warp has more
+  // lanes than the ring has slots, lanes read the same word at different times. So the word may also be of the lap before.
   WB_FN bool has_completed(uint32_t w, uint32_t ticket) const {
     uint32_t state = w ^ own_word(ticket);
     return (state <= slot::states && (state & slot::completed) != 0) || (w ^ next_word(ticket)) <= slot::states;
@@ -286,17 +330,17 @@ class ring_ref : public ring_core<wb_queue, ring_ref> {
     for (uint32_t turn = 0; turn < groups; ++turn) {
       uint32_t t = to + rank;
       uint32_t w = order::load<order::acquire>(r.word(t));
-      // A completed command in a slot that is free is the device's mistake (or the frontier has moved, and what is found here
-      // does not count); who takes the ticket clears it.
+      // A completed command in a free slot is the device's mistake, or the frontier has moved and this result does not count. The
+      // thread that takes the ticket clears the word.
       uint32_t k = warp::prefix(mask, ((w ^ r.own_word(t)) & ~(slot::completed | slot::failed)) == 0);
       to += k;
       if (k == n) continue;
-      // The first slot that is not free: its former command decides whether the one before may be used.
+      // The first slot that is not free: the former command of that slot decides whether the slot before it may be used.
       bool over = rank == k && r.has_completed(w, t - r.q->depth);
       if (warp::any(mask, over)) ++to;
       break;
     }
-    // Of the last free slot it is known only that it is free.
+    // The last free slot is only known to be free: whether the ring may be that full is not known.
     if (to == from) return false;
     --to;
     uint32_t moved = 0;

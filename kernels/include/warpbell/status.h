@@ -1,4 +1,4 @@
-// How an operation ended, in one 32-bit word that the host decodes.
+// Status words: the outcome of an operation in one 32-bit word, which the host decodes.
 //
 //   bits 31:28  kind      (wb_kind)
 //   bits 14:0   NVMe status field without the phase bit, for WB_DEVICE_ERROR:
@@ -11,19 +11,19 @@
 
 enum wb_kind {
   WB_DONE = 0,          // success
-  WB_PENDING = 1,       // not finished; only `test` answers this
-  WB_DEVICE_ERROR = 2,  // the device refused or failed the command; the status field says why
+  WB_PENDING = 1,       // in flight; only `test` returns this
+  WB_DEVICE_ERROR = 2,  // the device rejected or failed the command; the status field has the reason
   WB_TIMED_OUT = 3,     // no completion within the deadline
-  WB_STOPPED = 4,       // the host asked all waits to end, or another thread raised the run's error
+  WB_STOPPED = 4,       // the host set the stop flag, or another thread raised the run's error
   WB_NO_FRAME = 5,      // every frame of the page's set stayed pinned for the whole deadline
-  WB_BAD_ARGUMENT = 6,  // outside the volume or array, misaligned, or larger than one command may move
-  WB_POISONED = 7,      // the page could not be read earlier; the first failure is in the error log
-  WB_UNREACHABLE = 8,   // no transport does this operation with that PE
-  WB_NETWORK_ERROR = 9, // the RDMA adapter failed the work request; the syndrome says why
-  WB_DAMAGED = 10       // a page does not have the checksum that was stored for it, however often it is read
+  WB_BAD_ARGUMENT = 6,  // outside the volume or array, misaligned, or larger than one command may transfer
+  WB_POISONED = 7,      // an earlier read of the page failed; the error log has the first failure
+  WB_UNREACHABLE = 8,   // no transport supports this operation with that PE
+  WB_NETWORK_ERROR = 9, // the RDMA adapter failed the work request; the syndrome has the reason
+  WB_DAMAGED = 10       // a page does not match its stored checksum, on repeated reads too
 };
 
-// What a call of shmem.cuh was doing, in the `opcode` of its wb_error, above WB_SHMEM_OPCODE (abi.h).
+// Calls of shmem.cuh, as the `opcode` of a wb_error names them. All values are at least WB_SHMEM_OPCODE (abi.h).
 enum wb_shmem_call {
   WB_CALL_PUT = 0x100,
   WB_CALL_GET = 0x101,

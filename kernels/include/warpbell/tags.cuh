@@ -1,5 +1,5 @@
-// Tag words of a page cache's frames: what they say, and how the end of a frame's command changes them. All that may happen to a tag is in
-// cache.cuh; changes that also need pins or the set's lock are in frames.cuh.
+// Tag words of a page cache's frames: their meaning, and the changes at the end of a frame's command. cache.cuh lists all changes
+// of a tag. Changes that also need pins or the set's lock are in frames.cuh.
 #pragma once
 
 #include <warpbell/abi.h>
@@ -11,39 +11,39 @@ namespace tags {
 
 constexpr uint64_t state_mask = (1ull << WB_TAG_VERSION_SHIFT) - 1;
 constexpr uint64_t version_mask = (1ull << WB_TAG_PAGE_SHIFT) - 1 - state_mask;
-// What stays while a frame keeps its page: REFERENCED, DIRTY, WRITING and FAILED come and go.
+// Bits that stay while a frame keeps its page: REFERENCED, DIRTY, WRITING and FAILED come and go.
 constexpr uint64_t identity = ~state_mask | WB_TAG_VALID;
 
-// The frame holds the page's bytes.
+/// @brief Returns true if the frame holds the page's bytes.
 WB_FN bool holds(uint64_t t, uint64_t page) { return (t & WB_TAG_VALID) != 0 && t >> WB_TAG_PAGE_SHIFT == page; }
-// The frame is the page's: it holds it, or will.
+/// @brief Returns true if the frame belongs to the page: it holds the page's bytes, or will hold them.
 WB_FN bool names(uint64_t t, uint64_t page) {
   return (t & (WB_TAG_VALID | WB_TAG_FILLING | WB_TAG_UNCHECKED)) != 0 && t >> WB_TAG_PAGE_SHIFT == page;
 }
-// Still the same content as when `before` was read.
+/// @brief Returns true if the frame's content is the same as when `before` was read.
 WB_FN bool same(uint64_t before, uint64_t now) { return ((before ^ now) & identity) == 0; }
-// The tag with the next version and another state.
+/// @brief Returns the tag with the next version and another state.
 WB_FN uint64_t advance(uint64_t t, uint64_t state) {
   uint64_t version = (t + (1ull << WB_TAG_VERSION_SHIFT)) & version_mask;
   return (t & ~(version_mask | state_mask)) | version | state;
 }
-// The tag for another page, of the same version.
+/// @brief Returns the tag for another page, with the same version.
 WB_FN uint64_t rename(uint64_t t, uint64_t page, uint64_t state) {
   return page << WB_TAG_PAGE_SHIFT | (t & version_mask) | state;
 }
-// What `fill` holds until the command's token is known, and the bit that says that it is.
+/// @brief Returns the value of `fill` until the command's token is known. `token_known` is set once the token is known.
 WB_FN uint64_t pending(uint64_t t) { return t >> WB_TAG_VERSION_SHIFT; }
 constexpr uint64_t token_known = 1ull << 63;
 
-// The end of a read into the frame, which belongs to its command alone until then. One thread calls this, who finishes the command.
+// Ends a read into the frame, which belongs to its command alone until then. The thread that finishes the command calls this.
 WB_FN void end_read(uint64_t* tag, bool good) {
   const uint64_t was = order::load<order::relaxed>(tag), page = was & ~state_mask;
   const uint64_t read = (was & WB_TAG_UNCHECKED ? WB_TAG_UNCHECKED : WB_TAG_VALID) | WB_TAG_REFERENCED;
-  // A read-modify-write, as who pins the frame meanwhile looks at the tag with one.
+  // A read-modify-write, because a thread that pins the frame meanwhile looks at the tag with a read-modify-write.
   order::exchange<order::acq_rel>(tag, page | (good ? read : uint64_t{WB_TAG_FAILED}));
 }
 
-// The end of a write-back of the frame, which was in use meanwhile.
+// Ends a write-back of the frame, which was in use meanwhile. The thread that finishes the command calls this.
 WB_FN void end_write(uint64_t* tag, bool good) {
   if (good) {
     order::fetch_and<order::acq_rel>(tag, ~uint64_t{WB_TAG_WRITING});
@@ -56,7 +56,8 @@ WB_FN void end_write(uint64_t* tag, bool good) {
   } while (seen != now);
 }
 
-// A completion policy of a queue (nvme.cuh): a context is the address of a tag.
+/// @brief Completion policy of a queue (nvme.cuh) whose contexts are addresses of tags. The thread that finishes a command calls
+/// it.
 struct completion {
   WB_FN static void complete(uint64_t context, bool is_read, bool good) {
     uint64_t* tag = reinterpret_cast<uint64_t*>(context);

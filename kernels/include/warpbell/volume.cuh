@@ -1,32 +1,32 @@
 // One block address space over one or more namespaces.
 //
 //   warpbell::volume_ref vol(volume);                       // a kernel's parameter: const wb_volume* from the host
-//   auto t = vol.read_async(block, 1, tile);                // submit, ring, carry on
+//   auto t = vol.read_async(block, 1, tile);                // submits, writes the doorbell, returns
 //   ...
 //   if (auto s = vol.wait(t); !s) return vol.fail(s);       // done, device error, timed out or stopped
 //
-// Units: a block is the volume's logical block, `block_bytes()` bytes. Buffers are device-wide memory (global or pinned host
-// memory, never a thread's own or a block's shared memory, since any thread may finish a command) and at least 4-byte
+// Units: a block is the volume's logical block, `block_bytes()` bytes. Buffers are device-wide memory: global or pinned host
+// memory, never a thread's own or a block's shared memory, since any thread may finish a command. Buffers are at least 4-byte
 // aligned; 16-byte alignment is faster.
 //
-// Landing. With bounce buffers a write's data is taken when it is submitted, and a read's data is put into `dst` when the
-// command is waited for (or earlier, by another thread). Without, the device moves it directly: the buffer belongs to the
-// device until the command is done, and if its wait ended in timed out or stopped, until the queue is gone. A direct read
-// is complete for this GPU when its completion is, provided that the device's writes are ordered for the GPU that owns the
-// memory (CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING >= 100); the host refuses direct landing otherwise.
+// Data. With bounce buffers a write's data is copied when the command is submitted. A read's data is copied to `dst` when a thread
+// waits for the command, or earlier by another thread. Without bounce buffers the device transfers data directly. The buffer then
+// belongs to the device until the command is done; after a wait that timed out or was stopped, until the queue is gone. A direct
+// read is complete for this GPU when its completion is, if the device's writes are ordered for the GPU that owns the memory
+// (CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING >= 100). The host refuses direct transfers otherwise.
 //
-// Each function comes in two forms. Without a mask: for whichever lanes happen to be converged. With a mask: collective, every
-// lane in it makes the call with its own arguments, and all lanes move all lanes' data; a lane that passes n == 0 only helps,
-// and gets done. Prefer these: one lane alone copies a bounce buffer at a fraction of a warp's speed.
+// Each function has two forms. Without a mask: for the lanes that happen to be converged. With a mask: collective. Every lane in
+// the mask makes the call with its own arguments, and all lanes move all lanes' data. A lane that passes n == 0 only helps, and
+// gets WB_DONE. Prefer these: one lane alone copies a bounce buffer at a fraction of a warp's speed.
 //
-// Several devices are striped, or replicated: then every device holds every block, reads are spread over them chunk by chunk, and
-// a write goes to all. It has ended when its token is handed out. As with any mirror, two writes to one block at a time may leave
-// copies that differ.
+// Several devices are striped or replicated. In a replicated volume every device holds every block, reads are spread over the
+// devices chunk by chunk, and a write goes to all of them. Such a write has ended when its token is returned. As with any mirror,
+// two concurrent writes to one block may leave copies that differ.
 //
-// A read that one copy fails is made again on the others; the blocks go to a list, from which the host writes them back (wb_integrity).
-// A copy that does not answer within the deadline, or fails a write that another one takes, is left out from then on: its max_blocks
-// becomes 0. The last copy is never left out. With direct landing a read that timed out is only made again once the host has seen that the
-// device has left the bus, since it could write to the buffer until then.
+// A read that one copy fails is repeated on the others. The blocks go to a list, from which the host writes them back
+// (wb_integrity). A copy that does not reply within the deadline, or fails a write that another copy takes, is taken out of use:
+// its max_blocks becomes 0. The last copy is never taken out of use. With direct transfers a read that timed out is repeated only
+// after the host has seen that the device has left the bus. Until then the device could write to the buffer.
 #pragma once
 
 #include <warpbell/nvme.cuh>
@@ -34,35 +34,60 @@
 
 namespace warpbell {
 
+/// @brief A volume, as kernels use it. By value; the wb_volume is in memory that kernels see.
 class volume_ref {
  public:
+  /// @brief Refers to a volume: a kernel's parameter from the host.
   WB_FN explicit volume_ref(const wb_volume* volume) : v_(const_cast<wb_volume*>(volume)) {}
 
+  /// @brief Returns the number of logical blocks in the volume.
   WB_FN uint64_t blocks() const { return v_->blocks; }
+  /// @brief Returns the bytes of a logical block.
   WB_FN uint32_t block_bytes() const { return 1u << v_->block_shift; }
+  /// @brief Returns log2 of the bytes of a logical block.
   WB_FN uint32_t block_shift() const { return v_->block_shift; }
+  /// @brief Returns the run's control block.
   WB_FN const wb_control* control() const { return v_->control; }
+  /// @brief Returns the description that the host wrote.
   WB_FN const wb_volume* raw() const { return v_; }
 
   // --- asynchronous --------------------------------------------------------------------------------------------------
 
-  // One command: `n` blocks from `block` to (from) memory. The token ends in WB_BAD_ARGUMENT, and no command is used, when the
-  // range leaves the volume or one command's limit (the device's, or a stripe chunk with several devices), or when a direct
-  // buffer is not 4-byte aligned inside one window. Waits only for room in the queue, finishing others' commands meanwhile, so
-  // tokens may be held, in any number, while more are taken.
+  /// @brief Submits a read of `n` blocks from `block` on, as one command. For the lanes that are converged.
+  ///
+  /// Waits only for room in the queue, and finishes others' commands meanwhile. So a thread may hold any number of tokens while it
+  /// takes more.
+  /// @param dst Destination, `n` * block_bytes() bytes of device-wide memory, at least 4-byte aligned.
+  /// @return The token to wait for. It resolves to WB_BAD_ARGUMENT, without a command, if the range leaves the volume, or a direct
+  /// buffer is not 4-byte aligned inside one registered region. So does a range beyond the limit of one command: the device's
+  /// limit, or a stripe chunk with several devices.
   WB_FN token read_async(uint64_t block, uint32_t n, void* dst) const { return read_async(warp::active(), block, n, dst, false); }
+  /// @brief Submits a write of `n` blocks from `block` on, as one command. For the lanes that are converged. As read_async.
+  ///
+  /// @note The device sees the data that this thread stored before the call (a fence on scope system precedes the doorbell). The
+  /// write is durable only after `flush`.
   WB_FN token write_async(uint64_t block, uint32_t n, const void* src) const {
     return write_async(warp::active(), block, n, src, false);
   }
+  /// @brief Submits a read for each lane of the mask. Collective. As above.
+  ///
+  /// @param zero_helps A lane with n == 0 only helps; otherwise its call is a bad argument.
   WB_FN token read_async(warp::mask_t mask, uint64_t block, uint32_t n, void* dst, bool zero_helps = true) const {
     return begin(mask, n != 0 || !zero_helps, nvme::op_read, block, n, reinterpret_cast<uint64_t>(dst), 0);
   }
+  /// @brief Submits a write for each lane of the mask. Collective. As above.
   WB_FN token write_async(warp::mask_t mask, uint64_t block, uint32_t n, const void* src, bool zero_helps = true) const {
     return begin(mask, n != 0 || !zero_helps, nvme::op_write, block, n, reinterpret_cast<uint64_t>(src), 0);
   }
 
-  // Waits for a command and finishes it. An empty token is done.
+  /// @brief Waits for a command and finishes it. For the lanes that are converged.
+  ///
+  /// Waits at most one deadline, longer only if a failed read is repeated on another copy.
+  ///
+  /// @return The outcome. An empty token is WB_DONE. Otherwise a device error, timed out, stopped or a bad argument.
+  /// @note After a read succeeded this thread sees the data: an acquire on scope device of the completion.
   WB_FN status wait(token t) const { return wait(warp::active(), t); }
+  /// @brief Waits for the token of each lane of the mask. Collective; lanes without a command pass an empty token.
   WB_FN status wait(warp::mask_t mask, token t) const {
     uint64_t again = 0;
     status s = queue(t).wait(mask, t.in_flight(), t.ticket(), again);
@@ -72,8 +97,9 @@ class volume_ref {
     return s;
   }
 
-  // Whether `wait` would answer at once. Polls the queue if not.
+  /// @brief Returns true if `wait` would return at once. Polls the queue if not. For the lanes that are converged.
   WB_FN bool test(token t) const { return test(warp::active(), t); }
+  /// @brief Returns true if `wait` would return at once. Collective over `mask`.
   WB_FN bool test(warp::mask_t mask, token t) const {
     queue_ref q = queue(t);
     bool pending = t.in_flight() && !q.test(t.ticket());
@@ -82,7 +108,10 @@ class volume_ref {
     return !pending || q.test(t.ticket());
   }
 
-  // Waits for any of `n` tokens and empties it. Answers its place, or n if all were empty.
+  /// @brief Waits for any of `n` tokens, and empties that token. One thread calls this.
+  ///
+  /// @param s The outcome of that command.
+  /// @return The token's index, or n if all tokens were empty.
   WB_FN uint32_t wait_any(token* t, uint32_t n, status& s) const {
     deadline p(control());
     for (;;) {
@@ -95,30 +124,41 @@ class volume_ref {
       if (oldest == n) return n;
       warp::mask_t self = 1u << warp::lane();
       queue(t[oldest]).poll(self);
-      // Out of time: the wait on the first one gives it up and says why.
+      // Timed out: the wait on the first token gives its command up and returns the reason.
       if (p.expired() != wait_status::go_on) return complete_one(t, oldest, s);
     }
   }
 
   // --- synchronous ---------------------------------------------------------------------------------------------------
 
-  // Any number of blocks, as several commands where one may not move them all.
+  /// @brief Reads any number of blocks, and waits. Uses several commands if one may not transfer them all. For the lanes that are
+  /// converged.
+  ///
+  /// @param dst As for read_async.
+  /// @return The outcome, as for `wait`; the first failure ends the transfer.
+  /// @note After success this thread sees the data, as with `wait`.
   WB_FN status read(uint64_t block, uint32_t n, void* dst) const { return read(warp::active(), block, n, dst, false); }
+  /// @brief Writes any number of blocks, and waits. For the lanes that are converged. As `read`.
+  ///
+  /// @note The device sees the data that this thread stored before the call. The write is durable only after `flush`.
   WB_FN status write(uint64_t block, uint32_t n, const void* src) const { return write(warp::active(), block, n, src, false); }
+  /// @brief Reads any number of blocks for each lane of the mask, and waits. Collective.
   WB_FN status read(warp::mask_t mask, uint64_t block, uint32_t n, void* dst, bool zero_helps = true) const {
     return counted(mask, transfer(mask, n != 0 || !zero_helps, nvme::op_read, block, n, reinterpret_cast<uint64_t>(dst)));
   }
+  /// @brief Writes any number of blocks for each lane of the mask, and waits. Collective.
   WB_FN status write(warp::mask_t mask, uint64_t block, uint32_t n, const void* src, bool zero_helps = true) const {
     return counted(mask, transfer(mask, n != 0 || !zero_helps, nvme::op_write, block, n, reinterpret_cast<uint64_t>(src)));
   }
 
-  // Makes all writes that are done durable, on every device.
+  /// @brief Makes all writes that are done durable, on every device. For the lanes that are converged, which flush once together.
   WB_FN status flush() const { return flush(warp::active()); }
+  /// @brief Makes all writes that are done durable, on every device. Collective: all lanes get the outcome of one flush.
   WB_FN status flush(warp::mask_t mask) const;
 
   // --- errors --------------------------------------------------------------------------------------------------------
 
-  // Enters the operation in the error log and fails the run, whose waits then all end. For the thread that will not go on.
+  /// @brief Enters the operation in the error log and fails the run, which ends all its waits. For a thread that will not go on.
   WB_FN void fail(const status& s) const {
     token t{s.origin};
     bool known = t.in_flight();
@@ -126,50 +166,63 @@ class volume_ref {
     raise_error(control(), wb_error{s.word, known ? t.device() : 0, known ? t.queue() : 0, command,
                                     s.opcode_blocks >> WB_RECORD_OPCODE_SHIFT, s.opcode_blocks & WB_RECORD_BLOCKS_MASK, s.lba});
   }
-  // The same for an error that no command of the volume made: status.h word, volume block, blocks.
+  /// @brief Fails the run for an error that no command of the volume made. One thread calls this.
+  ///
+  /// @param word Status word (status.h).
+  /// @param lba Block for the error log.
+  /// @param blocks Number of blocks for the error log.
   WB_FN void raise(uint32_t word, uint32_t opcode = 0, uint64_t lba = 0, uint32_t blocks = 0, uint32_t device = 0) const {
     raise_error(control(), wb_error{word, device, 0, 0, opcode, blocks, lba});
   }
 
   // --- for the cache -------------------------------------------------------------------------------------------------
 
-  // Starts a command that nobody needs to wait for: whoever comes by finishes it (`finish`, or anybody who needs its slot) and
-  // settles the cache tag at address `tag`:
-  //   read  done: VALID | REFERENCED, the other state bits cleared; failed: FAILED alone, error raised (not on a replicated volume,
-  //         whose pages can be read again: `read`, from whichever copy has them)
-  //   write done: WRITING cleared; failed: WRITING cleared, DIRTY | FAILED set, error raised
-  // A page that has checksums is UNCHECKED instead of VALID once it is read; those of one that is written are stored already.
-  // `opcode` is nvme::op_read or op_write, the same in all lanes; lanes with n == 0 help and get an empty token. A command that
-  // cannot be started settles its tag in the same way, and its token is resolved. Collective.
+  /// @brief Starts a command that no thread needs to wait for, and that completes a cache tag. Collective.
+  ///
+  /// Any thread finishes it (`finish`, or a thread that needs its slot) and then changes the cache tag at address `tag`:
+  /// - read done: VALID | REFERENCED, the other state bits cleared.
+  /// - read failed: FAILED alone, and an error raised. Not on a replicated volume, whose pages can be read again: `read`, from
+  ///   whichever copy has them.
+  /// - write done: WRITING cleared.
+  /// - write failed: WRITING cleared, DIRTY | FAILED set, and an error raised.
+  ///
+  /// A page that has checksums is UNCHECKED instead of VALID after the read. The checksums of a page that is written are stored
+  /// already. A command that cannot be started changes its tag in the same way, and its token is resolved.
+  /// @param opcode nvme::op_read or op_write, the same in all lanes.
+  /// @param n Blocks; lanes with 0 help and get an empty token.
   WB_FN token start(warp::mask_t mask, uint64_t block, uint32_t n, uint32_t opcode, void* buffer, uint64_t* tag) const {
     return begin(mask, n != 0, opcode, block, n, reinterpret_cast<uint64_t>(buffer), reinterpret_cast<uint64_t>(tag));
   }
 
-  // Finishes the token's command if it has completed, after polling once if it has not; never waits. Whether the command is
-  // over (or the token empty or resolved). Collective with a mask; lanes without a token pass an empty one.
+  /// @brief Finishes the token's command if it has completed, after polling once if it has not. Never waits. For the lanes that are
+  /// converged.
+  ///
+  /// @return True if the command is over, or the token empty or resolved.
   WB_FN bool finish(token t) const { return finish(warp::active(), t); }
+  /// @brief Finishes commands as above. Collective; lanes without a token pass an empty one.
   WB_FN bool finish(warp::mask_t mask, token t) const {
     bool mine = t.in_flight();
     return queue(t).finish(mask, mine, t.ticket()) || !mine;
   }
 
-  // A write of pages whose checksums are stored already (checksum.cuh), as write_async otherwise.
+  /// @brief Submits a write of pages whose checksums are stored already (checksum.cuh). Otherwise as write_async. Collective.
   WB_FN token write_pages_async(warp::mask_t mask, uint64_t block, uint32_t n, const void* src) const {
     return begin(mask, n != 0, nvme::op_write, block, n, reinterpret_cast<uint64_t>(src), 0, true);
   }
 
-  // Checksums of pages (wb_integrity); a count of 0 if there are none.
+  /// @brief The table of page checksums (wb_integrity), with a count of 0 if there are none.
   struct checksum_table {
     uint32_t* sum;
     uint64_t count;
   };
+  /// @brief Returns the table of page checksums. One thread calls this; an acquire on scope device of the count.
   WB_FN checksum_table checksums() const {
     const wb_integrity* g = integrity();
     if (g == nullptr) return checksum_table{nullptr, 0};
     const uint64_t count = order::load<order::acquire>(&g->checksum_count);
     return checksum_table{reinterpret_cast<uint32_t*>(order::load<order::relaxed>(&g->checksum)), count};
   }
-  // Nothing is known of these blocks from now on.
+  /// @brief Marks the checksums of these blocks as not known. One thread calls this; relaxed on scope device.
   WB_FN void forget_checksums(uint64_t block, uint32_t n) const {
     const checksum_table table = checksums();
     if (table.count == 0) return;
@@ -179,25 +232,28 @@ class volume_ref {
     }
   }
 
-  // Reads from the copy that is `turn` places after the one that is read first. True if it is in use and gave the blocks. Collective.
+  /// @brief Reads from the copy that is `turn` places after the one that is read first. Collective.
+  ///
+  /// @return True if the copy is in use and returned the blocks.
   WB_FN bool read_copy(warp::mask_t mask, bool wants, uint64_t block, uint32_t n, void* dst, uint32_t turn) const {
     uint32_t ticket = 0;
     const bool goes = wants && locate(block, turn).room != 0;
     return move(mask, goes, nvme::op_read, block, n, reinterpret_cast<uint64_t>(dst), turn, ticket) == WB_DONE && goes;
   }
-  // Says that another copy gave what `device` gave wrong, so that it is written back.
+  /// @brief Records that another copy returned the blocks that `device` returned wrong, so that the host writes them back.
   WB_FN_COLD void redirected(uint32_t device, uint64_t block, uint32_t n) const;
 
   // --- parts ---------------------------------------------------------------------------------------------------------
 
+  /// @brief A block's place on a device.
   struct place {
     uint32_t device;
     uint64_t lba;
-    uint32_t room;  // blocks from there that one command may move; 0 on a copy that is left out
+    uint32_t room;  // blocks from there that one command may transfer; 0 on a copy that is out of use
     bool copies;    // other devices hold the block too
   };
 
-  // Where a block of the volume is; of a replicated one, the copy `turn` places after the one that is read.
+  /// @brief Returns the place of a block of the volume. Replicated: of the copy `turn` places after the one that is read first.
   WB_FN place locate(uint64_t block, uint32_t turn = 0) const {
     const uint32_t devices = v_->device_count, chunk = v_->chunk_blocks;
     if (devices == 1) return place{0, block, v_->device[0].max_blocks, false};
@@ -216,7 +272,7 @@ class volume_ref {
     return place{device, lba, chunk - within < most ? chunk - within : most, copies};
   }
 
-  // The place where a block is read: `turn` becomes that of the first copy that is not left out.
+  /// @brief Returns the place from which a block is read. `turn` becomes that of the first copy in use.
   WB_FN place reading_place(uint64_t block, uint32_t& turn) const {
     turn = 0;
     place at = locate(block);
@@ -224,8 +280,8 @@ class volume_ref {
     return at;
   }
 
-  // Leaves a copy out that gave no answer. False if it is the last one, or may still write to memory that it was given: then the
-  // operation has failed. Waits as long as one wait may last for the host to see that a device has left the bus.
+  // Takes a copy that did not reply out of use. Returns false if it is the last one, or may still write to a buffer that it was
+  // given: then the operation has failed. Waits at most one deadline for the host to see that a device has left the bus.
   WB_FN_COLD bool leave_out(uint32_t device) const {
     if (!drop(device)) return false;
     if (queue_on(device).q->bounce != 0) return true;
@@ -236,18 +292,19 @@ class volume_ref {
     return true;
   }
 
-  // The queue that this warp uses on a device: warps take queues in turn, which needs no shared counter.
+  /// @brief Returns the queue that this warp uses on a device. Warps take queues in turn, which needs no shared counter.
   WB_FN queue_ref queue_on(uint32_t device) const {
     const wb_device* d = &v_->device[device];
     return queue_ref(d->queues + warp::index() % d->queue_count, control(), device);
   }
 
-  // The queue of a token in flight; some queue for others.
+  /// @brief Returns the queue of a token in flight, and an arbitrary queue for other tokens.
   WB_FN queue_ref queue(token t) const {
     uint32_t device = t.in_flight() ? t.device() : 0, index = t.in_flight() ? t.queue() : 0;
     return queue_ref(v_->device[device].queues + index, control(), device);
   }
 
+  /// @brief Returns the stripe of counters of this multiprocessor.
   WB_FN wb_stats* stats() const {
     return v_->stats + (warp::processor() & (WB_STATS_STRIPES - 1));
   }
@@ -263,7 +320,7 @@ class volume_ref {
 
   WB_FN bool in_range(uint64_t block, uint32_t n) const { return n != 0 && block < v_->blocks && n <= v_->blocks - block; }
 
-  // The device's address of a buffer that it may use directly.
+  // Returns the iova of a buffer that the device may use directly, or no_address.
   WB_FN uint64_t iova(uint32_t device, uint64_t address, uint32_t bytes) const {
     if (address & 3u) return no_address;
     for (uint32_t i = 0; i < v_->registered_region_count; ++i) {
@@ -274,13 +331,13 @@ class volume_ref {
     return no_address;
   }
 
-  // Whether the device can move `n` blocks to or from there.
+  // Returns true if the device can transfer `n` blocks to or from the buffer.
   WB_FN bool reachable(uint32_t device, uint64_t buffer, uint32_t n) const {
     return queue_on(device).q->bounce != 0 || iova(device, buffer, n << v_->block_shift) != no_address;
   }
 
-  // Writes the commands of the lanes with `got`: what `try_submit` calls. Place and address are worked out again here, so that
-  // they need no registers while a lane waits.
+  // Writes the commands of the lanes with `got`, as the callback of `try_submit`. It computes place and address again, so that they
+  // need no registers while a lane waits.
   struct writer {
     const volume_ref& volume;
     const queue_ref q;
@@ -330,12 +387,12 @@ class volume_ref {
   WB_FN wb_integrity* integrity() const { return v_->integrity; }
   WB_FN uint32_t room_on(uint32_t device) const { return order::load_lasting(&v_->device[device].max_blocks); }
 
-  // The device failed the command, or gave no answer: another copy may do better.
+  // Returns true if the device failed the command or did not reply: another copy may succeed.
   WB_FN static bool is_of_device(uint32_t word) {
     return word >> WB_STATUS_KIND_SHIFT == WB_DEVICE_ERROR || word >> WB_STATUS_KIND_SHIFT == WB_TIMED_OUT;
   }
 
-  // Takes a copy out of use, unless it is the last one. True if it is out.
+  // Takes a copy out of use, unless it is the last one. Returns true if it is out of use.
   WB_FN_COLD bool drop(uint32_t device) const {
     uint32_t* copies = &integrity()->copies;
     uint32_t seen = order::load<order::relaxed>(copies);
@@ -349,8 +406,8 @@ class volume_ref {
     return true;
   }
 
-  // Remembers that blocks are written to, before they are. With stored arrays the first write of all is preceded by a mark on the
-  // medium. `is_page`: their checksums are right already. Done, or why the write must not be made.
+  // Records that blocks will be written to, before they are. With stored arrays a mark on the medium precedes the first write of
+  // all. `is_page`: their checksums are right already. Returns WB_DONE, or the reason why the write must not be made.
   WB_FN uint32_t announce(uint64_t block, uint32_t n, bool is_page) const {
     wb_integrity* g = integrity();
     if (g == nullptr) return WB_DONE;
@@ -436,7 +493,7 @@ WB_FN token volume_ref::begin(warp::mask_t mask, bool wants, uint32_t op, uint64
   const queue_ref q = queue_on(at.device);
   bool is_complete = false;
   while (warp::mask_t left = warp::ballot(mask, waits)) {
-    // Lanes on the same queue go together.
+    // Lanes on the same queue submit together.
     const queue_ref group = q.shared(mask, warp::first(left));
     const bool member = waits && q.q == group.q;
     const writer w{*this, group, op, n, turn, block, buffer, tag, false};
@@ -448,7 +505,7 @@ WB_FN token volume_ref::begin(warp::mask_t mask, bool wants, uint32_t op, uint64
         t = token::of(at.device, q.q->index, ticket);
       } else {
         s = status{ended.word, op << WB_RECORD_OPCODE_SHIFT | n, ended.origin, at.lba};
-        // What was submitted and has failed meanwhile has its tag settled.
+        // A command that was submitted and has failed meanwhile has completed its tag.
         is_complete = ended.opcode_blocks != 0;
       }
     }
@@ -456,10 +513,10 @@ WB_FN token volume_ref::begin(warp::mask_t mask, bool wants, uint32_t op, uint64
   }
   if (!s) {
     if (op == nvme::op_read && at.copies && is_of_device(s.word)) {
-      // There was no room for it, so nothing was sent.
+      // The queue had no room, so the command was not sent.
       const bool goes_on = s.kind() != WB_TIMED_OUT || drop(at.device);
       if (goes_on && tag) {
-        // Who waits for the page reads it.
+        // The thread that waits for the page reads it.
         if (!is_complete) tags::completion::complete(tag, nvme::is_read(s.opcode_blocks), false);
         return token::resolved(s.word);
       }
@@ -514,7 +571,7 @@ WB_FN status volume_ref::transfer(warp::mask_t mask, bool wants, uint32_t op, ui
   return s;
 }
 
-// One command for each lane with `wants`; answers status words.
+// Executes one command for each lane with `wants`. Returns status words.
 WB_FN uint32_t volume_ref::move(warp::mask_t mask, bool wants, uint32_t op, uint64_t block, uint32_t blocks, uint64_t buffer,
                                 uint32_t turn, uint32_t& ticket) const {
   const uint32_t device = wants ? locate(block, turn).device : 0;
@@ -556,7 +613,7 @@ WB_FN status volume_ref::flush(warp::mask_t mask) const {
     });
     status ended = q.wait(mask, goes && one, ticket);
     if (goes && one) one = ended;
-    // A copy that cannot keep what was written is none.
+    // A copy that cannot make writes durable is taken out of use.
     if (goes && !one && v_->replicated && is_of_device(one.word) && drop(d)) {
       order::store<order::relaxed>(&v_->device[d].missed, 1u);
       one = status{};
@@ -573,5 +630,5 @@ WB_FN status volume_ref::flush(warp::mask_t mask) const {
 
 }  // namespace warpbell
 
-// The rest of the class.
+// The remaining members of the class.
 #include <warpbell/copies.cuh>

@@ -1,8 +1,8 @@
-// XXH3 with 64 bits, seed 0 and the default secret (xxHash specification, "XXH3 Algorithm"), of exactly 4096 bytes: what a page checksum
-// covers. The same as `XXH3_64bits` of xxhash.h.
+// XXH3 with 64 bits, seed 0 and the default secret (xxHash specification, "XXH3 Algorithm"), of exactly 4096 bytes: the unit of a
+// page checksum. Equal to `XXH3_64bits` of xxhash.h.
 //
-// The input is 4 blocks of 16 stripes of 8 words. A word adds to the accumulator of its place in the stripe, and of the place beside
-// it; within a block these are sums, so that lanes can share the work in any order.
+// The input is 4 blocks of 16 stripes of 8 words. A word adds to the accumulator of its place in the stripe, and to that of the
+// neighbouring place. Within a block these are sums, so lanes can share the work in any order.
 #pragma once
 
 #include <warpbell/order.cuh>
@@ -20,7 +20,7 @@ constexpr uint64_t prime32_1 = 0x9e3779b1u, prime32_2 = 0x85ebca77u, prime32_3 =
 constexpr uint64_t prime64_1 = 0x9e3779b185ebca87u, prime64_2 = 0xc2b2ae3d27d4eb4fu, prime64_3 = 0x165667b19e3779f9u,
                    prime64_4 = 0x85ebca77c2b2ae63u, prime64_5 = 0x27d4eb2f165667c5u;
 
-// The default secret's 192 bytes, little-endian.
+// Returns word `i` of the default secret's 192 bytes, little-endian.
 WB_FN uint64_t secret_word(uint32_t i) {
   constexpr uint64_t word[24] = {
       0xbe4ba423396cfeb8u, 0x1cad21f72c81017cu, 0xdb979083e96dd4deu, 0x1f67b3b7a4a44072u, 0x78e5c0cc4ee679cbu, 0x2172ffcc7dd05a82u,
@@ -29,7 +29,7 @@ WB_FN uint64_t secret_word(uint32_t i) {
       0x49daf0b751dd0d17u, 0x9e68d429265516d3u, 0xfca1477d58be162bu, 0xce31d07ad1b8f88fu, 0x280416958f3acb45u, 0x7e404bbbcafbd7afu};
   return word[i];
 }
-// Eight of them from any byte on.
+// Returns eight bytes of the secret, from any byte on.
 WB_FN uint64_t secret(uint32_t byte) {
   const uint32_t shift = byte % 8 * 8, i = byte / 8;
   return shift == 0 ? secret_word(i) : secret_word(i) >> shift | secret_word(i + 1) << (64 - shift);
@@ -40,7 +40,7 @@ WB_FN uint64_t start(uint32_t lane) {
   return first[lane];
 }
 
-// Where the secret begins for a stripe of a block: the last stripe of all has a place of its own.
+// Returns the offset in the secret for a stripe of a block. The last stripe of all has its own offset.
 WB_FN uint32_t secret_of(uint32_t block, uint32_t stripe) {
   return block == blocks - 1 && stripe == stripes - 1 ? 192 - 64 - 7 : stripe * 8;
 }
@@ -50,7 +50,7 @@ WB_FN uint64_t keyed(uint64_t word, uint64_t key) {
   return (key & 0xffffffffu) * (key >> 32);
 }
 
-// What a block adds to the accumulator of `lane`.
+// Returns the sum that a block adds to the accumulator of `lane`.
 WB_FN uint64_t block_sum(uint64_t data, uint32_t block, uint32_t lane) {
   const uint64_t* word = reinterpret_cast<const uint64_t*>(data) + block * stripes * lanes;
   uint64_t sum = 0;
@@ -80,7 +80,7 @@ WB_FN uint64_t avalanche(uint64_t h) {
   return h ^ h >> 32;
 }
 
-// The hash of 4096 bytes at `data`, aligned to 8, by one lane alone.
+/// @brief Returns the hash of 4096 bytes at address `data`, aligned to 8. One lane calls this alone.
 WB_FN_COLD uint64_t hash(uint64_t data) {
   uint64_t result = bytes * prime64_1;
   for (uint32_t lane = 0; lane < lanes; lane += 2) {
@@ -95,7 +95,10 @@ WB_FN_COLD uint64_t hash(uint64_t data) {
   return avalanche(result);
 }
 
-// The same by a whole warp of 32 lanes, which all get it: every eight lanes have a block.
+/// @brief Returns the hash of 4096 bytes at address `data`, aligned to 8, in all lanes. A whole converged warp of 32 lanes calls
+/// this.
+///
+/// Every eight lanes take one block.
 WB_FN_COLD uint64_t hash_together(uint64_t data) {
   const warp::mask_t all = warp::full();
   const uint32_t lane = warp::lane() % lanes;

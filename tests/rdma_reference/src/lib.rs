@@ -1,6 +1,7 @@
-//! The committed declarations of rdma-core's libraries beside two others: rdma-sys, and the C compiler's own view of the headers.
+//! Compares the committed declarations of rdma-core's libraries with two others: rdma-sys, and the C compiler's own
+//! view of the headers.
 //!
-//! `build.rs` writes the questions, from the committed file itself: nothing in it can be left out.
+//! `build.rs` writes the questions from the committed file itself, so that no declaration is left out.
 #![cfg(test)]
 
 #[path = "../../../host/rdma/sys/bindings.rs"]
@@ -15,7 +16,7 @@ use std::mem::{offset_of, transmute_copy};
 /// A name, and offset, size and alignment.
 type Layout = (&'static str, [usize; 3]);
 
-/// What a type is whose name rdma-sys does not have.
+/// Implemented for types whose names rdma-sys does not have.
 trait Absent {}
 fn is_absent<T: Absent>() {}
 
@@ -25,7 +26,7 @@ fn number<T>(value: T) -> u32 {
     unsafe { transmute_copy(&value) }
 }
 
-/// Size and alignment of what a pointer to `T` is turned into a pointer to.
+/// Returns size and alignment of the type that the second pointer points to.
 fn shape<T, F>(_: fn(*const T) -> *const F) -> [usize; 2] {
     [size_of::<F>(), align_of::<F>()]
 }
@@ -38,7 +39,7 @@ macro_rules! whole {
 
 macro_rules! field {
     ($name:literal, $of:ty, $($path:ident).+) => {{
-        // SAFETY: never called; it is there for its type.
+        // SAFETY: never called; only its type is used.
         let [size, align] = shape(|p: *const $of| unsafe { &raw const (*p).$($path).+ });
         ($name, [offset_of!($of, $($path).+), size, align])
     }};
@@ -67,7 +68,7 @@ unsafe extern "C" {
     static c_numbers: CNumber;
 }
 
-/// The rows of a table that ends with one without a name.
+/// Returns the rows of a table that ends with a row without a name.
 ///
 /// # Safety
 /// `first` begins such a table, which nothing changes.
@@ -86,7 +87,7 @@ unsafe fn rows<T, V>(first: *const T, row: fn(&T) -> (*const c_char, V)) -> BTre
     all
 }
 
-/// Fails with all that differ.
+/// Fails with all differences.
 #[track_caller]
 fn same<V: PartialEq + std::fmt::Debug>(of: &str, theirs: &BTreeMap<String, V>, ours: &[(&'static str, V)]) {
     let ours: BTreeMap<&str, &V> = ours.iter().map(|(name, value)| (*name, value)).collect();

@@ -1,4 +1,4 @@
-//! Opening an adapter on each side, of the same kind.
+//! Opens an adapter of the same kind on each side.
 
 use super::LIMIT;
 use super::endpoint::{self, other_side};
@@ -10,25 +10,25 @@ use warpbell::rdma::{self, Adapter, DeviceChoice, RdmaError, Transport};
 use warpbell::shmem::bootstrap::Bootstrap;
 use warpbell::soft::nic::{SoftNic, SoftNicConfig};
 
-/// The adapters, best first.
+/// Kinds of adapters, best first.
 const ORDER: [Transport; 3] = [Transport::Mlx5, Transport::Verbs, Transport::Soft];
-/// What the key of software NICs is made for.
+/// Purpose for which the bootstrap derives the key of software NICs.
 const PURPOSE: &str = "soft nic of bench rdma";
 
-/// Which adapter is asked for.
+/// Choice of the adapter.
 #[derive(Clone, Debug, Default)]
 pub struct AdapterChoice {
-    /// Its kind; the best that there is on both sides if nothing is said.
+    /// Kind of adapter; `None` takes the best kind that both sides have.
     pub transport: Option<Transport>,
-    /// Device, port and address of an RDMA device.
+    /// Device, port and GID of an RDMA device.
     pub device: DeviceChoice,
-    /// Options of a software NIC, as [`SoftNicConfig::options`] reads them.
+    /// Options of a software NIC, as [`SoftNicConfig::options`] parses them.
     pub soft: String,
-    /// Whether the other side may be on another host.
+    /// True if the other side may be on another host.
     pub across: bool,
 }
 
-/// What a side could open, and why not what would have been better.
+/// Kind of adapter that a side opened, and the reasons why better kinds failed.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Found {
     transport: Option<Transport>,
@@ -40,13 +40,22 @@ impl AdapterChoice {
         self.transport.map_or_else(|| ORDER.to_vec(), |one| vec![one])
     }
 
-    /// Opens the adapter of both sides of this process, and says why it is not a better one.
+    /// Opens one adapter for both sides in this process. Also returns the reasons why better kinds failed.
+    ///
+    /// # Errors
+    /// [`MeasureError::Failed`] if no adapter can be opened; the error lists the reasons.
     pub fn open(&self, space: &Space, ranks: &dyn Bootstrap) -> Result<(Box<dyn Adapter>, Vec<String>), MeasureError> {
         let (adapter, found) = self.first(space, ranks);
         adapter.map(|a| (a, found.reasons.clone())).ok_or_else(|| none_of(&found))
     }
 
-    /// Opens this side's adapter; the other side does the same, and both end up with the same kind.
+    /// Opens this side's adapter. The other side must call this function, too; both sides open the same kind. Also
+    /// returns the reasons why better kinds failed.
+    ///
+    /// # Errors
+    /// [`MeasureError::Failed`] if a side can open no adapter. [`MeasureError::Refused`] if there are not two ranks.
+    /// [`MeasureError::Bootstrap`] if the exchange fails, [`MeasureError::Rdma`] if the kind of the other side cannot
+    /// be opened.
     pub fn open_with(
         &self,
         space: &Space,
@@ -65,14 +74,14 @@ impl AdapterChoice {
         if mine.transport.and_then(place) >= place(theirs) {
             return Ok((adapter, reasons));
         }
-        // The other side has only that.
+        // The other side could open only this lesser kind.
         drop(adapter);
         let why = all.get(rank).map(|f| f.reasons.join("; ")).unwrap_or_default();
         reasons.push(format!("the other side (rank {rank}): {why}"));
         Ok((self.one(theirs, space, ranks)?, reasons))
     }
 
-    /// The first that can be opened.
+    /// Opens the first candidate that works.
     fn first(&self, space: &Space, ranks: &dyn Bootstrap) -> (Option<Box<dyn Adapter>>, Found) {
         let mut found = Found { transport: None, reasons: Vec::new() };
         for transport in self.candidates() {
@@ -104,7 +113,7 @@ impl AdapterChoice {
         config.sharers = 2;
         let mut config = config.options(&self.soft).map_err(|e| unavailable(format!("software NIC: {e}")))?;
         if self.across {
-            // By any of this host's addresses, if nothing says which.
+            // Listens at all addresses of this host if the bootstrap names none.
             let own = ranks.route().own;
             config.listen = Some(own.unwrap_or(IpAddr::V6(Ipv6Addr::UNSPECIFIED)));
             config.advertise = own.into_iter().collect();
@@ -126,7 +135,7 @@ mod tests {
         AdapterChoice { transport, ..AdapterChoice::default() }
     }
 
-    /// What each side opens, or why not.
+    /// Returns the kind that each side opened, or the error.
     fn both(choices: [AdapterChoice; 2]) -> Vec<Result<Transport, String>> {
         std::thread::scope(|s| {
             let sides: Vec<_> = LocalBootstrap::all(2)
@@ -147,7 +156,7 @@ mod tests {
     fn both_sides_have_the_same() {
         let soft = Ok(Transport::Soft);
         assert_eq!(both([of(Some(Transport::Soft)), of(Some(Transport::Soft))]), [soft.clone(), soft.clone()]);
-        // Whatever this machine has, one side insists.
+        // Soft must result on every machine, because one side requires it.
         assert_eq!(both([of(None), of(Some(Transport::Soft))]), [soft.clone(), soft]);
     }
 
@@ -155,8 +164,8 @@ mod tests {
     fn what_is_not_to_be_had_is_named_on_both_sides() {
         let mut nothing = of(Some(Transport::Verbs));
         nothing.device.device = Some("no-such-device".to_owned());
-        let answers = both([nothing, of(Some(Transport::Soft))]);
-        let [Err(here), Err(there)] = &answers[..] else { panic!("{answers:?}") };
+        let results = both([nothing, of(Some(Transport::Soft))]);
+        let [Err(here), Err(there)] = &results[..] else { panic!("{results:?}") };
         assert!(here.starts_with("no adapter: verbs adapter:"), "{here}");
         assert!(there.starts_with("the other side (rank 0): no adapter: verbs adapter:"), "{there}");
     }

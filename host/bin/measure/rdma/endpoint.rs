@@ -1,4 +1,4 @@
-//! One end: queue pairs, memory, keys; and what is in the memory before and after.
+//! One end of the connections: queue pairs, memory and keys, and the content of the memory before and after a test.
 
 use super::setting::{Setting, Test, Verb};
 use super::table::Address;
@@ -15,21 +15,22 @@ use warpbell::rdma::{
 };
 use warpbell::shmem::bootstrap::Bootstrap;
 
-/// Fewest blocks of a ring, as a power of two.
+/// Minimum number of blocks of a send queue, as the exponent of a power of two.
 const LEAST_LOG_BLOCKS: u32 = 4;
-/// Values that the last byte of a message goes through, from 1; and what it is in the last message of a test that runs for a time.
+/// Number of values that the last byte of a message takes, from 1 on.
 const SIGNS: u64 = 254;
+/// Last byte of the last message of a test that runs for a time.
 pub(super) const LAST_CALL: u8 = 255;
 
-/// The last byte of message `i` of a ping-pong, as in `kernels/bench/rdma.cu`.
+/// Returns the last byte of message `i` of a ping-pong, as in `kernels/bench/rdma.cu`.
 pub(super) fn sign_of(i: u64) -> u8 {
     (i % SIGNS + 1) as u8
 }
 
-/// What one side has to know of the other.
+/// Data that one side needs about the other.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Offer {
-    /// What it measures: both must measure the same.
+    /// Setting of the side: both must measure the same.
     setting: Setting,
     initiator: Initiator,
     queues: Vec<QueueAddress>,
@@ -38,7 +39,7 @@ struct Offer {
     key: u32,
 }
 
-/// What was looked at.
+/// Counts of checked messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Checked {
     pub verified: u64,
@@ -70,7 +71,7 @@ pub fn not_two(ranks: usize) -> MeasureError {
     MeasureError::Refused(format!("a measurement is between two sides, and there are {ranks} ranks; start two"))
 }
 
-/// Gives `mine` to the other side, and answers both sides' values.
+/// Sends `mine` to the other side, and returns both sides' values in the order of their ranks.
 pub(super) fn exchange<T: Serialize + DeserializeOwned>(
     side: &Side<'_>,
     within: Duration,
@@ -79,7 +80,7 @@ pub(super) fn exchange<T: Serialize + DeserializeOwned>(
     exchange_between(side.ranks, within, mine)
 }
 
-/// The same, of ranks that are no sides yet.
+/// Exchanges values as [`exchange`] does, before a [`Side`] exists.
 pub(super) fn exchange_between<T: Serialize + DeserializeOwned>(
     ranks: &dyn Bootstrap,
     within: Duration,
@@ -100,22 +101,22 @@ pub(super) fn exchange_between<T: Serialize + DeserializeOwned>(
 /// Half of an endpoint's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Half {
-    /// What is sent.
+    /// Data to send.
     Outbox,
-    /// What comes.
+    /// Received data.
     Inbox,
 }
 
-/// Who drives the queue pairs.
+/// Queue pairs, by the initiator that drives them.
 #[derive(Debug)]
 pub(super) enum Driver {
-    /// Kernels, which find them in a table.
+    /// Kernels drive the queue pairs, by a table of them.
     Kernel(Vec<Box<dyn QueuePair>>, kernel::Queues),
-    /// The CPU.
+    /// The CPU drives the queue pairs.
     Host(Vec<Box<dyn PostRequests>>),
 }
 
-/// A queue pair of either kind, until it is connected.
+/// A queue pair of either kind before it is connected.
 enum NewQueuePair {
     Rings(Box<dyn QueuePair>),
     Direct(Box<dyn UnconnectedSendQueue>),
@@ -182,14 +183,14 @@ impl Driver {
 
 #[derive(Debug)]
 pub(super) struct Endpoint {
-    // In the order in which they go.
+    // Fields are in drop order: the registration must not outlive the memory.
     registration: Box<dyn Registration>,
     memory: Region,
     peer: Offer,
     numbers: Vec<u32>,
     initiator: Initiator,
     span: u64,
-    /// Bytes of either half; the memory may be longer.
+    /// Bytes of each half; the memory may be longer.
     half: u64,
 }
 
@@ -199,7 +200,7 @@ impl Endpoint {
         setting: &Setting,
         initiator: Initiator,
     ) -> Result<(Self, Driver), MeasureError> {
-        // Each kind of initiator has its memory: a CPU that waits for a byte has to see it.
+        // A CPU that waits for a byte must be able to read it, so CPU initiators use host memory.
         let space = match initiator {
             Initiator::Kernel => side.engine.space().clone(),
             Initiator::Host | Initiator::Verbs => Space::cpu(),
@@ -242,7 +243,7 @@ impl Endpoint {
             );
         }
         let connected = queues.iter_mut().zip(&peer.queues).try_for_each(|(mine, theirs)| mine.connect(theirs));
-        // Nobody sends before both sides are connected.
+        // No side sends before both are connected.
         let mine: Result<(), String> = connected.as_ref().map_err(ToString::to_string).copied();
         let all = exchange(side, super::LIMIT, &mine)?;
         connected?;
@@ -255,7 +256,7 @@ impl Endpoint {
         Ok((endpoint, driver))
     }
 
-    /// Memory near whoever posts, or in the host's where the adapter does not take that.
+    /// Allocates and registers memory near the initiator, or in host memory if the adapter cannot register that.
     fn memory(side: &Side<'_>, space: &Space, bytes: usize) -> Result<(Region, Box<dyn Registration>), MeasureError> {
         let register = |place| {
             let memory = space.allocate(place, bytes)?;
@@ -276,7 +277,7 @@ impl Endpoint {
         &self.memory
     }
 
-    /// Bytes of a queue pair's part of either half.
+    /// Returns the size in bytes of a queue pair's part of each half.
     pub(super) fn span(&self) -> u64 {
         self.span
     }
@@ -285,7 +286,7 @@ impl Endpoint {
         (self.registration.local_key(), self.peer.key)
     }
 
-    /// Where a half begins in the memory.
+    /// Returns the offset of a half in the memory, in bytes.
     pub(super) fn offset(&self, half: Half) -> u64 {
         match half {
             Half::Outbox => 0,
@@ -293,14 +294,14 @@ impl Endpoint {
         }
     }
 
-    /// This side's half of a message, and the other side's: as work requests name them.
+    /// Returns the addresses of the local and the remote half that a message uses, as work requests name them.
     pub(super) fn ways(&self, verb: Verb) -> (u64, u64) {
         let (local, remote) =
             if verb == Verb::Read { (Half::Inbox, Half::Outbox) } else { (Half::Outbox, Half::Inbox) };
         (self.registration.address() + self.offset(local), self.peer.address + self.offset(remote))
     }
 
-    /// Both ends' queue pairs.
+    /// Returns the addresses of the local and of the remote queue pairs.
     pub(super) fn addresses(&self) -> (Vec<Address>, Vec<Address>) {
         let (key, address) = (self.registration.remote_key(), self.registration.address());
         let local = self.numbers.iter().map(|&number| Address { number, key, address });
@@ -309,7 +310,7 @@ impl Endpoint {
         (local.collect(), remote.collect())
     }
 
-    /// What a side sends, for a size.
+    /// Returns the data that side `rank` sends for a size.
     fn pattern(&self, rank: usize, bytes: u64) -> Vec<u8> {
         let seed = mix(bytes << 8 | (rank as u64) << 4 | self.initiator as u64);
         let words = self.offset(Half::Inbox) / size_of::<u64>() as u64;
@@ -320,13 +321,14 @@ impl Endpoint {
         pattern
     }
 
-    /// The outbox full, the inbox empty. Nobody sends meanwhile.
+    /// Fills the outbox with data and clears the inbox. No side may send during this call.
     pub(super) fn prepare(&self, rank: usize, bytes: u64) -> Result<(), MemoryError> {
         self.memory.write(self.offset(Half::Outbox) as usize, &self.pattern(rank, bytes))?;
         self.memory.fill(self.offset(Half::Inbox) as usize, self.half as usize, 0)
     }
 
-    /// Looks at what came: `mine` and `theirs` are how many messages each side sent on each queue pair.
+    /// Checks the received data. `mine` and `theirs` are the numbers of messages that each side sent on each queue
+    /// pair.
     pub(super) fn check(
         &self,
         setting: &Setting,
@@ -348,11 +350,12 @@ impl Endpoint {
         if verb == Verb::Atomic {
             for (pair, (mine, theirs)) in (0u64..).zip(mine.iter().zip(theirs)) {
                 let at = (pair * self.span) as usize;
-                // Every operation of the other side has taken the word one further,
+                // Each operation of the other side has incremented the word.
                 if *theirs > 0 {
                     checked.one(word(&inbox, at) == *theirs);
                 }
-                // and each of this side has found what the one before has left: in each place the last one that landed there.
+                // Each operation of this side has returned the value that the previous one left. Each place holds the
+                // last value that was returned to it.
                 for slot in 0..slots.min(*mine) {
                     let last = (mine - 1 - slot) / slots * slots + slot;
                     checked.one(word(&outbox, at + (slot * stride) as usize) == last);
@@ -360,7 +363,7 @@ impl Endpoint {
             }
             return Ok(checked);
         }
-        // Reads bring the other side's messages here, writes of the other side too.
+        // The inbox holds what this side read, or what the other side wrote.
         let sent = if verb == Verb::Read { mine } else { theirs };
         let expected = self.pattern(1 - rank, bytes);
         for (pair, sent) in (0u64..).zip(sent) {

@@ -1,4 +1,4 @@
-//! Messages that kernels post: mirrors `kernels/bench/rdma/side.cuh`.
+//! Runs the kernels that post messages. The parameters mirror `kernels/bench/rdma/side.cuh`.
 
 use super::endpoint::{Endpoint, Half};
 use super::setting::{Atomic, Kind, Setting, Verb};
@@ -17,7 +17,7 @@ impl KernelArg for Parameters {
     }
 }
 
-/// What kernels read of an endpoint's queue pairs, and continue to count in.
+/// Table of an endpoint's send queues for kernels, which also keep their counters in it.
 #[derive(Debug)]
 pub(super) struct Queues(Region);
 
@@ -37,8 +37,8 @@ impl Queues {
     }
 }
 
-/// What a kernel leaves of one size. Made before the other side's kernel may be running: on one GPU memory is better not asked for while a
-/// kernel waits for this side's.
+/// Memory for the results of a kernel for one size. It is allocated before the other side's kernel can run: if both
+/// sides share a GPU, memory should not be allocated while that kernel waits for this side's kernel.
 #[derive(Debug)]
 pub(super) struct Buffers {
     posted: Option<Region>,
@@ -113,7 +113,7 @@ pub(super) fn run(
         Kind::Latency => ("wb_rdma_one_by_one", 1),
     };
     let grid = Grid { blocks, threads: width };
-    // SAFETY: the parameters of this kernel; the memory that they name lives until the run has ended.
+    // SAFETY: the arguments are this kernel's parameters; the memory that they refer to lives until the run has ended.
     unsafe { engine.launch(kernel, grid, Args::new().with(parameters)) }?
         .finish_within(LIMIT + setting.duration.unwrap_or_default())?;
 

@@ -1,7 +1,8 @@
-//! Writes, reads and atomics between two sides over an RDMA adapter, as perftest measures them: posted by kernels, and posted by the
-//! CPU, on the same kind of queue pair over the same adapter, one after the other.
+//! Measures writes, reads and atomics between two sides over an RDMA adapter, as perftest does.
 //!
-//! A side is a rank of a [`Bootstrap`] of two: threads of one process, or a process each. What arrives is verified after each size.
+//! Kernels post the messages, then the CPU does, on the same kind of queue pair over the same adapter. A side is a rank
+//! of a [`Bootstrap`] of two: threads of one process, or one process each. The received data is verified after each
+//! size.
 
 mod adapter;
 mod endpoint;
@@ -26,15 +27,15 @@ use warpbell::engine::Engine;
 use warpbell::rdma::{Adapter, AdapterPath};
 use warpbell::shmem::bootstrap::Bootstrap;
 
-/// How long the messages of one size may take at most, beside a duration that was asked for.
+/// Time limit of the messages of one size, in addition to a requested duration.
 pub const LIMIT: Duration = Duration::from_secs(600);
 
-/// Who posts.
+/// Initiator that posts work requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum Initiator {
-    /// Kernels, on the engine.
+    /// Kernels on the engine.
     Kernel,
     /// A CPU thread of the program, on the same kind of rings.
     Host,
@@ -52,63 +53,71 @@ impl fmt::Display for Initiator {
     }
 }
 
-/// One side.
+/// One of the two sides of a measurement.
 #[derive(Clone, Copy, Debug)]
 pub struct Side<'a> {
-    /// Its adapter.
+    /// Adapter of this side.
     pub adapter: &'a dyn Adapter,
-    /// Where its kernels run.
+    /// Engine that runs this side's kernels.
     pub engine: &'a Engine,
-    /// The way to the other side: two ranks.
+    /// Bootstrap of two ranks that connects this side to the other.
     pub ranks: &'a dyn Bootstrap,
-    /// The rank that begins, whose figures are shown.
+    /// Rank of the client, which begins and whose figures are printed.
     pub client: usize,
-    /// How long one wait may last.
+    /// Time limit of one wait.
     pub deadline: Duration,
 }
 
-/// What came out for one size.
+/// Results for one size.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Row {
-    /// The row of the table.
+    /// Figures of the table's row.
     #[serde(flatten)]
     pub figures: Figures,
-    /// Messages of which both sides looked at what arrived.
+    /// Number of messages whose received data was checked, on both sides.
     pub verified: u64,
-    /// Those of them that were not what was sent.
+    /// Number of these messages with wrong data.
     pub wrong: u64,
 }
 
 /// Messages that one side posted.
 #[derive(Clone, Debug, Default)]
 struct Sent {
-    /// On each queue pair.
+    /// Number of messages on each queue pair.
     done: Vec<u64>,
-    /// From the first post to the last completion.
+    /// Time from the first post to the last completion, in nanoseconds.
     elapsed_ns: u64,
     stamps: Option<Stamps>,
 }
 
-/// What a side tells the other of it.
+/// Results of a side that it sends to the other side.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct SideReport {
     done: Vec<u64>,
     figures: Option<(u64, f64, f64, f64)>,
 }
 
-/// A measurement between two sides, connected.
+/// A connected measurement between two sides.
 #[derive(Debug)]
 pub struct RdmaBench<'a> {
     side: Side<'a>,
     setting: Setting,
     initiator: Initiator,
-    // Queue pairs go before the memory that they reach.
+    // Dropped before `endpoint`: queue pairs must not outlive the memory that they access.
     driver: Driver,
     endpoint: Endpoint,
 }
 
 impl<'a> RdmaBench<'a> {
-    /// Makes queue pairs, registers memory, and connects with the other side, which calls this at the same time.
+    /// Creates queue pairs, registers memory, and connects to the other side, which must call this function at the same
+    /// time.
+    ///
+    /// # Errors
+    /// * [`MeasureError::Refused`] if the setting cannot be measured, there are not two ranks, the two sides have
+    ///   different settings, or the adapter has no verbs calls for [`Initiator::Verbs`].
+    /// * [`MeasureError::Failed`] if the other side failed.
+    /// * [`MeasureError::Rdma`], [`MeasureError::Memory`], [`MeasureError::Post`] or [`MeasureError::Bootstrap`] if a
+    ///   queue pair, a registration or the exchange with the other side fails.
     pub fn new(side: Side<'a>, setting: Setting, initiator: Initiator) -> Result<Self, MeasureError> {
         let setting = setting.with_defaults();
         setting.check()?;
@@ -116,17 +125,17 @@ impl<'a> RdmaBench<'a> {
         Ok(Self { side, setting, initiator, driver, endpoint })
     }
 
-    /// Which way work requests go.
+    /// Returns the path that work requests take.
     pub fn path(&self) -> AdapterPath {
         self.side.adapter.path()
     }
 
-    /// Where the messages are: `GPU memory` or `host memory`.
+    /// Returns the kind of memory that holds the messages: `GPU memory` or `host memory`.
     pub fn memory(&self) -> &'static str {
         self.endpoint.memory_name()
     }
 
-    /// Messages that one doorbell is rung for: those of a list, and of a kernel at most as many as a warp has lanes.
+    /// Returns the number of messages per doorbell write: `post_list`, limited to the lanes of a warp for a kernel.
     pub fn post_list(&self) -> u32 {
         match self.initiator {
             Initiator::Kernel => self.setting.post_list.min(self.side.engine.warp_width()),
@@ -134,10 +143,10 @@ impl<'a> RdmaBench<'a> {
         }
     }
 
-    /// What stands above the table.
+    /// Returns the text above the table.
     pub fn head<'h>(&'h self, path: &'h AdapterPath) -> table::Head<'h> {
         let (local, remote) = self.endpoint.addresses();
-        // Of what a kernel posts together the last entry is the one with a completion; verbs calls ask for one each.
+        // A kernel requests a completion for the last entry of each post; verbs calls request one for each message.
         let cq_mod = match self.initiator {
             Initiator::Kernel => self.post_list(),
             Initiator::Host => self.setting.cq_mod,
@@ -146,18 +155,26 @@ impl<'a> RdmaBench<'a> {
         table::Head { setting: &self.setting, path, inline_bytes: self.setting.inline_bytes, cq_mod, local, remote }
     }
 
-    /// Whether this side posts.
+    /// Returns true if this side posts messages.
     fn posts(&self) -> bool {
         let begins = self.side.ranks.rank() == self.side.client;
         begins || self.setting.bidirectional || self.setting.test.goes_there_and_back()
     }
 
-    /// How long the other side is waited for.
+    /// Returns the time limit of a wait for the other side.
     fn deadline(&self) -> Duration {
         LIMIT + self.setting.duration.unwrap_or_default() + self.side.deadline
     }
 
-    /// Measures messages of `bytes` bytes. Both sides call it, with the same sizes in the same order, and get the same answer.
+    /// Measures messages of `bytes` bytes. Both sides must call it with the same sizes in the same order. Both get the
+    /// same row.
+    ///
+    /// # Errors
+    /// * [`MeasureError::Stopped`] if the user cancelled the run.
+    /// * [`MeasureError::Failed`] if a message or the other side failed.
+    /// * [`MeasureError::Refused`] if there were too few messages for a row of the table.
+    /// * [`MeasureError::Memory`], [`MeasureError::Engine`], [`MeasureError::Run`] or [`MeasureError::Bootstrap`] if
+    ///   memory, a kernel or the exchange with the other side fails.
     pub fn measure(&mut self, bytes: u64) -> Result<Row, MeasureError> {
         self.endpoint.prepare(self.side.ranks.rank(), bytes)?;
         let buffers = match self.driver {
@@ -179,7 +196,7 @@ impl<'a> RdmaBench<'a> {
         self.conclude(bytes, sent)
     }
 
-    /// Both sides tell each other how it went, and look at what arrived.
+    /// Exchanges the results of both sides and checks the received data.
     fn conclude(&self, bytes: u64, sent: Result<Sent, MeasureError>) -> Result<Row, MeasureError> {
         let mine = sent.as_ref().map_err(ToString::to_string).map(|sent| {
             let figures = self.posts().then(|| self.bandwidth(bytes, sent));
@@ -195,7 +212,7 @@ impl<'a> RdmaBench<'a> {
             None => return Err(endpoint::other_side(other, "it said nothing")),
         };
         let checked = self.endpoint.check(&self.setting, bytes, me, &sent.done, &theirs.done)?;
-        // Whose messages are in the table, and what the table says of them.
+        // The row of the table: the figures of the side whose messages it shows, or of both together.
         let figures = match self.setting.test.kind {
             Kind::Bandwidth => {
                 let other = theirs.figures.map(|(iterations, peak, average, messages)| Bandwidth {
@@ -223,7 +240,7 @@ impl<'a> RdmaBench<'a> {
         Ok(Row { figures, verified: both.verified, wrong: both.wrong })
     }
 
-    /// What both sides verified, and the client's row.
+    /// Returns the number of verified messages of both sides, and the client's row.
     fn agree(&self, mine: Checked, figures: Option<Figures>) -> Result<(Checked, Option<Figures>), MeasureError> {
         let all: Vec<(Checked, Option<Figures>)> = endpoint::exchange(&self.side, self.deadline(), &(mine, figures))?;
         let sum = all.iter().fold(Checked::default(), |a, (b, _)| a.and(b));
@@ -246,7 +263,7 @@ impl<'a> RdmaBench<'a> {
     }
 }
 
-/// Returns what an adapter says of its failure, in brackets.
+/// Returns an adapter's description of its failure in brackets; empty without one.
 fn because(failure: Option<String>) -> String {
     failure.map_or_else(String::new, |f| format!(" ({f})"))
 }

@@ -1,4 +1,4 @@
-//! Messages that a CPU thread posts, to the same kind of queue pair over the same adapter.
+//! Posts messages from a CPU thread, to the same kind of queue pair over the same adapter.
 
 use super::endpoint::{Endpoint, Half, LAST_CALL, sign_of};
 use super::setting::{Atomic, Kind, Setting, Verb};
@@ -11,19 +11,19 @@ use warpbell::rdma::{PostError, PostRequests};
 use warpbell::wire::mlx5::segment::DataSegment;
 use warpbell::wire::mlx5::{self, Operation, Payload, Remote};
 
-/// Turns of a loop between two looks at the clock and at whether the run was cancelled.
+/// Iterations of a loop between two checks of the clock and of cancellation.
 const LOOK_EVERY: u32 = 256;
 
-/// Counters of one queue pair that go on from size to size.
+/// Counters of one queue pair; the queue pair's own counters continue from size to size.
 #[derive(Clone, Copy, Debug, Default)]
 struct Progress {
     posted: u64,
     done: u64,
-    /// What the queue pair had counted before the first message.
+    /// Value of the queue pair's counter before the first message.
     base: u64,
 }
 
-/// Everything that messages need.
+/// Parameters of the messages of one size.
 struct Messages<'m> {
     setting: &'m Setting,
     endpoint: &'m Endpoint,
@@ -51,7 +51,7 @@ impl Messages<'_> {
         pair * self.endpoint.span() + i % self.slots * self.stride
     }
 
-    /// Writes message `i` of a queue pair into the ring.
+    /// Posts message `i` of a queue pair, without the doorbell.
     fn post(&self, send_queue: &mut dyn PostRequests, pair: u64, i: u64, signalled: bool) -> Result<u64, PostError> {
         let at = self.offset(pair, i);
         let here = DataSegment::new(self.local + at, self.local_key, self.bytes as u32);
@@ -63,7 +63,7 @@ impl Messages<'_> {
             Verb::Atomic => {
                 let action = match self.setting.atomic {
                     Atomic::FetchAdd => mlx5::Atomic::FetchAdd { add: 1 },
-                    // What the message before has left is what this one compares with.
+                    // Compares with the value that the previous message wrote.
                     Atomic::CompareSwap => mlx5::Atomic::CompareSwap { swap: i + 1, compare: i },
                 };
                 Operation::Atomic { remote: there(self.offset(pair, 0)), action, landing: here }
@@ -72,7 +72,7 @@ impl Messages<'_> {
                 let bytes = self.bytes as usize;
                 let most = self.setting.inline_bytes.min(send_queue.inline_bytes());
                 let inline = inline.get_mut(..bytes).filter(|_| self.bytes <= most);
-                // What is in the outbox was written by this thread, and nobody else writes it.
+                // In a write test only this thread writes the outbox.
                 let inline = inline.and_then(|data| {
                     self.endpoint.region().read(at as usize, data).ok()?;
                     Some(&*data)
@@ -113,7 +113,7 @@ pub(super) fn run(
     }
 }
 
-/// As many in flight as may be, on all queue pairs in turn.
+/// Keeps as many messages in flight as allowed, on all queue pairs in turn.
 fn bandwidth(m: &Messages<'_>, send_queues: &mut [Box<dyn PostRequests>]) -> Result<Sent, MeasureError> {
     let s = m.setting;
     let (depth, list, every) = (u64::from(s.tx_depth), u64::from(s.post_list), u64::from(s.cq_mod));
@@ -126,7 +126,7 @@ fn bandwidth(m: &Messages<'_>, send_queues: &mut [Box<dyn PostRequests>]) -> Res
         let mut moved = false;
         for (pair, send_queue) in send_queues.iter_mut().map(Box::as_mut).enumerate() {
             let (p, goal) = (&mut all[pair], &mut goals[pair]);
-            // The last message of a test that runs for a time is one more, which asks for a completion.
+            // After the time is over, one more message is posted. It is the last and requests a completion.
             if *goal == u64::MAX && m.is_over() {
                 *goal = p.posted + 1;
             }
@@ -145,7 +145,7 @@ fn bandwidth(m: &Messages<'_>, send_queues: &mut [Box<dyn PostRequests>]) -> Res
                 send_queue.ring();
                 moved = true;
             }
-            // Each message counts one, as a block of the ring or as a request.
+            // Every message counts one: it is one block of the ring, or one verbs request.
             let complete =
                 send_queue.poll().map_err(|e| m.failed(send_queue, send_queue.completed() - p.base, e))? - p.base;
             if complete > p.done {
@@ -161,7 +161,7 @@ fn bandwidth(m: &Messages<'_>, send_queues: &mut [Box<dyn PostRequests>]) -> Res
         if moved {
             idle_since = None;
         } else {
-            // Where there are few processors the adapter may be a thread that waits for this one's.
+            // With few processors, the adapter may be a thread that needs the processor of this one.
             std::thread::yield_now();
         }
         if turns.is_multiple_of(LOOK_EVERY) {
@@ -179,7 +179,7 @@ fn bandwidth(m: &Messages<'_>, send_queues: &mut [Box<dyn PostRequests>]) -> Res
     Ok(Sent { done: all.iter().map(|p| p.done).collect(), elapsed_ns: ended, stamps })
 }
 
-/// One after the other.
+/// Posts one message after the completion of the previous one.
 fn one_by_one(m: &Messages<'_>, send_queue: &mut dyn PostRequests) -> Result<Sent, MeasureError> {
     let s = m.setting;
     let mut stamps = s.stamps().then(Stamps::default);
@@ -199,23 +199,23 @@ fn one_by_one(m: &Messages<'_>, send_queue: &mut dyn PostRequests) -> Result<Sen
     Ok(Sent { done: vec![done], elapsed_ns: m.now(), stamps })
 }
 
-/// A byte of registered memory that an adapter writes, or reads.
+/// A byte of registered memory that an adapter writes or reads.
 struct Sign(NonNull<u8>);
 
 impl Sign {
     fn get(&self) -> u8 {
-        // SAFETY: a byte of the endpoint's memory, which lives as long as the measurement; it is only reached by atomic accesses and the
-        // adapter while one is under way.
+        // SAFETY: a byte of the endpoint's memory, which lives as long as the measurement. During the measurement only
+        // atomic accesses and the adapter reach it.
         unsafe { AtomicU8::from_ptr(self.0.as_ptr()) }.load(Ordering::Acquire)
     }
 
     fn set(&self, value: u8) {
-        // SAFETY: as above.
+        // SAFETY: as in `get`.
         unsafe { AtomicU8::from_ptr(self.0.as_ptr()) }.store(value, Ordering::Release);
     }
 }
 
-/// A message there, and one back: as `there_and_back` of `kernels/bench/rdma.cu`.
+/// Sends a message and receives one in turn, as `there_and_back` of `kernels/bench/rdma.cu` does.
 fn there_and_back(m: &Messages<'_>, send_queue: &mut dyn PostRequests) -> Result<Sent, MeasureError> {
     let s = m.setting;
     let begins = m.side.ranks.rank() == m.side.client;
@@ -226,7 +226,7 @@ fn there_and_back(m: &Messages<'_>, send_queue: &mut dyn PostRequests) -> Result
             .region()
             .host()
             .ok_or_else(|| m.failed(send_queue, 0, PostError::OutOfReach { number: send_queue.number() }))?;
-        // SAFETY: within the region: each half has at least the bytes of a message.
+        // SAFETY: the byte is within the region: each half has at least the bytes of a message.
         Ok::<_, MeasureError>(Sign(unsafe { base.add(at as usize) }))
     };
     let (sends, comes) = (sign_at(Half::Outbox)?, sign_at(Half::Inbox)?);
@@ -253,7 +253,7 @@ fn there_and_back(m: &Messages<'_>, send_queue: &mut dyn PostRequests) -> Result
     Ok(Sent { done: vec![done], elapsed_ns: m.now(), stamps })
 }
 
-/// Waits for message `i`; whether it is the last.
+/// Waits for message `i`. Returns true if it is the last.
 fn receive(m: &Messages<'_>, comes: &Sign, i: u64) -> Result<bool, MeasureError> {
     let (mut turns, mut since) = (0u32, None::<Instant>);
     loop {

@@ -1,4 +1,4 @@
-//! What is measured: perftest's tests, defaults and limits (perftest_parameters.h, DEF_* and MIN_*, MAX_*).
+//! Parameters of a measurement: perftest's tests, defaults and limits (perftest_parameters.h, DEF_* and MIN_*, MAX_*).
 
 use crate::measure::error::{MeasureError, refuse};
 use serde::{Deserialize, Serialize};
@@ -7,26 +7,26 @@ use std::str::FromStr;
 use std::time::Duration;
 use warpbell::suggest::hint;
 
-/// The sizes of `--all`, as powers of two.
+/// Sizes of `--all`, as exponents of powers of two.
 pub const ALL_SIZES: std::ops::RangeInclusive<u32> = 1..=23;
-/// Bytes of an atomic operation.
+/// Size of an atomic operation in bytes.
 pub const ATOMIC_BYTES: u64 = 8;
-/// Most messages in flight.
+/// Maximum number of messages in flight.
 pub const MOST_TX_DEPTH: u32 = 15_000;
-/// Most queue pairs.
+/// Maximum number of queue pairs.
 pub const MOST_QUEUE_PAIRS: u32 = 16_384;
-/// Fewest iterations.
+/// Minimum number of iterations.
 pub const FEWEST_ITERATIONS: u64 = 5;
-/// Most iterations.
+/// Maximum number of iterations.
 pub const MOST_ITERATIONS: u64 = 100_000_000;
-/// Data that is carried in a work request of one block at most.
+/// Maximum number of bytes that a work request of one block carries inline.
 pub const MOST_INLINE: u64 = 28;
-/// Messages smaller than this go round in so many bytes of the buffer.
+/// Bytes of the buffer that messages cycle through if they are smaller.
 const WINDOW: u64 = 64 << 10;
-/// Messages begin at multiples of this.
+/// Alignment of messages in the buffer, in bytes.
 const ALIGNMENT: u64 = 64;
 
-/// What messages do.
+/// Operation of a test's messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
@@ -41,27 +41,27 @@ pub enum Verb {
     Send,
 }
 
-/// What is asked about them.
+/// Quantity that a test measures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
-    /// Many in flight: how much arrives in a time.
+    /// Messages and bytes per second, with many messages in flight.
     Bandwidth,
-    /// One after the other: how long each takes.
+    /// Time per message, with one message in flight.
     Latency,
 }
 
 /// A test, under perftest's name without the `ib_`: `write_bw`, `read_lat`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Test {
-    /// What messages do.
+    /// Operation of the messages.
     pub verb: Verb,
-    /// What is asked.
+    /// Quantity that is measured.
     pub kind: Kind,
 }
 
 impl Test {
-    /// All of them.
+    /// All tests.
     pub const ALL: [Self; 8] = {
         const fn test(verb: Verb, kind: Kind) -> Test {
             Test { verb, kind }
@@ -78,7 +78,7 @@ impl Test {
         ]
     };
 
-    /// Whether a message is answered by one of the other side before the next.
+    /// Returns true if the other side replies to each message with one of its own before the next message.
     pub fn goes_there_and_back(self) -> bool {
         self.kind == Kind::Latency && matches!(self.verb, Verb::Write | Verb::Send)
     }
@@ -99,7 +99,7 @@ impl fmt::Display for Test {
 impl FromStr for Test {
     type Err = String;
 
-    /// With or without perftest's `ib_`.
+    /// Parses a name with or without perftest's `ib_`.
     fn from_str(s: &str) -> Result<Self, String> {
         let name = s.strip_prefix("ib_").unwrap_or(s);
         Self::ALL.into_iter().find(|t| t.to_string() == name).ok_or_else(|| {
@@ -109,14 +109,14 @@ impl FromStr for Test {
     }
 }
 
-/// Which atomic operation.
+/// Atomic operation of an atomic test.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Atomic {
     /// Adds 1.
     #[default]
     FetchAdd,
-    /// Compares with what the operation before has left, and so always swaps.
+    /// Compares with the value that the previous operation wrote, and therefore always swaps.
     CompareSwap,
 }
 
@@ -135,40 +135,40 @@ impl FromStr for Atomic {
     }
 }
 
-/// What is measured, and how.
+/// Parameters of a measurement.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Setting {
-    /// The test.
+    /// Test to run.
     pub test: Test,
-    /// Bytes of a message, one row for each.
+    /// Sizes of messages in bytes; each gives one row.
     pub sizes: Vec<u64>,
-    /// Messages on each queue pair.
+    /// Messages per queue pair.
     pub iterations: u64,
-    /// Instead of so many messages: as many as go in this time.
+    /// Time during which messages are sent, instead of a number of messages.
     pub duration: Option<Duration>,
-    /// Queue pairs.
+    /// Number of queue pairs.
     pub queue_pairs: u32,
-    /// Messages in flight on each queue pair at most.
+    /// Maximum number of messages in flight per queue pair.
     pub tx_depth: u32,
-    /// Messages that one doorbell is rung for.
+    /// Messages per doorbell write.
     pub post_list: u32,
-    /// One completion is asked for in so many messages.
+    /// Messages per requested completion.
     pub cq_mod: u32,
-    /// Writes of up to so many bytes carry their data in the work request.
+    /// Maximum size in bytes of writes whose data is in the work request.
     pub inline_bytes: u64,
-    /// Both sides at the same time.
+    /// True if both sides send at the same time.
     pub bidirectional: bool,
-    /// The peak is not worked out.
+    /// True to omit the peak.
     pub no_peak: bool,
-    /// Which atomic operation.
+    /// Operation of atomic tests.
     pub atomic: Atomic,
-    /// Gigabits (10^9) in place of megabytes (2^20).
+    /// True to report gigabits (10^9) instead of megabytes (2^20).
     pub report_gbits: bool,
 }
 
 impl Setting {
-    /// perftest's defaults.
+    /// Returns perftest's defaults for `test`.
     pub fn new(test: Test) -> Self {
         let bandwidth = test.kind == Kind::Bandwidth;
         let size = match (test.verb, bandwidth) {
@@ -193,7 +193,8 @@ impl Setting {
         }
     }
 
-    /// What follows from the rest: a completion is asked for at least once in each list and in each window of what may be in flight.
+    /// Adapts `cq_mod` to the other parameters: every list, and every `tx_depth` messages, contain at least one message
+    /// that requests a completion.
     pub fn with_defaults(mut self) -> Self {
         self.cq_mod = self.cq_mod.min(self.tx_depth);
         if self.post_list > 1 {
@@ -202,7 +203,10 @@ impl Setting {
         self
     }
 
-    /// Whether all this can be.
+    /// Checks that the setting can be measured.
+    ///
+    /// # Errors
+    /// [`MeasureError::Refused`] with the first parameter that is out of range or contradicts the test.
     pub fn check(&self) -> Result<(), MeasureError> {
         let refuse = |reason: String| refuse!("{}: {reason}", self.test);
         let Test { verb, kind } = self.test;
@@ -256,22 +260,22 @@ impl Setting {
         Ok(())
     }
 
-    /// Bytes from one message to the next in the buffer.
+    /// Returns the distance in bytes from one message to the next in the buffer.
     pub(super) fn stride(bytes: u64) -> u64 {
         bytes.next_multiple_of(ALIGNMENT)
     }
 
-    /// Messages that have a place of their own in a queue pair's part of the buffer.
+    /// Returns the number of messages that have separate places in a queue pair's part of the buffer.
     pub(super) fn slots(&self, bytes: u64) -> u64 {
         (WINDOW / Self::stride(bytes)).clamp(1, self.tx_depth.into())
     }
 
-    /// Bytes of a queue pair's part of the buffer, for every size.
+    /// Returns the size in bytes of a queue pair's part of the buffer, large enough for every message size.
     pub(super) fn span(&self) -> u64 {
         self.sizes.iter().map(|s| self.slots(*s) * Self::stride(*s)).max().unwrap_or(ALIGNMENT)
     }
 
-    /// Whether moments are kept of each message.
+    /// Returns true if the times of every message are recorded.
     pub(super) fn stamps(&self) -> bool {
         self.duration.is_none()
             && (self.test.kind == Kind::Latency

@@ -1,43 +1,44 @@
-//! Figures out of time stamps, by perftest's definitions (perftest_parameters.c, print_report_bw and print_report_lat), so that they
-//! can be set beside those of `ib_write_bw` and `ib_write_lat`.
+//! Computes figures from time stamps, by perftest's definitions (perftest_parameters.c, print_report_bw and
+//! print_report_lat), so that they compare with those of `ib_write_bw` and `ib_write_lat`.
 
 use serde::{Deserialize, Serialize};
 
-/// perftest leaves the peak out beyond so many iterations: it looks at every pair of a post and a completion.
+/// Maximum number of iterations with a peak. perftest omits the peak above it, because the peak compares every pair of
+/// a post and a completion.
 pub const MOST_FOR_PEAK: u64 = 20_000;
-/// The longest samples, which are in no mean and no median (perftest's LAT_MEASURE_TAIL).
+/// Number of longest samples that the mean and the median omit (perftest's LAT_MEASURE_TAIL).
 pub const TAIL: usize = 2;
 /// 2^20 bytes, which perftest calls MB.
 pub const MEBIBYTE: f64 = (1 << 20) as f64;
-/// Bytes of 10^9 bits.
+/// Bytes in 10^9 bits.
 pub const GIGABIT: f64 = 125e6;
 
 /// One row of a bandwidth table.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Bandwidth {
-    /// Of one message.
+    /// Size of a message in bytes.
     pub bytes: u64,
-    /// Messages, over all queue pairs.
+    /// Number of messages on all queue pairs.
     pub iterations: u64,
-    /// Highest rate from any post to any completion behind it; 0 where it was not worked out.
+    /// Highest rate from any post to any later completion; 0 if it was not computed.
     pub peak_bytes_per_s: f64,
-    /// From the first post to the last completion.
+    /// Rate from the first post to the last completion.
     pub average_bytes_per_s: f64,
-    /// Messages in a second, likewise.
+    /// Messages per second, from the first post to the last completion.
     pub messages_per_s: f64,
 }
 
-/// When messages were posted and found complete, in nanoseconds, in the order in which they were posted.
+/// Times at which messages were posted and found complete, in nanoseconds, in the order of their posts.
 #[derive(Clone, Debug, Default)]
 pub struct Stamps {
-    /// Posted.
+    /// Times of the posts.
     pub posted: Vec<u64>,
-    /// Found complete.
+    /// Times at which the completions were found.
     pub completed: Vec<u64>,
 }
 
 impl Stamps {
-    /// Those of several queue pairs as one list, in the order of their posts; completions in their own order.
+    /// Merges the stamps of several queue pairs into one list, posts and completions each in ascending order.
     pub fn merged(parts: impl IntoIterator<Item = Self>) -> Self {
         let mut all = Self::default();
         for part in parts {
@@ -49,12 +50,13 @@ impl Stamps {
         all
     }
 
-    /// The least mean time of one message, from any post to any completion that is not before its own.
+    /// Returns the minimum mean time of one message, from any post to any completion that is not before its own.
     fn least_mean_ns(&self) -> Option<f64> {
         let n = self.posted.len().min(self.completed.len());
         let mut least = None::<f64>;
         for i in 0..n {
-            // Of completions that were found at once only the last counts: it has the most messages for the same time.
+            // Of completions that were found at the same time only the last counts: it has the most messages for that
+            // time.
             for j in i..n {
                 if self.completed.get(j + 1) == Some(&self.completed[j]) && j + 1 < n {
                     continue;
@@ -68,7 +70,8 @@ impl Stamps {
 }
 
 impl Bandwidth {
-    /// `iterations` messages of `bytes` bytes in `elapsed_ns`; the peak by `stamps`, if there are any.
+    /// Computes the rates of `iterations` messages of `bytes` bytes in `elapsed_ns`, and the peak if there are
+    /// `stamps`.
     pub fn new(bytes: u64, iterations: u64, elapsed_ns: u64, stamps: Option<&Stamps>) -> Self {
         let seconds = elapsed_ns.max(1) as f64 * 1e-9;
         let peak = stamps.and_then(Stamps::least_mean_ns).map_or(0.0, |ns| bytes as f64 / (ns.max(1e-3) * 1e-9));
@@ -81,7 +84,7 @@ impl Bandwidth {
         }
     }
 
-    /// Both directions of a bidirectional test: rates are added, iterations are those of one side, as in perftest.
+    /// Adds both directions of a bidirectional test: rates are added, iterations are those of one side, as in perftest.
     pub fn both(self, other: &Self) -> Self {
         Self {
             peak_bytes_per_s: self.peak_bytes_per_s + other.peak_bytes_per_s,
@@ -95,19 +98,19 @@ impl Bandwidth {
 /// One row of a latency table, in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Latency {
-    /// Of one message.
+    /// Size of a message in bytes.
     pub bytes: u64,
-    /// Messages.
+    /// Number of messages.
     pub iterations: u64,
     /// Shortest sample.
     pub min_us: f64,
-    /// The longest but one: the first of the two that are left out.
+    /// Second longest sample: the shorter of the two that the mean omits.
     pub max_us: f64,
-    /// Median, without the two longest.
+    /// Median, without the two longest samples.
     pub typical_us: f64,
-    /// Mean, without the two longest.
+    /// Mean, without the two longest samples.
     pub avg_us: f64,
-    /// Standard deviation, without the two longest.
+    /// Standard deviation, without the two longest samples.
     pub stdev_us: f64,
     /// 99th percentile.
     pub p99_us: f64,
@@ -116,8 +119,10 @@ pub struct Latency {
 }
 
 impl Latency {
-    /// Of the moments at which each message was posted. A sample is the time from one post to the next, and half of it where a message
-    /// goes there and another comes back before the next is posted. `None` with fewer than four.
+    /// Computes the figures from the times at which each message was posted.
+    ///
+    /// A sample is the time from one post to the next. It is half of that time if a message goes there and another one
+    /// comes back before the next post. Returns `None` for fewer than four times.
     pub fn new(bytes: u64, posted_ns: &[u64], there_and_back: bool) -> Option<Self> {
         let factor = if there_and_back { 2000.0 } else { 1000.0 };
         let mut samples: Vec<u64> = posted_ns.windows(2).map(|w| w[1].saturating_sub(w[0])).collect();
@@ -144,21 +149,21 @@ impl Latency {
     }
 }
 
-/// One row of a latency test that runs for a time: no samples are kept.
+/// One row of a latency test that runs for a time and keeps no samples.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MeanLatency {
-    /// Of one message.
+    /// Size of a message in bytes.
     pub bytes: u64,
-    /// Messages.
+    /// Number of messages.
     pub iterations: u64,
-    /// Mean of all.
+    /// Mean of all messages in microseconds.
     pub avg_us: f64,
-    /// Messages, or messages there and back, in a second.
+    /// Messages, or round trips, per second.
     pub per_s: f64,
 }
 
 impl MeanLatency {
-    /// `iterations` in `elapsed_ns`.
+    /// Computes the figures of `iterations` messages in `elapsed_ns`.
     pub fn new(bytes: u64, iterations: u64, elapsed_ns: u64, there_and_back: bool) -> Self {
         let (n, ns) = (iterations.max(1) as f64, elapsed_ns.max(1) as f64);
         let factor = if there_and_back { 2000.0 } else { 1000.0 };
@@ -184,7 +189,7 @@ mod tests {
         assert_eq!((l.iterations, l.min_us, l.max_us), (7, 1.0, 100.0));
         assert_eq!((l.typical_us, l.avg_us), (2.5, 2.5));
         assert!((l.stdev_us - 1.25f64.sqrt()).abs() < 1e-12);
-        // ceil(4 * 0.99) and ceil(4 * 0.999) are both the first that was left out.
+        // ceil(4 * 0.99) and ceil(4 * 0.999) both index the first omitted sample.
         assert_eq!((l.p99_us, l.p999_us), (100.0, 100.0));
         let half = Latency::new(8, &posted, true).unwrap();
         assert_eq!((half.min_us, half.avg_us, half.max_us), (0.5, 1.25, 50.0));

@@ -1,5 +1,5 @@
-//! perftest's tables, to the character (perftest_parameters.h 4.5: RESULT_FMT and REPORT_FMT and their kin), so that what reads
-//! those reads these.
+//! Prints perftest's tables, to the character (perftest_parameters.h 4.5: RESULT_FMT, REPORT_FMT and related), so that
+//! tools that parse those tables also parse these.
 
 use super::setting::{Atomic, Kind, Setting, Verb};
 use super::statistics::{Bandwidth, GIGABIT, Latency, MEBIBYTE, MeanLatency};
@@ -7,10 +7,10 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use warpbell::rdma::{AdapterPath, Transport};
 
-/// What stands above and below each table.
+/// Line above and below each table.
 pub const LINE: &str = "---------------------------------------------------------------------------------------";
 
-/// The names of the columns.
+/// Returns the names of the columns.
 pub fn columns(setting: &Setting) -> &'static str {
     match (setting.test.kind, setting.report_gbits, setting.duration.is_some()) {
         (Kind::Bandwidth, false, _) => {
@@ -26,21 +26,21 @@ pub fn columns(setting: &Setting) -> &'static str {
     }
 }
 
-/// One row, of the kind that the setting asks for.
+/// Figures of one row, of the kind that the setting requests.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 #[non_exhaustive]
 pub enum Figures {
     /// Bandwidth.
     Bandwidth(Bandwidth),
-    /// Latency, from samples.
+    /// Latency from samples.
     Latency(Latency),
-    /// Latency, from a time.
+    /// Mean latency of a test that runs for a time.
     MeanLatency(MeanLatency),
 }
 
 impl Figures {
-    /// As a line of the table.
+    /// Formats the figures as a line of the table; `gbits` selects gigabits instead of megabytes.
     pub fn line(&self, gbits: bool) -> String {
         match self {
             Self::Bandwidth(b) => bandwidth(b, gbits),
@@ -56,7 +56,7 @@ impl Figures {
 }
 
 fn bandwidth(b: &Bandwidth, gbits: bool) -> String {
-    /// perftest shows more digits where two would not do, and only of gigabits.
+    /// Rate in Gb/s below which perftest prints more digits; in MB/s it never does.
     const FEW: f64 = 0.1;
     let unit = if gbits { GIGABIT } else { MEBIBYTE };
     let (peak, average, mpps) = (b.peak_bytes_per_s / unit, b.average_bytes_per_s / unit, b.messages_per_s / 1e6);
@@ -68,30 +68,30 @@ fn bandwidth(b: &Bandwidth, gbits: bool) -> String {
     }
 }
 
-/// What stands above a table, as perftest has it; what is not known is left out.
+/// Text above a table, as perftest prints it. Unknown facts are left out.
 pub struct Head<'a> {
-    /// What is measured.
+    /// Parameters of the measurement.
     pub setting: &'a Setting,
-    /// Which way.
+    /// Path that work requests take.
     pub path: &'a AdapterPath,
-    /// Whether the data of small messages goes in the work request, and up to how many bytes.
+    /// Maximum size of messages whose data is in the work request, in bytes; 0 for none.
     pub inline_bytes: u64,
-    /// One completion is asked for in so many messages.
+    /// Messages per requested completion.
     pub cq_mod: u32,
-    /// This side's and the other's queue pairs.
+    /// This side's queue pairs.
     pub local: Vec<Address>,
-    /// The other side's.
+    /// The other side's queue pairs.
     pub remote: Vec<Address>,
 }
 
 /// One end of a connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Address {
-    /// Queue pair.
+    /// Number of the queue pair.
     pub number: u32,
-    /// Key of the memory.
+    /// Remote key of the memory.
     pub key: u32,
-    /// Where it begins, as work requests name it.
+    /// Start address of the memory, as work requests name it.
     pub address: u64,
 }
 
@@ -158,7 +158,7 @@ impl fmt::Display for Head<'_> {
     }
 }
 
-/// What an adapter says of its link in one line, taken apart.
+/// Parts of an adapter's one-line description of its link.
 #[derive(Debug, PartialEq, Eq)]
 struct Link<'a> {
     kind: &'a str,
@@ -208,7 +208,7 @@ mod tests {
             Figures::Bandwidth(b).line(false),
             " 65536      5000             55.50              54.25  \t\t   0.000868"
         );
-        // Gigabits, above and below a tenth.
+        // Gigabits, above and below 0.1 Gb/s.
         let gbits = Figures::Bandwidth(b).line(true);
         assert_eq!(gbits, " 65536      5000             0.47               0.46   \t\t   0.000868");
         let few = Figures::Bandwidth(Bandwidth { average_bytes_per_s: 1e6, peak_bytes_per_s: 2e6, ..b }).line(true);

@@ -1,4 +1,4 @@
-//! Both sides as threads of this process, over the simplest adapter: one thread that carries out what it finds.
+//! Measures between two threads of this process, over a minimal adapter: one thread that carries out requests.
 
 use super::*;
 use parking_lot::Mutex;
@@ -18,11 +18,11 @@ struct Shared {
     rings: Mutex<Vec<RingService>>,
     numbers: AtomicU32,
     over: AtomicBool,
-    /// Requests before one fails, or all to come succeed.
+    /// Number of requests that succeed before one fails; `None` if all succeed.
     fails_after: Mutex<Option<u64>>,
-    /// Flips a bit of what a write brings.
+    /// True to invert the last byte that a write or a read delivers.
     garbles: AtomicBool,
-    /// Registered memory: address, bytes, which.
+    /// Registered memory: address, bytes, place.
     memory: Mutex<Vec<(u64, u64, Place)>>,
     carried_out: AtomicU64,
 }
@@ -112,7 +112,7 @@ impl Drop for Loopback {
     }
 }
 
-/// Carries one request out; whether there was one.
+/// Carries out one request. Returns true if there was one.
 fn serve(shared: &Shared, ring: &mut RingService) -> bool {
     let memory = ring.memory().clone();
     match ring.fetch() {
@@ -144,7 +144,7 @@ fn serve(shared: &Shared, ring: &mut RingService) -> bool {
     }
 }
 
-/// All that an entry reads, or that lands by it, must be registered, and where the plan of the queue pair says that all data is.
+/// Checks that all local memory of a request is registered, and is in the place that the queue pair's plan promises.
 fn check_promise(shared: &Shared, data: Place, operation: &Operation<'_>) {
     let pieces = match operation {
         Operation::Write { payload: Payload::Pieces(pieces), .. } => *pieces,
@@ -165,7 +165,7 @@ fn carry_out(operation: Operation<'_>, garbles: bool) {
     let copy = |from: u64, to: u64, bytes: usize| {
         // SAFETY: both are addresses in memory that the test registered, which lives until the measurement is over.
         unsafe {
-            // The last byte last: it is what the other side waits for.
+            // The last byte is written last: the other side waits for it.
             std::ptr::copy(from as *const u8, to as *mut u8, bytes - 1);
             let last = (from as *const u8).add(bytes - 1).read_volatile();
             let to = std::sync::atomic::AtomicU8::from_ptr((to as *mut u8).add(bytes - 1));
@@ -183,7 +183,7 @@ fn carry_out(operation: Operation<'_>, garbles: bool) {
         }
         Operation::Read { remote, into } => copy(remote.address, into[0].address.get(), into[0].bytes.get() as usize),
         Operation::Atomic { remote, action, landing } => {
-            // SAFETY: as above; aligned, and only this thread changes the word.
+            // SAFETY: as above; the address is aligned, and only this thread changes the word.
             let word = unsafe { AtomicU64::from_ptr(remote.address as *mut u64) };
             let old = match action {
                 Action::FetchAdd { add } => word.fetch_add(add, Ordering::AcqRel),
@@ -205,7 +205,7 @@ fn engine(deadline: Duration) -> Engine {
     engine
 }
 
-/// What the two sides answer.
+/// Returns the results of both sides.
 fn between(
     adapter: &dyn Adapter,
     setting: &Setting,
@@ -234,7 +234,7 @@ fn setting(name: &str, change: impl FnOnce(&mut Setting)) -> Setting {
     setting.with_defaults()
 }
 
-/// Both sides have the same rows, with nothing wrong; `messages` were verified in all.
+/// Checks that both sides have the same rows without wrong data, and that `messages` were verified in total.
 fn measures(setting: &Setting, initiator: Initiator, messages: u64) -> Vec<Row> {
     let mut sides = between(&Loopback::new(), setting, initiator, DEADLINE).into_iter().map(|side| side.unwrap());
     let (a, b) = (sides.next().unwrap(), sides.next().unwrap());
@@ -253,7 +253,7 @@ const INITIATORS: [Initiator; 2] = [Initiator::Kernel, Initiator::Host];
 fn bandwidth_of_writes_and_reads() {
     for name in ["write_bw", "read_bw"] {
         for initiator in INITIATORS {
-            // 16 messages of 4 KiB have a place each, one of 100,000 bytes has.
+            // 16 messages of 1 byte or 4 KiB have separate places; messages of 100,000 bytes share one.
             let s = setting(name, |s| {
                 s.sizes = vec![1, 4096, 100_000];
                 s.tx_depth = 16;
@@ -295,7 +295,7 @@ fn atomics_are_each_done_once() {
                 s.queue_pairs = 2;
                 s.tx_depth = 16;
             });
-            // The words, and the places where old values landed.
+            // The words, and the places for the old values.
             measures(&s, initiator, 2 + 2 * 16);
         }
     }

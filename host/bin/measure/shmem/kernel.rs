@@ -1,4 +1,4 @@
-//! Clock readings that kernels leave: when each block began and ended its timed part.
+//! Computes durations from the clock readings of kernels: start and end of each block's timed part.
 
 use crate::measure::params::{BlockClock, ShmemTest};
 use warpbell::engine::{Args, KernelArg};
@@ -9,14 +9,14 @@ impl KernelArg for ShmemTest {
     }
 }
 
-/// From the first block's start to the last block's end.
+/// Returns the time from the first block's start to the last block's end, in nanoseconds.
 pub(super) fn elapsed_ns(clocks: &[BlockClock]) -> u64 {
     let start = clocks.iter().map(|c| c.start_ns).min().unwrap_or(0);
     let end = clocks.iter().map(|c| c.end_ns).max().unwrap_or(0);
     end.saturating_sub(start)
 }
 
-/// Nanoseconds of one tick, by the block whose time was the longest.
+/// Returns the nanoseconds per clock tick, measured by the block that ran longest.
 pub(super) fn ns_per_tick(clocks: &[BlockClock]) -> f64 {
     let ticks = |c: &BlockClock| c.end_ticks.saturating_sub(c.start_ticks);
     let longest = clocks.iter().max_by_key(|c| ticks(c)).copied().unwrap_or_default();

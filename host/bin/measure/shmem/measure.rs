@@ -14,17 +14,21 @@ use warpbell::engine::{Args, Grid};
 use warpbell::memory::{Place, Region};
 use warpbell::shmem::{Sym, World};
 
-/// How long one launch may take.
+/// Time limit of one launch.
 const LIMIT: Duration = Duration::from_secs(600);
-/// Words of the flags, a line apart: for a ping-pong, and for the check of a barrier.
+/// Number of flag words. The flag of a ping-pong and that of the barrier check are in separate cache lines.
 const FLAGS: usize = 32;
+/// Index of the flag word for the barrier check.
 const CHECK_FLAG: usize = 16;
-/// Rounds in which a barrier is checked.
+/// Maximum number of rounds in which a barrier is checked.
 const CHECKED_ROUNDS: u32 = 200;
-/// Patterns: what a PE's source holds, what a target holds before, what single elements become, which are drawn.
+/// Seed of the pattern in a PE's source.
 const SOURCE_SEED: u64 = 1 << 32;
+/// Seed of the pattern in a target before a test.
 const BEFORE_SEED: u64 = 2 << 32;
+/// Seed of the values of single elements.
 const ELEMENT_SEED: u64 = 3 << 32;
+/// Seed of the random choice of elements.
 const DRAW_SEED: u64 = 4 << 32;
 
 /// One test on one PE, for any number of sizes.
@@ -36,28 +40,33 @@ pub struct ShmemBench<'a> {
     flag: Sym<u64>,
     wrong: Region,
     gate: Region,
-    /// PEs that share this PE's GPU, with it.
+    /// Number of PEs that share this PE's GPU, including this PE.
     sharing: usize,
-    /// Where counters that are never cleared begin.
+    /// Start value of the counters that are never reset.
     turn: u64,
-    /// Timed parts so far: each has data of its own.
+    /// Number of timed parts so far. Each part has its own data pattern.
     part: u64,
 }
 
-/// What one PE has to say about a timed part.
+/// Results of one timed part on one PE.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
 struct PartReport {
     elapsed_ns: u64,
     wrong: u64,
-    /// 0 without samples.
+    /// Median in nanoseconds; 0 without samples.
     p50_ns: f64,
     p99_ns: f64,
     p99_9_ns: f64,
 }
 
 impl<'a> ShmemBench<'a> {
-    /// Checks the setting and allocates. Collective.
+    /// Checks the setting and allocates memory. Collective.
+    ///
+    /// # Errors
+    /// * [`MeasureError::Refused`] if the test does not take a parameter, or a size or a grid does not fit the engine.
+    /// * [`MeasureError::Shmem`] if the symmetric heap is too small or a collective call fails.
+    /// * [`MeasureError::Memory`], [`MeasureError::Engine`] or [`MeasureError::Run`] if memory or a kernel fails.
     pub fn new(world: &'a World, setting: Setting) -> Result<Self, MeasureError> {
         setting.check()?;
         let engine = world.engine();
@@ -93,13 +102,22 @@ impl<'a> ShmemBench<'a> {
         Ok(this)
     }
 
-    /// How a size is measured.
+    /// Returns the grid and the numbers of operations for one size.
+    ///
+    /// # Errors
+    /// [`MeasureError::Refused`] if the size or the grid does not fit the engine. [`MeasureError::Engine`] if the query
+    /// of the kernel's occupancy fails.
     pub fn shape(&self, bytes: u64) -> Result<Shape, MeasureError> {
         let engine = self.world.engine();
         self.setting.shape(engine, self.sharing, &kernel(&self.setting, bytes, false), bytes)
     }
 
-    /// Measures one size. Every PE gets the same row.
+    /// Measures one size. Every PE gets the same row. Collective.
+    ///
+    /// # Errors
+    /// [`MeasureError::Refused`] as for [`ShmemBench::shape`]. [`MeasureError::Shmem`], [`MeasureError::Memory`],
+    /// [`MeasureError::Engine`] or [`MeasureError::Run`] if a collective call, memory or a kernel fails. Wrong data is
+    /// no error: the row counts it.
     pub fn measure(&mut self, bytes: u64) -> Result<Row, MeasureError> {
         let shape = self.shape(bytes)?;
         let library = self.figures(&shape, false)?;
@@ -108,7 +126,7 @@ impl<'a> ShmemBench<'a> {
         Ok(Row { test: self.setting.test, shape, operations, library, raw })
     }
 
-    /// Operations in one timed part of one PE.
+    /// Returns the number of operations in one timed part of one PE.
     fn operations(&self, shape: &Shape) -> u64 {
         let each = if self.setting.test.family() == Family::Rate { shape.all_threads() } else { 1 };
         each * u64::from(shape.iterations)
@@ -145,7 +163,8 @@ impl<'a> ShmemBench<'a> {
         })
     }
 
-    /// One timed part, its check, and a second one with samples if asked for. Answers what every PE says.
+    /// Runs one timed part and checks its data, and then a second part with samples if `sampled`. Returns the results
+    /// of all PEs.
     fn part(&mut self, shape: &Shape, raw: bool, sampled: bool) -> Result<Vec<PartReport>, MeasureError> {
         let engine = self.world.engine();
         let clocks = engine.allocate(Place::Device, shape.blocks as usize * size_of::<BlockClock>())?;
@@ -169,7 +188,7 @@ impl<'a> ShmemBench<'a> {
             }
         }
         let all = self.world.allgather(bytemuck::bytes_of(&told))?;
-        // Every PE gave as many bytes.
+        // Every PE contributed the same number of bytes.
         Ok(all.iter().filter_map(|t| bytemuck::try_pod_read_unaligned(t).ok()).collect())
     }
 
@@ -186,7 +205,7 @@ impl<'a> ShmemBench<'a> {
         self.fill(self.target.address(), target + GUARD, BEFORE_SEED + self.part)?;
         self.gate.fill(0, size_of::<GateWords>(), 0)?;
         self.wrong.fill(0, size_of::<u64>(), 0)?;
-        // From here on others may put.
+        // After this barrier other PEs may put to this one.
         self.world.barrier_host()?;
         if self.setting.is_active(self.world.my_pe()) {
             let parameters = Parameters {
@@ -197,19 +216,20 @@ impl<'a> ShmemBench<'a> {
             };
             let args = args!(self.world, parameters);
             let kernel = kernel(&self.setting, shape.bytes, raw);
-            // SAFETY: the parameters of this kernel; the memory that they name lives until the run has ended.
+            // SAFETY: the arguments are this kernel's parameters; the memory that they refer to lives until the run has
+            // ended.
             unsafe { self.world.engine().launch(&kernel, shape.grid(), args) }?.finish_within(LIMIT)?;
         }
         self.turn += u64::from(shape.warmup) + u64::from(shape.iterations);
         Ok(self.world.barrier_host()?)
     }
 
-    /// What `pe` is told, as far as it does not depend on its own memory.
+    /// Returns the kernel parameters of `pe`, as far as they do not depend on its own memory.
     fn parameters(&self, shape: &Shape, pe: usize) -> Parameters {
         let pes = self.world.n_pes();
         let everybody = self.setting.everybody();
         let peer = match self.setting.test.family() {
-            // The two play with each other.
+            // PEs 0 and 1 are each other's peers.
             Family::PingPong => usize::from(pe == 0 && pes > 1),
             _ => (pe + 1) % pes,
         };
@@ -237,7 +257,7 @@ impl<'a> ShmemBench<'a> {
         }
     }
 
-    /// Who put to this PE in the last timed part.
+    /// Returns the PE that put to this PE in the last timed part.
     fn sender(&self) -> Option<usize> {
         let (me, pes) = (self.world.my_pe(), self.world.n_pes());
         match self.setting.test.family() {
@@ -247,7 +267,7 @@ impl<'a> ShmemBench<'a> {
         }
     }
 
-    /// Counts what is not as it must be on this PE, and ends when every PE has done so.
+    /// Returns the number of wrong values on this PE, after every PE has checked its own.
     fn check(&mut self, shape: &Shape, sums: &Region) -> Result<u64, MeasureError> {
         let (me, pes, test) = (self.world.my_pe(), self.world.n_pes(), self.setting.test);
         let active = self.setting.is_active(me);
@@ -255,7 +275,7 @@ impl<'a> ShmemBench<'a> {
         let guarded = self.setting.spans(shape, pes).target + GUARD;
         let source_of = |pe: usize| SOURCE_SEED + pe as u64;
         let (target, bytes) = (self.target.address(), shape.bytes);
-        // What this PE was sent, and from where on its target is as it was before.
+        // Checks the received data. From offset `filled` on, the target must be unchanged.
         let mut filled = 0;
         match test {
             Test::GetBw | Test::GetLatency => {
@@ -302,7 +322,7 @@ impl<'a> ShmemBench<'a> {
                 filled = bytes * pes as u64;
                 let mine = me as u64 * bytes;
                 for pe in 0..pes {
-                    // What came from this PE stood at `mine` of its source.
+                    // The data of `pe` was at offset `mine` of its source.
                     let at = (target + pe as u64 * bytes).wrapping_sub(mine);
                     self.count(at, mine, mine + bytes, source_of(pe))?;
                 }
@@ -325,20 +345,21 @@ impl<'a> ShmemBench<'a> {
         Ok(wrong)
     }
 
-    /// Nobody passes before everybody's puts have arrived.
+    /// Checks that no PE passes a barrier before the puts of all PEs have arrived.
     fn check_barrier(&mut self, shape: &Shape) -> Result<(), MeasureError> {
         let iterations = shape.iterations.min(CHECKED_ROUNDS);
         let flag = self.flag.address() + (CHECK_FLAG * size_of::<u64>()) as u64;
         let parameters = Parameters { flag, iterations, ..self.parameters(shape, self.world.my_pe()) };
         let kernel = format!("wb_shmem_bench_barrier_check_{}", shape.scope);
         let args = args!(self.world, parameters, &self.wrong);
-        // SAFETY: the parameters of this kernel; the memory that they name lives until the run has ended.
+        // SAFETY: the arguments are this kernel's parameters; the memory that they refer to lives until the run has
+        // ended.
         unsafe { self.world.engine().launch(&kernel, shape.grid(), args) }?.finish_within(LIMIT)?;
         self.turn += u64::from(iterations);
         Ok(())
     }
 
-    /// The sender's operations done again on memory of this PE's own, which must then be the same.
+    /// Repeats the sender's operations on separate memory of this PE, and compares that memory with the target.
     fn compare_with_replay(&self, shape: &Shape, guarded: u64) -> Result<(), MeasureError> {
         let engine = self.world.engine();
         let bytes = (guarded as usize).next_multiple_of(size_of::<u64>());
@@ -358,7 +379,7 @@ impl<'a> ShmemBench<'a> {
         self.launch("wb_shmem_bench_fill", args!(to, bytes, seed))
     }
 
-    /// Counts bytes from `first` to `last` that are not the pattern's.
+    /// Counts bytes from `first` to `last` that differ from the pattern.
     fn count(&self, at: u64, first: u64, last: u64, seed: u64) -> Result<(), MeasureError> {
         if first >= last {
             return Ok(());
@@ -369,13 +390,14 @@ impl<'a> ShmemBench<'a> {
     fn launch(&self, kernel: &str, args: Args) -> Result<(), MeasureError> {
         let engine = self.world.engine();
         let grid: Grid = engine.grid(256, 4);
-        // SAFETY: the parameters of this kernel; the memory that they name lives until the run has ended.
+        // SAFETY: the arguments are this kernel's parameters; the memory that they refer to lives until the run has
+        // ended.
         unsafe { engine.launch(kernel, grid, args) }?.finish_within(LIMIT)?;
         Ok(())
     }
 }
 
-/// The kernel of a test.
+/// Returns the name of a test's kernel.
 fn kernel(setting: &Setting, bytes: u64, raw: bool) -> String {
     let (test, raw) = (setting.test, if raw { "_raw" } else { "" });
     match test {
@@ -412,7 +434,7 @@ mod tests {
         }
     }
 
-    /// What the checks count on each PE after one word of PE 1's target has been changed.
+    /// Returns the number of errors that the checks count on both PEs after one byte of PE 1's target was changed.
     fn wrong_after_a_change(setting: &Setting, bytes: u64, changed: usize) -> u64 {
         let counted = std::sync::atomic::AtomicU64::new(0);
         on_two(|world| {
@@ -435,9 +457,9 @@ mod tests {
     #[test]
     fn one_wrong_byte_is_counted() {
         assert_eq!(wrong_after_a_change(&setting(Test::PutBw), 100, 99), 1);
-        // Behind the message: nobody may write there.
+        // Behind the message no PE may write.
         assert_eq!(wrong_after_a_change(&setting(Test::PutBw), 100, 100), 1);
-        // PE 1 gets nothing when PE 0 does.
+        // PE 1 gets nothing when PE 0 gets.
         assert_eq!(wrong_after_a_change(&setting(Test::GetLatency), 100, 7), 1);
         assert_eq!(wrong_after_a_change(&setting(Test::PRate), 4, 3), 1);
         assert_eq!(wrong_after_a_change(&setting(Test::Alltoall), 12, 20), 1);
@@ -448,19 +470,19 @@ mod tests {
     #[test]
     fn messages_go_round_in_a_window() {
         for test in [Test::PutBw, Test::GetBw] {
-            // Of eight places, seven are used.
+            // Seven of eight places are used.
             let of_eight = Setting { window_bytes: Some(850), iterations: Some(7), raw: true, ..setting(test) };
             on_two(|world| {
                 let mut bench = ShmemBench::new(world, of_eight.clone()).unwrap();
                 assert_eq!(bench.measure(100).unwrap().wrong(), 0);
             });
-            // Over seven places they come round.
+            // The messages use the seven places more than once.
             let of_seven = Setting { window_bytes: Some(700), ..setting(test) };
             on_two(|world| {
                 assert_eq!(ShmemBench::new(world, of_seven.clone()).unwrap().measure(100).unwrap().wrong(), 0)
             });
             let wrong_at = |at| wrong_after_a_change(&of_eight, 100, at);
-            // Of gets, PE 1 has no part in it; a change anywhere is still one.
+            // PE 1 takes no part in gets, but a change anywhere in its target is still one error.
             assert_eq!([wrong_at(0), wrong_at(650), wrong_at(750)], [1, 1, 1]);
         }
     }

@@ -1,4 +1,4 @@
-//! Puts, gets, atomics, signals and barriers between the PEs of a world, timed on the device and verified.
+//! Measures puts, gets, atomics, signals and barriers between the PEs of a world, timed on the device and verified.
 
 mod kernel;
 mod measure;

@@ -1,4 +1,4 @@
-//! One line of the table.
+//! One row of the table.
 
 use super::setting::{Setting, Shape};
 use super::test::{Family, Test};
@@ -7,20 +7,20 @@ use serde::Serialize;
 use std::fmt;
 use warpbell::units::Bytes;
 
-/// What a test of one size gave.
+/// Results of a test for one size.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
-    /// Which test.
+    /// Test that was run.
     pub test: Test,
-    /// How it was measured.
+    /// Grid and numbers of operations.
     #[serde(flatten)]
     pub shape: Shape,
-    /// Operations in one timed part, of one PE.
+    /// Number of operations in one timed part of one PE.
     pub operations: u64,
-    /// With the library's calls.
+    /// Figures with the library's calls.
     #[serde(flatten)]
     pub library: Figures,
-    /// With plain loads and stores.
+    /// Figures with plain loads and stores.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub raw: Option<Figures>,
 }
@@ -28,38 +28,39 @@ pub struct Row {
 /// Figures over several runs.
 #[derive(Clone, Debug, Serialize)]
 pub struct Figures {
-    /// Time of one operation (of one iteration of all threads where each has its own), in nanoseconds; of a ping-pong half a round.
+    /// Time of one operation in nanoseconds; of one iteration of all threads if each thread has its own operation; of
+    /// half a round of a ping-pong.
     pub time_ns: Spread,
-    /// Bytes that one PE put or got in a second.
+    /// Bytes per second that one PE put or got.
     pub bytes_per_s: Spread,
-    /// Operations of one PE in a second.
+    /// Operations per second of one PE.
     pub operations_per_s: Spread,
-    /// Percentiles of single operations, in nanoseconds, of the last run; absent where operations overlap.
+    /// Percentiles of single operations in the last run; absent if operations overlap.
     #[serde(flatten)]
     pub percentiles: Option<Percentiles>,
-    /// Bytes, words, sums or rounds that were not what they must be, of all runs.
+    /// Number of wrong bytes, words, sums or rounds in all runs.
     pub wrong: u64,
 }
 
-/// Percentiles of single operations.
+/// Percentiles of the time of single operations in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Percentiles {
-    /// Half of them took no longer.
+    /// Median.
     pub p50_ns: f64,
-    /// 99 in 100.
+    /// 99th percentile.
     pub p99_ns: f64,
-    /// 999 in 1,000.
+    /// 99.9th percentile.
     pub p99_9_ns: f64,
 }
 
 impl Percentiles {
-    /// Of samples in ticks of `ns_per_tick`; `None` when there are none.
+    /// Computes the percentiles of samples in ticks of `ns_per_tick`; `None` if there are none.
     pub(super) fn of(samples: &mut [u32], ns_per_tick: f64) -> Option<Self> {
         if samples.is_empty() {
             return None;
         }
         samples.sort_unstable();
-        // The least sample that so many in a thousand do not exceed.
+        // The smallest sample that `per_mille` in a thousand samples do not exceed.
         let at = |per_mille: usize| {
             let rank = (samples.len() * per_mille).div_ceil(1000).max(1);
             f64::from(samples[rank - 1]) * ns_per_tick
@@ -69,13 +70,13 @@ impl Percentiles {
 }
 
 impl Row {
-    /// What was not as it must be, in all.
+    /// Returns the number of wrong values with the library's calls and with plain accesses together.
     pub fn wrong(&self) -> u64 {
         self.library.wrong + self.raw.as_ref().map_or(0, |r| r.wrong)
     }
 }
 
-/// The head of a test's table: a line or two that begin with `#`.
+/// Returns the head of a test's table: two lines that begin with `#`.
 pub fn head(setting: &Setting, shape: &Shape, pes: usize) -> String {
     let test = setting.test;
     let who = match () {
@@ -104,7 +105,7 @@ pub fn head(setting: &Setting, shape: &Shape, pes: usize) -> String {
     text
 }
 
-/// Three decimals where there is room for them.
+/// Prints a number with three decimals, or fewer if it is too large for its column.
 fn figure(v: f64) -> String {
     match v {
         v if v >= 99_999.5 => format!("{v:.0}"),

@@ -1,4 +1,4 @@
-//! What was asked for, and what becomes of it on an engine.
+//! Parameters of a test, and the grid and numbers of operations that follow from them on an engine.
 
 use super::test::{AtomicOp, Datatype, Family, Scope, Test};
 use crate::measure::error::{MeasureError, refuse};
@@ -6,67 +6,75 @@ use serde::Serialize;
 use warpbell::engine::abi::CHANNELS;
 use warpbell::engine::{Engine, Grid};
 
-/// What to measure. What is `None` is chosen by `shape`.
+/// Parameters of a test. `shape` chooses values for those that are `None`.
 #[derive(Clone, Debug, Serialize)]
 pub struct Setting {
-    /// Which test.
+    /// Test to run.
     pub test: Test,
-    /// Who makes the calls together.
+    /// Threads that make a call together.
     pub scope: Option<Scope>,
-    /// Least message.
+    /// Size of the smallest message in bytes.
     pub min_bytes: Option<u64>,
-    /// Greatest message.
+    /// Size of the largest message in bytes.
     pub max_bytes: Option<u64>,
-    /// From one size to the next.
+    /// Factor from one size to the next.
     pub factor: u64,
     /// Operations in the timed part: messages, or elements of each thread.
     pub iterations: Option<u32>,
-    /// Operations before it.
+    /// Operations before the timed part.
     pub warmup: Option<u32>,
-    /// Blocks.
+    /// Number of blocks.
     pub blocks: Option<u32>,
-    /// Threads in each.
+    /// Threads per block.
     pub threads: Option<u32>,
-    /// Which atomic operation.
+    /// Operation of `atomic_rate`.
     pub op: AtomicOp,
-    /// What single elements are; all that there are if `None`.
+    /// Type of single elements, or of the elements of a reduction; `None` measures all types of a rate.
     pub datatype: Option<Datatype>,
-    /// Bytes of each PE's heap that single elements are spread over, and that messages of a bandwidth test go round in (`None`: each
-    /// goes to where the one before it went).
+    /// Bytes of each PE's heap that single elements are spread over, or that messages of a bandwidth test cycle
+    /// through. For bandwidth, `None` sends every message to the same place.
     pub window_bytes: Option<u64>,
-    /// Every PE puts to, or gets from, the next one; otherwise PE 0 alone.
+    /// True if every PE puts to, or gets from, the next one; false if only PE 0 does.
     pub bidirectional: bool,
-    /// The same with plain loads and stores.
+    /// True to measure plain loads and stores, too.
     pub raw: bool,
-    /// Times to measure.
+    /// Number of measurements.
     pub runs: u32,
 }
 
 /// Bytes behind a message that must not change.
 pub(super) const GUARD: u64 = 64;
-/// Room for a world's own words and what alignment takes.
+/// Extra bytes of a heap for the world's own words and for alignment.
 const HEAP_SLACK: u64 = 8 << 20;
+/// Extra bytes of a heap for each PE of the world.
 const HEAP_SLACK_PER_PE: u64 = 64 << 10;
-/// The least message unless told otherwise.
+/// Default size of the smallest message in bytes.
 const MIN_BYTES: u64 = 8;
 
-/// What suits a kind of engine.
+/// Defaults for a kind of engine.
 struct Suited {
-    /// The greatest message unless told otherwise.
+    /// Size of the largest message in bytes.
     max_bytes: u64,
+    /// Bytes of each PE's heap that single elements are spread over.
     window_bytes: u64,
-    /// Bytes that a bandwidth test moves, and a test of single messages.
+    /// Total bytes of a bandwidth test.
     stream_bytes: u64,
+    /// Total bytes of a test of single messages.
     message_bytes: u64,
-    /// Most messages; operations of each thread; rounds of a ping-pong or a barrier.
+    /// Maximum number of messages.
     messages: u64,
+    /// Operations per thread in a test of single elements.
     elements: u32,
+    /// Maximum number of rounds of a ping-pong, a barrier or a collective.
     rounds: u64,
-    /// Least number of messages.
+    /// Minimum number of messages.
     least: u64,
+    /// Maximum default number of blocks.
     blocks: u32,
+    /// Threads per block; on the CPU engine in units of the warp width.
     threads: u32,
-    /// A team's scratch grows with the heap, and with it what collectives do by their short way.
+    /// Minimum size of a heap in bytes. A team's scratch memory grows with the heap, and with it the largest size for
+    /// which collectives take their short path.
     least_heap: usize,
 }
 
@@ -98,32 +106,35 @@ const CPU: Suited = Suited {
     least_heap: 0,
 };
 
-/// Threads in a block of single elements on a GPU, and of a barrier.
+/// Default threads per block for single elements on a GPU.
 const RATE_THREADS: u32 = 256;
+/// Default threads per block for a barrier on a GPU.
 const MEETING_THREADS: u32 = 256;
-/// And of a collective, of which each block does a part: so many bytes, until there are so many blocks.
+/// Default threads per block for a collective on a GPU.
 const COLLECTIVE_THREADS: u32 = 256;
+/// Bytes of a collective per block, up to [`COLLECTIVE_BLOCKS`] blocks.
 const COLLECTIVE_PART: u64 = 2 << 10;
+/// Maximum default number of blocks for a collective.
 const COLLECTIVE_BLOCKS: u64 = 64;
-/// The most operations that 32 bits of a sample buffer are kept for.
+/// Maximum number of sampled operations: each takes 32 bits of the sample buffer.
 const MOST_SAMPLED: u32 = 1 << 24;
 
-/// How one size is measured.
+/// Grid and numbers of operations for one size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Shape {
-    /// Who makes the calls together.
+    /// Threads that make a call together.
     pub scope: Scope,
-    /// Bytes of one operation.
+    /// Bytes per operation.
     pub bytes: u64,
-    /// Blocks.
+    /// Number of blocks.
     pub blocks: u32,
-    /// Threads in each.
+    /// Threads per block.
     pub threads: u32,
     /// Operations in the timed part.
     pub iterations: u32,
-    /// Operations before it.
+    /// Operations before the timed part.
     pub warmup: u32,
-    /// Elements of the window, or messages; 0 where there is none.
+    /// Number of elements of the window, or of messages in it; 0 without a window.
     pub elements: u64,
 }
 
@@ -132,18 +143,18 @@ impl Shape {
         Grid { blocks: self.blocks, threads: self.threads }
     }
 
-    /// Bytes that messages are put to, or got from: warm-up and timing both begin at the window's first place.
+    /// Returns the number of bytes that messages cover. Warm-up and timed part both begin at the window's first place.
     pub(super) fn written(&self) -> u64 {
         self.bytes * self.elements.min(self.warmup.max(self.iterations).into()).max(1)
     }
 
-    /// Threads of the grid.
+    /// Returns the number of threads of the grid.
     pub fn all_threads(&self) -> u64 {
         u64::from(self.blocks) * u64::from(self.threads)
     }
 }
 
-/// What a PE's source and target hold, without the guard.
+/// Sizes of a PE's source and target in bytes, without the guard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Spans {
     pub source: u64,
@@ -151,7 +162,7 @@ pub(super) struct Spans {
 }
 
 impl Setting {
-    /// A test with everything else as suits the engine.
+    /// Creates a setting for `test` with defaults for everything else.
     pub fn new(test: Test) -> Self {
         Self {
             test,
@@ -172,7 +183,7 @@ impl Setting {
         }
     }
 
-    /// The same for another test, without what that does not take.
+    /// Returns the setting for another test, without the parameters that `test` does not take.
     pub fn without_what_does_not_apply(mut self, test: Test) -> Self {
         self.test = test;
         if !test.has_sizes() {
@@ -199,12 +210,12 @@ impl Setting {
         self
     }
 
-    /// Who makes the calls together.
+    /// Returns the threads that make a call together.
     pub fn scope(&self) -> Scope {
         if self.test.has_scopes() { self.scope.unwrap_or(Scope::Block) } else { Scope::Thread }
     }
 
-    /// Every PE takes part, and begins when all are ready.
+    /// Returns true if every PE takes part. All PEs then begin when all are ready.
     pub(super) fn everybody(&self) -> bool {
         match self.test.family() {
             Family::PingPong | Family::Meeting | Family::Collective => true,
@@ -213,17 +224,17 @@ impl Setting {
         }
     }
 
-    /// Whether this PE puts or gets.
+    /// Returns true if `pe` puts or gets.
     pub(super) fn is_active(&self, pe: usize) -> bool {
         pe == 0 || self.everybody()
     }
 
-    /// What the elements of a reduction are.
+    /// Returns the type of the elements of a reduction.
     pub(super) fn reduced(&self) -> Datatype {
         self.datatype.unwrap_or(Datatype::Float)
     }
 
-    /// Bytes that messages are whole multiples of.
+    /// Returns the number of bytes of which messages are whole multiples.
     fn element_bytes(&self) -> u64 {
         match self.test.family() {
             Family::Collective if self.test == Test::Reduce => self.reduced().bytes(),
@@ -242,7 +253,10 @@ impl Setting {
         }
     }
 
-    /// Refuses what the test does not take.
+    /// Checks that the test takes all parameters.
+    ///
+    /// # Errors
+    /// [`MeasureError::Refused`] with the first parameter that the test does not take.
     pub fn check(&self) -> Result<(), MeasureError> {
         let test = self.test;
         let refuse = |flag: &str, reason: &str| refuse!("{test} does not take {flag}: {reason}");
@@ -292,7 +306,7 @@ impl Setting {
         }
     }
 
-    /// Bytes of the operations that are measured, in order.
+    /// Returns the sizes of the measured operations in bytes, in ascending order.
     pub fn sizes(&self, engine: &Engine) -> Vec<u64> {
         if self.test.family() == Family::Rate {
             return self.datatype.map_or_else(|| vec![4, 8], |d| vec![d.bytes()]);
@@ -307,16 +321,18 @@ impl Setting {
         std::iter::successors(Some(min), |s| s.max(&1).checked_mul(self.factor)).take_while(|s| *s <= max).collect()
     }
 
-    /// What the heap of each PE has to hold.
+    /// Returns the size in bytes that each PE's heap needs.
     pub fn heap_bytes(&self, engine: &Engine, pes: usize) -> usize {
         let most = self.sizes(engine).into_iter().max().unwrap_or(0);
         let window = match self.test.family() {
             Family::Rate => self.window(engine),
             _ => self.window_bytes.unwrap_or(0),
         };
-        // Whoever asks for more than there is hears it from the heap: numbers that fit nowhere stay where they are.
+        // Sizes are computed in 128 bits and saturate at the end: the heap's allocation then reports a size that is too
+        // large.
         let (most, window, pes) = (u128::from(most), u128::from(window), pes as u128);
-        // Source and target. A window is rounded up to the threads' number, and has an element for each.
+        // Source and target. A window is rounded up to a multiple of the threads, and has at least one element for
+        // each.
         let one = most.max(window + window / 4 + u128::from(HEAP_SLACK) * u128::from(window > 0));
         let all = one * pes;
         let data = match self.test {
@@ -334,7 +350,7 @@ impl Setting {
         self.window_bytes.unwrap_or(suited(engine).window_bytes)
     }
 
-    /// How a size is measured on `engine`, of which this PE has one part in `sharing`.
+    /// Returns the grid and numbers of operations for one size on `engine`, which `sharing` PEs share.
     pub(super) fn shape(
         &self,
         engine: &Engine,
@@ -399,7 +415,8 @@ impl Setting {
         let mut shape = Shape { scope, bytes, blocks, threads, iterations, warmup, elements: 0 };
         if family == Family::Rate {
             let elements = (self.window(engine) / bytes).max(1);
-            // Drawn from 32 random bits; side by side each thread has as many.
+            // Random elements are chosen by 32 random bits. For `p_rate` every thread has the same number of adjacent
+            // elements.
             let each = (elements / shape.all_threads()).max(1);
             shape.elements = if self.test == Test::PRate { each * shape.all_threads() } else { elements.min(1 << 32) };
         } else if let Some(window) = self.window_bytes {

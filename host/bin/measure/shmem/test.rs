@@ -1,24 +1,24 @@
-//! What there is to measure.
+//! Tests, and the types of their parameters.
 
 use serde::{Serialize, Serializer};
 use std::fmt;
 use std::str::FromStr;
 use warpbell::suggest::hint;
 
-/// A word of the command line that names nothing.
+/// Error of an unknown name on the command line.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{given}` is no {what}: there are {}{}", .there_are.join(", "), hint(.given, .there_are.iter().copied()))]
 #[non_exhaustive]
 pub struct UnknownName {
-    /// What was typed.
+    /// Name as given.
     pub given: String,
-    /// What it should have been.
+    /// Kind of thing that the name should denote.
     pub what: &'static str,
-    /// What can be typed.
+    /// Known names.
     pub there_are: Vec<&'static str>,
 }
 
-/// An enumeration whose values have names on the command line and in JSON.
+/// Defines an enumeration whose values have names on the command line and in JSON.
 macro_rules! named {
     ($(#[$doc:meta])* $type:ident, $what:literal { $($(#[$vdoc:meta])* $variant:ident = $name:literal,)* }) => {
         $(#[$doc])*
@@ -28,12 +28,12 @@ macro_rules! named {
         }
 
         impl $type {
-            /// All of them.
+            /// All values.
             pub const ALL: &[Self] = &[$(Self::$variant),*];
-            /// Their names, in the same order.
+            /// Names of all values, in the same order.
             pub const NAMES: &[&str] = &[$($name),*];
 
-            /// As it is typed and printed.
+            /// Returns the name on the command line and in output.
             pub fn name(self) -> &'static str {
                 match self {
                     $(Self::$variant => $name,)*
@@ -69,42 +69,42 @@ macro_rules! named {
 }
 
 named! {
-    /// One measurement. The names are those of NVSHMEM's performance tests.
+    /// A test. The names are those of NVSHMEM's performance tests.
     Test, "test" {
-        /// Message after message from PE 0 to PE 1, complete at the end.
+        /// Puts messages from PE 0 to PE 1 without waiting between them, and waits for completion at the end.
         PutBw = "put_bw",
-        /// Message after message of PE 1 by PE 0, complete at the end.
+        /// PE 0 gets messages from PE 1 without waiting between them, and waits for completion at the end.
         GetBw = "get_bw",
-        /// A put and its completion.
+        /// Puts a message and waits for its completion.
         PutLatency = "put_latency",
-        /// A get.
+        /// Gets a message.
         GetLatency = "get_latency",
-        /// Single elements side by side, one of each thread at a time.
+        /// Puts single elements; the threads write adjacent elements, each thread one at a time.
         PRate = "p_rate",
-        /// Random single elements.
+        /// Gets single elements at random places.
         GRate = "g_rate",
-        /// Atomic operations on random elements.
+        /// Makes atomic operations on random elements.
         AtomicRate = "atomic_rate",
-        /// One word there and back, by one thread that waits; half of the round.
+        /// Sends one word there and back, by one thread that waits; the time is half of the round.
         PPingPong = "p_ping_pong",
-        /// A message and its signal there and back; half of the round.
+        /// Sends a message with a signal there and back; the time is half of the round.
         PutSignalPingPong = "put_signal_ping_pong",
-        /// All PEs meet, and what they put before has arrived.
+        /// Waits for all PEs and for the arrival of their earlier puts.
         Barrier = "barrier",
-        /// All PEs meet.
+        /// Waits for all PEs.
         Sync = "sync",
-        /// One PE's data to all.
+        /// Sends one PE's data to all PEs.
         Broadcast = "broadcast",
-        /// The sum over all PEs, to all.
+        /// Computes the sum over all PEs on all PEs.
         Reduce = "reduce",
-        /// Every PE's data to all.
+        /// Sends every PE's data to all PEs.
         Fcollect = "fcollect",
-        /// From every PE something else to every other.
+        /// Sends different data from every PE to every other PE.
         Alltoall = "alltoall",
     }
 }
 
-/// Tests that are shaped alike.
+/// Tests of the same structure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Family {
     Bandwidth,
@@ -127,43 +127,43 @@ impl Test {
         }
     }
 
-    /// Whether messages of several sizes are measured.
+    /// Returns true if the test measures messages of several sizes.
     pub fn has_sizes(self) -> bool {
         matches!(self.family(), Family::Bandwidth | Family::Latency | Family::Collective)
             || self == Self::PutSignalPingPong
     }
 
-    /// Whether both directions can be measured at once.
+    /// Returns true if the test can measure both directions at the same time.
     pub fn has_directions(self) -> bool {
         matches!(self.family(), Family::Bandwidth | Family::Rate)
     }
 
-    /// Whether threads can make the call alone, in warps or in blocks.
+    /// Returns true if single threads, warps or blocks can make the call.
     pub fn has_scopes(self) -> bool {
         self.family() != Family::Rate && self != Self::PPingPong
     }
 
-    /// Whether plain loads and stores can do the same.
+    /// Returns true if plain loads and stores can do the same work.
     pub fn has_raw(self) -> bool {
         !matches!(self.family(), Family::Meeting | Family::Collective)
     }
 
-    /// Whether what is moved is spread over a window.
+    /// Returns true if the test can spread its messages or elements over a window.
     pub fn has_window(self) -> bool {
         matches!(self.family(), Family::Bandwidth | Family::Rate)
     }
 
-    /// Whether one operation is measured after the other, so that there are percentiles.
+    /// Returns true if the test measures one operation after the other, so that there are percentiles.
     pub fn is_sampled(self) -> bool {
         !matches!(self.family(), Family::Bandwidth | Family::Rate)
     }
 
-    /// Whether several blocks can take part.
+    /// Returns true if several blocks can take part.
     pub fn has_blocks(self) -> bool {
         matches!(self.family(), Family::Bandwidth | Family::Rate | Family::Collective)
     }
 
-    /// Whether single elements, or those that are reduced, can be of several types.
+    /// Returns the types that single elements, or the elements of a reduction, can have.
     pub fn datatypes(self) -> &'static [Datatype] {
         match self {
             Self::Reduce => &[Datatype::Float, Datatype::Uint64],
@@ -174,53 +174,53 @@ impl Test {
 }
 
 named! {
-    /// Who makes a call together.
+    /// Threads that make a call together.
     Scope, "scope" {
-        /// Each thread its own.
+        /// Each thread makes its own call.
         Thread = "thread",
-        /// The threads of a warp.
+        /// The threads of a warp make a call together.
         Warp = "warp",
-        /// The threads of a block.
+        /// The threads of a block make a call together.
         Block = "block",
     }
 }
 
 named! {
-    /// An atomic operation. In the order of `shmem_bench::atomic`.
+    /// Atomic operation. The order is that of `shmem_bench::atomic`.
     AtomicOp, "atomic operation" {
         /// Adds one.
         Inc = "inc",
         /// Adds.
         Add = "add",
-        /// Adds one and answers the value before.
+        /// Adds one and returns the previous value.
         FetchInc = "fetch_inc",
-        /// Adds and answers the value before.
+        /// Adds and returns the previous value.
         FetchAdd = "fetch_add",
         /// Writes.
         Set = "set",
-        /// Writes and answers the value before.
+        /// Writes and returns the previous value.
         Swap = "swap",
-        /// Writes where the value is the expected one.
+        /// Writes if the value equals the expected one, and returns the previous value.
         CompareSwap = "compare_swap",
-        /// Bits that both have.
+        /// Bitwise and.
         And = "and",
-        /// Bits that either has.
+        /// Bitwise or.
         Or = "or",
-        /// Bits that one of them has.
+        /// Bitwise exclusive or.
         Xor = "xor",
-        /// The same with the value before.
+        /// Bitwise and; returns the previous value.
         FetchAnd = "fetch_and",
-        /// The same with the value before.
+        /// Bitwise or; returns the previous value.
         FetchOr = "fetch_or",
-        /// The same with the value before.
+        /// Bitwise exclusive or; returns the previous value.
         FetchXor = "fetch_xor",
-        /// Answers the value.
+        /// Returns the value.
         Fetch = "fetch",
     }
 }
 
 named! {
-    /// What single elements are, and those of a reduction.
+    /// Type of single elements, and of the elements of a reduction.
     Datatype, "datatype" {
         /// 4 bytes.
         Uint32 = "uint32",
@@ -232,7 +232,7 @@ named! {
 }
 
 impl Datatype {
-    /// Bytes of an element.
+    /// Returns the size of an element in bytes.
     pub fn bytes(self) -> u64 {
         match self {
             Self::Uint32 | Self::Float => 4,

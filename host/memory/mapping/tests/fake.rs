@@ -1,5 +1,5 @@
-//! A machine whose modules, IOMMU and device are made up. GPU memory is heap memory; its bus address is its address plus
-//! [`BUS`]. What is left open, pinned or mapped shows in [`Machine::left`].
+//! A machine with fake kernel modules, IOMMU and device. GPU memory is heap memory; its bus address is its address plus
+//! [`BUS`]. [`Machine::left`] lists what is still open, pinned or mapped.
 
 use super::super::dmabuf_import::{self, Attach};
 use super::super::gdrdrv::{self, PinBuffer, UnpinBuffer, Version};
@@ -22,40 +22,40 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::thread::ThreadId;
 
-/// What bus addresses of GPU memory differ by from the addresses that kernels use.
+/// Offset between the bus addresses of GPU memory and the addresses that kernels use.
 pub const BUS: u64 = 0x1000_0000_0000;
-/// Descriptors of made-up files; real ones are smaller.
+/// First descriptor of fake files. Real descriptors are smaller.
 const FIRST_FD: RawFd = 1 << 20;
 const PAGE: u64 = 4096;
 
-/// What goes wrong.
+/// Faults that the fake machine injects.
 #[derive(Clone, Debug, Default)]
 pub struct Faults {
     /// Error numbers of `open`, by file.
     pub open: HashMap<&'static str, i32>,
-    /// Error numbers of requests.
+    /// Error numbers of ioctl requests, by request.
     pub request: HashMap<u32, i32>,
-    /// Error number of mapping a dma-buf into the CPU, or gdrdrv's memory.
+    /// Error number of mapping a dma-buf, or gdrdrv's memory, into the CPU.
     pub map: Option<i32>,
-    /// Error number of the IOMMU.
+    /// Error number of IOMMU mappings.
     pub iommu: Option<i32>,
-    /// CPU mappings show other memory.
+    /// True if CPU mappings show other memory.
     pub wrong_view: bool,
-    /// The device's writes go this many bytes too far.
+    /// Bytes by which the device's writes miss their target.
     pub astray: u64,
-    /// The device reads zeroes.
+    /// True if the device reads zeroes.
     pub reads_nothing: bool,
-    /// The second GPU page lies elsewhere on the bus.
+    /// True if the second GPU page lies elsewhere on the bus.
     pub gap: bool,
-    /// Addresses for less than all of the memory.
+    /// True if modules return addresses for only a part of the memory.
     pub short: bool,
-    /// gdrdrv's version word.
+    /// Version word of gdrdrv.
     pub version: Option<u32>,
-    /// The device does not answer, and may still write.
+    /// True if the device does not complete commands and may still write.
     pub hangs: bool,
-    /// The processor encrypts memory.
+    /// True if the processor encrypts memory.
     pub encrypts_memory: bool,
-    /// The host's page, if it is not the usual one.
+    /// Page size of the host, if it is not 4096.
     pub host_page: Option<u64>,
 }
 
@@ -80,7 +80,7 @@ struct State {
     ranges: HashMap<u64, u64>,
 }
 
-/// The machine. Modules that are loaded are those named in `new`.
+/// The fake machine. `new` names the loaded modules.
 #[derive(Clone)]
 pub struct Machine(Arc<Inner>);
 
@@ -118,7 +118,7 @@ pub fn gpu_memory(bytes: usize) -> Region {
     let layout = Layout::from_size_align(bytes, GPU_PAGE).unwrap();
     // SAFETY: not of size zero.
     let base = NonNull::new(unsafe { alloc_zeroed(layout) }).unwrap();
-    // SAFETY: the memory is kept by the region.
+    // SAFETY: the region keeps the memory.
     unsafe { Space::cpu().import_host(base, bytes, false, Arc::new(Aligned(base, layout))) }.unwrap()
 }
 
@@ -141,7 +141,7 @@ impl Machine {
         self.0.state.lock()
     }
 
-    /// What was not given back.
+    /// Lists the resources that were not released.
     pub fn left(&self) -> Vec<String> {
         let s = self.state();
         let mut left = Vec::new();
@@ -167,7 +167,7 @@ impl Machine {
         self.state().buffers.get(&ino).copied().ok_or_else(|| error(libc::EINVAL))
     }
 
-    /// Where the device's access to an address ends up.
+    /// Returns the memory address that a device access to `iova` reaches.
     fn resolve(&self, iova: u64, translated: bool) -> Option<u64> {
         let s = self.state();
         match translated {
@@ -213,7 +213,7 @@ impl Syscalls for Machine {
         if let Some(&code) = self.state().faults.request.get(&request) {
             return Err(error(code));
         }
-        // SAFETY: the ladder passes the structure of the request, which the arms name.
+        // SAFETY: the mapping backends pass the structure of the request, which the arms name.
         unsafe {
             match (module, request) {
                 ("/dev/gdrdrv", gdrdrv::GET_VERSION) => {
@@ -309,7 +309,7 @@ impl Syscalls for Machine {
         if let Some(code) = self.state().faults.map {
             return Err(error(code));
         }
-        // The module takes the number of the page at the offset for a handle.
+        // As offset, the module takes its handle, counted in pages.
         let handle = offset / self.page_bytes();
         let pinned = self.state().pins.get(&handle).copied();
         let (address, length) = match pinned {
@@ -408,7 +408,7 @@ impl IommuMap for FakeIommu {
     }
 }
 
-/// A device behind the IOMMU, or in front of none.
+/// A device, with or without an IOMMU in front of it.
 pub struct Device {
     pub machine: Machine,
     pub translated: bool,
@@ -424,7 +424,7 @@ impl Probe for Device {
         let to = to.ok_or_else(|| ProbeError::differs("the IOMMU faulted"))? + faults.astray;
         let pattern: Vec<u8> = (0..PAGE).map(|i| (i * 7 + offset as u64) as u8).collect();
         if faults.astray < GPU_PAGE as u64 {
-            // SAFETY: memory of the region under test, which is longer than the probes go astray.
+            // SAFETY: memory of the region under test, which is longer than the stray writes reach.
             unsafe { std::ptr::copy_nonoverlapping(pattern.as_ptr(), to as *mut u8, pattern.len()) };
         }
         let mut seen = vec![0; pattern.len()];

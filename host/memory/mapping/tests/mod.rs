@@ -1,4 +1,4 @@
-//! Every rung end to end against a made-up machine, with what can go wrong.
+//! Every mapping backend end to end against a fake machine, with injected faults.
 
 mod fake;
 
@@ -13,7 +13,7 @@ const IMPORT: &str = "/dev/dmabuf_import";
 const MAP_PA: &str = "/dev/iommu_map_pa";
 const ENOTSUPP: i32 = 524;
 
-/// A rung, the modules and the kind of IOMMU that it works with.
+/// Each mapping backend, with the modules and the kind of IOMMU that it works with.
 const WORKING: [(MappingBackend, &[&str], Option<IommuKind>); 6] = [
     (MappingBackend::Gdrdrv, &[GDRDRV], Some(IommuKind::Type1)),
     (MappingBackend::DmaBufMmap, &[], Some(IommuKind::Type1)),
@@ -28,8 +28,8 @@ fn backends(machine: &Machine, kind: Option<IommuKind>, choice: BackendChoice) -
     (backends, Device { machine: machine.clone(), translated: kind.is_some() })
 }
 
-/// Why a rung that was asked for by name does not work, after checking that nothing is left behind.
-fn refusal(
+/// Returns reason and remedy of a backend that is chosen by name and does not work. Checks that nothing is left open.
+fn failure(
     backend: MappingBackend,
     modules: &[&'static str],
     kind: Option<IommuKind>,
@@ -62,10 +62,10 @@ fn each_backend_maps_reads_back_and_gives_back() {
         let mapping = backends.map(&region, &device).unwrap();
         assert_eq!(mapping.bytes, region.len());
         assert!(!machine.left().is_empty(), "{backend} holds something while it maps");
-        // The read-back put the contents back.
+        // The read-back restored the content.
         assert!(region.get_slice::<u8>(0, region.len()).unwrap().iter().all(|b| *b == 0x5a), "{backend}");
         device.device_writes(&mapping, 2 * GPU_PAGE).unwrap();
-        // Ending on another thread than the one that mapped.
+        // Dropped on another thread than the one that mapped.
         std::thread::spawn(move || drop(mapping)).join().unwrap();
         assert_eq!(machine.left(), Vec::<String>::new(), "{backend}");
         let attempts = backends.attempts();
@@ -87,8 +87,8 @@ fn gdrdrvs_handles_are_pages_of_the_host_whatever_their_size() {
     }
 }
 
-/// The numbers that the modules' published headers come to, worked out by hand: direction, size, type and number. The made-up modules
-/// use the same constants as the ladder, so that a wrong one would be right to them.
+/// Request numbers from the modules' published headers, computed by hand: direction, size, type and number. The fake
+/// modules use the constants of the mapping backends, so they would not notice a wrong one.
 #[test]
 fn requests_and_structures_are_those_of_the_headers() {
     use std::mem::offset_of;
@@ -140,7 +140,7 @@ fn auto_takes_the_first_that_works_and_says_why_not_the_others() {
     }
     let json = serde_json::to_value(&attempts).unwrap();
     assert_eq!((&json[0]["outcome"], &json[5]["backend"]), (&"passed-over".into(), &"iommu-map-pa".into()));
-    // Asking again answers the same without trying again.
+    // A second call returns the first result without a new attempt.
     assert_eq!(backends.choose(&gpu_memory(SCRATCH_BYTES), &device).unwrap(), MappingBackend::IommuMapPa);
     assert_eq!(backends.attempts().len(), 6);
     assert_eq!(machine.left(), Vec::<String>::new());
@@ -164,11 +164,11 @@ fn a_machine_without_modules_has_no_way_and_says_so() {
 #[test]
 fn a_module_that_is_absent_or_closed_names_the_way_to_it() {
     for (backend, modules, kind) in WORKING.into_iter().filter(|w| !w.1.is_empty()) {
-        let (reason, next) = refusal(backend, &[], kind, Faults::default());
+        let (reason, next) = failure(backend, &[], kind, Faults::default());
         assert!(reason.contains("/dev/") && reason.contains("No such file"), "{backend}: {reason}");
         assert!(next.contains("modprobe") || next.contains("load"), "{backend}: {next}");
         let open = HashMap::from([(modules[0], libc::EACCES)]);
-        let (reason, next) = refusal(backend, modules, kind, Faults { open, ..Faults::default() });
+        let (reason, next) = failure(backend, modules, kind, Faults { open, ..Faults::default() });
         assert!(
             reason.contains("ermission") && next.contains("root") && next.contains(modules[0]),
             "{backend}: {next}"
@@ -177,10 +177,10 @@ fn a_module_that_is_absent_or_closed_names_the_way_to_it() {
 }
 
 #[test]
-fn a_refusal_names_the_request() {
+fn a_failure_names_the_request() {
     let refused = |backend, modules: &[&'static str], kind, request, code| {
         let request = HashMap::from([(request, code)]);
-        refusal(backend, modules, kind, Faults { request, ..Faults::default() })
+        failure(backend, modules, kind, Faults { request, ..Faults::default() })
     };
     let type1 = Some(IommuKind::Type1);
     let (reason, next) = refused(MappingBackend::Gdrdrv, &[GDRDRV], type1, gdrdrv::PIN_BUFFER, libc::ENOMEM);
@@ -197,9 +197,9 @@ fn a_refusal_names_the_request() {
         refused(MappingBackend::IommuMapPa, &[IMPORT, MAP_PA], type1, iommu_map_pa::MAP_PA, libc::EINVAL);
     assert!(reason.starts_with("IOMMU_MAP_PA") && next.contains("vfio-pci"), "{reason}; {next}");
     let faults = || Faults { map: Some(ENOTSUPP), ..Faults::default() };
-    let (reason, next) = refusal(MappingBackend::DmaBufMmap, &[], type1, faults());
+    let (reason, next) = failure(MappingBackend::DmaBufMmap, &[], type1, faults());
     assert!(reason.contains("ENOTSUPP") && next.contains("gdrdrv"), "{reason}; {next}");
-    let (reason, _) = refusal(MappingBackend::Gdrdrv, &[GDRDRV], type1, faults());
+    let (reason, _) = failure(MappingBackend::Gdrdrv, &[GDRDRV], type1, faults());
     assert!(reason.starts_with("mmap of /dev/gdrdrv"), "{reason}");
 }
 
@@ -208,12 +208,12 @@ fn a_dma_buf_that_the_driver_attaches_to_nobody_names_the_topology_check() {
     const OVERRIDE: &str = "NVreg_GrdmaPciTopoCheckOverride=1";
     let import = |request| {
         let request = HashMap::from([(request, ENOTSUPP)]);
-        refusal(MappingBackend::DmabufImport, &[IMPORT], None, Faults { request, ..Faults::default() })
+        failure(MappingBackend::DmabufImport, &[IMPORT], None, Faults { request, ..Faults::default() })
     };
     for (reason, next) in [
         import(dmabuf_import::ATTACH),
         import(dmabuf_import::GET_MAP),
-        refusal(
+        failure(
             MappingBackend::Iommufd,
             &[],
             Some(IommuKind::Iommufd),
@@ -222,9 +222,9 @@ fn a_dma_buf_that_the_driver_attaches_to_nobody_names_the_topology_check() {
     ] {
         assert!(reason.contains("524") && next.contains(OVERRIDE), "{reason}; {next}");
     }
-    // Mapping a dma-buf into the CPU attaches no device: no topology is checked.
+    // Mapping a dma-buf into the CPU attaches no device, so no topology is checked.
     let faults = Faults { map: Some(ENOTSUPP), ..Faults::default() };
-    let (_, next) = refusal(MappingBackend::DmaBufMmap, &[], Some(IommuKind::Type1), faults);
+    let (_, next) = failure(MappingBackend::DmaBufMmap, &[], Some(IommuKind::Type1), faults);
     assert!(!next.contains(OVERRIDE), "{next}");
 }
 
@@ -233,12 +233,12 @@ fn a_read_back_that_fails_names_memory_encryption_where_it_is_on() {
     const ENCRYPTION: &str = "mem_encrypt=off";
     let failing = || [Faults { wrong_view: true, ..Faults::default() }, Faults { astray: 4096, ..Faults::default() }];
     for faults in failing() {
-        let (_, next) = refusal(MappingBackend::Gdrdrv, &[GDRDRV], Some(IommuKind::Type1), faults);
+        let (_, next) = failure(MappingBackend::Gdrdrv, &[GDRDRV], Some(IommuKind::Type1), faults);
         assert!(!next.contains(ENCRYPTION), "{next}");
     }
     for faults in failing() {
         let faults = Faults { encrypts_memory: true, ..faults };
-        let (reason, next) = refusal(MappingBackend::Gdrdrv, &[GDRDRV], Some(IommuKind::Type1), faults);
+        let (reason, next) = failure(MappingBackend::Gdrdrv, &[GDRDRV], Some(IommuKind::Type1), faults);
         assert!(reason.starts_with("read back:") && next.contains(ENCRYPTION), "{reason}; {next}");
     }
 }
@@ -246,7 +246,7 @@ fn a_read_back_that_fails_names_memory_encryption_where_it_is_on() {
 #[test]
 fn another_version_of_gdrdrv_is_not_spoken_to() {
     let faults = Faults { version: Some(0x3_0001), ..Faults::default() };
-    let (reason, _) = refusal(MappingBackend::Gdrdrv, &[GDRDRV], Some(IommuKind::Type1), faults);
+    let (reason, _) = failure(MappingBackend::Gdrdrv, &[GDRDRV], Some(IommuKind::Type1), faults);
     assert_eq!(reason, "gdrdrv is version 3.1, and 2.x is spoken here");
 }
 
@@ -254,8 +254,8 @@ fn another_version_of_gdrdrv_is_not_spoken_to() {
 fn an_iommu_that_refuses_is_passed_over() {
     for (backend, modules, kind) in WORKING.into_iter().take(3) {
         let faults = Faults { iommu: Some(libc::EOPNOTSUPP), ..Faults::default() };
-        let (reason, next) = refusal(backend, modules, kind, faults);
-        assert!(reason.contains("not supported") && next.contains("another rung"), "{backend}: {reason}; {next}");
+        let (reason, next) = failure(backend, modules, kind, faults);
+        assert!(reason.contains("not supported") && next.contains("another mapping"), "{backend}: {reason}; {next}");
     }
 }
 
@@ -264,25 +264,25 @@ fn the_limit_on_locked_memory_is_the_remedy_where_it_was_reached() {
     let locked = |allowed| IommuError::MemoryLock { device: "0000:65:00.0".into(), needed: 2, used: 0, allowed };
     let next = BackendError::Iommu(locked(1)).next(MappingBackend::Gdrdrv, &Linux);
     assert!(next.contains("ulimit -l"), "{next}");
-    // Otherwise the kernel lacks memory for its tables.
+    // If the limit was not reached, the kernel lacks memory for its tables.
     let faults = Faults { iommu: Some(libc::ENOMEM), ..Faults::default() };
-    let (_, next) = refusal(MappingBackend::Gdrdrv, &[GDRDRV], Some(IommuKind::Type1), faults);
+    let (_, next) = failure(MappingBackend::Gdrdrv, &[GDRDRV], Some(IommuKind::Type1), faults);
     assert!(next.starts_with("map less memory"), "{next}");
 }
 
 #[test]
 fn the_wrong_kind_of_iommu_is_named() {
-    let (reason, next) = refusal(MappingBackend::Gdrdrv, &[GDRDRV], Some(IommuKind::Iommufd), Faults::default());
+    let (reason, next) = failure(MappingBackend::Gdrdrv, &[GDRDRV], Some(IommuKind::Iommufd), Faults::default());
     assert!(reason.contains("only VFIO's type1") && next.contains("group"), "{reason}; {next}");
-    let (reason, _) = refusal(MappingBackend::Iommufd, &[], Some(IommuKind::Type1), Faults::default());
+    let (reason, _) = failure(MappingBackend::Iommufd, &[], Some(IommuKind::Type1), Faults::default());
     assert!(reason.contains("only iommufd maps a dma-buf"), "{reason}");
-    // Modules that give bus addresses are of no use where the IOMMU translates.
+    // Modules that return bus addresses do not work if an IOMMU translates.
     for (backend, module) in [(MappingBackend::Libnvm, LIBNVM), (MappingBackend::DmabufImport, IMPORT)] {
-        let (reason, next) = refusal(backend, &[module], Some(IommuKind::Type1), Faults::default());
+        let (reason, next) = failure(backend, &[module], Some(IommuKind::Type1), Faults::default());
         assert!(reason.contains("translates") && next.contains("iommu=pt"), "{backend}: {reason}; {next}");
     }
     for backend in [MappingBackend::Gdrdrv, MappingBackend::IommuMapPa, MappingBackend::Iommufd] {
-        let (_, next) = refusal(backend, &[GDRDRV, IMPORT, MAP_PA], None, Faults::default());
+        let (_, next) = failure(backend, &[GDRDRV, IMPORT, MAP_PA], None, Faults::default());
         assert!(next.contains("vfio-pci") || next.contains("VFIO"), "{backend}: {next}");
     }
 }
@@ -291,14 +291,14 @@ fn the_wrong_kind_of_iommu_is_named() {
 fn what_is_not_read_back_is_not_trusted() {
     for (backend, modules, kind) in WORKING {
         for astray in [4096, GPU_PAGE as u64] {
-            let (reason, next) = refusal(backend, modules, kind, Faults { astray, ..Faults::default() });
+            let (reason, next) = failure(backend, modules, kind, Faults { astray, ..Faults::default() });
             assert!(reason.starts_with("read back:") && next.contains("ACS"), "{backend}: {reason}; {next}");
         }
-        let (reason, _) = refusal(backend, modules, kind, Faults { reads_nothing: true, ..Faults::default() });
+        let (reason, _) = failure(backend, modules, kind, Faults { reads_nothing: true, ..Faults::default() });
         assert!(reason.contains("the device reads other bytes"), "{backend}: {reason}");
     }
     for (backend, modules, kind) in WORKING.into_iter().take(2) {
-        let (reason, _) = refusal(backend, modules, kind, Faults { wrong_view: true, ..Faults::default() });
+        let (reason, _) = failure(backend, modules, kind, Faults { wrong_view: true, ..Faults::default() });
         assert!(reason.contains("the CPU mapping shows"), "{backend}: {reason}");
     }
 }
@@ -307,11 +307,11 @@ fn what_is_not_read_back_is_not_trusted() {
 fn addresses_with_gaps_are_refused_where_nothing_closes_them() {
     let gap = || Faults { gap: true, ..Faults::default() };
     for (backend, module) in [(MappingBackend::Libnvm, LIBNVM), (MappingBackend::DmabufImport, IMPORT)] {
-        let (reason, next) = refusal(backend, &[module], None, gap());
+        let (reason, next) = failure(backend, &[module], None, gap());
         assert!(reason.contains("not consecutive") && next.contains("2 MiB"), "{backend}: {reason}; {next}");
     }
     let (reason, _) =
-        refusal(MappingBackend::DmabufImport, &[IMPORT], None, Faults { short: true, ..Faults::default() });
+        failure(MappingBackend::DmabufImport, &[IMPORT], None, Faults { short: true, ..Faults::default() });
     assert!(reason.contains("65536 bytes were mapped of 131072"), "{reason}");
 }
 

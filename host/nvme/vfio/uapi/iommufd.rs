@@ -43,7 +43,8 @@ pub(in crate::nvme::vfio) struct IoasIovaRanges {
     pub out_iova_alignment: u64,
 }
 const _: () = assert!(size_of::<IoasIovaRanges>() == 32);
-/// The request that takes it. It writes to memory that the structure names, so it is not made through `call`.
+/// The request for [`IoasIovaRanges`]. The kernel writes to memory that the structure names, so `call` does not make
+/// it.
 pub(in crate::nvme::vfio) const IOVA_RANGES: u32 = IOMMU_IOAS_IOVA_RANGES;
 
 /// `struct iommu_ioas_map`

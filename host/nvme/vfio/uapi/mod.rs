@@ -1,4 +1,4 @@
-//! The kernel's structures, by hand: only what is used, with the sizes asserted. Names are those of the headers.
+//! The kernel's structures, written by hand with the headers' names. Only those in use; their sizes are asserted.
 
 pub(super) mod iommufd;
 #[cfg(test)]
@@ -12,7 +12,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 /// The ioctl type of both headers, `;`.
 const TYPE: u32 = b';' as u32;
 
-/// `_IO(';', number)`: both interfaces put the length into the structure instead of the request.
+/// `_IO(';', number)`. Both interfaces put the length into the structure instead of the request number.
 const fn io(number: u32) -> u32 {
     TYPE << 8 | number
 }
@@ -20,14 +20,14 @@ const fn io(number: u32) -> u32 {
 /// A structure that belongs to one request.
 ///
 /// # Safety
-/// With this request the kernel must write nothing but the structure, whose size its first field says. Memory that it names by
-/// address is only read, or is the caller's business to keep valid.
+/// For this request, the kernel must write only to the structure, whose first field is its size. The kernel only reads
+/// memory that the structure names by address, or the caller keeps that memory valid.
 pub(super) unsafe trait Call: Pod {
-    /// The request.
+    /// Number of the request.
     const REQUEST: u32;
 }
 
-/// Makes a request with its structure; answers what the kernel returned.
+/// Makes a request with its structure. Returns the result of the system call.
 pub(super) fn call<C: Call>(fd: BorrowedFd<'_>, argument: &mut C) -> io::Result<i32> {
     // SAFETY: the implementation of `Call` promises that the kernel stays within the structure.
     check(unsafe { libc::ioctl(fd.as_raw_fd(), C::REQUEST as _, std::ptr::from_mut(argument)) })
@@ -39,10 +39,11 @@ pub(super) fn call_number(fd: BorrowedFd<'_>, request: u32, number: usize) -> io
     check(unsafe { libc::ioctl(fd.as_raw_fd(), request as _, number) })
 }
 
-/// Makes a request whose structure is followed by capabilities: once for the length (`argsz`), once for all of it.
+/// Makes a request whose reply has capabilities behind the structure: once for the length
+/// (`argsz`), once for the reply.
 pub(super) fn call_growing<C: Call>(fd: BorrowedFd<'_>, argument: C) -> io::Result<Vec<u8>> {
     let mut length = size_of::<C>();
-    // The kernel says the length that it wants; a device that changes meanwhile is asked once more.
+    // The kernel returns the length that it needs. If that grows meanwhile, the request is made once more.
     for _ in 0..3 {
         let mut words = vec![0u64; length.div_ceil(8)];
         let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut words);
@@ -67,12 +68,12 @@ fn check(result: libc::c_int) -> io::Result<i32> {
 macro_rules! calls {
     ($($name:ident $size:literal = $request:expr;)*) => {$(
         const _: () = assert!(size_of::<$name>() == $size);
-        // SAFETY: the layout is the header's, whose size is asserted, and the kernel writes no more than that.
+        // SAFETY: the layout is the header's, its size is asserted, and the kernel writes no more than that.
         unsafe impl $crate::nvme::vfio::uapi::Call for $name {
             const REQUEST: u32 = $request;
         }
         impl $name {
-            /// Zeros, but for the size in the first field.
+            /// Creates a structure of zeros, except for the size in the first field.
             pub(in crate::nvme::vfio) fn new() -> Self {
                 let mut all: Self = bytemuck::Zeroable::zeroed();
                 let size = (size_of::<Self>() as u32).to_ne_bytes();
@@ -90,7 +91,7 @@ mod tests {
 
     #[test]
     fn requests_have_the_headers_numbers() {
-        // What `_IO(';', 100 + 8)` and `_IO(';', 0x85)` expand to.
+        // `_IO(';', 100 + 8)` and `_IO(';', 0x85)`, expanded.
         assert_eq!(vfio::DeviceGetRegionInfo::REQUEST, 0x3b6c);
         assert_eq!(iommufd::IoasMap::REQUEST, 0x3b85);
         assert_eq!(vfio::IommuMapDma::REQUEST, 0x3b71);

@@ -1,12 +1,14 @@
-//! The structures and constants against those that the rust-vmm project generates from the kernel's headers.
+//! Compares the structures and constants with those that the rust-vmm project generates from the kernel's headers.
 //!
-//! The bindings are no dependency of the library: they lack the request numbers, follow the newest kernel (whose longer structures an older
-//! kernel is not asked for), and their structures with a flexible end are not plain data.
+//! The library does not depend on those bindings. They lack the request numbers, and their structures
+//! with a flexible end are not plain data. They also follow the newest kernel, whose structures are
+//! longer than an older kernel accepts.
 
 use super::{iommufd as ours_iommufd, vfio as ours_vfio};
 use core::mem::offset_of;
 
-/// Every named field lies where the other structure has it, and this one ends where its last field ends.
+/// Asserts that every named field has the offset of the other structure's, and that this
+/// structure is not the larger one.
 macro_rules! same {
     ($ours:ty, $theirs:ty: $($mine:ident = $other:ident),+) => {{
         $(assert_eq!(offset_of!($ours, $mine), offset_of!($theirs, $other), stringify!($theirs.$other));)+

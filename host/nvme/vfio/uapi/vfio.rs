@@ -5,7 +5,7 @@ use bytemuck::{Pod, Zeroable};
 
 const BASE: u32 = 100;
 
-/// The only version there is.
+/// The only version of the interface.
 pub(in crate::nvme::vfio) const VFIO_API_VERSION: i32 = 0;
 pub(in crate::nvme::vfio) const VFIO_GET_API_VERSION: u32 = io(BASE);
 pub(in crate::nvme::vfio) const VFIO_CHECK_EXTENSION: u32 = io(BASE + 1);
@@ -18,7 +18,7 @@ pub(in crate::nvme::vfio) const VFIO_GROUP_GET_DEVICE_FD: u32 = io(BASE + 6);
 const VFIO_DEVICE_GET_INFO: u32 = io(BASE + 7);
 const VFIO_DEVICE_GET_REGION_INFO: u32 = io(BASE + 8);
 const VFIO_DEVICE_GET_IRQ_INFO: u32 = io(BASE + 9);
-/// Takes [`IrqSet`] and what follows it.
+/// Takes [`IrqSet`], followed by its data.
 pub(in crate::nvme::vfio) const VFIO_DEVICE_SET_IRQS: u32 = io(BASE + 10);
 pub(in crate::nvme::vfio) const VFIO_DEVICE_RESET: u32 = io(BASE + 11);
 const VFIO_IOMMU_GET_INFO: u32 = io(BASE + 12);
@@ -27,7 +27,7 @@ const VFIO_IOMMU_UNMAP_DMA: u32 = io(BASE + 14);
 const VFIO_DEVICE_BIND_IOMMUFD: u32 = io(BASE + 18);
 const VFIO_DEVICE_ATTACH_IOMMUFD_PT: u32 = io(BASE + 19);
 
-/// Back ends of a container.
+/// Backends of a container.
 pub(in crate::nvme::vfio) const VFIO_TYPE1V2_IOMMU: usize = 3;
 pub(in crate::nvme::vfio) const VFIO_NOIOMMU_IOMMU: usize = 8;
 
@@ -40,7 +40,7 @@ pub(in crate::nvme::vfio) const VFIO_REGION_INFO_FLAG_MMAP: u32 = 1 << 2;
 pub(in crate::nvme::vfio) const VFIO_REGION_INFO_FLAG_CAPS: u32 = 1 << 3;
 pub(in crate::nvme::vfio) const VFIO_REGION_INFO_CAP_SPARSE_MMAP: u16 = 1;
 
-/// Regions of a PCI device: BARs by their number, then these.
+/// Regions of a PCI device: the BARs by number, then these.
 pub(in crate::nvme::vfio) const VFIO_PCI_BAR0_REGION_INDEX: u32 = 0;
 pub(in crate::nvme::vfio) const VFIO_PCI_CONFIG_REGION_INDEX: u32 = 7;
 
@@ -114,7 +114,7 @@ pub(in crate::nvme::vfio) struct IrqSet {
 }
 const _: () = assert!(size_of::<IrqSet>() == 20);
 
-/// `struct vfio_iommu_type1_info`; the last field makes the header's padding visible.
+/// `struct vfio_iommu_type1_info`. The last field is the header's padding.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 pub(in crate::nvme::vfio) struct IommuGetInfo {

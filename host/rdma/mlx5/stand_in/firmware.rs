@@ -1,4 +1,4 @@
-//! Commands: checked, carried out, and written down.
+//! Checks commands, executes them and logs them.
 
 use super::super::devx::{Devx, DevxObject, Uar, UarKind, Umem, UmemSource};
 use super::Wire;
@@ -10,42 +10,42 @@ use std::collections::{HashMap, HashSet};
 use std::io;
 use std::sync::Arc;
 
-/// The event queue's number needs more than eight bits.
+/// Number of the event queue. It needs more than eight bits.
 pub const EVENT_QUEUE: u32 = 0x105;
 pub const DOMAIN: u32 = 0x42;
 
-/// Record of what the firmware did, and of what it is to refuse.
+/// Log of the firmware's work, and its configured faults.
 #[derive(Debug, Default)]
 pub struct Log {
     pub calls: Vec<String>,
     pub commands: Vec<Vec<u8>>,
-    /// Objects that are alive: `qp 1`.
+    /// Live objects, as in `qp 1`.
     pub alive: Vec<String>,
-    /// Broken rules: things given back while others still used them, bad commands, entries that break a promise.
+    /// Violations: objects freed while others still used them, invalid commands, entries that break a promise.
     pub violations: Vec<String>,
     next: u32,
-    /// The call with this number fails.
+    /// Index of the call that fails.
     pub fail_at: Option<usize>,
-    /// Kinds of registers that are not to be had.
+    /// Kinds of registers that are not available.
     pub no_registers: Vec<UarKind>,
-    /// Queue pairs with this timestamp format are refused.
+    /// Timestamp format that the firmware rejects in queue pairs.
     pub no_format: Option<u64>,
-    /// All queue pairs are in this state.
+    /// State that queries report for all queue pairs.
     pub state: Option<u8>,
-    /// Queries are answered with nothing but an error of the system.
+    /// True if queries fail with an error of the system and no reply.
     pub no_queries: bool,
     pub no_atomics: bool,
-    /// 8-byte results of atomics are not in this machine's order.
+    /// True if 8-byte results of atomics are not in this machine's byte order.
     pub swapped_atomics: bool,
     /// Address and length of registered memory.
     umems: HashMap<u64, (u64, u64)>,
     cqs: HashMap<u64, Completions>,
     states: HashMap<u32, u8>,
-    /// Objects that each queue that is alive was made of.
+    /// Objects that each live queue uses.
     uses: HashMap<String, Vec<String>>,
 }
 
-/// A completion queue.
+/// Memory of a completion queue.
 #[derive(Clone, Copy, Debug)]
 pub struct Completions {
     pub address: u64,
@@ -53,7 +53,7 @@ pub struct Completions {
     pub collapsed: bool,
 }
 
-/// A queue pair's rings.
+/// Memory of a queue pair's rings.
 #[derive(Clone, Copy, Debug)]
 pub struct Rings {
     pub ring: u64,
@@ -82,7 +82,7 @@ impl Log {
         self.calls.push(format!("free {}", what.split(' ').next().unwrap_or_default()));
     }
 
-    /// `bytes` of registered memory from an offset on.
+    /// Returns the address of `bytes` bytes of registered memory at an offset.
     fn memory(&self, id: u64, offset: u64, bytes: u64) -> Result<u64, Status> {
         let (address, len) = self.umems.get(&id).copied().ok_or(Status::Resource)?;
         let end = offset.checked_add(bytes).ok_or(Status::Parameter)?;
@@ -97,11 +97,11 @@ struct Inner {
     wire: Option<Arc<Wire>>,
 }
 
-/// The NIC.
+/// The stand-in NIC.
 #[derive(Clone, Debug, Default)]
 pub(in crate::rdma) struct Firmware(Arc<Inner>);
 
-/// An answer that refuses, and what the system says then.
+/// Writes a reply that rejects the command, and returns the system's error for it.
 fn refuse(output: &mut [u8], status: Status, syndrome: u32) -> io::Error {
     output.fill(0);
     interface::STATUS.put(output, status as u64);
@@ -109,7 +109,7 @@ fn refuse(output: &mut [u8], status: Status, syndrome: u32) -> io::Error {
     io::Error::from_raw_os_error(libc::EREMOTEIO)
 }
 
-/// The command, if it is one and its lengths are those of the interface.
+/// Returns the command if its opcode and its lengths are those of the interface.
 fn parse(input: &[u8], output: &[u8]) -> Result<&'static Command, Status> {
     if input.len() < 2 {
         return Err(Status::InputLength);
@@ -126,7 +126,7 @@ fn parse(input: &[u8], output: &[u8]) -> Result<&'static Command, Status> {
 }
 
 impl Firmware {
-    /// One whose queue pairs a software NIC serves.
+    /// Creates a NIC whose queue pairs a software NIC carries out.
     pub(in crate::rdma) fn over(wire: Arc<Wire>) -> Self {
         Self(Arc::new(Inner { wire: Some(wire), ..Inner::default() }))
     }
@@ -135,7 +135,7 @@ impl Firmware {
         self.0.log.lock()
     }
 
-    /// Registers that were taken, in their order. They stay as long as this.
+    /// Returns the allocated registers in order of allocation. They live as long as this NIC.
     pub fn registers(&self) -> Vec<std::ptr::NonNull<u8>> {
         self.pool().taken.iter().map(|r| r.at).collect()
     }
@@ -144,7 +144,7 @@ impl Firmware {
         self.0.pool.lock()
     }
 
-    /// Checks a command's form; what is wrong with it is a violation too, as the code under test is to send none.
+    /// Checks a command's form. An invalid command is also a violation: the code under test must not send one.
     fn accept(&self, input: &[u8], output: &mut [u8]) -> io::Result<&'static Command> {
         self.log().commands.push(input.to_vec());
         parse(input, output).map_err(|status| {
@@ -171,7 +171,7 @@ impl Firmware {
         if field(cq::EVENT_QUEUE) != u64::from(EVENT_QUEUE) || !self.pool().knows(field(cq::PAGE)) {
             return Err(Status::Resource);
         }
-        // Nobody tells the queue how far it was read.
+        // The consumer index is never reported to the queue.
         if !in_memory || field(cq::OVERRUN_IGNORED) == 0 {
             return Err(Status::Parameter);
         }
@@ -215,7 +215,7 @@ impl Firmware {
         Ok(number)
     }
 
-    /// Moves a queue pair from one of these states to another.
+    /// Executes a transition if the queue pair is in one of its valid states.
     fn transit(&self, command: &Command, number: u32, input: &[u8]) -> Result<(), Status> {
         let (from, to): (&[u8], u8) = match command.name {
             "RST2INIT_QP" => (&[0], 1),
@@ -228,7 +228,7 @@ impl Firmware {
         if !self.log().states.get(&number).is_some_and(|s| from.contains(s)) {
             return Err(Status::QpState);
         }
-        // 7 is for ever, and no receive will come.
+        // 7 means forever, and no receive will be posted.
         if to == 3 && qp::RNR_RETRY.of(input) == 7 {
             self.log().violations.push(format!("queue pair {number:#x} without receives is tried for ever"));
         }
@@ -241,7 +241,7 @@ impl Firmware {
         Ok(())
     }
 
-    /// Without a wire all is as the log says; with one, a failed connection is in its error state.
+    /// Returns a queue pair's state. With a wire, a failed connection is in the error state; otherwise the log decides.
     fn state(&self, number: u32) -> u8 {
         let failed = self.0.wire.as_ref().is_some_and(|w| w.has_failed(number));
         let log = self.log();
@@ -328,7 +328,7 @@ impl Devx for Firmware {
     }
 }
 
-/// Anything that is given back.
+/// An object that is freed when dropped.
 #[derive(Debug)]
 struct Thing {
     firmware: Firmware,
@@ -379,7 +379,7 @@ impl DevxObject for Thing {
     }
 }
 
-/// No two commands share an opcode, and no violation was written down.
+/// Asserts that no two commands share an opcode, and that the log has no violation.
 pub fn nothing_wrong(log: &Log) {
     let opcodes: HashSet<u16> = interface::COMMANDS.iter().map(|c| c.opcode).collect();
     assert_eq!(opcodes.len(), interface::COMMANDS.len());

@@ -1,14 +1,15 @@
-//! Commands as the interface has them: lengths and places of fields, in bytes and bits, from the public header (`mlx5_ifc.h` of rdma-core
-//! and of Linux; its structures count one byte for each bit). Numbers of its own: nothing here may come from the code that is tested.
+//! Commands of the public interface: lengths of commands, and bit offsets and widths of fields. They are from the
+//! header `mlx5_ifc.h` of rdma-core and of Linux, whose structures count one byte for each bit. The numbers must not
+//! come from the code under test.
 
 /// A command.
 #[derive(Debug)]
 pub struct Command {
     pub name: &'static str,
     pub opcode: u16,
-    /// Bytes that it has, without a list of pages behind it.
+    /// Bytes of the command, without a list of pages behind it.
     pub input: usize,
-    /// Bytes of its answer.
+    /// Bytes of its reply.
     pub output: usize,
 }
 
@@ -16,7 +17,7 @@ const fn command(name: &'static str, opcode: u16, input: usize, output: usize) -
     Command { name, opcode, input, output }
 }
 
-/// Those that a queue pair in registered memory takes.
+/// Commands for a queue pair in registered memory.
 pub const COMMANDS: [Command; 11] = [
     command("QUERY_HCA_CAP", 0x100, 16, 4112),
     command("CREATE_MKEY", 0x200, 272, 16),
@@ -31,7 +32,7 @@ pub const COMMANDS: [Command; 11] = [
     command("QUERY_QP", 0x50b, 16, 272),
 ];
 
-/// The reason of a refusal: the first byte of an answer.
+/// Status of a rejected command: the first byte of the reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Status {
@@ -43,17 +44,17 @@ pub enum Status {
     OutputLength = 0x51,
 }
 
-/// A field: its first bit from the start of the structure, and how many bits.
+/// A field: its first bit from the start of the structure, and its number of bits.
 #[derive(Clone, Copy)]
 pub struct Bits(usize, usize);
 
 impl Bits {
-    /// Reads it.
+    /// Reads the field.
     pub fn of(self, bytes: &[u8]) -> u64 {
         (self.0..self.0 + self.1).fold(0, |value, bit| value << 1 | u64::from(bytes[bit / 8] >> (7 - bit % 8) & 1))
     }
 
-    /// Writes it, over zeros.
+    /// Writes the field over zeroes.
     pub fn put(self, bytes: &mut [u8], value: u64) {
         for i in 0..self.1 {
             let (bit, one) = (self.0 + i, (value >> (self.1 - 1 - i) & 1) as u8);
@@ -62,14 +63,14 @@ impl Bits {
     }
 }
 
-/// Every command.
+/// In every command.
 pub const OPCODE: Bits = Bits(0x00, 16);
-/// Every answer.
+/// In every reply.
 pub const STATUS: Bits = Bits(0x00, 8);
 pub const SYNDROME: Bits = Bits(0x20, 32);
-/// `cqn` of CREATE_CQ's answer, `qpn` of CREATE_QP's.
+/// `cqn` in the reply to CREATE_CQ, `qpn` in the reply to CREATE_QP.
 pub const OBJECT: Bits = Bits(0x48, 24);
-/// Of commands about a queue pair that there is.
+/// In commands about an existing queue pair.
 pub const QPN: Bits = Bits(0x48, 24);
 
 /// CREATE_CQ: `cqc` begins at bit 0x80.
@@ -89,7 +90,7 @@ pub mod cq {
     pub const IN_MEMORY: Bits = Bits(0x2e0, 1);
 }
 
-/// The context of a queue pair begins at bit 0xc0 of CREATE_QP, of the transitions, and of QUERY_QP's answer.
+/// The context of a queue pair begins at bit 0xc0 of CREATE_QP, of the transitions, and of the reply to QUERY_QP.
 pub mod qp {
     use super::Bits;
 
@@ -99,7 +100,7 @@ pub mod qp {
     pub const TIMESTAMPS: Bits = Bits(0x118, 2);
     pub const PAGE: Bits = Bits(0x128, 24);
     pub const REMOTE: Bits = Bits(0x168, 24);
-    /// `ads`, the path, begins at bit 0xc0 of the context.
+    /// The address path `ads` begins at bit 0xc0 of the context.
     pub const REMOTE_GID: [Bits; 2] = [Bits(0x200, 64), Bits(0x240, 64)];
     pub const RNR_RETRY: Bits = Bits(0x450, 3);
     pub const SEND_COMPLETIONS: Bits = Bits(0x4a8, 24);
@@ -114,13 +115,13 @@ pub mod qp {
     pub const IN_MEMORY: Bits = Bits(0x860, 1);
 }
 
-/// QUERY_HCA_CAP: what is asked for, and where the answer begins.
+/// QUERY_HCA_CAP: the requested group, and fields of the reply.
 pub mod capability {
     use super::Bits;
 
-    /// `op_mod`: the group, and whether the present values are meant.
+    /// `op_mod`: the group. The lowest bit, for current values, is not included.
     pub const GROUP: Bits = Bits(0x30, 15);
-    /// In the general group, with the answer's first 16 bytes.
+    /// In the general group. Offsets include the reply's first 16 bytes.
     pub const LOG_MAX_QP_BLOCKS: Bits = Bits(0x80 + 0x88, 8);
     pub const CQE_VERSION: Bits = Bits(0x80 + 0x1fc, 4);
     pub const CQ_OVERRUN_IGNORE: Bits = Bits(0x80 + 0x220, 1);
@@ -130,7 +131,8 @@ pub mod capability {
     pub const ATOMIC_SIZES: Bits = Bits(0x80 + 0xb0, 16);
 }
 
-/// Bytes of a work queue's block, of a completion entry, and of one record of the two in a doorbell record.
+/// Bytes of a work queue's block. `COMPLETION` is the size of a completion entry, `RECORD` that of a doorbell record
+/// with both its words.
 pub const BLOCK: u64 = 64;
 pub const COMPLETION: u64 = 64;
 pub const RECORD: u64 = 8;

@@ -1,6 +1,6 @@
-//! A NIC that takes commands as strictly as firmware may: what it knows of them is from the public interface ([`interface`]). Its doorbell
-//! registers come from a pool as rdma-core's do ([`registers`]); and with [`Wire`] behind it, a software NIC carries out what the rings
-//! say, so that whole worlds run on it.
+//! A NIC for tests that checks commands as strictly as firmware may, by the public interface ([`interface`]). Its
+//! doorbell registers come from a pool like rdma-core's ([`registers`]). With [`Wire`] behind it, a software NIC
+//! carries out the rings' entries, so that whole worlds run on it.
 
 mod firmware;
 pub(super) mod interface;

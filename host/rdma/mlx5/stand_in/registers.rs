@@ -1,7 +1,8 @@
-//! Doorbell registers as rdma-core deals them out, and a GPU driver that takes a page of them once.
+//! Doorbell registers as rdma-core allocates them, and a GPU driver that maps each page only once.
 //!
-//! A page of 4 KiB has registers from 0x800 on: four that are not cached, 0x100 apart, or two write-combining ones with room for whole
-//! entries, 0x200 apart. A new page is asked for when no register of a kind is free; one that is given back goes to the end of its list.
+//! A page of 4 KiB has registers from 0x800 on. Either four are not cached, 0x100 apart. Or two are write-combining,
+//! with space for whole entries, 0x200 apart. The pool adds a page when no register of a kind is free. A freed register
+//! goes to the end of its list.
 
 use super::super::devx::{Uar, UarKind};
 use super::super::doorbell::RegisterMapper;
@@ -17,7 +18,7 @@ use std::sync::Arc;
 const PAGE: usize = 4096;
 const FIRST: usize = 0x800;
 
-/// A page of registers: memory here.
+/// A page of registers, in ordinary memory.
 #[derive(Debug)]
 #[repr(align(4096))]
 struct Page([u8; PAGE]);
@@ -33,20 +34,20 @@ pub(super) struct Register {
     pub(super) at: NonNull<u8>,
 }
 
-/// Registers that the driver has of one device.
+/// The driver's registers of one device.
 #[derive(Debug, Default)]
 pub(super) struct Pool {
-    // Boxes: registers are addresses in them. They stay until the device is closed.
+    // Boxed, since registers are addresses in the pages. Pages live until the device is closed.
     pages: Vec<Box<Page>>,
     uncached: VecDeque<Register>,
     blue_flame: VecDeque<Register>,
     shared: Option<Register>,
-    /// In the order in which they were taken.
+    /// Registers in order of allocation.
     pub(super) taken: Vec<Register>,
 }
 
 impl Pool {
-    /// A page is known to commands by a number of its own.
+    /// Adds a page. Commands name it by the returned number.
     fn page(&mut self) -> (u32, NonNull<u8>) {
         self.pages.push(Box::new(Page([0; PAGE])));
         let number = 0x20 + self.pages.len() as u32;
@@ -100,7 +101,7 @@ impl Pool {
     }
 }
 
-/// A register that was taken.
+/// An allocated register.
 #[derive(Debug)]
 pub(super) struct Taken {
     pub(super) firmware: Firmware,
@@ -125,7 +126,7 @@ impl Drop for Taken {
     }
 }
 
-/// A GPU's driver: what is registered cannot be registered again, neither whole nor in part.
+/// A GPU's driver: registered memory cannot be registered again, neither whole nor in part.
 #[derive(Clone, Debug, Default)]
 pub struct Driver(Arc<Mutex<BTreeSet<usize>>>);
 
@@ -162,7 +163,7 @@ impl RegisterMapper for Driver {
             return Err(MemoryError::Cuda { what: "importing registers", bytes, source });
         }
         let keep = Arc::new(Mapped { driver: self.clone(), page, _keep: keep });
-        // SAFETY: the caller's promise, which `keep` holds on to.
+        // SAFETY: the caller's promise, which `keep` upholds.
         unsafe { Space::cpu().import_host(base, bytes, true, keep) }
     }
 }

@@ -1,7 +1,7 @@
-//! A software NIC that carries out what rings say: worlds run on commands, registers and rings alone.
+//! A software NIC that carries out the rings' entries: worlds run on commands, registers and rings alone.
 //!
-//! A thread looks at the registers, as the device would hear them. It checks what kernels promise with [`WB_SEND_NEAR`](abi::SEND_NEAR) before
-//! anything is carried out: that every byte that an entry reads, or that lands by it, is in the memory of the GPU that posts.
+//! A thread polls the registers like a device. Before it announces entries, it checks the kernels' promise of
+//! [`WB_SEND_NEAR`](abi::SEND_NEAR). Every byte that an entry reads or fetches must be in the posting GPU's memory.
 
 use super::super::adapter::{Facts, Kernels, Memories, Mlx5Adapter};
 use super::firmware::Rings;
@@ -27,14 +27,14 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-/// Pauses of the thread that looks at registers: others want the processor too.
+/// Pauses of the polling thread: other threads need the processor too.
 const PACE: Pace = Pace { spin: Duration::ZERO, yields: 100, naps: [Duration::from_micros(50); 2] };
-/// Far beyond what letting go of memory takes.
+/// Far more time than the release of memory takes.
 const DEADLINE: Duration = Duration::from_secs(20);
-/// The most blocks of an entry.
+/// Largest number of blocks of an entry.
 const MOST_BLOCKS: usize = 16;
 
-/// Queue pairs of all stand-ins of this process, by the identifier of their port and their number.
+/// Returns the queue pairs of all stand-ins of this process, by port GID and number.
 fn network() -> &'static Mutex<HashMap<(u128, u32), QueueAddress>> {
     static NETWORK: OnceLock<Mutex<HashMap<(u128, u32), QueueAddress>>> = OnceLock::new();
     NETWORK.get_or_init(Mutex::default)
@@ -51,12 +51,12 @@ pub(in crate::rdma) struct Wire {
 
 #[derive(Debug, Default)]
 struct State {
-    served: HashMap<u32, RingUser>,
-    /// Registers, and the doorbell that was last heard at each.
+    pairs: HashMap<u32, RingUser>,
+    /// Page and address of each register, with its last doorbell value.
     registers: Vec<(u32, u64, u64)>,
-    /// `wb_send_queue` flags that kernels were given, by queue pair.
+    /// `wb_send_queue` flags given to kernels, by queue pair.
     flags: HashMap<u32, u32>,
-    /// Registered memory: address, bytes, where.
+    /// Registered memory: address, bytes, place.
     memory: Vec<(u64, u64, Place)>,
     violations: Vec<String>,
 }
@@ -66,14 +66,15 @@ struct RingUser {
     pair: SoftQueuePair,
     memory: Arc<QueueRings>,
     rings: Rings,
-    /// Blocks that were rung for.
+    /// Blocks announced so far.
     announced: u16,
 }
 
-/// Memory that the code under test owns, for as long as its queue pair is served.
+/// Wraps memory of the code under test, which keeps it while its queue pair exists.
 fn foreign(address: u64, bytes: u64) -> Region {
     let base = NonNull::new(address as *mut u8).expect("registered memory");
-    // SAFETY: registered as queue memory, which stays until the queue pair is destroyed; `close` waits until nobody serves it.
+    // SAFETY: registered as queue memory, which lives until the queue pair is destroyed; `close` waits for the software
+    // NIC to drop it.
     unsafe { Space::cpu().import_host(base, bytes as usize, false, Arc::new(())) }.expect("host memory")
 }
 
@@ -105,7 +106,7 @@ impl Wire {
         self.state.lock()
     }
 
-    /// A register that somebody may ring at.
+    /// Polls one more register for doorbells.
     pub(super) fn watch(&self, register: &Register) {
         let at = register.at.as_ptr() as u64;
         let mut state = self.state();
@@ -114,7 +115,7 @@ impl Wire {
         }
     }
 
-    /// A queue pair in this memory. Its number.
+    /// Creates a queue pair over this memory and returns its number.
     pub(super) fn serve(&self, rings: Rings) -> u32 {
         let blocks = 1u64 << rings.log_blocks;
         let plan = QueuePlan {
@@ -126,13 +127,13 @@ impl Wire {
         let entries = 1u64 << rings.completions.log_size;
         let ring = foreign(rings.ring, blocks * BLOCK_BYTES as u64);
         let completions = foreign(rings.completions.address, entries * 64);
-        // The record, and the word behind it that a software NIC listens to.
+        // The record, and the word behind it that a software NIC polls.
         let bytes = QueueRings::doorbell_offset() + size_of::<u64>();
         let memory = Arc::new(QueueRings::over(plan, ring, completions, foreign(rings.record, bytes as u64)));
         let pair = self.nic.serve(memory.clone()).expect("a queue pair");
         let number = pair.number();
         network().lock().insert((self.gid, number), pair.address());
-        self.state().served.insert(number, RingUser { pair, memory, rings, announced: 0 });
+        self.state().pairs.insert(number, RingUser { pair, memory, rings, announced: 0 });
         number
     }
 
@@ -140,17 +141,17 @@ impl Wire {
         let peer = network().lock().get(&(gid, remote)).cloned();
         let peer = peer.ok_or_else(|| RdmaError::Queue { blocks: 0, reason: format!("no queue pair {remote:#x}") })?;
         let mut state = self.state();
-        state.served.get_mut(&number).expect("it was made").pair.connect(&peer)
+        state.pairs.get_mut(&number).expect("it was made").pair.connect(&peer)
     }
 
     pub(super) fn has_failed(&self, number: u32) -> bool {
-        self.state().served.get(&number).is_some_and(|s| s.pair.failure().is_some())
+        self.state().pairs.get(&number).is_some_and(|s| s.pair.failure().is_some())
     }
 
-    /// Destroys a queue pair: nobody uses its memory afterwards.
+    /// Destroys a queue pair. Its memory is unused when this returns.
     pub(super) fn close(&self, number: u32) {
         network().lock().remove(&(self.gid, number));
-        let Some(RingUser { pair, memory, .. }) = self.state().served.remove(&number) else { return };
+        let Some(RingUser { pair, memory, .. }) = self.state().pairs.remove(&number) else { return };
         drop(pair);
         let until = Instant::now() + DEADLINE;
         while Arc::strong_count(&memory) > 1 {
@@ -159,24 +160,24 @@ impl Wire {
         }
     }
 
-    /// Passes on what was rung for. Whether anything was.
+    /// Forwards new doorbells. Returns true if there were any.
     fn listen(&self) -> bool {
         let mut state = self.state();
-        let State { served, registers, flags, memory, violations } = &mut *state;
+        let State { pairs, registers, flags, memory, violations } = &mut *state;
         let mut heard = false;
         for (page, at, last) in registers {
-            // SAFETY: a word of a page that the pool keeps as long as the device is open, which this is.
+            // SAFETY: a word of a page that the pool keeps while the device is open, as it is here.
             let bell = unsafe { AtomicU64::from_ptr(*at as *mut u64) }.load(Ordering::Acquire);
             if bell == *last {
                 continue;
             }
             (*last, heard) = (bell, true);
             let named = u32::from_be_bytes(bell.to_ne_bytes()[4..].try_into().expect("four bytes")) >> 8;
-            if served.get(&named).is_none_or(|s| s.rings.page != *page) {
+            if pairs.get(&named).is_none_or(|s| s.rings.page != *page) {
                 violations.push(format!("a doorbell of page {page:#x} names queue pair {named:#x}"));
             }
-            // One may have rung for another behind the one that is seen: a register has room for one doorbell here.
-            for (number, one) in served.iter_mut().filter(|(_, s)| s.rings.page == *page) {
+            // The visible doorbell may have overwritten another queue pair's: a register here holds only one.
+            for (number, one) in pairs.iter_mut().filter(|(_, s)| s.rings.page == *page) {
                 one.pass_on(*number, flags.get(number).copied().unwrap_or(0), memory, violations);
             }
         }
@@ -191,7 +192,7 @@ impl Wire {
 
 impl RingUser {
     fn pass_on(&mut self, number: u32, flags: u32, memory: &[(u64, u64, Place)], violations: &mut Vec<String>) {
-        // SAFETY: the record's second word, aligned, of memory that is served.
+        // SAFETY: the record's second word, aligned, in memory that stays while this exists.
         let record = unsafe { AtomicU32::from_ptr((self.rings.record + 4) as *mut u32) }.load(Ordering::Acquire);
         let next = u32::from_be(record) as u16;
         if next == self.announced {
@@ -205,11 +206,11 @@ impl RingUser {
         bell[1..3].copy_from_slice(&next.to_be_bytes());
         bell[4..8].copy_from_slice(&(number << 8).to_be_bytes());
         let at = self.rings.record + QueueRings::doorbell_offset() as u64;
-        // SAFETY: the word behind the record, aligned, of memory that is served.
+        // SAFETY: the word behind the record, aligned, in memory that stays while this exists.
         unsafe { AtomicU64::from_ptr(at as *mut u64) }.store(u64::from_ne_bytes(bell), Ordering::Release);
     }
 
-    /// Everything that these entries read or fetch is in the memory of a GPU.
+    /// Checks that everything that these entries read or fetch is in GPU memory.
     fn check_near(&self, number: u32, next: u16, memory: &[(u64, u64, Place)], violations: &mut Vec<String>) {
         let blocks = 1u16.checked_shl(self.rings.log_blocks as u32).unwrap_or(0);
         let mut index = self.announced;
@@ -220,7 +221,7 @@ impl RingUser {
                 let at = usize::from(index.wrapping_add(i as u16) % blocks) * BLOCK_BYTES;
                 self.memory.ring().read(at, &mut bytes[i * BLOCK_BYTES..][..BLOCK_BYTES]).expect("within the ring");
             }
-            // Segments of 16 bytes: the low bits of the control segment's second word.
+            // The number of 16-byte segments: the low bits of the control segment's second word.
             let long = usize::from(bytes[7] & 0x3f).div_ceil(4).clamp(1, announced);
             match Wqe::parse(&bytes[..long * BLOCK_BYTES], Transport::ReliableConnection) {
                 Ok(entry) => {
@@ -242,7 +243,7 @@ impl RingUser {
     }
 }
 
-/// Local memory that an entry reads, or that lands by it.
+/// Returns the local memory that an entry reads or fetches to.
 fn pieces(operation: &Operation<'_>) -> Vec<DataSegment> {
     match operation {
         Operation::Write { payload: Payload::Pieces(all), .. }
@@ -261,7 +262,7 @@ struct Keys(Arc<Wire>);
 impl Memories for Keys {
     unsafe fn register(&self, memory: MemoryRange, rights: Rights) -> Result<Box<dyn Registration>, RdmaError> {
         self.0.state().memory.push((memory.address, memory.bytes as u64, memory.place));
-        // SAFETY: the caller's promise is the same.
+        // SAFETY: the caller makes the same promise.
         unsafe { self.0.nic.register(memory, rights) }
     }
     fn registration_path(&self) -> String {
@@ -269,7 +270,7 @@ impl Memories for Keys {
     }
 }
 
-/// An adapter over the stand-in, which knows what kernels are told of its queue pairs.
+/// An adapter over the stand-in. It passes the flags of its queue pairs to the stand-in.
 #[derive(Debug)]
 struct Watched {
     inner: Mlx5Adapter,
@@ -283,8 +284,8 @@ struct WatchedPair {
     wire: Arc<Wire>,
 }
 
-/// A NIC of its own, and the adapter in front of it: as one whose kernels run on a GPU, though they run on CPU threads. `options` are those
-/// of the software NIC behind it.
+/// Creates a NIC and the adapter in front of it. The adapter treats kernels as if they ran on a GPU, though they run on
+/// CPU threads. `options` are those of the software NIC behind it.
 pub(crate) fn adapter(choice: &DeviceChoice, options: &str) -> Box<dyn Adapter> {
     static NUMBERS: AtomicU32 = AtomicU32::new(1);
     let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
@@ -309,7 +310,7 @@ impl Adapter for Watched {
         self.inner.path()
     }
     unsafe fn register(&self, memory: MemoryRange, rights: Rights) -> Result<Box<dyn Registration>, RdmaError> {
-        // SAFETY: the caller's promise is the same.
+        // SAFETY: the caller makes the same promise.
         unsafe { self.inner.register(memory, rights) }
     }
     fn create(&self, plan: QueuePlan) -> Result<Box<dyn QueuePair>, RdmaError> {

@@ -1,47 +1,47 @@
-//! The launchers: which variables each sets, what they say, and where its ranks can meet.
+//! The known launchers: the variables that each sets, their meaning, and the place where ranks can meet.
 
 use super::values::{address_of, get, half, number, port, size};
 use super::{Environment, Launched};
 use crate::shmem::bootstrap::{BootstrapError, slurm};
 
-/// The port of the store where a launcher names a host and nothing to make a port of.
+/// The store's port if a launcher names a host, but nothing from which to derive a port.
 pub const DEFAULT_PORT: u16 = 20_711;
 
-/// Ports that Slurm jobs get by their number: below those that systems hand out by themselves.
+/// Ports for Slurm jobs, derived from the job's number. They are below the ephemeral ports of common systems.
 const SLURM_PORTS: std::ops::Range<u32> = 20_000..32_768;
 
 pub(super) const RANK: &str = "WARPBELL_RANK";
 pub(super) const SIZE: &str = "WARPBELL_SIZE";
 pub(super) const STORE: &str = "WARPBELL_STORE";
-/// Which of our own launchers it was; it runs the store.
+/// Set by warpbell's own launcher to its name. That launcher runs the store.
 pub(super) const LAUNCHER: &str = "WARPBELL_LAUNCHER";
 pub(super) const INDEXED_JOB: &str = "Kubernetes Indexed Job";
 
-/// Where a launcher's ranks can meet.
+/// The place where a launcher's ranks can meet.
 #[derive(Clone, Copy, Debug)]
 enum Meet {
-    /// It does not say.
+    /// The launcher gives none.
     Nowhere,
-    /// Beside torch's own store.
+    /// The port after that of torch's own store.
     Torch,
-    /// The first host of a step.
+    /// The first host of a job step.
     Slurm,
-    /// A host in a variable.
+    /// The host in a variable.
     Host(&'static str),
 }
 
-/// A launcher's variables.
+/// The variables of a launcher.
 pub(super) struct Row {
     via: &'static str,
     pub(super) rank: &'static str,
-    /// The first of these that is set.
+    /// Variables for the number of ranks; the first one that is set counts.
     pub(super) size: &'static [&'static str],
     pub(super) local_rank: Option<&'static str>,
     pub(super) local_size: Option<&'static str>,
     meet: Meet,
 }
 
-/// Inner launchers first: an `mpirun` inside a Slurm job sets both kinds of variables, and its own are the true ones.
+/// The launchers, inner ones first: an `mpirun` inside a Slurm job sets both kinds of variables, and its own are right.
 pub(super) const ROWS: [Row; 11] = [
     Row {
         via: "WARPBELL_RANK",
@@ -126,23 +126,23 @@ pub(super) const ROWS: [Row; 11] = [
     },
 ];
 
-/// What one row finds: a launcher may leave out how many ranks there are.
+/// The facts from one row. A launcher may not give the number of ranks.
 pub(super) struct Found {
     pub(super) size: Option<(usize, &'static str)>,
     pub(super) launched: Launched,
 }
 
 impl Row {
-    /// Whether this launcher started the process, as far as its variables go.
+    /// Returns true if this launcher started the process, according to its variables.
     pub(super) fn applies(&self, environment: &Environment) -> bool {
         let has = |name: &str| get(environment, name).is_some();
         let rank = has(self.rank);
         match self.via {
-            // RANK alone is a name that anybody may use.
+            // RANK alone is a name that any program may use.
             "torchrun" => has("WORLD_SIZE") || rank && has("MASTER_ADDR"),
-            // A job's batch script has the variables of its first task, though no `srun` started it.
+            // A job's batch script has the variables of its first task, although no `srun` started it.
             "Slurm" => rank && environment.keys().any(|k| k.starts_with("SLURM_STEP")),
-            // Most of these jobs are independent programs.
+            // Most Indexed Jobs are independent programs.
             INDEXED_JOB => rank && has(SIZE),
             _ => rank,
         }
@@ -160,7 +160,7 @@ impl Row {
         }
         let local =
             |name: Option<&'static str>| name.and_then(|name| get(name).map(|value| number(name, value))).transpose();
-        let served = self.rank == RANK && get(LAUNCHER).is_some();
+        let has_server = self.rank == RANK && get(LAUNCHER).is_some();
         let mut local_size = local(self.local_size)?;
         if let Some(0) = local_size {
             let variable = self.local_size.unwrap_or_default().to_owned();
@@ -178,8 +178,8 @@ impl Row {
             local_size,
             store: self.store(environment)?,
             listener: None,
-            served,
-            via: if served { "warpbell run" } else { self.via },
+            has_server,
+            via: if has_server { "warpbell run" } else { self.via },
         };
         Ok(Found { size, launched })
     }
@@ -218,7 +218,7 @@ impl Row {
     }
 }
 
-/// A port that steps of different jobs on one host do not share.
+/// Returns a port that steps of different jobs on one host do not share, unless their numbers collide.
 fn slurm_port(environment: &Environment) -> u16 {
     let id = |names: [&str; 2]| -> u32 {
         names.into_iter().find_map(|n| get(environment, n)?.parse::<u64>().ok()).unwrap_or(0) as u32

@@ -1,4 +1,4 @@
-//! Which launcher started this process, and as which rank: read from the variables that launchers set.
+//! Detection of the launcher that started this process, and of its rank, from the variables that launchers set.
 
 mod launchers;
 #[cfg(test)]
@@ -14,47 +14,57 @@ use crate::units::parse_duration;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// The variable that passes on the descriptor of a listening socket.
+/// The variable that gives the descriptor of an inherited listening socket.
 pub(super) const STORE_FD: &str = "WARPBELL_STORE_FD";
 
-/// The variables of a process. A value, so that every launcher can be tried anywhere.
+/// The environment variables of a process. A plain value, so that tests can try every launcher anywhere.
 pub type Environment = BTreeMap<String, String>;
 
-/// This process's variables that are text.
+/// Returns the variables of this process that are valid text.
 pub(super) fn of_this_process() -> Environment {
     std::env::vars_os().filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?))).collect()
 }
 
-/// What a launcher says of this process.
+/// The facts that a launcher gives about this process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Launched {
-    /// This process's number, from 0.
+    /// Number of this process, from 0.
     pub rank: usize,
-    /// How many there are.
+    /// Number of processes.
     pub size: usize,
-    /// Its number among those of its host, where the launcher says so.
+    /// Number of this process among those of its host, if the launcher gives it.
     pub local_rank: Option<usize>,
-    /// How many there are on its host, where the launcher says so.
+    /// Number of processes on this host, if the launcher gives it.
     pub local_size: Option<usize>,
-    /// Where ranks meet, as `host:port`.
+    /// The address where ranks meet, as `host:port`.
     pub store: Option<String>,
-    /// Descriptor of a socket that listens there already, which rank 0 inherits; from `WARPBELL_STORE_FD`.
+    /// Descriptor of a socket that already listens at the store's address, from `WARPBELL_STORE_FD`. Rank 0 inherits
+    /// it.
     pub listener: Option<i32>,
-    /// Whether the launcher itself runs the store there; rank 0 does if not.
-    pub served: bool,
-    /// Which launcher.
+    /// True if the launcher itself runs the store; otherwise rank 0 does.
+    pub has_server: bool,
+    /// Name of the launcher.
     pub via: &'static str,
 }
 
 impl Launched {
-    /// What the launcher of this process says.
+    /// Detects the launcher of this process. Returns `None` without one.
+    ///
+    /// # Errors
+    /// The errors of [`Launched::find`].
     pub fn of_this_process() -> Result<Option<Self>, BootstrapError> {
         Self::find(&of_this_process())
     }
 
-    /// What the innermost launcher says; `None` without one. What it leaves out comes from an outer launcher that means the
-    /// same ranks (`srun --mpi=pmix` sets PMIx's rank and Slurm's everything), or from `WARPBELL_SIZE` and `WARPBELL_STORE`.
+    /// Detects the innermost launcher in `environment`. Returns `None` without one.
+    ///
+    /// Facts that this launcher does not give come from an outer launcher of the same ranks, or from `WARPBELL_SIZE`
+    /// and `WARPBELL_STORE`. For example, `srun --mpi=pmix` sets PMIx's rank and all of Slurm's variables.
+    ///
+    /// # Errors
+    /// - [`BootstrapError::Variable`] if a variable is invalid, or contradicts another one.
+    /// - [`BootstrapError::HalfSet`] if a variable is missing.
     pub fn find(environment: &Environment) -> Result<Option<Self>, BootstrapError> {
         let store = get(environment, STORE).map(|s| address(STORE, s)).transpose()?;
         let told = get(environment, SIZE).map(|s| size(SIZE, s)).transpose()?;
@@ -62,13 +72,13 @@ impl Launched {
         let mut rows = ROWS.iter().filter(|row| row.applies(environment));
         let Some(first) = rows.next() else {
             return match told {
-                // A world of one, said aloud.
+                // An explicit world of one rank.
                 None | Some(1) => Ok(None),
                 Some(_) => Err(half("WARPBELL_RANK", SIZE, RANK, "set both for every rank, or neither")),
             };
         };
         let mut found = first.read(environment)?;
-        // An outer launcher is asked only for what the inner one leaves out, so what is wrong with it may not matter.
+        // An outer launcher only fills in missing facts, so its invalid variables do not matter.
         let outer: Vec<Found> =
             rows.filter_map(|r| r.read(environment).ok()).filter(|o| o.launched.rank == found.launched.rank).collect();
 
@@ -103,7 +113,7 @@ impl Launched {
         Ok(Some(launched))
     }
 
-    /// The store's address, or the error that asks for it.
+    /// Returns the store's address, or the error that asks for it.
     pub(super) fn meeting_point(&self) -> Result<&str, BootstrapError> {
         let hint = if self.via == INDEXED_JOB {
             " (the host is <job>-0.<service> where the pods have a headless service)"
@@ -136,12 +146,12 @@ impl Launched {
     }
 }
 
-/// A number that is too large for a descriptor is none that is open.
+/// Converts a number to a descriptor. A number that is too large becomes one that is not open.
 fn as_descriptor(number: usize) -> i32 {
     i32::try_from(number).unwrap_or(i32::MAX)
 }
 
-/// The time that ranks have to come, from `WARPBELL_TIMEOUT`.
+/// Returns the time that ranks have to come, from `WARPBELL_TIMEOUT`.
 pub(super) fn timeout(environment: &Environment) -> Result<Option<Duration>, BootstrapError> {
     const TIMEOUT: &str = "WARPBELL_TIMEOUT";
     let Some(value) = get(environment, TIMEOUT) else { return Ok(None) };

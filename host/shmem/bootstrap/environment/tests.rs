@@ -1,4 +1,4 @@
-//! What launchers set, and what is made of it.
+//! Tests of launcher detection with the variables that launchers set.
 
 use super::launchers::LAUNCHER;
 use super::*;
@@ -23,7 +23,7 @@ fn error(text: &str) -> String {
     Launched::find(&environment(text)).expect_err(text).to_string()
 }
 
-/// Rank, size, local rank and local size, meeting point and launcher.
+/// Checks rank, size, local rank, local size, meeting point and launcher.
 #[track_caller]
 fn is(text: &str, ranks: [usize; 2], local: [Option<usize>; 2], store: Option<&str>, via: &str) {
     let l = launched(text);
@@ -38,7 +38,7 @@ fn no_launcher() {
     assert_eq!(find("HOME=/root PATH=/bin"), None);
     assert_eq!(find("WARPBELL_RANK="), None);
     assert_eq!(find("WARPBELL_SIZE=1"), None);
-    // Names that others use too.
+    // Names that other programs use too.
     assert_eq!(find("RANK=3"), None);
     assert_eq!(find("JOB_COMPLETION_INDEX=3"), None);
     assert_eq!(find("SLURM_PROCID=0 SLURM_NTASKS=8 SLURM_JOB_ID=7 SLURM_JOB_NODELIST=n[1-8]"), None);
@@ -48,10 +48,10 @@ fn no_launcher() {
 fn ours() {
     let text = "WARPBELL_RANK=1 WARPBELL_SIZE=4 WARPBELL_LOCAL_RANK=1 WARPBELL_STORE=127.0.0.1:4000";
     is(text, [1, 4], [Some(1), None], Some("127.0.0.1:4000"), "WARPBELL_RANK");
-    assert!(!launched(text).served);
+    assert!(!launched(text).has_server);
     let run = format!("{text} WARPBELL_LOCAL_SIZE=4 WARPBELL_LAUNCHER=run");
     is(&run, [1, 4], [Some(1), Some(4)], Some("127.0.0.1:4000"), "warpbell run");
-    assert!(launched(&run).served);
+    assert!(launched(&run).has_server);
     assert_eq!(launched(text).listener, None);
     assert_eq!(launched(&format!("{text} WARPBELL_STORE_FD=7")).listener, Some(7));
     assert!(error(&format!("{text} WARPBELL_STORE_FD=seven")).contains("WARPBELL_STORE_FD is `seven`"));
@@ -135,7 +135,7 @@ fn indexed_job() {
 
 #[test]
 fn inner_launchers_come_first_and_outer_ones_fill_in() {
-    // An mpirun inside a Slurm step: its own ranks, and no meeting point of a step with other ranks.
+    // An mpirun inside a Slurm step: its own ranks, and no meeting point, since the step has other ranks.
     let text = format!("{STEP} OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2");
     is(&text, [1, 2], [None, None], None, "Open MPI");
     // srun --mpi=pmix and --mpi=pmi2: the same ranks under two names.
@@ -143,10 +143,10 @@ fn inner_launchers_come_first_and_outer_ones_fill_in() {
     let store = format!("gpu07:{port}");
     is(&format!("{STEP} PMIX_RANK=5"), [5, 11], [None, None], Some(&store), "PMIx");
     is(&format!("{STEP} PMI_RANK=5 PMI_SIZE=11"), [5, 11], [None, None], Some(&store), "PMI");
-    // torchrun on each pod of a set.
+    // torchrun on each pod of a LeaderWorkerSet.
     let text = "RANK=3 WORLD_SIZE=8 MASTER_ADDR=w-0 MASTER_PORT=100 LWS_WORKER_INDEX=1 LWS_GROUP_SIZE=2";
     is(text, [3, 8], [None, None], Some("w-0:101"), "torchrun");
-    // Ours over everything.
+    // warpbell's own variables take precedence.
     let text = format!("{STEP} RANK=0 WORLD_SIZE=9 WARPBELL_RANK=1 WARPBELL_SIZE=2 WARPBELL_STORE=h:1");
     is(&text, [1, 2], [None, None], Some("h:1"), "WARPBELL_RANK");
 }

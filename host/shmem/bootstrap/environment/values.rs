@@ -1,10 +1,10 @@
-//! Single variables: whether they are set, and what their values have to be.
+//! Single variables: access, and checks of their values.
 
 use super::Environment;
 use crate::engine::abi::MAX_PES;
 use crate::shmem::bootstrap::BootstrapError;
 
-/// A variable that is set to something.
+/// Returns the value of a variable, or `None` if it is unset or blank.
 pub(super) fn get<'a>(environment: &'a Environment, name: &str) -> Option<&'a str> {
     environment.get(name).map(|v| v.trim()).filter(|v| !v.is_empty())
 }
@@ -50,7 +50,7 @@ pub(super) fn address(variable: &str, value: &str) -> Result<String, BootstrapEr
     };
     let (host, number) = value.rsplit_once(':').ok_or_else(wrong)?;
     let bare = host.strip_prefix('[').and_then(|h| h.strip_suffix(']'));
-    // A colon in a host without brackets: the port was forgotten behind an IPv6 address.
+    // A colon in a host without brackets means that the port is missing behind an IPv6 address.
     if host.is_empty() || bare.is_none() && host.contains([':', '[', ']']) || host.contains(char::is_whitespace) {
         return Err(wrong());
     }
@@ -58,7 +58,7 @@ pub(super) fn address(variable: &str, value: &str) -> Result<String, BootstrapEr
     Ok(value.to_owned())
 }
 
-/// `host:port`, with brackets where the host is an IPv6 address.
+/// Returns `host:port`, with brackets if the host is an IPv6 address.
 pub(super) fn address_of(host: &str, port: u16) -> String {
     if host.contains(':') && !host.starts_with('[') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }

@@ -1,4 +1,4 @@
-//! A member's end: connect, join, exchange, hear of losses, leave.
+//! The member's end of the store: connect, join, exchange, learn of losses, leave.
 
 use super::listener::{inherited, listen, reachable};
 use super::server::{CLOSED, Server, keep_alive, reason};
@@ -15,15 +15,15 @@ use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long one attempt to connect, or an answer to a greeting, may take.
+/// The longest time of one attempt to connect, or of one reply in the handshake.
 const ATTEMPT: Duration = Duration::from_secs(5);
-/// Pauses between attempts: the first, and the longest.
+/// Pauses between attempts: the first and the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(500));
-/// How long the store has to say who is missing, or that it heard a farewell.
+/// The time that the store gets to name the missing ranks, or to confirm a leave.
 const ANSWER: Duration = Duration::from_secs(3);
-/// How long a message may take to be taken by the store.
+/// The longest time to send a message to the store.
 const SEND: Duration = Duration::from_secs(30);
-/// What is read at a time.
+/// Bytes of each read.
 const CHUNK: usize = 64 << 10;
 
 /// A rank that meets the others at a store.
@@ -32,12 +32,12 @@ pub struct Member {
     launched: Launched,
     shared: Arc<Shared>,
     out: Mutex<Out>,
-    /// Calls follow each other; the number of the next exchange.
+    /// The number of the next exchange. The lock serialises calls.
     call: Mutex<u64>,
-    /// Where rank 0 runs the store.
+    /// The store, if this is rank 0 and it runs the store.
     server: Option<Server>,
     secret: Secret,
-    /// Both ends of the connection to the store: this host's, and the store's.
+    /// Addresses of both ends of the connection to the store: this host's and the store's.
     addresses: (IpAddr, IpAddr),
 }
 
@@ -56,8 +56,8 @@ impl std::fmt::Debug for Out {
 #[derive(Debug)]
 struct Shared {
     rank: usize,
-    /// The launcher runs the store, not rank 0.
-    served: bool,
+    /// True if the launcher runs the store instead of rank 0.
+    has_server: bool,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -65,19 +65,20 @@ struct Shared {
 #[derive(Default)]
 struct State {
     begun: bool,
-    /// What came of exchanges that are not complete.
+    /// Parts of exchanges that are not complete.
     parts: BTreeMap<u64, Vec<Option<Vec<u8>>>>,
-    /// An answer of the store: in which exchange, who is missing, who was turned away.
+    /// The store's reply to a `Withdraw`: the exchange, the missing ranks, and a note on connections that were turned
+    /// away.
     missing: Option<(u64, Vec<usize>, String)>,
-    /// Ranks that left in order, and how many exchanges they took part in.
+    /// Ranks that left in order, with the number of exchanges that they took part in.
     left: BTreeMap<usize, u64>,
     losses: Losses,
-    /// Who listens to what others say out of turn.
+    /// The callback for alerts.
     hear: Option<Hear>,
     failed: Option<BootstrapError>,
-    /// The connection has ended.
+    /// True once the connection has ended.
     ended: bool,
-    /// This rank left.
+    /// True once this rank leaves.
     leaving: bool,
 }
 
@@ -94,22 +95,32 @@ impl std::fmt::Debug for State {
     }
 }
 
-/// Why an attempt to join came to nothing.
+/// The reason why an attempt to join failed.
 enum Attempt {
-    /// It may work the next time.
+    /// The next attempt may succeed.
     Again(String),
     Over(BootstrapError),
 }
 
 impl Member {
-    /// Joins the others at the store that `launched` names, and runs it if this is rank 0 and the launcher does not. Returns when
-    /// all ranks have come; an error within `within` names those that did not.
+    /// Joins the other ranks at the store that `launched` names. Rank 0 also runs the store, unless the launcher does.
+    /// Returns when all ranks have joined.
+    ///
+    /// # Errors
+    /// - [`BootstrapError::NoStore`] if `launched` names no store.
+    /// - [`BootstrapError::Listen`], or [`BootstrapError::Variable`] for an inherited socket, if rank 0 cannot listen
+    ///   there.
+    /// - [`BootstrapError::Connect`] if the store cannot be reached within `within`; [`BootstrapError::NotAStore`],
+    ///   [`BootstrapError::WrongSecret`] or [`BootstrapError::Protocol`] if the handshake fails.
+    /// - [`BootstrapError::Missing`] with the ranks that do not join within `within`.
+    /// - [`BootstrapError::Lost`] if a rank is lost, [`BootstrapError::Disagree`] if the ranks contradict each other.
+    /// - [`BootstrapError::System`] if a system call fails.
     pub fn join(launched: &Launched, secret: Secret, within: Duration) -> Result<Self, BootstrapError> {
         let start = Instant::now();
         let store = launched.meeting_point()?;
         let mut server = None;
         let mut own = None;
-        if launched.rank == 0 && !launched.served {
+        if launched.rank == 0 && !launched.has_server {
             let listener = match launched.listener {
                 Some(descriptor) => inherited(descriptor)?,
                 None => listen(store)?,
@@ -127,7 +138,7 @@ impl Member {
 
         let shared = Arc::new(Shared {
             rank: launched.rank,
-            served: launched.served,
+            has_server: launched.has_server,
             state: Mutex::default(),
             changed: Condvar::new(),
         });
@@ -153,7 +164,7 @@ impl Member {
         Ok(this)
     }
 
-    /// What the launcher said of this process.
+    /// Returns the facts that the launcher gave about this process.
     pub fn launched(&self) -> &Launched {
         &self.launched
     }
@@ -165,14 +176,14 @@ impl Member {
         }
         let bytes = sealed(message, &mut out.seal);
         if let Err(e) = out.stream.write_all(&bytes) {
-            // The stream is of no use after half a message. The reader finds out how it ended.
+            // The stream is useless after half a message. The reader finds out how it ended.
             tracing::warn!(error = %e, "the store does not take a message");
             let _ = out.stream.shutdown(Shutdown::Both);
         }
         Ok(())
     }
 
-    /// Waits until `done` finds what it wants, the world fails, or the store has said who is missing.
+    /// Waits until `done` returns a value, the world fails, or the store has named the missing ranks.
     fn wait<T>(
         &self,
         round: u64,
@@ -181,7 +192,7 @@ impl Member {
         mut done: impl FnMut(&mut State) -> Option<T>,
     ) -> Result<T, BootstrapError> {
         let mut state = self.shared.state();
-        // When to ask who is missing, and, after that, when to give the store up.
+        // First the time at which to ask for the missing ranks, then the time at which to give up on the store.
         let (mut limit, mut asked) = (within, false);
         state.missing = None;
         loop {
@@ -254,7 +265,7 @@ impl Bootstrap for Member {
 
     fn alert(&self, rank: usize, bytes: &[u8]) {
         let bytes = bytes[..bytes.len().min(MAX_ALERT)].to_vec();
-        // One that has left has nothing to say.
+        // Fails only if this rank has left; it then has nothing to send.
         let _ = self.say(&Message::Alert { rank: rank as u32, bytes });
     }
 
@@ -264,7 +275,7 @@ impl Bootstrap for Member {
 
     fn leave(&self) {
         self.shared.state().leaving = true;
-        // Said already if this fails.
+        // Fails if this rank has left already.
         if self.say(&Message::Leave).is_err() {
             return;
         }
@@ -272,7 +283,7 @@ impl Bootstrap for Member {
         out.left = true;
         let _ = out.stream.shutdown(Shutdown::Write);
         drop(out);
-        // The store ends the connection once it has told the others.
+        // The store closes the connection once it has told the others.
         let start = Instant::now();
         let mut state = self.shared.state();
         while !state.ended {
@@ -281,7 +292,7 @@ impl Bootstrap for Member {
         }
         drop(state);
         if let Some(server) = &self.server {
-            // This process may end now: what it has to tell the others is to be on its way.
+            // This process may end now, so the store sends its messages to the others first.
             server.stop_accepting(ANSWER);
         }
     }
@@ -291,7 +302,7 @@ impl Bootstrap for Member {
     }
 
     fn route(&self) -> Route {
-        let first = (!self.launched.served && self.launched.rank != 0).then_some(self.addresses.1);
+        let first = (!self.launched.has_server && self.launched.rank != 0).then_some(self.addresses.1);
         Route { own: Some(self.addresses.0), first }
     }
 
@@ -307,7 +318,7 @@ impl Drop for Member {
         let out = self.out.get_mut();
         let _ = out.stream.shutdown(Shutdown::Both);
         if let (Some(server), false) = (&self.server, out.left) {
-            // What ended this one is to be on its way to the others before this process ends.
+            // The other ranks must learn of the loss before this process ends.
             server.stop_accepting(ANSWER);
         }
     }
@@ -320,7 +331,7 @@ impl Shared {
 }
 
 impl State {
-    /// Why nothing more can come of an exchange.
+    /// Returns the reason why an exchange cannot complete any more, if there is one.
     fn end_of(&self, round: u64) -> Option<BootstrapError> {
         if let Some(lost) = self.losses.first() {
             return Some(BootstrapError::Lost(lost.clone()));
@@ -330,7 +341,7 @@ impl State {
     }
 }
 
-/// Reads what the store says, until the connection ends.
+/// Reads the store's messages until the connection ends.
 struct Reader {
     stream: TcpStream,
     seal: Seal,
@@ -364,21 +375,21 @@ impl Reader {
         let _ = self.stream.shutdown(Shutdown::Both);
         let mut state = self.shared.state();
         state.ended = true;
-        // The store goes with rank 0; if that left in order, so did the store.
-        let orderly = state.leaving || state.failed.is_some() || !self.shared.served && state.left.contains_key(&0);
-        let lost = if self.shared.served {
+        // The store ends with rank 0. If rank 0 left in order, the end of the store is in order too.
+        let orderly = state.leaving || state.failed.is_some() || !self.shared.has_server && state.left.contains_key(&0);
+        let lost = if self.shared.has_server {
             LostRank::new(self.shared.rank, format!("its launcher's store is gone: {why}"))
         } else {
             LostRank::new(0, why)
         };
         let tell = if orderly { Vec::new() } else { state.losses.add(lost.clone()) };
         drop(state);
-        // First those who want to know: whoever waits may end this process.
+        // Runs the callbacks first: a waiting caller may end this process.
         tell.iter().for_each(|tell| tell(&lost));
         self.shared.changed.notify_all();
     }
 
-    /// `false`: that is not for a member.
+    /// Handles a message. Returns false for a message that a member must not get.
     fn hear(&self, message: Message) -> bool {
         let mut state = self.shared.state();
         let mut lost = None;
@@ -422,7 +433,8 @@ impl Reader {
     }
 }
 
-/// Connects and greets until it works: rank 0 may be up later than this one.
+/// Connects to the store and performs the handshake. Repeats attempts that fail, since rank 0 may start later than this
+/// rank.
 fn connect(
     launched: &Launched,
     store: &str,
@@ -457,7 +469,7 @@ fn attempt(
     let again = |e: std::io::Error| Attempt::Again(e.to_string());
     let addresses = match own {
         Some(address) => vec![address],
-        // Asked anew each time: a name may come into being with rank 0.
+        // Resolves the name for each attempt: it may come into existence with rank 0.
         None => store.to_socket_addrs().map_err(again)?.collect(),
     };
     let mut stream = Err(Attempt::Again("its name has no address".to_owned()));
@@ -468,7 +480,7 @@ fn attempt(
         }
     }
     let mut stream = stream?;
-    // A port of the range that systems hand out can, with nobody listening, connect to itself.
+    // If nobody listens on a port of the ephemeral range, a connection to it can connect to itself.
     if stream.local_addr().ok() == stream.peer_addr().ok() {
         return Err(Attempt::Again("nobody listens there".to_owned()));
     }
@@ -494,7 +506,7 @@ fn attempt(
     }
 }
 
-/// The next greeting of the store.
+/// Reads the next greeting of the store.
 fn answer(stream: &mut TcpStream, store: &str) -> Result<Greeting, Attempt> {
     let mut inbox = Inbox::default();
     loop {
@@ -503,7 +515,7 @@ fn answer(stream: &mut TcpStream, store: &str) -> Result<Greeting, Attempt> {
             Ok(None) => {}
             Err(_) => return Err(Attempt::Over(BootstrapError::NotAStore { store: store.to_owned() })),
         }
-        // Nothing follows an answer before this end speaks again.
+        // The store sends nothing after a greeting before this end sends again.
         let mut bytes = [0; GREETING];
         let n = match stream.read(&mut bytes) {
             Ok(0) => return Err(Attempt::Again("it closed the connection".to_owned())),
@@ -523,7 +535,7 @@ fn unreachable_store(launched: &Launched, within: Duration, reason: String) -> B
     BootstrapError::Connect { rank: launched.rank, store, within, reason }
 }
 
-/// This process, for people.
+/// Describes this process for messages.
 fn who() -> String {
     let host = this_host::name();
     format!("process {} on {}", std::process::id(), if host.is_empty() { "this host" } else { &host })

@@ -1,4 +1,4 @@
-//! Rank 0's listening socket: bound here, or inherited from whoever started the rank.
+//! Rank 0's listening socket: bound here, or inherited from the process that started the rank.
 
 use crate::shmem::bootstrap::BootstrapError;
 use crate::shmem::bootstrap::environment::STORE_FD;
@@ -7,11 +7,12 @@ use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 
-/// Returns a descriptor of its own for a listening socket that this process inherited. The inherited one stays open for the worlds that
-/// follow, and is closed in programs that this process starts.
+/// Returns a new descriptor for a listening socket that this process inherited.
+///
+/// The inherited descriptor stays open for later worlds, but programs that this process starts do not get it.
 ///
 /// # Errors
-/// [`BootstrapError::Variable`] where the number is no descriptor of a listening TCP socket.
+/// [`BootstrapError::Variable`] if the number is not the descriptor of a listening TCP socket.
 pub(super) fn inherited(descriptor: RawFd) -> Result<TcpListener, BootstrapError> {
     let wrong = || BootstrapError::Variable {
         variable: STORE_FD.to_owned(),
@@ -24,19 +25,19 @@ pub(super) fn inherited(descriptor: RawFd) -> Result<TcpListener, BootstrapError
     if own < 0 {
         return Err(wrong());
     }
-    // SAFETY: the call above made this descriptor, and nobody else knows of it.
+    // SAFETY: the call above created this descriptor, and no other code knows it.
     let socket = Socket::from(unsafe { OwnedFd::from_raw_fd(own) });
     let is_tcp = matches!(socket.domain(), Ok(Domain::IPV4 | Domain::IPV6));
     if !is_tcp || !socket.is_listener().unwrap_or(false) {
         return Err(wrong());
     }
-    // SAFETY: as for the first call. One that fails leaves the descriptor open in programs that are started later, which do not look at it.
+    // SAFETY: as for the first call. If it fails, programs started later get the descriptor, but do not use it.
     unsafe { libc::fcntl(descriptor, libc::F_SETFD, libc::FD_CLOEXEC) };
     Ok(socket.into())
 }
 
-/// Rank 0's socket. A literal address is taken at its word; a name may mean another address to rank 0 than to the others, so it
-/// listens on all.
+/// Binds rank 0's socket at `store`. A literal address is used as it is. A name may resolve differently for rank 0 than
+/// for the other ranks, so rank 0 then listens on all addresses.
 pub(super) fn listen(store: &str) -> Result<TcpListener, BootstrapError> {
     let failed = |reason| BootstrapError::Listen { store: store.to_owned(), reason };
     let (host, port) = store.rsplit_once(':').ok_or_else(|| failed("write host:port".to_owned()))?;
@@ -52,7 +53,7 @@ pub(super) fn listen(store: &str) -> Result<TcpListener, BootstrapError> {
         match &bound {
             Ok(_) => break,
             Err(e) if e.kind() == ErrorKind::AddrInUse => break,
-            // An address that others use for this host (translated), or a host without IPv6.
+            // The literal address is a translated one that only others use for this host, or the host has no IPv6.
             Err(_) => bound = TcpListener::bind(other),
         }
     }
@@ -64,7 +65,7 @@ pub(super) fn listen(store: &str) -> Result<TcpListener, BootstrapError> {
     })
 }
 
-/// Where this process itself reaches a socket that listens there.
+/// Returns the address by which this process itself reaches a socket that listens at `address`.
 pub(super) fn reachable(address: SocketAddr) -> SocketAddr {
     let ip = match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),

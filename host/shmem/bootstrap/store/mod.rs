@@ -1,10 +1,11 @@
-//! A small TCP store where ranks meet. Rank 0 runs it, or the launcher does.
+//! A small TCP store where ranks meet. Rank 0 or the launcher runs it.
 //!
-//! A connection begins with a greeting in which both ends prove that they know the shared secret, the one that asks first;
-//! before that nothing is said about ranks, addresses or keys. Afterwards every message is sealed: it cannot be changed,
-//! replayed, reordered or moved to another connection. Messages are authenticated, not encrypted.
+//! A connection begins with a handshake in which both ends prove that they know the shared secret, the connecting end
+//! first. Before that, neither end sends ranks, addresses or keys. Afterwards every message is sealed: nobody can
+//! change, replay or reorder it, or move it to another connection. Messages are authenticated, but not encrypted.
 //!
-//! A member's connection stands for its life: when it ends before the member left, the member is lost, and all others hear it.
+//! A member's connection represents its life. If the connection ends before the member has left, the member is lost,
+//! and the store tells all others.
 
 mod client;
 mod listener;

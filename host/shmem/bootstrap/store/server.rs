@@ -16,21 +16,21 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
-/// How long a connection has to show who it is.
+/// The time that a connection gets to join a world.
 const STRANGER: Duration = Duration::from_secs(10);
-/// Connections whose rank is not known, at a time; beyond it the oldest goes. Half of the descriptors are left to ranks and to the rest of
-/// the process.
+/// Returns the largest number of connections whose rank is not known yet. Beyond it, the store closes the oldest one.
+/// Half of the descriptors are left to ranks and to the rest of the process.
 fn max_strangers(descriptors: usize) -> usize {
     (2 * MAX_PES).min(descriptors / 2).max(1)
 }
-/// How long not to accept when the system has no room for a connection.
+/// Pause before the next `accept` after the system had no resources for a connection.
 const NO_ROOM: Duration = Duration::from_millis(100);
-/// What is read at a time.
+/// Bytes of each read.
 const CHUNK: usize = 64 << 10;
-/// How many that were turned away are named.
+/// The largest number of rejected connections that messages name.
 const NAMED: usize = 4;
 
-/// When a silent connection is given up, so that a host that lost its power is noticed.
+/// Enables keep-alive, so that a host that lost its power is detected by its silent connection.
 pub(super) fn keep_alive(stream: &TcpStream) -> std::io::Result<()> {
     const IDLE: Duration = Duration::from_secs(10);
     const EVERY: Duration = Duration::from_secs(5);
@@ -41,7 +41,7 @@ pub(super) fn keep_alive(stream: &TcpStream) -> std::io::Result<()> {
     socket.set_tcp_user_timeout(Some(IDLE + EVERY * TRIES))
 }
 
-/// What is known of the end of a connection.
+/// Describes the end of a connection.
 pub(super) fn reason(e: &std::io::Error) -> String {
     match e.kind() {
         ErrorKind::UnexpectedEof | ErrorKind::BrokenPipe => CLOSED.to_owned(),
@@ -53,17 +53,20 @@ pub(super) fn reason(e: &std::io::Error) -> String {
 
 pub(super) const CLOSED: &str = "connection closed";
 
-/// A store. Dropping it closes the door: members that are there go on until they leave.
+/// A store. Dropping it stops new connections; members that have joined continue until they leave.
 #[derive(Debug)]
 pub struct Server {
     address: SocketAddr,
     wake: UnixStream,
-    /// Asks for the door to be closed; answered when everything said so far is sent.
+    /// Asks the store to stop accepting. The store replies through the given sender once everything is sent.
     close: Sender<Sender<()>>,
 }
 
 impl Server {
-    /// Serves those who connect and know the secret.
+    /// Starts a store on `listener`, for members that know the secret.
+    ///
+    /// # Errors
+    /// [`BootstrapError::System`] if a system call fails or the store's thread cannot be started.
     pub fn start(listener: TcpListener, secret: Secret) -> Result<Self, BootstrapError> {
         let system = |e| BootstrapError::system("the store", &e);
         let address = listener.local_addr().map_err(system)?;
@@ -88,12 +91,12 @@ impl Server {
         Ok(Self { address, wake, close })
     }
 
-    /// Where it listens.
+    /// Returns the address at which the store listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Closes the door, and waits until what was said so far is sent, at most `within`.
+    /// Stops accepting connections, and waits until everything is sent, at most `within`.
     pub(super) fn stop_accepting(&self, within: Duration) {
         let (sent, all_sent) = channel();
         self.ask_to_close(sent);
@@ -103,7 +106,7 @@ impl Server {
     }
 
     fn ask_to_close(&self, sent: Sender<()>) {
-        // Without a thread there is nothing to close.
+        // Without the store's thread there is nothing to stop.
         if self.close.send(sent).is_ok() {
             let _ = (&self.wake).write(&[0]);
         }
@@ -118,12 +121,12 @@ impl Drop for Server {
 
 struct Store {
     secret: Secret,
-    /// `None` once the door is closed.
+    /// `None` once the store accepts no more connections.
     listener: Option<TcpListener>,
     no_room_until: Option<Instant>,
     woken: UnixStream,
     closing: Receiver<Sender<()>>,
-    /// Who waits for everything to be sent.
+    /// Callers that wait until everything is sent.
     sent: Vec<Sender<()>>,
     connections: BTreeMap<Id, Connection>,
     next: Id,
@@ -137,13 +140,13 @@ struct Connection {
     since: Instant,
     stage: Stage,
     inbox: Inbox,
-    /// Bytes on their way, and how many of them are gone.
+    /// Bytes that are being sent. `gone` of them are already sent.
     outgoing: Vec<u8>,
     gone: usize,
     waiting: VecDeque<Arc<Message>>,
-    /// Ends once everything is sent.
+    /// True if the connection ends once everything is sent.
     ending: bool,
-    /// It takes nothing more, though it may still have said something.
+    /// True if the peer takes no more data. It may still have sent some.
     deaf: bool,
 }
 
@@ -152,10 +155,10 @@ enum Stage {
     Member { seals: Box<Seals>, joined: bool },
 }
 
-/// How a connection goes on.
+/// The fate of a connection after an event.
 enum Next {
     Stay,
-    /// It ends, with this known of it.
+    /// The connection ends, for this reason.
     End(String),
 }
 
@@ -173,13 +176,13 @@ impl Store {
         }
     }
 
-    /// Waits for something to do. Which connections may have something to read.
+    /// Waits for events. Returns the connections that may have data to read.
     fn poll(&self) -> Vec<Id> {
         let now = Instant::now();
         let entry = |fd, events| libc::pollfd { fd, events, revents: 0 };
         let mut polled = vec![entry(self.woken.as_raw_fd(), libc::POLLIN)];
         let listener = self.listener.as_ref().filter(|_| self.no_room_until.is_none());
-        // A negative descriptor is passed over.
+        // `poll` ignores a negative descriptor.
         polled.push(entry(listener.map_or(-1, AsRawFd::as_raw_fd), libc::POLLIN));
         for c in self.connections.values() {
             let out = if c.has_output() && !c.deaf { libc::POLLOUT } else { 0 };
@@ -188,10 +191,10 @@ impl Store {
         let strangers = self.connections.values().filter(|c| c.is_stranger()).map(|c| c.since + STRANGER);
         let until = strangers.chain(self.no_room_until).min();
         let ms = until.map_or(-1, |u| u.saturating_duration_since(now).as_millis() as i32 + 1);
-        // SAFETY: the array lives for the call, which writes only within its length.
+        // SAFETY: the array lives during the call, which writes only within its length.
         let n = unsafe { libc::poll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, ms) };
         if n < 0 {
-            // Interrupted, or short of memory for a moment: what is ready is ready next time.
+            // Interrupted, or short of memory for a moment: the next call reports the same events.
             std::thread::sleep(Duration::from_millis(1));
             return Vec::new();
         }
@@ -206,7 +209,7 @@ impl Store {
                 Ok(sent) => {
                     self.listener = None;
                     self.sent.push(sent);
-                    // Who is not in a world now will not be in one of this store's.
+                    // A connection that has not joined yet can join no world of this store any more.
                     self.connections.retain(|_, c| !c.is_stranger());
                 }
                 Err(_) => return,
@@ -267,7 +270,7 @@ impl Store {
         }
     }
 
-    /// Acts on everything that has come in full.
+    /// Handles all complete messages in the inbox.
     fn understand(&mut self, id: Id) -> Next {
         loop {
             let Some(c) = self.connections.get_mut(&id) else { return Next::Stay };
@@ -317,7 +320,7 @@ impl Store {
                     Fault::Version(theirs) => self.turn_away(id, &format!("version {theirs} of the protocol")),
                     Fault::Secret => self.turn_away(id, "another secret"),
                     Fault::Random(e) => return Next::End(format!("no random bytes from the system: {e}")),
-                    // Nobody has a name here that could be mistaken.
+                    // The handshake has no names that could be mistaken.
                     Fault::OutOfTurn | Fault::Mistaken => return Next::End("a greeting out of turn".to_owned()),
                 }
             }
@@ -347,21 +350,22 @@ impl Store {
         }
     }
 
-    /// Sends what can be sent.
+    /// Sends as much as possible without blocking.
     fn flush(&mut self) {
-        // The last to come first: the first is rank 0 as a rule, whose process may end, with this thread, once it knows.
+        // The newest connection first. The oldest is usually rank 0, whose process may end, with this thread, once it
+        // is told.
         self.connections.values_mut().rev().for_each(Connection::flush);
         self.connections.retain(|_, c| !(c.ending && (c.deaf || !c.has_output())));
         if self.connections.values().all(|c| c.deaf || !c.has_output()) {
             for sent in self.sent.drain(..) {
-                // Who does not wait any more does not mind.
+                // A caller that has stopped waiting needs no reply.
                 let _ = sent.send(());
             }
         }
     }
 }
 
-/// `; turned away: 10.0.0.3 (another secret)`, or nothing.
+/// Formats ` (turned away meanwhile: 10.0.0.3 (another secret))`, or nothing.
 fn note(turned_away: &[String]) -> String {
     match turned_away {
         [] => String::new(),
@@ -408,7 +412,7 @@ impl Connection {
                 Ok(n) => self.gone += n,
                 Err(e) if e.kind() == ErrorKind::WouldBlock => return,
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                // Reading says how it ended, after what it said before.
+                // The next read finds out how the connection ended, after the data before that.
                 Err(_) => self.deaf = true,
             }
         }

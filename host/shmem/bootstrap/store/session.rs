@@ -1,4 +1,4 @@
-//! What the store knows of the worlds that meet in it, without its sockets: events in, messages out.
+//! The store's state of the worlds that meet in it, without sockets: events in, messages out.
 
 use super::wire::{MAX_ALERT, Message};
 use crate::engine::abi::MAX_PES;
@@ -6,22 +6,22 @@ use crate::shmem::bootstrap::LostRank;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-/// A connection, for as long as the store lives.
+/// The number of a connection, unique in the life of the store.
 pub(super) type Id = u64;
 
-/// Messages to send, and connections to end once all that is for them is sent.
+/// Messages to send, and connections to end once their messages are sent.
 #[derive(Debug, Default)]
 pub(super) struct Outcome {
     pub(super) send: Vec<(Id, Arc<Message>)>,
     pub(super) end: Vec<Id>,
 }
 
-/// A member broke the protocol: how.
+/// A violation of the protocol by a member, with its description.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Misstep(pub(super) &'static str);
 
-/// The worlds of a store: one after the other, since a program may end its world and begin the next while other ranks are still
-/// at the end of the first.
+/// The worlds of a store. A program may end its world and begin the next one while other ranks are still at the end of
+/// the first.
 #[derive(Debug, Default)]
 pub(super) struct Worlds {
     worlds: BTreeMap<u64, World>,
@@ -40,26 +40,26 @@ struct World {
     fingerprint: u64,
     version: String,
     ranks: Vec<Option<Rank>>,
-    /// All have come.
+    /// True once all ranks have joined.
     begun: bool,
-    /// It cannot begin any more.
+    /// True once the world cannot begin any more.
     failed: bool,
     round: u64,
-    /// What came for the exchange under way.
+    /// Bytes of each rank for the current exchange.
     given: Vec<Option<Vec<u8>>>,
 }
 
 #[derive(Debug)]
 struct Rank {
-    /// Its connection, while it lasts.
+    /// The rank's connection, while it lasts.
     id: Option<Id>,
     who: String,
-    /// It waited long enough for the others to come.
+    /// True if the rank stopped waiting for the others to join.
     gave_up: bool,
 }
 
 impl Worlds {
-    /// A message from a member. `note` says who was turned away so far.
+    /// Handles a message of a member. `note` names the connections that were turned away so far.
     pub(super) fn message(&mut self, id: Id, message: Message, note: &str) -> Result<Outcome, Misstep> {
         match (message, self.members.get(&id).copied()) {
             (Message::Join { rank, size, fingerprint, version, who }, None) => {
@@ -74,7 +74,7 @@ impl Worlds {
         }
     }
 
-    /// A connection ended, with this known of it.
+    /// Handles the end of a connection, for the reason `reason`.
     pub(super) fn closed(&mut self, id: Id, reason: &str) -> Outcome {
         let mut out = Outcome::default();
         let Some(place) = self.members.remove(&id) else { return out };
@@ -164,7 +164,7 @@ impl Worlds {
         if bytes.len() > MAX_ALERT {
             return Err(Misstep("it said more out of turn than one may"));
         }
-        // One that has gone does not mind.
+        // An alert to a rank that is gone is dropped.
         if let Some(id) = self.worlds.get(&place.world).and_then(|w| w.present(to)).and_then(|r| r.id) {
             out.send.push((id, Arc::new(Message::Alert { rank: place.rank as u32, bytes })));
         }
@@ -182,7 +182,7 @@ impl Worlds {
         } else if round == world.round && world.given[place.rank].take().is_some() {
             (0..world.given.len()).filter(|r| *r != place.rank && world.given[*r].is_none()).collect()
         } else {
-            // What it waits for is on its way.
+            // The parts that the member waits for are already on their way.
             return out;
         };
         let ranks = missing.into_iter().map(|r| r as u32).collect();
@@ -206,14 +206,14 @@ impl Worlds {
         out
     }
 
-    /// Worlds that nobody is in any more, but for the newest, which the next rank may belong to.
+    /// Removes worlds without members, except the newest, which the next rank may belong to.
     fn forget(&mut self) {
         let newest = self.made;
         self.worlds.retain(|key, world| *key == newest || world.ranks.iter().flatten().any(|r| r.id.is_some()));
     }
 }
 
-/// What a rank says of itself.
+/// The data of a `Join` message.
 struct Joining {
     rank: usize,
     size: usize,
@@ -239,12 +239,12 @@ impl World {
         self.ranks.get(rank)?.as_ref().filter(|r| r.id.is_some())
     }
 
-    /// Who has not come.
+    /// Returns the ranks that have not joined.
     fn absent(&self) -> Vec<usize> {
         (0..self.ranks.len()).filter(|r| self.ranks[*r].is_none()).collect()
     }
 
-    /// Why this rank cannot belong to those that are here.
+    /// Returns the reason why this rank cannot belong to the ranks that have joined, if there is one.
     fn contradicts(&self, joining: &Joining) -> Option<String> {
         let Joining { rank, size, .. } = *joining;
         let (first, here) = self.ranks.iter().enumerate().find_map(|(n, r)| Some((n, r.as_ref()?)))?;
@@ -344,11 +344,11 @@ mod tests {
         let mut worlds = Worlds::of(3);
         worlds.say(1, give(0, b"1"));
         assert_eq!(worlds.say(1, Message::Withdraw { round: 0 }), [(1, missing(0, &[0, 2]))]);
-        // What was withdrawn is not given to anybody, and may be given anew.
+        // Withdrawn bytes go to no rank, and the rank may give new ones.
         worlds.say(0, give(0, b"0"));
         assert_eq!(worlds.say(2, give(0, b"2")), []);
         assert_eq!(worlds.say(1, give(0, b"new")).len(), 9);
-        // A wait that ends when all is on its way is no reason to say anything.
+        // No message is due if the wait ends when all parts are on their way.
         assert_eq!(worlds.say(1, Message::Withdraw { round: 0 }), []);
     }
 
@@ -374,7 +374,7 @@ mod tests {
         worlds.say(1, give(0, b""));
         assert_eq!(worlds.say(1, Message::Leave), [(0, Message::Left { rank: 1, rounds: 1 })]);
         assert!(worlds.closed(1, "connection closed").send.is_empty());
-        // It gave its part before it left.
+        // Rank 1 gave its part before it left.
         assert_eq!(worlds.say(0, give(0, b"")).len(), 2);
     }
 
@@ -386,7 +386,7 @@ mod tests {
         worlds.say(1, Message::Withdraw { round: Message::MEETING });
         let said = worlds.closed(1, "connection closed").send;
         assert_eq!(*said[0].1, Message::Lost(LostRank::new(1, "it gave up waiting for rank 2")));
-        // Who comes now waits in a new world.
+        // A rank that joins now waits in a new world.
         assert_eq!(worlds.say(5, join(1, 3)), []);
     }
 
@@ -433,7 +433,7 @@ mod tests {
         let mut worlds = Worlds::of(2);
         worlds.say(0, Message::Leave);
         assert_eq!(worlds.say(10, join(0, 2)), []);
-        // Rank 1 is still in the first, and ends there in order.
+        // Rank 1 is still in the first world, and leaves it in order.
         worlds.say(1, Message::Leave);
         assert_eq!(worlds.say(11, join(1, 2)), [(10, Message::Begin), (11, Message::Begin)]);
         assert_eq!(worlds.worlds.len(), 1);

@@ -1,4 +1,4 @@
-//! Members and a store, over sockets of this host.
+//! Tests of members and a store, over sockets of this host.
 
 use super::wire::{GREETING, MAX_ALERT, PROTOCOL, sealed};
 use super::{Inbox, MAX_BYTES, Member, Message, Server};
@@ -11,7 +11,7 @@ use std::os::fd::AsRawFd;
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::time::{Duration, Instant};
 
-/// Far longer than any test takes.
+/// A timeout far longer than any test takes.
 const LONG: Duration = Duration::from_secs(100);
 const SHORT: Duration = Duration::from_millis(50);
 
@@ -19,7 +19,7 @@ fn secret() -> Secret {
     Secret::new(b"the ranks of this test know it").unwrap()
 }
 
-fn launched(rank: usize, size: usize, store: String, served: bool) -> Launched {
+fn launched(rank: usize, size: usize, store: String, has_server: bool) -> Launched {
     Launched {
         rank,
         size,
@@ -27,19 +27,19 @@ fn launched(rank: usize, size: usize, store: String, served: bool) -> Launched {
         local_size: None,
         store: Some(store),
         listener: None,
-        served,
+        has_server,
         via: "a test",
     }
 }
 
-/// A store as a launcher runs it.
+/// Starts a store as a launcher does.
 fn store() -> (Server, String) {
     let server = Server::start(TcpListener::bind("127.0.0.1:0").unwrap(), secret()).unwrap();
     let address = server.address().to_string();
     (server, address)
 }
 
-/// A port for rank 0 to listen on: nobody else gets it while this socket, which does not listen, is bound to it.
+/// A port for rank 0 to listen on. No other socket gets the port while this one, which does not listen, is bound to it.
 struct Port(Socket);
 
 impl Port {
@@ -55,7 +55,7 @@ impl Port {
     }
 }
 
-/// All members of a world.
+/// Joins all members of a world.
 fn members(size: usize, store: &str) -> Vec<Member> {
     let join = |rank| {
         let launched = launched(rank, size, store.to_owned(), true);
@@ -146,7 +146,7 @@ fn a_connection_that_ends_is_a_lost_rank_to_all_others() {
         assert_eq!(heard.recv_timeout(LONG).unwrap(), gone);
         assert_eq!(heard.try_recv(), Err(TryRecvError::Empty));
     }
-    // Who asks late hears it at once, and every later call ends with it.
+    // A late listener learns of the loss at once, and every later call fails with it.
     assert_eq!(losses(&members[0]).try_recv().unwrap(), gone);
     assert!(matches!(members[1].allgather(&[], LONG), Err(BootstrapError::Lost(lost)) if lost == gone));
 }
@@ -163,7 +163,7 @@ fn an_alert_comes_without_being_waited_for() {
     let mut heard = [rx.recv_timeout(LONG).unwrap(), rx.recv_timeout(LONG).unwrap()];
     heard.sort();
     assert_eq!(heard, [(0, b"hear".to_vec()), (1, vec![7; MAX_ALERT])]);
-    // Exchanges are as before.
+    // Alerts do not affect exchanges.
     std::thread::scope(|s| {
         for m in &members {
             s.spawn(|| assert_eq!(m.allgather(b"x", LONG).unwrap(), [b"x"; 3]));
@@ -178,7 +178,7 @@ fn a_rank_that_left_is_named_and_is_no_loss() {
     let leaves = members.pop().unwrap();
     let heard = losses(&members[0]);
     std::thread::scope(|s| {
-        // Its part of the first exchange counts, though it may be gone when the other comes.
+        // Its part of the first exchange counts, although it may be gone when the other rank calls.
         let gives = s.spawn(|| leaves.allgather(b"b", LONG).unwrap());
         assert_eq!(members[0].allgather(b"a", LONG).unwrap(), [b"a", b"b"]);
         gives.join().unwrap();
@@ -196,7 +196,7 @@ fn ranks_that_do_not_come_are_named() {
     let e = Member::join(&launched(1, 3, store.clone(), true), secret(), SHORT).unwrap_err();
     text(e, &["rank 1 of 3 waited", "for ranks 0, 2"]);
 
-    // The world goes on, should they come after all.
+    // The world begins if the missing ranks come after all.
     let members = members(3, &store);
     let e = members[2].allgather(b"old", SHORT).unwrap_err();
     text(e, &["rank 2 of 3 waited", "for ranks 0, 1"]);
@@ -213,7 +213,7 @@ fn a_wrong_secret_is_said_on_both_sides() {
     let store = port.store();
     std::thread::scope(|s| {
         let host = launched(0, 2, store.clone(), false);
-        // Long enough for the other to be turned away first.
+        // Long enough for the other rank to be turned away first.
         let waits = s.spawn(move || Member::join(&host, secret(), Duration::from_secs(2)));
         let other = Secret::new(b"0123456789abcdef").unwrap();
         let e = Member::join(&launched(1, 2, store.clone(), false), other, LONG).unwrap_err();
@@ -237,14 +237,15 @@ fn rank_0_may_be_late_and_worlds_may_follow_each_other() {
                     assert_eq!(all, [[world, 0], [world, 1], [world, 2]]);
                     member.leave();
                 });
-                // The others try while nobody listens.
+                // The other ranks try while nobody listens.
                 std::thread::sleep(Duration::from_millis(20));
             }
         });
     }
 }
 
-/// A launcher that passes a listening socket on: no port is chosen before it is bound, and who comes first waits at the socket.
+/// A launcher that passes on a listening socket. No port is chosen before it is bound, and early ranks wait at the
+/// socket.
 #[test]
 fn rank_0_may_inherit_the_socket_at_which_ranks_meet() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -262,7 +263,7 @@ fn rank_0_may_inherit_the_socket_at_which_ranks_meet() {
             }
         });
     }
-    // Neither something else nor nothing at all is mistaken for a socket that listens.
+    // Rejects a descriptor of another kind, and one that is not open.
     let connected = TcpStream::connect(&store).unwrap();
     for (descriptor, what) in [(connected.as_raw_fd(), "connected"), (i32::MAX, "not there")] {
         let launched = Launched { listener: Some(descriptor), ..launched(0, 2, store.clone(), false) };
@@ -323,7 +324,7 @@ fn what_is_no_store_is_named() {
     let other = std::thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
         stream.write_all(b"HTTP/1.1 400 Bad Request\r\n").unwrap();
-        // The next one gets no answer at all.
+        // The next connection gets no reply at all.
         listener.accept().unwrap()
     });
     let e = Member::join(&launched(1, 2, store.clone(), false), secret(), LONG).unwrap_err();
@@ -352,11 +353,11 @@ fn what_does_not_fit_together_is_said_to_all() {
 
 // --- strangers -----------------------------------------------------------------------------------------------------------
 
-/// Everything that comes until the other end closes.
+/// Reads everything until the other end closes.
 fn rest(stream: &mut TcpStream) -> Vec<u8> {
     stream.set_read_timeout(Some(LONG)).unwrap();
     let mut all = Vec::new();
-    // A reset is an end too.
+    // A reset also ends the stream.
     let _ = stream.read_to_end(&mut all);
     all
 }
@@ -391,7 +392,7 @@ fn strangers_learn_nothing() {
     guesses.write_all(&greeting(Step::Proof, [2; 32])).unwrap();
     assert_eq!(rest(&mut guesses), greeting(Step::Denied, [0; 32]));
 
-    // A proof before a challenge, and a message instead of a proof.
+    // A proof before a challenge, and a welcome, which only the store may send.
     for first in [Step::Proof, Step::Welcome] {
         let mut hasty = TcpStream::connect(address).unwrap();
         hasty.write_all(&greeting(first, [1; 32])).unwrap();
@@ -418,7 +419,7 @@ fn another_version_is_named() {
     drop(other);
 }
 
-/// A connection that knows the secret, and does what it wants with it.
+/// Opens a connection that knows the secret and can send anything.
 fn insider(store: &str) -> (TcpStream, Seal) {
     let mut stream = TcpStream::connect(store).unwrap();
     let (mut initiator, hello) = Initiator::new(&PROTOCOL, secret().bytes(), Parties::default()).unwrap();
@@ -447,23 +448,23 @@ fn join_message(rank: u32, size: u32) -> Message {
 fn a_replayed_or_changed_message_ends_its_connection() {
     let (_server, store) = store();
     let attacks: [fn(&mut Seal) -> Vec<u8>; 4] = [
-        // Replayed.
+        // A replayed message.
         |seal| {
             let give = sealed(&Message::Give { round: 0, bytes: vec![7; 100] }, seal);
             [give.clone(), give].concat()
         },
-        // Changed.
+        // A changed message.
         |seal| {
             let mut give = sealed(&Message::Give { round: 0, bytes: vec![7; 100] }, seal);
             give[50] ^= 1;
             give
         },
-        // One left out.
+        // A missing message.
         |seal| {
             sealed(&Message::Withdraw { round: 5 }, seal);
             sealed(&Message::Give { round: 0, bytes: Vec::new() }, seal)
         },
-        // Longer than any.
+        // A length above the limit.
         |_| u32::MAX.to_le_bytes().to_vec(),
     ];
     for attack in attacks {

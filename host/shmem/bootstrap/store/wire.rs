@@ -1,22 +1,23 @@
-//! What members and the store say to each other, as bytes.
+//! The messages between members and the store, as bytes.
 //!
-//! Greetings and seals are those of [`crate::handshake`]; a message is what a sealed frame carries. Integers are little-endian.
+//! Greetings and seals are those of [`crate::handshake`]. A sealed frame carries one message. Integers are
+//! little-endian.
 
 use crate::handshake::{self, Greeting, Next, Protocol, Responder, Seal, TAG};
 use crate::shmem::bootstrap::LostRank;
 
-/// Most bytes that one rank gives to an exchange.
+/// The most bytes that one rank can give to an exchange.
 pub const MAX_BYTES: usize = 64 << 20;
-/// Most bytes of a message: those, the kind, a round and a rank.
+/// The most bytes of a message: those of an exchange, the kind, a round and a rank.
 const MAX_MESSAGE: usize = MAX_BYTES + 1 + 8 + 4;
-/// Most bytes of a message from one whose rank is not known yet.
+/// The most bytes of a message on a connection whose rank is not known yet.
 pub(super) const MAX_JOIN: usize = 1024;
-/// Most bytes of a text in a message.
+/// The most bytes of a text in a message.
 const MAX_TEXT: usize = 16 << 10;
-/// Most bytes of an alert.
+/// The most bytes of an alert.
 pub const MAX_ALERT: usize = 4 << 10;
 
-/// How members and the store greet each other.
+/// The handshake between members and the store.
 pub(super) const PROTOCOL: Protocol = Protocol {
     magic: *b"warpbell",
     version: 1,
@@ -28,73 +29,73 @@ pub(super) const PROTOCOL: Protocol = Protocol {
 /// Bytes of a greeting.
 pub(super) const GREETING: usize = PROTOCOL.greeting_bytes();
 
-/// A sealed message. Rounds count the exchanges of a world, from 0.
+/// A message in a sealed frame. Rounds number the exchanges of a world, from 0.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Message {
-    /// Member: who I am.
+    /// Member: joins a world.
     Join {
-        /// Rank.
+        /// The member's rank.
         rank: u32,
-        /// How many ranks there are.
+        /// Number of ranks.
         size: u32,
-        /// Which layout of shared structures it was compiled with.
+        /// ABI fingerprint of the shared structures that the member was compiled with.
         fingerprint: u64,
-        /// Which release of this crate it runs.
+        /// Release of this crate that the member runs.
         version: String,
-        /// Process and host, for people.
+        /// Process and host, for messages.
         who: String,
     },
-    /// Member: my bytes of an exchange.
+    /// Member: gives its bytes for an exchange.
     Give {
-        /// Which exchange.
+        /// The exchange.
         round: u64,
         /// The bytes.
         bytes: Vec<u8>,
     },
-    /// Member: I waited long enough; who is missing?
+    /// Member: stops waiting, and asks for the missing ranks.
     Withdraw {
-        /// Which exchange; [`Message::MEETING`] before the first.
+        /// The exchange, or [`Message::MEETING`] before the first.
         round: u64,
     },
-    /// Member: I end in order.
+    /// Member: leaves in order.
     Leave,
-    /// Store: all have come.
+    /// Store: all ranks have joined.
     Begin,
-    /// Store: a rank's bytes of an exchange.
+    /// Store: one rank's bytes of an exchange.
     Part {
-        /// Which exchange.
+        /// The exchange.
         round: u64,
-        /// Whose.
+        /// The rank that gave the bytes.
         rank: u32,
         /// The bytes.
         bytes: Vec<u8>,
     },
-    /// Store: who is missing.
+    /// Store: names the missing ranks, in reply to [`Message::Withdraw`].
     Missing {
-        /// In which exchange.
+        /// The exchange.
         round: u64,
-        /// Who was turned away meanwhile, for people.
+        /// Connections that were turned away meanwhile, for messages.
         note: String,
-        /// The ranks.
+        /// The missing ranks.
         ranks: Vec<u32>,
     },
-    /// Store: a rank ended before its time.
+    /// Store: a rank ended too early.
     Lost(LostRank),
-    /// Store: a rank ended in order, after it took part in so many exchanges.
+    /// Store: a rank left in order.
     Left {
-        /// Which.
+        /// The rank.
         rank: u32,
-        /// How many.
+        /// Number of exchanges that the rank took part in.
         rounds: u64,
     },
-    /// Store: this does not work out, and why.
+    /// Store: the ranks contradict each other; the reason.
     Refused(String),
-    /// Out of turn, from one rank to another.
+    /// An alert from one rank to another.
     Alert {
-        /// Member: to whom. Store: from whom.
+        /// The receiver, if a member sends the message; the sender, if the store does.
         rank: u32,
-        /// At most 4 KiB.
+        /// The alert, at most 4 KiB.
         bytes: Vec<u8>,
     },
 }
@@ -103,7 +104,7 @@ impl Message {
     /// The `round` of the meeting before the first exchange.
     pub const MEETING: u64 = u64::MAX;
 
-    /// As bytes.
+    /// Encodes the message.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         match self {
@@ -163,7 +164,7 @@ impl Message {
         out
     }
 
-    /// From bytes, all of which must belong to it. Allocates no more than the bytes given.
+    /// Decodes a message. Returns `None` unless all bytes belong to it. Allocates no more than the length of `bytes`.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let mut at = Reader(bytes);
         let message = match at.array::<1>()?[0] {
@@ -230,7 +231,7 @@ impl Reader<'_> {
         }
         let (text, rest) = self.0.split_at_checked(n)?;
         self.0 = rest;
-        // What others say of themselves is shown to people: one line, no control characters.
+        // A peer's text appears in messages: one line, without control characters.
         std::str::from_utf8(text).ok().map(|t| t.replace(char::is_control, " "))
     }
 
@@ -239,20 +240,20 @@ impl Reader<'_> {
     }
 }
 
-/// What cannot be read ends its connection.
+/// The error for bytes that cannot be decoded. The connection must then end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Broken(pub &'static str);
 
-/// Bytes that came and are not read yet.
+/// Received bytes that are not decoded yet.
 #[derive(Debug, Default)]
 pub struct Inbox {
     bytes: Vec<u8>,
-    /// What was read of `bytes`.
+    /// Number of bytes at the beginning of `bytes` that are decoded.
     read: usize,
 }
 
 impl Inbox {
-    /// Adds what came.
+    /// Appends received bytes.
     pub fn extend(&mut self, bytes: &[u8]) {
         if self.read > 0 && self.read * 2 >= self.bytes.len() {
             self.bytes.drain(..self.read);
@@ -265,14 +266,14 @@ impl Inbox {
         &self.bytes[self.read..]
     }
 
-    /// The next greeting, once all of it has come.
+    /// Returns the next greeting, once it is complete.
     pub(super) fn greeting(&mut self) -> Result<Option<Greeting>, Broken> {
         let greeting = Greeting::read(&PROTOCOL, self.waiting()).map_err(|_| Broken("no greeting"))?;
         self.read += if greeting.is_some() { GREETING } else { 0 };
         Ok(greeting)
     }
 
-    /// The next sealed message of at most `most` bytes, once all of it has come.
+    /// Returns the next sealed message of at most `most` bytes, once it is complete.
     pub(super) fn message(&mut self, seal: &mut Seal, most: usize) -> Result<Option<Message>, Broken> {
         let opened = seal.open(self.waiting(), 0..=most.min(MAX_MESSAGE)).map_err(|e| match e {
             handshake::Broken::Length => Broken("a message that is too long"),
@@ -285,8 +286,8 @@ impl Inbox {
         Ok(Some(message))
     }
 
-    /// Fed with a stream as a stranger would send it, this never panics and keeps nothing more than what came: for fuzzing. How
-    /// many messages were understood.
+    /// Feeds a stream of an unauthenticated peer, for fuzzing, and returns the number of decoded messages. Never panics
+    /// on any stream, and never keeps more bytes than it got.
     #[doc(hidden)]
     pub fn digest(stream: &[u8]) -> usize {
         let (mut inbox, mut seal, mut understood) = (Self::default(), Seal::of_nobody(&PROTOCOL), 0);
@@ -312,7 +313,7 @@ impl Inbox {
     }
 }
 
-/// A message as it goes over the wire.
+/// Encodes and seals a message.
 pub(super) fn sealed(message: &Message, seal: &mut Seal) -> Vec<u8> {
     let mut out = Vec::new();
     seal.close(&message.encode(), &mut out);
@@ -417,7 +418,7 @@ mod tests {
             stream[at] ^= 1u8 << bit;
             let mut inbox = Inbox::default();
             inbox.extend(&stream);
-            // A changed length may ask for more bytes than there are; nothing is ever understood.
+            // A changed length may announce more bytes than there are. No message is ever accepted.
             prop_assert!(!matches!(inbox.message(&mut Seal::of_nobody(&PROTOCOL), MAX_MESSAGE), Ok(Some(_))));
         }
 

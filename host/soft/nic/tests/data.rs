@@ -1,4 +1,4 @@
-//! What moves, and what is refused.
+//! Data transfer, and requests that are rejected.
 
 use super::*;
 use crate::wire::mlx5::wqe::SendWith;
@@ -11,13 +11,13 @@ fn data_goes_both_ways_and_words_are_changed() {
         let pattern: Vec<u8> = (0..400_000u32).map(|i| (i * 31 + i / 255) as u8).collect();
         a.heap.write(0, &pattern).unwrap();
         let mut p = a.send_queue();
-        // From three pieces, more than one frame holds; then into two pieces.
+        // Writes from three pieces, more data than one frame holds. Then reads into two pieces.
         let from = [a.local(0, 7), a.local(7, 300_000), a.local(300_007, 99_993)];
         p.post(Flags::UNSIGNALLED, write(b.remote(5), &from));
         let into = [a.local(500_001, 1000), a.local(501_001, 399_000)];
         p.post(Flags::SIGNALLED, Operation::Read { remote: b.remote(5), into: &into });
         let c = p.wait();
-        // The write fills two blocks.
+        // The write occupies two blocks.
         assert_eq!((c.wqe_counter, c.bytes, syndrome(&c)), (2, 400_000, 0), "{way}: {:?}", a.pair.failure());
         assert_eq!(b.heap.get_slice::<u8>(5, 400_000).unwrap(), pattern);
         assert_eq!(a.heap.get_slice::<u8>(500_001, 400_000).unwrap(), pattern);
@@ -37,7 +37,7 @@ fn data_goes_both_ways_and_words_are_changed() {
             assert_eq!((syndrome(&c), c.bytes), (0, 8));
             assert_eq!((a.word(8), b.word(8000)), (old, action.apply(old)), "{action:?}");
         }
-        // 32-bit forms land big-endian and leave the other half alone.
+        // Results of 32-bit forms are stored big-endian. The other half of the word stays unchanged.
         b.heap.set(8000, 0x1111_1111_0000_0005u64).unwrap();
         let action = Atomic::MaskedAdd32 { add: u32::MAX, boundary: 0 };
         p.post(Flags::SIGNALLED, Operation::Atomic { remote: word, action, landing: a.local(16, 4) });
@@ -66,7 +66,7 @@ fn a_queue_pair_is_connected_with_itself() {
     let mut p = a.send_queue();
     p.post(Flags::SIGNALLED, add(a.remote(0), 3, a.local(8, 8)));
     assert_eq!((syndrome(&p.wait()), a.word(0)), (0, 3));
-    // Overlapping, in one region.
+    // The two ranges overlap in one region.
     a.heap.write(100, &[1, 2, 3, 4, 5, 6, 7, 8]).unwrap();
     let piece = [a.local(100, 8)];
     p.post(Flags::SIGNALLED, write(a.remote(200), &piece));
@@ -94,7 +94,7 @@ fn keys_ranges_rights_and_alignment_get_their_syndromes() {
         check(none, 0x13, "0x13", &|_, b| write(at(b, 0, 0)));
         check(none, 0x13, "0x13", &|a, b| add(b.remote(0), 1, a.local(0, 8)));
         check(all, 0x12, "0x12", &|a, b| add(b.remote(4), 1, a.local(0, 8)));
-        // This side's own memory.
+        // Errors in this side's own memory.
         check(all, 0x04, "its own memory", &|a, b| add(b.remote(0), 1, DataSegment::new(0x10, a.keys.local_key(), 8)));
         check(all, 0x04, "key", &|a, b| add(b.remote(0), 1, DataSegment::new(a.heap.address(), 0x100, 8)));
         check(all, 0x04, "its own memory", &|a, _| Operation::Dump { piece: a.local(HEAP as u64, 1) });
@@ -123,7 +123,7 @@ fn after_a_refusal_nothing_behind_it_is_carried_out() {
             assert_eq!(syndrome(&p.wait()), 5);
         }
         assert_eq!(b.word(8), 0, "{way}: a signal behind data that did not come");
-        // The other direction is not harmed.
+        // The other direction still works.
         let mut q = b.send_queue();
         q.post(Flags::SIGNALLED, add(a.remote(0), 1, b.local(0, 8)));
         assert_eq!(syndrome(&q.wait()), 0);
@@ -239,7 +239,8 @@ fn a_signal_is_seen_after_its_data() {
                 let seen = signal.load(std::sync::atomic::Ordering::Acquire);
                 if seen > last {
                     let data = b.heap.get_slice::<u8>(4096, 4096).unwrap();
-                    // However long this thread was away in between: what is overwritten meanwhile is newer, never older.
+                    // Even if this thread was descheduled in between: data that is overwritten meanwhile is newer,
+                    // never older.
                     assert!(data.iter().all(|d| u64::from(*d) >= seen), "{way}: {seen}");
                     last = seen;
                 }

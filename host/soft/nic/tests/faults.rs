@@ -1,9 +1,9 @@
-//! Faults on purpose.
+//! Injected faults.
 
 use super::*;
 use std::time::Instant;
 
-/// Short times, so that what is lost comes again soon.
+/// Short times, so that lost frames are sent again soon.
 const QUICK: &str = "sockets,resend=20ms,heartbeat=20ms,silence=2s";
 
 #[test]
@@ -55,7 +55,7 @@ fn a_delay_is_waited_for_and_keeps_the_order() {
     assert!(started.elapsed() >= Duration::from_millis(50), "it cannot be shorter than it was made");
 }
 
-/// Adds one to a word many times under a plan; each must be done once.
+/// Adds 1 to a word many times under a fault plan. Each addition must be done exactly once.
 fn exactly_once(options: &str, times: u64) {
     let (mut a, mut b) = (Side::new(options), Side::new(QUICK));
     join(&mut a, &mut b);
@@ -141,7 +141,7 @@ fn a_dead_peer_is_noticed_and_named() {
         let mut p = a.send_queue();
         p.post(Flags::SIGNALLED, add(b.remote(0), 1, a.local(0, 8)));
         assert_eq!(syndrome(&p.wait()), 0);
-        // Its first request is its last.
+        // The first request of `b` kills its adapter.
         b.send_queue().post(Flags::SIGNALLED, Operation::Nop);
         let mut failed = None;
         for _ in 0..100_000 {

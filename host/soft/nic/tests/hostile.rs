@@ -1,4 +1,4 @@
-//! Strangers, and peers that do not keep to the rules.
+//! Strangers, and peers that violate the protocol.
 
 use super::*;
 use crate::handshake::{Greeting, Parties, Step};
@@ -22,10 +22,10 @@ fn tcp(side: &Side) -> TcpStream {
     stream
 }
 
-/// Reads until the other side closes; what came.
+/// Reads until the other end closes the connection, and returns the bytes.
 fn rest(mut stream: TcpStream) -> Vec<u8> {
     let mut all = Vec::new();
-    // A reset is an end too.
+    // A reset ends the connection too.
     let _ = stream.read_to_end(&mut all);
     all
 }
@@ -45,19 +45,19 @@ fn strangers_learn_nothing_and_do_no_harm() {
         s.write_all(bytes).unwrap();
         assert_eq!(rest(s), [0u8; 0]);
     }
-    // Who means another adapter is told so, and nothing else.
+    // A stranger that names another adapter is told so, and nothing else.
     let mut s = tcp(&b);
     s.write_all(&say(Step::Hello, [1; 32], nic ^ 1)).unwrap();
     let told = rest(s);
     assert_eq!((told.len(), read(&told).step), (GREETING, Step::Mistaken));
-    // Who proves nothing is denied.
+    // A stranger whose proof is wrong is rejected.
     let mut s = tcp(&b);
     s.write_all(&say(Step::Hello, [1; 32], nic)).unwrap();
     s.write_all(&say(Step::Proof, [9; 32], nic)).unwrap();
     let told = rest(s);
     assert_eq!(told.len(), 2 * GREETING);
     assert_eq!(read(&told[GREETING..]).step, Step::Denied);
-    // So is who speaks another version; the answer says which one is spoken here.
+    // So is one with another protocol version. The reply contains this side's version.
     let mut s = tcp(&b);
     let hello = Greeting::new(&PROTOCOL, Step::Hello, [1; 32], Parties { from: 5, to: nic });
     s.write_all(&Greeting { version: 9, ..hello }.encode(&PROTOCOL)).unwrap();
@@ -68,9 +68,10 @@ fn strangers_learn_nothing_and_do_no_harm() {
     assert_eq!((syndrome(&p.wait()), b.word(0)), (0, 1));
 }
 
-/// Connects again and again and says nothing, with so many connections at a time, until it is told to stop. How many it made.
+/// Opens silent connections repeatedly, `at_a_time` at a time, until `over` is set. Returns their number.
 pub(crate) fn silent_crowd(at: std::net::SocketAddr, at_a_time: usize, over: &AtomicBool) -> usize {
-    /// One address has some 28,000 ports, which stay in use for a while after a connection; members need some too.
+    /// One address has about 28,000 ports, and a port stays in use for a while after its connection. Members need some
+    /// too.
     const MOST: usize = 10_000;
     let (mut held, mut made) = (VecDeque::new(), 0);
     while !over.load(Ordering::Relaxed) {
@@ -94,7 +95,7 @@ pub(crate) fn silent_crowd(at: std::net::SocketAddr, at_a_time: usize, over: &At
 fn a_silent_crowd_keeps_nobody_out() {
     let (mut a, mut b) = (Side::new("sockets,tcp,fault=cut@nth:3"), Side::new("sockets,tcp"));
     let at = PairAddress::read(&b.pair.address()).unwrap().at.tcp[0];
-    // Silent from the beginning: more than are kept, of one address, which is the members' too.
+    // Connections that are silent from the start: more than are kept, from the address that the members use too.
     let at_a_time = 2000.min(crate::this_host::descriptor_limit() / 4);
     let before: Vec<TcpStream> = (0..at_a_time.min(200)).map(|_| TcpStream::connect(at).unwrap()).collect();
     let over = AtomicBool::new(false);
@@ -103,7 +104,7 @@ fn a_silent_crowd_keeps_nobody_out() {
         let work = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             join(&mut a, &mut b);
             let mut p = a.send_queue();
-            // The third is cut off, and comes again over another connection.
+            // The third request is cut off, and is repeated over another connection.
             for i in 0..6 {
                 p.post(Flags::SIGNALLED, add(b.remote(0), 1, a.local(0, 8)));
                 assert_eq!(syndrome(&p.wait()), 0, "{:?}", a.pair.failure());
@@ -122,20 +123,20 @@ fn a_silent_crowd_keeps_nobody_out() {
 fn strangers_have_two_seconds() {
     let b = Side::new("sockets,tcp");
     let (mut quiet, mut slow) = (tcp(&b), tcp(&b));
-    // It has begun, and does not go on.
+    // `slow` starts the handshake and does not continue.
     let nic = PairAddress::read(&b.pair.address()).unwrap().at.nic;
     let hello = Greeting::new(&PROTOCOL, Step::Hello, [1; 32], Parties { from: 5, to: nic }).encode(&PROTOCOL);
     slow.write_all(&hello).unwrap();
     let (mut challenge, mut end) = (vec![0; GREETING], [0; 1]);
     slow.read_exact(&mut challenge).unwrap();
-    // Far less than what a connection may take to be made.
+    // 8 s is more than the limit of a handshake (2 s) and less than that of a connection (10 s).
     for stream in [&mut quiet, &mut slow] {
         stream.set_read_timeout(Some(Duration::from_secs(8))).unwrap();
         assert!(!matches!(stream.read(&mut end), Err(e) if e.kind() == std::io::ErrorKind::WouldBlock), "kept");
     }
 }
 
-/// A peer that knows the key, on a connection of its own.
+/// Returns the connection of a peer that knows the key.
 fn member(side: &Side, me: u128) -> Wire {
     let at = PairAddress::read(&side.pair.address()).unwrap().at;
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None).unwrap();
@@ -178,7 +179,8 @@ fn members_that_break_the_rules_are_cut_off() {
     let mut wire = member(&b, 7);
     wire.send(&vec![1; crate::soft::nic::frame::MAX_FRAME + 1]);
     assert!(is_cut(wire), "too long");
-    // A well-formed request for a queue pair that is connected with nobody gets no answer; for one that is not there it does.
+    // A well-formed request gets no response if the queue pair is not connected, but it gets one if the queue pair does
+    // not exist.
     let request = |pair| Frame::Request {
         pair,
         nonce: 1,
@@ -202,14 +204,15 @@ fn members_that_break_the_rules_are_cut_off() {
     assert!(matches!(Frame::decode(&answer), Some(Frame::Response { answer: crate::soft::nic::Answer::Gone(_), .. })));
 }
 
-/// The queue pair as connected with queue pair 1 of adapter 7.
+/// Marks the queue pair as connected with queue pair 1 of adapter 7, and returns its address.
 fn promise(pair: &SoftQueuePair) -> PairAddress {
     let me = PairAddress { at: Endpoint::new(7, None, Vec::new()), number: 1, nonce: 1 };
     pair.shared.state.lock().peer = Some(me);
     PairAddress::read(&pair.address()).unwrap()
 }
 
-/// A connection to it, and what makes its requests: the adding of 1 to the first word.
+/// Returns a connection to the queue pair, and a function that creates its requests. Each request adds 1 to the first
+/// word.
 fn connected(b: &Side) -> (Wire, impl Fn(u64, u64) -> Vec<u8> + use<>) {
     let at = promise(&b.pair);
     let (remote, pair, nonce) = (b.remote(0), at.number, at.nonce);
@@ -237,7 +240,8 @@ fn a_request_that_comes_twice_is_carried_out_once() {
     wire.send(&request(0, 0));
     let first = answer(&mut wire);
     assert!(matches!(Frame::decode(&first), Some(Frame::Response { sequence: 0, answer: Answer::Old(0), .. })));
-    // Over this connection and over a new one; one that is ahead is left alone until those before it have come.
+    // Repeats it on this connection and on a new one. A request with a later number is ignored until the ones before it
+    // have arrived.
     wire.send(&request(0, 0));
     assert_eq!(answer(&mut wire), first);
     drop(wire);
@@ -248,7 +252,7 @@ fn a_request_that_comes_twice_is_carried_out_once() {
     wire.send(&request(1, 1));
     let second = answer(&mut wire);
     assert!(matches!(Frame::decode(&second), Some(Frame::Response { sequence: 1, answer: Answer::Old(1), .. })));
-    // Its answer is not kept any more, and it is not carried out again either.
+    // The response to the first is not kept any more, and the command is not carried out again either.
     wire.send(&request(0, 1));
     wire.send(&Frame::Ping.encode());
     assert_eq!(Frame::decode(&answer(&mut wire)), Some(Frame::Pong));
@@ -267,14 +271,14 @@ fn a_peer_that_takes_no_answers_is_cut_off() {
         while !cut && matches!(wire.next(), Ok(Some(_))) {}
         cut
     });
-    assert_eq!(b.word(0), 1024, "as many as answers are kept");
+    assert_eq!(b.word(0), 1024, "as many as responses are kept");
 }
 
 #[test]
 fn a_slow_peer_is_not_waited_for() {
     let (mut a, mut b) = (Side::new("sockets"), Side::new("sockets"));
     join(&mut a, &mut b);
-    // It asks for much and reads little.
+    // The peer requests much data and reads little.
     let end = b.nic.create_pair(plan(6)).unwrap();
     let PairAddress { number: pair, nonce, .. } = promise(&end);
     let mut wire = member(&b, 7);
@@ -317,7 +321,7 @@ proptest! {
             let mut block = [0; 64];
             block[..32].copy_from_slice(e);
             if near {
-                // A control segment that is right but for its opcode and length.
+                // A control segment that is valid except for its opcode and length.
                 block[0..4].copy_from_slice(&[0, (p.next >> 8) as u8, p.next as u8, e[3] % 0x24]);
                 block[4..8].copy_from_slice(&(a.pair.number() << 8 | u32::from(e[7] % 5)).to_be_bytes());
                 block[8..16].copy_from_slice(&[0, 0, 0, 8, 0, 0, 0, 0]);
@@ -332,7 +336,7 @@ proptest! {
                 break;
             }
         }
-        // Somebody else is still served.
+        // The adapter still processes another queue pair.
         let mut q = b.send_queue();
         q.post(Flags::SIGNALLED, add(a.remote(0), 1, b.local(0, 8)));
         prop_assert_eq!(syndrome(&q.wait()), 0);

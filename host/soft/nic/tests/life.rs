@@ -1,4 +1,4 @@
-//! Beginnings and ends.
+//! Start and end of adapters, connections and queue pairs.
 
 use super::*;
 use crate::rdma::{Adapter, QueueAddress};
@@ -26,7 +26,7 @@ fn a_peer_that_is_not_there_is_named() {
     let mut a = a;
     let e = a.pair.connect(&address).unwrap_err().to_string();
     assert!(e.contains("could not be reached") && e.contains("127.0.0.1"), "{e}");
-    // It may be connected with another then.
+    // The queue pair can then be connected with another peer.
     let mut c = Side::new("sockets,tcp");
     join(&mut a, &mut c);
     let e = a.pair.connect(&QueueAddress(b"nonsense".to_vec())).unwrap_err().to_string();
@@ -163,7 +163,8 @@ fn unhex(text: &str) -> Vec<u8> {
     (0..text.len() / 2).map(|i| u8::from_str_radix(&text[2 * i..2 * i + 2], 16).unwrap()).collect()
 }
 
-/// Takes part in `another_process_is_reached_and_missed`: an adapter whose addresses go over standard input and output.
+/// Child process of `another_process_is_reached_and_missed`: an adapter that exchanges addresses over standard input
+/// and output.
 #[test]
 #[ignore = "another test starts it as a process"]
 fn other_process() {
@@ -174,7 +175,7 @@ fn other_process() {
     std::io::stdin().read_line(&mut line).unwrap();
     side.pair.connect(&QueueAddress(unhex(line.trim()))).unwrap();
     println!("{OTHER} connected");
-    // Until it is killed, or whoever started it ends.
+    // Blocks until the process is killed or its parent ends.
     std::io::stdin().read_line(&mut line).unwrap();
 }
 

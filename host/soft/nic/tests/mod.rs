@@ -1,4 +1,4 @@
-//! Two adapters and what goes between them: in one process, through a Unix socket, and over TCP.
+//! Two adapters and the traffic between them: in one process, through a Unix socket, and over TCP.
 
 mod data;
 mod faults;
@@ -18,10 +18,10 @@ use std::time::Duration;
 const KEY: [u8; 32] = [0x5a; 32];
 const HEAP: usize = 1 << 20;
 
-/// How two adapters are joined.
+/// Options for each kind of connection between two adapters.
 const WAYS: [&str; 3] = ["", "sockets", "sockets,tcp"];
 
-/// An adapter with some memory and one queue pair. Fields end in their order.
+/// An adapter with some memory and one queue pair. Fields are dropped in their order.
 struct Side {
     pair: SoftQueuePair,
     keys: Box<dyn Registration>,
@@ -102,7 +102,7 @@ fn syndrome(c: &Completion) -> u8 {
     }
 }
 
-/// Posts one request to a fresh queue pair; the syndrome of what comes back, and why.
+/// Posts one request to a new queue pair. Returns the syndrome of its completion, and the failure as text.
 fn outcome(
     options: &str,
     rights: Rights,

@@ -1,4 +1,4 @@
-//! Blocks in a file or on a block device.
+//! Store of blocks in a file or on a block device.
 
 use super::super::SoftError;
 use super::super::config::FileIo;
@@ -17,26 +17,26 @@ use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A mapping is brought into the page cache in pieces of this size, each at its first use.
+/// Size in bytes of the pieces of a mapping. Each piece is brought into the page cache at its first use.
 const PIECE: u64 = 2 << 20;
-/// Alignment for O_DIRECT where the file system does not tell: sectors of any disk, pages of any memory.
+/// Alignment for O_DIRECT if the file system does not report it: sectors of any disk, pages of any memory.
 const DIRECT_ALIGN: usize = 4096;
-/// Zeros are written in pieces of this size where the file system cannot punch holes.
+/// Size in bytes of the pieces in which zeros are written if the file system cannot punch holes.
 const ZEROS: usize = 64 << 10;
 
-/// A file that is a namespace.
+/// A file or a block device that holds a namespace.
 #[derive(Debug)]
 pub(in super::super) struct FileStore {
     file: File,
     path: PathBuf,
-    /// Where it is, or will be: see [`place`].
+    /// Path that the file has or will have; see [`place`].
     place: PathBuf,
     bytes: u64,
-    /// Bytes that are there now; less than `bytes` once somebody has shortened the file.
+    /// Current length in bytes, less than `bytes` once the file was shortened.
     present: AtomicU64,
     read_only: bool,
     io: FileIo,
-    /// Alignment of memory and offsets that O_DIRECT asks for; 1 through the page cache.
+    /// Alignment of memory and offsets that O_DIRECT requires; 1 for access through the page cache.
     align: usize,
     map: Option<Map>,
 }
@@ -44,24 +44,24 @@ pub(in super::super) struct FileStore {
 /// A shared read-only mapping of the page cache.
 #[derive(Debug)]
 struct Map {
-    /// Watch for parts that are cut off. Goes before the mapping does.
+    /// Watch for truncation. Must be dropped before the mapping is removed.
     watch: ManuallyDrop<Watch>,
     base: NonNull<u8>,
     bytes: usize,
-    /// One bit for each piece that has been populated.
+    /// One bit for each populated piece.
     populated: Box<[AtomicU64]>,
 }
 
-// SAFETY: the mapping belongs to the store and is only read by raw copies.
+// SAFETY: the store owns the mapping, and only raw copies read it.
 unsafe impl Send for Map {}
 // SAFETY: as above.
 unsafe impl Sync for Map {}
 
 impl Drop for Map {
     fn drop(&mut self) {
-        // SAFETY: dropped here alone.
+        // SAFETY: dropped only here.
         unsafe { ManuallyDrop::drop(&mut self.watch) };
-        // SAFETY: made in `Map::new`, and nobody uses it after the store.
+        // SAFETY: created in `Map::new`, and not used after the store.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.bytes) };
     }
 }
@@ -69,14 +69,14 @@ impl Drop for Map {
 impl Map {
     fn new(file: &File, bytes: u64) -> io::Result<Self> {
         let length = usize::try_from(bytes).map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory))?;
-        // SAFETY: a new mapping at an address of the kernel's choice.
+        // SAFETY: a new mapping at an address that the kernel chooses.
         let p =
             unsafe { libc::mmap(std::ptr::null_mut(), length, libc::PROT_READ, libc::MAP_SHARED, file.as_raw_fd(), 0) };
         let base =
             NonNull::new(p.cast::<u8>()).filter(|_| p != libc::MAP_FAILED).ok_or_else(io::Error::last_os_error)?;
         let words = bytes.div_ceil(PIECE).div_ceil(64) as usize;
         let watch = Watch::new(base.as_ptr() as usize, length).inspect_err(|_| {
-            // SAFETY: the mapping just made, which nobody knows yet.
+            // SAFETY: the mapping created above, which nothing uses yet.
             unsafe { libc::munmap(p, length) };
         })?;
         Ok(Self {
@@ -92,7 +92,7 @@ impl Map {
         self.populated[(piece / 64) as usize].load(Ordering::Relaxed) >> (piece % 64) & 1 != 0
     }
 
-    /// Reads a piece into the page cache. A read error comes back here, where a plain load would raise SIGBUS.
+    /// Reads a piece into the page cache. A read error is returned here, where a plain load would raise SIGBUS.
     #[cold]
     fn populate(&self, piece: u64) -> io::Result<()> {
         let start = piece * PIECE;
@@ -101,7 +101,7 @@ impl Map {
         // SAFETY: the range lies within the mapping; MADV_POPULATE_READ changes no contents.
         if unsafe { libc::madvise(at.cast(), bytes, libc::MADV_POPULATE_READ) } != 0 {
             let e = io::Error::last_os_error();
-            // EINVAL is a kernel before 5.14, which cannot populate: plain loads fault the pages in.
+            // Kernels before 5.14 return EINVAL, because they cannot populate. Plain loads then fault the pages in.
             if e.raw_os_error() != Some(libc::EINVAL) {
                 return Err(e);
             }
@@ -117,7 +117,7 @@ impl FileStore {
             let path = path.to_path_buf();
             move |source| SoftError::File { path, action, source }
         };
-        // Opening a FIFO would wait for a writer and reading a directory makes no sense, so look before.
+        // Checked before opening: opening a FIFO would wait for a writer, and a directory has no blocks.
         let kind = std::fs::metadata(path).map_err(failed("looking at it"))?.file_type();
         if !kind.is_file() && !kind.is_block_device() {
             return Err(SoftError::NotAFile { path: path.to_path_buf() });
@@ -137,7 +137,7 @@ impl FileStore {
             }
             Err(e) => return Err(failed("opening it")(e)),
         };
-        // Readers may share a file; a writer has it alone.
+        // Readers may share a file; a writer needs it alone.
         let lock = if read_only { libc::LOCK_SH } else { libc::LOCK_EX };
         // SAFETY: the descriptor is open.
         let attempt = || match unsafe { libc::flock(file.as_raw_fd(), lock | libc::LOCK_NB) } {
@@ -178,7 +178,7 @@ impl FileStore {
         Ok(Self { file, path, place, bytes, present: AtomicU64::new(bytes), read_only, io, align, map })
     }
 
-    /// Names the place that the file will have.
+    /// Sets the path that the file will have.
     pub(in super::super) fn known_as(mut self, path: &Path) -> Self {
         self.place = place(path);
         self
@@ -215,13 +215,13 @@ impl FileStore {
         format!("file {} {} ({io}{direct}{read_only})", self.path.display(), size_text(self.bytes))
     }
 
-    /// The first byte of the mapping, if there is one.
+    /// Returns the first byte of the mapping, if there is one.
     #[inline]
     pub(in super::super) fn mapping(&self) -> Option<*const u8> {
         self.map.as_ref().map(|m| m.base.as_ptr().cast_const())
     }
 
-    /// Where bytes can be read by plain loads; `None` without a mapping.
+    /// Returns the address at which bytes can be read by plain loads, or `None` without a mapping.
     #[inline]
     pub(in super::super) fn mapped(&self, offset: u64, bytes: usize) -> Result<Option<*const u8>, Status> {
         let Some(map) = &self.map else { return Ok(None) };
@@ -237,11 +237,11 @@ impl FileStore {
                 }
             }
         }
-        // SAFETY: `end` is at most the length of the mapping, which `present` never exceeds.
+        // SAFETY: `end` is at most `present`, which never exceeds the length of the mapping.
         Ok(Some(unsafe { map.base.as_ptr().add(offset as usize) }))
     }
 
-    /// Refuses bytes that were just read through the mapping, if some of them were not there any more.
+    /// Fails if some of the bytes that were just read through the mapping no longer existed.
     #[inline]
     pub(in super::super) fn check_read(&self, offset: u64, bytes: usize) -> Result<(), Status> {
         match self.map.as_ref().and_then(|m| m.watch.missing()) {
@@ -250,7 +250,7 @@ impl FileStore {
         }
     }
 
-    /// Looks whether the file has become shorter, so that what is gone is not even looked for.
+    /// Checks whether the file has become shorter, so that reads beyond its end fail without accessing the mapping.
     pub(in super::super) fn check(&self) {
         if self.map.is_some()
             && let Ok(meta) = self.file.metadata()
@@ -263,7 +263,7 @@ impl FileStore {
         }
     }
 
-    /// Whether the kernel takes these buffers for this file as they are.
+    /// Returns true if the kernel accepts these buffers for this file as they are.
     pub(in super::super) fn takes(&self, vectors: &[libc::iovec]) -> bool {
         self.align == 1
             || vectors
@@ -271,23 +271,23 @@ impl FileStore {
                 .all(|v| (v.iov_base as usize).is_multiple_of(self.align) && v.iov_len.is_multiple_of(self.align))
     }
 
-    /// Reads into the vectors, which it uses up.
+    /// Reads into the vectors, and consumes them.
     ///
     /// # Safety
-    /// Each vector must be memory that may be written.
+    /// Each vector must name writable memory.
     pub(in super::super) unsafe fn read(&self, vectors: &mut Vec<libc::iovec>, offset: u64) -> io::Result<()> {
         if !self.takes(vectors) {
-            // SAFETY: the caller's promise is the same.
+            // SAFETY: this function's caller makes the same promise.
             return unsafe { self.aligned(vectors, offset, false, false) };
         }
-        // SAFETY: the caller's promise is the same.
+        // SAFETY: this function's caller makes the same promise.
         unsafe { self.transfer(vectors, offset, false, false) }
     }
 
-    /// Writes from the vectors, which it uses up; `durable` waits for the medium.
+    /// Writes from the vectors, and consumes them. With `durable`, waits until the data is on the medium.
     ///
     /// # Safety
-    /// Each vector must be memory that may be read.
+    /// Each vector must name readable memory.
     pub(in super::super) unsafe fn write(
         &self,
         vectors: &mut Vec<libc::iovec>,
@@ -295,15 +295,17 @@ impl FileStore {
         durable: bool,
     ) -> io::Result<()> {
         if !self.takes(vectors) {
-            // SAFETY: the caller's promise is the same.
+            // SAFETY: this function's caller makes the same promise.
             return unsafe { self.aligned(vectors, offset, true, durable) };
         }
-        // SAFETY: the caller's promise is the same.
+        // SAFETY: this function's caller makes the same promise.
         unsafe { self.transfer(vectors, offset, true, durable) }
     }
 
+    /// Transfers all vectors by as many system calls as needed.
+    ///
     /// # Safety
-    /// Each vector must be memory that may be read (`write`) or written.
+    /// Each vector must name memory that is readable (`write`) or writable (otherwise).
     unsafe fn transfer(
         &self,
         vectors: &mut Vec<libc::iovec>,
@@ -315,7 +317,7 @@ impl FileStore {
         while !vectors.is_empty() {
             let count = vectors.len().min(MAX_VECTORS) as libc::c_int;
             let at = offset as libc::off_t;
-            // SAFETY: `count` vectors are there, and the caller promises the memory that they name.
+            // SAFETY: there are `count` vectors, and the caller vouches for the memory that they name.
             let n = unsafe {
                 match write {
                     true => libc::pwritev2(self.fd(), vectors.as_ptr(), count, at, flags),
@@ -339,7 +341,7 @@ impl FileStore {
         Ok(())
     }
 
-    /// Goes through an aligned buffer, for pages that begin where O_DIRECT does not allow it.
+    /// Transfers through an aligned buffer, for pages whose alignment O_DIRECT does not allow.
     ///
     /// # Safety
     /// As [`FileStore::transfer`].
@@ -354,14 +356,15 @@ impl FileStore {
             for v in vectors.iter() {
                 let (here, there) = (base.wrapping_add(at), v.iov_base.cast::<u8>());
                 let (from, to) = if into { (there, here) } else { (here, there) };
-                // SAFETY: the vectors sum up to `bytes`, which the buffer holds; the caller promises their memory.
+                // SAFETY: the vectors have `bytes` bytes in total, as the buffer does. The caller vouches for their
+                // memory.
                 unsafe { std::ptr::copy_nonoverlapping(from, to, v.iov_len) };
                 at += v.iov_len;
             }
         };
         if write {
             copy(true);
-            // SAFETY: the buffer is ours.
+            // SAFETY: this function owns the buffer.
             unsafe { self.transfer(&mut whole(), offset, true, durable) }
         } else {
             // SAFETY: as above.
@@ -373,7 +376,7 @@ impl FileStore {
 
     pub(in super::super) fn zero(&self, offset: u64, bytes: u64) -> io::Result<()> {
         let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
-        // SAFETY: the descriptor is open; no pointers are involved.
+        // SAFETY: the descriptor is open, and the call takes no pointers.
         if unsafe { libc::fallocate(self.fd(), mode, offset as libc::off_t, bytes as libc::off_t) } == 0 {
             return Ok(());
         }
@@ -397,7 +400,7 @@ impl FileStore {
     }
 }
 
-/// Length of a regular file or a block device.
+/// Returns the length of a regular file or a block device in bytes.
 fn length(file: &File) -> io::Result<u64> {
     let meta = file.metadata()?;
     if meta.is_file() {
@@ -409,21 +412,21 @@ fn length(file: &File) -> io::Result<u64> {
 
 fn statx(file: &File) -> Option<libc::statx> {
     let mut s = std::mem::MaybeUninit::<libc::statx>::zeroed();
-    // SAFETY: an empty path with AT_EMPTY_PATH means the descriptor; `s` is large enough.
+    // SAFETY: an empty path with AT_EMPTY_PATH stands for the descriptor; `s` is large enough.
     let r = unsafe {
         libc::statx(file.as_raw_fd(), c"".as_ptr(), libc::AT_EMPTY_PATH, libc::STATX_DIOALIGN, s.as_mut_ptr())
     };
-    // SAFETY: all fields are integers, and zero is a value for each.
+    // SAFETY: all fields are integers, for which zero is valid.
     let s = unsafe { s.assume_init() };
     (r == 0 && s.stx_mask & libc::STATX_DIOALIGN != 0 && s.stx_dio_offset_align > 0).then_some(s)
 }
 
-/// Alignment of memory and lengths for O_DIRECT.
+/// Returns the alignment of memory and lengths for O_DIRECT.
 fn direct_alignment(file: &File) -> usize {
     statx(file).map_or(DIRECT_ALIGN, |s| s.stx_dio_mem_align.max(s.stx_dio_offset_align) as usize)
 }
 
-/// Alignment of file offsets for O_DIRECT.
+/// Returns the alignment of file offsets for O_DIRECT.
 fn direct_offset(file: &File) -> usize {
     statx(file).map_or(512, |s| s.stx_dio_offset_align as usize)
 }
@@ -440,7 +443,7 @@ mod tests {
         let store = FileStore::open(named.path(), FileIo::Mmap, false, 512).unwrap();
         let at = |offset: u64| store.mapped(offset, 4096).unwrap().unwrap();
         let (first, last) = (at(0), at(BYTES - 4096));
-        // SAFETY: the mapping lives, and what is cut off is replaced by zeros.
+        // SAFETY: the mapping is live, and pages beyond the end of the file are replaced by zeros.
         let byte = |p: *const u8| unsafe { p.read_volatile() };
         assert_eq!((byte(first), byte(last)), (0x5a, 0x5a));
         named.as_file().set_len(8192).unwrap();
@@ -448,7 +451,7 @@ mod tests {
         assert_eq!((byte(first), byte(last)), (0x5a, 0));
         assert_eq!(store.check_read(BYTES - 4096, 4096), Err(status::UNRECOVERED_READ_ERROR));
         assert_eq!(store.check_read(0, 4096), Ok(()));
-        // What came back is not what was cut off: the zeros stay.
+        // The file's new bytes are not those that were cut off, so the zeros stay.
         named.as_file().set_len(BYTES).unwrap();
         assert_eq!(store.check_read(BYTES - 4096, 4096), Err(status::UNRECOVERED_READ_ERROR));
         assert_eq!(byte(at(4096)), 0x5a);

@@ -1,12 +1,12 @@
-//! Blocks in memory: one anonymous mapping that the kernel fills as it is written.
+//! Store of blocks in memory: an anonymous mapping, whose pages the kernel allocates when they are written.
 
 use super::super::SoftError;
 use std::ptr::NonNull;
 
-/// Below this a hole is cheaper to overwrite than to give back.
+/// Size in bytes below which a hole is overwritten with zeros, because that is cheaper than freeing its pages.
 const GIVE_BACK: usize = 64 << 10;
 
-/// An anonymous mapping. Unwritten blocks read as zeros and take no memory.
+/// An anonymous mapping. Blocks that were never written read as zeros and take no memory.
 #[derive(Debug)]
 pub(in super::super) struct MemoryStore {
     base: NonNull<u8>,
@@ -14,9 +14,9 @@ pub(in super::super) struct MemoryStore {
     page: usize,
 }
 
-// SAFETY: the mapping belongs to the store and is only reached by raw copies.
+// SAFETY: the store owns the mapping, and only raw copies access it.
 unsafe impl Send for MemoryStore {}
-// SAFETY: concurrent copies of the same blocks race as they do on a disk: the outcome is either, or a mixture.
+// SAFETY: concurrent copies of the same blocks race as on a disk: the result is either, or a mixture.
 unsafe impl Sync for MemoryStore {}
 
 impl MemoryStore {
@@ -24,12 +24,12 @@ impl MemoryStore {
         let error = |source| SoftError::Memory { bytes, source };
         let length = usize::try_from(bytes).map_err(|_| error(std::io::ErrorKind::OutOfMemory.into()))?;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-        // SAFETY: a new anonymous mapping at an address of the kernel's choice.
+        // SAFETY: a new anonymous mapping at an address that the kernel chooses.
         let p = unsafe { libc::mmap(std::ptr::null_mut(), length, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
         let base = NonNull::new(p.cast::<u8>()).filter(|_| p != libc::MAP_FAILED);
         let base = base.ok_or_else(|| error(std::io::Error::last_os_error()))?;
-        // Random blocks over many gigabytes miss the TLB far less with huge pages. Refusal costs only speed.
-        // SAFETY: the range is the mapping just made.
+        // Random blocks over many gigabytes cause far fewer TLB misses with huge pages. A refusal costs only speed.
+        // SAFETY: the range is the mapping created above.
         unsafe { libc::madvise(p, length, libc::MADV_HUGEPAGE) };
         let page = crate::this_host::page_bytes();
         Ok(Self { base, bytes: length, page })
@@ -63,7 +63,7 @@ impl MemoryStore {
         }
         clear(start, first);
         clear(last, end);
-        // SAFETY: whole pages of a private anonymous mapping: they read as zeros afterwards.
+        // SAFETY: whole pages of a private anonymous mapping, which read as zeros afterwards.
         let given_back = unsafe { libc::madvise(first as *mut _, last - first, libc::MADV_DONTNEED) } == 0;
         if !given_back {
             clear(first, last);
@@ -73,7 +73,7 @@ impl MemoryStore {
 
 impl Drop for MemoryStore {
     fn drop(&mut self) {
-        // SAFETY: the mapping was made in `new` and nobody uses it after the store.
+        // SAFETY: the mapping was created in `new` and is not used after the store.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.bytes) };
     }
 }

@@ -1,4 +1,4 @@
-//! What holds a namespace's blocks.
+//! Stores for the blocks of namespaces: memory, files and block devices.
 
 mod cut;
 mod file;
@@ -16,10 +16,10 @@ use crate::wire::nvme::{Status, status};
 use std::hash::{Hash, Hasher};
 use std::io;
 
-/// Vectors that one `preadv2` takes at most (IOV_MAX of Linux).
+/// Largest number of vectors that `preadv2` accepts (IOV_MAX of Linux).
 pub(super) const MAX_VECTORS: usize = 1024;
 
-/// A store of bytes that service threads share.
+/// A store of bytes, shared by service threads.
 #[derive(Debug)]
 pub(super) enum Store {
     Memory(MemoryStore),
@@ -41,7 +41,7 @@ impl Store {
         }
     }
 
-    /// Adds what tells this store from others, and stays as long as it does: a file's place, or the size of memory.
+    /// Hashes the properties that identify this store and never change: a file's path, or the size of memory.
     pub(super) fn identify(&self, hasher: &mut impl Hasher) {
         match self {
             Self::Memory(m) => m.bytes().hash(hasher),
@@ -49,7 +49,7 @@ impl Store {
         }
     }
 
-    /// Length in bytes.
+    /// Returns the length in bytes.
     pub(super) fn bytes(&self) -> u64 {
         match self {
             Self::Memory(m) => m.bytes() as u64,
@@ -61,12 +61,12 @@ impl Store {
         matches!(self, Self::File(f) if f.read_only())
     }
 
-    /// Whether written data may be lost with the machine's power until a flush.
+    /// Returns true if written data may be lost in a power failure until a flush.
     pub(super) fn has_write_cache(&self) -> bool {
         matches!(self, Self::File(_))
     }
 
-    /// Where a block can be read by a plain load, for a prefetch; no check of any kind.
+    /// Returns the address of a block for a prefetch, without any check.
     #[inline]
     pub(super) fn peek(&self, offset: u64) -> Option<*const u8> {
         match self {
@@ -75,7 +75,7 @@ impl Store {
         }
     }
 
-    /// Where bytes can be read by plain loads; `None` where there is no such place.
+    /// Returns the address at which bytes can be read by plain loads, or `None` if there is none.
     #[inline]
     pub(super) fn readable(&self, offset: u64, bytes: usize) -> Result<Option<*const u8>, Status> {
         match self {
@@ -84,7 +84,7 @@ impl Store {
         }
     }
 
-    /// Refuses bytes that were just read where [`Store::readable`] said, if they were not there any more.
+    /// Fails if some of the bytes that were just read at the address of [`Store::readable`] no longer existed.
     #[inline]
     pub(super) fn check_read(&self, offset: u64, bytes: usize) -> Result<(), Status> {
         match self {
@@ -93,7 +93,7 @@ impl Store {
         }
     }
 
-    /// Where bytes can be written by plain stores; `None` where there is no such place.
+    /// Returns the address at which bytes can be written by plain stores, or `None` if there is none.
     #[inline]
     pub(super) fn writable(&self, offset: u64, bytes: usize) -> Option<*mut u8> {
         match self {
@@ -102,7 +102,7 @@ impl Store {
         }
     }
 
-    /// Makes bytes read as zero.
+    /// Zeroes a range of bytes.
     pub(super) fn zero(&self, offset: u64, bytes: u64) -> Result<(), Status> {
         match self {
             Self::Memory(m) => {
@@ -113,7 +113,7 @@ impl Store {
         }
     }
 
-    /// Waits until everything written is on the medium.
+    /// Waits until all written data is on the medium.
     pub(super) fn flush(&self) -> Result<(), Status> {
         match self {
             Self::Memory(_) => Ok(()),
@@ -121,14 +121,14 @@ impl Store {
         }
     }
 
-    /// Looks whether a file has become shorter.
+    /// Checks whether a file has become shorter.
     pub(super) fn check(&self) {
         if let Self::File(f) = self {
             f.check();
         }
     }
 
-    /// The store in a few words, as in `mem 256 MiB` or `file edges.img 1 GiB (io_uring)`.
+    /// Returns a short description, as in `mem 256 MiB` or `file edges.img 1 GiB (io_uring)`.
     pub(super) fn describe(&self) -> String {
         match self {
             Self::Memory(m) => format!("mem {}", size_text(m.bytes() as u64)),
@@ -137,7 +137,7 @@ impl Store {
     }
 }
 
-/// A namespace is whole blocks, and at least one.
+/// Checks that a namespace has whole blocks, and at least one.
 fn check_size(what: &str, bytes: u64, block: u32) -> Result<(), SoftError> {
     if bytes >= u64::from(block) && bytes.is_multiple_of(u64::from(block)) {
         return Ok(());
@@ -145,12 +145,12 @@ fn check_size(what: &str, bytes: u64, block: u32) -> Result<(), SoftError> {
     Err(SoftError::Size { what: what.into(), bytes, block })
 }
 
-/// The status of a failed read.
+/// Returns the status of a failed read.
 pub(super) fn read_status(_error: &io::Error) -> Status {
     status::UNRECOVERED_READ_ERROR
 }
 
-/// The status of a failed write.
+/// Returns the status of a failed write.
 pub(super) fn write_status(error: &io::Error) -> Status {
     match error.raw_os_error() {
         Some(libc::ENOSPC | libc::EDQUOT | libc::EFBIG) => status::CAPACITY_EXCEEDED,
@@ -159,7 +159,7 @@ pub(super) fn write_status(error: &io::Error) -> Status {
     }
 }
 
-/// Bytes in the largest binary unit that divides them.
+/// Formats bytes in the largest binary unit that divides them.
 pub(super) fn size_text(bytes: u64) -> String {
     let units = [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")];
     match units.iter().find(|(s, _)| bytes >= 1 << s && bytes.is_multiple_of(1 << s)) {
@@ -168,13 +168,13 @@ pub(super) fn size_text(bytes: u64) -> String {
     }
 }
 
-/// The pieces of a transfer as the system calls want them.
+/// Converts the extents of a transfer to the vectors of a system call.
 pub(super) fn vectors(extents: &[Extent], out: &mut Vec<libc::iovec>) {
     out.clear();
     out.extend(extents.iter().map(|e| libc::iovec { iov_base: e.host.cast(), iov_len: e.bytes }));
 }
 
-/// Takes `done` bytes off the front.
+/// Removes the first `done` bytes.
 pub(super) fn advance(vectors: &mut Vec<libc::iovec>, mut done: usize) {
     let whole = vectors
         .iter()

@@ -5,14 +5,14 @@ use io_uring::{IoUring, opcode, types};
 use std::io;
 use std::os::fd::RawFd;
 
-/// Commands in flight per service thread.
+/// Largest number of commands in flight per service thread.
 const IN_FLIGHT: u32 = 256;
 
-/// What a request moves.
+/// Kind of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in super::super) enum Direction {
     Read,
-    /// `durable`: the medium has it before the completion.
+    /// With `durable`, the data is on the medium before the request completes.
     Write {
         durable: bool,
     },
@@ -24,12 +24,12 @@ pub(in super::super) enum Direction {
 pub(in super::super) struct Request {
     pub(in super::super) sqid: u16,
     pub(in super::super) cid: u16,
-    /// Index of the namespace.
+    /// Index of its namespace.
     pub(in super::super) namespace: usize,
     pub(in super::super) direction: Direction,
     pub(in super::super) offset: u64,
     pub(in super::super) bytes: usize,
-    /// What the fault plan and the error log want to know about it.
+    /// Submission entry, for the fault plan and the error log.
     pub(in super::super) entry: crate::wire::nvme::SqEntry,
     pub(in super::super) vectors: Vec<libc::iovec>,
 }
@@ -41,7 +41,7 @@ pub(in super::super) struct Finished {
     pub(in super::super) result: io::Result<()>,
 }
 
-/// One io_uring and what is in it.
+/// An io_uring and its requests.
 pub(in super::super) struct Ring {
     ring: IoUring,
     slots: Vec<Option<Request>>,
@@ -50,7 +50,7 @@ pub(in super::super) struct Ring {
     pushed: bool,
 }
 
-// SAFETY: the vectors in the slots are plain addresses; the thread that owns the ring owns their use.
+// SAFETY: the vectors in the slots are plain addresses. Only the thread that owns the ring uses them.
 unsafe impl Send for Ring {}
 
 impl Ring {
@@ -66,7 +66,7 @@ impl Ring {
         })
     }
 
-    /// Requests that it still takes.
+    /// Returns the number of requests that the ring can still take.
     pub(in super::super) fn room(&self) -> usize {
         self.free.len()
     }
@@ -75,21 +75,20 @@ impl Ring {
         self.slots.len() - self.free.len()
     }
 
-    /// Requests of one submission queue.
+    /// Returns the number of requests in flight of one submission queue.
     pub(in super::super) fn in_flight_of(&self, sqid: u16) -> usize {
         self.slots.iter().flatten().filter(|r| r.sqid == sqid).count()
     }
 
-    /// A vector list to fill for the next request.
+    /// Returns a vector list to fill for the next request.
     pub(in super::super) fn take_vectors(&mut self) -> Vec<libc::iovec> {
         self.spare.pop().unwrap_or_default()
     }
 
-    /// Queues a request; gives its vectors back when there is no room.
+    /// Queues a request. Returns its vectors if there is no free slot.
     ///
     /// # Safety
-    /// The memory that the vectors name and the descriptor must stay valid until the request comes out of
-    /// [`Ring::reap`].
+    /// The memory that the vectors name, and the descriptor, must stay valid until [`Ring::reap`] returns the request.
     pub(in super::super) unsafe fn push(&mut self, fd: RawFd, request: Request) -> Result<(), Vec<libc::iovec>> {
         let Some(slot) = self.free.pop() else { return Err(request.vectors) };
         let fd = types::Fd(fd);
@@ -102,8 +101,8 @@ impl Ring {
             }
             Direction::Flush => opcode::Fsync::new(fd).flags(types::FsyncFlags::DATASYNC).build(),
         };
-        // SAFETY: the vector list moves into the slot with its heap buffer in place and stays there until it is reaped;
-        // the rest is the caller's promise.
+        // SAFETY: the vector list moves into the slot, which leaves its heap buffer in place until the request is
+        // reaped. The caller vouches for the rest.
         let queued = unsafe { self.ring.submission().push(&entry.user_data(u64::from(slot))) };
         if queued.is_err() {
             self.free.push(slot);
@@ -114,25 +113,25 @@ impl Ring {
         Ok(())
     }
 
-    /// Hands queued requests to the kernel, if there are any.
+    /// Submits queued requests to the kernel, if there are any.
     pub(in super::super) fn submit(&mut self) {
         if self.pushed {
-            // A refusal (EAGAIN, EBUSY, EINTR) leaves the entries in the queue for the next call.
+            // After a refusal (EAGAIN, EBUSY, EINTR) the entries stay in the queue for the next call.
             self.pushed = self.ring.submit().is_err();
         }
     }
 
-    /// Waits a short while for one completion.
+    /// Waits at most 1 ms for one completion.
     pub(in super::super) fn wait(&mut self) {
         let limit = types::Timespec::new().nsec(1_000_000);
         let args = types::SubmitArgs::new().timespec(&limit);
-        // Whatever ends the wait, the caller looks at the completions next.
+        // The caller checks for completions next, whatever ended the wait.
         if self.ring.submitter().submit_with_args(1, &args).is_ok() {
             self.pushed = false;
         }
     }
 
-    /// Takes out one request that has ended, with the memory that it moved or the system's error.
+    /// Returns one request that has ended, with its result. After a short transfer, `finish` transfers the rest.
     pub(in super::super) fn reap(
         &mut self,
         finish: impl FnOnce(&mut Request, usize) -> io::Result<()>,
@@ -145,7 +144,7 @@ impl Ring {
             n if n < 0 => Err(io::Error::from_raw_os_error(-n)),
             n if request.direction == Direction::Flush || n as usize == request.bytes => Ok(()),
             n => {
-                // A short transfer: the rest goes the plain way.
+                // A short transfer: system calls transfer the rest.
                 advance(&mut request.vectors, n as usize);
                 finish(&mut request, n as usize)
             }
@@ -153,7 +152,7 @@ impl Ring {
         Some(Finished { request, result })
     }
 
-    /// Takes back the vector list of a finished request.
+    /// Takes back the vector list of a finished request, for use by another.
     pub(in super::super) fn recycle(&mut self, vectors: Vec<libc::iovec>) {
         self.spare.push(vectors);
     }

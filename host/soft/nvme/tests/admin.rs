@@ -1,4 +1,4 @@
-//! Admin commands and the status codes of those that are wrong.
+//! Admin commands, and the status codes of invalid ones.
 
 use super::driver::*;
 use crate::soft::nvme::{Backing, NamespaceConfig, SoftConfig};
@@ -89,7 +89,7 @@ fn queue_creation_refuses_what_the_specification_refuses() {
     assert_eq!(d.admin_status(del_sq), status::INVALID_QUEUE_ID.dnr());
     assert_eq!(d.admin_status(del_cq), status::SUCCESS);
     assert_eq!(d.admin_status(del_cq), status::INVALID_QUEUE_ID.dnr());
-    // The same identifier begins anew, with doorbells at zero.
+    // A new queue with the same identifier begins with doorbells at zero.
     let mut again = d.pair(1, 32);
     for _ in 0..70 {
         assert_eq!(again.status(&d, SqEntry::new(io::FLUSH, 0, 1)), status::SUCCESS);
@@ -210,7 +210,7 @@ fn event_requests_wait_are_limited_and_can_be_aborted() {
     assert_eq!((first.cid(), first.status()), (1002, status::ABORT_REQUESTED));
     assert_eq!((second.cid(), second.status(), second.result), (9, status::SUCCESS, 0));
     assert_eq!(a.run(&d, abort(1002)).result, 1, "gone already");
-    // A temperature threshold below the temperature raises an event of another kind, once.
+    // A threshold below the temperature raises an event of another kind, once.
     let set = |id: u8, v: u32| SqEntry { cdw10: u32::from(id), cdw11: v, ..SqEntry::new(admin::SET_FEATURES, 50, 0) };
     assert_eq!(a.status(&d, set(feature::ASYNC_EVENT_CONFIG, 2)), status::SUCCESS);
     a.place(set(feature::TEMPERATURE_THRESHOLD, 280));

@@ -1,4 +1,4 @@
-//! Each fault of the plan, as a driver meets it.
+//! Each fault of the plan, from a driver's side.
 
 use super::driver::*;
 use crate::soft::nvme::{SoftConfig, SoftController};
@@ -14,7 +14,7 @@ fn read(d: &Driver, slba: u64) -> (SqEntry, crate::memory::DmaRegion) {
     (command(io::READ, slba, 1, 512, &data, None), data)
 }
 
-/// Completion identifiers in the order in which they come; stops when none comes for a while.
+/// Returns command identifiers in the order of their completions. Stops when none has come for 300 ms.
 fn drain(p: &mut Pair, d: &Driver) -> Vec<u16> {
     let mut got = Vec::new();
     let mut last = Instant::now();
@@ -73,7 +73,7 @@ fn latency_delays_and_waiting_commands_can_be_aborted() {
     let c = p.wait(&d);
     assert_eq!((c.cid(), c.status()), (5, status::ABORT_REQUESTED));
     assert_eq!(d.admin(abort).result, 1, "nothing left to abort");
-    // What still waits is finished when its queue is deleted.
+    // Deleting a queue finishes its outstanding commands.
     p.place(e);
     p.ring(&d);
     let delete = d.delete(admin::DELETE_SQ, 1);
@@ -162,7 +162,7 @@ fn a_device_that_disappears_reads_all_ones() {
     assert_eq!(d.attachment.port.read64(register::CAP).unwrap(), u64::MAX);
     d.write(register::CC, 0);
     assert_eq!(d.read(register::CC), u32::MAX);
-    // Unmapping still works, so nothing leaks and nothing hangs.
+    // Unmapping still works, so nothing leaks and nothing blocks.
     drop((p, d));
 }
 
@@ -213,7 +213,7 @@ fn reordering_answers_everything_once_in_another_order() {
     assert!(disorder > 0, "500 completions came in order");
 }
 
-/// Specifications of a device in memory and one over a file, which is kept as long as the second part.
+/// Returns specifications of a device in memory and of two over a file. The second part keeps the file.
 fn both(faults: &str) -> ([String; 3], tempfile::NamedTempFile) {
     let file = tempfile::NamedTempFile::new().unwrap();
     file.as_file().set_len(1 << 20).unwrap();
@@ -224,7 +224,7 @@ fn both(faults: &str) -> ([String; 3], tempfile::NamedTempFile) {
     )
 }
 
-/// Eight blocks at 64, written or read.
+/// Returns a command that reads or writes the eight blocks from 64 on.
 fn eight(opcode: u8, data: &crate::memory::DmaRegion) -> SqEntry {
     command(opcode, 64, 8, PAGE, data, None)
 }
@@ -260,7 +260,7 @@ fn a_repeated_completion_comes_twice_and_waits_for_its_place() {
     p.ring(&d);
     assert_eq!(drain(&mut p, &d), [1, 2, 3, 3, 4, 5, 6, 6, 7]);
     drop((p, d));
-    // A ring of four has three places, which the commands in flight need themselves.
+    // A ring of four entries has three places, all of which the commands in flight need.
     let (_c, mut d) = start("repeat-completion=every:1");
     let mut p = d.pair(1, 4);
     for cid in 1..=3 {
@@ -288,7 +288,7 @@ fn a_torn_write_stores_the_first_half_of_its_blocks() {
             assert_eq!(p.status(&d, eight(io::WRITE, &new)), expected, "{spec}");
             assert_eq!(p.status(&d, eight(io::READ, &back)), status::SUCCESS);
             assert_eq!(page_of(&back), [[0x22; PAGE / 2], [0x11; PAGE / 2]].concat(), "{spec}");
-            // Half of one block, rounded down, is none.
+            // Half of one block, rounded down, is no block.
             assert_eq!(p.status(&d, eight(io::WRITE, &old)), status::SUCCESS);
             assert_eq!(p.status(&d, command(io::WRITE, 64, 1, 512, &new, None)), expected, "{spec}");
             assert_eq!(p.status(&d, eight(io::READ, &back)), status::SUCCESS);

@@ -1,4 +1,4 @@
-//! I/O commands over every back end, and the status codes of those that are wrong.
+//! I/O commands on every kind of store, and the status codes of invalid ones.
 
 use super::driver::*;
 use crate::memory::DmaRegion;
@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use tempfile::TempDir;
 
 const BYTES: u64 = 8 << 20;
-/// More than a page of PRP entries describes.
+/// More than one page of PRP entries describes.
 const TRANSFER: usize = 4 << 20;
 
 fn file(bytes: u64) -> (TempDir, PathBuf) {
@@ -19,7 +19,7 @@ fn file(bytes: u64) -> (TempDir, PathBuf) {
     (dir, path)
 }
 
-/// Runs a test on memory and on files, in every way in which files can be read here.
+/// Runs a test on memory and on files, with every method of file access that works here.
 fn on_all(block: u32, test: impl Fn(&SoftController, &mut Driver)) {
     let limits = |c: SoftConfig| c.block_bytes(block).threads(1).max_transfer_bytes(TRANSFER as u32);
     let (c, mut d) = Driver::start(limits(SoftConfig::memory(BYTES)));
@@ -56,7 +56,8 @@ fn what_is_written_is_read_at_every_size_and_through_chained_lists() {
         on_all(block, |c, d| {
             let mut p = d.pair(1, 16);
             let (data, lists) = buffers(d);
-            // List starts: at a page, near its end (so that it chains at once), and at its last entry.
+            // The list starts at a page, near the end of a page (so that it chains soon), or at the last entry of a
+            // page.
             for (round, (bytes, begin)) in
                 [(4096, 0), (8192, 0), (65_536, 0), (65_536, PAGE - 24), (TRANSFER, PAGE - 8)].into_iter().enumerate()
             {
@@ -196,7 +197,7 @@ fn malformed_commands_get_the_status_that_the_specification_names() {
         let expected = if expected == Status(0) { expected } else { expected.dnr() };
         assert_eq!(p.status(&d, e), expected, "{e:?}");
     }
-    // A list entry with an offset, and one that leads nowhere.
+    // A list entry with an offset, and one whose memory is not mapped.
     for (entry, expected) in [(data.iova + 8, status::INVALID_PRP_OFFSET), (8 << 40, status::DATA_TRANSFER_ERROR)] {
         let e = go(io::READ, 0, 32);
         lists.region.set(8, entry).unwrap();
@@ -215,7 +216,7 @@ fn queues_wrap_and_full_completion_queues_wait() {
     let mut next = 0u16;
     let mut expected = 0u16;
     for round in 0..200 {
-        // Three, five or seven at a time, of at most seven.
+        // Places three, five or seven commands at a time; the queue holds seven.
         for _ in 0..[3, 5, 7][round % 3] {
             p.place(SqEntry::new(io::FLUSH, next, 1));
             next += 1;
@@ -244,7 +245,7 @@ fn completions_wait_for_room() {
         p.place(SqEntry::new(io::FLUSH, cid, 1));
     }
     p.ring(&d);
-    // Four entries hold three completions; the rest follows as they are taken out.
+    // Four entries hold three completions. The rest follows as completions are taken out.
     p.entries = 4;
     let cids: Vec<u16> = (0..20).map(|_| p.wait(&d).cid()).collect();
     assert_eq!(cids, (0..20).collect::<Vec<_>>());
@@ -353,7 +354,7 @@ fn what_is_written_is_in_the_file() {
         let mut p = d.pair(1, 16);
         let data = d.memory(PAGE);
         for (lba, through) in [(1u64, false), (40, true)] {
-            // Without the write cache, and with force unit access, data is durable before the completion.
+            // With the write cache off and with force unit access, data is durable before the completion.
             let set = SqEntry { cdw10: 6, cdw11: u32::from(!through), ..SqEntry::new(admin::SET_FEATURES, 0, 0) };
             assert_eq!(d.admin_status(set), status::SUCCESS);
             let expected = pattern(lba, PAGE, 5);
@@ -388,7 +389,7 @@ fn a_read_only_file_refuses_writes() {
     use std::os::unix::fs::PermissionsExt;
     let (_dir, path) = file(1 << 20);
     fs::set_permissions(&path, fs::Permissions::from_mode(0o444)).unwrap();
-    // Root may write whatever the permissions say; there the test has nothing to see.
+    // Root may write whatever the permissions are, so the test does not apply.
     if fs::OpenOptions::new().write(true).open(&path).is_ok() {
         println!("SKIP: this user may write to files of mode 0444");
         return;

@@ -101,7 +101,7 @@ fn larger_memory_pages_change_what_prps_mean() {
     let entries = cc::IOSQES_64 | cc::IOCQES_16;
     d.write(register::CC, cc::EN | entries | cc::mps(13));
     until("CSTS.RDY", || d.read(register::CSTS) & csts::RDY != 0);
-    // Two pages of 8 KiB: 16 KiB with no list, from a start that is page aligned on the device's side.
+    // Two pages of 8 KiB: 16 KiB without a list, from a start that is page aligned on the device's side.
     let data = d.memory(8 * PAGE);
     let start = data.iova.next_multiple_of(2 * PAGE as u64);
     let base = (start - data.iova) as usize;
@@ -148,7 +148,7 @@ fn bad_doorbells_are_events_and_never_accesses() {
         act(d);
         let c = a.wait(d);
         assert_eq!((c.cid(), c.result), (77, information << 8 | u32::from(log_page::ERROR) << 16), "{what}");
-        // Reading the error log lets the next event of this kind through.
+        // Reading the error log unmasks events of this kind.
         let page = d.memory(PAGE);
         let mut log = SqEntry::new(admin::GET_LOG_PAGE, 0, 0);
         (log.prp1, log.cdw10) = (page.iova, u32::from(log_page::ERROR) | 15 << 16);
@@ -161,7 +161,7 @@ fn bad_doorbells_are_events_and_never_accesses() {
     expect(&d, "outside the window", 0, &|d| d.doorbell(0x7fff_fff0, 1, false));
     d.admin = Some(a);
     d.doorbell(register::sq_tail(1, d.stride), 0, true);
-    // The queue still works, and a head beyond the tail is refused when the controller next needs room.
+    // The queue still works.
     for _ in 0..40 {
         assert_eq!(p.status(&d, SqEntry::new(io::FLUSH, 0, 1)), status::SUCCESS);
     }
@@ -175,7 +175,7 @@ fn unmapped_memory_is_not_touched_again() {
     let region = data.region.clone();
     let read = command(io::READ, 0, 8, PAGE, &data, None);
     assert_eq!(p.status(&d, read), status::SUCCESS);
-    // Keep the queue busy while the mapping ends.
+    // Keeps the queue busy while the mapping ends.
     let busy = std::thread::scope(|s| {
         let runner = s.spawn(|| {
             let mut statuses = Vec::new();

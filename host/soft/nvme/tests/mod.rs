@@ -1,4 +1,4 @@
-//! The controller as a driver sees it.
+//! Tests of the controller from a driver's side.
 
 mod admin;
 #[path = "../../../../tests/common/command_bytes.rs"]
@@ -13,7 +13,7 @@ use proptest::prelude::*;
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 96, max_shrink_time: 60_000, failure_persistence: None, ..ProptestConfig::default() })]
-    /// What the fuzz target `commands` does, with fewer inputs.
+    /// Does the same as the fuzz target `commands`, with fewer inputs.
     #[test]
     fn arbitrary_bytes_as_commands_are_answered_and_harm_nothing(
         steps in prop::collection::vec((0u8..7, prop::array::uniform32(any::<u8>()), prop::array::uniform32(any::<u8>())), 0..24)

@@ -1,12 +1,12 @@
-//! QUERY_HCA_CAP: what the adapter can do.
+//! QUERY_HCA_CAP: the adapter's capabilities.
 
 use super::{OPCODE, expect_opcode, layout, opcode};
 use crate::wire::be::{Field, FieldError};
 
 const OP_MOD: Field = Field::new("op_mod", 0x04, 15, 0);
-/// Current values, not the most that is possible.
+/// Bit of `op_mod` that requests current values instead of maxima.
 const CURRENT: u64 = 1;
-/// Where the capabilities begin in the reply.
+/// Byte offset of the capabilities in the reply.
 const REPLY_AT: usize = 0x10;
 
 /// Groups of capabilities.
@@ -24,33 +24,34 @@ pub enum CapabilityKind {
     General2 = 0x20,
 }
 
-/// Asks for a group of capabilities, as they are set now.
+/// The command that queries the current values of a group of capabilities.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueryHcaCap {
-    /// Which.
+    /// The group.
     pub kind: CapabilityKind,
 }
 
 impl QueryHcaCap {
     /// Bytes of the command.
     pub const BYTES: usize = 16;
-    /// Bytes of the reply: a group of capabilities has 4 KiB.
+    /// Bytes of the reply. A group of capabilities has 4 KiB.
     pub const REPLY_BYTES: usize = REPLY_AT + 4096;
 
-    /// The command's bytes.
+    /// Encodes the command.
     ///
     /// # Errors
-    /// None in practice: every kind goes into its field.
+    /// Never fails in practice: every group fits its field.
     pub fn to_bytes(&self) -> Result<[u8; Self::BYTES], FieldError> {
         let mut bytes = [0; Self::BYTES];
         OPCODE.set(&mut bytes, opcode::QUERY_HCA_CAP.into())?;
         OP_MOD.set(&mut bytes, (self.kind as u64) << 1 | CURRENT)?;
         Ok(bytes)
     }
-    /// Reads the command.
+    /// Decodes the command.
     ///
     /// # Errors
-    /// When it is another one, or asks for a group or for values that are not defined here.
+    /// [`FieldError::Undefined`] if the bytes are another command, or request an undefined group or values other than
+    /// current ones.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, FieldError> {
         expect_opcode(bytes, opcode::QUERY_HCA_CAP)?;
         let value = OP_MOD.get(bytes);
@@ -58,7 +59,7 @@ impl QueryHcaCap {
         let kind = kinds.into_iter().find(|k| (*k as u64) << 1 | CURRENT == value);
         Ok(Self { kind: kind.ok_or(FieldError::Undefined { field: "op_mod", value })? })
     }
-    /// The capabilities in a reply, of which [`super::Reply::check`] has looked at the status.
+    /// Returns the capabilities in a reply. The caller has checked its status with [`super::Reply::check`].
     pub fn capabilities(reply: &[u8]) -> &[u8] {
         reply.get(REPLY_AT..).unwrap_or_default()
     }
@@ -69,19 +70,19 @@ layout! {
     pub struct Capabilities {
         /// log2 of the largest queue, in blocks.
         log_max_qp_size: u8 = 0x10 [23:16],
-        /// Version of completion entries; 1 has the user index.
+        /// Version of completion entries. Version 1 has the user index.
         cqe_version: u8 = 0x3c [3:0],
-        /// Dynamically connected entries may have a half address vector.
+        /// Entries of dynamically connected initiators may have a half address vector.
         compact_address_vector: bool = 0x40 [31:31],
         /// Completion queues may ignore overrun.
         cq_overrun_ignore: bool = 0x44 [31:31],
-        /// Register pages have 4 KiB whatever the system's pages have.
+        /// Register pages have 4 KiB, whatever the system's page size.
         uar_4k: bool = 0x48 [31:31],
-        /// Doorbells take whole entries.
+        /// Doorbell registers accept whole entries.
         blue_flame: bool = 0x4c [31:31],
-        /// log2 of the bytes of such a doorbell.
+        /// log2 of the size of such a register in bytes.
         log_blue_flame_bytes: u8 = 0x4c [20:16],
-        /// Bytes of the longest send entry.
+        /// Largest send entry in bytes.
         max_wqe_bytes: u16 = 0x50 [15:0],
     }
 }
@@ -89,21 +90,22 @@ layout! {
 layout! {
     /// More general capabilities.
     pub struct Capabilities2 {
-        /// Queue pairs may be without a doorbell record.
+        /// Queue pairs can work without a doorbell record.
         no_doorbell_record: bool = 0x5c [30:30],
     }
 }
 
 layout! {
-    /// What atomics there are.
+    /// Capabilities of atomics.
     pub struct AtomicCapabilities {
-        /// 0: the results of 8-byte atomics are big-endian; 1: as this machine's words are (`atomic_req_8B_endianness_mode`).
+        /// Byte order of 8-byte results: 0 for big-endian, 1 for this machine's order
+        /// (`atomic_req_8B_endianness_mode`).
         endianness_modes: u8 = 0x08 [31:30],
-        /// [`atomic_operation`].
+        /// Supported operations: bits of [`atomic_operation`].
         operations: u16 = 0x10 [15:0],
-        /// Operand sizes on connected queue pairs: bit n for two to the power of n bytes.
+        /// Operand sizes on connected queue pairs: bit n for 2^n bytes.
         sizes_qp: u16 = 0x14 [15:0],
-        /// Operand sizes on dynamically connected initiators.
+        /// Operand sizes on dynamically connected initiators: bit n for 2^n bytes.
         sizes_dc: u16 = 0x18 [15:0],
     }
 }
@@ -121,7 +123,7 @@ pub mod atomic_operation {
 }
 
 impl AtomicCapabilities {
-    /// Whether there are extended atomics on operands of this many bytes on connected queue pairs.
+    /// Returns true if connected queue pairs have extended atomics on operands of `bytes` bytes.
     pub const fn has_extended(&self, bytes: u16) -> bool {
         let both = atomic_operation::MASKED_COMPARE_SWAP | atomic_operation::MASKED_FETCH_ADD;
         bytes.is_power_of_two() && self.operations & both == both && self.sizes_qp & bytes != 0
@@ -131,7 +133,7 @@ impl AtomicCapabilities {
 layout! {
     /// RDMA over Converged Ethernet.
     pub struct RoceCapabilities {
-        /// UDP port to which packets go.
+        /// UDP destination port of packets.
         udp_destination: u16 = 0x14 [15:0],
         /// Largest UDP source port.
         udp_source_max: u16 = 0x18 [31:16],

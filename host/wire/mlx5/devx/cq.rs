@@ -1,4 +1,4 @@
-//! CREATE_CQ.
+//! CREATE_CQ: creates a completion queue.
 
 use super::{OPCODE, expect_opcode, layout, opcode};
 use crate::wire::be::FieldError;
@@ -12,7 +12,7 @@ layout! {
         cqe_size: u8 = 0x10 [23:21],
         /// All entries overwrite the first one.
         collapsed: bool = 0x10 [20:20],
-        /// Overrun is not looked for, so that the consumer index need not be kept.
+        /// The adapter does not check for overrun, so the consumer index need not be maintained.
         overrun_ignore: bool = 0x10 [17:17],
         /// Entries may be compressed.
         compression: bool = 0x10 [14:14],
@@ -45,20 +45,20 @@ impl CreateCq {
     /// Bytes of the command.
     pub const BYTES: usize = 272;
 
-    /// The command's bytes.
+    /// Encodes the command.
     ///
     /// # Errors
-    /// When a value does not go into its field.
+    /// [`FieldError::TooLarge`] if a value has more bits than its field.
     pub fn to_bytes(&self) -> Result<[u8; Self::BYTES], FieldError> {
         let mut bytes = [0; Self::BYTES];
         OPCODE.set(&mut bytes, opcode::CREATE_CQ.into())?;
         self.put(&mut bytes)?;
         Ok(bytes)
     }
-    /// Reads the command.
+    /// Decodes the command.
     ///
     /// # Errors
-    /// When it is another one, or has a value that is not defined.
+    /// [`FieldError::Undefined`] if the bytes are another command, or a value has no defined meaning.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, FieldError> {
         expect_opcode(bytes, opcode::CREATE_CQ)?;
         Self::get_from(bytes)

@@ -1,17 +1,17 @@
-//! Commands about queue pairs: the context that they share, creation, transitions, query.
+//! Commands about queue pairs: the shared context, creation, transitions and query.
 
 use super::{OPCODE, expect_opcode, layout, opcode};
 use crate::wire::be::{Field, FieldError};
 
-/// Bytes of the commands that carry a context.
+/// Bytes of a command with a context.
 pub const CONTEXT_COMMAND_BYTES: usize = 272;
-/// Bytes of the commands that only name a queue pair.
+/// Bytes of a command that only names a queue pair.
 pub const SHORT_COMMAND_BYTES: usize = 16;
 
 const QPN: Field = Field::new("qpn", 0x08, 23, 0);
 const OPT_PARAM_MASK: Field = Field::new("opt_param_mask", 0x10, 31, 0);
 
-/// Services ([`QpContext::service`]).
+/// Values of [`QpContext::service`].
 pub mod service {
     /// Reliable connection.
     pub const RELIABLE_CONNECTION: u8 = 0;
@@ -19,17 +19,17 @@ pub mod service {
     pub const DYNAMIC_INITIATOR: u8 = 5;
 }
 
-/// Kinds of receive queue ([`QpContext::rq_type`]).
+/// Values of [`QpContext::rq_type`].
 pub mod rq_type {
-    /// Its own.
+    /// The queue pair has its own receive queue.
     pub const OWN: u8 = 0;
-    /// A shared one.
+    /// The queue pair uses a shared receive queue.
     pub const SHARED: u8 = 1;
-    /// None.
+    /// The queue pair has no receive queue.
     pub const NONE: u8 = 3;
 }
 
-/// Bits of `opt_param_mask`: what a transition sets beyond what it must.
+/// Bits of `opt_param_mask`: optional fields that a transition sets.
 pub mod opt_param {
     /// Remote reads.
     pub const REMOTE_READ: u32 = 1 << 1;
@@ -47,25 +47,25 @@ pub mod opt_param {
     pub const SOURCE_GID: u32 = 1 << 23;
 }
 
-/// Migration state of a queue pair that does not migrate paths.
+/// Path migration state of a queue pair without migration.
 pub const PM_MIGRATED: u8 = 3;
-/// Atomics of up to 64 bits, the extended ones included.
+/// Atomic mode: atomics of up to 64 bits, including the extended ones.
 pub const ATOMIC_UP_TO_64: u8 = 3;
-/// The two atomics of the InfiniBand specification.
+/// Atomic mode: the two atomics of the InfiniBand specification.
 pub const ATOMIC_IB_SPEC: u8 = 1;
 
 layout! {
-    /// A queue pair's context with its primary address path, at the offsets that it has in every command.
+    /// Context of a queue pair with its primary address path. It has the same offsets in every command.
     pub struct QpContext {
-        /// [`QpState`], in the answer to a query.
+        /// State, as in [`QpState`]. Only in the reply to a query.
         state: u8 = 0x18 [31:28],
-        /// Service: [`service`].
+        /// Service: a value of [`service`].
         service: u8 = 0x18 [23:16],
-        /// Path migration: [`PM_MIGRATED`].
+        /// Path migration state: [`PM_MIGRATED`].
         pm_state: u8 = 0x18 [12:11],
         /// Writes of 8 bytes are atomic.
         atomic_like_write: bool = 0x1c [29:29],
-        /// Latency before bandwidth.
+        /// Prefers latency to bandwidth.
         latency_sensitive: bool = 0x1c [28:28],
         /// Protection domain.
         pd: u32 = 0x1c [23:0],
@@ -77,7 +77,7 @@ layout! {
         log_rq_size: u8 = 0x20 [22:19],
         /// log2 of a receive entry's segments.
         log_rq_stride: u8 = 0x20 [18:16],
-        /// There is no send queue.
+        /// True if there is no send queue.
         no_sq: bool = 0x20 [15:15],
         /// log2 of the send queue's blocks.
         log_sq_size: u8 = 0x20 [14:11],
@@ -89,13 +89,13 @@ layout! {
         counter_set: u8 = 0x24 [31:24],
         /// Page of the doorbell register.
         uar_page: u32 = 0x24 [23:0],
-        /// Doorbell record: see [`crate::wire::mlx5::doorbell::RecordMode`].
+        /// Doorbell record mode: see [`crate::wire::mlx5::doorbell::RecordMode`].
         send_dbr_mode: u8 = 0x28 [31:30],
-        /// Number that completions carry.
+        /// Number that completion entries carry.
         user_index: u32 = 0x28 [23:0],
         /// log2 of the page size, in units of 4 KiB.
         log_page_size: u8 = 0x2c [28:24],
-        /// The peer.
+        /// The peer's queue pair number.
         remote_qpn: u32 = 0x2c [23:0],
         /// Partition key.
         pkey_index: u16 = 0x30 [15:0],
@@ -105,9 +105,9 @@ layout! {
         mlid: u8 = 0x34 [22:16],
         /// LID of the peer; 0 on Ethernet.
         rlid: u16 = 0x34 [15:0],
-        /// Retransmission timer: 4.096 us times two to the power of it.
+        /// Retransmission timer: 4.096 us * 2^n.
         ack_timeout: u8 = 0x38 [31:27],
-        /// Index of the own GID.
+        /// Index of the source GID.
         src_gid_index: u8 = 0x38 [23:16],
         /// Rate limit.
         stat_rate: u8 = 0x38 [11:8],
@@ -119,13 +119,13 @@ layout! {
         flow_label: u32 = 0x3c [19:0],
         /// First half of the peer's GID.
         rgid_high: u64 = 0x40 [63:0],
-        /// Second half; an IPv4 address is `::ffff:a.b.c.d`.
+        /// Second half of the peer's GID. An IPv4 address is `::ffff:a.b.c.d`.
         rgid_low: u64 = 0x48 [63:0],
-        /// Code point comes from elsewhere.
+        /// The code point does not come from this context.
         force_dscp: bool = 0x50 [27:27],
-        /// Congestion bits come from elsewhere.
+        /// The congestion bits do not come from this context.
         force_ecn: bool = 0x50 [26:26],
-        /// Priority comes from elsewhere.
+        /// The priority does not come from this context.
         force_eth_prio: bool = 0x50 [24:24],
         /// Congestion bits.
         ecn: u8 = 0x50 [23:22],
@@ -139,57 +139,57 @@ layout! {
         sl: u8 = 0x54 [27:24],
         /// Port of the adapter.
         port: u8 = 0x54 [23:16],
-        /// First two bytes of the peer's MAC.
+        /// First two bytes of the peer's MAC address.
         rmac_high: u16 = 0x54 [15:0],
-        /// The other four.
+        /// Last four bytes of the peer's MAC address.
         rmac_low: u32 = 0x58 [31:0],
-        /// log2 of the packets between requests for acknowledgement.
+        /// log2 of the packets between acknowledgement requests.
         log_ack_req_freq: u8 = 0x88 [31:28],
-        /// log2 of the reads and atomics that this side may have outstanding.
+        /// log2 of the largest number of this side's outstanding reads and atomics.
         log_sra_max: u8 = 0x88 [23:21],
-        /// Retransmissions.
+        /// Number of retransmissions.
         retry_count: u8 = 0x88 [18:16],
-        /// Retries while the receiver is not ready; 7 for ever.
+        /// Retries while the receiver is not ready; 7 for unlimited.
         rnr_retry: u8 = 0x88 [15:13],
-        /// First packet number sent.
+        /// First packet sequence number to send.
         next_send_psn: u32 = 0x90 [23:0],
         /// Completion queue of the send queue.
         cqn_send: u32 = 0x94 [23:0],
-        /// log2 of the reads and atomics that the peer may have outstanding.
+        /// log2 of the largest number of the peer's outstanding reads and atomics.
         log_rra_max: u8 = 0xa8 [23:21],
-        /// [`ATOMIC_UP_TO_64`] or [`ATOMIC_IB_SPEC`].
+        /// Atomic mode: [`ATOMIC_UP_TO_64`] or [`ATOMIC_IB_SPEC`].
         atomic_mode: u8 = 0xa8 [19:16],
         /// The peer may read.
         remote_read: bool = 0xa8 [15:15],
         /// The peer may write.
         remote_write: bool = 0xa8 [14:14],
-        /// The peer may do atomics.
+        /// The peer may execute atomics.
         remote_atomic: bool = 0xa8 [13:13],
-        /// The queue takes wait entries.
+        /// The queue accepts wait entries.
         master: bool = 0xa8 [0:0],
-        /// How long a sender waits for a receiver that is not ready.
+        /// Receiver-not-ready timer: delay of a sender whose receiver is not ready.
         min_rnr_nak: u8 = 0xac [28:24],
-        /// First packet number expected.
+        /// First packet sequence number to expect.
         next_receive_psn: u32 = 0xac [23:0],
         /// Completion queue of the receive queue.
         cqn_receive: u32 = 0xb4 [23:0],
         /// Byte offset of the doorbell record.
         dbr_offset: u64 = 0xb8 [63:0],
-        /// Key of datagrams.
+        /// Key of datagrams (Q_Key).
         q_key: u32 = 0xc0 [31:0],
-        /// Receive queue: [`rq_type`].
+        /// Kind of receive queue: a value of [`rq_type`].
         rq_type: u8 = 0xc4 [26:24],
         /// Shared receive queue.
         srqn: u32 = 0xc4 [23:0],
-        /// Requests of the peer that were executed, in the answer to a query.
+        /// Number of the peer's executed requests. Only in the reply to a query.
         rmsn: u32 = 0xc8 [23:0],
-        /// Block that the adapter has come to, in the answer to a query.
+        /// Block that the adapter has reached. Only in the reply to a query.
         hw_sq_block: u16 = 0xcc [31:16],
-        /// Block up to which it was told to go, in the answer to a query.
+        /// Block up to which doorbells have announced. Only in the reply to a query.
         sw_sq_block: u16 = 0xcc [15:0],
-        /// Requester data that may be in completion entries: 0 for none.
+        /// Requester data that completion entries may contain: 0 for none.
         cs_req: u8 = 0xdc [15:8],
-        /// Responder data that may be in completion entries: 0 for none.
+        /// Responder data that completion entries may contain: 0 for none.
         cs_res: u8 = 0xdc [7:0],
         /// Access key of dynamically connected targets.
         dc_access_key: u64 = 0xe0 [63:0],
@@ -222,7 +222,7 @@ pub enum QpState {
 }
 
 impl QpContext {
-    /// The state by name; `None` if it has none.
+    /// Returns the state; `None` if it is not defined.
     pub const fn qp_state(&self) -> Option<QpState> {
         Some(match self.state {
             0 => QpState::Reset,
@@ -248,7 +248,7 @@ impl QpContext {
 }
 
 layout! {
-    /// Memory of a queue pair's rings, behind the context of CREATE_QP.
+    /// Memory of a queue pair's rings, behind the context in CREATE_QP.
     pub struct QpMemory {
         /// Byte offset of the rings.
         offset: u64 = 0x100 [63:0],
@@ -259,20 +259,20 @@ layout! {
     }
 }
 
-/// CREATE_QP: a queue pair in registered memory.
+/// The command CREATE_QP: creates a queue pair in registered memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CreateQp {
     /// The context.
     pub context: QpContext,
-    /// Where the rings are; the receive queue first.
+    /// Memory of the rings; the receive queue comes first.
     pub memory: QpMemory,
 }
 
 impl CreateQp {
-    /// The command's bytes.
+    /// Encodes the command.
     ///
     /// # Errors
-    /// When a value does not go into its field.
+    /// [`FieldError::TooLarge`] if a value has more bits than its field.
     pub fn to_bytes(&self) -> Result<[u8; CONTEXT_COMMAND_BYTES], FieldError> {
         let mut bytes = [0; CONTEXT_COMMAND_BYTES];
         OPCODE.set(&mut bytes, opcode::CREATE_QP.into())?;
@@ -280,27 +280,27 @@ impl CreateQp {
         self.memory.put(&mut bytes)?;
         Ok(bytes)
     }
-    /// Reads the command.
+    /// Decodes the command.
     ///
     /// # Errors
-    /// When it is another one, or has a value that is not defined.
+    /// [`FieldError::Undefined`] if the bytes are another command, or a value has no defined meaning.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, FieldError> {
         expect_opcode(bytes, opcode::CREATE_QP)?;
         Ok(Self { context: QpContext::get_from(bytes)?, memory: QpMemory::get_from(bytes)? })
     }
 }
 
-/// Transitions that carry a context.
+/// State transitions that carry a context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u16)]
 pub enum Transition {
-    /// Reset to initialised: port and rights.
+    /// Reset to initialised: sets port and access rights.
     ResetToInit = opcode::RST2INIT_QP,
-    /// Initialised to ready to receive: the peer and the path to it.
+    /// Initialised to ready to receive: sets the peer and the path to it.
     InitToReadyToReceive = opcode::INIT2RTR_QP,
-    /// Ready to receive to ready to send: timers and retries.
+    /// Ready to receive to ready to send: sets timers and retries.
     ReadyToReceiveToSend = opcode::RTR2RTS_QP,
-    /// Changes of a queue pair that is ready to send.
+    /// Changes a queue pair that is ready to send.
     ReadyToSend = opcode::RTS2RTS_QP,
 }
 
@@ -309,24 +309,24 @@ impl Transition {
         [Self::ResetToInit, Self::InitToReadyToReceive, Self::ReadyToReceiveToSend, Self::ReadyToSend];
 }
 
-/// A transition of a queue pair.
+/// The command that executes a [`Transition`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ModifyQp {
-    /// Which.
+    /// The transition.
     pub transition: Transition,
     /// Queue pair.
     pub qpn: u32,
-    /// What is set beyond what must be: [`opt_param`].
+    /// Optional fields that are set: bits of [`opt_param`].
     pub opt_param_mask: u32,
     /// The new values.
     pub context: QpContext,
 }
 
 impl ModifyQp {
-    /// The command's bytes.
+    /// Encodes the command.
     ///
     /// # Errors
-    /// When a value does not go into its field.
+    /// [`FieldError::TooLarge`] if a value has more bits than its field.
     pub fn to_bytes(&self) -> Result<[u8; CONTEXT_COMMAND_BYTES], FieldError> {
         let mut bytes = [0; CONTEXT_COMMAND_BYTES];
         OPCODE.set(&mut bytes, self.transition as u64)?;
@@ -335,10 +335,10 @@ impl ModifyQp {
         self.context.put(&mut bytes)?;
         Ok(bytes)
     }
-    /// Reads the command.
+    /// Decodes the command.
     ///
     /// # Errors
-    /// When it is another one, or has a value that is not defined.
+    /// [`FieldError::Undefined`] if the bytes are another command, or a value has no defined meaning.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, FieldError> {
         let value = OPCODE.get(bytes);
         let transition = Transition::ALL.into_iter().find(|t| *t as u64 == value);
@@ -355,33 +355,33 @@ impl ModifyQp {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u16)]
 pub enum QpCommand {
-    /// Destroys it.
+    /// Destroys the queue pair.
     Destroy = opcode::DESTROY_QP,
-    /// Any state to error: everything in its queues is flushed.
+    /// Moves any state to error, which flushes everything in the queues.
     ToError = opcode::TO_ERROR_QP,
-    /// Any state to reset: the adapter's block counter starts at 0 again.
+    /// Moves any state to reset. The adapter's block counter restarts at 0.
     ToReset = opcode::TO_RESET_QP,
-    /// Answers [`QueryQp`].
+    /// Queries the context; the reply is [`QueryQp`].
     Query = opcode::QUERY_QP,
 }
 
 impl QpCommand {
     const ALL: [Self; 4] = [Self::Destroy, Self::ToError, Self::ToReset, Self::Query];
 
-    /// The command's bytes.
+    /// Encodes the command for queue pair `qpn`.
     ///
     /// # Errors
-    /// When the number has more than 24 bits.
+    /// [`FieldError::TooLarge`] if `qpn` has more than 24 bits.
     pub fn to_bytes(self, qpn: u32) -> Result<[u8; SHORT_COMMAND_BYTES], FieldError> {
         let mut bytes = [0; SHORT_COMMAND_BYTES];
         OPCODE.set(&mut bytes, self as u64)?;
         QPN.set(&mut bytes, qpn.into())?;
         Ok(bytes)
     }
-    /// Reads the command: which, and for which queue pair.
+    /// Decodes the command. Returns it with its queue pair number.
     ///
     /// # Errors
-    /// When it is another one.
+    /// [`FieldError::Undefined`] if the bytes are another command.
     pub fn from_bytes(bytes: &[u8]) -> Result<(Self, u32), FieldError> {
         let value = OPCODE.get(bytes);
         let command = Self::ALL.into_iter().find(|c| *c as u64 == value);
@@ -389,25 +389,25 @@ impl QpCommand {
     }
 }
 
-/// The answer to [`QpCommand::Query`].
+/// Reply to [`QpCommand::Query`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QueryQp {
-    /// What the queue pair is like now.
+    /// The queue pair's present context.
     pub context: QpContext,
 }
 
 impl QueryQp {
-    /// Bytes of the reply (`query_qp_out` of `mlx5_ifc.h`): firmware may refuse any other length.
+    /// Bytes of the reply (`query_qp_out` of `mlx5_ifc.h`). Firmware may reject any other length.
     pub const BYTES: usize = 272;
 
-    /// Reads the reply, of which [`super::Reply::check`] has looked at the status.
+    /// Decodes the reply. The caller has checked its status with [`super::Reply::check`].
     ///
     /// # Errors
-    /// When it has a value that is not defined.
+    /// [`FieldError::Undefined`] if a value has no defined meaning.
     pub fn from_bytes(reply: &[u8]) -> Result<Self, FieldError> {
         Ok(Self { context: QpContext::get_from(reply)? })
     }
-    /// How many blocks were posted, and not yet looked at by the adapter.
+    /// Returns the number of announced blocks that the adapter has not reached yet.
     pub const fn blocks_waiting(&self) -> u16 {
         self.context.sw_sq_block.wrapping_sub(self.context.hw_sq_block)
     }

@@ -3,7 +3,7 @@ use super::qp::{ATOMIC_UP_TO_64, PM_MIGRATED, QpMemory, opt_param, rq_type};
 use super::*;
 use proptest::prelude::*;
 
-/// The words of a command that are not zero, as offset and value.
+/// Returns the non-zero words of a command as offset and value.
 fn words(command: &[u8]) -> Vec<(usize, u32)> {
     let word = |c: &[u8]| u32::from_be_bytes(c.try_into().expect("4 bytes"));
     command.chunks_exact(4).map(word).enumerate().map(|(i, w)| (4 * i, w)).filter(|&(_, w)| w != 0).collect()
@@ -232,7 +232,7 @@ fn a_value_too_large_is_named() {
     assert_eq!(opt_param::REMOTE_READ | opt_param::REMOTE_WRITE | opt_param::MIN_RNR_NAK, 0x4a);
 }
 
-/// Fields of one structure do not overlap, and lie within it.
+/// The fields of a structure do not overlap, and lie within it.
 #[test]
 fn fields_do_not_overlap() {
     let opcode = [OPCODE];

@@ -52,7 +52,7 @@ fn good() -> Vec<u8> {
     vectors::all().find(|v| v.what == "write").and_then(|v| v.wqe()).expect("in the file")
 }
 
-/// A good write, with some bytes changed.
+/// Decodes a valid write with some bytes changed.
 fn changed(at: usize, with: &[u8]) -> Result<(), WqeError> {
     let mut b = good();
     b[at..at + with.len()].copy_from_slice(with);
@@ -67,9 +67,9 @@ fn what_the_layout_does_not_have_is_refused() {
     assert_eq!(changed(0, &[8]), Err(WqeError::Modifier { opcode: Opcode::Write, opmod: 8 }));
     assert_eq!(changed(7, &[0]), Err(WqeError::Undefined { field: "ds", value: 0 }));
     assert!(matches!(changed(7, &[1]), Err(WqeError::Segments { ds: 1, at: 1, .. })));
-    // A message of no bytes has no data segment.
+    // An empty message has no data segment.
     assert_eq!(changed(7, &[2]), Ok(()));
-    // The fourth segment is all zero: a piece of no bytes.
+    // The fourth segment is all zero: an empty piece.
     assert_eq!(changed(7, &[4]), Err(WqeError::PieceLength(0)));
     assert_eq!(changed(7, &[5]), Err(WqeError::Truncated { ds: 5, bytes: 64 }));
     assert!(matches!(changed(7, &[0x43]), Err(WqeError::Undefined { value: 0x40, .. })));
@@ -107,7 +107,7 @@ fn atomics_are_checked_against_their_operand() {
     b[47] = 1;
     assert!(matches!(Wqe::parse(&b, RC), Err(WqeError::Undefined { value: 1, .. })));
     let mut b = atomic("masked_swap64");
-    // Cut off before the landing piece.
+    // The entry ends before the landing piece.
     b[7] = 4;
     assert!(matches!(Wqe::parse(&b, RC), Err(WqeError::Segments { at: 4, what: "missing", .. })));
 }
@@ -204,10 +204,10 @@ proptest! {
         }
     }
 
-    /// What the fuzz target `entries` does, with fewer inputs.
+    /// Runs the body of the fuzz target `entries` with fewer inputs.
     #[test]
     fn arbitrary_bytes(mut bytes in prop::collection::vec(any::<u8>(), 0..400), opcode in prop::sample::select(Opcode::ALL), tame in 0u8..4) {
-        // Left alone, hardly any would pass the first checks.
+        // Unmodified, hardly any input would pass the first checks.
         if tame > 0 && bytes.len() >= 17 {
             let entry = &mut bytes[1..];
             (entry[0], entry[3], entry[7]) = (0, opcode.code(), entry[7] % 8);

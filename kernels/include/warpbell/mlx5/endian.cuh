@@ -10,7 +10,7 @@ namespace mlx5 {
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "words are stored as little-endian integers");
 #endif
 
-// Four bytes of the eight of `a` (0 to 3) and `b` (4 to 7): byte i of the result is the one that nibble i of `select` names.
+/// @brief Returns four of the eight bytes of `a` (bytes 0 to 3) and `b` (4 to 7). Nibble i of `select` names byte i of the result.
 WB_FN uint32_t permute(uint32_t a, uint32_t b, uint32_t select) {
 #if WB_GPU
   return __byte_perm(a, b, select);  // one PRMT
@@ -22,6 +22,7 @@ WB_FN uint32_t permute(uint32_t a, uint32_t b, uint32_t select) {
 #endif
 }
 
+/// @brief Returns a value with its bytes in reverse order.
 WB_FN uint32_t swap_bytes(uint32_t v) {
 #if WB_GPU
   return permute(v, 0, 0x0123u);
@@ -29,6 +30,7 @@ WB_FN uint32_t swap_bytes(uint32_t v) {
   return __builtin_bswap32(v);
 #endif
 }
+/// @brief Returns a value with its bytes in reverse order.
 WB_FN uint64_t swap_bytes(uint64_t v) {
 #if WB_GPU
   return static_cast<uint64_t>(swap_bytes(static_cast<uint32_t>(v))) << 32 | swap_bytes(static_cast<uint32_t>(v >> 32));
@@ -37,17 +39,20 @@ WB_FN uint64_t swap_bytes(uint64_t v) {
 #endif
 }
 
-// A word whose bytes stand as the adapter reads them. Keys and queue numbers are kept like this, so that an entry that is built
-// swaps only what changes.
+/// @brief A word in the adapter's byte order. Keys and queue numbers are kept like this, so that building an entry swaps only the
+/// words that change.
 struct be32 {
   uint32_t word = 0;
 };
 
+/// @brief Returns a value in the adapter's byte order.
 WB_FN be32 big(uint32_t v) { return be32{swap_bytes(v)}; }
+/// @brief Returns the value of a word in the adapter's byte order.
 WB_FN uint32_t value(be32 v) { return swap_bytes(v.word); }
 
-// The upper and the lower half of a 64-bit value, in the order in which they stand.
+/// @brief Returns the upper half of a 64-bit value, in the adapter's byte order.
 WB_FN uint32_t big_high(uint64_t v) { return swap_bytes(static_cast<uint32_t>(v >> 32)); }
+/// @brief Returns the lower half of a 64-bit value, in the adapter's byte order.
 WB_FN uint32_t big_low(uint64_t v) { return swap_bytes(static_cast<uint32_t>(v)); }
 
 }  // namespace mlx5

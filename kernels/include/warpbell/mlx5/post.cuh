@@ -1,17 +1,18 @@
-// Work requests and the functions that post them: of kernels that drive a send queue themselves, and of a world's calls.
+// Work requests and the functions that post them: for kernels that drive a send queue themselves, and for a world's calls.
 //
-// What is to be posted is a `work_request` in memory of its caller. Where functions that are called, and not inlined, get its address,
-// their registers count for every kernel that might call them; so each does one thing. Inlined, nothing of it is in memory.
+// A `work_request` is in memory of its caller. If functions that are called, and not inlined, get its address, their registers
+// count for every kernel that might call them. So each of these functions does one thing. If they are inlined, no part of the work
+// request is in memory.
 //
-// An operation without a result returns the request to wait for. On one queue everything is carried out in the order in which it was
+// An operation without a result returns the request to wait for. A queue executes all operations in the order in which they were
 // posted. An operation with a result (`fetch`) waits for it. The result lands in the block's staging, so the caller needs no
 // registered memory.
 //
-// A message of no bytes has no data segment, and a plain write or read of none is no work request at all: adapters take a length
-// of 0 for 2 GiB. Long messages are cut into pieces of 1 GiB, the most that a queue pair takes (log_msg_max of 30).
+// A message of no bytes has no data segment. A plain write or read of no bytes is no work request at all. Adapters take a length of
+// 0 for 2 GiB. Long messages are cut into pieces of 1 GiB, the most that a queue pair takes (log_msg_max of 30).
 //
 // Reads and fetches end with a flush where the GPU does not order an adapter's writes to its memory for running kernels
-// (WB_SEND_CONSISTENCY): a read of the landing place by the adapter, fenced behind the reads and atomics before it.
+// (WB_SEND_CONSISTENCY). The flush is a read of the landing place by the adapter, fenced behind the reads and atomics before it.
 #pragma once
 
 #include <warpbell/call.cuh>
@@ -23,48 +24,59 @@ namespace mlx5 {
 
 constexpr uint64_t max_message_bytes = uint64_t{1} << 30;
 
-// Lanes that make a call together: every lane of `mask` does, those with `wants` mean it. Lanes may be on different queues.
+/// @brief Lanes that make a call together: every lane of `mask` makes it, and the lanes with `wants` post. Lanes may be on
+/// different queues.
 struct lanes {
   warp::mask_t mask;
   bool wants;
+  /// @brief Returns the lanes that are converged here, all of which post.
   WB_FN static lanes here() { return lanes{warp::active(), true}; }
 };
 
-// Change of a 64-bit signal word.
+/// @brief Operations on a 64-bit signal word.
 enum class signal_op : uint32_t { set, add };
 
-// End of a read: with the flush, or without; then the caller flushes later (`flush`).
+/// @brief End of a read: with the flush, or without; then the caller flushes later (`flush`).
 enum class landing : uint32_t { flushed, later };
 
-// An entry of one or two blocks before it has a place in a ring. Where its last segment is the staging of its block, the entry is built
-// with `local{}`, and who posts it fills that in.
+/// @brief An entry of one or two blocks before it has a place in a ring.
+///
+/// If the last segment is the staging of the entry's block, the entry is built with `local{}`, and the function that posts it fills
+/// that segment in.
 struct work_request {
   enum use : uint32_t {
     none,     // the entry is complete
     sent,     // a copy in the staging is sent
-    dropped,  // what lands in the staging is not looked at
-    taken     // what lands in the staging is waited for, and copied from there
+    dropped,  // data that lands in the staging is ignored
+    taken     // data that lands in the staging is waited for, and copied out
   };
 
-  order::quad segment[block_segments + 1];  // the fifth is the first one of a second block, which has no more
+  order::quad segment[block_segments + 1];  // the fifth is the first one of a second block, which has no others
   use staging;
   uint32_t bytes;  // in the staging
-  uint64_t more;   // `sent`: the address of what is copied. `none`: bytes of the message behind this piece
+  uint64_t more;   // `sent`: the address of the data to copy. `none`: bytes of the message after this piece
 
+  /// @brief Creates a work request of one block.
+  ///
+  /// @param with Use of the block's staging.
+  /// @param n Bytes in the staging.
+  /// @param of See `more`.
   WB_FN work_request(const block& b, use with = none, uint32_t n = 0, uint64_t of = 0)
       : segment{b.segment[0], b.segment[1], b.segment[2], b.segment[3], empty_segment()}, staging(with), bytes(n), more(of) {}
+  /// @brief Creates a work request of two blocks. Parameters as above.
   WB_FN work_request(const block2& b, use with = none, uint32_t n = 0)
       : segment{b.first.segment[0], b.first.segment[1], b.first.segment[2], b.first.segment[3], b.second.segment[0]},
         staging(with), bytes(n), more(0) {}
-  // A write or a read of any length.
+  /// @brief Returns a write or a read of any length, as its first piece.
   WB_FN static work_request in_pieces(uint32_t op, remote there, local here, uint64_t n) {
     const uint64_t first = n < max_message_bytes ? n : max_message_bytes;
     return work_request(transfer(op, there, here, static_cast<uint32_t>(first)), none, 0, n - first);
   }
 
+  /// @brief Returns the number of segments.
   WB_FN uint32_t segments() const { return segment[0].y >> 24; }
 
-  // Turns a piece of a message into the next one.
+  /// @brief Turns a piece of a message into the next piece.
   WB_FN void go_on() {
     const uint64_t n = more < max_message_bytes ? more : max_message_bytes;
     advance(segment[1].x, segment[1].y);
@@ -81,7 +93,7 @@ struct work_request {
   }
 };
 
-// Extents of work requests that are not `taken`, as far as the type of the entry tells them.
+// Extents of work requests that are not `taken`, as far as the type of the entry determines them.
 constexpr uint32_t unknown = ~0u;
 template <class Entry> struct known {
   static constexpr uint32_t of = unknown;
@@ -93,14 +105,15 @@ template <> struct known<block2> {
   static constexpr uint32_t of = extent::is_long;
 };
 
-// The functions that post.
+/// @brief The functions that post work requests.
 class send_queue_base : public work_queue_ref {
  public:
   using work_queue_ref::work_queue_ref;
 
-  // Posts, and waits for room as long as one wait may last. What is taken is waited for, copied, and let go. Where the ring has no room
-  // for all lanes they go in turns, so that none waits for room while it holds what others wait for. The request says how it ended.
-  // With `called` its two steps are called, and not inlined. `of` is the extent of all lanes' work requests, or `unknown`.
+  // Posts a work request for each lane with `wants`, and waits for room for at most one deadline. Results (`taken`) are waited for,
+  // copied, and their blocks released. If the ring has no room for all lanes, they go in turns. So no lane waits for room while it
+  // holds blocks that others wait for. The request has the outcome. With `called` the two steps are called, and not inlined. `of`
+  // is the extent of all lanes' work requests, or `unknown`.
   template <bool called, uint32_t of>
   WB_FN static request post_all(wb_send_queue* queue, const wb_control* control, lanes l, work_request* e, uint64_t to,
                                 order::detail::pair* value) {
@@ -163,7 +176,7 @@ class send_queue_base : public work_queue_ref {
                   (e.staging == work_request::taken && needs_flush() ? extent::has_second : 0u)};
   }
 
-  // Writes a work request and what follows it at a ticket.
+  // Writes a work request and its flush at a ticket.
   WB_FN void build(const writer& to, uint32_t ticket, const work_request& e, extent x, uint32_t how) const {
     staging s{};
     if (e.staging != work_request::none) {
@@ -182,7 +195,7 @@ class send_queue_base : public work_queue_ref {
     if (flushes) to.store(behind, placed(dump(s.name, 1, fenced), behind, to.word, how));
   }
 
-  // Posts once, for as many lanes as there is room for. Collective. A lane that got in has its request in flight.
+  // Posts once, for as many lanes as there is room for. Collective. A lane that posted has its request in flight.
   template <uint32_t of> WB_FN static request post_now(wb_send_queue* queue, warp::mask_t mask, bool wants, const work_request* e) {
     const send_queue_base own(queue, nullptr);
     const extent mine = own.extent_of<of>(*e);
@@ -193,20 +206,20 @@ class send_queue_base : public work_queue_ref {
       const extent x{of != unknown ? of : warp::shuffle(mask, mine.of, lane)};
       const bool member = wants && queue == group.q && mine.of == x.of;
       const warp::mask_t members = warp::ballot(mask, member);
-      // Here, so that the loads are under way together with what `take` waits for.
+      // Here, so that these loads are in flight together with the access that `take` waits for.
       const writer to = member ? own.to_write() : writer{};
       uint32_t t;
       grant g;
       const bool got = group.take(mask, members, t, g, x.blocks());
       if (g.lanes != 0) {
         if (got) {
-          // The last of a run of tickets is the one with a completion.
+          // The last entry of a run of tickets has a completion.
           own.build(to, t, *e, x, t + x.blocks() == g.first + g.lanes * x.blocks() ? signalled : unsignalled);
           r = request::posted(t, t + x.end());
         }
         group.publish_run(mask, g, got, t, x);
       }
-      // While the device is busy with these.
+      // Meanwhile the device works on these entries.
       if (g.low) group.replenish(mask);
       untried &= ~members;
     }
@@ -217,15 +230,15 @@ class send_queue_base : public work_queue_ref {
     return post_now<unknown>(queue, mask, wants, e);
   }
 
-  // Copies what has landed to `to`: any memory, or 0: up to 16 bytes to `value`.
+  // Copies landed data to `to`, any memory; if `to` is 0, up to 16 bytes to `value`.
   WB_FN static void take_from(uint64_t at, const work_request* e, uint64_t to, order::detail::pair* value) {
     if (to) transfer::odd<transfer::get_words>(to, at, e->bytes, 0, 1);
     else *value = order::load<order::relaxed, order::world>(reinterpret_cast<const order::detail::pair*>(at));
   }
 };
 
-// Ways to reach these functions: inlined into a kernel; called by a kernel, through an address (call.cuh), which is how a put is called;
-// and called by a function that was called so itself.
+// Three ways to reach these functions. `inlined`: into a kernel. `from_kernel`: called by a kernel through an address (call.cuh),
+// as for a put. `from_function`: called by a function that was itself called through an address.
 struct inlined {
   template <uint32_t of, class... A> WB_FN static request post(A... a) { return send_queue_base::post_all<false, of>(a...); }
 };
@@ -236,48 +249,61 @@ struct from_function {
   template <uint32_t, class... A> WB_FN static request post(A... a) { return send_queue_base::post_on(a...); }
 };
 
-// The operations of a send queue.
+/// @brief Operations of a send queue.
+///
+/// Each takes the lanes that make the call together, by default those that are converged. Lanes on the same queue share one
+/// reservation and one doorbell. A fence precedes the doorbell: the adapter sees data that the lanes stored before the call. If a
+/// request cannot be posted, it has ended at once; see `post`.
+/// @tparam How How the functions are reached: inlined or called.
 template <class How> class send_queue : public send_queue_base {
  public:
   using send_queue_base::send_queue_base;
 
-  // Posts an entry (`block`, `block2`) or a `work_request` for each lane with `wants`, and waits for room as long as one wait may last.
-  // Lanes on the same queue share one reservation and one doorbell. Collective.
-  //
-  // The request has ended at once when there was no room in time (WB_TIMED_OUT, WB_STOPPED), when the queue pair has failed, or with
-  // WB_BAD_ARGUMENT where the ring is smaller than the work request.
+  /// @brief Posts an entry (`block`, `block2`) or a `work_request` for each lane with `wants`, and waits for room for at most one
+  /// deadline. Collective.
+  ///
+  /// @return The request. It has ended at once in three cases: there was no room in time (WB_TIMED_OUT, WB_STOPPED), the queue pair
+  /// has failed, or the ring is smaller than the work request (WB_BAD_ARGUMENT).
   template <class Entry> WB_FN request post(const Entry& e, lanes l = lanes::here()) const {
     return posted<known<Entry>::of>(work_request(e), 0, nullptr, l);
   }
 
-  // Posts a work request whose result is `taken`, waits for it, and copies it `to` any memory, or up to 16 bytes of it to `value`.
+  /// @brief Posts a work request whose result is `taken`, waits for it, and copies the result to address `to`, any memory.
+  /// Collective.
   WB_FN outcome fetch(const work_request& e, uint64_t to, lanes l = lanes::here()) const {
     return outcome{posted<unknown>(e, to, nullptr, l).word};
   }
+  /// @brief Posts a work request whose result is `taken`, waits for it, and copies up to 16 bytes of the result to `value`.
+  /// Collective.
   WB_FN outcome fetch(const work_request& e, order::detail::pair& value, lanes l = lanes::here()) const {
     return outcome{posted<unknown>(e, 0, &value, l).word};
   }
 
   // --- to the other side ---------------------------------------------------------------------------------------------
 
+  /// @brief Writes `bytes` of registered memory, any number. Collective. The memory must not change until the request has
+  /// completed.
   WB_FN request write(remote to, local from, uint64_t bytes, lanes l = lanes::here()) const {
     l.wants = l.wants && bytes != 0;
     return posted<0>(work_request::in_pieces(op_write, to, from, bytes), 0, nullptr, l);
   }
 
-  // The data is in the entry: up to inline_write_max bytes, of any memory. It may change as soon as this returns.
+  /// @brief Writes `bytes`, at most inline_write_max, from registers. Collective. The data is in the entry.
   WB_FN request write_inline(remote to, const write_payload& data, uint32_t bytes, lanes l = lanes::here()) const {
     l.wants = l.wants && bytes != 0;
     return post(inline_write(to, data, bytes), l);
   }
 
-  // The data goes through the block's staging: up to staging_bytes, of any memory. It may change as soon as this returns.
+  /// @brief Writes `bytes`, at most staging_bytes, of any memory through the block's staging. Collective. The memory may change
+  /// after the return.
   WB_FN request write_copied(remote to, uint64_t from, uint32_t bytes, lanes l = lanes::here()) const {
     l.wants = l.wants && bytes != 0;
     return posted<0>(work_request(mlx5::write(to, local{}, bytes), work_request::sent, bytes, from), 0, nullptr, l);
   }
 
-  // The receiver is told, by a completion with the immediate, when the data is there. It must have posted a receive.
+  /// @brief Writes `bytes` of registered memory, then completes a receive of the peer with the immediate. Collective.
+  ///
+  /// @pre The receiver has posted a receive. The completion tells the receiver that the data has arrived.
   WB_FN request write_imm(remote to, local from, uint64_t bytes, be32 immediate, lanes l = lanes::here()) const {
     const uint64_t before = bytes == 0 ? 0 : (bytes - 1) & ~(max_message_bytes - 1);
     const request r = write(to, from, before, lanes{l.mask, l.wants && before != 0});
@@ -291,6 +317,9 @@ template <class How> class send_queue : public send_queue_base {
 
   // --- from the other side -------------------------------------------------------------------------------------------
 
+  /// @brief Reads `bytes` into registered memory, any number. Collective.
+  ///
+  /// @param how_landed `flushed`: the data is visible once the request has completed. `later`: only after `flush`.
   WB_FN request read(remote from, local to, uint64_t bytes, landing how_landed = landing::flushed, lanes l = lanes::here()) const {
     l.wants = l.wants && bytes != 0;
     const request r = posted<0>(work_request::in_pieces(op_read, from, to, bytes), 0, nullptr, l);
@@ -300,55 +329,62 @@ template <class How> class send_queue : public send_queue_base {
     return flushes ? behind : r;
   }
 
-  // Reads up to staging_bytes to any memory, and waits for that.
+  /// @brief Reads `bytes`, at most staging_bytes, to address `to`, any memory, and waits for the data. Collective.
   WB_FN outcome fetch(remote from, uint32_t bytes, uint64_t to, lanes l = lanes::here()) const {
     l.wants = l.wants && bytes != 0;
     return fetch(work_request(mlx5::read(from, local{}, bytes), work_request::taken, bytes), to, l);
   }
-  // Reads up to 16 bytes. What is behind them in `value` is anything.
+  /// @brief Reads `bytes`, at most 16, to `value`, and waits for the data. Collective. The rest of `value` is unspecified.
   WB_FN outcome fetch(remote from, uint32_t bytes, order::detail::pair& value, lanes l = lanes::here()) const {
     return fetch(work_request(mlx5::read(from, local{}, bytes), work_request::taken, bytes), value, l);
   }
 
   // --- atomics -------------------------------------------------------------------------------------------------------
   //
-  // Adapters carry these out one after the other, whoever asks, on aligned words. They are not atomic with what processors do.
+  // An adapter executes these one after the other, whichever PE posts them, on aligned words. They are not atomic with accesses of
+  // processors.
 
+  /// @brief Adds `v` to a 64-bit word. Collective. No old value.
   WB_FN request add(remote at, uint64_t v, lanes l = lanes::here()) const { return drop(mlx5::fetch_add(at, local{}, v), l); }
-  // T: uint32_t or uint64_t.
+  /// @brief Executes a masked add. T: uint32_t or uint64_t. Collective. No old value.
   template <class T> WB_FN request masked_add(remote at, add_operands<T> o, lanes l = lanes::here()) const {
     return drop(mlx5::masked_add(at, local{}, o), l);
   }
+  /// @brief Executes a masked swap. T: uint32_t or uint64_t. Collective. No old value.
   template <class T> WB_FN request masked_swap(remote at, swap_operands<T> o, lanes l = lanes::here()) const {
     return drop(mlx5::masked_swap(at, local{}, o), l);
   }
 
-  // The same, and wait for the value before.
+  /// @brief Adds `v` to a 64-bit word, and waits for the old value. Collective.
   WB_FN outcome fetch_add(remote at, uint64_t v, uint64_t& old, lanes l = lanes::here()) const {
     return bring(mlx5::fetch_add(at, local{}, v), old, l);
   }
+  /// @brief Stores `swap` to a 64-bit word if it equals `compare`, and waits for the old value. Collective.
   WB_FN outcome fetch_compare_swap(remote at, uint64_t compare, uint64_t swap, uint64_t& old, lanes l = lanes::here()) const {
     return bring(compare_swap(at, local{}, compare, swap), old, l);
   }
+  /// @brief Executes a masked add, and waits for the old value. Collective.
   template <class T> WB_FN outcome fetch_masked_add(remote at, add_operands<T> o, T& old, lanes l = lanes::here()) const {
     return bring(mlx5::masked_add(at, local{}, o), old, l);
   }
+  /// @brief Executes a masked swap, and waits for the old value. Collective.
   template <class T> WB_FN outcome fetch_masked_swap(remote at, swap_operands<T> o, T& old, lanes l = lanes::here()) const {
     return bring(mlx5::masked_swap(at, local{}, o), old, l);
   }
 
   // --- signals -------------------------------------------------------------------------------------------------------
 
+  /// @brief Sets a 64-bit signal word, or adds to it. Collective.
   WB_FN request signal(remote at, signal_op op, uint64_t v, lanes l = lanes::here()) const {
     return post(op == signal_op::add ? work_request(mlx5::fetch_add(at, local{}, v), work_request::dropped)
                                      : work_request(mlx5::masked_swap(at, local{}, as_set<uint64_t>(v)), work_request::dropped), l);
   }
 
-  // Posts a write, and a signal behind it: who sees the signal sees the data.
+  /// @brief Posts a write, and a signal behind it. Collective. A thread that acquires the signal sees the data.
   WB_FN request put_signal(remote to, local from, uint64_t bytes, remote at, signal_op op, uint64_t v, lanes l = lanes::here()) const {
     return signal_behind(write(to, from, bytes, l), bytes, at, op, v, l);
   }
-  // The same with up to inline_write_max bytes in the entry.
+  /// @brief Posts a write of at most inline_write_max bytes from registers, and a signal behind it. Collective.
   WB_FN request put_signal_inline(remote to, const write_payload& data, uint32_t bytes, remote at, signal_op op, uint64_t v,
                                   lanes l = lanes::here()) const {
     return signal_behind(write_inline(to, data, bytes, l), bytes, at, op, v, l);
@@ -356,8 +392,9 @@ template <class How> class send_queue : public send_queue_base {
 
   // --- nothing -------------------------------------------------------------------------------------------------------
 
+  /// @brief Posts an entry that does nothing. Collective.
   WB_FN request nop(lanes l = lanes::here()) const { return post(mlx5::nop(), l); }
-  // Reads local memory behind everything that has landed before; done at once where that needs no flush.
+  /// @brief Reads local memory behind everything that has landed before. Collective. Completes at once where data needs no flush.
   WB_FN request flush(local at, lanes l = lanes::here()) const {
     l.wants = l.wants && needs_flush();
     return post(dump(at, 1, fenced), l);
@@ -368,7 +405,7 @@ template <class How> class send_queue : public send_queue_base {
     return How::template post<of>(q, control_, l, &e, to, value);
   }
 
-  // An atomic whose old value nobody wants: it lands in the block's staging all the same.
+  // Posts an atomic without a result. The old value lands in the block's staging all the same.
   template <class Entry> WB_FN request drop(const Entry& e, lanes l) const {
     return posted<known<Entry>::of>(work_request(e, work_request::dropped), 0, nullptr, l);
   }
@@ -387,7 +424,7 @@ template <class How> class send_queue : public send_queue_base {
   }
 };
 
-// A send queue of a kernel that drives it itself.
+/// @brief A send queue of a kernel that drives it itself.
 using send_queue_ref = send_queue<inlined>;
 
 }  // namespace mlx5

@@ -1,26 +1,28 @@
-// A send queue as kernels use it: how its blocks are published, completed, waited for and freed. post.cuh posts work requests.
+// Send queue, as kernels use it: publishes, completes, waits for and frees blocks. post.cuh posts work requests.
 //
 // Tickets count blocks of 64 bytes (ring.cuh). An entry of two blocks, or several entries that belong together, take consecutive
-// tickets in one go; each block has its place in the ring by itself, so they may go across the ring's end. All blocks of the
-// ring can be in use at once: what the device sees are indices of 16 bits, and a ring has at most half as many blocks.
+// tickets with one reservation. Each block has its own place in the ring, so entries may cross the ring's end. All blocks of the
+// ring can be in use at once, because the device sees indices of 16 bits, and a ring has at most half as many blocks.
 //
-// Signals. Of the entries that lanes post together, the last one asks for a completion, the others only have one if they fail:
-// completions of a queue pair come in order, so the last one's speaks for all. Lanes that post together get consecutive tickets or
-// none, hence every run of tickets ends with a signalled entry, and nobody waits for a completion that was never asked for.
+// Signals. Of the entries that lanes post together only the last asks for a completion; the others have one only if they fail.
+// Completions of a queue pair come in order, so the last entry's completion covers all. Lanes that post together get consecutive
+// tickets or none. Hence every run of tickets ends with a signalled entry, and no thread waits for a completion that was never
+// requested.
 //
-// Marks. One release store tells of everything that a lane has posted: that of its first block's mark, after all others. So
-// whoever has seen the first mark may go by the others, and by all that was written. An entry must not be rung for by halves: the
-// mark of its first block says that it has a second, over which the tail then moves, whether that one's mark has been seen or not.
+// Marks. The release store of its first block's mark, after all other marks, publishes everything that a lane has posted. So a
+// thread that has seen the first mark may rely on the others, and on all that was written. The doorbell must not announce half an
+// entry. The mark of an entry's first block says that there is a second. The tail then moves over the second block, whether its
+// mark has been seen or not.
 //
-// Completion. A completion names the first block of its entry. The poller, one warp at a time under `head_lock`, stores the
-// number of the block behind that one in `completed`, which is all that waiters look at; and then moves it over the entry's
-// second block, if its mark says that it has one. A waiter therefore waits for the block behind the *first* of its last entry.
+// Completion. A completion names the first block of its entry. One warp at a time polls, under `head_lock`. The poller stores the
+// number of the block behind that one in `completed`, which is all that waiters look at. It then moves `completed` over the entry's
+// second block, if the mark says that there is one. So a waiter waits for the block behind the *first* block of its last entry.
 //
-// Failure. A queue pair that fails completes nothing any more. The first error in ring order is its cause; behind it come flush
-// errors for everything that was posted, which are not looked at. What had completed before is done, the rest has failed.
+// Failure. A failed queue pair completes nothing any more. The first error in ring order is the cause. Flush errors follow for
+// everything else that was posted, and are ignored. Requests that completed before are done, the rest has failed.
 //
-// Free blocks. `granted` is the first ticket whose block is not known free. Whoever runs short walks from there to `completed` over
-// blocks that are not held, and turns them into credit. A held block is one whose staging somebody still reads.
+// Free blocks. `granted` is the first ticket whose block is not known free. A thread that runs short walks from there to
+// `completed` over blocks that are not held, and turns them into credit. A block is held while a thread still reads its staging.
 #pragma once
 
 #include <warpbell/mlx5/cqe.cuh>
@@ -30,43 +32,51 @@
 namespace warpbell {
 namespace mlx5 {
 
-// How work requests ended: status.h.
+/// @brief Outcome of work requests: a status word (status.h).
 struct outcome {
   uint32_t word = WB_DONE;
 
+  /// @brief Returns true if the work requests succeeded.
   WB_FN explicit operator bool() const { return word == WB_DONE; }
+  /// @brief Returns the kind of outcome.
   WB_FN wb_kind kind() const { return static_cast<wb_kind>(word >> WB_STATUS_KIND_SHIFT); }
-  // Of a WB_NETWORK_ERROR.
+  /// @brief Returns the syndrome of a WB_NETWORK_ERROR.
   WB_FN uint32_t syndrome() const { return word & 0xffu; }
+  /// @brief Returns the vendor syndrome of a WB_NETWORK_ERROR.
   WB_FN uint32_t vendor_syndrome() const { return word >> 8 & 0xffu; }
 };
 
+/// @brief Returns the status word of a failed completion.
 WB_FN uint32_t network_error(uint32_t syndrome, uint32_t vendor) {
   return static_cast<uint32_t>(WB_NETWORK_ERROR) << WB_STATUS_KIND_SHIFT | ((vendor << 8 | syndrome) & WB_STATUS_SYNDROME_MASK);
 }
 
-// Work requests that were posted; or why they were not. Plain data: any thread may wait for it, any number of times. One that is
-// posted later on the same queue speaks for it too.
+/// @brief Work requests that were posted, or the reason why they were not.
+///
+/// Plain data: any thread may wait for it, any number of times. A later request on the same queue covers it too.
 struct request {
-  uint32_t end = 0;          // done when so many blocks are complete
+  uint32_t end = 0;          // done when this number of blocks is complete
   uint32_t block = 0;        // the first block
-  uint32_t word = WB_DONE;   // WB_PENDING: posted. Anything else: how it ended without
+  uint32_t word = WB_DONE;   // WB_PENDING: posted. Otherwise the outcome without posting
 
+  /// @brief Returns true if the request was posted and has to be waited for.
   WB_FN bool in_flight() const { return word == static_cast<uint32_t>(WB_PENDING) << WB_STATUS_KIND_SHIFT; }
+  /// @brief Returns the request of posted blocks.
   WB_FN static request posted(uint32_t block, uint32_t end) {
     return request{end, block, static_cast<uint32_t>(WB_PENDING) << WB_STATUS_KIND_SHIFT};
   }
+  /// @brief Returns a request that has ended with a status word.
   WB_FN static request ended(uint32_t word) { return request{0, 0, word}; }
 };
 
-// The blocks that are posted together: an entry of one or two, and perhaps an entry of one block behind it, which alone may be
-// signalled then.
+// Blocks that are posted together: an entry of one or two blocks, and optionally an entry of one block behind it. With two entries
+// only the second may be signalled.
 struct extent {
   enum parts : uint32_t { is_long = 1, has_second = 2 };
   uint32_t of = 0;
 
   WB_FN uint32_t blocks() const { return 1 + (of & is_long) + of / has_second; }
-  // Blocks behind which a completion of the last entry is waited for: it names that entry's first block.
+  // Returns the number of blocks after which the last entry's completion is seen: the completion names that entry's first block.
   WB_FN uint32_t end() const { return (of & has_second) != 0 ? blocks() : 1; }
 };
 
@@ -76,17 +86,21 @@ struct staging {
   local name;
 };
 
-// The parts of a wb_send_queue that do not wait.
+/// @brief The parts of a wb_send_queue that do not wait.
 class send_core : public ring_core<wb_send_queue, send_core> {
  public:
+  /// @brief Refers to a send queue in memory that kernels see.
   WB_FN explicit send_core(wb_send_queue* queue) : ring_core(queue) {}
 
+  /// @brief Returns the number of blocks of the ring.
   WB_FN uint32_t blocks() const { return 1u << q->log_blocks; }
+  /// @brief Returns the place in the ring of a ticket's block.
   WB_FN uint32_t index(uint32_t ticket) const { return ticket & (blocks() - 1); }
+  /// @brief Returns the queue pair's number as in control segments.
   WB_FN queue_word word() const { return queue_word{q->queue_word}; }
 
-  // The part of a send queue that entries are written with, read before a ticket is asked for: what an acquire leaves of the L1 is
-  // nothing, so that it would have to be waited for afterwards.
+  // The constants of a send queue that writing entries needs, read before a ticket is taken. An acquire empties the L1, so reading
+  // them afterwards would wait for the memory.
   struct writer {
     uint64_t ring;
     uint32_t log_blocks;
@@ -96,8 +110,10 @@ class send_core : public ring_core<wb_send_queue, send_core> {
   };
   WB_FN writer to_write() const { return writer{q->ring, q->log_blocks, word()}; }
 
-  // Rings for the entries of a grant, which the lanes with `got` have written at their `ticket`s; or leaves that to who is at it.
-  // `x` is the extent of each. Collective.
+  /// @brief Writes the doorbell for the entries of a grant, or leaves that to the warp that holds the lock. Collective over `mask`.
+  ///
+  /// @param got This lane has written entries at `ticket`.
+  /// @param x The extent of each lane's entries, the same in all lanes.
   WB_FN void publish_run(warp::mask_t mask, const grant& g, bool got, uint32_t ticket, extent x) const {
     const bool is_long = (x.of & extent::is_long) != 0;
     const uint32_t first = marked(ticket, is_long ? first_of_two : only_block);
@@ -105,7 +121,7 @@ class send_core : public ring_core<wb_send_queue, send_core> {
       order::store<order::relaxed>(mark(t), marked(t, is_long && t == ticket + 1 ? second_of_two : only_block));
     }
     if (has_tail(mask, g)) {
-      // The poller has to know of second blocks, from marks. And a mark of 2^32 blocks ago would be taken for one of now.
+      // The poller finds second blocks by their marks. And a mark of 2^32 blocks ago would be taken for a current one.
       if (got) order::store<order::relaxed>(mark(ticket), first);
       ring_for(mask, g.first + g.lanes * x.blocks());
       return;
@@ -114,43 +130,47 @@ class send_core : public ring_core<wb_send_queue, send_core> {
     publish(mask);
   }
 
-  // Takes what completions have come off the ring, unless somebody else is at it. Collective.
+  /// @brief Takes new completions off the ring, unless another warp is polling. Collective over `mask`.
   WB_FN void poll(warp::mask_t mask) const {
     if (!warp::any(mask, warp::is_leader(mask) && is_polled())) poll(mask, order::load<order::relaxed>(&q->completed) + blocks());
   }
 
-  // Whether `end` blocks are complete, or will never be: `word` says how it ended.
+  /// @brief Returns true if `end` blocks are complete, or never will be; `word` is the outcome. One thread calls this; an acquire
+  /// on scope device.
   WB_FN bool is_complete(uint32_t end, uint32_t& word) const { return is_over(order::load<order::acquire>(ended()), end, word); }
 
-  // The same without looking first. One lane alone looks no further than it has to for `end`. Answers what has ended, for `settles`,
-  // or `not_looked`.
+  // Polls without looking first whether another warp polls. A lane alone looks no further than it has to for `end`. Returns the
+  // completed blocks and the failure, for `is_over`, or `not_looked`. Collective.
   WB_FN uint64_t poll(warp::mask_t mask, uint32_t end) const { return poll_on(*this, mask, end); }
-  static constexpr uint64_t not_looked = ~0ull;  // a failure that there is not
-  // Whether somebody polls.
+  static constexpr uint64_t not_looked = ~0ull;  // a failure value that does not occur
+  // Returns true if a warp is polling.
   WB_FN bool is_polled() const { return (static_cast<uint32_t>(order::load<order::relaxed>(head())) & 1u) != 0; }
+  // Returns true if `end` blocks are complete, or never will be, according to `ended`; `word` is the outcome.
   WB_FN static bool is_over(uint64_t ended, uint32_t end, uint32_t& word) {
     const bool complete = static_cast<int32_t>(static_cast<uint32_t>(ended) - end) >= 0;
     word = complete ? static_cast<uint32_t>(WB_DONE) : static_cast<uint32_t>(ended >> 32);
     return complete || word != 0;
   }
 
+  // Returns the staging of a ticket's block.
   WB_FN staging staging_of(uint32_t ticket) const {
     const uint64_t offset = uint64_t{index(ticket)} * q->staging_bytes;
     return staging{q->staging + offset, local{q->staging_address + offset, be32{q->staging_key}}};
   }
-  // Keeps a block from being used again after it has completed. By who posts it, before it is marked.
+  // Keeps a block from being used again after it has completed. The thread that posts the block calls this, before it marks the
+  // block.
   WB_FN void hold(uint32_t ticket) const { order::store<order::relaxed>(hold_word(ticket), 1u); }
-  // Ends that, by the same thread or another. A block that has not completed yet may be let go too: what lands in it then is
-  // nobody's, and it is free once it has.
+  // Ends the hold, by the same thread or another. A block that has not completed yet may be let go too. Data that lands in its
+  // staging then belongs to no thread, and the block is free once it has completed.
   WB_FN void let_go(uint32_t ticket) const { order::store<order::release>(hold_word(ticket), 0u); }
 
  private:
   friend class ring_core<wb_send_queue, send_core>;
 
-  // Low bits of a mark; lap + 1 above them.
+  // Low bits of a mark: the kind of block. lap + 1 is above them.
   static constexpr uint32_t only_block = 0, first_of_two = 1, second_of_two = 2, kinds = 3, kind_bits = 2;
   static constexpr uint32_t patient_looks = WB_GPU ? 4 : 1;
-  // Looking for free blocks: as many by each lane together, and in all by a lane alone.
+  // Looks for free blocks: each lane looks at `at_once` blocks together, and a lane alone at `least_looks` in all.
   static constexpr uint32_t at_once = 4, least_looks = 8;
 
   WB_FN uint64_t* head() const { return reinterpret_cast<uint64_t*>(&q->head_lock); }
@@ -163,7 +183,7 @@ class send_core : public ring_core<wb_send_queue, send_core> {
   WB_FN bool seems_marked(uint32_t ticket) const {
     return ((order::load<order::relaxed>(mark(ticket)) ^ marked(ticket, only_block)) & ~kinds) == 0;
   }
-  // Moves the tail over what is marked, never to the second half of an entry.
+  // Moves the tail over marked blocks, never to the second half of an entry.
   WB_FN bool walk(warp::mask_t mask, uint32_t& tail) const {
     const uint32_t t = tail + warp::rank(mask), n = warp::count(mask);
     const uint32_t difference = order::load<order::acquire>(mark(t)) ^ marked(t, only_block);
@@ -173,14 +193,15 @@ class send_core : public ring_core<wb_send_queue, send_core> {
     return k >= n;
   }
 
-  // `completed`, and `failed` above it: told together, so that who sees a failure sees what had completed before it.
+  // `completed`, with `failed` above it: published together, so that a thread that sees a failure sees the blocks that completed
+  // before it.
   WB_FN uint64_t* ended() const { return reinterpret_cast<uint64_t*>(&q->completed); }
   WB_FN static uint64_t ended_as(uint32_t completed, uint32_t failed) { return static_cast<uint64_t>(failed) << 32 | completed; }
 
-  // The device reads the ring and, when the queue pair fails, the record; it must find the entries there that either tells of.
-  // Both in the memory of this GPU: what is visible to the GPU is what the device finds, as it reads through the same L2.
-  // In host memory stores may still be on their way over the bus, which only a fence of the whole system waits for; it takes
-  // several times as long.
+  // Announces the entries before `tail`. The device reads the ring and, when the queue pair fails, the record. It must find the
+  // entries that either one announces. If both are in the memory of this GPU, the device reads through the same L2 and finds what
+  // is visible to the GPU. Stores to host memory may still be in flight on the bus. Only a fence on scope system waits for them,
+  // which takes several times as long.
   WB_FN void ring(uint32_t tail) const {
     uint32_t* record = &static_cast<qp_record*>(q->record)->send;
     uint64_t* bell = q->doorbell;
@@ -220,7 +241,7 @@ class send_core : public ring_core<wb_send_queue, send_core> {
         all = k == n;
       }
     }
-    // What lanes have acquired with these words, the leader passes on.
+    // The leader passes on what the lanes have acquired with these words.
     warp::sync(mask);
     uint32_t moved = 0;
     if (to != from && warp::is_leader(mask)) {
@@ -230,14 +251,14 @@ class send_core : public ring_core<wb_send_queue, send_core> {
     return warp::shuffle(mask, moved, warp::leader(mask)) != 0;
   }
 
-  // What the poller has found so far.
+  // The poller's findings so far.
   struct progress {
     uint32_t head;       // completions taken
     uint32_t completed;  // blocks
     uint32_t failed;
   };
 
-  // What of a send queue a poller needs that does not change, read before it takes the lock, as in `writer`.
+  // The constants of a send queue that a poller needs, read before it takes the lock, as in `writer`.
   struct reader {
     uint64_t completions;
     const uint32_t* mark;
@@ -255,7 +276,7 @@ class send_core : public ring_core<wb_send_queue, send_core> {
     progress p = {static_cast<uint32_t>(before >> 32), static_cast<uint32_t>(old), static_cast<uint32_t>(old >> 32)};
     const uint32_t old_completed = p.completed;
     const bool was_failed = p.failed != 0;
-    // Empty-handed, look again at once: the lock's other users only watch `completed` meanwhile.
+    // If nothing is new, look again at once: the lock's other users only watch `completed` meanwhile.
     if ((from.flags & WB_SEND_COLLAPSED) == 0) {
       for (uint32_t looks = patient_looks; looks && p.completed == old_completed && p.failed == 0; --looks) look_at_ring(from, mask, end, p);
     } else {
@@ -265,14 +286,14 @@ class send_core : public ring_core<wb_send_queue, send_core> {
       p.completed = warp::shuffle(mask, p.completed, warp::leader(mask));
       p.failed = warp::shuffle(mask, p.failed, warp::leader(mask));
     }
-    // Everything that lanes have acquired from the device, the leader passes on.
+    // The leader passes on everything that the lanes have acquired from the device.
     warp::sync(mask);
     const uint64_t found = ended_as(p.completed, p.failed);
     if (warp::is_leader(mask)) {
       uint64_t told = found;
       if (p.failed != 0 && !was_failed) order::store<order::relaxed>(&r.q->failed_at, p.completed);
       if (p.failed == 0 && found != old) {
-        // Over the last entry's second block, if it has one.
+        // Move over the last entry's second block, if there is one.
         const uint32_t last = p.completed - 1, blocks = 1u << from.log_blocks;
         const uint32_t seen = order::load<order::relaxed>(from.mark + (last & (blocks - 1)));
         if (seen == (((last >> from.log_blocks) + 1) << kind_bits | first_of_two)) told = ended_as(p.completed + 1, 0);
@@ -285,12 +306,12 @@ class send_core : public ring_core<wb_send_queue, send_core> {
   WB_FN static order::quad entry_tail(const reader& from, uint32_t at) {
     return order::load_quad<order::acquire, order::system>(reinterpret_cast<const char*>(from.completions) + uint64_t{at} * cqe_bytes + cqe_tail_at);
   }
-  // The ticket that 16 bits of an index stand for. No more blocks than the ring has are outstanding behind `completed`.
+  // Returns the ticket that 16 bits of an index stand for. No more blocks than the ring has are outstanding behind `completed`.
   WB_FN static uint32_t ticket_of(uint32_t completed, uint32_t wire) {
     return completed + ((wire - completed) & index_mask);
   }
 
-  // One entry a lane, as many as are new; all lanes end up with the same.
+  // Looks at one entry for each lane, as long as entries are new. All lanes get the same result.
   WB_FN static void look_at_ring(const reader& from, warp::mask_t mask, uint32_t end, progress& p) {
     const uint32_t n = warp::count(mask), rank = warp::rank(mask);
     const completion_ring ring(from.completions, from.log_completions);
@@ -301,14 +322,14 @@ class send_core : public ring_core<wb_send_queue, send_core> {
       const bool fresh = rank < k;
       const warp::mask_t wrong = warp::ballot(mask, fresh && tail.state().is_error());
       if (wrong != 0) {
-        // In ring order: the lowest lane has the cause, and what comes behind it is flushed.
+        // In ring order: the lowest lane has the cause, and the entries behind it are flushed.
         const uint32_t lane = warp::first(wrong);
         fail(warp::shuffle(mask, tail.state().wqe_counter(), lane), warp::shuffle(mask, tail.syndrome(), lane),
              warp::shuffle(mask, tail.vendor_syndrome(), lane), warp::shuffle(mask, tail.state().opcode(), lane), p);
         p.head += warp::rank_of(mask, lane) + 1;
         return;
       }
-      // Completions of receives, where both kinds share the queue, say nothing about what was sent.
+      // Completions of receives, where both kinds share the queue, say nothing about sends.
       const warp::mask_t sent = warp::ballot(mask, fresh && tail.state().opcode() == cqe_requester);
       p.head += k;
       if (sent != 0) p.completed = ticket_of(p.completed, warp::shuffle(mask, tail.state().wqe_counter(), warp::last(sent))) + 1;
@@ -316,13 +337,13 @@ class send_core : public ring_core<wb_send_queue, send_core> {
     }
   }
 
-  // The one entry of a collapsed queue. An entry seen before is of `completed` - 1, or of the block before that.
+  // Looks at the one entry of a collapsed queue. An entry seen before is of `completed` - 1, or of the block before that.
   WB_FN static void look_at_latest(const reader& from, progress& p) {
     const cqe_tail tail(entry_tail(from, 0));
     if (tail.state().opcode() == cqe_invalid) return;
     const uint32_t counter = tail.state().wqe_counter();
     if (tail.state().is_error()) {
-      // Flush errors overwrite their cause, and tell nothing about what had completed before it.
+      // Flush errors overwrite their cause, and say nothing about the blocks that completed before it.
       if (tail.is_flush()) fail(p.completed, tail.syndrome(), tail.vendor_syndrome(), tail.state().opcode(), p);
       else fail(counter, tail.syndrome(), tail.vendor_syndrome(), tail.state().opcode(), p);
       return;
@@ -331,23 +352,30 @@ class send_core : public ring_core<wb_send_queue, send_core> {
     if (tail.state().opcode() == cqe_requester && ahead <= 1u << from.log_blocks) p.completed += ahead;
   }
 
-  // An error completion: all before the entry that it names are done. (That of a receive names none that was sent.)
+  // Processes an error completion: all blocks before the entry that it names are done. (The error of a receive names no entry that
+  // was sent.)
   WB_FN static void fail(uint32_t counter, uint32_t syndrome, uint32_t vendor, uint32_t opcode, progress& p) {
     if (opcode == cqe_requester_error) p.completed = ticket_of(p.completed, counter);
     p.failed = network_error(syndrome, vendor);
   }
 };
 
-// A send queue, by value. "Collective" functions take a mask, and every lane in it makes the call; lanes may be on different
-// queues. Those without a mask are for the lanes that happen to be together.
+/// @brief A send queue with waits, by value.
+///
+/// "Collective" functions take a mask: every lane in the mask makes the call, converged; lanes may be on different queues.
+/// Functions without a mask are for the lanes that happen to be converged.
 class work_queue_ref : public send_core {
  public:
+  /// @brief Refers to a send queue in memory that kernels see. `control` is the run's control block.
   WB_FN work_queue_ref(wb_send_queue* queue, const wb_control* control) : send_core(queue), control_(control) {}
 
   // --- completion ----------------------------------------------------------------------------------------------------
 
-  // Waits for the requests of the lanes with `mine`, as long as one wait may last. A request that takes longer stays posted.
-  // Collective.
+  /// @brief Waits for the requests of the lanes with `mine`, for at most one deadline. Collective.
+  ///
+  /// @return The outcome of this lane's requests. Requests that time out stay posted.
+  /// @note After success the lane has acquired data that the requests landed in local memory (scope device). With
+  /// WB_SEND_CONSISTENCY that holds only after a flush behind them.
   WB_FN outcome wait(warp::mask_t mask, bool mine, request r) const {
     deadline p(control_);
     outcome o{r.word};
@@ -355,7 +383,7 @@ class work_queue_ref : public send_core {
     for (;;) {
       bool busy = false;
       if (waiting) {
-        // Both loads are under way at once.
+        // Both loads are in flight at once.
         busy = is_polled();
         waiting = !is_complete(r.end, o.word);
       }
@@ -373,9 +401,11 @@ class work_queue_ref : public send_core {
       if (waiting && q == one.q && found != not_looked) waiting = !is_over(found, r.end, o.word);
     }
   }
+  /// @brief Waits for a request. For the lanes that are converged.
   WB_FN outcome wait(request r) const { return wait(warp::active(), true, r); }
 
-  // Whether a wait would answer at once: then with `o`. Polls once if not. Collective; lanes without `mine` keep their `o`.
+  /// @brief Returns true if a wait would return at once, with its outcome in `o`. Polls once if not. Collective; lanes without
+  /// `mine` keep their `o`.
   WB_FN bool test(warp::mask_t mask, bool mine, request r, outcome& o) const {
     if (mine) o.word = r.word;
     bool waiting = mine && r.in_flight() && !is_complete(r.end, o.word);
@@ -386,29 +416,34 @@ class work_queue_ref : public send_core {
     }
     return !waiting;
   }
+  /// @brief Returns true if a wait would return at once. For the lanes that are converged.
   WB_FN bool test(request r, outcome& o) const { return test(warp::active(), true, r, o); }
 
-  // Everything that anybody has posted on this queue so far, as one request: what this thread has posted, or has been told of.
+  /// @brief Returns one request for everything posted on this queue so far, by this thread or by threads that this thread has
+  /// synchronised with. One thread calls this.
   WB_FN request everything() const {
     uint32_t t;
-    // While somebody puts the credit right, the ticket says too much.
+    // While a thread corrects the credit, the ticket is too large.
     for (deadline p(control_); credit(t) < 0;) {
       const wait_status v = p.expired();
       if (v != wait_status::go_on) return request::ended(status_word(v));
     }
     return request::posted(t, t);
   }
-  // Waits for it.
+  /// @brief Waits for everything posted on this queue. For the lanes that are converged.
   WB_FN outcome quiet() const { return wait(everything()); }
+  /// @brief Waits for everything posted on the queues of the lanes with `mine`. Collective.
   WB_FN outcome quiet(warp::mask_t mask, bool mine) const { return wait(mask, mine, mine ? everything() : request{}); }
 
+  /// @brief Returns the run's control block.
   WB_FN const wb_control* control() const { return control_; }
 
  protected:
   const wb_control* control_;
 
-  // Whether to try again. Who draws more credit than there is hides it from others until it has put it right: on a short ring
-  // those who try again and again would keep each other from finding enough for a chain.
+  // Returns true if another attempt to post makes sense. A thread that takes more credit than there is hides the credit from others
+  // until it has corrected it. On a short ring, threads that try again and again would keep each other from finding enough credit
+  // for a chain.
   WB_FN bool has_room(extent x) const {
     uint32_t t;
     const int32_t had = credit(t);
@@ -421,17 +456,17 @@ class work_queue_ref : public send_core {
     one.replenish(mask);
   }
 
-  // Whether what is to be posted will never find room; why.
+  // Returns true if the work request will never find room; `word` is the reason.
   WB_FN bool cannot_post(extent x, uint32_t& word) const {
     word = x.blocks() > blocks() ? status_word(WB_BAD_ARGUMENT) : order::load<order::acquire>(&q->failed);
     return word != 0;
   }
 
-  // Another lane's queue, the same in all lanes.
+  // Returns the queue of `lane`, in all lanes.
   WB_FN work_queue_ref shared(warp::mask_t mask, uint32_t lane) const {
     return work_queue_ref(reinterpret_cast<wb_send_queue*>(warp::shuffle(mask, reinterpret_cast<uint64_t>(q), lane)), control_);
   }
-  // One of the mask's lanes, a different one each turn.
+  // Returns one of the mask's lanes, a different one each turn.
   WB_FN static uint32_t nth_of(warp::mask_t m, uint32_t turn) {
     const warp::mask_t later = m & ~((1u << (turn & (warp::width - 1))) - 1u);
     return warp::first(later ? later : m);

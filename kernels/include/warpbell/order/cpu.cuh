@@ -1,5 +1,5 @@
-// Ordered accesses of the CPU engine: the compiler's atomics, in the last column's order of the tables in order.cuh, which includes this file.
-// An exploration puts its own in the place of the compiler's (tests/device/explore_access.h).
+// Ordered accesses of the CPU engine: the compiler's atomics, in the order of the last column of the tables in order.cuh, which
+// includes this file. State exploration replaces the compiler's atomics by its own (tests/device/explore_access.h).
 #pragma once
 
 namespace warpbell {
@@ -19,6 +19,7 @@ WB_ORDER_LOADS(WB_CPU_LOADS)
   }
 WB_ORDER_STORES(WB_CPU_STORES)
 
+// Stores the minimum of `*p` and `v`, and returns the value before.
 template <class Word> WB_FN Word lower(Word* p, Word v, int order) {
   Word old = __atomic_load_n(p, __ATOMIC_RELAXED);
   while (v < old && !__atomic_compare_exchange_n(p, &old, v, true, order, __ATOMIC_RELAXED)) {
@@ -54,13 +55,13 @@ WB_ORDER_ADDS(WB_CPU_ADDS)
 #endif
 WB_ORDER_FENCES(WB_CPU_FENCES)
 
-// Who sees the first word sees the second; the other way round may be a little late.
+// A thread that acquires the first word sees the second. A thread that sees the second word may see the first one late.
 WB_FN void store_both(access<release, device> how, uint64_t* p, uint64_t first, uint64_t second) {
   store(how, p + 1, second);
   store(how, p, first);
 }
 
-// The last word carries phase and identifier; a controller writes it last, so acquiring it first is the same guarantee as
+// The last word carries phase and identifier, and a controller writes it last. So acquiring it first gives the same guarantee as
 // one 16-byte access.
 template <memory_order O> WB_FN quad load_quad(access<O, system>, const void* p) {
   const uint32_t* s = static_cast<const uint32_t*>(p);
@@ -79,8 +80,8 @@ WB_FN void store_quad(access<relaxed, system>, void* p, quad q) {
   __atomic_store_n(d + 3, q.w, __ATOMIC_RELEASE);
 }
 
-// A device finds what was stored before, and a register whose page is mapped write-combining gets the store at once: threads are ordered
-// by less, devices are not.
+// Makes earlier stores visible to devices, and a store to a write-combining page leave at once. Threads need less for their order
+// than devices.
 WB_FN void flush_to_devices() {
 #if defined(__x86_64__)
   __builtin_ia32_sfence();

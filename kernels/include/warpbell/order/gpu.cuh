@@ -23,7 +23,7 @@ namespace warpbell {
 namespace order {
 namespace detail {
 
-// `HELD` is the type of the register, `C` its constraint: PTX has no registers of 8 bits that an asm statement could name.
+// `HELD` is the type of the register, `C` its constraint: PTX has no 8-bit registers that an asm statement could name.
 #define WB_PTX_LOAD(O, S, WORD, HELD, C, WIDTH)                                                      \
   WB_FN WORD load(access<O, S>, const WORD* p) {                                                     \
     HELD v;                                                                                          \
@@ -82,7 +82,7 @@ WB_ORDER_COMPARES(WB_PTX_COMPARES)
 #define WB_PTX_ADDS(OP, O, S, CPU) WB_PTX_ADD(O, S, uint32_t, "r", "32") WB_PTX_ADD(O, S, uint64_t, "l", "64")
 WB_ORDER_ADDS(WB_PTX_ADDS)
 
-// The one-sided forms are PTX ISA 8.6, of CUDA 12.7.
+// The one-sided fences need PTX ISA 8.6, of CUDA 12.7.
 #if __CUDACC_VER_MAJOR__ < 12 || (__CUDACC_VER_MAJOR__ == 12 && __CUDACC_VER_MINOR__ < 7)
 #undef WB_PTX_acquire
 #undef WB_PTX_release
@@ -92,7 +92,7 @@ WB_ORDER_ADDS(WB_PTX_ADDS)
 #define WB_PTX_FENCES(OP, O, S, CPU) WB_FN void fence(access<O, S>) { asm volatile("fence." WB_PTX_##O "." WB_PTX_##S ";" ::: "memory"); }
 WB_ORDER_FENCES(WB_PTX_FENCES)
 
-// PTX ISA 8.3, .b128.
+// Needs PTX ISA 8.3, for .b128.
 WB_FN void store_both(access<release, device>, uint64_t* p, uint64_t first, uint64_t second) {
   asm volatile("{\n.reg .b128 both;\nmov.b128 both, {%1, %2};\nst.release.gpu.global.b128 [%0], both;\n}" ::"l"(p), "l"(first), "l"(second) : "memory");
 }

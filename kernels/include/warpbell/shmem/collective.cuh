@@ -6,15 +6,14 @@
 //   fcollect   dest[m * n + i] = source[i] of member m                                     dest: size * n, source: n
 //   alltoall   dest[m * n + i] = source[me * n + i] of member m                            dest: size * n, source: size * n
 //
-// Before: `dest` is ready on every member, that is, nobody there still reads or writes it (a sync sees to that), and the source is
-// written, by whichever thread of the scope. The two do not overlap; but a broadcast may have one array for both, and the source of
-// an fcollect may be its own place in dest.
-// On return: this PE's `dest` is complete and its source may be used again. Of other members it says that they have called it
-// (fcollect, alltoall), not that they have returned; after a broadcast, `root` knows nothing of the others.
+// Before: `dest` is ready on every member, that is, no thread there still reads or writes it (a sync ensures that). The source is
+// written, by any thread of the scope. The two do not overlap; but a broadcast may have one array for both, and the source of an
+// fcollect may be its own place in dest. On return: this PE's `dest` is complete and its source may be used again. The other
+// members have called fcollect or alltoall, but may not have returned. After a broadcast `root` knows nothing of the others.
 //
-// Large ones are puts to each member and then one signal to each, a counter per sender in each channel. Small fcollects and
-// alltoalls go through the scratch (small.cuh); in a world with a network only those of one line, as a request that takes the data to
-// its place and one that tells of it cost no more than two lines.
+// Large messages are puts to each member and then one signal to each, a counter per sender in each channel. Small fcollects and
+// alltoalls go through the scratch (small.cuh). In a world with a network only those of one line do. A request for the data and a
+// request for the signal cost no more than two lines.
 #pragma once
 
 #include <warpbell/shmem/small.cuh>
@@ -83,8 +82,8 @@ WB_FN outcome team_calls<Self>::alltoall(S s, To dest, From source, size_t n, ui
   return exchange(s, WB_CALL_ALLTOALL, dest, n, source, n, n, channel);
 }
 
-// What both are: dest[m * dest_pitch + i] = source[me * source_pitch + i] of member m. Blocks that share a large one pass the
-// pitches of the whole and their part of the elements, in a channel each.
+// Common part of both: dest[m * dest_pitch + i] = source[me * source_pitch + i] of member m. Blocks that share a large exchange
+// pass the pitches of the whole and their part of the elements, in a channel each.
 template <class Self>
 template <class S, class To, class From>
 WB_FN outcome team_calls<Self>::exchange(S s, wb_shmem_call call, To to, size_t dest_pitch, From from, size_t source_pitch,
@@ -115,7 +114,7 @@ WB_FN outcome team_calls<Self>::exchange_now(S s, wb_shmem_call call, T* dest, s
   uint64_t* words = team().signals + uint64_t{channel} * size;
   const uint64_t turn = order::load<order::relaxed>(&mine->data) + 1;
   s.sync();
-  // Each begins with the member after it, so that not all of them put to the same one.
+  // Each member begins with the one after it, so that not all of them put to the same one.
   uint32_t ended = WB_DONE;
   for (uint32_t k = 0; k < size; ++k) {
     const uint32_t member = k == 0 ? me : after(k);

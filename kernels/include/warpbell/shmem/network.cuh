@@ -1,20 +1,20 @@
-// What calls do with PEs that loads and stores do not reach: work requests to an RDMA adapter (mlx5.cuh).
+// Calls to PEs that loads and stores do not reach: work requests to an RDMA adapter (mlx5.cuh).
 //
-// All of this is called, and not inlined (see call.cuh), and takes addresses and numbers instead of types and scopes: a world
-// whose PEs all reach each other has none of it in its way, and a kernel's compiler makes few copies.
+// All functions here are called, and not inlined (see call.cuh), and take addresses and numbers instead of types and scopes. So a
+// world whose PEs all reach each other has none of this code in its path, and the compiler makes few copies for each kernel.
 //
-//   put      from the symmetric heap: the adapter reads it there. Up to 28 bytes of anything: inside the request. Anything else:
+//   put      from the symmetric heap: the adapter reads the heap. Up to 28 bytes of any memory: inside the request. Other memory:
 //            through the staging of the requests' own blocks, a piece for each thread at a time
-//   get      into the symmetric heap: the adapter writes there. Anything else: through staging, and copied out
+//   get      into the symmetric heap: the adapter writes the heap. Other memory: through staging, and copied out
 //   words    of signals and collectives: inside the request
 //
-// The requests of a `lane` to one PE go to one queue pair, and are done there in their order: the lane of a block's own calls is the
-// block, that of a team's calls is the channel, whichever blocks take turns in it.
+// The requests of a `lane` to one PE go to one queue pair, which executes them in order. The lane of a block's own calls is the
+// block. The lane of a team's calls is the channel, whichever blocks take turns in it.
 //
-// Two keys name each heap. Writes by the data key may overtake each other on the bus of the PE that they go to; those by the strict
-// key come after everything before them. So what somebody may wait for goes by the strict key, and whatever else is short.
+// Two keys name each heap. Writes by the data key may overtake each other on the bus of the destination. Writes by the strict key
+// come after everything before them. So data that a thread may wait for goes by the strict key, and so does all other short data.
 //
-// Each function answers a word of status.h, or enters what went wrong in the error log and answers zeroes.
+// Each function returns a status word (status.h), or enters an error in the error log and returns zeroes.
 #pragma once
 
 #include <warpbell/error.cuh>
@@ -23,8 +23,8 @@
 namespace warpbell {
 namespace detail {
 
-// Scalars and not the world: an address of it that escapes would have it copied to the stack. Answers the word that is entered: a wait
-// that ended because a connection of its world has failed ends with the error of that connection.
+// Takes scalars and not the world: an address of the world that escapes would cause a copy on the stack. Returns the word that was
+// entered. A wait that ended because a connection of its world has failed ends with the error of that connection.
 WB_FN_COLD uint32_t raise_call_error(const wb_control* control, uint32_t word, uint32_t call, uint32_t pe, uint32_t me,
                                      uint64_t offset, uint64_t bytes, uint32_t channel) {
   if (word == status_word(WB_STOPPED) && control->fault && !order::load<order::relaxed>(control->abort) &&
@@ -44,22 +44,22 @@ WB_FN_COLD uint32_t raise_call_error(const wb_control* control, uint32_t word, u
 
 namespace network {
 
-constexpr uint64_t strict_bytes = 4096;  // the longest put by the strict key
+constexpr uint64_t strict_bytes = 4096;  // longest put by the strict key
 
 // A send queue of functions that are called, and not inlined.
 using send_queue = mlx5::send_queue<mlx5::from_function>;
 
-// What became of a request so far: posted is as good as done.
+// Returns the state of a request so far: posted counts as done.
 WB_FN uint32_t so_far(const mlx5::request& r) { return r.in_flight() ? static_cast<uint32_t>(WB_DONE) : r.word; }
 WB_FN uint32_t completed(const send_queue& queue, const mlx5::request& r) {
   return send_queue::wait_for(queue.q, queue.control(), warp::active(), true, r);
 }
 
-// The lane of the calling block.
+// Returns the lane of the calling block.
 WB_FN uint32_t own_lane() { return blockIdx.x; }
 
 WB_FN const wb_peer* peer_of(const wb_network* net, uint32_t pe) { return net->peers + pe; }
-// Whether data goes there by loads and stores all the same.
+// Returns true if data goes to the PE by loads and stores.
 WB_FN bool is_near(const wb_network* net, uint32_t pe) {
   return pe == net->pe || (peer_of(net, pe)->flags & WB_PEER_LOAD_STORE) != 0;
 }
@@ -67,13 +67,13 @@ WB_FN send_queue queue_at(const wb_network* net, const wb_peer* peer, uint32_t l
   wb_send_queue* all = peer->queues;
   return send_queue(all + (lane & (peer->queue_count - 1)), net->control);
 }
-// Whether the adapter can name the bytes: memory of the heap.
+// Returns true if the adapter can name the bytes: memory of the heap.
 WB_FN bool in_heap(const wb_network* net, uint64_t at, uint64_t bytes) {
   const uint64_t offset = at - net->local;
   return offset < net->heap_bytes && bytes <= net->heap_bytes - offset;
 }
 
-// One call on its way to one PE.
+// A call on its path to one PE.
 struct peer_path {
   const wb_network* net;
   const wb_peer* peer;
@@ -90,18 +90,18 @@ struct peer_path {
   }
   WB_FN mlx5::local own(uint64_t here) const { return mlx5::local{here - net->local + net->heap, mlx5::be32{net->key}}; }
 
-  // Whether nothing is on its way.
+  // Returns true if nothing is in flight.
   WB_FN bool is_idle() const {
     return order::load<order::acquire>(&queue.q->completed) == order::load<order::relaxed>(&queue.q->ticket) &&
            order::load<order::relaxed>(&queue.q->failed) == 0;
   }
-  // Waits for what it has read into the heap, and everything else of the queue pair before it.
+  // Waits for data that was read into the heap, and for everything else of the queue pair before it.
   WB_FN uint32_t landed(mlx5::request last) const {
     if (queue.q->flags & WB_SEND_CONSISTENCY) last = queue.flush(own(net->local));
     return completed(queue, last);
   }
 
-  // What has become of it; enters it if it is an error.
+  // Returns the outcome of a request, after entering it in the error log if it is an error.
   WB_FN uint32_t ended(uint32_t word, uint64_t at, uint64_t bytes) const {
     if (word == WB_DONE) return word;
     const uint32_t channel = call >= WB_CALL_BARRIER ? lane : 0;
@@ -113,7 +113,7 @@ struct peer_path {
 
 // --- bytes in registers ----------------------------------------------------------------------------------------------
 
-// Up to inline_write_max bytes of memory at any alignment.
+// Gathers up to inline_write_max bytes of memory at any alignment.
 WB_FN mlx5::write_payload gather(uint64_t from, uint32_t bytes) {
   mlx5::write_payload p{};
   const bool aligned = (from & 3u) == 0;
@@ -132,8 +132,8 @@ WB_FN mlx5::write_payload gather(uint64_t from, uint32_t bytes) {
 
 // --- puts ------------------------------------------------------------------------------------------------------------
 
-// Thread `rank` of `count` that make the call together, as everywhere here. With `finish`, the source may be used again once all
-// of them have returned; without, that of a heap only after a quiet.
+// Puts bytes as thread `rank` of the `count` threads that make the call together. With `finish`, the source may be used again once
+// all of them have returned. Without it, a source in a heap may be used again only after a quiet.
 WB_FN_COLD uint32_t put(const wb_network* net, uint32_t call, uint64_t to, uint64_t from, uint64_t bytes, uint32_t pe, uint32_t lane,
                         uint32_t rank, uint32_t count, bool finish) {
   if (bytes == 0) return WB_DONE;
@@ -158,7 +158,7 @@ WB_FN_COLD uint32_t put(const wb_network* net, uint32_t call, uint64_t to, uint6
   return w.ended(word, to, bytes);
 }
 
-// One value of up to 16 bytes.
+// Puts one value of up to 16 bytes.
 WB_FN_COLD uint32_t put_value(const wb_network* net, uint32_t call, uint64_t to, uint64_t low, uint64_t high, uint32_t bytes,
                               uint32_t pe, uint32_t lane) {
   const peer_path w(net, call, pe, lane);
@@ -167,7 +167,7 @@ WB_FN_COLD uint32_t put_value(const wb_network* net, uint32_t call, uint64_t to,
   return w.ended(so_far(w.queue.write_inline(w.strict(to), p, bytes)), to, bytes);
 }
 
-// Elements of up to 16 bytes, `to_gap` and `from_gap` bytes apart, which wrap as addresses do: a request for each.
+// Puts elements of up to 16 bytes, `to_gap` and `from_gap` bytes apart, which wrap as addresses do: one request for each.
 WB_FN_COLD uint32_t put_strided(const wb_network* net, uint64_t to, uint64_t from, uint64_t to_gap, uint64_t from_gap, uint32_t bytes,
                                 uint64_t n, uint32_t pe, uint32_t rank, uint32_t count) {
   const peer_path w(net, WB_CALL_PUT, pe, own_lane());
@@ -180,7 +180,8 @@ WB_FN_COLD uint32_t put_strided(const wb_network* net, uint64_t to, uint64_t fro
 
 // --- gets ------------------------------------------------------------------------------------------------------------
 
-// With `finish`, the data is there once all threads have returned and met; without, data for the heap only after a quiet.
+// Gets bytes. With `finish`, the data has arrived once all threads have returned and synchronised. Without it, data for the heap
+// has arrived only after a quiet.
 WB_FN_COLD uint32_t get(const wb_network* net, uint32_t call, uint64_t to, uint64_t from, uint64_t bytes, uint32_t pe, uint32_t lane,
                         uint32_t rank, uint32_t count, bool finish) {
   if (bytes == 0) return WB_DONE;
@@ -201,7 +202,7 @@ WB_FN_COLD uint32_t get(const wb_network* net, uint32_t call, uint64_t to, uint6
   return w.ended(word, from, bytes);
 }
 
-// One value of up to 16 bytes; what is beyond it is anything.
+// Gets one value of up to 16 bytes; the bytes beyond it are unspecified.
 WB_FN_COLD order::detail::pair get_value(const wb_network* net, uint64_t from, uint32_t bytes, uint32_t pe, uint32_t lane) {
   const peer_path w(net, WB_CALL_GET, pe, lane);
   order::detail::pair value{0, 0};
@@ -209,7 +210,7 @@ WB_FN_COLD order::detail::pair get_value(const wb_network* net, uint64_t from, u
   return value;
 }
 
-// Elements as of `put_strided`. Into the heap, all of a thread's requests are under way at once.
+// Gets elements as put_strided puts them. Into the heap, all of a thread's requests are in flight at once.
 WB_FN_COLD uint32_t get_strided(const wb_network* net, uint64_t to, uint64_t from, uint64_t to_gap, uint64_t from_gap, uint32_t bytes,
                                 uint64_t n, uint32_t pe, uint32_t rank, uint32_t count) {
   const peer_path w(net, WB_CALL_GET, pe, own_lane());
@@ -232,7 +233,7 @@ WB_FN_COLD uint32_t get_strided(const wb_network* net, uint64_t to, uint64_t fro
 
 // --- completion and order --------------------------------------------------------------------------------------------
 
-// Waits for what has been posted to all PEs in a lane; or, for all_lanes, in every lane. The threads share the PEs.
+// Waits for everything posted to all PEs in a lane, or for all_lanes in every lane. The threads share the PEs.
 constexpr uint32_t all_lanes = 0xffffffffu;
 WB_FN_COLD uint32_t quiet(const wb_network* net, uint32_t call, uint32_t lane, uint32_t rank, uint32_t count) {
   uint32_t word = WB_DONE;
@@ -248,8 +249,9 @@ WB_FN_COLD uint32_t quiet(const wb_network* net, uint32_t call, uint32_t lane, u
   return word;
 }
 
-// Before this thread's next store to a PE that stores reach, what it has asked the adapter to do there is done: the two ways know
-// nothing of each other. To all such PEs, or to one. Requests that follow need nothing: they are done in their order.
+// Waits until the adapter has executed this thread's requests. Called before this thread's next store to a PE that stores reach,
+// because the two data paths are not ordered with each other. For all such PEs, or for one. Later requests need no wait: they are
+// executed in order.
 WB_FN_COLD uint32_t complete(const wb_network* net, uint32_t call, uint32_t lane, uint32_t only) {
   uint32_t word = WB_DONE;
   const bool all = only == WB_NO_PE;

@@ -1,6 +1,6 @@
-// Atomic operations over RDMA adapters, as their masked forms have them. The adapter of the PE that owns the word does them; it is
-// not atomic with loads, stores and atomics of processors, so a world with a network does all of them this way, those of a PE on
-// its own memory as well.
+// Atomic operations over RDMA adapters, by the adapter's masked forms. The adapter of the PE that owns the word executes them. They
+// are not atomic with loads, stores and atomics of processors. So a world with a network does all atomic operations this way,
+// including those of a PE on its own memory.
 //
 //   add, fetch                 an addition with carries everywhere (of 0 to fetch)
 //   xor                        an addition with carries nowhere: each bit is a number of its own
@@ -35,7 +35,7 @@ template <class T> WB_FN mlx5::work_request changing(change what, mlx5::remote a
   return work_request(mlx5::masked_swap(at, local{}, o), with);
 }
 
-// A word of 4 or 8 bytes; answers what it was if `fetches`, and then waits for it.
+// Executes the operation on a word of 4 or 8 bytes. If `fetches`, waits for the value before and returns it.
 WB_FN_COLD uint64_t atomic(const wb_network* net, uint32_t call, change what, uint64_t at, uint64_t value, uint64_t expected,
                            uint32_t bytes, uint32_t pe, uint32_t lane, bool fetches) {
   const peer_path w(net, call, pe, lane);

@@ -1,20 +1,21 @@
 // Reductions (OpenSHMEM 1.5, 9.11.8): dest[i] = source[i] of all members, combined, on every member.
 //
-// `dest` and `source` are symmetric; the same array, or without overlap. Integers of 1 to 8 bytes, float, double, and any type of
-// such a size with the operators (a GPU's half and bfloat16); and, or, xor take integers. Values are combined in the order of the
-// members, so that every PE gets the same bits.
+// `dest` and `source` are symmetric: the same array, or without overlap. Types: integers of 1 to 8 bytes, float, double, and any
+// type of such a size with the operators (a GPU's half and bfloat16). The operations and, or and xor take integers. Values are
+// combined in the order of the members, so that every PE gets the same bits.
 //
-// Before: this PE's source is written, by whichever thread of the scope. Nothing need be known of the others' arrays: they are not
-// touched before their PEs have called. On return: this PE's `dest` is complete, nobody reads its source any more, and both may be
-// used again.
+// Before: this PE's source is written, by any thread of the scope. The other members need no preparation: their arrays are not
+// touched before their PEs have called. On return: this PE's `dest` is complete, no thread reads its source any more, and both may
+// be used again.
 //
-// A message that fits the scratch is sent to everybody, and combined by each (small.cuh). A larger one is cut into as many parts
-// as there are members: between two synchronisations each reads its part of every source and writes the result to every dest, so
-// that a link carries what it must, and no more, in both directions. Blocks that share a large one pass their part of the elements,
-// in a channel each.
+// A message that fits the scratch is sent to all members, and each combines it (small.cuh). A larger one is cut into as many parts
+// as there are members. Between two synchronisations each member reads its part of every source and writes the result to every
+// dest. So a link carries no more than necessary, in both directions. Blocks that share a large reduction pass their part of the
+// elements, in a channel each.
 //
-// Over a network a large one goes in pieces: what the others have of a piece is read into the scratch, combined, and the result goes
-// from this PE's dest to everybody else's. What knows of the network moves bytes, and is called; only combining is of a type.
+// Over a network a large message goes in pieces. Each PE reads the other members' parts of a piece into the scratch and combines
+// them. The result goes from this PE's dest to all others. The code for the network moves bytes, and is called; only combining
+// depends on the type.
 #pragma once
 
 #include <warpbell/shmem/reduction.cuh>
@@ -64,8 +65,8 @@ WB_FN outcome team_calls<Self>::reduce_small(S s, Op op, T* dest, const T* sourc
     if (outcome o = clear_scratch(s, call, channel); !o) return o;
   }
   s.sync();
-  // To all others. Or, over a network, to this PE's own place, which nobody reads, for requests to take them from there. They have
-  // been taken when everybody has answered, long before the turn after the next writes them again.
+  // Store to all others. Over a network, store to this PE's own place, which no member reads, for requests to take the lines from
+  // there. The requests have taken them when all members have replied, long before the turn after the next overwrites them.
   const bool here = !all_by_stores();
   line::words* to = scratch(channel, turn, me);
   for (size_t l = s.rank(); l < lines; l += s.count()) {
@@ -120,7 +121,7 @@ WB_FN outcome team_calls<Self>::reduce_large(S s, Op op, T* dest, const T* sourc
   using narrow = typename order::detail::word<sizeof(T)>::type;
   constexpr size_t in_wide = sizeof(wide) / sizeof(T);
   const uint64_t size = team().size, me = team().pe;
-  // What is moved in wide words, and in elements: before them, and after them or in their place.
+  // Parts that are moved in wide words, and parts moved in elements: before the wide words, and after them or instead of them.
   const uint64_t to = address(dest);
   const bool agree = ((to ^ address(source)) & (sizeof(wide) - 1)) == 0;
   const size_t short_of = (sizeof(wide) - (to & (sizeof(wide) - 1))) % sizeof(wide) / sizeof(T);
@@ -142,7 +143,7 @@ WB_FN outcome team_calls<Self>::reduce_large(S s, Op op, T* dest, const T* sourc
   return met;
 }
 
-// Words `first` to `last` of all sources, combined, to all dests. The threads of the scope share them.
+// Combines words `first` to `last` of all sources, and stores them to all dests. The threads of the scope share them.
 template <class Self>
 template <class Word, class S, class Op, class T>
 WB_FN void team_calls<Self>::reduce_words(S s, Op op, T* dest, const T* source, size_t first, size_t last) const {
@@ -173,7 +174,7 @@ WB_FN void team_calls<Self>::reduce_words(S s, Op op, T* dest, const T* source, 
         }
       }
     }
-    // Each begins with the member after it, so that not all of them write to the same one.
+    // Each member begins with the one after it, so that not all of them write to the same one.
     for (uint32_t k = 1; k <= size; ++k) {
       const uint32_t m = k < size ? after(k) : team().pe;
 #pragma unroll
@@ -186,15 +187,15 @@ WB_FN void team_calls<Self>::reduce_words(S s, Op op, T* dest, const T* source, 
 
 // --- over a network ----------------------------------------------------------------------------------------------------
 
-// Bytes of the user lie in the scratch meanwhile, which small messages must not take for theirs: it is cleared before the second
-// synchronisation, after which the next ones may come.
+// The user's bytes are in the scratch meanwhile, which small messages must not take for their lines. So the scratch is cleared
+// before the second synchronisation, after which the next messages may arrive.
 template <class Self>
 template <class S, class Op, class T>
 WB_FN outcome team_calls<Self>::reduce_by_network(S s, Op op, T* dest, const T* source, size_t n, uint32_t channel) const {
   using word = typename order::detail::word<sizeof(T)>::type;
   const uint32_t size = team().size, me = team().pe;
   const size_t first = n * me / size, last = n * (me + uint64_t{1}) / size;
-  // Both buffers of the channel, shared out anew.
+  // Both buffers of the channel, partitioned differently.
   const uint64_t room = address(scratch(channel, 0, 0));
   const size_t slot = size_t{2} * team().scratch_bytes, most = slot / sizeof(T);
   uint32_t ended = in_network<&network_team::meet_all>(over_network(), team(), s.number, WB_CALL_REDUCE, channel);
@@ -219,7 +220,7 @@ WB_FN outcome team_calls<Self>::reduce_by_network(S s, Op op, T* dest, const T* 
   return outcome{ended};
 }
 
-// What everybody else has of a piece, to their places in the scratch.
+// Gets all other members' parts of a piece into their places in the scratch.
 WB_FN_COLD uint32_t network_team::collect(network_world world, wb_team team, uint32_t scope, uint64_t source, uint64_t bytes,
                                           uint32_t channel) {
   const network_team t(world, team);
@@ -242,7 +243,7 @@ WB_FN_COLD uint32_t network_team::collect(network_world world, wb_team team, uin
   return together(s, ended).word;
 }
 
-// What this PE has of the heap, to everybody else's. For the adapter's sake threads share the members, and for stores the bytes.
+// Puts this PE's part of the heap to all other members. For the adapter threads share the members, and for stores the bytes.
 WB_FN_COLD uint32_t network_team::distribute(network_world world, wb_team team, uint32_t scope, uint64_t from, uint64_t bytes,
                                              uint32_t channel) {
   const network_team t(world, team);
@@ -261,7 +262,7 @@ WB_FN_COLD uint32_t network_team::distribute(network_world world, wb_team team, 
   return together(s, ended).word;
 }
 
-// The end: the scratch is empty, and the results are there before any member, which may hear of it from another, goes on.
+// Ends the reduction: the scratch is empty, and the results have arrived, before any member goes on.
 WB_FN_COLD uint32_t network_team::leave(network_world world, wb_team team, uint32_t scope, uint32_t channel) {
   const network_team t(world, team);
   const scope::numbered s{scope};

@@ -1,7 +1,7 @@
-// What a reduction does with two values: sum, prod, min, max, and, or, xor (OpenSHMEM 1.5, 9.11.8).
+// Operations of reductions on two values: sum, prod, min, max, and, or, xor (OpenSHMEM 1.5, 9.11.8).
 //
-// Values are combined in the order of the members, on every PE alike, so that all PEs get the same bits from floating-point sums. An
-// operation is a value with `apply`, and says whether it is `bitwise`.
+// Every PE combines values in the order of the members, so that all PEs get the same bits from floating-point sums. An operation is
+// a value with `apply` and the constant `bitwise`.
 #pragma once
 
 #include <stddef.h>
@@ -14,7 +14,7 @@
 namespace warpbell {
 namespace reduction {
 
-// Integer sums and products wrap. Through 64 unsigned bits: neither promotion nor overflow of signed numbers gets in the way.
+// Integer sums and products wrap. They use 64 unsigned bits, which avoids promotion and overflow of signed numbers.
 struct sum_op {
   static constexpr bool bitwise = false;
   template <class T> static WB_FN T apply(T a, T b) {
@@ -65,12 +65,19 @@ struct xor_op {
   }
 };
 
+/// @brief Adds. Integers wrap.
 WB_CONST sum_op sum{};
+/// @brief Multiplies. Integers wrap.
 WB_CONST prod_op prod{};
+/// @brief Takes the smaller value.
 WB_CONST min_op min{};
+/// @brief Takes the larger value.
 WB_CONST max_op max{};
+/// @brief Bitwise and of integers.
 WB_CONST and_op bit_and{};
+/// @brief Bitwise or of integers.
 WB_CONST or_op bit_or{};
+/// @brief Bitwise exclusive or of integers.
 WB_CONST xor_op bit_xor{};
 
 // The elements of type T in a word of 1 to 16 bytes.
@@ -79,7 +86,7 @@ template <class T, class Word> struct elements {
   T e[count];
 };
 
-// The words' elements, each with its counterpart. To bits it makes no difference where elements end.
+// Combines the words' elements, each with its counterpart. For bitwise operations the element boundaries do not matter.
 template <class T, class Op, class Word> WB_FN Word combine(Op op, const Word& a, const Word& b) {
   using all = elements<std::conditional_t<Op::bitwise && sizeof(Word) >= sizeof(uint64_t), uint64_t, T>, Word>;
   static_assert(sizeof(all) == sizeof(Word), "a word is full of elements");

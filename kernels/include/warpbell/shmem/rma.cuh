@@ -1,8 +1,9 @@
-// Puts and gets (OpenSHMEM 1.5, 9.6 and 9.7), and what orders them (9.11).
+// Puts and gets (OpenSHMEM 1.5, 9.6 and 9.7), and their ordering (9.11).
 //
-// `n` counts elements; any number, also none, at any alignment of either end. Source and destination must not overlap, unless
-// they are the same. A call by a warp or a block shares the work: the threads' own writes to the source come before it by a sync
-// of the caller's, and what it wrote is seen by all of them when it returns, but after a `_nbi` call only after a `quiet` and a sync.
+// `n` counts elements: any number, including 0, at any alignment of either end. Source and destination must not overlap, unless
+// they are equal. The threads of a warp or block share the work of a call. If other threads of the scope wrote the source, the
+// caller synchronises the scope before the call. When a call returns all threads see its results, except for a `_nbi` call, which
+// needs a `quiet` and a sync first.
 #pragma once
 
 #include <warpbell/shmem/reach.cuh>
@@ -10,28 +11,43 @@
 
 namespace warpbell {
 
+/// @brief Puts, gets and their ordering. `to` and `from` are `sym<T>` or `T*`; scope `s` is by_thread, by_warp or by_block.
 class world_rma : public world_base {
  public:
   // --- blocks of elements ----------------------------------------------------------------------------------------------
 
+  /// @brief Copies `n` elements to symmetric address `to` on PE `pe`, without waiting. All threads of the scope call this.
+  ///
+  /// @pre The source stays unchanged until `quiet`.
+  /// @note No order with other calls: see fence and quiet. A failure is in the run's error log.
   template <class S, class To, class From> WB_FN void put_nbi(S s, To to, From from, size_t n, uint32_t pe) const {
     using T = element_t<To>;
     const T* f = from;
     put_bytes(s, static_cast<T*>(to), f, n, pe, false);
   }
-  // The source may be used again when the call returns.
+  /// @brief Copies `n` elements to symmetric address `to` on PE `pe`. All threads of the scope call this; ends with a sync of the
+  /// scope.
+  ///
+  /// The source may be used again after the return.
+  /// @note No order with other calls: see fence and quiet. A failure is in the run's error log.
   template <class S, class To, class From> WB_FN void put(S s, To to, From from, size_t n, uint32_t pe) const {
     using T = element_t<To>;
     const T* f = from;
     put_bytes(s, static_cast<T*>(to), f, n, pe, true);
     S::sync();
   }
+  /// @brief Copies `n` elements from symmetric address `from` on PE `pe`, without waiting. All threads of the scope call this.
+  ///
+  /// @note The data is complete only after `quiet` and a sync of the scope.
   template <class S, class To, class From> WB_FN void get_nbi(S s, To to, From from, size_t n, uint32_t pe) const {
     using T = element_t<To>;
     const T* f = from;
     get_bytes(s, static_cast<T*>(to), f, n, pe, false);
   }
-  // The data is there when the call returns.
+  /// @brief Copies `n` elements from symmetric address `from` on PE `pe`. All threads of the scope call this; ends with a sync of
+  /// the scope.
+  ///
+  /// @note On return all threads of the scope see the data, which is never from a stale cache line. No other order.
   template <class S, class To, class From> WB_FN void get(S s, To to, From from, size_t n, uint32_t pe) const {
     using T = element_t<To>;
     const T* f = from;
@@ -39,17 +55,24 @@ class world_rma : public world_base {
     S::sync();
   }
 
+  /// @brief Copies elements to a PE without waiting. One thread calls this. As above.
   template <class To, class From> WB_FN void put_nbi(To to, From from, size_t n, uint32_t pe) const {
     put_nbi(by_thread, to, from, n, pe);
   }
+  /// @brief Copies elements to a PE. One thread calls this. As above.
   template <class To, class From> WB_FN void put(To to, From from, size_t n, uint32_t pe) const { put(by_thread, to, from, n, pe); }
+  /// @brief Copies elements from a PE without waiting. One thread calls this. As above.
   template <class To, class From> WB_FN void get_nbi(To to, From from, size_t n, uint32_t pe) const {
     get_nbi(by_thread, to, from, n, pe);
   }
+  /// @brief Copies elements from a PE. One thread calls this. As above.
   template <class To, class From> WB_FN void get(To to, From from, size_t n, uint32_t pe) const { get(by_thread, to, from, n, pe); }
 
   // --- one element of 1, 2, 4, 8 or 16 bytes ---------------------------------------------------------------------------
 
+  /// @brief Stores one element of 1, 2, 4, 8 or 16 bytes to symmetric address `to` on PE `pe`. One thread calls this.
+  ///
+  /// @note Relaxed on scope world.
   template <class To> WB_FN void p(To to, element_t<To> value, uint32_t pe) const {
     element_t<To>* d = one(to);
     const reached how = reaches_one(WB_CALL_PUT, d, pe);
@@ -60,7 +83,10 @@ class world_rma : public world_base {
       call_cold<&network::put_value>(net(), WB_CALL_PUT, address(d), all.low, all.high, sizeof(value), pe, network::own_lane());
     }
   }
-  // Zeroes when the call is refused.
+  /// @brief Returns one element of 1, 2, 4, 8 or 16 bytes at symmetric address `from` on PE `pe`. One thread calls this.
+  ///
+  /// @return The element; zeroes if the call fails.
+  /// @note Relaxed on scope world.
   template <class From> WB_FN element_t<From> g(From from, uint32_t pe) const {
     const element_t<From>* f = one(from);
     const reached how = reaches_one(WB_CALL_GET, f, pe);
@@ -71,6 +97,11 @@ class world_rma : public world_base {
 
   // --- elements with a distance: `n` of them, `to_stride` and `from_stride` elements apart (1 or more) -------------------
 
+  /// @brief Copies `n` elements of 1 to 16 bytes with strides to PE `pe`. All threads of the scope call this; ends with a sync of
+  /// the scope.
+  ///
+  /// @param to_stride Distance of elements at the destination, in elements, 1 or more.
+  /// @param from_stride Distance of elements at the source, in elements, 1 or more.
   template <class S, class To, class From>
   WB_FN void iput(S, To to, From from, ptrdiff_t to_stride, ptrdiff_t from_stride, size_t n, uint32_t pe) const {
     using T = element_t<To>;
@@ -85,6 +116,8 @@ class world_rma : public world_base {
     }
     S::sync();
   }
+  /// @brief Copies `n` elements of 1 to 16 bytes with strides from PE `pe`. All threads of the scope call this; ends with a sync of
+  /// the scope.
   template <class S, class To, class From>
   WB_FN void iget(S, To to, From from, ptrdiff_t to_stride, ptrdiff_t from_stride, size_t n, uint32_t pe) const {
     using T = element_t<To>;
@@ -99,10 +132,12 @@ class world_rma : public world_base {
     }
     S::sync();
   }
+  /// @brief Copies elements with strides to a PE. One thread calls this. As above.
   template <class To, class From>
   WB_FN void iput(To to, From from, ptrdiff_t to_stride, ptrdiff_t from_stride, size_t n, uint32_t pe) const {
     iput(by_thread, to, from, to_stride, from_stride, n, pe);
   }
+  /// @brief Copies elements with strides from a PE. One thread calls this. As above.
   template <class To, class From>
   WB_FN void iget(To to, From from, ptrdiff_t to_stride, ptrdiff_t from_stride, size_t n, uint32_t pe) const {
     iget(by_thread, to, from, to_stride, from_stride, n, pe);
@@ -110,18 +145,27 @@ class world_rma : public world_base {
 
   // --- ordering --------------------------------------------------------------------------------------------------------
 
-  // What this thread put or changed before is there, at each PE, before what it puts or changes after. So is what other threads
-  // put, if this thread has met them (a sync of the warp or the block) since.
+  /// @brief Orders puts, signals and atomics: each PE sees those before the call before those after. One thread calls this.
+  ///
+  /// Covers this thread, and threads that it has synchronised with since their calls (a sync of the warp or the block).
+  /// @note A release on scope system for this thread's stores.
   WB_FN void fence() const { order_at(WB_NO_PE); }
-  // And is there now: every PE sees it, and what this thread reads after is no older.
+  /// @brief Completes puts, signals and atomics: every PE sees those before the call when it returns. One thread calls this.
+  ///
+  /// Covers the same threads as `fence`. Later gets and reads of this thread are no older.
+  /// @return The outcome: WB_DONE, or the error of a connection.
+  /// @note A sequentially consistent fence on scope system.
   WB_FN outcome quiet() const {
     outcome o{};
     if (!all_by_stores()) o.word = call_cold<&network::quiet>(net(), WB_CALL_QUIET, network::own_lane(), 0, 1);
     order::fence<order::seq_cst, order::system>();
     return o;
   }
-  // The same for what all threads of this PE have put, also those of kernels before, in whichever block. The threads of the scope
-  // share the work; it begins and ends with a sync of theirs.
+  /// @brief Completes what all threads of this PE have put, including those of earlier kernels, in any block. All threads of the
+  /// scope call this.
+  ///
+  /// The threads of the scope share the work. The call begins and ends with a sync of the scope.
+  /// @return The outcome, equal in all threads in whether it is WB_DONE.
   template <class S> WB_FN outcome quiet_all(S) const {
     bool failed = false;
     S::sync();
@@ -135,13 +179,13 @@ class world_rma : public world_base {
  protected:
   using world_base::world_base;
 
-  // A fence for what goes to one PE; WB_NO_PE: to all.
+  // Orders what goes to one PE; WB_NO_PE: to all PEs.
   WB_FN void order_at(uint32_t pe) const {
     order::fence<order::release, order::system>();
     if (!all_by_stores()) call_cold<&network::complete>(net(), WB_CALL_QUIET, network::own_lane(), pe);
   }
 
-  // A pointer to something that one access can move.
+  // Returns a pointer to an element that one access can move.
   template <class P> static WB_FN auto one(P p) {
     using T = element_t<P>;
     static_assert(sizeof(T) == 1 || sizeof(T) == 2 || sizeof(T) == 4 || sizeof(T) == 8 || sizeof(T) == 16,
@@ -150,12 +194,13 @@ class world_rma : public world_base {
   }
 
  private:
-  // With `finish`, the source may be used again; or the data is there.
+  // With `finish`, the source of a put may be used again on return, or the data of a get has arrived.
   template <class S, class T> WB_FN void put_bytes(S s, T* d, const T* f, size_t n, uint32_t pe, bool finish) const {
     const size_t bytes = bytes_of(n, sizeof(T));
     const uint64_t ends = address(d) | address(f);
     const bool direct = stores_do(WB_WORLD_LOAD_STORE, d, bytes, pe);
-    // One test for what decides the message rate, here and in `get_bytes`: a function for both that answers the way costs another jump.
+    // One test decides the message rate, here and in `get_bytes`. A function for both that returns the path would cost another
+    // jump.
     if (WB_LIKELY(direct & transfer::one_each<S>(bytes, ends))) {
       transfer::one<transfer::put_words, S, order::detail::pair>(address(there(d, pe)), address(f), bytes);
       return;
@@ -193,7 +238,7 @@ class world_rma : public world_base {
     }
   }
 
-  // A value of up to 16 bytes among zeroes, and back.
+  // Converts a value of up to 16 bytes to a pair that is zero beyond it, and back.
   template <class T> static WB_FN order::detail::pair widened(const T& value) {
     if constexpr (sizeof(T) == 16) return order::bits<order::detail::pair>(value);
     else return order::detail::pair{order::bits<typename order::detail::word<sizeof(T)>::type>(value), 0};
@@ -213,8 +258,8 @@ class world_rma : public world_base {
     return reaches<S>(call, at, bytes_of(span, sizeof(T)), pe, WB_WORLD_LOAD_STORE, sizeof(T));
   }
 
-  // Bytes from one element to the next. Addresses and distances are unsigned and wrap: a compiler sees the loop over the elements of a
-  // call that is refused when it runs, and nothing in that loop may overflow.
+  // Returns the bytes from one element to the next. Addresses and distances are unsigned and wrap. A compiler sees the loop over
+  // the elements even of a call that fails at run time, and nothing in that loop may overflow.
   template <class T> static WB_FN uint64_t gap(ptrdiff_t stride) { return static_cast<uint64_t>(stride) * sizeof(T); }
 
   // Several loads of a thread are in flight before its first store, as in transfer.cuh.

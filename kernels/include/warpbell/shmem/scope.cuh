@@ -1,7 +1,8 @@
-// Who makes a call together: one thread, the threads of a warp, or those of a block.
+// Scopes of a call: one thread, the threads of a warp, or those of a block make the call together.
 //
-// A call with `by_warp` or `by_block` is collective: all threads of it make it, with the same arguments, and share the work.
-// Blocks have one dimension. `any` is a sync, too: it says to all threads of the scope whether one of them said yes.
+// A call with `by_warp` or `by_block` is collective: all threads of the scope make it, with the same arguments, and share the work.
+// Blocks have one dimension. `any` also synchronises the threads of the scope: it returns true in all of them if `p` is true in
+// one.
 #pragma once
 
 #include <warpbell/warp.cuh>
@@ -9,6 +10,7 @@
 namespace warpbell {
 namespace scope {
 
+/// @brief Scope of a call that one thread makes.
 struct thread {
   static constexpr uint32_t number = 0;
   static WB_FN uint32_t rank() { return 0; }
@@ -17,6 +19,7 @@ struct thread {
   static WB_FN bool any(bool p) { return p; }
 };
 
+/// @brief Scope of a call that all lanes of a converged warp make.
 struct warp {
   static constexpr uint32_t number = 1;
   static WB_FN uint32_t rank() { return warpbell::warp::lane(); }
@@ -29,6 +32,7 @@ struct warp {
   }
 };
 
+/// @brief Scope of a call that all threads of a block make.
 struct block {
   static constexpr uint32_t number = 2;
   static WB_FN uint32_t rank() { return threadIdx.x; }
@@ -37,7 +41,7 @@ struct block {
   static WB_FN bool any(bool p) { return __syncthreads_or(p) != 0; }
 };
 
-// One of them by its number, for functions that are called: there is one of each for all scopes.
+// A scope given by its number, for functions that are called: there is one copy of such a function for all scopes.
 struct numbered {
   uint32_t number;
 
@@ -54,8 +58,11 @@ struct numbered {
 
 }  // namespace scope
 
+/// @brief One thread makes the call.
 WB_CONST scope::thread by_thread{};
+/// @brief All lanes of a converged warp make the call together.
 WB_CONST scope::warp by_warp{};
+/// @brief All threads of a block make the call together.
 WB_CONST scope::block by_block{};
 
 }  // namespace warpbell

@@ -1,17 +1,26 @@
-// Signals: 64-bit words that tell a PE that data has come (OpenSHMEM 1.5, 9.8).
+// Signals: 64-bit words that tell a PE that data has arrived (OpenSHMEM 1.5, 9.8).
 //
-// The signal of a put_signal is seen after the data of the same call, and after what the calling threads put to that PE before if
-// they have met. Why one thread's fence is enough for data that all threads of a block have stored: each store comes before the sync of the
-// block in its thread, the sync before the fence in the signalling thread, and the fence with the store of the signal is a release; in
-// the PTX memory model (causality order) a release is cumulative, so it covers all of them. The receiver's wait is the acquire.
+// A PE sees the signal of a put_signal after the data of the same call. It also sees it after earlier puts to that PE of the
+// calling threads, if they have synchronised. One thread's fence is enough for data that all threads of a block have stored. Each
+// store comes before the sync of the block in its thread, and the sync before the fence in the signalling thread. The fence with
+// the store of the signal is a release. In the PTX memory model (causality order) a release is cumulative, so it covers all of
+// them. The receiver's wait is the acquire.
 #pragma once
 
 #include <warpbell/shmem/wait.cuh>
 
 namespace warpbell {
 
+/// @brief Signals, and puts with a signal.
 class world_signal : public world_wait {
  public:
+  /// @brief Copies `n` elements to PE `pe`, then sets or adds to the signal word there, without waiting. All threads of the scope
+  /// call this.
+  ///
+  /// @param sig Symmetric address of the signal word.
+  /// @param how signal::set or signal::add.
+  /// @pre The source stays unchanged until `quiet`.
+  /// @note A thread that waits for the signal sees the data (release here, acquire in the wait).
   template <class S, class To, class From>
   WB_FN void put_signal_nbi(S s, To to, From from, size_t n, uint64_t* sig, uint64_t value, signal how, uint32_t pe) const {
     put_nbi(s, to, from, n, pe);
@@ -21,22 +30,28 @@ class world_signal : public world_wait {
       signal_op(sig, value, how, pe);
     }
   }
-  // The source may be used again when the call returns.
+  /// @brief Copies `n` elements to PE `pe`, then signals. All threads of the scope call this; ends with a sync of the scope.
+  ///
+  /// As above, but the source may be used again after the return.
   template <class S, class To, class From>
   WB_FN void put_signal(S s, To to, From from, size_t n, uint64_t* sig, uint64_t value, signal how, uint32_t pe) const {
     put_signal_nbi(s, to, from, n, sig, value, how, pe);
     S::sync();
   }
+  /// @brief Copies elements, then signals, without waiting. One thread calls this. As above.
   template <class To, class From>
   WB_FN void put_signal_nbi(To to, From from, size_t n, uint64_t* sig, uint64_t value, signal how, uint32_t pe) const {
     put_signal_nbi(by_thread, to, from, n, sig, value, how, pe);
   }
+  /// @brief Copies elements, then signals. One thread calls this. As above.
   template <class To, class From>
   WB_FN void put_signal(To to, From from, size_t n, uint64_t* sig, uint64_t value, signal how, uint32_t pe) const {
     put_signal(by_thread, to, from, n, sig, value, how, pe);
   }
 
-  // A signal alone. Tells of what was put before only after a fence.
+  /// @brief Sets or adds to the signal word at symmetric address `sig` on PE `pe`. One thread calls this.
+  ///
+  /// @note Relaxed: the signal covers earlier puts only after a fence.
   WB_FN void signal_op(uint64_t* sig, uint64_t value, signal how, uint32_t pe) const {
     if (how == signal::set) {
       signal_set(sig, value, pe);
@@ -44,20 +59,28 @@ class world_signal : public world_wait {
       signal_add(sig, value, pe);
     }
   }
+  /// @brief Sets the signal word on PE `pe` to `value`. One thread calls this. Relaxed on scope world.
   WB_FN void signal_set(uint64_t* sig, uint64_t value, uint32_t pe) const {
     const reached how = reaches_one(WB_CALL_SIGNAL, sig, pe);
     if (how == reached::by_stores) order::store<order::relaxed, order::world>(there(sig, pe), value);
     else if (how == reached::by_network) by_network(network::change::swap, sig, value, pe);
   }
+  /// @brief Adds `value` to the signal word on PE `pe`. One thread calls this. Relaxed on scope world.
   WB_FN void signal_add(uint64_t* sig, uint64_t value, uint32_t pe) const {
     const reached how = reaches_one(WB_CALL_SIGNAL, sig, pe, by_atomics);
     if (how == reached::by_stores) order::add<order::relaxed, order::world>(there(sig, pe), value);
     else if (how == reached::by_network) by_network(network::change::add, sig, value, pe);
   }
 
-  // The value of a signal of this PE now. Says nothing of data: `test` and the waits do.
+  /// @brief Returns the current value of a signal word of this PE. One thread calls this.
+  ///
+  /// @note Relaxed: it orders no data. `test` and the waits do.
   WB_FN uint64_t signal_fetch(const uint64_t* sig) const { return order::load<order::relaxed, order::world>(sig); }
-  // `seen`, if given, gets the value that ended the wait.
+  /// @brief Waits until a signal word of this PE compares true with `value`, for at most one deadline. One thread calls this.
+  ///
+  /// @param seen Gets the value that ended the wait, if not null.
+  /// @return The outcome.
+  /// @note After success an acquire on scope system: this thread sees data that was ordered before the signal.
   WB_FN outcome signal_wait_until(const uint64_t* sig, cmp how, uint64_t value, uint64_t* seen = nullptr) const {
     uint64_t last = 0;
     const outcome o = wait_for(sig, 1, [&] { return holds(how, last = order::load<order::relaxed, order::world>(sig), value); });

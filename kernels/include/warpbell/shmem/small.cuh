@@ -1,12 +1,12 @@
-// Small messages among the members of a team, through its scratch: lines (line.cuh) that each member puts into its place in the
-// scratch of all others, and that are read from there. No fence, no signal, and nothing has to be ready: one trip over the link.
+// Small messages among the members of a team, through the team's scratch. Each member puts lines (line.cuh) into its place in the
+// scratch of all others, which read them from there. No fence, no signal and no readiness is needed: one trip over the link.
 //
-// Two buffers for each channel, used in turn, are enough: a member writes those of turn t + 2 once it has turn t + 1's lines of
-// everybody, and nobody sends those before it is done with turn t, whose buffer they fall on. (Its threads pass the sync at the end
-// of a call before one of them begins the next.) That takes calls in which everybody hears from everybody.
+// Two buffers for each channel, used in turn, are enough. A member writes the lines of turn t + 2 once it has the lines of turn t +
+// 1 of all members. No member sends those before it is done with turn t, whose buffer they fall on. Its threads pass the sync at
+// the end of a call before one of them begins the next. That requires calls in which every member hears from every member.
 //
-// A line has 31 bits of its turn, and one that an empty line has not. What an old, long message left behind must not be taken for a
-// new one when they wrap: every 2^31 turns the scratch is cleared, between two synchronisations.
+// A line has 31 bits of its turn, and one bit that an empty line does not have. When the turns wrap, remains of an old, long
+// message must not be taken for a new one. So every 2^31 turns the scratch is cleared, between two synchronisations.
 #pragma once
 
 #include <warpbell/shmem/line.cuh>
@@ -17,7 +17,7 @@ namespace warpbell {
 namespace detail {
 constexpr uint64_t scratch_wrap = uint64_t{1} << 31;
 WB_FN uint32_t scratch_mark(uint64_t turn) { return static_cast<uint32_t>(turn | scratch_wrap); }
-// Lines of different members that a thread looks at together.
+// Number of lines of different members that a thread looks at together.
 constexpr uint32_t lines_at_once = 4;
 }  // namespace detail
 
@@ -28,7 +28,7 @@ WB_FN order::detail::pair* team_calls<Self>::scratch(uint32_t channel, uint64_t 
   return reinterpret_cast<line::words*>(t.scratch + place * t.scratch_bytes);
 }
 
-// Both buffers of a channel.
+// Clears both buffers of a channel.
 template <class Self>
 template <class S>
 WB_FN outcome team_calls<Self>::clear_scratch(S s, wb_shmem_call call, uint32_t channel) const {
@@ -58,7 +58,7 @@ WB_FN outcome team_calls<Self>::exchange_small(S s, wb_shmem_call call, T* dest,
   }
   s.sync();
   uint32_t ended = WB_DONE;
-  // Threads share the lines of all members: line l of the member k places on is number (k - 1) * lines + l.
+  // Threads share the lines of all members: line l of the member k places on has the number (k - 1) * lines + l.
   const uint32_t all = (size - 1) * lines;
   for (uint32_t i = s.rank(); i < all; i += s.count()) {
     const uint32_t member = after(i / lines + 1), l = i % lines;

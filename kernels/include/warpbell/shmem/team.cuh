@@ -1,19 +1,18 @@
-// Teams: some of a world's PEs, numbered anew, and what they do together (OpenSHMEM 1.5, 9.4 and 9.11).
+// Teams: some of a world's PEs, numbered from 0, and their collectives (OpenSHMEM 1.5, 9.4 and 9.11).
 //
 //   WB_KERNEL void step(WB_PARAM warpbell::team_ref team, sym<double> sum, sym<double> mine)
 //   { team.reduce(warpbell::by_block, warpbell::reduction::sum, sum, mine, 1); }
 //
-// A collective is called by every member, with the same arguments, in the same order in each channel. What is under way in one
-// channel does not disturb another: blocks of a kernel that each use a channel of their own do their collectives at the same time.
-// They must run at the same time on every PE, too: a block that waits needs its fellows on the other PEs to come. Channel 0 is the
-// default.
+// Every member calls a collective, with the same arguments, in the same order in each channel. Channels are independent: blocks of
+// a kernel that each use a channel of their own do their collectives at the same time. These blocks must run at the same time on
+// every PE, too: a block that waits needs the corresponding blocks on the other PEs. Channel 0 is the default.
 //
-// On return the calling threads see what the call brought. A member that does not come within the deadline is named in the run's
-// error log, and the run fails; then the outcome is false for every thread of the scope.
+// On return the calling threads see the results of the call. The run's error log names a member that does not come within the
+// deadline, and the run fails. Then the outcome is false for every thread of the scope.
 //
-// This file has who and where, sync and barrier; collective.cuh broadcast, fcollect and alltoall, reduce.cuh reduce. Each call asks once
-// whether stores reach every member. If so, it is written out where it is made; if not, functions that are called do what it has to do
-// with others (network_team).
+// This file has members, sync and barrier; collective.cuh has broadcast, fcollect and alltoall, reduce.cuh has reduce. Each call
+// tests once whether stores reach every member. If so, the call is inlined. If not, functions that are called do its communication
+// (network_team).
 #pragma once
 
 #include <warpbell/shmem/transfer.cuh>
@@ -21,8 +20,8 @@
 
 namespace warpbell {
 
-// What collectives need of a world that has a network. Its waits are for memory, and end with the world's connections: `control` is that
-// of the world, and not that of the adapter's requests.
+// The parts of a world with a network that collectives need. Its waits are for memory, and end with the world's connections:
+// `control` is that of the world, and not that of the adapter's requests.
 class network_world {
  public:
   WB_FN network_world(const wb_network* net, const wb_control* control) : net_(net), control_(control) {}
@@ -44,43 +43,70 @@ class network_world {
   const wb_control* control_;
 };
 
-// The calls of a team. `Self` says which team: it has `world()` and `team()`, which answer references, so that the structures stay
-// where they are (a kernel's parameters) and are not copied.
+/// @brief Calls of a team.
+///
+/// `to`, `dest` and `source` are `sym<T>` or `T*`. Scope `s` is by_thread, by_warp or by_block.
+/// @tparam Self The team. It has `world()` and `team()`, which return references, so that the structures stay where they are (a
+/// kernel's parameters) and are not copied.
 template <class Self> class team_calls {
  public:
   // --- who and where -------------------------------------------------------------------------------------------------
 
+  /// @brief Returns this PE's number in the team, from 0.
   WB_FN uint32_t my_pe() const { return team().pe; }
+  /// @brief Returns the number of members.
   WB_FN uint32_t n_pes() const { return team().size; }
-  // A member's number in the world.
+  /// @brief Returns a member's number in the world.
   WB_FN uint32_t world_pe(uint32_t member) const { return team().start + member * team().stride; }
-  // A member's number in another team of the world; WB_NO_PE if it is not in it.
+  /// @brief Returns a member's number in another team of the world, or WB_NO_PE if it is not a member there.
   template <class Other> WB_FN uint32_t translate_pe(uint32_t member, const Other& other) const {
     if (member >= n_pes()) return WB_NO_PE;
     const wb_team& t = other.raw();
-    const uint32_t from = world_pe(member) - t.start;  // far beyond every team when it is before the first member
+    const uint32_t from = world_pe(member) - t.start;  // far beyond every team if it is before the first member
     return from % t.stride == 0 && from / t.stride < t.size ? from / t.stride : WB_NO_PE;
   }
+  /// @brief Returns the description that the host wrote.
   WB_FN const wb_team& raw() const { return team(); }
 
   // --- meeting -------------------------------------------------------------------------------------------------------
 
-  // Returns when every member has called it. What members wrote to their own memory before is then there for the others to get.
+  /// @brief Waits until every member has called this. All threads of scope `s` on every member call this.
+  ///
+  /// Members' earlier stores to their own memory are then visible to gets of the others.
+  /// @param channel Channel, 0 to WB_CHANNELS - 1.
+  /// @return The outcome, equal in all threads of the scope in whether it is WB_DONE.
+  /// @note A release before and an acquire after, on scope system, for all threads of the scope.
   template <class S> WB_FN outcome sync(S s, uint32_t channel = 0) const;
-  // And all that the members' calling threads put before has arrived.
+  /// @brief Completes the puts of the members' calling threads, and waits until every member has called this. Otherwise as sync.
   template <class S> WB_FN outcome barrier(S s, uint32_t channel = 0) const;
 
   // --- data: see collective.cuh and reduce.cuh -----------------------------------------------------------------------
 
+  /// @brief Copies `n` elements of member `root` to all members. All threads of scope `s` on every member call this. See
+  /// collective.cuh.
+  ///
+  /// @return The outcome, equal in all threads of the scope in whether it is WB_DONE.
   template <class S, class To, class From>
   WB_FN outcome broadcast(S s, To dest, From source, size_t n, uint32_t root, uint32_t channel = 0) const;
+  /// @brief Gathers `n` elements of every member on all members. All threads of scope `s` on every member call this. See
+  /// collective.cuh.
   template <class S, class To, class From>
   WB_FN outcome fcollect(S s, To dest, From source, size_t n, uint32_t channel = 0) const;
+  /// @brief Exchanges `n` elements between each pair of members. All threads of scope `s` on every member call this. See
+  /// collective.cuh.
   template <class S, class To, class From>
   WB_FN outcome alltoall(S s, To dest, From source, size_t n, uint32_t channel = 0) const;
+  /// @brief Executes an fcollect or alltoall with pitches, so that blocks can share a large one. All threads of scope `s` on every
+  /// member call this.
+  ///
+  /// dest[m * dest_pitch + i] = source[me * source_pitch + i] of member m, pitches in elements.
   template <class S, class To, class From>
   WB_FN outcome exchange(S s, wb_shmem_call call, To dest, size_t dest_pitch, From source, size_t source_pitch, size_t n,
                          uint32_t channel = 0) const;
+  /// @brief Combines `n` elements of all members on every member. All threads of scope `s` on every member call this. See
+  /// reduce.cuh.
+  ///
+  /// @param op An operation of namespace reduction.
   template <class S, class Op, class To, class From>
   WB_FN outcome reduce(S s, Op op, To dest, From source, size_t n, uint32_t channel = 0) const;
 
@@ -91,18 +117,18 @@ template <class Self> class team_calls {
   WB_FN wb_team_rounds* rounds(uint32_t channel) const {
     return team().rounds + channel;
   }
-  // The member `k` places after this one, and before it; 0 < k < size.
+  // Returns the member `k` places after this one, or before it; 0 < k < size.
   WB_FN uint32_t after(uint32_t k) const {
     const uint32_t m = team().pe + k;
     return m < team().size ? m : m - team().size;
   }
   WB_FN uint32_t before(uint32_t k) const { return after(team().size - k); }
   template <class T> static WB_FN uint64_t address(T* p) { return reinterpret_cast<uint64_t>(p); }
-  // The same object in the heap of a member.
+  // Returns the address of the same object in the heap of a member.
   template <class T> WB_FN T* at(T* here, uint32_t member) const { return world().there(here, world_pe(member)); }
 
   WB_FN network_world over_network() const { return network_world(world().net(), world().control()); }
-  // Whether stores reach every member.
+  // Returns true if stores reach every member.
   WB_FN bool all_by_stores() const {
     if constexpr (Self::has_network) return false;
     else return (world().raw().flags & WB_WORLD_LOAD_STORE) != 0;
@@ -114,7 +140,7 @@ template <class Self> class team_calls {
     else return call_cold<f>(a...);
   }
 
-  // Whether a call may begin. Of the threads that make it, the first enters the error.
+  // Returns true if a call may begin. Otherwise the first of the threads that make the call enters the error.
   template <class S, class T>
   WB_FN bool begins(S s, wb_shmem_call call, const T* address, size_t bytes, uint32_t channel, uint32_t other = 0) const {
     const bool listed = channel < WB_CHANNELS && other < team().size, connected = all_by_stores() || world().raw().network != 0;
@@ -124,8 +150,8 @@ template <class Self> class team_calls {
     return false;
   }
 
-  // Counts up a word in a member's heap. What this thread put there before in the channel comes before it, by either way, if a fence
-  // did.
+  // Stores a turn to a word in a member's heap. If a fence came before, this thread's earlier puts in the channel are ordered
+  // before the store, on either data path.
   WB_FN uint32_t tell(wb_shmem_call call, uint64_t* word, uint64_t turn, uint32_t member, uint32_t channel) const {
     if constexpr (Self::has_network) {
       if (!world().is_near(world_pe(member))) {
@@ -135,7 +161,7 @@ template <class Self> class team_calls {
     order::store<order::relaxed, order::world>(at(word, member), turn);
     return WB_DONE;
   }
-  // A line of the scratch (line.cuh).
+  // Stores a line to the scratch of a member (line.cuh).
   WB_FN uint32_t send_line(wb_shmem_call call, order::detail::pair* to, const order::detail::pair& l, uint32_t member,
                            uint32_t channel) const {
     if constexpr (Self::has_network) {
@@ -146,7 +172,7 @@ template <class Self> class team_calls {
     order::store<order::relaxed, order::world>(at(to, member), l);
     return WB_DONE;
   }
-  // Bytes to a member's heap. The threads of the scope share them.
+  // Puts bytes to a member's heap. The threads of the scope share them.
   template <class S>
   WB_FN uint32_t send(S s, wb_shmem_call call, uint64_t to, uint64_t from, size_t bytes, uint32_t member, uint32_t channel) const {
     if constexpr (Self::has_network) {
@@ -157,7 +183,7 @@ template <class Self> class team_calls {
     copy(s, address(at(reinterpret_cast<uint8_t*>(to), member)), from, bytes);
     return WB_DONE;
   }
-  // Bytes to where stores reach.
+  // Copies bytes to memory that stores reach.
   template <class S> static WB_FN void copy(S s, uint64_t to, uint64_t from, size_t bytes) {
     if constexpr (Self::has_network) {
       transfer::odd<transfer::put_words>(to, from, bytes, s.rank(), s.count());
@@ -165,14 +191,14 @@ template <class Self> class team_calls {
       transfer::move<transfer::put_words>(s, to, from, bytes, to | from);
     }
   }
-  // What was sent in the channel need not stay any longer, and what was asked for is there, once all threads of the scope have
-  // returned and met.
+  // Completes the channel's transfers: once all threads of the scope have returned and synchronised, sources may change and
+  // requested data has arrived.
   template <class S> WB_FN uint32_t finish(S s, wb_shmem_call call, uint32_t channel) const {
     if constexpr (Self::has_network) return network::quiet(world().net(), call, channel, s.rank(), s.count());
     return WB_DONE;
   }
 
-  // Waits for a word of this PE's heap that a member counts up.
+  // Waits until a member has counted a word of this PE's heap up to `turn`.
   WB_FN uint32_t await(wb_shmem_call call, const uint64_t* word, uint64_t turn, uint32_t member, uint32_t channel) const {
     deadline p(world().control());
     while (order::load<order::relaxed, order::world>(word) < turn) {
@@ -183,7 +209,7 @@ template <class Self> class team_calls {
     return WB_DONE;
   }
 
-  // How the call ended, the same for all threads of the scope in that it ended well or not. A sync.
+  // Returns the outcome of the call; all threads of the scope agree in whether it is WB_DONE. A sync of the scope.
   template <class S> static WB_FN outcome together(S s, uint32_t word) {
     const bool failed = s.any(word != WB_DONE);
     return outcome{failed && word == WB_DONE ? status_word(WB_STOPPED) : word};
@@ -191,7 +217,7 @@ template <class Self> class team_calls {
 
   template <class S> WB_FN outcome meet(S s, wb_shmem_call call, uint32_t channel) const;
 
-  // The calls once it is known by which ways members are reached.
+  // The calls, after the data paths to the members have been determined.
   template <class S> WB_FN outcome meet_now(S s, wb_shmem_call call, uint32_t channel) const;
   template <class S>
   WB_FN outcome broadcast_now(S s, uint64_t dest, uint64_t source, size_t bytes, uint32_t root, uint32_t channel) const;
@@ -214,9 +240,9 @@ template <class Self> class team_calls {
   WB_FN bool fits_scratch(size_t bytes) const { return bytes <= team().scratch_bytes / 2; }
 };
 
-// A team not all of whose members are within reach of stores, and the functions that its calls are. They are called, and not inlined,
-// and take addresses and numbers instead of types and scopes: there is one of each in a program's way, whatever its kernels do. All
-// threads of the scope call them; `scope` is its number. They answer a word of status.h.
+// A team with members that stores do not reach, and the functions for its calls. They are called, and not inlined, and take
+// addresses and numbers instead of types and scopes: a program has one copy of each, whatever its kernels do. All threads of the
+// scope call them; `scope` is its number. They return a status word (status.h).
 class network_team : public team_calls<network_team> {
  public:
   static constexpr bool has_network = true;
@@ -228,12 +254,12 @@ class network_team : public team_calls<network_team> {
   static WB_FN_COLD uint32_t meet_all(network_world world, wb_team team, uint32_t scope, wb_shmem_call call, uint32_t channel);
   static WB_FN_COLD uint32_t broadcast_bytes(network_world world, wb_team team, uint32_t scope, uint64_t dest, uint64_t source,
                                              uint64_t bytes, uint32_t root, uint32_t channel);
-  // Pitches in bytes.
+  // Pitches are in bytes.
   static WB_FN_COLD uint32_t exchange_bytes(network_world world, wb_team team, uint32_t scope, wb_shmem_call call, uint64_t dest,
                                             uint64_t dest_pitch, uint64_t source, uint64_t source_pitch, uint64_t bytes,
                                             uint32_t channel);
 
-  // The steps of a reduction (reduce.cuh).
+  // Steps of a reduction (reduce.cuh).
   static WB_FN_COLD uint32_t collect(network_world world, wb_team team, uint32_t scope, uint64_t source, uint64_t bytes,
                                      uint32_t channel);
   static WB_FN_COLD uint32_t distribute(network_world world, wb_team team, uint32_t scope, uint64_t from, uint64_t bytes,
@@ -245,13 +271,16 @@ class network_team : public team_calls<network_team> {
   wb_team t_;
 };
 
-// A team as a kernel's parameter: `&Team` of the host.
+/// @brief A team as a kernel's parameter: `&Team` of the host.
 class team_ref : public team_calls<team_ref> {
  public:
   static constexpr bool has_network = false;
 
+  /// @brief Refers to a team of a world. The structures are copied.
   WB_FN team_ref(const wb_world& world, const wb_team& team) : w_(world), t_(team) {}
+  /// @brief Returns the team's world.
   WB_FN const world_ref& world() const { return w_; }
+  /// @brief Returns the description that the host wrote.
   WB_FN const wb_team& team() const { return t_; }
 
  private:
@@ -260,13 +289,16 @@ class team_ref : public team_calls<team_ref> {
 };
 static_assert(sizeof(team_ref) == sizeof(wb_team_view) && std::is_trivially_copyable_v<team_ref>, "a kernel's parameter");
 
-// The team of all PEs of a world, which must outlive it.
+/// @brief The team of all PEs of a world, which must outlive it.
 class world_team_ref : public team_calls<world_team_ref> {
  public:
   static constexpr bool has_network = false;
 
+  /// @brief Refers to the team of a world.
   WB_FN explicit world_team_ref(const world_ref& world) : w_(&world) {}
+  /// @brief Returns the team's world.
   WB_FN const world_ref& world() const { return *w_; }
+  /// @brief Returns the description that the host wrote.
   WB_FN const wb_team& team() const { return w_->raw().team; }
 
  private:
@@ -277,16 +309,16 @@ WB_FN world_team_ref world_ref::world_team() const { return world_team_ref(*this
 template <class S> WB_FN outcome world_ref::barrier_all(S s) const { return world_team().barrier(s); }
 template <class S> WB_FN outcome world_ref::sync_all(S s) const { return world_team().sync(s); }
 
-// In each round a member tells up to 31 others, 1, 2, ... or 32, 64, ... places after it, and waits for as many before it; after
-// the rounds it has heard of all, directly or not. With up to 32 members one round is enough. The words count, so that none has to
-// be cleared. Each thread of the scope tells and waits for its share, after one fence, which also covers what the other threads
-// did before the scope's sync.
+// In each round a member tells up to 31 others, 1, 2, ... or 32, 64, ... places after it, and waits for as many before it. After
+// the rounds it has heard of all members, directly or not. With up to 32 members one round is enough. The words count, so that none
+// has to be cleared. Each thread of the scope tells and waits for its share, after one fence, which also covers the other threads'
+// accesses before the scope's sync.
 template <class Self> template <class S> WB_FN outcome team_calls<Self>::meet_now(S s, wb_shmem_call call, uint32_t channel) const {
   const uint32_t size = team().size;
   wb_team_rounds* mine = rounds(channel);
   uint64_t* words = team().sync + uint64_t{channel} * WB_SYNC_ROUNDS * WB_SYNC_SLOTS;
   const uint64_t turn = order::load<order::relaxed>(&mine->sync) + 1;
-  s.sync();  // everybody's work is done, and everybody knows the turn
+  s.sync();  // all threads have finished their work and know the turn
   uint32_t word = WB_DONE;
   for (uint32_t step = 1; step < size; step *= WB_SYNC_SLOTS, words += WB_SYNC_SLOTS) {
     if (step > 1) s.sync();
@@ -320,8 +352,8 @@ template <class Self> template <class S> WB_FN outcome team_calls<Self>::sync(S 
   return meet(s, WB_CALL_BARRIER, channel);
 }
 
-// Where stores reach every PE, the fence of the synchronisation completes the puts of all threads of the scope; elsewhere they are
-// waited for.
+// Where stores reach every PE, the fence of the synchronisation completes the puts of all threads of the scope. Otherwise this
+// waits for the puts.
 template <class Self> template <class S> WB_FN outcome team_calls<Self>::barrier(S s, uint32_t channel) const {
   const outcome completed = all_by_stores() ? outcome{} : world().quiet_all(s);
   const outcome met = sync(s, channel);

@@ -1,7 +1,7 @@
 // Copies between this PE's memory and a heap that loads and stores reach: any length, any alignment.
 //
-// The access is as wide as the two ends allow: ends that agree modulo 16 move in 16-byte words after a head of bytes, ends
-// that agree modulo 8, 4 or 2 in words of that size. Several loads of a thread are in flight before the first store.
+// The access is as wide as the two ends allow. Ends that agree modulo 16 move in 16-byte words after a head of bytes; ends that
+// agree modulo 8, 4 or 2 in words of that size. Several loads of a thread are in flight before the first store.
 #pragma once
 
 #include <warpbell/call.cuh>
@@ -11,12 +11,12 @@
 namespace warpbell {
 namespace transfer {
 
-constexpr uint32_t in_flight = WB_GPU ? 8 : 1;     // loads of a thread: what hides a trip over NVLink
-constexpr uint32_t inline_words = WB_GPU ? 4 : 1;  // and where a copy is not worth a call
+constexpr uint32_t in_flight = WB_GPU ? 8 : 1;     // loads of a thread in flight: enough to hide a trip over NVLink
+constexpr uint32_t inline_words = WB_GPU ? 4 : 1;  // the same, for copies that are not worth a call
 
-// Which end is the remote one.
+// Access policies, which say which end is the remote one.
 struct put_words {
-  // So many times `inline_words` are not worth a call: the registers that it saves wait in line with the stores.
+  // Up to this many times `inline_words` are not worth a call: the registers that a call saves wait behind the stores.
   static constexpr uint32_t inline_turns = 8;
   template <class T> static WB_FN T load(const T* p) { return *p; }
   template <class T> static WB_FN void store(T* p, const T& v) { order::store<order::relaxed, order::world>(p, v); }
@@ -27,7 +27,7 @@ struct get_words {
   template <class T> static WB_FN void store(T* p, const T& v) { *p = v; }
 };
 
-// Up to `turn` words of each thread, `left` of them from here on, all loads before the first store.
+// Moves up to `turn` words of each thread, `left` of them from here on, all loads before the first store.
 template <class How, uint32_t turn, class Word> WB_FN void few(Word* d, const Word* s, ptrdiff_t left, uint32_t step) {
   Word w[turn];
 #pragma unroll
@@ -40,10 +40,10 @@ template <class How, uint32_t turn, class Word> WB_FN void few(Word* d, const Wo
   }
 }
 
-// Functions that are called, and not inlined, take the thread's place in its scope as numbers: a kernel's compiler makes a copy of each
-// for every kernel, so there should be few of them.
+// Functions that are called, and not inlined, take the thread's place in its scope as numbers. The compiler copies each of them for
+// every kernel, so there should be few of them.
 
-// Any number of words. The last turn too has all its loads in flight: over a link, one costs as much as eight.
+// Moves any number of words. The last turn has all its loads in flight too: over a link, one load costs as much as eight.
 template <class How, class Word> WB_FN_COLD void words(uint64_t to, uint64_t from, size_t n, uint32_t rank, uint32_t step) {
   Word* d = reinterpret_cast<Word*>(to) + rank;
   const Word* s = reinterpret_cast<const Word*>(from) + rank;
@@ -61,7 +61,7 @@ template <class How, class Word> WB_FN_COLD void words(uint64_t to, uint64_t fro
   few<How, in_flight>(d, s, left, step);
 }
 
-// A few words, or words so small that nobody who counts time moves many of them.
+// Moves a few words, or words so small that time does not matter.
 template <class How, class Word> WB_FN void one_by_one(uint64_t to, uint64_t from, size_t n, uint32_t rank, uint32_t step) {
 #pragma unroll 1
   for (size_t i = rank; i < n; i += step) {
@@ -69,7 +69,7 @@ template <class How, class Word> WB_FN void one_by_one(uint64_t to, uint64_t fro
   }
 }
 
-// Ends or lengths that are no multiples of 16: in the widest words that both ends have after a head of bytes.
+// Moves bytes whose ends or length are no multiples of 16: in the widest words that both ends have after a head of bytes.
 template <class How> WB_FN_COLD void odd(uint64_t to, uint64_t from, size_t bytes, uint32_t rank, uint32_t step) {
   const uint32_t apart = static_cast<uint32_t>(to ^ from) & 15;
   const uint32_t unit = apart == 0 ? 16 : apart & (0u - apart);  // the lowest bit in which they differ
@@ -86,8 +86,8 @@ template <class How> WB_FN_COLD void odd(uint64_t to, uint64_t from, size_t byte
   one_by_one<How, uint8_t>(to + body, from + body, bytes - body, rank, step);
 }
 
-// Whether a copy is one 16-byte word for each thread of the scope, or none. `ends` has the low bits of both ends: whoever calls in a
-// loop knows them without the address in another PE's heap, which has to be worked out.
+// Returns true if a copy is at most one 16-byte word for each thread of the scope. `ends` has the low bits of both ends: a caller
+// in a loop knows them without computing the address in another PE's heap.
 template <class Scope> WB_FN bool one_each(size_t bytes, uint64_t ends) {
   return (((ends | bytes) & 15) == 0) & (bytes <= size_t{Scope::count()} * 16);
 }
@@ -98,8 +98,8 @@ template <class How, class Scope, class Word> WB_FN void one(uint64_t to, uint64
   }
 }
 
-// Moves `bytes`; all threads of the scope share them. Ends without a sync. Short ones, which decide the message rate, are moved here;
-// what is long or odd by a function of its own.
+// Moves `bytes`; all threads of the scope share them. Ends without a sync. Short copies, which decide the message rate, are inlined
+// here. Long or unaligned ones are moved by a function of their own.
 template <class How, class Scope> WB_FN void move(Scope, uint64_t to, uint64_t from, size_t bytes, uint64_t ends) {
   using word = order::detail::pair;
   const size_t threads = Scope::count();

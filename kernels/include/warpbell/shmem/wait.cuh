@@ -1,25 +1,31 @@
-// Waiting for words of this PE's heap that other PEs write (OpenSHMEM 1.5, 9.10): wait_until and test, for one word or for all,
-// any or some of several.
+// Waits for words of this PE's heap that other PEs write (OpenSHMEM 1.5, 9.10): wait_until and test, for one word, or for all, any
+// or some of several.
 //
-// What was put before the write that ends a wait, and ordered by a fence or a signal, is there when the wait returns. It ends in
-// done, timed out (the deadline of the run, for the call as a whole), stopped, or, in a world over adapters, with the network error of a
-// connection that has failed.
+// After a wait this thread sees puts that were ordered, by a fence or a signal, before the write that ended the wait. A wait ends
+// with done, timed out (the run's deadline, for the call as a whole) or stopped. In a world over adapters it may also end with the
+// network error of a failed connection.
 //
-// `status` says which words not to look at: those where it is not zero. It may be null. With no words left a wait ends at once.
+// `status` excludes words: those whose entry is not zero. It may be null. With no words left a wait ends at once.
 #pragma once
 
 #include <warpbell/shmem/atomic.cuh>
 
 namespace warpbell {
 
+/// @brief Waits for words of this PE's heap. The words are integers of up to 64 bits.
+///
+/// One thread makes each call. A successful wait, and a `test` that returns true or finds a word, is an acquire on scope system. A
+/// wait that fails enters the error in the run's error log.
 class world_wait : public world_atomic {
  public:
   // --- one word --------------------------------------------------------------------------------------------------------
 
+  /// @brief Waits until the word at `at` compares true with `value`, for at most one deadline.
   template <class At> WB_FN outcome wait_until(At at, cmp how, element_t<At> value) const {
     const element_t<At>* word = waitable(at);
     return wait_for(word, 1, [=] { return holds(how, order::load<order::relaxed, order::world>(word), value); });
   }
+  /// @brief Returns true if the word at `at` compares true with `value` now.
   template <class At> WB_FN bool test(At at, cmp how, element_t<At> value) const {
     const element_t<At>* word = waitable(at);
     return look(word, 1, [=] { return holds(how, order::load<order::relaxed, order::world>(word), value); });
@@ -27,26 +33,37 @@ class world_wait : public world_atomic {
 
   // --- several words, compared with one value --------------------------------------------------------------------------
 
+  /// @brief Waits until all of `n` words compare true with `value`, for at most one deadline.
   template <class At> WB_FN outcome wait_until_all(At at, size_t n, const int* status, cmp how, element_t<At> value) const {
     return wait_all(waitable(at), n, status, how, same(value));
   }
-  // The index of a word that compares so; `no_index` if there are no words to look at, or the wait did not end well.
+  /// @brief Waits until any of `n` words compares true with `value`, for at most one deadline.
+  ///
+  /// @param ended Gets the outcome, if not null.
+  /// @return The index of such a word; `no_index` if there are no words to look at, or the wait failed.
   template <class At>
   WB_FN size_t wait_until_any(At at, size_t n, const int* status, cmp how, element_t<At> value, outcome* ended = nullptr) const {
     return wait_any(waitable(at), n, status, how, same(value), ended);
   }
-  // Writes the indices of all that compare so, at least one, to `indices`, and answers how many; 0 as above.
+  /// @brief Waits until some of `n` words compare true with `value`, for at most one deadline.
+  ///
+  /// @param indices Gets the indices of all such words, at least one; room for `n`.
+  /// @param ended Gets the outcome, if not null.
+  /// @return The number of indices; 0 if there are no words to look at, or the wait failed.
   template <class At>
   WB_FN size_t wait_until_some(At at, size_t n, size_t* indices, const int* status, cmp how, element_t<At> value,
                                outcome* ended = nullptr) const {
     return wait_some(waitable(at), n, indices, status, how, same(value), ended);
   }
+  /// @brief Returns true if all of `n` words compare true with `value` now.
   template <class At> WB_FN bool test_all(At at, size_t n, const int* status, cmp how, element_t<At> value) const {
     return look_all(waitable(at), n, status, how, same(value));
   }
+  /// @brief Returns the index of one of `n` words that compares true with `value` now, or `no_index`.
   template <class At> WB_FN size_t test_any(At at, size_t n, const int* status, cmp how, element_t<At> value) const {
     return look_any(waitable(at), n, status, how, same(value));
   }
+  /// @brief Writes the indices of all of `n` words that compare true with `value` now, and returns their number.
   template <class At>
   WB_FN size_t test_some(At at, size_t n, size_t* indices, const int* status, cmp how, element_t<At> value) const {
     return look_some(waitable(at), n, indices, status, how, same(value));
@@ -54,28 +71,34 @@ class world_wait : public world_atomic {
 
   // --- several words, each compared with its own value -----------------------------------------------------------------
 
+  /// @brief Waits until each of `n` words compares true with its own value. Otherwise as wait_until_all.
   template <class At>
   WB_FN outcome wait_until_all_vector(At at, size_t n, const int* status, cmp how, const element_t<At>* values) const {
     return wait_all(waitable(at), n, status, how, each(values));
   }
+  /// @brief Waits until any of `n` words compares true with its own value. Otherwise as wait_until_any.
   template <class At>
   WB_FN size_t wait_until_any_vector(At at, size_t n, const int* status, cmp how, const element_t<At>* values,
                                      outcome* ended = nullptr) const {
     return wait_any(waitable(at), n, status, how, each(values), ended);
   }
+  /// @brief Waits until some of `n` words compare true with their own values. Otherwise as wait_until_some.
   template <class At>
   WB_FN size_t wait_until_some_vector(At at, size_t n, size_t* indices, const int* status, cmp how,
                                       const element_t<At>* values, outcome* ended = nullptr) const {
     return wait_some(waitable(at), n, indices, status, how, each(values), ended);
   }
+  /// @brief Returns true if each of `n` words compares true with its own value now.
   template <class At>
   WB_FN bool test_all_vector(At at, size_t n, const int* status, cmp how, const element_t<At>* values) const {
     return look_all(waitable(at), n, status, how, each(values));
   }
+  /// @brief Returns the index of one of `n` words that compares true with its own value now, or `no_index`.
   template <class At>
   WB_FN size_t test_any_vector(At at, size_t n, const int* status, cmp how, const element_t<At>* values) const {
     return look_any(waitable(at), n, status, how, each(values));
   }
+  /// @brief Writes the indices of all of `n` words that compare true with their own values now, and returns their number.
   template <class At>
   WB_FN size_t test_some_vector(At at, size_t n, size_t* indices, const int* status, cmp how,
                                 const element_t<At>* values) const {
@@ -85,7 +108,8 @@ class world_wait : public world_atomic {
  protected:
   using world_atomic::world_atomic;
 
-  // The loop of every wait on memory of this PE: `ready` loads in scope `world`, the fence at the end makes acquires of its loads.
+  // Executes the loop of every wait on memory of this PE. `ready` loads in scope `world`, and the fence at the end turns its loads
+  // into acquires.
   template <class T, class Ready> WB_FN outcome wait_for(const T* at, size_t n, Ready ready) const {
     if (!in_heap(at, bytes_of(n, sizeof(T)), sizeof(T))) return refuse(at, n);
     deadline p(control());
@@ -116,7 +140,7 @@ class world_wait : public world_atomic {
     return fail(WB_CALL_WAIT, status_word(WB_BAD_ARGUMENT), at, bytes_of(n, sizeof(T)), WB_NO_PE);
   }
 
-  // One look: an acquire if the answer is yes.
+  // Looks once. An acquire if the result is true.
   template <class T, class Ready> WB_FN bool look(const T* at, size_t n, Ready ready) const {
     if (!in_heap(at, bytes_of(n, sizeof(T)), sizeof(T))) {
       refuse(at, n);
@@ -127,7 +151,7 @@ class world_wait : public world_atomic {
     return true;
   }
 
-  // Every word from `i` on that is not excluded compares so; `i` stays at the first that does not.
+  // Returns true if every word from `i` on that is not excluded compares true; `i` stays at the first that does not.
   template <class T, class V>
   static WB_FN bool all_from(size_t& i, const T* at, size_t n, const int* status, cmp how, V value) {
     for (; i < n; ++i) {
@@ -135,7 +159,7 @@ class world_wait : public world_atomic {
     }
     return true;
   }
-  // Finds one; `waiting` is whether there was one to look at.
+  // Returns the index of a word that compares true; `waiting` becomes true if there was a word to look at.
   template <class T, class V>
   static WB_FN size_t find(const T* at, size_t n, const int* status, cmp how, V value, bool& waiting) {
     waiting = false;

@@ -1,13 +1,13 @@
-// Put, get and friends between the PEs of a world, with OpenSHMEM's names and meaning (OpenSHMEM 1.5, chapter 9).
+// Calls between the PEs of a world, with OpenSHMEM's names and semantics (OpenSHMEM 1.5, chapter 9).
 //
 //   WB_KERNEL void send(WB_PARAM warpbell::world_ref w, sym<float> to, const float* from, size_t n, sym<uint64_t> flag, int pe)
 //   { w.put_signal_nbi(warpbell::by_block, to, from, n, flag, 1, warpbell::signal::add, pe); }
 //
-// Memory of another PE is named by its number and a symmetric address: an address in this PE's own heap, as `Sym` of the host
-// gives it to a kernel (`sym<T>`, or a plain pointer). A call that names a PE outside the world, or times out, enters that in the
-// run's error log and fails the run, whose waits then all end; calls that wait also answer how they ended.
+// A call names memory of another PE by the PE's number and a symmetric address. That is an address in this PE's own heap, as `Sym`
+// of the host gives it to a kernel (`sym<T>`, or a plain pointer). A call that names a PE outside the world, or times out, enters
+// that in the run's error log and fails the run. That ends all waits of the run. Calls that wait also return their outcome.
 //
-// The calls are in layers, a file for each: reach.cuh (who and where), rma.cuh (put, get, p, g, iput, iget, fence, quiet),
+// The calls are in layers, one file each: reach.cuh (PEs and data paths), rma.cuh (put, get, p, g, iput, iget, fence, quiet),
 // atomic.cuh, wait.cuh, signal.cuh.
 #pragma once
 
@@ -18,15 +18,20 @@ namespace warpbell {
 class world_team_ref;
 template <class Self> class team_calls;
 
+/// @brief A world as one PE sees it: a kernel's parameter, `&World` of the host.
 class world_ref : public world_signal {
  public:
+  /// @brief Refers to a world. The structure is copied.
   WB_FN explicit world_ref(const wb_world& world) : world_signal(world) {}
 
-  // The team of all PEs.
+  /// @brief Returns the team of all PEs. This object must outlive it.
   WB_FN world_team_ref world_team() const;
 
-  // All PEs meet; a barrier also completes what the calling threads put before.
+  /// @brief Completes the puts of the calling threads, and waits for all PEs. All threads of scope `s` on every PE call this.
+  ///
+  /// @return The outcome. See team_calls::barrier.
   template <class S> WB_FN outcome barrier_all(S s) const;
+  /// @brief Waits for all PEs. All threads of scope `s` on every PE call this. See team_calls::sync.
   template <class S> WB_FN outcome sync_all(S s) const;
 
  private:
