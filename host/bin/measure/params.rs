@@ -5,7 +5,7 @@ pub const NVME_BENCH_PER_LANE: u32 = 64;
 pub const NVME_BENCH_BITS: u32 = 5;
 pub const NVME_BENCH_BUCKETS: usize = 1152;
 #[repr(C)]
-#[derive(Debug, Copy, Clone, Pod, Zeroable)]
+#[derive(Debug, Copy, Clone, Pod, Zeroable, Default)]
 pub struct QueueServiced {
     pub commands: u64,
     pub sum: u64,
