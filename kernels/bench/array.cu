@@ -111,16 +111,14 @@ WB_EXPORT(wb_array_fill)
 
 // Plain kernels take the elements' address, array kernels the array; otherwise the kernels of a pair have the same parameters. The
 // bounds limit array kernels to the registers that hits need, so that as many threads fit as with plain loads.
-WB_KERNEL void wb_array_plain_random(const uint64_t* data, WB_PARAM uint64_t n, WB_PARAM uint32_t count,
-                                     uint64_t* out) {
+WB_KERNEL void wb_array_plain_random(const uint64_t* data, WB_PARAM uint64_t n, WB_PARAM uint32_t count, uint64_t* out) {
   array_bench::plain<uint64_t> s{data};
   array_bench::leave(out, array_bench::random(s, n, count));
 }
 WB_EXPORT(wb_array_plain_random)
 
 WB_KERNEL void __launch_bounds__(256, 8)
-    wb_array_random(WB_PARAM warpbell::array_ref<uint64_t> data, WB_PARAM uint64_t n, WB_PARAM uint32_t count,
-                    uint64_t* out) {
+    wb_array_random(WB_PARAM warpbell::array_ref<uint64_t> data, WB_PARAM uint64_t n, WB_PARAM uint32_t count, uint64_t* out) {
   auto s = data.open();
   array_bench::leave(out, array_bench::random(s, n, count));
 }
@@ -133,8 +131,7 @@ WB_KERNEL void wb_array_plain_runs(const uint64_t* data, WB_PARAM uint64_t n, WB
 WB_EXPORT(wb_array_plain_runs)
 
 WB_KERNEL void __launch_bounds__(256, 8)
-    wb_array_runs(WB_PARAM warpbell::array_ref<uint64_t> data, WB_PARAM uint64_t n, WB_PARAM uint32_t count,
-                  uint64_t* out) {
+    wb_array_runs(WB_PARAM warpbell::array_ref<uint64_t> data, WB_PARAM uint64_t n, WB_PARAM uint32_t count, uint64_t* out) {
   auto s = data.open();
   array_bench::leave(out, array_bench::runs(s, n, count));
 }
@@ -146,31 +143,27 @@ WB_KERNEL void wb_array_plain_stride(const uint64_t* data, WB_PARAM uint64_t n, 
 }
 WB_EXPORT(wb_array_plain_stride)
 
-WB_KERNEL void __launch_bounds__(256, 8)
-    wb_array_stride(WB_PARAM warpbell::array_ref<uint64_t> data, WB_PARAM uint64_t n, uint64_t* out) {
+WB_KERNEL void __launch_bounds__(256, 8) wb_array_stride(WB_PARAM warpbell::array_ref<uint64_t> data, WB_PARAM uint64_t n, uint64_t* out) {
   auto s = data.open();
   array_bench::leave(out, array_bench::stride(s, n));
 }
 WB_EXPORT(wb_array_stride)
 
-WB_KERNEL void wb_array_plain_segment(const uint64_t* data, WB_PARAM uint64_t n, WB_PARAM uint32_t grain,
-                                      uint64_t* out) {
+WB_KERNEL void wb_array_plain_segment(const uint64_t* data, WB_PARAM uint64_t n, WB_PARAM uint32_t grain, uint64_t* out) {
   array_bench::plain<uint64_t> s{data};
   array_bench::leave(out, array_bench::segment(s, array_bench::part(n, grain)));
 }
 WB_EXPORT(wb_array_plain_segment)
 
 WB_KERNEL void __launch_bounds__(256, 8)
-    wb_array_segment(WB_PARAM warpbell::array_ref<uint64_t> data, WB_PARAM uint64_t n, WB_PARAM uint32_t grain,
-                     uint64_t* out) {
+    wb_array_segment(WB_PARAM warpbell::array_ref<uint64_t> data, WB_PARAM uint64_t n, WB_PARAM uint32_t grain, uint64_t* out) {
   auto s = data.open();
   array_bench::leave(out, array_bench::segment(s, array_bench::part(n, grain)));
 }
 WB_EXPORT(wb_array_segment)
 
 WB_KERNEL void __launch_bounds__(256, 6)
-    wb_array_handle(WB_PARAM warpbell::array_ref<uint64_t> data, WB_PARAM uint64_t n, WB_PARAM uint32_t grain,
-                    uint64_t* out) {
+    wb_array_handle(WB_PARAM warpbell::array_ref<uint64_t> data, WB_PARAM uint64_t n, WB_PARAM uint32_t grain, uint64_t* out) {
   auto s = data.open();
   const array_bench::part p(n, grain);
   array_bench::leave(out, p.first + warpbell::warp::lane() < p.last ? array_bench::by_handle(s, p) : 0);
@@ -178,8 +171,7 @@ WB_KERNEL void __launch_bounds__(256, 6)
 WB_EXPORT(wb_array_handle)
 
 WB_KERNEL void __launch_bounds__(256, 4)
-    wb_array_chunk(WB_PARAM warpbell::array_ref<uint64_t> data, WB_PARAM uint64_t n, WB_PARAM uint32_t grain,
-                   uint64_t* out) {
+    wb_array_chunk(WB_PARAM warpbell::array_ref<uint64_t> data, WB_PARAM uint64_t n, WB_PARAM uint32_t grain, uint64_t* out) {
   auto s = data.open();
   const array_bench::part p(n, grain);
   array_bench::leave(out, array_bench::by_chunk(s, p));

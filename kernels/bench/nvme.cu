@@ -70,9 +70,7 @@ struct job {
   }
 
   WB_FN uint64_t* totals() const { return p.totals; }
-  WB_FN uint64_t* buffer(uint64_t lane, uint32_t slot) const {
-    return p.buffers + (lane * p.per_lane + slot) * p.blocks * words;
-  }
+  WB_FN uint64_t* buffer(uint64_t lane, uint32_t slot) const { return p.buffers + (lane * p.per_lane + slot) * p.blocks * words; }
 
   // Fills the units of the lanes with `mine`, by the whole warp.
   WB_FN void fill(uint64_t unit, uint64_t* data, bool mine) const {
@@ -91,8 +89,7 @@ struct job {
   WB_FN void check(uint64_t unit, const uint64_t* data, bool mine) const {
     const warp::mask_t all = warp::full();
     for (warp::mask_t left = warp::ballot(all, mine); left; left &= left - 1) {
-      const uint64_t* from =
-          reinterpret_cast<const uint64_t*>(warp::shuffle(all, reinterpret_cast<uint64_t>(data), warp::first(left)));
+      const uint64_t* from = reinterpret_cast<const uint64_t*>(warp::shuffle(all, reinterpret_cast<uint64_t>(data), warp::first(left)));
       const uint64_t u = warp::shuffle(all, unit, warp::first(left));
       bool wrong = false;
       for (uint32_t w = warp::lane(); w < p.blocks * words; w += warp::width) {
@@ -207,8 +204,8 @@ WB_NVME_BENCH_KERNEL wb_nvme_bench_many(WB_PARAM warpbell::volume_ref vol, WB_PA
       if (!a.is_read && p.verify) j.fill(a.unit, data, mine);
       a.began = now_ns();
       const uint32_t n = mine ? p.blocks : 0;
-      a.t = a.is_read ? vol.read_async(warp::full(), a.unit * p.blocks, n, data)
-                      : vol.write_async(warp::full(), a.unit * p.blocks, n, data);
+      a.t =
+          a.is_read ? vol.read_async(warp::full(), a.unit * p.blocks, n, data) : vol.write_async(warp::full(), a.unit * p.blocks, n, data);
       ++turn;
       continue;
     }

@@ -62,14 +62,14 @@ typedef struct wb_nvme_bench {
   uint64_t units;                  // units of the volume that are used; of a fill, the one after its last
   uint64_t seed;
   uint64_t runtime_ns;
-  uint32_t blocks;                 // logical blocks in a unit
-  uint32_t lanes;                  // lanes that take part
-  uint32_t warp_lanes;             // of each warp, the number of lanes that take part; the others help to copy
-  uint32_t per_lane;               // commands in flight of each lane, at most WB_NVME_BENCH_PER_LANE
-  uint32_t read_percent;           // 100: only reads, 0: only writes
-  uint32_t random;                 // 0: side by side through the volume, again and again
-  uint32_t verify;                 // check the data of reads
-  uint32_t first;                  // of a fill, its first unit
+  uint32_t blocks;        // logical blocks in a unit
+  uint32_t lanes;         // lanes that take part
+  uint32_t warp_lanes;    // of each warp, the number of lanes that take part; the others help to copy
+  uint32_t per_lane;      // commands in flight of each lane, at most WB_NVME_BENCH_PER_LANE
+  uint32_t read_percent;  // 100: only reads, 0: only writes
+  uint32_t random;        // 0: side by side through the volume, again and again
+  uint32_t verify;        // check the data of reads
+  uint32_t first;         // of a fill, its first unit
 } wb_nvme_bench;
 
 // --- shmem -----------------------------------------------------------------------------------------------------------
@@ -96,28 +96,23 @@ typedef struct wb_shmem_test {
   WB_POINTER(wb_block_clock) clock;  // [blocks]
   WB_POINTER(uint32_t) samples;      // [iterations]: ticks of each operation; or null
   WB_POINTER(wb_gate_words) gate;
-  WB_POINTER(uint64_t) sums;         // [threads]: sum of the elements that each thread got; or null
-  uint64_t bytes;                    // of a message
-  uint64_t elements;                 // of a window, or messages; for p a multiple of the number of threads; 0: no window
-  uint64_t turn;                     // first value of counters that live longer than a run
+  WB_POINTER(uint64_t) sums;  // [threads]: sum of the elements that each thread got; or null
+  uint64_t bytes;             // of a message
+  uint64_t elements;          // of a window, or messages; for p a multiple of the number of threads; 0: no window
+  uint64_t turn;              // first value of counters that live longer than a run
   uint64_t seed;
-  uint64_t before;                   // the pattern that the target held before
+  uint64_t before;  // the pattern that the target held before
   uint32_t iterations;
   uint32_t warmup;
   uint32_t peer;
-  uint32_t everybody;                // all PEs run this kernel, and begin together
-  uint32_t op;                       // `atomic`
-  uint32_t member;                   // 0 and 1: the two members of a ping-pong
+  uint32_t everybody;  // all PEs run this kernel, and begin together
+  uint32_t op;         // `atomic`
+  uint32_t member;     // 0 and 1: the two members of a ping-pong
 } wb_shmem_test;
 
 // --- rdma ------------------------------------------------------------------------------------------------------------
 
-enum wb_rdma_verb {
-  WB_RDMA_WRITE = 0,
-  WB_RDMA_READ = 1,
-  WB_RDMA_FETCH_ADD = 2,
-  WB_RDMA_COMPARE_SWAP = 3
-};
+enum wb_rdma_verb { WB_RDMA_WRITE = 0, WB_RDMA_READ = 1, WB_RDMA_FETCH_ADD = 2, WB_RDMA_COMPARE_SWAP = 3 };
 
 // Result of one queue pair.
 typedef struct wb_rdma_result {
@@ -131,7 +126,7 @@ typedef struct wb_rdma_result {
 // Parameters of one side. Buffers have a part of `span` bytes for each queue pair. Each part has `slots` messages, `stride` bytes
 // apart.
 typedef struct wb_rdma_side {
-  WB_POINTER(wb_send_queue) queues;    // [queue_count]
+  WB_POINTER(wb_send_queue) queues;  // [queue_count]
   WB_POINTER(const wb_control) control;
   uint64_t outbox;                     // source of writes and destination of reads and atomics, as kernels see it
   uint64_t outbox_address;             // the same memory, as work requests name it
@@ -143,17 +138,17 @@ typedef struct wb_rdma_side {
   uint64_t bytes;                      // of a message
   uint64_t stride;
   uint64_t span;
-  uint64_t iterations;                 // messages on each queue pair, if there is no duration
-  uint64_t duration_ns;                // or 0
+  uint64_t iterations;   // messages on each queue pair, if there is no duration
+  uint64_t duration_ns;  // or 0
   uint32_t queue_count;
-  uint32_t local_key;                  // big-endian
-  uint32_t remote_key;                 // big-endian
+  uint32_t local_key;   // big-endian
+  uint32_t remote_key;  // big-endian
   uint32_t slots;
-  uint32_t tx_depth;                   // messages in flight on each queue pair
-  uint32_t post_list;                  // messages of one doorbell, at most a warp's lanes
-  uint32_t inline_bytes;               // writes of up to this many bytes carry their data
-  uint32_t verb;                       // wb_rdma_verb
-  uint32_t begins;                     // ping-pong: this side sends first
+  uint32_t tx_depth;      // messages in flight on each queue pair
+  uint32_t post_list;     // messages of one doorbell, at most a warp's lanes
+  uint32_t inline_bytes;  // writes of up to this many bytes carry their data
+  uint32_t verb;          // wb_rdma_verb
+  uint32_t begins;        // ping-pong: this side sends first
   uint32_t reserved;
 } wb_rdma_side;
 

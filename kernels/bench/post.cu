@@ -67,9 +67,9 @@ WB_FN uint32_t take_entries(const wb_send_queue* q, adapter_at& at, wb_adapter_s
       const uint32_t owner = collapsed ? 0 : entry >> q->log_completions & 1u;
       // Of a collapsed queue only the last of these completions is wanted.
       if (!collapsed || warp::lane() == warp::last(asking)) {
-        order::store_quad<order::relaxed, order::system>(reinterpret_cast<char*>(q->completions) + uint64_t{entry & entries} * mlx5::cqe_bytes + mlx5::cqe_tail_at,
-                          order::quad{0, 0, q->queue_word << 8 | mlx5::op_write,
-                                      mlx5::swap_bytes(index << 16) | owner << 24});
+        order::store_quad<order::relaxed, order::system>(
+            reinterpret_cast<char*>(q->completions) + uint64_t{entry & entries} * mlx5::cqe_bytes + mlx5::cqe_tail_at,
+            order::quad{0, 0, q->queue_word << 8 | mlx5::op_write, mlx5::swap_bytes(index << 16) | owner << 24});
       }
     }
     at.completed += warp::popcount(asking);
@@ -92,9 +92,8 @@ template <class Queue> WB_FN mlx5::request post_one(const Queue& q, uint64_t id,
 // warps one each where there are more queue pairs than blocks. Waits only for room in the ring, and at the end for everything. Post
 // r of thread t has the remote address t * posts + r, so the sums on both sides prove that each was seen exactly once. `results` is
 // wb_warp_posted, one for each warp.
-template <class Queue>
-WB_FN void post_many(wb_send_queue* queues, uint32_t count, const wb_control* control, uint32_t posts, uint32_t in_entry,
-                     wb_warp_posted* results) {
+template <class Queue> WB_FN void post_many(wb_send_queue* queues, uint32_t count, const wb_control* control, uint32_t posts,
+                                            uint32_t in_entry, wb_warp_posted* results) {
   const mlx5::lanes l{warp::full(), true};
   const uint32_t turn = blockIdx.x + gridDim.x * (threadIdx.x / warp::width);
   const Queue q(queues + turn % count, control);
@@ -121,9 +120,8 @@ WB_FN void post_many(wb_send_queue* queues, uint32_t count, const wb_control* co
 // Posts a write from one thread (`lanes` 1) or from each lane of one warp, and waits for it, again and again, alone on its queue
 // pair. `samples` is u32[2][iterations]: ticks in the post call, and ticks until it was known complete. The address is i * lanes +
 // lane in turn i, warm-up included.
-template <class Queue>
-WB_FN void post_alone(wb_send_queue* queue, const wb_control* control, uint32_t lanes, uint32_t warmup, uint32_t iterations,
-                      uint32_t in_entry, uint32_t* samples, wb_post_clock* clock) {
+template <class Queue> WB_FN void post_alone(wb_send_queue* queue, const wb_control* control, uint32_t lanes, uint32_t warmup,
+                                             uint32_t iterations, uint32_t in_entry, uint32_t* samples, wb_post_clock* clock) {
   if (warp::index() != 0 || warp::lane() >= lanes) return;
   const mlx5::lanes l{lanes == warp::width ? warp::full() : (1u << lanes) - 1u, true};
   const Queue q(queue, control);
@@ -178,8 +176,8 @@ WB_EXPORT(wb_bench_ideal_adapter)
 
 // Kernels that post by functions called through an address, as a put does, and by the same functions inlined.
 #define WB_BENCH_POST(SUFFIX, QUEUE)                                                                                                       \
-  WB_KERNEL void wb_bench_post##SUFFIX(wb_send_queue* queues, WB_PARAM uint32_t count, const wb_control* control,                          \
-                                       WB_PARAM uint32_t posts, WB_PARAM uint32_t in_entry, wb_warp_posted* results) {                     \
+  WB_KERNEL void wb_bench_post##SUFFIX(wb_send_queue* queues, WB_PARAM uint32_t count, const wb_control* control, WB_PARAM uint32_t posts, \
+                                       WB_PARAM uint32_t in_entry, wb_warp_posted* results) {                                              \
     warpbell::bench::post_many<QUEUE>(queues, count, control, posts, in_entry, results);                                                   \
   }                                                                                                                                        \
   WB_EXPORT(wb_bench_post##SUFFIX)                                                                                                         \

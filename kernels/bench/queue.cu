@@ -36,7 +36,7 @@ WB_FN uint32_t serve(const wb_queue* q, uint32_t at, wb_queue_serviced& to) {
     to.wrong += first.x != (nvme::op_read | slot << nvme::cid_shift);
     const uint32_t phase = (position >> q->log2_depth & 1u) ^ 1u;
     order::store_quad<order::relaxed, order::system>(static_cast<char*>(q->cq) + uint64_t{slot} * nvme::cqe_bytes,
-                      {0, 0, (at + n) & last, slot | phase << nvme::cqe_phase_shift});
+                                                     {0, 0, (at + n) & last, slot | phase << nvme::cqe_phase_shift});
     ++to.commands;
   }
   if (warp::is_leader(all)) ++to.doorbells;
@@ -49,8 +49,8 @@ WB_FN uint32_t serve(const wb_queue* q, uint32_t at, wb_queue_serviced& to) {
 // The ideal controller of `count` queue pairs, a warp for each (with fewer warps, each takes several in turn). Ends once *stop is
 // not 0 and nothing is left, or after `limit_ns` in any case. `results` is wb_queue_serviced[count], zeroed; `progress` is a
 // u32[count] for the kernel's use. The queues must be idle when the kernel starts.
-WB_KERNEL void wb_bench_ideal_controller(const wb_queue* queues, WB_PARAM uint32_t count, const uint32_t* stop,
-                                         WB_PARAM uint64_t limit_ns, wb_queue_serviced* results, uint32_t* progress) {
+WB_KERNEL void wb_bench_ideal_controller(const wb_queue* queues, WB_PARAM uint32_t count, const uint32_t* stop, WB_PARAM uint64_t limit_ns,
+                                         wb_queue_serviced* results, uint32_t* progress) {
 #if WB_DEVICE_PASS
   using namespace warpbell;
   const warp::mask_t all = warp::full();

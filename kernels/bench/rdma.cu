@@ -83,8 +83,8 @@ WB_FN void one_by_one(const side& s) {
   while (s.duration_ns != 0 ? !is_over(s, started) : done < s.iterations) {
     if (s.posted) *l.posted(done) = now_ns();
     const mlx5::lanes me = mlx5::lanes::here();
-    const mlx5::request r =
-        s.verb == WB_RDMA_READ ? q.read(l.remote(done), l.local(done), s.bytes, mlx5::landing::flushed, me) : post(l, q, done, me.mask, true);
+    const mlx5::request r = s.verb == WB_RDMA_READ ? q.read(l.remote(done), l.local(done), s.bytes, mlx5::landing::flushed, me)
+                                                   : post(l, q, done, me.mask, true);
     word = q.wait(r).word;
     if (word != WB_DONE) break;
     ++done;

@@ -62,25 +62,25 @@ WB_BENCH_SCOPES(put_signal_ping_pong_raw, put_signal_ping_pong<shmem_bench::by_h
 WB_BENCH_KERNEL(p_ping_pong, shmem_bench::p_ping_pong<shmem_bench::library>(w, t))
 WB_BENCH_KERNEL(p_ping_pong_raw, shmem_bench::p_ping_pong<shmem_bench::by_hand>(w, t))
 
-#define WB_BENCH_ELEMENTS(NAME)                                                                                       \
-  WB_BENCH_KERNEL(NAME##_4, shmem_bench::NAME<uint32_t, shmem_bench::library>(w, t))                                  \
-  WB_BENCH_KERNEL(NAME##_8, shmem_bench::NAME<uint64_t, shmem_bench::library>(w, t))                                  \
-  WB_BENCH_KERNEL(NAME##_raw_4, shmem_bench::NAME<uint32_t, shmem_bench::by_hand>(w, t))                              \
+#define WB_BENCH_ELEMENTS(NAME)                                                          \
+  WB_BENCH_KERNEL(NAME##_4, shmem_bench::NAME<uint32_t, shmem_bench::library>(w, t))     \
+  WB_BENCH_KERNEL(NAME##_8, shmem_bench::NAME<uint64_t, shmem_bench::library>(w, t))     \
+  WB_BENCH_KERNEL(NAME##_raw_4, shmem_bench::NAME<uint32_t, shmem_bench::by_hand>(w, t)) \
   WB_BENCH_KERNEL(NAME##_raw_8, shmem_bench::NAME<uint64_t, shmem_bench::by_hand>(w, t))
 
 WB_BENCH_ELEMENTS(p_rate)
 WB_BENCH_ELEMENTS(g_rate)
 WB_BENCH_ELEMENTS(atomic_rate)
 
-#define WB_BENCH_CHECKS(BYTES, T)                                                                                     \
-  WB_KERNEL void wb_shmem_bench_sums_##BYTES(WB_PARAM shmem_bench::test t, WB_PARAM uint64_t threads,                 \
-                                             WB_PARAM uint64_t pattern, uint64_t* wrong) {                            \
-    shmem_bench::sums_hold<T>(t, threads, pattern, wrong);                                                                     \
-  }                                                                                                                   \
-  WB_EXPORT(wb_shmem_bench_sums_##BYTES)                                                                              \
-  WB_KERNEL void wb_shmem_bench_replay_##BYTES(WB_PARAM shmem_bench::test t, WB_PARAM uint64_t threads) {             \
-    shmem_bench::replay<T>(t, threads);                                                                               \
-  }                                                                                                                   \
+#define WB_BENCH_CHECKS(BYTES, T)                                                                                                \
+  WB_KERNEL void wb_shmem_bench_sums_##BYTES(WB_PARAM shmem_bench::test t, WB_PARAM uint64_t threads, WB_PARAM uint64_t pattern, \
+                                             uint64_t* wrong) {                                                                  \
+    shmem_bench::sums_hold<T>(t, threads, pattern, wrong);                                                                       \
+  }                                                                                                                              \
+  WB_EXPORT(wb_shmem_bench_sums_##BYTES)                                                                                         \
+  WB_KERNEL void wb_shmem_bench_replay_##BYTES(WB_PARAM shmem_bench::test t, WB_PARAM uint64_t threads) {                        \
+    shmem_bench::replay<T>(t, threads);                                                                                          \
+  }                                                                                                                              \
   WB_EXPORT(wb_shmem_bench_replay_##BYTES)
 
 WB_BENCH_CHECKS(4, uint32_t)

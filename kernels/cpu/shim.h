@@ -122,9 +122,8 @@ template <class T> inline T shuffle(uint32_t mask, T v, uint32_t from) {
   } else {
     uint64_t mine = 0;
     std::memcpy(&mine, &v, sizeof v);
-    uint64_t theirs = exchange(mask, mine, [from](const std::atomic<uint64_t>* all) {
-      return all[from % WB_WARP_WIDTH].load(std::memory_order_relaxed);
-    });
+    uint64_t theirs = exchange(
+        mask, mine, [from](const std::atomic<uint64_t>* all) { return all[from % WB_WARP_WIDTH].load(std::memory_order_relaxed); });
     T out;
     std::memcpy(&out, &theirs, sizeof out);
     return out;

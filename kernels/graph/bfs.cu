@@ -87,22 +87,18 @@ template <class Id> WB_FN void bfs_collect(const wb_bfs& p) {
 }  // namespace graph
 }  // namespace warpbell
 
-#define WB_BFS_MEMORY(ID, SUFFIX) \
-  WB_GRAPH_KERNEL wb_bfs_start_##SUFFIX(WB_PARAM wb_bfs p) { warpbell::graph::bfs_start<ID>(p); } \
-  WB_EXPORT(wb_bfs_start_##SUFFIX) \
+#define WB_BFS_MEMORY(ID, SUFFIX)                                                                     \
+  WB_GRAPH_KERNEL wb_bfs_start_##SUFFIX(WB_PARAM wb_bfs p) { warpbell::graph::bfs_start<ID>(p); }     \
+  WB_EXPORT(wb_bfs_start_##SUFFIX)                                                                    \
   WB_GRAPH_KERNEL wb_bfs_by_hubs_##SUFFIX(WB_PARAM wb_bfs p) { warpbell::graph::bfs_by_hubs<ID>(p); } \
-  WB_EXPORT(wb_bfs_by_hubs_##SUFFIX) \
+  WB_EXPORT(wb_bfs_by_hubs_##SUFFIX)                                                                  \
   WB_GRAPH_KERNEL wb_bfs_collect_##SUFFIX(WB_PARAM wb_bfs p) { warpbell::graph::bfs_collect<ID>(p); } \
   WB_EXPORT(wb_bfs_collect_##SUFFIX)
 
-#define WB_BFS_EDGES(ID, SUFFIX, SOURCE) \
-  WB_GRAPH_KERNEL wb_bfs_top_down_##SUFFIX(WB_PARAM wb_bfs p, WB_PARAM SOURCE edges) { \
-    warpbell::graph::bfs_top_down<ID>(p, edges); \
-  } \
-  WB_EXPORT(wb_bfs_top_down_##SUFFIX) \
-  WB_GRAPH_KERNEL wb_bfs_bottom_up_##SUFFIX(WB_PARAM wb_bfs p, WB_PARAM SOURCE edges) { \
-    warpbell::graph::bfs_bottom_up<ID>(p, edges); \
-  } \
+#define WB_BFS_EDGES(ID, SUFFIX, SOURCE)                                                                                                \
+  WB_GRAPH_KERNEL wb_bfs_top_down_##SUFFIX(WB_PARAM wb_bfs p, WB_PARAM SOURCE edges) { warpbell::graph::bfs_top_down<ID>(p, edges); }   \
+  WB_EXPORT(wb_bfs_top_down_##SUFFIX)                                                                                                   \
+  WB_GRAPH_KERNEL wb_bfs_bottom_up_##SUFFIX(WB_PARAM wb_bfs p, WB_PARAM SOURCE edges) { warpbell::graph::bfs_bottom_up<ID>(p, edges); } \
   WB_EXPORT(wb_bfs_bottom_up_##SUFFIX)
 
 WB_BFS_MEMORY(uint32_t, u32)

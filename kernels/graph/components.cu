@@ -110,24 +110,27 @@ template <class Id, class Source> WB_FN void components_rest(const wb_components
   auto edges = source.open();
   const warp::mask_t all = warp::full();
   uint64_t scanned = 0, bad = 0;
-  for_each_tile(static_cast<const Id*>(p.tile), p.edges, false, [&](uint64_t from, uint64_t first, uint64_t last) {
-    for (uint64_t base = from; base < p.vertices; base += warp::width) {
-      const uint64_t v = base + warp::lane();
-      uint64_t begin = v < p.vertices ? offset[v] : last;
-      const bool inside = begin < last;
-      uint32_t count = 0;
-      if (inside && root_of(label, static_cast<Id>(v)) != giant) {
-        const uint64_t end = offset[v + 1] < last ? offset[v + 1] : last;
-        if (begin < first) begin = first;
-        if (end > begin) count = static_cast<uint32_t>(end - begin);
-      }
-      scanned += count;
-      for_each_edge(edges, begin, count, static_cast<Id>(v), [&](Id u, Id n) {
-        if (is_valid_edge(edges, n, p.vertices, bad)) link(label, u, n);
-      });
-      if (!warp::all(all, inside)) break;
-    }
-  }, [](uint64_t, uint64_t) {});
+  for_each_tile(
+      static_cast<const Id*>(p.tile), p.edges, false,
+      [&](uint64_t from, uint64_t first, uint64_t last) {
+        for (uint64_t base = from; base < p.vertices; base += warp::width) {
+          const uint64_t v = base + warp::lane();
+          uint64_t begin = v < p.vertices ? offset[v] : last;
+          const bool inside = begin < last;
+          uint32_t count = 0;
+          if (inside && root_of(label, static_cast<Id>(v)) != giant) {
+            const uint64_t end = offset[v + 1] < last ? offset[v + 1] : last;
+            if (begin < first) begin = first;
+            if (end > begin) count = static_cast<uint32_t>(end - begin);
+          }
+          scanned += count;
+          for_each_edge(edges, begin, count, static_cast<Id>(v), [&](Id u, Id n) {
+            if (is_valid_edge(edges, n, p.vertices, bad)) link(label, u, n);
+          });
+          if (!warp::all(all, inside)) break;
+        }
+      },
+      [](uint64_t, uint64_t) {});
   add_count(sums, WB_COMPONENTS_SCANNED, scanned);
   add_count(sums, WB_GRAPH_BAD_EDGES, bad);
   publish(sums, p.report);
@@ -136,16 +139,14 @@ template <class Id, class Source> WB_FN void components_rest(const wb_components
 }  // namespace graph
 }  // namespace warpbell
 
-#define WB_COMPONENTS_MEMORY(ID, SUFFIX, WHAT) \
-  WB_GRAPH_KERNEL wb_components_##WHAT##_##SUFFIX(WB_PARAM wb_components p) { \
-    warpbell::graph::components_##WHAT<ID>(p); \
-  } \
+#define WB_COMPONENTS_MEMORY(ID, SUFFIX, WHAT)                                                                             \
+  WB_GRAPH_KERNEL wb_components_##WHAT##_##SUFFIX(WB_PARAM wb_components p) { warpbell::graph::components_##WHAT<ID>(p); } \
   WB_EXPORT(wb_components_##WHAT##_##SUFFIX)
 
-#define WB_COMPONENTS_EDGES(ID, SUFFIX, WHAT, SOURCE) \
+#define WB_COMPONENTS_EDGES(ID, SUFFIX, WHAT, SOURCE)                                                \
   WB_GRAPH_KERNEL wb_components_##WHAT##_##SUFFIX(WB_PARAM wb_components p, WB_PARAM SOURCE edges) { \
-    warpbell::graph::components_##WHAT<ID>(p, edges); \
-  } \
+    warpbell::graph::components_##WHAT<ID>(p, edges);                                                \
+  }                                                                                                  \
   WB_EXPORT(wb_components_##WHAT##_##SUFFIX)
 
 WB_COMPONENTS_MEMORY(uint32_t, u32, start)

@@ -42,8 +42,7 @@ class meetings {
       deadline p(world_.control());
       while (order::load<order::acquire>(arrived_) < round_ * gridDim.x) {
         if (wait_status v = p.expired(); v != wait_status::go_on) {
-          raise_error(world_.control(),
-                      wb_error{status_word(v), world_.my_pe(), world_.my_pe(), 0, WB_CALL_BARRIER, sizeof(uint64_t), 0});
+          raise_error(world_.control(), wb_error{status_word(v), world_.my_pe(), world_.my_pe(), 0, WB_CALL_BARRIER, sizeof(uint64_t), 0});
           break;
         }
       }
@@ -76,8 +75,7 @@ WB_FN_COLD void put_header(const world_ref* world, wb_partition_header* to, cons
 
 // Puts a parcel to every other PE, all blocks together. The last block to finish calls `tell` with one thread. `parcel_for(pe)`
 // must be the same for every thread of the grid. `put` counts blocks, and is 0 again afterwards.
-template <class ParcelFor, class Tell>
-WB_FN void put_parcels(const world_ref& world, uint32_t* put, ParcelFor parcel_for, Tell tell) {
+template <class ParcelFor, class Tell> WB_FN void put_parcels(const world_ref& world, uint32_t* put, ParcelFor parcel_for, Tell tell) {
   const uint32_t me = world.my_pe(), size = world.n_pes();
   auto chunks = [](const parcel& p) { return (p.words + chunk_words - 1) / chunk_words; };
   // Each PE begins with the one after itself, so that not all send to one.

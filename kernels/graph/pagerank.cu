@@ -13,11 +13,7 @@ namespace graph {
 
 template <class C> struct pagerank_view {
   WB_FN explicit pagerank_view(const wb_pagerank& p)
-      : out_offset(p.out_offset),
-        rank(p.rank),
-        sum(p.sum),
-        contribution(static_cast<C*>(p.contribution)),
-        sums(p.sums) {}
+      : out_offset(p.out_offset), rank(p.rank), sum(p.sum), contribution(static_cast<C*>(p.contribution)), sums(p.sums) {}
 
   // Stores a rank and its contribution. Returns the dangling part of the rank.
   WB_FN double apply(uint64_t v, double r) const {
@@ -69,8 +65,7 @@ template <class C> WB_FN void pagerank_apply(const wb_pagerank& p) {
 }
 
 // Returns the sum of `value(edge)` over this lane's run of edges. All lanes of the warp call this; a lane without work has count 0.
-template <class Session, class Value>
-WB_FN double sum_of_run(Session& edges, uint64_t first, uint32_t count, Value value) {
+template <class Session, class Value> WB_FN double sum_of_run(Session& edges, uint64_t first, uint32_t count, Value value) {
   using T = typename Session::value_type;
   const warp::mask_t all = warp::full();
   double own = 0;
@@ -130,39 +125,40 @@ template <class Id, class C, class Source> WB_FN void pagerank_pull(const wb_pag
   auto edges = source.open();
   const warp::mask_t all = warp::full();
   uint64_t scanned = 0, bad = 0;
-  for_each_tile(static_cast<const Id*>(p.tile), p.edges, p.backward != 0,
-                [&](uint64_t from, uint64_t first, uint64_t last) {
-    for (uint64_t base = from; base < p.vertices; base += warp::width) {
-      const uint64_t v = base + warp::lane();
-      const uint64_t list = v < p.vertices ? offset[v] : last;
-      const bool inside = list < last;
-      uint64_t begin = last;
-      uint32_t count = 0;
-      bool whole = false;
-      if (inside) {
-        const uint64_t list_end = offset[v + 1];
-        begin = list < first ? first : list;
-        const uint64_t end = list_end < last ? list_end : last;
-        if (end > begin) count = static_cast<uint32_t>(end - begin);
-        whole = list >= first && list_end <= last;
-      }
-      scanned += count;
-      const double s = sum_of_run(edges, begin, count, [&](Id n) {
-        return is_valid_edge(edges, n, p.vertices, bad) ? contribution[n] : C{0};
-      });
-      if (count) {
-        if (whole) {
-          sum[v] = s;
-        } else {
-          atomicAdd(&sum[v], s);  // the list continues in another tile
+  for_each_tile(
+      static_cast<const Id*>(p.tile), p.edges, p.backward != 0,
+      [&](uint64_t from, uint64_t first, uint64_t last) {
+        for (uint64_t base = from; base < p.vertices; base += warp::width) {
+          const uint64_t v = base + warp::lane();
+          const uint64_t list = v < p.vertices ? offset[v] : last;
+          const bool inside = list < last;
+          uint64_t begin = last;
+          uint32_t count = 0;
+          bool whole = false;
+          if (inside) {
+            const uint64_t list_end = offset[v + 1];
+            begin = list < first ? first : list;
+            const uint64_t end = list_end < last ? list_end : last;
+            if (end > begin) count = static_cast<uint32_t>(end - begin);
+            whole = list >= first && list_end <= last;
+          }
+          scanned += count;
+          const double s =
+              sum_of_run(edges, begin, count, [&](Id n) { return is_valid_edge(edges, n, p.vertices, bad) ? contribution[n] : C{0}; });
+          if (count) {
+            if (whole) {
+              sum[v] = s;
+            } else {
+              atomicAdd(&sum[v], s);  // the list continues in another tile
+            }
+          }
+          if (!warp::all(all, inside)) break;
         }
-      }
-      if (!warp::all(all, inside)) break;
-    }
-  }, [&](uint64_t from, uint64_t count) {
-    // With one lane to a warp no other lane keeps reads in flight.
-    if constexpr (session_traits<decltype(edges)>::stored && warp::width < 32) edges.prefetch(from, count);
-  });
+      },
+      [&](uint64_t from, uint64_t count) {
+        // With one lane to a warp no other lane keeps reads in flight.
+        if constexpr (session_traits<decltype(edges)>::stored && warp::width < 32) edges.prefetch(from, count);
+      });
   add_count(sums, WB_PAGERANK_SCANNED, scanned);
   add_count(sums, WB_GRAPH_BAD_EDGES, bad);
   publish(sums, p.report);
@@ -171,14 +167,14 @@ template <class Id, class C, class Source> WB_FN void pagerank_pull(const wb_pag
 }  // namespace graph
 }  // namespace warpbell
 
-#define WB_PAGERANK_MEMORY(C, SUFFIX, WHAT) \
+#define WB_PAGERANK_MEMORY(C, SUFFIX, WHAT)                                                                         \
   WB_GRAPH_KERNEL wb_pagerank_##WHAT##_##SUFFIX(WB_PARAM wb_pagerank p) { warpbell::graph::pagerank_##WHAT<C>(p); } \
   WB_EXPORT(wb_pagerank_##WHAT##_##SUFFIX)
 
-#define WB_PAGERANK_EDGES(ID, C, SUFFIX, SOURCE) \
+#define WB_PAGERANK_EDGES(ID, C, SUFFIX, SOURCE)                                             \
   WB_GRAPH_KERNEL wb_pagerank_pull_##SUFFIX(WB_PARAM wb_pagerank p, WB_PARAM SOURCE edges) { \
-    warpbell::graph::pagerank_pull<ID, C>(p, edges); \
-  } \
+    warpbell::graph::pagerank_pull<ID, C>(p, edges);                                         \
+  }                                                                                          \
   WB_EXPORT(wb_pagerank_pull_##SUFFIX)
 
 WB_PAGERANK_MEMORY(float, f32, start)

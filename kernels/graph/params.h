@@ -39,17 +39,17 @@ typedef struct wb_graph_report {
 
 // Sums that a step reports.
 enum wb_bfs_sum {
-  WB_BFS_ITEMS = 0,      // length of the next queue; of a step by hubs, the lists that might still have a seen neighbour
-  WB_BFS_FOUND = 1,      // vertices found
-  WB_BFS_DEGREES = 2,    // edges of these vertices (not counted by bottom-up steps)
-  WB_BFS_SCANNED = 3,    // edges read
-  WB_BFS_HUB_HITS = 4   // vertices found without reading an edge
+  WB_BFS_ITEMS = 0,    // length of the next queue; of a step by hubs, the lists that might still have a seen neighbour
+  WB_BFS_FOUND = 1,    // vertices found
+  WB_BFS_DEGREES = 2,  // edges of these vertices (not counted by bottom-up steps)
+  WB_BFS_SCANNED = 3,  // edges read
+  WB_BFS_HUB_HITS = 4  // vertices found without reading an edge
 };
 
 // Parameters of a step.
 typedef struct wb_bfs {
   WB_POINTER(const uint64_t) offset;    // [vertices + 1], of the direction that the kernel reads
-  WB_POINTER(const void) hubs;         // for each vertex its hubs, the neighbours to look at first (work.cuh)
+  WB_POINTER(const void) hubs;          // for each vertex its hubs, the neighbours to look at first (work.cuh)
   WB_POINTER(const uint32_t) isolated;  // bitmap of vertices without any edge, and of those past the last: never visited
   WB_POINTER(uint32_t) seen;            // bitmap
   WB_POINTER(uint32_t) seen_next;       // bitmap that a bottom-up step writes; the older one when the queue is collected
@@ -63,16 +63,16 @@ typedef struct wb_bfs {
   WB_POINTER(wb_graph_report) report;
   uint64_t vertices;
   uint64_t source;
-  uint32_t level;                       // depth of the vertices that this step finds
-  uint32_t skip;                        // edges at the front of every list that are its hubs: a scan may start after them
+  uint32_t level;  // depth of the vertices that this step finds
+  uint32_t skip;   // edges at the front of every list that are its hubs: a scan may start after them
 } wb_bfs;
 
 // Parameters of sorting a queue by vertex. Only the sum WB_BFS_ITEMS is used.
 typedef struct wb_queue_order {
-  WB_POINTER(const uint64_t) offset;   // [vertices + 1]
-  WB_POINTER(const void) queue;        // items, in any order
-  WB_POINTER(void) queue_next;         // the same items in order
-  WB_POINTER(uint32_t) bitmap;         // all 0 before and after
+  WB_POINTER(const uint64_t) offset;  // [vertices + 1]
+  WB_POINTER(const void) queue;       // items, in any order
+  WB_POINTER(void) queue_next;        // the same items in order
+  WB_POINTER(uint32_t) bitmap;        // all 0 before and after
   uint64_t items;
   uint64_t vertices;
   WB_POINTER(wb_graph_counters) sums;
@@ -83,9 +83,9 @@ typedef struct wb_queue_order {
 
 // Counters of a step, in this PE's own memory; all 0 between steps.
 typedef struct wb_partition_counters {
-  uint64_t arrived;    // blocks that have arrived at barriers of the grid
+  uint64_t arrived;  // blocks that have arrived at barriers of the grid
   uint64_t put_bytes;
-  uint32_t claims_put; // blocks that have put their share
+  uint32_t claims_put;  // blocks that have put their share
   uint32_t news_put;
   uint32_t blocks_done;
   uint32_t reserved[25];
@@ -93,9 +93,9 @@ typedef struct wb_partition_counters {
 
 // One PE's message about a step.
 typedef struct wb_partition_header {
-  uint64_t message;                 // elements that follow, and WB_PARTITION_* flags
-  uint64_t sum[WB_GRAPH_SUMS];      // as in a search of one PE; of this PE
-  uint64_t put_bytes;               // that this PE put in this step
+  uint64_t message;             // elements that follow, and WB_PARTITION_* flags
+  uint64_t sum[WB_GRAPH_SUMS];  // as in a search of one PE; of this PE
+  uint64_t put_bytes;           // that this PE put in this step
 } wb_partition_header;
 
 // Sums over all PEs, and the length of this PE's own queue. The host reads them after a step.
@@ -110,38 +110,38 @@ typedef struct wb_partition_report {
 // Parameters of a step of one PE.
 typedef struct wb_partition {
   // This PE's own memory.
-  WB_POINTER(const uint64_t) offset;           // [vertices + 1], of the direction that the kernel reads
-  WB_POINTER(const void) hubs;                // for each own vertex the slots of its hubs (work.cuh)
-  WB_POINTER(const uint32_t) isolated;         // bitmap of own vertices without any edge, and of those past the last
-  WB_POINTER(uint32_t) seen;                   // bitmap of all slots
-  WB_POINTER(uint32_t) fresh;                  // bitmap of own vertices: found by bottom-up steps of this level
-  WB_POINTER(const void) queue;                // items to expand: own vertices
-  WB_POINTER(void) queue_next;                 // items found
-  uint64_t items;                              // in `queue`
-  WB_POINTER(void) outbox;                     // claims for each PE, at most `span` each
-  WB_POINTER(uint64_t) outbox_count;           // u64 for each PE; all 0 between steps
-  WB_POINTER(void) list;                       // slots of own vertices found, at most `list_limit`
+  WB_POINTER(const uint64_t) offset;    // [vertices + 1], of the direction that the kernel reads
+  WB_POINTER(const void) hubs;          // for each own vertex the slots of its hubs (work.cuh)
+  WB_POINTER(const uint32_t) isolated;  // bitmap of own vertices without any edge, and of those past the last
+  WB_POINTER(uint32_t) seen;            // bitmap of all slots
+  WB_POINTER(uint32_t) fresh;           // bitmap of own vertices: found by bottom-up steps of this level
+  WB_POINTER(const void) queue;         // items to expand: own vertices
+  WB_POINTER(void) queue_next;          // items found
+  uint64_t items;                       // in `queue`
+  WB_POINTER(void) outbox;              // claims for each PE, at most `span` each
+  WB_POINTER(uint64_t) outbox_count;    // u64 for each PE; all 0 between steps
+  WB_POINTER(void) list;                // slots of own vertices found, at most `list_limit`
   WB_POINTER(wb_graph_counters) sums;
   WB_POINTER(wb_partition_counters) counters;
-  WB_POINTER(wb_partition_report) report;      // in host memory
+  WB_POINTER(wb_partition_report) report;  // in host memory
   // In the symmetric heap. Arrays with an element for each PE are indexed by the sender.
-  WB_POINTER(uint32_t) depth;                  // [span]
-  WB_POINTER(void) parent;                     // an identifier for each own vertex, or 0
-  WB_POINTER(void) inbox;                      // claims[size][span]
-  WB_POINTER(uint64_t) inbox_signal;           // [size]
-  WB_POINTER(uint32_t) news;                   // [2][size][span / 32]
-  WB_POINTER(wb_partition_header) header;      // [2][size]
-  WB_POINTER(uint64_t) news_signal;            // [size]
+  WB_POINTER(uint32_t) depth;              // [span]
+  WB_POINTER(void) parent;                 // an identifier for each own vertex, or 0
+  WB_POINTER(void) inbox;                  // claims[size][span]
+  WB_POINTER(uint64_t) inbox_signal;       // [size]
+  WB_POINTER(uint32_t) news;               // [2][size][span / 32]
+  WB_POINTER(wb_partition_header) header;  // [2][size]
+  WB_POINTER(uint64_t) news_signal;        // [size]
   // Numbers.
-  uint64_t vertices;                           // own
-  uint64_t span;                               // slots of each PE, a multiple of 1024
-  uint64_t source;                             // slot
-  uint64_t claim_turn;                         // exchanges of claims so far, this one included
-  uint64_t turn;                               // exchanges of news so far, this one included
-  uint64_t list_limit;                         // identifiers beyond which a bitmap is sent instead
-  uint32_t level;                              // depth of the vertices that this step finds
-  uint32_t skip;                               // edges at the front of every list that are its hubs: a scan may start after them
-  uint32_t resume;                             // not 0 if `fresh` has the vertices that a step by hubs found in this level
+  uint64_t vertices;    // own
+  uint64_t span;        // slots of each PE, a multiple of 1024
+  uint64_t source;      // slot
+  uint64_t claim_turn;  // exchanges of claims so far, this one included
+  uint64_t turn;        // exchanges of news so far, this one included
+  uint64_t list_limit;  // identifiers beyond which a bitmap is sent instead
+  uint32_t level;       // depth of the vertices that this step finds
+  uint32_t skip;        // edges at the front of every list that are its hubs: a scan may start after them
+  uint32_t resume;      // not 0 if `fresh` has the vertices that a step by hubs found in this level
   uint32_t reserved[3];
 } wb_partition;
 
@@ -157,18 +157,18 @@ enum wb_sssp_sum {
 
 // Parameters of a step.
 typedef struct wb_sssp {
-  WB_POINTER(const uint64_t) offset;   // [vertices + 1]
-  WB_POINTER(void) distance;           // u32 or u64 words[vertices]
-  WB_POINTER(uint32_t) stamp;          // [vertices]: the round that a vertex was last queued for
-  WB_POINTER(uint32_t) in_far;         // [vertices]: the round for which a vertex was last queued
-  WB_POINTER(const void) near;         // bitmap of vertices in the far queue
-  WB_POINTER(void) near_next;          // items to relax in the next round
-  WB_POINTER(void) far;                // vertices at or beyond the threshold
-  WB_POINTER(void) far_next;           // vertices that stay far when the threshold moves
+  WB_POINTER(const uint64_t) offset;  // [vertices + 1]
+  WB_POINTER(void) distance;          // u32 or u64 words[vertices]
+  WB_POINTER(uint32_t) stamp;         // [vertices]: the round that a vertex was last queued for
+  WB_POINTER(uint32_t) in_far;        // [vertices]: the round for which a vertex was last queued
+  WB_POINTER(const void) near;        // bitmap of vertices in the far queue
+  WB_POINTER(void) near_next;         // items to relax in the next round
+  WB_POINTER(void) far;               // vertices at or beyond the threshold
+  WB_POINTER(void) far_next;          // vertices that stay far when the threshold moves
   uint64_t near_items;
   uint64_t far_items;
-  uint64_t settled;                    // word: distances below it are final when the far queue is split
-  uint64_t threshold;                  // word: near distances are below it
+  uint64_t settled;    // word: distances below it are final when the far queue is split
+  uint64_t threshold;  // word: near distances are below it
   WB_POINTER(wb_graph_counters) sums;
   WB_POINTER(wb_graph_report) report;
   uint64_t vertices;
@@ -187,17 +187,17 @@ enum wb_components_sum {
 
 // Parameters of a step.
 typedef struct wb_components {
-  WB_POINTER(const uint64_t) offset;   // [vertices + 1]
+  WB_POINTER(const uint64_t) offset;  // [vertices + 1]
   WB_POINTER(const void) hubs;        // for each vertex its hubs (work.cuh)
-  WB_POINTER(void) label;              // an identifier for each vertex
-  WB_POINTER(const void) tile;         // for each tile of the edges the vertex of its first edge
-  WB_POINTER(void) sample;             // labels that sampling writes, in host memory
+  WB_POINTER(void) label;             // an identifier for each vertex
+  WB_POINTER(const void) tile;        // for each tile of the edges the vertex of its first edge
+  WB_POINTER(void) sample;            // labels that sampling writes, in host memory
   WB_POINTER(wb_graph_counters) sums;
   WB_POINTER(wb_graph_report) report;
   uint64_t vertices;
   uint64_t edges;
-  uint64_t giant;                      // label whose vertices are done, or the largest identifier for none
-  uint32_t neighbour;                  // index of the neighbour that a sampling round links
+  uint64_t giant;      // label whose vertices are done, or the largest identifier for none
+  uint32_t neighbour;  // index of the neighbour that a sampling round links
   uint32_t samples;
 } wb_components;
 
@@ -223,9 +223,9 @@ typedef struct wb_pagerank {
   WB_POINTER(wb_graph_report) report;
   uint64_t vertices;
   uint64_t edges;
-  double base;                            // base rank of every vertex: (1 - damping) / vertices and its share of the dangling mass
+  double base;  // base rank of every vertex: (1 - damping) / vertices and its share of the dangling mass
   double damping;
-  uint32_t backward;                      // sweep the edges from the end
+  uint32_t backward;  // sweep the edges from the end
   uint32_t reserved;
 } wb_pagerank;
 

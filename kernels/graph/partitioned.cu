@@ -27,11 +27,7 @@ template <class Id> struct alignas(2 * sizeof(Id)) claim {
 template <class Id> class partition {
  public:
   WB_FN partition(const wb_partition& p, const world_ref& world)
-      : lists(p),
-        p_(p),
-        world_(world),
-        meetings_(&p.counters->arrived, world),
-        base_(p.span * world.my_pe()) {}
+      : lists(p), p_(p), world_(world), meetings_(&p.counters->arrived, world), base_(p.span * world.my_pe()) {}
 
   bfs_lists<Id> lists;
   bfs_counts counts;
@@ -87,8 +83,8 @@ template <class Id> class partition {
     uint64_t* signal = p_.inbox_signal;
     claim<Id>* inbox = static_cast<claim<Id>*>(p_.inbox);
     auto parcel_for = [&](uint32_t pe) {
-      return parcel{reinterpret_cast<uint32_t*>(inbox + world_.my_pe() * p_.span),
-                    reinterpret_cast<const uint32_t*>(outbox(pe)), order::load<order::relaxed>(outbox_count() + pe) * words};
+      return parcel{reinterpret_cast<uint32_t*>(inbox + world_.my_pe() * p_.span), reinterpret_cast<const uint32_t*>(outbox(pe)),
+                    order::load<order::relaxed>(outbox_count() + pe) * words};
     };
     put_parcels(world_, &counters()->claims_put, parcel_for, [&]() {
       uint64_t bytes = 0;
@@ -141,8 +137,8 @@ template <class Id> class partition {
       const bool failed = world_.has_failed();
       mine.message = failed ? WB_PARTITION_FAILED : message;
       for (uint32_t i = 0; i < WB_GRAPH_SUMS; ++i) mine.sum[i] = order::load<order::relaxed>(&lists.sums->sum[i]);
-      mine.put_bytes = order::load<order::relaxed>(&counters()->put_bytes) +
-                       (size - 1) * (words * sizeof(uint32_t) + sizeof mine + sizeof(uint64_t));
+      mine.put_bytes =
+          order::load<order::relaxed>(&counters()->put_bytes) + (size - 1) * (words * sizeof(uint32_t) + sizeof mine + sizeof(uint64_t));
       for (uint32_t pe = 0; pe < size; ++pe) out_of_line(put_header)(&world_, header + me, &mine, pe);
       world_.fence();
       for (uint32_t pe = 0; pe < size; ++pe) {
@@ -257,8 +253,7 @@ template <class Id> WB_FN void partition_start(const wb_partition& p, const worl
 }
 
 // Expands the queue, and exchanges claims and news.
-template <class Id, class Source>
-WB_FN void partition_top_down(const wb_partition& p, const world_ref& world, const Source& source) {
+template <class Id, class Source> WB_FN void partition_top_down(const wb_partition& p, const world_ref& world, const Source& source) {
   partition<Id> g(p, world);
   if (p.resume) {
     // Vertices found by hubs are seen here already. A PE that claims one of them learns that from the owner.
@@ -280,14 +275,12 @@ WB_FN void partition_top_down(const wb_partition& p, const world_ref& world, con
 }
 
 // Looks for a seen neighbour of each own unseen vertex, and exchanges news.
-template <class Id, class Source>
-WB_FN void partition_bottom_up(const wb_partition& p, const world_ref& world, const Source& source) {
+template <class Id, class Source> WB_FN void partition_bottom_up(const wb_partition& p, const world_ref& world, const Source& source) {
   partition<Id> g(p, world);
   const uint32_t* seen = g.own_seen();
   uint32_t* fresh = g.fresh();
   scan_unseen(
-      g.lists, g.own_words(), source, g.slots(), g.counts,
-      [&](uint64_t w) { return seen[w] | (p.resume ? fresh[w] : 0u); },
+      g.lists, g.own_words(), source, g.slots(), g.counts, [&](uint64_t w) { return seen[w] | (p.resume ? fresh[w] : 0u); },
       [&](uint64_t w, uint32_t before, uint32_t after) { fresh[w] = (p.resume ? fresh[w] : 0u) | (after & ~before); });
   g.count();
   g.meet();
@@ -327,25 +320,24 @@ template <class Id> WB_FN void partition_collect(const wb_partition& p, const wo
 }  // namespace graph
 }  // namespace warpbell
 
-#define WB_PARTITION_MEMORY_KERNEL(NAME, ID, SUFFIX) \
+#define WB_PARTITION_MEMORY_KERNEL(NAME, ID, SUFFIX)                                                            \
   WB_GRAPH_KERNEL wb_partition_##NAME##_##SUFFIX(WB_PARAM wb_partition p, WB_PARAM warpbell::world_ref world) { \
-    warpbell::graph::partition_##NAME<ID>(p, world); \
-  } \
+    warpbell::graph::partition_##NAME<ID>(p, world);                                                            \
+  }                                                                                                             \
   WB_EXPORT(wb_partition_##NAME##_##SUFFIX)
 
-#define WB_PARTITION_EDGE_KERNEL(NAME, ID, SUFFIX, SOURCE) \
-  WB_GRAPH_KERNEL wb_partition_##NAME##_##SUFFIX(WB_PARAM wb_partition p, WB_PARAM warpbell::world_ref world, \
-                                                 WB_PARAM SOURCE edges) { \
-    warpbell::graph::partition_##NAME<ID>(p, world, edges); \
-  } \
+#define WB_PARTITION_EDGE_KERNEL(NAME, ID, SUFFIX, SOURCE)                                                                             \
+  WB_GRAPH_KERNEL wb_partition_##NAME##_##SUFFIX(WB_PARAM wb_partition p, WB_PARAM warpbell::world_ref world, WB_PARAM SOURCE edges) { \
+    warpbell::graph::partition_##NAME<ID>(p, world, edges);                                                                            \
+  }                                                                                                                                    \
   WB_EXPORT(wb_partition_##NAME##_##SUFFIX)
 
-#define WB_PARTITION_MEMORY(ID, SUFFIX) \
-  WB_PARTITION_MEMORY_KERNEL(start, ID, SUFFIX) \
+#define WB_PARTITION_MEMORY(ID, SUFFIX)           \
+  WB_PARTITION_MEMORY_KERNEL(start, ID, SUFFIX)   \
   WB_PARTITION_MEMORY_KERNEL(by_hubs, ID, SUFFIX) \
   WB_PARTITION_MEMORY_KERNEL(collect, ID, SUFFIX)
 
-#define WB_PARTITION_EDGES(ID, SUFFIX, SOURCE) \
+#define WB_PARTITION_EDGES(ID, SUFFIX, SOURCE)           \
   WB_PARTITION_EDGE_KERNEL(top_down, ID, SUFFIX, SOURCE) \
   WB_PARTITION_EDGE_KERNEL(bottom_up, ID, SUFFIX, SOURCE)
 

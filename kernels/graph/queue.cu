@@ -33,9 +33,9 @@ template <class Id> WB_FN void queue_collect(const wb_queue_order& p) {
 }  // namespace graph
 }  // namespace warpbell
 
-#define WB_QUEUE_ORDER(ID, SUFFIX) \
-  WB_GRAPH_KERNEL wb_queue_mark_##SUFFIX(WB_PARAM wb_queue_order p) { warpbell::graph::queue_mark<ID>(p); } \
-  WB_EXPORT(wb_queue_mark_##SUFFIX) \
+#define WB_QUEUE_ORDER(ID, SUFFIX)                                                                                \
+  WB_GRAPH_KERNEL wb_queue_mark_##SUFFIX(WB_PARAM wb_queue_order p) { warpbell::graph::queue_mark<ID>(p); }       \
+  WB_EXPORT(wb_queue_mark_##SUFFIX)                                                                               \
   WB_GRAPH_KERNEL wb_queue_collect_##SUFFIX(WB_PARAM wb_queue_order p) { warpbell::graph::queue_collect<ID>(p); } \
   WB_EXPORT(wb_queue_collect_##SUFFIX)
 

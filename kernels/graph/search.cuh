@@ -28,8 +28,7 @@ struct bfs_counts {
 // Vertices and their lists. `v` numbers vertices that have lists here; `n` is a neighbour as lists name it.
 template <class Id> struct bfs_lists {
   // Takes the fields of these names from a parameter block.
-  template <class P>
-  WB_FN explicit bfs_lists(const P& p)
+  template <class P> WB_FN explicit bfs_lists(const P& p)
       : offset(p.offset),
         hub(static_cast<const hubs<Id>*>(p.hubs)),
         seen(p.seen),
@@ -98,9 +97,9 @@ template <class Id> struct bfs_lists {
 // Calls visit(v, n) for every edge of the queue's items; `visit` returns true if it found n. Each warp takes some items, and its
 // lanes share the edges of all of them. Lists that consist of hubs only are read from memory. Neighbours are numbered below
 // `limit`.
-template <class Id, class Source, class Visit>
-WB_FN void expand_queue(const bfs_lists<Id>& g, const item<Id>* queue, uint64_t items, const Source& source, uint64_t limit,
-                        bfs_counts& counts, Visit visit) {
+template <class Id, class Source, class Visit> WB_FN void expand_queue(const bfs_lists<Id>& g, const item<Id>* queue, uint64_t items,
+                                                                       const Source& source, uint64_t limit, bfs_counts& counts,
+                                                                       Visit visit) {
   auto edges = source.open();
   const uint32_t turn = items_per_turn(items);
   const uint64_t stride = static_cast<uint64_t>(warp::total()) * turn;
@@ -149,9 +148,9 @@ WB_FN void expand_queue(const bfs_lists<Id>& g, const item<Id>* queue, uint64_t 
 // Looks for a seen neighbour of every vertex that is not in open(word). It looks first among the vertex's hubs, which cost no edge,
 // then in the rest of its list until one is found. Each warp takes words of 32 vertices and calls close(word, before, after) for
 // each; `after` includes the vertices found.
-template <class Id, class Source, class Open, class Close>
-WB_FN void scan_unseen(const bfs_lists<Id>& g, uint64_t words, const Source& source, uint64_t limit, bfs_counts& counts,
-                       Open open_word, Close close_word) {
+template <class Id, class Source, class Open, class Close> WB_FN void scan_unseen(const bfs_lists<Id>& g, uint64_t words,
+                                                                                  const Source& source, uint64_t limit, bfs_counts& counts,
+                                                                                  Open open_word, Close close_word) {
   auto edges = source.open();
   const warp::mask_t all = warp::full();
   auto hub_is_seen = [&](uint64_t n) { return is_valid_edge(edges, n, limit, counts.bad) && g.is_seen(n); };

@@ -36,9 +36,7 @@ template <class Id, class Word> struct sssp_view {
         near_next(static_cast<item<Id>*>(p.near_next)),
         sums(p.sums) {}
 
-  WB_FN void push_near(Id v) const {
-    push(near_next, &sums->sum[WB_SSSP_NEAR], v, offset[v], offset[static_cast<uint64_t>(v) + 1]);
-  }
+  WB_FN void push_near(Id v) const { push(near_next, &sums->sum[WB_SSSP_NEAR], v, offset[v], offset[static_cast<uint64_t>(v) + 1]); }
 
   // Appends a vertex to a far queue that already holds `held` entries.
   WB_FN void push_far(Id* queue, uint64_t held, Id v) const {
@@ -152,20 +150,19 @@ template <class Id, class Word> WB_FN void sssp_split(const wb_sssp& p) {
 }  // namespace graph
 }  // namespace warpbell
 
-#define WB_SSSP_MEMORY(ID, WORD, SUFFIX) \
+#define WB_SSSP_MEMORY(ID, WORD, SUFFIX)                                                                   \
   WB_GRAPH_KERNEL wb_sssp_start_##SUFFIX(WB_PARAM wb_sssp p) { warpbell::graph::sssp_start<ID, WORD>(p); } \
-  WB_EXPORT(wb_sssp_start_##SUFFIX) \
+  WB_EXPORT(wb_sssp_start_##SUFFIX)                                                                        \
   WB_GRAPH_KERNEL wb_sssp_split_##SUFFIX(WB_PARAM wb_sssp p) { warpbell::graph::sssp_split<ID, WORD>(p); } \
   WB_EXPORT(wb_sssp_split_##SUFFIX)
 
-#define WB_SSSP_EDGES(ID, WEIGHT, WORD, SUFFIX, WHERE, SOURCE) \
-  WB_GRAPH_KERNEL wb_sssp_relax_##WHERE##_##SUFFIX( \
-      WB_PARAM wb_sssp p, WB_PARAM SOURCE<warpbell::graph::weighted<ID, WEIGHT>> edges) { \
-    warpbell::graph::sssp_relax<ID, WEIGHT, WORD>(p, edges); \
-  } \
+#define WB_SSSP_EDGES(ID, WEIGHT, WORD, SUFFIX, WHERE, SOURCE)                                                                         \
+  WB_GRAPH_KERNEL wb_sssp_relax_##WHERE##_##SUFFIX(WB_PARAM wb_sssp p, WB_PARAM SOURCE<warpbell::graph::weighted<ID, WEIGHT>> edges) { \
+    warpbell::graph::sssp_relax<ID, WEIGHT, WORD>(p, edges);                                                                           \
+  }                                                                                                                                    \
   WB_EXPORT(wb_sssp_relax_##WHERE##_##SUFFIX)
 
-#define WB_SSSP_BOTH(ID, WEIGHT, WORD, SUFFIX) \
+#define WB_SSSP_BOTH(ID, WEIGHT, WORD, SUFFIX)                                      \
   WB_SSSP_EDGES(ID, WEIGHT, WORD, SUFFIX, pointer, warpbell::graph::pointer_source) \
   WB_SSSP_EDGES(ID, WEIGHT, WORD, SUFFIX, storage, warpbell::array_ref)
 

@@ -115,8 +115,7 @@ template <class Id> WB_FN void push(item<Id>* queue, uint64_t* length, Id vertex
 // Appends the vertices whose bits are set in `bits(word)`, in ascending order within each warp's words, so that lists which share a
 // page stay together. Returns the number of this lane's vertices; `degrees` grows by their edges. All lanes call this.
 template <class Id, class Bits>
-WB_FN uint64_t push_words(uint64_t vertices, item<Id>* queue, uint64_t* length, const uint64_t* offset, uint64_t& degrees,
-                          Bits bits) {
+WB_FN uint64_t push_words(uint64_t vertices, item<Id>* queue, uint64_t* length, const uint64_t* offset, uint64_t& degrees, Bits bits) {
   const warp::mask_t all = warp::full();
   const uint64_t words = (vertices + 31) / 32;
   uint64_t pushed = 0;
@@ -219,8 +218,7 @@ constexpr uint32_t long_list = 4 * warp::width;
 
 // Calls f(tag, edge) for every edge of every lane's run, on the lane that holds the edge; `tag` is that of the run. All lanes of
 // the warp call this; a lane without work has count 0.
-template <class Session, class Tag, class F>
-WB_FN void for_each_edge(Session& edges, uint64_t first, uint32_t count, Tag tag, F f) {
+template <class Session, class Tag, class F> WB_FN void for_each_edge(Session& edges, uint64_t first, uint32_t count, Tag tag, F f) {
   using T = typename Session::value_type;
   const warp::mask_t all = warp::full();
   if constexpr (warp::width == 1) {
@@ -257,8 +255,7 @@ WB_FN void for_each_edge(Session& edges, uint64_t first, uint32_t count, Tag tag
 // Returns true if an edge of this lane's list passes the test; `which` is the first one found. Reads in rounds, and ignores a list
 // once it has a result. `scanned` counts the edges that this lane tested. All lanes call this.
 template <class Session, class Test>
-WB_FN bool any_edge(Session& edges, uint64_t first, uint64_t count, typename Session::value_type& which, uint64_t& scanned,
-                    Test test) {
+WB_FN bool any_edge(Session& edges, uint64_t first, uint64_t count, typename Session::value_type& which, uint64_t& scanned, Test test) {
   using T = typename Session::value_type;
   const warp::mask_t all = warp::full();
   if constexpr (warp::width == 1) {
@@ -328,8 +325,7 @@ constexpr uint64_t tiles_ahead = 4;
 // tile's first edge. Neighbouring warps take neighbouring tiles, so the grid sweeps the list once, in either direction.
 //
 // `ahead(edges_from, count)` gets the edges that this warp will need after the next ones.
-template <class Id, class F, class Ahead>
-WB_FN void for_each_tile(const Id* tile, uint64_t edges, bool backward, F f, Ahead ahead) {
+template <class Id, class F, class Ahead> WB_FN void for_each_tile(const Id* tile, uint64_t edges, bool backward, F f, Ahead ahead) {
   const uint64_t tiles = (edges + piece_edges - 1) / piece_edges;
   for (uint64_t i = warp::index(); i < tiles; i += warp::total()) {
     const uint64_t t = backward ? tiles - 1 - i : i;

@@ -78,8 +78,8 @@ WB_EXPORT(wb_shmem_team_sync)
 
 WB_CALL_KERNEL wb_shmem_broadcast(WB_PARAM warpbell::team_ref team, uint64_t dest, uint64_t source, uint64_t bytes, uint32_t root) {
   const warpbell::host_calls::part<uint8_t> mine(bytes);
-  team.broadcast(warpbell::by_block, reinterpret_cast<uint8_t*>(dest) + mine.first,
-                 reinterpret_cast<const uint8_t*>(source) + mine.first, mine.n, root, blockIdx.x);
+  team.broadcast(warpbell::by_block, reinterpret_cast<uint8_t*>(dest) + mine.first, reinterpret_cast<const uint8_t*>(source) + mine.first,
+                 mine.n, root, blockIdx.x);
 }
 WB_EXPORT(wb_shmem_broadcast)
 
@@ -97,11 +97,11 @@ WB_CALL_KERNEL wb_shmem_exchange(WB_PARAM warpbell::team_ref team, uint32_t call
 WB_EXPORT(wb_shmem_exchange)
 
 // Reductions of n elements. And, or and xor take the bytes of any integers.
-#define WB_REDUCE(NAME, OP, T)                                                                                                    \
-  WB_CALL_KERNEL wb_shmem_reduce_##NAME(WB_PARAM warpbell::team_ref team, uint32_t what, WB_PARAM warpbell::sym<T> dest,          \
-                                        WB_PARAM warpbell::sym<T> source, uint64_t n) {                                           \
-    warpbell::host_calls::reduce(team, warpbell::host_calls::OP{what}, dest, source, n);                                          \
-  }                                                                                                                               \
+#define WB_REDUCE(NAME, OP, T)                                                                                           \
+  WB_CALL_KERNEL wb_shmem_reduce_##NAME(WB_PARAM warpbell::team_ref team, uint32_t what, WB_PARAM warpbell::sym<T> dest, \
+                                        WB_PARAM warpbell::sym<T> source, uint64_t n) {                                  \
+    warpbell::host_calls::reduce(team, warpbell::host_calls::OP{what}, dest, source, n);                                 \
+  }                                                                                                                      \
   WB_EXPORT(wb_shmem_reduce_##NAME)
 
 WB_REDUCE(u8, number_op, uint8_t)

@@ -19,16 +19,16 @@ WB_FN void complete(const world_ref& world) {
 
 WB_CALL_KERNEL wb_shmem_put(WB_PARAM warpbell::world_ref world, uint64_t dest, uint64_t source, uint64_t bytes, uint32_t pe) {
   const warpbell::host_calls::part<uint8_t> mine(bytes);
-  world.put(warpbell::by_block, reinterpret_cast<uint8_t*>(dest) + mine.first,
-            reinterpret_cast<const uint8_t*>(source) + mine.first, mine.n, pe);
+  world.put(warpbell::by_block, reinterpret_cast<uint8_t*>(dest) + mine.first, reinterpret_cast<const uint8_t*>(source) + mine.first,
+            mine.n, pe);
   warpbell::host_calls::complete(world);
 }
 WB_EXPORT(wb_shmem_put)
 
 WB_CALL_KERNEL wb_shmem_get(WB_PARAM warpbell::world_ref world, uint64_t dest, uint64_t source, uint64_t bytes, uint32_t pe) {
   const warpbell::host_calls::part<uint8_t> mine(bytes);
-  world.get(warpbell::by_block, reinterpret_cast<uint8_t*>(dest) + mine.first,
-            reinterpret_cast<const uint8_t*>(source) + mine.first, mine.n, pe);
+  world.get(warpbell::by_block, reinterpret_cast<uint8_t*>(dest) + mine.first, reinterpret_cast<const uint8_t*>(source) + mine.first,
+            mine.n, pe);
 }
 WB_EXPORT(wb_shmem_get)
 
@@ -42,8 +42,8 @@ WB_CALL_KERNEL wb_shmem_put_signal(WB_PARAM warpbell::world_ref world, uint64_t 
 WB_EXPORT(wb_shmem_put_signal)
 
 // Signals after everything that the stream did before.
-WB_CALL_KERNEL wb_shmem_signal(WB_PARAM warpbell::world_ref world, WB_PARAM warpbell::sym<uint64_t> sig, uint64_t value,
-                               uint32_t how, uint32_t pe) {
+WB_CALL_KERNEL wb_shmem_signal(WB_PARAM warpbell::world_ref world, WB_PARAM warpbell::sym<uint64_t> sig, uint64_t value, uint32_t how,
+                               uint32_t pe) {
   if (threadIdx.x == 0) {
     world.fence();
     world.signal_op(sig, value, static_cast<warpbell::signal>(how), pe);
@@ -92,8 +92,7 @@ template <class T> WB_FN T perform(const world_ref& world, uint32_t what, sym<T>
 }
 
 // Executes an atomic operation by one thread, and stores the value before to `before` if that is not null.
-template <class T>
-WB_FN void answer(const world_ref& world, uint32_t what, sym<T> at, T value, T expected, uint32_t pe, T* before) {
+template <class T> WB_FN void answer(const world_ref& world, uint32_t what, sym<T> at, T value, T expected, uint32_t pe, T* before) {
   if (threadIdx.x == 0) {
     const T word = perform(world, what, at, value, expected, pe);
     if (before) *before = word;
@@ -105,14 +104,14 @@ WB_FN void answer(const world_ref& world, uint32_t what, sym<T> at, T value, T e
 }  // namespace warpbell
 
 // Executes an atomic operation on one word; `before` may be null.
-WB_CALL_KERNEL wb_shmem_atomic_u32(WB_PARAM warpbell::world_ref world, uint32_t what, WB_PARAM warpbell::sym<uint32_t> at,
-                                   uint32_t value, uint32_t expected, uint32_t pe, uint32_t* before) {
+WB_CALL_KERNEL wb_shmem_atomic_u32(WB_PARAM warpbell::world_ref world, uint32_t what, WB_PARAM warpbell::sym<uint32_t> at, uint32_t value,
+                                   uint32_t expected, uint32_t pe, uint32_t* before) {
   warpbell::host_calls::answer(world, what, at, value, expected, pe, before);
 }
 WB_EXPORT(wb_shmem_atomic_u32)
 
-WB_CALL_KERNEL wb_shmem_atomic_u64(WB_PARAM warpbell::world_ref world, uint32_t what, WB_PARAM warpbell::sym<uint64_t> at,
-                                   uint64_t value, uint64_t expected, uint32_t pe, uint64_t* before) {
+WB_CALL_KERNEL wb_shmem_atomic_u64(WB_PARAM warpbell::world_ref world, uint32_t what, WB_PARAM warpbell::sym<uint64_t> at, uint64_t value,
+                                   uint64_t expected, uint32_t pe, uint64_t* before) {
   warpbell::host_calls::answer(world, what, at, value, expected, pe, before);
 }
 WB_EXPORT(wb_shmem_atomic_u64)

@@ -8,8 +8,7 @@ namespace warpbell {
 namespace blocks {
 
 // Copies `count` blocks from `first` on to (from) consecutive memory, `each` blocks with one call.
-template <bool Writes>
-WB_FN void move_blocks(const volume_ref& volume, uint64_t first, uint64_t count, uint32_t each, uint8_t* memory) {
+template <bool Writes> WB_FN void move_blocks(const volume_ref& volume, uint64_t first, uint64_t count, uint32_t each, uint8_t* memory) {
   const uint64_t pieces = (count + each - 1) / each, stride = uint64_t{warp::total()} * warp::width;
   for (uint64_t base = uint64_t{warp::index()} * warp::width; base < pieces; base += stride) {
     const uint64_t at = (base + warp::lane()) * each;

@@ -96,9 +96,16 @@ class adapter : public host_words {
   // One queue pair's memory, and the adapter's side of the queue pair.
   struct side {
     side(adapter& a, uint32_t i)
-        : owner(a), index(i), blocks(1u << a.opt.log_blocks), ring(blocks * block_segments),
-          completions((a.opt.collapsed ? 1 : blocks) * 4), mark(blocks), hold(blocks), landing(blocks * staging_bytes / 8),
-          next(a.opt.first_ticket), number(first_number + i) {
+        : owner(a),
+          index(i),
+          blocks(1u << a.opt.log_blocks),
+          ring(blocks * block_segments),
+          completions((a.opt.collapsed ? 1 : blocks) * 4),
+          mark(blocks),
+          hold(blocks),
+          landing(blocks * staging_bytes / 8),
+          next(a.opt.first_ticket),
+          number(first_number + i) {
       std::memset(completions.data(), 0xff, completions.size() * sizeof(order::quad));
       for (auto& q : ring) q = order::quad{poison, poison, poison, poison};
       for (uint32_t b = 0; b < blocks; ++b) {
@@ -173,7 +180,8 @@ class adapter : public host_words {
       const order::quad c = fetch(0);
       check(c.x != poison && c.y != poison && c.z != poison, "an entry was announced before it was written");
       const uint32_t first = swap_bytes(c.x), second = swap_bytes(c.y), how = c.z >> 24, op = first & 0xff, mod = first >> 24;
-      check((first >> 8 & 0xffff) == (next & 0xffff), "an entry has index " + std::to_string(first >> 8 & 0xffff) + " at " + std::to_string(next));
+      check((first >> 8 & 0xffff) == (next & 0xffff),
+            "an entry has index " + std::to_string(first >> 8 & 0xffff) + " at " + std::to_string(next));
       check(second >> 8 == number && (c.z & 0xffffffu) == 0, "an entry is of another queue pair");
       const uint32_t segments = second & 0xff, taken = blocks_of(segments);
       check(taken == 1 || taken == 2, "an entry of " + std::to_string(segments) + " segments");
@@ -234,8 +242,8 @@ class adapter : public host_words {
       const bool whole = ((reinterpret_cast<uint64_t>(to) | reinterpret_cast<uint64_t>(from) | bytes) & 7u) == 0;
       if (whole) {
         for (uint32_t i = 0; i < bytes / 8; ++i) {
-          order::store<order::release, order::system>(reinterpret_cast<uint64_t*>(to) + i,
-                                                      order::load<order::acquire, order::system>(reinterpret_cast<const uint64_t*>(from) + i));
+          order::store<order::release, order::system>(
+              reinterpret_cast<uint64_t*>(to) + i, order::load<order::acquire, order::system>(reinterpret_cast<const uint64_t*>(from) + i));
         }
       } else {
         for (uint32_t i = 0; i < bytes; ++i) order::store<order::relaxed>(to + i, order::load<order::relaxed>(from + i));
@@ -253,9 +261,7 @@ class adapter : public host_words {
       check((how & ~(signalled | fenced)) == 0, "flags that nobody sets");
       check((op == op_masked_compare_swap || op == op_masked_fetch_add) == (mod != opmod_none), "an operand size");
       switch (op) {
-        case op_nop:
-          check(segments == 1, "segments of a nop");
-          break;
+        case op_nop: check(segments == 1, "segments of a nop"); break;
         case op_write:
         case op_write_imm: {
           char* to = remote_piece(s[1]);
@@ -291,8 +297,7 @@ class adapter : public host_words {
           for (auto& h : held) copy(h.to, h.data.data(), static_cast<uint32_t>(h.data.size()));
           held.clear();
           break;
-        default:
-          atomic(op, mod, segments, s);
+        default: atomic(op, mod, segments, s);
       }
       if (how & signalled) complete(0, 0, op);
     }

@@ -143,7 +143,7 @@ struct bed {
     std::memcpy(&v, page(i / per_page) + i % per_page * 8, 8);
     return v;
   }
-  uint64_t total(uint64_t wb_stats::*what) const {
+  uint64_t total(uint64_t wb_stats::* what) const {
     uint64_t sum = 0;
     for (auto& s : device.stats) sum += s.*what;
     return sum;
@@ -235,10 +235,11 @@ void hammer(uint32_t sets, uint32_t ways, uint64_t pages, bool bounce, uint32_t 
     CHECK(right(i, b.stored(i)));
     if (i / per_page % 2 == 0) CHECK((b.stored(i) & ((1u << value_shift) - 1)) == added[i]);
   }
-  std::printf("hammer: width %u, %u sets of %u, %llu pages, %s, %u warps: %llu hits, %llu misses, %llu fills, %llu write-backs, %llu retries\n",
-              width, sets, ways, (unsigned long long)pages, bounce ? "bounce" : "direct", warps, (unsigned long long)b.total(&wb_stats::hits),
-              (unsigned long long)b.total(&wb_stats::misses), (unsigned long long)fills, (unsigned long long)backs,
-              (unsigned long long)b.total(&wb_stats::retries));
+  std::printf(
+      "hammer: width %u, %u sets of %u, %llu pages, %s, %u warps: %llu hits, %llu misses, %llu fills, %llu write-backs, %llu retries\n",
+      width, sets, ways, (unsigned long long)pages, bounce ? "bounce" : "direct", warps, (unsigned long long)b.total(&wb_stats::hits),
+      (unsigned long long)b.total(&wb_stats::misses), (unsigned long long)fills, (unsigned long long)backs,
+      (unsigned long long)b.total(&wb_stats::retries));
 }
 
 // Tests a thread that changes a pinned page and unpins it while the frame is being taken away: the frame stays the page's, dirty.
@@ -330,8 +331,8 @@ void all_pinned() {
     // One lane holds all frames.
     if (warp::lane() != 0) return;
     auto a = b.array().open();
-    auto p0 = a.pin(0 * per_page), p1 = a.pin(1 * per_page), p2 = a.pin(2 * per_page), p3 = a.pin(3 * per_page),
-         p4 = a.pin(4 * per_page), p5 = a.pin(5 * per_page), p6 = a.pin(6 * per_page), p7 = a.pin(7 * per_page);
+    auto p0 = a.pin(0 * per_page), p1 = a.pin(1 * per_page), p2 = a.pin(2 * per_page), p3 = a.pin(3 * per_page), p4 = a.pin(4 * per_page),
+         p5 = a.pin(5 * per_page), p6 = a.pin(6 * per_page), p7 = a.pin(7 * per_page);
     CHECK(p0.ok() && p7.ok());
     a.prefetch(20 * per_page, 1);
     CHECK(a.load(8 * per_page) == ~0ull);

@@ -108,7 +108,8 @@ class controller : public host_words {
         check(w == 0 || (w & ~slot::failed) == slot::completed, name + "slot " + std::to_string(s) + " is in state " + std::to_string(w));
       }
     }
-    check(carried_out == tickets, std::string(where) + ": " + std::to_string(tickets) + " tickets, " + std::to_string(carried_out) + " completions");
+    check(carried_out == tickets,
+          std::string(where) + ": " + std::to_string(tickets) + " tickets, " + std::to_string(carried_out) + " completions");
   }
 
   options opt;
@@ -135,9 +136,21 @@ class controller : public host_words {
   // One queue pair's memory, and the controller's side of the queue pair.
   struct side {
     side(controller& c, uint32_t d, uint32_t i)
-        : owner(c), device(d), index(i), depth(c.opt.depth), log2(static_cast<uint32_t>(__builtin_ctz(depth))),
-          bounce_bytes(c.opt.max_blocks << c.opt.block_shift), sq(depth * 4), cq(depth), slot(depth), mark(depth), outcome(depth),
-          records(depth), busy(depth), head(c.opt.first_ticket), tail(c.opt.first_ticket) {
+        : owner(c),
+          device(d),
+          index(i),
+          depth(c.opt.depth),
+          log2(static_cast<uint32_t>(__builtin_ctz(depth))),
+          bounce_bytes(c.opt.max_blocks << c.opt.block_shift),
+          sq(depth * 4),
+          cq(depth),
+          slot(depth),
+          mark(depth),
+          outcome(depth),
+          records(depth),
+          busy(depth),
+          head(c.opt.first_ticket),
+          tail(c.opt.first_ticket) {
       if (bounce_bytes < 1u << page_shift) bounce_bytes = 1u << page_shift;
       bounce.reset(static_cast<char*>(std::aligned_alloc(4096, uint64_t{depth} * bounce_bytes)));
       lists.reset(static_cast<char*>(std::aligned_alloc(4096, uint64_t{depth} << page_shift)));
@@ -191,7 +204,9 @@ class controller : public host_words {
     static void copy(char* to, const char* from, uint64_t bytes) {
       const bool whole = ((reinterpret_cast<uint64_t>(to) | reinterpret_cast<uint64_t>(from) | bytes) & 7u) == 0;
       for (uint64_t i = 0; i < (whole ? bytes / 8 : bytes); ++i) {
-        if (whole) order::store<order::relaxed>(reinterpret_cast<uint64_t*>(to) + i, order::load<order::relaxed>(reinterpret_cast<const uint64_t*>(from) + i));
+        if (whole)
+          order::store<order::relaxed>(reinterpret_cast<uint64_t*>(to) + i,
+                                       order::load<order::relaxed>(reinterpret_cast<const uint64_t*>(from) + i));
         else order::store<order::relaxed>(to + i, order::load<order::relaxed>(from + i));
       }
     }
@@ -264,8 +279,8 @@ class controller : public host_words {
       busy[p.cid] = false;
       ++carried_out;
       uint32_t phase = ((tail >> log2) & 1u) ^ 1u;
-      order::store_quad<order::relaxed, order::system>(&cq[tail & (depth - 1)],
-                        {0, 0, head & (depth - 1), p.cid | phase << nvme::cqe_phase_shift | p.status << nvme::cqe_status_shift});
+      order::store_quad<order::relaxed, order::system>(
+          &cq[tail & (depth - 1)], {0, 0, head & (depth - 1), p.cid | phase << nvme::cqe_phase_shift | p.status << nvme::cqe_status_shift});
       ++tail;
       return true;
     }

@@ -148,7 +148,9 @@ class explorer {
     delaying_ = false;
     return yes;
   }
-  void hold_back(const void* p, uint64_t value, uint32_t bytes) { threads_[current_].delayed = held{reinterpret_cast<uint64_t>(p), value, bytes, 0}; }
+  void hold_back(const void* p, uint64_t value, uint32_t bytes) {
+    threads_[current_].delayed = held{reinterpret_cast<uint64_t>(p), value, bytes, 0};
+  }
   void catch_up(uint32_t who) {
     held h = threads_[who].delayed;
     if (h.bytes == 0) return;

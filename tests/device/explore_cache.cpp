@@ -57,7 +57,8 @@ class cache_scene : public nvme_scene {
     bytes = sizeof m;
     begin(m.nvme);
     static const char* const names[] = {"thread 1", "thread 2", "thread 3"};
-    for (uint32_t i = 0; i < o.scripts.size(); ++i) threads.push_back(actor{names[i], [] { now->runs(now->o_.scripts[here().current()]); }});
+    for (uint32_t i = 0; i < o.scripts.size(); ++i)
+      threads.push_back(actor{names[i], [] { now->runs(now->o_.scripts[here().current()]); }});
     threads.push_back(actor{"afterwards", [] { now->last_one(); }, true});
     for (uint32_t p = 0; p < most_pages; ++p) m.medium[p] = m.latest[p] = content(p, 0);
     describe();
@@ -104,7 +105,8 @@ class cache_scene : public nvme_scene {
   }
   void must_be_unused(uint32_t way) {
     for (uint32_t i = 0; i < most_threads; ++i) {
-      if (m.used_page[i] != 0 && m.used_way[i] == way) fail(std::string("a frame is filled while ") + threads[i].name + " has its page pinned");
+      if (m.used_page[i] != 0 && m.used_way[i] == way)
+        fail(std::string("a frame is filled while ") + threads[i].name + " has its page pinned");
     }
   }
 
@@ -265,25 +267,24 @@ std::unique_ptr<scene> make(const nvme_options& n, uint32_t ways, std::vector<co
 int main(int argc, char** argv) {
   const auto at_most = [](uint32_t preemptions) { return limits{.preemptions = preemptions, .states = 40'000'000}; };
   const limits every = at_most(~0u);
-  return explore_main(
-      argc, argv,
-      {
-          {"one frame, two readers", [] { return make({}, 1, {"R0", "R1"}); }, every, every},
-          {"one frame, two readers of one page", [] { return make({}, 1, {"R0R1", "R0"}); }, every, every},
-          {"one frame, readers and writers", [] { return make({}, 1, {"W0R1", "R1W0"}); }, at_most(1), every},
-          {"one frame, loads", [] { return make({}, 1, {"L0L0", "R1R0"}); }, every, every},
-          {"one frame, handles", [] { return make({}, 1, {"R0S0", "R1H0"}); }, at_most(1), every},
-          {"one frame, dropped", [] { return make({}, 1, {"R0S0R0", "D0"}); }, every, every},
-          {"one frame, flushed", [] { return make({}, 1, {"W0W0", "F0"}); }, every, every},
-          {"one frame, direct", [] { return make({.bounce = false}, 1, {"W0L0", "W1R0"}); }, at_most(1), every},
-          {"one frame, a failure", [] { return make({.failures = 1}, 1, {"R0W1", "R0W1"}); }, at_most(1), every},
-          {"one frame, the clock", [] { return make({.clock_jumps = 2}, 1, {"W0", "R1"}); }, every, every},
-          {"one frame, a stop", [] { return make({.stops = 1}, 1, {"W0R1", "R1"}); }, at_most(1), every},
-          {"one frame, three threads", [] { return make({}, 1, {"W0", "R1", "R0"}); }, at_most(0), at_most(3)},
-          {"two frames, one page", [] { return make({}, 2, {"W1", "W1"}); }, every, every},
-          {"two frames", [] { return make({}, 2, {"W0R1", "R1W2"}); }, at_most(0), every},
-          {"two frames, asked for ahead", [] { return make({}, 2, {"P1R0R1", "W1R2"}); }, at_most(0), at_most(3)},
-          {"two frames, flushed", [] { return make({}, 2, {"W0W1F0", "W0R2"}); }, at_most(0), at_most(3)},
-          {"two frames, three threads", [] { return make({}, 2, {"W0", "R1", "W2"}); }, at_most(0), at_most(1)},
-      });
+  return explore_main(argc, argv,
+                      {
+                          {"one frame, two readers", [] { return make({}, 1, {"R0", "R1"}); }, every, every},
+                          {"one frame, two readers of one page", [] { return make({}, 1, {"R0R1", "R0"}); }, every, every},
+                          {"one frame, readers and writers", [] { return make({}, 1, {"W0R1", "R1W0"}); }, at_most(1), every},
+                          {"one frame, loads", [] { return make({}, 1, {"L0L0", "R1R0"}); }, every, every},
+                          {"one frame, handles", [] { return make({}, 1, {"R0S0", "R1H0"}); }, at_most(1), every},
+                          {"one frame, dropped", [] { return make({}, 1, {"R0S0R0", "D0"}); }, every, every},
+                          {"one frame, flushed", [] { return make({}, 1, {"W0W0", "F0"}); }, every, every},
+                          {"one frame, direct", [] { return make({.bounce = false}, 1, {"W0L0", "W1R0"}); }, at_most(1), every},
+                          {"one frame, a failure", [] { return make({.failures = 1}, 1, {"R0W1", "R0W1"}); }, at_most(1), every},
+                          {"one frame, the clock", [] { return make({.clock_jumps = 2}, 1, {"W0", "R1"}); }, every, every},
+                          {"one frame, a stop", [] { return make({.stops = 1}, 1, {"W0R1", "R1"}); }, at_most(1), every},
+                          {"one frame, three threads", [] { return make({}, 1, {"W0", "R1", "R0"}); }, at_most(0), at_most(3)},
+                          {"two frames, one page", [] { return make({}, 2, {"W1", "W1"}); }, every, every},
+                          {"two frames", [] { return make({}, 2, {"W0R1", "R1W2"}); }, at_most(0), every},
+                          {"two frames, asked for ahead", [] { return make({}, 2, {"P1R0R1", "W1R2"}); }, at_most(0), at_most(3)},
+                          {"two frames, flushed", [] { return make({}, 2, {"W0W1F0", "W0R2"}); }, at_most(0), at_most(3)},
+                          {"two frames, three threads", [] { return make({}, 2, {"W0", "R1", "W2"}); }, at_most(0), at_most(1)},
+                      });
 }

@@ -16,8 +16,8 @@ inline void print(const scenario& s, const limits& within, const outcome& o) {
   if (within.preemptions == ~0u) std::printf("every schedule");
   else std::printf("schedules with %u preemptions or fewer", within.preemptions);
   if (within.delays) std::printf(", %u late stores", within.delays);
-  std::printf(": %llu states, %llu steps, %llu deep\n", static_cast<unsigned long long>(o.states),
-              static_cast<unsigned long long>(o.steps), static_cast<unsigned long long>(o.depth));
+  std::printf(": %llu states, %llu steps, %llu deep\n", static_cast<unsigned long long>(o.states), static_cast<unsigned long long>(o.steps),
+              static_cast<unsigned long long>(o.depth));
 }
 
 inline void print_trace(const outcome& o) {

@@ -40,8 +40,8 @@ struct nvme_memory {
   fetched command[most_depth];
   entry_is entry[most_depth];
   uint8_t writer[most_depth], words[most_depth];  // writer of an entry, and number of its words written
-  uint32_t fetched_blocks, failed_blocks;  // of commands that each have their own block: a bit for each
-  uint32_t commands;                       // fetched
+  uint32_t fetched_blocks, failed_blocks;         // of commands that each have their own block: a bit for each
+  uint32_t commands;                              // fetched
   uint8_t failures_left, jumps_left, stops_left, jumps;
 };
 
@@ -184,9 +184,8 @@ class nvme_scene : public scene {
     time = &n.time;
     const use ends = opt.failures || opt.clock_jumps || opt.stops ? use::shared : use::silent;
     const use ring = opt.coarse ? use::silent : use::shared;
-    const auto add = [this](const char* name, const auto* p, uint32_t bytes, uint32_t unit, use how, std::string (*text)(uint64_t) = nullptr) {
-      regions.push_back(region{name, p, bytes, unit, how, text});
-    };
+    const auto add = [this](const char* name, const auto* p, uint32_t bytes, uint32_t unit, use how,
+                            std::string (*text)(uint64_t) = nullptr) { regions.push_back(region{name, p, bytes, unit, how, text}); };
     add("slot", n.slot, sizeof n.slot, 4, use::shared, slot_text);
     add("counts", &n.q.credit, 8, 0, ring, counts_text);
     add("frontier", &n.q.frontier, 4, 0, ring);
@@ -225,7 +224,8 @@ class nvme_scene : public scene {
     const uint32_t more = (value - n.announced) & (opt.depth - 1);
     for (uint32_t k = 0; k < more; ++k) {
       const uint32_t i = (n.announced + k) & (opt.depth - 1);
-      if (n.entry[i] != entry_is::being_written || n.words[i] != entry_words) return fail("the doorbell passes entry " + std::to_string(i) + ", which is not written");
+      if (n.entry[i] != entry_is::being_written || n.words[i] != entry_words)
+        return fail("the doorbell passes entry " + std::to_string(i) + ", which is not written");
       n.entry[i] = entry_is::published;
     }
     n.announced += more;
@@ -243,7 +243,8 @@ class nvme_scene : public scene {
     // An identifier names one outstanding command (3.3.1.1).
     if (cid >= opt.depth || n.command[cid].busy) return fail("identifier " + std::to_string(cid) + " is in use already");
     if (block >= most_blocks) return fail("an entry is not a command: block " + std::to_string(block));
-    if (opt.distinct && (n.fetched_blocks >> block & 1u)) return fail("the command of block " + std::to_string(block) + " is fetched twice");
+    if (opt.distinct && (n.fetched_blocks >> block & 1u))
+      return fail("the command of block " + std::to_string(block) + " is fetched twice");
     n.fetched_blocks |= 1u << block;
     n.command[cid] = fetched{true, false, static_cast<uint8_t>(op), block, e[1].z | uint64_t{e[1].w} << 32};
   }
@@ -258,7 +259,8 @@ class nvme_scene : public scene {
     } else if (!fails && c.op == nvme::op_write) {
       *medium(c.block) = *memory;
     }
-    here().tell("controller completes command " + std::to_string(cid) + ", block " + std::to_string(c.block) + (fails ? ", with an error" : ""));
+    here().tell("controller completes command " + std::to_string(cid) + ", block " + std::to_string(c.block) +
+                (fails ? ", with an error" : ""));
     if (fails) {
       --n.failures_left;
       n.failed_blocks |= 1u << c.block;

@@ -79,7 +79,8 @@ class queue_scene : public nvme_scene {
     uint32_t ticket = 0, doorbells = 0;
     bool held = false;
     const auto right = [&](uint32_t t) {
-      check(order::load<order::relaxed>(reinterpret_cast<const uint64_t*>(q.bounce(t))) == content(block), "a command brought another one's data");
+      check(order::load<order::relaxed>(reinterpret_cast<const uint64_t*>(q.bounce(t))) == content(block),
+            "a command brought another one's data");
     };
     const uint32_t word = q.execute(
         1, true, ticket, doorbells, held,
@@ -127,7 +128,8 @@ class queue_scene : public nvme_scene {
     const bool failed = (n.failed_blocks >> block & 1u) != 0;
     switch (word >> WB_STATUS_KIND_SHIFT) {
       case WB_DONE: return check(!failed && (n.fetched_blocks >> block & 1u), "a command is done that the controller has not carried out");
-      case WB_DEVICE_ERROR: return check(failed && (word & WB_STATUS_NVME_MASK) == media_error, "a command has an error that is not its own");
+      case WB_DEVICE_ERROR:
+        return check(failed && (word & WB_STATUS_NVME_MASK) == media_error, "a command has an error that is not its own");
       case WB_TIMED_OUT: return check(n.jumps >= 2, "a wait ended before its deadline");
       case WB_STOPPED: return check(n.stop != 0 || n.abort != 0, "a wait ended as if it had been told to");
       default: fail("a command ended with the word " + std::to_string(word));
@@ -147,28 +149,29 @@ std::unique_ptr<scene> make(const nvme_options& n, const char* commands, way how
   return std::make_unique<queue_scene>(o);
 }
 
-limits at_most(uint32_t preemptions, uint32_t delays = 0) { return limits{.preemptions = preemptions, .delays = delays, .states = 40'000'000}; }
+limits at_most(uint32_t preemptions, uint32_t delays = 0) {
+  return limits{.preemptions = preemptions, .delays = delays, .states = 40'000'000};
+}
 
 }  // namespace
 
 int main(int argc, char** argv) {
   constexpr uint32_t wraps = 0u - 2;
   const limits every{.states = 40'000'000};
-  return explore_main(
-      argc, argv,
-      {
-          {"depth 2, two posters of two", [] { return make({.first_ticket = wraps}, "22"); }, every, every},
-          {"depth 2, two posters of three", [] { return make({}, "33"); }, at_most(0), every},
-          {"depth 2, three posters", [] { return make({}, "111"); }, at_most(0), at_most(2)},
-          {"depth 2, tokens", [] { return make({}, "22", way::holds_tokens); }, at_most(1), every},
-          {"depth 2, a failure", [] { return make({.failures = 1}, "11"); }, every, every},
-          {"depth 2, a token fails", [] { return make({.failures = 1}, "11", way::holds_tokens); }, at_most(1), every},
-          {"depth 2, the clock", [] { return make({.clock_jumps = 2}, "11"); }, at_most(1), every},
-          {"depth 2, a stop", [] { return make({.stops = 1}, "11"); }, at_most(1), every},
-          {"depth 4, two posters of two", [] { return make({.depth = 4}, "22"); }, at_most(1), every},
-          {"depth 4, tokens", [] { return make({.depth = 4}, "12", way::holds_tokens); }, at_most(1), at_most(3)},
-          {"depth 4, late stores", [] { return make({.depth = 4}, "11"); }, at_most(1, 1), at_most(~0u, 1)},
-          {"depth 4, two laps", [] { return make({.depth = 4, .first_ticket = wraps}, "44"); }, at_most(0), at_most(1)},
-          {"depth 4, three posters", [] { return make({.depth = 4}, "111"); }, at_most(0), at_most(2)},
-      });
+  return explore_main(argc, argv,
+                      {
+                          {"depth 2, two posters of two", [] { return make({.first_ticket = wraps}, "22"); }, every, every},
+                          {"depth 2, two posters of three", [] { return make({}, "33"); }, at_most(0), every},
+                          {"depth 2, three posters", [] { return make({}, "111"); }, at_most(0), at_most(2)},
+                          {"depth 2, tokens", [] { return make({}, "22", way::holds_tokens); }, at_most(1), every},
+                          {"depth 2, a failure", [] { return make({.failures = 1}, "11"); }, every, every},
+                          {"depth 2, a token fails", [] { return make({.failures = 1}, "11", way::holds_tokens); }, at_most(1), every},
+                          {"depth 2, the clock", [] { return make({.clock_jumps = 2}, "11"); }, at_most(1), every},
+                          {"depth 2, a stop", [] { return make({.stops = 1}, "11"); }, at_most(1), every},
+                          {"depth 4, two posters of two", [] { return make({.depth = 4}, "22"); }, at_most(1), every},
+                          {"depth 4, tokens", [] { return make({.depth = 4}, "12", way::holds_tokens); }, at_most(1), at_most(3)},
+                          {"depth 4, late stores", [] { return make({.depth = 4}, "11"); }, at_most(1, 1), at_most(~0u, 1)},
+                          {"depth 4, two laps", [] { return make({.depth = 4, .first_ticket = wraps}, "44"); }, at_most(0), at_most(1)},
+                          {"depth 4, three posters", [] { return make({.depth = 4}, "111"); }, at_most(0), at_most(2)},
+                      });
 }

@@ -13,7 +13,8 @@ inline void pass_time(uint64_t& time) {
 }
 
 inline std::string halves(uint64_t v, const char* low, const char* high) {
-  return std::string(low) + " " + std::to_string(static_cast<int32_t>(v)) + ", " + high + " " + std::to_string(static_cast<uint32_t>(v >> 32));
+  return std::string(low) + " " + std::to_string(static_cast<int32_t>(v)) + ", " + high + " " +
+         std::to_string(static_cast<uint32_t>(v >> 32));
 }
 inline std::string counts_text(uint64_t v) { return halves(v, "credit", "ticket"); }
 inline std::string tail_text(uint64_t v) { return halves(v, "tried", "tail"); }

@@ -50,7 +50,8 @@ class send_scene : public scene {
     time = &m.time;
     describe();
     static const char* const names[] = {"poster 1", "poster 2", "poster 3"};
-    for (uint32_t i = 0; i < o.scripts.size(); ++i) threads.push_back(actor{names[i], [] { now->runs(now->o_.scripts[here().current()]); }});
+    for (uint32_t i = 0; i < o.scripts.size(); ++i)
+      threads.push_back(actor{names[i], [] { now->runs(now->o_.scripts[here().current()]); }});
   }
 
   uint32_t actions() const override { return 4; }
@@ -155,7 +156,8 @@ class send_scene : public scene {
     if (more > size_) return fail("the doorbell goes beyond the ring");
     for (uint32_t k = 0; k < more; ++k) {
       uint8_t& words = m.words[(m.announced + k) % size_];
-      if (words != block_words) return fail("the doorbell passes block " + std::to_string((m.announced + k) % size_) + ", which is not written");
+      if (words != block_words)
+        return fail("the doorbell passes block " + std::to_string((m.announced + k) % size_) + ", which is not written");
       words = published;
     }
     m.announced += more;
@@ -271,18 +273,19 @@ int main(int argc, char** argv) {
     return limits{.preemptions = preemptions, .delays = delays, .states = 40'000'000};
   };
   const limits every = at_most(~0u);
-  return explore_main(argc, argv,
-                      {
-                          {"single blocks", [] { return make({.scripts = {"nn", "nn"}}); }, at_most(1), every},
-                          {"entries of two blocks", [] { return make({.scripts = {"ss", "fn"}, .flushes = true}); }, at_most(1), every},
-                          {"a ring of two blocks", [] { return make({.scripts = {"ss", "n"}, .log_blocks = 1}); }, every, every},
-                          {"chains", [] { return make({.scripts = {"ff", "fn"}, .first_ticket = wraps, .flushes = true}); }, at_most(1), every},
-                          {"fetches", [] { return make({.scripts = {"f", "nnnf"}}); }, at_most(1), every},
-                          {"late stores", [] { return make({.scripts = {"s", "s"}}); }, at_most(1, 1), at_most(~0u, 1)},
-                          {"two laps", [] { return make({.scripts = {"nsn", "sns"}, .first_ticket = wraps}); }, at_most(0), at_most(2)},
-                          {"a failure", [] { return make({.scripts = {"ns", "fn"}, .failures = 1}); }, at_most(1), every},
-                          {"the clock", [] { return make({.scripts = {"n", "s"}, .clock_jumps = 2}); }, at_most(1), every},
-                          {"a stop", [] { return make({.scripts = {"n", "s"}, .stops = 1}); }, at_most(1), every},
-                          {"three posters", [] { return make({.scripts = {"n", "s", "f"}, .flushes = true}); }, at_most(0), at_most(2)},
-                      });
+  return explore_main(
+      argc, argv,
+      {
+          {"single blocks", [] { return make({.scripts = {"nn", "nn"}}); }, at_most(1), every},
+          {"entries of two blocks", [] { return make({.scripts = {"ss", "fn"}, .flushes = true}); }, at_most(1), every},
+          {"a ring of two blocks", [] { return make({.scripts = {"ss", "n"}, .log_blocks = 1}); }, every, every},
+          {"chains", [] { return make({.scripts = {"ff", "fn"}, .first_ticket = wraps, .flushes = true}); }, at_most(1), every},
+          {"fetches", [] { return make({.scripts = {"f", "nnnf"}}); }, at_most(1), every},
+          {"late stores", [] { return make({.scripts = {"s", "s"}}); }, at_most(1, 1), at_most(~0u, 1)},
+          {"two laps", [] { return make({.scripts = {"nsn", "sns"}, .first_ticket = wraps}); }, at_most(0), at_most(2)},
+          {"a failure", [] { return make({.scripts = {"ns", "fn"}, .failures = 1}); }, at_most(1), every},
+          {"the clock", [] { return make({.scripts = {"n", "s"}, .clock_jumps = 2}); }, at_most(1), every},
+          {"a stop", [] { return make({.scripts = {"n", "s"}, .stops = 1}); }, at_most(1), every},
+          {"three posters", [] { return make({.scripts = {"n", "s", "f"}, .flushes = true}); }, at_most(0), at_most(2)},
+      });
 }

@@ -57,8 +57,7 @@ struct sample {
         weighted.push_back(e);
       }
       std::vector<edge> best = lists[v];
-      std::stable_sort(best.begin(), best.end(),
-                       [&](const edge& a, const edge& b) { return lists[a.id].size() > lists[b.id].size(); });
+      std::stable_sort(best.begin(), best.end(), [&](const edge& a, const edge& b) { return lists[a.id].size() > lists[b.id].size(); });
       graph::hubs<uint32_t> hub{{~0u, ~0u, ~0u, ~0u}};
       for (size_t i = 0; i < best.size() && i < WB_GRAPH_HUBS; ++i) hub.id[i] = best[i].id;
       hubs.push_back(hub);

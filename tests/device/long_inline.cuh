@@ -7,8 +7,8 @@ namespace warpbell {
 namespace mlx5 {
 
 // Writes the entry word by word behind the front, as the lanes of a warp would. Bytes after the last byte in its word are 0.
-WB_FN void long_inline_write(const send_ring& ring, uint64_t index, queue_word queue, uint32_t how, remote to,
-                             const uint32_t* words, uint32_t bytes) {
+WB_FN void long_inline_write(const send_ring& ring, uint64_t index, queue_word queue, uint32_t how, remote to, const uint32_t* words,
+                             uint32_t bytes) {
   const inline_front front = inline_write_front(to, bytes);
   for (uint32_t i = 0; i < blocks_of(inline_write_segments(bytes)); ++i) {
     ring.store(index + i, block{{empty_segment(), empty_segment(), empty_segment(), empty_segment()}});

@@ -74,7 +74,8 @@ int main() {
     const uint32_t length = static_cast<uint32_t>(state >> 7) & mlx5::max_piece_bytes;
     mlx5_wqe_ctrl_seg control = {};
     mlx5dv_set_ctrl_seg(&control, static_cast<uint16_t>(state), MLX5_OPCODE_RDMA_WRITE_IMM, 0, qpn, MLX5_WQE_CTRL_CQ_UPDATE, 3, 0, key);
-    const order::quad c = mlx5::placed(mlx5::control_segment(mlx5::op_write_imm, mlx5::opmod_none, 3, mlx5::be32{key}), state, mlx5::queue_of(qpn), mlx5::signalled);
+    const order::quad c = mlx5::placed(mlx5::control_segment(mlx5::op_write_imm, mlx5::opmod_none, 3, mlx5::be32{key}), state,
+                                       mlx5::queue_of(qpn), mlx5::signalled);
     mlx5_wqe_data_seg data = {};
     mlx5dv_set_data_seg(&data, length, key, state);
     const order::quad d = mlx5::data_segment(mlx5::local{state, mlx5::big(key)}, length);

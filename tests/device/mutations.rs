@@ -252,8 +252,8 @@ pub const CACHE: &[Mutation] = &[
                 "    if (w.writes && !MUTATED(\"marks a page dirty after it has changed\")) mark(c, at, WB_TAG_DIRTY);",
             ),
             cache(
-                "      frames::tally(*cache, w, warp::count(w.group));\n    }\n    waiting",
-                "      frames::tally(*cache, w, warp::count(w.group));
+                "      frames::count_accesses(*cache, w, warp::count(w.group));\n    }\n    waiting",
+                "      frames::count_accesses(*cache, w, warp::count(w.group));
                    if (MUTATED(\"marks a page dirty after it has changed\") && w.writes && w.status == WB_DONE) {
                      frames::mark(*cache, frames::entry(*cache, set, w.way), WB_TAG_DIRTY);
                    }

@@ -53,7 +53,9 @@ class nic {
   // Lets requests of this queue fail with this syndrome from the `after`-th on.
   void fail(uint32_t queue, uint32_t after, uint32_t syndrome) { queues_[queue]->fails_after = after, queues_[queue]->syndrome = syndrome; }
 
-  void start() { thread_ = std::thread([this] { serve(); }); }
+  void start() {
+    thread_ = std::thread([this] { serve(); });
+  }
   void stop() {
     if (!thread_.joinable()) return;
     ending_.store(true, std::memory_order_release);
@@ -199,8 +201,7 @@ class nic {
   }
 
   // Executes an atomic operation. The segment of the landing place is at word `last`.
-  template <class T, class Word>
-  void atomic(uint32_t op, uint32_t key, uint64_t there, T a, T b, T c, T d, Word word, uint32_t last) {
+  template <class T, class Word> void atomic(uint32_t op, uint32_t key, uint64_t there, T a, T b, T c, T d, Word word, uint32_t last) {
     CHECK(big32(word(last)) == sizeof(T) && there % sizeof(T) == 0);
     T* at = reinterpret_cast<T*>(find(key, there, sizeof(T)));
     T* landing = reinterpret_cast<T*>(find(big32(word(last + 1)), big64(word(last + 2)), sizeof(T)));
@@ -234,10 +235,8 @@ class nic {
 class fabric {
  public:
   // Heaps are `stride` apart from `heap` on. `near(a, b)` returns true if loads and stores of a reach b.
-  template <class Near>
-  fabric(nic& n, std::vector<wb_world>& worlds, uint32_t lanes, uint32_t staging_bytes, uint32_t flags, Near near)
-      : lanes_(lanes), networks_(worlds.size()), peers_(worlds.size() * worlds.size()),
-        queues_(worlds.size() * worlds.size() * lanes) {
+  template <class Near> fabric(nic& n, std::vector<wb_world>& worlds, uint32_t lanes, uint32_t staging_bytes, uint32_t flags, Near near)
+      : lanes_(lanes), networks_(worlds.size()), peers_(worlds.size() * worlds.size()), queues_(worlds.size() * worlds.size() * lanes) {
     const uint32_t size = static_cast<uint32_t>(worlds.size());
     std::vector<uint32_t> data(size), strict(size);
     auto name = [](uint32_t pe) { return 0x100000000000ull * (pe + 1) + 0x40; };

@@ -6,10 +6,10 @@
 using namespace warpbell;
 using pair = order::detail::pair;
 
-#define LOAD(NAME, O, S, WORD)                                      \
+#define LOAD(NAME, O, S, WORD)                                               \
   WB_KERNEL void NAME(const WORD* p) { order::load<order::O, order::S>(p); } \
   WB_EXPORT(NAME)
-#define LOADS(OP, O, S, CPU)               \
+#define LOADS(OP, O, S, CPU)                 \
   LOAD(OP##_##O##_##S##_u8, O, S, uint8_t)   \
   LOAD(OP##_##O##_##S##_u16, O, S, uint16_t) \
   LOAD(OP##_##O##_##S##_u32, O, S, uint32_t) \
@@ -18,7 +18,7 @@ using pair = order::detail::pair;
 WB_ORDER_LOADS(LOADS)
 
 // Operations with one operand.
-#define WRITE(OP, NAME, O, S, WORD)                                      \
+#define WRITE(OP, NAME, O, S, WORD)                                             \
   WB_KERNEL void NAME(WORD* p, WORD v) { order::OP<order::O, order::S>(p, v); } \
   WB_EXPORT(NAME)
 #define WORDS(OP, O, S, CPU)                      \
@@ -35,7 +35,7 @@ WB_ORDER_ADDS(WORDS)
 WRITE(fetch_add, fetch_add_relaxed_device_f32, relaxed, device, float)
 WRITE(fetch_add, fetch_add_relaxed_device_f64, relaxed, device, double)
 
-#define COMPARE(OP, NAME, O, S, WORD)                                                                \
+#define COMPARE(OP, NAME, O, S, WORD)                                                                    \
   WB_KERNEL void NAME(WORD* p, WORD expected, WORD v) { order::OP<order::O, order::S>(p, expected, v); } \
   WB_EXPORT(NAME)
 #define COMPARES(OP, O, S, CPU)                     \
@@ -43,7 +43,7 @@ WRITE(fetch_add, fetch_add_relaxed_device_f64, relaxed, device, double)
   COMPARE(OP, OP##_##O##_##S##_u64, O, S, uint64_t)
 WB_ORDER_COMPARES(COMPARES)
 
-#define FENCES(OP, O, S, CPU)                                          \
+#define FENCES(OP, O, S, CPU)                                                  \
   WB_KERNEL void OP##_##O##_##S(uint32_t) { order::OP<order::O, order::S>(); } \
   WB_EXPORT(OP##_##O##_##S)
 WB_ORDER_FENCES(FENCES)
@@ -51,7 +51,9 @@ WB_ORDER_FENCES(FENCES)
 WB_KERNEL void load_quad_relaxed_system(const void* p) { order::load_quad<order::relaxed, order::system>(p); }
 WB_KERNEL void load_quad_acquire_system(const void* p) { order::load_quad<order::acquire, order::system>(p); }
 WB_KERNEL void store_quad_relaxed_system(void* p, order::quad q) { order::store_quad<order::relaxed, order::system>(p, q); }
-WB_KERNEL void store_both_release_device(uint64_t* p, uint64_t first, uint64_t second) { order::store_both<order::release>(p, first, second); }
+WB_KERNEL void store_both_release_device(uint64_t* p, uint64_t first, uint64_t second) {
+  order::store_both<order::release>(p, first, second);
+}
 WB_KERNEL void mmio_store_u32(uint32_t* reg, uint32_t v) { order::mmio_store(reg, v); }
 WB_KERNEL void mmio_store_u64(uint64_t* reg, uint64_t v) { order::mmio_store(reg, v); }
 WB_EXPORT(load_quad_relaxed_system)

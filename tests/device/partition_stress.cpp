@@ -120,7 +120,8 @@ struct bed {
     p.outbox = at(e.outbox), p.outbox_count = at(e.outbox_count), p.list = at(e.found), p.sums = at(e.sums);
     p.counters = at(e.counters), p.report = at(e.report), e.place(p.depth, heap.depth);
     e.place(p.parent, heap.parent), e.place(p.inbox, heap.inbox), e.place(p.news, heap.news), e.place(p.header, heap.header);
-    e.place(p.inbox_signal, heap.inbox_signal), e.place(p.news_signal, heap.news_signal), p.vertices = own, p.span = span, p.skip = WB_GRAPH_HUBS;
+    e.place(p.inbox_signal, heap.inbox_signal), e.place(p.news_signal, heap.news_signal), p.vertices = own, p.span = span,
+                                                                                          p.skip = WB_GRAPH_HUBS;
   }
 
   // Executes one step on all PEs; each block is a set of threads.
@@ -155,9 +156,7 @@ struct bed {
     auto each = [&](const std::function<void(element&)>& f) {
       for (element& e : pe) f(e);
     };
-    auto own_queue = [&] {
-      each([](element& e) { e.p.items = e.report.own_items; });
-    };
+    auto own_queue = [&] { each([](element& e) { e.p.items = e.report.own_items; }); };
     each([&](element& e) {
       e.p.source = slot(source), e.p.list_limit = list_limit, e.p.level = 0, e.p.resume = 0, e.p.queue_next = at(e.queue[0]);
     });

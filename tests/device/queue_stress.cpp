@@ -34,7 +34,9 @@ bool holds(const char* at, uint64_t block, uint32_t n, uint32_t block_shift, uin
 }
 
 struct aligned {
-  explicit aligned(size_t bytes) : p(static_cast<char*>(std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096))) { std::memset(p, 0, bytes); }
+  explicit aligned(size_t bytes) : p(static_cast<char*>(std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096))) {
+    std::memset(p, 0, bytes);
+  }
   ~aligned() { std::free(p); }
   aligned(const aligned&) = delete;
   char* p;
@@ -59,9 +61,7 @@ struct stand {
   }
   ~stand() { c.finish(); }
   // Returns the calling lane's n-th buffer; odd ones are aligned to 4 bytes only.
-  char* buffer(uint32_t n) const {
-    return buffers.p + (warp::thread_index() * per_lane + n) * (bytes + 64) + (n & 1 ? 4 : 0);
-  }
+  char* buffer(uint32_t n) const { return buffers.p + (warp::thread_index() * per_lane + n) * (bytes + 64) + (n & 1 ? 4 : 0); }
   volume_ref volume() const { return volume_ref(&c.volume); }
   // Size of the half of the volume that is only read. The other half is partitioned among the lanes for writing.
   uint64_t readable() const { return c.volume.blocks / 2; }
@@ -229,7 +229,8 @@ void tags(const stand& st, uint64_t seed, uint64_t* tag, bool with_bad) {
     uint64_t now = order::load<order::acquire>(mine + k);
     if (i >= held && page[k] != ~0ull) {
       bool bad = is_bad(page[k]) || (with_bad && (now & 0xff) == WB_TAG_FAILED && order::load<order::acquire>(&st.c.abort_word));
-      check((now & 0xff) == (bad ? WB_TAG_FAILED : WB_TAG_VALID | WB_TAG_REFERENCED), "a fill left the tag in state " + std::to_string(now & 0xff));
+      check((now & 0xff) == (bad ? WB_TAG_FAILED : WB_TAG_VALID | WB_TAG_REFERENCED),
+            "a fill left the tag in state " + std::to_string(now & 0xff));
       check(now >> WB_TAG_PAGE_SHIFT == page[k], "a fill changed its tag's page");
       if (!bad) check(holds(st.buffer(spare + k), page[k], 1, v.block_shift(), 0), "a fill brought wrong data");
     }
@@ -251,7 +252,8 @@ void tags(const stand& st, uint64_t seed, uint64_t* tag, bool with_bad) {
   await(v, t[0]);
   uint64_t state = order::load<order::acquire>(mine) & 0xff;
   bool bad = is_bad(own) || (with_bad && state != WB_TAG_VALID && order::load<order::acquire>(&st.c.abort_word));
-  check(state == (bad ? WB_TAG_VALID | WB_TAG_DIRTY | WB_TAG_FAILED : WB_TAG_VALID), "a write-back left the tag in state " + std::to_string(state));
+  check(state == (bad ? WB_TAG_VALID | WB_TAG_DIRTY | WB_TAG_FAILED : WB_TAG_VALID),
+        "a write-back left the tag in state " + std::to_string(state));
 }
 
 void refused(const stand& st) {
@@ -276,7 +278,7 @@ void refused(const stand& st) {
   check(order::load<order::relaxed>(&v.queue(token{}).q->ticket) == before, "a refused command used a ticket");
 }
 
-uint64_t total(const controller& c, uint64_t wb_stats::*field) {
+uint64_t total(const controller& c, uint64_t wb_stats::* field) {
   uint64_t sum = 0;
   for (const wb_stats& s : c.stats) sum += s.*field;
   return sum;
@@ -285,7 +287,8 @@ uint64_t total(const controller& c, uint64_t wb_stats::*field) {
 // Tests everything at once, on one shape of queue.
 void mixed(const options& o) {
   aligned tag(lanes * held * 8);
-  std::printf("  devices %u queues %u depth %u %s first ticket %#x\n", o.devices, o.queues, o.depth, o.bounce ? "bounce" : "direct", o.first_ticket);
+  std::printf("  devices %u queues %u depth %u %s first ticket %#x\n", o.devices, o.queues, o.depth, o.bounce ? "bounce" : "direct",
+              o.first_ticket);
   stand st(o);
   st.c.plan = [](uint64_t block) { return is_bad(block) ? fate::media : fate::normal; };
   run(1, [&] {
@@ -400,7 +403,8 @@ void orphan(const options& base) {
     check(v.wait(never).kind() != WB_DONE, "an orphan's failure was lost");
   });
   check(st.c.abort_word == 1 && st.c.log.count == 1 && st.c.log.ready[0] == 1, "an orphan's failure was not raised");
-  check(st.c.log.entry[0].lba == 3 && st.c.log.entry[0].status == status_word(WB_DEVICE_ERROR, media_error), "an orphan's failure is not named");
+  check(st.c.log.entry[0].lba == 3 && st.c.log.entry[0].status == status_word(WB_DEVICE_ERROR, media_error),
+        "an orphan's failure is not named");
 }
 
 }  // namespace
@@ -413,8 +417,8 @@ int main(int argc, char** argv) {
   const struct {
     uint32_t devices, queues, depth, before_wrap;
     bool bounce;
-  } shapes[] = {{1, 1, 2, 0, true},  {1, 1, 2, 40, false}, {1, 1, 4, 64, true},  {1, 2, 8, 64, false},
-                {2, 1, 8, 0, true},  {3, 2, 4, 32, false}, {1, 1, 64, 256, true}, {2, 2, 64, 0, false}};
+  } shapes[] = {{1, 1, 2, 0, true}, {1, 1, 2, 40, false}, {1, 1, 4, 64, true},   {1, 2, 8, 64, false},
+                {2, 1, 8, 0, true}, {3, 2, 4, 32, false}, {1, 1, 64, 256, true}, {2, 2, 64, 0, false}};
   for (const auto& s : shapes) {
     // Wide warps of threads are very slow on tiny rings; a few shapes are enough.
     if (warp::width == 32 && (s.depth == 4 || (s.depth != 8 && s.before_wrap == 0))) continue;

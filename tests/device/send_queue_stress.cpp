@@ -228,8 +228,7 @@ void operate(stand& st, rng& r, uint32_t kind, uint32_t round, lanes l) {
       if (l.wants) check(holds(m.far, n, round), "everything is done and some data is not there");
       break;
     }
-    default:
-      done(q.signal(there(&m.signal), r.below(2) ? signal_op::set : signal_op::add, 5, l), "a signal");
+    default: done(q.signal(there(&m.signal), r.below(2) ? signal_op::set : signal_op::add, 5, l), "a signal");
   }
 }
 
@@ -275,16 +274,12 @@ void laps(const options& base, uint32_t blocks) {
       for (uint32_t i = 0; i < 8; ++i) {
         const uint64_t v = r.g() >> 8;
         switch (alike() % 3) {
-          case 0:
-            rq = q.write_inline(there(&m.word64), payload_of(v), 8, l);
-            break;
+          case 0: rq = q.write_inline(there(&m.word64), payload_of(v), 8, l); break;
           case 1:
             // Two blocks each.
             rq = q.masked_swap(there(&m.word64), as_set<uint64_t>(v), l);
             break;
-          default:
-            rq = q.put_signal_inline(there(&m.word64), payload_of(v), 8, there(&m.signal), signal_op::add, v, l);
-            sum += v;
+          default: rq = q.put_signal_inline(there(&m.word64), payload_of(v), 8, there(&m.signal), signal_op::add, v, l); sum += v;
         }
         check(rq.in_flight(), "a request was not posted");
         if (i == 7) {
@@ -388,8 +383,9 @@ void failing(const options& base, uint32_t at) {
     const lanes l{warp::full(), true};
     bool lost = false;
     for (uint32_t i = 0; i < at + 8; ++i) {
-      const request rq = i % 3 == 2 ? q.put_signal_inline(there(&m.word64), payload_of(i + 1), 8, there(&m.signal), signal_op::set, i + 1, l)
-                                    : q.write_inline(there(&m.word64), payload_of(i + 1), 8, l);
+      const request rq = i % 3 == 2
+                             ? q.put_signal_inline(there(&m.word64), payload_of(i + 1), 8, there(&m.signal), signal_op::set, i + 1, l)
+                             : q.write_inline(there(&m.word64), payload_of(i + 1), 8, l);
       const outcome e = q.wait(l.mask, true, rq);
       if (e) {
         check(!lost, "a request is done behind one that has failed");
@@ -399,9 +395,11 @@ void failing(const options& base, uint32_t at) {
       } else {
         const bool cause = e.syndrome() == syndrome_remote_access && e.vendor_syndrome() == 0x88;
         const bool flush = e.syndrome() == syndrome_flushed && e.vendor_syndrome() == flush_vendor;
-        check(e.kind() == WB_NETWORK_ERROR && (cause || (flush && o.collapsed)), "a request behind a failure ended in " + std::to_string(e.word));
+        check(e.kind() == WB_NETWORK_ERROR && (cause || (flush && o.collapsed)),
+              "a request behind a failure ended in " + std::to_string(e.word));
         check(e.word == order::load<order::acquire>(&q.q->failed), "a failure has two causes");
-        if (rq.in_flight()) check(static_cast<int32_t>(rq.end - 1 - order::load<order::relaxed>(&q.q->failed_at)) >= 0, "one before the failure has failed");
+        if (rq.in_flight())
+          check(static_cast<int32_t>(rq.end - 1 - order::load<order::relaxed>(&q.q->failed_at)) >= 0, "one before the failure has failed");
         lost = true;
         bad += 1;
       }
@@ -487,7 +485,7 @@ void vectors() {
   const struct {
     uint32_t at, op_own;
     bool fresh;
-  } ring[] = {{0, 0xf1, false}, {0, 0x00, true},   {255, 0x00, true},  {256, 0x00, false}, {256, 0x01, true},
+  } ring[] = {{0, 0xf1, false},  {0, 0x00, true},    {255, 0x00, true}, {256, 0x00, false}, {256, 0x01, true},
               {511, 0x01, true}, {512, 0x01, false}, {512, 0x00, true}, {0, 0xd0, true}};
   for (const auto& v : ring) {
     options o;
@@ -502,7 +500,8 @@ void vectors() {
     const bool wrong = v.op_own >> 4 == cqe_requester_error;
     check(q.head == v.at + v.fresh, "a completion at " + std::to_string(v.at) + ": taken " + std::to_string(q.head - v.at));
     check(q.completed == o.first_ticket + (!v.fresh ? 0 : wrong ? 4 : 5), "a completion at " + std::to_string(v.at) + ": completed");
-    check(q.failed == (wrong ? network_error(syndrome_remote_access, 0x88) : 0) && (!wrong || q.failed_at == o.first_ticket + 4), "an error completion");
+    check(q.failed == (wrong ? network_error(syndrome_remote_access, 0x88) : 0) && (!wrong || q.failed_at == o.first_ticket + 4),
+          "an error completion");
     check(q.head_lock == 0, "the poller's lock is held");
   }
   // Collapsed: blocks complete before, index that is waited for, counter of the entry, and the number of blocks complete then.
@@ -550,12 +549,14 @@ void vectors() {
     for (uint32_t i = 0; i < 8; ++i) {
       if (i == split) poll_once(a);
       const bool cause = i == 3;
-      a.completions(0)[i * 4 + 3] = i < 3 ? completion(i, 0x00) : completion(i, 0xd0, cause ? syndrome_retry_exceeded : syndrome_flushed, cause ? 0x81u : 0xf9u);
+      a.completions(0)[i * 4 + 3] =
+          i < 3 ? completion(i, 0x00) : completion(i, 0xd0, cause ? syndrome_retry_exceeded : syndrome_flushed, cause ? 0x81u : 0xf9u);
     }
     for (int i = 0; i < 2; ++i) poll_once(a);
     check(q.failed == network_error(syndrome_retry_exceeded, 0x81) && q.failed_at == 3 && q.completed == 3, "the cause of a flush storm");
     uint32_t word;
-    check(a.queue(0).is_complete(3, word) && word == WB_DONE && a.queue(0).is_complete(4, word) && word == q.failed, "before and behind a failure");
+    check(a.queue(0).is_complete(3, word) && word == WB_DONE && a.queue(0).is_complete(4, word) && word == q.failed,
+          "before and behind a failure");
   }
 }
 
@@ -569,8 +570,8 @@ int main(int argc, char** argv) {
   const struct {
     uint32_t queues, log_blocks, first_ticket;
     bool collapsed, consistency, near;
-  } shapes[] = {{1, 2, 0, false, false, false},      {1, 2, 0xffffffe0u, true, false, false}, {1, 3, 0xfff0, false, true, false},
-                {2, 4, 0, false, false, true},       {3, 3, 0xffffff00u, false, false, false}, {1, 7, 0, false, false, true},
+  } shapes[] = {{1, 2, 0, false, false, false},        {1, 2, 0xffffffe0u, true, false, false},  {1, 3, 0xfff0, false, true, false},
+                {2, 4, 0, false, false, true},         {3, 3, 0xffffff00u, false, false, false}, {1, 7, 0, false, false, true},
                 {2, 7, 0xffff8000u, true, true, false}};
   for (const auto& s : shapes) {
     // Wide warps of threads are very slow on tiny rings.

@@ -19,13 +19,54 @@ struct odd {
 };
 
 enum kind : uint32_t {
-  k_put, k_put_nbi, k_get, k_get_nbi, k_iput, k_iget, k_put_signal, k_put_signal_nbi, k_p, k_g,
-  k_signal_op, k_signal_set, k_signal_add, k_signal_fetch, k_signal_wait,
-  k_fetch, k_set, k_swap, k_compare_swap, k_add, k_fetch_add, k_inc, k_fetch_inc,
-  k_and, k_or, k_xor, k_fetch_and, k_fetch_or, k_fetch_xor,
-  k_wait, k_wait_all, k_wait_any, k_wait_some, k_wait_all_vector, k_wait_any_vector, k_wait_some_vector,
-  k_test, k_test_all, k_test_any, k_test_some, k_test_all_vector, k_test_any_vector, k_test_some_vector,
-  k_fence, k_quiet, k_barrier, k_sync, k_ptr
+  k_put,
+  k_put_nbi,
+  k_get,
+  k_get_nbi,
+  k_iput,
+  k_iget,
+  k_put_signal,
+  k_put_signal_nbi,
+  k_p,
+  k_g,
+  k_signal_op,
+  k_signal_set,
+  k_signal_add,
+  k_signal_fetch,
+  k_signal_wait,
+  k_fetch,
+  k_set,
+  k_swap,
+  k_compare_swap,
+  k_add,
+  k_fetch_add,
+  k_inc,
+  k_fetch_inc,
+  k_and,
+  k_or,
+  k_xor,
+  k_fetch_and,
+  k_fetch_or,
+  k_fetch_xor,
+  k_wait,
+  k_wait_all,
+  k_wait_any,
+  k_wait_some,
+  k_wait_all_vector,
+  k_wait_any_vector,
+  k_wait_some_vector,
+  k_test,
+  k_test_all,
+  k_test_any,
+  k_test_some,
+  k_test_all_vector,
+  k_test_any_vector,
+  k_test_some_vector,
+  k_fence,
+  k_quiet,
+  k_barrier,
+  k_sync,
+  k_ptr
 };
 enum type : uint32_t { t_i8, t_u8, t_i16, t_u16, t_i32, t_u32, t_i64, t_u64, t_f32, t_f64, t_wide, t_odd };
 enum scope_of : uint32_t { s_thread, s_warp, s_block, s_none };
@@ -259,9 +300,7 @@ struct machine {
       case k_signal_set: return w.signal_set(s, o.value, o.pe);
       case k_signal_add: return w.signal_add(s, o.value, o.pe);
       case k_signal_fetch: answer[o.answer] = w.signal_fetch(s); return;
-      default:
-        answer[o.answer] = w.signal_wait_until(s, static_cast<cmp>(o.how), o.value, &seen).word;
-        answer[o.answer + 1] = seen;
+      default: answer[o.answer] = w.signal_wait_until(s, static_cast<cmp>(o.how), o.value, &seen).word; answer[o.answer + 1] = seen;
     }
   }
 
@@ -288,8 +327,8 @@ WB_FN uint32_t told(uint32_t from, uint32_t turn, size_t i) {
 // Ways to tell the next PE of data.
 enum way : uint32_t { w_signal_set, w_signal_add, w_nbi_add, w_fence_p, w_fence_add, w_quiet_set, w_get, ways };
 
-template <class S> WB_FN void tell(S s, const world_ref& w, uint32_t how, uint32_t* to, uint32_t* from, size_t n, uint64_t* flag,
-                                   uint64_t turn, uint32_t pe) {
+template <class S>
+WB_FN void tell(S s, const world_ref& w, uint32_t how, uint32_t* to, uint32_t* from, size_t n, uint64_t* flag, uint64_t turn, uint32_t pe) {
   switch (how) {
     case w_signal_set: return w.put_signal(s, to, from, n, flag, turn, signal::set, pe);
     case w_signal_add: return w.put_signal(s, to, from, n, flag, 1, signal::add, pe);
@@ -360,8 +399,8 @@ WB_EXPORT(calls_run)
 
 // Sends messages round the ring at a scope, and counts the words that were wrong.
 WB_KERNEL void calls_messages(WB_PARAM warpbell::world_ref world, WB_PARAM warpbell::sym<uint32_t> box,
-                              WB_PARAM warpbell::sym<uint64_t> flags, WB_PARAM uint64_t n, WB_PARAM uint32_t turns,
-                              WB_PARAM uint32_t scope, uint64_t* wrong) {
+                              WB_PARAM warpbell::sym<uint64_t> flags, WB_PARAM uint64_t n, WB_PARAM uint32_t turns, WB_PARAM uint32_t scope,
+                              uint64_t* wrong) {
   using namespace warpbell;
   uint64_t bad = 0;
   if (scope == calls::s_block) {

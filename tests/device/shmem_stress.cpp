@@ -144,8 +144,7 @@ void messages(uint32_t n, uint32_t threads, size_t words, uint32_t turns) {
     const uint64_t box = s.take(8 * words), flags = s.take(32 * 8);
     std::vector<uint64_t> wrong(n);
     s.run_well(threads, [&](const world_ref& w, uint32_t p) {
-      calls_messages(w, sym<uint32_t>{s.here<uint32_t>(p, box)}, sym<uint64_t>{s.here<uint64_t>(p, flags)}, words, turns, scope,
-                     &wrong[p]);
+      calls_messages(w, sym<uint32_t>{s.here<uint32_t>(p, box)}, sym<uint64_t>{s.here<uint64_t>(p, flags)}, words, turns, scope, &wrong[p]);
     });
     for (uint64_t bad : wrong) CHECK(bad == 0);
   }
@@ -391,9 +390,15 @@ void broken() {
       switch (which) {
         case 0: before = w.g(word, 1); break;
         case 1: before = w.atomic_fetch_add(word, 3, 1); break;
-        case 2: w.p(word, 1, 1); well = static_cast<bool>(w.quiet()); break;
+        case 2:
+          w.p(word, 1, 1);
+          well = static_cast<bool>(w.quiet());
+          break;
         case 3: w.get(far, word, 32, 1); break;
-        default: w.put(word, far, 32, 1); well = static_cast<bool>(w.quiet_all(by_thread)); break;
+        default:
+          w.put(word, far, 32, 1);
+          well = static_cast<bool>(w.quiet_all(by_thread));
+          break;
       }
     };
     stand::run_block(1, lane);

@@ -45,14 +45,10 @@ struct reduce_sum {
 };
 template <class What, class T, class S> WB_FN void collective(S s, const world_ref& w, const test& t) {
   const world_team_ref team = w.world_team();
-  in_turn(s, w, t, [&](uint32_t) {
-    What::call(s, team, static_cast<T*>(t.target), static_cast<const T*>(t.source), t.bytes / sizeof(T));
-  });
+  in_turn(s, w, t, [&](uint32_t) { What::call(s, team, static_cast<T*>(t.target), static_cast<const T*>(t.source), t.bytes / sizeof(T)); });
 }
 
 // Returns a summand of a reduction: whole numbers so small that every type holds the sum over all PEs exactly.
-template <class T> WB_FN T summand(uint64_t seed, uint64_t pe, uint64_t i) {
-  return static_cast<T>(mix(seed + (pe << 48) + i) & 0xff);
-}
+template <class T> WB_FN T summand(uint64_t seed, uint64_t pe, uint64_t i) { return static_cast<T>(mix(seed + (pe << 48) + i) & 0xff); }
 
 }  // namespace shmem_bench

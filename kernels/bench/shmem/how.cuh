@@ -9,9 +9,7 @@ namespace shmem_bench {
 using namespace warpbell;
 
 // Atomic operations; host/bin/measure/shmem/test.rs has the same order.
-enum atomic : uint32_t {
-  inc, add, fetch_inc, fetch_add, set, swap, compare_swap, and_, or_, xor_, fetch_and, fetch_or, fetch_xor, fetch
-};
+enum atomic : uint32_t { inc, add, fetch_inc, fetch_add, set, swap, compare_swap, and_, or_, xor_, fetch_and, fetch_or, fetch_xor, fetch };
 
 struct library {
   template <class S> static WB_FN void put(S s, const world_ref& w, uint8_t* to, const uint8_t* from, uint64_t n, uint32_t pe) {
@@ -20,9 +18,8 @@ struct library {
   template <class S> static WB_FN void get(S s, const world_ref& w, uint8_t* to, const uint8_t* from, uint64_t n, uint32_t pe) {
     w.get_nbi(s, to, from, n, pe);
   }
-  template <class S>
-  static WB_FN void put_signal(S s, const world_ref& w, uint8_t* to, const uint8_t* from, uint64_t n, uint64_t* sig, uint64_t v,
-                               uint32_t pe) {
+  template <class S> static WB_FN void put_signal(S s, const world_ref& w, uint8_t* to, const uint8_t* from, uint64_t n, uint64_t* sig,
+                                                  uint64_t v, uint32_t pe) {
     w.put_signal(s, to, from, n, sig, v, signal::set, pe);
   }
   template <class T> static WB_FN void p(const world_ref& w, T* to, T v, uint32_t pe) { w.p(to, v, pe); }
@@ -78,9 +75,8 @@ struct by_hand {
   template <class S> static WB_FN void get(S s, const world_ref& w, uint8_t* to, const uint8_t* from, uint64_t n, uint32_t pe) {
     copy(s, to, w.ptr(from, pe), n, [](const quad* p) { return order::load<order::relaxed, order::world>(p); });
   }
-  template <class S>
-  static WB_FN void put_signal(S s, const world_ref& w, uint8_t* to, const uint8_t* from, uint64_t n, uint64_t* sig, uint64_t v,
-                               uint32_t pe) {
+  template <class S> static WB_FN void put_signal(S s, const world_ref& w, uint8_t* to, const uint8_t* from, uint64_t n, uint64_t* sig,
+                                                  uint64_t v, uint32_t pe) {
     put(s, w, to, from, n, pe);
     S::sync();
     if (S::rank() == 0) {

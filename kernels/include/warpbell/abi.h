@@ -73,10 +73,10 @@ typedef struct wb_control {
 // Description of a slot's command, from which any thread can finish the command: copy a bounce buffer out, mark a cache frame
 // valid.
 typedef struct wb_record {
-  uint64_t buffer;      // destination of a read's data, with WB_RECORD_LANDED where the device writes it directly, or 0
-  uint64_t tag;         // address of the cache tag to complete, or 0
-  uint64_t lba;         // for the error log
-  uint32_t bytes;       // bytes to transfer
+  uint64_t buffer;         // destination of a read's data, with WB_RECORD_LANDED where the device writes it directly, or 0
+  uint64_t tag;            // address of the cache tag to complete, or 0
+  uint64_t lba;            // for the error log
+  uint32_t bytes;          // bytes to transfer
   uint32_t opcode_blocks;  // opcode in bits 31:24, WB_RECORD_PRIVATE in 23, WB_RECORD_COPIES in 22, logical blocks in 21:0
 } wb_record;
 
@@ -84,7 +84,7 @@ typedef struct wb_record {
 #define WB_RECORD_PRIVATE 0x00800000u  // only the thread that submitted the command may finish it
 #define WB_RECORD_COPIES 0x00400000u   // another device holds the same blocks: a failed read is repeated there
 #define WB_RECORD_BLOCKS_MASK 0x003fffffu
-#define WB_RECORD_LANDED 1u            // flag in `buffer`, which is a multiple of 4
+#define WB_RECORD_LANDED 1u  // flag in `buffer`, which is a multiple of 4
 
 // An I/O queue pair. `depth` is a power of two from 2 to 65536 (NVMe Base 2.1, 3.3.3.1).
 //
@@ -102,24 +102,24 @@ typedef struct wb_queue {
   WB_POINTER(wb_record) record;      // [depth]
   uint64_t bounce;                   // slot 0's bounce buffer, bounce_bytes for each slot; 0 if the device transfers data directly
   uint64_t bounce_iova;
-  uint64_t prp_list;                 // slot 0's PRP list, one memory page for each slot
+  uint64_t prp_list;  // slot 0's PRP list, one memory page for each slot
   uint64_t prp_list_iova;
   uint32_t depth;
   uint32_t log2_depth;
   uint32_t bounce_bytes;
-  uint32_t index;                    // within the device, from 0
+  uint32_t index;  // within the device, from 0
   uint32_t reserved0[4];
   // Hot words, a 128-byte line each.
-  uint32_t credit;                   // i32: tickets that may be taken now; one 64-bit word with `ticket`; see ring.cuh
-  uint32_t ticket;                   // next ticket, free-running
-  uint32_t frontier;                 // tickets before it were found to have a free slot; free-running
-  uint32_t spare;                    // credit to be added to `credit`; their sum is frontier - ticket while no thread changes them
+  uint32_t credit;    // i32: tickets that may be taken now; one 64-bit word with `ticket`; see ring.cuh
+  uint32_t ticket;    // next ticket, free-running
+  uint32_t frontier;  // tickets before it were found to have a free slot; free-running
+  uint32_t spare;     // credit to be added to `credit`; their sum is frontier - ticket while no thread changes them
   uint32_t reserved1[28];
-  uint32_t tail_lock;                // 0, or the number of attempts since a warp took the lock to publish; one 64-bit word with `tail`
-  uint32_t tail;                     // tickets published so far
+  uint32_t tail_lock;  // 0, or the number of attempts since a warp took the lock to publish; one 64-bit word with `tail`
+  uint32_t tail;       // tickets published so far
   uint32_t reserved2[30];
-  uint32_t head_lock;                // 1 while a warp polls; one 64-bit word with `head`
-  uint32_t head;                     // completions consumed so far, free-running
+  uint32_t head_lock;  // 1 while a warp polls; one 64-bit word with `head`
+  uint32_t head;       // completions consumed so far, free-running
   uint32_t reserved3[30];
 } wb_queue;
 
@@ -131,9 +131,9 @@ typedef struct wb_queue {
 
 // Counters, striped over processors; the host sums the stripes. Each stripe is one 128-byte line.
 typedef struct wb_stats {
-  uint64_t reads;        // read commands
+  uint64_t reads;  // read commands
   uint64_t read_bytes;
-  uint64_t writes;       // write commands
+  uint64_t writes;  // write commands
   uint64_t write_bytes;
   uint64_t hits;         // cache: accesses that found their page in the cache
   uint64_t misses;       // cache: accesses that did not find it
@@ -155,9 +155,9 @@ typedef struct wb_device {
   uint64_t blocks;              // logical blocks in the namespace
   uint32_t queue_count;
   uint32_t nsid;
-  uint32_t max_blocks;          // most logical blocks of one command (least of MDTS, bounce size and PRP list); 0: this copy is out of use
-  uint32_t gone;                // the host writes 1: the device has left the bus, so it transfers no data any more
-  uint32_t missed;              // kernels write 1: a write was made without this copy
+  uint32_t max_blocks;  // most logical blocks of one command (least of MDTS, bounce size and PRP list); 0: this copy is out of use
+  uint32_t gone;        // the host writes 1: the device has left the bus, so it transfers no data any more
+  uint32_t missed;      // kernels write 1: a write was made without this copy
   uint32_t reserved[7];
 } wb_device;
 
@@ -175,14 +175,14 @@ typedef struct wb_repair {
 
 // State of kernels' writes and failed reads, which the host reads besides the counters.
 typedef struct wb_integrity {
-  uint64_t mark_buffer;    // address of a block whose contents say that stored arrays are being changed
-  uint64_t mark_block;     // the block's number in the volume
-  uint32_t mark_pending;   // not 0: the block has to be written and flushed before the next write
-  uint32_t unit_shift;     // log2 of the number of blocks that a bit of `changed` covers
-  uint32_t copies;         // replicated volume: a bit for each device in use
-  uint32_t repair_count;   // including repairs beyond the length of `repair`
-  uint64_t checksum;       // address of a u32 for each WB_CHECKSUM_BYTES of the volume: low half of the XXH3, 1 for 0; 0: not known
-  uint64_t checksum_count; // 0: pages have no checksums
+  uint64_t mark_buffer;     // address of a block whose contents say that stored arrays are being changed
+  uint64_t mark_block;      // the block's number in the volume
+  uint32_t mark_pending;    // not 0: the block has to be written and flushed before the next write
+  uint32_t unit_shift;      // log2 of the number of blocks that a bit of `changed` covers
+  uint32_t copies;          // replicated volume: a bit for each device in use
+  uint32_t repair_count;    // including repairs beyond the length of `repair`
+  uint64_t checksum;        // address of a u32 for each WB_CHECKSUM_BYTES of the volume: low half of the XXH3, 1 for 0; 0: not known
+  uint64_t checksum_count;  // 0: pages have no checksums
   uint64_t changed[WB_CHANGED_WORDS];  // a bit for each unit that was written to
   wb_repair repair[WB_REPAIRS];
 } wb_integrity;
@@ -197,12 +197,12 @@ typedef struct wb_registered_region {
 // A block address space over one or more namespaces of equal logical block size.
 typedef struct wb_volume {
   WB_POINTER(const wb_control) control;
-  WB_POINTER(wb_stats) stats;          // [WB_STATS_STRIPES]
-  uint64_t blocks;                     // logical blocks in the volume
-  uint32_t block_shift;                // log2 of the logical block size
+  WB_POINTER(wb_stats) stats;  // [WB_STATS_STRIPES]
+  uint64_t blocks;             // logical blocks in the volume
+  uint32_t block_shift;        // log2 of the logical block size
   uint32_t device_count;
   uint32_t chunk_blocks;               // stripe unit
-  uint32_t registered_region_count;               // 0: every transfer goes through bounce buffers
+  uint32_t registered_region_count;    // 0: every transfer goes through bounce buffers
   uint32_t memory_page_shift;          // the controller's page (CC.MPS), for PRP entries
   uint32_t replicated;                 // not 0: every device holds every block; 0: devices are striped
   WB_POINTER(wb_integrity) integrity;  // null on a volume that is not replicated and holds no arrays
@@ -243,10 +243,10 @@ typedef struct wb_cache {
   uint32_t log2_sets;
   uint32_t page_shift;
   uint32_t blocks_per_page;
-  uint32_t way_reciprocal;        // ceil(2^32 / ways)
+  uint32_t way_reciprocal;  // ceil(2^32 / ways)
   // Derived constants of the hit path, which would otherwise be computed and kept in registers.
-  uint32_t set_mask;              // sets - 1
-  uint32_t page_mask;             // bytes of a page - 1
+  uint32_t set_mask;   // sets - 1
+  uint32_t page_mask;  // bytes of a page - 1
   uint32_t reserved[8];
 } wb_cache;
 
@@ -269,25 +269,25 @@ typedef struct wb_array_view {
 
 #define WB_NO_PE 0xffffffffu
 #define WB_MAX_PES 1024u
-#define WB_CHANNELS 64u       // collectives of one team that may be in progress at once, one in each channel
-#define WB_SYNC_ROUNDS 2u     // rounds of a synchronisation: radix 32, so up to 32^2 members
-#define WB_SYNC_SLOTS 32u     // words that members write to each other in one round
-#define WB_SCRATCH_BYTES 16384u     // largest scratch of one member in a channel; half of it is data
+#define WB_CHANNELS 64u              // collectives of one team that may be in progress at once, one in each channel
+#define WB_SYNC_ROUNDS 2u            // rounds of a synchronisation: radix 32, so up to 32^2 members
+#define WB_SYNC_SLOTS 32u            // words that members write to each other in one round
+#define WB_SCRATCH_BYTES 16384u      // largest scratch of one member in a channel; half of it is data
 #define WB_SCRATCH_LEAST_BYTES 128u  // smallest scratch of one member in a channel
-#define WB_MAX_TEAMS 64u      // teams that a PE may be in at once, including the team of all PEs
-#define WB_HEAP_GRANULE 64u   // bytes of the heap that a bit of `allocated` covers
+#define WB_MAX_TEAMS 64u             // teams that a PE may be in at once, including the team of all PEs
+#define WB_HEAP_GRANULE 64u          // bytes of the heap that a bit of `allocated` covers
 
 // Use counts of a channel. Words in the heap are compared with them, and so never have to be cleared.
 typedef struct wb_team_rounds {
-  uint64_t sync;    // synchronisations
-  uint64_t data;    // collectives that signal their data
-  uint64_t small;   // collectives through the scratch
+  uint64_t sync;   // synchronisations
+  uint64_t data;   // collectives that signal their data
+  uint64_t small;  // collectives through the scratch
   uint64_t reserved[13];
 } wb_team_rounds;  // a line of its own: channels belong to different blocks
 
 // A team: some of a world's PEs, numbered from 0. PE i of the team is PE start + i * stride of the world.
 typedef struct wb_team {
-  uint32_t pe;                        // this PE's number in the team, or WB_NO_PE
+  uint32_t pe;  // this PE's number in the team, or WB_NO_PE
   uint32_t size;
   uint32_t start;
   uint32_t stride;
@@ -327,19 +327,19 @@ typedef struct wb_send_queue {
   uint32_t index;                 // among the queue pairs to that PE
   uint64_t reserved0[4];
   // Hot words, a 128-byte line each. All are 0 at first, except `credit`, which is the number of blocks.
-  uint32_t credit;                // i32: blocks that may be taken now; one 64-bit word with `ticket`, as in wb_queue
-  uint32_t ticket;                // next block
-  uint32_t granted;               // blocks before it have been turned into credit again
-  uint32_t spare;                 // credit to be added to `credit`
+  uint32_t credit;   // i32: blocks that may be taken now; one 64-bit word with `ticket`, as in wb_queue
+  uint32_t ticket;   // next block
+  uint32_t granted;  // blocks before it have been turned into credit again
+  uint32_t spare;    // credit to be added to `credit`
   uint32_t reserved1[28];
-  uint32_t tail_lock;             // as in wb_queue
-  uint32_t tail;                  // blocks announced by the doorbell
+  uint32_t tail_lock;  // as in wb_queue
+  uint32_t tail;       // blocks announced by the doorbell
   uint32_t reserved2[30];
-  uint32_t head_lock;             // 1 while a warp polls; one 64-bit word with `head`
-  uint32_t head;                  // completions consumed
-  uint32_t completed;             // blocks known complete
-  uint32_t failed;                // status.h word of the first failure, or 0: the queue pair completes nothing after it
-  uint32_t failed_at;             // the block of that work request
+  uint32_t head_lock;  // 1 while a warp polls; one 64-bit word with `head`
+  uint32_t head;       // completions consumed
+  uint32_t completed;  // blocks known complete
+  uint32_t failed;     // status.h word of the first failure, or 0: the queue pair completes nothing after it
+  uint32_t failed_at;  // the block of that work request
   uint32_t reserved3[27];
 } wb_send_queue;
 
@@ -351,7 +351,7 @@ typedef struct wb_peer {
   uint32_t key;                      // memory key of the heap, for data; big-endian
   uint32_t strict_key;               // key of the same memory, for signals and atomics: writes become visible in order; big-endian
   uint32_t queue_count;
-  uint32_t flags;                    // WB_PEER_*
+  uint32_t flags;  // WB_PEER_*
   uint64_t reserved[4];
 } wb_peer;
 
@@ -363,7 +363,7 @@ typedef struct wb_network {
   uint32_t reserved0;
   // Copies of fields of wb_world, so that called functions need one address only.
   WB_POINTER(const wb_control) control;
-  uint64_t local;                   // this PE's heap, as kernels see it
+  uint64_t local;  // this PE's heap, as kernels see it
   uint64_t heap_bytes;
   uint64_t stride;
   uint32_t pe;
@@ -380,9 +380,9 @@ typedef struct wb_world {
   WB_POINTER(const wb_network) network;  // null where loads and stores reach every PE
   uint32_t pe;
   uint32_t size;
-  uint32_t flags;                        // WB_WORLD_*
+  uint32_t flags;  // WB_WORLD_*
   uint32_t reserved1;
-  wb_team team;                          // all PEs
+  wb_team team;  // all PEs
   uint64_t reserved2[14];
 } wb_world;
 
@@ -403,9 +403,11 @@ static_assert(sizeof(wb_queue) == 512, "wb_queue");
 static_assert(offsetof(wb_queue, tail_lock) % 8 == 0 && offsetof(wb_queue, tail) == offsetof(wb_queue, tail_lock) + 4 &&
                   offsetof(wb_queue, head_lock) % 8 == 0 && offsetof(wb_queue, head) == offsetof(wb_queue, head_lock) + 4,
               "each lock and its counter are one 64-bit word");
-static_assert(offsetof(wb_queue, ticket) == offsetof(wb_queue, credit) + 4 && offsetof(wb_send_queue, ticket) == offsetof(wb_send_queue, credit) + 4,
+static_assert(offsetof(wb_queue, ticket) == offsetof(wb_queue, credit) + 4 &&
+                  offsetof(wb_send_queue, ticket) == offsetof(wb_send_queue, credit) + 4,
               "credit and ticket are one 64-bit word");
-static_assert(offsetof(wb_send_queue, head_lock) % 16 == 0 && offsetof(wb_send_queue, completed) == offsetof(wb_send_queue, head_lock) + 8 &&
+static_assert(offsetof(wb_send_queue, head_lock) % 16 == 0 &&
+                  offsetof(wb_send_queue, completed) == offsetof(wb_send_queue, head_lock) + 8 &&
                   offsetof(wb_send_queue, failed) == offsetof(wb_send_queue, head_lock) + 12,
               "what a poller tells is one 128-bit word");
 static_assert(offsetof(wb_queue, credit) == 128 && offsetof(wb_queue, tail_lock) == 256 && offsetof(wb_queue, head_lock) == 384,
@@ -421,7 +423,8 @@ static_assert(sizeof(wb_array_view) == 160, "wb_array_view");
 static_assert(sizeof(wb_team) == 64, "wb_team");
 static_assert(sizeof(wb_team_rounds) == 128, "wb_team_rounds");
 static_assert(sizeof(wb_send_queue) == 512, "wb_send_queue");
-static_assert(offsetof(wb_send_queue, credit) == 128 && offsetof(wb_send_queue, tail_lock) == 256 && offsetof(wb_send_queue, head_lock) == 384,
+static_assert(offsetof(wb_send_queue, credit) == 128 && offsetof(wb_send_queue, tail_lock) == 256 &&
+                  offsetof(wb_send_queue, head_lock) == 384,
               "wb_send_queue's hot words are a line apart");
 static_assert(sizeof(wb_peer) == 64, "wb_peer");
 static_assert(sizeof(wb_network) == 64, "wb_network");
@@ -443,8 +446,7 @@ constexpr uint64_t fold(uint64_t hash, const char* name) {
 constexpr uint64_t fingerprint() {
   uint64_t h = fold(0xcbf29ce484222325ull, uint64_t{WB_ABI_VERSION});
 #define WB_ABI_STRUCT(STRUCT) h = fold(fold(h, #STRUCT), uint64_t{sizeof(STRUCT)});
-#define WB_ABI_FIELD(STRUCT, FIELD) \
-  h = fold(fold(fold(h, #FIELD), uint64_t{offsetof(STRUCT, FIELD)}), uint64_t{sizeof(STRUCT::FIELD)});
+#define WB_ABI_FIELD(STRUCT, FIELD) h = fold(fold(fold(h, #FIELD), uint64_t{offsetof(STRUCT, FIELD)}), uint64_t{sizeof(STRUCT::FIELD)});
 #include "abi_fields.h"
 #undef WB_ABI_STRUCT
 #undef WB_ABI_FIELD

@@ -62,9 +62,7 @@ template <class T> class array_ref {
   /// @brief Requests pages ahead of use, in a session of its own. See array::prefetch.
   WB_FN void prefetch(uint64_t i, uint64_t n) const { open().prefetch(i, n); }
   /// @brief Visits a range of elements, in a session of its own. See array::for_each_chunk.
-  template <class F> WB_FN void for_each_chunk(uint64_t first, uint64_t last, F f) const {
-    open().for_each_chunk(first, last, f);
-  }
+  template <class F> WB_FN void for_each_chunk(uint64_t first, uint64_t last, F f) const { open().for_each_chunk(first, last, f); }
   /// @brief Visits a range of elements by the lanes of a mask, in a session of its own. See array::for_each_chunk.
   template <class F> WB_FN void for_each_chunk(warp::mask_t mask, uint64_t first, uint64_t last, F f) const {
     open().for_each_chunk(mask, first, last, f);
@@ -137,9 +135,8 @@ template <class T> WB_FN_COLD found<T> load_slowly(const wb_cache* cache, uint64
 }
 
 // Loads elements for the lanes of a mask together; lanes without `wants` help.
-template <class T>
-WB_FN_COLD found<T> load_slowly_together(const wb_cache* cache, warp::mask_t mask, bool wants, uint64_t first_page,
-                                         uint64_t count, uint64_t i) {
+template <class T> WB_FN_COLD found<T> load_slowly_together(const wb_cache* cache, warp::mask_t mask, bool wants, uint64_t first_page,
+                                                            uint64_t count, uint64_t i) {
   const uint64_t at = i * sizeof(T);
   const uint64_t page = first_page + (at >> cache->page_shift);
   const uint32_t byte = static_cast<uint32_t>(at) & cache->page_mask;
@@ -303,9 +300,7 @@ template <class T> class array {
   /// access.
   /// @return False if a page could not be read: the walk ends there.
   /// @note Relaxed on scope device.
-  template <class F> WB_FN bool for_each_chunk(uint64_t first, uint64_t last, F f) {
-    return for_each_chunk(warp::full(), first, last, f);
-  }
+  template <class F> WB_FN bool for_each_chunk(uint64_t first, uint64_t last, F f) { return for_each_chunk(warp::full(), first, last, f); }
   /// @brief Visits elements as above. Collective over `mask`, converged, with the same range.
   template <class F> WB_FN bool for_each_chunk(warp::mask_t mask, uint64_t first, uint64_t last, F f) {
     return walk<false>(mask, first, last, [&f](uint64_t, T v) {
@@ -457,9 +452,8 @@ template <class T> class array {
 
   // Loads `count` elements in batches, and calls `f` for each batch once `word`, if not null, was seen to be still `t`. Returns the
   // number of elements visited.
-  template <bool Stops, class F>
-  WB_FN uint32_t visit(warp::mask_t mask, const T* base, uint32_t count, uint64_t first, const uint64_t* word, uint64_t t, F& f,
-                       bool& stopped) const {
+  template <bool Stops, class F> WB_FN uint32_t visit(warp::mask_t mask, const T* base, uint32_t count, uint64_t first,
+                                                      const uint64_t* word, uint64_t t, F& f, bool& stopped) const {
     const uint32_t lanes = warp::count(mask), rank = warp::rank(mask);
     for (uint32_t at = 0; at < count; at += lanes * batch) {
       T v[batch];

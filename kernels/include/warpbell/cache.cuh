@@ -352,8 +352,7 @@ WB_FN void count_accesses(const wb_cache& c, const page_wait& w, uint32_t access
 /// @param use Gets the address of the page's first byte. Other threads may access the page at the same time.
 /// @return WB_DONE, or the kind of failure (wb_kind), in which case `use` was not called.
 /// @note Before `use` the lane acquires the page's content on scope device. The end of the pin releases the accesses of `use`.
-template <class F>
-WB_FN uint32_t with_page(const wb_cache* cache, warp::mask_t mask, bool wants, uint64_t page, bool writes, F use) {
+template <class F> WB_FN uint32_t with_page(const wb_cache* cache, warp::mask_t mask, bool wants, uint64_t page, bool writes, F use) {
   page_wait w(*cache, mask, wants, page, writes);
   const uint32_t set = frames::set_of(*cache, page);
   bool waiting = wants;
@@ -377,8 +376,7 @@ WB_FN uint32_t with_page(const wb_cache* cache, warp::mask_t mask, bool wants, u
 /// @param way The way of the page's frame in its set. The caller calls frames::unpin once for each lane, after its last access.
 /// @return WB_DONE, or the kind of failure (wb_kind), in which case no pin remains.
 /// @note After WB_DONE the lane has acquired the page's content on scope device.
-WB_FN_COLD uint32_t pin_page(const wb_cache* cache, warp::mask_t mask, uint64_t page, bool writes, bool together,
-                             uint32_t& way) {
+WB_FN_COLD uint32_t pin_page(const wb_cache* cache, warp::mask_t mask, uint64_t page, bool writes, bool together, uint32_t& way) {
   page_wait w(*cache, mask, true, page, writes);
   do {
     page_turn(cache, mask, w);

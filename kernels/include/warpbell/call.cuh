@@ -50,9 +50,7 @@ template <class First, class... Rest> struct arguments<First, Rest...> {
   First first;
   arguments<Rest...> rest;
   WB_FN static arguments of(First f, Rest... r) { return {f, arguments<Rest...>::of(r...)}; }
-  template <auto f, class... Before> WB_FN auto apply(Before... before) const {
-    return rest.template apply<f>(before..., first);
-  }
+  template <auto f, class... Before> WB_FN auto apply(Before... before) const { return rest.template apply<f>(before..., first); }
 };
 
 // Calls `f` through a function whose only parameter is the address of `frame`.

@@ -95,8 +95,7 @@ constexpr uint32_t many = 1, few = 1;
 ///
 /// @note Words are moved one by one and relaxed. A cache's readers may look at a frame that is being filled, and then find by its
 /// tag that they must look again. The final warp::sync orders the lanes' stores before what the lanes of the mask do next.
-template <uint32_t = copying::many>
-WB_FN void copy_together(warp::mask_t mask, bool mine, uint64_t to, uint64_t from, uint32_t bytes) {
+template <uint32_t = copying::many> WB_FN void copy_together(warp::mask_t mask, bool mine, uint64_t to, uint64_t from, uint32_t bytes) {
   constexpr uint32_t word = sizeof(uint64_t);
   const uint32_t n = warp::count(mask), rank = warp::rank(mask);
   for (warp::mask_t m = warp::ballot(mask, mine && bytes != 0); m; m &= m - 1) {
@@ -107,12 +106,12 @@ WB_FN void copy_together(warp::mask_t mask, bool mine, uint64_t to, uint64_t fro
     if (whole) {
       for (uint32_t i = rank; i < length / word; i += n) {
         order::store<order::relaxed>(reinterpret_cast<uint64_t*>(target) + i,
-                                    order::load<order::relaxed>(reinterpret_cast<const uint64_t*>(source) + i));
+                                     order::load<order::relaxed>(reinterpret_cast<const uint64_t*>(source) + i));
       }
     } else {
       for (uint32_t i = rank; i < length; i += n) {
         order::store<order::relaxed>(reinterpret_cast<uint8_t*>(target) + i,
-                                    order::load<order::relaxed>(reinterpret_cast<const uint8_t*>(source) + i));
+                                     order::load<order::relaxed>(reinterpret_cast<const uint8_t*>(source) + i));
       }
     }
   }

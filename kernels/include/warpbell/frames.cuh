@@ -132,7 +132,7 @@ WB_FN bool aborted(const wb_cache& c) { return order::load<order::relaxed>(contr
 WB_FN bool ended(const wb_cache& c) { return aborted(c) || order::load<order::relaxed, order::system>(control(c)->stop) != 0; }
 
 /// @brief Adds `n` to a counter of the volume's statistics (relaxed, device). One thread calls this.
-WB_FN void count(const wb_cache& c, uint64_t wb_stats::*what, uint64_t n) {
+WB_FN void count(const wb_cache& c, uint64_t wb_stats::* what, uint64_t n) {
   wb_stats* stripes = c.volume->stats;
   order::fetch_add<order::relaxed>(&(stripes[warp::processor() % WB_STATS_STRIPES].*what), n);
 }
@@ -211,8 +211,7 @@ WB_FN uint64_t install(const wb_cache& c, uint32_t entry, uint64_t claimed, uint
 // it.
 //
 // A gentle search never takes a frame that was used since the hand passed, and writes nothing back.
-WB_FN uint32_t choose(const wb_cache& c, uint32_t set, uint64_t page, bool gentle, uint64_t& t, uint32_t& dirty,
-                      uint64_t& dirty_tag) {
+WB_FN uint32_t choose(const wb_cache& c, uint32_t set, uint64_t page, bool gentle, uint64_t& t, uint32_t& dirty, uint64_t& dirty_tag) {
   constexpr uint64_t busy = WB_TAG_FILLING | WB_TAG_WRITING;
   constexpr uint64_t used = WB_TAG_REFERENCED | WB_TAG_DIRTY;
   constexpr uint64_t read = WB_TAG_VALID | WB_TAG_UNCHECKED;

@@ -28,15 +28,15 @@
 /// thread.
 ///
 /// @note This is a kernel, not a variable: in whole-program mode nvcc gives variables no linkage that a host could rely on.
-#define WB_IMAGE(SYMBOL)                                                            \
-  namespace warpbell {                                                              \
-  namespace abi {                                                                   \
-  constexpr uint64_t of_this_image = fingerprint();                                 \
-  }                                                                                 \
-  }                                                                                 \
-  extern "C" __global__ void wb_abi_fingerprint(uint64_t* answer) {                 \
-    answer[0] = ::warpbell::abi::of_this_image;                                     \
-    answer[1] = WB_IMAGE_FLAGS;                                                     \
+#define WB_IMAGE(SYMBOL)                                            \
+  namespace warpbell {                                              \
+  namespace abi {                                                   \
+  constexpr uint64_t of_this_image = fingerprint();                 \
+  }                                                                 \
+  }                                                                 \
+  extern "C" __global__ void wb_abi_fingerprint(uint64_t* answer) { \
+    answer[0] = ::warpbell::abi::of_this_image;                     \
+    answer[1] = WB_IMAGE_FLAGS;                                     \
   }
 #else
 #include <cstddef>
@@ -69,9 +69,7 @@ template <auto F> struct caller;
 template <class... P, void (*F)(P...)> struct caller<F> {
   static constexpr uint32_t count = sizeof...(P);
   static constexpr uint32_t bytes[sizeof...(P) + 1] = {sizeof(std::remove_cv_t<P>)..., 0};
-  template <size_t... I> static void unpack(void* const* p, std::index_sequence<I...>) {
-    F(*static_cast<std::remove_cv_t<P>*>(p[I])...);
-  }
+  template <size_t... I> static void unpack(void* const* p, std::index_sequence<I...>) { F(*static_cast<std::remove_cv_t<P>*>(p[I])...); }
   static void call(void* const* p) { unpack(p, std::index_sequence_for<P...>{}); }
 };
 
@@ -102,17 +100,16 @@ struct image {
 /// Kernels have internal linkage, because the table names them. A program may hold several images with kernels of equal names.
 #define WB_KERNEL static
 /// @brief Defines the function `SYMBOL`, which returns the description of this image to the host.
-#define WB_IMAGE(SYMBOL)                                                                                    \
-  extern "C" const ::warpbell::cpu::image* SYMBOL() {                                                       \
-    static const ::warpbell::cpu::image i = {::warpbell::abi::fingerprint(), ::warpbell::cpu::kernel_list(), \
-                                             &::warpbell::cpu::run_block, ::warpbell::warp::width,           \
-                                             WB_IMAGE_FLAGS};                                                \
-    return &i;                                                                                              \
+#define WB_IMAGE(SYMBOL)                                                                                                                  \
+  extern "C" const ::warpbell::cpu::image* SYMBOL() {                                                                                     \
+    static const ::warpbell::cpu::image i = {::warpbell::abi::fingerprint(), ::warpbell::cpu::kernel_list(), &::warpbell::cpu::run_block, \
+                                             ::warpbell::warp::width, WB_IMAGE_FLAGS};                                                    \
+    return &i;                                                                                                                            \
   }
 /// @brief Enters the kernel `NAME` in the table of this image.
-#define WB_EXPORT(NAME)                                                                                              \
-  static ::warpbell::cpu::kernel_entry wb_entry_##NAME = {#NAME, &::warpbell::cpu::caller<&NAME>::call,              \
-                                                          ::warpbell::cpu::caller<&NAME>::count,                      \
-                                                          ::warpbell::cpu::caller<&NAME>::bytes, nullptr};            \
+#define WB_EXPORT(NAME)                                                                                                                 \
+  static ::warpbell::cpu::kernel_entry wb_entry_##NAME = {#NAME, &::warpbell::cpu::caller<&NAME>::call,                                 \
+                                                          ::warpbell::cpu::caller<&NAME>::count, ::warpbell::cpu::caller<&NAME>::bytes, \
+                                                          nullptr};                                                                     \
   static ::warpbell::cpu::enroll wb_enroll_##NAME(&wb_entry_##NAME);
 #endif

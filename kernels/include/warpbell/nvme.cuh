@@ -50,17 +50,11 @@ WB_FN command transfer(uint32_t op, uint32_t nsid, uint64_t lba, uint32_t blocks
                   {blocks - 1, 0, 0, 0}}};
 }
 /// @brief Returns a read command. Arguments as for `transfer`.
-WB_FN command read(uint32_t nsid, uint64_t lba, uint32_t blocks, prp data) {
-  return transfer(op_read, nsid, lba, blocks, data);
-}
+WB_FN command read(uint32_t nsid, uint64_t lba, uint32_t blocks, prp data) { return transfer(op_read, nsid, lba, blocks, data); }
 /// @brief Returns a write command. Arguments as for `transfer`.
-WB_FN command write(uint32_t nsid, uint64_t lba, uint32_t blocks, prp data) {
-  return transfer(op_write, nsid, lba, blocks, data);
-}
+WB_FN command write(uint32_t nsid, uint64_t lba, uint32_t blocks, prp data) { return transfer(op_write, nsid, lba, blocks, data); }
 /// @brief Returns a write zeroes command, which has no data pointer. Arguments as for `transfer`.
-WB_FN command write_zeroes(uint32_t nsid, uint64_t lba, uint32_t blocks) {
-  return transfer(op_write_zeroes, nsid, lba, blocks, prp{});
-}
+WB_FN command write_zeroes(uint32_t nsid, uint64_t lba, uint32_t blocks) { return transfer(op_write_zeroes, nsid, lba, blocks, prp{}); }
 /// @brief Returns a flush command.
 WB_FN command flush(uint32_t nsid) { return command{{{op_flush, nsid, 0, 0}, {0, 0, 0, 0}, {0, 0, 0, 0}, {0, 0, 0, 0}}}; }
 
@@ -72,8 +66,8 @@ WB_FN command flush(uint32_t nsid) { return command{{{op_flush, nsid, 0, 0}, {0,
 /// @param context Context for the completion policy, or 0.
 /// @param is_private Only the submitting thread finishes the command.
 /// @param has_copies Another device holds the same blocks.
-WB_FN wb_record record(uint32_t op, uint64_t lba, uint32_t blocks, uint64_t buffer, uint32_t bytes, uint64_t context,
-                       bool is_private, bool has_copies = false) {
+WB_FN wb_record record(uint32_t op, uint64_t lba, uint32_t blocks, uint64_t buffer, uint32_t bytes, uint64_t context, bool is_private,
+                       bool has_copies = false) {
   return wb_record{buffer, context, lba, bytes,
                    op << WB_RECORD_OPCODE_SHIFT | (is_private ? WB_RECORD_PRIVATE : 0u) | (has_copies ? WB_RECORD_COPIES : 0u) | blocks};
 }
@@ -179,8 +173,7 @@ template <class Completion> class basic_queue_ref : public ring_ref {
   /// `try_submit`.
   /// @return WB_DONE: the command is in flight. Otherwise it is not: there was no room (timed out, stopped), or the command has
   /// failed meanwhile.
-  template <class Write>
-  WB_FN status submit_with(warp::mask_t mask, bool wants, uint32_t& ticket, uint32_t& doorbells, Write write) const {
+  template <class Write> WB_FN status submit_with(warp::mask_t mask, bool wants, uint32_t& ticket, uint32_t& doorbells, Write write) const {
     deadline p(control_);
     status s;
     bool flying = false;
@@ -239,8 +232,7 @@ template <class Completion> class basic_queue_ref : public ring_ref {
   /// @param held True if the lane still has to `release` its ticket.
   /// @return The command's status word (status.h). After WB_DONE the lane has acquired the completion on scope device.
   template <class Write, class Land>
-  WB_FN uint32_t execute(warp::mask_t mask, bool wants, uint32_t& ticket, uint32_t& doorbells, bool& held, Write write,
-                         Land land) const {
+  WB_FN uint32_t execute(warp::mask_t mask, bool wants, uint32_t& ticket, uint32_t& doorbells, bool& held, Write write, Land land) const {
     deadline p(control_);
     uint32_t ended = WB_DONE;
     bool flying = false;
@@ -249,8 +241,7 @@ template <class Completion> class basic_queue_ref : public ring_ref {
       for (warp::mask_t untried = warp::ballot(mask, wants); untried;) {
         const basic_queue_ref group = shared(mask, warp::first(untried));
         const warp::mask_t members = warp::ballot(mask, wants && q == group.q);
-        const bool got =
-            group.try_submit(mask, members, ticket, doorbells, [&](bool mine, uint32_t t) { write(group, mine, t); });
+        const bool got = group.try_submit(mask, members, ticket, doorbells, [&](bool mine, uint32_t t) { write(group, mine, t); });
         flying = flying || got;
         wants = wants && !got;
         untried &= ~members;
@@ -386,8 +377,7 @@ template <class Completion> class basic_queue_ref : public ring_ref {
 
   // First half of finishing claimed commands: copies the bounce buffers of successful reads to their destinations. `w` is the slot
   // word before the claim. Collective; lanes may be on different queues.
-  template <uint32_t in_flight>
-  WB_FN void land_claimed(warp::mask_t mask, bool mine, uint32_t ticket, uint32_t w) const {
+  template <uint32_t in_flight> WB_FN void land_claimed(warp::mask_t mask, bool mine, uint32_t ticket, uint32_t w) const {
     uint64_t to = 0, from = 0;
     uint32_t bytes = 0;
     if (mine && !(w & slot::failed)) {
@@ -506,9 +496,7 @@ template <class Completion> class basic_queue_ref : public ring_ref {
   WB_FN bool has_copies(uint32_t ticket) const {
     return (order::load<order::relaxed>(&record(ticket)->opcode_blocks) & WB_RECORD_COPIES) != 0;
   }
-  WB_FN uint64_t to_repeat(uint32_t ticket) const {
-    return has_copies(ticket) ? order::load<order::relaxed>(&record(ticket)->buffer) : 0;
-  }
+  WB_FN uint64_t to_repeat(uint32_t ticket) const { return has_copies(ticket) ? order::load<order::relaxed>(&record(ticket)->buffer) : 0; }
 
   // Returns true if a thread that does not own the completed command may finish it. The record may be of a later command by now.
   // Then the slot word has changed, and the claim that follows fails.
@@ -570,9 +558,9 @@ template <class Completion> class basic_queue_ref : public ring_ref {
   static WB_FN_COLD void raise_command(basic_queue_ref r, uint32_t ticket) {
     const wb_record* from = r.record(ticket);
     const uint32_t what = order::load<order::relaxed>(&from->opcode_blocks);
-    raise_error(r.control_, wb_error{order::load<order::relaxed>(r.outcome(ticket)), r.device_, r.q->index, r.index(ticket),
-                                     what >> WB_RECORD_OPCODE_SHIFT, what & WB_RECORD_BLOCKS_MASK,
-                                     order::load<order::relaxed>(&from->lba)});
+    raise_error(r.control_,
+                wb_error{order::load<order::relaxed>(r.outcome(ticket)), r.device_, r.q->index, r.index(ticket),
+                         what >> WB_RECORD_OPCODE_SHIFT, what & WB_RECORD_BLOCKS_MASK, order::load<order::relaxed>(&from->lba)});
   }
 
   // Processes one completion entry, given by its dword 3.

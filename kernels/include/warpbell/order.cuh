@@ -102,19 +102,30 @@ struct alignas(16) pair {
 };
 
 template <size_t N> struct word;
-template <> struct word<1> { using type = uint8_t; };
-template <> struct word<2> { using type = uint16_t; };
-template <> struct word<4> { using type = uint32_t; };
-template <> struct word<8> { using type = uint64_t; };
-template <> struct word<16> { using type = pair; };
+template <> struct word<1> {
+  using type = uint8_t;
+};
+template <> struct word<2> {
+  using type = uint16_t;
+};
+template <> struct word<4> {
+  using type = uint32_t;
+};
+template <> struct word<8> {
+  using type = uint64_t;
+};
+template <> struct word<16> {
+  using type = pair;
+};
 template <class T> using word_of = typename word<sizeof(T)>::type;
 
 template <memory_order, thread_scope> struct access {};
 
 // Fallbacks for combinations that an engine does not define: they fail to compile.
 template <class> constexpr bool exists = false;
-#define WB_ORDER_MISSING(OP)                                                                                                    \
-  static_assert(exists<Access>, "order::" OP " has no such order and scope: take one that order.cuh lists, or add a row there " \
+#define WB_ORDER_MISSING(OP)                                                                                       \
+  static_assert(exists<Access>, "order::" OP                                                                       \
+                                " has no such order and scope: take one that order.cuh lists, or add a row there " \
                                 "and run .ci/ptx_snapshot.py NVCC --write")
 #define WB_ORDER_FALLBACK(OP)                                                                        \
   template <class Access, class Word, class... Operands> WB_FN Word OP(Access, Word*, Operands...) { \
@@ -176,10 +187,11 @@ template <memory_order O, thread_scope S = device, class T> WB_FN void store(T* 
 
 // Atomic updates of integers of 4 or 8 bytes, in order `O` on scope `S` (WB_ORDER_UPDATES). Each returns the value before. One
 // thread calls them.
-#define WB_ORDER_UPDATE(OP, TYPES, ALLOWED)                                                                                                  \
-  template <memory_order O, thread_scope S = device, class T> WB_FN T OP(T* p, T v) {                                                        \
-    static_assert(ALLOWED && (sizeof(T) == 4 || sizeof(T) == 8), "order::" #OP " takes " TYPES " of 4 or 8 bytes");                          \
-    return static_cast<T>(detail::OP(detail::access<O, S>{}, reinterpret_cast<detail::word_of<T>*>(p), static_cast<detail::word_of<T>>(v))); \
+#define WB_ORDER_UPDATE(OP, TYPES, ALLOWED)                                                                                \
+  template <memory_order O, thread_scope S = device, class T> WB_FN T OP(T* p, T v) {                                      \
+    static_assert(ALLOWED && (sizeof(T) == 4 || sizeof(T) == 8), "order::" #OP " takes " TYPES " of 4 or 8 bytes");        \
+    return static_cast<T>(                                                                                                 \
+        detail::OP(detail::access<O, S>{}, reinterpret_cast<detail::word_of<T>*>(p), static_cast<detail::word_of<T>>(v))); \
   }
 WB_ORDER_UPDATE(fetch_or, "integers", std::is_integral_v<T>)
 WB_ORDER_UPDATE(fetch_and, "integers", std::is_integral_v<T>)

@@ -31,10 +31,10 @@ namespace warpbell {
 
 /// @brief Outcome of an operation, with what the error log needs to name the operation.
 struct status {
-  uint32_t word = WB_DONE;      // status word (status.h)
-  uint32_t opcode_blocks = 0;   // as in wb_record
-  uint64_t origin = 0;          // the token's word
-  uint64_t lba = 0;             // on the device
+  uint32_t word = WB_DONE;     // status word (status.h)
+  uint32_t opcode_blocks = 0;  // as in wb_record
+  uint64_t origin = 0;         // the token's word
+  uint64_t lba = 0;            // on the device
 
   /// @brief Returns true if the operation succeeded.
   WB_FN explicit operator bool() const { return word == WB_DONE; }

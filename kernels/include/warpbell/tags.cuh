@@ -28,9 +28,7 @@ WB_FN uint64_t advance(uint64_t t, uint64_t state) {
   return (t & ~(version_mask | state_mask)) | version | state;
 }
 /// @brief Returns the tag for another page, with the same version.
-WB_FN uint64_t rename(uint64_t t, uint64_t page, uint64_t state) {
-  return page << WB_TAG_PAGE_SHIFT | (t & version_mask) | state;
-}
+WB_FN uint64_t rename(uint64_t t, uint64_t page, uint64_t state) { return page << WB_TAG_PAGE_SHIFT | (t & version_mask) | state; }
 /// @brief Returns the value of `fill` until the command's token is known. `token_known` is set once the token is known.
 WB_FN uint64_t pending(uint64_t t) { return t >> WB_TAG_VERSION_SHIFT; }
 constexpr uint64_t token_known = 1ull << 63;

@@ -66,9 +66,7 @@ class volume_ref {
   ///
   /// @note The device sees the data that this thread stored before the call (a fence on scope system precedes the doorbell). The
   /// write is durable only after `flush`.
-  WB_FN token write_async(uint64_t block, uint32_t n, const void* src) const {
-    return write_async(warp::active(), block, n, src, false);
-  }
+  WB_FN token write_async(uint64_t block, uint32_t n, const void* src) const { return write_async(warp::active(), block, n, src, false); }
   /// @brief Submits a read for each lane of the mask. Collective. As above.
   ///
   /// @param zero_helps A lane with n == 0 only helps; otherwise its call is a bad argument.
@@ -305,9 +303,7 @@ class volume_ref {
   }
 
   /// @brief Returns the stripe of counters of this multiprocessor.
-  WB_FN wb_stats* stats() const {
-    return v_->stats + (warp::processor() & (WB_STATS_STRIPES - 1));
-  }
+  WB_FN wb_stats* stats() const { return v_->stats + (warp::processor() & (WB_STATS_STRIPES - 1)); }
 
  private:
   wb_volume* v_;
@@ -360,9 +356,9 @@ class volume_ref {
       const place at = volume.locate(block, turn);
       const uint64_t data = bounces ? q.q->bounce_iova + uint64_t{i} * q.q->bounce_bytes : volume.iova(at.device, buffer, bytes);
       const uint64_t list = uint64_t{i} << v->memory_page_shift;
-      const nvme::prp p = nvme::data_pointer(data, bytes, v->memory_page_shift,
-                                             bounces ? nullptr : reinterpret_cast<uint64_t*>(q.q->prp_list + list),
-                                             q.q->prp_list_iova + list);
+      const nvme::prp p =
+          nvme::data_pointer(data, bytes, v->memory_page_shift, bounces ? nullptr : reinterpret_cast<uint64_t*>(q.q->prp_list + list),
+                             q.q->prp_list_iova + list);
       const uint64_t to = op == nvme::op_read ? (bounces ? buffer : buffer | WB_RECORD_LANDED) : 0;
       q.post(ticket, nvme::transfer(op, v->device[at.device].nsid, at.lba, blocks, p),
              nvme::record(op, at.lba, blocks, to, bytes, tag, is_private, at.copies && op == nvme::op_read));
@@ -372,8 +368,8 @@ class volume_ref {
   WB_FN token begin(warp::mask_t mask, bool wants, uint32_t op, uint64_t block, uint32_t n, uint64_t buffer, uint64_t tag,
                     bool is_page = false) const;
   WB_FN status transfer(warp::mask_t mask, bool wants, uint32_t op, uint64_t block, uint32_t n, uint64_t buffer) const;
-  WB_FN uint32_t move(warp::mask_t mask, bool wants, uint32_t op, uint64_t block, uint32_t blocks, uint64_t buffer,
-                      uint32_t turn, uint32_t& ticket) const;
+  WB_FN uint32_t move(warp::mask_t mask, bool wants, uint32_t op, uint64_t block, uint32_t blocks, uint64_t buffer, uint32_t turn,
+                      uint32_t& ticket) const;
 
   WB_FN uint32_t write_copies(warp::mask_t mask, bool wants, uint64_t block, uint32_t n, uint64_t buffer, uint32_t& turn,
                               uint32_t& ticket) const;
@@ -453,8 +449,8 @@ class volume_ref {
   }
 };
 
-WB_FN token volume_ref::begin(warp::mask_t mask, bool wants, uint32_t op, uint64_t block, uint32_t n, uint64_t buffer,
-                              uint64_t tag, bool is_page) const {
+WB_FN token volume_ref::begin(warp::mask_t mask, bool wants, uint32_t op, uint64_t block, uint32_t n, uint64_t buffer, uint64_t tag,
+                              bool is_page) const {
   token t;
   place at{0, 0, 0, false};
   status s;
@@ -572,8 +568,8 @@ WB_FN status volume_ref::transfer(warp::mask_t mask, bool wants, uint32_t op, ui
 }
 
 // Executes one command for each lane with `wants`. Returns status words.
-WB_FN uint32_t volume_ref::move(warp::mask_t mask, bool wants, uint32_t op, uint64_t block, uint32_t blocks, uint64_t buffer,
-                                uint32_t turn, uint32_t& ticket) const {
+WB_FN uint32_t volume_ref::move(warp::mask_t mask, bool wants, uint32_t op, uint64_t block, uint32_t blocks, uint64_t buffer, uint32_t turn,
+                                uint32_t& ticket) const {
   const uint32_t device = wants ? locate(block, turn).device : 0;
   const queue_ref q = queue_on(device);
   uint32_t ended = WB_DONE;

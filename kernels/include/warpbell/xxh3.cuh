@@ -12,8 +12,8 @@ namespace warpbell {
 namespace xxh3 {
 
 constexpr uint32_t bytes = 4096;
-constexpr uint32_t lanes = 8;             // accumulators, and words of a stripe
-constexpr uint32_t stripes = 16;          // of a block
+constexpr uint32_t lanes = 8;     // accumulators, and words of a stripe
+constexpr uint32_t stripes = 16;  // of a block
 constexpr uint32_t blocks = bytes / (stripes * lanes * 8);
 
 constexpr uint64_t prime32_1 = 0x9e3779b1u, prime32_2 = 0x85ebca77u, prime32_3 = 0xc2b2ae3du;
@@ -22,11 +22,11 @@ constexpr uint64_t prime64_1 = 0x9e3779b185ebca87u, prime64_2 = 0xc2b2ae3d27d4eb
 
 // Returns word `i` of the default secret's 192 bytes, little-endian.
 WB_FN uint64_t secret_word(uint32_t i) {
-  constexpr uint64_t word[24] = {
-      0xbe4ba423396cfeb8u, 0x1cad21f72c81017cu, 0xdb979083e96dd4deu, 0x1f67b3b7a4a44072u, 0x78e5c0cc4ee679cbu, 0x2172ffcc7dd05a82u,
-      0x8e2443f7744608b8u, 0x4c263a81e69035e0u, 0xcb00c391bb52283cu, 0xa32e531b8b65d088u, 0x4ef90da297486471u, 0xd8acdea946ef1938u,
-      0x3f349ce33f76faa8u, 0x1d4f0bc7c7bbdcf9u, 0x3159b4cd4be0518au, 0x647378d9c97e9fc8u, 0xc3ebd33483acc5eau, 0xeb6313faffa081c5u,
-      0x49daf0b751dd0d17u, 0x9e68d429265516d3u, 0xfca1477d58be162bu, 0xce31d07ad1b8f88fu, 0x280416958f3acb45u, 0x7e404bbbcafbd7afu};
+  constexpr uint64_t word[24] = {0xbe4ba423396cfeb8u, 0x1cad21f72c81017cu, 0xdb979083e96dd4deu, 0x1f67b3b7a4a44072u, 0x78e5c0cc4ee679cbu,
+                                 0x2172ffcc7dd05a82u, 0x8e2443f7744608b8u, 0x4c263a81e69035e0u, 0xcb00c391bb52283cu, 0xa32e531b8b65d088u,
+                                 0x4ef90da297486471u, 0xd8acdea946ef1938u, 0x3f349ce33f76faa8u, 0x1d4f0bc7c7bbdcf9u, 0x3159b4cd4be0518au,
+                                 0x647378d9c97e9fc8u, 0xc3ebd33483acc5eau, 0xeb6313faffa081c5u, 0x49daf0b751dd0d17u, 0x9e68d429265516d3u,
+                                 0xfca1477d58be162bu, 0xce31d07ad1b8f88fu, 0x280416958f3acb45u, 0x7e404bbbcafbd7afu};
   return word[i];
 }
 // Returns eight bytes of the secret, from any byte on.

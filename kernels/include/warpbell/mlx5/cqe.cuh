@@ -16,9 +16,9 @@ constexpr uint32_t cqe_tail_at = 48;  // the last 16 bytes
 
 // Bits 7:4 of an entry's last byte.
 enum cqe_opcode : uint32_t {
-  cqe_requester = 0x0,        // a work request has succeeded
-  cqe_write_imm = 0x1,        // a write with immediate has arrived
-  cqe_send = 0x2,             // a message has arrived
+  cqe_requester = 0x0,  // a work request has succeeded
+  cqe_write_imm = 0x1,  // a write with immediate has arrived
+  cqe_send = 0x2,       // a message has arrived
   cqe_send_imm = 0x3,
   cqe_send_inval = 0x4,
   cqe_requester_error = 0xd,  // a work request has failed

@@ -66,7 +66,9 @@ struct work_request {
   /// @brief Creates a work request of two blocks. Parameters as above.
   WB_FN work_request(const block2& b, use with = none, uint32_t n = 0)
       : segment{b.first.segment[0], b.first.segment[1], b.first.segment[2], b.first.segment[3], b.second.segment[0]},
-        staging(with), bytes(n), more(0) {}
+        staging(with),
+        bytes(n),
+        more(0) {}
   /// @brief Returns a write or a read of any length, as its first piece.
   WB_FN static work_request in_pieces(uint32_t op, remote there, local here, uint64_t n) {
     const uint64_t first = n < max_message_bytes ? n : max_message_bytes;
@@ -114,9 +116,8 @@ class send_queue_base : public work_queue_ref {
   // copied, and their blocks released. If the ring has no room for all lanes, they go in turns. So no lane waits for room while it
   // holds blocks that others wait for. The request has the outcome. With `called` the two steps are called, and not inlined. `of`
   // is the extent of all lanes' work requests, or `unknown`.
-  template <bool called, uint32_t of>
-  WB_FN static request post_all(wb_send_queue* queue, const wb_control* control, lanes l, work_request* e, uint64_t to,
-                                order::detail::pair* value) {
+  template <bool called, uint32_t of> WB_FN static request post_all(wb_send_queue* queue, const wb_control* control, lanes l,
+                                                                    work_request* e, uint64_t to, order::detail::pair* value) {
     const send_queue_base own(queue, control);
     const warp::mask_t mask = l.mask;
     deadline p(control);
@@ -310,8 +311,8 @@ template <class How> class send_queue : public send_queue_base {
     if (before != 0 && !r.in_flight()) l.wants = false;
     const remote rest{to.address + before, to.key};
     const uint32_t n = static_cast<uint32_t>(bytes - before);
-    const request last = post(n == 0 ? empty_write_imm(rest, immediate)
-                                     : mlx5::write_imm(rest, local{from.address + before, from.key}, n, immediate), l);
+    const request last =
+        post(n == 0 ? empty_write_imm(rest, immediate) : mlx5::write_imm(rest, local{from.address + before, from.key}, n, immediate), l);
     return l.wants ? last : r;
   }
 
@@ -377,7 +378,8 @@ template <class How> class send_queue : public send_queue_base {
   /// @brief Sets a 64-bit signal word, or adds to it. Collective.
   WB_FN request signal(remote at, signal_op op, uint64_t v, lanes l = lanes::here()) const {
     return post(op == signal_op::add ? work_request(mlx5::fetch_add(at, local{}, v), work_request::dropped)
-                                     : work_request(mlx5::masked_swap(at, local{}, as_set<uint64_t>(v)), work_request::dropped), l);
+                                     : work_request(mlx5::masked_swap(at, local{}, as_set<uint64_t>(v)), work_request::dropped),
+                l);
   }
 
   /// @brief Posts a write, and a signal behind it. Collective. A thread that acquires the signal sees the data.

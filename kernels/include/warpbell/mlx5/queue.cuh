@@ -55,9 +55,9 @@ WB_FN uint32_t network_error(uint32_t syndrome, uint32_t vendor) {
 ///
 /// Plain data: any thread may wait for it, any number of times. A later request on the same queue covers it too.
 struct request {
-  uint32_t end = 0;          // done when this number of blocks is complete
-  uint32_t block = 0;        // the first block
-  uint32_t word = WB_DONE;   // WB_PENDING: posted. Otherwise the outcome without posting
+  uint32_t end = 0;         // done when this number of blocks is complete
+  uint32_t block = 0;       // the first block
+  uint32_t word = WB_DONE;  // WB_PENDING: posted. Otherwise the outcome without posting
 
   /// @brief Returns true if the request was posted and has to be waited for.
   WB_FN bool in_flight() const { return word == static_cast<uint32_t>(WB_PENDING) << WB_STATUS_KIND_SHIFT; }
@@ -278,7 +278,8 @@ class send_core : public ring_core<wb_send_queue, send_core> {
     const bool was_failed = p.failed != 0;
     // If nothing is new, look again at once: the lock's other users only watch `completed` meanwhile.
     if ((from.flags & WB_SEND_COLLAPSED) == 0) {
-      for (uint32_t looks = patient_looks; looks && p.completed == old_completed && p.failed == 0; --looks) look_at_ring(from, mask, end, p);
+      for (uint32_t looks = patient_looks; looks && p.completed == old_completed && p.failed == 0; --looks)
+        look_at_ring(from, mask, end, p);
     } else {
       for (uint32_t looks = warp::is_leader(mask) ? patient_looks : 0; looks && p.completed == old_completed && p.failed == 0; --looks) {
         look_at_latest(from, p);
@@ -304,12 +305,11 @@ class send_core : public ring_core<wb_send_queue, send_core> {
   }
 
   WB_FN static order::quad entry_tail(const reader& from, uint32_t at) {
-    return order::load_quad<order::acquire, order::system>(reinterpret_cast<const char*>(from.completions) + uint64_t{at} * cqe_bytes + cqe_tail_at);
+    return order::load_quad<order::acquire, order::system>(reinterpret_cast<const char*>(from.completions) + uint64_t{at} * cqe_bytes +
+                                                           cqe_tail_at);
   }
   // Returns the ticket that 16 bits of an index stand for. No more blocks than the ring has are outstanding behind `completed`.
-  WB_FN static uint32_t ticket_of(uint32_t completed, uint32_t wire) {
-    return completed + ((wire - completed) & index_mask);
-  }
+  WB_FN static uint32_t ticket_of(uint32_t completed, uint32_t wire) { return completed + ((wire - completed) & index_mask); }
 
   // Looks at one entry for each lane, as long as entries are new. All lanes get the same result.
   WB_FN static void look_at_ring(const reader& from, warp::mask_t mask, uint32_t end, progress& p) {

@@ -56,9 +56,7 @@ class send_ring {
 };
 
 /// @brief Returns the counter that the wire's 16 bits stand for: the first one not before `seen`.
-WB_FN uint64_t advance(uint64_t seen, uint32_t wire) {
-  return seen + ((wire - static_cast<uint32_t>(seen)) & index_mask);
-}
+WB_FN uint64_t advance(uint64_t seen, uint32_t wire) { return seen + ((wire - static_cast<uint32_t>(seen)) & index_mask); }
 
 // --- doorbells -------------------------------------------------------------------------------------------------------
 

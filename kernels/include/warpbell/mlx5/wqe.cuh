@@ -40,12 +40,12 @@ enum opmod : uint32_t { opmod_none = 0x00, opmod_4_bytes = 0x08, opmod_8_bytes =
 
 // Byte 11 of the control segment: fence in bits 7:5, completion in 3:2, solicited event in 1.
 enum flags : uint32_t {
-  unsignalled = 0x00,   // a completion only on failure
-  signalled = 0x08,     // a completion in any case
-  solicited = 0x02,     // an event at the receiver
-  small_fence = 0x20,   // after earlier local invalidates
-  fenced = 0x40,        // after earlier reads and atomics
-  strong_order = 0x60   // after everything before
+  unsignalled = 0x00,  // a completion only on failure
+  signalled = 0x08,    // a completion in any case
+  solicited = 0x02,    // an event at the receiver
+  small_fence = 0x20,  // after earlier local invalidates
+  fenced = 0x40,       // after earlier reads and atomics
+  strong_order = 0x60  // after everything before
 };
 
 /// @brief An entry of one block.
@@ -107,9 +107,7 @@ WB_FN block2 placed(block2 b, uint64_t index, queue_word queue, uint32_t how) {
   return b;
 }
 
-WB_FN order::quad remote_segment(remote r) {
-  return order::quad{big_high(r.address), big_low(r.address), r.key.word, 0};
-}
+WB_FN order::quad remote_segment(remote r) { return order::quad{big_high(r.address), big_low(r.address), r.key.word, 0}; }
 
 // Returns a data segment of `bytes`, from 1 to max_piece_bytes.
 WB_FN order::quad data_segment(local l, uint32_t bytes) {
@@ -118,56 +116,45 @@ WB_FN order::quad data_segment(local l, uint32_t bytes) {
 
 WB_FN order::quad two_words(uint64_t a, uint64_t b) { return order::quad{big_high(a), big_low(a), big_high(b), big_low(b)}; }
 
-WB_FN order::quad wait_segment(uint32_t cqn, uint32_t number) {
-  return order::quad{0, 0, swap_bytes(number), swap_bytes(cqn)};
-}
+WB_FN order::quad wait_segment(uint32_t cqn, uint32_t number) { return order::quad{0, 0, swap_bytes(number), swap_bytes(cqn)}; }
 
 // --- nothing, flush, wait --------------------------------------------------------------------------------------------
 
 /// @brief Returns an entry that does nothing.
-WB_FN block nop() {
-  return block{{control_segment(op_nop, opmod_none, 1), empty_segment(), empty_segment(), empty_segment()}};
-}
+WB_FN block nop() { return block{{control_segment(op_nop, opmod_none, 1), empty_segment(), empty_segment(), empty_segment()}}; }
 
 /// @brief Returns an entry that reads local memory behind the adapter's earlier writes; with `fenced`, behind earlier reads and
 /// atomics of the queue pair.
 WB_FN block dump(local l, uint32_t bytes, uint32_t how = unsignalled) {
-  return block{
-      {control_segment(op_dump, opmod_none, 2, be32{}, how), data_segment(l, bytes), empty_segment(), empty_segment()}};
+  return block{{control_segment(op_dump, opmod_none, 2, be32{}, how), data_segment(l, bytes), empty_segment(), empty_segment()}};
 }
 
 /// @brief Returns an entry that stops the queue until completion `number` of another queue arrives. The queue pair must be a
 /// core-direct master.
 WB_FN block wait(uint32_t cqn, uint32_t number) {
-  return block{
-      {control_segment(op_wait, opmod_none, 2), wait_segment(cqn, number), empty_segment(), empty_segment()}};
+  return block{{control_segment(op_wait, opmod_none, 2), wait_segment(cqn, number), empty_segment(), empty_segment()}};
 }
 
 // --- writes, reads, sends --------------------------------------------------------------------------------------------
 
 /// @brief Returns a write or read of `bytes` (1 to max_piece_bytes), with opcode `op`.
 WB_FN block transfer(uint32_t op, remote to, local from, uint32_t bytes, be32 immediate = be32{}) {
-  return block{{control_segment(op, opmod_none, 3, immediate), remote_segment(to), data_segment(from, bytes),
-                empty_segment()}};
+  return block{{control_segment(op, opmod_none, 3, immediate), remote_segment(to), data_segment(from, bytes), empty_segment()}};
 }
 /// @brief Returns a write of `bytes` (1 to max_piece_bytes).
 WB_FN block write(remote to, local from, uint32_t bytes) { return transfer(op_write, to, from, bytes); }
 /// @brief Returns a write of `bytes` (1 to max_piece_bytes) with an immediate, which completes a receive of the peer.
-WB_FN block write_imm(remote to, local from, uint32_t bytes, be32 immediate) {
-  return transfer(op_write_imm, to, from, bytes, immediate);
-}
+WB_FN block write_imm(remote to, local from, uint32_t bytes, be32 immediate) { return transfer(op_write_imm, to, from, bytes, immediate); }
 /// @brief Returns a read of `bytes` (1 to max_piece_bytes) into local memory.
 WB_FN block read(remote from, local to, uint32_t bytes) { return transfer(op_read, from, to, bytes); }
 
 /// @brief Returns a write of no bytes, which has no data segment.
 WB_FN block empty_write(remote to) {
-  return block{
-      {control_segment(op_write, opmod_none, 2), remote_segment(to), empty_segment(), empty_segment()}};
+  return block{{control_segment(op_write, opmod_none, 2), remote_segment(to), empty_segment(), empty_segment()}};
 }
 /// @brief Returns a write of no bytes with an immediate, which still completes a receive of the peer.
 WB_FN block empty_write_imm(remote to, be32 immediate) {
-  return block{{control_segment(op_write_imm, opmod_none, 2, immediate), remote_segment(to), empty_segment(),
-                empty_segment()}};
+  return block{{control_segment(op_write_imm, opmod_none, 2, immediate), remote_segment(to), empty_segment(), empty_segment()}};
 }
 
 /// @brief Returns a message of `bytes` (1 to max_piece_bytes), with opcode `op`.
@@ -177,9 +164,7 @@ WB_FN block message(uint32_t op, local from, uint32_t bytes, be32 with = be32{})
 /// @brief Returns a send of `bytes`.
 WB_FN block send(local from, uint32_t bytes) { return message(op_send, from, bytes); }
 /// @brief Returns a send of `bytes` with an immediate.
-WB_FN block send_imm(local from, uint32_t bytes, be32 immediate) {
-  return message(op_send_imm, from, bytes, immediate);
-}
+WB_FN block send_imm(local from, uint32_t bytes, be32 immediate) { return message(op_send_imm, from, bytes, immediate); }
 /// @brief Returns a send of `bytes` that invalidates a key of the peer.
 WB_FN block send_inval(local from, uint32_t bytes, be32 key) { return message(op_send_inval, from, bytes, key); }
 
@@ -218,9 +203,8 @@ WB_FN block inline_write(remote to, const write_payload& p, uint32_t bytes) {
 }
 /// @brief Returns a send of `bytes` inline data, at most inline_send_max.
 WB_FN block inline_send(const send_payload& p, uint32_t bytes) {
-  return block{{control_segment(op_send, opmod_none, inline_send_segments(bytes)),
-                inline_segment(bytes, p.w[0], p.w[1], p.w[2]), order::quad{p.w[3], p.w[4], p.w[5], p.w[6]},
-                order::quad{p.w[7], p.w[8], p.w[9], p.w[10]}}};
+  return block{{control_segment(op_send, opmod_none, inline_send_segments(bytes)), inline_segment(bytes, p.w[0], p.w[1], p.w[2]),
+                order::quad{p.w[3], p.w[4], p.w[5], p.w[6]}, order::quad{p.w[7], p.w[8], p.w[9], p.w[10]}}};
 }
 
 /// @brief Front of a longer write with inline data: control and remote segment, and the header as the first word of the third
@@ -240,13 +224,11 @@ WB_FN inline_front inline_write_front(remote to, uint32_t bytes) {
 
 /// @brief Returns a fetch-and-add of 8 bytes. The old value lands in `landing`, 8 bytes in host order.
 WB_FN block fetch_add(remote at, local landing, uint64_t add) {
-  return block{{control_segment(op_fetch_add, opmod_none, 4), remote_segment(at), two_words(add, 0),
-                data_segment(landing, 8)}};
+  return block{{control_segment(op_fetch_add, opmod_none, 4), remote_segment(at), two_words(add, 0), data_segment(landing, 8)}};
 }
 /// @brief Returns a compare-and-swap of 8 bytes. The old value lands in `landing`, 8 bytes in host order.
 WB_FN block compare_swap(remote at, local landing, uint64_t compare, uint64_t swap) {
-  return block{{control_segment(op_compare_swap, opmod_none, 4), remote_segment(at), two_words(swap, compare),
-                data_segment(landing, 8)}};
+  return block{{control_segment(op_compare_swap, opmod_none, 4), remote_segment(at), two_words(swap, compare), data_segment(landing, 8)}};
 }
 
 /// @brief Operands of a masked add, which does not carry out of the bits of `boundary`.
@@ -280,8 +262,8 @@ WB_FN block masked_add(remote at, local landing, add_operands<uint32_t> o) {
 }
 /// @brief Returns a masked add of 8 bytes. The old value lands as 8 bytes in host order.
 WB_FN block masked_add(remote at, local landing, add_operands<uint64_t> o) {
-  return block{{control_segment(op_masked_fetch_add, opmod_8_bytes, 4), remote_segment(at),
-                two_words(o.add, o.boundary), data_segment(landing, 8)}};
+  return block{
+      {control_segment(op_masked_fetch_add, opmod_8_bytes, 4), remote_segment(at), two_words(o.add, o.boundary), data_segment(landing, 8)}};
 }
 /// @brief Returns a masked swap of 4 bytes. The old value lands as 4 bytes, big-endian; see `landed`.
 WB_FN block masked_swap(remote at, local landing, swap_operands<uint32_t> o) {
@@ -294,8 +276,8 @@ WB_FN block masked_swap(remote at, local landing, swap_operands<uint32_t> o) {
 /// @note The completion names the first block. Where a queue's progress is read from a collapsed completion queue, a signalled
 /// entry of one block must follow.
 WB_FN block2 masked_swap(remote at, local landing, swap_operands<uint64_t> o) {
-  return block2{{{control_segment(op_masked_compare_swap, opmod_8_bytes, 5), remote_segment(at),
-                  two_words(o.swap, o.compare), two_words(o.swap_mask, o.compare_mask)}},
+  return block2{{{control_segment(op_masked_compare_swap, opmod_8_bytes, 5), remote_segment(at), two_words(o.swap, o.compare),
+                  two_words(o.swap_mask, o.compare_mask)}},
                 {{data_segment(landing, 8), empty_segment(), empty_segment(), empty_segment()}}};
 }
 
@@ -307,17 +289,17 @@ WB_FN uint32_t landed(uint32_t word) { return swap_bytes(word); }
 /// @brief Destination of an entry, within one InfiniBand subnet.
 struct half_address {
   uint64_t dc_key;
-  uint32_t target;       // 24 bits
-  uint32_t rate_level;   // static rate and service level
-  uint32_t path;         // force loopback and source path bits
+  uint32_t target;      // 24 bits
+  uint32_t rate_level;  // static rate and service level
+  uint32_t path;        // force loopback and source path bits
   uint32_t lid;
 };
 /// @brief Further part of a destination with a global address.
 struct global_address {
-  uint64_t mac;          // 48 bits
+  uint64_t mac;  // 48 bits
   uint32_t traffic_class;
   uint32_t hop_limit;
-  uint32_t route_flow;   // global route present in 30, source GID index in 27:20, flow label in 19:0
+  uint32_t route_flow;  // global route present in 30, source GID index in 27:20, flow label in 19:0
   uint64_t gid_high;
   uint64_t gid_low;
 };
@@ -330,15 +312,13 @@ WB_FN order::quad address_segment(const half_address& a, uint32_t full) {
 
 /// @brief Returns a write of `bytes` (1 to max_piece_bytes) by a dynamically connected initiator, within one subnet.
 WB_FN block dc_write(const half_address& a, remote to, local from, uint32_t bytes) {
-  return block{{control_segment(op_write, opmod_none, 4), address_segment(a, 0), remote_segment(to),
-                data_segment(from, bytes)}};
+  return block{{control_segment(op_write, opmod_none, 4), address_segment(a, 0), remote_segment(to), data_segment(from, bytes)}};
 }
 /// @brief Returns a write of `bytes` (1 to max_piece_bytes) by a dynamically connected initiator, to a global address.
 WB_FN block2 dc_write(const half_address& a, const global_address& g, remote to, local from, uint32_t bytes) {
   const uint64_t mac_class_hops = g.mac << 16 | (g.traffic_class & 0xffu) << 8 | (g.hop_limit & 0xffu);
   const order::quad way = {0, big_high(mac_class_hops), big_low(mac_class_hops), swap_bytes(g.route_flow)};
-  return block2{{{control_segment(op_write, opmod_none, 6), address_segment(a, full_address), way,
-                  two_words(g.gid_high, g.gid_low)}},
+  return block2{{{control_segment(op_write, opmod_none, 6), address_segment(a, full_address), way, two_words(g.gid_high, g.gid_low)}},
                 {{remote_segment(to), data_segment(from, bytes), empty_segment(), empty_segment()}}};
 }
 

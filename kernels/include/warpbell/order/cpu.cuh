@@ -6,16 +6,16 @@ namespace warpbell {
 namespace order {
 namespace detail {
 
-#define WB_CPU_LOADS(OP, O, S, CPU)                                                                            \
+#define WB_CPU_LOADS(OP, O, S, CPU)                                                                                 \
   template <class Word> WB_FN Word load(access<O, S>, const Word* p) { return __atomic_load_n(p, __ATOMIC_##CPU); } \
   WB_FN pair load(access<O, S> how, const pair* p) { return pair{load(how, &p->low), load(how, &p->high)}; }
 WB_ORDER_LOADS(WB_CPU_LOADS)
 
-#define WB_CPU_STORES(OP, O, S, CPU)                                                                           \
+#define WB_CPU_STORES(OP, O, S, CPU)                                                                                \
   template <class Word> WB_FN void store(access<O, S>, Word* p, Word v) { __atomic_store_n(p, v, __ATOMIC_##CPU); } \
-  WB_FN void store(access<O, S> how, pair* p, pair v) {                                                        \
-    store(how, &p->low, v.low);                                                                                \
-    store(how, &p->high, v.high);                                                                              \
+  WB_FN void store(access<O, S> how, pair* p, pair v) {                                                             \
+    store(how, &p->low, v.low);                                                                                     \
+    store(how, &p->high, v.high);                                                                                   \
   }
 WB_ORDER_STORES(WB_CPU_STORES)
 
@@ -36,11 +36,11 @@ template <class Word> WB_FN Word lower(Word* p, Word v, int order) {
   template <class Word> WB_FN Word OP(access<O, S>, Word* p, Word v) { return WB_CPU_##OP(p, v, __ATOMIC_##CPU); }
 WB_ORDER_UPDATES(WB_CPU_UPDATES)
 
-#define WB_CPU_COMPARES(OP, O, S, CPU)                                                                         \
-  template <class Word> WB_FN Word OP(access<O, S>, Word* p, Word expected, Word desired) {                    \
-    __atomic_compare_exchange_n(p, &expected, desired, false, __ATOMIC_##CPU,                                  \
-                                __ATOMIC_##CPU == __ATOMIC_RELAXED ? __ATOMIC_RELAXED : __ATOMIC_ACQUIRE);     \
-    return expected;                                                                                           \
+#define WB_CPU_COMPARES(OP, O, S, CPU)                                                                     \
+  template <class Word> WB_FN Word OP(access<O, S>, Word* p, Word expected, Word desired) {                \
+    __atomic_compare_exchange_n(p, &expected, desired, false, __ATOMIC_##CPU,                              \
+                                __ATOMIC_##CPU == __ATOMIC_RELAXED ? __ATOMIC_RELAXED : __ATOMIC_ACQUIRE); \
+    return expected;                                                                                       \
   }
 WB_ORDER_COMPARES(WB_CPU_COMPARES)
 
@@ -49,9 +49,11 @@ WB_ORDER_COMPARES(WB_CPU_COMPARES)
 WB_ORDER_ADDS(WB_CPU_ADDS)
 
 #if defined(__SANITIZE_THREAD__)
-#define WB_CPU_FENCES(OP, O, S, CPU) WB_FN void fence(access<O, S>) {}
+#define WB_CPU_FENCES(OP, O, S, CPU) \
+  WB_FN void fence(access<O, S>) {}
 #else
-#define WB_CPU_FENCES(OP, O, S, CPU) WB_FN void fence(access<O, S>) { __atomic_thread_fence(__ATOMIC_##CPU); }
+#define WB_CPU_FENCES(OP, O, S, CPU) \
+  WB_FN void fence(access<O, S>) { __atomic_thread_fence(__ATOMIC_##CPU); }
 #endif
 WB_ORDER_FENCES(WB_CPU_FENCES)
 

@@ -24,60 +24,57 @@ namespace order {
 namespace detail {
 
 // `HELD` is the type of the register, `C` its constraint: PTX has no 8-bit registers that an asm statement could name.
-#define WB_PTX_LOAD(O, S, WORD, HELD, C, WIDTH)                                                      \
-  WB_FN WORD load(access<O, S>, const WORD* p) {                                                     \
-    HELD v;                                                                                          \
-    asm volatile(WB_PTX("ld", O, S) WIDTH " %0, [%1];" : "=" C(v) : "l"(p) : "memory");              \
-    return static_cast<WORD>(v);                                                                     \
+#define WB_PTX_LOAD(O, S, WORD, HELD, C, WIDTH)                                         \
+  WB_FN WORD load(access<O, S>, const WORD* p) {                                        \
+    HELD v;                                                                             \
+    asm volatile(WB_PTX("ld", O, S) WIDTH " %0, [%1];" : "=" C(v) : "l"(p) : "memory"); \
+    return static_cast<WORD>(v);                                                        \
   }
-#define WB_PTX_LOADS(OP, O, S, CPU)                                                                  \
-  WB_PTX_LOAD(O, S, uint8_t, uint32_t, "r", "u8")                                                    \
-  WB_PTX_LOAD(O, S, uint16_t, uint16_t, "h", "u16")                                                  \
-  WB_PTX_LOAD(O, S, uint32_t, uint32_t, "r", "u32")                                                  \
-  WB_PTX_LOAD(O, S, uint64_t, uint64_t, "l", "u64")                                                  \
-  WB_FN pair load(access<O, S>, const pair* p) {                                                     \
-    pair v;                                                                                          \
+#define WB_PTX_LOADS(OP, O, S, CPU)                                                                            \
+  WB_PTX_LOAD(O, S, uint8_t, uint32_t, "r", "u8")                                                              \
+  WB_PTX_LOAD(O, S, uint16_t, uint16_t, "h", "u16")                                                            \
+  WB_PTX_LOAD(O, S, uint32_t, uint32_t, "r", "u32")                                                            \
+  WB_PTX_LOAD(O, S, uint64_t, uint64_t, "l", "u64")                                                            \
+  WB_FN pair load(access<O, S>, const pair* p) {                                                               \
+    pair v;                                                                                                    \
     asm volatile(WB_PTX("ld", O, S) "v2.u64 {%0, %1}, [%2];" : "=l"(v.low), "=l"(v.high) : "l"(p) : "memory"); \
-    return v;                                                                                        \
+    return v;                                                                                                  \
   }
 WB_ORDER_LOADS(WB_PTX_LOADS)
 
-#define WB_PTX_STORE(O, S, WORD, HELD, C, WIDTH)                                                     \
-  WB_FN void store(access<O, S>, WORD* p, WORD v) {                                                  \
+#define WB_PTX_STORE(O, S, WORD, HELD, C, WIDTH)                                                      \
+  WB_FN void store(access<O, S>, WORD* p, WORD v) {                                                   \
     asm volatile(WB_PTX("st", O, S) WIDTH " [%0], %1;" ::"l"(p), C(static_cast<HELD>(v)) : "memory"); \
   }
-#define WB_PTX_STORES(OP, O, S, CPU)                                                                 \
-  WB_PTX_STORE(O, S, uint8_t, uint32_t, "r", "u8")                                                   \
-  WB_PTX_STORE(O, S, uint16_t, uint16_t, "h", "u16")                                                 \
-  WB_PTX_STORE(O, S, uint32_t, uint32_t, "r", "u32")                                                 \
-  WB_PTX_STORE(O, S, uint64_t, uint64_t, "l", "u64")                                                 \
-  WB_FN void store(access<O, S>, pair* p, pair v) {                                                  \
+#define WB_PTX_STORES(OP, O, S, CPU)                                                                        \
+  WB_PTX_STORE(O, S, uint8_t, uint32_t, "r", "u8")                                                          \
+  WB_PTX_STORE(O, S, uint16_t, uint16_t, "h", "u16")                                                        \
+  WB_PTX_STORE(O, S, uint32_t, uint32_t, "r", "u32")                                                        \
+  WB_PTX_STORE(O, S, uint64_t, uint64_t, "l", "u64")                                                        \
+  WB_FN void store(access<O, S>, pair* p, pair v) {                                                         \
     asm volatile(WB_PTX("st", O, S) "v2.u64 [%0], {%1, %2};" ::"l"(p), "l"(v.low), "l"(v.high) : "memory"); \
   }
 WB_ORDER_STORES(WB_PTX_STORES)
 
-#define WB_PTX_UPDATE(OP, O, S, WORD, C, BITS)                                                       \
-  WB_FN WORD OP(access<O, S>, WORD* p, WORD v) {                                                     \
-    WORD old;                                                                                        \
+#define WB_PTX_UPDATE(OP, O, S, WORD, C, BITS)                                                                   \
+  WB_FN WORD OP(access<O, S>, WORD* p, WORD v) {                                                                 \
+    WORD old;                                                                                                    \
     asm volatile(WB_PTX("atom", O, S) WB_PTX_##OP BITS " %0, [%1], %2;" : "=" C(old) : "l"(p), C(v) : "memory"); \
-    return old;                                                                                      \
+    return old;                                                                                                  \
   }
 #define WB_PTX_UPDATES(OP, O, S, CPU) WB_PTX_UPDATE(OP, O, S, uint32_t, "r", "32") WB_PTX_UPDATE(OP, O, S, uint64_t, "l", "64")
 WB_ORDER_UPDATES(WB_PTX_UPDATES)
 
-#define WB_PTX_COMPARE(OP, O, S, WORD, C, BITS)                                                      \
-  WB_FN WORD OP(access<O, S>, WORD* p, WORD expected, WORD desired) {                                \
-    WORD old;                                                                                        \
-    asm volatile(WB_PTX("atom", O, S) WB_PTX_##OP BITS " %0, [%1], %2, %3;"                          \
-                 : "=" C(old)                                                                        \
-                 : "l"(p), C(expected), C(desired)                                                   \
-                 : "memory");                                                                        \
-    return old;                                                                                      \
+#define WB_PTX_COMPARE(OP, O, S, WORD, C, BITS)                                                                                         \
+  WB_FN WORD OP(access<O, S>, WORD* p, WORD expected, WORD desired) {                                                                   \
+    WORD old;                                                                                                                           \
+    asm volatile(WB_PTX("atom", O, S) WB_PTX_##OP BITS " %0, [%1], %2, %3;" : "=" C(old) : "l"(p), C(expected), C(desired) : "memory"); \
+    return old;                                                                                                                         \
   }
 #define WB_PTX_COMPARES(OP, O, S, CPU) WB_PTX_COMPARE(OP, O, S, uint32_t, "r", "32") WB_PTX_COMPARE(OP, O, S, uint64_t, "l", "64")
 WB_ORDER_COMPARES(WB_PTX_COMPARES)
 
-#define WB_PTX_ADD(O, S, WORD, C, BITS)                                                              \
+#define WB_PTX_ADD(O, S, WORD, C, BITS) \
   WB_FN void add(access<O, S>, WORD* p, WORD v) { asm volatile(WB_PTX("red", O, S) "add.u" BITS " [%0], %1;" ::"l"(p), C(v) : "memory"); }
 #define WB_PTX_ADDS(OP, O, S, CPU) WB_PTX_ADD(O, S, uint32_t, "r", "32") WB_PTX_ADD(O, S, uint64_t, "l", "64")
 WB_ORDER_ADDS(WB_PTX_ADDS)
@@ -89,27 +86,25 @@ WB_ORDER_ADDS(WB_PTX_ADDS)
 #define WB_PTX_acquire "acq_rel"
 #define WB_PTX_release "acq_rel"
 #endif
-#define WB_PTX_FENCES(OP, O, S, CPU) WB_FN void fence(access<O, S>) { asm volatile("fence." WB_PTX_##O "." WB_PTX_##S ";" ::: "memory"); }
+#define WB_PTX_FENCES(OP, O, S, CPU) \
+  WB_FN void fence(access<O, S>) { asm volatile("fence." WB_PTX_##O "." WB_PTX_##S ";" ::: "memory"); }
 WB_ORDER_FENCES(WB_PTX_FENCES)
 
 // Needs PTX ISA 8.3, for .b128.
 WB_FN void store_both(access<release, device>, uint64_t* p, uint64_t first, uint64_t second) {
-  asm volatile("{\n.reg .b128 both;\nmov.b128 both, {%1, %2};\nst.release.gpu.global.b128 [%0], both;\n}" ::"l"(p), "l"(first), "l"(second) : "memory");
+  asm volatile("{\n.reg .b128 both;\nmov.b128 both, {%1, %2};\nst.release.gpu.global.b128 [%0], both;\n}" ::"l"(p), "l"(first), "l"(second)
+               : "memory");
 }
-#define WB_PTX_LOAD_QUAD(O, INSTRUCTION)                                                             \
-  WB_FN quad load_quad(access<O, system>, const void* p) {                                           \
-    quad q;                                                                                          \
-    asm volatile(INSTRUCTION ".global.v4.u32 {%0, %1, %2, %3}, [%4];"                                \
-                 : "=r"(q.x), "=r"(q.y), "=r"(q.z), "=r"(q.w)                                        \
-                 : "l"(p)                                                                            \
-                 : "memory");                                                                        \
-    return q;                                                                                        \
+#define WB_PTX_LOAD_QUAD(O, INSTRUCTION)                                                                                                 \
+  WB_FN quad load_quad(access<O, system>, const void* p) {                                                                               \
+    quad q;                                                                                                                              \
+    asm volatile(INSTRUCTION ".global.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(q.x), "=r"(q.y), "=r"(q.z), "=r"(q.w) : "l"(p) : "memory"); \
+    return q;                                                                                                                            \
   }
 WB_PTX_LOAD_QUAD(relaxed, "ld.volatile")
 WB_PTX_LOAD_QUAD(acquire, "ld.acquire.sys")
 WB_FN void store_quad(access<relaxed, system>, void* p, quad q) {
-  asm volatile("st.volatile.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(p), "r"(q.x), "r"(q.y), "r"(q.z), "r"(q.w)
-               : "memory");
+  asm volatile("st.volatile.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(p), "r"(q.x), "r"(q.y), "r"(q.z), "r"(q.w) : "memory");
 }
 // The MMIO form is never merged, split or repeated (PTX ISA 8.2, st.mmio).
 WB_FN void mmio(uint32_t* reg, uint32_t v) { asm volatile("st.mmio.relaxed.sys.global.u32 [%0], %1;" ::"l"(reg), "r"(v) : "memory"); }

@@ -34,35 +34,39 @@ class world_atomic : public world_rma {
   }
   /// @brief Stores `value`, and returns the value before. Integers of 32 or 64 bits, float or double.
   template <class To> WB_FN element_t<To> atomic_swap(To to, element_t<To> value, uint32_t pe) const {
-    return fetching(change::swap, extended(to), value, pe, [](auto* d, auto v) { return order::exchange<order::relaxed, order::world>(d, v); });
+    return fetching(change::swap, extended(to), value, pe,
+                    [](auto* d, auto v) { return order::exchange<order::relaxed, order::world>(d, v); });
   }
 
   // --- integers --------------------------------------------------------------------------------------------------------
 
   /// @brief Stores `value` if the word is `expected`, and returns the value before.
-  template <class To>
-  WB_FN element_t<To> atomic_compare_swap(To to, element_t<To> expected, element_t<To> value, uint32_t pe) const {
-    return fetching(change::compare_swap, standard(to), value, pe, [e = bits(expected)](auto* d, auto v) {
-      return order::compare_exchange<order::relaxed, order::world>(d, e, v);
-    }, expected);
+  template <class To> WB_FN element_t<To> atomic_compare_swap(To to, element_t<To> expected, element_t<To> value, uint32_t pe) const {
+    return fetching(
+        change::compare_swap, standard(to), value, pe,
+        [e = bits(expected)](auto* d, auto v) { return order::compare_exchange<order::relaxed, order::world>(d, e, v); }, expected);
   }
   /// @brief Adds `value`, and returns the value before.
   template <class To> WB_FN element_t<To> atomic_fetch_add(To to, element_t<To> value, uint32_t pe) const {
-    return fetching(change::add, standard(to), value, pe, [](auto* d, auto v) { return order::fetch_add<order::relaxed, order::world>(d, v); });
+    return fetching(change::add, standard(to), value, pe,
+                    [](auto* d, auto v) { return order::fetch_add<order::relaxed, order::world>(d, v); });
   }
   /// @brief Adds 1, and returns the value before.
   template <class To> WB_FN element_t<To> atomic_fetch_inc(To to, uint32_t pe) const { return atomic_fetch_add(to, 1, pe); }
   /// @brief Replaces the word by its bitwise and with `value`, and returns the value before.
   template <class To> WB_FN element_t<To> atomic_fetch_and(To to, element_t<To> value, uint32_t pe) const {
-    return fetching(change::bit_and, standard(to), value, pe, [](auto* d, auto v) { return order::fetch_and<order::relaxed, order::world>(d, v); });
+    return fetching(change::bit_and, standard(to), value, pe,
+                    [](auto* d, auto v) { return order::fetch_and<order::relaxed, order::world>(d, v); });
   }
   /// @brief Replaces the word by its bitwise or with `value`, and returns the value before.
   template <class To> WB_FN element_t<To> atomic_fetch_or(To to, element_t<To> value, uint32_t pe) const {
-    return fetching(change::bit_or, standard(to), value, pe, [](auto* d, auto v) { return order::fetch_or<order::relaxed, order::world>(d, v); });
+    return fetching(change::bit_or, standard(to), value, pe,
+                    [](auto* d, auto v) { return order::fetch_or<order::relaxed, order::world>(d, v); });
   }
   /// @brief Replaces the word by its bitwise exclusive or with `value`, and returns the value before.
   template <class To> WB_FN element_t<To> atomic_fetch_xor(To to, element_t<To> value, uint32_t pe) const {
-    return fetching(change::bit_xor, standard(to), value, pe, [](auto* d, auto v) { return order::fetch_xor<order::relaxed, order::world>(d, v); });
+    return fetching(change::bit_xor, standard(to), value, pe,
+                    [](auto* d, auto v) { return order::fetch_xor<order::relaxed, order::world>(d, v); });
   }
 
   /// @brief Adds `value`. This and the calls below do not wait for the old value: a GPU sends them off like stores.
@@ -115,10 +119,9 @@ class world_atomic : public world_rma {
   }
 
   // Executes the operation through the adapter. Returns the value before if `fetches`.
-  template <class Word, class T>
-  WB_FN T by_network(change what, const Word* at, T value, T expected, uint32_t pe, bool fetches) const {
-    return order::bits<T>(static_cast<word_of<T>>(call_cold<&network::atomic>(net(), WB_CALL_ATOMIC, what, address(at), bits(value), bits(expected),
-                                                                   sizeof(T), pe, network::own_lane(), fetches)));
+  template <class Word, class T> WB_FN T by_network(change what, const Word* at, T value, T expected, uint32_t pe, bool fetches) const {
+    return order::bits<T>(static_cast<word_of<T>>(call_cold<&network::atomic>(
+        net(), WB_CALL_ATOMIC, what, address(at), bits(value), bits(expected), sizeof(T), pe, network::own_lane(), fetches)));
   }
 
   template <class Word, class T, class Do> WB_FN void changing(change what, Word* to, T value, uint32_t pe, Do apply) const {
@@ -126,8 +129,7 @@ class world_atomic : public world_rma {
     if (how == reached::by_stores) apply(there(to, pe), bits(value));
     else if (how == reached::by_network) by_network(what, to, value, value, pe, false);
   }
-  template <class Word, class T, class Do>
-  WB_FN T fetching(change what, Word* to, T value, uint32_t pe, Do apply, T expected = T{}) const {
+  template <class Word, class T, class Do> WB_FN T fetching(change what, Word* to, T value, uint32_t pe, Do apply, T expected = T{}) const {
     const reached how = reaches_word(to, pe);
     if (how == reached::by_stores) return order::bits<T>(apply(there(to, pe), bits(value)));
     return how == reached::by_network ? by_network(what, to, value, expected, pe, true) : T{};

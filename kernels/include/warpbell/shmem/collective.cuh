@@ -21,8 +21,7 @@
 
 namespace warpbell {
 
-template <class Self>
-template <class S, class To, class From>
+template <class Self> template <class S, class To, class From>
 WB_FN outcome team_calls<Self>::broadcast(S s, To to, From from, size_t n, uint32_t root, uint32_t channel) const {
   using T = std::remove_const_t<element_t<From>>;
   T* dest = to;
@@ -31,14 +30,12 @@ WB_FN outcome team_calls<Self>::broadcast(S s, To to, From from, size_t n, uint3
   if (!begins(s, WB_CALL_BROADCAST, dest, bytes, channel, root)) return outcome{status_word(WB_BAD_ARGUMENT)};
   if (n == 0) return outcome{};
   if (all_by_stores()) return broadcast_now(s, address(dest), address(source), bytes, root, channel);
-  return outcome{in_network<&network_team::broadcast_bytes>(over_network(), team(), s.number, address(dest), address(source), bytes,
-                                                            root, channel)};
+  return outcome{
+      in_network<&network_team::broadcast_bytes>(over_network(), team(), s.number, address(dest), address(source), bytes, root, channel)};
 }
 
-template <class Self>
-template <class S>
-WB_FN outcome team_calls<Self>::broadcast_now(S s, uint64_t dest, uint64_t source, size_t bytes, uint32_t root,
-                                              uint32_t channel) const {
+template <class Self> template <class S>
+WB_FN outcome team_calls<Self>::broadcast_now(S s, uint64_t dest, uint64_t source, size_t bytes, uint32_t root, uint32_t channel) const {
   constexpr wb_shmem_call call = WB_CALL_BROADCAST;
   const uint32_t size = team().size, me = team().pe;
   wb_team_rounds* mine = rounds(channel);
@@ -70,24 +67,21 @@ WB_FN_COLD uint32_t network_team::broadcast_bytes(network_world world, wb_team t
   return network_team(world, team).broadcast_now(scope::numbered{scope}, dest, source, bytes, root, channel).word;
 }
 
-template <class Self>
-template <class S, class To, class From>
+template <class Self> template <class S, class To, class From>
 WB_FN outcome team_calls<Self>::fcollect(S s, To dest, From source, size_t n, uint32_t channel) const {
   return exchange(s, WB_CALL_FCOLLECT, dest, n, source, 0, n, channel);
 }
 
-template <class Self>
-template <class S, class To, class From>
+template <class Self> template <class S, class To, class From>
 WB_FN outcome team_calls<Self>::alltoall(S s, To dest, From source, size_t n, uint32_t channel) const {
   return exchange(s, WB_CALL_ALLTOALL, dest, n, source, n, n, channel);
 }
 
 // Common part of both: dest[m * dest_pitch + i] = source[me * source_pitch + i] of member m. Blocks that share a large exchange
 // pass the pitches of the whole and their part of the elements, in a channel each.
-template <class Self>
-template <class S, class To, class From>
-WB_FN outcome team_calls<Self>::exchange(S s, wb_shmem_call call, To to, size_t dest_pitch, From from, size_t source_pitch,
-                                         size_t n, uint32_t channel) const {
+template <class Self> template <class S, class To, class From>
+WB_FN outcome team_calls<Self>::exchange(S s, wb_shmem_call call, To to, size_t dest_pitch, From from, size_t source_pitch, size_t n,
+                                         uint32_t channel) const {
   using T = std::remove_const_t<element_t<From>>;
   T* dest = to;
   const T* source = from;
@@ -96,15 +90,13 @@ WB_FN outcome team_calls<Self>::exchange(S s, wb_shmem_call call, To to, size_t 
   if (!begins(s, call, dest, reach, channel)) return outcome{status_word(WB_BAD_ARGUMENT)};
   if (n == 0) return outcome{};
   if (all_by_stores()) return exchange_now(s, call, dest, dest_pitch, source, source_pitch, n, channel);
-  return outcome{in_network<&network_team::exchange_bytes>(over_network(), team(), s.number, call, address(dest),
-                                                           dest_pitch * sizeof(T), address(source), source_pitch * sizeof(T), bytes,
-                                                           channel)};
+  return outcome{in_network<&network_team::exchange_bytes>(over_network(), team(), s.number, call, address(dest), dest_pitch * sizeof(T),
+                                                           address(source), source_pitch * sizeof(T), bytes, channel)};
 }
 
-template <class Self>
-template <class S, class T>
-WB_FN outcome team_calls<Self>::exchange_now(S s, wb_shmem_call call, T* dest, size_t dest_pitch, const T* source,
-                                             size_t source_pitch, size_t n, uint32_t channel) const {
+template <class Self> template <class S, class T>
+WB_FN outcome team_calls<Self>::exchange_now(S s, wb_shmem_call call, T* dest, size_t dest_pitch, const T* source, size_t source_pitch,
+                                             size_t n, uint32_t channel) const {
   const uint32_t size = team().size, me = team().pe;
   const size_t bytes = n * sizeof(T);
   if (size > 1 && (Self::has_network ? bytes <= line::data_bytes : fits_scratch(bytes))) {
@@ -139,12 +131,12 @@ WB_FN outcome team_calls<Self>::exchange_now(S s, wb_shmem_call call, T* dest, s
   return together(s, ended);
 }
 
-WB_FN_COLD uint32_t network_team::exchange_bytes(network_world world, wb_team team, uint32_t scope, wb_shmem_call call,
-                                                 uint64_t dest, uint64_t dest_pitch, uint64_t source, uint64_t source_pitch,
-                                                 uint64_t bytes, uint32_t channel) {
+WB_FN_COLD uint32_t network_team::exchange_bytes(network_world world, wb_team team, uint32_t scope, wb_shmem_call call, uint64_t dest,
+                                                 uint64_t dest_pitch, uint64_t source, uint64_t source_pitch, uint64_t bytes,
+                                                 uint32_t channel) {
   return network_team(world, team)
-      .exchange_now(scope::numbered{scope}, call, reinterpret_cast<uint8_t*>(dest), dest_pitch,
-                    reinterpret_cast<const uint8_t*>(source), source_pitch, bytes, channel)
+      .exchange_now(scope::numbered{scope}, call, reinterpret_cast<uint8_t*>(dest), dest_pitch, reinterpret_cast<const uint8_t*>(source),
+                    source_pitch, bytes, channel)
       .word;
 }
 

@@ -25,8 +25,8 @@ namespace detail {
 
 // Takes scalars and not the world: an address of the world that escapes would cause a copy on the stack. Returns the word that was
 // entered. A wait that ended because a connection of its world has failed ends with the error of that connection.
-WB_FN_COLD uint32_t raise_call_error(const wb_control* control, uint32_t word, uint32_t call, uint32_t pe, uint32_t me,
-                                     uint64_t offset, uint64_t bytes, uint32_t channel) {
+WB_FN_COLD uint32_t raise_call_error(const wb_control* control, uint32_t word, uint32_t call, uint32_t pe, uint32_t me, uint64_t offset,
+                                     uint64_t bytes, uint32_t channel) {
   if (word == status_word(WB_STOPPED) && control->fault && !order::load<order::relaxed>(control->abort) &&
       !order::load<order::relaxed, order::system>(control->stop)) {
     const uint64_t fault = order::load<order::relaxed, order::system>(control->fault);
@@ -60,9 +60,7 @@ WB_FN uint32_t own_lane() { return blockIdx.x; }
 
 WB_FN const wb_peer* peer_of(const wb_network* net, uint32_t pe) { return net->peers + pe; }
 // Returns true if data goes to the PE by loads and stores.
-WB_FN bool is_near(const wb_network* net, uint32_t pe) {
-  return pe == net->pe || (peer_of(net, pe)->flags & WB_PEER_LOAD_STORE) != 0;
-}
+WB_FN bool is_near(const wb_network* net, uint32_t pe) { return pe == net->pe || (peer_of(net, pe)->flags & WB_PEER_LOAD_STORE) != 0; }
 WB_FN send_queue queue_at(const wb_network* net, const wb_peer* peer, uint32_t lane) {
   wb_send_queue* all = peer->queues;
   return send_queue(all + (lane & (peer->queue_count - 1)), net->control);
@@ -105,8 +103,7 @@ struct peer_path {
   WB_FN uint32_t ended(uint32_t word, uint64_t at, uint64_t bytes) const {
     if (word == WB_DONE) return word;
     const uint32_t channel = call >= WB_CALL_BARRIER ? lane : 0;
-    detail::raise_call_error(net->control, word, call, pe, net->pe, at - net->local, bytes,
-                             channel);
+    detail::raise_call_error(net->control, word, call, pe, net->pe, at - net->local, bytes, channel);
     return word;
   }
 };
@@ -159,8 +156,8 @@ WB_FN_COLD uint32_t put(const wb_network* net, uint32_t call, uint64_t to, uint6
 }
 
 // Puts one value of up to 16 bytes.
-WB_FN_COLD uint32_t put_value(const wb_network* net, uint32_t call, uint64_t to, uint64_t low, uint64_t high, uint32_t bytes,
-                              uint32_t pe, uint32_t lane) {
+WB_FN_COLD uint32_t put_value(const wb_network* net, uint32_t call, uint64_t to, uint64_t low, uint64_t high, uint32_t bytes, uint32_t pe,
+                              uint32_t lane) {
   const peer_path w(net, call, pe, lane);
   const mlx5::write_payload p{{static_cast<uint32_t>(low), static_cast<uint32_t>(low >> 32), static_cast<uint32_t>(high),
                                static_cast<uint32_t>(high >> 32), 0, 0, 0}};

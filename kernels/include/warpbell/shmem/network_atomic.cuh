@@ -25,13 +25,15 @@ template <class T> WB_FN mlx5::work_request changing(change what, mlx5::remote a
     if (what == change::compare_swap) return work_request(mlx5::compare_swap(at, local{}, expected, value), with);
   }
   if (what == change::fetch || what == change::add || what == change::bit_xor) {
-    const mlx5::add_operands<T> o = what == change::fetch ? mlx5::as_fetch<T>() : what == change::add ? mlx5::as_add(value) : mlx5::as_xor(value);
+    const mlx5::add_operands<T> o = what == change::fetch ? mlx5::as_fetch<T>()
+                                    : what == change::add ? mlx5::as_add(value)
+                                                          : mlx5::as_xor(value);
     return work_request(mlx5::masked_add(at, local{}, o), with);
   }
-  const mlx5::swap_operands<T> o = what == change::swap ? mlx5::as_set(value)
+  const mlx5::swap_operands<T> o = what == change::swap      ? mlx5::as_set(value)
                                    : what == change::bit_and ? mlx5::as_and(value)
-                                   : what == change::bit_or ? mlx5::as_or(value)
-                                                            : mlx5::as_compare_swap(expected, value);
+                                   : what == change::bit_or  ? mlx5::as_or(value)
+                                                             : mlx5::as_compare_swap(expected, value);
   return work_request(mlx5::masked_swap(at, local{}, o), with);
 }
 
@@ -40,8 +42,9 @@ WB_FN_COLD uint64_t atomic(const wb_network* net, uint32_t call, change what, ui
                            uint32_t bytes, uint32_t pe, uint32_t lane, bool fetches) {
   const peer_path w(net, call, pe, lane);
   const mlx5::work_request::use with = fetches ? mlx5::work_request::taken : mlx5::work_request::dropped;
-  const mlx5::work_request e = bytes == 8 ? changing<uint64_t>(what, w.strict(at), value, expected, with)
-                                          : changing<uint32_t>(what, w.strict(at), static_cast<uint32_t>(value), static_cast<uint32_t>(expected), with);
+  const mlx5::work_request e =
+      bytes == 8 ? changing<uint64_t>(what, w.strict(at), value, expected, with)
+                 : changing<uint32_t>(what, w.strict(at), static_cast<uint32_t>(value), static_cast<uint32_t>(expected), with);
   if (!fetches) {
     w.ended(so_far(w.queue.post(e)), at, bytes);
     return 0;

@@ -48,7 +48,7 @@ enum class reached : uint32_t { not_at_all, by_stores, by_network };
 // path. `good`: the PE and the memory exist. `able`: loads and stores would have done the call. `entered`: this thread enters the
 // error; all but one thread of a scope pass false.
 WB_FN_COLD reached other_path(const wb_control* control, const wb_network* net, bool good, bool able, bool on_data, bool entered,
-                             uint32_t call, uint32_t pe, uint32_t me, uint64_t offset, uint64_t bytes) {
+                              uint32_t call, uint32_t pe, uint32_t me, uint64_t offset, uint64_t bytes) {
   if (good && !able && net != nullptr) {
     return on_data && network::is_near(net, pe) ? reached::by_stores : reached::by_network;
   }
@@ -77,9 +77,7 @@ class world_base {
   WB_FN bool has_failed() const { return order::load<order::relaxed>(control()->abort) != 0; }
 
   /// @brief Returns the address at which this PE's loads and stores find the same object on PE `pe`; null if they do not reach it.
-  template <class T> WB_FN T* ptr(T* at, uint32_t pe) const {
-    return pe < w_.size && stores_reach(pe) ? there(at, pe) : nullptr;
-  }
+  template <class T> WB_FN T* ptr(T* at, uint32_t pe) const { return pe < w_.size && stores_reach(pe) ? there(at, pe) : nullptr; }
   /// @brief Returns the address of the same object on PE `pe`, or null. As above.
   template <class T> WB_FN T* ptr(sym<T> at, uint32_t pe) const { return ptr(at.here, pe); }
 
@@ -92,8 +90,8 @@ class world_base {
   /// @return The outcome for the caller to return.
   template <class T>
   WB_FN outcome fail(wb_shmem_call call, uint32_t word, const T* at, size_t bytes, uint32_t pe, uint32_t channel = 0) const {
-    return outcome{call_cold<&detail::raise_call_error>(control(), word, static_cast<uint32_t>(call), pe, w_.pe,
-                                                        address(at) - w_.heap, bytes, channel)};
+    return outcome{call_cold<&detail::raise_call_error>(control(), word, static_cast<uint32_t>(call), pe, w_.pe, address(at) - w_.heap,
+                                                        bytes, channel)};
   }
 
  protected:
@@ -124,23 +122,20 @@ class world_base {
     return (pe < w_.size) & ((w_.flags & needs) == needs) && in_heap(at, bytes, alignment);
   }
   // Returns the data path if they do not. Of the threads that make the call together, the first enters the error.
-  template <class S = scope::thread, class T>
-  WB_FN reached other_path(wb_shmem_call call, const T* at, size_t bytes, uint32_t pe, uint32_t needs = WB_WORLD_LOAD_STORE,
-                          size_t alignment = 1) const {
+  template <class S = scope::thread, class T> WB_FN reached other_path(wb_shmem_call call, const T* at, size_t bytes, uint32_t pe,
+                                                                       uint32_t needs = WB_WORLD_LOAD_STORE, size_t alignment = 1) const {
     const bool good = pe < w_.size && in_heap(at, bytes, alignment), able = (w_.flags & needs) == needs;
-    return call_cold<&detail::other_path>(control(), net(), good, able || pe >= w_.size, needs == WB_WORLD_LOAD_STORE,
-                                         S::rank() == 0, static_cast<uint32_t>(call), pe, w_.pe, address(at) - w_.heap, bytes);
+    return call_cold<&detail::other_path>(control(), net(), good, able || pe >= w_.size, needs == WB_WORLD_LOAD_STORE, S::rank() == 0,
+                                          static_cast<uint32_t>(call), pe, w_.pe, address(at) - w_.heap, bytes);
   }
   // Combines both: the only place that decides which PEs loads and stores reach.
-  template <class S = scope::thread, class T>
-  WB_FN reached reaches(wb_shmem_call call, const T* at, size_t bytes, uint32_t pe, uint32_t needs = WB_WORLD_LOAD_STORE,
-                        size_t alignment = 1) const {
+  template <class S = scope::thread, class T> WB_FN reached reaches(wb_shmem_call call, const T* at, size_t bytes, uint32_t pe,
+                                                                    uint32_t needs = WB_WORLD_LOAD_STORE, size_t alignment = 1) const {
     if (stores_do(needs, at, bytes, pe, alignment)) return reached::by_stores;
     return other_path<S>(call, at, bytes, pe, needs, alignment);
   }
   // Returns the data path for one value, moved by one access.
-  template <class T>
-  WB_FN reached reaches_one(wb_shmem_call call, const T* at, uint32_t pe, uint32_t needs = WB_WORLD_LOAD_STORE) const {
+  template <class T> WB_FN reached reaches_one(wb_shmem_call call, const T* at, uint32_t pe, uint32_t needs = WB_WORLD_LOAD_STORE) const {
     return reaches(call, at, sizeof(T), pe, needs, sizeof(T));
   }
 

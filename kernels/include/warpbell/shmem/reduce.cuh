@@ -29,8 +29,7 @@ constexpr uint32_t reduce_words = WB_GPU ? 2 : 1;
 constexpr uint32_t reduce_members = WB_GPU ? 4 : 1;
 }  // namespace detail
 
-template <class Self>
-template <class S, class Op, class To, class From>
+template <class Self> template <class S, class Op, class To, class From>
 WB_FN outcome team_calls<Self>::reduce(S s, Op op, To to, From from, size_t n, uint32_t channel) const {
   using T = std::remove_const_t<element_t<From>>;
   T* dest = to;
@@ -50,8 +49,7 @@ WB_FN outcome team_calls<Self>::reduce(S s, Op op, To to, From from, size_t n, u
   return all_by_stores() ? reduce_large(s, op, dest, source, n, channel) : reduce_by_network(s, op, dest, source, n, channel);
 }
 
-template <class Self>
-template <class S, class Op, class T>
+template <class Self> template <class S, class Op, class T>
 WB_FN outcome team_calls<Self>::reduce_small(S s, Op op, T* dest, const T* source, size_t n, uint32_t channel) const {
   constexpr wb_shmem_call call = WB_CALL_REDUCE;
   constexpr uint32_t group = detail::lines_at_once;
@@ -114,8 +112,7 @@ WB_FN outcome team_calls<Self>::reduce_small(S s, Op op, T* dest, const T* sourc
   return together(s, ended);
 }
 
-template <class Self>
-template <class S, class Op, class T>
+template <class Self> template <class S, class Op, class T>
 WB_FN outcome team_calls<Self>::reduce_large(S s, Op op, T* dest, const T* source, size_t n, uint32_t channel) const {
   using wide = order::detail::pair;
   using narrow = typename order::detail::word<sizeof(T)>::type;
@@ -144,8 +141,7 @@ WB_FN outcome team_calls<Self>::reduce_large(S s, Op op, T* dest, const T* sourc
 }
 
 // Combines words `first` to `last` of all sources, and stores them to all dests. The threads of the scope share them.
-template <class Self>
-template <class Word, class S, class Op, class T>
+template <class Self> template <class Word, class S, class Op, class T>
 WB_FN void team_calls<Self>::reduce_words(S s, Op op, T* dest, const T* source, size_t first, size_t last) const {
   constexpr uint32_t row = detail::reduce_words, group = detail::reduce_members;
   const uint32_t size = team().size;
@@ -189,8 +185,7 @@ WB_FN void team_calls<Self>::reduce_words(S s, Op op, T* dest, const T* source, 
 
 // The user's bytes are in the scratch meanwhile, which small messages must not take for their lines. So the scratch is cleared
 // before the second synchronisation, after which the next messages may arrive.
-template <class Self>
-template <class S, class Op, class T>
+template <class Self> template <class S, class Op, class T>
 WB_FN outcome team_calls<Self>::reduce_by_network(S s, Op op, T* dest, const T* source, size_t n, uint32_t channel) const {
   using word = typename order::detail::word<sizeof(T)>::type;
   const uint32_t size = team().size, me = team().pe;

@@ -56,15 +56,11 @@ class world_rma : public world_base {
   }
 
   /// @brief Copies elements to a PE without waiting. One thread calls this. As above.
-  template <class To, class From> WB_FN void put_nbi(To to, From from, size_t n, uint32_t pe) const {
-    put_nbi(by_thread, to, from, n, pe);
-  }
+  template <class To, class From> WB_FN void put_nbi(To to, From from, size_t n, uint32_t pe) const { put_nbi(by_thread, to, from, n, pe); }
   /// @brief Copies elements to a PE. One thread calls this. As above.
   template <class To, class From> WB_FN void put(To to, From from, size_t n, uint32_t pe) const { put(by_thread, to, from, n, pe); }
   /// @brief Copies elements from a PE without waiting. One thread calls this. As above.
-  template <class To, class From> WB_FN void get_nbi(To to, From from, size_t n, uint32_t pe) const {
-    get_nbi(by_thread, to, from, n, pe);
-  }
+  template <class To, class From> WB_FN void get_nbi(To to, From from, size_t n, uint32_t pe) const { get_nbi(by_thread, to, from, n, pe); }
   /// @brief Copies elements from a PE. One thread calls this. As above.
   template <class To, class From> WB_FN void get(To to, From from, size_t n, uint32_t pe) const { get(by_thread, to, from, n, pe); }
 
@@ -111,8 +107,8 @@ class world_rma : public world_base {
     if (how == reached::by_stores) {
       strided<transfer::put_words, S>(there(d, pe), f, to_stride, from_stride, n);
     } else if (how == reached::by_network) {
-      call_cold<&network::put_strided>(net(), address(d), address(f), gap<T>(to_stride), gap<T>(from_stride), sizeof(T), n, pe,
-                                       S::rank(), S::count());
+      call_cold<&network::put_strided>(net(), address(d), address(f), gap<T>(to_stride), gap<T>(from_stride), sizeof(T), n, pe, S::rank(),
+                                       S::count());
     }
     S::sync();
   }
@@ -127,8 +123,8 @@ class world_rma : public world_base {
     if (how == reached::by_stores) {
       strided<transfer::get_words, S>(d, there(f, pe), to_stride, from_stride, n);
     } else if (how == reached::by_network) {
-      call_cold<&network::get_strided>(net(), address(d), address(f), gap<T>(to_stride), gap<T>(from_stride), sizeof(T), n, pe,
-                                       S::rank(), S::count());
+      call_cold<&network::get_strided>(net(), address(d), address(f), gap<T>(to_stride), gap<T>(from_stride), sizeof(T), n, pe, S::rank(),
+                                       S::count());
     }
     S::sync();
   }
@@ -211,10 +207,9 @@ class world_rma : public world_base {
     }
     const reached how = other_path<S>(WB_CALL_PUT, d, bytes, pe);
     if (how == reached::by_stores) {
-      out_of_line(&transfer::odd<transfer::put_words>)(address(there(d, pe)), address(f), bytes, S::rank(), S::count());
+      out_of_line (&transfer::odd<transfer::put_words>)(address(there(d, pe)), address(f), bytes, S::rank(), S::count());
     } else if (how == reached::by_network) {
-      call_cold<&network::put>(net(), WB_CALL_PUT, address(d), address(f), bytes, pe, network::own_lane(), S::rank(), S::count(),
-                               finish);
+      call_cold<&network::put>(net(), WB_CALL_PUT, address(d), address(f), bytes, pe, network::own_lane(), S::rank(), S::count(), finish);
     }
   }
   template <class S, class T> WB_FN void get_bytes(S s, T* d, const T* f, size_t n, uint32_t pe, bool finish) const {
@@ -231,10 +226,9 @@ class world_rma : public world_base {
     }
     const reached how = other_path<S>(WB_CALL_GET, f, bytes, pe);
     if (how == reached::by_stores) {
-      out_of_line(&transfer::odd<transfer::get_words>)(address(d), address(there(f, pe)), bytes, S::rank(), S::count());
+      out_of_line (&transfer::odd<transfer::get_words>)(address(d), address(there(f, pe)), bytes, S::rank(), S::count());
     } else if (how == reached::by_network) {
-      call_cold<&network::get>(net(), WB_CALL_GET, address(d), address(f), bytes, pe, network::own_lane(), S::rank(), S::count(),
-                               finish);
+      call_cold<&network::get>(net(), WB_CALL_GET, address(d), address(f), bytes, pe, network::own_lane(), S::rank(), S::count(), finish);
     }
   }
 

@@ -51,9 +51,7 @@ struct numbered {
     if (number == block::number) block::sync();
     else if (number == warp::number) warp::sync();
   }
-  WB_FN bool any(bool p) const {
-    return number == block::number ? block::any(p) : number == warp::number ? warp::any(p) : p;
-  }
+  WB_FN bool any(bool p) const { return number == block::number ? block::any(p) : number == warp::number ? warp::any(p) : p; }
 };
 
 }  // namespace scope

@@ -21,17 +21,14 @@ WB_FN uint32_t scratch_mark(uint64_t turn) { return static_cast<uint32_t>(turn |
 constexpr uint32_t lines_at_once = 4;
 }  // namespace detail
 
-template <class Self>
-WB_FN order::detail::pair* team_calls<Self>::scratch(uint32_t channel, uint64_t turn, uint32_t sender) const {
+template <class Self> WB_FN order::detail::pair* team_calls<Self>::scratch(uint32_t channel, uint64_t turn, uint32_t sender) const {
   const wb_team& t = team();
   const uint64_t place = (uint64_t{channel} * 2 + (turn & 1)) * t.size + sender;
   return reinterpret_cast<line::words*>(t.scratch + place * t.scratch_bytes);
 }
 
 // Clears both buffers of a channel.
-template <class Self>
-template <class S>
-WB_FN outcome team_calls<Self>::clear_scratch(S s, wb_shmem_call call, uint32_t channel) const {
+template <class Self> template <class S> WB_FN outcome team_calls<Self>::clear_scratch(S s, wb_shmem_call call, uint32_t channel) const {
   line::words* all = scratch(channel, 0, 0);
   const size_t n = size_t{2} * team().size * (team().scratch_bytes / sizeof(line::words));
   outcome met{};
@@ -43,10 +40,9 @@ WB_FN outcome team_calls<Self>::clear_scratch(S s, wb_shmem_call call, uint32_t 
   return met;
 }
 
-template <class Self>
-template <class S, class T>
-WB_FN outcome team_calls<Self>::exchange_small(S s, wb_shmem_call call, T* dest, size_t dest_pitch, const T* source,
-                                               size_t source_pitch, size_t n, uint32_t channel) const {
+template <class Self> template <class S, class T>
+WB_FN outcome team_calls<Self>::exchange_small(S s, wb_shmem_call call, T* dest, size_t dest_pitch, const T* source, size_t source_pitch,
+                                               size_t n, uint32_t channel) const {
   const uint32_t size = team().size, me = team().pe;
   const uint32_t lines = Self::has_network ? 1 : static_cast<uint32_t>(line::count<T>(n));
   constexpr size_t in_line = line::data_bytes / sizeof(T);

@@ -29,11 +29,9 @@ class network_world {
   WB_FN const wb_control* control() const { return control_; }
   WB_FN bool is_near(uint32_t pe) const { return network::is_near(net_, pe); }
   template <class T> WB_FN T* there(T* here, uint32_t pe) const {
-    return reinterpret_cast<T*>(reinterpret_cast<uint64_t>(here) +
-                                (uint64_t{pe} - net_->pe) * net_->stride);
+    return reinterpret_cast<T*>(reinterpret_cast<uint64_t>(here) + (uint64_t{pe} - net_->pe) * net_->stride);
   }
-  template <class T>
-  WB_FN outcome fail(wb_shmem_call call, uint32_t word, const T* at, size_t bytes, uint32_t pe, uint32_t channel) const {
+  template <class T> WB_FN outcome fail(wb_shmem_call call, uint32_t word, const T* at, size_t bytes, uint32_t pe, uint32_t channel) const {
     return outcome{detail::raise_call_error(control(), word, static_cast<uint32_t>(call), pe, net_->pe,
                                             reinterpret_cast<uint64_t>(at) - net_->local, bytes, channel)};
   }
@@ -90,19 +88,16 @@ template <class Self> class team_calls {
   WB_FN outcome broadcast(S s, To dest, From source, size_t n, uint32_t root, uint32_t channel = 0) const;
   /// @brief Gathers `n` elements of every member on all members. All threads of scope `s` on every member call this. See
   /// collective.cuh.
-  template <class S, class To, class From>
-  WB_FN outcome fcollect(S s, To dest, From source, size_t n, uint32_t channel = 0) const;
+  template <class S, class To, class From> WB_FN outcome fcollect(S s, To dest, From source, size_t n, uint32_t channel = 0) const;
   /// @brief Exchanges `n` elements between each pair of members. All threads of scope `s` on every member call this. See
   /// collective.cuh.
-  template <class S, class To, class From>
-  WB_FN outcome alltoall(S s, To dest, From source, size_t n, uint32_t channel = 0) const;
+  template <class S, class To, class From> WB_FN outcome alltoall(S s, To dest, From source, size_t n, uint32_t channel = 0) const;
   /// @brief Executes an fcollect or alltoall with pitches, so that blocks can share a large one. All threads of scope `s` on every
   /// member call this.
   ///
   /// dest[m * dest_pitch + i] = source[me * source_pitch + i] of member m, pitches in elements.
-  template <class S, class To, class From>
-  WB_FN outcome exchange(S s, wb_shmem_call call, To dest, size_t dest_pitch, From source, size_t source_pitch, size_t n,
-                         uint32_t channel = 0) const;
+  template <class S, class To, class From> WB_FN outcome exchange(S s, wb_shmem_call call, To dest, size_t dest_pitch, From source,
+                                                                  size_t source_pitch, size_t n, uint32_t channel = 0) const;
   /// @brief Combines `n` elements of all members on every member. All threads of scope `s` on every member call this. See
   /// reduce.cuh.
   ///
@@ -114,9 +109,7 @@ template <class Self> class team_calls {
   WB_FN const auto& world() const { return static_cast<const Self*>(this)->world(); }
   WB_FN const wb_team& team() const { return static_cast<const Self*>(this)->team(); }
 
-  WB_FN wb_team_rounds* rounds(uint32_t channel) const {
-    return team().rounds + channel;
-  }
+  WB_FN wb_team_rounds* rounds(uint32_t channel) const { return team().rounds + channel; }
   // Returns the member `k` places after this one, or before it; 0 < k < size.
   WB_FN uint32_t after(uint32_t k) const {
     const uint32_t m = team().pe + k;
@@ -219,18 +212,13 @@ template <class Self> class team_calls {
 
   // The calls, after the data paths to the members have been determined.
   template <class S> WB_FN outcome meet_now(S s, wb_shmem_call call, uint32_t channel) const;
-  template <class S>
-  WB_FN outcome broadcast_now(S s, uint64_t dest, uint64_t source, size_t bytes, uint32_t root, uint32_t channel) const;
-  template <class S, class T>
-  WB_FN outcome exchange_now(S s, wb_shmem_call call, T* dest, size_t dest_pitch, const T* source, size_t source_pitch, size_t n,
-                             uint32_t channel) const;
-  template <class S, class T>
-  WB_FN outcome exchange_small(S s, wb_shmem_call call, T* dest, size_t dest_pitch, const T* source, size_t source_pitch, size_t n,
-                               uint32_t channel) const;
-  template <class S, class Op, class T>
-  WB_FN outcome reduce_small(S s, Op op, T* dest, const T* source, size_t n, uint32_t channel) const;
-  template <class S, class Op, class T>
-  WB_FN outcome reduce_large(S s, Op op, T* dest, const T* source, size_t n, uint32_t channel) const;
+  template <class S> WB_FN outcome broadcast_now(S s, uint64_t dest, uint64_t source, size_t bytes, uint32_t root, uint32_t channel) const;
+  template <class S, class T> WB_FN outcome exchange_now(S s, wb_shmem_call call, T* dest, size_t dest_pitch, const T* source,
+                                                         size_t source_pitch, size_t n, uint32_t channel) const;
+  template <class S, class T> WB_FN outcome exchange_small(S s, wb_shmem_call call, T* dest, size_t dest_pitch, const T* source,
+                                                           size_t source_pitch, size_t n, uint32_t channel) const;
+  template <class S, class Op, class T> WB_FN outcome reduce_small(S s, Op op, T* dest, const T* source, size_t n, uint32_t channel) const;
+  template <class S, class Op, class T> WB_FN outcome reduce_large(S s, Op op, T* dest, const T* source, size_t n, uint32_t channel) const;
   template <class S, class Op, class T>
   WB_FN outcome reduce_by_network(S s, Op op, T* dest, const T* source, size_t n, uint32_t channel) const;
   template <class Word, class S, class Op, class T>
@@ -256,14 +244,11 @@ class network_team : public team_calls<network_team> {
                                              uint64_t bytes, uint32_t root, uint32_t channel);
   // Pitches are in bytes.
   static WB_FN_COLD uint32_t exchange_bytes(network_world world, wb_team team, uint32_t scope, wb_shmem_call call, uint64_t dest,
-                                            uint64_t dest_pitch, uint64_t source, uint64_t source_pitch, uint64_t bytes,
-                                            uint32_t channel);
+                                            uint64_t dest_pitch, uint64_t source, uint64_t source_pitch, uint64_t bytes, uint32_t channel);
 
   // Steps of a reduction (reduce.cuh).
-  static WB_FN_COLD uint32_t collect(network_world world, wb_team team, uint32_t scope, uint64_t source, uint64_t bytes,
-                                     uint32_t channel);
-  static WB_FN_COLD uint32_t distribute(network_world world, wb_team team, uint32_t scope, uint64_t from, uint64_t bytes,
-                                        uint32_t channel);
+  static WB_FN_COLD uint32_t collect(network_world world, wb_team team, uint32_t scope, uint64_t source, uint64_t bytes, uint32_t channel);
+  static WB_FN_COLD uint32_t distribute(network_world world, wb_team team, uint32_t scope, uint64_t from, uint64_t bytes, uint32_t channel);
   static WB_FN_COLD uint32_t leave(network_world world, wb_team team, uint32_t scope, uint32_t channel);
 
  private:

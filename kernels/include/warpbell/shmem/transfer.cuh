@@ -120,14 +120,14 @@ template <class How, class Scope> WB_FN void move(Scope, uint64_t to, uint64_t f
         left -= inline_words * step;
       } while (How::inline_turns > 1 && left > 0);
     } else {
-      out_of_line(&words<How, word>)(to, from, bytes / sizeof(word), Scope::rank(), Scope::count());
+      out_of_line (&words<How, word>)(to, from, bytes / sizeof(word), Scope::rank(), Scope::count());
     }
   } else if ((ends & 7) == 0 && bytes <= threads * sizeof(uint64_t)) {
     one<How, Scope, uint64_t>(to, from, bytes);
   } else if ((ends & 3) == 0 && bytes <= threads * sizeof(uint32_t)) {
     one<How, Scope, uint32_t>(to, from, bytes);
   } else {
-    out_of_line(&odd<How>)(to, from, bytes, Scope::rank(), Scope::count());
+    out_of_line (&odd<How>)(to, from, bytes, Scope::rank(), Scope::count());
   }
 }
 

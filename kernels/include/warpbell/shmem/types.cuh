@@ -24,8 +24,12 @@ template <class T> struct sym {
 // `w.p(counter, 1, pe)` stores a 1 of the counter's type.
 namespace detail {
 template <class P> struct element;
-template <class T> struct element<T*> { using type = std::remove_cv_t<T>; };
-template <class T> struct element<sym<T>> { using type = std::remove_cv_t<T>; };
+template <class T> struct element<T*> {
+  using type = std::remove_cv_t<T>;
+};
+template <class T> struct element<sym<T>> {
+  using type = std::remove_cv_t<T>;
+};
 }  // namespace detail
 /// @brief Element type of a `T*` or `sym<T>`, without const.
 template <class P> using element_t = typename detail::element<P>::type;

@@ -50,9 +50,8 @@ class world_wait : public world_atomic {
   /// @param indices Gets the indices of all such words, at least one; room for `n`.
   /// @param ended Gets the outcome, if not null.
   /// @return The number of indices; 0 if there are no words to look at, or the wait failed.
-  template <class At>
-  WB_FN size_t wait_until_some(At at, size_t n, size_t* indices, const int* status, cmp how, element_t<At> value,
-                               outcome* ended = nullptr) const {
+  template <class At> WB_FN size_t wait_until_some(At at, size_t n, size_t* indices, const int* status, cmp how, element_t<At> value,
+                                                   outcome* ended = nullptr) const {
     return wait_some(waitable(at), n, indices, status, how, same(value), ended);
   }
   /// @brief Returns true if all of `n` words compare true with `value` now.
@@ -64,44 +63,37 @@ class world_wait : public world_atomic {
     return look_any(waitable(at), n, status, how, same(value));
   }
   /// @brief Writes the indices of all of `n` words that compare true with `value` now, and returns their number.
-  template <class At>
-  WB_FN size_t test_some(At at, size_t n, size_t* indices, const int* status, cmp how, element_t<At> value) const {
+  template <class At> WB_FN size_t test_some(At at, size_t n, size_t* indices, const int* status, cmp how, element_t<At> value) const {
     return look_some(waitable(at), n, indices, status, how, same(value));
   }
 
   // --- several words, each compared with its own value -----------------------------------------------------------------
 
   /// @brief Waits until each of `n` words compares true with its own value. Otherwise as wait_until_all.
-  template <class At>
-  WB_FN outcome wait_until_all_vector(At at, size_t n, const int* status, cmp how, const element_t<At>* values) const {
+  template <class At> WB_FN outcome wait_until_all_vector(At at, size_t n, const int* status, cmp how, const element_t<At>* values) const {
     return wait_all(waitable(at), n, status, how, each(values));
   }
   /// @brief Waits until any of `n` words compares true with its own value. Otherwise as wait_until_any.
-  template <class At>
-  WB_FN size_t wait_until_any_vector(At at, size_t n, const int* status, cmp how, const element_t<At>* values,
-                                     outcome* ended = nullptr) const {
+  template <class At> WB_FN size_t wait_until_any_vector(At at, size_t n, const int* status, cmp how, const element_t<At>* values,
+                                                         outcome* ended = nullptr) const {
     return wait_any(waitable(at), n, status, how, each(values), ended);
   }
   /// @brief Waits until some of `n` words compare true with their own values. Otherwise as wait_until_some.
-  template <class At>
-  WB_FN size_t wait_until_some_vector(At at, size_t n, size_t* indices, const int* status, cmp how,
-                                      const element_t<At>* values, outcome* ended = nullptr) const {
+  template <class At> WB_FN size_t wait_until_some_vector(At at, size_t n, size_t* indices, const int* status, cmp how,
+                                                          const element_t<At>* values, outcome* ended = nullptr) const {
     return wait_some(waitable(at), n, indices, status, how, each(values), ended);
   }
   /// @brief Returns true if each of `n` words compares true with its own value now.
-  template <class At>
-  WB_FN bool test_all_vector(At at, size_t n, const int* status, cmp how, const element_t<At>* values) const {
+  template <class At> WB_FN bool test_all_vector(At at, size_t n, const int* status, cmp how, const element_t<At>* values) const {
     return look_all(waitable(at), n, status, how, each(values));
   }
   /// @brief Returns the index of one of `n` words that compares true with its own value now, or `no_index`.
-  template <class At>
-  WB_FN size_t test_any_vector(At at, size_t n, const int* status, cmp how, const element_t<At>* values) const {
+  template <class At> WB_FN size_t test_any_vector(At at, size_t n, const int* status, cmp how, const element_t<At>* values) const {
     return look_any(waitable(at), n, status, how, each(values));
   }
   /// @brief Writes the indices of all of `n` words that compare true with their own values now, and returns their number.
   template <class At>
-  WB_FN size_t test_some_vector(At at, size_t n, size_t* indices, const int* status, cmp how,
-                                const element_t<At>* values) const {
+  WB_FN size_t test_some_vector(At at, size_t n, size_t* indices, const int* status, cmp how, const element_t<At>* values) const {
     return look_some(waitable(at), n, indices, status, how, each(values));
   }
 
@@ -152,16 +144,14 @@ class world_wait : public world_atomic {
   }
 
   // Returns true if every word from `i` on that is not excluded compares true; `i` stays at the first that does not.
-  template <class T, class V>
-  static WB_FN bool all_from(size_t& i, const T* at, size_t n, const int* status, cmp how, V value) {
+  template <class T, class V> static WB_FN bool all_from(size_t& i, const T* at, size_t n, const int* status, cmp how, V value) {
     for (; i < n; ++i) {
       if (!excluded(status, i) && !holds(how, order::load<order::relaxed, order::world>(at + i), T(value[i]))) return false;
     }
     return true;
   }
   // Returns the index of a word that compares true; `waiting` becomes true if there was a word to look at.
-  template <class T, class V>
-  static WB_FN size_t find(const T* at, size_t n, const int* status, cmp how, V value, bool& waiting) {
+  template <class T, class V> static WB_FN size_t find(const T* at, size_t n, const int* status, cmp how, V value, bool& waiting) {
     waiting = false;
     for (size_t i = 0; i < n; ++i) {
       if (excluded(status, i)) continue;
@@ -186,8 +176,7 @@ class world_wait : public world_atomic {
     size_t i = 0;
     return wait_for(at, n, [&] { return all_from(i, at, n, status, how, value); });
   }
-  template <class T, class V>
-  WB_FN size_t wait_any(const T* at, size_t n, const int* status, cmp how, V value, outcome* ended) const {
+  template <class T, class V> WB_FN size_t wait_any(const T* at, size_t n, const int* status, cmp how, V value, outcome* ended) const {
     size_t found = no_index;
     bool waiting = true;
     const outcome o = wait_for(at, n, [&] {
@@ -219,8 +208,7 @@ class world_wait : public world_atomic {
     look(at, n, [&] { return (found = find(at, n, status, how, value, waiting)) != no_index; });
     return found;
   }
-  template <class T, class V>
-  WB_FN size_t look_some(const T* at, size_t n, size_t* indices, const int* status, cmp how, V value) const {
+  template <class T, class V> WB_FN size_t look_some(const T* at, size_t n, size_t* indices, const int* status, cmp how, V value) const {
     size_t found = 0;
     bool waiting = true;
     look(at, n, [&] { return (found = collect(at, n, indices, status, how, value, waiting)) != 0; });
