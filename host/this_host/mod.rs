@@ -63,7 +63,7 @@ impl Machine {
     }
 }
 
-/// What this host is called, which containers have of their own; empty if it has no name.
+/// Returns the name of this host, which each container has for itself; empty if the host has no name.
 pub(crate) fn name() -> String {
     read("/proc/sys/kernel/hostname")
 }

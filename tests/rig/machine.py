@@ -57,7 +57,7 @@ def counter_khz():
 
 
 class Machine:
-    """A booted guest. `finish` answers whether it closed as it should."""
+    """A booted guest. `finish` returns whether it closed as it should."""
 
     def __init__(self, kernel, initrd, folder, iommu, drives, log):
         self.folder, self.log = Path(folder), log
@@ -169,7 +169,7 @@ class Machine:
                 pass
 
     def command(self, message, within=30):
-        """Sends one QMP command and answers its reply."""
+        """Sends one QMP command and returns the reply."""
         with self.lock:
             try:
                 self.qmp.write(json.dumps(message) + "\n")
@@ -223,7 +223,7 @@ class Machine:
     # --- the end -------------------------------------------------------------------------------------------------------
 
     def run(self, limit):
-        """Copies the console to the log until the guest says that it is done. Answers its status, or an error's text."""
+        """Copies the console to the log until the guest says that it is done. Returns its status, or an error's text."""
         end = time.monotonic() + limit
         self.console.settimeout(5)
         rest, heard = b"", time.monotonic()

@@ -109,7 +109,7 @@ fn keys_ranges_rights_and_alignment_get_their_syndromes() {
 }
 
 #[test]
-fn after_a_refusal_nothing_behind_it_is_carried_out() {
+fn nothing_behind_a_refused_request_is_carried_out() {
     for way in WAYS {
         let (a, b) = pair_of(way);
         let mut p = a.send_queue();
