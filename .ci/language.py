@@ -171,7 +171,7 @@ def main(names):
                     found.append(("phrases", number, f"`{match.group(0)}`: {instead}"))
             if is_comment and not excepted(name, "*"):
                 for match in FILE.finditer(line):
-                    file = match.group(0).lstrip("./")
+                    file = re.sub(r"^(\.\.?/)+", "", match.group(0))
                     there = file in suffixes if "/" in file else file in basenames
                     if not there and not FOREIGN.fullmatch(file):
                         found.append(("paths", number, f"`{file}` does not exist"))

@@ -23,6 +23,17 @@ pub enum UnitError {
 }
 
 /// A number of bytes. Suffixes are binary, as in fio: `4k`, `64M`, `1G` (also `4K`, `4KiB`, `4096`).
+///
+/// # Examples
+///
+/// ```
+/// use warpbell::units::Bytes;
+///
+/// let size: Bytes = "64M".parse()?;
+/// assert_eq!(size, Bytes(64 << 20));
+/// assert_eq!(Bytes(4096).to_string(), "4 KiB");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
 #[serde(transparent)]
 pub struct Bytes(pub u64);
@@ -116,6 +127,17 @@ impl fmt::Display for BytesOrShare {
 /// # Errors
 /// [`UnitError::Duration`] if the text is no number with a known unit, or the duration is zero or too large for a
 /// [`Duration`].
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use warpbell::units::parse_duration;
+///
+/// assert_eq!(parse_duration("1500ms")?, Duration::from_millis(1500));
+/// assert!(parse_duration("soon").is_err());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn parse_duration(s: &str) -> Result<Duration, UnitError> {
     let refuse = || UnitError::Duration(s.to_owned());
     let typed = s.trim();

@@ -107,6 +107,22 @@ impl KernelArg for crate::memory::Region {
 }
 
 /// Builds [`Args`]: `args!(count, &region, &array)`.
+///
+/// # Examples
+///
+/// ```
+/// use warpbell::args;
+/// use warpbell::engine::Engine;
+/// use warpbell::memory::Place;
+///
+/// let engine = Engine::cpu()?;
+/// let out = engine.allocate(Place::Device, 64)?;
+/// // By reference: memory, arrays, caches, worlds. By value: numbers, in the types of the kernel's parameters.
+/// let args = args!(&out, 8u64, 0u64, 1u64);
+/// // SAFETY: these are the types of the parameters of `wb_iota`.
+/// unsafe { engine.launch("wb_iota", engine.grid(32, 1), args) }?.finish()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[macro_export]
 macro_rules! args {
     ($($a:expr),* $(,)?) => { $crate::engine::Args::new()$(.with($a))* };

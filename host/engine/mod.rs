@@ -28,6 +28,23 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// A GPU or a set of CPU threads that runs the kernels of one image. Clones share the engine.
+///
+/// # Examples
+///
+/// ```
+/// use warpbell::args;
+/// use warpbell::engine::Engine;
+/// use warpbell::memory::Place;
+///
+/// let engine = Engine::cpu()?;
+/// let numbers = engine.allocate(Place::Device, 1000 * 8)?;
+/// // The shipped kernel `wb_iota` writes out[i] = start + i * step for all i < count.
+/// // SAFETY: these are the types of its parameters: out, count, start, step.
+/// let run = unsafe { engine.launch("wb_iota", engine.grid(256, 1), args!(&numbers, 1000u64, 7u64, 2u64)) }?;
+/// run.finish()?;
+/// assert_eq!(numbers.get::<u64>(8 * 999)?, 7 + 2 * 999);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Engine(Arc<Inner>);
 
@@ -78,6 +95,17 @@ impl Engine {
     ///
     /// # Errors
     /// As [`Engine::cpu`], if no GPU can be used.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// let engine = warpbell::engine::Engine::auto()?;
+    /// // The reason why there is no GPU, if there is none.
+    /// if let Some(note) = engine.note() {
+    ///     println!("kernels run on CPU threads: {note}");
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn auto() -> Result<Self, EngineError> {
         match Self::gpu(0) {
             Ok(gpu) => Ok(gpu),
@@ -276,6 +304,17 @@ impl Engine {
     ///
     /// # Errors
     /// [`MemoryError::Cuda`] if copying the deadline to GPU memory fails.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// let engine = warpbell::engine::Engine::cpu()?;
+    /// engine.set_deadline(Duration::from_secs(2))?;
+    /// assert_eq!(engine.deadline(), Duration::from_secs(2));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn set_deadline(&self, deadline: Duration) -> Result<(), MemoryError> {
         self.0.control.set_deadline(deadline)
     }

@@ -9,6 +9,18 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// Size of a launch: number of blocks, and threads per block.
+///
+/// # Examples
+///
+/// ```
+/// use warpbell::engine::{Engine, Grid};
+///
+/// let engine = Engine::cpu()?;
+/// // One block of as many threads as suit the engine.
+/// let one_block = Grid { blocks: 1, ..engine.grid(256, 1) };
+/// assert_eq!(one_block.threads, engine.warp_width());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grid {
     /// Number of blocks.
@@ -148,6 +160,25 @@ pub struct RunReport {
 ///
 /// A run keeps the memory that its arguments stand for. A forgotten run leaks that memory, so its kernel never loses
 /// it.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use warpbell::args;
+/// use warpbell::engine::Engine;
+/// use warpbell::memory::Place;
+///
+/// let engine = Engine::cpu()?;
+/// let out = engine.allocate(Place::Device, 8)?;
+/// // SAFETY: these are the types of the parameters of `wb_iota`: out, count, start, step.
+/// let run = unsafe { engine.launch("wb_iota", engine.grid(32, 1), args!(&out, 1u64, 42u64, 0u64)) }?;
+/// // The run keeps `out` alive, also if the program drops it here.
+/// let report = run.finish_within(Duration::from_secs(10))?;
+/// println!("the kernel ran for {:?}", report.elapsed);
+/// assert_eq!(out.get::<u64>(0)?, 42);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[must_use = "dropping a run stops its kernel; call finish or finish_within"]
 pub struct Run {
     engine: Engine,

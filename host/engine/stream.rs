@@ -19,6 +19,27 @@ use std::time::Duration;
 ///
 /// After a kernel has failed, the kernels behind it do not start (CPU threads), or start and have all their waits end
 /// at once (GPU). The next `synchronize` returns the error. The stream can then be used again.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use warpbell::args;
+/// use warpbell::engine::Engine;
+/// use warpbell::memory::Place;
+///
+/// let engine = Engine::cpu()?;
+/// let stream = engine.stream()?;
+/// let out = engine.allocate(Place::Device, 100 * 8)?;
+/// for start in [1u64, 500] {
+///     // SAFETY: these are the types of the parameters of `wb_iota`: out, count, start, step.
+///     unsafe { stream.launch("wb_iota", engine.grid(256, 1), args!(&out, 100u64, start, 1u64)) }?;
+/// }
+/// stream.synchronize(Duration::from_secs(10))?;
+/// // Kernels of a stream run one after the other: the second one wrote last.
+/// assert_eq!(out.get_slice::<u64>(0, 3)?, [500, 501, 502]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[must_use = "dropping a stream stops its kernels; call synchronize"]
 pub struct Stream {
     engine: Engine,

@@ -85,6 +85,20 @@ pub struct Components<'g> {
 ///
 /// # Errors
 /// As for [`Components::new`] and [`Components::run`].
+///
+/// # Examples
+///
+/// ```
+/// use warpbell::engine::Engine;
+/// use warpbell::graph::{ComponentsOptions, Csr, CsrOptions, GraphOnEngine, Placement, PlacementOptions, components};
+///
+/// let csr = Csr::from_edges(5, &[(0, 1), (3, 4)], CsrOptions::default())?;
+/// let engine = Engine::cpu()?;
+/// let graph = GraphOnEngine::place(&engine, &csr, Placement::Gpu, PlacementOptions::COMPONENTS)?;
+/// let result = components(&graph, &ComponentsOptions::default())?;
+/// assert_eq!(result.label, [0, 0, 2, 3, 3]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn components(graph: &GraphOnEngine, options: &ComponentsOptions) -> Result<ComponentsResult, GraphError> {
     Components::new(graph, options)?.run()
 }

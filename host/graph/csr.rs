@@ -96,6 +96,19 @@ setters!(CsrOptions { directed: bool, keep_self_loops: bool, wide: bool });
 ///
 /// Vertices are numbered from 0. [`Csr::ids`] maps the numbers to the input's identifiers. An undirected edge is stored
 /// at both ends, so [`Csr::arcs`] is twice [`Csr::edges`]. Self-loops, where they are kept, are stored once.
+///
+/// # Examples
+///
+/// ```
+/// use warpbell::graph::csr::{Csr, CsrOptions};
+///
+/// let csr = Csr::from_edges(3, &[(0, 1), (0, 2)], CsrOptions::default())?;
+/// // Undirected unless told otherwise: each edge is there in both directions.
+/// assert_eq!((csr.vertices(), csr.edges(), csr.arcs()), (3, 2, 4));
+/// assert_eq!(csr.neighbours_of(0).collect::<Vec<_>>(), [1, 2]);
+/// assert_eq!(csr.degree(2), 1);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Csr {
     offsets: Vec<u64>,

@@ -288,6 +288,27 @@ pub(super) struct Weighted {
 }
 
 /// A graph that kernels can read.
+///
+/// # Examples
+///
+/// ```
+/// use warpbell::engine::Engine;
+/// use warpbell::graph::{BfsOptions, Csr, CsrOptions, GraphOnEngine, Placement, PlacementOptions, bfs};
+/// use warpbell::storage::{Cache, Drive, OverwritePolicy, Volume};
+///
+/// // A path of four vertices: 0 - 1 - 2 - 3.
+/// let csr = Csr::from_edges(4, &[(0, 1), (1, 2), (2, 3)], CsrOptions::default())?;
+/// let plan = GraphOnEngine::plan(&csr, PlacementOptions::BFS);
+/// let engine = Engine::cpu()?;
+/// let drive = Drive::create("soft:mem", plan.bytes(), &OverwritePolicy::none())?;
+/// let volume = Volume::on(&engine, [drive]).build()?;
+/// let cache = Cache::on(&volume).bytes(1 << 20).build()?;
+/// // Kernels read the edges from storage, through the cache.
+/// let graph = GraphOnEngine::place(&engine, &csr, Placement::Storage(cache), PlacementOptions::BFS)?;
+/// let result = bfs(&graph, 0, &BfsOptions::default())?;
+/// assert_eq!(result.depth, [0, 1, 2, 3]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct GraphOnEngine {
     pub(super) engine: Engine,

@@ -89,6 +89,22 @@ pub struct PageRank<'g> {
 ///
 /// # Errors
 /// As for [`PageRank::new`] and [`PageRank::run`].
+///
+/// # Examples
+///
+/// ```
+/// use warpbell::engine::Engine;
+/// use warpbell::graph::{PageRankOptions, Csr, CsrOptions, GraphOnEngine, Placement, PlacementOptions, pagerank};
+///
+/// // Vertex 0 is linked with all others.
+/// let csr = Csr::from_edges(4, &[(0, 1), (0, 2), (0, 3)], CsrOptions::default())?;
+/// let engine = Engine::cpu()?;
+/// let graph = GraphOnEngine::place(&engine, &csr, Placement::Gpu, PlacementOptions::PAGERANK)?;
+/// let result = pagerank(&graph, &PageRankOptions::default())?;
+/// assert!(result.rank[0] > result.rank[1]);
+/// assert!((result.rank.iter().sum::<f64>() - 1.0).abs() < 1e-6);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn pagerank(graph: &GraphOnEngine, options: &PageRankOptions) -> Result<PageRankResult, GraphError> {
     PageRank::new(graph, options)?.run()
 }

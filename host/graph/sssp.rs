@@ -129,6 +129,21 @@ pub struct Sssp<'g> {
 ///
 /// # Errors
 /// As for [`Sssp::new`] and [`Sssp::run`].
+///
+/// # Examples
+///
+/// ```
+/// use warpbell::engine::Engine;
+/// use warpbell::graph::{Csr, CsrOptions, Distances, GraphOnEngine, Placement, PlacementOptions, SsspOptions, sssp};
+///
+/// // The way round over vertex 1 is shorter than the direct edge.
+/// let csr = Csr::from_weighted_edges(3, &[(0, 1, 2), (1, 2, 3), (0, 2, 9)], CsrOptions::default())?;
+/// let engine = Engine::cpu()?;
+/// let graph = GraphOnEngine::place(&engine, &csr, Placement::Gpu, PlacementOptions::SSSP)?;
+/// let result = sssp(&graph, 0, &SsspOptions::default())?;
+/// assert!(matches!(&result.distance, Distances::Integer(d) if d[..] == [0, 2, 5]));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn sssp(graph: &GraphOnEngine, source: u64, options: &SsspOptions) -> Result<SsspResult, GraphError> {
     Sssp::new(graph, options)?.run(source)
 }

@@ -17,6 +17,23 @@ const ALIGN: usize = 4096;
 /// Kernels and devices may write to a region during a copy. The copy may then mix old and new bytes, but aligned words
 /// of 4 and 8 bytes are never torn. The memory is freed with the last clone. A [`Run`](crate::engine::Run) holds a
 /// clone of each region that its kernel uses.
+///
+/// # Examples
+///
+/// ```
+/// use warpbell::engine::Engine;
+/// use warpbell::memory::Place;
+///
+/// let engine = Engine::cpu()?;
+/// let region = engine.allocate(Place::Host, 4096)?;
+/// region.set_slice(0, &[1u32, 2, 3])?;
+/// region.fill(2048, 2048, 0xff)?;
+/// assert_eq!(region.get_slice::<u32>(4, 2)?, [2, 3]);
+/// assert_eq!(region.get::<u8>(4095)?, 0xff);
+/// // A range outside of the region is an error, and nothing is copied.
+/// assert!(region.get::<u64>(4090).is_err());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone)]
 pub struct Region(Arc<Memory>);
 

@@ -42,7 +42,7 @@ pub enum ShmemError {
     },
     /// The ranks made different collective calls.
     #[error(
-        "collective calls are made by all ranks, in the same order and with the same arguments: {}",
+        "all ranks must make the same collective calls, in the same order and with the same arguments: {}",
         differences(.calls)
     )]
     OutOfStep {
@@ -59,7 +59,7 @@ pub enum ShmemError {
     },
     /// A GPU has more PEs of this process than kernels that are guaranteed to run on it concurrently.
     #[error(
-        "{pes} PEs of this process are on GPU {gpu}, which is sure to run the kernels of {most} at the same time; start the program with {}={} for {} PEs, or use fewer on one GPU",
+        "{pes} PEs of this process are on GPU {gpu}, which is guaranteed to run the kernels of only {most} concurrently; start the program with {}={} for {} PEs, or use fewer on one GPU",
         crate::cuda::CONNECTIONS_VARIABLE, crate::cuda::MOST_CONNECTIONS, crate::cuda::MOST_CONNECTIONS - 1
     )]
     Crowded {
@@ -79,7 +79,7 @@ pub enum ShmemError {
         reason: String,
     },
     /// The alignment is not a power of two, or too large.
-    #[error("{align} is no alignment of memory in a symmetric heap: powers of two up to {max} are")]
+    #[error("an alignment of {align} is not valid in a symmetric heap; use a power of two up to {max}")]
     Alignment {
         /// The alignment of the call, in bytes.
         align: usize,
@@ -88,7 +88,7 @@ pub enum ShmemError {
     },
     /// Memory cannot be freed because a kernel may be using it.
     #[error(
-        "{len} elements at offset {offset} of the symmetric heap are used by kernels in flight, or streams that were not waited for, on PE(s) {pes:?}; they come back when those have ended, without another call"
+        "{len} elements at offset {offset} of the symmetric heap are in use by running kernels or unfinished streams on PE(s) {pes:?}; they are freed when those have ended, without another call"
     )]
     InUse {
         /// PEs that use the memory.
@@ -103,7 +103,7 @@ pub enum ShmemError {
     Foreign,
     /// The symmetric heap has no free range that is large enough.
     #[error(
-        "{bytes} bytes do not fit into the symmetric heap: {free} of {heap} are free, beside {live} allocations; ask for a larger heap (WARPBELL_SYMMETRIC_SIZE, or WorldBuilder::heap_bytes)"
+        "{bytes} bytes do not fit into the symmetric heap: {free} of {heap} are free, with {live} allocations; use a larger heap (WARPBELL_SYMMETRIC_SIZE, or WorldBuilder::heap_bytes)"
     )]
     HeapFull {
         /// Bytes of the allocation that failed.
@@ -117,7 +117,7 @@ pub enum ShmemError {
     },
     /// A strided split does not describe PEs of the parent team.
     #[error(
-        "a team of {size} PEs from {start} on, {stride} apart, is not in one of {pes}: there must be at least one, a stride of at least 1, and the last must be one of PEs 0 to {}", pes - 1
+        "a team of {size} PEs from PE {start} with stride {stride} does not fit into a team of {pes} PEs: size and stride must be at least 1, and the last PE at most {}", pes - 1
     )]
     NoTeam {
         /// First PE of the new team, as a member number of the parent team.
@@ -131,7 +131,7 @@ pub enum ShmemError {
     },
     /// No team slot is free on all PEs of the team.
     #[error(
-        "no room for another team: its PEs can be in {limit} at once, the team of all among them, and have used them up between them; drop some, or ask for a larger heap (WARPBELL_SYMMETRIC_SIZE, or WorldBuilder::heap_bytes)"
+        "no team slot is free on all PEs of the new team: a PE can be in {limit} teams at once, including the team of all PEs; drop a team, or use a larger heap (WARPBELL_SYMMETRIC_SIZE, or WorldBuilder::heap_bytes)"
     )]
     TeamLimit {
         /// Number of teams that a PE can be in.
@@ -139,7 +139,7 @@ pub enum ShmemError {
     },
     /// The PEs of a host are not equally spaced, so they cannot form a team.
     #[error(
-        "the PEs of host {host} are {pes:?}: those of a team are equally far apart; start the ranks host by host, or one on each host in turn"
+        "the PEs of host {host} are {pes:?}, but a team needs equally spaced PEs; start the ranks host by host, or round-robin over the hosts"
     )]
     ScatteredNode {
         /// Name of the host.
@@ -148,7 +148,7 @@ pub enum ShmemError {
         pes: Vec<usize>,
     },
     /// The lengths of destination and source do not match.
-    #[error("{call}: {dest} elements to write and {source_len} to read, with {pes} PEs; {rule}")]
+    #[error("{call}: {dest} elements in the destination and {source_len} in the source, with {pes} PEs; {rule}")]
     Lengths {
         /// The call.
         call: &'static str,
@@ -176,13 +176,13 @@ pub enum ShmemError {
         bytes: usize,
     },
     /// Source and destination overlap.
-    #[error("{call}: source and destination overlap; give it two arrays, or parts that do not")]
+    #[error("{call}: source and destination overlap; use two arrays, or disjoint parts of one")]
     Overlap {
         /// The call.
         call: &'static str,
     },
     /// Loads and stores do not reach the heap of the PE.
-    #[error("loads and stores do not reach the heap of PE {pe}; calls of the world do")]
+    #[error("loads and stores do not reach the heap of PE {pe}; use the put and get calls of the world")]
     OutOfReach {
         /// The PE.
         pe: usize,
@@ -207,7 +207,7 @@ pub enum ShmemError {
         source: RunError,
     },
     /// The call is only valid while no kernel runs on this engine.
-    #[error("{what}: kernels of this engine are running; finish them first")]
+    #[error("{what}: kernels of this engine are running; wait for them first")]
     Busy {
         /// The call.
         what: &'static str,
@@ -221,7 +221,7 @@ pub enum ShmemError {
         size: usize,
     },
     /// The elements are outside the symmetric array.
-    #[error("elements {first}..{} of a symmetric array of {len}", first + count)]
+    #[error("elements {first}..{} are outside a symmetric array of {len}", first + count)]
     OutOfBounds {
         /// First element.
         first: usize,

@@ -200,8 +200,11 @@ impl HeapPlan {
         let kind = peer_infos[0].heap_kind;
         let granularity = peer_infos.iter().filter_map(|c| c.gpu.as_ref()).map(|g| g.granularity).max().unwrap_or(1);
         let unit = granularity.max(HEAP_ALIGN);
-        let too_large =
-            || ShmemError::Heap { bytes: asked, pes, reason: "more than 64 bits can address; ask for less".to_owned() };
+        let too_large = || ShmemError::Heap {
+            bytes: asked,
+            pes,
+            reason: "the heaps together exceed 64-bit addresses; use a smaller heap".to_owned(),
+        };
         let bytes = own_bytes(asked, pes)
             .checked_add(asked)
             .and_then(|b| b.checked_add(bounce))

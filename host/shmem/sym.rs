@@ -13,6 +13,29 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// `shmem.cuh`.
 ///
 /// The memory is free again once every PE has dropped its `Sym`. [`World::free`] frees the memory at once.
+///
+/// # Examples
+///
+/// ```
+/// use warpbell::shmem::World;
+///
+/// # fn on_each(worlds: Vec<World>, work: fn(&World) -> Result<(), Failure>) -> Result<(), Failure> {
+/// #     let pes: Vec<_> = worlds.into_iter().map(|world| std::thread::spawn(move || work(&world))).collect();
+/// #     pes.into_iter().try_for_each(|pe| pe.join().expect("no panic"))
+/// # }
+/// # type Failure = Box<dyn std::error::Error + Send + Sync>;
+/// // Two PEs with CPU engines; a closure runs for each PE, in a thread of its own.
+/// on_each(World::local(2)?, |world| {
+///     // Every PE allocates the same: the memory has one offset in all heaps.
+///     let table = world.malloc::<u32>(100)?;
+///     table.write(0, &[7; 100])?;
+///     let offsets = world.allgather(&table.offset().to_le_bytes())?;
+///     assert_eq!(offsets[0], offsets[1]);
+///     world.free(table)?;
+///     Ok(())
+/// })?;
+/// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+/// ```
 pub struct Sym<T> {
     block: Arc<Block>,
     len: usize,
@@ -36,6 +59,26 @@ impl Drop for Block {
 }
 
 /// A range of elements of a [`Sym`], on every PE. Borrows the array, so that the memory stays allocated.
+///
+/// # Examples
+///
+/// ```
+/// use warpbell::shmem::World;
+///
+/// # fn on_each(worlds: Vec<World>, work: fn(&World) -> Result<(), Failure>) -> Result<(), Failure> {
+/// #     let pes: Vec<_> = worlds.into_iter().map(|world| std::thread::spawn(move || work(&world))).collect();
+/// #     pes.into_iter().try_for_each(|pe| pe.join().expect("no panic"))
+/// # }
+/// # type Failure = Box<dyn std::error::Error + Send + Sync>;
+/// // Two PEs with CPU engines; a closure runs for each PE, in a thread of its own.
+/// on_each(World::local(2)?, |world| {
+///     let table = world.calloc::<u32>(10)?;
+///     world.put(table.slice(2..4)?, &[5, 6], world.my_pe())?;
+///     assert_eq!(table.read(0, 5)?, [0, 0, 5, 6, 0]);
+///     Ok(())
+/// })?;
+/// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+/// ```
 pub struct SymSlice<'a, T> {
     block: &'a Arc<Block>,
     offset: usize,

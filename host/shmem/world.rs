@@ -30,6 +30,29 @@ const LEAVE_AFTER_FAILURE: Duration = Duration::from_secs(2);
 /// One PE of a world. Cheap to clone.
 ///
 /// Every PE makes the same collective calls, in the same order and with the same arguments.
+///
+/// # Examples
+///
+/// ```
+/// use warpbell::shmem::World;
+///
+/// # fn on_each(worlds: Vec<World>, work: fn(&World) -> Result<(), Failure>) -> Result<(), Failure> {
+/// #     let pes: Vec<_> = worlds.into_iter().map(|world| std::thread::spawn(move || work(&world))).collect();
+/// #     pes.into_iter().try_for_each(|pe| pe.join().expect("no panic"))
+/// # }
+/// # type Failure = Box<dyn std::error::Error + Send + Sync>;
+/// // Two PEs with CPU engines; a closure runs for each PE, in a thread of its own.
+/// on_each(World::local(2)?, |world| {
+///     let next = (world.my_pe() + 1) % world.n_pes();
+///     let inbox = world.calloc::<u64>(4)?;
+///     world.put(&inbox, &[world.my_pe() as u64; 4], next)?;
+///     world.barrier_all()?;
+///     // Each PE has what the one before it has put.
+///     assert_eq!(inbox.read(0, 4)?, [next as u64; 4]);
+///     Ok(())
+/// })?;
+/// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+/// ```
 #[derive(Clone)]
 pub struct World(Arc<Inner>);
 
@@ -124,7 +147,7 @@ impl World {
             Box::new(move |who| {
                 let _ = lost.set(who.clone());
                 if let Err(error) = engine.stop_for(who.to_string()) {
-                    tracing::warn!(%error, rank = who.rank, "kernels that wait for a lost rank end at their deadline");
+                    tracing::warn!(%error, rank = who.rank, "kernels cannot be stopped: those that wait for a lost rank end at their deadline");
                 }
             })
         });
@@ -202,6 +225,25 @@ impl World {
     /// - [`ShmemError::Bootstrap`] if a rank is gone, does not call within [`World::timeout`], or `bytes` is too large.
     /// - [`ShmemError::OutOfStep`] if the ranks make different calls.
     /// - [`ShmemError::Memory`] if the allocation map of kernels with checks cannot be written.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use warpbell::shmem::World;
+    ///
+    /// # fn on_each(worlds: Vec<World>, work: fn(&World) -> Result<(), Failure>) -> Result<(), Failure> {
+    /// #     let pes: Vec<_> = worlds.into_iter().map(|world| std::thread::spawn(move || work(&world))).collect();
+    /// #     pes.into_iter().try_for_each(|pe| pe.join().expect("no panic"))
+    /// # }
+    /// # type Failure = Box<dyn std::error::Error + Send + Sync>;
+    /// // Two PEs with CPU engines; a closure runs for each PE, in a thread of its own.
+    /// on_each(World::local(2)?, |world| {
+    ///     let names = world.allgather(format!("PE {}", world.my_pe()).as_bytes())?;
+    ///     assert_eq!(names, [b"PE 0", b"PE 1"]);
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+    /// ```
     pub fn allgather(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, ShmemError> {
         self.meet("allgather", bytes)
     }
@@ -344,7 +386,7 @@ impl World {
 fn read(message: &[u8]) -> (Announcement, &[u8]) {
     let line = message.iter().position(|b| *b == b'\n').unwrap_or(message.len());
     let told = serde_json::from_slice(&message[..line]);
-    let unknown = |_| Announcement { call: "something that is no call of a world".to_owned(), dropped: Vec::new() };
+    let unknown = |_| Announcement { call: "an unknown call".to_owned(), dropped: Vec::new() };
     (told.unwrap_or_else(unknown), message.get(line + 1..).unwrap_or_default())
 }
 
@@ -409,7 +451,7 @@ impl Drop for Inner {
                     (false, false) => self.timeout.min(LEAVE),
                 };
                 if !sent && !is_stopped {
-                    tracing::warn!(failures = ?network.failures(), "a PE ends before all that it sent has arrived");
+                    tracing::warn!(failures = ?network.failures(), "this PE ends before all data that it sent has arrived");
                 }
                 let heap = std::mem::replace(&mut self.heap, Heap::none(self.engine.space()));
                 let told = Announcement { call: "the end of its world".to_owned(), dropped: Vec::new() };

@@ -13,6 +13,26 @@ use std::ops::Range;
 ///
 /// [`Array::read`] and [`Array::write`] run kernels of their own that copy through the cache. Host and kernels
 /// therefore always see each other's changes. The host may call both while another kernel uses the array.
+///
+/// # Examples
+///
+/// ```
+/// use warpbell::engine::Engine;
+/// use warpbell::storage::{Array, Cache, Drive, OverwritePolicy, Volume};
+///
+/// let engine = Engine::cpu()?;
+/// let drive = Drive::create("soft:mem", 1 << 20, &OverwritePolicy::none())?;
+/// let volume = Volume::on(&engine, [drive]).build()?;
+/// volume.store_array("numbers", &(0..100_000u32).collect::<Vec<_>>())?;
+///
+/// let cache = Cache::on(&volume).bytes(64 << 10).build()?;
+/// let numbers: Array<u32> = cache.open("numbers")?;
+/// assert_eq!((numbers.len(), numbers.name()), (100_000, Some("numbers")));
+/// assert_eq!(numbers.read(10..13)?, [10, 11, 12]);
+/// // The type must be the one that the array was stored with.
+/// assert!(cache.open::<f32>("numbers").is_err());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone)]
 pub struct Array<T> {
     cache: Cache,

@@ -38,6 +38,21 @@ const LEAST_DEPTH: u32 = 16;
 const MAX_COMMAND_BLOCKS: usize = 1 << 16;
 
 /// Options of a new volume. [`Volume::on`] makes a builder.
+///
+/// # Examples
+///
+/// ```
+/// use warpbell::engine::Engine;
+/// use warpbell::storage::{Drive, OverwritePolicy, Volume};
+///
+/// let engine = Engine::cpu()?;
+/// let drive = || Drive::create("soft:mem", 1 << 20, &OverwritePolicy::none());
+/// // Two devices that hold the same data, each with one queue pair of 64 entries.
+/// let volume = Volume::on(&engine, [drive()?, drive()?]).replicated(true).queues(1).depth(64).build()?;
+/// assert!(volume.is_replicated());
+/// assert_eq!((volume.devices(), volume.queues(), volume.depth()), (2, 1, 64));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 #[must_use = "nothing happens before build"]
 pub struct VolumeBuilder {

@@ -16,6 +16,26 @@ use std::sync::Arc;
 ///
 /// Changes by kernels and by [`Array::write`] stay in the cache until [`Cache::flush`]. Dropping the last clone and the
 /// last array loses them.
+///
+/// # Examples
+///
+/// ```
+/// use warpbell::engine::Engine;
+/// use warpbell::storage::{Array, Cache, Drive, OverwritePolicy, Volume};
+///
+/// let engine = Engine::cpu()?;
+/// let drive = Drive::create("soft:mem", 1 << 20, &OverwritePolicy::none())?;
+/// let volume = Volume::on(&engine, [drive]).build()?;
+/// volume.store_array("numbers", &(0..100_000u32).collect::<Vec<_>>())?;
+///
+/// // 256 KiB of pages of 4 KiB; the array has 400 KB.
+/// let cache = Cache::on(&volume).bytes(256 << 10).page(4096).build()?;
+/// let numbers: Array<u32> = cache.open("numbers")?;
+/// // A kernel gets the array with `args!(&numbers)`. The host reads through the same cache.
+/// assert_eq!(numbers.read(99_998..100_000)?, [99_998, 99_999]);
+/// assert_eq!(cache.frames(), 64);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone)]
 pub struct Cache(pub(super) Arc<Inner>);
 
@@ -275,6 +295,26 @@ impl Cache {
     /// # Errors
     /// [`StorageError::Run`] if a page cannot be written; [`StorageError::Engine`] if the engine starts no kernel;
     /// otherwise as for [`Volume::flush`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use warpbell::engine::Engine;
+    /// use warpbell::storage::{Array, Cache, Drive, OverwritePolicy, Volume};
+    ///
+    /// let engine = Engine::cpu()?;
+    /// let drive = Drive::create("soft:mem", 1 << 20, &OverwritePolicy::none())?;
+    /// let volume = Volume::on(&engine, [drive]).build()?;
+    /// volume.store_array("numbers", &(0..100_000u32).collect::<Vec<_>>())?;
+    ///
+    /// let cache = Cache::on(&volume).bytes(64 << 10).build()?;
+    /// let numbers: Array<u32> = cache.open("numbers")?;
+    /// numbers.write(0, &[7, 8])?;
+    /// // Changed pages stay in the cache until their frames are needed, or until a flush.
+    /// cache.flush()?;
+    /// assert_eq!(volume.read_array::<u32>("numbers")?[..3], [7, 8, 2]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn flush(&self) -> Result<(), StorageError> {
         // SAFETY: these are the arguments that this kernel takes.
         unsafe { self.run("wb_cache_flush", crate::args!(self)) }?;

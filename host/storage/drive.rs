@@ -22,6 +22,20 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 /// Specification of a device with parsed options. The device is not opened yet.
+///
+/// # Examples
+///
+/// ```
+/// use std::ffi::OsStr;
+/// use warpbell::storage::DriveSpec;
+///
+/// let spec = DriveSpec::named(OsStr::new("soft:mem,threads=2"))?;
+/// assert_eq!(spec.spec().to_string(), "soft:mem,threads=2");
+/// // An unknown option is an error that names the one that was meant.
+/// let error = DriveSpec::named(OsStr::new("soft:mem,thread=2")).unwrap_err();
+/// assert!(error.to_string().contains("threads"));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct DriveSpec {
     spec: DeviceSpec,
@@ -319,6 +333,18 @@ impl fmt::Debug for OpenController {
 }
 
 /// An enabled controller and one of its namespaces.
+///
+/// # Examples
+///
+/// ```
+/// use warpbell::storage::{Drive, OverwritePolicy};
+///
+/// // A software NVMe controller in memory, with a namespace of at least 1 MiB.
+/// let drive = Drive::create("soft:mem", 1 << 20, &OverwritePolicy::none())?;
+/// assert!(drive.bytes() >= 1 << 20);
+/// assert_eq!(drive.namespace().block_bytes(), 512);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Drive {
     name: String,
     controller: Arc<Controller<Ready>>,

@@ -147,6 +147,23 @@ impl Volume {
     ///
     /// # Errors
     /// As for [`Volume::write_blocks`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use warpbell::engine::Engine;
+    /// use warpbell::storage::{Drive, OverwritePolicy, Volume};
+    ///
+    /// let engine = Engine::cpu()?;
+    /// let drive = Drive::create("soft:mem", 1 << 20, &OverwritePolicy::none())?;
+    /// let volume = Volume::on(&engine, [drive]).build()?;
+    ///
+    /// volume.write_bytes(100, b"any offset, any length")?;
+    /// let mut text = [0; 10];
+    /// volume.read_bytes(104, &mut text)?;
+    /// assert_eq!(&text, b"offset, an");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn write_bytes(&self, offset: u64, data: &[u8]) -> Result<(), StorageError> {
         let block = self.block_bytes();
         let (mut at, mut rest) = (offset, data);

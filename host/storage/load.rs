@@ -14,6 +14,27 @@ use crate::engine::EngineError;
 const GATHER: usize = 4 << 20;
 
 /// Arrays to be stored, planned before the volume exists. [`Plan::bytes`] returns the size that the volume needs.
+///
+/// # Examples
+///
+/// ```
+/// use warpbell::engine::Engine;
+/// use warpbell::storage::{Drive, OverwritePolicy, Plan, Volume};
+///
+/// let plan = Plan::new().array::<u32>("ids", 1000).array::<f64>("ranks", 1000);
+/// let engine = Engine::cpu()?;
+/// let drive = Drive::create("soft:mem", plan.bytes(), &OverwritePolicy::none())?;
+/// let volume = Volume::on(&engine, [drive]).build()?;
+/// let mut writer = volume.store(plan, "an example")?;
+/// writer.append("ids", &(0..1000u32).collect::<Vec<_>>())?;
+/// // Arrays may be appended in parts.
+/// writer.append("ranks", &[0.5f64; 400])?;
+/// writer.append("ranks", &[0.25f64; 600])?;
+/// writer.finish()?;
+/// assert_eq!(volume.read_array::<u32>("ids")?[999], 999);
+/// assert_eq!(volume.read_array::<f64>("ranks")?[400], 0.25);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
     entries: Vec<Entry>,

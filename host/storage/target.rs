@@ -17,6 +17,22 @@ use std::sync::Arc;
 use tempfile::NamedTempFile;
 
 /// Files and devices that may be overwritten although they hold data that is not warpbell's.
+///
+/// # Examples
+///
+/// ```
+/// use warpbell::storage::{Drive, OverwritePolicy};
+///
+/// let folder = tempfile::tempdir()?;
+/// let file = folder.path().join("notes.txt");
+/// std::fs::write(&file, vec![b'x'; 1 << 20])?;
+/// let spec = format!("soft:{}", file.display());
+/// // A file that holds other data is not overwritten ...
+/// assert!(Drive::create(&spec, 1 << 20, &OverwritePolicy::none()).is_err());
+/// // ... unless the policy names it.
+/// Drive::create(&spec, 1 << 20, &OverwritePolicy::to_destroy([&file]))?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct OverwritePolicy {
     named: Vec<PathBuf>,

@@ -20,6 +20,22 @@ use std::time::Duration;
 
 /// Namespaces with queues to which kernels submit commands. Cheap to clone. The devices close when the last clone and
 /// the last cache of the volume are dropped.
+///
+/// # Examples
+///
+/// ```
+/// use warpbell::engine::Engine;
+/// use warpbell::storage::{Drive, OverwritePolicy, Volume};
+///
+/// let engine = Engine::cpu()?;
+/// let drive = Drive::create("soft:mem", 1 << 20, &OverwritePolicy::none())?;
+/// let volume = Volume::on(&engine, [drive]).build()?;
+///
+/// volume.store_array("squares", &(0..1000u64).map(|i| i * i).collect::<Vec<_>>())?;
+/// assert_eq!(volume.read_array::<u64>("squares")?[999], 999 * 999);
+/// println!("{}", volume.path());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone)]
 pub struct Volume(pub(super) Arc<Inner>);
 
@@ -158,6 +174,22 @@ impl Volume {
     ///
     /// # Errors
     /// [`StorageError::Memory`] if the counters cannot be read.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use warpbell::engine::Engine;
+    /// use warpbell::storage::{Drive, OverwritePolicy, Volume};
+    ///
+    /// let engine = Engine::cpu()?;
+    /// let drive = Drive::create("soft:mem", 1 << 20, &OverwritePolicy::none())?;
+    /// let volume = Volume::on(&engine, [drive]).build()?;
+    ///
+    /// volume.store_array("zeros", &[0u32; 5000])?;
+    /// // Counters of kernels: the host's own reads and writes are not among them.
+    /// assert_eq!(volume.stats()?.reads, 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn stats(&self) -> Result<Stats, StorageError> {
         Ok(self.0.counters.read()?)
     }

@@ -330,6 +330,18 @@ pub fn load(path: &Path, options: &LoadOptions<'_>) -> Result<Loaded, ImportErro
 ///
 /// # Errors
 /// As for [`load`], apart from errors of files.
+///
+/// # Examples
+///
+/// ```
+/// use warpbell::graph::import::{LoadOptions, load_bytes};
+///
+/// // An edge list, with identifiers of its own.
+/// let loaded = load_bytes("pairs.el", b"10 20\n20 30\n", &LoadOptions::default())?;
+/// assert_eq!(loaded.csr.vertices(), 3);
+/// assert_eq!(loaded.csr.ids().vertex(30), Some(2));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn load_bytes(name: &str, bytes: &[u8], options: &LoadOptions<'_>) -> Result<Loaded, ImportError> {
     load_pieces(name, bytes, options, text::PIECE)
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 #[non_exhaustive]
 pub enum BootstrapError {
     /// Some ranks did not come in time.
-    #[error("rank {rank} of {size} waited {within:?} for {}{note}; see what became of them", ranks(.missing))]
+    #[error("rank {rank} of {size} waited {within:?} for {}{note}; check the output of those ranks", ranks(.missing))]
     Missing {
         /// The rank that waited.
         rank: usize,
@@ -59,7 +59,7 @@ pub enum BootstrapError {
     },
     /// The ranks have no shared secret.
     #[error(
-        "the ranks of {via} need a secret to know each other: set WARPBELL_SECRET, or WARPBELL_SECRET_FILE to a file that only you can read, the same for all ranks (a new one: openssl rand -hex 32)"
+        "the ranks of {via} need a secret to authenticate each other: set WARPBELL_SECRET, or WARPBELL_SECRET_FILE to a file that only you can read, the same for all ranks (a new one: openssl rand -hex 32)"
     )]
     NoSecret {
         /// Name of the launcher.
@@ -102,7 +102,7 @@ pub enum BootstrapError {
         reason: String,
     },
     /// Another program listens at the address of the store.
-    #[error("the program that listens at {store} is no warpbell store; give WARPBELL_STORE another port")]
+    #[error("the program that listens at {store} is not a warpbell store; write another port in WARPBELL_STORE")]
     NotAStore {
         /// The address of the store.
         store: String,
@@ -130,10 +130,12 @@ pub enum BootstrapError {
         ours: u16,
     },
     /// The ranks contradict each other, for example on the number of ranks.
-    #[error("the ranks do not fit together: {0}")]
+    #[error("the ranks disagree: {0}")]
     Disagree(String),
     /// An exchange has more bytes than a message can carry.
-    #[error("{bytes} bytes for an exchange between ranks, which takes {most} at most; exchange them in parts")]
+    #[error(
+        "an exchange of {bytes} bytes for each rank is larger than the limit of {most}; exchange the data in parts"
+    )]
     TooLarge {
         /// Bytes of the call.
         bytes: usize,
@@ -149,7 +151,7 @@ pub enum BootstrapError {
         reason: String,
     },
     /// This rank has already left the world.
-    #[error("rank {rank} left this world and takes part in nothing more")]
+    #[error("rank {rank} has left this world and can make no more calls in it")]
     Left {
         /// The rank.
         rank: usize,

@@ -208,7 +208,7 @@ impl Drop for LocalBootstrap {
             self.lose(if std::thread::panicking() {
                 "its thread panicked"
             } else {
-                "its part of the world was dropped before it left"
+                "its bootstrap was dropped before it left the world"
             });
         }
     }
@@ -322,6 +322,6 @@ mod tests {
         let (a, b) = two();
         drop(b);
         let e = a.allgather(&[], LONG).unwrap_err().to_string();
-        assert_eq!(e, "rank 1 is gone: its part of the world was dropped before it left");
+        assert_eq!(e, "rank 1 is gone: its bootstrap was dropped before it left the world");
     }
 }

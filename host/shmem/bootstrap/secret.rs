@@ -16,7 +16,7 @@ const LONGEST: usize = 4096;
 
 /// The error for a secret that is too short or too long. The field is its number of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a secret of {0} bytes: it takes {SHORTEST} to {LONGEST}")]
+#[error("a secret of {0} bytes: it must have {SHORTEST} to {LONGEST}")]
 pub struct SecretLength(pub usize);
 
 /// A shared secret. Its `Debug` output does not show it.
@@ -125,7 +125,7 @@ fn check_rights(owner: u32, group: u32, mode: u32, process: &Process) -> Result<
         return Err(format!("its group {group} can change it (mode {mode:03o}): chmod 600 it"));
     }
     if mode & 0o040 != 0 && !process.groups.contains(&group) {
-        return Err(format!("group {group} can read it (mode {mode:03o}), which is none of this user's: chmod 600 it"));
+        return Err(format!("group {group} can read it (mode {mode:03o}), and this user is not in it: chmod 600 it"));
     }
     Ok(())
 }
@@ -197,7 +197,7 @@ mod tests {
     fn what_is_no_secret_is_refused_and_never_shown() {
         let folder = tempfile::tempdir().unwrap();
         for (pairs, word) in [
-            (&[("WARPBELL_SECRET", "tooshort")][..], "8 bytes: it takes 16 to 4096"),
+            (&[("WARPBELL_SECRET", "tooshort")][..], "8 bytes: it must have 16 to 4096"),
             (&[("WARPBELL_SECRET", "")], "0 bytes"),
             (&[("WARPBELL_SECRET", &"x".repeat(5000))], "5000 bytes"),
             (&[("WARPBELL_SECRET", "0123456789abcdef"), ("WARPBELL_SECRET_FILE", "/x")], "unset one"),

@@ -86,7 +86,10 @@ fn numbers(ranges: &str) -> Result<Vec<String>, String> {
         let (first, last) = range.split_once('-').unwrap_or((range, range));
         let number = |s: &str| {
             let digits = !s.is_empty() && s.bytes().all(|b| b.is_ascii_digit());
-            digits.then(|| s.parse::<u64>().ok()).flatten().ok_or_else(|| format!("`{range}` is no range of numbers"))
+            digits
+                .then(|| s.parse::<u64>().ok())
+                .flatten()
+                .ok_or_else(|| format!("`{range}` is not a range of numbers"))
         };
         let (from, to) = (number(first)?, number(last)?);
         if from > to {

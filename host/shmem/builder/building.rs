@@ -49,7 +49,7 @@ pub(super) struct Building<'a> {
 impl Building<'_> {
     pub(super) fn run(&self, asked: Request) -> Result<WorldParts, ShmemError> {
         let heap_bytes = asked.heap_bytes;
-        let listener = DescriptorListener::open().map_err(|e| format!("no Unix socket: {e}"));
+        let listener = DescriptorListener::open().map_err(|e| format!("cannot open a Unix socket: {e}"));
         let ready = self.engine.prepare("").map_err(|e| e.to_string());
         let peer_info = match &listener {
             Ok(listener) => {
@@ -122,7 +122,7 @@ impl Building<'_> {
         Ok(match self.in_host(listener, peer_infos, plan, group)? {
             Ok(made) => Ok((made, note)),
             Err(second) => {
-                let first = note.map(|n| format!("; nor in GPU memory: {n}")).unwrap_or_default();
+                let first = note.map(|n| format!("; in GPU memory: {n}")).unwrap_or_default();
                 Err(second + &first)
             }
         })

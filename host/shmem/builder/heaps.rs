@@ -59,7 +59,7 @@ impl Building<'_> {
         let prepare = || -> Result<(DeviceMemory, bool), String> {
             let atomics = reach::reach(peer_infos, me, group)?;
             let context =
-                self.engine.space().gpu_context().ok_or("it runs on a CPU engine, which reaches no GPU's memory")?;
+                self.engine.space().gpu_context().ok_or("it runs on a CPU engine, which cannot access GPU memory")?;
             let memory =
                 DeviceMemory::new(context, plan.stride, sharing, &peer_infos[me].token).map_err(|e| e.to_string())?;
             Ok((memory, atomics))
@@ -114,7 +114,7 @@ impl Building<'_> {
         let near = if across { reach::one_host(peer_infos) } else { Ok(()) };
         let file = near.and_then(|()| {
             let made = (me == first && !alone).then(|| heap::file(length)).transpose();
-            made.map_err(|e| format!("no shared memory of {}: {e}", Bytes(length as u64)))
+            made.map_err(|e| format!("cannot allocate {} of shared memory: {e}", Bytes(length as u64)))
         });
         let own = match self.ranks.agree(file)? {
             Ok(own) => own,
@@ -130,7 +130,7 @@ impl Building<'_> {
                 }
                 (None, _) => {
                     let came = listener.exchange(me, None, &[], &[peer(peer_infos, first)], self.ranks.within)?;
-                    let file = came.into_iter().next().ok_or_else(|| format!("no heap came from rank {first}"))?;
+                    let file = came.into_iter().next().ok_or_else(|| format!("rank {first} sent no heap"))?;
                     HostMemory::placed(Some(file.as_fd()), total, &parts)
                 }
             };

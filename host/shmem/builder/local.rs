@@ -85,7 +85,7 @@ impl World {
         let stride = bytes.and_then(|b| b.checked_next_multiple_of(HEAP_ALIGN));
         let total = stride.and_then(|s| s.checked_mul(pes)).filter(|all| isize::try_from(*all).is_ok());
         let (Some(bytes), Some(stride), Some(total)) = (bytes, stride, total) else {
-            return Err(no_heap("more than 64 bits can address; ask for less".to_owned()));
+            return Err(no_heap("the heaps together exceed 64-bit addresses; use a smaller heap".to_owned()));
         };
         let all = Arc::new(HostMemory::private(total).map_err(|e| no_heap(e.to_string()))?);
         let path = |via: String| WorldPath {

@@ -26,7 +26,7 @@ impl Ranks<'_> {
         mine: &Result<T, String>,
     ) -> Result<Result<Vec<T>, String>, ShmemError> {
         let all = self.bootstrap.allgather(&ballot(mine), self.within)?;
-        let unreadable = |_| "it does not build a world, or is of another version".to_owned();
+        let unreadable = |_| "it does not build a world, or runs another version of warpbell".to_owned();
         Ok(count(&all, unreadable).map_err(|failures| failed(&failures)))
     }
 

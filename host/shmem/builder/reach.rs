@@ -65,7 +65,7 @@ pub(super) fn source(peer_infos: &[PeerInfo], me: usize, pe: usize, fabric: Opti
         Ok(Source::Host(peer(peer_infos, pe)))
     } else {
         let handle: Option<[u8; FABRIC_HANDLE_BYTES]> = fabric.and_then(|h| h.try_into().ok());
-        handle.map(Source::Fabric).ok_or_else(|| format!("rank {pe} gave no fabric handle"))
+        handle.map(Source::Fabric).ok_or_else(|| format!("rank {pe} sent no fabric handle"))
     }
 }
 
@@ -73,11 +73,11 @@ pub(super) fn source(peer_infos: &[PeerInfo], me: usize, pe: usize, fabric: Opti
 /// mapping. Returns true if atomics reach the memory too.
 pub(super) fn reach(peer_infos: &[PeerInfo], me: usize, group: &Group) -> Result<bool, String> {
     let Some(mine) = &peer_infos[me].gpu else {
-        return Err("it runs on a CPU engine, which reaches no GPU's memory".to_owned());
+        return Err("it runs on a CPU engine, which cannot access GPU memory".to_owned());
     };
     if !mine.descriptors {
         return Err(format!(
-            "{} has no memory that can be handed to others (cuMemCreate); use a heap in host memory",
+            "{} cannot share its memory with other processes (cuMemCreate); use a heap in host memory",
             mine.name
         ));
     }

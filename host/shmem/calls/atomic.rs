@@ -217,6 +217,29 @@ impl World {
     ///
     /// # Errors
     /// The errors of [`World::atomic_fetch`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use warpbell::shmem::World;
+    ///
+    /// # fn on_each(worlds: Vec<World>, work: fn(&World) -> Result<(), Failure>) -> Result<(), Failure> {
+    /// #     let pes: Vec<_> = worlds.into_iter().map(|world| std::thread::spawn(move || work(&world))).collect();
+    /// #     pes.into_iter().try_for_each(|pe| pe.join().expect("no panic"))
+    /// # }
+    /// # type Failure = Box<dyn std::error::Error + Send + Sync>;
+    /// // Two PEs with CPU engines; a closure runs for each PE, in a thread of its own.
+    /// on_each(World::local(2)?, |world| {
+    ///     let counter = world.calloc::<u64>(1)?;
+    ///     // Both PEs draw numbers from the counter of PE 0.
+    ///     let drawn = world.atomic_fetch_inc(&counter, 0)?;
+    ///     assert!(drawn < 2);
+    ///     world.barrier_all()?;
+    ///     assert_eq!(world.g(&counter, 0)?, 2);
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+    /// ```
     pub fn atomic_fetch_inc<'a, T: AtomicInteger>(
         &self,
         to: impl Into<SymSlice<'a, T>>,

@@ -119,7 +119,7 @@ impl Team {
         root: usize,
     ) -> Result<(), ShmemError> {
         const CALL: &str = "broadcast";
-        self.fit(CALL, &dest, &source, (1, 1), "both have as many")?;
+        self.fit(CALL, &dest, &source, (1, 1), "the lengths must be equal")?;
         if root >= self.n_pes() {
             return Err(ShmemError::NoPe { pe: root, size: self.n_pes() });
         }
@@ -172,7 +172,7 @@ impl Team {
         source: SymSlice<'a, T>,
     ) -> Result<(), ShmemError> {
         const CALL: &str = "fcollect";
-        self.fit(CALL, &dest, &source, (self.n_pes(), 1), "the destination has room for every PE's elements")?;
+        self.fit(CALL, &dest, &source, (self.n_pes(), 1), "the destination must hold the elements of all PEs")?;
         let bytes = size_of::<T>() * source.len();
         // The source may be this member's place in the destination.
         if source.offset() != dest.offset() + self.my_pe() * bytes {
@@ -222,7 +222,7 @@ impl Team {
         source: SymSlice<'a, T>,
     ) -> Result<(), ShmemError> {
         const CALL: &str = "alltoall";
-        const RULE: &str = "both have as many for every PE";
+        const RULE: &str = "the lengths must be equal, and a multiple of the number of PEs";
         self.fit(CALL, &dest, &source, (1, 1), RULE)?;
         if !source.len().is_multiple_of(self.n_pes()) {
             return Err(self.lengths(CALL, &dest, &source, RULE));
@@ -248,6 +248,30 @@ impl Team {
     /// - [`ShmemError::Overlap`] if the arrays overlap in part.
     /// - [`ShmemError::Engine`] if the kernel cannot be launched, [`ShmemError::Run`] or [`ShmemError::Network`] if it
     ///   fails.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use warpbell::shmem::World;
+    ///
+    /// # fn on_each(worlds: Vec<World>, work: fn(&World) -> Result<(), Failure>) -> Result<(), Failure> {
+    /// #     let pes: Vec<_> = worlds.into_iter().map(|world| std::thread::spawn(move || work(&world))).collect();
+    /// #     pes.into_iter().try_for_each(|pe| pe.join().expect("no panic"))
+    /// # }
+    /// # type Failure = Box<dyn std::error::Error + Send + Sync>;
+    /// // Two PEs with CPU engines; a closure runs for each PE, in a thread of its own.
+    /// on_each(World::local(2)?, |world| {
+    ///     use warpbell::shmem::calls::Sum;
+    ///
+    ///     let mine = world.malloc::<u32>(2)?;
+    ///     mine.write(0, &[world.my_pe() as u32, 10])?;
+    ///     let sums = world.malloc::<u32>(2)?;
+    ///     world.team_world().reduce::<u32>(Sum, &sums, &mine)?;
+    ///     assert_eq!(sums.read(0, 2)?, [1, 20]);
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+    /// ```
     pub fn reduce<'a, T: Reducible>(
         &self,
         how: impl Reduction<T>,
@@ -280,7 +304,7 @@ impl Team {
         source: SymSlice<'a, T>,
     ) -> Result<(), ShmemError> {
         const CALL: &str = "reduce";
-        self.fit(CALL, &dest, &source, (1, 1), "both have as many")?;
+        self.fit(CALL, &dest, &source, (1, 1), "the lengths must be equal")?;
         if dest.offset() != source.offset() {
             apart(CALL, &dest, &source)?;
         }

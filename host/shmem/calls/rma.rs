@@ -127,6 +127,27 @@ impl World {
     ///
     /// # Errors
     /// [`ShmemError::Foreign`] if `source` belongs to another world, and the errors of [`SymSlice::get`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use warpbell::shmem::World;
+    ///
+    /// # fn on_each(worlds: Vec<World>, work: fn(&World) -> Result<(), Failure>) -> Result<(), Failure> {
+    /// #     let pes: Vec<_> = worlds.into_iter().map(|world| std::thread::spawn(move || work(&world))).collect();
+    /// #     pes.into_iter().try_for_each(|pe| pe.join().expect("no panic"))
+    /// # }
+    /// # type Failure = Box<dyn std::error::Error + Send + Sync>;
+    /// // Two PEs with CPU engines; a closure runs for each PE, in a thread of its own.
+    /// on_each(World::local(2)?, |world| {
+    ///     let squares = world.malloc::<u64>(1)?;
+    ///     squares.write(0, &[(world.my_pe() as u64 + 3).pow(2)])?;
+    ///     world.barrier_all()?;
+    ///     assert_eq!(world.get(&squares, 1)?, [16]);
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+    /// ```
     pub fn get<'a, T: Pod>(&self, source: impl Into<SymSlice<'a, T>>, pe: usize) -> Result<Vec<T>, ShmemError> {
         let source = self.own(source.into())?;
         source.get(0, source.len(), pe)
@@ -242,6 +263,36 @@ impl World {
     /// - [`ShmemError::OutOfBounds`] if `dest` has fewer elements than `source`, or `signal` has none.
     /// - [`ShmemError::Engine`] if a kernel cannot be launched, [`ShmemError::Run`] or [`ShmemError::Network`] if it
     ///   fails.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use warpbell::shmem::World;
+    ///
+    /// # fn on_each(worlds: Vec<World>, work: fn(&World) -> Result<(), Failure>) -> Result<(), Failure> {
+    /// #     let pes: Vec<_> = worlds.into_iter().map(|world| std::thread::spawn(move || work(&world))).collect();
+    /// #     pes.into_iter().try_for_each(|pe| pe.join().expect("no panic"))
+    /// # }
+    /// # type Failure = Box<dyn std::error::Error + Send + Sync>;
+    /// // Two PEs with CPU engines; a closure runs for each PE, in a thread of its own.
+    /// on_each(World::local(2)?, |world| {
+    ///     use warpbell::shmem::calls::{Cmp, SignalOp};
+    ///
+    ///     let mine = world.malloc::<f32>(3)?;
+    ///     mine.write(0, &[1.0, 2.0, 3.0])?;
+    ///     let data = world.calloc::<f32>(3)?;
+    ///     let arrived = world.calloc::<u64>(1)?;
+    ///     if world.my_pe() == 0 {
+    ///         world.put_signal(&data, &mine, &arrived, (1, SignalOp::Set), 1)?;
+    ///     } else {
+    ///         // Whoever sees the signal sees the data.
+    ///         world.signal_wait_until(&arrived, Cmp::Ge, 1)?;
+    ///         assert_eq!(data.read(0, 3)?, [1.0, 2.0, 3.0]);
+    ///     }
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+    /// ```
     pub fn put_signal<'a, T: Pod>(
         &self,
         dest: impl Into<SymSlice<'a, T>>,

@@ -275,20 +275,23 @@ fn wrong_calls_are_refused() {
             let e = r.unwrap_err().to_string();
             assert!(e.contains(part), "{e}");
         };
-        is(team.reduce(Sum, &a, &b), "reduce: 4 elements to write and 3 to read, with 2 PEs; both have as many");
+        is(
+            team.reduce(Sum, &a, &b),
+            "reduce: 4 elements in the destination and 3 in the source, with 2 PEs; the lengths must be equal",
+        );
         is(team.reduce(Sum, front, back), "reduce: source and destination overlap");
         is(team.reduce(Sum, &a, &foreign), "another world");
         is(team.broadcast(&b, &b, 2), "PE 2");
         is(team.broadcast(front, back, 0), "overlap");
-        is(team.fcollect(&a, &b), "room for every PE");
+        is(team.fcollect(&a, &b), "must hold the elements of all PEs");
         is(team.fcollect(&a, a.slice(1..3).unwrap()), "overlap");
-        is(team.alltoall(&b, front), "both have as many for every PE");
+        is(team.alltoall(&b, front), "a multiple of the number of PEs");
         is(team.alltoall(&a, &a), "overlap");
-        is(world.put_from(&b, &a, 1), "elements 0..4 of a symmetric array of 3");
-        is(world.get_into(&a, &b, 1), "elements 0..4 of a symmetric array of 3");
+        is(world.put_from(&b, &a, 1), "elements 0..4 are outside a symmetric array of 3");
+        is(world.get_into(&a, &b, 1), "elements 0..4 are outside a symmetric array of 3");
         is(world.put(&a, &[1], 7), "PE 7");
         is(world.signal_op(&word, 1, SignalOp::Set, 2), "PE 2");
-        is(world.atomic_inc(a.slice(4..).unwrap(), 0), "elements 0..1 of a symmetric array of 0");
+        is(world.atomic_inc(a.slice(4..).unwrap(), 0), "elements 0..1 are outside a symmetric array of 0");
         is(LocalSlice::<u32>::in_region(world, &region, 0, 1).map(drop), "of this engine");
         let mine = world.engine().allocate(Place::Device, 8).unwrap();
         is(LocalSlice::<u64>::in_region(world, &mine, mine.len() - 8, 2).map(drop), "not inside");

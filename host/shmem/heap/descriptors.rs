@@ -74,7 +74,7 @@ impl DescriptorListener {
             self.serve(mine, callers, until)?;
         }
         let take = |(rank, stream): (usize, UnixStream)| {
-            receive(&stream, until).map_err(|e| format!("no heap came from rank {rank}: {e}"))
+            receive(&stream, until).map_err(|e| format!("received no heap from rank {rank}: {e}"))
         };
         asked.into_iter().map(take).collect()
     }
@@ -90,10 +90,10 @@ impl DescriptorListener {
             match self.listener.accept() {
                 Ok((stream, _)) => match self.admit(&stream, &left, remaining) {
                     Ok(rank) => {
-                        send(&stream, fd).map_err(|e| format!("the heap did not reach rank {rank}: {e}"))?;
+                        send(&stream, fd).map_err(|e| format!("cannot send the heap to rank {rank}: {e}"))?;
                         left.retain(|r| *r != rank);
                     }
-                    Err(reason) => tracing::debug!(reason, "a caller for the heap was turned away"),
+                    Err(reason) => tracing::debug!(reason, "rejected a request for the heap"),
                 },
                 Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
                     wait_readable(self.listener.as_raw_fd(), remaining.min(LOOK));
@@ -120,9 +120,9 @@ impl DescriptorListener {
         // Compares every byte, so that the time taken reveals nothing.
         let wrong = token.iter().zip(self.token.bytes()).fold(0, |all, (a, b)| all | (a ^ b));
         if wrong != 0 {
-            return Err("it does not know the token".to_owned());
+            return Err("it sent a wrong token".to_owned());
         }
-        let rank = rank.try_into().map(u64::from_le_bytes).map_err(|_| "it gives no rank")?;
+        let rank = rank.try_into().map(u64::from_le_bytes).map_err(|_| "it sent no rank")?;
         left.iter().copied().find(|r| *r as u64 == rank).ok_or_else(|| format!("rank {rank} is not expected"))
     }
 }
@@ -227,9 +227,11 @@ fn receive(stream: &UnixStream, until: Instant) -> io::Result<OwnedFd> {
                 // SAFETY: a new descriptor that the system created for this message.
                 return Ok(unsafe { OwnedFd::from_raw_fd(fd) });
             }
-            (0, _) => return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it hung up; see what became of it")),
+            (0, _) => {
+                return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it closed the connection; check its output"));
+            }
             (n, _) if n > 0 => {
-                let text = "no descriptor came with its answer: this process may have too many open (ulimit -n)";
+                let text = "its answer has no file descriptor: this process may have too many open (ulimit -n)";
                 return Err(io::Error::new(io::ErrorKind::InvalidData, text));
             }
             _ => match io::Error::last_os_error() {

@@ -97,7 +97,7 @@ impl DeviceMemory {
         let came = listener.exchange(me, mine.as_ref().map(AsFd::as_fd), &callers, &peers, within)?;
         drop(mine);
         let came: HashMap<usize, OwnedFd> = callers.into_iter().zip(came).collect();
-        let total = stride.checked_mul(others.len()).ok_or("the heaps of all PEs are more than 64 bits can address")?;
+        let total = stride.checked_mul(others.len()).ok_or("the heaps of all PEs together exceed 64-bit addresses")?;
         let mut range = AddressRange::reserve(&self.context, total, align).map_err(|e| e.to_string())?;
         for (pe, from) in others.iter().enumerate() {
             let memory = match from {
@@ -121,10 +121,10 @@ impl DeviceMemory {
             Source::OwnMemory | Source::Nowhere => return Ok(self.memory.clone()),
             Source::Here(token) => {
                 let found = here().get(token).cloned();
-                return found.ok_or_else(|| format!("rank {pe} of this process has given its heap up"));
+                return found.ok_or_else(|| format!("rank {pe} of this process has freed its heap"));
             }
             Source::Host(_) => {
-                let fd = came.get(&pe).ok_or_else(|| format!("no descriptor came from rank {pe}"))?;
+                let fd = came.get(&pe).ok_or_else(|| format!("rank {pe} sent no file descriptor"))?;
                 PhysicalMemory::import_descriptor(&self.context, fd.as_fd(), bytes)
             }
             Source::Fabric(handle) => PhysicalMemory::import_fabric(&self.context, handle, bytes),

@@ -98,7 +98,7 @@ impl HostMemory {
         // SAFETY: reads the seals.
         let seals = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GET_SEALS) };
         if facts.st_size as usize != length || seals < 0 || seals & SEALS != SEALS {
-            let text = format!("not a heap's file: {} bytes instead of {length}, seals {seals:#x}", facts.st_size);
+            let text = format!("not the file of a heap: {} bytes instead of {length}, seals {seals:#x}", facts.st_size);
             return Err(io::Error::new(io::ErrorKind::InvalidData, text));
         }
         Self::map(bytes, Some(fd), parts)
@@ -121,7 +121,7 @@ impl HostMemory {
             if outside || !part.start.is_multiple_of(HEAP_ALIGN) {
                 return Err(io::Error::new(
                     io::ErrorKind::InvalidInput,
-                    format!("{part:?} is no part of {bytes} bytes"),
+                    format!("{part:?} is not an aligned part of {bytes} bytes"),
                 ));
             }
             let at = base.as_ptr().wrapping_add(part.start);

@@ -116,7 +116,7 @@ impl Heap {
                 // Kernels compute addresses from one heap to the next, so the parts must have the same distances as on
                 // the host.
                 if nth > 0 && from != base {
-                    let reason = "the GPU sees heaps in host memory at addresses of its own, and not side by side";
+                    let reason = "the GPU does not map heaps in host memory at contiguous addresses";
                     let source = std::io::Error::new(std::io::ErrorKind::Unsupported, reason);
                     return Err(MemoryError::Host { bytes: part.len(), source });
                 }

@@ -241,7 +241,7 @@ impl Output {
                 copy(stream, &lines, &prefix, &state);
             });
             if let Err(error) = copying {
-                tracing::warn!(%error, "a rank's output is not shown");
+                tracing::warn!(%error, "the output of a rank is not shown: its thread cannot be started");
             }
             writing
         });

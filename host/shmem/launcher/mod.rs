@@ -75,7 +75,7 @@ pub enum LaunchError {
         others: bool,
     },
     /// The ranks did not end within the time limit.
-    #[error("not done within {within:?}: {} still ran and {} ended", list(.ranks), if .ranks.len() == 1 { "was" } else { "were" })]
+    #[error("the ranks did not end within {within:?}: {} still ran and {} ended", list(.ranks), if .ranks.len() == 1 { "was" } else { "were" })]
     TimedOut {
         /// The time limit.
         within: Duration,
@@ -83,10 +83,10 @@ pub enum LaunchError {
         ranks: Vec<usize>,
     },
     /// Ranks were killed, but did not disappear.
-    #[error("{} {} killed and not gone within {KILLED:?}", list(.0), if .0.len() == 1 { "was" } else { "were" })]
+    #[error("{} {} killed, but did not end within {KILLED:?}", list(.0), if .0.len() == 1 { "was" } else { "were" })]
     Stuck(Vec<usize>),
     /// The reader of standard output is gone, so the ranks were ended.
-    #[error("nobody reads standard output any more")]
+    #[error("the reader of standard output has ended")]
     OutputGone,
 }
 
@@ -170,7 +170,7 @@ impl Launcher {
             return Err(LaunchError::Ranks(self.ranks));
         }
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
-        let listener = listener.map_err(|e| BootstrapError::system("no port for the store", &e))?;
+        let listener = listener.map_err(|e| BootstrapError::system("cannot listen on a port for the store", &e))?;
         let secret = Secret::generate()?;
         let usable = Secret::new(secret.as_bytes());
         let usable =

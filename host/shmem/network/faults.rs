@@ -115,7 +115,7 @@ impl Faults {
     /// Takes an alert of PE `from` about its end of a connection.
     pub(super) fn hear(&self, from: usize, bytes: &[u8]) {
         let Ok(alert) = serde_json::from_slice::<Alert>(bytes) else {
-            tracing::debug!(from, "an alert that cannot be read");
+            tracing::debug!(from, "cannot decode an alert");
             return;
         };
         {

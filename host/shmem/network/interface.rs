@@ -22,16 +22,16 @@ fn named(text: &str, all: &[InterfaceAddress]) -> Result<IpAddr, String> {
         let is_here = all.iter().any(|f| f.address == address);
         return is_here
             .then_some(address)
-            .ok_or_else(|| format!("{address} is no address of this host: {}", listed(all)));
+            .ok_or_else(|| format!("{address} is not an address of this host: {}", listed(all)));
     }
     let of_it = || all.iter().filter(|f| f.interface == text && !f.scoped).map(|f| f.address);
     let found = of_it().find(IpAddr::is_ipv4).or_else(|| of_it().next());
-    found.ok_or_else(|| format!("`{text}` is no interface of this host that has an address: {}", listed(all)))
+    found.ok_or_else(|| format!("`{text}` is not an interface of this host with an address: {}", listed(all)))
 }
 
 fn listed(all: &[InterfaceAddress]) -> String {
     let text: Vec<String> = all.iter().map(|f| format!("{} has {}", f.interface, f.address)).collect();
-    if text.is_empty() { "there are none".to_owned() } else { text.join(", ") }
+    if text.is_empty() { "this host has none".to_owned() } else { text.join(", ") }
 }
 
 /// Returns the address by which the others reach PE `pe`, according to each rank's connection to the store.

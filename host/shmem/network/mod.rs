@@ -123,7 +123,7 @@ impl Prepared {
         };
         if data.address() != strict.address() {
             let reason = format!(
-                "the adapter names it {:#x} by one key and {:#x} by another; kernels need one name",
+                "the adapter gives it address {:#x} for one key and {:#x} for another; kernels need the same address for both",
                 data.address(),
                 strict.address()
             );
@@ -171,7 +171,7 @@ impl Prepared {
             let theirs: &[QueueAddress] = offers[pe].queues.get(me).map_or(&[], Vec::as_slice);
             if theirs.len() != queues.len() {
                 return Err(format!(
-                    "PE {pe} has {} queue pairs for PE {me}, which has {}",
+                    "PE {pe} has {} queue pairs to PE {me}, which has {} to PE {pe}",
                     theirs.len(),
                     queues.len()
                 ));
@@ -225,7 +225,7 @@ impl WorldParts {
         let (pe, index) = which;
         let why = self.queues[pe][index].failure();
         let down = || self.down.contains(&which).then(|| "it was reset and could not be connected again".to_owned());
-        let why = why.or_else(down).unwrap_or_else(|| "what was posted to it did not end".to_owned());
+        let why = why.or_else(down).unwrap_or_else(|| "its pending work requests did not complete".to_owned());
         format!("queue pair {index} to PE {pe}: {why}")
     }
 }
@@ -274,7 +274,7 @@ impl Network {
         }));
         let started = watch::start(Arc::downgrade(&self.shared), Arc::downgrade(bootstrap), self.stop.clone());
         if let Err(error) = started {
-            tracing::warn!(%error, "no thread to look after connections: kernels that wait for failed ones end at their deadline");
+            tracing::warn!(%error, "cannot start the thread that watches connections: kernels that wait for a failed connection end at their deadline");
         }
     }
 

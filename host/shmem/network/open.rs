@@ -50,9 +50,10 @@ fn soft(_: &Opening) -> Result<Box<dyn Adapter>, RdmaError> {
 fn soft(opening: &Opening) -> Result<Box<dyn Adapter>, RdmaError> {
     let transport = rdma::Transport::Soft;
     let Some(key) = opening.key else {
-        let reason = "the ranks have no secret to prove themselves by: set WARPBELL_SECRET or WARPBELL_SECRET_FILE, or give one by \
-                      Bootstrap::key"
-            .to_owned();
+        let reason =
+            "the ranks have no secret to authenticate each other: set WARPBELL_SECRET or WARPBELL_SECRET_FILE, or \
+                      implement Bootstrap::key"
+                .to_owned();
         return Err(RdmaError::Unavailable { transport, reason });
     };
     let unavailable = |reason: String| RdmaError::Unavailable { transport, reason };
@@ -94,7 +95,7 @@ pub(in super::super) fn choose(all: &[Available]) -> Result<(rdma::Transport, Op
     for transport in tried {
         let answer = |a: &Available| match a.0.iter().find(|(t, _)| *t == transport) {
             Some((_, why)) => why.clone(),
-            None => Some(format!("{transport}: not asked for")),
+            None => Some(format!("{transport}: not requested")),
         };
         let missing: Vec<(usize, String)> =
             all.iter().enumerate().filter_map(|(rank, a)| Some((rank, answer(a)?))).collect();

@@ -150,7 +150,7 @@ impl Network {
             parts.set_aside(which, true).map_err(|e| wrong(&e))?;
             parts.down.insert(which);
             let queue = parts.queues.get_mut(pe).and_then(|to| to.get_mut(index));
-            let queue = queue.ok_or_else(|| wrong(&"there is none"))?;
+            let queue = queue.ok_or_else(|| wrong(&"no such queue pair"))?;
             queue.reset().map_err(|e| wrong(&e))?;
             all.push((which, queue.address()));
         }

@@ -55,7 +55,7 @@ impl NetworkSettings {
         let staging = self.staging_bytes.map(|n| n as u64).or(read(STAGING_VARIABLE)?);
         let wrong = |name, value: Option<u64>, least: u64, most: u64, unit: &str, fits: fn(u64) -> bool| match value {
             Some(n) if !(least..=most).contains(&n) || !fits(n) => {
-                Err(ShmemError::Setting { name, reason: format!("{n}: it is {unit} from {least} to {most}") })
+                Err(ShmemError::Setting { name, reason: format!("{n} is not {unit} from {least} to {most}") })
             }
             _ => Ok(()),
         };
@@ -124,7 +124,7 @@ mod tests {
         let many = NetworkPlan::new(open, 1024, false);
         assert_eq!(many.queue_blocks, SHORT_RING);
         let asked = NetworkSettings { queue_blocks: Some(512), ..open };
-        assert_eq!(NetworkPlan::new(asked, 1024, false).queue_blocks, 512, "what was asked for is had");
+        assert_eq!(NetworkPlan::new(asked, 1024, false).queue_blocks, 512, "a setting overrides the default");
     }
 
     #[test]

@@ -11,6 +11,29 @@ use std::sync::Arc;
 ///
 /// Every member makes the same collective calls, in the same order and with the same arguments. Dropping the team ends
 /// it on this PE. A member that still makes a collective call then waits in vain for this PE.
+///
+/// # Examples
+///
+/// ```
+/// use warpbell::shmem::World;
+///
+/// # fn on_each(worlds: Vec<World>, work: fn(&World) -> Result<(), Failure>) -> Result<(), Failure> {
+/// #     let pes: Vec<_> = worlds.into_iter().map(|world| std::thread::spawn(move || work(&world))).collect();
+/// #     pes.into_iter().try_for_each(|pe| pe.join().expect("no panic"))
+/// # }
+/// # type Failure = Box<dyn std::error::Error + Send + Sync>;
+/// // Two PEs with CPU engines; a closure runs for each PE, in a thread of its own.
+/// on_each(World::local(2)?, |world| {
+///     // A team of every second PE: PE 0 alone, here.
+///     let even = world.team_world().split_strided(0, 2, 1)?;
+///     assert_eq!(even.is_some(), world.my_pe() == 0);
+///     if let Some(team) = even {
+///         assert_eq!((team.my_pe(), team.n_pes()), (0, 1));
+///     }
+///     Ok(())
+/// })?;
+/// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+/// ```
 pub struct Team {
     team: abi::Team,
     slot: Arc<Slot>,

@@ -23,7 +23,8 @@ impl Team {
     pub(super) fn split(&self, wanted: Strided) -> Result<Option<Team>, ShmemError> {
         let notes = self.tell(wanted)?;
         if notes.iter().any(|n| n.wanted != notes[0].wanted) {
-            let text = |(start, stride, size): Strided| format!("asked for {size} PEs from {start} on, {stride} apart");
+            let text =
+                |(start, stride, size): Strided| format!("requested {size} PEs from PE {start} with stride {stride}");
             let said = notes.iter().enumerate();
             let failures =
                 said.map(|(i, n)| (self.world_pe(i).unwrap_or_default(), text(n.wanted))).collect::<Vec<_>>();

@@ -66,7 +66,7 @@ impl World {
         mine: &Result<T, String>,
     ) -> Result<Vec<T>, ShmemError> {
         let all = self.meet(&format!("{step} {CALL}"), &ballot(mine))?;
-        let unreadable = |e| format!("it says something that cannot be read ({e})");
+        let unreadable = |e| format!("its message cannot be decoded ({e})");
         count(&all, unreadable).map_err(|failures| ShmemError::OnRanks { what: CALL.to_owned(), failures })
     }
 

@@ -164,7 +164,7 @@ impl Row {
         let mut local_size = local(self.local_size)?;
         if let Some(0) = local_size {
             let variable = self.local_size.unwrap_or_default().to_owned();
-            let expected = "there is one rank at least".to_owned();
+            let expected = "write a number of at least 1".to_owned();
             return Err(BootstrapError::Variable { variable, value: "0".to_owned(), expected });
         }
         if let Meet::Slurm = self.meet {
@@ -207,7 +207,7 @@ impl Row {
                     slurm::first_host(value).map_err(|reason| BootstrapError::Variable {
                         variable: name.to_owned(),
                         value: value.to_owned(),
-                        expected: format!("it is no list of hosts: {reason}"),
+                        expected: format!("not a list of hosts: {reason}"),
                     })
                 });
                 host.transpose()?.map(|host| address_of(&host, slurm_port(environment)))

@@ -88,7 +88,8 @@ impl Launched {
         match (told, found.size) {
             (Some(told), Some((size, variable))) if told != size => {
                 let value = environment.get(SIZE).cloned().unwrap_or_default();
-                let expected = format!("{} says {size} by {variable}", found.launched.via);
+                let expected =
+                    format!("{} gives {size} in {variable}; make them equal, or unset {SIZE}", found.launched.via);
                 return Err(BootstrapError::Variable { variable: SIZE.to_owned(), value, expected });
             }
             (Some(told), None) => found.size = Some((told, SIZE)),
@@ -97,7 +98,7 @@ impl Launched {
         let mut launched = found.launched;
         launched.listener = get(environment, STORE_FD).map(|fd| number(STORE_FD, fd)).transpose()?.map(as_descriptor);
         let Some((size, variable)) = found.size else {
-            let next = "set it to the number of ranks, the same for all of them";
+            let next = "on every rank, set it to the total number of ranks";
             return Err(half(launched.via, first.rank, SIZE, next));
         };
         launched.size = size;

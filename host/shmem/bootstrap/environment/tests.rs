@@ -173,7 +173,7 @@ fn what_contradicts_itself_names_the_variable_and_its_value() {
             &["WARPBELL_LOCAL_RANK is `2`", "WARPBELL_LOCAL_SIZE says 2"],
         ),
         ("WARPBELL_RANK=0 WARPBELL_SIZE=2 WARPBELL_LOCAL_SIZE=0", &["WARPBELL_LOCAL_SIZE is `0`"]),
-        ("RANK=0 WORLD_SIZE=4 WARPBELL_SIZE=3", &["WARPBELL_SIZE is `3`", "torchrun says 4 by WORLD_SIZE"]),
+        ("RANK=0 WORLD_SIZE=4 WARPBELL_SIZE=3", &["WARPBELL_SIZE is `3`", "torchrun gives 4 in WORLD_SIZE"]),
         ("WARPBELL_RANK=0 WARPBELL_SIZE=2 WARPBELL_STORE=host", &["WARPBELL_STORE is `host`", "host:port"]),
         ("WARPBELL_RANK=0 WARPBELL_SIZE=2 WARPBELL_STORE=:80", &["WARPBELL_STORE is `:80`"]),
         ("WARPBELL_RANK=0 WARPBELL_SIZE=2 WARPBELL_STORE=fd00::1", &["WARPBELL_STORE is `fd00::1`"]),

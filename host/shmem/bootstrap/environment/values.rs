@@ -18,7 +18,7 @@ pub(super) fn number(variable: &str, value: &str) -> Result<usize, BootstrapErro
     digits.then(|| value.parse().ok()).flatten().ok_or_else(|| BootstrapError::Variable {
         variable: variable.to_owned(),
         value: value.to_owned(),
-        expected: "write a number from 0".to_owned(),
+        expected: "write a number of at least 0".to_owned(),
     })
 }
 

@@ -177,7 +177,7 @@ impl Member {
         let bytes = sealed(message, &mut out.seal);
         if let Err(e) = out.stream.write_all(&bytes) {
             // The stream is useless after half a message. The reader finds out how it ended.
-            tracing::warn!(error = %e, "the store does not take a message");
+            tracing::warn!(error = %e, "a message cannot be sent to the store");
             let _ = out.stream.shutdown(Shutdown::Both);
         }
         Ok(())
@@ -220,7 +220,7 @@ impl Member {
                     state = self.shared.state();
                 }
                 None => {
-                    let reason = "it does not answer any more".to_owned();
+                    let reason = "it does not answer".to_owned();
                     return Err(unreachable_store(&self.launched, within, reason));
                 }
             }
@@ -364,7 +364,7 @@ impl Reader {
                 match inbox.message(&mut self.seal, usize::MAX) {
                     Ok(Some(message)) => {
                         if !self.hear(message) {
-                            break 'connection "the store said what only a member says".to_owned();
+                            break 'connection "the store sent a message that only a rank may send".to_owned();
                         }
                     }
                     Ok(None) => break,
@@ -378,7 +378,7 @@ impl Reader {
         // The store ends with rank 0. If rank 0 left in order, the end of the store is in order too.
         let orderly = state.leaving || state.failed.is_some() || !self.shared.has_server && state.left.contains_key(&0);
         let lost = if self.shared.has_server {
-            LostRank::new(self.shared.rank, format!("its launcher's store is gone: {why}"))
+            LostRank::new(self.shared.rank, format!("it lost its launcher's store: {why}"))
         } else {
             LostRank::new(0, why)
         };
@@ -472,7 +472,7 @@ fn attempt(
         // Resolves the name for each attempt: it may come into existence with rank 0.
         None => store.to_socket_addrs().map_err(again)?.collect(),
     };
-    let mut stream = Err(Attempt::Again("its name has no address".to_owned()));
+    let mut stream = Err(Attempt::Again("the host name has no address".to_owned()));
     for address in addresses {
         stream = TcpStream::connect_timeout(&address, within).map_err(again);
         if stream.is_ok() {
@@ -482,7 +482,7 @@ fn attempt(
     let mut stream = stream?;
     // If nobody listens on a port of the ephemeral range, a connection to it can connect to itself.
     if stream.local_addr().ok() == stream.peer_addr().ok() {
-        return Err(Attempt::Again("nobody listens there".to_owned()));
+        return Err(Attempt::Again("no program listens there".to_owned()));
     }
     stream.set_read_timeout(Some(within)).map_err(again)?;
     stream.set_write_timeout(Some(within)).map_err(again)?;

@@ -17,7 +17,7 @@ pub(super) fn inherited(descriptor: RawFd) -> Result<TcpListener, BootstrapError
     let wrong = || BootstrapError::Variable {
         variable: STORE_FD.to_owned(),
         value: descriptor.to_string(),
-        expected: "rank 0 inherits no listening TCP socket by this number; pass one on, or unset the variable"
+        expected: "rank 0 inherited no listening TCP socket with this descriptor; pass one, or unset the variable"
             .to_owned(),
     };
     // SAFETY: a system call with values, which fails for a number that is no descriptor.
@@ -41,7 +41,7 @@ pub(super) fn inherited(descriptor: RawFd) -> Result<TcpListener, BootstrapError
 pub(super) fn listen(store: &str) -> Result<TcpListener, BootstrapError> {
     let failed = |reason| BootstrapError::Listen { store: store.to_owned(), reason };
     let (host, port) = store.rsplit_once(':').ok_or_else(|| failed("write host:port".to_owned()))?;
-    let port: u16 = port.parse().map_err(|_| failed("the port is no number".to_owned()))?;
+    let port: u16 = port.parse().map_err(|_| failed("the port is not a number up to 65535".to_owned()))?;
     let host = host.trim_start_matches('[').trim_end_matches(']');
     let any = [SocketAddr::from((Ipv6Addr::UNSPECIFIED, port)), SocketAddr::from((Ipv4Addr::UNSPECIFIED, port))];
     let literal = match host.parse::<IpAddr>() {
@@ -59,7 +59,7 @@ pub(super) fn listen(store: &str) -> Result<TcpListener, BootstrapError> {
     }
     bound.map_err(|e| {
         failed(match e.kind() {
-            ErrorKind::AddrInUse => format!("port {port} is in use; give WARPBELL_STORE another"),
+            ErrorKind::AddrInUse => format!("port {port} is in use; write another in WARPBELL_STORE"),
             _ => e.to_string(),
         })
     })

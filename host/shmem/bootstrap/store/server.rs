@@ -101,7 +101,7 @@ impl Server {
         let (sent, all_sent) = channel();
         self.ask_to_close(sent);
         if let Err(RecvTimeoutError::Timeout) = all_sent.recv_timeout(within) {
-            tracing::warn!("the store could not send everything within {within:?}");
+            tracing::warn!("the store could not send all messages within {within:?}");
         }
     }
 
@@ -321,7 +321,7 @@ impl Store {
                     Fault::Secret => self.turn_away(id, "another secret"),
                     Fault::Random(e) => return Next::End(format!("no random bytes from the system: {e}")),
                     // The handshake has no names that could be mistaken.
-                    Fault::OutOfTurn | Fault::Mistaken => return Next::End("a greeting out of turn".to_owned()),
+                    Fault::OutOfTurn | Fault::Mistaken => return Next::End("an unexpected greeting".to_owned()),
                 }
             }
         }
@@ -330,7 +330,7 @@ impl Store {
 
     fn turn_away(&mut self, id: Id, why: &str) {
         let Some(c) = self.connections.get(&id) else { return };
-        tracing::warn!(peer = %c.peer, why, "the store turned a connection away");
+        tracing::warn!(peer = %c.peer, why, "the store rejected a connection");
         let text = format!("{} ({why})", c.peer.ip());
         if self.turned_away.len() <= NAMED && !self.turned_away.contains(&text) {
             self.turned_away.push(text);
@@ -365,12 +365,12 @@ impl Store {
     }
 }
 
-/// Formats ` (turned away meanwhile: 10.0.0.3 (another secret))`, or nothing.
+/// Formats ` (rejected connections: 10.0.0.3 (another secret))`, or nothing.
 fn note(turned_away: &[String]) -> String {
     match turned_away {
         [] => String::new(),
-        all if all.len() > NAMED => format!(" (turned away meanwhile: {} and others)", all[..NAMED].join(", ")),
-        all => format!(" (turned away meanwhile: {})", all.join(", ")),
+        all if all.len() > NAMED => format!(" (rejected connections: {} and others)", all[..NAMED].join(", ")),
+        all => format!(" (rejected connections: {})", all.join(", ")),
     }
 }
 

@@ -65,12 +65,12 @@ impl Worlds {
             (Message::Join { rank, size, fingerprint, version, who }, None) => {
                 Ok(self.join(id, Joining { rank: rank as usize, size: size as usize, fingerprint, version, who }))
             }
-            (_, None) => Err(Misstep("it said something before it said who it is")),
+            (_, None) => Err(Misstep("it sent a message before it joined")),
             (Message::Give { round, bytes }, Some(place)) => self.give(place, round, bytes),
             (Message::Withdraw { round }, Some(place)) => Ok(self.withdraw(id, place, round, note)),
             (Message::Leave, Some(place)) => Ok(self.leave(id, place)),
             (Message::Alert { rank, bytes }, Some(place)) => self.alert(place, rank as usize, bytes),
-            (_, Some(_)) => Err(Misstep("it said what only a store says")),
+            (_, Some(_)) => Err(Misstep("it sent a message that only the store may send")),
         }
     }
 
@@ -111,7 +111,10 @@ impl Worlds {
         let world = match newest {
             Some((_, world)) if world.begun && world.present(rank).is_some() => {
                 let who = world.present(rank).map(|r| r.who.as_str()).unwrap_or_default();
-                refuse(format!("rank {rank} is there already, as {who}; {} is one too many", joining.who), &mut out);
+                refuse(
+                    format!("rank {rank} has already joined, as {who}; {} has the same rank", joining.who),
+                    &mut out,
+                );
                 return out;
             }
             Some((key, world)) if !world.begun && !world.failed => {
@@ -146,7 +149,7 @@ impl Worlds {
         let mut out = Outcome::default();
         let Some(world) = self.worlds.get_mut(&place.world) else { return Ok(out) };
         if round != world.round || world.given[place.rank].is_some() || !world.begun {
-            return Err(Misstep("it took part in an exchange out of turn"));
+            return Err(Misstep("it sent data for an exchange that is not the current one"));
         }
         world.given[place.rank] = Some(bytes);
         if world.given.iter().all(Option::is_some) {
@@ -162,7 +165,7 @@ impl Worlds {
     fn alert(&self, place: Place, to: usize, bytes: Vec<u8>) -> Result<Outcome, Misstep> {
         let mut out = Outcome::default();
         if bytes.len() > MAX_ALERT {
-            return Err(Misstep("it said more out of turn than one may"));
+            return Err(Misstep("it sent an alert that is too long"));
         }
         // An alert to a rank that is gone is dropped.
         if let Some(id) = self.worlds.get(&place.world).and_then(|w| w.present(to)).and_then(|r| r.id) {
@@ -256,7 +259,7 @@ impl World {
             ));
         }
         if let Some(other) = &self.ranks[rank] {
-            return Some(format!("two say that they are rank {rank}: {} and {}", other.who, joining.who));
+            return Some(format!("two processes have rank {rank}: {} and {}", other.who, joining.who));
         }
         if joining.version != self.version {
             let (ours, theirs) = (&self.version, &joining.version);
@@ -394,7 +397,7 @@ mod tests {
     fn what_does_not_fit_together_ends_for_all_with_the_reason() {
         for (other, words) in [
             (join(1, 3), ["world of 2 ranks", "one of 3"]),
-            (join(0, 2), ["two say that they are rank 0", "process 0"]),
+            (join(0, 2), ["two processes have rank 0", "process 0"]),
             (
                 Message::Join { rank: 1, size: 2, fingerprint: 7, version: "2".to_owned(), who: String::new() },
                 ["warpbell 1", "warpbell 2"],
@@ -422,7 +425,7 @@ mod tests {
     fn one_too_many_does_not_disturb_a_world_that_has_begun() {
         let mut worlds = Worlds::of(2);
         let said = worlds.say(9, join(1, 2));
-        assert!(refusals(&said)[0].1.contains("rank 1 is there already, as process 1"));
+        assert!(refusals(&said)[0].1.contains("rank 1 has already joined, as process 1"));
         assert_eq!(said.len(), 1);
         worlds.say(0, give(0, b""));
         assert_eq!(worlds.say(1, give(0, b"")).len(), 4);

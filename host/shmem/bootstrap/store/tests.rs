@@ -218,7 +218,7 @@ fn a_wrong_secret_is_said_on_both_sides() {
         let other = Secret::new(b"0123456789abcdef").unwrap();
         let e = Member::join(&launched(1, 2, store.clone(), false), other, LONG).unwrap_err();
         text(e, &["rank 1", &store, "different secrets", "WARPBELL_SECRET"]);
-        text(waits.join().unwrap().unwrap_err(), &["for rank 1", "turned away", "127.0.0.1 (another secret)"]);
+        text(waits.join().unwrap().unwrap_err(), &["for rank 1", "rejected connections", "127.0.0.1 (another secret)"]);
     });
 }
 
@@ -328,7 +328,7 @@ fn what_is_no_store_is_named() {
         listener.accept().unwrap()
     });
     let e = Member::join(&launched(1, 2, store.clone(), false), secret(), LONG).unwrap_err();
-    text(e, &[&store, "is no warpbell store"]);
+    text(e, &[&store, "is not a warpbell store"]);
     let e = Member::join(&launched(1, 2, store.clone(), false), secret(), SHORT).unwrap_err();
     text(e, &[&store, "does not answer"]);
     drop(other);
@@ -343,7 +343,7 @@ fn what_does_not_fit_together_is_said_to_all() {
     };
     for (a, b, words) in [
         ([0, 3], [1, 4], ["world of", "ranks", "one of"]),
-        ([1, 3], [1, 3], ["two say that they are rank 1", "process ", " on "]),
+        ([1, 3], [1, 3], ["two processes have rank 1", "process ", " on "]),
     ] {
         for joined in [a, b].map(|[rank, size]| join(rank, size)) {
             text(joined.join().unwrap(), &words);
