@@ -52,8 +52,8 @@ impl fmt::Display for Remedy {
         match self {
             Self::Step(words) => f.write_str(words),
             Self::UseGpu => f.write_str("use a GPU engine"),
-            Self::Overwrite(path) => write!(f, "permit that {} is overwritten", path.display()),
-            Self::AcceptNoIommu => f.write_str("accept the risk by name (unsafe-no-iommu)"),
+            Self::Overwrite(path) => write!(f, "permit overwriting {}", path.display()),
+            Self::AcceptNoIommu => f.write_str("accept the risk with the device option unsafe-no-iommu"),
             Self::Bind { function, rehearse: false } => write!(f, "bind {function} to vfio-pci"),
             Self::Bind { function, rehearse: true } => {
                 write!(f, "on the host: find out whether {function} can be bound to vfio-pci")

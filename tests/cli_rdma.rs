@@ -160,7 +160,7 @@ fn wrong_flags_say_what_to_write() {
         (&["send_bw"], "measure write_bw or write_lat"),
         (&["atomic_bw", "-s", "16"], "have 8 bytes"),
         (&["write_lat", "-q", "2"], "leave --qp out"),
-        (&["write_bw", "-l", "200"], "128 may be in flight"),
+        (&["write_bw", "-l", "200"], "a depth of 128"),
         (&["write_bw", "-A", "FETCH"], "FETCH_AND_ADD or CMP_AND_SWAP"),
         (&["write_bw", "-R"], "rdma_cm"),
         (&["write_bw", "-c", "UD"], "reliable"),

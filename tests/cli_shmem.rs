@@ -142,11 +142,12 @@ fn what_cannot_be_is_said() {
         (&["g_rate", "-b", "8"], &["g_rate", "--datatype"]),
         (&["put_latency", "-c", "2"], &["put_latency", "one block"]),
         (&["barrier", "--raw"], &["barrier", "--raw"]),
+        (&["put_latency", "--raw", "--transport", "soft"], &["--raw", "transport soft", "leave --raw out"]),
         (&["reduce", "-b", "6", "-e", "6"], &["reduce", "4 bytes", "6 bytes"]),
         (&["put_bw", "-c", "5000"], &["4,096"]),
         (&["put_bw", "--pes", "0"], &["--pes"]),
         (&["put_latency", "--window", "1M"], &["put_latency", "--window"]),
-        (&["put_bw", "--window", "18446744073709551615"], &["no symmetric heap", "ask for less"]),
+        (&["put_bw", "--window", "18446744073709551615"], &["no symmetric heap", "use a smaller heap"]),
         (&["alltoall", "-b", "9223372036854775808", "-e", "9223372036854775808"], &["no symmetric heap"]),
     ] {
         let message = fails(args);

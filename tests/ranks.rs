@@ -54,7 +54,7 @@ fn a_barrier_that_nobody_else_comes_to_names_who_is_missing() {
     let run = unsafe { engine.launch("wb_shmem_barrier", ONE, args!(&worlds[1])) }.unwrap();
     let error = run.finish().unwrap_err().to_string();
     assert!(error.contains("barrier on PE 1: PE "), "{error}");
-    assert!(error.contains(" did not come within the deadline: timed out"), "{error}");
+    assert!(error.contains(" did not arrive within the deadline: timed out"), "{error}");
 }
 
 // --- processes -------------------------------------------------------------------------------------------------------

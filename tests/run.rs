@@ -182,7 +182,7 @@ fn what_cannot_be_run_is_said_before_anything_runs() {
 #[test]
 fn what_takes_too_long_is_ended() {
     let (code, err) = fails(&["-n", "2", "--timeout", "200ms"], "[ $WARPBELL_RANK = 0 ] || exec sleep 1000");
-    assert_eq!((code, &*err), (124, "error: not done within 200ms: rank 1 still ran and was ended\n"));
+    assert_eq!((code, &*err), (124, "error: the ranks did not end within 200ms: rank 1 still ran and was ended\n"));
 }
 
 #[test]

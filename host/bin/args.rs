@@ -13,6 +13,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 use warpbell::doctor::Require;
+use warpbell::graph::LEAST_TOLERANCE;
 use warpbell::graph::import::DEFAULT_SEED;
 use warpbell::units::{Bytes, BytesOrShare, parse_duration};
 
@@ -134,7 +135,7 @@ pub enum GraphCommand {
         #[arg(long, value_name = "N", conflicts_with = "tolerance", value_parser = clap::value_parser!(u32).range(1..=100_000))]
         iterations: Option<u32>,
         /// Stop when the sum of all changes of ranks in one iteration is below T [default: 1e-4]
-        #[arg(long, value_name = "T", value_parser = tolerance)]
+        #[arg(long, value_name = "T", value_parser = change)]
         tolerance: Option<f64>,
         #[command(flatten)]
         graph: GraphArgs,
@@ -351,7 +352,16 @@ fn vertex(s: &str) -> Result<u64, String> {
 fn damping(s: &str) -> Result<f64, String> {
     match s.parse::<f64>() {
         Ok(d) if (0.0..1.0).contains(&d) => Ok(d),
-        _ => Err("write a number from 0 to below 1, as in 0.85".to_owned()),
+        _ => Err("write a number of at least 0 and less than 1, as in 0.85".to_owned()),
+    }
+}
+
+fn change(s: &str) -> Result<f64, String> {
+    match s.parse::<f64>() {
+        Ok(t) if t >= LEAST_TOLERANCE && t.is_finite() => Ok(t),
+        _ => {
+            Err(format!("write a number from {LEAST_TOLERANCE:e} on, as in 1e-4: smaller changes are lost in rounding"))
+        }
     }
 }
 
@@ -434,6 +444,7 @@ mod tests {
             (&["bfs", "g", "--source", "1", "--sources", "2"], ErrorKind::ArgumentConflict),
             (&["pagerank", "g", "--iterations", "3", "--tolerance", "1"], ErrorKind::ArgumentConflict),
             (&["pagerank", "g", "--damping", "1"], ErrorKind::ValueValidation),
+            (&["pagerank", "g", "--tolerance", "1e-16"], ErrorKind::ValueValidation),
             (&["cc", "g", "--source", "1"], ErrorKind::UnknownArgument),
             (&["bfs", "g", "--cache", "lots"], ErrorKind::ValueValidation),
             (&["bfs", "g", "--source", "-1"], ErrorKind::ValueValidation),

@@ -86,11 +86,11 @@ fn nvme(args: &NvmeArgs, interrupt: &Interrupt) -> Result<(), Failure> {
     ))?;
     if let Some(reason) = depth.reason {
         let more = match reason {
-            DepthLimit::Queues { .. } => "--queues and --depth give queues for more",
-            _ => "--threads N gives the CPU engine more",
+            DepthLimit::Queues { .. } => "raise --queues or --depth",
+            _ => "raise --threads",
         };
         let (asked, has) = (depth.requested, depth.effective);
-        output::warn(format_args!("--iodepth {asked}: {has} commands are in flight, since {reason}; {more}"));
+        output::warn(format_args!("--iodepth {asked}: {has} commands are in flight, because {reason}; {more}"));
     }
     if bench.needs_fill() {
         let bar = Loading::new();
@@ -104,7 +104,7 @@ fn nvme(args: &NvmeArgs, interrupt: &Interrupt) -> Result<(), Failure> {
     let median = &runs[runs.len() / 2];
     text.line(format_args!("{median}"))?;
     if median.verified {
-        text.line(format_args!("  verified: every block that was read is what had been written"))?;
+        text.line(format_args!("  verified: every block that was read has the data that was written"))?;
     }
     if let (Some(s), true) = (spread, runs.len() > 1) {
         let (n, min, max) = (runs.len(), si(s.min), si(s.max));

@@ -105,7 +105,7 @@ pub fn of_pe(args: &DeviceArgs, pe: usize, pes: usize) -> Result<DeviceArgs, Fai
     } else {
         let each = if given.len() == 1 { "the one device" } else { "the devices" };
         return Err(Failure::Usage(format!(
-            "{pes} PEs need devices of their own, and {each} given cannot be dealt out to them; write {PE} where the PE's number goes, as in --device soft:edges-{PE}.img"
+            "{pes} PEs need devices of their own, and {each} given cannot be divided evenly among them; write {PE} for the PE's number, as in --device soft:edges-{PE}.img"
         )));
     };
     let destroyed = |path: &PathBuf| PathBuf::from(for_pe(path.as_os_str(), pe));
@@ -128,13 +128,15 @@ fn specs(args: &DeviceArgs) -> Result<Vec<DriveSpec>, Failure> {
     let wanted = match (&given[..], args.stripe) {
         ([], n) => vec![DeviceSpec::memory(); n.unwrap_or(1) as usize],
         ([one], Some(2..)) if one.is_controller() => {
-            return Err(Failure::Usage(format!("{one} is one controller; give --device once for each of the stripe")));
+            return Err(Failure::Usage(format!(
+                "{one} is one controller; to stripe, give --device once for each controller"
+            )));
         }
         ([one], Some(n @ 2..)) => (0..n).map(|i| one.clone().numbered(i)).collect(),
         ([_, _, ..], Some(n)) if n as usize != given.len() => {
             let given = given.len();
             return Err(Failure::Usage(format!(
-                "--stripe {n} does not fit {given} times --device; leave --stripe out"
+                "--stripe {n} does not match the {given} devices of --device; leave --stripe out"
             )));
         }
         _ => given,

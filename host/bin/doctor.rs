@@ -13,7 +13,7 @@ use warpbell::pci::Sysfs;
 /// something that `--require` names is not possible.
 pub fn run(args: &DoctorArgs) -> Result<(), Failure> {
     let (sysfs, facts) = match &args.root {
-        Some(root) => (Sysfs::at(root), GpuFacts::none("a recorded tree")),
+        Some(root) => (Sysfs::at(root), GpuFacts::none("CUDA is not queried for a fixture")),
         None => (Sysfs::system(), GpuFacts::gather()),
     };
     let report = examine(&sysfs, &facts, &args.require).with_remedies(in_options);

@@ -207,7 +207,7 @@ impl Job {
             if picked.is_empty() {
                 let (input, vertices) = (self.graph.input.display(), grouped(csr.vertices()));
                 return Err(Failure::Error(format!(
-                    "{input}: its {vertices} vertices have no edges, so no source is drawn; name one with --source"
+                    "{input}: its {vertices} vertices have no edges, so no source can be chosen; name one with --source"
                 )));
             }
             return Ok(picked.into_iter().map(Some).collect());
@@ -230,7 +230,7 @@ impl Job {
         for source in named.iter().flatten().filter(|v| csr.degree(**v) == 0) {
             let why = if csr.directed() { "no edge leaves the vertex" } else { "the vertex has no edges" };
             let id = csr.ids().id(*source);
-            output::warn(format_args!("--source {id}: {why}, so the search reaches nothing else"));
+            output::warn(format_args!("--source {id}: {why}, so the search reaches no other vertex"));
         }
     }
 
@@ -314,7 +314,7 @@ impl Job {
         let last = result.iterations.last().map_or(0.0, |i| i.change);
         match options.tolerance {
             Some(tolerance) if !result.converged => Err(Failure::Error(format!(
-                "the ranks still changed by {last:.1e} after {} iterations, more than {tolerance:e}; raise --tolerance, or say how many with --iterations",
+                "PageRank did not converge: the ranks still changed by {last:.1e} after {} iterations, more than {tolerance:e}; raise --tolerance, or fix the number with --iterations",
                 result.iterations.len()
             ))),
             Some(tolerance) => {
@@ -347,7 +347,7 @@ pub fn shape(loaded: &Loaded) -> String {
         grouped(csr.edges()),
         if csr.directed() { "directed" } else { "undirected" },
         summary.orientation,
-        if once { "; --undirected if it leads both ways" } else { "" },
+        if once { "; give --undirected if edges lead both ways" } else { "" },
         8 * csr.neighbours().width(),
     );
     if csr.weights().is_some() {
@@ -426,7 +426,7 @@ impl Outcome {
                 let (found, scanned) = (grouped(l.found), grouped(l.scanned));
                 let put = l.put_bytes.map_or_else(String::new, |b| format!("   exchanged {}", Bytes(b)));
                 text.line(format_args!(
-                    "level {:<3} {:<10} found {found:>12}   scanned {scanned:>13}   by lead {:>12}   {}{put}",
+                    "level {:<3} {:<10} found {found:>12}   scanned {scanned:>13}   by hub {:>12}   {}{put}",
                     l.level,
                     l.direction.to_string(),
                     grouped(l.hub_hits),

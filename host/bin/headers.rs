@@ -18,7 +18,7 @@ pub fn run() -> Result<(), Failure> {
     let folder = folder();
     if !folder.join("warpbell/abi.h").is_file() {
         return Err(Failure::Error(format!(
-            "no headers in {}, where this program was built; put the folder `kernels/include` of its sources beside the program's folder as `include`",
+            "no device headers in {}, where this program was built; copy `kernels/include` of its sources to `include` next to the program's folder",
             folder.display()
         )));
     }

@@ -100,7 +100,7 @@ impl WorldFacts {
                 say!("world          one PE: no launcher started this process; warpbell run -n N -- PROGRAM starts N")?
             }
             (None, Some(via)) => {
-                let store = self.store.as_deref().unwrap_or("nowhere; set WARPBELL_STORE");
+                let store = self.store.as_deref().unwrap_or("no store; set WARPBELL_STORE");
                 say!("world          rank {} of {} by {via}, ranks meet at {store}", self.rank, self.size)?;
             }
         }
@@ -171,7 +171,10 @@ pub fn run(args: &InfoArgs) -> Result<(), Failure> {
         }
         let archs: Vec<u32> = info.image_archs.iter().filter_map(|a| a.parse().ok()).collect();
         if !archs.is_empty() && !warpbell::doctor::runs_on(&archs, d.generation()) {
-            say!("               the image has no code for sm_{}: build with WARPBELL_CUDA_ARCHS", d.generation())?;
+            say!(
+                "               the image has no code for sm_{}: build again with WARPBELL_CUDA_ARCHS set",
+                d.generation()
+            )?;
         }
     }
     match &info.image_archs[..] {
@@ -206,7 +209,7 @@ pub fn run(args: &InfoArgs) -> Result<(), Failure> {
         say!("device nvme    none")?;
     }
     say!("headers        {}", info.headers.display())?;
-    say!("               `warpbell doctor` says what keeps this machine from better paths")
+    say!("               `warpbell doctor` shows which faster data paths this machine lacks, and why")
 }
 
 /// Returns the remark on an image with checked calls, which take longer; empty for other images.
@@ -216,7 +219,7 @@ fn checks(checked: bool) -> &'static str {
 
 fn gather() -> Info {
     let (gpus, no_gpu) = match DeviceInfo::all() {
-        Ok(all) if all.is_empty() => (Vec::new(), Some("the CUDA driver finds none".to_owned())),
+        Ok(all) if all.is_empty() => (Vec::new(), Some("the CUDA driver finds no GPU".to_owned())),
         Ok(all) => (all, None),
         Err(e) => (Vec::new(), Some(e.reason())),
     };

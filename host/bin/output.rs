@@ -100,7 +100,7 @@ impl Text {
         if let (Some(results), Some(report)) = (results, &report)
             && results.is_same(report)
         {
-            return Err(Failure::Usage("--out and --json name the same file; name another for one of them".to_owned()));
+            return Err(Failure::Usage("--out and --json name the same file; name two different files".to_owned()));
         }
         let quiet = report.as_ref().into_iter().chain(results).any(Destination::is_standard_output);
         Ok((Self { quiet, prefix: "" }, out))

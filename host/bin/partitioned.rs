@@ -334,7 +334,10 @@ fn meanwhile<R: Send>(
                 }
                 Err(mpsc::RecvTimeoutError::Timeout) => said(BUSY).map(drop)?,
                 Err(mpsc::RecvTimeoutError::Disconnected) => {
-                    return Err(Failure::Error("checking the result ended unexpectedly".to_owned()));
+                    return Err(Failure::Error(
+                        "the thread that checks the result panicked; please report this with the command line"
+                            .to_owned(),
+                    ));
                 }
             }
         }

@@ -12,7 +12,7 @@ use warpbell::remedy::{Remedies, Remedy};
 use warpbell::shmem::ShmemError;
 use warpbell::storage::StorageError;
 
-/// Returns the remedies of an error as a sentence, as in `choose another device, or say --yes-destroy edges.img`.
+/// Returns the remedies of an error as a sentence, as in `choose another device, or give --yes-destroy edges.img`.
 pub fn of(e: &(dyn Error + 'static)) -> Option<String> {
     let remedies = carried::<StorageError>(e)
         .or_else(|| carried::<GraphError>(e))
@@ -35,8 +35,8 @@ fn carried<E: Remedies + 'static>(e: &(dyn Error + 'static)) -> Option<Vec<Remed
 pub fn in_options(remedy: &Remedy) -> String {
     match remedy {
         Remedy::UseGpu => "use --engine gpu".to_owned(),
-        Remedy::Overwrite(path) => format!("say --yes-destroy {}", path.display()),
-        Remedy::AcceptNoIommu => "take the risk by name (--unsafe-no-iommu)".to_owned(),
+        Remedy::Overwrite(path) => format!("give --yes-destroy {}", path.display()),
+        Remedy::AcceptNoIommu => "accept the risk with --unsafe-no-iommu".to_owned(),
         Remedy::Bind { function, rehearse: false } => format!("warpbell nvme bind {function}"),
         Remedy::Bind { function, rehearse: true } => format!("on the host: warpbell nvme bind {function} --dry-run"),
         Remedy::OpenAs { before, device, after } => format!("{before}--device {device}{after}"),
@@ -55,7 +55,7 @@ mod tests {
         std::fs::write(file.path(), "somebody's thesis").unwrap();
         let e = Drive::create(&format!("soft:{}", file.path().display()), 4096, &OverwritePolicy::none()).unwrap_err();
         assert!(!e.to_string().contains("--"), "{e}");
-        assert_eq!(of(&e).unwrap(), format!("choose another, or say --yes-destroy {}", file.path().display()));
+        assert_eq!(of(&e).unwrap(), format!("choose another device, or give --yes-destroy {}", file.path().display()));
         assert_eq!(of(&std::io::Error::other("not ours")), None);
     }
 

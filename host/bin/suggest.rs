@@ -67,10 +67,8 @@ fn improve(mut error: clap::Error, words: &[OsString]) -> clap::Error {
         }
         ErrorKind::InvalidUtf8 => {
             let word = words.iter().find(|w| w.to_str().is_none()).map(|w| w.to_string_lossy().into_owned());
-            let advice = format!(
-                "`{}` is the one; files whose names are not UTF-8 go where a FILE or a --device is expected",
-                word.unwrap_or_default()
-            );
+            let advice =
+                format!("`{}` is not UTF-8; only a FILE or a --device may have such a name", word.unwrap_or_default());
             error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![StyledStr::from(advice)]));
         }
         _ => {}

@@ -87,7 +87,7 @@ fn print(volume: &Volume, found: &Verification) -> Result<(), Failure> {
         say!("damaged: `{array}`, {} bytes at byte {offset}, LBA {lba} of {device}: {reason}", grouped(*bytes))?;
     }
     if !found.page_checksums {
-        say!("no page checksums: damage is found, and not located (graph --page-checksums stores them)")?;
+        say!("no page checksums: damage is found but not located (graph --page-checksums stores them)")?;
     }
     let repaired = match found.repaired_bytes {
         0 => String::new(),
@@ -111,7 +111,7 @@ fn conclude(volume: &Volume, found: &Verification, lost: &[LostCopy]) -> Result<
         return match lost {
             [] => Ok(()),
             [LostCopy { name, reason, .. }, ..] => Err(Failure::Error(format!(
-                "{name} is left out and was not read: {reason}; store the data again, so that it holds it too"
+                "{name} is left out and was not read: {reason}; store the data again to restore this copy"
             ))),
         };
     }

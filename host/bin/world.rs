@@ -63,7 +63,7 @@ impl Plan {
         let size = launched.size;
         if let Some(asked) = args.pes.filter(|n| *n as usize != size) {
             return Err(Failure::Usage(format!(
-                "--pes {asked}: {} started {size} ranks, and each is a PE",
+                "--pes {asked}: {} started {size} ranks, and each is a PE; leave --pes out",
                 launched.via
             )));
         }

@@ -355,7 +355,7 @@ impl Context {
         runs.garbage = later;
         let garbage: Vec<Garbage> = garbage;
         for g in &garbage {
-            let what = "giving memory back";
+            let what = "freeing memory";
             // SAFETY: each was made by the matching call, its owner is gone, and no kernel of this crate runs.
             let freed = unsafe {
                 match g {
@@ -373,7 +373,7 @@ impl Context {
                 }
             };
             if let Err(error) = freed {
-                tracing::debug!(memory = ?g, %error, "memory could not be given back");
+                tracing::debug!(memory = ?g, %error, "memory could not be freed");
             }
         }
         drop(runs);
@@ -405,7 +405,7 @@ impl Drop for Context {
         let released =
             unsafe { call!(self.driver, cuDevicePrimaryCtxRelease_v2(self.device), "closing the GPU's context") };
         if let Err(error) = released {
-            tracing::debug!(%error, "the context did not close well");
+            tracing::debug!(%error, "the context could not be closed");
         }
     }
 }

@@ -65,7 +65,7 @@ impl Copier {
     /// Uses each kind of operation once, so that the driver loads what it needs before any kernel runs. Loading later
     /// could wait for such a kernel.
     fn warm_up(&mut self, current: &Current) -> Result<(), CudaError> {
-        let (driver, what) = (self.driver, "trying copies");
+        let (driver, what) = (self.driver, "testing copies");
         const BYTES: usize = 64 << 10;
         let mut p: CUdeviceptr = 0;
         // SAFETY: writes one address; the context is current.

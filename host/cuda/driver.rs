@@ -143,7 +143,7 @@ impl Driver {
         next: impl Into<String>,
     ) -> Box<FailedCall> {
         let name = self.words(self.cuGetErrorName, code).unwrap_or_else(|| "an unknown code".to_owned());
-        let text = self.words(self.cuGetErrorString, code).unwrap_or_else(|| "no text".to_owned());
+        let text = self.words(self.cuGetErrorString, code).unwrap_or_else(|| "no description".to_owned());
         Box::new(FailedCall { what, call, code, name, text, next: next.into() })
     }
 

@@ -39,7 +39,7 @@ pub enum CudaError {
 
 fn found(count: usize) -> String {
     match count {
-        0 => "finds none".to_owned(),
+        0 => "finds no GPU".to_owned(),
         1 => "finds one, GPU 0".to_owned(),
         n => format!("finds {n}, GPU 0 to {}", n - 1),
     }
@@ -64,7 +64,7 @@ impl Remedies for CudaError {
         let step = match self {
             Self::NoDriver => "install the NVIDIA driver",
             Self::NoDevice { count: 0, .. } => {
-                "see whether there is one (lspci), whether this user may open /dev/nvidia*, and whether CUDA_VISIBLE_DEVICES is empty"
+                "check that lspci shows a GPU, that this user may open /dev/nvidia*, and that CUDA_VISIBLE_DEVICES is not empty"
             }
             Self::NoDevice { .. } => "choose one of those",
             Self::OldDriver { .. } => "update the NVIDIA driver (550, which is CUDA 12.4, or later)",
@@ -95,7 +95,7 @@ pub struct FailedCall {
 
 impl fmt::Display for FailedCall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {} answered {} ({}), {}", self.what, self.call, self.name, self.code, self.text)
+        write!(f, "{}: {} returned {} ({}), {}", self.what, self.call, self.name, self.code, self.text)
     }
 }
 
@@ -133,7 +133,9 @@ pub(super) fn next_step(code: i32) -> &'static str {
     match code {
         code::OUT_OF_MEMORY => "ask for less (a smaller cache, fewer queues), or free memory on the GPU (nvidia-smi)",
         code::STUB_LIBRARY => "this libcuda is the toolkit's stub: take its folder out of LD_LIBRARY_PATH",
-        code::DEVICE_UNAVAILABLE => "another process holds the GPU for itself (nvidia-smi -q -d COMPUTE)",
+        code::DEVICE_UNAVAILABLE => {
+            "another process uses the GPU exclusively: end it, or change the compute mode (nvidia-smi -q -d COMPUTE shows it)"
+        }
         code::NO_BINARY_FOR_GPU => {
             "the image has no code for this GPU: build again with WARPBELL_CUDA_ARCHS set to its generation"
         }
@@ -185,7 +187,7 @@ mod tests {
         let text = CudaError::NoDevice { ordinal: 3, count: 2 }.to_string();
         assert!(text.contains("no GPU 3") && text.contains("GPU 0 to 1"), "{text}");
         assert!(told(&CudaError::NoDevice { ordinal: 3, count: 2 }).ends_with("; choose one of those"));
-        assert!(CudaError::NoDevice { ordinal: 0, count: 0 }.to_string().contains("finds none"));
+        assert!(CudaError::NoDevice { ordinal: 0, count: 0 }.to_string().contains("finds no GPU"));
     }
 
     #[test]

@@ -10,7 +10,7 @@ const DRIVER_WITH_PFNMAP: &str = "570.133.07";
 /// Driver option that lets every user register I/O memory (nvrm_registry.h: NV_REG_STR_RM_PEERMAPPING_OVERRIDE).
 const OVERRIDE: &str = "PeerMappingOverride=1";
 /// Steps to set the override.
-const SET_OVERRIDE: &str = "options nvidia NVreg_RegistryDwords=\"PeerMappingOverride=1;\" in /etc/modprobe.d, then rebuild the \
+const SET_OVERRIDE: &str = "put `options nvidia NVreg_RegistryDwords=\"PeerMappingOverride=1;\"` in /etc/modprobe.d, then rebuild the \
                             initramfs (update-initramfs -u, or dracut -f) and reboot";
 
 /// Facts that decide whether a GPU maps I/O memory on this machine.
@@ -59,7 +59,7 @@ impl IoMemoryFacts {
     }
 
     fn set_override(&self) -> String {
-        format!("run as root, or let every user: {SET_OVERRIDE}; until then use the cpu doorbell")
+        format!("run as root, or allow it for every user: {SET_OVERRIDE}; until then use the cpu doorbell")
     }
 
     /// Returns the next step after the driver failed with `answer` to register I/O memory.
@@ -68,9 +68,9 @@ impl IoMemoryFacts {
             code::NOT_PERMITTED if self.has_right() => {
                 let driver = self.driver.as_deref().unwrap_or("unknown");
                 format!(
-                    "this process has the right to (root, or {OVERRIDE} is set), so something else withholds it: in a container \
-                     give it --privileged or --cap-add SYS_ADMIN, and see dmesg for NVRM lines (driver {driver}); or use the \
-                     cpu doorbell"
+                    "this process may register I/O memory (root, or {OVERRIDE} is set), but the driver refused: in a container, \
+                     add --privileged or --cap-add SYS_ADMIN; otherwise see dmesg for NVRM lines (driver {driver}), or use \
+                     the cpu doorbell"
                 )
             }
             code::NOT_PERMITTED => {
@@ -83,7 +83,7 @@ impl IoMemoryFacts {
             code::INVALID_VALUE if self.has_right() || self.peer_mapping_override.is_none() => self.lost_pages(),
             code::INVALID_VALUE => {
                 format!(
-                    "this process is not root and PeerMappingOverride is not set: {}; if it stays, {}",
+                    "this process is not root and PeerMappingOverride is not set: {}; if the error stays, {}",
                     self.set_override(),
                     self.lost_pages()
                 )
@@ -99,8 +99,8 @@ impl IoMemoryFacts {
     fn lost_pages(&self) -> String {
         let driver = self.driver.as_deref().unwrap_or("of unknown version");
         if !self.may_lack_pfnmap() {
-            return "the mapping has no pages yet or is not of one BAR: a register must be read before, and only VFIO's or sysfs's \
-                    mappings of one BAR are taken; or use the cpu doorbell"
+            return "the mapping has no pages yet, or is not of one BAR through VFIO or sysfs: read a register before registering \
+                    the mapping, or use the cpu doorbell"
                 .to_owned();
         }
         let fix = if self.old_driver() {
@@ -162,7 +162,7 @@ mod tests {
         let text = facts(false, Some(true), (6, 12), "550.54.15").advice(code::INVALID_VALUE);
         assert!(text.contains("install driver 570.133.07"), "{text}");
         let text = facts(true, Some(false), (5, 15), "550.54.15").advice(code::INVALID_VALUE);
-        assert!(!text.contains("follow_pfnmap") && text.contains("read before"), "{text}");
+        assert!(!text.contains("follow_pfnmap") && text.contains("read a register"), "{text}");
         let text = facts(false, Some(false), (6, 17), "590.48.01").advice(code::INVALID_VALUE);
         assert!(text.contains("PeerMappingOverride") && text.contains("follow_pfnmap"), "{text}");
         assert!(facts(true, None, (6, 1), "1").advice(code::NOT_SUPPORTED).contains("cpu doorbell"));

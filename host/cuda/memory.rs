@@ -119,7 +119,7 @@ impl Context {
         };
         driver.check(answer, CALL, WHAT)?;
         if fd < 0 {
-            return Err(driver.failed(code::UNKNOWN, CALL, WHAT, "the driver gave no descriptor").into());
+            return Err(driver.failed(code::UNKNOWN, CALL, WHAT, "the driver returned no file descriptor").into());
         }
         // SAFETY: a new descriptor that nothing else owns.
         Ok(unsafe { OwnedFd::from_raw_fd(fd) })

@@ -126,7 +126,7 @@ impl Module {
             call!(
                 self.context.driver(),
                 cuOccupancyMaxActiveBlocksPerMultiprocessor(&mut blocks, function.raw, threads, 0),
-                "asking how many blocks fit"
+                "querying how many blocks fit"
             )
         }?;
         Ok(blocks.max(0) as u32)

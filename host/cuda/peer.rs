@@ -32,7 +32,7 @@ pub struct PeerLink {
 /// - [`CudaError::NoDevice`] if there is no GPU with one of these ordinals.
 /// - [`CudaError::Call`] if the driver fails to report the access.
 pub fn peer_link(from: usize, to: usize) -> Result<PeerLink, CudaError> {
-    const WHAT: &str = "asking whether GPUs reach each other";
+    const WHAT: &str = "querying peer access between GPUs";
     let driver = Driver::get()?;
     let (from, to) = (find(driver, from)?, find(driver, to)?);
     if from == to {

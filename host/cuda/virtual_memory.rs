@@ -114,7 +114,7 @@ impl PhysicalMemory {
             call!(
                 driver,
                 cuMemGetAllocationGranularity(&mut bytes, &wanted, GRANULARITY_RECOMMENDED),
-                "asking for the granularity of GPU memory"
+                "querying the granularity of GPU memory"
             )
         }?;
         Ok(bytes.max(1))
@@ -138,7 +138,7 @@ impl PhysicalMemory {
             code::OUT_OF_MEMORY => {
                 let free = context.memory().map_or(0, |(free, _)| free);
                 format!(
-                    "{bytes} bytes were asked for, {free} are free; ask for a smaller heap, or free memory on the GPU (nvidia-smi)"
+                    "{bytes} bytes were requested, {free} are free; use a smaller heap, or free memory on the GPU (nvidia-smi)"
                 )
             }
             code::NOT_PERMITTED | code::NOT_SUPPORTED if sharing == Sharing::Fabric => NO_FABRIC.to_owned(),
@@ -165,7 +165,7 @@ impl PhysicalMemory {
             )
         }?;
         if fd < 0 {
-            let next = "the driver gave no descriptor";
+            let next = "the driver returned no file descriptor";
             return Err(driver.failed(code::UNKNOWN, "cuMemExportToShareableHandle", WHAT, next).into());
         }
         // SAFETY: a new descriptor that nothing else owns.
@@ -201,8 +201,8 @@ impl PhysicalMemory {
     pub fn import_descriptor(context: &Arc<Context>, fd: BorrowedFd<'_>, bytes: usize) -> Result<Self, CudaError> {
         // For this handle type the pointer argument is the descriptor itself.
         let handle = std::ptr::without_provenance_mut(fd.as_raw_fd() as usize);
-        let next = "can this process see the peer's GPU (CUDA_VISIBLE_DEVICES)? let every rank see all GPUs of the host and \
-                    choose its own by ordinal, or use a heap in host memory (WARPBELL_HEAP=host)";
+        let next = "check that this process sees the peer's GPU (CUDA_VISIBLE_DEVICES): let every rank see all GPUs of the host \
+                    and choose its own by ordinal, or use a heap in host memory (WARPBELL_HEAP=host)";
         Self::import(context, handle, handle_type::POSIX_FILE_DESCRIPTOR, bytes, next)
     }
 

@@ -71,7 +71,7 @@ pub(super) fn check(sysfs: &Sysfs, machine: &Machine, facts: &GpuFacts, all: &mu
 fn driver(machine: &Machine, gpu: Option<&Gpu>, c: &mut Checks<'_>) {
     let cuda = gpu.map(|g| format!(", CUDA {}.{}", g.cuda_version.0, g.cuda_version.1)).unwrap_or_default();
     let Some(version) = &machine.nvidia.version else {
-        return c.unknown("driver", format_args!("/proc/driver/nvidia/version tells no version{cuda}"));
+        return c.unknown("driver", format_args!("/proc/driver/nvidia/version has no version{cuda}"));
     };
     match machine.nvidia.open {
         Some(true) => c.ok("driver", format!("{version}, open kernel modules{cuda}")),
@@ -80,7 +80,7 @@ fn driver(machine: &Machine, gpu: Option<&Gpu>, c: &mut Checks<'_>) {
             format!("{version}, proprietary kernel modules{cuda}: they export no dma-buf of GPU memory"),
             "install the open kernel modules (nvidia-open; Turing or newer) and reboot".to_owned(),
         ),
-        None => c.unknown("driver", format_args!("{version}, whether open or proprietary is not told{cuda}")),
+        None => c.unknown("driver", format_args!("{version}, open or proprietary is not reported{cuda}")),
     }
 }
 
@@ -98,7 +98,7 @@ fn not_shown(sysfs: &Sysfs, machine: &Machine, facts: &GpuFacts, f: &Function, c
     }
     if driver == Some("nouveau") {
         let fix = "install NVIDIA's driver; its package keeps nouveau from loading".to_owned();
-        return c.fail("driver", "nouveau holds it: no CUDA", fix);
+        return c.fail("driver", "the nouveau driver holds it: CUDA cannot use it", fix);
     }
     if !machine.nvidia.is_loaded() {
         let fix = match &machine.container {
@@ -130,7 +130,7 @@ fn not_shown(sysfs: &Sysfs, machine: &Machine, facts: &GpuFacts, f: &Function, c
 fn kernels(archs: &[u32], gpu: &Gpu, c: &mut Checks<'_>) {
     if archs.is_empty() {
         let fix = "set NVCC or CUDA_HOME and build again".to_owned();
-        return c.fail("kernels", "this build has no GPU image: there was no nvcc", fix);
+        return c.fail("kernels", "this build has no GPU image: nvcc was not found", fix);
     }
     let list = archs.iter().map(|a| format!("sm_{a}")).collect::<Vec<_>>().join(" ");
     let generation = gpu.generation;
@@ -173,10 +173,10 @@ fn ordering(gpu: &Gpu, c: &mut Checks<'_>) {
         }
         Some(WritesOrdering::None) => c.warn(
             "ordering",
-            "none: data that lands directly may come after its completion, so landing stays bounce",
+            "none: data written directly to GPU memory may arrive after its completion, so landing stays bounce",
             None,
         ),
-        None => c.unknown("ordering", "the driver does not tell"),
+        None => c.unknown("ordering", "the driver does not report it"),
     }
 }
 
@@ -184,7 +184,7 @@ fn ordering(gpu: &Gpu, c: &mut Checks<'_>) {
 fn window(sysfs: &Sysfs, bdf: Option<Bdf>, told: Option<u64>, memory: Option<u64>, c: &mut Checks<'_>) {
     let bar = bdf.and_then(|b| memory_bars(sysfs, b)).and_then(|bars| bars.get(1).copied());
     let Some(bytes) = told.or(bar.map(|b| b.bytes)) else {
-        return c.unknown("BAR1", "neither NVML nor the PCI resources tell its size");
+        return c.unknown("BAR1", "neither NVML nor the PCI resources report its size");
     };
     let size = Bytes(bytes);
     let larger = match (bdf.map(|b| resizable_bars(sysfs, b)), bar) {
@@ -197,7 +197,7 @@ fn window(sysfs: &Sysfs, bdf: Option<Bdf>, told: Option<u64>, memory: Option<u64
     }
     if bytes > SMALL_BAR1 {
         let memory = Bytes(memory.unwrap_or_default());
-        return c.ok("BAR1", format!("{size} of {memory}: at most so much GPU memory can be mapped for devices"));
+        return c.ok("BAR1", format!("{size} of {memory}: no more GPU memory than this can be mapped for devices"));
     }
     let detail = format!("{size}: hardly any GPU memory can be mapped for devices");
     match larger {
@@ -252,7 +252,7 @@ fn doorbell(machine: &Machine, shown: bool, c: &mut Checks<'_>) {
             c.unknown("doorbell", "/proc/driver/nvidia/params cannot be read, and this user lacks CAP_SYS_ADMIN")
         }
         (Some(false), None) => {
-            c.unknown("doorbell", "PeerMappingOverride is 0, and /proc/self/status tells no capabilities")
+            c.unknown("doorbell", "PeerMappingOverride is 0, and /proc/self/status lists no capabilities")
         }
     }
 }
@@ -267,13 +267,13 @@ fn remap(machine: &Machine, bdf: Option<Bdf>, shown: bool, c: &mut Checks<'_>) {
         Some(true) => match machine.nvidia.parameters.as_ref().and_then(|p| p.number("DmaRemapPeerMmio")) {
             Some(0) => c.fail(
                 "peer remap",
-                "the IOMMU translates for this GPU, and DmaRemapPeerMmio is 0: a doorbell's store faults",
+                "the IOMMU translates for this GPU, and DmaRemapPeerMmio is 0: a store to a doorbell faults",
                 parameter("NVreg_DmaRemapPeerMmio=1"),
             ),
             Some(_) => c.ok("peer remap", "DmaRemapPeerMmio is 1: the driver maps peers in the GPU's IOMMU domain"),
             None => c.unknown("peer remap", "the IOMMU translates for this GPU; DmaRemapPeerMmio cannot be read"),
         },
-        None => c.unknown("peer remap", "the kernel does not tell whether the IOMMU translates for this GPU"),
+        None => c.unknown("peer remap", "the kernel does not report whether the IOMMU translates for this GPU"),
     }
 }
 
@@ -286,7 +286,7 @@ fn sharing(gpu: &Gpu, c: &mut Checks<'_>) {
             format!("nvidia-smi -i {} -mig 0", gpu.bdf.map_or(gpu.ordinal.to_string(), |b| b.to_string())),
         ),
         Some(false) => c.ok("mig", "off"),
-        None => c.unknown("mig", "NVML does not tell"),
+        None => c.unknown("mig", "NVML does not report it"),
     }
     match gpu.virtualization {
         Some(Virtualization::Vgpu) => c.warn(
@@ -294,10 +294,10 @@ fn sharing(gpu: &Gpu, c: &mut Checks<'_>) {
             "a share of a GPU: its memory cannot be mapped for devices; queues and landing stay in host memory",
             "give the virtual machine a whole GPU (pass-through)".to_owned(),
         ),
-        Some(Virtualization::VgpuHost) => c.warn("vgpu", "this host deals out shares of the GPU", None),
+        Some(Virtualization::VgpuHost) => c.warn("vgpu", "this host shares the GPU among virtual machines", None),
         Some(Virtualization::Passthrough) => c.ok("vgpu", "no: the whole GPU is passed through to this machine"),
         Some(Virtualization::Bare) => c.ok("vgpu", "no"),
-        None => c.unknown("vgpu", "NVML does not tell"),
+        None => c.unknown("vgpu", "NVML does not report it"),
     }
 }
 

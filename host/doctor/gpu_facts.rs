@@ -236,7 +236,7 @@ fn failure(status: nvml_wrapper::enum_wrappers::device::P2pStatus) -> &'static s
     match status {
         P2pStatus::ChipsetNotSupported => "the chipset does not support it",
         P2pStatus::GpuNotSupported => "the GPU does not support it",
-        P2pStatus::IohTopologyNotSupported => "the way through the processor does not support it",
+        P2pStatus::IohTopologyNotSupported => "the path through the processor does not support it",
         P2pStatus::DisabledByRegkey => "a driver parameter switches it off",
         _ => "the driver does not support it",
     }

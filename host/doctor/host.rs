@@ -43,7 +43,7 @@ pub(super) fn check(
 
 fn kernel(machine: &Machine, c: &mut Checks<'_>) {
     let Some(version) = machine.kernel_version() else {
-        return c.unknown("kernel", "/proc/sys/kernel/osrelease tells no version");
+        return c.unknown("kernel", "/proc/sys/kernel/osrelease has no version");
     };
     let cdev = if version >= KERNEL_CDEV { "device files with iommufd possible" } else { "VFIO by group only" };
     let dmabuf = if version >= KERNEL_DMABUF { "iommufd takes dma-bufs of VFIO devices" } else { "dma-buf needs 6.19" };
@@ -71,8 +71,7 @@ fn iommu(sysfs: &Sysfs, machine: &Machine, controllers: &[Controller], c: &mut C
             if controllers.is_empty() {
                 return c.skip("iommu", "off; there is no NVMe controller that would need it");
             }
-            let libnvm =
-                if libnvm_nodes(sysfs).is_empty() { "" } else { ", which is how BaM's libnvm module wants it" };
+            let libnvm = if libnvm_nodes(sysfs).is_empty() { "" } else { ", as BaM's libnvm module requires" };
             c.fail("iommu", format!("off{libnvm}: VFIO has no address translation to work with"), fix);
         }
     }
@@ -109,7 +108,7 @@ fn vfio(sysfs: &Sysfs, machine: &Machine, controllers: &[Controller], c: &mut Ch
             c.fail("vfio", "this user may not open /dev/vfio/vfio", "chmod 666 /dev/vfio/vfio".to_owned());
         }
         (Access::Missing, Access::Missing) if controllers.is_empty() => {
-            c.skip("vfio", "not there; there is no NVMe controller that would need it");
+            c.skip("vfio", "not loaded; there is no NVMe controller that would need it");
         }
         (Access::Missing, Access::Missing) => match (&machine.container, loaded) {
             (Some(_), _) => c.fail(
@@ -132,7 +131,7 @@ fn memlock(machine: &Machine, with_nics: bool, c: &mut Checks<'_>) {
         return c.ok("memlock", "without limit (CAP_IPC_LOCK)");
     }
     let (soft, hard) = match machine.process.memlock {
-        None => return c.unknown("memlock", "/proc/self/limits does not tell"),
+        None => return c.unknown("memlock", "/proc/self/limits does not report it"),
         Some((Limit::Unlimited, _)) => return c.ok("memlock", "without limit"),
         Some((Limit::Number(soft), hard)) => (soft, hard),
     };
@@ -146,8 +145,8 @@ fn memlock(machine: &Machine, with_nics: bool, c: &mut Checks<'_>) {
         (None, _) => "`* - memlock unlimited` in /etc/security/limits.d/warpbell.conf, then log in again (a service: LimitMEMLOCK=infinity)".to_owned(),
     };
     let detail = match with_nics {
-        true => format!("{detail}; all memory that an RDMA device reaches is locked, so no limit is usual"),
-        false => format!("{detail}; {} is usual for queues and their slots", Bytes(MEMLOCK_USUAL)),
+        true => format!("{detail}; RDMA locks all registered memory, so `unlimited` is usual"),
+        false => format!("{detail}; queues and their bounce slots usually need {}", Bytes(MEMLOCK_USUAL)),
     };
     if soft < MEMLOCK_LEAST { c.fail("memlock", detail, fix) } else { c.warn("memlock", detail, fix) }
 }
@@ -155,7 +154,7 @@ fn memlock(machine: &Machine, with_nics: bool, c: &mut Checks<'_>) {
 fn capabilities(machine: &Machine, c: &mut Checks<'_>) {
     let p = &machine.process;
     if p.capabilities.is_none() {
-        return c.unknown("rights", "/proc/self/status tells no capabilities");
+        return c.unknown("rights", "/proc/self/status lists no capabilities");
     }
     if p.user_namespace == Some(true) {
         return c.ok("rights", "a user namespace: capabilities do not reach the host's devices; VFIO needs none");
@@ -185,7 +184,7 @@ fn encryption(sysfs: &Sysfs, c: &mut Checks<'_>) {
 
 fn huge_pages(machine: &Machine, c: &mut Checks<'_>) {
     if machine.huge_pages.is_empty() {
-        return c.unknown("hugepages", "/sys/kernel/mm/hugepages does not tell");
+        return c.unknown("hugepages", "/sys/kernel/mm/hugepages does not report them");
     }
     let each = machine.huge_pages.iter().map(|p| format!("{}: {} free of {}", Bytes(p.bytes), p.free, p.total));
     c.ok("hugepages", format!("{} (none is needed)", each.collect::<Vec<_>>().join(", ")));
@@ -199,13 +198,13 @@ fn lockdown(machine: &Machine, c: &mut Checks<'_>) {
             format!("{mode}: modules without a signature and BARs through sysfs are refused; VFIO works"),
             "sign the module (mokutil --import), or switch Secure Boot off in the firmware setup".to_owned(),
         ),
-        None => c.skip("lockdown", "unknown: /sys/kernel/security/lockdown does not tell"),
+        None => c.skip("lockdown", "unknown: /sys/kernel/security/lockdown does not report it"),
     }
 }
 
 fn container(sysfs: &Sysfs, machine: &Machine, controllers: &[Controller], nics: &[RdmaDevice], c: &mut Checks<'_>) {
     let Some(engine) = &machine.container else {
-        return c.skip("container", "none that is seen");
+        return c.skip("container", "none detected");
     };
     let mut missing: Vec<String> = Vec::new();
     for controller in controllers {

@@ -58,7 +58,7 @@ impl PeerPairs {
         match self {
             _ if all == 0 => String::new(),
             Self { reach, .. } if reach == all => " that reach each other".to_owned(),
-            Self { apart: 0, .. } => ", whether they reach each other is not told".to_owned(),
+            Self { apart: 0, .. } => ", whether they reach each other is not reported".to_owned(),
             Self { reach: 0, .. } => " that do not reach each other".to_owned(),
             Self { reach, .. } => format!(", {reach} of {all} pairs reach each other"),
         }
@@ -144,9 +144,9 @@ pub(super) fn peers(facts: &GpuFacts, gpu: &Gpu, c: &mut Checks<'_>) {
                     (Status::Ok, format!("loads, stores{atomics}{by}"))
                 }
                 Some(Err(reason)) => (Status::Warn, format!("out of reach: {reason}")),
-                None => (Status::Skip, "unknown: NVML does not tell".to_owned()),
+                None => (Status::Skip, "unknown: NVML does not report it".to_owned()),
             },
-            None => (Status::Skip, "unknown: NVML does not tell".to_owned()),
+            None => (Status::Skip, "unknown: NVML does not report it".to_owned()),
         }
     };
     let mut groups: Vec<(Status, String, Vec<String>)> = Vec::new();

@@ -117,7 +117,7 @@ fn driver(nic: &RdmaDevice, c: &mut Checks<'_>) {
             let on = nic.parent.as_ref().map(|p| format!(" on {p}")).unwrap_or_default();
             c.ok("driver", format!("software RDMA{on}{about}: the CPU moves the data"));
         }
-        None => c.unknown("driver", format_args!("the kernel does not tell what drives it{about}")),
+        None => c.unknown("driver", format_args!("the kernel does not report its driver{about}")),
     }
 }
 
@@ -159,15 +159,18 @@ fn rights(sysfs: &Sysfs, machine: &Machine, nic: &RdmaDevice, c: &mut Checks<'_>
 /// Checks that commands can be sent to mlx5 firmware, which creates the queues that a GPU drives.
 fn devx(may: bool, library: Option<&VerbsLibrary>, c: &mut Checks<'_>) {
     match (may, library) {
-        (false, _) => c.skip("devx", "commands to the firmware go through the node that cannot be opened"),
+        (false, _) => c.skip("devx", "firmware commands need the device node, which cannot be opened"),
         (true, Some(found)) if !found.has_mlx5 => c.warn(
             "devx",
-            format!("there is no libmlx5.so.1 beside {}, which sends commands to the firmware", found.path),
+            format!("there is no libmlx5.so.1 next to {}: firmware commands need it", found.path),
             "apt install ibverbs-providers (dnf install libibverbs)".to_owned(),
         ),
-        (true, None) => c.skip("devx", "commands to the firmware are sent by libmlx5, which comes with libibverbs"),
+        (true, None) => c.skip("devx", "firmware commands need libmlx5, which is installed with libibverbs"),
         (true, Some(_)) => {
-            c.ok("devx", "the node and libmlx5 are here; whether the firmware takes commands shows when it is opened");
+            c.ok(
+                "devx",
+                "the device node and libmlx5 are present; firmware commands are tested when the device is opened",
+            );
         }
     }
 }
@@ -176,7 +179,7 @@ fn devx(may: bool, library: Option<&VerbsLibrary>, c: &mut Checks<'_>) {
 fn link(sysfs: &Sysfs, nic: &RdmaDevice, c: &mut Checks<'_>) {
     let link = nic.bdf.map(|b| Link::read(sysfs, b));
     let Some(Link { now: Some(now), max: Some(max) }) = link else {
-        return c.unknown("link", "the kernel does not tell, as in many virtual machines");
+        return c.unknown("link", "the kernel does not report it, as in many virtual machines");
     };
     if now.width < max.width || now.rate < max.rate {
         let fix = "move the card to a slot with as many lanes of that generation, or seat it again".to_owned();
@@ -200,13 +203,13 @@ fn iommu(machine: &Machine, nic: &RdmaDevice, pairs: &[Pair], c: &mut Checks<'_>
             format!("translates for it: transfers of {}'s memory go up to the root complex and back", pair.gpu),
             format!("iommu=pt {}", super::host::GRUB),
         ),
-        (None, _) => c.unknown("iommu", "the kernel does not tell whether it translates for this device"),
+        (None, _) => c.unknown("iommu", "the kernel does not report whether it translates for this device"),
     }
 }
 
 fn port(p: &Port, c: &mut Checks<'_>) {
     let Some(state) = p.state else {
-        return c.unknown("port", "the kernel does not tell its state");
+        return c.unknown("port", "the kernel does not report its state");
     };
     let mut words = vec![state.to_string()];
     words.extend(p.physical.map(|s| s.to_string()));
@@ -228,7 +231,7 @@ fn port(p: &Port, c: &mut Checks<'_>) {
         (_, _, Some(PhysicalState::Polling)) => c.warn(
             "port",
             format!("{words}: no cable, or nothing at its other end"),
-            "plug a cable in that leads to an active port".to_owned(),
+            "connect a cable to an active port".to_owned(),
         ),
         (LinkLayer::Ethernet, _, _) => {
             c.warn("port", words, format!("ip link set {} up", netdev.unwrap_or("INTERFACE")));
@@ -244,12 +247,12 @@ fn gid(machine: &Machine, p: &Port, c: &mut Checks<'_>) {
     let Some(choice) = &p.gid else {
         let fix = match (p.link_layer, &machine.container) {
             (LinkLayer::Ethernet, Some(_)) => {
-                Some(Remedy::step("start the container with --network host: identifiers belong to a network namespace"))
+                Some(Remedy::step("start the container with --network host: GIDs belong to a network namespace"))
             }
             (LinkLayer::Ethernet, None) => Some(Remedy::step(format!("ip link set {netdev} up, then {address}"))),
             _ => None,
         };
-        return c.fail("gid", "its table has no identifier in use", fix);
+        return c.fail("gid", "its GID table has no valid entry", fix);
     };
     let of = match (p.link_layer, &p.netdev) {
         (LinkLayer::Ethernet, Some(netdev)) => format!(" of {netdev}"),
@@ -258,7 +261,7 @@ fn gid(machine: &Machine, p: &Port, c: &mut Checks<'_>) {
     let detail = format!("index {}, {}{of}: {}", choice.index, choice.gid, choice.reason);
     match choice.routed {
         true => c.ok("gid", detail),
-        false => c.warn("gid", format!("{detail}: it reaches peers on the same link alone"), address),
+        false => c.warn("gid", format!("{detail}: it reaches only peers on the same link"), address),
     }
 }
 
@@ -283,7 +286,7 @@ fn mtu(nic: &RdmaDevice, p: &Port, c: &mut Checks<'_>) {
 fn traffic_class(nics: &[RdmaDevice], nic: &RdmaDevice, p: &Port, c: &mut Checks<'_>) {
     let file = ClassOverride::file(&nic.name, p.number);
     let set =
-        |class: TrafficClass| format!("echo {} > {file}  (or the class that your switches keep from loss)", class.0);
+        |class: TrafficClass| format!("echo {} > {file}  (or the class that your switches keep lossless)", class.0);
     let lossless = p.bridging.as_ref().map(|b| b.lossless);
     let priority = p.forced_priority().unwrap_or(0);
     let usual = || set(advised(p));
@@ -293,7 +296,7 @@ fn traffic_class(nics: &[RdmaDevice], nic: &RdmaDevice, p: &Port, c: &mut Checks
         ClassOverride::Unset => {
             c.warn(
                 "traffic class",
-                "none is forced: packets travel in priority 0 unless a program asks for another",
+                "none is forced: packets travel in priority 0 unless a program sets another",
                 usual(),
             );
         }
@@ -304,7 +307,7 @@ fn traffic_class(nics: &[RdmaDevice], nic: &RdmaDevice, p: &Port, c: &mut Checks
         }
         ClassOverride::Forced(class) if priority == 0 && lossless.is_none_or(Priorities::is_empty) => c.warn(
             "traffic class",
-            format!("{class} is forced: priority 0, which networks do not keep from loss"),
+            format!("{class} is forced: priority 0, which networks do not keep lossless"),
             usual(),
         ),
         ClassOverride::Forced(class) => match odd_one_out(nics, class) {
@@ -339,14 +342,14 @@ fn odd_one_out(nics: &[RdmaDevice], class: TrafficClass) -> Option<(String, Traf
 fn pfc(p: &Port, c: &mut Checks<'_>) {
     let netdev = p.netdev.as_deref().unwrap_or("INTERFACE");
     let Some(bridging) = &p.bridging else {
-        let ask = format!("ask: mlnx_qos -i {netdev}");
-        return c.unknown("pfc", format_args!("the driver does not tell which priorities are lossless; {ask}"));
+        let ask = format!("to see them: mlnx_qos -i {netdev}");
+        return c.unknown("pfc", format_args!("the driver does not report which priorities are lossless; {ask}"));
     };
     if !bridging.lossless.is_empty() {
         return c.ok("pfc", format!("{} is lossless", bridging.lossless));
     }
     let fix = format!(
-        "mlnx_qos -i {netdev} --trust dscp --pfc 0,0,0,1,0,0,0,0, and the same at the switch; a fabric that is meant to lose packets needs none"
+        "mlnx_qos -i {netdev} --trust dscp --pfc 0,0,0,1,0,0,0,0, and the same at the switch; a fabric that is meant to be lossy needs none"
     );
     c.warn("pfc", "no priority is lossless: full receivers drop packets", fix);
 }
@@ -356,17 +359,19 @@ fn ecn(p: &Port, c: &mut Checks<'_>) {
     let n = p.congestion;
     let history = match n.is_at_work() {
         true => format!(
-            "{} packets marked, {} notifications sent, {} heeded so far",
+            "{} packets marked, {} notifications sent, {} handled so far",
             counted(n.marked),
             counted(n.notified),
             counted(n.slowed)
         ),
-        false => "nothing was marked so far".to_owned(),
+        false => "no packet was marked so far".to_owned(),
     };
     let Some(control) = p.congestion_control else {
         return match n.is_at_work() {
-            true => c.ok("ecn", format!("{history}; no file tells in which priorities")),
-            false => c.unknown("ecn", format_args!("no file tells in which priorities it is on; {history}")),
+            true => c.ok("ecn", format!("{history}; the driver does not report in which priorities")),
+            false => {
+                c.unknown("ecn", format_args!("the driver does not report in which priorities it is on; {history}"))
+            }
         };
     };
     // If the forced class is of no use, checks the priority of the class that `advised` returns.

@@ -193,11 +193,11 @@ fn uses(sysfs: &Sysfs, bdf: Bdf) -> Result<Vec<String>, String> {
         return Ok(known);
     }
     if let Some(InUse::Unreadable { block, reason }) = reasons.first() {
-        return Err(format!("what it holds cannot be read (/dev/{block}: {reason})"));
+        return Err(format!("its contents cannot be read (/dev/{block}: {reason})"));
     }
     // No use was found. That is reliable only if the files that would show one can be read.
     if !sysfs.text("/proc/self/mountinfo").is_ok_and(|t| t.contains(" - ")) {
-        return Err("/proc/self/mountinfo does not tell what is mounted".to_owned());
+        return Err("/proc/self/mountinfo does not list the mounts".to_owned());
     }
     if sysfs.names("/sys/class/block").is_empty() {
         return Err("/sys/class/block shows no block device".to_owned());
@@ -208,7 +208,7 @@ fn uses(sysfs: &Sysfs, bdf: Bdf) -> Result<Vec<String>, String> {
 pub(super) fn check(sysfs: &Sysfs, machine: &Machine, controllers: &[Controller], all: &mut Vec<Check>) {
     if controllers.is_empty() {
         let mut c = Checks::of(Area::Nvme, "", all);
-        c.skip("driver", "no NVMe controller on the PCI bus; the software controller serves");
+        c.skip("driver", "no NVMe controller on the PCI bus; warpbell uses the software controller");
     }
     for controller in controllers {
         let mut c = Checks::of(Area::Nvme, controller.bdf.to_string(), all);
@@ -221,7 +221,7 @@ pub(super) fn check(sysfs: &Sysfs, machine: &Machine, controllers: &[Controller]
         if sysfs.number(format!("/sys/bus/pci/devices/{name}/class")) == Some(u64::from(CLASS_NVME)) {
             let mut c = Checks::of(Area::Nvme, name.clone(), all);
             let fix = "switch VMD off for its slot in the firmware setup (the system must not boot from it)".to_owned();
-            c.warn("driver", "behind an Intel volume management device, which VFIO cannot hand out by itself", fix);
+            c.warn("driver", "behind an Intel volume management device (VMD): VFIO cannot open it separately", fix);
         }
     }
 }
@@ -232,7 +232,7 @@ fn driver(machine: &Machine, controller: &Controller, c: &mut Checks<'_>) {
     match controller.driver.as_deref() {
         Some(d) if is_vfio(d) => c.ok("driver", d),
         Some(d) if controller.is_libnvm() => {
-            c.warn("driver", format!("{d}: BaM's module, which only BaM's own programs drive it through"), bind(false));
+            c.warn("driver", format!("{d}: BaM's module, which only BaM's programs can use"), bind(false));
         }
         Some("nvme") if controller.uses.is_err() => {
             c.unknown("driver", format_args!("nvme; {}", controller.uses.as_ref().err().map_or("", String::as_str)));
@@ -253,16 +253,16 @@ fn driver(machine: &Machine, controller: &Controller, c: &mut Checks<'_>) {
 fn group(sysfs: &Sysfs, machine: &Machine, controller: &Controller, c: &mut Checks<'_>) {
     if controller.without_iommu {
         let fix = Remedy::OpenAs {
-            before: "switch an IOMMU on, see host iommu; only ",
+            before: "switch an IOMMU on (see host iommu); the unsafe alternative is ",
             device: WITHOUT_IOMMU.to_owned(),
-            after: " would use it as it is",
+            after: "",
         };
         return c.fail("group", "VFIO without an IOMMU: the controller could overwrite any memory", fix);
     }
     match (controller.iommu_group, machine.iommu) {
         (None, IommuState::Off) => c.skip("group", "no IOMMU"),
         (None, IommuState::On) => c.fail("group", "the IOMMU has no group for it", None),
-        (None, IommuState::Unknown) => c.unknown("group", "the kernel does not tell"),
+        (None, IommuState::Unknown) => c.unknown("group", "the kernel does not report it"),
         (Some(number), _) => {
             let members = machine.groups.get(&number).map_or(0, |g| g.members.len());
             let strangers = controller.strangers(sysfs);
@@ -272,7 +272,7 @@ fn group(sysfs: &Sysfs, machine: &Machine, controller: &Controller, c: &mut Chec
             };
             let list: Vec<_> = strangers.iter().map(ToString::to_string).collect();
             let fix = format!("bind {first} to vfio-pci too, or move the drive to a slot whose port has ACS");
-            let detail = format!("IOMMU group {number} also has {}: VFIO hands out whole groups", list.join(", "));
+            let detail = format!("IOMMU group {number} also has {}: VFIO opens only whole groups", list.join(", "));
             c.fail("group", detail, fix);
         }
     }
@@ -306,7 +306,7 @@ fn rights(sysfs: &Sysfs, machine: &Machine, controller: &Controller, c: &mut Che
 
 fn link(controller: &Controller, c: &mut Checks<'_>) {
     let Link { now: Some(now), max: Some(max) } = controller.link else {
-        return c.unknown("link", "the kernel does not tell, as in many virtual machines");
+        return c.unknown("link", "the kernel does not report it, as in many virtual machines");
     };
     if controller.link.is_narrow() || controller.link.is_slow() {
         let fix = "move the drive to a slot with as many lanes of that generation, or seat it again".to_owned();

@@ -125,7 +125,7 @@ impl Site<'_> {
     /// Returns the first GPU, if it gives other devices access to its memory.
     fn peer(&self) -> Result<&Gpu, Missing> {
         let Some(gpu) = self.facts.shown().first() else {
-            return Err(Missing::closed("there is no GPU that the CUDA driver shows", None));
+            return Err(Missing::closed("the CUDA driver shows no GPU", None));
         };
         match (gpu.gpu_direct_rdma, gpu.dma_buf) {
             (Some(false), Some(false)) => {
@@ -133,7 +133,7 @@ impl Site<'_> {
             }
             (None, None) => Err(Missing {
                 state: State::Unknown,
-                reason: "whether other devices may reach this GPU's memory is not told".into(),
+                reason: "the driver does not report whether other devices may access this GPU's memory".into(),
                 fix: None,
             }),
             _ => Ok(gpu),
@@ -184,7 +184,7 @@ impl Site<'_> {
     /// Rejects backends of kernel modules that return bus addresses. They work only if no IOMMU translates the
     /// controller's addresses.
     fn untranslated(&self) -> Result<Option<Remedy>, Missing> {
-        let reason = "it gives bus addresses, and through VFIO the IOMMU translates what a controller uses";
+        let reason = "it returns bus addresses, but under VFIO the IOMMU translates a controller's addresses";
         let fix = Remedy::OpenAs { before: "only without an IOMMU: ", device: WITHOUT_IOMMU.to_owned(), after: "" };
         Err(Missing::closed(reason, fix))
     }
@@ -214,7 +214,7 @@ impl Site<'_> {
                 name,
                 reaches_gpu_memory: true,
                 state: State::Ready,
-                reason: "what it needs is here; it is tried, and read back, when a volume is opened".into(),
+                reason: "its requirements are met; it is tested with a read-back when a volume is opened".into(),
                 fix: option,
             },
             Err(m) => BackendReport { name, reaches_gpu_memory: true, state: m.state, reason: m.reason, fix: m.fix },
@@ -291,12 +291,15 @@ impl Site<'_> {
                 let fix = "run Linux 6.19 or later".to_owned();
                 Err(Missing::closed(format!("Linux {}.{} maps no dma-bufs through iommufd", v.0, v.1), fix))
             }
-            Some(_) => {
-                Err(Missing::closed("Linux maps dma-bufs of vfio-pci devices alone so far, not a GPU driver's", None))
-            }
-            None => {
-                Err(Missing { state: State::Unknown, reason: "the kernel's version is not told".into(), fix: None })
-            }
+            Some(_) => Err(Missing::closed(
+                "so far Linux maps only dma-bufs of vfio-pci devices, not those of a GPU driver",
+                None,
+            )),
+            None => Err(Missing {
+                state: State::Unknown,
+                reason: "the kernel does not report its version".into(),
+                fix: None,
+            }),
         }
     }
 
@@ -392,7 +395,7 @@ impl Site<'_> {
             }
             (Some(_), None) => {
                 let first = direct.next().map(|r| format!("{}: {}", r.name, r.reason)).unwrap_or_default();
-                why.push(format!("GPU memory is closed: {first}"));
+                why.push(format!("controllers cannot access GPU memory: {first}"));
                 (QueueMemory::Host, LandingPath::Bounce)
             }
         };

@@ -193,7 +193,7 @@ fn nearest_nic<'a>(pairs: &'a [Pair], seat: &Seat, nics: &[RdmaDevice]) -> Optio
 fn link(sysfs: &Sysfs, seat: &Seat, c: &mut Checks<'_>) {
     let link = Link::read(sysfs, seat.bdf);
     let (Some(now), Some(max)) = (link.now, link.max) else {
-        return c.unknown("link", "the kernel does not tell, as in many virtual machines");
+        return c.unknown("link", "the kernel does not report it, as in many virtual machines");
     };
     if link.is_narrow() {
         let fix = format!("move the GPU to a slot with {} lanes, or seat it again", max.width);
@@ -205,7 +205,7 @@ fn link(sysfs: &Sysfs, seat: &Seat, c: &mut Checks<'_>) {
 
 fn distance(machine: &Machine, pair: &Pair, peer: Peer, c: &mut Checks<'_>) {
     let Some(distance) = pair.distance else {
-        return c.unknown("distance", "the kernel names no NUMA node, or hides the tree");
+        return c.unknown("distance", "the kernel reports no NUMA node, or no PCI tree");
     };
     let detail = format!("{distance}: {}", distance.meaning());
     if distance.shares_switch() {
@@ -213,7 +213,7 @@ fn distance(machine: &Machine, pair: &Pair, peer: Peer, c: &mut Checks<'_>) {
     }
     if machine.is_virtual == Some(true) {
         let detail = format!("{detail}, in this virtual machine; the host's tree may differ");
-        return c.warn("distance", detail, "ask on the host: nvidia-smi topo -m, lspci -tv".to_owned());
+        return c.warn("distance", detail, "run on the host: nvidia-smi topo -m, lspci -tv".to_owned());
     }
     let checked = machine.nvidia.parameters.as_ref().and_then(|p| p.number("GrdmaPciTopoCheckOverride"));
     let topology = match checked {
@@ -222,7 +222,9 @@ fn distance(machine: &Machine, pair: &Pair, peer: Peer, c: &mut Checks<'_>) {
     };
     let fix = match peer {
         Peer::Drive => {
-            format!("move the drive below the GPU's switch for direct landing{topology}; bounce landing does not care")
+            format!(
+                "move the drive below the GPU's switch for direct landing{topology}; bounce landing is not affected"
+            )
         }
         Peer::Nic => format!("move the card below the GPU's switch, if the machine has one{topology}"),
     };
@@ -235,7 +237,7 @@ fn distance(machine: &Machine, pair: &Pair, peer: Peer, c: &mut Checks<'_>) {
 
 fn acs(machine: &Machine, pair: &Pair, peer: Peer, c: &mut Checks<'_>) {
     let (Some(acs), Some(distance)) = (&pair.acs, pair.distance) else {
-        return c.unknown("acs", "the way between them is not known");
+        return c.unknown("acs", "the kernel does not report the PCI path between them");
     };
     let list = |all: &[Bdf]| all.iter().map(Bdf::to_string).collect::<Vec<_>>();
     if !distance.shares_switch() {
@@ -258,9 +260,9 @@ fn acs(machine: &Machine, pair: &Pair, peer: Peer, c: &mut Checks<'_>) {
     }
     if !acs.hidden.is_empty() {
         let hidden = list(&acs.hidden).join(" ");
-        return c.unknown("acs", format_args!("the kernel shows the registers of {hidden} to root alone"));
+        return c.unknown("acs", format_args!("the kernel shows the registers of {hidden} to root only"));
     }
-    c.ok("acs", "off at every port of the way: peers reach each other through the switch");
+    c.ok("acs", "off at every port on the path: peers reach each other through the switch");
 }
 
 /// Returns the lines of the distance matrix: GPUs, then RDMA devices, against all devices.

@@ -65,7 +65,7 @@ fn mend(step: ProbeStep, why: &str) -> Option<Remedy> {
         ProbeStep::Devx => "start a container with --device /dev/infiniband --cap-add NET_RAW; see dmesg for mlx5_core",
         ProbeStep::Doorbell => {
             "options nvidia NVreg_RegistryDwords=\"PeerMappingOverride=1;\" in /etc/modprobe.d, then rebuild the initramfs and reboot; \
-                 until then a CPU thread rings"
+                 until then a CPU thread writes the doorbells"
         }
         ProbeStep::Open | ProbeStep::HostMemory => return None,
     }))
@@ -96,7 +96,7 @@ mod tests {
         mended(ProbeStep::Open, "the kernel has no RDMA: modprobe ib_uverbs", Status::Fail, "modprobe ib_uverbs");
         let absent = "libibverbs.so.1: it cannot be loaded; install libibverbs1 and ibverbs-providers (Debian, Ubuntu)";
         mended(ProbeStep::Open, absent, Status::Fail, "apt install libibverbs1");
-        mended(ProbeStep::HostMemory, "more than may be locked", Status::Fail, "memlock");
+        mended(ProbeStep::HostMemory, "more than the limit of locked memory", Status::Fail, "memlock");
         mended(ProbeStep::GpuMemory, "GPU memory: no dma-buf", Status::Warn, "nvidia_peermem");
         let refused = "GPU memory: Unknown error 524 (os error 524)";
         mended(ProbeStep::GpuMemory, refused, Status::Warn, "NVreg_GrdmaPciTopoCheckOverride=1");

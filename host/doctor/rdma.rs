@@ -53,7 +53,7 @@ fn is_loaded(sysfs: &Sysfs, module: &str) -> bool {
 
 fn modules(sysfs: &Sysfs, c: &mut Checks<'_>) {
     if !sysfs.exists("/sys/module") && !sysfs.exists("/proc/modules") {
-        return c.unknown("modules", "neither /sys/module nor /proc/modules is there");
+        return c.unknown("modules", "neither /sys/module nor /proc/modules exists");
     }
     let (loaded, missing): (Vec<&str>, Vec<&str>) = MODULES.iter().partition(|m| is_loaded(sysfs, m));
     let list = |names: &[&str]| if names.is_empty() { "none".to_owned() } else { names.join(" ") };
@@ -67,7 +67,7 @@ fn modules(sysfs: &Sysfs, c: &mut Checks<'_>) {
 fn verbs_library(library: Option<&VerbsLibrary>, c: &mut Checks<'_>) {
     let Some(found) = library else {
         let fix = "apt install libibverbs1 ibverbs-providers (dnf install libibverbs)".to_owned();
-        return c.warn("verbs library", "there is no libibverbs.so.1 where the loader looks", fix);
+        return c.warn("verbs library", "the loader finds no libibverbs.so.1", fix);
     };
     match found.rdma_core {
         Some((major, minor)) if major < RDMA_CORE => c.warn(
@@ -76,7 +76,7 @@ fn verbs_library(library: Option<&VerbsLibrary>, c: &mut Checks<'_>) {
             format!("install rdma-core {RDMA_CORE} or later"),
         ),
         Some((major, minor)) => c.ok("verbs library", format!("rdma-core {major}.{minor}: {}", found.path)),
-        None => c.ok("verbs library", format!("{}, of a version that its name does not tell", found.path)),
+        None => c.ok("verbs library", format!("{}, whose name does not show its version", found.path)),
     }
 }
 
@@ -96,18 +96,20 @@ fn peermem(sysfs: &Sysfs, machine: &Machine, facts: &GpuFacts, c: &mut Checks<'_
     }
     if any(|g| g.dma_buf, true) && kernel.is_some() {
         let detail =
-            format!("dma-buf, for data alone: queues in GPU memory need Linux {major}.{minor}, this is {release}");
+            format!("dma-buf, for data only: queues in GPU memory need Linux {major}.{minor}, this is {release}");
         return match peermem {
-            true => c.ok("peermem", format!("{detail}; nvidia_peermem serves them")),
+            true => c.ok("peermem", format!("{detail}; nvidia_peermem registers them instead")),
             false => c.warn("peermem", detail, fix),
         };
     }
     match (peermem, gpus.is_empty()) {
         (_, false) if gpus.iter().all(|g| g.gpu_direct_rdma == Some(false) && g.dma_buf == Some(false)) => {
-            c.warn("peermem", "no GPU here gives other devices access to its memory: host memory serves", None);
+            c.warn("peermem", "no GPU gives other devices access to its memory: host memory is used", None);
         }
         (true, _) => c.ok("peermem", "nvidia_peermem is loaded; the GPUs are not known to export dma-bufs"),
-        (false, true) => c.unknown("peermem", "nvidia_peermem is not loaded, and what the GPUs can do is not told"),
+        (false, true) => {
+            c.unknown("peermem", "nvidia_peermem is not loaded, and the GPUs do not report their capabilities")
+        }
         (false, false) => c.warn(
             "peermem",
             "GPU memory cannot be registered with a NIC: no dma-buf, and nvidia_peermem is not loaded",
@@ -118,7 +120,7 @@ fn peermem(sysfs: &Sysfs, machine: &Machine, facts: &GpuFacts, c: &mut Checks<'_
 
 fn files(machine: &Machine, nics: &[RdmaDevice], c: &mut Checks<'_>) {
     let (soft, hard) = match machine.process.files {
-        None => return c.unknown("files", "/proc/self/limits does not tell"),
+        None => return c.unknown("files", "/proc/self/limits does not report it"),
         Some((Limit::Unlimited, _)) => return c.ok("files", "without limit"),
         Some((Limit::Number(soft), hard)) => (soft, hard),
     };
@@ -136,7 +138,7 @@ fn files(machine: &Machine, nics: &[RdmaDevice], c: &mut Checks<'_>) {
         ),
     };
     let why = if nics.is_empty() {
-        "PEs of one host hold some of each other"
+        "each PE opens files of the other PEs of its host"
     } else {
         "large worlds on RDMA open several for each pair of PEs"
     };

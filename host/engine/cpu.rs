@@ -194,10 +194,10 @@ impl CpuEngine {
         let refuse = |reason: &str| refused(kernel, grid, reason);
         let width = self.image.warp_width();
         if grid.blocks == 0 || grid.threads == 0 || !grid.threads.is_multiple_of(width) {
-            return Err(refuse(&format!("blocks are not empty and whole warps of {width}")));
+            return Err(refuse(&format!("use at least one block, and whole warps of {width} threads in each")));
         }
         if u64::from(grid.blocks) * u64::from(grid.threads) > 4096 {
-            return Err(refuse("the CPU engine runs 4,096 threads at most; ask Engine::grid"));
+            return Err(refuse("the CPU engine runs at most 4,096 threads; use the grid that Engine::grid returns"));
         }
         let parameters = args.pointers();
         Ok(Prepared {
@@ -261,7 +261,7 @@ impl Prepared {
                     for t in threads {
                         let _ = t.join();
                     }
-                    return Err(refused(&self.kernel, grid, &format!("no thread: {e}")));
+                    return Err(refused(&self.kernel, grid, &format!("a thread cannot be started: {e}")));
                 }
             }
         }

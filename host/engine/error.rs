@@ -66,7 +66,7 @@ pub enum EngineError {
     #[error("the stream belongs to another engine; launch on it through the engine that made it")]
     ForeignStream,
     /// The thread of a stream could not be started.
-    #[error("no thread for a stream: {0}")]
+    #[error("the thread of a stream cannot be started: {0}")]
     Thread(#[source] std::io::Error),
     /// `Engine::cancel` was called.
     #[error("cancelled: this engine starts no more kernels")]
@@ -78,7 +78,7 @@ pub enum EngineError {
         reason: String,
     },
     /// A kernel of this engine did not end when it was told to stop.
-    #[error("this engine holds a kernel that did not end when it was told to; start the program again")]
+    #[error("a kernel of this engine did not end when it was told to stop; start the program again")]
     Poisoned,
 }
 
@@ -167,13 +167,13 @@ impl fmt::Display for Outcome {
             Self::Stopped => f.write_str("stopped"),
             Self::NoFrame => f.write_str("no cache frame: every page of the set stayed pinned"),
             Self::BadArgument => f.write_str("bad argument: outside the volume, misaligned or too large"),
-            Self::Poisoned => f.write_str("the page could not be read earlier"),
-            Self::Unreachable => f.write_str("no transport does this with that PE"),
+            Self::Poisoned => f.write_str("an earlier read of the page failed"),
+            Self::Unreachable => f.write_str("no transport supports this operation with that PE"),
             Self::NetworkError { syndrome, vendor } => {
                 write!(f, "{} (syndrome {:#04x}, vendor {:#04x})", syndrome.name(), syndrome.0, vendor.0)?;
                 if syndrome.cause().is_empty() { Ok(()) } else { write!(f, ": {}", syndrome.cause()) }
             }
-            Self::Damaged => f.write_str("the page does not have the checksum that was stored for it"),
+            Self::Damaged => f.write_str("the page does not match its stored checksum"),
             Self::Unknown(w) => write!(f, "unknown status word {w:#010x}"),
         }
     }
@@ -240,7 +240,7 @@ impl OperationError {
                 write!(f, " (channel {})", self.command)?;
             }
             match (other, outcome) {
-                (Some(other), Outcome::TimedOut) => write!(f, ": PE {other} did not come within the deadline")?,
+                (Some(other), Outcome::TimedOut) => write!(f, ": PE {other} did not arrive within the deadline")?,
                 (Some(other), _) => write!(f, ", waiting for PE {other}")?,
                 (None, _) => {}
             }
@@ -327,7 +327,7 @@ pub enum RunError {
         count: u32,
     },
     /// The kernel broke: it faulted on the GPU, or a CPU thread that ran it panicked.
-    #[error("kernel `{kernel}` broke: {reason}")]
+    #[error("kernel `{kernel}` failed: {reason}")]
     Broken {
         /// Name of the kernel.
         kernel: String,
@@ -386,12 +386,12 @@ mod tests {
         let pe = |device, e: OperationError| OperationError { device, ..e };
         let outcome = |outcome, e: OperationError| OperationError { outcome, ..e };
         for (error, text) in [
-            (call("barrier"), "barrier on PE 1: PE 2 did not come within the deadline: timed out"),
+            (call("barrier"), "barrier on PE 1: PE 2 did not arrive within the deadline: timed out"),
             (outcome(Outcome::Stopped, call("reduce")), "reduce on PE 1, waiting for PE 2: stopped"),
             (pe(abi::NO_PE, outcome(Outcome::Stopped, call("barrier"))), "barrier on PE 1: stopped"),
             (
                 OperationError { command: 3, ..call("alltoall") },
-                "alltoall on PE 1 (channel 3): PE 2 did not come within the deadline: timed out",
+                "alltoall on PE 1 (channel 3): PE 2 did not arrive within the deadline: timed out",
             ),
             (pe(abi::NO_PE, call("wait_until")), "wait_until on PE 1 (8 bytes at heap offset 0x1040): timed out"),
             (
@@ -404,7 +404,7 @@ mod tests {
             ),
             (
                 outcome(Outcome::from_word(8 << abi::STATUS_KIND_SHIFT), call("atomic")),
-                "atomic from PE 1 to PE 2 (8 bytes at heap offset 0x1040): no transport does this with that PE",
+                "atomic from PE 1 to PE 2 (8 bytes at heap offset 0x1040): no transport supports this operation with that PE",
             ),
             (
                 OperationError { opcode: u32::MAX, ..call("put") },

@@ -181,11 +181,11 @@ fn check_arguments(kernel: &str, expected: &[u32], given: &[u32]) -> Result<(), 
 
 fn check_grid(kernel: &str, grid: Grid, max_threads: u32) -> Result<(), EngineError> {
     let reason = if grid.blocks == 0 || grid.threads == 0 || !grid.threads.is_multiple_of(WARP) {
-        format!("blocks are not empty and whole warps of {WARP}")
+        format!("use at least one block, and whole warps of {WARP} threads in each")
     } else if grid.threads > max_threads {
-        format!("blocks of this kernel have {max_threads} threads at most")
+        format!("a block of this kernel has at most {max_threads} threads")
     } else if grid.blocks > i32::MAX as u32 {
-        format!("a grid has {} blocks at most", i32::MAX)
+        format!("a grid has at most {} blocks", i32::MAX)
     } else {
         return Ok(());
     };

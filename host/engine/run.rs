@@ -396,7 +396,7 @@ impl Drop for Run {
         if !self.ended
             && let Err(e) = self.stop_and_wait(Duration::ZERO)
         {
-            tracing::warn!(kernel = self.kernel, error = %e, "a dropped run did not end well");
+            tracing::warn!(kernel = self.kernel, error = %e, "a run that was dropped failed");
         }
         let mut active = self.engine.0.active.lock();
         *active -= 1;

@@ -145,7 +145,9 @@ impl Stream {
                 0 => Ok(()),
                 _ => Err(RunError::Stopped {
                     kernel,
-                    reason: format!("the engine's kernels were told to end; {skipped} of the stream did not begin"),
+                    reason: format!(
+                        "the engine's kernels were told to stop; {skipped} kernel(s) of the stream did not start"
+                    ),
                     errors: Vec::new(),
                 }),
             }
@@ -227,7 +229,7 @@ impl Drop for Stream {
             return;
         }
         if let Err(e) = self.end(&mut state, Duration::ZERO) {
-            tracing::warn!(kernels = names(&state.kernels), error = %e, "a dropped stream did not end well");
+            tracing::warn!(kernels = names(&state.kernels), error = %e, "a stream that was dropped failed");
         }
         self.retire(&mut state);
     }

@@ -68,7 +68,7 @@ pub enum CsrError {
         found: String,
     },
     /// The graph is declared undirected, but an edge is stored in one direction only, or with different weights.
-    #[error("the graph is said to be undirected, but {from} -> {to} has no equal edge {to} -> {from}")]
+    #[error("the graph is declared undirected, but {from} -> {to} has no equal edge {to} -> {from}")]
     OneWay {
         /// Vertex from which the edge leads, counted from 0.
         from: u64,

@@ -63,7 +63,9 @@ pub enum GraphError {
         vertices: u64,
     },
     /// The graph was placed without data that the algorithm reads.
-    #[error("the graph was placed without {missing}, which {algorithm} reads; add it to `Needs` when placing")]
+    #[error(
+        "the placed graph lacks the {missing}, which {algorithm} reads; place it again with `PlacementOptions` that include them"
+    )]
     NotPlaced {
         /// The data that is missing.
         missing: &'static str,
@@ -115,20 +117,18 @@ pub enum GraphError {
     #[error(transparent)]
     Shmem(#[from] ShmemError),
     /// Another PE of a search over a partitioned graph failed.
-    #[error("the search ended because PE {pe} failed; that one says why")]
+    #[error("the search ended because PE {pe} failed; see the error of that PE")]
     OtherPe {
         /// The PE that failed.
         pe: usize,
     },
     /// The PEs are no longer at the same step.
     #[error(
-        "an earlier search over this partition failed, and its PEs are no longer at the same step; set the search up anew"
+        "an earlier search over this partition failed, so its PEs are no longer at the same step; create a new search"
     )]
     OutOfStep,
     /// The partition was made for another world.
-    #[error(
-        "the graph was dealt out to {partitioned} PEs, and this world has {pes}; deal it out to as many as there are"
-    )]
+    #[error("the graph is partitioned for {partitioned} PEs, and this world has {pes}; partition it for that many")]
     OtherWorld {
         /// Number of PEs of the partition.
         partitioned: usize,
@@ -136,7 +136,7 @@ pub enum GraphError {
         pes: usize,
     },
     /// The algorithm did not end within its limit of rounds.
-    #[error("{algorithm} was not done after {rounds} rounds; raise the limit, or choose a larger delta")]
+    #[error("{algorithm} did not finish within {rounds} rounds; raise the limit, or choose a larger delta")]
     TooManyRounds {
         /// Name of the algorithm.
         algorithm: &'static str,

@@ -37,7 +37,7 @@ mod stored;
 pub use bfs::{Bfs, BfsOptions, BfsResult, Direction, LevelReport, UNREACHED, bfs};
 pub use components::{Components, ComponentsOptions, ComponentsResult, PhaseReport, components};
 pub use edges::{DEFAULT_LAUNCH_LIMIT, GraphError, GraphOnEngine, Placement, PlacementOptions};
-pub use pagerank::{IterationReport, PageRank, PageRankOptions, PageRankResult, pagerank};
+pub use pagerank::{IterationReport, LEAST_TOLERANCE, PageRank, PageRankOptions, PageRankResult, pagerank};
 pub use sssp::{BucketReport, Distances, Sssp, SsspOptions, SsspResult, sssp};
 
 #[cfg(test)]

@@ -24,6 +24,9 @@ pub struct PageRankOptions {
     pub iterations: u32,
 }
 
+/// The least sum of changes that an iteration is compared with: rounding of 64-bit numbers changes ranks by less.
+pub const LEAST_TOLERANCE: f64 = 1e-12;
+
 setters!(PageRankOptions { damping: f64, tolerance: Option<f64>, iterations: u32 });
 
 impl Default for PageRankOptions {
@@ -113,7 +116,7 @@ impl<'g> PageRank<'g> {
     /// Allocates the memory of a run.
     ///
     /// # Errors
-    /// [`GraphError::Parameter`] if the damping is not from 0 to 1, or the tolerance is not positive;
+    /// [`GraphError::Parameter`] if the damping is not from 0 to 1, or the tolerance is below [`LEAST_TOLERANCE`];
     /// [`GraphError::Memory`] without memory; [`GraphError::Engine`] if the kernels cannot be loaded.
     pub fn new(graph: &'g GraphOnEngine, options: &PageRankOptions) -> Result<Self, GraphError> {
         let wrong = |name, value, range| Err(GraphError::Parameter { name, value, range });
@@ -121,9 +124,9 @@ impl<'g> PageRank<'g> {
             return wrong("damping", options.damping, "from 0 to 1");
         }
         if let Some(t) = options.tolerance
-            && !(t.is_finite() && t > 0.0)
+            && !(t.is_finite() && t >= LEAST_TOLERANCE)
         {
-            return wrong("tolerance", t, "a positive number");
+            return wrong("tolerance", t, "1e-12 or more");
         }
         let vertices = graph.vertices as usize;
         let device = |bytes: usize| graph.engine.allocate(Place::Device, bytes);

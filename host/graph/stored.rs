@@ -56,9 +56,11 @@ fn describe(manifest: &Result<Manifest, ManifestError>) -> String {
     let edges = count(NEIGHBOURS).or_else(|| count(WEIGHTED)).map(grouped);
     match (count(OFFSETS).map(|n| grouped(n.saturating_sub(1))), edges) {
         (Some(vertices), Some(edges)) => {
-            format!("a graph of {vertices} vertices and {edges} stored edges, not this one as it would be stored")
+            format!(
+                "a graph of {vertices} vertices and {edges} stored edges, which differs from the graph to be stored"
+            )
         }
-        (None, Some(edges)) => format!("a graph of {edges} stored edges, not this one as it would be stored"),
+        (None, Some(edges)) => format!("a graph of {edges} stored edges, which differs from the graph to be stored"),
         _ => {
             let names: Vec<String> = manifest.entries().iter().map(|e| format!("`{}`", e.name)).collect();
             format!("stored arrays ({})", names.join(", "))

@@ -44,7 +44,7 @@ pub enum MemoryError {
         bytes: usize,
     },
     /// An access lies outside the region.
-    #[error("bytes {offset}..{} of a region of {len}", offset + bytes)]
+    #[error("bytes {offset}..{} do not lie within the region of {len} bytes", offset + bytes)]
     OutOfBounds {
         /// Offset of the first byte.
         offset: usize,

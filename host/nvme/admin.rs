@@ -267,7 +267,7 @@ impl AdminQueue {
             return;
         }
         // The controller accepts no more requests than are in flight now, or none at all.
-        tracing::debug!(device = self.device, status = %done.status(), "an event request came back");
+        tracing::debug!(device = self.device, status = %done.status(), "an asynchronous event request failed");
         if done.status().without_flags() != status::ABORT_REQUESTED {
             self.events_wanted = self.event_requests.len();
         }
@@ -281,7 +281,7 @@ impl AdminQueue {
         }
         match self.given_up.remove(&cid) {
             Some(page) => {
-                tracing::debug!(device = self.device, cid, "late completion of an admin command that was given up");
+                tracing::debug!(device = self.device, cid, "late completion of an admin command that had timed out");
                 self.free_pages.extend(page);
                 Ok(())
             }

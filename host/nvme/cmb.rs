@@ -52,7 +52,7 @@ impl Drop for MemoryBuffer {
     fn drop(&mut self) {
         // Disables the buffer before its device addresses are used for other memory.
         if let Err(error) = write_space_control(self.port.as_ref(), 0) {
-            tracing::warn!(%error, "the controller memory buffer stays enabled; its device addresses are given up");
+            tracing::warn!(%error, "the controller memory buffer stays enabled; its device addresses are not used again");
             return;
         }
         if let Some(iommu) = &self.iommu {
@@ -215,9 +215,10 @@ impl Controller<Ready> {
         let end = place.offset + place.bytes;
         if end > window.bytes as u64 {
             let Place { bar, offset, bytes, .. } = place;
-            return Err(
-                self.no_buffer(format!("{bytes} bytes at {offset:#x} do not lie in the {} of BAR {bar}", window.bytes))
-            );
+            return Err(self.no_buffer(format!(
+                "{bytes} bytes at {offset:#x} do not lie in the {} bytes of BAR {bar}",
+                window.bytes
+            )));
         }
         let iommu = self.dma().iommu();
         let base = match &iommu {
@@ -247,7 +248,7 @@ impl Controller<Ready> {
         let status = self.port().read32(register::CMBSTS)?;
         if status & CBAI != 0 {
             return Err(
-                self.no_buffer(format!("the controller refuses the address {:#x} for it (CMBSTS.CBAI)", buffer.base))
+                self.no_buffer(format!("the controller rejects the base address {:#x} (CMBSTS.CBAI)", buffer.base))
             );
         }
         Ok(())

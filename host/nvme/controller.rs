@@ -176,7 +176,7 @@ impl Core {
     fn admin_queue(&self, memory: &DmaRegion) -> Result<AdminQueue, NvmeError> {
         let host = memory.host().ok_or_else(|| NvmeError::Options {
             device: self.device.clone(),
-            reason: "its address space gave memory that the host cannot reach for the admin queue".to_owned(),
+            reason: "its address space returned memory for the admin queue that the host cannot access".to_owned(),
         })?;
         let (device, port, stride) = (self.device.clone(), self.port.clone(), self.cap.doorbell_stride());
         Ok(AdminQueue::new(device, port, memory.clone(), host, stride, self.command_deadline()))
@@ -205,7 +205,7 @@ impl Drop for Core {
             return;
         }
         if let Err(e) = self.disable() {
-            tracing::warn!(device = self.device, error = %e, "not disabled; the memory of its admin queues is kept");
+            tracing::warn!(device = self.device, error = %e, "the controller was not disabled; its admin queues stay allocated");
             std::mem::forget(self.admin_memory.take());
         }
     }
@@ -360,7 +360,7 @@ impl Controller<Disabled> {
         if self.core.admin_memory.is_some()
             && let Err(e) = self.core.disable()
         {
-            tracing::warn!(device = self.core.device, error = %e, "not disabled after a failed start; its admin memory is kept");
+            tracing::warn!(device = self.core.device, error = %e, "the controller was not disabled after a failed start; its admin queues stay allocated");
             std::mem::forget(self.core.admin_memory.take());
         }
         self

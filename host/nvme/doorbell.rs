@@ -102,7 +102,7 @@ impl Forwarder {
                 *failed.lock() = Some(e);
             }
         });
-        let thread = thread.map_err(|e| refused(format!("no thread: {e}")))?;
+        let thread = thread.map_err(|e| refused(format!("a thread cannot be started: {e}")))?;
         Ok(Self { mailboxes, host, stop, error, thread: Some(thread) })
     }
 
@@ -130,7 +130,7 @@ impl Forwarder {
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
-            tracing::warn!("the doorbell thread ended by a panic");
+            tracing::warn!("the doorbell thread panicked");
         }
     }
 }

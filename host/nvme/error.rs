@@ -50,7 +50,7 @@ pub enum NvmeError {
         smallest: u64,
     },
     /// The controller does not support the NVM command set.
-    #[error("{device} does not support the NVM command set (CAP.CSS is {css:#04x}); only block storage can be driven")]
+    #[error("{device} does not support the NVM command set (CAP.CSS is {css:#04x}); only block storage is supported")]
     CommandSet {
         /// Name of the device.
         device: String,
@@ -59,7 +59,7 @@ pub enum NvmeError {
     },
     /// The controller requires other sizes of queue entries.
     #[error(
-        "{device}: its submission entries are of {} bytes and its completion entries of {} bytes at least (SQES, CQES); this driver has 64 and 16",
+        "{device}: it requires submission entries of {} bytes and completion entries of {} bytes (SQES, CQES); this driver uses 64 and 16",
         power(*.sq_shift),
         power(*.cq_shift)
     )]
@@ -80,7 +80,7 @@ pub enum NvmeError {
         kind: &'static str,
     },
     /// The controller lacks an optional command.
-    #[error("{device} does not support {command} ({bit} is clear); {next}")]
+    #[error("{device} does not support {command} ({bit}); {next}")]
     Unsupported {
         /// Name of the device.
         device: String,
@@ -178,7 +178,7 @@ pub enum NvmeError {
         outstanding: usize,
     },
     /// A reset of the controller ended the queues.
-    #[error("{device}: these queues went with a reset of the controller; reset them before they are used again")]
+    #[error("{device}: a reset of the controller deleted these queues; reset them before they are used again")]
     QueuesLost {
         /// Name of the device.
         device: String,
@@ -255,7 +255,7 @@ pub enum NvmeError {
     },
     /// Fewer queue pairs are free than were requested.
     #[error(
-        "{device}: {asked} queue pairs asked for, the controller grants {granted} and {used} of them are in use; ask for {} or fewer",
+        "{device}: {asked} queue pairs were requested, the controller grants {granted} and {used} of them are in use; ask for {} or fewer",
         granted - used
     )]
     TooManyQueues {
@@ -284,7 +284,7 @@ pub enum NvmeError {
     },
     /// The mapped doorbell pages are too small for a queue.
     #[error(
-        "{device}: the doorbell of queue {queue} lies {offset} bytes into a window of {window}; ask for fewer queues"
+        "{device}: the doorbell of queue {queue} is at byte {offset} of the doorbell pages, of which {window} bytes are mapped; ask for fewer queues"
     )]
     NoDoorbell {
         /// Name of the device.

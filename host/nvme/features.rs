@@ -87,7 +87,7 @@ impl Controller<Ready> {
     /// [`NvmeError::Options`] if the controller has no volatile write cache; otherwise as [`Self::feature`].
     pub fn set_write_cache(&self, on: bool) -> Result<(), NvmeError> {
         if !self.identify().volatile_write_cache() {
-            let reason = "it has no volatile write cache to switch; what has been written is on the medium".to_owned();
+            let reason = "it has no volatile write cache; completed writes are on the medium".to_owned();
             return Err(NvmeError::Options { device: self.name().to_owned(), reason });
         }
         self.remember_write_cache(None);

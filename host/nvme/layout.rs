@@ -77,7 +77,7 @@ pub(super) fn check_bounce(bytes: usize) -> Result<(), String> {
         return Ok(());
     }
     Err(format!(
-        "bounce buffers of {bytes} bytes; they are 512, 1024 or 2048 bytes, or whole pages of 4096 bytes up to {MAX_TRANSFER}"
+        "bounce buffers of {bytes} bytes: use 512, 1024 or 2048 bytes, or a multiple of 4096 bytes up to {MAX_TRANSFER}"
     ))
 }
 

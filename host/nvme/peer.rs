@@ -46,7 +46,7 @@ impl Controller<Ready> {
         if now == choice || choice == BackendChoice::Auto {
             return Ok(());
         }
-        let reason = format!("its mapping is {now} already; open it again to use {choice}");
+        let reason = format!("its mapping backend is already {now}; open it again to use {choice}");
         Err(NvmeError::Options { device: self.name().to_owned(), reason })
     }
 
@@ -123,7 +123,7 @@ impl ReadBack<'_> {
                 return Ok(entry.cid());
             }
             if waited > FETCH_WITHIN.min(self.0.command_deadline()) {
-                let reason = format!("no completion of a command in it within {waited:?}");
+                let reason = format!("no completion of a command from this memory within {waited:?}");
                 return Err(ProbeError { reason, still_in_use: true });
             }
             wait.pause();
@@ -142,21 +142,24 @@ impl ReadBack<'_> {
             // Flush changes nothing that a reader could see, and transfers no data.
             let entry = SqEntry::new(io::FLUSH, PROBE_CID, nsid);
             mapping.region.set(mapping.offset + offset, entry).map_err(gone)?;
-            c.create_sq(id, PROBE_DEPTH, mapping, offset).map_err(no("a submission queue in it"))?;
+            c.create_sq(id, PROBE_DEPTH, mapping, offset).map_err(no("creating a submission queue in this memory"))?;
             let stride = c.cap().doorbell_stride();
-            let seen = c.port().write32(register::sq_tail(id, stride), 1).map_err(|e| failed("ringing", &e.into()));
+            let seen = c
+                .port()
+                .write32(register::sq_tail(id, stride), 1)
+                .map_err(|e| failed("writing the doorbell", &e.into()));
             let seen = seen.and_then(|()| self.completion(&ring));
             match (c.delete_sq(id), seen) {
                 (Ok(()), Ok(PROBE_CID)) => Ok(()),
                 (Ok(()), Ok(other)) => {
                     let wanted = PROBE_CID;
                     Err(ProbeError::differs(format!(
-                        "the controller read command {other:#06x}, {wanted:#06x} was written"
+                        "the controller fetched command {other:#06x}, not {wanted:#06x} as written"
                     )))
                 }
                 // The queue is deleted, so the controller does not use its memory any more.
                 (Ok(()), Err(e)) => Err(ProbeError::differs(e.reason)),
-                (Err(e), _) => Err(failed("deleting the submission queue in it", &e)),
+                (Err(e), _) => Err(failed("deleting the submission queue in this memory", &e)),
             }
         })();
         match c.delete_cq(id) {
@@ -180,7 +183,7 @@ impl Probe for ReadBack<'_> {
         mapping.region.fill(mapping.offset + from, to - from, PATTERN).map_err(gone)?;
         let mut entry = self.identify();
         entry.prp1 = mapping.iova + offset as u64;
-        self.0.admin_plain(entry, "controller, read back").map_err(|e| failed("identify into it", &e))?;
+        self.0.admin_plain(entry, "controller, read back").map_err(|e| failed("identify into this memory", &e))?;
         let at = offset - from;
         let mut seen = vec![0; to - from];
         let started = Instant::now();
@@ -192,9 +195,9 @@ impl Probe for ReadBack<'_> {
                 break;
             }
             if waited > OVERTAKE_LIMIT {
-                let what = if page.iter().all(|b| *b == PATTERN) { "nothing arrived" } else { "other bytes arrived" };
+                let what = if page.iter().all(|b| *b == PATTERN) { "no data arrived" } else { "other data arrived" };
                 let address = mapping.iova + offset as u64;
-                return Err(ProbeError::differs(format!("{what} of what the controller wrote to {address:#x}")));
+                return Err(ProbeError::differs(format!("{what} after the controller wrote to {address:#x}")));
             }
             std::thread::yield_now();
         }
@@ -208,7 +211,9 @@ impl Probe for ReadBack<'_> {
     fn device_reads(&self, mapping: &DmaRegion, offset: usize) -> Result<(), ProbeError> {
         let queues = &self.0.state.queues;
         let Some(id) = queues.take(1).and_then(|ids| ids.first().copied()) else {
-            return Err(ProbeError::differs("no queue is left to show that the controller reads it; use fewer queues"));
+            return Err(ProbeError::differs(
+                "no queue is free to test whether the controller can read it; use fewer queues",
+            ));
         };
         let seen = self.fetch_from(id, mapping, offset);
         match &seen {

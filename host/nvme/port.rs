@@ -48,7 +48,7 @@ pub enum Notice {
 impl fmt::Display for Notice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::ReleaseRequested => "the system wants it back: close it",
+            Self::ReleaseRequested => "the system requests the device back: close it",
             Self::BusError => "the bus reported an uncorrectable error",
             Self::Gone => "it has left the bus",
         })

@@ -91,7 +91,7 @@ impl Quirks {
     pub fn words(&self) -> Vec<String> {
         let mut words = Vec::new();
         if !self.delay_before_ready.is_zero() {
-            words.push(format!("waits {:?} before it looks whether a reset is done", self.delay_before_ready));
+            words.push(format!("waits {:?} before it checks that a reset is done", self.delay_before_ready));
         }
         for (set, text) in [
             (self.no_write_zeroes, "does not use Write Zeroes"),

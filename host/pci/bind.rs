@@ -25,7 +25,7 @@ const CLEAR: &str = "\n";
 #[non_exhaustive]
 pub enum BindError {
     /// There is no such function.
-    #[error("{bdf}: there is no PCI function of this address (lspci -D lists them)")]
+    #[error("{bdf}: there is no PCI function at this address (lspci -D lists them)")]
     NoDevice {
         /// Address.
         bdf: Bdf,
@@ -42,13 +42,13 @@ pub enum BindError {
     #[error("the driver vfio-pci is not loaded: modprobe vfio-pci")]
     NoDriver,
     /// The function is in no IOMMU group, so VFIO would not take it.
-    #[error("{bdf} is in no IOMMU group, so vfio-pci would not take it")]
+    #[error("{bdf} is in no IOMMU group, so vfio-pci cannot bind it")]
     NoIommu {
         /// Address.
         bdf: Bdf,
     },
     /// User space has the function open. The kernel would wait until it is closed.
-    #[error("{bdf} is in use by {holder}; end that first")]
+    #[error("{bdf} is in use by {holder}; stop it first")]
     Open {
         /// Address.
         bdf: Bdf,
@@ -57,7 +57,7 @@ pub enum BindError {
     },
     /// A driver other than vfio-pci and its variants holds the function.
     #[error(
-        "{bdf} is held by the driver {driver}, which is neither vfio-pci nor a variant of it; there is nothing to give back"
+        "{bdf} is held by the driver {driver}, which is neither vfio-pci nor a variant of it, so there is nothing to give back to the kernel"
     )]
     NotVfio {
         /// Address.
@@ -74,7 +74,7 @@ pub enum BindError {
         source: io::Error,
     },
     /// All writes succeeded, but another driver or none has the function.
-    #[error("{bdf} is {} and not with {wanted}; dmesg says why", .driver.as_deref().map_or("without a driver".to_owned(), |d| format!("with {d}")))]
+    #[error("{bdf} is {} and not bound to {wanted}; see dmesg for the reason", .driver.as_deref().map_or("without a driver".to_owned(), |d| format!("bound to {d}")))]
     NotTaken {
         /// Address.
         bdf: Bdf,
@@ -197,7 +197,7 @@ impl BindPlan {
             let probe = SysWrite { path: PROBE.to_owned(), text: self.bdf.to_string() };
             for w in [clear, probe] {
                 if let Err(e) = write(sysfs, &w) {
-                    tracing::warn!(error = %e, "the former driver could not be given the function back");
+                    tracing::warn!(error = %e, "the function could not be given back to its former driver");
                 }
             }
         }
@@ -259,7 +259,7 @@ pub fn plan_bind(sysfs: &Sysfs, bdf: Bdf, no_iommu: bool) -> Result<BindPlan, Bi
             if !others.is_empty() {
                 let (number, others) = (group.number, others.join(", "));
                 plan.notes.push(format!(
-                    "IOMMU group {number} also holds {others}: VFIO gives out no device of the group before these are bound to vfio-pci or unbound"
+                    "IOMMU group {number} also holds {others}: VFIO opens no device of the group until these are bound to vfio-pci or unbound"
                 ));
             }
         }
@@ -430,6 +430,6 @@ mod tests {
         tree.write("proc/77/comm", "warpbell\n");
         tree.link("proc/77/fd/9", "/dev/vfio/12");
         let text = plan_unbind(&tree.sysfs(), bdf()).unwrap_err().to_string();
-        assert_eq!(text, "0000:65:00.0 is in use by process 77 (warpbell); end that first");
+        assert_eq!(text, "0000:65:00.0 is in use by process 77 (warpbell); stop it first");
     }
 }

@@ -26,7 +26,7 @@ pub enum FindError {
         class: u64,
     },
     /// The controller is not on PCI Express.
-    #[error("{name} is reached over {transport}, not over PCI Express; only PCI controllers can be driven")]
+    #[error("{name} is reached over {transport}, not over PCI Express; only PCI controllers are supported")]
     NotPci {
         /// The name.
         name: String,

@@ -72,11 +72,11 @@ impl fmt::Display for InUse {
             Self::Mounted { at, block } => write!(f, "holds {at} ({block} is mounted there)"),
             Self::Swap { block } => write!(f, "holds swap space in use ({block})"),
             Self::Held { block, by } => write!(f, "holds a part of {by} ({block})"),
-            Self::Exclusive { block } => write!(f, "is in use: the system or a program has {block} for itself"),
+            Self::Exclusive { block } => write!(f, "is in use: the system or a program has {block} open exclusively"),
             Self::Partitioned { block, partitions } => write!(f, "has partitions ({block}: {})", partitions.join(", ")),
             Self::Signed { block, signature } => write!(f, "holds {signature} ({block})"),
             Self::Unreadable { block, reason } => {
-                write!(f, "cannot be looked at (/dev/{block}: {reason})")
+                write!(f, "cannot be read (/dev/{block}: {reason})")
             }
         }
     }
@@ -363,7 +363,7 @@ mod tests {
         assert_eq!(all, ["holds an ext2, ext3 or ext4 file system (nvme0n1)"]);
         let tree = machine();
         tree.remove("dev/nvme0n1");
-        assert!(reasons(&tree)[0].starts_with("cannot be looked at (/dev/nvme0n1: "));
+        assert!(reasons(&tree)[0].starts_with("cannot be read (/dev/nvme0n1: "));
     }
 
     #[test]

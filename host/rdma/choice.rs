@@ -65,7 +65,7 @@ impl DeviceChoice {
             None => Ok(None),
             Some(text) => match text.parse::<u32>() {
                 Ok(n) if n <= most => Ok(Some(n)),
-                _ => Err(wrong(name, &text, format!("it takes 0 to {most}"))),
+                _ => Err(wrong(name, &text, format!("write a number from 0 to {most}"))),
             },
         };
         let mut choice = Self::default();
@@ -145,7 +145,7 @@ impl DeviceChoice {
         }
         let fit: Vec<&RdmaDevice> = fit.into_iter().filter(|d| !d.iwarp).collect();
         if fit.is_empty() {
-            return Err(none(format!("no device of InfiniBand or RoCE; found {}: use transport soft", list())));
+            return Err(none(format!("no InfiniBand or RoCE device; found {}: use transport soft", list())));
         }
         let candidates = fit.iter().flat_map(|d| d.ports.iter().filter(|p| usable(p)).map(move |p| (*d, p)));
         let best = candidates.map(|(d, p)| Chosen::new(d, p, gpu, topology)).min_by_key(Chosen::rank);
@@ -174,7 +174,7 @@ fn device_and_port(text: &str) -> Result<(String, Option<u32>), &'static str> {
 fn axis<T: Default + FromStr<Err = UnknownWord>>(variable: &str, value: Option<String>) -> Result<T, RdmaError> {
     value.map_or_else(
         || Ok(T::default()),
-        |v| v.parse().map_err(|e: UnknownWord| wrong(variable, &v, format!("it takes {}", e.known))),
+        |v| v.parse().map_err(|e: UnknownWord| wrong(variable, &v, format!("write {}", e.known))),
     )
 }
 
@@ -191,7 +191,7 @@ fn describe(device: &RdmaDevice) -> String {
         Some(model) => model,
         _ if device.iwarp => "iWARP",
         None if device.software && device.name.starts_with("rxe") => "Soft-RoCE",
-        None if device.software => "made by software",
+        None if device.software => "software device",
         None => match &device.driver {
             Some(driver) => return format!("{} (driver {driver})", device.name),
             None => return device.name.clone(),
@@ -203,8 +203,10 @@ fn describe(device: &RdmaDevice) -> String {
 /// Returns the reason why a port cannot be used; `None` if it can.
 fn unusable(port: &Port) -> Option<String> {
     if !port.is_active() {
-        let state = port.state.map_or("in no known state".to_owned(), |s| s.to_string());
-        return Some(format!("it is {state}, not active; see `ibv_devinfo` and the cable, or `ip link set ... up`"));
+        let state = port.state.map_or("in an unknown state".to_owned(), |s| s.to_string());
+        return Some(format!(
+            "it is {state}, not active; check the cable and `ibv_devinfo`, or run `ip link set ... up`"
+        ));
     }
     let addressed = port.gid.is_some() || port.link_layer == LinkLayer::InfiniBand && port.lid.is_some();
     (!addressed).then(|| "it has no address: give its network interface one (`ip address add`)".to_owned())
@@ -307,7 +309,7 @@ mod tests {
         Nic::soft_roce("siw0").link(Link::soft("eth0", "10.0.0.1")).build(&tree);
         tree.file("/sys/class/infiniband/siw0/node_type", "4: RNIC\n");
         let text = fails(&tree, Transport::Verbs, &all);
-        assert!(text.contains("no device of InfiniBand or RoCE; found siw0 (iWARP)"), "{text}");
+        assert!(text.contains("no InfiniBand or RoCE device; found siw0 (iWARP)"), "{text}");
         let text = fails(&tree, Transport::Verbs, &all.clone().named("siw0").unwrap());
         assert!(text.contains("siw0 (iWARP): connections need InfiniBand or RoCE"), "{text}");
         let tree = Fixture::new();

@@ -131,17 +131,18 @@ impl Endpoint {
     pub fn from_address(address: &QueueAddress, number: u32) -> Result<Self, RdmaError> {
         let refuse = |reason: String| RdmaError::Connect { number, peer: "its peer".to_owned(), reason };
         let this: Self = serde_json::from_slice(&address.0).map_err(|e| {
-            refuse(format!(
-                "its address is not that of a queue pair of an RDMA device ({e}); do both sides use the same transport?"
-            ))
+            refuse(format!("its address is not that of an RDMA queue pair ({e}); use the same transport on both sides"))
         })?;
         if this.form != FORM {
-            return Err(refuse(format!("its address has form {}, this side knows {FORM}: use one version", this.form)));
+            return Err(refuse(format!(
+                "its address has format {}, and this side supports {FORM}: use the same warpbell on both sides",
+                this.form
+            )));
         }
         let most = crate::wire::mlx5::MAX_24;
         if this.number == 0 || this.number > most || this.psn > most || PathMtu::from_field(this.mtu.0.into()).is_none()
         {
-            return Err(refuse(format!("its address makes no sense: {this:?}")));
+            return Err(refuse(format!("its address has a value that is out of range: {this:?}")));
         }
         Ok(this)
     }
@@ -214,7 +215,7 @@ impl Route {
         if ethernet && port.udp != peer.udp {
             let word = |udp| if udp { "RoCE v2" } else { "RoCE v1" };
             return Err(refuse(format!(
-                "this side sends {}, the other {}; name an identifier of one kind on both (WARPBELL_RDMA_GID_INDEX)",
+                "this side sends {}, the other {}; choose GIDs of the same kind on both (WARPBELL_RDMA_GID_INDEX)",
                 word(port.udp),
                 word(peer.udp)
             )));
@@ -223,8 +224,8 @@ impl Route {
         let global = match (header, port.gid, peer.gid) {
             (false, ..) => None,
             (true, Some((index, _)), Some(gid)) => Some((index, Gid(gid))),
-            (true, None, _) => return Err(refuse(format!("{} has no identifier (GID) to send from", port.name))),
-            (true, _, None) => return Err(refuse("the other side has no identifier (GID)".to_owned())),
+            (true, None, _) => return Err(refuse(format!("{} has no GID to send from", port.name))),
+            (true, _, None) => return Err(refuse("the other side has no GID".to_owned())),
         };
         let traffic_class = match global {
             None => TrafficClass(0),
@@ -342,7 +343,7 @@ pub(crate) mod tests {
         let r = between(&a, &b, &DeviceChoice::default()).unwrap();
         assert!(r.global.is_some() && r.traffic_class == TrafficClass(106));
         let text = between(&a, &Endpoint { gid: None, ..b }, &DeviceChoice::default()).unwrap_err().to_string();
-        assert!(text.contains("no identifier"), "{text}");
+        assert!(text.contains("no GID"), "{text}");
     }
 
     #[test]

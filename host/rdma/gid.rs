@@ -178,7 +178,7 @@ pub fn choose_gid(layer: LinkLayer, table: &[GidEntry]) -> Option<GidChoice> {
     let kind = match entry.kind {
         Some(GidKind::RoceV2) => "RoCE v2",
         Some(GidKind::InfiniBandOrRoceV1) => "RoCE v1",
-        None => "of a kind that the kernel does not tell",
+        None => "of unknown kind",
     };
     let such = used().filter(|e| rank(e) == rank(entry)).count();
     let first = if such > 1 { format!(", the first of {such} such") } else { String::new() };

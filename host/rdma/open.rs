@@ -17,7 +17,7 @@ use crate::pci::{Sysfs, Topology};
 pub fn open(transport: Transport, choice: &DeviceChoice, space: &Space) -> Result<Box<dyn Adapter>, RdmaError> {
     match transport {
         Transport::Soft => {
-            let reason = "it is no RDMA device: open the software NIC instead".to_owned();
+            let reason = "a software NIC is not an RDMA device: open a SoftNic instead".to_owned();
             Err(RdmaError::Unavailable { transport, reason })
         }
         Transport::Mlx5 | Transport::Verbs => open_device(transport, choice, space),

@@ -52,7 +52,7 @@ pub fn try_device(device: &RdmaDevice, gpu: Option<&Space>) -> Vec<Probe> {
             return all;
         }
     };
-    tell(ProbeStep::Open, Ok("it opens, and gives a protection domain".to_owned()));
+    tell(ProbeStep::Open, Ok("the device opens and allocates a protection domain".to_owned()));
     let register = |space: &Space, place| {
         let memory: Region = space.allocate(place, BYTES).map_err(|e| text(&e))?;
         let registrar = Registrar::new(domain.clone(), space.clone());
@@ -61,7 +61,7 @@ pub fn try_device(device: &RdmaDevice, gpu: Option<&Space>) -> Vec<Probe> {
         drop(registration);
         Ok(registrar.registration_path().to_string())
     };
-    tell(ProbeStep::HostMemory, register(&Space::cpu(), Place::Host).map(|_| "it registers".to_owned()));
+    tell(ProbeStep::HostMemory, register(&Space::cpu(), Place::Host).map(|_| "it can be registered".to_owned()));
     if let Some(space) = gpu {
         tell(ProbeStep::GpuMemory, register(space, Place::Device));
     }
@@ -73,8 +73,8 @@ pub fn try_device(device: &RdmaDevice, gpu: Option<&Space>) -> Vec<Probe> {
             let cpu = Space::cpu();
             Mlx5Adapter::open(&chosen, &choice, gpu.unwrap_or(&cpu)).map(drop).map_err(|e| text(&e))
         };
-        let commands =
-            open(DoorbellChoice::Cpu).map(|()| "the firmware takes commands, and can do what kernels need".to_owned());
+        let commands = open(DoorbellChoice::Cpu)
+            .map(|()| "the firmware accepts commands and has the capabilities that kernels need".to_owned());
         if tell(ProbeStep::Devx, commands) && gpu.is_some() {
             tell(ProbeStep::Doorbell, open(DoorbellChoice::Gpu).map(|()| "the GPU maps a doorbell".to_owned()));
         }

@@ -23,7 +23,7 @@ use std::time::Duration;
 pub enum PostError {
     /// The CPU cannot access the rings or the doorbell.
     #[error(
-        "queue pair {number:#x}: its rings or its doorbell are the GPU's; create it with a plan for host memory to post from the CPU"
+        "queue pair {number:#x}: only the GPU can access its rings or its doorbell; to post from the CPU, create it with a plan for host memory"
     )]
     OutOfReach {
         /// Queue pair.
@@ -31,7 +31,7 @@ pub enum PostError {
     },
     /// The ring's size is not supported.
     #[error(
-        "queue pair {number:#x}: a ring of {blocks} blocks cannot be posted to; give its plan a power of two from 2 to 32768"
+        "queue pair {number:#x}: a send ring of {blocks} blocks is not supported; use a power of two from 2 to 32768"
     )]
     Ring {
         /// Queue pair.
@@ -50,7 +50,7 @@ pub enum PostError {
     },
     /// The ring has too few free blocks. An entry longer than the ring never fits.
     #[error(
-        "queue pair {number:#x} is full: an entry of {wanted} blocks, and {in_flight} of {blocks} are in flight; poll first"
+        "queue pair {number:#x} is full: the entry needs {wanted} blocks, and {in_flight} of {blocks} are in flight; poll for completions first"
     )]
     Full {
         /// Queue pair.
@@ -87,7 +87,7 @@ pub enum PostError {
     },
     /// A completion names an entry that is not in flight.
     #[error(
-        "queue pair {number:#x}, completion {index}: of queue pair {of:#x}, block {counter:#06x}, which is not in flight"
+        "queue pair {number:#x}, completion {index}: it names queue pair {of:#x}, block {counter:#06x}, which is not in flight"
     )]
     Unknown {
         /// Queue pair.

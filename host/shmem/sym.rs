@@ -178,7 +178,7 @@ impl<T> Sym<T> {
     }
 
     /// Returns the address of the first element of PE `pe`, as this PE's kernels see it (`shmem_ptr`, OpenSHMEM 1.5,
-    /// 9.3.4). Returns `None` if loads and stores do not reach that PE.
+    /// 9.1.8). Returns `None` if loads and stores do not reach that PE.
     pub fn ptr(&self, pe: usize) -> Option<u64> {
         self.all().ptr(pe)
     }

@@ -38,11 +38,11 @@ pub enum SpecError {
         wanted: &'static str,
     },
     /// The name of a file that does not exist and that looks like something else: an option, or `mem` misspelled.
-    #[error("`{name}` {looks}; a file of that name is soft:file:{name}{meant}")]
+    #[error("`{name}` {looks}; for a file of that name write soft:file:{name}{meant}")]
     NotAName {
         /// The name, with the escapes of a specification.
         name: String,
-        /// Description of the name's appearance, as in `names no file`.
+        /// Description of the name's appearance, as in `does not look like a file name`.
         looks: String,
         /// End of the message, with the word that was probably meant.
         meant: String,

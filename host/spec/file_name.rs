@@ -31,11 +31,11 @@ fn looks_wrong(name: &OsStr) -> Option<SpecError> {
     let is_word = |w: &str| !w.is_empty() && w.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_');
     let key = name.split_once('=').map_or(name.as_ref(), |(key, _)| key);
     if is_known(key, SOFT) {
-        let looks = format!("is an option, which follows what holds the blocks, as in soft:mem:1G,{written}");
+        let looks = format!("is an option, which follows the memory or file, as in soft:mem:1G,{written}");
         return refuse(&looks, String::new());
     }
     if key != name && is_word(key) {
-        return refuse("names no file", format!("; {}", unknown(key, SOFT)));
+        return refuse("does not look like a file name", format!("; {}", unknown(key, SOFT)));
     }
     let (word, rest) = name.split_once(':').map_or((name.as_ref(), None), |(word, rest)| (word, Some(rest)));
     if !is_word(word) || word.bytes().any(|b| b.is_ascii_digit()) {
@@ -47,7 +47,7 @@ fn looks_wrong(name: &OsStr) -> Option<SpecError> {
         Some(_) => MEMORY,
         None => known.iter().find(|k| **k == lower).copied().or_else(|| closest(&lower, known.iter().copied()))?,
     };
-    refuse("names no file", format!("; did you mean soft:{meant}{}?", &written[word.len()..]))
+    refuse("does not look like a file name", format!("; did you mean soft:{meant}{}?", &written[word.len()..]))
 }
 
 /// Returns the canonical path of a file: absolute and without symbolic links. The file need not exist yet if its folder
@@ -67,7 +67,10 @@ mod tests {
         for (name, words) in [
             (
                 "nonsense=1",
-                ["there is no option `nonsense`; there are block=,", "a file of that name is soft:file:nonsense=1"],
+                [
+                    "there is no option `nonsense`; there are block=,",
+                    "for a file of that name write soft:file:nonsense=1",
+                ],
             ),
             ("blok=4096", ["did you mean `block`?", "soft:file:blok=4096"]),
             ("block=4096", ["`block=4096` is an option", "as in soft:mem:1G,block=4096"]),

@@ -28,7 +28,7 @@ use std::str::FromStr;
 /// Placeholder for the number of a PE in a specification.
 pub const PE: &str = "{pe}";
 /// Reason for rejecting `nsid=` if the specification stands for a whole controller.
-pub(crate) const NO_NAMESPACE: &str = "it chooses a namespace of a drive; a controller has all of its namespaces";
+pub(crate) const NO_NAMESPACE: &str = "it selects one namespace, but the whole controller is opened; leave it out";
 /// Name of memory after `soft:`.
 const MEMORY: &str = "mem";
 /// Prefix of a file name that could be read as something else.

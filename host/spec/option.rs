@@ -51,8 +51,9 @@ impl Keyword {
 }
 
 const BLOCKS: &str =
-    "a block or a range of blocks such as 100 or 100-107, with read: or write: before it for one of the two";
-const CORRUPT: &str = "every:N or a range of blocks such as 100-107, with read: or write: before it for one of the two";
+    "a block or a range of blocks such as 100 or 100-107, with read: or write: before it for reads or writes only";
+const CORRUPT: &str =
+    "every:N or a range of blocks such as 100-107, with read: or write: before it for reads or writes only";
 const EVERY: &str = "every:N";
 const FILE: &str = "the name of a file";
 const NSID: &str = "the number of a namespace; they are numbered from 1";
@@ -60,7 +61,7 @@ pub(crate) const NUMBER: &str = "a whole number";
 const SELECTOR: &str = "every:N, or a range of blocks such as 100-107";
 pub(super) const SIZE: &str = "a size such as 512, 64k, 256M or 8G";
 pub(crate) const TIME: &str = "a time such as 500ns, 20us, 5ms or 1s";
-const TORN: &str = "every:N or a range of blocks such as 100-107, with silent: before it if the command is to succeed";
+const TORN: &str = "every:N or a range of blocks such as 100-107, with silent: before it to let the command succeed";
 const TRIGGER: &str = "after:N, once:N, or a range of blocks such as 100-107";
 
 pub(super) const SOFT: &[Keyword] = &[

@@ -71,7 +71,7 @@ impl<T: Element> Array<T> {
                 holds: pages * page,
                 what: what(),
                 needs: end.and_then(|end| end.checked_mul(page)).unwrap_or(u64::MAX),
-                next: "use fewer elements or a larger device (a last part of a page does not count)".to_owned(),
+                next: "use fewer elements or a larger device (an incomplete last page does not count)".to_owned(),
             });
         }
         Ok(Self { cache: cache.clone(), name: name.map(str::to_owned), first_page, count, _element: PhantomData })
@@ -179,7 +179,10 @@ impl<T: Element> Array<T> {
             return Ok(());
         }
         let name = self.name().unwrap_or("(unnamed)");
-        Err(StorageError::Option(format!("elements {first} to {last} of array `{name}`, which has {}", self.count)))
+        Err(StorageError::Option(format!(
+            "elements {first} to {last} do not lie within array `{name}` of {} elements",
+            self.count
+        )))
     }
 }
 
@@ -320,7 +323,7 @@ mod tests {
         assert_eq!(a.read(990..1000).unwrap(), [0.5; 10]);
         assert!(cache.open::<u32>("ranks").unwrap_err().to_string().contains("holds f32, not u32"));
         assert!(cache.open::<f32>("rank").unwrap_err().to_string().contains("no array `rank`"));
-        assert!(a.read(990..1001).unwrap_err().to_string().contains("which has 1000"));
+        assert!(a.read(990..1001).unwrap_err().to_string().contains("of 1000 elements"));
         assert!(a.write(1000, &[1.0]).is_err());
         assert!(cache.array::<u64>(1, v.bytes() / 8).unwrap_err().to_string().contains("larger device"));
     }

@@ -249,13 +249,14 @@ impl VolumeBuilder {
         let doorbell = forwarded.unwrap_or_else(|| sets[0].doorbell());
         notes.extend(sets.iter().filter_map(|s| s.doorbell_note().map(|n| format!("doorbell cpu: {n}"))));
         if self.doorbell == DoorbellChoice::Cpu {
-            notes.push("doorbell cpu: it was asked for".to_owned());
+            notes.push("doorbell cpu: it was requested".to_owned());
         }
         let mapping: Vec<MappingReport> = self.drives.iter().map(|d| d.controller().mapping()).collect();
         let mapping = if mapping.iter().all(|m| m.attempts.is_empty()) { Vec::new() } else { mapping };
         notes.extend(mapping.iter().flat_map(|m| &m.attempts).map(|a| format!("mapping {a}")));
         let gpu = self.engine.space().gpu_context().map(|c| c.info().writes_ordering);
-        let unordered = || self.no_path("landing direct", "nothing keeps this GPU's data before its completions");
+        let unordered =
+            || self.no_path("landing direct", "this GPU does not guarantee that data arrives before its completion");
         let order = choose::order(gpu, data_path.completions).ok_or_else(unordered)?;
         notes.dedup();
         let write_cache =
@@ -359,7 +360,7 @@ impl VolumeBuilder {
         if let Some(other) = self.drives.iter().find(|d| d.namespace().block_shift() != shift) {
             let (a, b) = (first.namespace().block_bytes(), other.namespace().block_bytes());
             return refuse(format!(
-                "{} has blocks of {a} bytes, {} of {b}: the drives of a volume have the same",
+                "{} has blocks of {a} bytes, {} of {b}: the drives of a volume must have the same block size",
                 first.name(),
                 other.name()
             ));
@@ -380,7 +381,7 @@ impl VolumeBuilder {
     fn choose_doorbell(&self) -> Result<DoorbellChoice, StorageError> {
         match (self.doorbell, self.engine.kind()) {
             (DoorbellChoice::Gpu, EngineKind::Cpu) => {
-                Err(self.needs_gpu("doorbell gpu", "whose threads ring themselves"))
+                Err(self.needs_gpu("doorbell gpu", "whose threads write the doorbells themselves"))
             }
             (choice, _) => Ok(choice),
         }

@@ -133,7 +133,7 @@ impl CacheBuilder {
         let chunk = v.chunk_bytes();
         if chunk < v.bytes() && !chunk.is_multiple_of(page as u64) {
             return refuse(format!(
-                "the stripe unit of {chunk} bytes is no multiple of it, use a smaller page or another chunk"
+                "the stripe unit of {chunk} bytes is not a multiple of it, use a smaller page or another stripe unit"
             ));
         }
         let space = v.engine().space();
@@ -277,7 +277,7 @@ impl Cache {
         let page = self.page_bytes() as u64;
         if !entry.offset.is_multiple_of(page) {
             return Err(StorageError::Option(format!(
-                "array `{name}` starts at byte {}, which is no multiple of the cache's page of {page} bytes: use a smaller page",
+                "array `{name}` starts at byte {}, which is not a multiple of the cache's page of {page} bytes: use a smaller page",
                 entry.offset
             )));
         }

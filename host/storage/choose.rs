@@ -54,7 +54,7 @@ pub(super) fn on_gpu(
         }
         (Bounce, _) => Ok(host(if in_buffer { QueueMemory::Cmb } else { QueueMemory::Host })),
         (Auto, QueueMemoryChoice::Host) => {
-            notes.push("landing bounce: queues host were asked for, and data lands where completions do".to_owned());
+            notes.push("landing bounce: host queues were requested, and data lands where completions do".to_owned());
             Ok(host(QueueMemory::Host))
         }
         (Auto | Direct, _) => match direct() {
@@ -66,7 +66,7 @@ pub(super) fn on_gpu(
                 if in_buffer {
                     return Ok(host(QueueMemory::Cmb));
                 }
-                notes.push("queues host: they are where data lands".to_owned());
+                notes.push("queues host: data lands in host memory".to_owned());
                 Ok(host(QueueMemory::Host))
             }
         },
@@ -110,7 +110,7 @@ impl VolumeBuilder {
         let gpu = self.engine.is_gpu();
         if self.mapping != BackendChoice::Auto {
             if !gpu {
-                return Err(self.needs_gpu(format!("mapping {}", self.mapping), "and it is a way to GPU memory"));
+                return Err(self.needs_gpu(format!("mapping {}", self.mapping), "and a mapping is for GPU memory"));
             }
             self.drives.iter().try_for_each(|d| d.controller().set_mapping(self.mapping))?;
         }
@@ -127,7 +127,7 @@ impl VolumeBuilder {
             }
             (true, BackendChoice::Auto) => on_gpu(landing, queues, &direct, notes),
             (true, BackendChoice::Only(MappingBackend::Host)) => {
-                let closed = || Err("mapping host was asked for, which does not reach GPU memory".to_owned());
+                let closed = || Err("mapping host was requested, which does not reach GPU memory".to_owned());
                 on_gpu(landing, queues, &closed, notes)
             }
             // A mapping backend chosen by name works or is an error, even if another one would work.
@@ -166,7 +166,7 @@ impl VolumeBuilder {
                 }
                 // With default options the notes list each mapping backend on a line of its own.
                 Err(DmaError::MappingBackends(MappingError::NoBackend { .. })) if self.asks_for_nothing() => {
-                    return Err(format!("{} has no way to this GPU's memory", drive.name()));
+                    return Err(format!("no mapping backend gives {} access to this GPU's memory", drive.name()));
                 }
                 Err(e) => return Err(e.to_string()),
             }
@@ -216,7 +216,7 @@ mod tests {
         assert!(notes.is_empty());
         let next = on_gpu(LandingChoice::Auto, QueueMemoryChoice::Auto, &closed, &mut notes).unwrap();
         assert_eq!((next.landing, next.queues), (LandingPath::Bounce, QueueMemory::Host));
-        assert_eq!(notes, ["landing bounce: no way", "queues host: they are where data lands"]);
+        assert_eq!(notes, ["landing bounce: no way", "queues host: data lands in host memory"]);
         let cmb = gpu(LandingChoice::Auto, QueueMemoryChoice::Cmb, true).unwrap();
         assert_eq!((cmb.queues, cmb.completions), (QueueMemory::Cmb, Place::Device));
         let cmb = gpu(LandingChoice::Auto, QueueMemoryChoice::Cmb, false).unwrap();

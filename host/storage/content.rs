@@ -162,7 +162,7 @@ impl Volume {
         let block = at + row * stripe.chunk * (stripe.devices - 1);
         if let Err(error) = self.0.arm(&bytes, block, pending) {
             // The content is correct. Without the mark, only arrays that a killed program was changing look damaged.
-            tracing::warn!(volume = self.name(), %error, "changes of stored arrays are not marked before they are made");
+            tracing::warn!(volume = self.name(), %error, "stored arrays are not marked as changing; if a program is killed while it changes them, they look damaged");
             self.0.integrity.set_pending(false)?;
         }
         Ok(())

@@ -128,7 +128,7 @@ fn watch(stop: &AtomicBool, shared: &Region, controllers: &[Arc<Controller<Ready
             if gone[device] || !controller.check().is_err_and(|e| e.is_gone()) {
                 continue;
             }
-            tracing::warn!(device = controller.name(), "a copy has left the bus; the volume goes on without it");
+            tracing::warn!(device = controller.name(), "a copy has left the bus; the volume continues without it");
             gone[device] = true;
             // If the kernels' memory cannot be written, no kernel can be told.
             let _ = left_the_bus(shared, device, controllers.len());
@@ -336,8 +336,10 @@ impl Volume {
             let reason = match known {
                 Some(reason) => reason,
                 None if gone => "it has left the bus".to_owned(),
-                None => "it gave a kernel no answer within the deadline, or failed a write that another copy took"
-                    .to_owned(),
+                None => {
+                    "it did not complete a command within the deadline, or failed a write that another copy completed"
+                        .to_owned()
+                }
             };
             lost.push(LostCopy { device, name: inner.names[device].clone(), reason });
         }

@@ -175,8 +175,9 @@ impl DriveSpec {
     /// `bytes` is close to 2^64; otherwise as for [`DriveSpec::open`].
     pub fn create(&self, bytes: u64, policy: &OverwritePolicy) -> Result<Drive, StorageError> {
         let bytes = bytes.max(1).checked_next_multiple_of(ARRAY_ALIGN);
-        let bytes =
-            bytes.ok_or_else(|| StorageError::Option("a device of more than 2^64 bytes; ask for less".to_owned()))?;
+        let bytes = bytes.ok_or_else(|| {
+            StorageError::Option("a device of more than 2^64 bytes was requested; use a smaller size".to_owned())
+        })?;
         let mut config = self.config.clone();
         let chosen = self.index();
         let (mut new, mut file) = (None, None);
@@ -227,7 +228,7 @@ impl DriveSpec {
     fn needs_size(&self) -> Result<(), StorageError> {
         match &self.config {
             Config::Soft(soft) if soft.needs_bytes() => {
-                let reason = "memory has no size yet: write it, as in soft:mem:1G".to_owned();
+                let reason = "the size of the memory is missing: write it, as in soft:mem:1G".to_owned();
                 Err(StorageError::Spec { spec: self.to_string(), reason })
             }
             _ => Ok(()),

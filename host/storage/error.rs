@@ -91,7 +91,7 @@ pub enum StorageError {
     #[error("{} is in use by this system (mounted, or part of another device); it is never written to", .0.display())]
     InUse(PathBuf),
     /// The file system has no space for data that is written to a file.
-    #[error("{}: it took no more data{}: its file system is full, or a quota or a limit on the size of files is reached; free some space, or put the file on another file system", .path.display(), with_free(*.free))]
+    #[error("{}: no more data can be written{}: the file system is full, or a quota or file size limit is reached; free some space, or put the file on another file system", .path.display(), with_free(*.free))]
     NoSpace {
         /// The file.
         path: PathBuf,
@@ -134,7 +134,7 @@ pub enum StorageError {
     #[error("{0}")]
     Option(String),
     /// Blocks that are not within the volume.
-    #[error("blocks {first} to {} of {device}, which has {blocks}", .first.saturating_add(*.count))]
+    #[error("blocks {first} to {} do not lie within {device}, which has {blocks} blocks", .first.saturating_add(*.count))]
     Range {
         /// Name of the volume.
         device: String,
@@ -160,7 +160,7 @@ pub enum StorageError {
         errors: Vec<String>,
     },
     /// An array was given more or fewer elements than planned.
-    #[error("array `{name}`: {given} elements were given, {planned} were announced")]
+    #[error("array `{name}`: {given} elements were written, but {planned} were planned")]
     Count {
         /// Name of the array.
         name: String,
@@ -174,7 +174,7 @@ pub enum StorageError {
 impl Remedies for StorageError {
     fn remedies(&self) -> Vec<Remedy> {
         match self {
-            Self::NotOurs { path, .. } => vec![Remedy::step("choose another"), Remedy::Overwrite(path.clone())],
+            Self::NotOurs { path, .. } => vec![Remedy::step("choose another device"), Remedy::Overwrite(path.clone())],
             Self::NoPath { remedies, .. } => remedies.clone(),
             Self::Nvme(e) => e.remedies(),
             Self::Vfio(e) => e.remedies(),

@@ -25,7 +25,7 @@ impl Geometry {
     pub(super) fn new(bytes: u64, page: usize, pages: u64) -> Result<Self, StorageError> {
         if !page.is_power_of_two() || !PAGE_BYTES.contains(&page) {
             return Err(StorageError::Option(format!(
-                "a cache page of {page} bytes: it is a power of two from {} to {}",
+                "a cache page of {page} bytes: it must be a power of two from {} to {}",
                 PAGE_BYTES.start(),
                 PAGE_BYTES.end()
             )));
@@ -33,7 +33,7 @@ impl Geometry {
         let frames = bytes / page as u64;
         if frames < u64::from(MIN_WAYS) {
             return Err(StorageError::Option(format!(
-                "a cache of {} holds {frames} pages of {page} bytes, one set has {MIN_WAYS}: give it {} or more, or a smaller page",
+                "a cache of {} holds {frames} pages of {page} bytes, but one set needs {MIN_WAYS}: give it {} or more, or a smaller page",
                 size(bytes),
                 size(u64::from(MIN_WAYS) * page as u64)
             )));
@@ -151,7 +151,7 @@ mod tests {
         let e = Geometry::new(7 * 4096, 4096, 1000).unwrap_err().to_string();
         assert_eq!(
             e,
-            "a cache of 28.0 KiB holds 7 pages of 4096 bytes, one set has 8: give it 32.0 KiB or more, or a smaller page"
+            "a cache of 28.0 KiB holds 7 pages of 4096 bytes, but one set needs 8: give it 32.0 KiB or more, or a smaller page"
         );
         assert_eq!(Geometry::new(8 * 4096, 4096, 1000).unwrap().frames(), 8);
         assert_eq!(Geometry::new(1 << 30, 4096, 3).unwrap().frames(), 8);

@@ -249,7 +249,7 @@ impl Volume {
             return told(outcome);
         }
         if !self.0.engine.is_idle() {
-            let reason = "kernels have all queue pairs of its controller; finish the run first, or use one queue less";
+            let reason = "running kernels use all queue pairs of its controller; finish the run first, or use one queue pair fewer";
             let (what, device) = ("host access".to_owned(), self.name().to_owned());
             return Err(StorageError::NoPath { what, device, reason: reason.to_owned(), remedies: Vec::new() });
         }
@@ -352,7 +352,7 @@ mod tests {
         let v = volume(&["soft:mem:64k"]);
         assert!(v.read_blocks(0, &mut [0; 100]).unwrap_err().to_string().contains("512"));
         let text = v.read_blocks(127, &mut [0; 1024]).unwrap_err().to_string();
-        assert_eq!(text, "blocks 127 to 129 of soft:mem:64k, which has 128");
+        assert_eq!(text, "blocks 127 to 129 do not lie within soft:mem:64k, which has 128 blocks");
         assert!(v.write_blocks(u64::MAX, &[0; 1024]).is_err());
         assert!(v.write_bytes(u64::MAX - 3, &[0; 9]).is_err());
     }

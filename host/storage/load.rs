@@ -426,11 +426,11 @@ mod tests {
         v.store_array("old", &[1u8]).unwrap();
         let mut w = v.store(Plan::new().array::<u32>("edges", 3), "edges").unwrap();
         w.append("edges", &[1u32]).unwrap();
-        assert!(w.append("edges", &[2u32, 3, 4]).unwrap_err().to_string().contains("4 elements were given, 3"));
+        assert!(w.append("edges", &[2u32, 3, 4]).unwrap_err().to_string().contains("4 elements were written, but 3"));
         assert!(w.append("edge", &[2u32]).unwrap_err().to_string().contains("there is `edges`"));
         assert!(w.append("edges", &[2f32]).is_err());
         assert!(w.keeps_old());
-        assert!(w.finish().unwrap_err().to_string().contains("1 elements were given, 3"));
+        assert!(w.finish().unwrap_err().to_string().contains("1 elements were written, but 3"));
         assert_eq!(v.read_array::<u8>("old").unwrap(), [1]);
         // The volume cannot hold both, so the old content is erased first.
         let w = v.store(Plan::new().array::<u8>("edges", 950_000), "edges").unwrap();

@@ -169,7 +169,9 @@ pub struct Manifest {
 #[non_exhaustive]
 pub enum ManifestError {
     /// Nothing was stored there, or another program stored it.
-    #[error("no manifest: the first bytes are not `warpbell`; nothing was stored there yet, or it is not warpbell's")]
+    #[error(
+        "no manifest: the first bytes are not `warpbell`, so no warpbell data is stored there; store data first, or name another device"
+    )]
     Absent,
     /// The manifest is cut off.
     #[error("the manifest is cut off: {bytes} bytes of {needed}; store the data again")]
@@ -210,7 +212,7 @@ pub enum ManifestError {
     },
     /// A program ended while it changed the array.
     #[error(
-        "array `{name}` was being changed by a program that ended before its flush: its data has checksum {computed:#018x}, what was stored has {found:#018x}; store it again, or take it as it is (`Volume::accept_changes`)"
+        "array `{name}` was being changed by a program that ended before its flush: its data has checksum {computed:#018x}, what was stored has {found:#018x}; store it again, or accept the changes (`Volume::accept_changes`)"
     )]
     Interrupted {
         /// Name of the array.
@@ -259,7 +261,7 @@ pub enum ManifestError {
     },
     /// Data that ends beyond the volume.
     #[error(
-        "array `{name}` ends at byte {end}, the volume at {volume}: it was made on a larger one, or with another stripe"
+        "array `{name}` ends at byte {end}, the volume at {volume}: the data was stored on a larger volume, or with another stripe unit; open it as it was stored"
     )]
     Beyond {
         /// Name of the array.

@@ -95,13 +95,13 @@ impl<'a> Node<'a> {
         let nsid = if self.namespace { self.nsid(sysfs) } else { "1".to_owned() };
         let option = if nsid == "1" { String::new() } else { format!(",nsid={nsid}") };
         let take = match self.controller(sysfs) {
-            Some(bdf) => format!("`warpbell nvme bind {bdf}` takes its controller, which is nvme:{bdf}{option} then"),
+            Some(bdf) => format!("bind its controller with `warpbell nvme bind {bdf}`, then write nvme:{bdf}{option}"),
             None => format!(
-                "`warpbell nvme list` has the controllers' addresses, `warpbell nvme bind ADDRESS` takes one, which is nvme:ADDRESS{option} then"
+                "find its controller's address with `warpbell nvme list`, bind it with `warpbell nvme bind ADDRESS`, then write nvme:ADDRESS{option}"
             ),
         };
         let through = if self.namespace {
-            format!("; soft:/dev/{} goes through the kernel", text.trim_start_matches("/dev/"))
+            format!("; or write soft:/dev/{} to go through the kernel", text.trim_start_matches("/dev/"))
         } else {
             String::new()
         };
@@ -146,11 +146,11 @@ mod tests {
     fn devices_of_the_kernel_lead_to_their_controller() {
         let (_dir, sysfs) = machine();
         for (text, words) in [
-            ("nvme0", &["the kernel's nvme driver", "bind 0000:65:00.0`", "nvme:0000:65:00.0 then"][..]),
+            ("nvme0", &["the kernel's nvme driver", "bind 0000:65:00.0`", "then write nvme:0000:65:00.0"][..]),
             ("/dev/nvme0", &["bind 0000:65:00.0`"]),
-            ("/dev/nvme0n2", &["nvme:0000:65:00.0,nsid=2 then", "soft:/dev/nvme0n2 goes through the kernel"]),
-            ("nvme1n1p2", &["nvme:0000:66:00.0 then", "soft:/dev/nvme1n1p2 goes"]),
-            ("/dev/nvme7n1", &["`warpbell nvme list`", "nvme:ADDRESS then", "soft:/dev/nvme7n1 goes"]),
+            ("/dev/nvme0n2", &["then write nvme:0000:65:00.0,nsid=2;", "soft:/dev/nvme0n2 to go through the kernel"]),
+            ("nvme1n1p2", &["then write nvme:0000:66:00.0;", "soft:/dev/nvme1n1p2 to go"]),
+            ("/dev/nvme7n1", &["`warpbell nvme list`", "then write nvme:ADDRESS;", "soft:/dev/nvme7n1 to go"]),
         ] {
             let said = told(&sysfs, text);
             words.iter().for_each(|w| assert!(said.contains(w), "{text}: {said}"));

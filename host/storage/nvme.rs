@@ -74,7 +74,7 @@ impl NvmeSpec {
                         fitting.push((bdf, controller));
                     }
                 }
-                Err(e) => silent.push(format!("{bdf} could not be asked: {e}")),
+                Err(e) => silent.push(format!("{bdf} could not be queried: {e}")),
             }
         }
         let mut fitting = fitting.into_iter();

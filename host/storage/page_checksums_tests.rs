@@ -74,7 +74,7 @@ fn read(v: &Volume) -> Result<Vec<u64>, StorageError> {
 
 fn is_damage(e: &StorageError) -> bool {
     let StorageError::Run(RunError::Operations { errors, .. }) = e else { return false };
-    errors[0].outcome == Outcome::Damaged && e.to_string().contains("checksum that was stored")
+    errors[0].outcome == Outcome::Damaged && e.to_string().contains("match its stored checksum")
 }
 
 fn state(found: &Verification) -> Vec<ArrayState> {

@@ -116,7 +116,7 @@ impl Volume {
         while !engine.is_idle() {
             if started.elapsed() > STOP_GRACE {
                 let reason = format!(
-                    "runs were told to stop and are not finished after {STOP_GRACE:?}; finish or drop every run first"
+                    "runs were told to stop but are not finished after {STOP_GRACE:?}; finish or drop every run first"
                 );
                 return Err(StorageError::NoPath {
                     what: "recovery".to_owned(),

@@ -31,7 +31,7 @@ impl RegisteredRegion {
 
 impl std::fmt::Debug for RegisteredRegion {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Window({} on {:?})", self.place, self.region)
+        write!(f, "RegisteredRegion({} on {:?})", self.place, self.region)
     }
 }
 
@@ -214,7 +214,7 @@ impl Inner {
         if place >= abi::MAX_REGISTERED_REGIONS {
             let most = abi::MAX_REGISTERED_REGIONS;
             return Err(StorageError::Option(format!(
-                "all {most} windows of this volume are in use: use fewer, larger buffers and caches"
+                "all {most} registered regions of this volume are in use: use fewer, larger buffers and caches"
             )));
         }
         let mut w: abi::RegisteredRegion = bytemuck::Zeroable::zeroed();
@@ -259,7 +259,7 @@ impl Inner {
         match closed {
             Ok(()) => *maps = None,
             // Kernels can still translate addresses by this entry, so the memory must stay mapped.
-            Err(error) => tracing::warn!(%error, "a window could not be closed; it stays mapped"),
+            Err(error) => tracing::warn!(%error, "a registered region could not be removed; its memory stays mapped"),
         }
     }
 }
@@ -306,7 +306,7 @@ mod tests {
     fn there_is_a_limit() {
         let v = volume(LandingChoice::Direct);
         let all: Vec<_> = (0..abi::MAX_REGISTERED_REGIONS).map(|_| v.allocate_data(1).unwrap()).collect();
-        assert!(v.allocate_data(1).unwrap_err().to_string().contains("16 windows"));
+        assert!(v.allocate_data(1).unwrap_err().to_string().contains("16 registered regions"));
         drop(all);
         assert!(v.allocate_data(1).is_ok());
     }

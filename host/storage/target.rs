@@ -191,7 +191,7 @@ fn missing(path: &Path) -> StorageError {
         (None, Err(_)) => {
             let path = path.display();
             format!(
-                "it does not exist, and only what writes creates it; check its name, or create it first (truncate -s 1G {path})"
+                "it does not exist, and only operations that write create it; check its name, or create it first (truncate -s 1G {path})"
             )
         }
     };
@@ -204,10 +204,7 @@ pub(super) fn prepare(path: &Path, bytes: Option<u64>, policy: &OverwritePolicy)
     let kind = match std::fs::metadata(path) {
         Ok(m) => m.file_type(),
         Err(e) if e.kind() == io::ErrorKind::NotFound && path.symlink_metadata().is_err() => {
-            let reason = || {
-                "it does not exist, and how large it should be is not known; create it first (truncate -s SIZE)"
-                    .to_owned()
-            };
+            let reason = || "it does not exist, and no size is given; create it first (truncate -s SIZE)".to_owned();
             let bytes =
                 bytes.ok_or_else(|| StorageError::Spec { spec: path.display().to_string(), reason: reason() })?;
             return NewFile::create(path, bytes).map(Target::New);
@@ -231,7 +228,7 @@ pub(super) fn prepare(path: &Path, bytes: Option<u64>, policy: &OverwritePolicy)
         return Ok(Target::Existing);
     }
     let mut file = File::open(path).map_err(|e| failed("opening it", e))?;
-    match foreign(&mut file).map_err(|e| failed("looking at what it holds", e))? {
+    match foreign(&mut file).map_err(|e| failed("reading its content", e))? {
         None => Ok(Target::Existing),
         Some(found) => Err(StorageError::NotOurs { path: path.to_owned(), found }),
     }

@@ -171,6 +171,6 @@ fn a_host_thread_rings_where_it_was_asked_to() {
     let report: Value = serde_json::from_str(&succeeds(&[&args[..], &["--json", "-"]].concat())).unwrap();
     let path = &report["path"];
     assert_eq!((&path["doorbell"], &path["order"]), (&"cpu".into(), &"processor".into()), "{path}");
-    assert_eq!(path["notes"], serde_json::json!(["doorbell cpu: it was asked for"]), "{path}");
+    assert_eq!(path["notes"], serde_json::json!(["doorbell cpu: it was requested"]), "{path}");
     assert_eq!(path.get("mapping"), None);
 }

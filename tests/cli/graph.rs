@@ -133,7 +133,7 @@ fn a_named_source_without_edges_is_warned_about() {
     };
     for more in [&[][..], &["--pes", "2"]] {
         let said = warning(&[&["graph", "bfs", &alone, "--source", "3"], more].concat());
-        assert_eq!(said, "warning: --source 3: the vertex has no edges, so the search reaches nothing else\n");
+        assert_eq!(said, "warning: --source 3: the vertex has no edges, so the search reaches no other vertex\n");
     }
     mentions(&warning(&["graph", "sssp", &alone, "--source", "3"]), &["warning: --source 3: the vertex has no edges"]);
     let said = warning(&["graph", "bfs", &list, "--source", "3", "--directed"]);
@@ -163,7 +163,10 @@ fn a_list_says_whether_its_edges_are_directed() {
     );
     // The file does not say whether it is directed, and no edge occurs twice.
     let hint = says("once.el", "1 2\n2 3\n", &[]);
-    mentions(&hint, &["2 edges (directed, each edge is there in one direction; --undirected if it leads both ways)"]);
+    mentions(
+        &hint,
+        &["2 edges (directed, each edge is there in one direction; give --undirected if edges lead both ways)"],
+    );
     let mixed = says("mixed.el", "1 2\n2 1\n2 3\n", &[]);
     mentions(&mixed, &["3 edges (directed, not each edge is there in both directions)"]);
 }

@@ -110,7 +110,7 @@ fn a_file_that_can_grow_no_more_is_named_with_what_to_do() {
     }
     let o = command.output().unwrap();
     assert_eq!(o.status.code(), Some(1));
-    mentions(&stderr(&o), &["full.img", "took no more data", "free", "file system"]);
+    mentions(&stderr(&o), &["full.img", "no more data can be written", "free", "file system"]);
 }
 
 /// Changes a byte of a file.

@@ -483,7 +483,7 @@ class explorer {
   std::string line(uint32_t who, const std::string& what) const {
     char head[96];
     const thread& t = threads_[who];
-    std::snprintf(head, sizeof head, "%-10s %-22s ", scene_.threads[who].name,
+    std::snprintf(head, sizeof head, "%-11s %-22s ", scene_.threads[who].name,
                   t.doing ? (std::string(t.doing) + " " + std::to_string(t.number)).c_str() : "");
     return head + what;
   }

@@ -93,7 +93,7 @@ class nvme_scene : public scene {
     } else {
       --n.stops_left;
       n.stop = 1;
-      here().tell("host       asks all waits to end");
+      here().tell("host        asks all waits to end");
     }
   }
 
@@ -235,7 +235,7 @@ class nvme_scene : public scene {
     const uint32_t i = n.head & (opt.depth - 1);
     const order::quad* e = &n.sq[i * 4];
     const uint32_t cid = e[0].x >> nvme::cid_shift, op = e[0].x & 0xff, block = e[2].z;
-    here().tell("controller fetches entry " + std::to_string(i) + ": block " + std::to_string(block));
+    here().tell("controller  fetches entry " + std::to_string(i) + ": block " + std::to_string(block));
     check(n.entry[i] == entry_is::published, "the controller fetches an entry that is not there");
     n.entry[i] = entry_is::free;
     ++n.head;
@@ -259,7 +259,7 @@ class nvme_scene : public scene {
     } else if (!fails && c.op == nvme::op_write) {
       *medium(c.block) = *memory;
     }
-    here().tell("controller completes command " + std::to_string(cid) + ", block " + std::to_string(c.block) +
+    here().tell("controller  completes command " + std::to_string(cid) + ", block " + std::to_string(c.block) +
                 (fails ? ", with an error" : ""));
     if (fails) {
       --n.failures_left;

@@ -34,7 +34,7 @@ class queue_scene : public nvme_scene {
     bytes = sizeof m;
     begin(m.nvme);
     regions.push_back(region{"landed", m.landed, sizeof m.landed, block_bytes, use::owned});
-    static const char* const names[] = {"poster 1", "poster 2", "poster 3"};
+    static const char* const names[] = {"submitter 1", "submitter 2", "submitter 3"};
     for (uint32_t i = 0; o.commands[i]; ++i) threads.push_back(actor{names[i], [] { now->submitter(); }});
     if (o.clock_jumps || o.stops) threads.push_back(actor{"afterwards", [] { now->last_one(); }, true});
     for (uint32_t b = 0; b < most_blocks; ++b) medium_[b] = content(b);
@@ -160,18 +160,18 @@ int main(int argc, char** argv) {
   const limits every{.states = 40'000'000};
   return explore_main(argc, argv,
                       {
-                          {"depth 2, two posters of two", [] { return make({.first_ticket = wraps}, "22"); }, every, every},
-                          {"depth 2, two posters of three", [] { return make({}, "33"); }, at_most(0), every},
-                          {"depth 2, three posters", [] { return make({}, "111"); }, at_most(0), at_most(2)},
+                          {"depth 2, two submitters of two", [] { return make({.first_ticket = wraps}, "22"); }, every, every},
+                          {"depth 2, two submitters of three", [] { return make({}, "33"); }, at_most(0), every},
+                          {"depth 2, three submitters", [] { return make({}, "111"); }, at_most(0), at_most(2)},
                           {"depth 2, tokens", [] { return make({}, "22", way::holds_tokens); }, at_most(1), every},
                           {"depth 2, a failure", [] { return make({.failures = 1}, "11"); }, every, every},
                           {"depth 2, a token fails", [] { return make({.failures = 1}, "11", way::holds_tokens); }, at_most(1), every},
                           {"depth 2, the clock", [] { return make({.clock_jumps = 2}, "11"); }, at_most(1), every},
                           {"depth 2, a stop", [] { return make({.stops = 1}, "11"); }, at_most(1), every},
-                          {"depth 4, two posters of two", [] { return make({.depth = 4}, "22"); }, at_most(1), every},
+                          {"depth 4, two submitters of two", [] { return make({.depth = 4}, "22"); }, at_most(1), every},
                           {"depth 4, tokens", [] { return make({.depth = 4}, "12", way::holds_tokens); }, at_most(1), at_most(3)},
                           {"depth 4, late stores", [] { return make({.depth = 4}, "11"); }, at_most(1, 1), at_most(~0u, 1)},
                           {"depth 4, two laps", [] { return make({.depth = 4, .first_ticket = wraps}, "44"); }, at_most(0), at_most(1)},
-                          {"depth 4, three posters", [] { return make({.depth = 4}, "111"); }, at_most(0), at_most(2)},
+                          {"depth 4, three submitters", [] { return make({.depth = 4}, "111"); }, at_most(0), at_most(2)},
                       });
 }

@@ -9,7 +9,7 @@ constexpr uint64_t deadline_ns = 1000;
 
 inline void pass_time(uint64_t& time) {
   time += deadline_ns / 10 * 6;
-  here().tell("clock      more than half of a deadline passes");
+  here().tell("clock       more than half of a deadline passes");
 }
 
 inline std::string halves(uint64_t v, const char* low, const char* high) {

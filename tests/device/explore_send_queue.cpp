@@ -49,7 +49,7 @@ class send_scene : public scene {
     bytes = sizeof m;
     time = &m.time;
     describe();
-    static const char* const names[] = {"poster 1", "poster 2", "poster 3"};
+    static const char* const names[] = {"submitter 1", "submitter 2", "submitter 3"};
     for (uint32_t i = 0; i < o.scripts.size(); ++i)
       threads.push_back(actor{names[i], [] { now->runs(now->o_.scripts[here().current()]); }});
   }
@@ -72,7 +72,7 @@ class send_scene : public scene {
     }
     --m.stops_left;
     m.stop = 1;
-    here().tell("host       asks all waits to end");
+    here().tell("host        asks all waits to end");
   }
 
   void written(const region& r, uint64_t at, uint32_t who, uint64_t before, uint64_t value) override {
@@ -166,7 +166,7 @@ class send_scene : public scene {
   void carry_out(bool fails) {
     const uint8_t* e = m.ring[m.head % size_];
     const uint32_t index = static_cast<uint32_t>(e[1]) << 8 | e[2], segments = e[7] & 0x3f, blocks = (segments + 3) / 4;
-    here().tell("adapter    carries out the entry at block " + std::to_string(m.head % size_) + (fails ? ", which fails" : ""));
+    here().tell("adapter     carries out the entry at block " + std::to_string(m.head % size_) + (fails ? ", which fails" : ""));
     if (index != (m.head & 0xffff)) return fail("an entry is of another lap: index " + std::to_string(index));
     if (blocks == 0 || blocks > 2 || m.announced - m.head < blocks) return fail("an entry was announced by halves");
     const bool flushed = m.has_failed != 0;
@@ -286,6 +286,6 @@ int main(int argc, char** argv) {
           {"a failure", [] { return make({.scripts = {"ns", "fn"}, .failures = 1}); }, at_most(1), every},
           {"the clock", [] { return make({.scripts = {"n", "s"}, .clock_jumps = 2}); }, at_most(1), every},
           {"a stop", [] { return make({.scripts = {"n", "s"}, .stops = 1}); }, at_most(1), every},
-          {"three posters", [] { return make({.scripts = {"n", "s", "f"}, .flushes = true}); }, at_most(0), at_most(2)},
+          {"three submitters", [] { return make({.scripts = {"n", "s", "f"}, .flushes = true}); }, at_most(0), at_most(2)},
       });
 }

@@ -50,7 +50,7 @@ const fn array(old: &'static str, new: &'static str) -> Edit {
 pub const QUEUE: &[Mutation] = &[
     Mutation {
         name: "publishes without waiting for the mark",
-        scene: "depth 4, two posters of two",
+        scene: "depth 4, two submitters of two",
         found: "which is not written",
         edits: &[ring(
             "WB_FN bool is_marked(uint32_t ticket) const { return order::load<order::acquire>(mark(ticket)) == lap(ticket) + 1; }",
@@ -62,7 +62,7 @@ pub const QUEUE: &[Mutation] = &[
     },
     Mutation {
         name: "rings before the entry is written",
-        scene: "depth 2, two posters of two",
+        scene: "depth 2, two submitters of two",
         found: "which is not written",
         edits: &[nvme(
             "    write(got, t);\n    doorbells += publish_run(mask, g, got, t);",
@@ -84,7 +84,7 @@ pub const QUEUE: &[Mutation] = &[
     },
     Mutation {
         name: "uses a slot again before its completion is consumed",
-        scene: "depth 2, two posters of two",
+        scene: "depth 2, two submitters of two",
         found: "a command brought another one's data",
         edits: &[ring(
             "& ~(slot::completed | slot::failed)) == 0);",
@@ -94,7 +94,7 @@ pub const QUEUE: &[Mutation] = &[
     },
     Mutation {
         name: "fills the ring",
-        scene: "depth 2, two posters of two",
+        scene: "depth 2, two submitters of two",
         found: "a command brought another one's data",
         edits: &[ring("    --to;\n", "    if (!MUTATED(\"fills the ring\")) --to;\n")],
     },
@@ -109,7 +109,7 @@ pub const QUEUE: &[Mutation] = &[
     },
     Mutation {
         name: "rings without looking at the next mark",
-        scene: "depth 4, two posters of two",
+        scene: "depth 4, two submitters of two",
         found: "can never be over",
         edits: &[ring(
             "more = static_cast<uint32_t>(held) > 1 || behind;",
@@ -118,7 +118,7 @@ pub const QUEUE: &[Mutation] = &[
     },
     Mutation {
         name: "gives credit to a word that is being put right",
-        scene: "depth 2, two posters of two",
+        scene: "depth 2, two submitters of two",
         found: "can never be over",
         edits: &[ring(
             "tries && static_cast<int32_t>(seen) >= 0; --tries",
@@ -127,7 +127,7 @@ pub const QUEUE: &[Mutation] = &[
     },
     Mutation {
         name: "forgets what is spare",
-        scene: "depth 2, two posters of two",
+        scene: "depth 2, two submitters of two",
         found: "can never be over",
         edits: &[ring(
             "had += order::exchange<order::acq_rel>(&r.q->spare, 0u);",
@@ -137,7 +137,7 @@ pub const QUEUE: &[Mutation] = &[
     },
     Mutation {
         name: "takes tickets without credit",
-        scene: "depth 2, two posters of two",
+        scene: "depth 2, two submitters of two",
         found: "can never be over",
         edits: &[ring(
             "uint32_t n = had < wanted ? had : wanted;",

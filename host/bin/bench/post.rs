@@ -54,7 +54,7 @@ pub fn run(args: &PostArgs, interrupt: &Interrupt) -> Result<(), Failure> {
         text.line(format_args!("{row}"))?;
         rows.push(row);
     }
-    text.line(format_args!("# one poster alone: time in the call, and until the write was known complete"))?;
+    text.line(format_args!("# one thread posts alone: time in the call, and until the completion of the write"))?;
     text.line(format_args!("{}", post::LATENCY_HEAD))?;
     let suited = PostSetting::suited(&engine, 1, args.depth);
     let alone = PostSetting { inline: args.inline, collapsed: args.collapsed, inlined: args.inlined, ..suited };

@@ -84,8 +84,8 @@ fn meet(args: &RdmaArgs, text: &Text) -> Result<Meeting, Failure> {
         .filter_map(|name| Some((name.to_owned(), std::env::var(name).ok()?)))
         .collect();
     if variables.is_empty() {
-        let how = "set WARPBELL_SECRET to the same words on both, as in WARPBELL_SECRET=$(openssl rand -hex 32)";
-        return Err(Failure::Usage(format!("the two sides prove to each other who they are: {how}")));
+        let how = "set WARPBELL_SECRET to the same value on both, as in WARPBELL_SECRET=$(openssl rand -hex 32)";
+        return Err(Failure::Usage(format!("the two sides authenticate each other: {how}")));
     }
     for (name, value) in
         [("RANK", rank.to_string()), ("SIZE", "2".to_owned()), ("STORE", format!("{host}:{}", args.port))]
@@ -103,9 +103,9 @@ fn meet(args: &RdmaArgs, text: &Text) -> Result<Meeting, Failure> {
 /// Rejects perftest's flags that have no meaning here, with the reason for each.
 fn refuse_what_means_nothing(args: &RdmaArgs) -> Result<(), Failure> {
     let refused = [
-        (args.mtu.is_some(), "-m: the MTU is the largest that both ports carry; it is in the table's head"),
-        (args.rdma_cm, "-R: the two sides meet over TCP, and queue pairs are not made by rdma_cm; leave it out"),
-        (args.connection.as_deref().is_some_and(|c| c != "RC"), "-c: connections are reliable ones (RC)"),
+        (args.mtu.is_some(), "-m: the MTU is the largest that both ports support; leave it out"),
+        (args.rdma_cm, "-R: the two sides connect over TCP, without rdma_cm; leave it out"),
+        (args.connection.as_deref().is_some_and(|c| c != "RC"), "-c: only reliable connections (RC) are supported"),
         (args.events, "-e: completions are polled; leave it out"),
     ];
     match refused.iter().find(|(given, _)| *given) {
@@ -233,7 +233,7 @@ impl Job<'_> {
         let (test, report_gbits) = (self.setting.test, self.setting.report_gbits);
         text.line(format_args!("# warpbell {}  bench rdma {test}  engine {}", env!("CARGO_PKG_VERSION"), self.engine))?;
         for note in notes {
-            text.line(format_args!("# not {note}"))?;
+            text.line(format_args!("# not used: {note}"))?;
         }
         let mut tables = Vec::new();
         for initiator in self.initiators(adapter.path().transport) {
@@ -298,7 +298,7 @@ fn count(rows: &[Row]) -> (u64, u64) {
 fn checked(tables: &[Table]) -> Result<(), Failure> {
     let wrong: u64 = tables.iter().map(|t| count(&t.rows).1).sum();
     if wrong > 0 {
-        return Err(Failure::Error(format!("{wrong} messages were not what was sent: see the lines with `wrong`")));
+        return Err(Failure::Error(format!("{wrong} messages arrived with wrong data: see the lines with `wrong`")));
     }
     Ok(())
 }

@@ -34,7 +34,7 @@ pub fn run(args: &ShmemArgs, interrupt: &Interrupt) -> Result<(), Failure> {
     // All PEs return the same rows.
     let wrong: u64 = rows.first().map_or(0, |rows| rows.iter().map(Row::wrong).sum());
     if wrong > 0 {
-        return Err(Failure::Error(format!("{wrong} values were not what they must be: see the column `wrong`")));
+        return Err(Failure::Error(format!("{wrong} values are wrong: see the column `wrong`")));
     }
     Ok(())
 }

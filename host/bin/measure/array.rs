@@ -115,7 +115,7 @@ impl<'a> ArrayBench<'a> {
         let page = cache.page_bytes() as u64;
         if elements * 8 < page {
             let bytes = elements * 8;
-            return refuse!("{bytes} bytes are less than one page of {page}; give a larger --size");
+            return refuse!("--size of {bytes} bytes is less than one page of {page}; give a larger one");
         }
         let array: Array<u64> = cache.array(0, elements)?;
         let plain = engine.allocate(Place::Device, usize::try_from(elements * 8).unwrap_or(usize::MAX))?;
@@ -199,13 +199,13 @@ impl<'a> ArrayBench<'a> {
             let elapsed = unsafe { self.engine.launch(kernel, grid, args.with(&out)) }?.finish_within(LIMIT)?.elapsed;
             let found = out.get_slice::<u64>(0, threads as usize)?.iter().fold(0u64, |a, b| a.wrapping_add(*b));
             if found != expected {
-                let sums = format!("the sum of what was read is {found:#018x}, it should be {expected:#018x}");
+                let sums = format!("the sum of the elements is {found:#018x}, expected {expected:#018x}");
                 return Err(MeasureError::Wrong(format!("{kernel}: {sums}")));
             }
             let misses = self.volume.stats()?.misses - misses;
             if misses > 0 {
                 return refuse!(
-                    "{kernel}: {misses} of the accesses missed, so it does not measure hits; give the cache more room"
+                    "{kernel}: {misses} accesses missed the cache, and the test measures hits only; give a smaller --size"
                 );
             }
             if turn > 0 {

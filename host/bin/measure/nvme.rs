@@ -219,7 +219,7 @@ impl<'a> NvmeBench<'a> {
         if units == 0 || units > u64::from(u32::MAX) {
             let bytes = job.touched_bytes;
             return refuse!(
-                "{bytes} bytes hold {units} commands of {each}: give a --size of 1 to {} of them",
+                "--size of {bytes} bytes holds {units} commands of {each} bytes: give one that holds 1 to {}",
                 u32::MAX
             );
         }
@@ -299,7 +299,7 @@ impl<'a> NvmeBench<'a> {
         if wrong > 0 {
             let offset = (one - 1) * self.job.command_bytes;
             return Err(MeasureError::Wrong(format!(
-                "{wrong} of the commands read something else than was written, one of them at byte {offset}"
+                "{wrong} commands read other data than was written, one of them at byte {offset}"
             )));
         }
         let direction = |name, commands, first| -> Result<Direction, MeasureError> {
@@ -354,7 +354,7 @@ fn needs_fill(volume: &Volume, job: &NvmeJob) -> bool {
 fn check_memory(needed: u64, free: Option<u64>) -> Result<(), MeasureError> {
     match free {
         Some(free) if needed > free => refuse!(
-            "the job fills {} of memory, and {} is free; touch fewer bytes of the device (--size SIZE), or free some",
+            "the job fills {} of memory, and {} is free; give a smaller --size, or free memory",
             Bytes(needed),
             Bytes(free)
         ),
@@ -400,7 +400,7 @@ mod tests {
     fn memory_that_is_not_there_is_not_filled() {
         assert!(check_memory(100, Some(100)).is_ok() && check_memory(u64::MAX, None).is_ok());
         let text = check_memory(1 << 40, Some(3 << 30)).unwrap_err().to_string();
-        let says = "the job fills 1 TiB of memory, and 3 GiB is free; touch fewer bytes of the device (--size SIZE), or free some";
+        let says = "the job fills 1 TiB of memory, and 3 GiB is free; give a smaller --size, or free memory";
         assert_eq!(text, says);
         let volume = volume();
         assert_eq!((volume.is_in_memory(), volume.memory_bytes(4096)), (true, 4096));
@@ -511,6 +511,6 @@ mod tests {
         let large = NvmeJob { touched_bytes: 1 << 40, ..job(4096, 100) };
         assert!(refused(large).contains("the device has"));
         let small = NvmeJob { touched_bytes: 100, ..job(4096, 100) };
-        assert!(refused(small).contains("hold 0 commands"));
+        assert!(refused(small).contains("holds 0 commands"));
     }
 }

@@ -231,7 +231,7 @@ impl<'a> IdealAdapter<'a> {
         match checks.into_iter().find(|(_, found, expected)| found != expected) {
             None => Ok(()),
             Some((what, found, expected)) => {
-                Err(MeasureError::Wrong(format!("{queues} queue pair(s): {what} is {found}, it should be {expected}")))
+                Err(MeasureError::Wrong(format!("{queues} queue pair(s): {what} is {found}, expected {expected}")))
             }
         }
     }

@@ -254,7 +254,7 @@ fn check(
     match checks.into_iter().find(|(_, found, expected)| found != expected) {
         None => Ok(threads),
         Some((what, found, expected)) => {
-            Err(MeasureError::Wrong(format!("{} queue(s): {what} is {found}, it should be {expected}", setting.queues)))
+            Err(MeasureError::Wrong(format!("{} queue(s): {what} is {found}, expected {expected}", setting.queues)))
         }
     }
 }

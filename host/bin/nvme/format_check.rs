@@ -54,7 +54,7 @@ fn row(looked: &Looked, nsid: u32) -> Result<Row, Failure> {
     let Some(identify) = controller.identify_namespace(nsid)? else {
         // This error names the active namespaces.
         return Err(controller.namespace(nsid).map(drop).err().map_or_else(
-            || Failure::Error(format!("namespace {nsid} came while it was looked at; look again")),
+            || Failure::Error(format!("namespace {nsid} appeared during the check; run the command again")),
             Failure::from,
         ));
     };
@@ -102,7 +102,7 @@ fn text(check: &Check) -> Vec<String> {
         lines.push(format!("namespace {}  {size}  blocks of {block} + {} bytes  {state}", r.nsid, r.metadata_bytes));
         match (&r.format, r.usable) {
             (Some(s), _) => lines.push(format!(
-                "  {}  (blocks of {} bytes; erases the namespace; while the kernel's nvme driver has the controller)",
+                "  {}  (blocks of {} bytes; erases the namespace; run it while the kernel's nvme driver has the controller)",
                 s.command, s.block_bytes
             )),
             (None, false) => lines.push("  none of its formats can be used".to_owned()),

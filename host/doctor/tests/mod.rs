@@ -137,7 +137,7 @@ fn a_server_has_a_path_and_is_told_about_access_control() {
         (r.storage.queues, r.storage.landing, r.storage.doorbell),
         (QueueMemory::Host, LandingPath::Bounce, Doorbell::Gpu)
     );
-    assert_eq!(r.storage.why, ["GPU memory is closed: gdrdrv: there is no /dev/gdrdrv"]);
+    assert_eq!(r.storage.why, ["controllers cannot access GPU memory: gdrdrv: there is no /dev/gdrdrv"]);
     let across = r.distances.iter().find(|p| p.gpu == "gpu 0" && p.peer == "0000:84:00.0").unwrap();
     assert_eq!(across.distance, Some(Distance::Sys));
     assert_eq!(possible(&r), [true, true, false]);
@@ -151,7 +151,7 @@ fn a_server_with_gdrdrv_is_ready_for_peers_and_claims_no_more() {
     let shape = server();
     shape.0.node("/dev/gdrdrv", 0o666);
     let r = look(&shape);
-    expect(&r, (Path, "", "gdrdrv"), Skip, "ready: what it needs is here; it is tried", None);
+    expect(&r, (Path, "", "gdrdrv"), Skip, "ready: its requirements are met; it is tested", None);
     assert_eq!((r.storage.queues, r.storage.landing), (QueueMemory::Gpu, LandingPath::Direct));
     assert!(r.storage.why[0].contains("if its read-back succeeds"), "{:?}", r.storage.why);
     assert_eq!(possible(&r), [true, true, true]);
@@ -218,11 +218,11 @@ fn a_container_is_told_what_was_not_passed_in() {
 #[test]
 fn libnvm_wants_what_vfio_cannot_use() {
     let r = look(&libnvm());
-    expect(&r, (Host, "", "iommu"), Fail, "off, which is how BaM's libnvm", Some("remove intel_iommu=off"));
+    expect(&r, (Host, "", "iommu"), Fail, "off, as BaM's libnvm", Some("remove intel_iommu=off"));
     expect(&r, (Nvme, "0000:1b:00.0", "driver"), Warn, "BaM's module", Some("bind 0000:1b:00.0 to vfio-pci"));
     expect(&r, (Nvme, "0000:1b:00.0", "rights"), Skip, "not bound", None);
     expect(&r, (Pci, "gpu 0 0000:1b:00.0", "acs"), Fine, "off at every port", None);
-    expect(&r, (Path, "", "libnvm"), Skip, "closed: it gives bus addresses", Some("unsafe-no-iommu"));
+    expect(&r, (Path, "", "libnvm"), Skip, "closed: it returns bus addresses", Some("unsafe-no-iommu"));
     assert_eq!((r.storage.by, r.storage.queues, r.storage.landing), ("soft", QueueMemory::Host, LandingPath::Bounce));
     assert_eq!(possible(&r), [true, false, false]);
 }
@@ -387,7 +387,7 @@ fn a_drive_whose_use_is_not_told_is_not_called_free() {
         &r,
         (Nvme, "0000:00:07.0", "driver"),
         Skip,
-        "unknown: nvme; what it holds cannot be read (/dev/nvme0n1: No such file",
+        "unknown: nvme; its contents cannot be read (/dev/nvme0n1: No such file",
         None,
     );
 }

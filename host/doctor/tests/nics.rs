@@ -19,7 +19,7 @@ fn a_big_server_lacks_nothing_but_a_switch_without_redirection() {
             None,
         );
         expect(&r, (NIC, &device, "rights"), Fine, &format!("/dev/infiniband/uverbs{i} can be opened"), None);
-        expect(&r, (NIC, &device, "devx"), Fine, "libmlx5 are here; whether", None);
+        expect(&r, (NIC, &device, "devx"), Fine, "libmlx5 are present; firmware commands", None);
         expect(&r, (NIC, &device, "link"), Fine, "Gen5 x16", None);
         expect(&r, (NIC, &device, "iommu"), Fine, "does not translate", None);
         expect(&r, (NIC, &port, "port"), Fine, "active, link up, InfiniBand, 400 Gb/s (4X NDR), LID 17", None);
@@ -84,7 +84,7 @@ fn a_container_is_told_which_nodes_and_limits_it_lacks() {
     let r = look(&big_container());
     let fix = "start the container with --device /dev/infiniband/uverbs3 --cap-add IPC_LOCK --ulimit memlock=-1";
     expect(&r, (NIC, "mlx5_3", "rights"), Fail, "this container has no /dev/infiniband/uverbs3", Some(fix));
-    expect(&r, (NIC, "mlx5_3", "devx"), Skip, "the node that cannot be opened", None);
+    expect(&r, (NIC, "mlx5_3", "devx"), Skip, "the device node, which cannot be opened", None);
     expect(
         &r,
         (Host, "", "container"),
@@ -92,13 +92,7 @@ fn a_container_is_told_which_nodes_and_limits_it_lacks() {
         "/dev/infiniband/uverbs0, /dev/infiniband/uverbs1",
         Some("--device /dev/infiniband/uverbs7"),
     );
-    expect(
-        &r,
-        (Host, "", "memlock"),
-        Fail,
-        "all memory that an RDMA device reaches is locked",
-        Some("--ulimit memlock=-1"),
-    );
+    expect(&r, (Host, "", "memlock"), Fail, "RDMA locks all registered memory", Some("--ulimit memlock=-1"));
     expect(&r, (Host, "", "files"), Warn, "1024 files", Some("--ulimit nofile=16384"));
     expect(&r, (Host, "", "verbs library"), Warn, "no libibverbs.so.1", Some("apt install libibverbs1"));
     assert_eq!((r.network.mlx5_ports, r.network.verbs_ports), (0, 0));
@@ -124,7 +118,7 @@ fn a_roce_server_is_told_what_its_ports_lack() {
         "0 (DSCP 0) is forced: priority 0",
         Some("echo 106 > /sys/class/infiniband/mlx5_0/tc/1/traffic_class"),
     );
-    expect(&r, (NIC, "mlx5_0:1", "pfc"), Skip, "unknown: the driver does not tell", None);
+    expect(&r, (NIC, "mlx5_0:1", "pfc"), Skip, "unknown: the driver does not report", None);
     expect(
         &r,
         (NIC, "mlx5_0:1", "ecn"),
@@ -158,7 +152,7 @@ fn software_and_other_makers_devices_are_verbs_alone() {
     expect(&r, (NIC, "rxe0", "driver"), Fine, "software RDMA on wlp2s0", None);
     expect(&r, (NIC, "rxe0:1", "gid"), Fine, "index 1, ::ffff:10.0.0.7 of wlp2s0: RoCE v2, IPv4-mapped", None);
     expect(&r, (NIC, "rxe0:1", "mtu"), Fine, "1500: path MTU 1024", None);
-    expect(&r, (Host, "", "memlock"), Warn, "no limit is usual", Some("/etc/security/limits.d"));
+    expect(&r, (Host, "", "memlock"), Warn, "`unlimited` is usual", Some("/etc/security/limits.d"));
     assert_eq!((r.network.mlx5_ports, r.network.verbs_ports), (0, 1));
     assert!(r.checks.iter().all(|c| !["devx", "traffic class", "ecn", "peermem"].contains(&c.name)));
 
@@ -226,15 +220,15 @@ fn identifiers_that_reach_only_neighbours_are_said() {
         &one_port(roce().gids(2), None),
         gid,
         Warn,
-        "RoCE v2, link-local IPv6: it reaches peers on the same link",
+        "RoCE v2, link-local IPv6: it reaches only peers on the same link",
         add,
     );
     expect(&one_port(roce().gids(1), None), gid, Warn, "index 0, fe80::e42:a1ff:feb2:c3d4 of ens1: RoCE v1", add);
-    expect(&one_port(roce().gids(0), None), gid, Fail, "no identifier in use", add);
+    expect(&one_port(roce().gids(0), None), gid, Fail, "no valid entry", add);
     let (tree, facts) = laptop();
     tree.file("/.dockerenv", "");
     Nic::connectx6dx("mlx5_0").place("pci0000:00/0000:3b:00.0").link(roce().gids(0)).build(&tree);
-    expect(&look(&(tree, facts)), gid, Fail, "no identifier in use", Some("--network host"));
+    expect(&look(&(tree, facts)), gid, Fail, "no valid entry", Some("--network host"));
 }
 
 #[test]
@@ -278,7 +272,7 @@ fn ports_that_wait_say_what_for() {
     let init = Link::infiniband().state("2: INIT", "5: LinkUp");
     expect(&port(init), name, Warn, "initializing, link up, InfiniBand: no subnet manager", Some("opensm"));
     let polling = Link::infiniband().state("1: DOWN", "2: Polling");
-    expect(&port(polling), name, Warn, "down, polling, InfiniBand: no cable", Some("plug a cable"));
+    expect(&port(polling), name, Warn, "down, polling, InfiniBand: no cable", Some("connect a cable"));
     expect(&port(Link::infiniband().state("nonsense", "")), name, Skip, "unknown", None);
 }
 
@@ -325,7 +319,7 @@ fn gpu_memory_has_several_ways_to_a_device() {
     expect(&look(&(tree, facts)), peermem, Warn, need, Some("modprobe nvidia_peermem"));
     let (tree, mut facts) = roce_server();
     facts.gpus.as_mut().unwrap()[0].gpu_direct_rdma = Some(false);
-    expect(&look(&(tree, facts)), peermem, Warn, "no GPU here gives other devices access", None);
+    expect(&look(&(tree, facts)), peermem, Warn, "no GPU gives other devices access", None);
     let (tree, _) = roce_server();
     expect(&look(&(tree, GpuFacts::none("no CUDA driver"))), peermem, Skip, "unknown", None);
 }

@@ -100,7 +100,7 @@ pub enum VerifyError {
     },
     /// PageRank: ranks that one more step, or the serial iterations, would change too much.
     #[error(
-        "the ranks are {distance:e} away from {reference} in sum, more than {tolerance:e}; vertex {vertex} is the furthest: {found:e}, not {expected:e}"
+        "the ranks differ by {distance:e} in sum from {reference}, more than {tolerance:e}; vertex {vertex} differs most: {found:e}, not {expected:e}"
     )]
     Ranks {
         /// Name of the reference.

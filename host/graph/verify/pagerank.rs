@@ -42,7 +42,7 @@ where
 {
     let ranks = checked(csr, rule, ranks)?;
     let expected = step(csr, in_edges, rule.damping, &ranks);
-    compare(csr, "one more step", rule.tolerance, &ranks, &expected)
+    compare(csr, "those after one more step", rule.tolerance, &ranks, &expected)
 }
 
 /// Checks ranks after a fixed number of iterations from `1 / V`. The sum of the absolute differences from
@@ -62,7 +62,7 @@ where
 {
     let ranks = checked(csr, rule, ranks)?;
     let expected = pagerank_reference(csr, in_edges, rule.damping, iterations);
-    compare(csr, "the same number of iterations", rule.tolerance, &ranks, &expected)
+    compare(csr, "those of the serial iterations", rule.tolerance, &ranks, &expected)
 }
 
 /// Returns the ranks after a number of iterations from `1 / V`. Each iteration uses only the ranks of the previous one.
@@ -211,7 +211,7 @@ mod tests {
         assert!(matches!(with(&[(3, 0.01), (1, -0.01)]), Err(VerifyError::Ranks { .. })));
         assert!(matches!(
             pagerank_after(&csr, None, PageRank::default(), 1, &good),
-            Err(VerifyError::Ranks { reference: "the same number of iterations", .. })
+            Err(VerifyError::Ranks { reference: "those of the serial iterations", .. })
         ));
     }
 }

@@ -86,7 +86,7 @@ pub enum BackendChoice {
 /// A word that names no mapping backend.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "there is no mapping `{word}`; there are auto, gdrdrv, dma-buf-mmap, iommufd, libnvm, dmabuf-import, iommu-map-pa and host"
+    "there is no mapping `{word}`; choose one of auto, gdrdrv, dma-buf-mmap, iommufd, libnvm, dmabuf-import, iommu-map-pa and host"
 )]
 pub struct UnknownBackend {
     /// The unknown word.

@@ -107,11 +107,11 @@ pub(super) fn type1(site: &Site<'_>) -> Result<Option<Arc<dyn IommuMap>>, Backen
     match &device.iommu {
         Some(iommu) if iommu.kind() == IommuKind::Type1 => Ok(Some(iommu.clone())),
         Some(iommu) => Err(BackendError::Requires {
-            what: format!("{} maps no CPU mapping of device memory, only VFIO's type1 back end does", iommu.name()),
+            what: format!("{} cannot map a CPU mapping of device memory; only VFIO type1 can", iommu.name()),
             next: "open the controller through its VFIO group (api=group)".to_owned(),
         }),
         None => Err(BackendError::Requires {
-            what: format!("{} has no IOMMU that this process maps through", device.name),
+            what: format!("{} is not behind an IOMMU that this process can map through", device.name),
             next: "bind the controller to vfio-pci with the IOMMU on: warpbell nvme bind ADDRESS".to_owned(),
         }),
     }

@@ -83,7 +83,7 @@ fn pages(pieces: &[Piece], wanted: u64, host_page: u64) -> Result<(u32, Vec<u64>
     if !fits(page) || wanted > most {
         return Err(BackendError::Requires {
             what: format!(
-                "{wanted} bytes in {} pieces are not at most {MOST_PAGES} whole pages of {page}",
+                "{wanted} bytes in {} pieces are more than {MOST_PAGES} pages of {page} bytes, or not whole pages",
                 pieces.len()
             ),
             next: "map less memory at once: use smaller caches and buffers".to_owned(),
@@ -103,7 +103,7 @@ pub(super) fn map(site: &Site<'_>) -> Result<Option<Mapped>, BackendError> {
     let Some(device) = site.device else { return Ok(None) };
     let (Some(iommu), Some(bdf)) = (&device.iommu, device.bdf) else {
         return Err(BackendError::Requires {
-            what: format!("{} has no IOMMU domain to enter addresses into", device.name),
+            what: format!("{} has no IOMMU domain to map addresses in", device.name),
             next: "bind the controller to vfio-pci with the IOMMU on: warpbell nvme bind ADDRESS".to_owned(),
         });
     };

@@ -47,7 +47,7 @@ impl Drop for Holder {
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
-            tracing::warn!("the thread of a libnvm mapping ended by a panic");
+            tracing::warn!("the thread of a libnvm mapping panicked");
         }
     }
 }

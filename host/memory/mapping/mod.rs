@@ -104,7 +104,7 @@ pub enum MappingError {
         next: String,
     },
     /// No backend that reaches GPU memory works.
-    #[error("{device}: no way to GPU memory works here ({}); use host queues and bounce landing", listed(.attempts))]
+    #[error("{device}: no mapping backend for GPU memory works here ({}); use host queues and bounce landing", listed(.attempts))]
     NoBackend {
         /// Name of the device.
         device: String,
@@ -154,7 +154,7 @@ impl Site<'_> {
         match self.device.and_then(|d| d.iommu.as_ref()) {
             None => Ok(()),
             Some(iommu) => Err(BackendError::Requires {
-                what: format!("{module} gives bus addresses, and {} translates what the device uses", iommu.name()),
+                what: format!("{module} returns bus addresses, but {} translates the addresses that the device uses", iommu.name()),
                 next: "use a mapping backend that maps through the IOMMU, or give the controller to the module with the IOMMU off or in \
                        pass-through (iommu=pt)"
                     .to_owned(),
@@ -194,7 +194,7 @@ impl Drop for IovaRange {
             && let Err(error) = self.iommu.unmap(self.iova, self.bytes)
         {
             // The device addresses still lead to the memory, so they are not freed.
-            tracing::warn!(%error, "a mapping of GPU memory was not ended");
+            tracing::warn!(%error, "a mapping of GPU memory could not be removed");
             return;
         }
         self.iommu.free_iova(self.iova, self.bytes);
@@ -275,7 +275,7 @@ impl MappingBackends {
                         break;
                     }
                     Err(error) => {
-                        tracing::debug!(device = self.device.name, %backend, %error, "mapping passed over");
+                        tracing::debug!(device = self.device.name, %backend, %error, "mapping backend passed over");
                         state.attempts.push(Attempt::passed(backend, &error, self.sys.as_ref()));
                     }
                 }
@@ -365,7 +365,7 @@ impl MappingBackends {
                 Ok(DmaRegion { region: region.clone(), offset: 0, bytes: region.len(), iova, guard })
             }
             None => Err(BackendError::Requires {
-                what: "there is no IOMMU that this process maps through".to_owned(),
+                what: "the controller is not behind an IOMMU that this process can map through".to_owned(),
                 next: "bind the controller to vfio-pci with the IOMMU on: warpbell nvme bind ADDRESS".to_owned(),
             }),
         }
@@ -427,7 +427,7 @@ pub fn survey(sys: &Arc<dyn Syscalls>, export: &dyn DmaBufExport, scratch: Optio
             (_, Some(region)) => {
                 let site = Site { sys, export, region, device: None };
                 let found = step(backend, &site)
-                    .map(|_| "what it needs is here; a controller has to show that it works".to_owned());
+                    .map(|_| "its requirements are met; only a test with a controller shows that it works".to_owned());
                 seen(backend, found)
             }
             (_, None) => {

@@ -7,8 +7,8 @@ use std::io;
 
 /// Remedy for a failed topology check: the GPU driver checks a device's place in the PCI tree before it attaches a
 /// dma-buf to the device (nv-dmabuf.c).
-const TOPOLOGY: &str = "the GPU driver lets no device at that place of the PCI tree attach its dma-bufs: options nvidia \
-                        NVreg_GrdmaPciTopoCheckOverride=1 in /etc/modprobe.d, then reboot";
+const TOPOLOGY: &str = "the GPU driver lets no device at this place in the PCI tree attach its dma-bufs: put `options nvidia \
+                        NVreg_GrdmaPciTopoCheckOverride=1` in /etc/modprobe.d, then reboot";
 
 /// Error of one mapping backend.
 #[derive(Debug, thiserror::Error)]
@@ -31,7 +31,7 @@ pub enum BackendError {
         source: io::Error,
     },
     /// The module's version is not supported.
-    #[error("{module} is version {found}, and {wanted} is spoken here")]
+    #[error("{module} has version {found}, but warpbell supports {wanted}")]
     Version {
         /// Name of the module.
         module: &'static str,
@@ -63,7 +63,7 @@ pub enum BackendError {
         after: u64,
     },
     /// The module returned addresses for fewer bytes than the memory has.
-    #[error("{found} bytes were mapped of {wanted}")]
+    #[error("only {found} of {wanted} bytes were mapped")]
     Length {
         /// Bytes that the addresses cover.
         found: u64,
@@ -120,48 +120,48 @@ impl BackendError {
             Self::Open { file, source } => match errno(source) {
                 libc::ENOENT | libc::ENODEV | libc::ENXIO => backend.how_to_get().to_owned(),
                 libc::EACCES | libc::EPERM => {
-                    format!("run as root, or give this user the file: setfacl -m u:$USER:rw {file}")
+                    format!("run as root, or give this user access: setfacl -m u:$USER:rw {file}")
                 }
-                _ => format!("look at dmesg for what {file} says"),
+                _ => format!("look for messages of the driver of {file} in dmesg"),
             },
             Self::Refused { source, .. } => match (backend, errno(source)) {
                 (MappingBackend::IommuMapPa, libc::EINVAL) => {
-                    "bind the controller to vfio-pci; releases of iommu_map_pa that ask for the VFIO device's descriptor \
-                     are not spoken: use one with two reserved words in its request"
+                    "bind the controller to vfio-pci; if it is bound, install a release of iommu_map_pa with two reserved words \
+                     in its request: those that ask for the VFIO device's descriptor are not supported"
                         .to_owned()
                 }
                 (_, libc::EPERM | libc::EACCES) => "run as root".to_owned(),
                 (MappingBackend::DmaBufMmap, _) => {
-                    "nothing to do with this GPU driver: it does not let a dma-buf be mapped; load gdrdrv for the mapping backend of that name"
+                    "this GPU driver does not map a dma-buf into the CPU: load gdrdrv and use the mapping backend of that name"
                         .to_owned()
                 }
                 (_, libc::ENOMEM) => {
                     "BAR1 may be full (nvidia-smi -q -d MEMORY): map less memory, or close other users of it".to_owned()
                 }
                 (_, libc::EINVAL) => {
-                    "the memory is not one that the GPU driver lets others reach, or the GPU has no peer memory: see dmesg"
+                    "the GPU driver does not give other devices access to this memory, or the GPU does not support it: see dmesg"
                         .to_owned()
                 }
                 (_, libc::ENOTTY) => "the module is of another release: build the one that the documentation names".to_owned(),
                 _ => "see dmesg for the module's reason".to_owned(),
             },
-            Self::Version { module, .. } => format!("install a release of {module} that speaks this version"),
+            Self::Version { module, .. } => format!("install a release of {module} with a supported version"),
             Self::Export(_) => {
                 "dma-bufs of GPU memory need the open kernel modules of the driver (nvidia-open) and a data-center GPU".to_owned()
             }
             Self::Iommu(e) => match (e, e.errno()) {
-                (IommuError::Unsupported { .. }, _) => "take another mapping backend".to_owned(),
+                (IommuError::Unsupported { .. }, _) => "use another mapping backend".to_owned(),
                 (_, Some(libc::EOPNOTSUPP | libc::EINVAL | libc::EFAULT)) => match backend {
                     MappingBackend::Iommufd => {
-                        "iommufd maps dma-bufs of vfio-pci devices only, from Linux 6.19 on: take another mapping backend".to_owned()
+                        "iommufd maps dma-bufs of vfio-pci devices only, from Linux 6.19 on: use another mapping backend".to_owned()
                     }
-                    _ => "this kernel does not map a CPU mapping of device memory: take another mapping backend".to_owned(),
+                    _ => "this kernel does not map a CPU mapping of device memory: use another mapping backend".to_owned(),
                 },
                 (IommuError::MemoryLock { .. }, _) => "raise the limit on locked memory: ulimit -l unlimited".to_owned(),
                 // This process sees no reached limit, but in iommufd other processes of the user count too.
                 (_, Some(libc::ENOMEM)) => {
-                    "map less memory at once: the kernel has none left for the mapping, or other processes of this user hold what \
-                     may be locked (ulimit -l unlimited)"
+                    "map less memory at once, or raise the limit on locked memory (ulimit -l unlimited): the kernel is out of \
+                     memory, or processes of this user have locked all that the limit allows"
                         .to_owned()
                 }
                 _ => "see dmesg for the kernel's reason".to_owned(),
@@ -172,9 +172,9 @@ impl BackendError {
                     .to_owned()
             }
             Self::Unaligned { .. } => "allocate it in whole GPU pages of 64 KiB".to_owned(),
-            Self::Memory(_) => "free memory, or ask for less".to_owned(),
+            Self::Memory(_) => "free memory, or map less".to_owned(),
             Self::Mismatch(_) if sys.encrypts_memory() => {
-                "AMD's memory encryption is on, with which the CPU and devices see other bytes in BAR1 than the GPU: boot with \
+                "AMD memory encryption is on, so the CPU and devices see other bytes in BAR1 than the GPU: boot with \
                  mem_encrypt=off on the kernel command line"
                     .to_owned()
             }

@@ -153,7 +153,7 @@ impl Drop for Mapping {
     fn drop(&mut self) {
         // SAFETY: made in `new` with this length; the owner has ended every use of it.
         if let Err(error) = unsafe { self.sys.unmap(self.base, self.bytes) } {
-            tracing::warn!(%error, "a CPU mapping of GPU memory was not ended");
+            tracing::warn!(%error, "a CPU mapping of GPU memory could not be removed");
         }
     }
 }

@@ -60,10 +60,10 @@ impl HostQueue<'_> {
             next: "write zeros instead",
         };
         if controller.quirks().no_write_zeroes {
-            return Err(unsupported("a quirk of this controller: its Write Zeroes is not to be used"));
+            return Err(unsupported("a quirk of this controller: Write Zeroes is not used"));
         }
         if !controller.identify().write_zeroes() {
-            return Err(unsupported("ONCS bit 3"));
+            return Err(unsupported("ONCS bit 3 is clear"));
         }
         self.check_blocks(namespace, &blocks)?;
         let most = controller.limits()?.write_zeroes_blocks(namespace).min(MAX_COMMAND_BLOCKS as u64).max(1);
@@ -94,7 +94,7 @@ impl HostQueue<'_> {
             return Err(NvmeError::Unsupported {
                 device: controller.name().to_owned(),
                 command: "Dataset Management",
-                bit: "ONCS bit 2",
+                bit: "ONCS bit 2 is clear",
                 next: "leave the blocks as they are, or write zeros",
             });
         }
@@ -147,7 +147,11 @@ impl HostQueue<'_> {
             nsid: namespace.id(),
             lba: blocks.start,
             bytes: usize::try_from(blocks.end.saturating_sub(blocks.start)).unwrap_or(usize::MAX),
-            reason: format!("to block {}, and the namespace has {} blocks", blocks.end, namespace.blocks()),
+            reason: format!(
+                "the range ends at block {}, and the namespace has {} blocks",
+                blocks.end,
+                namespace.blocks()
+            ),
         })
     }
 

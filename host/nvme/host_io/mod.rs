@@ -160,13 +160,12 @@ impl<'a> HostQueue<'a> {
         let ticket = s.idle_ticket(index)?.ok_or_else(|| refuse("the queue is not idle after a reset"))?;
         let ring = layout::rings(s.depth());
         let rings = s.ring_memory().host().ok_or_else(|| {
-            refuse("these rings are in GPU memory, where the host does not submit; create a host queue of its own")
+            refuse("these rings are in GPU memory, which the host does not use; create a separate queue for the host")
         })?;
         // SAFETY: the set's rings have `ring.bytes` bytes for each queue.
         let cq = unsafe { rings.add(index as usize * ring.bytes + ring.cq_offset) };
         let (submission, at) = s.submission_ring(index);
-        let submission =
-            submission.host().ok_or_else(|| refuse("its submission ring is where the host does not submit"))?;
+        let submission = submission.host().ok_or_else(|| refuse("the host cannot access its submission ring"))?;
         // SAFETY: the ring lies at this offset of its memory.
         let sq = unsafe { submission.add(at) };
         let staging = Self::staging(s, index)?;
@@ -223,7 +222,7 @@ impl<'a> HostQueue<'a> {
         };
         let host = buffers.host().ok_or_else(|| NvmeError::Options {
             device: set.controller().name().to_owned(),
-            reason: "its address space gave buffers that the host cannot reach".to_owned(),
+            reason: "its address space returned buffers that the host cannot access".to_owned(),
         })?;
         Ok(Staging { buffers, host, lists, bytes, separate })
     }
@@ -475,7 +474,7 @@ impl<'a> HostQueue<'a> {
         let next = match asked {
             Ok(_) if aborted => "it was aborted, the queue can still be used",
             Ok(_) => "the controller was asked to abort it and did not; reset the queues",
-            Err(_) => "it does not answer Abort either; close the controller and open it again, which resets it",
+            Err(_) => "it did not complete Abort either; close the controller and open it again, which resets it",
         };
         let csts = controller.core.csts().unwrap_or(u32::MAX);
         if asked.is_err() || csts & csts::RDY == 0 {
@@ -607,7 +606,7 @@ impl Drop for HostQueue<'_> {
         };
         let handed_back = if busy { set.reset() } else { set.write_idle(self.index, self.tail) };
         if let Err(e) = handed_back {
-            tracing::warn!(device = set.controller().name(), error = %e, "a queue was not handed back in order");
+            tracing::warn!(device = set.controller().name(), error = %e, "a queue could not be returned to the kernels");
             if let Some(staging) = self.staging.take_if(|s| s.separate && busy) {
                 std::mem::forget(staging);
             }

@@ -106,7 +106,10 @@ impl HostQueue<'_> {
         // For example, a buffer of 512 bytes cannot hold a block of 4096 bytes.
         let each = (self.max_transfer_bytes() / block).min(MAX_COMMAND_BLOCKS) * block;
         if each == 0 {
-            return Err(range(format!("one command of this queue moves {} bytes", self.max_transfer_bytes())));
+            return Err(range(format!(
+                "one command of this queue moves at most {} bytes, less than a block",
+                self.max_transfer_bytes()
+            )));
         }
         self.refresh()?;
         let flying = vec![None; self.slots.len()];

@@ -106,7 +106,7 @@ impl QtestConfig {
         }
         if !(MIN_RAM..=MAX_RAM).contains(&self.ram_bytes) || !self.ram_bytes.is_multiple_of(1 << 20) {
             let (least, most) = (MIN_RAM >> 20, MAX_RAM >> 20);
-            return bad(format!("{} bytes of RAM; it is {least} to {most} MiB, in whole MiB", self.ram_bytes));
+            return bad(format!("{} bytes of RAM: use {least} to {most} MiB, in whole MiB", self.ram_bytes));
         }
         if self.max_queues == Some(0) {
             return bad("0 queues; the controller has at least one".to_owned());
@@ -114,14 +114,14 @@ impl QtestConfig {
         for n in &self.namespaces {
             if !BLOCKS.contains(&n.block_bytes) {
                 let (file, bytes) = (n.file.display(), n.block_bytes);
-                return bad(format!("{file}: blocks of {bytes} bytes; they are 512, 1024, 2048 or 4096"));
+                return bad(format!("{file}: blocks of {bytes} bytes: use 512, 1024, 2048 or 4096"));
             }
             for file in std::iter::once(&n.file).chain(&n.blkdebug) {
                 let length =
                     std::fs::metadata(file).map_err(|source| QtestError::File { file: file.clone(), source })?.len();
                 if file == &n.file && length < u64::from(n.block_bytes) {
                     return bad(format!(
-                        "{}: {length} bytes are not one block of {}; make it larger with truncate -s 64M",
+                        "{}: {length} bytes are less than one block of {}; make it larger with truncate -s 64M",
                         file.display(),
                         n.block_bytes
                     ));
@@ -284,7 +284,7 @@ mod tests {
             ("a,depth=4", "no option `depth`"),
             ("a,block", "`block`: it needs a value: 512, 1024"),
             ("a,block=", "`block=`: it needs a value: 512, 1024"),
-            ("a,nsid=2", "`nsid=2`: it chooses a namespace"),
+            ("a,nsid=2", "`nsid=2`: it selects one namespace"),
         ] {
             let text = QtestConfig::parse(spec).unwrap_err().to_string();
             assert!(text.contains(word), "{spec}: {text}");
@@ -299,7 +299,7 @@ mod tests {
             f(&mut c);
             c.check().unwrap_err().to_string()
         };
-        assert!(with(&|_| ()).contains("not one block"));
+        assert!(with(&|_| ()).contains("less than one block"));
         image.as_file().set_len(4096).unwrap();
         assert!(with(&|c| c.ram_bytes = 4 << 30).contains("2048 MiB"));
         assert!(with(&|c| c.namespaces[0].file = "/nowhere/at/all".into()).contains("/nowhere/at/all"));

@@ -127,7 +127,7 @@ impl Qemu {
                 return text;
             }
             if started.elapsed() > EXIT_GRACE {
-                return "it said nothing".to_owned();
+                return "QEMU printed nothing".to_owned();
             }
             std::thread::sleep(Duration::from_millis(5));
         }
@@ -151,7 +151,7 @@ fn end_child(mut child: Child) {
     // Killing a QEMU that has already ended has no effect.
     let _ = child.kill();
     if let Err(e) = child.wait() {
-        tracing::debug!(error = %e, "QEMU was not reaped");
+        tracing::debug!(error = %e, "waiting for the end of QEMU failed");
     }
 }
 

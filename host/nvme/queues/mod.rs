@@ -159,7 +159,7 @@ impl QueueSet {
                 }
                 return Ok((Doorbells::Mapped(window), None));
             }
-            Ok(None) => "the device has no doorbells that a store reaches".to_owned(),
+            Ok(None) => "the device has no doorbells in mapped memory".to_owned(),
             Err(e) => format!("the doorbells cannot be mapped for kernels: {e}"),
         };
         if choice == DoorbellChoice::Gpu {
@@ -398,7 +398,7 @@ impl Drop for QueueSet {
             }
         }
         if let Err(e) = &deleted {
-            tracing::warn!(device = self.controller.name(), error = %e, "queues not deleted; their memory is kept");
+            tracing::warn!(device = self.controller.name(), error = %e, "queues were not deleted; their memory stays allocated");
         }
         if deleted.is_ok() && !in_use {
             // SAFETY: this is the owner's drop, and neither is used afterwards.

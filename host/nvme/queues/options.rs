@@ -89,7 +89,7 @@ impl Controller<Ready> {
             return Err(NvmeError::TooDeep { device: device(), depth, most, fits });
         }
         if count == 0 {
-            return refuse("no queue pairs were asked for; ask for one or more".to_owned());
+            return refuse("0 queue pairs were requested; ask for one or more".to_owned());
         }
         // Twice 65,536 still divides the range of tickets.
         if !first_ticket.is_multiple_of(2 * depth) {

@@ -143,7 +143,7 @@ fn optional_commands_are_used_only_where_they_are_offered() {
     let ns = controller.namespace(1).unwrap();
     let mut queue = HostQueue::create(&controller, HostQueueOptions { depth: 4, bytes_per_command: 4096 }).unwrap();
     let e = queue.write_zeroes(&ns, 0..8, false).unwrap_err();
-    assert!(matches!(e, NvmeError::Unsupported { bit: "ONCS bit 3", .. }), "{e}");
+    assert!(matches!(e, NvmeError::Unsupported { bit: "ONCS bit 3 is clear", .. }), "{e}");
     let e = queue.deallocate(&ns, &[0..8, 9..10]).unwrap_err();
     assert!(e.to_string().contains("Dataset Management (ONCS bit 2 is clear)"), "{e}");
     assert_eq!(controller.write_cache().unwrap(), WriteCache::None);

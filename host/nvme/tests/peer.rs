@@ -36,7 +36,7 @@ fn addresses_that_lead_elsewhere_are_seen() {
     let region = region(12);
     let probe = controller.read_back();
     for (astray, words) in
-        [(PAGE as i64, "nothing arrived"), (-(PAGE as i64), "nothing arrived"), (64, "other bytes arrived")]
+        [(PAGE as i64, "no data arrived"), (-(PAGE as i64), "no data arrived"), (64, "other data arrived")]
     {
         let e = probe.device_writes(&mapping(&region, astray), 4 * PAGE).unwrap_err();
         assert!(e.reason.contains(words) && !e.still_in_use, "{}", e.reason);

@@ -13,7 +13,7 @@ pub(super) fn close(fd: OwnedFd) {
         // No process is available. With a thread, at least the caller does not wait.
         let spawned = std::thread::Builder::new().name("wb-close".to_owned()).spawn(move || drop(fd));
         if let Err(e) = spawned {
-            tracing::warn!(error = %e, "a device that is gone is closed in place; this takes more than a minute");
+            tracing::warn!(error = %e, "a device that is gone is closed by this process, which takes more than a minute");
         }
     }
 }

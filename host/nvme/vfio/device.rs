@@ -113,7 +113,10 @@ impl VfioDevice {
         let mut info = uapi::DeviceGetInfo::new();
         call(fd.as_fd(), &mut info).map_err(|e| VfioError::call(&name, "VFIO_DEVICE_GET_INFO", e))?;
         if info.flags & uapi::VFIO_DEVICE_FLAGS_PCI == 0 {
-            return Err(VfioError::Registers { device: name, reason: "VFIO says that it is no PCI device".to_owned() });
+            return Err(VfioError::Registers {
+                device: name,
+                reason: "VFIO reports that it is not a PCI device".to_owned(),
+            });
         }
         let config = region(fd.as_fd(), &name, uapi::VFIO_PCI_CONFIG_REGION_INDEX)?;
         let mut device = Self {
@@ -348,7 +351,7 @@ impl VfioDevice {
         match self.set_irqs(index, 0, &[event.as_raw_fd()]) {
             Ok(()) => Some(event),
             Err(e) => {
-                tracing::debug!(device = self.name, index, error = %e, "no notice from the kernel");
+                tracing::debug!(device = self.name, index, error = %e, "the kernel will not send this notice");
                 None
             }
         }

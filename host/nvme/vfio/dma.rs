@@ -27,7 +27,7 @@ impl Drop for Mapping {
             Ok(()) => self.map.free_iova(self.iova, self.bytes),
             // The device may still access the pages, which the kernel keeps pinned. The device
             // addresses are not used again.
-            Err(e) => tracing::warn!(error = %e, "not unmapped; its device addresses are given up"),
+            Err(e) => tracing::warn!(error = %e, "memory was not unmapped; its device addresses are not used again"),
         }
     }
 }

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 #[non_exhaustive]
 pub enum VfioError {
     /// There is no PCI function with this address.
-    #[error("{device}: there is no PCI function of this address (lspci -D lists them)")]
+    #[error("{device}: there is no PCI function at this address (lspci -D lists them)")]
     NoDevice {
         /// Address that was requested.
         device: String,
@@ -69,7 +69,7 @@ pub enum VfioError {
     },
     /// The user may not open a device node.
     #[error(
-        "{}: permission denied; give the user the right (chown USER {}, or a udev rule SUBSYSTEM==\"vfio\", GROUP=\"vfio\", MODE=\"0660\")",
+        "{}: permission denied; give this user access (chown USER {}, or a udev rule SUBSYSTEM==\"vfio\", GROUP=\"vfio\", MODE=\"0660\")",
         .path.display(), .path.display()
     )]
     Rights {
@@ -135,7 +135,7 @@ pub enum VfioError {
         source: io::Error,
     },
     /// The device does not have the requested interrupt vectors.
-    #[error("{device}: MSI-X vectors {first} to {last} asked for, the device has {vectors}")]
+    #[error("{device}: MSI-X vectors {first} to {last} were requested, the device has {vectors}")]
     Vectors {
         /// PCI address of the device.
         device: String,
@@ -176,8 +176,7 @@ impl VfioError {
             Some(libc::EBUSY) => {
                 // This process may have the file open already, although it does not have the device.
                 let others = |b| vfio_holder(&Sysfs::system(), b, Some(std::process::id()));
-                let unseen =
-                    || "another process, or in the kernel's hands (as root, `fuser -v` shows which)".to_owned();
+                let unseen = || "another process or the kernel (as root, `fuser -v` shows which)".to_owned();
                 let holder = device.parse().ok().and_then(others).unwrap_or_else(unseen);
                 Self::Busy { device: device.to_owned(), path, holder }
             }

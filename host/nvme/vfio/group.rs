@@ -65,7 +65,7 @@ impl Container {
             let reason = if no_iommu {
                 "the kernel was built without no-IOMMU mode (CONFIG_VFIO_NOIOMMU)".to_owned()
             } else {
-                format!("the kernel speaks VFIO version {version} without type1v2; load vfio_iommu_type1")
+                format!("the kernel has VFIO version {version} without type1v2; load vfio_iommu_type1")
             };
             return Err(VfioError::NoInterface { device: device.to_owned(), api: "VFIO by group", reason });
         }
@@ -74,7 +74,7 @@ impl Container {
         let mut status = uapi::GroupGetStatus::new();
         call(group.as_fd(), &mut status).map_err(failed("VFIO_GROUP_GET_STATUS"))?;
         if status.flags & uapi::VFIO_GROUP_FLAGS_VIABLE == 0 {
-            let others = vec!["a device that a host driver has".to_owned()];
+            let others = vec!["a device that is bound to a host driver".to_owned()];
             return Err(VfioError::NotViable { device: device.to_owned(), group: number, others });
         }
         let container_fd: libc::c_int = fd.as_raw_fd();
@@ -208,7 +208,7 @@ impl IommuMap for Type1Map {
             device: self.device.clone(),
             what: "mapping a dma-buf",
             kind: IommuKind::Type1,
-            reason: "it maps what the CPU has mapped: map the buffer into the process first, or open the device with api=cdev".to_owned(),
+            reason: "it maps only memory that the CPU has mapped: map the buffer into the process first, or open the device with api=cdev".to_owned(),
         })
     }
 

@@ -146,7 +146,7 @@ fn open_now(config: &VfioConfig) -> Result<Vfio, VfioError> {
     };
     let (api, (fd, map, keep)) = match (through(first), second) {
         (Err(e), Some(second)) if is_closed(&e) => {
-            tracing::warn!(device, error = %e, "VFIO by {first} does not open; trying by {second}");
+            tracing::warn!(device, error = %e, "opening VFIO by {first} failed; trying by {second}");
             // If neither opens, reports the error of the group: more memory is mappable through it.
             let group_first = |other| if first == VfioApi::Group && is_closed(&other) { e } else { other };
             let opened = through(second).map_err(group_first)?;

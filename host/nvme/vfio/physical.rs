@@ -126,7 +126,7 @@ impl PhysicalDma {
         let none = |e: io::Error| {
             let more = format!("sysctl vm.nr_hugepages={}", needed + SPARE);
             self.unreachable(format!(
-                "without an IOMMU it takes {needed} huge pages of 2 MiB side by side ({e}); reserve more ({more})"
+                "without an IOMMU, {needed} contiguous huge pages of 2 MiB are needed ({e}); reserve more ({more})"
             ))
         };
         // SAFETY: the name is a C string, and the result is checked.
@@ -162,7 +162,7 @@ impl PhysicalDma {
                 return Ok((pages, address));
             }
         }
-        Err(none(io::Error::other("those that there are lie scattered")))
+        Err(none(io::Error::other("the free ones are not contiguous")))
     }
 
     /// Returns examined pages that are not kept to the system.
@@ -213,7 +213,7 @@ impl DmaSpace for PhysicalDma {
         }
         let Some(iova) = self.consecutive(host, bytes)? else {
             let reason =
-                "its pages lie scattered in physical memory; use bounce landing, or turn the IOMMU on".to_owned();
+                "its pages are not contiguous in physical memory; use bounce landing, or turn the IOMMU on".to_owned();
             return Err(self.unreachable(reason));
         };
         Ok(DmaRegion { region: region.clone(), offset: 0, bytes, iova, guard: region.owner() })

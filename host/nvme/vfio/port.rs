@@ -31,7 +31,7 @@ impl VfioPort {
         let bar = Bar::map(&device, VFIO_PCI_BAR0_REGION_INDEX)?;
         let least = u64::from(register::DOORBELLS) + 8;
         if bar.bytes() < least {
-            let reason = format!("it has {} bytes, and no room for the doorbells at 0x1000", bar.bytes());
+            let reason = format!("it has {} bytes, too few for the doorbells at 0x1000", bar.bytes());
             return Err(VfioError::Registers { device: device.bdf().to_string(), reason });
         }
         let name = format!("nvme:{}", device.bdf());

@@ -104,7 +104,10 @@ impl Mlx5Adapter {
         };
         let general = Capabilities::get_from(&capabilities(&*devx, CapabilityKind::General)?).unwrap_or_default();
         if general.cqe_version != CQE_VERSION {
-            return Err(lacks(format!("completion entries of version {}, not {CQE_VERSION}", general.cqe_version)));
+            return Err(lacks(format!(
+                "its completion entries have version {}, and kernels need version {CQE_VERSION}",
+                general.cqe_version
+            )));
         }
         if !general.cq_overrun_ignore {
             return Err(lacks("its completion queues cannot ignore overrun".to_owned()));
@@ -114,8 +117,8 @@ impl Mlx5Adapter {
             return Err(lacks("no masked atomics on 4 and 8 bytes, which signals and 32-bit atomics need".to_owned()));
         }
         if atomics.endianness_modes == 0 {
-            let reason = "8-byte results of atomics are big-endian (atomic_req_8B_endianness_mode is 0), which the mlx5_core driver changes \
-                          where firmware can; update the firmware";
+            let reason = "8-byte results of atomics are big-endian (atomic_req_8B_endianness_mode is 0), and its \
+                          firmware has no other mode; update the firmware";
             return Err(lacks(reason.to_owned()));
         }
         let event_queue = devx.event_queue().map_err(|source| RdmaError::System {
@@ -124,14 +127,13 @@ impl Mlx5Adapter {
         })?;
         let doorbells = Doorbells::new(mapper);
         let ringer = doorbells.probe(&*devx, choice.doorbell)?;
-        let service =
-            match ringer {
-                Ringer::Kernels => None,
-                Ringer::Cpu { .. } => Some(Service::start("wb-doorbell").map_err(|source| RdmaError::System {
-                    what: "starting the thread that rings".to_owned(),
-                    source,
-                })?),
-            };
+        let service = match ringer {
+            Ringer::Kernels => None,
+            Ringer::Cpu { .. } => Some(Service::start("wb-doorbell").map_err(|source| RdmaError::System {
+                what: "starting the thread that writes doorbells".to_owned(),
+                source,
+            })?),
+        };
         Ok(Self {
             shared: Arc::new(Shared {
                 service,
@@ -182,15 +184,14 @@ impl Shared {
     fn create(&self, plan: &QueuePlan) -> Result<DirectQueue, RdmaError> {
         let blocks = 1u32.checked_shl(plan.log_blocks).unwrap_or(u32::MAX);
         if plan.log_blocks > self.log_max_blocks {
-            let reason =
-                format!("{} makes them of {} blocks at most", self.facts.name, 1u64 << self.log_max_blocks.min(63));
+            let reason = format!("{} supports at most {} blocks", self.facts.name, 1u64 << self.log_max_blocks.min(63));
             return Err(RdmaError::Queue { blocks, reason });
         }
         let known = self.queues().clone();
         let far = plan.data != Place::Device;
-        let mut why = (far && self.choice.queues == QueueChoice::Auto).then(|| "as the data is".to_owned());
+        let mut why = (far && self.choice.queues == QueueChoice::Auto).then(|| "the data is in host memory".to_owned());
         if far && self.choice.queues == QueueChoice::Gpu {
-            let reason = "what it sends or fetches is in host memory, which a completion in GPU memory can overtake; leave out \
+            let reason = "its data is in host memory, and a completion in GPU memory can arrive before it; unset \
                           WARPBELL_RDMA_QUEUES=gpu, or use a heap in GPU memory (WARPBELL_HEAP=device)";
             return Err(RdmaError::Queue { blocks, reason: reason.to_owned() });
         }
@@ -236,7 +237,7 @@ impl Adapter for Mlx5Adapter {
             notes.push(format!("queue memory: {how}"));
         }
         if let Ringer::Cpu { why: Some(why) } = &s.ringer {
-            notes.push(format!("kernels do not ring: {why}"));
+            notes.push(format!("a CPU thread writes the doorbells: {why}"));
         }
         path.note = (!notes.is_empty()).then(|| notes.join("; "));
         path

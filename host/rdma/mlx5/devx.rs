@@ -109,7 +109,7 @@ pub(super) fn register(devx: &dyn Devx, region: &Region, what: &str) -> Result<(
     match by_address() {
         Ok(umem) => Ok((umem, format!("peermem (no dma-buf: {no_dma_buf})"))),
         Err(e) => Err(refuse(format!(
-            "{what} in GPU memory: no dma-buf ({no_dma_buf}), and nvidia-peermem does not serve it ({e}); modprobe nvidia_peermem"
+            "{what} in GPU memory: no dma-buf ({no_dma_buf}), and nvidia-peermem cannot register it ({e}); modprobe nvidia_peermem"
         ))),
     }
 }

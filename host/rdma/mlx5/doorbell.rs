@@ -133,7 +133,7 @@ impl Doorbells {
             Err(why) => Err(RdmaError::Unavailable {
                 transport: Transport::Mlx5,
                 reason: format!(
-                    "no doorbell that kernels reach: {why}; set WARPBELL_RDMA_DOORBELL=cpu to let a CPU thread ring"
+                    "kernels cannot access a doorbell: {why}; set WARPBELL_RDMA_DOORBELL=cpu to write doorbells from a CPU thread"
                 ),
             }),
         }

@@ -66,7 +66,7 @@ impl Nic {
                 "{e}; if the device opens without DevX (`ibv_devinfo -d {name}`), its firmware forbids commands: a virtual function needs \
                  UCTX_EN (mlxconfig -d {name} set UCTX_EN=1)"
             )),
-            false => unavailable(format!("libmlx5 does not drive {name}; use transport verbs")),
+            false => unavailable(format!("libmlx5 does not support {name}; use transport verbs")),
         })?;
         let domain = ProtectionDomain::new(&context)?;
         let mut out = mlx5dv_pd { pdn: 0, comp_mask: 0 };
@@ -75,7 +75,10 @@ impl Nic {
         obj.pd.out = &mut out;
         // SAFETY: a live protection domain of an mlx5 device; writes its number.
         answer(unsafe { library.mlx5dv_init_obj(&mut obj, mlx5dv_obj_type::MLX5DV_OBJ_PD.0.into()) }).map_err(
-            |source| RdmaError::System { what: format!("asking {name} for a protection domain's number"), source },
+            |source| RdmaError::System {
+                what: format!("querying the number of a protection domain of {name}"),
+                source,
+            },
         )?;
         Ok(Self { library, domain, pdn: out.pdn })
     }
@@ -210,7 +213,7 @@ impl Drop for Object {
         // SAFETY: created by `create`, destroyed once.
         let answer = answer(unsafe { self.library.mlx5dv_devx_obj_destroy(self.raw.as_ptr()) });
         if let Err(e) = answer {
-            tracing::warn!("an object of the NIC cannot be destroyed ({e}): its memory may still be written");
+            tracing::warn!("an object of the NIC cannot be destroyed ({e}): the NIC may still write its memory");
         }
     }
 }

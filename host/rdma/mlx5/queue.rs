@@ -80,7 +80,7 @@ impl DirectQueue {
         let rings = mailbox.as_ref().map(Mailbox::address).or(doorbell.kernel_address());
         memory.set_doorbell(rings.ok_or_else(|| RdmaError::Queue {
             blocks: memory.blocks(),
-            reason: "kernels reach neither its doorbell nor a mailbox".to_owned(),
+            reason: "kernels can access neither its doorbell nor a mailbox".to_owned(),
         })?);
         let (ring, registration) = register(common.devx, memory.ring(), "a send ring")?;
         let (completions, _) = register(common.devx, memory.completions(), "a completion ring")?;
@@ -163,7 +163,7 @@ impl DirectQueue {
     fn closed(&self) -> RdmaError {
         RdmaError::Queue {
             blocks: self.memory.blocks(),
-            reason: "it could not be made again after a failure".to_owned(),
+            reason: "it could not be created again after a failure".to_owned(),
         }
     }
 
@@ -225,7 +225,7 @@ impl DirectQueue {
         let input = QpCommand::Query.to_bytes(pair.number).map_err(field)?;
         let mut output = [0; QueryQp::BYTES];
         let result = pair.handle.query(&input, &mut output);
-        outcome(&format!("asking about queue pair {:#x}", pair.number), opcode::QUERY_QP, result, &output)?;
+        outcome(&format!("querying queue pair {:#x}", pair.number), opcode::QUERY_QP, result, &output)?;
         QueryQp::from_bytes(&output).map_err(field)
     }
 
@@ -239,7 +239,7 @@ impl DirectQueue {
             Ok(q) => q.context,
             Err(error) => {
                 if !self.unanswered.swap(true, Ordering::Relaxed) {
-                    tracing::warn!(%error, "the state of queue pair {:#x} is not known; it is asked for again", self.number());
+                    tracing::warn!(%error, "the state of queue pair {:#x} cannot be queried; the query is repeated", self.number());
                 }
                 return None;
             }
@@ -289,7 +289,7 @@ fn create(devx: &dyn Devx, what: &str, opcode: u16, input: &[u8]) -> Result<Obje
             let failed = outcome(what, opcode, Err(e), &output);
             Err(failed.err().unwrap_or_else(|| RdmaError::System {
                 what: what.to_owned(),
-                source: std::io::Error::other("it failed without saying why"),
+                source: std::io::Error::other("the firmware gave no reason"),
             }))
         }
     }

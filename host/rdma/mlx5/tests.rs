@@ -244,7 +244,7 @@ fn a_nic_that_lacks_something_says_what() {
     assert!(adapter.create(plan(7)).unwrap_err().to_string().contains("no doorbell register"));
     firmware.log().no_registers.clear();
     assert!(adapter.create(plan(0)).is_err());
-    assert!(adapter.create(plan(16)).unwrap_err().to_string().contains("32768 blocks at most"));
+    assert!(adapter.create(plan(16)).unwrap_err().to_string().contains("at most 32768 blocks"));
 }
 
 #[test]
@@ -352,7 +352,7 @@ fn a_page_that_kernels_do_not_reach_leaves_the_ringing_to_the_cpu() {
     let adapter = open(&firmware, &DeviceChoice::default()).unwrap();
     let path = adapter.path();
     assert_eq!(path.doorbell, Doorbell::Cpu);
-    assert!(path.note.unwrap().contains("kernels do not ring: Uncached register"));
+    assert!(path.note.unwrap().contains("a CPU thread writes the doorbells: Uncached register"));
     adapter.create(plan(7)).unwrap();
     assert!(firmware.log().calls.contains(&"uar SharedUncached".to_owned()));
     let choice = DeviceChoice { doorbell: DoorbellChoice::Gpu, ..DeviceChoice::default() };

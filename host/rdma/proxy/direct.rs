@@ -119,7 +119,7 @@ impl PostRequests for DirectVerbs {
         }
         let opcode = operation.opcode();
         let Some(request) = self.request(operation) else {
-            return Err(PostError::Verbs { number, reason: format!("{opcode} is not posted by verbs calls") });
+            return Err(PostError::Verbs { number, reason: format!("verbs calls cannot post {opcode}") });
         };
         match self.queue.post(&request) {
             Ok(()) => {

@@ -235,7 +235,7 @@ impl<Q: SendQueue, B: Bounce, L: Landing> Engine<Q, B, L> {
             self.ring.complete(e.posted.index);
         } else {
             let why = format!(
-                "what an atomic brings cannot land at {:#x} with key {:#x}: not registered for that",
+                "the result of an atomic cannot be written at {:#x} with key {:#x}: that memory is not registered for it",
                 e.landing.address.get(),
                 e.landing.key.get()
             );
@@ -340,7 +340,7 @@ impl<Q: SendQueue, B: Bounce, L: Landing> Engine<Q, B, L> {
                 return false;
             }
             Err(PostError::Full) => {
-                self.doom(index, "the device takes no request though nothing is under way".to_owned())
+                self.doom(index, "the device rejects a request although none is in flight".to_owned())
             }
             Err(PostError::Refused(e)) => self.doom(index, format!("ibv_post_send: {e}")),
         }
@@ -390,7 +390,8 @@ fn translate(posted: Posted, entry: &Wqe<'_>, bounce: &impl Bounce, slot: usize,
     let request = |action: Action, local: Vec<Piece>, own_bytes: bool| {
         Translated::Request(Request { id, action, local, own_bytes, fence, solicited: entry.flags.solicited })
     };
-    let too_many = |n: usize| Translated::Impossible(format!("a request of {n} pieces; this device takes {most}"));
+    let too_many =
+        |n: usize| Translated::Impossible(format!("a request of {n} pieces; this device supports at most {most}"));
     let carried = |action: Action, payload: &Payload<'_>| match payload {
         Payload::Pieces(pieces) if pieces.len() > most => too_many(pieces.len()),
         Payload::Pieces(pieces) => request(action, pieces.iter().map(piece).collect(), false),
@@ -404,7 +405,7 @@ fn translate(posted: Posted, entry: &Wqe<'_>, bounce: &impl Bounce, slot: usize,
         // Rings are in host memory: data that the device wrote before a completion is visible.
         Operation::Nop | Operation::Dump { .. } => Translated::Nothing,
         Operation::Wait { .. } => {
-            Translated::Impossible("a wait for another completion queue, which verbs lack".to_owned())
+            Translated::Impossible("a wait for another completion queue, which verbs do not support".to_owned())
         }
         Operation::Write { remote, payload, immediate } => {
             carried(Action::Write { remote: *remote, immediate: *immediate }, payload)

@@ -26,9 +26,7 @@ impl SharedMemory {
     pub(super) fn of(region: &Region, what: &str) -> Result<Self, RdmaError> {
         let base = region.host().ok_or_else(|| RdmaError::Queue {
             blocks: (region.len() / BLOCK_BYTES) as u32,
-            reason: format!(
-                "its {what} is in GPU memory, where no CPU thread can serve it: allocate it in host memory"
-            ),
+            reason: format!("its {what} is in GPU memory, which CPU threads cannot access: allocate it in host memory"),
         })?;
         Ok(Self { base, bytes: region.len() })
     }

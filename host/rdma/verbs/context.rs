@@ -34,7 +34,7 @@ const EVENTS: [&str; 20] = [
     "shared receive queue limit reached",
     "last receive reached",
     "subnet manager asks for new registration",
-    "identifiers (GIDs) changed",
+    "GIDs changed",
     "work queue error",
 ];
 
@@ -88,7 +88,7 @@ impl Context {
                 Some(libc::ENOSYS) => "the kernel has no RDMA: modprobe ib_uverbs",
                 _ => "see `ibv_devices`",
             };
-            return Err(unavailable(format!("libibverbs gives no list of devices ({e}); {fix}")));
+            return Err(unavailable(format!("libibverbs cannot list devices ({e}); {fix}")));
         }
         let mut names = Vec::new();
         let mut found = None;
@@ -117,7 +117,7 @@ impl Context {
             }
             Some((None, e)) => Err(unavailable(format!("opening {name}: {e}; {}", open_hint(&e)))),
             None if names.is_empty() => Err(unavailable(format!(
-                "the kernel shows {name}, but libibverbs no device: install ibverbs-providers, and modprobe ib_uverbs"
+                "the kernel shows {name}, but libibverbs shows no device: install ibverbs-providers, and modprobe ib_uverbs"
             ))),
             None => Err(unavailable(format!("libibverbs does not show {name}; it has {}", names.join(", ")))),
         }
@@ -150,7 +150,7 @@ impl Context {
         let mut attr: ibv_device_attr = unsafe { zeroed() };
         // SAFETY: an open device; writes the attributes.
         answer(unsafe { self.verbs.ibv_query_device(self.raw(), &mut attr) }, || {
-            format!("asking {} for its limits", self.name)
+            format!("querying the limits of {}", self.name)
         })?;
         let number = |n: i32| u32::try_from(n).unwrap_or(0);
         let reads = |n: i32| u8::try_from(n.max(0)).unwrap_or(u8::MAX);
@@ -174,16 +174,15 @@ impl Context {
         let mut attr: ibv_port_attr = unsafe { zeroed() };
         // SAFETY: an open device; writes the attributes.
         let code = unsafe { sys::query_port(self.verbs, self.raw(), number, &mut attr) };
-        answer(code, || format!("asking about {chosen}"))?;
+        answer(code, || format!("querying {chosen}"))?;
         let unavailable = |reason: String| RdmaError::Unavailable { transport, reason };
-        let mtu = PathMtu::from_field(attr.active_mtu.0).ok_or_else(|| {
-            unavailable(format!("{chosen} tells a path MTU that does not exist ({})", attr.active_mtu.0))
-        })?;
+        let mtu = PathMtu::from_field(attr.active_mtu.0)
+            .ok_or_else(|| unavailable(format!("{chosen} reports an invalid path MTU ({})", attr.active_mtu.0)))?;
         let index = choice.gid_index.or(chosen.port.gid.as_ref().map(|g| g.index));
         let entry = index.map(|index| {
             chosen.port.gids.iter().find(|e| e.index == index).ok_or_else(|| {
                 let all: Vec<_> = chosen.port.gids.iter().map(|e| format!("{} {}", e.index, e.gid)).collect();
-                unavailable(format!("{chosen} has no identifier (GID) with index {index}; it has {}", all.join(", ")))
+                unavailable(format!("{chosen} has no GID with index {index}; it has {}", all.join(", ")))
             })
         });
         let entry = entry.transpose()?;
@@ -274,7 +273,7 @@ impl ProtectionDomain {
     pub fn new(context: &Arc<Context>) -> Result<Arc<Self>, RdmaError> {
         // SAFETY: an open device.
         let raw = NonNull::new(unsafe { context.verbs.ibv_alloc_pd(context.raw()) });
-        let raw = raw.ok_or_else(|| failed(format!("a protection domain of {}", context.name)))?;
+        let raw = raw.ok_or_else(|| failed(format!("allocating a protection domain of {}", context.name)))?;
         Ok(Arc::new(Self { raw, context: context.clone() }))
     }
 

@@ -203,7 +203,7 @@ impl Registrar {
                     unsafe { MemoryRegion::by_address(&self.domain, base, memory.address, memory.bytes, rights) };
                 made.map_err(|e| refuse(host_hint(&e, memory.bytes)))?
             }
-            (None, None) => return Err(refuse("GPU memory, but kernels run on CPU threads".to_owned())),
+            (None, None) => return Err(refuse("it is GPU memory, but the engine runs on CPU threads".to_owned())),
             (None, Some(gpu)) => {
                 let (region, registration_path) = self.gpu(gpu, memory, rights).map_err(refuse)?;
                 *self.gpu_path() = Some(registration_path);
@@ -230,7 +230,7 @@ impl Registrar {
         match unsafe { MemoryRegion::by_address(&self.domain, memory.address, memory.address, memory.bytes, rights) } {
             Ok(region) => Ok((region, RegistrationPath::Peermem(no_dma_buf))),
             Err(e) => Err(format!(
-                "GPU memory: no dma-buf ({no_dma_buf}), and nvidia-peermem does not serve it either ({e}); modprobe nvidia_peermem, \
+                "GPU memory: no dma-buf ({no_dma_buf}), and nvidia-peermem cannot register it either ({e}); modprobe nvidia_peermem, \
                  or install the open kernel modules of the GPU driver (nvidia-open) on Linux 5.12 or later; or use host memory"
             )),
         }
@@ -252,7 +252,7 @@ impl Registrar {
 fn host_hint(e: &io::Error, bytes: usize) -> String {
     match e.raw_os_error() {
         Some(libc::ENOMEM) => format!(
-            "{e}: more than may be locked; `ulimit -l unlimited`, or `* - memlock unlimited` in /etc/security/limits.d (a container: \
+            "{e}: more than the limit of locked memory; `ulimit -l unlimited`, or `* - memlock unlimited` in /etc/security/limits.d (a container: \
              --ulimit memlock=-1), for {bytes} bytes"
         ),
         Some(libc::EFAULT) => {

@@ -38,8 +38,8 @@ impl CompletionQueue {
         // SAFETY: an open device; no channel.
         let raw = unsafe { domain.verbs().ibv_create_cq(context.raw(), entries as i32, null_mut(), null_mut(), 0) };
         let raw = NonNull::new(raw);
-        let raw =
-            raw.ok_or_else(|| failed(format!("a completion queue of {entries} entries on {}", context.name())))?;
+        let raw = raw
+            .ok_or_else(|| failed(format!("creating a completion queue of {entries} entries on {}", context.name())))?;
         Ok(Self { raw, domain: domain.clone() })
     }
 
@@ -127,7 +127,10 @@ impl VerbsQueue {
         };
         // Devices without inline data reject a request for it.
         let (raw, inline) = create(INLINE).or_else(|| create(0)).ok_or_else(|| {
-            failed(format!("a queue pair of {requests} requests and {pieces} pieces on {}", domain.context().name()))
+            failed(format!(
+                "creating a queue pair of {requests} requests and {pieces} pieces on {}",
+                domain.context().name()
+            ))
         })?;
         let raw = RawQueuePair { verbs, raw };
         let mut this =

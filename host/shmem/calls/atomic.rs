@@ -1,4 +1,4 @@
-//! Atomic operations on one word of a PE (OpenSHMEM 1.5, 9.9).
+//! Atomic operations on one word of a PE (OpenSHMEM 1.5, 9.7).
 
 use crate::args;
 use crate::engine::{Args, KernelArg, Stream};

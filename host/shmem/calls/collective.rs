@@ -1,4 +1,4 @@
-//! Collective calls of a team (OpenSHMEM 1.5, 9.11) and of the world.
+//! Collective calls of a team (OpenSHMEM 1.5, 9.9) and of the world.
 
 use super::{Reducible, Reduction};
 use crate::args;

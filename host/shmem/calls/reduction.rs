@@ -41,7 +41,7 @@ macro_rules! integers {
 integers!(u8, u16, u32, u64, i8, i16, i32, i64);
 
 /// An operation that combines elements: [`Sum`], [`Prod`], [`Min`], [`Max`], and for integers [`And`], [`Or`], [`Xor`]
-/// (OpenSHMEM 1.5, 9.11.8).
+/// (OpenSHMEM 1.5, 9.9.9).
 ///
 /// Sums and products of integers wrap. Elements are combined in the order of the members, so that floating-point
 /// results have the same bits on every PE.

@@ -1,4 +1,4 @@
-//! Calls on one other PE: put, get, p, g, signals; fence and quiet (OpenSHMEM 1.5, 9.6 to 9.10).
+//! Calls on one other PE: put, get, p, g, signals; fence and quiet (OpenSHMEM 1.5, 9.6, 9.8, 9.10 and 9.11).
 
 use crate::args;
 use crate::engine::{Args, KernelArg, Stream};

@@ -356,10 +356,10 @@ mod tests {
             (failed(End::Signal(63), false), "rank 2 was ended by signal 63", 191),
             (
                 LaunchError::TimedOut { within: Duration::from_secs(2), ranks: vec![1] },
-                "not done within 2s: rank 1 still ran and was ended",
+                "the ranks did not end within 2s: rank 1 still ran and was ended",
                 124,
             ),
-            (LaunchError::Stuck(vec![0, 2]), "ranks 0, 2 were killed and not gone within 30s", 1),
+            (LaunchError::Stuck(vec![0, 2]), "ranks 0, 2 were killed, but did not end within 30s", 1),
             (LaunchError::Ranks(0), "0 ranks: a world has 1 to 1024", 2),
         ] {
             assert_eq!(error.to_string(), text);

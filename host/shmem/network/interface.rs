@@ -64,7 +64,7 @@ mod tests {
         assert_eq!(named("eth0", &all), Ok("10.0.0.5".parse().unwrap()));
         assert_eq!(named("ib0", &all), Ok("fd00::2".parse().unwrap()), "no address that needs a scope");
         assert_eq!(named("fd00::2", &all), Ok("fd00::2".parse().unwrap()));
-        for (text, word) in [("eth1", "eth0 has 10.0.0.5"), ("10.0.0.6", "no address of this host")] {
+        for (text, word) in [("eth1", "eth0 has 10.0.0.5"), ("10.0.0.6", "not an address of this host")] {
             let e = named(text, &all).unwrap_err();
             assert!(e.contains(text) && e.contains(word), "{e}");
         }

@@ -50,10 +50,9 @@ fn soft(_: &Opening) -> Result<Box<dyn Adapter>, RdmaError> {
 fn soft(opening: &Opening) -> Result<Box<dyn Adapter>, RdmaError> {
     let transport = rdma::Transport::Soft;
     let Some(key) = opening.key else {
-        let reason =
-            "the ranks have no secret to authenticate each other: set WARPBELL_SECRET or WARPBELL_SECRET_FILE, or \
-                      implement Bootstrap::key"
-                .to_owned();
+        let reason = "the ranks have no secret to authenticate each other: set WARPBELL_SECRET or \
+                      WARPBELL_SECRET_FILE, or implement Bootstrap::key"
+            .to_owned();
         return Err(RdmaError::Unavailable { transport, reason });
     };
     let unavailable = |reason: String| RdmaError::Unavailable { transport, reason };

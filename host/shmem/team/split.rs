@@ -168,7 +168,7 @@ mod tests {
                 assert!(matches!(e, ShmemError::NoTeam { .. }), "{e}");
             }
             let e = all.split_strided(0, 1, 1 + world.my_pe()).unwrap_err().to_string();
-            assert!(e.contains("asked for 1 PEs") && e.contains("asked for 3 PEs"), "{e}");
+            assert!(e.contains("requested 1 PEs") && e.contains("requested 3 PEs"), "{e}");
         });
     }
 

@@ -167,11 +167,11 @@ impl SoftNicConfig {
             return Some(e.to_string());
         }
         if times.iter().any(|d| d.is_zero() || *d > Duration::from_secs(86_400)) {
-            return Some("a timeout is zero or longer than a day".to_owned());
+            return Some("a timeout is zero, or longer than a day".to_owned());
         }
         if t.silence < 2 * t.heartbeat {
             return Some(format!(
-                "connections would be cut after {:?} of silence, with signs of life every {:?}: make it twice as long at least",
+                "a silence of {:?} is less than twice the heartbeat of {:?}: give a longer silence",
                 t.silence, t.heartbeat
             ));
         }
@@ -198,7 +198,7 @@ mod tests {
             ("retry=soon", "`retry=soon`: expected a time such as"),
             ("retry=1s, retry=2s", "`retry` was given before"),
             ("poison=1", "`poison=1`: it takes no value"),
-            ("fault=explode", "`fault=explode`: `explode` is no fault: use syndrome"),
+            ("fault=explode", "`fault=explode`: `explode` is not a fault: use syndrome"),
         ] {
             let e = SoftNicConfig::new([0; 32]).options(text).unwrap_err().to_string();
             assert!(e.contains(word), "{text}: {e}");

@@ -55,17 +55,20 @@ impl PairAddress {
     }
 
     pub(super) fn read(address: &QueueAddress) -> Result<Self, String> {
-        let this: Self = serde_json::from_slice(&address.0)
-            .map_err(|e| format!("these are not the bytes of a software NIC's queue pair: {e}"))?;
+        let this: Self = serde_json::from_slice(&address.0).map_err(|e| {
+            format!(
+                "its address is not that of a software NIC's queue pair ({e}); use the same transport on both sides"
+            )
+        })?;
         let at = &this.at;
         if at.version != VERSION {
             return Err(format!(
-                "its address is of version {}, this one's is {VERSION}: use the same release",
+                "its address has version {}, and this side's has version {VERSION}: use the same warpbell on both sides",
                 at.version
             ));
         }
         if at.tcp.len() > MOST_ADDRESSES || at.unix.as_ref().is_some_and(|n| n.is_empty() || n.len() > MOST_NAME) {
-            return Err("its address has more or longer names than one can have".to_owned());
+            return Err("its address has too many socket addresses, or one that is too long".to_owned());
         }
         Ok(this)
     }
@@ -96,7 +99,7 @@ mod tests {
         assert!(!Endpoint { host: at.host ^ 1, ..at.clone() }.is_near());
         let pair = PairAddress { at, number: 7, nonce: u64::MAX };
         assert_eq!(PairAddress::read(&pair.to_queue_address()), Ok(pair.clone()));
-        assert!(PairAddress::read(&QueueAddress(vec![1, 2])).unwrap_err().contains("not the bytes"));
+        assert!(PairAddress::read(&QueueAddress(vec![1, 2])).unwrap_err().contains("not that of a software NIC"));
         let mut old = pair.clone();
         old.at.version = 9;
         assert!(PairAddress::read(&old.to_queue_address()).unwrap_err().contains("version 9"));

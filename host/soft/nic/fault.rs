@@ -129,14 +129,14 @@ const OPCODES: &[(&str, Opcode)] = &[
 pub enum FaultError {
     /// There is no such action.
     #[error(
-        "`{action}` is no fault: use syndrome, storm, lose, delay, drop, drop-answer, flip, flip-answer, cut or die"
+        "`{action}` is not a fault: use syndrome, storm, lose, delay, drop, drop-answer, flip, flip-answer, cut or die"
     )]
     UnknownAction {
         /// The action as written.
         action: String,
     },
     /// There is no such selector, or it has no value.
-    #[error("`{selector}` selects nothing: use {known}")]
+    #[error("`{selector}` is not a selector: use {known}")]
     UnknownSelector {
         /// The selector as written.
         selector: String,
@@ -144,7 +144,7 @@ pub enum FaultError {
         known: &'static str,
     },
     /// There is no such operation.
-    #[error("`{operation}` is no operation")]
+    #[error("`{operation}` is not an operation")]
     UnknownOperation {
         /// The operation as written.
         operation: String,
@@ -187,11 +187,11 @@ fn number<T: TryFrom<u64>>(text: &str, rule: &'static str) -> Result<T, FaultErr
 }
 
 fn byte(text: &str) -> Result<u8, FaultError> {
-    number(text, "it is not one byte")
+    number(text, "write a number from 0 to 255")
 }
 
 fn positive(text: &str) -> Result<u64, FaultError> {
-    const RULE: &str = "counting begins at 1";
+    const RULE: &str = "write a number of at least 1";
     number(text, RULE).and_then(|n| if n == 0 { Err(bad(text, RULE)) } else { Ok(n) })
 }
 
@@ -206,13 +206,13 @@ impl FromStr for Action {
                 let (s, v) = needed()?.split_once('/').map_or((needed()?, "0"), |both| both);
                 return Ok(Self::Syndrome(Syndrome(byte(s)?), VendorSyndrome(byte(v)?)));
             }
-            "storm" => return number(needed()?, "too large a storm").map(Self::Storm),
+            "storm" => return number(needed()?, "the number is too large").map(Self::Storm),
             "delay" => {
                 let (from, to) = needed()?.split_once('-').map_or((needed()?, needed()?), |both| both);
                 let time = |t: &str| time(t).ok_or_else(|| bad(t, "it is not a time, such as 20us, 5ms or 1s"));
                 let (from, to) = (time(from)?, time(to)?);
                 if to < from {
-                    return Err(bad(text, "the second time is the longer one"));
+                    return Err(bad(text, "the second time must not be shorter than the first"));
                 }
                 return Ok(Self::Delay(from, to));
             }
@@ -399,14 +399,14 @@ mod tests {
             assert_eq!(text.parse::<Fault>().unwrap().to_string(), text);
         }
         for (text, word) in [
-            ("explode", "no fault"),
+            ("explode", "not a fault"),
             ("lose:3", "no value"),
             ("syndrome", "needs a value"),
-            ("syndrome:0x100", "one byte"),
-            ("delay:2ms-1ms", "longer"),
-            ("cut@often", "selects nothing"),
-            ("cut@nth:0", "begins at 1"),
-            ("cut@op:fly", "no operation"),
+            ("syndrome:0x100", "0 to 255"),
+            ("delay:2ms-1ms", "shorter"),
+            ("cut@often", "not a selector"),
+            ("cut@nth:0", "at least 1"),
+            ("cut@op:fly", "not an operation"),
             ("cut@percent:101", "between"),
         ] {
             let e = text.parse::<Fault>().unwrap_err().to_string();

@@ -125,13 +125,13 @@ impl Job {
             }
             ref other => {
                 let failure = Failure::new(Syndrome::LOCAL_QP_OPERATION, VendorSyndrome::default());
-                let text = format!("{} is not something that a software NIC does", other.opcode());
+                let text = format!("{} is not supported by a software NIC", other.opcode());
                 job.error = Some(RequestError::new(failure, text));
                 Ok(())
             }
         };
         if let Err(e) = known {
-            job.error = Some(RequestError::denied("its own memory", e));
+            job.error = Some(RequestError::denied("local memory", e));
         }
         if let Some(failure) = action.failure {
             job.error = Some(RequestError::new(failure, "by the fault plan"));
@@ -196,7 +196,7 @@ impl Job {
             let from = self.issued as usize;
             scratch.copy_from_slice(self.inline.get(from..from + bytes).unwrap_or_default());
         } else {
-            gather(&self.places, self.issued, scratch).map_err(|e| RequestError::denied("its own memory", e))?;
+            gather(&self.places, self.issued, scratch).map_err(|e| RequestError::denied("local memory", e))?;
         }
         Ok(scratch)
     }
@@ -247,21 +247,22 @@ impl Job {
                 if data.len() != wanted {
                     return Err(RequestError::new(
                         unfit(),
-                        format!("{} bytes came where {wanted} were asked for", data.len()),
+                        format!("{} bytes were received, and {wanted} were requested", data.len()),
                     ));
                 }
-                scatter(&self.places, self.answered, data).map_err(|e| RequestError::denied("where it lands", e))?;
+                scatter(&self.places, self.answered, data)
+                    .map_err(|e| RequestError::denied("the memory for the result", e))?;
                 self.answered += data.len() as u64;
                 Ok(())
             }
             (Kind::Atomic { action, .. }, Answer::Old(old)) => {
                 let bytes = action.landing(*old);
                 let bytes = &bytes[..action.operand_bytes() as usize];
-                scatter(&self.places, 0, bytes).map_err(|e| RequestError::denied("where it lands", e))
+                scatter(&self.places, 0, bytes).map_err(|e| RequestError::denied("the memory for the result", e))
             }
             (_, Answer::Failed(failure)) => Err(RequestError::new(*failure, "refused by the peer")),
             (_, Answer::Gone(why)) => Err(RequestError::no_answer(*why)),
-            _ => Err(RequestError::new(unfit(), "an answer of another kind than the request")),
+            _ => Err(RequestError::new(unfit(), "a response of another kind than the request")),
         }
     }
 }

@@ -84,7 +84,7 @@ impl Link {
         let address = self.addresses.get(self.attempt % self.addresses.len().max(1));
         self.attempt += 1;
         let address = address.ok_or(Cut::Garbage(
-            "it listens on no address that this host reaches: give its adapter one to listen on",
+            "it listens on no address that this host reaches: set SoftNicConfig::listen of that adapter",
         ))?;
         let socket = Socket::new(Domain::from(i32::from(address.family())), Type::STREAM.nonblocking(), None)?;
         if !address.is_unix() {
@@ -107,7 +107,7 @@ impl Link {
     pub(super) fn loss(&self, t: &Timeouts, now: Instant) -> Option<String> {
         let silent = now.duration_since(self.heard);
         let gone = self.generation > 0 && !self.is_open() && (silent >= t.retry || self.denied);
-        gone.then(|| format!("{} has not been heard of for {silent:.1?}: {}", self.name(), self.why))
+        gone.then(|| format!("{} has been silent for {silent:.1?}: {}", self.name(), self.why))
     }
 
     /// Ends the connection. `pump` establishes another one if it is needed.

@@ -19,13 +19,13 @@ const FIRST_INDEX: usize = 2;
 /// Reason why an access to memory is denied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Denied {
-    #[error("key {key:#x} is of no registered memory")]
+    #[error("key {key:#x} belongs to no registered memory")]
     Key { key: u32 },
     #[error("{bytes} bytes at {address:#x} are not within the {of} bytes at {base:#x} of key {key:#x}")]
     Range { key: u32, address: u64, bytes: u64, base: u64, of: usize },
     #[error("key {key:#x} does not allow {what}")]
     Right { key: u32, what: &'static str },
-    #[error("{operand}-byte atomic at {address:#x}, which is not a multiple of it")]
+    #[error("{operand}-byte atomic at {address:#x}, which is not aligned to that size")]
     Misaligned { address: u64, operand: u32 },
     #[error("GPU memory of key {key:#x} could not be copied")]
     Gpu { key: u32 },
@@ -212,7 +212,7 @@ impl Memory {
         }
         let writes = rights.contains(Rights::REMOTE_WRITE) || rights.contains(Rights::REMOTE_ATOMIC);
         if writes && !rights.contains(Rights::LOCAL_WRITE) {
-            return Err(failed("what others may write or change must be writable here: add Rights::LOCAL_WRITE"));
+            return Err(failed("memory that peers may write must be locally writable: add Rights::LOCAL_WRITE"));
         }
         let gpu = match host {
             Some(_) => None,
@@ -254,7 +254,7 @@ impl Memory {
                 Rights::REMOTE_WRITE => "writes by the peer",
                 Rights::REMOTE_READ => "reads by the peer",
                 Rights::REMOTE_ATOMIC => "atomics by the peer",
-                _ => "that anything lands in it",
+                _ => "local writes",
             };
             return Err(Denied::Right { key, what });
         }

@@ -84,7 +84,7 @@ impl SoftQueuePair {
             let (address, bytes) = (p.address.get(), p.bytes.get());
             let entry = self.core.memory.find(p.key.get(), address, bytes.into(), Rights::LOCAL_WRITE);
             places.push((
-                entry.map_err(|e| refused(format!("a receive whose memory does not do: {e}")))?,
+                entry.map_err(|e| refused(format!("the memory of a receive cannot be used: {e}")))?,
                 address,
                 bytes,
             ));
@@ -93,7 +93,7 @@ impl SoftQueuePair {
         if self.shared.state.lock().responder.post(id, places, most) {
             Ok(())
         } else {
-            Err(refused(format!("{most} receives are posted already: poll for those that are done")))
+            Err(refused(format!("{most} receives are posted already: poll for completed ones first")))
         }
     }
 

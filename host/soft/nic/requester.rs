@@ -187,7 +187,7 @@ impl Requester {
         if !there.upgrade().is_some_and(|there| there.is_dead()) {
             self.dead_since = None;
         } else if now.duration_since(*self.dead_since.get_or_insert(now)) >= limit {
-            self.lose(&format!("the peer has not been heard of for {limit:.1?}"));
+            self.lose(&format!("the peer has been silent for {limit:.1?}"));
         }
     }
 
@@ -254,7 +254,7 @@ impl Requester {
                         Some(f) => f.look(&core.config.faults, posted.opcode),
                     };
                     if action.die {
-                        tracing::warn!(nic = %format_args!("{:032x}", core.endpoint.nic), "stops by its fault plan");
+                        tracing::warn!(nic = %format_args!("{:032x}", core.endpoint.nic), "stopped by its fault plan");
                         core.dead.store(true, Ordering::Relaxed);
                         break;
                     }
@@ -495,7 +495,7 @@ impl Requester {
         let text = if silent >= t.retry || link.denied {
             format!("{name} has not answered for {:.1?}: {}", silent.max(Duration::from_millis(1)), link.why)
         } else {
-            format!("{name} is there, but has answered nothing on this queue pair for {stuck:.1?}")
+            format!("{name} is connected, but has not answered on this queue pair for {stuck:.1?}")
         };
         job.error = Some(RequestError::no_answer(text));
         // Responses that arrive later are ignored.

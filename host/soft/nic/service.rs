@@ -152,14 +152,14 @@ impl Service {
             match m {
                 Mail::Add(shared) => match Requester::new(&core, shared) {
                     Ok(r) => self.pairs.push(r),
-                    Err(e) => tracing::warn!("a queue pair that cannot be served: {e}"),
+                    Err(e) => tracing::warn!("a queue pair cannot be started: {e}"),
                 },
                 Mail::Connect { number, peer, reply } => {
                     let nic = peer.at.clone();
                     let route = Route::find(&core, peer);
                     let pair = self.pairs.iter_mut().find(|p| p.shared.number == number);
                     let answer = match (pair, route) {
-                        (None, _) => Err("this side's queue pair cannot be served".to_owned()),
+                        (None, _) => Err("this side's queue pair could not be started".to_owned()),
                         (_, Err(e)) => Err(e),
                         (Some(pair), Ok(route)) => {
                             let linked = matches!(route, Route::Linked { .. });
@@ -222,11 +222,11 @@ impl Service {
                     .set_nonblocking(true)
                     .and_then(|()| if address.is_unix() { Ok(()) } else { prepare(&socket) });
                 if let Err(e) = ready {
-                    tracing::debug!("a connection that did not last: {e}");
+                    tracing::debug!("a new connection failed: {e}");
                     continue;
                 }
                 if address.is_unix() && !strangers::is_own_user(&socket) {
-                    tracing::warn!("a process of another user has connected: it is turned away");
+                    tracing::warn!("a connection of another user was rejected");
                     continue;
                 }
                 self.next_thread = (self.next_thread + 1) % self.core.config.threads;
@@ -243,7 +243,7 @@ impl Service {
             let from = all[goes].address.map_or("this host".to_owned(), |a| a.to_string());
             tracing::debug!(
                 strangers = all.len(),
-                "a connection from {from} that has not proved itself is evicted for another"
+                "an unauthenticated connection from {from} is closed to accept another"
             );
             self.incoming.swap_remove(at[goes]);
         }
@@ -281,7 +281,7 @@ impl Service {
                         }
                     }
                     _ => {
-                        cut = Some(Cut::Garbage("a frame that a peer does not answer with"));
+                        cut = Some(Cut::Garbage("a frame that is not a response"));
                         break;
                     }
                 }
@@ -319,7 +319,7 @@ impl Service {
                 Ok(_) => false,
                 Err(e) => {
                     if !matches!(e, Cut::Closed) {
-                        tracing::warn!(peer = %format_args!("{:032x}", i.wire.peer()), "a connection was refused or lost: {e}");
+                        tracing::warn!(peer = %format_args!("{:032x}", i.wire.peer()), "a connection was rejected or lost: {e}");
                     }
                     false
                 }
@@ -367,7 +367,7 @@ fn serve_peer(core: &Core, wire: &mut Wire, scratch: &mut (Vec<u8>, Vec<u8>)) ->
         let Some(range) = wire.next()? else { break };
         done += 1;
         let peer = wire.peer();
-        let frame = Frame::decode(wire.frame(range)).ok_or(Cut::Garbage("a frame that is none"))?;
+        let frame = Frame::decode(wire.frame(range)).ok_or(Cut::Garbage("a frame that cannot be decoded"))?;
         match answer_to(core, peer, &frame, &mut scratch.0)? {
             Some(bytes) => wire.send(&bytes),
             None => continue,
@@ -386,7 +386,7 @@ fn answer_to(core: &Core, peer: u128, frame: &Frame<'_>, data: &mut Vec<u8>) -> 
         Frame::Request { pair, nonce, from, from_nonce, sequence, answered, command } => {
             (*pair, *nonce, *from, *from_nonce, *sequence, *answered, command)
         }
-        _ => return Err(Cut::Garbage("a frame that a peer does not ask with")),
+        _ => return Err(Cut::Garbage("a frame that is not a request")),
     };
     let respond = |answer: Answer<'_>| Frame::Response { pair: from, nonce: from_nonce, sequence, answer }.encode();
     let gone = |why| Ok(Some(respond(Answer::Gone(why))));

@@ -35,7 +35,7 @@ pub(super) enum Cut {
     /// The other end has another key. Another attempt would fail too.
     #[error("{0}")]
     Denied(&'static str),
-    #[error("no sign of life for {0:.1?}")]
+    #[error("no data and no heartbeat for {0:.1?}")]
     Silent(Duration),
     #[error("cut by the fault plan")]
     Fault,
@@ -45,12 +45,12 @@ impl Cut {
     /// Returns the reason for the initiator after a failed handshake.
     fn of_greeting(fault: Fault) -> Self {
         match fault {
-            Fault::Version(_) => Self::Garbage("the other side is of another release: use the same on both"),
+            Fault::Version(_) => Self::Garbage("the other side runs another version of warpbell: use the same on both"),
             Fault::Secret => {
                 Self::Denied("the keys of the two sides differ: both must belong to one world, with one secret")
             }
-            Fault::Mistaken => Self::Garbage("another adapter has its address now: the one that is meant is gone"),
-            Fault::OutOfTurn => Self::Garbage("a step of the greeting out of turn"),
+            Fault::Mistaken => Self::Garbage("another adapter has this address now: the expected one has ended"),
+            Fault::OutOfTurn => Self::Garbage("an unexpected step of the handshake"),
             Fault::Random(e) => Self::Io(e),
         }
     }
@@ -58,8 +58,8 @@ impl Cut {
     /// Returns the reason for the responder after a failed handshake.
     fn of_being_greeted(fault: Fault) -> Self {
         match fault {
-            Fault::Secret => Self::Denied("it could not prove that it knows this world's key"),
-            Fault::Mistaken => Self::Garbage("it looks for an adapter that had this address before"),
+            Fault::Secret => Self::Denied("it does not have the key of this world"),
+            Fault::Mistaken => Self::Garbage("it expects an adapter that had this address before"),
             other => Self::of_greeting(other),
         }
     }
@@ -262,7 +262,7 @@ impl Wire {
     /// Processes the next message of the handshake, if it has arrived.
     fn greet(&mut self) -> Result<(), Cut> {
         let heard = Greeting::read(&PROTOCOL, &self.inbox)
-            .map_err(|_| Cut::Garbage("what is there does not speak as a software NIC does"))?;
+            .map_err(|_| Cut::Garbage("the program at that address is not a software NIC"))?;
         let Some(heard) = heard else { return Ok(()) };
         self.inbox.drain(..GREETING);
         let next = match &mut self.phase {
@@ -312,12 +312,12 @@ impl Wire {
                     self.broken_in_a_row = 0;
                     return Ok(Some(bytes));
                 }
-                Err(Broken::Length) => return Err(Cut::Garbage("a frame of a length that none has")),
+                Err(Broken::Length) => return Err(Cut::Garbage("a frame of an invalid length")),
                 Err(Broken::Tag) => {
                     self.broken += 1;
                     self.broken_in_a_row += 1;
                     if self.broken_in_a_row >= BROKEN_IN_A_ROW {
-                        return Err(Cut::Garbage("frames whose seals are broken"));
+                        return Err(Cut::Garbage("several frames in a row that are not authentic"));
                     }
                     self.taken += whole.unwrap_or_default();
                 }

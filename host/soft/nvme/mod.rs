@@ -113,7 +113,7 @@ pub enum SoftError {
         path: PathBuf,
     },
     /// Another controller has the file locked.
-    #[error("{}: {holder} has it locked; end that one, or use a copy", path.display())]
+    #[error("{}: {holder} has it locked; end that process, or use a copy", path.display())]
     Locked {
         /// Path of the file.
         path: PathBuf,
@@ -174,7 +174,7 @@ impl Drop for Handle {
                 // It is in a system call that does not return. The thread keeps the memory that it uses.
                 tracing::error!(device = %self.core.name, "a thread did not end within {STOP_LIMIT:?}");
             } else if t.join().is_err() {
-                tracing::error!(device = %self.core.name, "a thread ended by a panic");
+                tracing::error!(device = %self.core.name, "a thread panicked");
             }
         }
     }

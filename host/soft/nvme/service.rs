@@ -106,7 +106,8 @@ impl Service {
     pub(super) fn new(core: Arc<Core>, index: usize) -> Self {
         let wants_ring = core.namespaces.iter().any(|n| matches!(&n.store, Store::File(f) if f.wants_ring()));
         let ring = wants_ring.then(Ring::new).and_then(|r| {
-            r.inspect_err(|e| tracing::warn!(device = %core.name, "no {:?} in thread {index}: {e}", FileIo::Uring)).ok()
+            r.inspect_err(|e| tracing::warn!(device = %core.name, "thread {index} cannot use {:?}: {e}", FileIo::Uring))
+                .ok()
         });
         Self {
             table: core.table.snapshot(),

@@ -160,13 +160,13 @@ impl TryFrom<&DeviceSpec> for SoftConfig {
             |option: &str, reason: &str| Err(SpecError::BadOption { option: option.into(), reason: reason.into() });
         let files = config.namespaces.iter().any(|n| matches!(n.backing, Backing::File { .. }));
         if !files && (io.is_some() || direct) {
-            return misplaced(if direct { "direct" } else { "io" }, "it is for files; memory has no choice");
+            return misplaced(if direct { "direct" } else { "io" }, "it applies to files, and there is none");
         }
         if direct && io == Some(FileIo::Mmap) {
-            return misplaced("direct", "it goes around the page cache, and io=mmap reads from it; choose one");
+            return misplaced("direct", "it bypasses the page cache, and io=mmap uses it; choose one");
         }
         if files && copies > 1 {
-            return misplaced("namespaces", "it is for memory; give one `file=FILE` more per file");
+            return misplaced("namespaces", "it applies to memory only; give another `file=FILE` for each file");
         }
         let one = config.namespaces[0].clone();
         config.namespaces.resize(copies.max(config.namespaces.len()), one);
@@ -233,9 +233,9 @@ mod tests {
         assert!(text("mem,latency=5").contains("`latency=5`: expected a time such as 20us, a range of times"));
         assert_eq!(
             text("mem,nsid=2"),
-            "`nsid=2`: it chooses a namespace of a drive; a controller has all of its namespaces"
+            "`nsid=2`: it selects one namespace, but the whole controller is opened; leave it out"
         );
-        assert_eq!(text("mem,io=pread"), "`io`: it is for files; memory has no choice");
+        assert_eq!(text("mem,io=pread"), "`io`: it applies to files, and there is none");
         let other = SoftConfig::try_from(&"qtest:a.img".parse::<DeviceSpec>().unwrap()).unwrap_err();
         assert_eq!(other.to_string(), "it is a device of the kind `qtest`, and `soft` was expected");
         for bad in [

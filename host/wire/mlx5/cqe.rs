@@ -242,11 +242,11 @@ pub enum CqeError {
     #[error("the entry was never written")]
     NeverWritten,
     /// Queue pairs do not make entries of this kind.
-    #[error("a completion entry of kind {0:#x}, which queue pairs do not make")]
+    #[error("a completion entry of kind {0:#x}, which a queue pair does not produce")]
     Kind(u8),
     /// The entry contains data, though the queue pair was created without that.
     #[error(
-        "a completion entry with data inside (format {0}); the queue pair must be created with cs_req and cs_res 0"
+        "a completion entry with inline data (format {0}); the queue pair must be created with cs_req and cs_res 0"
     )]
     Scattered(u8),
 }

@@ -37,7 +37,7 @@ syndromes! {
     MW_BIND = 0x06, 6, "memory window bind error",
         "the window's key or range does not fit its region";
     BAD_RESPONSE = 0x10, 7, "bad response",
-        "the peer's answer does not fit the request";
+        "the peer's response does not match the request";
     LOCAL_ACCESS = 0x11, 8, "local access error",
         "a remote write failed against a local region";
     REMOTE_INVALID_REQUEST = 0x12, 9, "remote invalid request",
@@ -45,13 +45,13 @@ syndromes! {
     REMOTE_ACCESS = 0x13, 10, "remote access error",
         "the remote key is wrong, the range outside its region, a right is missing, or the peer is shutting down";
     REMOTE_OPERATION = 0x14, 11, "remote operation error",
-        "the peer could not carry it out";
+        "the peer could not complete the operation";
     RETRY_EXCEEDED = 0x15, 12, "transport retry count exceeded",
         "the peer does not answer: it is gone, or the address, MTU, route or traffic class is wrong";
     RNR_RETRY_EXCEEDED = 0x16, 13, "receiver-not-ready retry count exceeded",
         "the peer has no receive posted";
     REMOTE_ABORTED = 0x22, 16, "remote aborted",
-        "the peer gave the operation up";
+        "the peer aborted the operation";
 }
 
 impl Syndrome {

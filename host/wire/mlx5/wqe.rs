@@ -185,7 +185,7 @@ pub enum WqeError {
     #[error("{0} is not an operation of this kind of queue pair")]
     Unsupported(Opcode),
     /// The opcode does not have this modifier.
-    #[error("{opcode} with modifier {opmod:#04x}")]
+    #[error("{opcode} with the undefined modifier {opmod:#04x}")]
     Modifier {
         /// The opcode.
         opcode: Opcode,
@@ -205,7 +205,7 @@ pub enum WqeError {
         what: &'static str,
     },
     /// The given bytes are shorter than the entry's segments.
-    #[error("an entry of {ds} segments in {bytes} bytes")]
+    #[error("an entry of {ds} segments does not fit into {bytes} bytes")]
     Truncated {
         /// Number of segments.
         ds: usize,
@@ -221,7 +221,7 @@ pub enum WqeError {
         value: u64,
     },
     /// The entry names another queue pair or another block.
-    #[error("an entry of queue pair {qpn:#x}, block {index:#x}, stands at block {at:#x} of queue pair {of:#x}")]
+    #[error("an entry of queue pair {qpn:#x}, block {index:#x}, is at block {at:#x} of queue pair {of:#x}")]
     Misplaced {
         /// Queue pair that it names.
         qpn: u32,
@@ -233,10 +233,10 @@ pub enum WqeError {
         at: u16,
     },
     /// The length of a piece is 0 or above [`DataSegment::MAX_BYTES`].
-    #[error("a data segment of {0:#x} bytes; 1 to 0x7fffffff are possible, and a message of no bytes has no segment")]
+    #[error("a data segment of {0:#x} bytes; use 1 to 0x7fffffff, and no segment for an empty message")]
     PieceLength(u32),
     /// The destination of an old value is not as long as the operand.
-    #[error("{opcode} on {operand} bytes lands in a piece of {bytes}")]
+    #[error("{opcode} on {operand} bytes returns its result in a piece of {bytes} bytes")]
     Landing {
         /// The opcode.
         opcode: Opcode,

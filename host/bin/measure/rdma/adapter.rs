@@ -102,11 +102,14 @@ impl AdapterChoice {
         }
         let unavailable = |reason: String| RdmaError::Unavailable { transport, reason };
         if self.device != DeviceChoice::default() {
-            let reason = "a software NIC is no device; leave --ib-dev, --ib-port and --gid-index out".to_owned();
+            let reason =
+                "a software NIC is not an RDMA device; leave --ib-dev, --ib-port and --gid-index out".to_owned();
             return Err(unavailable(reason));
         }
         let no_key = || {
-            unavailable("the two sides have no secret to prove themselves by: set WARPBELL_SECRET on both".to_owned())
+            unavailable(
+                "the two sides have no secret to authenticate each other: set WARPBELL_SECRET on both".to_owned(),
+            )
         };
         let mut config = SoftNicConfig::new(ranks.key(PURPOSE).ok_or_else(no_key)?);
         config.space = space.clone();

@@ -68,7 +68,7 @@ pub(super) fn other_side(rank: usize, reason: impl fmt::Display) -> MeasureError
 
 /// Returns the error of a measurement that is not between two sides.
 pub fn not_two(ranks: usize) -> MeasureError {
-    MeasureError::Refused(format!("a measurement is between two sides, and there are {ranks} ranks; start two"))
+    MeasureError::Refused(format!("a measurement needs two ranks, and there are {ranks}; start two"))
 }
 
 /// Sends `mine` to the other side, and returns both sides' values in the order of their ranks.
@@ -93,8 +93,10 @@ pub(super) fn exchange_between<T: Serialize + DeserializeOwned>(
     let unreadable = |reason: String| other_side(other, reason);
     let bytes = serde_json::to_vec(mine).map_err(|e| unreadable(e.to_string()))?;
     let all = ranks.allgather(&bytes, within)?;
-    let read =
-        |bytes: &Vec<u8>| serde_json::from_slice(bytes).map_err(|e| unreadable(format!("{e}: another version?")));
+    let read = |bytes: &Vec<u8>| {
+        serde_json::from_slice(bytes)
+            .map_err(|e| unreadable(format!("{e}; use the same version of warpbell on both sides")))
+    };
     all.iter().map(read).collect()
 }
 
@@ -228,7 +230,7 @@ impl Endpoint {
         let peer = match offers.into_iter().nth(rank) {
             Some(Ok(peer)) => peer,
             Some(Err(reason)) => return Err(other_side(rank, reason)),
-            None => return Err(other_side(rank, "it said nothing")),
+            None => return Err(other_side(rank, "it sent no message")),
         };
         if peer.setting != *setting || peer.initiator != initiator {
             let words = |setting: &Setting, initiator| {
@@ -239,7 +241,7 @@ impl Endpoint {
             };
             let (here, there) = (words(setting, initiator), words(&peer.setting, peer.initiator));
             return refuse!(
-                "the two sides do not measure the same: here {here}, there {there}; give both the same flags"
+                "the two sides have different settings: here {here}, there {there}; give both the same flags"
             );
         }
         let connected = queues.iter_mut().zip(&peer.queues).try_for_each(|(mine, theirs)| mine.connect(theirs));

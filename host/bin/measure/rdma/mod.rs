@@ -209,7 +209,7 @@ impl<'a> RdmaBench<'a> {
         let theirs = match told.into_iter().nth(other) {
             Some(Ok(theirs)) => theirs,
             Some(Err(reason)) => return Err(endpoint::other_side(other, reason)),
-            None => return Err(endpoint::other_side(other, "it said nothing")),
+            None => return Err(endpoint::other_side(other, "it sent no message")),
         };
         let checked = self.endpoint.check(&self.setting, bytes, me, &sent.done, &theirs.done)?;
         // The row of the table: the figures of the side whose messages it shows, or of both together.

@@ -274,7 +274,7 @@ fn receive(m: &Messages<'_>, comes: &Sign, i: u64) -> Result<bool, MeasureError>
         let waited = since.get_or_insert_with(Instant::now).elapsed();
         if waited > m.side.deadline {
             return Err(MeasureError::Failed(format!(
-                "messages of {} bytes: message {i} of the other side did not come within {waited:?}; see what became of it",
+                "messages of {} bytes: message {i} of the other side did not arrive within {waited:?}; check the output of that side",
                 m.bytes
             )));
         }

@@ -221,31 +221,34 @@ impl Setting {
             return refuse(format!("atomic operations have {ATOMIC_BYTES} bytes; leave --size and --all out"));
         }
         if let Some(size) = self.sizes.iter().find(|s| !(1..=1 << 30).contains(*s)) {
-            return refuse(format!("messages of {size} bytes: 1 to 2^30 are possible"));
+            return refuse(format!("messages of {size} bytes: give 1 to 2^30"));
         }
         if self.sizes.is_empty() {
-            return refuse("no size".to_owned());
+            return refuse("no message size is given".to_owned());
         }
         if self.duration.is_none() && !(FEWEST_ITERATIONS..=MOST_ITERATIONS).contains(&self.iterations) {
-            return refuse(format!(
-                "{} iterations: {FEWEST_ITERATIONS} to {MOST_ITERATIONS} are possible",
-                self.iterations
-            ));
+            return refuse(format!("{} iterations: give {FEWEST_ITERATIONS} to {MOST_ITERATIONS}", self.iterations));
         }
         if !(1..=MOST_TX_DEPTH).contains(&self.tx_depth) {
-            return refuse(format!("a depth of {}: 1 to {MOST_TX_DEPTH} are possible", self.tx_depth));
+            return refuse(format!("a depth of {}: give 1 to {MOST_TX_DEPTH}", self.tx_depth));
         }
         if !(1..=MOST_QUEUE_PAIRS).contains(&self.queue_pairs) {
-            return refuse(format!("{} queue pairs: 1 to {MOST_QUEUE_PAIRS} are possible", self.queue_pairs));
+            return refuse(format!("{} queue pairs: give 1 to {MOST_QUEUE_PAIRS}", self.queue_pairs));
         }
         if self.post_list == 0 || self.post_list > self.tx_depth {
-            return refuse(format!("lists of {} messages where {} may be in flight", self.post_list, self.tx_depth));
+            return refuse(format!(
+                "a post list of {} messages with a depth of {}: give a list of 1 to the depth",
+                self.post_list, self.tx_depth
+            ));
         }
         if self.cq_mod == 0 {
-            return refuse("a completion in 0 messages".to_owned());
+            return refuse("a completion every 0 messages: give at least 1".to_owned());
         }
         if self.inline_bytes > MOST_INLINE {
-            return refuse(format!("{} bytes do not fit in a work request; {MOST_INLINE} do", self.inline_bytes));
+            return refuse(format!(
+                "{} bytes of inline data do not fit in a work request; the limit is {MOST_INLINE}",
+                self.inline_bytes
+            ));
         }
         if kind == Kind::Latency {
             let alone = [
@@ -325,8 +328,8 @@ mod tests {
         assert!(with("atomic_lat", |s| s.sizes = vec![16]).contains("have 8 bytes"));
         assert!(with("write_lat", |s| s.queue_pairs = 2).contains("leave --qp out"));
         assert!(with("read_lat", |s| s.bidirectional = true).contains("--bidirectional"));
-        assert!(with("write_bw", |s| s.post_list = 129).contains("128 may be in flight"));
-        assert!(with("write_bw", |s| s.inline_bytes = 64).contains("28 do"));
+        assert!(with("write_bw", |s| s.post_list = 129).contains("a depth of 128"));
+        assert!(with("write_bw", |s| s.inline_bytes = 64).contains("the limit is 28"));
         assert!(with("write_bw", |s| s.iterations = 4).contains("5 to"));
         assert!(with("write_bw", |s| s.sizes = vec![0]).contains("1 to 2^30"));
     }

@@ -401,6 +401,6 @@ fn the_other_side_that_does_nothing_is_not_waited_for_for_ever() {
         let sides = between(&adapter, &s, initiator, Duration::from_millis(200));
         let texts: Vec<String> = sides.into_iter().map(|side| side.unwrap_err().to_string()).collect();
         assert!(texts[0].contains("remote access error"), "{}", texts[0]);
-        assert!(texts[1].contains("timed out") || texts[1].contains("did not come"), "{}", texts[1]);
+        assert!(texts[1].contains("timed out") || texts[1].contains("did not arrive"), "{}", texts[1]);
     }
 }

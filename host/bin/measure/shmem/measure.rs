@@ -4,7 +4,7 @@ use super::kernel::{elapsed_ns, ns_per_tick};
 use super::row::{Figures, Percentiles, Row};
 use super::setting::{GUARD, Setting, Shape, Spans};
 use super::test::{Family, Test};
-use crate::measure::error::MeasureError;
+use crate::measure::error::{MeasureError, refuse};
 use crate::measure::params::{BlockClock, GateWords, ShmemTest as Parameters};
 use crate::measure::report::Spread;
 use bytemuck::{Pod, Zeroable};
@@ -69,6 +69,12 @@ impl<'a> ShmemBench<'a> {
     /// * [`MeasureError::Memory`], [`MeasureError::Engine`] or [`MeasureError::Run`] if memory or a kernel fails.
     pub fn new(world: &'a World, setting: Setting) -> Result<Self, MeasureError> {
         setting.check()?;
+        if setting.raw && world.path().network.is_some() {
+            return refuse!(
+                "--raw measures plain loads and stores, and transport {} reaches some PEs without them; leave --raw out",
+                world.path().transport
+            );
+        }
         let engine = world.engine();
         let sharing = world.gpu_sharers()?;
         let mut most = Spans { source: 0, target: 0 };

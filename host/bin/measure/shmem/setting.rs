@@ -270,10 +270,10 @@ impl Setting {
             return refuse("--bidirectional", "it has one direction, or both already");
         }
         if self.raw && !test.has_raw() {
-            return refuse("--raw", "plain loads and stores have nothing of the kind");
+            return refuse("--raw", "plain loads and stores cannot do this test");
         }
         if self.raw && test == Test::AtomicRate && self.op as u32 > AtomicOp::FetchAdd as u32 {
-            return refuse("--raw with this operation", "by hand there are inc, add, fetch_inc and fetch_add");
+            return refuse("--raw with this operation", "use inc, add, fetch_inc or fetch_add");
         }
         if !test.has_window() && self.window_bytes.is_some() {
             return refuse("--window", "it is for bandwidths and for the rates of single elements");
@@ -300,7 +300,9 @@ impl Setting {
         }
         match (self.min_bytes, self.max_bytes) {
             (Some(min), Some(max)) if min > max => {
-                refuse!("messages from {min} to {max} bytes: the least is the greater one")
+                refuse!(
+                    "messages from {min} to {max} bytes: the first size is larger than the last; give a smaller -b, or a larger -e"
+                )
             }
             _ => Ok(()),
         }
@@ -362,7 +364,7 @@ impl Setting {
         let element = self.element_bytes();
         if !bytes.is_multiple_of(element) {
             return refuse!(
-                "{} moves whole elements of {element} bytes, and messages of {bytes} bytes are none: choose other sizes (-b, -e, -f)",
+                "{} moves whole elements of {element} bytes, and {bytes} bytes are not a multiple of that: choose other sizes (-b, -e, -f)",
                 self.test
             );
         }
@@ -396,7 +398,7 @@ impl Setting {
                 if blocks > most {
                     let shared = if sharing > 1 { format!(" for each of {sharing} PEs") } else { String::new() };
                     return refuse!(
-                        "{blocks} blocks of {threads} threads do not run at once, as the test needs: the GPU holds {most}{shared}; give fewer (-c)"
+                        "{blocks} blocks of {threads} threads cannot run concurrently, as the test requires: the GPU holds {most}{shared}; give fewer (-c)"
                     );
                 }
                 blocks

@@ -133,7 +133,7 @@ fn auto_takes_the_first_that_works_and_says_why_not_the_others() {
         (1, "ENOTSUPP"),
         (2, "only iommufd maps a dma-buf"),
         (3, "libnvm passed over: /dev/libnvm0: No such file"),
-        (4, "dmabuf_import gives bus addresses, and vfio type1"),
+        (4, "dmabuf_import returns bus addresses, but vfio type1"),
         (5, "iommu-map-pa taken: 131072 bytes"),
     ] {
         assert!(text[i].contains(words), "{}", text[i]);
@@ -247,7 +247,7 @@ fn a_read_back_that_fails_names_memory_encryption_where_it_is_on() {
 fn another_version_of_gdrdrv_is_not_spoken_to() {
     let faults = Faults { version: Some(0x3_0001), ..Faults::default() };
     let (reason, _) = failure(MappingBackend::Gdrdrv, &[GDRDRV], Some(IommuKind::Type1), faults);
-    assert_eq!(reason, "gdrdrv is version 3.1, and 2.x is spoken here");
+    assert_eq!(reason, "gdrdrv has version 3.1, but warpbell supports 2.x");
 }
 
 #[test]
@@ -273,7 +273,7 @@ fn the_limit_on_locked_memory_is_the_remedy_where_it_was_reached() {
 #[test]
 fn the_wrong_kind_of_iommu_is_named() {
     let (reason, next) = failure(MappingBackend::Gdrdrv, &[GDRDRV], Some(IommuKind::Iommufd), Faults::default());
-    assert!(reason.contains("only VFIO's type1") && next.contains("group"), "{reason}; {next}");
+    assert!(reason.contains("only VFIO type1") && next.contains("group"), "{reason}; {next}");
     let (reason, _) = failure(MappingBackend::Iommufd, &[], Some(IommuKind::Type1), Faults::default());
     assert!(reason.contains("only iommufd maps a dma-buf"), "{reason}");
     // Modules that return bus addresses do not work if an IOMMU translates.
@@ -312,7 +312,7 @@ fn addresses_with_gaps_are_refused_where_nothing_closes_them() {
     }
     let (reason, _) =
         failure(MappingBackend::DmabufImport, &[IMPORT], None, Faults { short: true, ..Faults::default() });
-    assert!(reason.contains("65536 bytes were mapped of 131072"), "{reason}");
+    assert!(reason.contains("65536 of 131072 bytes were mapped"), "{reason}");
 }
 
 #[test]

@@ -95,10 +95,10 @@ fn keys_ranges_rights_and_alignment_get_their_syndromes() {
         check(none, 0x13, "0x13", &|a, b| add(b.remote(0), 1, a.local(0, 8)));
         check(all, 0x12, "0x12", &|a, b| add(b.remote(4), 1, a.local(0, 8)));
         // Errors in this side's own memory.
-        check(all, 0x04, "its own memory", &|a, b| add(b.remote(0), 1, DataSegment::new(0x10, a.keys.local_key(), 8)));
+        check(all, 0x04, "local memory", &|a, b| add(b.remote(0), 1, DataSegment::new(0x10, a.keys.local_key(), 8)));
         check(all, 0x04, "key", &|a, b| add(b.remote(0), 1, DataSegment::new(a.heap.address(), 0x100, 8)));
-        check(all, 0x04, "its own memory", &|a, _| Operation::Dump { piece: a.local(HEAP as u64, 1) });
-        check(all, 0x02, "not something", &|_, _| Operation::Wait { cqn: 1, index: 1 });
+        check(all, 0x04, "local memory", &|a, _| Operation::Dump { piece: a.local(HEAP as u64, 1) });
+        check(all, 0x02, "not supported", &|_, _| Operation::Wait { cqn: 1, index: 1 });
         check(all, 0x16, "no receive", &|_, _| Operation::Send {
             payload: Payload::Inline(&[1]),
             with: SendWith::Nothing,
@@ -138,7 +138,9 @@ fn messages_go_into_receives() {
         b.pair.post_receive(11, &[b.local(0, 100), b.local(200, 400_000)]).unwrap();
         b.pair.post_receive(12, &[]).unwrap();
         b.pair.post_receive(13, &[b.local(0, 4)]).unwrap();
-        assert!(b.pair.post_receive(14, &[DataSegment::new(0, 1, 1)]).unwrap_err().to_string().contains("does not do"));
+        assert!(
+            b.pair.post_receive(14, &[DataSegment::new(0, 1, 1)]).unwrap_err().to_string().contains("cannot be used")
+        );
         let mut p = a.send_queue();
         let pieces = [a.local(0, 300_000)];
         p.post(Flags::SIGNALLED, Operation::Send { payload: Payload::Pieces(&pieces), with: SendWith::Immediate(77) });

@@ -30,7 +30,7 @@ fn a_peer_that_is_not_there_is_named() {
     let mut c = Side::new("sockets,tcp");
     join(&mut a, &mut c);
     let e = a.pair.connect(&QueueAddress(b"nonsense".to_vec())).unwrap_err().to_string();
-    assert!(e.contains("not the bytes"), "{e}");
+    assert!(e.contains("not that of a software NIC"), "{e}");
 }
 
 #[test]

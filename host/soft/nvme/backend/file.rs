@@ -118,7 +118,7 @@ impl FileStore {
             move |source| SoftError::File { path, action, source }
         };
         // Checked before opening: opening a FIFO would wait for a writer, and a directory has no blocks.
-        let kind = std::fs::metadata(path).map_err(failed("looking at it"))?.file_type();
+        let kind = std::fs::metadata(path).map_err(failed("reading its attributes"))?.file_type();
         if !kind.is_file() && !kind.is_block_device() {
             return Err(SoftError::NotAFile { path: path.to_path_buf() });
         }
@@ -151,7 +151,7 @@ impl FileStore {
             }
             _ => failed("locking it")(e),
         })?;
-        let bytes = length(&file).map_err(failed("asking for its size"))?;
+        let bytes = length(&file).map_err(failed("reading its size"))?;
         check_size(&path.display().to_string(), bytes, block)?;
         let align = if direct { direct_alignment(&file) } else { 1 };
         if align > block as usize && direct_offset(&file) > block as usize {
@@ -258,7 +258,7 @@ impl FileStore {
         {
             let now = meta.len().min(self.bytes);
             if self.present.swap(now, Ordering::Relaxed) > now {
-                tracing::error!(path = %self.path.display(), "the file was cut from {} to {now} bytes", self.bytes);
+                tracing::error!(path = %self.path.display(), "the file was truncated from {} to {now} bytes", self.bytes);
             }
         }
     }

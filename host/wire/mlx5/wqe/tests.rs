@@ -37,7 +37,7 @@ fn golden_entries_say_what_they_do() {
     let elsewhere = w.expect_at(0xabcd, 0).expect_err("another block");
     assert_eq!(
         elsewhere.to_string(),
-        "an entry of queue pair 0xabcd, block 0xffff, stands at block 0x0 of queue pair 0xabcd"
+        "an entry of queue pair 0xabcd, block 0xffff, is at block 0x0 of queue pair 0xabcd"
     );
     assert!(w.expect_at(0xabce, 0xffff).is_err());
     let b = bytes("masked_swap64");

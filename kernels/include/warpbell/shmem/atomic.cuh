@@ -1,4 +1,4 @@
-// Atomic operations on one word of any PE (OpenSHMEM 1.5, 9.9): integers of 32 and 64 bits; fetch, set and swap also on float and
+// Atomic operations on one word of any PE (OpenSHMEM 1.5, 9.7): integers of 32 and 64 bits; fetch, set and swap also on float and
 // double.
 //
 // They are atomic with each other and with the atomics that the word's own PE makes through these calls. They order nothing else: a

@@ -1,4 +1,4 @@
-// Broadcast, fcollect (also known as all-gather) and alltoall (OpenSHMEM 1.5, 9.11.5 to 9.11.7).
+// Broadcast, fcollect (also known as all-gather) and alltoall (OpenSHMEM 1.5, 9.9.5 to 9.9.8).
 //
 // `dest` is symmetric, `source` any memory of this PE. `n` counts elements of 1, 2, 4 or 8 bytes; with 0 a call does nothing.
 //

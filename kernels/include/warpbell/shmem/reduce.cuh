@@ -1,4 +1,4 @@
-// Reductions (OpenSHMEM 1.5, 9.11.8): dest[i] = source[i] of all members, combined, on every member.
+// Reductions (OpenSHMEM 1.5, 9.9.9): dest[i] = source[i] of all members, combined, on every member.
 //
 // `dest` and `source` are symmetric: the same array, or without overlap. Types: integers of 1 to 8 bytes, float, double, and any
 // type of such a size with the operators (a GPU's half and bfloat16). The operations and, or and xor take integers. Values are

@@ -1,4 +1,4 @@
-// Operations of reductions on two values: sum, prod, min, max, and, or, xor (OpenSHMEM 1.5, 9.11.8).
+// Operations of reductions on two values: sum, prod, min, max, and, or, xor (OpenSHMEM 1.5, 9.9.9).
 //
 // Every PE combines values in the order of the members, so that all PEs get the same bits from floating-point sums. An operation is
 // a value with `apply` and the constant `bitwise`.

@@ -1,4 +1,4 @@
-// Puts and gets (OpenSHMEM 1.5, 9.6 and 9.7), and their ordering (9.11).
+// Puts and gets (OpenSHMEM 1.5, 9.6.1 and 9.6.2), and their ordering (9.11).
 //
 // `n` counts elements: any number, including 0, at any alignment of either end. Source and destination must not overlap, unless
 // they are equal. The threads of a warp or block share the work of a call. If other threads of the scope wrote the source, the

@@ -1,4 +1,4 @@
-// Teams: some of a world's PEs, numbered from 0, and their collectives (OpenSHMEM 1.5, 9.4 and 9.11).
+// Teams: some of a world's PEs, numbered from 0, and their collectives (OpenSHMEM 1.5, 9.4 and 9.9).
 //
 //   WB_KERNEL void step(WB_PARAM warpbell::team_ref team, sym<double> sum, sym<double> mine)
 //   { team.reduce(warpbell::by_block, warpbell::reduction::sum, sum, mine, 1); }
