@@ -430,7 +430,7 @@ fn calls_work_over_software_nics() {
 
 /// Tests a waiting rank that has no part in the failure, and hears of it through the store.
 #[test]
-fn who_waits_hears_of_a_connection_that_failed_and_it_can_be_mended() {
+fn a_waiting_rank_learns_of_a_failed_connection_and_recovers_it() {
     let meeting = Meeting::new();
     let one = |rank: usize| {
         let options = if rank == 1 { "fault=syndrome:0x15@nth:1+op:masked-swap+queue:0" } else { "" };

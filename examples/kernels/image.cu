@@ -4,7 +4,9 @@
 
 #include "array_sum.cu"
 #include "async_read.cu"
+#include "first_kernel.cu"
 #include "gups.cu"
+#include "put_get.cu"
 #include "raw_read.cu"
 #include "stencil.cu"
 

@@ -67,7 +67,7 @@ impl Remedies for CudaError {
                 "check that lspci shows a GPU, that this user may open /dev/nvidia*, and that CUDA_VISIBLE_DEVICES is not empty"
             }
             Self::NoDevice { .. } => "choose one of those",
-            Self::OldDriver { .. } => "update the NVIDIA driver (550, which is CUDA 12.4, or later)",
+            Self::OldDriver { .. } => "update the NVIDIA driver (570, which is CUDA 12.8, or later)",
             Self::NoAnswer { .. } => LOOK_IN_LOG,
             // The message of the failed call includes the next step.
             Self::Call(_) => return Vec::new(),

@@ -3,10 +3,11 @@
 use super::error::{code, next_step};
 use std::path::Path;
 
-/// From this kernel version on `follow_pfn` is gone, which older drivers use to find the pages of a mapping.
-const KERNEL_WITHOUT_FOLLOW_PFN: (u32, u32) = (6, 10);
-/// The first driver version that uses its replacement, `follow_pfnmap`.
-const DRIVER_WITH_PFNMAP: &str = "570.133.07";
+/// First kernel version that has neither `follow_pfn` (until 6.9) nor `follow_pte` (until 6.11), with which older drivers
+/// find the pages of a mapping.
+pub(crate) const KERNEL_WITHOUT_FOLLOW_PTE: (u32, u32) = (6, 12);
+/// First driver version that uses their replacement, `follow_pfnmap_start`.
+pub(crate) const DRIVER_WITH_PFNMAP: &str = "570.133.07";
 /// Driver option that lets every user register I/O memory (nvrm_registry.h: NV_REG_STR_RM_PEERMAPPING_OVERRIDE).
 const OVERRIDE: &str = "PeerMappingOverride=1";
 /// Steps to set the override.
@@ -47,11 +48,11 @@ impl IoMemoryFacts {
     /// Returns true if the driver may have been built without `follow_pfnmap`, the only way to find a
     /// mapping's pages on this kernel.
     fn may_lack_pfnmap(&self) -> bool {
-        self.kernel.is_none_or(|k| k >= KERNEL_WITHOUT_FOLLOW_PFN)
+        self.kernel.is_none_or(|k| k >= KERNEL_WITHOUT_FOLLOW_PTE)
     }
 
     fn old_driver(&self) -> bool {
-        self.driver.as_deref().is_some_and(|d| numbers(d) < numbers(DRIVER_WITH_PFNMAP))
+        self.driver.as_deref().is_some_and(predates_pfnmap)
     }
 
     fn has_right(&self) -> bool {
@@ -111,8 +112,8 @@ impl IoMemoryFacts {
                 .to_owned()
         };
         format!(
-            "driver {driver} was built without follow_pfnmap, the only way that this kernel has to find a mapping's pages (follow_pfn \
-             is gone), so every registration of I/O memory fails: {fix}; until then use the cpu doorbell"
+            "driver {driver} was built without follow_pfnmap, the only way that this kernel has to find a mapping's pages \
+             (follow_pfn and follow_pte are gone), so every registration of I/O memory fails: {fix}; until then use the cpu doorbell"
         )
     }
 }
@@ -131,6 +132,11 @@ fn overrides(params: &str) -> bool {
 fn release(text: &str) -> Option<(u32, u32)> {
     let mut parts = text.trim().split(['.', '-', '+']);
     Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
+}
+
+/// Returns true if this driver's version is older than [`DRIVER_WITH_PFNMAP`].
+pub(crate) fn predates_pfnmap(driver: &str) -> bool {
+    numbers(driver) < numbers(DRIVER_WITH_PFNMAP)
 }
 
 fn numbers(version: &str) -> Vec<u32> {
@@ -161,7 +167,8 @@ mod tests {
         assert!(text.contains("follow_pfnmap") && text.contains("dkms"), "{text}");
         let text = facts(false, Some(true), (6, 12), "550.54.15").advice(code::INVALID_VALUE);
         assert!(text.contains("install driver 570.133.07"), "{text}");
-        let text = facts(true, Some(false), (5, 15), "550.54.15").advice(code::INVALID_VALUE);
+        // 550 finds the pages with follow_pte there.
+        let text = facts(true, Some(false), (6, 11), "550.54.15").advice(code::INVALID_VALUE);
         assert!(!text.contains("follow_pfnmap") && text.contains("read a register"), "{text}");
         let text = facts(false, Some(false), (6, 17), "590.48.01").advice(code::INVALID_VALUE);
         assert!(text.contains("PeerMappingOverride") && text.contains("follow_pfnmap"), "{text}");

@@ -21,6 +21,7 @@ pub use context::{Context, StackLimit};
 pub use device::{DeviceInfo, VirtualMemoryFacts, WritesOrdering};
 pub use error::{CudaError, FailedCall};
 pub use io_memory::IoMemoryFacts;
+pub(crate) use io_memory::{DRIVER_WITH_PFNMAP, KERNEL_WITHOUT_FOLLOW_PTE, predates_pfnmap};
 pub use lane::{CONNECTIONS_VARIABLE, MOST_CONNECTIONS};
 pub use launch::{Launch, Launcher};
 pub use memory::{DeviceMemory, GPU_PAGE, PinnedMemory, RegisteredMemory};

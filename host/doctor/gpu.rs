@@ -5,7 +5,7 @@ use super::gpu_facts::{Gpu, GpuFacts, Virtualization, runs_on};
 use super::machine::Machine;
 use super::nvidia;
 use super::process::{Access, capability};
-use crate::cuda::WritesOrdering;
+use crate::cuda::{DRIVER_WITH_PFNMAP, KERNEL_WITHOUT_FOLLOW_PTE, WritesOrdering, predates_pfnmap};
 use crate::pci::{Bdf, Found, Function, Sysfs, memory_bars, resizable_bars};
 use crate::remedy::Remedy;
 use crate::units::Bytes;
@@ -14,10 +14,6 @@ use crate::units::Bytes;
 const VENDOR_NVIDIA: u16 = 0x10de;
 /// Classes of display controllers: VGA compatible, 3D (PCI Code and ID Assignment 1.16, 1.4).
 const CLASSES_GPU: [u16; 2] = [0x0300, 0x0302];
-/// First driver whose source looks up pages of I/O memory with `follow_pfnmap_start`.
-const FOLLOW_PFNMAP_DRIVER: [u32; 3] = [570, 133, 7];
-/// First kernel that no longer has the older function for it.
-const FOLLOW_PFNMAP_KERNEL: (u32, u32) = (6, 12);
 /// Size of BAR1 in bytes on GPUs whose BAR1 was not enlarged.
 const SMALL_BAR1: u64 = 256 << 20;
 /// Steps after a change of module parameters.
@@ -223,10 +219,9 @@ fn doorbell(machine: &Machine, shown: bool, c: &mut Checks<'_>) {
     if !machine.nvidia.is_loaded() && !shown {
         return c.skip("doorbell", "no NVIDIA kernel module: CPU threads write the doorbells");
     }
-    if let (Some(version), Some(kernel), Some(release)) =
-        (&machine.nvidia.version, machine.kernel_version(), machine.nvidia.release())
-        && kernel >= FOLLOW_PFNMAP_KERNEL
-        && release[..] < FOLLOW_PFNMAP_DRIVER[..]
+    if let (Some(version), Some(kernel)) = (&machine.nvidia.version, machine.kernel_version())
+        && kernel >= KERNEL_WITHOUT_FOLLOW_PTE
+        && predates_pfnmap(version)
     {
         return c.fail(
             "doorbell",
@@ -234,7 +229,7 @@ fn doorbell(machine: &Machine, shown: bool, c: &mut Checks<'_>) {
                 "driver {version} looks I/O memory up with a function that Linux {}.{} no longer has",
                 kernel.0, kernel.1
             ),
-            "install driver 570.133.07 or later".to_owned(),
+            format!("install driver {DRIVER_WITH_PFNMAP} or later"),
         );
     }
     let override_set = machine.nvidia.parameters.as_ref().map(|p| p.registry("PeerMappingOverride").unwrap_or(0) != 0);

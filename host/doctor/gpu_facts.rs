@@ -152,7 +152,7 @@ impl GpuFacts {
                 .map(|info| {
                     let engine = (!image_archs.is_empty()).then(|| Engine::gpu(info.ordinal));
                     if let (true, Some(Ok(engine))) = (tried.is_empty(), &engine) {
-                        tried = try_rungs(engine);
+                        tried = try_backends(engine);
                     }
                     Gpu::new(info, engine.map(|e| e.map(drop).map_err(|e| told(&e))))
                 })
@@ -244,7 +244,7 @@ fn failure(status: nvml_wrapper::enum_wrappers::device::P2pStatus) -> &'static s
 
 /// Tries the mapping backends for GPU memory, as far as that needs no controller. Returns no results if there is no
 /// memory to try them with.
-fn try_rungs(engine: &Engine) -> Vec<Tried> {
+fn try_backends(engine: &Engine) -> Vec<Tried> {
     let Ok(probe) = engine.allocate(Place::Device, SCRATCH_BYTES) else { return Vec::new() };
     let system: Arc<dyn Syscalls> = Arc::new(Linux);
     let attempts = survey(&system, &DriverDmaBuf, Some(&Arc::new(probe)))

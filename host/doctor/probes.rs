@@ -3,6 +3,7 @@
 use super::check::{Area, Check, Checks};
 use crate::cuda;
 use crate::memory::Space;
+use crate::memory::mapping::TOPOLOGY_CHECK;
 use crate::rdma::{Probe, ProbeStep, RdmaDevice, try_device};
 use crate::remedy::Remedy;
 
@@ -23,8 +24,8 @@ pub(super) fn check(tried: &[(String, Vec<Probe>)], all: &mut Vec<Check>) {
             let title = title(*step);
             match (outcome, step) {
                 (Ok(detail), _) => c.ok(title, detail.clone()),
-                (Err(why), ProbeStep::Open | ProbeStep::HostMemory) => c.fail(title, why.clone(), mend(*step, why)),
-                (Err(why), _) => c.warn(title, why.clone(), mend(*step, why)),
+                (Err(why), ProbeStep::Open | ProbeStep::HostMemory) => c.fail(title, why.clone(), remedy(*step, why)),
+                (Err(why), _) => c.warn(title, why.clone(), remedy(*step, why)),
             }
         }
     }
@@ -41,7 +42,7 @@ fn title(step: ProbeStep) -> &'static str {
 }
 
 /// Returns the command, the line of a file, or the setting that fixes a failed step.
-fn mend(step: ProbeStep, why: &str) -> Option<Remedy> {
+fn remedy(step: ProbeStep, why: &str) -> Option<Remedy> {
     let has = |word: &str| why.contains(word);
     Some(Remedy::step(match step {
         ProbeStep::Open if has("Permission denied") || has("not permitted") => {
@@ -55,9 +56,7 @@ fn mend(step: ProbeStep, why: &str) -> Option<Remedy> {
             "ulimit -l unlimited (for good: `* - memlock unlimited` in /etc/security/limits.d; a container: --ulimit memlock=-1)"
         }
         // 524 is ENOTSUPP, for which libc has no message.
-        ProbeStep::GpuMemory if has("os error 524") => {
-            "options nvidia NVreg_GrdmaPciTopoCheckOverride=1 in /etc/modprobe.d, then reboot: the GPU driver lets no device at that place of the PCI tree attach its dma-bufs"
-        }
+        ProbeStep::GpuMemory if has("os error 524") => TOPOLOGY_CHECK,
         ProbeStep::GpuMemory => {
             "modprobe nvidia_peermem, or install the open kernel modules of the GPU driver (nvidia-open)"
         }
@@ -86,23 +85,23 @@ mod tests {
     }
 
     #[test]
-    fn what_fails_comes_with_what_mends_it() {
-        let mended = |step, why, status, word: &str| {
+    fn a_failed_step_comes_with_its_remedy() {
+        let fixed = |step, why, status, word: &str| {
             let c = of(step, Err(why));
             assert_eq!((c.status, c.detail.as_str()), (status, why));
             assert!(c.fix.as_ref().is_some_and(|f| f.to_string().contains(word)), "{c:?}");
         };
-        mended(ProbeStep::Open, "opening mlx5_0: Permission denied (os error 13)", Status::Fail, "chmod 666");
-        mended(ProbeStep::Open, "the kernel has no RDMA: modprobe ib_uverbs", Status::Fail, "modprobe ib_uverbs");
+        fixed(ProbeStep::Open, "opening mlx5_0: Permission denied (os error 13)", Status::Fail, "chmod 666");
+        fixed(ProbeStep::Open, "the kernel has no RDMA: modprobe ib_uverbs", Status::Fail, "modprobe ib_uverbs");
         let absent = "libibverbs.so.1: it cannot be loaded; install libibverbs1 and ibverbs-providers (Debian, Ubuntu)";
-        mended(ProbeStep::Open, absent, Status::Fail, "apt install libibverbs1");
-        mended(ProbeStep::HostMemory, "more than the limit of locked memory", Status::Fail, "memlock");
-        mended(ProbeStep::GpuMemory, "GPU memory: no dma-buf", Status::Warn, "nvidia_peermem");
+        fixed(ProbeStep::Open, absent, Status::Fail, "apt install libibverbs1");
+        fixed(ProbeStep::HostMemory, "more than the limit of locked memory", Status::Fail, "memlock");
+        fixed(ProbeStep::GpuMemory, "GPU memory: no dma-buf", Status::Warn, "nvidia_peermem");
         let refused = "GPU memory: Unknown error 524 (os error 524)";
-        mended(ProbeStep::GpuMemory, refused, Status::Warn, "NVreg_GrdmaPciTopoCheckOverride=1");
-        mended(ProbeStep::Devx, "libmlx5.so.1 cannot be loaded", Status::Warn, "ibverbs-providers");
-        mended(ProbeStep::Devx, "Operation not permitted", Status::Warn, "NET_RAW");
-        mended(ProbeStep::Doorbell, "not permitted", Status::Warn, "PeerMappingOverride");
+        fixed(ProbeStep::GpuMemory, refused, Status::Warn, "NVreg_GrdmaPciTopoCheckOverride=1");
+        fixed(ProbeStep::Devx, "libmlx5.so.1 cannot be loaded", Status::Warn, "ibverbs-providers");
+        fixed(ProbeStep::Devx, "Operation not permitted", Status::Warn, "NET_RAW");
+        fixed(ProbeStep::Doorbell, "not permitted", Status::Warn, "PeerMappingOverride");
         assert_eq!(of(ProbeStep::HostMemory, Err("Bad address")).fix, None);
         assert_eq!(of(ProbeStep::Doorbell, Ok("the GPU maps a doorbell")).status, Status::Ok);
     }

@@ -1,7 +1,7 @@
 //! A volume, its cache and its arrays on faulty devices: the outcome is the right data, or an error that names the
 //! place.
 
-use super::{Cache, Drive, StorageError, Volume};
+use super::{Cache, Drive, OverwritePolicy, StorageError, Volume};
 use crate::engine::Engine;
 use crate::nvme::RecoveryPolicy;
 use crate::storage::LandingChoice;
@@ -41,6 +41,11 @@ fn a_failed_flush_is_named_and_stores_nothing_under_a_name() {
     let e = v.flush().unwrap_err();
     assert_eq!(status_of(&e), Some(status::WRITE_FAULT));
     assert!(e.to_string().contains("flush of namespace 1"), "{e}");
+    let folder = tempfile::tempdir().unwrap();
+    let new = folder.path().join("new").display().to_string();
+    let drive = Drive::create(&format!("soft:{new},fail-flush=every:1"), 1 << 20, &OverwritePolicy::none()).unwrap();
+    let e = Volume::on(&Engine::cpu().unwrap(), [drive]).build().unwrap().flush().unwrap_err().to_string();
+    assert!(e.contains(&new) && !e.contains("/proc/"), "{e}");
     // The first flush erases the old manifest, the second is of the data.
     let (v, _file) = on_file("fail-flush=every:2");
     let e = v.store_array("a", &values()).unwrap_err();

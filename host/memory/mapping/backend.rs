@@ -168,7 +168,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn rungs_are_named_and_read_back() {
+    fn backends_are_named_and_parsed() {
         for backend in MappingBackend::ALL {
             assert_eq!(backend.name().parse(), Ok(BackendChoice::Only(backend)));
             assert_eq!(BackendChoice::Only(backend).to_string(), backend.name());

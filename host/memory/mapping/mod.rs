@@ -20,6 +20,7 @@ mod tests;
 
 pub use backend::{Attempt, BackendChoice, MappingBackend, Outcome, UnknownBackend};
 pub(crate) use gdrdrv::FILE as GDRDRV;
+pub(crate) use reason::TOPOLOGY_CHECK;
 pub use reason::{BackendError, ProbeError};
 pub use syscalls::{Linux, Syscalls};
 

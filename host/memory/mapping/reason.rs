@@ -7,7 +7,7 @@ use std::io;
 
 /// Remedy for a failed topology check: the GPU driver checks a device's place in the PCI tree before it attaches a
 /// dma-buf to the device (nv-dmabuf.c).
-const TOPOLOGY: &str = "the GPU driver lets no device at this place in the PCI tree attach its dma-bufs: put `options nvidia \
+pub(crate) const TOPOLOGY_CHECK: &str = "the GPU driver lets no device at this place in the PCI tree attach its dma-bufs: put `options nvidia \
                         NVreg_GrdmaPciTopoCheckOverride=1` in /etc/modprobe.d, then reboot";
 
 /// Error of one mapping backend.
@@ -114,7 +114,7 @@ impl BackendError {
         };
         // A CPU mapping of the buffer can fail with the same number, but then the device's place is not the cause.
         if attaching == ENOTSUPP && backend != MappingBackend::DmaBufMmap {
-            return TOPOLOGY.to_owned();
+            return TOPOLOGY_CHECK.to_owned();
         }
         match self {
             Self::Open { file, source } => match errno(source) {

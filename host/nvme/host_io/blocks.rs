@@ -139,6 +139,7 @@ impl HostQueue<'_> {
     }
 
     fn check_blocks(&self, namespace: &Namespace, blocks: &Range<u64>) -> Result<(), NvmeError> {
+        let bytes = blocks.end.saturating_sub(blocks.start).saturating_mul(namespace.block_bytes() as u64);
         if blocks.start <= blocks.end && blocks.end <= namespace.blocks() {
             return Ok(());
         }
@@ -146,7 +147,7 @@ impl HostQueue<'_> {
             device: self.controller().name().to_owned(),
             nsid: namespace.id(),
             lba: blocks.start,
-            bytes: usize::try_from(blocks.end.saturating_sub(blocks.start)).unwrap_or(usize::MAX),
+            bytes: usize::try_from(bytes).unwrap_or(usize::MAX),
             reason: format!(
                 "the range ends at block {}, and the namespace has {} blocks",
                 blocks.end,

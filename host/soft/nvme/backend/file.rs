@@ -178,8 +178,9 @@ impl FileStore {
         Ok(Self { file, path, place, bytes, present: AtomicU64::new(bytes), read_only, io, align, map })
     }
 
-    /// Sets the path that the file will have.
+    /// Sets the path that the file will have: messages name it, not the path of the file that has no name yet.
     pub(in super::super) fn known_as(mut self, path: &Path) -> Self {
+        self.path = path.to_path_buf();
         self.place = place(path);
         self
     }

@@ -1,14 +1,14 @@
 //! Measures GUPS: random remote atomic updates, HPC Challenge's RandomAccess, by kernels of all PEs at once.
 //!
 //! ```text
-//! $ cargo run --example gups -- --engine cpu --log2 10
+//! $ cargo run --example 07_gups -- --engine cpu --log2 10
 //! engine cpu (2 threads)
 //! peer 2 PEs (threads), heap 4.0 MiB host, atomics native
 //! 2 x 1024 entries, 8192 updates: 0.019 GUPS, 0.4 ms
 //! errors 0 of 2048 entries (HPC Challenge allows 1 %, atomic updates none): correct
 //! ```
 //!
-//! `--pes N` and `--log2 M` (2^M entries on each PE) choose the size. `warpbell run -n 4 -- target/debug/examples/gups`
+//! `--pes N` and `--log2 M` (2^M entries on each PE) choose the size. `warpbell run -n 4 -- target/debug/examples/07_gups`
 //! makes each PE a process. Updates are checked as in HPC Challenge: they are repeated, which must restore the table.
 //! Up to 2^24 updates are also checked against a serial computation.
 

@@ -1,7 +1,7 @@
 //! Sums an array on NVMe, through the page cache.
 //!
 //! ```text
-//! $ cargo run --example array_sum
+//! $ cargo run --example 02_array_sum
 //! engine cpu (2 threads; ...)
 //! device soft:mem  queues host  landing direct  doorbell cpu-engine
 //! 1048576 numbers, 4 MiB through a cache of 1 MiB: sum 549755289600, correct (1024 pages read)
@@ -38,7 +38,7 @@ fn main() -> Result<(), support::Failure> {
     let found: u64 = sum.get(0)?;
     let expected: u64 = numbers.iter().map(|n| u64::from(*n)).sum();
     if found != expected {
-        return Err(format!("the kernel's sum is {found}, it should be {expected}").into());
+        return Err(format!("the kernel's sum is {found}, expected {expected}").into());
     }
     let pages = volume.stats()?.fills;
     println!("{} numbers, 4 MiB through a cache of 1 MiB: sum {found}, correct ({pages} pages read)", numbers.len());

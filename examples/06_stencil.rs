@@ -2,7 +2,7 @@
 //! the PEs. All steps run in one launch. Neighbours' rows arrive by `put_signal` while the kernel computes.
 //!
 //! The result is compared with a serial computation, bit for bit. `--pes N`, `--rows N`, `--cols N` and `--steps N`
-//! choose the size. `warpbell run -n 4 -- target/debug/examples/stencil` makes each PE a process. Blocks wait for each
+//! choose the size. `warpbell run -n 4 -- target/debug/examples/06_stencil` makes each PE a process. Blocks wait for each
 //! other between steps, so no more are launched than run at once.
 
 #[path = "support/pes.rs"]

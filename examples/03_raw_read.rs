@@ -1,7 +1,7 @@
 //! Reads blocks from a kernel: every thread reads its own blocks, without a cache.
 //!
 //! ```text
-//! $ cargo run --example raw_read
+//! $ cargo run --example 03_raw_read
 //! engine cpu (2 threads; ...)
 //! device soft:mem  queues host  landing direct  doorbell cpu-engine
 //! 4096 blocks of 512 bytes read by the kernel in 4096 commands: correct
@@ -42,7 +42,7 @@ fn main() -> Result<(), support::Failure> {
     let found = sums.get_slice::<u64>(0, blocks as usize)?;
     let expected = words.chunks(volume.block_bytes() / 4).map(|b| b.iter().map(|w| u64::from(*w)).sum::<u64>());
     if !found.iter().copied().eq(expected) {
-        return Err("the kernel read something else than was written".into());
+        return Err("the kernel's sums are not those of the blocks that were written".into());
     }
     let (size, commands) = (volume.block_bytes(), volume.stats()?.reads);
     println!("{blocks} blocks of {size} bytes read by the kernel in {commands} commands: correct");

@@ -1,7 +1,7 @@
 //! Reads asynchronously with tokens: every thread keeps four reads in flight and sums the oldest.
 //!
 //! ```text
-//! $ cargo run --example async_read
+//! $ cargo run --example 04_async_read
 //! engine cpu (2 threads; ...)
 //! device soft:mem  queues host  landing direct  doorbell cpu-engine
 //! 4096 blocks, four in flight for each thread: sum 137438691328, correct
@@ -43,7 +43,7 @@ fn main() -> Result<(), support::Failure> {
     let found: u64 = sum.get(0)?;
     let expected: u64 = words.iter().map(|w| u64::from(*w)).sum();
     if found != expected {
-        return Err(format!("the kernel's sum is {found}, it should be {expected}").into());
+        return Err(format!("the kernel's sum is {found}, expected {expected}").into());
     }
     println!("{blocks} blocks, four in flight for each thread: sum {found}, correct");
     Ok(())
