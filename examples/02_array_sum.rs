@@ -31,7 +31,7 @@ fn main() -> Result<(), support::Failure> {
     let cache = Cache::on(&volume).bytes(1 << 20).build()?;
     let array: Array<u32> = cache.open("numbers")?;
     let sum = engine.allocate(Place::Device, 8)?;
-    // SAFETY: the kernel's own arguments; what they name is passed by reference, which keeps it.
+    // SAFETY: the arguments have the types of the kernel's parameters, in their order.
     let run = unsafe { engine.launch("array_sum", engine.grid(256, 1), args!(&array, &sum)) }?;
     run.finish_within(Duration::from_secs(30))?;
 

@@ -21,9 +21,9 @@ fn stands_in(block: &str, file: &str) {
 
 #[test]
 fn its_code_is_that_of_an_example() {
-    let [kernel, updates] = blocks("cpp")[..] else { panic!("two kernels") };
+    let [kernel, puts] = blocks("cpp")[..] else { panic!("two kernels") };
     stands_in(kernel, "examples/kernels/array_sum.cu");
-    stands_in(updates, "examples/kernels/gups.cu");
+    stands_in(puts, "examples/kernels/put_get.cu");
     let [host] = blocks("rust")[..] else { panic!("one host") };
     stands_in(host, "examples/02_array_sum.rs");
 }
