@@ -37,9 +37,9 @@ const GATHER: usize = 4 << 20;
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
-    entries: Vec<Entry>,
-    end: u64,
-    page_checksums: bool,
+    pub(super) entries: Vec<Entry>,
+    pub(super) end: u64,
+    pub(super) page_checksums: bool,
 }
 
 impl Plan {
@@ -100,7 +100,7 @@ impl Plan {
     }
 
     /// Returns the first byte behind the arrays and their checksums, if the arrays begin at byte `start`.
-    fn end_from(&self, start: u64) -> u64 {
+    pub(super) fn end_from(&self, start: u64) -> u64 {
         let arrays_end = start.saturating_add(self.end.max(MANIFEST_BYTES as u64) - MANIFEST_BYTES as u64);
         if self.page_checksums { TablePlace::behind(arrays_end).end() } else { arrays_end }
     }
@@ -171,7 +171,7 @@ impl Volume {
         let place = plan.page_checksums.then(|| TablePlace::behind(checked.arrays_end()));
         let checksums = place.map(|place| self.new_table(place)).transpose()?;
         let next = Superblock { uuid, generation, layout, index: 0, members: 0, manifest: checked };
-        Ok(VolumeWriter { volume: self, arrays, checksums, next, slot, keeps_old })
+        Ok(VolumeWriter { volume: self, arrays, checksums, next, slot, keeps_old, beside: false })
     }
 
     /// Stores one array, in place of everything that the volume held.
@@ -212,12 +212,14 @@ impl Volume {
 #[derive(Debug)]
 #[must_use = "nothing has a name before finish"]
 pub struct VolumeWriter<'a> {
-    volume: &'a Volume,
-    arrays: Vec<Filling>,
-    checksums: Option<NewTable>,
-    next: Superblock,
-    slot: usize,
-    keeps_old: bool,
+    pub(super) volume: &'a Volume,
+    pub(super) arrays: Vec<Filling>,
+    pub(super) checksums: Option<NewTable>,
+    pub(super) next: Superblock,
+    pub(super) slot: usize,
+    pub(super) keeps_old: bool,
+    /// True if the arrays are added to those that the volume holds.
+    pub(super) beside: bool,
 }
 
 /// Destination of the data of all arrays.
@@ -227,7 +229,7 @@ struct Target<'a> {
 }
 
 #[derive(Debug)]
-struct Filling {
+pub(super) struct Filling {
     entry: Entry,
     checksum: Checksum,
     /// Bytes written: a multiple of the block size until the end.
@@ -237,7 +239,7 @@ struct Filling {
 }
 
 impl Filling {
-    fn new(entry: &Entry) -> Self {
+    pub(super) fn new(entry: &Entry) -> Self {
         Self { entry: entry.clone(), checksum: Checksum::default(), written: 0, gathered: Vec::new() }
     }
 
@@ -348,8 +350,8 @@ impl VolumeWriter<'_> {
         self.keeps_old
     }
 
-    /// Writes the remaining data, flushes, and then writes the manifest. With that the new content replaces the old. A
-    /// file that was made for the volume gets its name.
+    /// Writes the remaining data, flushes, and then writes the manifest. With that the new content replaces the old, or
+    /// joins it after [`Volume::add`]. A file that was made for the volume gets its name.
     ///
     /// # Errors
     /// [`StorageError::Count`] if an array lacks elements; [`StorageError::File`] if a new file cannot get its name;
@@ -359,13 +361,23 @@ impl VolumeWriter<'_> {
         self.arrays.iter().try_for_each(Filling::complete)?;
         let mut to = Target { volume, checksums: &mut self.checksums };
         self.arrays.iter_mut().try_for_each(|a| a.finish(&mut to))?;
-        let mut manifest = Manifest::new(self.arrays.into_iter().map(|a| a.entry).collect())
-            .map_err(|source| StorageError::Manifest { device: volume.name().to_owned(), source })?;
+        let mut entries: Vec<Entry> = self.arrays.into_iter().map(|a| a.entry).collect();
+        if self.beside {
+            let content = volume.settled()?;
+            if let (Some(new), Some(old)) = (&mut self.checksums, volume.page_checksums(&content)?) {
+                new.take_unknown(&old);
+            }
+            (self.next.generation, self.slot) = (content.latest + 1, 1 - content.slot);
+            entries.splice(0..0, content.block.manifest.entries().iter().cloned());
+        }
+        let mut manifest = Manifest::new(entries).map_err(|source| volume.wrong_manifest(source))?;
         if let Some(table) = &self.checksums {
             volume.put_table(table)?;
             manifest = manifest.with_extensions(vec![table.place.extension()]);
         }
-        volume.0.integrity.clear_changed()?;
+        if !self.beside || volume.engine().is_idle() {
+            volume.0.integrity.clear_changed()?;
+        }
         volume.publish(Superblock { manifest: manifest.clone(), ..self.next }, self.slot)?;
         volume.keep()?;
         match &self.checksums {

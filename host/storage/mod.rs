@@ -4,6 +4,7 @@
 //! submit commands. [`Volume::store`] writes arrays and a [`Manifest`] that names them. A [`Cache`] keeps pages of a
 //! volume in memory near the kernels. Kernels access the pages through [`Array`]s.
 
+mod add;
 mod array;
 mod blocks;
 mod builder;

@@ -299,6 +299,13 @@ impl NewTable {
     }
 }
 
+impl NewTable {
+    /// Takes the entries of another table for units whose checksum is unknown here.
+    pub(super) fn take_unknown(&mut self, other: &Self) {
+        self.entries.iter_mut().zip(&other.entries).filter(|(own, _)| **own == 0).for_each(|(own, e)| *own = *e);
+    }
+}
+
 impl Manifest {
     /// Returns the position of the table of page checksums, if the arrays have one.
     pub(super) fn checksum_table(&self) -> Option<TablePlace> {
