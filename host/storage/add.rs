@@ -65,7 +65,7 @@ impl Volume {
         }
         let manifest = |source| self.wrong_manifest(source);
         plan.page_checksums = self.0.use_page_checksums.unwrap_or(plan.page_checksums);
-        let content = self.settled()?;
+        let content = self.flushed_content()?;
         let old = &content.block.manifest;
         let layout = self.layout();
         let place = plan.place_beside(layout, old);
@@ -105,7 +105,7 @@ impl Volume {
     /// # Errors
     /// [`StorageError::Manifest`] if there is no such array; otherwise as for [`Volume::add`] and [`Volume::flush`].
     pub fn remove(&self, names: &[&str]) -> Result<Manifest, StorageError> {
-        let content = self.settled()?;
+        let content = self.flushed_content()?;
         let old = &content.block.manifest;
         for name in names {
             old.find(name).map_err(|source| self.wrong_manifest(source))?;
@@ -126,7 +126,7 @@ impl Volume {
     }
 
     /// Returns the content with all changes of its arrays recorded.
-    pub(super) fn settled(&self) -> Result<Content, StorageError> {
+    pub(super) fn flushed_content(&self) -> Result<Content, StorageError> {
         self.current()?;
         self.flush()?;
         let content = self.current()?;
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_of_other_arrays_are_recorded() {
+    fn changes_of_other_arrays_are_kept() {
         let v = volume(&["soft:mem:1M"], true);
         let first = add(&v, "a", &values(3, 5000)).unwrap();
         let writer = v.add(Plan::new().array::<u32>("b", 0), "it").unwrap();

@@ -363,7 +363,7 @@ impl VolumeWriter<'_> {
         self.arrays.iter_mut().try_for_each(|a| a.finish(&mut to))?;
         let mut entries: Vec<Entry> = self.arrays.into_iter().map(|a| a.entry).collect();
         if self.beside {
-            let content = volume.settled()?;
+            let content = volume.flushed_content()?;
             if let (Some(new), Some(old)) = (&mut self.checksums, volume.page_checksums(&content)?) {
                 new.take_unknown(&old);
             }
