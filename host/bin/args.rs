@@ -15,6 +15,7 @@ use std::time::Duration;
 use warpbell::doctor::Require;
 use warpbell::graph::LEAST_TOLERANCE;
 use warpbell::graph::import::DEFAULT_SEED;
+use warpbell::graph::stored::GraphName;
 use warpbell::units::{Bytes, BytesOrShare, parse_duration};
 
 /// Maximum number of ranks of a world.
@@ -157,6 +158,26 @@ pub enum GraphCommand {
         #[command(flatten)]
         graph: GraphArgs,
     },
+    /// Store a graph on a device under a name; the other commands open it as stored:NAME
+    #[command(
+        after_help = "Examples:\n  warpbell graph import links.el --name links --device soft:graphs.img\n  warpbell graph bfs stored:links --device soft:graphs.img --source 1\n  warpbell graph import kron:20 --name kron20 --weights integers --device nvme:0000:65:00.0"
+    )]
+    Import(ImportArgs),
+    /// List the graphs that are stored on a device
+    #[command(after_help = "Example:\n  warpbell graph list --device soft:graphs.img")]
+    List(StoredListArgs),
+    /// Show the sizes and the origin of a stored graph
+    #[command(after_help = "Example:\n  warpbell graph info stored:links --device soft:graphs.img")]
+    Info(StoredArgs),
+    /// Read a stored graph completely, and compare its parts with their checksums and with each other
+    #[command(after_help = "Example:\n  warpbell graph verify stored:links --device soft:graphs.img")]
+    Verify(StoredArgs),
+    /// Remove a stored graph; its space can be used again
+    #[command(after_help = "Example:\n  warpbell graph delete stored:links --device soft:graphs.img")]
+    Delete(StoredArgs),
+    /// Write the edges of a stored graph to a file
+    #[command(after_help = "Example:\n  warpbell graph export stored:links --device soft:graphs.img --out links.el")]
+    Export(ExportArgs),
 }
 
 #[derive(Args, Clone, Debug)]
@@ -173,7 +194,8 @@ pub struct SourceArgs {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Graph, cache and results")]
 pub struct GraphArgs {
-    /// A graph file (.el .txt .wel .mtx .sg .wsg, or an LDBC .v or .e), or kron:SCALE or urand:SCALE
+    /// A graph file (.el .txt .wel .mtx .sg .wsg, or an LDBC .v or .e), kron:SCALE or urand:SCALE, or stored:NAME for a
+    /// graph that `graph import` stored on --device
     pub input: OsString,
     /// Treat the input's edges as directed
     #[arg(long, conflicts_with = "undirected")]
@@ -205,8 +227,11 @@ pub struct GraphArgs {
     #[arg(long, value_name = "N", default_value_t = DEFAULT_SEED)]
     pub seed: u64,
     /// Do not check the result against a serial computation
-    #[arg(long)]
+    #[arg(long, conflicts_with = "verify")]
     pub no_verify: bool,
+    /// Check the result also for a stored graph, whose edges are then read completely first
+    #[arg(long)]
+    pub verify: bool,
     /// Write `ID VALUE` for every vertex (of the last run) to this file, or to standard output with -
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
@@ -217,6 +242,78 @@ pub struct GraphArgs {
     pub verbose: bool,
     #[command(flatten)]
     pub engine: EngineArgs,
+    #[command(flatten)]
+    pub device: DeviceArgs,
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct ImportArgs {
+    /// A graph file (.el .txt .wel .mtx .sg .wsg, or an LDBC .v or .e), or kron:SCALE or urand:SCALE
+    pub input: OsString,
+    /// Name of the stored graph: 1 to 40 letters, digits, `.`, `_` and `-`
+    #[arg(long)]
+    pub name: GraphName,
+    /// Treat the input's edges as directed
+    #[arg(long, conflicts_with = "undirected")]
+    pub directed: bool,
+    /// Treat the input's edges as undirected: add the reverse of every edge
+    #[arg(long)]
+    pub undirected: bool,
+    /// Edge weights to store
+    #[arg(long, value_enum, default_value_t = ImportWeights::Auto)]
+    pub weights: ImportWeights,
+    /// Seed of generators and random weights
+    #[arg(long, value_name = "N", default_value_t = DEFAULT_SEED)]
+    pub seed: u64,
+    /// Store a checksum for each 4 KiB; kernels compare it with every page that they read
+    #[arg(long)]
+    pub page_checksums: bool,
+    #[command(flatten)]
+    pub json: JsonArgs,
+    #[command(flatten)]
+    pub device: DeviceArgs,
+}
+
+/// Edge weights of a graph that is imported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ImportWeights {
+    /// The input's weights if it has some, otherwise none
+    Auto,
+    /// No weights
+    None,
+    /// The input's weights; 1 for each edge where it has none
+    Input,
+    /// Uniform integers from 1 to 255
+    Integers,
+    /// Uniform real numbers in [0, 1)
+    Reals,
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct StoredListArgs {
+    #[command(flatten)]
+    pub json: JsonArgs,
+    #[command(flatten)]
+    pub device: DeviceArgs,
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct StoredArgs {
+    /// The stored graph, as in stored:NAME
+    pub graph: OsString,
+    #[command(flatten)]
+    pub json: JsonArgs,
+    #[command(flatten)]
+    pub device: DeviceArgs,
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct ExportArgs {
+    /// The stored graph, as in stored:NAME
+    pub graph: OsString,
+    /// File for the edges, .el (two vertices on a line) or .wel (with the weight), or - for standard output
+    #[arg(long, value_name = "FILE")]
+    pub out: PathBuf,
     #[command(flatten)]
     pub device: DeviceArgs,
 }

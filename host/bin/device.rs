@@ -59,6 +59,74 @@ pub fn measured(
     Ok(volume)
 }
 
+/// Opens the devices for reading alone, as a volume with queues for commands of `transfer` bytes. Several programs may
+/// read the same file at the same time.
+///
+/// # Errors
+/// * [`Failure::Usage`] if no device is named, or the options do not fit together.
+/// * [`Failure::Error`] if a device cannot be opened.
+pub fn stored(args: &DeviceArgs, engine: &Engine, transfer: Bytes) -> Result<Volume, Failure> {
+    open_stored(args, engine, transfer, true)
+}
+
+/// Opens the devices of a volume whose stored graphs are to be changed.
+///
+/// # Errors
+/// As for [`stored`].
+pub fn changed(args: &DeviceArgs, engine: &Engine) -> Result<Volume, Failure> {
+    open_stored(args, engine, DEFAULT_TRANSFER, false)
+}
+
+fn open_stored(args: &DeviceArgs, engine: &Engine, transfer: Bytes, read_only: bool) -> Result<Volume, Failure> {
+    let mut specs = lasting(args)?;
+    if read_only {
+        specs.iter_mut().for_each(DriveSpec::set_read_only);
+    }
+    let drives: Vec<Drive> = specs.iter().map(DriveSpec::open).collect::<Result<_, _>>()?;
+    build(args, engine, drives, transfer, None)
+}
+
+/// Size of commands where kernels do not read.
+const DEFAULT_TRANSFER: Bytes = Bytes(4096);
+
+/// Returns the specifications of devices that keep data beyond the end of the program.
+fn lasting(args: &DeviceArgs) -> Result<Vec<DriveSpec>, Failure> {
+    let specs = specs(args)?;
+    match specs.iter().find(|s| s.spec().is_memory()) {
+        Some(memory) => Err(Failure::Usage(format!(
+            "{memory} ends with the program, so no graph is stored there; name a file or a controller, as in --device soft:graphs.img"
+        ))),
+        None => Ok(specs),
+    }
+}
+
+/// Opens the devices as a volume that has space for `plan` beside what it holds. Files are created, and existing files
+/// that are too small are made larger.
+///
+/// # Errors
+/// * [`Failure::Usage`] if no device is named, or the options do not fit together.
+/// * [`Failure::Error`] if a device cannot be opened, holds other data that `--yes-destroy` does not name, or if a file
+///   cannot be made larger.
+pub fn with_space(args: &DeviceArgs, engine: &Engine, plan: &Plan) -> Result<Volume, Failure> {
+    let specs = lasting(args)?;
+    let policy = OverwritePolicy::to_destroy(&args.yes_destroy);
+    let striped = if args.replicate { 1 } else { specs.len() };
+    let each = plan.bytes_for_each(striped, args.stripe_chunk.0);
+    let open = || -> Result<Volume, Failure> {
+        let drives: Vec<Drive> = specs.iter().map(|s| s.create(each, &policy)).collect::<Result<_, _>>()?;
+        build(args, engine, drives, DEFAULT_TRANSFER, plan.has_page_checksums().then_some(true))
+    };
+    let volume = open()?;
+    let needs = volume.needs_beside(plan)?;
+    if needs <= volume.bytes() {
+        return Ok(volume);
+    }
+    let each = volume.bytes_of_each_drive(needs);
+    drop(volume);
+    specs.iter().try_for_each(|s| s.grow(each))?;
+    open()
+}
+
 fn build(
     args: &DeviceArgs,
     engine: &Engine,

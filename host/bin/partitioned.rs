@@ -3,7 +3,7 @@
 
 use crate::args::{Edges, WorldArgs};
 use crate::device;
-use crate::graph::{Job, Outcome, cache_bytes, facts, shape};
+use crate::graph::{Described, Job, Outcome, cache_bytes};
 use crate::interrupt::Interrupt;
 use crate::measure::graph::{GraphRun, Io, Summary};
 use crate::measure::report::{PathReport, Report, nanoseconds};
@@ -70,7 +70,7 @@ pub fn run(job: &Job, world: &WorldArgs, interrupt: &Interrupt) -> Result<(), Fa
     }
     let sources = sources.into_iter().flatten().collect::<Vec<_>>();
     text.line(format_args!("warpbell {}  {plan}", env!("CARGO_PKG_VERSION")))?;
-    text.line(format_args!("{}", shape(&loaded)))?;
+    text.line(format_args!("{}", Described::from(&loaded).line()))?;
 
     let partition = PartitionPlan::new(csr, plan.pes(), true);
     let options = PartitionedBfsOptions::default();
@@ -88,7 +88,7 @@ pub fn run(job: &Job, world: &WorldArgs, interrupt: &Interrupt) -> Result<(), Fa
         output::write_values(outcome.values(), csr.ids(), output)?;
     }
     if let Some(path) = &args.report.json {
-        let results = json!({ "graph": facts(&loaded), "pes": answer.parts, "transport": answer.transport, "runs": answer.runs, "summary": summary });
+        let results = json!({ "graph": Described::from(&loaded).facts(), "pes": answer.parts, "transport": answer.transport, "runs": answer.runs, "summary": summary });
         let engine = &plan.engines()[0];
         output::write_json(job.name(), &Report::new(config(job, plan.pes()), engine, None, results), path)?;
     }

@@ -187,6 +187,18 @@ impl Csr {
         Self { offsets, neighbours, weights: None, directed, ids, order: NeighbourOrder::ByDegree }
     }
 
+    /// Makes a graph of lists that another graph had, in their order. The caller has checked offsets and neighbours.
+    pub(crate) fn stored(
+        offsets: Vec<u64>,
+        neighbours: Neighbours,
+        weights: Option<Weights>,
+        directed: bool,
+        ids: Ids,
+        order: NeighbourOrder,
+    ) -> Self {
+        Self { offsets, neighbours, weights, directed, ids, order }
+    }
+
     /// Builds a graph of the vertices `0 .. vertices` from pairs.
     ///
     /// # Errors
@@ -491,7 +503,7 @@ pub(crate) fn blocks_mut<'a, T>(offsets: &[u64], mut values: &'a mut [T]) -> Vec
         .collect()
 }
 
-fn check_offsets(offsets: &[u64], edges: u64, vertices: u64) -> Result<(), CsrError> {
+pub(crate) fn check_offsets(offsets: &[u64], edges: u64, vertices: u64) -> Result<(), CsrError> {
     if offsets.len() as u64 != vertices + 1 {
         return Err(CsrError::Offsets { offsets: offsets.len() as u64, vertices });
     }
@@ -508,7 +520,7 @@ fn check_offsets(offsets: &[u64], edges: u64, vertices: u64) -> Result<(), CsrEr
     if offsets[last] != edges { Err(bad(last, edges, edges)) } else { Ok(()) }
 }
 
-fn check_neighbours(neighbours: &Neighbours, vertices: u64) -> Result<(), CsrError> {
+pub(crate) fn check_neighbours(neighbours: &Neighbours, vertices: u64) -> Result<(), CsrError> {
     let bad = with_neighbours!(neighbours, list => list.par_iter().position_first(|&n| n.number() >= vertices));
     match bad {
         Some(i) => Err(CsrError::Neighbour { index: i as u64, found: neighbours.get(i), vertices }),

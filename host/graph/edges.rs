@@ -1,7 +1,9 @@
 //! Graphs that kernels can read: all data of size O(vertices) in the engine's memory, the edges where the caller wants
 //! them.
 
+use super::import::ImportError;
 use super::params::GRAPH_PIECE_EDGES;
+use super::stored::StoredError;
 use crate::engine::{Args, Engine, EngineError, KernelArg, RunError};
 use crate::memory::{MemoryError, Region};
 use crate::remedy::{Remedies, Remedy};
@@ -75,6 +77,12 @@ pub enum GraphError {
     /// The graph could not be written to storage, or the cache could not be emptied or filled.
     #[error(transparent)]
     Storage(#[from] StorageError),
+    /// A stored graph does not exist, exists already, or cannot be read.
+    #[error(transparent)]
+    Stored(#[from] StoredError),
+    /// A graph does not fit into memory.
+    #[error(transparent)]
+    Import(#[from] ImportError),
     /// A device holds stored arrays other than those to be placed.
     #[error("{}: it holds {holds}; nothing was written", device.display())]
     Occupied {

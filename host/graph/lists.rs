@@ -7,6 +7,8 @@ use std::fmt;
 pub trait VertexId: bytemuck::Pod + Ord + Default + Send + Sync + fmt::Debug + fmt::Display + 'static {
     /// Value that stands for "no vertex".
     const NONE: Self;
+    /// Size in bytes, 4 or 8.
+    const WIDTH: usize = size_of::<Self>();
     /// Converts an index that is known to fit.
     fn from_index(index: usize) -> Self;
     /// Returns the number as an index into arrays over the vertices.

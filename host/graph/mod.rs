@@ -25,19 +25,22 @@ mod bfs;
 mod components;
 mod edges;
 mod launch;
+mod occupied;
 mod pagerank;
 #[allow(dead_code, reason = "generated: the host does not use all of it")]
 mod params;
 #[cfg(feature = "shmem")]
 pub mod partition;
 mod place;
+mod shape;
 mod sssp;
-mod stored;
+pub mod stored;
 
 pub use bfs::{Bfs, BfsOptions, BfsResult, Direction, LevelReport, UNREACHED, bfs};
 pub use components::{Components, ComponentsOptions, ComponentsResult, PhaseReport, components};
 pub use edges::{DEFAULT_LAUNCH_LIMIT, GraphError, GraphOnEngine, Placement, PlacementOptions};
 pub use pagerank::{IterationReport, LEAST_TOLERANCE, PageRank, PageRankOptions, PageRankResult, pagerank};
+pub use shape::GraphShape;
 pub use sssp::{BucketReport, Distances, Sssp, SsspOptions, SsspResult, sssp};
 
 #[cfg(test)]

@@ -1,13 +1,13 @@
 //! Placement of a graph where kernels can read it.
 
-use super::csr::{Csr, NeighbourOrder, VertexId, Weights, with_neighbours};
+use super::csr::{Csr, NeighbourOrder, Neighbours, VertexId, Weights};
 use super::edges::{
     DEFAULT_LAUNCH_LIMIT, EdgeStore, GraphError, GraphOnEngine, Lists, NarrowEdge, Placement, PlacementOptions,
     WeightKind, Weighted, WideEdge,
 };
 use super::hub::{hub_neighbours, order_by_degree};
+use super::occupied;
 use super::params::GRAPH_PIECE_EDGES;
-use super::stored;
 use crate::engine::Engine;
 use crate::memory::{Place, Region};
 use crate::storage::{Cache, Element, ElementType, Plan, Volume};
@@ -21,8 +21,8 @@ const PART_EDGES: usize = 1 << 20;
 // Arrays of a graph on a volume.
 pub(super) const OFFSETS: &str = "offsets";
 pub(super) const NEIGHBOURS: &str = "neighbours";
-const IN_OFFSETS: &str = "in-offsets";
-const IN_NEIGHBOURS: &str = "in-neighbours";
+pub(super) const IN_OFFSETS: &str = "in-offsets";
+pub(super) const IN_NEIGHBOURS: &str = "in-neighbours";
 pub(super) const WEIGHTED: &str = "weighted-neighbours";
 
 impl GraphOnEngine {
@@ -82,7 +82,7 @@ impl GraphOnEngine {
     /// * [`GraphError::Occupied`] names a device that holds other data, and describes the data.
     /// * [`GraphError::Storage`] if a device cannot be read.
     pub fn check_volume(volume: &Volume, csr: &Csr, needs: PlacementOptions) -> Result<(), GraphError> {
-        stored::check(volume, &Self::plan(csr, needs), csr, || transposed(csr, needs).map(Cow::Owned), needs)
+        occupied::check(volume, &Self::plan(csr, needs), csr, || transposed(csr, needs).map(Cow::Owned), needs)
     }
 
     /// Places a graph as [`GraphOnEngine::place`] does, with the in-lists given.
@@ -100,7 +100,7 @@ impl GraphOnEngine {
         };
         let out = lists(engine, csr, stores.out.take())?;
         let inward = transpose.map(|t| lists(engine, t, stores.inward.take())).transpose()?;
-        let isolated = isolated(csr, transpose.map(Csr::offsets));
+        let isolated = isolated(csr.offsets(), csr.directed(), transpose.map(Csr::offsets));
         let connected = isolated.par_iter().map(|word| u64::from(word.count_zeros())).sum();
         let weighted = stores.weighted.take().map(|edges| {
             let (kind, mean) = weight_kind(csr);
@@ -200,7 +200,7 @@ impl Stores {
 }
 
 /// Returns the in-lists that are placed beside the lists of a directed graph.
-fn transposed(csr: &Csr, needs: PlacementOptions) -> Option<Csr> {
+pub(super) fn transposed(csr: &Csr, needs: PlacementOptions) -> Option<Csr> {
     (csr.directed() && needs.inward).then(|| {
         let mut transpose = csr.transpose();
         if csr.order() == NeighbourOrder::ByDegree {
@@ -234,7 +234,7 @@ pub(super) fn each_array(
     Ok(())
 }
 
-fn device<T: Pod>(engine: &Engine, values: &[T]) -> Result<Region, GraphError> {
+pub(super) fn device<T: Pod>(engine: &Engine, values: &[T]) -> Result<Region, GraphError> {
     let region = engine.allocate(Place::Device, size_of_val(values))?;
     region.set_slice(0, values)?;
     Ok(region)
@@ -244,7 +244,10 @@ fn lists(engine: &Engine, csr: &Csr, edges: Option<EdgeStore>) -> Result<Lists, 
     Ok(Lists {
         offset: device(engine, csr.offsets())?,
         hubs: device(engine, hub_neighbours(csr).bytes())?,
-        tile: with_neighbours!(csr.neighbours(), list => device(engine, &tiles(csr.offsets(), list))?),
+        tile: match csr.neighbours() {
+            Neighbours::U32(_) => device(engine, &tiles::<u32>(csr.offsets()))?,
+            Neighbours::U64(_) => device(engine, &tiles::<u64>(csr.offsets()))?,
+        },
         hubs_first: csr.order() == NeighbourOrder::ByDegree,
         edges,
     })
@@ -252,12 +255,12 @@ fn lists(engine: &Engine, csr: &Csr, edges: Option<EdgeStore>) -> Result<Lists, 
 
 /// Returns true if weighted edges have 64-bit identifiers. Double weights also need them, so that an element's size is
 /// a power of two.
-fn wide_weights(csr: &Csr) -> bool {
+pub(super) fn wide_weights(csr: &Csr) -> bool {
     csr.neighbours().as_u64().is_some() || matches!(csr.weights(), Some(Weights::F64(_)))
 }
 
 /// Returns the kind of the weights, and their mean.
-fn weight_kind(csr: &Csr) -> (WeightKind, f64) {
+pub(super) fn weight_kind(csr: &Csr) -> (WeightKind, f64) {
     let edges = csr.arcs().max(1) as f64;
     match csr.weights() {
         None => (WeightKind::Integer { largest: 1 }, 1.0),
@@ -315,17 +318,17 @@ fn each_part(csr: &Csr, mut take: impl FnMut(Part<'_>) -> Result<(), GraphError>
 }
 
 /// Returns a bitmap of vertices that have no edge in either direction, and of bits past the last vertex.
-fn isolated(csr: &Csr, inward: Option<&[u64]>) -> Vec<u32> {
-    let vertices = csr.vertices() as usize;
+pub(super) fn isolated(out: &[u64], directed: bool, inward: Option<&[u64]>) -> Vec<u32> {
+    let vertices = out.len() - 1;
     let alone = |offsets: &[u64], v: usize| offsets[v] == offsets[v + 1];
     // Without in-lists a vertex may have in-edges that are not known here. Searches do not need to know then.
-    let known = !csr.directed() || inward.is_some();
+    let known = !directed || inward.is_some();
     (0..vertices.div_ceil(32))
         .into_par_iter()
         .map(|word| {
             (0..32).fold(0, |bits, bit| {
                 let v = word * 32 + bit;
-                let set = v >= vertices || known && alone(csr.offsets(), v) && inward.is_none_or(|i| alone(i, v));
+                let set = v >= vertices || known && alone(out, v) && inward.is_none_or(|i| alone(i, v));
                 bits | u32::from(set) << bit
             })
         })
@@ -333,8 +336,9 @@ fn isolated(csr: &Csr, inward: Option<&[u64]>) -> Vec<u32> {
 }
 
 /// Returns, for each tile of edges, the vertex that holds the tile's first edge.
-fn tiles<V: VertexId>(offsets: &[u64], neighbours: &[V]) -> Vec<V> {
-    let tiles = (neighbours.len() as u64).div_ceil(GRAPH_PIECE_EDGES);
+pub(super) fn tiles<V: VertexId>(offsets: &[u64]) -> Vec<V> {
+    let arcs = offsets.last().copied().unwrap_or_default();
+    let tiles = arcs.div_ceil(GRAPH_PIECE_EDGES);
     (0..tiles)
         .into_par_iter()
         .map(|t| V::from_index(offsets.partition_point(|&o| o <= t * GRAPH_PIECE_EDGES) - 1))

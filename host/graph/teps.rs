@@ -1,13 +1,13 @@
 //! Sources of searches, and counts and rates of traversed edges.
 
-use super::csr::Csr;
+use super::shape::GraphShape;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use rayon::prelude::*;
 
 /// Picks `count` random sources among the vertices with an edge to another vertex, as GAP's source picker does. The
 /// same seed always gives the same sources, and a source may occur twice. A graph without such edges has no sources.
-pub fn pick_sources(csr: &Csr, count: usize, seed: u64) -> Vec<u64> {
+pub fn pick_sources(csr: &(impl GraphShape + ?Sized), count: usize, seed: u64) -> Vec<u64> {
     let hubs = |v: &u64| csr.degree(*v) > u64::from(csr.has_self_loop(*v));
     // If few vertices have edges, random tries would take too long, so the vertices are listed.
     const TRIES: u32 = 1000;
@@ -28,7 +28,7 @@ pub fn pick_sources(csr: &Csr, count: usize, seed: u64) -> Vec<u64> {
 
 /// Returns the edges that a search has traversed, by Graph500's rule: the edges of the component that it reached, each
 /// counted once, without self-loops. In a directed graph these are the out-edges of reached vertices.
-pub fn traversed_edges(csr: &Csr, reached: impl Fn(u64) -> bool + Sync) -> u64 {
+pub fn traversed_edges(csr: &(impl GraphShape + ?Sized), reached: impl Fn(u64) -> bool + Sync) -> u64 {
     let arcs: u64 = (0..csr.vertices())
         .into_par_iter()
         .filter(|&v| reached(v))
@@ -47,7 +47,7 @@ pub fn harmonic_mean(rates: &[f64]) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::graph::CsrOptions;
+    use crate::graph::{Csr, CsrOptions};
 
     #[test]
     fn sources_have_out_edges_and_repeat_with_the_seed() {

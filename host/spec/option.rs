@@ -82,6 +82,7 @@ pub(super) const SOFT: &[Keyword] = &[
     flag("never-ready"),
     value("nsid", NSID),
     value("queues", NUMBER),
+    flag("read-only"),
     value("ready-timeout", TIME),
     flag("reorder"),
     value("repeat-completion", SELECTOR),

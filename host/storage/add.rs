@@ -6,6 +6,7 @@ use super::error::size;
 use super::load::{Filling, Plan, VolumeWriter};
 use super::manifest::{ARRAY_ALIGN, MANIFEST_BYTES, Manifest, ManifestError};
 use super::page_checksums::TablePlace;
+use super::stripe::Stripe;
 use super::superblock::{Layout, Superblock};
 use super::volume::Volume;
 
@@ -59,7 +60,16 @@ impl Volume {
     /// * [`StorageError::Manifest`] if the volume holds an array of the same name, or the content cannot be read.
     /// * [`StorageError::NoPath`] if a program ended while it changed the stored arrays.
     /// * Otherwise as for [`Volume::store`].
-    pub fn add(&self, mut plan: Plan, what: &str) -> Result<VolumeWriter<'_>, StorageError> {
+    pub fn add(&self, plan: Plan, what: &str) -> Result<VolumeWriter<'_>, StorageError> {
+        self.replace(plan, what, &[])
+    }
+
+    /// Begins to store arrays as [`Volume::add`] does. With [`VolumeWriter::finish`] they take the place of the arrays
+    /// in `replaced`, which are whole until then.
+    ///
+    /// # Errors
+    /// As for [`Volume::add`]; also [`StorageError::Manifest`] if there is no array that `replaced` names.
+    pub fn replace(&self, mut plan: Plan, what: &str, replaced: &[&str]) -> Result<VolumeWriter<'_>, StorageError> {
         if self.holds_nothing()? {
             return self.store(plan, what);
         }
@@ -80,12 +90,17 @@ impl Volume {
         }
         let mut new = Manifest::new(plan.entries).map_err(manifest)?;
         new.move_by(place.first - MANIFEST_BYTES as u64).map_err(manifest)?;
-        let together = old.entries().iter().chain(new.entries()).cloned().collect();
+        for name in replaced {
+            old.find(name).map_err(manifest)?;
+        }
+        let others = old.entries().iter().filter(|e| !replaced.contains(&e.name.as_str()));
+        let together = others.chain(new.entries()).cloned().collect();
         Manifest::new(together).map_err(manifest)?;
+        let beside = Some(replaced.iter().map(|n| (*n).to_owned()).collect());
         let arrays = new.entries().iter().map(Filling::new).collect();
         let checksums = place.table.map(|place| self.new_table(place)).transpose()?;
         let next = Superblock { manifest: new, ..content.block };
-        Ok(VolumeWriter { volume: self, arrays, checksums, next, slot: 0, keeps_old: true, beside: true })
+        Ok(VolumeWriter { volume: self, arrays, checksums, next, slot: 0, keeps_old: true, beside })
     }
 
     /// Returns the bytes that the volume needs to hold `plan` beside what it holds, as [`Volume::add`] stores it.
@@ -98,6 +113,13 @@ impl Volume {
             return Ok(plan.end_from(layout.data_start()));
         }
         Ok(plan.place_beside(layout, &self.current()?.block.manifest).end)
+    }
+
+    /// Returns the size in bytes that each drive needs for the volume to have `bytes` bytes.
+    pub fn bytes_of_each_drive(&self, bytes: u64) -> u64 {
+        let stripe = &self.0.stripe;
+        let chunk = stripe.chunk << self.block_shift();
+        Stripe { devices: stripe.devices, chunk, replicated: stripe.replicated }.needed(bytes)
     }
 
     /// Removes arrays, and with that frees their space. The others stay as they are. The data itself is not erased.

@@ -118,6 +118,31 @@ impl DriveSpec {
         }
     }
 
+    /// Opens files of a software controller for reading alone, so that several programs may open them at the same time.
+    /// Has no effect on other devices.
+    pub fn set_read_only(&mut self) {
+        if let Config::Soft(soft) = &mut self.config {
+            soft.set_read_only();
+        }
+    }
+
+    /// Makes the file of the device at least `bytes` bytes long, if it is a regular file. Has no effect on other devices.
+    /// The device must not be open.
+    ///
+    /// # Errors
+    /// [`StorageError::File`] if the file cannot be made larger.
+    pub fn grow(&self, bytes: u64) -> Result<(), StorageError> {
+        let mut config = self.config.clone();
+        let Some(path) = config.files().into_iter().nth(self.index()).flatten() else { return Ok(()) };
+        let failed = |source| StorageError::File { path: path.clone(), doing: "making it larger", source };
+        let file = match std::fs::metadata(&*path) {
+            Ok(m) if m.is_file() && m.len() < bytes => std::fs::OpenOptions::new().write(true).open(&*path),
+            _ => return Ok(()),
+        };
+        let bytes = bytes.checked_next_multiple_of(ARRAY_ALIGN).unwrap_or(u64::MAX);
+        file.and_then(|f| f.set_len(bytes)).map_err(failed)
+    }
+
     /// Checks that no two specifications name the same device, however they are spelled: the same file, or the same
     /// namespace of a controller.
     ///

@@ -69,6 +69,12 @@ impl Plan {
         self
     }
 
+    /// Returns the plan with other names for its arrays.
+    pub(crate) fn renamed(mut self, name: impl Fn(&str) -> String) -> Self {
+        self.entries.iter_mut().for_each(|e| e.name = name(&e.name));
+        self
+    }
+
     /// Returns true if `manifest` names these arrays, in this order. Their offsets and data may differ.
     pub(crate) fn has_layout_of(&self, manifest: &Manifest) -> bool {
         let plain = |e: &Entry| Entry { offset: 0, checksum: 0, changed: false, ..e.clone() };
@@ -171,7 +177,7 @@ impl Volume {
         let place = plan.page_checksums.then(|| TablePlace::behind(checked.arrays_end()));
         let checksums = place.map(|place| self.new_table(place)).transpose()?;
         let next = Superblock { uuid, generation, layout, index: 0, members: 0, manifest: checked };
-        Ok(VolumeWriter { volume: self, arrays, checksums, next, slot, keeps_old, beside: false })
+        Ok(VolumeWriter { volume: self, arrays, checksums, next, slot, keeps_old, beside: None })
     }
 
     /// Stores one array, in place of everything that the volume held.
@@ -218,8 +224,8 @@ pub struct VolumeWriter<'a> {
     pub(super) next: Superblock,
     pub(super) slot: usize,
     pub(super) keeps_old: bool,
-    /// True if the arrays are added to those that the volume holds.
-    pub(super) beside: bool,
+    /// For arrays that are added to those that the volume holds: names of the arrays that they replace.
+    pub(super) beside: Option<Vec<String>>,
 }
 
 /// Destination of the data of all arrays.
@@ -362,20 +368,21 @@ impl VolumeWriter<'_> {
         let mut to = Target { volume, checksums: &mut self.checksums };
         self.arrays.iter_mut().try_for_each(|a| a.finish(&mut to))?;
         let mut entries: Vec<Entry> = self.arrays.into_iter().map(|a| a.entry).collect();
-        if self.beside {
+        if let Some(replaced) = &self.beside {
             let content = volume.flushed_content()?;
             if let (Some(new), Some(old)) = (&mut self.checksums, volume.page_checksums(&content)?) {
                 new.take_unknown(&old);
             }
             (self.next.generation, self.slot) = (content.latest + 1, 1 - content.slot);
-            entries.splice(0..0, content.block.manifest.entries().iter().cloned());
+            let others = content.block.manifest.entries().iter().filter(|e| !replaced.contains(&e.name));
+            entries.splice(0..0, others.cloned());
         }
         let mut manifest = Manifest::new(entries).map_err(|source| volume.wrong_manifest(source))?;
         if let Some(table) = &self.checksums {
             volume.put_table(table)?;
             manifest = manifest.with_extensions(vec![table.place.extension()]);
         }
-        if !self.beside || volume.engine().is_idle() {
+        if self.beside.is_none() || volume.engine().is_idle() {
             volume.0.integrity.clear_changed()?;
         }
         volume.publish(Superblock { manifest: manifest.clone(), ..self.next }, self.slot)?;

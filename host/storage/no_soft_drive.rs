@@ -35,6 +35,10 @@ impl SoftDrive {
         match *self {}
     }
 
+    pub(super) fn set_read_only(&mut self) {
+        match *self {}
+    }
+
     pub(super) fn set_final_path(&mut self, _: usize, _: PathBuf) {
         match *self {}
     }

@@ -45,6 +45,13 @@ impl SoftDrive {
         files.collect()
     }
 
+    /// Opens files for reading alone, together with other readers.
+    pub(super) fn set_read_only(&mut self) {
+        for n in &mut self.0.namespaces {
+            n.read_only = matches!(n.backing, Backing::File { .. });
+        }
+    }
+
     /// Sets the name that the file of the namespace at this index finally gets.
     pub(super) fn set_final_path(&mut self, index: usize, path: PathBuf) {
         self.0.namespaces[index].final_path = Some(path);

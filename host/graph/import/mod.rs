@@ -192,6 +192,8 @@ pub enum Format {
     Kronecker,
     /// `urand:`.
     Uniform,
+    /// Arrays in memory.
+    Memory,
 }
 
 impl fmt::Display for Format {
@@ -205,6 +207,7 @@ impl fmt::Display for Format {
             Self::WeightedSerialized => "GAP weighted serialized graph",
             Self::Kronecker => "Kronecker generator",
             Self::Uniform => "uniform generator",
+            Self::Memory => "arrays in memory",
         })
     }
 }
@@ -290,6 +293,14 @@ pub struct Loaded {
     pub csr: Csr,
     /// Facts about the input, and decisions made.
     pub summary: Summary,
+}
+
+impl Loaded {
+    /// Returns the graph without weights.
+    pub fn without_weights(self) -> Self {
+        let summary = Summary { weights: WeightSource::None, ..self.summary };
+        Self { csr: self.csr.without_weights(), summary }
+    }
 }
 
 /// State that all formats share while they read.

@@ -2,7 +2,7 @@
 
 use crate::graph::csr::{self, Csr, MAX_NARROW_VERTICES, NeighbourOrder, Neighbours, VertexId, with_neighbours};
 use crate::graph::edges::PlacementOptions;
-use crate::graph::{BfsOptions, GraphError, GraphOnEngine, stored};
+use crate::graph::{BfsOptions, GraphError, GraphOnEngine, occupied};
 use crate::storage::{Plan, Volume};
 use rayon::prelude::*;
 use std::borrow::Cow;
@@ -258,7 +258,7 @@ impl Part {
     /// As for [`GraphOnEngine::check_volume`].
     pub fn check_volume(&self, volume: &Volume) -> Result<(), GraphError> {
         let inward = || self.inward.as_ref().map(Cow::Borrowed);
-        stored::check(volume, &self.plan(), &self.out, inward, PlacementOptions::BFS)
+        occupied::check(volume, &self.plan(), &self.out, inward, PlacementOptions::BFS)
     }
 }
 

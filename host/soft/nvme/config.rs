@@ -73,6 +73,9 @@ pub struct NamespaceConfig {
     pub backing: Backing,
     /// Size of a logical block in bytes, 512 or 4096.
     pub block_bytes: u32,
+    /// True to open a file for reading alone, together with other readers. Writes fail with the status Namespace is
+    /// Write Protected.
+    pub read_only: bool,
     /// Final path of a new file, if it is opened under another one.
     pub(crate) final_path: Option<PathBuf>,
 }
@@ -80,12 +83,18 @@ pub struct NamespaceConfig {
 impl NamespaceConfig {
     /// Returns a namespace of 512-byte blocks.
     pub fn new(backing: Backing) -> Self {
-        Self { backing, block_bytes: DEFAULT_BLOCK, final_path: None }
+        Self { backing, block_bytes: DEFAULT_BLOCK, read_only: false, final_path: None }
     }
 
     /// Sets the size of a logical block in bytes, 512 or 4096.
     pub fn block_bytes(mut self, bytes: u32) -> Self {
         self.block_bytes = bytes;
+        self
+    }
+
+    /// Sets whether a file is opened for reading alone.
+    pub fn read_only(mut self, read_only: bool) -> Self {
+        self.read_only = read_only;
         self
     }
 }
@@ -170,6 +179,7 @@ impl SoftConfig {
     /// | `namespaces=N` | N namespaces of that size (memory only) |
     /// | `block=512`, `block=4096` | size of a logical block in bytes |
     /// | `io=uring`, `io=pread`, `io=mmap`, `direct` | method of reading and writing files |
+    /// | `read-only` | files are opened for reading alone; several programs may do so at the same time |
     /// | `threads=N` | number of service threads |
     /// | `entries=N`, `queues=N`, `transfer=SIZE`, `stride=N`, `ready-timeout=TIME` | limits that the controller reports |
     /// | `streaming=auto`, `always`, `never` | use of stores that bypass the CPU's cache |

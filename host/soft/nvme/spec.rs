@@ -111,7 +111,7 @@ impl TryFrom<&DeviceSpec> for SoftConfig {
             _ => return Err(spec.other_scheme(Scheme::Soft)),
         };
         let mut config = SoftConfig::from_namespaces(vec![NamespaceConfig::new(backing)]);
-        let (mut block, mut io, mut direct, mut copies) = (None, None, false, 1usize);
+        let (mut block, mut io, mut direct, mut read_only, mut copies) = (None, None, false, false, 1usize);
         for option in spec.options() {
             let faults = &mut config.faults;
             match option.key() {
@@ -126,6 +126,7 @@ impl TryFrom<&DeviceSpec> for SoftConfig {
                     io = Some(option.read(known)?);
                 }
                 "direct" => direct = true,
+                "read-only" => read_only = true,
                 "file" => config.namespaces.push(NamespaceConfig::new(file(option.path()))),
                 "namespaces" => copies = option.read(|t| number(t).filter(|n| (1..=1024).contains(n)))?,
                 "threads" => config.threads = Some(option.read(|t| number(t).filter(|n| (1..=1024).contains(n)))?),
@@ -159,8 +160,10 @@ impl TryFrom<&DeviceSpec> for SoftConfig {
         let misplaced =
             |option: &str, reason: &str| Err(SpecError::BadOption { option: option.into(), reason: reason.into() });
         let files = config.namespaces.iter().any(|n| matches!(n.backing, Backing::File { .. }));
-        if !files && (io.is_some() || direct) {
-            return misplaced(if direct { "direct" } else { "io" }, "it applies to files, and there is none");
+        for (option, given) in [("direct", direct), ("io", io.is_some()), ("read-only", read_only)] {
+            if given && !files {
+                return misplaced(option, "it applies to files, and there is none");
+            }
         }
         if direct && io == Some(FileIo::Mmap) {
             return misplaced("direct", "it bypasses the page cache, and io=mmap uses it; choose one");
@@ -172,6 +175,7 @@ impl TryFrom<&DeviceSpec> for SoftConfig {
         config.namespaces.resize(copies.max(config.namespaces.len()), one);
         for n in &mut config.namespaces {
             n.block_bytes = block.unwrap_or(n.block_bytes);
+            n.read_only = read_only;
             if let Backing::File { io: how, direct: d, .. } = &mut n.backing {
                 (*how, *d) = (io.unwrap_or_default(), direct);
             }

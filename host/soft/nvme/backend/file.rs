@@ -111,8 +111,18 @@ impl Map {
     }
 }
 
+/// Access to a file.
+#[derive(Clone, Copy, Debug, Default)]
+pub(in super::super) struct Access {
+    pub io: FileIo,
+    /// True to bypass the page cache.
+    pub direct: bool,
+    pub read_only: bool,
+}
+
 impl FileStore {
-    pub(in super::super) fn open(path: &Path, io: FileIo, direct: bool, block: u32) -> Result<Self, SoftError> {
+    pub(in super::super) fn open(path: &Path, access: Access, block: u32) -> Result<Self, SoftError> {
+        let Access { io, direct, read_only } = access;
         let failed = |action: &'static str| {
             let path = path.to_path_buf();
             move |source| SoftError::File { path, action, source }
@@ -124,8 +134,8 @@ impl FileStore {
         }
         let flags = libc::O_CLOEXEC | if direct { libc::O_DIRECT } else { 0 };
         let open = |write| OpenOptions::new().read(true).write(write).custom_flags(flags).open(path);
-        let (file, read_only) = match open(true) {
-            Ok(f) => (f, false),
+        let (file, read_only) = match open(!read_only) {
+            Ok(f) => (f, read_only),
             Err(e) if matches!(e.raw_os_error(), Some(libc::EACCES | libc::EPERM | libc::EROFS)) => {
                 (open(false).map_err(failed("opening it"))?, true)
             }
@@ -441,7 +451,7 @@ mod tests {
         const BYTES: u64 = 1 << 20;
         let named = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(named.path(), vec![0x5a; BYTES as usize]).unwrap();
-        let store = FileStore::open(named.path(), FileIo::Mmap, false, 512).unwrap();
+        let store = FileStore::open(named.path(), Access { io: FileIo::Mmap, ..Access::default() }, 512).unwrap();
         let at = |offset: u64| store.mapped(offset, 4096).unwrap().unwrap();
         let (first, last) = (at(0), at(BYTES - 4096));
         // SAFETY: the mapping is live, and pages beyond the end of the file are replaced by zeros.

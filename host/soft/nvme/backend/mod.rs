@@ -5,7 +5,7 @@ mod file;
 mod memory;
 mod uring;
 
-pub(super) use file::FileStore;
+use file::{Access, FileStore};
 pub(super) use memory::MemoryStore;
 pub(super) use uring::{Direction, Finished, Request, Ring};
 
@@ -36,7 +36,8 @@ impl Store {
             }
             Backing::File { path, io, direct } => {
                 let known_as = config.final_path.as_deref().unwrap_or(path);
-                FileStore::open(path, *io, *direct, config.block_bytes).map(|f| Self::File(f.known_as(known_as)))
+                let access = Access { io: *io, direct: *direct, read_only: config.read_only };
+                FileStore::open(path, access, config.block_bytes).map(|f| Self::File(f.known_as(known_as)))
             }
         }
     }

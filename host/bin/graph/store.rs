@@ -1,0 +1,163 @@
+//! Places the edges of a graph where `--edges` says.
+
+use super::subject::Described;
+use super::{Algorithm, Job};
+use crate::args::{Edges, GraphArgs};
+use crate::device;
+use crate::measure::report::nanoseconds;
+use crate::output::{Failure, Text};
+use serde_json::json;
+use warpbell::engine::Engine;
+use warpbell::graph::stored::{GraphName, StoredGraph};
+use warpbell::graph::{Csr, GraphError, GraphOnEngine, Loaded, Placement};
+use warpbell::storage::{Cache, Volume};
+use warpbell::units::{Bytes, BytesOrShare};
+
+/// A graph placed where kernels reach it, with the volume below it.
+pub(super) struct Store {
+    pub(super) graph: GraphOnEngine,
+    pub(super) storage: Option<Storage>,
+    /// The whole graph, if the results of a stored one are to be checked.
+    pub(super) csr: Option<Csr>,
+}
+
+/// Volume and cache of a graph whose edges are on devices.
+pub(super) struct Storage {
+    pub(super) volume: Volume,
+    pub(super) cache: Cache,
+}
+
+impl Store {
+    /// Converts the error of a failed run; adds the devices' error if there is one.
+    pub(super) fn explain(&self, e: GraphError) -> Failure {
+        match self.storage.as_ref().map(|s| s.volume.check()) {
+            Some(Err(why)) => Failure::Error(format!("{e}; {why}")),
+            _ => e.into(),
+        }
+    }
+}
+
+/// Minimum size of the cache in bytes, if `--cache` is absent.
+const LEAST_CACHE: u64 = 1 << 20;
+/// Share of the edges that the cache holds, if `--cache` is absent.
+const DEFAULT_CACHE: BytesOrShare = BytesOrShare::Share(0.25);
+
+/// Returns the size of the cache in bytes for `edges` bytes of edges.
+pub fn cache_bytes(args: &GraphArgs, edges: u64) -> u64 {
+    match args.cache {
+        Some(asked) => asked.of(edges),
+        None => DEFAULT_CACHE.of(edges).max(LEAST_CACHE),
+    }
+}
+
+impl Job {
+    /// Places the edges of a graph that was loaded.
+    pub(super) fn store(&self, engine: &Engine, loaded: &Loaded, text: &Text) -> Result<Store, Failure> {
+        let (args, csr) = (&self.graph, &loaded.csr);
+        let edges = self.edge_bytes(&loaded.into());
+        let (placement, storage) = match args.edges {
+            Edges::Pinned => (Placement::Pinned, None),
+            Edges::Gpu => (Placement::Gpu, None),
+            Edges::Storage => {
+                let plan = GraphOnEngine::plan(csr, self.needs()).page_checksums(args.page_checksums);
+                let volume = device::volume(&args.device, engine, &plan, args.page.page_size)?;
+                GraphOnEngine::check_volume(&volume, csr, self.needs())?;
+                let cache = self.cache(&volume, edges)?;
+                (Placement::Storage(cache.clone()), Some(Storage { volume, cache }))
+            }
+        };
+        match &storage {
+            None => text.line(format_args!("edges in {placement} memory ({})", Bytes(edges)))?,
+            Some(storage) => self.announce(storage, edges, text)?,
+        }
+        let graph = GraphOnEngine::place(engine, csr, placement, self.needs())?;
+        Ok(Store { graph, storage, csr: None })
+    }
+
+    /// Opens a stored graph, and places its edges: they stay on the device, or are read into memory.
+    pub(super) fn open(&self, engine: &Engine, name: &GraphName, text: &Text) -> Result<(StoredGraph, Store), Failure> {
+        let args = &self.graph;
+        let volume = device::stored(&args.device, engine, args.page.page_size)?;
+        let stored = StoredGraph::open(&volume, name)?;
+        let edges = self.edge_bytes(&(&stored).into());
+        let is_read = args.verify || args.edges != Edges::Storage;
+        let csr = is_read.then(|| stored.read(&volume)).transpose()?;
+        let (graph, storage) = match (args.edges, &csr) {
+            (Edges::Pinned, Some(csr)) => (self.placed(engine, csr, Placement::Pinned)?, None),
+            (Edges::Gpu, Some(csr)) => (self.placed(engine, csr, Placement::Gpu)?, None),
+            _ => {
+                let cache = self.cache(&volume, edges)?;
+                (stored.place(&cache, self.needs())?, Some(Storage { volume, cache }))
+            }
+        };
+        match &storage {
+            None => text.line(format_args!("edges in {} memory ({})", graph.placement(), Bytes(edges)))?,
+            Some(storage) => self.announce(storage, edges, text)?,
+        }
+        Ok((stored, Store { graph, storage, csr: csr.filter(|_| args.verify) }))
+    }
+
+    fn placed(&self, engine: &Engine, csr: &Csr, placement: Placement) -> Result<GraphOnEngine, Failure> {
+        Ok(GraphOnEngine::place(engine, csr, placement, self.needs())?)
+    }
+
+    fn cache(&self, volume: &Volume, edges: u64) -> Result<Cache, Failure> {
+        let page = device::page(self.graph.page.page_size);
+        Ok(Cache::on(volume).bytes(cache_bytes(&self.graph, edges)).page(page).build()?)
+    }
+
+    fn announce(&self, storage: &Storage, edges: u64, text: &Text) -> Result<(), Failure> {
+        let (page, cache) = (self.graph.page.page_size, Bytes(storage.cache.bytes()));
+        let rest = format!("  page {page}  cache {cache} (of {} of edges)", Bytes(edges));
+        device::announce(&storage.volume, &rest, self.graph.verbose, text)
+    }
+
+    /// Returns the size in bytes of the edges that the kernels read.
+    fn edge_bytes(&self, graph: &Described<'_>) -> u64 {
+        let needs = self.needs();
+        let width = graph.width as u64;
+        let mut bytes = 0;
+        if needs.lists {
+            bytes += width;
+        }
+        if needs.inward && graph.shape.directed() {
+            bytes += width;
+        }
+        if needs.weighted {
+            // A neighbour and its weight are adjacent, and each is as wide as the wider of the two.
+            bytes += 2 * width.max(graph.weight_width as u64);
+        }
+        bytes * graph.shape.arcs()
+    }
+
+    /// Returns every setting that affects the figures, for the JSON report.
+    pub(super) fn config(&self, store: &Store) -> serde_json::Value {
+        let args = &self.graph;
+        let mut config = json!({
+            "input": args.input.to_string_lossy(),
+            "seed": args.seed,
+            "edges": args.edges,
+            "runs": args.runs,
+            "verify": !args.no_verify,
+            "deadline_ns": nanoseconds(args.engine.deadline),
+        });
+        match &self.algorithm {
+            Algorithm::Bfs | Algorithm::Components => {}
+            Algorithm::PageRank(options) => {
+                config["damping"] = json!(options.damping);
+                config["tolerance"] = json!(options.tolerance);
+                config["iterations_at_most"] = json!(options.iterations);
+            }
+            Algorithm::Sssp(options, weights) => {
+                config["delta"] = json!(options.delta);
+                config["weights"] = json!(weights);
+            }
+        }
+        if let Some(s) = &store.storage {
+            config["warm"] = json!(args.warm);
+            config["page_bytes"] = json!(s.cache.page_bytes());
+            config["cache_bytes"] = json!(s.cache.bytes());
+        }
+        config
+    }
+}

@@ -1,0 +1,283 @@
+//! Runs the commands about stored graphs: import, list, info, verify, delete, export.
+
+use super::subject::{Described, stored_name};
+use crate::args::{DeviceArgs, ExportArgs, ImportArgs, ImportWeights, StoredArgs, StoredListArgs};
+use crate::interrupt::Interrupt;
+use crate::measure::graph::seconds;
+use crate::output::{Failure, say, warn, write_json};
+use crate::progress::Loading;
+use crate::{device, graph};
+use serde_json::{Value, json};
+use std::ffi::OsStr;
+use std::io::{self, Write};
+use std::time::{Duration, Instant};
+use warpbell::destination::Destination;
+use warpbell::engine::Engine;
+use warpbell::graph::import::WeightSource;
+use warpbell::graph::stored::{
+    GraphName, GraphToStore, StoredEntry, StoredGraph, StoredInfo, WeightType, remove_stored_graph, stored_graphs,
+};
+use warpbell::graph::{Csr, GraphError, Input, LoadOptions, Loaded, WeightMode, Weights};
+use warpbell::storage::Volume;
+use warpbell::units::{Bytes, grouped};
+
+/// Stores a graph on a device.
+///
+/// # Errors
+/// * [`Failure::Usage`] if no device is named that keeps data.
+/// * [`Failure::Error`] if the input or a device fails, or a graph of this name is stored there.
+pub fn import(args: &ImportArgs, interrupt: &Interrupt) -> Result<(), Failure> {
+    interrupt.doing("reading the graph");
+    let started = Instant::now();
+    let loaded = load(args)?;
+    let (read, line) = (started.elapsed(), Described::from(&loaded).line());
+    let facts = Described::from(&loaded).facts();
+    let started = Instant::now();
+    let graph = GraphToStore::new(args.name.clone(), loaded).page_checksums(args.page_checksums);
+    let ordered = started.elapsed();
+
+    interrupt.doing("storing the graph");
+    let engine = Engine::cpu()?;
+    let started = Instant::now();
+    let _stop = interrupt.stops(&engine);
+    let volume = device::with_space(&args.device, &engine, &graph.plan())?;
+    // Nothing is left to protect if --yes-destroy names every device that holds stored arrays.
+    let replace = volume.stored()?.is_empty();
+    let bytes = graph.plan().bytes();
+    let bar = Loading::new();
+    graph.store(&volume, replace, &mut |written| bar.filled(written, bytes))?;
+    drop(bar);
+    let written = started.elapsed();
+    let entry = stored_graphs(&volume)?.into_iter().find(|e| e.name == args.name);
+    let bytes = entry.map_or(0, |e| e.bytes);
+    if let Some(path) = &args.json.json {
+        let phases = json!({ "read_ns": nanos(read), "order_ns": nanos(ordered), "write_ns": nanos(written) });
+        let report = json!({ "name": args.name.as_str(), "device": volume.name(), "graph": facts, "bytes": bytes, "phases": phases });
+        return write_json("graph import", &report, path);
+    }
+    say!("{line}")?;
+    say!(
+        "stored:{} on {}   {}   read {}   order {}   write {}",
+        args.name,
+        volume.name(),
+        Bytes(bytes),
+        seconds(read),
+        seconds(ordered),
+        seconds(written)
+    )
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+fn load(args: &ImportArgs) -> Result<Loaded, Failure> {
+    let bar = Loading::new();
+    let advance = |p| bar.advance(p);
+    let weights = match args.weights {
+        ImportWeights::None => WeightMode::Ignore,
+        ImportWeights::Auto | ImportWeights::Input => WeightMode::Input,
+        ImportWeights::Integers => WeightMode::RandomIntegers,
+        ImportWeights::Reals => WeightMode::RandomReals,
+    };
+    let options = LoadOptions::default()
+        .orientation(graph::orientation(args.directed, args.undirected))
+        .weights(weights)
+        // PageRank uses them; the other algorithms ignore them.
+        .keep_self_loops(true)
+        .seed(args.seed)
+        .progress(Some(&advance));
+    let loaded = Input::of(&args.input)?.load(&options)?;
+    // Weights that the input does not have are stored only if they are asked for.
+    let made = !matches!(loaded.summary.weights, WeightSource::None | WeightSource::Input);
+    Ok(if args.weights == ImportWeights::Auto && made { loaded.without_weights() } else { loaded })
+}
+
+/// Lists the stored graphs.
+///
+/// # Errors
+/// [`Failure::Usage`] if no device is named that keeps data; [`Failure::Error`] if it cannot be read.
+pub fn list(args: &StoredListArgs) -> Result<(), Failure> {
+    let volume = open(&args.device)?;
+    let graphs = stored_graphs(&volume)?;
+    if let Some(path) = &args.json.json {
+        let report: Vec<Value> = graphs.iter().map(entry).collect();
+        return write_json("graph list", &json!({ "device": volume.name(), "graphs": report }), path);
+    }
+    if graphs.is_empty() {
+        return say!("no graph is stored on {}", volume.name());
+    }
+    let longest = graphs.iter().map(|g| g.name.as_str().len()).max().unwrap_or(0);
+    for g in &graphs {
+        let facts = g.info.as_ref().map_or_else(ToString::to_string, words);
+        say!("{:<longest$}  {:>10}  {facts}", g.name.as_str(), Bytes(g.bytes).to_string())?;
+    }
+    Ok(())
+}
+
+fn words(info: &StoredInfo) -> String {
+    let direction = if info.directed { "directed" } else { "undirected" };
+    let weights = info.weights.map_or("no weights", weight_words);
+    format!("{} vertices  {} edges  {direction}  {weights}", grouped(info.vertices), grouped(info.edges))
+}
+
+fn weight_words(weights: WeightType) -> &'static str {
+    match weights {
+        WeightType::U32 => "integer weights",
+        WeightType::F32 => "real weights (32-bit)",
+        _ => "real weights (64-bit)",
+    }
+}
+
+fn entry(e: &StoredEntry) -> Value {
+    let mut value = json!({ "name": e.name.as_str(), "bytes": e.bytes });
+    match &e.info {
+        Ok(info) => {
+            value["vertices"] = json!(info.vertices);
+            value["edges"] = json!(info.edges);
+            value["stored_edges"] = json!(info.arcs);
+            value["directed"] = json!(info.directed);
+            value["neighbour_bytes"] = json!(info.neighbour_bytes);
+            value["weights"] = json!(info.weights.map(weight_words));
+        }
+        Err(e) => value["error"] = json!(e.to_string()),
+    }
+    value
+}
+
+/// Shows the facts about one graph.
+///
+/// # Errors
+/// [`Failure::Usage`] if the argument names no stored graph; [`Failure::Error`] if the device holds no such graph.
+pub fn info(args: &StoredArgs) -> Result<(), Failure> {
+    let name = named(&args.graph)?;
+    let volume = open(&args.device)?;
+    let stored = StoredGraph::open(&volume, &name)?;
+    let described = Described::from(&stored);
+    let bytes = stored_graphs(&volume)?.into_iter().find(|e| e.name == name).map_or(0, |e| e.bytes);
+    if let Some(path) = &args.json.json {
+        let report =
+            json!({ "name": name.as_str(), "device": volume.name(), "bytes": bytes, "graph": described.facts() });
+        return write_json("graph info", &report, path);
+    }
+    let input = described.input;
+    say!("stored:{name} on {}   {}", volume.name(), Bytes(bytes))?;
+    say!("{}", described.line())?;
+    say!(
+        "imported from: {}, {} edges, of which {} self-loops; {} duplicate arcs dropped",
+        input.format,
+        grouped(input.input_edges),
+        grouped(input.self_loops),
+        grouped(input.duplicates)
+    )
+}
+
+/// Reads a graph completely and compares its parts.
+///
+/// # Errors
+/// As for [`info`]; also [`Failure::Error`] if a part is damaged.
+pub fn verify(args: &StoredArgs, interrupt: &Interrupt) -> Result<(), Failure> {
+    let name = named(&args.graph)?;
+    let volume = open(&args.device)?;
+    interrupt.doing("reading the stored graph");
+    let _stop = interrupt.stops(volume.engine());
+    StoredGraph::open(&volume, &name)?.verify(&volume)?;
+    if let Some(path) = &args.json.json {
+        let report = json!({ "name": name.as_str(), "device": volume.name(), "intact": true });
+        return write_json("graph verify", &report, path);
+    }
+    say!("stored:{name} on {} is intact", volume.name())
+}
+
+/// Removes a graph.
+///
+/// # Errors
+/// As for [`info`].
+pub fn delete(args: &StoredArgs) -> Result<(), Failure> {
+    let name = named(&args.graph)?;
+    let engine = Engine::cpu()?;
+    let volume = device::changed(&args.device, &engine)?;
+    remove_stored_graph(&volume, &name)?;
+    if let Some(path) = &args.json.json {
+        let report = json!({ "name": name.as_str(), "device": volume.name(), "deleted": true });
+        return write_json("graph delete", &report, path);
+    }
+    say!("deleted stored:{name} from {}", volume.name())
+}
+
+/// Writes the edges of a graph.
+///
+/// # Errors
+/// As for [`info`]; also [`Failure::Usage`] for an unknown ending, and [`Failure::Error`] if the file cannot be written
+/// or the graph does not fit into memory.
+pub fn export(args: &ExportArgs, interrupt: &Interrupt) -> Result<(), Failure> {
+    let name = named(&args.graph)?;
+    let ending = args.out.extension().and_then(OsStr::to_str).unwrap_or_default();
+    let weighted = match ending {
+        "wel" => true,
+        "el" => false,
+        _ if args.out == OsStr::new("-") => false,
+        _ => {
+            let out = args.out.display();
+            return Err(Failure::Usage(format!(
+                "--out {out}: write a file that ends in .el or .wel, or - for standard output"
+            )));
+        }
+    };
+    let destination = Destination::open(&args.out)?;
+    let volume = open(&args.device)?;
+    interrupt.doing("reading the stored graph");
+    let _stop = interrupt.stops(volume.engine());
+    let stored = StoredGraph::open(&volume, &name)?;
+    if weighted && stored.info().weights.is_none() {
+        return Err(Failure::Error(format!("stored:{name} has no weights; name a file that ends in .el")));
+    }
+    let csr = stored.read(&volume)?;
+    interrupt.doing("writing the edges");
+    let alone = lonely(&csr, &stored);
+    if alone > 0 {
+        warn(format_args!("{} vertices without edges are not in the list of edges", grouped(alone)));
+    }
+    destination.write(|out| edges(&csr, weighted, out))?;
+    Ok(())
+}
+
+/// Returns the number of vertices without an edge in either direction.
+fn lonely(csr: &Csr, stored: &StoredGraph) -> u64 {
+    (0..csr.vertices()).filter(|v| stored.is_isolated(*v)).count() as u64
+}
+
+/// Writes an edge on each line. An undirected edge is written once, below a header that says so.
+fn edges(csr: &Csr, weighted: bool, out: &mut dyn Write) -> io::Result<()> {
+    if !csr.directed() {
+        writeln!(out, "# Undirected graph")?;
+    }
+    for v in 0..csr.vertices() {
+        for i in csr.range(v) {
+            let to = csr.neighbours().get(i);
+            if !csr.directed() && to < v {
+                continue;
+            }
+            let (from, to) = (csr.ids().id(v), csr.ids().id(to));
+            match csr.weights().filter(|_| weighted) {
+                None => writeln!(out, "{from} {to}")?,
+                Some(Weights::U32(w)) => writeln!(out, "{from} {to} {}", w[i])?,
+                Some(Weights::F32(w)) => writeln!(out, "{from} {to} {:?}", w[i])?,
+                Some(Weights::F64(w)) => writeln!(out, "{from} {to} {:?}", w[i])?,
+            }
+        }
+    }
+    Ok(())
+}
+
+fn open(args: &DeviceArgs) -> Result<Volume, Failure> {
+    device::stored(args, &Engine::cpu()?, Bytes(4096))
+}
+
+/// Returns the name of a stored graph; `stored:` may be left out.
+fn named(graph: &OsStr) -> Result<GraphName, Failure> {
+    match stored_name(graph)? {
+        Some(name) => Ok(name),
+        None => Ok(graph.to_string_lossy().parse::<GraphName>().map_err(GraphError::from)?),
+    }
+}

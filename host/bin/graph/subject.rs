@@ -1,0 +1,115 @@
+//! The graph of a command: loaded from an input, or opened on a device.
+
+use crate::output::Failure;
+use serde_json::json;
+use std::ffi::OsStr;
+use warpbell::graph::import::{OrientationReason, Summary};
+use warpbell::graph::stored::{GraphName, StoredGraph, WeightType};
+use warpbell::graph::{GraphShape, Loaded};
+use warpbell::units::grouped;
+
+/// Prefix of a stored graph's name in place of an input.
+const STORED: &str = "stored:";
+
+/// Returns the name of the stored graph that an input names, or `None` for a file or a generator.
+///
+/// # Errors
+/// [`Failure::Error`] if no stored graph can have the name.
+pub fn stored_name(input: &OsStr) -> Result<Option<GraphName>, Failure> {
+    match input.to_string_lossy().strip_prefix(STORED) {
+        Some(name) => Ok(Some(name.parse()?)),
+        None => Ok(None),
+    }
+}
+
+/// The graph of a command.
+pub enum Subject {
+    Loaded(Box<Loaded>),
+    Stored(Box<StoredGraph>),
+}
+
+impl Subject {
+    /// Returns sizes, degrees and identifiers.
+    pub fn shape(&self) -> &dyn GraphShape {
+        match self {
+            Self::Loaded(loaded) => &loaded.csr,
+            Self::Stored(stored) => stored.as_ref(),
+        }
+    }
+
+    /// Returns the facts that the program prints.
+    pub fn described(&self) -> Described<'_> {
+        match self {
+            Self::Loaded(loaded) => loaded.as_ref().into(),
+            Self::Stored(stored) => stored.as_ref().into(),
+        }
+    }
+}
+
+/// Facts about a graph that the program prints.
+pub struct Described<'a> {
+    pub shape: &'a dyn GraphShape,
+    pub input: &'a Summary,
+    /// Bytes of a stored neighbour.
+    pub width: usize,
+    /// Bytes of a weight; 0 without weights.
+    pub weight_width: usize,
+}
+
+impl<'a> From<&'a Loaded> for Described<'a> {
+    fn from(loaded: &'a Loaded) -> Self {
+        let (csr, input) = (&loaded.csr, &loaded.summary);
+        let weight_width = csr.weights().map_or(0, |w| w.width());
+        Self { shape: csr, input, width: csr.neighbours().width(), weight_width }
+    }
+}
+
+impl<'a> From<&'a StoredGraph> for Described<'a> {
+    fn from(stored: &'a StoredGraph) -> Self {
+        let info = stored.info();
+        let weight_width = match info.weights {
+            None => 0,
+            Some(WeightType::F64) => 8,
+            Some(_) => 4,
+        };
+        Self { shape: stored, input: &info.input, width: info.neighbour_bytes, weight_width }
+    }
+}
+
+impl Described<'_> {
+    /// Returns a line such as
+    /// `36,692 vertices  183,831 edges (undirected: each edge is there in both directions)  32-bit`.
+    pub fn line(&self) -> String {
+        let once = self.input.orientation == OrientationReason::Once;
+        let mut text = format!(
+            "{} vertices  {} edges ({}, {}{})  {}-bit",
+            grouped(self.shape.vertices()),
+            grouped(self.shape.edges()),
+            if self.shape.directed() { "directed" } else { "undirected" },
+            self.input.orientation,
+            if once { "; give --undirected if edges lead both ways" } else { "" },
+            8 * self.width,
+        );
+        if self.weight_width > 0 {
+            text += &format!("  {}", self.input.weights);
+        }
+        text
+    }
+
+    /// Returns the properties of the graph for the JSON report.
+    pub fn facts(&self) -> serde_json::Value {
+        json!({
+            "vertices": self.shape.vertices(),
+            "edges": self.shape.edges(),
+            "stored_edges": self.shape.arcs(),
+            "directed": self.shape.directed(),
+            "neighbour_bytes": self.width,
+            "format": self.input.format.to_string(),
+            "orientation": self.input.orientation.to_string(),
+            "weights": self.input.weights.to_string(),
+            "input_edges": self.input.input_edges,
+            "self_loops": self.input.self_loops,
+            "duplicates": self.input.duplicates,
+        })
+    }
+}

@@ -1,0 +1,66 @@
+//! Errors of stored graphs.
+
+use super::name::NAME_RULE;
+
+/// Error of a stored graph.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum StoredError {
+    /// A name that no stored graph can have.
+    #[error("`{0}` cannot be the name of a stored graph: {NAME_RULE}")]
+    Name(String),
+    /// No stored graph has this name.
+    #[error("{device}: no stored graph is called `{name}`; {}", listing(.there))]
+    Unknown {
+        /// The volume.
+        device: String,
+        /// The name asked for.
+        name: String,
+        /// Names of the stored graphs.
+        there: Vec<String>,
+    },
+    /// Another stored graph has this name.
+    #[error("{device}: a stored graph is called `{name}` already; choose another name, or delete that graph first")]
+    Exists {
+        /// The volume.
+        device: String,
+        /// The name.
+        name: String,
+    },
+    /// A part of the header has a value that this version does not know.
+    #[error("stored graph `{name}` has {field} {found}, and this program knows {known}: use a newer warpbell")]
+    Format {
+        /// Name of the graph.
+        name: String,
+        /// The part of the header.
+        field: &'static str,
+        /// Its value.
+        found: u64,
+        /// Values that are known.
+        known: &'static str,
+    },
+    /// The parts of the graph contradict each other.
+    #[error("stored graph `{name}` is damaged: {reason}; import it again")]
+    Damaged {
+        /// Name of the graph.
+        name: String,
+        /// Description of the contradiction.
+        reason: String,
+    },
+    /// The graph was stored without weights.
+    #[error("stored graph `{name}` has no weights, which shortest paths read; import it with weights")]
+    NoWeights {
+        /// Name of the graph.
+        name: String,
+    },
+}
+
+fn listing(there: &[String]) -> String {
+    match there {
+        [] => "none is stored there".to_owned(),
+        _ => {
+            let names: Vec<String> = there.iter().map(|n| format!("`{n}`")).collect();
+            format!("there {} {}", if names.len() == 1 { "is" } else { "are" }, names.join(", "))
+        }
+    }
+}

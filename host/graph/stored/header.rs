@@ -1,0 +1,233 @@
+//! Header of a stored graph: a record of 256 bytes, with all numbers little-endian.
+
+use super::{GraphName, StoredError};
+use crate::graph::csr::{Csr, NeighbourOrder, Weights};
+use crate::graph::ids::Ids;
+use crate::graph::import::{Format, OrientationReason, Summary, WeightSource};
+use crate::storage::{Element, ElementType};
+use bytemuck::{Pod, Zeroable};
+
+/// Version of the format that this program writes and reads.
+pub const STORED_GRAPH_VERSION: u32 = 1;
+
+/// Header as it is stored. Fields of later versions take the place of zeros; other values than these are refused.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+pub(super) struct Raw {
+    version: u32,
+    /// Encoding of the neighbour lists: 0 for plain identifiers.
+    encoding: u32,
+    /// Permutation of the vertices: 0 for the order of the identifiers.
+    permutation: u32,
+    /// Partition over several volumes: 0 for none.
+    partition: u32,
+    directed: u32,
+    /// Bytes of a neighbour.
+    width: u32,
+    order: u32,
+    weights: u32,
+    ids: u32,
+    format: u32,
+    orientation: u32,
+    weight_source: u32,
+    vertices: u64,
+    arcs: u64,
+    edges: u64,
+    id_base: u64,
+    /// Number of vertices with an edge to themselves.
+    loops: u64,
+    /// Largest weight: an integer, or the bits of a double.
+    largest_weight: u64,
+    /// Bits of a double.
+    mean_weight: u64,
+    input_edges: u64,
+    input_self_loops: u64,
+    duplicates: u64,
+    input_bytes: u64,
+    reserved: [u64; 15],
+}
+
+const _: () = assert!(size_of::<Raw>() == 256);
+
+impl Element for Raw {
+    const TYPE: ElementType = ElementType::Record;
+}
+
+/// Kind of the weights of a stored graph.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum WeightType {
+    /// Integers of 32 bits.
+    U32,
+    /// Real numbers in single precision.
+    F32,
+    /// Real numbers in double precision.
+    F64,
+}
+
+/// Facts about a stored graph.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct StoredInfo {
+    /// Number of vertices.
+    pub vertices: u64,
+    /// Number of stored neighbours: see [`Csr::arcs`].
+    pub arcs: u64,
+    /// Number of edges: see [`Csr::edges`].
+    pub edges: u64,
+    /// True if edges have a direction.
+    pub directed: bool,
+    /// Bytes of a stored neighbour, 4 or 8.
+    pub neighbour_bytes: usize,
+    /// Kind of the weights; `None` without weights.
+    pub weights: Option<WeightType>,
+    /// Facts about the input, and decisions made when it was imported.
+    pub input: Summary,
+    pub(super) order: NeighbourOrder,
+    pub(super) dense_ids: bool,
+    pub(super) id_base: u64,
+    pub(super) loops: u64,
+    pub(super) largest_weight: f64,
+    pub(super) mean_weight: f64,
+}
+
+/// Codes of an enumeration: the position in the list.
+macro_rules! codes {
+    ($name:ident: $type:ty = $($value:path),* $(,)?) => { const $name: &[$type] = &[$($value),*]; };
+}
+codes!(WEIGHTS: Option<WeightType> = NO_WEIGHTS, INTEGERS, SINGLE, DOUBLE);
+codes!(ORDERS: NeighbourOrder = NeighbourOrder::ById, NeighbourOrder::ByDegree);
+codes!(FORMATS: Format = Format::EdgeList, Format::WeightedEdgeList, Format::MatrixMarket, Format::Ldbc, Format::Serialized,
+    Format::WeightedSerialized, Format::Kronecker, Format::Uniform, Format::Memory);
+codes!(ORIENTATIONS: OrientationReason = OrientationReason::Requested, OrientationReason::Declared,
+    OrientationReason::Symmetric, OrientationReason::OneWay, OrientationReason::Once);
+codes!(SOURCES: WeightSource = WeightSource::None, WeightSource::Input, WeightSource::Unit, WeightSource::RandomIntegers,
+    WeightSource::RandomReals);
+const NO_WEIGHTS: Option<WeightType> = None;
+const INTEGERS: Option<WeightType> = Some(WeightType::U32);
+const SINGLE: Option<WeightType> = Some(WeightType::F32);
+const DOUBLE: Option<WeightType> = Some(WeightType::F64);
+
+fn code<T: PartialEq>(list: &[T], value: &T) -> u32 {
+    list.iter().position(|v| v == value).unwrap_or(list.len()) as u32
+}
+
+impl StoredInfo {
+    /// Returns the facts about a graph that is to be stored.
+    pub(super) fn of(csr: &Csr, input: Summary, loops: u64, [largest_weight, mean_weight]: [f64; 2]) -> Self {
+        let (dense_ids, id_base) = match csr.ids() {
+            Ids::Dense { base, .. } => (true, *base),
+            Ids::Sparse(_) => (false, 0),
+        };
+        Self {
+            vertices: csr.vertices(),
+            arcs: csr.arcs(),
+            edges: csr.edges(),
+            directed: csr.directed(),
+            neighbour_bytes: csr.neighbours().width(),
+            weights: csr.weights().map(|w| match w {
+                Weights::U32(_) => WeightType::U32,
+                Weights::F32(_) => WeightType::F32,
+                Weights::F64(_) => WeightType::F64,
+            }),
+            input,
+            order: csr.order(),
+            dense_ids,
+            id_base,
+            loops,
+            largest_weight,
+            mean_weight,
+        }
+    }
+
+    pub(super) fn to_raw(self) -> Raw {
+        Raw {
+            version: STORED_GRAPH_VERSION,
+            directed: self.directed.into(),
+            width: self.neighbour_bytes as u32,
+            order: code(ORDERS, &self.order),
+            weights: code(WEIGHTS, &self.weights),
+            ids: u32::from(!self.dense_ids),
+            format: code(FORMATS, &self.input.format),
+            orientation: code(ORIENTATIONS, &self.input.orientation),
+            weight_source: code(SOURCES, &self.input.weights),
+            vertices: self.vertices,
+            arcs: self.arcs,
+            edges: self.edges,
+            id_base: self.id_base,
+            loops: self.loops,
+            largest_weight: self.largest_weight.to_bits(),
+            mean_weight: self.mean_weight.to_bits(),
+            input_edges: self.input.input_edges,
+            input_self_loops: self.input.self_loops,
+            duplicates: self.input.duplicates,
+            input_bytes: self.input.bytes,
+            ..Zeroable::zeroed()
+        }
+    }
+
+    /// Parses a header, whose contents are untrusted.
+    pub(super) fn parse(name: &GraphName, raw: &Raw) -> Result<Self, StoredError> {
+        let unknown =
+            |field, found: u64, known| Err(StoredError::Format { name: name.to_string(), field, found, known });
+        if raw.version != STORED_GRAPH_VERSION {
+            return unknown("version", raw.version.into(), "version 1");
+        }
+        for (field, value) in
+            [("encoding", raw.encoding), ("permutation", raw.permutation), ("partition", raw.partition)]
+        {
+            if value != 0 {
+                return unknown(field, value.into(), "0 alone");
+            }
+        }
+        if let Some(value) = raw.reserved.iter().find(|v| **v != 0) {
+            return unknown("further fields, the first", *value, "none");
+        }
+        fn known<T: Copy>(list: &[T], code: u32) -> Option<T> {
+            list.get(code as usize).copied()
+        }
+        let Some(order) = known(ORDERS, raw.order) else { return unknown("order", raw.order.into(), "0 and 1") };
+        let Some(weights) = known(WEIGHTS, raw.weights) else {
+            return unknown("weights", raw.weights.into(), "0 to 3");
+        };
+        let Some(format) = known(FORMATS, raw.format) else { return unknown("format", raw.format.into(), "0 to 8") };
+        let Some(orientation) = known(ORIENTATIONS, raw.orientation) else {
+            return unknown("orientation", raw.orientation.into(), "0 to 4");
+        };
+        let Some(source) = known(SOURCES, raw.weight_source) else {
+            return unknown("weight source", raw.weight_source.into(), "0 to 4");
+        };
+        if raw.directed > 1 {
+            return unknown("direction", raw.directed.into(), "0 and 1");
+        }
+        if raw.ids > 1 {
+            return unknown("identifiers", raw.ids.into(), "0 and 1");
+        }
+        if ![4, 8].contains(&raw.width) {
+            return unknown("neighbour bytes", raw.width.into(), "4 and 8");
+        }
+        Ok(Self {
+            vertices: raw.vertices,
+            arcs: raw.arcs,
+            edges: raw.edges,
+            directed: raw.directed == 1,
+            neighbour_bytes: raw.width as usize,
+            weights,
+            input: Summary {
+                format,
+                orientation,
+                weights: source,
+                input_edges: raw.input_edges,
+                self_loops: raw.input_self_loops,
+                duplicates: raw.duplicates,
+                bytes: raw.input_bytes,
+            },
+            order,
+            dense_ids: raw.ids == 0,
+            id_base: raw.id_base,
+            loops: raw.loops,
+            largest_weight: f64::from_bits(raw.largest_weight),
+            mean_weight: f64::from_bits(raw.mean_weight),
+        })
+    }
+}

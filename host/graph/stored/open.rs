@@ -1,0 +1,327 @@
+//! Opening of stored graphs.
+
+use super::header::Raw;
+use super::{GraphName, HEADER, HUBS, IDS, IN_HUBS, SELF_LOOPS, StoredError, StoredInfo, WeightType, entries};
+use crate::engine::Engine;
+use crate::graph::csr::{self, Csr, NeighbourOrder, Neighbours, VertexId, Weights, with_neighbours};
+use crate::graph::edges::{
+    DEFAULT_LAUNCH_LIMIT, EdgeStore, GraphError, GraphOnEngine, Lists, NarrowEdge, Placement, PlacementOptions,
+    WeightKind, Weighted, WideEdge,
+};
+use crate::graph::ids::Ids;
+use crate::graph::import::check_memory;
+use crate::graph::params::GRAPH_HUBS;
+use crate::graph::place::{self, IN_NEIGHBOURS, IN_OFFSETS, NEIGHBOURS, OFFSETS, WEIGHTED};
+use crate::graph::shape::GraphShape;
+use crate::storage::{Cache, Element, ManifestError, StorageError, Volume};
+use rayon::prelude::*;
+
+/// A stored graph that was opened: its offsets, identifiers and facts are in host memory, its edges on the volume.
+#[derive(Clone, Debug)]
+pub struct StoredGraph {
+    name: GraphName,
+    info: StoredInfo,
+    offsets: Vec<u64>,
+    in_offsets: Option<Vec<u64>>,
+    loops: Vec<u64>,
+    ids: Ids,
+}
+
+/// Reads the header of a graph.
+pub(super) fn header(volume: &Volume, name: &GraphName) -> Result<StoredInfo, GraphError> {
+    let raw: Vec<Raw> = match volume.read_array(&name.array(HEADER)) {
+        Ok(raw) => raw,
+        Err(StorageError::Manifest { source: ManifestError::Absent | ManifestError::Unknown { .. }, .. }) => {
+            return Err(unknown(volume, name)?.into());
+        }
+        Err(e) => return Err(e.into()),
+    };
+    let [raw] = raw[..] else { return Err(damaged(name, format!("it has {} headers", raw.len()))) };
+    Ok(StoredInfo::parse(name, &raw)?)
+}
+
+pub(super) fn unknown(volume: &Volume, name: &GraphName) -> Result<StoredError, GraphError> {
+    let arrays = entries(volume)?;
+    let mut there: Vec<String> = arrays.iter().filter_map(|e| Some(GraphName::split(&e.name)?.0.to_string())).collect();
+    there.sort();
+    there.dedup();
+    Ok(StoredError::Unknown { device: volume.name().to_owned(), name: name.to_string(), there })
+}
+
+pub(super) fn damaged(name: &GraphName, reason: String) -> GraphError {
+    StoredError::Damaged { name: name.to_string(), reason }.into()
+}
+
+impl StoredGraph {
+    /// Opens a graph. Reads its header, offsets and identifiers: 8 bytes for each vertex, twice as much if it is
+    /// directed, and 8 more if the identifiers leave gaps. No edge is read.
+    ///
+    /// # Errors
+    /// * [`StoredError::Unknown`] if the volume holds no such graph, with the names of those that it holds.
+    /// * [`StoredError::Format`] if a later version wrote it; [`StoredError::Damaged`] if its parts contradict each
+    ///   other.
+    /// * [`GraphError::Import`] if its offsets do not fit into memory.
+    /// * [`GraphError::Storage`] if the volume cannot be read, or a part does not match its checksum.
+    pub fn open(volume: &Volume, name: &GraphName) -> Result<Self, GraphError> {
+        let info = header(volume, name)?;
+        let (vertices, arcs) = (info.vertices, info.arcs);
+        let lists = if info.directed { 2 } else { 1 };
+        let needed = u128::from(vertices) * 8 * (lists + u128::from(!info.dense_ids));
+        check_memory(&format!("opening graph `{name}`"), vertices.into(), arcs.into(), needed, None)?;
+        let offsets = |part| -> Result<Vec<u64>, GraphError> {
+            let offsets = volume.read_array::<u64>(&name.array(part))?;
+            csr::check_offsets(&offsets, arcs, vertices).map_err(|e| damaged(name, e.to_string()))?;
+            Ok(offsets)
+        };
+        let loops: Vec<u64> = if info.loops > 0 { volume.read_array(&name.array(SELF_LOOPS))? } else { Vec::new() };
+        let found: u64 = loops.iter().map(|w| u64::from(w.count_ones())).sum();
+        if found != info.loops || info.loops > 0 && loops.len() as u64 != vertices.div_ceil(64) {
+            return Err(damaged(name, format!("it has {found} self-loops, the header says {}", info.loops)));
+        }
+        let ids = if info.dense_ids {
+            if info.id_base.checked_add(vertices).is_none() {
+                return Err(damaged(name, format!("identifiers from {} on exceed 64 bits", info.id_base)));
+            }
+            Ids::dense(info.id_base, vertices)
+        } else {
+            let ids: Vec<u64> = volume.read_array(&name.array(IDS))?;
+            if ids.len() as u64 != vertices || ids.par_windows(2).any(|pair| pair[0] >= pair[1]) {
+                return Err(damaged(name, "its identifiers do not ascend, or are not one for each vertex".to_owned()));
+            }
+            Ids::Sparse(ids)
+        };
+        Ok(Self {
+            name: name.clone(),
+            offsets: offsets(OFFSETS)?,
+            in_offsets: info.directed.then(|| offsets(IN_OFFSETS)).transpose()?,
+            info,
+            loops,
+            ids,
+        })
+    }
+
+    /// Returns the name.
+    pub fn name(&self) -> &GraphName {
+        &self.name
+    }
+
+    pub(super) fn in_offsets(&self) -> Option<&[u64]> {
+        self.in_offsets.as_deref()
+    }
+
+    /// Returns the facts that the header holds.
+    pub fn info(&self) -> &StoredInfo {
+        &self.info
+    }
+
+    /// Returns true if `v` has no edge in either direction.
+    ///
+    /// # Panics
+    /// If `v` is not a vertex.
+    pub fn is_isolated(&self, v: u64) -> bool {
+        let alone = |offsets: &[u64]| offsets[v as usize] == offsets[v as usize + 1];
+        alone(&self.offsets) && self.in_offsets.as_deref().is_none_or(alone)
+    }
+
+    /// Makes the graph readable for kernels, which read its edges through the cache. Reads 16 bytes for each vertex (32
+    /// with 64-bit neighbours; twice as much for a directed graph with in-lists): its best-connected neighbours.
+    ///
+    /// # Errors
+    /// * [`StoredError::NoWeights`] if `needs` asks for weights and the graph has none.
+    /// * [`StoredError::Damaged`] if its parts contradict each other.
+    /// * [`GraphError::Memory`] without memory; [`GraphError::Storage`] if the volume cannot be read.
+    pub fn place(&self, cache: &Cache, needs: PlacementOptions) -> Result<GraphOnEngine, GraphError> {
+        if self.info.neighbour_bytes == 4 {
+            self.place_as::<u32>(cache, needs)
+        } else {
+            self.place_as::<u64>(cache, needs)
+        }
+    }
+
+    fn place_as<V: VertexId + Element>(
+        &self,
+        cache: &Cache,
+        needs: PlacementOptions,
+    ) -> Result<GraphOnEngine, GraphError> {
+        self.check_weights(needs)?;
+        let engine = cache.volume().engine();
+        let edges = |part: &str| -> Result<EdgeStore, GraphError> {
+            let name = self.name.array(part);
+            Ok(if V::WIDTH == 4 { EdgeStore::Narrow(cache.open(&name)?) } else { EdgeStore::Wide(cache.open(&name)?) })
+        };
+        let lists = |offsets: &[u64], hubs: &str, neighbours: Option<&str>| -> Result<Lists, GraphError> {
+            Ok(Lists {
+                offset: place::device(engine, offsets)?,
+                hubs: place::device(engine, &self.hubs::<V>(cache.volume(), hubs)?)?,
+                tile: place::device(engine, &place::tiles::<V>(offsets))?,
+                hubs_first: self.info.order == NeighbourOrder::ByDegree,
+                edges: neighbours.map(edges).transpose()?,
+            })
+        };
+        self.check_counts(cache.volume(), needs)?;
+        let out = lists(&self.offsets, HUBS, needs.lists.then_some(NEIGHBOURS))?;
+        let in_offsets = self.in_offsets.as_deref().filter(|_| needs.inward);
+        let inward = in_offsets.map(|offsets| lists(offsets, IN_HUBS, Some(IN_NEIGHBOURS))).transpose()?;
+        let weighted = needs.weighted.then(|| self.weighted(cache)).transpose()?;
+        let isolated = place::isolated(&self.offsets, self.info.directed, in_offsets);
+        Ok(GraphOnEngine {
+            engine: engine.clone(),
+            placement: Placement::Storage(cache.clone()),
+            vertices: self.info.vertices,
+            arcs: self.info.arcs,
+            directed: self.info.directed,
+            wide: V::WIDTH == 8,
+            out,
+            inward,
+            weighted,
+            connected: isolated.par_iter().map(|word| u64::from(word.count_zeros())).sum(),
+            isolated: place::device(engine, &isolated)?,
+            launch_limit: DEFAULT_LAUNCH_LIMIT,
+        })
+    }
+
+    fn check_weights(&self, needs: PlacementOptions) -> Result<(), GraphError> {
+        if needs.weighted && self.info.weights.is_none() {
+            return Err(StoredError::NoWeights { name: self.name.to_string() }.into());
+        }
+        Ok(())
+    }
+
+    /// Checks that each list of edges has as many elements as the header says.
+    fn check_counts(&self, volume: &Volume, needs: PlacementOptions) -> Result<(), GraphError> {
+        let parts = [
+            (needs.lists, NEIGHBOURS),
+            (needs.inward && self.info.directed, IN_NEIGHBOURS),
+            (needs.weighted, WEIGHTED),
+        ];
+        let manifest = volume.manifest()?;
+        for (_, part) in parts.into_iter().filter(|(needed, _)| *needed) {
+            let array = self.name.array(part);
+            let count = manifest.entries().iter().find(|e| e.name == array).map_or(0, |e| e.count);
+            if count != self.info.arcs {
+                return Err(damaged(
+                    &self.name,
+                    format!("`{array}` has {count} edges, the header says {}", self.info.arcs),
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn hubs<V: VertexId + Element>(&self, volume: &Volume, part: &str) -> Result<Vec<V>, GraphError> {
+        let hubs: Vec<V> = volume.read_array(&self.name.array(part))?;
+        let wanted = self.info.vertices * u64::from(GRAPH_HUBS);
+        let is_bad = |v: &V| *v != V::NONE && v.number() >= self.info.vertices;
+        if hubs.len() as u64 != wanted || hubs.par_iter().any(|v| is_bad(v)) {
+            return Err(damaged(
+                &self.name,
+                format!("`{part}` names vertices that do not exist, or has not {wanted} entries"),
+            ));
+        }
+        Ok(hubs)
+    }
+
+    fn wide_weights(&self) -> bool {
+        self.info.neighbour_bytes == 8 || self.info.weights == Some(WeightType::F64)
+    }
+
+    fn weighted(&self, cache: &Cache) -> Result<Weighted, GraphError> {
+        let (name, wide) = (self.name.array(WEIGHTED), self.wide_weights());
+        let edges = if wide {
+            EdgeStore::WeightedWide(cache.open(&name)?)
+        } else {
+            EdgeStore::WeightedNarrow(cache.open(&name)?)
+        };
+        let kind = match self.info.weights {
+            Some(WeightType::U32) | None => WeightKind::Integer { largest: self.info.largest_weight as u64 },
+            Some(WeightType::F32 | WeightType::F64) => WeightKind::Real,
+        };
+        Ok(Weighted { edges, kind, mean: self.info.mean_weight, wide })
+    }
+
+    /// Reads the whole graph into host memory, edges included.
+    ///
+    /// # Errors
+    /// * [`GraphError::Import`] if it does not fit into memory.
+    /// * [`StoredError::Damaged`] if an edge leads to a vertex that does not exist.
+    /// * [`GraphError::Storage`] if the volume cannot be read, or a part does not match its checksum.
+    pub fn read(&self, volume: &Volume) -> Result<Csr, GraphError> {
+        let weight_bytes = self.info.weights.map_or(0, |_| if self.wide_weights() { 24 } else { 12 });
+        let needed = u128::from(self.info.arcs) * (self.info.neighbour_bytes as u128 + weight_bytes);
+        let what = format!("reading graph `{}`", self.name);
+        check_memory(&what, self.info.vertices.into(), self.info.arcs.into(), needed, None)?;
+        let name = self.name.array(NEIGHBOURS);
+        let neighbours = match self.info.neighbour_bytes {
+            4 => Neighbours::U32(volume.read_array(&name)?),
+            _ => Neighbours::U64(volume.read_array(&name)?),
+        };
+        if neighbours.len() as u64 != self.info.arcs {
+            return Err(damaged(
+                &self.name,
+                format!("it has {} edges, the header says {}", neighbours.len(), self.info.arcs),
+            ));
+        }
+        csr::check_neighbours(&neighbours, self.info.vertices).map_err(|e| damaged(&self.name, e.to_string()))?;
+        let weights = self.info.weights.map(|kind| self.read_weights(volume, kind, &neighbours)).transpose()?;
+        let (offsets, ids) = (self.offsets.clone(), self.ids.clone());
+        Ok(Csr::stored(offsets, neighbours, weights, self.info.directed, ids, self.info.order))
+    }
+
+    fn read_weights(&self, volume: &Volume, kind: WeightType, of: &Neighbours) -> Result<Weights, GraphError> {
+        let name = self.name.array(WEIGHTED);
+        let pairs: Vec<(u64, u64)> = if self.wide_weights() {
+            volume.read_array::<WideEdge>(&name)?.into_par_iter().map(|e| (e.id, e.weight)).collect()
+        } else {
+            volume.read_array::<NarrowEdge>(&name)?.into_par_iter().map(|e| (e.id.into(), e.weight.into())).collect()
+        };
+        let same = pairs.len() == of.len()
+            && with_neighbours!(of, list => list.par_iter().zip(&pairs).all(|(n, (id, _))| n.number() == *id));
+        if !same {
+            return Err(damaged(&self.name, "its weighted edges are not those of its lists".to_owned()));
+        }
+        let bits = pairs.into_par_iter().map(|(_, bits)| bits);
+        Ok(match kind {
+            WeightType::U32 => Weights::U32(bits.map(|b| b as u32).collect()),
+            WeightType::F32 if self.wide_weights() => Weights::F32(bits.map(|b| f64::from_bits(b) as f32).collect()),
+            WeightType::F32 => Weights::F32(bits.map(|b| f32::from_bits(b as u32)).collect()),
+            WeightType::F64 => Weights::F64(bits.map(f64::from_bits).collect()),
+        })
+    }
+
+    /// Places the graph in memory of the engine or of the host, edges included.
+    ///
+    /// # Errors
+    /// As for [`StoredGraph::read`] and [`GraphOnEngine::place`]; also [`StoredError::NoWeights`].
+    pub fn place_in_memory(
+        &self,
+        engine: &Engine,
+        volume: &Volume,
+        placement: Placement,
+        needs: PlacementOptions,
+    ) -> Result<GraphOnEngine, GraphError> {
+        self.check_weights(needs)?;
+        GraphOnEngine::place(engine, &self.read(volume)?, placement, needs)
+    }
+}
+
+impl GraphShape for StoredGraph {
+    fn offsets(&self) -> &[u64] {
+        &self.offsets
+    }
+
+    fn ids(&self) -> &Ids {
+        &self.ids
+    }
+
+    fn directed(&self) -> bool {
+        self.info.directed
+    }
+
+    fn edges(&self) -> u64 {
+        self.info.edges
+    }
+
+    fn has_self_loop(&self, v: u64) -> bool {
+        self.loops.get(v as usize / 64).is_some_and(|word| word >> (v % 64) & 1 == 1)
+    }
+}

@@ -1,0 +1,276 @@
+//! Tests of stored graphs: what comes back, what is refused, and what is read.
+
+use super::*;
+use crate::engine::Engine;
+use crate::graph::import::{Format, LoadOptions, OrientationReason, Summary, WeightMode, WeightSource, load_bytes};
+use crate::graph::{
+    BfsOptions, ComponentsOptions, CsrOptions, GraphShape, PageRankOptions, Placement, SsspOptions, Weights, bfs,
+    components, hub, pagerank, sssp, teps,
+};
+use crate::storage::{Cache, Drive, OverwritePolicy, StorageError};
+use proptest::prelude::*;
+
+fn name(text: &str) -> GraphName {
+    text.parse().unwrap()
+}
+
+fn loaded(csr: Csr) -> Loaded {
+    let summary = Summary {
+        format: Format::Memory,
+        orientation: OrientationReason::Requested,
+        weights: if csr.weights().is_some() { WeightSource::Input } else { WeightSource::None },
+        input_edges: csr.edges(),
+        self_loops: 3,
+        duplicates: 5,
+        bytes: 7,
+    };
+    Loaded { csr, summary }
+}
+
+fn volume(spec: &str) -> Volume {
+    Volume::on(&Engine::cpu().unwrap(), [Drive::open(spec).unwrap()]).build().unwrap()
+}
+
+fn store(volume: &Volume, graph: &str, csr: Csr) -> Result<(), GraphError> {
+    GraphToStore::new(name(graph), loaded(csr)).store(volume, false, &mut |_| ())
+}
+
+fn open(volume: &Volume, graph: &str) -> Result<StoredGraph, GraphError> {
+    StoredGraph::open(volume, &name(graph))
+}
+
+/// Makes a graph with every kind of weights, identifiers and self-loops.
+fn graph(edges: &[(u64, u64, u32)], directed: bool, wide: bool, weights: u8) -> Csr {
+    let options = CsrOptions { directed, wide, keep_self_loops: true };
+    let csr = Csr::from_weighted_edges(50, edges, options).unwrap();
+    let real = |csr: &Csr| match csr.weights() {
+        Some(Weights::U32(w)) => w.iter().map(|w| f64::from(*w) / 7.0).collect::<Vec<_>>(),
+        _ => Vec::new(),
+    };
+    match weights {
+        0 => csr.without_weights(),
+        1 => csr,
+        2 => {
+            let w = real(&csr).into_iter().map(|w| w as f32).collect();
+            csr.with_weights(Weights::F32(w))
+        }
+        _ => {
+            let w = real(&csr);
+            csr.with_weights(Weights::F64(w))
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(40))]
+    #[test]
+    fn what_is_stored_comes_back(
+        edges in prop::collection::vec((0u64..50, 0u64..50, 1u32..100), 0..200),
+        directed: bool, wide: bool, weights in 0u8..4, checksums: bool,
+    ) {
+        let v = volume("soft:mem:4M");
+        let csr = graph(&edges, directed, wide, weights);
+        let to_store = GraphToStore::new(name("g"), loaded(csr.clone())).page_checksums(checksums);
+        to_store.store(&v, false, &mut |_| ()).unwrap();
+        let stored = open(&v, "g").unwrap();
+        let mut ordered = csr.clone();
+        hub::order_by_degree(&mut ordered);
+        prop_assert_eq!(stored.read(&v).unwrap(), ordered);
+        prop_assert_eq!(stored.info(), to_store.info());
+        stored.verify(&v).unwrap();
+        prop_assert_eq!(GraphShape::edges(&stored), csr.edges());
+        for vertex in 0..50 {
+            prop_assert_eq!(GraphShape::degree(&stored, vertex), csr.degree(vertex));
+            prop_assert_eq!(GraphShape::has_self_loop(&stored, vertex), csr.has_self_loop(vertex));
+        }
+        prop_assert_eq!(teps::pick_sources(&stored, 5, 9), teps::pick_sources(&csr, 5, 9));
+        prop_assert_eq!(teps::traversed_edges(&stored, |v| v % 3 > 0), teps::traversed_edges(&csr, |v| v % 3 > 0));
+        prop_assert!(v.verify(false).unwrap().is_intact());
+    }
+}
+
+#[test]
+fn all_algorithms_give_what_they_give_on_the_graph_in_memory() {
+    let edges: Vec<_> = (0..400u64).map(|i| (i * i % 50, i * 7 % 47, (i % 9 + 1) as u32)).collect();
+    for (directed, weights) in [(false, 1), (true, 1), (true, 2), (false, 3)] {
+        let v = volume("soft:mem:8M");
+        let csr = graph(&edges, directed, false, weights);
+        store(&v, "g", csr.clone()).unwrap();
+        let cache = Cache::on(&v).bytes(1 << 20).build().unwrap();
+        let stored = open(&v, "g").unwrap().place(&cache, PlacementOptions::ALL).unwrap();
+        let mut ordered = csr;
+        hub::order_by_degree(&mut ordered);
+        let memory = GraphOnEngine::place(v.engine(), &ordered, Placement::Gpu, PlacementOptions::ALL).unwrap();
+        let both = [&stored, &memory];
+        let [a, b] = both.map(|g| bfs(g, 3, &BfsOptions::default()).unwrap().depth);
+        assert_eq!(a, b);
+        let [a, b] = both.map(|g| components(g, &ComponentsOptions::default()).unwrap().label);
+        assert_eq!(a, b);
+        let [a, b] = both.map(|g| pagerank(g, &PageRankOptions::default()).unwrap().rank);
+        assert!(a.iter().zip(&b).all(|(a, b)| (a - b).abs() < 1e-12), "{a:?} {b:?}");
+        let [a, b] = both.map(|g| format!("{:?}", sssp(g, 3, &SsspOptions::default()).unwrap().distance));
+        assert_eq!(a, b);
+    }
+}
+
+#[test]
+fn identifiers_with_gaps_are_kept() {
+    let v = volume("soft:mem:1M");
+    let options = LoadOptions::default().weights(WeightMode::Input);
+    let loaded = load_bytes("x.wel", b"10 700 3\n700 30 4\n", &options).unwrap();
+    GraphToStore::new(name("gaps"), loaded).store(&v, false, &mut |_| ()).unwrap();
+    let stored = open(&v, "gaps").unwrap();
+    assert_eq!(stored.ids(), &Ids::Sparse(vec![10, 30, 700]));
+    assert_eq!(stored.info().input.format, Format::WeightedEdgeList);
+}
+
+#[test]
+fn several_graphs_share_a_volume() {
+    let v = volume("soft:mem:2M");
+    assert!(stored_graphs(&v).unwrap().is_empty());
+    let text = open(&v, "a").unwrap_err().to_string();
+    assert!(text.contains("no stored graph is called `a`; none is stored there"), "{text}");
+    let path = |n: u64| Csr::from_edges(50, &[(0, n), (n, 2)], CsrOptions::default()).unwrap();
+    for (i, graph) in ["b", "a", "c"].into_iter().enumerate() {
+        store(&v, graph, path(i as u64 + 5)).unwrap();
+    }
+    let names = |v: &Volume| stored_graphs(v).unwrap().iter().map(|e| e.name.to_string()).collect::<Vec<_>>();
+    assert_eq!(names(&v), ["a", "b", "c"]);
+    let text = store(&v, "a", path(9)).unwrap_err().to_string();
+    assert!(text.contains("`a` already") && text.contains("choose another name"), "{text}");
+    GraphToStore::new(name("a"), loaded(path(9))).store(&v, true, &mut |_| ()).unwrap();
+    assert_eq!(open(&v, "a").unwrap().degree(9), 2);
+    remove_stored_graph(&v, &name("b")).unwrap();
+    assert_eq!(names(&v), ["a", "c"]);
+    let text = remove_stored_graph(&v, &name("b")).unwrap_err().to_string();
+    assert!(text.contains("no stored graph is called `b`; there are `a`, `c`"), "{text}");
+    assert_eq!(open(&v, "c").unwrap().degree(7), 2);
+}
+
+#[test]
+fn every_unknown_value_of_a_header_is_refused_by_name() {
+    let v = volume("soft:mem:1M");
+    store(&v, "g", Csr::from_edges(50, &[(0, 1)], CsrOptions::default()).unwrap()).unwrap();
+    let at = v.manifest().unwrap().find("g/header").unwrap().offset;
+    let fields = [
+        "version",
+        "encoding",
+        "permutation",
+        "partition",
+        "direction",
+        "neighbour bytes",
+        "order",
+        "weights",
+        "identifiers",
+        "format",
+        "orientation",
+        "weight source",
+    ];
+    for (i, field) in fields.into_iter().enumerate() {
+        let mut old = [0; 4];
+        v.read_bytes(at + 4 * i as u64, &mut old).unwrap();
+        v.write_bytes(at + 4 * i as u64, &77u32.to_le_bytes()).unwrap();
+        let text = open(&v, "g").unwrap_err().to_string();
+        assert!(text.contains(&format!("{field} 77")) && text.contains("newer warpbell"), "{field}: {text}");
+        assert!(stored_graphs(&v).unwrap()[0].info.is_err());
+        v.write_bytes(at + 4 * i as u64, &old).unwrap();
+    }
+    v.write_bytes(at + 248, &[1]).unwrap();
+    assert!(open(&v, "g").unwrap_err().to_string().contains("further fields"));
+}
+
+#[test]
+fn parts_that_contradict_each_other_are_named() {
+    let edges: Vec<_> = (0..49).map(|i| (i, i + 1)).collect();
+    let damaged = |array: &str, offset: u64, bytes: &[u8]| {
+        let v = volume("soft:mem:1M");
+        let options = CsrOptions { directed: true, keep_self_loops: true, ..Default::default() };
+        let csr = Csr::from_edges(50, &[&edges[..], &[(4, 4)]].concat(), options).unwrap();
+        store(&v, "g", csr).unwrap();
+        let at = v.manifest().unwrap().find(&format!("g/{array}")).unwrap().offset;
+        v.write_bytes(at + offset, bytes).unwrap();
+        let cache = Cache::on(&v).bytes(1 << 20).build().unwrap();
+        let outcome = open(&v, "g").and_then(|g| g.place(&cache, PlacementOptions::BFS).and_then(|_| g.read(&v)));
+        outcome.unwrap_err().to_string()
+    };
+    for (array, offset, bytes, part) in [
+        ("offsets", 8, [255u8; 8], "offset"),
+        ("in-offsets", 16, [255; 8], "offset"),
+        ("hubs", 0, [200, 0, 0, 0, 1, 0, 0, 0], "`hubs`"),
+        ("self-loops", 0, [255; 8], "self-loops"),
+        ("neighbours", 0, [99, 0, 0, 0, 99, 0, 0, 0], "leads to vertex 99"),
+        // The header's number of arcs.
+        ("header", 56, [9, 0, 0, 0, 0, 0, 0, 0], "offset"),
+    ] {
+        let text = damaged(array, offset, &bytes);
+        assert!(text.contains("`g` is damaged") && text.contains(part), "{array}: {text}");
+    }
+}
+
+#[test]
+fn verification_compares_derived_parts() {
+    let edges: Vec<_> = (0..49).map(|i| (i, i + 1)).collect();
+    for (array, part) in [
+        ("in-neighbours", "in-lists"),
+        ("hubs", "best-connected neighbours"),
+        ("in-hubs", "best-connected in-neighbours"),
+    ] {
+        let v = volume("soft:mem:1M");
+        store(&v, "g", Csr::from_edges(50, &edges, CsrOptions::default().directed(true)).unwrap()).unwrap();
+        v.write_bytes(v.manifest().unwrap().find(&format!("g/{array}")).unwrap().offset, &[3, 0, 0, 0]).unwrap();
+        let text = open(&v, "g").unwrap().verify(&v).unwrap_err().to_string();
+        assert!(text.contains(part), "{array}: {text}");
+    }
+}
+
+#[test]
+fn opening_reads_no_edge() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("g.img").display().to_string();
+    let edges: Vec<_> = (0..49).map(|i| (i, i + 1, 5)).collect();
+    let drive = Drive::create(&format!("soft:{file}"), 4 << 20, &OverwritePolicy::none()).unwrap();
+    let v = Volume::on(&Engine::cpu().unwrap(), [drive]).build().unwrap();
+    store(&v, "g", graph(&edges, true, false, 1)).unwrap();
+    // Every block of an edge list is unreadable.
+    let lists = ["g/neighbours", "g/in-neighbours", "g/weighted-neighbours"];
+    let manifest = v.manifest().unwrap();
+    let faults: String = lists
+        .iter()
+        .map(|a| manifest.find(a).unwrap())
+        .map(|e| format!(",media-error=read:{}-{}", e.offset / 512, (e.end() - 1) / 512))
+        .collect();
+    drop(v);
+    let v = volume(&format!("soft:{file},read-only{faults}"));
+    let stored = open(&v, "g").unwrap();
+    let cache = Cache::on(&v).bytes(1 << 20).build().unwrap();
+    let placed = stored.place(&cache, PlacementOptions::ALL).unwrap();
+    assert!(matches!(stored.read(&v), Err(GraphError::Storage(StorageError::Nvme(_)))));
+    assert!(pagerank(&placed, &PageRankOptions::default()).is_err(), "the algorithm reads edges");
+}
+
+#[test]
+fn a_graph_without_weights_says_so() {
+    let v = volume("soft:mem:1M");
+    store(&v, "g", Csr::from_edges(50, &[(0, 1)], CsrOptions::default()).unwrap()).unwrap();
+    let cache = Cache::on(&v).bytes(1 << 20).build().unwrap();
+    let text = open(&v, "g").unwrap().place(&cache, PlacementOptions::SSSP).unwrap_err().to_string();
+    assert!(text.contains("`g` has no weights"), "{text}");
+}
+
+#[test]
+fn several_readers_share_a_file_and_a_writer_needs_it_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("g.img").display().to_string();
+    let drive = Drive::create(&format!("soft:{file}"), 1 << 20, &OverwritePolicy::none()).unwrap();
+    let v = Volume::on(&Engine::cpu().unwrap(), [drive]).build().unwrap();
+    store(&v, "g", Csr::from_edges(50, &[(0, 1)], CsrOptions::default()).unwrap()).unwrap();
+    drop(v);
+    let readers = [volume(&format!("soft:{file},read-only")), volume(&format!("soft:{file},read-only"))];
+    for reader in &readers {
+        assert_eq!(open(reader, "g").unwrap().degree(1), 1);
+    }
+    assert!(Drive::open(&format!("soft:{file}")).unwrap_err().to_string().contains("has it locked"));
+    let e = store(&readers[0], "h", Csr::from_edges(50, &[(0, 1)], CsrOptions::default()).unwrap()).unwrap_err();
+    assert!(e.to_string().contains("write protected"), "{e}");
+    assert_eq!(stored_graphs(&readers[1]).unwrap().len(), 1);
+}
