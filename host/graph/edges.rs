@@ -163,6 +163,7 @@ impl Remedies for GraphError {
             Self::Engine(e) => e.remedies(),
             Self::Run(e) => e.remedies(),
             Self::Storage(e) => e.remedies(),
+            Self::Stored(e) => e.remedies(),
             #[cfg(feature = "shmem")]
             Self::Shmem(e) => e.remedies(),
             _ => Vec::new(),

@@ -11,6 +11,7 @@ mod outputs;
 mod program;
 mod refusals;
 mod stored;
+mod stored_graphs;
 mod terminal;
 #[path = "../common/tree.rs"]
 mod tree;

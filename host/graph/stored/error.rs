@@ -1,6 +1,8 @@
 //! Errors of stored graphs.
 
 use super::name::NAME_RULE;
+use crate::remedy::{Remedies, Remedy};
+use std::path::PathBuf;
 
 /// Error of a stored graph.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -20,12 +22,14 @@ pub enum StoredError {
         there: Vec<String>,
     },
     /// Another stored graph has this name.
-    #[error("{device}: a stored graph is called `{name}` already; choose another name, or delete that graph first")]
+    #[error("{device}: a stored graph is called `{name}` already; nothing was written")]
     Exists {
         /// The volume.
         device: String,
         /// The name.
         name: String,
+        /// Files and devices of the volume that an [`OverwritePolicy`](crate::storage::OverwritePolicy) does not name.
+        protected: Vec<PathBuf>,
     },
     /// A part of the header has a value that this version does not know.
     #[error("stored graph `{name}` has {field} {found}, and this program knows {known}: use a newer warpbell")]
@@ -53,6 +57,17 @@ pub enum StoredError {
         /// Name of the graph.
         name: String,
     },
+}
+
+impl Remedies for StoredError {
+    fn remedies(&self) -> Vec<Remedy> {
+        let Self::Exists { protected, .. } = self else { return Vec::new() };
+        let last = match &protected[..] {
+            [one] => Remedy::Overwrite(one.clone()),
+            _ => Remedy::step("delete that graph first"),
+        };
+        vec![Remedy::step("choose another name"), last]
+    }
 }
 
 fn listing(there: &[String]) -> String {

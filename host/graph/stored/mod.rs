@@ -130,7 +130,8 @@ impl GraphToStore {
         let old = arrays_of(volume, &self.name)?;
         if !old.is_empty() && !replace {
             let (device, name) = (volume.name().to_owned(), self.name.to_string());
-            return Err(StoredError::Exists { device, name }.into());
+            let protected = volume.stored()?.into_iter().map(|s| s.device).collect();
+            return Err(StoredError::Exists { device, name, protected }.into());
         }
         let old: Vec<&str> = old.iter().map(String::as_str).collect();
         let mut writer = volume.replace(self.plan(), &format!("graph `{}`", self.name), &old)?;

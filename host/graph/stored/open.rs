@@ -3,7 +3,9 @@
 use super::header::Raw;
 use super::{GraphName, HEADER, HUBS, IDS, IN_HUBS, SELF_LOOPS, StoredError, StoredInfo, WeightType, entries};
 use crate::engine::Engine;
-use crate::graph::csr::{self, Csr, NeighbourOrder, Neighbours, VertexId, Weights, with_neighbours};
+use crate::graph::csr::{
+    self, Csr, MAX_NARROW_VERTICES, NeighbourOrder, Neighbours, VertexId, Weights, with_neighbours,
+};
 use crate::graph::edges::{
     DEFAULT_LAUNCH_LIMIT, EdgeStore, GraphError, GraphOnEngine, Lists, NarrowEdge, Placement, PlacementOptions,
     WeightKind, Weighted, WideEdge,
@@ -65,6 +67,9 @@ impl StoredGraph {
     pub fn open(volume: &Volume, name: &GraphName) -> Result<Self, GraphError> {
         let info = header(volume, name)?;
         let (vertices, arcs) = (info.vertices, info.arcs);
+        if info.neighbour_bytes == 4 && vertices > MAX_NARROW_VERTICES {
+            return Err(damaged(name, format!("neighbours of 4 bytes cannot name {vertices} vertices")));
+        }
         let lists = if info.directed { 2 } else { 1 };
         let needed = u128::from(vertices) * 8 * (lists + u128::from(!info.dense_ids));
         check_memory(&format!("opening graph `{name}`"), vertices.into(), arcs.into(), needed, None)?;
@@ -78,6 +83,10 @@ impl StoredGraph {
         if found != info.loops || info.loops > 0 && loops.len() as u64 != vertices.div_ceil(64) {
             return Err(damaged(name, format!("it has {found} self-loops, the header says {}", info.loops)));
         }
+        let edges = if info.directed { arcs } else { arcs.saturating_sub(found) / 2 + found };
+        if info.edges != edges {
+            return Err(damaged(name, format!("its lists have {edges} edges, the header says {}", info.edges)));
+        }
         let ids = if info.dense_ids {
             if info.id_base.checked_add(vertices).is_none() {
                 return Err(damaged(name, format!("identifiers from {} on exceed 64 bits", info.id_base)));
@@ -90,14 +99,24 @@ impl StoredGraph {
             }
             Ids::Sparse(ids)
         };
-        Ok(Self {
+        let stored = Self {
             name: name.clone(),
             offsets: offsets(OFFSETS)?,
             in_offsets: info.directed.then(|| offsets(IN_OFFSETS)).transpose()?,
             info,
             loops,
             ids,
-        })
+        };
+        // Counts of traversed edges subtract a vertex's self-loop from its degree.
+        let is_bad = |v: &u64| {
+            GraphShape::has_self_loop(&stored, *v) && (*v >= vertices || GraphShape::degree(&stored, *v) == 0)
+        };
+        match (0..stored.loops.len() as u64 * 64).into_par_iter().find_first(is_bad) {
+            Some(v) => {
+                Err(damaged(name, format!("`{SELF_LOOPS}` names vertex {v}, which has no edges or does not exist")))
+            }
+            None => Ok(stored),
+        }
     }
 
     /// Returns the name.

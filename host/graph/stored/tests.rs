@@ -7,8 +7,10 @@ use crate::graph::{
     BfsOptions, ComponentsOptions, CsrOptions, GraphShape, PageRankOptions, Placement, SsspOptions, Weights, bfs,
     components, hub, pagerank, sssp, teps,
 };
-use crate::storage::{Cache, Drive, OverwritePolicy, StorageError};
+use crate::soft::nvme::{SoftConfig, SoftController};
+use crate::storage::{Cache, Drive, MANIFEST_BYTES, OverwritePolicy, StorageError};
 use proptest::prelude::*;
+use std::time::{Duration, Instant};
 
 fn name(text: &str) -> GraphName {
     text.parse().unwrap()
@@ -137,7 +139,7 @@ fn several_graphs_share_a_volume() {
     let names = |v: &Volume| stored_graphs(v).unwrap().iter().map(|e| e.name.to_string()).collect::<Vec<_>>();
     assert_eq!(names(&v), ["a", "b", "c"]);
     let text = store(&v, "a", path(9)).unwrap_err().to_string();
-    assert!(text.contains("`a` already") && text.contains("choose another name"), "{text}");
+    assert!(text.contains("`a` already") && text.contains("nothing was written"), "{text}");
     GraphToStore::new(name("a"), loaded(path(9))).store(&v, true, &mut |_| ()).unwrap();
     assert_eq!(open(&v, "a").unwrap().degree(9), 2);
     remove_stored_graph(&v, &name("b")).unwrap();
@@ -199,8 +201,13 @@ fn parts_that_contradict_each_other_are_named() {
         ("hubs", 0, [200, 0, 0, 0, 1, 0, 0, 0], "`hubs`"),
         ("self-loops", 0, [255; 8], "self-loops"),
         ("neighbours", 0, [99, 0, 0, 0, 99, 0, 0, 0], "leads to vertex 99"),
-        // The header's number of arcs.
-        ("header", 56, [9, 0, 0, 0, 0, 0, 0, 0], "offset"),
+        // The header's numbers of arcs, of edges, and of vertices.
+        ("header", 56, [9, 0, 0, 0, 0, 0, 0, 0], "9"),
+        ("header", 64, [9, 0, 0, 0, 0, 0, 0, 0], "its lists have 50 edges, the header says 9"),
+        ("header", 48, [0, 0, 0, 0, 2, 0, 0, 0], "cannot name 8589934592 vertices"),
+        // Bits of vertices 49, without edges, and 63, which does not exist, instead of vertex 4.
+        ("self-loops", 0, [0, 0, 0, 0, 0, 0, 2, 0], "vertex 49"),
+        ("self-loops", 0, [0, 0, 0, 0, 0, 0, 0, 128], "vertex 63"),
     ] {
         let text = damaged(array, offset, &bytes);
         assert!(text.contains("`g` is damaged") && text.contains(part), "{array}: {text}");
@@ -246,6 +253,40 @@ fn opening_reads_no_edge() {
     let placed = stored.place(&cache, PlacementOptions::ALL).unwrap();
     assert!(matches!(stored.read(&v), Err(GraphError::Storage(StorageError::Nvme(_)))));
     assert!(pagerank(&placed, &PageRankOptions::default()).is_err(), "the algorithm reads edges");
+}
+
+#[test]
+fn bytes_read_while_opening_are_bounded_by_the_offsets() {
+    const VERTICES: u64 = 20_000;
+    let scattered = |i: u64| (i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) % VERTICES;
+    let edges: Vec<_> = (0..40 * VERTICES).map(|i| (i % VERTICES, scattered(i))).collect();
+    let controller = SoftController::start(SoftConfig::parse("mem:32M").unwrap()).unwrap();
+    let drive = Drive::attach(controller.attachment(), None).unwrap();
+    let v = Volume::on(&Engine::cpu().unwrap(), [drive]).build().unwrap();
+    let csr = Csr::from_edges(VERTICES, &edges, CsrOptions::default()).unwrap();
+    let arcs = csr.arcs();
+    store(&v, "g", csr).unwrap();
+    let before = controller.statistics().total().read_bytes;
+    // The service thread publishes its counters after each batch.
+    let read = |least: u64| {
+        let deadline = Instant::now() + Duration::from_secs(30);
+        let read = || controller.statistics().total().read_bytes - before;
+        while read() < least && Instant::now() < deadline {
+            std::thread::yield_now();
+        }
+        read()
+    };
+    let stored = open(&v, "g").unwrap();
+    let (offsets, hubs) = (8 * (VERTICES + 1), 16 * VERTICES);
+    // Each access to an array reads the manifest, too.
+    let manifests = 10 * MANIFEST_BYTES as u64;
+    assert!(offsets + hubs + manifests < 4 * arcs, "{arcs} edges would not be noticed");
+    let opened = read(offsets);
+    assert!((offsets..offsets + manifests).contains(&opened), "{opened} bytes for {offsets} of offsets");
+    let cache = Cache::on(&v).bytes(1 << 20).build().unwrap();
+    stored.place(&cache, PlacementOptions::BFS).unwrap();
+    let placed = read(offsets + hubs);
+    assert!((offsets + hubs..offsets + hubs + manifests).contains(&placed), "{placed} bytes for {hubs} of neighbours");
 }
 
 #[test]

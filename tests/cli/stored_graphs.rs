@@ -1,0 +1,348 @@
+//! Tests graphs that are stored by name: imported once, read by several programs, never half there.
+
+use super::program::*;
+use std::fs;
+use std::io::Read;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Instant;
+use tempfile::TempDir;
+use warpbell::engine::Engine;
+use warpbell::graph::stored::{StoredGraph, stored_graphs};
+use warpbell::storage::{Drive, Volume};
+
+/// A file that holds graphs, in its own folder.
+struct Image {
+    folder: TempDir,
+    path: PathBuf,
+    device: String,
+}
+
+impl Image {
+    fn new() -> Self {
+        let folder = folder();
+        let path = folder.path().join("graphs.img");
+        let device = format!("soft:{}", name(&path));
+        Self { folder, path, device }
+    }
+
+    /// Returns the arguments of a graph command with the device and `more`.
+    fn args<'a>(&'a self, command: &[&'a str], more: &[&'a str]) -> Vec<&'a str> {
+        [&["graph"], command, &["--device", &self.device], more].concat()
+    }
+
+    fn import(&self, input: &str, name: &str, more: &[&str]) -> String {
+        succeeds(&self.args(&["import", input, "--name", name], more))
+    }
+
+    fn list(&self) -> String {
+        succeeds(&self.args(&["list"], &[]))
+    }
+
+    /// Returns the edges of a graph as `graph export` writes them.
+    fn edges(&self, graph: &str, ending: &str) -> String {
+        let out = self.folder.path().join(format!("exported.{ending}"));
+        succeeds(&self.args(&["export", graph], &["--out", name(&out)]));
+        fs::read_to_string(out).unwrap()
+    }
+
+    /// Returns the lines that `--out` writes.
+    fn values(&self, command: &[&str], more: &[&str]) -> String {
+        let out = self.folder.path().join("values");
+        succeeds(&[&["graph"], command, &["--out", name(&out)], more].concat());
+        fs::read_to_string(out).unwrap()
+    }
+}
+
+#[test]
+fn all_algorithms_write_the_same_files_as_from_the_text() {
+    let image = Image::new();
+    let text = image.import(ENRON, "enron", &["--weights", "input"]);
+    mentions(&text, &["36,691 vertices  183,830 edges", "stored:enron on soft:", "read ", "order ", "write "]);
+    let stored = ["--device", &image.device];
+    for more in [&["bfs", "--source", "1"][..], &["cc"], &["sssp", "--source", "1"]] {
+        let with = |input| [&more[..1], &[input], &more[1..]].concat();
+        let (from_text, from_stored) = (image.values(&with(ENRON), &[]), image.values(&with("stored:enron"), &stored));
+        assert_eq!(from_text.lines().count(), ENRON_VERTICES);
+        assert!(from_text == from_stored, "{more:?}: results differ");
+    }
+    // The lists are in another order, so sums of ranks may be rounded otherwise.
+    let of = |text: String| -> Vec<(u64, f64)> {
+        let pair = |l: &str| l.split_once(' ').map(|(id, rank)| (id.parse().unwrap(), rank.parse().unwrap()));
+        text.lines().map(|l| pair(l).unwrap()).collect()
+    };
+    let ranks = of(image.values(&["pagerank", ENRON], &[]));
+    let stored_ranks = of(image.values(&["pagerank", "stored:enron"], &stored));
+    assert_eq!(ranks.len(), ENRON_VERTICES);
+    for (a, b) in ranks.iter().zip(&stored_ranks) {
+        assert!(a.0 == b.0 && (a.1 - b.1).abs() < 1e-12, "{a:?} {b:?}");
+    }
+}
+
+#[test]
+fn results_of_a_stored_graph_are_verified_on_request() {
+    let image = Image::new();
+    image.import("kron:8", "kron", &["--weights", "reals", "--page-checksums"]);
+    for algorithm in ["bfs", "cc", "pagerank", "sssp"] {
+        let run = |more: &[&str]| succeeds(&image.args(&[algorithm, "stored:kron"], more));
+        mentions(&run(&[]), &["not verified", "graphs.img"]);
+        mentions(&run(&["--verify"]), &["verified (GAP rules)", "bytes/edge"]);
+        mentions(&run(&["--verify", "--edges", "pinned"]), &["verified (GAP rules)", "edges in pinned memory"]);
+    }
+}
+
+#[test]
+fn several_programs_read_a_file_and_one_changes_it() {
+    let image = Image::new();
+    image.import(ENRON, "enron", &[]);
+    // The pipe is too small for the edges, so this program has the file open until they are read here.
+    let mut first = command(&image.args(&["export", "stored:enron"], &["--out", "-"]))
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut pipe = first.stdout.take().unwrap();
+    let mut edges = vec![0; 1];
+    pipe.read_exact(&mut edges).unwrap();
+    let text = succeeds(&image.args(&["bfs", "stored:enron"], &["--source", "1"]));
+    mentions(&text, &["reached 33,695 in"]);
+    for refused in [&["import", "kron:8", "--name", "kron"][..], &["delete", "enron"]] {
+        mentions(&fails(&image.args(refused, &[])), &["graphs.img", "locked"]);
+    }
+    assert!(first.try_wait().unwrap().is_none(), "the first reader has ended");
+    pipe.read_to_end(&mut edges).unwrap();
+    assert!(first.wait().unwrap().success());
+    assert!(edges == image.edges("enron", "el").into_bytes());
+}
+
+#[test]
+fn what_is_exported_is_the_graph_that_was_imported() {
+    const ALONE: &str = "%%MatrixMarket matrix coordinate pattern general\n1 1 0\n";
+    let image = Image::new();
+    let exported = |graph: &str, ending: &str| image.edges(graph, ending);
+    let files = [
+        ("directed.el", "1 2\n2 3\n3 1\n1 3\n", &["--directed"][..], "1 2\n1 3\n2 3\n3 1\n"),
+        ("undirected.el", "1 2\n2 3\n", &["--undirected"], "# Undirected graph\n1 2\n2 3\n"),
+        ("weighted.wel", "5 9 2.5\n9 5 0.1\n", &["--directed"], "5 9 2.5\n9 5 0.1\n"),
+        ("gaps.wel", "10 18446744073709551614 7\n10 70 8\n", &["--directed"], "10 70 8\n10 18446744073709551614 7\n"),
+        ("loops.el", "1 1\n1 2\n", &["--undirected"], "# Undirected graph\n1 1\n1 2\n"),
+        ("alone.mtx", ALONE, &["--undirected"], "# Undirected graph\n"),
+        ("empty.el", "# nothing\n", &["--directed"], ""),
+    ];
+    for (file, text, more, expected) in files {
+        let (graph, ending) = file.split_once('.').unwrap();
+        let ending = if ending == "mtx" { "el" } else { ending };
+        let input = write(&image.folder, file, text);
+        image.import(&input, graph, more);
+        let stored = exported(graph, ending);
+        let lines = |text: &str| {
+            let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+            lines.sort();
+            lines
+        };
+        assert_eq!(lines(&stored), lines(expected), "{file}");
+        mentions(&succeeds(&image.args(&["verify", graph], &[])), &["is intact"]);
+        if !stored.lines().any(|l| !l.starts_with('#')) {
+            continue;
+        }
+        let again = write(&image.folder, &format!("again.{ending}"), &stored);
+        image.import(&again, &format!("{graph}-again"), more);
+        assert_eq!(exported(&format!("{graph}-again"), ending), stored, "{file}");
+    }
+    let info = succeeds(&image.args(&["info", "stored:gaps"], &[]));
+    mentions(&info, &["3 vertices  2 edges (directed, as asked)", "weighted edge list"]);
+    let o = warpbell(&image.args(&["export", "alone"], &["--out", "-"]));
+    mentions(&stderr(&o), &["warning: 1 vertices without edges"]);
+    mentions(&fails(&image.args(&["bfs", "stored:empty"], &[])), &["no edges"]);
+    mentions(&succeeds(&image.args(&["cc", "stored:alone"], &["--verify"])), &["1 component in", "verified"]);
+    let o = warpbell(&image.args(&["export", "gaps"], &["--out", "gaps.csv"]));
+    assert_eq!(o.status.code(), Some(2), "{}", stderr(&o));
+    mentions(&stderr(&o), &["gaps.csv", ".el or .wel"]);
+}
+
+#[test]
+fn nothing_stored_is_replaced_without_consent() {
+    let image = Image::new();
+    mentions(&fails(&image.args(&["list"], &[])), &["graphs.img", "does not exist"]);
+    image.import("kron:7", "a", &[]);
+    image.import("kron:8", "b", &[]);
+    let before = fs::read(&image.path).unwrap();
+    let again = image.args(&["import", "urand:7", "--name", "a"], &[]);
+    mentions(
+        &fails(&again),
+        &["`a` already; nothing was written; choose another name, or give --yes-destroy ", "graphs.img"],
+    );
+    assert!(fs::read(&image.path).unwrap() == before);
+    mentions(&image.list(), &["a  ", "128 vertices", "b  ", "256 vertices"]);
+    succeeds(&[&again[..], &["--yes-destroy", name(&image.path)]].concat());
+    mentions(&succeeds(&image.args(&["info", "a"], &[])), &["uniform generator"]);
+    mentions(&succeeds(&image.args(&["verify", "b"], &[])), &["is intact"]);
+    // A file of another program is not taken.
+    let other = write(&image.folder, "other.img", [7; 100_000]);
+    let other = ["graph", "import", "kron:7", "--name", "a", "--device", &format!("soft:{other}")];
+    mentions(&fails(&other), &["other.img", "not warpbell's", "--yes-destroy"]);
+}
+
+#[test]
+fn deleted_graphs_leave_their_space() {
+    let image = Image::new();
+    for graph in ["a", "b"] {
+        image.import("kron:10", graph, &[]);
+    }
+    let bytes = fs::metadata(&image.path).unwrap().len();
+    for _ in 0..3 {
+        mentions(&succeeds(&image.args(&["delete", "a"], &[])), &["deleted stored:a"]);
+        assert!(!image.list().contains("a  "));
+        mentions(&fails(&image.args(&["bfs", "stored:a"], &[])), &["no stored graph is called `a`; there is `b`"]);
+        image.import("kron:10", "a", &[]);
+    }
+    assert_eq!(fs::metadata(&image.path).unwrap().len(), bytes);
+    image.import("kron:11", "c", &[]);
+    assert!(fs::metadata(&image.path).unwrap().len() > bytes);
+    for graph in ["a", "b", "c"] {
+        succeeds(&image.args(&["verify", graph], &[]));
+    }
+}
+
+#[test]
+fn stripes_and_copies_hold_several_graphs() {
+    for more in [&["--stripe-chunk", "8k"][..], &["--replicate"]] {
+        let image = Image::new();
+        let second = format!("soft:{}", name(&image.folder.path().join("second.img")));
+        let on = |command: &[&str]| image.args(command, &[&["--device", &second], more].concat()).join("\n");
+        let run = |command: &[&str]| succeeds(&on(command).split('\n').collect::<Vec<_>>());
+        run(&["import", ENRON, "--name", "enron"]);
+        run(&["import", "kron:9", "--name", "kron"]);
+        mentions(&run(&["list"]), &["enron  ", "36,691 vertices", "kron  "]);
+        mentions(&run(&["bfs", "stored:enron", "--source", "1", "--verify"]), &["reached 33,695 in", "verified (GAP"]);
+        run(&["verify", "kron"]);
+        run(&["delete", "enron"]);
+        assert!(!run(&["list"]).contains("enron"));
+        run(&["verify", "kron"]);
+        if more.len() == 2 {
+            mentions(&fails(&image.args(&["list"], &[])), &["over 2 drives", "opened on one drive"]);
+        }
+    }
+}
+
+#[test]
+fn choices_of_the_import_are_not_made_again() {
+    let image = Image::new();
+    image.import("kron:7", "kron", &[]);
+    for (option, more) in [
+        ("--directed", &["bfs", "stored:kron", "--directed"][..]),
+        ("--page-checksums", &["cc", "stored:kron", "--page-checksums"]),
+        ("--weights", &["sssp", "stored:kron", "--weights", "reals"]),
+        ("--pes", &["bfs", "stored:kron", "--pes", "2"]),
+    ] {
+        let o = warpbell(&image.args(more, &[]));
+        assert_eq!(o.status.code(), Some(2), "{more:?}: {}", stderr(&o));
+        mentions(&stderr(&o), &[option, "stored:kron"]);
+    }
+    mentions(&fails(&image.args(&["sssp", "stored:kron"], &[])), &["`kron` has no weights", "import it with weights"]);
+    let o = warpbell(&["graph", "import", "kron:7", "--name", "kron", "--device", "soft:mem"]);
+    mentions(&stderr(&o), &["soft:mem ends with the program", "soft:graphs.img"]);
+    let o = warpbell(&image.args(&["bfs", "stored:a/b"], &[]));
+    mentions(&stderr(&o), &["`a/b` cannot be the name of a stored graph", "1 to 40"]);
+}
+
+#[test]
+fn damaged_parts_are_named() {
+    let image = Image::new();
+    image.import("kron:8", "kron", &["--weights", "integers"]);
+    let whole = fs::read(&image.path).unwrap();
+    let manifest = open(&image.device).manifest().unwrap();
+    for part in ["header", "offsets", "neighbours", "hubs", "weighted-neighbours"] {
+        let array = format!("kron/{part}");
+        let mut bytes = whole.clone();
+        bytes[manifest.find(&array).unwrap().offset as usize + 20] ^= 4;
+        fs::write(&image.path, bytes).unwrap();
+        let message = fails(&image.args(&["verify", "kron"], &[]));
+        mentions(&message, &["graphs.img", &format!("`{array}` is damaged")]);
+    }
+    fs::write(&image.path, whole).unwrap();
+    succeeds(&image.args(&["verify", "kron"], &[]));
+}
+
+#[test]
+fn a_file_that_cannot_grow_keeps_its_graphs() {
+    let image = Image::new();
+    image.import("kron:8", "kept", &[]);
+    let bytes = fs::metadata(&image.path).unwrap().len();
+    let mut import = command(&image.args(&["import", ENRON, "--name", "enron"], &[]));
+    // SAFETY: both calls are allowed between fork and exec.
+    unsafe {
+        import.pre_exec(move || {
+            libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
+            let limit = libc::rlimit { rlim_cur: bytes + 65536, rlim_max: bytes + 65536 };
+            libc::setrlimit(libc::RLIMIT_FSIZE, &limit);
+            Ok(())
+        });
+    }
+    let o = import.output().unwrap();
+    assert_eq!(o.status.code(), Some(1), "{}", stdout(&o));
+    mentions(&stderr(&o), &["graphs.img", "making it larger"]);
+    assert!(!image.list().contains("enron"));
+    succeeds(&image.args(&["verify", "kept"], &[]));
+}
+
+fn open(device: &str) -> Volume {
+    let drive = Drive::open(&format!("{device},read-only")).unwrap();
+    Volume::on(&Engine::cpu().unwrap(), [drive]).build().unwrap()
+}
+
+/// Returns the names of the graphs in a file, after each was read completely and found intact.
+fn intact(image: &Path) -> Vec<String> {
+    let volume = open(&format!("soft:{}", name(image)));
+    let graphs = stored_graphs(&volume).unwrap();
+    let check = |graph: &warpbell::graph::stored::StoredEntry| {
+        StoredGraph::open(&volume, &graph.name).unwrap().verify(&volume).unwrap();
+        graph.name.to_string()
+    };
+    graphs.iter().map(check).collect()
+}
+
+#[test]
+fn an_import_that_is_killed_leaves_none_of_the_graph_or_all_of_it() {
+    const KILLS: u32 = 50;
+    for checksums in [&[][..], &["--page-checksums"]] {
+        let image = Image::new();
+        image.import("kron:7", "kept", checksums);
+        // Slow commands make writing the longest part.
+        let device = format!("{},latency=4ms", image.device);
+        let import = ["graph", "import", "kron:9", "--name", "new", "--device", &device];
+        let start = |more: &[&str]| {
+            command(&[&import[..], more].concat()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+        };
+        let started = Instant::now();
+        assert!(start(&[]).wait().unwrap().success());
+        let whole = started.elapsed();
+        let mut random = 0x9e37_79b9_u32;
+        let (mut none, mut all) = (0, 0);
+        for kill in 0..KILLS / 2 {
+            // Half of the kills hit an import that would replace the graph.
+            let replaces = kill % 2 == 1;
+            let is_there = intact(&image.path) == ["kept", "new"];
+            if is_there && !replaces {
+                succeeds(&image.args(&["delete", "new"], &[]));
+            }
+            let mut child = start(&["--yes-destroy", name(&image.path), "--seed", &kill.to_string()]);
+            random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            std::thread::sleep(whole.mul_f64(f64::from(random >> 16) / 60_000.0));
+            child.kill().unwrap();
+            child.wait().unwrap();
+            match intact(&image.path).as_slice() {
+                [kept] if kept == "kept" => {
+                    assert!(!(is_there && replaces), "a graph was lost");
+                    none += 1;
+                }
+                [kept, new] if kept == "kept" && new == "new" => all += 1,
+                other => panic!("kill {kill}: {other:?}"),
+            }
+        }
+        println!("{none} imports left nothing, {all} left a graph");
+        image.import("kron:8", "after", &[]);
+        assert!(intact(&image.path).contains(&"after".to_owned()));
+    }
+}
