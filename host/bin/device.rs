@@ -100,14 +100,20 @@ fn lasting(args: &DeviceArgs) -> Result<Vec<DriveSpec>, Failure> {
     }
 }
 
-/// Opens the devices as a volume that has space for `plan` beside what it holds. Files are created, and existing files
-/// that are too small are made larger.
+/// Opens the devices as a volume that has space for `plan` beside what it holds. Files are created. After `check`, existing
+/// files that are too small are made larger.
 ///
 /// # Errors
 /// * [`Failure::Usage`] if no device is named, or the options do not fit together.
 /// * [`Failure::Error`] if a device cannot be opened, holds other data that `--yes-destroy` does not name, or if a file
 ///   cannot be made larger.
-pub fn with_space(args: &DeviceArgs, engine: &Engine, plan: &Plan) -> Result<Volume, Failure> {
+/// * Otherwise as for `check`.
+pub fn with_space(
+    args: &DeviceArgs,
+    engine: &Engine,
+    plan: &Plan,
+    check: impl FnOnce(&Volume) -> Result<(), Failure>,
+) -> Result<Volume, Failure> {
     let specs = lasting(args)?;
     let policy = OverwritePolicy::to_destroy(&args.yes_destroy);
     let striped = if args.replicate { 1 } else { specs.len() };
@@ -117,6 +123,7 @@ pub fn with_space(args: &DeviceArgs, engine: &Engine, plan: &Plan) -> Result<Vol
         build(args, engine, drives, DEFAULT_TRANSFER, plan.has_page_checksums().then_some(true))
     };
     let volume = open()?;
+    check(&volume)?;
     let needs = volume.needs_beside(plan)?;
     if needs <= volume.bytes() {
         return Ok(volume);

@@ -40,9 +40,12 @@ pub fn import(args: &ImportArgs, interrupt: &Interrupt) -> Result<(), Failure> {
     let engine = Engine::cpu()?;
     let started = Instant::now();
     let _stop = interrupt.stops(&engine);
-    let volume = device::with_space(&args.device, &engine, &graph.plan())?;
     // Nothing is left to protect if --yes-destroy names every device that holds stored arrays.
-    let replace = volume.stored()?.is_empty();
+    let replaces = |volume: &Volume| Ok::<_, Failure>(volume.stored()?.is_empty());
+    let volume = device::with_space(&args.device, &engine, &graph.plan(), |volume| {
+        Ok(graph.check_name(volume, replaces(volume)?)?)
+    })?;
+    let replace = replaces(&volume)?;
     let bytes = graph.plan().bytes();
     let bar = Loading::new();
     graph.store(&volume, replace, &mut |written| bar.filled(written, bytes))?;

@@ -116,6 +116,25 @@ fn all_algorithms_give_what_they_give_on_the_graph_in_memory() {
 }
 
 #[test]
+fn graphs_of_no_vertex_and_of_one_are_stored() {
+    for (vertices, edges) in [(0, &[][..]), (1, &[]), (1, &[(0, 0)])] {
+        for directed in [false, true] {
+            let v = volume("soft:mem:1M");
+            let options = CsrOptions { directed, wide: false, keep_self_loops: true };
+            let csr = Csr::from_edges(vertices, edges, options).unwrap();
+            store(&v, "small", csr.clone()).unwrap();
+            let stored = open(&v, "small").unwrap();
+            stored.verify(&v).unwrap();
+            let back = stored.read(&v).unwrap();
+            assert_eq!((back.vertices(), back.arcs(), back.edges()), (vertices, csr.arcs(), csr.edges()));
+            let cache = Cache::on(&v).bytes(1 << 20).build().unwrap();
+            let placed = stored.place(&cache, PlacementOptions::COMPONENTS).unwrap();
+            assert_eq!(components(&placed, &ComponentsOptions::default()).unwrap().label.len() as u64, vertices);
+        }
+    }
+}
+
+#[test]
 fn identifiers_with_gaps_are_kept() {
     let v = volume("soft:mem:1M");
     let options = LoadOptions::default().weights(WeightMode::Input);
