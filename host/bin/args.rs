@@ -232,12 +232,16 @@ pub struct GraphArgs {
     /// Check the result also for a stored graph, whose edges are then read completely first
     #[arg(long)]
     pub verify: bool,
-    /// Write `ID VALUE` for every vertex (of the last run) to this file, or to standard output with -
+    /// Components, ranks or ranges of distances to show
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    pub top: usize,
+    /// Write `ID VALUE` for every vertex to this file, or to standard output with -; `SOURCE ID VALUE` for several
+    /// sources; a file that ends in .csv gets commas and headings
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
     #[command(flatten)]
     pub report: ReportArgs,
-    /// Print a line for each level or iteration
+    /// Print a line for each level or iteration, and the time of each phase
     #[arg(short = 'v', long, visible_alias = "levels")]
     pub verbose: bool,
     #[command(flatten)]

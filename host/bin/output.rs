@@ -153,12 +153,12 @@ pub fn write_json(command: &'static str, report: &impl Serialize, to: &Path) -> 
     }))
 }
 
-/// Writes results as `--out` asks.
+/// Writes results, each with its source if lines name it, as `--out` asks.
 ///
 /// # Errors
 /// [`Failure::BrokenPipe`] if the reader has closed the output, [`Failure::Error`] if the results cannot be written.
-pub fn write_values(values: Values<'_>, ids: &Ids, to: Output) -> Result<(), Failure> {
-    match to.finish(ids, values) {
+pub fn write_values(values: &[(Option<u64>, Values<'_>)], ids: &Ids, to: Output) -> Result<(), Failure> {
+    match to.finish_all(ids, values) {
         Err(OutputError::Destination(e)) => written(Err(e)),
         other => Ok(other?),
     }

@@ -3,9 +3,10 @@
 
 use crate::args::{Edges, WorldArgs};
 use crate::device;
-use crate::graph::{Described, Job, Outcome, cache_bytes};
+use crate::graph::{Answers, Described, Job, Outcome, Results, cache_bytes};
 use crate::interrupt::Interrupt;
 use crate::measure::graph::{GraphRun, Io, Summary};
+use crate::measure::phases::Phases;
 use crate::measure::report::{PathReport, Report, nanoseconds};
 use crate::output::{self, Failure, Text};
 use crate::world;
@@ -34,7 +35,8 @@ struct PartReport {
 /// Results on PE 0.
 struct Answer {
     runs: Vec<GraphRun>,
-    last: Option<Outcome>,
+    results: Results,
+    place_ns: u64,
     parts: Vec<serde_json::Value>,
     transport: serde_json::Value,
 }
@@ -62,7 +64,9 @@ pub fn run(job: &Job, world: &WorldArgs, interrupt: &Interrupt) -> Result<(), Fa
         false => (Text::none(), None),
     };
     interrupt.doing("reading the graph");
+    let started = Instant::now();
     let loaded = job.load()?;
+    let mut phases = Phases { load_ns: nanoseconds(started.elapsed()), ..Phases::default() };
     let csr = &loaded.csr;
     let sources = job.sources(csr)?;
     if plan.speaks() {
@@ -84,11 +88,17 @@ pub fn run(job: &Job, world: &WorldArgs, interrupt: &Interrupt) -> Result<(), Fa
     }
     interrupt.doing("writing the results");
     let _noted = interrupt.is_noted();
-    if let (Some(output), Some(outcome)) = (output, &answer.last) {
-        output::write_values(outcome.values(), csr.ids(), output)?;
+    let started = Instant::now();
+    if let Some(output) = output {
+        answer.results.write(csr.ids(), output)?;
+    }
+    phases.place_ns = answer.place_ns;
+    phases.end(&answer.runs, started.elapsed());
+    if args.verbose {
+        text.line(format_args!("{phases}"))?;
     }
     if let Some(path) = &args.report.json {
-        let results = json!({ "graph": Described::from(&loaded).facts(), "pes": answer.parts, "transport": answer.transport, "runs": answer.runs, "summary": summary });
+        let results = json!({ "graph": Described::from(&loaded).facts(), "pes": answer.parts, "transport": answer.transport, "runs": answer.runs, "summary": summary, "answers": answer.results.answers, "phases": phases });
         let engine = &plan.engines()[0];
         output::write_json(job.name(), &Report::new(config(job, plan.pes()), engine, None, results), path)?;
     }
@@ -126,6 +136,7 @@ impl Work<'_> {
         let args = &self.job.graph;
         let speaks = world.my_pe() == 0;
         let part = self.partition.part(world.my_pe());
+        let started = Instant::now();
         // No PE writes its part before all PEs have opened their volumes.
         let volume = together(world, self.volume(world, &part))?;
         let mut store = together(world, self.store(world, &part, volume))?;
@@ -138,8 +149,15 @@ impl Work<'_> {
             }
         }
         let mut search = PartitionedBfs::new(&store.graph, self.options)?;
-        let mut answer = Answer { runs: Vec::new(), last: None, parts: Vec::new(), transport: json!(world.path()) };
+        let mut answer = Answer {
+            runs: Vec::new(),
+            results: Results::new(args.out.is_some()),
+            place_ns: nanoseconds(started.elapsed()),
+            parts: Vec::new(),
+            transport: json!(world.path()),
+        };
         for &source in self.sources {
+            let mut last = None;
             for _ in 0..args.runs {
                 let (result, tree) = self.search(world, &store, &mut search, source)?;
                 let judged = meanwhile(world, || {
@@ -148,9 +166,14 @@ impl Work<'_> {
                 })?;
                 if let Some((run, outcome)) = judged {
                     self.text.line(format_args!("{}{run}", self.job.prefix(&run)))?;
+                    last = Some((self.job.prefix(&run), outcome));
                     answer.runs.push(run);
-                    answer.last = Some(outcome);
                 }
+            }
+            if let Some((prefix, outcome)) = last {
+                let answers = Answers::of(&outcome, self.loaded.csr.ids(), Some(source), args.top);
+                self.text.line(format_args!("{prefix}{answers}"))?;
+                answer.results.add(answers, outcome);
             }
         }
         drop(search);

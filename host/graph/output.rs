@@ -1,4 +1,5 @@
-//! Writes results: one line `ID VALUE` for each vertex, in ascending order of the input's identifiers.
+//! Writes results: one line `ID VALUE` for each vertex, in ascending order of the input's identifiers, or a table of
+//! comma-separated values.
 
 use super::ids::Ids;
 use super::verify::{Distances, UNREACHED};
@@ -71,6 +72,16 @@ impl Values<'_> {
         }
     }
 
+    /// Returns the heading of the column of values.
+    fn heading(&self) -> &'static str {
+        match self {
+            Self::Depths(_) => "depth",
+            Self::Distances(_) => "distance",
+            Self::Components(_) | Self::WideComponents(_) => "component",
+            Self::Ranks32(_) | Self::Ranks64(_) => "rank",
+        }
+    }
+
     /// Returns the first vertex whose component is not the number of a vertex, and that component.
     fn bad_component(&self, vertices: u64) -> Option<(u64, u64)> {
         let bad = match self {
@@ -81,8 +92,8 @@ impl Values<'_> {
         bad.map(|(v, found)| (v as u64, found))
     }
 
+    /// Appends the value of `v` and the end of the line.
     fn append(&self, ids: &Ids, v: usize, text: &mut String) -> std::fmt::Result {
-        write!(text, "{} ", ids.id(v as u64))?;
         match self {
             Self::Depths(d) if d[v] == UNREACHED => text.write_str(UNREACHED_TEXT)?,
             Self::Distances(d) if !d.reached(v) => text.write_str(UNREACHED_TEXT)?,
@@ -103,16 +114,19 @@ impl Values<'_> {
 #[derive(Debug)]
 pub struct Output {
     destination: Destination,
+    /// True for comma-separated values, below a line of headings.
+    is_csv: bool,
 }
 
 impl Output {
-    /// Prepares to write `path`, where `-` is standard output.
+    /// Prepares to write `path`, where `-` is standard output. A file that ends in `.csv` gets comma-separated values.
     ///
     /// # Errors
     ///
     /// As for [`Destination::open`].
     pub fn create(path: &Path) -> Result<Self, OutputError> {
-        Ok(Self { destination: Destination::open(path)? })
+        let is_csv = path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("csv"));
+        Ok(Self { destination: Destination::open(path)?, is_csv })
     }
 
     /// Returns the destination of the results.
@@ -126,31 +140,64 @@ impl Output {
     /// [`OutputError::Length`] if there is not one value for each vertex; [`OutputError::Component`] if a component's
     /// number is not that of a vertex; [`OutputError::Destination`] if the file cannot be written.
     pub fn finish(self, ids: &Ids, values: Values<'_>) -> Result<(), OutputError> {
-        if values.len() as u64 != ids.len() {
-            return Err(OutputError::Length { values: values.len() as u64, vertices: ids.len() });
+        self.finish_all(ids, &[(None, values)])
+    }
+
+    /// Writes the results of several sources one after the other, as [`Output::finish`] writes one. Each line begins with
+    /// the source, where a result has one.
+    ///
+    /// # Errors
+    /// As for [`Output::finish`].
+    pub fn finish_all(self, ids: &Ids, results: &[(Option<u64>, Values<'_>)]) -> Result<(), OutputError> {
+        for (_, values) in results {
+            if values.len() as u64 != ids.len() {
+                return Err(OutputError::Length { values: values.len() as u64, vertices: ids.len() });
+            }
+            if let Some((v, found)) = values.bad_component(ids.len()) {
+                return Err(OutputError::Component { vertex: ids.id(v), found, vertices: ids.len() });
+            }
         }
-        if let Some((v, found)) = values.bad_component(ids.len()) {
-            return Err(OutputError::Component { vertex: ids.id(v), found, vertices: ids.len() });
-        }
-        let count = values.len();
-        let lines = |first: usize, last: usize| {
-            let starts: Vec<usize> = (first..last).step_by(BLOCK).collect();
-            let block = |start| -> Result<String, std::fmt::Error> {
-                let mut text = String::with_capacity(BLOCK * 16);
-                (start..last.min(start + BLOCK)).try_for_each(|v| values.append(ids, v, &mut text))?;
-                Ok(text)
-            };
-            starts.into_par_iter().map(block).collect::<Result<Vec<_>, _>>().map_err(io::Error::other)
-        };
+        let separator = if self.is_csv { ',' } else { ' ' };
+        let headings = results.first().filter(|_| self.is_csv).map(|(source, values)| {
+            let source = if source.is_some() { "source," } else { "" };
+            format!("{source}vertex,{}\n", values.heading())
+        });
         self.destination.write(|out| {
-            for first in (0..count).step_by(BLOCK * BLOCKS_AT_ONCE) {
-                let blocks = lines(first, count.min(first + BLOCK * BLOCKS_AT_ONCE))?;
-                blocks.iter().try_for_each(|text| out.write_all(text.as_bytes()))?;
+            out.write_all(headings.unwrap_or_default().as_bytes())?;
+            for (source, values) in results {
+                let source = source.map_or_else(String::new, |s| format!("{s}{separator}"));
+                let line = |v: usize, text: &mut String| {
+                    write!(text, "{source}{}{separator}", ids.id(v as u64))?;
+                    values.append(ids, v, text)
+                };
+                write_lines(values.len(), &line, out)?;
             }
             Ok(())
         })?;
         Ok(())
     }
+}
+
+/// Writes `count` lines, each formatted by `line`, in order.
+fn write_lines(
+    count: usize,
+    line: &(impl Fn(usize, &mut String) -> std::fmt::Result + Sync),
+    out: &mut dyn io::Write,
+) -> io::Result<()> {
+    let blocks = |first: usize, last: usize| {
+        let starts: Vec<usize> = (first..last).step_by(BLOCK).collect();
+        let block = |start| -> Result<String, std::fmt::Error> {
+            let mut text = String::with_capacity(BLOCK * 16);
+            (start..last.min(start + BLOCK)).try_for_each(|v| line(v, &mut text))?;
+            Ok(text)
+        };
+        starts.into_par_iter().map(block).collect::<Result<Vec<_>, _>>().map_err(io::Error::other)
+    };
+    for first in (0..count).step_by(BLOCK * BLOCKS_AT_ONCE) {
+        let blocks = blocks(first, count.min(first + BLOCK * BLOCKS_AT_ONCE))?;
+        blocks.iter().try_for_each(|text| out.write_all(text.as_bytes()))?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -180,6 +227,37 @@ mod tests {
         assert_eq!(written(&ids, Values::Ranks64(&[0.75, 0.25])), "1 0.75\n2 0.25\n");
         assert_eq!(written(&ids, Values::Ranks32(&[0.75, 0.25])), "1 0.75\n2 0.25\n");
         assert_eq!(written(&Ids::dense(0, 0), Values::Depths(&[])), "");
+    }
+
+    #[test]
+    fn results_of_several_sources_name_them() {
+        let folder = tempfile::tempdir().unwrap();
+        let (ids, depths) = (Ids::dense(5, 2), [[0, 1], [UNREACHED, 0]]);
+        let results = [(Some(5), Values::Depths(&depths[0])), (Some(6), Values::Depths(&depths[1]))];
+        for (file, expected) in [
+            ("out.txt", "5 5 0\n5 6 1\n6 5 inf\n6 6 0\n"),
+            ("out.csv", "source,vertex,depth\n5,5,0\n5,6,1\n6,5,inf\n6,6,0\n"),
+        ] {
+            let path = folder.path().join(file);
+            Output::create(&path).unwrap().finish_all(&ids, &results).unwrap();
+            assert_eq!(fs::read_to_string(path).unwrap(), expected);
+        }
+    }
+
+    #[test]
+    fn a_table_has_headings() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("out.CSV");
+        for (values, heading) in [
+            (Values::Depths(&[1]), "depth"),
+            (Values::Distances(Distances::U32(&[1])), "distance"),
+            (Values::Components(&[0]), "component"),
+            (Values::Ranks64(&[1.0]), "rank"),
+        ] {
+            Output::create(&path).unwrap().finish(&Ids::dense(0, 1), values).unwrap();
+            let text = fs::read_to_string(&path).unwrap();
+            assert!(text.starts_with(&format!("vertex,{heading}\n0,")), "{text}");
+        }
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Tests the program as its users run it.
 #![cfg(feature = "cli")]
 
+mod answers;
 mod bench;
 #[path = "../children/mod.rs"]
 mod children;

@@ -1,10 +1,12 @@
 //! Runs `warpbell graph`: loads or opens a graph, places its edges, runs an algorithm, checks and prints the result.
 
+mod answers;
 mod outcome;
 mod store;
 pub mod stored;
 mod subject;
 
+pub use answers::{Answers, Results};
 pub use outcome::{Outcome, distances};
 pub use store::cache_bytes;
 pub use subject::Described;
@@ -15,6 +17,7 @@ use subject::Subject;
 use crate::args::{GraphArgs, GraphCommand, SourceArgs, Weights, WorldArgs};
 use crate::interrupt::Interrupt;
 use crate::measure::graph::{GraphRun, Io, Summary};
+use crate::measure::phases::Phases;
 use crate::measure::report::{Report, nanoseconds};
 use crate::output::{Failure, Text};
 use crate::progress::Loading;
@@ -133,16 +136,20 @@ impl Job {
         // Output files and the input are checked before any device is opened.
         let (text, output) = Text::beside_results(&args.report, args.out.as_deref())?;
         interrupt.doing("reading the graph");
+        let mut phases = Phases::default();
+        let started = Instant::now();
         let input = match stored {
             Some(name) => Given::Stored(name),
             None => Given::Loaded(Box::new(self.load()?)),
         };
+        phases.load_ns = nanoseconds(started.elapsed());
         let early = match &input {
             Given::Loaded(loaded) => Some(self.sources(&loaded.csr)?),
             Given::Stored(_) => None,
         };
         let engine = engine::open(&args.engine)?;
         text.line(format_args!("warpbell {}  engine {engine}", env!("CARGO_PKG_VERSION")))?;
+        let started = Instant::now();
         let (subject, store) = {
             let _stop = interrupt.stops(&engine);
             match input {
@@ -153,11 +160,15 @@ impl Job {
                 }
                 Given::Stored(name) => {
                     interrupt.doing("opening the stored graph");
-                    let (graph, store) = self.open(&engine, &name, &text)?;
+                    let (graph, store, opening) = self.open(&engine, &name, &text)?;
+                    phases.load_ns = nanoseconds(opening);
                     (Subject::Stored(Box::new(graph)), store)
                 }
             }
         };
+        let placed = nanoseconds(started.elapsed());
+        phases.place_ns =
+            if matches!(subject, Subject::Stored(_)) { placed.saturating_sub(phases.load_ns) } else { placed };
         let shape = subject.shape();
         let sources = early.map_or_else(|| self.sources(shape), Ok)?;
         self.warn(shape, &sources);
@@ -169,8 +180,9 @@ impl Job {
 
         let mut runner = self.runner(&store.graph)?;
         let mut runs = Vec::new();
-        let mut last = None;
+        let mut results = Results::new(output.is_some());
         for &source in &sources {
+            let mut last = None;
             for _ in 0..args.runs {
                 interrupt.doing("running kernels");
                 let (mut run, outcome) = {
@@ -188,8 +200,13 @@ impl Job {
                     run.verified = true;
                 }
                 text.line(format_args!("{}{run}", self.prefix(&run)))?;
+                last = Some((self.prefix(&run), outcome));
                 runs.push(run);
-                last = Some(outcome);
+            }
+            if let Some((prefix, outcome)) = last {
+                let answers = Answers::of(&outcome, shape.ids(), source, args.top);
+                text.line(format_args!("{prefix}{answers}"))?;
+                results.add(answers, outcome);
             }
         }
         let summary = if runs.len() > 1 { Summary::of(&runs) } else { None };
@@ -202,11 +219,16 @@ impl Job {
         }
         interrupt.doing("writing the results");
         let _noted = interrupt.is_noted();
-        if let (Some(output), Some(outcome)) = (output, &last) {
-            output::write_values(outcome.values(), shape.ids(), output)?;
+        let started = Instant::now();
+        if let Some(output) = output {
+            results.write(shape.ids(), output)?;
+        }
+        phases.end(&runs, started.elapsed());
+        if args.verbose {
+            text.line(format_args!("{phases}"))?;
         }
         if let Some(path) = &args.report.json {
-            let results = json!({ "graph": subject.described().facts(), "runs": runs, "summary": summary });
+            let results = json!({ "graph": subject.described().facts(), "runs": runs, "summary": summary, "answers": results.answers, "phases": phases });
             let mut config = self.config(&store);
             config["verify"] = json!(checked.is_some());
             output::write_json(self.name(), &Report::new(config, &engine, taken, results), path)?;

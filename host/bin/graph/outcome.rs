@@ -49,6 +49,14 @@ impl Outcome {
         }
     }
 
+    /// Returns the result without what is not written: the parents of a search.
+    pub fn without_parents(mut self) -> Self {
+        if let Self::Bfs(r) = &mut self {
+            r.parent = None;
+        }
+        self
+    }
+
     /// Returns the result: one value for each vertex.
     pub fn values(&self) -> Values<'_> {
         match self {

@@ -7,6 +7,7 @@ use crate::device;
 use crate::measure::report::nanoseconds;
 use crate::output::{Failure, Text};
 use serde_json::json;
+use std::time::{Duration, Instant};
 use warpbell::engine::Engine;
 use warpbell::graph::stored::{GraphName, StoredGraph};
 use warpbell::graph::{Csr, GraphError, GraphOnEngine, Loaded, Placement};
@@ -74,11 +75,19 @@ impl Job {
         Ok(Store { graph, storage, csr: None })
     }
 
-    /// Opens a stored graph, and places its edges: they stay on the device, or are read into memory.
-    pub(super) fn open(&self, engine: &Engine, name: &GraphName, text: &Text) -> Result<(StoredGraph, Store), Failure> {
+    /// Opens a stored graph, and places its edges: they stay on the device, or are read into memory. Returns the graph,
+    /// its edges, and the time until it was open.
+    pub(super) fn open(
+        &self,
+        engine: &Engine,
+        name: &GraphName,
+        text: &Text,
+    ) -> Result<(StoredGraph, Store, Duration), Failure> {
         let args = &self.graph;
+        let started = Instant::now();
         let volume = device::stored(&args.device, engine, args.page.page_size)?;
         let stored = StoredGraph::open(&volume, name)?;
+        let opening = started.elapsed();
         let edges = self.edge_bytes(&(&stored).into());
         let is_read = args.verify || args.edges != Edges::Storage;
         let csr = is_read.then(|| stored.read(&volume)).transpose()?;
@@ -94,7 +103,7 @@ impl Job {
             None => text.line(format_args!("edges in {} memory ({})", graph.placement(), Bytes(edges)))?,
             Some(storage) => self.announce(storage, edges, text)?,
         }
-        Ok((stored, Store { graph, storage, csr: csr.filter(|_| args.verify) }))
+        Ok((stored, Store { graph, storage, csr: csr.filter(|_| args.verify) }, opening))
     }
 
     fn placed(&self, engine: &Engine, csr: &Csr, placement: Placement) -> Result<GraphOnEngine, Failure> {

@@ -8,6 +8,7 @@ pub mod histogram;
 pub mod nvme;
 #[allow(dead_code, reason = "generated: the host does not use all of it")]
 mod params;
+pub mod phases;
 pub mod post;
 pub mod queue;
 pub mod rdma;

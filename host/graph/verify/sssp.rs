@@ -60,7 +60,11 @@ impl Distances<'_> {
         }
     }
 
-    fn real(&self, v: usize) -> Option<f64> {
+    /// Returns the distance of `v`, or `None` if `v` was not reached. Integers above 2^53 are rounded.
+    ///
+    /// # Panics
+    /// If `v` is not below [`Distances::len`].
+    pub fn real(&self, v: usize) -> Option<f64> {
         let value = match self {
             Self::U32(_) | Self::U64(_) => return self.integer(v).map(|d| d as f64),
             Self::F32(d) => d[v].into(),

@@ -1,0 +1,93 @@
+//! Tests the answers below a result, the files of several sources, and the times of the phases.
+
+use super::program::*;
+use serde_json::{Value, json};
+use std::fs;
+
+/// A path of five vertices with a triangle at its end, and an edge apart.
+const GRAPH: &str = "1 2\n2 3\n3 4\n4 5\n5 3\n10 20\n";
+
+/// Runs a command on [`GRAPH`]. Returns the text and the report.
+fn run(command: &[&str]) -> (String, Value) {
+    let folder = folder();
+    let (input, report) = (write(&folder, "small.el", GRAPH), folder.path().join("report.json"));
+    let (algorithm, more) = command.split_first().unwrap();
+    let args = [&["graph", algorithm, &input, "--undirected", "--json", name(&report)], more].concat();
+    (succeeds(&args), json(&report))
+}
+
+#[test]
+fn a_search_tells_its_levels_and_the_farthest_vertex() {
+    for more in [&[][..], &["--pes", "2"]] {
+        let (text, report) = run(&[&["bfs", "--source", "1"], more].concat());
+        mentions(&text, &["\nlevels 1, 1, 1, 2   farthest 4\n"]);
+        let answers = json!([{ "source": 1, "levels": [1, 1, 1, 2], "farthest": 4 }]);
+        assert_eq!(report["results"]["answers"], answers, "{more:?}");
+    }
+    let (text, report) = run(&["bfs", "--source", "1", "--source", "20", "--runs", "2"]);
+    mentions(&text, &["source 1  levels 1, 1, 1, 2   farthest 4\n", "source 20  levels 1, 1   farthest 10\n"]);
+    assert_eq!(report["results"]["answers"].as_array().unwrap().len(), 2);
+}
+
+#[test]
+fn shortest_paths_tell_the_eccentricity_and_how_far_vertices_are() {
+    let (text, report) = run(&["sssp", "--source", "1", "--top", "2"]);
+    mentions(&text, &["\neccentricity 3   farthest 4   distances from 0: 2, from 2: 3\n"]);
+    let histogram = json!([{ "from": 0.0, "vertices": 2 }, { "from": 2.0, "vertices": 3 }]);
+    let answer = json!({ "source": 1, "eccentricity": 3.0, "farthest": 4, "histogram": histogram });
+    assert_eq!(report["results"]["answers"][0], answer);
+    let (text, _) = run(&["sssp", "--source", "1", "--top", "0"]);
+    mentions(&text, &["eccentricity 3   farthest 4\n"]);
+}
+
+#[test]
+fn the_largest_components_and_the_highest_ranks_are_named() {
+    let (text, report) = run(&["cc"]);
+    mentions(&text, &["2 components in", "\nlargest components 1: 5, 10: 2\n"]);
+    let largest = json!([{ "component": 1, "vertices": 5 }, { "component": 10, "vertices": 2 }]);
+    assert_eq!(report["results"]["answers"], json!([{ "components": 2, "largest": largest }]));
+    mentions(&run(&["cc", "--top", "1"]).0, &["\nlargest components 1: 5\n"]);
+
+    let (text, report) = run(&["pagerank", "--top", "1"]);
+    mentions(&text, &["\nhighest ranks 3: "]);
+    let highest = report["results"]["answers"][0]["highest"].as_array().unwrap();
+    assert_eq!((highest.len(), &highest[0]["vertex"]), (1, &json!(3)));
+}
+
+#[test]
+fn results_of_all_sources_are_written() {
+    let folder = folder();
+    let input = write(&folder, "small.el", "1 2\n2 3\n");
+    let search = |algorithm: &'static str, out: &str| {
+        let sources = ["--source", "1", "--source", "3"];
+        succeeds(&[&["graph", algorithm, &input, "--undirected", "--out", out], &sources[..]].concat())
+    };
+    let expected = "1 1 0\n1 2 1\n1 3 2\n3 1 2\n3 2 1\n3 3 0\n";
+    let file = folder.path().join("all.txt");
+    for algorithm in ["bfs", "sssp"] {
+        mentions(&search(algorithm, name(&file)), &["source 3  "]);
+        assert_eq!(fs::read_to_string(&file).unwrap(), expected, "{algorithm}");
+        assert_eq!(search(algorithm, "-"), expected, "{algorithm}");
+    }
+    let table = folder.path().join("all.csv");
+    search("sssp", name(&table));
+    let lines = format!("source,vertex,distance\n{}", expected.replace(' ', ","));
+    assert_eq!(fs::read_to_string(&table).unwrap(), lines);
+    succeeds(&["graph", "cc", &input, "--undirected", "--out", name(&table)]);
+    assert_eq!(fs::read_to_string(&table).unwrap(), "vertex,component\n1,1\n2,1\n3,1\n");
+}
+
+#[test]
+fn the_time_of_each_phase_is_told() {
+    for more in [&[][..], &["--pes", "2"]] {
+        let (text, report) = run(&[&["bfs", "--source", "1"], more].concat());
+        assert!(!text.contains("peak memory"), "{text}");
+        let phases = &report["results"]["phases"];
+        for phase in ["load_ns", "place_ns", "run_ns", "verify_ns", "write_ns", "peak_memory_bytes"] {
+            assert!(phases[phase].as_u64().is_some_and(|n| n > 0), "{phase}: {phases}");
+        }
+        assert_eq!(phases["run_ns"], report["results"]["runs"][0]["elapsed_ns"]);
+        let (text, _) = run(&[&["bfs", "--source", "1", "-v"], more].concat());
+        mentions(&text, &["\nphases  load ", "  place ", "  run ", "  verify ", "  write ", "peak memory "]);
+    }
+}
