@@ -3,7 +3,7 @@
 
 use crate::args::{Edges, WorldArgs};
 use crate::device;
-use crate::graph::{Answers, Described, Job, Outcome, Results, cache_bytes};
+use crate::graph::{Described, Highlights, Job, Outcome, Results, cache_bytes};
 use crate::interrupt::Interrupt;
 use crate::measure::graph::{GraphRun, Io, Summary};
 use crate::measure::phases::Phases;
@@ -98,7 +98,7 @@ pub fn run(job: &Job, world: &WorldArgs, interrupt: &Interrupt) -> Result<(), Fa
         text.line(format_args!("{phases}"))?;
     }
     if let Some(path) = &args.report.json {
-        let results = json!({ "graph": Described::from(&loaded).facts(), "pes": answer.parts, "transport": answer.transport, "runs": answer.runs, "summary": summary, "answers": answer.results.answers, "phases": phases });
+        let results = json!({ "graph": Described::from(&loaded).facts(), "pes": answer.parts, "transport": answer.transport, "runs": answer.runs, "summary": summary, "highlights": answer.results.highlights, "phases": phases });
         let engine = &plan.engines()[0];
         output::write_json(job.name(), &Report::new(config(job, plan.pes()), engine, None, results), path)?;
     }
@@ -171,9 +171,9 @@ impl Work<'_> {
                 }
             }
             if let Some((prefix, outcome)) = last {
-                let answers = Answers::of(&outcome, self.loaded.csr.ids(), Some(source), args.top);
-                self.text.line(format_args!("{prefix}{answers}"))?;
-                answer.results.add(answers, outcome);
+                let highlights = Highlights::of(&outcome, self.loaded.csr.ids(), Some(source), args.top);
+                self.text.line(format_args!("{prefix}{highlights}"))?;
+                answer.results.add(highlights, outcome);
             }
         }
         drop(search);

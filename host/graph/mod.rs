@@ -4,10 +4,10 @@
 //! count once, with their smallest weight. Self-loops are dropped unless the options keep them. An undirected edge is
 //! stored once for each of its ends. Kernels, verifiers and written results all refer to this graph.
 
-pub mod answers;
 mod build;
 pub mod csr;
 pub mod generate;
+pub mod highlights;
 pub mod hub;
 pub mod ids;
 pub mod import;

@@ -134,13 +134,7 @@ impl DriveSpec {
     pub fn grow(&self, bytes: u64) -> Result<(), StorageError> {
         let mut config = self.config.clone();
         let Some(path) = config.files().into_iter().nth(self.index()).flatten() else { return Ok(()) };
-        let failed = |source| StorageError::File { path: path.clone(), doing: "making it larger", source };
-        let file = match std::fs::metadata(&*path) {
-            Ok(m) if m.is_file() && m.len() < bytes => std::fs::OpenOptions::new().write(true).open(&*path),
-            _ => return Ok(()),
-        };
-        let bytes = bytes.checked_next_multiple_of(ARRAY_ALIGN).unwrap_or(u64::MAX);
-        file.and_then(|f| f.set_len(bytes)).map_err(failed)
+        target::grow(path, bytes)
     }
 
     /// Checks that no two specifications name the same device, however they are spelled: the same file, or the same

@@ -2,7 +2,7 @@
 //! when they are complete.
 
 use super::StorageError;
-use super::manifest::Manifest;
+use super::manifest::{ARRAY_ALIGN, Manifest};
 use crate::nvme::{Controller, HostQueue, HostQueueOptions, Namespace, Ready};
 use crate::pci::{SIGNED_BYTES, Signature};
 use crate::spec::{DeviceSpec, Scheme};
@@ -316,6 +316,17 @@ fn next_data(file: &File, at: u64) -> Option<u64> {
     }
 }
 
+/// Makes a regular file at least `bytes` bytes long.
+pub(super) fn grow(path: &Path, bytes: u64) -> Result<(), StorageError> {
+    let file = match std::fs::metadata(path) {
+        Ok(m) if m.is_file() && m.len() < bytes => OpenOptions::new().write(true).open(path),
+        _ => return Ok(()),
+    };
+    let bytes = bytes.checked_next_multiple_of(ARRAY_ALIGN).unwrap_or(u64::MAX);
+    let failed = |source| StorageError::File { path: path.to_owned(), doing: "making it larger", source };
+    file.and_then(|f| f.set_len(bytes)).map_err(failed)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -323,6 +334,19 @@ mod tests {
 
     fn folder() -> tempfile::TempDir {
         tempfile::tempdir().unwrap()
+    }
+
+    #[test]
+    fn files_grow_and_never_shrink() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let bytes = || file.as_file().metadata().unwrap().len();
+        grow(file.path(), 1).unwrap();
+        let least = bytes();
+        assert!(least > 0 && least.is_multiple_of(ARRAY_ALIGN));
+        grow(file.path(), 3 * least).unwrap();
+        grow(file.path(), least).unwrap();
+        assert_eq!(bytes(), 3 * least);
+        assert!(grow(file.path(), u64::MAX).unwrap_err().to_string().contains("making it larger"));
     }
 
     #[test]

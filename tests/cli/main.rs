@@ -1,12 +1,12 @@
 //! Tests the program as its users run it.
 #![cfg(feature = "cli")]
 
-mod answers;
 mod bench;
 #[path = "../children/mod.rs"]
 mod children;
 mod faults;
 mod graph;
+mod highlights;
 mod manual;
 mod outputs;
 mod program;

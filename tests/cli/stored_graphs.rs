@@ -163,7 +163,7 @@ fn what_is_exported_is_the_graph_that_was_imported() {
 }
 
 #[test]
-fn nothing_stored_is_replaced_without_consent() {
+fn nothing_stored_is_replaced_unless_the_file_is_named() {
     let image = Image::new();
     mentions(&fails(&image.args(&["list"], &[])), &["graphs.img", "does not exist"]);
     image.import("kron:7", "a", &[]);
@@ -174,6 +174,9 @@ fn nothing_stored_is_replaced_without_consent() {
         &fails(&again),
         &["`a` already; nothing was written; choose another name, or give --yes-destroy ", "graphs.img"],
     );
+    // The name is refused before the input is read.
+    let missing = image.args(&["import", "no-such-file.el", "--name", "a"], &[]);
+    mentions(&fails(&missing), &["`a` already"]);
     assert!(fs::read(&image.path).unwrap() == before);
     mentions(&image.list(), &["a  ", "128 vertices", "b  ", "256 vertices"]);
     succeeds(&[&again[..], &["--yes-destroy", name(&image.path)]].concat());

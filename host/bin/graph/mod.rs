@@ -1,12 +1,12 @@
 //! Runs `warpbell graph`: loads or opens a graph, places its edges, runs an algorithm, checks and prints the result.
 
-mod answers;
+mod highlights;
 mod outcome;
 mod store;
 pub mod stored;
 mod subject;
 
-pub use answers::{Answers, Results};
+pub use highlights::{Highlights, Results};
 pub use outcome::{Outcome, distances};
 pub use store::cache_bytes;
 pub use subject::Described;
@@ -204,9 +204,9 @@ impl Job {
                 runs.push(run);
             }
             if let Some((prefix, outcome)) = last {
-                let answers = Answers::of(&outcome, shape.ids(), source, args.top);
-                text.line(format_args!("{prefix}{answers}"))?;
-                results.add(answers, outcome);
+                let highlights = Highlights::of(&outcome, shape.ids(), source, args.top);
+                text.line(format_args!("{prefix}{highlights}"))?;
+                results.add(highlights, outcome);
             }
         }
         let summary = if runs.len() > 1 { Summary::of(&runs) } else { None };
@@ -228,7 +228,7 @@ impl Job {
             text.line(format_args!("{phases}"))?;
         }
         if let Some(path) = &args.report.json {
-            let results = json!({ "graph": subject.described().facts(), "runs": runs, "summary": summary, "answers": results.answers, "phases": phases });
+            let results = json!({ "graph": subject.described().facts(), "runs": runs, "summary": summary, "highlights": results.highlights, "phases": phases });
             let mut config = self.config(&store);
             config["verify"] = json!(checked.is_some());
             output::write_json(self.name(), &Report::new(config, &engine, taken, results), path)?;

@@ -15,7 +15,8 @@ use warpbell::destination::Destination;
 use warpbell::engine::Engine;
 use warpbell::graph::import::WeightSource;
 use warpbell::graph::stored::{
-    GraphName, GraphToStore, StoredEntry, StoredGraph, StoredInfo, WeightType, remove_stored_graph, stored_graphs,
+    GraphName, GraphToStore, StoredEntry, StoredGraph, StoredInfo, WeightType, check_name, remove_stored_graph,
+    stored_graphs,
 };
 use warpbell::graph::{Csr, GraphError, Input, LoadOptions, Loaded, WeightMode, Weights};
 use warpbell::storage::Volume;
@@ -28,6 +29,12 @@ use warpbell::units::{Bytes, grouped};
 /// * [`Failure::Error`] if the input or a device fails, or a graph of this name is stored there.
 pub fn import(args: &ImportArgs, interrupt: &Interrupt) -> Result<(), Failure> {
     interrupt.doing("reading the graph");
+    // Reading may take long, so a name that is taken is refused before it. All other checks follow when the size is known.
+    if args.device.yes_destroy.is_empty()
+        && let Ok(volume) = open(&args.device)
+    {
+        check_name(&volume, &args.name)?;
+    }
     let started = Instant::now();
     let loaded = load(args)?;
     let (read, line) = (started.elapsed(), Described::from(&loaded).line());
@@ -43,7 +50,7 @@ pub fn import(args: &ImportArgs, interrupt: &Interrupt) -> Result<(), Failure> {
     // Nothing is left to protect if --yes-destroy names every device that holds stored arrays.
     let replaces = |volume: &Volume| Ok::<_, Failure>(volume.stored()?.is_empty());
     let volume = device::with_space(&args.device, &engine, &graph.plan(), |volume| {
-        Ok(graph.check_name(volume, replaces(volume)?)?)
+        if replaces(volume)? { Ok(()) } else { Ok(check_name(volume, &args.name)?) }
     })?;
     let replace = replaces(&volume)?;
     let bytes = graph.plan().bytes();

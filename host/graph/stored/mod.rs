@@ -120,19 +120,6 @@ impl GraphToStore {
         plan.renamed(|part| self.name.array(part)).page_checksums(self.page_checksums)
     }
 
-    /// Checks that the volume holds no graph of this name, unless `replace` is set.
-    ///
-    /// # Errors
-    /// [`StoredError::Exists`] if it does; [`GraphError::Storage`] if the volume cannot be read.
-    pub fn check_name(&self, volume: &Volume, replace: bool) -> Result<(), GraphError> {
-        if replace || arrays_of(volume, &self.name)?.is_empty() {
-            return Ok(());
-        }
-        let (device, name) = (volume.name().to_owned(), self.name.to_string());
-        let protected = volume.stored()?.into_iter().map(|s| s.device).collect();
-        Err(StoredError::Exists { device, name, protected }.into())
-    }
-
     /// Writes the graph to a volume, beside everything that the volume holds. The graph appears there when it is
     /// complete. `progress` is called with the bytes written so far.
     ///
@@ -140,7 +127,9 @@ impl GraphToStore {
     /// * [`StoredError::Exists`] if the volume holds a graph of this name, unless `replace` is set.
     /// * [`GraphError::Storage`] if the volume is too small, holds too many arrays, or a device fails.
     pub fn store(&self, volume: &Volume, replace: bool, progress: &mut dyn FnMut(u64)) -> Result<(), GraphError> {
-        self.check_name(volume, replace)?;
+        if !replace {
+            check_name(volume, &self.name)?;
+        }
         let old = arrays_of(volume, &self.name)?;
         let old: Vec<&str> = old.iter().map(String::as_str).collect();
         let mut writer = volume.replace(self.plan(), &format!("graph `{}`", self.name), &old)?;
@@ -173,6 +162,19 @@ impl GraphToStore {
         writer.finish()?;
         Ok(())
     }
+}
+
+/// Checks that the volume holds no graph of this name.
+///
+/// # Errors
+/// [`StoredError::Exists`] if it does; [`GraphError::Storage`] if the volume cannot be read.
+pub fn check_name(volume: &Volume, name: &GraphName) -> Result<(), GraphError> {
+    if arrays_of(volume, name)?.is_empty() {
+        return Ok(());
+    }
+    let (device, name) = (volume.name().to_owned(), name.to_string());
+    let protected = volume.stored()?.into_iter().map(|s| s.device).collect();
+    Err(StoredError::Exists { device, name, protected }.into())
 }
 
 /// Returns the names of a graph's arrays on a volume.

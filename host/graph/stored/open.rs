@@ -231,7 +231,7 @@ impl StoredGraph {
         let hubs: Vec<V> = volume.read_array(&self.name.array(part))?;
         let wanted = self.info.vertices * u64::from(GRAPH_HUBS);
         let is_bad = |v: &V| *v != V::NONE && v.number() >= self.info.vertices;
-        if hubs.len() as u64 != wanted || hubs.par_iter().any(|v| is_bad(v)) {
+        if hubs.len() as u64 != wanted || hubs.par_iter().any(is_bad) {
             return Err(damaged(
                 &self.name,
                 format!("`{part}` names vertices that do not exist, or has not {wanted} entries"),

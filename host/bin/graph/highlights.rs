@@ -1,11 +1,11 @@
-//! Answers that the program prints below a result and puts into the report.
+//! Highlights that the program prints below a result and puts into the report.
 
 use super::outcome::{Outcome, distances};
 use crate::output::{self, Failure};
 use serde::Serialize;
 use std::fmt;
 use warpbell::graph::Ids;
-use warpbell::graph::answers::{self, DistanceRange};
+use warpbell::graph::highlights::{self, DistanceRange};
 use warpbell::graph::output::Output;
 use warpbell::graph::verify::Distances;
 use warpbell::units::{grouped, three_digits};
@@ -13,9 +13,9 @@ use warpbell::units::{grouped, three_digits};
 /// Levels that a line names. The report has all of them.
 const LEVELS_SHOWN: usize = 20;
 
-/// Answers from one result.
+/// Highlights from one result.
 #[derive(Serialize)]
-pub struct Answers {
+pub struct Highlights {
     /// Identifier of the source.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<u64>,
@@ -45,26 +45,26 @@ struct Rank {
     rank: f64,
 }
 
-impl Answers {
-    /// Computes the answers from a result: `top` components, ranks or ranges of distances.
+impl Highlights {
+    /// Computes the highlights from a result: `top` components, ranks or ranges of distances.
     pub fn of(outcome: &Outcome, ids: &Ids, source: Option<u64>, top: usize) -> Self {
         let facts = match outcome {
             Outcome::Bfs(r) => {
-                let farthest = answers::farthest(&Distances::U32(&r.depth)).map(|(v, _)| ids.id(v));
-                Facts::Levels { levels: answers::level_histogram(&r.depth), farthest }
+                let farthest = highlights::farthest(&Distances::U32(&r.depth)).map(|(v, _)| ids.id(v));
+                Facts::Levels { levels: highlights::level_histogram(&r.depth), farthest }
             }
             Outcome::Sssp(r) => {
                 let d = distances(&r.distance);
-                let (farthest, eccentricity) = answers::farthest(&d).map(|(v, d)| (ids.id(v), d)).unzip();
-                Facts::Distances { eccentricity, farthest, histogram: answers::distance_histogram(&d, top) }
+                let (farthest, eccentricity) = highlights::farthest(&d).map(|(v, d)| (ids.id(v), d)).unzip();
+                Facts::Distances { eccentricity, farthest, histogram: highlights::distance_histogram(&d, top) }
             }
             Outcome::Components(r) => {
-                let largest = answers::largest_components(&r.label, top).into_iter();
+                let largest = highlights::largest_components(&r.label, top).into_iter();
                 let largest = largest.map(|(v, vertices)| Component { component: ids.id(v), vertices }).collect();
                 Facts::Components { components: r.components, largest }
             }
             Outcome::PageRank(r) => {
-                let highest = answers::highest_ranks(&r.rank, top).into_iter();
+                let highest = highlights::highest_ranks(&r.rank, top).into_iter();
                 Facts::Ranks { highest: highest.map(|(v, rank)| Rank { vertex: ids.id(v), rank }).collect() }
             }
         };
@@ -73,7 +73,7 @@ impl Answers {
 }
 
 /// Prints one line, such as `levels 1, 70, 8,541   farthest 9131`.
-impl fmt::Display for Answers {
+impl fmt::Display for Highlights {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.facts {
             Facts::Levels { levels, farthest } => {
@@ -91,7 +91,11 @@ impl fmt::Display for Answers {
                 if histogram.is_empty() {
                     return Ok(());
                 }
-                let from = |d: f64| if d.fract() == 0.0 { d.to_string() } else { three_digits(d) };
+                let from = |d: f64| match d {
+                    d if d.fract() == 0.0 => d.to_string(),
+                    d if (0.01..1e6).contains(&d) => three_digits(d),
+                    d => format!("{d:.2e}"),
+                };
                 let ranges = histogram.iter().map(|r| format!("from {}: {}", from(r.from), grouped(r.vertices)));
                 write!(f, "   distances {}", list(ranges))
             }
@@ -107,9 +111,9 @@ impl fmt::Display for Answers {
     }
 }
 
-/// Results of all sources: their answers, and the values that `--out` writes.
+/// Results of all sources: their highlights, and the values that `--out` writes.
 pub struct Results {
-    pub answers: Vec<Answers>,
+    pub highlights: Vec<Highlights>,
     /// Sources, by the input's identifiers, and values; empty if nothing is to be written.
     values: Vec<(Option<u64>, Outcome)>,
     keeps_values: bool,
@@ -118,15 +122,15 @@ pub struct Results {
 impl Results {
     /// Creates an empty collection, which keeps values if they are to be written.
     pub fn new(keeps_values: bool) -> Self {
-        Self { answers: Vec::new(), values: Vec::new(), keeps_values }
+        Self { highlights: Vec::new(), values: Vec::new(), keeps_values }
     }
 
     /// Adds the result of a source.
-    pub fn add(&mut self, answers: Answers, outcome: Outcome) {
+    pub fn add(&mut self, highlights: Highlights, outcome: Outcome) {
         if self.keeps_values {
-            self.values.push((answers.source, outcome.without_parents()));
+            self.values.push((highlights.source, outcome.without_parents()));
         }
-        self.answers.push(answers);
+        self.highlights.push(highlights);
     }
 
     /// Writes the values of all sources. A line names its source if there are several.

@@ -1,4 +1,4 @@
-//! Tests the answers below a result, the files of several sources, and the times of the phases.
+//! Tests the highlights below a result, the files of several sources, and the times of the phases.
 
 use super::program::*;
 use serde_json::{Value, json};
@@ -21,12 +21,12 @@ fn a_search_tells_its_levels_and_the_farthest_vertex() {
     for more in [&[][..], &["--pes", "2"]] {
         let (text, report) = run(&[&["bfs", "--source", "1"], more].concat());
         mentions(&text, &["\nlevels 1, 1, 1, 2   farthest 4\n"]);
-        let answers = json!([{ "source": 1, "levels": [1, 1, 1, 2], "farthest": 4 }]);
-        assert_eq!(report["results"]["answers"], answers, "{more:?}");
+        let highlights = json!([{ "source": 1, "levels": [1, 1, 1, 2], "farthest": 4 }]);
+        assert_eq!(report["results"]["highlights"], highlights, "{more:?}");
     }
     let (text, report) = run(&["bfs", "--source", "1", "--source", "20", "--runs", "2"]);
     mentions(&text, &["source 1  levels 1, 1, 1, 2   farthest 4\n", "source 20  levels 1, 1   farthest 10\n"]);
-    assert_eq!(report["results"]["answers"].as_array().unwrap().len(), 2);
+    assert_eq!(report["results"]["highlights"].as_array().unwrap().len(), 2);
 }
 
 #[test]
@@ -34,8 +34,8 @@ fn shortest_paths_tell_the_eccentricity_and_how_far_vertices_are() {
     let (text, report) = run(&["sssp", "--source", "1", "--top", "2"]);
     mentions(&text, &["\neccentricity 3   farthest 4   distances from 0: 2, from 2: 3\n"]);
     let histogram = json!([{ "from": 0.0, "vertices": 2 }, { "from": 2.0, "vertices": 3 }]);
-    let answer = json!({ "source": 1, "eccentricity": 3.0, "farthest": 4, "histogram": histogram });
-    assert_eq!(report["results"]["answers"][0], answer);
+    let highlight = json!({ "source": 1, "eccentricity": 3.0, "farthest": 4, "histogram": histogram });
+    assert_eq!(report["results"]["highlights"][0], highlight);
     let (text, _) = run(&["sssp", "--source", "1", "--top", "0"]);
     mentions(&text, &["eccentricity 3   farthest 4\n"]);
 }
@@ -45,12 +45,12 @@ fn the_largest_components_and_the_highest_ranks_are_named() {
     let (text, report) = run(&["cc"]);
     mentions(&text, &["2 components in", "\nlargest components 1: 5, 10: 2\n"]);
     let largest = json!([{ "component": 1, "vertices": 5 }, { "component": 10, "vertices": 2 }]);
-    assert_eq!(report["results"]["answers"], json!([{ "components": 2, "largest": largest }]));
+    assert_eq!(report["results"]["highlights"], json!([{ "components": 2, "largest": largest }]));
     mentions(&run(&["cc", "--top", "1"]).0, &["\nlargest components 1: 5\n"]);
 
     let (text, report) = run(&["pagerank", "--top", "1"]);
     mentions(&text, &["\nhighest ranks 3: "]);
-    let highest = report["results"]["answers"][0]["highest"].as_array().unwrap();
+    let highest = report["results"]["highlights"][0]["highest"].as_array().unwrap();
     assert_eq!((highest.len(), &highest[0]["vertex"]), (1, &json!(3)));
 }
 
