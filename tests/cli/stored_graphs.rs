@@ -5,8 +5,8 @@ use std::fs;
 use std::io::Read;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
-use std::time::Instant;
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use warpbell::engine::Engine;
 use warpbell::graph::stored::{StoredGraph, stored_graphs};
@@ -304,7 +304,35 @@ fn intact(image: &Path) -> Vec<String> {
         StoredGraph::open(&volume, &graph.name).unwrap().verify(&volume).unwrap();
         graph.name.to_string()
     };
-    graphs.iter().map(check).collect()
+    let names = graphs.iter().map(check).collect();
+    if !graphs.is_empty() {
+        // Page checksums, too.
+        assert!(volume.verify(false).unwrap().is_intact());
+    }
+    names
+}
+
+/// Random times, of at most `longest` and a tenth more.
+struct Moments {
+    state: u32,
+    longest: Duration,
+}
+
+impl Moments {
+    fn next(&mut self) -> Duration {
+        self.state = self.state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        self.longest.mul_f64(f64::from(self.state >> 16) / 60_000.0)
+    }
+}
+
+/// Starts a command that says nothing.
+fn start(args: &[&str]) -> Child {
+    command(args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+}
+
+fn kill(mut child: Child) {
+    child.kill().unwrap();
+    child.wait().unwrap();
 }
 
 #[test]
@@ -316,37 +344,54 @@ fn an_import_that_is_killed_leaves_none_of_the_graph_or_all_of_it() {
         // Slow commands make writing the longest part.
         let device = format!("{},latency=4ms", image.device);
         let import = ["graph", "import", "kron:9", "--name", "new", "--device", &device];
-        let start = |more: &[&str]| {
-            command(&[&import[..], more].concat()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
-        };
         let started = Instant::now();
-        assert!(start(&[]).wait().unwrap().success());
-        let whole = started.elapsed();
-        let mut random = 0x9e37_79b9_u32;
+        assert!(start(&import).wait().unwrap().success());
+        let mut moments = Moments { state: 0x9e37_79b9, longest: started.elapsed() };
         let (mut none, mut all) = (0, 0);
-        for kill in 0..KILLS / 2 {
+        for number in 0..KILLS / 2 {
             // Half of the kills hit an import that would replace the graph.
-            let replaces = kill % 2 == 1;
+            let replaces = number % 2 == 1;
             let is_there = intact(&image.path) == ["kept", "new"];
             if is_there && !replaces {
                 succeeds(&image.args(&["delete", "new"], &[]));
             }
-            let mut child = start(&["--yes-destroy", name(&image.path), "--seed", &kill.to_string()]);
-            random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-            std::thread::sleep(whole.mul_f64(f64::from(random >> 16) / 60_000.0));
-            child.kill().unwrap();
-            child.wait().unwrap();
+            let seed = number.to_string();
+            let child = start(&[&import[..], &["--yes-destroy", name(&image.path), "--seed", &seed]].concat());
+            std::thread::sleep(moments.next());
+            kill(child);
             match intact(&image.path).as_slice() {
                 [kept] if kept == "kept" => {
                     assert!(!(is_there && replaces), "a graph was lost");
                     none += 1;
                 }
                 [kept, new] if kept == "kept" && new == "new" => all += 1,
-                other => panic!("kill {kill}: {other:?}"),
+                other => panic!("kill {number}: {other:?}"),
             }
         }
         println!("{none} imports left nothing, {all} left a graph");
         image.import("kron:8", "after", &[]);
         assert!(intact(&image.path).contains(&"after".to_owned()));
+    }
+}
+
+#[test]
+fn an_import_into_a_new_file_that_is_killed_leaves_no_file_or_all_of_the_graph() {
+    let image = Image::new();
+    let device = format!("{},latency=4ms", image.device);
+    let import = ["graph", "import", "kron:9", "--name", "new", "--device", &device];
+    let started = Instant::now();
+    assert!(start(&import).wait().unwrap().success());
+    let mut moments = Moments { state: 7, longest: started.elapsed() };
+    for _ in 0..20 {
+        fs::remove_file(&image.path).unwrap();
+        let child = start(&import);
+        std::thread::sleep(moments.next());
+        kill(child);
+        if image.path.exists() {
+            assert_eq!(intact(&image.path), ["new"]);
+        } else {
+            image.import("kron:7", "next", &[]);
+        }
+        assert_eq!(fs::read_dir(image.folder.path()).unwrap().count(), 1, "something is left beside the file");
     }
 }

@@ -45,6 +45,30 @@ const IDS: &str = "ids";
 
 /// A graph that is ready to be written to a volume: its lists are sorted by degree, and a directed graph has its
 /// in-lists.
+///
+/// # Examples
+///
+/// ```
+/// use warpbell::engine::Engine;
+/// use warpbell::graph::stored::{GraphToStore, StoredGraph};
+/// use warpbell::graph::{Bfs, BfsOptions, Input, LoadOptions, PlacementOptions};
+/// use warpbell::storage::{Cache, Drive, OverwritePolicy, Volume};
+///
+/// let loaded = "kron:8".parse::<Input>()?.load(&LoadOptions::default())?;
+/// let graph = GraphToStore::new("links".parse()?, loaded);
+///
+/// let drive = Drive::create("soft:mem:1M", 1 << 20, &OverwritePolicy::none())?;
+/// let volume = Volume::on(&Engine::cpu()?, [drive]).build()?;
+/// graph.store(&volume, false, &mut |_written| ())?;
+///
+/// // From now on, no edge is read before an algorithm needs it.
+/// let stored = StoredGraph::open(&volume, graph.name())?;
+/// let cache = Cache::on(&volume).bytes(1 << 20).build()?;
+/// let placed = stored.place(&cache, PlacementOptions::BFS)?;
+/// let result = Bfs::new(&placed, &BfsOptions::default())?.run(0)?;
+/// assert_eq!(result.depth[0], 0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct GraphToStore {
     name: GraphName,
