@@ -91,7 +91,7 @@ pub struct StoredInfo {
     pub(super) mean_weight: f64,
 }
 
-/// Codes of an enumeration: the position in the list.
+/// Codes of an enumeration: the position in the list. Positions are stored, so new values are added at the end.
 macro_rules! codes {
     ($name:ident: $type:ty = $($value:path),* $(,)?) => { const $name: &[$type] = &[$($value),*]; };
 }
@@ -229,5 +229,54 @@ impl StoredInfo {
             largest_weight: f64::from_bits(raw.largest_weight),
             mean_weight: f64::from_bits(raw.mean_weight),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn have_codes<T: Copy + PartialEq + std::fmt::Debug>(list: &[T]) {
+        for (position, value) in list.iter().enumerate() {
+            assert_eq!(code(list, value) as usize, position, "{value:?} is listed twice");
+        }
+    }
+
+    #[test]
+    fn every_value_has_a_code() {
+        have_codes(WEIGHTS);
+        have_codes(ORDERS);
+        have_codes(FORMATS);
+        have_codes(ORIENTATIONS);
+        have_codes(SOURCES);
+        // A new variant does not compile here until it has a position, which is added to its list, too.
+        let format = |format| match format {
+            Format::EdgeList => 0,
+            Format::WeightedEdgeList => 1,
+            Format::MatrixMarket => 2,
+            Format::Ldbc => 3,
+            Format::Serialized => 4,
+            Format::WeightedSerialized => 5,
+            Format::Kronecker => 6,
+            Format::Uniform => 7,
+            Format::Memory => 8,
+        };
+        let orientation = |orientation| match orientation {
+            OrientationReason::Requested => 0,
+            OrientationReason::Declared => 1,
+            OrientationReason::Symmetric => 2,
+            OrientationReason::OneWay => 3,
+            OrientationReason::Once => 4,
+        };
+        let source = |source| match source {
+            WeightSource::None => 0,
+            WeightSource::Input => 1,
+            WeightSource::Unit => 2,
+            WeightSource::RandomIntegers => 3,
+            WeightSource::RandomReals => 4,
+        };
+        assert!(FORMATS.iter().all(|f| code(FORMATS, f) == format(*f)));
+        assert!(ORIENTATIONS.iter().all(|o| code(ORIENTATIONS, o) == orientation(*o)));
+        assert!(SOURCES.iter().all(|s| code(SOURCES, s) == source(*s)));
     }
 }

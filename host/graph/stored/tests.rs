@@ -7,10 +7,8 @@ use crate::graph::{
     BfsOptions, ComponentsOptions, CsrOptions, GraphShape, PageRankOptions, Placement, SsspOptions, Weights, bfs,
     components, hub, pagerank, sssp, teps,
 };
-use crate::soft::nvme::{SoftConfig, SoftController};
-use crate::storage::{Cache, Drive, MANIFEST_BYTES, OverwritePolicy, StorageError};
+use crate::storage::{Cache, Drive, OverwritePolicy, StorageError};
 use proptest::prelude::*;
-use std::time::{Duration, Instant};
 
 fn name(text: &str) -> GraphName {
     text.parse().unwrap()
@@ -88,6 +86,36 @@ proptest! {
         prop_assert_eq!(teps::pick_sources(&stored, 5, 9), teps::pick_sources(&csr, 5, 9));
         prop_assert_eq!(teps::traversed_edges(&stored, |v| v % 3 > 0), teps::traversed_edges(&csr, |v| v % 3 > 0));
         prop_assert!(v.verify(false).unwrap().is_intact());
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+    #[test]
+    fn damaged_parts_are_errors_and_never_panic(
+        part in 0usize..7, at in any::<prop::sample::Index>(), bytes in prop::collection::vec(any::<u8>(), 1..9),
+    ) {
+        let v = volume("soft:mem:1M");
+        let edges: Vec<_> = (0..60u64).map(|i| (i % 50, i * 7 % 41, 3)).collect();
+        store(&v, "g", graph(&edges, true, false, 1)).unwrap();
+        let manifest = v.manifest().unwrap();
+        let parts = ["header", "offsets", "in-offsets", "hubs", "in-hubs", "self-loops", "weighted-neighbours"];
+        let entry = manifest.find(&format!("g/{}", parts[part])).unwrap();
+        let place = entry.offset + at.index(entry.bytes() as usize) as u64;
+        v.write_bytes(place, &bytes[..bytes.len().min((entry.end() - place) as usize)]).unwrap();
+        let _ = stored_graphs(&v).unwrap();
+        if let Ok(stored) = open(&v, "g") {
+            prop_assert_eq!(stored.vertices(), stored.info().vertices);
+            teps::traversed_edges(&stored, |_| true);
+            let cache = Cache::on(&v).bytes(1 << 20).build().unwrap();
+            if let Ok(placed) = stored.place(&cache, PlacementOptions::ALL) {
+                // The lists may be others, but each search ends.
+                let _ = bfs(&placed, 3, &BfsOptions::default());
+                let _ = components(&placed, &ComponentsOptions::default());
+            }
+            let _ = stored.read(&v);
+            let _ = stored.verify(&v);
+        }
     }
 }
 
@@ -274,8 +302,13 @@ fn opening_reads_no_edge() {
     assert!(pagerank(&placed, &PageRankOptions::default()).is_err(), "the algorithm reads edges");
 }
 
+#[cfg(feature = "soft")]
 #[test]
 fn bytes_read_while_opening_are_bounded_by_the_offsets() {
+    use crate::soft::nvme::{SoftConfig, SoftController};
+    use crate::storage::MANIFEST_BYTES;
+    use std::time::{Duration, Instant};
+
     const VERTICES: u64 = 20_000;
     let scattered = |i: u64| (i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) % VERTICES;
     let edges: Vec<_> = (0..40 * VERTICES).map(|i| (i % VERTICES, scattered(i))).collect();
