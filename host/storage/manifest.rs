@@ -233,7 +233,7 @@ pub enum ManifestError {
         computed: u64,
     },
     /// More arrays than fit into a manifest.
-    #[error("{0} arrays: a manifest names at most {MAX_ARRAYS}")]
+    #[error("{0} arrays: a manifest names at most {MAX_ARRAYS}; remove stored arrays, or use another device")]
     TooMany(usize),
     /// An invalid name of an array.
     #[error("`{0}` cannot be an array's name: 1 to {NAME_BYTES} bytes, no control characters")]

@@ -7,7 +7,7 @@ use crate::graph::{
     BfsOptions, ComponentsOptions, CsrOptions, GraphShape, PageRankOptions, Placement, SsspOptions, Weights, bfs,
     components, hub, pagerank, sssp, teps,
 };
-use crate::storage::{Cache, Drive, OverwritePolicy, StorageError};
+use crate::storage::{Cache, Drive, MAX_ARRAYS, OverwritePolicy, StorageError};
 use proptest::prelude::*;
 
 fn name(text: &str) -> GraphName {
@@ -141,6 +141,22 @@ fn all_algorithms_give_what_they_give_on_the_graph_in_memory() {
         let [a, b] = both.map(|g| format!("{:?}", sssp(g, 3, &SsspOptions::default()).unwrap().distance));
         assert_eq!(a, b);
     }
+}
+
+#[test]
+fn a_volume_that_holds_too_many_graphs_keeps_those_that_it_has() {
+    let v = volume("soft:mem:16M");
+    let path = || Csr::from_edges(3, &[(0, 1), (1, 2)], CsrOptions::default().directed(true)).unwrap();
+    let most = MAX_ARRAYS / 7;
+    for number in 0..most {
+        store(&v, &format!("g{number}"), path()).unwrap();
+    }
+    let text = store(&v, "more", path()).unwrap_err().to_string();
+    assert!(text.contains("a manifest names at most") && text.contains("remove stored arrays"), "{text}");
+    assert_eq!(stored_graphs(&v).unwrap().len(), most);
+    remove_stored_graph(&v, &name("g0")).unwrap();
+    store(&v, "more", path()).unwrap();
+    open(&v, "more").unwrap().verify(&v).unwrap();
 }
 
 #[test]
