@@ -244,7 +244,10 @@ fn choices_of_the_import_are_not_made_again() {
         assert_eq!(o.status.code(), Some(2), "{more:?}: {}", stderr(&o));
         mentions(&stderr(&o), &[option, "stored:kron"]);
     }
-    mentions(&fails(&image.args(&["sssp", "stored:kron"], &[])), &["`kron` has no weights", "import it with weights"]);
+    for edges in ["storage", "pinned", "gpu"] {
+        let message = fails(&image.args(&["sssp", "stored:kron"], &["--edges", edges]));
+        mentions(&message, &["`kron` has no weights", "import it with weights"]);
+    }
     let o = warpbell(&["graph", "import", "kron:7", "--name", "kron", "--device", "soft:mem"]);
     mentions(&stderr(&o), &["soft:mem ends with the program", "soft:graphs.img"]);
     let o = warpbell(&image.args(&["bfs", "stored:a/b"], &[]));

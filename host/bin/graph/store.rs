@@ -88,6 +88,7 @@ impl Job {
         let volume = device::stored(&args.device, engine, args.page.page_size)?;
         let stored = StoredGraph::open(&volume, name)?;
         let opening = started.elapsed();
+        stored.check_weights(self.needs())?;
         let edges = self.edge_bytes(&(&stored).into());
         let is_read = args.verify || args.edges != Edges::Storage;
         let csr = is_read.then(|| stored.read(&volume)).transpose()?;

@@ -2,7 +2,6 @@
 
 use super::header::Raw;
 use super::{GraphName, HEADER, HUBS, IDS, IN_HUBS, SELF_LOOPS, StoredError, StoredInfo, WeightType, entries};
-use crate::engine::Engine;
 use crate::graph::csr::{
     self, Csr, MAX_NARROW_VERTICES, NeighbourOrder, Neighbours, VertexId, Weights, with_neighbours,
 };
@@ -199,7 +198,11 @@ impl StoredGraph {
         })
     }
 
-    fn check_weights(&self, needs: PlacementOptions) -> Result<(), GraphError> {
+    /// Checks that the graph has weights if `needs` asks for them.
+    ///
+    /// # Errors
+    /// [`StoredError::NoWeights`] if it has none.
+    pub fn check_weights(&self, needs: PlacementOptions) -> Result<(), GraphError> {
         if needs.weighted && self.info.weights.is_none() {
             return Err(StoredError::NoWeights { name: self.name.to_string() }.into());
         }
@@ -305,21 +308,6 @@ impl StoredGraph {
             WeightType::F32 => Weights::F32(bits.map(|b| f32::from_bits(b as u32)).collect()),
             WeightType::F64 => Weights::F64(bits.map(f64::from_bits).collect()),
         })
-    }
-
-    /// Places the graph in memory of the engine or of the host, edges included.
-    ///
-    /// # Errors
-    /// As for [`StoredGraph::read`] and [`GraphOnEngine::place`]; also [`StoredError::NoWeights`].
-    pub fn place_in_memory(
-        &self,
-        engine: &Engine,
-        volume: &Volume,
-        placement: Placement,
-        needs: PlacementOptions,
-    ) -> Result<GraphOnEngine, GraphError> {
-        self.check_weights(needs)?;
-        GraphOnEngine::place(engine, &self.read(volume)?, placement, needs)
     }
 }
 
