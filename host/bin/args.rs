@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 use warpbell::doctor::Require;
 use warpbell::graph::LEAST_TOLERANCE;
-use warpbell::graph::import::DEFAULT_SEED;
+use warpbell::graph::import::{DEFAULT_SEED, FileFormat};
 use warpbell::units::{Bytes, BytesOrShare, parse_duration};
 
 /// Maximum number of ranks of a world.
@@ -173,8 +173,12 @@ pub struct SourceArgs {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Graph, cache and results")]
 pub struct GraphArgs {
-    /// A graph file (.el .txt .wel .mtx .sg .wsg, or an LDBC .v or .e), or kron:SCALE or urand:SCALE
+    /// A graph file (.el .txt .wel .csv .tsv .mtx .gr .graph .sg .wsg, or an LDBC .v or .e, also with .gz or .zst), -
+    /// for standard input, or kron:SCALE or urand:SCALE
     pub input: OsString,
+    /// Format of the input, if its ending does not name it: el, txt, wel, csv, tsv, mtx, gr, graph, sg or wsg
+    #[arg(long, value_name = "FORMAT")]
+    pub format: Option<FileFormat>,
     /// Treat the input's edges as directed
     #[arg(long, conflicts_with = "undirected")]
     pub directed: bool,

@@ -10,7 +10,7 @@ use crate::{device, engine, output, partitioned, world};
 use serde_json::json;
 use std::time::Instant;
 use warpbell::engine::Engine;
-use warpbell::graph::import::OrientationReason;
+use warpbell::graph::import::{ImportError, OrientationReason};
 use warpbell::graph::output::Values;
 use warpbell::graph::verify::{self, VerifyError};
 use warpbell::graph::{
@@ -169,23 +169,30 @@ impl Job {
         let input = Input::of(&args.input)?;
         let bar = Loading::new();
         let advance = |p| bar.advance(p);
-        let mut loaded = input.load(
-            &LoadOptions::default()
-                .orientation(match (args.directed, args.undirected) {
-                    (true, _) => Orientation::Directed,
-                    (_, true) => Orientation::Undirected,
-                    _ => Orientation::Auto,
-                })
-                .weights(match self.algorithm {
-                    Algorithm::Sssp(_, Weights::Input) => WeightMode::Input,
-                    Algorithm::Sssp(_, Weights::Integers) => WeightMode::RandomIntegers,
-                    Algorithm::Sssp(_, Weights::Reals) => WeightMode::RandomReals,
-                    _ => WeightMode::Ignore,
-                })
-                .keep_self_loops(matches!(self.algorithm, Algorithm::PageRank(_)))
-                .seed(args.seed)
-                .progress(Some(&advance)),
-        )?;
+        let mut loaded = input
+            .load(
+                &LoadOptions::default()
+                    .format(args.format)
+                    .orientation(match (args.directed, args.undirected) {
+                        (true, _) => Orientation::Directed,
+                        (_, true) => Orientation::Undirected,
+                        _ => Orientation::Auto,
+                    })
+                    .weights(match self.algorithm {
+                        Algorithm::Sssp(_, Weights::Input) => WeightMode::Input,
+                        Algorithm::Sssp(_, Weights::Integers) => WeightMode::RandomIntegers,
+                        Algorithm::Sssp(_, Weights::Reals) => WeightMode::RandomReals,
+                        _ => WeightMode::Ignore,
+                    })
+                    .keep_self_loops(matches!(self.algorithm, Algorithm::PageRank(_)))
+                    .seed(args.seed)
+                    .progress(Some(&advance)),
+            )
+            .map_err(|e| match e {
+                ImportError::NoFormat { .. } => Failure::Usage(format!("{e}, with --format")),
+                ImportError::UnknownEnding { .. } => Failure::Error(format!("{e}; or name the format with --format")),
+                e => e.into(),
+            })?;
         // Searches then visit well-connected neighbours first and read the fewest edges.
         if matches!(self.algorithm, Algorithm::Bfs | Algorithm::Components) {
             hub::order_by_degree(&mut loaded.csr);
