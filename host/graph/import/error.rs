@@ -37,7 +37,7 @@ pub enum LineFault {
         found: String,
     },
     /// Columns separated by commas.
-    #[error("`{found}`: columns of this format are separated by blanks or tabs; read the file as CSV instead")]
+    #[error("`{found}`: columns of this format are separated by blanks or tabs, not by commas; read the file as CSV")]
     Commas {
         /// The words.
         found: String,

@@ -204,7 +204,7 @@ fn bad_lines_are_named() {
         (
             "g.el",
             "1,2\n",
-            "g.el line 1: `1,2`: columns of this format are separated by blanks or tabs; read the file as CSV",
+            "g.el line 1: `1,2`: columns of this format are separated by blanks or tabs, not by commas; read the file as CSV",
         ),
         ("g.wel", "1 2 x\n", "g.wel line 1: `x` is not a weight"),
         ("g.wel", "1 2 -1\n", "g.wel line 1: weight -1 is negative; shortest paths need weights of zero or more"),
