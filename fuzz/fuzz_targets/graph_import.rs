@@ -6,7 +6,9 @@
 use libfuzzer_sys::fuzz_target;
 use warpbell::graph::import::{LoadOptions, Orientation, WeightMode, load_bytes};
 
-const NAMES: [&str; 8] = ["g.el", "g.txt", "g.wel", "g.mtx", "g.v", "g.e", "g.sg", "g.wsg"];
+const NAMES: [&str; 12] = [
+    "g.el", "g.txt", "g.wel", "g.mtx", "g.v", "g.e", "g.sg", "g.wsg", "g.csv", "g.tsv", "g.gr", "g.graph",
+];
 const ORIENTATIONS: [Orientation; 3] = [Orientation::Auto, Orientation::Directed, Orientation::Undirected];
 /// Memory limit: small, so that a header that claims much is rejected and does not stop the fuzzer.
 const MEMORY: u64 = 64 << 20;

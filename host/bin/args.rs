@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 use warpbell::doctor::Require;
 use warpbell::graph::LEAST_TOLERANCE;
-use warpbell::graph::import::DEFAULT_SEED;
+use warpbell::graph::import::{DEFAULT_SEED, FileFormat};
 use warpbell::graph::stored::GraphName;
 use warpbell::units::{Bytes, BytesOrShare, parse_duration};
 
@@ -194,9 +194,12 @@ pub struct SourceArgs {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Graph, cache and results")]
 pub struct GraphArgs {
-    /// A graph file (.el .txt .wel .mtx .sg .wsg, or an LDBC .v or .e), kron:SCALE or urand:SCALE, or stored:NAME for a
-    /// graph that `graph import` stored on --device
+    /// A graph file (.el .txt .wel .csv .tsv .mtx .gr .graph .sg .wsg, or an LDBC .v or .e, also with .gz or .zst), -
+    /// for standard input, kron:SCALE or urand:SCALE, or stored:NAME for a graph that `graph import` stored on --device
     pub input: OsString,
+    /// Format of the input, if its ending does not name it: el, txt, wel, csv, tsv, mtx, gr, graph, sg or wsg
+    #[arg(long, value_name = "FORMAT")]
+    pub format: Option<FileFormat>,
     /// Treat the input's edges as directed
     #[arg(long, conflicts_with = "undirected")]
     pub directed: bool,
@@ -252,8 +255,12 @@ pub struct GraphArgs {
 
 #[derive(Args, Clone, Debug)]
 pub struct ImportArgs {
-    /// A graph file (.el .txt .wel .mtx .sg .wsg, or an LDBC .v or .e), or kron:SCALE or urand:SCALE
+    /// A graph file (.el .txt .wel .csv .tsv .mtx .gr .graph .sg .wsg, or an LDBC .v or .e, also with .gz or .zst), -
+    /// for standard input, or kron:SCALE or urand:SCALE
     pub input: OsString,
+    /// Format of the input, if its ending does not name it: el, txt, wel, csv, tsv, mtx, gr, graph, sg or wsg
+    #[arg(long, value_name = "FORMAT")]
+    pub format: Option<FileFormat>,
     /// Name of the stored graph: 1 to 40 letters, digits, `.`, `_` and `-`
     #[arg(long)]
     pub name: GraphName,

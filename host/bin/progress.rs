@@ -27,6 +27,7 @@ impl Loading {
     /// Shows the progress of loading. Loading calls this method from many threads.
     pub fn advance(&self, p: Progress) {
         let template = match p.stage {
+            Stage::Decompress => "unpacking [{bar:40}] {bytes}/{total_bytes}  {bytes_per_sec}",
             Stage::Read => "reading  [{bar:40}] {bytes}/{total_bytes}  {bytes_per_sec}",
             _ => "building [{bar:40}] {percent} %",
         };

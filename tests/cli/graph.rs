@@ -4,6 +4,7 @@ use super::children::Meeting;
 use super::program::*;
 use serde_json::Value;
 use std::collections::HashMap;
+use std::io::Write;
 use std::path::Path;
 use std::process::{Output, Stdio};
 
@@ -77,6 +78,31 @@ fn shortest_paths_on_a_weighted_file() {
     for (id, value) in expected {
         assert_eq!(d[&id], value, "{id}");
     }
+}
+
+#[test]
+fn graphs_are_read_from_tables_and_from_standard_input() {
+    let folder = folder();
+    let piped = |args: &[&str], input: &[u8]| {
+        let mut child =
+            command(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        child.stdin.take().unwrap().write_all(input).unwrap();
+        child.wait_with_output().unwrap()
+    };
+    let gzip = [
+        0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 2, 3, 0x33, 0x54, 0x30, 0xe2, 0x32, 0x52, 0x30, 0xe6, 0x02, 0, 0xf5, 0xf1, 0x2b,
+        0x96, 8, 0, 0, 0,
+    ];
+    for (text, format) in [(&b"1 2\n2 3\n"[..], "el"), (b"to,from\n2,1\n3,2\n", "csv"), (&gzip, "el")] {
+        let o = piped(&["graph", "bfs", "-", "--format", format, "--source", "1", "--directed"], text);
+        assert!(o.status.success(), "{}", stderr(&o));
+        mentions(&stdout(&o), &["reached 3 in 2 levels", "verified (GAP rules)"]);
+    }
+    let o = piped(&["graph", "bfs", "-", "--source", "1"], b"1 2\n");
+    assert_eq!((o.status.code(), stderr(&o).contains("--format")), (Some(2), true), "{}", stderr(&o));
+    let table = write(&folder, "table.data", "src\tdst\tcost\n1\t2\t2.5\n");
+    mentions(&fails(&["graph", "cc", &table]), &["table.data", ".data is not a known ending", "--format"]);
+    mentions(&succeeds(&["graph", "sssp", &table, "--format", "tsv", "--source", "1"]), &["reached 2 ", "verified"]);
 }
 
 #[test]

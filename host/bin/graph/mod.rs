@@ -27,8 +27,8 @@ use std::time::Instant;
 use warpbell::graph::stored::GraphName;
 use warpbell::graph::verify::{self, VerifyError};
 use warpbell::graph::{
-    Bfs, BfsOptions, Components, ComponentsOptions, Csr, GraphOnEngine, GraphShape, Input, LoadOptions, Loaded,
-    Orientation, PageRank, PageRankOptions, PageRankResult, PlacementOptions, Sssp, SsspOptions, WeightMode, hub, teps,
+    Bfs, BfsOptions, Components, ComponentsOptions, Csr, GraphOnEngine, GraphShape, LoadOptions, Loaded, Orientation,
+    PageRank, PageRankOptions, PageRankResult, PlacementOptions, Sssp, SsspOptions, WeightMode, hub, teps,
 };
 use warpbell::units::grouped;
 
@@ -241,6 +241,7 @@ impl Job {
         let args = &self.graph;
         let weights = matches!(self.algorithm, Algorithm::Sssp(_, Weights::Integers | Weights::Reals));
         let given = [
+            ("--format", args.format.is_some()),
             ("--directed", args.directed),
             ("--undirected", args.undirected),
             ("--page-checksums", args.page_checksums),
@@ -261,11 +262,12 @@ impl Job {
     /// [`Failure::Error`] if the input cannot be read.
     pub fn load(&self) -> Result<Loaded, Failure> {
         let args = &self.graph;
-        let input = Input::of(&args.input)?;
         let bar = Loading::new();
         let advance = |p| bar.advance(p);
-        let mut loaded = input.load(
+        let mut loaded = subject::load(
+            &args.input,
             &LoadOptions::default()
+                .format(args.format)
                 .orientation(orientation(args.directed, args.undirected))
                 .weights(match self.algorithm {
                     Algorithm::Sssp(_, Weights::Input) => WeightMode::Input,

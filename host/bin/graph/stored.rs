@@ -1,6 +1,6 @@
 //! Runs the commands about stored graphs: import, list, info, verify, delete, export.
 
-use super::subject::{Described, stored_name};
+use super::subject::{self, Described, stored_name};
 use crate::args::{DeviceArgs, ExportArgs, ImportArgs, ImportWeights, StoredArgs, StoredListArgs};
 use crate::interrupt::Interrupt;
 use crate::measure::graph::seconds;
@@ -18,7 +18,7 @@ use warpbell::graph::stored::{
     GraphName, GraphToStore, StoredEntry, StoredGraph, StoredInfo, WeightType, check_name, remove_stored_graph,
     stored_graphs,
 };
-use warpbell::graph::{Csr, GraphError, Input, LoadOptions, Loaded, WeightMode, Weights};
+use warpbell::graph::{Csr, GraphError, LoadOptions, Loaded, WeightMode, Weights};
 use warpbell::storage::Volume;
 use warpbell::units::{Bytes, grouped};
 
@@ -91,13 +91,14 @@ fn load(args: &ImportArgs) -> Result<Loaded, Failure> {
         ImportWeights::Reals => WeightMode::RandomReals,
     };
     let options = LoadOptions::default()
+        .format(args.format)
         .orientation(graph::orientation(args.directed, args.undirected))
         .weights(weights)
         // PageRank uses them; the other algorithms ignore them.
         .keep_self_loops(true)
         .seed(args.seed)
         .progress(Some(&advance));
-    let loaded = Input::of(&args.input)?.load(&options)?;
+    let loaded = subject::load(&args.input, &options)?;
     // Weights that the input does not have are stored only if they are asked for.
     let made = !matches!(loaded.summary.weights, WeightSource::None | WeightSource::Input);
     Ok(if args.weights == ImportWeights::Auto && made { loaded.without_weights() } else { loaded })

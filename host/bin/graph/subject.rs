@@ -3,9 +3,9 @@
 use crate::output::Failure;
 use serde_json::json;
 use std::ffi::OsStr;
-use warpbell::graph::import::{OrientationReason, Summary};
+use warpbell::graph::import::{ImportError, LoadOptions, OrientationReason, Summary};
 use warpbell::graph::stored::{GraphName, StoredGraph, WeightType};
-use warpbell::graph::{GraphShape, Loaded};
+use warpbell::graph::{GraphShape, Input, Loaded};
 use warpbell::units::grouped;
 
 /// Prefix of a stored graph's name in place of an input.
@@ -20,6 +20,23 @@ pub fn stored_name(input: &OsStr) -> Result<Option<GraphName>, Failure> {
         Some(name) => Ok(Some(name.parse()?)),
         None => Ok(None),
     }
+}
+
+/// Reads or generates a graph.
+///
+/// # Errors
+/// * [`Failure::Usage`] if `--format` is missing for standard input, or is given for a generator.
+/// * [`Failure::Error`] if the input cannot be read.
+pub fn load(input: &OsStr, options: &LoadOptions<'_>) -> Result<Loaded, Failure> {
+    let parsed = Input::of(input)?;
+    if let (Input::Generated(_), Some(format)) = (&parsed, options.format) {
+        return Err(Failure::Usage(format!("--format {format}: {parsed} is generated; leave --format out")));
+    }
+    parsed.load(options).map_err(|e| match e {
+        ImportError::NoFormat { .. } => Failure::Usage(format!("{e}, with --format")),
+        ImportError::UnknownEnding { .. } => Failure::Error(format!("{e}; or name the format with --format")),
+        e => e.into(),
+    })
 }
 
 /// The graph of a command.

@@ -1,8 +1,9 @@
 //! Edge lists: `.el`, `.txt` and `.wel`, with the header comments of SNAP's files.
 
+use super::bytes::Bytes;
 use super::error::{ImportError, LineFault};
 use super::raw::{self, RawEdges, Read};
-use super::text::{self, Bytes, Fields, Header, Plan};
+use super::text::{self, Fields, Header, Plan};
 use super::{Format, Loaded, Precision, Reader};
 
 /// First characters of comment lines: `#` in SNAP's files, `%` in KONECT's.
@@ -20,8 +21,7 @@ pub(crate) enum Columns {
 }
 
 impl Reader<'_> {
-    pub(crate) fn edge_list(&self, bytes: &Bytes<'_>, columns: Columns) -> Result<Loaded, ImportError> {
-        let format = if columns == Columns::Three { Format::WeightedEdgeList } else { Format::EdgeList };
+    pub(crate) fn edge_list(&self, bytes: &Bytes<'_>, format: Format, columns: Columns) -> Result<Loaded, ImportError> {
         self.check_text(bytes)?;
         let third = self.third_column(bytes, columns)?;
         let declared = declared(bytes)?;

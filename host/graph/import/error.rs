@@ -6,8 +6,8 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
-/// Endings of the files that can be read.
-pub const KNOWN_ENDINGS: &str = ".el .txt .wel .mtx .v .e .sg .wsg";
+/// Endings of the files that can be read, each also with `.gz` or `.zst` behind it.
+pub const KNOWN_ENDINGS: &str = ".el .txt .wel .csv .tsv .mtx .gr .graph .v .e .sg .wsg";
 
 /// Formats a number of bytes in the unit that suits it.
 #[derive(Clone, Copy, Debug)]
@@ -37,7 +37,7 @@ pub enum LineFault {
         found: String,
     },
     /// Columns separated by commas.
-    #[error("`{found}`: columns are separated by blanks or tabs, not by commas; replace them, as `tr , ' '` does")]
+    #[error("`{found}`: columns of this format are separated by blanks or tabs, not by commas; read the file as CSV")]
     Commas {
         /// The words.
         found: String,
@@ -103,18 +103,18 @@ pub enum LineFault {
         /// Length of the longest line that is read, in bytes.
         limit: u64,
     },
-    /// Matrix Market: an index above the limit in the size line.
+    /// Matrix Market, DIMACS, METIS: an index above the limit in the header.
     #[error("vertex {found} is larger than the {} {what} that the header names", grouped(.limit))]
     BeyondHeader {
         /// The vertex.
         found: u64,
-        /// `rows` or `columns`.
+        /// `rows`, `columns` or `vertices`.
         what: &'static str,
         /// Number in the header.
         limit: u64,
     },
-    /// Matrix Market: a vertex 0, where vertices are counted from 1.
-    #[error("vertex 0 in a Matrix Market file, whose rows and columns are counted from 1")]
+    /// Matrix Market, DIMACS, METIS: a vertex 0, where vertices are counted from 1.
+    #[error("vertex 0 in a file whose vertices are counted from 1")]
     ZeroIndex,
     /// Matrix Market: a wrong first line.
     #[error("`{found}` is not a Matrix Market header; it begins `%%MatrixMarket matrix coordinate`")]
@@ -122,7 +122,7 @@ pub enum LineFault {
         /// The line.
         found: String,
     },
-    /// Matrix Market: a kind of matrix that is not supported.
+    /// A kind of Matrix Market, DIMACS or METIS file that is not supported.
     #[error("{what} `{found}` is not supported; {advice}")]
     Unsupported {
         /// Part of the header that names the kind.
@@ -146,6 +146,33 @@ pub enum LineFault {
         /// Columns.
         columns: u64,
     },
+    /// DIMACS: a line that is neither a comment, the problem line nor an arc, or in a wrong place.
+    #[error("`{found}`: {reason}")]
+    Dimacs {
+        /// The line.
+        found: String,
+        /// The fault and the remedy.
+        reason: &'static str,
+    },
+    /// METIS: a wrong first line.
+    #[error(
+        "`{found}` is not a METIS header, which is: vertices, edges, and optionally a format of three digits and the number of vertex weights"
+    )]
+    MetisHeader {
+        /// The line.
+        found: String,
+    },
+    /// METIS: a line ends in the middle of a neighbour and its weight, or before the vertex weights.
+    #[error("the line has {found} numbers, but {expected}")]
+    MetisColumns {
+        /// Numbers of the line.
+        found: usize,
+        /// Numbers that the header requires.
+        expected: &'static str,
+    },
+    /// CSV: a quoted field that does not end on its line.
+    #[error("a quoted field does not end on this line; write each edge on one line")]
+    OpenQuote,
     /// LDBC: an edge to a vertex that the vertex file does not name.
     #[error("vertex {found} is not in {vertex_file}; add it there")]
     NotListed {
@@ -258,6 +285,40 @@ pub enum ImportError {
         /// The ending with its dot, or an empty string if there is none.
         found: String,
     },
+    /// Standard input, whose format nothing tells.
+    #[error("standard input has no ending, which tells the format; name the format ({formats})")]
+    NoFormat {
+        /// Names of the formats.
+        formats: String,
+    },
+    /// The contents cannot be decompressed.
+    #[error("{}: cannot be decompressed ({source}); the {compression} file is cut short or damaged", path.display())]
+    Compressed {
+        /// File.
+        path: PathBuf,
+        /// Kind of compression.
+        compression: String,
+        /// The error of the decompression.
+        source: io::Error,
+    },
+    /// The header names columns twice, or lacks one of the two columns of vertices.
+    #[error("{}: the header names {found}; name one column `source` and one `target`, or remove the header", path.display())]
+    Header {
+        /// File.
+        path: PathBuf,
+        /// Columns that it names, in words.
+        found: String,
+    },
+    /// METIS: the number of lines is not the number of vertices in the header.
+    #[error("{}: the header names {} vertices, the file has {} lines for vertices; it is cut short or was changed", path.display(), grouped(.expected), grouped(.found))]
+    Rows {
+        /// File.
+        path: PathBuf,
+        /// Vertices according to the header.
+        expected: u64,
+        /// Lines of the file behind the header.
+        found: u64,
+    },
     /// The file is empty.
     #[error("{}: is empty (0 bytes); was it copied or downloaded to its end?", path.display())]
     Empty {
@@ -282,13 +343,15 @@ pub enum ImportError {
         /// The fault.
         fault: LineFault,
     },
-    /// Matrix Market: the file ends before the size line.
-    #[error("{}: ends before the line with rows, columns and entries; the file is cut short", path.display())]
+    /// Matrix Market, DIMACS, METIS: the file ends before the line with its sizes.
+    #[error("{}: ends before the line with its sizes ({what}); the file is cut short", path.display())]
     NoSizeLine {
+        /// The sizes.
+        what: &'static str,
         /// File.
         path: PathBuf,
     },
-    /// Matrix Market: the number of entries is not the one in the header.
+    /// Matrix Market, DIMACS, METIS: the number of entries is not the one in the header.
     #[error("{}: the header names {} entries, the file holds {}; it is cut short or was changed", path.display(), grouped(.expected), grouped(.found))]
     Entries {
         /// File.
@@ -298,7 +361,7 @@ pub enum ImportError {
         /// Entries of the file.
         found: u64,
     },
-    /// Matrix Market: the header has more entries than fit into the file.
+    /// Matrix Market, DIMACS, METIS: the header has more entries than fit into the file.
     #[error("{}: the header names {} entries, but {} bytes cannot hold more than {}", path.display(), grouped(.entries), grouped(.bytes), grouped(.most))]
     TooManyEntries {
         /// File.
@@ -387,9 +450,9 @@ fn unknown_ending(found: &str) -> String {
     const LIST: &str = "an edge list, two vertices on a line, ends in .el or .txt";
     let hint = match found {
         "" => return format!("has no ending, which tells the format; rename it to end in {KNOWN_ENDINGS} ({LIST})"),
-        ".gz" | ".xz" | ".bz2" | ".zst" => " (uncompress it first)",
+        ".xz" | ".bz2" | ".lz4" => " (compress it with gzip or zstd instead)",
         ".tar" | ".zip" | ".tgz" => " (unpack it first)",
-        ".csv" | ".tsv" => " (write two vertices on each line, with blanks or tabs between them, to a file in .el)",
+        ".parquet" | ".arrow" | ".feather" => " (write the edges as .csv)",
         _ => "",
     };
     format!("{found} is not a known ending of graph files; they end in {KNOWN_ENDINGS}{hint}")

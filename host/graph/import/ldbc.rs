@@ -1,10 +1,12 @@
 //! LDBC Graphalytics graphs (Graphalytics specification 1.0, 2.2.3). A `.v` file has one vertex on each line, an `.e`
 //! file one edge. A `.properties` file states, among other things, whether edges have a direction.
 
+use super::bytes::Bytes;
+use super::decompress;
 use super::edge_list::{self, COMMENTS, Columns};
 use super::error::{ImportError, LineFault};
 use super::raw::{self, RawEdges, Read};
-use super::text::{self, Bytes, Fields, Header, Plan};
+use super::text::{self, Fields, Header, Plan};
 use super::{Format, Loaded, Reader};
 use crate::graph::ids::{Ids, Renumber};
 use std::path::{Path, PathBuf};
@@ -21,8 +23,10 @@ pub(crate) struct Paths {
 impl Paths {
     /// Derives all paths from that of the vertices or of the edges.
     pub(crate) fn of(given: &Path) -> Self {
-        let is_vertices = given.extension().is_some_and(|e| e.eq_ignore_ascii_case("v"));
-        let parts = Self::from_prefix(&given.with_extension(""));
+        let is_vertices = decompress::uncompressed_name(given).extension().is_some_and(|e| e.eq_ignore_ascii_case("v"));
+        let plain = decompress::uncompressed_name(given);
+        let suffix = &given.as_os_str().as_encoded_bytes()[plain.as_os_str().len()..];
+        let parts = Self::from_prefix(&plain.with_extension(""), &String::from_utf8_lossy(suffix));
         // The given path keeps its spelling.
         if is_vertices {
             Self { vertices: given.to_owned(), ..parts }
@@ -31,13 +35,16 @@ impl Paths {
         }
     }
 
-    pub(crate) fn from_prefix(prefix: &Path) -> Self {
-        let with = |ending: &str| {
+    /// Derives all paths from their common prefix. `suffix` is the ending of compressed files, or empty.
+    pub(crate) fn from_prefix(prefix: &Path, suffix: &str) -> Self {
+        let with = |ending: &str, suffix: &str| {
             let mut path = prefix.as_os_str().to_owned();
             path.push(ending);
+            path.push(suffix);
             PathBuf::from(path)
         };
-        Self { vertices: with(".v"), edges: with(".e"), properties: with(".properties"), both: true }
+        let properties = with(".properties", "");
+        Self { vertices: with(".v", suffix), edges: with(".e", suffix), properties, both: true }
     }
 }
 
@@ -53,10 +60,11 @@ impl Reader<'_> {
                 }
             }
         }
-        let edges = Bytes::open(&paths.edges)?;
-        let directed = if paths.properties.exists() { directed(&Bytes::open(&paths.properties)?)? } else { None };
+        let edges = Bytes::open(&paths.edges, self.options)?;
+        let directed =
+            if paths.properties.exists() { directed(&Bytes::open(&paths.properties, self.options)?)? } else { None };
         if paths.vertices.exists() {
-            let vertices = Bytes::open(&paths.vertices)?;
+            let vertices = Bytes::open(&paths.vertices, self.options)?;
             let numbers = self.vertices(&vertices)?;
             self.ldbc_edges(&edges, directed, Some((numbers, &vertices)))
         } else {

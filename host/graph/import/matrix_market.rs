@@ -1,9 +1,10 @@
 //! Matrix Market files: the coordinate format of Boisvert, Pozo, Remington, "The Matrix Market Exchange Formats", NISTIR
 //! 5935, 1996. An entry in row `i` and column `j` is an edge from `i` to `j`.
 
+use super::bytes::Bytes;
 use super::error::{ImportError, LineFault};
 use super::raw::{self, RawEdges, Read};
-use super::text::{self, Bytes, Fields, Header, Plan};
+use super::text::{self, Fields, Header, Plan};
 use super::{Format, Loaded, Reader};
 use crate::graph::build;
 use crate::graph::ids::Ids;
@@ -23,7 +24,8 @@ struct Banner {
 impl Reader<'_> {
     pub(crate) fn matrix_market(&self, bytes: &Bytes<'_>) -> Result<Loaded, ImportError> {
         let mut header = Header::new(bytes);
-        let no_size_line = || ImportError::NoSizeLine { path: bytes.path().to_owned() };
+        let no_size_line =
+            || ImportError::NoSizeLine { what: "rows, columns and entries", path: bytes.path().to_owned() };
         let first = header.next()?.ok_or_else(no_size_line)?;
         let banner = banner(&first).map_err(|fault| bytes.fault(1, fault))?;
         let size = loop {
@@ -91,7 +93,7 @@ impl Reader<'_> {
 }
 
 /// Converts an index, which is counted from 1, to a vertex, which is counted from 0.
-fn index(found: u64, what: &'static str, limit: u64) -> Result<u64, LineFault> {
+pub(super) fn index(found: u64, what: &'static str, limit: u64) -> Result<u64, LineFault> {
     match found.checked_sub(1) {
         None => Err(LineFault::ZeroIndex),
         Some(_) if found > limit => Err(LineFault::BeyondHeader { found, what, limit }),

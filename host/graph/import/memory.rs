@@ -42,6 +42,16 @@ pub(crate) fn check_text(path: &Path, bytes: u64, limit: Option<u64>) -> Result<
     }
 }
 
+/// Returns an error if `more` bytes beside the `bytes` that an input has so far do not fit into memory.
+pub(crate) fn check_bytes(path: &Path, bytes: u64, more: u64, limit: Option<u64>) -> Result<(), ImportError> {
+    let large = |free| ImportError::LargeText { path: path.to_owned(), bytes, needed: bytes + more, free };
+    match (limit, free_host_memory()) {
+        (Some(limit), _) if bytes + more > limit => Err(large(limit)),
+        (None, Some(free)) if more > free => Err(large(free)),
+        _ => Ok(()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

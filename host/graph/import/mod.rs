@@ -4,16 +4,22 @@
 //! |---|---|
 //! | `.el`, `.txt` | edge list: two vertices on a line (`.txt` may have a weight in a third column) |
 //! | `.wel` | weighted edge list: two vertices and a weight |
+//! | `.csv`, `.tsv` | columns separated by commas or tabs; a header line may name them (`source`, `target`, `weight`) |
 //! | `.mtx` | Matrix Market: coordinate; general or symmetric; pattern, integer or real |
+//! | `.gr` | DIMACS shortest paths: `p sp`, `a` lines |
+//! | `.graph` | METIS: the neighbours of one vertex on each line |
 //! | `.v` + `.e` | LDBC Graphalytics: vertices, edges with an optional weight, and `.properties` when there is one |
 //! | `.sg`, `.wsg` | GAP Benchmark Suite's serialized graph, without and with int32 weights |
 //!
-//! In text files `#` and `%` begin comment lines. Words are separated by blanks and tabs. Lines end in LF or CR LF.
+//! A file may be compressed with gzip or zstd, and then ends in `.gz` or `.zst` behind its own ending. `-` is standard
+//! input. [`LoadOptions::format`] chooses another format than the ending's.
+//!
+//! In edge lists `#` and `%` begin comment lines. Words are separated by blanks and tabs. Lines end in LF or CR LF.
 //!
 //! # Vertices
 //!
 //! * Edge lists have the vertices that occur in edges.
-//! * Matrix Market files have the vertices `1 ..= rows`.
+//! * Matrix Market, DIMACS and METIS files have the vertices from 1 to the number in their header.
 //! * LDBC graphs have the vertices of the vertex file, or without one those that occur in the edge file.
 //! * GAP graphs have the vertices `0 .. vertices`.
 //!
@@ -27,23 +33,30 @@
 //! lists each edge once, and the graph is undirected. A file with `# Directed graph` may list each edge in both
 //! directions; such a graph is undirected, too.
 
+mod bytes;
+mod decompress;
+mod dimacs;
 mod edge_list;
 mod error;
+mod file_format;
 mod ldbc;
 mod matrix_market;
 mod memory;
+mod metis;
 mod raw;
+mod separated;
 mod serialized;
 mod text;
 
 pub use error::{ImportError, KNOWN_ENDINGS, LineFault, SerializedFault};
+pub use file_format::{FileFormat, UnknownFormat};
 pub(crate) use memory::check as check_memory;
 
 use super::csr::Csr;
 use crate::setters::setters;
+use bytes::Bytes;
 use std::fmt;
 use std::path::{Path, PathBuf};
-use text::Bytes;
 
 /// Choice between directed and undirected edges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -87,6 +100,8 @@ pub enum Precision {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Stage {
+    /// Reading and decompressing, counted in compressed bytes.
+    Decompress,
     /// Reading and parsing, counted in bytes.
     Read,
     /// Generating edges and building neighbour lists, counted in edges. Each edge is handled twice.
@@ -111,6 +126,8 @@ pub type ProgressFn<'a> = &'a (dyn Fn(Progress) + Sync);
 #[derive(Clone, Copy)]
 #[non_exhaustive]
 pub struct LoadOptions<'a> {
+    /// Format of a file. With `None` the file's ending names it.
+    pub format: Option<FileFormat>,
     /// Choice between directed and undirected edges.
     pub orientation: Orientation,
     /// Choice of the weights.
@@ -130,6 +147,7 @@ pub struct LoadOptions<'a> {
 }
 
 setters!(LoadOptions<'a> {
+    format: Option<FileFormat>,
     orientation: Orientation,
     weights: WeightMode,
     precision: Precision,
@@ -146,6 +164,7 @@ pub const DEFAULT_SEED: u64 = 27_491_095;
 impl Default for LoadOptions<'_> {
     fn default() -> Self {
         Self {
+            format: None,
             orientation: Orientation::Auto,
             weights: WeightMode::Ignore,
             precision: Precision::Single,
@@ -161,6 +180,7 @@ impl Default for LoadOptions<'_> {
 impl fmt::Debug for LoadOptions<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LoadOptions")
+            .field("format", &self.format)
             .field("orientation", &self.orientation)
             .field("weights", &self.weights)
             .field("precision", &self.precision)
@@ -180,8 +200,14 @@ pub enum Format {
     EdgeList,
     /// `.wel`.
     WeightedEdgeList,
+    /// `.csv` or `.tsv`.
+    Separated,
     /// `.mtx`.
     MatrixMarket,
+    /// `.gr`.
+    Dimacs,
+    /// `.graph`.
+    Metis,
     /// `.v` and `.e`.
     Ldbc,
     /// `.sg`.
@@ -201,7 +227,10 @@ impl fmt::Display for Format {
         f.write_str(match self {
             Self::EdgeList => "edge list",
             Self::WeightedEdgeList => "weighted edge list",
+            Self::Separated => "separated columns",
             Self::MatrixMarket => "Matrix Market",
+            Self::Dimacs => "DIMACS shortest paths",
+            Self::Metis => "METIS",
             Self::Ldbc => "LDBC Graphalytics",
             Self::Serialized => "GAP serialized graph",
             Self::WeightedSerialized => "GAP weighted serialized graph",
@@ -310,28 +339,34 @@ pub(crate) struct Reader<'a> {
     pub piece: u64,
 }
 
-/// Reads the graph file at `path`. The path of an LDBC graph is that of either file, or their common prefix.
+/// Reads the graph file at `path`, or standard input for `-`. The path of an LDBC graph is that of either file, or their
+/// common prefix.
 ///
 /// # Errors
-/// * [`ImportError::Io`], [`ImportError::MissingPart`], [`ImportError::NotAFile`], [`ImportError::Empty`] or
-///   [`ImportError::Shrunk`] if a file cannot be read.
-/// * [`ImportError::UnknownEnding`] if the ending is that of no format.
+/// * [`ImportError::Io`], [`ImportError::MissingPart`], [`ImportError::NotAFile`], [`ImportError::Empty`],
+///   [`ImportError::Shrunk`] or [`ImportError::Compressed`] if a file cannot be read.
+/// * [`ImportError::UnknownEnding`] if the ending is that of no format; [`ImportError::NoFormat`] for standard input
+///   without [`LoadOptions::format`].
 /// * [`ImportError::Line`], [`ImportError::NoSizeLine`], [`ImportError::Entries`], [`ImportError::TooManyEntries`],
-///   [`ImportError::Serialized`] or [`ImportError::NoVertices`] if the contents are wrong.
+///   [`ImportError::Rows`], [`ImportError::Header`], [`ImportError::Serialized`] or [`ImportError::NoVertices`] if the
+///   contents are wrong.
 /// * [`ImportError::Memory`], [`ImportError::Refused`] or [`ImportError::LargeText`] if the graph does not fit into
 ///   memory.
 pub fn load(path: &Path, options: &LoadOptions<'_>) -> Result<Loaded, ImportError> {
     let reader = Reader { options, piece: text::PIECE };
-    match Kind::of(path) {
-        Some(Kind::Ldbc) => reader.ldbc(&ldbc::Paths::of(path)),
-        Some(Kind::Single(format)) => reader.single(&Bytes::open(path)?, format),
+    let is_stdin = path.as_os_str() == bytes::STDIN;
+    match options.format.or_else(|| FileFormat::of(path)) {
+        Some(FileFormat::Ldbc) if is_stdin => reader.ldbc_edges_alone(&Bytes::open(path, options)?),
+        Some(FileFormat::Ldbc) => reader.ldbc(&ldbc::Paths::of(path)),
+        Some(format) => reader.single(&Bytes::open(path, options)?, format),
+        None if is_stdin => Err(ImportError::NoFormat { formats: FileFormat::names() }),
         None => {
-            let parts = ldbc::Paths::from_prefix(path);
+            let parts = ldbc::Paths::from_prefix(path, "");
             if parts.vertices.is_file() || parts.edges.is_file() {
                 return reader.ldbc(&parts);
             }
             // A path that cannot be opened is reported before its ending is checked.
-            Bytes::open(path)?;
+            Bytes::check(path)?;
             Err(ImportError::UnknownEnding { path: path.to_owned(), found: ending(path) })
         }
     }
@@ -360,52 +395,41 @@ pub fn load_bytes(name: &str, bytes: &[u8], options: &LoadOptions<'_>) -> Result
 /// Reads a graph as [`load_bytes`] does, with pieces of a given size.
 fn load_pieces(name: &str, bytes: &[u8], options: &LoadOptions<'_>, piece: u64) -> Result<Loaded, ImportError> {
     let (path, reader) = (Path::new(name), Reader { options, piece });
-    let bytes = Bytes::memory(path, bytes);
-    match Kind::of(path) {
-        Some(Kind::Single(format)) => reader.single(&bytes, format),
-        Some(Kind::Ldbc) => reader.ldbc_edges_alone(&bytes),
-        None => Err(ImportError::UnknownEnding { path: path.to_owned(), found: ending(path) }),
+    let Some(format) = options.format.or_else(|| FileFormat::of(path)) else {
+        return Err(ImportError::UnknownEnding { path: path.to_owned(), found: ending(path) });
+    };
+    let bytes = Bytes::decompressed(path, bytes.into(), options)?;
+    match format {
+        FileFormat::Ldbc => reader.ldbc_edges_alone(&bytes),
+        format => reader.single(&bytes, format),
     }
 }
 
-enum Kind {
-    Single(Format),
-    Ldbc,
-}
-
-impl Kind {
-    fn of(path: &Path) -> Option<Self> {
-        let ending = path.extension()?.to_str()?.to_ascii_lowercase();
-        Some(match ending.as_str() {
-            "el" | "txt" => Self::Single(Format::EdgeList),
-            "wel" => Self::Single(Format::WeightedEdgeList),
-            "mtx" => Self::Single(Format::MatrixMarket),
-            "sg" => Self::Single(Format::Serialized),
-            "wsg" => Self::Single(Format::WeightedSerialized),
-            "v" | "e" => Self::Ldbc,
-            _ => return None,
-        })
-    }
-}
-
+/// Returns the ending of a path, in front of that of a compressed file, with its dot.
 fn ending(path: &Path) -> String {
-    path.extension().map_or_else(String::new, |e| format!(".{}", e.to_string_lossy()))
+    let name = decompress::uncompressed_name(path);
+    name.extension().map_or_else(String::new, |e| format!(".{}", e.to_string_lossy()))
 }
 
 impl Reader<'_> {
-    fn single(&self, bytes: &Bytes<'_>, format: Format) -> Result<Loaded, ImportError> {
+    /// Reads a graph of one file.
+    fn single(&self, bytes: &Bytes<'_>, format: FileFormat) -> Result<Loaded, ImportError> {
         if bytes.len() == 0 {
             return Err(Self::no_vertices(bytes));
         }
+        let kind = format.kind();
         match format {
-            Format::MatrixMarket => self.matrix_market(bytes),
-            Format::Serialized => self.serialized(bytes, false),
-            Format::WeightedSerialized => self.serialized(bytes, true),
-            Format::WeightedEdgeList => self.edge_list(bytes, edge_list::Columns::Three),
-            _ if bytes.path().extension().is_some_and(|e| e.eq_ignore_ascii_case("el")) => {
-                self.edge_list(bytes, edge_list::Columns::Two)
-            }
-            _ => self.edge_list(bytes, edge_list::Columns::AsFirstLine),
+            FileFormat::El => self.edge_list(bytes, kind, edge_list::Columns::Two),
+            FileFormat::Wel => self.edge_list(bytes, kind, edge_list::Columns::Three),
+            FileFormat::Txt => self.edge_list(bytes, kind, edge_list::Columns::AsFirstLine),
+            FileFormat::Csv => self.separated(bytes, b','),
+            FileFormat::Tsv => self.separated(bytes, b'\t'),
+            FileFormat::Mtx => self.matrix_market(bytes),
+            FileFormat::Gr => self.dimacs(bytes),
+            FileFormat::Graph => self.metis(bytes),
+            FileFormat::Ldbc => self.ldbc_edges_alone(bytes),
+            FileFormat::Sg => self.serialized(bytes, false),
+            FileFormat::Wsg => self.serialized(bytes, true),
         }
     }
 
@@ -426,5 +450,7 @@ impl Reader<'_> {
     }
 }
 
+#[cfg(test)]
+mod format_tests;
 #[cfg(test)]
 mod tests;

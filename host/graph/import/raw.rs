@@ -1,8 +1,9 @@
 //! Edges as they were read, and their conversion to a graph.
 
+use super::bytes::Bytes;
 use super::error::{ImportError, LineFault};
 use super::memory;
-use super::text::{self, Bytes, Weight};
+use super::text::{self, Weight};
 use super::{
     Format, LoadOptions, Loaded, Orientation, OrientationReason, Precision, Progress, Reader, Stage, Summary,
     WeightMode, WeightSource,
@@ -115,6 +116,29 @@ impl RawEdges {
             RawWeights::Integer(list) => list[i].into(),
             RawWeights::Real(list) => list[i],
         }
+    }
+
+    /// Returns the first vertex of the last edge.
+    pub(crate) fn last_from(&self) -> Option<u64> {
+        let last = self.len().checked_sub(1)?;
+        Some(self.pair(last)[0])
+    }
+
+    /// Returns the edges for which `keep` returns a pair, with that pair and their weights.
+    pub(crate) fn retained(self, keep: impl Fn(u64, u64) -> Option<[u64; 2]>) -> Self {
+        let mut kept = Self::default();
+        let indices: Vec<usize> = (0..self.len())
+            .filter(|&i| {
+                let [from, to] = self.pair(i);
+                keep(from, to).inspect(|&[from, to]| kept.push(from, to)).is_some()
+            })
+            .collect();
+        kept.weights = match &self.weights {
+            RawWeights::Integer(list) if list.is_empty() => RawWeights::default(),
+            RawWeights::Integer(list) => RawWeights::Integer(indices.into_iter().map(|i| list[i]).collect()),
+            RawWeights::Real(list) => RawWeights::Real(indices.into_iter().map(|i| list[i]).collect()),
+        };
+        kept
     }
 
     fn is_real(&self) -> bool {

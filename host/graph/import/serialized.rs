@@ -4,9 +4,9 @@
 //! the offsets as int64 and the neighbours as int32, in `.wsg` each followed by an int32 weight. Directed graphs have
 //! offsets and neighbours again, for the in-edges.
 
+use super::bytes::Bytes;
 use super::error::{ImportError, SerializedFault};
 use super::raw;
-use super::text::Bytes;
 use super::{Format, Loaded, Orientation, OrientationReason, Progress, Reader, Stage, Summary};
 use crate::graph::csr::{Csr, Neighbours, Weights};
 use crate::graph::ids::Ids;

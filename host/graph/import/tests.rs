@@ -6,19 +6,20 @@ use crate::graph::verify;
 use proptest::prelude::*;
 use std::fs;
 
-fn read(name: &str, text: &str, options: &LoadOptions<'_>) -> Result<Loaded, ImportError> {
+pub(super) fn read(name: &str, text: &str, options: &LoadOptions<'_>) -> Result<Loaded, ImportError> {
     load_bytes(name, text.as_bytes(), options)
 }
 
-fn plain(name: &str, text: &str) -> Loaded {
+pub(super) fn plain(name: &str, text: &str) -> Loaded {
     read(name, text, &LoadOptions::default()).unwrap()
 }
 
-fn weighted(name: &str, text: &str) -> Loaded {
+pub(super) fn weighted(name: &str, text: &str) -> Loaded {
     read(name, text, &WEIGHTED).unwrap()
 }
 
-const WEIGHTED: LoadOptions<'static> = LoadOptions {
+pub(super) const WEIGHTED: LoadOptions<'static> = LoadOptions {
+    format: None,
     orientation: Orientation::Auto,
     weights: WeightMode::Input,
     precision: Precision::Single,
@@ -30,14 +31,14 @@ const WEIGHTED: LoadOptions<'static> = LoadOptions {
 };
 
 /// Returns the edges by the input's identifiers.
-fn arcs(csr: &Csr) -> Vec<(u64, u64)> {
+pub(super) fn arcs(csr: &Csr) -> Vec<(u64, u64)> {
     (0..csr.vertices())
         .flat_map(|v| csr.neighbours_of(v).map(move |n| (v, n)))
         .map(|(v, n)| (csr.ids().id(v), csr.ids().id(n)))
         .collect()
 }
 
-fn message(result: Result<Loaded, ImportError>) -> String {
+pub(super) fn message(result: Result<Loaded, ImportError>) -> String {
     let text = result.unwrap_err().to_string();
     assert!(!text.contains('\n'), "one line: {text}");
     text
@@ -200,7 +201,11 @@ fn bad_lines_are_named() {
         ("g.el", "1 -2\n", "g.el line 1: vertex -2 is negative"),
         ("g.el", &format!("1 {huge}\n"), "line 1: vertex 18446744073709551616 is larger than 18446744073709551615"),
         ("g.el", "1 \u{0}2\n", "g.el line 1: a byte 0x00: this is not a text file"),
-        ("g.el", "1,2\n", "g.el line 1: `1,2`: columns are separated by blanks or tabs, not by commas"),
+        (
+            "g.el",
+            "1,2\n",
+            "g.el line 1: `1,2`: columns of this format are separated by blanks or tabs, not by commas; read the file as CSV",
+        ),
         ("g.wel", "1 2 x\n", "g.wel line 1: `x` is not a weight"),
         ("g.wel", "1 2 -1\n", "g.wel line 1: weight -1 is negative; shortest paths need weights of zero or more"),
         ("g.wel", "1 2 NaN\n", "g.wel line 1: weight NaN is not a finite number"),
@@ -209,8 +214,12 @@ fn bad_lines_are_named() {
         ("g.wel", "1 2 4294967296\n", "integer weight 4294967296 is larger than 4294967295; write it as 4294967296.0"),
         ("g.el", "", "g.el: is empty (0 bytes)"),
         ("g.el", "# nothing\n\n", "g.el: holds no vertex"),
-        ("g.graphml", "", "g.graphml: .graphml is not a known ending of graph files; they end in .el .txt .wel .mtx"),
-        ("g.el.gz", "", "(uncompress it first)"),
+        (
+            "g.graphml",
+            "",
+            "g.graphml: .graphml is not a known ending of graph files; they end in .el .txt .wel .csv .tsv .mtx",
+        ),
+        ("g.el.xz", "", "(compress it with gzip or zstd instead)"),
         ("g", "", "g: has no ending, which tells the format; rename it"),
     ] {
         let found = message(read(name, text, &WEIGHTED));
@@ -256,8 +265,14 @@ fn matrices_are_graphs() {
 fn bad_matrices_are_refused() {
     for (text, expected) in [
         ("", "m.mtx: is empty (0 bytes)"),
-        ("%%MatrixMarket matrix coordinate pattern general\n", "m.mtx: ends before the line with rows"),
-        ("%%MatrixMarket matrix coordinate pattern general\n% x\n", "m.mtx: ends before the line with rows"),
+        (
+            "%%MatrixMarket matrix coordinate pattern general\n",
+            "m.mtx: ends before the line with its sizes (rows, columns and entries)",
+        ),
+        (
+            "%%MatrixMarket matrix coordinate pattern general\n% x\n",
+            "m.mtx: ends before the line with its sizes (rows, columns and entries)",
+        ),
         ("1 2\n", "line 1: `1 2` is not a Matrix Market header"),
         ("%%MatrixMarket vector coordinate real general\n", "object `vector` is not supported"),
         (
@@ -298,7 +313,10 @@ fn bad_matrices_are_refused() {
             "%%MatrixMarket matrix coordinate pattern general\n3 3 1\n1 4\n",
             "line 3: vertex 4 is larger than the 3 columns that the header names",
         ),
-        ("%%MatrixMarket matrix coordinate pattern general\n3 3 1\n0 1\n", "line 3: vertex 0 in a Matrix Market file"),
+        (
+            "%%MatrixMarket matrix coordinate pattern general\n3 3 1\n0 1\n",
+            "line 3: vertex 0 in a file whose vertices are",
+        ),
         ("%%MatrixMarket matrix coordinate real general\n3 3 1\n1 2\n", "line 3: 2 column(s) where 3 are expected"),
         (
             "%%MatrixMarket matrix coordinate pattern general\n3 3 1\n1 2 3\n",
@@ -359,9 +377,9 @@ fn paths_that_are_no_graph_files_are_refused() {
     let named = folder.path().join("folder.mtx");
     fs::create_dir(&named).unwrap();
     assert!(message(load(&named, &WEIGHTED)).contains("folder.mtx: is a folder"));
-    let other = folder.path().join("graph.csv");
+    let other = folder.path().join("graph.parquet");
     fs::write(&other, "1,2\n").unwrap();
-    assert!(message(load(&other, &WEIGHTED)).contains(".csv is not a known ending"));
+    assert!(message(load(&other, &WEIGHTED)).contains(".parquet is not a known ending"));
     assert!(message(load(Path::new("/dev/null"), &WEIGHTED)).contains("/dev/null: is not a regular file"));
 }
 
@@ -510,7 +528,8 @@ fn options() -> impl Strategy<Value = LoadOptions<'static>> {
     })
 }
 
-const NAMES: [&str; 8] = ["g.el", "g.txt", "g.wel", "g.mtx", "g.v", "g.e", "g.sg", "g.wsg"];
+const NAMES: [&str; 12] =
+    ["g.el", "g.txt", "g.wel", "g.mtx", "g.v", "g.e", "g.sg", "g.wsg", "g.csv", "g.tsv", "g.gr", "g.graph"];
 
 proptest! {
     #[test]
@@ -518,6 +537,9 @@ proptest! {
         bytes in prop_oneof![
             prop::collection::vec(any::<u8>(), 0..200),
             "[0-9 \t\r\n#%.e+-]{0,200}".prop_map(String::into_bytes),
+            "(source,target(,weight)?\n)?([0-9,\"\t\r\n]|[0-9],[0-9]\n){0,60}".prop_map(String::into_bytes),
+            "(c x\n)?p sp [1-4] [0-4]\n(a [0-5] [0-5] [0-9]\n){0,4}".prop_map(String::into_bytes),
+            "[1-4] [0-4]( [01]{1,3}( [0-2])?)?\n([0-5 ]{0,6}\n){0,5}".prop_map(String::into_bytes),
             "(%%MatrixMarket matrix coordinate (pattern|real|integer) (general|symmetric)\n)[1-4] [1-4] [0-4]\n([0-5] [0-5]( [0-9.-]{0,4})?\n){0,5}"
                 .prop_map(String::into_bytes),
         ],
@@ -571,7 +593,33 @@ proptest! {
         prop_assert_eq!(matrix.csr.ids(), &Ids::dense(1, 12));
         prop_assert_eq!((matrix.csr.offsets(), matrix.csr.neighbours(), matrix.csr.weights()),
             (expected.offsets(), expected.neighbours(), expected.weights()));
+        let same = |csr: &Csr| {
+            (csr.offsets(), csr.neighbours(), csr.weights())
+                == (expected.offsets(), expected.neighbours(), expected.weights())
+        };
+        let table = |separator: &str| -> String {
+            let list: String = (0..12).map(|v| format!("{v} {v} 0\n")).collect();
+            (list + &lines(0)).replace(' ', separator)
+        };
+        let header = format!("weight,to,x,from\n{}", (0..12).map(|v| format!("0,{v},,{v}\n")).collect::<String>()
+            + &edges.iter().map(|(a, b, w)| format!("{w},\"{b}\",\"a, \"\"b\"\"\",{a}\n")).collect::<String>());
+        for (name, text) in [("g.csv", table(",")), ("g.tsv", table("\t")), ("g.csv", header)] {
+            prop_assert!(same(&load_pieces(name, text.as_bytes(), &options, piece).unwrap().csr), "{}", name);
+        }
+        let arcs: String = lines(1).lines().map(|l| format!("a {l}\n")).collect();
+        let dimacs = format!("c roads\np sp 12 {}\n{arcs}", edges.len());
+        prop_assert!(same(&load_pieces("g.gr", dimacs.as_bytes(), &options, piece).unwrap().csr));
         let Some(Weights::U32(weights)) = expected.weights() else { panic!() };
+        if !directed {
+            let row = |v| -> String {
+                expected.range(v).map(|i| format!("{} {} ", expected.neighbours().get(i) + 1, weights[i])).collect()
+            };
+            let rows: String = (0..12).map(|v| row(v) + "\n").collect();
+            let metis = format!("% lists\n12 {} 001\n{rows}\n", expected.edges());
+            let metis = load_pieces("g.graph", metis.as_bytes(), &WEIGHTED, piece).unwrap();
+            prop_assert!(same(&metis.csr));
+            prop_assert_eq!(metis.summary.input_edges, expected.edges());
+        }
         let lists: Vec<Vec<(u32, i32)>> = (0..12)
             .map(|v| expected.range(v).map(|i| (expected.neighbours().get(i) as u32, weights[i] as i32)).collect())
             .collect();

@@ -1,11 +1,9 @@
 //! Reads lines of text in parallel. Each task reads and parses a piece of the file.
 
+use super::bytes::Bytes;
 use super::error::{ImportError, LineFault};
 use super::{Progress, ProgressFn, Stage};
 use rayon::prelude::*;
-use std::fs::File;
-use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// Bytes that one task reads and parses.
@@ -17,68 +15,7 @@ const TAIL: u64 = 1 << 10;
 /// Characters of the input that a message quotes.
 const QUOTED: usize = 40;
 
-/// Bytes with random access: a file, or memory.
-pub(crate) struct Bytes<'a> {
-    path: PathBuf,
-    from: From<'a>,
-    len: u64,
-}
-
-enum From<'a> {
-    File(File),
-    Memory(&'a [u8]),
-}
-
-impl<'a> Bytes<'a> {
-    /// Opens a regular file.
-    pub(crate) fn open(path: &Path) -> Result<Self, ImportError> {
-        let io = |source| ImportError::Io { path: path.to_owned(), source };
-        // The kind is checked before the file is opened, since opening a pipe waits for a writer.
-        let kind = std::fs::metadata(path).map_err(io)?;
-        if !kind.is_file() {
-            let what = if kind.is_dir() { "a folder" } else { "not a regular file" };
-            return Err(ImportError::NotAFile { path: path.to_owned(), what });
-        }
-        let file = File::open(path).map_err(io)?;
-        let len = file.metadata().map_err(io)?.len();
-        Ok(Self { path: path.to_owned(), from: From::File(file), len })
-    }
-
-    pub(crate) fn memory(path: &Path, bytes: &'a [u8]) -> Self {
-        Self { path: path.to_owned(), from: From::Memory(bytes), len: bytes.len() as u64 }
-    }
-
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
-    }
-
-    pub(crate) fn len(&self) -> u64 {
-        self.len
-    }
-
-    /// Fills `buffer` from byte `offset` on. The range must lie within the length.
-    pub(crate) fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<(), ImportError> {
-        match &self.from {
-            From::Memory(bytes) => {
-                buffer.copy_from_slice(&bytes[offset as usize..offset as usize + buffer.len()]);
-                Ok(())
-            }
-            From::File(file) => file.read_exact_at(buffer, offset).map_err(|source| {
-                if source.kind() == std::io::ErrorKind::UnexpectedEof {
-                    let at = file.metadata().map_or(offset, |m| m.len());
-                    ImportError::Shrunk { path: self.path.clone(), at }
-                } else {
-                    ImportError::Io { path: self.path.clone(), source }
-                }
-            }),
-        }
-    }
-
-    /// Returns the error for a line of this file.
-    pub(crate) fn fault(&self, line: u64, fault: LineFault) -> ImportError {
-        ImportError::Line { path: self.path.clone(), line, fault }
-    }
-
+impl Bytes<'_> {
     /// Returns the whole lines that begin in `range`.
     fn lines_of(&self, range: std::ops::Range<u64>, start: u64) -> Result<Piece, ImportError> {
         // The byte before the piece tells whether a line begins with the piece.
@@ -97,8 +34,8 @@ impl<'a> Bytes<'a> {
             return Ok(Piece::default());
         }
         let mut end = range.end;
-        while end < self.len && text.last() != Some(&b'\n') {
-            let more = TAIL.min(self.len - end) as usize;
+        while end < self.len() && text.last() != Some(&b'\n') {
+            let more = TAIL.min(self.len() - end) as usize;
             let old = text.len();
             text.resize(old + more, 0);
             self.read(end, &mut text[old..])?;
@@ -261,6 +198,16 @@ impl<'a, 'b> Header<'a, 'b> {
     }
 }
 
+/// Returns a line without a byte order mark, which some programs write in front of the first line.
+pub(crate) fn without_mark(line: &[u8]) -> &[u8] {
+    line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line)
+}
+
+/// Returns true if the line is a comment. A blank line is none.
+pub(crate) fn is_comment(line: &[u8], comments: &[u8]) -> bool {
+    without_mark(line).iter().find(|&&b| !is_blank(b)).is_some_and(|b| comments.contains(b))
+}
+
 /// Words of a line.
 pub(crate) struct Fields<'a> {
     rest: &'a [u8],
@@ -273,8 +220,7 @@ fn is_blank(byte: u8) -> bool {
 impl<'a> Fields<'a> {
     /// Returns the words of a line, or `None` for blank lines and comments.
     pub(crate) fn of(line: &'a [u8], comments: &[u8]) -> Option<Self> {
-        const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
-        let line = line.strip_prefix(BYTE_ORDER_MARK).unwrap_or(line);
+        let line = without_mark(line);
         let start = line.iter().position(|&b| !is_blank(b))?;
         (!comments.contains(&line[start])).then_some(Self { rest: &line[start..] })
     }
@@ -337,7 +283,7 @@ fn binary(word: &[u8]) -> Option<LineFault> {
 }
 
 /// Parses a vertex identifier, or returns the most specific fault.
-fn vertex(word: &[u8]) -> Result<u64, LineFault> {
+pub(crate) fn vertex(word: &[u8]) -> Result<u64, LineFault> {
     let digits = |w: &[u8]| !w.is_empty() && w.iter().all(u8::is_ascii_digit);
     if digits(word) {
         let text = std::str::from_utf8(word).unwrap_or_default();
@@ -383,6 +329,7 @@ pub(crate) fn weight(word: &[u8]) -> Result<Weight, LineFault> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use std::path::Path;
 
     fn lines(text: &[u8], piece: u64) -> Result<Vec<Vec<u8>>, ImportError> {
         let bytes = Bytes::memory(Path::new("t"), text);

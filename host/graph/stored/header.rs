@@ -98,7 +98,8 @@ macro_rules! codes {
 codes!(WEIGHTS: Option<WeightType> = NO_WEIGHTS, INTEGERS, SINGLE, DOUBLE);
 codes!(ORDERS: NeighbourOrder = NeighbourOrder::ById, NeighbourOrder::ByDegree);
 codes!(FORMATS: Format = Format::EdgeList, Format::WeightedEdgeList, Format::MatrixMarket, Format::Ldbc, Format::Serialized,
-    Format::WeightedSerialized, Format::Kronecker, Format::Uniform, Format::Memory);
+    Format::WeightedSerialized, Format::Kronecker, Format::Uniform, Format::Memory, Format::Separated,
+    Format::Dimacs, Format::Metis);
 codes!(ORIENTATIONS: OrientationReason = OrientationReason::Requested, OrientationReason::Declared,
     OrientationReason::Symmetric, OrientationReason::OneWay, OrientationReason::Once);
 codes!(SOURCES: WeightSource = WeightSource::None, WeightSource::Input, WeightSource::Unit, WeightSource::RandomIntegers,
@@ -190,7 +191,7 @@ impl StoredInfo {
         let Some(weights) = known(WEIGHTS, raw.weights) else {
             return unknown("weights", raw.weights.into(), "0 to 3");
         };
-        let Some(format) = known(FORMATS, raw.format) else { return unknown("format", raw.format.into(), "0 to 8") };
+        let Some(format) = known(FORMATS, raw.format) else { return unknown("format", raw.format.into(), "0 to 11") };
         let Some(orientation) = known(ORIENTATIONS, raw.orientation) else {
             return unknown("orientation", raw.orientation.into(), "0 to 4");
         };
@@ -260,6 +261,9 @@ mod tests {
             Format::Kronecker => 6,
             Format::Uniform => 7,
             Format::Memory => 8,
+            Format::Separated => 9,
+            Format::Dimacs => 10,
+            Format::Metis => 11,
         };
         let orientation = |orientation| match orientation {
             OrientationReason::Requested => 0,

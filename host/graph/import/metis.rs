@@ -1,0 +1,172 @@
+//! Graphs of METIS (manual of version 5.1.0, 4.1.1): `.graph`. The first line has the numbers of vertices and edges, a
+//! format and the number of vertex weights. Then each line has the neighbours of one vertex, counted from 1; also an
+//! empty line does. Each edge is on the lines of both of its ends. `%` begins comment lines.
+
+use super::bytes::Bytes;
+use super::error::{ImportError, LineFault};
+use super::matrix_market::index;
+use super::raw::{self, RawEdges, Read};
+use super::text::{self, Fields, Header, Plan};
+use super::{Format, Loaded, Reader};
+use crate::graph::build;
+use crate::graph::ids::Ids;
+use rayon::prelude::*;
+
+const COMMENTS: &[u8] = b"%";
+/// Length of the shortest neighbour: a digit, and a blank or the end of the line.
+const LEAST_NEIGHBOUR_BYTES: u64 = 2;
+const SIZES: &str = "vertices and edges";
+
+/// First line of a file.
+struct Sizes {
+    vertices: u64,
+    edges: u64,
+    /// Numbers in front of the neighbours: the vertex size and the vertex weights.
+    leading: usize,
+    /// True if each neighbour is followed by the weight of the edge.
+    valued: bool,
+}
+
+/// Lines of one piece of a file. Its first vertex is known when all pieces are parsed.
+#[derive(Default)]
+struct Rows {
+    rows: u64,
+    edges: RawEdges,
+}
+
+impl Reader<'_> {
+    pub(crate) fn metis(&self, bytes: &Bytes<'_>) -> Result<Loaded, ImportError> {
+        let mut header = Header::new(bytes);
+        let sizes = loop {
+            let no_sizes = || ImportError::NoSizeLine { what: SIZES, path: bytes.path().to_owned() };
+            let line = header.next()?.ok_or_else(no_sizes)?;
+            if let Some(fields) = Fields::of(&line, COMMENTS) {
+                break sizes(fields, &line).map_err(|fault| bytes.fault(header.line(), fault))?;
+            }
+        };
+        let entries = sizes.edges.saturating_mul(2);
+        let most = (bytes.len() - header.offset()).div_ceil(LEAST_NEIGHBOUR_BYTES);
+        if entries > most {
+            return Err(ImportError::TooManyEntries {
+                path: bytes.path().to_owned(),
+                entries,
+                bytes: bytes.len(),
+                most,
+            });
+        }
+        if sizes.vertices == 0 {
+            return Err(Self::no_vertices(bytes));
+        }
+        let weighted = sizes.valued && self.wants_weights();
+        let (vertices, edges) = (u128::from(sizes.vertices), u128::from(sizes.edges));
+        let needed = build::peak_bytes(vertices, 2 * edges, 4, if weighted { 4 } else { 0 });
+        let what = bytes.path().display().to_string();
+        super::check_memory(&what, vertices, edges, needed, self.options.memory)?;
+        let plan = Plan {
+            start: header.offset(),
+            first_line: header.line() + 1,
+            piece: self.piece,
+            progress: self.options.progress,
+        };
+        let pieces = text::parse::<Rows>(bytes, &plan, |own, line| self.row(own, line, &sizes, weighted))?;
+        let (edges, found) = absolute(pieces, sizes.vertices);
+        if found.rows != sizes.vertices {
+            let (expected, found) = (sizes.vertices, found.rows);
+            return Err(ImportError::Rows { path: bytes.path().to_owned(), expected, found });
+        }
+        // Each edge is at both ends: half of the entries lead to a larger vertex.
+        if found.entries != entries || found.ascending != sizes.edges {
+            let found = if found.entries == entries { 2 * found.ascending } else { found.entries };
+            return Err(ImportError::Entries { path: bytes.path().to_owned(), expected: entries, found });
+        }
+        let read = Read {
+            format: Format::Metis,
+            edges,
+            ids: Some(Ids::dense(1, sizes.vertices)),
+            directed: Some(false),
+            called_directed: false,
+            mirrored: true,
+            weighted,
+            bytes: bytes.len(),
+        };
+        raw::finish(bytes, read, self.options)
+    }
+
+    /// Parses the line of one vertex.
+    fn row(&self, own: &mut Rows, line: &[u8], sizes: &Sizes, weighted: bool) -> Result<(), LineFault> {
+        let row = own.rows;
+        let Some(mut fields) = Fields::of(line, COMMENTS) else {
+            own.rows += u64::from(!text::is_comment(line, COMMENTS));
+            return Ok(());
+        };
+        own.rows += 1;
+        let short = |found, expected| LineFault::MetisColumns { found, expected };
+        for before in 0..sizes.leading {
+            fields.next().ok_or(short(before, "the header names a vertex size or more vertex weights"))?;
+        }
+        let mut found = sizes.leading;
+        while let Some(neighbour) = fields.vertex() {
+            own.edges.push(row, index(neighbour?, "vertices", sizes.vertices)?);
+            found += 1;
+            if sizes.valued {
+                let weight = fields.next().ok_or(short(found, "each neighbour has a weight behind it"))?;
+                if weighted {
+                    own.edges.push_weight(weight, self.options.precision)?;
+                }
+                found += 1;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Counts over all pieces of a file.
+struct Found {
+    rows: u64,
+    entries: u64,
+    /// Entries that lead to a larger vertex.
+    ascending: u64,
+}
+
+/// Gives the rows of all pieces their vertices, and keeps each edge at its smaller end. Empty rows behind the last
+/// vertex are not counted: editors leave empty lines at the end of a file.
+fn absolute(pieces: Vec<Rows>, vertices: u64) -> (Vec<RawEdges>, Found) {
+    let mut rows = 0;
+    let first = |p: &Rows| {
+        rows += p.rows;
+        rows - p.rows
+    };
+    let firsts: Vec<u64> = pieces.iter().map(first).collect();
+    let entries = pieces.iter().map(|p| p.edges.len() as u64).sum();
+    let last = pieces.iter().zip(&firsts).filter_map(|(p, first)| Some(first + p.edges.last_from()?)).max();
+    if last.is_none_or(|last| last < vertices) {
+        rows = rows.min(vertices);
+    }
+    let edges: Vec<RawEdges> = pieces
+        .into_par_iter()
+        .zip(firsts)
+        .map(|(p, first)| p.edges.retained(|from, to| (first + from < to).then_some([first + from, to])))
+        .collect();
+    let ascending = edges.iter().map(|e| e.len() as u64).sum();
+    (edges, Found { rows, entries, ascending })
+}
+
+fn sizes(mut fields: Fields<'_>, line: &[u8]) -> Result<Sizes, LineFault> {
+    let bad = || LineFault::MetisHeader { found: text::quote(line) };
+    let mut number = || fields.vertex().and_then(Result::ok).ok_or_else(bad);
+    let (vertices, edges) = (number()?, number()?);
+    let format = fields.next().unwrap_or(b"0");
+    let weights = fields.vertex().map_or(Ok(None), |n| n.map(Some)).map_err(|_| bad())?;
+    if fields.next().is_some() || format.len() > 3 || format.iter().any(|b| !matches!(b, b'0' | b'1')) {
+        return Err(bad());
+    }
+    let digit = |from_last: usize| format.iter().rev().nth(from_last) == Some(&b'1');
+    let (valued, has_weights, has_size) = (digit(0), digit(1), digit(2));
+    let weights = match (has_weights, weights) {
+        (true, None) => 1,
+        (true, Some(count)) if (1..=1024).contains(&count) => count as usize,
+        (false, None | Some(0)) => 0,
+        _ => return Err(bad()),
+    };
+    Ok(Sizes { vertices, edges, leading: weights + usize::from(has_size), valued })
+}
