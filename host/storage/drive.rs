@@ -118,23 +118,20 @@ impl DriveSpec {
         }
     }
 
-    /// Opens files of a software controller for reading alone, so that several programs may open them at the same time.
-    /// Has no effect on other devices.
+    /// Opens files of a software controller for reading alone, as other programs may then do, too.
     pub fn set_read_only(&mut self) {
         if let Config::Soft(soft) = &mut self.config {
             soft.set_read_only();
         }
     }
 
-    /// Makes the file of the device at least `bytes` bytes long, if it is a regular file. Has no effect on other devices.
-    /// The device must not be open.
+    /// Makes the regular file of a device that is not open at least `bytes` bytes long. Other devices stay as they are.
     ///
     /// # Errors
     /// [`StorageError::File`] if the file cannot be made larger.
     pub fn grow(&self, bytes: u64) -> Result<(), StorageError> {
-        let mut config = self.config.clone();
-        let Some(path) = config.files().into_iter().nth(self.index()).flatten() else { return Ok(()) };
-        target::grow(path, bytes)
+        let path = self.config.clone().files().into_iter().nth(self.index()).flatten().map(|path| path.clone());
+        path.map_or(Ok(()), |path| target::grow(&path, bytes))
     }
 
     /// Checks that no two specifications name the same device, however they are spelled: the same file, or the same
@@ -165,9 +162,8 @@ impl DriveSpec {
             let what = format!("namespace {nsid} of {name}");
             return vec![(Identity::Namespace(name, nsid), what)];
         }
-        let mut config = self.config.clone();
-        let files = config.files().into_iter().flatten();
-        files.map(|path| (Identity::of(path), place(path).display().to_string())).collect()
+        let identity = |path: &mut PathBuf| (Identity::of(path), place(path).display().to_string());
+        self.config.clone().files().into_iter().flatten().map(identity).collect()
     }
 
     /// Opens an existing device. Creates no file.
@@ -193,10 +189,9 @@ impl DriveSpec {
     /// system uses the block device; [`StorageError::File`] if a file operation fails; [`StorageError::Option`] if
     /// `bytes` is close to 2^64; otherwise as for [`DriveSpec::open`].
     pub fn create(&self, bytes: u64, policy: &OverwritePolicy) -> Result<Drive, StorageError> {
-        let bytes = bytes.max(1).checked_next_multiple_of(ARRAY_ALIGN);
-        let bytes = bytes.ok_or_else(|| {
-            StorageError::Option("a device of more than 2^64 bytes was requested; use a smaller size".to_owned())
-        })?;
+        let too_large =
+            || StorageError::Option("a device of more than 2^64 bytes was requested; use a smaller size".into());
+        let bytes = bytes.max(1).checked_next_multiple_of(ARRAY_ALIGN).ok_or_else(too_large)?;
         let mut config = self.config.clone();
         let chosen = self.index();
         let (mut new, mut file) = (None, None);
