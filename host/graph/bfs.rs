@@ -117,10 +117,10 @@ impl BfsResult {
 
 /// Memory and kernels of searches, for any number of sources.
 #[derive(Debug)]
-pub struct Bfs<'g> {
-    graph: &'g GraphOnEngine,
+pub struct Bfs {
+    graph: GraphOnEngine,
     options: BfsOptions,
-    launcher: Launcher<'g>,
+    launcher: Launcher,
     depth: Region,
     parent: Option<Region>,
     seen: [Region; 2],
@@ -136,13 +136,13 @@ pub fn bfs(graph: &GraphOnEngine, source: u64, options: &BfsOptions) -> Result<B
     Bfs::new(graph, options)?.run(source)
 }
 
-impl<'g> Bfs<'g> {
+impl Bfs {
     /// Allocates the memory of searches.
     ///
     /// # Errors
     /// [`GraphError::NotPlaced`] if the graph was placed without neighbour lists; [`GraphError::Memory`] without
     /// memory; [`GraphError::Engine`] if the kernels cannot be loaded.
-    pub fn new(graph: &'g GraphOnEngine, options: &BfsOptions) -> Result<Self, GraphError> {
+    pub fn new(graph: &GraphOnEngine, options: &BfsOptions) -> Result<Self, GraphError> {
         let Some(edges) = &graph.out.edges else {
             return Err(GraphError::NotPlaced { missing: "neighbour lists", algorithm: "breadth-first search" });
         };
@@ -151,7 +151,7 @@ impl<'g> Bfs<'g> {
         let bitmap = || device(vertices.div_ceil(32) * 4);
         let queue = || device(graph.queue_items() * 2 * graph.id_bytes());
         Ok(Self {
-            graph,
+            graph: graph.clone(),
             options: options.clone(),
             launcher: Launcher::new(graph, "wb_bfs_")?,
             depth: device(vertices * size_of::<u32>())?,
@@ -211,7 +211,7 @@ impl<'g> Bfs<'g> {
     }
 
     fn search(&self, source: u64) -> Result<(Vec<LevelReport>, u64), GraphError> {
-        let graph = self.graph;
+        let graph = &self.graph;
         let ids = graph.id_suffix();
         let outward = &graph.out;
         let inward = if graph.directed { graph.inward.as_ref() } else { Some(outward) };

@@ -73,10 +73,10 @@ const SAMPLES: usize = 1024;
 
 /// Memory and kernels of a run.
 #[derive(Debug)]
-pub struct Components<'g> {
-    graph: &'g GraphOnEngine,
+pub struct Components {
+    graph: GraphOnEngine,
     options: ComponentsOptions,
-    launcher: Launcher<'g>,
+    launcher: Launcher,
     label: Region,
     sample: Region,
 }
@@ -103,14 +103,14 @@ pub fn components(graph: &GraphOnEngine, options: &ComponentsOptions) -> Result<
     Components::new(graph, options)?.run()
 }
 
-impl<'g> Components<'g> {
+impl Components {
     /// Allocates the memory of a run.
     ///
     /// # Errors
     /// [`GraphError::Memory`] without memory; [`GraphError::Engine`] if the kernels cannot be loaded.
-    pub fn new(graph: &'g GraphOnEngine, options: &ComponentsOptions) -> Result<Self, GraphError> {
+    pub fn new(graph: &GraphOnEngine, options: &ComponentsOptions) -> Result<Self, GraphError> {
         Ok(Self {
-            graph,
+            graph: graph.clone(),
             options: options.clone(),
             launcher: Launcher::new(graph, "wb_components_")?,
             label: graph.engine.allocate(Place::Device, graph.vertices as usize * graph.id_bytes())?,
@@ -138,7 +138,7 @@ impl<'g> Components<'g> {
     }
 
     fn phases(&self) -> Result<Vec<PhaseReport>, GraphError> {
-        let graph = self.graph;
+        let graph = &self.graph;
         let lists = &graph.out;
         let mut phases = Vec::new();
         if graph.vertices == 0 {

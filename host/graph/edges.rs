@@ -220,7 +220,7 @@ impl PlacementOptions {
 }
 
 /// Edges of one kind, in the form in which kernels read them.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) enum EdgeStore {
     /// Memory that kernels read by loads.
     Memory(Region),
@@ -272,7 +272,7 @@ pub(super) enum WeightKind {
 }
 
 /// Data of one direction of a graph.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Lists {
     /// Index of each vertex's first edge, u64[vertices + 1].
     pub offset: Region,
@@ -286,7 +286,7 @@ pub(super) struct Lists {
 }
 
 /// Neighbours with weights, interleaved so that one page holds both.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Weighted {
     pub edges: EdgeStore,
     pub kind: WeightKind,
@@ -318,7 +318,7 @@ pub(super) struct Weighted {
 /// assert_eq!(result.depth, [0, 1, 2, 3]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct GraphOnEngine {
     pub(super) engine: Engine,
     pub(super) placement: Placement,

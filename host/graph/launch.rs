@@ -28,22 +28,22 @@ impl Report {
 
 /// Launcher of one algorithm's kernels, which run one after another and report their sums.
 #[derive(Debug)]
-pub(super) struct Launcher<'g> {
-    engine: &'g Engine,
+pub(super) struct Launcher {
+    engine: Engine,
     grid: Grid,
     limit: Duration,
     sums: Region,
     report: Region,
 }
 
-impl<'g> Launcher<'g> {
+impl Launcher {
     /// Prepares the kernels whose names begin with `prefix`, so that the first step takes no longer than later ones.
-    pub(super) fn new(graph: &'g GraphOnEngine, prefix: &str) -> Result<Self, GraphError> {
+    pub(super) fn new(graph: &GraphOnEngine, prefix: &str) -> Result<Self, GraphError> {
         graph.engine.prepare(prefix)?;
         let sums = graph.engine.allocate(Place::Device, size_of::<GraphCounters>())?;
         let report = graph.engine.allocate(Place::Host, size_of::<Report>())?;
         let this = Self {
-            engine: &graph.engine,
+            engine: graph.engine.clone(),
             grid: graph.engine.grid(GRAPH_BLOCK_THREADS, GRAPH_BLOCKS_PER_PROCESSOR),
             limit: graph.launch_limit,
             sums,
@@ -127,7 +127,7 @@ impl QueueOrder {
     /// kernels' names.
     pub(super) fn apply(
         &self,
-        launcher: &Launcher<'_>,
+        launcher: &Launcher,
         ids: &str,
         offset: &Region,
         [queue, queue_next]: [u64; 2],

@@ -78,10 +78,10 @@ impl PageRankResult {
 
 /// Memory and kernels of a run.
 #[derive(Debug)]
-pub struct PageRank<'g> {
-    graph: &'g GraphOnEngine,
+pub struct PageRank {
+    graph: GraphOnEngine,
     options: PageRankOptions,
-    launcher: Launcher<'g>,
+    launcher: Launcher,
     double: bool,
     rank: Region,
     sum: Region,
@@ -112,13 +112,13 @@ pub fn pagerank(graph: &GraphOnEngine, options: &PageRankOptions) -> Result<Page
     PageRank::new(graph, options)?.run()
 }
 
-impl<'g> PageRank<'g> {
+impl PageRank {
     /// Allocates the memory of a run.
     ///
     /// # Errors
     /// [`GraphError::Parameter`] if the damping is not from 0 to 1, or the tolerance is below [`LEAST_TOLERANCE`];
     /// [`GraphError::Memory`] without memory; [`GraphError::Engine`] if the kernels cannot be loaded.
-    pub fn new(graph: &'g GraphOnEngine, options: &PageRankOptions) -> Result<Self, GraphError> {
+    pub fn new(graph: &GraphOnEngine, options: &PageRankOptions) -> Result<Self, GraphError> {
         let wrong = |name, value, range| Err(GraphError::Parameter { name, value, range });
         if !(0.0..=1.0).contains(&options.damping) {
             return wrong("damping", options.damping, "from 0 to 1");
@@ -132,7 +132,7 @@ impl<'g> PageRank<'g> {
         let device = |bytes: usize| graph.engine.allocate(Place::Device, bytes);
         let double = options.tolerance.is_none_or(|t| t < SINGLE_TOLERANCE);
         Ok(Self {
-            graph,
+            graph: graph.clone(),
             options: options.clone(),
             launcher: Launcher::new(graph, "wb_pagerank_")?,
             double,
@@ -142,7 +142,7 @@ impl<'g> PageRank<'g> {
         })
     }
 
-    fn inward(&self) -> Result<&'g Lists, GraphError> {
+    fn inward(&self) -> Result<&Lists, GraphError> {
         let missing = |missing| GraphError::NotPlaced { missing, algorithm: "PageRank" };
         if !self.graph.directed {
             return Ok(&self.graph.out);
@@ -172,7 +172,7 @@ impl<'g> PageRank<'g> {
     }
 
     fn iterate(&self, lists: &Lists) -> Result<(Vec<IterationReport>, bool), GraphError> {
-        let graph = self.graph;
+        let graph = &self.graph;
         let mut iterations = Vec::new();
         if graph.vertices == 0 {
             return Ok((iterations, true));

@@ -106,10 +106,10 @@ impl Word {
 
 /// Memory and kernels of searches, for any number of sources.
 #[derive(Debug)]
-pub struct Sssp<'g> {
-    graph: &'g GraphOnEngine,
-    weighted: &'g Weighted,
-    launcher: Launcher<'g>,
+pub struct Sssp {
+    graph: GraphOnEngine,
+    weighted: Weighted,
+    launcher: Launcher,
     options: SsspOptions,
     delta: f64,
     word: Word,
@@ -152,7 +152,7 @@ pub fn sssp(graph: &GraphOnEngine, source: u64, options: &SsspOptions) -> Result
 /// over the mean degree).
 const DELTA_FACTOR: f64 = 32.0;
 
-impl<'g> Sssp<'g> {
+impl Sssp {
     /// Allocates the memory of searches.
     ///
     /// # Errors
@@ -160,7 +160,7 @@ impl<'g> Sssp<'g> {
     /// * [`GraphError::Parameter`] if delta is not a positive number.
     /// * [`GraphError::DistanceOverflow`] if distances might not fit into 64 bits.
     /// * [`GraphError::Memory`] without memory; [`GraphError::Engine`] if the kernels cannot be loaded.
-    pub fn new(graph: &'g GraphOnEngine, options: &SsspOptions) -> Result<Self, GraphError> {
+    pub fn new(graph: &GraphOnEngine, options: &SsspOptions) -> Result<Self, GraphError> {
         let Some(weighted) = &graph.weighted else {
             return Err(GraphError::NotPlaced { missing: "weighted lists", algorithm: "shortest paths" });
         };
@@ -196,8 +196,8 @@ impl<'g> Sssp<'g> {
         let near = || device(graph.queue_items() * 2 * id_bytes);
         let far = || device(vertices * id_bytes);
         Ok(Self {
-            graph,
-            weighted,
+            graph: graph.clone(),
+            weighted: weighted.clone(),
             launcher: Launcher::new(graph, "wb_sssp_")?,
             options: options.clone(),
             delta,

@@ -41,11 +41,11 @@ pub enum Algorithm {
 }
 
 /// An algorithm with its memory, for any number of runs.
-enum Runner<'g> {
-    Bfs(Bfs<'g>),
-    Components(Components<'g>),
-    PageRank(PageRank<'g>),
-    Sssp(Sssp<'g>),
+enum Runner {
+    Bfs(Bfs),
+    Components(Components),
+    PageRank(PageRank),
+    Sssp(Sssp),
 }
 
 /// The input of a command: read before the engine is opened, or to be opened on it.
@@ -342,7 +342,7 @@ impl Job {
         }
     }
 
-    fn runner<'g>(&self, graph: &'g GraphOnEngine) -> Result<Runner<'g>, Failure> {
+    fn runner(&self, graph: &GraphOnEngine) -> Result<Runner, Failure> {
         Ok(match &self.algorithm {
             Algorithm::Bfs => Runner::Bfs(Bfs::new(graph, &BfsOptions::default())?),
             Algorithm::Components => Runner::Components(Components::new(graph, &ComponentsOptions::default())?),
@@ -356,7 +356,7 @@ impl Job {
     /// Runs once, timed and counted. Empties the cache first unless `--warm` is set.
     fn once(
         &self,
-        runner: &mut Runner<'_>,
+        runner: &mut Runner,
         store: &Store,
         shape: &dyn GraphShape,
         source: Option<u64>,

@@ -112,7 +112,7 @@ pub struct PartitionedBfs<'g> {
     options: BfsOptions,
     list_limit: u64,
     steps: Steps<'g>,
-    launcher: Launcher<'g>,
+    launcher: Launcher,
     order: QueueOrder,
     shared: Shared,
     own: PeMemory,
