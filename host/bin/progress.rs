@@ -8,6 +8,8 @@ use warpbell::graph::{Progress, Stage};
 /// Work shorter than this shows no bar.
 const DEADLINE: Duration = Duration::from_millis(500);
 
+const FILLING: &str = "filling  [{bar:40}] {bytes}/{total_bytes}  {bytes_per_sec}";
+
 /// Progress bar with its current template.
 pub struct Loading {
     bar: ProgressBar,
@@ -29,6 +31,7 @@ impl Loading {
         let template = match p.stage {
             Stage::Decompress => "unpacking [{bar:40}] {bytes}/{total_bytes}  {bytes_per_sec}",
             Stage::Read => "reading  [{bar:40}] {bytes}/{total_bytes}  {bytes_per_sec}",
+            Stage::Store => FILLING,
             _ => "building [{bar:40}] {percent} %",
         };
         self.show(template, p.done, p.total);
@@ -36,7 +39,7 @@ impl Loading {
 
     /// Shows that `done` of `total` bytes have been filled.
     pub fn filled(&self, done: u64, total: u64) {
-        self.show("filling  [{bar:40}] {bytes}/{total_bytes}  {bytes_per_sec}", done, total);
+        self.show(FILLING, done, total);
     }
 
     fn show(&self, template: &'static str, done: u64, total: u64) {

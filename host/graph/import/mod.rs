@@ -106,6 +106,8 @@ pub enum Stage {
     Read,
     /// Generating edges and building neighbour lists, counted in edges. Each edge is handled twice.
     Build,
+    /// Writing a graph to a volume, counted in bytes.
+    Store,
 }
 
 /// Progress of loading a graph.
