@@ -1,0 +1,77 @@
+//! Compares highlights with values of networkx 3.6 (tests/cli/networkx_values.py): on the Enron graph and on random
+//! graphs, read from their files and opened as stored graphs.
+
+use super::program::*;
+use crate::tree;
+use serde_json::{Value, json};
+use std::fmt::Write;
+
+fn values() -> Value {
+    let text = std::fs::read_to_string(tree::file("tests/cli/networkx.json")).unwrap();
+    serde_json::from_str(&text).unwrap()
+}
+
+/// Runs an algorithm on an input with more arguments; returns the first highlight.
+fn highlight(args: &[&str]) -> Value {
+    let report: Value = serde_json::from_str(&succeeds(&[&["graph"], args, &["--json", "-"]].concat())).unwrap();
+    report["results"]["highlights"][0].clone()
+}
+
+fn check(expected: &Value, input: &[&str]) {
+    let source = expected["source"].to_string();
+    let bfs = highlight(&[&["bfs"], input, &["--source", &source]].concat());
+    assert_eq!((&bfs["levels"], &bfs["farthest"]), (&expected["bfs"]["levels"], &expected["bfs"]["farthest"]));
+
+    let cc = highlight(&[&["cc"], input].concat());
+    let largest: Vec<Value> = cc["largest"].as_array().unwrap().iter().map(pair("component", "vertices")).collect();
+    assert_eq!((&cc["components"], json!(largest)), (&expected["cc"]["components"], expected["cc"]["largest"].clone()));
+
+    let ranks = highlight(&[&["pagerank"], input, &["--tolerance", "1e-12"]].concat());
+    let ranks = ranks["highest"].as_array().unwrap();
+    let expected_ranks = expected["pagerank"].as_array().unwrap();
+    assert_eq!(ranks.len(), expected_ranks.len());
+    for (found, wanted) in ranks.iter().zip(expected_ranks) {
+        assert_eq!(found["vertex"], wanted[0], "{ranks:?}");
+        let [found, wanted] = [&found["rank"], &wanted[1]].map(|r| r.as_f64().unwrap());
+        assert!((found - wanted).abs() < 1e-9, "{found} {wanted}");
+    }
+
+    if let Some(paths) = expected.get("sssp") {
+        let sssp = highlight(&[&["sssp"], input, &["--source", &source]].concat());
+        let reached = sssp["histogram"].as_array().unwrap().iter().map(|r| r["vertices"].as_u64().unwrap()).sum();
+        assert_eq!(sssp["eccentricity"].as_f64(), paths["eccentricity"].as_f64());
+        assert_eq!((&sssp["farthest"], Some(reached)), (&paths["farthest"], paths["reached"].as_u64()));
+    }
+}
+
+fn pair<'a>(first: &'a str, second: &'a str) -> impl Fn(&Value) -> Value + 'a {
+    move |v| json!([v[first], v[second]])
+}
+
+/// Checks a file, and the stored graph that is imported from it.
+fn check_both(expected: &Value, file: &str, direction: &str) {
+    check(expected, &[file, direction]);
+    let folder = folder();
+    let device = format!("soft:{}", name(&folder.path().join("g.img")));
+    succeeds(&["graph", "import", file, direction, "--name", "g", "--device", &device]);
+    check(expected, &["stored:g", "--device", &device]);
+}
+
+#[test]
+fn the_enron_graph_is_that_of_networkx() {
+    check_both(&values()["enron"], ENRON, "--undirected");
+}
+
+#[test]
+fn random_graphs_are_those_of_networkx() {
+    let folder = folder();
+    for (i, graph) in values()["drawn"].as_array().unwrap().iter().enumerate() {
+        let mut lines = String::from("source,target,weight\n");
+        for edge in graph["edges"].as_array().unwrap() {
+            writeln!(lines, "{},{},{}", edge[0], edge[1], edge[2]).unwrap();
+        }
+        let file = write(&folder, &format!("{i}.csv"), lines);
+        let direction = if graph["directed"] == true { "--directed" } else { "--undirected" };
+        check_both(graph, &file, direction);
+    }
+}

@@ -1,0 +1,69 @@
+"""Computes the values of tests/cli/networkx.json: what networkx says of the Enron graph, and of random graphs.
+
+    pip install networkx numpy scipy
+    python3 tests/cli/networkx_values.py >tests/cli/networkx.json
+
+The random graphs are part of the file: lines of source, target and weight, with identifiers that leave gaps.
+"""
+
+import json
+import pathlib
+import random
+
+import networkx as nx
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+TOP = 10
+
+
+def histogram(distances):
+    levels = [0] * (max(distances.values()) + 1)
+    for distance in distances.values():
+        levels[distance] += 1
+    return levels
+
+
+def farthest(distances):
+    """The smallest of the vertices at the largest distance."""
+    largest = max(distances.values())
+    return min(v for v, d in distances.items() if d == largest)
+
+
+def values(graph, source):
+    depths = nx.single_source_shortest_path_length(graph, source)
+    components = nx.weakly_connected_components(graph) if graph.is_directed() else nx.connected_components(graph)
+    sizes = sorted(((-len(c), min(c)) for c in components))
+    ranks = nx.pagerank(graph, alpha=0.85, tol=1e-14 / len(graph), max_iter=1000, weight=None)
+    highest = sorted(ranks.items(), key=lambda item: (-item[1], item[0]))
+    return {
+        "source": source,
+        "bfs": {"levels": histogram(depths), "farthest": farthest(depths)},
+        "cc": {"components": len(sizes), "largest": [[label, -size] for size, label in sizes[:TOP]]},
+        "pagerank": highest[:TOP],
+    }
+
+
+def enron():
+    with open(ROOT / "examples/data/email-enron.txt", encoding="ascii") as file:
+        edges = [tuple(map(int, line.split())) for line in file if not line.startswith("#")]
+    return values(nx.Graph(edges), 1)
+
+
+def drawn(seed, directed):
+    draw = random.Random(seed)
+    names = sorted(draw.sample(range(10**9), 200))
+    pairs = {}
+    while len(pairs) < 500:
+        a, b = draw.choice(names), draw.choice(names)
+        if a != b and (directed or (b, a) not in pairs):
+            pairs[a, b] = draw.randint(1, 255)
+    graph = nx.DiGraph() if directed else nx.Graph()
+    graph.add_weighted_edges_from((a, b, w) for (a, b), w in pairs.items())
+    source = max(graph, key=lambda v: (graph.out_degree(v) if directed else graph.degree(v), -v))
+    found = values(graph, source)
+    lengths = nx.single_source_dijkstra_path_length(graph, source)
+    found["sssp"] = {"eccentricity": max(lengths.values()), "farthest": farthest(lengths), "reached": len(lengths)}
+    return {"directed": directed, "edges": [[a, b, w] for (a, b), w in pairs.items()], **found}
+
+
+print(json.dumps({"networkx": nx.__version__, "enron": enron(), "drawn": [drawn(s, s % 2 == 1) for s in range(4)]}))
