@@ -5,9 +5,8 @@ use super::bytes::Bytes;
 use super::error::{ImportError, LineFault};
 use super::matrix_market::index;
 use super::raw::{self, RawEdges, Read};
-use super::text::{self, Fields, Header, Plan};
-use super::{Format, Loaded, Reader};
-use crate::graph::build;
+use super::text::{self, Fields, Header};
+use super::{Format, Loaded, Reader, Sizes};
 use crate::graph::ids::Ids;
 
 /// No character begins a comment in every line: `c` is a word of its own.
@@ -26,24 +25,9 @@ impl Reader<'_> {
                 break sizes;
             }
         };
-        let most = (bytes.len() - header.offset()).div_ceil(LEAST_ARC_BYTES);
-        if arcs > most {
-            let path = bytes.path().to_owned();
-            return Err(ImportError::TooManyEntries { path, entries: arcs, bytes: bytes.len(), most });
-        }
-        if vertices == 0 {
-            return Err(Self::no_vertices(bytes));
-        }
         let weighted = self.wants_weights();
-        let (v, a) = (u128::from(vertices), u128::from(arcs));
-        let needed = build::peak_bytes(v, a, 4, if weighted { 4 } else { 0 });
-        super::check_memory(&bytes.path().display().to_string(), v, a, needed, self.options.memory)?;
-        let plan = Plan {
-            start: header.offset(),
-            first_line: header.line() + 1,
-            piece: self.piece,
-            progress: self.options.progress,
-        };
+        let sizes = Sizes { vertices, entries: arcs, least_entry_bytes: LEAST_ARC_BYTES, mirrored: false, weighted };
+        let plan = self.plan_behind(bytes, &header, &sizes)?;
         let precision = self.options.precision;
         let edges = text::parse::<RawEdges>(bytes, &plan, |own, line| {
             let Some(mut fields) = Fields::of(line, COMMENTS) else { return Ok(()) };

@@ -4,9 +4,8 @@
 use super::bytes::Bytes;
 use super::error::{ImportError, LineFault};
 use super::raw::{self, RawEdges, Read};
-use super::text::{self, Fields, Header, Plan};
-use super::{Format, Loaded, Reader};
-use crate::graph::build;
+use super::text::{self, Fields, Header};
+use super::{Format, Loaded, Reader, Sizes};
 use crate::graph::ids::Ids;
 
 /// First character of comment lines: only `%` in this format.
@@ -34,27 +33,15 @@ impl Reader<'_> {
                 break size(fields, &line).map_err(|fault| bytes.fault(header.line(), fault))?;
             }
         };
-        let most = (bytes.len() - header.offset()).div_ceil(LEAST_ENTRY_BYTES);
-        if size.entries > most {
-            let (path, entries) = (bytes.path().to_owned(), size.entries);
-            return Err(ImportError::TooManyEntries { path, entries, bytes: bytes.len(), most });
-        }
-        if size.rows == 0 {
-            return Err(Self::no_vertices(bytes));
-        }
         let weighted = banner.valued && self.wants_weights();
-        // The header has all numbers for the check, so the check comes before the entries are read.
-        let (vertices, entries) = (u128::from(size.rows), u128::from(size.entries));
-        let arcs = entries << u32::from(banner.symmetric);
-        let needed = build::peak_bytes(vertices, arcs, 4, if weighted { 4 } else { 0 });
-        let what = bytes.path().display().to_string();
-        super::check_memory(&what, vertices, entries, needed, self.options.memory)?;
-        let plan = Plan {
-            start: header.offset(),
-            first_line: header.line() + 1,
-            piece: self.piece,
-            progress: self.options.progress,
+        let sizes = Sizes {
+            vertices: size.rows,
+            entries: size.entries,
+            least_entry_bytes: LEAST_ENTRY_BYTES,
+            mirrored: banner.symmetric,
+            weighted,
         };
+        let plan = self.plan_behind(bytes, &header, &sizes)?;
         let precision = self.options.precision;
         let edges = text::parse::<RawEdges>(bytes, &plan, |own, line| {
             let Some(mut fields) = Fields::of(line, COMMENTS) else { return Ok(()) };

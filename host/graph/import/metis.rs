@@ -6,9 +6,8 @@ use super::bytes::Bytes;
 use super::error::{ImportError, LineFault};
 use super::matrix_market::index;
 use super::raw::{self, RawEdges, Read};
-use super::text::{self, Fields, Header, Plan};
-use super::{Format, Loaded, Reader};
-use crate::graph::build;
+use super::text::{self, Fields, Header};
+use super::{Format, Loaded, Reader, Sizes};
 use crate::graph::ids::Ids;
 use rayon::prelude::*;
 
@@ -18,7 +17,7 @@ const LEAST_NEIGHBOUR_BYTES: u64 = 2;
 const SIZES: &str = "vertices and edges";
 
 /// First line of a file.
-struct Sizes {
+struct Head {
     vertices: u64,
     edges: u64,
     /// Numbers in front of the neighbours: the vertex size and the vertex weights.
@@ -37,52 +36,38 @@ struct Rows {
 impl Reader<'_> {
     pub(crate) fn metis(&self, bytes: &Bytes<'_>) -> Result<Loaded, ImportError> {
         let mut header = Header::new(bytes);
-        let sizes = loop {
+        let head = loop {
             let no_sizes = || ImportError::NoSizeLine { what: SIZES, path: bytes.path().to_owned() };
             let line = header.next()?.ok_or_else(no_sizes)?;
             if let Some(fields) = Fields::of(&line, COMMENTS) {
-                break sizes(fields, &line).map_err(|fault| bytes.fault(header.line(), fault))?;
+                break head(fields, &line).map_err(|fault| bytes.fault(header.line(), fault))?;
             }
         };
-        let entries = sizes.edges.saturating_mul(2);
-        let most = (bytes.len() - header.offset()).div_ceil(LEAST_NEIGHBOUR_BYTES);
-        if entries > most {
-            return Err(ImportError::TooManyEntries {
-                path: bytes.path().to_owned(),
-                entries,
-                bytes: bytes.len(),
-                most,
-            });
-        }
-        if sizes.vertices == 0 {
-            return Err(Self::no_vertices(bytes));
-        }
-        let weighted = sizes.valued && self.wants_weights();
-        let (vertices, edges) = (u128::from(sizes.vertices), u128::from(sizes.edges));
-        let needed = build::peak_bytes(vertices, 2 * edges, 4, if weighted { 4 } else { 0 });
-        let what = bytes.path().display().to_string();
-        super::check_memory(&what, vertices, edges, needed, self.options.memory)?;
-        let plan = Plan {
-            start: header.offset(),
-            first_line: header.line() + 1,
-            piece: self.piece,
-            progress: self.options.progress,
+        let entries = head.edges.saturating_mul(2);
+        let weighted = head.valued && self.wants_weights();
+        let sizes = Sizes {
+            vertices: head.vertices,
+            entries,
+            least_entry_bytes: LEAST_NEIGHBOUR_BYTES,
+            mirrored: false,
+            weighted,
         };
-        let pieces = text::parse::<Rows>(bytes, &plan, |own, line| self.row(own, line, &sizes, weighted))?;
-        let (edges, found) = absolute(pieces, sizes.vertices);
-        if found.rows != sizes.vertices {
-            let (expected, found) = (sizes.vertices, found.rows);
+        let plan = self.plan_behind(bytes, &header, &sizes)?;
+        let pieces = text::parse::<Rows>(bytes, &plan, |own, line| self.row(own, line, &head, weighted))?;
+        let (edges, found) = absolute(pieces, head.vertices);
+        if found.rows != head.vertices {
+            let (expected, found) = (head.vertices, found.rows);
             return Err(ImportError::Rows { path: bytes.path().to_owned(), expected, found });
         }
         // Each edge is at both ends: half of the entries lead to a larger vertex.
-        if found.entries != entries || found.ascending != sizes.edges {
+        if found.entries != entries || found.ascending != head.edges {
             let found = if found.entries == entries { 2 * found.ascending } else { found.entries };
             return Err(ImportError::Entries { path: bytes.path().to_owned(), expected: entries, found });
         }
         let read = Read {
             format: Format::Metis,
             edges,
-            ids: Some(Ids::dense(1, sizes.vertices)),
+            ids: Some(Ids::dense(1, head.vertices)),
             directed: Some(false),
             called_directed: false,
             mirrored: true,
@@ -93,7 +78,7 @@ impl Reader<'_> {
     }
 
     /// Parses the line of one vertex.
-    fn row(&self, own: &mut Rows, line: &[u8], sizes: &Sizes, weighted: bool) -> Result<(), LineFault> {
+    fn row(&self, own: &mut Rows, line: &[u8], head: &Head, weighted: bool) -> Result<(), LineFault> {
         let row = own.rows;
         let Some(mut fields) = Fields::of(line, COMMENTS) else {
             own.rows += u64::from(!text::is_comment(line, COMMENTS));
@@ -101,14 +86,14 @@ impl Reader<'_> {
         };
         own.rows += 1;
         let short = |found, expected| LineFault::MetisColumns { found, expected };
-        for before in 0..sizes.leading {
+        for before in 0..head.leading {
             fields.next().ok_or(short(before, "the header names a vertex size or more vertex weights"))?;
         }
-        let mut found = sizes.leading;
+        let mut found = head.leading;
         while let Some(neighbour) = fields.vertex() {
-            own.edges.push(row, index(neighbour?, "vertices", sizes.vertices)?);
+            own.edges.push(row, index(neighbour?, "vertices", head.vertices)?);
             found += 1;
-            if sizes.valued {
+            if head.valued {
                 let weight = fields.next().ok_or(short(found, "each neighbour has a weight behind it"))?;
                 if weighted {
                     own.edges.push_weight(weight, self.options.precision)?;
@@ -151,7 +136,7 @@ fn absolute(pieces: Vec<Rows>, vertices: u64) -> (Vec<RawEdges>, Found) {
     (edges, Found { rows, entries, ascending })
 }
 
-fn sizes(mut fields: Fields<'_>, line: &[u8]) -> Result<Sizes, LineFault> {
+fn head(mut fields: Fields<'_>, line: &[u8]) -> Result<Head, LineFault> {
     let bad = || LineFault::MetisHeader { found: text::quote(line) };
     let mut number = || fields.vertex().and_then(Result::ok).ok_or_else(bad);
     let (vertices, edges) = (number()?, number()?);
@@ -168,5 +153,5 @@ fn sizes(mut fields: Fields<'_>, line: &[u8]) -> Result<Sizes, LineFault> {
         (false, None | Some(0)) => 0,
         _ => return Err(bad()),
     };
-    Ok(Sizes { vertices, edges, leading: weights + usize::from(has_size), valued })
+    Ok(Head { vertices, edges, leading: weights + usize::from(has_size), valued })
 }

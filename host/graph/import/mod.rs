@@ -52,11 +52,13 @@ pub use error::{ImportError, KNOWN_ENDINGS, LineFault, SerializedFault};
 pub use file_format::{FileFormat, UnknownFormat};
 pub(crate) use memory::check as check_memory;
 
+use super::build;
 use super::csr::Csr;
 use crate::setters::setters;
 use bytes::Bytes;
 use std::fmt;
 use std::path::{Path, PathBuf};
+use text::{Header, Plan};
 
 /// Choice between directed and undirected edges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -334,6 +336,19 @@ impl Loaded {
     }
 }
 
+/// Sizes that the header of a file names.
+struct Sizes {
+    vertices: u64,
+    /// Number of entries behind the header.
+    entries: u64,
+    /// Length of the shortest entry.
+    least_entry_bytes: u64,
+    /// True if an entry stands for two arcs.
+    mirrored: bool,
+    /// True if weights are read.
+    weighted: bool,
+}
+
 /// State that all formats share while they read.
 pub(crate) struct Reader<'a> {
     pub options: &'a LoadOptions<'a>,
@@ -439,6 +454,30 @@ impl Reader<'_> {
     /// long numbers has about twice as many bytes as the numbers have in memory.
     fn check_text(&self, bytes: &Bytes<'_>) -> Result<(), ImportError> {
         memory::check_text(bytes.path(), bytes.len(), self.options.memory)
+    }
+
+    /// Checks the sizes that a header names, before the entries behind it are read. Returns the range of their lines.
+    fn plan_behind(&self, bytes: &Bytes<'_>, header: &Header<'_, '_>, sizes: &Sizes) -> Result<Plan<'_>, ImportError> {
+        let (vertices, entries) = (sizes.vertices, sizes.entries);
+        let most = (bytes.len() - header.offset()).div_ceil(sizes.least_entry_bytes);
+        if entries > most {
+            let path = bytes.path().to_owned();
+            return Err(ImportError::TooManyEntries { path, entries, bytes: bytes.len(), most });
+        }
+        if vertices == 0 {
+            return Err(Self::no_vertices(bytes));
+        }
+        let (vertices, entries) = (u128::from(vertices), u128::from(entries));
+        let arcs = entries << u32::from(sizes.mirrored);
+        let needed = build::peak_bytes(vertices, arcs, 4, if sizes.weighted { 4 } else { 0 });
+        let what = bytes.path().display().to_string();
+        check_memory(&what, vertices, entries, needed, self.options.memory)?;
+        Ok(Plan {
+            start: header.offset(),
+            first_line: header.line() + 1,
+            piece: self.piece,
+            progress: self.options.progress,
+        })
     }
 
     /// Returns true if weights of the input are read.
