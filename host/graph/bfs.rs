@@ -223,7 +223,7 @@ impl Bfs {
         let (mut now, mut turn) = (0, 0);
         let start = Parameters { seen: seen[0], queue_next: queue[0], ..forward };
         // SAFETY: these are the parameters of this kernel. The regions that they name belong to `self`, or `self`
-        // borrows them.
+        // shares them.
         let first = unsafe { self.launcher.step(&format!("wb_bfs_start_{ids}"), args!(start)) }?;
         let (mut items, mut degrees, mut frontier) = (first.sum[ITEMS], first.sum[DEGREES], 1);
         let (mut unexplored, mut reached, mut bottom_up) = (graph.arcs, 1, false);
@@ -278,7 +278,7 @@ impl Bfs {
                 // inspect. The next step is top-down and needs a queue.
                 let p = Parameters { seen: seen[now], seen_next: seen[1 - now], queue_next: queue[turn], ..forward };
                 // SAFETY: these are the parameters of this kernel. The regions that they name belong to `self`, or
-                // `self` borrows them.
+                // `self` shares them.
                 let report = unsafe { self.launcher.step(&format!("wb_bfs_collect_{ids}"), args!(p)) }?;
                 (items, degrees, bottom_up) = (report.sum[ITEMS], report.sum[DEGREES], false);
             }
@@ -315,7 +315,7 @@ impl Bfs {
         pages: u64,
     ) -> Result<(Direction, Report), GraphError> {
         // SAFETY: these are the parameters of this kernel. The regions that they name belong to `self`, or `self`
-        // borrows them.
+        // shares them.
         let by_hubs = unsafe { self.launcher.step(&format!("wb_bfs_by_hubs_{}", self.graph.id_suffix()), args!(p)) }?;
         let left = by_hubs.sum[ITEMS];
         let (direction, mut report) = if left == 0 {
@@ -336,7 +336,7 @@ impl Bfs {
             return Err(GraphError::NotPlaced { missing: "neighbour lists", algorithm: "breadth-first search" });
         };
         // SAFETY: these are the parameters of this kernel. The regions that they name belong to `self`, or `self`
-        // borrows them.
+        // shares them.
         unsafe {
             self.launcher.step(&format!("{kernel}_{}_{}", edges.source(), self.graph.id_suffix()), args!(p, edges))
         }

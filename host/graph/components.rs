@@ -165,10 +165,10 @@ impl Components {
 
         let started = Instant::now();
         // SAFETY: these are the parameters of this kernel. The regions that they name belong to `self`, or `self`
-        // borrows them.
+        // shares them.
         unsafe { self.launcher.run(&format!("wb_components_start_{ids}"), args!(p)) }?;
         // SAFETY: these are the parameters of this kernel. The regions that they name belong to `self`, or `self`
-        // borrows them.
+        // shares them.
         unsafe { self.launcher.run(&format!("wb_components_hubs_{ids}"), args!(p)) }?;
         let trees = self.compress(p)?;
         phase("hubs", started, 0, trees);
@@ -199,7 +199,7 @@ impl Components {
     /// Points every vertex at its root, and returns the number of roots.
     fn compress(&self, p: Parameters) -> Result<u64, GraphError> {
         // SAFETY: these are the parameters of this kernel. The regions that they name belong to `self`, or `self`
-        // borrows them.
+        // shares them.
         let report =
             unsafe { self.launcher.step(&format!("wb_components_compress_{}", self.graph.id_suffix()), args!(p)) }?;
         Ok(report.sum[ROOTS])
@@ -208,7 +208,7 @@ impl Components {
     /// Returns the label that enough of the sample has, if there is one.
     fn giant(&self, p: Parameters) -> Result<Option<u64>, GraphError> {
         // SAFETY: these are the parameters of this kernel. The regions that they name belong to `self`, or `self`
-        // borrows them.
+        // shares them.
         unsafe { self.launcher.run(&format!("wb_components_sample_{}", self.graph.id_suffix()), args!(p)) }?;
         let sample: Vec<u64> = if self.graph.wide {
             self.sample.get_slice(0, SAMPLES)?
@@ -230,7 +230,7 @@ impl Components {
             return Err(GraphError::NotPlaced { missing: "neighbour lists", algorithm: "connected components" });
         };
         // SAFETY: these are the parameters of this kernel. The regions that they name belong to `self`, or `self`
-        // borrows them.
+        // shares them.
         unsafe {
             self.launcher.step(&format!("{kernel}_{}_{}", edges.source(), self.graph.id_suffix()), args!(p, edges))
         }

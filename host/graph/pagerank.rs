@@ -201,7 +201,7 @@ impl PageRank {
         let apply = format!("wb_pagerank_apply_{real}");
         let vertices = graph.vertices as f64;
         // SAFETY: these are the parameters of this kernel. The regions that they name belong to `self`, or `self`
-        // borrows them.
+        // shares them.
         let mut dangling =
             unsafe { self.launcher.step(&format!("wb_pagerank_start_{real}"), args!(p)) }?.real(DANGLING);
         for iteration in 1..=self.options.iterations {
@@ -210,10 +210,10 @@ impl PageRank {
             // Every other sweep runs backwards, so that it begins with the pages that the cache still holds.
             let p = Parameters { base, backward: u32::from(iteration % 2 == 0), ..p };
             // SAFETY: these are the parameters of this kernel. The regions that they name belong to `self`, or `self`
-            // borrows them.
+            // shares them.
             let scanned = unsafe { self.launcher.step(&pull, args!(p, edges)) }?.sum[SCANNED];
             // SAFETY: these are the parameters of this kernel. The regions that they name belong to `self`, or `self`
-            // borrows them.
+            // shares them.
             let report = unsafe { self.launcher.step(&apply, args!(p)) }?;
             let change = report.real(CHANGE);
             dangling = report.real(DANGLING);

@@ -333,13 +333,13 @@ impl Sssp {
 
     fn relax(&self, p: Parameters) -> Result<Report, GraphError> {
         // SAFETY: these are the parameters of this kernel. The regions that they name belong to `self`, or `self`
-        // borrows them.
+        // shares them.
         unsafe { self.launcher.step(&format!("wb_sssp_relax_{}", self.edge_suffix), args!(p, &self.weighted.edges)) }
     }
 
     fn step(&self, what: &str, p: Parameters) -> Result<Report, GraphError> {
         // SAFETY: these are the parameters of this kernel. The regions that they name belong to `self`, or `self`
-        // borrows them.
+        // shares them.
         unsafe { self.launcher.step(&format!("wb_sssp_{what}_{}", self.memory_suffix), args!(p)) }
     }
 }

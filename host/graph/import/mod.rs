@@ -373,8 +373,7 @@ pub fn load(path: &Path, options: &LoadOptions<'_>) -> Result<Loaded, ImportErro
     let reader = Reader { options, piece: text::PIECE };
     let is_stdin = path.as_os_str() == bytes::STDIN;
     match options.format.or_else(|| FileFormat::of(path)) {
-        Some(FileFormat::Ldbc) if is_stdin => reader.ldbc_edges_alone(&Bytes::open(path, options)?),
-        Some(FileFormat::Ldbc) => reader.ldbc(&ldbc::Paths::of(path)),
+        Some(FileFormat::Ldbc) if !is_stdin => reader.ldbc(&ldbc::Paths::of(path)),
         Some(format) => reader.single(&Bytes::open(path, options)?, format),
         None if is_stdin => Err(ImportError::NoFormat { formats: FileFormat::names() }),
         None => {
@@ -415,11 +414,7 @@ fn load_pieces(name: &str, bytes: &[u8], options: &LoadOptions<'_>, piece: u64) 
     let Some(format) = options.format.or_else(|| FileFormat::of(path)) else {
         return Err(ImportError::UnknownEnding { path: path.to_owned(), found: ending(path) });
     };
-    let bytes = Bytes::decompressed(path, bytes.into(), options)?;
-    match format {
-        FileFormat::Ldbc => reader.ldbc_edges_alone(&bytes),
-        format => reader.single(&bytes, format),
-    }
+    reader.single(&Bytes::decompressed(path, bytes.into(), options)?, format)
 }
 
 /// Returns the ending of a path, in front of that of a compressed file, with its dot.
@@ -429,7 +424,7 @@ fn ending(path: &Path) -> String {
 }
 
 impl Reader<'_> {
-    /// Reads a graph of one file.
+    /// Reads a graph of one file, which is the file of edges of an LDBC graph.
     fn single(&self, bytes: &Bytes<'_>, format: FileFormat) -> Result<Loaded, ImportError> {
         if bytes.len() == 0 {
             return Err(Self::no_vertices(bytes));
