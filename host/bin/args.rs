@@ -279,6 +279,13 @@ pub struct ImportArgs {
     /// Store a checksum for each 4 KiB; kernels compare it with every page that they read
     #[arg(long)]
     pub page_checksums: bool,
+    /// Memory for the import, as in 2G: a larger graph is sorted in temporary files [default: three quarters of the free
+    /// memory]
+    #[arg(long, value_name = "BYTES")]
+    pub memory: Option<Bytes>,
+    /// Folder of temporary files [default: $TMPDIR, or /var/tmp]
+    #[arg(long, value_name = "FOLDER")]
+    pub temp_dir: Option<PathBuf>,
     #[command(flatten)]
     pub json: JsonArgs,
     #[command(flatten)]

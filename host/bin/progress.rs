@@ -8,7 +8,7 @@ use warpbell::graph::{Progress, Stage};
 /// Work shorter than this shows no bar.
 const DEADLINE: Duration = Duration::from_millis(500);
 
-const FILLING: &str = "filling  [{bar:40}] {bytes}/{total_bytes}  {bytes_per_sec}";
+const FILLING: &str = "filling  [{bar:40}] {bytes}/{total_bytes}  {bytes_per_sec}  {eta} left";
 
 /// Progress bar with its current template.
 pub struct Loading {
@@ -29,10 +29,12 @@ impl Loading {
     /// Shows the progress of loading. Loading calls this method from many threads.
     pub fn advance(&self, p: Progress) {
         let template = match p.stage {
-            Stage::Decompress => "unpacking [{bar:40}] {bytes}/{total_bytes}  {bytes_per_sec}",
-            Stage::Read => "reading  [{bar:40}] {bytes}/{total_bytes}  {bytes_per_sec}",
+            Stage::Decompress => "unpacking [{bar:40}] {bytes}/{total_bytes}  {bytes_per_sec}  {eta} left",
+            Stage::Read => "reading  [{bar:40}] {bytes}/{total_bytes}  {bytes_per_sec}  {eta} left",
             Stage::Store => FILLING,
-            _ => "building [{bar:40}] {percent} %",
+            Stage::Sort => "sorting  [{bar:40}] {human_pos}/{human_len} edges  {per_sec}  {eta} left",
+            Stage::Merge => "merging  [{bar:40}] {percent} %  {eta} left",
+            _ => "building [{bar:40}] {percent} %  {eta} left",
         };
         self.show(template, p.done, p.total);
     }
@@ -51,6 +53,10 @@ impl Loading {
             *shown = template;
             if let Ok(style) = ProgressStyle::with_template(template) {
                 self.bar.set_style(style.progress_chars("=> "));
+                // Rate and time left are those of this phase.
+                self.bar.set_position(0);
+                self.bar.reset_eta();
+                self.bar.reset_elapsed();
             }
         }
         self.bar.set_length(total);

@@ -5,6 +5,7 @@
 //! another does. Every list is sorted by neighbour and weight, so the result does not depend on the number of threads.
 
 use super::csr::{Neighbours, VertexId, Weights};
+use super::stored::WeightType;
 use rayon::prelude::*;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,10 +16,10 @@ pub(crate) struct Chunk<V, W> {
 }
 
 #[derive(Clone, Copy, Default)]
-struct Arc<V, W> {
-    from: V,
-    to: V,
-    weight: W,
+pub(crate) struct Arc<V, W> {
+    pub from: V,
+    pub to: V,
+    pub weight: W,
 }
 
 impl<V: VertexId, W: EdgeWeight> Chunk<V, W> {
@@ -42,26 +43,32 @@ impl<V: VertexId, W: EdgeWeight> Chunk<V, W> {
 }
 
 /// Type of a weight that the builder accepts.
-pub(crate) trait EdgeWeight: Copy + Default + PartialOrd + Send + Sync + 'static {
+pub(crate) trait EdgeWeight: bytemuck::Pod + Default + PartialOrd + Send + Sync {
+    /// Kind of the weights in a stored graph.
+    const KIND: Option<WeightType>;
     fn wrap(weights: Vec<Self>) -> Option<Weights>;
 }
 
 impl EdgeWeight for () {
+    const KIND: Option<WeightType> = None;
     fn wrap(_: Vec<Self>) -> Option<Weights> {
         None
     }
 }
 impl EdgeWeight for u32 {
+    const KIND: Option<WeightType> = Some(WeightType::U32);
     fn wrap(weights: Vec<Self>) -> Option<Weights> {
         Some(Weights::U32(weights))
     }
 }
 impl EdgeWeight for f32 {
+    const KIND: Option<WeightType> = Some(WeightType::F32);
     fn wrap(weights: Vec<Self>) -> Option<Weights> {
         Some(Weights::F32(weights))
     }
 }
 impl EdgeWeight for f64 {
+    const KIND: Option<WeightType> = Some(WeightType::F64);
     fn wrap(weights: Vec<Self>) -> Option<Weights> {
         Some(Weights::F64(weights))
     }

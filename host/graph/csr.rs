@@ -366,6 +366,13 @@ impl Csr {
         self
     }
 
+    /// Replaces the identifiers by these, one for each vertex.
+    pub(crate) fn with_ids(mut self, ids: Ids) -> Self {
+        debug_assert_eq!(ids.len(), self.vertices());
+        self.ids = ids;
+        self
+    }
+
     /// Removes the weights.
     pub(crate) fn without_weights(mut self) -> Self {
         self.weights = None;

@@ -3,14 +3,15 @@
 //! All random numbers are functions of counters. Each block of edges has a random stream of its own, and a weight is a
 //! function of its edge. The same seed therefore gives the same graph on any number of threads.
 
-use super::build::{self, Chunk, Rule};
+use super::build::{self, CHUNK_EDGES, Chunk, Rule};
 use super::csr::{self, Csr, MAX_NARROW_VERTICES, VertexId, Weights, with_neighbours};
 use super::ids::Ids;
 use super::import::{
-    Format, ImportError, LoadOptions, Loaded, Orientation, OrientationReason, Progress, Stage, Summary, WeightMode,
-    WeightSource, check_memory,
+    self, Format, ImportError, Imported, LoadOptions, Loaded, Orientation, OrientationReason, Pieces, Progress,
+    RawEdges, Read, Stage, Summary, WeightSource, check_memory, give_weights,
 };
 use rayon::prelude::*;
+use std::ops::Range;
 
 /// Default number of edges for each vertex (Graph500, GAP).
 pub const DEFAULT_EDGE_FACTOR: u32 = 16;
@@ -106,37 +107,18 @@ impl Generator {
     /// * [`ImportError::Memory`] if the graph needs more memory than is free, and [`ImportError::Refused`] if the
     ///   system does not allocate it.
     pub fn load(&self, options: &LoadOptions<'_>) -> Result<Loaded, ImportError> {
-        let refuse = |reason: String| ImportError::Generator { given: self.to_string(), reason };
-        if self.scale > MAX_SCALE || !(1..=MAX_EDGE_FACTOR).contains(&self.edge_factor) {
-            return Err(refuse(format!(
-                "the scale must not exceed {MAX_SCALE}, the edge factor must lie between 1 and {MAX_EDGE_FACTOR}"
-            )));
-        }
-        let vertices = 1u64 << self.scale;
-        let edges = vertices * u64::from(self.edge_factor);
-        let mirror = options.orientation != Orientation::Directed;
-        let wide = options.wide || vertices > MAX_NARROW_VERTICES;
-        let arcs = u128::from(edges) << u32::from(mirror);
-        let weights = if options.weights == WeightMode::Ignore { 0 } else { 4 * arcs };
-        let needed = build::peak_bytes(vertices.into(), arcs, if wide { 8 } else { 4 }, 0) + weights;
-        check_memory(&self.to_string(), vertices.into(), edges.into(), needed, options.memory)?;
-
+        self.check()?;
+        let (vertices, edges) = (self.vertices(), self.edges());
+        check_memory(&self.to_string(), vertices.into(), edges.into(), self.peak_bytes(options), options.memory)?;
+        let (mirror, wide) = (options.orientation != Orientation::Directed, self.is_wide(options));
+        let weights = options.weights.generated();
         let rule = Rule { mirror, keep_self_loops: options.keep_self_loops };
         let (csr, self_loops, duplicates) =
             if wide { self.build::<u64>(rule, options) } else { self.build::<u32>(rule, options) };
-        let (csr, weights) = match options.weights {
-            WeightMode::Ignore => (csr, WeightSource::None),
-            WeightMode::Input | WeightMode::RandomIntegers => {
-                (with_random_integers(csr, options.seed), WeightSource::RandomIntegers)
-            }
-            WeightMode::RandomReals => (with_random_reals(csr, options.seed), WeightSource::RandomReals),
-        };
+        let csr = give_weights(csr, weights, options.seed);
         let asked = options.orientation != Orientation::Auto;
         let summary = Summary {
-            format: match self.shape {
-                Shape::Kronecker => Format::Kronecker,
-                Shape::Uniform => Format::Uniform,
-            },
+            format: self.format(),
             orientation: if asked { OrientationReason::Requested } else { OrientationReason::Declared },
             weights,
             input_edges: edges,
@@ -147,6 +129,102 @@ impl Generator {
         Ok(Loaded { csr, summary })
     }
 
+    /// Generates the graph as [`Generator::load`] does. One that does not fit into memory is sorted in temporary files.
+    ///
+    /// # Errors
+    /// As for [`Generator::load`] and [`import::load_or_sort`].
+    pub(crate) fn load_or_sort(&self, options: &LoadOptions<'_>) -> Result<Imported, ImportError> {
+        self.check()?;
+        let (edges, budget) = (self.edges(), import::budget(options));
+        // The in-lists of a directed graph are built beside the lists.
+        let sides = if options.orientation == Orientation::Directed { 2 } else { 1 };
+        if sides * self.peak_bytes(options) <= budget.memory.into() {
+            return Ok(Imported::InMemory(self.load(&options.memory(Some(budget.memory)))?));
+        }
+        let mut pieces = Pieces::new(Some(&budget));
+        let scramble = Scramble::new(self.scale, options.seed);
+        let blocks = edges.div_ceil(CHUNK_EDGES as u64);
+        let group = 4 * rayon::current_num_threads() as u64;
+        for first in (0..blocks).step_by(group as usize) {
+            let generated = (first..blocks.min(first + group)).into_par_iter().map(|block| {
+                let from = block * CHUNK_EDGES as u64;
+                let mut edges_of_block = RawEdges::default();
+                let range = from..edges.min(from + CHUNK_EDGES as u64);
+                self.pairs(range, &scramble, options.seed).for_each(|[from, to]| edges_of_block.push(from, to));
+                edges_of_block
+            });
+            let generated: Vec<RawEdges> = generated.collect();
+            generated.into_iter().try_for_each(|edges| pieces.push(edges))?;
+            if let Some(progress) = options.progress {
+                progress(Progress { stage: Stage::Build, done: (first + group).min(blocks), total: blocks });
+            }
+        }
+        let read = Read {
+            format: self.format(),
+            path: self.to_string().into(),
+            pieces,
+            ids: Some(Ids::dense(0, self.vertices())),
+            directed: Some(false),
+            called_directed: false,
+            mirrored: false,
+            both_listed: false,
+            weighted: false,
+            bytes: 0,
+        };
+        import::finish_or_sort(read, options, &budget)
+    }
+
+    fn check(&self) -> Result<(), ImportError> {
+        if self.scale > MAX_SCALE || !(1..=MAX_EDGE_FACTOR).contains(&self.edge_factor) {
+            let reason = format!(
+                "the scale must not exceed {MAX_SCALE}, the edge factor must lie between 1 and {MAX_EDGE_FACTOR}"
+            );
+            return Err(ImportError::Generator { given: self.to_string(), reason });
+        }
+        Ok(())
+    }
+
+    fn vertices(&self) -> u64 {
+        1 << self.scale
+    }
+
+    fn edges(&self) -> u64 {
+        self.vertices() * u64::from(self.edge_factor)
+    }
+
+    fn is_wide(&self, options: &LoadOptions<'_>) -> bool {
+        options.wide || self.vertices() > MAX_NARROW_VERTICES
+    }
+
+    /// Returns the bytes of memory that generating and building take.
+    fn peak_bytes(&self, options: &LoadOptions<'_>) -> u128 {
+        let arcs = u128::from(self.edges()) << u32::from(options.orientation != Orientation::Directed);
+        let weights = if options.weights.generated() == WeightSource::None { 0 } else { 4 * arcs };
+        build::peak_bytes(self.vertices().into(), arcs, if self.is_wide(options) { 8 } else { 4 }, 0) + weights
+    }
+
+    fn format(&self) -> Format {
+        match self.shape {
+            Shape::Kronecker => Format::Kronecker,
+            Shape::Uniform => Format::Uniform,
+        }
+    }
+
+    /// Returns the edges of a block. A block is always the same range of edges, so its first index selects its random
+    /// stream.
+    fn pairs<'a>(
+        &'a self,
+        block: Range<u64>,
+        scramble: &'a Scramble,
+        seed: u64,
+    ) -> impl Iterator<Item = [u64; 2]> + use<'a> {
+        let mut random = Random::stream(seed, block.start);
+        block.map(move |_| match self.shape {
+            Shape::Kronecker => kronecker(self.scale, &mut random).map(|v| scramble.of(v)),
+            Shape::Uniform => uniform(self.scale, &mut random),
+        })
+    }
+
     fn build<V: VertexId>(&self, rule: Rule, options: &LoadOptions<'_>) -> (Csr, u64, u64) {
         let (vertices, scramble) = (1usize << self.scale, Scramble::new(self.scale, options.seed));
         let progress = |done, total| {
@@ -155,15 +233,10 @@ impl Generator {
             }
         };
         let built = build::build(vertices, vertices * self.edge_factor as usize, rule, &progress, |range| {
-            // A block is always the same range of edges, so its first index selects its random stream.
-            let mut random = Random::stream(options.seed, range.start as u64);
             let mut chunk = Chunk::<V, ()>::with_capacity(range.len());
-            for _ in range {
-                let [from, to] = match self.shape {
-                    Shape::Kronecker => kronecker(self.scale, &mut random).map(|v| scramble.of(v)),
-                    Shape::Uniform => uniform(self.scale, &mut random),
-                };
-                chunk.push([V::from_index(from as usize), V::from_index(to as usize)], ());
+            let range = range.start as u64..range.end as u64;
+            for pair in self.pairs(range, &scramble, options.seed) {
+                chunk.push(pair.map(|v| V::from_index(v as usize)), ());
             }
             chunk
         });
@@ -259,6 +332,17 @@ fn of_edge(seed: u64, from: u64, to: u64) -> u64 {
     mix(mix(seed.wrapping_add(mix(from.min(to)))).wrapping_add(from.max(to).wrapping_mul(STEP)))
 }
 
+/// Returns the random integer of an edge, from 1 to [`MAX_INTEGER_WEIGHT`].
+pub(crate) fn random_integer(seed: u64, from: u64, to: u64) -> u32 {
+    (of_edge(seed, from, to) >> 32) as u32 % MAX_INTEGER_WEIGHT + 1
+}
+
+/// Returns the random real number of an edge, in [0, 1).
+pub(crate) fn random_real(seed: u64, from: u64, to: u64) -> f32 {
+    // The mantissa holds all of these bits, so rounding never gives 1.
+    (of_edge(seed, from, to) >> (64 - f32::MANTISSA_DIGITS)) as f32 / (1u32 << f32::MANTISSA_DIGITS) as f32
+}
+
 fn for_each_arc<W: Copy + Default + Send + Sync>(csr: &Csr, weight: impl Fn(u64, u64) -> W + Sync) -> Vec<W> {
     let mut weights = vec![W::default(); csr.arcs() as usize];
     let parts = csr::blocks_mut(csr.offsets(), &mut weights);
@@ -273,22 +357,20 @@ fn for_each_arc<W: Copy + Default + Send + Sync>(csr: &Csr, weight: impl Fn(u64,
 
 /// Gives each edge an integer from 1 to [`MAX_INTEGER_WEIGHT`].
 pub(crate) fn with_random_integers(csr: Csr, seed: u64) -> Csr {
-    let weights = for_each_arc(&csr, |from, to| (of_edge(seed, from, to) >> 32) as u32 % MAX_INTEGER_WEIGHT + 1);
+    let weights = for_each_arc(&csr, |from, to| random_integer(seed, from, to));
     csr.with_weights(Weights::U32(weights))
 }
 
 /// Gives each edge a real number in [0, 1).
 pub(crate) fn with_random_reals(csr: Csr, seed: u64) -> Csr {
-    let weights = for_each_arc(&csr, |from, to| {
-        // The mantissa holds all of these bits, so rounding never gives 1.
-        (of_edge(seed, from, to) >> (64 - f32::MANTISSA_DIGITS)) as f32 / (1u32 << f32::MANTISSA_DIGITS) as f32
-    });
+    let weights = for_each_arc(&csr, |from, to| random_real(seed, from, to));
     csr.with_weights(Weights::F32(weights))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::graph::WeightMode;
     use std::collections::HashSet;
 
     fn make(text: &str, options: &LoadOptions<'_>) -> Loaded {

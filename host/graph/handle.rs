@@ -63,10 +63,11 @@ pub struct Graph {
 
 impl Graph {
     /// Loads an input, stores it under `name` on the volume below `cache`, beside everything that the volume holds, and
-    /// opens it. Self-loops are kept: PageRank uses them. [`LoadOptions::progress`] also reports [`Stage::Store`].
+    /// opens it. The input may be larger than memory ([`GraphToStore::import`]). Self-loops are kept: PageRank uses them.
+    /// [`LoadOptions::progress`] also reports [`Stage::Store`].
     ///
     /// # Errors
-    /// * [`GraphError::Import`] if the input cannot be read, or does not fit into memory.
+    /// * [`GraphError::Import`] if the input cannot be read, or temporary files cannot be written.
     /// * [`GraphError::Stored`] if the volume holds a graph of this name.
     /// * [`GraphError::Storage`] if the volume is too small or a device fails; otherwise as for [`Graph::open`].
     pub fn import(
@@ -75,8 +76,7 @@ impl Graph {
         input: &Input,
         options: &LoadOptions<'_>,
     ) -> Result<Self, GraphError> {
-        let loaded = input.load(&options.keep_self_loops(true))?;
-        let graph = GraphToStore::new(name.clone(), loaded);
+        let graph = GraphToStore::import(name.clone(), input, &options.keep_self_loops(true))?;
         let total = graph.plan().bytes();
         let mut stored = |done| {
             if let Some(progress) = options.progress {

@@ -6,6 +6,7 @@ use super::csr::{self, Csr, NeighbourOrder, Neighbours, VertexId, Weights};
 use super::params::GRAPH_HUBS;
 use rayon::prelude::*;
 use std::cmp::Reverse;
+use std::ops::Range;
 
 /// Returns the neighbours of each vertex with the highest degrees, at most four per vertex, in descending order of
 /// degree. Neighbours of equal degree are ordered by number. The result has the width of the graph's neighbours;
@@ -46,28 +47,39 @@ pub fn order_by_degree(csr: &mut Csr) {
     if csr.order() == NeighbourOrder::ByDegree {
         return;
     }
-    let degrees: Vec<u64> = (0..csr.vertices()).into_par_iter().map(|v| csr.degree(v)).collect();
     let (offsets, neighbours, weights, order) = csr.parts_mut();
     *order = NeighbourOrder::ByDegree;
-    match neighbours {
-        Neighbours::U32(list) => sort_weighted(offsets, &degrees, list, weights),
-        Neighbours::U64(list) => sort_weighted(offsets, &degrees, list, weights),
+    order_lists(offsets, 0..offsets.len() - 1, neighbours, weights);
+}
+
+/// Sorts the lists of some vertices as [`order_by_degree`] does those of all. `offsets` are those of the whole graph.
+pub(super) fn order_lists(
+    offsets: &[u64],
+    vertices: Range<usize>,
+    lists: &mut Neighbours,
+    weights: Option<&mut Weights>,
+) {
+    match lists {
+        Neighbours::U32(list) => sort_weighted(offsets, vertices, list, weights),
+        Neighbours::U64(list) => sort_weighted(offsets, vertices, list, weights),
     }
 }
 
-fn sort_weighted<V: VertexId>(offsets: &[u64], degrees: &[u64], list: &mut [V], weights: Option<&mut Weights>) {
+fn sort_weighted<V: VertexId>(all: &[u64], vertices: Range<usize>, list: &mut [V], weights: Option<&mut Weights>) {
     match weights {
         None => {
             let nothing = &mut vec![(); list.len()];
-            sort(offsets, degrees, list, nothing);
+            sort(all, vertices, list, nothing);
         }
-        Some(Weights::U32(weights)) => sort(offsets, degrees, list, weights),
-        Some(Weights::F32(weights)) => sort(offsets, degrees, list, weights),
-        Some(Weights::F64(weights)) => sort(offsets, degrees, list, weights),
+        Some(Weights::U32(weights)) => sort(all, vertices, list, weights),
+        Some(Weights::F32(weights)) => sort(all, vertices, list, weights),
+        Some(Weights::F64(weights)) => sort(all, vertices, list, weights),
     }
 }
 
-fn sort<V: VertexId, W: Copy + Send>(offsets: &[u64], degrees: &[u64], list: &mut [V], weights: &mut [W]) {
+fn sort<V: VertexId, W: Copy + Send>(all: &[u64], vertices: Range<usize>, list: &mut [V], weights: &mut [W]) {
+    let offsets = &all[vertices.start..=vertices.end];
+    let degree = |n: V| all[n.index() + 1] - all[n.index()];
     let parts = csr::blocks_mut(offsets, list).into_par_iter().zip(csr::blocks_mut(offsets, weights));
     parts.for_each_init(Vec::new, |pairs, ((vertices, list), (_, weights))| {
         let base = offsets[vertices.start];
@@ -76,7 +88,7 @@ fn sort<V: VertexId, W: Copy + Send>(offsets: &[u64], degrees: &[u64], list: &mu
             let (list, weights) = (&mut list[own.clone()], &mut weights[own]);
             pairs.clear();
             pairs.extend(list.iter().copied().zip(weights.iter().copied()));
-            pairs.sort_unstable_by_key(|&(n, _)| (Reverse(degrees[n.index()]), n));
+            pairs.sort_unstable_by_key(|&(n, _)| (Reverse(degree(n)), n));
             for (i, &(neighbour, weight)) in pairs.iter().enumerate() {
                 (list[i], weights[i]) = (neighbour, weight);
             }

@@ -126,46 +126,46 @@ enum Table {
 const BITS_FOR_EACH: u64 = 64;
 
 impl Renumber {
-    /// Collects the identifiers in `lists`. Each may occur any number of times.
-    pub(crate) fn gather<'a, L, F>(lists: &'a [L], each: F) -> Self
-    where
-        L: Sync,
-        F: Fn(&'a L, &mut dyn FnMut(u64)) + Sync,
-    {
-        let (count, low, high) = lists
-            .par_iter()
-            .map(|list| {
+    /// Collects the identifiers of `pieces` pieces. `each` calls its argument with every identifier of a piece, each of
+    /// which may occur any number of times. A table is made only if it takes at most `table_bytes`.
+    pub(crate) fn gather<E: Send>(
+        pieces: usize,
+        each: impl Fn(usize, &mut dyn FnMut(u64)) -> Result<(), E> + Sync,
+        table_bytes: u64,
+    ) -> Result<Self, E> {
+        let (count, low, high) = (0..pieces)
+            .into_par_iter()
+            .map(|piece| {
                 let mut found = (0u64, u64::MAX, 0u64);
-                each(list, &mut |id| found = (found.0 + 1, found.1.min(id), found.2.max(id)));
-                found
+                each(piece, &mut |id| found = (found.0 + 1, found.1.min(id), found.2.max(id)))?;
+                Ok(found)
             })
-            .reduce(|| (0, u64::MAX, 0), |a, b| (a.0 + b.0, a.1.min(b.1), a.2.max(b.2)));
+            .try_reduce(|| (0, u64::MAX, 0), |a, b| Ok((a.0 + b.0, a.1.min(b.1), a.2.max(b.2))))?;
         if count == 0 {
-            return Self { ids: Ids::dense(0, 0), table: Table::Direct };
+            return Ok(Self { ids: Ids::dense(0, 0), table: Table::Direct });
         }
-        if high - low < count.saturating_mul(BITS_FOR_EACH) {
-            Self::by_bits(lists, each, low, high)
-        } else {
-            Self::by_sorting(lists, each)
-        }
+        // Bits and ranks take a quarter of a byte for each number of the range.
+        let is_small = high - low < count.saturating_mul(BITS_FOR_EACH) && (high - low) / 4 <= table_bytes;
+        if is_small { Self::by_bits(pieces, each, low, high) } else { Self::by_sorting(pieces, each) }
     }
 
-    fn by_bits<'a, L, F>(lists: &'a [L], each: F, base: u64, high: u64) -> Self
-    where
-        L: Sync,
-        F: Fn(&'a L, &mut dyn FnMut(u64)) + Sync,
-    {
+    fn by_bits<E: Send>(
+        pieces: usize,
+        each: impl Fn(usize, &mut dyn FnMut(u64)) -> Result<(), E> + Sync,
+        base: u64,
+        high: u64,
+    ) -> Result<Self, E> {
         let words: Vec<AtomicU64> =
             (0..(high - base) as usize / 64 + 1).into_par_iter().map(|_| AtomicU64::new(0)).collect();
-        lists.par_iter().for_each(|list| {
-            each(list, &mut |id| {
+        (0..pieces).into_par_iter().try_for_each(|piece| {
+            each(piece, &mut |id| {
                 let (word, bit) = (&words[((id - base) / 64) as usize], 1 << ((id - base) % 64));
                 // Most identifiers occur often. The load before the update keeps their cache lines shared.
                 if word.load(Ordering::Relaxed) & bit == 0 {
                     word.fetch_or(bit, Ordering::Relaxed);
                 }
-            });
-        });
+            })
+        })?;
         let words: Vec<u64> = words.into_par_iter().map(AtomicU64::into_inner).collect();
         let mut ranks = Vec::with_capacity(words.len());
         let mut distinct = 0;
@@ -174,7 +174,7 @@ impl Renumber {
             distinct += u64::from(word.count_ones());
         }
         if distinct == high - base + 1 {
-            return Self { ids: Ids::dense(base, distinct), table: Table::Direct };
+            return Ok(Self { ids: Ids::dense(base, distinct), table: Table::Direct });
         }
         let mut sorted = Vec::with_capacity(distinct as usize);
         for (i, &word) in words.iter().enumerate() {
@@ -184,28 +184,39 @@ impl Renumber {
                 rest &= rest - 1;
             }
         }
-        Self { ids: Ids::Sparse(sorted), table: Table::Bits { base, words, ranks } }
+        Ok(Self { ids: Ids::Sparse(sorted), table: Table::Bits { base, words, ranks } })
     }
 
-    fn by_sorting<'a, L, F>(lists: &'a [L], each: F) -> Self
-    where
-        L: Sync,
-        F: Fn(&'a L, &mut dyn FnMut(u64)) + Sync,
-    {
-        let mut all: Vec<u64> = lists
-            .par_iter()
-            .flat_map_iter(|list| {
-                let mut own = Vec::new();
-                each(list, &mut |id| own.push(id));
-                own.sort_unstable();
-                own.dedup();
-                own
-            })
-            .collect();
-        all.par_sort_unstable();
-        all.dedup();
+    fn by_sorting<E: Send>(
+        pieces: usize,
+        each: impl Fn(usize, &mut dyn FnMut(u64)) -> Result<(), E> + Sync,
+    ) -> Result<Self, E> {
+        /// Identifiers that are gathered before duplicates are dropped, at least.
+        const LEAST_GATHERED: usize = 1 << 16;
+        let mut all: Vec<u64> = Vec::new();
+        let mut distinct = 0;
+        let group = 4 * rayon::current_num_threads();
+        for first in (0..pieces).step_by(group) {
+            let lists: Vec<Vec<u64>> = (first..pieces.min(first + group))
+                .into_par_iter()
+                .map(|piece| {
+                    let mut own = Vec::new();
+                    each(piece, &mut |id| own.push(id))?;
+                    own.sort_unstable();
+                    own.dedup();
+                    Ok(own)
+                })
+                .collect::<Result<_, E>>()?;
+            lists.iter().for_each(|list| all.extend_from_slice(list));
+            // Memory is that of a few times the distinct identifiers, however many occur.
+            if all.len() - distinct > distinct.max(LEAST_GATHERED) || first + group >= pieces {
+                all.par_sort_unstable();
+                all.dedup();
+                distinct = all.len();
+            }
+        }
         all.shrink_to_fit();
-        Self { ids: Ids::from_sorted(all), table: Table::Direct }
+        Ok(Self { ids: Ids::from_sorted(all), table: Table::Direct })
     }
 
     /// Makes the lookup for identifiers that are known beforehand.
@@ -237,7 +248,15 @@ mod tests {
     use std::collections::BTreeSet;
 
     fn gather(lists: &[Vec<u64>]) -> Renumber {
-        Renumber::gather(lists, |list, each| list.iter().for_each(|&id| each(id)))
+        gather_within(lists, u64::MAX)
+    }
+
+    fn gather_within(lists: &[Vec<u64>], table_bytes: u64) -> Renumber {
+        let each = |i: usize, each: &mut dyn FnMut(u64)| {
+            lists[i].iter().for_each(|&id| each(id));
+            Ok::<_, std::convert::Infallible>(())
+        };
+        Renumber::gather(lists.len(), each, table_bytes).unwrap()
     }
 
     #[test]
@@ -266,12 +285,12 @@ mod tests {
         #[test]
         fn numbers_ascend_with_identifiers_and_lead_back(
             lists in prop::collection::vec(prop::collection::vec(prop_oneof![0u64..300, any::<u64>(), (1u64 << 63)..(1 << 63) + 9], 0..20), 0..6),
-            small: bool,
+            small: bool, table: bool,
         ) {
             let lists: Vec<Vec<u64>> =
                 lists.into_iter().map(|l| l.into_iter().map(|id| if small { id % 500 } else { id }).collect()).collect();
             let expected: BTreeSet<u64> = lists.iter().flatten().copied().collect();
-            let numbers = gather(&lists);
+            let numbers = gather_within(&lists, if table { u64::MAX } else { 0 });
             prop_assert_eq!(numbers.ids().len(), expected.len() as u64);
             for (v, &id) in expected.iter().enumerate() {
                 prop_assert_eq!(numbers.vertex(id), Some(v as u64));

@@ -1,7 +1,7 @@
 //! Graphs as a user names them: a file, or a generator.
 
 use super::generate::Generator;
-use super::import::{self, ImportError, LoadOptions, Loaded};
+use super::import::{self, ImportError, Imported, LoadOptions, Loaded};
 use std::ffi::OsStr;
 use std::fmt;
 use std::path::PathBuf;
@@ -61,6 +61,17 @@ impl Input {
         match self {
             Self::Generated(generator) => generator.load(options),
             Self::File(path) => import::load(path, options),
+        }
+    }
+}
+
+impl Input {
+    /// Reads or generates the graph as [`Input::load`] does. One that does not fit into memory is sorted in temporary
+    /// files.
+    pub(crate) fn load_or_sort(&self, options: &LoadOptions<'_>) -> Result<Imported, ImportError> {
+        match self {
+            Self::Generated(generator) => generator.load_or_sort(options),
+            Self::File(path) => import::load_or_sort(path, options),
         }
     }
 }

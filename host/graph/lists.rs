@@ -161,6 +161,15 @@ impl Weights {
         }
     }
 
+    /// Returns the sum of the weights.
+    pub(crate) fn sum(&self) -> f64 {
+        match self {
+            Self::U32(w) => w.par_iter().map(|&w| u64::from(w)).sum::<u64>() as f64,
+            Self::F32(w) => w.par_iter().map(|&w| f64::from(w)).sum(),
+            Self::F64(w) => w.par_iter().sum(),
+        }
+    }
+
     /// Returns the largest weight, or 0 if there are none.
     pub fn max(&self) -> f64 {
         match self {

@@ -25,6 +25,7 @@ pub use input::Input;
 mod bfs;
 mod components;
 mod edges;
+mod external;
 mod handle;
 mod launch;
 mod occupied;

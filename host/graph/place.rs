@@ -14,6 +14,7 @@ use crate::storage::{Cache, Element, ElementType, Plan, Volume};
 use bytemuck::Pod;
 use rayon::prelude::*;
 use std::borrow::Cow;
+use std::ops::Range;
 
 /// Number of weighted edges that are interleaved and written at a time.
 const PART_EDGES: usize = 1 << 20;
@@ -154,8 +155,7 @@ impl Stores {
             let size = if wide_weights(csr) { size_of::<WideEdge>() } else { size_of::<NarrowEdge>() };
             let region = engine.allocate(place, csr.neighbours().len() * size)?;
             let mut at = 0;
-            each_part(csr, |part| {
-                let bytes = part.bytes();
+            each_part(csr, |bytes| {
                 region.write(at, bytes)?;
                 at += bytes.len();
                 Ok(())
@@ -229,7 +229,7 @@ pub(super) fn each_array(
         plain(transpose, IN_OFFSETS, IN_NEIGHBOURS)?;
     }
     if needs.weighted {
-        each_part(csr, |part| take(WEIGHTED, ElementType::Record, part.bytes()))?;
+        each_part(csr, |bytes| take(WEIGHTED, ElementType::Record, bytes))?;
     }
     Ok(())
 }
@@ -261,27 +261,43 @@ pub(super) fn wide_weights(csr: &Csr) -> bool {
 
 /// Returns the kind of the weights, and their mean.
 pub(super) fn weight_kind(csr: &Csr) -> (WeightKind, f64) {
-    let edges = csr.arcs().max(1) as f64;
-    match csr.weights() {
-        None => (WeightKind::Integer { largest: 1 }, 1.0),
-        Some(Weights::U32(w)) => {
-            let sum: u64 = w.par_iter().map(|&w| u64::from(w)).sum();
-            let largest = w.par_iter().copied().max().unwrap_or(0).into();
-            (WeightKind::Integer { largest }, sum as f64 / edges)
+    let Some(weights) = csr.weights() else { return (WeightKind::Integer { largest: 1 }, 1.0) };
+    let kind = match weights {
+        Weights::U32(_) => WeightKind::Integer { largest: weights.max() as u64 },
+        Weights::F32(_) | Weights::F64(_) => WeightKind::Real,
+    };
+    (kind, weights.sum() / csr.arcs().max(1) as f64)
+}
+
+/// Some of the weighted edges.
+pub(super) enum Interleaved {
+    Narrow(Vec<NarrowEdge>),
+    Wide(Vec<WideEdge>),
+}
+
+impl Interleaved {
+    /// Interleaves some neighbours and their weights, with 64-bit identifiers if `wide` is set. Without weights all are 1.
+    pub(super) fn of(n: &Neighbours, weights: Option<&Weights>, range: Range<usize>, wide: bool) -> Self {
+        let narrow_weight = |i: usize| match weights {
+            Some(Weights::U32(w)) => w[i],
+            Some(Weights::F32(w)) => w[i].to_bits(),
+            Some(Weights::F64(_)) | None => 1,
+        };
+        let wide_weight = |i: usize| match weights {
+            None => 1,
+            Some(Weights::U32(w)) => u64::from(w[i]),
+            Some(Weights::F32(w)) => f64::from(w[i]).to_bits(),
+            Some(Weights::F64(w)) => w[i].to_bits(),
+        };
+        let edges = range.into_par_iter();
+        if wide {
+            Self::Wide(edges.map(|i| WideEdge { id: n.get(i), weight: wide_weight(i) }).collect())
+        } else {
+            Self::Narrow(edges.map(|i| NarrowEdge { id: n.get(i) as u32, weight: narrow_weight(i) }).collect())
         }
-        Some(Weights::F32(w)) => (WeightKind::Real, w.par_iter().map(|&w| f64::from(w)).sum::<f64>() / edges),
-        Some(Weights::F64(w)) => (WeightKind::Real, w.par_iter().sum::<f64>() / edges),
     }
-}
 
-/// A part of the weighted edges.
-enum Part<'a> {
-    Narrow(&'a [NarrowEdge]),
-    Wide(&'a [WideEdge]),
-}
-
-impl Part<'_> {
-    fn bytes(&self) -> &[u8] {
+    pub(super) fn bytes(&self) -> &[u8] {
         match self {
             Self::Narrow(edges) => bytemuck::cast_slice(edges),
             Self::Wide(edges) => bytemuck::cast_slice(edges),
@@ -290,31 +306,12 @@ impl Part<'_> {
 }
 
 /// Interleaves neighbours and weights, and calls `take` with one part at a time.
-fn each_part(csr: &Csr, mut take: impl FnMut(Part<'_>) -> Result<(), GraphError>) -> Result<(), GraphError> {
-    let n = csr.neighbours();
-    let wide = wide_weights(csr);
-    for first in (0..n.len()).step_by(PART_EDGES) {
-        let part = (first..n.len().min(first + PART_EDGES)).into_par_iter();
-        let narrow_weight = |i: usize| match csr.weights() {
-            Some(Weights::U32(w)) => w[i],
-            Some(Weights::F32(w)) => w[i].to_bits(),
-            Some(Weights::F64(_)) | None => 1,
-        };
-        let wide_weight = |i: usize| match csr.weights() {
-            None => 1,
-            Some(Weights::U32(w)) => u64::from(w[i]),
-            Some(Weights::F32(w)) => f64::from(w[i]).to_bits(),
-            Some(Weights::F64(w)) => w[i].to_bits(),
-        };
-        if wide {
-            let edges: Vec<_> = part.map(|i| WideEdge { id: n.get(i), weight: wide_weight(i) }).collect();
-            take(Part::Wide(&edges))?;
-        } else {
-            let edges: Vec<_> = part.map(|i| NarrowEdge { id: n.get(i) as u32, weight: narrow_weight(i) }).collect();
-            take(Part::Narrow(&edges))?;
-        }
-    }
-    Ok(())
+fn each_part(csr: &Csr, mut take: impl FnMut(&[u8]) -> Result<(), GraphError>) -> Result<(), GraphError> {
+    let (n, wide) = (csr.neighbours(), wide_weights(csr));
+    (0..n.len()).step_by(PART_EDGES).try_for_each(|first| {
+        let part = first..n.len().min(first + PART_EDGES);
+        take(Interleaved::of(n, csr.weights(), part, wide).bytes())
+    })
 }
 
 /// Returns a bitmap of vertices that have no edge in either direction, and of bits past the last vertex.

@@ -4,21 +4,22 @@ use super::subject::{self, Described, stored_name};
 use crate::args::{DeviceArgs, ExportArgs, ImportArgs, ImportWeights, StoredArgs, StoredListArgs};
 use crate::interrupt::Interrupt;
 use crate::measure::graph::seconds;
+use crate::measure::phases::peak_memory;
+use crate::measure::report::nanoseconds;
 use crate::output::{Failure, say, warn, write_json};
 use crate::progress::Loading;
 use crate::{device, graph};
 use serde_json::{Value, json};
 use std::ffi::OsStr;
 use std::io::{self, Write};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use warpbell::destination::Destination;
 use warpbell::engine::Engine;
-use warpbell::graph::import::WeightSource;
 use warpbell::graph::stored::{
     GraphName, GraphToStore, StoredEntry, StoredGraph, StoredInfo, WeightType, check_name, remove_stored_graph,
     stored_graphs,
 };
-use warpbell::graph::{Csr, GraphError, LoadOptions, Loaded, WeightMode, Weights};
+use warpbell::graph::{Csr, GraphError, LoadOptions, WeightMode, Weights};
 use warpbell::storage::Volume;
 use warpbell::units::{Bytes, grouped};
 
@@ -36,12 +37,8 @@ pub fn import(args: &ImportArgs, interrupt: &Interrupt) -> Result<(), Failure> {
         check_name(&volume, &args.name)?;
     }
     let started = Instant::now();
-    let loaded = load(args)?;
-    let (read, line) = (started.elapsed(), Described::from(&loaded).line());
-    let facts = Described::from(&loaded).facts();
-    let started = Instant::now();
-    let graph = GraphToStore::new(args.name.clone(), loaded).page_checksums(args.page_checksums);
-    let ordered = started.elapsed();
+    let graph = load(args)?.page_checksums(args.page_checksums);
+    let read = started.elapsed();
 
     interrupt.doing("storing the graph");
     let engine = Engine::cpu()?;
@@ -60,33 +57,37 @@ pub fn import(args: &ImportArgs, interrupt: &Interrupt) -> Result<(), Failure> {
     let written = started.elapsed();
     let entry = stored_graphs(&volume)?.into_iter().find(|e| e.name == args.name);
     let bytes = entry.map_or(0, |e| e.bytes);
+    let (in_files, peak) = (graph.is_in_files(), peak_memory());
+    drop(graph);
+    let stored = StoredGraph::open(&volume, &args.name)?;
+    let described = Described::from(&stored);
     if let Some(path) = &args.json.json {
-        let phases = json!({ "read_ns": nanos(read), "order_ns": nanos(ordered), "write_ns": nanos(written) });
-        let report = json!({ "name": args.name.as_str(), "device": volume.name(), "graph": facts, "bytes": bytes, "phases": phases });
+        let phases =
+            json!({ "read_ns": nanoseconds(read), "write_ns": nanoseconds(written), "peak_memory_bytes": peak });
+        let report = json!({ "name": args.name.as_str(), "device": volume.name(), "graph": described.facts(), "bytes": bytes, "sorted_in_files": in_files, "phases": phases });
         return write_json("graph import", &report, path);
     }
-    say!("{line}")?;
+    say!("{}", described.line())?;
+    let how = if in_files { " and sorted in temporary files" } else { "" };
+    let peak = peak.map_or_else(String::new, |peak| format!("   peak memory {}", Bytes(peak)));
     say!(
-        "stored:{} on {}   {}   read {}   order {}   write {}",
+        "stored:{} on {}   {}   read{how} {}   write {}{peak}",
         args.name,
         volume.name(),
         Bytes(bytes),
         seconds(read),
-        seconds(ordered),
         seconds(written)
     )
 }
 
-fn nanos(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
-}
-
-fn load(args: &ImportArgs) -> Result<Loaded, Failure> {
+fn load(args: &ImportArgs) -> Result<GraphToStore, Failure> {
     let bar = Loading::new();
     let advance = |p| bar.advance(p);
     let weights = match args.weights {
         ImportWeights::None => WeightMode::Ignore,
-        ImportWeights::Auto | ImportWeights::Input => WeightMode::Input,
+        // Weights that the input does not have are stored only if they are asked for.
+        ImportWeights::Auto => WeightMode::IfPresent,
+        ImportWeights::Input => WeightMode::Input,
         ImportWeights::Integers => WeightMode::RandomIntegers,
         ImportWeights::Reals => WeightMode::RandomReals,
     };
@@ -97,11 +98,10 @@ fn load(args: &ImportArgs) -> Result<Loaded, Failure> {
         // PageRank uses them; the other algorithms ignore them.
         .keep_self_loops(true)
         .seed(args.seed)
+        .memory(args.memory.map(|bytes| bytes.0))
+        .temp_dir(args.temp_dir.as_deref())
         .progress(Some(&advance));
-    let loaded = subject::load(&args.input, &options)?;
-    // Weights that the input does not have are stored only if they are asked for.
-    let made = !matches!(loaded.summary.weights, WeightSource::None | WeightSource::Input);
-    Ok(if args.weights == ImportWeights::Auto && made { loaded.without_weights() } else { loaded })
+    subject::read(&args.input, &options, |input| GraphToStore::import(args.name.clone(), input, &options))
 }
 
 /// Lists the stored graphs.

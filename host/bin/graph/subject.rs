@@ -25,16 +25,30 @@ pub fn stored_name(input: &OsStr) -> Result<Option<GraphName>, Failure> {
 /// Reads or generates a graph.
 ///
 /// # Errors
+/// As for [`read`].
+pub fn load(input: &OsStr, options: &LoadOptions<'_>) -> Result<Loaded, Failure> {
+    read(input, options, |input| input.load(options))
+}
+
+/// Reads or generates a graph by `read`.
+///
+/// # Errors
 /// * [`Failure::Usage`] if `--format` is missing for standard input, or is given for a generator.
 /// * [`Failure::Error`] if the input cannot be read.
-pub fn load(input: &OsStr, options: &LoadOptions<'_>) -> Result<Loaded, Failure> {
+pub fn read<T>(
+    input: &OsStr,
+    options: &LoadOptions<'_>,
+    read: impl FnOnce(&Input) -> Result<T, ImportError>,
+) -> Result<T, Failure> {
     let parsed = Input::of(input)?;
     if let (Input::Generated(_), Some(format)) = (&parsed, options.format) {
         return Err(Failure::Usage(format!("--format {format}: {parsed} is generated; leave --format out")));
     }
-    parsed.load(options).map_err(|e| match e {
+    read(&parsed).map_err(|e| match e {
         ImportError::NoFormat { .. } => Failure::Usage(format!("{e}, with --format")),
         ImportError::UnknownEnding { .. } => Failure::Error(format!("{e}; or name the format with --format")),
+        ImportError::SmallBudget { .. } => Failure::Error(format!("{e} with --memory")),
+        ImportError::TemporaryFile { .. } => Failure::Error(format!("{e} with --temp-dir")),
         e => e.into(),
     })
 }

@@ -51,7 +51,7 @@ impl fmt::Display for Phases {
 }
 
 /// Returns the largest resident memory of this process in bytes.
-fn peak_memory() -> Option<u64> {
+pub fn peak_memory() -> Option<u64> {
     peak(&std::fs::read_to_string("/proc/self/status").ok()?)
 }
 

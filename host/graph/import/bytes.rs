@@ -2,10 +2,11 @@
 
 use super::decompress::{self, Compression};
 use super::error::{ImportError, LineFault};
-use super::{LoadOptions, memory};
+use super::{Reader, memory};
+use crate::graph::external::Spill;
 use std::borrow::Cow;
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, Read as _};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
@@ -25,16 +26,26 @@ pub(crate) struct Bytes<'a> {
 enum From<'a> {
     File(File),
     Memory(Cow<'a, [u8]>),
+    Spilled(Spill),
 }
 
 impl<'a> Bytes<'a> {
     /// Opens a regular file, or reads standard input for the path `-`. Contents that begin as gzip or Zstandard are
-    /// decompressed into memory.
-    pub(crate) fn open(path: &Path, options: &LoadOptions<'_>) -> Result<Self, ImportError> {
+    /// decompressed into memory, or into a temporary file if the reader's budget is small.
+    pub(crate) fn open(path: &Path, reader: &Reader<'_>) -> Result<Self, ImportError> {
         if path.as_os_str() == STDIN {
             let name = Path::new(STDIN_NAME);
-            let given = whole(name, &mut io::stdin().lock(), options.memory)?;
-            return Self::decompressed(name, given.into(), options);
+            let mut from = io::stdin().lock();
+            let mut first = Vec::with_capacity(decompress::MAGIC_BYTES);
+            let io = |source| ImportError::Io { path: name.to_owned(), source };
+            (&mut from).take(decompress::MAGIC_BYTES as u64).read_to_end(&mut first).map_err(io)?;
+            let compression = Compression::of(&first);
+            let from = io::Cursor::new(first).chain(from);
+            // The length of the input is not known, so no progress is shown.
+            return match compression {
+                None => Self::gathered(name, from, reader),
+                Some(compression) => compression.decompress(name, from, 0, reader),
+            };
         }
         Self::check(path)?;
         let io = |source| ImportError::Io { path: path.to_owned(), source };
@@ -44,10 +55,7 @@ impl<'a> Bytes<'a> {
         let known = file.read_at(&mut first, 0).map_err(io)?;
         match Compression::of(&first[..known]) {
             None => Ok(Self { path: path.to_owned(), from: From::File(file), len }),
-            Some(compression) => {
-                let bytes = compression.decompress(path, file, len, options)?;
-                Ok(Self::memory(path, bytes))
-            }
+            Some(compression) => compression.decompress(path, file, len, reader),
         }
     }
 
@@ -62,17 +70,36 @@ impl<'a> Bytes<'a> {
     }
 
     /// Takes contents from memory, and decompresses them where that is necessary.
-    pub(crate) fn decompressed(
-        path: &Path,
-        given: Cow<'a, [u8]>,
-        options: &LoadOptions<'_>,
-    ) -> Result<Self, ImportError> {
+    pub(crate) fn decompressed(path: &Path, given: Cow<'a, [u8]>, reader: &Reader<'_>) -> Result<Self, ImportError> {
         match Compression::of(&given) {
             None => Ok(Self::memory(path, given)),
-            Some(compression) => {
-                let bytes = compression.decompress(path, &*given, given.len() as u64, options)?;
-                Ok(Self::memory(path, bytes))
+            Some(compression) => compression.decompress(path, &*given, given.len() as u64, reader),
+        }
+    }
+
+    /// Reads everything: into memory as long as there is memory, and behind a quarter of the reader's budget into a
+    /// temporary file.
+    pub(crate) fn gathered(path: &Path, mut from: impl io::Read, reader: &Reader<'_>) -> Result<Self, ImportError> {
+        let io = |source| ImportError::Io { path: path.to_owned(), source };
+        let Some(budget) = &reader.budget else {
+            return Ok(Self::memory(path, whole(path, &mut from, reader.options.memory)?));
+        };
+        let mut bytes = Vec::new();
+        (&mut from).take(budget.memory / 4).read_to_end(&mut bytes).map_err(io)?;
+        if (bytes.len() as u64) < budget.memory / 4 {
+            return Ok(Self::memory(path, bytes));
+        }
+        let file = Spill::create(&budget.folder)?;
+        file.append(&bytes)?;
+        bytes.truncate(SHARE);
+        bytes.shrink_to_fit();
+        loop {
+            bytes.clear();
+            (&mut from).take(SHARE as u64).read_to_end(&mut bytes).map_err(io)?;
+            if bytes.is_empty() {
+                return Ok(Self { path: path.to_owned(), len: file.len(), from: From::Spilled(file) });
             }
+            file.append(&bytes)?;
         }
     }
 
@@ -96,6 +123,7 @@ impl<'a> Bytes<'a> {
                 buffer.copy_from_slice(&bytes[offset as usize..offset as usize + buffer.len()]);
                 Ok(())
             }
+            From::Spilled(file) => Ok(file.read(offset, buffer)?),
             From::File(file) => file.read_exact_at(buffer, offset).map_err(|source| {
                 if source.kind() == io::ErrorKind::UnexpectedEof {
                     let at = file.metadata().map_or(offset, |m| m.len());
@@ -114,7 +142,7 @@ impl<'a> Bytes<'a> {
 }
 
 /// Reads everything into memory, as long as there is memory.
-pub(super) fn whole(path: &Path, from: &mut dyn Read, limit: Option<u64>) -> Result<Vec<u8>, ImportError> {
+fn whole(path: &Path, from: &mut dyn io::Read, limit: Option<u64>) -> Result<Vec<u8>, ImportError> {
     let mut bytes = Vec::new();
     loop {
         if bytes.len() == bytes.capacity() {

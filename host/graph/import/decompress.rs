@@ -1,8 +1,8 @@
 //! Decompression of gzip (RFC 1952) and Zstandard (RFC 8878).
 
-use super::bytes::whole;
+use super::bytes::Bytes;
 use super::error::ImportError;
-use super::{LoadOptions, Progress, ProgressFn, Stage};
+use super::{Progress, ProgressFn, Reader, Stage};
 use flate2::bufread::MultiGzDecoder;
 use ruzstd::decoding::errors::{FrameDecoderError, ReadFrameHeaderError};
 use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
@@ -57,7 +57,7 @@ impl Compression {
         }
     }
 
-    /// Returns the decompressed contents of `from`, which has `len` bytes.
+    /// Returns the decompressed contents of `from`, which has `len` bytes: 0 if that is not known.
     ///
     /// # Errors
     /// [`ImportError::Compressed`] if the contents are damaged; [`ImportError::LargeText`] if they do not fit into
@@ -67,12 +67,13 @@ impl Compression {
         path: &Path,
         from: impl Read,
         len: u64,
-        options: &LoadOptions<'_>,
-    ) -> Result<Vec<u8>, ImportError> {
-        let from = BufReader::with_capacity(BUFFER, Counted { from, done: 0, len, progress: options.progress });
+        reader: &Reader<'_>,
+    ) -> Result<Bytes<'static>, ImportError> {
+        let progress = reader.options.progress.filter(|_| len > 0);
+        let from = BufReader::with_capacity(BUFFER, Counted { from, done: 0, len, progress });
         let bytes = match self {
-            Self::Gzip => whole(path, &mut MultiGzDecoder::new(from), options.memory),
-            Self::Zstandard => whole(path, &mut Frames { from, frame: None }, options.memory),
+            Self::Gzip => Bytes::gathered(path, MultiGzDecoder::new(from), reader),
+            Self::Zstandard => Bytes::gathered(path, Frames { from, frame: None }, reader),
         };
         bytes.map_err(|e| match e {
             ImportError::Io { path, source } if source.kind() != io::ErrorKind::OutOfMemory => {

@@ -4,9 +4,9 @@
 use super::bytes::Bytes;
 use super::error::{ImportError, LineFault};
 use super::matrix_market::index;
-use super::raw::{self, RawEdges, Read};
+use super::raw::Read;
 use super::text::{self, Fields, Header};
-use super::{Format, Loaded, Reader, Sizes};
+use super::{Format, Reader, Sizes};
 use crate::graph::ids::Ids;
 
 /// No character begins a comment in every line: `c` is a word of its own.
@@ -16,7 +16,7 @@ const LEAST_ARC_BYTES: u64 = 8;
 const SIZES: &str = "p sp VERTICES ARCS";
 
 impl Reader<'_> {
-    pub(crate) fn dimacs(&self, bytes: &Bytes<'_>) -> Result<Loaded, ImportError> {
+    pub(crate) fn dimacs(&self, bytes: &Bytes<'_>) -> Result<Read, ImportError> {
         let mut header = Header::new(bytes);
         let (vertices, arcs) = loop {
             let no_sizes = || ImportError::NoSizeLine { what: SIZES, path: bytes.path().to_owned() };
@@ -29,7 +29,7 @@ impl Reader<'_> {
         let sizes = Sizes { vertices, entries: arcs, least_entry_bytes: LEAST_ARC_BYTES, mirrored: false, weighted };
         let plan = self.plan_behind(bytes, &header, &sizes)?;
         let precision = self.options.precision;
-        let edges = text::parse::<RawEdges>(bytes, &plan, |own, line| {
+        let pieces = self.parse(bytes, &plan, |own, line| {
             let Some(mut fields) = Fields::of(line, COMMENTS) else { return Ok(()) };
             match fields.next() {
                 Some(b"c") => return Ok(()),
@@ -47,22 +47,23 @@ impl Reader<'_> {
             own.push(from, to);
             if fields.next().is_some() { Err(columns(5 + fields.count())) } else { Ok(()) }
         })?;
-        let found: u64 = edges.iter().map(|piece| piece.len() as u64).sum();
+        let found = pieces.edges();
         if found != arcs {
             return Err(ImportError::Entries { path: bytes.path().to_owned(), expected: arcs, found });
         }
-        let read = Read {
+        Ok(Read {
             format: Format::Dimacs,
-            edges,
+            path: bytes.path().to_owned(),
+            pieces,
             ids: Some(Ids::dense(1, vertices)),
             // Road networks have each road as two arcs, and are undirected then.
             directed: None,
             called_directed: true,
             mirrored: false,
+            both_listed: false,
             weighted,
             bytes: bytes.len(),
-        };
-        raw::finish(bytes, read, self.options)
+        })
     }
 }
 

@@ -2,9 +2,9 @@
 
 use super::bytes::Bytes;
 use super::error::{ImportError, LineFault};
-use super::raw::{self, RawEdges, Read};
-use super::text::{self, Fields, Header, Plan};
-use super::{Format, Loaded, Precision, Reader};
+use super::raw::{RawEdges, Read};
+use super::text::{Fields, Header};
+use super::{Format, Precision, Reader};
 
 /// First characters of comment lines: `#` in SNAP's files, `%` in KONECT's.
 pub(crate) const COMMENTS: &[u8] = b"#%";
@@ -21,26 +21,26 @@ pub(crate) enum Columns {
 }
 
 impl Reader<'_> {
-    pub(crate) fn edge_list(&self, bytes: &Bytes<'_>, format: Format, columns: Columns) -> Result<Loaded, ImportError> {
+    pub(crate) fn edge_list(&self, bytes: &Bytes<'_>, format: Format, columns: Columns) -> Result<Read, ImportError> {
         self.check_text(bytes)?;
         let third = self.third_column(bytes, columns)?;
         let declared = declared(bytes)?;
         let weighted = third == Third::Weight;
-        let plan = Plan::whole(self.piece, self.options.progress);
         let precision = self.options.precision;
-        let edges = text::parse::<RawEdges>(bytes, &plan, |own, line| edge(own, line, third, precision, Ok))?;
-        let read = Read {
+        let pieces = self.parse(bytes, &self.whole(), |own, line| edge(own, line, third, precision, Ok))?;
+        Ok(Read {
             format,
-            edges,
+            path: bytes.path().to_owned(),
+            pieces,
             ids: None,
             // A list with the header `Directed` may have each edge in both directions.
             directed: declared.filter(|directed| !directed),
             called_directed: declared == Some(true),
             mirrored: false,
+            both_listed: false,
             weighted,
             bytes: bytes.len(),
-        };
-        raw::finish(bytes, read, self.options)
+        })
     }
 
     /// Returns the content of the column behind the vertices.

@@ -1,6 +1,7 @@
 //! Errors of imports and generators. Each message is one line with the file, the place, the fault and the remedy.
 
 use crate::graph::csr::CsrError;
+use crate::graph::external::SpillError;
 use crate::units::grouped;
 use std::fmt;
 use std::io;
@@ -419,6 +420,26 @@ pub enum ImportError {
         /// Bytes free.
         free: u64,
     },
+    /// The vertices alone need more memory than the limit, however the edges are sorted.
+    #[error("{what}: {} vertices need about {} of memory while their edges are sorted, the limit is {}; raise the limit", grouped(.vertices), Size((*.needed).into()), Size((*.limit).into()))]
+    SmallBudget {
+        /// File or generator.
+        what: String,
+        /// Vertices.
+        vertices: u64,
+        /// Bytes needed.
+        needed: u64,
+        /// The limit in bytes.
+        limit: u64,
+    },
+    /// A temporary file cannot be created, written or read.
+    #[error("temporary file in {}: {source}; {}", folder.display(), temporary(source))]
+    TemporaryFile {
+        /// Folder of the file.
+        folder: PathBuf,
+        /// Error of the system call.
+        source: io::Error,
+    },
     /// The file has no vertices.
     #[error("{}: holds no vertex; a graph without edges can be given as .mtx or as .v and .e, which name their vertices", path.display())]
     NoVertices {
@@ -456,6 +477,22 @@ fn unknown_ending(found: &str) -> String {
         _ => "",
     };
     format!("{found} is not a known ending of graph files; they end in {KNOWN_ENDINGS}{hint}")
+}
+
+impl From<SpillError> for ImportError {
+    fn from(e: SpillError) -> Self {
+        Self::TemporaryFile { folder: e.folder, source: e.source }
+    }
+}
+
+fn temporary(error: &io::Error) -> &'static str {
+    use io::ErrorKind;
+    match error.kind() {
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
+            "free some space, allow more memory, or choose another folder"
+        }
+        _ => "choose another folder",
+    }
 }
 
 #[cfg(test)]

@@ -5,9 +5,9 @@ use super::bytes::Bytes;
 use super::decompress;
 use super::edge_list::{self, COMMENTS, Columns};
 use super::error::{ImportError, LineFault};
-use super::raw::{self, RawEdges, Read};
-use super::text::{self, Fields, Header, Plan};
-use super::{Format, Loaded, Reader};
+use super::raw::Read;
+use super::text::{self, Fields, Header};
+use super::{Format, Reader};
 use crate::graph::ids::{Ids, Renumber};
 use std::path::{Path, PathBuf};
 
@@ -49,7 +49,7 @@ impl Paths {
 }
 
 impl Reader<'_> {
-    pub(crate) fn ldbc(&self, paths: &Paths) -> Result<Loaded, ImportError> {
+    pub(crate) fn ldbc(&self, paths: &Paths) -> Result<Read, ImportError> {
         if paths.both {
             for (path, beside) in [(&paths.vertices, &paths.edges), (&paths.edges, &paths.vertices)] {
                 if !path.exists() {
@@ -60,11 +60,10 @@ impl Reader<'_> {
                 }
             }
         }
-        let edges = Bytes::open(&paths.edges, self.options)?;
-        let directed =
-            if paths.properties.exists() { directed(&Bytes::open(&paths.properties, self.options)?)? } else { None };
+        let edges = Bytes::open(&paths.edges, self)?;
+        let directed = if paths.properties.exists() { directed(&Bytes::open(&paths.properties, self)?)? } else { None };
         if paths.vertices.exists() {
-            let vertices = Bytes::open(&paths.vertices, self.options)?;
+            let vertices = Bytes::open(&paths.vertices, self)?;
             let numbers = self.vertices(&vertices)?;
             self.ldbc_edges(&edges, directed, Some((numbers, &vertices)))
         } else {
@@ -73,20 +72,29 @@ impl Reader<'_> {
     }
 
     /// Reads an edge file alone, without vertices and properties.
-    pub(crate) fn ldbc_edges_alone(&self, edges: &Bytes<'_>) -> Result<Loaded, ImportError> {
+    pub(crate) fn ldbc_edges_alone(&self, edges: &Bytes<'_>) -> Result<Read, ImportError> {
         self.ldbc_edges(edges, None, None)
     }
 
     fn vertices(&self, bytes: &Bytes<'_>) -> Result<Renumber, ImportError> {
         self.check_text(bytes)?;
-        let plan = Plan::whole(self.piece, self.options.progress);
-        let pieces = text::parse::<Vec<u64>>(bytes, &plan, |own, line| {
+        let line = |own: &mut Vec<u64>, line: &[u8]| {
             let Some(mut fields) = Fields::of(line, COMMENTS) else { return Ok(()) };
             let columns = |found| LineFault::Columns { found, expected: 1 };
             own.push(fields.vertex().ok_or_else(|| columns(0))??);
             if fields.next().is_some() { Err(columns(2 + fields.count())) } else { Ok(()) }
+        };
+        let mut pieces = Vec::new();
+        text::parse(bytes, &self.whole(), line, |piece| {
+            pieces.push(piece);
+            Ok(())
         })?;
-        Ok(Renumber::gather(&pieces, |piece, take| piece.iter().for_each(|&id| take(id))))
+        let each = |i: usize, take: &mut dyn FnMut(u64)| {
+            let piece: &Vec<u64> = &pieces[i];
+            piece.iter().for_each(|&id| take(id));
+            Ok(())
+        };
+        Renumber::gather(pieces.len(), each, self.table_bytes())
     }
 
     fn ldbc_edges(
@@ -94,12 +102,11 @@ impl Reader<'_> {
         bytes: &Bytes<'_>,
         directed: Option<bool>,
         vertices: Option<(Renumber, &Bytes<'_>)>,
-    ) -> Result<Loaded, ImportError> {
+    ) -> Result<Read, ImportError> {
         self.check_text(bytes)?;
         let third = self.third_column(bytes, Columns::AsFirstLine)?;
-        let plan = Plan::whole(self.piece, self.options.progress);
         let precision = self.options.precision;
-        let edges = text::parse::<RawEdges>(bytes, &plan, |own, line| {
+        let pieces = self.parse(bytes, &self.whole(), |own, line| {
             edge_list::edge(own, line, third, precision, |id| match &vertices {
                 None => Ok(id),
                 Some((numbers, file)) => numbers
@@ -107,17 +114,18 @@ impl Reader<'_> {
                     .ok_or_else(|| LineFault::NotListed { found: id, vertex_file: file.path().display().to_string() }),
             })
         })?;
-        let read = Read {
+        Ok(Read {
             format: Format::Ldbc,
-            edges,
+            path: bytes.path().to_owned(),
+            pieces,
             bytes: bytes.len() + vertices.as_ref().map_or(0, |(_, file)| file.len()),
             ids: vertices.map(|(numbers, _)| -> Ids { numbers.into_ids() }),
             directed,
             called_directed: false,
             mirrored: false,
+            both_listed: false,
             weighted: third == edge_list::Third::Weight,
-        };
-        raw::finish(bytes, read, self.options)
+        })
     }
 }
 

@@ -3,9 +3,9 @@
 
 use super::bytes::Bytes;
 use super::error::{ImportError, LineFault};
-use super::raw::{self, RawEdges, Read};
+use super::raw::Read;
 use super::text::{self, Fields, Header};
-use super::{Format, Loaded, Reader, Sizes};
+use super::{Format, Reader, Sizes};
 use crate::graph::ids::Ids;
 
 /// First character of comment lines: only `%` in this format.
@@ -21,7 +21,7 @@ struct Banner {
 }
 
 impl Reader<'_> {
-    pub(crate) fn matrix_market(&self, bytes: &Bytes<'_>) -> Result<Loaded, ImportError> {
+    pub(crate) fn matrix_market(&self, bytes: &Bytes<'_>) -> Result<Read, ImportError> {
         let mut header = Header::new(bytes);
         let no_size_line =
             || ImportError::NoSizeLine { what: "rows, columns and entries", path: bytes.path().to_owned() };
@@ -43,7 +43,7 @@ impl Reader<'_> {
         };
         let plan = self.plan_behind(bytes, &header, &sizes)?;
         let precision = self.options.precision;
-        let edges = text::parse::<RawEdges>(bytes, &plan, |own, line| {
+        let pieces = self.parse(bytes, &plan, |own, line| {
             let Some(mut fields) = Fields::of(line, COMMENTS) else { return Ok(()) };
             let expected = if banner.valued { 3 } else { 2 };
             let columns = |found| LineFault::Columns { found, expected };
@@ -61,21 +61,22 @@ impl Reader<'_> {
             own.push(row, column);
             Ok(())
         })?;
-        let found: u64 = edges.iter().map(|piece| piece.len() as u64).sum();
+        let found = pieces.edges();
         if found != size.entries {
             return Err(ImportError::Entries { path: bytes.path().to_owned(), expected: size.entries, found });
         }
-        let read = Read {
+        Ok(Read {
             format: Format::MatrixMarket,
-            edges,
+            path: bytes.path().to_owned(),
+            pieces,
             ids: Some(Ids::dense(1, size.rows)),
             directed: banner.symmetric.then_some(false),
             called_directed: false,
             mirrored: banner.symmetric,
+            both_listed: false,
             weighted,
             bytes: bytes.len(),
-        };
-        raw::finish(bytes, read, self.options)
+        })
     }
 }
 

@@ -5,11 +5,10 @@
 use super::bytes::Bytes;
 use super::error::{ImportError, LineFault};
 use super::matrix_market::index;
-use super::raw::{self, RawEdges, Read};
+use super::raw::{RawEdges, Read};
 use super::text::{self, Fields, Header};
-use super::{Format, Loaded, Reader, Sizes};
+use super::{Format, Reader, Sizes};
 use crate::graph::ids::Ids;
-use rayon::prelude::*;
 
 const COMMENTS: &[u8] = b"%";
 /// Length of the shortest neighbour: a digit, and a blank or the end of the line.
@@ -34,7 +33,7 @@ struct Rows {
 }
 
 impl Reader<'_> {
-    pub(crate) fn metis(&self, bytes: &Bytes<'_>) -> Result<Loaded, ImportError> {
+    pub(crate) fn metis(&self, bytes: &Bytes<'_>) -> Result<Read, ImportError> {
         let mut header = Header::new(bytes);
         let head = loop {
             let no_sizes = || ImportError::NoSizeLine { what: SIZES, path: bytes.path().to_owned() };
@@ -53,8 +52,13 @@ impl Reader<'_> {
             weighted,
         };
         let plan = self.plan_behind(bytes, &header, &sizes)?;
-        let pieces = text::parse::<Rows>(bytes, &plan, |own, line| self.row(own, line, &head, weighted))?;
-        let (edges, found) = absolute(pieces, head.vertices);
+        let (mut pieces, mut found) = (self.pieces(), Found::default());
+        let line = |own: &mut Rows, line: &[u8]| self.row(own, line, &head, weighted);
+        text::parse(bytes, &plan, line, |rows| pieces.push(found.absolute(rows)))?;
+        // Empty rows behind the last vertex are not counted: editors leave empty lines at the end of a file.
+        if found.last.is_none_or(|last| last < head.vertices) {
+            found.rows = found.rows.min(head.vertices);
+        }
         if found.rows != head.vertices {
             let (expected, found) = (head.vertices, found.rows);
             return Err(ImportError::Rows { path: bytes.path().to_owned(), expected, found });
@@ -64,17 +68,18 @@ impl Reader<'_> {
             let found = if found.entries == entries { 2 * found.ascending } else { found.entries };
             return Err(ImportError::Entries { path: bytes.path().to_owned(), expected: entries, found });
         }
-        let read = Read {
+        Ok(Read {
             format: Format::Metis,
-            edges,
+            path: bytes.path().to_owned(),
+            pieces,
             ids: Some(Ids::dense(1, head.vertices)),
             directed: Some(false),
             called_directed: false,
             mirrored: true,
+            both_listed: false,
             weighted,
             bytes: bytes.len(),
-        };
-        raw::finish(bytes, read, self.options)
+        })
     }
 
     /// Parses the line of one vertex.
@@ -105,35 +110,28 @@ impl Reader<'_> {
     }
 }
 
-/// Counts over all pieces of a file.
+/// Counts over the pieces of a file so far.
+#[derive(Default)]
 struct Found {
     rows: u64,
+    /// The last vertex with a neighbour.
+    last: Option<u64>,
     entries: u64,
     /// Entries that lead to a larger vertex.
     ascending: u64,
 }
 
-/// Gives the rows of all pieces their vertices, and keeps each edge at its smaller end. Empty rows behind the last
-/// vertex are not counted: editors leave empty lines at the end of a file.
-fn absolute(pieces: Vec<Rows>, vertices: u64) -> (Vec<RawEdges>, Found) {
-    let mut rows = 0;
-    let first = |p: &Rows| {
-        rows += p.rows;
-        rows - p.rows
-    };
-    let firsts: Vec<u64> = pieces.iter().map(first).collect();
-    let entries = pieces.iter().map(|p| p.edges.len() as u64).sum();
-    let last = pieces.iter().zip(&firsts).filter_map(|(p, first)| Some(first + p.edges.last_from()?)).max();
-    if last.is_none_or(|last| last < vertices) {
-        rows = rows.min(vertices);
+impl Found {
+    /// Counts the next piece, gives its rows their vertices, and keeps each edge at its smaller end.
+    fn absolute(&mut self, piece: Rows) -> RawEdges {
+        let first = self.rows;
+        self.rows += piece.rows;
+        self.last = piece.edges.last_from().map(|row| first + row).or(self.last);
+        self.entries += piece.edges.len() as u64;
+        let edges = piece.edges.retained(|from, to| (first + from < to).then_some([first + from, to]));
+        self.ascending += edges.len() as u64;
+        edges
     }
-    let edges: Vec<RawEdges> = pieces
-        .into_par_iter()
-        .zip(firsts)
-        .map(|(p, first)| p.edges.retained(|from, to| (first + from < to).then_some([first + from, to])))
-        .collect();
-    let ascending = edges.iter().map(|e| e.len() as u64).sum();
-    (edges, Found { rows, entries, ascending })
 }
 
 fn head(mut fields: Fields<'_>, line: &[u8]) -> Result<Head, LineFault> {

@@ -43,22 +43,28 @@ mod ldbc;
 mod matrix_market;
 mod memory;
 mod metis;
+mod pieces;
 mod raw;
 mod separated;
 mod serialized;
+mod sorted;
 mod text;
 
 pub use error::{ImportError, KNOWN_ENDINGS, LineFault, SerializedFault};
 pub use file_format::{FileFormat, UnknownFormat};
 pub(crate) use memory::check as check_memory;
+pub(crate) use pieces::Pieces;
+pub(crate) use raw::{RawEdges, Read, give_weights};
+pub(crate) use sorted::{Imported, SortedGraph, budget, finish_or_sort};
 
 use super::build;
 use super::csr::Csr;
+use super::external::Budget;
 use crate::setters::setters;
 use bytes::Bytes;
 use std::fmt;
 use std::path::{Path, PathBuf};
-use text::{Header, Plan};
+use text::{Header, PieceSizes, Plan};
 
 /// Choice between directed and undirected edges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -81,11 +87,34 @@ pub enum WeightMode {
     /// Weights of the input: integers if all are integers, otherwise real numbers. Files without weights get 1 for each
     /// edge. Generated graphs get [`WeightMode::RandomIntegers`].
     Input,
+    /// Weights of the input, if it has some.
+    IfPresent,
     /// Uniform integers from 1 to 255, as GAP's generators give. They depend only on the seed and the edge, so both
     /// directions of an edge have the same weight.
     RandomIntegers,
     /// Uniform real numbers in [0, 1), as in Graph500, otherwise like [`WeightMode::RandomIntegers`].
     RandomReals,
+}
+
+impl WeightMode {
+    /// Returns the source of the weights for an input with or without weights.
+    pub(crate) fn source(self, weighted: bool) -> WeightSource {
+        match self {
+            Self::Input | Self::IfPresent if weighted => WeightSource::Input,
+            Self::Ignore | Self::IfPresent => WeightSource::None,
+            Self::Input => WeightSource::Unit,
+            Self::RandomIntegers => WeightSource::RandomIntegers,
+            Self::RandomReals => WeightSource::RandomReals,
+        }
+    }
+
+    /// Returns the source of the weights of a generated graph.
+    pub(crate) fn generated(self) -> WeightSource {
+        match self {
+            Self::Input => WeightSource::RandomIntegers,
+            other => other.source(false),
+        }
+    }
 }
 
 /// Precision of real weights.
@@ -108,6 +137,10 @@ pub enum Stage {
     Read,
     /// Generating edges and building neighbour lists, counted in edges. Each edge is handled twice.
     Build,
+    /// Sorting edges that do not fit into memory, counted in edges.
+    Sort,
+    /// Merging sorted edges, counted in ranges of them.
+    Merge,
     /// Writing a graph to a volume, counted in bytes.
     Store,
 }
@@ -144,8 +177,11 @@ pub struct LoadOptions<'a> {
     pub wide: bool,
     /// Seed of generators and random weights.
     pub seed: u64,
-    /// Memory limit in bytes. With `None` the limit is the memory that is free.
+    /// Memory limit in bytes. With `None` the limit is the memory that is free. A graph that is to be stored may be larger
+    /// ([`Graph::import`](super::Graph::import)).
     pub memory: Option<u64>,
+    /// Folder of temporary files for graphs that are larger. With `None` it is the one that `TMPDIR` names, or `/var/tmp`.
+    pub temp_dir: Option<&'a Path>,
     /// Function that is called as loading proceeds.
     pub progress: Option<ProgressFn<'a>>,
 }
@@ -159,6 +195,7 @@ setters!(LoadOptions<'a> {
     wide: bool,
     seed: u64,
     memory: Option<u64>,
+    temp_dir: Option<&'a Path>,
     progress: Option<ProgressFn<'a>>,
 });
 
@@ -176,6 +213,7 @@ impl Default for LoadOptions<'_> {
             wide: false,
             seed: DEFAULT_SEED,
             memory: None,
+            temp_dir: None,
             progress: None,
         }
     }
@@ -192,6 +230,7 @@ impl fmt::Debug for LoadOptions<'_> {
             .field("wide", &self.wide)
             .field("seed", &self.seed)
             .field("memory", &self.memory)
+            .field("temp_dir", &self.temp_dir)
             .finish_non_exhaustive()
     }
 }
@@ -328,14 +367,6 @@ pub struct Loaded {
     pub summary: Summary,
 }
 
-impl Loaded {
-    /// Returns the graph without weights.
-    pub fn without_weights(self) -> Self {
-        let summary = Summary { weights: WeightSource::None, ..self.summary };
-        Self { csr: self.csr.without_weights(), summary }
-    }
-}
-
 /// Sizes that the header of a file names.
 struct Sizes {
     vertices: u64,
@@ -352,8 +383,17 @@ struct Sizes {
 /// State that all formats share while they read.
 pub(crate) struct Reader<'a> {
     pub options: &'a LoadOptions<'a>,
-    /// Bytes of text that one task parses.
-    pub piece: u64,
+    pub piece_sizes: PieceSizes,
+    /// Limits within which edges are read that need not fit into memory. `None` if they must.
+    pub budget: Option<Budget>,
+}
+
+/// Contents of an input.
+pub(crate) enum Contents {
+    /// Edges, in any order.
+    Edges(Read),
+    /// A file of neighbour lists.
+    Graph(Loaded),
 }
 
 /// Reads the graph file at `path`, or standard input for `-`. The path of an LDBC graph is that of either file, or their
@@ -370,20 +410,48 @@ pub(crate) struct Reader<'a> {
 /// * [`ImportError::Memory`], [`ImportError::Refused`] or [`ImportError::LargeText`] if the graph does not fit into
 ///   memory.
 pub fn load(path: &Path, options: &LoadOptions<'_>) -> Result<Loaded, ImportError> {
-    let reader = Reader { options, piece: text::PIECE };
-    let is_stdin = path.as_os_str() == bytes::STDIN;
-    match options.format.or_else(|| FileFormat::of(path)) {
-        Some(FileFormat::Ldbc) if !is_stdin => reader.ldbc(&ldbc::Paths::of(path)),
-        Some(format) => reader.single(&Bytes::open(path, options)?, format),
-        None if is_stdin => Err(ImportError::NoFormat { formats: FileFormat::names() }),
-        None => {
-            let parts = ldbc::Paths::from_prefix(path, "");
-            if parts.vertices.is_file() || parts.edges.is_file() {
-                return reader.ldbc(&parts);
+    Reader { options, piece_sizes: PieceSizes::of(text::PIECE), budget: None }.open(path)?.in_memory(options)
+}
+
+/// Reads the graph file at `path` as [`load`] does. A graph that does not fit into memory is sorted in temporary files.
+///
+/// # Errors
+/// As for [`load`]; also [`ImportError::TemporaryFile`] if a temporary file cannot be written, and
+/// [`ImportError::SmallBudget`] if the vertices alone do not fit into memory.
+pub(crate) fn load_or_sort(path: &Path, options: &LoadOptions<'_>) -> Result<Imported, ImportError> {
+    let budget = sorted::budget(options);
+    let reader = Reader { options, piece_sizes: PieceSizes::within(budget.memory), budget: Some(budget.clone()) };
+    match reader.open(path)? {
+        Contents::Edges(read) => sorted::finish_or_sort(read, options, &budget),
+        Contents::Graph(loaded) => Ok(Imported::InMemory(loaded)),
+    }
+}
+
+impl Contents {
+    fn in_memory(self, options: &LoadOptions<'_>) -> Result<Loaded, ImportError> {
+        match self {
+            Self::Edges(read) => raw::finish(read, options),
+            Self::Graph(loaded) => Ok(loaded),
+        }
+    }
+}
+
+impl Reader<'_> {
+    fn open(&self, path: &Path) -> Result<Contents, ImportError> {
+        let is_stdin = path.as_os_str() == bytes::STDIN;
+        match self.options.format.or_else(|| FileFormat::of(path)) {
+            Some(FileFormat::Ldbc) if !is_stdin => Ok(Contents::Edges(self.ldbc(&ldbc::Paths::of(path))?)),
+            Some(format) => self.single(&Bytes::open(path, self)?, format),
+            None if is_stdin => Err(ImportError::NoFormat { formats: FileFormat::names() }),
+            None => {
+                let parts = ldbc::Paths::from_prefix(path, "");
+                if parts.vertices.is_file() || parts.edges.is_file() {
+                    return Ok(Contents::Edges(self.ldbc(&parts)?));
+                }
+                // A path that cannot be opened is reported before its ending is checked.
+                Bytes::check(path)?;
+                Err(ImportError::UnknownEnding { path: path.to_owned(), found: ending(path) })
             }
-            // A path that cannot be opened is reported before its ending is checked.
-            Bytes::check(path)?;
-            Err(ImportError::UnknownEnding { path: path.to_owned(), found: ending(path) })
         }
     }
 }
@@ -410,11 +478,11 @@ pub fn load_bytes(name: &str, bytes: &[u8], options: &LoadOptions<'_>) -> Result
 
 /// Reads a graph as [`load_bytes`] does, with pieces of a given size.
 fn load_pieces(name: &str, bytes: &[u8], options: &LoadOptions<'_>, piece: u64) -> Result<Loaded, ImportError> {
-    let (path, reader) = (Path::new(name), Reader { options, piece });
+    let (path, reader) = (Path::new(name), Reader { options, piece_sizes: PieceSizes::of(piece), budget: None });
     let Some(format) = options.format.or_else(|| FileFormat::of(path)) else {
         return Err(ImportError::UnknownEnding { path: path.to_owned(), found: ending(path) });
     };
-    reader.single(&Bytes::decompressed(path, bytes.into(), options)?, format)
+    reader.single(&Bytes::decompressed(path, bytes.into(), &reader)?, format)?.in_memory(options)
 }
 
 /// Returns the ending of a path, in front of that of a compressed file, with its dot.
@@ -425,12 +493,12 @@ fn ending(path: &Path) -> String {
 
 impl Reader<'_> {
     /// Reads a graph of one file, which is the file of edges of an LDBC graph.
-    fn single(&self, bytes: &Bytes<'_>, format: FileFormat) -> Result<Loaded, ImportError> {
+    fn single(&self, bytes: &Bytes<'_>, format: FileFormat) -> Result<Contents, ImportError> {
         if bytes.len() == 0 {
-            return Err(Self::no_vertices(bytes));
+            return Err(Self::no_vertices(bytes.path().to_owned(), 0));
         }
         let kind = format.kind();
-        match format {
+        let read = match format {
             FileFormat::El => self.edge_list(bytes, kind, edge_list::Columns::Two),
             FileFormat::Wel => self.edge_list(bytes, kind, edge_list::Columns::Three),
             FileFormat::Txt => self.edge_list(bytes, kind, edge_list::Columns::AsFirstLine),
@@ -440,15 +508,51 @@ impl Reader<'_> {
             FileFormat::Gr => self.dimacs(bytes),
             FileFormat::Graph => self.metis(bytes),
             FileFormat::Ldbc => self.ldbc_edges_alone(bytes),
-            FileFormat::Sg => self.serialized(bytes, false),
-            FileFormat::Wsg => self.serialized(bytes, true),
-        }
+            FileFormat::Sg => return self.serialized(bytes, false),
+            FileFormat::Wsg => return self.serialized(bytes, true),
+        };
+        Ok(Contents::Edges(read?))
+    }
+
+    /// Returns a place for the pieces of an input.
+    fn pieces(&self) -> Pieces {
+        Pieces::new(self.budget.as_ref())
+    }
+
+    /// Parses lines of edges.
+    fn parse(
+        &self,
+        bytes: &Bytes<'_>,
+        plan: &Plan<'_>,
+        line: impl Fn(&mut RawEdges, &[u8]) -> Result<(), LineFault> + Sync,
+    ) -> Result<Pieces, ImportError> {
+        let mut pieces = self.pieces();
+        text::parse(bytes, plan, line, |edges| pieces.push(edges))?;
+        Ok(pieces)
+    }
+
+    /// Returns the range of all lines.
+    fn whole(&self) -> Plan<'_> {
+        self.lines_from(0, 1)
+    }
+
+    /// Returns the range of the lines from byte `start` on, of which the first has the number `first_line`.
+    fn lines_from(&self, start: u64, first_line: u64) -> Plan<'_> {
+        Plan { start, first_line, pieces: self.piece_sizes, progress: self.options.progress }
+    }
+
+    /// Returns the memory that tables of identifiers may take.
+    fn table_bytes(&self) -> u64 {
+        self.budget.as_ref().map_or(u64::MAX, sorted::table_bytes)
     }
 
     /// Returns an error if the text's edges cannot fit into memory. The number of edges is not known yet. A line of two
     /// long numbers has about twice as many bytes as the numbers have in memory.
     fn check_text(&self, bytes: &Bytes<'_>) -> Result<(), ImportError> {
-        memory::check_text(bytes.path(), bytes.len(), self.options.memory)
+        match self.budget {
+            Some(_) => Ok(()),
+            None => memory::check_text(bytes.path(), bytes.len(), self.options.memory),
+        }
     }
 
     /// Checks the sizes that a header names, before the entries behind it are read. Returns the range of their lines.
@@ -460,29 +564,25 @@ impl Reader<'_> {
             return Err(ImportError::TooManyEntries { path, entries, bytes: bytes.len(), most });
         }
         if vertices == 0 {
-            return Err(Self::no_vertices(bytes));
+            return Err(Self::no_vertices(bytes.path().to_owned(), bytes.len()));
         }
-        let (vertices, entries) = (u128::from(vertices), u128::from(entries));
-        let arcs = entries << u32::from(sizes.mirrored);
-        let needed = build::peak_bytes(vertices, arcs, 4, if sizes.weighted { 4 } else { 0 });
-        let what = bytes.path().display().to_string();
-        check_memory(&what, vertices, entries, needed, self.options.memory)?;
-        Ok(Plan {
-            start: header.offset(),
-            first_line: header.line() + 1,
-            piece: self.piece,
-            progress: self.options.progress,
-        })
+        if self.budget.is_none() {
+            let (vertices, entries) = (u128::from(vertices), u128::from(entries));
+            let arcs = entries << u32::from(sizes.mirrored);
+            let needed = build::peak_bytes(vertices, arcs, 4, if sizes.weighted { 4 } else { 0 });
+            let what = bytes.path().display().to_string();
+            check_memory(&what, vertices, entries, needed, self.options.memory)?;
+        }
+        Ok(self.lines_from(header.offset(), header.line() + 1))
     }
 
     /// Returns true if weights of the input are read.
     fn wants_weights(&self) -> bool {
-        self.options.weights == WeightMode::Input
+        matches!(self.options.weights, WeightMode::Input | WeightMode::IfPresent)
     }
 
-    fn no_vertices(bytes: &Bytes<'_>) -> ImportError {
-        let path = PathBuf::from(bytes.path());
-        if bytes.len() == 0 { ImportError::Empty { path } } else { ImportError::NoVertices { path } }
+    fn no_vertices(path: PathBuf, bytes: u64) -> ImportError {
+        if bytes == 0 { ImportError::Empty { path } } else { ImportError::NoVertices { path } }
     }
 }
 

@@ -1,28 +1,31 @@
 //! Edges as they were read, and their conversion to a graph.
 
-use super::bytes::Bytes;
-use super::error::{ImportError, LineFault};
+use super::error::{ImportError, LineFault, SerializedFault};
 use super::memory;
+use super::pieces::Pieces;
 use super::text::{self, Weight};
 use super::{
     Format, LoadOptions, Loaded, Orientation, OrientationReason, Precision, Progress, Reader, Stage, Summary,
-    WeightMode, WeightSource,
+    WeightSource,
 };
-use crate::graph::build::{self, Built, Chunk, EdgeWeight, Rule};
-use crate::graph::csr::{Csr, MAX_NARROW_VERTICES, VertexId, Weights};
+use crate::graph::build::{self, Chunk, EdgeWeight, Rule};
+use crate::graph::csr::{Csr, CsrError, MAX_NARROW_VERTICES, VertexId, Weights};
 use crate::graph::generate;
 use crate::graph::ids::{Ids, Renumber};
 use parking_lot::Mutex;
+use std::path::PathBuf;
 
 /// Edges of one piece of a file.
 #[derive(Default)]
+#[cfg_attr(test, derive(Debug, PartialEq))]
 pub(crate) struct RawEdges {
-    pairs: Pairs,
-    weights: RawWeights,
+    pub(super) pairs: Pairs,
+    pub(super) weights: RawWeights,
 }
 
 /// Pairs of vertices, in 32 bits as long as all fit.
-enum Pairs {
+#[cfg_attr(test, derive(Debug, PartialEq))]
+pub(super) enum Pairs {
     Narrow(Vec<[u32; 2]>),
     Wide(Vec<[u64; 2]>),
 }
@@ -34,7 +37,8 @@ impl Default for Pairs {
 }
 
 /// Weights, kept as integers until a real number occurs.
-enum RawWeights {
+#[cfg_attr(test, derive(Debug, PartialEq))]
+pub(super) enum RawWeights {
     Integer(Vec<u32>),
     Real(Vec<f64>),
 }
@@ -81,6 +85,13 @@ impl RawEdges {
         Ok(())
     }
 
+    /// Stores an integer weight for the edge that is stored with it. All edges have one.
+    pub(super) fn push_integer(&mut self, weight: u32) {
+        if let RawWeights::Integer(list) = &mut self.weights {
+            list.push(weight);
+        }
+    }
+
     pub(crate) fn len(&self) -> usize {
         match &self.pairs {
             Pairs::Narrow(list) => list.len(),
@@ -96,14 +107,14 @@ impl RawEdges {
         }
     }
 
-    fn pair(&self, i: usize) -> [u64; 2] {
+    pub(super) fn pair(&self, i: usize) -> [u64; 2] {
         match &self.pairs {
             Pairs::Narrow(list) => list[i].map(u64::from),
             Pairs::Wide(list) => list[i],
         }
     }
 
-    fn integer(&self, i: usize) -> u32 {
+    pub(super) fn integer(&self, i: usize) -> u32 {
         match &self.weights {
             RawWeights::Integer(list) => list[i],
             // This is unreachable: integers are asked for only if no piece holds a real number.
@@ -111,7 +122,7 @@ impl RawEdges {
         }
     }
 
-    fn real(&self, i: usize) -> f64 {
+    pub(super) fn real(&self, i: usize) -> f64 {
         match &self.weights {
             RawWeights::Integer(list) => list[i].into(),
             RawWeights::Real(list) => list[i],
@@ -141,15 +152,30 @@ impl RawEdges {
         kept
     }
 
-    fn is_real(&self) -> bool {
+    pub(super) fn is_real(&self) -> bool {
         matches!(self.weights, RawWeights::Real(_))
+    }
+
+    /// Returns the memory of the edges in bytes.
+    pub(super) fn bytes(&self) -> u64 {
+        let pairs = match &self.pairs {
+            Pairs::Narrow(list) => size_of_val(list.as_slice()),
+            Pairs::Wide(list) => size_of_val(list.as_slice()),
+        };
+        let weights = match &self.weights {
+            RawWeights::Integer(list) => size_of_val(list.as_slice()),
+            RawWeights::Real(list) => size_of_val(list.as_slice()),
+        };
+        (pairs + weights) as u64
     }
 }
 
-/// Input of [`finish`]: the edges that were read, and the facts about their file.
+/// Edges that were read, and the facts about their input.
 pub(crate) struct Read {
     pub format: Format,
-    pub edges: Vec<RawEdges>,
+    /// File or generator.
+    pub path: PathBuf,
+    pub pieces: Pieces,
     /// Identifiers of the vertices, if the edges hold vertex numbers already. `None` if the edges hold identifiers that
     /// are not numbered yet.
     pub ids: Option<Ids>,
@@ -159,126 +185,234 @@ pub(crate) struct Read {
     pub called_directed: bool,
     /// True if each entry stands for both directions, for any option.
     pub mirrored: bool,
+    /// True if the file states that each edge of an undirected graph is there in both directions.
+    pub both_listed: bool,
     /// True if weights of the edges were read.
     pub weighted: bool,
     /// Bytes read.
     pub bytes: u64,
 }
 
-/// Makes the graph from the edges that were read.
-pub(crate) fn finish(bytes: &Bytes<'_>, read: Read, options: &LoadOptions<'_>) -> Result<Loaded, ImportError> {
-    let count: usize = read.edges.iter().map(RawEdges::len).sum();
-    let (numbers, known) = match read.ids {
-        Some(ids) => (Renumber::known(ids), true),
-        None => (Renumber::gather(&read.edges, |piece, take| piece.each(take)), false),
-    };
-    let vertices = numbers.ids().len();
-    if vertices == 0 {
-        return Err(Reader::no_vertices(bytes));
-    }
-    let (mirror, directed, reason) = match (options.orientation, read.directed) {
-        (Orientation::Directed, _) => (read.mirrored, Some(true), OrientationReason::Requested),
-        (Orientation::Undirected, _) => (true, Some(false), OrientationReason::Requested),
-        (Orientation::Auto, Some(true)) => (read.mirrored, Some(true), OrientationReason::Declared),
-        (Orientation::Auto, Some(false)) => (true, Some(false), OrientationReason::Declared),
-        (Orientation::Auto, None) => (read.mirrored, None, OrientationReason::OneWay),
-    };
-    let wide = options.wide || vertices > MAX_NARROW_VERTICES;
-    let real = read.weighted && read.edges.iter().any(RawEdges::is_real);
-    let weight_width = match (read.weighted, real, options.precision) {
-        (false, ..) => 0,
-        (true, true, Precision::Double) => 8,
-        (true, ..) => 4,
-    };
-    let arcs = (count as u128) << u32::from(mirror);
-    let needed = build::peak_bytes(vertices.into(), arcs, if wide { 8 } else { 4 }, weight_width);
-    memory::check(&bytes.path().display().to_string(), vertices.into(), count as u128, needed, options.memory)?;
-
-    let job = Job {
-        pieces: read.edges.into_iter().map(|piece| Mutex::new(Some(piece))).collect(),
-        count,
-        vertices: vertices as usize,
-        rule: Rule { mirror, keep_self_loops: options.keep_self_loops },
-        vertex: &|id| if known { id } else { numbers.vertex(id).unwrap_or(0) },
-        options,
-    };
-    let (csr, self_loops, duplicates) = match (weight_width, real, options.precision, wide) {
-        (0, _, _, false) => job.build::<u32, ()>(|_, _| ()),
-        (0, _, _, true) => job.build::<u64, ()>(|_, _| ()),
-        (_, false, _, false) => job.build::<u32, u32>(RawEdges::integer),
-        (_, false, _, true) => job.build::<u64, u32>(RawEdges::integer),
-        (_, true, Precision::Single, false) => job.build::<u32, f32>(|piece, i| piece.real(i) as f32),
-        (_, true, Precision::Single, true) => job.build::<u64, f32>(|piece, i| piece.real(i) as f32),
-        (_, true, Precision::Double, false) => job.build::<u32, f64>(RawEdges::real),
-        (_, true, Precision::Double, true) => job.build::<u64, f64>(RawEdges::real),
-    };
-    let csr = csr(numbers.into_ids());
-    let (csr, reason) = match directed {
-        Some(true) => (csr, reason),
-        Some(false) => (csr.into_undirected(), reason),
-        None if csr.one_way_edge().is_none() => (csr.into_undirected(), OrientationReason::Symmetric),
-        None if read.called_directed => (csr, OrientationReason::Declared),
-        None if !csr.has_two_way_edge() => (csr, OrientationReason::Once),
-        None => (csr, reason),
-    };
-    let (csr, weights) = give_weights(csr, read.weighted, options);
-    let summary = Summary {
-        format: read.format,
-        orientation: reason,
-        weights,
-        input_edges: count as u64,
-        self_loops,
-        duplicates,
-        bytes: read.bytes,
-    };
-    Ok(Loaded { csr, summary })
+/// Decision about the direction of edges.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Direction {
+    Directed,
+    Undirected,
+    /// Undirected, and each edge must be there in both directions with equal weights.
+    Symmetric,
+    /// Undirected if each edge occurs in both directions with equal weights.
+    AsEdgesShow,
 }
 
-/// Gives a graph from a file the weights that the options ask for.
-pub(crate) fn give_weights(csr: Csr, weighted: bool, options: &LoadOptions<'_>) -> (Csr, WeightSource) {
-    match options.weights {
-        WeightMode::Ignore => (csr.without_weights(), WeightSource::None),
-        WeightMode::Input if weighted => (csr, WeightSource::Input),
-        WeightMode::Input => {
-            let ones = vec![1; csr.arcs() as usize];
-            (csr.with_weights(Weights::U32(ones)), WeightSource::Unit)
+/// Edges with numbers for their vertices: what a graph is built of.
+pub(super) struct Numbered {
+    pub format: Format,
+    pub path: PathBuf,
+    pub pieces: Pieces,
+    pub numbers: Renumber,
+    /// True if the edges hold numbers already.
+    known: bool,
+    pub mirror: bool,
+    pub direction: Direction,
+    reason: OrientationReason,
+    called_directed: bool,
+    pub wide: bool,
+    weighted: bool,
+    /// True if weights of the input are real numbers.
+    pub real: bool,
+    bytes: u64,
+}
+
+impl Numbered {
+    /// Gives vertices their numbers, and decides what the edges themselves need not decide. Tables of identifiers take at
+    /// most `table_bytes`.
+    pub(super) fn of(read: Read, options: &LoadOptions<'_>, table_bytes: u64) -> Result<Self, ImportError> {
+        let pieces = read.pieces;
+        let each = |i: usize, take: &mut dyn FnMut(u64)| pieces.with(i, &mut |piece| piece.each(take));
+        let (numbers, known) = match read.ids {
+            Some(ids) => (Renumber::known(ids), true),
+            None => (Renumber::gather(pieces.len(), each, table_bytes)?, false),
+        };
+        let vertices = numbers.ids().len();
+        if vertices == 0 {
+            return Err(Reader::no_vertices(read.path, read.bytes));
         }
-        WeightMode::RandomIntegers => (generate::with_random_integers(csr, options.seed), WeightSource::RandomIntegers),
-        WeightMode::RandomReals => (generate::with_random_reals(csr, options.seed), WeightSource::RandomReals),
+        let (mirror, direction, reason) = match (options.orientation, read.directed) {
+            (Orientation::Directed, _) => (read.mirrored, Direction::Directed, OrientationReason::Requested),
+            (Orientation::Undirected, Some(false)) if read.both_listed => {
+                (false, Direction::Symmetric, OrientationReason::Requested)
+            }
+            (Orientation::Auto, Some(false)) if read.both_listed => {
+                (false, Direction::Symmetric, OrientationReason::Declared)
+            }
+            (Orientation::Undirected, _) => (true, Direction::Undirected, OrientationReason::Requested),
+            (Orientation::Auto, Some(true)) => (read.mirrored, Direction::Directed, OrientationReason::Declared),
+            (Orientation::Auto, Some(false)) => (true, Direction::Undirected, OrientationReason::Declared),
+            (Orientation::Auto, None) => (read.mirrored, Direction::AsEdgesShow, OrientationReason::OneWay),
+        };
+        Ok(Self {
+            format: read.format,
+            path: read.path,
+            real: read.weighted && pieces.is_real(),
+            pieces,
+            numbers,
+            known,
+            mirror,
+            direction,
+            reason,
+            called_directed: read.called_directed,
+            wide: options.wide || vertices > MAX_NARROW_VERTICES,
+            weighted: read.weighted,
+            bytes: read.bytes,
+        })
     }
-}
 
-struct Job<'a> {
-    pieces: Vec<Mutex<Option<RawEdges>>>,
-    count: usize,
-    vertices: usize,
-    rule: Rule,
-    vertex: &'a (dyn Fn(u64) -> u64 + Sync),
-    options: &'a LoadOptions<'a>,
-}
+    /// Returns the number of the vertex with an identifier.
+    pub(super) fn vertex(&self, id: u64) -> u64 {
+        if self.known { id } else { self.numbers.vertex(id).unwrap_or(0) }
+    }
 
-/// A graph without its identifiers (which are in use until it is built), and the numbers of self-loops and duplicates.
-type Unnamed = (Box<dyn FnOnce(Ids) -> Csr>, u64, u64);
+    /// Returns the number of arcs before duplicates are dropped.
+    pub(super) fn arcs(&self) -> u128 {
+        u128::from(self.pieces.edges()) << u32::from(self.mirror)
+    }
 
-impl Job<'_> {
-    fn build<V: VertexId, W: EdgeWeight>(&self, weight: impl Fn(&RawEdges, usize) -> W + Sync) -> Unnamed {
+    pub(super) fn width(&self) -> u64 {
+        if self.wide { 8 } else { 4 }
+    }
+
+    /// Returns the bytes of a weight that was read.
+    pub(super) fn weight_width(&self, options: &LoadOptions<'_>) -> u64 {
+        match (self.weighted, self.real, options.precision) {
+            (false, ..) => 0,
+            (true, true, Precision::Double) => 8,
+            (true, ..) => 4,
+        }
+    }
+
+    /// Returns the bytes of memory that [`Numbered::build`] takes.
+    pub(super) fn peak_bytes(&self, options: &LoadOptions<'_>) -> u128 {
+        let (vertices, weights) = (self.numbers.ids().len(), self.weight_width(options));
+        build::peak_bytes(vertices.into(), self.arcs(), self.width().into(), weights.into())
+    }
+
+    /// Returns true if the graph is directed, and the reason. `one_way` is an edge that does not occur in both directions
+    /// with equal weights, and is looked at where the direction depends on it.
+    pub(super) fn directed(
+        &self,
+        one_way: impl FnOnce() -> Option<(u64, u64)>,
+        has_two_way: impl FnOnce() -> bool,
+    ) -> Result<(bool, OrientationReason), ImportError> {
+        Ok(match self.direction {
+            Direction::Directed => (true, self.reason),
+            Direction::Undirected => (false, self.reason),
+            Direction::Symmetric => match one_way() {
+                None => (false, self.reason),
+                Some((from, to)) => {
+                    let fault = SerializedFault::Graph(CsrError::OneWay { from, to });
+                    return Err(ImportError::Serialized { path: self.path.clone(), fault });
+                }
+            },
+            Direction::AsEdgesShow if one_way().is_none() => (false, OrientationReason::Symmetric),
+            Direction::AsEdgesShow if self.called_directed => (true, OrientationReason::Declared),
+            Direction::AsEdgesShow if !has_two_way() => (true, OrientationReason::Once),
+            Direction::AsEdgesShow => (true, self.reason),
+        })
+    }
+
+    /// Returns the source of the weights that the options ask for.
+    pub(super) fn weight_source(&self, options: &LoadOptions<'_>) -> WeightSource {
+        match self.format {
+            Format::Kronecker | Format::Uniform => options.weights.generated(),
+            _ => options.weights.source(self.weighted),
+        }
+    }
+
+    pub(super) fn summary(
+        &self,
+        orientation: OrientationReason,
+        weights: WeightSource,
+        self_loops: u64,
+        duplicates: u64,
+    ) -> Summary {
+        let input_edges = self.pieces.edges();
+        Summary { format: self.format, orientation, weights, input_edges, self_loops, duplicates, bytes: self.bytes }
+    }
+
+    /// Makes the graph in memory.
+    pub(super) fn build(self, options: &LoadOptions<'_>) -> Result<Loaded, ImportError> {
+        let (csr, self_loops, duplicates) = match (self.weight_width(options), self.real, options.precision, self.wide)
+        {
+            (0, _, _, false) => self.lists::<u32, ()>(options, |_, _| ()),
+            (0, _, _, true) => self.lists::<u64, ()>(options, |_, _| ()),
+            (_, false, _, false) => self.lists::<u32, u32>(options, RawEdges::integer),
+            (_, false, _, true) => self.lists::<u64, u32>(options, RawEdges::integer),
+            (_, true, Precision::Single, false) => self.lists::<u32, f32>(options, |piece, i| piece.real(i) as f32),
+            (_, true, Precision::Single, true) => self.lists::<u64, f32>(options, |piece, i| piece.real(i) as f32),
+            (_, true, Precision::Double, false) => self.lists::<u32, f64>(options, RawEdges::real),
+            (_, true, Precision::Double, true) => self.lists::<u64, f64>(options, RawEdges::real),
+        }?;
+        let (directed, reason) = self.directed(|| csr.one_way_edge(), || csr.has_two_way_edge())?;
+        let summary = self.summary(reason, self.weight_source(options), self_loops, duplicates);
+        let csr = if directed { csr } else { csr.into_undirected() };
+        let csr = give_weights(csr.with_ids(self.numbers.into_ids()), summary.weights, options.seed);
+        Ok(Loaded { csr, summary })
+    }
+
+    /// Builds a directed graph whose identifiers are its numbers. Returns the numbers of self-loops and duplicates, too.
+    fn lists<V: VertexId, W: EdgeWeight>(
+        &self,
+        options: &LoadOptions<'_>,
+        weight: impl Fn(&RawEdges, usize) -> W + Sync,
+    ) -> Result<(Csr, u64, u64), ImportError> {
+        let (vertices, count) = (self.numbers.ids().len(), self.pieces.edges() as usize);
+        let rule = Rule { mirror: self.mirror, keep_self_loops: options.keep_self_loops };
         let progress = |done, total| {
-            if let Some(progress) = self.options.progress {
+            if let Some(progress) = options.progress {
                 progress(Progress { stage: Stage::Build, done, total });
             }
         };
-        let built: Built<V, W> =
-            build::build_parts(self.vertices, self.count, self.pieces.len(), self.rule, &progress, |i| {
-                // Each piece is taken once. Its memory is freed as soon as it is partitioned.
-                let piece = self.pieces[i].lock().take().unwrap_or_default();
-                let mut chunk = Chunk::with_capacity(piece.len());
-                for e in 0..piece.len() {
-                    let pair = piece.pair(e).map(|id| V::from_index((self.vertex)(id) as usize));
-                    chunk.push(pair, weight(&piece, e));
-                }
-                chunk
+        let failed = Mutex::new(None);
+        let built = build::build_parts(vertices as usize, count, self.pieces.len(), rule, &progress, |i| {
+            // Each piece is taken once. Its memory is freed as soon as it is partitioned.
+            let piece = self.pieces.take(i).unwrap_or_else(|e| {
+                *failed.lock() = Some(e);
+                RawEdges::default()
             });
+            let mut chunk = Chunk::<V, W>::with_capacity(piece.len());
+            for e in 0..piece.len() {
+                let pair = piece.pair(e).map(|id| V::from_index(self.vertex(id) as usize));
+                chunk.push(pair, weight(&piece, e));
+            }
+            chunk
+        });
+        if let Some(e) = failed.into_inner() {
+            return Err(e.into());
+        }
         let (self_loops, duplicates) = (built.self_loops, built.duplicates);
-        (Box::new(move |ids| Csr::assemble(built, true, ids)), self_loops, duplicates)
+        Ok((Csr::assemble(built, true, Ids::dense(0, vertices)), self_loops, duplicates))
+    }
+}
+
+/// Makes the graph in memory from the edges that were read.
+pub(crate) fn finish(read: Read, options: &LoadOptions<'_>) -> Result<Loaded, ImportError> {
+    let numbered = Numbered::of(read, options, u64::MAX)?;
+    let (vertices, edges) = (numbered.numbers.ids().len(), numbered.pieces.edges());
+    let what = numbered.path.display().to_string();
+    memory::check(&what, vertices.into(), edges.into(), numbered.peak_bytes(options), options.memory)?;
+    numbered.build(options)
+}
+
+/// Gives a graph weights that are not those of its edges.
+pub(crate) fn give_weights(csr: Csr, source: WeightSource, seed: u64) -> Csr {
+    match source {
+        WeightSource::None => csr.without_weights(),
+        WeightSource::Input => csr,
+        WeightSource::Unit => {
+            let ones = vec![1; csr.arcs() as usize];
+            csr.with_weights(Weights::U32(ones))
+        }
+        WeightSource::RandomIntegers => generate::with_random_integers(csr, seed),
+        WeightSource::RandomReals => generate::with_random_reals(csr, seed),
     }
 }

@@ -7,9 +7,9 @@
 use super::bytes::Bytes;
 use super::edge_list::COMMENTS;
 use super::error::{ImportError, LineFault};
-use super::raw::{self, RawEdges, Read};
-use super::text::{self, Fields, Header, Plan};
-use super::{Format, Loaded, Reader};
+use super::raw::Read;
+use super::text::{self, Fields, Header};
+use super::{Format, Reader};
 use std::borrow::Cow;
 
 const SOURCES: [&str; 7] = ["source", "src", "from", "start", "source_id", "from_id", ":start_id"];
@@ -26,12 +26,14 @@ struct Columns {
 }
 
 impl Reader<'_> {
-    pub(crate) fn separated(&self, bytes: &Bytes<'_>, separator: u8) -> Result<Loaded, ImportError> {
+    pub(crate) fn separated(&self, bytes: &Bytes<'_>, separator: u8) -> Result<Read, ImportError> {
         self.check_text(bytes)?;
         let mut header = Header::new(bytes);
         let (mut start, mut first_line) = (0, 1);
         let columns = loop {
-            let Some(line) = header.next()? else { return Err(Self::no_vertices(bytes)) };
+            let Some(line) = header.next()? else {
+                return Err(Self::no_vertices(bytes.path().to_owned(), bytes.len()));
+            };
             if Fields::of(&line, COMMENTS).is_none() {
                 continue;
             }
@@ -52,8 +54,7 @@ impl Reader<'_> {
         };
         let weight = columns.weight.filter(|_| self.wants_weights());
         let precision = self.options.precision;
-        let plan = Plan { start, first_line, piece: self.piece, progress: self.options.progress };
-        let edges = text::parse::<RawEdges>(bytes, &plan, |own, line| {
+        let pieces = self.parse(bytes, &self.lines_from(start, first_line), |own, line| {
             if Fields::of(line, COMMENTS).is_none() {
                 return Ok(());
             }
@@ -68,17 +69,18 @@ impl Reader<'_> {
             own.push(from, to);
             Ok(())
         })?;
-        let read = Read {
+        Ok(Read {
             format: Format::Separated,
-            edges,
+            path: bytes.path().to_owned(),
+            pieces,
             ids: None,
             directed: None,
             called_directed: false,
             mirrored: false,
+            both_listed: false,
             weighted: weight.is_some(),
             bytes: bytes.len(),
-        };
-        raw::finish(bytes, read, self.options)
+        })
     }
 }
 

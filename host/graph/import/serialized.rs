@@ -6,9 +6,9 @@
 
 use super::bytes::Bytes;
 use super::error::{ImportError, SerializedFault};
-use super::raw;
-use super::{Format, Loaded, Orientation, OrientationReason, Progress, Reader, Stage, Summary};
-use crate::graph::csr::{Csr, Neighbours, Weights};
+use super::raw::{self, RawEdges, Read};
+use super::{Contents, Format, Loaded, Orientation, OrientationReason, Progress, Reader, Stage, Summary};
+use crate::graph::csr::{self, Csr, CsrError, Neighbours, Weights};
 use crate::graph::ids::Ids;
 use rayon::prelude::*;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,20 +22,28 @@ struct Layout {
     directed: bool,
     edges: u64,
     vertices: u64,
+    format: Format,
 }
 
 impl Reader<'_> {
-    pub(crate) fn serialized(&self, bytes: &Bytes<'_>, weighted: bool) -> Result<Loaded, ImportError> {
+    pub(crate) fn serialized(&self, bytes: &Bytes<'_>, weighted: bool) -> Result<Contents, ImportError> {
         let fault = |fault| ImportError::Serialized { path: bytes.path().to_owned(), fault };
         let layout = layout(bytes, weighted)?;
         if layout.vertices == 0 {
-            return Err(Self::no_vertices(bytes));
+            return Err(Self::no_vertices(bytes.path().to_owned(), bytes.len()));
         }
         let wanted = weighted && self.wants_weights();
         let (vertices, edges) = (u128::from(layout.vertices), u128::from(layout.edges));
         let needed = 8 * (vertices + 1) + edges * if self.options.wide || wanted { 8 } else { 4 };
         let what = bytes.path().display().to_string();
-        super::check_memory(&what, vertices, edges, needed, self.options.memory)?;
+        if let Some(budget) = &self.budget {
+            // The lists are sorted again, and turned round, if they are not in memory.
+            if 3 * needed > u128::from(budget.memory) {
+                return Ok(Contents::Edges(self.listed(bytes, &layout, weighted)?));
+            }
+        } else {
+            super::check_memory(&what, vertices, edges, needed, self.options.memory)?;
+        }
 
         let done = AtomicU64::new(HEADER_BYTES);
         let advance = |read: usize| {
@@ -45,12 +53,12 @@ impl Reader<'_> {
             }
         };
         let mut offsets = vec![0u64; layout.vertices as usize + 1];
-        let piece = (self.piece as usize / 8).max(1);
+        let piece = (self.piece_sizes.bytes as usize / 8).max(1);
         offsets.par_chunks_mut(piece).enumerate().try_for_each(|(i, part)| {
             let part: &mut [u8] = bytemuck::cast_slice_mut(part);
             bytes.read(HEADER_BYTES + (i * piece * 8) as u64, part)?;
             advance(part.len());
-            Ok(())
+            Ok::<_, ImportError>(())
         })?;
         let start = HEADER_BYTES + 8 * (layout.vertices + 1);
         let mut neighbours = vec![0u32; layout.edges as usize];
@@ -68,14 +76,14 @@ impl Reader<'_> {
                     for (at, [id, weight]) in read(i, ids.len())?.into_iter().enumerate() {
                         (ids[at], weights[at]) = (id, weight);
                     }
-                    Ok(())
+                    Ok::<_, ImportError>(())
                 })?;
             } else {
                 parts.try_for_each(|(i, ids)| {
                     for (at, [id, _]) in read(i, ids.len())?.into_iter().enumerate() {
                         ids[at] = id;
                     }
-                    Ok(())
+                    Ok::<_, ImportError>(())
                 })?;
             }
         } else {
@@ -83,7 +91,7 @@ impl Reader<'_> {
                 let part: &mut [u8] = bytemuck::cast_slice_mut(part);
                 bytes.read(start + (i * piece * 4) as u64, part)?;
                 advance(part.len());
-                Ok(())
+                Ok::<_, ImportError>(())
             })?;
         }
         if let Some(index) = weights.par_iter().position_first(|&w| (w as i32) < 0) {
@@ -111,8 +119,9 @@ impl Reader<'_> {
             (Orientation::Undirected, true) => (csr.mirrored(), OrientationReason::Requested),
             (Orientation::Undirected, false) => (csr, OrientationReason::Requested),
         };
-        let (csr, weights) = raw::give_weights(csr, wanted, self.options);
-        let format = if weighted { Format::WeightedSerialized } else { Format::Serialized };
+        let weights = self.options.weights.source(wanted);
+        let csr = raw::give_weights(csr, weights, self.options.seed);
+        let format = layout.format;
         let summary = Summary {
             format,
             orientation,
@@ -122,7 +131,61 @@ impl Reader<'_> {
             duplicates,
             bytes: bytes.len(),
         };
-        Ok(Loaded { csr, summary })
+        Ok(Contents::Graph(Loaded { csr, summary }))
+    }
+
+    /// Reads the lists as edges, piece by piece. The offsets are in memory.
+    fn listed(&self, bytes: &Bytes<'_>, layout: &Layout, weighted: bool) -> Result<Read, ImportError> {
+        let fault = |fault| ImportError::Serialized { path: bytes.path().to_owned(), fault };
+        let wanted = weighted && self.wants_weights();
+        let mut offsets = vec![0u64; layout.vertices as usize + 1];
+        bytes.read(HEADER_BYTES, bytemuck::cast_slice_mut(&mut offsets))?;
+        csr::check_offsets(&offsets, layout.edges, layout.vertices)
+            .map_err(|error| fault(SerializedFault::Graph(error)))?;
+        let (start, width) = (HEADER_BYTES + 8 * (layout.vertices + 1), if weighted { 8 } else { 4 });
+        let piece = (self.piece_sizes.bytes / width).max(1);
+        let mut pieces = self.pieces();
+        let mut from = 0;
+        for first in (0..layout.edges).step_by(piece as usize) {
+            let count = piece.min(layout.edges - first);
+            let mut values = vec![0u32; (count * width / 4) as usize];
+            bytes.read(start + first * width, bytemuck::cast_slice_mut(&mut values))?;
+            let mut edges = RawEdges::default();
+            for (i, value) in values.chunks_exact(width as usize / 4).enumerate() {
+                let index = first + i as u64;
+                while offsets[from + 1] <= index {
+                    from += 1;
+                }
+                if u64::from(value[0]) >= layout.vertices {
+                    let (found, vertices) = (value[0].into(), layout.vertices);
+                    return Err(fault(SerializedFault::Graph(CsrError::Neighbour { index, found, vertices })));
+                }
+                if wanted {
+                    let found = value[1] as i32;
+                    if found < 0 {
+                        return Err(fault(SerializedFault::NegativeWeight { index, found }));
+                    }
+                    edges.push_integer(value[1]);
+                }
+                edges.push(from as u64, value[0].into());
+            }
+            pieces.push(edges)?;
+            if let Some(progress) = self.options.progress {
+                progress(Progress { stage: Stage::Read, done: start + (first + count) * width, total: bytes.len() });
+            }
+        }
+        Ok(Read {
+            format: layout.format,
+            path: bytes.path().to_owned(),
+            pieces,
+            ids: Some(Ids::dense(0, layout.vertices)),
+            directed: Some(layout.directed),
+            called_directed: false,
+            mirrored: false,
+            both_listed: true,
+            weighted: wanted,
+            bytes: bytes.len(),
+        })
     }
 }
 
@@ -153,5 +216,6 @@ fn layout(bytes: &Bytes<'_>, weighted: bool) -> Result<Layout, ImportError> {
         let (other, ending) = if weighted { ("no", ".sg") } else { ("int32", ".wsg") };
         return Err(fault(SerializedFault::Length { vertices, edges, expected, found: bytes.len(), other, ending }));
     }
-    Ok(Layout { directed: direction == 1, edges, vertices })
+    let format = if weighted { Format::WeightedSerialized } else { Format::Serialized };
+    Ok(Layout { directed: direction == 1, edges, vertices, format })
 }

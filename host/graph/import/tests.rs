@@ -27,6 +27,7 @@ pub(super) const WEIGHTED: LoadOptions<'static> = LoadOptions {
     wide: false,
     seed: DEFAULT_SEED,
     memory: None,
+    temp_dir: None,
     progress: None,
 };
 

@@ -8,6 +8,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// Bytes that one task reads and parses.
 pub(crate) const PIECE: u64 = 4 << 20;
+/// Least bytes that one task reads and parses.
+const LEAST_PIECE: u64 = 64 << 10;
 /// Longest line in bytes. Only a comment could be longer, and edge lists have no such comments.
 pub(crate) const MAX_LINE: u64 = 1 << 20;
 /// Bytes that are read at a time where a line continues beyond its piece.
@@ -63,24 +65,40 @@ pub(crate) struct Plan<'a> {
     pub start: u64,
     /// Number of the first line, from 1.
     pub first_line: u64,
-    /// Bytes of a piece.
-    pub piece: u64,
+    pub pieces: PieceSizes,
     pub progress: Option<ProgressFn<'a>>,
 }
 
-impl<'a> Plan<'a> {
-    pub(crate) fn whole(piece: u64, progress: Option<ProgressFn<'a>>) -> Self {
-        Self { start: 0, first_line: 1, piece, progress }
+/// Sizes of the pieces of a file, each of which is parsed by one task.
+#[derive(Clone, Copy)]
+pub(crate) struct PieceSizes {
+    /// Bytes of a piece.
+    pub bytes: u64,
+    /// Number of pieces that are parsed before their parsers are handed over.
+    pub group: usize,
+}
+
+impl PieceSizes {
+    /// Returns sizes for files whose parsers all fit into memory.
+    pub(crate) const fn of(bytes: u64) -> Self {
+        Self { bytes, group: usize::MAX }
+    }
+
+    /// Returns sizes with which text and parsers of a group take about a quarter of `memory` bytes.
+    pub(crate) fn within(memory: u64) -> Self {
+        let threads = rayon::current_num_threads() as u64;
+        Self { bytes: (memory / (64 * threads)).clamp(LEAST_PIECE, PIECE), group: 4 * threads as usize }
     }
 }
 
-/// Passes each line to a parser, with one parser for each piece of the file. Returns the parsers in the file's order.
+/// Passes each line to a parser, with one parser for each piece of the file. Hands the parsers over in the file's order.
 /// The error is that of the first faulty line, for any number of threads.
 pub(crate) fn parse<P: Default + Send>(
     bytes: &Bytes<'_>,
     plan: &Plan<'_>,
     line: impl Fn(&mut P, &[u8]) -> Result<(), LineFault> + Sync,
-) -> Result<Vec<P>, ImportError> {
+    mut take: impl FnMut(P) -> Result<(), ImportError>,
+) -> Result<(), ImportError> {
     enum End {
         Whole(u64),
         Fault(u64, LineFault),
@@ -88,62 +106,64 @@ pub(crate) fn parse<P: Default + Send>(
         Skipped,
     }
     let length = bytes.len().saturating_sub(plan.start);
-    let pieces = length.div_ceil(plan.piece) as usize;
+    let pieces = length.div_ceil(plan.pieces.bytes) as usize;
     let first_bad = AtomicUsize::new(usize::MAX);
     let done = AtomicU64::new(0);
-    let parsed: Vec<(P, End)> = (0..pieces)
-        .into_par_iter()
-        .map(|i| {
-            let mut parser = P::default();
-            // Pieces behind an error have no effect. Pieces before it are needed to count its line.
-            if i > first_bad.load(Ordering::Relaxed) {
-                return (parser, End::Skipped);
-            }
-            let from = plan.start + i as u64 * plan.piece;
-            let to = bytes.len().min(from + plan.piece);
-            let end = match bytes.lines_of(from..to, plan.start) {
-                Err(error) => End::Other(error),
-                Ok(piece) => {
-                    let mut lines = 0;
-                    let mut rest = &piece.text[piece.skip..];
-                    let mut end = None;
-                    while !rest.is_empty() && end.is_none() {
-                        let length = rest.iter().position(|&b| b == b'\n').unwrap_or(rest.len());
-                        lines += 1;
-                        let result = if length as u64 > MAX_LINE {
-                            Err(LineFault::LongLine { limit: MAX_LINE })
-                        } else {
-                            line(&mut parser, &rest[..length])
-                        };
-                        end = result.err().map(|fault| End::Fault(lines, fault));
-                        rest = &rest[rest.len().min(length + 1)..];
-                    }
-                    end.unwrap_or(End::Whole(lines))
-                }
-            };
-            if !matches!(end, End::Whole(_)) {
-                first_bad.fetch_min(i, Ordering::Relaxed);
-            }
-            if let Some(progress) = plan.progress {
-                let done = done.fetch_add(to - from, Ordering::Relaxed) + to - from;
-                progress(Progress { stage: Stage::Read, done, total: length });
-            }
-            (parser, end)
-        })
-        .collect();
-    let mut before = plan.first_line;
-    let mut parsers = Vec::with_capacity(pieces);
-    for (parser, end) in parsed {
-        match end {
-            End::Whole(lines) => before += lines,
-            End::Fault(lines, fault) => return Err(bytes.fault(before + lines - 1, fault)),
-            End::Other(error) => return Err(error),
-            // Only pieces behind an error are skipped, and the loop has returned that error.
-            End::Skipped => break,
+    let parsed = |i: usize| -> (P, End) {
+        let mut parser = P::default();
+        // Pieces behind an error have no effect. Pieces before it are needed to count its line.
+        if i > first_bad.load(Ordering::Relaxed) {
+            return (parser, End::Skipped);
         }
-        parsers.push(parser);
+        let from = plan.start + i as u64 * plan.pieces.bytes;
+        let to = bytes.len().min(from + plan.pieces.bytes);
+        let end = match bytes.lines_of(from..to, plan.start) {
+            Err(error) => End::Other(error),
+            Ok(piece) => {
+                let mut lines = 0;
+                let mut rest = &piece.text[piece.skip..];
+                let mut end = None;
+                while !rest.is_empty() && end.is_none() {
+                    let length = rest.iter().position(|&b| b == b'\n').unwrap_or(rest.len());
+                    lines += 1;
+                    let result = if length as u64 > MAX_LINE {
+                        Err(LineFault::LongLine { limit: MAX_LINE })
+                    } else {
+                        line(&mut parser, &rest[..length])
+                    };
+                    end = result.err().map(|fault| End::Fault(lines, fault));
+                    rest = &rest[rest.len().min(length + 1)..];
+                }
+                end.unwrap_or(End::Whole(lines))
+            }
+        };
+        if !matches!(end, End::Whole(_)) {
+            first_bad.fetch_min(i, Ordering::Relaxed);
+        }
+        if let Some(progress) = plan.progress {
+            let done = done.fetch_add(to - from, Ordering::Relaxed) + to - from;
+            progress(Progress { stage: Stage::Read, done, total: length });
+        }
+        (parser, end)
+    };
+    let mut before = plan.first_line;
+    let mut first = 0;
+    while first < pieces {
+        let end = pieces.min(first.saturating_add(plan.pieces.group));
+        let group: Vec<(P, End)> = (first..end).into_par_iter().map(parsed).collect();
+        for (parser, end) in group {
+            match end {
+                End::Whole(lines) => before += lines,
+                End::Fault(lines, fault) => return Err(bytes.fault(before + lines - 1, fault)),
+                End::Other(error) => return Err(error),
+                // Only pieces behind an error are skipped, and the loop has returned that error.
+                End::Skipped => break,
+            }
+            take(parser)?;
+        }
+        first = end;
     }
-    Ok(parsers)
+    Ok(())
 }
 
 /// Reads lines one by one from the start of a file, for headers.
@@ -332,31 +352,42 @@ mod tests {
     use std::path::Path;
 
     fn lines(text: &[u8], piece: u64) -> Result<Vec<Vec<u8>>, ImportError> {
+        grouped_lines(text, PieceSizes::of(piece))
+    }
+
+    fn grouped_lines(text: &[u8], pieces: PieceSizes) -> Result<Vec<Vec<u8>>, ImportError> {
         let bytes = Bytes::memory(Path::new("t"), text);
-        let parsers = parse::<Vec<Vec<u8>>>(&bytes, &Plan::whole(piece, None), |own, line| {
+        let plan = Plan { start: 0, first_line: 1, pieces, progress: None };
+        let mut lines = Vec::new();
+        let take = |own: Vec<Vec<u8>>| {
+            lines.extend(own);
+            Ok(())
+        };
+        let line = |own: &mut Vec<Vec<u8>>, line: &[u8]| {
             if line == b"bad" {
                 return Err(LineFault::ZeroIndex);
             }
             own.push(line.to_vec());
             Ok(())
-        })?;
-        Ok(parsers.concat())
+        };
+        parse(&bytes, &plan, line, take)?;
+        Ok(lines)
     }
 
     proptest! {
         #[test]
-        fn pieces_of_any_size_give_the_same_lines(text in "[a\n]{0,60}", piece in 1u64..70) {
+        fn pieces_of_any_size_give_the_same_lines(text in "[a\n]{0,60}", piece in 1u64..70, group in 1usize..9) {
             let mut expected: Vec<Vec<u8>> = text.split('\n').map(|l| l.as_bytes().to_vec()).collect();
             if text.is_empty() || text.ends_with('\n') {
                 expected.pop();
             }
-            prop_assert_eq!(lines(text.as_bytes(), piece).unwrap(), expected);
+            prop_assert_eq!(grouped_lines(text.as_bytes(), PieceSizes { bytes: piece, group }).unwrap(), expected);
         }
 
         #[test]
-        fn the_first_bad_line_is_named(good in 0usize..20, rest in 0usize..20, piece in 1u64..40) {
+        fn the_first_bad_line_is_named(good in 0usize..20, rest in 0usize..20, piece in 1u64..40, group in 1usize..9) {
             let text = format!("{}bad\n{}bad\n", "ok\n".repeat(good), "ok\n".repeat(rest));
-            match lines(text.as_bytes(), piece) {
+            match grouped_lines(text.as_bytes(), PieceSizes { bytes: piece, group }) {
                 Err(ImportError::Line { line, .. }) => prop_assert_eq!(line, good as u64 + 1),
                 other => prop_assert!(false, "{:?}", other),
             }

@@ -1,8 +1,7 @@
 //! Header of a stored graph: a record of 256 bytes, with all numbers little-endian.
 
 use super::{GraphName, StoredError};
-use crate::graph::csr::{Csr, NeighbourOrder, Weights};
-use crate::graph::ids::Ids;
+use crate::graph::csr::NeighbourOrder;
 use crate::graph::import::{Format, OrientationReason, Summary, WeightSource};
 use crate::storage::{Element, ElementType};
 use bytemuck::{Pod, Zeroable};
@@ -71,9 +70,9 @@ pub enum WeightType {
 pub struct StoredInfo {
     /// Number of vertices.
     pub vertices: u64,
-    /// Number of stored neighbours: see [`Csr::arcs`].
+    /// Number of stored neighbours: see [`Csr::arcs`](crate::graph::Csr::arcs).
     pub arcs: u64,
-    /// Number of edges: see [`Csr::edges`].
+    /// Number of edges: see [`Csr::edges`](crate::graph::Csr::edges).
     pub edges: u64,
     /// True if edges have a direction.
     pub directed: bool,
@@ -114,31 +113,9 @@ fn code<T: PartialEq>(list: &[T], value: &T) -> u32 {
 }
 
 impl StoredInfo {
-    /// Returns the facts about a graph that is to be stored.
-    pub(super) fn of(csr: &Csr, input: Summary, loops: u64, [largest_weight, mean_weight]: [f64; 2]) -> Self {
-        let (dense_ids, id_base) = match csr.ids() {
-            Ids::Dense { base, .. } => (true, *base),
-            Ids::Sparse(_) => (false, 0),
-        };
-        Self {
-            vertices: csr.vertices(),
-            arcs: csr.arcs(),
-            edges: csr.edges(),
-            directed: csr.directed(),
-            neighbour_bytes: csr.neighbours().width(),
-            weights: csr.weights().map(|w| match w {
-                Weights::U32(_) => WeightType::U32,
-                Weights::F32(_) => WeightType::F32,
-                Weights::F64(_) => WeightType::F64,
-            }),
-            input,
-            order: csr.order(),
-            dense_ids,
-            id_base,
-            loops,
-            largest_weight,
-            mean_weight,
-        }
+    /// Returns true if weighted edges have 64-bit identifiers, which double weights need, too.
+    pub(super) fn wide_weights(&self) -> bool {
+        self.neighbour_bytes == 8 || self.weights == Some(WeightType::F64)
     }
 
     pub(super) fn to_raw(self) -> Raw {

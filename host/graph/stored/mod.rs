@@ -17,6 +17,7 @@ mod error;
 mod header;
 mod name;
 mod open;
+mod source;
 #[cfg(test)]
 mod tests;
 mod verify;
@@ -26,16 +27,15 @@ pub use header::{STORED_GRAPH_VERSION, StoredInfo, WeightType};
 pub use name::{GraphName, LONGEST_NAME};
 pub use open::StoredGraph;
 
-use super::csr::Csr;
-use super::edges::{GraphError, GraphOnEngine, PlacementOptions};
-use super::hub::{hub_neighbours, order_by_degree};
+use super::edges::{GraphError, NarrowEdge, WideEdge};
 use super::ids::Ids;
-use super::import::Loaded;
-use super::place::{self, each_array};
-use super::{Neighbours, params::GRAPH_HUBS};
-use crate::storage::{Element, Plan, Volume};
+use super::import::{ImportError, Imported, LoadOptions, Loaded};
+use super::input::Input;
+use super::params::GRAPH_HUBS;
+use super::place::{IN_NEIGHBOURS, IN_OFFSETS, Interleaved, NEIGHBOURS, OFFSETS, WEIGHTED};
+use crate::storage::{Element, ElementType, Plan, Volume};
 use header::Raw;
-use rayon::prelude::*;
+use source::{Lists, Source};
 
 const HEADER: &str = "header";
 const HUBS: &str = "hubs";
@@ -43,8 +43,7 @@ const IN_HUBS: &str = "in-hubs";
 const SELF_LOOPS: &str = "self-loops";
 const IDS: &str = "ids";
 
-/// A graph that is ready to be written to a volume: its lists are sorted by degree, and a directed graph has its
-/// in-lists.
+/// A graph that is ready to be written to a volume.
 ///
 /// # Examples
 ///
@@ -54,8 +53,8 @@ const IDS: &str = "ids";
 /// use warpbell::graph::{Bfs, BfsOptions, Input, LoadOptions, PlacementOptions};
 /// use warpbell::storage::{Cache, Drive, OverwritePolicy, Volume};
 ///
-/// let loaded = "kron:8".parse::<Input>()?.load(&LoadOptions::default())?;
-/// let graph = GraphToStore::new("links".parse()?, loaded);
+/// let input: Input = "kron:8".parse()?;
+/// let graph = GraphToStore::import("links".parse()?, &input, &LoadOptions::default())?;
 ///
 /// let drive = Drive::create("soft:mem:1M", 1 << 20, &OverwritePolicy::none())?;
 /// let volume = Volume::on(&Engine::cpu()?, [drive]).build()?;
@@ -72,36 +71,36 @@ const IDS: &str = "ids";
 #[derive(Debug)]
 pub struct GraphToStore {
     name: GraphName,
-    csr: Csr,
-    inward: Option<Csr>,
+    source: Source,
     info: StoredInfo,
-    /// Bitmap of the vertices with an edge to themselves.
-    loops: Vec<u64>,
     page_checksums: bool,
 }
 
 impl GraphToStore {
-    /// Prepares a graph that was loaded. Breadth-first search reads least from lists that are sorted by degree, so the
-    /// lists are sorted here.
+    /// Takes a graph that was loaded.
     pub fn new(name: GraphName, loaded: Loaded) -> Self {
-        let Loaded { mut csr, summary } = loaded;
-        let loops: Vec<u64> = (0..csr.vertices().div_ceil(64))
-            .into_par_iter()
-            .map(|word| {
-                let vertices = word * 64..csr.vertices().min(word * 64 + 64);
-                vertices.fold(0, |bits, v| bits | u64::from(csr.has_self_loop(v)) << (v % 64))
-            })
-            .collect();
-        let count = loops.iter().map(|w| u64::from(w.count_ones())).sum();
-        order_by_degree(&mut csr);
-        let (kind, mean) = place::weight_kind(&csr);
-        let largest = match kind {
-            super::edges::WeightKind::Integer { largest } => largest as f64,
-            super::edges::WeightKind::Real => 0.0,
+        Self::of(name, Source::in_memory(loaded))
+    }
+
+    /// Reads or generates a graph that is to be stored. Within [`LoadOptions::memory`] it is built in memory. A larger one
+    /// is sorted in temporary files in [`LoadOptions::temp_dir`]; then the memory has to hold what is of size
+    /// O(vertices) alone: 8 bytes for each vertex, twice as much unless the graph is undirected, and 8 more if the
+    /// identifiers leave gaps.
+    ///
+    /// # Errors
+    /// * [`ImportError::SmallBudget`] if the memory does not suffice for that.
+    /// * [`ImportError::TemporaryFile`] if a temporary file cannot be written.
+    /// * Otherwise as for [`Input::load`].
+    pub fn import(name: GraphName, input: &Input, options: &LoadOptions<'_>) -> Result<Self, ImportError> {
+        let source = match input.load_or_sort(options)? {
+            Imported::InMemory(loaded) => Source::in_memory(loaded),
+            Imported::Sorted(graph) => Source::sorted(*graph),
         };
-        let info = StoredInfo::of(&csr, summary, count, [largest, mean]);
-        let inward = place::transposed(&csr, PlacementOptions::BFS);
-        Self { name, csr, inward, info, loops: if count > 0 { loops } else { Vec::new() }, page_checksums: false }
+        Ok(Self::of(name, source))
+    }
+
+    fn of(name: GraphName, source: Source) -> Self {
+        Self { name, info: source.info(), source, page_checksums: false }
     }
 
     /// Sets whether a volume without page checksums gets them.
@@ -119,37 +118,51 @@ impl GraphToStore {
         &self.info
     }
 
-    fn needs(&self) -> PlacementOptions {
-        PlacementOptions { lists: true, inward: true, weighted: self.csr.weights().is_some() }
+    /// Returns true if the lists are in temporary files, because the graph is larger than the memory for it.
+    pub fn is_in_files(&self) -> bool {
+        matches!(self.source.out, Lists::InFiles(_))
     }
 
     /// Returns the arrays of the graph.
     pub fn plan(&self) -> Plan {
-        let hubs = self.csr.vertices() * u64::from(GRAPH_HUBS);
-        let array = |plan: Plan, name| match self.csr.neighbours() {
-            Neighbours::U32(_) => plan.array::<u32>(name, hubs),
-            Neighbours::U64(_) => plan.array::<u64>(name, hubs),
+        let (info, source) = (&self.info, &self.source);
+        let hubs = info.vertices * u64::from(GRAPH_HUBS);
+        let ids = |plan: Plan, name: &str, count| match info.neighbour_bytes {
+            4 => plan.array::<u32>(name, count),
+            _ => plan.array::<u64>(name, count),
         };
-        let plan = GraphOnEngine::plan_of(&self.csr, self.inward.as_ref().map(Csr::arcs), self.needs());
-        let mut plan = array(plan.records(HEADER, size_of::<Raw>() as u32, 1), HUBS);
-        if self.inward.is_some() {
-            plan = array(plan, IN_HUBS);
+        let lists = |plan: Plan, [offsets, neighbours]: [&str; 2]| {
+            ids(plan.array::<u64>(offsets, info.vertices + 1), neighbours, info.arcs)
+        };
+        let mut plan = lists(Plan::new(), [OFFSETS, NEIGHBOURS]);
+        if source.inward.is_some() {
+            plan = lists(plan, [IN_OFFSETS, IN_NEIGHBOURS]);
         }
-        if !self.loops.is_empty() {
-            plan = plan.array::<u64>(SELF_LOOPS, self.loops.len() as u64);
+        if info.weights.is_some() {
+            let bytes = if info.wide_weights() { size_of::<WideEdge>() } else { size_of::<NarrowEdge>() };
+            plan = plan.records(WEIGHTED, bytes as u32, info.arcs);
         }
-        if let Ids::Sparse(ids) = self.csr.ids() {
+        plan = ids(plan.records(HEADER, size_of::<Raw>() as u32, 1), HUBS, hubs);
+        if source.inward.is_some() {
+            plan = ids(plan, IN_HUBS, hubs);
+        }
+        if !source.loops.is_empty() {
+            plan = plan.array::<u64>(SELF_LOOPS, source.loops.len() as u64);
+        }
+        if let Ids::Sparse(ids) = &source.ids {
             plan = plan.array::<u64>(IDS, ids.len() as u64);
         }
         plan.renamed(|part| self.name.array(part)).page_checksums(self.page_checksums)
     }
 
-    /// Writes the graph to a volume, beside everything that the volume holds. The graph appears there when it is
-    /// complete. `progress` is called with the bytes written so far.
+    /// Writes the graph to a volume, beside everything that the volume holds. The lists are sorted by degree meanwhile:
+    /// breadth-first search reads least from such lists. The graph appears on the volume when it is complete. `progress`
+    /// is called with the bytes written so far.
     ///
     /// # Errors
     /// * [`StoredError::Exists`] if the volume holds a graph of this name, unless `replace` is set.
     /// * [`GraphError::Storage`] if the volume is too small, holds too many arrays, or a device fails.
+    /// * [`GraphError::Import`] if a temporary file cannot be read.
     pub fn store(&self, volume: &Volume, replace: bool, progress: &mut dyn FnMut(u64)) -> Result<(), GraphError> {
         if !replace {
             check_name(volume, &self.name)?;
@@ -168,23 +181,37 @@ impl GraphToStore {
             Ok(())
         };
         put(HEADER, Raw::TYPE, bytemuck::bytes_of(&self.info.to_raw()))?;
-        each_array(&self.csr, self.inward.as_ref(), self.needs(), &mut put)?;
-        let mut hubs = |csr: &Csr, part| match hub_neighbours(csr) {
-            Neighbours::U32(list) => put(part, u32::TYPE, bytemuck::cast_slice(&list)),
-            Neighbours::U64(list) => put(part, u64::TYPE, bytemuck::cast_slice(&list)),
-        };
-        hubs(&self.csr, HUBS)?;
-        if let Some(inward) = &self.inward {
-            hubs(inward, IN_HUBS)?;
+        self.put_lists(&self.source.out, [OFFSETS, NEIGHBOURS, HUBS], &mut put)?;
+        if let Some(inward) = &self.source.inward {
+            self.put_lists(inward, [IN_OFFSETS, IN_NEIGHBOURS, IN_HUBS], &mut put)?;
         }
-        if !self.loops.is_empty() {
-            put(SELF_LOOPS, u64::TYPE, bytemuck::cast_slice(&self.loops))?;
+        if !self.source.loops.is_empty() {
+            put(SELF_LOOPS, u64::TYPE, bytemuck::cast_slice(&self.source.loops))?;
         }
-        if let Ids::Sparse(ids) = self.csr.ids() {
+        if let Ids::Sparse(ids) = &self.source.ids {
             put(IDS, u64::TYPE, bytemuck::cast_slice(ids))?;
         }
         writer.finish()?;
         Ok(())
+    }
+
+    /// Writes the lists of one side: offsets, neighbours and the first of them, and weights if the side has some.
+    fn put_lists(
+        &self,
+        lists: &Lists,
+        [offsets, neighbours, hubs]: [&str; 3],
+        mut put: impl FnMut(&str, ElementType, &[u8]) -> Result<(), GraphError>,
+    ) -> Result<(), GraphError> {
+        let kind = if self.info.neighbour_bytes == 4 { u32::TYPE } else { u64::TYPE };
+        put(offsets, u64::TYPE, bytemuck::cast_slice(lists.offsets()))?;
+        self.source.each(lists, |part| {
+            put(neighbours, kind, part.neighbours.bytes())?;
+            put(hubs, kind, part.hubs.bytes())?;
+            let Some(weights) = &part.weights else { return Ok(()) };
+            let all = 0..part.neighbours.len();
+            let edges = Interleaved::of(&part.neighbours, Some(weights), all, self.info.wide_weights());
+            put(WEIGHTED, ElementType::Record, edges.bytes())
+        })
     }
 }
 

@@ -243,12 +243,8 @@ impl StoredGraph {
         Ok(hubs)
     }
 
-    fn wide_weights(&self) -> bool {
-        self.info.neighbour_bytes == 8 || self.info.weights == Some(WeightType::F64)
-    }
-
     fn weighted(&self, cache: &Cache) -> Result<Weighted, GraphError> {
-        let (name, wide) = (self.name.array(WEIGHTED), self.wide_weights());
+        let (name, wide) = (self.name.array(WEIGHTED), self.info.wide_weights());
         let edges = if wide {
             EdgeStore::WeightedWide(cache.open(&name)?)
         } else {
@@ -268,7 +264,7 @@ impl StoredGraph {
     /// * [`StoredError::Damaged`] if an edge leads to a vertex that does not exist.
     /// * [`GraphError::Storage`] if the volume cannot be read, or a part does not match its checksum.
     pub fn read(&self, volume: &Volume) -> Result<Csr, GraphError> {
-        let weight_bytes = self.info.weights.map_or(0, |_| if self.wide_weights() { 24 } else { 12 });
+        let weight_bytes = self.info.weights.map_or(0, |_| if self.info.wide_weights() { 24 } else { 12 });
         let needed = u128::from(self.info.arcs) * (self.info.neighbour_bytes as u128 + weight_bytes);
         let what = format!("reading graph `{}`", self.name);
         check_memory(&what, self.info.vertices.into(), self.info.arcs.into(), needed, None)?;
@@ -291,7 +287,7 @@ impl StoredGraph {
 
     fn read_weights(&self, volume: &Volume, kind: WeightType, of: &Neighbours) -> Result<Weights, GraphError> {
         let name = self.name.array(WEIGHTED);
-        let pairs: Vec<(u64, u64)> = if self.wide_weights() {
+        let pairs: Vec<(u64, u64)> = if self.info.wide_weights() {
             volume.read_array::<WideEdge>(&name)?.into_par_iter().map(|e| (e.id, e.weight)).collect()
         } else {
             volume.read_array::<NarrowEdge>(&name)?.into_par_iter().map(|e| (e.id.into(), e.weight.into())).collect()
@@ -304,7 +300,9 @@ impl StoredGraph {
         let bits = pairs.into_par_iter().map(|(_, bits)| bits);
         Ok(match kind {
             WeightType::U32 => Weights::U32(bits.map(|b| b as u32).collect()),
-            WeightType::F32 if self.wide_weights() => Weights::F32(bits.map(|b| f64::from_bits(b) as f32).collect()),
+            WeightType::F32 if self.info.wide_weights() => {
+                Weights::F32(bits.map(|b| f64::from_bits(b) as f32).collect())
+            }
             WeightType::F32 => Weights::F32(bits.map(|b| f32::from_bits(b as u32)).collect()),
             WeightType::F64 => Weights::F64(bits.map(f64::from_bits).collect()),
         })

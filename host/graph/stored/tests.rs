@@ -4,8 +4,8 @@ use super::*;
 use crate::engine::Engine;
 use crate::graph::import::{Format, LoadOptions, OrientationReason, Summary, WeightMode, WeightSource, load_bytes};
 use crate::graph::{
-    BfsOptions, ComponentsOptions, CsrOptions, GraphShape, PageRankOptions, Placement, SsspOptions, Weights, bfs,
-    components, hub, pagerank, sssp, teps,
+    BfsOptions, ComponentsOptions, Csr, CsrOptions, GraphOnEngine, GraphShape, PageRankOptions, Placement,
+    PlacementOptions, SsspOptions, Weights, bfs, components, hub, pagerank, sssp, teps,
 };
 use crate::storage::{Cache, Drive, MAX_ARRAYS, OverwritePolicy, StorageError};
 use proptest::prelude::*;
