@@ -196,7 +196,7 @@ fn each_array_is_read_once() {
     let stored = open(&v, "g").unwrap();
     let lists = 2 * 4 * (stored.info().arcs + 4 * 2000);
     // The service thread publishes its counters after each batch.
-    let settled = || {
+    let counted = || {
         let (mut last, mut since) = (0, Instant::now());
         while since.elapsed() < Duration::from_millis(50) {
             let now = controller.statistics().total().read_bytes;
@@ -207,9 +207,9 @@ fn each_array_is_read_once() {
         }
         last
     };
-    let before = settled();
+    let before = counted();
     stored.verify(&v).unwrap();
-    let read = settled() - before;
+    let read = counted() - before;
     // Each access to an array may read the manifest, too.
     let most = lists + 10 * MANIFEST_BYTES as u64;
     assert!((lists..most).contains(&read), "{read} bytes for {lists} of lists");
