@@ -280,17 +280,29 @@ impl StoredGraph {
     /// * [`StoredError::Damaged`] if an edge leads to a vertex that does not exist.
     /// * [`GraphError::Storage`] if the volume cannot be read, or a part does not match its checksum.
     pub fn read(&self, volume: &Volume) -> Result<Csr, GraphError> {
+        self.read_lists(volume, self.info.weights)
+    }
+
+    /// Reads the whole graph into host memory, but for weights. Algorithms other than shortest paths do not use them.
+    ///
+    /// # Errors
+    /// As for [`StoredGraph::read`].
+    pub fn read_without_weights(&self, volume: &Volume) -> Result<Csr, GraphError> {
+        self.read_lists(volume, None)
+    }
+
+    fn read_lists(&self, volume: &Volume, weights: Option<WeightType>) -> Result<Csr, GraphError> {
         let (vertices, arcs) = (self.info.vertices, self.info.arcs);
-        let weight_bytes = self.info.weights.map_or(0, WeightType::bytes);
+        let weight_bytes = weights.map_or(0, WeightType::bytes);
         let needed = u128::from(arcs) * (self.info.neighbour_bytes + weight_bytes) as u128;
         let what = format!("reading graph `{}`", self.name);
         check_memory(&what, vertices.into(), arcs.into(), needed, None)?;
-        let mut reader = self.arcs(volume, true)?;
+        let mut reader = self.arcs(volume, weights.is_some())?;
         let mut neighbours = match self.info.neighbour_bytes {
             4 => Neighbours::U32(Vec::with_capacity(arcs as usize)),
             _ => Neighbours::U64(Vec::with_capacity(arcs as usize)),
         };
-        let mut weights = self.info.weights.map(|kind| match kind {
+        let mut weights = weights.map(|kind| match kind {
             WeightType::U32 => Weights::U32(Vec::with_capacity(arcs as usize)),
             WeightType::F32 => Weights::F32(Vec::with_capacity(arcs as usize)),
             WeightType::F64 => Weights::F64(Vec::with_capacity(arcs as usize)),
