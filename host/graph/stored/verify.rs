@@ -23,6 +23,9 @@ struct Lists<'a, V> {
     hubs: &'a [V],
 }
 
+/// Key of a vertex: descending degree, then the vertex.
+type Rank = (Reverse<u64>, u64);
+
 /// Facts about arcs that are compared when all were read.
 #[derive(Clone, Copy, Default)]
 struct Found {
@@ -126,15 +129,17 @@ impl StoredGraph {
 }
 
 impl<V: VertexId> Lists<'_, V> {
-    /// Returns the vertex at which hub neighbours, and lists sorted by degree, have `v`: before those of fewer
-    /// neighbours.
-    fn rank(&self, v: u64) -> (Reverse<u64>, u64) {
+    /// Returns the key by which hub neighbours, and lists that are sorted by degree, ascend.
+    fn rank(&self, v: u64) -> Rank {
         (Reverse(self.offsets[v as usize + 1] - self.offsets[v as usize]), v)
     }
 
-    fn hubs_of(&self, v: u64) -> &[V] {
+    /// Returns the hub neighbours of `v`, and the key of the last one if none is missing: neighbours that are no hubs
+    /// come behind it.
+    fn hubs_of(&self, v: u64) -> (&[V], Option<Rank>) {
         const COUNT: usize = GRAPH_HUBS as usize;
-        &self.hubs[v as usize * COUNT..][..COUNT]
+        let hubs = &self.hubs[v as usize * COUNT..][..COUNT];
+        (hubs, hubs.last().filter(|hub| **hub != V::NONE).map(|hub| self.rank(hub.number())))
     }
 
     /// Checks the arcs of a piece. `before` is the neighbour in front of the first.
@@ -149,19 +154,29 @@ impl<V: VertexId> Lists<'_, V> {
         parts.into_iter().try_fold(Found::default(), |sum, part| Ok(sum.and(part?)))
     }
 
-    fn check_part(&self, part: ArcPiece<'_>, mut before: Option<u64>) -> Result<Found, GraphError> {
+    fn check_part(&self, part: ArcPiece<'_>, before: Option<u64>) -> Result<Found, GraphError> {
+        let by_degree = self.graph.info.order == NeighbourOrder::ByDegree;
         let mut found = Found::default();
+        let mut before = before.map(|v| self.rank(v));
+        let mut hubs = None;
         for (arc, index) in part.arcs().zip(part.first..) {
             let StoredArc { from, to, weight } = arc;
-            if index > self.offsets[from as usize]
-                && let Some(before) = before
-                && !self.follows(before, to)
-            {
-                return Err(self.unsorted(from, before, to));
+            let (is_first, rank) = (index == self.offsets[from as usize], self.rank(to));
+            if let Some(before) = before.filter(|_| !is_first) {
+                let follows = if by_degree { before < rank } else { before.1 < to };
+                if !follows {
+                    return Err(self.unsorted(from, before.1, to));
+                }
             }
-            before = Some(to);
-            if self.is_hub(from, to).ok_or_else(|| self.wrong_hubs())? {
+            before = Some(rank);
+            let hubs = match &mut hubs {
+                Some(hubs) if !is_first => hubs,
+                hubs => hubs.insert(self.hubs_of(from)),
+            };
+            if hubs.0.iter().any(|hub| hub.number() == to) {
                 found.to_hubs += 1;
+            } else if hubs.1.is_none_or(|last| rank <= last) {
+                return Err(self.wrong_hubs());
             }
             let weight = weight.map_or(0.0, |w| w.real());
             if !(weight.is_finite() && weight >= 0.0) {
@@ -184,30 +199,12 @@ impl<V: VertexId> Lists<'_, V> {
         Ok(found)
     }
 
-    /// Returns true if `after` may follow `before` in a list.
-    fn follows(&self, before: u64, after: u64) -> bool {
-        match self.graph.info.order {
-            NeighbourOrder::ById => before < after,
-            NeighbourOrder::ByDegree => self.rank(before) < self.rank(after),
-        }
-    }
-
-    /// Returns true if `to` is one of the hub neighbours of `from`, and `None` if it ought to be.
-    fn is_hub(&self, from: u64, to: u64) -> Option<bool> {
-        let hubs = self.hubs_of(from);
-        if hubs.iter().any(|hub| hub.number() == to) {
-            return Some(true);
-        }
-        let last = hubs.last().filter(|hub| **hub != V::NONE)?;
-        (self.rank(last.number()) < self.rank(to)).then_some(false)
-    }
-
     /// Returns the number of hub neighbours, or `None` if those of a vertex are not in order, or not as many as it has
     /// neighbours.
     fn count_hubs(&self) -> Option<u64> {
         let vertices = (0..self.graph.info.vertices).into_par_iter();
         let of = |v: u64| {
-            let hubs = self.hubs_of(v);
+            let hubs = self.hubs_of(v).0;
             let (there, missing) = hubs.split_at(hubs.iter().take_while(|hub| **hub != V::NONE).count());
             let is_sorted = there.is_sorted_by(|a, b| self.rank(a.number()) < self.rank(b.number()))
                 && missing.iter().all(|hub| *hub == V::NONE);

@@ -48,25 +48,20 @@ fn are_components<N: VertexId, V: VertexId>(csr: &Csr, list: &[N], labels: &[V])
         let label = labels[v];
         label.number() <= v as u64 && labels[label.index()] == label
     };
-    if !vertices().all(is_named) {
-        return false;
-    }
     // An undirected edge between two labels is in the lists of both ends, so the vertices of one label, here a frequent
     // one, need not be looked at.
     let best_connected = vertices().max_by_key(|&v| csr.degree(v as u64));
     let skipped = best_connected.filter(|_| !csr.directed()).map(|v| labels[v]);
     let is_closed = |v: usize| skipped == Some(labels[v]) || arcs(v).all(|n| labels[n] == labels[v]);
-    if !vertices().all(is_closed) {
+    if !vertices().all(|v| is_named(v) && is_closed(v)) {
         return false;
     }
     let names = vertices().filter(|&v| labels[v].index() == v).count();
     let forest = Forest::new(labels.len());
     // One or two arcs of each vertex connect most of a graph.
-    for arc in 0..2 {
-        vertices().for_each(|v| arcs(v).nth(arc).into_iter().for_each(|n| forest.join(v, n)));
-        if forest.trees() == names {
-            return true;
-        }
+    vertices().for_each(|v| arcs(v).take(2).for_each(|n| forest.join(v, n)));
+    if forest.trees() == names {
+        return true;
     }
     // If an arc leads from a tree to that of the label, an undirected graph also has the opposite one. So only vertices
     // outside of that tree need their arcs.
