@@ -188,6 +188,11 @@ pub fn of_pe(args: &DeviceArgs, pe: usize, pes: usize) -> Result<DeviceArgs, Fai
     Ok(DeviceArgs { devices, yes_destroy, sharers: pes, ..args.clone() })
 }
 
+/// Returns the arguments as if they named no device.
+pub fn unnamed(args: &DeviceArgs) -> DeviceArgs {
+    DeviceArgs { devices: Vec::new(), stripe: None, replicate: false, yes_destroy: Vec::new(), ..args.clone() }
+}
+
 /// Converts a number of bytes to `usize`; saturates.
 pub fn page(bytes: Bytes) -> usize {
     usize::try_from(bytes.0).unwrap_or(usize::MAX)

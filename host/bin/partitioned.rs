@@ -1,7 +1,7 @@
 //! Runs `warpbell graph bfs` on several PEs: partitions the graph, places each PE's part, searches on all PEs, checks
 //! on PE 0.
 
-use crate::args::{Edges, WorldArgs};
+use crate::args::{DeviceArgs, Edges, WorldArgs};
 use crate::device;
 use crate::graph::{Described, Highlights, Job, Outcome, Results, cache_bytes};
 use crate::interrupt::Interrupt;
@@ -57,15 +57,21 @@ struct Store {
 pub fn run(job: &Job, world: &WorldArgs, interrupt: &Interrupt) -> Result<(), Failure> {
     let args = &job.graph;
     let plan = world::Plan::new(world, &args.engine)?;
+    let stored = job.stored()?;
+    // The devices of a stored graph hold the graph. Its parts are where those of a file are if no device is named.
+    let devices = if stored.is_some() { device::unnamed(&args.device) } else { args.device.clone() };
     // Invalid device options fail before any device is opened.
-    device::of_pe(&args.device, 0, plan.pes())?;
+    device::of_pe(&devices, 0, plan.pes())?;
     let (text, output) = match plan.speaks() {
         true => Text::beside_results(&args.report, args.out.as_deref())?,
         false => (Text::none(), None),
     };
     interrupt.doing("reading the graph");
     let started = Instant::now();
-    let loaded = job.load()?;
+    let loaded = match &stored {
+        Some(name) => job.read_stored(name, interrupt)?,
+        None => job.load()?,
+    };
     let mut phases = Phases { load_ns: nanoseconds(started.elapsed()), ..Phases::default() };
     let csr = &loaded.csr;
     let sources = job.sources(csr)?;
@@ -78,7 +84,15 @@ pub fn run(job: &Job, world: &WorldArgs, interrupt: &Interrupt) -> Result<(), Fa
 
     let partition = PartitionPlan::new(csr, plan.pes(), true);
     let options = PartitionedBfsOptions::default();
-    let work = Work { job, loaded: &loaded, partition: &partition, sources: &sources, options: &options, text: &text };
+    let work = Work {
+        job,
+        devices: &devices,
+        loaded: &loaded,
+        partition: &partition,
+        sources: &sources,
+        options: &options,
+        text: &text,
+    };
     interrupt.doing("searching on all PEs");
     let answers = plan.run(partition.heap_bytes(&options.search), interrupt, |world| work.on(world))?;
     let Some(answer) = answers.into_iter().flatten().next() else { return Ok(()) };
@@ -124,6 +138,7 @@ fn config(job: &Job, pes: usize) -> serde_json::Value {
 /// Inputs of the work that every PE of this process does.
 struct Work<'a> {
     job: &'a Job,
+    devices: &'a DeviceArgs,
     loaded: &'a Loaded,
     partition: &'a PartitionPlan<'a>,
     sources: &'a [u64],
@@ -196,7 +211,7 @@ impl Work<'_> {
         if args.edges != Edges::Storage {
             return Ok(None);
         }
-        let devices = device::of_pe(&args.device, world.my_pe(), world.n_pes())?;
+        let devices = device::of_pe(self.devices, world.my_pe(), world.n_pes())?;
         let plan = part.plan().page_checksums(args.page_checksums);
         let volume = device::volume(&devices, world.engine(), &plan, args.page.page_size)?;
         part.check_volume(&volume)?;

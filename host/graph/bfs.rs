@@ -6,6 +6,7 @@ use super::params::{
     BFS_DEGREES as DEGREES, BFS_FOUND as FOUND, BFS_HUB_HITS as HUB_HITS, BFS_ITEMS as ITEMS, BFS_SCANNED as SCANNED,
     Bfs as Parameters, GRAPH_HUBS, GRAPH_PIECE_EDGES, GraphReport as Report,
 };
+use super::vertex_values::VertexValues;
 use crate::args;
 use crate::memory::{Place, Region};
 use crate::setters::setters;
@@ -108,6 +109,43 @@ pub struct BfsResult {
     pub io: Option<Stats>,
 }
 
+/// Result of a search whose values are in the engine's memory, for the next kernel of a program. The program owns the
+/// values: a later run of the same [`Bfs`] does not change them.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct BfsOnEngine {
+    /// Number of edges between the source and each vertex, or [`UNREACHED`]: `u32[vertices]`.
+    pub depth: VertexValues,
+    /// Predecessor of each vertex: `u32[vertices]`, or `u64[vertices]` for a graph with 64-bit identifiers. The source
+    /// is its own predecessor. An unreached vertex has the largest value of the type.
+    pub parent: Option<VertexValues>,
+    /// Report of each level.
+    pub levels: Vec<LevelReport>,
+    /// Number of vertices reached, including the source.
+    pub reached: u64,
+    /// Wall-clock time from clearing the depths to the end of the last level.
+    pub elapsed: Duration,
+    /// Counters of storage and cache during the search, or `None` for edges in memory.
+    pub io: Option<Stats>,
+}
+
+impl BfsOnEngine {
+    /// Copies depths and parents to the host.
+    ///
+    /// # Errors
+    /// [`GraphError::Memory`] if memory cannot be allocated or read.
+    pub fn into_host(self) -> Result<BfsResult, GraphError> {
+        Ok(BfsResult {
+            depth: self.depth.read()?,
+            parent: self.parent.as_ref().map(VertexValues::read_wide).transpose()?,
+            levels: self.levels,
+            reached: self.reached,
+            elapsed: self.elapsed,
+            io: self.io,
+        })
+    }
+}
+
 impl BfsResult {
     /// Returns the number of edges inspected.
     pub fn scanned(&self) -> u64 {
@@ -121,8 +159,8 @@ pub struct Bfs {
     graph: GraphOnEngine,
     options: BfsOptions,
     launcher: Launcher,
-    depth: Region,
-    parent: Option<Region>,
+    depth: VertexValues,
+    parent: Option<VertexValues>,
     seen: [Region; 2],
     queue: [Region; 2],
     order: QueueOrder,
@@ -154,8 +192,8 @@ impl Bfs {
             graph: graph.clone(),
             options: options.clone(),
             launcher: Launcher::new(graph, "wb_bfs_")?,
-            depth: device(vertices * size_of::<u32>())?,
-            parent: if options.parents { Some(device(vertices * graph.id_bytes())?) } else { None },
+            depth: VertexValues::allocate::<u32>(graph)?,
+            parent: options.parents.then(|| VertexValues::allocate_ids(graph)).transpose()?,
             seen: [bitmap()?, bitmap()?],
             queue: [queue()?, queue()?],
             order: QueueOrder::new(graph, edges)?,
@@ -171,17 +209,47 @@ impl Bfs {
     /// * [`GraphError::Engine`] if the engine starts no kernel; [`GraphError::Memory`] or [`GraphError::Storage`] if
     ///   memory or counters cannot be read.
     pub fn run(&mut self, source: u64) -> Result<BfsResult, GraphError> {
+        self.run_on_device(source)?.into_host()
+    }
+
+    /// Searches from `source`, a vertex number from 0, and leaves depths and parents in the engine's memory. The result
+    /// shares that memory with this value. If a program still holds the result when the next run begins, that run
+    /// allocates memory of its own.
+    ///
+    /// # Errors
+    /// As for [`Bfs::run`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use warpbell::engine::Engine;
+    /// use warpbell::graph::{Bfs, BfsOptions, Csr, CsrOptions, Graph, Placement};
+    ///
+    /// let csr = Csr::from_edges(4, &[(0, 1), (1, 2), (2, 3)], CsrOptions::default())?;
+    /// let graph = Graph::from_csr(&Engine::cpu()?, csr, Placement::Gpu)?;
+    /// let mut search = Bfs::new(graph.on_engine(), &BfsOptions::default())?;
+    /// let first = search.run_on_device(0)?;
+    /// let second = search.run_on_device(3)?;
+    /// assert_eq!(first.depth.region().get_slice::<u32>(0, 4)?, [0, 1, 2, 3]);
+    /// assert_eq!(second.into_host()?.depth, [3, 2, 1, 0]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn run_on_device(&mut self, source: u64) -> Result<BfsOnEngine, GraphError> {
         self.graph.check_source(source)?;
+        self.depth.unshare(&self.graph)?;
+        if let Some(parent) = &mut self.parent {
+            parent.unshare(&self.graph)?;
+        }
         self.launcher.reset()?;
         self.order.reset()?;
         let before = self.graph.stats()?;
         let started = Instant::now();
         let (levels, reached) = self.search(source)?;
         let elapsed = started.elapsed();
-        Ok(BfsResult {
+        Ok(BfsOnEngine {
             io: self.graph.stats_since(before)?,
-            depth: self.depth.get_slice(0, self.graph.vertices as usize)?,
-            parent: self.parent.as_ref().map(|p| self.graph.read_ids(p)).transpose()?,
+            depth: self.depth.clone(),
+            parent: self.parent.clone(),
             levels,
             reached,
             elapsed,
@@ -197,7 +265,7 @@ impl Bfs {
             seen_next: 0,
             open: 0,
             depth: self.depth.address(),
-            parent: self.parent.as_ref().map_or(0, Region::address),
+            parent: self.parent.as_ref().map_or(0, VertexValues::address),
             queue: 0,
             queue_next: 0,
             items: 0,

@@ -5,6 +5,7 @@ use super::launch::Launcher;
 use super::params::{
     COMPONENTS_ROOTS as ROOTS, COMPONENTS_SCANNED as SCANNED, Components as Parameters, GraphReport as Report,
 };
+use super::vertex_values::VertexValues;
 use crate::args;
 use crate::memory::{Place, Region};
 use crate::setters::setters;
@@ -61,6 +62,35 @@ pub struct ComponentsResult {
     pub io: Option<Stats>,
 }
 
+/// Components of a graph, with the labels in the engine's memory, for the next kernel of a program. The program owns the
+/// labels: a later run of the same [`Components`] does not change them.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ComponentsOnEngine {
+    /// For each vertex, the smallest vertex of its component: `u32[vertices]`, or `u64[vertices]` for a graph with
+    /// 64-bit identifiers.
+    pub label: VertexValues,
+    /// Number of components.
+    pub components: u64,
+    /// Report of each phase.
+    pub phases: Vec<PhaseReport>,
+    /// Wall-clock time.
+    pub elapsed: Duration,
+    /// Counters of storage and cache during the run, or `None` for edges in memory.
+    pub io: Option<Stats>,
+}
+
+impl ComponentsOnEngine {
+    /// Copies the labels to the host.
+    ///
+    /// # Errors
+    /// [`GraphError::Memory`] if memory cannot be allocated or read.
+    pub fn into_host(self) -> Result<ComponentsResult, GraphError> {
+        let Self { label, components, phases, elapsed, io } = self;
+        Ok(ComponentsResult { label: label.read_wide()?, components, phases, elapsed, io })
+    }
+}
+
 impl ComponentsResult {
     /// Returns the number of edges inspected.
     pub fn scanned(&self) -> u64 {
@@ -77,7 +107,7 @@ pub struct Components {
     graph: GraphOnEngine,
     options: ComponentsOptions,
     launcher: Launcher,
-    label: Region,
+    label: VertexValues,
     sample: Region,
 }
 
@@ -113,7 +143,7 @@ impl Components {
             graph: graph.clone(),
             options: options.clone(),
             launcher: Launcher::new(graph, "wb_components_")?,
-            label: graph.engine.allocate(Place::Device, graph.vertices as usize * graph.id_bytes())?,
+            label: VertexValues::allocate_ids(graph)?,
             sample: graph.engine.allocate(Place::Host, SAMPLES * graph.id_bytes())?,
         })
     }
@@ -127,6 +157,30 @@ impl Components {
     /// * [`GraphError::Engine`] if the engine starts no kernel; [`GraphError::Memory`] or [`GraphError::Storage`] if
     ///   memory or counters cannot be read.
     pub fn run(&mut self) -> Result<ComponentsResult, GraphError> {
+        self.run_on_device()?.into_host()
+    }
+
+    /// Runs the algorithm, and leaves the labels in the engine's memory. The result shares that memory with this value.
+    /// If a program still holds the result when the next run begins, that run allocates memory of its own.
+    ///
+    /// # Errors
+    /// As for [`Components::run`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use warpbell::engine::Engine;
+    /// use warpbell::graph::{Csr, CsrOptions, Graph, Placement};
+    ///
+    /// let csr = Csr::from_edges(5, &[(0, 1), (3, 4)], CsrOptions::default())?;
+    /// let graph = Graph::from_csr(&Engine::cpu()?, csr, Placement::Gpu)?;
+    /// let result = graph.components_on_device()?;
+    /// assert_eq!(result.components, 3);
+    /// assert_eq!(result.label.region().get_slice::<u32>(0, 5)?, [0, 0, 2, 3, 3]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn run_on_device(&mut self) -> Result<ComponentsOnEngine, GraphError> {
+        self.label.unshare(&self.graph)?;
         self.launcher.reset()?;
         let before = self.graph.stats()?;
         let started = Instant::now();
@@ -134,7 +188,7 @@ impl Components {
         let elapsed = started.elapsed();
         let io = self.graph.stats_since(before)?;
         let components = phases.last().map_or(0, |p| p.trees);
-        Ok(ComponentsResult { label: self.graph.read_ids(&self.label)?, components, phases, elapsed, io })
+        Ok(ComponentsOnEngine { label: self.label.clone(), components, phases, elapsed, io })
     }
 
     fn phases(&self) -> Result<Vec<PhaseReport>, GraphError> {

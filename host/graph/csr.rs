@@ -6,6 +6,7 @@ pub(crate) use super::lists::with_neighbours;
 pub use super::lists::{MAX_NARROW_VERTICES, Neighbours, VertexId, Weights};
 use crate::setters::setters;
 use rayon::prelude::*;
+use std::cmp::Reverse;
 use std::ops::Range;
 
 /// Order of the neighbours in each list.
@@ -333,12 +334,16 @@ impl Csr {
         self.has_arc(v, v)
     }
 
-    fn has_arc(&self, from: u64, to: u64) -> bool {
+    /// Returns true if an arc leads from `from` to `to`.
+    pub(crate) fn has_arc(&self, from: u64, to: u64) -> bool {
         with_neighbours!(&self.neighbours, list => {
             let list = &list[self.range(from)];
             match self.order {
                 NeighbourOrder::ById => list.binary_search_by_key(&to, |&n| n.number()).is_ok(),
-                NeighbourOrder::ByDegree => list.iter().any(|&n| n.number() == to),
+                NeighbourOrder::ByDegree => {
+                    let key = |v: u64| (Reverse(self.degree(v)), v);
+                    list.binary_search_by_key(&key(to), |&n| key(n.number())).is_ok()
+                }
             }
         })
     }

@@ -11,7 +11,6 @@ use crate::remedy::{Remedies, Remedy};
 use crate::shmem::ShmemError;
 use crate::storage::{Array, Cache, Element, ElementType, Stats, StorageError};
 use bytemuck::{Pod, Zeroable};
-use rayon::prelude::*;
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -434,16 +433,6 @@ impl GraphOnEngine {
             return Ok(());
         }
         Err(GraphError::NoSuchVertex { source_vertex: source, vertices: self.vertices })
-    }
-
-    /// Copies identifiers from the engine's memory. `u64::MAX` stands for "no vertex".
-    pub(super) fn read_ids(&self, region: &Region) -> Result<Vec<u64>, GraphError> {
-        let count = self.vertices as usize;
-        if self.wide {
-            return Ok(region.get_slice(0, count)?);
-        }
-        let narrow = region.get_slice::<u32>(0, count)?;
-        Ok(narrow.into_par_iter().map(|v| if v == u32::MAX { u64::MAX } else { u64::from(v) }).collect())
     }
 
     /// Returns the largest number of items in a queue: one for each vertex, and the further pieces of long lists.

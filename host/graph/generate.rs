@@ -278,7 +278,7 @@ struct Random(u64);
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// Mixes a number: spreads every bit of the input over the output, one to one.
-fn mix(mut z: u64) -> u64 {
+pub(super) fn mix(mut z: u64) -> u64 {
     z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
     z ^ z >> 31

@@ -1,16 +1,16 @@
 //! A graph with its identifiers, as programs hold it: one handle for all algorithms.
 
-use super::bfs::{Bfs, BfsOptions, BfsResult};
-use super::components::{Components, ComponentsOptions, ComponentsResult};
+use super::bfs::{Bfs, BfsOnEngine, BfsOptions, BfsResult};
+use super::components::{Components, ComponentsOnEngine, ComponentsOptions, ComponentsResult};
 use super::csr::Csr;
 use super::edges::{GraphError, GraphOnEngine, Placement, PlacementOptions};
 use super::hub;
 use super::ids::Ids;
 use super::import::{LoadOptions, Progress, Stage};
 use super::input::Input;
-use super::pagerank::{PageRank, PageRankOptions, PageRankResult};
+use super::pagerank::{PageRank, PageRankOnEngine, PageRankOptions, PageRankResult};
 use super::shape::GraphShape;
-use super::sssp::{Sssp, SsspOptions, SsspResult};
+use super::sssp::{Sssp, SsspOnEngine, SsspOptions, SsspResult};
 use super::stored::{GraphName, GraphToStore, StoredGraph};
 use crate::engine::Engine;
 use crate::storage::Cache;
@@ -22,7 +22,7 @@ use std::sync::Arc;
 /// Vertices are numbers from 0 here. [`Graph::ids`] converts them from and to the identifiers of the input.
 ///
 /// Each call of an algorithm allocates its memory and frees it. For many searches, keep a [`Bfs`] or another algorithm,
-/// made for [`Graph::on_engine`].
+/// made for [`Graph::on_engine`]. Methods that end in `_on_device` leave the values where the next kernel reads them.
 ///
 /// # Examples
 ///
@@ -147,12 +147,28 @@ impl Graph {
         Bfs::new(&self.on_engine, options)?.run(source)
     }
 
+    /// Searches breadth first from vertex `source`, and leaves depths and parents in the engine's memory.
+    ///
+    /// # Errors
+    /// As for [`Bfs::new`] and [`Bfs::run_on_device`].
+    pub fn bfs_on_device(&self, source: u64, options: &BfsOptions) -> Result<BfsOnEngine, GraphError> {
+        Bfs::new(&self.on_engine, options)?.run_on_device(source)
+    }
+
     /// Labels every vertex with the smallest vertex of its component.
     ///
     /// # Errors
     /// As for [`Components::new`] and [`Components::run`].
     pub fn components(&self) -> Result<ComponentsResult, GraphError> {
         Components::new(&self.on_engine, &ComponentsOptions::default())?.run()
+    }
+
+    /// Labels every vertex with the smallest vertex of its component, and leaves the labels in the engine's memory.
+    ///
+    /// # Errors
+    /// As for [`Components::new`] and [`Components::run_on_device`].
+    pub fn components_on_device(&self) -> Result<ComponentsOnEngine, GraphError> {
+        Components::new(&self.on_engine, &ComponentsOptions::default())?.run_on_device()
     }
 
     /// Ranks every vertex, with the default options.
@@ -171,6 +187,14 @@ impl Graph {
         PageRank::new(&self.on_engine, options)?.run()
     }
 
+    /// Ranks every vertex, and leaves the ranks in the engine's memory.
+    ///
+    /// # Errors
+    /// As for [`PageRank::new`] and [`PageRank::run_on_device`].
+    pub fn pagerank_on_device(&self, options: &PageRankOptions) -> Result<PageRankOnEngine, GraphError> {
+        PageRank::new(&self.on_engine, options)?.run_on_device()
+    }
+
     /// Finds the shortest paths from vertex `source`, with the default options.
     ///
     /// # Errors
@@ -185,6 +209,14 @@ impl Graph {
     /// As for [`Sssp::new`] and [`Sssp::run`].
     pub fn sssp_with(&self, source: u64, options: &SsspOptions) -> Result<SsspResult, GraphError> {
         Sssp::new(&self.on_engine, options)?.run(source)
+    }
+
+    /// Finds the shortest paths from vertex `source`, and leaves the distances in the engine's memory.
+    ///
+    /// # Errors
+    /// As for [`Sssp::new`] and [`Sssp::run_on_device`].
+    pub fn sssp_on_device(&self, source: u64, options: &SsspOptions) -> Result<SsspOnEngine, GraphError> {
+        Sssp::new(&self.on_engine, options)?.run_on_device(source)
     }
 }
 

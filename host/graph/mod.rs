@@ -38,14 +38,20 @@ mod place;
 mod shape;
 mod sssp;
 pub mod stored;
+mod vertex_values;
 
-pub use bfs::{Bfs, BfsOptions, BfsResult, Direction, LevelReport, UNREACHED, bfs};
-pub use components::{Components, ComponentsOptions, ComponentsResult, PhaseReport, components};
+pub use bfs::{Bfs, BfsOnEngine, BfsOptions, BfsResult, Direction, LevelReport, UNREACHED, bfs};
+pub use components::{Components, ComponentsOnEngine, ComponentsOptions, ComponentsResult, PhaseReport, components};
 pub use edges::{DEFAULT_LAUNCH_LIMIT, GraphError, GraphOnEngine, Placement, PlacementOptions};
 pub use handle::Graph;
-pub use pagerank::{IterationReport, LEAST_TOLERANCE, PageRank, PageRankOptions, PageRankResult, pagerank};
+pub use pagerank::{
+    IterationReport, LEAST_TOLERANCE, PageRank, PageRankOnEngine, PageRankOptions, PageRankResult, pagerank,
+};
 pub use shape::GraphShape;
-pub use sssp::{BucketReport, Distances, Sssp, SsspOptions, SsspResult, sssp};
+pub use sssp::{BucketReport, Distances, Sssp, SsspOnEngine, SsspOptions, SsspResult, sssp};
+pub use vertex_values::VertexValues;
 
 #[cfg(test)]
 mod algorithm_tests;
+#[cfg(test)]
+mod on_device_tests;

@@ -5,6 +5,7 @@ use super::launch::Launcher;
 use super::params::{
     PAGERANK_CHANGE as CHANGE, PAGERANK_DANGLING as DANGLING, PAGERANK_SCANNED as SCANNED, Pagerank as Parameters,
 };
+use super::vertex_values::VertexValues;
 use crate::args;
 use crate::memory::{Place, Region};
 use crate::setters::setters;
@@ -69,6 +70,34 @@ pub struct PageRankResult {
     pub io: Option<Stats>,
 }
 
+/// Result of a run whose ranks are in the engine's memory, for the next kernel of a program. The program owns the ranks:
+/// a later run of the same [`PageRank`] does not change them.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct PageRankOnEngine {
+    /// Rank of each vertex: `f64[vertices]`. The ranks sum to 1.
+    pub rank: VertexValues,
+    /// Report of each iteration.
+    pub iterations: Vec<IterationReport>,
+    /// True if the tolerance was reached, or there was none.
+    pub converged: bool,
+    /// Wall-clock time.
+    pub elapsed: Duration,
+    /// Counters of storage and cache during the run, or `None` for edges in memory.
+    pub io: Option<Stats>,
+}
+
+impl PageRankOnEngine {
+    /// Copies the ranks to the host.
+    ///
+    /// # Errors
+    /// [`GraphError::Memory`] if memory cannot be allocated or read.
+    pub fn into_host(self) -> Result<PageRankResult, GraphError> {
+        let Self { rank, iterations, converged, elapsed, io } = self;
+        Ok(PageRankResult { rank: rank.read()?, iterations, converged, elapsed, io })
+    }
+}
+
 impl PageRankResult {
     /// Returns the number of edges read.
     pub fn scanned(&self) -> u64 {
@@ -83,7 +112,7 @@ pub struct PageRank {
     options: PageRankOptions,
     launcher: Launcher,
     double: bool,
-    rank: Region,
+    rank: VertexValues,
     sum: Region,
     contribution: Region,
 }
@@ -136,7 +165,7 @@ impl PageRank {
             options: options.clone(),
             launcher: Launcher::new(graph, "wb_pagerank_")?,
             double,
-            rank: device(vertices * size_of::<f64>())?,
+            rank: VertexValues::allocate::<f64>(graph)?,
             sum: device(vertices * size_of::<f64>())?,
             contribution: device(vertices * if double { size_of::<f64>() } else { size_of::<f32>() })?,
         })
@@ -160,6 +189,29 @@ impl PageRank {
     /// * [`GraphError::Engine`] if the engine starts no kernel; [`GraphError::Memory`] or [`GraphError::Storage`] if
     ///   memory or counters cannot be read.
     pub fn run(&mut self) -> Result<PageRankResult, GraphError> {
+        self.run_on_device()?.into_host()
+    }
+
+    /// Runs the algorithm, and leaves the ranks in the engine's memory. The result shares that memory with this value.
+    /// If a program still holds the result when the next run begins, that run allocates memory of its own.
+    ///
+    /// # Errors
+    /// As for [`PageRank::run`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use warpbell::engine::Engine;
+    /// use warpbell::graph::{Csr, CsrOptions, Graph, PageRankOptions, Placement};
+    ///
+    /// let csr = Csr::from_edges(2, &[(0, 1)], CsrOptions::default())?;
+    /// let graph = Graph::from_csr(&Engine::cpu()?, csr, Placement::Gpu)?;
+    /// let result = graph.pagerank_on_device(&PageRankOptions::default())?;
+    /// assert_eq!(result.rank.region().get_slice::<f64>(0, 2)?, [0.5, 0.5]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn run_on_device(&mut self) -> Result<PageRankOnEngine, GraphError> {
+        self.rank.unshare(&self.graph)?;
         self.launcher.reset()?;
         let lists = self.inward()?;
         let before = self.graph.stats()?;
@@ -167,8 +219,7 @@ impl PageRank {
         let (iterations, converged) = self.iterate(lists)?;
         let elapsed = started.elapsed();
         let io = self.graph.stats_since(before)?;
-        let rank = self.rank.get_slice(0, self.graph.vertices as usize)?;
-        Ok(PageRankResult { rank, iterations, converged, elapsed, io })
+        Ok(PageRankOnEngine { rank: self.rank.clone(), iterations, converged, elapsed, io })
     }
 
     fn iterate(&self, lists: &Lists) -> Result<(Vec<IterationReport>, bool), GraphError> {

@@ -7,10 +7,11 @@ use super::params::{
     GraphReport as Report, SSSP_FAR as FAR, SSSP_LOWERED as LOWERED, SSSP_NEAR as NEAR, SSSP_SCANNED as SCANNED,
     Sssp as Parameters,
 };
+use super::vertex_values::VertexValues;
 use crate::args;
 use crate::memory::{Place, Region};
 use crate::setters::setters;
-use crate::storage::Stats;
+use crate::storage::{ElementType, Stats};
 use rayon::prelude::*;
 use std::time::{Duration, Instant};
 
@@ -69,6 +70,45 @@ pub struct SsspResult {
     pub io: Option<Stats>,
 }
 
+/// Result of a search whose distances are in the engine's memory, for the next kernel of a program. The program owns the
+/// distances: a later run of the same [`Sssp`] does not change them.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct SsspOnEngine {
+    /// Distance of each vertex. All bits of an unreached vertex's value are set.
+    ///
+    /// | weights | values |
+    /// |---|---|
+    /// | integers, if no path can have a length of 2^32 - 1 or more, and identifiers have 32 bits | `u32[vertices]` |
+    /// | other integers | `u64[vertices]` |
+    /// | real numbers | `f64[vertices]`; the value of an unreached vertex is not a number |
+    pub distance: VertexValues,
+    /// Report of each range of distances.
+    pub buckets: Vec<BucketReport>,
+    /// Width of a range.
+    pub delta: f64,
+    /// Wall-clock time.
+    pub elapsed: Duration,
+    /// Counters of storage and cache during the search, or `None` for edges in memory.
+    pub io: Option<Stats>,
+}
+
+impl SsspOnEngine {
+    /// Copies the distances to the host.
+    ///
+    /// # Errors
+    /// [`GraphError::Memory`] if memory cannot be allocated or read.
+    pub fn into_host(self) -> Result<SsspResult, GraphError> {
+        let Self { distance, buckets, delta, elapsed, io } = self;
+        let real = |d: f64| if d.to_bits() == u64::MAX { f64::INFINITY } else { d };
+        let distance = match distance.element_type() {
+            ElementType::F64 => Distances::Real(distance.read()?.into_par_iter().map(real).collect()),
+            _ => Distances::Integer(distance.read_wide()?),
+        };
+        Ok(SsspResult { distance, buckets, delta, elapsed, io })
+    }
+}
+
 impl SsspResult {
     /// Returns the number of edges inspected.
     pub fn scanned(&self) -> u64 {
@@ -86,8 +126,17 @@ enum Word {
 }
 
 impl Word {
-    fn bytes(self) -> usize {
-        if self == Self::Narrow { 4 } else { 8 }
+    fn bits(self) -> u32 {
+        if self == Self::Narrow { u32::BITS } else { u64::BITS }
+    }
+
+    /// Allocates one distance for each vertex.
+    fn allocate(self, graph: &GraphOnEngine) -> Result<VertexValues, GraphError> {
+        Ok(match self {
+            Self::Narrow => VertexValues::allocate::<u32>(graph),
+            Self::Wide => VertexValues::allocate::<u64>(graph),
+            Self::Real => VertexValues::allocate::<f64>(graph),
+        }?)
     }
 
     /// Returns the threshold `delta` beyond the least waiting distance. The range below it always includes that
@@ -116,7 +165,7 @@ pub struct Sssp {
     /// Parts of the kernels' names that tell the kinds of edges and distances.
     edge_suffix: String,
     memory_suffix: String,
-    distance: Region,
+    distance: VertexValues,
     stamp: Region,
     in_far: Region,
     near: [Region; 2],
@@ -187,7 +236,7 @@ impl Sssp {
         };
         let id = if weighted.wide { "u64" } else { "u32" };
         let id_bytes = if weighted.wide { 8 } else { 4 };
-        let bits = word.bytes() * 8;
+        let bits = word.bits();
         let mean_degree = graph.arcs as f64 / graph.vertices.max(1) as f64;
         let chosen = DELTA_FACTOR * weighted.mean / mean_degree;
         let delta = options.delta.unwrap_or(if chosen.is_finite() && chosen > 0.0 { chosen } else { 1.0 });
@@ -204,7 +253,7 @@ impl Sssp {
             word,
             edge_suffix: format!("{}_{id}_{weight}_d{bits}", weighted.edges.source()),
             memory_suffix: format!("{id}_d{bits}"),
-            distance: device(vertices * word.bytes())?,
+            distance: word.allocate(graph)?,
             stamp: device(vertices * size_of::<u32>())?,
             in_far: device(vertices.div_ceil(32) * 4)?,
             near: [near()?, near()?],
@@ -224,7 +273,31 @@ impl Sssp {
     /// * [`GraphError::Engine`] if the engine starts no kernel; [`GraphError::Memory`] or [`GraphError::Storage`] if
     ///   memory or counters cannot be read.
     pub fn run(&mut self, source: u64) -> Result<SsspResult, GraphError> {
+        self.run_on_device(source)?.into_host()
+    }
+
+    /// Searches from `source`, a vertex number from 0, and leaves the distances in the engine's memory. The result
+    /// shares that memory with this value. If a program still holds the result when the next run begins, that run
+    /// allocates memory of its own.
+    ///
+    /// # Errors
+    /// As for [`Sssp::run`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use warpbell::engine::Engine;
+    /// use warpbell::graph::{Csr, CsrOptions, Graph, Placement, SsspOptions};
+    ///
+    /// let csr = Csr::from_weighted_edges(4, &[(0, 1, 2), (1, 2, 3)], CsrOptions::default())?;
+    /// let graph = Graph::from_csr(&Engine::cpu()?, csr, Placement::Gpu)?;
+    /// let result = graph.sssp_on_device(0, &SsspOptions::default())?;
+    /// assert_eq!(result.distance.region().get_slice::<u32>(0, 4)?, [0, 2, 5, u32::MAX]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn run_on_device(&mut self, source: u64) -> Result<SsspOnEngine, GraphError> {
         self.graph.check_source(source)?;
+        self.distance.unshare(&self.graph)?;
         self.launcher.reset()?;
         self.order.reset()?;
         let before = self.graph.stats()?;
@@ -232,20 +305,7 @@ impl Sssp {
         let buckets = self.search(source)?;
         let elapsed = started.elapsed();
         let io = self.graph.stats_since(before)?;
-        Ok(SsspResult { distance: self.distances()?, buckets, delta: self.delta, elapsed, io })
-    }
-
-    fn distances(&self) -> Result<Distances, GraphError> {
-        let vertices = self.graph.vertices as usize;
-        let real = |bits: u64| if bits == u64::MAX { f64::INFINITY } else { f64::from_bits(bits) };
-        let widen = |d: u32| if d == u32::MAX { u64::MAX } else { u64::from(d) };
-        Ok(match self.word {
-            Word::Narrow => {
-                Distances::Integer(self.distance.get_slice(0, vertices)?.into_par_iter().map(widen).collect())
-            }
-            Word::Wide => Distances::Integer(self.distance.get_slice(0, vertices)?),
-            Word::Real => Distances::Real(self.distance.get_slice(0, vertices)?.into_par_iter().map(real).collect()),
-        })
+        Ok(SsspOnEngine { distance: self.distance.clone(), buckets, delta: self.delta, elapsed, io })
     }
 
     fn search(&self, source: u64) -> Result<Vec<BucketReport>, GraphError> {

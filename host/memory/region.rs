@@ -174,6 +174,12 @@ impl Region {
         WeakRegion(Arc::downgrade(&self.0))
     }
 
+    /// Returns true if no clone of the region exists, so that nobody else can access the memory from now on.
+    pub(crate) fn is_unique(&mut self) -> bool {
+        // Other than a count, this also orders accesses through dropped clones before those that follow.
+        Arc::get_mut(&mut self.0).is_some()
+    }
+
     /// Returns the length in bytes.
     pub fn len(&self) -> usize {
         self.0.bytes
@@ -362,6 +368,16 @@ impl DmaRegion {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_region_is_unique_without_its_clones() {
+        let mut region = Space::cpu().allocate(Place::Device, 8).unwrap();
+        assert!(region.is_unique());
+        let clone = region.clone();
+        assert!(!region.is_unique());
+        drop(clone);
+        assert!(region.is_unique());
+    }
 
     #[test]
     fn values_come_back_and_bounds_hold() {

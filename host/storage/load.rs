@@ -190,28 +190,6 @@ impl Volume {
         writer.append(name, values)?;
         writer.finish()
     }
-
-    /// Reads a whole array and compares it with the checksum that was stored. An array that was changed and flushed
-    /// since is not checked until [`Volume::accept_changes`].
-    ///
-    /// # Errors
-    /// [`StorageError::Manifest`] if there is no such array, it has another type, or its data is damaged;
-    /// [`StorageError::Option`] if it does not fit into memory; otherwise as for [`Volume::read_bytes`].
-    pub fn read_array<T: Element>(&self, name: &str) -> Result<Vec<T>, StorageError> {
-        let failed = |source| StorageError::Manifest { device: self.name().to_owned(), source };
-        let content = self.current()?;
-        let entry = content.block.manifest.find_typed::<T>(name).map_err(failed)?;
-        let too_many =
-            || StorageError::Option(format!("array `{name}` of {} does not fit into memory", size(entry.bytes())));
-        let count = usize::try_from(entry.count).map_err(|_| too_many())?;
-        let mut values = Vec::new();
-        values.try_reserve_exact(count).map_err(|_| too_many())?;
-        values.resize(count, T::zeroed());
-        let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut values);
-        self.read_bytes(entry.offset, bytes)?;
-        self.check_data(&content, entry, Checksum::of(bytes))?;
-        Ok(values)
-    }
 }
 
 /// Writer of the planned arrays. Takes their data in any order, in pieces of any size.

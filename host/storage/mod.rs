@@ -6,6 +6,7 @@
 
 mod add;
 mod array;
+mod array_reader;
 mod blocks;
 mod builder;
 mod cache;
@@ -47,6 +48,7 @@ mod volume;
 
 pub use crate::data_path::UnknownWord;
 pub use array::Array;
+pub use array_reader::ArrayReader;
 pub use builder::VolumeBuilder;
 pub use cache::{Cache, CacheBuilder, Occupancy};
 pub use checksum::Checksum;

@@ -231,6 +231,38 @@ fn stripes_and_copies_hold_several_graphs() {
 }
 
 #[test]
+fn several_pes_search_a_stored_graph() {
+    let image = Image::new();
+    image.import("kron:10", "kron", &["--weights", "integers"]);
+    image.import(ENRON, "enron", &[]);
+    let before = fs::read(&image.path).unwrap();
+    let alone = image.values(&["bfs", ENRON, "--source", "1"], &[]);
+    let on = ["--source", "1", "--device", &image.device];
+    for more in [&[][..], &["--edges", "gpu"], &["--edges", "pinned", "--warm"]] {
+        for pes in ["1", "3"] {
+            let command = [&["bfs", "stored:enron", "--pes", pes], &on[..], more].concat();
+            let text = succeeds(&[&["graph"], &command[..]].concat());
+            mentions(&text, &["reached 33,695 in 8 levels", "verified (GAP rules)"]);
+            assert_eq!(image.values(&command, &[]), alone, "{command:?}");
+        }
+    }
+    // Each launched process reads the file.
+    let out = image.folder.path().join("ranks");
+    let program = crate::tree::program();
+    let ranks = ["run", "-n", "2", "--", name(&program), "graph", "bfs", "stored:enron", "--out", name(&out)];
+    mentions(&succeeds(&[&ranks[..], &on].concat()), &["PEs 2", "reached 33,695 in", "verified (GAP rules)"]);
+    assert_eq!(fs::read_to_string(&out).unwrap(), alone);
+    // A graph with weights and self-loops serves as one without.
+    let sums = |more: &[&str]| image.values(&["bfs", "stored:kron", "--sources", "3", "--device", &image.device], more);
+    assert_eq!(sums(&["--pes", "2"]), sums(&[]));
+    assert!(fs::read(&image.path).unwrap() == before, "the search has changed the file");
+    mentions(&fails(&image.args(&["bfs", "stored:none", "--pes", "2"], &[])), &["is called `none`", "`enron`, `kron`"]);
+    let o = warpbell(&["graph", "bfs", "stored:enron", "--pes", "2"]);
+    assert_eq!(o.status.code(), Some(2), "{}", stderr(&o));
+    mentions(&stderr(&o), &["--device"]);
+}
+
+#[test]
 fn choices_of_the_import_are_not_made_again() {
     let image = Image::new();
     image.import("kron:7", "kron", &[]);
@@ -238,7 +270,7 @@ fn choices_of_the_import_are_not_made_again() {
         ("--directed", &["bfs", "stored:kron", "--directed"][..]),
         ("--page-checksums", &["cc", "stored:kron", "--page-checksums"]),
         ("--weights", &["sssp", "stored:kron", "--weights", "reals"]),
-        ("--pes", &["bfs", "stored:kron", "--pes", "2"]),
+        ("--undirected", &["bfs", "stored:kron", "--pes", "2", "--undirected"]),
     ] {
         let o = warpbell(&image.args(more, &[]));
         assert_eq!(o.status.code(), Some(2), "{more:?}: {}", stderr(&o));

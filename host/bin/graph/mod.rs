@@ -73,12 +73,6 @@ pub fn run(command: GraphCommand, interrupt: &Interrupt) -> Result<(), Failure> 
         GraphCommand::Bfs { sources, pes, transport, graph } => {
             let job = Job { algorithm: Algorithm::Bfs, sources, graph };
             if pes.is_some() || transport.transport.is_some() || world::launched()?.is_some() {
-                if subject::stored_name(&job.graph.input)?.is_some() {
-                    let input = job.graph.input.display();
-                    return Err(Failure::Usage(format!(
-                        "{input} is searched by one PE; leave --pes and --transport out, or give the input file"
-                    )));
-                }
                 return partitioned::run(&job, &WorldArgs { pes, transport }, interrupt);
             }
             job
@@ -129,10 +123,7 @@ impl Job {
 
     fn run(&self, interrupt: &Interrupt) -> Result<(), Failure> {
         let args = &self.graph;
-        let stored = subject::stored_name(&args.input)?;
-        if stored.is_some() {
-            self.check_stored()?;
-        }
+        let stored = self.stored()?;
         // Output files and the input are checked before any device is opened.
         let (text, output) = Text::beside_results(&args.report, args.out.as_deref())?;
         interrupt.doing("reading the graph");
@@ -236,9 +227,15 @@ impl Job {
         Ok(())
     }
 
-    /// Checks that no option contradicts a stored graph, whose direction, weights and checksums its import chose.
-    fn check_stored(&self) -> Result<(), Failure> {
+    /// Returns the name of the stored graph that the input is, if it is one.
+    ///
+    /// # Errors
+    /// * [`Failure::Usage`] if an option contradicts a stored graph, whose direction, weights and checksums its import
+    ///   chose.
+    /// * [`Failure::Error`] if no stored graph can have the name.
+    pub fn stored(&self) -> Result<Option<GraphName>, Failure> {
         let args = &self.graph;
+        let Some(name) = subject::stored_name(&args.input)? else { return Ok(None) };
         let weights = matches!(self.algorithm, Algorithm::Sssp(_, Weights::Integers | Weights::Reals));
         let given = [
             ("--format", args.format.is_some()),
@@ -252,7 +249,7 @@ impl Job {
                 let input = args.input.display();
                 Err(Failure::Usage(format!("{option} is a choice of `graph import`; leave it out with {input}")))
             }
-            None => Ok(()),
+            None => Ok(Some(name)),
         }
     }
 

@@ -4,6 +4,7 @@ use super::subject::Described;
 use super::{Algorithm, Job};
 use crate::args::{Edges, GraphArgs};
 use crate::device;
+use crate::interrupt::Interrupt;
 use crate::measure::report::nanoseconds;
 use crate::output::{Failure, Text};
 use serde_json::json;
@@ -91,7 +92,7 @@ impl Job {
         stored.check_weights(self.needs())?;
         let edges = self.edge_bytes(&(&stored).into());
         let is_read = args.verify || args.edges != Edges::Storage;
-        let csr = is_read.then(|| stored.read(&volume)).transpose()?;
+        let csr = is_read.then(|| self.read(&stored, &volume)).transpose()?;
         let (graph, storage) = match (args.edges, &csr) {
             (Edges::Pinned, Some(csr)) => (self.placed(engine, csr, Placement::Pinned)?, None),
             (Edges::Gpu, Some(csr)) => (self.placed(engine, csr, Placement::Gpu)?, None),
@@ -105,6 +106,22 @@ impl Job {
             Some(storage) => self.announce(storage, edges, text)?,
         }
         Ok((stored, Store { graph, storage, csr: csr.filter(|_| args.verify) }, opening))
+    }
+
+    /// Reads a stored graph into memory, for PEs that search parts of it.
+    ///
+    /// # Errors
+    /// * [`Failure::Usage`] if no device is named that keeps data.
+    /// * [`Failure::Error`] if the device holds no such graph, or if the graph cannot be read.
+    pub fn read_stored(&self, name: &GraphName, interrupt: &Interrupt) -> Result<Loaded, Failure> {
+        let volume = device::stored(&self.graph.device, &Engine::cpu()?, self.graph.page.page_size)?;
+        let _stop = interrupt.stops(volume.engine());
+        let stored = StoredGraph::open(&volume, name)?;
+        Ok(Loaded { csr: self.read(&stored, &volume)?, summary: stored.info().input })
+    }
+
+    fn read(&self, stored: &StoredGraph, volume: &Volume) -> Result<Csr, GraphError> {
+        if self.needs().weighted { stored.read(volume) } else { stored.read_without_weights(volume) }
     }
 
     fn placed(&self, engine: &Engine, csr: &Csr, placement: Placement) -> Result<GraphOnEngine, Failure> {

@@ -16,10 +16,10 @@ use std::time::Instant;
 use warpbell::destination::Destination;
 use warpbell::engine::Engine;
 use warpbell::graph::stored::{
-    GraphName, GraphToStore, StoredEntry, StoredGraph, StoredInfo, WeightType, check_name, remove_stored_graph,
-    stored_graphs,
+    ArcReader, GraphName, GraphToStore, StoredEntry, StoredGraph, StoredInfo, WeightType, check_name,
+    remove_stored_graph, stored_graphs,
 };
-use warpbell::graph::{Csr, GraphError, LoadOptions, WeightMode, Weights};
+use warpbell::graph::{GraphError, GraphShape, LoadOptions, WeightMode};
 use warpbell::storage::Volume;
 use warpbell::units::{Bytes, grouped};
 
@@ -220,7 +220,7 @@ pub fn delete(args: &StoredArgs) -> Result<(), Failure> {
 ///
 /// # Errors
 /// As for [`info`]; also [`Failure::Usage`] for an unknown ending, and [`Failure::Error`] if the file cannot be written
-/// or the graph does not fit into memory.
+/// or a part is damaged.
 pub fn export(args: &ExportArgs, interrupt: &Interrupt) -> Result<(), Failure> {
     let name = named(&args.graph)?;
     let ending = args.out.extension().and_then(OsStr::to_str).unwrap_or_default();
@@ -243,42 +243,46 @@ pub fn export(args: &ExportArgs, interrupt: &Interrupt) -> Result<(), Failure> {
     if weighted && stored.info().weights.is_none() {
         return Err(Failure::Error(format!("stored:{name} has no weights; name a file that ends in .el")));
     }
-    let csr = stored.read(&volume)?;
+    let mut reader = stored.arcs(&volume, weighted)?;
     interrupt.doing("writing the edges");
-    let alone = lonely(&csr, &stored);
+    let alone = (0..stored.vertices()).filter(|v| stored.is_isolated(*v)).count();
     if alone > 0 {
         warn(format_args!("{} vertices without edges are not in the list of edges", grouped(alone)));
     }
-    destination.write(|out| edges(&csr, weighted, out))?;
-    Ok(())
+    let mut unread = Ok(());
+    let written = destination.write(|out| edges(&stored, &mut reader, &mut unread, out));
+    unread?;
+    Ok(written?)
 }
 
-/// Returns the number of vertices without an edge in either direction.
-fn lonely(csr: &Csr, stored: &StoredGraph) -> u64 {
-    (0..csr.vertices()).filter(|v| stored.is_isolated(*v)).count() as u64
-}
-
-/// Writes an edge on each line. An undirected edge is written once, below a header that says so.
-fn edges(csr: &Csr, weighted: bool, out: &mut dyn Write) -> io::Result<()> {
-    if !csr.directed() {
+/// Writes an edge on each line. An undirected edge is written once, below a header that says so. Also sets `unread` if
+/// edges cannot be read, so that the caller can tell that from a failed write.
+fn edges(
+    stored: &StoredGraph,
+    reader: &mut ArcReader<'_>,
+    unread: &mut Result<(), GraphError>,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    if !stored.directed() {
         writeln!(out, "# Undirected graph")?;
     }
-    for v in 0..csr.vertices() {
-        for i in csr.range(v) {
-            let to = csr.neighbours().get(i);
-            if !csr.directed() && to < v {
-                continue;
+    loop {
+        let piece = match reader.next_piece() {
+            Ok(Some(piece)) => piece,
+            Ok(None) => return Ok(()),
+            Err(e) => {
+                *unread = Err(e);
+                return Err(io::Error::other("edges cannot be read"));
             }
-            let (from, to) = (csr.ids().id(v), csr.ids().id(to));
-            match csr.weights().filter(|_| weighted) {
+        };
+        for arc in piece.arcs().filter(|arc| stored.directed() || arc.from <= arc.to) {
+            let (from, to) = (stored.ids().id(arc.from), stored.ids().id(arc.to));
+            match arc.weight {
                 None => writeln!(out, "{from} {to}")?,
-                Some(Weights::U32(w)) => writeln!(out, "{from} {to} {}", w[i])?,
-                Some(Weights::F32(w)) => writeln!(out, "{from} {to} {:?}", w[i])?,
-                Some(Weights::F64(w)) => writeln!(out, "{from} {to} {:?}", w[i])?,
+                Some(weight) => writeln!(out, "{from} {to} {weight}")?,
             }
         }
     }
-    Ok(())
 }
 
 fn open(args: &DeviceArgs) -> Result<Volume, Failure> {

@@ -98,11 +98,7 @@ impl<'a> From<&'a Loaded> for Described<'a> {
 impl<'a> From<&'a StoredGraph> for Described<'a> {
     fn from(stored: &'a StoredGraph) -> Self {
         let info = stored.info();
-        let weight_width = match info.weights {
-            None => 0,
-            Some(WeightType::F64) => 8,
-            Some(_) => 4,
-        };
+        let weight_width = info.weights.map_or(0, WeightType::bytes);
         Self { shape: stored, input: &info.input, width: info.neighbour_bytes, weight_width }
     }
 }

@@ -64,6 +64,16 @@ pub enum WeightType {
     F64,
 }
 
+impl WeightType {
+    /// Returns the size of a weight in bytes.
+    pub fn bytes(self) -> usize {
+        match self {
+            Self::U32 | Self::F32 => 4,
+            Self::F64 => 8,
+        }
+    }
+}
+
 /// Facts about a stored graph.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]

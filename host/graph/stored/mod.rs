@@ -13,6 +13,7 @@
 //! | `NAME/self-loops` | bitmap of the vertices with an edge to themselves, u64 | if there are any |
 //! | `NAME/ids` | identifier of each vertex, u64 | if the identifiers leave gaps |
 
+mod arcs;
 mod error;
 mod header;
 mod name;
@@ -21,7 +22,10 @@ mod source;
 #[cfg(test)]
 mod tests;
 mod verify;
+#[cfg(test)]
+mod verify_tests;
 
+pub use arcs::{ArcPiece, ArcReader, StoredArc, StoredWeight};
 pub use error::StoredError;
 pub use header::{STORED_GRAPH_VERSION, StoredInfo, WeightType};
 pub use name::{GraphName, LONGEST_NAME};

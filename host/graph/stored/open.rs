@@ -1,13 +1,12 @@
 //! Opening of stored graphs.
 
+use super::arcs::{ARCS_AT_ONCE, ArcReader, StoredWeight};
 use super::header::Raw;
 use super::{GraphName, HEADER, HUBS, IDS, IN_HUBS, SELF_LOOPS, StoredError, StoredInfo, WeightType, entries};
-use crate::graph::csr::{
-    self, Csr, MAX_NARROW_VERTICES, NeighbourOrder, Neighbours, VertexId, Weights, with_neighbours,
-};
+use crate::graph::csr::{self, Csr, MAX_NARROW_VERTICES, NeighbourOrder, Neighbours, VertexId, Weights};
 use crate::graph::edges::{
-    DEFAULT_LAUNCH_LIMIT, EdgeStore, GraphError, GraphOnEngine, Lists, NarrowEdge, Placement, PlacementOptions,
-    WeightKind, Weighted, WideEdge,
+    DEFAULT_LAUNCH_LIMIT, EdgeStore, GraphError, GraphOnEngine, Lists, Placement, PlacementOptions, WeightKind,
+    Weighted,
 };
 use crate::graph::ids::Ids;
 use crate::graph::import::check_memory;
@@ -21,8 +20,8 @@ use rayon::prelude::*;
 #[derive(Clone, Debug)]
 pub struct StoredGraph {
     name: GraphName,
-    info: StoredInfo,
-    offsets: Vec<u64>,
+    pub(super) info: StoredInfo,
+    pub(super) offsets: Vec<u64>,
     in_offsets: Option<Vec<u64>>,
     loops: Vec<u64>,
     ids: Ids,
@@ -220,17 +219,20 @@ impl StoredGraph {
         for (_, part) in parts.into_iter().filter(|(needed, _)| *needed) {
             let array = self.name.array(part);
             let count = manifest.entries().iter().find(|e| e.name == array).map_or(0, |e| e.count);
-            if count != self.info.arcs {
-                return Err(damaged(
-                    &self.name,
-                    format!("`{array}` has {count} edges, the header says {}", self.info.arcs),
-                ));
-            }
+            self.check_count(&array, count)?;
         }
         Ok(())
     }
 
-    fn hubs<V: VertexId + Element>(&self, volume: &Volume, part: &str) -> Result<Vec<V>, GraphError> {
+    /// Checks that an array with one element for each edge has as many as the header says.
+    pub(super) fn check_count(&self, array: &str, count: u64) -> Result<(), GraphError> {
+        if count == self.info.arcs {
+            return Ok(());
+        }
+        Err(damaged(&self.name, format!("`{array}` has {count} edges, the header says {}", self.info.arcs)))
+    }
+
+    pub(super) fn hubs<V: VertexId + Element>(&self, volume: &Volume, part: &str) -> Result<Vec<V>, GraphError> {
         let hubs: Vec<V> = volume.read_array(&self.name.array(part))?;
         let wanted = self.info.vertices * u64::from(GRAPH_HUBS);
         let is_bad = |v: &V| *v != V::NONE && v.number() >= self.info.vertices;
@@ -257,6 +259,16 @@ impl StoredGraph {
         Ok(Weighted { edges, kind, mean: self.info.mean_weight, wide })
     }
 
+    /// Begins to read all arcs, in pieces that fit into memory. With `weights`, their weights are read, too, if the graph
+    /// has some.
+    ///
+    /// # Errors
+    /// [`StoredError::Damaged`] if a list has not as many edges as the header says; [`GraphError::Storage`] if the volume
+    /// cannot be read.
+    pub fn arcs<'a>(&'a self, volume: &'a Volume, weights: bool) -> Result<ArcReader<'a>, GraphError> {
+        ArcReader::new(self, volume, false, weights && self.info.weights.is_some(), ARCS_AT_ONCE)
+    }
+
     /// Reads the whole graph into host memory, edges included.
     ///
     /// # Errors
@@ -264,48 +276,47 @@ impl StoredGraph {
     /// * [`StoredError::Damaged`] if an edge leads to a vertex that does not exist.
     /// * [`GraphError::Storage`] if the volume cannot be read, or a part does not match its checksum.
     pub fn read(&self, volume: &Volume) -> Result<Csr, GraphError> {
-        let weight_bytes = self.info.weights.map_or(0, |_| if self.info.wide_weights() { 24 } else { 12 });
-        let needed = u128::from(self.info.arcs) * (self.info.neighbour_bytes as u128 + weight_bytes);
-        let what = format!("reading graph `{}`", self.name);
-        check_memory(&what, self.info.vertices.into(), self.info.arcs.into(), needed, None)?;
-        let name = self.name.array(NEIGHBOURS);
-        let neighbours = match self.info.neighbour_bytes {
-            4 => Neighbours::U32(volume.read_array(&name)?),
-            _ => Neighbours::U64(volume.read_array(&name)?),
-        };
-        if neighbours.len() as u64 != self.info.arcs {
-            return Err(damaged(
-                &self.name,
-                format!("it has {} edges, the header says {}", neighbours.len(), self.info.arcs),
-            ));
-        }
-        csr::check_neighbours(&neighbours, self.info.vertices).map_err(|e| damaged(&self.name, e.to_string()))?;
-        let weights = self.info.weights.map(|kind| self.read_weights(volume, kind, &neighbours)).transpose()?;
-        let (offsets, ids) = (self.offsets.clone(), self.ids.clone());
-        Ok(Csr::stored(offsets, neighbours, weights, self.info.directed, ids, self.info.order))
+        self.read_lists(volume, self.info.weights)
     }
 
-    fn read_weights(&self, volume: &Volume, kind: WeightType, of: &Neighbours) -> Result<Weights, GraphError> {
-        let name = self.name.array(WEIGHTED);
-        let pairs: Vec<(u64, u64)> = if self.info.wide_weights() {
-            volume.read_array::<WideEdge>(&name)?.into_par_iter().map(|e| (e.id, e.weight)).collect()
-        } else {
-            volume.read_array::<NarrowEdge>(&name)?.into_par_iter().map(|e| (e.id.into(), e.weight.into())).collect()
+    /// Reads the whole graph into host memory, but for weights. Algorithms other than shortest paths do not use them.
+    ///
+    /// # Errors
+    /// As for [`StoredGraph::read`].
+    pub fn read_without_weights(&self, volume: &Volume) -> Result<Csr, GraphError> {
+        self.read_lists(volume, None)
+    }
+
+    fn read_lists(&self, volume: &Volume, weights: Option<WeightType>) -> Result<Csr, GraphError> {
+        let (vertices, arcs) = (self.info.vertices, self.info.arcs);
+        let weight_bytes = weights.map_or(0, WeightType::bytes);
+        let needed = u128::from(arcs) * (self.info.neighbour_bytes + weight_bytes) as u128;
+        let what = format!("reading graph `{}`", self.name);
+        check_memory(&what, vertices.into(), arcs.into(), needed, None)?;
+        let mut reader = self.arcs(volume, weights.is_some())?;
+        let mut neighbours = match self.info.neighbour_bytes {
+            4 => Neighbours::U32(Vec::with_capacity(arcs as usize)),
+            _ => Neighbours::U64(Vec::with_capacity(arcs as usize)),
         };
-        let same = pairs.len() == of.len()
-            && with_neighbours!(of, list => list.par_iter().zip(&pairs).all(|(n, (id, _))| n.number() == *id));
-        if !same {
-            return Err(damaged(&self.name, "its weighted edges are not those of its lists".to_owned()));
-        }
-        let bits = pairs.into_par_iter().map(|(_, bits)| bits);
-        Ok(match kind {
-            WeightType::U32 => Weights::U32(bits.map(|b| b as u32).collect()),
-            WeightType::F32 if self.info.wide_weights() => {
-                Weights::F32(bits.map(|b| f64::from_bits(b) as f32).collect())
+        let mut weights = weights.map(|kind| match kind {
+            WeightType::U32 => Weights::U32(Vec::with_capacity(arcs as usize)),
+            WeightType::F32 => Weights::F32(Vec::with_capacity(arcs as usize)),
+            WeightType::F64 => Weights::F64(Vec::with_capacity(arcs as usize)),
+        });
+        while let Some(piece) = reader.next_piece()? {
+            match &mut neighbours {
+                Neighbours::U32(list) => list.par_extend(piece.arcs.par_iter().map(|(to, _)| *to as u32)),
+                Neighbours::U64(list) => list.par_extend(piece.arcs.par_iter().map(|(to, _)| *to)),
             }
-            WeightType::F32 => Weights::F32(bits.map(|b| f32::from_bits(b as u32)).collect()),
-            WeightType::F64 => Weights::F64(bits.map(f64::from_bits).collect()),
-        })
+            match &mut weights {
+                None => {}
+                Some(Weights::U32(list)) => list.par_extend(piece.weights(|w| w.real() as u32)),
+                Some(Weights::F32(list)) => list.par_extend(piece.weights(|w| w.real() as f32)),
+                Some(Weights::F64(list)) => list.par_extend(piece.weights(StoredWeight::real)),
+            }
+        }
+        let (offsets, ids) = (self.offsets.clone(), self.ids.clone());
+        Ok(Csr::stored(offsets, neighbours, weights, self.info.directed, ids, self.info.order))
     }
 }
 

@@ -1,7 +1,8 @@
 //! Verification of breadth-first search: depths and parents.
 
+use super::rules::{self, FAR};
 use super::{Found, ParentFault, VerifyError, check_length, check_source};
-use crate::graph::csr::{Csr, NeighbourOrder, VertexId, with_neighbours};
+use crate::graph::csr::{Csr, VertexId, with_neighbours};
 use rayon::prelude::*;
 
 /// Depth of vertices that a search does not reach.
@@ -20,13 +21,20 @@ pub fn breadth_first(csr: &Csr, source: u64) -> Result<Vec<u32>, VerifyError> {
 }
 
 /// Checks that `depths` are those of a serial search from `source`, with [`UNREACHED`] for vertices that it does not
-/// reach.
+/// reach. All threads check rules that hold for these depths alone. The serial search runs only if a rule
+/// does not hold, and then determines the right depth.
 ///
 /// # Errors
 /// [`VerifyError::Length`] if there is not one depth for each vertex; [`VerifyError::Source`] if `source` is not a
 /// vertex; [`VerifyError::Depth`] for the first wrong depth.
 pub fn bfs(csr: &Csr, source: u64, depths: &[u32]) -> Result<(), VerifyError> {
     check_length(csr, depths.len())?;
+    check_source(csr, source)?;
+    let key = |v: usize| if depths[v] == UNREACHED { FAR } else { depths[v].into() };
+    let one_more = |key: u64, _| key + 1;
+    if with_neighbours!(csr.neighbours(), list => rules::are_shortest(csr, list, source, key, one_more)) {
+        return Ok(());
+    }
     let expected = breadth_first(csr, source)?;
     let Some(v) = depths.par_iter().zip(&expected).position_first(|(a, b)| a != b) else { return Ok(()) };
     let depth = |d: u32| Found((d != UNREACHED).then_some(d));
@@ -74,13 +82,8 @@ pub fn bfs_parents<P: VertexId>(csr: &Csr, source: u64, depths: &[u32], parents:
 }
 
 fn has_edge(csr: &Csr, from: u64, to: u64) -> bool {
-    with_neighbours!(csr.neighbours(), list => {
-        let list = &list[csr.range(from)];
-        match csr.order() {
-            NeighbourOrder::ById => list.binary_search_by_key(&to, |&n| n.number()).is_ok(),
-            NeighbourOrder::ByDegree => list.iter().any(|&n| n.number() == to),
-        }
-    })
+    // Parents have long lists, and their children short ones.
+    if csr.directed() { csr.has_arc(from, to) } else { csr.neighbours_of(to).any(|n| n == from) }
 }
 
 /// State of serial breadth-first searches that mark the vertices that they reach.

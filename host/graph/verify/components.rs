@@ -4,6 +4,7 @@ use super::bfs::Sweep;
 use super::{VerifyError, check_length};
 use crate::graph::csr::{Csr, VertexId, with_neighbours};
 use rayon::prelude::*;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 /// Returns the smallest vertex of each vertex's component, found serially. Undirected graphs are searched; for directed
 /// graphs all edges go through union-find.
@@ -13,13 +14,17 @@ pub fn connected_components(csr: &Csr) -> Vec<u64> {
     })
 }
 
-/// Checks that each label is the smallest vertex of its component.
+/// Checks that each label is the smallest vertex of its component. All threads check rules that hold for these labels
+/// alone. The serial search runs only if a rule does not hold, and then determines the right label.
 ///
 /// # Errors
 /// [`VerifyError::Length`] if there is not one label for each vertex; [`VerifyError::Component`] for the first wrong
 /// label.
 pub fn components<V: VertexId>(csr: &Csr, labels: &[V]) -> Result<(), VerifyError> {
     check_length(csr, labels.len())?;
+    if with_neighbours!(csr.neighbours(), list => are_components(csr, list, labels)) {
+        return Ok(());
+    }
     let expected = connected_components(csr);
     let wrong = labels.par_iter().zip(&expected).position_first(|(&a, &b)| a.number() != b);
     let Some(v) = wrong else { return Ok(()) };
@@ -29,6 +34,79 @@ pub fn components<V: VertexId>(csr: &Csr, labels: &[V]) -> Result<(), VerifyErro
         found: if found < csr.vertices() { csr.ids().id(found) } else { found },
         expected: csr.ids().id(expected[v]),
     })
+}
+
+/// Returns true if each label is the smallest vertex of its component.
+///
+/// A label is a vertex with this label, and no vertex with the label is smaller. Each arc joins vertices of one label, so
+/// a label belongs to whole components. There are then at least as many components as labels. A forest of arcs has at
+/// least as many trees as there are components. If it has as many trees as there are labels, each label has one component.
+fn are_components<N: VertexId, V: VertexId>(csr: &Csr, list: &[N], labels: &[V]) -> bool {
+    let vertices = || (0..labels.len()).into_par_iter();
+    let arcs = |v: usize| list[csr.range(v as u64)].iter().map(|n| n.index());
+    let is_named = |v: usize| {
+        let label = labels[v];
+        label.number() <= v as u64 && labels[label.index()] == label
+    };
+    // An undirected edge between two labels is in the lists of both ends, so the vertices of one label, here a frequent
+    // one, need not be looked at.
+    let best_connected = vertices().max_by_key(|&v| csr.degree(v as u64));
+    let skipped = best_connected.filter(|_| !csr.directed()).map(|v| labels[v]);
+    let is_closed = |v: usize| skipped == Some(labels[v]) || arcs(v).all(|n| labels[n] == labels[v]);
+    if !vertices().all(|v| is_named(v) && is_closed(v)) {
+        return false;
+    }
+    let names = vertices().filter(|&v| labels[v].index() == v).count();
+    let forest = Forest::new(labels.len());
+    // One or two arcs of each vertex connect most of a graph.
+    vertices().for_each(|v| arcs(v).take(2).for_each(|n| forest.join(v, n)));
+    if forest.trees() == names {
+        return true;
+    }
+    // If an arc leads from a tree to that of the label, an undirected graph also has the opposite one. So only vertices
+    // outside of that tree need their arcs.
+    let is_apart = |v: usize| csr.directed() || forest.root(v) != forest.root(labels[v].index());
+    vertices().filter(|&v| is_apart(v)).for_each(|v| arcs(v).for_each(|n| forest.join(v, n)));
+    forest.trees() == names
+}
+
+/// Disjoint sets of vertices that all threads join. Of two roots, the smaller one remains a root (Anderson, Woll,
+/// "Wait-free parallel algorithms for the union-find problem", STOC 1991).
+struct Forest(Vec<AtomicUsize>);
+
+impl Forest {
+    fn new(vertices: usize) -> Self {
+        Self((0..vertices).map(AtomicUsize::new).collect())
+    }
+
+    /// Returns the root of `v`'s tree, and halves the path to it.
+    fn root(&self, mut v: usize) -> usize {
+        loop {
+            let above = self.0[v].load(Relaxed);
+            let top = self.0[above].load(Relaxed);
+            if above == top {
+                return above;
+            }
+            // If another thread has shortened the path meanwhile, its value is as good.
+            let _ = self.0[v].compare_exchange_weak(above, top, Relaxed, Relaxed);
+            v = top;
+        }
+    }
+
+    fn join(&self, a: usize, b: usize) {
+        loop {
+            let (a, b) = (self.root(a), self.root(b));
+            let (low, high) = (a.min(b), a.max(b));
+            // Fails if `high` is no root any more.
+            if low == high || self.0[high].compare_exchange(high, low, Relaxed, Relaxed).is_ok() {
+                return;
+            }
+        }
+    }
+
+    fn trees(&self) -> usize {
+        self.0.par_iter().enumerate().filter(|(v, above)| above.load(Relaxed) == *v).count()
+    }
 }
 
 fn swept<V: VertexId>(csr: &Csr, list: &[V]) -> Vec<u64> {
@@ -71,7 +149,7 @@ fn united<V: VertexId>(csr: &Csr, list: &[V]) -> Vec<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::graph::CsrOptions;
+    use crate::graph::{CsrOptions, hub};
     use proptest::prelude::*;
 
     proptest! {
@@ -98,6 +176,46 @@ mod tests {
             prop_assert_eq!(roots, forest);
             prop_assert_eq!(components(&undirected, &labels), Ok(()));
         }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(400))]
+        #[test]
+        fn the_rules_hold_for_the_labels_of_the_serial_search_alone(
+            edges in prop::collection::vec((0u64..16, 0u64..16), 0..24), directed: bool, wide: bool, by_degree: bool,
+            changes in prop::collection::vec((0usize..16, 0u32..18), 0..4), merged in prop::option::of((0u64..16, 0u64..16)),
+        ) {
+            let options = CsrOptions { directed, wide, keep_self_loops: true };
+            let mut csr = Csr::from_edges(16, &edges, options).unwrap();
+            if by_degree {
+                hub::order_by_degree(&mut csr);
+            }
+            let right = connected_components(&csr);
+            let mut labels: Vec<u32> = right.iter().map(|l| *l as u32).collect();
+            // Several components get one label, or some vertices others.
+            if let Some((a, b)) = merged {
+                let (a, b) = (right[a as usize] as u32, right[b as usize] as u32);
+                labels.iter_mut().filter(|l| **l == a.max(b)).for_each(|l| *l = a.min(b));
+            }
+            for (v, label) in changes {
+                labels[v] = label;
+            }
+            let is_right = labels.iter().zip(&right).all(|(l, r)| u64::from(*l) == *r);
+            let hold = with_neighbours!(csr.neighbours(), list => are_components(&csr, list, &labels));
+            prop_assert_eq!(hold, is_right, "{:?} for {:?}", labels, right);
+            prop_assert_eq!(components(&csr, &labels).is_ok(), is_right);
+        }
+    }
+
+    #[test]
+    fn threads_join_sets_as_one_does() {
+        const VERTICES: usize = 20_000;
+        let pairs: Vec<_> = (0..VERTICES).map(|i| (i, i.wrapping_mul(0x9e37_79b9) / 7 % VERTICES)).collect();
+        let edges: Vec<_> = pairs.iter().map(|&(a, b)| (a as u64, b as u64)).collect();
+        let expected = connected_components(&Csr::from_edges(VERTICES as u64, &edges, CsrOptions::default()).unwrap());
+        let forest = Forest::new(VERTICES);
+        pairs.par_iter().with_max_len(50).for_each(|&(a, b)| forest.join(a, b));
+        assert!((0..VERTICES).all(|v| forest.root(v) as u64 == expected[v]));
     }
 
     /// Returns the smallest vertices of the components, by spreading minima until nothing changes.

@@ -2,13 +2,15 @@
 //! more step. The rules are those of the GAP Benchmark Suite (Beamer, Asanovic, Patterson, arXiv:1508.03619, and the
 //! verifiers of its code).
 //!
-//! The results of searches, components and shortest paths are unique, so each check is an equality. The references are
-//! a serial breadth-first search, a serial search or union-find over all vertices, and Dijkstra's algorithm.
-//! Comparisons run on all threads.
+//! The results of searches, components and shortest paths are unique, so each check is an equality. Serial references
+//! define the right values: a breadth-first search, a search or union-find over all vertices, and Dijkstra's algorithm.
+//! The checks do not run them for a right result. All threads check rules that hold for the right values alone. If a rule
+//! does not hold, the reference determines the first wrong vertex and its right value.
 
 mod bfs;
 mod components;
 mod pagerank;
+mod rules;
 mod sssp;
 
 pub use bfs::{UNREACHED, bfs, bfs_parents, breadth_first};

@@ -1,5 +1,6 @@
 //! Verification of single-source shortest paths.
 
+use super::rules::{self, FAR};
 use super::{Found, VerifyError, check_length, check_source};
 use crate::graph::csr::{Csr, VertexId, Weights, with_neighbours};
 use rayon::prelude::*;
@@ -74,8 +75,49 @@ impl Distances<'_> {
     }
 }
 
-/// Distance of a vertex that is not reached, in the results of [`dijkstra`].
-pub(crate) const FAR: u64 = u64::MAX;
+/// Evaluates an expression with the function that returns the key behind an arc, for integer weights. In graphs without
+/// weights each edge has weight 1.
+macro_rules! with_integers {
+    ($csr:expr, $add:ident => $body:expr) => {
+        match $csr.weights() {
+            None => {
+                let $add = |key: u64, _: usize| key.saturating_add(1);
+                $body
+            }
+            Some(Weights::U32(w)) => {
+                let $add = |key: u64, arc: usize| key.saturating_add(w[arc].into());
+                $body
+            }
+            Some(Weights::F32(_) | Weights::F64(_)) => return Err(VerifyError::Kind),
+        }
+    };
+}
+
+/// Does the same in double precision, for all weights. The bits of non-negative numbers ascend with the numbers, so they
+/// can be keys.
+macro_rules! with_reals {
+    ($csr:expr, $add:ident => $body:expr) => {{
+        let sum = |key: u64, weight: f64| (f64::from_bits(key) + weight).to_bits();
+        match $csr.weights() {
+            None => {
+                let $add = |key: u64, _: usize| sum(key, 1.0);
+                $body
+            }
+            Some(Weights::U32(w)) => {
+                let $add = |key: u64, arc: usize| sum(key, w[arc].into());
+                $body
+            }
+            Some(Weights::F32(w)) => {
+                let $add = |key: u64, arc: usize| sum(key, w[arc].into());
+                $body
+            }
+            Some(Weights::F64(w)) => {
+                let $add = |key: u64, arc: usize| sum(key, w[arc]);
+                $body
+            }
+        }
+    }};
+}
 
 /// Returns integer distances by Dijkstra's algorithm, with `u64::MAX` for vertices that are not reached. In graphs
 /// without weights each edge has weight 1.
@@ -83,11 +125,7 @@ pub(crate) const FAR: u64 = u64::MAX;
 /// # Errors
 /// [`VerifyError::Source`] if `source` is not a vertex; [`VerifyError::Kind`] if the weights are real numbers.
 pub fn dijkstra(csr: &Csr, source: u64) -> Result<Vec<u64>, VerifyError> {
-    match csr.weights() {
-        None => search(csr, source, |key, _| key + 1),
-        Some(Weights::U32(w)) => search(csr, source, |key, arc| key + u64::from(w[arc])),
-        Some(Weights::F32(_) | Weights::F64(_)) => Err(VerifyError::Kind),
-    }
+    with_integers!(csr, add => search(csr, source, add))
 }
 
 /// Returns distances by Dijkstra's algorithm in double precision, with infinity for vertices that are not reached.
@@ -95,19 +133,16 @@ pub fn dijkstra(csr: &Csr, source: u64) -> Result<Vec<u64>, VerifyError> {
 /// # Errors
 /// [`VerifyError::Source`] if `source` is not a vertex.
 pub fn dijkstra_real(csr: &Csr, source: u64) -> Result<Vec<f64>, VerifyError> {
-    // The bits of non-negative numbers ascend with the numbers, so they can be keys.
-    let add = |key: u64, weight: f64| (f64::from_bits(key) + weight).to_bits();
-    let keys = match csr.weights() {
-        None => search(csr, source, |key, _| add(key, 1.0)),
-        Some(Weights::U32(w)) => search(csr, source, |key, arc| add(key, w[arc].into())),
-        Some(Weights::F32(w)) => search(csr, source, |key, arc| add(key, w[arc].into())),
-        Some(Weights::F64(w)) => search(csr, source, |key, arc| add(key, w[arc])),
-    }?;
+    let keys = with_reals!(csr, add => search(csr, source, add))?;
     Ok(keys.into_iter().map(|key| if key == FAR { f64::INFINITY } else { f64::from_bits(key) }).collect())
 }
 
 /// Checks distances against Dijkstra's algorithm. Integers must be equal. Real numbers must agree within
 /// [`REAL_TOLERANCE_SINGLE`] or [`REAL_TOLERANCE_DOUBLE`], and no edge may shorten a path by more than that.
+///
+/// All threads check rules that hold for exactly Dijkstra's distances. Dijkstra's algorithm runs only if
+/// a rule does not hold: for wrong distances, to determine the right one, and for real numbers that were rounded
+/// otherwise.
 ///
 /// # Errors
 /// * [`VerifyError::Length`] if there is not one distance for each vertex; [`VerifyError::Source`] if `source` is not a
@@ -126,6 +161,10 @@ pub fn sssp(csr: &Csr, source: u64, distances: Distances<'_>) -> Result<(), Veri
 }
 
 fn integers(csr: &Csr, source: u64, distances: Distances<'_>) -> Result<(), VerifyError> {
+    let key = |v: usize| distances.integer(v).unwrap_or(FAR);
+    if with_integers!(csr, add => are_shortest(csr, source, key, add)) {
+        return Ok(());
+    }
     let expected = dijkstra(csr, source)?;
     let right = |v: usize| (expected[v] != FAR).then_some(expected[v]);
     match (0..expected.len()).into_par_iter().find_first(|&v| distances.integer(v) != right(v)) {
@@ -139,6 +178,11 @@ fn integers(csr: &Csr, source: u64, distances: Distances<'_>) -> Result<(), Veri
 }
 
 fn reals(csr: &Csr, source: u64, distances: Distances<'_>, tolerance: f64) -> Result<(), VerifyError> {
+    // Numbers below 0, and those that are none, have keys that no shortest path has.
+    let key = |v: usize| distances.real(v).map_or(FAR, f64::to_bits);
+    if with_reals!(csr, add => are_shortest(csr, source, key, add)) {
+        return Ok(());
+    }
     let expected = dijkstra_real(csr, source)?;
     let right = |v: usize| (expected[v] != f64::INFINITY).then_some(expected[v]);
     let near = |v: usize| match (distances.real(v), right(v)) {
@@ -173,6 +217,15 @@ fn reals(csr: &Csr, source: u64, distances: Distances<'_>, tolerance: f64) -> Re
         })
     };
     (0..csr.vertices()).into_par_iter().find_map_first(too_far).map_or(Ok(()), Err)
+}
+
+fn are_shortest(
+    csr: &Csr,
+    source: u64,
+    key: impl Fn(usize) -> u64 + Sync,
+    add: impl Fn(u64, usize) -> u64 + Sync,
+) -> bool {
+    with_neighbours!(csr.neighbours(), list => rules::are_shortest(csr, list, source, key, add))
 }
 
 /// Runs Dijkstra's algorithm over keys that ascend with the distance. `add` returns the key behind an arc.

@@ -1,0 +1,99 @@
+//! Values of all vertices in the engine's memory, as algorithms leave them.
+
+use super::edges::{GraphError, GraphOnEngine};
+use crate::engine::{Args, KernelArg};
+use crate::memory::{MemoryError, Place, Region};
+use crate::storage::{Element, ElementType};
+use rayon::prelude::*;
+
+/// One value for each vertex, in the order of the vertices, in the engine's memory. Kernels get the address of the first
+/// value. Clones share the memory, and no later run changes the values.
+///
+/// # Examples
+///
+/// ```
+/// use warpbell::engine::Engine;
+/// use warpbell::graph::{BfsOptions, Csr, CsrOptions, Graph, Placement};
+/// use warpbell::storage::ElementType;
+///
+/// let csr = Csr::from_edges(4, &[(0, 1), (1, 2), (2, 3)], CsrOptions::default())?;
+/// let graph = Graph::from_csr(&Engine::cpu()?, csr, Placement::Gpu)?;
+/// let depth = graph.bfs_on_device(0, &BfsOptions::default())?.depth;
+/// assert_eq!((depth.element_type(), depth.len()), (ElementType::U32, 4));
+/// // Another kernel takes `&depth` among its arguments. The host copies what it needs.
+/// assert_eq!(depth.region().get_slice::<u32>(4, 2)?, [1, 2]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct VertexValues {
+    region: Region,
+    element_type: ElementType,
+    vertices: usize,
+}
+
+impl VertexValues {
+    pub(super) fn allocate<T: Element>(graph: &GraphOnEngine) -> Result<Self, MemoryError> {
+        let vertices = graph.vertices as usize;
+        let region = graph.engine.allocate(Place::Device, vertices * size_of::<T>())?;
+        Ok(Self { region, element_type: T::TYPE, vertices })
+    }
+
+    /// Allocates identifiers of vertices, of the width of the graph's neighbours.
+    pub(super) fn allocate_ids(graph: &GraphOnEngine) -> Result<Self, MemoryError> {
+        if graph.wide { Self::allocate::<u64>(graph) } else { Self::allocate::<u32>(graph) }
+    }
+
+    /// Gives the next run memory of its own if the result of an earlier one still has this memory.
+    pub(super) fn unshare(&mut self, graph: &GraphOnEngine) -> Result<(), MemoryError> {
+        if !self.region.is_unique() {
+            self.region = graph.engine.allocate(Place::Device, self.region.len())?;
+        }
+        Ok(())
+    }
+
+    /// Returns the memory. It may be longer than the values, which are at its beginning.
+    pub fn region(&self) -> &Region {
+        &self.region
+    }
+
+    /// Returns the type of a value.
+    pub fn element_type(&self) -> ElementType {
+        self.element_type
+    }
+
+    /// Returns the number of values, which is the number of vertices.
+    pub fn len(&self) -> usize {
+        self.vertices
+    }
+
+    /// Returns true if the graph has no vertices.
+    pub fn is_empty(&self) -> bool {
+        self.vertices == 0
+    }
+
+    pub(super) fn address(&self) -> u64 {
+        self.region.address()
+    }
+
+    /// Copies values of type `T` to the host.
+    pub(super) fn read<T: Element>(&self) -> Result<Vec<T>, GraphError> {
+        debug_assert_eq!(T::TYPE, self.element_type);
+        Ok(self.region.get_slice(0, self.vertices)?)
+    }
+
+    /// Copies integers to the host as 64-bit ones. The largest value stays the largest one: it stands for "none".
+    pub(super) fn read_wide(&self) -> Result<Vec<u64>, GraphError> {
+        if self.element_type == ElementType::U64 {
+            return self.read();
+        }
+        let widen = |v: u32| if v == u32::MAX { u64::MAX } else { u64::from(v) };
+        Ok(self.read::<u32>()?.into_par_iter().map(widen).collect())
+    }
+}
+
+/// Passes the address of the first value.
+impl KernelArg for VertexValues {
+    fn push(&self, args: &mut Args) {
+        self.region.push(args);
+    }
+}
