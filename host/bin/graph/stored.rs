@@ -18,7 +18,7 @@ use warpbell::graph::stored::{
     GraphName, GraphToStore, StoredEntry, StoredGraph, StoredInfo, WeightType, check_name, remove_stored_graph,
     stored_graphs,
 };
-use warpbell::graph::{Csr, GraphError, LoadOptions, Loaded, WeightMode, Weights};
+use warpbell::graph::{Csr, GraphError, GraphShape, LoadOptions, Loaded, Names, VertexName, WeightMode, Weights};
 use warpbell::storage::Volume;
 use warpbell::units::{Bytes, grouped};
 
@@ -92,6 +92,7 @@ fn load(args: &ImportArgs) -> Result<Loaded, Failure> {
     };
     let options = LoadOptions::default()
         .format(args.format)
+        .ids(args.ids.kind())
         .orientation(graph::orientation(args.directed, args.undirected))
         .weights(weights)
         // PageRank uses them; the other algorithms ignore them.
@@ -129,7 +130,8 @@ pub fn list(args: &StoredListArgs) -> Result<(), Failure> {
 fn words(info: &StoredInfo) -> String {
     let direction = if info.directed { "directed" } else { "undirected" };
     let weights = info.weights.map_or("no weights", weight_words);
-    format!("{} vertices  {} edges  {direction}  {weights}", grouped(info.vertices), grouped(info.edges))
+    let named = if info.has_names() { "named " } else { "" };
+    format!("{} {named}vertices  {} edges  {direction}  {weights}", grouped(info.vertices), grouped(info.edges))
 }
 
 fn weight_words(weights: WeightType) -> &'static str {
@@ -145,6 +147,7 @@ fn entry(e: &StoredEntry) -> Value {
     match &e.info {
         Ok(info) => {
             value["vertices"] = json!(info.vertices);
+            value["named"] = json!(info.has_names());
             value["edges"] = json!(info.edges);
             value["stored_edges"] = json!(info.arcs);
             value["directed"] = json!(info.directed);
@@ -224,14 +227,15 @@ pub fn delete(args: &StoredArgs) -> Result<(), Failure> {
 pub fn export(args: &ExportArgs, interrupt: &Interrupt) -> Result<(), Failure> {
     let name = named(&args.graph)?;
     let ending = args.out.extension().and_then(OsStr::to_str).unwrap_or_default();
-    let weighted = match ending {
-        "wel" => true,
-        "el" => false,
-        _ if args.out == OsStr::new("-") => false,
+    let form = match ending {
+        "wel" => Exported::WeightedList,
+        "el" => Exported::List,
+        "csv" => Exported::Table,
+        _ if args.out == OsStr::new("-") => Exported::List,
         _ => {
             let out = args.out.display();
             return Err(Failure::Usage(format!(
-                "--out {out}: write a file that ends in .el or .wel, or - for standard output"
+                "--out {out}: write a file that ends in .el, .wel or .csv, or - for standard output"
             )));
         }
     };
@@ -240,8 +244,16 @@ pub fn export(args: &ExportArgs, interrupt: &Interrupt) -> Result<(), Failure> {
     interrupt.doing("reading the stored graph");
     let _stop = interrupt.stops(volume.engine());
     let stored = StoredGraph::open(&volume, &name)?;
-    if weighted && stored.info().weights.is_none() {
+    if form == Exported::WeightedList && stored.info().weights.is_none() {
         return Err(Failure::Error(format!("stored:{name} has no weights; name a file that ends in .el")));
+    }
+    if form != Exported::Table
+        && let Some(vertex) = stored.ids().names().and_then(Names::first_with_blanks)
+    {
+        return Err(Failure::Error(format!(
+            "stored:{name}: an edge list cannot have the name {}, which has blanks or begins a comment; name a file that ends in .csv",
+            VertexName::from(vertex)
+        )));
     }
     let csr = stored.read(&volume)?;
     interrupt.doing("writing the edges");
@@ -249,7 +261,7 @@ pub fn export(args: &ExportArgs, interrupt: &Interrupt) -> Result<(), Failure> {
     if alone > 0 {
         warn(format_args!("{} vertices without edges are not in the list of edges", grouped(alone)));
     }
-    destination.write(|out| edges(&csr, weighted, out))?;
+    destination.write(|out| edges(&csr, form, out))?;
     Ok(())
 }
 
@@ -258,23 +270,48 @@ fn lonely(csr: &Csr, stored: &StoredGraph) -> u64 {
     (0..csr.vertices()).filter(|v| stored.is_isolated(*v)).count() as u64
 }
 
-/// Writes an edge on each line. An undirected edge is written once, below a header that says so.
-fn edges(csr: &Csr, weighted: bool, out: &mut dyn Write) -> io::Result<()> {
-    if !csr.directed() {
-        writeln!(out, "# Undirected graph")?;
+/// Form of an exported graph.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Exported {
+    /// Two vertices on a line.
+    List,
+    /// Two vertices and a weight on a line.
+    WeightedList,
+    /// Columns with commas below a header; weights if the graph has some.
+    Table,
+}
+
+/// Writes an edge on each line. An edge list has an undirected edge once, below a header that says so. A table cannot
+/// say so and has the edge in both directions.
+fn edges(csr: &Csr, form: Exported, out: &mut dyn Write) -> io::Result<()> {
+    let weights = csr.weights().filter(|_| form != Exported::List);
+    let once = !csr.directed() && form != Exported::Table;
+    match form {
+        Exported::Table => writeln!(out, "source,target{}", if weights.is_some() { ",weight" } else { "" })?,
+        _ if once => writeln!(out, "# Undirected graph")?,
+        _ => {}
     }
+    let put = |out: &mut dyn Write, name: VertexName<'_>| match (form, &name) {
+        (Exported::Table, name) => write!(out, "{}", name.csv()),
+        (_, VertexName::Number(number)) => write!(out, "{number}"),
+        // An edge list has no quotes: they are characters of the name.
+        (_, VertexName::Text(text)) => out.write_all(text.as_bytes()),
+    };
+    let separator = if form == Exported::Table { "," } else { " " };
     for v in 0..csr.vertices() {
         for i in csr.range(v) {
             let to = csr.neighbours().get(i);
-            if !csr.directed() && to < v {
+            if once && to < v {
                 continue;
             }
-            let (from, to) = (csr.ids().id(v), csr.ids().id(to));
-            match csr.weights().filter(|_| weighted) {
-                None => writeln!(out, "{from} {to}")?,
-                Some(Weights::U32(w)) => writeln!(out, "{from} {to} {}", w[i])?,
-                Some(Weights::F32(w)) => writeln!(out, "{from} {to} {:?}", w[i])?,
-                Some(Weights::F64(w)) => writeln!(out, "{from} {to} {:?}", w[i])?,
+            put(out, csr.ids().id(v))?;
+            out.write_all(separator.as_bytes())?;
+            put(out, csr.ids().id(to))?;
+            match weights {
+                None => writeln!(out)?,
+                Some(Weights::U32(w)) => writeln!(out, "{separator}{}", w[i])?,
+                Some(Weights::F32(w)) => writeln!(out, "{separator}{:?}", w[i])?,
+                Some(Weights::F64(w)) => writeln!(out, "{separator}{:?}", w[i])?,
             }
         }
     }

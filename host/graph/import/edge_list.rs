@@ -2,12 +2,11 @@
 
 use super::bytes::Bytes;
 use super::error::{ImportError, LineFault};
-use super::raw::{self, RawEdges, Read};
+use super::raw::{RawEdges, Read};
 use super::text::{self, Fields, Header, Plan};
 use super::{Format, Loaded, Precision, Reader};
-
-/// First characters of comment lines: `#` in SNAP's files, `%` in KONECT's.
-pub(crate) const COMMENTS: &[u8] = b"#%";
+use crate::graph::quoting::COMMENTS;
+use std::borrow::Cow;
 
 /// Columns of an edge list.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -28,7 +27,13 @@ impl Reader<'_> {
         let weighted = third == Third::Weight;
         let plan = Plan::whole(self.piece, self.options.progress);
         let precision = self.options.precision;
-        let edges = text::parse::<RawEdges>(bytes, &plan, |own, line| edge(own, line, third, precision, Ok))?;
+        let vertices = self.vertices_of(bytes, 1, |line| {
+            let mut fields = Fields::of(line, COMMENTS)?;
+            Some([fields.next(), fields.next()].map(|word| word.map(Cow::Borrowed)))
+        })?;
+        let edges = text::parse::<RawEdges>(bytes, &plan, |own, line| {
+            edge(own, line, third, precision, |fields| vertices.next_of(fields))
+        })?;
         let read = Read {
             format,
             edges,
@@ -40,7 +45,7 @@ impl Reader<'_> {
             weighted,
             bytes: bytes.len(),
         };
-        raw::finish(bytes, read, self.options)
+        vertices.finish(bytes, read, self.options)
     }
 
     /// Returns the content of the column behind the vertices.
@@ -96,21 +101,20 @@ pub(crate) enum Third {
     Ignored,
 }
 
-/// Parses one line: two vertices, and a weight if `third` says so. `check` returns the number to store for an
-/// identifier.
+/// Parses one line: two vertices, and a weight if `third` says so. `vertex` parses the next word, and returns the number
+/// to store for it.
 pub(crate) fn edge(
     own: &mut RawEdges,
     line: &[u8],
     third: Third,
     precision: Precision,
-    check: impl Fn(u64) -> Result<u64, LineFault>,
+    vertex: impl Fn(&mut Fields<'_>) -> Option<Result<u64, LineFault>>,
 ) -> Result<(), LineFault> {
     let Some(mut fields) = Fields::of(line, COMMENTS) else { return Ok(()) };
     let expected = if matches!(third, Third::Absent | Third::Forbidden) { 2 } else { 3 };
     let columns = |found| LineFault::Columns { found, expected };
-    let from = fields.vertex().ok_or_else(|| columns(0))??;
-    let to = fields.vertex().ok_or_else(|| columns(1))??;
-    let (from, to) = (check(from)?, check(to)?);
+    let from = vertex(&mut fields).ok_or_else(|| columns(0))??;
+    let to = vertex(&mut fields).ok_or_else(|| columns(1))??;
     let rest = fields.next();
     match (third, rest) {
         (Third::Absent | Third::Forbidden, None) | (Third::Ignored, Some(_)) => own.push(from, to),

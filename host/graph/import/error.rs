@@ -1,6 +1,8 @@
 //! Errors of imports and generators. Each message is one line with the file, the place, the fault and the remedy.
 
+use super::Format;
 use crate::graph::csr::CsrError;
+use crate::graph::names::NameFault;
 use crate::units::grouped;
 use std::fmt;
 use std::io;
@@ -35,6 +37,30 @@ pub enum LineFault {
     NotAVertex {
         /// The word.
         found: String,
+    },
+    /// A word in a file whose other vertices are numbers.
+    #[error(
+        "`{found}` is not a whole number, as other vertices of the file are; correct the line (a header of a table names columns `source` and `target`), or read all vertices as names"
+    )]
+    NameAmongNumbers {
+        /// The word.
+        found: String,
+    },
+    /// A word that no vertex can have as its name.
+    #[error("`{found}`: {fault}")]
+    Name {
+        /// The word.
+        found: String,
+        /// The fault.
+        fault: NameFault,
+    },
+    /// The names take more memory than is free.
+    #[error("the names of vertices up to here take {} of memory, {} is free; free some, or number the vertices", Size((*.needed).into()), Size((*.free).into()))]
+    NamesMemory {
+        /// Bytes of the names and their table.
+        needed: u64,
+        /// Bytes free.
+        free: u64,
     },
     /// Columns separated by commas.
     #[error("`{found}`: columns of this format are separated by blanks or tabs, not by commas; read the file as CSV")]
@@ -173,6 +199,9 @@ pub enum LineFault {
     /// CSV: a quoted field that does not end on its line.
     #[error("a quoted field does not end on this line; write each edge on one line")]
     OpenQuote,
+    /// CSV: text behind the closing quote of a field.
+    #[error("text follows the closing double quote of a field; double quotes inside of a quoted field are doubled")]
+    BehindQuote,
     /// LDBC: an edge to a vertex that the vertex file does not name.
     #[error("vertex {found} is not in {vertex_file}; add it there")]
     NotListed {
@@ -290,6 +319,14 @@ pub enum ImportError {
     NoFormat {
         /// Names of the formats.
         formats: String,
+    },
+    /// Names were asked for, but the format numbers its vertices.
+    #[error("{}: vertices of the format {format} are numbers; only edge lists and tables have names", path.display())]
+    NumberedFormat {
+        /// File.
+        path: PathBuf,
+        /// The format.
+        format: Format,
     },
     /// The contents cannot be decompressed.
     #[error("{}: cannot be decompressed ({source}); the {compression} file is cut short or damaged", path.display())]

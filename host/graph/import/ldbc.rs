@@ -3,12 +3,13 @@
 
 use super::bytes::Bytes;
 use super::decompress;
-use super::edge_list::{self, COMMENTS, Columns};
+use super::edge_list::{self, Columns};
 use super::error::{ImportError, LineFault};
 use super::raw::{self, RawEdges, Read};
 use super::text::{self, Fields, Header, Plan};
 use super::{Format, Loaded, Reader};
 use crate::graph::ids::{Ids, Renumber};
+use crate::graph::quoting::COMMENTS;
 use std::path::{Path, PathBuf};
 
 /// The files of one graph.
@@ -100,12 +101,13 @@ impl Reader<'_> {
         let plan = Plan::whole(self.piece, self.options.progress);
         let precision = self.options.precision;
         let edges = text::parse::<RawEdges>(bytes, &plan, |own, line| {
-            edge_list::edge(own, line, third, precision, |id| match &vertices {
+            let listed = |id| match &vertices {
                 None => Ok(id),
                 Some((numbers, file)) => numbers
                     .vertex(id)
                     .ok_or_else(|| LineFault::NotListed { found: id, vertex_file: file.path().display().to_string() }),
-            })
+            };
+            edge_list::edge(own, line, third, precision, |fields| fields.vertex().map(|id| id.and_then(listed)))
         })?;
         let read = Read {
             format: Format::Ldbc,

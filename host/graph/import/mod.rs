@@ -23,6 +23,13 @@
 //! * LDBC graphs have the vertices of the vertex file, or without one those that occur in the edge file.
 //! * GAP graphs have the vertices `0 .. vertices`.
 //!
+//! # Numbers or names
+//!
+//! Vertices of edge lists and tables are numbers or names; the first line with an edge decides ([`IdKind::Auto`]). Names
+//! are UTF-8, of 1 to 4096 bytes without control characters other than tabs. Words of edge lists have no blanks. A field
+//! of a table may have any, and is quoted where the name has a comma (RFC 4180). Names in ascending order of their bytes
+//! number the vertices, so that results depend neither on the order of the lines nor on the number of threads.
+//!
 //! # Directed or undirected
 //!
 //! [`Orientation::Auto`] follows the file. Some files do not state the orientation: edge lists without SNAP's header,
@@ -43,6 +50,7 @@ mod ldbc;
 mod matrix_market;
 mod memory;
 mod metis;
+mod names;
 mod raw;
 mod separated;
 mod serialized;
@@ -70,6 +78,20 @@ pub enum Orientation {
     Directed,
     /// Each edge leads in both directions.
     Undirected,
+}
+
+/// Choice between numbers and names as the identifiers of vertices, for edge lists and tables. Other formats have
+/// numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub enum IdKind {
+    /// Names, if a vertex of the first line with an edge is a word and not a number; otherwise numbers. A first line
+    /// with words above a line of numbers is an error, because it may be a header.
+    #[default]
+    Auto,
+    /// Whole numbers from 0 to 2^64 - 1.
+    Numbers,
+    /// Names, also those that look like numbers.
+    Names,
 }
 
 /// Choice of the weights of edges.
@@ -132,6 +154,8 @@ pub type ProgressFn<'a> = &'a (dyn Fn(Progress) + Sync);
 pub struct LoadOptions<'a> {
     /// Format of a file. With `None` the file's ending names it.
     pub format: Option<FileFormat>,
+    /// Choice between numbers and names of vertices.
+    pub ids: IdKind,
     /// Choice between directed and undirected edges.
     pub orientation: Orientation,
     /// Choice of the weights.
@@ -152,6 +176,7 @@ pub struct LoadOptions<'a> {
 
 setters!(LoadOptions<'a> {
     format: Option<FileFormat>,
+    ids: IdKind,
     orientation: Orientation,
     weights: WeightMode,
     precision: Precision,
@@ -169,6 +194,7 @@ impl Default for LoadOptions<'_> {
     fn default() -> Self {
         Self {
             format: None,
+            ids: IdKind::Auto,
             orientation: Orientation::Auto,
             weights: WeightMode::Ignore,
             precision: Precision::Single,
@@ -185,6 +211,7 @@ impl fmt::Debug for LoadOptions<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LoadOptions")
             .field("format", &self.format)
+            .field("ids", &self.ids)
             .field("orientation", &self.orientation)
             .field("weights", &self.weights)
             .field("precision", &self.precision)
@@ -362,6 +389,7 @@ pub(crate) struct Reader<'a> {
 /// # Errors
 /// * [`ImportError::Io`], [`ImportError::MissingPart`], [`ImportError::NotAFile`], [`ImportError::Empty`],
 ///   [`ImportError::Shrunk`] or [`ImportError::Compressed`] if a file cannot be read.
+/// * [`ImportError::NumberedFormat`] if [`LoadOptions::ids`] asks for names in a format that has numbers.
 /// * [`ImportError::UnknownEnding`] if the ending is that of no format; [`ImportError::NoFormat`] for standard input
 ///   without [`LoadOptions::format`].
 /// * [`ImportError::Line`], [`ImportError::NoSizeLine`], [`ImportError::Entries`], [`ImportError::TooManyEntries`],
@@ -373,12 +401,16 @@ pub fn load(path: &Path, options: &LoadOptions<'_>) -> Result<Loaded, ImportErro
     let reader = Reader { options, piece: text::PIECE };
     let is_stdin = path.as_os_str() == bytes::STDIN;
     match options.format.or_else(|| FileFormat::of(path)) {
-        Some(FileFormat::Ldbc) if !is_stdin => reader.ldbc(&ldbc::Paths::of(path)),
+        Some(FileFormat::Ldbc) if !is_stdin => {
+            reader.check_names(path, Format::Ldbc)?;
+            reader.ldbc(&ldbc::Paths::of(path))
+        }
         Some(format) => reader.single(&Bytes::open(path, options)?, format),
         None if is_stdin => Err(ImportError::NoFormat { formats: FileFormat::names() }),
         None => {
             let parts = ldbc::Paths::from_prefix(path, "");
             if parts.vertices.is_file() || parts.edges.is_file() {
+                reader.check_names(path, Format::Ldbc)?;
                 return reader.ldbc(&parts);
             }
             // A path that cannot be opened is reported before its ending is checked.
@@ -430,6 +462,7 @@ impl Reader<'_> {
             return Err(Self::no_vertices(bytes));
         }
         let kind = format.kind();
+        self.check_names(bytes.path(), kind)?;
         match format {
             FileFormat::El => self.edge_list(bytes, kind, edge_list::Columns::Two),
             FileFormat::Wel => self.edge_list(bytes, kind, edge_list::Columns::Three),
@@ -488,5 +521,7 @@ impl Reader<'_> {
 
 #[cfg(test)]
 mod format_tests;
+#[cfg(test)]
+mod name_tests;
 #[cfg(test)]
 mod tests;

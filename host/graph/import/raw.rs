@@ -167,6 +167,17 @@ pub(crate) struct Read {
 
 /// Makes the graph from the edges that were read.
 pub(crate) fn finish(bytes: &Bytes<'_>, read: Read, options: &LoadOptions<'_>) -> Result<Loaded, ImportError> {
+    finish_translated(bytes, read, &|vertex| vertex, options)
+}
+
+/// Makes the graph as [`finish`] does. If the identifiers are known, edges hold numbers that `translate` turns into
+/// vertices.
+pub(crate) fn finish_translated(
+    bytes: &Bytes<'_>,
+    read: Read,
+    translate: &(dyn Fn(u64) -> u64 + Sync),
+    options: &LoadOptions<'_>,
+) -> Result<Loaded, ImportError> {
     let count: usize = read.edges.iter().map(RawEdges::len).sum();
     let (numbers, known) = match read.ids {
         Some(ids) => (Renumber::known(ids), true),
@@ -199,7 +210,7 @@ pub(crate) fn finish(bytes: &Bytes<'_>, read: Read, options: &LoadOptions<'_>) -
         count,
         vertices: vertices as usize,
         rule: Rule { mirror, keep_self_loops: options.keep_self_loops },
-        vertex: &|id| if known { id } else { numbers.vertex(id).unwrap_or(0) },
+        vertex: &|id| if known { translate(id) } else { numbers.vertex(id).unwrap_or(0) },
         options,
     };
     let (csr, self_loops, duplicates) = match (weight_width, real, options.precision, wide) {

@@ -299,6 +299,11 @@ pub(crate) fn vertex(word: &[u8]) -> Result<u64, LineFault> {
     })
 }
 
+/// Returns true if a word is written as a number, of any sign and size.
+pub(crate) fn is_number(word: &[u8]) -> bool {
+    word.iter().any(u8::is_ascii_digit) && std::str::from_utf8(word).is_ok_and(|text| text.parse::<f64>().is_ok())
+}
+
 /// A weight of the input.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Weight {

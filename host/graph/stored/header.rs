@@ -65,6 +65,17 @@ pub enum WeightType {
     F64,
 }
 
+/// Kind of the identifiers of a stored graph.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum StoredIds {
+    /// Numbers without a gap, from the header's first identifier on.
+    Dense,
+    /// Numbers that an array lists.
+    Listed,
+    /// Names.
+    Named,
+}
+
 /// Facts about a stored graph.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
@@ -84,7 +95,7 @@ pub struct StoredInfo {
     /// Facts about the input, and decisions made when it was imported.
     pub input: Summary,
     pub(super) order: NeighbourOrder,
-    pub(super) dense_ids: bool,
+    pub(super) ids: StoredIds,
     pub(super) id_base: u64,
     pub(super) loops: u64,
     pub(super) largest_weight: f64,
@@ -97,6 +108,7 @@ macro_rules! codes {
 }
 codes!(WEIGHTS: Option<WeightType> = NO_WEIGHTS, INTEGERS, SINGLE, DOUBLE);
 codes!(ORDERS: NeighbourOrder = NeighbourOrder::ById, NeighbourOrder::ByDegree);
+codes!(IDS: StoredIds = StoredIds::Dense, StoredIds::Listed, StoredIds::Named);
 codes!(FORMATS: Format = Format::EdgeList, Format::WeightedEdgeList, Format::MatrixMarket, Format::Ldbc, Format::Serialized,
     Format::WeightedSerialized, Format::Kronecker, Format::Uniform, Format::Memory, Format::Separated,
     Format::Dimacs, Format::Metis);
@@ -114,11 +126,17 @@ fn code<T: PartialEq>(list: &[T], value: &T) -> u32 {
 }
 
 impl StoredInfo {
+    /// Returns true if the vertices have names.
+    pub fn has_names(&self) -> bool {
+        self.ids == StoredIds::Named
+    }
+
     /// Returns the facts about a graph that is to be stored.
     pub(super) fn of(csr: &Csr, input: Summary, loops: u64, [largest_weight, mean_weight]: [f64; 2]) -> Self {
-        let (dense_ids, id_base) = match csr.ids() {
-            Ids::Dense { base, .. } => (true, *base),
-            Ids::Sparse(_) => (false, 0),
+        let (ids, id_base) = match csr.ids() {
+            Ids::Dense { base, .. } => (StoredIds::Dense, *base),
+            Ids::Sparse(_) => (StoredIds::Listed, 0),
+            Ids::Named(_) => (StoredIds::Named, 0),
         };
         Self {
             vertices: csr.vertices(),
@@ -133,7 +151,7 @@ impl StoredInfo {
             }),
             input,
             order: csr.order(),
-            dense_ids,
+            ids,
             id_base,
             loops,
             largest_weight,
@@ -148,7 +166,7 @@ impl StoredInfo {
             width: self.neighbour_bytes as u32,
             order: code(ORDERS, &self.order),
             weights: code(WEIGHTS, &self.weights),
-            ids: u32::from(!self.dense_ids),
+            ids: code(IDS, &self.ids),
             format: code(FORMATS, &self.input.format),
             orientation: code(ORIENTATIONS, &self.input.orientation),
             weight_source: code(SOURCES, &self.input.weights),
@@ -201,9 +219,7 @@ impl StoredInfo {
         if raw.directed > 1 {
             return unknown("direction", raw.directed.into(), "0 and 1");
         }
-        if raw.ids > 1 {
-            return unknown("identifiers", raw.ids.into(), "0 and 1");
-        }
+        let Some(ids) = known(IDS, raw.ids) else { return unknown("identifiers", raw.ids.into(), "0 to 2") };
         if ![4, 8].contains(&raw.width) {
             return unknown("neighbour bytes", raw.width.into(), "4 and 8");
         }
@@ -224,7 +240,7 @@ impl StoredInfo {
                 bytes: raw.input_bytes,
             },
             order,
-            dense_ids: raw.ids == 0,
+            ids,
             id_base: raw.id_base,
             loops: raw.loops,
             largest_weight: f64::from_bits(raw.largest_weight),
@@ -247,6 +263,7 @@ mod tests {
     fn every_value_has_a_code() {
         have_codes(WEIGHTS);
         have_codes(ORDERS);
+        have_codes(IDS);
         have_codes(FORMATS);
         have_codes(ORIENTATIONS);
         have_codes(SOURCES);
@@ -265,6 +282,11 @@ mod tests {
             Format::Dimacs => 10,
             Format::Metis => 11,
         };
+        let ids = |ids| match ids {
+            StoredIds::Dense => 0,
+            StoredIds::Listed => 1,
+            StoredIds::Named => 2,
+        };
         let orientation = |orientation| match orientation {
             OrientationReason::Requested => 0,
             OrientationReason::Declared => 1,
@@ -280,6 +302,7 @@ mod tests {
             WeightSource::RandomReals => 4,
         };
         assert!(FORMATS.iter().all(|f| code(FORMATS, f) == format(*f)));
+        assert!(IDS.iter().all(|i| code(IDS, i) == ids(*i)));
         assert!(ORIENTATIONS.iter().all(|o| code(ORIENTATIONS, o) == orientation(*o)));
         assert!(SOURCES.iter().all(|s| code(SOURCES, s) == source(*s)));
     }

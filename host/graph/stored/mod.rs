@@ -11,11 +11,13 @@
 //! | `NAME/in-offsets`, `NAME/in-neighbours`, `NAME/in-hubs` | the same for in-neighbours | directed graphs |
 //! | `NAME/weighted-neighbours` | neighbours with weights, interleaved | with weights |
 //! | `NAME/self-loops` | bitmap of the vertices with an edge to themselves, u64 | if there are any |
-//! | `NAME/ids` | identifier of each vertex, u64 | if the identifiers leave gaps |
+//! | `NAME/ids` | identifier of each vertex, u64 | if the identifiers are numbers that leave gaps |
+//! | `NAME/names`, `NAME/name-offsets` | names of the vertices one behind the other, u8, and the offset of each, u64 | if the vertices have names |
 
 mod error;
 mod header;
 mod name;
+mod names;
 mod open;
 #[cfg(test)]
 mod tests;
@@ -138,9 +140,11 @@ impl GraphToStore {
         if !self.loops.is_empty() {
             plan = plan.array::<u64>(SELF_LOOPS, self.loops.len() as u64);
         }
-        if let Ids::Sparse(ids) = self.csr.ids() {
-            plan = plan.array::<u64>(IDS, ids.len() as u64);
-        }
+        plan = match self.csr.ids() {
+            Ids::Dense { .. } => plan,
+            Ids::Sparse(ids) => plan.array::<u64>(IDS, ids.len() as u64),
+            Ids::Named(list) => names::planned(plan, list),
+        };
         plan.renamed(|part| self.name.array(part)).page_checksums(self.page_checksums)
     }
 
@@ -180,8 +184,10 @@ impl GraphToStore {
         if !self.loops.is_empty() {
             put(SELF_LOOPS, u64::TYPE, bytemuck::cast_slice(&self.loops))?;
         }
-        if let Ids::Sparse(ids) = self.csr.ids() {
-            put(IDS, u64::TYPE, bytemuck::cast_slice(ids))?;
+        match self.csr.ids() {
+            Ids::Dense { .. } => {}
+            Ids::Sparse(ids) => put(IDS, u64::TYPE, bytemuck::cast_slice(ids))?,
+            Ids::Named(list) => names::each_array(list, &mut put)?,
         }
         writer.finish()?;
         Ok(())
