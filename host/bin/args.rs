@@ -185,10 +185,11 @@ pub enum GraphCommand {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Graph, cache and results")]
 pub struct GraphArgs {
-    /// A graph file (.el .txt .wel .csv .tsv .mtx .gr .graph .sg .wsg, or an LDBC .v or .e, also with .gz or .zst), -
+    /// A graph file (.el .txt .wel .csv .tsv .parquet .arrow .mtx .gr .graph .sg .wsg, or an LDBC .v or .e, also with .gz or .zst), -
     /// for standard input, kron:SCALE or urand:SCALE, or stored:NAME for a graph that `graph import` stored on --device
     pub input: OsString,
-    /// Format of the input, if its ending does not name it: el, txt, wel, csv, tsv, mtx, gr, graph, sg or wsg
+    /// Format of the input, if its ending does not name it: el, txt, wel, csv, tsv, parquet, arrow, mtx, gr, graph,
+    /// sg or wsg
     #[arg(long, value_name = "FORMAT")]
     pub format: Option<FileFormat>,
     #[command(flatten)]
@@ -232,7 +233,7 @@ pub struct GraphArgs {
     #[arg(long, value_name = "N", default_value_t = 10)]
     pub top: usize,
     /// Write `ID VALUE` for every vertex to this file, or to standard output with -; `SOURCE ID VALUE` for several
-    /// sources; a file that ends in .csv gets commas and headings
+    /// sources; a file that ends in .csv gets commas and headings, one in .parquet is a Parquet file
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
     #[command(flatten)]
@@ -248,10 +249,11 @@ pub struct GraphArgs {
 
 #[derive(Args, Clone, Debug)]
 pub struct ImportArgs {
-    /// A graph file (.el .txt .wel .csv .tsv .mtx .gr .graph .sg .wsg, or an LDBC .v or .e, also with .gz or .zst), -
+    /// A graph file (.el .txt .wel .csv .tsv .parquet .arrow .mtx .gr .graph .sg .wsg, or an LDBC .v or .e, also with .gz or .zst), -
     /// for standard input, or kron:SCALE or urand:SCALE
     pub input: OsString,
-    /// Format of the input, if its ending does not name it: el, txt, wel, csv, tsv, mtx, gr, graph, sg or wsg
+    /// Format of the input, if its ending does not name it: el, txt, wel, csv, tsv, parquet, arrow, mtx, gr, graph,
+    /// sg or wsg
     #[arg(long, value_name = "FORMAT")]
     pub format: Option<FileFormat>,
     #[command(flatten)]

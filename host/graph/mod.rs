@@ -15,6 +15,8 @@ pub mod input;
 mod lists;
 mod names;
 pub mod output;
+#[cfg(feature = "parquet")]
+mod output_parquet;
 mod quoting;
 pub mod teps;
 pub mod verify;

@@ -8,7 +8,7 @@ use crate::destination::{Destination, DestinationError};
 use rayon::prelude::*;
 use std::fmt::Write as _;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Text for the value of a vertex that was not reached.
 const UNREACHED_TEXT: &str = "inf";
@@ -24,6 +24,14 @@ pub enum OutputError {
     /// The file cannot be written.
     #[error(transparent)]
     Destination(#[from] DestinationError),
+    /// A form that this build of the library does not write.
+    #[error("{}: this build writes no such files; build it with the feature `{feature}`, or name a file that ends in .csv", path.display())]
+    Feature {
+        /// File.
+        path: PathBuf,
+        /// The cargo feature that adds the form.
+        feature: &'static str,
+    },
     /// The number of values is not the number of vertices.
     #[error("{values} values for {vertices} vertices")]
     Length {
@@ -62,7 +70,7 @@ pub enum Values<'a> {
 }
 
 impl Values<'_> {
-    fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         match self {
             Self::Depths(v) => v.len(),
             Self::Distances(v) => v.len(),
@@ -74,7 +82,7 @@ impl Values<'_> {
     }
 
     /// Returns the heading of the column of values.
-    fn heading(&self) -> &'static str {
+    pub(super) fn heading(&self) -> &'static str {
         match self {
             Self::Depths(_) => "depth",
             Self::Distances(_) => "distance",
@@ -117,20 +125,36 @@ enum Form {
     Text,
     /// Columns with a comma in between, below a line of headings.
     Csv,
+    /// A Parquet file.
+    #[cfg(feature = "parquet")]
+    Parquet,
 }
 
 impl Form {
+    /// Returns the form that the ending of a file names.
+    fn of(path: &Path) -> Result<Self, OutputError> {
+        let has_ending = |known| path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case(known));
+        match (has_ending("csv"), has_ending("parquet")) {
+            (true, _) => Ok(Self::Csv),
+            #[cfg(feature = "parquet")]
+            (_, true) => Ok(Self::Parquet),
+            #[cfg(not(feature = "parquet"))]
+            (_, true) => Err(OutputError::Feature { path: path.to_owned(), feature: "parquet" }),
+            _ => Ok(Self::Text),
+        }
+    }
+
     fn separator(self) -> char {
         match self {
-            Self::Text => ' ',
             Self::Csv => ',',
+            _ => ' ',
         }
     }
 
     fn append(self, name: &VertexName<'_>, text: &mut String) -> std::fmt::Result {
         match self {
-            Self::Text => write!(text, "{name}"),
             Self::Csv => write!(text, "{}", name.csv()),
+            _ => write!(text, "{name}"),
         }
     }
 }
@@ -144,14 +168,14 @@ pub struct Output {
 }
 
 impl Output {
-    /// Prepares to write `path`, where `-` is standard output. A file that ends in `.csv` gets comma-separated values.
+    /// Prepares to write `path`, where `-` is standard output. A file that ends in `.csv` gets comma-separated values, and
+    /// with feature `parquet` a file that ends in `.parquet` is a Parquet file.
     ///
     /// # Errors
     ///
-    /// As for [`Destination::open`].
+    /// As for [`Destination::open`]; also [`OutputError::Feature`] for `.parquet` without the feature.
     pub fn create(path: &Path) -> Result<Self, OutputError> {
-        let is_csv = path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("csv"));
-        let form = if is_csv { Form::Csv } else { Form::Text };
+        let form = Form::of(path)?;
         Ok(Self { destination: Destination::open(path)?, form })
     }
 
@@ -184,6 +208,10 @@ impl Output {
             }
         }
         let form = self.form;
+        #[cfg(feature = "parquet")]
+        if form == Form::Parquet {
+            return Ok(self.destination.write(|out| super::output_parquet::write(out, ids, results))?);
+        }
         let headings = results.first().filter(|_| form == Form::Csv).map(|(source, values)| {
             let source = if source.is_some() { "source," } else { "" };
             format!("{source}vertex,{}\n", values.heading())
@@ -310,6 +338,15 @@ mod tests {
             let text = fs::read_to_string(&path).unwrap();
             assert!(text.starts_with(&format!("vertex,{heading}\n0,")), "{text}");
         }
+    }
+
+    #[cfg(not(feature = "parquet"))]
+    #[test]
+    fn a_form_of_another_build_names_its_feature() {
+        let folder = tempfile::tempdir().unwrap();
+        let text = Output::create(&folder.path().join("out.parquet")).unwrap_err().to_string();
+        assert!(text.contains("out.parquet") && text.contains("feature `parquet`"), "{text}");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
     }
 
     #[test]

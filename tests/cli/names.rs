@@ -165,3 +165,27 @@ fn exported_names_are_read_back() {
     succeeds(&named.on_device(&["export", "plain"], &["--out", name(&list)]));
     assert_eq!(fs::read_to_string(&list).unwrap(), "ann O\"Neil\n");
 }
+
+#[cfg(not(feature = "parquet"))]
+#[test]
+fn files_of_another_build_name_its_feature() {
+    let folder = folder();
+    for file in ["g.parquet", "g.arrow", "g.feather"] {
+        let message = fails(&["graph", "cc", &write(&folder, file, "PAR1")]);
+        mentions(&message, &[file, "this build does not read", "the feature `parquet`", "as .csv"]);
+    }
+    let out = folder.path().join("out.parquet");
+    mentions(&fails(&["graph", "cc", "kron:6", "--out", name(&out)]), &["out.parquet", "the feature `parquet`"]);
+    assert!(!out.exists());
+}
+
+#[cfg(feature = "parquet")]
+#[test]
+fn results_are_written_as_parquet() {
+    let named = Named::new();
+    let out = named.folder.path().join("out.parquet");
+    succeeds(&["graph", "bfs", &named.table, "--source", "bob,10", "--undirected", "--out", name(&out)]);
+    assert!(fs::read(&out).unwrap().starts_with(b"PAR1"));
+    // The columns of sources and vertices are no edge table: they have no targets.
+    mentions(&fails(&["graph", "cc", name(&out)]), &["out.parquet", "no column of targets"]);
+}

@@ -9,7 +9,7 @@ use std::io;
 use std::path::PathBuf;
 
 /// Endings of the files that can be read, each also with `.gz` or `.zst` behind it.
-pub const KNOWN_ENDINGS: &str = ".el .txt .wel .csv .tsv .mtx .gr .graph .v .e .sg .wsg";
+pub const KNOWN_ENDINGS: &str = ".el .txt .wel .csv .tsv .parquet .arrow .feather .mtx .gr .graph .v .e .sg .wsg";
 
 /// Formats a number of bytes in the unit that suits it.
 #[derive(Clone, Copy, Debug)]
@@ -202,6 +202,12 @@ pub enum LineFault {
     /// CSV: text behind the closing quote of a field.
     #[error("text follows the closing double quote of a field; double quotes inside of a quoted field are doubled")]
     BehindQuote,
+    /// Parquet, Arrow: a null in a column of vertices or weights.
+    #[error("column `{column}` is null; remove the row, or give it a value")]
+    Null {
+        /// Name of the column.
+        column: String,
+    },
     /// LDBC: an edge to a vertex that the vertex file does not name.
     #[error("vertex {found} is not in {vertex_file}; add it there")]
     NotListed {
@@ -380,6 +386,34 @@ pub enum ImportError {
         /// The fault.
         fault: LineFault,
     },
+    /// Parquet, Arrow: a row has a fault.
+    #[error("{} row {}: {fault}", path.display(), grouped(.row))]
+    Row {
+        /// File.
+        path: PathBuf,
+        /// Number of the row, from 1.
+        row: u64,
+        /// The fault.
+        fault: LineFault,
+    },
+    /// Parquet, Arrow: the columns are not those of an edge table, or the file cannot be decoded.
+    #[error("{}: {reason}", path.display())]
+    Table {
+        /// File.
+        path: PathBuf,
+        /// The fault and the remedy.
+        reason: String,
+    },
+    /// A format that this build of the library does not read.
+    #[error("{}: this build does not read {format} files; build it with the feature `{feature}`, or write the edges as .csv", path.display())]
+    Feature {
+        /// File.
+        path: PathBuf,
+        /// The format.
+        format: Format,
+        /// The cargo feature that adds the format.
+        feature: &'static str,
+    },
     /// Matrix Market, DIMACS, METIS: the file ends before the line with its sizes.
     #[error("{}: ends before the line with its sizes ({what}); the file is cut short", path.display())]
     NoSizeLine {
@@ -489,7 +523,6 @@ fn unknown_ending(found: &str) -> String {
         "" => return format!("has no ending, which tells the format; rename it to end in {KNOWN_ENDINGS} ({LIST})"),
         ".xz" | ".bz2" | ".lz4" => " (compress it with gzip or zstd instead)",
         ".tar" | ".zip" | ".tgz" => " (unpack it first)",
-        ".parquet" | ".arrow" | ".feather" => " (write the edges as .csv)",
         _ => "",
     };
     format!("{found} is not a known ending of graph files; they end in {KNOWN_ENDINGS}{hint}")

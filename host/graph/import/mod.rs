@@ -5,6 +5,7 @@
 //! | `.el`, `.txt` | edge list: two vertices on a line (`.txt` may have a weight in a third column) |
 //! | `.wel` | weighted edge list: two vertices and a weight |
 //! | `.csv`, `.tsv` | columns separated by commas or tabs; a header line may name them (`source`, `target`, `weight`) |
+//! | `.parquet`, `.arrow`, `.feather` | edge tables with columns `source`, `target` and `weight` (feature `parquet`) |
 //! | `.mtx` | Matrix Market: coordinate; general or symmetric; pattern, integer or real |
 //! | `.gr` | DIMACS shortest paths: `p sp`, `a` lines |
 //! | `.graph` | METIS: the neighbours of one vertex on each line |
@@ -41,6 +42,8 @@
 //! directions; such a graph is undirected, too.
 
 mod bytes;
+#[cfg(feature = "parquet")]
+mod columnar;
 mod decompress;
 mod dimacs;
 mod edge_list;
@@ -233,6 +236,10 @@ pub enum Format {
     WeightedEdgeList,
     /// `.csv` or `.tsv`.
     Separated,
+    /// `.parquet`.
+    Parquet,
+    /// `.arrow` or `.feather`.
+    Arrow,
     /// `.mtx`.
     MatrixMarket,
     /// `.gr`.
@@ -259,6 +266,8 @@ impl fmt::Display for Format {
             Self::EdgeList => "edge list",
             Self::WeightedEdgeList => "weighted edge list",
             Self::Separated => "separated columns",
+            Self::Parquet => "Parquet",
+            Self::Arrow => "Arrow IPC",
             Self::MatrixMarket => "Matrix Market",
             Self::Dimacs => "DIMACS shortest paths",
             Self::Metis => "METIS",
@@ -395,6 +404,8 @@ pub(crate) struct Reader<'a> {
 /// * [`ImportError::Line`], [`ImportError::NoSizeLine`], [`ImportError::Entries`], [`ImportError::TooManyEntries`],
 ///   [`ImportError::Rows`], [`ImportError::Header`], [`ImportError::Serialized`] or [`ImportError::NoVertices`] if the
 ///   contents are wrong.
+/// * [`ImportError::Table`] or [`ImportError::Row`] if a Parquet or Arrow file is no edge table; [`ImportError::Feature`]
+///   if this build does not read such files.
 /// * [`ImportError::Memory`], [`ImportError::Refused`] or [`ImportError::LargeText`] if the graph does not fit into
 ///   memory.
 pub fn load(path: &Path, options: &LoadOptions<'_>) -> Result<Loaded, ImportError> {
@@ -469,6 +480,12 @@ impl Reader<'_> {
             FileFormat::Txt => self.edge_list(bytes, kind, edge_list::Columns::AsFirstLine),
             FileFormat::Csv => self.separated(bytes, b','),
             FileFormat::Tsv => self.separated(bytes, b'\t'),
+            #[cfg(feature = "parquet")]
+            FileFormat::Parquet | FileFormat::Arrow => self.columnar(bytes, kind),
+            #[cfg(not(feature = "parquet"))]
+            FileFormat::Parquet | FileFormat::Arrow => {
+                Err(ImportError::Feature { path: bytes.path().to_owned(), format: kind, feature: "parquet" })
+            }
             FileFormat::Mtx => self.matrix_market(bytes),
             FileFormat::Gr => self.dimacs(bytes),
             FileFormat::Graph => self.metis(bytes),

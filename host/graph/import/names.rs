@@ -19,8 +19,8 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-/// Words of a line that stand for vertices; `None` where the line has too few columns.
-type Words<'a> = [Option<Cow<'a, [u8]>>; 2];
+/// Ends of a line that stand for vertices; `None` where the line has too few columns.
+type Ends<'a> = [Option<Cow<'a, [u8]>>; 2];
 
 /// Parser of vertices.
 pub(crate) enum Vertices {
@@ -36,7 +36,10 @@ pub(crate) enum Vertices {
 impl Reader<'_> {
     /// Checks that the format has names if the options ask for them.
     pub(crate) fn check_names(&self, path: &Path, format: Format) -> Result<(), ImportError> {
-        let can = matches!(format, Format::EdgeList | Format::WeightedEdgeList | Format::Separated);
+        let can = matches!(
+            format,
+            Format::EdgeList | Format::WeightedEdgeList | Format::Separated | Format::Parquet | Format::Arrow
+        );
         match self.options.ids {
             IdKind::Names if !can => Err(ImportError::NumberedFormat { path: path.to_owned(), format }),
             _ => Ok(()),
@@ -49,7 +52,7 @@ impl Reader<'_> {
         &self,
         bytes: &Bytes<'_>,
         first_line: u64,
-        words: impl for<'a> Fn(&'a [u8]) -> Option<Words<'a>>,
+        words: impl for<'a> Fn(&'a [u8]) -> Option<Ends<'a>>,
     ) -> Result<Vertices, ImportError> {
         let names = || Vertices::Names(Interner::new(self.options.memory));
         match self.options.ids {
@@ -86,6 +89,15 @@ impl Vertices {
         match self {
             Self::Names(names) => names.number(word),
             Self::Numbers { decided } => text::vertex(word.trim_ascii()).map_err(|fault| explained(fault, *decided)),
+        }
+    }
+
+    /// Returns the number of a vertex that a column of integers names, as [`Vertices::of`] does.
+    #[cfg(feature = "parquet")]
+    pub(crate) fn of_integer(&self, id: i128) -> Result<u64, LineFault> {
+        match self {
+            Self::Names(names) => names.number(id.to_string().as_bytes()),
+            Self::Numbers { .. } => u64::try_from(id).map_err(|_| LineFault::NegativeVertex { found: id.to_string() }),
         }
     }
 
@@ -204,7 +216,7 @@ fn slot(position: u64, hash: u64) -> u64 {
 
 impl Interner {
     /// Makes an interner of at most `limit` bytes, or without a limit of as many as are free.
-    fn new(limit: Option<u64>) -> Self {
+    pub(crate) fn new(limit: Option<u64>) -> Self {
         let shards = (0..SHARDS).map(|_| Mutex::default()).collect();
         let free = limit.or_else(free_host_memory).unwrap_or(u64::MAX);
         Self { shards, seed: RandomState::new().hash_one(0), bytes: AtomicU64::new(0), free }

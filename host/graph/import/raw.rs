@@ -61,12 +61,16 @@ impl RawEdges {
 
     /// Parses and stores a weight for the edge that is stored with it.
     pub(crate) fn push_weight(&mut self, word: &[u8], precision: Precision) -> Result<(), LineFault> {
-        let weight = text::weight(word)?;
+        self.push_parsed(text::weight(word)?, precision).map_err(|_| LineFault::NotFinite { found: text::quote(word) })
+    }
+
+    /// Stores a weight for the edge that is stored with it. The only fault is a real number beyond the precision.
+    pub(crate) fn push_parsed(&mut self, weight: Weight, precision: Precision) -> Result<(), LineFault> {
         if let Weight::Real(value) = weight
             && precision == Precision::Single
             && !(value as f32).is_finite()
         {
-            return Err(LineFault::NotFinite { found: text::quote(word) });
+            return Err(LineFault::NotFinite { found: value.to_string() });
         }
         match (&mut self.weights, weight) {
             (RawWeights::Integer(list), Weight::Integer(w)) => list.push(w),

@@ -17,12 +17,12 @@ const TARGETS: [&str; 9] = ["target", "dst", "to", "end", "dest", "destination",
 const WEIGHTS: [&str; 5] = ["weight", "cost", "distance", "value", "w"];
 
 /// Positions of the columns that are read, from 0.
-struct Columns {
-    source: usize,
-    target: usize,
-    weight: Option<usize>,
+pub(super) struct Columns {
+    pub source: usize,
+    pub target: usize,
+    pub weight: Option<usize>,
     /// Number of columns of each line.
-    count: usize,
+    pub count: usize,
 }
 
 impl Reader<'_> {
@@ -88,7 +88,7 @@ impl Reader<'_> {
 }
 
 /// Returns the columns that a header names, or `None` if the line is no header.
-fn named(fields: &[Cow<'_, [u8]>], bytes: &Bytes<'_>) -> Result<Option<Columns>, ImportError> {
+pub(super) fn named(fields: &[Cow<'_, [u8]>], bytes: &Bytes<'_>) -> Result<Option<Columns>, ImportError> {
     let names: Vec<String> =
         fields.iter().map(|f| String::from_utf8_lossy(f.trim_ascii()).to_ascii_lowercase()).collect();
     let find = |known: &[&str]| {

@@ -223,7 +223,7 @@ fn bad_lines_are_named() {
         (
             "g.graphml",
             "",
-            "g.graphml: .graphml is not a known ending of graph files; they end in .el .txt .wel .csv .tsv .mtx",
+            "g.graphml: .graphml is not a known ending of graph files; they end in .el .txt .wel .csv .tsv .parquet",
         ),
         ("g.el.xz", "", "(compress it with gzip or zstd instead)"),
         ("g", "", "g: has no ending, which tells the format; rename it"),
@@ -383,9 +383,9 @@ fn paths_that_are_no_graph_files_are_refused() {
     let named = folder.path().join("folder.mtx");
     fs::create_dir(&named).unwrap();
     assert!(message(load(&named, &WEIGHTED)).contains("folder.mtx: is a folder"));
-    let other = folder.path().join("graph.parquet");
+    let other = folder.path().join("graph.orc");
     fs::write(&other, "1,2\n").unwrap();
-    assert!(message(load(&other, &WEIGHTED)).contains(".parquet is not a known ending"));
+    assert!(message(load(&other, &WEIGHTED)).contains(".orc is not a known ending"));
     assert!(message(load(Path::new("/dev/null"), &WEIGHTED)).contains("/dev/null: is not a regular file"));
 }
 
@@ -534,8 +534,22 @@ fn options() -> impl Strategy<Value = LoadOptions<'static>> {
     })
 }
 
-const NAMES: [&str; 12] =
-    ["g.el", "g.txt", "g.wel", "g.mtx", "g.v", "g.e", "g.sg", "g.wsg", "g.csv", "g.tsv", "g.gr", "g.graph"];
+const NAMES: [&str; 14] = [
+    "g.parquet",
+    "g.arrow",
+    "g.el",
+    "g.txt",
+    "g.wel",
+    "g.mtx",
+    "g.v",
+    "g.e",
+    "g.sg",
+    "g.wsg",
+    "g.csv",
+    "g.tsv",
+    "g.gr",
+    "g.graph",
+];
 
 proptest! {
     #[test]

@@ -321,12 +321,16 @@ pub(crate) fn weight(word: &[u8]) -> Result<Weight, LineFault> {
     if !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()) {
         return text.parse().map(Weight::Integer).map_err(|_| LineFault::HugeWeight { found: found() });
     }
-    match text.parse::<f64>() {
-        Err(_) => Err(LineFault::NotAWeight { found: found() }),
-        Ok(value) if !value.is_finite() => Err(LineFault::NotFinite { found: found() }),
-        Ok(value) if value < 0.0 => Err(LineFault::NegativeWeight { found: found() }),
+    text.parse().map_err(|_| LineFault::NotAWeight { found: found() }).and_then(|value| real(value, found))
+}
+
+/// Checks a real weight, which must be finite and not negative. `found` is the weight as text, for the fault.
+pub(crate) fn real(value: f64, found: impl Fn() -> String) -> Result<Weight, LineFault> {
+    match value {
+        value if !value.is_finite() => Err(LineFault::NotFinite { found: found() }),
+        value if value < 0.0 => Err(LineFault::NegativeWeight { found: found() }),
         // Adding zero turns negative zero into zero.
-        Ok(value) => Ok(Weight::Real(value + 0.0)),
+        value => Ok(Weight::Real(value + 0.0)),
     }
 }
 

@@ -111,7 +111,7 @@ codes!(ORDERS: NeighbourOrder = NeighbourOrder::ById, NeighbourOrder::ByDegree);
 codes!(IDS: StoredIds = StoredIds::Dense, StoredIds::Listed, StoredIds::Named);
 codes!(FORMATS: Format = Format::EdgeList, Format::WeightedEdgeList, Format::MatrixMarket, Format::Ldbc, Format::Serialized,
     Format::WeightedSerialized, Format::Kronecker, Format::Uniform, Format::Memory, Format::Separated,
-    Format::Dimacs, Format::Metis);
+    Format::Dimacs, Format::Metis, Format::Parquet, Format::Arrow);
 codes!(ORIENTATIONS: OrientationReason = OrientationReason::Requested, OrientationReason::Declared,
     OrientationReason::Symmetric, OrientationReason::OneWay, OrientationReason::Once);
 codes!(SOURCES: WeightSource = WeightSource::None, WeightSource::Input, WeightSource::Unit, WeightSource::RandomIntegers,
@@ -209,7 +209,7 @@ impl StoredInfo {
         let Some(weights) = known(WEIGHTS, raw.weights) else {
             return unknown("weights", raw.weights.into(), "0 to 3");
         };
-        let Some(format) = known(FORMATS, raw.format) else { return unknown("format", raw.format.into(), "0 to 11") };
+        let Some(format) = known(FORMATS, raw.format) else { return unknown("format", raw.format.into(), "0 to 13") };
         let Some(orientation) = known(ORIENTATIONS, raw.orientation) else {
             return unknown("orientation", raw.orientation.into(), "0 to 4");
         };
@@ -281,6 +281,8 @@ mod tests {
             Format::Separated => 9,
             Format::Dimacs => 10,
             Format::Metis => 11,
+            Format::Parquet => 12,
+            Format::Arrow => 13,
         };
         let ids = |ids| match ids {
             StoredIds::Dense => 0,
