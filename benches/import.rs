@@ -27,16 +27,17 @@ fn parsing(c: &mut Criterion) {
     let csr = graph().csr;
     let list = text(&csr, |t, v, n| writeln!(t, "{v}\t{n}").expect("memory"));
     let weighted = text(&csr, |t, v, n| writeln!(t, "{v} {n} 0.{:06}", (v * n) % 1_000_000).expect("memory"));
+    let named = text(&csr, |t, v, n| writeln!(t, "vertex-{v}\tvertex-{n}").expect("memory"));
     let mut matrix =
         format!("%%MatrixMarket matrix coordinate pattern general\n{0} {0} {1}\n", csr.vertices(), csr.arcs());
     matrix += &text(&csr, |t, v, n| writeln!(t, "{} {}", v + 1, n + 1).expect("memory"));
     let mut group = c.benchmark_group("import");
     group.sample_size(10);
-    for (name, text) in [("g.el", &list), ("g.wel", &weighted), ("g.mtx", &matrix)] {
+    for (case, text) in [("g.el", &list), ("g.wel", &weighted), ("g.mtx", &matrix), ("names.el", &named)] {
         group.throughput(Throughput::Bytes(text.len() as u64));
         let options = LoadOptions::default().weights(WeightMode::Input);
-        group.bench_with_input(BenchmarkId::from_parameter(name), text, |b, text| {
-            b.iter(|| load_bytes(name, black_box(text.as_bytes()), &options).expect("well formed"));
+        group.bench_with_input(BenchmarkId::from_parameter(case), text, |b, text| {
+            b.iter(|| load_bytes(case, black_box(text.as_bytes()), &options).expect("well formed"));
         });
     }
     let enron = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/data/email-enron.txt");

@@ -17,7 +17,7 @@ macro_rules! features {
 }
 
 const FEATURES: &[(&str, bool)] = features![
-    "default" "storage" "shmem" "graph" "soft" "doctor" "cli" "nvml" "gpu-image" "cpu-image" "require-cuda" "checked" "cuda-12080"
+    "default" "storage" "shmem" "graph" "parquet" "soft" "doctor" "cli" "nvml" "gpu-image" "cpu-image" "require-cuda" "checked" "cuda-12080"
     "cuda-13000"
 ];
 

@@ -1,22 +1,24 @@
 //! Imports arbitrary bytes in any graph format. The result is a consistent graph, or an error of one line.
 //!
-//! The first byte chooses the format and the options, the rest is the file.
+//! The first two bytes choose the format and the options, the rest is the file.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use warpbell::graph::import::{LoadOptions, Orientation, WeightMode, load_bytes};
+use warpbell::graph::import::{IdKind, LoadOptions, Orientation, WeightMode, load_bytes};
 
 const NAMES: [&str; 12] = [
     "g.el", "g.txt", "g.wel", "g.mtx", "g.v", "g.e", "g.sg", "g.wsg", "g.csv", "g.tsv", "g.gr", "g.graph",
 ];
+const IDS: [IdKind; 3] = [IdKind::Auto, IdKind::Names, IdKind::Numbers];
 const ORIENTATIONS: [Orientation; 3] = [Orientation::Auto, Orientation::Directed, Orientation::Undirected];
 /// Memory limit: small, so that a header that claims much is rejected and does not stop the fuzzer.
 const MEMORY: u64 = 64 << 20;
 
 fuzz_target!(|data: &[u8]| {
-    let Some((&choice, file)) = data.split_first() else { return };
+    let Some((&[choice, ids], file)) = data.split_first_chunk() else { return };
     let choice = usize::from(choice);
     let options = LoadOptions::default()
+        .ids(IDS[usize::from(ids) % IDS.len()])
         .orientation(ORIENTATIONS[choice / NAMES.len() % ORIENTATIONS.len()])
         .weights(if choice & 0x80 == 0 { WeightMode::Ignore } else { WeightMode::Input })
         .keep_self_loops(choice & 0x40 != 0)
@@ -25,6 +27,10 @@ fuzz_target!(|data: &[u8]| {
         Ok(loaded) => {
             let csr = loaded.csr;
             assert!(csr.vertices() > 0);
+            if let Some(names) = csr.ids().names() {
+                assert!(names.iter().is_sorted_by(|a, b| a < b));
+                assert!(names.iter().zip(0..).all(|(name, v)| csr.ids().vertex(name) == Some(v)));
+            }
             assert_eq!(csr.offsets().last(), Some(&csr.arcs()));
             assert!((0..csr.vertices()).all(|v| csr.neighbours_of(v).is_sorted_by(|a, b| a < b)));
         }

@@ -2,9 +2,11 @@
 
 mod bench;
 mod common;
+mod vertices;
 
 pub use bench::*;
 pub use common::*;
+pub use vertices::*;
 
 use crate::nvme::NvmeCommand;
 use crate::volume::VolumeCommand;
@@ -181,25 +183,17 @@ pub enum GraphCommand {
 }
 
 #[derive(Args, Clone, Debug)]
-#[command(next_help_heading = "Sources")]
-pub struct SourceArgs {
-    /// Source vertices, by their identifiers in the input; separate several with commas
-    #[arg(long, value_name = "V", value_delimiter = ',', allow_negative_numbers = true, value_parser = vertex)]
-    pub source: Vec<u64>,
-    /// Start from N random vertices that have edges, drawn with --seed [default: 1 when there is no --source]
-    #[arg(long, value_name = "N", conflicts_with = "source", value_parser = clap::value_parser!(u32).range(1..=65_536))]
-    pub sources: Option<u32>,
-}
-
-#[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Graph, cache and results")]
 pub struct GraphArgs {
-    /// A graph file (.el .txt .wel .csv .tsv .mtx .gr .graph .sg .wsg, or an LDBC .v or .e, also with .gz or .zst), -
+    /// A graph file (.el .txt .wel .csv .tsv .parquet .arrow .mtx .gr .graph .sg .wsg, or an LDBC .v or .e, also with .gz or .zst), -
     /// for standard input, kron:SCALE or urand:SCALE, or stored:NAME for a graph that `graph import` stored on --device
     pub input: OsString,
-    /// Format of the input, if its ending does not name it: el, txt, wel, csv, tsv, mtx, gr, graph, sg or wsg
+    /// Format of the input, if its ending does not name it: el, txt, wel, csv, tsv, parquet, arrow, mtx, gr, graph,
+    /// sg or wsg
     #[arg(long, value_name = "FORMAT")]
     pub format: Option<FileFormat>,
+    #[command(flatten)]
+    pub ids: IdArgs,
     /// Treat the input's edges as directed
     #[arg(long, conflicts_with = "undirected")]
     pub directed: bool,
@@ -239,7 +233,7 @@ pub struct GraphArgs {
     #[arg(long, value_name = "N", default_value_t = 10)]
     pub top: usize,
     /// Write `ID VALUE` for every vertex to this file, or to standard output with -; `SOURCE ID VALUE` for several
-    /// sources; a file that ends in .csv gets commas and headings
+    /// sources; a file that ends in .csv gets commas and headings, one in .parquet is a Parquet file
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
     #[command(flatten)]
@@ -255,12 +249,15 @@ pub struct GraphArgs {
 
 #[derive(Args, Clone, Debug)]
 pub struct ImportArgs {
-    /// A graph file (.el .txt .wel .csv .tsv .mtx .gr .graph .sg .wsg, or an LDBC .v or .e, also with .gz or .zst), -
+    /// A graph file (.el .txt .wel .csv .tsv .parquet .arrow .mtx .gr .graph .sg .wsg, or an LDBC .v or .e, also with .gz or .zst), -
     /// for standard input, or kron:SCALE or urand:SCALE
     pub input: OsString,
-    /// Format of the input, if its ending does not name it: el, txt, wel, csv, tsv, mtx, gr, graph, sg or wsg
+    /// Format of the input, if its ending does not name it: el, txt, wel, csv, tsv, parquet, arrow, mtx, gr, graph,
+    /// sg or wsg
     #[arg(long, value_name = "FORMAT")]
     pub format: Option<FileFormat>,
+    #[command(flatten)]
+    pub ids: IdArgs,
     /// Name of the stored graph: 1 to 40 letters, digits, `.`, `_` and `-`
     #[arg(long)]
     pub name: GraphName,
@@ -329,7 +326,8 @@ pub struct StoredArgs {
 pub struct ExportArgs {
     /// The stored graph, as in stored:NAME
     pub graph: OsString,
-    /// File for the edges, .el (two vertices on a line) or .wel (with the weight), or - for standard output
+    /// File for the edges: .el (two vertices on a line), .wel (with the weight), .csv (a table, with weights if the graph
+    /// has some), or - for standard output as .el
     #[arg(long, value_name = "FILE")]
     pub out: PathBuf,
     #[command(flatten)]
@@ -460,10 +458,6 @@ pub enum Pattern {
     Randrw,
 }
 
-fn vertex(s: &str) -> Result<u64, String> {
-    s.parse().map_err(|_| format!("vertices are named as in the input, by a whole number from 0 to {}", u64::MAX))
-}
-
 fn damping(s: &str) -> Result<f64, String> {
     match s.parse::<f64>() {
         Ok(d) if (0.0..1.0).contains(&d) => Ok(d),
@@ -512,7 +506,7 @@ mod tests {
         else {
             panic!("not bfs");
         };
-        assert_eq!(sources.source, [1]);
+        assert_eq!(sources.named().collect::<Vec<_>>(), ["1"]);
         assert_eq!(graph.edges, Edges::Storage);
         assert_eq!(graph.page.page_size, Bytes(4096));
         assert_eq!(graph.engine.engine, EngineChoice::Auto);
@@ -527,7 +521,7 @@ mod tests {
         else {
             panic!("not sssp");
         };
-        assert_eq!(sources.source, [1, 2, 9]);
+        assert_eq!(sources.named().collect::<Vec<_>>(), ["1", "2", "9"]);
         assert_eq!(graph.cache, Some(BytesOrShare::Share(0.25)));
         assert_eq!(graph.engine.engine, EngineChoice::Gpu(Some(1)));
     }
@@ -562,7 +556,9 @@ mod tests {
             (&["pagerank", "g", "--tolerance", "1e-16"], ErrorKind::ValueValidation),
             (&["cc", "g", "--source", "1"], ErrorKind::UnknownArgument),
             (&["bfs", "g", "--cache", "lots"], ErrorKind::ValueValidation),
-            (&["bfs", "g", "--source", "-1"], ErrorKind::ValueValidation),
+            (&["bfs", "g", "--source", "1,,2"], ErrorKind::ValueValidation),
+            (&["bfs", "g", "--source", "\"a"], ErrorKind::ValueValidation),
+            (&["bfs", "g", "--names", "--numbers"], ErrorKind::ArgumentConflict),
             (&["bfs", "g", "--engine", "tpu"], ErrorKind::ValueValidation),
             (&["bfs"], ErrorKind::MissingRequiredArgument),
         ] {

@@ -11,8 +11,8 @@ use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 use std::process::ExitCode;
 use warpbell::destination::{Destination, DestinationError};
-use warpbell::graph::Ids;
 use warpbell::graph::output::{Output, OutputError, Values};
+use warpbell::graph::{Ids, VertexName};
 
 /// Reason why the program ends early.
 #[derive(Debug)]
@@ -157,7 +157,7 @@ pub fn write_json(command: &'static str, report: &impl Serialize, to: &Path) -> 
 ///
 /// # Errors
 /// [`Failure::BrokenPipe`] if the reader has closed the output, [`Failure::Error`] if the results cannot be written.
-pub fn write_values(values: &[(Option<u64>, Values<'_>)], ids: &Ids, to: Output) -> Result<(), Failure> {
+pub fn write_values(values: &[(Option<VertexName<'_>>, Values<'_>)], ids: &Ids, to: Output) -> Result<(), Failure> {
     match to.finish_all(ids, values) {
         Err(OutputError::Destination(e)) => written(Err(e)),
         other => Ok(other?),

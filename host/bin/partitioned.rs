@@ -264,7 +264,7 @@ impl Work<'_> {
         let csr = &self.loaded.csr;
         let outcome = Outcome::Bfs(tree);
         let mut run = outcome.figures(csr);
-        run.source = Some(csr.ids().id(source));
+        run.source = Some(csr.ids().id(source).into_owned());
         run.put_bytes = Some(result.put_bytes);
         if let Some(io) = &result.io {
             let stored = if csr.directed() { run.traversed_edges } else { 2 * run.traversed_edges };

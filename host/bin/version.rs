@@ -4,10 +4,11 @@ use std::ffi::OsString;
 use std::fmt::Write;
 
 /// Features that a build may have, and whether this one has them.
-const FEATURES: [(&str, bool); 10] = [
+const FEATURES: [(&str, bool); 11] = [
     ("storage", cfg!(feature = "storage")),
     ("shmem", cfg!(feature = "shmem")),
     ("graph", cfg!(feature = "graph")),
+    ("parquet", cfg!(feature = "parquet")),
     ("soft", cfg!(feature = "soft")),
     ("doctor", cfg!(feature = "doctor")),
     ("cli", cfg!(feature = "cli")),

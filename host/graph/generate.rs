@@ -168,6 +168,7 @@ impl Generator {
             called_directed: false,
             mirrored: false,
             both_listed: false,
+            translation: None,
             weighted: false,
             bytes: 0,
         };

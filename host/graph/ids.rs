@@ -1,5 +1,6 @@
 //! Mapping between the input's identifiers and vertex numbers.
 
+use super::names::{Names, VertexName};
 use crate::units::grouped;
 use rayon::prelude::*;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,8 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Identifier of the input for each vertex.
 ///
 /// Vertices are numbered from 0 in ascending order of their identifiers, so numbers compare as identifiers do. If the
-/// identifiers leave no gap, the mapping is an addition ([`Ids::Dense`]). Otherwise they are kept in a list
-/// ([`Ids::Sparse`], 8 bytes each).
+/// identifiers are numbers without a gap, the mapping is an addition ([`Ids::Dense`]). Other numbers are kept in a list
+/// ([`Ids::Sparse`], 8 bytes each), and names in a dictionary ([`Ids::Named`], their bytes and 8 bytes each).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ids {
     /// Vertex `v` has the identifier `base + v`.
@@ -20,6 +21,8 @@ pub enum Ids {
     },
     /// Vertex `v` has the `v`-th of these identifiers, which ascend.
     Sparse(Vec<u64>),
+    /// Vertex `v` has the `v`-th of these names, which ascend by their bytes.
+    Named(Names),
 }
 
 impl Ids {
@@ -44,6 +47,7 @@ impl Ids {
         match self {
             Self::Dense { count, .. } => *count,
             Self::Sparse(ids) => ids.len() as u64,
+            Self::Named(names) => names.len(),
         }
     }
 
@@ -52,57 +56,91 @@ impl Ids {
         self.len() == 0
     }
 
+    /// Returns the names, if the vertices have names.
+    pub fn names(&self) -> Option<&Names> {
+        match self {
+            Self::Dense { .. } | Self::Sparse(_) => None,
+            Self::Named(names) => Some(names),
+        }
+    }
+
     /// Returns the input's identifier of vertex `v`, which must be below [`Ids::len`].
     ///
     /// # Panics
     /// May panic if `v` is not a vertex.
-    pub fn id(&self, v: u64) -> u64 {
+    pub fn id(&self, v: u64) -> VertexName<'_> {
         match self {
-            Self::Dense { base, .. } => base + v,
-            Self::Sparse(ids) => ids[v as usize],
+            Self::Dense { base, .. } => (base + v).into(),
+            Self::Sparse(ids) => ids[v as usize].into(),
+            Self::Named(names) => names.get(v).into(),
         }
     }
 
-    /// Returns the vertex with the identifier `id`, if there is one.
-    pub fn vertex(&self, id: u64) -> Option<u64> {
+    /// Returns the vertex with the identifier `id`, if there is one. A text of digits is the same identifier as the
+    /// number, so `5` and `"5"` find the same vertex.
+    pub fn vertex<'a>(&self, id: impl Into<VertexName<'a>>) -> Option<u64> {
+        let id = id.into();
+        if let Self::Named(names) = self {
+            return match &id {
+                VertexName::Text(name) => names.find(name),
+                VertexName::Number(number) => names.find(&number.to_string()),
+            };
+        }
+        self.numbered(match id {
+            VertexName::Number(number) => number,
+            VertexName::Text(text) if text.bytes().all(|b| b.is_ascii_digit()) => text.parse().ok()?,
+            VertexName::Text(_) => return None,
+        })
+    }
+
+    /// Returns the vertex with a number as its identifier.
+    fn numbered(&self, id: u64) -> Option<u64> {
         match self {
             Self::Dense { base, count } => id.checked_sub(*base).filter(|v| v < count),
             Self::Sparse(ids) => ids.binary_search(&id).ok().map(|v| v as u64),
+            Self::Named(_) => None,
         }
     }
 
-    /// Returns the vertex with the identifier `id`.
+    /// Returns the vertex with the identifier `id`, as [`Ids::vertex`] does.
     ///
     /// # Errors
     /// [`UnknownVertex`] if there is none, with the range of the identifiers.
-    pub fn find(&self, id: u64) -> Result<u64, UnknownVertex> {
-        self.vertex(id).ok_or(UnknownVertex { id, count: self.len(), bounds: self.bounds() })
+    pub fn find<'a>(&self, id: impl Into<VertexName<'a>>) -> Result<u64, UnknownVertex> {
+        let id = id.into();
+        self.vertex(id.clone()).ok_or_else(|| {
+            let bounds = self.bounds().map(|(low, high)| (low.into_owned(), high.into_owned()));
+            UnknownVertex { id: id.into_owned(), count: self.len(), bounds }
+        })
     }
 
     /// Returns the smallest and the largest identifier, or `None` if there are no vertices.
-    pub fn bounds(&self) -> Option<(u64, u64)> {
+    pub fn bounds(&self) -> Option<(VertexName<'_>, VertexName<'_>)> {
         self.len().checked_sub(1).map(|last| (self.id(0), self.id(last)))
     }
 }
 
 /// Error for an identifier that no vertex has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("vertex {id} does not exist: {}", there_are(*.count, *.bounds))]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("vertex {id} does not exist: {}", there_are(*.count, .bounds.as_ref()))]
 pub struct UnknownVertex {
     /// The identifier asked for.
-    pub id: u64,
+    pub id: VertexName<'static>,
     /// Number of vertices.
     pub count: u64,
     /// The smallest and the largest identifier.
-    pub bounds: Option<(u64, u64)>,
+    pub bounds: Option<(VertexName<'static>, VertexName<'static>)>,
 }
 
-fn there_are(count: u64, bounds: Option<(u64, u64)>) -> String {
+fn there_are(count: u64, bounds: Option<&(VertexName<'_>, VertexName<'_>)>) -> String {
     match bounds {
         None => "the graph has no vertices".to_owned(),
-        Some((low, high)) if high - low == count - 1 => format!("identifiers go from {low} to {high}"),
+        Some((VertexName::Number(low), VertexName::Number(high))) if high - low == count - 1 => {
+            format!("identifiers go from {low} to {high}")
+        }
         Some((low, high)) => {
-            format!("the graph has {} vertices with identifiers between {low} and {high}", grouped(count))
+            let kind = if low.number().is_some() { "identifiers" } else { "names" };
+            format!("the graph has {} vertices with {kind} between {low} and {high}", grouped(count))
         }
     }
 }
@@ -234,7 +272,7 @@ impl Renumber {
 
     /// Returns the vertex of `id`, if there is one.
     pub(crate) fn vertex(&self, id: u64) -> Option<u64> {
-        let Table::Bits { base, words, ranks } = &self.table else { return self.ids.vertex(id) };
+        let Table::Bits { base, words, ranks } = &self.table else { return self.ids.numbered(id) };
         let at = id.checked_sub(*base)?;
         let (word, bit) = (words.get(usize::try_from(at / 64).ok()?)?, at % 64);
         (word >> bit & 1 == 1).then(|| ranks[(at / 64) as usize] + u64::from((word & ((1 << bit) - 1)).count_ones()))
@@ -279,6 +317,30 @@ mod tests {
         );
         assert_eq!(message(Ids::dense(0, 0)), "vertex 7 does not exist: the graph has no vertices");
         assert_eq!(Ids::dense(1, 9).find(7), Ok(6));
+        let named = || Ids::Named(Names::new("123c d".to_owned(), vec![0, 2, 3, 6]).unwrap());
+        assert_eq!(
+            message(named()),
+            "vertex 7 does not exist: the graph has 3 vertices with names between 12 and \"c d\""
+        );
+    }
+
+    #[test]
+    fn numbers_and_texts_of_digits_are_the_same_identifier() {
+        let named = Ids::Named(Names::new("123c".to_owned(), vec![0, 2, 3, 4]).unwrap());
+        assert_eq!(
+            (named.vertex(12), named.vertex("12"), named.vertex("c"), named.vertex("d")),
+            (Some(0), Some(0), Some(2), None)
+        );
+        assert_eq!(named.id(0), VertexName::from("12"));
+        let numbers = Ids::dense(10, 5);
+        assert_eq!(
+            (numbers.vertex("12"), numbers.vertex("+12"), numbers.vertex(""), numbers.vertex("c")),
+            (Some(2), None, None, None)
+        );
+        assert_eq!(
+            numbers.find("99999999999999999999").unwrap_err().to_string(),
+            "vertex 99999999999999999999 does not exist: identifiers go from 10 to 14"
+        );
     }
 
     proptest! {
@@ -295,7 +357,7 @@ mod tests {
             for (v, &id) in expected.iter().enumerate() {
                 prop_assert_eq!(numbers.vertex(id), Some(v as u64));
                 prop_assert_eq!(numbers.ids().vertex(id), Some(v as u64));
-                prop_assert_eq!(numbers.ids().id(v as u64), id);
+                prop_assert_eq!(numbers.ids().id(v as u64), VertexName::from(id));
                 let next = id.wrapping_add(1);
                 prop_assert_eq!(numbers.vertex(next).is_some(), expected.contains(&next));
             }

@@ -13,14 +13,19 @@ pub mod ids;
 pub mod import;
 pub mod input;
 mod lists;
+mod names;
 pub mod output;
+#[cfg(feature = "parquet")]
+mod output_parquet;
+mod quoting;
 pub mod teps;
 pub mod verify;
 
 pub use csr::{Csr, CsrError, CsrOptions, NeighbourOrder, Neighbours, VertexId, Weights};
 pub use ids::{Ids, UnknownVertex};
-pub use import::{ImportError, LoadOptions, Loaded, Orientation, Progress, Stage, Summary, WeightMode};
+pub use import::{IdKind, ImportError, LoadOptions, Loaded, Orientation, Progress, Stage, Summary, WeightMode};
 pub use input::Input;
+pub use names::{LONGEST_VERTEX_NAME, NameFault, Names, NamesError, VertexName};
 
 mod bfs;
 mod components;
@@ -47,6 +52,7 @@ pub use handle::Graph;
 pub use pagerank::{
     IterationReport, LEAST_TOLERANCE, PageRank, PageRankOnEngine, PageRankOptions, PageRankResult, pagerank,
 };
+pub use quoting::split_fields;
 pub use shape::GraphShape;
 pub use sssp::{BucketReport, Distances, Sssp, SsspOnEngine, SsspOptions, SsspResult, sssp};
 pub use vertex_values::VertexValues;

@@ -1,13 +1,14 @@
 //! Writes results: one line `ID VALUE` for each vertex, in ascending order of the input's identifiers, or a table of
-//! comma-separated values.
+//! comma-separated values. Names that would be ambiguous are in double quotes, as [`VertexName`] has them.
 
 use super::ids::Ids;
+use super::names::VertexName;
 use super::verify::{Distances, UNREACHED};
 use crate::destination::{Destination, DestinationError};
 use rayon::prelude::*;
 use std::fmt::Write as _;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Text for the value of a vertex that was not reached.
 const UNREACHED_TEXT: &str = "inf";
@@ -23,6 +24,14 @@ pub enum OutputError {
     /// The file cannot be written.
     #[error(transparent)]
     Destination(#[from] DestinationError),
+    /// A form that this build of the library does not write.
+    #[error("{}: this build writes no such files; build it with the feature `{feature}`, or name a file that ends in .csv", path.display())]
+    Feature {
+        /// File.
+        path: PathBuf,
+        /// The cargo feature that adds the form.
+        feature: &'static str,
+    },
     /// The number of values is not the number of vertices.
     #[error("{values} values for {vertices} vertices")]
     Length {
@@ -35,7 +44,7 @@ pub enum OutputError {
     #[error("vertex {vertex} is in component {found}, which is not below the number of vertices, {vertices}")]
     Component {
         /// Identifier of the vertex in the input.
-        vertex: u64,
+        vertex: VertexName<'static>,
         /// Number of its component.
         found: u64,
         /// Number of vertices.
@@ -61,7 +70,7 @@ pub enum Values<'a> {
 }
 
 impl Values<'_> {
-    fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         match self {
             Self::Depths(v) => v.len(),
             Self::Distances(v) => v.len(),
@@ -73,7 +82,7 @@ impl Values<'_> {
     }
 
     /// Returns the heading of the column of values.
-    fn heading(&self) -> &'static str {
+    pub(super) fn heading(&self) -> &'static str {
         match self {
             Self::Depths(_) => "depth",
             Self::Distances(_) => "distance",
@@ -93,7 +102,7 @@ impl Values<'_> {
     }
 
     /// Appends the value of `v` and the end of the line.
-    fn append(&self, ids: &Ids, v: usize, text: &mut String) -> std::fmt::Result {
+    fn append(&self, ids: &Ids, v: usize, form: Form, text: &mut String) -> std::fmt::Result {
         match self {
             Self::Depths(d) if d[v] == UNREACHED => text.write_str(UNREACHED_TEXT)?,
             Self::Distances(d) if !d.reached(v) => text.write_str(UNREACHED_TEXT)?,
@@ -102,10 +111,51 @@ impl Values<'_> {
             // Real numbers are written in the shortest form that loses nothing.
             Self::Distances(Distances::F32(d)) | Self::Ranks32(d) => write!(text, "{}", d[v])?,
             Self::Distances(Distances::F64(d)) | Self::Ranks64(d) => write!(text, "{}", d[v])?,
-            Self::Components(c) => write!(text, "{}", ids.id(c[v].into()))?,
-            Self::WideComponents(c) => write!(text, "{}", ids.id(c[v]))?,
+            Self::Components(c) => form.append(&ids.id(c[v].into()), text)?,
+            Self::WideComponents(c) => form.append(&ids.id(c[v]), text)?,
         }
         text.write_char('\n')
+    }
+}
+
+/// Form of the lines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    /// Columns with a blank in between.
+    Text,
+    /// Columns with a comma in between, below a line of headings.
+    Csv,
+    /// A Parquet file.
+    #[cfg(feature = "parquet")]
+    Parquet,
+}
+
+impl Form {
+    /// Returns the form that the ending of a file names.
+    fn of(path: &Path) -> Result<Self, OutputError> {
+        let has_ending = |known| path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case(known));
+        match (has_ending("csv"), has_ending("parquet")) {
+            (true, _) => Ok(Self::Csv),
+            #[cfg(feature = "parquet")]
+            (_, true) => Ok(Self::Parquet),
+            #[cfg(not(feature = "parquet"))]
+            (_, true) => Err(OutputError::Feature { path: path.to_owned(), feature: "parquet" }),
+            _ => Ok(Self::Text),
+        }
+    }
+
+    fn separator(self) -> char {
+        match self {
+            Self::Csv => ',',
+            _ => ' ',
+        }
+    }
+
+    fn append(self, name: &VertexName<'_>, text: &mut String) -> std::fmt::Result {
+        match self {
+            Self::Csv => write!(text, "{}", name.csv()),
+            _ => write!(text, "{name}"),
+        }
     }
 }
 
@@ -114,19 +164,19 @@ impl Values<'_> {
 #[derive(Debug)]
 pub struct Output {
     destination: Destination,
-    /// True for comma-separated values, below a line of headings.
-    is_csv: bool,
+    form: Form,
 }
 
 impl Output {
-    /// Prepares to write `path`, where `-` is standard output. A file that ends in `.csv` gets comma-separated values.
+    /// Prepares to write `path`, where `-` is standard output. A file that ends in `.csv` gets comma-separated values, and
+    /// with feature `parquet` a file that ends in `.parquet` is a Parquet file.
     ///
     /// # Errors
     ///
-    /// As for [`Destination::open`].
+    /// As for [`Destination::open`]; also [`OutputError::Feature`] for `.parquet` without the feature.
     pub fn create(path: &Path) -> Result<Self, OutputError> {
-        let is_csv = path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("csv"));
-        Ok(Self { destination: Destination::open(path)?, is_csv })
+        let form = Form::of(path)?;
+        Ok(Self { destination: Destination::open(path)?, form })
     }
 
     /// Returns the destination of the results.
@@ -148,27 +198,37 @@ impl Output {
     ///
     /// # Errors
     /// As for [`Output::finish`].
-    pub fn finish_all(self, ids: &Ids, results: &[(Option<u64>, Values<'_>)]) -> Result<(), OutputError> {
+    pub fn finish_all(self, ids: &Ids, results: &[(Option<VertexName<'_>>, Values<'_>)]) -> Result<(), OutputError> {
         for (_, values) in results {
             if values.len() as u64 != ids.len() {
                 return Err(OutputError::Length { values: values.len() as u64, vertices: ids.len() });
             }
             if let Some((v, found)) = values.bad_component(ids.len()) {
-                return Err(OutputError::Component { vertex: ids.id(v), found, vertices: ids.len() });
+                return Err(OutputError::Component { vertex: ids.id(v).into_owned(), found, vertices: ids.len() });
             }
         }
-        let separator = if self.is_csv { ',' } else { ' ' };
-        let headings = results.first().filter(|_| self.is_csv).map(|(source, values)| {
+        let form = self.form;
+        #[cfg(feature = "parquet")]
+        if form == Form::Parquet {
+            return Ok(self.destination.write(|out| super::output_parquet::write(out, ids, results))?);
+        }
+        let headings = results.first().filter(|_| form == Form::Csv).map(|(source, values)| {
             let source = if source.is_some() { "source," } else { "" };
             format!("{source}vertex,{}\n", values.heading())
         });
         self.destination.write(|out| {
             out.write_all(headings.unwrap_or_default().as_bytes())?;
             for (source, values) in results {
-                let source = source.map_or_else(String::new, |s| format!("{s}{separator}"));
+                let mut first = String::new();
+                if let Some(source) = source {
+                    form.append(source, &mut first).map_err(io::Error::other)?;
+                    first.push(form.separator());
+                }
                 let line = |v: usize, text: &mut String| {
-                    write!(text, "{source}{}{separator}", ids.id(v as u64))?;
-                    values.append(ids, v, text)
+                    text.push_str(&first);
+                    form.append(&ids.id(v as u64), text)?;
+                    text.push(form.separator());
+                    values.append(ids, v, form, text)
                 };
                 write_lines(values.len(), &line, out)?;
             }
@@ -203,6 +263,7 @@ fn write_lines(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::graph::names::Names;
     use std::fs;
 
     fn written(ids: &Ids, values: Values<'_>) -> String {
@@ -233,10 +294,29 @@ mod tests {
     fn results_of_several_sources_name_them() {
         let folder = tempfile::tempdir().unwrap();
         let (ids, depths) = (Ids::dense(5, 2), [[0, 1], [UNREACHED, 0]]);
-        let results = [(Some(5), Values::Depths(&depths[0])), (Some(6), Values::Depths(&depths[1]))];
+        let results = [(Some(5.into()), Values::Depths(&depths[0])), (Some(6.into()), Values::Depths(&depths[1]))];
         for (file, expected) in [
             ("out.txt", "5 5 0\n5 6 1\n6 5 inf\n6 6 0\n"),
             ("out.csv", "source,vertex,depth\n5,5,0\n5,6,1\n6,5,inf\n6,6,0\n"),
+        ] {
+            let path = folder.path().join(file);
+            Output::create(&path).unwrap().finish_all(&ids, &results).unwrap();
+            assert_eq!(fs::read_to_string(path).unwrap(), expected);
+        }
+    }
+
+    #[test]
+    fn names_are_quoted_where_they_would_be_ambiguous() {
+        let folder = tempfile::tempdir().unwrap();
+        let names = Names::new("Ann, B.C\"Dx y".to_owned(), vec![0, 7, 10, 13]).unwrap();
+        let (ids, labels) = (Ids::Named(names), [0, 1, 1]);
+        let results = [(Some("x y".into()), Values::Components(&labels))];
+        for (file, expected) in [
+            ("out.txt", "\"x y\" \"Ann, B.\" \"Ann, B.\"\n\"x y\" \"C\"\"D\" \"C\"\"D\"\n\"x y\" \"x y\" \"C\"\"D\"\n"),
+            (
+                "out.csv",
+                "source,vertex,component\nx y,\"Ann, B.\",\"Ann, B.\"\nx y,\"C\"\"D\",\"C\"\"D\"\nx y,x y,\"C\"\"D\"\n",
+            ),
         ] {
             let path = folder.path().join(file);
             Output::create(&path).unwrap().finish_all(&ids, &results).unwrap();
@@ -260,6 +340,15 @@ mod tests {
         }
     }
 
+    #[cfg(not(feature = "parquet"))]
+    #[test]
+    fn a_form_of_another_build_names_its_feature() {
+        let folder = tempfile::tempdir().unwrap();
+        let text = Output::create(&folder.path().join("out.parquet")).unwrap_err().to_string();
+        assert!(text.contains("out.parquet") && text.contains("feature `parquet`"), "{text}");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+
     #[test]
     fn many_blocks_come_in_order() {
         let count = BLOCK * BLOCKS_AT_ONCE + 5;
@@ -280,7 +369,10 @@ mod tests {
         let short = Output::create(&path).unwrap().finish(&Ids::dense(0, 2), Values::Depths(&[1]));
         assert!(matches!(short, Err(OutputError::Length { values: 1, vertices: 2 })));
         let wrong = Output::create(&path).unwrap().finish(&Ids::dense(5, 2), Values::Components(&[0, 2]));
-        assert!(matches!(wrong, Err(OutputError::Component { vertex: 6, found: 2, vertices: 2 })));
+        assert_eq!(
+            wrong.unwrap_err().to_string(),
+            "vertex 6 is in component 2, which is not below the number of vertices, 2"
+        );
         assert_eq!(fs::read_to_string(&path).unwrap(), "old");
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
         let output = Output::create(&path).unwrap();

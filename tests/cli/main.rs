@@ -8,6 +8,7 @@ mod faults;
 mod graph;
 mod highlights;
 mod manual;
+mod names;
 mod networkx;
 mod outputs;
 mod program;

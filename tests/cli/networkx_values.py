@@ -3,7 +3,8 @@
     pip install networkx numpy scipy
     python3 tests/cli/networkx_values.py >tests/cli/networkx.json
 
-The random graphs are part of the file: lines of source, target and weight, with identifiers that leave gaps.
+The random graphs are part of the file: lines of source, target and weight, with identifiers that leave gaps, or with
+names that have blanks, commas, double quotes and letters of several scripts.
 """
 
 import json
@@ -49,9 +50,21 @@ def enron():
     return values(nx.Graph(edges), 1)
 
 
-def drawn(seed, directed):
+def name(draw):
+    parts = ["Ann", "ann", "Zoë", "Łukasz", "Юрий", "李", "7", "42", "O'Neil", 'J. "Jo" Doe', "Doe, Jane", "x", "𝔸"]
+    return draw.choice([" ", "-", ", ", ""]).join(draw.choices(parts, k=draw.randint(1, 3)))
+
+
+def drawn(seed, directed, named=False):
     draw = random.Random(seed)
-    names = sorted(draw.sample(range(10**9), 200))
+    if named:
+        found = set()
+        while len(found) < 200:
+            found.add(name(draw))
+        # Code points ascend as bytes of UTF-8 do.
+        names = sorted(found)
+    else:
+        names = sorted(draw.sample(range(10**9), 200))
     pairs = {}
     while len(pairs) < 500:
         a, b = draw.choice(names), draw.choice(names)
@@ -59,11 +72,13 @@ def drawn(seed, directed):
             pairs[a, b] = draw.randint(1, 255)
     graph = nx.DiGraph() if directed else nx.Graph()
     graph.add_weighted_edges_from((a, b, w) for (a, b), w in pairs.items())
-    source = max(graph, key=lambda v: (graph.out_degree(v) if directed else graph.degree(v), -v))
+    source = max(graph, key=lambda v: (graph.out_degree(v) if directed else graph.degree(v), -names.index(v)))
     found = values(graph, source)
     lengths = nx.single_source_dijkstra_path_length(graph, source)
     found["sssp"] = {"eccentricity": max(lengths.values()), "farthest": farthest(lengths), "reached": len(lengths)}
     return {"directed": directed, "edges": [[a, b, w] for (a, b), w in pairs.items()], **found}
 
 
-print(json.dumps({"networkx": nx.__version__, "enron": enron(), "drawn": [drawn(s, s % 2 == 1) for s in range(4)]}))
+graphs = [drawn(s, s % 2 == 1) for s in range(4)]
+named = [drawn(s, s % 2 == 1, named=True) for s in range(4, 6)]
+print(json.dumps({"networkx": nx.__version__, "enron": enron(), "drawn": graphs, "named": named}, ensure_ascii=False))

@@ -77,12 +77,20 @@ fn rows_that_a_limit_has_no_room_for_are_refused() {
 #[test]
 fn sources_that_do_not_exist_are_named() {
     mentions(&fails(&["graph", "bfs", ENRON, "--source", "999999"]), &["999999"]);
-    for source in ["abc", "-1", "1,-2", "1.5", "", "18446744073709551616"] {
+    for source in ["abc", "-1", "1,-2", "1.5", "18446744073709551616"] {
         for given in [vec!["--source", source], vec![&*format!("--source={source}")]] {
-            let o = warpbell(&[&["graph", "bfs", "kron:6"], &given[..]].concat());
-            assert_eq!(o.status.code(), Some(2), "{given:?}");
-            mentions(&stderr(&o), &["whole number from 0 to 18446744073709551615"]);
+            let message = fails(&[&["graph", "bfs", "kron:6"], &given[..]].concat());
+            let wrong = source.rsplit(',').next().unwrap();
+            mentions(
+                &message,
+                &[&format!("--source {wrong}: kron:6 has no such vertex"), "whole numbers from 0 to 63"],
+            );
         }
+    }
+    for (source, why) in [("", "one of them is empty"), ("1,", "one of them is empty"), ("\"a", "is not closed")] {
+        let o = warpbell(&["graph", "bfs", "kron:6", "--source", source]);
+        assert_eq!(o.status.code(), Some(2), "{source}");
+        mentions(&stderr(&o), &[why]);
     }
 }
 

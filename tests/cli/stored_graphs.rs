@@ -157,9 +157,12 @@ fn what_is_exported_is_the_graph_that_was_imported() {
     mentions(&stderr(&o), &["warning: 1 vertices without edges"]);
     mentions(&fails(&image.args(&["bfs", "stored:bare"], &[])), &["3 vertices have no edges"]);
     mentions(&succeeds(&image.args(&["cc", "stored:alone"], &["--verify"])), &["1 component in", "verified"]);
-    let o = warpbell(&image.args(&["export", "gaps"], &["--out", "gaps.csv"]));
+    let o = warpbell(&image.args(&["export", "gaps"], &["--out", "gaps.mtx"]));
     assert_eq!(o.status.code(), Some(2), "{}", stderr(&o));
-    mentions(&stderr(&o), &["gaps.csv", ".el or .wel"]);
+    mentions(&stderr(&o), &["gaps.mtx", ".el, .wel or .csv"]);
+    // A table has an undirected edge in both directions, since it cannot say that edges have none.
+    assert_eq!(exported("undirected", "csv"), "source,target\n1,2\n2,1\n2,3\n3,2\n");
+    assert_eq!(exported("weighted", "csv"), "source,target,weight\n5,9,2.5\n9,5,0.1\n");
 }
 
 #[test]

@@ -4,10 +4,10 @@ use super::outcome::{Outcome, distances};
 use crate::output::{self, Failure};
 use serde::Serialize;
 use std::fmt;
-use warpbell::graph::Ids;
 use warpbell::graph::highlights::{self, DistanceRange};
 use warpbell::graph::output::Output;
 use warpbell::graph::verify::Distances;
+use warpbell::graph::{Ids, VertexName};
 use warpbell::units::{grouped, three_digits};
 
 /// Levels that a line names. The report has all of them.
@@ -18,7 +18,7 @@ const LEVELS_SHOWN: usize = 20;
 pub struct Highlights {
     /// Identifier of the source.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub source: Option<u64>,
+    pub source: Option<VertexName<'static>>,
     #[serde(flatten)]
     facts: Facts,
 }
@@ -27,48 +27,49 @@ pub struct Highlights {
 #[derive(Serialize)]
 #[serde(untagged)]
 enum Facts {
-    Levels { levels: Vec<u64>, farthest: Option<u64> },
-    Distances { eccentricity: Option<f64>, farthest: Option<u64>, histogram: Vec<DistanceRange> },
+    Levels { levels: Vec<u64>, farthest: Option<VertexName<'static>> },
+    Distances { eccentricity: Option<f64>, farthest: Option<VertexName<'static>>, histogram: Vec<DistanceRange> },
     Components { components: u64, largest: Vec<Component> },
     Ranks { highest: Vec<Rank> },
 }
 
 #[derive(Serialize)]
 struct Component {
-    component: u64,
+    component: VertexName<'static>,
     vertices: u64,
 }
 
 #[derive(Serialize)]
 struct Rank {
-    vertex: u64,
+    vertex: VertexName<'static>,
     rank: f64,
 }
 
 impl Highlights {
     /// Computes the highlights from a result: `top` components, ranks or ranges of distances.
     pub fn of(outcome: &Outcome, ids: &Ids, source: Option<u64>, top: usize) -> Self {
+        let name = |v: u64| ids.id(v).into_owned();
         let facts = match outcome {
             Outcome::Bfs(r) => {
-                let farthest = highlights::farthest(&Distances::U32(&r.depth)).map(|(v, _)| ids.id(v));
+                let farthest = highlights::farthest(&Distances::U32(&r.depth)).map(|(v, _)| name(v));
                 Facts::Levels { levels: highlights::level_histogram(&r.depth), farthest }
             }
             Outcome::Sssp(r) => {
                 let d = distances(&r.distance);
-                let (farthest, eccentricity) = highlights::farthest(&d).map(|(v, d)| (ids.id(v), d)).unzip();
+                let (farthest, eccentricity) = highlights::farthest(&d).map(|(v, d)| (name(v), d)).unzip();
                 Facts::Distances { eccentricity, farthest, histogram: highlights::distance_histogram(&d, top) }
             }
             Outcome::Components(r) => {
                 let largest = highlights::largest_components(&r.label, top).into_iter();
-                let largest = largest.map(|(v, vertices)| Component { component: ids.id(v), vertices }).collect();
+                let largest = largest.map(|(v, vertices)| Component { component: name(v), vertices }).collect();
                 Facts::Components { components: r.components, largest }
             }
             Outcome::PageRank(r) => {
                 let highest = highlights::highest_ranks(&r.rank, top).into_iter();
-                Facts::Ranks { highest: highest.map(|(v, rank)| Rank { vertex: ids.id(v), rank }).collect() }
+                Facts::Ranks { highest: highest.map(|(v, rank)| Rank { vertex: name(v), rank }).collect() }
             }
         };
-        Self { source: source.map(|v| ids.id(v)), facts }
+        Self { source: source.map(name), facts }
     }
 }
 
@@ -82,7 +83,7 @@ impl fmt::Display for Highlights {
                 if levels.len() > LEVELS_SHOWN {
                     write!(f, ", and {} more", grouped(levels.len() - LEVELS_SHOWN))?;
                 }
-                farthest.map_or(Ok(()), |v| write!(f, "   farthest {v}"))
+                farthest.as_ref().map_or(Ok(()), |v| write!(f, "   farthest {v}"))
             }
             Facts::Distances { eccentricity, farthest, histogram } => {
                 if let (Some(eccentricity), Some(v)) = (eccentricity, farthest) {
@@ -115,7 +116,7 @@ impl fmt::Display for Highlights {
 pub struct Results {
     pub highlights: Vec<Highlights>,
     /// Sources, by the input's identifiers, and values; empty if nothing is to be written.
-    values: Vec<(Option<u64>, Outcome)>,
+    values: Vec<(Option<VertexName<'static>>, Outcome)>,
     keeps_values: bool,
 }
 
@@ -128,7 +129,7 @@ impl Results {
     /// Adds the result of a source.
     pub fn add(&mut self, highlights: Highlights, outcome: Outcome) {
         if self.keeps_values {
-            self.values.push((highlights.source, outcome.without_parents()));
+            self.values.push((highlights.source.clone(), outcome.without_parents()));
         }
         self.highlights.push(highlights);
     }
@@ -139,7 +140,7 @@ impl Results {
     /// As for [`output::write_values`].
     pub fn write(&self, ids: &Ids, to: Output) -> Result<(), Failure> {
         let several = self.values.len() > 1;
-        let values = self.values.iter().map(|(source, outcome)| (source.filter(|_| several), outcome.values()));
+        let values = self.values.iter().map(|(source, outcome)| (source.clone().filter(|_| several), outcome.values()));
         output::write_values(&values.collect::<Vec<_>>(), ids, to)
     }
 }

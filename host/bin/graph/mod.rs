@@ -239,6 +239,8 @@ impl Job {
         let weights = matches!(self.algorithm, Algorithm::Sssp(_, Weights::Integers | Weights::Reals));
         let given = [
             ("--format", args.format.is_some()),
+            ("--names", args.ids.names),
+            ("--numbers", args.ids.numbers),
             ("--directed", args.directed),
             ("--undirected", args.undirected),
             ("--page-checksums", args.page_checksums),
@@ -265,6 +267,7 @@ impl Job {
             &args.input,
             &LoadOptions::default()
                 .format(args.format)
+                .ids(args.ids.kind())
                 .orientation(orientation(args.directed, args.undirected))
                 .weights(match self.algorithm {
                     Algorithm::Sssp(_, Weights::Input) => WeightMode::Input,
@@ -302,16 +305,17 @@ impl Job {
             }
             return Ok(picked.into_iter().map(Some).collect());
         }
-        let vertex = |id: &u64| {
-            csr.ids().vertex(*id).map(Some).ok_or_else(|| {
+        let vertex = |id: &String| {
+            csr.ids().vertex(id.as_str()).map(Some).ok_or_else(|| {
                 let range = match csr.ids().bounds() {
-                    Some((low, high)) => format!("its identifiers go from {low} to {high}"),
+                    Some((low, high)) if csr.ids().names().is_some() => format!("its names go from {low} to {high}"),
+                    Some((low, high)) => format!("its identifiers are whole numbers from {low} to {high}"),
                     None => "it has no vertices".to_owned(),
                 };
                 Failure::Error(format!("--source {id}: {} has no such vertex; {range}", self.graph.input.display()))
             })
         };
-        self.sources.source.iter().map(vertex).collect()
+        self.sources.named().map(vertex).collect()
     }
 
     /// Warns about each vertex of `--source` without outgoing edges.
@@ -326,8 +330,8 @@ impl Job {
 
     /// Returns the source as the prefix of a result line; empty if the user named exactly one source.
     pub fn prefix(&self, run: &GraphRun) -> String {
-        let said = self.sources.source.len() == 1;
-        run.source.filter(|_| !said).map_or_else(String::new, |s| format!("source {s}  "))
+        let said = self.sources.named().count() == 1;
+        run.source.as_ref().filter(|_| !said).map_or_else(String::new, |s| format!("source {s}  "))
     }
 
     fn needs(&self) -> PlacementOptions {
@@ -372,7 +376,7 @@ impl Job {
         let outcome = outcome.map_err(|e| store.explain(e))?;
         let after = store.graph.stats()?;
         let mut run = outcome.figures(shape);
-        run.source = source.map(|v| shape.ids().id(v));
+        run.source = source.map(|v| shape.ids().id(v).into_owned());
         if let (Some(before), Some(after)) = (before, after) {
             let stored = if shape.directed() { run.traversed_edges } else { 2 * run.traversed_edges };
             run.io = Some(Io::new(&(after - before), run.elapsed(), stored));

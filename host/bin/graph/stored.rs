@@ -19,7 +19,7 @@ use warpbell::graph::stored::{
     ArcReader, GraphName, GraphToStore, StoredEntry, StoredGraph, StoredInfo, WeightType, check_name,
     remove_stored_graph, stored_graphs,
 };
-use warpbell::graph::{GraphError, GraphShape, LoadOptions, WeightMode};
+use warpbell::graph::{GraphError, GraphShape, LoadOptions, Names, VertexName, WeightMode};
 use warpbell::storage::Volume;
 use warpbell::units::{Bytes, grouped};
 
@@ -93,6 +93,7 @@ fn load(args: &ImportArgs) -> Result<GraphToStore, Failure> {
     };
     let options = LoadOptions::default()
         .format(args.format)
+        .ids(args.ids.kind())
         .orientation(graph::orientation(args.directed, args.undirected))
         .weights(weights)
         // PageRank uses them; the other algorithms ignore them.
@@ -129,7 +130,8 @@ pub fn list(args: &StoredListArgs) -> Result<(), Failure> {
 fn words(info: &StoredInfo) -> String {
     let direction = if info.directed { "directed" } else { "undirected" };
     let weights = info.weights.map_or("no weights", weight_words);
-    format!("{} vertices  {} edges  {direction}  {weights}", grouped(info.vertices), grouped(info.edges))
+    let named = if info.has_names() { "named " } else { "" };
+    format!("{} {named}vertices  {} edges  {direction}  {weights}", grouped(info.vertices), grouped(info.edges))
 }
 
 fn weight_words(weights: WeightType) -> &'static str {
@@ -145,6 +147,7 @@ fn entry(e: &StoredEntry) -> Value {
     match &e.info {
         Ok(info) => {
             value["vertices"] = json!(info.vertices);
+            value["named"] = json!(info.has_names());
             value["edges"] = json!(info.edges);
             value["stored_edges"] = json!(info.arcs);
             value["directed"] = json!(info.directed);
@@ -224,14 +227,15 @@ pub fn delete(args: &StoredArgs) -> Result<(), Failure> {
 pub fn export(args: &ExportArgs, interrupt: &Interrupt) -> Result<(), Failure> {
     let name = named(&args.graph)?;
     let ending = args.out.extension().and_then(OsStr::to_str).unwrap_or_default();
-    let weighted = match ending {
-        "wel" => true,
-        "el" => false,
-        _ if args.out == OsStr::new("-") => false,
+    let form = match ending {
+        "wel" => Exported::WeightedList,
+        "el" => Exported::List,
+        "csv" => Exported::Table,
+        _ if args.out == OsStr::new("-") => Exported::List,
         _ => {
             let out = args.out.display();
             return Err(Failure::Usage(format!(
-                "--out {out}: write a file that ends in .el or .wel, or - for standard output"
+                "--out {out}: write a file that ends in .el, .wel or .csv, or - for standard output"
             )));
         }
     };
@@ -240,9 +244,18 @@ pub fn export(args: &ExportArgs, interrupt: &Interrupt) -> Result<(), Failure> {
     interrupt.doing("reading the stored graph");
     let _stop = interrupt.stops(volume.engine());
     let stored = StoredGraph::open(&volume, &name)?;
-    if weighted && stored.info().weights.is_none() {
+    if form == Exported::WeightedList && stored.info().weights.is_none() {
         return Err(Failure::Error(format!("stored:{name} has no weights; name a file that ends in .el")));
     }
+    if form != Exported::Table
+        && let Some(vertex) = stored.ids().names().and_then(Names::first_with_blanks)
+    {
+        return Err(Failure::Error(format!(
+            "stored:{name}: an edge list cannot have the name {}, which has blanks or begins a comment; name a file that ends in .csv",
+            VertexName::from(vertex)
+        )));
+    }
+    let weighted = form != Exported::List && stored.info().weights.is_some();
     let mut reader = stored.arcs(&volume, weighted)?;
     interrupt.doing("writing the edges");
     let alone = (0..stored.vertices()).filter(|v| stored.is_isolated(*v)).count();
@@ -250,22 +263,47 @@ pub fn export(args: &ExportArgs, interrupt: &Interrupt) -> Result<(), Failure> {
         warn(format_args!("{} vertices without edges are not in the list of edges", grouped(alone)));
     }
     let mut unread = Ok(());
-    let written = destination.write(|out| edges(&stored, &mut reader, &mut unread, out));
+    let written = destination.write(|out| edges(&stored, form, &mut reader, &mut unread, out));
     unread?;
     Ok(written?)
 }
 
-/// Writes an edge on each line. An undirected edge is written once, below a header that says so. Also sets `unread` if
-/// edges cannot be read, so that the caller can tell that from a failed write.
+/// Form of an exported graph.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Exported {
+    /// Two vertices on a line.
+    List,
+    /// Two vertices and a weight on a line.
+    WeightedList,
+    /// Columns with commas below a header; weights if the graph has some.
+    Table,
+}
+
+/// Writes an edge on each line. An edge list has an undirected edge once, below a header that says so. A table cannot
+/// say so and has the edge in both directions. Also sets `unread` if edges cannot be read, so that the caller can tell
+/// that from a failed write.
 fn edges(
     stored: &StoredGraph,
+    form: Exported,
     reader: &mut ArcReader<'_>,
     unread: &mut Result<(), GraphError>,
     out: &mut dyn Write,
 ) -> io::Result<()> {
-    if !stored.directed() {
-        writeln!(out, "# Undirected graph")?;
+    let once = !stored.directed() && form != Exported::Table;
+    match form {
+        Exported::Table => {
+            writeln!(out, "source,target{}", if stored.info().weights.is_some() { ",weight" } else { "" })?;
+        }
+        _ if once => writeln!(out, "# Undirected graph")?,
+        _ => {}
     }
+    let put = |out: &mut dyn Write, name: VertexName<'_>| match (form, &name) {
+        (Exported::Table, name) => write!(out, "{}", name.csv()),
+        (_, VertexName::Number(number)) => write!(out, "{number}"),
+        // An edge list has no quotes: they are characters of the name.
+        (_, VertexName::Text(text)) => out.write_all(text.as_bytes()),
+    };
+    let separator = if form == Exported::Table { "," } else { " " };
     loop {
         let piece = match reader.next_piece() {
             Ok(Some(piece)) => piece,
@@ -275,11 +313,13 @@ fn edges(
                 return Err(io::Error::other("edges cannot be read"));
             }
         };
-        for arc in piece.arcs().filter(|arc| stored.directed() || arc.from <= arc.to) {
-            let (from, to) = (stored.ids().id(arc.from), stored.ids().id(arc.to));
+        for arc in piece.arcs().filter(|arc| !once || arc.from <= arc.to) {
+            put(out, stored.ids().id(arc.from))?;
+            out.write_all(separator.as_bytes())?;
+            put(out, stored.ids().id(arc.to))?;
             match arc.weight {
-                None => writeln!(out, "{from} {to}")?,
-                Some(weight) => writeln!(out, "{from} {to} {weight}")?,
+                None => writeln!(out)?,
+                Some(weight) => writeln!(out, "{separator}{weight}")?,
             }
         }
     }

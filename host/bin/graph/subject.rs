@@ -3,7 +3,7 @@
 use crate::output::Failure;
 use serde_json::json;
 use std::ffi::OsStr;
-use warpbell::graph::import::{ImportError, LoadOptions, OrientationReason, Summary};
+use warpbell::graph::import::{IdKind, ImportError, LineFault, LoadOptions, OrientationReason, Summary};
 use warpbell::graph::stored::{GraphName, StoredGraph, WeightType};
 use warpbell::graph::{GraphShape, Input, Loaded};
 use warpbell::units::grouped;
@@ -33,7 +33,7 @@ pub fn load(input: &OsStr, options: &LoadOptions<'_>) -> Result<Loaded, Failure>
 /// Reads or generates a graph by `read`.
 ///
 /// # Errors
-/// * [`Failure::Usage`] if `--format` is missing for standard input, or is given for a generator.
+/// * [`Failure::Usage`] if `--format` is missing for standard input, or if it or `--names` is given for a generator.
 /// * [`Failure::Error`] if the input cannot be read.
 pub fn read<T>(
     input: &OsStr,
@@ -44,7 +44,14 @@ pub fn read<T>(
     if let (Input::Generated(_), Some(format)) = (&parsed, options.format) {
         return Err(Failure::Usage(format!("--format {format}: {parsed} is generated; leave --format out")));
     }
+    if let (Input::Generated(_), IdKind::Names) = (&parsed, options.ids) {
+        return Err(Failure::Usage(format!("--names: {parsed} is generated, with numbers; leave --names out")));
+    }
     read(&parsed).map_err(|e| match e {
+        ImportError::Line { fault: LineFault::NameAmongNumbers { .. }, .. } => {
+            Failure::Error(format!("{e}, with --names"))
+        }
+        ImportError::NumberedFormat { .. } => Failure::Error(format!("{e}; leave --names out")),
         ImportError::NoFormat { .. } => Failure::Usage(format!("{e}, with --format")),
         ImportError::UnknownEnding { .. } => Failure::Error(format!("{e}; or name the format with --format")),
         ImportError::SmallBudget { .. } => Failure::Error(format!("{e} with --memory")),
@@ -109,8 +116,9 @@ impl Described<'_> {
     pub fn line(&self) -> String {
         let once = self.input.orientation == OrientationReason::Once;
         let mut text = format!(
-            "{} vertices  {} edges ({}, {}{})  {}-bit",
+            "{} {}vertices  {} edges ({}, {}{})  {}-bit",
             grouped(self.shape.vertices()),
+            if self.shape.ids().names().is_some() { "named " } else { "" },
             grouped(self.shape.edges()),
             if self.shape.directed() { "directed" } else { "undirected" },
             self.input.orientation,
@@ -127,6 +135,7 @@ impl Described<'_> {
     pub fn facts(&self) -> serde_json::Value {
         json!({
             "vertices": self.shape.vertices(),
+            "named": self.shape.ids().names().is_some(),
             "edges": self.shape.edges(),
             "stored_edges": self.shape.arcs(),
             "directed": self.shape.directed(),

@@ -4,6 +4,7 @@ use super::report::{Spread, nanoseconds};
 use serde::Serialize;
 use std::fmt;
 use std::time::Duration;
+use warpbell::graph::VertexName;
 use warpbell::graph::teps::harmonic_mean;
 use warpbell::storage::Stats;
 use warpbell::units::{Bytes, grouped, si, three_digits};
@@ -72,7 +73,7 @@ impl Io {
 pub struct GraphRun {
     /// Identifier of the source vertex in the input.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub source: Option<u64>,
+    pub source: Option<VertexName<'static>>,
     /// Time from the first launch until the result is in kernel memory, in nanoseconds.
     pub elapsed_ns: u64,
     /// Edges of the traversed part, each counted once (Graph500, "Performance metrics").

@@ -54,6 +54,12 @@ impl Spill {
         self.end.load(Ordering::Relaxed)
     }
 
+    /// Returns the file itself.
+    #[cfg(feature = "parquet")]
+    pub(crate) fn file(&self) -> &File {
+        &self.file
+    }
+
     fn failed(&self, source: io::Error) -> SpillError {
         SpillError { folder: self.folder.clone(), source }
     }

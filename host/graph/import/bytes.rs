@@ -112,6 +112,16 @@ impl<'a> Bytes<'a> {
         &self.path
     }
 
+    /// Returns the file, unless the contents are in memory.
+    #[cfg(feature = "parquet")]
+    pub(crate) fn file(&self) -> Option<&File> {
+        match &self.from {
+            From::File(file) => Some(file),
+            From::Spilled(spill) => Some(spill.file()),
+            From::Memory(_) => None,
+        }
+    }
+
     pub(crate) fn len(&self) -> u64 {
         self.len
     }

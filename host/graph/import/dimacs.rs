@@ -61,6 +61,7 @@ impl Reader<'_> {
             called_directed: true,
             mirrored: false,
             both_listed: false,
+            translation: None,
             weighted,
             bytes: bytes.len(),
         })

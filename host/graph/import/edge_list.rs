@@ -5,9 +5,8 @@ use super::error::{ImportError, LineFault};
 use super::raw::{RawEdges, Read};
 use super::text::{Fields, Header};
 use super::{Format, Precision, Reader};
-
-/// First characters of comment lines: `#` in SNAP's files, `%` in KONECT's.
-pub(crate) const COMMENTS: &[u8] = b"#%";
+use crate::graph::quoting::COMMENTS;
+use std::borrow::Cow;
 
 /// Columns of an edge list.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -27,8 +26,14 @@ impl Reader<'_> {
         let declared = declared(bytes)?;
         let weighted = third == Third::Weight;
         let precision = self.options.precision;
-        let pieces = self.parse(bytes, &self.whole(), |own, line| edge(own, line, third, precision, Ok))?;
-        Ok(Read {
+        let vertices = self.vertices_of(bytes, 1, |line| {
+            let mut fields = Fields::of(line, COMMENTS)?;
+            Some([fields.next(), fields.next()].map(|word| word.map(Cow::Borrowed)))
+        })?;
+        let pieces = self.parse(bytes, &self.whole(), |own, line| {
+            edge(own, line, third, precision, |fields| vertices.next_of(fields))
+        })?;
+        let read = Read {
             format,
             path: bytes.path().to_owned(),
             pieces,
@@ -38,9 +43,11 @@ impl Reader<'_> {
             called_directed: declared == Some(true),
             mirrored: false,
             both_listed: false,
+            translation: None,
             weighted,
             bytes: bytes.len(),
-        })
+        };
+        vertices.finish(read, self)
     }
 
     /// Returns the content of the column behind the vertices.
@@ -96,21 +103,20 @@ pub(crate) enum Third {
     Ignored,
 }
 
-/// Parses one line: two vertices, and a weight if `third` says so. `check` returns the number to store for an
-/// identifier.
+/// Parses one line: two vertices, and a weight if `third` says so. `vertex` parses the next word, and returns the number
+/// to store for it.
 pub(crate) fn edge(
     own: &mut RawEdges,
     line: &[u8],
     third: Third,
     precision: Precision,
-    check: impl Fn(u64) -> Result<u64, LineFault>,
+    vertex: impl Fn(&mut Fields<'_>) -> Option<Result<u64, LineFault>>,
 ) -> Result<(), LineFault> {
     let Some(mut fields) = Fields::of(line, COMMENTS) else { return Ok(()) };
     let expected = if matches!(third, Third::Absent | Third::Forbidden) { 2 } else { 3 };
     let columns = |found| LineFault::Columns { found, expected };
-    let from = fields.vertex().ok_or_else(|| columns(0))??;
-    let to = fields.vertex().ok_or_else(|| columns(1))??;
-    let (from, to) = (check(from)?, check(to)?);
+    let from = vertex(&mut fields).ok_or_else(|| columns(0))??;
+    let to = vertex(&mut fields).ok_or_else(|| columns(1))??;
     let rest = fields.next();
     match (third, rest) {
         (Third::Absent | Third::Forbidden, None) | (Third::Ignored, Some(_)) => own.push(from, to),

@@ -1,14 +1,16 @@
 //! Errors of imports and generators. Each message is one line with the file, the place, the fault and the remedy.
 
+use super::Format;
 use crate::graph::csr::CsrError;
 use crate::graph::external::SpillError;
+use crate::graph::names::NameFault;
 use crate::units::grouped;
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
 /// Endings of the files that can be read, each also with `.gz` or `.zst` behind it.
-pub const KNOWN_ENDINGS: &str = ".el .txt .wel .csv .tsv .mtx .gr .graph .v .e .sg .wsg";
+pub const KNOWN_ENDINGS: &str = ".el .txt .wel .csv .tsv .parquet .arrow .feather .mtx .gr .graph .v .e .sg .wsg";
 
 /// Formats a number of bytes in the unit that suits it.
 #[derive(Clone, Copy, Debug)]
@@ -36,6 +38,30 @@ pub enum LineFault {
     NotAVertex {
         /// The word.
         found: String,
+    },
+    /// A word in a file whose other vertices are numbers.
+    #[error(
+        "`{found}` is not a whole number, as other vertices of the file are; correct the line (a header of a table names columns `source` and `target`), or read all vertices as names"
+    )]
+    NameAmongNumbers {
+        /// The word.
+        found: String,
+    },
+    /// A word that no vertex can have as its name.
+    #[error("`{found}`: {fault}")]
+    Name {
+        /// The word.
+        found: String,
+        /// The fault.
+        fault: NameFault,
+    },
+    /// The names take more memory than is free.
+    #[error("the names of vertices up to here take {} of memory, {} is free; free some, or number the vertices", Size((*.needed).into()), Size((*.free).into()))]
+    NamesMemory {
+        /// Bytes of the names and their table.
+        needed: u64,
+        /// Bytes free.
+        free: u64,
     },
     /// Columns separated by commas.
     #[error("`{found}`: columns of this format are separated by blanks or tabs, not by commas; read the file as CSV")]
@@ -174,6 +200,15 @@ pub enum LineFault {
     /// CSV: a quoted field that does not end on its line.
     #[error("a quoted field does not end on this line; write each edge on one line")]
     OpenQuote,
+    /// CSV: text behind the closing quote of a field.
+    #[error("text follows the closing double quote of a field; double quotes inside of a quoted field are doubled")]
+    BehindQuote,
+    /// Parquet, Arrow: a null in a column of vertices or weights.
+    #[error("column `{column}` is null; remove the row, or give it a value")]
+    Null {
+        /// Name of the column.
+        column: String,
+    },
     /// LDBC: an edge to a vertex that the vertex file does not name.
     #[error("vertex {found} is not in {vertex_file}; add it there")]
     NotListed {
@@ -292,6 +327,14 @@ pub enum ImportError {
         /// Names of the formats.
         formats: String,
     },
+    /// Names were asked for, but the format numbers its vertices.
+    #[error("{}: vertices of the format {format} are numbers; only edge lists and tables have names", path.display())]
+    NumberedFormat {
+        /// File.
+        path: PathBuf,
+        /// The format.
+        format: Format,
+    },
     /// The contents cannot be decompressed.
     #[error("{}: cannot be decompressed ({source}); the {compression} file is cut short or damaged", path.display())]
     Compressed {
@@ -343,6 +386,34 @@ pub enum ImportError {
         line: u64,
         /// The fault.
         fault: LineFault,
+    },
+    /// Parquet, Arrow: a row has a fault.
+    #[error("{} row {}: {fault}", path.display(), grouped(.row))]
+    Row {
+        /// File.
+        path: PathBuf,
+        /// Number of the row, from 1.
+        row: u64,
+        /// The fault.
+        fault: LineFault,
+    },
+    /// Parquet, Arrow: the columns are not those of an edge table, or the file cannot be decoded.
+    #[error("{}: {reason}", path.display())]
+    Table {
+        /// File.
+        path: PathBuf,
+        /// The fault and the remedy.
+        reason: String,
+    },
+    /// A format that this build of the library does not read.
+    #[error("{}: this build does not read {format} files; build it with the feature `{feature}`, or write the edges as .csv", path.display())]
+    Feature {
+        /// File.
+        path: PathBuf,
+        /// The format.
+        format: Format,
+        /// The cargo feature that adds the format.
+        feature: &'static str,
     },
     /// Matrix Market, DIMACS, METIS: the file ends before the line with its sizes.
     #[error("{}: ends before the line with its sizes ({what}); the file is cut short", path.display())]
@@ -473,7 +544,6 @@ fn unknown_ending(found: &str) -> String {
         "" => return format!("has no ending, which tells the format; rename it to end in {KNOWN_ENDINGS} ({LIST})"),
         ".xz" | ".bz2" | ".lz4" => " (compress it with gzip or zstd instead)",
         ".tar" | ".zip" | ".tgz" => " (unpack it first)",
-        ".parquet" | ".arrow" | ".feather" => " (write the edges as .csv)",
         _ => "",
     };
     format!("{found} is not a known ending of graph files; they end in {KNOWN_ENDINGS}{hint}")

@@ -20,6 +20,10 @@ pub enum FileFormat {
     Csv,
     /// `tsv`: columns separated by tabs, with or without a header line.
     Tsv,
+    /// `parquet`: Apache Parquet, with feature `parquet`.
+    Parquet,
+    /// `arrow`, `feather`: Arrow IPC file, with feature `parquet`.
+    Arrow,
     /// `mtx`: Matrix Market.
     Mtx,
     /// `gr`: DIMACS shortest paths.
@@ -34,12 +38,15 @@ pub enum FileFormat {
     Wsg,
 }
 
-const NAMES: [(&str, FileFormat); 13] = [
+const NAMES: [(&str, FileFormat); 16] = [
     ("el", FileFormat::El),
     ("txt", FileFormat::Txt),
     ("wel", FileFormat::Wel),
     ("csv", FileFormat::Csv),
     ("tsv", FileFormat::Tsv),
+    ("parquet", FileFormat::Parquet),
+    ("arrow", FileFormat::Arrow),
+    ("feather", FileFormat::Arrow),
     ("mtx", FileFormat::Mtx),
     ("gr", FileFormat::Gr),
     ("graph", FileFormat::Graph),
@@ -52,8 +59,20 @@ const NAMES: [(&str, FileFormat); 13] = [
 
 impl FileFormat {
     /// All formats that one file alone can have.
-    pub const SINGLE: [Self; 10] =
-        [Self::El, Self::Txt, Self::Wel, Self::Csv, Self::Tsv, Self::Mtx, Self::Gr, Self::Graph, Self::Sg, Self::Wsg];
+    pub const SINGLE: [Self; 12] = [
+        Self::El,
+        Self::Txt,
+        Self::Wel,
+        Self::Csv,
+        Self::Tsv,
+        Self::Parquet,
+        Self::Arrow,
+        Self::Mtx,
+        Self::Gr,
+        Self::Graph,
+        Self::Sg,
+        Self::Wsg,
+    ];
 
     /// Returns the format that the ending of a path names, in front of `.gz` or `.zst`.
     pub fn of(path: &Path) -> Option<Self> {
@@ -66,6 +85,8 @@ impl FileFormat {
             Self::El | Self::Txt => Format::EdgeList,
             Self::Wel => Format::WeightedEdgeList,
             Self::Csv | Self::Tsv => Format::Separated,
+            Self::Parquet => Format::Parquet,
+            Self::Arrow => Format::Arrow,
             Self::Mtx => Format::MatrixMarket,
             Self::Gr => Format::Dimacs,
             Self::Graph => Format::Metis,

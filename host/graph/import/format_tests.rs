@@ -96,7 +96,7 @@ fn headers_of_tables_name_their_columns() {
     for (name, text, expected) in [
         ("g.csv", "source,weight\n1,2\n", "g.csv: the header names no column of targets"),
         ("g.csv", "to,to,from\n", "g.csv: the header names two columns of targets; name one column"),
-        ("g.csv", "a,b\n1,2\n", "g.csv line 1: `a` is not a vertex identifier"),
+        ("g.csv", "a,b\n1,2\n", "g.csv line 1: `a` is not a whole number, as other vertices of the file are"),
         ("g.csv", "1\n", "g.csv line 1: 1 column(s) where 2 are expected"),
         ("g.csv", "src,dst\n1,2\n1,2,3\n", "g.csv line 3: 3 column(s) where 2 are expected"),
         ("g.csv", "1,2\n\"1,2\n", "g.csv line 2: a quoted field does not end on this line"),

@@ -3,12 +3,13 @@
 
 use super::bytes::Bytes;
 use super::decompress;
-use super::edge_list::{self, COMMENTS, Columns};
+use super::edge_list::{self, Columns};
 use super::error::{ImportError, LineFault};
 use super::raw::Read;
 use super::text::{self, Fields, Header};
 use super::{Format, Reader};
 use crate::graph::ids::{Ids, Renumber};
+use crate::graph::quoting::COMMENTS;
 use std::path::{Path, PathBuf};
 
 /// The files of one graph.
@@ -107,12 +108,13 @@ impl Reader<'_> {
         let third = self.third_column(bytes, Columns::AsFirstLine)?;
         let precision = self.options.precision;
         let pieces = self.parse(bytes, &self.whole(), |own, line| {
-            edge_list::edge(own, line, third, precision, |id| match &vertices {
+            let listed = |id| match &vertices {
                 None => Ok(id),
                 Some((numbers, file)) => numbers
                     .vertex(id)
                     .ok_or_else(|| LineFault::NotListed { found: id, vertex_file: file.path().display().to_string() }),
-            })
+            };
+            edge_list::edge(own, line, third, precision, |fields| fields.vertex().map(|id| id.and_then(listed)))
         })?;
         Ok(Read {
             format: Format::Ldbc,
@@ -124,6 +126,7 @@ impl Reader<'_> {
             called_directed: false,
             mirrored: false,
             both_listed: false,
+            translation: None,
             weighted: third == edge_list::Third::Weight,
         })
     }

@@ -74,6 +74,7 @@ impl Reader<'_> {
             called_directed: false,
             mirrored: banner.symmetric,
             both_listed: false,
+            translation: None,
             weighted,
             bytes: bytes.len(),
         })

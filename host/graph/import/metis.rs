@@ -77,6 +77,7 @@ impl Reader<'_> {
             called_directed: false,
             mirrored: true,
             both_listed: false,
+            translation: None,
             weighted,
             bytes: bytes.len(),
         })

@@ -5,6 +5,7 @@
 //! | `.el`, `.txt` | edge list: two vertices on a line (`.txt` may have a weight in a third column) |
 //! | `.wel` | weighted edge list: two vertices and a weight |
 //! | `.csv`, `.tsv` | columns separated by commas or tabs; a header line may name them (`source`, `target`, `weight`) |
+//! | `.parquet`, `.arrow`, `.feather` | edge tables with columns `source`, `target` and `weight` (feature `parquet`) |
 //! | `.mtx` | Matrix Market: coordinate; general or symmetric; pattern, integer or real |
 //! | `.gr` | DIMACS shortest paths: `p sp`, `a` lines |
 //! | `.graph` | METIS: the neighbours of one vertex on each line |
@@ -23,6 +24,13 @@
 //! * LDBC graphs have the vertices of the vertex file, or without one those that occur in the edge file.
 //! * GAP graphs have the vertices `0 .. vertices`.
 //!
+//! # Numbers or names
+//!
+//! Vertices of edge lists and tables are numbers or names; the first line with an edge decides ([`IdKind::Auto`]). Names
+//! are UTF-8, of 1 to 4096 bytes without control characters other than tabs. Words of edge lists have no blanks. A field
+//! of a table may have any, and is quoted where the name has a comma (RFC 4180). Names in ascending order of their bytes
+//! number the vertices, so that results depend neither on the order of the lines nor on the number of threads.
+//!
 //! # Directed or undirected
 //!
 //! [`Orientation::Auto`] follows the file. Some files do not state the orientation: edge lists without SNAP's header,
@@ -34,6 +42,8 @@
 //! directions; such a graph is undirected, too.
 
 mod bytes;
+#[cfg(feature = "parquet")]
+mod columnar;
 mod decompress;
 mod dimacs;
 mod edge_list;
@@ -43,6 +53,7 @@ mod ldbc;
 mod matrix_market;
 mod memory;
 mod metis;
+mod names;
 mod pieces;
 mod raw;
 mod separated;
@@ -76,6 +87,20 @@ pub enum Orientation {
     Directed,
     /// Each edge leads in both directions.
     Undirected,
+}
+
+/// Choice between numbers and names as the identifiers of vertices, for edge lists and tables. Other formats have
+/// numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub enum IdKind {
+    /// Names, if a vertex of the first line with an edge is a word and not a number; otherwise numbers. A first line
+    /// with words above a line of numbers is an error, because it may be a header.
+    #[default]
+    Auto,
+    /// Whole numbers from 0 to 2^64 - 1.
+    Numbers,
+    /// Names, also those that look like numbers.
+    Names,
 }
 
 /// Choice of the weights of edges.
@@ -165,6 +190,8 @@ pub type ProgressFn<'a> = &'a (dyn Fn(Progress) + Sync);
 pub struct LoadOptions<'a> {
     /// Format of a file. With `None` the file's ending names it.
     pub format: Option<FileFormat>,
+    /// Choice between numbers and names of vertices.
+    pub ids: IdKind,
     /// Choice between directed and undirected edges.
     pub orientation: Orientation,
     /// Choice of the weights.
@@ -188,6 +215,7 @@ pub struct LoadOptions<'a> {
 
 setters!(LoadOptions<'a> {
     format: Option<FileFormat>,
+    ids: IdKind,
     orientation: Orientation,
     weights: WeightMode,
     precision: Precision,
@@ -206,6 +234,7 @@ impl Default for LoadOptions<'_> {
     fn default() -> Self {
         Self {
             format: None,
+            ids: IdKind::Auto,
             orientation: Orientation::Auto,
             weights: WeightMode::Ignore,
             precision: Precision::Single,
@@ -223,6 +252,7 @@ impl fmt::Debug for LoadOptions<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LoadOptions")
             .field("format", &self.format)
+            .field("ids", &self.ids)
             .field("orientation", &self.orientation)
             .field("weights", &self.weights)
             .field("precision", &self.precision)
@@ -245,6 +275,10 @@ pub enum Format {
     WeightedEdgeList,
     /// `.csv` or `.tsv`.
     Separated,
+    /// `.parquet`.
+    Parquet,
+    /// `.arrow` or `.feather`.
+    Arrow,
     /// `.mtx`.
     MatrixMarket,
     /// `.gr`.
@@ -271,6 +305,8 @@ impl fmt::Display for Format {
             Self::EdgeList => "edge list",
             Self::WeightedEdgeList => "weighted edge list",
             Self::Separated => "separated columns",
+            Self::Parquet => "Parquet",
+            Self::Arrow => "Arrow IPC",
             Self::MatrixMarket => "Matrix Market",
             Self::Dimacs => "DIMACS shortest paths",
             Self::Metis => "METIS",
@@ -402,11 +438,14 @@ pub(crate) enum Contents {
 /// # Errors
 /// * [`ImportError::Io`], [`ImportError::MissingPart`], [`ImportError::NotAFile`], [`ImportError::Empty`],
 ///   [`ImportError::Shrunk`] or [`ImportError::Compressed`] if a file cannot be read.
+/// * [`ImportError::NumberedFormat`] if [`LoadOptions::ids`] asks for names in a format that has numbers.
 /// * [`ImportError::UnknownEnding`] if the ending is that of no format; [`ImportError::NoFormat`] for standard input
 ///   without [`LoadOptions::format`].
 /// * [`ImportError::Line`], [`ImportError::NoSizeLine`], [`ImportError::Entries`], [`ImportError::TooManyEntries`],
 ///   [`ImportError::Rows`], [`ImportError::Header`], [`ImportError::Serialized`] or [`ImportError::NoVertices`] if the
 ///   contents are wrong.
+/// * [`ImportError::Table`] or [`ImportError::Row`] if a Parquet or Arrow file is no edge table; [`ImportError::Feature`]
+///   if this build does not read such files.
 /// * [`ImportError::Memory`], [`ImportError::Refused`] or [`ImportError::LargeText`] if the graph does not fit into
 ///   memory.
 pub fn load(path: &Path, options: &LoadOptions<'_>) -> Result<Loaded, ImportError> {
@@ -440,12 +479,16 @@ impl Reader<'_> {
     fn open(&self, path: &Path) -> Result<Contents, ImportError> {
         let is_stdin = path.as_os_str() == bytes::STDIN;
         match self.options.format.or_else(|| FileFormat::of(path)) {
-            Some(FileFormat::Ldbc) if !is_stdin => Ok(Contents::Edges(self.ldbc(&ldbc::Paths::of(path))?)),
+            Some(FileFormat::Ldbc) if !is_stdin => {
+                self.check_names(path, Format::Ldbc)?;
+                Ok(Contents::Edges(self.ldbc(&ldbc::Paths::of(path))?))
+            }
             Some(format) => self.single(&Bytes::open(path, self)?, format),
             None if is_stdin => Err(ImportError::NoFormat { formats: FileFormat::names() }),
             None => {
                 let parts = ldbc::Paths::from_prefix(path, "");
                 if parts.vertices.is_file() || parts.edges.is_file() {
+                    self.check_names(path, Format::Ldbc)?;
                     return Ok(Contents::Edges(self.ldbc(&parts)?));
                 }
                 // A path that cannot be opened is reported before its ending is checked.
@@ -498,12 +541,19 @@ impl Reader<'_> {
             return Err(Self::no_vertices(bytes.path().to_owned(), 0));
         }
         let kind = format.kind();
+        self.check_names(bytes.path(), kind)?;
         let read = match format {
             FileFormat::El => self.edge_list(bytes, kind, edge_list::Columns::Two),
             FileFormat::Wel => self.edge_list(bytes, kind, edge_list::Columns::Three),
             FileFormat::Txt => self.edge_list(bytes, kind, edge_list::Columns::AsFirstLine),
             FileFormat::Csv => self.separated(bytes, b','),
             FileFormat::Tsv => self.separated(bytes, b'\t'),
+            #[cfg(feature = "parquet")]
+            FileFormat::Parquet | FileFormat::Arrow => self.columnar(bytes, kind),
+            #[cfg(not(feature = "parquet"))]
+            FileFormat::Parquet | FileFormat::Arrow => {
+                Err(ImportError::Feature { path: bytes.path().to_owned(), format: kind, feature: "parquet" })
+            }
             FileFormat::Mtx => self.matrix_market(bytes),
             FileFormat::Gr => self.dimacs(bytes),
             FileFormat::Graph => self.metis(bytes),
@@ -539,6 +589,11 @@ impl Reader<'_> {
     /// Returns the range of the lines from byte `start` on, of which the first has the number `first_line`.
     fn lines_from(&self, start: u64, first_line: u64) -> Plan<'_> {
         Plan { start, first_line, pieces: self.piece_sizes, progress: self.options.progress }
+    }
+
+    /// Returns the limit of the memory, if there is one.
+    fn memory_limit(&self) -> Option<u64> {
+        self.budget.as_ref().map_or(self.options.memory, |budget| Some(budget.memory))
     }
 
     /// Returns the memory that tables of identifiers may take.
@@ -588,5 +643,7 @@ impl Reader<'_> {
 
 #[cfg(test)]
 mod format_tests;
+#[cfg(test)]
+mod name_tests;
 #[cfg(test)]
 mod tests;

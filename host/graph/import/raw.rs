@@ -2,6 +2,7 @@
 
 use super::error::{ImportError, LineFault, SerializedFault};
 use super::memory;
+use super::names::Translation;
 use super::pieces::Pieces;
 use super::text::{self, Weight};
 use super::{
@@ -65,12 +66,16 @@ impl RawEdges {
 
     /// Parses and stores a weight for the edge that is stored with it.
     pub(crate) fn push_weight(&mut self, word: &[u8], precision: Precision) -> Result<(), LineFault> {
-        let weight = text::weight(word)?;
+        self.push_parsed(text::weight(word)?, precision).map_err(|_| LineFault::NotFinite { found: text::quote(word) })
+    }
+
+    /// Stores a weight for the edge that is stored with it. The only fault is a real number beyond the precision.
+    pub(crate) fn push_parsed(&mut self, weight: Weight, precision: Precision) -> Result<(), LineFault> {
         if let Weight::Real(value) = weight
             && precision == Precision::Single
             && !(value as f32).is_finite()
         {
-            return Err(LineFault::NotFinite { found: text::quote(word) });
+            return Err(LineFault::NotFinite { found: value.to_string() });
         }
         match (&mut self.weights, weight) {
             (RawWeights::Integer(list), Weight::Integer(w)) => list.push(w),
@@ -179,6 +184,8 @@ pub(crate) struct Read {
     /// Identifiers of the vertices, if the edges hold vertex numbers already. `None` if the edges hold identifiers that
     /// are not numbered yet.
     pub ids: Option<Ids>,
+    /// Vertices of the numbers that the edges hold, if these are provisional.
+    pub translation: Option<Translation>,
     /// Direction that the file states, if it does.
     pub directed: Option<bool>,
     /// True if the file states that it is directed, but may have each edge in both directions.
@@ -212,6 +219,7 @@ pub(super) struct Numbered {
     pub numbers: Renumber,
     /// True if the edges hold numbers already.
     known: bool,
+    translation: Option<Translation>,
     pub mirror: bool,
     pub direction: Direction,
     reason: OrientationReason,
@@ -257,6 +265,7 @@ impl Numbered {
             pieces,
             numbers,
             known,
+            translation: read.translation,
             mirror,
             direction,
             reason,
@@ -269,7 +278,21 @@ impl Numbered {
 
     /// Returns the number of the vertex with an identifier.
     pub(super) fn vertex(&self, id: u64) -> u64 {
-        if self.known { id } else { self.numbers.vertex(id).unwrap_or(0) }
+        match &self.translation {
+            Some(translation) => translation.of(id),
+            None if self.known => id,
+            None => self.numbers.vertex(id).unwrap_or(0),
+        }
+    }
+
+    /// Returns the bytes of identifiers that are not an addition, and of their translation.
+    pub(super) fn id_bytes(&self) -> u64 {
+        let translation = self.translation.as_ref().map_or(0, |_| 8 * self.numbers.ids().len());
+        match self.numbers.ids() {
+            Ids::Dense { .. } => 0,
+            Ids::Sparse(ids) => 8 * ids.len() as u64,
+            Ids::Named(names) => (names.text().len() + size_of_val(names.offsets())) as u64 + translation,
+        }
     }
 
     /// Returns the number of arcs before duplicates are dropped.
@@ -293,7 +316,8 @@ impl Numbered {
     /// Returns the bytes of memory that [`Numbered::build`] takes.
     pub(super) fn peak_bytes(&self, options: &LoadOptions<'_>) -> u128 {
         let (vertices, weights) = (self.numbers.ids().len(), self.weight_width(options));
-        build::peak_bytes(vertices.into(), self.arcs(), self.width().into(), weights.into())
+        let names = if self.translation.is_some() { self.id_bytes() } else { 0 };
+        build::peak_bytes(vertices.into(), self.arcs(), self.width().into(), weights.into()) + u128::from(names)
     }
 
     /// Returns true if the graph is directed, and the reason. `one_way` is an edge that does not occur in both directions

@@ -5,11 +5,11 @@
 //! the first two columns are the vertices, and a third is the weight.
 
 use super::bytes::Bytes;
-use super::edge_list::COMMENTS;
 use super::error::{ImportError, LineFault};
 use super::raw::Read;
 use super::text::{self, Fields, Header};
 use super::{Format, Reader};
+use crate::graph::quoting::{self, COMMENTS, QuoteFault};
 use std::borrow::Cow;
 
 const SOURCES: [&str; 7] = ["source", "src", "from", "start", "source_id", "from_id", ":start_id"];
@@ -17,12 +17,12 @@ const TARGETS: [&str; 9] = ["target", "dst", "to", "end", "dest", "destination",
 const WEIGHTS: [&str; 5] = ["weight", "cost", "distance", "value", "w"];
 
 /// Positions of the columns that are read, from 0.
-struct Columns {
-    source: usize,
-    target: usize,
-    weight: Option<usize>,
+pub(super) struct Columns {
+    pub source: usize,
+    pub target: usize,
+    pub weight: Option<usize>,
     /// Number of columns of each line.
-    count: usize,
+    pub count: usize,
 }
 
 impl Reader<'_> {
@@ -54,6 +54,11 @@ impl Reader<'_> {
         };
         let weight = columns.weight.filter(|_| self.wants_weights());
         let precision = self.options.precision;
+        let vertices = self.vertices_of(bytes, first_line, |line| {
+            Fields::of(line, COMMENTS)?;
+            let fields = fields(line, separator).unwrap_or_default();
+            Some([columns.source, columns.target].map(|column| fields.get(column).cloned()))
+        })?;
         let pieces = self.parse(bytes, &self.lines_from(start, first_line), |own, line| {
             if Fields::of(line, COMMENTS).is_none() {
                 return Ok(());
@@ -62,14 +67,14 @@ impl Reader<'_> {
             if fields.len() != columns.count {
                 return Err(LineFault::Columns { found: fields.len(), expected: columns.count });
             }
-            let (from, to) = (text::vertex(&fields[columns.source])?, text::vertex(&fields[columns.target])?);
+            let (from, to) = (vertices.of(&fields[columns.source])?, vertices.of(&fields[columns.target])?);
             if let Some(weight) = weight {
-                own.push_weight(&fields[weight], precision)?;
+                own.push_weight(fields[weight].trim_ascii(), precision)?;
             }
             own.push(from, to);
             Ok(())
         })?;
-        Ok(Read {
+        let read = Read {
             format: Format::Separated,
             path: bytes.path().to_owned(),
             pieces,
@@ -78,15 +83,18 @@ impl Reader<'_> {
             called_directed: false,
             mirrored: false,
             both_listed: false,
+            translation: None,
             weighted: weight.is_some(),
             bytes: bytes.len(),
-        })
+        };
+        vertices.finish(read, self)
     }
 }
 
 /// Returns the columns that a header names, or `None` if the line is no header.
-fn named(fields: &[Cow<'_, [u8]>], bytes: &Bytes<'_>) -> Result<Option<Columns>, ImportError> {
-    let names: Vec<String> = fields.iter().map(|f| String::from_utf8_lossy(f).to_ascii_lowercase()).collect();
+pub(super) fn named(fields: &[Cow<'_, [u8]>], bytes: &Bytes<'_>) -> Result<Option<Columns>, ImportError> {
+    let names: Vec<String> =
+        fields.iter().map(|f| String::from_utf8_lossy(f.trim_ascii()).to_ascii_lowercase()).collect();
     let find = |known: &[&str]| {
         let mut all = names.iter().enumerate().filter(|(_, name)| known.contains(&name.as_str())).map(|(i, _)| i);
         (all.next(), all.next())
@@ -112,40 +120,8 @@ fn named(fields: &[Cow<'_, [u8]>], bytes: &Bytes<'_>) -> Result<Option<Columns>,
 fn fields(line: &[u8], separator: u8) -> Result<Vec<Cow<'_, [u8]>>, LineFault> {
     let line = text::without_mark(line);
     let line = line.strip_suffix(b"\r").unwrap_or(line);
-    if !line.contains(&b'"') {
-        return Ok(line.split(|&b| b == separator).map(|f| Cow::Borrowed(f.trim_ascii())).collect());
-    }
-    let mut reader = csv_core::ReaderBuilder::new().delimiter(separator).build();
-    let mut fields = Vec::new();
-    let mut rest = line;
-    let mut field = vec![0; line.len() + 1];
-    loop {
-        let (result, read, written) = reader.read_field(rest, &mut field);
-        rest = &rest[read..];
-        match result {
-            csv_core::ReadFieldResult::Field { record_end } => {
-                fields.push(Cow::Owned(field[..written].trim_ascii().to_vec()));
-                if record_end {
-                    return Ok(fields);
-                }
-            }
-            // The line has no end of line: an empty input ends the last field, but for one in quotes.
-            csv_core::ReadFieldResult::InputEmpty if rest.is_empty() => {
-                if in_quotes(line) {
-                    return Err(LineFault::OpenQuote);
-                }
-                let (result, _, more) = reader.read_field(b"", &mut field[written..]);
-                if let csv_core::ReadFieldResult::Field { .. } = result {
-                    fields.push(Cow::Owned(field[..written + more].trim_ascii().to_vec()));
-                }
-                return Ok(fields);
-            }
-            _ => return Err(LineFault::OpenQuote),
-        }
-    }
-}
-
-/// Returns true if a line ends within quotes: quotes within a quoted field come in pairs.
-fn in_quotes(line: &[u8]) -> bool {
-    line.iter().filter(|&&b| b == b'"').count() % 2 == 1
+    quoting::fields(line, separator).map_err(|fault| match fault {
+        QuoteFault::Open => LineFault::OpenQuote,
+        QuoteFault::Behind => LineFault::BehindQuote,
+    })
 }

@@ -183,6 +183,7 @@ impl Reader<'_> {
             called_directed: false,
             mirrored: false,
             both_listed: true,
+            translation: None,
             weighted: wanted,
             bytes: bytes.len(),
         })

@@ -103,8 +103,7 @@ impl Shares {
         let vertices = numbered.numbers.ids().len();
         let lists = if numbered.direction == Direction::Undirected { 1 } else { 2 };
         let arc_bytes = 2 * numbered.width() + numbered.weight_width(options);
-        let ids = if matches!(numbered.numbers.ids(), Ids::Sparse(_)) { 8 } else { 0 };
-        let fixed = vertices.saturating_mul(8 * lists + ids) + vertices / 8;
+        let fixed = vertices.saturating_mul(8 * lists) + numbered.id_bytes() + vertices / 8;
         let threads = rayon::current_num_threads() as u64;
         let needed = fixed.saturating_add(threads * LEAST_FOR_THREAD);
         if needed > budget.memory {
@@ -252,7 +251,7 @@ fn groups(lengths: &[usize], most: usize) -> Vec<Range<usize>> {
     groups
 }
 
-/// What one range of keys gives.
+/// Results of merging one range of keys.
 struct Part<V> {
     neighbours: Vec<V>,
     weights: Option<Weights>,
@@ -336,7 +335,7 @@ fn weights<V: VertexId, W: EdgeWeight>(arcs: &[Arc<V, W>], source: WeightSource,
     }
 }
 
-/// What all ranges so far give.
+/// Totals of the ranges so far.
 struct Found {
     loops: Vec<u64>,
     arcs: u64,

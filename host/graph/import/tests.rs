@@ -20,6 +20,7 @@ pub(super) fn weighted(name: &str, text: &str) -> Loaded {
 
 pub(super) const WEIGHTED: LoadOptions<'static> = LoadOptions {
     format: None,
+    ids: IdKind::Auto,
     orientation: Orientation::Auto,
     weights: WeightMode::Input,
     precision: Precision::Single,
@@ -35,7 +36,7 @@ pub(super) const WEIGHTED: LoadOptions<'static> = LoadOptions {
 pub(super) fn arcs(csr: &Csr) -> Vec<(u64, u64)> {
     (0..csr.vertices())
         .flat_map(|v| csr.neighbours_of(v).map(move |n| (v, n)))
-        .map(|(v, n)| (csr.ids().id(v), csr.ids().id(n)))
+        .map(|(v, n)| (csr.ids().id(v).number().unwrap(), csr.ids().id(n).number().unwrap()))
         .collect()
 }
 
@@ -197,8 +198,13 @@ fn bad_lines_are_named() {
         ("g.txt", "1 2 3\n1 2\n", "g.txt line 2: 2 column(s) where 3 are expected"),
         ("g.wel", "1 2 3 4 5\n", "g.wel line 1: 5 column(s) where 3 are expected"),
         ("g.wel", "1 2\n", "g.wel line 1: 2 column(s) where 3 are expected"),
-        ("g.el", "a 2\n", "g.el line 1: `a` is not a vertex identifier"),
-        ("g.el", "1 2.5\n", "g.el line 1: `2.5` is not a vertex identifier"),
+        (
+            "g.el",
+            "1 2\na 2\n",
+            "g.el line 2: `a` is not a whole number, as other vertices of the file are; correct the line (a header of a table names columns `source` and `target`), or read all vertices as names",
+        ),
+        ("g.e", "1 a\n", "g.e line 1: `a` is not a vertex identifier"),
+        ("g.el", "1 2.5\n", "g.el line 1: `2.5` is not a whole number"),
         ("g.el", "1 -2\n", "g.el line 1: vertex -2 is negative"),
         ("g.el", &format!("1 {huge}\n"), "line 1: vertex 18446744073709551616 is larger than 18446744073709551615"),
         ("g.el", "1 \u{0}2\n", "g.el line 1: a byte 0x00: this is not a text file"),
@@ -218,7 +224,7 @@ fn bad_lines_are_named() {
         (
             "g.graphml",
             "",
-            "g.graphml: .graphml is not a known ending of graph files; they end in .el .txt .wel .csv .tsv .mtx",
+            "g.graphml: .graphml is not a known ending of graph files; they end in .el .txt .wel .csv .tsv .parquet",
         ),
         ("g.el.xz", "", "(compress it with gzip or zstd instead)"),
         ("g", "", "g: has no ending, which tells the format; rename it"),
@@ -233,7 +239,7 @@ fn the_line_of_an_error_is_counted_over_all_pieces() {
     let text = format!("{}7 oops\n{}", "1 2\n".repeat(3113), "1 2\n".repeat(100));
     for piece in [1, 7, 64, 1000, 1 << 20] {
         let error = load_pieces("g.el", text.as_bytes(), &LoadOptions::default(), piece).unwrap_err().to_string();
-        assert!(error.starts_with("g.el line 3,114: `oops` is not"), "{error}");
+        assert!(error.starts_with("g.el line 3,114: `oops` is not a whole number"), "{error}");
     }
 }
 
@@ -378,9 +384,9 @@ fn paths_that_are_no_graph_files_are_refused() {
     let named = folder.path().join("folder.mtx");
     fs::create_dir(&named).unwrap();
     assert!(message(load(&named, &WEIGHTED)).contains("folder.mtx: is a folder"));
-    let other = folder.path().join("graph.parquet");
+    let other = folder.path().join("graph.orc");
     fs::write(&other, "1,2\n").unwrap();
-    assert!(message(load(&other, &WEIGHTED)).contains(".parquet is not a known ending"));
+    assert!(message(load(&other, &WEIGHTED)).contains(".orc is not a known ending"));
     assert!(message(load(Path::new("/dev/null"), &WEIGHTED)).contains("/dev/null: is not a regular file"));
 }
 
@@ -529,8 +535,22 @@ fn options() -> impl Strategy<Value = LoadOptions<'static>> {
     })
 }
 
-const NAMES: [&str; 12] =
-    ["g.el", "g.txt", "g.wel", "g.mtx", "g.v", "g.e", "g.sg", "g.wsg", "g.csv", "g.tsv", "g.gr", "g.graph"];
+const NAMES: [&str; 14] = [
+    "g.parquet",
+    "g.arrow",
+    "g.el",
+    "g.txt",
+    "g.wel",
+    "g.mtx",
+    "g.v",
+    "g.e",
+    "g.sg",
+    "g.wsg",
+    "g.csv",
+    "g.tsv",
+    "g.gr",
+    "g.graph",
+];
 
 proptest! {
     #[test]
@@ -538,6 +558,7 @@ proptest! {
         bytes in prop_oneof![
             prop::collection::vec(any::<u8>(), 0..200),
             "[0-9 \t\r\n#%.e+-]{0,200}".prop_map(String::into_bytes),
+            "(a ?b( 1)?\n)?([0-9a-cé,\" \t\r\n]{0,9}\n?){0,20}".prop_map(String::into_bytes),
             "(source,target(,weight)?\n)?([0-9,\"\t\r\n]|[0-9],[0-9]\n){0,60}".prop_map(String::into_bytes),
             "(c x\n)?p sp [1-4] [0-4]\n(a [0-5] [0-5] [0-9]\n){0,4}".prop_map(String::into_bytes),
             "[1-4] [0-4]( [01]{1,3}( [0-2])?)?\n([0-5 ]{0,6}\n){0,5}".prop_map(String::into_bytes),
@@ -545,7 +566,9 @@ proptest! {
                 .prop_map(String::into_bytes),
         ],
         piece in 1u64..64, options in options(),
+        ids in prop_oneof![Just(IdKind::Auto), Just(IdKind::Numbers), Just(IdKind::Names)],
     ) {
+        let options = options.ids(ids);
         for name in NAMES {
             match load_pieces(name, &bytes, &options, piece) {
                 Ok(loaded) => {

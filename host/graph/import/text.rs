@@ -319,6 +319,11 @@ pub(crate) fn vertex(word: &[u8]) -> Result<u64, LineFault> {
     })
 }
 
+/// Returns true if a word is written as a number, of any sign and size.
+pub(crate) fn is_number(word: &[u8]) -> bool {
+    word.iter().any(u8::is_ascii_digit) && std::str::from_utf8(word).is_ok_and(|text| text.parse::<f64>().is_ok())
+}
+
 /// A weight of the input.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Weight {
@@ -336,12 +341,16 @@ pub(crate) fn weight(word: &[u8]) -> Result<Weight, LineFault> {
     if !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()) {
         return text.parse().map(Weight::Integer).map_err(|_| LineFault::HugeWeight { found: found() });
     }
-    match text.parse::<f64>() {
-        Err(_) => Err(LineFault::NotAWeight { found: found() }),
-        Ok(value) if !value.is_finite() => Err(LineFault::NotFinite { found: found() }),
-        Ok(value) if value < 0.0 => Err(LineFault::NegativeWeight { found: found() }),
+    text.parse().map_err(|_| LineFault::NotAWeight { found: found() }).and_then(|value| real(value, found))
+}
+
+/// Checks a real weight, which must be finite and not negative. `found` is the weight as text, for the fault.
+pub(crate) fn real(value: f64, found: impl Fn() -> String) -> Result<Weight, LineFault> {
+    match value {
+        value if !value.is_finite() => Err(LineFault::NotFinite { found: found() }),
+        value if value < 0.0 => Err(LineFault::NegativeWeight { found: found() }),
         // Adding zero turns negative zero into zero.
-        Ok(value) => Ok(Weight::Real(value + 0.0)),
+        value => Ok(Weight::Real(value + 0.0)),
     }
 }
 

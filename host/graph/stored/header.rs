@@ -74,6 +74,17 @@ impl WeightType {
     }
 }
 
+/// Kind of the identifiers of a stored graph.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum StoredIds {
+    /// Numbers without a gap, from the header's first identifier on.
+    Dense,
+    /// Numbers that an array lists.
+    Listed,
+    /// Names.
+    Named,
+}
+
 /// Facts about a stored graph.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
@@ -93,7 +104,7 @@ pub struct StoredInfo {
     /// Facts about the input, and decisions made when it was imported.
     pub input: Summary,
     pub(super) order: NeighbourOrder,
-    pub(super) dense_ids: bool,
+    pub(super) ids: StoredIds,
     pub(super) id_base: u64,
     pub(super) loops: u64,
     pub(super) largest_weight: f64,
@@ -106,9 +117,10 @@ macro_rules! codes {
 }
 codes!(WEIGHTS: Option<WeightType> = NO_WEIGHTS, INTEGERS, SINGLE, DOUBLE);
 codes!(ORDERS: NeighbourOrder = NeighbourOrder::ById, NeighbourOrder::ByDegree);
+codes!(IDS: StoredIds = StoredIds::Dense, StoredIds::Listed, StoredIds::Named);
 codes!(FORMATS: Format = Format::EdgeList, Format::WeightedEdgeList, Format::MatrixMarket, Format::Ldbc, Format::Serialized,
     Format::WeightedSerialized, Format::Kronecker, Format::Uniform, Format::Memory, Format::Separated,
-    Format::Dimacs, Format::Metis);
+    Format::Dimacs, Format::Metis, Format::Parquet, Format::Arrow);
 codes!(ORIENTATIONS: OrientationReason = OrientationReason::Requested, OrientationReason::Declared,
     OrientationReason::Symmetric, OrientationReason::OneWay, OrientationReason::Once);
 codes!(SOURCES: WeightSource = WeightSource::None, WeightSource::Input, WeightSource::Unit, WeightSource::RandomIntegers,
@@ -128,6 +140,11 @@ impl StoredInfo {
         self.neighbour_bytes == 8 || self.weights == Some(WeightType::F64)
     }
 
+    /// Returns true if the vertices have names.
+    pub fn has_names(&self) -> bool {
+        self.ids == StoredIds::Named
+    }
+
     pub(super) fn to_raw(self) -> Raw {
         Raw {
             version: STORED_GRAPH_VERSION,
@@ -135,7 +152,7 @@ impl StoredInfo {
             width: self.neighbour_bytes as u32,
             order: code(ORDERS, &self.order),
             weights: code(WEIGHTS, &self.weights),
-            ids: u32::from(!self.dense_ids),
+            ids: code(IDS, &self.ids),
             format: code(FORMATS, &self.input.format),
             orientation: code(ORIENTATIONS, &self.input.orientation),
             weight_source: code(SOURCES, &self.input.weights),
@@ -178,7 +195,7 @@ impl StoredInfo {
         let Some(weights) = known(WEIGHTS, raw.weights) else {
             return unknown("weights", raw.weights.into(), "0 to 3");
         };
-        let Some(format) = known(FORMATS, raw.format) else { return unknown("format", raw.format.into(), "0 to 11") };
+        let Some(format) = known(FORMATS, raw.format) else { return unknown("format", raw.format.into(), "0 to 13") };
         let Some(orientation) = known(ORIENTATIONS, raw.orientation) else {
             return unknown("orientation", raw.orientation.into(), "0 to 4");
         };
@@ -188,9 +205,7 @@ impl StoredInfo {
         if raw.directed > 1 {
             return unknown("direction", raw.directed.into(), "0 and 1");
         }
-        if raw.ids > 1 {
-            return unknown("identifiers", raw.ids.into(), "0 and 1");
-        }
+        let Some(ids) = known(IDS, raw.ids) else { return unknown("identifiers", raw.ids.into(), "0 to 2") };
         if ![4, 8].contains(&raw.width) {
             return unknown("neighbour bytes", raw.width.into(), "4 and 8");
         }
@@ -211,7 +226,7 @@ impl StoredInfo {
                 bytes: raw.input_bytes,
             },
             order,
-            dense_ids: raw.ids == 0,
+            ids,
             id_base: raw.id_base,
             loops: raw.loops,
             largest_weight: f64::from_bits(raw.largest_weight),
@@ -234,6 +249,7 @@ mod tests {
     fn every_value_has_a_code() {
         have_codes(WEIGHTS);
         have_codes(ORDERS);
+        have_codes(IDS);
         have_codes(FORMATS);
         have_codes(ORIENTATIONS);
         have_codes(SOURCES);
@@ -251,6 +267,13 @@ mod tests {
             Format::Separated => 9,
             Format::Dimacs => 10,
             Format::Metis => 11,
+            Format::Parquet => 12,
+            Format::Arrow => 13,
+        };
+        let ids = |ids| match ids {
+            StoredIds::Dense => 0,
+            StoredIds::Listed => 1,
+            StoredIds::Named => 2,
         };
         let orientation = |orientation| match orientation {
             OrientationReason::Requested => 0,
@@ -267,6 +290,7 @@ mod tests {
             WeightSource::RandomReals => 4,
         };
         assert!(FORMATS.iter().all(|f| code(FORMATS, f) == format(*f)));
+        assert!(IDS.iter().all(|i| code(IDS, i) == ids(*i)));
         assert!(ORIENTATIONS.iter().all(|o| code(ORIENTATIONS, o) == orientation(*o)));
         assert!(SOURCES.iter().all(|s| code(SOURCES, s) == source(*s)));
     }

@@ -11,12 +11,14 @@
 //! | `NAME/in-offsets`, `NAME/in-neighbours`, `NAME/in-hubs` | the same for in-neighbours | directed graphs |
 //! | `NAME/weighted-neighbours` | neighbours with weights, interleaved | with weights |
 //! | `NAME/self-loops` | bitmap of the vertices with an edge to themselves, u64 | if there are any |
-//! | `NAME/ids` | identifier of each vertex, u64 | if the identifiers leave gaps |
+//! | `NAME/ids` | identifier of each vertex, u64 | if the identifiers are numbers that leave gaps |
+//! | `NAME/names`, `NAME/name-offsets` | names of the vertices one behind the other, u8, and the offset of each, u64 | if the vertices have names |
 
 mod arcs;
 mod error;
 mod header;
 mod name;
+mod names;
 mod open;
 mod source;
 #[cfg(test)]
@@ -153,9 +155,11 @@ impl GraphToStore {
         if !source.loops.is_empty() {
             plan = plan.array::<u64>(SELF_LOOPS, source.loops.len() as u64);
         }
-        if let Ids::Sparse(ids) = &source.ids {
-            plan = plan.array::<u64>(IDS, ids.len() as u64);
-        }
+        plan = match &source.ids {
+            Ids::Dense { .. } => plan,
+            Ids::Sparse(ids) => plan.array::<u64>(IDS, ids.len() as u64),
+            Ids::Named(list) => names::planned(plan, list),
+        };
         plan.renamed(|part| self.name.array(part)).page_checksums(self.page_checksums)
     }
 
@@ -192,8 +196,10 @@ impl GraphToStore {
         if !self.source.loops.is_empty() {
             put(SELF_LOOPS, u64::TYPE, bytemuck::cast_slice(&self.source.loops))?;
         }
-        if let Ids::Sparse(ids) = &self.source.ids {
-            put(IDS, u64::TYPE, bytemuck::cast_slice(ids))?;
+        match &self.source.ids {
+            Ids::Dense { .. } => {}
+            Ids::Sparse(ids) => put(IDS, u64::TYPE, bytemuck::cast_slice(ids))?,
+            Ids::Named(list) => names::each_array(list, &mut put)?,
         }
         writer.finish()?;
         Ok(())

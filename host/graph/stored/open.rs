@@ -1,7 +1,8 @@
 //! Opening of stored graphs.
 
 use super::arcs::{ARCS_AT_ONCE, ArcReader, StoredWeight};
-use super::header::Raw;
+use super::header::{Raw, StoredIds};
+use super::names;
 use super::{GraphName, HEADER, HUBS, IDS, IN_HUBS, SELF_LOOPS, StoredError, StoredInfo, WeightType, entries};
 use crate::graph::csr::{self, Csr, MAX_NARROW_VERTICES, NeighbourOrder, Neighbours, VertexId, Weights};
 use crate::graph::edges::{
@@ -54,7 +55,7 @@ pub(super) fn damaged(name: &GraphName, reason: String) -> GraphError {
 
 impl StoredGraph {
     /// Opens a graph. Reads its header, offsets and identifiers: 8 bytes for each vertex, twice as much if it is
-    /// directed, and 8 more if the identifiers leave gaps. No edge is read.
+    /// directed, and 8 more if the identifiers leave gaps. Names are read with 8 bytes for each. No edge is read.
     ///
     /// # Errors
     /// * [`StoredError::Unknown`] if the volume holds no such graph, with the names of those that it holds.
@@ -69,7 +70,12 @@ impl StoredGraph {
             return Err(damaged(name, format!("neighbours of 4 bytes cannot name {vertices} vertices")));
         }
         let lists = if info.directed { 2 } else { 1 };
-        let needed = u128::from(vertices) * 8 * (lists + u128::from(!info.dense_ids));
+        let ids = match info.ids {
+            StoredIds::Dense => 0,
+            StoredIds::Listed => u128::from(vertices) * 8,
+            StoredIds::Named => names::bytes(volume, name)?.into(),
+        };
+        let needed = u128::from(vertices) * 8 * lists + ids;
         check_memory(&format!("opening graph `{name}`"), vertices.into(), arcs.into(), needed, None)?;
         let offsets = |part| -> Result<Vec<u64>, GraphError> {
             let offsets = volume.read_array::<u64>(&name.array(part))?;
@@ -85,17 +91,20 @@ impl StoredGraph {
         if info.edges != edges {
             return Err(damaged(name, format!("its lists have {edges} edges, the header says {}", info.edges)));
         }
-        let ids = if info.dense_ids {
-            if info.id_base.checked_add(vertices).is_none() {
+        let ids = match info.ids {
+            StoredIds::Dense if info.id_base.checked_add(vertices).is_none() => {
                 return Err(damaged(name, format!("identifiers from {} on exceed 64 bits", info.id_base)));
             }
-            Ids::dense(info.id_base, vertices)
-        } else {
-            let ids: Vec<u64> = volume.read_array(&name.array(IDS))?;
-            if ids.len() as u64 != vertices || ids.par_windows(2).any(|pair| pair[0] >= pair[1]) {
-                return Err(damaged(name, "its identifiers do not ascend, or are not one for each vertex".to_owned()));
+            StoredIds::Dense => Ids::dense(info.id_base, vertices),
+            StoredIds::Listed => {
+                let ids: Vec<u64> = volume.read_array(&name.array(IDS))?;
+                if ids.len() as u64 != vertices || ids.par_windows(2).any(|pair| pair[0] >= pair[1]) {
+                    let reason = "its identifiers do not ascend, or are not one for each vertex";
+                    return Err(damaged(name, reason.to_owned()));
+                }
+                Ids::Sparse(ids)
             }
-            Ids::Sparse(ids)
+            StoredIds::Named => Ids::Named(names::read(volume, name, vertices)?),
         };
         let stored = Self {
             name: name.clone(),

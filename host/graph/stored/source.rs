@@ -1,5 +1,6 @@
 //! The graph behind an import: lists in memory or in temporary files, which are ordered while they are written.
 
+use super::header::StoredIds;
 use super::{StoredInfo, WeightType};
 use crate::graph::csr::{Csr, NeighbourOrder, Neighbours, VertexId, Weights};
 use crate::graph::external::FileLists;
@@ -143,9 +144,10 @@ impl Source {
     pub(super) fn info(&self) -> StoredInfo {
         let (vertices, arcs) = (self.out.vertices(), self.out.arcs());
         let loops = self.loops.iter().map(|word| u64::from(word.count_ones())).sum();
-        let (dense_ids, id_base) = match &self.ids {
-            Ids::Dense { base, .. } => (true, *base),
-            Ids::Sparse(_) => (false, 0),
+        let (ids, id_base) = match &self.ids {
+            Ids::Dense { base, .. } => (StoredIds::Dense, *base),
+            Ids::Sparse(_) => (StoredIds::Listed, 0),
+            Ids::Named(_) => (StoredIds::Named, 0),
         };
         let [largest_weight, mean_weight] = self.largest_and_mean;
         StoredInfo {
@@ -157,7 +159,7 @@ impl Source {
             weights: self.weights,
             input: self.summary,
             order: NeighbourOrder::ByDegree,
-            dense_ids,
+            ids,
             id_base,
             loops,
             largest_weight,

@@ -191,6 +191,73 @@ fn identifiers_with_gaps_are_kept() {
     assert_eq!(stored.info().input.format, Format::WeightedEdgeList);
 }
 
+/// Stores a directed graph of four vertices with names.
+fn store_names(v: &Volume) -> Csr {
+    let text = "source,target\nann,\"Doe, J\"\n\"Doe, J\",é\né,10\n";
+    let loaded = load_bytes("x.csv", text.as_bytes(), &LoadOptions::default()).unwrap();
+    let csr = loaded.csr.clone();
+    GraphToStore::new(name("names"), loaded).store(v, false, &mut |_| ()).unwrap();
+    csr
+}
+
+#[test]
+fn names_are_kept() {
+    let v = volume("soft:mem:1M");
+    let csr = store_names(&v);
+    let stored = open(&v, "names").unwrap();
+    assert_eq!(stored.ids(), csr.ids());
+    assert_eq!(stored.ids().names().unwrap().iter().collect::<Vec<_>>(), ["10", "Doe, J", "ann", "é"]);
+    assert!(stored.info().has_names() && stored.info().input.format == Format::Separated);
+    assert_eq!(stored.read(&v).unwrap().ids(), csr.ids());
+    stored.verify(&v).unwrap();
+    let at = v.manifest().unwrap().find("names/header").unwrap().offset;
+    v.write_bytes(at + 32, &[3]).unwrap();
+    let text = open(&v, "names").unwrap_err().to_string();
+    assert!(text.contains("identifiers 3") && text.contains("0 to 2"), "{text}");
+}
+
+#[test]
+fn damaged_names_are_refused() {
+    // The text is `10Doe, Jannée` without the last e: offsets 0, 2, 8, 11, 13.
+    for (array, offset, bytes, part) in [
+        ("names", 0, &b"zz"[..], "name 1 is not above the name before it"),
+        ("names", 11, b"\xff", "`names` is not UTF-8"),
+        ("names", 8, b"a\n", "name 2: the name of a vertex has the control character 0x0a"),
+        ("name-offsets", 0, &[1], "the offset 1 of name 0"),
+        ("name-offsets", 8, &[9], "the offset 8 of name 2"),
+        ("name-offsets", 8, &[0], "name 0: the name of a vertex is empty"),
+        ("name-offsets", 24, &[12], "the offset 12 of name 3"),
+        ("name-offsets", 32, &[255; 8], "the offset 18446744073709551615 of name 4"),
+        ("header", 48, &[3], "3"),
+    ] {
+        let v = volume("soft:mem:1M");
+        store_names(&v);
+        let at = v.manifest().unwrap().find(&format!("names/{array}")).unwrap().offset;
+        v.write_bytes(at + offset, bytes).unwrap();
+        let text = open(&v, "names").unwrap_err().to_string();
+        assert!(text.contains("`names` is damaged") && text.contains(part), "{array}: {text}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(40))]
+    #[test]
+    fn no_bytes_in_a_dictionary_make_opening_panic(
+        offsets: bool, at in any::<prop::sample::Index>(), bytes in prop::collection::vec(any::<u8>(), 1..9),
+    ) {
+        let v = volume("soft:mem:1M");
+        store_names(&v);
+        let manifest = v.manifest().unwrap();
+        let entry = manifest.find(if offsets { "names/name-offsets" } else { "names/names" }).unwrap();
+        let place = entry.offset + at.index(entry.bytes() as usize) as u64;
+        v.write_bytes(place, &bytes[..bytes.len().min((entry.end() - place) as usize)]).unwrap();
+        if let Ok(stored) = open(&v, "names") {
+            let names: Vec<&str> = stored.ids().names().unwrap().iter().collect();
+            prop_assert!(names.len() == 4 && names.is_sorted_by(|a, b| a < b));
+        }
+    }
+}
+
 #[test]
 fn several_graphs_share_a_volume() {
     let v = volume("soft:mem:2M");

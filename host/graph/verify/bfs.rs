@@ -1,7 +1,7 @@
 //! Verification of breadth-first search: depths and parents.
 
 use super::rules::{self, FAR};
-use super::{Found, ParentFault, VerifyError, check_length, check_source};
+use super::{Found, ParentFault, VerifyError, check_length, check_source, name};
 use crate::graph::csr::{Csr, VertexId, with_neighbours};
 use rayon::prelude::*;
 
@@ -38,7 +38,7 @@ pub fn bfs(csr: &Csr, source: u64, depths: &[u32]) -> Result<(), VerifyError> {
     let expected = breadth_first(csr, source)?;
     let Some(v) = depths.par_iter().zip(&expected).position_first(|(a, b)| a != b) else { return Ok(()) };
     let depth = |d: u32| Found((d != UNREACHED).then_some(d));
-    Err(VerifyError::Depth { vertex: csr.ids().id(v as u64), found: depth(depths[v]), expected: depth(expected[v]) })
+    Err(VerifyError::Depth { vertex: name(csr, v as u64), found: depth(depths[v]), expected: depth(expected[v]) })
 }
 
 /// Checks depths as [`bfs`] does, and that each parent is an in-neighbour one level up. The source must be its own
@@ -75,8 +75,8 @@ pub fn bfs_parents<P: VertexId>(csr: &Csr, source: u64, depths: &[u32], parents:
             let parent = parents[v as usize];
             let known = parent.number() < csr.vertices();
             let parent =
-                (parent != P::NONE).then(|| if known { csr.ids().id(parent.number()) } else { parent.number() });
-            Err(VerifyError::Parent { vertex: csr.ids().id(v), parent: Found(parent), reason })
+                (parent != P::NONE).then(|| if known { name(csr, parent.number()) } else { parent.number().into() });
+            Err(VerifyError::Parent { vertex: name(csr, v), parent: Found(parent), reason })
         }
     }
 }
@@ -196,6 +196,7 @@ impl<'a> Sweep<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::graph::VertexName;
     use crate::graph::{CsrOptions, hub};
     use proptest::prelude::*;
     use std::collections::VecDeque;
@@ -253,7 +254,7 @@ mod tests {
             prop_assume!(depths[v] != wrong);
             depths[v] = wrong;
             match bfs(&csr, 3, &depths) {
-                Err(VerifyError::Depth { vertex, .. }) => prop_assert_eq!(vertex, v as u64),
+                Err(VerifyError::Depth { vertex, .. }) => prop_assert_eq!(vertex, VertexName::from(v as u64)),
                 other => prop_assert!(false, "{:?}", other),
             }
         }
@@ -277,7 +278,9 @@ mod tests {
             let mut parents = good;
             parents[vertex] = parent;
             match bfs_parents(&csr, 0, &depths, &parents) {
-                Err(VerifyError::Parent { vertex: v, reason, .. }) => assert_eq!((v, reason), (vertex as u64, fault)),
+                Err(VerifyError::Parent { vertex: v, reason, .. }) => {
+                    assert_eq!((v, reason), (VertexName::from(vertex as u64), fault))
+                }
                 other => panic!("{other:?}"),
             }
         }

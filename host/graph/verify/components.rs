@@ -1,7 +1,7 @@
 //! Verification of connected components, in directed graphs of the weakly connected ones.
 
 use super::bfs::Sweep;
-use super::{VerifyError, check_length};
+use super::{VerifyError, check_length, name};
 use crate::graph::csr::{Csr, VertexId, with_neighbours};
 use rayon::prelude::*;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -30,9 +30,9 @@ pub fn components<V: VertexId>(csr: &Csr, labels: &[V]) -> Result<(), VerifyErro
     let Some(v) = wrong else { return Ok(()) };
     let found: u64 = labels[v].number();
     Err(VerifyError::Component {
-        vertex: csr.ids().id(v as u64),
-        found: if found < csr.vertices() { csr.ids().id(found) } else { found },
-        expected: csr.ids().id(expected[v]),
+        vertex: name(csr, v as u64),
+        found: if found < csr.vertices() { name(csr, found) } else { found.into() },
+        expected: name(csr, expected[v]),
     })
 }
 
@@ -240,8 +240,11 @@ mod tests {
     fn a_component_that_is_split_or_merged_or_misnamed_is_found() {
         let csr = Csr::from_edges(5, &[(0, 1), (1, 2), (3, 4)], CsrOptions::default()).unwrap();
         assert_eq!(components(&csr, &[0u32, 0, 0, 3, 3]), Ok(()));
-        let wrong = |labels: [u32; 5], vertex, found, expected| {
-            assert_eq!(components(&csr, &labels), Err(VerifyError::Component { vertex, found, expected }));
+        let wrong = |labels: [u32; 5], vertex: u64, found: u64, expected: u64| {
+            assert_eq!(
+                components(&csr, &labels),
+                Err(VerifyError::Component { vertex: vertex.into(), found: found.into(), expected: expected.into() })
+            );
         };
         wrong([0, 0, 2, 3, 3], 2, 2, 0);
         wrong([0, 0, 0, 0, 0], 3, 0, 3);

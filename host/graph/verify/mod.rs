@@ -19,6 +19,7 @@ pub use pagerank::{PageRank, pagerank, pagerank_after, pagerank_reference};
 pub use sssp::{Distances, REAL_TOLERANCE_DOUBLE, REAL_TOLERANCE_SINGLE, dijkstra, dijkstra_real, sssp};
 
 use super::csr::Csr;
+use super::names::VertexName;
 use std::fmt;
 
 /// A value that a vertex may lack.
@@ -58,7 +59,7 @@ pub enum VerifyError {
     #[error("vertex {vertex}: depth {found}, the serial search has {expected}")]
     Depth {
         /// Vertex.
-        vertex: u64,
+        vertex: VertexName<'static>,
         /// Depth in the result.
         found: Found<u32>,
         /// Right depth.
@@ -68,9 +69,9 @@ pub enum VerifyError {
     #[error("vertex {vertex}: parent {parent} {reason}")]
     Parent {
         /// Vertex.
-        vertex: u64,
+        vertex: VertexName<'static>,
         /// Parent in the result.
-        parent: Found<u64>,
+        parent: Found<VertexName<'static>>,
         /// Fault of the parent.
         reason: ParentFault,
     },
@@ -78,17 +79,17 @@ pub enum VerifyError {
     #[error("vertex {vertex}: component {found}, but the smallest vertex connected to it is {expected}")]
     Component {
         /// Vertex.
-        vertex: u64,
+        vertex: VertexName<'static>,
         /// Label in the result, as the identifier of a vertex if it is one.
-        found: u64,
+        found: VertexName<'static>,
         /// The smallest vertex of the component.
-        expected: u64,
+        expected: VertexName<'static>,
     },
     /// PageRank: a rank that is negative or not finite.
     #[error("vertex {vertex}: rank {found} is not a number of zero or more")]
     Rank {
         /// Vertex.
-        vertex: u64,
+        vertex: VertexName<'static>,
         /// Rank in the result.
         found: f64,
     },
@@ -112,7 +113,7 @@ pub enum VerifyError {
         /// Largest allowed sum.
         tolerance: f64,
         /// The vertex with the largest difference.
-        vertex: u64,
+        vertex: VertexName<'static>,
         /// Rank in the result.
         found: f64,
         /// Rank in the reference.
@@ -122,7 +123,7 @@ pub enum VerifyError {
     #[error("vertex {vertex}: distance {found}, Dijkstra's algorithm has {expected}")]
     Distance {
         /// Vertex.
-        vertex: u64,
+        vertex: VertexName<'static>,
         /// Distance in the result.
         found: Found<f64>,
         /// Right distance.
@@ -134,9 +135,9 @@ pub enum VerifyError {
     )]
     Relaxable {
         /// Vertex from which the edge leads.
-        from: u64,
+        from: VertexName<'static>,
         /// Vertex to which the edge leads.
-        to: u64,
+        to: VertexName<'static>,
         /// Weight of the edge.
         weight: f64,
         /// Distance of the first vertex.
@@ -168,6 +169,11 @@ pub enum ParentFault {
     /// No edge leads from the parent to the vertex.
     #[error("has no edge to it")]
     NoEdge,
+}
+
+/// Returns the input's identifier of vertex `v`.
+fn name(csr: &Csr, v: u64) -> VertexName<'static> {
+    csr.ids().id(v).into_owned()
 }
 
 fn check_length(csr: &Csr, found: usize) -> Result<(), VerifyError> {

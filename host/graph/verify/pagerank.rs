@@ -4,7 +4,7 @@
 //! the rank of all vertices without out-edges. Ranks sum to 1. GAP, LDBC Graphalytics and NetworkX use the same
 //! definition.
 
-use super::{VerifyError, check_length};
+use super::{VerifyError, check_length, name};
 use crate::graph::csr::{Csr, VertexId, with_neighbours};
 use rayon::prelude::*;
 
@@ -79,7 +79,7 @@ fn checked<R: Copy + Into<f64> + Sync>(csr: &Csr, rule: PageRank, ranks: &[R]) -
     check_length(csr, ranks.len())?;
     let ranks: Vec<f64> = ranks.par_iter().map(|&r| r.into()).collect();
     if let Some(v) = ranks.par_iter().position_first(|r| !(r.is_finite() && *r >= 0.0)) {
-        return Err(VerifyError::Rank { vertex: csr.ids().id(v as u64), found: ranks[v] });
+        return Err(VerifyError::Rank { vertex: name(csr, v as u64), found: ranks[v] });
     }
     // A step brings any sum nearer to 1 by the damping, so a sum further away than this cannot pass the step either.
     let tolerance = rule.tolerance / (1.0 - rule.damping).max(f64::MIN_POSITIVE);
@@ -109,7 +109,7 @@ fn compare(
         .map(|(v, &r)| (off(v, r), v))
         .reduce(|| (f64::NEG_INFINITY, 0), |a, b| if b.0 > a.0 || (b.0 == a.0 && b.1 < a.1) { b } else { a });
     let v = furthest.1;
-    let vertex = csr.ids().id(v as u64);
+    let vertex = name(csr, v as u64);
     Err(VerifyError::Ranks { reference, distance, tolerance, vertex, found: ranks[v], expected: expected[v] })
 }
 
@@ -160,6 +160,7 @@ fn step(csr: &Csr, in_edges: Option<&Csr>, damping: f64, ranks: &[f64]) -> Vec<f
 mod tests {
     use super::*;
     use crate::graph::CsrOptions;
+    use crate::graph::VertexName;
     use proptest::prelude::*;
 
     const DIRECTED: CsrOptions = CsrOptions { directed: true, keep_self_loops: false, wide: false };
@@ -205,8 +206,8 @@ mod tests {
             pagerank(&csr, None, PageRank::default(), &ranks)
         };
         assert_eq!(with(&[]), Ok(()));
-        assert!(matches!(with(&[(1, f64::NAN)]), Err(VerifyError::Rank { vertex: 1, .. })));
-        assert!(matches!(with(&[(2, -2.0)]), Err(VerifyError::Rank { vertex: 2, .. })));
+        assert!(matches!(with(&[(1, f64::NAN)]), Err(VerifyError::Rank { vertex: VertexName::Number(1), .. })));
+        assert!(matches!(with(&[(2, -2.0)]), Err(VerifyError::Rank { vertex: VertexName::Number(2), .. })));
         assert!(matches!(with(&[(0, 0.5)]), Err(VerifyError::RankSum { .. })));
         assert!(matches!(with(&[(3, 0.01), (1, -0.01)]), Err(VerifyError::Ranks { .. })));
         assert!(matches!(

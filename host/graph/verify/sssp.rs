@@ -1,7 +1,7 @@
 //! Verification of single-source shortest paths.
 
 use super::rules::{self, FAR};
-use super::{Found, VerifyError, check_length, check_source};
+use super::{Found, VerifyError, check_length, check_source, name};
 use crate::graph::csr::{Csr, VertexId, Weights, with_neighbours};
 use rayon::prelude::*;
 
@@ -170,7 +170,7 @@ fn integers(csr: &Csr, source: u64, distances: Distances<'_>) -> Result<(), Veri
     match (0..expected.len()).into_par_iter().find_first(|&v| distances.integer(v) != right(v)) {
         None => Ok(()),
         Some(v) => Err(VerifyError::Distance {
-            vertex: csr.ids().id(v as u64),
+            vertex: name(csr, v as u64),
             found: Found(distances.real(v)),
             expected: Found(right(v).map(|d| d as f64)),
         }),
@@ -193,7 +193,7 @@ fn reals(csr: &Csr, source: u64, distances: Distances<'_>, tolerance: f64) -> Re
     };
     if let Some(v) = (0..expected.len()).into_par_iter().find_first(|&v| !near(v)) {
         let (found, expected) = (Found(distances.real(v)), Found(right(v)));
-        return Err(VerifyError::Distance { vertex: csr.ids().id(v as u64), found, expected });
+        return Err(VerifyError::Distance { vertex: name(csr, v as u64), found, expected });
     }
     let weight = |arc: usize| match csr.weights() {
         None => 1.0,
@@ -208,8 +208,8 @@ fn reals(csr: &Csr, source: u64, distances: Distances<'_>, tolerance: f64) -> Re
             let to = distances.real(v as usize);
             let most = (from + weight(arc)) * (1.0 + tolerance);
             to.is_none_or(|to| to > most).then(|| VerifyError::Relaxable {
-                from: csr.ids().id(u),
-                to: csr.ids().id(v),
+                from: name(csr, u),
+                to: name(csr, v),
                 weight: weight(arc),
                 from_distance: from,
                 to_distance: Found(to),
@@ -294,6 +294,7 @@ impl<V: Copy> RadixHeap<V> {
 mod tests {
     use super::*;
     use crate::graph::CsrOptions;
+    use crate::graph::VertexName;
     use proptest::prelude::*;
 
     /// Returns the distances by the algorithm of Bellman and Ford: relaxes all edges until nothing changes.
@@ -332,7 +333,7 @@ mod tests {
             prop_assert_eq!(sssp(&csr, 7, Distances::F64(&reals)), Ok(()));
             expected[v] = expected[v].wrapping_add(change);
             match sssp(&csr, 7, Distances::U64(&expected)) {
-                Err(VerifyError::Distance { vertex, .. }) => prop_assert_eq!(vertex, v as u64),
+                Err(VerifyError::Distance { vertex, .. }) => prop_assert_eq!(vertex, VertexName::from(v as u64)),
                 other => prop_assert!(false, "{:?}", other),
             }
         }
@@ -360,7 +361,7 @@ mod tests {
         let far = f32::INFINITY;
         assert_eq!(sssp(&csr, 0, Distances::F32(&[0.0, 0.1, 0.300001, far])), Ok(()));
         let wrong = |distances: [f32; 4], vertex: u64| match sssp(&csr, 0, Distances::F32(&distances)) {
-            Err(VerifyError::Distance { vertex: v, .. }) => assert_eq!(v, vertex),
+            Err(VerifyError::Distance { vertex: v, .. }) => assert_eq!(v, VertexName::from(vertex)),
             other => panic!("{other:?}"),
         };
         wrong([0.0, 0.1, 0.5, far], 2);

@@ -1,0 +1,74 @@
+//! Options about vertices: numbers or names, and the sources of searches.
+
+use clap::Args;
+use warpbell::graph::{IdKind, split_fields};
+
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Sources")]
+pub struct SourceArgs {
+    /// Source vertices, by their numbers or names in the input; separate several with commas, and put a name with a
+    /// comma in double quotes, as in '"Doe, John",alice'
+    #[arg(long, value_name = "V", allow_negative_numbers = true, value_parser = vertices)]
+    pub source: Vec<SourceList>,
+    /// Start from N random vertices that have edges, drawn with --seed [default: 1 when there is no --source]
+    #[arg(long, value_name = "N", conflicts_with = "source", value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    pub sources: Option<u32>,
+}
+
+/// Vertices of one `--source`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SourceList(Vec<String>);
+
+impl SourceArgs {
+    /// Returns the vertices of all `--source`.
+    pub fn named(&self) -> impl Iterator<Item = &String> {
+        self.source.iter().flat_map(|list| &list.0)
+    }
+}
+
+#[derive(Args, Clone, Copy, Debug)]
+#[command(next_help_heading = "Graph, cache and results")]
+pub struct IdArgs {
+    /// Read the vertices of an edge list or a table as names, also those that look like numbers [default: as the first
+    /// line with an edge shows]
+    #[arg(long, conflicts_with = "numbers")]
+    pub names: bool,
+    /// Read the vertices of the input as numbers: a word is an error
+    #[arg(long)]
+    pub numbers: bool,
+}
+
+impl IdArgs {
+    /// Returns the choice as the library has it.
+    pub fn kind(self) -> IdKind {
+        match (self.names, self.numbers) {
+            (true, _) => IdKind::Names,
+            (_, true) => IdKind::Numbers,
+            _ => IdKind::Auto,
+        }
+    }
+}
+
+fn vertices(s: &str) -> Result<SourceList, String> {
+    let list =
+        split_fields(s).ok_or("a double quote is not closed, or text follows it; double quotes inside are doubled")?;
+    match list.iter().any(String::is_empty) {
+        false => Ok(SourceList(list)),
+        true => Err("a vertex is named as in the input, by a number or a name, and one of them is empty".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_with_commas_are_quoted() {
+        let list = |text: &str| vertices(text).map(|list| list.0);
+        assert_eq!(list("\"Doe, J\", x y,-1").unwrap(), ["Doe, J", "x y", "-1"]);
+        assert_eq!(list("7").unwrap(), ["7"]);
+        for bad in ["", "1,,2", "\"a", "\"a\"b"] {
+            assert!(list(bad).is_err(), "{bad}");
+        }
+    }
+}
