@@ -7,6 +7,7 @@ mod children;
 mod faults;
 mod graph;
 mod highlights;
+mod large_imports;
 mod manual;
 mod names;
 mod networkx;

@@ -59,7 +59,7 @@ impl Image {
 fn all_algorithms_write_the_same_files_as_from_the_text() {
     let image = Image::new();
     let text = image.import(ENRON, "enron", &["--weights", "input"]);
-    mentions(&text, &["36,691 vertices  183,830 edges", "stored:enron on soft:", "read ", "order ", "write "]);
+    mentions(&text, &["36,691 vertices  183,830 edges", "stored:enron on soft:", "read ", "write ", "peak memory "]);
     let stored = ["--device", &image.device];
     for more in [&["bfs", "--source", "1"][..], &["cc"], &["sssp", "--source", "1"]] {
         let with = |input| [&more[..1], &[input], &more[1..]].concat();

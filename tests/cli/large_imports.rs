@@ -1,0 +1,124 @@
+//! Tests imports of graphs that are larger than the memory that they may take.
+
+use super::program::*;
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+/// 128 Ki vertices and 32 MiB of stored neighbours.
+const GRAPH: &str = "urand:17:32";
+/// An eighth of the neighbours.
+const MEMORY: &str = "4M";
+
+/// Imports with two threads, so that memory is divided alike on every machine. Temporary files are in `temporary`.
+fn import(folder: &tempfile::TempDir, input: &str, graph: &str, more: &[&str]) -> Command {
+    let device = format!("soft:{}/graphs.img", name(folder.path()));
+    let temporary = folder.path().join("temporary");
+    fs::create_dir_all(&temporary).unwrap();
+    let args = ["graph", "import", input, "--name", graph, "--device", &device, "--temp-dir", name(&temporary)];
+    let mut command = command(&[&args[..], more].concat());
+    command.env("RAYON_NUM_THREADS", "2").env("WARPBELL_PROCESSORS", "2");
+    command
+}
+
+fn is_empty(folder: &Path) -> bool {
+    fs::read_dir(folder).unwrap().next().is_none()
+}
+
+fn output(mut command: Command) -> Output {
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    output
+}
+
+#[test]
+fn a_graph_eight_times_the_memory_is_imported_within_it() {
+    let folder = folder();
+    let report = |graph: &str, input: &str, more: &[&str]| {
+        let file = folder.path().join(format!("{graph}.json"));
+        output(import(&folder, input, graph, &[&["--json", name(&file)], more].concat()));
+        json(&file)["results"].take()
+    };
+    let peak = |report: &serde_json::Value| report["phases"]["peak_memory_bytes"].as_u64().unwrap();
+    let small = report("small", "urand:4", &[]);
+    let sorted = report("sorted", GRAPH, &["--memory", MEMORY]);
+    let whole = report("whole", GRAPH, &[]);
+    assert_eq!((&sorted["sorted_in_files"], &whole["sorted_in_files"]), (&true.into(), &false.into()));
+    assert_eq!(sorted["graph"], whole["graph"]);
+    let neighbours = 4 * sorted["graph"]["stored_edges"].as_u64().unwrap();
+    assert!(neighbours > 7 * (4 << 20), "{neighbours}");
+    // Beside the program itself there are the graph's offsets, and buffers of the device.
+    let (sorted, whole) = (peak(&sorted) - peak(&small), peak(&whole) - peak(&small));
+    assert!(sorted < neighbours * 3 / 4 && sorted < whole / 3, "sorted in files {sorted} bytes, in memory {whole}");
+    assert!(is_empty(&folder.path().join("temporary")));
+
+    let device = format!("soft:{}/graphs.img", name(folder.path()));
+    for graph in ["sorted", "whole"] {
+        let stored = format!("stored:{graph}");
+        succeeds(&["graph", "verify", &stored, "--device", &device]);
+        let out = folder.path().join(graph);
+        succeeds(&["graph", "bfs", &stored, "--source", "1", "--device", &device, "--out", name(&out)]);
+    }
+    assert!(fs::read(folder.path().join("sorted")).unwrap() == fs::read(folder.path().join("whole")).unwrap());
+}
+
+#[test]
+fn files_of_all_kinds_are_sorted_as_they_are_read() {
+    let folder = folder();
+    let device = format!("soft:{}/graphs.img", name(folder.path()));
+    let mut table = "source,target,weight\n".to_owned();
+    let mut list = String::new();
+    for i in 0..90_000u64 {
+        let (from, to) = (i * 7919 % 3001, i * i % 2999);
+        table += &format!("person {from},\"town, {to}\",{}.5\n", i % 17);
+        list += &format!("{} {}\n", from << 33, to << 33);
+    }
+    let files = [write(&folder, "names.csv", &table), write(&folder, "numbers.el", &list)];
+    for (file, graph) in files.iter().zip(["names", "numbers"]) {
+        let exported = ["sorted", "whole"].map(|way| {
+            let graph = format!("{graph}-{way}");
+            let memory = if way == "sorted" { &["--memory", "3M"][..] } else { &[] };
+            let text = stdout(&output(import(&folder, file, &graph, memory)));
+            assert_eq!(text.contains("sorted in temporary files"), way == "sorted", "{text}");
+            succeeds(&["graph", "verify", &graph, "--device", &device]);
+            let out = folder.path().join("exported.csv");
+            succeeds(&["graph", "export", &graph, "--device", &device, "--out", name(&out)]);
+            fs::read(out).unwrap()
+        });
+        assert!(exported[0] == exported[1], "{graph}");
+    }
+}
+
+#[test]
+fn an_import_that_is_killed_leaves_no_temporary_file() {
+    let folder = folder();
+    for wait in [5, 60, 150, 300, 450, 600, 900] {
+        let mut killed = import(&folder, GRAPH, "killed", &["--memory", MEMORY]);
+        let mut child = killed.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(wait));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(is_empty(&folder.path().join("temporary")));
+        if folder.path().join("graphs.img").exists() {
+            // The import was quicker.
+            fs::remove_file(folder.path().join("graphs.img")).unwrap();
+        }
+    }
+}
+
+#[test]
+fn too_little_memory_and_wrong_folders_are_named() {
+    let folder = folder();
+    let fails = |more: &[&str]| {
+        let output = import(&folder, GRAPH, "g", more).output().unwrap();
+        assert_eq!(output.status.code(), Some(1));
+        stderr(&output)
+    };
+    mentions(&fails(&["--memory", "64K"]), &["131,072 vertices need about", "the limit is 64.0 KiB", "--memory"]);
+    let device = format!("soft:{}/graphs.img", name(folder.path()));
+    let args = ["graph", "import", GRAPH, "--name", "g", "--device", &device, "--memory", MEMORY];
+    let output = warpbell(&[&args[..], &["--temp-dir", "/no/such/folder"]].concat());
+    mentions(&stderr(&output), &["temporary file in /no/such/folder", "choose another folder with --temp-dir"]);
+    assert!(!folder.path().join("graphs.img").exists());
+}
