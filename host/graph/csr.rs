@@ -1,6 +1,9 @@
 //! Graphs in memory as compressed sparse rows.
 
 use super::build::{self, Chunk, Rule};
+pub use super::csr_error::CsrError;
+pub(crate) use super::csr_error::check_offsets;
+use super::csr_error::{check_neighbours, check_weights};
 use super::ids::Ids;
 pub(crate) use super::lists::with_neighbours;
 pub use super::lists::{MAX_NARROW_VERTICES, Neighbours, VertexId, Weights};
@@ -16,66 +19,6 @@ pub enum NeighbourOrder {
     ById,
     /// Descending by degree, and ascending by number for equal degrees.
     ByDegree,
-}
-
-/// Error in the parts of a graph.
-#[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum CsrError {
-    /// The number of offsets is not the number of vertices plus one.
-    #[error("{offsets} offsets do not fit {vertices} vertices: there must be one more than vertices")]
-    Offsets {
-        /// Offsets given.
-        offsets: u64,
-        /// Number of vertices.
-        vertices: u64,
-    },
-    /// An offset is smaller than the one before it, or the first or last offset is wrong.
-    #[error("offset {index} is {found}, it must lie between {low} and {high}")]
-    Offset {
-        /// Index of the offset.
-        index: u64,
-        /// Its value.
-        found: u64,
-        /// Smallest allowed value.
-        low: u64,
-        /// Largest allowed value.
-        high: u64,
-    },
-    /// A neighbour is not a vertex of the graph.
-    #[error("edge {index} leads to vertex {found}, but there are {vertices} vertices")]
-    Neighbour {
-        /// Index of the edge in the list.
-        index: u64,
-        /// The neighbour.
-        found: u64,
-        /// Number of vertices.
-        vertices: u64,
-    },
-    /// The number of weights is not the number of edges.
-    #[error("{weights} weights do not fit {edges} edges")]
-    Weights {
-        /// Weights given.
-        weights: u64,
-        /// Edges given.
-        edges: u64,
-    },
-    /// A weight is negative or not finite.
-    #[error("the weight {found} of edge {index} is negative or not finite")]
-    Weight {
-        /// Index of the edge in the list.
-        index: u64,
-        /// The weight.
-        found: String,
-    },
-    /// The graph is declared undirected, but an edge is stored in one direction only, or with different weights.
-    #[error("the graph is declared undirected, but {from} -> {to} has no equal edge {to} -> {from}")]
-    OneWay {
-        /// Vertex from which the edge leads, counted from 0.
-        from: u64,
-        /// Vertex to which the edge leads.
-        to: u64,
-    },
 }
 
 /// Options of [`Csr::from_edges`].
@@ -513,46 +456,6 @@ pub(crate) fn blocks_mut<'a, T>(offsets: &[u64], mut values: &'a mut [T]) -> Vec
             (first..last, part)
         })
         .collect()
-}
-
-pub(crate) fn check_offsets(offsets: &[u64], edges: u64, vertices: u64) -> Result<(), CsrError> {
-    if offsets.len() as u64 != vertices + 1 {
-        return Err(CsrError::Offsets { offsets: offsets.len() as u64, vertices });
-    }
-    let bad =
-        |index: usize, low: u64, high: u64| CsrError::Offset { index: index as u64, found: offsets[index], low, high };
-    if offsets[0] != 0 {
-        return Err(bad(0, 0, 0));
-    }
-    let step = offsets.par_windows(2).position_first(|w| w[1] < w[0] || w[1] > edges);
-    if let Some(i) = step {
-        return Err(bad(i + 1, offsets[i], edges));
-    }
-    let last = offsets.len() - 1;
-    if offsets[last] != edges { Err(bad(last, edges, edges)) } else { Ok(()) }
-}
-
-pub(crate) fn check_neighbours(neighbours: &Neighbours, vertices: u64) -> Result<(), CsrError> {
-    let bad = with_neighbours!(neighbours, list => list.par_iter().position_first(|&n| n.number() >= vertices));
-    match bad {
-        Some(i) => Err(CsrError::Neighbour { index: i as u64, found: neighbours.get(i), vertices }),
-        None => Ok(()),
-    }
-}
-
-fn check_weights(weights: &Weights, edges: u64) -> Result<(), CsrError> {
-    if weights.len() as u64 != edges {
-        return Err(CsrError::Weights { weights: weights.len() as u64, edges });
-    }
-    let bad = match weights {
-        Weights::U32(_) => None,
-        Weights::F32(w) => w.par_iter().position_first(|w| !(w.is_finite() && *w >= 0.0)).map(|i| (i, f64::from(w[i]))),
-        Weights::F64(w) => w.par_iter().position_first(|w| !(w.is_finite() && *w >= 0.0)).map(|i| (i, w[i])),
-    };
-    match bad {
-        Some((i, found)) => Err(CsrError::Weight { index: i as u64, found: found.to_string() }),
-        None => Ok(()),
-    }
 }
 
 #[cfg(test)]

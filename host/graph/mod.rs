@@ -6,6 +6,7 @@
 
 mod build;
 pub mod csr;
+mod csr_error;
 pub mod generate;
 pub mod highlights;
 pub mod hub;

@@ -10,7 +10,7 @@ use crate::output::{Failure, Text};
 use serde_json::json;
 use std::time::{Duration, Instant};
 use warpbell::engine::Engine;
-use warpbell::graph::stored::{GraphName, StoredGraph};
+use warpbell::graph::stored::{GraphName, OpeningMemory, StoredGraph};
 use warpbell::graph::{Csr, GraphError, GraphOnEngine, Loaded, Placement};
 use warpbell::storage::{Cache, Volume};
 use warpbell::units::{Bytes, BytesOrShare};
@@ -52,6 +52,15 @@ pub fn cache_bytes(args: &GraphArgs, edges: u64) -> u64 {
     }
 }
 
+/// Returns the memory that opening a stored graph takes, in words.
+pub(super) fn needed(memory: &OpeningMemory) -> String {
+    format!(
+        "{} of host memory and {} of the engine's, beside cache and results",
+        Bytes(memory.host),
+        Bytes(memory.engine)
+    )
+}
+
 impl Job {
     /// Places the edges of a graph that was loaded.
     pub(super) fn store(&self, engine: &Engine, loaded: &Loaded, text: &Text) -> Result<Store, Failure> {
@@ -87,6 +96,7 @@ impl Job {
         let args = &self.graph;
         let started = Instant::now();
         let volume = device::stored(&args.device, engine, args.page.page_size)?;
+        text.line(format_args!("opening takes {}", needed(&OpeningMemory::of(&volume, name, self.needs())?)))?;
         let stored = StoredGraph::open(&volume, name)?;
         let opening = started.elapsed();
         stored.check_weights(self.needs())?;

@@ -1,5 +1,6 @@
 //! Runs the commands about stored graphs: import, list, info, verify, delete, export.
 
+use super::store::needed;
 use super::subject::{self, Described, stored_name};
 use crate::args::{DeviceArgs, ExportArgs, ImportArgs, ImportWeights, StoredArgs, StoredListArgs};
 use crate::interrupt::Interrupt;
@@ -16,10 +17,10 @@ use std::time::Instant;
 use warpbell::destination::Destination;
 use warpbell::engine::Engine;
 use warpbell::graph::stored::{
-    ArcReader, GraphName, GraphToStore, StoredEntry, StoredGraph, StoredInfo, WeightType, check_name,
+    ArcReader, GraphName, GraphToStore, OpeningMemory, StoredEntry, StoredGraph, StoredInfo, WeightType, check_name,
     remove_stored_graph, stored_graphs,
 };
-use warpbell::graph::{GraphError, GraphShape, LoadOptions, Names, VertexName, WeightMode};
+use warpbell::graph::{GraphError, GraphShape, LoadOptions, Names, PlacementOptions, VertexName, WeightMode};
 use warpbell::storage::Volume;
 use warpbell::units::{Bytes, grouped};
 
@@ -166,12 +167,15 @@ fn entry(e: &StoredEntry) -> Value {
 pub fn info(args: &StoredArgs) -> Result<(), Failure> {
     let name = named(&args.graph)?;
     let volume = open(&args.device)?;
+    let memory = OpeningMemory::of(&volume, &name, PlacementOptions::ALL)?;
     let stored = StoredGraph::open(&volume, &name)?;
     let described = Described::from(&stored);
     let bytes = stored_graphs(&volume)?.into_iter().find(|e| e.name == name).map_or(0, |e| e.bytes);
     if let Some(path) = &args.json.json {
-        let report =
-            json!({ "name": name.as_str(), "device": volume.name(), "bytes": bytes, "graph": described.facts() });
+        let report = json!({
+            "name": name.as_str(), "device": volume.name(), "bytes": bytes, "graph": described.facts(),
+            "opening": { "host_bytes": memory.host, "engine_bytes": memory.engine },
+        });
         return write_json("graph info", &report, path);
     }
     let input = described.input;
@@ -183,7 +187,8 @@ pub fn info(args: &StoredArgs) -> Result<(), Failure> {
         grouped(input.input_edges),
         grouped(input.self_loops),
         grouped(input.duplicates)
-    )
+    )?;
+    say!("opening takes {}", needed(&memory))
 }
 
 /// Reads a graph completely and compares its parts.

@@ -2,6 +2,7 @@
 
 use super::tests::{WEIGHTED, message, plain, read};
 use super::*;
+use crate::graph::csr::Csr;
 use crate::graph::csr::Weights;
 use crate::graph::ids::Ids;
 use crate::graph::quoting::{Field, Separator};

@@ -17,6 +17,7 @@
 mod arcs;
 mod error;
 mod header;
+mod memory;
 mod name;
 mod names;
 mod open;
@@ -30,6 +31,7 @@ mod verify_tests;
 pub use arcs::{ArcPiece, ArcReader, StoredArc, StoredWeight};
 pub use error::StoredError;
 pub use header::{STORED_GRAPH_VERSION, StoredInfo, WeightType};
+pub use memory::OpeningMemory;
 pub use name::{GraphName, LONGEST_NAME};
 pub use open::StoredGraph;
 

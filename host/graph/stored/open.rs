@@ -2,8 +2,8 @@
 
 use super::arcs::{ARCS_AT_ONCE, ArcReader, StoredWeight};
 use super::header::{Raw, StoredIds};
-use super::names;
 use super::{GraphName, HEADER, HUBS, IDS, IN_HUBS, SELF_LOOPS, StoredError, StoredInfo, WeightType, entries};
+use super::{memory, names};
 use crate::graph::csr::{self, Csr, MAX_NARROW_VERTICES, NeighbourOrder, Neighbours, VertexId, Weights};
 use crate::graph::edges::{
     DEFAULT_LAUNCH_LIMIT, EdgeStore, GraphError, GraphOnEngine, Lists, Placement, PlacementOptions, WeightKind,
@@ -24,7 +24,7 @@ pub struct StoredGraph {
     pub(super) info: StoredInfo,
     pub(super) offsets: Vec<u64>,
     in_offsets: Option<Vec<u64>>,
-    loops: Vec<u64>,
+    pub(super) loops: Vec<u64>,
     ids: Ids,
 }
 
@@ -69,13 +69,7 @@ impl StoredGraph {
         if info.neighbour_bytes == 4 && vertices > MAX_NARROW_VERTICES {
             return Err(damaged(name, format!("neighbours of 4 bytes cannot name {vertices} vertices")));
         }
-        let lists = if info.directed { 2 } else { 1 };
-        let ids = match info.ids {
-            StoredIds::Dense => 0,
-            StoredIds::Listed => u128::from(vertices) * 8,
-            StoredIds::Named => names::bytes(volume, name)?.into(),
-        };
-        let needed = u128::from(vertices) * 8 * lists + ids;
+        let needed = memory::host_bytes(volume, name, &info)?;
         check_memory(&format!("opening graph `{name}`"), vertices.into(), arcs.into(), needed, None)?;
         let offsets = |part| -> Result<Vec<u64>, GraphError> {
             let offsets = volume.read_array::<u64>(&name.array(part))?;

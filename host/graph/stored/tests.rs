@@ -91,6 +91,35 @@ proptest! {
     }
 }
 
+#[test]
+fn opening_takes_the_memory_that_was_said_before() {
+    let edges: Vec<_> = (0..4000u64).map(|i| (i * i % 50, i * 7 % 47, 1)).collect();
+    let table: String = (0..90).map(|i| format!("person {i},town {}\n", i * i % 31)).collect();
+    let named = load_bytes("g.csv", table.as_bytes(), &LoadOptions::default()).unwrap().csr;
+    let gaps = load_bytes("g.el", b"1 70\n70 1234567\n", &LoadOptions::default()).unwrap().csr;
+    let csrs = [graph(&edges, false, false, 0), graph(&edges, true, true, 0), named, gaps];
+    for (csr, inward) in csrs.into_iter().flat_map(|csr| [(csr.clone(), true), (csr, false)]) {
+        let v = volume("soft:mem:8M");
+        store(&v, "g", csr).unwrap();
+        let needs = PlacementOptions { inward, weighted: false, ..PlacementOptions::ALL };
+        let said = OpeningMemory::of(&v, &name("g"), needs).unwrap();
+        let stored = open(&v, "g").unwrap();
+        let ids = match stored.ids() {
+            Ids::Dense { .. } => 0,
+            Ids::Sparse(ids) => size_of_val(&ids[..]),
+            Ids::Named(names) => names.text().len() + size_of_val(names.offsets()),
+        };
+        let offsets = size_of_val(&stored.offsets[..]) + stored.in_offsets().map_or(0, size_of_val);
+        assert_eq!(said.host, (offsets + size_of_val(&stored.loops[..]) + ids) as u64);
+        let placed = stored.place(&Cache::on(&v).bytes(1 << 20).build().unwrap(), needs).unwrap();
+        let sides = [Some(&placed.out), placed.inward.as_ref()];
+        let sides = sides.into_iter().flatten().flat_map(|side| [&side.offset, &side.hubs, &side.tile]);
+        let engine: usize = sides.chain([&placed.isolated]).map(|region| region.len()).sum();
+        assert_eq!(said.engine, engine as u64);
+    }
+    assert!(OpeningMemory::of(&volume("soft:mem:1M"), &name("g"), PlacementOptions::ALL).is_err());
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
     #[test]
