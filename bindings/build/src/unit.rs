@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::SystemTime;
 
-/// One source to compile. Beside the output, `.d` lists the files that the source includes, and `.command` has the command, and its time
+/// One source to compile. Beside the output, `.d` lists the files that the source includes; `.command` has the command, and its time
 /// is when that command began.
 pub(crate) struct Unit {
     command: Command,
@@ -30,7 +30,7 @@ impl Unit {
     ) -> Result<Self, BuildError> {
         let folder = output.parent().unwrap_or(Path::new(""));
         fs::create_dir_all(folder).map_err(|source| BuildError::Io { path: folder.to_owned(), source })?;
-        command.arg("-MD").arg("-MF").arg(output.with_extension("d")).arg("-o").arg(&output).arg(source);
+        command.arg("-MD").arg("-MF").arg(output.with_added_extension("d")).arg("-o").arg(&output).arg(source);
         Ok(Self { command, compiler, remedy, source: source.to_owned(), output, forks: false })
     }
 
@@ -45,12 +45,12 @@ impl Unit {
     }
 
     fn record(&self) -> PathBuf {
-        self.output.with_extension("command")
+        self.output.with_added_extension("command")
     }
 
     /// Returns the files that went into the output: the source, and the headers that it includes.
     pub(crate) fn dependencies(&self) -> Vec<PathBuf> {
-        fs::read_to_string(self.output.with_extension("d")).map(|text| prerequisites(&text)).unwrap_or_default()
+        fs::read_to_string(self.output.with_added_extension("d")).map(|text| prerequisites(&text)).unwrap_or_default()
     }
 
     /// Returns false if this command made the output, after the last change of the compiler and of every file that went into it.
@@ -75,7 +75,7 @@ impl Unit {
         };
         fs::remove_file(self.record()).ok();
         // Written first, so that a file that changes meanwhile is newer.
-        let started = self.output.with_extension("started");
+        let started = self.output.with_added_extension("started");
         fs::write(&started, &described).map_err(io(&started))?;
         // So the last file keeps more than one processor busy, if cargo gives another.
         let second = if self.forks { tokens.try_one() } else { None };
