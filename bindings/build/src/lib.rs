@@ -240,7 +240,7 @@ impl Kernels {
         self
     }
 
-    /// Compiles the image `name`, and writes the module `$OUT_DIR/name.rs`.
+    /// Compiles the image `name`, and writes its module to `OUT_DIR`, in a file of that name with the extension `rs`.
     ///
     /// An error is printed to standard error and ends the build script with status 1. [`try_compile`](Self::try_compile) returns it.
     pub fn compile(self, name: &str) -> Image {

@@ -133,7 +133,7 @@ fn a_mistake_in_a_kernel_is_shown_with_the_compilers_words() {
     let outcome = package.cargo(&["build"]);
     outcome.has(false, &common);
     outcome.has(false, &["missing_number", "scale.cu:5", "-std=c++20"]);
-    // The same for nvcc.
+    // nvcc likewise.
     package.write("kernels/factor.h", "#define FACTOR 2\n");
     let nvcc = package.program(
         "bin/nvcc",

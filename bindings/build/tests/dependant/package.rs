@@ -17,7 +17,7 @@ pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the repository")
 }
 
-/// What cargo did with a package.
+/// Result of a call of cargo.
 pub struct Outcome {
     pub succeeded: bool,
     /// Standard error and standard output.
