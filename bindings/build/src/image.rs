@@ -158,8 +158,11 @@ impl Plan {
     }
 
     fn module_text(&self) -> String {
-        let included: Vec<String> =
-            self.image.fat_binaries.iter().map(|f| format!("include_bytes!({:?})", f.display().to_string())).collect();
+        let include = |binary: &PathBuf| {
+            let inside = binary.strip_prefix(&self.out).unwrap_or(binary);
+            format!("include_bytes!(concat!(env!(\"OUT_DIR\"), \"/{}\"))", inside.display())
+        };
+        let included: Vec<String> = self.image.fat_binaries.iter().map(include).collect();
         let binaries = if self.kernels.separate {
             format!(
                 "/// Fat binaries with kernels for GPUs; none: this package was built without nvcc.\n#[allow(dead_code)]\n\
