@@ -44,7 +44,9 @@ fn compile(root: &Path, include: &Path) -> Result<Image, BuildError> {
             .headers(include)
             .image_in_files(true)
             .checked(feature("checked"))
-            .warnings_as_errors(true)
+            // Of nvcc alone: C++ compilers that are newer than this version may have new warnings.
+            .nvcc_flag("-Werror")
+            .nvcc_flag("all-warnings")
             .cpu(feature("cpu-image"))
             .fat_binary(fat_binary)
     };

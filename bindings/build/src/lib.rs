@@ -30,7 +30,8 @@
 //! let engine = gpu.or_else(|error| Engine::cpu_with(0, &kernels::cpu_image()?, Some(error.reason())))?;
 //! ```
 //!
-//! A file is compiled again only if its command, its compiler, or a file that it includes has changed. Files are compiled side by side
+//! The C++ compiler gets C++20, `-O3` in a release build and `-O1` otherwise, and lines for debuggers as the profile says. nvcc gets
+//! C++17 and `-O3`. A file is compiled again only if its command, its compiler, or a file that it includes has changed. Files are compiled side by side
 //! as far as cargo's jobserver allows.
 //!
 //! # Environment
@@ -261,6 +262,20 @@ impl Kernels {
 }
 
 /// Compiles several images side by side: each a name and its kernels. Returns them in the same order.
+///
+/// # Examples
+///
+/// ```no_run
+/// use warpbell_build::{Kernels, try_compile_all};
+///
+/// # fn main() -> Result<(), warpbell_build::BuildError> {
+/// let sums = Kernels::new().file("kernels/sum.cu");
+/// let rings = Kernels::new().file("kernels/ring.cu");
+/// let images = try_compile_all([("sums", sums), ("rings", rings)])?;
+/// println!("cargo::rustc-env=SUMS={}", images[0].module.display());
+/// # Ok(())
+/// # }
+/// ```
 ///
 /// # Errors
 /// As [`Kernels::try_compile`].
