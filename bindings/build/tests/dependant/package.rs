@@ -1,4 +1,4 @@
-//! Packages in a folder of their own, as a dependant has them, and compilers that stand in for real ones.
+//! Packages in a folder of their own, as users of the crate have them, and compilers that stand in for real ones.
 
 use std::ffi::OsString;
 use std::fs;
