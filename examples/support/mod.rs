@@ -2,20 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::error::Error;
-use std::ffi::c_void;
 use std::str::FromStr;
-use warpbell::engine::{CpuImage, Engine, EngineError};
+use warpbell::engine::{Engine, EngineError};
 
 /// Any error, from any thread.
 pub type Failure = Box<dyn Error + Send + Sync>;
 
-/// Fat binary of `examples/kernels`, compiled by nvcc; empty without nvcc.
-static FATBIN: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/examples.fatbin"));
-
-#[link(name = "warpbell_examples", kind = "static")]
-unsafe extern "C" {
-    // Image of `examples/kernels`, compiled for CPU threads: WB_IMAGE in image.cu.
-    fn warpbell_examples_image() -> *const c_void;
+/// Image of `examples/kernels`, compiled by build.rs with warpbell-build.
+mod kernels {
+    include!(concat!(env!("OUT_DIR"), "/warpbell_examples_image.rs"));
 }
 
 /// The options of the command line, each `--NAME VALUE`.
@@ -61,13 +56,10 @@ impl Options {
 /// Fails with an `EngineError` if the engine cannot be created, or with a text for a value that is none of `auto`,
 /// `gpu` and `cpu`.
 pub fn engine(options: &Options, gpu: usize) -> Result<Engine, Failure> {
-    // SAFETY: image.cu defines the symbol with WB_IMAGE, compiled by build.rs against this crate's headers.
-    let image = unsafe { CpuImage::from_symbol(warpbell_examples_image) }?;
+    let image = kernels::cpu_image()?;
     let on_gpu = || {
-        if FATBIN.is_empty() {
-            return Err(EngineError::NoDeviceImage);
-        }
-        Engine::gpu_with(gpu, FATBIN)
+        let binary = kernels::FAT_BINARY.ok_or(EngineError::NoDeviceImage)?;
+        Engine::gpu_with(gpu, binary)
     };
     match options.get("engine", "auto".to_owned())?.as_str() {
         "gpu" => Ok(on_gpu()?),

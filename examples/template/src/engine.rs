@@ -1,25 +1,14 @@
 //! Opens the engine that runs this program's kernels.
 
-use std::ffi::c_void;
-use warpbell::engine::{CpuImage, Engine, EngineError};
+use warpbell::engine::{Engine, EngineError};
 
-/// Kernels for GPUs; empty if there was no nvcc.
-static FATBIN: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/image.fatbin"));
-
-unsafe extern "C" {
-    // Kernels for CPU threads: WB_IMAGE in kernels/image.cu defines it.
-    fn my_image() -> *const c_void;
+/// The image that build.rs compiled: `FAT_BINARY` for GPUs, and `cpu_image()` for CPU threads.
+mod kernels {
+    include!(concat!(env!("OUT_DIR"), "/my_image.rs"));
 }
 
 /// Opens GPU 0, or CPU threads if this machine or this build has no GPU.
 pub fn open() -> Result<Engine, EngineError> {
-    // SAFETY: WB_IMAGE defines the symbol, compiled against the headers of the warpbell that is linked.
-    let image = unsafe { CpuImage::from_symbol(my_image) }?;
-    if FATBIN.is_empty() {
-        return Engine::cpu_with(0, &image, Some("built without nvcc".to_owned()));
-    }
-    match Engine::gpu_with(0, FATBIN) {
-        Ok(engine) => Ok(engine),
-        Err(reason) => Engine::cpu_with(0, &image, Some(reason.to_string())),
-    }
+    let gpu = kernels::FAT_BINARY.ok_or(EngineError::NoDeviceImage).and_then(|binary| Engine::gpu_with(0, binary));
+    gpu.or_else(|error| Engine::cpu_with(0, &kernels::cpu_image()?, Some(error.reason())))
 }

@@ -2,6 +2,8 @@
 // change of stored arrays. volume.cuh includes this file at its end.
 #pragma once
 
+#include <warpbell/volume.cuh>
+
 namespace warpbell {
 
 // Writes to every copy that is in use. Returns WB_DONE if at least one copy took the write. Copies that failed are then taken out

@@ -42,7 +42,8 @@
 #include <cstddef>
 #include <utility>
 
-#include "../../cpu/block.h"
+#include "cpu/block.h"
+#include "cpu/cuda.h"
 
 namespace warpbell {
 namespace cpu {

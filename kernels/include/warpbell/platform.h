@@ -1,7 +1,7 @@
 // Macros that hide the differences between nvcc and a C++20 compiler.
 //
 // Device code is written once. For a GPU, nvcc compiles it. For CPU threads, a C++20 compiler compiles the same sources after
-// kernels/cpu/shim.h, with one thread per lane.
+// cpu/functions.h, with one thread per lane.
 #pragma once
 
 #include <stdint.h>
@@ -16,7 +16,7 @@
 #define WB_FN inline
 #define WB_FN_COLD inline
 #define WB_CONST inline constexpr
-#include "../../cpu/shim.h"
+#include "cpu/functions.h"
 #endif
 
 /// @brief Evaluates `condition`, and tells the compiler to expect true, so that the common path has no taken branch.

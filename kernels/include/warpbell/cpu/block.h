@@ -5,7 +5,7 @@
 #include <thread>
 #include <vector>
 
-#include "shim.h"
+#include "functions.h"
 
 namespace warpbell {
 namespace cpu {
