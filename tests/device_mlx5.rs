@@ -50,7 +50,7 @@ fn all() -> Vec<Vector> {
 fn cpu_threads_build_and_read_what_the_host_does() {
     let vectors = all();
     for width in WIDTHS {
-        let engine = Engine::cpu_with(2, &engine::cpu_image(width), None).expect("a CPU engine");
+        let engine = engine::cpu_engine(width);
         let (entries, questions) = engine::check(&engine, &vectors).unwrap_or_else(|e| panic!("width {width}: {e}"));
         println!("CPU threads, width {width}: {entries} entries, {questions} questions");
     }

@@ -1,5 +1,4 @@
-// The examples' kernels as one image, which replaces the shipped image in a program with its own kernels.
-#include <warpbell/cache_kernels.cuh>
+// The examples' kernels as one image, beside the shipped image.
 #include <warpbell/kernel.h>
 
 #include "array_sum.cu"

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::error::Error;
 use std::ffi::c_void;
 use std::str::FromStr;
-use warpbell::engine::{CpuImage, Engine, EngineError};
+use warpbell::engine::{CpuImage, Engine, Image};
 
 /// Any error, from any thread.
 pub type Failure = Box<dyn Error + Send + Sync>;
@@ -54,7 +54,7 @@ impl Options {
     }
 }
 
-/// Returns the engine that `--engine` names, with the examples' kernels, on GPU `gpu` if it is a GPU.
+/// Returns the engine that `--engine` names, with the examples' kernels beside the shipped ones, on GPU `gpu` if it is a GPU.
 ///
 /// # Errors
 ///
@@ -62,20 +62,12 @@ impl Options {
 /// `gpu` and `cpu`.
 pub fn engine(options: &Options, gpu: usize) -> Result<Engine, Failure> {
     // SAFETY: image.cu defines the symbol with WB_IMAGE, compiled by build.rs against this crate's headers.
-    let image = unsafe { CpuImage::from_symbol(warpbell_examples_image) }?;
-    let on_gpu = || {
-        if FATBIN.is_empty() {
-            return Err(EngineError::NoDeviceImage);
-        }
-        Engine::gpu_with(gpu, FATBIN)
-    };
+    let for_threads = unsafe { CpuImage::from_symbol(warpbell_examples_image) }?;
+    let builder = Engine::builder().image(Image::new("examples").cpu(for_threads).gpu(FATBIN));
     match options.get("engine", "auto".to_owned())?.as_str() {
-        "gpu" => Ok(on_gpu()?),
-        "cpu" => Ok(Engine::cpu_with(0, &image, None)?),
-        "auto" => match on_gpu() {
-            Ok(engine) => Ok(engine),
-            Err(e) => Ok(Engine::cpu_with(0, &image, Some(e.reason()))?),
-        },
+        "gpu" => Ok(builder.gpu(gpu)?),
+        "cpu" => Ok(builder.cpu()?),
+        "auto" => Ok(builder.auto_on(gpu)?),
         other => Err(format!("--engine {other}: there are auto, gpu and cpu").into()),
     }
 }

@@ -84,15 +84,6 @@ impl DeviceMemory {
     pub fn is_empty(&self) -> bool {
         false
     }
-
-    /// Exports the whole memory as a dma-buf. The memory stays in place while the file is open or
-    /// a device is attached to it.
-    ///
-    /// # Errors
-    /// As [`Context::export_dma_buf`].
-    pub fn export_dma_buf(&self) -> Result<OwnedFd, CudaError> {
-        self.context.export_dma_buf(self.address, self.bytes)
-    }
 }
 
 impl Context {

@@ -1,7 +1,7 @@
 //! Opens the engine that runs this program's kernels.
 
 use std::ffi::c_void;
-use warpbell::engine::{CpuImage, Engine, EngineError};
+use warpbell::engine::{CpuImage, Engine, EngineError, Image};
 
 /// Kernels for GPUs; empty if there was no nvcc.
 static FATBIN: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/image.fatbin"));
@@ -15,11 +15,5 @@ unsafe extern "C" {
 pub fn open() -> Result<Engine, EngineError> {
     // SAFETY: WB_IMAGE defines the symbol, compiled against the headers of the warpbell that is linked.
     let image = unsafe { CpuImage::from_symbol(my_image) }?;
-    if FATBIN.is_empty() {
-        return Engine::cpu_with(0, &image, Some("built without nvcc".to_owned()));
-    }
-    match Engine::gpu_with(0, FATBIN) {
-        Ok(engine) => Ok(engine),
-        Err(reason) => Engine::cpu_with(0, &image, Some(reason.to_string())),
-    }
+    Engine::builder().image(Image::new("my kernels").cpu(image).gpu(FATBIN)).auto()
 }
