@@ -3,6 +3,7 @@
 
 #include "array_sum.cu"
 #include "async_read.cu"
+#include "embedding.cu"
 #include "first_kernel.cu"
 #include "gups.cu"
 #include "put_get.cu"

@@ -2,9 +2,10 @@
 
 use super::copy::Copier;
 use super::device::{self, DeviceInfo};
-use super::driver::{CUcontext, CUdevice, CUdeviceptr, CUevent, CUmodule, Driver, call};
+use super::driver::{CUcontext, CUdevice, CUdeviceptr, CUevent, CUmodule, CUstream, Driver, call};
 use super::error::{CudaError, code};
 use super::lane::{self, Lane};
+use super::launch::refuse_capture;
 use super::virtual_memory::Mapped;
 use cudarc::driver::sys;
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -36,6 +37,8 @@ pub struct Context {
     copier: Mutex<Copier>,
     /// Lanes that no launch uses.
     lanes: Mutex<Vec<Lane>>,
+    /// Streams that other code may capture into a graph: those that it gave, and those that it can get.
+    shared: Mutex<Vec<SharedStream>>,
     connections: usize,
     runs: Mutex<Runs>,
     /// Signalled when a thread has freed memory.
@@ -60,6 +63,13 @@ pub struct StackLimit {
 unsafe impl Send for Context {}
 // SAFETY: as above.
 unsafe impl Sync for Context {}
+
+/// Handle of a stream, which is only compared and passed to the driver.
+#[derive(Debug, PartialEq)]
+struct SharedStream(CUstream);
+
+// SAFETY: a handle that may be used from any thread.
+unsafe impl Send for SharedStream {}
 
 /// Kernels in flight, and memory that must not be freed before they have ended.
 ///
@@ -162,6 +172,7 @@ impl Context {
             info,
             copier: Mutex::new(copier),
             lanes: Mutex::default(),
+            shared: Mutex::default(),
             connections,
             runs: Mutex::default(),
             freed: Condvar::new(),
@@ -349,9 +360,26 @@ impl Context {
         self.free_if_idle(runs) || by_another
     }
 
+    /// Notes a stream that other code may capture, until [`Self::forget_stream`].
+    pub(super) fn note_stream(&self, stream: CUstream) {
+        self.shared.lock().push(SharedStream(stream));
+    }
+
+    pub(super) fn forget_stream(&self, stream: CUstream) {
+        let mut shared = self.shared.lock();
+        if let Some(at) = shared.iter().position(|s| s.0 == stream) {
+            shared.swap_remove(at);
+        }
+    }
+
     /// Returns true if nothing runs in the context: no kernel and no copy of this process,
-    /// including those of other libraries.
+    /// including those of other libraries. Returns false while a noted stream is captured: marking the end of the
+    /// context's work would invalidate the capture (CUDA driver interface, cuCtxRecordEvent).
     fn is_quiet(&self, _runs: &MutexGuard<'_, Runs>) -> bool {
+        let is_captured = |s: &SharedStream| refuse_capture(self.driver, s.0, "freeing memory").is_err();
+        if self.shared.lock().iter().any(is_captured) {
+            return false;
+        }
         // SAFETY: own event of this context; the call returns at once.
         if unsafe { (self.driver.cuCtxRecordEvent)(self.raw, self.all_done) } != code::SUCCESS {
             return false;

@@ -36,6 +36,8 @@ struct State {
     stack: usize,
     /// Allocations and event queries that a capture of other code would have refused.
     refused_by_capture: usize,
+    /// Captures that a call invalidated.
+    invalidated: usize,
     launches: Vec<String>,
 }
 
@@ -131,6 +133,11 @@ impl Gpu {
     /// Returns the number of driver calls that a capture by another thread would have refused.
     pub(crate) fn refused_by_capture(&self) -> usize {
         self.state.lock().refused_by_capture
+    }
+
+    /// Returns the number of calls that invalidated a capture.
+    pub(crate) fn invalidated(&self) -> usize {
+        self.state.lock().invalidated
     }
 
     /// Returns the names of the kernels that were launched, except for the one that identifies images.
@@ -510,6 +517,10 @@ unsafe extern "C" fn event_record(event: CUevent, stream: CUstream) -> c_int {
 
 unsafe extern "C" fn record_all(raw: CUcontext, event: CUevent) -> c_int {
     let mut state = of(raw).state.lock();
+    if state.streams.iter().any(|s| s.is_capturing) {
+        state.invalidated += 1;
+        return code::NOT_SUPPORTED;
+    }
     // The mark of a stream that is busy, if there is one.
     let mark = |i: usize, s: &Stream| Mark { stream: i, position: s.issued };
     let busy = state.streams.iter().enumerate().map(|(i, s)| mark(i, s)).find(|m| !state.is_reached(*m));

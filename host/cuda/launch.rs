@@ -1,7 +1,7 @@
 //! Kernel launches.
 
-use super::context::{Context, Current};
-use super::driver::{CUstream, call};
+use super::context::Context;
+use super::driver::{CUstream, Driver, call};
 use super::error::{CudaError, code};
 use super::lane::Lane;
 use super::module::{Function, Module};
@@ -83,7 +83,7 @@ impl Launcher {
         const WHAT: &str = "beginning a run of the program's own kernels";
         let context = self.context();
         let current = context.current()?;
-        refuse_capture(context, &current, stream, WHAT)?;
+        refuse_capture(context.driver(), stream, WHAT)?;
         let lane = Lane::around(context.driver(), &current, stream)?;
         // SAFETY: an event of this context; the caller promises that the stream is one too.
         let marked = unsafe { call!(context.driver(), cuEventRecord(lane.start, stream), WHAT) };
@@ -144,8 +144,8 @@ impl Launcher {
     ) -> Result<(), CudaError> {
         const WHAT: &str = "launching a kernel";
         let driver = self.context().driver();
-        let current = self.context().current()?;
-        refuse_capture(self.context(), &current, lane.stream, WHAT)?;
+        let _current = self.context().current()?;
+        refuse_capture(self.context().driver(), lane.stream, WHAT)?;
         // SAFETY: own events, and a stream that lives as long as the lane; the caller is responsible for the parameters.
         unsafe {
             if first {
@@ -176,8 +176,8 @@ impl Launcher {
     /// after `within` if the stream is being captured: its work then has no end yet.
     fn mark_end(&self, lane: &Lane, within: Duration) -> Result<bool, CudaError> {
         const WHAT: &str = "marking the end of the program's own kernels";
-        let current = self.context().current()?;
-        match refuse_capture(self.context(), &current, lane.stream, WHAT) {
+        let _current = self.context().current()?;
+        match refuse_capture(self.context().driver(), lane.stream, WHAT) {
             Err(CudaError::Capturing { .. }) => {
                 std::thread::sleep(within);
                 return Ok(false);
@@ -256,23 +256,18 @@ impl Launch {
     }
 }
 
-/// Fails with [`CudaError::Capturing`] if work on the stream would become part of a graph.
-pub(super) fn refuse_capture(
-    context: &Context,
-    _current: &Current,
-    stream: CUstream,
-    what: &'static str,
-) -> Result<(), CudaError> {
+/// Fails with [`CudaError::Capturing`] if work on the stream would become part of a graph. The stream is alive.
+pub(super) fn refuse_capture(driver: &Driver, stream: CUstream, what: &'static str) -> Result<(), CudaError> {
     /// CU_STREAM_CAPTURE_STATUS_NONE (cuda.h).
     const NOT_CAPTURED: c_int = 0;
     let mut status = NOT_CAPTURED;
-    // SAFETY: writes one number; the caller's stream is alive.
-    let answer = unsafe { (context.driver().cuStreamIsCapturing)(stream, &mut status) };
+    // SAFETY: writes one number; the callers hold the stream's owner.
+    let answer = unsafe { (driver.cuStreamIsCapturing)(stream, &mut status) };
     // The second is for the legacy default stream while a stream that waits for it is captured.
     if (answer == code::SUCCESS && status != NOT_CAPTURED) || answer == code::CAPTURE_IMPLICIT {
         return Err(CudaError::Capturing { what });
     }
-    context.driver().check(answer, "cuStreamIsCapturing", what)
+    driver.check(answer, "cuStreamIsCapturing", what)
 }
 
 // A launch that is dropped before its end stays counted as running, so nothing that the kernel may use is ever freed.

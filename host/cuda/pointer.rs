@@ -7,7 +7,7 @@ use cudarc::driver::sys::CUpointer_attribute as Attribute;
 use std::ffi::{c_int, c_uint, c_void};
 use std::sync::Arc;
 
-/// What the driver tells of an address.
+/// Facts that the driver has of an address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Facts {
     /// `CUmemorytype`; 0 if the driver does not know the address.

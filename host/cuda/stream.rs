@@ -76,6 +76,7 @@ impl Stream {
 
     fn with(launcher: &Arc<Launcher>, lane: Lane, keep: Option<Arc<dyn Any + Send + Sync>>) -> Self {
         let raw = lane.stream;
+        launcher.context().note_stream(raw);
         Self { launcher: launcher.clone(), lane: Some(lane), raw, busy_since: None, elapsed: Duration::ZERO, keep }
     }
 
@@ -96,9 +97,9 @@ impl Stream {
         const WHAT: &str = "ordering a stream behind another";
         let context = self.launcher.context();
         let driver = context.driver();
-        let current = context.current()?;
-        refuse_capture(context, &current, other, WHAT)?;
-        refuse_capture(context, &current, self.raw, WHAT)?;
+        let _current = context.current()?;
+        refuse_capture(driver, other, WHAT)?;
+        refuse_capture(driver, self.raw, WHAT)?;
         let mut event = std::ptr::null_mut();
         let no_timing = sys::CUevent_flags_enum::CU_EVENT_DISABLE_TIMING as c_uint;
         // SAFETY: writes one handle; then both streams are alive. An event may be destroyed before a stream has reached
@@ -168,6 +169,7 @@ impl Drop for Stream {
     /// Keeps the lane of kernels that have not ended. They stay counted as running, so nothing
     /// that they may use is freed.
     fn drop(&mut self) {
+        self.launcher.context().forget_stream(self.raw);
         if self.busy_since.is_some() {
             std::mem::forget(self.keep.take());
         } else if let Some(lane) = self.lane.take() {

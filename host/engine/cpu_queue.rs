@@ -131,7 +131,7 @@ impl CpuQueue {
 fn serve(queue: &Receiver<Item>, progress: &Progress, has_failed: impl Fn() -> bool) {
     for item in queue {
         match item {
-            // What the point waits for was added before, so no two queues wait for each other.
+            // The items before the point were added before, so no two queues wait for each other.
             Item::WaitFor(point) => _ = point.wait(EVER),
             Item::Launch(launch) => run(launch, progress, &has_failed),
         }

@@ -319,6 +319,23 @@ fn a_guest_uses_no_default_stream_and_disturbs_no_capture() {
 }
 
 #[test]
+fn a_capture_of_an_adopted_stream_is_not_invalidated() {
+    let (gpu, engine) = gpu();
+    let raw = gpu.stream();
+    // SAFETY: as above.
+    let stream = unsafe { engine.adopt_stream(raw, Arc::new(())) }.unwrap();
+    gpu.capture(raw, true);
+    let region = engine.allocate(Place::Device, 8).unwrap();
+    let address = region.address();
+    drop(region);
+    assert!(!gpu.has_freed(address) && gpu.invalidated() == 0);
+    gpu.capture(raw, false);
+    drop(stream);
+    drop(engine.allocate(Place::Device, 8).unwrap());
+    assert!(gpu.has_freed(address));
+}
+
+#[test]
 fn the_stack_limit_is_restored_when_the_engine_is_gone() {
     let (gpu, engine) = fake_gpu(&[image("mine", "deep_4096")]).unwrap();
     assert_eq!((gpu.stack(), engine.info().stack_limit.unwrap().found), (4096, fake::STACK));
