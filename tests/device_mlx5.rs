@@ -23,7 +23,6 @@ use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use vectors::Vector;
-use warpbell::engine::Engine;
 use warpbell::wire::mlx5::BLOCK_BYTES;
 
 const WIDTHS: [u32; 3] = [1, 4, 32];

@@ -111,6 +111,32 @@ fn two_images_with_a_kernel_of_one_name_are_refused() {
     assert!(e.to_string().contains("`embedding`") && e.to_string().contains("`another`"), "{e}");
 }
 
+/// An interrupt comes at any time: during a kernel of a search, or between two.
+#[test]
+fn a_search_is_interrupted_wherever_it_is_and_the_engine_goes_on() {
+    let engine = Engine::builder().threads(1).cpu().unwrap();
+    let edges: Vec<(u64, u64)> = (0..399).map(|v| (v, v + 1)).collect();
+    let graph = Graph::from_csr(&engine, Csr::from_edges(400, &edges, CsrOptions::default()).unwrap(), Placement::Gpu);
+    let graph = graph.unwrap();
+    for after in [0, 1, 3, 7] {
+        let interrupt = std::thread::spawn({
+            let engine = engine.clone();
+            move || {
+                std::thread::sleep(Duration::from_millis(after));
+                engine.cancel().unwrap();
+            }
+        });
+        let interrupted = (0..).find_map(|_| graph.bfs(0).err()).unwrap();
+        assert!(
+            interrupted.to_string().contains("cancel") || interrupted.to_string().contains("stop"),
+            "{interrupted}"
+        );
+        interrupt.join().unwrap();
+        engine.resume().unwrap();
+        assert_eq!(graph.bfs(0).unwrap().depth, (0..400).collect::<Vec<u32>>());
+    }
+}
+
 /// A thread of the program runs its kernel. Reads land in the program's own buffer, and errors are those of the run.
 #[test]
 fn a_program_reads_into_its_own_memory_on_its_own_thread() {
@@ -151,7 +177,7 @@ fn a_program_reads_into_its_own_memory_on_its_own_thread() {
     }
 }
 
-/// The same on a GPU: the program makes a context, a stream, a buffer and a module through the CUDA driver, and launches
+/// On a GPU, the program makes a context, a stream, a buffer and a module through the CUDA driver, and launches
 /// its kernel with cuLaunchKernel.
 #[test]
 #[ignore = "needs a GPU"]

@@ -30,6 +30,6 @@ pub use launch::{Launch, Launcher};
 pub use memory::{DeviceMemory, GPU_PAGE, PinnedMemory, RegisteredMemory};
 pub use module::{Function, Module};
 pub use peer::{PeerLink, peer_link};
-pub use pointer::ThirdParty;
+pub use pointer::DeviceAccess;
 pub use stream::Stream;
 pub use virtual_memory::{AddressRange, FABRIC_HANDLE_BYTES, PhysicalMemory, Sharing};

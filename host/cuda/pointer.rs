@@ -21,7 +21,7 @@ struct Facts {
     pool: usize,
     /// Context of the allocation. It is null for memory of a pool and for mapped physical memory.
     context: usize,
-    /// True if third-party devices can access the memory.
+    /// Not 0 if devices other than GPUs can access the memory.
     is_reachable: u32,
 }
 
@@ -29,11 +29,11 @@ struct Facts {
 const HOST: u32 = 1;
 const DEVICE: u32 = 2;
 
-/// Access of third-party devices (storage controllers, RDMA adapters) to GPU memory that other code allocated.
+/// Access of devices other than GPUs (storage controllers, RDMA adapters) to GPU memory that other code allocated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ThirdParty {
+pub enum DeviceAccess {
     /// Devices can access the memory.
-    Reaches,
+    Allowed,
     /// Devices cannot access the memory.
     Refused {
         /// Property of the memory that excludes devices.
@@ -43,32 +43,32 @@ pub enum ThirdParty {
     },
 }
 
-const FROM_POOL: ThirdParty = ThirdParty::Refused {
+const FROM_POOL: DeviceAccess = DeviceAccess::Refused {
     cause: "it is of a stream-ordered pool (cuMemAllocAsync), whose memory other devices do not reach",
     next: "use memory of cuMemAlloc (cudaMalloc), or bounce landing",
 };
-const WITHOUT_FLAG: ThirdParty = ThirdParty::Refused {
+const WITHOUT_FLAG: DeviceAccess = DeviceAccess::Refused {
     cause: "it is mapped physical memory that was created without gpuDirectRDMACapable, as allocators with expandable \
             segments do",
     next: "set that flag of CUmemAllocationProp, turn expandable segments off, use memory of cuMemAlloc, or use bounce landing",
 };
-const IN_PIECES: ThirdParty = ThirdParty::Refused {
+const IN_PIECES: DeviceAccess = DeviceAccess::Refused {
     cause: "it spans several mappings, and devices get access to one at a time",
     next: "import each mapping by itself, use memory of cuMemAlloc, or use bounce landing",
 };
-const NOT_CAPABLE: ThirdParty = ThirdParty::Refused {
+const NOT_CAPABLE: DeviceAccess = DeviceAccess::Refused {
     cause: "the GPU driver gives other devices no access to it (CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE is 0)",
     next: "use memory of cuMemAlloc on a GPU with GPUDirect RDMA, or bounce landing",
 };
 
 impl Context {
     /// Checks that `bytes` bytes of GPU memory at `pointer`, which other code allocated, are memory of this context's
-    /// GPU. Returns the access that third-party devices have to them.
+    /// GPU. Returns the access that other devices have to them.
     ///
     /// # Errors
     /// - The outer error is a [`CudaError::Call`] if the driver call fails.
     /// - The inner error says why kernels of this context cannot use the memory, and the next step.
-    pub fn examine(self: &Arc<Self>, pointer: u64, bytes: usize) -> Result<Result<ThirdParty, String>, CudaError> {
+    pub fn examine(self: &Arc<Self>, pointer: u64, bytes: usize) -> Result<Result<DeviceAccess, String>, CudaError> {
         let end = match pointer.checked_add(bytes as u64) {
             Some(end) if bytes > 0 && pointer != 0 => end,
             _ => return Ok(Err("a range has an address other than 0 and at least one byte".to_owned())),
@@ -114,7 +114,7 @@ impl Context {
 }
 
 /// Decides on the range from the facts of its pieces, in the order of their addresses. `gpu` is this context's GPU.
-fn judge(pieces: &[Facts], (pointer, end): (u64, u64), gpu: usize, context: usize) -> Result<ThirdParty, String> {
+fn judge(pieces: &[Facts], (pointer, end): (u64, u64), gpu: usize, context: usize) -> Result<DeviceAccess, String> {
     let mut at = pointer;
     for piece in pieces {
         if piece.is_managed != 0 {
@@ -156,7 +156,7 @@ fn judge(pieces: &[Facts], (pointer, end): (u64, u64), gpu: usize, context: usiz
         Some(first) if !is_reachable && first.context == 0 => WITHOUT_FLAG,
         _ if !is_reachable => NOT_CAPABLE,
         _ if pieces.len() > 1 => IN_PIECES,
-        _ => ThirdParty::Reaches,
+        _ => DeviceAccess::Allowed,
     };
     Ok(access)
 }
@@ -178,7 +178,7 @@ mod tests {
         is_reachable: 1,
     };
 
-    fn decide(pieces: &[Facts], offset: u64, bytes: u64) -> Result<ThirdParty, String> {
+    fn decide(pieces: &[Facts], offset: u64, bytes: u64) -> Result<DeviceAccess, String> {
         let pointer = (16 << 20) + offset;
         judge(pieces, (pointer, pointer + bytes), 0, OURS)
     }
@@ -186,7 +186,7 @@ mod tests {
     #[test]
     fn a_range_of_one_allocation_is_reached() {
         for (offset, bytes) in [(0, 1 << 20), (4096, 8), ((1 << 20) - 1, 1)] {
-            assert_eq!(decide(&[PLAIN], offset, bytes), Ok(ThirdParty::Reaches));
+            assert_eq!(decide(&[PLAIN], offset, bytes), Ok(DeviceAccess::Allowed));
         }
         let e = decide(&[PLAIN], 4096, 1 << 20).unwrap_err();
         assert!(e.contains("ends 4096 bytes before"), "{e}");
@@ -215,7 +215,7 @@ mod tests {
         assert_eq!(decide(&[Facts { is_reachable: 0, ..PLAIN }], 0, 64), Ok(NOT_CAPABLE));
         let second = Facts { context: 0, start: 17 << 20, ..PLAIN };
         assert_eq!(decide(&[Facts { context: 0, ..PLAIN }, second], 0, 2 << 20), Ok(IN_PIECES));
-        assert_eq!(decide(&[Facts { context: 0, ..PLAIN }], 0, 1 << 20), Ok(ThirdParty::Reaches));
+        assert_eq!(decide(&[Facts { context: 0, ..PLAIN }], 0, 1 << 20), Ok(DeviceAccess::Allowed));
         // Kernels use all of a gapless range; a gap is none.
         let gap = Facts { start: 18 << 20, ..second };
         assert!(decide(&[PLAIN, gap], 0, 2 << 20).is_err());

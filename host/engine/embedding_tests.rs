@@ -5,7 +5,7 @@ use super::testing::{fake_gpu, start};
 use super::{Args, Engine, EngineError, Grid, Image, OperationError, Outcome, RunError, abi};
 use crate::args;
 use crate::cuda::fake::{self, Allocation};
-use crate::cuda::{CudaError, ThirdParty};
+use crate::cuda::{CudaError, DeviceAccess};
 use crate::memory::{MemoryError, Place};
 use std::mem::offset_of;
 use std::sync::Arc;
@@ -296,7 +296,7 @@ fn gpu_memory_of_the_program_is_imported() {
         assert!(matches!(e, MemoryError::NotImportable { .. }) && e.to_string().contains(cause), "{e}");
     }
     let context = space.gpu_context().unwrap();
-    assert_eq!(context.examine(plain, 64), Ok(Ok(ThirdParty::Reaches)));
+    assert_eq!(context.examine(plain, 64), Ok(Ok(DeviceAccess::Allowed)));
 }
 
 #[test]

@@ -78,7 +78,7 @@ enum Owner {
         _keep: Arc<dyn Any + Send + Sync>,
     },
     ImportedDevice {
-        access: cuda::ThirdParty,
+        access: cuda::DeviceAccess,
         _keep: Arc<dyn Any + Send + Sync>,
     },
     /// Leaked on purpose: a kernel that did not end may still use the memory.
@@ -170,7 +170,7 @@ impl Region {
                     .filter(|_| bytes > 0 && pointer.checked_add(bytes as u64).is_some());
                 let base =
                     base.ok_or_else(|| refuse("a range has an address other than 0 and at least one byte".to_owned()))?;
-                (View::Host(base), cuda::ThirdParty::Reaches)
+                (View::Host(base), cuda::DeviceAccess::Allowed)
             }
             Some(context) => {
                 let examined = context.examine(pointer, bytes).map_err(|source| MemoryError::Cuda {
@@ -198,7 +198,7 @@ impl Region {
     /// [`MemoryError::NotReachable`] with the reason.
     pub fn reaches_devices(&self) -> Result<(), MemoryError> {
         match self.0.owner {
-            Owner::ImportedDevice { access: cuda::ThirdParty::Refused { cause, next }, .. } => {
+            Owner::ImportedDevice { access: cuda::DeviceAccess::Refused { cause, next }, .. } => {
                 Err(MemoryError::NotReachable { pointer: self.0.address, bytes: self.0.bytes, cause, next })
             }
             _ => Ok(()),
