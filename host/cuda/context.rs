@@ -2,15 +2,14 @@
 
 use super::copy::Copier;
 use super::device::{self, DeviceInfo};
-use super::driver::{CUcontext, CUdevice, CUdeviceptr, CUevent, CUmodule, CUstream, Driver, call};
+use super::driver::{CUcontext, CUdevice, CUevent, CUstream, Driver, call};
 use super::error::{CudaError, code};
+use super::garbage::Garbage;
 use super::lane::{self, Lane};
 use super::launch::refuse_capture;
-use super::virtual_memory::Mapped;
 use cudarc::driver::sys;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use serde::Serialize;
-use std::any::Any;
 use std::collections::{HashMap, VecDeque};
 use std::ffi::{c_int, c_uint, c_void};
 use std::sync::{Arc, OnceLock, Weak};
@@ -83,49 +82,6 @@ struct Runs {
     garbage: VecDeque<Garbage>,
     /// True while a thread frees memory.
     is_freeing: bool,
-}
-
-/// Memory, or a module, that has no owner any more and waits to be freed.
-pub(super) enum Garbage {
-    Device(CUdeviceptr),
-    Pinned(*mut c_void),
-    Module(CUmodule),
-    /// Handle of physical memory. The driver frees the memory itself with its last mapping.
-    Physical(u64),
-    /// Reserved address range and its mappings.
-    Range {
-        base: CUdeviceptr,
-        bytes: usize,
-        mapped: Vec<Mapped>,
-    },
-    /// Registered host memory. `_keep` owns the memory and must outlive the registration.
-    Registered {
-        base: *mut c_void,
-        _keep: Arc<dyn Any + Send + Sync>,
-    },
-}
-
-// SAFETY: the addresses are passed only to the driver, and the owner may be dropped on any thread.
-unsafe impl Send for Garbage {}
-
-impl Garbage {
-    /// Returns true if freeing this waits for every kernel of the context.
-    fn waits(&self) -> bool {
-        !matches!(self, Self::Physical(_) | Self::Range { .. })
-    }
-}
-
-impl std::fmt::Debug for Garbage {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Device(p) => write!(f, "Device({p:#x})"),
-            Self::Pinned(p) => write!(f, "Pinned({p:p})"),
-            Self::Module(raw) => write!(f, "Module({raw:p})"),
-            Self::Physical(handle) => write!(f, "Physical({handle:#x})"),
-            Self::Range { base, bytes, mapped } => write!(f, "Range({base:#x} + {bytes}, {} mapped)", mapped.len()),
-            Self::Registered { base, .. } => write!(f, "Registered({base:p})"),
-        }
-    }
 }
 
 impl Context {
@@ -420,7 +376,7 @@ impl Context {
             }
             // The owners of registered and mapped memory are dropped here too: they may own memory of this context
             // themselves.
-            MutexGuard::unlocked(&mut runs, || self.free(g));
+            MutexGuard::unlocked(&mut runs, || g.free(self.driver));
             has_freed = true;
         }
         later.append(&mut runs.garbage);
@@ -429,27 +385,6 @@ impl Context {
         drop(runs);
         self.freed.notify_all();
         has_freed
-    }
-
-    fn free(&self, g: Garbage) {
-        let what = "freeing memory";
-        // SAFETY: each was made by the matching call, its owner is gone, and no kernel of this crate uses it.
-        let freed = unsafe {
-            match &g {
-                Garbage::Device(p) => call!(self.driver, cuMemFree_v2(*p), what),
-                Garbage::Pinned(p) => call!(self.driver, cuMemFreeHost(*p), what),
-                Garbage::Module(module) => call!(self.driver, cuModuleUnload(*module), what),
-                Garbage::Physical(handle) => call!(self.driver, cuMemRelease(*handle), what),
-                Garbage::Range { base, bytes, mapped } => mapped
-                    .iter()
-                    .try_for_each(|m| call!(self.driver, cuMemUnmap(m.at, m.memory.len()), what))
-                    .and_then(|()| call!(self.driver, cuMemAddressFree(*base, *bytes), what)),
-                Garbage::Registered { base, .. } => call!(self.driver, cuMemHostUnregister(*base), what),
-            }
-        };
-        if let Err(error) = freed {
-            tracing::debug!(memory = ?g, %error, "memory could not be freed");
-        }
     }
 
     /// Sets the limit of local memory that this process found, if it was raised since. Does nothing while other code's

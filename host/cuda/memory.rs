@@ -1,8 +1,9 @@
 //! Memory that kernels access: GPU memory, pinned host memory, and registered host memory of another owner.
 
-use super::context::{Context, Garbage};
+use super::context::Context;
 use super::driver::{CUdeviceptr, call};
 use super::error::{CudaError, code, next_step};
+use super::garbage::Garbage;
 use super::io_memory::IoMemoryFacts;
 use cudarc::driver::sys;
 use std::any::Any;

@@ -10,6 +10,7 @@ mod driver;
 mod error;
 #[cfg(test)]
 pub(crate) mod fake;
+mod garbage;
 mod io_memory;
 mod lane;
 mod launch;

@@ -1,8 +1,9 @@
 //! Kernel images, loaded completely at once.
 
-use super::context::{Context, Garbage};
+use super::context::Context;
 use super::driver::{CUfunction, CUmodule, call};
 use super::error::{CudaError, code};
+use super::garbage::Garbage;
 use cudarc::driver::sys::CUfunction_attribute_enum as Attribute;
 use std::collections::HashMap;
 use std::ffi::{CStr, c_int, c_uint};
