@@ -23,7 +23,6 @@ use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use vectors::Vector;
-use warpbell::engine::Engine;
 use warpbell::wire::mlx5::BLOCK_BYTES;
 
 const WIDTHS: [u32; 3] = [1, 4, 32];
@@ -50,7 +49,7 @@ fn all() -> Vec<Vector> {
 fn cpu_threads_build_and_read_what_the_host_does() {
     let vectors = all();
     for width in WIDTHS {
-        let engine = Engine::cpu_with(2, &engine::cpu_image(width), None).expect("a CPU engine");
+        let engine = engine::cpu_engine(width);
         let (entries, questions) = engine::check(&engine, &vectors).unwrap_or_else(|e| panic!("width {width}: {e}"));
         println!("CPU threads, width {width}: {entries} entries, {questions} questions");
     }

@@ -9,7 +9,7 @@ mod tree;
 
 use std::time::Duration;
 use warpbell::args;
-use warpbell::engine::{Engine, Outcome, Run, RunError};
+use warpbell::engine::{Engine, Image, Outcome, Run, RunError};
 use warpbell::memory::{Place, Region};
 use warpbell::storage::{Array, Cache, Drive, Volume};
 
@@ -22,7 +22,8 @@ fn engine() -> Engine {
     match std::env::var("WARPBELL_TEST_ENGINE").as_deref() {
         Ok("gpu") => {
             let (path, image) = image::gpu_image("FAILING_KERNELS_FATBIN", SOURCE, &[]);
-            return Engine::gpu_with(0, &image).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+            let builder = Engine::builder().image(Image::new("failing").gpu(image));
+            return builder.gpu(0).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
         }
         Ok(other) => panic!("WARPBELL_TEST_ENGINE is `{other}`: leave it out, or write gpu"),
         Err(_) => {}
@@ -30,7 +31,8 @@ fn engine() -> Engine {
     let folder = tempfile::tempdir().unwrap();
     let library = folder.path().join("failing.so");
     image::compile(SOURCE, 1, &[], &library);
-    Engine::cpu_with(2, &image::load(&library, c"warpbell_failing"), None).unwrap()
+    let image = Image::new("failing").cpu(image::load(&library, c"warpbell_failing"));
+    Engine::builder().threads(2).image(image).cpu().unwrap()
 }
 
 fn start(engine: &Engine, spec: &str) -> (Run, Region) {

@@ -23,7 +23,7 @@ use shmem::program::Program;
 use shmem::raw::Raw;
 use std::time::Duration;
 use warpbell::args;
-use warpbell::engine::{Engine, Outcome, RunError};
+use warpbell::engine::{Engine, Image, Outcome, RunError};
 use warpbell::memory::Place as Memory;
 use warpbell::shmem::{Transport, World};
 
@@ -81,7 +81,8 @@ fn an_image_says_whether_its_calls_are_checked() {
         image::compile(source.to_str().unwrap(), 1, defines, &library);
         let library = folder.path().join(format!("{}.so", defines.len()));
         std::fs::rename(folder.path().join("empty.so"), &library).unwrap();
-        Engine::cpu_with(1, &image::load(&library, c"empty_image"), None).unwrap()
+        let image = Image::new("empty").cpu(image::load(&library, c"empty_image"));
+        Engine::builder().shipped(false).threads(1).image(image).cpu().unwrap()
     };
     let (checked, unchecked) = (engine(&["-DWB_CHECKED=1"]), engine(&[]));
     assert!(checked.is_checked() && checked.info().checked && require_checks(&checked, &library).is_ok());

@@ -1,9 +1,9 @@
-// The examples' kernels as one image, which replaces the shipped image in a program with its own kernels.
-#include <warpbell/cache_kernels.cuh>
+// The examples' kernels as one image, beside the shipped image.
 #include <warpbell/kernel.h>
 
 #include "array_sum.cu"
 #include "async_read.cu"
+#include "embedding.cu"
 #include "first_kernel.cu"
 #include "gups.cu"
 #include "put_get.cu"

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::str::FromStr;
-use warpbell::engine::{Engine, EngineError};
+use warpbell::engine::{Engine, Image};
 
 /// Any error, from any thread.
 pub type Failure = Box<dyn Error + Send + Sync>;
@@ -49,25 +49,19 @@ impl Options {
     }
 }
 
-/// Returns the engine that `--engine` names, with the examples' kernels, on GPU `gpu` if it is a GPU.
+/// Returns the engine that `--engine` names, with the examples' kernels beside the shipped ones, on GPU `gpu` if it is a GPU.
 ///
 /// # Errors
 ///
 /// Fails with an `EngineError` if the engine cannot be created, or with a text for a value that is none of `auto`,
 /// `gpu` and `cpu`.
 pub fn engine(options: &Options, gpu: usize) -> Result<Engine, Failure> {
-    let image = kernels::cpu_image()?;
-    let on_gpu = || {
-        let binary = kernels::FAT_BINARY.ok_or(EngineError::NoDeviceImage)?;
-        Engine::gpu_with(gpu, binary)
-    };
+    let (threads, gpus) = (kernels::cpu_image()?, kernels::FAT_BINARY.unwrap_or_default());
+    let builder = Engine::builder().image(Image::new("examples").cpu(threads).gpu(gpus));
     match options.get("engine", "auto".to_owned())?.as_str() {
-        "gpu" => Ok(on_gpu()?),
-        "cpu" => Ok(Engine::cpu_with(0, &image, None)?),
-        "auto" => match on_gpu() {
-            Ok(engine) => Ok(engine),
-            Err(e) => Ok(Engine::cpu_with(0, &image, Some(e.reason()))?),
-        },
+        "gpu" => Ok(builder.gpu(gpu)?),
+        "cpu" => Ok(builder.cpu()?),
+        "auto" => Ok(builder.auto_on(gpu)?),
         other => Err(format!("--engine {other}: there are auto, gpu and cpu").into()),
     }
 }

@@ -3,7 +3,7 @@
 use crate::args::{EngineArgs, EngineChoice};
 use crate::output::Failure;
 use crate::remedy;
-use warpbell::engine::{CpuImage, Engine, EngineError};
+use warpbell::engine::{Engine, EngineError};
 
 /// Opens the engine.
 ///
@@ -19,14 +19,11 @@ pub fn open(args: &EngineArgs) -> Result<Engine, Failure> {
 /// # Errors
 /// [`Failure::Error`] if the engine cannot be opened. `auto` falls back to the CPU engine if the GPU fails.
 pub fn open_on(args: &EngineArgs, gpu: usize, threads: usize) -> Result<Engine, Failure> {
-    let cpu = |note| Engine::cpu_with(threads, &CpuImage::shipped()?, note);
+    let builder = Engine::builder().threads(threads);
     let engine = match args.engine {
-        EngineChoice::Gpu(named) => Engine::gpu(named.unwrap_or(gpu)).map_err(with_remedy)?,
-        EngineChoice::Cpu => cpu(None)?,
-        EngineChoice::Auto => match Engine::gpu(gpu) {
-            Ok(gpu) => gpu,
-            Err(e) => cpu(Some(e.reason()))?,
-        },
+        EngineChoice::Gpu(named) => builder.gpu(named.unwrap_or(gpu)).map_err(with_remedy)?,
+        EngineChoice::Cpu => builder.cpu()?,
+        EngineChoice::Auto => builder.auto_on(gpu)?,
     };
     engine.set_deadline(args.deadline)?;
     Ok(engine)

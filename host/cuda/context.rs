@@ -2,21 +2,27 @@
 
 use super::copy::Copier;
 use super::device::{self, DeviceInfo};
-use super::driver::{CUcontext, CUdevice, CUdeviceptr, CUevent, CUmodule, Driver, call};
+use super::driver::{CUcontext, CUdevice, CUevent, CUstream, Driver, call};
 use super::error::{CudaError, code};
+use super::garbage::Garbage;
 use super::lane::{self, Lane};
-use super::virtual_memory::Mapped;
+use super::launch::refuse_capture;
 use cudarc::driver::sys;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use serde::Serialize;
-use std::any::Any;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::ffi::{c_int, c_uint, c_void};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 /// Longest wait for the whole context to become idle after the end of a kernel or copy was seen.
 const LAST_INSTRUCTIONS: Duration = Duration::from_micros(50);
+/// Longest time that a launch waits for memory that is being freed. Freeing takes less, unless it waits for a kernel of
+/// other code.
+const FREEING: Duration = Duration::from_millis(100);
+const STACK_LIMIT: c_int = sys::CUlimit_enum::CU_LIMIT_STACK_SIZE as c_int;
+/// CU_STREAM_CAPTURE_MODE_RELAXED (cuda.h).
+const RELAXED: c_int = 2;
 
 /// The primary context of a GPU. Each process has one per GPU: opening the GPU again returns the same context.
 ///
@@ -30,8 +36,12 @@ pub struct Context {
     copier: Mutex<Copier>,
     /// Lanes that no launch uses.
     lanes: Mutex<Vec<Lane>>,
+    /// Streams that other code may capture into a graph: those that it gave, and those that it can get.
+    shared: Mutex<Vec<SharedStream>>,
     connections: usize,
     runs: Mutex<Runs>,
+    /// Signalled when a thread has freed memory.
+    freed: Condvar,
     /// Event that marks the end of all work in the context. Used only under the lock of `runs`.
     all_done: CUevent,
     stack: Mutex<Option<StackLimit>>,
@@ -53,6 +63,13 @@ unsafe impl Send for Context {}
 // SAFETY: as above.
 unsafe impl Sync for Context {}
 
+/// Handle of a stream, which is only compared and passed to the driver.
+#[derive(Debug, PartialEq)]
+struct SharedStream(CUstream);
+
+// SAFETY: a handle that may be used from any thread.
+unsafe impl Send for SharedStream {}
+
 /// Kernels in flight, and memory that must not be freed before they have ended.
 ///
 /// `cuMemFree`, `cuMemFreeHost`, `cuMemHostUnregister` and `cuModuleUnload` wait for every kernel of the context. Until
@@ -62,51 +79,9 @@ unsafe impl Sync for Context {}
 #[derive(Debug, Default)]
 struct Runs {
     active: usize,
-    garbage: Vec<Garbage>,
-}
-
-/// Memory, or a module, that has no owner any more and waits to be freed.
-pub(super) enum Garbage {
-    Device(CUdeviceptr),
-    Pinned(*mut c_void),
-    /// Modules of one image.
-    Modules(Vec<CUmodule>),
-    /// Handle of physical memory. The driver frees the memory itself with its last mapping.
-    Physical(u64),
-    /// Reserved address range and its mappings.
-    Range {
-        base: CUdeviceptr,
-        bytes: usize,
-        mapped: Vec<Mapped>,
-    },
-    /// Registered host memory. `_keep` owns the memory and must outlive the registration.
-    Registered {
-        base: *mut c_void,
-        _keep: Arc<dyn Any + Send + Sync>,
-    },
-}
-
-// SAFETY: the addresses are passed only to the driver, and the owner may be dropped on any thread.
-unsafe impl Send for Garbage {}
-
-impl Garbage {
-    /// Returns true if freeing this waits for every kernel of the context.
-    fn waits(&self) -> bool {
-        !matches!(self, Self::Physical(_) | Self::Range { .. })
-    }
-}
-
-impl std::fmt::Debug for Garbage {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Device(p) => write!(f, "Device({p:#x})"),
-            Self::Pinned(p) => write!(f, "Pinned({p:p})"),
-            Self::Modules(parts) => write!(f, "Modules({})", parts.len()),
-            Self::Physical(handle) => write!(f, "Physical({handle:#x})"),
-            Self::Range { base, bytes, mapped } => write!(f, "Range({base:#x} + {bytes}, {} mapped)", mapped.len()),
-            Self::Registered { base, .. } => write!(f, "Registered({base:p})"),
-        }
-    }
+    garbage: VecDeque<Garbage>,
+    /// True while a thread frees memory.
+    is_freeing: bool,
 }
 
 impl Context {
@@ -131,7 +106,7 @@ impl Context {
         Ok(context)
     }
 
-    fn retain(driver: &'static Driver, ordinal: usize) -> Result<Self, CudaError> {
+    pub(super) fn retain(driver: &'static Driver, ordinal: usize) -> Result<Self, CudaError> {
         let device = device::find(driver, ordinal)?;
         let info = DeviceInfo::read(driver, device, ordinal)?;
         let mut raw: CUcontext = std::ptr::null_mut();
@@ -146,9 +121,20 @@ impl Context {
             // SAFETY: retained above, and nothing uses it yet.
             unsafe { (driver.cuDevicePrimaryCtxRelease_v2)(device) };
         })?;
-        let (copier, lanes, runs, stack) = (Mutex::new(copier), Mutex::default(), Mutex::default(), Mutex::default());
-        let all_done = std::ptr::null_mut();
-        let mut this = Self { driver, device, raw, info, copier, lanes, connections, runs, all_done, stack };
+        let mut this = Self {
+            driver,
+            device,
+            raw,
+            info,
+            copier: Mutex::new(copier),
+            lanes: Mutex::default(),
+            shared: Mutex::default(),
+            connections,
+            runs: Mutex::default(),
+            freed: Condvar::new(),
+            all_done: std::ptr::null_mut(),
+            stack: Mutex::default(),
+        };
         {
             let current = this.current()?;
             let no_timing = sys::CUevent_flags_enum::CU_EVENT_DISABLE_TIMING as c_uint;
@@ -212,6 +198,11 @@ impl Context {
         self.copier.lock().fill(&current, to, bytes, value)
     }
 
+    /// Returns true if `other` is this context.
+    pub(super) fn is(&self, other: CUcontext) -> bool {
+        self.raw == other
+    }
+
     pub(super) fn device(&self) -> CUdevice {
         self.device
     }
@@ -238,12 +229,11 @@ impl Context {
     ///
     /// Raising the limit waits for all running kernels. The memory (`bytes` for each thread that the GPU can
     /// hold) belongs to the whole context, including its other users. So this does nothing if the limit
-    /// suffices or while kernels run.
+    /// suffices or while kernels run. The limit that was found is set again when the context is dropped.
     ///
     /// # Errors
     /// [`CudaError::Call`] if the driver fails to read or to set the limit.
     pub fn reserve_local_memory(&self, bytes: usize) -> Result<(), CudaError> {
-        const LIMIT: c_int = sys::CUlimit_enum::CU_LIMIT_STACK_SIZE as c_int;
         let mut stack = self.stack.lock();
         if stack.is_some_and(|s| bytes <= s.now) {
             return Ok(());
@@ -251,7 +241,7 @@ impl Context {
         let _current = self.current()?;
         let mut now = 0;
         // SAFETY: writes one size; the context is current.
-        unsafe { call!(self.driver, cuCtxGetLimit(&mut now, LIMIT), "reading the stack size") }?;
+        unsafe { call!(self.driver, cuCtxGetLimit(&mut now, STACK_LIMIT), "reading the stack size") }?;
         let limit = stack.get_or_insert(StackLimit { found: now, now });
         limit.now = now;
         let runs = self.runs.lock();
@@ -260,8 +250,8 @@ impl Context {
         }
         // SAFETY: as above; the value is only a size.
         unsafe {
-            call!(self.driver, cuCtxSetLimit(LIMIT, bytes), "setting the stack size")?;
-            call!(self.driver, cuCtxGetLimit(&mut limit.now, LIMIT), "reading the stack size")?;
+            call!(self.driver, cuCtxSetLimit(STACK_LIMIT, bytes), "setting the stack size")?;
+            call!(self.driver, cuCtxGetLimit(&mut limit.now, STACK_LIMIT), "reading the stack size")?;
         }
         tracing::info!(
             gpu = self.info.ordinal,
@@ -285,13 +275,22 @@ impl Context {
         idle.pop().map_or_else(|| Lane::new(self.driver, &current), Ok)
     }
 
-    pub(super) fn give_lane_back(&self, lane: Lane) {
-        self.lanes.lock().push(lane);
+    /// Takes a lane back that no launch uses any more. Only lanes with a stream of their own are used again.
+    pub(super) fn give_lane_back(&self, mut lane: Lane) {
+        if !lane.is_adopted {
+            self.lanes.lock().push(lane);
+        } else if let Ok(_current) = self.current() {
+            lane.destroy(self.driver);
+        }
     }
 
     /// Counts a kernel that is about to start. Nothing is freed until it has ended.
+    ///
+    /// If a thread frees memory, this waits for it, but not for long: that thread may wait for a kernel of other code.
     pub(super) fn run_begins(&self) {
-        self.runs.lock().active += 1;
+        let mut runs = self.runs.lock();
+        runs.active += 1;
+        self.freed.wait_while_for(&mut runs, |runs| runs.is_freeing, FREEING);
     }
 
     /// Counts a kernel that has ended. After the last one, frees the waiting memory.
@@ -304,22 +303,39 @@ impl Context {
     /// Frees memory as soon as no kernel runs.
     pub(super) fn release(&self, garbage: Garbage) {
         let mut runs = self.runs.lock();
-        runs.garbage.push(garbage);
+        runs.garbage.push_back(garbage);
         self.free_if_idle(runs);
     }
 
     /// Frees memory that waited for kernels of other code in this process, if those have ended.
     /// Returns true if any was freed.
     pub(super) fn collect(&self) -> bool {
-        let runs = self.runs.lock();
-        let before = runs.garbage.len();
-        self.free_if_idle(runs);
-        self.runs.lock().garbage.len() < before
+        let mut runs = self.runs.lock();
+        let by_another = runs.is_freeing;
+        self.freed.wait_while_for(&mut runs, |runs| runs.is_freeing, FREEING);
+        self.free_if_idle(runs) || by_another
+    }
+
+    /// Notes a stream that other code may capture, until [`Self::forget_stream`].
+    pub(super) fn note_stream(&self, stream: CUstream) {
+        self.shared.lock().push(SharedStream(stream));
+    }
+
+    pub(super) fn forget_stream(&self, stream: CUstream) {
+        let mut shared = self.shared.lock();
+        if let Some(at) = shared.iter().position(|s| s.0 == stream) {
+            shared.swap_remove(at);
+        }
     }
 
     /// Returns true if nothing runs in the context: no kernel and no copy of this process,
-    /// including those of other libraries.
+    /// including those of other libraries. Returns false while a noted stream is captured: marking the end of the
+    /// context's work would invalidate the capture (CUDA driver interface, cuCtxRecordEvent).
     fn is_quiet(&self, _runs: &MutexGuard<'_, Runs>) -> bool {
+        let is_captured = |s: &SharedStream| refuse_capture(self.driver, s.0, "freeing memory").is_err();
+        if self.shared.lock().iter().any(is_captured) {
+            return false;
+        }
         // SAFETY: own event of this context; the call returns at once.
         if unsafe { (self.driver.cuCtxRecordEvent)(self.raw, self.all_done) } != code::SUCCESS {
             return false;
@@ -334,50 +350,56 @@ impl Context {
         }
     }
 
-    /// Frees the waiting memory if no kernel of this crate runs.
+    /// Frees the waiting memory if no kernel of this crate runs. While kernels of other code run, memory whose freeing
+    /// waits stays for the next time: otherwise every thread would wait for them. Returns true if any was freed.
     ///
-    /// Frees under the lock, because the freeing calls would wait for a kernel that starts meanwhile. Drops the
-    /// owners of registered and mapped memory after the lock, because they may own memory of this context
-    /// themselves. While kernels of other code run, memory whose freeing waits stays for the next time: otherwise
-    /// every thread would wait for them.
-    fn free_if_idle(&self, mut runs: MutexGuard<'_, Runs>) {
-        if runs.active > 0 || runs.garbage.is_empty() {
-            return;
+    /// The freeing calls are made without a lock. A kernel of other code may start just before one of them, which then
+    /// waits for that kernel; other threads go on meanwhile. One thread frees at a time, and stops when a kernel of this
+    /// crate is about to start.
+    fn free_if_idle(&self, mut runs: MutexGuard<'_, Runs>) -> bool {
+        if runs.active > 0 || runs.is_freeing || runs.garbage.is_empty() {
+            return false;
         }
         let Ok(_current) = self.current() else {
             // The context is lost. The driver takes back its memory by itself, but host memory is still registered.
             std::mem::forget(std::mem::take(&mut runs.garbage));
-            return;
+            return false;
         };
-        // Unmapping does not wait for kernels.
-        let quiet = runs.garbage.iter().all(|g| !g.waits()) || self.is_quiet(&runs);
-        let (garbage, later) = std::mem::take(&mut runs.garbage).into_iter().partition(|g| quiet || !g.waits());
-        runs.garbage = later;
-        let garbage: Vec<Garbage> = garbage;
-        for g in &garbage {
-            let what = "freeing memory";
-            // SAFETY: each was made by the matching call, its owner is gone, and no kernel of this crate runs.
-            let freed = unsafe {
-                match g {
-                    Garbage::Device(p) => call!(self.driver, cuMemFree_v2(*p), what),
-                    Garbage::Pinned(p) => call!(self.driver, cuMemFreeHost(*p), what),
-                    Garbage::Modules(parts) => {
-                        parts.iter().try_for_each(|part| call!(self.driver, cuModuleUnload(*part), what))
-                    }
-                    Garbage::Physical(handle) => call!(self.driver, cuMemRelease(*handle), what),
-                    Garbage::Range { base, bytes, mapped } => mapped
-                        .iter()
-                        .try_for_each(|m| call!(self.driver, cuMemUnmap(m.at, m.memory.len()), what))
-                        .and_then(|()| call!(self.driver, cuMemAddressFree(*base, *bytes), what)),
-                    Garbage::Registered { base, .. } => call!(self.driver, cuMemHostUnregister(*base), what),
-                }
-            };
-            if let Err(error) = freed {
-                tracing::debug!(memory = ?g, %error, "memory could not be freed");
+        runs.is_freeing = true;
+        let (mut later, mut has_freed) = (VecDeque::new(), false);
+        while runs.active == 0
+            && let Some(g) = runs.garbage.pop_front()
+        {
+            if g.waits() && !self.is_quiet(&runs) {
+                later.push_back(g);
+                continue;
             }
+            // The owners of registered and mapped memory are dropped here too: they may own memory of this context
+            // themselves.
+            MutexGuard::unlocked(&mut runs, || g.free(self.driver));
+            has_freed = true;
         }
+        later.append(&mut runs.garbage);
+        runs.garbage = later;
+        runs.is_freeing = false;
         drop(runs);
-        drop(garbage);
+        self.freed.notify_all();
+        has_freed
+    }
+
+    /// Sets the limit of local memory that this process found, if it was raised since. Does nothing while other code's
+    /// kernels run: setting the limit waits for them.
+    fn restore_stack(&self) {
+        let Some(stack) = *self.stack.lock() else { return };
+        let Ok(_current) = self.current() else { return };
+        if stack.now <= stack.found || !self.is_quiet(&self.runs.lock()) {
+            return;
+        }
+        // SAFETY: the context is current; the value is only a size.
+        let set = unsafe { call!(self.driver, cuCtxSetLimit(STACK_LIMIT, stack.found), "setting the stack size") };
+        if let Err(error) = set {
+            tracing::debug!(%error, "the stack of the GPU's threads keeps its size");
+        }
     }
 }
 
@@ -391,6 +413,7 @@ impl Drop for Context {
             std::mem::forget(std::mem::take(&mut runs.garbage));
             return;
         }
+        self.restore_stack();
         if let Ok(current) = Current::push(self.driver, self.raw) {
             if !self.all_done.is_null() {
                 // SAFETY: made by `retain`, and nothing uses it any more.
@@ -411,9 +434,14 @@ impl Drop for Context {
 }
 
 /// Guard: the context is current on this thread while the guard lives.
+///
+/// The thread's capture mode is relaxed meanwhile. While other code captures a stream into a graph, the driver otherwise
+/// refuses allocations and event queries on every thread, and such a call invalidates the capture.
 #[derive(Debug)]
 pub(super) struct Current {
     driver: &'static Driver,
+    /// Capture mode that the thread had.
+    mode: c_int,
     /// Keeps the guard on this thread.
     _here: std::marker::PhantomData<*mut ()>,
 }
@@ -422,12 +450,17 @@ impl Current {
     fn push(driver: &'static Driver, raw: CUcontext) -> Result<Self, CudaError> {
         // SAFETY: the context is retained.
         unsafe { call!(driver, cuCtxPushCurrent_v2(raw), "using the GPU's context") }?;
-        Ok(Self { driver, _here: std::marker::PhantomData })
+        let mut mode = RELAXED;
+        // SAFETY: exchanges a number of this thread.
+        unsafe { (driver.cuThreadExchangeStreamCaptureMode)(&mut mode) };
+        Ok(Self { driver, mode, _here: std::marker::PhantomData })
     }
 }
 
 impl Drop for Current {
     fn drop(&mut self) {
+        // SAFETY: as in `push`.
+        unsafe { (self.driver.cuThreadExchangeStreamCaptureMode)(&mut self.mode) };
         let mut was: CUcontext = std::ptr::null_mut();
         // SAFETY: pushed on this thread, which the guard cannot leave; guards are dropped in reverse order.
         unsafe { (self.driver.cuCtxPopCurrent_v2)(&mut was) };
@@ -461,7 +494,7 @@ mod tests {
         fn start(engine: &crate::engine::Engine) -> Self {
             let context = engine.space().gpu_context().unwrap().clone();
             let stop = engine.allocate(crate::memory::Place::Host, 8).unwrap();
-            let module = crate::cuda::Module::load(&context, &[UNTIL_TOLD]).unwrap();
+            let module = crate::cuda::Module::load(&context, UNTIL_TOLD).unwrap();
             let function = module.function("until_told").unwrap().clone();
             std::mem::forget(module);
             let _current = context.current().unwrap();

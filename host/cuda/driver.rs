@@ -35,6 +35,19 @@ macro_rules! table {
                     },)*
                 })
             }
+
+            /// Returns a table whose functions all fail, for tests to fill in.
+            #[cfg(test)]
+            pub(super) fn refusing() -> Self {
+                Self {
+                    $($name: {
+                        unsafe extern "C" fn refuse($(_: $arg),*) -> c_int {
+                            code::NOT_SUPPORTED
+                        }
+                        refuse
+                    },)*
+                }
+            }
         }
     };
 }
@@ -59,6 +72,7 @@ table! {
     cuCtxPopCurrent_v2: fn(*mut CUcontext);
     cuCtxGetLimit: fn(*mut usize, c_int);
     cuCtxSetLimit: fn(c_int, usize);
+    cuPointerGetAttributes: fn(c_uint, *const c_int, *const *mut c_void, CUdeviceptr);
     cuMemGetInfo_v2: fn(*mut usize, *mut usize);
     cuMemAlloc_v2: fn(*mut CUdeviceptr, usize);
     cuMemFree_v2: fn(CUdeviceptr);
@@ -85,6 +99,11 @@ table! {
     cuMemsetD8Async: fn(CUdeviceptr, u8, usize, CUstream);
     cuStreamCreate: fn(*mut CUstream, c_uint);
     cuStreamDestroy_v2: fn(CUstream);
+    cuStreamGetCtx: fn(CUstream, *mut CUcontext);
+    cuStreamWaitEvent: fn(CUstream, CUevent, c_uint);
+    // Capture of streams into graphs, CUDA 10.
+    cuStreamIsCapturing: fn(CUstream, *mut c_int);
+    cuThreadExchangeStreamCaptureMode: fn(*mut c_int);
     cuEventCreate: fn(*mut CUevent, c_uint);
     cuEventDestroy_v2: fn(CUevent);
     cuEventRecord: fn(CUevent, CUstream);

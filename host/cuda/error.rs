@@ -35,6 +35,20 @@ pub enum CudaError {
         /// Time that was waited, in seconds.
         seconds: u64,
     },
+    /// The stream is being captured into a CUDA graph, so work on it would not run now.
+    #[error("{what}: the stream is being captured into a CUDA graph")]
+    Capturing {
+        /// Operation that was requested.
+        what: &'static str,
+    },
+    /// The handle is no stream that the context can use.
+    #[error("stream {stream:#x} cannot be used: {reason}")]
+    BadStream {
+        /// Handle of the stream (`CUstream`), as a number.
+        stream: usize,
+        /// Cause, and what to pass instead.
+        reason: &'static str,
+    },
 }
 
 fn found(count: usize) -> String {
@@ -69,6 +83,10 @@ impl Remedies for CudaError {
             Self::NoDevice { .. } => "choose one of those",
             Self::OldDriver { .. } => "update the NVIDIA driver (570, which is CUDA 12.8, or later)",
             Self::NoAnswer { .. } => LOOK_IN_LOG,
+            Self::Capturing { .. } => {
+                "end the capture first; kernels of the program itself may be captured, and their graph launched within Engine::external"
+            }
+            Self::BadStream { .. } => return Vec::new(),
             // The message of the failed call includes the next step.
             Self::Call(_) => return Vec::new(),
         };
@@ -123,6 +141,7 @@ pub(super) mod code {
     pub const SYSTEM_NOT_READY: i32 = 802;
     pub const SYSTEM_DRIVER_MISMATCH: i32 = 803;
     pub const COMPAT_NOT_SUPPORTED: i32 = 804;
+    pub const CAPTURE_IMPLICIT: i32 = 906;
     pub const UNKNOWN: i32 = 999;
 }
 

@@ -21,6 +21,7 @@ pub(super) const READY_LANES: usize = 4;
 pub const CONNECTIONS_VARIABLE: &str = "CUDA_DEVICE_MAX_CONNECTIONS";
 /// Number of hardware queues that the driver makes if the variable is not set.
 const DEFAULT_CONNECTIONS: usize = 8;
+const WHAT: &str = "preparing launches";
 /// Longest wait for a stream's first use. Far more than it takes, unless it has to wait for a kernel.
 const FIRST_USE: Duration = Duration::from_millis(100);
 /// Largest number of hardware queues that the driver makes.
@@ -32,32 +33,32 @@ pub(super) fn connections(value: Option<&str>) -> usize {
     asked.unwrap_or(DEFAULT_CONNECTIONS).min(MOST_CONNECTIONS)
 }
 
-/// A non-blocking stream, and the two events that measure a kernel's time.
+/// A stream, and the two events that measure a kernel's time.
 #[derive(Debug)]
 pub(super) struct Lane {
+    /// A non-blocking stream of the lane's own, or another owner's stream.
     pub(super) stream: CUstream,
+    /// True if the stream has another owner: only the events are the lane's own.
+    pub(super) is_adopted: bool,
     pub(super) start: CUevent,
     pub(super) end: CUevent,
 }
 
-// SAFETY: the handles may be used from any thread; one launch has them at a time.
+// SAFETY: the handles may be used from any thread; one launch, or one stream, has them at a time.
 unsafe impl Send for Lane {}
 
 impl Lane {
     /// Creates a lane and uses its stream once. The caller ensures that no other lane is created meanwhile.
     pub(super) fn new(driver: &'static Driver, _current: &Current) -> Result<Self, CudaError> {
-        const WHAT: &str = "preparing launches";
-        let (stream, start, end) = (std::ptr::null_mut(), std::ptr::null_mut(), std::ptr::null_mut());
-        let mut lane = Self { stream, start, end };
+        let mut stream = std::ptr::null_mut();
         let non_blocking = sys::CUstream_flags_enum::CU_STREAM_NON_BLOCKING as c_uint;
-        let timed = sys::CUevent_flags_enum::CU_EVENT_DEFAULT as c_uint;
-        // SAFETY: each writes one handle; a context is current.
-        let made = unsafe {
-            call!(driver, cuStreamCreate(&mut lane.stream, non_blocking), WHAT)
-                .and_then(|()| call!(driver, cuEventCreate(&mut lane.start, timed), WHAT))
-                .and_then(|()| call!(driver, cuEventCreate(&mut lane.end, timed), WHAT))
-                .and_then(|()| call!(driver, cuEventRecord(lane.start, lane.stream), WHAT))
-        };
+        // SAFETY: writes one handle; a context is current.
+        unsafe { call!(driver, cuStreamCreate(&mut stream, non_blocking), WHAT) }?;
+        let mut lane = Self { stream, is_adopted: false, start: std::ptr::null_mut(), end: std::ptr::null_mut() };
+        // SAFETY: own event, own stream.
+        let made = lane
+            .make_events(driver)
+            .and_then(|()| unsafe { call!(driver, cuEventRecord(lane.start, lane.stream), WHAT) });
         made.inspect_err(|_| lane.destroy(driver))?;
         let used = Instant::now();
         // SAFETY: own event.
@@ -67,6 +68,22 @@ impl Lane {
         Ok(lane)
     }
 
+    /// Creates a lane around another owner's stream of the current context.
+    pub(super) fn around(driver: &'static Driver, _current: &Current, stream: CUstream) -> Result<Self, CudaError> {
+        let mut lane = Self { stream, is_adopted: true, start: std::ptr::null_mut(), end: std::ptr::null_mut() };
+        lane.make_events(driver).inspect_err(|_| lane.destroy(driver))?;
+        Ok(lane)
+    }
+
+    fn make_events(&mut self, driver: &'static Driver) -> Result<(), CudaError> {
+        let timed = sys::CUevent_flags_enum::CU_EVENT_DEFAULT as c_uint;
+        // SAFETY: each writes one handle; the callers have made a context current.
+        unsafe {
+            call!(driver, cuEventCreate(&mut self.start, timed), WHAT)?;
+            call!(driver, cuEventCreate(&mut self.end, timed), WHAT)
+        }
+    }
+
     pub(super) fn destroy(&mut self, driver: &Driver) {
         for event in [&mut self.start, &mut self.end] {
             if !event.is_null() {
@@ -74,7 +91,7 @@ impl Lane {
                 unsafe { (driver.cuEventDestroy_v2)(std::mem::replace(event, std::ptr::null_mut())) };
             }
         }
-        if !self.stream.is_null() {
+        if !self.is_adopted && !self.stream.is_null() {
             // SAFETY: as above.
             unsafe { (driver.cuStreamDestroy_v2)(std::mem::replace(&mut self.stream, std::ptr::null_mut())) };
         }

@@ -1,11 +1,11 @@
 //! Kernel launches.
 
 use super::context::Context;
-use super::driver::call;
+use super::driver::{CUstream, Driver, call};
 use super::error::{CudaError, code};
 use super::lane::Lane;
 use super::module::{Function, Module};
-use std::ffi::c_void;
+use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -13,13 +13,14 @@ use std::time::{Duration, Instant};
 /// A sleep can take much longer than requested: 4 ms was seen on a virtual machine whose timers follow a 250 Hz tick.
 const WATCH: Duration = Duration::from_millis(100);
 
-/// Launches kernels of one module. Several may run at once.
+/// Launches kernels of several modules. Several may run at once.
 #[derive(Debug)]
 pub struct Launcher {
-    module: Module,
+    context: Arc<Context>,
+    modules: Vec<Module>,
 }
 
-/// A kernel in flight.
+/// A kernel in flight, or other code's work on a stream.
 #[derive(Debug)]
 pub struct Launch {
     launcher: Arc<Launcher>,
@@ -30,18 +31,70 @@ pub struct Launch {
 }
 
 impl Launcher {
-    /// Prepares launches of this module's kernels.
-    pub fn new(module: Module) -> Arc<Self> {
-        Arc::new(Self { module })
+    /// Prepares launches of these modules' kernels. All modules are of `context`. No two kernels have the same name.
+    pub fn new(context: &Arc<Context>, modules: Vec<Module>) -> Arc<Self> {
+        Arc::new(Self { context: context.clone(), modules })
     }
 
-    /// Returns the module whose kernels this launches.
-    pub fn module(&self) -> &Module {
-        &self.module
+    /// Returns the modules whose kernels this launches.
+    pub fn modules(&self) -> &[Module] {
+        &self.modules
+    }
+
+    /// Returns the kernel with this name, if a module has it.
+    pub fn function(&self, name: &str) -> Option<&Function> {
+        self.modules.iter().find_map(|module| module.function(name))
+    }
+
+    /// Returns the number of blocks of `threads` threads of a kernel that one multiprocessor holds at once. Returns `None`
+    /// if no module has the kernel.
+    ///
+    /// # Errors
+    /// [`CudaError::Call`] if the driver call fails.
+    pub fn occupancy(&self, kernel: &str, threads: u32) -> Result<Option<u32>, CudaError> {
+        let Some(function) = self.function(kernel) else { return Ok(None) };
+        let _current = self.context.current()?;
+        let mut blocks: c_int = 0;
+        let threads = c_int::try_from(threads).unwrap_or(c_int::MAX);
+        // SAFETY: writes one number; the function belongs to a loaded module.
+        unsafe {
+            call!(
+                self.context.driver(),
+                cuOccupancyMaxActiveBlocksPerMultiprocessor(&mut blocks, function.raw, threads, 0),
+                "querying how many blocks fit"
+            )
+        }?;
+        Ok(Some(blocks.max(0) as u32))
     }
 
     pub(super) fn context(&self) -> &Arc<Context> {
-        self.module.context()
+        &self.context
+    }
+
+    /// Begins a run of work that other code puts on a stream: it counts as a kernel in flight from now on, and its time
+    /// starts at this point of the stream.
+    ///
+    /// # Errors
+    /// - [`CudaError::Capturing`] if the stream is being captured.
+    /// - [`CudaError::Call`] if the driver fails to create or to record an event.
+    ///
+    /// # Safety
+    /// `stream` must be a stream of this context, and stay valid until the run has ended.
+    pub unsafe fn external(self: &Arc<Self>, stream: CUstream) -> Result<Launch, CudaError> {
+        const WHAT: &str = "beginning a run of the program's own kernels";
+        let context = self.context();
+        let current = context.current()?;
+        refuse_capture(context.driver(), stream, WHAT)?;
+        let lane = Lane::around(context.driver(), &current, stream)?;
+        // SAFETY: an event of this context; the caller promises that the stream is one too.
+        let marked = unsafe { call!(context.driver(), cuEventRecord(lane.start, stream), WHAT) };
+        if let Err(e) = marked {
+            context.give_lane_back(lane);
+            return Err(e);
+        }
+        context.run_begins();
+        let started = Instant::now();
+        Ok(Launch { launcher: self.clone(), lane: Some(lane), started, elapsed: Duration::ZERO })
     }
 
     /// Starts a kernel on a stream of its own, with `blocks` blocks of `threads` threads.
@@ -93,7 +146,8 @@ impl Launcher {
         const WHAT: &str = "launching a kernel";
         let driver = self.context().driver();
         let _current = self.context().current()?;
-        // SAFETY: own events and stream; the caller is responsible for the parameters.
+        refuse_capture(self.context().driver(), lane.stream, WHAT)?;
+        // SAFETY: own events, and a stream that lives as long as the lane; the caller is responsible for the parameters.
         unsafe {
             if first {
                 call!(driver, cuEventRecord(lane.start, lane.stream), WHAT)?;
@@ -117,6 +171,23 @@ impl Launcher {
             )?;
             call!(driver, cuEventRecord(lane.end, lane.stream), WHAT)
         }
+    }
+
+    /// Moves the end event of a lane around another owner's stream behind all work that is there now. Returns false
+    /// after `within` if the stream is being captured: its work then has no end yet.
+    fn mark_end(&self, lane: &Lane, within: Duration) -> Result<bool, CudaError> {
+        const WHAT: &str = "marking the end of the program's own kernels";
+        let _current = self.context().current()?;
+        match refuse_capture(self.context().driver(), lane.stream, WHAT) {
+            Err(CudaError::Capturing { .. }) => {
+                std::thread::sleep(within);
+                return Ok(false);
+            }
+            other => other?,
+        }
+        // SAFETY: own event, and a stream that the run keeps.
+        unsafe { call!(self.context().driver(), cuEventRecord(lane.end, lane.stream), WHAT) }?;
+        Ok(true)
     }
 
     /// Waits at most `within` for a lane's end event. Returns the GPU time from the lane's start event to its end
@@ -164,6 +235,9 @@ impl Launch {
     /// [`CudaError::Call`] if the kernel failed, for instance with an illegal address. The kernel has then ended.
     pub fn wait(&mut self, within: Duration) -> Result<bool, CudaError> {
         let Some(lane) = &self.lane else { return Ok(true) };
+        if lane.is_adopted && !self.launcher.mark_end(lane, within)? {
+            return Ok(false);
+        }
         let ended = self.launcher.await_end(lane, self.started, within);
         if let Ok(None) = ended {
             return Ok(false);
@@ -181,6 +255,20 @@ impl Launch {
     pub fn elapsed(&self) -> Duration {
         if self.lane.is_some() { self.started.elapsed() } else { self.elapsed }
     }
+}
+
+/// Fails with [`CudaError::Capturing`] if work on the stream would become part of a graph. The stream is alive.
+pub(super) fn refuse_capture(driver: &Driver, stream: CUstream, what: &'static str) -> Result<(), CudaError> {
+    /// CU_STREAM_CAPTURE_STATUS_NONE (cuda.h).
+    const NOT_CAPTURED: c_int = 0;
+    let mut status = NOT_CAPTURED;
+    // SAFETY: writes one number; the callers hold the stream's owner.
+    let answer = unsafe { (driver.cuStreamIsCapturing)(stream, &mut status) };
+    // The second is for the legacy default stream while a stream that waits for it is captured.
+    if (answer == code::SUCCESS && status != NOT_CAPTURED) || answer == code::CAPTURE_IMPLICIT {
+        return Err(CudaError::Capturing { what });
+    }
+    driver.check(answer, "cuStreamIsCapturing", what)
 }
 
 // A launch that is dropped before its end stays counted as running, so nothing that the kernel may use is ever freed.

@@ -1,8 +1,9 @@
 //! Memory that kernels access: GPU memory, pinned host memory, and registered host memory of another owner.
 
-use super::context::{Context, Garbage};
+use super::context::Context;
 use super::driver::{CUdeviceptr, call};
 use super::error::{CudaError, code, next_step};
+use super::garbage::Garbage;
 use super::io_memory::IoMemoryFacts;
 use cudarc::driver::sys;
 use std::any::Any;
@@ -83,15 +84,6 @@ impl DeviceMemory {
     /// Returns false: the memory holds at least one page.
     pub fn is_empty(&self) -> bool {
         false
-    }
-
-    /// Exports the whole memory as a dma-buf. The memory stays in place while the file is open or
-    /// a device is attached to it.
-    ///
-    /// # Errors
-    /// As [`Context::export_dma_buf`].
-    pub fn export_dma_buf(&self) -> Result<OwnedFd, CudaError> {
-        self.context.export_dma_buf(self.address, self.bytes)
     }
 }
 

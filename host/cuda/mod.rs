@@ -8,12 +8,16 @@ mod copy;
 mod device;
 mod driver;
 mod error;
+#[cfg(test)]
+pub(crate) mod fake;
+mod garbage;
 mod io_memory;
 mod lane;
 mod launch;
 mod memory;
 mod module;
 mod peer;
+mod pointer;
 mod stream;
 mod virtual_memory;
 
@@ -27,5 +31,6 @@ pub use launch::{Launch, Launcher};
 pub use memory::{DeviceMemory, GPU_PAGE, PinnedMemory, RegisteredMemory};
 pub use module::{Function, Module};
 pub use peer::{PeerLink, peer_link};
+pub use pointer::DeviceAccess;
 pub use stream::Stream;
 pub use virtual_memory::{AddressRange, FABRIC_HANDLE_BYTES, PhysicalMemory, Sharing};

@@ -1,18 +1,19 @@
 //! Kernel images, loaded completely at once.
 
-use super::context::{Context, Garbage};
+use super::context::Context;
 use super::driver::{CUfunction, CUmodule, call};
 use super::error::{CudaError, code};
+use super::garbage::Garbage;
 use cudarc::driver::sys::CUfunction_attribute_enum as Attribute;
 use std::collections::HashMap;
 use std::ffi::{CStr, c_int, c_uint};
 use std::sync::Arc;
 
-/// A loaded image of one or more parts. All its functions are loaded with it: loading at the first launch could
+/// A loaded fat binary, cubin or PTX. All its functions are loaded with it: loading at the first launch could
 /// wait for a running kernel.
 pub struct Module {
     context: Arc<Context>,
-    parts: Vec<CUmodule>,
+    raw: CUmodule,
     functions: HashMap<String, Function>,
 }
 
@@ -41,42 +42,34 @@ unsafe impl Send for Function {}
 unsafe impl Sync for Function {}
 
 impl Module {
-    /// Loads an image. Each part is a fat binary, a cubin or PTX. All kernels of the image have different names.
+    /// Loads a fat binary, a cubin or PTX.
     ///
     /// # Errors
-    /// [`CudaError::Call`] if the driver fails to load a part, for instance because it has no code for this GPU.
-    pub fn load(context: &Arc<Context>, parts: &[&[u8]]) -> Result<Self, CudaError> {
+    /// [`CudaError::Call`] if the driver fails to load it, for instance because it has no code for this GPU.
+    pub fn load(context: &Arc<Context>, image: &[u8]) -> Result<Self, CudaError> {
         let _current = context.current()?;
-        let mut this = Self { context: context.clone(), parts: Vec::new(), functions: HashMap::new() };
-        for part in parts {
-            this.load_part(part)?;
-        }
+        // PTX is text that ends in a zero byte. Binary images carry their length, so the zeros after them do no harm.
+        let mut bytes = Vec::with_capacity(image.len() + 8);
+        bytes.extend_from_slice(image);
+        bytes.extend_from_slice(&[0; 8]);
+        let mut raw: CUmodule = std::ptr::null_mut();
+        let driver = context.driver();
+        // SAFETY: the image is complete, ends in a zero and stays until the call returns; the driver copies it.
+        unsafe { call!(driver, cuModuleLoadData(&mut raw, bytes.as_ptr().cast()), "loading the kernels") }?;
+        let mut this = Self { context: context.clone(), raw, functions: HashMap::new() };
+        this.load_functions()?;
         Ok(this)
     }
 
-    fn load_part(&mut self, part: &[u8]) -> Result<(), CudaError> {
-        // PTX is text that ends in a zero byte. Binary images carry their length, so the zeros after them do no harm.
-        let mut bytes = Vec::with_capacity(part.len() + 8);
-        bytes.extend_from_slice(part);
-        bytes.extend_from_slice(&[0; 8]);
-        let mut raw: CUmodule = std::ptr::null_mut();
-        let driver = self.context.driver();
-        // SAFETY: the image is complete, ends in a zero and stays until the call returns; the driver copies it.
-        unsafe { call!(driver, cuModuleLoadData(&mut raw, bytes.as_ptr().cast()), "loading the kernels") }?;
-        self.parts.push(raw);
-        self.load_functions(raw)
-    }
-
-    /// Loads every function of one part.
-    fn load_functions(&mut self, part: CUmodule) -> Result<(), CudaError> {
+    fn load_functions(&mut self) -> Result<(), CudaError> {
         const WHAT: &str = "loading the kernels";
         let driver = self.context.driver();
         let mut n: c_uint = 0;
         // SAFETY: writes one number; the module is loaded.
-        unsafe { call!(driver, cuModuleGetFunctionCount(&mut n, part), WHAT) }?;
+        unsafe { call!(driver, cuModuleGetFunctionCount(&mut n, self.raw), WHAT) }?;
         let mut all: Vec<CUfunction> = vec![std::ptr::null_mut(); n as usize];
         // SAFETY: room for `n` handles.
-        unsafe { call!(driver, cuModuleEnumerateFunctions(all.as_mut_ptr(), n, part), WHAT) }?;
+        unsafe { call!(driver, cuModuleEnumerateFunctions(all.as_mut_ptr(), n, self.raw), WHAT) }?;
         for raw in all.into_iter().filter(|f| !f.is_null()) {
             let mut text = std::ptr::null();
             // SAFETY: a function of the module; writes one pointer to a string that lives as long as the module.
@@ -99,11 +92,9 @@ impl Module {
         self.functions.get(name)
     }
 
-    /// Returns the names of the loaded kernels, sorted.
-    pub fn names(&self) -> Vec<String> {
-        let mut names: Vec<_> = self.functions.keys().cloned().collect();
-        names.sort();
-        names
+    /// Returns the names of the loaded kernels, in no particular order.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.functions.keys().map(String::as_str)
     }
 
     /// Returns the largest local memory per thread, in bytes, of the kernels whose names begin
@@ -111,29 +102,6 @@ impl Module {
     pub fn most_local_bytes(&self, prefix: &str) -> usize {
         let kernels = self.functions.iter().filter(|(name, _)| name.starts_with(prefix));
         kernels.map(|(_, f)| f.local_bytes as usize).max().unwrap_or(0)
-    }
-
-    /// Returns the number of blocks of `threads` threads of a kernel that one multiprocessor holds at once.
-    ///
-    /// # Errors
-    /// [`CudaError::Call`] if the driver call fails.
-    pub fn occupancy(&self, function: &Function, threads: u32) -> Result<u32, CudaError> {
-        let _current = self.context.current()?;
-        let mut blocks: c_int = 0;
-        let threads = c_int::try_from(threads).unwrap_or(c_int::MAX);
-        // SAFETY: writes one number; the function belongs to this module.
-        unsafe {
-            call!(
-                self.context.driver(),
-                cuOccupancyMaxActiveBlocksPerMultiprocessor(&mut blocks, function.raw, threads, 0),
-                "querying how many blocks fit"
-            )
-        }?;
-        Ok(blocks.max(0) as u32)
-    }
-
-    pub(super) fn context(&self) -> &Arc<Context> {
-        &self.context
     }
 }
 
@@ -164,13 +132,13 @@ impl Function {
 
 impl std::fmt::Debug for Module {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Module({} kernels)", self.names().len())
+        write!(f, "Module({} kernels)", self.functions.len())
     }
 }
 
 impl Drop for Module {
     fn drop(&mut self) {
         // Unloading waits for the context's kernels, and a kernel of this module may still run if it does not end.
-        self.context.release(Garbage::Modules(std::mem::take(&mut self.parts)));
+        self.context.release(Garbage::Module(self.raw));
     }
 }

@@ -1,9 +1,10 @@
 //! Virtual memory management: physical memory of a GPU, its handles for other processes, and address ranges that it is
 //! mapped into (CUDA driver interface, "Virtual Memory Management").
 
-use super::context::{Context, Garbage};
+use super::context::Context;
 use super::driver::{CUdeviceptr, call};
 use super::error::{CudaError, code, next_step};
+use super::garbage::Garbage;
 use std::ffi::{c_int, c_void};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! Kernels on CPU threads.
 
-use super::{EngineError, Grid, abi};
+use super::{EngineError, Grid, abi, image};
 use std::ffi::{CStr, c_char, c_void};
 use std::fmt;
 use std::sync::Arc;
@@ -51,7 +51,8 @@ impl CpuImage {
         // SAFETY: the caller promises that `WB_IMAGE` defined the function; the image lives as long as the program.
         let raw = unsafe { &*symbol().cast::<RawImage>() };
         if raw.fingerprint != abi::fingerprint() {
-            return Err(EngineError::AbiMismatch { image: raw.fingerprint, host: abi::fingerprint() });
+            let (found, host) = (raw.fingerprint, abi::fingerprint());
+            return Err(EngineError::AbiMismatch { image: None, found, host });
         }
         Ok(Self(raw))
     }
@@ -126,15 +127,36 @@ impl CpuImage {
 
 #[derive(Debug)]
 pub(super) struct CpuEngine {
-    image: CpuImage,
+    /// Images with their names; at least one.
+    images: Vec<(String, CpuImage)>,
+    warp_width: u32,
     threads: usize,
     note: Option<String>,
 }
 
 impl CpuEngine {
-    pub(super) fn new(threads: usize, image: &CpuImage, note: Option<String>) -> Result<Self, EngineError> {
+    pub(super) fn new(
+        threads: usize,
+        images: Vec<(String, CpuImage)>,
+        note: Option<String>,
+    ) -> Result<Self, EngineError> {
         let processors = crate::processors::checked()?;
-        Ok(Self { image: *image, threads: if threads == 0 { processors } else { threads }, note })
+        let Some((first, image)) = images.first() else { return Err(EngineError::NoCpuImage) };
+        let warp_width = image.warp_width();
+        if let Some((other, image)) = images.iter().find(|(_, image)| image.warp_width() != warp_width) {
+            let (images, widths) = ([first.clone(), other.clone()], [warp_width, image.warp_width()]);
+            return Err(EngineError::WarpWidth { images, widths });
+        }
+        image::check_names(
+            images.iter().flat_map(|(name, image)| image.names().into_iter().map(|k| (name.as_str(), k))),
+        )?;
+        Ok(Self { images, warp_width, threads: if threads == 0 { processors } else { threads }, note })
+    }
+
+    /// Returns the kernel and its image.
+    fn find(&self, kernel: &str) -> Result<(&'static KernelEntry, CpuImage), EngineError> {
+        let found = self.images.iter().find_map(|(_, image)| Some((image.find(kernel)?, *image)));
+        found.ok_or_else(|| EngineError::NoKernel(kernel.to_owned()))
     }
 
     pub(super) fn threads(&self) -> usize {
@@ -146,25 +168,27 @@ impl CpuEngine {
     }
 
     pub(super) fn warp_width(&self) -> u32 {
-        self.image.warp_width()
+        self.warp_width
     }
 
     pub(super) fn is_checked(&self) -> bool {
-        self.image.is_checked()
+        self.images.iter().all(|(_, image)| image.is_checked())
     }
 
     pub(super) fn kernels(&self) -> Vec<String> {
-        self.image.names()
+        let mut names: Vec<_> = self.images.iter().flat_map(|(_, image)| image.names()).collect();
+        names.sort();
+        names
     }
 
-    /// Returns 1 if the image has the kernel: a processor holds one block at a time.
+    /// Returns 1 if an image has the kernel: a processor holds one block at a time.
     pub(super) fn occupancy(&self, kernel: &str) -> Result<u32, EngineError> {
-        self.image.find(kernel).map(|_| 1).ok_or_else(|| EngineError::NoKernel(kernel.to_owned()))
+        self.find(kernel).map(|_| 1)
     }
 
     /// Returns a grid with one block for each thread of the engine, and one warp per block.
     pub(super) fn grid(&self) -> Grid {
-        Grid { blocks: self.threads as u32, threads: self.image.warp_width() }
+        Grid { blocks: self.threads as u32, threads: self.warp_width }
     }
 
     /// # Safety
@@ -184,7 +208,7 @@ impl CpuEngine {
         grid: Grid,
         mut args: super::Args,
     ) -> Result<Prepared, EngineError> {
-        let entry = self.image.find(kernel).ok_or_else(|| EngineError::NoKernel(kernel.to_owned()))?;
+        let (entry, image) = self.find(kernel)?;
         // SAFETY: the table has `parameter_count` entries.
         let expected = unsafe { std::slice::from_raw_parts(entry.parameter_bytes, entry.parameter_count as usize) };
         if expected != args.sizes() {
@@ -192,7 +216,7 @@ impl CpuEngine {
             return Err(EngineError::Arguments { kernel: kernel.to_owned(), expected, given });
         }
         let refuse = |reason: &str| refused(kernel, grid, reason);
-        let width = self.image.warp_width();
+        let width = self.warp_width;
         if grid.blocks == 0 || grid.threads == 0 || !grid.threads.is_multiple_of(width) {
             return Err(refuse(&format!("use at least one block, and whole warps of {width} threads in each")));
         }
@@ -206,7 +230,7 @@ impl CpuEngine {
             args,
             parameters,
             call: entry.call,
-            run_block: self.image.0.run_block,
+            run_block: image.0.run_block,
         })
     }
 }

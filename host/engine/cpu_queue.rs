@@ -13,8 +13,29 @@ const EVER: Duration = Duration::from_secs(365 * 24 * 3600);
 /// Queue whose thread starts each kernel when the one before it has ended. After a kernel has failed, the thread starts
 /// no more kernels until `wait` has reported the failure.
 pub(super) struct CpuQueue {
-    launches: Sender<Prepared>,
+    items: Sender<Item>,
     progress: Arc<Progress>,
+}
+
+enum Item {
+    Launch(Prepared),
+    /// Later items start when the point of another queue is reached.
+    WaitFor(Point),
+}
+
+/// Point in a queue: the end of what was in the queue when the point was made.
+pub(super) struct Point {
+    progress: Arc<Progress>,
+    item: u64,
+}
+
+impl Point {
+    /// Waits at most `within` for the point. Returns true if it was reached.
+    pub(super) fn wait(&self, within: Duration) -> bool {
+        let mut state = self.progress.state();
+        let behind = self.progress.changed.wait_while_for(&mut state, |state| state.ended < self.item, within);
+        !behind.timed_out() || state.ended >= self.item
+    }
 }
 
 struct Progress {
@@ -24,8 +45,9 @@ struct Progress {
 
 #[derive(Default)]
 struct State {
-    /// Kernels that were launched and have not ended.
-    left: usize,
+    /// Number of items that were added so far, and of those that have ended.
+    added: u64,
+    ended: u64,
     started: Option<Instant>,
     elapsed: Duration,
     /// The first kernel that failed, or that was not started because the engine's kernels were told to end. The reason
@@ -45,36 +67,44 @@ impl CpuQueue {
     /// Creates the queue and its thread. `has_failed` returns true if a kernel of the engine has raised an error or was
     /// stopped.
     pub(super) fn new(has_failed: impl Fn() -> bool + Send + 'static) -> Result<Self, EngineError> {
-        let (launches, queue) = channel();
+        let (items, queue) = channel();
         let progress = Arc::new(Progress { state: Mutex::default(), changed: Condvar::new() });
         let theirs = progress.clone();
         let thread = std::thread::Builder::new().name("wb-stream".to_owned());
         thread.spawn(move || serve(&queue, &theirs, has_failed)).map_err(EngineError::Thread)?;
-        Ok(Self { launches, progress })
+        Ok(Self { items, progress })
     }
 
     pub(super) fn launch(&mut self, kernel: Prepared) {
+        let started = Instant::now();
+        self.add(Item::Launch(kernel)).started.get_or_insert(started);
+    }
+
+    /// Makes later kernels wait for a point of another queue.
+    pub(super) fn wait_for(&mut self, point: Point) {
+        drop(self.add(Item::WaitFor(point)));
+    }
+
+    fn add(&mut self, item: Item) -> MutexGuard<'_, State> {
         let mut state = self.progress.state();
-        if state.left == 0 {
-            state.started = Some(Instant::now());
+        // The thread receives items as long as the queue lives.
+        if self.items.send(item).is_ok() {
+            state.added += 1;
         }
-        state.left += 1;
-        // The thread receives launches as long as the queue lives.
-        if self.launches.send(kernel).is_err() {
-            state.left -= 1;
-        }
+        state
+    }
+
+    /// Returns the end of what is in the queue now.
+    pub(super) fn point(&self) -> Point {
+        Point { progress: self.progress.clone(), item: self.progress.state().added }
     }
 
     /// Waits at most `within` for all kernels to end. Returns true if they have ended.
     pub(super) fn wait(&mut self, within: Duration) -> Result<bool, String> {
-        let until = Instant::now() + within;
-        let mut state = self.progress.state();
-        while state.left != 0 {
-            let Some(left) = until.checked_duration_since(Instant::now()).filter(|d| !d.is_zero()) else {
-                return Ok(false);
-            };
-            self.progress.changed.wait_for(&mut state, left);
+        if !self.point().wait(within) {
+            return Ok(false);
         }
+        let mut state = self.progress.state();
         match &state.failed {
             Some((_, Some(reason))) => {
                 let reason = reason.clone();
@@ -98,30 +128,42 @@ impl CpuQueue {
     }
 }
 
-fn serve(queue: &Receiver<Prepared>, progress: &Progress, has_failed: impl Fn() -> bool) {
-    for launch in queue {
-        let kernel = launch.kernel().to_owned();
-        let begins = progress.state().failed.is_none() && !has_failed();
-        let failed = if !begins {
-            Some(None)
-        } else {
-            match launch.start() {
-                Err(e) => Some(Some(e.to_string())),
-                Ok(mut run) => match run.wait(EVER) {
-                    Err(reason) => Some(Some(reason)),
-                    Ok(_) => has_failed().then_some(None),
-                },
-            }
-        };
+fn serve(queue: &Receiver<Item>, progress: &Progress, has_failed: impl Fn() -> bool) {
+    for item in queue {
+        match item {
+            // The items before the point were added before, so no two queues wait for each other.
+            Item::WaitFor(point) => _ = point.wait(EVER),
+            Item::Launch(launch) => run(launch, progress, &has_failed),
+        }
         let mut state = progress.state();
-        state.skipped += usize::from(!begins);
-        if let (None, Some(reason)) = (&state.failed, failed) {
-            state.failed = Some((kernel, reason));
+        state.ended += 1;
+        if state.ended == state.added
+            && let Some(started) = state.started.take()
+        {
+            state.elapsed = started.elapsed();
         }
-        state.left -= 1;
-        if state.left == 0 {
-            state.elapsed = state.started.take().map_or(Duration::ZERO, |s| s.elapsed());
-            progress.changed.notify_all();
+        progress.changed.notify_all();
+    }
+}
+
+/// Runs a kernel to its end, unless one before it has failed.
+fn run(launch: Prepared, progress: &Progress, has_failed: impl Fn() -> bool) {
+    let kernel = launch.kernel().to_owned();
+    let begins = progress.state().failed.is_none() && !has_failed();
+    let failed = if !begins {
+        Some(None)
+    } else {
+        match launch.start() {
+            Err(e) => Some(Some(e.to_string())),
+            Ok(mut run) => match run.wait(EVER) {
+                Err(reason) => Some(Some(reason)),
+                Ok(_) => has_failed().then_some(None),
+            },
         }
+    };
+    let mut state = progress.state();
+    state.skipped += usize::from(!begins);
+    if let (None, Some(reason)) = (&state.failed, failed) {
+        state.failed = Some((kernel, reason));
     }
 }

@@ -27,18 +27,55 @@ pub enum EngineError {
     /// Memory could not be allocated or accessed.
     #[error(transparent)]
     Memory(#[from] MemoryError),
-    /// The image was compiled against other headers.
+    /// An image was compiled against other headers.
     #[error(
-        "the kernels were compiled against other headers: their ABI fingerprint is {image:#018x}, this host's is {host:#018x}; compile them against the folder that `warpbell include-dir` prints"
+        "the kernels{} were compiled against other headers: their ABI fingerprint is {found:#018x}, this host's is {host:#018x}; compile them against the folder that `warpbell include-dir` prints",
+        of_image(.image)
     )]
     AbiMismatch {
-        /// Fingerprint of the image.
-        image: u64,
+        /// Name of the image, if it has one yet.
+        image: Option<String>,
+        /// Fingerprint of the image; 0 if no part of it ends with `WB_IMAGE`.
+        found: u64,
         /// Fingerprint of this crate.
         host: u64,
     },
-    /// The image has no kernel of this name.
-    #[error("the image has no kernel `{0}`; export it with WB_EXPORT")]
+    /// An image has no kernels for this kind of engine.
+    #[error("image `{image}` has no kernels for {kind} engines; compile it for them too (`Image::cpu`, `Image::gpu`)")]
+    MissingImage {
+        /// Name of the image.
+        image: String,
+        /// Kind of engine that was to be opened.
+        kind: super::EngineKind,
+    },
+    /// Two images have a kernel of one name.
+    #[error(
+        "kernel `{kernel}` is in image `{}` and in image `{}`; rename one of the two, or leave an image out",
+        .images[0],
+        .images[1]
+    )]
+    DuplicateKernel {
+        /// Name of the kernel.
+        kernel: String,
+        /// Names of the images: equal if two parts of one image have the kernel.
+        images: [String; 2],
+    },
+    /// Images for CPU threads have warps of different widths.
+    #[error(
+        "image `{}` has warps of {} lanes and image `{}` of {}; compile both with one WB_WARP_WIDTH",
+        .images[0],
+        .widths[0],
+        .images[1],
+        .widths[1]
+    )]
+    WarpWidth {
+        /// Names of the images.
+        images: [String; 2],
+        /// Their numbers of lanes in a warp.
+        widths: [u32; 2],
+    },
+    /// No image of the engine has a kernel of this name.
+    #[error("no image of this engine has a kernel `{0}`; export it with WB_EXPORT, or add its image to the engine")]
     NoKernel(String),
     /// The arguments do not match the kernel's parameters.
     #[error("kernel `{kernel}` takes parameters of {expected:?} bytes, the launch gives {given:?}")]
@@ -63,13 +100,22 @@ pub enum EngineError {
         reason: String,
     },
     /// The stream belongs to another engine.
-    #[error("the stream belongs to another engine; launch on it through the engine that made it")]
+    #[error("the stream belongs to another engine; use streams of one engine together")]
     ForeignStream,
+    /// A CUDA stream was given to a CPU engine.
+    #[error("a cpu engine has no CUDA streams; use a stream of the engine (`Engine::stream`)")]
+    NoCudaStreams,
+    /// Kernels are still in flight.
+    #[error("{runs} run(s) of this engine are still in flight; finish or drop them first")]
+    Busy {
+        /// Number of runs, a stream with kernels in flight counting as one.
+        runs: usize,
+    },
     /// The thread of a stream could not be started.
     #[error("the thread of a stream cannot be started: {0}")]
     Thread(#[source] std::io::Error),
     /// `Engine::cancel` was called.
-    #[error("cancelled: this engine starts no more kernels")]
+    #[error("cancelled: this engine starts no kernels until it is resumed")]
     Cancelled,
     /// `Engine::stop_for` was called.
     #[error("this engine starts no more kernels: {reason}")]
@@ -80,6 +126,10 @@ pub enum EngineError {
     /// A kernel of this engine did not end when it was told to stop.
     #[error("a kernel of this engine did not end when it was told to stop; start the program again")]
     Poisoned,
+}
+
+fn of_image(name: &Option<String>) -> String {
+    name.as_ref().map_or_else(String::new, |name| format!(" of image `{name}`"))
 }
 
 impl EngineError {

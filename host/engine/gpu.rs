@@ -1,9 +1,13 @@
 //! Kernels on a GPU.
 
+use super::image::{self, Image};
 use super::{EngineError, Grid, abi};
 use crate::cuda::{self, CudaError};
 use crate::memory::Space;
 use crate::remedy::told;
+use std::any::Any;
+use std::collections::HashSet;
+use std::ffi::c_void;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +18,7 @@ pub(super) const WARP: u32 = 32;
 /// Far longer than a first launch takes.
 const FIRST_ANSWER: Duration = Duration::from_secs(30);
 
-/// The kernels of one image on one GPU.
+/// Kernels of one or more images on one GPU.
 #[derive(Debug)]
 pub(super) struct GpuEngine {
     context: Arc<cuda::Context>,
@@ -32,28 +36,45 @@ pub(super) const SHIPPED_ARCHS: &str = env!("WARPBELL_IMAGE_ARCHS");
 static SHIPPED: &[&[u8]] = include!(concat!(env!("OUT_DIR"), "/kernels.rs"));
 
 impl GpuEngine {
-    /// Opens a GPU with the kernels of `image`, or with those that ship with the crate. Reports a missing driver or GPU
-    /// before a missing image: without a GPU, an image would be of no use.
-    pub(super) fn open(ordinal: usize, image: Option<&[u8]>) -> Result<(Space, Self), EngineError> {
+    /// Opens a GPU with the kernels of `images`, and with those that ship with the crate if `is_shipped_wanted`. Reports
+    /// a missing driver or GPU before a missing image: without a GPU, an image would be of no use.
+    pub(super) fn open(
+        ordinal: usize,
+        is_shipped_wanted: bool,
+        images: &[Image],
+    ) -> Result<(Space, Self), EngineError> {
         let context = cuda::Context::open(ordinal)?;
-        let module = match image {
-            Some(given) => cuda::Module::load(&context, &[given])?,
-            None if SHIPPED.is_empty() => return Err(EngineError::NoDeviceImage),
-            None => cuda::Module::load(&context, SHIPPED)?,
-        };
-        // Kernels in an image of a program may wait for each other. Of the shipped kernels, only those of a world do.
-        if image.is_some() {
-            context.reserve_local_memory(module.most_local_bytes(""))?;
+        Self::on(context, if is_shipped_wanted { SHIPPED } else { &[] }, images)
+    }
+
+    /// Loads images in a context. `shipped` are the parts of the image that ships with the crate.
+    pub(super) fn on(
+        context: Arc<cuda::Context>,
+        shipped: &[&[u8]],
+        images: &[Image],
+    ) -> Result<(Space, Self), EngineError> {
+        if shipped.is_empty() && images.is_empty() {
+            return Err(EngineError::NoDeviceImage);
         }
-        let launcher = cuda::Launcher::new(module);
-        let [found, flags] = identify(&context, &launcher)?;
-        if found != abi::fingerprint() {
-            return Err(EngineError::AbiMismatch { image: found, host: abi::fingerprint() });
+        let (mut modules, mut owners) = (Vec::new(), Vec::new());
+        for part in shipped {
+            modules.push(cuda::Module::load(&context, part)?);
+            owners.push(image::SHIPPED);
         }
-        Ok((
-            Space::gpu(context.clone()),
-            Self { context, launcher, checked: flags & u64::from(abi::IMAGE_CHECKED) != 0 },
-        ))
+        for image in images {
+            for part in image.for_gpu()? {
+                modules.push(cuda::Module::load(&context, part)?);
+                owners.push(image.name());
+            }
+        }
+        let names = owners.iter().zip(&modules).flat_map(|(image, m)| m.names().map(|n| (*image, n.to_owned())));
+        image::check_names(names)?;
+        // Kernels of a program may wait for each other. Of the shipped kernels, only those of a world do.
+        let own = modules[shipped.len()..].iter().map(|m| m.most_local_bytes("")).max();
+        context.reserve_local_memory(own.unwrap_or(0))?;
+        let launcher = cuda::Launcher::new(&context, modules);
+        let checked = identify_all(&context, &launcher, &owners)?;
+        Ok((Space::gpu(context.clone()), Self { context, launcher, checked }))
     }
 
     pub(super) fn info(&self) -> &cuda::DeviceInfo {
@@ -62,7 +83,8 @@ impl GpuEngine {
 
     /// Reserves local memory for the kernels whose names begin with `prefix`.
     pub(super) fn prepare(&self, prefix: &str) -> Result<(), EngineError> {
-        Ok(self.context.reserve_local_memory(self.launcher.module().most_local_bytes(prefix))?)
+        let most = self.launcher.modules().iter().map(|m| m.most_local_bytes(prefix)).max();
+        Ok(self.context.reserve_local_memory(most.unwrap_or(0))?)
     }
 
     pub(super) fn stack_limit(&self) -> Option<cuda::StackLimit> {
@@ -74,7 +96,10 @@ impl GpuEngine {
     }
 
     pub(super) fn kernels(&self) -> Vec<String> {
-        self.launcher.module().names()
+        let mut names: Vec<_> = self.launcher.modules().iter().flat_map(|m| m.names()).map(str::to_owned).collect();
+        names.sort();
+        names.dedup();
+        names
     }
 
     pub(super) fn threads(&self) -> usize {
@@ -86,13 +111,13 @@ impl GpuEngine {
     }
 
     fn function(&self, kernel: &str) -> Result<&cuda::Function, EngineError> {
-        self.launcher.module().function(kernel).ok_or_else(|| EngineError::NoKernel(kernel.to_owned()))
+        self.launcher.function(kernel).ok_or_else(|| EngineError::NoKernel(kernel.to_owned()))
     }
 
     pub(super) fn occupancy(&self, kernel: &str, threads: u32) -> Result<u32, EngineError> {
         let function = self.function(kernel)?;
         check_grid(kernel, Grid { blocks: 1, threads }, function.max_threads)?;
-        Ok(self.launcher.module().occupancy(function, threads)?)
+        self.launcher.occupancy(kernel, threads)?.ok_or_else(|| EngineError::NoKernel(kernel.to_owned()))
     }
 
     /// # Safety
@@ -115,6 +140,28 @@ impl GpuEngine {
 
     pub(super) fn queue(&self) -> Result<GpuQueue, EngineError> {
         Ok(GpuQueue(cuda::Stream::new(&self.launcher)?))
+    }
+
+    /// Returns a queue on a stream of other code.
+    ///
+    /// # Safety
+    /// As [`Engine::adopt_stream`](super::Engine::adopt_stream).
+    pub(super) unsafe fn adopt(
+        &self,
+        raw: *mut c_void,
+        keep: Arc<dyn Any + Send + Sync>,
+    ) -> Result<GpuQueue, EngineError> {
+        // SAFETY: this function's caller makes the same promise.
+        Ok(GpuQueue(unsafe { cuda::Stream::adopt(&self.launcher, raw, keep) }?))
+    }
+
+    /// Begins a run of work that other code puts on a stream.
+    ///
+    /// # Safety
+    /// `stream` must be a stream of this engine's context, and stay valid until the run has ended.
+    pub(super) unsafe fn external(&self, stream: *mut c_void) -> Result<GpuRun, EngineError> {
+        // SAFETY: this function's caller makes the same promise.
+        Ok(GpuRun(unsafe { self.launcher.external(stream.cast()) }?))
     }
 
     /// Adds a kernel to a queue of this engine.
@@ -146,6 +193,17 @@ impl GpuQueue {
     pub(super) fn elapsed(&self) -> Duration {
         self.0.elapsed()
     }
+
+    pub(super) fn raw(&self) -> *mut c_void {
+        self.0.raw().cast()
+    }
+
+    /// # Safety
+    /// `other` must be a valid stream.
+    pub(super) unsafe fn wait_for(&self, other: *mut c_void) -> Result<(), EngineError> {
+        // SAFETY: this function's caller makes the same promise.
+        Ok(unsafe { self.0.wait_for(other.cast()) }?)
+    }
 }
 
 fn in_words(e: CudaError) -> String {
@@ -155,10 +213,41 @@ fn in_words(e: CudaError) -> String {
     }
 }
 
-/// Returns the ABI fingerprint and the flags that the image was compiled with, or zeros if the image has no kernel that
-/// returns them. A kernel returns the values, so a success also proves that the GPU works.
-fn identify(context: &Arc<cuda::Context>, launcher: &Arc<cuda::Launcher>) -> Result<[u64; 2], EngineError> {
-    let Some(function) = launcher.module().function("wb_abi_fingerprint") else { return Ok([0; 2]) };
+/// Checks the fingerprint of each image. `owners` has the image's name for each module of the launcher. Returns true if
+/// all images were compiled with `WB_CHECKED=1`.
+fn identify_all(
+    context: &Arc<cuda::Context>,
+    launcher: &Arc<cuda::Launcher>,
+    owners: &[&str],
+) -> Result<bool, EngineError> {
+    let mismatch = |image: &str, found| EngineError::AbiMismatch {
+        image: Some(image.to_owned()),
+        found,
+        host: abi::fingerprint(),
+    };
+    let (mut identified, mut is_checked) = (HashSet::new(), true);
+    for (image, module) in owners.iter().zip(launcher.modules()) {
+        let Some(function) = module.function(image::IDENTIFY) else { continue };
+        let [found, flags] = identify(context, launcher, function)?;
+        if found != abi::fingerprint() {
+            return Err(mismatch(image, found));
+        }
+        is_checked &= flags & u64::from(abi::IMAGE_CHECKED) != 0;
+        identified.insert(*image);
+    }
+    match owners.iter().find(|image| !identified.contains(*image)) {
+        Some(image) => Err(mismatch(image, 0)),
+        None => Ok(is_checked),
+    }
+}
+
+/// Returns the ABI fingerprint and the flags that an image was compiled with. Its kernel returns the values, so a success
+/// also proves that the GPU works.
+fn identify(
+    context: &Arc<cuda::Context>,
+    launcher: &Arc<cuda::Launcher>,
+    function: &cuda::Function,
+) -> Result<[u64; 2], EngineError> {
     let answer = cuda::DeviceMemory::zeroed(context, size_of::<[u64; 2]>())?;
     let mut address = answer.address();
     // SAFETY: the kernel takes the address of two words. They live until the wait below is over or the process ends.
@@ -214,8 +303,9 @@ mod tests {
 
     #[test]
     fn an_engine_that_cannot_be_had_names_the_first_thing_to_fix() {
-        for (gpu, image) in [(0, None), (0, Some(&[0; 16][..])), (99, None)] {
-            match (cuda::Context::open(gpu), GpuEngine::open(gpu, image)) {
+        let damaged = [Image::new("damaged").gpu(&[0; 16][..])];
+        for (gpu, images) in [(0, &[][..]), (0, &damaged), (99, &[])] {
+            match (cuda::Context::open(gpu), GpuEngine::open(gpu, true, images)) {
                 (Err(missing), Err(e)) => {
                     assert_eq!(e.to_string().split(',').next(), missing.to_string().split(',').next())
                 }

@@ -3,10 +3,14 @@
 
 pub mod abi;
 mod args;
+mod builder;
 mod cpu;
 mod cpu_queue;
+#[cfg(test)]
+mod embedding_tests;
 mod error;
 mod gpu;
+mod image;
 mod run;
 mod stream;
 #[cfg(test)]
@@ -14,20 +18,24 @@ pub(crate) mod testing;
 
 pub(crate) use args::plain;
 pub use args::{Args, KernelArg};
+pub use builder::EngineBuilder;
 pub use cpu::CpuImage;
 pub use error::{EngineError, OperationError, Outcome, RunError};
+pub use image::Image;
 pub use run::{Grid, Run, RunReport};
 pub use stream::Stream;
 
 use crate::memory::{MemoryError, Place, Region, Space};
 use parking_lot::Mutex;
 use serde::Serialize;
+use std::any::Any;
+use std::ffi::c_void;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-/// A GPU or a set of CPU threads that runs the kernels of one image. Clones share the engine.
+/// A GPU or a set of CPU threads that runs the kernels of one or more images. Clones share the engine.
 ///
 /// # Examples
 ///
@@ -56,7 +64,7 @@ struct Inner {
     /// Number of runs in flight. They share the stop flag and the error log, so a new run resets those only if it is
     /// alone.
     active: Mutex<usize>,
-    /// True once [`Engine::cancel`] was called: no launch starts any more.
+    /// True from [`Engine::cancel`] to [`Engine::resume`]: no launch starts.
     cancelled: AtomicBool,
     /// Reason given to [`Engine::stop_for`], once it was called: no launch starts any more.
     stopped_for: OnceLock<String>,
@@ -91,6 +99,11 @@ impl fmt::Display for EngineKind {
 pub const DEFAULT_DEADLINE: Duration = Duration::from_secs(10);
 
 impl Engine {
+    /// Returns default settings: the kernels that ship with the crate, and a thread for each processor.
+    pub fn builder() -> EngineBuilder {
+        EngineBuilder::new()
+    }
+
     /// Opens the first GPU if it works, otherwise CPU threads. [`Engine::note`] then returns the reason.
     ///
     /// # Errors
@@ -107,54 +120,25 @@ impl Engine {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn auto() -> Result<Self, EngineError> {
-        match Self::gpu(0) {
-            Ok(gpu) => Ok(gpu),
-            Err(e) => Self::cpu_with(0, &CpuImage::shipped()?, Some(e.reason())),
-        }
+        Self::builder().auto()
     }
 
     /// Opens CPU threads with the kernels that ship with the crate: one thread for each processor
     /// ([`processors::checked`](crate::processors::checked)).
     ///
     /// # Errors
-    /// - [`EngineError::NoCpuImage`] and [`EngineError::AbiMismatch`] as [`CpuImage::shipped`].
-    /// - [`EngineError::Processors`] and [`EngineError::Memory`] as [`Engine::cpu_with`].
+    /// As [`EngineBuilder::cpu`].
     pub fn cpu() -> Result<Self, EngineError> {
-        Self::cpu_with(0, &CpuImage::shipped()?, None)
-    }
-
-    /// Opens `threads` CPU threads with the kernels of `image`. 0 stands for the number of processors. [`Engine::note`]
-    /// returns `note`.
-    ///
-    /// # Errors
-    /// - [`EngineError::Processors`] if the environment gives an invalid number of processors.
-    /// - [`EngineError::Memory`] if the flags and the error log cannot be allocated.
-    pub fn cpu_with(threads: usize, image: &CpuImage, note: Option<String>) -> Result<Self, EngineError> {
-        let backend = Backend::Cpu(cpu::CpuEngine::new(threads, image, note)?);
-        Self::with(Space::cpu(), backend)
+        Self::builder().cpu()
     }
 
     /// Opens a GPU with the kernels that ship with the crate. `ordinal` is the GPU's position in the driver's list,
     /// from 0.
     ///
     /// # Errors
-    /// - [`EngineError::Cuda`] if there is no driver or no such GPU, or if a driver call fails.
-    /// - [`EngineError::NoDeviceImage`] if the crate was built without nvcc.
-    /// - [`EngineError::AbiMismatch`] if the kernels were compiled against other headers.
-    /// - [`EngineError::Memory`] if the flags and the error log cannot be allocated.
+    /// As [`EngineBuilder::gpu`].
     pub fn gpu(ordinal: usize) -> Result<Self, EngineError> {
-        let (space, gpu) = gpu::GpuEngine::open(ordinal, None)?;
-        Self::with(space, Backend::Gpu(gpu))
-    }
-
-    /// Opens a GPU with kernels from a fat binary or PTX that was compiled against this crate's headers.
-    ///
-    /// # Errors
-    /// As [`Engine::gpu`], except [`EngineError::NoDeviceImage`]. [`EngineError::Cuda`] also if the driver does not
-    /// load the image.
-    pub fn gpu_with(ordinal: usize, image: &[u8]) -> Result<Self, EngineError> {
-        let (space, gpu) = gpu::GpuEngine::open(ordinal, Some(image))?;
-        Self::with(space, Backend::Gpu(gpu))
+        Self::builder().gpu(ordinal)
     }
 
     fn with(space: Space, backend: Backend) -> Result<Self, EngineError> {
@@ -190,7 +174,7 @@ impl Engine {
         }
     }
 
-    /// Returns true if the image was compiled with `WB_CHECKED=1`. Calls of a world in its kernels then check their
+    /// Returns true if all images were compiled with `WB_CHECKED=1`. Calls of a world in their kernels then check their
     /// addresses.
     pub fn is_checked(&self) -> bool {
         match &self.0.backend {
@@ -199,7 +183,7 @@ impl Engine {
         }
     }
 
-    /// Returns the reason why [`Engine::auto`] chose CPU threads, or the note given to [`Engine::cpu_with`].
+    /// Returns the reason why [`Engine::auto`] chose CPU threads, or `None` if it did not.
     pub fn note(&self) -> Option<&str> {
         match &self.0.backend {
             Backend::Cpu(c) => c.note(),
@@ -228,7 +212,7 @@ impl Engine {
     /// at once. Returns 1 on the CPU engine. `engine.grid(256, engine.occupancy("kernel", 256)?)` fills the machine.
     ///
     /// # Errors
-    /// - [`EngineError::NoKernel`] if the image has no such kernel.
+    /// - [`EngineError::NoKernel`] if no image has such a kernel.
     /// - [`EngineError::Grid`] if a block of this kernel cannot have `threads_per_block` threads on the GPU.
     /// - [`EngineError::Cuda`] if the driver call fails.
     pub fn occupancy(&self, kernel: &str, threads_per_block: u32) -> Result<u32, EngineError> {
@@ -329,8 +313,9 @@ impl Engine {
         *self.0.active.lock() == 0
     }
 
-    /// Tells the runs in flight to end, and makes every later launch fail with [`EngineError::Cancelled`]. For an
-    /// interrupt from the keyboard: code that launches kernel after kernel then gets an error and can clean up.
+    /// Tells the runs in flight to end, and makes every later launch fail with [`EngineError::Cancelled`] until
+    /// [`Engine::resume`]. For an interrupt from the keyboard: code that launches kernel after kernel then gets an error
+    /// and can clean up. A call between two kernels has the same effect.
     ///
     /// # Errors
     /// [`MemoryError::Cuda`] if setting the stop flag in GPU memory fails. Long waits still see the copy of the flag in
@@ -340,6 +325,42 @@ impl Engine {
         // Under the lock that launches take, so that none of them clears the flag afterwards.
         let _active = self.0.active.lock();
         self.0.control.stop()
+    }
+
+    /// Lets the engine start kernels again after [`Engine::cancel`]. Call it when the code that launched them has
+    /// returned. The effect of [`Engine::stop_for`] stays.
+    ///
+    /// # Errors
+    /// [`EngineError::Busy`] while kernels are in flight: those that were told to end would otherwise go on beside new
+    /// ones, or end new ones with them.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use warpbell::args;
+    /// use warpbell::engine::{Engine, EngineError};
+    /// use warpbell::memory::Place;
+    ///
+    /// let engine = Engine::cpu()?;
+    /// let out = engine.allocate(Place::Device, 8)?;
+    /// // SAFETY: these are the types of the parameters of `wb_iota`.
+    /// let launch = || unsafe { engine.launch("wb_iota", engine.grid(32, 1), args!(&out, 1u64, 7u64, 0u64)) };
+    /// engine.cancel()?;
+    /// assert!(matches!(launch(), Err(EngineError::Cancelled)));
+    /// engine.resume()?;
+    /// launch()?.finish()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn resume(&self) -> Result<(), EngineError> {
+        // Under the lock that launches take: no run begins meanwhile.
+        let active = self.0.active.lock();
+        match *active {
+            0 => {
+                self.0.cancelled.store(false, Ordering::Release);
+                Ok(())
+            }
+            runs => Err(EngineError::Busy { runs }),
+        }
     }
 
     /// Tells the runs in flight to end and makes every later launch fail. Both report `reason` ([`RunError::Stopped`],
@@ -369,7 +390,7 @@ impl Engine {
         if *active > 0 { self.0.control.stop() } else { Ok(()) }
     }
 
-    /// Returns true if [`Engine::cancel`] was called.
+    /// Returns true if [`Engine::cancel`] was called, and [`Engine::resume`] was not called since.
     pub fn is_cancelled(&self) -> bool {
         self.0.cancelled.load(Ordering::Acquire)
     }
@@ -377,7 +398,7 @@ impl Engine {
     /// Starts a kernel. The run keeps the memory that its arguments stand for.
     ///
     /// # Errors
-    /// - [`EngineError::NoKernel`] if the image has no such kernel.
+    /// - [`EngineError::NoKernel`] if no image has such a kernel.
     /// - [`EngineError::Arguments`] if the sizes of the arguments are not those of the kernel's parameters.
     /// - [`EngineError::Grid`] if the engine cannot run the grid, or no CPU thread can be started.
     /// - [`EngineError::Cancelled`], [`EngineError::Stopped`], [`EngineError::Poisoned`] if this engine starts no more
@@ -393,6 +414,71 @@ impl Engine {
     pub unsafe fn launch(&self, kernel: &str, grid: Grid, args: Args) -> Result<Run, EngineError> {
         // SAFETY: this function's caller makes the same promise.
         unsafe { run::launch(self, kernel, grid, args) }
+    }
+
+    /// Begins a run of kernels that the program itself launches, on the stream of `stream` ([`Stream::raw`],
+    /// [`Engine::adopt_stream`]). From now on the kernels see flags and an error log in order, and nothing that they use
+    /// is freed by this crate. [`Run::finish`] waits for all work that is on the stream by then, and reports errors as it
+    /// does for a launched kernel. `name` names the work in errors.
+    ///
+    /// The stream must not be capturing a graph now. To capture a program's kernels, capture first and launch the graph
+    /// within the run.
+    ///
+    /// A CPU engine has no streams that other code could use. There the program calls its kernels on its own threads, and
+    /// they have ended when it finishes or drops the run. `finish` also waits for the engine's kernels on `stream`.
+    ///
+    /// # Errors
+    /// - [`EngineError::ForeignStream`] if the stream belongs to another engine.
+    /// - [`EngineError::Cancelled`], [`EngineError::Stopped`], [`EngineError::Poisoned`] if this engine starts no more
+    ///   kernels.
+    /// - [`EngineError::Cuda`] if the stream is being captured ([`CudaError::Capturing`]), or a driver call fails.
+    /// - [`EngineError::Memory`] if the flags or the error log cannot be accessed.
+    ///
+    /// [`CudaError::Capturing`]: crate::cuda::CudaError::Capturing
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use warpbell::engine::Engine;
+    /// use warpbell::storage::{Cache, Drive, Volume};
+    ///
+    /// let engine = Engine::cpu()?;
+    /// let volume = Volume::on(&engine, [Drive::open("soft:mem:1M")?]).build()?;
+    /// let numbers = Cache::on(&volume).bytes(64 << 10).build()?.array::<u32>(0, 1000)?;
+    ///
+    /// let stream = engine.stream()?;
+    /// let mut run = engine.external("my kernel", &stream)?;
+    /// // The run keeps the array; the view is the kernel's parameter.
+    /// run.keep(&numbers);
+    /// let view = numbers.view();
+    /// // cuLaunchKernel(function, ..., stream.raw(), parameters with `view`, ...);
+    /// # let _ = view;
+    /// run.finish()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn external(&self, name: &str, stream: &Stream) -> Result<Run, EngineError> {
+        run::external(self, name, stream)
+    }
+
+    /// Uses a CUDA stream of the program: the engine's kernels can be launched on it, in order with the program's own
+    /// work there. `raw` is a `CUstream` (`cudaStream_t`) of the primary context of the engine's GPU; null stands for the
+    /// legacy default stream, with its implicit waits. `keep` owns the stream; it is dropped when the last clone of the
+    /// result is, and not before kernels on it have ended.
+    ///
+    /// # Errors
+    /// - [`EngineError::NoCudaStreams`] if this is a CPU engine.
+    /// - [`EngineError::Cuda`] if the stream belongs to another context or is the default stream of a thread
+    ///   ([`CudaError::BadStream`](crate::cuda::CudaError::BadStream)), or a driver call fails.
+    ///
+    /// # Safety
+    /// `raw` must be a valid stream for as long as `keep` lives.
+    pub unsafe fn adopt_stream(
+        &self,
+        raw: *mut c_void,
+        keep: Arc<dyn Any + Send + Sync>,
+    ) -> Result<Stream, EngineError> {
+        // SAFETY: this function's caller makes the same promise.
+        unsafe { Stream::adopt(self, raw, keep) }
     }
 
     /// Creates an empty stream. Kernels launched on it run one after another.

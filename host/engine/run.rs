@@ -1,7 +1,7 @@
 //! A launched kernel is a value: finishing it returns its report, dropping it stops the kernel.
 
 use super::args::Kept;
-use super::{Args, Backend, Engine, EngineError, OperationError, Outcome, RunError, abi, cpu, gpu};
+use super::{Args, Backend, Engine, EngineError, KernelArg, OperationError, Outcome, RunError, Stream, abi, cpu, gpu};
 use crate::memory::{MemoryError, Place, Region, Space, WeakRegion};
 use core::mem::offset_of;
 use parking_lot::{Mutex, MutexGuard};
@@ -63,6 +63,12 @@ impl Control {
 
     pub(super) fn address(&self) -> u64 {
         self.control.address()
+    }
+
+    /// Returns the error log, for tests that write entries as kernels do.
+    #[cfg(test)]
+    pub(super) fn log(&self) -> &Region {
+        &self.log
     }
 
     pub(super) fn set_deadline(&self, deadline: Duration) -> Result<(), MemoryError> {
@@ -148,7 +154,7 @@ impl Control {
     }
 }
 
-/// Report of a finished kernel.
+/// Report of a finished run.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct RunReport {
@@ -156,9 +162,10 @@ pub struct RunReport {
     pub elapsed: Duration,
 }
 
-/// A kernel in flight. Dropping it raises the stop flag and waits a bounded time for the kernel to end.
+/// A kernel in flight, or kernels that the program launches itself ([`Engine::external`]). Dropping it raises the stop
+/// flag and waits a bounded time for the kernel to end.
 ///
-/// A run keeps the memory that its arguments stand for. A forgotten run leaks that memory, so its kernel never loses
+/// A run keeps the memory that its arguments stand for, and what [`Run::keep`] adds. A forgotten run leaks that memory, so its kernel never loses
 /// it.
 ///
 /// # Examples
@@ -185,12 +192,33 @@ pub struct Run {
     kernel: String,
     state: State,
     ended: bool,
-    _kept: Kept,
+    kept: Kept,
+    /// Stream of the program's own kernels. Dropped last: the memory above may be in use until the stream's end.
+    stream: Option<Stream>,
 }
 
 enum State {
     Cpu(cpu::CpuRun),
     Gpu(gpu::GpuRun),
+    /// Kernels that the program calls on its own threads.
+    Called(Called),
+}
+
+/// Kernels that the program calls on its own threads, and those that are on a stream of the engine.
+struct Called {
+    stream: Stream,
+    started: Instant,
+    elapsed: Option<Duration>,
+}
+
+impl Called {
+    fn wait(&mut self, within: Duration) -> bool {
+        let ended = self.stream.end_point().is_none_or(|end| end.wait(within));
+        if ended {
+            self.elapsed.get_or_insert_with(|| self.started.elapsed());
+        }
+        ended
+    }
 }
 
 impl State {
@@ -198,6 +226,15 @@ impl State {
         match self {
             Self::Cpu(c) => c.wait(within),
             Self::Gpu(g) => g.wait(within),
+            Self::Called(c) => Ok(c.wait(within)),
+        }
+    }
+
+    fn elapsed(&self) -> Duration {
+        match self {
+            Self::Cpu(c) => c.elapsed(),
+            Self::Gpu(g) => g.elapsed(),
+            Self::Called(c) => c.elapsed.unwrap_or_else(|| c.started.elapsed()),
         }
     }
 }
@@ -221,7 +258,23 @@ pub(super) unsafe fn launch(engine: &Engine, kernel: &str, grid: Grid, mut args:
         }
     };
     *active += 1;
-    Ok(Run { engine: engine.clone(), kernel: kernel.to_owned(), state, ended: false, _kept: kept })
+    Ok(Run { engine: engine.clone(), kernel: kernel.to_owned(), state, ended: false, kept, stream: None })
+}
+
+/// Begins a run of the program's own kernels; see [`Engine::external`].
+pub(super) fn external(engine: &Engine, name: &str, stream: &Stream) -> Result<Run, EngineError> {
+    if !engine.is_same(stream.engine()) {
+        return Err(EngineError::ForeignStream);
+    }
+    let mut active = begin(engine)?;
+    let state = match (&engine.0.backend, stream.raw()) {
+        // SAFETY: a stream of this engine, which the run keeps.
+        (Backend::Gpu(g), Some(raw)) => State::Gpu(unsafe { g.external(raw) }?),
+        _ => State::Called(Called { stream: stream.clone(), started: Instant::now(), elapsed: None }),
+    };
+    *active += 1;
+    let (engine, kernel, stream) = (engine.clone(), name.to_owned(), Some(stream.clone()));
+    Ok(Run { engine, kernel, state, ended: false, kept: Kept::new(), stream })
 }
 
 /// Checks that the engine starts kernels. Returns the locked number of runs, so that none begins or ends during the
@@ -339,11 +392,15 @@ impl Run {
             self.stop_and_wait(within)?;
         }
         judge(&self.engine, &self.kernel, (!in_time).then_some(within))?;
-        let elapsed = match &self.state {
-            State::Cpu(c) => c.elapsed(),
-            State::Gpu(g) => g.elapsed(),
-        };
-        Ok(RunReport { elapsed })
+        Ok(RunReport { elapsed: self.state.elapsed() })
+    }
+
+    /// Keeps the owner of memory until the run has ended, as an argument of the launch would: an array, a volume, a
+    /// world, a team, a region. For memory that the program's own kernels use.
+    pub fn keep(&mut self, owner: &(impl KernelArg + ?Sized)) {
+        let mut args = Args::new();
+        owner.push(&mut args);
+        self.kept.append(&mut args.take_kept());
     }
 
     /// Returns true if the kernel has ended.
@@ -385,6 +442,8 @@ impl Run {
         self.stop()?;
         if !self.wait(STOP_GRACE)? {
             self.ended = true;
+            // The kernel may still be on the program's stream, so the stream is not given up either.
+            std::mem::forget(self.stream.take());
             return Err(stuck(&self.engine, self.kernel.clone(), within));
         }
         Ok(())

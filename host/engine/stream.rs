@@ -1,24 +1,30 @@
 //! Streams: kernels that run one after another without the host between them.
 
-use super::cpu_queue::CpuQueue;
+use super::cpu_queue::{CpuQueue, Point};
 use super::gpu::GpuQueue;
 use super::run::{self, RunReport, STOP_GRACE};
 use super::{Args, Backend, Engine, EngineError, Grid, RunError};
 use parking_lot::{Mutex, MutexGuard};
 use std::any::Any;
 use std::collections::HashMap;
+use std::ffi::c_void;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Kernels that run in the order of their launches. Each starts when the one before it has ended.
+/// Kernels that run in the order of their launches. Each starts when the one before it has ended. Cheap to clone; clones
+/// share the stream.
 ///
 /// The stream keeps the memory that the arguments of its launches stand for, until [`Stream::synchronize`] has waited
-/// for them. Dropping the stream tells its kernels to end and waits a bounded time for that, as dropping a
+/// for them. Dropping the last clone tells its kernels to end and waits a bounded time for that, as dropping a
 /// [`Run`](super::Run) does.
 ///
 /// After a kernel has failed, the kernels behind it do not start (CPU threads), or start and have all their waits end
 /// at once (GPU). The next `synchronize` returns the error. The stream can then be used again.
+///
+/// On a GPU a stream is a CUDA stream, its own or the program's ([`Engine::adopt_stream`]). Other work on that CUDA
+/// stream is ordered with the kernels. Kernels of the program that use memory or handles of this crate run within
+/// [`Engine::external`].
 ///
 /// # Examples
 ///
@@ -41,8 +47,13 @@ use std::time::Duration;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[must_use = "dropping a stream stops its kernels; call synchronize"]
-pub struct Stream {
+#[derive(Clone)]
+pub struct Stream(Arc<Inner>);
+
+struct Inner {
     engine: Engine,
+    /// The CUDA stream, as a number; `None` on a CPU engine.
+    raw: Option<usize>,
     state: Mutex<State>,
 }
 
@@ -83,13 +94,93 @@ impl Stream {
             }
             Backend::Gpu(g) => Queue::Gpu(g.queue()?),
         };
+        Ok(Self::with(engine, queue))
+    }
+
+    /// # Safety
+    /// As [`Engine::adopt_stream`].
+    pub(super) unsafe fn adopt(
+        engine: &Engine,
+        raw: *mut c_void,
+        keep: Arc<dyn Any + Send + Sync>,
+    ) -> Result<Self, EngineError> {
+        match &engine.0.backend {
+            Backend::Cpu(_) => Err(EngineError::NoCudaStreams),
+            // SAFETY: this function's caller makes the same promise.
+            Backend::Gpu(g) => Ok(Self::with(engine, Queue::Gpu(unsafe { g.adopt(raw, keep) }?))),
+        }
+    }
+
+    fn with(engine: &Engine, queue: Queue) -> Self {
+        let raw = match &queue {
+            Queue::Cpu(_) => None,
+            Queue::Gpu(g) => Some(g.raw() as usize),
+        };
         let state = Mutex::new(State { queue, busy: false, kernels: Vec::new(), kept: HashMap::new() });
-        Ok(Self { engine: engine.clone(), state })
+        Self(Arc::new(Inner { engine: engine.clone(), raw, state }))
     }
 
     /// Returns the engine that the stream belongs to.
     pub fn engine(&self) -> &Engine {
-        &self.engine
+        &self.0.engine
+    }
+
+    /// Returns the `CUstream` (`cudaStream_t`), or `None` on a CPU engine. It is valid while a clone of the stream lives.
+    /// Synchronising or capturing it is the program's own affair; a launch on a stream that is being captured fails.
+    pub fn raw(&self) -> Option<*mut c_void> {
+        self.0.raw.map(|raw| raw as *mut c_void)
+    }
+
+    /// Makes later work on this stream wait for all work that is on `other` now, the program's own included. The host
+    /// does not wait. To order an own stream and one of the program both ways, call this on each with the other.
+    ///
+    /// # Errors
+    /// - [`EngineError::ForeignStream`] if the streams belong to different engines.
+    /// - [`EngineError::Cuda`] if one of them is being captured
+    ///   ([`CudaError::Capturing`](crate::cuda::CudaError::Capturing)), or a driver call fails.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use warpbell::args;
+    /// use warpbell::engine::Engine;
+    /// use warpbell::memory::Place;
+    ///
+    /// let engine = Engine::cpu()?;
+    /// let out = engine.allocate(Place::Device, 8)?;
+    /// let (first, second) = (engine.stream()?, engine.stream()?);
+    /// // SAFETY: these are the types of the parameters of `wb_iota`: out, count, start, step.
+    /// unsafe { first.launch("wb_iota", engine.grid(32, 1), args!(&out, 1u64, 1u64, 0u64)) }?;
+    /// second.wait_for(&first)?;
+    /// // SAFETY: as above.
+    /// unsafe { second.launch("wb_iota", engine.grid(32, 1), args!(&out, 1u64, 2u64, 0u64)) }?;
+    /// second.synchronize(Duration::from_secs(10))?;
+    /// first.synchronize(Duration::from_secs(10))?;
+    /// assert_eq!(out.get::<u64>(0)?, 2);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn wait_for(&self, other: &Stream) -> Result<(), EngineError> {
+        if !self.engine().is_same(other.engine()) {
+            return Err(EngineError::ForeignStream);
+        }
+        let point = other.end_point();
+        // `other` is unlocked again: another thread may order the same streams the other way round.
+        match (&mut self.0.state().queue, point, other.raw()) {
+            (Queue::Cpu(c), Some(point), _) => c.wait_for(point),
+            // SAFETY: `other` keeps its stream.
+            (Queue::Gpu(g), _, Some(raw)) => unsafe { g.wait_for(raw) }?,
+            _ => return Err(EngineError::ForeignStream),
+        }
+        Ok(())
+    }
+
+    /// Returns the end of the stream's kernels so far, or `None` on a GPU.
+    pub(super) fn end_point(&self) -> Option<Point> {
+        match &self.0.state().queue {
+            Queue::Cpu(c) => Some(c.point()),
+            Queue::Gpu(_) => None,
+        }
     }
 
     /// Adds a kernel to the stream. It starts when all earlier kernels of the stream have ended.
@@ -100,12 +191,13 @@ impl Stream {
     /// # Safety
     /// As [`Engine::launch`], until the stream has been waited for.
     pub unsafe fn launch(&self, kernel: &str, grid: Grid, mut args: Args) -> Result<(), EngineError> {
-        let mut state = self.state();
-        let mut active = run::begin(&self.engine)?;
+        let engine = self.engine();
+        let mut state = self.0.state();
+        let mut active = run::begin(engine)?;
         let kept = args.take_kept();
         // SAFETY: the caller vouches for the arguments, and `kept` lives until the stream has been waited for.
         unsafe {
-            match (&mut state.queue, &self.engine.0.backend) {
+            match (&mut state.queue, &engine.0.backend) {
                 (Queue::Cpu(queue), Backend::Cpu(c)) => queue.launch(c.prepare(kernel, grid, args)?),
                 (Queue::Gpu(queue), Backend::Gpu(g)) => g.enqueue(queue, kernel, grid, args)?,
                 _ => return Err(EngineError::ForeignStream),
@@ -129,18 +221,18 @@ impl Stream {
     /// As [`Run::finish_within`](super::Run::finish_within), for the first kernel that failed. [`RunError::Stopped`]
     /// also if kernels did not start because the engine's kernels were told to end.
     pub fn synchronize(&self, within: Duration) -> Result<RunReport, RunError> {
-        let mut state = self.state();
+        let mut state = self.0.state();
         if !state.busy {
             return Ok(RunReport { elapsed: Duration::ZERO });
         }
-        let ended = self.end(&mut state, within);
+        let ended = self.0.end(&mut state, within);
         let answer = ended.and_then(|in_time| {
             let skipped = match &mut state.queue {
                 Queue::Cpu(c) => c.take_failed(),
                 Queue::Gpu(_) => None,
             };
             let (kernel, skipped) = skipped.unwrap_or_else(|| (names(&state.kernels), 0));
-            run::judge(&self.engine, &kernel, (!in_time).then_some(within))?;
+            run::judge(self.engine(), &kernel, (!in_time).then_some(within))?;
             match skipped {
                 0 => Ok(()),
                 _ => Err(RunError::Stopped {
@@ -152,7 +244,7 @@ impl Stream {
                 }),
             }
         });
-        self.retire(&mut state);
+        self.0.retire(&mut state);
         answer.map(|()| RunReport {
             elapsed: match &state.queue {
                 Queue::Cpu(c) => c.elapsed(),
@@ -167,13 +259,13 @@ impl Stream {
     /// [`RunError::Broken`] if a kernel faulted on the GPU, or a CPU thread that ran one panicked or could not be
     /// started.
     pub fn is_finished(&self) -> Result<bool, RunError> {
-        let mut state = self.state();
+        let mut state = self.0.state();
         if !state.busy {
             return Ok(true);
         }
         state.queue.wait(Duration::ZERO).map_err(|reason| {
-            let broken = run::broken(&self.engine, &names(&state.kernels), reason);
-            self.retire(&mut state);
+            let broken = run::broken(self.engine(), &names(&state.kernels), reason);
+            self.0.retire(&mut state);
             broken
         })
     }
@@ -183,9 +275,11 @@ impl Stream {
     /// # Errors
     /// As [`Run::stop`](super::Run::stop).
     pub fn stop(&self) -> Result<(), RunError> {
-        Ok(self.engine.0.control.stop()?)
+        Ok(self.engine().0.control.stop()?)
     }
+}
 
+impl Inner {
     /// Waits for the kernels to end. Returns true if they ended in time, and false if they were told to stop.
     fn end(&self, state: &mut State, within: Duration) -> Result<bool, RunError> {
         let broken = |state: &State, reason| run::broken(&self.engine, &names(&state.kernels), reason);
@@ -194,7 +288,7 @@ impl Stream {
         if ended.map_err(|r| broken(state, r))? {
             return Ok(true);
         }
-        self.stop()?;
+        self.engine.0.control.stop()?;
         if state.queue.wait(STOP_GRACE).map_err(|r| broken(state, r))? {
             return Ok(false);
         }
@@ -222,7 +316,7 @@ fn names(kernels: &[String]) -> String {
     names
 }
 
-impl Drop for Stream {
+impl Drop for Inner {
     fn drop(&mut self) {
         let mut state = self.state();
         if !state.busy {
@@ -237,7 +331,7 @@ impl Drop for Stream {
 
 impl fmt::Debug for Stream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Stream({})", names(&self.state().kernels))
+        write!(f, "Stream({})", names(&self.0.state().kernels))
     }
 }
 
@@ -383,7 +477,7 @@ mod tests {
             put(&stream, "wb_iota", one_warp(&engine), args!(&out, 1u64, i, 0u64)).unwrap();
         }
         drop(out);
-        assert_eq!(stream.state().kept.len(), 1, "one share of each thing");
+        assert_eq!(stream.0.state().kept.len(), 1, "one share of each thing");
         assert!(weak.upgrade().is_some());
         stream.synchronize(SOON).unwrap();
         assert!(weak.upgrade().is_none());

@@ -1,7 +1,8 @@
-//! Engines for tests: CPU threads, or GPUs if `WARPBELL_TEST_ENGINE` is `gpu`.
+//! Engines for tests: CPU threads, or GPUs if `WARPBELL_TEST_ENGINE` is `gpu`; or a GPU that is not there.
 
-use super::{Args, CpuImage, Engine, EngineError, Grid, Run, Stream};
-use crate::cuda::DeviceInfo;
+use super::gpu::GpuEngine;
+use super::{Args, Backend, Engine, EngineError, Grid, Image, Run, Stream};
+use crate::cuda::{DeviceInfo, fake};
 use crate::processors;
 
 /// Most threads of a test's engine. As many tests run at once as there are processors; engines with that many threads
@@ -11,7 +12,7 @@ const MOST_THREADS: usize = 4;
 /// Returns a CPU engine for one of many tests.
 pub(crate) fn cpu() -> Engine {
     let threads = processors::count().min(MOST_THREADS);
-    Engine::cpu_with(threads, &CpuImage::shipped().unwrap(), None).unwrap()
+    Engine::builder().threads(threads).cpu().unwrap()
 }
 
 /// Returns the engine of PE `i`: the machine's GPUs in turn, or CPU threads.
@@ -21,6 +22,13 @@ pub(crate) fn engine(i: usize) -> Engine {
         Ok(other) => panic!("WARPBELL_TEST_ENGINE is `{other}`: leave it out, or write gpu"),
         Err(_) => cpu(),
     }
+}
+
+/// Returns an engine on a GPU that is not there ([`fake`]), with these images alone.
+pub(crate) fn fake_gpu(images: &[Image]) -> Result<(&'static fake::Gpu, Engine), EngineError> {
+    let (gpu, context) = fake::Gpu::open();
+    let (space, backend) = GpuEngine::on(context, &[], images)?;
+    Ok((gpu, Engine::with(space, Backend::Gpu(backend))?))
 }
 
 /// Starts one of the crate's kernels.

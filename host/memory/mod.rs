@@ -37,6 +37,28 @@ pub enum MemoryError {
         /// Error of the GPU driver.
         source: crate::cuda::CudaError,
     },
+    /// Memory of other code is no memory that kernels of the space can use.
+    #[error("{bytes} bytes at {pointer:#x} cannot be imported: {reason}")]
+    NotImportable {
+        /// Address of the first byte.
+        pointer: u64,
+        /// Length in bytes.
+        bytes: usize,
+        /// Cause and next step.
+        reason: String,
+    },
+    /// Imported GPU memory is of a kind that third-party devices do not reach. Kernels can use it.
+    #[error("devices do not reach {bytes} bytes of imported memory at {pointer:#x}: {cause}")]
+    NotReachable {
+        /// Address of the first byte.
+        pointer: u64,
+        /// Length in bytes.
+        bytes: usize,
+        /// Property of the memory that excludes devices.
+        cause: &'static str,
+        /// Kind of memory to use instead.
+        next: &'static str,
+    },
     /// A dma-buf of host memory was requested. Only GPU memory has one.
     #[error("{bytes} bytes of host memory have no dma-buf: only GPU memory is exported")]
     NoDmaBuf {
@@ -59,6 +81,7 @@ impl Remedies for MemoryError {
     fn remedies(&self) -> Vec<Remedy> {
         match self {
             Self::Cuda { source, .. } => source.remedies(),
+            Self::NotReachable { next, .. } => vec![Remedy::step(*next)],
             _ => Vec::new(),
         }
     }

@@ -68,13 +68,17 @@ enum View {
 enum Owner {
     Heap(Layout),
     Gpu {
-        memory: cuda::DeviceMemory,
+        _memory: cuda::DeviceMemory,
     },
     Pinned {
         _memory: cuda::PinnedMemory,
     },
     Imported {
         _registered: Option<cuda::RegisteredMemory>,
+        _keep: Arc<dyn Any + Send + Sync>,
+    },
+    ImportedDevice {
+        access: cuda::DeviceAccess,
         _keep: Arc<dyn Any + Send + Sync>,
     },
     /// Leaked on purpose: a kernel that did not end may still use the memory.
@@ -108,7 +112,7 @@ impl Region {
                     bytes,
                     source,
                 })?;
-                (m.address(), View::Gpu(context.clone()), Owner::Gpu { memory: m })
+                (m.address(), View::Gpu(context.clone()), Owner::Gpu { _memory: m })
             }
             (Some(context), Place::Host) => {
                 let m = cuda::PinnedMemory::zeroed(context, bytes).map_err(|source| MemoryError::Cuda {
@@ -151,9 +155,54 @@ impl Region {
         })))
     }
 
+    /// # Safety
+    /// As [`Space::import_device`].
+    pub(super) unsafe fn import_device(
+        space: &Space,
+        pointer: u64,
+        bytes: usize,
+        keep: Arc<dyn Any + Send + Sync>,
+    ) -> Result<Self, MemoryError> {
+        let refuse = |reason| MemoryError::NotImportable { pointer, bytes, reason };
+        let (view, access) = match space.gpu_context() {
+            None => {
+                let base = NonNull::new(pointer as *mut u8)
+                    .filter(|_| bytes > 0 && pointer.checked_add(bytes as u64).is_some());
+                let base =
+                    base.ok_or_else(|| refuse("a range has an address other than 0 and at least one byte".to_owned()))?;
+                (View::Host(base), cuda::DeviceAccess::Allowed)
+            }
+            Some(context) => {
+                let examined = context.examine(pointer, bytes).map_err(|source| MemoryError::Cuda {
+                    what: "importing GPU memory",
+                    bytes,
+                    source,
+                })?;
+                (View::Gpu(context.clone()), examined.map_err(refuse)?)
+            }
+        };
+        let owner = Owner::ImportedDevice { access, _keep: keep };
+        let (space, place) = (space.clone(), Place::Device);
+        Ok(Self(Arc::new(Memory { space, place, address: pointer, view, bytes, owner })))
+    }
+
     /// Returns the address of the first byte for kernels.
     pub fn address(&self) -> u64 {
         self.0.address
+    }
+
+    /// Checks that storage controllers and RDMA adapters can be given access to the memory. Only imported GPU memory may
+    /// be of a kind for which they cannot ([`Space::import_device`]).
+    ///
+    /// # Errors
+    /// [`MemoryError::NotReachable`] with the reason.
+    pub fn reaches_devices(&self) -> Result<(), MemoryError> {
+        match self.0.owner {
+            Owner::ImportedDevice { access: cuda::DeviceAccess::Refused { cause, next }, .. } => {
+                Err(MemoryError::NotReachable { pointer: self.0.address, bytes: self.0.bytes, cause, next })
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Returns the host address of the first byte, or `None` for GPU memory.
@@ -203,15 +252,19 @@ impl Region {
     /// Exports the whole region as a dma-buf. Only GPU memory has one.
     ///
     /// # Errors
-    /// - [`MemoryError::NoDmaBuf`] if the region is not GPU memory that was allocated here.
+    /// - [`MemoryError::NoDmaBuf`] if the region is host memory.
+    /// - [`MemoryError::NotReachable`] if the region is imported memory that devices do not reach.
     /// - [`MemoryError::Cuda`] if the GPU driver fails to export it.
     pub fn export_dma_buf(&self) -> Result<OwnedFd, MemoryError> {
-        let what = "exporting a dma-buf";
-        match &self.0.owner {
-            Owner::Gpu { memory } => {
-                memory.export_dma_buf().map_err(|source| MemoryError::Cuda { what, bytes: self.0.bytes, source })
-            }
-            _ => Err(MemoryError::NoDmaBuf { bytes: self.0.bytes }),
+        self.reaches_devices()?;
+        let (what, bytes) = ("exporting a dma-buf", self.0.bytes);
+        match &self.0.view {
+            View::Gpu(context) => context.export_dma_buf(self.0.address, bytes).map_err(|source| MemoryError::Cuda {
+                what,
+                bytes,
+                source,
+            }),
+            View::Host(_) => Err(MemoryError::NoDmaBuf { bytes }),
         }
     }
 
@@ -377,6 +430,34 @@ mod tests {
         assert!(!region.is_unique());
         drop(clone);
         assert!(region.is_unique());
+    }
+
+    #[test]
+    fn imported_memory_is_used_where_it_is_and_kept() {
+        struct Buffer(Vec<u8>);
+        let space = Space::cpu();
+        let mut buffer = Buffer(vec![3; 1000]);
+        let pointer = buffer.0.as_mut_ptr() as u64;
+        let buffer = Arc::new(buffer);
+        let weak = Arc::downgrade(&buffer);
+        // SAFETY: the region keeps the buffer.
+        let region = unsafe { space.import_device(pointer + 8, 500, buffer.clone()) }.unwrap();
+        assert_eq!((region.address(), region.len(), region.place()), (pointer + 8, 500, Place::Device));
+        region.set(492, 0x0102_0304_0506_0708u64).unwrap();
+        assert!(matches!(region.get::<u64>(493), Err(MemoryError::OutOfBounds { .. })));
+        assert!(region.reaches_devices().is_ok() && region.export_dma_buf().is_err());
+        assert_eq!(buffer.0[500], 8);
+        drop(buffer);
+        let clone = region.clone();
+        drop(region);
+        assert!(weak.upgrade().is_some());
+        drop(clone);
+        assert!(weak.upgrade().is_none());
+        for (pointer, bytes) in [(0, 8), (pointer, 0), (u64::MAX, 8)] {
+            // SAFETY: refused before any use.
+            let e = unsafe { space.import_device(pointer, bytes, Arc::new(())) }.unwrap_err();
+            assert!(matches!(e, MemoryError::NotImportable { .. }), "{e}");
+        }
     }
 
     #[test]

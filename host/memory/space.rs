@@ -74,6 +74,50 @@ impl Space {
         unsafe { Region::import_host(self, base, bytes, io_memory, keep) }
     }
 
+    /// Makes existing device memory accessible to kernels and, where its kind permits that, to devices: reads of storage
+    /// controllers and RDMA adapters then land in a program's own allocation. Device memory is GPU memory of the space's
+    /// GPU, or memory of this process if kernels run on CPU threads.
+    ///
+    /// Any GPU memory that kernels of the space's context can use may be imported: of `cuMemAlloc` (`cudaMalloc`), of
+    /// stream-ordered pools, and mapped physical memory. [`Region::reaches_devices`] tells whether devices reach it.
+    /// Direct landing needs whole pages of [`GPU_PAGE`](crate::cuda::GPU_PAGE) bytes. `pointer` is the address of the
+    /// first byte. `keep` owns the memory and lives as long as the region; runs whose arguments include the region keep
+    /// the region.
+    ///
+    /// # Errors
+    /// - [`MemoryError::NotImportable`] if the range is empty, is not within one gapless allocation, or is host memory,
+    ///   managed memory, memory of another GPU or of another context.
+    /// - [`MemoryError::Cuda`] if the driver call fails.
+    ///
+    /// # Safety
+    /// The range must be valid for reads and writes by kernels, devices and the host for as long as `keep` lives. While
+    /// a kernel or device uses a part of it, no reference of Rust code to that part exists.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use warpbell::memory::Space;
+    ///
+    /// let mut numbers = vec![7u64; 512];
+    /// let (pointer, bytes) = (numbers.as_mut_ptr() as u64, numbers.len() * 8);
+    /// let space = Space::cpu();
+    /// // SAFETY: the region owns the vector, whose elements do not move with it.
+    /// let region = unsafe { space.import_device(pointer, bytes, Arc::new(numbers)) }?;
+    /// assert_eq!(region.address(), pointer);
+    /// assert_eq!(region.get::<u64>(8 * 511)?, 7);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub unsafe fn import_device(
+        &self,
+        pointer: u64,
+        bytes: usize,
+        keep: Arc<dyn Any + Send + Sync>,
+    ) -> Result<Region, MemoryError> {
+        // SAFETY: this function's caller makes the same promise.
+        unsafe { Region::import_device(self, pointer, bytes, keep) }
+    }
+
     /// Records that a kernel of this space did not end. From then on the space's memory is leaked instead of freed.
     pub fn poison(&self) {
         self.0.poisoned.store(true, Ordering::Release);

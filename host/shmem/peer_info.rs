@@ -14,10 +14,8 @@ use std::fmt;
 use std::net::IpAddr;
 use std::sync::OnceLock;
 
-/// Default size of a CPU engine's heap, in bytes.
-pub(super) const CPU_HEAP: usize = 64 << 20;
-/// Default size of a GPU's heap in bytes, if it fits: NVSHMEM's default.
-const GPU_HEAP: usize = 1 << 30;
+/// Default size of a heap in bytes, if it fits. A world is often a guest: the rest of the GPU's memory is the program's.
+pub(super) const DEFAULT_HEAP: usize = 64 << 20;
 
 /// The identity of a host. It changes when the machine boots.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -223,18 +221,17 @@ fn all_equal(what: &'static str, peer_infos: &[PeerInfo], say: impl Fn(&PeerInfo
     if asked.iter().all(|a| *a == asked[0]) { Ok(()) } else { Err(ShmemError::Unequal { what, asked }) }
 }
 
-/// Returns the default heap size in bytes: 64 MiB if a CPU engine takes part, otherwise at most 1 GiB.
-///
-/// On GPUs the heaps of all PEs of a GPU must fit into three quarters of its free memory.
+/// Returns the default heap size in bytes: 64 MiB, or less on GPUs with little free memory. The heaps of all PEs of a GPU
+/// fit into three quarters of that memory.
 fn default_bytes(peer_infos: &[PeerInfo]) -> Result<usize, ShmemError> {
-    let mut least = GPU_HEAP;
+    let mut least = DEFAULT_HEAP;
     for (rank, peer_info) in peer_infos.iter().enumerate() {
-        let Some(gpu) = &peer_info.gpu else { return Ok(CPU_HEAP) };
+        let Some(gpu) = &peer_info.gpu else { return Ok(DEFAULT_HEAP) };
         let is_same = |c: &&PeerInfo| c.gpu.as_ref().is_some_and(|g| g.uuid == gpu.uuid);
         let sharing = peer_infos.iter().filter(is_same).count();
         let fits = (gpu.free / 4 * 3 / sharing) / HEAP_ALIGN * HEAP_ALIGN;
         let with_own = |asked: usize| asked + own_bytes(asked, peer_infos.len());
-        let mut asked = fits.min(GPU_HEAP);
+        let mut asked = fits.min(DEFAULT_HEAP);
         while asked > 0 && with_own(asked) > fits {
             asked = asked.saturating_sub(HEAP_ALIGN);
         }
@@ -244,7 +241,7 @@ fn default_bytes(peer_infos: &[PeerInfo]) -> Result<usize, ShmemError> {
                 gpu.name,
                 Bytes(gpu.free as u64)
             );
-            return Err(ShmemError::Heap { bytes: GPU_HEAP, pes: peer_infos.len(), reason });
+            return Err(ShmemError::Heap { bytes: DEFAULT_HEAP, pes: peer_infos.len(), reason });
         }
         least = least.min(asked);
     }
@@ -287,12 +284,12 @@ mod tests {
     #[test]
     fn defaults_are_what_fits() {
         let plan = |peer_infos: &[PeerInfo]| HeapPlan::of(peer_infos);
-        assert_eq!(plan(&[peer_info(), peer_info()]).unwrap().asked, CPU_HEAP);
-        assert_eq!(plan(&[gpu(1, 140 << 30), peer_info()]).unwrap().asked, CPU_HEAP);
-        assert_eq!(plan(&[gpu(1, 140 << 30), gpu(2, 140 << 30)]).unwrap().asked, GPU_HEAP);
+        assert_eq!(plan(&[peer_info(), peer_info()]).unwrap().asked, DEFAULT_HEAP);
+        assert_eq!(plan(&[gpu(1, 140 << 30), peer_info()]).unwrap().asked, DEFAULT_HEAP);
+        assert_eq!(plan(&[gpu(1, 140 << 30), gpu(2, 140 << 30)]).unwrap().asked, DEFAULT_HEAP);
         // Two PEs on one GPU share its free memory.
-        let two = plan(&[gpu(1, 1 << 30), gpu(1, 1 << 30)]).unwrap();
-        assert!(two.stride <= 384 << 20 && two.asked > 300 << 20, "{two:?}");
+        let two = plan(&[gpu(1, 128 << 20), gpu(1, 128 << 20)]).unwrap();
+        assert!(two.stride <= 48 << 20 && two.asked > 30 << 20, "{two:?}");
         let e = plan(&[gpu(1, 1 << 30), gpu(2, 2 << 20)]).unwrap_err().to_string();
         assert!(e.contains("GPU 2") && e.contains("2 MiB free"), "{e}");
     }

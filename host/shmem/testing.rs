@@ -1,14 +1,13 @@
 //! Helpers that the tests of worlds share.
 
 use super::World;
+use super::peer_info::DEFAULT_HEAP;
 use crate::engine::testing::engine;
-
-/// Heap size on a GPU, in bytes.
-const GPU_HEAP: usize = 64 << 20;
 
 /// Builds a world of `n` PEs in this process, on the tests' engines.
 pub(super) fn local(n: usize) -> Vec<World> {
-    if !engine(0).is_gpu() { World::local(n) } else { World::local_on((0..n).map(engine).collect(), GPU_HEAP) }.unwrap()
+    if !engine(0).is_gpu() { World::local(n) } else { World::local_on((0..n).map(engine).collect(), DEFAULT_HEAP) }
+        .unwrap()
 }
 
 /// Runs `body` on every PE of a world of `n`, each PE in its own thread.

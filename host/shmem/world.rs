@@ -368,8 +368,13 @@ impl World {
         &self.0.heap
     }
 
-    /// Returns `wb_world`: the world as this PE's kernels see it.
-    pub(super) fn view(&self) -> abi::World {
+    /// Returns the `wb_world`, the form in which this PE's kernels get the world: `world_ref` of `shmem.cuh` is made from it.
+    ///
+    /// The view holds addresses of memory that the world owns. It stays valid while a clone of the world lives; kernels that
+    /// use it must have ended before the last clone is dropped. A run ensures that for a launch with the world among its
+    /// arguments, and for [`Run::keep`](crate::engine::Run::keep). The values are for kernels of this process and of
+    /// the world's engine.
+    pub fn view(&self) -> abi::World {
         self.0.view(self.0.network.as_ref())
     }
 

@@ -77,8 +77,13 @@ impl<T: Element> Array<T> {
         Ok(Self { cache: cache.clone(), name: name.map(str::to_owned), first_page, count, _element: PhantomData })
     }
 
-    /// Returns the `wb_array_view`, the form in which kernels get the array.
-    fn view(&self) -> abi::ArrayView {
+    /// Returns the `wb_array_view`, the form in which kernels get the array: `array_ref<T>` of `array.cuh` is made from it.
+    ///
+    /// The view holds addresses of memory that the array owns. It stays valid while a clone of the array lives; kernels that
+    /// use it must have ended before the last clone is dropped. A run ensures that for a launch with the array among its
+    /// arguments, and for [`Run::keep`](crate::engine::Run::keep). The values are for kernels of this process and of
+    /// the array's engine.
+    pub fn view(&self) -> abi::ArrayView {
         let array = abi::Array {
             cache: self.cache.address(),
             first_page: self.first_page,

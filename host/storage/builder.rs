@@ -447,11 +447,7 @@ mod tests {
     use super::*;
 
     fn on(specs: &[&str]) -> VolumeBuilder {
-        Volume::on(&Engine::cpu_with(2, &shipped(), None).unwrap(), specs.iter().map(|s| Drive::open(s).unwrap()))
-    }
-
-    fn shipped() -> crate::engine::CpuImage {
-        crate::engine::CpuImage::shipped().unwrap()
+        Volume::on(&Engine::builder().threads(2).cpu().unwrap(), specs.iter().map(|s| Drive::open(s).unwrap()))
     }
 
     #[test]

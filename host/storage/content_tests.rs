@@ -1,7 +1,7 @@
 //! Stored arrays after crashes, with other layouts, and after changes.
 
 use super::{Cache, Drive, Element, Plan, Volume, VolumeBuilder};
-use crate::engine::{CpuImage, Engine};
+use crate::engine::Engine;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -28,7 +28,7 @@ impl Files {
 
 /// Returns an engine of few threads on any machine, which is enough for these tests.
 fn engine() -> Engine {
-    Engine::cpu_with(2, &CpuImage::shipped().unwrap(), None).unwrap()
+    Engine::builder().threads(2).cpu().unwrap()
 }
 
 fn values(seed: u64, count: u64) -> Vec<u64> {

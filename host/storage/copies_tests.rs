@@ -1,7 +1,7 @@
 //! Copies that fail: reads go to another copy, writes go to the remaining copies.
 
 use super::{Cache, Drive, LandingChoice, Volume};
-use crate::engine::{CpuImage, Engine, Outcome, RunError};
+use crate::engine::{Engine, Outcome, RunError};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -41,7 +41,7 @@ impl Pair {
         let drives = [0, 1].map(|i| Drive::open(&spec(i)).unwrap());
         // There are as many threads as frames in the smallest cache: some get no frame while others wait for a copy
         // that does not respond.
-        let engine = Engine::cpu_with(THREADS, &CpuImage::shipped().unwrap(), None).unwrap();
+        let engine = Engine::builder().threads(THREADS).cpu().unwrap();
         let builder = Volume::on(&engine, drives).replicated(true).chunk(4096).landing(landing);
         builder.depth(16).queues(2).build().unwrap()
     }

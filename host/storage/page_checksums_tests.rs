@@ -4,7 +4,7 @@
 use super::page_checksums::{KIND, TablePlace};
 use super::superblock::Extension;
 use super::{Array, ArrayState, Cache, Drive, Plan, StorageError, Verification, Volume, VolumeBuilder};
-use crate::engine::{CpuImage, Engine, Outcome, RunError};
+use crate::engine::{Engine, Outcome, RunError};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -28,7 +28,7 @@ impl Files {
     }
 
     fn builder(&self) -> VolumeBuilder {
-        let engine = Engine::cpu_with(4, &CpuImage::shipped().unwrap(), None).unwrap();
+        let engine = Engine::builder().threads(4).cpu().unwrap();
         let drives: Vec<_> =
             self.paths.iter().map(|p| Drive::open(&format!("soft:{}", p.display())).unwrap()).collect();
         Volume::on(&engine, drives).chunk(8192).replicated(drives_are_copies(&self.paths))

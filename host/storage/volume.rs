@@ -75,7 +75,7 @@ pub(super) struct Inner {
 /// Kernels get a volume as a `warpbell::volume_ref`.
 impl KernelArg for Volume {
     fn push(&self, args: &mut Args) {
-        args.push_value(self.address());
+        args.push_value(self.view());
         args.keep(self.0.clone());
     }
 }
@@ -84,6 +84,16 @@ impl Volume {
     /// Returns the address of the `wb_volume` that kernels read.
     pub fn address(&self) -> u64 {
         self.0.shared.address()
+    }
+
+    /// Returns the `wb_volume_view`, the form in which kernels get the volume: `volume_ref` of `volume.cuh` is made from it.
+    ///
+    /// The view holds addresses of memory that the volume owns. It stays valid while a clone of the volume lives; kernels that
+    /// use it must have ended before the last clone is dropped. A run ensures that for a launch with the volume among its
+    /// arguments, and for [`Run::keep`](crate::engine::Run::keep). The values are for kernels of this process and of
+    /// the volume's engine.
+    pub fn view(&self) -> abi::VolumeView {
+        abi::VolumeView { volume: self.address() }
     }
 
     /// Returns the engine whose kernels can use the volume.

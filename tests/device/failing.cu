@@ -1,6 +1,5 @@
 // Kernels that go on reading after a page could not be read. Launch shape: any grid.
 #include <warpbell/array.cuh>
-#include <warpbell/cache_kernels.cuh>
 #include <warpbell/kernel.h>
 
 // Reads until the run has failed or the host has set the stop flag; without either, for ever.

@@ -40,15 +40,21 @@ pub fn nvcc_command(source: &str, defines: &[&str]) -> String {
 
 /// Loads such a library; `symbol` is the name in its `WB_IMAGE`.
 pub fn load(library: &Path, symbol: &CStr) -> CpuImage {
+    let found = find(library, symbol);
+    // SAFETY: WB_IMAGE in the library's source defines it as a function of this type.
+    let found = unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn() -> *const c_void>(found) };
+    // SAFETY: WB_IMAGE's function, compiled against this crate's headers.
+    unsafe { CpuImage::from_symbol(found) }.expect("the same headers")
+}
+
+/// Returns the address of a symbol in such a library.
+pub fn find(library: &Path, symbol: &CStr) -> *mut c_void {
     let name = CString::new(library.as_os_str().as_encoded_bytes()).expect("a path");
     // SAFETY: loads a library that was just compiled; it is never closed, so its contents live as long as the program.
     let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
     assert!(!handle.is_null(), "{}", library.display());
     // SAFETY: looks up a name in a loaded library.
     let found = unsafe { libc::dlsym(handle, symbol.as_ptr()) };
-    assert!(!found.is_null(), "no image {symbol:?} in {}", library.display());
-    // SAFETY: WB_IMAGE in the library's source defines it as a function of this type.
-    let found = unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn() -> *const c_void>(found) };
-    // SAFETY: WB_IMAGE's function, compiled against this crate's headers.
-    unsafe { CpuImage::from_symbol(found) }.expect("the same headers")
+    assert!(!found.is_null(), "no {symbol:?} in {}", library.display());
+    found
 }

@@ -4,7 +4,7 @@
 use crate::image;
 use crate::vectors::Vector;
 use warpbell::args;
-use warpbell::engine::{CpuImage, Engine, Grid};
+use warpbell::engine::{Engine, Grid, Image};
 use warpbell::memory::{Place, Region};
 use warpbell::wire::mlx5::{BLOCK_BYTES, Syndrome};
 
@@ -44,17 +44,19 @@ const SHORT_INLINE: usize = 28;
 /// right by chance.
 const POISONS: [u8; 2] = [0xcc, 0x35];
 
-/// Returns the kernel for CPU threads.
-pub fn cpu_image(width: u32) -> CpuImage {
+/// Returns an engine of two CPU threads with the kernel, at a warp width that the shipped kernels may not have.
+pub fn cpu_engine(width: u32) -> Engine {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let library = folder.path().join("entries.so");
     image::compile("mlx5_entries.cu", width, &["-O1"], &library);
-    image::load(&library, c"warpbell_mlx5_entries")
+    let image = Image::new("mlx5_entries").cpu(image::load(&library, c"warpbell_mlx5_entries"));
+    Engine::builder().shipped(false).threads(2).image(image).cpu().expect("a CPU engine")
 }
 
 /// Returns an engine with the kernel for GPUs, as nvcc has compiled it.
 pub fn gpu_engine(image: &[u8]) -> Engine {
-    Engine::gpu_with(0, image).expect("a GPU engine")
+    let image = Image::new("mlx5_entries").gpu(image.to_vec());
+    Engine::builder().shipped(false).image(image).gpu(0).expect("a GPU engine")
 }
 
 /// The kernel's output for a vector.

@@ -12,7 +12,7 @@ use std::process::Command;
 use std::sync::{Mutex, OnceLock};
 use warpbell::args;
 use warpbell::cuda::DeviceInfo;
-use warpbell::engine::{CpuImage, Engine, Grid};
+use warpbell::engine::{CpuImage, Engine, Grid, Image};
 use warpbell::memory::Place as Memory;
 use warpbell::shmem::{Transport, World};
 
@@ -52,7 +52,8 @@ fn load(library: &Path) -> CpuImage {
 fn gpu_engines(n: usize) -> Vec<Engine> {
     let (path, image) = image::gpu_image(FATBIN, SOURCE, &[CHECKED]);
     let gpus = DeviceInfo::all().expect("GPUs").len();
-    let engine = |i: usize| Engine::gpu_with(i % gpus, &image).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    let builder = Engine::builder().shipped(false).image(Image::new(SOURCE).gpu(image));
+    let engine = |i: usize| builder.clone().gpu(i % gpus).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     let engines: Vec<Engine> = (0..n).map(engine).collect();
     require_checks(&engines[0], &path).unwrap_or_else(|e| panic!("{e}"));
     engines
@@ -72,8 +73,14 @@ pub fn require_checks(engine: &Engine, path: &Path) -> Result<(), String> {
     Err(format!("{} was compiled without {CHECKED}; compile it with `{make}`", path.display()))
 }
 
+/// Returns an engine of one thread with the image's kernels alone: the shipped ones have warps of one lane.
+fn cpu_engine(image: CpuImage) -> Engine {
+    let builder = Engine::builder().shipped(false).threads(1).image(Image::new(SOURCE).cpu(image));
+    builder.cpu().expect("a CPU engine")
+}
+
 fn cpu_engines(n: usize, width: u32) -> Vec<Engine> {
-    (0..n).map(|_| Engine::cpu_with(1, &image(width), None).expect("a CPU engine")).collect()
+    (0..n).map(|_| cpu_engine(image(width))).collect()
 }
 
 /// Environment variable by which a rank of [`between_processes`] finds the image. All ranks have the same image, with
@@ -146,7 +153,7 @@ impl Place {
     /// Returns this process as a rank that [`between_processes`] started.
     pub fn of_this_rank() -> Self {
         let library = std::env::var_os(LIBRARY).expect("an image, which the test that starts it names");
-        let engine = Engine::cpu_with(1, &load(Path::new(&library)), None).expect("a CPU engine");
+        let engine = cpu_engine(load(Path::new(&library)));
         engine.set_deadline(std::time::Duration::from_secs(DEADLINE_S)).expect("memory of this process");
         let world = World::builder(&engine).heap_bytes(HEAP).build().expect("a world");
         Self { worlds: vec![world], grid: Grid { blocks: 1, threads: 1 } }

@@ -26,8 +26,8 @@
 //! }
 //!
 //! // `FAT_BINARY` has type `Option<&[u8]>`; `cpu_image` returns a `CpuImage`.
-//! let gpu = kernels::FAT_BINARY.ok_or(EngineError::NoDeviceImage).and_then(|binary| Engine::gpu_with(0, binary));
-//! let engine = gpu.or_else(|error| Engine::cpu_with(0, &kernels::cpu_image()?, Some(error.reason())))?;
+//! let mine = Image::new("mine").cpu(kernels::cpu_image()?).gpu(kernels::FAT_BINARY.unwrap_or_default());
+//! let engine = Engine::builder().image(mine).auto()?;
 //! ```
 //!
 //! The C++ compiler gets C++20, `-O3` in a release build and `-O1` otherwise, and lines for debuggers as the profile says. nvcc gets

@@ -365,7 +365,6 @@ fn check_memory(needed: u64, free: Option<u64>) -> Result<(), MeasureError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use warpbell::engine::CpuImage;
     use warpbell::storage::{Drive, LandingChoice, OverwritePolicy};
 
     #[test]
@@ -470,7 +469,7 @@ mod tests {
         for landing in [LandingChoice::Direct, LandingChoice::Bounce] {
             let specs = ["soft:mem:1M", "soft:mem:1M,media-error=read:100-1000"];
             let drives = specs.map(|s| Drive::open(s).unwrap());
-            let engine = Engine::cpu_with(4, &CpuImage::shipped().unwrap(), None).unwrap();
+            let engine = Engine::builder().threads(4).cpu().unwrap();
             let builder = Volume::on(&engine, drives).replicated(true).chunk(8192).landing(landing);
             let volume = builder.transfer(8192).build().unwrap();
             for iodepth in [1, 64] {

@@ -353,6 +353,17 @@ const _: () = {
 };
 #[repr(C)]
 #[derive(Debug, Copy, Clone, Pod, Zeroable)]
+pub struct VolumeView {
+    pub volume: u64,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of VolumeView"][size_of::<VolumeView>() - 8usize];
+    ["Alignment of VolumeView"][align_of::<VolumeView>() - 8usize];
+    ["Offset of field: VolumeView::volume"][offset_of!(VolumeView, volume) - 0usize];
+};
+#[repr(C)]
+#[derive(Debug, Copy, Clone, Pod, Zeroable)]
 pub struct Cache {
     pub volume: u64,
     pub frames: u64,
@@ -685,6 +696,7 @@ layouts! {
     wb_registered_region RegisteredRegion { base bytes iova }
     wb_volume Volume { control stats blocks block_shift device_count chunk_blocks registered_region_count
         memory_page_shift replicated integrity reserved device window }
+    wb_volume_view VolumeView { volume }
     wb_cache Cache { volume frames tag pins fill set_lock hand pages sets ways log2_sets page_shift blocks_per_page
         way_reciprocal set_mask page_mask reserved }
     wb_array Array { cache first_page count element_bytes page_elements_log2 }

@@ -1,7 +1,7 @@
 //! Compares partitioned searches with serial ones, on graphs of many difficult shapes.
 
 use super::*;
-use crate::engine::{CpuImage, Engine, RunError};
+use crate::engine::{Engine, RunError};
 use crate::graph::algorithm_tests::{serial_depths, shapes, skewed, sources, uniform};
 use crate::graph::{BfsOptions, BfsResult, Csr, CsrOptions, Direction, GraphError, Placement, UNREACHED, hub, verify};
 use crate::shmem::World;
@@ -11,7 +11,7 @@ use std::time::Duration;
 /// Runs `work` on every PE of a world for searches over `plan`, each on a thread of its own. Returns the results of
 /// `work`.
 fn on_pes<R: Send>(plan: &PartitionPlan<'_>, threads: usize, work: impl Fn(World) -> R + Sync) -> Vec<R> {
-    let engine = || Engine::cpu_with(threads, &CpuImage::shipped().unwrap(), None).unwrap();
+    let engine = || Engine::builder().threads(threads).cpu().unwrap();
     let engines = (0..plan.pes()).map(|_| engine()).collect();
     let worlds = World::local_on(engines, plan.heap_bytes(&BfsOptions::default())).unwrap();
     let work = &work;

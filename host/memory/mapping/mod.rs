@@ -360,6 +360,7 @@ impl MappingBackends {
     }
 
     fn map_through(&self, backend: MappingBackend, region: &Region) -> Result<DmaRegion, BackendError> {
+        region.reaches_devices()?;
         let site = Site { sys: &self.sys, export: self.export.as_ref(), region, device: Some(&self.device) };
         match step(backend, &site)? {
             Some(Mapped { iova, guard }) => {

@@ -146,6 +146,7 @@ impl BackendError {
                 _ => "see dmesg for the module's reason".to_owned(),
             },
             Self::Version { module, .. } => format!("install a release of {module} with a supported version"),
+            Self::Export(MemoryError::NotReachable { next, .. }) => (*next).to_owned(),
             Self::Export(_) => {
                 "dma-bufs of GPU memory need the open kernel modules of the driver (nvidia-open) and a data-center GPU".to_owned()
             }
@@ -171,7 +172,8 @@ impl BackendError {
                 "map less memory at once (2 MiB are always consecutive), or use a mapping backend that has an IOMMU: gdrdrv or iommu-map-pa"
                     .to_owned()
             }
-            Self::Unaligned { .. } => "allocate it in whole GPU pages of 64 KiB".to_owned(),
+            Self::Unaligned { .. } => "allocate it, or import it, in whole GPU pages of 64 KiB".to_owned(),
+            Self::Memory(MemoryError::NotReachable { next, .. }) => (*next).to_owned(),
             Self::Memory(_) => "free memory, or map less".to_owned(),
             Self::Mismatch(_) if sys.encrypts_memory() => {
                 "AMD memory encryption is on, so the CPU and devices see other bytes in BAR1 than the GPU: boot with \

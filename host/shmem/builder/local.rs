@@ -5,7 +5,7 @@ use crate::engine::Engine;
 use crate::shmem::bootstrap::{Bootstrap, DEFAULT_TIMEOUT, LocalBootstrap};
 use crate::shmem::heap::{HEAP_ALIGN, Heap, HostMemory};
 use crate::shmem::path::{Handover, Link, WorldPath};
-use crate::shmem::peer_info::{CPU_HEAP, HostId};
+use crate::shmem::peer_info::{DEFAULT_HEAP, HostId};
 use crate::shmem::symmetric_allocator::ALIGN;
 use crate::shmem::team_slots::own_bytes;
 use crate::shmem::variable::or_read;
@@ -13,9 +13,6 @@ use crate::shmem::world::{OwnMemory, WorldParts};
 use crate::shmem::{ShmemError, Transport, World};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-
-/// Bytes of a CPU engine's heap in [`World::local`].
-const LOCAL_HEAP: usize = CPU_HEAP;
 
 impl World {
     /// Creates `n` PEs in this process, each on its own CPU threads, for tests and examples. Use each PE in its own
@@ -25,7 +22,7 @@ impl World {
     /// [`ShmemError::Engine`] if a CPU engine cannot be created, and the errors of [`World::local_on`].
     pub fn local(n: usize) -> Result<Vec<Self>, ShmemError> {
         let engines = (0..n).map(|_| Engine::cpu()).collect::<Result<Vec<_>, _>>()?;
-        Self::local_on(engines, LOCAL_HEAP)
+        Self::local_on(engines, DEFAULT_HEAP)
     }
 
     /// Creates `n` PEs like [`World::local`], with the given transport between them.
@@ -34,7 +31,7 @@ impl World {
     /// [`ShmemError::Engine`] if a CPU engine cannot be created, and the errors of [`World::local_on_over`].
     pub fn local_over(n: usize, transport: Transport) -> Result<Vec<Self>, ShmemError> {
         let engines = (0..n).map(|_| Engine::cpu()).collect::<Result<Vec<_>, _>>()?;
-        Self::local_on_over(engines, LOCAL_HEAP, transport)
+        Self::local_on_over(engines, DEFAULT_HEAP, transport)
     }
 
     /// Creates one PE in this process for each engine, with heaps of `heap_bytes` bytes. The transport is that of

@@ -65,8 +65,9 @@ impl World {
 }
 
 impl WorldBuilder {
-    /// Sets the bytes of each PE's heap, the same on every rank. The default is `WARPBELL_SYMMETRIC_SIZE` (`64M`,
-    /// `1G`). Without that variable it is 1 GiB on GPUs, less if less is free, and 64 MiB on CPU engines.
+    /// Sets the bytes of each PE's heap, the same on every rank. A heap does not grow. The default is
+    /// `WARPBELL_SYMMETRIC_SIZE` (`64M`, `1G`), otherwise 64 MiB, or less on a GPU with little free memory. NVSHMEM's
+    /// default is 1 GiB: programs that rely on it set the size.
     pub fn heap_bytes(mut self, bytes: usize) -> Self {
         self.heap_bytes = Some(bytes);
         self

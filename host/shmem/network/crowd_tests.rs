@@ -1,7 +1,7 @@
 //! A test of a whole world, with store and adapters, amid many connections to every port that send nothing.
 
 use super::tests::everything;
-use crate::engine::{CpuImage, Engine};
+use crate::engine::Engine;
 use crate::rdma::Adapter;
 use crate::shmem::World;
 use crate::shmem::bootstrap::store::{Member, Server};
@@ -45,7 +45,7 @@ fn rank(rank: usize, store: String, nic: SoftNic) {
         via: "a test",
     };
     let member = Member::join(&launched, secret(), LONG).unwrap();
-    let engine = Engine::cpu_with(1, &CpuImage::shipped().unwrap(), None).unwrap();
+    let engine = Engine::builder().threads(1).cpu().unwrap();
     engine.set_deadline(LONG).unwrap();
     let builder = World::builder(&engine).bootstrap(Box::new(member)).heap_bytes(64 << 20).timeout(LONG);
     let world = builder.adapter(Box::new(nic)).build().unwrap();

@@ -22,8 +22,7 @@ pub(super) fn each<T: Send>(n: usize, work: impl Fn(usize, WorldBuilder) -> T + 
     let work = &work;
     std::thread::scope(|s| {
         let one = |(rank, ranks): (usize, LocalBootstrap)| {
-            let builder =
-                World::builder(&Engine::cpu_with(1, &crate::engine::CpuImage::shipped().unwrap(), None).unwrap());
+            let builder = World::builder(&Engine::builder().threads(1).cpu().unwrap());
             let builder = builder.bootstrap(Box::new(ranks)).heap_bytes(1 << 20).timeout(LONG);
             s.spawn(move || work(rank, builder))
         };

@@ -96,6 +96,16 @@ impl Team {
         &self.slot.world
     }
 
+    /// Returns the `wb_team_view`, the form in which kernels get the team: `team_ref` of `shmem.cuh` is made from it.
+    ///
+    /// The view holds addresses of memory that the team owns. It stays valid while the team lives; kernels that
+    /// use it must have ended before the team is dropped. A run ensures that for a launch with the team among its
+    /// arguments, and for [`Run::keep`](crate::engine::Run::keep). The values are for kernels of this process and of
+    /// the world's engine.
+    pub fn view(&self) -> abi::TeamView {
+        abi::TeamView { world: self.world().view(), team: self.team }
+    }
+
     /// Returns this PE's number in the team, from 0.
     pub fn my_pe(&self) -> usize {
         self.team.pe as usize
@@ -142,7 +152,7 @@ impl fmt::Debug for Team {
 
 impl KernelArg for Team {
     fn push(&self, args: &mut Args) {
-        args.push_value(abi::TeamView { world: self.world().view(), team: self.team });
+        args.push_value(self.view());
         args.keep(self.slot.clone());
     }
 }

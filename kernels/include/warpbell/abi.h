@@ -211,6 +211,11 @@ typedef struct wb_volume {
   wb_registered_region window[WB_MAX_REGISTERED_REGIONS];
 } wb_volume;
 
+// Kernel parameter: a volume. The address is that of memory that kernels see.
+typedef struct wb_volume_view {
+  WB_POINTER(const wb_volume) volume;
+} wb_volume_view;
+
 // --- cache -----------------------------------------------------------------------------------------------------------
 
 // A set-associative page cache over a volume. Page p belongs to set p mod sets. Its home way is (p / sets) mod ways. Way w of set s
@@ -417,6 +422,7 @@ static_assert(sizeof(wb_device) == 64, "wb_device");
 static_assert(sizeof(wb_integrity) == 48 + 8 * WB_CHANGED_WORDS + 16 * WB_REPAIRS, "wb_integrity");
 static_assert(sizeof(wb_registered_region) == 16 + 8 * WB_MAX_DEVICES, "wb_registered_region");
 static_assert(sizeof(wb_volume) == 64 + 64 * WB_MAX_DEVICES + sizeof(wb_registered_region) * WB_MAX_REGISTERED_REGIONS, "wb_volume");
+static_assert(sizeof(wb_volume_view) == 8, "wb_volume_view");
 static_assert(sizeof(wb_cache) == 128, "wb_cache");
 static_assert(sizeof(wb_array) == 32, "wb_array");
 static_assert(sizeof(wb_array_view) == 160, "wb_array_view");

@@ -42,6 +42,10 @@ template <class T> class array_ref {
   using value_type = T;
 
   array_ref() = default;
+  /// @brief Refers to an array by its view: `Array::view` of the host. For the host and for one thread.
+  ///
+  /// @pre `view.array.element_bytes` is sizeof(T). The array, or a run that keeps it, outlives the kernels that use this.
+  WB_FN_BOTH explicit array_ref(const wb_array_view& view) : view_(view) {}
   /// @brief Refers to an array whose description is in memory.
   WB_FN explicit array_ref(const wb_array* a) : view_{*a, *a->cache} {}
 

@@ -6,14 +6,17 @@
 
 #include <stdint.h>
 
+// WB_FN: device code. WB_FN_BOTH: also for the host part of a .cu file. WB_FN_COLD: device code that is called, not inlined.
 #if defined(__CUDACC__)
 #define WB_GPU 1
 #define WB_FN __device__ __forceinline__
+#define WB_FN_BOTH __host__ __device__ __forceinline__
 #define WB_FN_COLD inline __device__ __noinline__
 #define WB_CONST __device__ const
 #else
 #define WB_GPU 0
 #define WB_FN inline
+#define WB_FN_BOTH inline
 #define WB_FN_COLD inline
 #define WB_CONST inline constexpr
 #include "cpu/functions.h"

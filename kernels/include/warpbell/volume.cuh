@@ -1,6 +1,6 @@
 // One block address space over one or more namespaces.
 //
-//   warpbell::volume_ref vol(volume);                       // a kernel's parameter: const wb_volume* from the host
+//   warpbell::volume_ref vol(view);                         // wb_volume_view: a kernel's parameter, `Volume::view` of the host
 //   auto t = vol.read_async(block, 1, tile);                // submits, writes the doorbell, returns
 //   ...
 //   if (auto s = vol.wait(t); !s) return vol.fail(s);       // done, device error, timed out or stopped
@@ -37,8 +37,12 @@ namespace warpbell {
 /// @brief A volume, as kernels use it. By value; the wb_volume is in memory that kernels see.
 class volume_ref {
  public:
-  /// @brief Refers to a volume: a kernel's parameter from the host.
-  WB_FN explicit volume_ref(const wb_volume* volume) : v_(const_cast<wb_volume*>(volume)) {}
+  /// @brief Refers to a volume by its view: `Volume::view` of the host. For the host and for one thread.
+  ///
+  /// @pre The volume, or a run that keeps it, outlives the kernels that use this.
+  WB_FN_BOTH explicit volume_ref(const wb_volume_view& view) : volume_ref(view.volume) {}
+  /// @brief Refers to a volume by the address of its description, in memory that kernels see. As above.
+  WB_FN_BOTH explicit volume_ref(const wb_volume* volume) : v_(const_cast<wb_volume*>(volume)) {}
 
   /// @brief Returns the number of logical blocks in the volume.
   WB_FN uint64_t blocks() const { return v_->blocks; }

@@ -13,7 +13,8 @@ mod kernels {
 
 fn main() {
     let threads = kernels::cpu_image().expect("kernels for CPU threads");
-    let engine = warpbell::engine::Engine::cpu_with(2, &threads, None).expect("an engine");
+    let image = warpbell::engine::Image::new("mine").cpu(threads);
+    let engine = warpbell::engine::Engine::builder().image(image).threads(2).cpu().expect("an engine");
     let numbers = engine.allocate(warpbell::memory::Place::Device, 4000).expect("memory");
     numbers.set_slice(0, &(0..1000).collect::<Vec<u32>>()).expect("in the memory");
     // SAFETY: the parameters of the kernel `scale` have these types, in this order.

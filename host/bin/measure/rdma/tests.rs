@@ -4,7 +4,6 @@ use super::*;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use warpbell::engine::CpuImage;
 use warpbell::memory::Place;
 use warpbell::rdma::ring_service::{Fetched, RingService};
 use warpbell::rdma::{
@@ -200,7 +199,7 @@ fn carry_out(operation: Operation<'_>, garbles: bool) {
 }
 
 fn engine(deadline: Duration) -> Engine {
-    let engine = Engine::cpu_with(1, &CpuImage::shipped().unwrap(), None).unwrap();
+    let engine = Engine::builder().threads(1).cpu().unwrap();
     engine.set_deadline(deadline).unwrap();
     engine
 }

@@ -95,7 +95,7 @@ class world_base {
   }
 
  protected:
-  WB_FN explicit world_base(const wb_world& world) : w_(world) {}
+  WB_FN_BOTH explicit world_base(const wb_world& world) : w_(world) {}
 
   template <class T> static WB_FN uint64_t address(T* p) { return reinterpret_cast<uint64_t>(p); }
 

@@ -261,8 +261,12 @@ class team_ref : public team_calls<team_ref> {
  public:
   static constexpr bool has_network = false;
 
-  /// @brief Refers to a team of a world. The structures are copied.
-  WB_FN team_ref(const wb_world& world, const wb_team& team) : w_(world), t_(team) {}
+  /// @brief Refers to a team by its view: `Team::view` of the host. For the host and for one thread. The structures are copied.
+  ///
+  /// @pre The team, or a run that keeps it, outlives the kernels that use this.
+  WB_FN_BOTH explicit team_ref(const wb_team_view& view) : team_ref(view.world, view.team) {}
+  /// @brief Refers to a team of a world. As above.
+  WB_FN_BOTH team_ref(const wb_world& world, const wb_team& team) : w_(world), t_(team) {}
   /// @brief Returns the team's world.
   WB_FN const world_ref& world() const { return w_; }
   /// @brief Returns the description that the host wrote.

@@ -21,8 +21,10 @@ template <class Self> class team_calls;
 /// @brief A world as one PE sees it: a kernel's parameter, `&World` of the host.
 class world_ref : public world_signal {
  public:
-  /// @brief Refers to a world. The structure is copied.
-  WB_FN explicit world_ref(const wb_world& world) : world_signal(world) {}
+  /// @brief Refers to a world by its view: `World::view` of the host. For the host and for one thread. The structure is copied.
+  ///
+  /// @pre The world, or a run that keeps it, outlives the kernels that use this.
+  WB_FN_BOTH explicit world_ref(const wb_world& world) : world_signal(world) {}
 
   /// @brief Returns the team of all PEs. This object must outlive it.
   WB_FN world_team_ref world_team() const;
