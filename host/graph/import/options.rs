@@ -134,7 +134,7 @@ pub struct LoadOptions<'a> {
     /// Seed of generators and random weights.
     pub seed: u64,
     /// Memory limit in bytes. With `None` the limit is the memory that is free. A graph that is to be stored may be larger
-    /// ([`Graph::import`](super::Graph::import)).
+    /// ([`Graph::import`](crate::graph::Graph::import)).
     pub memory: Option<u64>,
     /// Folder of temporary files for graphs that are larger. With `None` it is the one that `TMPDIR` names, or `/var/tmp`.
     pub temp_dir: Option<&'a Path>,
