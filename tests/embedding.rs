@@ -216,6 +216,8 @@ fn a_program_reads_into_its_own_gpu_memory_on_its_own_stream() {
             }
             other => println!("the program's kernel ran for {:?}", other.unwrap().elapsed),
         }
+        // The flags of a failed run are reset when no other run is unfinished.
+        own.synchronize(LONG).unwrap();
     }
     own.wait_for(&stream).unwrap();
     own.synchronize(LONG).unwrap();
