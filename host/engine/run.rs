@@ -165,8 +165,8 @@ pub struct RunReport {
 /// A kernel in flight, or kernels that the program launches itself ([`Engine::external`]). Dropping it raises the stop
 /// flag and waits a bounded time for the kernel to end.
 ///
-/// A run keeps the memory that its arguments stand for, and what [`Run::keep`] adds. A forgotten run leaks that memory, so its kernel never loses
-/// it.
+/// A run keeps the memory that its arguments stand for, and what [`Run::keep`] adds. A forgotten run leaks that memory, so
+/// its kernel never loses it.
 ///
 /// # Examples
 ///

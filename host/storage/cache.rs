@@ -372,7 +372,7 @@ impl Cache {
     /// Runs one of the cache's own kernels and waits for its end.
     ///
     /// # Safety
-    /// `args` must be those that this kernel of `kernels/storage/cache.cu` takes.
+    /// `args` must be those that this kernel of `warpbell/cache_kernels.cuh` takes.
     pub(super) unsafe fn run(&self, kernel: &str, args: Args) -> Result<(), StorageError> {
         const THREADS: u32 = 128;
         const BLOCKS: u32 = 2;
