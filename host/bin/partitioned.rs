@@ -242,14 +242,14 @@ impl Work<'_> {
         &self,
         world: &World,
         store: &Store,
-        search: &mut PartitionedBfs<'_>,
+        search: &mut PartitionedBfs,
         source: u64,
     ) -> Result<(PartitionedBfsResult, Option<BfsResult>), Failure> {
         let cooled = if self.job.graph.warm { Ok(()) } else { store.graph.part().cool() };
         together(world, cooled.map_err(Failure::from))?;
-        let result = search.run(self.partition, source).map_err(|e| store.explain(e));
+        let result = search.run(source).map_err(|e| store.explain(e));
         let result = together(world, result)?;
-        let tree = search.gather(self.partition, result.clone())?;
+        let tree = search.gather(result.clone())?;
         Ok((result, tree))
     }
 

@@ -18,9 +18,9 @@ const LARGEST_KERNELS: [&str; 2] = ["wb_partition_top_down", "wb_partition_botto
 
 /// Launcher of steps, which run one after another and report the sums of all PEs.
 #[derive(Debug)]
-pub(super) struct Steps<'g> {
-    engine: &'g Engine,
-    world: &'g World,
+pub(super) struct Steps {
+    engine: Engine,
+    world: World,
     grid: Grid,
     limit: Duration,
     sums: Region,
@@ -30,13 +30,13 @@ pub(super) struct Steps<'g> {
     claim_turn: u64,
 }
 
-impl<'g> Steps<'g> {
+impl Steps {
     /// Prepares the launches. Collective. `edges` is the part of a kernel's name that tells where the edges are.
-    pub(super) fn new(world: &'g World, graph: &'g GraphOnEngine, edges: &str) -> Result<Self, GraphError> {
+    pub(super) fn new(world: &World, graph: &GraphOnEngine, edges: &str) -> Result<Self, GraphError> {
         let engine = &graph.engine;
         Ok(Self {
-            engine,
-            world,
+            engine: engine.clone(),
+            world: world.clone(),
             grid: resident_grid(world, engine, edges, graph.id_suffix())?,
             limit: graph.launch_limit,
             sums: engine.allocate(Place::Device, size_of::<GraphCounters>())?,
@@ -87,7 +87,7 @@ impl<'g> Steps<'g> {
         self.turn += 1;
         self.claim_turn += u64::from(claims);
         let p = Parameters { turn: self.turn, claim_turn: self.claim_turn, ..p };
-        let mut args = Args::new().with(p).with(self.world);
+        let mut args = Args::new().with(p).with(&self.world);
         if let Some(edges) = edges {
             args = args.with(edges);
         }

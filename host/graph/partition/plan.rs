@@ -7,6 +7,7 @@ use crate::storage::{Plan, Volume};
 use rayon::prelude::*;
 use std::borrow::Cow;
 use std::cmp::Reverse;
+use std::sync::Arc;
 
 /// Divisor of the number of slots of a PE, so that its part of a bitmap consists of whole lines of 128 bytes.
 const SLOTS_MULTIPLE: u64 = 1024;
@@ -16,14 +17,20 @@ const SLOTS_MULTIPLE: u64 = 1024;
 ///
 /// Kernels name a vertex by its *slot*: owner * span + number within the owner. Vertices of high degree have low
 /// numbers, so the bits that searches read most often lie together.
+///
+/// The plan borrows the graph, from which it makes the parts. Placed parts and their searches share the numbers of the
+/// vertices with the plan, and need neither plan nor graph.
 #[derive(Debug)]
 pub struct PartitionPlan<'g> {
     csr: &'g Csr,
     inward: Option<Csr>,
-    pes: usize,
-    span: u64,
-    wide: bool,
-    connected: u64,
+    assignment: Arc<Assignment>,
+}
+
+/// Vertices of each PE, and their slots.
+#[derive(Debug)]
+pub(super) struct Assignment {
+    pub whole: Whole,
     /// Vertices in the order in which they were assigned.
     order: Neighbours,
     /// Index of each vertex in that order.
@@ -103,12 +110,13 @@ impl<'g> PartitionPlan<'g> {
             let (order, rank) = ranks::<u32>(vertices, degree);
             (Neighbours::U32(order), Neighbours::U32(rank))
         };
-        Self { csr, inward, pes, span, wide, connected, order, rank }
+        let whole = Whole { pes, vertices, arcs: csr.arcs(), connected, span, wide };
+        Self { csr, inward, assignment: Arc::new(Assignment { whole, order, rank }) }
     }
 
     /// Returns the number of PEs of the partition.
     pub fn pes(&self) -> usize {
-        self.pes
+        self.assignment.whole.pes
     }
 
     /// Returns the graph.
@@ -116,41 +124,25 @@ impl<'g> PartitionPlan<'g> {
         self.csr
     }
 
-    pub(super) fn whole(&self) -> Whole {
-        Whole {
-            pes: self.pes,
-            vertices: self.csr.vertices(),
-            arcs: self.csr.arcs(),
-            connected: self.connected,
-            span: self.span,
-            wide: self.wide,
-        }
-    }
-
-    /// Returns the slot of a vertex, which must exist.
-    pub(super) fn slot(&self, vertex: u64) -> u64 {
-        self.whole().slot_of_rank(self.rank.get(vertex as usize))
+    pub(super) fn assignment(&self) -> &Arc<Assignment> {
+        &self.assignment
     }
 
     /// Returns the bytes of symmetric heap that a search needs on each PE.
     pub fn heap_bytes(&self, options: &BfsOptions) -> usize {
-        super::memory::heap_bytes(&self.whole(), options.parents)
+        super::memory::heap_bytes(&self.assignment.whole, options.parents)
     }
 
     /// Returns the number of edges that a PE gets, as out-lists.
     pub fn arcs_of(&self, pe: usize) -> u64 {
-        let whole = self.whole();
-        (0..whole.vertices_of(pe)).into_par_iter().map(|v| self.csr.degree(self.vertex(&whole, pe, v))).sum()
-    }
-
-    fn vertex(&self, whole: &Whole, pe: usize, local: u64) -> u64 {
-        self.order.get(whole.rank(pe, local) as usize)
+        let own = &*self.assignment;
+        (0..own.whole.vertices_of(pe)).into_par_iter().map(|v| self.csr.degree(own.vertex(pe, v))).sum()
     }
 
     /// Returns the lists of a PE, which must be below [`PartitionPlan::pes`].
     pub fn part(&self, pe: usize) -> Part {
         let lists = |csr: &Csr| {
-            if self.wide {
+            if self.assignment.whole.wide {
                 let (offsets, list) = self.lists::<u64>(csr, pe);
                 Csr::part(offsets, Neighbours::U64(list), csr.directed())
             } else {
@@ -163,13 +155,14 @@ impl<'g> PartitionPlan<'g> {
 
     /// Returns offsets and neighbours of a PE's vertices, with neighbours as slots.
     fn lists<S: VertexId>(&self, csr: &Csr, pe: usize) -> (Vec<u64>, Vec<S>) {
-        let whole = self.whole();
+        let Assignment { whole, rank, .. } = &*self.assignment;
+        let vertex = |local| self.assignment.vertex(pe, local);
         let own = whole.vertices_of(pe);
         let mut offsets = Vec::with_capacity(own as usize + 1);
         let mut end = 0;
         offsets.push(end);
         for local in 0..own {
-            end += csr.degree(self.vertex(&whole, pe, local));
+            end += csr.degree(vertex(local));
             offsets.push(end);
         }
         let mut lists = vec![S::default(); end as usize];
@@ -179,9 +172,9 @@ impl<'g> PartitionPlan<'g> {
                 let base = offsets[locals.start];
                 for local in locals {
                     let list = &mut lists[(offsets[local] - base) as usize..(offsets[local + 1] - base) as usize];
-                    let from = &neighbours[csr.range(self.vertex(&whole, pe, local as u64))];
+                    let from = &neighbours[csr.range(vertex(local as u64))];
                     ranks.clear();
-                    ranks.extend(from.iter().map(|n| self.rank.get(n.index())));
+                    ranks.extend(from.iter().map(|n| rank.get(n.index())));
                     if !sorted {
                         ranks.sort_unstable();
                     }
@@ -193,10 +186,21 @@ impl<'g> PartitionPlan<'g> {
         });
         (offsets, lists)
     }
+}
+
+impl Assignment {
+    /// Returns the slot of a vertex, which must exist.
+    pub(super) fn slot(&self, vertex: u64) -> u64 {
+        self.whole.slot_of_rank(self.rank.get(vertex as usize))
+    }
+
+    fn vertex(&self, pe: usize, local: u64) -> u64 {
+        self.order.get(self.whole.rank(pe, local) as usize)
+    }
 
     /// Returns one value for each vertex, from the values of each PE's vertices.
     pub(super) fn gather<T: Copy + Send + Sync>(&self, parts: &[Vec<T>]) -> Vec<T> {
-        let whole = self.whole();
+        let whole = &self.whole;
         let value = |v: u64| {
             let (pe, local) = whole.place(self.rank.get(v as usize));
             parts[pe][local as usize]
@@ -206,9 +210,9 @@ impl<'g> PartitionPlan<'g> {
 
     /// Returns the vertex in a slot, or `u64::MAX` for an empty slot.
     pub(super) fn vertex_in(&self, slot: u64) -> u64 {
-        let whole = self.whole();
-        let (pe, local) = ((slot / self.span) as usize, slot % self.span);
-        if pe < self.pes && local < whole.vertices_of(pe) { self.vertex(&whole, pe, local) } else { u64::MAX }
+        let whole = &self.whole;
+        let (pe, local) = ((slot / whole.span) as usize, slot % whole.span);
+        if pe < whole.pes && local < whole.vertices_of(pe) { self.vertex(pe, local) } else { u64::MAX }
     }
 }
 
@@ -276,19 +280,21 @@ mod tests {
             let options = CsrOptions { directed, wide, ..Default::default() };
             let csr = Csr::from_edges(40, &edges, options).unwrap();
             let plan = PartitionPlan::new(&csr, pes, true);
+            let of = plan.assignment();
+            let span = of.whole.span;
             let mut found = Vec::new();
             for pe in 0..pes {
                 let part = plan.part(pe);
                 prop_assert_eq!(part.arcs(), plan.arcs_of(pe));
                 prop_assert_eq!(part.inward.is_some(), directed);
                 for local in 0..part.vertices() {
-                    let v = plan.vertex_in(pe as u64 * plan.span + local);
-                    prop_assert_eq!(plan.slot(v), pe as u64 * plan.span + local);
-                    let ranks: Vec<u64> = part.out.neighbours_of(local).map(|s| plan.rank.get(plan.vertex_in(s) as usize)).collect();
+                    let v = of.vertex_in(pe as u64 * span + local);
+                    prop_assert_eq!(of.slot(v), pe as u64 * span + local);
+                    let ranks: Vec<u64> = part.out.neighbours_of(local).map(|s| of.rank.get(of.vertex_in(s) as usize)).collect();
                     prop_assert!(ranks.is_sorted(), "lists begin with the neighbours of the highest degree");
-                    found.extend(part.out.neighbours_of(local).map(|s| (v, plan.vertex_in(s))));
+                    found.extend(part.out.neighbours_of(local).map(|s| (v, of.vertex_in(s))));
                     for s in part.inward.iter().flat_map(|i| i.neighbours_of(local)) {
-                        prop_assert!(csr.neighbours_of(plan.vertex_in(s)).any(|n| n == v));
+                        prop_assert!(csr.neighbours_of(of.vertex_in(s)).any(|n| n == v));
                     }
                 }
             }
@@ -296,8 +302,8 @@ mod tests {
             let expected: Vec<_> = (0..40).flat_map(|v| csr.neighbours_of(v).map(move |n| (v, n))).collect();
             prop_assert_eq!(found, expected);
             let values: Vec<Vec<u64>> =
-                (0..pes).map(|pe| (0..plan.span).map(|l| plan.vertex_in(pe as u64 * plan.span + l)).collect()).collect();
-            prop_assert_eq!(plan.gather(&values), (0..40).collect::<Vec<_>>());
+                (0..pes).map(|pe| (0..span).map(|l| of.vertex_in(pe as u64 * span + l)).collect()).collect();
+            prop_assert_eq!(of.gather(&values), (0..40).collect::<Vec<_>>());
         }
 
         #[test]
@@ -323,6 +329,6 @@ mod tests {
         let plan = PartitionPlan::new(&csr, 5, true);
         let own: Vec<u64> = (0..5).map(|pe| plan.part(pe).vertices()).collect();
         assert_eq!(own, [1, 1, 0, 0, 0]);
-        assert_eq!(plan.vertex_in(4 * plan.span), u64::MAX);
+        assert_eq!(plan.assignment().vertex_in(4 * plan.assignment().whole.span), u64::MAX);
     }
 }

@@ -2,7 +2,7 @@
 
 use super::launch::{Steps, list_limit, longest_list};
 use super::memory::{PeMemory, Shared};
-use super::plan::{Part, PartitionPlan, Whole};
+use super::plan::{Assignment, Part, PartitionPlan};
 use crate::graph::edges::{GraphError, GraphOnEngine, Lists, Placement, PlacementOptions};
 use crate::graph::launch::{Launcher, QueueOrder};
 use crate::graph::params::{
@@ -13,6 +13,7 @@ use crate::graph::{BfsOptions, BfsResult, Direction, LevelReport, UNREACHED};
 use crate::setters::setters;
 use crate::shmem::World;
 use crate::storage::Stats;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Form in which owners tell all PEs which of their vertices a top-down step has found.
@@ -39,11 +40,11 @@ pub struct PartitionedBfsOptions {
 
 setters!(PartitionedBfsOptions { search: BfsOptions, news: News });
 
-/// A part of a graph that its PE's kernels can read.
-#[derive(Debug)]
+/// A part of a graph that its PE's kernels can read. Clones share the part.
+#[derive(Clone, Debug)]
 pub struct PartitionedGraph {
     world: World,
-    whole: Whole,
+    assignment: Arc<Assignment>,
     part: GraphOnEngine,
 }
 
@@ -70,7 +71,7 @@ impl PartitionedGraph {
             placement,
             PlacementOptions::BFS,
         )?;
-        Ok(Self { world: world.clone(), whole: plan.whole(), part })
+        Ok(Self { world: world.clone(), assignment: plan.assignment().clone(), part })
     }
 
     /// Returns this PE's part, whose neighbours are slots.
@@ -107,11 +108,11 @@ pub struct PartitionedBfsResult {
 
 /// Memory and kernels of searches, for any number of sources. Every PE makes the same calls.
 #[derive(Debug)]
-pub struct PartitionedBfs<'g> {
-    graph: &'g PartitionedGraph,
+pub struct PartitionedBfs {
+    graph: PartitionedGraph,
     options: BfsOptions,
     list_limit: u64,
-    steps: Steps<'g>,
+    steps: Steps,
     launcher: Launcher,
     order: QueueOrder,
     shared: Shared,
@@ -120,15 +121,15 @@ pub struct PartitionedBfs<'g> {
     failed: bool,
 }
 
-impl<'g> PartitionedBfs<'g> {
+impl PartitionedBfs {
     /// Allocates the memory of searches. Collective.
     ///
     /// # Errors
     /// [`GraphError::NotPlaced`] if the graph was placed without neighbour lists; [`GraphError::Memory`] without
     /// memory; [`GraphError::Engine`] if the kernels cannot be loaded; [`GraphError::Shmem`] if the symmetric heap is
     /// too small.
-    pub fn new(graph: &'g PartitionedGraph, options: &PartitionedBfsOptions) -> Result<Self, GraphError> {
-        let (world, part, whole) = (&graph.world, &graph.part, &graph.whole);
+    pub fn new(graph: &PartitionedGraph, options: &PartitionedBfsOptions) -> Result<Self, GraphError> {
+        let (world, part, whole) = (&graph.world, &graph.part, &graph.assignment.whole);
         let Some(edges) = &part.out.edges else { return Err(not_placed()) };
         let list_limit = match options.news {
             News::Auto => list_limit(whole),
@@ -136,7 +137,7 @@ impl<'g> PartitionedBfs<'g> {
             News::Bitmaps => 0,
         };
         Ok(Self {
-            graph,
+            graph: graph.clone(),
             options: options.search.clone(),
             list_limit,
             steps: Steps::new(world, part, edges.source())?,
@@ -156,23 +157,24 @@ impl<'g> PartitionedBfs<'g> {
     /// * [`GraphError::OtherPe`] if another PE failed; [`GraphError::Shmem`] if a PE did not come to a barrier.
     /// * [`GraphError::Run`], [`GraphError::Corrupt`], [`GraphError::Engine`], [`GraphError::Memory`] and
     ///   [`GraphError::Storage`] as for [`Bfs::run`](crate::graph::Bfs::run).
-    pub fn run(&mut self, plan: &PartitionPlan<'_>, source: u64) -> Result<PartitionedBfsResult, GraphError> {
-        let vertices = self.graph.whole.vertices;
+    pub fn run(&mut self, source: u64) -> Result<PartitionedBfsResult, GraphError> {
+        let graph = self.graph.clone();
+        let vertices = graph.assignment.whole.vertices;
         if source >= vertices {
             return Err(GraphError::NoSuchVertex { source_vertex: source, vertices });
         }
         if self.failed {
             return Err(GraphError::OutOfStep);
         }
-        self.graph.world.barrier_host()?;
-        let before = self.graph.part.stats()?;
+        graph.world.barrier_host()?;
+        let before = graph.part.stats()?;
         self.failed = true;
         let started = Instant::now();
-        let mut search = Search::new(self, plan.slot(source));
+        let mut search = Search::new(self, &graph, graph.assignment.slot(source));
         search.run()?;
         let elapsed = started.elapsed();
         let (levels, reached, put_bytes) = (search.levels, search.reached, search.put_bytes);
-        let io = self.sum(self.graph.part.stats_since(before)?)?;
+        let io = self.sum(graph.part.stats_since(before)?)?;
         self.failed = false;
         Ok(PartitionedBfsResult { levels, reached, elapsed, io, put_bytes })
     }
@@ -188,22 +190,18 @@ impl<'g> PartitionedBfs<'g> {
     ///
     /// # Errors
     /// [`GraphError::Shmem`] if another PE's memory cannot be read, or a PE did not come to a barrier.
-    pub fn gather(
-        &self,
-        plan: &PartitionPlan<'_>,
-        result: PartitionedBfsResult,
-    ) -> Result<Option<BfsResult>, GraphError> {
-        let (world, whole) = (&self.graph.world, &self.graph.whole);
+    pub fn gather(&self, result: PartitionedBfsResult) -> Result<Option<BfsResult>, GraphError> {
+        let world = &self.graph.world;
         world.barrier_host()?;
-        let gathered = if world.my_pe() == 0 { Some(self.gather_here(plan, result)?) } else { None };
+        let gathered = if world.my_pe() == 0 { Some(self.gather_here(result)?) } else { None };
         // No PE continues before PE 0 has read everything.
         world.barrier_host()?;
-        debug_assert_eq!(plan.pes(), whole.pes);
         Ok(gathered)
     }
 
-    fn gather_here(&self, plan: &PartitionPlan<'_>, result: PartitionedBfsResult) -> Result<BfsResult, GraphError> {
-        let whole = &self.graph.whole;
+    fn gather_here(&self, result: PartitionedBfsResult) -> Result<BfsResult, GraphError> {
+        let assignment = &self.graph.assignment;
+        let whole = &assignment.whole;
         let pes = 0..whole.pes;
         let own = |pe| whole.vertices_of(pe) as usize;
         let depths = pes.clone().map(|pe| self.shared.depth.get(0, own(pe), pe)).collect::<Result<Vec<_>, _>>()?;
@@ -219,13 +217,13 @@ impl<'g> PartitionedBfs<'g> {
             };
             let mut parents = pes.map(slots).collect::<Result<Vec<_>, _>>()?;
             // An empty slot stands for "no parent".
-            parents.iter_mut().flatten().for_each(|slot| *slot = plan.vertex_in(*slot));
-            Some(plan.gather(&parents))
+            parents.iter_mut().flatten().for_each(|slot| *slot = assignment.vertex_in(*slot));
+            Some(assignment.gather(&parents))
         } else {
             None
         };
         Ok(BfsResult {
-            depth: plan.gather(&depths),
+            depth: assignment.gather(&depths),
             parent,
             levels: result.levels,
             reached: result.reached,
@@ -241,7 +239,8 @@ fn not_placed() -> GraphError {
 
 /// State of one search. Every PE sees the same sums, and so makes the same decisions. Each PE has its own queues.
 struct Search<'s, 'g> {
-    on: &'s mut PartitionedBfs<'g>,
+    on: &'s mut PartitionedBfs,
+    graph: &'g PartitionedGraph,
     common: Parameters,
     levels: Vec<LevelReport>,
     reached: u64,
@@ -252,24 +251,23 @@ struct Search<'s, 'g> {
 }
 
 impl<'s, 'g> Search<'s, 'g> {
-    fn new(on: &'s mut PartitionedBfs<'g>, source: u64) -> Self {
-        let graph = on.graph;
+    fn new(on: &'s mut PartitionedBfs, graph: &'g PartitionedGraph, source: u64) -> Self {
         let common = Parameters {
             isolated: graph.part.isolated.address(),
             list_limit: on.list_limit,
-            ..on.steps.parameters(&graph.whole, &on.own, &on.shared, source)
+            ..on.steps.parameters(&graph.assignment.whole, &on.own, &on.shared, source)
         };
-        Self { on, common, levels: Vec::new(), reached: 1, put_bytes: 0, turn: 0, own_items: 0 }
+        Self { on, graph, common, levels: Vec::new(), reached: 1, put_bytes: 0, turn: 0, own_items: 0 }
     }
 
     /// Returns the lists by which frontiers are expanded.
     fn outward(&self) -> &'g Lists {
-        &self.on.graph.part.out
+        &self.graph.part.out
     }
 
     /// Returns the lists by which unreached vertices look for the frontier, if they are placed.
     fn inward(&self) -> Option<&'g Lists> {
-        let part = &self.on.graph.part;
+        let part = &self.graph.part;
         if part.directed { part.inward.as_ref() } else { Some(&part.out) }
     }
 
@@ -284,7 +282,7 @@ impl<'s, 'g> Search<'s, 'g> {
     }
 
     fn run(&mut self) -> Result<(), GraphError> {
-        let whole = self.on.graph.whole;
+        let whole = self.graph.assignment.whole;
         let (alpha, beta) = (self.on.options.alpha, self.on.options.beta.max(1));
         let queue = self.on.own.queue[0].address();
         let start = self.step("start", Parameters { queue_next: queue, ..self.parameters(self.outward(), 0) })?;
@@ -292,7 +290,7 @@ impl<'s, 'g> Search<'s, 'g> {
         let (mut items, mut degrees, mut frontier) = (start.sum[ITEMS], start.sum[DEGREES], 1);
         let (mut unexplored, mut bottom_up) = (whole.arcs, false);
         for level in 1..UNREACHED {
-            let before = if self.on.options.trace_io { self.on.graph.part.stats()? } else { None };
+            let before = if self.on.options.trace_io { self.graph.part.stats()? } else { None };
             let (started, put_before) = (Instant::now(), self.put_bytes);
             let queued = !bottom_up;
             if !bottom_up {
@@ -304,7 +302,7 @@ impl<'s, 'g> Search<'s, 'g> {
             }
             let (direction, report) = match (bottom_up, self.inward()) {
                 (true, Some(inward)) => {
-                    if queued && self.on.graph.part.is_stored() {
+                    if queued && self.graph.part.is_stored() {
                         self.first_bottom_up(inward, level, items + degrees / GRAPH_PIECE_EDGES)?
                     } else {
                         (Direction::BottomUp, self.bottom_up(inward, level, false)?)
@@ -334,7 +332,7 @@ impl<'s, 'g> Search<'s, 'g> {
                 found,
                 scanned: report.sum[SCANNED],
                 hub_hits: report.sum[HUB_HITS],
-                read_bytes: self.on.graph.part.stats_since(before)?.map(|io| io.read_bytes),
+                read_bytes: self.graph.part.stats_since(before)?.map(|io| io.read_bytes),
                 put_bytes: Some(self.put_bytes - put_before),
                 elapsed,
             });
@@ -350,7 +348,7 @@ impl<'s, 'g> Search<'s, 'g> {
         let lists = self.outward();
         let on = &*self.on;
         let queue = [on.own.queue[self.turn].address(), on.own.queue[1 - self.turn].address()];
-        let ids = on.graph.part.id_suffix();
+        let ids = self.graph.part.id_suffix();
         if on.order.apply(&on.launcher, ids, &lists.offset, queue, self.own_items)? {
             self.turn = 1 - self.turn;
         }
@@ -394,10 +392,10 @@ impl<'s, 'g> Search<'s, 'g> {
     /// Runs a step that reads edges.
     fn over(&mut self, lists: &'g Lists, kernel: &str, p: Parameters) -> Result<Report, GraphError> {
         let Some(edges) = &lists.edges else { return Err(not_placed()) };
-        let ids = self.on.graph.part.id_suffix();
+        let ids = self.graph.part.id_suffix();
         let name = format!("wb_partition_{kernel}_{}_{ids}", edges.source());
-        // SAFETY: these are the parameters of this kernel. The regions that they name belong to `self`, or `self`
-        // borrows them.
+        // SAFETY: these are the parameters of this kernel. The regions that they name belong to the search, or to
+        // the graph that `self` borrows.
         let report = unsafe { self.on.steps.step(&name, p, kernel == "top_down", Some(edges)) }?;
         self.put_bytes += report.put_bytes;
         Ok(report)
@@ -405,9 +403,9 @@ impl<'s, 'g> Search<'s, 'g> {
 
     /// Runs a step that reads no edges.
     fn step(&mut self, kernel: &str, p: Parameters) -> Result<Report, GraphError> {
-        let name = format!("wb_partition_{kernel}_{}", self.on.graph.part.id_suffix());
-        // SAFETY: these are the parameters of this kernel. The regions that they name belong to `self`, or `self`
-        // borrows them.
+        let name = format!("wb_partition_{kernel}_{}", self.graph.part.id_suffix());
+        // SAFETY: these are the parameters of this kernel. The regions that they name belong to the search, or to
+        // the graph that `self` borrows.
         let report = unsafe { self.on.steps.step(&name, p, false, None::<u64>) }?;
         self.put_bytes += report.put_bytes;
         Ok(report)

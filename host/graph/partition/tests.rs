@@ -42,9 +42,9 @@ fn search_all(
         let graph = PartitionedGraph::place(&world, plan, &part, placement(&world, &part)).unwrap();
         let mut search = PartitionedBfs::new(&graph, options).unwrap();
         let one = |&source: &u64| {
-            let result = search.run(plan, source).unwrap();
+            let result = search.run(source).unwrap();
             let put = result.put_bytes;
-            search.gather(plan, result).unwrap().map(|r| (r, put))
+            search.gather(result).unwrap().map(|r| (r, put))
         };
         sources.iter().filter_map(one).collect::<Vec<_>>()
     });
@@ -144,8 +144,8 @@ fn several_threads_for_each_pe() {
             let part = plan.part(world.my_pe());
             let graph = PartitionedGraph::place(&world, &plan, &part, Placement::Gpu).unwrap();
             let mut search = PartitionedBfs::new(&graph, &options).unwrap();
-            let result = search.run(&plan, 11).unwrap();
-            search.gather(&plan, result).unwrap()
+            let result = search.run(11).unwrap();
+            search.gather(result).unwrap()
         });
         check(&csr, 11, results[0].as_ref().unwrap(), "three threads");
     }
@@ -169,8 +169,8 @@ fn a_failure_of_one_pe_ends_the_search_on_all() {
         }
         graph.part().cool().unwrap();
         let mut search = PartitionedBfs::new(&graph, &forced(0, 1, News::Auto)).unwrap();
-        let error = search.run(&plan, 0).unwrap_err();
-        assert!(matches!(search.run(&plan, 0), Err(GraphError::OutOfStep | GraphError::Shmem(_))));
+        let error = search.run(0).unwrap_err();
+        assert!(matches!(search.run(0), Err(GraphError::OutOfStep | GraphError::Shmem(_))));
         error
     });
     assert!(matches!(&errors[2], GraphError::Run(RunError::Operations { .. })), "{errors:?}");
@@ -193,7 +193,7 @@ fn a_pe_that_is_gone_ends_the_others_within_their_deadline() {
             world.barrier_host().unwrap();
             return None;
         }
-        Some(search.run(&plan, 3).unwrap_err())
+        Some(search.run(3).unwrap_err())
     });
     match &results[0] {
         Some(GraphError::Run(RunError::Operations { errors, .. })) => assert_eq!(errors[0].device, 1, "{errors:?}"),
@@ -214,7 +214,7 @@ fn wrong_calls_are_errors() {
         assert!(matches!(other, Err(GraphError::OtherWorld { partitioned: 3, pes: 2 })));
         let graph = PartitionedGraph::place(&world, &plan, &plan.part(pe), Placement::Gpu).unwrap();
         let mut search = PartitionedBfs::new(&graph, &PartitionedBfsOptions::default()).unwrap();
-        assert!(matches!(search.run(&plan, 4), Err(GraphError::NoSuchVertex { source_vertex: 4, vertices: 4 })));
-        assert_eq!(search.run(&plan, 2).unwrap().reached, 3);
+        assert!(matches!(search.run(4), Err(GraphError::NoSuchVertex { source_vertex: 4, vertices: 4 })));
+        assert_eq!(search.run(2).unwrap().reached, 3);
     });
 }
