@@ -93,19 +93,39 @@ struct pending_io {
   uint64_t tag = 0;
 };
 
+// Records that the pages of those lanes of the mask that have a write-back will be written, and stores their checksums. Returns WB_DONE,
+// or the reason why the page must not be written. Collective.
+WB_FN_COLD uint32_t announce(const wb_cache* cache, warp::mask_t mask, pending_io e) {
+  const wb_cache& c = *cache;
+  const bool mine = e.way != none;
+  const uint64_t page = e.tag >> WB_TAG_PAGE_SHIFT;
+  const uint32_t set = set_of(c, page), way = mine ? e.way : 0;
+  checksums::store(volume(c), mask, mine, page << c.page_shift, address(c, set, way), 1u << c.page_shift);
+  return mine ? volume(c).announce_page(page * c.blocks_per_page, c.blocks_per_page) : uint32_t{WB_DONE};
+}
+
+// Writes the pages of a replicated volume back, after `announce` with the result `word`. Lanes that have nothing left to submit have
+// no command afterwards. Collective.
+WB_FN_COLD void write_copies(const wb_cache* cache, warp::mask_t mask, pending_io* e, uint32_t word) {
+  const wb_cache& c = *cache;
+  const bool mine = e->way != none;
+  const uint64_t page = e->tag >> WB_TAG_PAGE_SHIFT;
+  const uint32_t set = set_of(c, page), way = mine ? e->way : 0;
+  const bool waits = volume(c).prepare_page(mask, mine, word, page * c.blocks_per_page, c.blocks_per_page, address(c, set, way),
+                                            tag(c, entry(c, set, way)));
+  if (!waits) e->way = none;
+}
+
 // Submits the commands of those lanes of the mask that have one, and stores their tokens for the threads that wait. All lanes move
-// the data. Collective.
+// the data. Write-backs follow `announce` and `write_copies`. Collective.
 WB_FN_COLD void submit(const wb_cache* cache, warp::mask_t mask, pending_io e, uint32_t opcode) {
   const wb_cache& c = *cache;
   const bool mine = e.way != none;
   const uint64_t page = e.tag >> WB_TAG_PAGE_SHIFT;
   const uint32_t set = set_of(c, page), way = mine ? e.way : 0;
   const uint32_t at = entry(c, set, way);
-  if (opcode == nvme::op_write) {
-    checksums::store(volume(c), mask, mine, page << c.page_shift, address(c, set, way), 1u << c.page_shift);
-  }
-  const token t = volume(c).start(mask, page * c.blocks_per_page, mine ? c.blocks_per_page : 0, opcode,
-                                  reinterpret_cast<void*>(address(c, set, way)), tag(c, at));
+  const token t = volume(c).start_prepared(mask, page * c.blocks_per_page, mine ? c.blocks_per_page : 0, opcode,
+                                           reinterpret_cast<void*>(address(c, set, way)), tag(c, at));
   // A command that could not be started has completed its tag already.
   if (mine && t.in_flight()) order::compare_exchange<order::acq_rel>(fill(c, at), tags::pending(e.tag), t.word | tags::token_known);
 }
@@ -165,39 +185,61 @@ WB_FN_COLD void check_page(const wb_cache* cache, warp::mask_t mask, pending_io 
   if (mine) tags::end_read(tag(c, entry(c, set, way)), good);
 }
 
-// Reads the pages of frames from `take_failed`, from all copies if necessary, which ends the first read of each. Collective.
+// Reads the pages of frames from `take_failed`, from one copy after the other until one returns the right data. That ends the first
+// read of each page. Collective.
 WB_FN_COLD void read_again(const wb_cache* cache, warp::mask_t mask, pending_io e) {
   const wb_cache& c = *cache;
+  const volume_ref v = volume(c);
   const bool mine = e.way != none;
   const uint64_t page = e.tag >> WB_TAG_PAGE_SHIFT, block = page * c.blocks_per_page;
-  const uint32_t set = set_of(c, page), way = mine ? e.way : 0;
-  const volume_ref v = volume(c);
-  const uint64_t data = address(c, set, way);
-  status s = v.read(mask, block, mine ? c.blocks_per_page : 0, reinterpret_cast<void*>(data));
-  const bool read = mine && static_cast<bool>(s);
-  // All lanes take part in the comparison.
-  const bool right = checksums::match(v, mask, read, page << c.page_shift, data, 1u << c.page_shift);
-  bool bad = read && !right;
+  const uint32_t at = entry(c, set_of(c, page), mine ? e.way : 0);
+  const uint64_t data = address(c, set_of(c, page), mine ? e.way : 0);
   const uint32_t copies = has_copies(c) ? v.raw()->device_count : 1;
-  uint32_t first = 0;
-  const volume_ref::place at = v.reading_place(mine ? block : 0, first);
-  for (uint32_t i = 1; i < copies && warp::any(mask, bad); ++i) {
-    const bool got = v.read_copy(mask, bad, block, c.blocks_per_page, reinterpret_cast<void*>(data), (first + i) % copies);
-    const bool good = checksums::match(v, mask, got, page << c.page_shift, data, 1u << c.page_shift) && got;
-    if (good) v.redirected(at.device, block, c.blocks_per_page);
-    bad = bad && !good;
+  bool waits = mine, read = false, is_redirected = false;
+  // Of the copy that the error log names, if none returns the page.
+  uint32_t word = status_word(WB_TIMED_OUT), turn = 0, ticket = 0;
+  uint32_t damaged = 0;  // devices that returned errors or wrong data
+  for (uint32_t i = 0; i < copies && warp::any(mask, waits); ++i) {
+    const bool goes = waits && v.locate(block, i).room != 0;
+    uint32_t last = 0;
+    uint32_t one = v.read_copy(mask, goes, block, c.blocks_per_page, reinterpret_cast<void*>(data), i, last);
+    // All lanes take part in the comparison.
+    const bool right = checksums::match(v, mask, goes && one == WB_DONE, page << c.page_shift, data, 1u << c.page_shift);
+    if (!goes) continue;
+    if (one == WB_DONE && right) {
+      read = true;
+      waits = false;
+      continue;
+    }
+    if (one == WB_DONE) one = status_word(WB_DAMAGED);
+    is_redirected = true;
+    word = one;
+    turn = i;
+    ticket = last;
+    const uint32_t device = v.locate(block, i).device, kind = one >> WB_STATUS_KIND_SHIFT;
+    if (kind == WB_DAMAGED || kind == WB_DEVICE_ERROR) damaged |= 1u << device;
+    else waits = copies > 1 && volume_ref::is_of_device(one) && v.leave_out(device);
   }
-  if (bad) {
-    s = status{status_word(WB_DAMAGED), nvme::op_read << WB_RECORD_OPCODE_SHIFT | c.blocks_per_page,
-               token::of(at.device, v.queue_on(at.device).q->index, 0).word, at.lba};
-  }
+  v.count_errors(mask, mine && !read && word >> WB_STATUS_KIND_SHIFT != WB_DAMAGED);
   if (!mine) return;
-  if (!s) v.fail(s);
-  tags::end_read(tag(c, entry(c, set, way)), static_cast<bool>(s));
+  if (!read) {
+    const volume_ref::place from = v.locate(block, turn);
+    v.fail(status{word, nvme::op_read << WB_RECORD_OPCODE_SHIFT | c.blocks_per_page,
+                  token::of(from.device, v.queue_on(from.device).q->index, ticket).word, from.lba});
+  } else if (is_redirected) {
+    v.redirected(damaged, block, c.blocks_per_page);
+  }
+  tags::end_read(tag(c, at), read);
 }
 
+// Work that the leaders of a turn have found.
+struct page_work {
+  pending_io read, write, check, again;
+};
+
 // The leader's part of a turn: finds the page, or a frame for it, and looks at its state.
-WB_FN void look(const wb_cache& c, page_wait& w, pending_io& read, pending_io& write, pending_io& check, pending_io& again) {
+WB_FN_COLD void look(const wb_cache* cache, page_wait& w, page_work* found) {
+  const wb_cache& c = *cache;
   const uint32_t set = set_of(c, w.page);
   const uint32_t lanes = warp::count(w.group);
   if (w.way == none) {
@@ -218,10 +260,10 @@ WB_FN void look(const wb_cache& c, page_wait& w, pending_io& read, pending_io& w
       if (!try_lock(c, set)) return;
       // Another thread may have brought the page in before this thread had the lock.
       if (find(c, set, w.page, t) == none) {
-        way = choose(c, set, w.page, false, t, write.way, write.tag);
+        way = choose(c, set, w.page, false, t, found->write.way, found->write.tag);
         if (way != none) {
-          read.way = way;
-          read.tag = install(c, entry(c, set, way), t, w.page, lanes);
+          found->read.way = way;
+          found->read.tag = install(c, entry(c, set, way), t, w.page, lanes);
           w.hold(c, way);
         }
       }
@@ -235,9 +277,9 @@ WB_FN void look(const wb_cache& c, page_wait& w, pending_io& read, pending_io& w
     if (w.writes) mark(c, at, WB_TAG_DIRTY);
     w.status = WB_DONE;
   } else if ((t & (WB_TAG_UNCHECKED | WB_TAG_FILLING)) == WB_TAG_UNCHECKED) {
-    take_unchecked(c, w, at, t, check);
+    take_unchecked(c, w, at, t, found->check);
   } else if ((t & WB_TAG_FAILED) && (has_copies(c) || has_checksums(c)) && !aborted(c)) {
-    take_failed(c, w, at, t, again);
+    take_failed(c, w, at, t, found->again);
   } else if (t & WB_TAG_FAILED) {
     unpin(c, at, lanes);
     w.way = none;
@@ -284,7 +326,8 @@ WB_FN_COLD bool give_up(const wb_cache& c, page_wait& w) {
 }
 
 // The leader's look at the clock.
-WB_FN void run_out_of_time(const wb_cache& c, page_wait& w) {
+WB_FN_COLD void run_out_of_time(const wb_cache* cache, page_wait& w) {
+  const wb_cache& c = *cache;
   const wait_status v = w.left.expired();
   if (v == wait_status::go_on || (v == wait_status::timed_out && give_up(c, w))) return;
   w.status = v == wait_status::stopped ? WB_STOPPED : w.way == none ? WB_NO_FRAME : WB_TIMED_OUT;
@@ -307,24 +350,25 @@ WB_FN_COLD void page_turn(const wb_cache* cache, warp::mask_t mask, page_wait& w
   using frames::none;
   const wb_cache& c = *cache;
   const bool acts = warp::is_leader(w.group) && w.status == WB_PENDING;
-  frames::pending_io read, write, check, again;
-  if (acts) frames::look(c, w, read, write, check, again);
-  const warp::mask_t writers = warp::ballot(mask, write.way != none);
+  frames::page_work work;
+  if (acts) frames::look(cache, w, &work);
+  const warp::mask_t writers = warp::ballot(mask, work.write.way != none);
   if (writers) {
-    frames::submit(cache, mask, write, nvme::op_write);
+    frames::write_copies(cache, mask, &work.write, frames::announce(cache, mask, work.write));
+    frames::submit(cache, mask, work.write, nvme::op_write);
     if (warp::is_leader(mask)) frames::count(c, &wb_stats::write_backs, warp::count(writers));
   }
-  const warp::mask_t readers = warp::ballot(mask, read.way != none);
+  const warp::mask_t readers = warp::ballot(mask, work.read.way != none);
   if (readers) {
-    frames::submit(cache, mask, read, nvme::op_read);
+    frames::submit(cache, mask, work.read, nvme::op_read);
     if (warp::is_leader(mask)) frames::count(c, &wb_stats::fills, warp::count(readers));
   }
   const bool waits = acts && w.status == WB_PENDING;
   if (warp::any(mask, waits)) {
-    if (warp::any(mask, check.way != none)) frames::check_page(cache, mask, check);
-    if (warp::any(mask, again.way != none)) frames::read_again(cache, mask, again);
+    if (warp::any(mask, work.check.way != none)) frames::check_page(cache, mask, work.check);
+    if (warp::any(mask, work.again.way != none)) frames::read_again(cache, mask, work.again);
     frames::help(cache, mask, waits ? frames::useful_token(c, w) : token{});
-    if (waits) frames::run_out_of_time(c, w);
+    if (waits) frames::run_out_of_time(cache, w);
   }
   const uint32_t leader = warp::leader(w.group);
   w.status = warp::shuffle(mask, w.status, leader);

@@ -6,28 +6,39 @@
 
 namespace warpbell {
 
+// Executes one command for each lane with `wants`, as `move`. The parts that a run seldom executes call this, and so need few
+// registers themselves. Collective.
+WB_FN_COLD uint32_t volume_ref::move_called(volume_ref v, warp::mask_t mask, bool wants, io* x) { return v.move<true>(mask, wants, *x); }
+
+WB_FN_COLD void volume_ref::write_called(volume_ref v, wb_queue* queue, const io* x, bool is_private, warp::mask_t mask, bool got,
+                                         uint32_t ticket) {
+  writer{v, queue_ref(queue, v.control()), *x, is_private}(mask, got, ticket);
+}
+
 // Writes to every copy that is in use. Returns WB_DONE if at least one copy took the write. Copies that failed are then taken out
 // of use. `turn` and `ticket` name the copy that failed last. Collective.
-WB_FN uint32_t volume_ref::write_copies(warp::mask_t mask, bool wants, uint64_t block, uint32_t n, uint64_t buffer, uint32_t& turn,
-                                        uint32_t& ticket) const {
+template <bool called> WB_FN uint32_t volume_ref::write_copies(warp::mask_t mask, bool wants, io& x) const {
   uint32_t word = WB_DONE, failed = 0;
+  uint32_t turn = x.turn, ticket = x.ticket;
   bool taken = false;
   for (uint32_t i = 0; i < v_->device_count; ++i) {
-    const place at = wants ? locate(block, i) : place{0, 0, 0, true};
+    const place at = wants ? locate(x.block, i) : place{0, 0, 0, true};
     const bool goes = wants && at.room != 0;
     if (wants && !goes) order::store<order::relaxed>(&v_->device[at.device].missed, 1u);
-    uint32_t one = 0;
-    const uint32_t ended = move(mask, goes, nvme::op_write, block, n, buffer, i, one);
+    x.turn = i;
+    const uint32_t ended = called ? move_called(*this, mask, goes, &x) : move(mask, goes, x);
     if (!goes) continue;
     if (ended == WB_DONE) {
       taken = true;
     } else {
       word = ended;
       turn = i;
-      ticket = one;
+      ticket = x.ticket;
       if (is_of_device(ended)) failed |= 1u << at.device;
     }
   }
+  x.turn = turn;
+  x.ticket = ticket;
   if (!taken || word == WB_DONE || !is_of_device(word)) return word;
   for (; failed; failed &= failed - 1) {
     const uint32_t device = warp::first(failed);
@@ -42,6 +53,7 @@ WB_FN uint32_t volume_ref::write_copies(warp::mask_t mask, bool wants, uint64_t 
 WB_FN_COLD uint32_t volume_ref::read_elsewhere(volume_ref v, uint64_t block, uint32_t n, uint64_t buffer, uint32_t word, uint32_t& turn,
                                                uint32_t& ticket) {
   const uint32_t devices = v.v_->device_count, first = turn;
+  io x{nvme::op_read, n, turn, block, buffer};
   uint32_t damaged = 0;
   for (uint32_t i = 1; word != WB_DONE; ++i) {
     const uint32_t device = v.locate(block, turn).device;
@@ -50,21 +62,21 @@ WB_FN_COLD uint32_t volume_ref::read_elsewhere(volume_ref v, uint64_t block, uin
     else if (!v.leave_out(device)) return word;
     while (i < devices && v.locate(block, (first + i) % devices).room == 0) ++i;
     if (i >= devices) return word;
-    turn = (first + i) % devices;
-    word = v.move(self(), true, nvme::op_read, block, n, buffer, turn, ticket);
+    turn = x.turn = (first + i) % devices;
+    word = v.move(self(), true, x);
+    ticket = x.ticket;
   }
-  order::add<order::relaxed>(&v.stats()->redirects, uint64_t{1});
-  for (; damaged; damaged &= damaged - 1) v.enter_repair(warp::first(damaged), block, n);
+  v.redirected(damaged, block, n);
   return WB_DONE;
 }
 
-WB_FN_COLD void volume_ref::redirected(uint32_t device, uint64_t block, uint32_t n) const {
+WB_FN_COLD void volume_ref::redirected(uint32_t damaged, uint64_t block, uint32_t n) const {
   order::add<order::relaxed>(&stats()->redirects, uint64_t{1});
-  enter_repair(device, block, n);
+  for (; damaged; damaged &= damaged - 1) enter_repair(warp::first(damaged), block, n);
 }
 
 // Adds blocks that one device failed to return, and another returned, to the list of blocks to be written back.
-WB_FN_COLD void volume_ref::enter_repair(uint32_t device, uint64_t block, uint32_t n) const {
+WB_FN void volume_ref::enter_repair(uint32_t device, uint64_t block, uint32_t n) const {
   wb_integrity* g = integrity();
   const uint32_t i = order::fetch_add<order::relaxed>(&g->repair_count, 1u);
   if (i >= WB_REPAIRS) return;
@@ -79,16 +91,39 @@ WB_FN_COLD status volume_ref::repeat(volume_ref v, status s, uint64_t again) {
   return v.transfer(self(), true, nvme::op_read, s.lba, s.opcode_blocks & WB_RECORD_BLOCKS_MASK, again & ~uint64_t{WB_RECORD_LANDED});
 }
 
+WB_FN_COLD token volume_ref::end_unsent_page(volume_ref v, const io* x, status ended) { return v.end_unsent<true>(*x, ended); }
+
+WB_FN bool volume_ref::prepare_page(warp::mask_t mask, bool wants, uint32_t word, uint64_t block, uint32_t n, uint64_t buffer,
+                                    uint64_t* tag) const {
+  io x{nvme::op_write, n, 0, block, buffer, reinterpret_cast<uint64_t>(tag)};
+  if (v_->replicated) {
+    const bool goes = wants && word == WB_DONE;
+    const uint32_t ended = write_copies<true>(mask, goes, x);
+    if (goes) word = ended;
+  }
+  token t;
+  return finish_write(wants, word, x, t);
+}
+
 // Writes the mark block and flushes it. One lane calls this alone; several threads may do so at the same time.
 WB_FN_COLD uint32_t volume_ref::write_mark(volume_ref v) {
   wb_integrity* g = v.integrity();
-  uint32_t turn = 0, ticket = 0;
-  const uint32_t word = v.v_->replicated ? v.write_copies(self(), true, g->mark_block, 1, g->mark_buffer, turn, ticket)
-                                         : v.move(self(), true, nvme::op_write, g->mark_block, 1, g->mark_buffer, 0, ticket);
+  io x{nvme::op_write, 1, 0, g->mark_block, g->mark_buffer};
+  const uint32_t word = v.v_->replicated ? v.write_copies<true>(self(), true, x) : move_called(v, self(), true, &x);
   if (word != WB_DONE) return word;
-  const status s = v.flush(self());
-  if (s) order::store<order::release>(&g->mark_pending, 0u);
-  return s.word;
+  uint32_t ended = WB_DONE;
+  for (uint32_t d = 0; d < v.v_->device_count; ++d) {
+    if (v.room_on(d) == 0) continue;
+    x = io{nvme::op_flush, 0, d, 0, 0};
+    const uint32_t one = move_called(v, self(), true, &x);
+    if (one == WB_DONE) continue;
+    // As in `flush`.
+    if (v.v_->replicated && is_of_device(one) && v.drop(d)) order::store<order::relaxed>(&v.v_->device[d].missed, 1u);
+    else ended = one;
+  }
+  if (ended == WB_DONE) order::store<order::release>(&g->mark_pending, 0u);
+  else v.count_errors(self(), true);
+  return ended;
 }
 
 }  // namespace warpbell

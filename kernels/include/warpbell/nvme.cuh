@@ -187,13 +187,9 @@ template <class Completion> class basic_queue_ref : public ring_ref {
       // A command of this call that has failed would keep its slot while its owner is still here.
       uint32_t w = flying ? order::load<order::acquire>(word(ticket)) : 0;
       bool lost = flying && (w ^ own_word(ticket)) == (slot::completed | slot::failed) && claim(ticket, w);
-      if (warp::any(mask, lost)) {
-        uint64_t again = 0;
-        status ended = finish_claimed(mask, lost, ticket, w, again);
-        if (lost) {
-          s = ended;
-          flying = false;
-        }
+      if (lost) {
+        s = end_failed(*this, ticket, w);
+        flying = false;
       }
       wait_status v = p.expired(mask);
       if (v == wait_status::go_on) continue;
@@ -413,6 +409,13 @@ template <class Completion> class basic_queue_ref : public ring_ref {
       }
       free_claimed(ticket, w, false);
     }
+    return s;
+  }
+
+  // As `finish_claimed`, for a command that has failed. One lane calls this.
+  static WB_FN_COLD status end_failed(basic_queue_ref r, uint32_t ticket, uint32_t w) {
+    const status s = r.describe(ticket, order::load<order::relaxed>(r.outcome(ticket)), true);
+    r.free_claimed(ticket, w, false);
     return s;
   }
 

@@ -196,6 +196,32 @@ class volume_ref {
     return begin(mask, n != 0, opcode, block, n, reinterpret_cast<uint64_t>(buffer), reinterpret_cast<uint64_t>(tag));
   }
 
+  /// @brief Records that a page will be written. One thread calls this, before `prepare_page`.
+  ///
+  /// @return WB_DONE, or the reason why the page must not be written.
+  WB_FN uint32_t announce_page(uint64_t block, uint32_t n) const {
+    return in_range(block, n) ? announce(block, n, true) : uint32_t{WB_DONE};
+  }
+  /// @brief Does what else precedes `start_prepared` for the write of a page: on a replicated volume the write itself. Collective;
+  /// lanes without `wants` help.
+  ///
+  /// @param word Result of `announce_page`.
+  /// @param tag As for `start`. If nothing is left to submit, the tag has been completed.
+  /// @return True in the lanes whose write is still to be submitted.
+  WB_FN bool prepare_page(warp::mask_t mask, bool wants, uint32_t word, uint64_t block, uint32_t n, uint64_t buffer, uint64_t* tag) const;
+  /// @brief Starts a read, or a write after `prepare_page`. Otherwise as `start`. Collective.
+  WB_FN token start_prepared(warp::mask_t mask, uint64_t block, uint32_t n, uint32_t opcode, void* buffer, uint64_t* tag) const {
+    io x{opcode, n, 0, block, reinterpret_cast<uint64_t>(buffer), reinterpret_cast<uint64_t>(tag)};
+    uint32_t device = 0;
+    token t;
+    bool waits = n != 0;
+    if (waits && !admit(x, device)) {
+      t = refuse(x, refused(x.op, x.block, x.blocks));
+      waits = false;
+    }
+    return send<true>(mask, waits, x, device, t);
+  }
+
   /// @brief Finishes the token's command if it has completed, after polling once if it has not. Never waits. For the lanes that are
   /// converged.
   ///
@@ -234,16 +260,30 @@ class volume_ref {
     }
   }
 
-  /// @brief Reads from the copy that is `turn` places after the one that is read first. Collective.
+  /// @brief Reads from the copy that is `turn` places after the one that is read first. Collective. The command is executed by a
+  /// function that is called, and not inlined.
   ///
-  /// @return True if the copy is in use and returned the blocks.
-  WB_FN bool read_copy(warp::mask_t mask, bool wants, uint64_t block, uint32_t n, void* dst, uint32_t turn) const {
-    uint32_t ticket = 0;
-    const bool goes = wants && locate(block, turn).room != 0;
-    return move(mask, goes, nvme::op_read, block, n, reinterpret_cast<uint64_t>(dst), turn, ticket) == WB_DONE && goes;
+  /// @param ticket The command's ticket, for the error log.
+  /// @return The status word.
+  WB_FN uint32_t read_copy(warp::mask_t mask, bool wants, uint64_t block, uint32_t n, void* dst, uint32_t turn, uint32_t& ticket) const {
+    io x{nvme::op_read, n, turn, block, reinterpret_cast<uint64_t>(dst)};
+    const uint32_t word = move_called(*this, mask, wants, &x);
+    ticket = x.ticket;
+    return word;
   }
-  /// @brief Records that another copy returned the blocks that `device` returned wrong, so that the host writes them back.
-  WB_FN_COLD void redirected(uint32_t device, uint64_t block, uint32_t n) const;
+  /// @brief Counts a read that one copy returned after others did not. One lane calls this.
+  ///
+  /// @param damaged Bit set of the devices that returned an error or wrong data. The host writes the blocks back to them.
+  WB_FN_COLD void redirected(uint32_t damaged, uint64_t block, uint32_t n) const;
+  /// @brief Returns true if the device failed the command or did not reply: another copy may succeed.
+  WB_FN static bool is_of_device(uint32_t word) {
+    return word >> WB_STATUS_KIND_SHIFT == WB_DEVICE_ERROR || word >> WB_STATUS_KIND_SHIFT == WB_TIMED_OUT;
+  }
+  /// @brief Adds the failed commands of the lanes with `mine` to the counters. Collective.
+  WB_FN void count_errors(warp::mask_t mask, bool mine) const {
+    uint32_t n = warp::popcount(warp::ballot(mask, mine));
+    if (n && warp::is_leader(mask)) order::add<order::relaxed>(&stats()->errors, uint64_t{n});
+  }
 
   // --- parts ---------------------------------------------------------------------------------------------------------
 
@@ -336,17 +376,26 @@ class volume_ref {
     return queue_on(device).q->bounce != 0 || iova(device, buffer, n << v_->block_shift) != no_address;
   }
 
+  // A command to submit. A function that is called gets its address: what is in memory needs no register while a lane waits.
+  struct io {
+    uint32_t op, blocks, turn;  // turn: of the copy
+    uint64_t block, buffer;
+    uint64_t tag = 0;
+    uint32_t ticket = 0;  // of the command, once it has one
+  };
+
   // Writes the commands of the lanes with `got`, as the callback of `try_submit`. It computes place and address again, so that they
   // need no registers while a lane waits.
   struct writer {
     const volume_ref& volume;
     const queue_ref q;
-    uint32_t op, blocks, turn;  // turn: of the copy
-    uint64_t block, buffer, tag;
+    const io& x;
     bool is_private;
 
     WB_FN void operator()(warp::mask_t mask, bool got, uint32_t ticket) const {
       const wb_volume* v = volume.v_;
+      const uint32_t op = x.op, blocks = x.blocks;
+      const uint64_t buffer = x.buffer;
       const uint32_t bytes = blocks << v->block_shift, i = q.index(ticket);
       const bool bounces = q.q->bounce != 0;
       if (bounces && op == nvme::op_write) {
@@ -357,7 +406,11 @@ class volume_ref {
         }
       }
       if (!got) return;
-      const place at = volume.locate(block, turn);
+      const place at = volume.locate(x.block, x.turn);
+      if (op == nvme::op_flush) {
+        q.post(ticket, nvme::flush(v->device[at.device].nsid), nvme::record(op, 0, 0, 0, 0, 0, is_private));
+        return;
+      }
       const uint64_t data = bounces ? q.q->bounce_iova + uint64_t{i} * q.q->bounce_bytes : volume.iova(at.device, buffer, bytes);
       const uint64_t list = uint64_t{i} << v->memory_page_shift;
       const nvme::prp p =
@@ -365,32 +418,41 @@ class volume_ref {
                              q.q->prp_list_iova + list);
       const uint64_t to = op == nvme::op_read ? (bounces ? buffer : buffer | WB_RECORD_LANDED) : 0;
       q.post(ticket, nvme::transfer(op, v->device[at.device].nsid, at.lba, blocks, p),
-             nvme::record(op, at.lba, blocks, to, bytes, tag, is_private, at.copies && op == nvme::op_read));
+             nvme::record(op, at.lba, blocks, to, bytes, x.tag, is_private, at.copies && op == nvme::op_read));
     }
   };
 
+  // Writes commands; with `called` by a function that is called, and not inlined.
+  template <bool called>
+  WB_FN void write(const queue_ref& q, const io& x, bool is_private, warp::mask_t mask, bool got, uint32_t ticket) const {
+    if (called) write_called(*this, q.q, &x, is_private, mask, got, ticket);
+    else writer{*this, q, x, is_private}(mask, got, ticket);
+  }
+
   WB_FN token begin(warp::mask_t mask, bool wants, uint32_t op, uint64_t block, uint32_t n, uint64_t buffer, uint64_t tag,
                     bool is_page = false) const;
+  WB_FN bool admit(io& x, uint32_t& device) const;
+  WB_FN bool finish_write(bool waits, uint32_t word, const io& x, token& t) const;
+  template <bool tagged> WB_FN token send(warp::mask_t mask, bool waits, const io& x, uint32_t device, token t) const;
+  template <bool tagged> WB_FN token end_unsent(const io& x, const status& ended) const;
+  WB_FN_COLD static token end_unsent_page(volume_ref v, const io* x, status ended);
+  WB_FN token refuse(const io& x, const status& s) const;
   WB_FN status transfer(warp::mask_t mask, bool wants, uint32_t op, uint64_t block, uint32_t n, uint64_t buffer) const;
-  WB_FN uint32_t move(warp::mask_t mask, bool wants, uint32_t op, uint64_t block, uint32_t blocks, uint64_t buffer, uint32_t turn,
-                      uint32_t& ticket) const;
+  template <bool called = false> WB_FN uint32_t move(warp::mask_t mask, bool wants, io& x) const;
+  WB_FN_COLD static uint32_t move_called(volume_ref v, warp::mask_t mask, bool wants, io* x);
+  WB_FN_COLD static void write_called(volume_ref v, wb_queue* queue, const io* x, bool is_private, warp::mask_t mask, bool got,
+                                      uint32_t ticket);
 
-  WB_FN uint32_t write_copies(warp::mask_t mask, bool wants, uint64_t block, uint32_t n, uint64_t buffer, uint32_t& turn,
-                              uint32_t& ticket) const;
+  template <bool called> WB_FN uint32_t write_copies(warp::mask_t mask, bool wants, io& x) const;
   WB_FN_COLD static uint32_t read_elsewhere(volume_ref v, uint64_t block, uint32_t n, uint64_t buffer, uint32_t word, uint32_t& turn,
                                             uint32_t& ticket);
-  WB_FN_COLD void enter_repair(uint32_t device, uint64_t block, uint32_t n) const;
+  WB_FN void enter_repair(uint32_t device, uint64_t block, uint32_t n) const;
   WB_FN_COLD static status repeat(volume_ref v, status s, uint64_t again);
   WB_FN_COLD static uint32_t write_mark(volume_ref v);
 
   WB_FN static warp::mask_t self() { return warp::mask_t{1} << warp::lane(); }
   WB_FN wb_integrity* integrity() const { return v_->integrity; }
   WB_FN uint32_t room_on(uint32_t device) const { return order::load_lasting(&v_->device[device].max_blocks); }
-
-  // Returns true if the device failed the command or did not reply: another copy may succeed.
-  WB_FN static bool is_of_device(uint32_t word) {
-    return word >> WB_STATUS_KIND_SHIFT == WB_DEVICE_ERROR || word >> WB_STATUS_KIND_SHIFT == WB_TIMED_OUT;
-  }
 
   // Takes a copy out of use, unless it is the last one. Returns true if it is out of use.
   WB_FN_COLD bool drop(uint32_t device) const {
@@ -435,10 +497,6 @@ class volume_ref {
     }
     if (doorbells) order::add<order::relaxed>(&s->doorbells, uint64_t{doorbells});
   }
-  WB_FN void count_errors(warp::mask_t mask, bool mine) const {
-    uint32_t n = warp::popcount(warp::ballot(mask, mine));
-    if (n && warp::is_leader(mask)) order::add<order::relaxed>(&stats()->errors, uint64_t{n});
-  }
 
   WB_FN status counted(warp::mask_t mask, status s) const {
     count_errors(mask, !s);
@@ -453,182 +511,9 @@ class volume_ref {
   }
 };
 
-WB_FN token volume_ref::begin(warp::mask_t mask, bool wants, uint32_t op, uint64_t block, uint32_t n, uint64_t buffer, uint64_t tag,
-                              bool is_page) const {
-  token t;
-  place at{0, 0, 0, false};
-  status s;
-  uint32_t turn = 0;
-  bool waits = wants;
-  if (wants) {
-    bool good = in_range(block, n);
-    if (good) {
-      at = reading_place(block, turn);
-      good = n <= at.room && reachable(at.device, buffer, n);
-    }
-    if (!good) {
-      s = refused(op, block, n);
-      waits = false;
-    }
-  }
-  if (op == nvme::op_write) {
-    uint32_t word = waits ? announce(block, n, is_page || tag != 0) : uint32_t{WB_DONE}, ticket = 0;
-    const bool to_all = v_->replicated != 0;
-    if (to_all) {
-      const bool goes = waits && word == WB_DONE;
-      const uint32_t ended = write_copies(mask, goes, block, n, buffer, turn, ticket);
-      if (goes) word = ended;
-    }
-    if (waits && word != WB_DONE) {
-      const place copy = locate(block, turn);
-      s = status{word, op << WB_RECORD_OPCODE_SHIFT | n, token::of(copy.device, queue_on(copy.device).q->index, ticket).word, copy.lba};
-      waits = false;
-    }
-    if (to_all && waits) {
-      if (tag) tags::completion::complete(tag, false, true);
-      t = token::resolved(WB_DONE);
-      waits = false;
-    }
-  }
-  const queue_ref q = queue_on(at.device);
-  bool is_complete = false;
-  while (warp::mask_t left = warp::ballot(mask, waits)) {
-    // Lanes on the same queue submit together.
-    const queue_ref group = q.shared(mask, warp::first(left));
-    const bool member = waits && q.q == group.q;
-    const writer w{*this, group, op, n, turn, block, buffer, tag, false};
-    uint32_t ticket = 0, doorbells = 0;
-    status ended = group.submit_with(mask, member, ticket, doorbells, [&](bool got, uint32_t mine) { w(mask, got, mine); });
-    if (member) {
-      waits = false;
-      if (ended) {
-        t = token::of(at.device, q.q->index, ticket);
-      } else {
-        s = status{ended.word, op << WB_RECORD_OPCODE_SHIFT | n, ended.origin, at.lba};
-        // A command that was submitted and has failed meanwhile has completed its tag.
-        is_complete = ended.opcode_blocks != 0;
-      }
-    }
-    count(mask, member && ended, op, n, doorbells);
-  }
-  if (!s) {
-    if (op == nvme::op_read && at.copies && is_of_device(s.word)) {
-      // The queue had no room, so the command was not sent.
-      const bool goes_on = s.kind() != WB_TIMED_OUT || drop(at.device);
-      if (goes_on && tag) {
-        // The thread that waits for the page reads it.
-        if (!is_complete) tags::completion::complete(tag, nvme::is_read(s.opcode_blocks), false);
-        return token::resolved(s.word);
-      }
-      if (goes_on) return token::resolved(transfer(self(), true, op, block, n, buffer).word);
-    }
-    t = token::resolved(s.word);
-    if (tag) {
-      fail(s);
-      tags::completion::complete(tag, nvme::is_read(s.opcode_blocks), false);
-    }
-  }
-  return t;
-}
-
-WB_FN status volume_ref::transfer(warp::mask_t mask, bool wants, uint32_t op, uint64_t block, uint32_t n, uint64_t buffer) const {
-  uint32_t ended = wants && !in_range(block, n) ? status_word(WB_BAD_ARGUMENT) : uint32_t{WB_DONE};
-  if (op == nvme::op_write && wants && ended == WB_DONE) ended = announce(block, n, false);
-  uint32_t left = wants && ended == WB_DONE ? n : 0, ticket = 0, turn = 0;
-  while (warp::any(mask, left != 0)) {
-    if (left) {
-      const uint32_t room = reading_place(block, turn).room;
-      n = left < room ? left : room;
-    }
-    uint32_t word;
-    if (op == nvme::op_write && v_->replicated) {
-      word = write_copies(mask, left != 0, block, n, buffer, turn, ticket);
-    } else {
-      word = move(mask, left != 0, op, block, n, buffer, turn, ticket);
-      if (op == nvme::op_read && left != 0 && word != WB_DONE && v_->replicated) {
-        word = read_elsewhere(*this, block, n, buffer, word, turn, ticket);
-      }
-    }
-    if (left) {
-      ended = word;
-      left = word == WB_DONE ? left - n : 0;
-      if (left) {
-        block += n;
-        buffer += uint64_t{n} << v_->block_shift;
-      }
-    }
-  }
-  status s;
-  if (ended != WB_DONE) {
-    s = refused(op, block, n);
-    s.word = ended;
-    if (in_range(block, n)) {
-      const place at = locate(block, turn);
-      s.lba = at.lba;
-      s.origin = token::of(at.device, queue_on(at.device).q->index, ticket).word;
-    }
-  }
-  return s;
-}
-
-// Executes one command for each lane with `wants`. Returns status words.
-WB_FN uint32_t volume_ref::move(warp::mask_t mask, bool wants, uint32_t op, uint64_t block, uint32_t blocks, uint64_t buffer, uint32_t turn,
-                                uint32_t& ticket) const {
-  const uint32_t device = wants ? locate(block, turn).device : 0;
-  const queue_ref q = queue_on(device);
-  uint32_t ended = WB_DONE;
-  if (wants && !reachable(device, buffer, blocks)) {
-    ended = status_word(WB_BAD_ARGUMENT);
-    wants = false;
-  }
-  uint32_t doorbells = 0;
-  bool held;
-  const uint32_t word = q.execute(
-      mask, wants, ticket, doorbells, held,
-      [&](queue_ref group, bool got, uint32_t t) { writer{*this, group, op, blocks, turn, block, buffer, 0, true}(mask, got, t); },
-      [&](bool ready, uint32_t t) {
-        if (op == nvme::op_read) {
-          const bool comes_back = ready && q.q->bounce != 0;
-          copy_together<copying::few>(mask, comes_back, buffer, q.bounce(t), blocks << v_->block_shift);
-        }
-      });
-  if (op == nvme::op_read) {
-    const bool comes_back = held && q.q->bounce != 0;
-    if (warp::any(mask, comes_back)) copy_together(mask, comes_back, buffer, q.bounce(ticket), blocks << v_->block_shift);
-  }
-  if (held) q.release(ticket);
-  count(mask, wants, op, blocks, doorbells);
-  return ended == WB_DONE ? word : ended;
-}
-
-WB_FN status volume_ref::flush(warp::mask_t mask) const {
-  status s;
-  const bool leader = warp::is_leader(mask);
-  for (uint32_t d = 0; d < v_->device_count; ++d) {
-    const bool goes = leader && room_on(d) != 0;
-    const queue_ref q = queue_on(d).shared(mask, warp::leader(mask));
-    uint32_t ticket = 0, doorbells = 0;
-    status one = q.submit_with(mask, goes, ticket, doorbells, [&](bool got, uint32_t t) {
-      if (got) q.post(t, nvme::flush(v_->device[d].nsid), nvme::record(nvme::op_flush, 0, 0, 0, 0, 0, false));
-    });
-    status ended = q.wait(mask, goes && one, ticket);
-    if (goes && one) one = ended;
-    // A copy that cannot make writes durable is taken out of use.
-    if (goes && !one && v_->replicated && is_of_device(one.word) && drop(d)) {
-      order::store<order::relaxed>(&v_->device[d].missed, 1u);
-      one = status{};
-    }
-    if (goes && s) s = one;
-    count(mask, false, nvme::op_flush, 0, doorbells);
-  }
-  count_errors(mask, !s);
-  s.word = warp::shuffle(mask, s.word, warp::leader(mask));
-  s.opcode_blocks = warp::shuffle(mask, s.opcode_blocks, warp::leader(mask));
-  s.origin = warp::shuffle(mask, s.origin, warp::leader(mask));
-  return s;
-}
-
 }  // namespace warpbell
 
 // The remaining members of the class.
+#include <warpbell/transfers.cuh>
+// After them, which it calls.
 #include <warpbell/copies.cuh>

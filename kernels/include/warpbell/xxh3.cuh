@@ -20,24 +20,20 @@ constexpr uint64_t prime32_1 = 0x9e3779b1u, prime32_2 = 0x85ebca77u, prime32_3 =
 constexpr uint64_t prime64_1 = 0x9e3779b185ebca87u, prime64_2 = 0xc2b2ae3d27d4eb4fu, prime64_3 = 0x165667b19e3779f9u,
                    prime64_4 = 0x85ebca77c2b2ae63u, prime64_5 = 0x27d4eb2f165667c5u;
 
-// Returns word `i` of the default secret's 192 bytes, little-endian.
-WB_FN uint64_t secret_word(uint32_t i) {
-  constexpr uint64_t word[24] = {0xbe4ba423396cfeb8u, 0x1cad21f72c81017cu, 0xdb979083e96dd4deu, 0x1f67b3b7a4a44072u, 0x78e5c0cc4ee679cbu,
-                                 0x2172ffcc7dd05a82u, 0x8e2443f7744608b8u, 0x4c263a81e69035e0u, 0xcb00c391bb52283cu, 0xa32e531b8b65d088u,
-                                 0x4ef90da297486471u, 0xd8acdea946ef1938u, 0x3f349ce33f76faa8u, 0x1d4f0bc7c7bbdcf9u, 0x3159b4cd4be0518au,
-                                 0x647378d9c97e9fc8u, 0xc3ebd33483acc5eau, 0xeb6313faffa081c5u, 0x49daf0b751dd0d17u, 0x9e68d429265516d3u,
-                                 0xfca1477d58be162bu, 0xce31d07ad1b8f88fu, 0x280416958f3acb45u, 0x7e404bbbcafbd7afu};
-  return word[i];
-}
+// The default secret's 192 bytes, as little-endian words. In memory of the device: a function's own table would be copied to the
+// stack of each thread that reads it by a variable index.
+WB_CONST uint64_t secret_words[24] = {
+    0xbe4ba423396cfeb8u, 0x1cad21f72c81017cu, 0xdb979083e96dd4deu, 0x1f67b3b7a4a44072u, 0x78e5c0cc4ee679cbu, 0x2172ffcc7dd05a82u,
+    0x8e2443f7744608b8u, 0x4c263a81e69035e0u, 0xcb00c391bb52283cu, 0xa32e531b8b65d088u, 0x4ef90da297486471u, 0xd8acdea946ef1938u,
+    0x3f349ce33f76faa8u, 0x1d4f0bc7c7bbdcf9u, 0x3159b4cd4be0518au, 0x647378d9c97e9fc8u, 0xc3ebd33483acc5eau, 0xeb6313faffa081c5u,
+    0x49daf0b751dd0d17u, 0x9e68d429265516d3u, 0xfca1477d58be162bu, 0xce31d07ad1b8f88fu, 0x280416958f3acb45u, 0x7e404bbbcafbd7afu};
+// The accumulators' first values.
+WB_CONST uint64_t first_values[lanes] = {prime32_3, prime64_1, prime64_2, prime64_3, prime64_4, prime32_2, prime64_5, prime32_1};
+
 // Returns eight bytes of the secret, from any byte on.
 WB_FN uint64_t secret(uint32_t byte) {
   const uint32_t shift = byte % 8 * 8, i = byte / 8;
-  return shift == 0 ? secret_word(i) : secret_word(i) >> shift | secret_word(i + 1) << (64 - shift);
-}
-
-WB_FN uint64_t start(uint32_t lane) {
-  constexpr uint64_t first[lanes] = {prime32_3, prime64_1, prime64_2, prime64_3, prime64_4, prime32_2, prime64_5, prime32_1};
-  return first[lane];
+  return shift == 0 ? secret_words[i] : secret_words[i] >> shift | secret_words[i + 1] << (64 - shift);
 }
 
 // Returns the offset in the secret for a stripe of a block. The last stripe of all has its own offset.
@@ -86,7 +82,7 @@ WB_FN_COLD uint64_t hash(uint64_t data) {
   for (uint32_t lane = 0; lane < lanes; lane += 2) {
     uint64_t a[2];
     for (uint32_t i = 0; i < 2; ++i) {
-      uint64_t sum = start(lane + i) + block_sum(data, 0, lane + i);
+      uint64_t sum = first_values[lane + i] + block_sum(data, 0, lane + i);
       for (uint32_t b = 1; b < blocks; ++b) sum = scramble(sum, lane + i) + block_sum(data, b, lane + i);
       a[i] = sum ^ secret(11 + (lane + i) * 8);
     }
@@ -103,7 +99,7 @@ WB_FN_COLD uint64_t hash_together(uint64_t data) {
   const warp::mask_t all = warp::full();
   const uint32_t lane = warp::lane() % lanes;
   const uint64_t mine = block_sum(data, warp::lane() / lanes, lane);
-  uint64_t sum = start(lane) + warp::shuffle(all, mine, lane);
+  uint64_t sum = first_values[lane] + warp::shuffle(all, mine, lane);
   for (uint32_t b = 1; b < blocks; ++b) sum = scramble(sum, lane) + warp::shuffle(all, mine, b * lanes + lane);
   sum ^= secret(11 + lane * 8);
   uint64_t part = fold(sum, warp::shuffle(all, sum, warp::lane() ^ 1u));
