@@ -19,6 +19,7 @@ mod copies;
 #[cfg(test)]
 mod copies_tests;
 mod drive;
+mod drive_spec;
 mod error;
 #[cfg(test)]
 mod fault_tests;
@@ -53,7 +54,8 @@ pub use builder::VolumeBuilder;
 pub use cache::{Cache, CacheBuilder, Occupancy};
 pub use checksum::Checksum;
 pub use copies::{LostCopy, Redundancy};
-pub use drive::{Drive, DriveSpec, OpenController};
+pub use drive::{Drive, OpenController};
+pub use drive_spec::DriveSpec;
 pub use error::StorageError;
 pub use load::{Plan, VolumeWriter};
 pub use manifest::{
