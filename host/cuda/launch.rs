@@ -46,17 +46,16 @@ impl Launcher {
         self.modules.iter().find_map(|module| module.function(name))
     }
 
-    /// Returns the number of blocks of `threads` threads of a kernel that one multiprocessor holds at once. Returns `None`
-    /// if no module has the kernel.
+    /// Returns the number of blocks of `threads` threads of a kernel that one multiprocessor holds at once. The kernel is
+    /// one of this launcher's.
     ///
     /// # Errors
     /// [`CudaError::Call`] if the driver call fails.
-    pub fn occupancy(&self, kernel: &str, threads: u32) -> Result<Option<u32>, CudaError> {
-        let Some(function) = self.function(kernel) else { return Ok(None) };
+    pub fn occupancy(&self, function: &Function, threads: u32) -> Result<u32, CudaError> {
         let _current = self.context.current()?;
         let mut blocks: c_int = 0;
         let threads = c_int::try_from(threads).unwrap_or(c_int::MAX);
-        // SAFETY: writes one number; the function belongs to a loaded module.
+        // SAFETY: writes one number; a `Function` belongs to a module that is loaded while this exists.
         unsafe {
             call!(
                 self.context.driver(),
@@ -64,7 +63,7 @@ impl Launcher {
                 "querying how many blocks fit"
             )
         }?;
-        Ok(Some(blocks.max(0) as u32))
+        Ok(blocks.max(0) as u32)
     }
 
     pub(super) fn context(&self) -> &Arc<Context> {

@@ -117,7 +117,7 @@ impl GpuEngine {
     pub(super) fn occupancy(&self, kernel: &str, threads: u32) -> Result<u32, EngineError> {
         let function = self.function(kernel)?;
         check_grid(kernel, Grid { blocks: 1, threads }, function.max_threads)?;
-        self.launcher.occupancy(kernel, threads)?.ok_or_else(|| EngineError::NoKernel(kernel.to_owned()))
+        Ok(self.launcher.occupancy(function, threads)?)
     }
 
     /// # Safety
