@@ -3,7 +3,7 @@
 
 use super::{QueuePlan, QueueRings, RdmaError, UnconnectedSendQueue};
 use crate::data_path::{Doorbell, LandingPath, QueueMemory};
-use crate::memory::{Place, Region};
+use crate::memory::{MemoryError, Place, Region};
 use crate::wire::mlx5::{Failure, Syndrome, VendorSyndrome};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -207,6 +207,17 @@ impl fmt::Display for AdapterPath {
     }
 }
 
+/// Checks that adapters reach the region. Called before any attempt to register it, whose error would not name the kind of
+/// memory.
+pub(super) fn check_reach(region: &Region) -> Result<(), RdmaError> {
+    region.reaches_devices().map_err(|e| match e {
+        MemoryError::NotReachable { pointer: address, bytes, cause, next } => {
+            RdmaError::Registration { address, bytes, reason: format!("{cause}; {next}") }
+        }
+        e => e.into(),
+    })
+}
+
 /// An RDMA adapter.
 pub trait Adapter: Send + Sync + fmt::Debug {
     /// Returns the adapter's device and data path.
@@ -223,8 +234,10 @@ pub trait Adapter: Send + Sync + fmt::Debug {
     /// Registers a region with the adapter. The registration keeps the region alive.
     ///
     /// # Errors
-    /// See [`Adapter::register`].
+    /// [`RdmaError::Registration`] also for imported memory of a kind that devices do not reach; otherwise as for
+    /// [`Adapter::register`].
     fn register_region(&self, region: &Region, rights: Rights) -> Result<Box<dyn Registration>, RdmaError> {
+        check_reach(region)?;
         // SAFETY: the region lives as long as the returned registration, and is dropped after it.
         let inner = unsafe { self.register(region.into(), rights) }?;
         Ok(Box::new(OfRegion { inner, _region: region.clone() }))

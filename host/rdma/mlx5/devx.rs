@@ -2,6 +2,7 @@
 //! it.
 
 use crate::memory::Region;
+use crate::rdma::adapter::check_reach;
 use crate::rdma::{RdmaError, Route};
 use crate::wire::mlx5::devx::Reply;
 use std::fmt;
@@ -99,6 +100,7 @@ pub(super) fn register(devx: &dyn Devx, region: &Region, what: &str) -> Result<(
         let umem = umem.map_err(|e| refuse(format!("{what} in host memory: {e}; see `ulimit -l`")))?;
         return Ok((umem, "host".to_owned()));
     }
+    check_reach(region)?;
     let no_dma_buf = match region.export_dma_buf() {
         Err(e) => e.to_string(),
         Ok(fd) => match devx.register(UmemSource::DmaBuf(std::os::fd::AsFd::as_fd(&fd)), region.len()) {

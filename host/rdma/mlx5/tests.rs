@@ -3,6 +3,7 @@ use super::devx::UarKind;
 use super::queue::transitions;
 use super::stand_in::{Driver, Firmware, nothing_wrong};
 use crate::cuda::WritesOrdering;
+use crate::cuda::fake::{self, Allocation};
 use crate::data_path::{Doorbell, QueueMemory};
 use crate::engine::abi;
 use crate::memory::{Place, Space};
@@ -12,6 +13,7 @@ use crate::rdma::{
     Registration, Rights, Route, TrafficClass,
 };
 use crate::wire::mlx5::devx::{CreateCq, CreateQp, ModifyQp, Transition};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 #[derive(Debug)]
@@ -261,6 +263,34 @@ fn a_queue_pair_fails_when_it_says_so_and_not_when_it_says_nothing() {
         assert_eq!(pair.failure().is_some(), fails, "state {state}");
     }
     nothing_wrong(&firmware.log());
+}
+
+#[test]
+fn memory_that_devices_do_not_reach_is_named_before_any_attempt() {
+    let (gpu, context) = fake::Gpu::open();
+    let space = Space::gpu(context);
+    let firmware = Firmware::default();
+    let adapter = open(&firmware, &DeviceChoice::default()).unwrap();
+    let before = firmware.log().calls.len();
+    let pool = Allocation { pool: 9, ..Allocation::plain(1 << 16) };
+    let mapped = Allocation { is_mapped: true, ..Allocation::plain(1 << 16) };
+    for (like, cause, next) in
+        [(pool, "stream-ordered pool", "cuMemAlloc"), (mapped, "gpuDirectRDMACapable", "CUmemAllocationProp")]
+    {
+        // SAFETY: memory of the fake stays until the process ends.
+        let region = unsafe { space.import_device(gpu.allocate(like), 1 << 16, Arc::new(())) }.unwrap();
+        let refusals = [
+            adapter.register_region(&region, Rights::LOCAL_WRITE).unwrap_err(),
+            super::devx::register(&firmware, &region, "the send ring").unwrap_err(),
+        ];
+        for e in refusals {
+            assert!(matches!(e, RdmaError::Registration { bytes: 65536, .. }), "{e:?}");
+            let text = e.to_string();
+            let (fact, remedy) = text.split_once("; ").unwrap();
+            assert!(fact.contains(cause) && remedy.contains(next), "{text}");
+        }
+    }
+    assert_eq!(firmware.log().calls.len(), before, "{:?}", firmware.log().calls);
 }
 
 #[test]

@@ -221,6 +221,10 @@ impl Registrar {
         memory: MemoryRange,
         rights: Rights,
     ) -> Result<(MemoryRegion, RegistrationPath), String> {
+        // Before any attempt: neither way registers memory of such a kind, and their errors do not name it.
+        if let Ok(Ok(cuda::DeviceAccess::Refused { cause, next })) = gpu.examine(memory.address, memory.bytes) {
+            return Err(format!("GPU memory: {cause}; {next}"));
+        }
         let no_dma_buf = match self.dma_buf(gpu, memory, rights) {
             Ok(region) => return Ok((region, RegistrationPath::DmaBuf)),
             Err(why) => why,
@@ -229,13 +233,10 @@ impl Registrar {
         // kernel its pages.
         match unsafe { MemoryRegion::by_address(&self.domain, memory.address, memory.address, memory.bytes, rights) } {
             Ok(region) => Ok((region, RegistrationPath::Peermem(no_dma_buf))),
-            Err(e) => Err(match gpu.examine(memory.address, memory.bytes) {
-                Ok(Ok(cuda::DeviceAccess::Refused { cause, next })) => format!("GPU memory: {cause} ({e}); {next}"),
-                _ => format!(
-                    "GPU memory: no dma-buf ({no_dma_buf}), and nvidia-peermem cannot register it either ({e}); modprobe nvidia_peermem, \
+            Err(e) => Err(format!(
+                "GPU memory: no dma-buf ({no_dma_buf}), and nvidia-peermem cannot register it either ({e}); modprobe nvidia_peermem, \
                  or install the open kernel modules of the GPU driver (nvidia-open) on Linux 5.12 or later; or use host memory"
-                ),
-            }),
+            )),
         }
     }
 
