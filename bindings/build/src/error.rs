@@ -12,6 +12,12 @@ pub enum BuildError {
     /// The name of an image is no identifier of C.
     #[error("`{0}` cannot be the name of an image; use letters, digits and `_`, with no digit at the front")]
     Name(String),
+    /// The name of the crate `warpbell` is no path of Rust.
+    #[error(
+        "`{0}` cannot be the name of the crate `warpbell`; use the key of the dependency, with `_` for `-`, or a path such as \
+         `my_engine::warpbell`"
+    )]
+    CrateName(String),
     /// The image has no file.
     #[error("image `{0}` has no kernels; name their files with `Kernels::file`")]
     NoFiles(String),

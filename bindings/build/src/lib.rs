@@ -93,6 +93,7 @@ pub enum FatBinary {
 pub struct Kernels {
     pub(crate) files: Vec<PathBuf>,
     pub(crate) headers: Option<PathBuf>,
+    pub(crate) crate_name: String,
     pub(crate) includes: Vec<PathBuf>,
     pub(crate) definitions: Vec<(String, String)>,
     pub(crate) cpp_flags: Vec<OsString>,
@@ -120,6 +121,7 @@ impl Kernels {
         Self {
             files: Vec::new(),
             headers: None,
+            crate_name: "warpbell".to_owned(),
             includes: Vec::new(),
             definitions: Vec::new(),
             cpp_flags: Vec::new(),
@@ -167,6 +169,14 @@ impl Kernels {
     /// Names the folder of the device headers. By default it is that of the package `warpbell`, on which this package depends.
     pub fn headers(mut self, folder: impl Into<PathBuf>) -> Self {
         self.headers = Some(folder.into());
+        self
+    }
+
+    /// Sets the name by which this package calls `warpbell`, for the generated module. It differs from `warpbell` if the dependency is
+    /// renamed, as in `wb = { package = "warpbell", version = "0.1" }`, or is reached through another crate, as in
+    /// `my_engine::warpbell`.
+    pub fn crate_name(mut self, name: impl Into<String>) -> Self {
+        self.crate_name = name.into();
         self
     }
 

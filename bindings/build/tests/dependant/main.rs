@@ -45,6 +45,22 @@ fn kernels_of_a_dependant_run_on_cpu_threads() {
 }
 
 #[test]
+fn a_renamed_dependency_is_called_by_its_name() {
+    let warpbell = format!("wb = {{ package = \"warpbell\", path = {:?}, default-features = false }}", root());
+    let build = |name| {
+        format!(
+            "Kernels::new().file(\"kernels/scale.cu\").crate_name({name:?}).fat_binary(FatBinary::Never).compile(\"my_image\")"
+        )
+    };
+    let package = Package::new("renamed", &warpbell, &build("wb"));
+    package.write("src/main.rs", &PROGRAM.replace("warpbell::", "wb::"));
+    package.cargo(&["run"]).has(true, &["last 1998 gpu false"]);
+    assert!(!package.module().contains("::warpbell::"), "{}", package.module());
+    let wrong = Package::new("wrong_name", &warpbell, &build("w-b"));
+    wrong.cargo(&["build"]).has(false, &["error: `w-b` cannot be the name of the crate", "with `_` for `-`"]);
+}
+
+#[test]
 fn nvcc_compiles_for_the_architectures_it_knows() {
     let mut package = Package::of_kernels_alone(
         "architectures",
