@@ -13,11 +13,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use warpbell::args;
-use warpbell::engine::{Engine, EngineError, Grid, Image, Outcome, RunError, abi};
-use warpbell::graph::{Csr, CsrOptions, Graph, Placement};
+use warpbell::engine::{Engine, EngineError, Grid, Image, Outcome, Run, RunError, Stream, abi};
+use warpbell::graph::partition::{PartitionedBfs, PartitionedGraph};
+use warpbell::graph::{Bfs, Components, Csr, CsrOptions, Graph, PageRank, Placement, Sssp};
 use warpbell::memory::Place;
-use warpbell::shmem::World;
-use warpbell::storage::{Cache, Drive, LandingChoice, OverwritePolicy, Volume};
+use warpbell::shmem::{Team, World};
+use warpbell::storage::{Array, Cache, Drive, LandingChoice, OverwritePolicy, Volume};
 
 const SOURCE: &str = "embedding.cu";
 /// Environment variable that names the GPUs' image.
@@ -50,6 +51,28 @@ fn check_media_error(e: &RunError) {
 fn numbers(volume: &Volume) -> Vec<u8> {
     (0..volume.bytes()).map(|i| (i.wrapping_mul(0x9e37_79b9) >> 13) as u8).collect()
 }
+
+/// Compiles only if values of the type can be kept for any time, and moved to and used by any thread.
+const fn is_owned<T: Send + Sync + 'static>() {}
+
+/// Handles that programs and bindings keep.
+const _: () = {
+    is_owned::<Engine>();
+    is_owned::<Stream>();
+    is_owned::<Run>();
+    is_owned::<Volume>();
+    is_owned::<Cache>();
+    is_owned::<Array<u32>>();
+    is_owned::<World>();
+    is_owned::<Team>();
+    is_owned::<Graph>();
+    is_owned::<Bfs>();
+    is_owned::<Sssp>();
+    is_owned::<PageRank>();
+    is_owned::<Components>();
+    is_owned::<PartitionedGraph>();
+    is_owned::<PartitionedBfs>();
+};
 
 /// One engine has the program's kernels, those of graph algorithms, and those of a world's host calls.
 #[test]
