@@ -95,7 +95,7 @@ struct pending_io {
 
 // Submits the commands of those lanes of the mask that have one, and stores their tokens for the threads that wait. All lanes move
 // the data. Collective.
-WB_FN_COLD void submit(const wb_cache* cache, warp::mask_t mask, pending_io e, uint32_t opcode) {
+WB_FN_COLD void submit(const wb_cache* cache, warp::mask_t mask, by_value<pending_io> e, uint32_t opcode) {
   const wb_cache& c = *cache;
   const bool mine = e.way != none;
   const uint64_t page = e.tag >> WB_TAG_PAGE_SHIFT;
@@ -111,7 +111,7 @@ WB_FN_COLD void submit(const wb_cache* cache, warp::mask_t mask, pending_io e, u
 }
 
 // Finishes those of the commands named by the mask's lanes that have completed. Collective.
-WB_FN_COLD void help(const wb_cache* cache, warp::mask_t mask, token t) { volume(*cache).finish(mask, t); }
+WB_FN_COLD void help(const wb_cache* cache, warp::mask_t mask, by_value<token> t) { volume(*cache).finish(mask, t); }
 
 // Returns true if the page's last read failed and no thread has tried again.
 WB_FN bool failed(const wb_cache& c, uint32_t set, uint64_t page) {
@@ -156,7 +156,7 @@ WB_FN_COLD void take_failed(const wb_cache& c, page_wait& w, uint32_t at, uint64
 }
 
 // Compares the pages of frames from `take_unchecked` with their checksums, which ends their reads. Collective.
-WB_FN_COLD void check_page(const wb_cache* cache, warp::mask_t mask, pending_io e) {
+WB_FN_COLD void check_page(const wb_cache* cache, warp::mask_t mask, by_value<pending_io> e) {
   const wb_cache& c = *cache;
   const bool mine = e.way != none;
   const uint64_t page = e.tag >> WB_TAG_PAGE_SHIFT;
@@ -166,7 +166,7 @@ WB_FN_COLD void check_page(const wb_cache* cache, warp::mask_t mask, pending_io 
 }
 
 // Reads the pages of frames from `take_failed`, from all copies if necessary, which ends the first read of each. Collective.
-WB_FN_COLD void read_again(const wb_cache* cache, warp::mask_t mask, pending_io e) {
+WB_FN_COLD void read_again(const wb_cache* cache, warp::mask_t mask, by_value<pending_io> e) {
   const wb_cache& c = *cache;
   const bool mine = e.way != none;
   const uint64_t page = e.tag >> WB_TAG_PAGE_SHIFT, block = page * c.blocks_per_page;

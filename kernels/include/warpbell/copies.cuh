@@ -39,8 +39,8 @@ WB_FN uint32_t volume_ref::write_copies(warp::mask_t mask, bool wants, uint64_t 
 
 // Repeats a read on the other copies after the copy of `turn` failed with `word`. One lane calls this alone. Returns the status
 // word of the copy that `turn` and `ticket` then name.
-WB_FN_COLD uint32_t volume_ref::read_elsewhere(volume_ref v, uint64_t block, uint32_t n, uint64_t buffer, uint32_t word, uint32_t& turn,
-                                               uint32_t& ticket) {
+WB_FN_COLD uint32_t volume_ref::read_elsewhere(by_value<volume_ref> v, uint64_t block, uint32_t n, uint64_t buffer, uint32_t word,
+                                               uint32_t& turn, uint32_t& ticket) {
   const uint32_t devices = v.v_->device_count, first = turn;
   uint32_t damaged = 0;
   for (uint32_t i = 1; word != WB_DONE; ++i) {
@@ -74,13 +74,13 @@ WB_FN_COLD void volume_ref::enter_repair(uint32_t device, uint64_t block, uint32
 }
 
 // Repeats a read that was waited for and failed. One lane calls this alone.
-WB_FN_COLD status volume_ref::repeat(volume_ref v, status s, uint64_t again) {
+WB_FN_COLD status volume_ref::repeat(by_value<volume_ref> v, by_value<status> s, uint64_t again) {
   if (!is_of_device(s.word) || (s.kind() == WB_TIMED_OUT && !v.leave_out(token{s.origin}.device()))) return s;
   return v.transfer(self(), true, nvme::op_read, s.lba, s.opcode_blocks & WB_RECORD_BLOCKS_MASK, again & ~uint64_t{WB_RECORD_LANDED});
 }
 
 // Writes the mark block and flushes it. One lane calls this alone; several threads may do so at the same time.
-WB_FN_COLD uint32_t volume_ref::write_mark(volume_ref v) {
+WB_FN_COLD uint32_t volume_ref::write_mark(by_value<volume_ref> v) {
   wb_integrity* g = v.integrity();
   uint32_t turn = 0, ticket = 0;
   const uint32_t word = v.v_->replicated ? v.write_copies(self(), true, g->mark_block, 1, g->mark_buffer, turn, ticket)

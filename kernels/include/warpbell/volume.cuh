@@ -377,11 +377,11 @@ class volume_ref {
 
   WB_FN uint32_t write_copies(warp::mask_t mask, bool wants, uint64_t block, uint32_t n, uint64_t buffer, uint32_t& turn,
                               uint32_t& ticket) const;
-  WB_FN_COLD static uint32_t read_elsewhere(volume_ref v, uint64_t block, uint32_t n, uint64_t buffer, uint32_t word, uint32_t& turn,
-                                            uint32_t& ticket);
+  WB_FN_COLD static uint32_t read_elsewhere(by_value<volume_ref> v, uint64_t block, uint32_t n, uint64_t buffer, uint32_t word,
+                                            uint32_t& turn, uint32_t& ticket);
   WB_FN_COLD void enter_repair(uint32_t device, uint64_t block, uint32_t n) const;
-  WB_FN_COLD static status repeat(volume_ref v, status s, uint64_t again);
-  WB_FN_COLD static uint32_t write_mark(volume_ref v);
+  WB_FN_COLD static status repeat(by_value<volume_ref> v, by_value<status> s, uint64_t again);
+  WB_FN_COLD static uint32_t write_mark(by_value<volume_ref> v);
 
   WB_FN static warp::mask_t self() { return warp::mask_t{1} << warp::lane(); }
   WB_FN wb_integrity* integrity() const { return v_->integrity; }
