@@ -277,6 +277,28 @@ fn each_function_of_the_header_is_called_here() {
     assert!(missing.is_empty(), "{SOURCE} calls none of {missing:?}");
 }
 
+/// Expands the braces of a name in the documentation: `a{,_b}` is `a` and `a_b`.
+fn expanded(name: &str) -> Vec<String> {
+    let Some((before, rest)) = name.split_once('{') else { return vec![name.to_owned()] };
+    let (choices, after) = rest.split_once('}').expect("a closing brace");
+    choices.split(',').flat_map(|choice| expanded(&format!("{before}{choice}{after}"))).collect()
+}
+
+/// The table of the documentation has each function of the header once.
+#[test]
+fn the_table_of_the_documentation_is_complete() {
+    let root = tree::root();
+    let header = std::fs::read_to_string(root.join("bindings/device/warpbell_device.h")).unwrap();
+    let mut declared: Vec<&str> = header.lines().filter_map(name_of_function).collect();
+    let page = std::fs::read_to_string(root.join("docs/device-functions.md")).unwrap();
+    let rows = page.lines().filter(|line| line.starts_with("| `wbd_"));
+    let mut listed: Vec<String> =
+        rows.flat_map(|row| row.split('`').filter(|t| t.starts_with("wbd_"))).flat_map(expanded).collect();
+    declared.sort_unstable();
+    listed.sort_unstable();
+    assert_eq!(listed, declared);
+}
+
 /// Returns the name of the function that a line of the header declares.
 fn name_of_function(line: &str) -> Option<&str> {
     let (before, _) = line.strip_prefix("WB_FLAT ")?.split_once('(')?;

@@ -31,7 +31,7 @@ template <class T, class F> WB_FN bool update(uint64_t view, uint64_t index, F c
   const wb_array_view& v = at<wb_array_view>(view);
   return has_elements<T>(v) && array<T>(v).update(index, change);
 }
-// The same for the lanes with `wanted`. The whole warp calls this.
+// `update` for the lanes with `wanted`. The whole warp calls this.
 template <class T, class F> WB_FN bool update_together(uint64_t view, uint64_t index, bool wanted, F change) {
   const wb_array_view& v = at<wb_array_view>(view);
   if (!has_elements<T>(v)) return false;
@@ -61,7 +61,7 @@ template <class T> WB_FN uint32_t read_elements(uint64_t view, uint64_t first, u
   const bool ok = array<T>(v).for_each_chunk_indexed(first, last, [=](uint64_t i, T value) { to[i - first] = value; });
   return together(by_warp, word_of(ok));
 }
-// The same for a block, whose warps share the range.
+// `read_elements` for a block, whose warps share the range.
 template <class T> WB_FN uint32_t read_elements_by_block(uint64_t view, uint64_t first, uint64_t count, uint64_t destination) {
   const uint64_t warps = warp::warps_per_block(), mine = threadIdx.x / warp::width;
   const uint64_t share = count / warps, begin = share * mine;
@@ -72,26 +72,26 @@ template <class T> WB_FN uint32_t read_elements_by_block(uint64_t view, uint64_t
 }  // namespace flat
 }  // namespace warpbell
 
-WB_FLAT uint64_t wb_array_size(uint64_t view) { return warpbell::flat::at<wb_array_view>(view).array.count; }
-WB_FLAT uint32_t wb_array_has_failed(uint64_t view) {
+WB_FLAT uint64_t wbd_array_size(uint64_t view) { return warpbell::flat::at<wb_array_view>(view).array.count; }
+WB_FLAT uint32_t wbd_array_has_failed(uint64_t view) {
   return warpbell::frames::ended(*warpbell::flat::at<wb_array_view>(view).array.cache);
 }
 // Pages are counted in elements of any size.
-WB_FLAT uint32_t wb_array_prefetch(uint64_t view, uint64_t index, uint64_t count) {
+WB_FLAT uint32_t wbd_array_prefetch(uint64_t view, uint64_t index, uint64_t count) {
   warpbell::array<uint8_t>(warpbell::flat::at<wb_array_view>(view)).prefetch(index, count);
   return WB_DONE;
 }
 
 // `PASSED` is the type of arguments and results: compilers disagree about integers of less than 32 bits.
 #define WB_FLAT_ELEMENTS(NAME, T, PASSED)                                                                                      \
-  WB_FLAT PASSED wb_array_load_##NAME(uint64_t view, uint64_t index) { return warpbell::flat::load<T>(view, index); }          \
-  WB_FLAT PASSED wb_array_load_##NAME##_warp(uint64_t view, uint64_t index, uint32_t wanted) {                                 \
+  WB_FLAT PASSED wbd_array_load_##NAME(uint64_t view, uint64_t index) { return warpbell::flat::load<T>(view, index); }         \
+  WB_FLAT PASSED wbd_array_load_##NAME##_warp(uint64_t view, uint64_t index, uint32_t wanted) {                                \
     return warpbell::flat::load_together<T>(view, index, wanted != 0);                                                         \
   }                                                                                                                            \
-  WB_FLAT uint32_t wb_array_store_##NAME(uint64_t view, uint64_t index, PASSED value) {                                        \
+  WB_FLAT uint32_t wbd_array_store_##NAME(uint64_t view, uint64_t index, PASSED value) {                                       \
     return warpbell::flat::word_of(warpbell::flat::update<T>(view, index, warpbell::flat::storing<T>{static_cast<T>(value)})); \
   }                                                                                                                            \
-  WB_FLAT uint32_t wb_array_store_##NAME##_warp(uint64_t view, uint64_t index, PASSED value, uint32_t wanted) {                \
+  WB_FLAT uint32_t wbd_array_store_##NAME##_warp(uint64_t view, uint64_t index, PASSED value, uint32_t wanted) {               \
     const warpbell::flat::storing<T> change{static_cast<T>(value)};                                                            \
     return warpbell::flat::word_of(warpbell::flat::update_together<T>(view, index, wanted != 0, change));                      \
   }
@@ -103,12 +103,12 @@ WB_FLAT_ELEMENTS(f32, float, float)
 WB_FLAT_ELEMENTS(f64, double, double)
 
 #define WB_FLAT_ADD(NAME, T)                                                                                 \
-  WB_FLAT T wb_array_atomic_add_##NAME(uint64_t view, uint64_t index, T value) {                             \
+  WB_FLAT T wbd_array_atomic_add_##NAME(uint64_t view, uint64_t index, T value) {                            \
     T before = warpbell::poison<T>();                                                                        \
     warpbell::flat::update<T>(view, index, warpbell::flat::adding<T>{value, &before});                       \
     return before;                                                                                           \
   }                                                                                                          \
-  WB_FLAT T wb_array_atomic_add_##NAME##_warp(uint64_t view, uint64_t index, T value, uint32_t wanted) {     \
+  WB_FLAT T wbd_array_atomic_add_##NAME##_warp(uint64_t view, uint64_t index, T value, uint32_t wanted) {    \
     T before = wanted != 0 ? warpbell::poison<T>() : T{0};                                                   \
     warpbell::flat::update_together<T>(view, index, wanted != 0, warpbell::flat::adding<T>{value, &before}); \
     return before;                                                                                           \
@@ -116,12 +116,12 @@ WB_FLAT_ELEMENTS(f64, double, double)
 WB_FLAT_ADD(u32, uint32_t)
 WB_FLAT_ADD(u64, uint64_t)
 
-#define WB_FLAT_READ(NAME, T)                                                                                          \
-  WB_FLAT uint32_t wb_array_read_##NAME##_warp(uint64_t view, uint64_t first, uint64_t count, uint64_t destination) {  \
-    return warpbell::flat::read_elements<T>(view, first, count, destination);                                          \
-  }                                                                                                                    \
-  WB_FLAT uint32_t wb_array_read_##NAME##_block(uint64_t view, uint64_t first, uint64_t count, uint64_t destination) { \
-    return warpbell::flat::read_elements_by_block<T>(view, first, count, destination);                                 \
+#define WB_FLAT_READ(NAME, T)                                                                                           \
+  WB_FLAT uint32_t wbd_array_read_##NAME##_warp(uint64_t view, uint64_t first, uint64_t count, uint64_t destination) {  \
+    return warpbell::flat::read_elements<T>(view, first, count, destination);                                           \
+  }                                                                                                                     \
+  WB_FLAT uint32_t wbd_array_read_##NAME##_block(uint64_t view, uint64_t first, uint64_t count, uint64_t destination) { \
+    return warpbell::flat::read_elements_by_block<T>(view, first, count, destination);                                  \
   }
 WB_FLAT_READ(u8, uint8_t)
 WB_FLAT_READ(u16, uint16_t)

@@ -64,7 +64,7 @@ def main(bitcode, arch, *names):
             done = subprocess.run([sys.executable, program], capture_output=True, text=True, check=False)
             if done.returncode != 0:
                 failed += 1
-                print(f"FAILED {f.name}: {done.stderr[-2000:] or done.returncode}", flush=True)
+                print(f"FAILED {f.name}: {done.stderr[-600:] or done.returncode}", flush=True)
     print(f"{len(listed) - failed} passed, {failed} failed")
     sys.exit(1 if failed else 0)
 
