@@ -17,7 +17,7 @@ use warpbell::args;
 use warpbell::engine::{Args, CpuImage, Engine, Grid, Image, Outcome, RunError};
 use warpbell::memory::{Place, Region};
 use warpbell::shmem::{Transport, World};
-use warpbell::storage::{Cache, Drive, Element, OverwritePolicy, Volume};
+use warpbell::storage::{Cache, Drive, Element, LandingChoice, OverwritePolicy, Volume};
 
 const SOURCE: &str = "device_functions.cu";
 const CHECKED: &str = "-DWB_CHECKED=1";
@@ -111,12 +111,13 @@ impl Block {
     }
 }
 
-fn volume(engine: &Engine) -> Volume {
-    Volume::on(engine, [Drive::create("soft:mem", 8 << 20, &OverwritePolicy::none()).unwrap()]).build().unwrap()
+fn volume(engine: &Engine, landing: LandingChoice) -> Volume {
+    let drive = Drive::create("soft:mem", 8 << 20, &OverwritePolicy::none()).unwrap();
+    Volume::on(engine, [drive]).landing(landing).build().unwrap()
 }
 
-/// Elements of the arrays: enough for several pages of 4 KiB.
-const ELEMENTS: u64 = 3000;
+/// Elements of the arrays. Those of four bytes and more need more pages than the cache has.
+const ELEMENTS: u64 = 1100;
 
 fn element(i: u64) -> u8 {
     (i * 3 % 199 + 1) as u8
@@ -133,7 +134,7 @@ where
 {
     let elements: Vec<T> = (0..ELEMENTS).map(|i| of(element(i))).collect();
     volume.store_array(name, &elements).unwrap();
-    // Fewer frames than pages, so that pages are evicted and written back.
+    // Eight pages: others are evicted, and written back.
     let cache = Cache::on(volume).page(512).bytes(4 << 10).build().unwrap();
     let array = cache.open::<T>(name).unwrap();
     let view = block.view(0, array.view());
@@ -157,7 +158,7 @@ where
 fn each_function_of_arrays_does_what_it_says() {
     for &width in widths() {
         let engine = engine(width);
-        let (block, volume) = (Block::new(&engine), volume(&engine));
+        let (block, volume) = (Block::new(&engine), volume(&engine, LandingChoice::Auto));
         check_array::<u8>(&block, &volume, "u8", |v| v, false);
         check_array::<u16>(&block, &volume, "u16", u16::from, false);
         check_array::<u32>(&block, &volume, "u32", u32::from, true);
@@ -171,11 +172,18 @@ fn each_function_of_arrays_does_what_it_says() {
 fn each_function_of_volumes_does_what_it_says() {
     for &width in widths() {
         let engine = engine(width);
-        let (block, volume) = (Block::new(&engine), volume(&engine));
-        let buffer = engine.allocate(Place::Device, 8 * block.threads() as usize * volume.block_bytes()).unwrap();
-        let view = block.view(0, volume.view());
-        let args = args!(view, volume.blocks(), volume.block_bytes() as u32, &buffer);
-        block.check("flat_volume", args, 24 * u64::from(block.threads()));
+        let block = Block::new(&engine);
+        for landing in [LandingChoice::Bounce, LandingChoice::Direct] {
+            let volume = volume(&engine, landing);
+            let bytes = 8 * block.threads() as usize * volume.block_bytes();
+            // Whole pages of a GPU, so that its devices reach them.
+            let buffer = engine.allocate(Place::Device, bytes.next_multiple_of(64 << 10)).unwrap();
+            let registered = volume.map(&buffer).unwrap();
+            let view = block.view(0, volume.view());
+            let args = args!(view, volume.blocks(), volume.block_bytes() as u32, &buffer);
+            block.check("flat_volume", args, 24 * u64::from(block.threads()));
+            drop(registered);
+        }
     }
 }
 
@@ -221,7 +229,7 @@ fn each_function_of_worlds_does_what_it_says() {
     }
 }
 
-fn kind_of(e: &RunError) -> Outcome {
+fn outcome_of(e: &RunError) -> Outcome {
     let RunError::Operations { errors, .. } = e else { panic!("{e:?}") };
     errors[0].outcome
 }
@@ -235,9 +243,9 @@ fn mistakes_are_in_the_error_of_the_run() {
     const BAD: u64 = 6 << 28;
     for &width in widths() {
         let engine = engine(width);
-        let (block, volume) = (Block::new(&engine), volume(&engine));
+        let (block, volume) = (Block::new(&engine), volume(&engine, LandingChoice::Bounce));
         volume.store_array("numbers", &[1u32, 2, 3]).unwrap();
-        let cache = Cache::on(&volume).bytes(4 << 10).build().unwrap();
+        let cache = Cache::on(&volume).bytes(64 << 10).build().unwrap();
         let array = cache.open::<u32>("numbers").unwrap();
         let worlds = World::local_on(vec![engine.clone()], 4 << 20).unwrap();
         let of_array = |block: &Block| block.view(0, array.view());
@@ -251,7 +259,7 @@ fn mistakes_are_in_the_error_of_the_run() {
         for (view, mistakes) in views {
             for &(which, result) in mistakes {
                 let (found, error) = block.mistake(which, view(&block));
-                assert_eq!(kind_of(&error), Outcome::BadArgument, "mistake {which}, width {width}: {error}");
+                assert_eq!(outcome_of(&error), Outcome::BadArgument, "mistake {which}, width {width}: {error}");
                 // With a share of the block's threads in the range, the first thread may see only that the run has failed.
                 let stopped = which == 7 && found == STOPPED;
                 assert!(found == result || stopped, "mistake {which}, width {width}: {found:#x}");

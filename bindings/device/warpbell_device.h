@@ -123,7 +123,8 @@ WB_FLAT uint32_t wbd_volume_has_failed(uint64_t view);
 /// @brief Reads `count` blocks from `block` on, and waits.
 ///
 /// @param count Number of blocks, 1 or more.
-/// @param buffer Address of the buffer, aligned to 4 bytes; faster with 16. Not in local or shared memory.
+/// @param buffer Address of the buffer, aligned to 4 bytes; faster with 16. Not in local or shared memory. With direct landing in
+/// memory that the host has mapped for the volume (`Volume::map`).
 /// @return Status word. After success this thread sees the data.
 WB_FLAT uint32_t wbd_volume_read(uint64_t view, uint64_t block, uint32_t count, uint64_t buffer);
 /// @brief Reads blocks for each lane, each with its own arguments. All lanes copy. A lane with a `count` of 0 only helps.
