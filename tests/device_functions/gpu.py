@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Runs Triton and Numba kernels that use the flat device functions, on a GPU, against arrays on a software device.
+"""Runs kernels of other compilers that use the flat device functions, on a GPU, against arrays on a software device.
 
-    tests/device_functions/gpu.py LIBRARY FOLDER [triton] [numba]
+    tests/device_functions/gpu.py LIBRARY FOLDER [triton] [numba] [nvjitlink]
 
 LIBRARY is the C library (libwarpbell.so), FOLDER what `bindings/device/make` has written for this machine's GPU. Needs Python 3.10, torch,
-and Triton 3.3 or numba-cuda 0.30. Without the last arguments both are run. The last line says how many tests passed and failed.
+and Triton 3.3, numba-cuda 0.30, or cuda.core 1.0 with NVRTC and nvJitLink. Without the last arguments all are run. The last line says how
+many tests passed and failed.
 """
 
 import ctypes
@@ -156,6 +157,50 @@ class WithNumba:
         self.launch(self.draw_kernel, view, out, count)
 
 
+class WithNvJitLink:
+    """The kernels in C++ for NVRTC, which sees none of warpbell's headers."""
+
+    name = "nvJitLink"
+    SOURCE = """
+extern "C" __device__ unsigned wbd_array_load_u32_warp(unsigned long long view, unsigned long long index, unsigned wanted);
+extern "C" __device__ unsigned wbd_array_atomic_add_u32_warp(unsigned long long view, unsigned long long index, unsigned value, unsigned wanted);
+extern "C" __global__ void load(unsigned long long view, unsigned* out, unsigned count) {
+  const unsigned i = blockIdx.x * blockDim.x + threadIdx.x, value = wbd_array_load_u32_warp(view, i, i < count);
+  if (i < count) out[i] = value;
+}
+extern "C" __global__ void draw(unsigned long long view, unsigned* out, unsigned count) {
+  const unsigned i = blockIdx.x * blockDim.x + threadIdx.x, value = wbd_array_atomic_add_u32_warp(view, 0, 1, i < count);
+  if (i < count) out[i] = value;
+}
+"""
+
+    class Stream:
+        """Torch's current stream, for cuda.core."""
+
+        def __cuda_stream__(self):
+            return 0, torch.cuda.current_stream().cuda_stream
+
+    def __init__(self, folder, arch):
+        from cuda import core
+
+        core.Device().set_current()
+        options = core.ProgramOptions(arch=f"sm_{arch}", relocatable_device_code=True)
+        kernels = core.Program(self.SOURCE, "c++", options).compile("ptx")
+        library = core.ObjectCode.from_cubin(str(folder / f"libwarpbell_device_sm_{arch}.cubin"))
+        self.linked = core.Linker(kernels, library, options=core.LinkerOptions(arch=f"sm_{arch}")).link("cubin")
+        self.core = core
+
+    def launch(self, kernel, view, out, count):
+        shape = self.core.LaunchConfig(grid=-(-count // 256), block=256)
+        self.core.launch(self.Stream(), shape, self.linked.get_kernel(kernel), view.data_ptr(), out.data_ptr(), ctypes.c_uint32(count))
+
+    def load(self, view, out, count):
+        self.launch("load", view, out, count)
+
+    def draw(self, view, out, count):
+        self.launch("draw", view, out, count)
+
+
 def loads_every_element(library, kernels):
     array = library.store("numbers", numbers())
     view, out = library.view(array), torch.zeros(ELEMENTS, dtype=torch.int32, device="cuda")
@@ -181,6 +226,7 @@ def reports_an_index_beyond_the_end(library, kernels):
         library.run("beyond", array, lambda: kernels.load(view, out, 512))
     except WarpbellError as e:
         print(f"  {e}")
+        assert "bad argument" in str(e), "the error does not name its cause"
     else:
         raise AssertionError("the run did not fail")
     # Elements before the end are poison, too, where a thread still waited for them.
@@ -197,7 +243,7 @@ def main(library, folder, *names):
     library = Library(library)
     major, minor = torch.cuda.get_device_capability()
     passed = failed = 0
-    for kind in (WithTriton, WithNumba):
+    for kind in (WithTriton, WithNumba, WithNvJitLink):
         if names and kind.name.lower() not in names:
             continue
         for test in TESTS:
