@@ -95,7 +95,7 @@ struct pending_io {
 
 // Records that the pages of those lanes of the mask that have a write-back will be written, and stores their checksums. Returns WB_DONE,
 // or the reason why the page must not be written. Collective.
-WB_FN_COLD uint32_t announce(const wb_cache* cache, warp::mask_t mask, pending_io e) {
+WB_FN_COLD uint32_t announce(const wb_cache* cache, warp::mask_t mask, by_value<pending_io> e) {
   const wb_cache& c = *cache;
   const bool mine = e.way != none;
   const uint64_t page = e.tag >> WB_TAG_PAGE_SHIFT;
@@ -118,7 +118,7 @@ WB_FN_COLD void write_copies(const wb_cache* cache, warp::mask_t mask, pending_i
 
 // Submits the commands of those lanes of the mask that have one, and stores their tokens for the threads that wait. All lanes move
 // the data. Write-backs follow `announce` and `write_copies`. Collective.
-WB_FN_COLD void submit(const wb_cache* cache, warp::mask_t mask, pending_io e, uint32_t opcode) {
+WB_FN_COLD void submit(const wb_cache* cache, warp::mask_t mask, by_value<pending_io> e, uint32_t opcode) {
   const wb_cache& c = *cache;
   const bool mine = e.way != none;
   const uint64_t page = e.tag >> WB_TAG_PAGE_SHIFT;
@@ -131,7 +131,7 @@ WB_FN_COLD void submit(const wb_cache* cache, warp::mask_t mask, pending_io e, u
 }
 
 // Finishes those of the commands named by the mask's lanes that have completed. Collective.
-WB_FN_COLD void help(const wb_cache* cache, warp::mask_t mask, token t) { volume(*cache).finish(mask, t); }
+WB_FN_COLD void help(const wb_cache* cache, warp::mask_t mask, by_value<token> t) { volume(*cache).finish(mask, t); }
 
 // Returns true if the page's last read failed and no thread has tried again.
 WB_FN bool failed(const wb_cache& c, uint32_t set, uint64_t page) {
@@ -176,7 +176,7 @@ WB_FN_COLD void take_failed(const wb_cache& c, page_wait& w, uint32_t at, uint64
 }
 
 // Compares the pages of frames from `take_unchecked` with their checksums, which ends their reads. Collective.
-WB_FN_COLD void check_page(const wb_cache* cache, warp::mask_t mask, pending_io e) {
+WB_FN_COLD void check_page(const wb_cache* cache, warp::mask_t mask, by_value<pending_io> e) {
   const wb_cache& c = *cache;
   const bool mine = e.way != none;
   const uint64_t page = e.tag >> WB_TAG_PAGE_SHIFT;
@@ -187,7 +187,7 @@ WB_FN_COLD void check_page(const wb_cache* cache, warp::mask_t mask, pending_io 
 
 // Reads the pages of frames from `take_failed`, from one copy after the other until one returns the right data. That ends the first
 // read of each page. Collective.
-WB_FN_COLD void read_again(const wb_cache* cache, warp::mask_t mask, pending_io e) {
+WB_FN_COLD void read_again(const wb_cache* cache, warp::mask_t mask, by_value<pending_io> e) {
   const wb_cache& c = *cache;
   const volume_ref v = volume(c);
   const bool mine = e.way != none;

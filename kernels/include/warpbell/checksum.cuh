@@ -19,7 +19,8 @@ WB_FN uint32_t of(uint64_t hash) {
 // Processes the units of the pages of the lanes with `mine`: `bytes` bytes at address `data`, whose place is byte `at` of the
 // volume. Stores their checksums, or returns true if they match all checksums that are known. Collective: a whole warp takes one
 // page after the other, and the lanes of a smaller mask take their own page each.
-template <bool Stores> WB_FN_COLD bool each_unit(volume_ref v, warp::mask_t mask, bool mine, uint64_t at, uint64_t data, uint32_t bytes) {
+template <bool Stores>
+WB_FN_COLD bool each_unit(by_value<volume_ref> v, warp::mask_t mask, bool mine, uint64_t at, uint64_t data, uint32_t bytes) {
   const bool together = warp::width == 32 && mask == warp::full();
   const volume_ref::checksum_table table = v.checksums();
   bool good = true;

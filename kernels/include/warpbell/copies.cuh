@@ -8,9 +8,11 @@ namespace warpbell {
 
 // Executes one command for each lane with `wants`, as `move`. The parts that a run seldom executes call this, and so need few
 // registers themselves. Collective.
-WB_FN_COLD uint32_t volume_ref::move_called(volume_ref v, warp::mask_t mask, bool wants, io* x) { return v.move<true>(mask, wants, *x); }
+WB_FN_COLD uint32_t volume_ref::move_called(by_value<volume_ref> v, warp::mask_t mask, bool wants, io* x) {
+  return v.move<true>(mask, wants, *x);
+}
 
-WB_FN_COLD void volume_ref::write_called(volume_ref v, wb_queue* queue, const io* x, bool is_private, warp::mask_t mask, bool got,
+WB_FN_COLD void volume_ref::write_called(by_value<volume_ref> v, wb_queue* queue, const io* x, bool is_private, warp::mask_t mask, bool got,
                                          uint32_t ticket) {
   writer{v, queue_ref(queue, v.control()), *x, is_private}(mask, got, ticket);
 }
@@ -50,8 +52,8 @@ template <bool called> WB_FN uint32_t volume_ref::write_copies(warp::mask_t mask
 
 // Repeats a read on the other copies after the copy of `turn` failed with `word`. One lane calls this alone. Returns the status
 // word of the copy that `turn` and `ticket` then name.
-WB_FN_COLD uint32_t volume_ref::read_elsewhere(volume_ref v, uint64_t block, uint32_t n, uint64_t buffer, uint32_t word, uint32_t& turn,
-                                               uint32_t& ticket) {
+WB_FN_COLD uint32_t volume_ref::read_elsewhere(by_value<volume_ref> v, uint64_t block, uint32_t n, uint64_t buffer, uint32_t word,
+                                               uint32_t& turn, uint32_t& ticket) {
   const uint32_t devices = v.v_->device_count, first = turn;
   io x{nvme::op_read, n, turn, block, buffer};
   uint32_t damaged = 0;
@@ -86,12 +88,14 @@ WB_FN void volume_ref::enter_repair(uint32_t device, uint64_t block, uint32_t n)
 }
 
 // Repeats a read that was waited for and failed. One lane calls this alone.
-WB_FN_COLD status volume_ref::repeat(volume_ref v, status s, uint64_t again) {
+WB_FN_COLD status volume_ref::repeat(by_value<volume_ref> v, by_value<status> s, uint64_t again) {
   if (!is_of_device(s.word) || (s.kind() == WB_TIMED_OUT && !v.leave_out(token{s.origin}.device()))) return s;
   return v.transfer(self(), true, nvme::op_read, s.lba, s.opcode_blocks & WB_RECORD_BLOCKS_MASK, again & ~uint64_t{WB_RECORD_LANDED});
 }
 
-WB_FN_COLD token volume_ref::end_unsent_page(volume_ref v, const io* x, status ended) { return v.end_unsent<true>(*x, ended); }
+WB_FN_COLD token volume_ref::end_unsent_page(by_value<volume_ref> v, const io* x, by_value<status> ended) {
+  return v.end_unsent<true>(*x, ended);
+}
 
 WB_FN bool volume_ref::prepare_page(warp::mask_t mask, bool wants, uint32_t word, uint64_t block, uint32_t n, uint64_t buffer,
                                     uint64_t* tag) const {
@@ -106,7 +110,7 @@ WB_FN bool volume_ref::prepare_page(warp::mask_t mask, bool wants, uint32_t word
 }
 
 // Writes the mark block and flushes it. One lane calls this alone; several threads may do so at the same time.
-WB_FN_COLD uint32_t volume_ref::write_mark(volume_ref v) {
+WB_FN_COLD uint32_t volume_ref::write_mark(by_value<volume_ref> v) {
   wb_integrity* g = v.integrity();
   io x{nvme::op_write, 1, 0, g->mark_block, g->mark_buffer};
   const uint32_t word = v.v_->replicated ? v.write_copies<true>(self(), true, x) : move_called(v, self(), true, &x);

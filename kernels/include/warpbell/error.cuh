@@ -36,6 +36,6 @@ WB_FN void enter_error(const wb_control* control, const wb_error& error) {
   order::store<order::release>(control->abort, 1u);
 }
 /// @brief Calls `enter_error` out of line, for callers that are short of registers. One thread calls this.
-WB_FN_COLD void raise_error(const wb_control* control, wb_error error) { enter_error(control, error); }
+WB_FN_COLD void raise_error(const wb_control* control, by_value<wb_error> error) { enter_error(control, error); }
 
 }  // namespace warpbell

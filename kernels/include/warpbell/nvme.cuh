@@ -413,7 +413,7 @@ template <class Completion> class basic_queue_ref : public ring_ref {
   }
 
   // As `finish_claimed`, for a command that has failed. One lane calls this.
-  static WB_FN_COLD status end_failed(basic_queue_ref r, uint32_t ticket, uint32_t w) {
+  static WB_FN_COLD status end_failed(by_value<basic_queue_ref> r, uint32_t ticket, uint32_t w) {
     const status s = r.describe(ticket, order::load<order::relaxed>(r.outcome(ticket)), true);
     r.free_claimed(ticket, w, false);
     return s;
@@ -509,7 +509,7 @@ template <class Completion> class basic_queue_ref : public ring_ref {
     return (w & slot::failed) == 0 || orphans || order::load<order::relaxed>(&r->tag) != 0;
   }
 
-  static WB_FN_COLD uint32_t poll_on(ring_ref r, warp::mask_t mask) {
+  static WB_FN_COLD uint32_t poll_on(by_value<ring_ref> r, warp::mask_t mask) {
     uint64_t* lock = reinterpret_cast<uint64_t*>(&r.q->head_lock);
     uint64_t before = 1;
     if (warp::is_leader(mask) && (static_cast<uint32_t>(order::load<order::relaxed>(lock)) & 1u) == 0) {
@@ -539,7 +539,7 @@ template <class Completion> class basic_queue_ref : public ring_ref {
     return head - old_head;
   }
 
-  static WB_FN_COLD uint32_t reclaim_on(basic_queue_ref r, warp::mask_t mask, bool orphans) {
+  static WB_FN_COLD uint32_t reclaim_on(by_value<basic_queue_ref> r, warp::mask_t mask, bool orphans) {
     const uint32_t rank = warp::rank(mask);
     uint32_t ticket = warp::shuffle(mask, order::load<order::relaxed>(&r.q->frontier), warp::leader(mask)) + rank - r.q->depth;
     bool claimed = false;
@@ -558,7 +558,7 @@ template <class Completion> class basic_queue_ref : public ring_ref {
   }
 
   // Enters a failed command that this thread has claimed in the error log, and fails the run.
-  static WB_FN_COLD void raise_command(basic_queue_ref r, uint32_t ticket) {
+  static WB_FN_COLD void raise_command(by_value<basic_queue_ref> r, uint32_t ticket) {
     const wb_record* from = r.record(ticket);
     const uint32_t what = order::load<order::relaxed>(&from->opcode_blocks);
     raise_error(r.control_,

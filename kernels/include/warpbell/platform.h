@@ -43,6 +43,16 @@
 
 namespace warpbell {
 
+/// @brief Type of a parameter of a `WB_FN_COLD` function that takes a structure by value. The function does not change it.
+///
+/// A reference where clang compiles for a GPU. Its code passes structures by value in memory, at an address of local memory. LLVM stops
+/// with an assertion at such a parameter if those addresses have 32 bits (`nvptx-short-ptr`), as Triton sets them.
+#if defined(__clang__) && defined(__CUDA__) && !defined(__NVCC__)
+template <class T> using by_value = const T&;
+#else
+template <class T> using by_value = T;
+#endif
+
 /// @brief Returns `p`, which must point to global memory.
 ///
 /// The compiler then omits the address-space test of a generic load. One thread calls this.

@@ -194,7 +194,7 @@ template <class Queue, class Ring> class ring_core {
   // The credit, with the next ticket above it.
   WB_FN uint64_t* counts() const { return reinterpret_cast<uint64_t*>(&q->credit); }
 
-  static WB_FN_COLD uint32_t publish_on(Ring r, warp::mask_t mask) {
+  static WB_FN_COLD uint32_t publish_on(by_value<Ring> r, warp::mask_t mask) {
     uint32_t doorbells = 0;
     bool again = true;
     warp::sync(mask);
@@ -242,7 +242,7 @@ template <class Queue, class Ring> class ring_core {
 
   // Corrects the word after this thread took more than the `had` tickets that were left, from `first` on. Returns the whole units
   // that it keeps.
-  static WB_FN_COLD uint32_t complete_draw(Ring r, uint32_t first, uint32_t had, uint32_t wanted, uint32_t unit) {
+  static WB_FN_COLD uint32_t complete_draw(by_value<Ring> r, uint32_t first, uint32_t had, uint32_t wanted, uint32_t unit) {
     had += order::exchange<order::acq_rel>(&r.q->spare, 0u);
     uint32_t n = had < wanted ? had : wanted;
     n -= n % unit;
@@ -321,7 +321,7 @@ class ring_ref : public ring_core<wb_queue, ring_ref> {
     order::mmio_store(q->sq_doorbell, index(tail));
   }
 
-  static WB_FN_COLD bool replenish_on(ring_ref r, warp::mask_t mask) {
+  static WB_FN_COLD bool replenish_on(by_value<ring_ref> r, warp::mask_t mask) {
     uint32_t from = 0;
     if (warp::is_leader(mask)) from = order::load<order::relaxed>(&r.q->frontier);
     from = warp::shuffle(mask, from, warp::leader(mask));

@@ -435,20 +435,20 @@ class volume_ref {
   WB_FN bool finish_write(bool waits, uint32_t word, const io& x, token& t) const;
   template <bool tagged> WB_FN token send(warp::mask_t mask, bool waits, const io& x, uint32_t device, token t) const;
   template <bool tagged> WB_FN token end_unsent(const io& x, const status& ended) const;
-  WB_FN_COLD static token end_unsent_page(volume_ref v, const io* x, status ended);
+  WB_FN_COLD static token end_unsent_page(by_value<volume_ref> v, const io* x, by_value<status> ended);
   WB_FN token refuse(const io& x, const status& s) const;
   WB_FN status transfer(warp::mask_t mask, bool wants, uint32_t op, uint64_t block, uint32_t n, uint64_t buffer) const;
   template <bool called = false> WB_FN uint32_t move(warp::mask_t mask, bool wants, io& x) const;
-  WB_FN_COLD static uint32_t move_called(volume_ref v, warp::mask_t mask, bool wants, io* x);
-  WB_FN_COLD static void write_called(volume_ref v, wb_queue* queue, const io* x, bool is_private, warp::mask_t mask, bool got,
+  WB_FN_COLD static uint32_t move_called(by_value<volume_ref> v, warp::mask_t mask, bool wants, io* x);
+  WB_FN_COLD static void write_called(by_value<volume_ref> v, wb_queue* queue, const io* x, bool is_private, warp::mask_t mask, bool got,
                                       uint32_t ticket);
 
   template <bool called> WB_FN uint32_t write_copies(warp::mask_t mask, bool wants, io& x) const;
-  WB_FN_COLD static uint32_t read_elsewhere(volume_ref v, uint64_t block, uint32_t n, uint64_t buffer, uint32_t word, uint32_t& turn,
-                                            uint32_t& ticket);
+  WB_FN_COLD static uint32_t read_elsewhere(by_value<volume_ref> v, uint64_t block, uint32_t n, uint64_t buffer, uint32_t word,
+                                            uint32_t& turn, uint32_t& ticket);
   WB_FN void enter_repair(uint32_t device, uint64_t block, uint32_t n) const;
-  WB_FN_COLD static status repeat(volume_ref v, status s, uint64_t again);
-  WB_FN_COLD static uint32_t write_mark(volume_ref v);
+  WB_FN_COLD static status repeat(by_value<volume_ref> v, by_value<status> s, uint64_t again);
+  WB_FN_COLD static uint32_t write_mark(by_value<volume_ref> v);
 
   WB_FN static warp::mask_t self() { return warp::mask_t{1} << warp::lane(); }
   WB_FN wb_integrity* integrity() const { return v_->integrity; }

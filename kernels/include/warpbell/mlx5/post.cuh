@@ -159,11 +159,11 @@ class send_queue_base : public work_queue_ref {
     return r;
   }
 
-  static WB_FN_COLD request post_on(wb_send_queue* queue, const wb_control* control, lanes l, work_request* e, uint64_t to,
+  static WB_FN_COLD request post_on(wb_send_queue* queue, const wb_control* control, by_value<lanes> l, work_request* e, uint64_t to,
                                     order::detail::pair* value) {
     return post_all<true, unknown>(queue, control, l, e, to, value);
   }
-  static WB_FN_COLD uint32_t wait_for(wb_send_queue* queue, const wb_control* control, warp::mask_t mask, bool mine, request r) {
+  static WB_FN_COLD uint32_t wait_for(wb_send_queue* queue, const wb_control* control, warp::mask_t mask, bool mine, by_value<request> r) {
     return work_queue_ref(queue, control).wait(mask, mine, r).word;
   }
 

@@ -218,7 +218,7 @@ class send_core : public ring_core<wb_send_queue, send_core> {
     order::mmio_store(bell, doorbells);
   }
 
-  static WB_FN_COLD bool replenish_on(send_core r, warp::mask_t mask) {
+  static WB_FN_COLD bool replenish_on(by_value<send_core> r, warp::mask_t mask) {
     uint32_t from = 0, end = 0;
     if (warp::is_leader(mask)) {
       from = order::load<order::relaxed>(&r.q->granted);
@@ -265,7 +265,7 @@ class send_core : public ring_core<wb_send_queue, send_core> {
     uint32_t log_completions, log_blocks, flags;
   };
 
-  static WB_FN_COLD uint64_t poll_on(send_core r, warp::mask_t mask, uint32_t end) {
+  static WB_FN_COLD uint64_t poll_on(by_value<send_core> r, warp::mask_t mask, uint32_t end) {
     uint64_t* lock = r.head();
     uint64_t before = 0;
     const reader from = {r.q->completions, r.mark(0), r.q->log_completions, r.q->log_blocks, r.q->flags};

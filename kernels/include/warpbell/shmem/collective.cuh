@@ -62,8 +62,8 @@ WB_FN outcome team_calls<Self>::broadcast_now(S s, uint64_t dest, uint64_t sourc
   return together(s, ended);
 }
 
-WB_FN_COLD uint32_t network_team::broadcast_bytes(network_world world, wb_team team, uint32_t scope, uint64_t dest, uint64_t source,
-                                                  uint64_t bytes, uint32_t root, uint32_t channel) {
+WB_FN_COLD uint32_t network_team::broadcast_bytes(by_value<network_world> world, by_value<wb_team> team, uint32_t scope, uint64_t dest,
+                                                  uint64_t source, uint64_t bytes, uint32_t root, uint32_t channel) {
   return network_team(world, team).broadcast_now(scope::numbered{scope}, dest, source, bytes, root, channel).word;
 }
 
@@ -131,8 +131,8 @@ WB_FN outcome team_calls<Self>::exchange_now(S s, wb_shmem_call call, T* dest, s
   return together(s, ended);
 }
 
-WB_FN_COLD uint32_t network_team::exchange_bytes(network_world world, wb_team team, uint32_t scope, wb_shmem_call call, uint64_t dest,
-                                                 uint64_t dest_pitch, uint64_t source, uint64_t source_pitch, uint64_t bytes,
+WB_FN_COLD uint32_t network_team::exchange_bytes(by_value<network_world> world, by_value<wb_team> team, uint32_t scope, wb_shmem_call call,
+                                                 uint64_t dest, uint64_t dest_pitch, uint64_t source, uint64_t source_pitch, uint64_t bytes,
                                                  uint32_t channel) {
   return network_team(world, team)
       .exchange_now(scope::numbered{scope}, call, reinterpret_cast<uint8_t*>(dest), dest_pitch, reinterpret_cast<const uint8_t*>(source),

@@ -216,8 +216,8 @@ WB_FN outcome team_calls<Self>::reduce_by_network(S s, Op op, T* dest, const T* 
 }
 
 // Gets all other members' parts of a piece into their places in the scratch.
-WB_FN_COLD uint32_t network_team::collect(network_world world, wb_team team, uint32_t scope, uint64_t source, uint64_t bytes,
-                                          uint32_t channel) {
+WB_FN_COLD uint32_t network_team::collect(by_value<network_world> world, by_value<wb_team> team, uint32_t scope, uint64_t source,
+                                          uint64_t bytes, uint32_t channel) {
   const network_team t(world, team);
   const scope::numbered s{scope};
   const uint64_t room = address(t.scratch(channel, 0, 0)), slot = uint64_t{2} * team.scratch_bytes;
@@ -239,8 +239,8 @@ WB_FN_COLD uint32_t network_team::collect(network_world world, wb_team team, uin
 }
 
 // Puts this PE's part of the heap to all other members. For the adapter threads share the members, and for stores the bytes.
-WB_FN_COLD uint32_t network_team::distribute(network_world world, wb_team team, uint32_t scope, uint64_t from, uint64_t bytes,
-                                             uint32_t channel) {
+WB_FN_COLD uint32_t network_team::distribute(by_value<network_world> world, by_value<wb_team> team, uint32_t scope, uint64_t from,
+                                             uint64_t bytes, uint32_t channel) {
   const network_team t(world, team);
   const scope::numbered s{scope};
   uint32_t ended = WB_DONE;
@@ -258,7 +258,7 @@ WB_FN_COLD uint32_t network_team::distribute(network_world world, wb_team team, 
 }
 
 // Ends the reduction: the scratch is empty, and the results have arrived, before any member goes on.
-WB_FN_COLD uint32_t network_team::leave(network_world world, wb_team team, uint32_t scope, uint32_t channel) {
+WB_FN_COLD uint32_t network_team::leave(by_value<network_world> world, by_value<wb_team> team, uint32_t scope, uint32_t channel) {
   const network_team t(world, team);
   const scope::numbered s{scope};
   line::words* all = t.scratch(channel, 0, 0);

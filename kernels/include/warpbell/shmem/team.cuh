@@ -239,17 +239,21 @@ class network_team : public team_calls<network_team> {
   WB_FN const network_world& world() const { return w_; }
   WB_FN const wb_team& team() const { return t_; }
 
-  static WB_FN_COLD uint32_t meet_all(network_world world, wb_team team, uint32_t scope, wb_shmem_call call, uint32_t channel);
-  static WB_FN_COLD uint32_t broadcast_bytes(network_world world, wb_team team, uint32_t scope, uint64_t dest, uint64_t source,
-                                             uint64_t bytes, uint32_t root, uint32_t channel);
+  static WB_FN_COLD uint32_t meet_all(by_value<network_world> world, by_value<wb_team> team, uint32_t scope, wb_shmem_call call,
+                                      uint32_t channel);
+  static WB_FN_COLD uint32_t broadcast_bytes(by_value<network_world> world, by_value<wb_team> team, uint32_t scope, uint64_t dest,
+                                             uint64_t source, uint64_t bytes, uint32_t root, uint32_t channel);
   // Pitches are in bytes.
-  static WB_FN_COLD uint32_t exchange_bytes(network_world world, wb_team team, uint32_t scope, wb_shmem_call call, uint64_t dest,
-                                            uint64_t dest_pitch, uint64_t source, uint64_t source_pitch, uint64_t bytes, uint32_t channel);
+  static WB_FN_COLD uint32_t exchange_bytes(by_value<network_world> world, by_value<wb_team> team, uint32_t scope, wb_shmem_call call,
+                                            uint64_t dest, uint64_t dest_pitch, uint64_t source, uint64_t source_pitch, uint64_t bytes,
+                                            uint32_t channel);
 
   // Steps of a reduction (reduce.cuh).
-  static WB_FN_COLD uint32_t collect(network_world world, wb_team team, uint32_t scope, uint64_t source, uint64_t bytes, uint32_t channel);
-  static WB_FN_COLD uint32_t distribute(network_world world, wb_team team, uint32_t scope, uint64_t from, uint64_t bytes, uint32_t channel);
-  static WB_FN_COLD uint32_t leave(network_world world, wb_team team, uint32_t scope, uint32_t channel);
+  static WB_FN_COLD uint32_t collect(by_value<network_world> world, by_value<wb_team> team, uint32_t scope, uint64_t source, uint64_t bytes,
+                                     uint32_t channel);
+  static WB_FN_COLD uint32_t distribute(by_value<network_world> world, by_value<wb_team> team, uint32_t scope, uint64_t from,
+                                        uint64_t bytes, uint32_t channel);
+  static WB_FN_COLD uint32_t leave(by_value<network_world> world, by_value<wb_team> team, uint32_t scope, uint32_t channel);
 
  private:
   network_world w_;
@@ -326,7 +330,8 @@ template <class Self> template <class S> WB_FN outcome team_calls<Self>::meet_no
   return together(s, word);
 }
 
-WB_FN_COLD uint32_t network_team::meet_all(network_world world, wb_team team, uint32_t scope, wb_shmem_call call, uint32_t channel) {
+WB_FN_COLD uint32_t network_team::meet_all(by_value<network_world> world, by_value<wb_team> team, uint32_t scope, wb_shmem_call call,
+                                           uint32_t channel) {
   return network_team(world, team).meet_now(scope::numbered{scope}, call, channel).word;
 }
 
