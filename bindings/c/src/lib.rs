@@ -1,0 +1,21 @@
+//! C interface of warpbell. `cbindgen` makes `include/warpbell.h` from these files; their documentation is the header's.
+//!
+//! Rules that hold for every function, so that none repeats them:
+//!
+//! * Pointers to structures, handles and results are valid for the call, or null where the function says so. A null
+//!   pointer elsewhere is an error and not undefined behaviour.
+//! * Functions return `WB_OK` or a negative code. Results are written only on success.
+//! * Nothing panics across the border: a panic is caught and becomes `WB_ERR_INTERNAL`.
+//!
+//! | module | contents |
+//! |---|---|
+//! | `error` | codes, the last error of a thread |
+//! | `object` | handles: reference counts and the check of their type |
+//! | `options` | structures that begin with their size, durations, strings |
+//! | `engine` | engines and images |
+#![allow(non_camel_case_types)]
+
+pub mod engine;
+pub mod error;
+mod object;
+mod options;
