@@ -135,9 +135,34 @@
 #define WB_ERR_INTERNAL -100
 
 /**
+ * Memory of the engine: of the GPU, or of this process for CPU threads.
+ */
+#define WB_PLACE_DEVICE 0
+
+/**
+ * Memory of the host that kernels access, too.
+ */
+#define WB_PLACE_HOST 1
+
+/**
  * An engine: a GPU or CPU threads that run kernels. `wb_engine_open` makes it.
  */
 typedef struct wb_engine_t wb_engine_t;
+
+/**
+ * A region of memory that host, kernels and devices access.
+ */
+typedef struct wb_region_t wb_region_t;
+
+/**
+ * Kernels in flight. The last release stops them, and waits a bounded time for them to end.
+ */
+typedef struct wb_run_t wb_run_t;
+
+/**
+ * Kernels that run one after another: a CUDA stream, or a queue of an engine on CPU threads.
+ */
+typedef struct wb_stream_t wb_stream_t;
 
 /**
  * Success, or the kind of an error. `wb_last_error` has the text.
@@ -227,6 +252,30 @@ typedef struct wb_grid {
    */
   uint32_t threads;
 } wb_grid;
+
+/**
+ * Function that the library calls once, on any thread, when it no longer needs something of the program.
+ */
+typedef void (*wb_release_function)(void *argument);
+
+/**
+ * An argument of a kernel: the bytes of one parameter.
+ */
+typedef struct wb_argument {
+  /**
+   * The parameter's value. Null with 0 bytes passes nothing: such an entry only keeps `keep`.
+   */
+  const void *value;
+  /**
+   * Size of the parameter in bytes.
+   */
+  size_t bytes;
+  /**
+   * Handle of the object whose memory the kernel uses through the value: a region, an array, a volume, a cache, a world,
+   * a team and others. It lives until the kernel has ended, also if the program releases it before. May be null.
+   */
+  const void *keep;
+} wb_argument;
 
 #ifdef __cplusplus
 extern "C" {
@@ -360,6 +409,294 @@ const char *wb_code_name(wb_code code);
  * @note Any thread.
  */
 void wb_string_free(char *text);
+
+/**
+ * Allocates memory, filled with zeroes.
+ *
+ * @param place `WB_PLACE_DEVICE` or `WB_PLACE_HOST`.
+ * @param bytes Length, at least 1. Rounded up to whole pages.
+ * @param region Receives the region.
+ * @return `WB_OK`; `WB_ERR_MEMORY` if there is not enough.
+ */
+wb_code wb_region_allocate(const struct wb_engine_t *engine, uint32_t place, size_t bytes, struct wb_region_t **region);
+
+/**
+ * Makes device memory of the program a region: memory of `cudaMalloc`, `cudaMallocAsync` or `cuMemMap`; on CPU threads
+ * memory of this process. Reads of storage can land in it, where its kind permits (`wb_region_reaches_devices`).
+ *
+ * @param pointer First byte, as kernels see it.
+ * @param bytes Length. Direct landing needs whole pages of 64 KiB on a GPU.
+ * @param release Called when the library no longer uses the memory; may be null. It is not called if this call fails.
+ * @param argument Passed to `release`.
+ * @param region Receives the region.
+ * @return `WB_OK`; `WB_ERR_UNSUPPORTED` for host memory, managed memory, memory of another GPU or context.
+ * @note The memory stays valid until `release` is called.
+ */
+wb_code wb_region_import_device(const struct wb_engine_t *engine,
+                                void *pointer,
+                                size_t bytes,
+                                wb_release_function release,
+                                void *argument,
+                                struct wb_region_t **region);
+
+/**
+ * Makes host memory of the program a region that kernels access, too.
+ *
+ * @param pointer First byte.
+ * @param bytes Length, at least 1. For a GPU, address and length are multiples of 4096.
+ * @param release Called when the library no longer uses the memory; may be null. It is not called if this call fails.
+ * @param argument Passed to `release`.
+ * @param region Receives the region.
+ * @return `WB_OK`; `WB_ERR_MEMORY` if the GPU driver refuses to map the memory.
+ * @note The memory stays valid until `release` is called.
+ */
+wb_code wb_region_import_host(const struct wb_engine_t *engine,
+                              void *pointer,
+                              size_t bytes,
+                              wb_release_function release,
+                              void *argument,
+                              struct wb_region_t **region);
+
+/**
+ * Adds a reference to a region.
+ *
+ * @return The region; null with an error if it is no region.
+ */
+struct wb_region_t *wb_region_retain(struct wb_region_t *region);
+
+/**
+ * Gives a reference to a region back. Runs keep the regions among their arguments.
+ *
+ * @param region The region; null is ignored.
+ */
+void wb_region_release(struct wb_region_t *region);
+
+/**
+ * Returns the address of the first byte, as kernels see it.
+ *
+ * @param address Receives the address.
+ */
+wb_code wb_region_address(const struct wb_region_t *region, void **address);
+
+/**
+ * Returns the length of a region in bytes.
+ *
+ * @param bytes Receives the length.
+ */
+wb_code wb_region_bytes(const struct wb_region_t *region, size_t *bytes);
+
+/**
+ * Succeeds if storage controllers and RDMA adapters can reach the memory, and says why otherwise.
+ *
+ * @return `WB_OK`, or `WB_ERR_UNSUPPORTED` with the property of the memory that excludes them, and what to use instead.
+ */
+wb_code wb_region_reaches_devices(const struct wb_region_t *region);
+
+/**
+ * Copies bytes of a region to the host.
+ *
+ * @param offset First byte of the region.
+ * @param data Destination.
+ * @param bytes Number of bytes.
+ * @return `WB_OK`; `WB_ERR_ARGUMENT` if the range lies outside the region.
+ * @note Waits for no kernel: finish runs that write the bytes first.
+ */
+wb_code wb_region_read(const struct wb_region_t *region, size_t offset, void *data, size_t bytes);
+
+/**
+ * Copies bytes of the host into a region.
+ *
+ * @param offset First byte of the region.
+ * @param data Source.
+ * @param bytes Number of bytes.
+ * @return `WB_OK`; `WB_ERR_ARGUMENT` if the range lies outside the region.
+ */
+wb_code wb_region_write(const struct wb_region_t *region, size_t offset, const void *data, size_t bytes);
+
+/**
+ * Sets bytes of a region to a value.
+ *
+ * @param offset First byte of the region.
+ * @param bytes Number of bytes.
+ * @param value The value of each byte.
+ * @return `WB_OK`; `WB_ERR_ARGUMENT` if the range lies outside the region.
+ */
+wb_code wb_region_fill(const struct wb_region_t *region, size_t offset, size_t bytes, uint8_t value);
+
+/**
+ * Returns the version of the library, such as `0.1.0`.
+ *
+ * @return A constant text.
+ */
+const char *wb_version(void);
+
+/**
+ * Returns the fingerprint of the structures that host and kernels share (`warpbell/abi.h`). Images of kernels carry the
+ * same number, which is compared when an engine is opened.
+ */
+uint64_t wb_abi_fingerprint(void);
+
+/**
+ * Examines this machine: GPUs, storage controllers, RDMA adapters, the ways between them, and how to open those that are
+ * closed. The same as `warpbell doctor --json`.
+ *
+ * @param require Words `gpu`, `nvme` and `p2p`, separated by commas, for what has to be possible; may be null.
+ * @param json Receives the report. Free it with `wb_string_free`. Unmet requirements are in it, and are no error.
+ */
+wb_code wb_doctor_report(const char *require, char **json);
+
+/**
+ * Launches a kernel of the engine's images. The caller goes on while it runs.
+ *
+ * @param kernel Name of the kernel, exported by `WB_EXPORT` in its source.
+ * @param grid Blocks and threads.
+ * @param arguments The kernel's parameters in their order.
+ * @param count Number of arguments.
+ * @param run Receives the run; finish it with `wb_run_finish`.
+ * @return `WB_OK`; `WB_ERR_NOT_FOUND` if no image has the kernel; `WB_ERR_ARGUMENT` if sizes differ from those of the
+ *   parameters, or the grid cannot be launched; `WB_ERR_STOPPED` on a cancelled engine.
+ * @note Sizes are checked, types cannot be: pass what the kernel takes.
+ */
+wb_code wb_launch(const struct wb_engine_t *engine,
+                  const char *kernel,
+                  struct wb_grid grid,
+                  const struct wb_argument *arguments,
+                  size_t count,
+                  struct wb_run_t **run);
+
+/**
+ * Begins a run for kernels that the program launches itself on a stream, by `<<<>>>`, `cuLaunchKernel` or a CUDA graph;
+ * on CPU threads, for functions that it calls. Finish it with `wb_run_finish`, which reports their failed operations.
+ *
+ * @param name Name for messages.
+ * @param stream The stream: `wb_stream_adopt` makes one of the program's, `wb_stream_raw` returns the `cudaStream_t` of others.
+ * @param run Receives the run.
+ * @return `WB_OK`; `WB_ERR_STOPPED` on a cancelled engine; `WB_ERR_UNSUPPORTED` if the stream is being captured.
+ */
+wb_code wb_run_begin(const struct wb_engine_t *engine, const char *name, const struct wb_stream_t *stream, struct wb_run_t **run);
+
+/**
+ * Keeps an object until the run has ended, whose view is among the arguments of the program's kernels.
+ *
+ * @param handle A region, an array, a volume, a cache, a world, a team or another handle of this library.
+ * @return `WB_OK`; `WB_ERR_STATE` if the run is finished.
+ */
+wb_code wb_run_keep(const struct wb_run_t *run, const void *handle);
+
+/**
+ * Waits for the kernels of a run, and returns the errors of their operations. The run is finished then.
+ *
+ * @param seconds Limit of the wait; 0 for none: waits inside kernels have deadlines. After the limit the kernels are told
+ *   to stop.
+ * @param elapsed Receives the time from the launch to the end of the last thread in seconds, the GPU's own; may be null.
+ * @return `WB_OK`; `WB_ERR_OPERATION` if operations failed; `WB_ERR_TIMEOUT`; `WB_ERR_STOPPED`; `WB_ERR_KERNEL` if the
+ *   kernel broke; `WB_ERR_STATE` if the run is finished already.
+ */
+wb_code wb_run_finish(const struct wb_run_t *run, double seconds, double *elapsed);
+
+/**
+ * Returns true if the kernels of a run have ended. Their errors are known after `wb_run_finish`.
+ *
+ * @param ended Receives 1 or 0. A finished run has ended.
+ * @return `WB_OK`; `WB_ERR_KERNEL` if the kernel broke.
+ */
+wb_code wb_run_has_ended(const struct wb_run_t *run, uint32_t *ended);
+
+/**
+ * Tells every wait inside the running kernels of the run's engine to end. `wb_run_finish` has to be called all the same.
+ *
+ * @note Also while another thread waits in `wb_run_finish`.
+ */
+wb_code wb_run_stop(const struct wb_run_t *run);
+
+/**
+ * Adds a reference to a run.
+ *
+ * @return The run; null with an error if it is no run.
+ */
+struct wb_run_t *wb_run_retain(struct wb_run_t *run);
+
+/**
+ * Gives a reference to a run back. The last one of an unfinished run stops its kernels.
+ *
+ * @param run The run; null is ignored.
+ */
+void wb_run_release(struct wb_run_t *run);
+
+/**
+ * Creates an empty stream.
+ *
+ * @param stream Receives the stream.
+ */
+wb_code wb_stream_create(const struct wb_engine_t *engine, struct wb_stream_t **stream);
+
+/**
+ * Uses a CUDA stream of the program: kernels of the engine run on it in order with the program's own work.
+ *
+ * @param raw A `cudaStream_t` or `CUstream` of the primary context of the engine's GPU; null for the legacy default stream.
+ * @param release Called when the library no longer uses the stream; may be null. It is not called if this call fails.
+ * @param argument Passed to `release`.
+ * @param stream Receives the stream.
+ * @return `WB_OK`; `WB_ERR_UNSUPPORTED` on CPU threads, for the default stream of a thread, and for streams of other contexts.
+ * @note The CUDA stream stays valid until `release` is called.
+ */
+wb_code wb_stream_adopt(const struct wb_engine_t *engine,
+                        void *raw,
+                        wb_release_function release,
+                        void *argument,
+                        struct wb_stream_t **stream);
+
+/**
+ * Adds a reference to a stream.
+ *
+ * @return The stream; null with an error if it is no stream.
+ */
+struct wb_stream_t *wb_stream_retain(struct wb_stream_t *stream);
+
+/**
+ * Gives a reference to a stream back. The last one tells its kernels to stop; call `wb_stream_synchronize` before.
+ *
+ * @param stream The stream; null is ignored.
+ */
+void wb_stream_release(struct wb_stream_t *stream);
+
+/**
+ * Returns the `cudaStream_t` of a stream, for the program's own launches, copies and events.
+ *
+ * @param raw Receives the stream; null on CPU threads. It is valid while the program holds a reference.
+ */
+wb_code wb_stream_raw(const struct wb_stream_t *stream, void **raw);
+
+/**
+ * Launches a kernel of the engine's images on a stream, behind the work that is there.
+ *
+ * @param kernel Name of the kernel.
+ * @param grid Blocks and threads.
+ * @param arguments The kernel's parameters in their order.
+ * @param count Number of arguments.
+ * @return As `wb_launch`; `WB_ERR_UNSUPPORTED` if the stream is being captured into a CUDA graph.
+ */
+wb_code wb_stream_launch(const struct wb_stream_t *stream,
+                         const char *kernel,
+                         struct wb_grid grid,
+                         const struct wb_argument *arguments,
+                         size_t count);
+
+/**
+ * Makes later work on a stream wait for all work that is on another one now. The host does not wait.
+ *
+ * @param other A stream of the same engine.
+ * @return `WB_OK`; `WB_ERR_ARGUMENT` if the streams belong to different engines; `WB_ERR_UNSUPPORTED` if one is being captured.
+ */
+wb_code wb_stream_wait_for(const struct wb_stream_t *stream, const struct wb_stream_t *other);
+
+/**
+ * Waits for the kernels of a stream, and returns the errors of their operations.
+ *
+ * @param seconds Limit of the wait; 0 for none. After the limit the kernels are told to stop.
+ * @return As `wb_run_finish`.
+ */
+wb_code wb_stream_synchronize(const struct wb_stream_t *stream, double seconds);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -79,6 +79,11 @@ impl Error {
         Self { remedies, ..Self::new(code, error.to_string()) }
     }
 
+    /// Names the part of the call that the error is about.
+    pub(crate) fn within(self, part: &str) -> Self {
+        Self { text: format!("{part}: {}", self.text), ..self }
+    }
+
     fn with_operations(mut self, errors: &[OperationError]) -> Self {
         self.operations = errors.iter().map(OperationError::to_abi).collect();
         self

@@ -13,9 +13,17 @@
 //! | `object` | handles: reference counts and the check of their type |
 //! | `options` | structures that begin with their size, durations, strings |
 //! | `engine` | engines and images |
+//! | `region` | memory: allocated, or the program's own |
+//! | `stream` | streams, also the program's |
+//! | `run` | launches, and runs around the program's own launches |
+//! | `report` | versions, what the machine can do |
 #![allow(non_camel_case_types)]
 
 pub mod engine;
 pub mod error;
 mod object;
 mod options;
+pub mod region;
+pub mod report;
+pub mod run;
+pub mod stream;

@@ -1,8 +1,11 @@
 //! Handles: pointers to objects with a reference count and a tag that says their type.
 
 use crate::error::{Error, WB_ERR_HANDLE};
+use std::any::Any;
+use std::ffi::c_void;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use warpbell::engine::{Args, KernelArg};
 
 /// A type of handles. `Self` is the opaque structure of the header.
 pub(crate) trait Object: Sized {
@@ -103,18 +106,73 @@ pub(crate) unsafe fn get_optional<'a, O: Object>(handle: *const O) -> Result<Opt
     unsafe { get(handle) }.map(Some)
 }
 
-unsafe fn held<'a, O: Object>(handle: *const O) -> Result<&'a Held<O::Value>, Error> {
-    let fail = |what: &str| Err(Error::new(WB_ERR_HANDLE, format!("the handle of the {} is {what}", O::NAME)));
+/// A reference to an object of any type, for runs that keep the object.
+pub(crate) struct Owner(Arc<dyn Any + Send + Sync>);
+
+impl KernelArg for Owner {
+    fn push(&self, args: &mut Args) {
+        args.keep(self.0.clone());
+    }
+}
+
+/// A type of handles that [`any`] accepts: its tag, and a function that takes a reference of a handle of that type.
+pub(crate) type Keepable = (u64, unsafe fn(*const c_void) -> Result<Owner, Error>);
+
+/// Makes the entry of a type in a list for [`any`].
+pub(crate) const fn keepable<O: Object>() -> Keepable {
+    unsafe fn owner<O: Object>(handle: *const c_void) -> Result<Owner, Error> {
+        // SAFETY: the caller's promise, that of `any`.
+        let held: *const Held<O::Value> = unsafe { held(handle.cast::<O>()) }?;
+        // SAFETY: `give` made the pointer by `Arc::into_raw`, and the caller holds a reference; one is added for the owner.
+        let owner = unsafe {
+            Arc::increment_strong_count(held);
+            Arc::from_raw(held)
+        };
+        Ok(Owner(owner))
+    }
+    (O::TAG, owner::<O>)
+}
+
+/// Takes a reference of a handle whose type is one of a list.
+///
+/// # Safety
+///
+/// As of [`get`].
+pub(crate) unsafe fn any(handle: *const c_void, types: &[Keepable]) -> Result<Owner, Error> {
+    // SAFETY: the caller's promise.
+    let tag = unsafe { tag_of(handle, "object to keep") }?;
+    match types.iter().find(|(of, _)| *of == tag) {
+        // SAFETY: see above.
+        Some((_, owner)) => unsafe { owner(handle) },
+        None => Err(bad("object to keep", tag)),
+    }
+}
+
+fn bad(name: &str, tag: u64) -> Error {
+    let what = if tag >> 48 == 0x7762 { "of another type" } else { "released, or no handle of this library" };
+    Error::new(WB_ERR_HANDLE, format!("the handle of the {name} is {what}"))
+}
+
+/// # Safety
+///
+/// As of [`get`].
+unsafe fn tag_of(handle: *const c_void, name: &str) -> Result<u64, Error> {
+    let fail = |what: &str| Err(Error::new(WB_ERR_HANDLE, format!("the handle of the {name} is {what}")));
     if handle.is_null() {
         return fail("null");
     }
     if !handle.cast::<u64>().is_aligned() {
-        return fail("no handle of this library: its address is odd");
+        return fail("no handle of this library: its address is not a multiple of 8");
     }
     // SAFETY: every object begins with its tag, and the caller holds a reference to it.
-    let tag = unsafe { &*handle.cast::<AtomicU64>() }.load(Ordering::Relaxed);
+    Ok(unsafe { &*handle.cast::<AtomicU64>() }.load(Ordering::Relaxed))
+}
+
+unsafe fn held<'a, O: Object>(handle: *const O) -> Result<&'a Held<O::Value>, Error> {
+    // SAFETY: the caller's promise.
+    let tag = unsafe { tag_of(handle.cast(), O::NAME) }?;
     if tag != O::TAG {
-        return fail(if tag >> 48 == 0x7762 { "of another type" } else { "released, or no handle of this library" });
+        return Err(bad(O::NAME, tag));
     }
     // SAFETY: the tag says that it is this type.
     Ok(unsafe { &*handle.cast() })

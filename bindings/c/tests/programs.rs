@@ -31,7 +31,9 @@ fn run(source: &str, flags: &[&str]) {
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join("program");
     compile(source, flags, &program);
-    let done = Command::new(&program).arg(folder.path()).output().unwrap();
+    let mut command = Command::new(&program);
+    // Allocations that are too large fail as without the sanitizer.
+    let done = command.arg(folder.path()).env("ASAN_OPTIONS", "allocator_may_return_null=1").output().unwrap();
     let (out, err) = (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
     assert!(done.status.success() && out.ends_with("ok\n"), "{source}: {:?}\n{out}\n{err}", done.status);
 }
@@ -42,4 +44,9 @@ const ADDRESS: &[&str] = &["-fsanitize=address,undefined", "-fno-sanitize-recove
 #[test]
 fn engines_and_errors() {
     run("engine.c", ADDRESS);
+}
+
+#[test]
+fn memory_launches_and_streams() {
+    run("run.c", ADDRESS);
 }
