@@ -205,7 +205,7 @@ fn set_last(error: Error) -> wb_code {
 
 /// Runs the body of a function. Returns `WB_OK`, or the code of an error, which becomes the thread's last one.
 pub(crate) fn guard(body: impl FnOnce() -> Result<(), Error>) -> wb_code {
-    // What a panicking body leaves half done is behind the locks of the library, which is written for that.
+    // State that a panicking body leaves half done is behind the locks of the library, which is written for that.
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(())) => WB_OK,
         Ok(Err(error)) => set_last(error),

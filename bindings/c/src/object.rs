@@ -39,7 +39,7 @@ pub(crate) const fn tag(name: &str) -> u64 {
     0x7762_0000_0000_0000 | hash >> 16
 }
 
-/// What a handle points to. The tag is the first field for every type, so that it can be read before the type is known.
+/// Object that a handle points to. The tag is the first field for every type, so that it can be read before the type is known.
 #[repr(C)]
 struct Held<T> {
     tag: AtomicU64,

@@ -26,19 +26,19 @@ pub const WB_PLACE_HOST: u32 = 1;
 pub type wb_release_function = Option<unsafe extern "C" fn(argument: *mut c_void)>;
 
 /// Something of the program that the library uses: `release(argument)` is called when the library has dropped it.
-pub(crate) struct Lent {
+pub(crate) struct Foreign {
     release: wb_release_function,
     argument: *mut c_void,
     armed: AtomicBool,
 }
 
 // SAFETY: the header says that the function is called on any thread.
-unsafe impl Send for Lent {}
+unsafe impl Send for Foreign {}
 // SAFETY: nothing but the flag, which is atomic, is used through a reference.
-unsafe impl Sync for Lent {}
+unsafe impl Sync for Foreign {}
 
-impl Lent {
-    /// The function is called only after [`Lent::arm`], so not if the call that takes it fails.
+impl Foreign {
+    /// The function is called only after [`Foreign::arm`], so not if the call that takes it fails.
     pub(crate) fn new(release: wb_release_function, argument: *mut c_void) -> Arc<Self> {
         Arc::new(Self { release, argument, armed: AtomicBool::new(false) })
     }
@@ -48,7 +48,7 @@ impl Lent {
     }
 }
 
-impl Drop for Lent {
+impl Drop for Foreign {
     fn drop(&mut self) {
         if let (Some(release), true) = (self.release, *self.armed.get_mut()) {
             // SAFETY: the program passed the two together.
@@ -107,12 +107,12 @@ pub unsafe extern "C" fn wb_region_import_device(
 ) -> wb_code {
     guard(|| {
         object::checked(region, "region")?;
-        let lent = Lent::new(release, argument);
+        let foreign = Foreign::new(release, argument);
         // SAFETY: the rules of the header.
         let space = unsafe { object::get(engine) }?.space();
         // SAFETY: the program promises that the memory stays valid until it is released.
-        let made = unsafe { space.import_device(pointer as u64, bytes, lent.clone()) }?;
-        lent.arm();
+        let made = unsafe { space.import_device(pointer as u64, bytes, foreign.clone()) }?;
+        foreign.arm();
         // SAFETY: the rules of the header.
         unsafe { object::give(region, made) }
     })
@@ -142,12 +142,12 @@ pub unsafe extern "C" fn wb_region_import_host(
         if bytes == 0 {
             return Err(Error::argument("`bytes` is 0; a region has at least one byte"));
         }
-        let lent = Lent::new(release, argument);
+        let foreign = Foreign::new(release, argument);
         // SAFETY: the rules of the header.
         let space = unsafe { object::get(engine) }?.space();
         // SAFETY: the program promises that the memory stays valid until it is released.
-        let made = unsafe { space.import_host(base, bytes, false, lent.clone()) }?;
-        lent.arm();
+        let made = unsafe { space.import_host(base, bytes, false, foreign.clone()) }?;
+        foreign.arm();
         // SAFETY: the rules of the header.
         unsafe { object::give(region, made) }
     })

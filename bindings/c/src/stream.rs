@@ -4,7 +4,7 @@ use crate::engine::{wb_engine_t, wb_grid};
 use crate::error::{guard, wb_code};
 use crate::object::{self, object};
 use crate::options;
-use crate::region::{Lent, wb_release_function};
+use crate::region::{Foreign, wb_release_function};
 use crate::run::{NO_LIMIT, arguments, wb_argument};
 use std::ffi::{c_char, c_void};
 use std::ptr;
@@ -49,10 +49,10 @@ pub unsafe extern "C" fn wb_stream_adopt(
 ) -> wb_code {
     guard(|| {
         object::checked(stream, "stream")?;
-        let lent = Lent::new(release, argument);
+        let foreign = Foreign::new(release, argument);
         // SAFETY: the program promises that the stream stays valid until it is released.
-        let made = unsafe { object::get(engine)?.adopt_stream(raw, lent.clone()) }?;
-        lent.arm();
+        let made = unsafe { object::get(engine)?.adopt_stream(raw, foreign.clone()) }?;
+        foreign.arm();
         // SAFETY: the rules of the header.
         unsafe { object::give(stream, made) }
     })
