@@ -307,7 +307,8 @@ mod tests {
         verify::bfs_parents(&csr, 0, &bfs.depth, &bfs.parent.unwrap()).unwrap();
 
         // A replaced graph, too, whose name stays.
-        let third = GraphToStore::import("second".parse().unwrap(), &"kron:9".parse().unwrap(), &LoadOptions::default());
+        let third =
+            GraphToStore::import("second".parse().unwrap(), &"kron:9".parse().unwrap(), &LoadOptions::default());
         let third = Graph::store(&cache, third.unwrap(), true, &LoadOptions::default()).unwrap();
         let csr = crate::graph::stored::StoredGraph::open(cache.volume(), &"second".parse().unwrap()).unwrap();
         verify::components(&csr.read(cache.volume()).unwrap(), &third.components().unwrap().label).unwrap();

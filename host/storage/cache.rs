@@ -307,8 +307,7 @@ impl Cache {
     ) -> Result<UntypedArray, StorageError> {
         let v = self.volume();
         let manifest = v.manifest()?;
-        let entry =
-            find(&manifest).map_err(|source| StorageError::Manifest { device: v.name().to_owned(), source })?;
+        let entry = find(&manifest).map_err(|source| StorageError::Manifest { device: v.name().to_owned(), source })?;
         let page = self.page_bytes() as u64;
         if !entry.offset.is_multiple_of(page) {
             return Err(StorageError::Option(format!(

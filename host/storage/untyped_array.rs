@@ -256,7 +256,9 @@ mod tests {
         assert_eq!(bytemuck::cast::<_, [u16; 2]>(two), [8, 9]);
         array.write(0, bytemuck::bytes_of(&77u16)).unwrap();
         assert_eq!(cache.open::<u16>("u16").unwrap().read(0..2).unwrap(), [77, 8]);
-        for (first, bytes, part) in [(0, 3, "3 bytes are not whole elements of 2"), (2, 4, "elements 2 to 4"), (4, 0, "elements 4 to 4")] {
+        for (first, bytes, part) in
+            [(0, 3, "3 bytes are not whole elements of 2"), (2, 4, "elements 2 to 4"), (4, 0, "elements 4 to 4")]
+        {
             let text = array.read(first, &mut vec![0; bytes]).unwrap_err().to_string();
             assert!(text.contains(part), "{text}");
         }
