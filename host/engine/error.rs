@@ -208,6 +208,28 @@ impl Outcome {
     }
 }
 
+impl Outcome {
+    /// Encodes the outcome as a status word (`status.h`): the inverse of [`Outcome::from_word`].
+    pub fn word(self) -> u32 {
+        let (kind, detail) = match self {
+            Self::Done => (abi::STATUS_DONE, 0),
+            Self::DeviceError(status) => (abi::STATUS_DEVICE_ERROR, u32::from(status.0) & abi::STATUS_NVME_MASK),
+            Self::TimedOut => (abi::STATUS_TIMED_OUT, 0),
+            Self::Stopped => (abi::STATUS_STOPPED, 0),
+            Self::NoFrame => (abi::STATUS_NO_FRAME, 0),
+            Self::BadArgument => (abi::STATUS_BAD_ARGUMENT, 0),
+            Self::Poisoned => (abi::STATUS_POISONED, 0),
+            Self::Unreachable => (abi::STATUS_UNREACHABLE, 0),
+            Self::NetworkError { syndrome, vendor } => {
+                (abi::STATUS_NETWORK_ERROR, u32::from(u16::from_le_bytes([syndrome.0, vendor.0])))
+            }
+            Self::Damaged => (abi::STATUS_DAMAGED, 0),
+            Self::Unknown(word) => return word,
+        };
+        kind << abi::STATUS_KIND_SHIFT | detail
+    }
+}
+
 impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -278,6 +300,12 @@ enum Kind {
 }
 
 impl OperationError {
+    /// Returns the entry of the error log that says the same.
+    pub fn to_abi(&self) -> abi::ErrorEntry {
+        let Self { outcome, device, queue, command, opcode, lba, blocks } = *self;
+        abi::ErrorEntry { status: outcome.word(), device, queue, command, opcode, blocks, lba }
+    }
+
     /// Writes the error of a call between PEs.
     fn call(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (name, kind) = CALLS.get((self.opcode - abi::SHMEM_OPCODE) as usize).unwrap_or(&("call", Kind::To));
@@ -463,6 +491,19 @@ mod tests {
         ] {
             assert_eq!(error.to_string(), text);
         }
+    }
+
+    #[test]
+    fn outcomes_are_the_words_that_they_were_read_from() {
+        for kind in 0..16u32 {
+            for detail in [0, 0x281, 0x7fff] {
+                let word = kind << abi::STATUS_KIND_SHIFT | detail;
+                let decoded = Outcome::from_word(word);
+                assert_eq!(Outcome::from_word(decoded.word()), decoded, "{word:#x}");
+            }
+        }
+        assert_eq!(Outcome::from_word(0x2000_0281).word(), 0x2000_0281);
+        assert_eq!(Outcome::from_word(0x9000_8113).word(), 0x9000_8113);
     }
 
     #[test]

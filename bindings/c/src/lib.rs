@@ -1,0 +1,46 @@
+//! C interface of warpbell. `cbindgen` makes `include/warpbell.h` from these files; their documentation is the header's.
+//!
+//! Rules that hold for every function, so that none repeats them:
+//!
+//! * Pointers to structures, handles and results are valid for the call, or null where the function says so. A null
+//!   pointer elsewhere is an error and not undefined behaviour.
+//! * Functions return `WB_OK` or a negative code. Results are written only on success.
+//! * Nothing panics across the border: a panic is caught and becomes `WB_ERR_INTERNAL`.
+//!
+//! | module | contents |
+//! |---|---|
+//! | `error` | codes, the last error of a thread |
+//! | `object` | handles: reference counts and the check of their type |
+//! | `options` | structures that begin with their size, durations, strings |
+//! | `engine` | engines and images |
+//! | `region` | memory: allocated, or the program's own |
+//! | `stream` | streams, also the program's |
+//! | `run` | launches, and runs around the program's own launches |
+//! | `element` | types of elements |
+//! | `volume`, `stored_array`, `buffer` | devices, the arrays that they hold, memory in which their data lands |
+//! | `cache`, `array` | elements of a volume, for kernels and the host |
+//! | `graph_input`, `graph` | graphs of files, of volumes and of the program's memory |
+//! | `graph_result`, `values` | algorithms and their results |
+//! | `storage_error` | codes of their errors |
+//! | `report` | versions, what the machine can do |
+#![allow(non_camel_case_types)]
+
+pub mod array;
+pub mod buffer;
+pub mod cache;
+pub mod element;
+pub mod engine;
+pub mod error;
+pub mod graph;
+pub mod graph_input;
+pub mod graph_result;
+mod object;
+mod options;
+pub mod region;
+pub mod report;
+pub mod run;
+mod storage_error;
+pub mod stored_array;
+pub mod stream;
+pub mod values;
+pub mod volume;

@@ -1,0 +1,231 @@
+//! Runs: kernels of the engine's images, and kernels that the program launches itself.
+
+use crate::array::wb_array_t;
+use crate::buffer::wb_buffer_t;
+use crate::cache::wb_cache_t;
+use crate::engine::{wb_engine_t, wb_grid};
+use crate::error::{Error, WB_ERR_STATE, guard, wb_code};
+use crate::object::{self, Keepable, keepable, object};
+use crate::options;
+use crate::region::wb_region_t;
+use crate::stream::wb_stream_t;
+use crate::values::wb_values_t;
+use crate::volume::wb_volume_t;
+use std::ffi::{c_char, c_void};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+use warpbell::engine::{Args, Engine, Run};
+
+/// Kernels in flight. The last release stops them, and waits a bounded time for them to end.
+pub struct wb_run_t {
+    _private: (),
+}
+
+object!(wb_run_t: Flight, "run");
+
+/// A run until it is finished. The engine is apart, so that another thread stops a run that one waits for.
+pub(crate) struct Flight {
+    engine: Engine,
+    run: Mutex<Option<Run>>,
+}
+
+impl Flight {
+    fn with<R>(&self, body: impl FnOnce(&mut Run) -> R) -> Result<R, Error> {
+        let mut run = self.run.lock().unwrap_or_else(PoisonError::into_inner);
+        run.as_mut().map(body).ok_or_else(finished)
+    }
+}
+
+fn finished() -> Error {
+    Error::new(WB_ERR_STATE, "the run is finished already; a run is finished once")
+}
+
+/// Limit of a wait without one: waits inside kernels have deadlines of their own.
+pub(crate) const NO_LIMIT: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// Types of objects whose memory kernels use.
+const KEEPABLE: &[Keepable] = &[
+    keepable::<wb_region_t>(),
+    keepable::<wb_volume_t>(),
+    keepable::<wb_buffer_t>(),
+    keepable::<wb_cache_t>(),
+    keepable::<wb_array_t>(),
+    keepable::<wb_values_t>(),
+];
+
+/// An argument of a kernel: the bytes of one parameter.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct wb_argument {
+    /// The parameter's value. Null with 0 bytes passes nothing: such an entry only keeps `keep`.
+    pub value: *const c_void,
+    /// Size of the parameter in bytes.
+    pub bytes: usize,
+    /// Handle of the object whose memory the kernel uses through the value: a region, an array, a volume, a cache, a world,
+    /// a team and others. It lives until the kernel has ended, also if the program releases it before. May be null.
+    pub keep: *const c_void,
+}
+
+/// # Safety
+///
+/// As of `wb_launch`.
+pub(crate) unsafe fn arguments(list: *const wb_argument, count: usize) -> Result<Args, Error> {
+    let mut args = Args::new();
+    // SAFETY: the caller's promise, as in the following.
+    for (i, one) in unsafe { options::list(list, count, "arguments") }?.iter().enumerate() {
+        if !one.keep.is_null() {
+            // SAFETY: see above.
+            let owner = unsafe { object::any(one.keep, KEEPABLE) };
+            args = args.with(owner.map_err(|e| e.within(&format!("`keep` of argument {i}")))?);
+        }
+        if one.bytes != 0 {
+            // SAFETY: see above.
+            args.push_bytes(unsafe { options::list(one.value.cast::<u8>(), one.bytes, "value of an argument") }?);
+        } else if !one.value.is_null() {
+            return Err(Error::argument(format!("argument {i} has a value of 0 bytes; set the size of the parameter")));
+        }
+    }
+    Ok(args)
+}
+
+/// Launches a kernel of the engine's images. The caller goes on while it runs.
+///
+/// @param kernel Name of the kernel, exported by `WB_EXPORT` in its source.
+/// @param grid Blocks and threads.
+/// @param arguments The kernel's parameters in their order.
+/// @param count Number of arguments.
+/// @param run Receives the run; finish it with `wb_run_finish`.
+/// @return `WB_OK`; `WB_ERR_NOT_FOUND` if no image has the kernel; `WB_ERR_ARGUMENT` if sizes differ from those of the
+///   parameters, or the grid cannot be launched; `WB_ERR_STOPPED` on a cancelled engine.
+/// @note Sizes are checked, types cannot be: pass what the kernel takes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wb_launch(
+    engine: *const wb_engine_t,
+    kernel: *const c_char,
+    grid: wb_grid,
+    arguments: *const wb_argument,
+    count: usize,
+    run: *mut *mut wb_run_t,
+) -> wb_code {
+    guard(|| {
+        object::checked(run, "run")?;
+        // SAFETY: the rules of the header.
+        let engine = unsafe { object::get(engine) }?;
+        // SAFETY: the rules of the header.
+        let kernel = unsafe { options::text(kernel, "kernel") }?;
+        // SAFETY: the rules of the header.
+        let args = unsafe { self::arguments(arguments, count) }?;
+        // SAFETY: the program passes what the kernel takes; sizes are checked.
+        let started = unsafe { engine.launch(kernel, grid.into(), args) }?;
+        // SAFETY: the rules of the header.
+        unsafe { object::give(run, Flight { engine: engine.clone(), run: Mutex::new(Some(started)) }) }
+    })
+}
+
+/// Begins a run for kernels that the program launches itself on a stream, by `<<<>>>`, `cuLaunchKernel` or a CUDA graph;
+/// on CPU threads, for functions that it calls. Finish it with `wb_run_finish`, which reports their failed operations.
+///
+/// @param name Name for messages.
+/// @param stream The stream: `wb_stream_adopt` makes one of the program's, `wb_stream_raw` returns the `cudaStream_t` of others.
+/// @param run Receives the run.
+/// @return `WB_OK`; `WB_ERR_STOPPED` on a cancelled engine; `WB_ERR_UNSUPPORTED` if the stream is being captured.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wb_run_begin(
+    engine: *const wb_engine_t,
+    name: *const c_char,
+    stream: *const wb_stream_t,
+    run: *mut *mut wb_run_t,
+) -> wb_code {
+    guard(|| {
+        object::checked(run, "run")?;
+        // SAFETY: the rules of the header.
+        let engine = unsafe { object::get(engine) }?;
+        // SAFETY: the rules of the header.
+        let name = unsafe { options::text(name, "name") }?;
+        // SAFETY: the rules of the header.
+        let begun = engine.external(name, unsafe { object::get(stream) }?)?;
+        // SAFETY: the rules of the header.
+        unsafe { object::give(run, Flight { engine: engine.clone(), run: Mutex::new(Some(begun)) }) }
+    })
+}
+
+/// Keeps an object until the run has ended, whose view is among the arguments of the program's kernels.
+///
+/// @param handle A region, an array, a volume, a cache, a world, a team or another handle of this library.
+/// @return `WB_OK`; `WB_ERR_STATE` if the run is finished.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wb_run_keep(run: *const wb_run_t, handle: *const c_void) -> wb_code {
+    guard(|| {
+        // SAFETY: the rules of the header.
+        let flight = unsafe { object::get(run) }?;
+        // SAFETY: the rules of the header.
+        let owner = unsafe { object::any(handle, KEEPABLE) }?;
+        flight.with(|run| run.keep(&owner))
+    })
+}
+
+/// Waits for the kernels of a run, and returns the errors of their operations. The run is finished then.
+///
+/// @param seconds Limit of the wait; 0 for none: waits inside kernels have deadlines. After the limit the kernels are told
+///   to stop.
+/// @param elapsed Receives the time from the launch to the end of the last thread in seconds, the GPU's own; may be null.
+/// @return `WB_OK`; `WB_ERR_OPERATION` if operations failed; `WB_ERR_TIMEOUT`; `WB_ERR_STOPPED`; `WB_ERR_KERNEL` if the
+///   kernel broke; `WB_ERR_STATE` if the run is finished already.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wb_run_finish(run: *const wb_run_t, seconds: f64, elapsed: *mut f64) -> wb_code {
+    guard(|| {
+        let within = options::seconds(seconds, "seconds")?.unwrap_or(NO_LIMIT);
+        // SAFETY: the rules of the header.
+        let flight = unsafe { object::get(run) }?;
+        let taken = flight.run.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let report = taken.ok_or_else(finished)?.finish_within(within)?;
+        if !elapsed.is_null() {
+            // SAFETY: the rules of the header.
+            unsafe { elapsed.write(report.elapsed.as_secs_f64()) };
+        }
+        Ok(())
+    })
+}
+
+/// Returns true if the kernels of a run have ended. Their errors are known after `wb_run_finish`.
+///
+/// @param ended Receives 1 or 0. A finished run has ended.
+/// @return `WB_OK`; `WB_ERR_KERNEL` if the kernel broke.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wb_run_has_ended(run: *const wb_run_t, ended: *mut u32) -> wb_code {
+    guard(|| {
+        // SAFETY: the rules of the header.
+        let flight = unsafe { object::get(run) }?;
+        let mut run = flight.run.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = run.as_mut().map_or(Ok(true), Run::is_finished)?;
+        // SAFETY: the rules of the header.
+        unsafe { object::write(ended, "ended", u32::from(now)) }
+    })
+}
+
+/// Tells every wait inside the running kernels of the run's engine to end. `wb_run_finish` has to be called all the same.
+///
+/// @note Also while another thread waits in `wb_run_finish`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wb_run_stop(run: *const wb_run_t) -> wb_code {
+    // SAFETY: the rules of the header.
+    guard(|| Ok(unsafe { object::get(run) }?.engine.stop_runs()?))
+}
+
+/// Adds a reference to a run.
+///
+/// @return The run; null with an error if it is no run.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wb_run_retain(run: *mut wb_run_t) -> *mut wb_run_t {
+    // SAFETY: the rules of the header.
+    unsafe { object::retain(run) }
+}
+
+/// Gives a reference to a run back. The last one of an unfinished run stops its kernels.
+///
+/// @param run The run; null is ignored.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wb_run_release(run: *mut wb_run_t) {
+    // SAFETY: the rules of the header.
+    unsafe { object::release(run) }
+}
