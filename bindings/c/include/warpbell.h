@@ -20,6 +20,61 @@
 #include <warpbell/abi.h>
 
 /**
+ * Unsigned, 8 bits.
+ */
+#define WB_U8 1
+
+/**
+ * Unsigned, 16 bits.
+ */
+#define WB_U16 2
+
+/**
+ * Unsigned, 32 bits.
+ */
+#define WB_U32 3
+
+/**
+ * Unsigned, 64 bits.
+ */
+#define WB_U64 4
+
+/**
+ * Signed, 8 bits.
+ */
+#define WB_I8 5
+
+/**
+ * Signed, 16 bits.
+ */
+#define WB_I16 6
+
+/**
+ * Signed, 32 bits.
+ */
+#define WB_I32 7
+
+/**
+ * Signed, 64 bits.
+ */
+#define WB_I64 8
+
+/**
+ * IEEE 754, 32 bits.
+ */
+#define WB_F32 9
+
+/**
+ * IEEE 754, 64 bits.
+ */
+#define WB_F64 10
+
+/**
+ * A record whose structure only the program knows.
+ */
+#define WB_RECORD 11
+
+/**
  * A GPU if there is one with kernels for it, otherwise CPU threads.
  */
 #define WB_ENGINE_AUTO 0
@@ -145,6 +200,176 @@
 #define WB_PLACE_HOST 1
 
 /**
+ * Sets the word to the value.
+ */
+#define WB_SIGNAL_SET 9
+
+/**
+ * Adds the value to the word.
+ */
+#define WB_SIGNAL_ADD 10
+
+/**
+ * Equal.
+ */
+#define WB_CMP_EQ 0
+
+/**
+ * Not equal.
+ */
+#define WB_CMP_NE 1
+
+/**
+ * Greater.
+ */
+#define WB_CMP_GT 2
+
+/**
+ * Less than or equal.
+ */
+#define WB_CMP_LE 3
+
+/**
+ * Less.
+ */
+#define WB_CMP_LT 4
+
+/**
+ * Greater than or equal.
+ */
+#define WB_CMP_GE 5
+
+/**
+ * Returns the word.
+ */
+#define WB_ATOMIC_FETCH 0
+
+/**
+ * Sets the word.
+ */
+#define WB_ATOMIC_SET 1
+
+/**
+ * Sets the word, and returns its previous value.
+ */
+#define WB_ATOMIC_SWAP 2
+
+/**
+ * Sets the word if it has the expected value, and returns its previous value. Integers only, like the following.
+ */
+#define WB_ATOMIC_COMPARE_SWAP 3
+
+/**
+ * Adds to the word; wraps.
+ */
+#define WB_ATOMIC_ADD 4
+
+/**
+ * Bitwise and.
+ */
+#define WB_ATOMIC_AND 5
+
+/**
+ * Bitwise or.
+ */
+#define WB_ATOMIC_OR 6
+
+/**
+ * Bitwise exclusive or.
+ */
+#define WB_ATOMIC_XOR 7
+
+/**
+ * Sum; integers wrap.
+ */
+#define WB_REDUCE_SUM 0
+
+/**
+ * Product; integers wrap.
+ */
+#define WB_REDUCE_PROD 1
+
+/**
+ * Minimum.
+ */
+#define WB_REDUCE_MIN 2
+
+/**
+ * Maximum.
+ */
+#define WB_REDUCE_MAX 3
+
+/**
+ * Bitwise and; integers only.
+ */
+#define WB_REDUCE_AND 4
+
+/**
+ * Bitwise or; integers only.
+ */
+#define WB_REDUCE_OR 5
+
+/**
+ * Bitwise exclusive or; integers only.
+ */
+#define WB_REDUCE_XOR 6
+
+/**
+ * The kind of `WARPBELL_HEAP`, otherwise `WB_HEAP_AUTO`.
+ */
+#define WB_HEAP_DEFAULT 0
+
+/**
+ * GPU memory if all GPUs reach each other's memory, otherwise host memory.
+ */
+#define WB_HEAP_AUTO 1
+
+/**
+ * GPU memory.
+ */
+#define WB_HEAP_DEVICE 2
+
+/**
+ * Host memory.
+ */
+#define WB_HEAP_HOST 3
+
+/**
+ * The transport of `WARPBELL_TRANSPORT`, otherwise `WB_TRANSPORT_AUTO`.
+ */
+#define WB_TRANSPORT_DEFAULT 0
+
+/**
+ * Loads and stores where they reach, otherwise the first of the other three that every PE has.
+ */
+#define WB_TRANSPORT_AUTO 1
+
+/**
+ * Loads and stores on mapped heaps.
+ */
+#define WB_TRANSPORT_PEER 2
+
+/**
+ * An mlx5 NIC that kernels drive directly.
+ */
+#define WB_TRANSPORT_MLX5 3
+
+/**
+ * Any RDMA device of libibverbs; a CPU thread makes the verbs calls.
+ */
+#define WB_TRANSPORT_VERBS 4
+
+/**
+ * The software NIC.
+ */
+#define WB_TRANSPORT_SOFT 5
+
+/**
+ * No PE of a team or world.
+ */
+#define WB_NO_MEMBER UINT32_MAX
+
+/**
  * An engine: a GPU or CPU threads that run kernels. `wb_engine_open` makes it.
  */
 typedef struct wb_engine_t wb_engine_t;
@@ -165,9 +390,35 @@ typedef struct wb_run_t wb_run_t;
 typedef struct wb_stream_t wb_stream_t;
 
 /**
+ * Memory in the symmetric heap: as many bytes on every PE, at one offset of its heap.
+ */
+typedef struct wb_symmetric_t wb_symmetric_t;
+
+/**
+ * A subset of a world's PEs with numbers of its own. All members make the same collective calls, in the same order and with the
+ * same arguments. The last release ends the team on this PE.
+ */
+typedef struct wb_team_t wb_team_t;
+
+/**
+ * One PE of a world. All PEs make the same collective calls, in the same order and with the same arguments.
+ */
+typedef struct wb_world_t wb_world_t;
+
+/**
  * Success, or the kind of an error. `wb_last_error` has the text.
  */
 typedef int32_t wb_code;
+
+/**
+ * An id by which the ranks of one world find each other: the address of rank 0, and a secret that only the ranks may see.
+ */
+typedef struct wb_unique_id {
+  /**
+   * The id. A program copies it and does not look inside.
+   */
+  uint8_t bytes[128];
+} wb_unique_id;
 
 /**
  * Symbol that `WB_IMAGE(symbol)` defines in a source of kernels for CPU threads.
@@ -277,9 +528,103 @@ typedef struct wb_argument {
   const void *keep;
 } wb_argument;
 
+/**
+ * Function of the program that sends `count` bytes to all ranks and receives as many from each: `all` has space for
+ * `count` bytes of every rank, and gets them in the order of the ranks. `MPI_Allgather` with `MPI_BYTE` does so.
+ *
+ * The library calls it on the threads that make collective calls of the world, and on the one that releases the world last;
+ * never twice at a time for one world. It returns 0, or another number if the exchange failed. It returns an error as well
+ * if a rank does not call for a long time: the library cannot end the wait. It does not throw.
+ */
+typedef int (*wb_allgather_function)(void *argument, const void *bytes, size_t count, void *all);
+
+/**
+ * Options of `wb_world_create` and `wb_world_create_local`. All fields but `size` may be zero.
+ *
+ * The other PEs come from the launcher's environment (mpirun, srun, torchrun, `warpbell run`) if neither `id` nor `allgather`
+ * is set. Without a launcher the world has one PE.
+ */
+typedef struct wb_world_options {
+  /**
+   * `sizeof(wb_world_options)`.
+   */
+  size_t size;
+  /**
+   * Bytes of each PE's heap, the same on all; 0 for `WARPBELL_SYMMETRIC_SIZE`, otherwise 64 MiB. A heap does not grow.
+   */
+  size_t heap_bytes;
+  /**
+   * One of `WB_HEAP_DEFAULT` to `WB_HEAP_HOST`.
+   */
+  uint32_t heap;
+  /**
+   * One of `WB_TRANSPORT_DEFAULT` to `WB_TRANSPORT_SOFT`.
+   */
+  uint32_t transport;
+  /**
+   * Longest time that collective host calls wait for other PEs in seconds; 0 for `WARPBELL_TIMEOUT`, otherwise 60 s.
+   */
+  double timeout;
+  /**
+   * Map of allocated memory for kernels with checks (`WB_CHECKED`): 1 on, 2 off, 0 as the library was built.
+   */
+  uint32_t checked;
+  /**
+   * Queue pairs to each PE out of reach of loads and stores, a power of two up to 64; 0 for the default.
+   */
+  uint32_t queues_per_peer;
+  /**
+   * Blocks of 64 bytes in each send ring, a power of two from 16 to 32768; 0 for the default.
+   */
+  uint32_t queue_blocks;
+  /**
+   * Bytes of staging memory for each block, a multiple of 64 up to 1 MiB; 0 for the default.
+   */
+  uint32_t staging_bytes;
+  /**
+   * Name of this PE's host: PEs share memory only with those of one name. Null for the host's own.
+   */
+  const char *host;
+  /**
+   * Number of this PE, with `id` or `allgather`.
+   */
+  uint32_t rank;
+  /**
+   * Number of PEs, with `id` or `allgather`.
+   */
+  uint32_t ranks;
+  /**
+   * Id that rank 0 has created and the program has passed to all ranks; or null.
+   */
+  const struct wb_unique_id *id;
+  /**
+   * Exchange of the program; or null. `wb_mpi_allgather` of warpbell/mpi.h is one.
+   */
+  wb_allgather_function allgather;
+  /**
+   * Passed to `allgather`. It stays valid until `allgather_release` is called, or the world is gone.
+   */
+  void *allgather_argument;
+  /**
+   * Called with `allgather_argument` when the library no longer uses it; may be null. Not called if the call fails.
+   */
+  wb_release_function allgather_release;
+} wb_world_options;
+
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
+
+/**
+ * Creates an id, in the process of rank 0. The program passes it to all ranks by its own means, which set it in
+ * `wb_world_options`. The process listens for the others until rank 0 releases its world. An id serves one world.
+ *
+ * @param host Address, interface or name by which all ranks reach this host. Null for `WARPBELL_INTERFACE`, otherwise the
+ *   address of the route to the outside.
+ * @param id Receives the id.
+ * @return `WB_OK`; `WB_ERR_ARGUMENT` if `host` does not name this host; `WB_ERR_IO` if no socket can listen there.
+ */
+wb_code wb_unique_id_create(const char *host, struct wb_unique_id *id);
 
 /**
  * Opens an engine.
@@ -590,7 +935,7 @@ wb_code wb_run_keep(const struct wb_run_t *run, const void *handle);
  *   to stop.
  * @param elapsed Receives the time from the launch to the end of the last thread in seconds, the GPU's own; may be null.
  * @return `WB_OK`; `WB_ERR_OPERATION` if operations failed; `WB_ERR_TIMEOUT`; `WB_ERR_STOPPED`; `WB_ERR_KERNEL` if the
- *   kernel broke; `WB_ERR_STATE` if the run is finished already.
+ *   kernel broke; `WB_ERR_WORLD` if a PE that it may wait for is lost; `WB_ERR_STATE` if the run is finished already.
  */
 wb_code wb_run_finish(const struct wb_run_t *run, double seconds, double *elapsed);
 
@@ -622,6 +967,92 @@ struct wb_run_t *wb_run_retain(struct wb_run_t *run);
  * @param run The run; null is ignored.
  */
 void wb_run_release(struct wb_run_t *run);
+
+/**
+ * Copies memory of this PE to a PE's part, then updates a signal there: a PE that sees the signal sees the data.
+ *
+ * @param dest Destination.
+ * @param dest_offset Its first byte.
+ * @param source A region of the world's engine, or symmetric memory: a handle of either type.
+ * @param source_offset First byte of the source.
+ * @param bytes Number of bytes.
+ * @param signal Memory with the signal, a word of 8 bytes.
+ * @param signal_offset Byte of the word, a multiple of 8.
+ * @param value Operand of the update.
+ * @param op `WB_SIGNAL_SET` or `WB_SIGNAL_ADD`.
+ * @param pe The PE.
+ * @param stream Null: the call is complete on return. Otherwise it runs behind the work of the stream.
+ * @return As of `wb_symmetric_get`.
+ */
+wb_code wb_symmetric_put_signal(const struct wb_symmetric_t *dest,
+                                size_t dest_offset,
+                                const void *source,
+                                size_t source_offset,
+                                size_t bytes,
+                                const struct wb_symmetric_t *signal,
+                                size_t signal_offset,
+                                uint64_t value,
+                                uint32_t op,
+                                uint32_t pe,
+                                const struct wb_stream_t *stream);
+
+/**
+ * Updates a signal on a PE. The data of this PE's earlier puts arrives before.
+ *
+ * @param signal Memory with the signal, a word of 8 bytes.
+ * @param offset Byte of the word, a multiple of 8.
+ * @param value Operand of the update.
+ * @param op `WB_SIGNAL_SET` or `WB_SIGNAL_ADD`.
+ * @param pe The PE.
+ * @param stream Null: the call is complete on return. Otherwise it runs behind the work of the stream.
+ * @return As of `wb_symmetric_get`.
+ */
+wb_code wb_symmetric_signal(const struct wb_symmetric_t *signal,
+                            size_t offset,
+                            uint64_t value,
+                            uint32_t op,
+                            uint32_t pe,
+                            const struct wb_stream_t *stream);
+
+/**
+ * Waits until a comparison of a signal on this PE holds. Data that was put before the signal has then arrived.
+ *
+ * @param signal Memory with the signal, a word of 8 bytes.
+ * @param offset Byte of the word, a multiple of 8.
+ * @param cmp One of `WB_CMP_EQ` to `WB_CMP_GE`: the word on the left, `value` on the right, both unsigned.
+ * @param value Value to compare with.
+ * @param stream Null: the call returns then. Otherwise later work of the stream waits.
+ * @return `WB_OK`; `WB_ERR_OPERATION` if the signal does not come before the engine's deadline; `WB_ERR_WORLD` if a rank is lost.
+ */
+wb_code wb_symmetric_wait(const struct wb_symmetric_t *signal,
+                          size_t offset,
+                          uint32_t cmp,
+                          uint64_t value,
+                          const struct wb_stream_t *stream);
+
+/**
+ * Performs an atomic operation on a word of a PE.
+ *
+ * @param memory Memory with the word.
+ * @param offset Byte of the word, a multiple of its size.
+ * @param dtype Type of the word: 32 or 64 bits.
+ * @param op One of `WB_ATOMIC_FETCH` to `WB_ATOMIC_XOR`.
+ * @param value Operand of the type; null for `WB_ATOMIC_FETCH`.
+ * @param expected Operand of `WB_ATOMIC_COMPARE_SWAP`; otherwise null.
+ * @param fetched Receives the previous value. Null for `WB_ATOMIC_SET`; may be null for `WB_ATOMIC_ADD` to `WB_ATOMIC_XOR`.
+ * @param pe The PE.
+ * @param stream Null: the operation is complete on return. Otherwise it runs behind the work of the stream, and returns no value.
+ * @return As of `wb_symmetric_get`.
+ */
+wb_code wb_symmetric_atomic(const struct wb_symmetric_t *memory,
+                            size_t offset,
+                            uint32_t dtype,
+                            uint32_t op,
+                            const void *value,
+                            const void *expected,
+                            void *fetched,
+                            uint32_t pe,
+                            const struct wb_stream_t *stream);
 
 /**
  * Creates an empty stream.
@@ -697,6 +1128,486 @@ wb_code wb_stream_wait_for(const struct wb_stream_t *stream, const struct wb_str
  * @return As `wb_run_finish`.
  */
 wb_code wb_stream_synchronize(const struct wb_stream_t *stream, double seconds);
+
+/**
+ * Allocates memory, filled with zeroes, on every PE. Collective; an error on one PE is an error on all.
+ *
+ * @param bytes Bytes on each PE, the same on all.
+ * @param align Alignment in bytes, a power of two up to 2 MiB; 0 for 128.
+ * @param memory Receives the memory, with one reference.
+ * @return `WB_OK`; `WB_ERR_SPACE` if the heap has no free range that is large enough; `WB_ERR_WORLD` if a rank is lost or the
+ *   ranks make different calls; `WB_ERR_TIMEOUT` if a rank does not call within the world's timeout.
+ */
+wb_code wb_symmetric_allocate(const struct wb_world_t *world, size_t bytes, size_t align, struct wb_symmetric_t **memory);
+
+/**
+ * Frees memory at once on all PEs. Collective. The handle remains, and has to be released.
+ *
+ * @return `WB_OK`; `WB_ERR_BUSY` on all PEs if a run, a stream or a call of another thread uses the memory on one of them: it is
+ *   then freed when those have ended, without another call; `WB_ERR_STATE` if it is freed already.
+ */
+wb_code wb_symmetric_free(const struct wb_symmetric_t *memory);
+
+/**
+ * Adds a reference to symmetric memory.
+ *
+ * @return The memory; null with an error if it is none.
+ */
+struct wb_symmetric_t *wb_symmetric_retain(struct wb_symmetric_t *memory);
+
+/**
+ * Gives a reference to symmetric memory back. Not collective: the memory is free again when all PEs have released theirs, which
+ * the next collective call finds out. Runs and streams keep the memory of their kernels.
+ *
+ * @param memory The memory; null is ignored.
+ */
+void wb_symmetric_release(struct wb_symmetric_t *memory);
+
+/**
+ * Returns the address of this PE's part, as its kernels see it. Kernels name the memory of every PE by this address.
+ *
+ * @param address Receives the address.
+ */
+wb_code wb_symmetric_address(const struct wb_symmetric_t *memory, void **address);
+
+/**
+ * Returns the bytes on each PE.
+ *
+ * @param bytes Receives the number.
+ */
+wb_code wb_symmetric_bytes(const struct wb_symmetric_t *memory, size_t *bytes);
+
+/**
+ * Returns the offset of the first byte in the heap, which is the same on all PEs.
+ *
+ * @param offset Receives the offset.
+ */
+wb_code wb_symmetric_offset(const struct wb_symmetric_t *memory, size_t *offset);
+
+/**
+ * Returns the address of the part of another PE, as this PE's kernels see it, for plain loads and stores.
+ *
+ * @param pe The PE.
+ * @param pointer Receives the address; null if loads and stores do not reach that PE.
+ * @return `WB_OK`; `WB_ERR_ARGUMENT` if there is no such PE.
+ */
+wb_code wb_symmetric_pointer(const struct wb_symmetric_t *memory, uint32_t pe, void **pointer);
+
+/**
+ * Copies bytes of this PE's part to the host.
+ *
+ * @param offset First byte.
+ * @param data Destination.
+ * @param bytes Number of bytes.
+ * @return `WB_OK`; `WB_ERR_ARGUMENT` if the range lies outside the memory.
+ * @note Waits for no kernel: finish runs that write the bytes first.
+ */
+wb_code wb_symmetric_read(const struct wb_symmetric_t *memory, size_t offset, void *data, size_t bytes);
+
+/**
+ * Copies bytes of the host to this PE's part.
+ *
+ * @param offset First byte.
+ * @param data Source.
+ * @param bytes Number of bytes.
+ * @return `WB_OK`; `WB_ERR_ARGUMENT` if the range lies outside the memory.
+ */
+wb_code wb_symmetric_write(const struct wb_symmetric_t *memory, size_t offset, const void *data, size_t bytes);
+
+/**
+ * Copies bytes of a PE's part to the host. They are there on return.
+ *
+ * @param offset First byte.
+ * @param data Destination.
+ * @param bytes Number of bytes.
+ * @param pe The PE.
+ * @return `WB_OK`; `WB_ERR_ARGUMENT` if there is no such PE, or the range lies outside the memory; `WB_ERR_OPERATION` if the
+ *   network fails.
+ */
+wb_code wb_symmetric_get(const struct wb_symmetric_t *memory, size_t offset, void *data, size_t bytes, uint32_t pe);
+
+/**
+ * Copies bytes of the host to a PE's part. They are there on return; the PE learns of them by a barrier or a signal.
+ *
+ * @param offset First byte.
+ * @param data Source.
+ * @param bytes Number of bytes.
+ * @param pe The PE.
+ * @return As of `wb_symmetric_get`.
+ */
+wb_code wb_symmetric_put(const struct wb_symmetric_t *memory, size_t offset, const void *data, size_t bytes, uint32_t pe);
+
+/**
+ * Copies memory of this PE to a PE's part by a kernel.
+ *
+ * @param dest Destination.
+ * @param dest_offset Its first byte.
+ * @param source A region of the world's engine, or symmetric memory: a handle of either type.
+ * @param source_offset First byte of the source.
+ * @param bytes Number of bytes.
+ * @param pe The PE.
+ * @param stream Null: the copy is complete on return. Otherwise it runs behind the work of the stream.
+ * @return As of `wb_symmetric_get`; `WB_ERR_HANDLE` if the source is of another type.
+ */
+wb_code wb_symmetric_put_from(const struct wb_symmetric_t *dest,
+                              size_t dest_offset,
+                              const void *source,
+                              size_t source_offset,
+                              size_t bytes,
+                              uint32_t pe,
+                              const struct wb_stream_t *stream);
+
+/**
+ * Copies a PE's part to memory of this PE by a kernel.
+ *
+ * @param dest A region of the world's engine, or symmetric memory: a handle of either type.
+ * @param dest_offset First byte of the destination.
+ * @param source Source.
+ * @param source_offset Its first byte.
+ * @param bytes Number of bytes.
+ * @param pe The PE.
+ * @param stream Null: the copy is complete on return. Otherwise it runs behind the work of the stream.
+ * @return As of `wb_symmetric_get`; `WB_ERR_HANDLE` if the destination is of another type.
+ */
+wb_code wb_symmetric_get_into(const void *dest,
+                              size_t dest_offset,
+                              const struct wb_symmetric_t *source,
+                              size_t source_offset,
+                              size_t bytes,
+                              uint32_t pe,
+                              const struct wb_stream_t *stream);
+
+/**
+ * Returns the team of all PEs.
+ *
+ * @param team Receives the team, with one reference.
+ */
+wb_code wb_team_world(const struct wb_world_t *world, struct wb_team_t **team);
+
+/**
+ * Creates the team of the PEs on this PE's host. Collective over the world.
+ *
+ * @param team Receives the team, with one reference.
+ * @return `WB_OK`; `WB_ERR_UNSUPPORTED` if the PEs of a host are not equally spaced; `WB_ERR_SPACE` if a PE is in too many teams.
+ */
+wb_code wb_team_node(const struct wb_world_t *world, struct wb_team_t **team);
+
+/**
+ * Creates a team of members of a team: `start`, `start + stride`, and so on. Collective over the team.
+ *
+ * @param start First member.
+ * @param stride Distance between members, at least 1.
+ * @param size Number of members, at least 1.
+ * @param made Receives the new team; null on PEs that are not in it.
+ * @return `WB_OK`; `WB_ERR_ARGUMENT` if the last member is not in the team; `WB_ERR_WORLD` if the members give different
+ *   arguments; `WB_ERR_SPACE` if a PE is in too many teams.
+ */
+wb_code wb_team_split_strided(const struct wb_team_t *team, uint32_t start, uint32_t stride, uint32_t size, struct wb_team_t **made);
+
+/**
+ * Lays the members of a team out in rows, and creates the teams of this member's row and column. Collective over the team.
+ *
+ * @param width Members of a row, at least 1. The last row may be shorter.
+ * @param row Receives the team of the row.
+ * @param column Receives the team of the column.
+ * @return As of `wb_team_split_strided`.
+ */
+wb_code wb_team_split_2d(const struct wb_team_t *team, uint32_t width, struct wb_team_t **row, struct wb_team_t **column);
+
+/**
+ * Adds a reference to a team.
+ *
+ * @return The team; null with an error if it is no team.
+ */
+struct wb_team_t *wb_team_retain(struct wb_team_t *team);
+
+/**
+ * Gives a reference to a team back. Not collective.
+ *
+ * @param team The team; null is ignored.
+ */
+void wb_team_release(struct wb_team_t *team);
+
+/**
+ * Returns the number of this PE in a team, from 0.
+ *
+ * @param pe Receives the number.
+ */
+wb_code wb_team_my_pe(const struct wb_team_t *team, uint32_t *pe);
+
+/**
+ * Returns the number of members.
+ *
+ * @param count Receives the number.
+ */
+wb_code wb_team_n_pes(const struct wb_team_t *team, uint32_t *count);
+
+/**
+ * Returns the number that a member of a team has in another one.
+ *
+ * @param member Number of the member in `team`.
+ * @param other The other team of the same world; null for the world.
+ * @param pe Receives the number; `WB_NO_MEMBER` if the PE is not in the other team, or there is no such member.
+ */
+wb_code wb_team_translate(const struct wb_team_t *team, uint32_t member, const struct wb_team_t *other, uint32_t *pe);
+
+/**
+ * Returns the structure that kernels take as the team: `warpbell::team_ref` is made from it.
+ *
+ * @param view Receives the structure. It is valid while the program holds a reference and until kernels with it have ended.
+ */
+wb_code wb_team_get_view(const struct wb_team_t *team, wb_team_view *view);
+
+/**
+ * Runs a kernel in which all members meet. Afterwards all earlier puts of the members have arrived. Collective.
+ *
+ * @param stream Null: the call returns when all have met. Otherwise the kernel runs behind the work of the stream.
+ * @return As of `wb_world_barrier_all`.
+ */
+wb_code wb_team_barrier(const struct wb_team_t *team, const struct wb_stream_t *stream);
+
+/**
+ * Runs a kernel in which all members meet. Afterwards each member can get what the others wrote to their own memory before.
+ * Collective.
+ *
+ * @param stream As of `wb_team_barrier`.
+ * @return As of `wb_world_barrier_all`.
+ */
+wb_code wb_team_sync(const struct wb_team_t *team, const struct wb_stream_t *stream);
+
+/**
+ * Copies memory of one member to all. Collective.
+ *
+ * No PE may still read or write the destination on any member: a barrier before ensures this.
+ *
+ * @param dest Destination; may be the source.
+ * @param dest_offset Its first byte.
+ * @param source Source.
+ * @param source_offset Its first byte.
+ * @param bytes Number of bytes.
+ * @param root Number of the member whose source is copied.
+ * @param stream Null: the call is complete on return. Otherwise it runs behind the work of the stream.
+ * @return `WB_OK`; `WB_ERR_ARGUMENT` if a range lies outside its memory, the ranges overlap in part, or there is no such member;
+ *   `WB_ERR_OPERATION` if a member does not come before the engine's deadline; `WB_ERR_WORLD` if a rank is lost.
+ */
+wb_code wb_team_broadcast(const struct wb_team_t *team,
+                          const struct wb_symmetric_t *dest,
+                          size_t dest_offset,
+                          const struct wb_symmetric_t *source,
+                          size_t source_offset,
+                          size_t bytes,
+                          uint32_t root,
+                          const struct wb_stream_t *stream);
+
+/**
+ * Concatenates memory of all members, in their order, on every member (all-gather). Collective.
+ *
+ * @param dest Destination: space for `bytes` bytes of each member.
+ * @param dest_offset Its first byte.
+ * @param source Source; may be this member's place in the destination.
+ * @param source_offset Its first byte.
+ * @param bytes Number of bytes of each member.
+ * @param stream Null: the call is complete on return. Otherwise it runs behind the work of the stream.
+ * @return As of `wb_team_broadcast`.
+ */
+wb_code wb_team_fcollect(const struct wb_team_t *team,
+                         const struct wb_symmetric_t *dest,
+                         size_t dest_offset,
+                         const struct wb_symmetric_t *source,
+                         size_t source_offset,
+                         size_t bytes,
+                         const struct wb_stream_t *stream);
+
+/**
+ * Copies this member's part of each member's memory to that member's part of the destination. Collective.
+ *
+ * @param dest Destination: a part of `bytes` bytes for each member.
+ * @param dest_offset Its first byte.
+ * @param source Source: a part of `bytes` bytes for each member; apart from the destination.
+ * @param source_offset Its first byte.
+ * @param bytes Number of bytes of a part.
+ * @param stream Null: the call is complete on return. Otherwise it runs behind the work of the stream.
+ * @return As of `wb_team_broadcast`.
+ */
+wb_code wb_team_alltoall(const struct wb_team_t *team,
+                         const struct wb_symmetric_t *dest,
+                         size_t dest_offset,
+                         const struct wb_symmetric_t *source,
+                         size_t source_offset,
+                         size_t bytes,
+                         const struct wb_stream_t *stream);
+
+/**
+ * Combines memory of all members, element by element, on every member. Collective. Floating-point results have the same bits
+ * on every PE.
+ *
+ * @param op One of `WB_REDUCE_SUM` to `WB_REDUCE_XOR`.
+ * @param dtype Type of the elements: `WB_U8` to `WB_F64`.
+ * @param dest Destination; may be the source.
+ * @param dest_offset Its first byte, a multiple of the element's size.
+ * @param source Source.
+ * @param source_offset Its first byte, a multiple of the element's size.
+ * @param count Number of elements.
+ * @param stream Null: the call is complete on return. Otherwise it runs behind the work of the stream.
+ * @return As of `wb_team_broadcast`.
+ */
+wb_code wb_team_reduce(const struct wb_team_t *team,
+                       uint32_t op,
+                       uint32_t dtype,
+                       const struct wb_symmetric_t *dest,
+                       size_t dest_offset,
+                       const struct wb_symmetric_t *source,
+                       size_t source_offset,
+                       size_t count,
+                       const struct wb_stream_t *stream);
+
+/**
+ * Creates a world of which this process, or thread, is one PE. Collective: all PEs call it at the same time.
+ *
+ * @param engine Engine that runs this PE's kernels.
+ * @param options Options, or null for the defaults.
+ * @param world Receives the world, with one reference.
+ * @return `WB_OK`; `WB_ERR_TIMEOUT` if ranks do not come in time; `WB_ERR_WORLD` if a rank is lost or asks for something else;
+ *   `WB_ERR_SPACE` if there is no memory for the heaps; `WB_ERR_UNSUPPORTED` if the transport is not available;
+ *   `WB_ERR_IO` if `allgather` fails; `WB_ERR_ARGUMENT` if an option or an environment variable is invalid.
+ */
+wb_code wb_world_create(const struct wb_engine_t *engine, const struct wb_world_options *options, struct wb_world_t **world);
+
+/**
+ * Creates a world whose PEs are all in this process, one for each engine. Each PE is used by a thread of its own, since
+ * collective calls wait for the others.
+ *
+ * @param engines The engines; each PE has its own.
+ * @param count Number of engines, at least 1.
+ * @param options Options, or null for the defaults. `rank`, `ranks`, `id` and `allgather` have to be zero.
+ * @param worlds Receives the worlds of the PEs: space for `count`.
+ * @return As of `wb_world_create`; `WB_ERR_UNSUPPORTED` if a GPU has more PEs than kernels that run on it at the same time.
+ */
+wb_code wb_world_create_local(struct wb_engine_t *const *engines,
+                              size_t count,
+                              const struct wb_world_options *options,
+                              struct wb_world_t **worlds);
+
+/**
+ * Adds a reference to a world.
+ *
+ * @return The world; null with an error if it is no world.
+ */
+struct wb_world_t *wb_world_retain(struct wb_world_t *world);
+
+/**
+ * Gives a reference to a world back. Teams, memory and runs keep the world that they use. When all of them are released, this
+ * PE leaves the world in order; a process that ends without that is lost for the others.
+ *
+ * With PEs out of reach of loads and stores, the last release waits for the other PEs to do so, up to 30 s.
+ *
+ * @param world The world; null is ignored.
+ */
+void wb_world_release(struct wb_world_t *world);
+
+/**
+ * Returns the number of this PE, from 0.
+ *
+ * @param pe Receives the number.
+ */
+wb_code wb_world_my_pe(const struct wb_world_t *world, uint32_t *pe);
+
+/**
+ * Returns the number of PEs.
+ *
+ * @param count Receives the number.
+ */
+wb_code wb_world_n_pes(const struct wb_world_t *world, uint32_t *count);
+
+/**
+ * Returns the structure that kernels take as the world: `warpbell::world_ref` is made from it.
+ *
+ * @param view Receives the structure. It is valid while the program holds a reference and until kernels with it have ended.
+ */
+wb_code wb_world_get_view(const struct wb_world_t *world, wb_world *view);
+
+/**
+ * Describes a world as JSON: `pe`, `pes`, `path` with the links between the PEs, `summary` of them in one line, `hosts` of the
+ * PEs, `heap_free` in bytes, `timeout` in seconds.
+ *
+ * @param json Receives the text. Free it with `wb_string_free`.
+ */
+wb_code wb_world_info(const struct wb_world_t *world, char **json);
+
+/**
+ * Returns the free bytes of this PE's heap, which may not be contiguous.
+ *
+ * @param bytes Receives the number.
+ */
+wb_code wb_world_heap_free(const struct wb_world_t *world, size_t *bytes);
+
+/**
+ * Returns the longest time that collective host calls wait for other PEs. Calls that run a kernel wait up to the deadline of
+ * the engine (`wb_engine_set_deadline`).
+ *
+ * @param seconds Receives the time.
+ */
+wb_code wb_world_timeout(const struct wb_world_t *world, double *seconds);
+
+/**
+ * Runs a kernel in which all PEs meet. Afterwards all earlier puts of all PEs have arrived. Collective.
+ *
+ * @param stream Null: the call returns when all PEs have met. Otherwise the kernel runs behind the work of the stream.
+ * @return `WB_OK`; `WB_ERR_OPERATION` if a PE does not come before the engine's deadline; `WB_ERR_WORLD` if a rank is lost.
+ */
+wb_code wb_world_barrier_all(const struct wb_world_t *world, const struct wb_stream_t *stream);
+
+/**
+ * Waits until all puts, gets and atomic operations of this PE are complete and visible to all PEs.
+ *
+ * @param stream Null: the call returns then. Otherwise later work of the stream waits.
+ */
+wb_code wb_world_quiet(const struct wb_world_t *world, const struct wb_stream_t *stream);
+
+/**
+ * Waits on the host until every PE has called it. Does not wait for kernels. Collective.
+ *
+ * @return `WB_OK`; `WB_ERR_TIMEOUT` if a PE does not call within the world's timeout; `WB_ERR_WORLD` if a rank is lost or
+ *   makes another call.
+ */
+wb_code wb_world_barrier_host(const struct wb_world_t *world);
+
+/**
+ * Sends bytes of host memory to all PEs and receives as many from each. Collective.
+ *
+ * @param bytes The bytes of this PE; null if `count` is 0.
+ * @param count Number of bytes, the same on all PEs.
+ * @param all Receives the bytes of all PEs in their order: space for `count` bytes of each, apart from `bytes`.
+ * @return As of `wb_world_barrier_host`; `WB_ERR_ARGUMENT` on all PEs if the numbers of bytes differ.
+ */
+wb_code wb_world_allgather(const struct wb_world_t *world, const void *bytes, size_t count, void *all);
+
+/**
+ * Returns the first rank that is known to have ended too early. Calls of its world then return `WB_ERR_WORLD`.
+ *
+ * @param rank Receives the rank, or `WB_NO_MEMBER` if none is lost.
+ * @param reason Receives the reason, or null if none is lost; may be null. Free the text with `wb_string_free`.
+ * @note With an exchange of the program (`allgather`) no loss is noticed: calls fail when the exchange does.
+ */
+wb_code wb_world_lost(const struct wb_world_t *world, uint32_t *rank, char **reason);
+
+/**
+ * Makes failed connections of a world that uses adapters again. Collective; no kernel of the world may run on any PE.
+ *
+ * Operations in flight at the time of the failure may have completed, partly completed, or not. Heaps keep their contents.
+ *
+ * @param json Receives the connections that were made again: `{"pes":[{"pe":1,"queue_pairs":4,"reasons":["..."]}]}`. May be
+ *   null. Free the text with `wb_string_free`.
+ * @return `WB_OK`, also if all connections work; `WB_ERR_WORLD` on all PEs with the reasons of the ranks that failed.
+ */
+wb_code wb_world_recover(const struct wb_world_t *world, char **json);
+
+/**
+ * Returns the failed connections of this PE, each with its reason, as a JSON list of texts.
+ *
+ * @param json Receives the text. Free it with `wb_string_free`.
+ */
+wb_code wb_world_network_failures(const struct wb_world_t *world, char **json);
 
 #ifdef __cplusplus
 }  // extern "C"

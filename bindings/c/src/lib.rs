@@ -16,9 +16,17 @@
 //! | `region` | memory: allocated, or the program's own |
 //! | `stream` | streams, also the program's |
 //! | `run` | launches, and runs around the program's own launches |
+//! | `world` | worlds of PEs |
+//! | `bootstrap` | the ways by which the ranks of a world find each other |
+//! | `team` | teams of PEs, collective calls |
+//! | `symmetric` | memory in the symmetric heap, put and get |
+//! | `signal` | signals and atomic operations |
+//! | `world_error` | codes of the errors of worlds |
 //! | `report` | versions, what the machine can do |
 #![allow(non_camel_case_types)]
 
+pub mod bootstrap;
+pub mod dtype;
 pub mod engine;
 pub mod error;
 mod object;
@@ -26,4 +34,9 @@ mod options;
 pub mod region;
 pub mod report;
 pub mod run;
+pub mod signal;
 pub mod stream;
+pub mod symmetric;
+pub mod team;
+pub mod world;
+mod world_error;

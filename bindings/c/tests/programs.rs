@@ -33,13 +33,18 @@ fn run(source: &str, flags: &[&str]) {
     compile(source, flags, &program);
     let mut command = Command::new(&program);
     // Allocations that are too large fail as without the sanitizer.
-    let done = command.arg(folder.path()).env("ASAN_OPTIONS", "allocator_may_return_null=1").output().unwrap();
+    command.arg(folder.path()).env("ASAN_OPTIONS", "allocator_may_return_null=1");
+    command.env("TSAN_OPTIONS", format!("suppressions={}", root().join("tests/c/threads.supp").display()));
+    let done = command.output().unwrap();
     let (out, err) = (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
     assert!(done.status.success() && out.ends_with("ok\n"), "{source}: {:?}\n{out}\n{err}", done.status);
 }
 
 /// AddressSanitizer and undefined behaviour; every allocation has to be freed.
 const ADDRESS: &[&str] = &["-fsanitize=address,undefined", "-fno-sanitize-recover=all"];
+
+/// Races of the program's threads: of what it hands to the library, and gets back.
+const THREAD: &[&str] = &["-fsanitize=thread"];
 
 #[test]
 fn engines_and_errors() {
@@ -49,4 +54,29 @@ fn engines_and_errors() {
 #[test]
 fn memory_launches_and_streams() {
     run("run.c", ADDRESS);
+}
+
+#[test]
+fn worlds_of_threads() {
+    run("world.c", ADDRESS);
+}
+
+#[test]
+fn worlds_of_threads_without_races() {
+    run("world.c", THREAD);
+}
+
+#[test]
+fn teams_of_threads() {
+    run("team.c", ADDRESS);
+}
+
+#[test]
+fn teams_of_threads_without_races() {
+    run("team.c", THREAD);
+}
+
+#[test]
+fn worlds_of_processes() {
+    run("bootstrap.c", ADDRESS);
 }
