@@ -55,11 +55,14 @@ fn numbers(volume: &Volume) -> Vec<u8> {
 /// Compiles only if values of the type can be kept for any time, and moved to and used by any thread.
 const fn is_owned<T: Send + Sync + 'static>() {}
 
-/// Handles that programs and bindings keep.
+/// Compiles only if values of the type can be kept for any time, and moved to any thread.
+const fn moves<T: Send + 'static>() {}
+
+/// Handles that programs and bindings keep. A run has the stream and events of one thread's launch: one thread at a time uses it.
 const _: () = {
     is_owned::<Engine>();
     is_owned::<Stream>();
-    is_owned::<Run>();
+    moves::<Run>();
     is_owned::<Volume>();
     is_owned::<Cache>();
     is_owned::<Array<u32>>();
