@@ -290,6 +290,16 @@
 #define WB_STAGE_STORE 5
 
 /**
+ * Outgoing edges of a graph.
+ */
+#define WB_LISTS_OUTGOING 0
+
+/**
+ * Incoming edges: those of an undirected graph are its outgoing ones.
+ */
+#define WB_LISTS_INCOMING 1
+
+/**
  * Memory of the engine: of the GPU, or of this process for CPU threads.
  */
 #define WB_PLACE_DEVICE 0
@@ -851,6 +861,53 @@ typedef struct wb_csr {
    */
   uint32_t reserved;
 } wb_csr;
+
+/**
+ * Neighbour lists of a graph, as kernels read them. Addresses are those that kernels use.
+ */
+typedef struct wb_graph_lists {
+  /**
+   * `sizeof(wb_graph_lists)`, set by the program before the call.
+   */
+  size_t size;
+  /**
+   * Number of vertices.
+   */
+  uint64_t vertices;
+  /**
+   * Number of neighbours in all lists.
+   */
+  uint64_t arcs;
+  /**
+   * Bytes of an identifier: 4 or 8.
+   */
+  uint32_t id_bytes;
+  /**
+   * Neighbours at the front of each list that `hubs` has: a kernel that has used those goes on after them.
+   */
+  uint32_t hubs_first;
+  /**
+   * Index of each vertex's first neighbour: `[vertices + 1]`.
+   */
+  const uint64_t *offset;
+  /**
+   * Neighbours in memory, `[arcs]` identifiers; null if they are stored.
+   */
+  const void *memory;
+  /**
+   * Neighbours that kernels read from storage through `array_ref<uint32_t>` or `array_ref<uint64_t>`; all zeroes if they are in memory.
+   */
+  wb_array_view stored;
+  /**
+   * Up to four neighbours of each vertex with the highest degrees, the highest first: identifiers, `[vertices][4]`.
+   * Missing ones have the largest value.
+   */
+  const void *hubs;
+  /**
+   * Bitmap of vertices without edges, and of bits past the last vertex: `[(vertices + 31) / 32]`.
+   */
+  const uint32_t *isolated;
+} wb_graph_lists;
 
 /**
  * Options of `wb_bfs`. All fields but `size` may be zero.
@@ -1746,6 +1803,16 @@ wb_code wb_graph_id_of(const struct wb_graph_t *graph, uint64_t vertex, uint64_t
 wb_code wb_graph_name_of(const struct wb_graph_t *graph, uint64_t vertex, char **name);
 
 /**
+ * Returns the neighbour lists of a graph, for kernels of the program. Pass the graph as `keep` of an argument, or to
+ * `wb_run_keep`: the lists live as long as it.
+ *
+ * @param direction `WB_LISTS_OUTGOING` or `WB_LISTS_INCOMING`.
+ * @param lists Receives the lists, as many fields as its `size` says.
+ * @return `WB_OK`; `WB_ERR_STATE` if the graph has no such lists.
+ */
+wb_code wb_graph_get_lists(const struct wb_graph_t *graph, uint32_t direction, struct wb_graph_lists *lists);
+
+/**
  * Searches breadth first from a vertex.
  *
  * @param source The vertex, from 0: `wb_graph_vertex_of` finds that of an identifier.
@@ -1926,7 +1993,7 @@ const char *wb_version(void);
  * Returns the fingerprint of the structures that host and kernels share (`warpbell/abi.h`). Images of kernels carry the
  * same number, which is compared when an engine is opened.
  */
-uint64_t wb_abi_fingerprint(void);
+uint64_t wb_fingerprint(void);
 
 /**
  * Examines this machine: GPUs, storage controllers, RDMA adapters, the ways between them, and how to open those that are

@@ -20,6 +20,7 @@
 //! | `volume`, `stored_array`, `buffer` | devices, the arrays that they hold, memory in which their data lands |
 //! | `cache`, `array` | elements of a volume, for kernels and the host |
 //! | `graph_input`, `graph` | graphs of files, of volumes and of the program's memory |
+//! | `graph_lists` | neighbour lists, for kernels of the program |
 //! | `graph_result`, `values` | algorithms and their results |
 //! | `storage_error` | codes of their errors |
 //! | `world` | worlds of PEs |
@@ -40,6 +41,7 @@ pub mod engine;
 pub mod error;
 pub mod graph;
 pub mod graph_input;
+pub mod graph_lists;
 pub mod graph_result;
 mod object;
 mod options;

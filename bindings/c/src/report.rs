@@ -22,7 +22,7 @@ pub extern "C" fn wb_version() -> *const c_char {
 /// Returns the fingerprint of the structures that host and kernels share (`warpbell/abi.h`). Images of kernels carry the
 /// same number, which is compared when an engine is opened.
 #[unsafe(no_mangle)]
-pub extern "C" fn wb_abi_fingerprint() -> u64 {
+pub extern "C" fn wb_fingerprint() -> u64 {
     abi::fingerprint()
 }
 

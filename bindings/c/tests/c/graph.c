@@ -241,6 +241,29 @@ static void loaded(wb_engine_t* engine, const matrix* m) {
   FAILS(WB_ERR_INPUT, "karate.txt", wb_graph_load(engine, EXAMPLES "/karate.txt", &options, WB_EDGES_IN_DEVICE, NULL, &graph));
 }
 
+// Lists for kernels of the program, which on CPU threads are memory of this process.
+static void check_lists(const wb_graph_t* graph, const matrix* m, uint32_t id_bytes, int stored) {
+  wb_graph_lists lists = {.size = sizeof(lists)};
+  OK(wb_graph_get_lists(graph, WB_LISTS_INCOMING, &lists));
+  CHECK(lists.vertices == m->vertices);
+  CHECK(lists.id_bytes == id_bytes);
+  CHECK(lists.offset[m->vertices] == lists.arcs);
+  CHECK((lists.memory == NULL) == stored && (lists.stored.array.count == lists.arcs) == stored);
+  for (uint32_t v = 0; v < m->vertices; ++v) {
+    uint32_t degree = 0;
+    for (uint32_t n = 0; n < m->vertices; ++n) degree += m->weight[v][n] != 0;
+    CHECK(lists.offset[v + 1] - lists.offset[v] == degree);
+    CHECK((lists.isolated[v / 32] >> (v % 32) & 1) == (degree == 0));
+    for (uint64_t i = lists.offset[v]; !stored && i < lists.offset[v + 1]; ++i) {
+      const uint64_t n = id_bytes == 4 ? ((const uint32_t*)lists.memory)[i] : ((const uint64_t*)lists.memory)[i];
+      CHECK(n < m->vertices && m->weight[v][n] != 0);
+    }
+  }
+  FAILS(WB_ERR_ARGUMENT, "`direction` is 2", wb_graph_get_lists(graph, 2, &lists));
+  lists.size = 0;
+  FAILS(WB_ERR_ARGUMENT, "sizeof(wb_graph_lists)", wb_graph_get_lists(graph, 0, &lists));
+}
+
 // Lists of the program, with weights of each type, in two parts that no edge joins.
 static void own_lists(wb_engine_t* engine, wb_cache_t* cache, const matrix* karate) {
   matrix m = *karate;
@@ -276,6 +299,7 @@ static void own_lists(wb_engine_t* engine, wb_cache_t* cache, const matrix* kara
   csr.weight_dtype = WB_U32;
   wb_graph_t* graph = NULL;
   OK(wb_graph_from_csr(engine, &csr, WB_EDGES_IN_HOST, NULL, &graph));
+  check_lists(graph, &m, 4, 0);
   check_search(graph, &m, 3);
   check_search(graph, &m, 36);
   check_components(graph, &m);
@@ -292,6 +316,7 @@ static void own_lists(wb_engine_t* engine, wb_cache_t* cache, const matrix* kara
   csr.weights = doubles;
   csr.weight_dtype = WB_F64;
   OK(wb_graph_from_csr(engine, &csr, WB_EDGES_IN_STORAGE, cache, &graph));
+  check_lists(graph, &m, 8, 1);
   check_search(graph, &m, 3);
   check_components(graph, &m);
   check_paths(graph, &quarters, 5);

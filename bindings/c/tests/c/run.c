@@ -170,7 +170,7 @@ int main(void) {
   CHECK(strstr(json, "\"version\"") != NULL);
   wb_string_free(json);
   FAILS(WB_ERR_ARGUMENT, "`gpus` cannot be required", wb_doctor_report("nvme, gpus", &json));
-  CHECK(strlen(wb_version()) >= 5 && wb_abi_fingerprint() != 0);
+  CHECK(strlen(wb_version()) >= 5 && wb_fingerprint() != 0);
   puts("ok");
   return 0;
 }
