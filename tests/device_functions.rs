@@ -251,7 +251,8 @@ fn mistakes_are_in_the_error_of_the_run() {
         let of_array = |block: &Block| block.view(0, array.view());
         let of_volume = |block: &Block| block.view(0, volume.view());
         let of_world = |block: &Block| block.view(0, worlds[0].view());
-        let views: [(&dyn Fn(&Block) -> u64, &[(u32, u64)]); 3] = [
+        type View<'a> = &'a dyn Fn(&Block) -> u64;
+        let views: [(View<'_>, &[(u32, u64)]); 3] = [
             (&of_array, &[(0, POISON >> 32), (1, POISON >> 48), (2, 1), (3, STOPPED), (4, STOPPED), (5, STOPPED)]),
             (&of_volume, &[(6, BAD), (7, BAD)]),
             (&of_world, &[(8, BAD), (9, BAD), (10, BAD), (11, 0), (12, 0), (13, 0)]),
