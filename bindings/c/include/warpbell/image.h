@@ -39,23 +39,29 @@
 WB_IMAGE_C __attribute__((weak)) const void* wb_no_cpu_image(void);
 
 /// @brief Defines the image `NAME` with the kernels for CPU threads of `WB_IMAGE(CPU)`.
-#define WB_DEFINE_IMAGE(NAME, CPU)    \
-  WB_IMAGE_C const void* CPU(void);   \
+#define WB_DEFINE_IMAGE(NAME, CPU)  \
+  WB_IMAGE_C const void* CPU(void); \
   WB_IMAGE_DEFINITION(NAME) = {sizeof(wb_image), #NAME, CPU, 0, 0, 0};
 
 /// @brief Defines the image `NAME` with the kernels for CPU threads of `WB_IMAGE(CPU)`, and for GPUs of a file.
-#define WB_DEFINE_IMAGE_WITH_FILE(NAME, CPU, FILE)                                                                \
-  __asm__(".pushsection .rodata\n"                                                                                \
-          ".balign 64\n"                                                                                          \
-          ".globl " #NAME "_gpu_begin\n.hidden " #NAME "_gpu_begin\n" #NAME "_gpu_begin:\n"                       \
-          ".incbin \"" FILE "\"\n"                                                                                \
-          ".globl " #NAME "_gpu_end\n.hidden " #NAME "_gpu_end\n" #NAME "_gpu_end:\n"                             \
-          ".balign 8\n"                                                                                           \
-          ".globl " #NAME "_gpu_bytes\n.hidden " #NAME "_gpu_bytes\n" #NAME "_gpu_bytes:\n"                       \
-          ".quad " #NAME "_gpu_end - " #NAME "_gpu_begin\n"                                                       \
-          ".popsection\n");                                                                                       \
-  WB_IMAGE_C __attribute__((visibility("hidden"))) const char NAME##_gpu_begin[];                                 \
-  WB_IMAGE_C __attribute__((visibility("hidden"))) const size_t NAME##_gpu_bytes[];                               \
-  static const void* const NAME##_gpu_parts[] = {NAME##_gpu_begin};                                               \
-  WB_IMAGE_C const void* CPU(void);                                                                               \
+#define WB_DEFINE_IMAGE_WITH_FILE(NAME, CPU, FILE)                                  \
+  __asm__(                                                                          \
+      ".pushsection .rodata\n"                                                      \
+      ".balign 64\n"                                                                \
+      ".globl " #NAME "_gpu_begin\n.hidden " #NAME "_gpu_begin\n" #NAME             \
+      "_gpu_begin:\n"                                                               \
+      ".incbin \"" FILE                                                             \
+      "\"\n"                                                                        \
+      ".globl " #NAME "_gpu_end\n.hidden " #NAME "_gpu_end\n" #NAME                 \
+      "_gpu_end:\n"                                                                 \
+      ".balign 8\n"                                                                 \
+      ".globl " #NAME "_gpu_bytes\n.hidden " #NAME "_gpu_bytes\n" #NAME             \
+      "_gpu_bytes:\n"                                                               \
+      ".quad " #NAME "_gpu_end - " #NAME                                            \
+      "_gpu_begin\n"                                                                \
+      ".popsection\n");                                                             \
+  WB_IMAGE_C __attribute__((visibility("hidden"))) const char NAME##_gpu_begin[];   \
+  WB_IMAGE_C __attribute__((visibility("hidden"))) const size_t NAME##_gpu_bytes[]; \
+  static const void* const NAME##_gpu_parts[] = {NAME##_gpu_begin};                 \
+  WB_IMAGE_C const void* CPU(void);                                                 \
   WB_IMAGE_DEFINITION(NAME) = {sizeof(wb_image), #NAME, CPU, NAME##_gpu_parts, NAME##_gpu_bytes, 1};

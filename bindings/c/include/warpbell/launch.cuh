@@ -11,8 +11,7 @@
 
 #if WB_GPU
 /// @brief Launches a kernel of this program on a stream.
-#define WB_LAUNCH(KERNEL, GRID, STREAM, ...) \
-  KERNEL<<<(GRID).blocks, (GRID).threads, 0, static_cast<cudaStream_t>(STREAM)>>>(__VA_ARGS__)
+#define WB_LAUNCH(KERNEL, GRID, STREAM, ...) KERNEL<<<(GRID).blocks, (GRID).threads, 0, static_cast<cudaStream_t>(STREAM)>>>(__VA_ARGS__)
 /// @brief Kind of the engine that a program with kernels of its own opens: that which its compiler compiled them for.
 #define WB_ENGINE_OF_COMPILER WB_ENGINE_GPU
 #else

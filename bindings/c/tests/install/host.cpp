@@ -11,12 +11,12 @@ using namespace warpbell;
 
 namespace wb = warpbell::host;
 
-#define CHECK(condition)                                                  \
-  do {                                                                    \
-    if (!(condition)) {                                                   \
+#define CHECK(condition)                                                   \
+  do {                                                                     \
+    if (!(condition)) {                                                    \
       std::fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition); \
-      return 1;                                                           \
-    }                                                                     \
+      return 1;                                                            \
+    }                                                                      \
   } while (0)
 
 // Calls a function, and returns the code that it throws; WB_OK if it throws nothing.
@@ -62,9 +62,12 @@ static int objects(const wb::engine& engine) {
 
 static int kernels(const wb::engine& engine) {
   const wb::region numbers = wb::region::allocate(engine, wb::place::device, 8000);
-  CHECK(thrown([&] { static_cast<void>(wb::launch(engine, "no_such_kernel", wb_grid{1, 1}, numbers)); }, "no_such_kernel") == WB_ERR_NOT_FOUND);
+  CHECK(thrown([&] { static_cast<void>(wb::launch(engine, "no_such_kernel", wb_grid{1, 1}, numbers)); }, "no_such_kernel") ==
+        WB_ERR_NOT_FOUND);
   // An argument without an object is an error before anything is launched.
-  CHECK(thrown([&] { static_cast<void>(wb::launch(engine, "wb_iota", wb_grid{1, 1}, wb::region(), uint64_t{1}, uint64_t{0}, uint64_t{1})); }, "null") == WB_ERR_HANDLE);
+  CHECK(
+      thrown([&] { static_cast<void>(wb::launch(engine, "wb_iota", wb_grid{1, 1}, wb::region(), uint64_t{1}, uint64_t{0}, uint64_t{1})); },
+             "null") == WB_ERR_HANDLE);
   wb::run run = wb::launch(engine, "wb_iota", engine.grid(), numbers, uint64_t{1000}, uint64_t{0}, uint64_t{1});
   CHECK(run.finish(10) >= 0 && run.has_ended());
   CHECK(numbers.read<uint64_t>(1, 999)[0] == 999);
@@ -98,8 +101,10 @@ int main() {
   }
   CHECK(std::strcmp(wb::version(), "") != 0 && wb::doctor_report().front() == '{');
   engine.cancel();
-  CHECK(thrown([&] { static_cast<void>(wb::launch(engine, "wb_iota", wb_grid{1, 1}, wb::region::allocate(engine, wb::place::device, 4), uint64_t{1}, uint64_t{0}, uint64_t{1})); }) ==
-        WB_ERR_STOPPED);
+  CHECK(thrown([&] {
+          static_cast<void>(wb::launch(engine, "wb_iota", wb_grid{1, 1}, wb::region::allocate(engine, wb::place::device, 4), uint64_t{1},
+                                       uint64_t{0}, uint64_t{1}));
+        }) == WB_ERR_STOPPED);
   engine.resume();
   std::puts("ok");
   return 0;

@@ -6,12 +6,12 @@
 
 namespace wb = warpbell::host;
 
-#define CHECK(condition)                                                  \
-  do {                                                                    \
-    if (!(condition)) {                                                   \
+#define CHECK(condition)                                                   \
+  do {                                                                     \
+    if (!(condition)) {                                                    \
       std::fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition); \
-      return 1;                                                           \
-    }                                                                     \
+      return 1;                                                            \
+    }                                                                      \
   } while (0)
 
 int main() {

@@ -35,8 +35,7 @@ class engine : public detail::handle<wb_engine_t, wb_engine_retain, wb_engine_re
 
   /// @brief Opens an engine. Fails with WB_ERR_UNSUPPORTED if there is no such GPU, or an image has no kernels for it.
   static returned<engine> open(const engine_options& options = {}) {
-    wb_engine_options o{};
-    o.size = sizeof o;
+    defaults<wb_engine_options> o;
     o.kind = static_cast<uint32_t>(options.kind);
     o.gpu = options.gpu;
     o.threads = options.threads;

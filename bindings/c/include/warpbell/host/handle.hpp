@@ -8,6 +8,12 @@
 namespace warpbell {
 namespace host {
 inline namespace WARPBELL_HOST_KIND {
+
+/// @brief Options of C, all of which have their defaults, and whose size is set.
+template <class C> struct defaults : C {
+  defaults() : C{} { this->size = sizeof(C); }
+};
+
 namespace detail {
 
 /// @brief A handle with one reference, or none. Calls of an empty one fail with WB_ERR_HANDLE.

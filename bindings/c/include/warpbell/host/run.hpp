@@ -34,9 +34,9 @@ class stream : public detail::handle<wb_stream_t, wb_stream_retain, wb_stream_re
   }
   /// @brief Launches a kernel of the engine's images behind the work that is on the stream. Arguments as of host::launch.
   template <class... A> returned<void> launch(const char* kernel, wb_grid grid, const A&... arguments) const {
-    return detail::done(detail::with_arguments(
-        [&](const wb_argument* list, size_t count) { return wb_stream_launch(get(), kernel, grid, list, count); },
-        detail::pass(arguments)...));
+    return detail::done(
+        detail::with_arguments([&](const wb_argument* list, size_t count) { return wb_stream_launch(get(), kernel, grid, list, count); },
+                               detail::pass(arguments)...));
   }
   /// @brief Makes later work wait for all work that is on another stream now. The host does not wait.
   returned<void> wait_for(const stream& other) const { return detail::done(wb_stream_wait_for(get(), other.get())); }

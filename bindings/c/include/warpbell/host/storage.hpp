@@ -32,10 +32,8 @@ inline std::vector<const char*> pointers(const std::vector<std::string>& texts) 
 
 }  // namespace detail
 
-/// @brief Options of a volume: those of C, without the size.
-struct volume_options : wb_volume_options {
-  volume_options() : wb_volume_options{} { size = sizeof(wb_volume_options); }
-};
+/// @brief Options of a volume: see wb_volume_options.
+using volume_options = defaults<wb_volume_options>;
 
 /// @brief Devices whose blocks kernels and the host read and write. Copies share the volume.
 class volume : public detail::handle<wb_volume_t, wb_volume_retain, wb_volume_release> {
@@ -70,8 +68,7 @@ class volume : public detail::handle<wb_volume_t, wb_volume_retain, wb_volume_re
   ///
   /// @param mode WB_STORE_ADD, WB_STORE_REPLACE or WB_STORE_ALONE.
   template <class T> returned<void> store(const std::string& name, const T* data, uint64_t count, uint32_t mode = WB_STORE_ADD) const {
-    wb_store_options o{};
-    o.size = sizeof o;
+    defaults<wb_store_options> o;
     o.mode = mode;
     o.element_bytes = detail::dtype_of<T>() == WB_RECORD ? sizeof(T) : 0;
     return detail::done(wb_volume_store(get(), name.c_str(), detail::dtype_of<T>(), data, count, &o));
@@ -124,9 +121,7 @@ class volume : public detail::handle<wb_volume_t, wb_volume_retain, wb_volume_re
     return detail::give(code, [found] { return found; });
   }
   /// @brief Reads bytes of the volume into memory of the host.
-  returned<void> read(uint64_t offset, void* data, size_t bytes) const {
-    return detail::done(wb_volume_read(get(), offset, data, bytes));
-  }
+  returned<void> read(uint64_t offset, void* data, size_t bytes) const { return detail::done(wb_volume_read(get(), offset, data, bytes)); }
   /// @brief Writes bytes of the host to the volume. They are durable after `flush`.
   returned<void> write(uint64_t offset, const void* data, size_t bytes) const {
     return detail::done(wb_volume_write(get(), offset, data, bytes));
@@ -218,8 +213,7 @@ class cache : public detail::handle<wb_cache_t, wb_cache_retain, wb_cache_releas
   /// @param bytes Memory of its pages; 0 for the default.
   /// @param page_bytes Size of a page; 0 for the default.
   static returned<cache> open(const volume& of, uint64_t bytes = 0, size_t page_bytes = 0) {
-    wb_cache_options o{};
-    o.size = sizeof o;
+    defaults<wb_cache_options> o;
     o.bytes = bytes;
     o.page_bytes = page_bytes;
     return detail::make<cache, wb_cache_t>([&](wb_cache_t** made) { return wb_cache_open(of.get(), &o, made); });
@@ -258,9 +252,8 @@ template <class T> class array : public detail::handle<wb_array_t, wb_array_reta
   /// @brief Makes an array of elements at a place of the volume, counted in pages of the cache.
   static returned<array> at(const cache& through, uint64_t first_page, uint64_t count) {
     const uint32_t dtype = detail::dtype_of<T>();
-    return detail::make<array, wb_array_t>([&](wb_array_t** made) {
-      return wb_array_at(through.get(), first_page, count, dtype, dtype == WB_RECORD ? sizeof(T) : 0, made);
-    });
+    return detail::make<array, wb_array_t>(
+        [&](wb_array_t** made) { return wb_array_at(through.get(), first_page, count, dtype, dtype == WB_RECORD ? sizeof(T) : 0, made); });
   }
 
   /// @brief Returns the number of elements.
