@@ -1,6 +1,6 @@
 # warpbell_add_image: kernels of a program as an image, which wb_engine_open takes.
 #
-#   warpbell_add_image(TARGET file.cu... [NAME name] [ARCHS 80 90...] [INCLUDES folder...] [DEFINITIONS name=value...]
+#   warpbell_add_image(TARGET kernel.cu... [NAME name] [ARCHS 80 90...] [INCLUDES folder...] [DEFINITIONS name=value...]
 #                      [CACHE_KERNELS] [CHECKED] [NO_CPU] [NO_GPU])
 #
 # The files are one translation unit, in their order; none has WB_IMAGE. The image is `extern const wb_image NAME`, which NAME.h declares;
@@ -188,7 +188,7 @@ function(warpbell_add_image target)
   target_link_libraries(${target} PRIVATE warpbell::device)
 endfunction()
 
-# warpbell_cpu_sources(TARGET file.cu...): compiles files of kernels and of their launches (WB_LAUNCH) by the C++ compiler for CPU threads.
+# warpbell_cpu_sources(TARGET kernel.cu...): compiles files of kernels and of their launches (WB_LAUNCH) by the C++ compiler for CPU threads.
 #
 # For programs that launch their kernels themselves, where nvcc is not used. The files are sources of the target already.
 function(warpbell_cpu_sources target)
