@@ -353,6 +353,16 @@ impl GraphOnEngine {
         self.arcs
     }
 
+    /// Returns true if edges have a direction.
+    pub fn directed(&self) -> bool {
+        self.directed
+    }
+
+    /// Returns true if edges are placed with weights.
+    pub fn is_weighted(&self) -> bool {
+        self.weighted.is_some()
+    }
+
     /// Returns the placement of the edges.
     pub fn placement(&self) -> &Placement {
         &self.placement

@@ -77,15 +77,35 @@ impl Graph {
         options: &LoadOptions<'_>,
     ) -> Result<Self, GraphError> {
         let graph = GraphToStore::import(name.clone(), input, &options.keep_self_loops(true))?;
-        let total = graph.plan().bytes();
+        Self::store(cache, graph, false, options)
+    }
+
+    /// Stores a graph that was read on the volume below `cache`, beside everything that the volume holds, and opens it.
+    /// With `replace` it takes the place of a stored graph of its name. [`LoadOptions::progress`] reports
+    /// [`Stage::Store`]; other options have no effect.
+    ///
+    /// Writes changed pages of the cache first, and empties the cache afterwards: it may hold pages of a graph that was
+    /// removed.
+    ///
+    /// # Errors
+    /// As for [`GraphToStore::store`], [`Cache::flush`] and [`Graph::open`].
+    pub fn store(
+        cache: &Cache,
+        graph: GraphToStore,
+        replace: bool,
+        options: &LoadOptions<'_>,
+    ) -> Result<Self, GraphError> {
+        let (name, total) = (graph.name().clone(), graph.plan().bytes());
         let mut stored = |done| {
             if let Some(progress) = options.progress {
                 progress(Progress { stage: Stage::Store, done, total });
             }
         };
-        graph.store(cache.volume(), false, &mut stored)?;
+        cache.flush()?;
+        graph.store(cache.volume(), replace, &mut stored)?;
         drop(graph);
-        Self::open(cache, name)
+        cache.reset()?;
+        Self::open(cache, &name)
     }
 
     /// Opens a stored graph for all algorithms that it has the edges for. Reads what is of size O(vertices); kernels
@@ -268,6 +288,30 @@ mod tests {
         assert_eq!(distances(&stored), distances(&memory));
         let again = Graph::import(&cache, &name, &input, &options).unwrap_err();
         assert!(matches!(again, GraphError::Stored(StoredError::Exists { .. })), "{again}");
+    }
+
+    #[test]
+    fn a_graph_in_the_place_of_a_removed_one_is_not_read_from_old_pages() {
+        let cache = cache("8M");
+        let import = |name: &str, input: &str| {
+            let options = LoadOptions::default();
+            Graph::import(&cache, &name.parse().unwrap(), &input.parse().unwrap(), &options).unwrap()
+        };
+        drop(import("first", "kron:9").components().unwrap());
+        let name: GraphName = "first".parse().unwrap();
+        crate::graph::stored::remove_stored_graph(cache.volume(), &name).unwrap();
+        let second = import("second", "urand:9");
+        let csr = crate::graph::stored::StoredGraph::open(cache.volume(), &"second".parse().unwrap()).unwrap();
+        let csr = csr.read(cache.volume()).unwrap();
+        let bfs = second.bfs(0).unwrap();
+        verify::bfs_parents(&csr, 0, &bfs.depth, &bfs.parent.unwrap()).unwrap();
+
+        // A replaced graph, too, whose name stays.
+        let third =
+            GraphToStore::import("second".parse().unwrap(), &"kron:9".parse().unwrap(), &LoadOptions::default());
+        let third = Graph::store(&cache, third.unwrap(), true, &LoadOptions::default()).unwrap();
+        let csr = crate::graph::stored::StoredGraph::open(cache.volume(), &"second".parse().unwrap()).unwrap();
+        verify::components(&csr.read(cache.volume()).unwrap(), &third.components().unwrap().label).unwrap();
     }
 
     #[test]

@@ -3,8 +3,8 @@
 use super::StorageError;
 use super::cache::Cache;
 use super::manifest::Element;
+use super::untyped_array::UntypedArray;
 use crate::engine::{Args, KernelArg, abi};
-use crate::memory::{Place, Region};
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -35,46 +35,21 @@ use std::ops::Range;
 /// ```
 #[derive(Clone)]
 pub struct Array<T> {
-    cache: Cache,
-    name: Option<String>,
-    first_page: u64,
-    count: u64,
+    untyped: UntypedArray,
     _element: PhantomData<T>,
 }
 
 impl<T: Element> KernelArg for Array<T> {
     fn push(&self, args: &mut Args) {
-        args.push_value(self.view());
-        args.keep(self.cache.0.clone());
+        self.untyped.push(args);
     }
 }
 
-/// Size of the staging buffer between the host and the cache, in bytes.
-const STAGING_BYTES: usize = 4 << 20;
-
 impl<T: Element> Array<T> {
-    pub(super) fn new(cache: &Cache, name: Option<&str>, first_page: u64, count: u64) -> Result<Self, StorageError> {
-        let what = || name.map_or_else(|| "an array".to_owned(), |n| format!("array `{n}`"));
-        let (element, page) = (size_of::<T>(), cache.page_bytes() as u64);
-        if !element.is_power_of_two() || element > 16 {
-            return Err(StorageError::Option(format!(
-                "{} of elements of {element} bytes: kernels reach elements of 1, 2, 4, 8 or 16 bytes",
-                what()
-            )));
-        }
-        let pages = cache.0.constants.pages;
-        let end = count.checked_mul(element as u64).map(|b| b.div_ceil(page)).and_then(|p| p.checked_add(first_page));
-        if end.is_none_or(|end| end > pages) {
-            let v = cache.volume();
-            return Err(StorageError::Capacity {
-                device: v.name().to_owned(),
-                holds: pages * page,
-                what: what(),
-                needs: end.and_then(|end| end.checked_mul(page)).unwrap_or(u64::MAX),
-                next: "use fewer elements or a larger device (an incomplete last page does not count)".to_owned(),
-            });
-        }
-        Ok(Self { cache: cache.clone(), name: name.map(str::to_owned), first_page, count, _element: PhantomData })
+    /// Gives elements the type that they have.
+    pub(super) fn of(untyped: UntypedArray) -> Self {
+        debug_assert_eq!((untyped.element_type(), untyped.element_bytes()), (T::TYPE, size_of::<T>()));
+        Self { untyped, _element: PhantomData }
     }
 
     /// Returns the `wb_array_view`, the form in which kernels get the array: `array_ref<T>` of `array.cuh` is made from it.
@@ -84,40 +59,37 @@ impl<T: Element> Array<T> {
     /// arguments, and for [`Run::keep`](crate::engine::Run::keep). The values are for kernels of this process and of
     /// the array's engine.
     pub fn view(&self) -> abi::ArrayView {
-        let array = abi::Array {
-            cache: self.cache.address(),
-            first_page: self.first_page,
-            count: self.count,
-            element_bytes: size_of::<T>() as u32,
-            page_elements_log2: (self.cache.page_bytes() / size_of::<T>()).ilog2(),
-        };
-        abi::ArrayView { array, cache: self.cache.0.constants }
+        self.untyped.view()
+    }
+
+    /// Returns the array without its type on the host.
+    pub fn untyped(&self) -> &UntypedArray {
+        &self.untyped
     }
 
     /// Returns the number of elements.
     pub fn len(&self) -> u64 {
-        self.count
+        self.untyped.len()
     }
 
     /// Returns true if the array has no elements.
     pub fn is_empty(&self) -> bool {
-        self.count == 0
+        self.untyped.is_empty()
     }
 
     /// Returns the array's name in the manifest, or `None` if the array was not opened by name.
     pub fn name(&self) -> Option<&str> {
-        self.name.as_deref()
+        self.untyped.name()
     }
 
     /// Returns the cache through which host and kernels access the array.
     pub fn cache(&self) -> &Cache {
-        &self.cache
+        self.untyped.cache()
     }
 
     /// Returns the pages of the volume that hold the array.
     pub fn pages(&self) -> Range<u64> {
-        let page = self.cache.page_bytes() as u64;
-        self.first_page..self.first_page + (self.count * size_of::<T>() as u64).div_ceil(page)
+        self.untyped.pages()
     }
 
     /// Reads the elements of `range` through the cache and returns them.
@@ -127,15 +99,9 @@ impl<T: Element> Array<T> {
     /// staging buffer; [`StorageError::Engine`] if the engine starts no kernel; [`StorageError::Run`] if a page cannot
     /// be read.
     pub fn read(&self, range: Range<u64>) -> Result<Vec<T>, StorageError> {
-        self.check(range.start, range.end)?;
-        let mut out = vec![T::zeroed(); range.end.saturating_sub(range.start) as usize];
-        let staging = self.staging(out.len())?;
-        let mut at = range.start;
-        for part in out.chunks_mut(STAGING_BYTES / size_of::<T>()) {
-            self.copy("wb_cache_read", at, part.len(), &staging)?;
-            staging.read(0, bytemuck::cast_slice_mut(part))?;
-            at += part.len() as u64;
-        }
+        self.untyped.check_elements(range.start, range.end)?;
+        let mut out = vec![T::zeroed(); (range.end - range.start) as usize];
+        self.untyped.read(range.start, bytemuck::cast_slice_mut(&mut out))?;
         Ok(out)
     }
 
@@ -146,15 +112,7 @@ impl<T: Element> Array<T> {
     /// the staging buffer; [`StorageError::Engine`] if the engine starts no kernel; [`StorageError::Run`] if a page
     /// cannot be read or written back.
     pub fn write(&self, first: u64, values: &[T]) -> Result<(), StorageError> {
-        self.check(first, first.saturating_add(values.len() as u64))?;
-        let staging = self.staging(values.len())?;
-        let mut at = first;
-        for part in values.chunks(STAGING_BYTES / size_of::<T>()) {
-            staging.write(0, bytemuck::cast_slice(part))?;
-            self.copy("wb_cache_write", at, part.len(), &staging)?;
-            at += part.len() as u64;
-        }
-        Ok(())
+        self.untyped.write(first, bytemuck::cast_slice(values))
     }
 
     /// Reads all pages of the array into the cache, as far as they fit.
@@ -162,39 +120,14 @@ impl<T: Element> Array<T> {
     /// # Errors
     /// [`StorageError::Engine`] if the engine starts no kernel; [`StorageError::Run`] if a page cannot be read.
     pub fn warm(&self) -> Result<(), StorageError> {
-        let pages = self.pages();
-        // SAFETY: these are the arguments that this kernel takes, and the array's pages lie within the volume.
-        unsafe { self.cache.run("wb_cache_touch", crate::args!(&self.cache, pages.start, pages.end)) }
-    }
-
-    fn staging(&self, elements: usize) -> Result<Region, StorageError> {
-        let bytes = elements.saturating_mul(size_of::<T>()).min(STAGING_BYTES);
-        Ok(self.cache.volume().engine().allocate(Place::Host, bytes)?)
-    }
-
-    fn copy(&self, kernel: &str, first: u64, elements: usize, staging: &Region) -> Result<(), StorageError> {
-        let byte = self.first_page * self.cache.page_bytes() as u64 + first * size_of::<T>() as u64;
-        let bytes = (elements * size_of::<T>()) as u64;
-        // SAFETY: these are the arguments that this kernel takes, and the callers have checked the range.
-        unsafe { self.cache.run(kernel, crate::args!(&self.cache, byte, bytes, staging)) }
-    }
-
-    fn check(&self, first: u64, last: u64) -> Result<(), StorageError> {
-        if first <= last && last <= self.count {
-            return Ok(());
-        }
-        let name = self.name().unwrap_or("(unnamed)");
-        Err(StorageError::Option(format!(
-            "elements {first} to {last} do not lie within array `{name}` of {} elements",
-            self.count
-        )))
+        self.untyped.warm()
     }
 }
 
 impl<T> fmt::Debug for Array<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = self.name.as_deref().unwrap_or("unnamed");
-        write!(f, "Array({name}, {} of {} from page {})", self.count, std::any::type_name::<T>(), self.first_page)
+        let (a, name) = (&self.untyped, self.untyped.name().unwrap_or("unnamed"));
+        write!(f, "Array({name}, {} of {} from page {})", a.len(), std::any::type_name::<T>(), a.pages().start)
     }
 }
 
@@ -204,6 +137,7 @@ mod tests {
     use crate::args;
     use crate::engine::testing::start;
     use crate::engine::{Engine, Outcome, RunError};
+    use crate::memory::Place;
     use crate::storage::{Drive, LandingChoice, Volume};
 
     fn volume(specs: &[&str], landing: LandingChoice) -> Volume {

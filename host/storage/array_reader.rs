@@ -4,7 +4,7 @@ use super::StorageError;
 use super::checksum::Checksum;
 use super::content::Content;
 use super::error::size;
-use super::manifest::{Element, Entry};
+use super::manifest::{Element, ElementType, Entry};
 use super::volume::Volume;
 use std::marker::PhantomData;
 
@@ -74,6 +74,27 @@ impl Volume {
         reader.read(&mut values)?;
         reader.finish()?;
         Ok(values)
+    }
+}
+
+impl Volume {
+    /// Reads a whole array, whose elements have the type `asked`, as bytes, and compares it with the checksum that was
+    /// stored, as [`Volume::read_array`] does. `out` has as many bytes as the array.
+    ///
+    /// # Errors
+    /// [`StorageError::Manifest`] if there is no such array, it has another type, or its data is damaged;
+    /// [`StorageError::Option`] if the array has more or fewer bytes; otherwise as for [`Volume::read_bytes`].
+    pub fn read_array_bytes(&self, name: &str, asked: ElementType, out: &mut [u8]) -> Result<(), StorageError> {
+        let content = self.current()?;
+        let entry = content.block.manifest.find_as(name, asked).map_err(|source| self.wrong_manifest(source))?;
+        if entry.bytes() != out.len() as u64 {
+            let (bytes, asked) = (entry.bytes(), out.len());
+            return Err(StorageError::Option(format!("array `{name}` has {bytes} bytes, and {asked} were asked for")));
+        }
+        self.read_bytes(entry.offset, out)?;
+        let mut checksum = Checksum::default();
+        checksum.update(out);
+        self.check_data(&content, entry, checksum.finish())
     }
 }
 

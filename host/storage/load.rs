@@ -50,15 +50,17 @@ impl Plan {
 
     /// Adds an array of `count` elements of type `T`.
     pub fn array<T: Element>(self, name: &str, count: u64) -> Self {
-        self.add(name, T::TYPE, size_of::<T>() as u32, count)
+        self.untyped(name, T::TYPE, size_of::<T>() as u32, count)
     }
 
     /// Adds an array of `count` records of `bytes` bytes each.
     pub fn records(self, name: &str, bytes: u32, count: u64) -> Self {
-        self.add(name, ElementType::Record, bytes, count)
+        self.untyped(name, ElementType::Record, bytes, count)
     }
 
-    fn add(mut self, name: &str, element_type: ElementType, element_bytes: u32, count: u64) -> Self {
+    /// Adds an array of `count` elements, whose type is known at run time only. `element_bytes` is the size of an element
+    /// of this type; a record may have any size.
+    pub fn untyped(mut self, name: &str, element_type: ElementType, element_bytes: u32, count: u64) -> Self {
         let offset = self.end.max(MANIFEST_BYTES as u64);
         // Where the sum exceeds 64 bits it stays at the largest value, and the manifest refuses the array by name.
         let bytes = count.saturating_mul(element_bytes.into());
@@ -315,7 +317,11 @@ impl VolumeWriter<'_> {
         self.append_bytes(name, ElementType::Record, bytes)
     }
 
-    pub(crate) fn append_bytes(&mut self, name: &str, asked: ElementType, bytes: &[u8]) -> Result<(), StorageError> {
+    /// Appends whole elements, as bytes, to an array whose elements have the type `asked`.
+    ///
+    /// # Errors
+    /// As for [`VolumeWriter::append`].
+    pub fn append_bytes(&mut self, name: &str, asked: ElementType, bytes: &[u8]) -> Result<(), StorageError> {
         let there = || self.arrays.iter().map(|a| a.entry.name.clone()).collect();
         let wrong = |source| StorageError::Manifest { device: self.volume.name().to_owned(), source };
         let Some(i) = self.arrays.iter().position(|a| a.entry.name == name) else {

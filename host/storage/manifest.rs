@@ -436,9 +436,17 @@ impl Manifest {
     /// # Errors
     /// [`ManifestError::Unknown`] if there is none; [`ManifestError::Type`] if its elements have another type.
     pub fn find_typed<T: Element>(&self, name: &str) -> Result<&Entry, ManifestError> {
+        self.find_as(name, T::TYPE)
+    }
+
+    /// Returns the array called `name`, which must hold elements of type `asked`.
+    ///
+    /// # Errors
+    /// As for [`Manifest::find_typed`].
+    pub fn find_as(&self, name: &str, asked: ElementType) -> Result<&Entry, ManifestError> {
         let e = self.find(name)?;
-        if e.element_type != T::TYPE {
-            return Err(ManifestError::Type { name: name.to_owned(), found: e.element_type, asked: T::TYPE });
+        if e.element_type != asked {
+            return Err(ManifestError::Type { name: name.to_owned(), found: e.element_type, asked });
         }
         Ok(e)
     }

@@ -43,6 +43,7 @@ mod stripe;
 mod superblock;
 mod target;
 mod transfer;
+mod untyped_array;
 mod verify;
 mod volume;
 
@@ -68,6 +69,7 @@ pub use registered_region::{DataBuffer, RegisteredRegion};
 pub use stats::Stats;
 pub use stored::Stored;
 pub use target::OverwritePolicy;
+pub use untyped_array::UntypedArray;
 pub use verify::{ArrayState, CheckedArray, DamagedRange, Verification};
 pub use volume::Volume;
 

@@ -232,8 +232,12 @@ impl Volume {
         Ok(())
     }
 
-    /// Gives files that were made for this volume their names: see [`Drive::keep`].
-    pub(super) fn keep(&self) -> Result<(), StorageError> {
+    /// Gives files that were made for this volume their names, which they otherwise get with the first stored array: see
+    /// [`Drive::keep`].
+    ///
+    /// # Errors
+    /// [`StorageError::File`] if a file cannot get its name.
+    pub fn keep(&self) -> Result<(), StorageError> {
         self.0.drives.iter().try_for_each(|d| d.lock().keep())
     }
 }

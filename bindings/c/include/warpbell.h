@@ -20,6 +20,61 @@
 #include <warpbell/abi.h>
 
 /**
+ * Unsigned, 8 bits.
+ */
+#define WB_U8 1
+
+/**
+ * Unsigned, 16 bits.
+ */
+#define WB_U16 2
+
+/**
+ * Unsigned, 32 bits.
+ */
+#define WB_U32 3
+
+/**
+ * Unsigned, 64 bits.
+ */
+#define WB_U64 4
+
+/**
+ * Signed, 8 bits.
+ */
+#define WB_I8 5
+
+/**
+ * Signed, 16 bits.
+ */
+#define WB_I16 6
+
+/**
+ * Signed, 32 bits.
+ */
+#define WB_I32 7
+
+/**
+ * Signed, 64 bits.
+ */
+#define WB_I64 8
+
+/**
+ * IEEE 754, 32 bits.
+ */
+#define WB_F32 9
+
+/**
+ * IEEE 754, 64 bits.
+ */
+#define WB_F64 10
+
+/**
+ * A record whose structure only the program knows.
+ */
+#define WB_RECORD 11
+
+/**
  * A GPU if there is one with kernels for it, otherwise CPU threads.
  */
 #define WB_ENGINE_AUTO 0
@@ -135,6 +190,106 @@
 #define WB_ERR_INTERNAL -100
 
 /**
+ * Edges in memory of the engine: of the GPU, or of this process for CPU threads.
+ */
+#define WB_EDGES_IN_DEVICE 0
+
+/**
+ * Edges in pinned memory of the host, which kernels read over the bus.
+ */
+#define WB_EDGES_IN_HOST 1
+
+/**
+ * Edges on a volume, read through a cache.
+ */
+#define WB_EDGES_IN_STORAGE 2
+
+/**
+ * Vertices are numbers or names, as the first line with an edge shows.
+ */
+#define WB_IDS_AUTO 0
+
+/**
+ * Vertices are whole numbers.
+ */
+#define WB_IDS_NUMBERS 1
+
+/**
+ * Vertices are names, also those that look like numbers.
+ */
+#define WB_IDS_NAMES 2
+
+/**
+ * Edges are directed or undirected, as the input states or its edges show.
+ */
+#define WB_EDGES_AUTO 0
+
+/**
+ * Each edge leads from its first vertex to its second only.
+ */
+#define WB_EDGES_DIRECTED 1
+
+/**
+ * Each edge leads in both directions.
+ */
+#define WB_EDGES_UNDIRECTED 2
+
+/**
+ * No weights; those of the input are not read.
+ */
+#define WB_WEIGHTS_IGNORE 0
+
+/**
+ * Weights of the input. Files without weights get 1 for each edge, generated graphs random integers.
+ */
+#define WB_WEIGHTS_INPUT 1
+
+/**
+ * Weights of the input, if it has some.
+ */
+#define WB_WEIGHTS_IF_PRESENT 2
+
+/**
+ * Uniform integers from 1 to 255.
+ */
+#define WB_WEIGHTS_RANDOM_INTEGERS 3
+
+/**
+ * Uniform real numbers in [0, 1).
+ */
+#define WB_WEIGHTS_RANDOM_REALS 4
+
+/**
+ * Progress: reading and decompressing, in compressed bytes.
+ */
+#define WB_STAGE_DECOMPRESS 0
+
+/**
+ * Progress: reading and parsing, in bytes.
+ */
+#define WB_STAGE_READ 1
+
+/**
+ * Progress: generating edges and building lists, in edges.
+ */
+#define WB_STAGE_BUILD 2
+
+/**
+ * Progress: sorting edges that do not fit into memory, in edges.
+ */
+#define WB_STAGE_SORT 3
+
+/**
+ * Progress: merging sorted edges, in ranges.
+ */
+#define WB_STAGE_MERGE 4
+
+/**
+ * Progress: writing a graph to a volume, in bytes.
+ */
+#define WB_STAGE_STORE 5
+
+/**
  * Memory of the engine: of the GPU, or of this process for CPU threads.
  */
 #define WB_PLACE_DEVICE 0
@@ -145,9 +300,77 @@
 #define WB_PLACE_HOST 1
 
 /**
+ * Adds an array beside those that the volume holds. One of its name is an error.
+ */
+#define WB_STORE_ADD 0
+
+/**
+ * As `WB_STORE_ADD`, but an array of its name is replaced. It is whole until the new one is complete.
+ */
+#define WB_STORE_REPLACE 1
+
+/**
+ * Stores the array in place of everything that the volume holds.
+ */
+#define WB_STORE_ALONE 2
+
+/**
+ * Depth of a vertex that a search did not reach.
+ */
+#define WB_UNREACHED 4294967295
+
+/**
+ * Parent or distance that stands for none, where values have 32 bits.
+ */
+#define WB_NONE_U32 4294967295
+
+/**
+ * Parent or distance that stands for none, where values have 64 bits.
+ */
+#define WB_NONE_U64 18446744073709551615ull
+
+/**
+ * A switch of options: as the library chooses.
+ */
+#define WB_DEFAULT 0
+
+/**
+ * A switch of options: on.
+ */
+#define WB_ON 1
+
+/**
+ * A switch of options: off.
+ */
+#define WB_OFF 2
+
+/**
+ * Elements of a volume, which kernels access as a `warpbell::array_ref<T>`. `wb_array_open` and `wb_array_at` make it.
+ */
+typedef struct wb_array_t wb_array_t;
+
+/**
+ * Memory that kernels name in reads and writes of a volume: the program's own region, or allocated for the volume.
+ */
+typedef struct wb_buffer_t wb_buffer_t;
+
+/**
+ * Pages of a volume in memory near the kernels, which access them through arrays. `wb_cache_open` makes it.
+ *
+ * Changes by kernels and by `wb_array_write` stay in the cache until `wb_cache_flush`. The last release loses them.
+ */
+typedef struct wb_cache_t wb_cache_t;
+
+/**
  * An engine: a GPU or CPU threads that run kernels. `wb_engine_open` makes it.
  */
 typedef struct wb_engine_t wb_engine_t;
+
+/**
+ * A graph that kernels can read, and the identifiers of its vertices. Vertices are numbered from 0;
+ * `wb_graph_vertex_of` and `wb_graph_id_of` convert from and to identifiers of the input.
+ */
+typedef struct wb_graph_t wb_graph_t;
 
 /**
  * A region of memory that host, kernels and devices access.
@@ -165,9 +388,67 @@ typedef struct wb_run_t wb_run_t;
 typedef struct wb_stream_t wb_stream_t;
 
 /**
+ * Values of all vertices, as an algorithm left them in the engine's memory. No later run changes them.
+ */
+typedef struct wb_values_t wb_values_t;
+
+/**
+ * Devices with queues to which kernels submit commands. `wb_volume_open` and `wb_volume_create` make it.
+ */
+typedef struct wb_volume_t wb_volume_t;
+
+/**
  * Success, or the kind of an error. `wb_last_error` has the text.
  */
 typedef int32_t wb_code;
+
+/**
+ * Options of `wb_cache_open`. All fields but `size` may be zero.
+ */
+typedef struct wb_cache_options {
+  /**
+   * `sizeof(wb_cache_options)`.
+   */
+  size_t size;
+  /**
+   * Memory for pages in bytes; 0 for 64 MiB. Rounding loses up to an eighth, and metadata takes 28 bytes for each page.
+   */
+  uint64_t bytes;
+  /**
+   * Size of a page in bytes: a power of two from 512 to 65536; 0 for 4096, or a block if blocks are larger.
+   */
+  size_t page_bytes;
+} wb_cache_options;
+
+/**
+ * Numbers of pages in a cache by state.
+ */
+typedef struct wb_occupancy {
+  /**
+   * Pages that the cache can hold.
+   */
+  uint64_t frames;
+  /**
+   * Pages that the cache holds.
+   */
+  uint64_t valid;
+  /**
+   * Pages among them that were changed and are not written yet.
+   */
+  uint64_t dirty;
+  /**
+   * Pages with a read or write in flight.
+   */
+  uint64_t busy;
+  /**
+   * Pages whose last read or write failed.
+   */
+  uint64_t failed;
+  /**
+   * Pages that a kernel has not unpinned: more than 0 only after a kernel was torn down.
+   */
+  uint64_t pinned;
+} wb_occupancy;
 
 /**
  * Symbol that `WB_IMAGE(symbol)` defines in a source of kernels for CPU threads.
@@ -254,6 +535,233 @@ typedef struct wb_grid {
 } wb_grid;
 
 /**
+ * Function that is told the progress of an import. `stage` is `WB_STAGE_DECOMPRESS` to `WB_STAGE_STORE`, or a later number.
+ *
+ * Many threads call it, several at once, a few times for each megabyte. It may call `wb_engine_cancel`: the import then
+ * returns `WB_ERR_STOPPED` before it writes to the volume again. No other call of this library is allowed in it.
+ */
+typedef void (*wb_progress_function)(void *argument, uint32_t stage, uint64_t done, uint64_t total);
+
+/**
+ * Options of `wb_graph_import` and `wb_graph_load`. All fields but `size` may be zero.
+ */
+typedef struct wb_graph_options {
+  /**
+   * `sizeof(wb_graph_options)`.
+   */
+  size_t size;
+  /**
+   * Format of the file as its ending: `el`, `wel`, `csv`, `parquet`, `mtx` and others; null for that of the file's name.
+   */
+  const char *format;
+  /**
+   * Vertices: `WB_IDS_AUTO`, `WB_IDS_NUMBERS` or `WB_IDS_NAMES`.
+   */
+  uint32_t ids;
+  /**
+   * Edges: `WB_EDGES_AUTO`, `WB_EDGES_DIRECTED` or `WB_EDGES_UNDIRECTED`.
+   */
+  uint32_t orientation;
+  /**
+   * Weights: `WB_WEIGHTS_IGNORE` to `WB_WEIGHTS_RANDOM_REALS`. Shortest paths need them.
+   */
+  uint32_t weights;
+  /**
+   * 1 for real weights of 64 bits instead of 32.
+   */
+  uint32_t double_weights;
+  /**
+   * 1 for neighbours of 64 bits even where 32 suffice.
+   */
+  uint32_t wide;
+  /**
+   * 1 replaces a stored graph of the name, for `wb_graph_import`.
+   */
+  uint32_t replace;
+  /**
+   * `WB_ON` stores page checksums on a volume that has none, for `wb_graph_import`.
+   */
+  uint32_t page_checksums;
+  /**
+   * 1 drops edges from a vertex to itself, for `wb_graph_load`. They matter to PageRank only.
+   */
+  uint32_t drop_self_loops;
+  /**
+   * Seed of generators and random weights; 0 for that of the GAP Benchmark Suite.
+   */
+  uint64_t seed;
+  /**
+   * Limit of memory in bytes; 0 for what is free. `wb_graph_import` sorts larger graphs in temporary files.
+   */
+  uint64_t memory;
+  /**
+   * Folder of temporary files; null for the one that `TMPDIR` names, or `/var/tmp`.
+   */
+  const char *temp_dir;
+  /**
+   * Function that is told the progress, or null.
+   */
+  wb_progress_function progress;
+  /**
+   * First argument of that function.
+   */
+  void *progress_argument;
+} wb_graph_options;
+
+/**
+ * A graph of the program's memory: the neighbours of vertex `v` are `neighbours[offsets[v]]` to
+ * `neighbours[offsets[v + 1] - 1]`. Vertices are numbered from 0.
+ */
+typedef struct wb_csr {
+  /**
+   * `sizeof(wb_csr)`.
+   */
+  size_t size;
+  /**
+   * Number of vertices.
+   */
+  uint64_t vertices;
+  /**
+   * `vertices + 1` offsets, which ascend from 0 to the number of neighbours.
+   */
+  const uint64_t *offsets;
+  /**
+   * Neighbours: `uint32_t` or `uint64_t`, below `vertices`. Lists need not be sorted; duplicates and edges from a vertex
+   * to itself are dropped.
+   */
+  const void *neighbours;
+  /**
+   * Bytes of a neighbour: 4 or 8.
+   */
+  uint32_t neighbour_bytes;
+  /**
+   * 1 if edges have a direction. Otherwise the lists hold both directions of each edge, with equal weights.
+   */
+  uint32_t directed;
+  /**
+   * A weight for each neighbour, of type `weight_dtype`: finite and not negative; or null.
+   */
+  const void *weights;
+  /**
+   * `WB_U32`, `WB_F32` or `WB_F64`; 0 without weights.
+   */
+  uint32_t weight_dtype;
+  /**
+   * Zero.
+   */
+  uint32_t reserved;
+} wb_csr;
+
+/**
+ * Options of `wb_bfs`. All fields but `size` may be zero.
+ */
+typedef struct wb_bfs_options {
+  /**
+   * `sizeof(wb_bfs_options)`.
+   */
+  size_t size;
+  /**
+   * A level goes from unreached vertices back to the frontier if the frontier's edges exceed the unexplored ones divided by
+   * this; 0 for 40.
+   */
+  uint64_t alpha;
+  /**
+   * The search goes forward again if the frontier shrinks to the vertices divided by this; 0 for 18.
+   */
+  uint64_t beta;
+  /**
+   * 1 searches forward only.
+   */
+  uint32_t top_down;
+  /**
+   * 1 counts the bytes that each level reads from storage, for `wb_values_info`.
+   */
+  uint32_t trace_io;
+  /**
+   * Limit of one kernel; 0 for the default.
+   */
+  double kernel_seconds;
+} wb_bfs_options;
+
+/**
+ * Options of `wb_components`. All fields but `size` may be zero.
+ */
+typedef struct wb_components_options {
+  /**
+   * `sizeof(wb_components_options)`.
+   */
+  size_t size;
+  /**
+   * Rounds at most that link one neighbour of every vertex; 0 for 2.
+   */
+  uint32_t rounds;
+  /**
+   * Zero.
+   */
+  uint32_t reserved;
+  /**
+   * Share of a sample that has to be in one component before the others are read completely, up to 1; 0 for 0.5.
+   */
+  double giant;
+  /**
+   * Limit of one kernel; 0 for the default.
+   */
+  double kernel_seconds;
+} wb_components_options;
+
+/**
+ * Options of `wb_pagerank`. All fields but `size` may be zero.
+ */
+typedef struct wb_pagerank_options {
+  /**
+   * `sizeof(wb_pagerank_options)`.
+   */
+  size_t size;
+  /**
+   * Share of a rank that is passed along the edges, up to 1; 0 for 0.85.
+   */
+  double damping;
+  /**
+   * The run ends when the changes of all ranks in an iteration sum to less: 1e-12 or more; 0 for 1e-4; negative for none.
+   */
+  double tolerance;
+  /**
+   * Iterations at most; 0 for 1000.
+   */
+  uint32_t iterations;
+  /**
+   * Zero.
+   */
+  uint32_t reserved;
+  /**
+   * Limit of one kernel; 0 for the default.
+   */
+  double kernel_seconds;
+} wb_pagerank_options;
+
+/**
+ * Options of `wb_sssp`. All fields but `size` may be zero.
+ */
+typedef struct wb_sssp_options {
+  /**
+   * `sizeof(wb_sssp_options)`.
+   */
+  size_t size;
+  /**
+   * Width of the range of distances that is relaxed at a time, in units of the weights; 0 for one that suits the graph.
+   */
+  double delta;
+  /**
+   * Rounds at most; 0 for no limit.
+   */
+  uint64_t rounds;
+  /**
+   * Limit of one kernel; 0 for the default.
+   */
+  double kernel_seconds;
+} wb_sssp_options;
+
+/**
  * Function that the library calls once, on any thread, when it no longer needs something of the program.
  */
 typedef void (*wb_release_function)(void *argument);
@@ -277,9 +785,386 @@ typedef struct wb_argument {
   const void *keep;
 } wb_argument;
 
+/**
+ * Options of `wb_volume_store`. All fields but `size` may be zero.
+ */
+typedef struct wb_store_options {
+  /**
+   * `sizeof(wb_store_options)`.
+   */
+  size_t size;
+  /**
+   * `WB_STORE_ADD`, `WB_STORE_REPLACE` or `WB_STORE_ALONE`.
+   */
+  uint32_t mode;
+  /**
+   * Bytes of an element of type `WB_RECORD`. Kernels access records of 1, 2, 4, 8 and 16 bytes as elements.
+   */
+  uint32_t element_bytes;
+  /**
+   * `WB_ON` stores checksums for each 4096 bytes if the volume has none. The volume's options go first.
+   */
+  uint32_t page_checksums;
+  /**
+   * Zero.
+   */
+  uint32_t reserved;
+} wb_store_options;
+
+/**
+ * Options of `wb_volume_open` and `wb_volume_create`. All fields but `size` may be zero.
+ */
+typedef struct wb_volume_options {
+  /**
+   * `sizeof(wb_volume_options)`.
+   */
+  size_t size;
+  /**
+   * Memory to which devices write data: `auto`, `direct` or `bounce`; null for `auto`.
+   */
+  const char *landing;
+  /**
+   * Memory of the queues: `auto`, `host`, `gpu` or `cmb`; null for `auto`.
+   */
+  const char *queue_memory;
+  /**
+   * Writer of the doorbells: `auto`, `gpu` or `cpu`; null for `auto`.
+   */
+  const char *doorbell;
+  /**
+   * Backend by which devices get addresses for GPU memory, such as `dmabuf-import`; null for `auto`.
+   */
+  const char *mapping;
+  /**
+   * Queue pairs on each device; 0 for a number that suits engine and controller.
+   */
+  uint32_t queues;
+  /**
+   * Entries of each queue: a power of two, 2 or more; 0 for the default.
+   */
+  uint32_t depth;
+  /**
+   * Stripe unit of several devices in bytes; 0 for 128 KiB. A stored volume is opened with the one that it has.
+   */
+  uint64_t chunk_bytes;
+  /**
+   * Bytes that one command must be able to move; 0 for 4096.
+   */
+  size_t transfer_bytes;
+  /**
+   * 1 makes every device hold all blocks; otherwise several devices are striped.
+   */
+  uint32_t replicated;
+  /**
+   * Checksums for each 4096 bytes of arrays: `WB_ON` stores them, `WB_OFF` ignores them, `WB_DEFAULT` stores arrays as
+   * those before them and uses stored checksums.
+   */
+  uint32_t page_checksums;
+  /**
+   * Limit of one wait inside a kernel and of one command of the host, for the whole engine; 0 for the engine's.
+   */
+  double deadline_seconds;
+  /**
+   * 1 opens files of `soft` devices for reading alone. `wb_volume_create` refuses it.
+   */
+  uint32_t read_only;
+  /**
+   * Zero.
+   */
+  uint32_t reserved;
+  /**
+   * Files and devices that `wb_volume_create` may overwrite although they hold data that is not warpbell's; or null.
+   */
+  const char *const *overwrite;
+  /**
+   * Number of them.
+   */
+  size_t overwrite_count;
+} wb_volume_options;
+
+/**
+ * Numbers of a run. Fields that an algorithm does not have are zero.
+ */
+typedef struct wb_report {
+  /**
+   * `sizeof(wb_report)`, set by the program before the call.
+   */
+  size_t size;
+  /**
+   * Wall-clock time in seconds.
+   */
+  double elapsed_seconds;
+  /**
+   * Levels of a search, iterations of PageRank, phases of components, ranges of distances of shortest paths.
+   */
+  uint64_t steps;
+  /**
+   * Edges inspected.
+   */
+  uint64_t scanned;
+  /**
+   * Vertices that a breadth-first search reached, including the source.
+   */
+  uint64_t reached;
+  /**
+   * Connected components.
+   */
+  uint64_t components;
+  /**
+   * 1 if PageRank reached the tolerance, or had none.
+   */
+  uint64_t converged;
+  /**
+   * Sum of the changes of all ranks in the last iteration of PageRank.
+   */
+  double change;
+  /**
+   * Width of a range of distances of shortest paths.
+   */
+  double delta;
+  /**
+   * Bytes read from storage.
+   */
+  uint64_t read_bytes;
+} wb_report;
+
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
+
+/**
+ * Opens the array of a name.
+ *
+ * @param name Name under which the array was stored.
+ * @param dtype Type of the elements, which must be that of the array; 0 for whatever type it has.
+ * @param array Receives the array, with one reference. It keeps the cache.
+ * @return `WB_OK`; `WB_ERR_NOT_FOUND` if the volume holds no such array; `WB_ERR_ARGUMENT` if its type is another, or
+ *   kernels cannot access its elements through this cache; otherwise as `wb_volume_arrays`.
+ */
+wb_code wb_array_open(const struct wb_cache_t *cache, const char *name, uint32_t dtype, struct wb_array_t **array);
+
+/**
+ * Makes an array of elements at a place of the volume, whether or not something is stored there.
+ *
+ * @param first_page First page of the volume, counted in pages of the cache.
+ * @param count Number of elements.
+ * @param dtype Type of the elements.
+ * @param element_bytes Bytes of an element of type `WB_RECORD`: 1, 2, 4, 8 or 16; 0 for other types.
+ * @param array Receives the array, with one reference. It keeps the cache.
+ * @return `WB_OK`; `WB_ERR_ARGUMENT` for a type or size that kernels cannot access; `WB_ERR_SPACE` if the array ends beyond
+ *   the volume.
+ */
+wb_code wb_array_at(const struct wb_cache_t *cache,
+                    uint64_t first_page,
+                    uint64_t count,
+                    uint32_t dtype,
+                    uint32_t element_bytes,
+                    struct wb_array_t **array);
+
+/**
+ * Adds a reference to an array.
+ *
+ * @return The array; null with an error if it is no array.
+ */
+struct wb_array_t *wb_array_retain(struct wb_array_t *array);
+
+/**
+ * Gives a reference to an array back. Runs keep the arrays among their arguments.
+ *
+ * @param array The array; null is ignored.
+ */
+void wb_array_release(struct wb_array_t *array);
+
+/**
+ * Returns the form in which kernels get an array: `array_ref<T>` of `array.cuh` is made from it.
+ *
+ * @param view Receives the view, to be passed by value. It is valid while the program or a run holds the array.
+ */
+wb_code wb_array_get_view(const struct wb_array_t *array, wb_array_view *view);
+
+/**
+ * Returns the number of elements of an array.
+ *
+ * @param length Receives the number.
+ */
+wb_code wb_array_length(const struct wb_array_t *array, uint64_t *length);
+
+/**
+ * Returns the type of the elements of an array, and their size.
+ *
+ * @param dtype Receives the type, `WB_U8` to `WB_RECORD`.
+ * @param element_bytes Receives the bytes of an element; may be null.
+ */
+wb_code wb_array_dtype(const struct wb_array_t *array, uint32_t *dtype, uint32_t *element_bytes);
+
+/**
+ * Reads elements through the cache into memory of the host.
+ *
+ * @param first First element.
+ * @param count Number of elements.
+ * @param data Destination, for elements of the array's type.
+ * @return `WB_OK`; `WB_ERR_ARGUMENT` if the elements lie outside the array; `WB_ERR_OPERATION` if a page cannot be read,
+ *   with its LBA; `WB_ERR_STOPPED` on a cancelled engine.
+ * @note Also while kernels use the array.
+ */
+wb_code wb_array_read(const struct wb_array_t *array, uint64_t first, size_t count, void *data);
+
+/**
+ * Writes elements of the host's memory through the cache. They are on the device after `wb_cache_flush`.
+ *
+ * @param first First element.
+ * @param count Number of elements.
+ * @param data Source, elements of the array's type.
+ * @return As `wb_array_read`.
+ * @note Also while kernels use the array.
+ */
+wb_code wb_array_write(const struct wb_array_t *array, uint64_t first, size_t count, const void *data);
+
+/**
+ * Reads all pages of an array into the cache, as far as they fit.
+ *
+ * @return `WB_OK`; `WB_ERR_OPERATION` if a page cannot be read, with its LBA; `WB_ERR_STOPPED` on a cancelled engine.
+ */
+wb_code wb_array_warm(const struct wb_array_t *array);
+
+/**
+ * Maps a region for the devices of a volume: reads of kernels then land in it directly, for example in tensors of the
+ * program. With bounce landing nothing is mapped, and the call succeeds for every region.
+ *
+ * @param region The region. `wb_region_reaches_devices` tells whether devices reach it.
+ * @param buffer Receives the buffer, which keeps region and volume. Its last release removes the mapping: kernels that
+ *   use the memory have ended by then.
+ * @return `WB_OK`; `WB_ERR_ARGUMENT` if the volume has no free entry (it has 16), or the region is host memory where
+ *   completions land in GPU memory; `WB_ERR_UNSUPPORTED` if a device does not reach the region.
+ */
+wb_code wb_volume_map(const struct wb_volume_t *volume, const struct wb_region_t *region, struct wb_buffer_t **buffer);
+
+/**
+ * Allocates zeroed memory that the devices of a volume reach, on every data path.
+ *
+ * @param bytes Length, at least 1.
+ * @param buffer Receives the buffer.
+ * @return `WB_OK`; `WB_ERR_MEMORY` without memory; `WB_ERR_ARGUMENT` if the volume has no free entry.
+ */
+wb_code wb_volume_allocate(const struct wb_volume_t *volume, size_t bytes, struct wb_buffer_t **buffer);
+
+/**
+ * Adds a reference to a buffer.
+ *
+ * @return The buffer; null with an error if it is no buffer.
+ */
+struct wb_buffer_t *wb_buffer_retain(struct wb_buffer_t *buffer);
+
+/**
+ * Gives a reference to a buffer back. Runs keep the buffers among their arguments.
+ *
+ * @param buffer The buffer; null is ignored.
+ */
+void wb_buffer_release(struct wb_buffer_t *buffer);
+
+/**
+ * Returns the address of a buffer's first byte, as kernels see it.
+ *
+ * @param address Receives the address.
+ */
+wb_code wb_buffer_address(const struct wb_buffer_t *buffer, void **address);
+
+/**
+ * Returns the length of a buffer in bytes.
+ *
+ * @param bytes Receives the length.
+ */
+wb_code wb_buffer_bytes(const struct wb_buffer_t *buffer, size_t *bytes);
+
+/**
+ * Copies bytes of a buffer to the host.
+ *
+ * @param offset First byte of the buffer.
+ * @param data Destination.
+ * @param bytes Number of bytes.
+ * @return `WB_OK`; `WB_ERR_ARGUMENT` if the range lies outside the buffer.
+ * @note Waits for no kernel: finish runs that write the bytes first.
+ */
+wb_code wb_buffer_read(const struct wb_buffer_t *buffer, size_t offset, void *data, size_t bytes);
+
+/**
+ * Copies bytes of the host into a buffer.
+ *
+ * @param offset First byte of the buffer.
+ * @param data Source.
+ * @param bytes Number of bytes.
+ * @return `WB_OK`; `WB_ERR_ARGUMENT` if the range lies outside the buffer.
+ */
+wb_code wb_buffer_write(const struct wb_buffer_t *buffer, size_t offset, const void *data, size_t bytes);
+
+/**
+ * Allocates an empty cache of a volume.
+ *
+ * @param options Options, or null for the defaults.
+ * @param cache Receives the cache, with one reference.
+ * @return `WB_OK`; `WB_ERR_ARGUMENT` if the size of a page does not fit the volume, or the memory holds too few pages;
+ *   `WB_ERR_MEMORY` without memory; `WB_ERR_UNSUPPORTED` if a device does not reach the memory.
+ */
+wb_code wb_cache_open(const struct wb_volume_t *volume, const struct wb_cache_options *options, struct wb_cache_t **cache);
+
+/**
+ * Adds a reference to a cache.
+ *
+ * @return The cache; null with an error if it is no cache.
+ */
+struct wb_cache_t *wb_cache_retain(struct wb_cache_t *cache);
+
+/**
+ * Gives a reference to a cache back. Arrays, graphs and runs keep the cache that they use. Changes that were not flushed
+ * are lost with the last of them.
+ *
+ * @param cache The cache; null is ignored.
+ */
+void wb_cache_release(struct wb_cache_t *cache);
+
+/**
+ * Describes a cache as JSON: name of the volume, sizes, sets and ways.
+ *
+ * @param json Receives the text. Free it with `wb_string_free`.
+ */
+wb_code wb_cache_info(const struct wb_cache_t *cache, char **json);
+
+/**
+ * Returns the address of the `wb_cache` that kernels read.
+ *
+ * @param address Receives the address. It is valid while the program or a run holds the cache.
+ */
+wb_code wb_cache_address(const struct wb_cache_t *cache, void **address);
+
+/**
+ * Writes every changed page, and waits until the devices have made them durable. Pages stay in the cache.
+ *
+ * @return `WB_OK`; `WB_ERR_OPERATION` if a page cannot be written, with its LBA; otherwise as `wb_volume_flush`.
+ */
+wb_code wb_cache_flush(const struct wb_cache_t *cache);
+
+/**
+ * Drops all unchanged pages, so that the next access reads them from the device, also pages that failed. Changed pages
+ * stay.
+ *
+ * @return `WB_OK`; `WB_ERR_STOPPED` on a cancelled engine.
+ */
+wb_code wb_cache_reset(const struct wb_cache_t *cache);
+
+/**
+ * Drops all pages. Changes that were not flushed are lost.
+ *
+ * @return `WB_OK`; `WB_ERR_STOPPED` on a cancelled engine.
+ */
+wb_code wb_cache_discard(const struct wb_cache_t *cache);
+
+/**
+ * Counts the pages of a cache by state. `wb_volume_stats` has the counters of hits and misses.
+ *
+ * @param occupancy Receives the numbers.
+ * @note Meaningful only while no kernel runs.
+ */
+wb_code wb_cache_occupancy(const struct wb_cache_t *cache, struct wb_occupancy *occupancy);
 
 /**
  * Opens an engine.
@@ -401,6 +1286,219 @@ size_t wb_last_error_operations(wb_error *operations, size_t capacity);
  * @note Any thread.
  */
 const char *wb_code_name(wb_code code);
+
+/**
+ * Reads or generates a graph, stores it on the volume below a cache, beside everything that the volume holds, and opens it.
+ *
+ * @param name Name of the stored graph: 1 to 40 letters, digits, `.`, `_` and `-`.
+ * @param input Path of a file, or a generator: `kron:SCALE`, `urand:SCALE`, both with `:EDGES` of each vertex behind it.
+ * @param options Options, or null for the defaults.
+ * @param graph Receives the graph, with one reference. It keeps the cache.
+ * @return `WB_OK`; `WB_ERR_EXISTS` if the volume holds a graph of the name; `WB_ERR_NOT_FOUND` if there is no such file;
+ *   `WB_ERR_INPUT` with the line if it cannot be parsed; `WB_ERR_SPACE` if the volume is too small; `WB_ERR_MEMORY` if the
+ *   vertices do not fit into memory; `WB_ERR_STOPPED` on a cancelled engine; `WB_ERR_IO` or `WB_ERR_TIMEOUT` if a device
+ *   fails.
+ * @note One call at a time for a volume. Writes changed pages of the cache, and empties it. Empty other caches of the volume
+ *   by `wb_cache_reset` if a graph or an array was removed or replaced.
+ */
+wb_code wb_graph_import(const struct wb_cache_t *cache,
+                        const char *name,
+                        const char *input,
+                        const struct wb_graph_options *options,
+                        struct wb_graph_t **graph);
+
+/**
+ * Opens a stored graph. Reads what grows with the number of vertices; kernels read the edges through the cache.
+ *
+ * @param name Name of the graph.
+ * @param graph Receives the graph, with one reference. It keeps the cache.
+ * @return `WB_OK`; `WB_ERR_NOT_FOUND` if the volume holds no such graph, with the names of those that it holds;
+ *   `WB_ERR_DAMAGED` if a part is not as it was stored; `WB_ERR_UNSUPPORTED` if a later version wrote it; `WB_ERR_MEMORY` if
+ *   the vertices do not fit into memory; `WB_ERR_IO` or `WB_ERR_TIMEOUT` if a device fails.
+ */
+wb_code wb_graph_open(const struct wb_cache_t *cache, const char *name, struct wb_graph_t **graph);
+
+/**
+ * Reads or generates a graph without a name, for this program alone.
+ *
+ * @param input As for `wb_graph_import`.
+ * @param options Options, or null for the defaults.
+ * @param placement `WB_EDGES_IN_DEVICE`, `WB_EDGES_IN_HOST` or `WB_EDGES_IN_STORAGE`.
+ * @param cache Cache of the volume that the edges are written to, in place of everything that it holds; null for edges in
+ *   memory.
+ * @param graph Receives the graph, with one reference.
+ * @return `WB_OK`; `WB_ERR_EXISTS` if the volume holds other arrays and no `wb_volume_options.overwrite` names its devices;
+ *   otherwise as `wb_graph_import`.
+ */
+wb_code wb_graph_load(const struct wb_engine_t *engine,
+                      const char *input,
+                      const struct wb_graph_options *options,
+                      uint32_t placement,
+                      const struct wb_cache_t *cache,
+                      struct wb_graph_t **graph);
+
+/**
+ * Makes a graph of lists in the program's memory, which are copied.
+ *
+ * @param csr The lists.
+ * @param placement `WB_EDGES_IN_DEVICE`, `WB_EDGES_IN_HOST` or `WB_EDGES_IN_STORAGE`.
+ * @param cache As for `wb_graph_load`.
+ * @param graph Receives the graph, with one reference.
+ * @return `WB_OK`; `WB_ERR_ARGUMENT` with the place in the lists if they are no graph; `WB_ERR_EXISTS` as `wb_graph_load`;
+ *   `WB_ERR_MEMORY` without memory.
+ */
+wb_code wb_graph_from_csr(const struct wb_engine_t *engine,
+                          const struct wb_csr *csr,
+                          uint32_t placement,
+                          const struct wb_cache_t *cache,
+                          struct wb_graph_t **graph);
+
+/**
+ * Adds a reference to a graph.
+ *
+ * @return The graph; null with an error if it is no graph.
+ */
+struct wb_graph_t *wb_graph_retain(struct wb_graph_t *graph);
+
+/**
+ * Gives a reference to a graph back. Results of algorithms do not need it.
+ *
+ * @param graph The graph; null is ignored.
+ */
+void wb_graph_release(struct wb_graph_t *graph);
+
+/**
+ * Returns the number of vertices.
+ *
+ * @param vertices Receives the number.
+ */
+wb_code wb_graph_vertices(const struct wb_graph_t *graph, uint64_t *vertices);
+
+/**
+ * Returns the number of stored neighbours: the edges of a directed graph, twice the edges of an undirected one.
+ *
+ * @param arcs Receives the number.
+ */
+wb_code wb_graph_arcs(const struct wb_graph_t *graph, uint64_t *arcs);
+
+/**
+ * Describes a graph as JSON: sizes, direction, weights, place of the edges, identifiers.
+ *
+ * @param json Receives the text. Free it with `wb_string_free`.
+ */
+wb_code wb_graph_info(const struct wb_graph_t *graph, char **json);
+
+/**
+ * Reads the edges of a graph into its cache, as far as they fit. Does nothing for edges in memory.
+ *
+ * @return `WB_OK`; `WB_ERR_OPERATION` if a page cannot be read, with its LBA; `WB_ERR_STOPPED` on a cancelled engine.
+ */
+wb_code wb_graph_warm(const struct wb_graph_t *graph);
+
+/**
+ * Lists the graphs of a volume as JSON: name, bytes, sizes, direction, weights and input; or the error of a graph that
+ * cannot be read.
+ *
+ * @param json Receives a list. Free it with `wb_string_free`.
+ * @return As `wb_volume_arrays`.
+ */
+wb_code wb_graph_list(const struct wb_volume_t *volume, char **json);
+
+/**
+ * Removes a stored graph, which frees its space. The data itself is not erased. Graphs that are open must not be used any
+ * more.
+ *
+ * @param name Name of the graph.
+ * @return `WB_OK`; `WB_ERR_NOT_FOUND` if the volume holds no such graph; `WB_ERR_IO` or `WB_ERR_TIMEOUT` if a device fails.
+ * @note One call at a time for a volume.
+ */
+wb_code wb_graph_remove(const struct wb_volume_t *volume, const char *name);
+
+/**
+ * Returns the vertex of an identifier that is a number.
+ *
+ * @param id Identifier of the input.
+ * @param vertex Receives the vertex.
+ * @return `WB_OK`; `WB_ERR_NOT_FOUND` if there is none, with the range of the identifiers.
+ */
+wb_code wb_graph_vertex_of(const struct wb_graph_t *graph, uint64_t id, uint64_t *vertex);
+
+/**
+ * Returns the vertex of a name. Digits are also the name of a vertex with that number.
+ *
+ * @param name Name of the input.
+ * @param vertex Receives the vertex.
+ * @return `WB_OK`; `WB_ERR_NOT_FOUND` if there is none, with the range of the identifiers.
+ */
+wb_code wb_graph_vertex_of_name(const struct wb_graph_t *graph, const char *name, uint64_t *vertex);
+
+/**
+ * Returns the identifier of a vertex, which is a number.
+ *
+ * @param vertex The vertex, from 0.
+ * @param id Receives the identifier of the input.
+ * @return `WB_OK`; `WB_ERR_ARGUMENT` if there is no such vertex; `WB_ERR_STATE` if the vertices have names: use
+ *   `wb_graph_name_of`.
+ */
+wb_code wb_graph_id_of(const struct wb_graph_t *graph, uint64_t vertex, uint64_t *id);
+
+/**
+ * Returns the identifier of a vertex as text: its name, or its number in digits.
+ *
+ * @param vertex The vertex, from 0.
+ * @param name Receives the text. Free it with `wb_string_free`.
+ * @return `WB_OK`; `WB_ERR_ARGUMENT` if there is no such vertex.
+ */
+wb_code wb_graph_name_of(const struct wb_graph_t *graph, uint64_t vertex, char **name);
+
+/**
+ * Searches breadth first from a vertex.
+ *
+ * @param source The vertex, from 0: `wb_graph_vertex_of` finds that of an identifier.
+ * @param options Options, or null for the defaults.
+ * @param depth Receives the number of edges from the source to each vertex, of type `WB_U32`, or `WB_UNREACHED`.
+ * @param parent Receives the predecessor of each vertex, of type `WB_U32` or `WB_U64`: the source is its own, and unreached
+ *   vertices have none. Null for a search without parents.
+ * @return `WB_OK`; `WB_ERR_ARGUMENT` if there is no such vertex; `WB_ERR_OPERATION` if an edge cannot be read, with its LBA;
+ *   `WB_ERR_TIMEOUT` or `WB_ERR_STOPPED` if a kernel was stopped; `WB_ERR_DAMAGED` if edges lead to vertices that do not
+ *   exist; `WB_ERR_MEMORY` without memory.
+ */
+wb_code wb_bfs(const struct wb_graph_t *graph,
+               uint64_t source,
+               const struct wb_bfs_options *options,
+               struct wb_values_t **depth,
+               struct wb_values_t **parent);
+
+/**
+ * Labels every vertex with the smallest vertex of its component. Components of a directed graph are the weakly connected
+ * ones.
+ *
+ * @param options Options, or null for the defaults.
+ * @param label Receives the labels, of type `WB_U32` or `WB_U64`.
+ * @return As `wb_bfs`.
+ */
+wb_code wb_components(const struct wb_graph_t *graph, const struct wb_components_options *options, struct wb_values_t **label);
+
+/**
+ * Ranks every vertex by PageRank. The ranks sum to 1.
+ *
+ * @param options Options, or null for the defaults.
+ * @param rank Receives the ranks, of type `WB_F64`.
+ * @return As `wb_bfs`; `WB_ERR_ARGUMENT` for an option that is outside its range. Iterations that end before the tolerance
+ *   is reached are no error: `wb_report.converged`.
+ */
+wb_code wb_pagerank(const struct wb_graph_t *graph, const struct wb_pagerank_options *options, struct wb_values_t **rank);
+
+/**
+ * Finds the shortest paths from a vertex, by the weights of the edges.
+ *
+ * @param source The vertex, from 0: `wb_graph_vertex_of` finds that of an identifier.
+ * @param options Options, or null for the defaults.
+ * @param distance Receives the distances: of type `WB_U32` or `WB_U64` for integer weights, and `WB_F64` for real ones. All
+ *   bits of an unreached vertex's value are set; `wb_values_read` makes it infinity in `WB_F64`.
+ * @return As `wb_bfs`; `WB_ERR_STATE` if the graph has no weights; `WB_ERR_INPUT` if distances might not fit into 64 bits.
+ */
+wb_code wb_sssp(const struct wb_graph_t *graph, uint64_t source, const struct wb_sssp_options *options, struct wb_values_t **distance);
 
 /**
  * Frees a text that a function of this library returned for the caller to free.
@@ -624,6 +1722,92 @@ struct wb_run_t *wb_run_retain(struct wb_run_t *run);
 void wb_run_release(struct wb_run_t *run);
 
 /**
+ * Stores an array under a name. It appears on the volume when it is complete, and is durable then.
+ *
+ * @param name Name: 1 to 64 bytes, no control characters.
+ * @param dtype Type of the elements: `WB_U8` to `WB_F64`, or `WB_RECORD` with `wb_store_options.element_bytes`.
+ * @param data Elements, one behind the other; may be memory of a mapped file.
+ * @param count Number of elements.
+ * @param options Options, or null for the defaults.
+ * @return `WB_OK`; `WB_ERR_EXISTS` if the volume holds an array of the name; `WB_ERR_SPACE` if the volume is too small;
+ *   `WB_ERR_IO` or `WB_ERR_TIMEOUT` if a device fails; `WB_ERR_STOPPED` on a cancelled engine.
+ * @note One call at a time for a volume. Caches may hold pages of arrays that were there before: empty them by
+ *   `wb_cache_reset`.
+ */
+wb_code wb_volume_store(const struct wb_volume_t *volume,
+                        const char *name,
+                        uint32_t dtype,
+                        const void *data,
+                        uint64_t count,
+                        const struct wb_store_options *options);
+
+/**
+ * Reads a whole stored array into memory of the host, and compares it with the checksum that was stored.
+ *
+ * @param dtype Type of the elements, which must be that of the array.
+ * @param data Destination.
+ * @param bytes Bytes of the array: `wb_volume_arrays` lists them.
+ * @return `WB_OK`; `WB_ERR_NOT_FOUND` if there is no such array; `WB_ERR_ARGUMENT` if its type or size is another;
+ *   `WB_ERR_DAMAGED` if the data is not what was stored; `WB_ERR_IO` or `WB_ERR_TIMEOUT` if a device fails.
+ */
+wb_code wb_volume_load(const struct wb_volume_t *volume, const char *name, uint32_t dtype, void *data, size_t bytes);
+
+/**
+ * Lists the arrays of a volume as JSON: name, type, bytes of an element, count, first byte, checksum, and whether the
+ * array was changed since it was stored.
+ *
+ * @param json Receives a list, which is empty if nothing is stored. Free it with `wb_string_free`.
+ * @return `WB_OK`; `WB_ERR_DAMAGED` if the list on the volume is damaged; `WB_ERR_UNSUPPORTED` if a later version wrote it;
+ *   `WB_ERR_ARGUMENT` if the devices are not put together as they were; `WB_ERR_IO` or `WB_ERR_TIMEOUT` if a device fails.
+ */
+wb_code wb_volume_arrays(const struct wb_volume_t *volume, char **json);
+
+/**
+ * Removes arrays from a volume, which frees their space. The data itself is not erased.
+ *
+ * @param names Names of the arrays.
+ * @param count Number of names.
+ * @return `WB_OK`; `WB_ERR_NOT_FOUND` if there is no such array, and nothing is removed; otherwise as `wb_volume_store`.
+ * @note One call at a time for a volume.
+ */
+wb_code wb_volume_remove(const struct wb_volume_t *volume, const char *const *names, size_t count);
+
+/**
+ * Reads all stored arrays, on every copy of a replicated volume, and compares them with their checksums.
+ *
+ * @param repair 1 writes damaged data of one copy again from another copy.
+ * @param intact Receives 1 if no array is damaged or was left half changed, also if that is so after a repair; 0 otherwise.
+ * @param json Receives the state of each array, and the damaged ranges with device and LBA. Free it with `wb_string_free`.
+ *   May be null.
+ * @return `WB_OK`, also if arrays are damaged; `WB_ERR_UNSUPPORTED` while kernels run; `WB_ERR_STOPPED` on a cancelled
+ *   engine; `WB_ERR_NOT_FOUND` if nothing is stored.
+ * @note After a flush: pages that a cache has not written yet look like damage.
+ */
+wb_code wb_volume_verify(const struct wb_volume_t *volume, uint32_t repair, uint32_t *intact, char **json);
+
+/**
+ * Accepts the stored arrays as they are: computes the checksums of those that were changed since they were stored.
+ *
+ * @return `WB_OK`; `WB_ERR_UNSUPPORTED` while kernels run; otherwise as `wb_volume_flush`.
+ */
+wb_code wb_volume_accept_changes(const struct wb_volume_t *volume);
+
+/**
+ * Returns the bytes that each new device needs to hold arrays, for `wb_volume_create`.
+ *
+ * @param array_bytes Bytes of each array.
+ * @param arrays Number of arrays.
+ * @param devices Number of devices.
+ * @param options Options of the volume: its stripe unit, copies and page checksums matter; or null for the defaults.
+ * @param bytes_each Receives the size of each device.
+ */
+wb_code wb_volume_bytes_for(const uint64_t *array_bytes,
+                            size_t arrays,
+                            size_t devices,
+                            const struct wb_volume_options *options,
+                            uint64_t *bytes_each);
+
+/**
  * Creates an empty stream.
  *
  * @param stream Receives the stream.
@@ -697,6 +1881,225 @@ wb_code wb_stream_wait_for(const struct wb_stream_t *stream, const struct wb_str
  * @return As `wb_run_finish`.
  */
 wb_code wb_stream_synchronize(const struct wb_stream_t *stream, double seconds);
+
+/**
+ * Adds a reference to values.
+ *
+ * @return The values; null with an error if they are none.
+ */
+struct wb_values_t *wb_values_retain(struct wb_values_t *values);
+
+/**
+ * Gives a reference to values back. Runs keep the values among their arguments.
+ *
+ * @param values The values; null is ignored.
+ */
+void wb_values_release(struct wb_values_t *values);
+
+/**
+ * Returns the number of values, which is the number of vertices.
+ *
+ * @param length Receives the number.
+ */
+wb_code wb_values_length(const struct wb_values_t *values, uint64_t *length);
+
+/**
+ * Returns the type of a value in the engine's memory.
+ *
+ * @param dtype Receives `WB_U32`, `WB_U64` or `WB_F64`.
+ */
+wb_code wb_values_dtype(const struct wb_values_t *values, uint32_t *dtype);
+
+/**
+ * Returns the address of the first value, for kernels and for copies by the program.
+ *
+ * @param address Receives the address. It is valid while the program or a run holds the values.
+ */
+wb_code wb_values_address(const struct wb_values_t *values, void **address);
+
+/**
+ * Copies values to the host.
+ *
+ * @param first First vertex.
+ * @param count Number of values.
+ * @param dtype Type of the copy: that of `wb_values_dtype`; `WB_U64` also for values of 32 bits, whose none becomes
+ *   `WB_NONE_U64`; `WB_F64` for all, whose none becomes infinity.
+ * @param data Destination.
+ * @return `WB_OK`; `WB_ERR_ARGUMENT` if the vertices do not exist, or values have another type; `WB_ERR_MEMORY` if the copy
+ *   fails.
+ */
+wb_code wb_values_read(const struct wb_values_t *values, uint64_t first, size_t count, uint32_t dtype, void *data);
+
+/**
+ * Returns the numbers of the run that made values.
+ *
+ * @param report Receives the numbers; its `size` is set before the call.
+ */
+wb_code wb_values_report(const struct wb_values_t *values, struct wb_report *report);
+
+/**
+ * Describes the run that made values as JSON: the numbers of `wb_values_report`, and each level, iteration, phase or range.
+ *
+ * @param json Receives the text. Free it with `wb_string_free`.
+ */
+wb_code wb_values_info(const struct wb_values_t *values, char **json);
+
+/**
+ * Opens existing devices as a volume. Creates no file.
+ *
+ * @param devices Device specifications such as `soft:graph.img`, `soft:mem:1G` or `nvme:0000:65:00.0`, in the order in
+ *   which data was stored on them.
+ * @param count Number of devices. Several are striped, or hold copies (`wb_volume_options.replicated`).
+ * @param options Options, or null for the defaults.
+ * @param volume Receives the volume, with one reference.
+ * @return `WB_OK`; `WB_ERR_ARGUMENT` for a specification or an option that is wrong; `WB_ERR_NOT_FOUND` if a file or
+ *   controller does not exist; `WB_ERR_UNSUPPORTED` if a chosen data path is not available; `WB_ERR_IO` if a device fails;
+ *   `WB_ERR_TIMEOUT` if one does not respond.
+ */
+wb_code wb_volume_open(const struct wb_engine_t *engine,
+                       const char *const *devices,
+                       size_t count,
+                       const struct wb_volume_options *options,
+                       struct wb_volume_t **volume);
+
+/**
+ * Opens devices as a volume to store data on. Files that do not exist are created, and memory without a size gets one.
+ *
+ * A file that exists, or the namespace of a drive, is taken if it is warpbell's own or empty, or if
+ * `wb_volume_options.overwrite` names it. A new file gets its name with the first array or graph that is stored, or by
+ * `wb_volume_keep`; otherwise nothing of it remains.
+ *
+ * @param devices Device specifications, as for `wb_volume_open`.
+ * @param count Number of devices.
+ * @param bytes_each Bytes of each new file or memory. `wb_volume_bytes_for` returns those that an array needs.
+ * @param options Options, or null for the defaults.
+ * @param volume Receives the volume, with one reference.
+ * @return As `wb_volume_open`; `WB_ERR_EXISTS` if a device holds data that is not warpbell's, or the system uses it;
+ *   `WB_ERR_SPACE` if the file system is full.
+ */
+wb_code wb_volume_create(const struct wb_engine_t *engine,
+                         const char *const *devices,
+                         size_t count,
+                         uint64_t bytes_each,
+                         const struct wb_volume_options *options,
+                         struct wb_volume_t **volume);
+
+/**
+ * Gives files that `wb_volume_create` made their names, before anything is stored.
+ *
+ * @return `WB_OK`; `WB_ERR_IO` if a file of that name has appeared meanwhile, or the file system fails.
+ */
+wb_code wb_volume_keep(const struct wb_volume_t *volume);
+
+/**
+ * Adds a reference to a volume.
+ *
+ * @return The volume; null with an error if it is no volume.
+ */
+struct wb_volume_t *wb_volume_retain(struct wb_volume_t *volume);
+
+/**
+ * Gives a reference to a volume back. Caches, arrays, graphs and runs keep the volume that they use; the devices close
+ * after the last of them.
+ *
+ * @param volume The volume; null is ignored.
+ */
+void wb_volume_release(struct wb_volume_t *volume);
+
+/**
+ * Describes a volume as JSON: data path with the reasons for it, devices, sizes, queues, copies that are left out.
+ *
+ * @param json Receives the text. Free it with `wb_string_free`.
+ */
+wb_code wb_volume_info(const struct wb_volume_t *volume, char **json);
+
+/**
+ * Returns the size of a volume in bytes.
+ *
+ * @param bytes Receives the size: the bytes of a block times the number of blocks.
+ */
+wb_code wb_volume_bytes(const struct wb_volume_t *volume, uint64_t *bytes);
+
+/**
+ * Returns the size of a logical block in bytes: 512 to 4096.
+ *
+ * @param bytes Receives the size.
+ */
+wb_code wb_volume_block_bytes(const struct wb_volume_t *volume, uint32_t *bytes);
+
+/**
+ * Returns the form in which kernels get a volume: `volume_ref` of `volume.cuh` is made from it.
+ *
+ * @param view Receives the view. It is valid while the program or a run holds the volume.
+ */
+wb_code wb_volume_get_view(const struct wb_volume_t *volume, wb_volume_view *view);
+
+/**
+ * Reads bytes of a volume into memory of the host.
+ *
+ * @param offset First byte of the volume; any number.
+ * @param data Destination.
+ * @param bytes Number of bytes.
+ * @return `WB_OK`; `WB_ERR_ARGUMENT` if the range lies outside the volume; `WB_ERR_IO` if a device fails the command;
+ *   `WB_ERR_TIMEOUT` if one does not respond; `WB_ERR_UNSUPPORTED` if running kernels have all queue pairs.
+ */
+wb_code wb_volume_read(const struct wb_volume_t *volume, uint64_t offset, void *data, size_t bytes);
+
+/**
+ * Writes bytes of the host's memory to a volume. They are on the medium after `wb_volume_flush`. Caches do not notice.
+ *
+ * @param offset First byte of the volume; any number. Nothing else may write to a block that the range covers in part.
+ * @param data Source.
+ * @param bytes Number of bytes.
+ * @return As `wb_volume_read`; `WB_ERR_SPACE` if the file system below a device is full.
+ */
+wb_code wb_volume_write(const struct wb_volume_t *volume, uint64_t offset, const void *data, size_t bytes);
+
+/**
+ * Makes completed writes durable, and records which stored arrays have changed. `wb_cache_flush` includes it.
+ *
+ * @return `WB_OK`; `WB_ERR_IO` or `WB_ERR_TIMEOUT` if a device fails.
+ */
+wb_code wb_volume_flush(const struct wb_volume_t *volume);
+
+/**
+ * Checks the state of all devices. After a run that ended with time-outs, the error is the reason.
+ *
+ * @return `WB_OK`; `WB_ERR_IO` if a controller is gone, has failed, or has lost its queues.
+ */
+wb_code wb_volume_check(const struct wb_volume_t *volume);
+
+/**
+ * Makes a volume usable again after a run that ended with time-outs, or after its controller failed. Stops runs in flight
+ * first, which other threads then finish or release.
+ *
+ * @param json Receives a report: runs that were stopped, the steps taken on each device, pages of caches. Free it with
+ *   `wb_string_free`. May be null.
+ * @return `WB_OK`; `WB_ERR_IO` or `WB_ERR_TIMEOUT` if a controller cannot be recovered; `WB_ERR_UNSUPPORTED` if a run is
+ *   neither finished nor released within ten seconds.
+ */
+wb_code wb_volume_recover(const struct wb_volume_t *volume, char **json);
+
+/**
+ * Sets the limit of one wait inside a kernel and of one command of the host, for the whole engine.
+ *
+ * @param seconds The limit; 0 for the default of 10 s.
+ */
+wb_code wb_volume_set_deadline(const struct wb_volume_t *volume, double seconds);
+
+/**
+ * Returns the counters of a volume and its caches, since the volume was opened or `wb_volume_reset_stats`.
+ *
+ * @param stats Receives the counters. Those of two calls differ by what happened in between.
+ */
+wb_code wb_volume_stats(const struct wb_volume_t *volume, wb_stats *stats);
+
+/**
+ * Sets all counters of a volume to 0.
+ *
+ * @note Not while kernels run: counts of that time may be lost.
+ */
+wb_code wb_volume_reset_stats(const struct wb_volume_t *volume);
 
 #ifdef __cplusplus
 }  // extern "C"

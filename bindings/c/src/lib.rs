@@ -16,14 +16,31 @@
 //! | `region` | memory: allocated, or the program's own |
 //! | `stream` | streams, also the program's |
 //! | `run` | launches, and runs around the program's own launches |
+//! | `element` | types of elements |
+//! | `volume`, `stored_array`, `buffer` | devices, the arrays that they hold, memory in which their data lands |
+//! | `cache`, `array` | elements of a volume, for kernels and the host |
+//! | `graph_input`, `graph` | graphs of files, of volumes and of the program's memory |
+//! | `graph_result`, `values` | algorithms and their results |
+//! | `storage_error` | codes of their errors |
 //! | `report` | versions, what the machine can do |
 #![allow(non_camel_case_types)]
 
+pub mod array;
+pub mod buffer;
+pub mod cache;
+pub mod element;
 pub mod engine;
 pub mod error;
+pub mod graph;
+pub mod graph_input;
+pub mod graph_result;
 mod object;
 mod options;
 pub mod region;
 pub mod report;
 pub mod run;
+mod storage_error;
+pub mod stored_array;
 pub mod stream;
+pub mod values;
+pub mod volume;

@@ -51,6 +51,30 @@ pub(crate) unsafe fn read<T: Options>(options: *const T) -> Result<T, Error> {
     Ok(unsafe { read.assume_init() })
 }
 
+/// Writes a result of a structure that begins with its size, as far as the program's version of the header has it. Fields
+/// that this library does not know become zero.
+///
+/// # Safety
+///
+/// `out` is null, or points to a structure that begins with its size and has as many bytes.
+pub(crate) unsafe fn fill<T: Options>(out: *mut T, name: &str, value: T) -> Result<(), Error> {
+    let out = crate::object::checked(out, name)?;
+    // SAFETY: the structure begins with its size; the caller's promise.
+    let size = unsafe { out.cast::<usize>().read_unaligned() };
+    if size < size_of::<usize>() {
+        return Err(Error::argument(format!("`{}` has a size of {size}: set its first field to sizeof({0})", T::NAME)));
+    }
+    let known = size.min(size_of::<T>());
+    let first = size_of::<usize>();
+    // SAFETY: the structure has `size` bytes, and the value `known` of them. The size stays that of the program.
+    unsafe {
+        let bytes = out.cast::<u8>();
+        std::ptr::copy_nonoverlapping((&raw const value).cast::<u8>().add(first), bytes.add(first), known - first);
+        std::ptr::write_bytes(bytes.add(known), 0, size - known);
+    }
+    Ok(())
+}
+
 /// Returns a text. `name` names the argument in messages.
 ///
 /// # Safety
@@ -171,6 +195,23 @@ mod tests {
                 let e = read(&Sample { size, ..whole }).unwrap_err();
                 assert!(format!("{e:?}").contains("sizeof(sample)"), "{e:?}");
             }
+        }
+    }
+
+    #[test]
+    fn results_are_written_as_far_as_the_program_knows_them() {
+        let value = Sample { size: size_of::<Sample>(), first: 1, second: 2, third: 3 };
+        let mut out = Sample { size: 12, first: 8, second: 8, third: 8 };
+        // SAFETY: the structures have as many bytes as they say.
+        unsafe {
+            fill(&mut out, "out", value).unwrap();
+            assert_eq!(out, Sample { size: 12, first: 1, second: 8, third: 8 });
+            let mut newer = [size_of::<[u64; 5]>() as u64, 9, 9, 9, 9];
+            fill(newer.as_mut_ptr().cast::<Sample>(), "out", value).unwrap();
+            assert_eq!((newer[0], newer[2], newer[3], newer[4]), (40, 3, 0, 0));
+            out.size = 3;
+            assert!(fill(&mut out, "out", value).is_err());
+            assert!(fill(std::ptr::null_mut::<Sample>(), "out", value).is_err());
         }
     }
 

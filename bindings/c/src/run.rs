@@ -1,11 +1,16 @@
 //! Runs: kernels of the engine's images, and kernels that the program launches itself.
 
+use crate::array::wb_array_t;
+use crate::buffer::wb_buffer_t;
+use crate::cache::wb_cache_t;
 use crate::engine::{wb_engine_t, wb_grid};
 use crate::error::{Error, WB_ERR_STATE, guard, wb_code};
 use crate::object::{self, Keepable, keepable, object};
 use crate::options;
 use crate::region::wb_region_t;
 use crate::stream::wb_stream_t;
+use crate::values::wb_values_t;
+use crate::volume::wb_volume_t;
 use std::ffi::{c_char, c_void};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -39,7 +44,14 @@ fn finished() -> Error {
 pub(crate) const NO_LIMIT: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// Types of objects whose memory kernels use.
-const KEEPABLE: &[Keepable] = &[keepable::<wb_region_t>()];
+const KEEPABLE: &[Keepable] = &[
+    keepable::<wb_region_t>(),
+    keepable::<wb_volume_t>(),
+    keepable::<wb_buffer_t>(),
+    keepable::<wb_cache_t>(),
+    keepable::<wb_array_t>(),
+    keepable::<wb_values_t>(),
+];
 
 /// An argument of a kernel: the bytes of one parameter.
 #[derive(Clone, Copy)]

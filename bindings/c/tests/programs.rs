@@ -19,9 +19,10 @@ fn compile(source: &str, flags: &[&str], program: &Path) {
     let mut command = Command::new(std::env::var_os("CC").unwrap_or_else(|| "cc".into()));
     command.args(["-std=c11", "-g", "-Wall", "-Wextra", "-Werror", "-pthread"]).args(flags);
     command.arg("-I").arg(root().join("include")).arg("-I").arg(root().join("../../kernels/include"));
+    command.arg(format!("-DEXAMPLES=\"{}\"", root().join("../../examples/data").display()));
     command.arg("-o").arg(program).arg(root().join("tests/c").join(source));
     let libraries = library_folder();
-    command.arg("-L").arg(&libraries).arg("-lwarpbell_c").arg(format!("-Wl,-rpath,{}", libraries.display()));
+    command.arg("-L").arg(&libraries).args(["-lwarpbell_c", "-lm"]).arg(format!("-Wl,-rpath,{}", libraries.display()));
     let built = command.output().unwrap_or_else(|e| panic!("{command:?}: {e}; set CC to a C11 compiler"));
     assert!(built.status.success(), "{source}:\n{}", String::from_utf8_lossy(&built.stderr));
 }
@@ -33,7 +34,9 @@ fn run(source: &str, flags: &[&str]) {
     compile(source, flags, &program);
     let mut command = Command::new(&program);
     // Allocations that are too large fail as without the sanitizer.
-    let done = command.arg(folder.path()).env("ASAN_OPTIONS", "allocator_may_return_null=1").output().unwrap();
+    command.arg(folder.path()).env("ASAN_OPTIONS", "allocator_may_return_null=1");
+    command.env("TSAN_OPTIONS", format!("suppressions={}", root().join("tests/c/threads.supp").display()));
+    let done = command.output().unwrap();
     let (out, err) = (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
     assert!(done.status.success() && out.ends_with("ok\n"), "{source}: {:?}\n{out}\n{err}", done.status);
 }
@@ -49,4 +52,26 @@ fn engines_and_errors() {
 #[test]
 fn memory_launches_and_streams() {
     run("run.c", ADDRESS);
+}
+
+#[test]
+fn volumes_stored_arrays_and_media_errors() {
+    run("volume.c", ADDRESS);
+}
+
+#[test]
+fn arrays_of_every_type_through_caches() {
+    run("array.c", ADDRESS);
+}
+
+#[test]
+fn graphs_give_the_results_of_simple_loops() {
+    run("graph.c", ADDRESS);
+}
+
+/// Two threads of a program with one engine. The library's own code is not instrumented: the sanitizer sees what the program
+/// does with its results, and the C library's calls of both.
+#[test]
+fn threads_share_an_engine() {
+    run("threads.c", &["-fsanitize=thread"]);
 }

@@ -1,0 +1,181 @@
+//! Buffers: memory in which reads of a volume land.
+
+use crate::error::{Error, guard, wb_code};
+use crate::object::{self, object};
+use crate::options;
+use crate::region::wb_region_t;
+use crate::volume::wb_volume_t;
+use std::ffi::c_void;
+use warpbell::storage::{DataBuffer, RegisteredRegion};
+
+/// Memory that kernels name in reads and writes of a volume: the program's own region, or allocated for the volume.
+pub struct wb_buffer_t {
+    _private: (),
+}
+
+object!(wb_buffer_t: Buffer, "buffer");
+
+pub(crate) enum Buffer {
+    /// A region of the program, mapped for the devices.
+    Mapped(RegisteredRegion),
+    /// Memory that the devices chose.
+    Allocated(DataBuffer),
+}
+
+impl Buffer {
+    fn address(&self) -> u64 {
+        match self {
+            Self::Mapped(mapped) => mapped.region().address(),
+            Self::Allocated(buffer) => buffer.address(),
+        }
+    }
+
+    fn len(&self) -> usize {
+        match self {
+            Self::Mapped(mapped) => mapped.region().len(),
+            Self::Allocated(buffer) => buffer.len(),
+        }
+    }
+}
+
+/// Maps a region for the devices of a volume: reads of kernels then land in it directly, for example in tensors of the
+/// program. With bounce landing nothing is mapped, and the call succeeds for every region.
+///
+/// @param region The region. `wb_region_reaches_devices` tells whether devices reach it.
+/// @param buffer Receives the buffer, which keeps region and volume. Its last release removes the mapping: kernels that
+///   use the memory have ended by then.
+/// @return `WB_OK`; `WB_ERR_ARGUMENT` if the volume has no free entry (it has 16), or the region is host memory where
+///   completions land in GPU memory; `WB_ERR_UNSUPPORTED` if a device does not reach the region.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wb_volume_map(
+    volume: *const wb_volume_t,
+    region: *const wb_region_t,
+    buffer: *mut *mut wb_buffer_t,
+) -> wb_code {
+    guard(|| {
+        object::checked(buffer, "buffer")?;
+        // SAFETY: the rules of the header, as in the following.
+        let (volume, region) = unsafe { (object::get(volume)?, object::get(region)?) };
+        if !region.space().same(volume.engine().space()) {
+            return Err(Error::argument("the region belongs to another engine than the volume; allocate it there"));
+        }
+        // SAFETY: see above.
+        unsafe { object::give(buffer, Buffer::Mapped(volume.map(region)?)) }
+    })
+}
+
+/// Allocates zeroed memory that the devices of a volume reach, on every data path.
+///
+/// @param bytes Length, at least 1.
+/// @param buffer Receives the buffer.
+/// @return `WB_OK`; `WB_ERR_MEMORY` without memory; `WB_ERR_ARGUMENT` if the volume has no free entry.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wb_volume_allocate(
+    volume: *const wb_volume_t,
+    bytes: usize,
+    buffer: *mut *mut wb_buffer_t,
+) -> wb_code {
+    guard(|| {
+        object::checked(buffer, "buffer")?;
+        if bytes == 0 {
+            return Err(Error::argument("`bytes` is 0; a buffer has at least one byte"));
+        }
+        // SAFETY: the rules of the header, as in the following.
+        let made = unsafe { object::get(volume) }?.allocate_data(bytes)?;
+        // SAFETY: see above.
+        unsafe { object::give(buffer, Buffer::Allocated(made)) }
+    })
+}
+
+/// Adds a reference to a buffer.
+///
+/// @return The buffer; null with an error if it is no buffer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wb_buffer_retain(buffer: *mut wb_buffer_t) -> *mut wb_buffer_t {
+    // SAFETY: the rules of the header.
+    unsafe { object::retain(buffer) }
+}
+
+/// Gives a reference to a buffer back. Runs keep the buffers among their arguments.
+///
+/// @param buffer The buffer; null is ignored.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wb_buffer_release(buffer: *mut wb_buffer_t) {
+    // SAFETY: the rules of the header.
+    unsafe { object::release(buffer) }
+}
+
+/// Returns the address of a buffer's first byte, as kernels see it.
+///
+/// @param address Receives the address.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wb_buffer_address(buffer: *const wb_buffer_t, address: *mut *mut c_void) -> wb_code {
+    guard(|| {
+        // SAFETY: the rules of the header.
+        let found = unsafe { object::get(buffer) }?.address();
+        // SAFETY: the rules of the header.
+        unsafe { object::write(address, "address", found as *mut c_void) }
+    })
+}
+
+/// Returns the length of a buffer in bytes.
+///
+/// @param bytes Receives the length.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wb_buffer_bytes(buffer: *const wb_buffer_t, bytes: *mut usize) -> wb_code {
+    guard(|| {
+        // SAFETY: the rules of the header.
+        let found = unsafe { object::get(buffer) }?.len();
+        // SAFETY: the rules of the header.
+        unsafe { object::write(bytes, "bytes", found) }
+    })
+}
+
+/// Copies bytes of a buffer to the host.
+///
+/// @param offset First byte of the buffer.
+/// @param data Destination.
+/// @param bytes Number of bytes.
+/// @return `WB_OK`; `WB_ERR_ARGUMENT` if the range lies outside the buffer.
+/// @note Waits for no kernel: finish runs that write the bytes first.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wb_buffer_read(
+    buffer: *const wb_buffer_t,
+    offset: usize,
+    data: *mut c_void,
+    bytes: usize,
+) -> wb_code {
+    guard(|| {
+        // SAFETY: the rules of the header: `bytes` bytes that nothing else uses during the call.
+        let data = unsafe { options::list_mut(data.cast::<u8>(), bytes, "data") }?;
+        // SAFETY: the rules of the header.
+        match unsafe { object::get(buffer) }? {
+            Buffer::Mapped(mapped) => Ok(mapped.region().read(offset, data)?),
+            Buffer::Allocated(buffer) => Ok(buffer.read(offset, data)?),
+        }
+    })
+}
+
+/// Copies bytes of the host into a buffer.
+///
+/// @param offset First byte of the buffer.
+/// @param data Source.
+/// @param bytes Number of bytes.
+/// @return `WB_OK`; `WB_ERR_ARGUMENT` if the range lies outside the buffer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wb_buffer_write(
+    buffer: *const wb_buffer_t,
+    offset: usize,
+    data: *const c_void,
+    bytes: usize,
+) -> wb_code {
+    guard(|| {
+        // SAFETY: the rules of the header: `bytes` bytes that nothing changes during the call.
+        let data = unsafe { options::list(data.cast::<u8>(), bytes, "data") }?;
+        // SAFETY: the rules of the header.
+        match unsafe { object::get(buffer) }? {
+            Buffer::Mapped(mapped) => Ok(mapped.region().write(offset, data)?),
+            Buffer::Allocated(buffer) => Ok(buffer.write(offset, data)?),
+        }
+    })
+}

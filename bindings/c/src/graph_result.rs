@@ -1,0 +1,321 @@
+//! Graph algorithms: breadth-first search, connected components, PageRank, shortest paths.
+
+use crate::engine::as_json;
+use crate::error::{Error, guard, wb_code};
+use crate::graph::wb_graph_t;
+use crate::object;
+use crate::options::{self, Options};
+use crate::values::{Facts, Values, wb_report, wb_values_t};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::time::Duration;
+use warpbell::graph::{
+    Bfs, BfsOptions, BucketReport, Components, ComponentsOptions, GraphOnEngine, IterationReport, LevelReport,
+    PageRank, PageRankOptions, PhaseReport, Sssp, SsspOptions, VertexValues,
+};
+use warpbell::storage::Stats;
+
+/// Options of `wb_bfs`. All fields but `size` may be zero.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct wb_bfs_options {
+    /// `sizeof(wb_bfs_options)`.
+    pub size: usize,
+    /// A level goes from unreached vertices back to the frontier if the frontier's edges exceed the unexplored ones divided by
+    /// this; 0 for 40.
+    pub alpha: u64,
+    /// The search goes forward again if the frontier shrinks to the vertices divided by this; 0 for 18.
+    pub beta: u64,
+    /// 1 searches forward only.
+    pub top_down: u32,
+    /// 1 counts the bytes that each level reads from storage, for `wb_values_info`.
+    pub trace_io: u32,
+    /// Limit of one kernel; 0 for the default.
+    pub kernel_seconds: f64,
+}
+
+// SAFETY: numbers; the size comes first.
+unsafe impl Options for wb_bfs_options {
+    const NAME: &str = "wb_bfs_options";
+}
+
+/// Options of `wb_components`. All fields but `size` may be zero.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct wb_components_options {
+    /// `sizeof(wb_components_options)`.
+    pub size: usize,
+    /// Rounds at most that link one neighbour of every vertex; 0 for 2.
+    pub rounds: u32,
+    /// Zero.
+    pub reserved: u32,
+    /// Share of a sample that has to be in one component before the others are read completely, up to 1; 0 for 0.5.
+    pub giant: f64,
+    /// Limit of one kernel; 0 for the default.
+    pub kernel_seconds: f64,
+}
+
+// SAFETY: numbers; the size comes first.
+unsafe impl Options for wb_components_options {
+    const NAME: &str = "wb_components_options";
+}
+
+/// Options of `wb_pagerank`. All fields but `size` may be zero.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct wb_pagerank_options {
+    /// `sizeof(wb_pagerank_options)`.
+    pub size: usize,
+    /// Share of a rank that is passed along the edges, up to 1; 0 for 0.85.
+    pub damping: f64,
+    /// The run ends when the changes of all ranks in an iteration sum to less: 1e-12 or more; 0 for 1e-4; negative for none.
+    pub tolerance: f64,
+    /// Iterations at most; 0 for 1000.
+    pub iterations: u32,
+    /// Zero.
+    pub reserved: u32,
+    /// Limit of one kernel; 0 for the default.
+    pub kernel_seconds: f64,
+}
+
+// SAFETY: numbers; the size comes first.
+unsafe impl Options for wb_pagerank_options {
+    const NAME: &str = "wb_pagerank_options";
+}
+
+/// Options of `wb_sssp`. All fields but `size` may be zero.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct wb_sssp_options {
+    /// `sizeof(wb_sssp_options)`.
+    pub size: usize,
+    /// Width of the range of distances that is relaxed at a time, in units of the weights; 0 for one that suits the graph.
+    pub delta: f64,
+    /// Rounds at most; 0 for no limit.
+    pub rounds: u64,
+    /// Limit of one kernel; 0 for the default.
+    pub kernel_seconds: f64,
+}
+
+// SAFETY: numbers; the size comes first.
+unsafe impl Options for wb_sssp_options {
+    const NAME: &str = "wb_sssp_options";
+}
+
+/// Returns the graph with the limit of one kernel.
+///
+/// # Safety
+///
+/// As of [`object::get`].
+unsafe fn limited(graph: *const wb_graph_t, seconds: f64) -> Result<GraphOnEngine, Error> {
+    // SAFETY: the caller's promise.
+    let mut graph = unsafe { object::get(graph) }?.on_engine().clone();
+    if let Some(limit) = options::seconds(seconds, "kernel_seconds")? {
+        graph.set_launch_limit(limit);
+    }
+    Ok(graph)
+}
+
+/// Collects what all algorithms report.
+fn facts(
+    elapsed: Duration,
+    io: Option<&Stats>,
+    steps: &[Value],
+    scanned: u64,
+    report: wb_report,
+) -> Result<Arc<Facts>, Error> {
+    let elapsed_seconds = elapsed.as_secs_f64();
+    let read_bytes = io.map_or(0, |io| io.read_bytes);
+    let report = wb_report { elapsed_seconds, steps: steps.len() as u64, scanned, read_bytes, ..report };
+    let json = as_json(&json!({
+        "elapsed_seconds": elapsed_seconds, "scanned": scanned, "reached": report.reached,
+        "components": report.components, "converged": report.converged != 0, "change": report.change,
+        "delta": report.delta, "io": io, "steps": steps,
+    }))?;
+    Ok(Arc::new(Facts { report, json }))
+}
+
+fn handle(values: VertexValues, facts: &Arc<Facts>) -> Values {
+    Values { values, facts: facts.clone() }
+}
+
+/// Searches breadth first from a vertex.
+///
+/// @param source The vertex, from 0: `wb_graph_vertex_of` finds that of an identifier.
+/// @param options Options, or null for the defaults.
+/// @param depth Receives the number of edges from the source to each vertex, of type `WB_U32`, or `WB_UNREACHED`.
+/// @param parent Receives the predecessor of each vertex, of type `WB_U32` or `WB_U64`: the source is its own, and unreached
+///   vertices have none. Null for a search without parents.
+/// @return `WB_OK`; `WB_ERR_ARGUMENT` if there is no such vertex; `WB_ERR_OPERATION` if an edge cannot be read, with its LBA;
+///   `WB_ERR_TIMEOUT` or `WB_ERR_STOPPED` if a kernel was stopped; `WB_ERR_DAMAGED` if edges lead to vertices that do not
+///   exist; `WB_ERR_MEMORY` without memory.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wb_bfs(
+    graph: *const wb_graph_t,
+    source: u64,
+    options: *const wb_bfs_options,
+    depth: *mut *mut wb_values_t,
+    parent: *mut *mut wb_values_t,
+) -> wb_code {
+    guard(|| {
+        object::checked(depth, "depth")?;
+        // SAFETY: the rules of the header, as in the following.
+        let given = unsafe { options::read(options) }?;
+        let mut chosen = BfsOptions::default().parents(!parent.is_null()).trace_io(given.trace_io != 0);
+        if given.alpha != 0 {
+            chosen = chosen.alpha(given.alpha);
+        }
+        if given.beta != 0 {
+            chosen = chosen.beta(given.beta);
+        }
+        if given.top_down != 0 {
+            chosen = chosen.alpha(0);
+        }
+        // SAFETY: see above.
+        let graph = unsafe { limited(graph, given.kernel_seconds) }?;
+        let found = Bfs::new(&graph, &chosen)?.run_on_device(source)?;
+        let step = |l: &LevelReport| {
+            json!({
+                "level": l.level, "direction": l.direction.to_string(), "frontier": l.frontier, "found": l.found,
+                "scanned": l.scanned, "hub_hits": l.hub_hits, "read_bytes": l.read_bytes,
+                "elapsed_seconds": l.elapsed.as_secs_f64(),
+            })
+        };
+        let steps: Vec<_> = found.levels.iter().map(step).collect();
+        let scanned = found.levels.iter().map(|l| l.scanned).sum();
+        let report = wb_report { reached: found.reached, ..Default::default() };
+        let facts = facts(found.elapsed, found.io.as_ref(), &steps, scanned, report)?;
+        if let Some(values) = found.parent {
+            // SAFETY: see above.
+            unsafe { object::give(parent, handle(values, &facts)) }?;
+        }
+        // SAFETY: see above.
+        unsafe { object::give(depth, handle(found.depth, &facts)) }
+    })
+}
+
+/// Labels every vertex with the smallest vertex of its component. Components of a directed graph are the weakly connected
+/// ones.
+///
+/// @param options Options, or null for the defaults.
+/// @param label Receives the labels, of type `WB_U32` or `WB_U64`.
+/// @return As `wb_bfs`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wb_components(
+    graph: *const wb_graph_t,
+    options: *const wb_components_options,
+    label: *mut *mut wb_values_t,
+) -> wb_code {
+    guard(|| {
+        object::checked(label, "label")?;
+        // SAFETY: the rules of the header, as in the following.
+        let given = unsafe { options::read(options) }?;
+        let mut chosen = ComponentsOptions::default();
+        if given.rounds != 0 {
+            chosen = chosen.rounds(given.rounds);
+        }
+        if given.giant != 0.0 {
+            if !(0.0..=1.0).contains(&given.giant) {
+                return Err(Error::argument(format!("`giant` is {}; it must be from 0 to 1", given.giant)));
+            }
+            chosen = chosen.giant(given.giant);
+        }
+        // SAFETY: see above.
+        let graph = unsafe { limited(graph, given.kernel_seconds) }?;
+        let found = Components::new(&graph, &chosen)?.run_on_device()?;
+        let step = |p: &PhaseReport| {
+            json!({
+                "name": p.name, "scanned": p.scanned, "trees": p.trees, "elapsed_seconds": p.elapsed.as_secs_f64(),
+            })
+        };
+        let steps: Vec<_> = found.phases.iter().map(step).collect();
+        let scanned = found.phases.iter().map(|p| p.scanned).sum();
+        let report = wb_report { components: found.components, ..Default::default() };
+        let facts = facts(found.elapsed, found.io.as_ref(), &steps, scanned, report)?;
+        // SAFETY: see above.
+        unsafe { object::give(label, handle(found.label, &facts)) }
+    })
+}
+
+/// Ranks every vertex by PageRank. The ranks sum to 1.
+///
+/// @param options Options, or null for the defaults.
+/// @param rank Receives the ranks, of type `WB_F64`.
+/// @return As `wb_bfs`; `WB_ERR_ARGUMENT` for an option that is outside its range. Iterations that end before the tolerance
+///   is reached are no error: `wb_report.converged`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wb_pagerank(
+    graph: *const wb_graph_t,
+    options: *const wb_pagerank_options,
+    rank: *mut *mut wb_values_t,
+) -> wb_code {
+    guard(|| {
+        object::checked(rank, "rank")?;
+        // SAFETY: the rules of the header, as in the following.
+        let given = unsafe { options::read(options) }?;
+        let mut chosen = PageRankOptions::default();
+        if given.damping != 0.0 {
+            chosen = chosen.damping(given.damping);
+        }
+        if given.tolerance != 0.0 {
+            // A number that is none is passed on, to be refused.
+            chosen = chosen.tolerance((!(given.tolerance < 0.0)).then_some(given.tolerance));
+        }
+        if given.iterations != 0 {
+            chosen = chosen.iterations(given.iterations);
+        }
+        // SAFETY: see above.
+        let graph = unsafe { limited(graph, given.kernel_seconds) }?;
+        let found = PageRank::new(&graph, &chosen)?.run_on_device()?;
+        let step = |i: &IterationReport| {
+            json!({
+                "iteration": i.iteration, "change": i.change, "scanned": i.scanned,
+                "elapsed_seconds": i.elapsed.as_secs_f64(),
+            })
+        };
+        let steps: Vec<_> = found.iterations.iter().map(step).collect();
+        let scanned = found.iterations.iter().map(|i| i.scanned).sum();
+        let change = found.iterations.last().map_or(0.0, |i| i.change);
+        let report = wb_report { converged: found.converged.into(), change, ..Default::default() };
+        let facts = facts(found.elapsed, found.io.as_ref(), &steps, scanned, report)?;
+        // SAFETY: see above.
+        unsafe { object::give(rank, handle(found.rank, &facts)) }
+    })
+}
+
+/// Finds the shortest paths from a vertex, by the weights of the edges.
+///
+/// @param source The vertex, from 0: `wb_graph_vertex_of` finds that of an identifier.
+/// @param options Options, or null for the defaults.
+/// @param distance Receives the distances: of type `WB_U32` or `WB_U64` for integer weights, and `WB_F64` for real ones. All
+///   bits of an unreached vertex's value are set; `wb_values_read` makes it infinity in `WB_F64`.
+/// @return As `wb_bfs`; `WB_ERR_STATE` if the graph has no weights; `WB_ERR_INPUT` if distances might not fit into 64 bits.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wb_sssp(
+    graph: *const wb_graph_t,
+    source: u64,
+    options: *const wb_sssp_options,
+    distance: *mut *mut wb_values_t,
+) -> wb_code {
+    guard(|| {
+        object::checked(distance, "distance")?;
+        // SAFETY: the rules of the header, as in the following.
+        let given = unsafe { options::read(options) }?;
+        let chosen = SsspOptions::default().delta((given.delta != 0.0).then_some(given.delta)).rounds(given.rounds);
+        // SAFETY: see above.
+        let graph = unsafe { limited(graph, given.kernel_seconds) }?;
+        let found = Sssp::new(&graph, &chosen)?.run_on_device(source)?;
+        let step = |b: &BucketReport| {
+            json!({
+                "threshold": b.threshold, "rounds": b.rounds, "items": b.items, "scanned": b.scanned,
+                "lowered": b.lowered, "elapsed_seconds": b.elapsed.as_secs_f64(),
+            })
+        };
+        let steps: Vec<_> = found.buckets.iter().map(step).collect();
+        let scanned = found.buckets.iter().map(|b| b.scanned).sum();
+        let report = wb_report { delta: found.delta, ..Default::default() };
+        let facts = facts(found.elapsed, found.io.as_ref(), &steps, scanned, report)?;
+        // SAFETY: see above.
+        unsafe { object::give(distance, handle(found.distance, &facts)) }
+    })
+}
