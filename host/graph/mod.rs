@@ -41,6 +41,7 @@ mod params;
 #[cfg(feature = "shmem")]
 pub mod partition;
 mod place;
+mod placed_lists;
 mod shape;
 mod sssp;
 pub mod stored;
@@ -53,6 +54,7 @@ pub use handle::Graph;
 pub use pagerank::{
     IterationReport, LEAST_TOLERANCE, PageRank, PageRankOnEngine, PageRankOptions, PageRankResult, pagerank,
 };
+pub use placed_lists::{PlacedLists, PlacedNeighbours};
 pub use quoting::split_fields;
 pub use shape::GraphShape;
 pub use sssp::{BucketReport, Distances, Sssp, SsspOnEngine, SsspOptions, SsspResult, sssp};

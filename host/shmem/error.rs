@@ -88,7 +88,7 @@ pub enum ShmemError {
     },
     /// Memory cannot be freed because a kernel may be using it.
     #[error(
-        "{len} elements at offset {offset} of the symmetric heap are in use by running kernels or unfinished streams on PE(s) {pes:?}; they are freed when those have ended, without another call"
+        "{len} elements at offset {offset} of the symmetric heap are in use by running kernels, unfinished streams or other owners on PE(s) {pes:?}; they are freed when those have ended, without another call"
     )]
     InUse {
         /// PEs that use the memory.
@@ -175,6 +175,18 @@ pub enum ShmemError {
         /// Size of the region in bytes.
         bytes: usize,
     },
+    /// The memory does not consist of elements of this size.
+    #[error(
+        "{bytes} bytes from byte {offset} of the symmetric heap on are not elements of {element} bytes each: offset and length must be multiples of it"
+    )]
+    Cast {
+        /// Bytes of the memory.
+        bytes: usize,
+        /// Offset of the first one in the heap.
+        offset: usize,
+        /// Bytes of each element.
+        element: usize,
+    },
     /// Source and destination overlap.
     #[error("{call}: source and destination overlap; use two arrays, or disjoint parts of one")]
     Overlap {
@@ -221,7 +233,7 @@ pub enum ShmemError {
         size: usize,
     },
     /// The elements are outside the symmetric array.
-    #[error("elements {first}..{} are outside a symmetric array of {len}", first + count)]
+    #[error("elements {first}..{} are outside a symmetric array of {len}", .first.saturating_add(*.count))]
     OutOfBounds {
         /// First element.
         first: usize,

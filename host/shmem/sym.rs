@@ -3,6 +3,7 @@
 use super::{ShmemError, World};
 use crate::engine::{Args, KernelArg};
 use bytemuck::Pod;
+use std::any::Any;
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Bound, RangeBounds};
@@ -12,7 +13,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// A symmetric array of `len` elements of `T` on every PE. Kernels get the address of this PE's part as `sym<T>` of
 /// `shmem.cuh`.
 ///
-/// The memory is free again once every PE has dropped its `Sym`. [`World::free`] frees the memory at once.
+/// The memory is free again once every PE has dropped its `Sym` and the clones of it. [`World::free`] frees the memory
+/// at once.
 ///
 /// # Examples
 ///
@@ -86,6 +88,13 @@ pub struct SymSlice<'a, T> {
     _type: PhantomData<&'a T>,
 }
 
+impl<T> Clone for Sym<T> {
+    /// Returns a share of the same memory. [`World::free`] fails with [`ShmemError::InUse`] while there are several.
+    fn clone(&self) -> Self {
+        Self { block: self.block.clone(), len: self.len, _type: PhantomData }
+    }
+}
+
 impl<T> Clone for SymSlice<'_, T> {
     fn clone(&self) -> Self {
         *self
@@ -128,8 +137,8 @@ impl World {
     /// Frees memory at once, on all PEs. Collective.
     ///
     /// # Errors
-    /// - [`ShmemError::InUse`] on all PEs if a kernel or a stream of one PE still uses the memory. It is then freed,
-    ///   without another `free`, once those have ended.
+    /// - [`ShmemError::InUse`] on all PEs if a kernel, a stream or a clone on one PE still uses the memory. It is then
+    ///   freed, without another `free`, once those have ended.
     /// - [`ShmemError::Foreign`] if the memory belongs to another world.
     /// - [`ShmemError::Bootstrap`] if a rank is gone or does not call within [`World::timeout`],
     ///   [`ShmemError::OutOfStep`] if the ranks make different calls.
@@ -181,6 +190,11 @@ impl<T> Sym<T> {
     /// 9.1.8). Returns `None` if loads and stores do not reach that PE.
     pub fn ptr(&self, pe: usize) -> Option<u64> {
         self.all().ptr(pe)
+    }
+
+    /// Returns a share of the memory that only keeps it allocated. [`World::free`] fails while there are shares.
+    pub fn owner(&self) -> Arc<dyn Any + Send + Sync> {
+        self.block.clone()
     }
 
     fn all(&self) -> SymSlice<'_, T> {
@@ -331,10 +345,32 @@ impl<'a, T: Pod> SymSlice<'a, T> {
     /// - [`ShmemError::Engine`], [`ShmemError::Run`] or [`ShmemError::Network`] if the data goes through an adapter and
     ///   the kernel that moves it fails.
     pub fn get(&self, first: usize, count: usize, pe: usize) -> Result<Vec<T>, ShmemError> {
-        let at = self.of(first, count, pe)?;
+        // The bounds come first, so that no memory is allocated for a count that is too large.
+        self.of(first, count, pe)?;
         let mut out = vec![T::zeroed(); count];
-        self.world().read_heap(pe, at, bytemuck::cast_slice_mut(&mut out))?;
+        self.get_to(first, &mut out, pe)?;
         Ok(out)
+    }
+
+    /// Copies elements of PE `pe`, from element `first` on, to `out`. The copy is complete on return.
+    ///
+    /// # Errors
+    /// The errors of [`SymSlice::get`].
+    pub fn get_to(&self, first: usize, out: &mut [T], pe: usize) -> Result<(), ShmemError> {
+        let at = self.of(first, out.len(), pe)?;
+        self.world().read_heap(pe, at, bytemuck::cast_slice_mut(out))
+    }
+
+    /// Returns the same memory as elements of another type.
+    ///
+    /// # Errors
+    /// [`ShmemError::Cast`] if the memory is not aligned for them, or is no whole number of them.
+    pub fn cast<U: Pod>(self) -> Result<SymSlice<'a, U>, ShmemError> {
+        let (bytes, element) = (self.len * size_of::<T>(), size_of::<U>());
+        if element == 0 || !bytes.is_multiple_of(element) || !self.offset.is_multiple_of(align_of::<U>()) {
+            return Err(ShmemError::Cast { bytes, offset: self.offset, element });
+        }
+        Ok(SymSlice { block: self.block, offset: self.offset, len: bytes / element, _type: PhantomData })
     }
 
     /// Copies `values` to the elements of PE `pe`, from element `first` on. The copy is complete on return.

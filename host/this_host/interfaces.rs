@@ -2,7 +2,7 @@
 
 use std::ffi::CStr;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 
 /// An address of an interface that is up.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,14 +53,78 @@ pub(crate) fn interface_addresses() -> io::Result<Vec<InterfaceAddress>> {
     Ok(all)
 }
 
+/// Returns the address that a text names: an address of this host, or the name of an interface.
+///
+/// # Errors
+/// The reason why it names none, with the addresses that there are.
+pub(crate) fn address_named(text: &str) -> Result<IpAddr, String> {
+    let all = interface_addresses().map_err(|e| format!("the interfaces of this host cannot be read: {e}"))?;
+    named(text, &all)
+}
+
+/// Returns the address by which other hosts are likely to reach this one: that of the route to the outside, otherwise
+/// the first that is not the loopback address, otherwise the loopback address.
+pub(crate) fn outward_address() -> IpAddr {
+    let usual = |a: &IpAddr| !a.is_loopback() && !a.is_unspecified();
+    // Addresses of documentation. Connecting such a socket chooses a route and sends nothing.
+    let routes = [("0.0.0.0:0", "192.0.2.1:9"), ("[::]:0", "[2001:db8::1]:9")];
+    let route = routes.iter().find_map(|(from, to)| {
+        let socket = UdpSocket::bind(from).ok()?;
+        socket.connect(to).ok()?;
+        Some(socket.local_addr().ok()?.ip()).filter(usual)
+    });
+    let first = || {
+        let all = interface_addresses().unwrap_or_default();
+        all.iter().filter(|a| !a.scoped).map(|a| a.address).find(usual)
+    };
+    route.or_else(first).unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST))
+}
+
+fn named(text: &str, all: &[InterfaceAddress]) -> Result<IpAddr, String> {
+    if let Ok(address) = text.parse::<IpAddr>() {
+        let is_here = all.iter().any(|f| f.address == address);
+        return is_here
+            .then_some(address)
+            .ok_or_else(|| format!("{address} is not an address of this host: {}", listed(all)));
+    }
+    let of_it = || all.iter().filter(|f| f.interface == text && !f.scoped).map(|f| f.address);
+    let found = of_it().find(IpAddr::is_ipv4).or_else(|| of_it().next());
+    found.ok_or_else(|| format!("`{text}` is not an interface of this host with an address: {}", listed(all)))
+}
+
+fn listed(all: &[InterfaceAddress]) -> String {
+    let text: Vec<String> = all.iter().map(|f| format!("{} has {}", f.interface, f.address)).collect();
+    if text.is_empty() { "this host has none".to_owned() } else { text.join(", ") }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn found(interface: &str, address: &str) -> InterfaceAddress {
+        let scoped = address.starts_with("fe80:");
+        InterfaceAddress { interface: interface.to_owned(), address: address.parse().unwrap(), scoped }
+    }
+
+    #[test]
+    fn interfaces_are_found_by_name_and_by_address() {
+        let all =
+            [found("lo", "127.0.0.1"), found("ib0", "fe80::1"), found("ib0", "fd00::2"), found("eth0", "10.0.0.5")];
+        assert_eq!(named("eth0", &all), Ok("10.0.0.5".parse().unwrap()));
+        assert_eq!(named("ib0", &all), Ok("fd00::2".parse().unwrap()), "no address that needs a scope");
+        assert_eq!(named("fd00::2", &all), Ok("fd00::2".parse().unwrap()));
+        for (text, word) in [("eth1", "eth0 has 10.0.0.5"), ("10.0.0.6", "not an address of this host")] {
+            let e = named(text, &all).unwrap_err();
+            assert!(e.contains(text) && e.contains(word), "{e}");
+        }
+    }
 
     #[test]
     fn every_system_has_a_loopback_address() {
         let all = interface_addresses().unwrap();
         assert!(all.iter().any(|a| a.address.is_loopback() && !a.scoped && !a.interface.is_empty()), "{all:?}");
+        // The address for other hosts is one of them.
+        assert!(all.iter().any(|a| a.address == outward_address()), "{} {all:?}", outward_address());
         // Those of one link, and no others, have a scope.
         let link = |a: &IpAddr| matches!(a, IpAddr::V6(v6) if v6.is_unicast_link_local());
         assert!(all.iter().all(|a| a.scoped == link(&a.address)), "{all:?}");

@@ -4,7 +4,7 @@ mod interfaces;
 mod memory;
 mod retry;
 
-pub(crate) use interfaces::{InterfaceAddress, interface_addresses};
+pub(crate) use interfaces::{address_named, interface_addresses, outward_address};
 pub use memory::free_host_memory;
 pub(crate) use retry::take;
 

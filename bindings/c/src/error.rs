@@ -6,7 +6,7 @@ use std::ffi::{CString, c_char};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 use warpbell::engine::abi::ErrorEntry as wb_error;
-use warpbell::engine::{EngineError, OperationError, RunError};
+use warpbell::engine::{Engine, EngineError, OperationError, RunError};
 use warpbell::memory::MemoryError;
 use warpbell::remedy::Remedies;
 
@@ -84,6 +84,12 @@ impl Error {
         Self { text: format!("{part}: {}", self.text), ..self }
     }
 
+    /// Tells kernels that were stopped for a lost rank from those that the program has stopped.
+    pub(crate) fn on_engine(self, engine: &Engine) -> Self {
+        let code = if engine.stopped_for().is_some() { WB_ERR_WORLD } else { self.code };
+        if self.code == WB_ERR_STOPPED { Self { code, ..self } } else { self }
+    }
+
     fn with_operations(mut self, errors: &[OperationError]) -> Self {
         self.operations = errors.iter().map(OperationError::to_abi).collect();
         self
@@ -108,7 +114,9 @@ pub(crate) fn code_of_engine(e: &EngineError) -> wb_code {
         EngineError::NoKernel(_) => WB_ERR_NOT_FOUND,
         EngineError::DuplicateKernel { .. } => WB_ERR_EXISTS,
         EngineError::Busy { .. } => WB_ERR_BUSY,
-        EngineError::Cancelled | EngineError::Stopped { .. } => WB_ERR_STOPPED,
+        EngineError::Cancelled => WB_ERR_STOPPED,
+        // Worlds stop the engine for a lost rank.
+        EngineError::Stopped { .. } => WB_ERR_WORLD,
         EngineError::Poisoned => WB_ERR_KERNEL,
         EngineError::Thread(_) => WB_ERR_IO,
         _ => WB_ERR_ARGUMENT,

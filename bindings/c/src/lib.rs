@@ -22,10 +22,17 @@
 //! | `graph_input`, `graph` | graphs of files, of volumes and of the program's memory |
 //! | `graph_result`, `values` | algorithms and their results |
 //! | `storage_error` | codes of their errors |
+//! | `world` | worlds of PEs |
+//! | `bootstrap` | the ways by which the ranks of a world find each other |
+//! | `team` | teams of PEs, collective calls |
+//! | `symmetric` | memory in the symmetric heap, put and get |
+//! | `signal` | signals and atomic operations |
+//! | `world_error` | codes of the errors of worlds |
 //! | `report` | versions, what the machine can do |
 #![allow(non_camel_case_types)]
 
 pub mod array;
+pub mod bootstrap;
 pub mod buffer;
 pub mod cache;
 pub mod element;
@@ -39,8 +46,13 @@ mod options;
 pub mod region;
 pub mod report;
 pub mod run;
+pub mod signal;
 mod storage_error;
 pub mod stored_array;
 pub mod stream;
+pub mod symmetric;
+pub mod team;
 pub mod values;
 pub mod volume;
+pub mod world;
+mod world_error;

@@ -106,8 +106,18 @@ pub(crate) unsafe fn get_optional<'a, O: Object>(handle: *const O) -> Result<Opt
     unsafe { get(handle) }.map(Some)
 }
 
+/// Returns true if a handle, which is not null, is one of type `O`.
+///
+/// # Safety
+///
+/// As of [`get`].
+pub(crate) unsafe fn is<O: Object>(handle: *const c_void) -> Result<bool, Error> {
+    // SAFETY: the caller's promise.
+    Ok(unsafe { tag_of(handle, O::NAME) }? == O::TAG)
+}
+
 /// A reference to an object of any type, for runs that keep the object.
-pub(crate) struct Owner(Arc<dyn Any + Send + Sync>);
+pub(crate) struct Owner(pub(crate) Arc<dyn Any + Send + Sync>);
 
 impl KernelArg for Owner {
     fn push(&self, args: &mut Args) {

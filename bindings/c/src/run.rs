@@ -9,8 +9,11 @@ use crate::object::{self, Keepable, keepable, object};
 use crate::options;
 use crate::region::wb_region_t;
 use crate::stream::wb_stream_t;
+use crate::symmetric;
+use crate::team::wb_team_t;
 use crate::values::wb_values_t;
 use crate::volume::wb_volume_t;
+use crate::world::wb_world_t;
 use std::ffi::{c_char, c_void};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -51,6 +54,9 @@ const KEEPABLE: &[Keepable] = &[
     keepable::<wb_cache_t>(),
     keepable::<wb_array_t>(),
     keepable::<wb_values_t>(),
+    keepable::<wb_world_t>(),
+    keepable::<wb_team_t>(),
+    symmetric::KEEPABLE,
 ];
 
 /// An argument of a kernel: the bytes of one parameter.
@@ -170,7 +176,7 @@ pub unsafe extern "C" fn wb_run_keep(run: *const wb_run_t, handle: *const c_void
 ///   to stop.
 /// @param elapsed Receives the time from the launch to the end of the last thread in seconds, the GPU's own; may be null.
 /// @return `WB_OK`; `WB_ERR_OPERATION` if operations failed; `WB_ERR_TIMEOUT`; `WB_ERR_STOPPED`; `WB_ERR_KERNEL` if the
-///   kernel broke; `WB_ERR_STATE` if the run is finished already.
+///   kernel broke; `WB_ERR_WORLD` if a PE that it may wait for is lost; `WB_ERR_STATE` if the run is finished already.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wb_run_finish(run: *const wb_run_t, seconds: f64, elapsed: *mut f64) -> wb_code {
     guard(|| {
@@ -178,7 +184,8 @@ pub unsafe extern "C" fn wb_run_finish(run: *const wb_run_t, seconds: f64, elaps
         // SAFETY: the rules of the header.
         let flight = unsafe { object::get(run) }?;
         let taken = flight.run.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let report = taken.ok_or_else(finished)?.finish_within(within)?;
+        let done = taken.ok_or_else(finished)?.finish_within(within);
+        let report = done.map_err(|e| Error::from(e).on_engine(&flight.engine))?;
         if !elapsed.is_null() {
             // SAFETY: the rules of the header.
             unsafe { elapsed.write(report.elapsed.as_secs_f64()) };

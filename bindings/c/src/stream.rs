@@ -1,7 +1,7 @@
 //! Streams: the engine's, and CUDA streams of the program.
 
 use crate::engine::{wb_engine_t, wb_grid};
-use crate::error::{guard, wb_code};
+use crate::error::{Error, guard, wb_code};
 use crate::object::{self, object};
 use crate::options;
 use crate::region::{Foreign, wb_release_function};
@@ -135,7 +135,8 @@ pub unsafe extern "C" fn wb_stream_synchronize(stream: *const wb_stream_t, secon
     guard(|| {
         let within = options::seconds(seconds, "seconds")?.unwrap_or(NO_LIMIT);
         // SAFETY: the rules of the header.
-        unsafe { object::get(stream) }?.synchronize(within)?;
-        Ok(())
+        let stream = unsafe { object::get(stream) }?;
+        let done = stream.synchronize(within);
+        done.map(drop).map_err(|e| Error::from(e).on_engine(stream.engine()))
     })
 }

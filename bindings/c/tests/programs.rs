@@ -44,6 +44,9 @@ fn run(source: &str, flags: &[&str]) {
 /// AddressSanitizer and undefined behaviour; every allocation has to be freed.
 const ADDRESS: &[&str] = &["-fsanitize=address,undefined", "-fno-sanitize-recover=all"];
 
+/// Races of the program's threads: of what it hands to the library, and gets back.
+const THREAD: &[&str] = &["-fsanitize=thread"];
+
 #[test]
 fn engines_and_errors() {
     run("engine.c", ADDRESS);
@@ -74,4 +77,29 @@ fn graphs_give_the_results_of_simple_loops() {
 #[test]
 fn threads_share_an_engine() {
     run("threads.c", &["-fsanitize=thread"]);
+}
+
+#[test]
+fn worlds_of_threads() {
+    run("world.c", ADDRESS);
+}
+
+#[test]
+fn worlds_of_threads_without_races() {
+    run("world.c", THREAD);
+}
+
+#[test]
+fn teams_of_threads() {
+    run("team.c", ADDRESS);
+}
+
+#[test]
+fn teams_of_threads_without_races() {
+    run("team.c", THREAD);
+}
+
+#[test]
+fn worlds_of_processes() {
+    run("bootstrap.c", ADDRESS);
 }

@@ -81,6 +81,20 @@ pub enum BootstrapError {
         /// The reason.
         reason: String,
     },
+    /// There is no such rank.
+    #[error("rank {rank} of a world of {size}: ranks are numbered from 0, and below the number of ranks")]
+    NoRank {
+        /// The number of this process.
+        rank: usize,
+        /// The number of ranks.
+        size: usize,
+    },
+    /// The unique id cannot be made, or cannot be used by this rank.
+    #[error("unique id: {reason}")]
+    UniqueId {
+        /// Cause and remedy.
+        reason: String,
+    },
     /// Rank 0 cannot listen for the others.
     #[error("rank 0 cannot listen at {store}: {reason}")]
     Listen {

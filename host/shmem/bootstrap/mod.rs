@@ -1,8 +1,8 @@
 //! The bootstrap of worlds: ranks find each other and exchange bytes.
 //!
 //! [`from_env`] detects the launcher that started this process (`environment`). Its ranks meet at a small TCP store
-//! ([`store`]), whose messages are authenticated with a shared secret. [`LocalBootstrap`] is for threads of one
-//! process.
+//! ([`store`]), whose messages are authenticated with a shared secret. A [`UniqueId`] is for programs that pass a few
+//! bytes to all ranks by their own means. [`LocalBootstrap`] is for threads of one process.
 
 mod environment;
 mod error;
@@ -11,11 +11,14 @@ mod loss;
 mod secret;
 mod slurm;
 pub mod store;
+mod unique_id;
 
 pub use environment::{DEFAULT_PORT, Environment, Launched};
 pub use error::BootstrapError;
 pub use local::LocalBootstrap;
 pub use secret::{Secret, SecretLength};
+pub(super) use unique_id::INTERFACE_VARIABLE;
+pub use unique_id::UniqueId;
 
 use std::fmt;
 use std::time::Duration;

@@ -1,6 +1,6 @@
 //! Worlds whose PEs are all in this process.
 
-use super::TRANSPORT_VARIABLE;
+use super::{SIZE_VARIABLE, TRANSPORT_VARIABLE, WorldBuilder, size};
 use crate::engine::Engine;
 use crate::shmem::bootstrap::{Bootstrap, DEFAULT_TIMEOUT, LocalBootstrap};
 use crate::shmem::heap::{HEAP_ALIGN, Heap, HostMemory};
@@ -10,7 +10,7 @@ use crate::shmem::symmetric_allocator::ALIGN;
 use crate::shmem::team_slots::own_bytes;
 use crate::shmem::variable::or_read;
 use crate::shmem::world::{OwnMemory, WorldParts};
-use crate::shmem::{ShmemError, Transport, World};
+use crate::shmem::{NetworkSettings, ShmemError, Transport, World};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -57,26 +57,38 @@ impl World {
         heap_bytes: usize,
         transport: Transport,
     ) -> Result<Vec<Self>, ShmemError> {
-        check_room(&engines)?;
-        let on_cpu = engines.iter().all(|e| e.space().gpu_context().is_none());
-        if on_cpu && transport.adapter().is_none() {
-            return Self::threads(engines, heap_bytes);
+        let builder = |engine: &Engine| Self::builder(engine).heap_bytes(heap_bytes).transport(transport);
+        Self::local_from(engines.iter().map(builder).collect())
+    }
+
+    /// Creates one PE in this process for each builder, with the builder's settings. The PEs find each other without a
+    /// bootstrap; one that a builder has is not used.
+    ///
+    /// PEs on CPU engines share one mapping for all heaps, unless the builders set another transport than loads and
+    /// stores, a kind of heap, a host, or something of the network.
+    ///
+    /// # Errors
+    /// [`ShmemError::Crowded`] if a GPU has too many PEs, and the errors of
+    /// [`WorldBuilder::build`](super::WorldBuilder::build).
+    pub fn local_from(builders: Vec<WorldBuilder>) -> Result<Vec<Self>, ShmemError> {
+        check_room(builders.iter().map(|b| &b.engine))?;
+        if let Some(shared) = one_mapping(&builders)? {
+            return Self::threads(builders, shared);
         }
-        let bootstraps = LocalBootstrap::all(engines.len());
+        let bootstraps = LocalBootstrap::all(builders.len());
         std::thread::scope(|s| {
-            let build = |(engine, bootstrap): (Engine, LocalBootstrap)| {
-                let builder = Self::builder(&engine).heap_bytes(heap_bytes).transport(transport);
+            let build = |(builder, bootstrap): (WorldBuilder, LocalBootstrap)| {
                 let builder = builder.bootstrap(Box::new(bootstrap));
                 s.spawn(move || builder.build())
             };
-            let all: Vec<_> = engines.into_iter().zip(bootstraps).map(build).collect();
+            let all: Vec<_> = builders.into_iter().zip(bootstraps).map(build).collect();
             all.into_iter().map(|t| t.join().unwrap_or_else(|e| std::panic::resume_unwind(e))).collect()
         })
     }
 
     /// Creates PEs on CPU engines of this process. All of them see the heaps at the same addresses.
-    fn threads(engines: Vec<Engine>, heap_bytes: usize) -> Result<Vec<Self>, ShmemError> {
-        let pes = engines.len();
+    fn threads(builders: Vec<WorldBuilder>, heap_bytes: usize) -> Result<Vec<Self>, ShmemError> {
+        let pes = builders.len();
         let no_heap = |reason: String| ShmemError::Heap { bytes: heap_bytes, pes, reason };
         let bytes = heap_bytes.checked_add(own_bytes(heap_bytes, pes)).and_then(|b| b.checked_next_multiple_of(ALIGN));
         let stride = bytes.and_then(|b| b.checked_next_multiple_of(HEAP_ALIGN));
@@ -98,21 +110,43 @@ impl World {
             note: None,
             via,
         };
-        let one = |(engine, bootstrap): (Engine, LocalBootstrap)| {
+        let one = |(builder, bootstrap): (WorldBuilder, LocalBootstrap)| {
+            let WorldBuilder { engine, checked, timeout, .. } = builder;
             let heap = Heap::in_host_memory(engine.space(), all.clone(), bootstrap.rank(), bytes, stride)?;
-            let own = OwnMemory::new(&engine, &heap, heap_bytes, (bootstrap.rank(), pes), cfg!(debug_assertions), 0)?;
+            let own = OwnMemory::new(&engine, &heap, heap_bytes, (bootstrap.rank(), pes), checked, 0)?;
             let parts =
                 WorldParts { heap, own, path: path(bootstrap.via()), hosts: vec![HostId::here(); pes], network: None };
-            Self::new(engine, parts, Box::new(bootstrap), DEFAULT_TIMEOUT)
+            Self::new(engine, parts, Box::new(bootstrap), timeout.unwrap_or(DEFAULT_TIMEOUT))
         };
-        engines.into_iter().zip(LocalBootstrap::all(pes)).map(one).collect()
+        builders.into_iter().zip(LocalBootstrap::all(pes)).map(one).collect()
     }
 }
 
+/// Returns the bytes of each heap if one mapping can hold the heaps of these PEs.
+fn one_mapping(builders: &[WorldBuilder]) -> Result<Option<usize>, ShmemError> {
+    let plain = |b: &WorldBuilder| {
+        let adapter = b.transport.and_then(Transport::adapter);
+        let set = adapter.is_some() || b.adapter.is_some() || b.heap.is_some() || b.host.is_some();
+        b.engine.space().gpu_context().is_none() && !set && b.network == NetworkSettings::default()
+    };
+    let like_first = |b: &WorldBuilder| b.heap_bytes == builders[0].heap_bytes && b.transport == builders[0].transport;
+    if builders.is_empty() || !builders.iter().all(|b| plain(b) && like_first(b)) {
+        return Ok(None);
+    }
+    if builders[0].transport.is_none() {
+        let set: Option<Transport> = or_read(None, TRANSPORT_VARIABLE, str::parse)?;
+        if set.and_then(Transport::adapter).is_some() {
+            return Ok(None);
+        }
+    }
+    let bytes = or_read(builders[0].heap_bytes, SIZE_VARIABLE, size)?;
+    Ok(Some(bytes.unwrap_or(DEFAULT_HEAP)))
+}
+
 /// Checks that the kernels of all PEs on one GPU can run at the same time. They must, since they wait for each other.
-fn check_room(engines: &[Engine]) -> Result<(), ShmemError> {
+fn check_room<'a>(engines: impl Iterator<Item = &'a Engine>) -> Result<(), ShmemError> {
     let mut on: BTreeMap<usize, (usize, usize)> = BTreeMap::new();
-    for gpu in engines.iter().filter_map(|e| e.space().gpu_context()) {
+    for gpu in engines.filter_map(|e| e.space().gpu_context()) {
         on.entry(gpu.info().ordinal).or_insert((0, gpu.kernels_side_by_side())).0 += 1;
     }
     match on.into_iter().find(|(_, (pes, most))| pes > most) {

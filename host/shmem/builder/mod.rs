@@ -9,7 +9,7 @@ mod local;
 mod ranks;
 mod reach;
 
-use super::bootstrap::{self, Bootstrap, LocalBootstrap};
+use super::bootstrap::{self, Bootstrap, BootstrapError, LocalBootstrap, UniqueId};
 use super::heap::HeapKind;
 use super::network::{self, NetworkSettings};
 use super::variable::or_read;
@@ -34,7 +34,7 @@ const TRANSPORT_VARIABLE: &str = "WARPBELL_TRANSPORT";
 #[must_use]
 pub struct WorldBuilder {
     engine: Engine,
-    bootstrap: Option<Box<dyn Bootstrap>>,
+    peers: Peers,
     heap_bytes: Option<usize>,
     heap: Option<HeapKind>,
     timeout: Option<Duration>,
@@ -45,13 +45,44 @@ pub struct WorldBuilder {
     host: Option<String>,
 }
 
+/// The origin of the other ranks.
+#[derive(Debug)]
+enum Peers {
+    /// The launcher that started this process; without one the world has one PE.
+    Launcher,
+    Given(Box<dyn Bootstrap>),
+    Id {
+        id: UniqueId,
+        rank: usize,
+        size: usize,
+    },
+}
+
+impl Peers {
+    /// Meets the other ranks. Also returns the time that ranks wait for each other: `within`, otherwise the default.
+    fn meet(self, within: Option<Duration>) -> Result<(Box<dyn Bootstrap>, Duration), BootstrapError> {
+        let limit = || within.map_or_else(bootstrap::timeout_from_env, Ok);
+        match self {
+            Self::Launcher => {
+                let (found, within) = bootstrap::from_env_within(within)?;
+                Ok((found.unwrap_or_else(|| Box::new(LocalBootstrap::alone())), within))
+            }
+            Self::Given(bootstrap) => Ok((bootstrap, limit()?)),
+            Self::Id { id, rank, size } => {
+                let within = limit()?;
+                Ok((Box::new(id.join(rank, size, within)?), within))
+            }
+        }
+    }
+}
+
 impl World {
     /// Returns default settings for a world of which this process, or thread, is one PE. The PE's kernels run on
     /// `engine`.
     pub fn builder(engine: &Engine) -> WorldBuilder {
         WorldBuilder {
             engine: engine.clone(),
-            bootstrap: None,
+            peers: Peers::Launcher,
             heap_bytes: None,
             heap: None,
             timeout: None,
@@ -89,7 +120,15 @@ impl WorldBuilder {
     /// Sets the bootstrap by which ranks find each other. By default the launcher's environment selects one. Without a
     /// launcher the world has one PE.
     pub fn bootstrap(mut self, bootstrap: Box<dyn Bootstrap>) -> Self {
-        self.bootstrap = Some(bootstrap);
+        self.peers = Peers::Given(bootstrap);
+        self
+    }
+
+    /// Lets this process be rank `rank` of `size` that find each other by an id, which rank 0 has created.
+    ///
+    /// [`WorldBuilder::build`] fails with the errors of [`UniqueId::join`].
+    pub fn unique_id(mut self, id: &UniqueId, rank: usize, size: usize) -> Self {
+        self.peers = Peers::Id { id: id.clone(), rank, size };
         self
     }
 
@@ -162,14 +201,7 @@ impl WorldBuilder {
         };
         let network = self.network.or_from_env()?;
         let address = network::address_of_setting()?;
-        let (bootstrap, timeout) = match (self.bootstrap, self.timeout) {
-            (Some(given), Some(timeout)) => (given, timeout),
-            (Some(given), None) => (given, bootstrap::timeout_from_env()?),
-            (None, timeout) => {
-                let (found, timeout) = bootstrap::from_env_within(timeout)?;
-                (found.unwrap_or_else(|| Box::new(LocalBootstrap::alone())), timeout)
-            }
-        };
+        let (bootstrap, timeout) = self.peers.meet(self.timeout)?;
         let ranks = Ranks { bootstrap: &*bootstrap, within: timeout };
         let asked = Request {
             heap_bytes,

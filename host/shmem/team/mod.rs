@@ -70,19 +70,16 @@ impl World {
     pub fn team_node(&self) -> Result<Team, ShmemError> {
         let all = self.hosts();
         // Each PE checks every host, so that all PEs fail if one fails.
-        let mut mine = None;
+        let mut own = vec![(0, 1, 0); all.len()];
         for first in (0..all.len()).filter(|i| !all[..*i].contains(&all[*i])) {
             let pes: Vec<usize> = (first..all.len()).filter(|i| all[*i] == all[first]).collect();
             let stride = pes.get(1).map_or(1, |second| second - first);
             if pes.iter().enumerate().any(|(i, pe)| *pe != first + i * stride) {
                 return Err(ShmemError::ScatteredNode { host: all[first].name.clone(), pes });
             }
-            if pes.contains(&self.my_pe()) {
-                mine = Some((first, stride, pes.len()));
-            }
+            pes.iter().for_each(|pe| own[*pe] = (first, stride, pes.len()));
         }
-        let own = mine.unwrap_or((self.my_pe(), 1, 1));
-        self.team_world().make(own)
+        self.team_world().make("team_node", |pe| own[pe])
     }
 }
 
@@ -140,6 +137,32 @@ impl Team {
     ///   between the members fails.
     pub fn split_strided(&self, start: usize, stride: usize, size: usize) -> Result<Option<Team>, ShmemError> {
         self.split((start, stride, size))
+    }
+
+    /// Lays the members out in rows of `width`, and returns the team of this member's row and that of its column.
+    /// Collective over this team (`shmem_team_split_2d`).
+    ///
+    /// The last row may be shorter. A `width` of more than the number of members makes one row.
+    ///
+    /// # Errors
+    /// - [`ShmemError::NoTeam`] if `width` is 0.
+    /// - [`ShmemError::OnRanks`] if the members give different widths.
+    /// - [`ShmemError::TeamLimit`] if no two team slots are free on all members.
+    /// - [`ShmemError::Engine`], [`ShmemError::Run`], [`ShmemError::Network`] or [`ShmemError::Memory`] if the exchange
+    ///   between the members fails.
+    pub fn split_2d(&self, width: usize) -> Result<(Team, Team), ShmemError> {
+        let pes = self.n_pes();
+        // A width of 0 still takes part in the exchange, so that it is an error on all members.
+        let width = width.min(pes);
+        let row = move |pe: usize| match pe.checked_div(width) {
+            Some(y) => (y * width, 1, width.min(pes - y * width)),
+            None => (0, 1, 0),
+        };
+        let column = move |pe: usize| match pe.checked_rem(width) {
+            Some(x) => (x, width, (pes - x).div_ceil(width)),
+            None => (0, 1, 0),
+        };
+        Ok((self.make("split_2d", row)?, self.make("split_2d", column)?))
     }
 }
 

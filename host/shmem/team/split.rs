@@ -22,14 +22,7 @@ impl Team {
     /// Makes one team; all members of this team want the same one.
     pub(super) fn split(&self, wanted: Strided) -> Result<Option<Team>, ShmemError> {
         let notes = self.tell(wanted)?;
-        if notes.iter().any(|n| n.wanted != notes[0].wanted) {
-            let text =
-                |(start, stride, size): Strided| format!("requested {size} PEs from PE {start} with stride {stride}");
-            let said = notes.iter().enumerate();
-            let failures =
-                said.map(|(i, n)| (self.world_pe(i).unwrap_or_default(), text(n.wanted))).collect::<Vec<_>>();
-            return Err(ShmemError::OnRanks { what: "split_strided".to_owned(), failures });
-        }
+        self.check_equal("split_strided", &notes, |_| notes[0].wanted)?;
         let (start, stride, size) = wanted;
         let pes = self.n_pes();
         let last = size.checked_sub(1).and_then(|n| n.checked_mul(stride)).and_then(|n| n.checked_add(start));
@@ -41,13 +34,29 @@ impl Team {
         self.take(wanted, is_member, &notes)
     }
 
-    /// Makes several teams at once; each member gives the team that it will be in. The members of one new team give the
-    /// same values, and no two new teams share a PE.
-    pub(super) fn make(&self, own: Strided) -> Result<Team, ShmemError> {
+    /// Makes several teams at once: `team_of` returns the one that a member will be in. No two of them share a PE.
+    pub(super) fn make(&self, call: &str, team_of: impl Fn(usize) -> Strided) -> Result<Team, ShmemError> {
+        let own = team_of(self.my_pe());
         let notes = self.tell(own)?;
-        let team = self.take(own, true, &notes)?;
+        self.check_equal(call, &notes, &team_of)?;
         let (start, stride, size) = own;
-        team.ok_or(ShmemError::NoTeam { start, stride, size, pes: self.n_pes() })
+        let none = ShmemError::NoTeam { start, stride, size, pes: self.n_pes() };
+        if size == 0 {
+            return Err(none);
+        }
+        self.take(own, true, &notes)?.ok_or(none)
+    }
+
+    /// Checks that the members want the teams that this member expects of them.
+    fn check_equal(&self, call: &str, notes: &[Note], expected: impl Fn(usize) -> Strided) -> Result<(), ShmemError> {
+        if notes.iter().enumerate().all(|(i, n)| n.wanted == expected(i)) {
+            return Ok(());
+        }
+        let text =
+            |(start, stride, size): Strided| format!("requested {size} PEs from PE {start} with stride {stride}");
+        let failures = notes.iter().enumerate();
+        let failures = failures.map(|(i, n)| (self.world_pe(i).unwrap_or_default(), text(n.wanted))).collect();
+        Err(ShmemError::OnRanks { what: call.to_owned(), failures })
     }
 
     /// Exchanges notes and returns those of all members, in order.
@@ -169,6 +178,27 @@ mod tests {
             }
             let e = all.split_strided(0, 1, 1 + world.my_pe()).unwrap_err().to_string();
             assert!(e.contains("requested 1 PEs") && e.contains("requested 3 PEs"), "{e}");
+        });
+    }
+
+    #[test]
+    fn rows_and_columns_are_teams() {
+        on_all(5, |world| {
+            let (all, me) = (world.team_world(), world.my_pe());
+            // 0 1 2
+            // 3 4
+            let (row, column) = all.split_2d(3).unwrap();
+            assert_eq!((row.my_pe(), row.n_pes()), (me % 3, if me < 3 { 3 } else { 2 }));
+            assert_eq!((column.my_pe(), column.n_pes()), (me / 3, if me % 3 < 2 { 2 } else { 1 }));
+            assert_eq!((row.world_pe(0), column.world_pe(0)), (Some(me / 3 * 3), Some(me % 3)));
+            row.barrier().unwrap();
+            column.barrier().unwrap();
+            let (row, column) = all.split_2d(usize::MAX).unwrap();
+            assert_eq!((row.n_pes(), column.n_pes()), (5, 1));
+            let e = all.split_2d(0).unwrap_err();
+            assert!(matches!(e, ShmemError::NoTeam { size: 0, .. }), "{e}");
+            let e = all.split_2d(2 + usize::from(me == 4)).unwrap_err().to_string();
+            assert!(e.contains("split_2d failed") && e.contains("requested 2 PEs from PE 3 with stride 1"), "{e}");
         });
     }
 

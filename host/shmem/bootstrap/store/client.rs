@@ -11,7 +11,7 @@ use crate::this_host;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
-use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream, ToSocketAddrs};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -116,15 +116,27 @@ impl Member {
     /// - [`BootstrapError::Lost`] if a rank is lost, [`BootstrapError::Disagree`] if the ranks contradict each other.
     /// - [`BootstrapError::System`] if a system call fails.
     pub fn join(launched: &Launched, secret: Secret, within: Duration) -> Result<Self, BootstrapError> {
+        let runs_store = launched.rank == 0 && !launched.has_server;
+        let listener = match launched.listener {
+            _ if !runs_store => None,
+            Some(descriptor) => Some(inherited(descriptor)?),
+            None => Some(listen(launched.meeting_point()?)?),
+        };
+        Self::join_with(launched, listener, secret, within)
+    }
+
+    /// Joins like [`Member::join`]. A rank with a `listener` runs the store on that socket.
+    pub(in crate::shmem::bootstrap) fn join_with(
+        launched: &Launched,
+        listener: Option<TcpListener>,
+        secret: Secret,
+        within: Duration,
+    ) -> Result<Self, BootstrapError> {
         let start = Instant::now();
         let store = launched.meeting_point()?;
         let mut server = None;
         let mut own = None;
-        if launched.rank == 0 && !launched.has_server {
-            let listener = match launched.listener {
-                Some(descriptor) => inherited(descriptor)?,
-                None => listen(store)?,
-            };
+        if let Some(listener) = listener {
             let started = Server::start(listener, secret.clone())?;
             own = Some(reachable(started.address()));
             server = Some(started);

@@ -38,7 +38,7 @@ pub(super) fn inherited(descriptor: RawFd) -> Result<TcpListener, BootstrapError
 
 /// Binds rank 0's socket at `store`. A literal address is used as it is. A name may resolve differently for rank 0 than
 /// for the other ranks, so rank 0 then listens on all addresses.
-pub(super) fn listen(store: &str) -> Result<TcpListener, BootstrapError> {
+pub(in crate::shmem::bootstrap) fn listen(store: &str) -> Result<TcpListener, BootstrapError> {
     let failed = |reason| BootstrapError::Listen { store: store.to_owned(), reason };
     let (host, port) = store.rsplit_once(':').ok_or_else(|| failed("write host:port".to_owned()))?;
     let port: u16 = port.parse().map_err(|_| failed("the port is not a number up to 65535".to_owned()))?;

@@ -14,6 +14,7 @@ mod session;
 mod wire;
 
 pub use client::Member;
+pub(super) use listener::listen;
 pub use server::Server;
 pub use wire::{Inbox, MAX_BYTES, Message};
 

@@ -1,0 +1,372 @@
+//! Memory in the symmetric heap, put and get.
+
+use crate::error::{Error, WB_ERR_STATE, guard, wb_code};
+use crate::object::{self, Keepable, Object, Owner, object};
+use crate::options;
+use crate::region::wb_region_t;
+use crate::stream::wb_stream_t;
+use crate::world::wb_world_t;
+use crate::world_error::{number, of_world};
+use bytemuck::Pod;
+use std::ffi::c_void;
+use std::ptr;
+use std::sync::{Mutex, PoisonError};
+use warpbell::engine::Stream;
+use warpbell::memory::Region;
+use warpbell::shmem::calls::LocalSlice;
+use warpbell::shmem::{ShmemError, Sym, SymSlice, World};
+
+/// Memory in the symmetric heap: as many bytes on every PE, at one offset of its heap.
+pub struct wb_symmetric_t {
+    _private: (),
+}
+
+object!(wb_symmetric_t: Symmetric, "symmetric memory");
+
+/// The memory until a collective call frees it.
+pub(crate) struct Symmetric(Mutex<Option<Sym<u8>>>);
+
+/// Entry for lists of objects that runs keep: the memory itself, so that `wb_symmetric_free` sees the run.
+pub(crate) const KEEPABLE: Keepable = {
+    unsafe fn owner(handle: *const c_void) -> Result<Owner, Error> {
+        // SAFETY: the promise of `object::any`.
+        Ok(Owner(unsafe { share(handle.cast()) }?.owner()))
+    }
+    (wb_symmetric_t::TAG, owner)
+};
+
+/// Returns a share of the memory.
+///
+/// # Safety
+///
+/// As of [`object::get`].
+pub(crate) unsafe fn share(memory: *const wb_symmetric_t) -> Result<Sym<u8>, Error> {
+    // SAFETY: the caller's promise.
+    let held = unsafe { object::get(memory) }?.0.lock().unwrap_or_else(PoisonError::into_inner);
+    held.clone().ok_or_else(freed)
+}
+
+fn freed() -> Error {
+    Error::new(WB_ERR_STATE, "the symmetric memory is freed already; a collective call has freed it on all PEs")
+}
+
+/// Returns a part of the memory as elements of a type.
+pub(crate) fn part<T: Pod>(memory: &Sym<u8>, offset: usize, bytes: usize) -> Result<SymSlice<'_, T>, ShmemError> {
+    memory.slice(offset..offset.saturating_add(bytes))?.cast()
+}
+
+/// The other end of a put or get: memory that this PE's kernels access.
+pub(crate) enum Local {
+    Region(Region),
+    Symmetric(Sym<u8>),
+}
+
+impl Local {
+    /// # Safety
+    ///
+    /// As of [`object::get`].
+    pub(crate) unsafe fn of(handle: *const c_void) -> Result<Self, Error> {
+        // SAFETY: the caller's promise, for each of the following.
+        if unsafe { object::is::<wb_symmetric_t>(handle) }? {
+            // SAFETY: see above.
+            return Ok(Self::Symmetric(unsafe { share(handle.cast()) }?));
+        }
+        // SAFETY: see above.
+        Ok(Self::Region(unsafe { object::get(handle.cast::<wb_region_t>()) }?.clone()))
+    }
+
+    pub(crate) fn part(&self, world: &World, offset: usize, bytes: usize) -> Result<LocalSlice<'_, u8>, ShmemError> {
+        match self {
+            Self::Region(region) => LocalSlice::in_region(world, region, offset, bytes),
+            // Kernels reach the heaps of their own PE only, also those of another world.
+            Self::Symmetric(memory) if !memory.world().engine().is_same(world.engine()) => Err(ShmemError::Foreign),
+            Self::Symmetric(memory) => part(memory, offset, bytes).map(Into::into),
+        }
+    }
+}
+
+/// Allocates memory, filled with zeroes, on every PE. Collective; an error on one PE is an error on all.
+///
+/// @param bytes Bytes on each PE, the same on all.
+/// @param align Alignment in bytes, a power of two up to 2 MiB; 0 for 128.
+/// @param memory Receives the memory, with one reference.
+/// @return `WB_OK`; `WB_ERR_SPACE` if the heap has no free range that is large enough; `WB_ERR_WORLD` if a rank is lost or the
+///   ranks make different calls; `WB_ERR_TIMEOUT` if a rank does not call within the world's timeout.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wb_symmetric_allocate(
+    world: *const wb_world_t,
+    bytes: usize,
+    align: usize,
+    memory: *mut *mut wb_symmetric_t,
+) -> wb_code {
+    guard(|| {
+        object::checked(memory, "memory")?;
+        // SAFETY: the rules of the header.
+        let world = unsafe { object::get(world) }?;
+        let made = if align == 0 { world.malloc::<u8>(bytes) } else { world.align::<u8>(bytes, align) };
+        let made = Symmetric(Mutex::new(Some(of_world(world, made)?)));
+        // SAFETY: the rules of the header.
+        unsafe { object::give(memory, made) }
+    })
+}
+
+/// Frees memory at once on all PEs. Collective. The handle remains, and has to be released.
+///
+/// @return `WB_OK`; `WB_ERR_BUSY` on all PEs if a run, a stream or a call of another thread uses the memory on one of them: it is
+///   then freed when those have ended, without another call; `WB_ERR_STATE` if it is freed already.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wb_symmetric_free(memory: *const wb_symmetric_t) -> wb_code {
+    guard(|| {
+        // SAFETY: the rules of the header.
+        let held = unsafe { object::get(memory) }?;
+        let taken = held.0.lock().unwrap_or_else(PoisonError::into_inner).take().ok_or_else(freed)?;
+        let world = taken.world().clone();
+        of_world(&world, world.free(taken))
+    })
+}
+
+/// Adds a reference to symmetric memory.
+///
+/// @return The memory; null with an error if it is none.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wb_symmetric_retain(memory: *mut wb_symmetric_t) -> *mut wb_symmetric_t {
+    // SAFETY: the rules of the header.
+    unsafe { object::retain(memory) }
+}
+
+/// Gives a reference to symmetric memory back. Not collective: the memory is free again when all PEs have released theirs, which
+/// the next collective call finds out. Runs and streams keep the memory of their kernels.
+///
+/// @param memory The memory; null is ignored.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wb_symmetric_release(memory: *mut wb_symmetric_t) {
+    // SAFETY: the rules of the header.
+    unsafe { object::release(memory) }
+}
+
+/// Returns the address of this PE's part, as its kernels see it. Kernels name the memory of every PE by this address.
+///
+/// @param address Receives the address.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wb_symmetric_address(memory: *const wb_symmetric_t, address: *mut *mut c_void) -> wb_code {
+    guard(|| {
+        // SAFETY: the rules of the header.
+        let found = unsafe { share(memory) }?.address();
+        // SAFETY: the rules of the header.
+        unsafe { object::write(address, "address", found as *mut c_void) }
+    })
+}
+
+/// Returns the bytes on each PE.
+///
+/// @param bytes Receives the number.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wb_symmetric_bytes(memory: *const wb_symmetric_t, bytes: *mut usize) -> wb_code {
+    guard(|| {
+        // SAFETY: the rules of the header.
+        unsafe { object::write(bytes, "bytes", share(memory)?.len()) }
+    })
+}
+
+/// Returns the offset of the first byte in the heap, which is the same on all PEs.
+///
+/// @param offset Receives the offset.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wb_symmetric_offset(memory: *const wb_symmetric_t, offset: *mut usize) -> wb_code {
+    guard(|| {
+        // SAFETY: the rules of the header.
+        unsafe { object::write(offset, "offset", share(memory)?.offset()) }
+    })
+}
+
+/// Returns the address of the part of another PE, as this PE's kernels see it, for plain loads and stores.
+///
+/// @param pe The PE.
+/// @param pointer Receives the address; null if loads and stores do not reach that PE.
+/// @return `WB_OK`; `WB_ERR_ARGUMENT` if there is no such PE.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wb_symmetric_pointer(
+    memory: *const wb_symmetric_t,
+    pe: u32,
+    pointer: *mut *mut c_void,
+) -> wb_code {
+    guard(|| {
+        // SAFETY: the rules of the header.
+        let memory = unsafe { share(memory) }?;
+        let size = memory.world().n_pes();
+        if number(pe) >= size {
+            return Err(ShmemError::NoPe { pe: number(pe), size }.into());
+        }
+        let found = memory.ptr(number(pe)).map_or(ptr::null_mut(), |address| address as *mut c_void);
+        // SAFETY: the rules of the header.
+        unsafe { object::write(pointer, "pointer", found) }
+    })
+}
+
+/// Copies bytes of this PE's part to the host.
+///
+/// @param offset First byte.
+/// @param data Destination.
+/// @param bytes Number of bytes.
+/// @return `WB_OK`; `WB_ERR_ARGUMENT` if the range lies outside the memory.
+/// @note Waits for no kernel: finish runs that write the bytes first.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wb_symmetric_read(
+    memory: *const wb_symmetric_t,
+    offset: usize,
+    data: *mut c_void,
+    bytes: usize,
+) -> wb_code {
+    guard(|| {
+        // SAFETY: the rules of the header: `bytes` bytes that nothing else uses during the call.
+        let data = unsafe { options::list_mut(data.cast::<u8>(), bytes, "data") }?;
+        // SAFETY: the rules of the header.
+        let memory = unsafe { share(memory) }?;
+        of_world(memory.world(), SymSlice::from(&memory).get_to(offset, data, memory.world().my_pe()))
+    })
+}
+
+/// Copies bytes of the host to this PE's part.
+///
+/// @param offset First byte.
+/// @param data Source.
+/// @param bytes Number of bytes.
+/// @return `WB_OK`; `WB_ERR_ARGUMENT` if the range lies outside the memory.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wb_symmetric_write(
+    memory: *const wb_symmetric_t,
+    offset: usize,
+    data: *const c_void,
+    bytes: usize,
+) -> wb_code {
+    guard(|| {
+        // SAFETY: the rules of the header: `bytes` bytes that nothing changes during the call.
+        let data = unsafe { options::list(data.cast::<u8>(), bytes, "data") }?;
+        // SAFETY: the rules of the header.
+        let memory = unsafe { share(memory) }?;
+        of_world(memory.world(), memory.write(offset, data))
+    })
+}
+
+/// Copies bytes of a PE's part to the host. They are there on return.
+///
+/// @param offset First byte.
+/// @param data Destination.
+/// @param bytes Number of bytes.
+/// @param pe The PE.
+/// @return `WB_OK`; `WB_ERR_ARGUMENT` if there is no such PE, or the range lies outside the memory; `WB_ERR_OPERATION` if the
+///   network fails.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wb_symmetric_get(
+    memory: *const wb_symmetric_t,
+    offset: usize,
+    data: *mut c_void,
+    bytes: usize,
+    pe: u32,
+) -> wb_code {
+    guard(|| {
+        // SAFETY: the rules of the header: `bytes` bytes that nothing else uses during the call.
+        let data = unsafe { options::list_mut(data.cast::<u8>(), bytes, "data") }?;
+        // SAFETY: the rules of the header.
+        let memory = unsafe { share(memory) }?;
+        of_world(memory.world(), SymSlice::from(&memory).get_to(offset, data, number(pe)))
+    })
+}
+
+/// Copies bytes of the host to a PE's part. They are there on return; the PE learns of them by a barrier or a signal.
+///
+/// @param offset First byte.
+/// @param data Source.
+/// @param bytes Number of bytes.
+/// @param pe The PE.
+/// @return As of `wb_symmetric_get`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wb_symmetric_put(
+    memory: *const wb_symmetric_t,
+    offset: usize,
+    data: *const c_void,
+    bytes: usize,
+    pe: u32,
+) -> wb_code {
+    guard(|| {
+        // SAFETY: the rules of the header: `bytes` bytes that nothing changes during the call.
+        let data = unsafe { options::list(data.cast::<u8>(), bytes, "data") }?;
+        // SAFETY: the rules of the header.
+        let memory = unsafe { share(memory) }?;
+        of_world(memory.world(), memory.put(offset, data, number(pe)))
+    })
+}
+
+/// Copies memory of this PE to a PE's part by a kernel.
+///
+/// @param dest Destination.
+/// @param dest_offset Its first byte.
+/// @param source A region of the world's engine, or symmetric memory: a handle of either type.
+/// @param source_offset First byte of the source.
+/// @param bytes Number of bytes.
+/// @param pe The PE.
+/// @param stream Null: the copy is complete on return. Otherwise it runs behind the work of the stream.
+/// @return As of `wb_symmetric_get`; `WB_ERR_HANDLE` if the source is of another type.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wb_symmetric_put_from(
+    dest: *const wb_symmetric_t,
+    dest_offset: usize,
+    source: *const c_void,
+    source_offset: usize,
+    bytes: usize,
+    pe: u32,
+    stream: *const wb_stream_t,
+) -> wb_code {
+    guard(|| {
+        // SAFETY: the rules of the header.
+        let (dest, source, stream) = unsafe { (share(dest)?, Local::of(source)?, object::get_optional(stream)?) };
+        let world = dest.world();
+        let (to, from) = (part(&dest, dest_offset, bytes)?, source.part(world, source_offset, bytes)?);
+        let done = match stream {
+            None => world.put_from::<u8>(to, from, number(pe)),
+            Some(on) => world.put_from_on::<u8>(on, to, from, number(pe)),
+        };
+        of_world(world, done)
+    })
+}
+
+/// Copies a PE's part to memory of this PE by a kernel.
+///
+/// @param dest A region of the world's engine, or symmetric memory: a handle of either type.
+/// @param dest_offset First byte of the destination.
+/// @param source Source.
+/// @param source_offset Its first byte.
+/// @param bytes Number of bytes.
+/// @param pe The PE.
+/// @param stream Null: the copy is complete on return. Otherwise it runs behind the work of the stream.
+/// @return As of `wb_symmetric_get`; `WB_ERR_HANDLE` if the destination is of another type.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wb_symmetric_get_into(
+    dest: *const c_void,
+    dest_offset: usize,
+    source: *const wb_symmetric_t,
+    source_offset: usize,
+    bytes: usize,
+    pe: u32,
+    stream: *const wb_stream_t,
+) -> wb_code {
+    guard(|| {
+        // SAFETY: the rules of the header.
+        let (dest, source, stream) = unsafe { (Local::of(dest)?, share(source)?, object::get_optional(stream)?) };
+        let world = source.world();
+        let (to, from) = (dest.part(world, dest_offset, bytes)?, part(&source, source_offset, bytes)?);
+        let done = match stream {
+            None => world.get_into::<u8>(to, from, number(pe)),
+            Some(on) => world.get_into_on::<u8>(on, to, from, number(pe)),
+        };
+        of_world(world, done)
+    })
+}
+
+/// Runs a call that returns a result at once, which excludes a stream.
+pub(crate) fn without<T>(stream: Option<&Stream>, call: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
+    match stream {
+        None => call(),
+        Some(_) => Err(Error::argument("a call on a stream returns before the result exists; pass null for `stream`")),
+    }
+}
