@@ -6,10 +6,13 @@
 
 #include <warpbell/host/argument.hpp>
 #include <warpbell/host/engine.hpp>
+#include <warpbell/host/graph.hpp>
 #include <warpbell/host/handle.hpp>
 #include <warpbell/host/region.hpp>
 #include <warpbell/host/result.hpp>
 #include <warpbell/host/run.hpp>
+#include <warpbell/host/storage.hpp>
+#include <warpbell/host/world.hpp>
 
 namespace warpbell {
 namespace host {

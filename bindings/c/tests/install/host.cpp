@@ -86,12 +86,76 @@ static int kernels(const wb::engine& engine) {
   return 0;
 }
 
+static int storage(const wb::engine& engine) {
+  const std::vector<double> numbers{1, 2, 3, 4};
+  struct record {
+    uint32_t key, value;
+  };
+  const record records[] = {{1, 2}, {3, 4}};
+  const wb::volume volume = wb::volume::create(engine, {"soft:mem"}, wb::volume::bytes_for({32, 16}) + (1 << 20));
+  volume.store("numbers", numbers.data(), numbers.size());
+  volume.store("records", records, 2);
+  CHECK(volume.load<double>("numbers", 4) == numbers && volume.arrays().find("records") != std::string::npos && volume.verify());
+  CHECK(thrown([&] { volume.store("numbers", numbers.data(), 4); }, "numbers") == WB_ERR_EXISTS);
+  const wb::cache cache = wb::cache::open(volume, 1 << 20);
+  const auto array = wb::array<double>::open(cache, "numbers");
+  CHECK(array.size() == 4 && array.read(1, 2) == std::vector<double>({2, 3}));
+  CHECK(wb::array<record>::open(cache, "records").read(1, 1)[0].value == 4);
+  CHECK(thrown([&] { wb::array<uint32_t>::open(cache, "numbers"); }) == WB_ERR_ARGUMENT);
+  const double nine = 9;
+  array.write(3, &nine, 1);
+  CHECK(cache.occupancy().dirty == 1);
+  cache.flush();
+  CHECK(cache.occupancy().dirty == 0 && array.view().array.count == 4 && volume.stats().writes > 0);
+  const wb::buffer buffer = wb::buffer::allocate(volume, 4096);
+  buffer.write(&nine, 1);
+  CHECK(buffer.address() != nullptr && buffer.bytes() >= 4096 && volume.view().volume != nullptr);
+  return 0;
+}
+
+static int graphs(const wb::engine& engine) {
+  const uint64_t offsets[] = {0, 1, 3, 4, 4};
+  const uint32_t neighbours[] = {1, 0, 2, 1};
+  wb::defaults<wb_csr> lists;
+  lists.vertices = 4;
+  lists.offsets = offsets;
+  lists.neighbours = neighbours;
+  lists.neighbour_bytes = 4;
+  const wb::graph graph = wb::graph::from_csr(engine, lists);
+  CHECK(graph.vertices() == 4 && graph.arcs() == 4 && graph.name_of(2) == "2" && graph.vertex_of("2") == 2);
+  const wb::bfs_result found = graph.bfs(0, true);
+  CHECK((found.depth.read<uint32_t>() == std::vector<uint32_t>{0, 1, 2, WB_UNREACHED}) && found.parent.size() == 4);
+  CHECK(!graph.bfs(0).parent && found.depth.report().reached == 3 && found.depth.info().front() == '{');
+  CHECK((graph.components().read<uint64_t>() == std::vector<uint64_t>{0, 0, 0, 3}));
+  CHECK(graph.pagerank().dtype() == WB_F64);
+  CHECK(thrown([&] { graph.sssp(0); }) == WB_ERR_STATE);
+  CHECK(thrown([&] { graph.bfs(4); }) == WB_ERR_ARGUMENT);
+  return 0;
+}
+
+static int worlds(const wb::engine& engine) {
+  wb::world_options options;
+  options.heap_bytes = 4 << 20;
+  const wb::world world = wb::world::create_local({engine}, options)[0];
+  CHECK(world.my_pe() == 0 && world.n_pes() == 1 && world.allgather(7) == std::vector<int>{7} && world.view().size == 1);
+  const auto memory = wb::symmetric<uint32_t>::allocate(world, 8), result = wb::symmetric<uint32_t>::allocate(world, 8);
+  const uint32_t numbers[] = {4, 5};
+  memory.put_to(0, 1, numbers, 2);
+  CHECK(memory.get_from(0, 2, 1)[0] == 5 && memory.read(1, 1)[0] == 4 && memory.size() == 8 && memory.address() != nullptr);
+  const wb::team team = wb::team::all(world);
+  team.reduce(wb::reduction::sum, result, memory, 8);
+  CHECK(result.read(2, 1)[0] == 5 && team.n_pes() == 1 && team.split_strided(0, 1, 1).my_pe() == 0);
+  world.barrier_all();
+  memory.free();
+  return 0;
+}
+
 int main() {
   wb::engine_options options;
   options.kind = wb::engine_kind::cpu;
   options.threads = 2;
   const wb::engine engine = wb::engine::open(options);
-  if (objects(engine) != 0 || kernels(engine) != 0) return 1;
+  if (objects(engine) != 0 || kernels(engine) != 0 || storage(engine) != 0 || graphs(engine) != 0 || worlds(engine) != 0) return 1;
   options.images = {nullptr};
   try {
     static_cast<void>(wb::engine::open(options));
