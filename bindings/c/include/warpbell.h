@@ -817,7 +817,11 @@ typedef struct wb_csr {
    */
   uint64_t vertices;
   /**
-   * `vertices + 1` offsets, which ascend from 0 to the number of neighbours.
+   * Number of neighbours in all lists.
+   */
+  uint64_t arcs;
+  /**
+   * `vertices + 1` offsets, which ascend from 0 to `arcs`.
    */
   const uint64_t *offsets;
   /**

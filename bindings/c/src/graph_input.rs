@@ -202,7 +202,9 @@ pub struct wb_csr {
     pub size: usize,
     /// Number of vertices.
     pub vertices: u64,
-    /// `vertices + 1` offsets, which ascend from 0 to the number of neighbours.
+    /// Number of neighbours in all lists.
+    pub arcs: u64,
+    /// `vertices + 1` offsets, which ascend from 0 to `arcs`.
     pub offsets: *const u64,
     /// Neighbours: `uint32_t` or `uint64_t`, below `vertices`. Lists need not be sorted; duplicates and edges from a vertex
     /// to itself are dropped.
@@ -235,11 +237,13 @@ pub(crate) unsafe fn csr(csr: *const wb_csr) -> Result<Csr, Error> {
     }
     // SAFETY: the caller's promise, as in the following.
     let g = unsafe { options::read(csr) }?;
-    let too_many = || Error::argument(format!("`vertices` is {}, which no memory holds", g.vertices));
-    let count = usize::try_from(g.vertices).ok().and_then(|v| v.checked_add(1)).ok_or_else(too_many)?;
+    let size = |value: u64, name| {
+        let size = usize::try_from(value).ok().filter(|size| *size < isize::MAX as usize);
+        size.ok_or_else(|| Error::argument(format!("`{name}` is {value}, which no memory holds")))
+    };
+    let (vertices, arcs) = (size(g.vertices, "vertices")?, size(g.arcs, "arcs")?);
     // SAFETY: see above.
-    let offsets = unsafe { options::list(g.offsets, count, "offsets") }?.to_vec();
-    let arcs = usize::try_from(offsets[count - 1]).map_err(|_| too_many())?;
+    let offsets = unsafe { options::list(g.offsets, vertices + 1, "offsets") }?.to_vec();
     let neighbours = match g.neighbour_bytes {
         // SAFETY: see above.
         4 => Neighbours::U32(unsafe { options::list(g.neighbours.cast(), arcs, "neighbours") }?.to_vec()),

@@ -258,8 +258,7 @@ pub unsafe extern "C" fn wb_pagerank(
             chosen = chosen.damping(given.damping);
         }
         if given.tolerance != 0.0 {
-            // A number that is none is passed on, to be refused.
-            chosen = chosen.tolerance((!(given.tolerance < 0.0)).then_some(given.tolerance));
+            chosen = chosen.tolerance(Some(given.tolerance).filter(|t| t.is_nan() || *t > 0.0));
         }
         if given.iterations != 0 {
             chosen = chosen.iterations(given.iterations);

@@ -166,34 +166,35 @@ pub unsafe extern "C" fn wb_values_read(
             return Err(Error::argument(format!("`first` and `count` do not lie within the {vertices} values")));
         };
         let region = values.region();
-        // SAFETY: the rules of the header, for each of the following: nothing else uses the destination during the call.
+        // In each case the rules of the header hold: nothing else uses the destination during the call.
         match (values.element_type(), dtype) {
             (ElementType::U32, WB_U32) => {
+                // SAFETY: the rules of the header.
                 let out: &mut [u32] = unsafe { options::list_mut(data.cast(), count, "data") }?;
                 Ok(region.read(first * 4, bytemuck::cast_slice_mut(out))?)
             }
             (ElementType::U64, WB_U64) => {
-                // SAFETY: see above.
+                // SAFETY: the rules of the header.
                 let out: &mut [u64] = unsafe { options::list_mut(data.cast(), count, "data") }?;
                 Ok(region.read(first * 8, bytemuck::cast_slice_mut(out))?)
             }
             (ElementType::U32, WB_U64) => {
-                // SAFETY: see above.
+                // SAFETY: the rules of the header.
                 let out = unsafe { options::list_mut(data.cast(), count, "data") }?;
                 Ok(convert(region, first, out, |v: u32| if v == WB_NONE_U32 { WB_NONE_U64 } else { v.into() })?)
             }
             (ElementType::U32, WB_F64) => {
-                // SAFETY: see above.
+                // SAFETY: the rules of the header.
                 let out = unsafe { options::list_mut(data.cast(), count, "data") }?;
                 Ok(convert(region, first, out, |v: u32| if v == WB_NONE_U32 { f64::INFINITY } else { v.into() })?)
             }
             (ElementType::U64, WB_F64) => {
-                // SAFETY: see above.
+                // SAFETY: the rules of the header.
                 let out = unsafe { options::list_mut(data.cast(), count, "data") }?;
                 Ok(convert(region, first, out, |v: u64| if v == WB_NONE_U64 { f64::INFINITY } else { v as f64 })?)
             }
             (ElementType::F64, WB_F64) => {
-                // SAFETY: see above.
+                // SAFETY: the rules of the header.
                 let out = unsafe { options::list_mut(data.cast(), count, "data") }?;
                 let real = |v: f64| if v.to_bits() == WB_NONE_U64 { f64::INFINITY } else { v };
                 Ok(convert(region, first, out, real)?)

@@ -268,6 +268,7 @@ static void own_lists(wb_engine_t* engine, wb_cache_t* cache, const matrix* kara
     for (uint32_t b = 0; b < m.vertices; ++b) quarters.weight[a][b] /= 4;
   wb_csr csr = {.size = sizeof(csr)};
   csr.vertices = m.vertices;
+  csr.arcs = arcs;
   csr.offsets = offsets;
   csr.neighbours = neighbours;
   csr.neighbour_bytes = 4;
@@ -310,6 +311,12 @@ static void own_lists(wb_engine_t* engine, wb_cache_t* cache, const matrix* kara
   csr.neighbour_bytes = 2;
   FAILS(WB_ERR_ARGUMENT, "`neighbour_bytes` is 2", wb_graph_from_csr(engine, &csr, WB_EDGES_IN_DEVICE, NULL, &graph));
   csr.neighbour_bytes = 8;
+  ++csr.arcs;
+  FAILS(WB_ERR_ARGUMENT, "offset 37 is 158", wb_graph_from_csr(engine, &csr, WB_EDGES_IN_DEVICE, NULL, &graph));
+  --csr.arcs;
+  csr.vertices = UINT64_MAX;
+  FAILS(WB_ERR_ARGUMENT, "which no memory holds", wb_graph_from_csr(engine, &csr, WB_EDGES_IN_DEVICE, NULL, &graph));
+  csr.vertices = m.vertices;
   wide[0] = 99;
   FAILS(WB_ERR_ARGUMENT, "leads to vertex 99", wb_graph_from_csr(engine, &csr, WB_EDGES_IN_DEVICE, NULL, &graph));
   wide[0] = 3;
