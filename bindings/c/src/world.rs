@@ -405,7 +405,7 @@ pub unsafe extern "C" fn wb_world_allgather(
         let world = unsafe { object::get(world) }?;
         // SAFETY: the rules of the header: memory that nothing else changes.
         let bytes = unsafe { options::list(bytes.cast::<u8>(), count, "bytes") }?;
-        let total = count.checked_mul(world.n_pes()).unwrap_or(usize::MAX);
+        let total = count.saturating_mul(world.n_pes());
         // SAFETY: the rules of the header: memory that nothing else uses, for `count` bytes of each PE.
         let all = unsafe { options::list_mut(all.cast::<u8>(), total, "all") }?;
         let parts = of_world(world, world.allgather(bytes))?;

@@ -76,7 +76,7 @@ mod tests {
             lba: 0,
             blocks: 0,
         };
-        let run = || RunError::Operations { kernel: "k".to_owned(), errors: vec![one.clone()], count: 1 };
+        let run = || RunError::Operations { kernel: "k".to_owned(), errors: vec![one], count: 1 };
         for e in [ShmemError::Run(run()), ShmemError::Network { failures: vec!["PE 1".to_owned()], source: run() }] {
             assert_eq!(guard(|| Err(e.into())), WB_ERR_OPERATION);
             // SAFETY: nothing is written without space.

@@ -41,6 +41,9 @@ static void numbers(pe* p, wb_team_t* all) {
   OK(wb_team_sync(column, NULL));
   wb_team_release(row);
   wb_team_release(column);
+  FAILS(WB_ERR_ARGUMENT, "a team of 0 PEs", wb_team_split_2d(all, 0, &row, &column));
+  FAILS(WB_ERR_WORLD, "split_2d failed", wb_team_split_2d(all, 2 + (p->me == 3), &row, &column));
+  FAILS(WB_ERR_ARGUMENT, "`column` is null", wb_team_split_2d(all, 2, &row, NULL));
   OK(wb_team_node(p->world, &node));
   OK(wb_team_n_pes(node, &count));
   CHECK(count == p->pes);
@@ -129,7 +132,8 @@ static void steps(pe* p) {
 }
 
 int main(void) {
-  const wb_world_options options = {.size = sizeof(options), .heap_bytes = 1 << 20, .timeout = 100};
+  // Teams take up to a sixteenth of the heap.
+  const wb_world_options options = {.size = sizeof(options), .heap_bytes = 32 << 20, .timeout = 100};
   on_all(4, &options, steps);
   puts("ok");
   return 0;

@@ -56,7 +56,7 @@ static void put_and_get(pe* p) {
   OK(wb_symmetric_pointer(memory, next, &pointer));
   CHECK(pointer != NULL && pointer != address);
   uint64_t value = mark(p->me), found = 1;
-  OK(wb_symmetric_read(memory, 8, &found, 8));
+  OK(wb_symmetric_read(memory, 56, &found, 8));
   CHECK(found == 0);
   OK(wb_symmetric_write(memory, 0, &value, 8));
   OK(wb_symmetric_put(memory, 8, &value, 8, next));
