@@ -119,6 +119,7 @@ static int graphs(const wb::engine& engine) {
   wb::defaults<wb_csr> lists;
   lists.vertices = 4;
   lists.offsets = offsets;
+  lists.arcs = 4;
   lists.neighbours = neighbours;
   lists.neighbour_bytes = 4;
   const wb::graph graph = wb::graph::from_csr(engine, lists);
