@@ -13,7 +13,7 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-SOURCES = {".rs", ".cuh", ".cu", ".h", ".cpp"}
+SOURCES = {".rs", ".cuh", ".cu", ".h", ".hpp", ".cpp"}
 PROSE = SOURCES | {".md", ".py", ".toml", ".yml"}
 
 # Words of this project's past that the field does not use: matched with each part of an identifier (`last_rung`, `RungError`).

@@ -1,7 +1,9 @@
-"""Follows docs/tutorial.md as a reader does, in a new folder.
+"""Follows a page as a reader does, in a new folder.
+
+    tutorial.py [PAGE EXAMPLES [HOME]]     docs/tutorial.md examples/template unless others are named
 
 Writes each block behind "File `NAME`:" to that file, and runs each line that begins with `$ `. The lines below a command have to be in
-its output, in their order; `...` stands for anything. At the end the files have to be those of examples/template.
+its output, in their order; `...` stands for anything. At the end the files have to be those below EXAMPLES. `$HOME` is HOME in commands.
 """
 
 import os
@@ -27,12 +29,13 @@ def first_missing(lines, output):
     return None
 
 
-def main():
+def main(page="docs/tutorial.md", examples="examples/template", home=None):
     program, files = None, {}
+    environment = {**os.environ, "HOME": home} if home else None
     with tempfile.TemporaryDirectory() as folder:
         os.symlink(ROOT, pathlib.Path(folder, "warpbell"))
         at = pathlib.Path(folder)
-        for name, language, text in BLOCK.findall((ROOT / "docs/tutorial.md").read_text()):
+        for name, language, text in BLOCK.findall((ROOT / page).read_text()):
             if name:
                 (at / name).parent.mkdir(parents=True, exist_ok=True)
                 (at / name).write_text(text)
@@ -45,20 +48,20 @@ def main():
                 if command.startswith("cd "):
                     at = at / command.removeprefix("cd ")
                     continue
-                done = subprocess.run(["bash", "-c", command], cwd=at, capture_output=True, text=True, timeout=900)
+                done = subprocess.run(["bash", "-c", command], cwd=at, env=environment, capture_output=True, text=True, timeout=900)
                 output = done.stderr + done.stdout
                 if done.returncode != 0:
                     sys.exit(f"{output}tutorial: `{command}` failed with status {done.returncode}")
                 missing = first_missing(lines, output)
                 if missing is not None:
-                    sys.exit(f"{output}tutorial: `{command}` does not print `{missing}`, as docs/tutorial.md shows")
+                    sys.exit(f"{output}tutorial: `{command}` does not print `{missing}`, as {page} shows")
                 program = at
     if program is None or not files:
         sys.exit("tutorial: no command and no file found")
     for name, text in files.items():
-        if (ROOT / "examples/template" / name).read_text() != text:
-            sys.exit(f"tutorial: examples/template/{name} is not the file of docs/tutorial.md")
-    print(f"tutorial: {len(files)} files, as in examples/template")
+        if (ROOT / examples / name).read_text() != text:
+            sys.exit(f"tutorial: {examples}/{name} is not the file of {page}")
+    print(f"tutorial: {len(files)} files, as in {examples}")
 
 
-main()
+main(*sys.argv[1:])

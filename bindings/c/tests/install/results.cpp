@@ -1,0 +1,39 @@
+// The C++ interface without exceptions: each call returns a value or an error. Prints `ok`.
+#include <warpbell.hpp>
+
+#include <cstdio>
+#include <cstring>
+
+namespace wb = warpbell::host;
+
+#define CHECK(condition)                                                   \
+  do {                                                                     \
+    if (!(condition)) {                                                    \
+      std::fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition); \
+      return 1;                                                            \
+    }                                                                      \
+  } while (0)
+
+int main() {
+  wb::engine_options options;
+  options.kind = wb::engine_kind::cpu;
+  options.threads = 1;
+  const wb::result<wb::engine> engine = wb::engine::open(options);
+  CHECK(engine && engine.ok() && engine.code() == WB_OK && engine.what()[0] == '\0' && !engine.failure());
+  const wb::result<wb::region> numbers = wb::region::allocate(engine.value(), wb::place::device, 8000);
+  CHECK(numbers);
+  const wb::result<wb::run> missing = wb::launch(engine.value(), "no_such_kernel", wb_grid{1, 1});
+  CHECK(!missing && missing.code() == WB_ERR_NOT_FOUND && std::strstr(missing.what(), "no_such_kernel"));
+  CHECK(missing.failure()->name() == std::string("WB_ERR_NOT_FOUND") && missing.failure()->operations().empty());
+  wb::result<wb::run> run = wb::launch(engine.value(), "wb_iota", wb_grid{1, 1}, numbers.value(), uint64_t{1000}, uint64_t{0}, uint64_t{1});
+  CHECK(run && run->finish(10));
+  CHECK(run->finish().code() == WB_ERR_STATE);
+  wb::result<std::vector<uint64_t>> read = numbers.value().read<uint64_t>(1, 999);
+  CHECK(read && (*read)[0] == 999 && std::move(read).value().size() == 1);
+  const wb::status outside = numbers.value().fill(0, 1 << 20, 0);
+  CHECK(!outside && outside.code() == WB_ERR_ARGUMENT);
+  const wb::status closed = engine.value().set_deadline(0);
+  CHECK(closed.ok());
+  std::puts("ok");
+  return 0;
+}
