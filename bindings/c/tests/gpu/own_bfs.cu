@@ -26,20 +26,20 @@
 #undef wb_components
 #undef wb_pagerank
 
-#define WB(call)                                                                                \
-  do {                                                                                          \
-    if ((call) != WB_OK) {                                                                      \
-      fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, #call, wb_last_error());           \
-      exit(1);                                                                                  \
-    }                                                                                           \
+#define WB(call)                                                                      \
+  do {                                                                                \
+    if ((call) != WB_OK) {                                                            \
+      fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, #call, wb_last_error()); \
+      exit(1);                                                                        \
+    }                                                                                 \
   } while (0)
-#define CUDA(call)                                                                              \
-  do {                                                                                          \
-    const cudaError_t e = (call);                                                               \
-    if (e != cudaSuccess) {                                                                     \
-      fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, #call, cudaGetErrorString(e));     \
-      exit(1);                                                                                  \
-    }                                                                                           \
+#define CUDA(call)                                                                          \
+  do {                                                                                      \
+    const cudaError_t e = (call);                                                           \
+    if (e != cudaSuccess) {                                                                 \
+      fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, #call, cudaGetErrorString(e)); \
+      exit(1);                                                                              \
+    }                                                                                       \
   } while (0)
 
 // As of the library's search (host/graph/bfs.rs): Beamer's alpha and beta, and when a sorted queue saves reads.
@@ -192,7 +192,8 @@ struct search {
       }
       const uint64_t found = r.sum[WB_BFS_FOUND];
       reached += found;
-      if (bottom_up && found != 0 && found < frontier && found <= lists.vertices / beta && found < connected - std::min(connected, reached)) {
+      if (bottom_up && found != 0 && found < frontier && found <= lists.vertices / beta &&
+          found < connected - std::min(connected, reached)) {
         p = base;
         p.seen = seen[now];
         p.seen_next = seen[1 - now];
