@@ -1,11 +1,12 @@
 // A graph kernel with its neighbour lists in memory (before.cu), and the same kernel with the lists on storage (after.cu).
 //
-//   before_after [DEVICE]    default soft:mem, a software NVMe controller in memory
+//   before_after [DEVICE [LOG2]]    default soft:mem, a software NVMe controller in memory, and a graph of 2^14 vertices
 //
 // `diff before.cu after.cu` shows what a kernel's author changes, and `main` below what the host's does.
 #include <warpbell.hpp>
 
 #include <cstdio>
+#include <cstdlib>
 #include <set>
 #include <string>
 #include <vector>
@@ -41,11 +42,11 @@ static std::vector<uint32_t> components(const wb::engine& engine, const char* ke
   return label;
 }
 
-static int run(const std::string& device) {
+static int run(const std::string& device, unsigned log2) {
   wb::engine_options options;
   options.images = {&before_after_image};
   const wb::engine engine = wb::engine::open(options);
-  const graph g = random_graph(1 << 14, 4, 8);
+  const graph g = random_graph(1u << log2, 4, 8);
   const size_t bytes = g.neighbours.size() * sizeof g.neighbours[0];
 
   // Before: the lists fill memory of the GPU.
@@ -67,7 +68,12 @@ static int run(const std::string& device) {
 
 int main(int argc, char** argv) {
   try {
-    return run(argc > 1 ? argv[1] : "soft:mem");
+    const unsigned long log2 = argc > 2 ? std::strtoul(argv[2], nullptr, 10) : 14;
+    if (log2 < 8 || log2 > 26) {
+      std::fprintf(stderr, "error: LOG2 is %s; it must be a number from 8 to 26\n", argv[2]);
+      return 2;
+    }
+    return run(argc > 1 ? argv[1] : "soft:mem", static_cast<unsigned>(log2));
   } catch (const wb::error& e) {
     std::fprintf(stderr, "error: %s\n", e.what());
     return 1;

@@ -11,11 +11,11 @@ impl HostQueue<'_> {
         self.policy = policy;
     }
 
-    /// Makes the queue work again, as [`Controller::recover`] does. Afterwards every slot is free
+    /// Makes the queue work again, as [`Controller::recover`](crate::nvme::Controller::recover) does. Afterwards every slot is free
     /// and no command is in flight.
     ///
     /// # Errors
-    /// As [`Controller::recover`], and [`NvmeError::Options`] if the queue is not idle after a reset.
+    /// As [`Controller::recover`](crate::nvme::Controller::recover), and [`NvmeError::Options`] if the queue is not idle after a reset.
     pub fn recover(&mut self) -> Result<RecoveryReport, NvmeError> {
         let controller = self.controller().clone();
         let id = self.id;
