@@ -27,6 +27,16 @@ fn compile(source: &str, flags: &[&str], program: &Path) {
     assert!(built.status.success(), "{source}:\n{}", String::from_utf8_lossy(&built.stderr));
 }
 
+/// Compiles kernels of a program for CPU threads, to an object file.
+fn compile_kernels(source: &str, object: &Path) {
+    let mut command = Command::new(std::env::var_os("CXX").unwrap_or_else(|| "c++".into()));
+    command.args(["-xc++", "-std=c++20", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas", "-c"]);
+    command.arg("-DWB_WARP_WIDTH=1").arg("-I").arg(root().join("../../kernels/include"));
+    command.arg("-o").arg(object).arg(root().join("tests/c").join(source));
+    let built = command.output().unwrap_or_else(|e| panic!("{command:?}: {e}; set CXX to a C++20 compiler"));
+    assert!(built.status.success(), "{source}:\n{}", String::from_utf8_lossy(&built.stderr));
+}
+
 /// Compiles and runs a program. It gets an empty folder as its argument, and says `ok` at its end.
 fn run(source: &str, flags: &[&str]) {
     let folder = tempfile::tempdir().unwrap();
@@ -55,6 +65,15 @@ fn engines_and_errors() {
 #[test]
 fn memory_launches_and_streams() {
     run("run.c", ADDRESS);
+}
+
+/// Without AddressSanitizer: memory of a kernel that does not stop is kept on purpose.
+#[test]
+fn kernels_of_the_program() {
+    let folder = tempfile::tempdir().unwrap();
+    let object = folder.path().join("kernels.o");
+    compile_kernels("kernel.cu", &object);
+    run("kernel.c", &["-fsanitize=undefined", "-fno-sanitize-recover=all", object.to_str().unwrap(), "-lstdc++"]);
 }
 
 #[test]

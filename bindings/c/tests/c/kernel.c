@@ -1,0 +1,84 @@
+// Kernels of the program in an image of its own: one that takes a view, and one that does not stop.
+#include "check.h"
+
+const void* test_kernels(void);
+
+static wb_engine_t* engine_with_kernels(void) {
+  static const wb_image image = {.size = sizeof(image), .name = "test", .cpu = test_kernels};
+  const wb_image* images[] = {&image};
+  wb_engine_options options = {.size = sizeof(options)};
+  options.kind = WB_ENGINE_CPU;
+  options.threads = 2;
+  options.images = images;
+  options.image_count = 1;
+  wb_engine_t* engine = NULL;
+  OK(wb_engine_open(&options, &engine));
+  const wb_image* twice[] = {&image, &image};
+  options.images = twice;
+  options.image_count = 2;
+  wb_engine_t* none = NULL;
+  FAILS(WB_ERR_EXISTS, "is in image `test` and in image `test`", wb_engine_open(&options, &none));
+  return engine;
+}
+
+static void takes_a_view(wb_engine_t* engine) {
+  enum { COUNT = 5000 };
+  uint32_t numbers[COUNT];
+  uint64_t expected = 0, total = 0;
+  for (uint32_t i = 0; i < COUNT; ++i) expected += numbers[i] = i * 2654435761u;
+  const char* device = "soft:mem";
+  wb_volume_t* volume = NULL;
+  OK(wb_volume_create(engine, &device, 1, 1 << 20, NULL, &volume));
+  OK(wb_volume_store(volume, "numbers", WB_U32, numbers, COUNT, NULL));
+  wb_cache_t* cache = NULL;
+  OK(wb_cache_open(volume, NULL, &cache));
+  wb_array_t* array = NULL;
+  OK(wb_array_open(cache, "numbers", WB_U32, &array));
+  wb_array_view view;
+  OK(wb_array_get_view(array, &view));
+  wb_region_t* region = NULL;
+  OK(wb_region_allocate(engine, WB_PLACE_DEVICE, sizeof(total), &region));
+  void* address = NULL;
+  OK(wb_region_address(region, &address));
+  wb_grid grid;
+  OK(wb_engine_grid(engine, 32, 1, &grid));
+  const wb_argument arguments[] = {{&view, sizeof(view), array}, {&address, sizeof(address), region}};
+  wb_run_t* run = NULL;
+  OK(wb_launch(engine, "sum", grid, arguments, 2, &run));
+  // The run keeps what the kernel uses.
+  wb_array_release(array);
+  wb_cache_release(cache);
+  wb_volume_release(volume);
+  OK(wb_run_finish(run, 60, NULL));
+  wb_run_release(run);
+  OK(wb_region_read(region, 0, &total, sizeof(total)));
+  CHECK(total == expected);
+  wb_region_release(region);
+}
+
+static void does_not_stop(wb_engine_t* engine) {
+  wb_region_t* region = NULL;
+  OK(wb_region_allocate(engine, WB_PLACE_HOST, 4, &region));
+  void* address = NULL;
+  OK(wb_region_address(region, &address));
+  const wb_argument arguments[] = {{&address, sizeof(address), region}};
+  const wb_grid grid = {1, 1};
+  wb_run_t* run = NULL;
+  OK(wb_launch(engine, "wait_for_host", grid, arguments, 1, &run));
+  FAILS(WB_ERR_KERNEL, "its memory is kept until the process ends", wb_run_finish(run, 0.1, NULL));
+  wb_run_t* next = NULL;
+  FAILS(WB_ERR_KERNEL, "start the program again", wb_launch(engine, "wait_for_host", grid, arguments, 1, &next));
+  const uint32_t go = 1;
+  OK(wb_region_write(region, 0, &go, 4));
+  wb_run_release(run);
+  wb_region_release(region);
+}
+
+int main(void) {
+  wb_engine_t* engine = engine_with_kernels();
+  takes_a_view(engine);
+  does_not_stop(engine);
+  wb_engine_release(engine);
+  puts("ok");
+  return 0;
+}
