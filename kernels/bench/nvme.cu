@@ -12,6 +12,9 @@
 // Blocks of at most four warps. The host (host/bin/measure/nvme.rs) launches as many as are resident together: a second wave would
 // begin after the time of the first one is over.
 #define WB_NVME_BENCH_KERNEL WB_KERNEL void __launch_bounds__(128)
+// The same with up to 255 registers on a GPU. Otherwise ptxas gives a thread 128 and stores the others to the stack, which costs a
+// twentieth of the time of a lone read.
+#define WB_NVME_BENCH_ONE_KERNEL WB_KERNEL void __launch_bounds__(128, 2)
 
 namespace nvme_bench {
 
@@ -150,7 +153,7 @@ WB_NVME_BENCH_KERNEL wb_nvme_bench_fill(WB_PARAM warpbell::volume_ref vol, WB_PA
 WB_EXPORT(wb_nvme_bench_fill)
 
 // Measures with one command in flight for each lane.
-WB_NVME_BENCH_KERNEL wb_nvme_bench_one(WB_PARAM warpbell::volume_ref vol, WB_PARAM wb_nvme_bench p) {
+WB_NVME_BENCH_ONE_KERNEL wb_nvme_bench_one(WB_PARAM warpbell::volume_ref vol, WB_PARAM wb_nvme_bench p) {
   using namespace warpbell;
   const nvme_bench::job j(vol, p);
   if (j.idle()) return;
