@@ -66,6 +66,14 @@ impl DataBuffer {
         self.bytes
     }
 
+    /// Keeps the memory and its registration until a kernel has ended.
+    pub(super) fn keep(&self, args: &mut Args) {
+        args.keep(self.region.owner());
+        if let Some(window) = &self.window {
+            args.keep(window.clone());
+        }
+    }
+
     /// Returns the address space of the memory.
     pub(super) fn space(&self) -> &Space {
         self.region.space()
@@ -123,10 +131,7 @@ impl DataBuffer {
 impl KernelArg for DataBuffer {
     fn push(&self, args: &mut Args) {
         args.push_value(self.address());
-        args.keep(self.region.owner());
-        if let Some(window) = &self.window {
-            args.keep(window.clone());
-        }
+        self.keep(args);
     }
 }
 
@@ -153,6 +158,19 @@ impl Volume {
             }
         };
         self.register_region(region.clone(), maps)
+    }
+
+    /// Makes existing memory a buffer for transfers: maps it as [`Volume::map`] does, and keeps it and the mapping. For
+    /// memory of the program ([`Space::import_device`]).
+    ///
+    /// # Errors
+    /// As for [`Volume::map`].
+    pub fn map_data(&self, region: &Region) -> Result<DataBuffer, StorageError> {
+        let window = match self.path().landing {
+            LandingPath::Bounce => None,
+            LandingPath::Direct => Some(Arc::new(self.map(region)?)),
+        };
+        Ok(DataBuffer { region: region.clone(), offset: 0, bytes: region.len(), window })
     }
 
     /// Allocates zeroed memory that kernels of this volume can read into and write from.
