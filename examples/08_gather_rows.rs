@@ -5,8 +5,8 @@
 //! $ cargo run --example 08_gather_rows
 //! engine cpu (2 threads; ...)
 //! 4096 rows of 512 bytes, 16 batches of 256 rows
-//! epoch 1: 1830 rows read from the device, 0 hits, 2266 duplicates
-//! epoch 2: 918 rows read from the device, 1263 hits, 1915 duplicates, correct
+//! epoch 1: 1877 rows read from the device, 2205 hits, 14 duplicates
+//! epoch 2: 907 rows read from the device, 3188 hits, 1 duplicates, correct
 //! ```
 //!
 //! `--engine gpu` runs the same kernel on a GPU, `--device soft:FILE` stores the table in a file.
@@ -24,8 +24,9 @@ const BATCH: u64 = 256;
 /// Returns the rows of a batch: low numbers are drawn more often, as nodes with many neighbours are.
 fn batch(number: u64) -> Vec<u64> {
     let draw = |i: u64| {
-        let x = (number * BATCH + i).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
-        (x * x >> 24) * ROWS >> 24
+        let mixed = (number * BATCH + i + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let x = ((mixed ^ (mixed >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 32) as f64 / f64::from(u32::MAX);
+        (x.powi(4) * (ROWS - 1) as f64) as u64
     };
     (0..BATCH).map(draw).collect()
 }

@@ -295,6 +295,46 @@ void warps_of_their_own(const setting& s, uint32_t warps, uint32_t rounds) {
               b.sum(&wb_table_stats::admissions), b.sum(&wb_table_stats::retries));
 }
 
+// Every order of a row's admission and its write: no frame keeps the row that was read before the write.
+void admissions_and_writes() {
+  setting s;
+  s.near_sets = 1;
+  bed b(s);
+  model::run(1, [&] {
+    if (!warp::is_leader(warp::full())) return;
+    const rows::row_cache cache(b.view.cache[0], s.row_bytes);
+    const auto enter = [&](uint64_t row) {
+      const auto f = cache.claim(row, cache.changed(row), true);
+      CHECK(f.tag != nullptr && cache.find(row).tag == nullptr);
+      return f;
+    };
+    // The write comes last, in the middle, and between the read and the claim.
+    CHECK(rows::row_cache::publish(enter(1)) && cache.find(1).tag != nullptr);
+    const auto seen = cache.find(1);
+    cache.drop(1);
+    CHECK(cache.find(1).tag == nullptr && !rows::row_cache::still(seen));
+    const auto claimed = enter(2);
+    cache.drop(2);
+    CHECK(!rows::row_cache::publish(claimed) && cache.find(2).tag == nullptr);
+    const uint32_t before = cache.changed(3);
+    cache.drop(3);
+    CHECK(cache.claim(3, before, true).tag == nullptr && cache.find(3).tag == nullptr);
+    // A row has one frame, and a frame that is filled is not taken.
+    const auto first = enter(4);
+    CHECK(cache.claim(4, cache.changed(4), true).tag == nullptr);
+    for (uint64_t row = 5; row < 5 + WB_ROW_WAYS - 1; ++row) CHECK(rows::row_cache::publish(enter(row)));
+    // The set is full: a row enters when it is missed the second time, in place of one that was used least.
+    for (uint64_t row = 6; row < 5 + WB_ROW_WAYS - 1; ++row) rows::row_cache::use(cache.find(row));
+    CHECK(cache.claim(40, cache.changed(40), false).tag == nullptr);
+    const auto second = cache.claim(40, cache.changed(40), false);
+    CHECK(second.tag != nullptr && cache.find(5).tag == nullptr && cache.find(6).tag != nullptr);
+    CHECK(rows::row_cache::publish(first) && rows::row_cache::publish(second));
+    cache.drop_set(0);
+    for (uint64_t row = 0; row < s.rows; ++row) CHECK(cache.find(row).tag == nullptr);
+  });
+  std::printf("admissions and writes in every order\n");
+}
+
 // Writes version after version while other warps gather. No gather that begins after a write has ended sees an older version.
 void writes_beside_reads(const setting& s, uint32_t warps, uint32_t versions) {
   bed b(s, warps + 1);
@@ -436,6 +476,7 @@ int main(int argc, char** argv) {
       }
     }
   }
+  admissions_and_writes();
   blocks(setting{}, 2, rounds);
   setting cached;
   cached.rows = 200;

@@ -137,7 +137,7 @@ impl Table {
     ///
     /// # Errors
     /// * [`TableError::Index`] if an index is no row.
-    /// * [`StorageError::Option`] if the output is too small, or memory of another engine.
+    /// * [`TableError::Bytes`] if the output is too small; [`StorageError::Option`] if it is memory of another engine.
     /// * [`StorageError::Run`] if a row cannot be read; the output is then incomplete. Other batches that are in flight on
     ///   the engine fail with it. The next one works if the device does.
     /// * [`StorageError::Memory`], [`StorageError::Dma`] or [`StorageError::Engine`] if memory of the batch cannot be

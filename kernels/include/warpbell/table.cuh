@@ -253,6 +253,7 @@ class table_ref {
     // Whoever sees a byte of a row in its new frame sees that the frame was claimed.
     warp::sync(all);
     order::fence<order::release>();
+    rows::cross();
     copy_together(all, f.tag != nullptr, f.address, r.to, t_.row_bytes);
     const bool entered = f.tag != nullptr && rows::row_cache::publish(f);
     return warp::count(warp::ballot(all, entered));

@@ -36,7 +36,7 @@ constexpr uint64_t state_mask = WB_ROW_VALID | WB_ROW_BUSY | WB_ROW_DEAD;
 /// @brief Returns true if both tags belong to the same content of a frame.
 WB_FN bool same_content(uint64_t before, uint64_t now) { return ((before ^ now) & ~uses_mask) == 0; }
 
-// Point between a look at a tag and the copy of its frame. Stress tests call the function there that the macro names.
+// Point between a look at a tag, or the claim of a frame, and the copy that follows. Stress tests call the function there that the macro names.
 WB_FN void cross() {
 #if defined(WB_ROW_CROSSING)
   WB_ROW_CROSSING();
