@@ -130,9 +130,9 @@ class table_ref {
     const bool in_memory = t_.hot_row != nullptr || near().exists() || far().exists();
     counts c;
     bool good = true;
-    for (uint64_t first = uint64_t{w.warp} * w.tile; good && first < n; first += uint64_t{w.warps} * w.tile) {
+    for (uint64_t first = w.first; good && first < w.last; first += w.tile) {
       request r{first + warp::lane(), 0, 0, 0, 0};
-      bool wanted = warp::lane() < w.tile && r.position < n;
+      bool wanted = warp::lane() < w.tile && r.position < w.last;
       if (wanted) {
         r.row = order::load<order::relaxed>(indices + r.position);
         r.to = base + r.position * t_.row_bytes;

@@ -34,18 +34,23 @@ WB_FN part part_of(const wb_table_view& t, uint32_t block_shift, uint64_t row, u
 /// @brief The warps that take part in a batch, and the reads that each has in flight.
 struct shape {
   uint32_t warp, warps;  // this warp's number, and how many take part
-  uint32_t tile;         // rows that a warp looks at together
   uint32_t at_once;      // parts that a warp moves together
+  uint32_t tile;         // rows that a warp looks at together: a multiple of `at_once`, so that no turn has fewer reads
+  uint64_t first, last;  // this warp's rows
 
   /// @brief Spreads a batch of `n` rows over `total` warps, of which this is number `number`. One thread calls this.
   WB_FN shape(const wb_table_scratch& s, uint64_t n, uint32_t number, uint32_t total) : warp(number), warps(total) {
     if (warps > s.in_flight) warps = s.in_flight;
     if (warps > n) warps = static_cast<uint32_t>(n);
     if (warps == 0) warps = 1;
-    const uint64_t each = (n + warps - 1) / warps;
-    tile = each < warp::width ? static_cast<uint32_t>(each) : warp::width;
     const uint32_t most = s.in_flight / warps;
     at_once = most == 0 ? 1 : most < warp::width ? most : warp::width;
+    // All warps get as many rows, so that they end together.
+    const uint64_t each = (n + warps - 1) / warps;
+    const uint32_t whole = warp::width / at_once * at_once;
+    tile = each < whole ? static_cast<uint32_t>(each) : whole;
+    first = warp * each < n ? warp * each : n;
+    last = n - first < each ? n : first + each;
   }
   /// @brief Returns true if this warp takes part.
   WB_FN bool takes_part() const { return warp < warps; }

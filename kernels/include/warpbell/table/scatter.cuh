@@ -120,9 +120,9 @@ class scatter {
 
   // Calls `f(row, position, lanes that act)` for this warp's tiles, until it returns false.
   template <class F> WB_FN void each_tile(F f) const {
-    for (uint64_t first = uint64_t{w_.warp} * w_.tile; first < n_; first += uint64_t{w_.warps} * w_.tile) {
+    for (uint64_t first = w_.first; first < w_.last; first += w_.tile) {
       const uint64_t position = first + warp::lane();
-      const bool mine = warp::lane() < w_.tile && position < n_;
+      const bool mine = warp::lane() < w_.tile && position < w_.last;
       const uint64_t row = mine ? index(position) : 0;
       const warp::mask_t act = warp::ballot(warp::full(), mine && acting(position) == position);
       if (act && !f(row, position, act)) return;
