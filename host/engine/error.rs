@@ -251,8 +251,9 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// One operation that failed inside a kernel: a command of a device, or a call of `shmem.cuh`. Calls have an `opcode`
-/// of `abi::SHMEM_OPCODE` or more, and give the other fields the meaning that each names after "Call:".
+/// One operation that failed inside a kernel: a command of a device, a call of `shmem.cuh`, or an index that is no row
+/// of a table ([`OperationError::table_index`]). Calls have an `opcode` from `abi::SHMEM_OPCODE` on, and give the other
+/// fields the meaning that each names after "Call:".
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OperationError {
     /// Outcome of the operation.
@@ -306,6 +307,14 @@ impl OperationError {
         abi::ErrorEntry { status: outcome.word(), device, queue, command, opcode, blocks, lba }
     }
 
+    /// Returns position, index and number of rows, if the operation was to gather or write a row that a table does not
+    /// have (`abi::TABLE_OPCODE`).
+    pub fn table_index(&self) -> Option<(u64, u64, u64)> {
+        let joined = |upper: u32, lower: u32| u64::from(upper) << 32 | u64::from(lower);
+        let of_table = self.opcode == abi::TABLE_OPCODE && self.outcome == Outcome::BadArgument;
+        of_table.then(|| (self.lba, joined(self.queue, self.command), joined(self.device, self.blocks)))
+    }
+
     /// Writes the error of a call between PEs.
     fn call(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (name, kind) = CALLS.get((self.opcode - abi::SHMEM_OPCODE) as usize).unwrap_or(&("call", Kind::To));
@@ -340,6 +349,9 @@ impl OperationError {
 
 impl fmt::Display for OperationError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some((position, index, rows)) = self.table_index() {
+            return write!(f, "index {index} at position {position} of the batch: the table has {rows} rows");
+        }
         if self.opcode >= abi::SHMEM_OPCODE {
             return self.call(f);
         }
@@ -504,6 +516,20 @@ mod tests {
         }
         assert_eq!(Outcome::from_word(0x2000_0281).word(), 0x2000_0281);
         assert_eq!(Outcome::from_word(0x9000_8113).word(), 0x9000_8113);
+    }
+
+    #[test]
+    fn an_index_of_no_row_is_told_with_its_position() {
+        let error = OperationError {
+            outcome: Outcome::BadArgument,
+            device: 1,
+            queue: 2,
+            command: 3,
+            opcode: abi::TABLE_OPCODE,
+            lba: 7,
+            blocks: 5,
+        };
+        assert_eq!(error.to_string(), "index 8589934595 at position 7 of the batch: the table has 4294967301 rows");
     }
 
     #[test]

@@ -130,6 +130,9 @@ pub enum StorageError {
         /// Ways to make the path available.
         remedies: Vec<Remedy>,
     },
+    /// A table that does not exist, or does not fit the request.
+    #[error(transparent)]
+    Table(#[from] super::TableError),
     /// An option or argument out of its range.
     #[error("{0}")]
     Option(String),
@@ -182,6 +185,7 @@ impl Remedies for StorageError {
             Self::Memory(e) => e.remedies(),
             Self::Engine(e) => e.remedies(),
             Self::Run(e) => e.remedies(),
+            Self::Table(e) => e.remedies(),
             _ => Vec::new(),
         }
     }

@@ -90,11 +90,11 @@ const TYPES: [(ElementType, &str, u32); 11] = [
 ];
 
 impl ElementType {
-    fn code(self) -> u32 {
+    pub(super) fn code(self) -> u32 {
         TYPES.iter().position(|(t, ..)| *t == self).unwrap_or(TYPES.len()) as u32
     }
 
-    fn from_code(code: u32) -> Option<Self> {
+    pub(super) fn from_code(code: u32) -> Option<Self> {
         TYPES.get(code as usize).map(|(t, ..)| *t)
     }
 

@@ -2,7 +2,8 @@
 //!
 //! [`Drive::open`] enables a controller. [`Volume::on`] creates queues on one or several drives, to which kernels
 //! submit commands. [`Volume::store`] writes arrays and a [`Manifest`] that names them. A [`Cache`] keeps pages of a
-//! volume in memory near the kernels. Kernels access the pages through [`Array`]s.
+//! volume in memory near the kernels. Kernels access the pages through [`Array`]s. A [`Table`] has rows of equal size,
+//! which kernels gather by number.
 
 mod add;
 mod array;
@@ -40,8 +41,10 @@ mod registered_region;
 mod soft_drive;
 mod stats;
 mod stored;
+mod stored_name;
 mod stripe;
 mod superblock;
+mod table;
 mod target;
 mod transfer;
 mod untyped_array;
@@ -70,6 +73,13 @@ pub use recover::VolumeRecovery;
 pub use registered_region::{DataBuffer, RegisteredRegion};
 pub use stats::Stats;
 pub use stored::Stored;
+pub use stored_name::LONGEST_NAME;
+#[cfg(feature = "graph")]
+pub(crate) use stored_name::{NAME_RULE as STORED_NAME_RULE, is_name as is_stored_name, listing};
+pub use table::{
+    Combine, GatheredRows, Gathering, Prefetch, RowIndices, RowInput, RowOutput, StoredTable, Table, TableBuilder,
+    TableError, TableLayout, TableScratch, TableStats, TableWriter,
+};
 pub use target::OverwritePolicy;
 pub use untyped_array::UntypedArray;
 pub use verify::{ArrayState, CheckedArray, DamagedRange, Verification};

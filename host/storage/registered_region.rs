@@ -66,6 +66,19 @@ impl DataBuffer {
         self.bytes
     }
 
+    /// Returns true if the memory is registered with the devices.
+    pub(super) fn is_mapped(&self) -> bool {
+        self.window.is_some()
+    }
+
+    /// Keeps the memory and its registration until a kernel has ended.
+    pub(super) fn keep(&self, args: &mut Args) {
+        args.keep(self.region.owner());
+        if let Some(window) = &self.window {
+            args.keep(window.clone());
+        }
+    }
+
     /// Returns the address space of the memory.
     pub(super) fn space(&self) -> &Space {
         self.region.space()
@@ -123,10 +136,7 @@ impl DataBuffer {
 impl KernelArg for DataBuffer {
     fn push(&self, args: &mut Args) {
         args.push_value(self.address());
-        args.keep(self.region.owner());
-        if let Some(window) = &self.window {
-            args.keep(window.clone());
-        }
+        self.keep(args);
     }
 }
 
@@ -153,6 +163,19 @@ impl Volume {
             }
         };
         self.register_region(region.clone(), maps)
+    }
+
+    /// Makes existing memory a buffer for transfers: maps it as [`Volume::map`] does, and keeps it and the mapping. For
+    /// memory of the program ([`Space::import_device`]).
+    ///
+    /// # Errors
+    /// As for [`Volume::map`].
+    pub fn map_data(&self, region: &Region) -> Result<DataBuffer, StorageError> {
+        let window = match self.path().landing {
+            LandingPath::Bounce => None,
+            LandingPath::Direct => Some(Arc::new(self.map(region)?)),
+        };
+        Ok(DataBuffer { region: region.clone(), offset: 0, bytes: region.len(), window })
     }
 
     /// Allocates zeroed memory that kernels of this volume can read into and write from.
@@ -184,6 +207,12 @@ impl Volume {
             }
             Err(e) => Err(e),
         }
+    }
+
+    /// Allocates zeroed memory that devices with direct landing do not reach.
+    pub(super) fn allocate_unmapped(&self, bytes: usize) -> Result<DataBuffer, StorageError> {
+        let region = self.engine().allocate(Place::Device, bytes)?;
+        Ok(DataBuffer { region, offset: 0, bytes, window: None })
     }
 
     fn register_region(&self, region: Region, maps: Vec<DmaRegion>) -> Result<RegisteredRegion, StorageError> {

@@ -1,7 +1,7 @@
 //! Errors of stored graphs.
 
-use super::name::NAME_RULE;
 use crate::remedy::{Remedies, Remedy};
+use crate::storage::{STORED_NAME_RULE as NAME_RULE, listing};
 use std::path::PathBuf;
 
 /// Error of a stored graph.
@@ -67,15 +67,5 @@ impl Remedies for StoredError {
             _ => Remedy::step("delete that graph first"),
         };
         vec![Remedy::step("choose another name"), last]
-    }
-}
-
-fn listing(there: &[String]) -> String {
-    match there {
-        [] => "none is stored there".to_owned(),
-        _ => {
-            let names: Vec<String> = there.iter().map(|n| format!("`{n}`")).collect();
-            format!("there {} {}", if names.len() == 1 { "is" } else { "are" }, names.join(", "))
-        }
     }
 }

@@ -28,11 +28,12 @@ mod verify;
 #[cfg(test)]
 mod verify_tests;
 
+pub use crate::storage::LONGEST_NAME;
 pub use arcs::{ArcPiece, ArcReader, StoredArc, StoredWeight};
 pub use error::StoredError;
 pub use header::{STORED_GRAPH_VERSION, StoredInfo, WeightType};
 pub use memory::OpeningMemory;
-pub use name::{GraphName, LONGEST_NAME};
+pub use name::GraphName;
 pub use open::StoredGraph;
 
 use super::edges::{GraphError, NarrowEdge, WideEdge};

@@ -1,12 +1,9 @@
 //! Names of stored graphs, and of the arrays in which a volume holds them.
 
 use super::StoredError;
+use crate::storage::is_stored_name;
 use std::fmt;
 use std::str::FromStr;
-
-/// Longest name of a stored graph in bytes.
-pub const LONGEST_NAME: usize = 40;
-pub(super) const NAME_RULE: &str = "1 to 40 letters, digits, `.`, `_` and `-`";
 
 /// Name of a stored graph: 1 to 40 ASCII letters, digits, `.`, `_` and `-`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -34,12 +31,7 @@ impl FromStr for GraphName {
     type Err = StoredError;
 
     fn from_str(text: &str) -> Result<Self, StoredError> {
-        let is_known = |c: u8| c.is_ascii_alphanumeric() || b"._-".contains(&c);
-        if (1..=LONGEST_NAME).contains(&text.len()) && text.bytes().all(is_known) {
-            Ok(Self(text.to_owned()))
-        } else {
-            Err(StoredError::Name(text.to_owned()))
-        }
+        if is_stored_name(text) { Ok(Self(text.to_owned())) } else { Err(StoredError::Name(text.to_owned())) }
     }
 }
 

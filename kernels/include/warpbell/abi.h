@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define WB_ABI_VERSION 7u
+#define WB_ABI_VERSION 8u
 
 // A pointer for kernels, and a number for the host.
 #ifdef __BINDGEN__
@@ -40,6 +40,10 @@ typedef struct wb_error {
 // Calls of shmem.cuh use the fields differently. Their opcodes begin here: `device` is the other PE or WB_NO_PE, `queue` the PE
 // that called, `command` the channel of a collective, `blocks` the bytes, `lba` the offset in the heap.
 #define WB_SHMEM_OPCODE 0x100u
+
+// An index that names no row of a table (table.cuh). `lba` is its position in the batch, `queue` and `command` the upper and the lower
+// half of the index, `device` and `blocks` the upper and the lower half of the number of rows.
+#define WB_TABLE_OPCODE 0x200u
 
 #define WB_ERROR_LOG_ENTRIES 32u
 
@@ -270,6 +274,71 @@ typedef struct wb_array_view {
   wb_cache cache;
 } wb_array_view;
 
+// --- table -----------------------------------------------------------------------------------------------------------
+
+#define WB_ROW_WAYS 16u  // frames of a set of a row cache
+#define WB_ROW_TIERS 2u  // row caches of a table: near the kernels, and in host memory
+
+// Counters of a table, striped as those of a volume.
+typedef struct wb_table_stats {
+  uint64_t rows;             // rows that were gathered
+  uint64_t duplicates;       // among them: copied from another row of the batch
+  uint64_t hot_hits;         // among them: found among the hot rows
+  uint64_t cache_hits;       // among them: found in the row cache near the kernels
+  uint64_t host_hits;        // among them: found in the row cache in host memory
+  uint64_t device_reads;     // among them: read from the devices
+  uint64_t admissions;       // rows that entered the row cache near the kernels
+  uint64_t host_admissions;  // rows that entered the row cache in host memory
+  uint64_t retries;          // hits whose frame was given to another row meanwhile
+  uint64_t written;          // rows that were written
+  uint64_t reserved[6];
+} wb_table_stats;
+
+// A row cache: sets of WB_ROW_WAYS frames. table/cache.cuh describes tags.
+#define WB_ROW_VALID 0x01u      // the frame holds the row
+#define WB_ROW_BUSY 0x02u       // a warp copies the row into the frame
+#define WB_ROW_DEAD 0x04u       // the row was written meanwhile: the frame must not become valid
+#define WB_ROW_USE_SHIFT 5      // uses, up to 7, in bits 7:5
+#define WB_ROW_VERSION_SHIFT 8  // incremented by every replacement
+#define WB_ROW_NUMBER_SHIFT 24  // the row's number above
+#define WB_ROW_NUMBER_BITS 40u
+typedef struct wb_row_cache {
+  WB_POINTER(uint64_t) tag;      // [sets * WB_ROW_WAYS]; null: there is no such cache
+  WB_POINTER(uint32_t) changed;  // [sets]: number of times that a row of the set was written
+  WB_POINTER(uint32_t) seen;     // [seen_mask + 1]: a bit for each hash of a row that was missed lately
+  uint64_t frames;               // wb_table_view.row_bytes for each
+  uint32_t sets;
+  uint32_t seen_mask;  // words - 1
+} wb_row_cache;
+
+// Kernel parameter: a table, that is rows of equal size in consecutive bytes of a volume.
+typedef struct wb_table_view {
+  WB_POINTER(const wb_volume) volume;
+  WB_POINTER(wb_table_stats) stats;  // [WB_STATS_STRIPES]
+  uint64_t first;                    // byte of the volume at which row 0 begins; a multiple of the block
+  uint64_t rows;
+  uint32_t row_bytes;                    // a multiple of 4
+  uint32_t part_blocks;                  // most blocks of a row that are read at once
+  uint32_t parts;                        // most parts of a row
+  uint32_t hot_mask;                     // slots of the hash table of hot rows - 1
+  WB_POINTER(const uint64_t) hot_row;    // [hot_mask + 1]: number of a hot row + 1, or 0; null: there are no hot rows
+  WB_POINTER(const uint32_t) hot_frame;  // [hot_mask + 1]: its frame
+  uint64_t hot_frames;                   // row_bytes for each
+  wb_row_cache cache[WB_ROW_TIERS];
+} wb_table_view;
+
+// Kernel parameter: memory for one batch of rows at a time. Kernels that use it run one after the other.
+typedef struct wb_table_scratch {
+  WB_POINTER(uint64_t)
+  slots;  // [2 * (slot_mask + 1)]: a hash table of the batch's rows, see table/batch.cuh; null: duplicates are read again
+  uint64_t slot_mask;
+  uint64_t staging;  // staging_bytes for each read in flight, or 0 if no read needs it
+  uint32_t staging_bytes;
+  uint32_t in_flight;  // most parts of rows that are read at once by all warps together
+  uint32_t epoch;      // 1 to 65,534, another one for each batch
+  uint32_t reserved;
+} wb_table_scratch;
+
 // --- world -----------------------------------------------------------------------------------------------------------
 
 #define WB_NO_PE 0xffffffffu
@@ -426,6 +495,10 @@ static_assert(sizeof(wb_volume_view) == 8, "wb_volume_view");
 static_assert(sizeof(wb_cache) == 128, "wb_cache");
 static_assert(sizeof(wb_array) == 32, "wb_array");
 static_assert(sizeof(wb_array_view) == 160, "wb_array_view");
+static_assert(sizeof(wb_table_stats) == 128, "wb_table_stats");
+static_assert(sizeof(wb_row_cache) == 40, "wb_row_cache");
+static_assert(sizeof(wb_table_view) == 152, "wb_table_view");
+static_assert(sizeof(wb_table_scratch) == 40, "wb_table_scratch");
 static_assert(sizeof(wb_team) == 64, "wb_team");
 static_assert(sizeof(wb_team_rounds) == 128, "wb_team_rounds");
 static_assert(sizeof(wb_send_queue) == 512, "wb_send_queue");

@@ -334,6 +334,20 @@ class volume_ref {
     return true;
   }
 
+  /// @brief Returns true if reads and writes may name this memory: with bounce buffers any, otherwise registered memory. One thread
+  /// calls this.
+  ///
+  /// @param address First byte, a multiple of 4.
+  WB_FN bool reaches(uint64_t address, uint64_t bytes) const {
+    if (address & 3u) return false;
+    if (queue_on(0).q->bounce != 0) return true;
+    for (uint32_t i = 0; i < v_->registered_region_count; ++i) {
+      const uint64_t at = address - v_->window[i].base, length = v_->window[i].bytes;
+      if (at < length && bytes <= length - at) return true;
+    }
+    return false;
+  }
+
   /// @brief Returns the queue that this warp uses on a device. Warps take queues in turn, which needs no shared counter.
   WB_FN queue_ref queue_on(uint32_t device) const {
     const wb_device* d = &v_->device[device];
