@@ -12,7 +12,7 @@
 // Blocks of at most four warps. The host (host/bin/measure/nvme.rs) launches as many as are resident together: a second wave would
 // begin after the time of the first one is over.
 #define WB_NVME_BENCH_KERNEL WB_KERNEL void __launch_bounds__(128)
-// The same with up to 255 registers on a GPU. Otherwise ptxas gives a thread 128 and stores the others to the stack, which costs a
+// A kernel with up to 255 registers on a GPU. Otherwise ptxas gives a thread 128 and stores the others to the stack, which costs a
 // twentieth of the time of a lone read.
 #define WB_NVME_BENCH_ONE_KERNEL WB_KERNEL void __launch_bounds__(128, 2)
 
