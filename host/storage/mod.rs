@@ -73,7 +73,10 @@ pub use stored::Stored;
 pub use stored_name::LONGEST_NAME;
 #[cfg(feature = "graph")]
 pub(crate) use stored_name::{NAME_RULE as STORED_NAME_RULE, is_name as is_stored_name, listing};
-pub use table::{RowIndices, RowOutput, StoredTable, Table, TableBuilder, TableError, TableLayout, TableWriter};
+pub use table::{
+    NpyError, NpyHeader, RowFile, RowFileError, RowFileOptions, RowIndices, RowOutput, StoredTable, Table,
+    TableBuilder, TableError, TableLayout, TableWriter, read_npy,
+};
 pub use target::OverwritePolicy;
 pub use verify::{ArrayState, CheckedArray, DamagedRange, Verification};
 pub use volume::Volume;

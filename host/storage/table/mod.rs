@@ -11,14 +11,17 @@ mod batch;
 mod builder;
 mod error;
 mod geometry;
+mod import;
 mod indices;
 mod layout;
 mod stored;
 #[cfg(test)]
 mod tests;
+mod verify;
 
 pub use builder::TableBuilder;
 pub use error::TableError;
+pub use import::{NpyError, NpyHeader, RowFile, RowFileError, RowFileOptions, read_npy};
 pub use indices::{RowIndices, RowOutput};
 pub use layout::TableLayout;
 pub use stored::{StoredTable, TableWriter};
