@@ -48,6 +48,20 @@ mod cache {
     }
 }
 
+/// Tables: batches with duplicates, row caches, writes beside gathers. Arguments: a scale of the number of rounds.
+mod table {
+    stress_tests! { "table_stress.cpp":
+        briefly_under_thread_sanitizer_at_width_4: sanitized(4) ["1"],
+        ; long:
+        at_width_1: plain(1) ["8"],
+        at_width_4: plain(4) ["4"],
+        at_width_32: plain(32) ["1"],
+        under_thread_sanitizer_at_width_1: sanitized(1) ["4"],
+        under_thread_sanitizer_at_width_4: sanitized(4) ["2"],
+        under_thread_sanitizer_at_width_32: sanitized(32) ["1"],
+    }
+}
+
 /// The calls of a world by loads and stores; over adapters with a completion ring, with flushes behind landed data, and
 /// with collapsed completions. In `both`, some PEs are on one data path and some on the other.
 mod calls {

@@ -74,8 +74,9 @@ pub use stored_name::LONGEST_NAME;
 #[cfg(feature = "graph")]
 pub(crate) use stored_name::{NAME_RULE as STORED_NAME_RULE, is_name as is_stored_name, listing};
 pub use table::{
-    NpyError, NpyHeader, RowFile, RowFileError, RowFileOptions, RowIndices, RowOutput, StoredTable, Table,
-    TableBuilder, TableError, TableLayout, TableWriter, read_npy,
+    Combine, GatheredRows, Gathering, NpyError, NpyHeader, Prefetch, RowFile, RowFileError, RowFileOptions, RowIndices,
+    RowInput, RowOutput, StoredTable, Table, TableBuilder, TableError, TableLayout, TableScratch, TableStats,
+    TableWriter, read_npy,
 };
 pub use target::OverwritePolicy;
 pub use verify::{ArrayState, CheckedArray, DamagedRange, Verification};

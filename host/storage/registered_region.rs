@@ -66,6 +66,11 @@ impl DataBuffer {
         self.bytes
     }
 
+    /// Returns true if the memory is registered with the devices.
+    pub(super) fn is_mapped(&self) -> bool {
+        self.window.is_some()
+    }
+
     /// Keeps the memory and its registration until a kernel has ended.
     pub(super) fn keep(&self, args: &mut Args) {
         args.keep(self.region.owner());
@@ -202,6 +207,12 @@ impl Volume {
             }
             Err(e) => Err(e),
         }
+    }
+
+    /// Allocates zeroed memory that devices with direct landing do not reach.
+    pub(super) fn allocate_unmapped(&self, bytes: usize) -> Result<DataBuffer, StorageError> {
+        let region = self.engine().allocate(Place::Device, bytes)?;
+        Ok(DataBuffer { region, offset: 0, bytes, window: None })
     }
 
     fn register_region(&self, region: Region, maps: Vec<DmaRegion>) -> Result<RegisteredRegion, StorageError> {

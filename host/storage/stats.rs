@@ -2,36 +2,35 @@
 
 use crate::engine::abi;
 use crate::memory::{MemoryError, Place, Region, Space};
-use bytemuck::{Pod, Zeroable};
-use serde::Serialize;
-use std::ops::{Add, Sub};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+/// Defines a structure of counters with the names of a stripe's fields.
 macro_rules! counters {
-    ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// Counters of a volume and its caches, since the volume was made or the counters were last reset. The
-        /// difference of two values counts the events between them. The sum of two values counts those of both volumes.
+    ($(#[$about:meta])* $counters:ident of $stripe:ty { $($(#[$doc:meta])* $name:ident,)* }) => {
+        $(#[$about])*
         #[repr(C)]
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Pod, Zeroable)]
+        #[derive(
+            Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, bytemuck::Pod, bytemuck::Zeroable,
+        )]
         #[non_exhaustive]
-        pub struct Stats {
+        pub struct $counters {
             $($(#[$doc])* pub $name: u64,)*
         }
 
-        impl Stats {
-            fn add_stripe(&mut self, stripe: &abi::Stats) {
+        impl $counters {
+            pub(in crate::storage) fn add_stripe(&mut self, stripe: &$stripe) {
                 $(self.$name = self.$name.wrapping_add(stripe.$name);)*
             }
         }
 
-        impl Add for Stats {
+        impl std::ops::Add for $counters {
             type Output = Self;
             fn add(self, other: Self) -> Self {
                 Self { $($name: self.$name.wrapping_add(other.$name),)* }
             }
         }
 
-        impl Sub for Stats {
+        impl std::ops::Sub for $counters {
             type Output = Self;
             fn sub(self, earlier: Self) -> Self {
                 Self { $($name: self.$name.wrapping_sub(earlier.$name),)* }
@@ -39,8 +38,12 @@ macro_rules! counters {
         }
     };
 }
+pub(super) use counters;
 
 counters! {
+    /// Counters of a volume and its caches, since the volume was made or the counters were last reset. The
+    /// difference of two values counts the events between them. The sum of two values counts those of both volumes.
+    Stats of abi::Stats {
     /// Read commands.
     reads,
     /// Bytes of the read commands.
@@ -71,6 +74,7 @@ counters! {
     redirects,
     /// Blocks that were written back to a copy that could not read them.
     repairs,
+    }
 }
 
 impl Stats {

@@ -11,6 +11,11 @@
 #include <thread>
 #include <vector>
 
+// See table/cache.cuh.
+#define WB_ROW_CROSSING cross_copy
+namespace {
+void cross_copy();
+}
 #include <warpbell/table/scatter.cuh>
 
 #include "../../kernels/storage/cache.cu"
@@ -23,6 +28,9 @@ namespace {
 
 constexpr uint32_t width = warp::width;
 uint32_t scale = 1;
+
+// Lets other threads run between the look at a frame's tag and the copy of the frame, so that frames are given away there.
+void cross_copy() { cpu::yield(); }
 
 // Volume blocks that the controller fails, and true if it swallows all commands.
 std::atomic<uint64_t> bad_from{0}, bad_to{0};
@@ -200,13 +208,13 @@ void grids(const setting& s, uint32_t warps, uint32_t rounds) {
   for (uint32_t round = 1; round <= rounds * scale; ++round) {
     const indices list = draw(g, round % 7 == 0 ? round % 3 : 1 + g() % bed::most, s.rows, 1 + g() % 12);
     sc.view.epoch = round;
-    const uint64_t before = b.reads(), rows_before = b.sum(&wb_table_stats::device_rows);
+    const uint64_t before = b.reads(), rows_before = b.sum(&wb_table_stats::device_reads);
     std::memset(b.out(0), 0xee, b.out_bytes());
     model::run(warps, [&] { CHECK(table_ref(b.view).gather_grid(list.data(), list.size(), b.out(0), sc.view)); });
     check_batch(b, b.out(0), list, 0, 0);
     const std::set<uint64_t> different(list.begin(), list.end());
     if (s.near_sets + s.far_sets + s.hot == 0) {
-      CHECK(b.sum(&wb_table_stats::device_rows) - rows_before == different.size());
+      CHECK(b.sum(&wb_table_stats::device_reads) - rows_before == different.size());
       uint64_t expected = 0;
       for (const uint64_t row : different) {
         // A read ends with a part, with a stripe unit, and with the most that a command moves.
@@ -221,14 +229,40 @@ void grids(const setting& s, uint32_t warps, uint32_t rounds) {
     }
   }
   CHECK(b.device.log.count == 0);
-  CHECK(b.sum(&wb_table_stats::rows) == b.sum(&wb_table_stats::device_rows) + b.sum(&wb_table_stats::duplicates) +
+  CHECK(b.sum(&wb_table_stats::rows) == b.sum(&wb_table_stats::device_reads) + b.sum(&wb_table_stats::duplicates) +
                                             b.sum(&wb_table_stats::hot_hits) + b.sum(&wb_table_stats::cache_hits) +
                                             b.sum(&wb_table_stats::host_hits));
   std::printf("grids: %u bytes, %u warps, %u devices, %s: %lu rows, %lu read, %lu duplicates, %lu + %lu + %lu hits, %lu + %lu admitted\n",
               s.row_bytes, warps, s.devices, s.bounce ? "bounce" : "direct", b.sum(&wb_table_stats::rows),
-              b.sum(&wb_table_stats::device_rows), b.sum(&wb_table_stats::duplicates), b.sum(&wb_table_stats::hot_hits),
+              b.sum(&wb_table_stats::device_reads), b.sum(&wb_table_stats::duplicates), b.sum(&wb_table_stats::hot_hits),
               b.sum(&wb_table_stats::cache_hits), b.sum(&wb_table_stats::host_hits), b.sum(&wb_table_stats::admissions),
               b.sum(&wb_table_stats::host_admissions));
+}
+
+// Each block gathers batches of its own, by two warps.
+void blocks(const setting& s, uint32_t count, uint32_t rounds) {
+  bed b(s, count);
+  std::vector<scratch> sc;
+  for (uint32_t i = 0; i < count; ++i) sc.emplace_back(b, i);
+  std::mt19937_64 g(3);
+  for (uint32_t round = 1; round <= rounds * scale; ++round) {
+    std::vector<indices> lists;
+    for (uint32_t i = 0; i < count; ++i) lists.push_back(draw(g, 1 + g() % bed::most, s.rows, 9));
+    const auto kernel = [&] {
+      const uint32_t me = blockIdx.x;
+      wb_table_scratch mine = sc[me].view;
+      mine.epoch = round;
+      CHECK(table_ref(b.view).gather_block(lists[me].data(), lists[me].size(), b.out(me), mine));
+    };
+    auto call = [](void* const* p) { (*static_cast<decltype(kernel)*>(p[0]))(); };
+    void* parameters[] = {const_cast<void*>(static_cast<const void*>(&kernel))};
+    std::vector<std::thread> threads;
+    for (uint32_t i = 0; i < count; ++i) threads.emplace_back([&, i] { cpu::run_block(call, parameters, i, count, 2 * width); });
+    for (auto& t : threads) t.join();
+    for (uint32_t i = 0; i < count; ++i) check_batch(b, b.out(i), lists[i], 0, 0);
+  }
+  CHECK(b.device.log.count == 0 && b.sum(&wb_table_stats::duplicates) > 0);
+  std::printf("blocks: %lu rows, %lu read\n", b.sum(&wb_table_stats::rows), b.sum(&wb_table_stats::device_reads));
 }
 
 // Each warp gathers batches of its own, while a cache that is too small for all of them gives frames away.
@@ -255,6 +289,7 @@ void warps_of_their_own(const setting& s, uint32_t warps, uint32_t rounds) {
   });
   CHECK(b.device.log.count == 0);
   CHECK(b.sum(&wb_table_stats::admissions) > 0 && b.sum(&wb_table_stats::cache_hits) > 0);
+  CHECK(width == 32 || b.sum(&wb_table_stats::retries) > 0);
   for (const uint64_t t : b.tiers[0].tags) CHECK((t & (WB_ROW_BUSY | WB_ROW_DEAD)) == 0);
   std::printf("warps of their own: %lu hits, %lu admitted, %lu frames lost during a hit\n", b.sum(&wb_table_stats::cache_hits),
               b.sum(&wb_table_stats::admissions), b.sum(&wb_table_stats::retries));
@@ -286,11 +321,11 @@ void writes_beside_reads(const setting& s, uint32_t warps, uint32_t versions) {
       writing.view.epoch = version;
       begun.store(version, std::memory_order_release);
       const auto kernel = [&](auto part) {
-        model::run(1, [&] { part(rows::scatter<uint64_t>(b.view, list.data(), list.size(), writing.view)); });
+        model::run(1, [&] { part(rows::scatter(b.view, list.data(), true, list.size(), writing.view)); });
       };
       kernel([&](const auto& k) { k.claim(); });
       kernel([&](const auto& k) { k.write(b.out(warps)); });
-      kernel([&](const auto& k) { k.settle(b.out(warps)); });
+      kernel([&](const auto& k) { k.complete(b.out(warps)); });
       ended.store(version, std::memory_order_release);
     }
     over.store(true, std::memory_order_release);
@@ -401,6 +436,7 @@ int main(int argc, char** argv) {
       }
     }
   }
+  blocks(setting{}, 2, rounds);
   setting cached;
   cached.rows = 200;
   cached.near_sets = 1;

@@ -455,7 +455,7 @@ pub struct TableStats {
     pub hot_hits: u64,
     pub cache_hits: u64,
     pub host_hits: u64,
-    pub device_rows: u64,
+    pub device_reads: u64,
     pub admissions: u64,
     pub host_admissions: u64,
     pub retries: u64,
@@ -471,7 +471,7 @@ const _: () = {
     ["Offset of field: TableStats::hot_hits"][offset_of!(TableStats, hot_hits) - 16usize];
     ["Offset of field: TableStats::cache_hits"][offset_of!(TableStats, cache_hits) - 24usize];
     ["Offset of field: TableStats::host_hits"][offset_of!(TableStats, host_hits) - 32usize];
-    ["Offset of field: TableStats::device_rows"][offset_of!(TableStats, device_rows) - 40usize];
+    ["Offset of field: TableStats::device_reads"][offset_of!(TableStats, device_reads) - 40usize];
     ["Offset of field: TableStats::admissions"][offset_of!(TableStats, admissions) - 48usize];
     ["Offset of field: TableStats::host_admissions"][offset_of!(TableStats, host_admissions) - 56usize];
     ["Offset of field: TableStats::retries"][offset_of!(TableStats, retries) - 64usize];
@@ -485,7 +485,7 @@ pub struct RowCache {
     pub changed: u64,
     pub seen: u64,
     pub frames: u64,
-    pub set_mask: u32,
+    pub sets: u32,
     pub seen_mask: u32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
@@ -496,7 +496,7 @@ const _: () = {
     ["Offset of field: RowCache::changed"][offset_of!(RowCache, changed) - 8usize];
     ["Offset of field: RowCache::seen"][offset_of!(RowCache, seen) - 16usize];
     ["Offset of field: RowCache::frames"][offset_of!(RowCache, frames) - 24usize];
-    ["Offset of field: RowCache::set_mask"][offset_of!(RowCache, set_mask) - 32usize];
+    ["Offset of field: RowCache::sets"][offset_of!(RowCache, sets) - 32usize];
     ["Offset of field: RowCache::seen_mask"][offset_of!(RowCache, seen_mask) - 36usize];
 };
 #[repr(C)]
@@ -819,9 +819,9 @@ layouts! {
         way_reciprocal set_mask page_mask reserved }
     wb_array Array { cache first_page count element_bytes page_elements_log2 }
     wb_array_view ArrayView { array cache }
-    wb_table_stats TableStats { rows duplicates hot_hits cache_hits host_hits device_rows admissions host_admissions
+    wb_table_stats TableStats { rows duplicates hot_hits cache_hits host_hits device_reads admissions host_admissions
         retries written reserved }
-    wb_row_cache RowCache { tag changed seen frames set_mask seen_mask }
+    wb_row_cache RowCache { tag changed seen frames sets seen_mask }
     wb_table_view TableView { volume stats first rows row_bytes part_blocks parts hot_mask hot_row hot_frame hot_frames
         cache }
     wb_table_scratch TableScratch { slots slot_mask staging staging_bytes in_flight epoch reserved }

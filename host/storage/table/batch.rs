@@ -1,11 +1,12 @@
 //! One batch of rows at a time: its stream, and memory that is used again for the next batch.
 
-use super::indices::{Memory, Source};
+use super::indices::Source;
+use super::staging::Slice;
 use super::{RowIndices, RowOutput, Table, TableError};
 use crate::engine::{Args, Engine, Grid, Stream, abi};
-use crate::memory::{MemoryError, Place, Region};
+use crate::memory::{MemoryError, Place, Region, Space};
 use crate::storage::{DataBuffer, LandingPath, StorageError, Volume};
-use bytemuck::{Pod, Zeroable};
+use bytemuck::Zeroable;
 use std::time::Duration;
 
 /// Time limit of batches that are waited for without one: waits inside kernels have deadlines.
@@ -20,16 +21,19 @@ const FEWEST_SLOTS: u64 = 1024;
 /// Stream and memory of one batch.
 pub(super) struct Batch {
     stream: Stream,
+    /// Stream of the caller on which this batch is, instead of the own one.
+    given: Option<Stream>,
     indices: Option<Region>,
     slots: Slots,
-    staging: Option<DataBuffer>,
-    /// Output of the batch, unless it goes to memory of the caller.
+    staging: Option<Slice>,
+    /// Rows of the batch, unless they are in memory of the caller.
     own: Option<DataBuffer>,
 }
 
 /// The hash table of a batch (`table/batch.cuh`).
-#[derive(Default)]
 struct Slots {
+    /// Value of all bytes at first.
+    fill: u8,
     region: Option<Region>,
     count: u64,
     epoch: u32,
@@ -37,21 +41,21 @@ struct Slots {
 
 impl Slots {
     /// Makes a table for `rows` rows, or begins another epoch of the one that there is.
-    fn prepare(&mut self, engine: &Engine, rows: u64, fill: u8) -> Result<(), MemoryError> {
+    fn prepare(&mut self, engine: &Engine, rows: u64) -> Result<(), MemoryError> {
         let bytes = |slots: u64| usize::try_from(slots.saturating_mul(16)).unwrap_or(usize::MAX);
         let wanted = rows.saturating_mul(2).max(FEWEST_SLOTS).checked_next_power_of_two().unwrap_or(u64::MAX);
         if self.region.is_none() || self.count < wanted {
             self.region = None;
             let region = engine.allocate(Place::Device, bytes(wanted))?;
-            if fill != 0 {
-                region.fill(0, bytes(wanted), fill)?;
+            if self.fill != 0 {
+                region.fill(0, bytes(wanted), self.fill)?;
             }
             (self.region, self.count, self.epoch) = (Some(region), wanted, 0);
         }
         if self.epoch == LAST_EPOCH
             && let Some(region) = &self.region
         {
-            region.fill(0, bytes(self.count), fill)?;
+            region.fill(0, bytes(self.count), self.fill)?;
             self.epoch = 0;
         }
         self.epoch += 1;
@@ -60,14 +64,26 @@ impl Slots {
 }
 
 impl Batch {
-    pub(super) fn new(engine: &Engine) -> Result<Self, StorageError> {
-        Ok(Self { stream: engine.stream()?, indices: None, slots: Slots::default(), staging: None, own: None })
+    /// Makes a batch whose hash table is filled with this byte at first.
+    pub(super) fn new(engine: &Engine, fill: u8) -> Result<Self, StorageError> {
+        let slots = Slots { fill, region: None, count: 0, epoch: 0 };
+        Ok(Self { stream: engine.stream()?, given: None, indices: None, slots, staging: None, own: None })
     }
 
-    /// Starts to gather rows into memory of the caller, which the stream keeps.
+    /// Makes this batch one of a stream of the caller, until it has been waited for.
+    pub(super) fn move_to(&mut self, stream: &Stream) {
+        self.given = Some(stream.clone());
+    }
+
+    fn stream(&self) -> &Stream {
+        self.given.as_ref().unwrap_or(&self.stream)
+    }
+
+    /// Starts to gather rows into memory of the caller, which the stream keeps. `view` is the table's, or a part of it.
     pub(super) fn start_gather(
         &mut self,
         table: &Table,
+        view: &abi::TableView,
         indices: RowIndices<'_>,
         out: RowOutput<'_>,
     ) -> Result<(), StorageError> {
@@ -77,46 +93,88 @@ impl Batch {
             return Ok(());
         }
         let direct = out.is_registered() || volume.path().landing == LandingPath::Bounce;
-        let scratch = self.scratch(table, indices.len(), !(direct && table.0.parts.aligned))?;
+        let scratch = self.scratch(table, indices.len(), !(direct && table.0.reads.aligned), table.0.in_flight)?;
         let kernel = if indices.width() == 4 { "wb_table_gather_u32" } else { "wb_table_gather_u64" };
-        let args = Args::new().with(table);
+        let mut args = Args::new();
+        args.push_value(*view);
+        args.keep(table.0.clone());
         let args = self.with_indices(volume, indices, args)?.with(indices.len()).with(out);
         let args = self.with_scratch(scratch, args);
         let grid = grid(volume.engine(), kernel, indices.len().min(scratch.in_flight.into()))?;
         // SAFETY: these are the arguments that the kernel takes. `check` has compared the lengths of indices and output, both
         // in the engine's address space. The stream keeps the owners of all memory until it was waited for.
-        Ok(unsafe { self.stream.launch(kernel, grid, args) }?)
+        Ok(unsafe { self.stream().launch(kernel, grid, args) }?)
     }
 
     /// Starts to gather rows into memory of the batch.
     pub(super) fn gather_to_own(&mut self, table: &Table, indices: RowIndices<'_>) -> Result<(), StorageError> {
-        let bytes = indices.len().saturating_mul(table.layout().row_bytes());
-        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
-        let own = match self.own.take().filter(|own| own.len() >= bytes) {
-            Some(own) => own,
-            None => table.volume().allocate_data(bytes)?,
-        };
-        let started = self.start_gather(table, indices, RowOutput(Memory::Buffer(&own)));
+        let own = self.take_own(table, indices.len())?;
+        let started = self.start_gather(table, &table.0.view, indices, RowOutput::from(&own));
         self.own = Some(own);
         started
     }
 
-    /// Returns the first elements of the batch's own output.
-    pub(super) fn read_own<T: Pod>(&self, count: usize) -> Result<Vec<T>, StorageError> {
-        self.own.as_ref().map_or_else(|| Ok(Vec::new()), |own| own.get_slice(0, count))
+    /// Takes memory for `rows` rows, that of an earlier batch if it is large enough.
+    pub(super) fn take_own(&mut self, table: &Table, rows: u64) -> Result<DataBuffer, StorageError> {
+        let bytes = usize::try_from(rows.saturating_mul(table.layout().row_bytes())).unwrap_or(usize::MAX);
+        match self.own.take().filter(|own| own.len() >= bytes) {
+            Some(own) => Ok(own),
+            None => allocate(table, bytes),
+        }
+    }
+
+    /// Gives the memory back that `take_own` took.
+    pub(super) fn return_own(&mut self, own: DataBuffer) {
+        self.own = Some(own);
+    }
+
+    /// Returns the batch's own memory.
+    pub(super) fn own(&self) -> Option<&DataBuffer> {
+        self.own.as_ref()
+    }
+
+    /// Returns true if the batch is over.
+    pub(super) fn is_finished(&self, table: &Table) -> Result<bool, StorageError> {
+        self.stream().is_finished().map_err(|e| table.run_error(e))
     }
 
     /// Waits at most `within` for the batch.
     pub(super) fn finish(&mut self, table: &Table, within: Duration) -> Result<(), StorageError> {
-        self.stream.synchronize(within).map_err(|e| table.run_error(e))?;
+        let ended = self.stream().synchronize(within);
+        self.given = None;
+        self.release(table);
+        ended.map_err(|e| table.run_error(e))?;
         Ok(())
     }
 
+    /// Runs one of the kernels that write rows, and waits for it.
+    ///
+    /// # Safety
+    /// The kernel takes `args`, which keep the owners of all memory that they name.
+    pub(super) unsafe fn run(
+        &mut self,
+        table: &Table,
+        kernel: &str,
+        warps: u64,
+        args: Args,
+    ) -> Result<(), StorageError> {
+        let grid = grid(table.volume().engine(), kernel, warps)?;
+        // SAFETY: the caller's promise.
+        unsafe { self.stream().launch(kernel, grid, args) }?;
+        self.finish(table, FOREVER)
+    }
+
     /// Prepares the memory of a batch of `rows` rows.
-    fn scratch(&mut self, table: &Table, rows: u64, staged: bool) -> Result<abi::TableScratch, StorageError> {
-        let (volume, parts) = (table.volume(), &table.0.parts);
-        let in_flight = parts.in_flight(volume, table.0.in_flight, staged);
-        self.slots.prepare(volume.engine(), rows, 0)?;
+    pub(super) fn scratch(
+        &mut self,
+        table: &Table,
+        rows: u64,
+        staged: bool,
+        in_flight: Option<u32>,
+    ) -> Result<abi::TableScratch, StorageError> {
+        let (volume, parts) = (table.volume(), &table.0.reads);
+        let in_flight = parts.in_flight(volume, in_flight, staged);
+        self.slots.prepare(volume.engine(), rows)?;
         let mut scratch = abi::TableScratch {
             slots: self.slots.region.as_ref().map_or(0, Region::address),
             slot_mask: self.slots.count - 1,
@@ -125,27 +183,42 @@ impl Batch {
             epoch: self.slots.epoch,
             ..abi::TableScratch::zeroed()
         };
+        self.release(table);
         if staged {
-            let bytes = in_flight as usize * parts.bytes as usize;
-            if self.staging.as_ref().is_none_or(|s| s.len() < bytes) {
-                self.staging = None;
-                self.staging = Some(volume.allocate_data(bytes)?);
-            }
-            scratch.staging = self.staging.as_ref().map_or(0, DataBuffer::address);
+            let slice = table.0.staging.take(volume, in_flight, parts.bytes)?;
+            (scratch.staging, scratch.in_flight) = (slice.address(), slice.reads.min(in_flight));
+            self.staging = Some(slice);
         }
         Ok(scratch)
     }
 
     /// Appends the scratch, and the owners of its memory.
-    fn with_scratch(&self, scratch: abi::TableScratch, mut args: Args) -> Args {
+    pub(super) fn with_scratch(&self, scratch: abi::TableScratch, mut args: Args) -> Args {
         args.push_value(scratch);
-        self.slots.region.iter().for_each(|region| args.keep(region.owner()));
-        self.staging.iter().for_each(|staging| staging.keep(&mut args));
+        self.keep(&mut args);
         args
     }
 
+    /// Gives the staging memory back, which no kernel uses any more.
+    pub(super) fn release(&mut self, table: &Table) {
+        if let Some(slice) = self.staging.take() {
+            table.0.staging.give_back(&slice);
+        }
+    }
+
+    /// Keeps the memory of the scratch until a kernel has ended.
+    pub(super) fn keep(&self, args: &mut Args) {
+        self.slots.region.iter().for_each(|region| args.keep(region.owner()));
+        self.staging.iter().for_each(|slice| args.keep(slice.buffer.clone()));
+    }
+
     /// Appends the indices. Those in memory of the program are copied to memory of the batch.
-    fn with_indices(&mut self, volume: &Volume, indices: RowIndices<'_>, args: Args) -> Result<Args, StorageError> {
+    pub(super) fn with_indices(
+        &mut self,
+        volume: &Volume,
+        indices: RowIndices<'_>,
+        args: Args,
+    ) -> Result<Args, StorageError> {
         let bytes: &[u8] = match indices.0 {
             Source::Region { region, .. } => return Ok(args.with(region)),
             Source::U32(list) => bytemuck::cast_slice(list),
@@ -162,8 +235,30 @@ impl Batch {
     }
 }
 
+/// Allocates memory for rows. The devices reach it directly if rows may land there and the volume can register more memory;
+/// otherwise the rows go through staging memory.
+pub(super) fn allocate(table: &Table, bytes: usize) -> Result<DataBuffer, StorageError> {
+    if !table.0.reads.aligned {
+        return table.volume().allocate_unmapped(bytes);
+    }
+    match table.volume().allocate_data(bytes) {
+        Err(StorageError::Option(_)) => table.volume().allocate_unmapped(bytes),
+        other => other,
+    }
+}
+
 /// Checks that indices and output fit each other and the table's engine.
 fn check(table: &Table, indices: RowIndices<'_>, out: RowOutput<'_>) -> Result<(), StorageError> {
+    check_sizes(table, indices, Some(out.space()), out.bytes())
+}
+
+/// Checks that indices and `bytes` bytes of rows fit each other, and that both are memory of the table's engine.
+pub(super) fn check_sizes(
+    table: &Table,
+    indices: RowIndices<'_>,
+    rows: Option<&Space>,
+    bytes: u64,
+) -> Result<(), StorageError> {
     let name = table.name();
     let space = table.volume().engine().space();
     let foreign = |what: &str| {
@@ -182,20 +277,18 @@ fn check(table: &Table, indices: RowIndices<'_>, out: RowOutput<'_>) -> Result<(
             )));
         }
     }
-    if !out.space().same(space) {
+    if rows.is_some_and(|rows| !rows.same(space)) {
         return foreign("rows");
     }
     let needed = indices.len().saturating_mul(table.layout().row_bytes());
-    if needed > out.bytes() {
-        return Err(
-            TableError::Bytes { name: name.to_owned(), indices: indices.len(), needed, given: out.bytes() }.into()
-        );
+    if needed > bytes {
+        return Err(TableError::Bytes { name: name.to_owned(), indices: indices.len(), needed, given: bytes }.into());
     }
     Ok(())
 }
 
 /// Returns the grid of a kernel for `warps` warps, or as many as the engine holds at once.
-fn grid(engine: &Engine, kernel: &str, warps: u64) -> Result<Grid, StorageError> {
+pub(super) fn grid(engine: &Engine, kernel: &str, warps: u64) -> Result<Grid, StorageError> {
     let full = engine.grid(THREADS, engine.occupancy(kernel, THREADS)?);
     let each = u64::from((full.threads / engine.warp_width()).max(1));
     Ok(Grid { blocks: warps.div_ceil(each).clamp(1, full.blocks.into()) as u32, ..full })

@@ -1,4 +1,4 @@
-//! Parts in which kernels move rows, and the number of reads that a batch has in flight.
+//! RowReads in which kernels move rows, and the number of reads that a batch has in flight.
 
 use super::TableLayout;
 use crate::storage::Volume;
@@ -10,7 +10,7 @@ const STAGING: u64 = 64 << 20;
 
 /// Arrangement of a table's rows in blocks and parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Parts {
+pub(super) struct RowReads {
     /// Most blocks of a row that one read moves.
     pub(super) blocks: u32,
     /// Most parts of a row.
@@ -21,7 +21,7 @@ pub(super) struct Parts {
     pub(super) bytes: u32,
 }
 
-impl Parts {
+impl RowReads {
     pub(super) fn new(volume: &Volume, layout: &TableLayout) -> Self {
         let block = volume.block_bytes() as u64;
         let row = layout.row_bytes();
@@ -78,10 +78,10 @@ mod tests {
         let drive = Drive::open("soft:mem:1M").unwrap();
         let volume =
             Volume::on(&testing::cpu(), [drive]).landing(LandingChoice::Bounce).transfer(8192).build().unwrap();
-        let parts = |bytes| Parts::new(&volume, &TableLayout::new(ElementType::U8, &[bytes], 3).unwrap());
-        assert_eq!(parts(512), Parts { blocks: 1, count: 1, aligned: true, bytes: 512 });
-        assert_eq!(parts(65536), Parts { blocks: 16, count: 8, aligned: true, bytes: 8192 });
-        assert_eq!(parts(65532), Parts { blocks: 16, count: 9, aligned: false, bytes: 8192 });
+        let parts = |bytes| RowReads::new(&volume, &TableLayout::new(ElementType::U8, &[bytes], 3).unwrap());
+        assert_eq!(parts(512), RowReads { blocks: 1, count: 1, aligned: true, bytes: 512 });
+        assert_eq!(parts(65536), RowReads { blocks: 16, count: 8, aligned: true, bytes: 8192 });
+        assert_eq!(parts(65532), RowReads { blocks: 16, count: 9, aligned: false, bytes: 8192 });
         assert_eq!(parts(65532).in_flight(&volume, Some(1 << 20), true), 8192);
         assert_eq!(parts(65532).in_flight(&volume, Some(0), true), 1);
     }

@@ -1,8 +1,8 @@
-//! Arguments of a gather: indices, and the memory that the rows go to.
+//! Arguments of gather and scatter: indices, and the memory of the rows.
 
 use crate::engine::{Args, KernelArg};
 use crate::memory::{Region, Space};
-use crate::storage::DataBuffer;
+use crate::storage::{DataBuffer, Element, ElementType};
 
 /// Numbers of rows: in memory of the program, or in a region that kernels read.
 #[derive(Clone, Copy, Debug)]
@@ -97,9 +97,9 @@ impl RowOutput<'_> {
         }
     }
 
-    /// Returns true if devices with direct landing may reach the memory.
+    /// Returns true if devices with direct landing reach the memory.
     pub(super) fn is_registered(&self) -> bool {
-        matches!(self.0, Memory::Buffer(_))
+        matches!(self.0, Memory::Buffer(buffer) if buffer.is_mapped())
     }
 }
 
@@ -121,5 +121,46 @@ impl<'a> From<&'a Region> for RowOutput<'a> {
 impl<'a> From<&'a DataBuffer> for RowOutput<'a> {
     fn from(buffer: &'a DataBuffer) -> Self {
         Self(Memory::Buffer(buffer))
+    }
+}
+
+/// Rows that are written: elements in memory of the program, or memory that kernels read. Devices with direct landing reach a
+/// [`DataBuffer`]; rows of a plain [`Region`] are then copied first.
+#[derive(Clone, Copy, Debug)]
+pub struct RowInput<'a>(pub(super) Rows<'a>);
+
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Rows<'a> {
+    Elements { bytes: &'a [u8], element: ElementType },
+    Memory(Memory<'a>),
+}
+
+impl<'a, T: Element> From<&'a [T]> for RowInput<'a> {
+    fn from(elements: &'a [T]) -> Self {
+        Self(Rows::Elements { bytes: bytemuck::cast_slice(elements), element: T::TYPE })
+    }
+}
+
+impl<'a, T: Element> From<&'a Vec<T>> for RowInput<'a> {
+    fn from(elements: &'a Vec<T>) -> Self {
+        elements.as_slice().into()
+    }
+}
+
+impl<'a, T: Element, const N: usize> From<&'a [T; N]> for RowInput<'a> {
+    fn from(elements: &'a [T; N]) -> Self {
+        elements.as_slice().into()
+    }
+}
+
+impl<'a> From<&'a Region> for RowInput<'a> {
+    fn from(region: &'a Region) -> Self {
+        Self(Rows::Memory(Memory::Region(region)))
+    }
+}
+
+impl<'a> From<&'a DataBuffer> for RowInput<'a> {
+    fn from(buffer: &'a DataBuffer) -> Self {
+        Self(Rows::Memory(Memory::Buffer(buffer)))
     }
 }

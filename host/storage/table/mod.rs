@@ -14,31 +14,47 @@ mod geometry;
 mod import;
 mod indices;
 mod layout;
+mod prefetch;
+mod scatter;
+mod scratch;
+mod staging;
+mod stats;
 mod stored;
 #[cfg(test)]
 mod tests;
+mod tiers;
 mod verify;
+#[cfg(test)]
+mod write_tests;
 
 pub use builder::TableBuilder;
 pub use error::TableError;
 pub use import::{NpyError, NpyHeader, RowFile, RowFileError, RowFileOptions, read_npy};
-pub use indices::{RowIndices, RowOutput};
+pub use indices::{RowIndices, RowInput, RowOutput};
 pub use layout::TableLayout;
+pub use prefetch::{GatheredRows, Gathering, Prefetch};
+pub use scatter::Combine;
+pub use scratch::TableScratch;
+pub use stats::TableStats;
 pub use stored::{StoredTable, TableWriter};
 
-use super::{Element, StorageError, Volume};
+use super::{Element, ElementType, StorageError, Volume};
 use crate::engine::{Args, KernelArg, RunError, abi};
-use crate::memory::Region;
 use batch::Batch;
-use geometry::Parts;
+use geometry::RowReads;
 use parking_lot::Mutex;
+use scatter::Writer;
+use staging::Staging;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use tiers::TableMemory;
 
 /// Rows of a volume by number, for kernels as `warpbell::table_ref`. Cheap to clone.
 ///
 /// [`Table::gather`] brings rows at random places into a dense output, in one launch. In a batch each row is read once,
-/// however often it is asked for.
+/// however often it is asked for. [`Table::prefetch`] does so while other kernels run. [`Table::scatter`] writes rows.
+/// [`TableBuilder`] has options for rows that stay in memory.
 ///
 /// # Examples
 ///
@@ -65,13 +81,18 @@ pub struct Table(Arc<Inner>);
 struct Inner {
     name: String,
     layout: TableLayout,
-    parts: Parts,
+    reads: RowReads,
     view: abi::TableView,
     in_flight: Option<u32>,
     /// Memory of batches that are not in flight, to be used again.
     batches: Mutex<Vec<Batch>>,
+    staging: Staging,
+    /// Memory of writes, one of which is made at a time.
+    writer: Mutex<Option<Writer>>,
+    /// True if a write has failed and the caches may have rows that differ from the volume's.
+    stale: AtomicBool,
     /// Memory that the view names.
-    _memory: Vec<Region>,
+    memory: TableMemory,
     volume: Volume,
 }
 
@@ -129,11 +150,7 @@ impl Table {
         indices: impl Into<RowIndices<'a>>,
         out: impl Into<RowOutput<'a>>,
     ) -> Result<(), StorageError> {
-        let mut batch = self.take_batch()?;
-        let ended =
-            batch.start_gather(self, indices.into(), out.into()).and_then(|()| batch.finish(self, batch::FOREVER));
-        self.give_back(batch);
-        ended
+        self.start(indices, out)?.finish(batch::FOREVER)
     }
 
     /// Gathers rows and returns their elements.
@@ -141,22 +158,62 @@ impl Table {
     /// # Errors
     /// [`TableError::Type`] if the table holds elements of another type; otherwise as for [`Table::gather`].
     pub fn gather_to_vec<'a, T: Element>(&self, indices: impl Into<RowIndices<'a>>) -> Result<Vec<T>, StorageError> {
-        let (found, asked, indices) = (self.layout().element(), T::TYPE, indices.into());
-        if found != asked {
-            return Err(TableError::Type { name: self.name().to_owned(), found, asked }.into());
+        self.check_type(T::TYPE)?;
+        self.prefetch(indices)?.take(batch::FOREVER)?.to_vec()
+    }
+
+    /// Drops all rows from the row caches, so that the next gather reads them from the devices. Hot rows stay, and are read
+    /// again.
+    ///
+    /// # Errors
+    /// [`StorageError::Engine`] if the engine starts no kernel; [`StorageError::Run`] if a hot row cannot be read.
+    pub fn drop_caches(&self) -> Result<(), StorageError> {
+        self.0.stale.store(true, Ordering::Release);
+        self.refresh()
+    }
+
+    /// Makes caches and hot rows agree with the volume again, if a write has failed.
+    fn refresh(&self) -> Result<(), StorageError> {
+        if !self.0.stale.swap(false, Ordering::AcqRel) {
+            return Ok(());
         }
-        let mut batch = self.take_batch()?;
-        let read = batch.gather_to_own(self, indices).and_then(|()| {
-            batch.finish(self, batch::FOREVER)?;
-            batch.read_own::<T>((indices.len() * self.layout().row_elements()) as usize)
-        });
-        self.give_back(batch);
-        read
+        let refreshed = self.drop_rows().and_then(|()| self.read_hot_rows());
+        if refreshed.is_err() {
+            self.0.stale.store(true, Ordering::Release);
+        }
+        refreshed
+    }
+
+    fn drop_rows(&self) -> Result<(), StorageError> {
+        if self.0.memory.caches.is_empty() {
+            return Ok(());
+        }
+        let (engine, kernel) = (self.0.volume.engine(), "wb_table_drop");
+        let grid = batch::grid(engine, kernel, u64::MAX)?;
+        // SAFETY: this is the argument that the kernel takes.
+        let run = unsafe { engine.launch(kernel, grid, crate::args!(self)) }?;
+        run.finish()?;
+        Ok(())
+    }
+
+    /// Reads the hot rows from the devices into their frames.
+    fn read_hot_rows(&self) -> Result<(), StorageError> {
+        let Some(hot) = &self.0.memory.hot else { return Ok(()) };
+        let mut batch = Batch::new(self.0.volume.engine(), 0)?;
+        let plain = TableMemory::plain(&self.0.view);
+        batch.start_gather(self, &plain, RowIndices::from(&hot.rows), RowOutput::from(&hot.frames))?;
+        batch.finish(self, batch::FOREVER)
+    }
+
+    fn check_type(&self, asked: ElementType) -> Result<(), TableError> {
+        let found = self.layout().element();
+        if found == asked { Ok(()) } else { Err(TableError::Type { name: self.name().to_owned(), found, asked }) }
     }
 
     fn take_batch(&self) -> Result<Batch, StorageError> {
+        self.refresh()?;
         let free = self.0.batches.lock().pop();
-        free.map_or_else(|| Batch::new(self.0.volume.engine()), Ok)
+        free.map_or_else(|| Batch::new(self.0.volume.engine(), 0), Ok)
     }
 
     fn give_back(&self, batch: Batch) {

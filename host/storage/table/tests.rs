@@ -2,7 +2,10 @@
 
 use super::*;
 use crate::engine::testing;
+use crate::memory::Place;
 use crate::storage::{Drive, ElementType, LandingChoice};
+use proptest::prelude::*;
+use std::time::Duration;
 
 fn volume(specs: &[&str], landing: LandingChoice) -> Volume {
     let drives: Vec<_> = specs.iter().map(|s| Drive::open(s).unwrap()).collect();
@@ -31,7 +34,7 @@ fn rows_come_by_their_numbers() {
                     .collect();
                 assert!(table.gather_to_vec::<u32>(&indices).unwrap() == model, "{each} on {v}");
                 let narrow: Vec<u32> = indices.iter().map(|i| *i as u32).collect();
-                let out = v.engine().allocate(crate::memory::Place::Device, model.len() * 4).unwrap();
+                let out = v.engine().allocate(Place::Device, model.len() * 4).unwrap();
                 table.gather(&narrow, &out).unwrap();
                 assert!(out.get_slice::<u32>(0, model.len()).unwrap() == model, "{each} on {v}");
                 Table::remove(&v, "t").unwrap();
@@ -82,4 +85,202 @@ fn an_index_that_is_no_row_is_told_with_its_position() {
         assert!(e.to_string().contains(&text), "{e}");
         assert_eq!(table.gather_to_vec::<u32>(&[0u64]).unwrap(), words(1, 32));
     }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(32))]
+    #[test]
+    fn batches_are_those_of_the_model(
+        each in prop_oneof![16..=40u64, Just(128), 100..=600u64, Just(1024), Just(16383), Just(16384)],
+        large_blocks: bool,
+        devices in 1..=3usize,
+        bounce: bool,
+        cached: bool,
+        in_flight in 1..40u32,
+        batches in prop::collection::vec((prop::collection::vec(0..1_000_000u64, 0..120), any::<bool>()), 1..4),
+        outside in prop::option::of((any::<prop::sample::Index>(), any::<u64>())),
+    ) {
+        let landing = if bounce { LandingChoice::Bounce } else { LandingChoice::Direct };
+        let spec = format!("soft:mem:2M,block={}", if large_blocks { 4096 } else { 512 });
+        let v = volume(&vec![spec.as_str(); devices], landing);
+        let count = 80_000 / each + 2;
+        let all = words(count, each);
+        Table::from_rows(&v, "t", &all, each).unwrap();
+        let mut open = Table::open(&v, "t").in_flight(in_flight);
+        if cached {
+            open = open.cache_bytes(16 * each * 4).host_cache_bytes(48 * each * 4).hot_rows(&[1]);
+        }
+        let table = open.build().unwrap();
+        for (indices, few) in batches {
+            let indices: Vec<u64> = indices.iter().map(|i| i % if few { count.min(5) } else { count }).collect();
+            let before = table.stats().unwrap();
+            let model: Vec<u32> =
+                indices.iter().flat_map(|i| &all[(i * each) as usize..((i + 1) * each) as usize]).copied().collect();
+            prop_assert!(table.gather_to_vec::<u32>(&indices).unwrap() == model);
+            let s = table.stats().unwrap() - before;
+            prop_assert_eq!(s.rows, indices.len() as u64);
+            prop_assert_eq!(s.rows, s.duplicates + s.hot_hits + s.cache_hits + s.host_hits + s.device_reads);
+            if !cached {
+                let different: std::collections::HashSet<_> = indices.iter().collect();
+                prop_assert_eq!(s.device_reads, different.len() as u64);
+            }
+            if let (Some((at, index)), false) = (&outside, indices.is_empty()) {
+                let mut wrong = indices;
+                let position = at.index(wrong.len());
+                wrong[position] = (*index).max(count);
+                let e = table.gather_to_vec::<u32>(&wrong).unwrap_err().to_string();
+                let text = format!("index {} at position {position} of", wrong[position]);
+                prop_assert!(e.contains(&text), "{}", e);
+            }
+        }
+    }
+}
+
+/// Returns the read commands of kernels during `f`.
+fn reads(v: &Volume, f: impl FnOnce()) -> u64 {
+    let before = v.stats().unwrap().reads;
+    f();
+    v.stats().unwrap().reads - before
+}
+
+#[test]
+fn devices_are_read_for_every_row_that_is_in_no_cache_and_once_for_duplicates() {
+    let v = volume(&["soft:mem:2M"], LandingChoice::Direct);
+    let all = words(1000, 128);
+    let table = Table::from_rows(&v, "t", &all, 128).unwrap();
+    let every: Vec<u64> = (0..1000).collect();
+    let gather = |table: &Table, indices: &[u64]| {
+        table.gather_to_vec::<u32>(indices).unwrap();
+    };
+    // A second gather reads everything again: no copy of the table is kept.
+    for _ in 0..2 {
+        assert_eq!(reads(&v, || gather(&table, &every)), 1000);
+    }
+    assert_eq!(reads(&v, || gather(&table, &[7; 500])), 1);
+    // Changes on the devices are seen.
+    v.write_bytes(table.view().first + 7 * 512, &[0xff; 512]).unwrap();
+    assert_eq!(table.gather_to_vec::<u32>(&[7u64]).unwrap(), [u32::MAX; 128]);
+
+    let cached = Table::open(&v, "t").cache_bytes(320 * 512).hot_rows(&[1, 2, 3]).build().unwrap();
+    assert_eq!(reads(&v, || gather(&cached, &[1, 2, 3, 2])), 0);
+    // The first rows fill the cache, and are found there.
+    let few: Vec<u64> = (10..60).collect();
+    gather(&cached, &few);
+    let before = cached.stats().unwrap();
+    let misses = reads(&v, || gather(&cached, &few));
+    let s = cached.stats().unwrap() - before;
+    assert_eq!((s.cache_hits + s.device_reads, s.device_reads), (50, misses));
+    assert!(s.cache_hits >= 45, "{s:?}");
+    assert_eq!(s.hit_ratio(), Some(s.cache_hits as f64 / 50.0));
+    cached.drop_caches().unwrap();
+    assert_eq!(reads(&v, || gather(&cached, &few)), 50);
+    // A pass over everything does not displace rows that are used often.
+    for _ in 0..8 {
+        gather(&cached, &few);
+    }
+    gather(&cached, &every);
+    let before = cached.stats().unwrap();
+    gather(&cached, &few);
+    assert!((cached.stats().unwrap() - before).cache_hits >= 40, "{:?}", cached.stats());
+    cached.reset_stats().unwrap();
+    assert_eq!(cached.stats().unwrap(), TableStats::default());
+}
+
+#[test]
+fn rows_in_host_memory_move_up_when_they_are_used_often() {
+    let v = volume(&["soft:mem:2M"], LandingChoice::Bounce);
+    let all = words(1000, 100);
+    let table = Table::from_rows(&v, "t", &all, 100).unwrap();
+    drop(table);
+    let table = Table::open(&v, "t").cache_bytes(16 * 400).host_cache_bytes(640 * 400).build().unwrap();
+    let few: Vec<u64> = (0..200).collect();
+    for _ in 0..10 {
+        assert!(table.gather_to_vec::<u32>(&few).unwrap() == all[..200 * 100]);
+    }
+    let s = table.stats().unwrap();
+    assert!(s.host_hits > 1000 && s.host_admissions >= 150 && s.admissions > 16 && s.cache_hits > 0, "{s:?}");
+}
+
+#[test]
+fn a_fault_in_the_middle_of_a_gather_is_named_and_the_next_one_works() {
+    for landing in [LandingChoice::Direct, LandingChoice::Bounce] {
+        // Rows begin at LBA 256.
+        let v = volume(&["soft:mem:1M,media-error=read:300"], landing);
+        let all = words(100, 128);
+        let table = Table::from_rows(&v, "t", &all, 128).unwrap();
+        assert_eq!(table.view().first, 256 * 512);
+        let every: Vec<u64> = (0..100).collect();
+        for _ in 0..3 {
+            let e = table.gather_to_vec::<u32>(&every).unwrap_err();
+            match e {
+                StorageError::Run(RunError::Operations { errors, .. }) => {
+                    assert_eq!((errors[0].lba, errors[0].blocks), (300, 1), "{errors:?}");
+                    assert!(matches!(errors[0].outcome, crate::engine::Outcome::DeviceError(_)), "{errors:?}");
+                }
+                other => panic!("{other}"),
+            }
+            let good: Vec<u64> = (0..100).filter(|i| *i != 44).collect();
+            let found = table.gather_to_vec::<u32>(&good).unwrap();
+            assert!(found[44 * 128..45 * 128] == all[45 * 128..46 * 128]);
+        }
+    }
+}
+
+#[test]
+fn batches_are_in_flight_side_by_side() {
+    const SOON: Duration = Duration::from_secs(60);
+    for landing in [LandingChoice::Direct, LandingChoice::Bounce] {
+        let v = volume(&["soft:mem:1M"], landing);
+        let all = words(1000, 64);
+        let table = Table::from_rows(&v, "t", &all, 64).unwrap();
+        let batch = |first: u64| -> Vec<u64> { (0..50).map(|i| (first * 37 + i * 7) % 1000).collect() };
+        let model = |first: u64| -> Vec<u32> {
+            batch(first).iter().flat_map(|i| &all[(i * 64) as usize..((i + 1) * 64) as usize]).copied().collect()
+        };
+        // More than the volume can register memory for.
+        let flying: Vec<_> = (0..20).map(|i| table.prefetch(&batch(i)).unwrap()).collect();
+        for (i, prefetch) in flying.into_iter().enumerate() {
+            if i % 5 == 4 {
+                drop(prefetch);
+                continue;
+            }
+            let rows = prefetch.take(SOON).unwrap();
+            assert_eq!(rows.rows(), 50);
+            assert!(rows.to_vec::<u32>().unwrap() == model(i as u64), "batch {i} on {v}");
+        }
+        assert!(v.engine().is_idle());
+        let none: [u64; 0] = [];
+        let nothing = table.prefetch(&none).unwrap().take(SOON).unwrap();
+        assert!(nothing.buffer().is_none() && nothing.to_vec::<u32>().unwrap().is_empty());
+
+        // Behind a kernel on the caller's stream, and before another.
+        let stream = v.engine().stream().unwrap();
+        let (indices, out) = (v.engine().allocate(Place::Device, 400).unwrap(), v.allocate_data(50 * 256).unwrap());
+        let grid = v.engine().grid(128, 1);
+        testing::put(&stream, "wb_iota", grid, crate::args!(&indices, 50u64, 100u64, 3u64)).unwrap();
+        let gathering = table.start_on(&stream, RowIndices::u64(&indices, 50), &out).unwrap();
+        gathering.finish(SOON).unwrap();
+        assert!(out.get_slice::<u32>(49 * 256, 64).unwrap() == all[(100 + 49 * 3) * 64..(101 + 49 * 3) * 64]);
+        let other = testing::cpu();
+        let foreign = table.start_on(&other.stream().unwrap(), &[1u64], &out).unwrap_err();
+        assert!(foreign.to_string().contains("another engine"), "{foreign}");
+        let small = table.start(&[1u64, 2], &v.allocate_data(256).unwrap()).unwrap_err();
+        assert!(small.to_string().contains("2 indices need 512 bytes of rows, and 256 were given"), "{small}");
+    }
+}
+
+#[test]
+fn a_cancelled_engine_ends_batches_and_works_again_after_that() {
+    // Reads take long enough to be cancelled.
+    let v = volume(&["soft:mem:1M,latency=20ms"], LandingChoice::Bounce);
+    let all = words(1000, 64);
+    let table = Table::from_rows(&v, "t", &all, 64).unwrap();
+    let every: Vec<u64> = (0..1000).collect();
+    let flying: Vec<_> = (0..3).map(|_| table.prefetch(&every).unwrap()).collect();
+    v.engine().cancel().unwrap();
+    let ended: Vec<_> = flying.into_iter().map(|p| p.take(Duration::from_secs(60)).map(|rows| rows.rows())).collect();
+    assert!(ended.iter().any(|e| e.is_err()), "{ended:?}");
+    assert!(table.prefetch(&[1u64]).unwrap_err().to_string().contains("cancelled"));
+    v.engine().resume().unwrap();
+    assert!(table.gather_to_vec::<u32>(&[5u64, 5]).unwrap()[64..] == all[5 * 64..6 * 64]);
 }

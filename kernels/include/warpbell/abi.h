@@ -286,7 +286,7 @@ typedef struct wb_table_stats {
   uint64_t hot_hits;         // among them: found among the hot rows
   uint64_t cache_hits;       // among them: found in the row cache near the kernels
   uint64_t host_hits;        // among them: found in the row cache in host memory
-  uint64_t device_rows;      // among them: read from the devices
+  uint64_t device_reads;     // among them: read from the devices
   uint64_t admissions;       // rows that entered the row cache near the kernels
   uint64_t host_admissions;  // rows that entered the row cache in host memory
   uint64_t retries;          // hits whose frame was given to another row meanwhile
@@ -307,8 +307,8 @@ typedef struct wb_row_cache {
   WB_POINTER(uint32_t) changed;  // [sets]: number of times that a row of the set was written
   WB_POINTER(uint32_t) seen;     // [seen_mask + 1]: a bit for each hash of a row that was missed lately
   uint64_t frames;               // wb_table_view.row_bytes for each
-  uint32_t set_mask;             // sets - 1
-  uint32_t seen_mask;            // words - 1
+  uint32_t sets;
+  uint32_t seen_mask;  // words - 1
 } wb_row_cache;
 
 // Kernel parameter: a table, that is rows of equal size in consecutive bytes of a volume.

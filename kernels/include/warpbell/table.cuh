@@ -110,7 +110,7 @@ class table_ref {
 
   // Counters of a warp's part of a batch, equal in all lanes.
   struct counts {
-    uint32_t rows = 0, duplicates = 0, hot_hits = 0, cache_hits = 0, host_hits = 0, device_rows = 0, admissions = 0, host_admissions = 0,
+    uint32_t rows = 0, duplicates = 0, hot_hits = 0, cache_hits = 0, host_hits = 0, device_reads = 0, admissions = 0, host_admissions = 0,
              retries = 0;
   };
   // Where the lane's row was found in memory.
@@ -154,6 +154,7 @@ class table_ref {
     tier where = tier::none;
     if (wanted) where = find(r, f);
     if (!warp::any(all, where != tier::none)) return false;
+    rows::cross();
     copy_together(all, where != tier::none, r.to, f.address, t_.row_bytes);
     // All lanes have read the frames of all lanes.
     order::fence<order::acquire>();
@@ -209,7 +210,7 @@ class table_ref {
     if (readers) {
       if (!rows::move<false>(t_, scratch, w, readers, r.row, r.to, direct)) return false;
       if (reads && slot != rows::batch::none) b.finish(slot, r.position);
-      c.device_rows += warp::count(readers);
+      c.device_reads += warp::count(readers);
       if (near().exists()) c.admissions += admit(near(), reads, r, r.near_changed, false);
       if (far().exists()) c.host_admissions += admit(far(), reads, r, r.far_changed, false);
     }
@@ -274,7 +275,7 @@ class table_ref {
     count(&s->hot_hits, c.hot_hits);
     count(&s->cache_hits, c.cache_hits);
     count(&s->host_hits, c.host_hits);
-    count(&s->device_rows, c.device_rows);
+    count(&s->device_reads, c.device_reads);
     count(&s->admissions, c.admissions);
     count(&s->host_admissions, c.host_admissions);
     count(&s->retries, c.retries);

@@ -36,6 +36,13 @@ constexpr uint64_t state_mask = WB_ROW_VALID | WB_ROW_BUSY | WB_ROW_DEAD;
 /// @brief Returns true if both tags belong to the same content of a frame.
 WB_FN bool same_content(uint64_t before, uint64_t now) { return ((before ^ now) & ~uses_mask) == 0; }
 
+// Point between a look at a tag and the copy of its frame. Stress tests call the function there that the macro names.
+WB_FN void cross() {
+#if defined(WB_ROW_CROSSING)
+  WB_ROW_CROSSING();
+#endif
+}
+
 /// @brief A row cache. One thread calls each function, unless it says otherwise.
 class row_cache {
  public:
@@ -128,19 +135,14 @@ class row_cache {
   /// @brief Drops a row that was written to the volume. Every later `find` misses, and reads of the row that began before do not enter
   /// the cache. An acquire and release on scope device.
   WB_FN void drop(uint64_t row) const {
-    const uint32_t set = set_of(row);
-    order::fetch_add<order::acq_rel>(c_.changed + set, 1u);
-    for (uint32_t w = 0; w < WB_ROW_WAYS; ++w) {
-      uint64_t* word = c_.tag + uint64_t{set} * WB_ROW_WAYS + w;
-      uint64_t t = order::load<order::acquire>(word);
-      while ((t & (WB_ROW_VALID | WB_ROW_BUSY)) != 0 && (t & WB_ROW_DEAD) == 0 && t >> WB_ROW_NUMBER_SHIFT == row) {
-        const uint64_t next = t & WB_ROW_BUSY ? t | WB_ROW_DEAD : t & ~(state_mask | uses_mask);
-        const uint64_t was = order::compare_exchange<order::acq_rel>(word, t, next);
-        if (was == t) break;
-        t = was;
-      }
-    }
+    drop_in(set_of(row), [row](uint64_t t) { return t >> WB_ROW_NUMBER_SHIFT == row; });
   }
+  /// @brief Drops all rows of a set, as above.
+  WB_FN void drop_set(uint32_t set) const {
+    drop_in(set, [](uint64_t) { return true; });
+  }
+  /// @brief Returns the number of sets.
+  WB_FN uint32_t sets() const { return c_.sets; }
 
  private:
   static constexpr uint64_t version_mask = (uint64_t{1} << WB_ROW_NUMBER_SHIFT) - (uint64_t{1} << WB_ROW_VERSION_SHIFT);
@@ -150,8 +152,23 @@ class row_cache {
   // Empties a frame that this thread has claimed.
   WB_FN static void abandon(const frame& f) { order::store<order::release>(f.tag, f.seen & version_mask); }
 
-  WB_FN uint32_t set_of(uint64_t row) const { return static_cast<uint32_t>(hash(row)) & c_.set_mask; }
+  WB_FN uint32_t set_of(uint64_t row) const { return static_cast<uint32_t>((hash(row) >> 32) * c_.sets >> 32); }
   WB_FN uint64_t address(uint64_t entry) const { return c_.frames + entry * row_bytes_; }
+
+  // Drops the rows of a set whose tags `f` is true for.
+  template <class F> WB_FN void drop_in(uint32_t set, F f) const {
+    order::fetch_add<order::acq_rel>(c_.changed + set, 1u);
+    for (uint32_t w = 0; w < WB_ROW_WAYS; ++w) {
+      uint64_t* word = c_.tag + uint64_t{set} * WB_ROW_WAYS + w;
+      uint64_t t = order::load<order::acquire>(word);
+      while ((t & (WB_ROW_VALID | WB_ROW_BUSY)) != 0 && (t & WB_ROW_DEAD) == 0 && f(t)) {
+        const uint64_t next = t & WB_ROW_BUSY ? t | WB_ROW_DEAD : t & ~(state_mask | uses_mask);
+        const uint64_t was = order::compare_exchange<order::acq_rel>(word, t, next);
+        if (was == t) break;
+        t = was;
+      }
+    }
+  }
 
   // Takes uses away from all frames of a set but one. A use that is counted meanwhile may win.
   WB_FN void age(uint64_t first, uint32_t except, uint64_t uses) const {

@@ -1,11 +1,11 @@
 // Writing of rows by number, as kernels that run one after the other:
 //
-//   claim   the highest position of each row acts for the row
-//   add     sums of rows: every position adds its row to that of the position that acts, in memory
-//   write   positions that act write their rows: whole blocks by commands, others through a page cache that is flushed afterwards
-//   settle  hot rows are updated, and cached copies of the rows are dropped
+//   claim     the highest position of each row acts for the row
+//   add       sums of rows: every position adds its row to that of the position that acts, in memory
+//   write     positions that act write their rows: whole blocks by commands, others through a page cache that is flushed afterwards
+//   complete  hot rows are updated, and cached copies of the rows are dropped
 //
-// A gather beside a write gets the old row, the new one, or a mix of both block by block. After `settle` no cache has an old row.
+// A gather beside a write gets the old row, the new one, or a mix of both block by block. After `complete` no cache has an old row.
 #pragma once
 
 #include <warpbell/cache.cuh>
@@ -14,16 +14,17 @@
 namespace warpbell {
 namespace rows {
 
-/// @brief Rows to be written, and the positions that act for them. For grids of whole warps.
-template <class Index> class scatter {
+/// @brief Rows to be written, and the positions that act for them. For grids of whole warps; each kernel makes one call.
+class scatter {
  public:
-  WB_FN scatter(const wb_table_view& t, const Index* indices, uint64_t n, const wb_table_scratch& s)
-      : t_(t), indices_(indices), n_(n), s_(s), b_(s), w_(s, n, warp::index(), warp::total()) {}
+  /// @param wide Indices have 64 bits, otherwise 32.
+  WB_FN scatter(const wb_table_view& t, const void* indices, bool wide, uint64_t n, const wb_table_scratch& s)
+      : t_(t), indices_(indices), wide_(wide), n_(n), s_(s), b_(s), w_(s, n, warp::index(), warp::total()) {}
 
   /// @brief First kernel.
   WB_FN void claim() const {
     for (uint64_t i = warp::thread_index(); i < n_; i += warp::thread_total()) {
-      const uint64_t row = order::load<order::relaxed>(indices_ + i);
+      const uint64_t row = index(i);
       if (row >= t_.rows) {
         raise_index(t_, i, row);
         return;
@@ -84,7 +85,7 @@ template <class Index> class scatter {
   }
 
   /// @brief Last kernel.
-  WB_FN void settle(const void* rows) const {
+  WB_FN void complete(const void* rows) const {
     if (!w_.takes_part()) return;
     const uint64_t base = reinterpret_cast<uint64_t>(rows);
     uint32_t written = 0;
@@ -106,9 +107,14 @@ template <class Index> class scatter {
   }
 
  private:
+  WB_FN uint64_t index(uint64_t i) const {
+    return wide_ ? order::load<order::relaxed>(static_cast<const uint64_t*>(indices_) + i)
+                 : order::load<order::relaxed>(static_cast<const uint32_t*>(indices_) + i);
+  }
+
   // Returns the position that acts for the row of position i, or batch::none if there is no such row.
   WB_FN uint64_t acting(uint64_t i) const {
-    const uint64_t slot = b_.find(order::load<order::relaxed>(indices_ + i));
+    const uint64_t slot = b_.find(index(i));
     return slot == batch::none ? slot : b_.highest(slot);
   }
 
@@ -117,7 +123,7 @@ template <class Index> class scatter {
     for (uint64_t first = uint64_t{w_.warp} * w_.tile; first < n_; first += uint64_t{w_.warps} * w_.tile) {
       const uint64_t position = first + warp::lane();
       const bool mine = warp::lane() < w_.tile && position < n_;
-      const uint64_t row = mine ? order::load<order::relaxed>(indices_ + position) : 0;
+      const uint64_t row = mine ? index(position) : 0;
       const warp::mask_t act = warp::ballot(warp::full(), mine && acting(position) == position);
       if (act && !f(row, position, act)) return;
     }
@@ -135,7 +141,8 @@ template <class Index> class scatter {
   }
 
   const wb_table_view& t_;
-  const Index* indices_;
+  const void* indices_;
+  bool wide_;
   uint64_t n_;
   const wb_table_scratch& s_;
   batch b_;

@@ -1,0 +1,78 @@
+//! Counters of a table.
+
+use super::Table;
+use crate::engine::abi;
+use crate::storage::StorageError;
+use crate::storage::stats::counters;
+
+counters! {
+    /// Counters of the rows that kernels gathered and wrote, since the table was opened or the counters were last reset.
+    /// The difference of two values counts the events between them. Counters of a batch are complete when the batch is.
+    TableStats of abi::TableStats {
+        /// Rows that were gathered: the sum of the next five.
+        rows,
+        /// Rows that were copied from another row of their batch.
+        duplicates,
+        /// Rows that were found among the hot rows.
+        hot_hits,
+        /// Rows that were found in the row cache near the kernels.
+        cache_hits,
+        /// Rows that were found in the row cache in host memory.
+        host_hits,
+        /// Rows that were read from the devices.
+        device_reads,
+        /// Rows that entered the row cache near the kernels.
+        admissions,
+        /// Rows that entered the row cache in host memory.
+        host_admissions,
+        /// Hits whose frame was given to another row meanwhile: such rows were read from elsewhere.
+        retries,
+        /// Rows that were written.
+        written,
+    }
+}
+
+impl TableStats {
+    /// Returns the share of the gathered rows that came from one source, 0 to 1, or `None` before the first row.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use warpbell::storage::TableStats;
+    ///
+    /// let stats = TableStats::default();
+    /// assert_eq!(stats.share(stats.cache_hits), None);
+    /// ```
+    pub fn share(&self, rows: u64) -> Option<f64> {
+        (self.rows > 0).then(|| rows as f64 / self.rows as f64)
+    }
+
+    /// Returns the share of the gathered rows that were not read from the devices, 0 to 1, or `None` before the first
+    /// row.
+    pub fn hit_ratio(&self) -> Option<f64> {
+        self.share(self.rows - self.device_reads.min(self.rows))
+    }
+}
+
+impl Table {
+    /// Returns the counters. The commands that read the rows are among the volume's ([`Volume::stats`]).
+    ///
+    /// [`Volume::stats`]: crate::storage::Volume::stats
+    ///
+    /// # Errors
+    /// [`StorageError::Memory`] if the counters cannot be read.
+    pub fn stats(&self) -> Result<TableStats, StorageError> {
+        let mut sum = TableStats::default();
+        let stripes = self.0.memory.stats.get_slice::<abi::TableStats>(0, abi::STATS_STRIPES)?;
+        stripes.iter().for_each(|s| sum.add_stripe(s));
+        Ok(sum)
+    }
+
+    /// Sets all counters to 0. Do not call it while kernels run, since counts at that time may be lost.
+    ///
+    /// # Errors
+    /// [`StorageError::Memory`] if the counters cannot be written.
+    pub fn reset_stats(&self) -> Result<(), StorageError> {
+        Ok(self.0.memory.stats.fill(0, size_of::<abi::TableStats>() * abi::STATS_STRIPES, 0)?)
+    }
+}

@@ -1,0 +1,167 @@
+//! Tests of writes of rows against a plain model.
+
+use super::*;
+use crate::engine::testing;
+use crate::memory::Place;
+use crate::storage::{Drive, LandingChoice};
+use proptest::prelude::*;
+
+fn volume(specs: &[String], landing: LandingChoice) -> Volume {
+    let drives: Vec<_> = specs.iter().map(|s| Drive::open(s).unwrap()).collect();
+    Volume::on(&testing::cpu(), drives).depth(16).chunk(16384).transfer(8192).landing(landing).build().unwrap()
+}
+
+fn memory(devices: usize, block: usize) -> Vec<String> {
+    vec![format!("soft:mem:2M,block={block}"); devices]
+}
+
+fn words(rows: u64, each: u64, seed: u32) -> Vec<u32> {
+    (0..rows * each).map(|i| (i as u32).wrapping_mul(0x9e37_79b9) ^ seed).collect()
+}
+
+/// Writes rows to the model as `Table::scatter` does to the table.
+fn write(model: &mut [u32], each: usize, indices: &[u64], rows: &[u32], combine: Combine) {
+    let mut seen = std::collections::HashSet::new();
+    for (i, row) in indices.iter().zip(rows.chunks(each)) {
+        let at = &mut model[*i as usize * each..(*i as usize + 1) * each];
+        let fresh = seen.insert(*i);
+        for (old, new) in at.iter_mut().zip(row) {
+            *old = match combine {
+                Combine::Last => *new,
+                Combine::Sum if fresh => *new,
+                Combine::Sum | Combine::Add => old.wrapping_add(*new),
+            };
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+    #[test]
+    fn rows_that_are_written_are_those_of_the_model(
+        each in prop_oneof![16..=40u64, Just(128), 100..=600u64, Just(1024), Just(16384)],
+        large_blocks: bool,
+        devices in 1..=2usize,
+        bounce: bool,
+        cached: bool,
+        batches in prop::collection::vec(
+            (prop::collection::vec(0..1_000_000u64, 0..40), 0..3usize, any::<u32>(), any::<bool>()), 1..4),
+    ) {
+        let landing = if bounce { LandingChoice::Bounce } else { LandingChoice::Direct };
+        let v = volume(&memory(devices, if large_blocks { 4096 } else { 512 }), landing);
+        let count = 60_000 / each + 3;
+        let mut model = words(count, each, 0);
+        Table::from_rows(&v, "t", &model, each).unwrap();
+        let mut open = Table::open(&v, "t").in_flight(7);
+        if cached {
+            open = open.cache_bytes(16 * each * 4).host_cache_bytes(32 * each * 4).hot_rows(&[0, 2]);
+        }
+        let table = open.build().unwrap();
+        let all: Vec<u64> = (0..count).collect();
+        for (indices, combine, seed, in_region) in batches {
+            // Rows are looked up, so that caches have old ones.
+            table.gather_to_vec::<u32>(&all).unwrap();
+            let indices: Vec<u64> = indices.iter().map(|i| i % count).collect();
+            let combine = [Combine::Last, Combine::Sum, Combine::Add][combine];
+            let rows = words(indices.len() as u64, each, seed);
+            if in_region && !rows.is_empty() {
+                let region = v.engine().allocate(Place::Device, rows.len() * 4).unwrap();
+                region.set_slice(0, &rows).unwrap();
+                table.scatter(&indices, &region, combine).unwrap();
+            } else {
+                table.scatter(&indices, &rows, combine).unwrap();
+            }
+            write(&mut model, each as usize, &indices, &rows, combine);
+            prop_assert!(table.gather_to_vec::<u32>(&all).unwrap() == model);
+        }
+        table.flush().unwrap();
+        // Without the caches: the devices have the rows.
+        let plain = Table::open(&v, "t").build().unwrap();
+        prop_assert!(plain.gather_to_vec::<u32>(&all).unwrap() == model);
+    }
+}
+
+#[test]
+fn what_was_written_is_there_after_opening_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let spec = |i: u64| format!("soft:{}", folder.path().join(format!("{i}.img")).display());
+    for each in [128u64, 100] {
+        let mut model = words(500, each, 1);
+        let rows = words(3, each, 77);
+        {
+            let drive = Drive::create(&spec(each), 1 << 20, &crate::storage::OverwritePolicy::none()).unwrap();
+            let v = Volume::on(&testing::cpu(), [drive]).build().unwrap();
+            let table = Table::from_rows(&v, "t", &model, each).unwrap();
+            table.scatter(&[499u64, 3, 499], &rows, Combine::Last).unwrap();
+            table.flush().unwrap();
+            assert!(Table::list(&v).unwrap()[0].changed, "the checksum is that of the old rows");
+        }
+        write(&mut model, each as usize, &[499, 3, 499], &rows, Combine::Last);
+        let v = volume(&[spec(each)], LandingChoice::Direct);
+        let table = Table::open(&v, "t").build().unwrap();
+        assert!(table.gather_to_vec::<u32>(&(0..500u64).collect::<Vec<_>>()).unwrap() == model, "{each}");
+    }
+}
+
+#[test]
+fn numbers_are_added_as_their_type_says() {
+    let v = volume(&memory(1, 512), LandingChoice::Direct);
+    let table = Table::from_rows(&v, "f64", &[0.5f64; 16 * 10], 16).unwrap();
+    table.scatter(&[1u64, 1, 2], &[0.25f64; 48], Combine::Add).unwrap();
+    assert_eq!(table.gather_to_vec::<f64>(&[0u64, 1, 2]).unwrap()[15..=32], {
+        let mut all = vec![0.5];
+        all.extend([1.0; 16]);
+        all.push(0.75);
+        all
+    });
+    let table = Table::from_rows(&v, "i64", &[-5i64; 16], 16).unwrap();
+    table.scatter(&[0u64, 0], &[-1i64; 32], Combine::Sum).unwrap();
+    assert_eq!(table.gather_to_vec::<i64>(&[0u64]).unwrap(), [-2; 16]);
+    let table = Table::from_rows(&v, "f32", &[1.5f32; 16], 16).unwrap();
+    table.scatter(&[0u32, 0, 0], &[2.0f32; 48], Combine::Add).unwrap();
+    assert_eq!(table.gather_to_vec::<f32>(&[0u64]).unwrap(), [7.5; 16]);
+}
+
+#[test]
+fn wrong_writes_are_refused_and_write_nothing() {
+    let v = volume(&memory(1, 512), LandingChoice::Bounce);
+    let all = words(10, 32, 5);
+    let table = Table::from_rows(&v, "t", &all, 32).unwrap();
+    let bytes = Table::from_rows(&v, "bytes", &[1u8; 64], 64).unwrap();
+    let refused = |e: Result<(), StorageError>| e.unwrap_err().to_string();
+    let rows = [9u32; 64];
+    assert!(
+        refused(table.scatter(&[1u64], &rows, Combine::Last)).contains("1 indices need 128 bytes of rows, and 256")
+    );
+    assert!(refused(table.scatter(&[1u64, 2, 3], &rows, Combine::Last)).contains("need 384 bytes"));
+    assert!(refused(table.scatter(&[1u64], &[1.0f32; 32], Combine::Last)).contains("holds u32, not f32"));
+    assert!(refused(bytes.scatter(&[0u64], &[1u8; 64], Combine::Sum)).contains("u8 have no sum"));
+    assert!(refused(table.scatter(&[1u64, 10], &rows, Combine::Last)).contains("index 10 at position 1"));
+    let other = crate::engine::Engine::cpu().unwrap().allocate(Place::Device, 4096).unwrap();
+    assert!(refused(table.scatter(&[1u64], &other, Combine::Last)).contains("another engine"));
+    assert!(table.gather_to_vec::<u32>(&(0..10u64).collect::<Vec<_>>()).unwrap() == all);
+    table.scatter(&[1u64, 2], &rows, Combine::Last).unwrap();
+    assert_eq!(table.gather_to_vec::<u32>(&[2u64]).unwrap(), [9; 32]);
+}
+
+#[test]
+fn a_write_that_fails_leaves_no_old_row_in_a_cache() {
+    // Rows begin at LBA 256; row 44 cannot be written once the table is stored.
+    let v = volume(&["soft:mem:1M".to_owned()], LandingChoice::Direct);
+    let all = words(100, 128, 3);
+    let table = Table::from_rows(&v, "t", &all, 128).unwrap();
+    assert_eq!(table.view().first, 256 * 512);
+    drop(table);
+    let table = Table::open(&v, "t").cache_bytes(1 << 20).hot_rows(&[0, 44]).build().unwrap();
+    let every: Vec<u64> = (0..100).collect();
+    assert!(table.gather_to_vec::<u32>(&every).unwrap() == all);
+    // The engine ends all waits: as if the device had failed in the middle.
+    v.engine().cancel().unwrap();
+    assert!(table.scatter(&[1u64, 44], &words(2, 128, 9), Combine::Last).is_err());
+    v.engine().resume().unwrap();
+    // A write behind the table's back is seen after `drop_caches`, hot rows included.
+    let changed = words(1, 128, 11);
+    v.write_bytes(table.view().first + 44 * 512, bytemuck::cast_slice(&changed)).unwrap();
+    table.drop_caches().unwrap();
+    assert!(table.gather_to_vec::<u32>(&[44u64]).unwrap() == changed);
+}
