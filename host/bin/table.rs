@@ -95,10 +95,7 @@ fn import(args: &ImportArgs, interrupt: &Interrupt) -> Result<(), Failure> {
     interrupt.doing("reading the rows");
     let options = RowFileOptions::default().columns(args.columns.iter().cloned()).row_elements(args.row_elements);
     let rows = match RowFile::open(&args.input, &options) {
-        Err(RowFileError::Content { path, reason }) if reason.contains("one dimension") => {
-            let text = format!("{}: {reason}; give --row-elements", path.display());
-            return Err(Failure::Error(text));
-        }
+        Err(e @ RowFileError::Flat { .. }) => return Err(Failure::Error(format!("{e} (--row-elements)"))),
         other => other?,
     };
     let plan = rows.layout().plan(&args.name).map_err(warpbell::storage::StorageError::from)?;

@@ -125,18 +125,24 @@ fn gathers_that_cannot_be_measured_are_named() {
     mentions(&fails(&gather(&["--row-size", "102"])), &["--row-size 102", "multiple of 4", "104"]);
     mentions(&fails(&gather(&["--row-size", "32"])), &["--row-size 32", "64 to 65536"]);
     mentions(&fails(&gather(&["--row-size", "128k"])), &["131072", "64 to 65536"]);
-    mentions(&fails(&gather(&["--device", "soft:mem:1M"])), &["soft:mem", "1.5 MiB"]);
-    let huge = ["bench", "gather", "--engine", "cpu", "--rows", "100000000000", "--row-size", "64k"];
+    mentions(&fails(&gather(&["--device", "soft:mem:1M"])), &["soft:mem:1M holds 1.0 MiB", "needs 1.6 MiB"]);
+    let huge = ["bench", "gather", "--engine", "cpu", "--rows", "100000000", "--row-size", "64k"];
     mentions(&fails(&huge), &["of memory, and ", " is free", "--rows"]);
     mentions(&fails(&gather(&["--indices", "unifrom"])), &["--indices unifrom", "no such file", "uniform"]);
     mentions(&fails(&gather(&["--indices", "sample:kron:12"])), &["--rows 3000", "4096 vertices"]);
-    mentions(&fails(&gather(&["--cache", "1k"])), &["16 rows"]);
+    mentions(&fails(&gather(&["--cache", "1k"])), &["row cache of 1 KiB", "one set needs 16"]);
     let folder = folder();
     let trace = write(&folder, "trace.txt", "1\n2999\n3000\n");
     mentions(&fails(&gather(&["--indices", &trace])), &["number 3 of the trace is row 3000", "give 3001"]);
     let bad = write(&folder, "bad.txt", "1\nx\n");
     mentions(&fails(&gather(&["--indices", &bad])), &["bad.txt: line 2 is `x`"]);
-    for usage in [&["--fanout", "3"][..], &["--indices", "zipf:0"], &["--shape", "dlrm"], &["--runtime", "1s"]] {
+    for usage in [
+        &["--fanout", "3"][..],
+        &["--indices", "zipf:0"],
+        &["--shape", "dlrm"],
+        &["--runtime", "1s"],
+        &["--in-flight", "9"],
+    ] {
         let o = warpbell(&gather(usage));
         assert_eq!(o.status.code(), Some(2), "{usage:?}: {}", stderr(&o));
     }

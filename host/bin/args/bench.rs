@@ -1,7 +1,7 @@
 //! Arguments of `warpbell bench`.
 
 use super::{DeviceArgs, EngineArgs, MeasureArgs, PageArgs, Pattern, ReportArgs, WorldArgs};
-use crate::measure::gather::Choice;
+use crate::measure::gather::{Choice, MOST_BATCHES};
 use crate::measure::rdma;
 use crate::measure::shmem::{AtomicOp, Datatype, Scope, Test};
 use clap::{Args, Subcommand, ValueEnum};
@@ -172,8 +172,8 @@ pub struct GatherArgs {
     /// Batches that are not measured, before the first run: they fill caches
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(0..=1 << 20))]
     pub warmup: u32,
-    /// Batches in flight at the same time
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+    /// Batches in flight at the same time, at most 8
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=MOST_BATCHES as i64))]
     pub in_flight: u32,
     /// Reads of a batch in flight at the same time [default: 8192, or as many as the queues hold]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1 << 20))]

@@ -30,8 +30,8 @@ const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 /// Words that are written at once.
 const FILL_WORDS: u64 = 4 << 20;
 const THREADS_PER_BLOCK: u32 = 256;
-/// Most batches between two checks.
-const MOST_BATCHES: u64 = 64;
+/// Most batches between two checks, and most in flight. Each has a buffer that devices reach, and a volume has few of these.
+pub const MOST_BATCHES: u64 = 8;
 /// Memory for the rows of these batches, unless the batches in flight need more.
 const GPU_ROWS: u64 = 8 << 30;
 const CPU_ROWS: u64 = 256 << 20;
@@ -228,13 +228,14 @@ impl GatherBench {
         for (at, batch) in batches.iter().enumerate() {
             let bytes = usize::try_from(batch.len() as u64 * self.job.row_bytes).unwrap_or(usize::MAX);
             if self.rows.get(at).is_none_or(|rows| rows.len() < bytes) {
-                let rows = volume.allocate_data(bytes)?;
-                put(&mut self.rows, at, rows);
+                // The old buffers make place first.
+                self.rows.truncate(at);
+                self.rows.push(volume.allocate_data(bytes)?);
             }
             let bytes = batch.len() * self.index_bytes();
             if self.numbers.get(at).is_none_or(|numbers| numbers.len() < bytes) {
-                let numbers = volume.engine().allocate(Place::Device, bytes)?;
-                put(&mut self.numbers, at, numbers);
+                self.numbers.truncate(at);
+                self.numbers.push(volume.engine().allocate(Place::Device, bytes)?);
             }
             if self.index_bytes() == 8 {
                 self.numbers[at].set_slice(0, batch)?;
@@ -280,14 +281,6 @@ impl GatherBench {
             )));
         }
         Ok(())
-    }
-}
-
-/// Replaces element `at`, or appends it.
-fn put<T>(list: &mut Vec<T>, at: usize, value: T) {
-    match list.get_mut(at) {
-        Some(place) => *place = value,
-        None => list.push(value),
     }
 }
 

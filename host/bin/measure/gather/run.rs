@@ -181,7 +181,7 @@ mod tests {
     fn text_tells_rates_latency_and_sources() {
         let text = run().to_string();
         let lines: Vec<&str> = text.lines().collect();
-        assert_eq!(lines[0], "  gather: 500 rows/s   256kB/s   1,000 rows in 100 batches   2.000 s");
+        assert_eq!(lines[0], "  gather: 500 rows/s   256KB/s   1,000 rows in 100 batches   2.000 s");
         assert_eq!(lines[1], "  batch: median 0.050 s   99th 0.099 s   min 1.00 ms   max 0.100 s");
         assert!(lines[2].ends_with("batch 10.0 %   hot rows 0.0 %   cache 50.0 %   host cache 0.0 %   devices 40.0 %"));
         assert_eq!(lines[3], "  device reads: 400 rows   410 commands   1.6 MiB");

@@ -39,6 +39,14 @@ pub enum RowFileError {
         /// The reason.
         source: NpyError,
     },
+    /// An array of one dimension, without the number of elements of a row.
+    #[error("{}: its array has one dimension of {elements} elements: say how many of them are a row", path.display())]
+    Flat {
+        /// The file.
+        path: PathBuf,
+        /// Elements of the array.
+        elements: u64,
+    },
     /// A file whose content is no table.
     #[error("{}: {reason}", path.display())]
     Content {
@@ -170,9 +178,7 @@ impl RowFile {
         let wrong = |reason: String| RowFileError::Content { path: path.to_owned(), reason };
         let (rows, shape) = match (header.shape(), options.row_elements) {
             ([], _) => return Err(wrong("it holds a single number; give an array of rows".to_owned())),
-            ([_], None) => {
-                return Err(wrong("its array has one dimension: say how many elements a row has".to_owned()));
-            }
+            ([elements], None) => return Err(RowFileError::Flat { path: path.to_owned(), elements: *elements }),
             ([elements], Some(each)) => {
                 if each == 0 || !elements.is_multiple_of(each) {
                     return Err(wrong(format!("{elements} elements are no whole rows of {each}: give a divisor")));
