@@ -206,5 +206,5 @@ fn describe(text: &Text, job: &GatherJob, setting: &Setting, indices: &Indices) 
     ))?;
     let size = |bytes: u64| if bytes == 0 { "none".to_owned() } else { Bytes(bytes).to_string() };
     let (cache, host, hot) = (size(job.cache_bytes), size(job.host_cache_bytes), size(job.hot_bytes));
-    text.line(format_args!("# cache {cache}  host cache {host}  hot rows {hot}  warm-up {} batches", job.warmup))
+    text.line(format_args!("# cache {cache}  host cache {host}  hot rows {hot}  warm-up {}", job.warmup))
 }
