@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 /// Contents that clones share.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub(crate) enum Source {
     /// A file, and its length in bytes.
     File(Arc<File>, u64),

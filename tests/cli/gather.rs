@@ -130,7 +130,7 @@ fn gathers_that_cannot_be_measured_are_named() {
     mentions(&fails(&huge), &["of memory, and ", " is free", "--rows"]);
     mentions(&fails(&gather(&["--indices", "unifrom"])), &["--indices unifrom", "no such file", "uniform"]);
     mentions(&fails(&gather(&["--indices", "sample:kron:12"])), &["--rows 3000", "4096 vertices"]);
-    mentions(&fails(&gather(&["--cache", "1k"])), &["row cache of 1 KiB", "one set needs 16"]);
+    mentions(&fails(&gather(&["--cache", "1k"])), &["row cache of 1.0 KiB", "one set needs 16"]);
     let folder = folder();
     let trace = write(&folder, "trace.txt", "1\n2999\n3000\n");
     mentions(&fails(&gather(&["--indices", &trace])), &["number 3 of the trace is row 3000", "give 3001"]);

@@ -190,12 +190,12 @@ impl GatherBench {
         let mut round = Round::default();
         let mut flying = VecDeque::new();
         let started = Instant::now();
-        for at in 0..batches.len() {
+        for (at, batch) in batches.iter().enumerate() {
             if flying.len() == self.job.in_flight as usize {
                 round.finish(&mut flying)?;
             }
             let began = Instant::now();
-            let indices = self.row_indices(at, batches[at].len() as u64);
+            let indices = self.row_indices(at, batch.len() as u64);
             flying.push_back((began, self.table.start(indices, &self.rows[at])?));
         }
         while !flying.is_empty() {

@@ -54,7 +54,7 @@ impl Sampler {
         let starts = self.starts.len() as u64;
         for i in 0..u64::from(count) {
             let at = number.wrapping_mul(count.into()).wrapping_add(i);
-            let order = Permutation::new(starts, mixed(self.seed ^ at / starts));
+            let order = Permutation::new(starts, mixed(self.seed ^ (at / starts)));
             let vertex = self.starts[order.of(at % starts) as usize];
             if seen.insert(vertex) {
                 vertices.push(vertex);

@@ -279,7 +279,7 @@ impl<'a> Lists<'a> {
         let (values, starts): (&dyn Array, Starts<'a>) = match array.data_type() {
             DataType::FixedSizeList(..) => {
                 let lists = array.as_fixed_size_list_opt()?;
-                let first = if lists.is_empty() { 0 } else { usize::try_from(lists.value_offset(0)).ok()? };
+                let first = if lists.is_empty() { 0 } else { lists.value_offset_at(0) };
                 (lists.values(), Starts::Fixed(first, usize::try_from(lists.value_length()).ok()?))
             }
             DataType::List(_) => {

@@ -364,7 +364,7 @@ mod tests {
             ("{'descr': '<f4', 'descr': '<f4', 'fortran_order': False, 'shape': (1, 2)}", "twice"),
             ("{'descr': '<f4', 'fortran_order': False, 'shape': (1, 2), 'more': 1}", "the keys are"),
             ("{'descr': '<f4', 'fortran_order': False, 'shape': (1, 2)} x", "only blanks"),
-            ("{'descr': '<f4, 'fortran_order': False, 'shape': (1, 2)}", "comma or }"),
+            ("{'descr': '<f4' 'fortran_order': False, 'shape': (1, 2)}", "comma or }"),
             ("{'descr': '<f\\x34', 'fortran_order': False, 'shape': (1, 2)}", "no escapes"),
         ] {
             assert!(refused(dictionary).contains(words), "{dictionary}: {}", refused(dictionary));
