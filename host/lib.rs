@@ -21,6 +21,7 @@
 //! | [`wire`] | layouts of the bytes that a device reads or writes |
 //! | [`destination`] | files that results are written to; uses no other module |
 //! | `handshake` | mutual authentication of two ends that share a secret, and authenticated frames; uses `random` |
+//! | `columnar` | Parquet and Arrow files as bytes for their decoders; uses no other module |
 //! | `random` | random bytes from the system; uses no other module |
 //! | `this_host` | identity of this host, its addresses and free memory, and a test whether another process is on it; uses no other module |
 //! | `data_path` | the choices of a data path: queue memory, landing, doorbell; uses no other module |
@@ -45,6 +46,8 @@
 #[cfg(test)]
 extern crate self as warpbell;
 
+#[cfg(feature = "parquet")]
+mod columnar;
 pub mod cuda;
 #[cfg(any(feature = "storage", feature = "shmem"))]
 mod data_path;

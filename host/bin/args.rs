@@ -9,6 +9,7 @@ pub use common::*;
 pub use vertices::*;
 
 use crate::nvme::NvmeCommand;
+use crate::table::TableCommand;
 use crate::volume::VolumeCommand;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
@@ -49,7 +50,8 @@ pub enum Command {
     /// Run a graph algorithm; kernels read the edges from NVMe
     #[command(subcommand)]
     Graph(GraphCommand),
-    /// Measure devices, the queue core, RDMA adapters and send queues, the page cache, and PE-to-PE operations
+    /// Measure devices, gathers of rows, the queue core, RDMA adapters and send queues, the page cache, and PE-to-PE
+    /// operations
     #[command(subcommand)]
     Bench(BenchCommand),
     /// Start a program as the ranks of a world on this host
@@ -58,6 +60,9 @@ pub enum Command {
     /// Manage NVMe controllers: bind and unbind, list, identify, logs
     #[command(subcommand)]
     Nvme(NvmeCommand),
+    /// Store rows of files as tables, from which kernels gather rows by their numbers
+    #[command(subcommand)]
+    Table(TableCommand),
     /// Verify stored arrays
     #[command(subcommand)]
     Volume(VolumeCommand),
@@ -531,6 +536,7 @@ mod tests {
         let runs = |words: &[&str]| match Cli::try_parse_from([&["warpbell", "bench"], words].concat()).unwrap().command
         {
             Command::Bench(BenchCommand::Nvme(args)) => args.runs,
+            Command::Bench(BenchCommand::Gather(args)) => args.runs,
             Command::Bench(BenchCommand::Queue(args)) => args.measure.runs,
             Command::Bench(BenchCommand::Post(args)) => args.measure.runs,
             Command::Bench(BenchCommand::Array(args)) => args.measure.runs,
@@ -541,7 +547,7 @@ mod tests {
             assert_eq!(runs(words), 3, "{words:?}");
             assert_eq!(runs(&[words, &["--runs", "7"]].concat()), 7, "{words:?}");
         }
-        assert_eq!(runs(&["nvme"]), 1);
+        assert_eq!((runs(&["nvme"]), runs(&["gather"])), (1, 1));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Runs `warpbell bench`: measures and prints.
 
+mod gather;
 mod post;
 mod rdma;
 mod shmem;
@@ -31,6 +32,7 @@ pub fn run(command: BenchCommand, interrupt: &Interrupt) -> Result<(), Failure> 
         BenchCommand::Queue(args) => queue(&args, interrupt),
         BenchCommand::Post(args) => post::run(&args, interrupt),
         BenchCommand::Array(args) => array(&args, interrupt),
+        BenchCommand::Gather(args) => gather::run(&args, interrupt),
         BenchCommand::Shmem(args) => shmem::run(&args, interrupt),
         BenchCommand::Rdma(args) => rdma::run(&args, interrupt),
     }

@@ -52,11 +52,23 @@ pub fn measured(
     let each = bytes.div_ceil(striped).checked_next_multiple_of(args.stripe_chunk.0.max(1)).unwrap_or(u64::MAX);
     let drives: Vec<Drive> = specs.iter().map(|s| s.create(each, &policy)).collect::<Result<_, _>>()?;
     let volume = build(args, engine, drives, transfer, None)?;
-    if let Some(stored) = volume.stored()?.first() {
-        let (path, found) = (stored.device.clone(), "it holds stored arrays, which this would overwrite".to_owned());
-        return Err(StorageError::NotOurs { path, found }.into());
-    }
+    check_nothing_stored(&volume)?;
     Ok(volume)
+}
+
+/// Checks that the devices hold no stored arrays but those that `--yes-destroy` allows to overwrite.
+///
+/// # Errors
+/// [`Failure::Error`] if they do, or cannot be read.
+pub fn check_nothing_stored(volume: &Volume) -> Result<(), Failure> {
+    match volume.stored()?.first() {
+        Some(stored) => {
+            let (path, found) =
+                (stored.device.clone(), "it holds stored arrays, which this would overwrite".to_owned());
+            Err(StorageError::NotOurs { path, found }.into())
+        }
+        None => Ok(()),
+    }
 }
 
 /// Opens the devices for reading alone, as a volume with queues for commands of `transfer` bytes. Several programs may
@@ -69,7 +81,7 @@ pub fn stored(args: &DeviceArgs, engine: &Engine, transfer: Bytes) -> Result<Vol
     open_stored(args, engine, transfer, true)
 }
 
-/// Opens the devices of a volume whose stored graphs are to be changed.
+/// Opens the devices of a volume whose stored graphs or tables are to be changed.
 ///
 /// # Errors
 /// As for [`stored`].
@@ -94,7 +106,7 @@ fn lasting(args: &DeviceArgs) -> Result<Vec<DriveSpec>, Failure> {
     let specs = specs(args)?;
     match specs.iter().find(|s| s.spec().is_memory()) {
         Some(memory) => Err(Failure::Usage(format!(
-            "{memory} ends with the program, so no graph is stored there; name a file or a controller, as in --device soft:graphs.img"
+            "{memory} ends with the program, so nothing is stored there for later; name a file or a controller, as in --device soft:graphs.img"
         ))),
         None => Ok(specs),
     }

@@ -165,7 +165,10 @@ pub fn write_values(values: &[(Option<VertexName<'_>>, Values<'_>)], ids: &Ids, 
 }
 
 /// Converts a result of writing: a closed pipe becomes [`Failure::BrokenPipe`], which is no error of the program.
-fn written(result: Result<(), DestinationError>) -> Result<(), Failure> {
+///
+/// # Errors
+/// [`Failure::BrokenPipe`] or [`Failure::Error`].
+pub fn written(result: Result<(), DestinationError>) -> Result<(), Failure> {
     result.map_err(|e| if e.is_broken_pipe() { Failure::BrokenPipe } else { e.into() })
 }
 

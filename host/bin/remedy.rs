@@ -10,11 +10,12 @@ use warpbell::nvme::vfio::VfioError;
 use warpbell::pci::BindError;
 use warpbell::remedy::{Remedies, Remedy};
 use warpbell::shmem::ShmemError;
-use warpbell::storage::StorageError;
+use warpbell::storage::{RowFileError, StorageError};
 
 /// Returns the remedies of an error as a sentence, as in `choose another device, or give --yes-destroy edges.img`.
 pub fn of(e: &(dyn Error + 'static)) -> Option<String> {
     let remedies = carried::<StorageError>(e)
+        .or_else(|| carried::<RowFileError>(e))
         .or_else(|| carried::<GraphError>(e))
         .or_else(|| carried::<EngineError>(e))
         .or_else(|| carried::<RunError>(e))

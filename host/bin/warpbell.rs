@@ -18,6 +18,7 @@ mod progress;
 mod remedy;
 mod run;
 mod suggest;
+mod table;
 mod terminal;
 mod version;
 mod volume;
@@ -60,6 +61,7 @@ fn run(command: Command, timeout: Option<Duration>, interrupt: &Interrupt) -> Re
         Command::Bench(command) => bench::run(command, interrupt),
         Command::Nvme(command) => nvme::run(command, interrupt),
         Command::Volume(command) => volume::run(command, interrupt),
+        Command::Table(command) => table::run(command, interrupt),
         Command::Run(args) => run::run(&args, timeout, interrupt),
         Command::Info(args) => info::run(&args),
         Command::Doctor(args) => doctor::run(&args),

@@ -261,7 +261,7 @@ impl Volume {
         self.flush_devices()
     }
 
-    fn is_touched(&self, e: &Entry, changed: &[u64]) -> bool {
+    pub(super) fn is_touched(&self, e: &Entry, changed: &[u64]) -> bool {
         let shift = self.block_shift();
         e.bytes() > 0 && self.0.integrity.is_touched(changed, e.offset >> shift, (e.end() - 1) >> shift)
     }

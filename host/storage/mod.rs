@@ -77,8 +77,9 @@ pub use stored_name::LONGEST_NAME;
 #[cfg(feature = "graph")]
 pub(crate) use stored_name::{NAME_RULE as STORED_NAME_RULE, is_name as is_stored_name, listing};
 pub use table::{
-    Combine, GatheredRows, Gathering, Prefetch, RowIndices, RowInput, RowOutput, StoredTable, Table, TableBuilder,
-    TableError, TableLayout, TableScratch, TableStats, TableWriter,
+    Combine, GatheredRows, Gathering, NpyError, NpyHeader, Prefetch, RowFile, RowFileError, RowFileOptions, RowIndices,
+    RowInput, RowOutput, StoredTable, Table, TableBuilder, TableError, TableLayout, TableScratch, TableStats,
+    TableWriter, read_npy,
 };
 pub use target::OverwritePolicy;
 pub use untyped_array::UntypedArray;

@@ -5,6 +5,7 @@ mod bench;
 #[path = "../children/mod.rs"]
 mod children;
 mod faults;
+mod gather;
 mod graph;
 mod highlights;
 mod large_imports;
@@ -16,6 +17,7 @@ mod program;
 mod refusals;
 mod stored;
 mod stored_graphs;
+mod tables;
 mod terminal;
 #[path = "../common/tree.rs"]
 mod tree;

@@ -72,7 +72,10 @@ fn completion_scripts_are_what_their_shells_read() {
     }
     let script = succeeds(&["completions", "bash"]);
     let asked = "COMP_WORDS=(warpbell graph pa); COMP_CWORD=2; _warpbell warpbell pa graph; echo \"${COMPREPLY[@]}\"";
-    let o = Command::new("bash").args(["-c", &format!("{script}\n{asked}")]).output().unwrap();
+    // The script is longer than an argument may be.
+    let folder = folder();
+    let file = write(&folder, "completions.sh", format!("{script}\n{asked}"));
+    let o = Command::new("bash").arg(file).output().unwrap();
     assert_eq!(stdout(&o).trim(), "pagerank", "{}", stderr(&o));
 }
 

@@ -1,13 +1,15 @@
 //! Arguments of `warpbell bench`.
 
 use super::{DeviceArgs, EngineArgs, MeasureArgs, PageArgs, Pattern, ReportArgs, WorldArgs};
+use crate::measure::gather::{Choice, MOST_BATCHES};
 use crate::measure::rdma;
 use crate::measure::shmem::{AtomicOp, Datatype, Scope, Test};
 use clap::{Args, Subcommand, ValueEnum};
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 use warpbell::suggest::hint;
-use warpbell::units::{Bytes, parse_duration};
+use warpbell::units::{Bytes, BytesOrShare, parse_duration};
 
 #[derive(Debug, Subcommand)]
 pub enum BenchCommand {
@@ -25,6 +27,11 @@ pub enum BenchCommand {
     /// Compare element loads through the cache (hits only) with plain loads
     #[command(after_help = "Example:\n  warpbell bench array --size 4G")]
     Array(ArrayArgs),
+    /// Gather rows of a table at random places into dense memory: rows per second, latency of a batch, hits by tier
+    #[command(
+        after_help = "Examples:\n  warpbell bench gather --row-size 512 --indices zipf:0.99 --cache 10%\n  warpbell bench gather --shape gids\n  warpbell bench gather --indices requests.npy --batch 4096 --rows 1000000"
+    )]
+    Gather(GatherArgs),
     /// Measure and verify puts, gets, atomics, signals and barriers between PEs, timed inside kernels
     #[command(
         after_help = "Examples:\n  warpbell bench shmem put_bw --pes 2\n  warpbell bench shmem all --pes 2 --transport soft"
@@ -132,6 +139,84 @@ pub struct ArrayArgs {
     pub page: PageArgs,
     #[command(flatten)]
     pub measure: MeasureArgs,
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct GatherArgs {
+    /// Row size, batch and indices of a published workload; other options change single values
+    #[arg(long, value_enum, value_name = "NAME")]
+    pub shape: Option<GatherShape>,
+    /// Bytes of a row, 64 to 64k, a multiple of 4 [default: 512]
+    #[arg(long, value_name = "SIZE")]
+    pub row_size: Option<Bytes>,
+    /// Rows of the table [default: at least 1 GiB of rows on gpu, 64 MiB on cpu; for sampled indices one row for each
+    /// vertex, for a trace as many as it names]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..1 << 40))]
+    pub rows: Option<u64>,
+    /// Rows in a batch; for sampled indices, vertices that a batch starts from [default: 65536; 1024 for sampled indices]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1 << 30))]
+    pub batch: Option<u32>,
+    /// Indices: uniform; zipf:EXPONENT, with popular rows anywhere in the table; sample:GRAPH, the neighbourhoods of
+    /// random vertices of kron:SCALE or urand:SCALE; or a trace, a file in .npy or one number on a line
+    #[arg(long, value_name = "CHOICE")]
+    pub indices: Option<Choice>,
+    /// Sampled indices: neighbours of each vertex for each layer [default: 10,5,5]
+    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub fanout: Vec<u32>,
+    /// Measured batches in a run [default: as many as fit into --runtime]
+    #[arg(long, value_name = "N", conflicts_with = "runtime", value_parser = clap::value_parser!(u32).range(1..=1 << 24))]
+    pub batches: Option<u32>,
+    /// Duration of a run, without the time to choose indices and to check rows
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_duration)]
+    pub runtime: Duration,
+    /// Batches that are not measured, before the first run: they fill caches
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(0..=1 << 20))]
+    pub warmup: u32,
+    /// Batches in flight at the same time, at most 8
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=MOST_BATCHES as i64))]
+    pub in_flight: u32,
+    /// Reads of a batch in flight at the same time [default: 8192, or as many as the queues hold]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
+    pub iodepth: Option<u32>,
+    /// Row cache in memory near the kernels: a size, or a share of the table [default: none]
+    #[arg(long, value_name = "SIZE")]
+    pub cache: Option<BytesOrShare>,
+    /// Row cache in pinned host memory: a size, or a share of the table [default: none]
+    #[arg(long, value_name = "SIZE")]
+    pub host_cache: Option<BytesOrShare>,
+    /// Rows that stay in memory near the kernels, the most popular ones of the indices: a size, or a share of the table
+    /// [default: none]
+    #[arg(long, value_name = "SIZE")]
+    pub hot: Option<BytesOrShare>,
+    /// Seed of the indices
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// Number of measurements; the median is reported
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub runs: u32,
+    /// Write a line for each run, with commas, to this file or to standard output with -
+    #[arg(long, value_name = "FILE")]
+    pub csv: Option<PathBuf>,
+    #[command(flatten)]
+    pub report: ReportArgs,
+    #[command(flatten)]
+    pub engine: EngineArgs,
+    #[command(flatten)]
+    pub device: DeviceArgs,
+}
+
+/// A published workload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum GatherShape {
+    /// GraphBolt's feature fetch: 512-byte rows, 669,000 in a batch, uniform
+    Graphbolt,
+    /// GIDS: 4 KiB rows, neighbourhoods of 1,024 vertices with fan-out 10, 5, 5 on a generated graph
+    Gids,
+    /// Engram: 256-byte rows, 524,288 of them, 12,288 in a batch, uniform
+    Engram,
+    /// Blocks of a key-value cache: 32 KiB rows, 32,768 in a batch (1 GiB), uniform
+    Kv,
 }
 
 #[derive(Args, Clone, Debug)]

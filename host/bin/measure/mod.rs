@@ -3,6 +3,7 @@
 pub mod array;
 pub mod error;
 pub mod fio;
+pub mod gather;
 pub mod graph;
 pub mod histogram;
 pub mod nvme;

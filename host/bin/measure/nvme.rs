@@ -35,7 +35,7 @@ pub struct NvmeJob {
     pub seed: u64,
 }
 
-fn as_nanoseconds<S: serde::Serializer>(d: &Duration, s: S) -> Result<S::Ok, S::Error> {
+pub(super) fn as_nanoseconds<S: serde::Serializer>(d: &Duration, s: S) -> Result<S::Ok, S::Error> {
     s.serialize_u64(super::report::nanoseconds(*d))
 }
 
@@ -224,7 +224,7 @@ impl<'a> NvmeBench<'a> {
             );
         }
         if job.read_percent < 100 || needs_fill(volume, &job) {
-            check_memory(volume.memory_bytes(job.touched_bytes), free_host_memory())?;
+            check_memory(volume.memory_bytes(job.touched_bytes), free_host_memory(), "--size")?;
         }
         let engine = volume.engine();
         let info = engine.info();
@@ -350,11 +350,12 @@ fn needs_fill(volume: &Volume, job: &NvmeJob) -> bool {
     job.read_percent > 0 && (job.verify || volume.is_in_memory())
 }
 
-/// Rejects a job that fills more than the free memory. Accepts every job if the system does not report free memory.
-fn check_memory(needed: u64, free: Option<u64>) -> Result<(), MeasureError> {
+/// Rejects a job that fills more than the free memory, by its size in `option`. Accepts every job if the system does not
+/// report free memory.
+pub(super) fn check_memory(needed: u64, free: Option<u64>, option: &str) -> Result<(), MeasureError> {
     match free {
         Some(free) if needed > free => refuse!(
-            "the job fills {} of memory, and {} is free; give a smaller --size, or free memory",
+            "the job fills {} of memory, and {} is free; give a smaller {option}, or free memory",
             Bytes(needed),
             Bytes(free)
         ),
@@ -397,8 +398,9 @@ mod tests {
 
     #[test]
     fn memory_that_is_not_there_is_not_filled() {
-        assert!(check_memory(100, Some(100)).is_ok() && check_memory(u64::MAX, None).is_ok());
-        let text = check_memory(1 << 40, Some(3 << 30)).unwrap_err().to_string();
+        let check = |needed, free| check_memory(needed, free, "--size");
+        assert!(check(100, Some(100)).is_ok() && check(u64::MAX, None).is_ok());
+        let text = check(1 << 40, Some(3 << 30)).unwrap_err().to_string();
         let says = "the job fills 1 TiB of memory, and 3 GiB is free; give a smaller --size, or free memory";
         assert_eq!(text, says);
         let volume = volume();

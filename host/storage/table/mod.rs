@@ -11,6 +11,7 @@ mod batch;
 mod builder;
 mod error;
 mod geometry;
+mod import;
 mod indices;
 mod layout;
 mod prefetch;
@@ -22,11 +23,13 @@ mod stored;
 #[cfg(test)]
 mod tests;
 mod tiers;
+mod verify;
 #[cfg(test)]
 mod write_tests;
 
 pub use builder::TableBuilder;
 pub use error::TableError;
+pub use import::{NpyError, NpyHeader, RowFile, RowFileError, RowFileOptions, read_npy};
 pub use indices::{RowIndices, RowInput, RowOutput};
 pub use layout::TableLayout;
 pub use prefetch::{GatheredRows, Gathering, Prefetch};

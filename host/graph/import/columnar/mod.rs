@@ -4,8 +4,6 @@
 //! strings hold names, which [`IdKind`](super::IdKind) may change.
 
 mod column;
-mod footer;
-mod source;
 #[cfg(test)]
 mod tests;
 
@@ -15,6 +13,7 @@ use super::names::{Interner, Vertices};
 use super::raw::{RawEdges, Read};
 use super::separated::{self, Columns};
 use super::{Format, IdKind, Pieces, Progress, Reader, Stage, memory};
+use crate::columnar::{self, Source};
 use arrow_array::RecordBatch;
 use arrow_ipc::reader::FileReader;
 use arrow_schema::{DataType, Schema};
@@ -22,10 +21,9 @@ use column::{Identifiers, Weights};
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ParquetRecordBatchReaderBuilder};
 use rayon::prelude::*;
-use source::Source;
 use std::borrow::Cow;
 use std::fmt::Display;
-use std::panic::{self, AssertUnwindSafe};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Rows of a batch that a Parquet file is decoded into.
@@ -46,21 +44,19 @@ struct Table<'a> {
 
 impl Reader<'_> {
     /// Reads a Parquet file, or an Arrow IPC file.
-    ///
-    /// The decoders panic on some damaged files. A panic is an error of the file here. Nothing that they had changed is
-    /// used afterwards.
     pub(crate) fn columnar(&self, bytes: &Bytes<'_>, format: Format) -> Result<Read, ImportError> {
-        let read = || match format {
-            Format::Arrow => self.arrow(bytes),
-            _ => self.parquet(bytes),
-        };
-        let failed = |_| Err(wrong(bytes, "cannot be decoded (the decoder failed); the file is damaged".to_owned()));
-        panic::catch_unwind(AssertUnwindSafe(read)).unwrap_or_else(failed)
+        columnar::guarded(
+            |reason| wrong(bytes, reason),
+            || match format {
+                Format::Arrow => self.arrow(bytes),
+                _ => self.parquet(bytes),
+            },
+        )
     }
 
     /// Reads a Parquet file. Each task decodes a row group.
     fn parquet(&self, bytes: &Bytes<'_>) -> Result<Read, ImportError> {
-        let source = Source::of(bytes)?;
+        let source = source_of(bytes)?;
         let metadata = ArrowReaderMetadata::load(&source, Default::default()).map_err(|e| damaged(bytes, &e))?;
         let groups = metadata.metadata().row_groups();
         let starts: Vec<u64> = groups
@@ -101,8 +97,11 @@ impl Reader<'_> {
 
     /// Reads an Arrow IPC file, one batch after the other.
     fn arrow(&self, bytes: &Bytes<'_>) -> Result<Read, ImportError> {
-        let source = Source::of(bytes)?;
-        footer::check(bytes, &source, self.options.memory)?;
+        let source = source_of(bytes)?;
+        for block in columnar::check(&source).map_err(|reason| wrong(bytes, reason))? {
+            let what = bytes.path().display().to_string();
+            memory::check(&what, 0, block.rows.into(), block.bytes, self.options.memory)?;
+        }
         let schema = FileReader::try_new(source.at(0), None).map_err(|e| damaged(bytes, &e))?.schema();
         let table = self.table(bytes, &schema, 0)?;
         let file = FileReader::try_new_buffered(source.at(0), Some(table.roots.clone()));
@@ -242,12 +241,18 @@ fn wrong_type(bytes: &Bytes<'_>, column: &str, found: &DataType, expected: &str)
     wrong(bytes, format!("column `{}` has the type {found}, but {expected}", super::text::quote(column.as_bytes())))
 }
 
-/// Converts an error of the decoder, whose text may have several lines.
+/// Converts an error of the decoder.
 fn damaged(bytes: &Bytes<'_>, error: &dyn Display) -> ImportError {
-    let text = error.to_string();
-    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    wrong(
-        bytes,
-        format!("cannot be decoded ({text}); the file is cut short or damaged, or has a codec that is not supported"),
-    )
+    wrong(bytes, columnar::damaged(error))
+}
+
+/// Takes the contents of an input. Those that are not in a file are copied.
+fn source_of(bytes: &Bytes<'_>) -> Result<Source, ImportError> {
+    if let Some(file) = bytes.file() {
+        let file = file.try_clone().map_err(|source| ImportError::Io { path: bytes.path().to_owned(), source })?;
+        return Ok(Source::File(Arc::new(file), bytes.len()));
+    }
+    let mut all = vec![0; bytes.len() as usize];
+    bytes.read(0, &mut all)?;
+    Ok(Source::Memory(all.into()))
 }

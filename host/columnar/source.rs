@@ -1,7 +1,5 @@
 //! Bytes of a columnar file for the decoders, which own what they read. Reads at any place, from many threads.
 
-use crate::graph::import::bytes::Bytes;
-use crate::graph::import::error::ImportError;
 use parquet::errors::{ParquetError, Result};
 use parquet::file::reader::{ChunkReader, Length};
 use std::fs::File;
@@ -10,26 +8,16 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 /// Contents that clones share.
-#[derive(Clone)]
-pub(super) enum Source {
+#[derive(Clone, Debug)]
+pub(crate) enum Source {
+    /// A file, and its length in bytes.
     File(Arc<File>, u64),
     Memory(bytes::Bytes),
 }
 
 impl Source {
-    /// Takes the contents of an input. Those that are not in a file are copied.
-    pub(super) fn of(bytes: &Bytes<'_>) -> std::result::Result<Self, ImportError> {
-        if let Some(file) = bytes.file() {
-            let file = file.try_clone().map_err(|source| ImportError::Io { path: bytes.path().to_owned(), source })?;
-            return Ok(Self::File(Arc::new(file), bytes.len()));
-        }
-        let mut all = vec![0; bytes.len() as usize];
-        bytes.read(0, &mut all)?;
-        Ok(Self::Memory(all.into()))
-    }
-
     /// Returns a reader from byte `offset` on.
-    pub(super) fn at(&self, offset: u64) -> At {
+    pub(crate) fn at(&self, offset: u64) -> At {
         At { source: self.clone(), offset }
     }
 
@@ -80,7 +68,7 @@ impl ChunkReader for Source {
 }
 
 /// Reader with a position of its own.
-pub(super) struct At {
+pub(crate) struct At {
     source: Source,
     offset: u64,
 }
