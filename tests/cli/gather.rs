@@ -128,7 +128,7 @@ fn gathers_that_cannot_be_measured_are_named() {
     mentions(&fails(&gather(&["--device", "soft:mem:1M"])), &["soft:mem:1M holds 1.0 MiB", "needs 1.6 MiB"]);
     let huge = ["bench", "gather", "--engine", "cpu", "--rows", "100000000", "--row-size", "64k"];
     mentions(&fails(&huge), &["of memory, and ", " is free", "--rows"]);
-    mentions(&fails(&gather(&["--indices", "unifrom"])), &["--indices unifrom", "no such file", "uniform"]);
+    mentions(&fails(&gather(&["--indices", "unifor"])), &["--indices unifor", "no such file", "uniform"]);
     mentions(&fails(&gather(&["--indices", "sample:kron:12"])), &["--rows 3000", "4096 vertices"]);
     mentions(&fails(&gather(&["--cache", "1k"])), &["row cache of 1.0 KiB", "one set needs 16"]);
     let folder = folder();

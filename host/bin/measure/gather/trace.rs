@@ -133,6 +133,6 @@ mod tests {
         assert!(refused(&file("t.txt", b"1\ntwo\n")).contains("line 2 is `two`"));
         assert!(refused(&file("t.txt", b"1\n-2\n")).contains("line 2 is `-2`"));
         assert!(refused(&file("t.txt", b"#\n")).contains("holds no number"));
-        assert!(refused(Path::new("unifrom")).contains("uniform"));
+        assert!(refused(Path::new("unifor")).contains("uniform"));
     }
 }
