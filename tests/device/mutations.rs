@@ -186,7 +186,7 @@ pub const CACHE: &[Mutation] = &[
     Mutation {
         name: "lets go of a page before it is used",
         scene: "one frame, readers and writers",
-        found: "a frame is filled while",
+        found: "a pinned page is not what was stored last",
         edits: &[
             cache(
                 "    if (ended && w.status == WB_DONE) use(",
