@@ -32,7 +32,7 @@ static std::vector<uint32_t> components(const wb::engine& engine, const char* ke
   uint32_t rounds = 0;
   for (uint32_t more = 1; more != 0; ++rounds) {
     changed.fill(0, sizeof(uint32_t), 0);
-    seconds += wb::launch(engine, kernel, engine.grid(), neighbours, offset, now, next, g.vertices(), changed).finish(30);
+    seconds += wb::launch(engine, kernel, engine.grid(), neighbours, offset, now, next, g.vertices(), changed).finish();
     std::swap(now, next);
     more = changed.read<uint32_t>(1)[0];
   }

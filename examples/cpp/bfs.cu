@@ -89,7 +89,7 @@ static int run(const std::string& device) {
     run.keep(neighbours);
     WB_LAUNCH(visit, grid, stream.raw(), neighbours.view(), offset.address<uint64_t>(), g.vertices(), level, depth.address<uint32_t>(),
               changed.address<uint32_t>());
-    run.finish(30);
+    run.finish();
     more = changed.read<uint32_t>(1)[0];
   }
 

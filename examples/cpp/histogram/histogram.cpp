@@ -26,7 +26,7 @@ static int run(const std::string& device) {
   const wb::cache cache = wb::cache::open(volume, 1 << 20);
   const wb::array<uint32_t> array = wb::array<uint32_t>::open(cache, "numbers");
   const wb::region counts = wb::region::allocate(engine, wb::place::device, 256 * sizeof(uint32_t));
-  wb::launch(engine, "histogram", engine.grid(), array, counts).finish(30);
+  wb::launch(engine, "histogram", engine.grid(), array, counts).finish();
 
   std::vector<uint32_t> expected(256);
   for (const uint32_t n : numbers) ++expected[n % 256];
