@@ -13,7 +13,7 @@ use std::panic::{self, AssertUnwindSafe};
 /// changed may be used afterwards.
 ///
 /// # Errors
-/// What `decode` fails with, or the reason for a panic.
+/// The error of `decode`, or the reason for a panic.
 pub(crate) fn guarded<T, E>(wrong: impl FnOnce(String) -> E, decode: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
     panic::catch_unwind(AssertUnwindSafe(decode))
         .unwrap_or_else(|_| Err(wrong("cannot be decoded (the decoder failed); the file is damaged".to_owned())))

@@ -1,14 +1,11 @@
 //! Kernels on CPU threads that run one after another.
 
-use super::EngineError;
 use super::cpu::Prepared;
+use super::{EngineError, NO_LIMIT};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
-
-/// Longer than any kernel: the waits inside a kernel have deadlines.
-const EVER: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// Queue whose thread starts each kernel when the one before it has ended. After a kernel has failed, the thread starts
 /// no more kernels until `wait` has reported the failure.
@@ -132,7 +129,7 @@ fn serve(queue: &Receiver<Item>, progress: &Progress, has_failed: impl Fn() -> b
     for item in queue {
         match item {
             // The items before the point were added before, so no two queues wait for each other.
-            Item::WaitFor(point) => _ = point.wait(EVER),
+            Item::WaitFor(point) => _ = point.wait(NO_LIMIT),
             Item::Launch(launch) => run(launch, progress, &has_failed),
         }
         let mut state = progress.state();
@@ -155,7 +152,7 @@ fn run(launch: Prepared, progress: &Progress, has_failed: impl Fn() -> bool) {
     } else {
         match launch.start() {
             Err(e) => Some(Some(e.to_string())),
-            Ok(mut run) => match run.wait(EVER) {
+            Ok(mut run) => match run.wait(NO_LIMIT) {
                 Err(reason) => Some(Some(reason)),
                 Ok(_) => has_failed().then_some(None),
             },

@@ -98,6 +98,9 @@ impl fmt::Display for EngineKind {
 /// Deadline of one wait inside a kernel, unless [`Engine::set_deadline`] sets another.
 pub const DEFAULT_DEADLINE: Duration = Duration::from_secs(10);
 
+/// Limit of a wait that has none of its own: a year. Waits inside kernels have deadlines, which end the kernels.
+pub const NO_LIMIT: Duration = Duration::from_secs(365 * 24 * 3600);
+
 impl Engine {
     /// Returns default settings: the kernels that ship with the crate, and a thread for each processor.
     pub fn builder() -> EngineBuilder {

@@ -371,7 +371,7 @@ impl Run {
     /// # Errors
     /// As [`Run::finish_within`].
     pub fn finish(self) -> Result<RunReport, RunError> {
-        self.finish_within(Duration::from_secs(365 * 24 * 3600))
+        self.finish_within(super::NO_LIMIT)
     }
 
     /// Waits at most `within` for the kernel to end. If it has not ended by then, tells it to stop and returns an

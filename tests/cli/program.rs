@@ -3,7 +3,7 @@
 use crate::tree;
 use serde_json::Value;
 use std::collections::HashMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 /// A graph file in the folder in which [`command`] runs the program.
@@ -56,6 +56,29 @@ pub fn mentions(message: &str, words: &[&str]) {
 
 pub fn folder() -> tempfile::TempDir {
     tempfile::tempdir().unwrap()
+}
+
+/// A file that holds graphs or tables, in its own folder.
+pub struct Image {
+    /// Command of the program for what the file holds: `graph` or `table`.
+    family: &'static str,
+    pub folder: tempfile::TempDir,
+    pub path: PathBuf,
+    pub device: String,
+}
+
+impl Image {
+    pub fn of(family: &'static str) -> Self {
+        let folder = folder();
+        let path = folder.path().join(format!("{family}s.img"));
+        let device = format!("soft:{}", name(&path));
+        Self { family, folder, path, device }
+    }
+
+    /// Returns the arguments of a command with the device and `more`.
+    pub fn args<'a>(&'a self, command: &[&'a str], more: &[&'a str]) -> Vec<&'a str> {
+        [&[self.family], command, &["--device", &self.device], more].concat()
+    }
 }
 
 pub fn write(folder: &tempfile::TempDir, name: &str, content: impl AsRef<[u8]>) -> String {

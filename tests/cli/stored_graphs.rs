@@ -4,34 +4,14 @@ use super::program::*;
 use std::fs;
 use std::io::Read;
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
-use tempfile::TempDir;
 use warpbell::engine::Engine;
 use warpbell::graph::stored::{StoredGraph, stored_graphs};
 use warpbell::storage::{Drive, Volume};
 
-/// A file that holds graphs, in its own folder.
-struct Image {
-    folder: TempDir,
-    path: PathBuf,
-    device: String,
-}
-
 impl Image {
-    fn new() -> Self {
-        let folder = folder();
-        let path = folder.path().join("graphs.img");
-        let device = format!("soft:{}", name(&path));
-        Self { folder, path, device }
-    }
-
-    /// Returns the arguments of a graph command with the device and `more`.
-    fn args<'a>(&'a self, command: &[&'a str], more: &[&'a str]) -> Vec<&'a str> {
-        [&["graph"], command, &["--device", &self.device], more].concat()
-    }
-
     fn import(&self, input: &str, name: &str, more: &[&str]) -> String {
         succeeds(&self.args(&["import", input, "--name", name], more))
     }
@@ -57,7 +37,7 @@ impl Image {
 
 #[test]
 fn all_algorithms_write_the_same_files_as_from_the_text() {
-    let image = Image::new();
+    let image = Image::of("graph");
     let text = image.import(ENRON, "enron", &["--weights", "input"]);
     mentions(&text, &["36,691 vertices  183,830 edges", "stored:enron on soft:", "read ", "write ", "peak memory "]);
     let stored = ["--device", &image.device];
@@ -82,7 +62,7 @@ fn all_algorithms_write_the_same_files_as_from_the_text() {
 
 #[test]
 fn results_of_a_stored_graph_are_verified_on_request() {
-    let image = Image::new();
+    let image = Image::of("graph");
     image.import("kron:8", "kron", &["--weights", "reals", "--page-checksums"]);
     for algorithm in ["bfs", "cc", "pagerank", "sssp"] {
         let run = |more: &[&str]| succeeds(&image.args(&[algorithm, "stored:kron"], more));
@@ -94,7 +74,7 @@ fn results_of_a_stored_graph_are_verified_on_request() {
 
 #[test]
 fn several_programs_read_a_file_and_one_changes_it() {
-    let image = Image::new();
+    let image = Image::of("graph");
     image.import(ENRON, "enron", &[]);
     // The pipe is too small for the edges, so this program has the file open until they are read here.
     let mut first = command(&image.args(&["export", "stored:enron"], &["--out", "-"]))
@@ -120,7 +100,7 @@ fn several_programs_read_a_file_and_one_changes_it() {
 fn what_is_exported_is_the_graph_that_was_imported() {
     const ALONE: &str = "%%MatrixMarket matrix coordinate pattern general\n1 1 0\n";
     const BARE: &str = "%%MatrixMarket matrix coordinate pattern general\n3 3 0\n";
-    let image = Image::new();
+    let image = Image::of("graph");
     let exported = |graph: &str, ending: &str| image.edges(graph, ending);
     let files = [
         ("directed.el", "1 2\n2 3\n3 1\n1 3\n", &["--directed"][..], "1 2\n1 3\n2 3\n3 1\n"),
@@ -167,7 +147,7 @@ fn what_is_exported_is_the_graph_that_was_imported() {
 
 #[test]
 fn nothing_stored_is_replaced_unless_the_file_is_named() {
-    let image = Image::new();
+    let image = Image::of("graph");
     mentions(&fails(&image.args(&["list"], &[])), &["graphs.img", "does not exist"]);
     image.import("kron:7", "a", &[]);
     image.import("kron:8", "b", &[]);
@@ -193,7 +173,7 @@ fn nothing_stored_is_replaced_unless_the_file_is_named() {
 
 #[test]
 fn deleted_graphs_leave_their_space() {
-    let image = Image::new();
+    let image = Image::of("graph");
     for graph in ["a", "b"] {
         image.import("kron:10", graph, &[]);
     }
@@ -215,7 +195,7 @@ fn deleted_graphs_leave_their_space() {
 #[test]
 fn stripes_and_copies_hold_several_graphs() {
     for more in [&["--stripe-chunk", "8k"][..], &["--replicate"]] {
-        let image = Image::new();
+        let image = Image::of("graph");
         let second = format!("soft:{}", name(&image.folder.path().join("second.img")));
         let on = |command: &[&str]| image.args(command, &[&["--device", &second], more].concat()).join("\n");
         let run = |command: &[&str]| succeeds(&on(command).split('\n').collect::<Vec<_>>());
@@ -235,7 +215,7 @@ fn stripes_and_copies_hold_several_graphs() {
 
 #[test]
 fn several_pes_search_a_stored_graph() {
-    let image = Image::new();
+    let image = Image::of("graph");
     image.import("kron:10", "kron", &["--weights", "integers"]);
     image.import(ENRON, "enron", &[]);
     let before = fs::read(&image.path).unwrap();
@@ -267,7 +247,7 @@ fn several_pes_search_a_stored_graph() {
 
 #[test]
 fn choices_of_the_import_are_not_made_again() {
-    let image = Image::new();
+    let image = Image::of("graph");
     image.import("kron:7", "kron", &[]);
     for (option, more) in [
         ("--directed", &["bfs", "stored:kron", "--directed"][..]),
@@ -291,7 +271,7 @@ fn choices_of_the_import_are_not_made_again() {
 
 #[test]
 fn damaged_parts_are_named() {
-    let image = Image::new();
+    let image = Image::of("graph");
     image.import("kron:8", "kron", &["--weights", "integers"]);
     let whole = fs::read(&image.path).unwrap();
     let manifest = open(&image.device).manifest().unwrap();
@@ -309,7 +289,7 @@ fn damaged_parts_are_named() {
 
 #[test]
 fn a_file_that_cannot_grow_keeps_its_graphs() {
-    let image = Image::new();
+    let image = Image::of("graph");
     image.import("kron:8", "kept", &[]);
     let bytes = fs::metadata(&image.path).unwrap().len();
     let mut import = command(&image.args(&["import", ENRON, "--name", "enron"], &[]));
@@ -377,7 +357,7 @@ fn kill(mut child: Child) {
 fn an_import_that_is_killed_leaves_none_of_the_graph_or_all_of_it() {
     const KILLS: u32 = 50;
     for checksums in [&[][..], &["--page-checksums"]] {
-        let image = Image::new();
+        let image = Image::of("graph");
         image.import("kron:7", "kept", checksums);
         // Slow commands make writing the longest part.
         let device = format!("{},latency=4ms", image.device);
@@ -414,7 +394,7 @@ fn an_import_that_is_killed_leaves_none_of_the_graph_or_all_of_it() {
 
 #[test]
 fn an_import_into_a_new_file_that_is_killed_leaves_no_file_or_all_of_the_graph() {
-    let image = Image::new();
+    let image = Image::of("graph");
     let device = format!("{},latency=4ms", image.device);
     let import = ["graph", "import", "kron:9", "--name", "new", "--device", &device];
     let started = Instant::now();

@@ -2,31 +2,10 @@
 
 use super::program::*;
 use serde_json::Value;
-use std::path::PathBuf;
-use tempfile::TempDir;
 use warpbell::engine::Engine;
 use warpbell::storage::{Drive, Table, Volume};
 
-/// A file that holds tables, in its own folder.
-struct Image {
-    folder: TempDir,
-    path: PathBuf,
-    device: String,
-}
-
 impl Image {
-    fn new() -> Self {
-        let folder = folder();
-        let path = folder.path().join("tables.img");
-        let device = format!("soft:{}", name(&path));
-        Self { folder, path, device }
-    }
-
-    /// Returns the arguments of a table command with the device and `more`.
-    fn args<'a>(&'a self, command: &[&'a str], more: &[&'a str]) -> Vec<&'a str> {
-        [&["table"], command, &["--device", &self.device], more].concat()
-    }
-
     fn json(&self, command: &[&str]) -> Value {
         serde_json::from_str(&succeeds(&self.args(command, &["--json"]))).unwrap()
     }
@@ -46,7 +25,7 @@ fn words(count: u32) -> Vec<u8> {
 
 #[test]
 fn an_array_is_imported_once_and_found_by_its_name() {
-    let image = Image::new();
+    let image = Image::of("table");
     mentions(&fails(&image.args(&["list"], &[])), &["tables.img"]);
     let data = words(3000 * 33);
     let file = image.npy("v.npy", "(3000, 33)", "<u4", &data);
@@ -86,7 +65,7 @@ fn an_array_is_imported_once_and_found_by_its_name() {
 
 #[test]
 fn a_name_that_is_taken_is_not_overwritten() {
-    let image = Image::new();
+    let image = Image::of("table");
     let (old, new) = (image.npy("a.npy", "(9, 64)", "|u1", &[1; 576]), image.npy("b.npy", "(5, 64)", "|u1", &[2; 320]));
     succeeds(&image.args(&["import", &old, "--name", "t"], &[]));
     succeeds(&["graph", "import", "kron:6", "--name", "t", "--device", &image.device]);
@@ -108,7 +87,7 @@ fn a_name_that_is_taken_is_not_overwritten() {
 
 #[test]
 fn files_and_devices_that_hold_no_table_are_named() {
-    let image = Image::new();
+    let image = Image::of("table");
     let refused = |file: &str, more: &[&str]| fails(&image.args(&["import", file, "--name", "t"], more));
     let big = image.npy("big.npy", "(2, 16)", ">f4", &[0; 128]);
     mentions(&refused(&big, &[]), &["big.npy", "big-endian", "astype"]);
@@ -140,7 +119,7 @@ fn files_and_devices_that_hold_no_table_are_named() {
 
 #[test]
 fn damaged_rows_are_found() {
-    let image = Image::new();
+    let image = Image::of("table");
     let file = image.npy("v.npy", "(1000, 64)", "<f4", &words(64_000));
     succeeds(&image.args(&["import", &file, "--name", "v"], &[]));
     let mut bytes = std::fs::read(&image.path).unwrap();
@@ -156,7 +135,7 @@ fn damaged_rows_are_found() {
 fn columns_are_imported() {
     use std::sync::Arc;
     use warpbell::storage::Table;
-    let image = Image::new();
+    let image = Image::of("table");
     let path = image.folder.path().join("v.parquet");
     let columns = |c: i64| arrow_array::Int64Array::from_iter_values((0..50).map(|row| row * 100 + c));
     let columns = (0..8).map(|c| (format!("c{c}"), Arc::new(columns(c)) as arrow_array::ArrayRef));

@@ -17,8 +17,7 @@ use crate::volume::wb_volume_t;
 use crate::world::wb_world_t;
 use std::ffi::{c_char, c_void};
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
-use warpbell::engine::{Args, Engine, Run};
+use warpbell::engine::{Args, Engine, NO_LIMIT, Run};
 
 /// Kernels in flight. The last release stops them, and waits a bounded time for them to end.
 pub struct wb_run_t {
@@ -43,9 +42,6 @@ impl Flight {
 fn finished() -> Error {
     Error::new(WB_ERR_STATE, "the run is finished already; a run is finished once")
 }
-
-/// Limit of a wait without one: waits inside kernels have deadlines of their own.
-pub(crate) const NO_LIMIT: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// Types of objects whose memory kernels use.
 const KEEPABLE: &[Keepable] = &[

@@ -5,10 +5,10 @@ use crate::error::{Error, guard, wb_code};
 use crate::object::{self, object};
 use crate::options;
 use crate::region::{Foreign, wb_release_function};
-use crate::run::{NO_LIMIT, arguments, wb_argument};
+use crate::run::{arguments, wb_argument};
 use std::ffi::{c_char, c_void};
 use std::ptr;
-use warpbell::engine::Stream;
+use warpbell::engine::{NO_LIMIT, Stream};
 
 /// Kernels that run one after another: a CUDA stream, or a queue of an engine on CPU threads.
 pub struct wb_stream_t {

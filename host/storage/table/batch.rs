@@ -3,14 +3,12 @@
 use super::indices::Source;
 use super::staging::Slice;
 use super::{RowIndices, RowOutput, Table, TableError};
-use crate::engine::{Args, Engine, Grid, Stream, abi};
+use crate::engine::{Args, Engine, Grid, NO_LIMIT, Stream, abi};
 use crate::memory::{MemoryError, Place, Region, Space};
 use crate::storage::{DataBuffer, LandingPath, StorageError, Volume};
 use bytemuck::Zeroable;
 use std::time::Duration;
 
-/// Time limit of batches that are waited for without one: waits inside kernels have deadlines.
-pub(super) const FOREVER: Duration = Duration::from_secs(365 * 24 * 3600);
 /// Threads of a block, as the kernels are compiled for.
 const THREADS: u32 = 128;
 /// Last epoch of a hash table, which is cleared then.
@@ -161,7 +159,7 @@ impl Batch {
         let grid = grid(table.volume().engine(), kernel, warps)?;
         // SAFETY: the caller's promise.
         unsafe { self.stream().launch(kernel, grid, args) }?;
-        self.finish(table, FOREVER)
+        self.finish(table, NO_LIMIT)
     }
 
     /// Prepares the memory of a batch of `rows` rows.

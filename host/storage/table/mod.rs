@@ -39,7 +39,7 @@ pub use stats::TableStats;
 pub use stored::{StoredTable, TableWriter};
 
 use super::{Element, ElementType, StorageError, Volume};
-use crate::engine::{Args, KernelArg, RunError, abi};
+use crate::engine::{Args, KernelArg, NO_LIMIT, RunError, abi};
 use batch::Batch;
 use geometry::RowReads;
 use parking_lot::Mutex;
@@ -150,7 +150,7 @@ impl Table {
         indices: impl Into<RowIndices<'a>>,
         out: impl Into<RowOutput<'a>>,
     ) -> Result<(), StorageError> {
-        self.start(indices, out)?.finish(batch::FOREVER)
+        self.start(indices, out)?.finish(NO_LIMIT)
     }
 
     /// Gathers rows and returns their elements.
@@ -159,7 +159,7 @@ impl Table {
     /// [`TableError::Type`] if the table holds elements of another type; otherwise as for [`Table::gather`].
     pub fn gather_to_vec<'a, T: Element>(&self, indices: impl Into<RowIndices<'a>>) -> Result<Vec<T>, StorageError> {
         self.check_type(T::TYPE)?;
-        self.prefetch(indices)?.take(batch::FOREVER)?.to_vec()
+        self.prefetch(indices)?.take(NO_LIMIT)?.to_vec()
     }
 
     /// Drops all rows from the row caches, so that the next gather reads them from the devices. Hot rows stay, and are read
@@ -202,7 +202,7 @@ impl Table {
         let mut batch = Batch::new(self.0.volume.engine(), 0)?;
         let plain = TableMemory::plain(&self.0.view);
         batch.start_gather(self, &plain, RowIndices::from(&hot.rows), RowOutput::from(&hot.frames))?;
-        batch.finish(self, batch::FOREVER)
+        batch.finish(self, NO_LIMIT)
     }
 
     fn check_type(&self, asked: ElementType) -> Result<(), TableError> {

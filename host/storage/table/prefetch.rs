@@ -1,8 +1,8 @@
 //! Batches that are gathered while the program does something else.
 
-use super::batch::{Batch, FOREVER};
+use super::batch::Batch;
 use super::{RowIndices, RowOutput, Table};
-use crate::engine::{EngineError, Stream};
+use crate::engine::{EngineError, NO_LIMIT, Stream};
 use crate::storage::{DataBuffer, Element, StorageError};
 use std::fmt;
 use std::time::Duration;
@@ -40,7 +40,7 @@ impl Drop for InFlight {
     fn drop(&mut self) {
         let Some(mut batch) = self.batch.take() else { return };
         // Waits inside the kernel have deadlines.
-        if let Err(error) = batch.finish(&self.table, FOREVER) {
+        if let Err(error) = batch.finish(&self.table, NO_LIMIT) {
             tracing::debug!(table = self.table.name(), %error, "a batch that nobody waited for failed");
         }
         self.table.give_back(batch);

@@ -1,9 +1,9 @@
 //! Writing of rows by number.
 
-use super::batch::{Batch, FOREVER, allocate, check_sizes};
+use super::batch::{Batch, allocate, check_sizes};
 use super::indices::Rows;
 use super::{RowIndices, RowInput, RowOutput, Table};
-use crate::engine::{Args, abi};
+use crate::engine::{Args, NO_LIMIT, abi};
 use crate::storage::{Cache, DataBuffer, ElementType, LandingPath, StorageError};
 use std::sync::atomic::Ordering;
 
@@ -188,7 +188,7 @@ impl Writer {
         let (table, indices) = (call.table, call.indices);
         let sums = self.batch.take_own(table, indices.len())?;
         if combine == Combine::Add {
-            table.start(indices, &sums)?.finish(FOREVER)?;
+            table.start(indices, &sums)?.finish(NO_LIMIT)?;
         } else {
             sums.fill(0, (indices.len() * table.layout().row_bytes()) as usize, 0)?;
         }
