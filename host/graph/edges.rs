@@ -216,6 +216,11 @@ impl PlacementOptions {
     pub const SSSP: Self = Self { lists: false, inward: false, weighted: true };
     /// Parts for all algorithms.
     pub const ALL: Self = Self { lists: true, inward: true, weighted: true };
+
+    /// Returns the parts for all algorithms that a graph has the edges for, with weights or without.
+    pub const fn all_of(has_weights: bool) -> Self {
+        Self { weighted: has_weights, ..Self::ALL }
+    }
 }
 
 /// Edges of one kind, in the form in which kernels read them.

@@ -115,7 +115,7 @@ impl Graph {
     /// As for [`StoredGraph::open`] and [`StoredGraph::place`].
     pub fn open(cache: &Cache, name: &GraphName) -> Result<Self, GraphError> {
         let stored = StoredGraph::open(cache.volume(), name)?;
-        let needs = PlacementOptions { weighted: stored.info().weights.is_some(), ..PlacementOptions::ALL };
+        let needs = PlacementOptions::all_of(stored.info().weights.is_some());
         Ok(Self { on_engine: stored.place(cache, needs)?, ids: Arc::new(stored.ids().clone()) })
     }
 
@@ -126,7 +126,7 @@ impl Graph {
     /// As for [`GraphOnEngine::place`].
     pub fn from_csr(engine: &Engine, mut csr: Csr, placement: Placement) -> Result<Self, GraphError> {
         hub::order_by_degree(&mut csr);
-        let needs = PlacementOptions { weighted: csr.weights().is_some(), ..PlacementOptions::ALL };
+        let needs = PlacementOptions::all_of(csr.weights().is_some());
         let on_engine = GraphOnEngine::place(engine, &csr, placement, needs)?;
         Ok(Self { on_engine, ids: Arc::new(csr.ids().clone()) })
     }

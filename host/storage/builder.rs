@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Default stripe unit in bytes: large enough for one command, small enough to spread a sequential read.
-const DEFAULT_CHUNK: u64 = 128 << 10;
+pub const DEFAULT_CHUNK: u64 = 128 << 10;
 /// Default size in bytes of a command with bounce buffers: a page of most caches.
 const DEFAULT_BOUNCE: usize = 4096;
 /// Default number of queue pairs on each device for a GPU. On the CPU engine each thread gets a pair.

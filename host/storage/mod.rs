@@ -54,7 +54,7 @@ mod volume;
 pub use crate::data_path::UnknownWord;
 pub use array::Array;
 pub use array_reader::ArrayReader;
-pub use builder::VolumeBuilder;
+pub use builder::{DEFAULT_CHUNK, VolumeBuilder};
 pub use cache::{Cache, CacheBuilder, Occupancy};
 pub use checksum::Checksum;
 pub use copies::{LostCopy, Redundancy};

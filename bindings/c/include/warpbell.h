@@ -1190,7 +1190,8 @@ typedef struct wb_report {
  * `count` bytes of every rank, and gets them in the order of the ranks. `MPI_Allgather` with `MPI_BYTE` does so.
  *
  * The library calls it on the threads that make collective calls of the world, and on the one that releases the world last;
- * never twice at a time for one world. It returns 0, or another number if the exchange failed. It returns an error as well
+ * never twice at a time for one world. If a run or a stream holds the world last, that is a thread of the library: finish runs and
+ * synchronize streams before the world is released. It returns 0, or another number if the exchange failed. It returns an error as well
  * if a rank does not call for a long time: the library cannot end the wait. It does not throw.
  */
 typedef int (*wb_allgather_function)(void *argument, const void *bytes, size_t count, void *all);
@@ -1374,7 +1375,8 @@ wb_code wb_array_warm(const struct wb_array_t *array);
  * @param host Address, interface or name by which all ranks reach this host. Null for `WARPBELL_INTERFACE`, otherwise the
  *   address of the route to the outside.
  * @param id Receives the id.
- * @return `WB_OK`; `WB_ERR_ARGUMENT` if `host` does not name this host; `WB_ERR_IO` if no socket can listen there.
+ * @return `WB_OK`; `WB_ERR_ARGUMENT` if `host` is no address or interface of this host, and no name that
+ *   resolves. A name is not compared with this host's addresses; `WB_ERR_IO` if no socket can listen there.
  */
 wb_code wb_unique_id_create(const char *host, struct wb_unique_id *id);
 
@@ -1581,7 +1583,8 @@ wb_code wb_engine_set_deadline(const struct wb_engine_t *engine, double seconds)
 /**
  * Stops all kernels of an engine, and refuses later ones until `wb_engine_resume`. For Ctrl-C.
  *
- * @note Any thread, also while other threads wait in calls of this engine: their calls return `WB_ERR_STOPPED`.
+ * @note Any thread, also while other threads wait in calls of this engine that run kernels: they return `WB_ERR_STOPPED`. Calls in
+ *   which hosts wait for each other (`wb_world_create`, `wb_world_barrier_host`, `wb_symmetric_allocate`) end by the world's timeout.
  */
 wb_code wb_engine_cancel(const struct wb_engine_t *engine);
 
@@ -2038,7 +2041,7 @@ wb_code wb_run_begin(const struct wb_engine_t *engine, const char *name, const s
  * Keeps an object until the run has ended, whose view is among the arguments of the program's kernels.
  *
  * @param handle A region, an array, a volume, a cache, a world, a team or another handle of this library.
- * @return `WB_OK`; `WB_ERR_STATE` if the run is finished.
+ * @return `WB_OK`; `WB_ERR_STATE` if the run is finished, or another thread finishes it.
  */
 wb_code wb_run_keep(const struct wb_run_t *run, const void *handle);
 
@@ -2056,7 +2059,8 @@ wb_code wb_run_finish(const struct wb_run_t *run, double seconds, double *elapse
 /**
  * Returns true if the kernels of a run have ended. Their errors are known after `wb_run_finish`.
  *
- * @param ended Receives 1 or 0. A finished run has ended.
+ * @param ended Receives 1 or 0. It stays 0 while another thread waits in `wb_run_finish`, and if the kernels did not end when they
+ *   were told to stop.
  * @return `WB_OK`; `WB_ERR_KERNEL` if the kernel broke.
  */
 wb_code wb_run_has_ended(const struct wb_run_t *run, uint32_t *ended);
@@ -2918,7 +2922,8 @@ struct wb_world_t *wb_world_retain(struct wb_world_t *world);
  * Gives a reference to a world back. Teams, memory and runs keep the world that they use. When all of them are released, this
  * PE leaves the world in order; a process that ends without that is lost for the others.
  *
- * With PEs out of reach of loads and stores, the last release waits for the other PEs to do so, up to 30 s.
+ * With PEs out of reach of loads and stores, the last release waits for the other PEs to do so, up to 30 s; with
+ * `allgather` as long as that function takes.
  *
  * @param world The world; null is ignored.
  */

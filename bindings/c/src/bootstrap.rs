@@ -4,6 +4,7 @@ use crate::error::{Error, guard, wb_code};
 use crate::object;
 use crate::options;
 use crate::region::{Foreign, wb_release_function};
+use std::any::Any;
 use std::ffi::{c_char, c_int, c_void};
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -28,7 +29,8 @@ const _: () = assert!(size_of::<wb_unique_id>() == UniqueId::BYTES);
 /// @param host Address, interface or name by which all ranks reach this host. Null for `WARPBELL_INTERFACE`, otherwise the
 ///   address of the route to the outside.
 /// @param id Receives the id.
-/// @return `WB_OK`; `WB_ERR_ARGUMENT` if `host` does not name this host; `WB_ERR_IO` if no socket can listen there.
+/// @return `WB_OK`; `WB_ERR_ARGUMENT` if `host` is no address or interface of this host, and no name that
+///   resolves. A name is not compared with this host's addresses; `WB_ERR_IO` if no socket can listen there.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wb_unique_id_create(host: *const c_char, id: *mut wb_unique_id) -> wb_code {
     guard(|| {
@@ -44,7 +46,8 @@ pub unsafe extern "C" fn wb_unique_id_create(host: *const c_char, id: *mut wb_un
 /// `count` bytes of every rank, and gets them in the order of the ranks. `MPI_Allgather` with `MPI_BYTE` does so.
 ///
 /// The library calls it on the threads that make collective calls of the world, and on the one that releases the world last;
-/// never twice at a time for one world. It returns 0, or another number if the exchange failed. It returns an error as well
+/// never twice at a time for one world. If a run or a stream holds the world last, that is a thread of the library: finish runs and
+/// synchronize streams before the world is released. It returns 0, or another number if the exchange failed. It returns an error as well
 /// if a rank does not call for a long time: the library cannot end the wait. It does not throw.
 pub type wb_allgather_function =
     Option<unsafe extern "C" fn(argument: *mut c_void, bytes: *const c_void, count: usize, all: *mut c_void) -> c_int>;
@@ -152,6 +155,15 @@ impl Bootstrap for Callback {
         padded.resize(most, 0);
         let all = self.gather(&padded)?;
         Ok(all.chunks_exact(most).zip(lengths).map(|(part, length)| part[..length].to_vec()).collect())
+    }
+
+    fn leave_after_others(&self, leave: &[u8], what: Box<dyn Any + Send + Sync>, within: Duration) {
+        // The program's function takes its own time. Where there is none to lose, it is not called.
+        if !within.is_zero() {
+            let _ = self.allgather(leave, within);
+        }
+        drop(what);
+        self.leave();
     }
 
     fn key(&self, purpose: &str) -> Option<[u8; 32]> {

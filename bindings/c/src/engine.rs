@@ -254,7 +254,8 @@ pub unsafe extern "C" fn wb_engine_set_deadline(engine: *const wb_engine_t, seco
 
 /// Stops all kernels of an engine, and refuses later ones until `wb_engine_resume`. For Ctrl-C.
 ///
-/// @note Any thread, also while other threads wait in calls of this engine: their calls return `WB_ERR_STOPPED`.
+/// @note Any thread, also while other threads wait in calls of this engine that run kernels: they return `WB_ERR_STOPPED`. Calls in
+///   which hosts wait for each other (`wb_world_create`, `wb_world_barrier_host`, `wb_symmetric_allocate`) end by the world's timeout.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wb_engine_cancel(engine: *const wb_engine_t) -> wb_code {
     // SAFETY: the rules of the header.

@@ -72,7 +72,7 @@ pub unsafe extern "C" fn wb_graph_import(
             // Reading the input may take long; the name is checked again when the graph is written.
             stored::check_name(cache.volume(), &name)?;
         }
-        let read = GraphToStore::import(name, &input, &load)?.page_checksums(graph_input::wants_checksums(&given));
+        let read = GraphToStore::import(name, &input, &load)?.page_checksums(graph_input::wants_checksums(&given)?);
         // SAFETY: see above.
         unsafe { object::give(graph, Graph::store(cache, read, given.replace != 0, &load)?) }
     })
@@ -100,23 +100,21 @@ pub unsafe extern "C" fn wb_graph_open(
     })
 }
 
-/// Places a graph of the host's memory.
+/// Returns the placement that the arguments of a call name.
 ///
 /// # Safety
 ///
 /// As of [`object::get_optional`].
-unsafe fn place(engine: &Engine, csr: Csr, placement: u32, cache: *const wb_cache_t) -> Result<Graph, Error> {
+unsafe fn placement(engine: &Engine, placement: u32, cache: *const wb_cache_t) -> Result<Placement, Error> {
     // SAFETY: the caller's promise.
     let cache = unsafe { object::get_optional(cache) }?;
-    let placement = match (placement, cache) {
+    Ok(match (placement, cache) {
         (WB_EDGES_IN_DEVICE, None) => Placement::Gpu,
         (WB_EDGES_IN_HOST, None) => Placement::Pinned,
         (WB_EDGES_IN_STORAGE, Some(cache)) => {
             if !cache.volume().engine().space().same(engine.space()) {
                 return Err(Error::argument("the cache belongs to another engine; open the volume on this one"));
             }
-            let needs = PlacementOptions { weighted: csr.weights().is_some(), ..PlacementOptions::ALL };
-            GraphOnEngine::check_volume(cache.volume(), &csr, needs)?;
             Placement::Storage(cache.clone())
         }
         (WB_EDGES_IN_STORAGE, None) => {
@@ -130,7 +128,14 @@ unsafe fn place(engine: &Engine, csr: Csr, placement: u32, cache: *const wb_cach
                 "`placement` is {other}; use WB_EDGES_IN_DEVICE, WB_EDGES_IN_HOST or WB_EDGES_IN_STORAGE"
             )));
         }
-    };
+    })
+}
+
+/// Places a graph, if the volume below a cache has room for it.
+fn place(engine: &Engine, csr: Csr, placement: Placement) -> Result<Graph, Error> {
+    if let Placement::Storage(cache) = &placement {
+        GraphOnEngine::check_volume(cache.volume(), &csr, PlacementOptions::all_of(csr.weights().is_some()))?;
+    }
     Ok(Graph::from_csr(engine, csr, placement)?)
 }
 
@@ -161,12 +166,14 @@ pub unsafe extern "C" fn wb_graph_load(
         let given = unsafe { options::read(options) }?;
         let callback = Callback::of(&given);
         let progress = |progress| callback.report(progress);
+        // SAFETY: see above.
+        let placement = unsafe { self::placement(engine, placement, cache) }?;
         // SAFETY: see above; the texts outlast the call.
         let load = unsafe { graph_input::load_options(&given) }?.progress(Some(&progress));
         // SAFETY: see above.
         let loaded = unsafe { graph_input::input(input, &load) }?.load(&load)?;
         // SAFETY: see above.
-        unsafe { object::give(graph, place(engine, loaded.csr, placement, cache)?) }
+        unsafe { object::give(graph, place(engine, loaded.csr, placement)?) }
     })
 }
 
@@ -191,9 +198,11 @@ pub unsafe extern "C" fn wb_graph_from_csr(
         // SAFETY: the rules of the header, as in the following.
         let engine = unsafe { object::get(engine) }?;
         // SAFETY: see above.
+        let placement = unsafe { self::placement(engine, placement, cache) }?;
+        // SAFETY: see above.
         let csr = unsafe { graph_input::csr(csr) }?;
         // SAFETY: see above.
-        unsafe { object::give(graph, place(engine, csr, placement, cache)?) }
+        unsafe { object::give(graph, place(engine, csr, placement)?) }
     })
 }
 

@@ -1,9 +1,9 @@
 //! Inputs of graphs: files, generators and arrays of the program.
 
 use crate::element::{WB_F32, WB_F64, WB_U32};
-use crate::error::Error;
+use crate::error::{Error, WB_ERR_MEMORY};
 use crate::options::{self, Options};
-use crate::volume::WB_ON;
+use crate::volume::switch;
 use std::ffi::{c_char, c_void};
 use std::path::Path;
 use warpbell::graph::import::Precision;
@@ -226,6 +226,20 @@ unsafe impl Options for wb_csr {
     const NAME: &str = "wb_csr";
 }
 
+/// Copies a list, or fails where there is no memory for it.
+fn copied<T: Copy>(list: &[T]) -> Result<Vec<T>, Error> {
+    let mut copy = Vec::new();
+    copy.try_reserve_exact(list.len()).map_err(|_| {
+        let bytes = size_of_val(list);
+        Error::new(
+            WB_ERR_MEMORY,
+            format!("no host memory for a copy of {bytes} bytes of the graph; store it by `wb_graph_import`"),
+        )
+    })?;
+    copy.extend_from_slice(list);
+    Ok(copy)
+}
+
 /// Copies a graph of the program's memory.
 ///
 /// # Safety
@@ -243,22 +257,22 @@ pub(crate) unsafe fn csr(csr: *const wb_csr) -> Result<Csr, Error> {
     };
     let (vertices, arcs) = (size(g.vertices, "vertices")?, size(g.arcs, "arcs")?);
     // SAFETY: see above.
-    let offsets = unsafe { options::list(g.offsets, vertices + 1, "offsets") }?.to_vec();
+    let offsets = unsafe { options::list(g.offsets, vertices + 1, "offsets") }.and_then(copied)?;
     let neighbours = match g.neighbour_bytes {
         // SAFETY: see above.
-        4 => Neighbours::U32(unsafe { options::list(g.neighbours.cast(), arcs, "neighbours") }?.to_vec()),
+        4 => Neighbours::U32(unsafe { options::list(g.neighbours.cast(), arcs, "neighbours") }.and_then(copied)?),
         // SAFETY: see above.
-        8 => Neighbours::U64(unsafe { options::list(g.neighbours.cast(), arcs, "neighbours") }?.to_vec()),
+        8 => Neighbours::U64(unsafe { options::list(g.neighbours.cast(), arcs, "neighbours") }.and_then(copied)?),
         other => return Err(Error::argument(format!("`neighbour_bytes` is {other}; use 4 or 8"))),
     };
     let weights = match g.weight_dtype {
         0 if g.weights.is_null() => None,
         // SAFETY: see above.
-        WB_U32 => Some(Weights::U32(unsafe { options::list(g.weights.cast(), arcs, "weights") }?.to_vec())),
+        WB_U32 => Some(Weights::U32(unsafe { options::list(g.weights.cast(), arcs, "weights") }.and_then(copied)?)),
         // SAFETY: see above.
-        WB_F32 => Some(Weights::F32(unsafe { options::list(g.weights.cast(), arcs, "weights") }?.to_vec())),
+        WB_F32 => Some(Weights::F32(unsafe { options::list(g.weights.cast(), arcs, "weights") }.and_then(copied)?)),
         // SAFETY: see above.
-        WB_F64 => Some(Weights::F64(unsafe { options::list(g.weights.cast(), arcs, "weights") }?.to_vec())),
+        WB_F64 => Some(Weights::F64(unsafe { options::list(g.weights.cast(), arcs, "weights") }.and_then(copied)?)),
         other => {
             return Err(Error::argument(format!("`weight_dtype` is {other}; use WB_U32, WB_F32 or WB_F64")));
         }
@@ -267,6 +281,6 @@ pub(crate) unsafe fn csr(csr: *const wb_csr) -> Result<Csr, Error> {
 }
 
 /// Returns true if a graph is stored with page checksums.
-pub(crate) fn wants_checksums(options: &wb_graph_options) -> bool {
-    options.page_checksums == WB_ON
+pub(crate) fn wants_checksums(options: &wb_graph_options) -> Result<bool, Error> {
+    Ok(switch(options.page_checksums, "page_checksums")?.unwrap_or(false))
 }

@@ -90,7 +90,7 @@ pub(crate) fn checked<T>(out: *mut T, name: &str) -> Result<*mut T, Error> {
 /// `handle` is null or a handle of this library with a reference that the caller holds for `'a`.
 pub(crate) unsafe fn get<'a, O: Object>(handle: *const O) -> Result<&'a O::Value, Error> {
     // SAFETY: the caller's promise.
-    Ok(unsafe { &held(handle)?.value })
+    Ok(unsafe { &(*held(handle)?).value })
 }
 
 /// Returns the object behind a handle, or `None` for null.
@@ -132,7 +132,7 @@ pub(crate) type Keepable = (u64, unsafe fn(*const c_void) -> Result<Owner, Error
 pub(crate) const fn keepable<O: Object>() -> Keepable {
     unsafe fn owner<O: Object>(handle: *const c_void) -> Result<Owner, Error> {
         // SAFETY: the caller's promise, that of `any`.
-        let held: *const Held<O::Value> = unsafe { held(handle.cast::<O>()) }?;
+        let held = unsafe { held(handle.cast::<O>()) }?;
         // SAFETY: `give` made the pointer by `Arc::into_raw`, and the caller holds a reference; one is added for the owner.
         let owner = unsafe {
             Arc::increment_strong_count(held);
@@ -178,14 +178,15 @@ unsafe fn tag_of(handle: *const c_void, name: &str) -> Result<u64, Error> {
     Ok(unsafe { &*handle.cast::<AtomicU64>() }.load(Ordering::Relaxed))
 }
 
-unsafe fn held<'a, O: Object>(handle: *const O) -> Result<&'a Held<O::Value>, Error> {
+/// Checks a handle and returns the pointer that `give` made. It is not one of a reference: the counts lie before the object.
+///
+/// # Safety
+///
+/// As of [`get`].
+unsafe fn held<O: Object>(handle: *const O) -> Result<*const Held<O::Value>, Error> {
     // SAFETY: the caller's promise.
     let tag = unsafe { tag_of(handle.cast(), O::NAME) }?;
-    if tag != O::TAG {
-        return Err(bad(O::NAME, tag));
-    }
-    // SAFETY: the tag says that it is this type.
-    Ok(unsafe { &*handle.cast() })
+    if tag == O::TAG { Ok(handle.cast()) } else { Err(bad(O::NAME, tag)) }
 }
 
 /// Adds a reference. Returns the handle, or null with an error for a bad one.
@@ -196,7 +197,7 @@ unsafe fn held<'a, O: Object>(handle: *const O) -> Result<&'a Held<O::Value>, Er
 pub(crate) unsafe fn retain<O: Object>(handle: *mut O) -> *mut O {
     let code = crate::error::guard(|| {
         // SAFETY: the caller's promise.
-        let held: &Held<O::Value> = unsafe { held(handle) }?;
+        let held = unsafe { held(handle) }?;
         // SAFETY: `give` made the pointer by `Arc::into_raw`, and the caller holds a reference.
         unsafe { Arc::increment_strong_count(held) };
         Ok(())
@@ -216,7 +217,7 @@ pub(crate) unsafe fn release<O: Object>(handle: *mut O) {
     }
     let _ = crate::error::guard(|| {
         // SAFETY: the caller's promise.
-        let held: *const Held<O::Value> = unsafe { held(handle) }?;
+        let held = unsafe { held(handle) }?;
         // SAFETY: `give` made the pointer by `Arc::into_raw`, and the caller gives this reference up.
         unsafe { Arc::decrement_strong_count(held) };
         Ok(())

@@ -16,8 +16,9 @@ use crate::values::wb_values_t;
 use crate::volume::wb_volume_t;
 use crate::world::wb_world_t;
 use std::ffi::{c_char, c_void};
-use std::sync::{Mutex, PoisonError};
-use warpbell::engine::{Args, Engine, NO_LIMIT, Run};
+use std::mem;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use warpbell::engine::{Args, Engine, NO_LIMIT, Run, RunError};
 
 /// Kernels in flight. The last release stops them, and waits a bounded time for them to end.
 pub struct wb_run_t {
@@ -26,21 +27,40 @@ pub struct wb_run_t {
 
 object!(wb_run_t: Flight, "run");
 
-/// A run until it is finished. The engine is apart, so that another thread stops a run that one waits for.
+/// A run and its engine, which is apart, so that another thread stops a run that one waits for.
 pub(crate) struct Flight {
     engine: Engine,
-    run: Mutex<Option<Run>>,
+    state: Mutex<State>,
+}
+
+enum State {
+    Running(Run),
+    /// A thread waits in `wb_run_finish`.
+    Finishing,
+    Finished,
+    /// The kernel did not end when it was told to stop, and may still run.
+    Stuck,
 }
 
 impl Flight {
-    fn with<R>(&self, body: impl FnOnce(&mut Run) -> R) -> Result<R, Error> {
-        let mut run = self.run.lock().unwrap_or_else(PoisonError::into_inner);
-        run.as_mut().map(body).ok_or_else(finished)
+    fn new(engine: &Engine, run: Run) -> Self {
+        Self { engine: engine.clone(), state: Mutex::new(State::Running(run)) }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn finished() -> Error {
-    Error::new(WB_ERR_STATE, "the run is finished already; a run is finished once")
+/// Returns the error of a call that needs a running run.
+fn not_running(state: &State) -> Error {
+    Error::new(
+        WB_ERR_STATE,
+        match state {
+            State::Finishing => "another thread finishes the run; a run is finished once",
+            _ => "the run is finished already; a run is finished once",
+        },
+    )
 }
 
 /// Types of objects whose memory kernels use.
@@ -122,7 +142,7 @@ pub unsafe extern "C" fn wb_launch(
         // SAFETY: the program passes what the kernel takes; sizes are checked.
         let started = unsafe { engine.launch(kernel, grid.into(), args) }?;
         // SAFETY: the rules of the header.
-        unsafe { object::give(run, Flight { engine: engine.clone(), run: Mutex::new(Some(started)) }) }
+        unsafe { object::give(run, Flight::new(engine, started)) }
     })
 }
 
@@ -149,14 +169,14 @@ pub unsafe extern "C" fn wb_run_begin(
         // SAFETY: the rules of the header.
         let begun = engine.external(name, unsafe { object::get(stream) }?)?;
         // SAFETY: the rules of the header.
-        unsafe { object::give(run, Flight { engine: engine.clone(), run: Mutex::new(Some(begun)) }) }
+        unsafe { object::give(run, Flight::new(engine, begun)) }
     })
 }
 
 /// Keeps an object until the run has ended, whose view is among the arguments of the program's kernels.
 ///
 /// @param handle A region, an array, a volume, a cache, a world, a team or another handle of this library.
-/// @return `WB_OK`; `WB_ERR_STATE` if the run is finished.
+/// @return `WB_OK`; `WB_ERR_STATE` if the run is finished, or another thread finishes it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wb_run_keep(run: *const wb_run_t, handle: *const c_void) -> wb_code {
     guard(|| {
@@ -164,7 +184,13 @@ pub unsafe extern "C" fn wb_run_keep(run: *const wb_run_t, handle: *const c_void
         let flight = unsafe { object::get(run) }?;
         // SAFETY: the rules of the header.
         let owner = unsafe { object::any(handle, KEEPABLE) }?;
-        flight.with(|run| run.keep(&owner))
+        match &mut *flight.state() {
+            State::Running(run) => {
+                run.keep(&owner);
+                Ok(())
+            }
+            other => Err(not_running(other)),
+        }
     })
 }
 
@@ -181,8 +207,19 @@ pub unsafe extern "C" fn wb_run_finish(run: *const wb_run_t, seconds: f64, elaps
         let within = options::seconds(seconds, "seconds")?.unwrap_or(NO_LIMIT);
         // SAFETY: the rules of the header.
         let flight = unsafe { object::get(run) }?;
-        let taken = flight.run.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let done = taken.ok_or_else(finished)?.finish_within(within);
+        let run = {
+            let mut state = flight.state();
+            match mem::replace(&mut *state, State::Finishing) {
+                State::Running(run) => run,
+                other => {
+                    let error = not_running(&other);
+                    *state = other;
+                    return Err(error);
+                }
+            }
+        };
+        let done = run.finish_within(within);
+        *flight.state() = if matches!(done, Err(RunError::Stuck { .. })) { State::Stuck } else { State::Finished };
         let report = done.map_err(|e| Error::from(e).on_engine(&flight.engine))?;
         if !elapsed.is_null() {
             // SAFETY: the rules of the header.
@@ -194,15 +231,19 @@ pub unsafe extern "C" fn wb_run_finish(run: *const wb_run_t, seconds: f64, elaps
 
 /// Returns true if the kernels of a run have ended. Their errors are known after `wb_run_finish`.
 ///
-/// @param ended Receives 1 or 0. A finished run has ended.
+/// @param ended Receives 1 or 0. It stays 0 while another thread waits in `wb_run_finish`, and if the kernels did not end when they
+///   were told to stop.
 /// @return `WB_OK`; `WB_ERR_KERNEL` if the kernel broke.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wb_run_has_ended(run: *const wb_run_t, ended: *mut u32) -> wb_code {
     guard(|| {
         // SAFETY: the rules of the header.
         let flight = unsafe { object::get(run) }?;
-        let mut run = flight.run.lock().unwrap_or_else(PoisonError::into_inner);
-        let now = run.as_mut().map_or(Ok(true), Run::is_finished)?;
+        let now = match &mut *flight.state() {
+            State::Running(run) => run.is_finished()?,
+            State::Finishing | State::Stuck => false,
+            State::Finished => true,
+        };
         // SAFETY: the rules of the header.
         unsafe { object::write(ended, "ended", u32::from(now)) }
     })

@@ -5,9 +5,9 @@ use crate::engine::as_json;
 use crate::error::{Error, guard, wb_code};
 use crate::object;
 use crate::options::{self, Options, owned_text};
-use crate::volume::{WB_ON, wb_volume_options, wb_volume_t};
+use crate::volume::{switch, wb_volume_options, wb_volume_t};
 use std::ffi::{c_char, c_void};
-use warpbell::storage::{ElementType, ManifestError, Plan, StorageError, Volume};
+use warpbell::storage::{DEFAULT_CHUNK, ElementType, ManifestError, Plan, StorageError, Volume};
 
 /// Adds an array beside those that the volume holds. One of its name is an error.
 pub const WB_STORE_ADD: u32 = 0;
@@ -15,9 +15,6 @@ pub const WB_STORE_ADD: u32 = 0;
 pub const WB_STORE_REPLACE: u32 = 1;
 /// Stores the array in place of everything that the volume holds.
 pub const WB_STORE_ALONE: u32 = 2;
-
-/// Default of `wb_volume_options.chunk_bytes`.
-const DEFAULT_CHUNK: u64 = 128 << 10;
 
 /// Options of `wb_volume_store`. All fields but `size` may be zero.
 #[derive(Clone, Copy)]
@@ -70,7 +67,8 @@ pub unsafe extern "C" fn wb_volume_store(
         let (element, bytes) = element::sized(dtype, options.element_bytes)?;
         // SAFETY: see above; nothing changes the elements during the call.
         let data = unsafe { options::list(data.cast::<u8>(), total(count, bytes)?, "data") }?;
-        let plan = Plan::new().untyped(name, element, bytes, count).page_checksums(options.page_checksums == WB_ON);
+        let checksums = switch(options.page_checksums, "page_checksums")?.unwrap_or(false);
+        let plan = Plan::new().untyped(name, element, bytes, count).page_checksums(checksums);
         let what = format!("array `{name}`");
         let mut writer = match options.mode {
             WB_STORE_ADD => volume.add(plan, &what)?,
@@ -236,7 +234,8 @@ pub unsafe extern "C" fn wb_volume_bytes_for(
         // SAFETY: see above.
         let sizes = unsafe { options::list(array_bytes, arrays, "array_bytes") }?;
         let add = |plan: Plan, bytes: &u64| plan.untyped("", ElementType::U8, 1, *bytes);
-        let plan = sizes.iter().fold(Plan::new(), add).page_checksums(options.page_checksums == WB_ON);
+        let checksums = switch(options.page_checksums, "page_checksums")?.unwrap_or(false);
+        let plan = sizes.iter().fold(Plan::new(), add).page_checksums(checksums);
         let devices = if options.replicated != 0 { 1 } else { devices };
         let chunk = if options.chunk_bytes == 0 { DEFAULT_CHUNK } else { options.chunk_bytes };
         // SAFETY: see above.

@@ -47,7 +47,10 @@ pub(crate) unsafe fn share(memory: *const wb_symmetric_t) -> Result<Sym<u8>, Err
 }
 
 fn freed() -> Error {
-    Error::new(WB_ERR_STATE, "the symmetric memory is freed already; a collective call has freed it on all PEs")
+    Error::new(
+        WB_ERR_STATE,
+        "`wb_symmetric_free` has given this memory up already; release the handle, and allocate anew",
+    )
 }
 
 /// Returns a part of the memory as elements of a type.

@@ -81,7 +81,7 @@ unsafe fn word<T: FromStr<Err: Display>>(text: *const c_char, name: &str) -> Res
 }
 
 /// Returns a switch of the options, or `None` for the default.
-fn switch(value: u32, name: &str) -> Result<Option<bool>, Error> {
+pub(crate) fn switch(value: u32, name: &str) -> Result<Option<bool>, Error> {
     match value {
         WB_DEFAULT => Ok(None),
         WB_ON => Ok(Some(true)),

@@ -259,7 +259,8 @@ pub unsafe extern "C" fn wb_world_retain(world: *mut wb_world_t) -> *mut wb_worl
 /// Gives a reference to a world back. Teams, memory and runs keep the world that they use. When all of them are released, this
 /// PE leaves the world in order; a process that ends without that is lost for the others.
 ///
-/// With PEs out of reach of loads and stores, the last release waits for the other PEs to do so, up to 30 s.
+/// With PEs out of reach of loads and stores, the last release waits for the other PEs to do so, up to 30 s; with
+/// `allgather` as long as that function takes.
 ///
 /// @param world The world; null is ignored.
 #[unsafe(no_mangle)]

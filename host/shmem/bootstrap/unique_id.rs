@@ -51,7 +51,8 @@ impl UniqueId {
     /// `WARPBELL_INTERFACE`, otherwise the address of the route to the outside.
     ///
     /// # Errors
-    /// - [`BootstrapError::UniqueId`] if `host` does not name this host, or is longer than 77 bytes.
+    /// - [`BootstrapError::UniqueId`] if `host` is no address or interface of this host and no name that resolves, or is
+    ///   longer than 77 bytes. A name is not compared with this host's addresses.
     /// - [`BootstrapError::Variable`] if `WARPBELL_INTERFACE` does not.
     /// - [`BootstrapError::Listen`] if no socket can listen there, [`BootstrapError::System`] if the system has no random
     ///   bytes.

@@ -187,6 +187,8 @@ static void loaded(wb_engine_t* engine, const matrix* m) {
   wb_graph_t* graph = NULL;
   wb_graph_options options = {.size = sizeof(options)};
   options.weights = WB_WEIGHTS_INPUT;
+  // The placement is looked at before the input.
+  FAILS(WB_ERR_ARGUMENT, "`placement` is 77", wb_graph_load(engine, "no such file", &options, 77, NULL, &graph));
   OK(wb_graph_load(engine, EXAMPLES "/karate.txt", &options, WB_EDGES_IN_DEVICE, NULL, &graph));
   uint64_t vertices = 0, arcs = 0, vertex = 0, id = 0;
   OK(wb_graph_vertices(graph, &vertices));

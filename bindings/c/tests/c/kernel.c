@@ -1,4 +1,8 @@
 // Kernels of the program in an image of its own: one that takes a view, and one that does not stop.
+#define _POSIX_C_SOURCE 200809L
+#include <pthread.h>
+#include <time.h>
+
 #include "check.h"
 
 const void* test_kernels(void);
@@ -56,6 +60,42 @@ static void takes_a_view(wb_engine_t* engine) {
   wb_region_release(region);
 }
 
+static void* finish(void* run) {
+  OK(wb_run_finish(run, 60, NULL));
+  return NULL;
+}
+
+// A run that another thread finishes has not ended before its kernel has.
+static void finished_by_another_thread(wb_engine_t* engine) {
+  wb_region_t* region = NULL;
+  OK(wb_region_allocate(engine, WB_PLACE_HOST, 4, &region));
+  void* address = NULL;
+  OK(wb_region_address(region, &address));
+  const wb_argument arguments[] = {{&address, sizeof(address), region}};
+  const wb_grid grid = {1, 1};
+  wb_run_t* run = NULL;
+  OK(wb_launch(engine, "wait_for_host", grid, arguments, 1, &run));
+  pthread_t thread;
+  CHECK(pthread_create(&thread, NULL, finish, run) == 0);
+  // The thread has begun to wait when an object can no longer be kept.
+  uint32_t ended = 1;
+  while (wb_run_keep(run, region) == WB_OK) {
+    const struct timespec pause = {0, 1000000};
+    nanosleep(&pause, NULL);
+  }
+  FAILS(WB_ERR_STATE, "another thread finishes the run", wb_run_keep(run, region));
+  FAILS(WB_ERR_STATE, "another thread finishes the run", wb_run_finish(run, 60, NULL));
+  OK(wb_run_has_ended(run, &ended));
+  CHECK(ended == 0);
+  const uint32_t go = 1;
+  OK(wb_region_write(region, 0, &go, 4));
+  CHECK(pthread_join(thread, NULL) == 0);
+  OK(wb_run_has_ended(run, &ended));
+  CHECK(ended == 1);
+  wb_run_release(run);
+  wb_region_release(region);
+}
+
 static void does_not_stop(wb_engine_t* engine) {
   wb_region_t* region = NULL;
   OK(wb_region_allocate(engine, WB_PLACE_HOST, 4, &region));
@@ -66,6 +106,9 @@ static void does_not_stop(wb_engine_t* engine) {
   wb_run_t* run = NULL;
   OK(wb_launch(engine, "wait_for_host", grid, arguments, 1, &run));
   FAILS(WB_ERR_KERNEL, "its memory is kept until the process ends", wb_run_finish(run, 0.1, NULL));
+  uint32_t ended = 1;
+  OK(wb_run_has_ended(run, &ended));
+  CHECK(ended == 0);
   wb_run_t* next = NULL;
   FAILS(WB_ERR_KERNEL, "start the program again", wb_launch(engine, "wait_for_host", grid, arguments, 1, &next));
   const uint32_t go = 1;
@@ -77,6 +120,7 @@ static void does_not_stop(wb_engine_t* engine) {
 int main(void) {
   wb_engine_t* engine = engine_with_kernels();
   takes_a_view(engine);
+  finished_by_another_thread(engine);
   does_not_stop(engine);
   wb_engine_release(engine);
   puts("ok");

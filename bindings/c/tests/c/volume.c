@@ -104,6 +104,9 @@ static void stored(wb_engine_t* engine) {
   } records[3] = {{1, 2, 3}, {4, 5, 6}, {7, 8, 9}};
   wb_store_options options = {.size = sizeof(options)};
   FAILS(WB_ERR_ARGUMENT, "records need their size", wb_volume_store(volume, "records", WB_RECORD, records, 3, NULL));
+  options.page_checksums = 7;
+  FAILS(WB_ERR_ARGUMENT, "`page_checksums` is 7", wb_volume_store(volume, "checked", WB_F32, values, 10, &options));
+  options.page_checksums = 0;
   options.element_bytes = 12;
   FAILS(WB_ERR_ARGUMENT, "have 4", wb_volume_store(volume, "records", WB_I32, records, 3, &options));
   OK(wb_volume_store(volume, "records", WB_RECORD, records, 3, &options));

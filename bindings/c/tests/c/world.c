@@ -192,8 +192,8 @@ static void bad_arguments(pe* p) {
   wb_engine_release(other);
   OK(wb_world_barrier_host(p->world));
   OK(wb_symmetric_free(memory));
-  FAILS(WB_ERR_STATE, "freed already", wb_symmetric_free(memory));
-  FAILS(WB_ERR_STATE, "freed already", wb_symmetric_read(memory, 0, &value, 8));
+  FAILS(WB_ERR_STATE, "given this memory up already", wb_symmetric_free(memory));
+  FAILS(WB_ERR_STATE, "given this memory up already", wb_symmetric_read(memory, 0, &value, 8));
   wb_symmetric_release(memory);
 }
 

@@ -16,6 +16,12 @@ template <class C> struct defaults : C {
 
 namespace detail {
 
+/// @brief Returns the bytes of elements, or the largest number, which every function refuses, where they are more.
+template <class T> size_t bytes_of(size_t count) noexcept {
+  constexpr size_t most = static_cast<size_t>(-1);
+  return count > most / sizeof(T) ? most : count * sizeof(T);
+}
+
 /// @brief A handle with one reference, or none. Calls of an empty one fail with WB_ERR_HANDLE.
 template <class Handle, Handle* (*retain)(Handle*), void (*give_back)(Handle*)> class handle {
  public:

@@ -61,19 +61,19 @@ class region : public detail::handle<wb_region_t, wb_region_retain, wb_region_re
   /// @brief Copies `count` elements to the host, from element `first` of the region on. Waits for no kernel.
   template <class T> returned<void> read(T* data, size_t count, size_t first = 0) const {
     static_assert(std::is_trivially_copyable<T>::value, "regions hold plain data");
-    return detail::done(wb_region_read(get(), first * sizeof(T), data, count * sizeof(T)));
+    return detail::done(wb_region_read(get(), detail::bytes_of<T>(first), data, detail::bytes_of<T>(count)));
   }
   /// @brief Returns `count` elements, from element `first` of the region on. Waits for no kernel.
   template <class T> returned<std::vector<T>> read(size_t count, size_t first = 0) const {
     static_assert(std::is_trivially_copyable<T>::value, "regions hold plain data");
     std::vector<T> data(count);
-    const wb_code code = wb_region_read(get(), first * sizeof(T), data.data(), count * sizeof(T));
+    const wb_code code = wb_region_read(get(), detail::bytes_of<T>(first), data.data(), detail::bytes_of<T>(count));
     return detail::give(code, [&data] { return std::move(data); });
   }
   /// @brief Copies `count` elements of the host into the region, to element `first` and those behind it.
   template <class T> returned<void> write(const T* data, size_t count, size_t first = 0) const {
     static_assert(std::is_trivially_copyable<T>::value, "regions hold plain data");
-    return detail::done(wb_region_write(get(), first * sizeof(T), data, count * sizeof(T)));
+    return detail::done(wb_region_write(get(), detail::bytes_of<T>(first), data, detail::bytes_of<T>(count)));
   }
   /// @brief Sets bytes to a value.
   returned<void> fill(size_t offset, size_t bytes, uint8_t value) const {

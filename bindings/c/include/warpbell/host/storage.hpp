@@ -186,12 +186,12 @@ class buffer : public detail::handle<wb_buffer_t, wb_buffer_retain, wb_buffer_re
   /// @brief Copies `count` elements to the host, from element `first` of the buffer on. Waits for no kernel.
   template <class T> returned<void> read(T* data, size_t count, size_t first = 0) const {
     static_assert(std::is_trivially_copyable<T>::value, "buffers hold plain data");
-    return detail::done(wb_buffer_read(get(), first * sizeof(T), data, count * sizeof(T)));
+    return detail::done(wb_buffer_read(get(), detail::bytes_of<T>(first), data, detail::bytes_of<T>(count)));
   }
   /// @brief Copies `count` elements of the host into the buffer, to element `first` and those behind it.
   template <class T> returned<void> write(const T* data, size_t count, size_t first = 0) const {
     static_assert(std::is_trivially_copyable<T>::value, "buffers hold plain data");
-    return detail::done(wb_buffer_write(get(), first * sizeof(T), data, count * sizeof(T)));
+    return detail::done(wb_buffer_write(get(), detail::bytes_of<T>(first), data, detail::bytes_of<T>(count)));
   }
   // As an argument of a launch, for a parameter that is a pointer.
   detail::passed<void*> as_argument() const {

@@ -11,7 +11,8 @@ inline namespace WARPBELL_HOST_KIND {
 /// @brief Options of a world: see wb_world_options.
 using world_options = defaults<wb_world_options>;
 
-/// @brief Makes an id by which the ranks of a world find each other. One rank makes it, and passes its bytes to the others.
+/// @brief Makes an id by which the ranks of a world find each other. Rank 0 makes it, in its own process, and passes its bytes to
+/// the others.
 ///
 /// @param host_name Address of this host that the others reach; empty for the one that is found.
 inline returned<wb_unique_id> unique_id(const std::string& host_name = {}) {
@@ -77,7 +78,7 @@ class world : public detail::handle<wb_world_t, wb_world_retain, wb_world_releas
     if (code == WB_OK) code = wb_world_allgather(get(), &mine, sizeof mine, all.data());
     return detail::give(code, [&all] { return std::move(all); });
   }
-  /// @brief Makes the world usable again after a failed run. Collective. Returns a report as JSON.
+  /// @brief Makes failed connections of adapters anew. Collective; no kernel of the world runs on any PE. Returns a report as JSON.
   returned<std::string> recover() const {
     char* json = nullptr;
     const wb_code code = wb_world_recover(get(), &json);
@@ -106,7 +107,7 @@ template <class T> class symmetric : public detail::handle<wb_symmetric_t, wb_sy
   static returned<symmetric> allocate(const world& of, size_t count) {
     static_assert(std::is_trivially_copyable<T>::value, "symmetric memory holds plain data");
     return detail::make<symmetric, wb_symmetric_t>(
-        [&](wb_symmetric_t** made) { return wb_symmetric_allocate(of.get(), count * sizeof(T), alignof(T), made); });
+        [&](wb_symmetric_t** made) { return wb_symmetric_allocate(of.get(), detail::bytes_of<T>(count), alignof(T), made); });
   }
   /// @brief Frees the memory on every PE. Collective. No kernel uses it any more.
   returned<void> free() const { return detail::done(wb_symmetric_free(this->get())); }
@@ -125,22 +126,22 @@ template <class T> class symmetric : public detail::handle<wb_symmetric_t, wb_sy
   /// @brief Returns `count` elements of this PE, from element `first` on. Waits for no kernel.
   returned<std::vector<T>> read(size_t first, size_t count) const {
     std::vector<T> data(count);
-    const wb_code code = wb_symmetric_read(this->get(), first * sizeof(T), data.data(), count * sizeof(T));
+    const wb_code code = wb_symmetric_read(this->get(), detail::bytes_of<T>(first), data.data(), detail::bytes_of<T>(count));
     return detail::give(code, [&data] { return std::move(data); });
   }
   /// @brief Writes elements of this PE, to element `first` and those behind it.
   returned<void> write(size_t first, const T* data, size_t count) const {
-    return detail::done(wb_symmetric_write(this->get(), first * sizeof(T), data, count * sizeof(T)));
+    return detail::done(wb_symmetric_write(this->get(), detail::bytes_of<T>(first), data, detail::bytes_of<T>(count)));
   }
   /// @brief Returns elements of another PE.
   returned<std::vector<T>> get_from(uint32_t pe, size_t first, size_t count) const {
     std::vector<T> data(count);
-    const wb_code code = wb_symmetric_get(this->get(), first * sizeof(T), data.data(), count * sizeof(T), pe);
+    const wb_code code = wb_symmetric_get(this->get(), detail::bytes_of<T>(first), data.data(), detail::bytes_of<T>(count), pe);
     return detail::give(code, [&data] { return std::move(data); });
   }
   /// @brief Writes elements of another PE. They are there when the call returns.
   returned<void> put_to(uint32_t pe, size_t first, const T* data, size_t count) const {
-    return detail::done(wb_symmetric_put(this->get(), first * sizeof(T), data, count * sizeof(T), pe));
+    return detail::done(wb_symmetric_put(this->get(), detail::bytes_of<T>(first), data, detail::bytes_of<T>(count), pe));
   }
   // As an argument of a launch, for a parameter of type `sym<T>`, or a pointer.
   detail::passed<void*> as_argument() const {
@@ -170,7 +171,7 @@ class team : public detail::handle<wb_team_t, wb_team_retain, wb_team_release> {
   static returned<team> all(const world& of) {
     return detail::make<team, wb_team_t>([&](wb_team_t** made) { return wb_team_world(of.get(), made); });
   }
-  /// @brief Returns the team of the PEs of this host.
+  /// @brief Makes the team of the PEs of this host. Collective: all PEs of the world.
   static returned<team> node(const world& of) {
     return detail::make<team, wb_team_t>([&](wb_team_t** made) { return wb_team_node(of.get(), made); });
   }
@@ -204,17 +205,17 @@ class team : public detail::handle<wb_team_t, wb_team_retain, wb_team_release> {
   /// @brief Copies `count` elements of member `root` to `dest` of all members.
   template <class T>
   returned<void> broadcast(const symmetric<T>& dest, const symmetric<T>& source, size_t count, uint32_t root, const stream& on = {}) const {
-    return detail::done(wb_team_broadcast(get(), dest.get(), 0, source.get(), 0, count * sizeof(T), root, on.get()));
+    return detail::done(wb_team_broadcast(get(), dest.get(), 0, source.get(), 0, detail::bytes_of<T>(count), root, on.get()));
   }
   /// @brief Collects `count` elements of each member in `dest` of all members.
   template <class T>
   returned<void> fcollect(const symmetric<T>& dest, const symmetric<T>& source, size_t count, const stream& on = {}) const {
-    return detail::done(wb_team_fcollect(get(), dest.get(), 0, source.get(), 0, count * sizeof(T), on.get()));
+    return detail::done(wb_team_fcollect(get(), dest.get(), 0, source.get(), 0, detail::bytes_of<T>(count), on.get()));
   }
   /// @brief Sends `count` elements to each member, and receives as many of each.
   template <class T>
   returned<void> alltoall(const symmetric<T>& dest, const symmetric<T>& source, size_t count, const stream& on = {}) const {
-    return detail::done(wb_team_alltoall(get(), dest.get(), 0, source.get(), 0, count * sizeof(T), on.get()));
+    return detail::done(wb_team_alltoall(get(), dest.get(), 0, source.get(), 0, detail::bytes_of<T>(count), on.get()));
   }
   /// @brief Combines `count` elements of all members, element by element, in `dest` of all members.
   template <class T>
