@@ -245,10 +245,17 @@ pub(super) const STOP_GRACE: Duration = Duration::from_secs(10);
 
 /// Starts a kernel; see [`Engine::launch`].
 ///
+/// `active` is what [`begin_to`] returns.
+///
 /// # Safety
 /// As [`Engine::launch`].
-pub(super) unsafe fn launch(engine: &Engine, kernel: &str, grid: Grid, mut args: Args) -> Result<Run, EngineError> {
-    let mut active = begin(engine)?;
+pub(super) unsafe fn launch(
+    engine: &Engine,
+    mut active: MutexGuard<'_, usize>,
+    kernel: &str,
+    grid: Grid,
+    mut args: Args,
+) -> Result<Run, EngineError> {
     let kept = args.take_kept();
     // SAFETY: the caller vouches for the arguments, and `kept` lives until the run has ended.
     let state = unsafe {
@@ -280,14 +287,19 @@ pub(super) fn external(engine: &Engine, name: &str, stream: &Stream) -> Result<R
 /// Checks that the engine starts kernels. Returns the locked number of runs, so that none begins or ends during the
 /// launch.
 pub(super) fn begin(engine: &Engine) -> Result<MutexGuard<'_, usize>, EngineError> {
+    begin_to(engine, false)
+}
+
+/// As [`begin`]. A kernel that cleans up is also started after the engine was told to start no more kernels.
+pub(super) fn begin_to(engine: &Engine, cleans_up: bool) -> Result<MutexGuard<'_, usize>, EngineError> {
     if engine.space().is_poisoned() {
         return Err(EngineError::Poisoned);
     }
     let active = engine.0.active.lock();
-    if engine.is_cancelled() {
+    if !cleans_up && engine.is_cancelled() {
         return Err(EngineError::Cancelled);
     }
-    if let Some(reason) = engine.stopped_for() {
+    if let (false, Some(reason)) = (cleans_up, engine.stopped_for()) {
         return Err(EngineError::Stopped { reason: reason.to_owned() });
     }
     if *active == 0 {

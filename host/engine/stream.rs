@@ -61,6 +61,7 @@ struct State {
     queue: Queue,
     /// True if kernels were launched since the last wait. They count as one run of the engine.
     busy: bool,
+    failed_waits: u64,
     /// Names of those kernels, without consecutive repetitions.
     kernels: Vec<String>,
     /// Owners of the memory that the kernels may use, each once, keyed by address.
@@ -116,7 +117,8 @@ impl Stream {
             Queue::Cpu(_) => None,
             Queue::Gpu(g) => Some(g.raw() as usize),
         };
-        let state = Mutex::new(State { queue, busy: false, kernels: Vec::new(), kept: HashMap::new() });
+        let state =
+            Mutex::new(State { queue, busy: false, failed_waits: 0, kernels: Vec::new(), kept: HashMap::new() });
         Self(Arc::new(Inner { engine: engine.clone(), raw, state }))
     }
 
@@ -245,12 +247,18 @@ impl Stream {
             }
         });
         self.0.retire(&mut state);
+        state.failed_waits += u64::from(answer.is_err());
         answer.map(|()| RunReport {
             elapsed: match &state.queue {
                 Queue::Cpu(c) => c.elapsed(),
                 Queue::Gpu(g) => g.elapsed(),
             },
         })
+    }
+
+    /// Returns the number of waits that have failed. Kernels that were launched before such a wait may not have run.
+    pub(crate) fn failed_waits(&self) -> u64 {
+        self.0.state().failed_waits
     }
 
     /// Returns true if every kernel of the stream has ended. Errors in the log are left for [`Stream::synchronize`].
@@ -266,6 +274,7 @@ impl Stream {
         state.queue.wait(Duration::ZERO).map_err(|reason| {
             let broken = run::broken(self.engine(), &names(&state.kernels), reason);
             self.0.retire(&mut state);
+            state.failed_waits += 1;
             broken
         })
     }

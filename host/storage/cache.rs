@@ -16,7 +16,8 @@ use std::sync::Arc;
 /// Pages of a volume in memory near the kernels, which access them through [`Array`]s. Cheap to clone.
 ///
 /// Changes by kernels and by [`Array::write`] stay in the cache until [`Cache::flush`]. Dropping the last clone and the
-/// last array loses them.
+/// last array loses them. It waits for pages in flight, at most for the engine's deadline; if a command is lost, the memory
+/// is not freed, unless [`Volume::recover`] was called before.
 ///
 /// # Examples
 ///
@@ -46,8 +47,7 @@ pub(super) struct Inner {
     shared: Region,
     /// Tags, pins, command tokens, set locks and clock hands.
     metadata: Region,
-    /// Memory of the frames, kept alive.
-    _frames: DataBuffer,
+    frames: DataBuffer,
     /// Contents of `shared`.
     pub(super) constants: abi::Cache,
     geometry: Geometry,
@@ -93,6 +93,9 @@ pub struct Occupancy {
 const DEFAULT_BYTES: u64 = 64 << 20;
 /// Default page size of a cache, in bytes.
 const DEFAULT_PAGE: usize = 4096;
+/// Threads of a block, and blocks, of the cache's own kernels.
+const THREADS: u32 = 128;
+const BLOCKS: u32 = 2;
 
 impl CacheBuilder {
     /// Sets the memory for pages, in bytes (default 64 MiB). Rounding loses up to an eighth of it. Metadata takes at
@@ -155,7 +158,7 @@ impl CacheBuilder {
             ..geometry.constants(v.block_shift())
         };
         shared.set(0, constants)?;
-        let inner = Inner { shared, metadata, _frames: frames, constants, geometry, volume: self.volume };
+        let inner = Inner { shared, metadata, frames, constants, geometry, volume: self.volume };
         let inner = Arc::new(inner);
         inner.volume.0.caches.lock().push(Arc::downgrade(&inner));
         Ok(Cache(inner))
@@ -213,6 +216,42 @@ impl Inner {
         m.fill(parts.pins as usize, frames * size_of::<u32>(), 0)?;
         m.fill(parts.set_lock as usize, sets * size_of::<u32>(), 0)?;
         Ok(completed)
+    }
+
+    /// Returns true if a page is in flight. The thread that finishes its command changes the tag.
+    fn is_busy(&self) -> Result<bool, StorageError> {
+        let (parts, _) = self.geometry.parts();
+        let tags = self.metadata.get_slice::<u64>(parts.tag as usize, self.geometry.frames())?;
+        Ok(tags.iter().any(|t| t & (tag::FILLING | tag::WRITING) != 0))
+    }
+
+    /// Drops all pages, those in flight once their commands have ended.
+    fn drain(&self) -> Result<(), StorageError> {
+        let args = Args::new().with(self.shared.address()).with(0u64).with(self.constants.pages).with(1u32);
+        let engine = self.volume.engine();
+        // SAFETY: these are the arguments that the kernel takes. The memory that it uses is this object's, whose drop waits for
+        // the kernel, and is not freed if the kernel does not end.
+        unsafe { engine.launch_to_clean_up("wb_cache_drop", engine.grid(THREADS, BLOCKS), args) }?.finish()?;
+        Ok(())
+    }
+}
+
+/// Kernels leave pages in flight: those that they requested ahead, and all when a run fails. Another kernel finishes their
+/// commands whenever it needs room in the queue, and changes tags and frames then. So the memory stays until that is over.
+impl Drop for Inner {
+    fn drop(&mut self) {
+        let is_busy = |inner: &Self| inner.is_busy().unwrap_or(true);
+        if !is_busy(self) || self.volume.engine().space().is_poisoned() {
+            return;
+        }
+        let drained = self.drain();
+        if is_busy(self) {
+            let error = drained.err().map(|e| e.to_string()).unwrap_or_default();
+            tracing::warn!(error, "pages of a cache are still in flight when it is dropped; its memory is not freed");
+            for region in [&self.shared, &self.metadata, self.frames.region()] {
+                std::mem::forget(region.clone());
+            }
+        }
     }
 }
 
@@ -408,8 +447,6 @@ impl Cache {
     /// # Safety
     /// `args` must be those that this kernel of `warpbell/cache_kernels.cuh` takes.
     pub(super) unsafe fn run(&self, kernel: &str, args: Args) -> Result<(), StorageError> {
-        const THREADS: u32 = 128;
-        const BLOCKS: u32 = 2;
         let engine = self.volume().engine();
         // SAFETY: the caller promises fitting arguments, and the arguments keep alive the memory that they name.
         let run = unsafe { engine.launch(kernel, engine.grid(THREADS, BLOCKS), args) }?;
@@ -427,5 +464,64 @@ impl fmt::Display for Cache {
 impl fmt::Debug for Cache {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Cache({:?} on {})", self.0.geometry, self.volume().name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args;
+    use crate::engine::testing;
+    use crate::storage::{Drive, LandingChoice};
+    use std::time::Duration;
+
+    /// Returns a cache with pages in flight, which a kernel that was told to stop has left.
+    fn busy(spec: &str, landing: LandingChoice) -> Cache {
+        let drive = Drive::open(spec).unwrap();
+        let volume = Volume::on(&testing::cpu(), [drive]).queues(2).depth(16).landing(landing).build().unwrap();
+        let cache = Cache::on(&volume).bytes(256 << 10).build().unwrap();
+        let engine = volume.engine();
+        let touch = testing::start(engine, "wb_cache_touch", engine.grid(32, 1), args!(&cache, 0u64, 16u64)).unwrap();
+        while cache.occupancy().unwrap().busy == 0 {
+            std::thread::yield_now();
+        }
+        touch.stop().unwrap();
+        touch.finish().unwrap();
+        assert!(cache.occupancy().unwrap().busy > 0);
+        cache
+    }
+
+    #[test]
+    fn dropping_a_cache_waits_for_its_pages_in_flight() {
+        for landing in [LandingChoice::Direct, LandingChoice::Bounce] {
+            for cancelled in [false, true] {
+                let cache = busy("soft:mem:1M,latency=100ms", landing);
+                if cancelled {
+                    cache.volume().engine().cancel().unwrap();
+                }
+                let (memory, geometry) = (cache.0.metadata.clone(), cache.0.geometry);
+                drop(cache);
+                let tags = memory.get_slice::<u64>(geometry.parts().0.tag as usize, geometry.frames()).unwrap();
+                assert!(tags.iter().all(|t| t & (tag::FILLING | tag::WRITING) == 0));
+                let weak = memory.downgrade();
+                drop(memory);
+                assert!(weak.upgrade().is_none(), "the memory is freed");
+            }
+        }
+    }
+
+    #[test]
+    fn memory_of_a_cache_with_a_lost_command_is_not_freed() {
+        for recovered in [false, true] {
+            let cache = busy("soft:mem:1M,lose-completion=every:1", LandingChoice::Bounce);
+            let volume = cache.volume().clone();
+            volume.set_deadline(Duration::from_millis(200)).unwrap();
+            if recovered {
+                volume.recover().unwrap();
+            }
+            let memory = cache.0.metadata.downgrade();
+            drop(cache);
+            assert_eq!(memory.upgrade().is_none(), recovered);
+        }
     }
 }

@@ -66,9 +66,9 @@ impl DataBuffer {
         self.bytes
     }
 
-    /// Returns true if the memory is registered with the devices.
-    pub(super) fn is_mapped(&self) -> bool {
-        self.window.is_some()
+    /// Returns true if the memory is registered with the devices of this volume.
+    pub(super) fn is_mapped_for(&self, volume: &Volume) -> bool {
+        self.window.as_ref().is_some_and(|window| Arc::ptr_eq(&window.volume.0, &volume.0))
     }
 
     /// Keeps the memory and its registration until a kernel has ended.
@@ -77,6 +77,11 @@ impl DataBuffer {
         if let Some(window) = &self.window {
             args.keep(window.clone());
         }
+    }
+
+    /// Returns the memory of the buffer.
+    pub(super) fn region(&self) -> &Region {
+        &self.region
     }
 
     /// Returns the address space of the memory.

@@ -58,13 +58,11 @@ WB_TABLE_KERNEL wb_table_scatter_complete(WB_PARAM wb_table_view table, const vo
 }
 WB_EXPORT(wb_table_scatter_complete)
 
-// Drops all rows of the row caches.
-WB_TABLE_KERNEL wb_table_drop(WB_PARAM wb_table_view table) {
+// Drops all rows of a row cache. Its own launch for each, the cache in host memory first: rows move from there to the other one.
+WB_TABLE_KERNEL wb_table_drop(WB_PARAM wb_table_view table, WB_PARAM uint32_t tier) {
   using namespace warpbell;
-  for (uint32_t tier = 0; tier < WB_ROW_TIERS; ++tier) {
-    const rows::row_cache cache(table.cache[tier], table.row_bytes);
-    if (!cache.exists()) continue;
-    for (uint64_t set = warp::thread_index(); set < cache.sets(); set += warp::thread_total()) cache.drop_set(static_cast<uint32_t>(set));
-  }
+  const rows::row_cache cache(table.cache[tier], table.row_bytes);
+  if (!cache.exists()) return;
+  for (uint64_t set = warp::thread_index(); set < cache.sets(); set += warp::thread_total()) cache.drop_set(static_cast<uint32_t>(set));
 }
 WB_EXPORT(wb_table_drop)

@@ -4,6 +4,7 @@ use crate::args::{GatherArgs, GatherShape};
 use crate::device;
 use crate::engine;
 use crate::interrupt::Interrupt;
+use crate::measure::error::MeasureError;
 use crate::measure::gather::{self, Choice, GatherBench, GatherJob, GatherRun, Indices, TABLE};
 use crate::measure::report::{Report, Spread};
 use crate::output::{self, Failure, Text};
@@ -111,11 +112,14 @@ pub fn run(args: &GatherArgs, interrupt: &Interrupt) -> Result<(), Failure> {
     gather::fill(&volume, &layout, |done, total| bar.filled(done, total))?;
     drop(bar);
     let fanout = indices.fanout().map(<[u32]>::to_vec);
-    let mut bench = GatherBench::new(&volume, job, indices)?;
     interrupt.doing("measuring");
-    bench.warm_up()?;
-    let mut runs = (0..args.runs).map(|_| bench.run()).collect::<Result<Vec<GatherRun>, _>>()?;
-    drop(bench);
+    let measured = measure(&volume, job, indices, args.runs);
+    // A file is left without the table, so that the next measurement can be made there.
+    if !volume.is_in_memory() {
+        let removed = Table::remove(&volume, TABLE);
+        measured.as_ref().map_or(Ok(()), |_| removed)?;
+    }
+    let mut runs = measured?;
     let lines: Vec<String> = runs.iter().enumerate().map(|(i, run)| run.csv(i + 1)).collect();
     let spread = Spread::of(runs.iter().map(|r| r.rows_per_s));
     runs.sort_by(|a, b| a.rows_per_s.total_cmp(&b.rows_per_s));
@@ -132,10 +136,6 @@ pub fn run(args: &GatherArgs, interrupt: &Interrupt) -> Result<(), Failure> {
     if taken.redundancy.is_some() {
         text.line(format_args!("{}", device::copies(&taken)))?;
     }
-    // A file is left without the table, so that the next measurement can be made there.
-    if !volume.is_in_memory() {
-        Table::remove(&volume, TABLE)?;
-    }
     if let Some(to) = csv {
         write_csv(to, &lines)?;
     }
@@ -147,6 +147,12 @@ pub fn run(args: &GatherArgs, interrupt: &Interrupt) -> Result<(), Failure> {
         output::write_json("bench gather", &Report::new(config, &engine, Some(taken), results), path)?;
     }
     Ok(())
+}
+
+fn measure(volume: &Volume, job: GatherJob, indices: Indices, runs: u32) -> Result<Vec<GatherRun>, MeasureError> {
+    let mut bench = GatherBench::new(volume, job, indices)?;
+    bench.warm_up()?;
+    (0..runs).map(|_| bench.run()).collect()
 }
 
 /// Opens the reports. Text is silent if one of them goes to standard output.

@@ -3,9 +3,9 @@
 use super::indices::Source;
 use super::staging::Slice;
 use super::{RowIndices, RowOutput, Table, TableError};
-use crate::engine::{Args, Engine, Grid, NO_LIMIT, Stream, abi};
+use crate::engine::{Args, Engine, Grid, NO_LIMIT, RunError, Stream, abi};
 use crate::memory::{MemoryError, Place, Region, Space};
-use crate::storage::{DataBuffer, LandingPath, StorageError, Volume};
+use crate::storage::{DataBuffer, StorageError, Volume};
 use bytemuck::Zeroable;
 use std::time::Duration;
 
@@ -19,8 +19,10 @@ const FEWEST_SLOTS: u64 = 1024;
 /// Stream and memory of one batch.
 pub(super) struct Batch {
     stream: Stream,
-    /// Stream of the caller on which this batch is, instead of the own one.
-    given: Option<Stream>,
+    /// Stream of the batch in flight, and the failed waits there before its launch.
+    launched: Option<(Stream, u64)>,
+    /// True if a kernel has failed. Commands that were given up may still write to the memory, so no other batch gets it.
+    failed: bool,
     indices: Option<Region>,
     slots: Slots,
     staging: Option<Slice>,
@@ -65,32 +67,33 @@ impl Batch {
     /// Makes a batch whose hash table is filled with this byte at first.
     pub(super) fn new(engine: &Engine, fill: u8) -> Result<Self, StorageError> {
         let slots = Slots { fill, region: None, count: 0, epoch: 0 };
-        Ok(Self { stream: engine.stream()?, given: None, indices: None, slots, staging: None, own: None })
+        Ok(Self {
+            stream: engine.stream()?,
+            launched: None,
+            failed: false,
+            indices: None,
+            slots,
+            staging: None,
+            own: None,
+        })
     }
 
-    /// Makes this batch one of a stream of the caller, until it has been waited for.
-    pub(super) fn move_to(&mut self, stream: &Stream) {
-        self.given = Some(stream.clone());
-    }
-
-    fn stream(&self) -> &Stream {
-        self.given.as_ref().unwrap_or(&self.stream)
-    }
-
-    /// Starts to gather rows into memory of the caller, which the stream keeps. `view` is the table's, or a part of it.
+    /// Starts to gather rows into memory of the caller, which the stream keeps: a stream of the batch's own, or `on`. `view`
+    /// is the table's, or a part of it.
     pub(super) fn start_gather(
         &mut self,
         table: &Table,
         view: &abi::TableView,
         indices: RowIndices<'_>,
         out: RowOutput<'_>,
+        on: Option<&Stream>,
     ) -> Result<(), StorageError> {
         check(table, indices, out)?;
         let volume = table.volume();
         if indices.is_empty() {
             return Ok(());
         }
-        let direct = out.is_registered() || volume.path().landing == LandingPath::Bounce;
+        let direct = out.is_reached_by(volume);
         let scratch = self.scratch(table, indices.len(), !(direct && table.0.reads.aligned), table.0.in_flight)?;
         let kernel = if indices.width() == 4 { "wb_table_gather_u32" } else { "wb_table_gather_u64" };
         let mut args = Args::new();
@@ -101,13 +104,13 @@ impl Batch {
         let grid = grid(volume.engine(), kernel, indices.len().min(scratch.in_flight.into()))?;
         // SAFETY: these are the arguments that the kernel takes. `check` has compared the lengths of indices and output, both
         // in the engine's address space. The stream keeps the owners of all memory until it was waited for.
-        Ok(unsafe { self.stream().launch(kernel, grid, args) }?)
+        unsafe { self.launch(on, kernel, grid, args) }
     }
 
     /// Starts to gather rows into memory of the batch.
     pub(super) fn gather_to_own(&mut self, table: &Table, indices: RowIndices<'_>) -> Result<(), StorageError> {
         let own = self.take_own(table, indices.len())?;
-        let started = self.start_gather(table, &table.0.view, indices, RowOutput::from(&own));
+        let started = self.start_gather(table, &table.0.view, indices, RowOutput::from(&own), None);
         self.own = Some(own);
         started
     }
@@ -121,7 +124,7 @@ impl Batch {
         }
     }
 
-    /// Gives the memory back that `take_own` took.
+    /// Returns the memory that `take_own` took to the batch.
     pub(super) fn return_own(&mut self, own: DataBuffer) {
         self.own = Some(own);
     }
@@ -131,21 +134,55 @@ impl Batch {
         self.own.as_ref()
     }
 
-    /// Returns true if the batch is over.
-    pub(super) fn is_finished(&self, table: &Table) -> Result<bool, StorageError> {
-        self.stream().is_finished().map_err(|e| table.run_error(e))
-    }
-
-    /// Waits at most `within` for the batch.
-    pub(super) fn finish(&mut self, table: &Table, within: Duration) -> Result<(), StorageError> {
-        let ended = self.stream().synchronize(within);
-        self.given = None;
-        self.release(table);
-        ended.map_err(|e| table.run_error(e))?;
+    /// Launches a kernel of the batch on a stream of the caller, or on the own one.
+    ///
+    /// # Safety
+    /// As for [`Stream::launch`].
+    unsafe fn launch(&mut self, on: Option<&Stream>, kernel: &str, grid: Grid, args: Args) -> Result<(), StorageError> {
+        let stream = on.unwrap_or(&self.stream);
+        // SAFETY: the caller's promise.
+        unsafe { stream.launch(kernel, grid, args) }?;
+        self.launched = Some((stream.clone(), stream.failed_waits()));
         Ok(())
     }
 
-    /// Runs one of the kernels that write rows, and waits for it.
+    /// Returns true if the batch is over.
+    pub(super) fn is_finished(&self, table: &Table) -> Result<bool, StorageError> {
+        let Some((stream, _)) = &self.launched else { return Ok(true) };
+        stream.is_finished().map_err(|e| table.run_error(e))
+    }
+
+    /// Returns true if the memory may serve another batch.
+    pub(super) fn is_usable(&self) -> bool {
+        !self.failed
+    }
+
+    /// Waits at most `within` for the batch, and gives its staging memory back.
+    pub(super) fn finish(&mut self, table: &Table, within: Duration) -> Result<(), StorageError> {
+        self.wait(table, within)?;
+        self.release();
+        Ok(())
+    }
+
+    fn wait(&mut self, table: &Table, within: Duration) -> Result<(), StorageError> {
+        let Some((stream, failed_waits)) = self.launched.take() else { return Ok(()) };
+        let ended = stream.synchronize(within).and_then(|_| match stream.failed_waits() {
+            same if same == failed_waits => Ok(()),
+            // That wait has returned the error, and emptied the stream.
+            _ => {
+                let reason =
+                    "an earlier wait for its stream has failed, so its rows may be incomplete; gather them again";
+                Err(RunError::Stopped { kernel: "a gather".to_owned(), reason: reason.to_owned(), errors: Vec::new() })
+            }
+        });
+        ended.map_err(|e| {
+            self.failed = true;
+            self.staging.take().iter().for_each(Slice::spoil);
+            table.run_error(e)
+        })
+    }
+
+    /// Runs one of the kernels that write rows, and waits for it. The batch keeps its staging memory for the next one.
     ///
     /// # Safety
     /// The kernel takes `args`, which keep the owners of all memory that they name.
@@ -158,8 +195,8 @@ impl Batch {
     ) -> Result<(), StorageError> {
         let grid = grid(table.volume().engine(), kernel, warps)?;
         // SAFETY: the caller's promise.
-        unsafe { self.stream().launch(kernel, grid, args) }?;
-        self.finish(table, NO_LIMIT)
+        unsafe { self.launch(None, kernel, grid, args) }?;
+        self.wait(table, NO_LIMIT)
     }
 
     /// Prepares the memory of a batch of `rows` rows.
@@ -181,7 +218,7 @@ impl Batch {
             epoch: self.slots.epoch,
             ..abi::TableScratch::zeroed()
         };
-        self.release(table);
+        self.release();
         if staged {
             let slice = table.0.staging.take(volume, in_flight, parts.bytes)?;
             (scratch.staging, scratch.in_flight) = (slice.address(), slice.reads.min(in_flight));
@@ -198,10 +235,8 @@ impl Batch {
     }
 
     /// Gives the staging memory back, which no kernel uses any more.
-    pub(super) fn release(&mut self, table: &Table) {
-        if let Some(slice) = self.staging.take() {
-            table.0.staging.give_back(&slice);
-        }
+    pub(super) fn release(&mut self) {
+        self.staging = None;
     }
 
     /// Keeps the memory of the scratch until a kernel has ended.

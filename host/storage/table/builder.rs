@@ -10,7 +10,6 @@ use crate::storage::{StorageError, Volume};
 use bytemuck::Zeroable;
 use parking_lot::Mutex;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 /// Options of a table that is opened. See [`Table::open`].
 ///
@@ -114,7 +113,7 @@ impl TableBuilder {
             hot.enter(&mut view);
             memory.hot = Some(hot);
         }
-        let (batches, writer, stale) = (Mutex::default(), Mutex::default(), AtomicBool::new(false));
+        let (batches, writer, stale) = (Mutex::default(), Mutex::default(), Mutex::new(false));
         let staging = Staging::default();
         let inner = Inner { name, layout, reads, view, in_flight, batches, staging, writer, stale, memory, volume };
         let table = Table(Arc::new(inner));

@@ -66,7 +66,7 @@ pub enum TableError {
         asked: ElementType,
     },
     /// An index that is no row.
-    #[error("table `{name}`: index {index} at position {position} of the batch is no row; rows are numbered 0 to {}", last(*.rows))]
+    #[error("table `{name}`: index {index} at position {position} of the batch is no row; {}", numbers(*.rows))]
     Index {
         /// Name of the table.
         name: String,
@@ -78,7 +78,7 @@ pub enum TableError {
         rows: u64,
     },
     /// Rows of another number than indices.
-    #[error("table `{name}`: {indices} indices need {needed} bytes of rows, and {given} were given")]
+    #[error("table `{name}`: {indices} indices need {needed} bytes of rows, and {given} were given; give as many")]
     Bytes {
         /// Name of the table.
         name: String,
@@ -91,8 +91,11 @@ pub enum TableError {
     },
 }
 
-fn last(rows: u64) -> u64 {
-    rows.saturating_sub(1)
+fn numbers(rows: u64) -> String {
+    match rows {
+        0 => "the table has no rows".to_owned(),
+        rows => format!("rows are numbered 0 to {}", rows - 1),
+    }
 }
 
 impl Remedies for TableError {

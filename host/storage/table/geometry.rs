@@ -1,4 +1,4 @@
-//! RowReads in which kernels move rows, and the number of reads that a batch has in flight.
+//! Reads by which kernels move rows, and the number of reads that a batch has in flight.
 
 use super::TableLayout;
 use crate::storage::Volume;

@@ -2,7 +2,7 @@
 
 use crate::engine::{Args, KernelArg};
 use crate::memory::{Region, Space};
-use crate::storage::{DataBuffer, Element, ElementType};
+use crate::storage::{DataBuffer, Element, ElementType, LandingPath, Volume};
 
 /// Numbers of rows: in memory of the program, or in a region that kernels read.
 #[derive(Clone, Copy, Debug)]
@@ -97,9 +97,10 @@ impl RowOutput<'_> {
         }
     }
 
-    /// Returns true if devices with direct landing reach the memory.
-    pub(super) fn is_registered(&self) -> bool {
-        matches!(self.0, Memory::Buffer(buffer) if buffer.is_mapped())
+    /// Returns true if the data of a volume's commands goes straight to and from the memory.
+    pub(super) fn is_reached_by(&self, volume: &Volume) -> bool {
+        volume.path().landing == LandingPath::Bounce
+            || matches!(self.0, Memory::Buffer(buffer) if buffer.is_mapped_for(volume))
     }
 }
 

@@ -47,7 +47,6 @@ use scatter::Writer;
 use staging::Staging;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use tiers::TableMemory;
 
 /// Rows of a volume by number, for kernels as `warpbell::table_ref`. Cheap to clone.
@@ -90,7 +89,7 @@ struct Inner {
     /// Memory of writes, one of which is made at a time.
     writer: Mutex<Option<Writer>>,
     /// True if a write has failed and the caches may have rows that differ from the volume's.
-    stale: AtomicBool,
+    stale: Mutex<bool>,
     /// Memory that the view names.
     memory: TableMemory,
     volume: Volume,
@@ -141,8 +140,8 @@ impl Table {
     /// # Errors
     /// * [`TableError::Index`] if an index is no row.
     /// * [`TableError::Bytes`] if the output is too small; [`StorageError::Option`] if it is memory of another engine.
-    /// * [`StorageError::Run`] if a row cannot be read; the output is then incomplete. Other batches that are in flight on
-    ///   the engine fail with it. The next one works if the device does.
+    /// * [`StorageError::Run`] if a row cannot be read; the output is then incomplete, and commands that were given up may
+    ///   still write to it. Other batches that are in flight on the engine fail with it. Once none is in flight, the next one works if the device does.
     /// * [`StorageError::Memory`], [`StorageError::Dma`] or [`StorageError::Engine`] if memory of the batch cannot be
     ///   allocated, or the engine starts no kernel.
     pub fn gather<'a>(
@@ -168,20 +167,23 @@ impl Table {
     /// # Errors
     /// [`StorageError::Engine`] if the engine starts no kernel; [`StorageError::Run`] if a hot row cannot be read.
     pub fn drop_caches(&self) -> Result<(), StorageError> {
-        self.0.stale.store(true, Ordering::Release);
-        self.refresh()
+        let mut stale = self.0.stale.lock();
+        *stale = true;
+        self.refresh_if(&mut stale)
     }
 
-    /// Makes caches and hot rows agree with the volume again, if a write has failed.
+    /// Makes caches and hot rows agree with the volume again, if a write has failed. Nobody passes while that is under way.
     fn refresh(&self) -> Result<(), StorageError> {
-        if !self.0.stale.swap(false, Ordering::AcqRel) {
-            return Ok(());
+        self.refresh_if(&mut self.0.stale.lock())
+    }
+
+    fn refresh_if(&self, stale: &mut bool) -> Result<(), StorageError> {
+        if *stale {
+            self.drop_rows()?;
+            self.read_hot_rows()?;
+            *stale = false;
         }
-        let refreshed = self.drop_rows().and_then(|()| self.read_hot_rows());
-        if refreshed.is_err() {
-            self.0.stale.store(true, Ordering::Release);
-        }
-        refreshed
+        Ok(())
     }
 
     fn drop_rows(&self) -> Result<(), StorageError> {
@@ -190,9 +192,11 @@ impl Table {
         }
         let (engine, kernel) = (self.0.volume.engine(), "wb_table_drop");
         let grid = batch::grid(engine, kernel, u64::MAX)?;
-        // SAFETY: this is the argument that the kernel takes.
-        let run = unsafe { engine.launch(kernel, grid, crate::args!(self)) }?;
-        run.finish()?;
+        // A row of host memory may be copied near the kernels, so it is dropped there first.
+        for tier in (0..abi::ROW_TIERS as u32).rev() {
+            // SAFETY: these are the arguments that the kernel takes.
+            unsafe { engine.launch(kernel, grid, crate::args!(self, tier)) }?.finish()?;
+        }
         Ok(())
     }
 
@@ -200,8 +204,8 @@ impl Table {
     fn read_hot_rows(&self) -> Result<(), StorageError> {
         let Some(hot) = &self.0.memory.hot else { return Ok(()) };
         let mut batch = Batch::new(self.0.volume.engine(), 0)?;
-        let plain = TableMemory::plain(&self.0.view);
-        batch.start_gather(self, &plain, RowIndices::from(&hot.rows), RowOutput::from(&hot.frames))?;
+        let plain = self.0.memory.plain(&self.0.view);
+        batch.start_gather(self, &plain, RowIndices::from(&hot.rows), RowOutput::from(&hot.frames), None)?;
         batch.finish(self, NO_LIMIT)
     }
 
@@ -217,7 +221,9 @@ impl Table {
     }
 
     fn give_back(&self, batch: Batch) {
-        self.0.batches.lock().push(batch);
+        if batch.is_usable() {
+            self.0.batches.lock().push(batch);
+        }
     }
 
     /// Returns the error of a kernel of this table: an index that is no row by its own error.

@@ -51,12 +51,12 @@ impl Drop for InFlight {
 #[must_use = "dropping it waits for the rows; call take"]
 pub struct Prefetch(InFlight);
 
-/// Rows on their way to memory of the caller: [`Table::start`]. Dropping it waits for the batch.
+/// Rows on their way to memory of the caller: [`Table::start`]. Dropping it waits for the batch, and loses its error.
 #[must_use = "dropping it waits for the rows; call finish"]
 pub struct Gathering(InFlight);
 
 /// Rows of a batch, one behind the other, in memory near the kernels. Dropping it gives the memory back to the table, for
-/// another batch; kernels that read it have ended by then.
+/// another batch. Drop it after the kernels that read it have ended.
 pub struct GatheredRows(InFlight);
 
 impl Prefetch {
@@ -92,7 +92,8 @@ impl Gathering {
     /// stream of the caller this waits for all kernels of the stream.
     ///
     /// # Errors
-    /// As for [`Prefetch::take`].
+    /// As for [`Prefetch::take`]. [`RunError::Stopped`](crate::engine::RunError::Stopped) also if an earlier wait for the
+    /// stream, of another batch or of the program, has returned an error: the rows may be incomplete then.
     pub fn finish(mut self, within: Duration) -> Result<(), StorageError> {
         self.0.finish(within)
     }
@@ -169,7 +170,7 @@ impl Table {
         out: impl Into<RowOutput<'a>>,
     ) -> Result<Gathering, StorageError> {
         let (indices, out) = (indices.into(), out.into());
-        let start = |batch: &mut Batch| batch.start_gather(self, &self.0.view, indices, out);
+        let start = |batch: &mut Batch| batch.start_gather(self, &self.0.view, indices, out, None);
         Ok(Gathering(InFlight::start(self, indices.len(), start)?))
     }
 
@@ -188,10 +189,7 @@ impl Table {
             return Err(EngineError::ForeignStream.into());
         }
         let (indices, out) = (indices.into(), out.into());
-        let start = |batch: &mut Batch| {
-            batch.move_to(stream);
-            batch.start_gather(self, &self.0.view, indices, out)
-        };
+        let start = |batch: &mut Batch| batch.start_gather(self, &self.0.view, indices, out, Some(stream));
         Ok(Gathering(InFlight::start(self, indices.len(), start)?))
     }
 }

@@ -4,8 +4,7 @@ use super::batch::{Batch, allocate, check_sizes};
 use super::indices::Rows;
 use super::{RowIndices, RowInput, RowOutput, Table};
 use crate::engine::{Args, NO_LIMIT, abi};
-use crate::storage::{Cache, DataBuffer, ElementType, LandingPath, StorageError};
-use std::sync::atomic::Ordering;
+use crate::storage::{Cache, DataBuffer, ElementType, StorageError};
 
 /// Memory of the page cache through which rows are written that are not whole blocks.
 const PAGES_BYTES: u64 = 16 << 20;
@@ -34,16 +33,19 @@ pub(super) struct Writer {
 
 impl Table {
     /// Writes rows: row `i` of `rows` to row `indices[i]` of the table. Returns when the rows are on the devices, and every
-    /// later gather finds them. They are durable after [`Table::flush`]. Writes of a table are made one after the other.
+    /// later gather finds them. They are durable after [`Table::flush`]. Writes of a table and its clones are made one after
+    /// the other. Order those of several tables that were opened under one name yourself, and call [`Table::drop_caches`] of
+    /// the others afterwards.
     ///
-    /// A gather at the same time finds the old row, the new one, or a mix of both, block by block. Sums of floating-point
+    /// A gather at the same time finds the old row, the new one, or a mix of both. Sums of floating-point
     /// numbers are rounded in no particular order.
     ///
     /// # Errors
     /// * [`TableError::Index`](super::TableError::Index) if an index is no row; nothing was written then.
     /// * [`TableError::Type`](super::TableError::Type) if `rows` are elements of another type, and
     ///   [`TableError::Layout`](super::TableError::Layout) if elements of the table's type have no sum.
-    /// * [`TableError::Bytes`](super::TableError::Bytes) if `rows` has another number of rows than there are indices.
+    /// * [`TableError::Bytes`](super::TableError::Bytes) if `rows` is a list of another number of rows than there are
+    ///   indices, or memory with fewer.
     /// * [`StorageError::Run`] if rows cannot be written or, to be added to, read. Some may have been written then.
     /// * Otherwise as for [`Table::gather`].
     ///
@@ -151,22 +153,26 @@ impl Writer {
         given: RowOutput<'_>,
         combine: Combine,
     ) -> Result<(), StorageError> {
-        let direct = given.is_registered() || table.volume().path().landing == LandingPath::Bounce;
-        let staged = !(table.0.reads.aligned && direct);
+        let sums = match combine {
+            Combine::Last => None,
+            Combine::Sum | Combine::Add => Some(self.batch.take_own(table, indices.len())?),
+        };
+        let source = sums.as_ref().map_or(given, RowOutput::from);
+        // Rows that are not whole blocks go through pages.
+        let staged = table.0.reads.aligned && !source.is_reached_by(table.volume());
         let scratch = self.batch.scratch(table, indices.len(), staged, table.0.in_flight)?;
         let call = Call { table, indices, scratch };
         call.run(&mut self.batch, "wb_table_scatter_claim", |args| args)?;
-        let sums = match combine {
-            Combine::Last => None,
-            Combine::Sum | Combine::Add => Some(self.sum(&call, given, combine)?),
-        };
-        let source = sums.as_ref().map_or(given, RowOutput::from);
+        if let Some(sums) = &sums {
+            self.sum(&call, given, sums, combine)?;
+        }
         let put = self.put(&call, source);
         let put = put.and_then(|()| call.run(&mut self.batch, "wb_table_scatter_complete", |args| args.with(source)));
         if put.is_err() {
             // Rows on the devices may differ from those of caches.
-            table.0.stale.store(true, Ordering::Release);
+            *table.0.stale.lock() = true;
         }
+        self.batch.release();
         if let Some(sums) = sums {
             self.batch.return_own(sums);
         }
@@ -184,19 +190,23 @@ impl Writer {
     }
 
     /// Sums the rows of each index in memory, where the position that acts for the index is.
-    fn sum(&mut self, call: &Call<'_>, given: RowOutput<'_>, combine: Combine) -> Result<DataBuffer, StorageError> {
+    fn sum(
+        &mut self,
+        call: &Call<'_>,
+        given: RowOutput<'_>,
+        sums: &DataBuffer,
+        combine: Combine,
+    ) -> Result<(), StorageError> {
         let (table, indices) = (call.table, call.indices);
-        let sums = self.batch.take_own(table, indices.len())?;
         if combine == Combine::Add {
-            table.start(indices, &sums)?.finish(NO_LIMIT)?;
+            table.start(indices, sums)?.finish(NO_LIMIT)?;
         } else {
             sums.fill(0, (indices.len() * table.layout().row_bytes()) as usize, 0)?;
         }
         let element = table.layout().element();
         let bytes = element.bytes().unwrap_or(0);
         let real = u32::from(matches!(element, ElementType::F32 | ElementType::F64));
-        call.run(&mut self.batch, "wb_table_scatter_add", |args| args.with(given).with(&sums).with(bytes).with(real))?;
-        Ok(sums)
+        call.run(&mut self.batch, "wb_table_scatter_add", |args| args.with(given).with(sums).with(bytes).with(real))
     }
 
     /// Writes the rows of the positions that act to the devices.

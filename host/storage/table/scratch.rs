@@ -63,10 +63,13 @@ impl Table {
 
 impl TableScratch {
     /// Begins another batch. Call it before each launch that uses the scratch, when kernels of the batch before have ended.
+    /// After a run that failed, allocate another scratch: commands that were given up may still write to this one.
     ///
     /// # Errors
-    /// [`StorageError::Memory`] if the hash table cannot be cleared, once in 65,534 batches.
+    /// [`StorageError::Memory`] if the hash table cannot be cleared, once in 65,534 batches; [`StorageError::Run`] or
+    /// [`StorageError::Engine`] if cached rows cannot be dropped and read again after a write that failed.
     pub fn begin(&mut self) -> Result<(), StorageError> {
+        self.table.refresh()?;
         let view = self.batch.scratch(&self.table, self.rows, false, Some(self.in_flight))?;
         self.view = abi::TableScratch { staging: self.staging.address(), ..view };
         Ok(())

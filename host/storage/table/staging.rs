@@ -11,7 +11,7 @@ const MOST: u32 = UNITS / 2;
 
 /// The buffers of a table.
 #[derive(Default)]
-pub(super) struct Staging(Mutex<Vec<Chunk>>);
+pub(super) struct Staging(Arc<Mutex<Vec<Chunk>>>);
 
 struct Chunk {
     buffer: Arc<DataBuffer>,
@@ -21,8 +21,9 @@ struct Chunk {
     unit: usize,
 }
 
-/// Units of one batch, until they are given back ([`Staging::give_back`]).
+/// Units of one batch. Dropping it gives them back: no kernel uses them any more, or the engine starts none.
 pub(super) struct Slice {
+    home: Arc<Mutex<Vec<Chunk>>>,
     pub(super) buffer: Arc<DataBuffer>,
     first: u32,
     units: u32,
@@ -34,6 +35,12 @@ pub(super) struct Slice {
 impl Slice {
     pub(super) fn address(&self) -> u64 {
         self.buffer.address() + u64::from(self.first) * self.unit as u64
+    }
+
+    /// Lets no other batch have memory of this buffer: commands that were given up may still write to it. It is freed when the
+    /// batches that have it are over, and devices then no longer reach it.
+    pub(super) fn spoil(&self) {
+        self.home.lock().retain(|chunk| !Arc::ptr_eq(&chunk.buffer, &self.buffer));
     }
 
     fn bits(&self) -> u32 {
@@ -61,15 +68,18 @@ impl Staging {
         let wanted = (chunk.free.count_ones() / 2).clamp(1, MOST);
         let (first, units) = longest(chunk.free, wanted);
         let reads = (units as usize * chunk.unit / bytes as usize) as u32;
-        let slice = Slice { buffer: chunk.buffer.clone(), first, units, reads, unit: chunk.unit };
+        let home = self.0.clone();
+        let slice = Slice { home, buffer: chunk.buffer.clone(), first, units, reads, unit: chunk.unit };
         chunk.free &= !slice.bits();
         Ok(slice)
     }
+}
 
-    pub(super) fn give_back(&self, slice: &Slice) {
-        let mut chunks = self.0.lock();
-        if let Some(chunk) = chunks.iter_mut().find(|c| Arc::ptr_eq(&c.buffer, &slice.buffer)) {
-            chunk.free |= slice.bits();
+impl Drop for Slice {
+    fn drop(&mut self) {
+        let mut chunks = self.home.lock();
+        if let Some(chunk) = chunks.iter_mut().find(|c| Arc::ptr_eq(&c.buffer, &self.buffer)) {
+            chunk.free |= self.bits();
         }
     }
 }
@@ -119,10 +129,16 @@ mod tests {
         let mut places: Vec<(u64, u64)> = slices.iter().map(|s| (s.address(), u64::from(s.reads) * 512)).collect();
         places.sort_unstable();
         assert!(places.windows(2).all(|p| p[0].0 + p[0].1 <= p[1].0), "no two batches have the same memory");
-        slices.iter().for_each(|s| staging.give_back(s));
+        drop(slices);
         assert!(staging.0.lock().iter().all(|c| c.free == u32::MAX));
+        // A buffer to which devices may still write is for nobody.
+        let spoiled = staging.take(&v, 100, 512).unwrap();
+        spoiled.spoil();
+        let next = staging.take(&v, 100, 512).unwrap();
+        assert!(!Arc::ptr_eq(&spoiled.buffer, &next.buffer));
+        drop((spoiled, next));
         // Larger parts need another buffer.
         assert_eq!(staging.take(&v, 100, 4096).unwrap().reads, 16 * 7);
-        assert_eq!(staging.0.lock().len(), chunks + 1);
+        assert_eq!(staging.0.lock().len(), chunks);
     }
 }

@@ -9,7 +9,7 @@ counters! {
     /// Counters of the rows that kernels gathered and wrote, since the table was opened or the counters were last reset.
     /// The difference of two values counts the events between them. Counters of a batch are complete when the batch is.
     TableStats of abi::TableStats {
-        /// Rows that were gathered: the sum of the next five.
+        /// Rows that were gathered. In batches that succeeded it is the sum of the next five.
         rows,
         /// Rows that were copied from another row of their batch.
         duplicates,

@@ -241,7 +241,11 @@ pub(super) fn place(volume: &Volume, name: &str) -> Result<Place, StorageError> 
         let (wanted, bytes) = (layout.rows(), layout.row_bytes());
         return Err(damaged(format!("it has {count} rows of {each} bytes, its header says {wanted} of {bytes}")).into());
     }
-    if rows.end() > volume.bytes() || !rows.offset.is_multiple_of(volume.block_bytes() as u64) {
+    if !rows.offset.is_multiple_of(volume.block_bytes() as u64) {
+        let (at, block) = (rows.offset, volume.block_bytes());
+        return Err(damaged(format!("its rows begin at byte {at}, and a block has {block} bytes")).into());
+    }
+    if rows.end() > volume.bytes() {
         return Err(damaged(format!("its rows begin at byte {} of a smaller volume", rows.offset)).into());
     }
     Ok(Place { layout, first: rows.offset })
@@ -261,7 +265,7 @@ fn entries(volume: &Volume) -> Result<Vec<Entry>, StorageError> {
     }
 }
 
-fn unknown(volume: &Volume, name: &str) -> Result<TableError, StorageError> {
+pub(super) fn unknown(volume: &Volume, name: &str) -> Result<TableError, StorageError> {
     let entries = entries(volume)?;
     let mut there: Vec<String> = entries.iter().filter_map(|e| table_of(&e.name).map(str::to_owned)).collect();
     there.sort();

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 fn volume(specs: &[&str], landing: LandingChoice) -> Volume {
     let drives: Vec<_> = specs.iter().map(|s| Drive::open(s).unwrap()).collect();
-    Volume::on(&testing::cpu(), drives).depth(16).chunk(16384).transfer(8192).landing(landing).build().unwrap()
+    Volume::on(&testing::engine(0), drives).depth(16).chunk(16384).transfer(8192).landing(landing).build().unwrap()
 }
 
 /// Returns the words of rows, each another one.
@@ -261,7 +261,7 @@ fn batches_are_in_flight_side_by_side() {
         let gathering = table.start_on(&stream, RowIndices::u64(&indices, 50), &out).unwrap();
         gathering.finish(SOON).unwrap();
         assert!(out.get_slice::<u32>(49 * 256, 64).unwrap() == all[(100 + 49 * 3) * 64..(101 + 49 * 3) * 64]);
-        let other = testing::cpu();
+        let other = testing::engine(0);
         let foreign = table.start_on(&other.stream().unwrap(), &[1u64], &out).unwrap_err();
         assert!(foreign.to_string().contains("another engine"), "{foreign}");
         let small = table.start(&[1u64, 2], &v.allocate_data(256).unwrap()).unwrap_err();
@@ -283,4 +283,37 @@ fn a_cancelled_engine_ends_batches_and_works_again_after_that() {
     assert!(table.prefetch(&[1u64]).unwrap_err().to_string().contains("cancelled"));
     v.engine().resume().unwrap();
     assert!(table.gather_to_vec::<u32>(&[5u64, 5]).unwrap()[64..] == all[5 * 64..6 * 64]);
+}
+
+#[test]
+fn memory_that_another_volume_registered_takes_part() {
+    let (v, other) = (volume(&["soft:mem:1M"], LandingChoice::Direct), Drive::open("soft:mem:1M").unwrap());
+    let other = Volume::on(v.engine(), [other]).landing(LandingChoice::Direct).build().unwrap();
+    let all = words(100, 128);
+    let table = Table::from_rows(&v, "t", &all, 128).unwrap();
+    let every: Vec<u64> = (0..100).collect();
+    let foreign = other.allocate_data(100 * 512).unwrap();
+    table.gather(&every, &foreign).unwrap();
+    assert!(foreign.get_slice::<u32>(0, 12800).unwrap() == all);
+    let back: Vec<u64> = (0..100).rev().collect();
+    table.scatter(&back, &foreign, Combine::Last).unwrap();
+    assert!(table.gather_to_vec::<u32>(&back).unwrap() == all);
+}
+
+#[test]
+fn a_batch_knows_that_the_wait_of_another_on_its_stream_has_failed() {
+    const SOON: Duration = Duration::from_secs(60);
+    let v = volume(&["soft:mem:1M"], LandingChoice::Direct);
+    let table = Table::from_rows(&v, "t", &words(100, 128), 128).unwrap();
+    let stream = v.engine().stream().unwrap();
+    let out = v.allocate_data(1024).unwrap();
+    let wrong = table.start_on(&stream, &[1u64, 100], &out).unwrap();
+    let lost = table.start_on(&stream, &[5u64, 6], &out).unwrap();
+    let e = wrong.finish(SOON).unwrap_err().to_string();
+    assert!(e.contains("index 100 at position 1"), "{e}");
+    let e = lost.finish(SOON).unwrap_err();
+    assert!(matches!(e, StorageError::Run(RunError::Stopped { .. })), "{e}");
+    assert!(e.to_string().contains("an earlier wait for its stream has failed"), "{e}");
+    table.start_on(&stream, &[5u64, 6], &out).unwrap().finish(SOON).unwrap();
+    assert!(out.get_slice::<u32>(0, 256).unwrap() == words(7, 128)[5 * 128..]);
 }

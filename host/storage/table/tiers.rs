@@ -13,6 +13,8 @@ const SEEN_BITS: u64 = 4;
 /// Memory that kernels read by the addresses in the view.
 pub(super) struct TableMemory {
     pub(super) stats: Region,
+    /// Counters of reads that no program has asked for.
+    uncounted: Region,
     pub(super) hot: Option<HotRows>,
     pub(super) caches: Vec<RowCache>,
 }
@@ -137,13 +139,14 @@ impl RowCache {
 
 impl TableMemory {
     pub(super) fn new(engine: &Engine) -> Result<Self, StorageError> {
-        let stats = engine.allocate(Place::Device, size_of::<abi::TableStats>() * abi::STATS_STRIPES)?;
-        Ok(Self { stats, hot: None, caches: Vec::new() })
+        let stats = || engine.allocate(Place::Device, size_of::<abi::TableStats>() * abi::STATS_STRIPES);
+        Ok(Self { stats: stats()?, uncounted: stats()?, hot: None, caches: Vec::new() })
     }
 
-    /// Returns the view without caches and hot rows.
-    pub(super) fn plain(view: &abi::TableView) -> abi::TableView {
+    /// Returns the view without caches and hot rows, and with counters that nobody reads.
+    pub(super) fn plain(&self, view: &abi::TableView) -> abi::TableView {
         abi::TableView {
+            stats: self.uncounted.address(),
             hot_row: 0,
             hot_frame: 0,
             hot_frames: 0,

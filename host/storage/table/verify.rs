@@ -1,7 +1,7 @@
 //! Complete verification of a stored table.
 
+use super::Table;
 use super::layout::rows_of;
-use super::{Table, TableError};
 use crate::engine::EngineError;
 use crate::storage::{Checksum, StorageError};
 
@@ -35,8 +35,7 @@ impl Table {
         let volume = self.volume();
         let content = volume.current()?;
         let Ok(entry) = content.block.manifest.find(&rows_of(self.name())).cloned() else {
-            let (device, name) = (volume.name().to_owned(), self.name().to_owned());
-            return Err(TableError::Unknown { device, name, there: Vec::new() }.into());
+            return Err(super::stored::unknown(volume, self.name())?.into());
         };
         let mut checksum = Checksum::default();
         let mut piece = vec![0; PIECE];
@@ -59,6 +58,7 @@ impl Table {
 mod tests {
     use super::*;
     use crate::engine::testing;
+    use crate::storage::TableError;
     use crate::storage::{Drive, Volume};
 
     #[test]

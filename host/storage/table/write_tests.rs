@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 fn volume(specs: &[String], landing: LandingChoice) -> Volume {
     let drives: Vec<_> = specs.iter().map(|s| Drive::open(s).unwrap()).collect();
-    Volume::on(&testing::cpu(), drives).depth(16).chunk(16384).transfer(8192).landing(landing).build().unwrap()
+    Volume::on(&testing::engine(0), drives).depth(16).chunk(16384).transfer(8192).landing(landing).build().unwrap()
 }
 
 fn memory(devices: usize, block: usize) -> Vec<String> {
@@ -90,7 +90,7 @@ fn what_was_written_is_there_after_opening_again() {
         let rows = words(3, each, 77);
         {
             let drive = Drive::create(&spec(each), 1 << 20, &crate::storage::OverwritePolicy::none()).unwrap();
-            let v = Volume::on(&testing::cpu(), [drive]).build().unwrap();
+            let v = Volume::on(&testing::engine(0), [drive]).build().unwrap();
             let table = Table::from_rows(&v, "t", &model, each).unwrap();
             table.scatter(&[499u64, 3, 499], &rows, Combine::Last).unwrap();
             table.flush().unwrap();
@@ -189,4 +189,60 @@ fn changes_around_a_table_are_seen_once_its_caches_are_dropped() {
     assert!(table.scatter(&[44u64], &words(1, 128, 9), Combine::Last).is_err());
     v.engine().resume().unwrap();
     assert!(table.gather_to_vec::<u32>(&[44u64, 45]).unwrap() == changed);
+}
+
+#[test]
+fn a_batch_beside_a_write_has_other_memory_for_its_rows() {
+    // Both land in staging memory: rows of the program's own regions.
+    let v = volume(&memory(1, 512), LandingChoice::Direct);
+    let table = Table::from_rows(&v, "t", &words(400, 128, 0), 128).unwrap();
+    let (old, new): (Vec<u64>, Vec<u64>) = (0..400).partition(|row| row % 2 == 0);
+    let rows = v.engine().allocate(Place::Device, 200 * 512).unwrap();
+    std::thread::scope(|threads| {
+        let reader = threads.spawn(|| {
+            let out = v.engine().allocate(Place::Device, 200 * 512).unwrap();
+            for _ in 0..30 {
+                table.gather(&old, &out).unwrap();
+                let found = out.get_slice::<u32>(0, 200 * 128).unwrap();
+                let first = |row: u64| (row as usize * 128)..(row as usize + 1) * 128;
+                let model: Vec<u32> = old.iter().flat_map(|row| words(400, 128, 0)[first(*row)].to_vec()).collect();
+                assert!(found == model, "a row that nobody wrote has changed");
+            }
+        });
+        for round in 1..30 {
+            let version = words(200, 128, round);
+            rows.set_slice(0, &version).unwrap();
+            table.scatter(&new, &rows, Combine::Last).unwrap();
+            assert!(table.gather_to_vec::<u32>(&new).unwrap() == version, "round {round}");
+        }
+        reader.join().unwrap();
+    });
+}
+
+#[test]
+fn a_write_that_was_told_to_stop_is_an_error() {
+    for each in [100, 128] {
+        let v = volume(&["soft:mem:1M,latency=1ms".to_owned()], LandingChoice::Direct);
+        let table = Table::from_rows(&v, "t", &words(300, each, 3), each).unwrap();
+        let every: Vec<u64> = (0..300).collect();
+        let mut stopped = 0;
+        for round in 0..1000 {
+            let new = words(300, each, round);
+            let wrote = std::thread::scope(|threads| {
+                threads.spawn(|| {
+                    std::thread::sleep(std::time::Duration::from_micros(u64::from(round % 40) * 100));
+                    v.engine().stop_runs().unwrap();
+                });
+                table.scatter(&every, &new, Combine::Last)
+            });
+            match wrote {
+                Ok(()) => assert!(table.gather_to_vec::<u32>(&every).unwrap() == new, "round {round} lost rows"),
+                Err(_) => stopped += 1,
+            }
+            if stopped > 10 {
+                break;
+            }
+        }
+        assert!(stopped > 0, "no write was stopped");
+    }
 }

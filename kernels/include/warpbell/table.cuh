@@ -220,10 +220,12 @@ class table_ref {
     return followers == 0 || follow(b, r, follows, slot, base);
   }
 
-  // Waits for rows that other positions read, and copies them.
+  // Waits for rows that other positions read, and copies them. A reader finishes its whole tile first, with a deadline for each part
+  // on each copy, and it ends or fails the run. So a deadline that passes here is renewed as often.
   WB_FN bool follow(const rows::batch& b, const request& r, bool waits, uint64_t slot, uint64_t base) const {
     const warp::mask_t all = warp::full();
     deadline left(t_.volume->control);
+    uint32_t renewals = 2 * warp::width * t_.parts * t_.volume->device_count;
     for (;;) {
       uint64_t from = 0;
       const bool ready = waits && b.is_finished(slot, from);
@@ -236,6 +238,11 @@ class table_ref {
       if (!warp::any(all, waits)) return true;
       const wait_status v = left.expired(all);
       if (v == wait_status::go_on) continue;
+      if (v == wait_status::timed_out && renewals != 0) {
+        --renewals;
+        left = deadline(t_.volume->control);
+        continue;
+      }
       if (waits) {
         const volume_ref::place at = volume_ref(t_.volume).locate(rows::part_of(t_, t_.volume->block_shift, r.row, 0).block);
         volume_ref(t_.volume).raise(status_word(v), nvme::op_read, at.lba, t_.part_blocks, at.device);

@@ -141,11 +141,15 @@ impl GatherBench {
         Ok(Self { table, job, indices, rows: Vec::new(), numbers: Vec::new(), totals, next: 0 })
     }
 
-    /// Gathers the batches that precede the first run, and checks them.
+    /// Gathers the batches that precede the first run, and checks them. Before these it makes a round that allocates the
+    /// memory of batches, and leaves nothing in the caches.
     ///
     /// # Errors
     /// As for [`GatherBench::run`].
     pub fn warm_up(&mut self) -> Result<(), MeasureError> {
+        self.round(u64::from(self.job.in_flight))?;
+        self.table.drop_caches()?;
+        self.next = 0;
         let mut left = u64::from(self.job.warmup);
         while left > 0 {
             left -= self.round(left)?.latencies_ns.len() as u64;

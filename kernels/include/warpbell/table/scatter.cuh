@@ -5,7 +5,7 @@
 //   write     positions that act write their rows: whole blocks by commands, others through a page cache that is flushed afterwards
 //   complete  hot rows are updated, and cached copies of the rows are dropped
 //
-// A gather beside a write gets the old row, the new one, or a mix of both block by block. After `complete` no cache has an old row.
+// A gather beside a write gets the old row, the new one, or a mix of both. After `complete` no cache has an old row.
 #pragma once
 
 #include <warpbell/cache.cuh>
@@ -41,9 +41,9 @@ class scatter {
   template <class T> WB_FN void add(const T* from, T* sums) const {
     const uint32_t elements = t_.row_bytes / static_cast<uint32_t>(sizeof(T));
     for (uint64_t i = warp::index(); i < n_; i += warp::total()) {
-      const uint64_t acts = acting(i);
+      const uint64_t acts = acting(index(i));
       // A row that `claim` has refused.
-      if (acts == batch::none) continue;
+      if (acts >= n_) continue;
       const uint64_t to = acts * elements;
       for (uint32_t e = warp::lane(); e < elements; e += warp::width) {
         order::fetch_add<order::relaxed>(sums + to + e, order::load<order::relaxed>(from + i * elements + e));
@@ -78,6 +78,8 @@ class scatter {
         const uint32_t ended = with_page(cache, warp::full(), wants, page, true, [&](uint64_t at) {
           copy_words(at + (low - first), from + (low - begin), static_cast<uint32_t>(high - low));
         });
+        // The cache reports all other failures.
+        if (wants && ended == WB_STOPPED) raise_stopped(row);
         good = good && ended == WB_DONE;
       }
       return !warp::any(warp::full(), !good);
@@ -112,9 +114,16 @@ class scatter {
                  : order::load<order::relaxed>(static_cast<const uint32_t*>(indices_) + i);
   }
 
-  // Returns the position that acts for the row of position i, or batch::none if there is no such row.
-  WB_FN uint64_t acting(uint64_t i) const {
-    const uint64_t slot = b_.find(index(i));
+  // Enters a write that was told to stop in the error log: the run has not succeeded.
+  WB_FN void raise_stopped(uint64_t row) const {
+    const volume_ref v(t_.volume);
+    const volume_ref::place at = v.locate((t_.first + row * t_.row_bytes) >> t_.volume->block_shift);
+    v.raise(status_word(WB_STOPPED), nvme::op_write, at.lba, t_.part_blocks, at.device);
+  }
+
+  // Returns the position that acts for a row, or batch::none if `claim` has not entered it.
+  WB_FN uint64_t acting(uint64_t row) const {
+    const uint64_t slot = b_.find(row);
     return slot == batch::none ? slot : b_.highest(slot);
   }
 
@@ -124,7 +133,8 @@ class scatter {
       const uint64_t position = first + warp::lane();
       const bool mine = warp::lane() < w_.tile && position < w_.last;
       const uint64_t row = mine ? index(position) : 0;
-      const warp::mask_t act = warp::ballot(warp::full(), mine && acting(position) == position);
+      // The program may have changed the index since `claim` looked at it.
+      const warp::mask_t act = warp::ballot(warp::full(), mine && row < t_.rows && acting(row) == position);
       if (act && !f(row, position, act)) return;
     }
   }
