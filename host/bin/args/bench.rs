@@ -178,6 +178,12 @@ pub struct GatherArgs {
     /// Reads of a batch in flight at the same time [default: 8192, or as many as the queues hold]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     pub iodepth: Option<u32>,
+    /// Warps of a batch's kernel [default: as many as the engine runs at once]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
+    pub warps: Option<u32>,
+    /// Measure also a batch beside a kernel that computes as long as the batch takes alone
+    #[arg(long)]
+    pub overlap: bool,
     /// Row cache in memory near the kernels: a size, or a share of the table [default: none]
     #[arg(long, value_name = "SIZE")]
     pub cache: Option<BytesOrShare>,

@@ -5,7 +5,7 @@ use crate::device;
 use crate::engine;
 use crate::interrupt::Interrupt;
 use crate::measure::error::MeasureError;
-use crate::measure::gather::{self, Choice, GatherBench, GatherJob, GatherRun, Indices, TABLE};
+use crate::measure::gather::{self, Choice, GatherBench, GatherJob, GatherRun, Indices, Overlap, TABLE};
 use crate::measure::report::{Report, Spread};
 use crate::output::{self, Failure, Text};
 use crate::progress::Loading;
@@ -99,6 +99,7 @@ pub fn run(args: &GatherArgs, interrupt: &Interrupt) -> Result<(), Failure> {
         host_cache_bytes: bytes(args.host_cache),
         hot_bytes: bytes(args.hot),
         iodepth: args.iodepth,
+        warps: args.warps,
         seed: args.seed,
     };
     let layout = job.layout()?;
@@ -113,13 +114,13 @@ pub fn run(args: &GatherArgs, interrupt: &Interrupt) -> Result<(), Failure> {
     drop(bar);
     let fanout = indices.fanout().map(<[u32]>::to_vec);
     interrupt.doing("measuring");
-    let measured = measure(&volume, job, indices, args.runs);
+    let measured = measure(&volume, job, indices, args);
     // A file is left without the table, so that the next measurement can be made there.
     if !volume.is_in_memory() {
         let removed = Table::remove(&volume, TABLE);
         measured.as_ref().map_or(Ok(()), |_| removed)?;
     }
-    let mut runs = measured?;
+    let (mut runs, overlap) = measured?;
     let lines: Vec<String> = runs.iter().enumerate().map(|(i, run)| run.csv(i + 1)).collect();
     let spread = Spread::of(runs.iter().map(|r| r.rows_per_s));
     runs.sort_by(|a, b| a.rows_per_s.total_cmp(&b.rows_per_s));
@@ -132,6 +133,9 @@ pub fn run(args: &GatherArgs, interrupt: &Interrupt) -> Result<(), Failure> {
             si(s.median)
         ))?;
     }
+    if let Some(overlap) = &overlap {
+        text.line(format_args!("{overlap}"))?;
+    }
     let taken = device::path_after(&volume)?;
     if taken.redundancy.is_some() {
         text.line(format_args!("{}", device::copies(&taken)))?;
@@ -143,16 +147,22 @@ pub fn run(args: &GatherArgs, interrupt: &Interrupt) -> Result<(), Failure> {
         let config = json!({
             "job": job, "shape": args.shape, "indices": setting.choice.to_string(), "fanout": fanout, "runs": args.runs,
         });
-        let results = json!({ "rows_per_s": spread, "verified": true, "runs": runs });
+        let results = json!({ "rows_per_s": spread, "verified": true, "runs": runs, "overlap": overlap });
         output::write_json("bench gather", &Report::new(config, &engine, Some(taken), results), path)?;
     }
     Ok(())
 }
 
-fn measure(volume: &Volume, job: GatherJob, indices: Indices, runs: u32) -> Result<Vec<GatherRun>, MeasureError> {
+fn measure(
+    volume: &Volume,
+    job: GatherJob,
+    indices: Indices,
+    args: &GatherArgs,
+) -> Result<(Vec<GatherRun>, Option<Overlap>), MeasureError> {
     let mut bench = GatherBench::new(volume, job, indices)?;
     bench.warm_up()?;
-    (0..runs).map(|_| bench.run()).collect()
+    let runs = (0..args.runs).map(|_| bench.run()).collect::<Result<_, _>>()?;
+    Ok((runs, args.overlap.then(|| bench.overlap()).transpose()?))
 }
 
 /// Opens the reports. Text is silent if one of them goes to standard output.

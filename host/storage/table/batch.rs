@@ -101,7 +101,8 @@ impl Batch {
         args.keep(table.0.clone());
         let args = self.with_indices(volume, indices, args)?.with(indices.len()).with(out);
         let args = self.with_scratch(scratch, args);
-        let grid = grid(volume.engine(), kernel, indices.len().min(scratch.in_flight.into()))?;
+        let warps = indices.len().min(scratch.in_flight.into()).min(table.0.warps.map_or(u64::MAX, u64::from));
+        let grid = grid(volume.engine(), kernel, warps)?;
         // SAFETY: these are the arguments that the kernel takes. `check` has compared the lengths of indices and output, both
         // in the engine's address space. The stream keeps the owners of all memory until it was waited for.
         unsafe { self.launch(on, kernel, grid, args) }

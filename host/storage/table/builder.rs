@@ -36,6 +36,7 @@ pub struct TableBuilder {
     volume: Volume,
     name: String,
     in_flight: Option<u32>,
+    warps: Option<u32>,
     cache: u64,
     host_cache: u64,
     hot: Vec<u64>,
@@ -44,7 +45,7 @@ pub struct TableBuilder {
 impl TableBuilder {
     pub(super) fn new(volume: &Volume, name: &str) -> Self {
         let (volume, name) = (volume.clone(), name.to_owned());
-        Self { volume, name, in_flight: None, cache: 0, host_cache: 0, hot: Vec::new() }
+        Self { volume, name, in_flight: None, warps: None, cache: 0, host_cache: 0, hot: Vec::new() }
     }
 
     /// Sets the number of reads that a batch has in flight, all warps of its kernel together. The default is 8192, or
@@ -52,6 +53,13 @@ impl TableBuilder {
     /// of it at most, and less while others are in flight.
     pub fn in_flight(mut self, reads: u32) -> Self {
         self.in_flight = Some(reads);
+        self
+    }
+
+    /// Sets the number of warps of a batch's kernel, at least 1. The default is as many as the engine runs at once. Fewer
+    /// leave room for other kernels on the GPU; each then has more reads in flight.
+    pub fn warps(mut self, warps: u32) -> Self {
+        self.warps = Some(warps);
         self
     }
 
@@ -85,7 +93,7 @@ impl TableBuilder {
     /// * [`StorageError::Manifest`] if the volume's content cannot be read; [`StorageError::Nvme`] if a device fails.
     /// * [`StorageError::Memory`] if memory cannot be allocated; [`StorageError::Run`] if the hot rows cannot be read.
     pub fn build(self) -> Result<Table, StorageError> {
-        let Self { volume, name, in_flight, cache, host_cache, hot } = self;
+        let Self { volume, name, in_flight, warps, cache, host_cache, hot } = self;
         let place = stored::place(&volume, &name)?;
         let layout = place.layout;
         let reads = RowReads::new(&volume, &layout);
@@ -115,7 +123,8 @@ impl TableBuilder {
         }
         let (batches, writer, stale) = (Mutex::default(), Mutex::default(), Mutex::new(false));
         let staging = Staging::default();
-        let inner = Inner { name, layout, reads, view, in_flight, batches, staging, writer, stale, memory, volume };
+        let inner =
+            Inner { name, layout, reads, view, in_flight, warps, batches, staging, writer, stale, memory, volume };
         let table = Table(Arc::new(inner));
         table.read_hot_rows()?;
         table.reset_stats()?;

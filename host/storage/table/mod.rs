@@ -83,6 +83,7 @@ struct Inner {
     reads: RowReads,
     view: abi::TableView,
     in_flight: Option<u32>,
+    warps: Option<u32>,
     /// Memory of batches that are not in flight, to be used again.
     batches: Mutex<Vec<Batch>>,
     staging: Staging,

@@ -16,7 +16,7 @@ impl Table {
     ///
     /// # Errors
     /// * [`StorageError::Manifest`] if the rows are damaged.
-    /// * [`StorageError::Table`] with [`TableError::Unknown`] if the table was removed meanwhile.
+    /// * [`StorageError::Table`] with [`TableError::Unknown`](super::TableError::Unknown) if the table was removed meanwhile.
     /// * [`StorageError::Engine`] if the engine was cancelled; otherwise as for
     ///   [`Volume::read_bytes`](crate::storage::Volume::read_bytes).
     ///

@@ -2,6 +2,7 @@
 
 mod choice;
 mod indices;
+mod overlap;
 mod permutation;
 mod run;
 mod sample;
@@ -9,6 +10,7 @@ mod trace;
 
 pub use choice::Choice;
 pub use indices::Indices;
+pub use overlap::Overlap;
 pub use run::GatherRun;
 
 use super::error::{MeasureError, refuse};
@@ -64,6 +66,8 @@ pub struct GatherJob {
     pub hot_bytes: u64,
     /// Reads of a batch in flight; absent for the library's choice.
     pub iodepth: Option<u32>,
+    /// Warps of a batch's kernel; absent for the library's choice.
+    pub warps: Option<u32>,
     /// Seed of the indices.
     pub seed: u64,
 }
@@ -132,6 +136,9 @@ impl GatherBench {
             Table::open(volume, TABLE).cache_bytes(job.cache_bytes).host_cache_bytes(job.host_cache_bytes);
         if let Some(reads) = job.iodepth {
             builder = builder.in_flight(reads);
+        }
+        if let Some(warps) = job.warps {
+            builder = builder.warps(warps);
         }
         if job.hot_bytes > 0 {
             builder = builder.hot_rows(&indices.popular(job.hot_bytes / job.row_bytes, job.rows, job.seed));
@@ -312,7 +319,7 @@ mod tests {
     use super::*;
     use warpbell::storage::{Drive, OverwritePolicy};
 
-    fn job() -> GatherJob {
+    pub(super) fn job() -> GatherJob {
         GatherJob {
             rows: 5000,
             row_bytes: 100,
@@ -325,16 +332,17 @@ mod tests {
             host_cache_bytes: 0,
             hot_bytes: 0,
             iodepth: None,
+            warps: None,
             seed: 1,
         }
     }
 
-    fn volume() -> Volume {
+    pub(super) fn volume() -> Volume {
         let drive = Drive::create("soft:mem", 4 << 20, &OverwritePolicy::none()).unwrap();
         Volume::on(&Engine::cpu().unwrap(), [drive]).build().unwrap()
     }
 
-    fn bench(volume: &Volume, job: GatherJob, choice: &str) -> GatherBench {
+    pub(super) fn bench(volume: &Volume, job: GatherJob, choice: &str) -> GatherBench {
         let (indices, rows) = Indices::new(&choice.parse().unwrap(), &[2], 1, Some(job.rows), 0).unwrap();
         assert_eq!(rows, job.rows);
         GatherBench::new(volume, job, indices).unwrap()
