@@ -65,6 +65,8 @@ class volume_ref {
   /// @return The token to wait for. It resolves to WB_BAD_ARGUMENT, without a command, if the range leaves the volume, or a direct
   /// buffer is not 4-byte aligned inside one registered region. So does a range beyond the limit of one command: the device's
   /// limit, or a stripe chunk with several devices.
+  /// @note Wait for every token, also after another one has failed: a command that nobody waits for may still write to `dst` when
+  /// the kernel has ended.
   WB_FN token read_async(uint64_t block, uint32_t n, void* dst) const { return read_async(warp::active(), block, n, dst, false); }
   /// @brief Submits a write of `n` blocks from `block` on, as one command. For the lanes that are converged. As read_async.
   ///
