@@ -178,7 +178,7 @@ pub struct GatherArgs {
     /// Reads of a batch in flight at the same time [default: 8192, or as many as the queues hold]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     pub iodepth: Option<u32>,
-    /// Warps of a batch's kernel [default: as many as the engine runs at once]
+    /// Warps of a batch's kernel [default: 8 for each multiprocessor on gpu, as many as run at once on cpu]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     pub warps: Option<u32>,
     /// Measure also a batch beside a kernel that computes as long as the batch takes alone

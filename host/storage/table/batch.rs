@@ -11,6 +11,9 @@ use std::time::Duration;
 
 /// Threads of a block, as the kernels are compiled for.
 const THREADS: u32 = 128;
+/// Blocks of a gather on each multiprocessor: 8 warps, each with many reads in flight. More leave no room for kernels beside it, and
+/// take their turns to issue instructions, since each warp looks for completions all the time.
+const BLOCKS: u32 = 2;
 /// Last epoch of a hash table, which is cleared then.
 const LAST_EPOCH: u32 = 65_534;
 /// Fewest slots of a hash table.
@@ -101,8 +104,7 @@ impl Batch {
         args.keep(table.0.clone());
         let args = self.with_indices(volume, indices, args)?.with(indices.len()).with(out);
         let args = self.with_scratch(scratch, args);
-        let warps = indices.len().min(scratch.in_flight.into()).min(table.0.warps.map_or(u64::MAX, u64::from));
-        let grid = grid(volume.engine(), kernel, warps)?;
+        let grid = gather_grid(table, kernel, indices.len().min(scratch.in_flight.into()))?;
         // SAFETY: these are the arguments that the kernel takes. `check` has compared the lengths of indices and output, both
         // in the engine's address space. The stream keeps the owners of all memory until it was waited for.
         unsafe { self.launch(on, kernel, grid, args) }
@@ -323,7 +325,21 @@ pub(super) fn check_sizes(
 
 /// Returns the grid of a kernel for `warps` warps, or as many as the engine holds at once.
 pub(super) fn grid(engine: &Engine, kernel: &str, warps: u64) -> Result<Grid, StorageError> {
-    let full = engine.grid(THREADS, engine.occupancy(kernel, THREADS)?);
+    let blocks = engine.occupancy(kernel, THREADS)?;
+    Ok(grid_of(engine, blocks, warps))
+}
+
+/// Returns the grid of a gather for `warps` warps at most.
+fn gather_grid(table: &Table, kernel: &str, warps: u64) -> Result<Grid, StorageError> {
+    let engine = table.volume().engine();
+    match table.0.warps {
+        Some(most) => grid(engine, kernel, warps.min(most.into())),
+        None => Ok(grid_of(engine, BLOCKS.min(engine.occupancy(kernel, THREADS)?), warps)),
+    }
+}
+
+fn grid_of(engine: &Engine, blocks_per_processor: u32, warps: u64) -> Grid {
+    let full = engine.grid(THREADS, blocks_per_processor);
     let each = u64::from((full.threads / engine.warp_width()).max(1));
-    Ok(Grid { blocks: warps.div_ceil(each).clamp(1, full.blocks.into()) as u32, ..full })
+    Grid { blocks: warps.div_ceil(each).clamp(1, full.blocks.into()) as u32, ..full }
 }

@@ -56,8 +56,9 @@ impl TableBuilder {
         self
     }
 
-    /// Sets the number of warps of a batch's kernel, at least 1. The default is as many as the engine runs at once. Fewer
-    /// leave room for other kernels on the GPU; each then has more reads in flight.
+    /// Sets the number of warps of a batch's kernel, at least 1. The default is 8 for each multiprocessor of a GPU, which
+    /// leave room for other kernels, and the warps that run at once on CPU threads. With fewer warps each has more reads
+    /// in flight, up to 32.
     pub fn warps(mut self, warps: u32) -> Self {
         self.warps = Some(warps);
         self

@@ -3,13 +3,20 @@
 use super::*;
 use crate::engine::testing;
 use crate::memory::Place;
-use crate::storage::{Drive, ElementType, LandingChoice};
+use crate::storage::{Drive, ElementType, LandingChoice, VolumeBuilder};
 use proptest::prelude::*;
 use std::time::Duration;
 
+/// Begins a volume on the engine of the tests. Software devices do not reach every GPU's memory.
+pub(super) fn on(specs: &[impl AsRef<str>], landing: LandingChoice) -> VolumeBuilder {
+    let drives: Vec<_> = specs.iter().map(|s| Drive::open(s.as_ref()).unwrap()).collect();
+    let engine = testing::engine(0);
+    let landing = if engine.is_gpu() && landing == LandingChoice::Direct { LandingChoice::Auto } else { landing };
+    Volume::on(&engine, drives).depth(16).chunk(16384).landing(landing)
+}
+
 fn volume(specs: &[&str], landing: LandingChoice) -> Volume {
-    let drives: Vec<_> = specs.iter().map(|s| Drive::open(s).unwrap()).collect();
-    Volume::on(&testing::engine(0), drives).depth(16).chunk(16384).transfer(8192).landing(landing).build().unwrap()
+    on(specs, landing).transfer(8192).build().unwrap()
 }
 
 /// Returns the words of rows, each another one.
@@ -288,7 +295,7 @@ fn a_cancelled_engine_ends_batches_and_works_again_after_that() {
 #[test]
 fn memory_that_another_volume_registered_takes_part() {
     let (v, other) = (volume(&["soft:mem:1M"], LandingChoice::Direct), Drive::open("soft:mem:1M").unwrap());
-    let other = Volume::on(v.engine(), [other]).landing(LandingChoice::Direct).build().unwrap();
+    let other = Volume::on(v.engine(), [other]).build().unwrap();
     let all = words(100, 128);
     let table = Table::from_rows(&v, "t", &all, 128).unwrap();
     let every: Vec<u64> = (0..100).collect();

@@ -1,5 +1,6 @@
 //! Tests of writes of rows against a plain model.
 
+use super::tests::on;
 use super::*;
 use crate::engine::testing;
 use crate::memory::Place;
@@ -7,8 +8,7 @@ use crate::storage::{Drive, LandingChoice};
 use proptest::prelude::*;
 
 fn volume(specs: &[String], landing: LandingChoice) -> Volume {
-    let drives: Vec<_> = specs.iter().map(|s| Drive::open(s).unwrap()).collect();
-    Volume::on(&testing::engine(0), drives).depth(16).chunk(16384).transfer(8192).landing(landing).build().unwrap()
+    on(specs, landing).transfer(8192).build().unwrap()
 }
 
 fn memory(devices: usize, block: usize) -> Vec<String> {
@@ -254,9 +254,8 @@ fn rows_have_two_copies_on_a_replicated_volume() {
         let paths = ["a", "b"].map(|n| folder.path().join(n));
         paths.iter().for_each(|path| std::fs::write(path, vec![0; 1 << 20]).unwrap());
         let open = |faults: [&str; 2], landing| {
-            let spec = |i: usize| Drive::open(&format!("soft:{}{}", paths[i].display(), faults[i])).unwrap();
-            let builder = Volume::on(&testing::engine(0), [spec(0), spec(1)]).replicated(true).chunk(16384);
-            builder.depth(16).landing(landing).build().unwrap()
+            let specs = [0, 1].map(|i| format!("soft:{}{}", paths[i].display(), faults[i]));
+            on(&specs, landing).replicated(true).build().unwrap()
         };
         let mut model = words(300, each, 3);
         drop(Table::from_rows(&open(["", ""], LandingChoice::Direct), "t", &model, each).unwrap());
