@@ -25,9 +25,9 @@ static int run(const std::string& device) {
   const wb::engine engine = wb::engine::open();
   std::vector<float> vectors(rows * elements);
   for (size_t i = 0; i < vectors.size(); ++i) vectors[i] = static_cast<float>(i);
-  // A table has a header of 128 bytes.
+  // A table is a header of 128 bytes and its rows. It is stored beside the one that it replaces, so there is space for two.
   const uint64_t bytes = vectors.size() * sizeof vectors[0];
-  const wb::volume volume = wb::volume::create(engine, {device}, wb::volume::bytes_for({128, bytes}));
+  const wb::volume volume = wb::volume::create(engine, {device}, wb::volume::bytes_for({128, bytes, 128, bytes}));
   wb::table::store(volume, "vectors", vectors.data(), rows, elements, WB_STORE_REPLACE);
 
   // A quarter of the rows fits into the cache.
