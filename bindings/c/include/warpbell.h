@@ -1253,11 +1253,11 @@ typedef struct wb_row_indices {
    */
   const void *list;
   /**
-   * Region that begins with the indices; or null. It is kept until the batch is over, its contents stay as they are.
+   * Region that begins with the indices; or null. The batch keeps it; the program changes its contents after the end of the batch.
    */
   const struct wb_region_t *region;
   /**
-   * Buffer that begins with the indices; or null. Likewise.
+   * Buffer that begins with the indices; or null. As for `region`.
    */
   const struct wb_buffer_t *buffer;
   /**
@@ -2868,7 +2868,7 @@ void wb_batch_release(struct wb_batch_t *batch);
  * Gathers rows: row `indices[i]` comes to byte `i * row_bytes` of the memory. Waits for all of them. In a batch each row is
  * read once, however often its number occurs.
  *
- * @param indices Numbers of rows. None is no error.
+ * @param indices Numbers of rows. An empty list is no error.
  * @param rows Memory for at least as many rows. To memory of the host they are copied at the end.
  * @return `WB_OK`; `WB_ERR_ARGUMENT` if an index is no row, with its position, the memory is too small, or it belongs to another
  *   engine; `WB_ERR_OPERATION` if a row cannot be read, with device and LBA; `WB_ERR_MEMORY` without memory; `WB_ERR_STOPPED` on

@@ -27,9 +27,9 @@ pub struct wb_row_indices {
     pub size: usize,
     /// Indices in memory of the host, which the call copies; or null.
     pub list: *const c_void,
-    /// Region that begins with the indices; or null. It is kept until the batch is over, its contents stay as they are.
+    /// Region that begins with the indices; or null. The batch keeps it; the program changes its contents after the end of the batch.
     pub region: *const wb_region_t,
-    /// Buffer that begins with the indices; or null. Likewise.
+    /// Buffer that begins with the indices; or null. As for `region`.
     pub buffer: *const wb_buffer_t,
     /// Number of indices.
     pub count: u64,
@@ -194,7 +194,7 @@ pub(crate) unsafe fn shared_rows<'a>(table: &Table, memory: *const wb_row_memory
 /// Gathers rows: row `indices[i]` comes to byte `i * row_bytes` of the memory. Waits for all of them. In a batch each row is
 /// read once, however often its number occurs.
 ///
-/// @param indices Numbers of rows. None is no error.
+/// @param indices Numbers of rows. An empty list is no error.
 /// @param rows Memory for at least as many rows. To memory of the host they are copied at the end.
 /// @return `WB_OK`; `WB_ERR_ARGUMENT` if an index is no row, with its position, the memory is too small, or it belongs to another
 ///   engine; `WB_ERR_OPERATION` if a row cannot be read, with device and LBA; `WB_ERR_MEMORY` without memory; `WB_ERR_STOPPED` on
