@@ -3,7 +3,8 @@
     tutorial.py [PAGE EXAMPLES [HOME]]     docs/tutorial.md examples/template unless others are named
 
 Writes each block behind "File `NAME`:" to that file, and runs each line that begins with `$ `. The lines below a command have to be in
-its output, in their order; `...` stands for anything. At the end the files have to be those below EXAMPLES. `$HOME` is HOME in commands.
+its output, in their order; `...` stands for anything. At the end the files have to be those of EXAMPLES: of the first of its folders,
+separated by `:`, that has a file of the name. `$HOME` is HOME in commands.
 """
 
 import os
@@ -59,8 +60,9 @@ def main(page="docs/tutorial.md", examples="examples/template", home=None):
     if program is None or not files:
         sys.exit("tutorial: no command and no file found")
     for name, text in files.items():
-        if (ROOT / examples / name).read_text() != text:
-            sys.exit(f"tutorial: {examples}/{name} is not the file of {page}")
+        found = next(filter(pathlib.Path.is_file, (ROOT / folder / name for folder in examples.split(":"))), None)
+        if found is None or found.read_text() != text:
+            sys.exit(f"tutorial: {name} of {examples} is not the file of {page}")
     print(f"tutorial: {len(files)} files, as in {examples}")
 
 

@@ -66,7 +66,7 @@ pub enum MemoryError {
         bytes: usize,
     },
     /// An access lies outside the region.
-    #[error("bytes {offset}..{} do not lie within the region of {len} bytes", offset + bytes)]
+    #[error("{bytes} bytes from byte {offset} on do not lie within the region of {len} bytes")]
     OutOfBounds {
         /// Offset of the first byte.
         offset: usize,

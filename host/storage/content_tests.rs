@@ -217,6 +217,45 @@ fn arrays_that_were_changed_and_flushed_can_be_read() {
     }
 }
 
+#[test]
+fn every_flush_ends_the_mark_of_the_writes_before() {
+    for (drives, copies, page_checksums) in [(1, false, false), (2, false, true), (2, true, false)] {
+        let files = Files::new(drives, 4 * MIB);
+        let all: Vec<usize> = (0..drives).collect();
+        let open = || files.on(&all, "").chunk(8192).replicated(copies).build().unwrap();
+        let add = |v: &Volume, name: &str| {
+            let mut writer = v.add(Plan::new().array::<u64>(name, 3), "it").unwrap();
+            writer.append(name, &[7u64; 3]).unwrap();
+            writer.finish().unwrap();
+        };
+        let v = open();
+        let plan = Plan::new().array::<u64>("ids", 30_000).array::<u64>("others", 10);
+        let mut writer = v.store(plan.page_checksums(page_checksums), "it").unwrap();
+        writer.append("ids", &values(3, 30_000)).unwrap();
+        writer.append("others", &values(3, 10)).unwrap();
+        writer.finish().unwrap();
+        let cache = Cache::on(&v).bytes(64 << 10).build().unwrap();
+        let ids = cache.open::<u64>("ids").unwrap();
+        for round in 4..7 {
+            ids.write(0, &values(round, 20_000)).unwrap();
+            cache.flush().unwrap();
+        }
+        let at = v.manifest().unwrap().find_typed::<u64>("ids").unwrap().offset;
+        for round in 7..10u64 {
+            v.write_bytes(at, &round.to_le_bytes()).unwrap();
+            v.flush().unwrap();
+        }
+        // The devices have no mark of this content.
+        assert!(!v.current().unwrap().interrupted, "{drives} {copies} {page_checksums}");
+        add(&v, "more");
+        drop((ids, cache));
+        let v = open_again(v, open);
+        assert_eq!(v.read_array::<u64>("ids").unwrap()[..2], [9, values(6, 2)[1]]);
+        add(&v, "still more");
+        assert!(changed::<u64>(&v, "ids") && !changed::<u64>(&v, "others"));
+    }
+}
+
 fn open_again(v: Volume, open: impl Fn() -> Volume) -> Volume {
     drop(v);
     open()

@@ -1,4 +1,4 @@
-// C interface of warpbell: engines, volumes, arrays, graphs and worlds of kernels that do their own storage and network I/O.
+// C interface of warpbell: engines, volumes, arrays, tables, graphs and worlds of kernels that do their own storage and network I/O.
 // docs/c-and-cpp.md of the project is an introduction.
 //
 // Rules of all functions:
@@ -405,6 +405,26 @@
 #define WB_STORE_ALONE 2
 
 /**
+ * Most dimensions of a row.
+ */
+#define WB_ROW_DIMENSIONS 8
+
+/**
+ * The row at the highest position of a batch is stored.
+ */
+#define WB_SCATTER_LAST 0
+
+/**
+ * The sum of the rows of a batch with one number is stored, element by element. Integers wrap around.
+ */
+#define WB_SCATTER_SUM 1
+
+/**
+ * The sum of the rows of a batch with one number is added to the row that is stored.
+ */
+#define WB_SCATTER_ADD 2
+
+/**
  * Sum; integers wrap.
  */
 #define WB_REDUCE_SUM 0
@@ -530,6 +550,11 @@
 typedef struct wb_array_t wb_array_t;
 
 /**
+ * Rows of a table on their way to memory. `wb_table_prefetch` and `wb_table_start` make it.
+ */
+typedef struct wb_batch_t wb_batch_t;
+
+/**
  * Memory that kernels name in reads and writes of a volume: the program's own region, or allocated for the volume.
  */
 typedef struct wb_buffer_t wb_buffer_t;
@@ -571,6 +596,17 @@ typedef struct wb_stream_t wb_stream_t;
  * Memory in the symmetric heap: as many bytes on every PE, at one offset of its heap.
  */
 typedef struct wb_symmetric_t wb_symmetric_t;
+
+/**
+ * Memory of one batch at a time, for kernels of the program that gather rows (`table_ref` of `table.cuh`): staging memory of
+ * reads, and the hash table that finds duplicates. `wb_table_scratch_create` makes it.
+ */
+typedef struct wb_table_scratch_t wb_table_scratch_t;
+
+/**
+ * Rows of equal size on a volume, which kernels gather by number as a `warpbell::table_ref`. `wb_table_open` makes it.
+ */
+typedef struct wb_table_t wb_table_t;
 
 /**
  * A subset of a world's PEs with numbers of its own. All members make the same collective calls, in the same order and with the
@@ -1036,8 +1072,8 @@ typedef struct wb_argument {
    */
   size_t bytes;
   /**
-   * Handle of the object whose memory the kernel uses through the value: a region, an array, a volume, a cache, a world,
-   * a team and others. It lives until the kernel has ended, also if the program releases it before. May be null.
+   * Handle of the object whose memory the kernel uses through the value: a region, an array, a table, a batch of rows, a
+   * volume, a cache, a world, a team and others. It lives until the kernel has ended, also if the program releases it before. May be null.
    */
   const void *keep;
 } wb_argument;
@@ -1138,6 +1174,172 @@ typedef struct wb_volume_options {
    */
   size_t overwrite_count;
 } wb_volume_options;
+
+/**
+ * Options of `wb_table_open`. All fields but `size` may be zero.
+ */
+typedef struct wb_table_options {
+  /**
+   * `sizeof(wb_table_options)`.
+   */
+  size_t size;
+  /**
+   * Bytes of rows in a cache near the kernels, at least 16 rows; 0 for none. Metadata takes another 9 bytes for each row.
+   */
+  uint64_t cache_bytes;
+  /**
+   * Bytes of rows in a cache in pinned host memory, likewise; 0 for none. Its metadata is near the kernels.
+   */
+  uint64_t host_cache_bytes;
+  /**
+   * Rows that stay in memory near the kernels; or null. `wb_table_open` reads them.
+   */
+  const uint64_t *hot_rows;
+  /**
+   * Number of them.
+   */
+  size_t hot_count;
+  /**
+   * Reads that a batch has in flight; 0 for 8192, or as many as the queues of the volume hold. Rows that need staging
+   * memory have fewer: a batch gets 64 MiB of it at most.
+   */
+  uint32_t in_flight;
+  /**
+   * Zero.
+   */
+  uint32_t reserved;
+} wb_table_options;
+
+/**
+ * Number, type and shape of the rows of a table. A row has 64 to 65536 bytes, a multiple of 4.
+ */
+typedef struct wb_table_layout {
+  /**
+   * `sizeof(wb_table_layout)`.
+   */
+  size_t size;
+  /**
+   * Number of rows, fewer than 2^40.
+   */
+  uint64_t rows;
+  /**
+   * Type of the elements: `WB_U8` to `WB_F64`.
+   */
+  uint32_t dtype;
+  /**
+   * Number of dimensions of a row: 1 to 8.
+   */
+  uint32_t dimensions;
+  /**
+   * Elements in each dimension of a row; zeros behind the last one.
+   */
+  uint64_t shape[WB_ROW_DIMENSIONS];
+  /**
+   * Bytes of a row. In a layout of the program it may be 0.
+   */
+  uint64_t row_bytes;
+} wb_table_layout;
+
+/**
+ * Numbers of rows: a list of the program, or memory that kernels read. One of `list`, `region` and `buffer` is set.
+ */
+typedef struct wb_row_indices {
+  /**
+   * `sizeof(wb_row_indices)`.
+   */
+  size_t size;
+  /**
+   * Indices in memory of the host, which the call copies; or null.
+   */
+  const void *list;
+  /**
+   * Region that begins with the indices; or null. The batch keeps it; the program changes its contents after the end of the batch.
+   */
+  const struct wb_region_t *region;
+  /**
+   * Buffer that begins with the indices; or null. As for `region`.
+   */
+  const struct wb_buffer_t *buffer;
+  /**
+   * Number of indices.
+   */
+  uint64_t count;
+  /**
+   * Bytes of an index: 4 for `uint32_t`, 8 for `uint64_t`.
+   */
+  uint32_t width;
+  /**
+   * Zero.
+   */
+  uint32_t reserved;
+} wb_row_indices;
+
+/**
+ * Memory of the rows of a batch, one behind the other. One of `data`, `region` and `buffer` is set.
+ *
+ * Devices write straight to a buffer, and to any memory with bounce landing. With direct landing they do not reach a plain
+ * region: its rows are copied.
+ */
+typedef struct wb_row_memory {
+  /**
+   * `sizeof(wb_row_memory)`.
+   */
+  size_t size;
+  /**
+   * Memory of the host; or null. `wb_table_scatter` only reads it.
+   */
+  void *data;
+  /**
+   * Bytes of `data`; 0 for regions and buffers.
+   */
+  size_t bytes;
+  /**
+   * Region; or null.
+   */
+  const struct wb_region_t *region;
+  /**
+   * Buffer; or null.
+   */
+  const struct wb_buffer_t *buffer;
+  /**
+   * Type of the elements, which must be that of the table; 0 for whatever type the table has.
+   */
+  uint32_t dtype;
+  /**
+   * Zero.
+   */
+  uint32_t reserved;
+} wb_row_memory;
+
+/**
+ * Options of `wb_table_import`. All fields but `size` may be zero.
+ */
+typedef struct wb_table_import_options {
+  /**
+   * `sizeof(wb_table_import_options)`.
+   */
+  size_t size;
+  /**
+   * Columns of a Parquet or Arrow file that make a row, in this order; null for all columns.
+   */
+  const char *const *columns;
+  /**
+   * Number of them.
+   */
+  size_t column_count;
+  /**
+   * Elements of a row, which an `.npy` file of one dimension does not say; otherwise 0.
+   */
+  uint64_t row_elements;
+  /**
+   * `WB_STORE_ADD` or `WB_STORE_REPLACE`.
+   */
+  uint32_t mode;
+  /**
+   * Zero.
+   */
+  uint32_t reserved;
+} wb_table_import_options;
 
 /**
  * Numbers of a run. Fields that an algorithm does not have are zero.
@@ -1385,8 +1587,8 @@ wb_code wb_unique_id_create(const char *host, struct wb_unique_id *id);
  * program. With bounce landing nothing is mapped, and the call succeeds for every region.
  *
  * @param region The region. `wb_region_reaches_devices` tells whether devices reach it.
- * @param buffer Receives the buffer, which keeps region and volume. Its last release removes the mapping: kernels that
- *   use the memory have ended by then.
+ * @param buffer Receives the buffer, which keeps the region and the mapping. Its last release removes the mapping: kernels
+ *   that use the memory have ended by then.
  * @return `WB_OK`; `WB_ERR_ARGUMENT` if the volume has no free entry (it has 16), or the region is host memory where
  *   completions land in GPU memory; `WB_ERR_UNSUPPORTED` if a device does not reach the region.
  */
@@ -2040,7 +2242,7 @@ wb_code wb_run_begin(const struct wb_engine_t *engine, const char *name, const s
 /**
  * Keeps an object until the run has ended, whose view is among the arguments of the program's kernels.
  *
- * @param handle A region, an array, a volume, a cache, a world, a team or another handle of this library.
+ * @param handle A region, an array, a table, a volume, a cache, a world, a team or another handle of this library.
  * @return `WB_OK`; `WB_ERR_STATE` if the run is finished, or another thread finishes it.
  */
 wb_code wb_run_keep(const struct wb_run_t *run, const void *handle);
@@ -2480,6 +2682,341 @@ wb_code wb_symmetric_get_into(const void *dest,
                               size_t bytes,
                               uint32_t pe,
                               const struct wb_stream_t *stream);
+
+/**
+ * Opens the table of a name.
+ *
+ * @param name Name under which the table was stored.
+ * @param options Options, or null for the defaults: no rows stay in memory.
+ * @param table Receives the table, with one reference. It keeps the volume.
+ * @return `WB_OK`; `WB_ERR_NOT_FOUND` if the volume holds no such table; `WB_ERR_ARGUMENT` if a cache holds fewer than 16 rows
+ *   or a hot row is none of the table, with its position; `WB_ERR_DAMAGED` or `WB_ERR_UNSUPPORTED` if the stored description is
+ *   damaged, or of a later version; `WB_ERR_MEMORY` without memory; `WB_ERR_OPERATION` if a hot row cannot be read;
+ *   otherwise as `wb_volume_arrays`.
+ */
+wb_code wb_table_open(const struct wb_volume_t *volume,
+                      const char *name,
+                      const struct wb_table_options *options,
+                      struct wb_table_t **table);
+
+/**
+ * Adds a reference to a table.
+ *
+ * @return The table; null with an error if it is no table.
+ */
+struct wb_table_t *wb_table_retain(struct wb_table_t *table);
+
+/**
+ * Gives a reference to a table back. Batches, scratches, and runs with the table among their arguments keep the table.
+ *
+ * @param table The table; null is ignored.
+ */
+void wb_table_release(struct wb_table_t *table);
+
+/**
+ * Returns number, type and shape of the rows of a table.
+ *
+ * @param layout Receives the layout, as many fields as its `size` says.
+ */
+wb_code wb_table_get_layout(const struct wb_table_t *table, struct wb_table_layout *layout);
+
+/**
+ * Describes a table as JSON: name, name of the volume, number, type, shape and bytes of its rows.
+ *
+ * @param json Receives the text. Free it with `wb_string_free`.
+ */
+wb_code wb_table_info(const struct wb_table_t *table, char **json);
+
+/**
+ * Returns the form in which kernels get a table: `table_ref` of `table.cuh` is made from it.
+ *
+ * @param view Receives the view, to be passed by value. It is valid while the program or a run holds the table.
+ */
+wb_code wb_table_get_view(const struct wb_table_t *table, wb_table_view *view);
+
+/**
+ * Reads all rows of a table, past its caches, and compares them with the checksum that was stored.
+ *
+ * @param compared Receives 1; or 0 if rows were written since the table was stored, so that there is nothing to compare.
+ * @return `WB_OK`; `WB_ERR_DAMAGED` if the rows are not what was stored; `WB_ERR_NOT_FOUND` if the table was removed;
+ *   `WB_ERR_IO` or `WB_ERR_TIMEOUT` if a device fails; `WB_ERR_STOPPED` on a cancelled engine.
+ * @note After a flush, and while no kernel writes rows.
+ */
+wb_code wb_table_verify(const struct wb_table_t *table, uint32_t *compared);
+
+/**
+ * Drops all rows from the caches of a table, so that the next gather reads them from the devices. Hot rows are read again.
+ * For changes around the table, by `wb_volume_write` or another table of the same name.
+ *
+ * @return `WB_OK`; `WB_ERR_OPERATION` if a hot row cannot be read; `WB_ERR_STOPPED` on a cancelled engine.
+ */
+wb_code wb_table_drop_caches(const struct wb_table_t *table);
+
+/**
+ * Makes rows that were written durable: `wb_volume_flush` of the volume of the table.
+ *
+ * @return As `wb_volume_flush`.
+ */
+wb_code wb_table_flush(const struct wb_table_t *table);
+
+/**
+ * Returns the counters of a table, since the table was opened or `wb_table_reset_stats`. The commands that read the rows are
+ * among those of `wb_volume_stats`.
+ *
+ * @param stats Receives the counters. Those of a batch are complete when the batch is finished.
+ */
+wb_code wb_table_get_stats(const struct wb_table_t *table, wb_table_stats *stats);
+
+/**
+ * Sets all counters of a table to 0.
+ *
+ * @note Not while kernels run: counts of that time may be lost.
+ */
+wb_code wb_table_reset_stats(const struct wb_table_t *table);
+
+/**
+ * Starts to gather rows into memory of the table, on a stream of its own, and returns at once. Several batches may be in
+ * flight: each has memory of its own, which later batches use again.
+ *
+ * @param indices Numbers of rows.
+ * @param batch Receives the batch. Finish it with `wb_batch_finish`; `wb_batch_address` then has the rows for kernels, and
+ *   `wb_batch_read` for the host.
+ * @return As `wb_table_gather`, as far as the call itself can tell. An index that is no row is an error of `wb_batch_finish`.
+ */
+wb_code wb_table_prefetch(const struct wb_table_t *table, const struct wb_row_indices *indices, struct wb_batch_t **batch);
+
+/**
+ * Starts to gather rows into memory of the program, and returns at once. The memory is kept until the batch is over; its
+ * contents are undefined until then.
+ *
+ * @param indices Numbers of rows.
+ * @param rows A region or a buffer, for at least as many rows.
+ * @param stream Stream behind whose work the rows are gathered, and whose later work finds the rows; null for a stream of
+ *   the table.
+ * @param batch Receives the batch. Finish it with `wb_batch_finish`.
+ * @return As `wb_table_gather`, as far as the call itself can tell; `WB_ERR_ARGUMENT` if the stream belongs to another engine;
+ *   `WB_ERR_UNSUPPORTED` if the stream is being captured into a CUDA graph.
+ */
+wb_code wb_table_start(const struct wb_table_t *table,
+                       const struct wb_row_indices *indices,
+                       const struct wb_row_memory *rows,
+                       const struct wb_stream_t *stream,
+                       struct wb_batch_t **batch);
+
+/**
+ * Waits for the rows of a batch. The batch is finished then.
+ *
+ * @param seconds Limit of the wait; 0 for none: reads inside kernels have deadlines. After the limit the reads are told to
+ *   stop.
+ * @return As `wb_table_gather`; `WB_ERR_TIMEOUT` after the limit, or `WB_ERR_OPERATION` with reads that were stopped then;
+ *   `WB_ERR_STATE` if the batch is finished already. `WB_ERR_STOPPED` also if an earlier wait for the stream of the batch has failed: the rows may be incomplete then.
+ * @note On a stream of the program this waits for all kernels of the stream.
+ */
+wb_code wb_batch_finish(const struct wb_batch_t *batch,
+                        double seconds);
+
+/**
+ * Returns true if the reads of a batch have ended. Their errors are known after `wb_batch_finish`.
+ *
+ * @param ended Receives 1 or 0. It stays 0 while another thread waits in `wb_batch_finish`, and if the reads did not end when they
+ *   were told to stop.
+ * @return `WB_OK`; `WB_ERR_KERNEL` if the kernel broke.
+ */
+wb_code wb_batch_has_ended(const struct wb_batch_t *batch, uint32_t *ended);
+
+/**
+ * Returns the number of rows of a batch, which is that of its indices.
+ *
+ * @param rows Receives the number.
+ */
+wb_code wb_batch_rows(const struct wb_batch_t *batch, uint64_t *rows);
+
+/**
+ * Returns the address of the first row of a finished batch of `wb_table_prefetch`, as kernels see it.
+ *
+ * @param address Receives the address; null if the batch has no rows. It is valid while the program or a run holds the batch.
+ * @return `WB_OK`; `WB_ERR_STATE` if the batch is in flight, has failed, or its rows are in memory of the program.
+ */
+wb_code wb_batch_address(const struct wb_batch_t *batch, void **address);
+
+/**
+ * Copies bytes of the rows of a finished batch of `wb_table_prefetch` to the host.
+ *
+ * @param offset First byte: row `i` begins at `i * row_bytes`.
+ * @param data Destination.
+ * @param bytes Number of bytes.
+ * @return `WB_OK`; `WB_ERR_ARGUMENT` if the range lies outside the rows; `WB_ERR_STATE` as for `wb_batch_address`.
+ */
+wb_code wb_batch_read(const struct wb_batch_t *batch, size_t offset, void *data, size_t bytes);
+
+/**
+ * Adds a reference to a batch.
+ *
+ * @return The batch; null with an error if it is no batch.
+ */
+struct wb_batch_t *wb_batch_retain(struct wb_batch_t *batch);
+
+/**
+ * Gives a reference to a batch back. The last one waits for reads in flight, and gives the memory of the rows back to the
+ * table: kernels that read the rows have ended by then, or their run keeps the batch.
+ *
+ * @param batch The batch; null is ignored.
+ */
+void wb_batch_release(struct wb_batch_t *batch);
+
+/**
+ * Gathers rows: row `indices[i]` comes to byte `i * row_bytes` of the memory. Waits for all of them. In a batch each row is
+ * read once, however often its number occurs.
+ *
+ * @param indices Numbers of rows. An empty list is no error.
+ * @param rows Memory for at least as many rows. To memory of the host they are copied at the end.
+ * @return `WB_OK`; `WB_ERR_ARGUMENT` if an index is no row, with its position, the memory is too small, or it belongs to another
+ *   engine; `WB_ERR_OPERATION` if a row cannot be read, with device and LBA; `WB_ERR_MEMORY` without memory; `WB_ERR_STOPPED` on
+ *   a cancelled engine; `WB_ERR_HANDLE` for a region or buffer that is none.
+ * @note After an error the contents of the memory are undefined. After `WB_ERR_OPERATION` and `WB_ERR_STOPPED` commands that were
+ *   given up may still write to a region or buffer, and other batches in flight on the engine fail, too.
+ */
+wb_code wb_table_gather(const struct wb_table_t *table, const struct wb_row_indices *indices, const struct wb_row_memory *rows);
+
+/**
+ * Writes rows: the row at byte `i * row_bytes` of the memory to row `indices[i]` of the table. Returns when the rows are on the
+ * devices; they are durable after `wb_table_flush`.
+ *
+ * A gather at the same time finds the old row, the new one, or a mix of both; later ones find the new row.
+ *
+ * @param indices Numbers of rows.
+ * @param rows Rows. `data` has exactly as many as there are indices, a region or buffer at least as many.
+ * @param combine Treatment of a number that occurs several times: `WB_SCATTER_LAST`, `WB_SCATTER_SUM` or `WB_SCATTER_ADD`. Sums are
+ *   for `WB_F32`, `WB_F64`, and integers of 32 and 64 bits; those of floating-point numbers are rounded in no particular order.
+ * @return `WB_OK`; `WB_ERR_ARGUMENT` if an index is no row, with its position, and nothing was written then, or for wrong sizes,
+ *   types and `combine`; `WB_ERR_OPERATION` if rows cannot be written, with device and LBA, and some may have been written then;
+ *   otherwise as `wb_table_gather`.
+ * @note Calls on one table are made one after the other. The program orders those of tables that were opened apart under one name.
+ */
+wb_code wb_table_scatter(const struct wb_table_t *table,
+                         const struct wb_row_indices *indices,
+                         const struct wb_row_memory *rows,
+                         uint32_t combine);
+
+/**
+ * Allocates memory for batches of a table that kernels of the program gather one after the other. Blocks or warps that gather
+ * at the same time have one each.
+ *
+ * @param rows Most rows of a batch, at least 1.
+ * @param in_flight Reads that all warps of a batch together have in flight, at least 1; fewer if that takes more than 64 MiB.
+ * @param scratch Receives the scratch, with one reference. It keeps the table, and is ready for a batch.
+ * @return `WB_OK`; `WB_ERR_ARGUMENT` if a number is 0, or the volume has no free entry for memory (it has 16); `WB_ERR_MEMORY`
+ *   without memory; `WB_ERR_UNSUPPORTED` if a device does not reach the memory.
+ */
+wb_code wb_table_scratch_create(const struct wb_table_t *table, uint64_t rows, uint32_t in_flight, struct wb_table_scratch_t **scratch);
+
+/**
+ * Begins another batch. Call it between two launches that use the scratch, when the kernels of the first have ended. After a run
+ * that failed, create another scratch: commands that were given up may still write to this one.
+ *
+ * @return `WB_OK`; `WB_ERR_MEMORY` if the hash table cannot be cleared; `WB_ERR_OPERATION` if, after a write that failed, a hot row
+ *   cannot be read again; `WB_ERR_STOPPED` if that is so on a cancelled engine.
+ * @note The view has another value for each batch.
+ */
+wb_code wb_table_scratch_begin(const struct wb_table_scratch_t *scratch);
+
+/**
+ * Returns the form in which kernels get a scratch for the batch that was begun.
+ *
+ * @param view Receives the view, to be passed by value. It is valid for one batch, while the program or a run holds the scratch.
+ */
+wb_code wb_table_scratch_get_view(const struct wb_table_scratch_t *scratch, wb_table_scratch *view);
+
+/**
+ * Adds a reference to a scratch.
+ *
+ * @return The scratch; null with an error if it is no scratch.
+ */
+struct wb_table_scratch_t *wb_table_scratch_retain(struct wb_table_scratch_t *scratch);
+
+/**
+ * Gives a reference to a scratch back. Runs keep the scratches among their arguments.
+ *
+ * @param scratch The scratch; null is ignored.
+ */
+void wb_table_scratch_release(struct wb_table_scratch_t *scratch);
+
+/**
+ * Stores a table of zeros beside everything that the volume holds. It is durable when the call returns. On the volume it is two
+ * arrays, of 128 and of `rows * row_bytes` bytes: `wb_volume_bytes_for` returns the space that both need.
+ *
+ * @param name Name: 1 to 40 letters, digits, `.`, `_` and `-`.
+ * @param layout Number, type and shape of the rows.
+ * @param mode `WB_STORE_ADD`, or `WB_STORE_REPLACE` for the place of a table of the same name, which is whole until then.
+ * @param table Receives the table, opened without caches; may be null.
+ * @return `WB_OK`; `WB_ERR_ARGUMENT` for a name or rows that tables cannot have; `WB_ERR_EXISTS` if the volume holds a table of
+ *   the name; `WB_ERR_SPACE` if the volume is too small; `WB_ERR_IO` or `WB_ERR_TIMEOUT` if a device fails; `WB_ERR_STOPPED` on a
+ *   cancelled engine.
+ * @note One call at a time for a volume.
+ */
+wb_code wb_table_create(const struct wb_volume_t *volume,
+                        const char *name,
+                        const struct wb_table_layout *layout,
+                        uint32_t mode,
+                        struct wb_table_t **table);
+
+/**
+ * Stores a table of rows from memory of the host, as `wb_table_create` does.
+ *
+ * @param name Name: 1 to 40 letters, digits, `.`, `_` and `-`.
+ * @param layout Number, type and shape of the rows.
+ * @param data Rows, one behind the other, `rows * row_bytes` bytes; may be memory of a mapped file.
+ * @param mode `WB_STORE_ADD` or `WB_STORE_REPLACE`.
+ * @param table Receives the table, opened without caches; may be null.
+ * @return As `wb_table_create`.
+ * @note One call at a time for a volume.
+ */
+wb_code wb_table_store(const struct wb_volume_t *volume,
+                       const char *name,
+                       const struct wb_table_layout *layout,
+                       const void *data,
+                       uint32_t mode,
+                       struct wb_table_t **table);
+
+/**
+ * Stores the rows of a file as a table: `.npy`, and in a library with feature `parquet` `.parquet`, `.arrow` and `.feather`.
+ *
+ * The first dimension of an array counts the rows. In a file of columns a row is a list of fixed length, or the numbers of
+ * all columns, or both one behind the other.
+ *
+ * @param name Name: 1 to 40 letters, digits, `.`, `_` and `-`.
+ * @param path The file. Its ending names the format.
+ * @param options Options, or null for the defaults.
+ * @param table Receives the table, opened without caches; may be null.
+ * @return As `wb_table_create`; `WB_ERR_NOT_FOUND` if there is no such file; `WB_ERR_IO` if the file cannot be read;
+ *   `WB_ERR_INPUT` if its content is no table; `WB_ERR_ARGUMENT` for an ending that names no format, or an option that does not
+ *   fit the file; `WB_ERR_UNSUPPORTED` for a format that needs the feature.
+ * @note One call at a time for a volume.
+ */
+wb_code wb_table_import(const struct wb_volume_t *volume,
+                        const char *name,
+                        const char *path,
+                        const struct wb_table_import_options *options,
+                        struct wb_table_t **table);
+
+/**
+ * Lists the tables of a volume as JSON: name, number, type, shape and bytes of the rows, bytes that are stored, and whether
+ * rows were written since; or the error of a table that cannot be opened.
+ *
+ * @param json Receives a list, which is empty if no table is stored. Free it with `wb_string_free`.
+ * @return As `wb_volume_arrays`.
+ */
+wb_code wb_table_list(const struct wb_volume_t *volume, char **json);
+
+/**
+ * Removes a stored table, which frees its space. The data itself is not erased. Tables that are open must not be used any
+ * more.
+ *
+ * @param name Name of the table.
+ * @return `WB_OK`; `WB_ERR_NOT_FOUND` if the volume holds no such table; `WB_ERR_IO` or `WB_ERR_TIMEOUT` if a device fails.
+ * @note One call at a time for a volume.
+ */
+wb_code wb_table_remove(const struct wb_volume_t *volume, const char *name);
 
 /**
  * Returns the team of all PEs.

@@ -12,6 +12,7 @@
 #include <warpbell/host/result.hpp>
 #include <warpbell/host/run.hpp>
 #include <warpbell/host/storage.hpp>
+#include <warpbell/host/table.hpp>
 #include <warpbell/host/world.hpp>
 
 namespace warpbell {

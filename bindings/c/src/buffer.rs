@@ -6,44 +6,21 @@ use crate::options;
 use crate::region::wb_region_t;
 use crate::volume::wb_volume_t;
 use std::ffi::c_void;
-use warpbell::storage::{DataBuffer, RegisteredRegion};
+use warpbell::storage::DataBuffer;
 
 /// Memory that kernels name in reads and writes of a volume: the program's own region, or allocated for the volume.
 pub struct wb_buffer_t {
     _private: (),
 }
 
-object!(wb_buffer_t: Buffer, "buffer");
-
-pub(crate) enum Buffer {
-    /// A region of the program, mapped for the devices.
-    Mapped(RegisteredRegion),
-    /// Memory that the devices chose.
-    Allocated(DataBuffer),
-}
-
-impl Buffer {
-    fn address(&self) -> u64 {
-        match self {
-            Self::Mapped(mapped) => mapped.region().address(),
-            Self::Allocated(buffer) => buffer.address(),
-        }
-    }
-
-    fn len(&self) -> usize {
-        match self {
-            Self::Mapped(mapped) => mapped.region().len(),
-            Self::Allocated(buffer) => buffer.len(),
-        }
-    }
-}
+object!(wb_buffer_t: DataBuffer, "buffer");
 
 /// Maps a region for the devices of a volume: reads of kernels then land in it directly, for example in tensors of the
 /// program. With bounce landing nothing is mapped, and the call succeeds for every region.
 ///
 /// @param region The region. `wb_region_reaches_devices` tells whether devices reach it.
-/// @param buffer Receives the buffer, which keeps region and volume. Its last release removes the mapping: kernels that
-///   use the memory have ended by then.
+/// @param buffer Receives the buffer, which keeps the region and the mapping. Its last release removes the mapping: kernels
+///   that use the memory have ended by then.
 /// @return `WB_OK`; `WB_ERR_ARGUMENT` if the volume has no free entry (it has 16), or the region is host memory where
 ///   completions land in GPU memory; `WB_ERR_UNSUPPORTED` if a device does not reach the region.
 #[unsafe(no_mangle)]
@@ -60,7 +37,7 @@ pub unsafe extern "C" fn wb_volume_map(
             return Err(Error::argument("the region belongs to another engine than the volume; allocate it there"));
         }
         // SAFETY: see above.
-        unsafe { object::give(buffer, Buffer::Mapped(volume.map(region)?)) }
+        unsafe { object::give(buffer, volume.map_data(region)?) }
     })
 }
 
@@ -83,7 +60,7 @@ pub unsafe extern "C" fn wb_volume_allocate(
         // SAFETY: the rules of the header, as in the following.
         let made = unsafe { object::get(volume) }?.allocate_data(bytes)?;
         // SAFETY: see above.
-        unsafe { object::give(buffer, Buffer::Allocated(made)) }
+        unsafe { object::give(buffer, made) }
     })
 }
 
@@ -149,10 +126,7 @@ pub unsafe extern "C" fn wb_buffer_read(
         // SAFETY: the rules of the header: `bytes` bytes that nothing else uses during the call.
         let data = unsafe { options::list_mut(data.cast::<u8>(), bytes, "data") }?;
         // SAFETY: the rules of the header.
-        match unsafe { object::get(buffer) }? {
-            Buffer::Mapped(mapped) => Ok(mapped.region().read(offset, data)?),
-            Buffer::Allocated(buffer) => Ok(buffer.read(offset, data)?),
-        }
+        Ok(unsafe { object::get(buffer) }?.read(offset, data)?)
     })
 }
 
@@ -173,9 +147,6 @@ pub unsafe extern "C" fn wb_buffer_write(
         // SAFETY: the rules of the header: `bytes` bytes that nothing changes during the call.
         let data = unsafe { options::list(data.cast::<u8>(), bytes, "data") }?;
         // SAFETY: the rules of the header.
-        match unsafe { object::get(buffer) }? {
-            Buffer::Mapped(mapped) => Ok(mapped.region().write(offset, data)?),
-            Buffer::Allocated(buffer) => Ok(buffer.write(offset, data)?),
-        }
+        Ok(unsafe { object::get(buffer) }?.write(offset, data)?)
     })
 }

@@ -19,6 +19,8 @@
 //! | `element` | types of elements |
 //! | `volume`, `stored_array`, `buffer` | devices, the arrays that they hold, memory in which their data lands |
 //! | `cache`, `array` | elements of a volume, for kernels and the host |
+//! | `table`, `table_store` | tables of rows: opened, stored, listed, imported, removed |
+//! | `table_rows`, `table_batch`, `table_scratch` | rows that are gathered and written: by calls, in flight, by kernels of the program |
 //! | `graph_input`, `graph` | graphs of files, of volumes and of the program's memory |
 //! | `graph_lists` | neighbour lists, for kernels of the program |
 //! | `graph_result`, `values` | algorithms and their results |
@@ -53,6 +55,11 @@ mod storage_error;
 pub mod stored_array;
 pub mod stream;
 pub mod symmetric;
+pub mod table;
+pub mod table_batch;
+pub mod table_rows;
+pub mod table_scratch;
+pub mod table_store;
 pub mod team;
 pub mod values;
 pub mod volume;

@@ -11,6 +11,9 @@ use crate::options;
 use crate::region::wb_region_t;
 use crate::stream::wb_stream_t;
 use crate::symmetric;
+use crate::table::wb_table_t;
+use crate::table_batch::wb_batch_t;
+use crate::table_scratch::wb_table_scratch_t;
 use crate::team::wb_team_t;
 use crate::values::wb_values_t;
 use crate::volume::wb_volume_t;
@@ -71,6 +74,9 @@ const KEEPABLE: &[Keepable] = &[
     keepable::<wb_cache_t>(),
     keepable::<wb_array_t>(),
     keepable::<wb_graph_t>(),
+    keepable::<wb_table_t>(),
+    keepable::<wb_table_scratch_t>(),
+    keepable::<wb_batch_t>(),
     keepable::<wb_values_t>(),
     keepable::<wb_world_t>(),
     keepable::<wb_team_t>(),
@@ -85,8 +91,8 @@ pub struct wb_argument {
     pub value: *const c_void,
     /// Size of the parameter in bytes.
     pub bytes: usize,
-    /// Handle of the object whose memory the kernel uses through the value: a region, an array, a volume, a cache, a world,
-    /// a team and others. It lives until the kernel has ended, also if the program releases it before. May be null.
+    /// Handle of the object whose memory the kernel uses through the value: a region, an array, a table, a batch of rows, a
+    /// volume, a cache, a world, a team and others. It lives until the kernel has ended, also if the program releases it before. May be null.
     pub keep: *const c_void,
 }
 
@@ -175,7 +181,7 @@ pub unsafe extern "C" fn wb_run_begin(
 
 /// Keeps an object until the run has ended, whose view is among the arguments of the program's kernels.
 ///
-/// @param handle A region, an array, a volume, a cache, a world, a team or another handle of this library.
+/// @param handle A region, an array, a table, a volume, a cache, a world, a team or another handle of this library.
 /// @return `WB_OK`; `WB_ERR_STATE` if the run is finished, or another thread finishes it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wb_run_keep(run: *const wb_run_t, handle: *const c_void) -> wb_code {

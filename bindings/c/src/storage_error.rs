@@ -1,4 +1,4 @@
-//! Codes of the errors of storage and graphs.
+//! Codes of the errors of storage, tables and graphs.
 
 use crate::error::*;
 use std::io;
@@ -8,7 +8,7 @@ use warpbell::memory::DmaError;
 use warpbell::nvme::NvmeError;
 use warpbell::nvme::vfio::VfioError;
 use warpbell::pci::FindError;
-use warpbell::storage::{ManifestError, StorageError};
+use warpbell::storage::{ManifestError, RowFileError, StorageError, TableError};
 
 impl From<StorageError> for Error {
     fn from(e: StorageError) -> Self {
@@ -28,12 +28,45 @@ fn code_of_storage(e: &StorageError) -> wb_code {
         StorageError::Engine(e) => code_of_engine(e),
         StorageError::Run(e) => code_of_run(e),
         StorageError::Manifest { source, .. } => code_of_manifest(source),
+        StorageError::Table(e) => code_of_table(e),
         StorageError::File { .. } | StorageError::NoCopy { .. } => WB_ERR_IO,
         StorageError::NotOurs { .. } | StorageError::InUse(_) => WB_ERR_EXISTS,
         StorageError::NoSpace { .. } | StorageError::Capacity { .. } => WB_ERR_SPACE,
         StorageError::NoPath { .. } => WB_ERR_UNSUPPORTED,
         // Specifications, words, options, ranges, members and counts.
         _ => WB_ERR_ARGUMENT,
+    }
+}
+
+fn code_of_table(e: &TableError) -> wb_code {
+    match e {
+        TableError::Unknown { .. } => WB_ERR_NOT_FOUND,
+        TableError::Exists { .. } => WB_ERR_EXISTS,
+        TableError::Format { .. } => WB_ERR_UNSUPPORTED,
+        TableError::Damaged { .. } => WB_ERR_DAMAGED,
+        // Names, layouts, types, indices and sizes.
+        _ => WB_ERR_ARGUMENT,
+    }
+}
+
+impl From<TableError> for Error {
+    fn from(e: TableError) -> Self {
+        Self::of(code_of_table(&e), &e)
+    }
+}
+
+impl From<RowFileError> for Error {
+    fn from(e: RowFileError) -> Self {
+        let code = match e {
+            // The only error that may come from a run.
+            RowFileError::Storage(e) => return e.into(),
+            RowFileError::Io { ref source, .. } if source.kind() == io::ErrorKind::NotFound => WB_ERR_NOT_FOUND,
+            RowFileError::Io { .. } => WB_ERR_IO,
+            RowFileError::Choice { .. } | RowFileError::Flat { .. } => WB_ERR_ARGUMENT,
+            RowFileError::Feature { .. } => WB_ERR_UNSUPPORTED,
+            _ => WB_ERR_INPUT,
+        };
+        Self::new(code, e.to_string())
     }
 }
 

@@ -87,6 +87,21 @@ fn arrays_of_every_type_through_caches() {
 }
 
 #[test]
+fn tables_of_every_type() {
+    run("table.c", ADDRESS);
+}
+
+#[test]
+fn batches_of_rows_and_writes() {
+    run("table_batch.c", ADDRESS);
+}
+
+#[test]
+fn batches_of_two_threads_without_races() {
+    run("table_batch.c", THREAD);
+}
+
+#[test]
 fn graphs_give_the_results_of_simple_loops() {
     run("graph.c", ADDRESS);
 }

@@ -256,7 +256,7 @@ impl Batch {
         args: Args,
     ) -> Result<Args, StorageError> {
         let bytes: &[u8] = match indices.0 {
-            Source::Region { region, .. } => return Ok(args.with(region)),
+            Source::Memory { memory, .. } => return Ok(args.with(RowOutput(memory))),
             Source::U32(list) => bytemuck::cast_slice(list),
             Source::U64(list) => bytemuck::cast_slice(list),
         };
@@ -302,14 +302,15 @@ pub(super) fn check_sizes(
             format!("table `{name}`: the {what} are memory of another engine: use the engine of the table's volume");
         Err(StorageError::Option(why))
     };
-    if let Source::Region { region, count, .. } = indices.0 {
-        if !region.space().same(space) {
+    if let Source::Memory { memory, count, .. } = indices.0 {
+        let memory = RowOutput(memory);
+        if !memory.space().same(space) {
             return foreign("indices");
         }
-        let (has, needed) = (region.len() as u64, count.saturating_mul(indices.width()));
+        let (has, needed) = (memory.bytes(), count.saturating_mul(indices.width()));
         if needed > has {
             return Err(StorageError::Option(format!(
-                "table `{name}`: {count} indices have {needed} bytes and their region has {has}: allocate a larger one"
+                "table `{name}`: {count} indices have {needed} bytes and their memory has {has}: allocate more of it"
             )));
         }
     }

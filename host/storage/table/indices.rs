@@ -4,7 +4,7 @@ use crate::engine::{Args, KernelArg};
 use crate::memory::{Region, Space};
 use crate::storage::{DataBuffer, Element, ElementType, LandingPath, Volume};
 
-/// Numbers of rows: in memory of the program, or in a region that kernels read.
+/// Numbers of rows: in memory of the program, or in a region or buffer that kernels read.
 #[derive(Clone, Copy, Debug)]
 pub struct RowIndices<'a>(pub(super) Source<'a>);
 
@@ -12,18 +12,18 @@ pub struct RowIndices<'a>(pub(super) Source<'a>);
 pub(super) enum Source<'a> {
     U32(&'a [u32]),
     U64(&'a [u64]),
-    Region { region: &'a Region, count: u64, wide: bool },
+    Memory { memory: Memory<'a>, count: u64, wide: bool },
 }
 
 impl<'a> RowIndices<'a> {
-    /// Takes `count` numbers of 32 bits from the first byte of a region on.
-    pub fn u32(region: &'a Region, count: u64) -> Self {
-        Self(Source::Region { region, count, wide: false })
+    /// Takes `count` numbers of 32 bits from the first byte of a [`Region`] or [`DataBuffer`] on.
+    pub fn u32(memory: impl Into<RowOutput<'a>>, count: u64) -> Self {
+        Self(Source::Memory { memory: memory.into().0, count, wide: false })
     }
 
-    /// Takes `count` numbers of 64 bits from the first byte of a region on.
-    pub fn u64(region: &'a Region, count: u64) -> Self {
-        Self(Source::Region { region, count, wide: true })
+    /// Takes `count` numbers of 64 bits from the first byte of a [`Region`] or [`DataBuffer`] on.
+    pub fn u64(memory: impl Into<RowOutput<'a>>, count: u64) -> Self {
+        Self(Source::Memory { memory: memory.into().0, count, wide: true })
     }
 
     /// Returns the number of indices.
@@ -31,7 +31,7 @@ impl<'a> RowIndices<'a> {
         match self.0 {
             Source::U32(list) => list.len() as u64,
             Source::U64(list) => list.len() as u64,
-            Source::Region { count, .. } => count,
+            Source::Memory { count, .. } => count,
         }
     }
 
@@ -43,8 +43,8 @@ impl<'a> RowIndices<'a> {
     /// Returns the bytes of an index.
     pub(super) fn width(&self) -> u64 {
         match self.0 {
-            Source::U32(_) | Source::Region { wide: false, .. } => 4,
-            Source::U64(_) | Source::Region { wide: true, .. } => 8,
+            Source::U32(_) | Source::Memory { wide: false, .. } => 4,
+            Source::U64(_) | Source::Memory { wide: true, .. } => 8,
         }
     }
 }
@@ -136,9 +136,16 @@ pub(super) enum Rows<'a> {
     Memory(Memory<'a>),
 }
 
+impl<'a> RowInput<'a> {
+    /// Takes elements of a type that is known at run time, as little-endian bytes.
+    pub fn bytes(bytes: &'a [u8], element: ElementType) -> Self {
+        Self(Rows::Elements { bytes, element })
+    }
+}
+
 impl<'a, T: Element> From<&'a [T]> for RowInput<'a> {
     fn from(elements: &'a [T]) -> Self {
-        Self(Rows::Elements { bytes: bytemuck::cast_slice(elements), element: T::TYPE })
+        Self::bytes(bytemuck::cast_slice(elements), T::TYPE)
     }
 }
 

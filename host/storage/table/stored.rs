@@ -33,6 +33,8 @@ pub struct TableWriter<'a> {
     volume: &'a Volume,
     name: String,
     layout: TableLayout,
+    /// Bytes of rows that are not written yet.
+    left: u64,
 }
 
 impl<'a> TableWriter<'a> {
@@ -51,7 +53,7 @@ impl<'a> TableWriter<'a> {
         let old: Vec<&str> = old.iter().map(String::as_str).collect();
         let mut writer = volume.replace(plan, &format!("table `{name}`"), &old)?;
         writer.append(&header_of(name), &[layout.to_raw()])?;
-        Ok(Self { writer, volume, name: name.to_owned(), layout: layout.clone() })
+        Ok(Self { writer, volume, name: name.to_owned(), layout: layout.clone(), left: layout.bytes() })
     }
 
     /// Appends elements of the next rows. A piece may end within a row.
@@ -72,7 +74,21 @@ impl<'a> TableWriter<'a> {
     /// # Errors
     /// As for [`VolumeWriter::append`].
     pub fn append_bytes(&mut self, bytes: &[u8]) -> Result<(), StorageError> {
-        self.writer.append_bytes(&rows_of(&self.name), ElementType::Record, bytes)
+        self.writer.append_bytes(&rows_of(&self.name), ElementType::Record, bytes)?;
+        self.left = self.left.saturating_sub(bytes.len() as u64);
+        Ok(())
+    }
+
+    /// Appends zeros to the end of the table.
+    ///
+    /// # Errors
+    /// As for [`VolumeWriter::append`].
+    pub fn append_zeros(&mut self) -> Result<(), StorageError> {
+        let zeros = vec![0; self.left.min(ZEROS) as usize];
+        while self.left > 0 {
+            self.append_bytes(&zeros[..self.left.min(ZEROS) as usize])?;
+        }
+        Ok(())
     }
 
     /// Completes the table, and opens it without caches.
@@ -114,13 +130,7 @@ impl Table {
     ) -> Result<Self, StorageError> {
         let layout = TableLayout::new(element, &[row_elements], rows)?;
         let mut writer = TableWriter::new(volume, name, &layout, false)?;
-        let zeros = vec![0; layout.bytes().min(ZEROS) as usize];
-        let mut left = layout.bytes();
-        while left > 0 {
-            let now = left.min(ZEROS);
-            writer.append_bytes(&zeros[..now as usize])?;
-            left -= now;
-        }
+        writer.append_zeros()?;
         writer.finish()
     }
 

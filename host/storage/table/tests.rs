@@ -70,6 +70,15 @@ fn tables_are_stored_by_name_beside_others() {
     assert!(matches!(writer.append(&[0u32]), Err(StorageError::Table(TableError::Type { .. }))));
     writer.append(&[3u8; 128]).unwrap();
     assert_eq!(writer.finish().unwrap().gather_to_vec::<u8>(&[1u64, 0]).unwrap(), [3; 128]);
+    let layout = TableLayout::new(ElementType::U8, &[64], 10_000).unwrap();
+    let mut writer = TableWriter::new(&v, "a", &layout, true).unwrap();
+    writer.append(&[3u8; 70]).unwrap();
+    writer.append_zeros().unwrap();
+    let table = writer.finish().unwrap();
+    let mut second = vec![0u8; 64];
+    second[..6].fill(3);
+    assert_eq!(table.gather_to_vec::<u8>(&[1u64]).unwrap(), second);
+    assert_eq!(table.gather_to_vec::<u8>(&[9_999u64]).unwrap(), [0; 64]);
     Table::remove(&v, "a").unwrap();
     assert!(Table::remove(&v, "a").unwrap_err().to_string().contains("there is `b`"));
     assert_eq!(v.read_array::<u64>("numbers").unwrap(), [7; 100]);
@@ -268,6 +277,13 @@ fn batches_are_in_flight_side_by_side() {
         let gathering = table.start_on(&stream, RowIndices::u64(&indices, 50), &out).unwrap();
         gathering.finish(SOON).unwrap();
         assert!(out.get_slice::<u32>(49 * 256, 64).unwrap() == all[(100 + 49 * 3) * 64..(101 + 49 * 3) * 64]);
+        // Numbers in a buffer.
+        let numbers = v.allocate_data(8).unwrap();
+        numbers.write(0, bytemuck::bytes_of(&[7u32, 999])).unwrap();
+        table.gather(RowIndices::u32(&numbers, 2), &out).unwrap();
+        assert!(out.get_slice::<u32>(256, 64).unwrap() == all[999 * 64..]);
+        let few = table.gather(RowIndices::u64(&numbers, 2), &out).unwrap_err().to_string();
+        assert!(few.contains("2 indices have 16 bytes and their memory has 8"), "{few}");
         let other = testing::engine(0);
         let foreign = table.start_on(&other.stream().unwrap(), &[1u64], &out).unwrap_err();
         assert!(foreign.to_string().contains("another engine"), "{foreign}");

@@ -115,6 +115,10 @@ fn numbers_are_added_as_their_type_says() {
         all
     });
     let table = Table::from_rows(&v, "i64", &[-5i64; 16], 16).unwrap();
+    table.scatter(&[0u64], RowInput::bytes(&[1; 128], ElementType::I64), Combine::Last).unwrap();
+    assert_eq!(table.gather_to_vec::<i64>(&[0u64]).unwrap(), [0x0101_0101_0101_0101; 16]);
+    let other = table.scatter(&[0u64], RowInput::bytes(&[1; 128], ElementType::F64), Combine::Last).unwrap_err();
+    assert!(other.to_string().contains("holds i64, not f64"), "{other}");
     table.scatter(&[0u64, 0], &[-1i64; 32], Combine::Sum).unwrap();
     assert_eq!(table.gather_to_vec::<i64>(&[0u64]).unwrap(), [-2; 16]);
     let table = Table::from_rows(&v, "f32", &[1.5f32; 16], 16).unwrap();

@@ -1,6 +1,7 @@
 // Kernels of the test program kernel.c. Launch shape: any grid.
 #include <warpbell/array.cuh>
 #include <warpbell/kernel.h>
+#include <warpbell/table.cuh>
 
 // Adds the elements of a stored array.
 WB_KERNEL void sum(WB_PARAM wb_array_view view, uint64_t* total) {
@@ -18,5 +19,23 @@ WB_KERNEL void wait_for_host(uint32_t* go) {
   }
 }
 WB_EXPORT(wait_for_host)
+
+// Gathers a batch of `each` rows in each block, with a scratch of its own.
+WB_KERNEL void gather_by_blocks(WB_PARAM wb_table_view view, const uint32_t* indices, WB_PARAM uint64_t each, unsigned char* out,
+                                const wb_table_scratch* scratches) {
+  const warpbell::table_ref table(view);
+  const uint64_t first = blockIdx.x * each;
+  table.gather_block(indices + first, each, out + first * table.row_bytes(), scratches[blockIdx.x]);
+}
+WB_EXPORT(gather_by_blocks)
+
+// Likewise in each warp, with indices of 64 bits.
+WB_KERNEL void gather_by_warps(WB_PARAM wb_table_view view, const uint64_t* indices, WB_PARAM uint64_t each, unsigned char* out,
+                               const wb_table_scratch* scratches) {
+  const warpbell::table_ref table(view);
+  const uint64_t first = warpbell::warp::index() * each;
+  table.gather_warp(indices + first, each, out + first * table.row_bytes(), scratches[warpbell::warp::index()]);
+}
+WB_EXPORT(gather_by_warps)
 
 WB_IMAGE(test_kernels)

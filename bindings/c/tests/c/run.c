@@ -36,6 +36,7 @@ static void regions(wb_engine_t* engine) {
   OK(wb_region_read(region, 0, words, sizeof(words)));
   CHECK(words[0] == 0xabababab && words[15] == 7);
   FAILS(WB_ERR_ARGUMENT, "do not lie within the region", wb_region_read(region, bytes - 3, words, 4));
+  FAILS(WB_ERR_ARGUMENT, "4 bytes from byte 18446744073709551615 on", wb_region_read(region, SIZE_MAX, words, 4));
   FAILS(WB_ERR_ARGUMENT, "`data` is null, with a count of 4", wb_region_read(region, 0, NULL, 4));
   OK(wb_region_read(region, 0, NULL, 0));
   FAILS(WB_ERR_HANDLE, "the engine is of another type", wb_region_allocate((wb_engine_t*)region, 0, 8, &region));

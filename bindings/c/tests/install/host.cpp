@@ -3,6 +3,7 @@
 #ifdef WITH_DEVICE
 #include <warpbell/array.cuh>
 #include <warpbell/shmem.cuh>
+#include <warpbell/table.cuh>
 using namespace warpbell;
 #endif
 
@@ -113,6 +114,72 @@ static int storage(const wb::engine& engine) {
   return 0;
 }
 
+static int tables(const wb::engine& engine) {
+  const wb::volume volume = wb::volume::create(engine, {"soft:mem"}, 1 << 20);
+  std::vector<float> rows(100 * 16);
+  for (size_t i = 0; i < rows.size(); ++i) rows[i] = static_cast<float>(i);
+  CHECK(wb::table::store(volume, "rows", rows.data(), 100, 16).layout().row_bytes == 64);
+  wb::table_options options;
+  options.cache_bytes = 64 * 64;
+  options.hot_rows = {99};
+  const wb::table table = wb::table::open(volume, "rows", options);
+  CHECK(table.verify() && table.info().find("\"rows\":100") != std::string::npos && table.view().rows == 100);
+  const std::vector<uint32_t> narrow{3, 99};
+  const std::vector<uint64_t> wide{3, 99};
+  const std::vector<float> found = table.gather<float>(narrow);
+  CHECK(found.size() == 32 && found[0] == 48 && found[31] == 1599 && table.gather<float>(wide) == found);
+  CHECK(table.gather<float>({narrow.data(), 1}).size() == 16 && table.gather<float>(std::vector<uint64_t>()).empty());
+  CHECK(thrown([&] { table.gather<int32_t>(wide); }, "holds f32, not i32") == WB_ERR_ARGUMENT);
+  CHECK(thrown([&] { table.gather<float>(std::vector<uint64_t>{1, 100}); }, "index 100 at position 1") == WB_ERR_ARGUMENT);
+  CHECK(thrown([&] { static_cast<void>(wb::table().gather<float>(wide)); }, "the table is null") == WB_ERR_HANDLE);
+
+  // To a region, to a buffer, and by numbers in both.
+  const wb::region region = wb::region::allocate(engine, wb::place::device, 4096);
+  const wb::buffer buffer = wb::buffer::allocate(volume, 4096);
+  table.gather(wide, region);
+  CHECK(region.read<float>(32) == found);
+  region.write(wide.data(), 2);
+  table.gather(wb::row_indices::in<uint64_t>(region, 2), buffer);
+  std::vector<float> back(32);
+  buffer.read(back.data(), 32);
+  CHECK(back == found);
+  buffer.write(narrow.data(), 2);
+  const wb::batch started = table.start(wb::row_indices::in<uint32_t>(buffer, 2), region);
+  started.finish(10);
+  CHECK(region.read<float>(32) == found && thrown([&] { started.address(); }) == WB_ERR_STATE);
+  const wb::stream stream = wb::stream::create(engine);
+  table.start(stream, wide, buffer).finish(10);
+  const wb::batch batch = table.prefetch(wide);
+  CHECK(batch.rows() == 2 && thrown([&] { batch.read<float>(32); }) == WB_ERR_STATE);
+  batch.finish();
+  CHECK(batch.has_ended() && batch.read<float>(32) == found && batch.read<float>(1, 31)[0] == 1599 && batch.address<float>() != nullptr);
+
+  // A batch, a table and a scratch are arguments of kernels.
+  wb::launch(engine, "wb_iota", engine.grid(), batch, uint64_t{2}, uint64_t{5}, uint64_t{1}).finish(10);
+  const wb::table_scratch scratch = table.scratch(8, 4);
+  scratch.begin();
+  CHECK(scratch.view().in_flight == 4);
+  wb::launch(engine, "wb_table_gather_u64", engine.grid(64), table, batch, uint64_t{2}, region, scratch).finish(10);
+  CHECK(region.read<float>(1, 16)[0] == 6 * 16);
+
+  table.scatter(wide, std::vector<float>(32, 0.5f), wb::combine::add);
+  CHECK(table.gather<float>(narrow)[31] == 1599.5f && table.stats().written == 2);
+  table.scatter(wide, region);
+  table.flush();
+  table.drop_caches();
+  CHECK(!table.verify() && table.gather<float>(wide)[0] == 5 * 16);
+  table.reset_stats();
+  CHECK(table.stats().rows == 0);
+  CHECK(wb::table::create(volume, "zeros", wb::layout_of<double>({4, 4}, 10)).layout().shape[1] == 4);
+  CHECK(thrown([&] { wb::table::create(volume, "zeros", wb::layout_of<double>({8}, 10)); }) == WB_ERR_EXISTS);
+  CHECK(thrown([&] { wb::table::create(volume, "x", wb::layout_of<double>(std::vector<uint64_t>(9, 2), 10)); }) == WB_ERR_ARGUMENT);
+  CHECK(thrown([&] { wb::table::import_file(volume, "x", "none.npy"); }, "none.npy") == WB_ERR_NOT_FOUND);
+  wb::table::remove(volume, "rows");
+  CHECK(wb::table::list(volume).find("rows\":") != std::string::npos &&
+        thrown([&] { wb::table::open(volume, "rows"); }) == WB_ERR_NOT_FOUND);
+  return 0;
+}
+
 static int graphs(const wb::engine& engine) {
   const uint64_t offsets[] = {0, 1, 3, 4, 4};
   const uint32_t neighbours[] = {1, 0, 2, 1};
@@ -156,7 +223,9 @@ int main() {
   options.kind = wb::engine_kind::cpu;
   options.threads = 2;
   const wb::engine engine = wb::engine::open(options);
-  if (objects(engine) != 0 || kernels(engine) != 0 || storage(engine) != 0 || graphs(engine) != 0 || worlds(engine) != 0) return 1;
+  if (objects(engine) != 0 || kernels(engine) != 0 || storage(engine) != 0 || tables(engine) != 0 || graphs(engine) != 0 ||
+      worlds(engine) != 0)
+    return 1;
   options.images = {nullptr};
   try {
     static_cast<void>(wb::engine::open(options));

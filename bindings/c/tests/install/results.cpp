@@ -34,6 +34,19 @@ int main() {
   CHECK(!outside && outside.code() == WB_ERR_ARGUMENT);
   const wb::status closed = engine.value().set_deadline(0);
   CHECK(closed.ok());
+  const wb::result<wb::volume> volume = wb::volume::create(engine.value(), {"soft:mem"}, 1 << 20);
+  CHECK(volume);
+  const std::vector<uint32_t> sevens(64, 7);
+  const wb::result<wb::table> table = wb::table::store(volume.value(), "rows", sevens.data(), 4, 16);
+  CHECK(table);
+  const std::vector<uint64_t> good{3}, bad{0, 4};
+  const wb::result<std::vector<uint32_t>> row = table.value().gather<uint32_t>(good);
+  CHECK(row && row.value().size() == 16 && row.value()[15] == 7);
+  CHECK(table.value().gather<uint32_t>(bad).code() == WB_ERR_ARGUMENT);
+  const wb::result<wb::batch> batch = table.value().prefetch(bad);
+  CHECK(batch);
+  const wb::status failed = batch.value().finish();
+  CHECK(!failed && std::strstr(failed.what(), "index 4 at position 1") && batch.value().address().code() == WB_ERR_STATE);
   std::puts("ok");
   return 0;
 }

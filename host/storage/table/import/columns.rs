@@ -54,7 +54,8 @@ impl Columns {
         let wrong = |reason: String| RowFileError::Content { path: path.to_owned(), reason };
         let is_parquet = ending == "parquet";
         let (schema, rows) = guarded(wrong, || described(&source, is_parquet).map_err(wrong))?;
-        let chosen = choose(&schema, wanted).map_err(wrong)?;
+        let choice = |reason| RowFileError::Choice { path: path.to_owned(), reason };
+        let chosen = choose(&schema, wanted).map_err(choice)?;
         let names: Vec<String> = chosen.iter().map(|c| schema.field(*c).name().clone()).collect();
         let mut element = None;
         for (column, name) in chosen.iter().zip(&names) {

@@ -47,6 +47,22 @@ pub enum RowFileError {
         /// Elements of the array.
         elements: u64,
     },
+    /// A choice that does not fit the file, or a file whose ending names no format.
+    #[error("{}: {reason}", path.display())]
+    Choice {
+        /// The file.
+        path: PathBuf,
+        /// Fact, cause and remedy.
+        reason: String,
+    },
+    /// A format that this build does not read.
+    #[error("{}: this build reads no .{ending} files: build it with the feature `parquet`", path.display())]
+    Feature {
+        /// The file.
+        path: PathBuf,
+        /// Ending of its name.
+        ending: String,
+    },
     /// A file whose content is no table.
     #[error("{}: {reason}", path.display())]
     Content {
@@ -148,27 +164,23 @@ impl RowFile {
     pub fn open(path: impl AsRef<Path>, options: &RowFileOptions) -> Result<Self, RowFileError> {
         let path = path.as_ref();
         let ending = path.extension().and_then(|e| e.to_str()).unwrap_or_default().to_ascii_lowercase();
-        let wrong = |reason: String| Err(RowFileError::Content { path: path.to_owned(), reason });
+        let choice = |reason: &str| Err(RowFileError::Choice { path: path.to_owned(), reason: reason.to_owned() });
         match &*ending {
             "npy" if !options.columns.is_empty() => {
-                wrong("columns are chosen in Parquet and Arrow files; an .npy file has one array".to_owned())
+                choice("columns are chosen in Parquet and Arrow files; an .npy file has one array")
             }
             "npy" => Self::open_npy(path, options),
-            "parquet" | "arrow" | "feather" if options.row_elements.is_some() => wrong(
-                "the elements of a row are those of its columns; the number is a choice for .npy files".to_owned(),
-            ),
+            "parquet" | "arrow" | "feather" if options.row_elements.is_some() => {
+                choice("the elements of a row are those of its columns; the number is a choice for .npy files")
+            }
             #[cfg(feature = "parquet")]
             "parquet" | "arrow" | "feather" => {
                 let columns = columns::Columns::open(path, &ending, &options.columns)?;
                 Ok(Self { path: path.to_owned(), layout: columns.layout()?, content: Content::Columns(columns) })
             }
             #[cfg(not(feature = "parquet"))]
-            "parquet" | "arrow" | "feather" => {
-                wrong(format!("this program cannot read .{ending} files: build it with the feature `parquet`"))
-            }
-            _ => wrong(
-                "the ending names no format of rows: give a file in .npy, .parquet, .arrow or .feather".to_owned(),
-            ),
+            "parquet" | "arrow" | "feather" => Err(RowFileError::Feature { path: path.to_owned(), ending }),
+            _ => choice("the ending names no format of rows: give a file in .npy, .parquet, .arrow or .feather"),
         }
     }
 
@@ -176,12 +188,13 @@ impl RowFile {
         let io = |source| RowFileError::Io { path: path.to_owned(), source };
         let (file, header) = read_npy(path)?;
         let wrong = |reason: String| RowFileError::Content { path: path.to_owned(), reason };
+        let choice = |reason: String| RowFileError::Choice { path: path.to_owned(), reason };
         let (rows, shape) = match (header.shape(), options.row_elements) {
             ([], _) => return Err(wrong("it holds a single number; give an array of rows".to_owned())),
             ([elements], None) => return Err(RowFileError::Flat { path: path.to_owned(), elements: *elements }),
             ([elements], Some(each)) => {
                 if each == 0 || !elements.is_multiple_of(each) {
-                    return Err(wrong(format!("{elements} elements are no whole rows of {each}: give a divisor")));
+                    return Err(choice(format!("{elements} elements are no whole rows of {each}: give a divisor")));
                 }
                 (elements / each, vec![each])
             }
@@ -189,7 +202,7 @@ impl RowFile {
             ([rows, shape @ ..], Some(each)) => {
                 if shape.iter().try_fold(1u64, |a, b| a.checked_mul(*b)) != Some(each) {
                     let found = header.shape();
-                    return Err(wrong(format!(
+                    return Err(choice(format!(
                         "its shape is {found:?}, so a row has not {each} elements: leave it out"
                     )));
                 }

@@ -83,7 +83,8 @@ class run : public detail::handle<wb_run_t, wb_run_retain, wb_run_release> {
 ///
 /// @param kernel Name of the kernel, exported by WB_EXPORT in its source.
 /// @param arguments The kernel's parameters in their order: numbers, pointers and structures with exactly the parameter's type;
-/// regions, which kernels take as pointers; arrays, volumes, worlds and teams, which kernels take as their views. The run keeps the objects.
+/// regions and batches, which kernels take as pointers; arrays, tables, volumes, worlds and teams, which kernels take as their views. The run
+/// keeps the objects.
 /// @pre The arguments have the types of the kernel's parameters. Sizes are checked.
 template <class... A> returned<run> launch(const engine& on, const char* kernel, wb_grid grid, const A&... arguments) {
   return detail::make<run, wb_run_t>([&](wb_run_t** made) {
