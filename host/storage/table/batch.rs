@@ -117,7 +117,7 @@ impl Batch {
 
     /// Takes memory for `rows` rows, that of an earlier batch if it is large enough.
     pub(super) fn take_own(&mut self, table: &Table, rows: u64) -> Result<DataBuffer, StorageError> {
-        let bytes = usize::try_from(rows.saturating_mul(table.layout().row_bytes())).unwrap_or(usize::MAX);
+        let bytes = row_bytes(table, rows);
         match self.own.take().filter(|own| own.len() >= bytes) {
             Some(own) => Ok(own),
             None => allocate(table, bytes),
@@ -266,6 +266,11 @@ impl Batch {
         self.indices = Some(region);
         Ok(args)
     }
+}
+
+/// Returns the bytes of `rows` rows, or the largest number if no memory holds them.
+pub(super) fn row_bytes(table: &Table, rows: u64) -> usize {
+    usize::try_from(rows.saturating_mul(table.layout().row_bytes())).unwrap_or(usize::MAX)
 }
 
 /// Allocates memory for rows. The devices reach it directly if rows may land there and the volume can register more memory;
