@@ -27,6 +27,12 @@ pub(super) struct Content {
     pub(super) interrupted: bool,
 }
 
+/// Returns true if the first write to these arrays has to be marked: some of them have checksums that hold.
+fn needs_mark(block: &Superblock) -> bool {
+    let is_checked = |e: &Entry| !e.changed || block.manifest.checksum_table().is_some();
+    block.manifest.entries().iter().any(|e| is_checked(e) && e.count > 0)
+}
+
 impl Volume {
     /// Returns the layout of the data on the drives.
     pub(super) fn layout(&self) -> Layout {
@@ -152,8 +158,7 @@ impl Volume {
 
     /// Arranges that a mark of this generation precedes the next write to the volume.
     fn arm(&self, block: &Superblock) -> Result<(), StorageError> {
-        let is_checked = |e: &Entry| !e.changed || block.manifest.checksum_table().is_some();
-        let pending = block.manifest.entries().iter().any(|e| is_checked(e) && e.count > 0);
+        let pending = needs_mark(block);
         let bytes = mark(block.uuid, block.generation, self.block_bytes());
         let at = (MARK_AT >> self.block_shift()) as u64;
         let stripe = &self.0.stripe;
@@ -224,6 +229,8 @@ impl Volume {
         let mut next = Superblock { generation: content.latest + 1, ..content.block.clone() };
         let changed = self.0.integrity.changed()?;
         let mut has_new = next.manifest.set_changed(|e| self.is_touched(e, &changed));
+        // A write to arrays that are recorded as changed has put a mark, too. It would outlast this program.
+        has_new |= !content.interrupted && needs_mark(&content.block) && !self.0.integrity.is_pending()?;
         if next.manifest.checksum_table().is_some()
             && !self.0.integrity.is_pending()?
             && changed.iter().any(|w| *w != 0)

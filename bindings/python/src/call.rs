@@ -33,6 +33,8 @@ pub(crate) trait InFlight: Send + Sync {
 /// An engine, and the calls on it.
 pub(crate) struct Shared {
     engine: Engine,
+    /// Number of the engine's GPU.
+    ordinal: Option<usize>,
     /// Interrupted calls that are not over.
     stopping: Mutex<usize>,
     stopped: Condvar,
@@ -102,11 +104,22 @@ impl<T> Slot<T> {
 
 impl Shared {
     pub(crate) fn new(engine: Engine) -> Self {
-        Self { engine, stopping: Mutex::new(0), stopped: Condvar::new(), in_flight: Mutex::new(Vec::new()) }
+        let ordinal = engine.info().gpu.map(|gpu| gpu.ordinal);
+        Self { engine, ordinal, stopping: Mutex::new(0), stopped: Condvar::new(), in_flight: Mutex::new(Vec::new()) }
     }
 
     pub(crate) fn engine(&self) -> &Engine {
         &self.engine
+    }
+
+    /// Returns the number of the engine's GPU, or `None` for CPU threads.
+    pub(crate) fn ordinal(&self) -> Option<usize> {
+        self.ordinal
+    }
+
+    /// Returns the name that torch has for the device of the engine's memory.
+    pub(crate) fn device(&self) -> String {
+        self.ordinal.map_or_else(|| "cpu".to_owned(), |ordinal| format!("cuda:{ordinal}"))
     }
 
     /// Enters work that goes on when its call has returned.

@@ -29,7 +29,7 @@ use warpbell::storage::{
 ///
 /// ``table[indices]`` gathers rows, ``table[indices] = rows`` writes them. Indices are a number, a slice, a list, an array of integers of
 /// any shape, or a mask.
-#[pyclass(frozen, module = "warpbell")]
+#[pyclass(frozen, weakref, module = "warpbell")]
 pub(crate) struct Table {
     table: Held<warpbell::storage::Table>,
     volume: Py<Volume>,
@@ -377,6 +377,12 @@ impl Table {
     #[getter]
     fn dtype(&self) -> &'static str {
         dtype::name_of(self.layout().element())
+    }
+
+    /// Where gathered rows are: ``cpu``, or ``cuda:0`` and so on.
+    #[getter]
+    fn device(&self) -> String {
+        self.volume.get().shared().device()
     }
 
     /// Bytes of a row.

@@ -125,8 +125,8 @@ impl Tensor {
 
 impl DlpackExporter for Tensor {
     fn device(&self) -> DLDevice {
-        match self.shared.engine().info().gpu {
-            Some(gpu) => DLDevice { device_type: DLDeviceType::CUDA, device_id: gpu.ordinal as i32 },
+        match self.shared.ordinal() {
+            Some(ordinal) => DLDevice { device_type: DLDeviceType::CUDA, device_id: ordinal as i32 },
             None => DLDevice::CPU,
         }
     }
@@ -172,10 +172,7 @@ impl Tensor {
     /// ``cpu``, or ``cuda:0`` and so on.
     #[getter]
     fn device(&self) -> String {
-        match DlpackExporter::device(self) {
-            DLDevice { device_type: DLDeviceType::CUDA, device_id } => format!("cuda:{device_id}"),
-            _ => "cpu".to_owned(),
-        }
+        self.shared.device()
     }
 
     /// Returns the elements as a numpy array: the same memory if it is the host's, or a copy.

@@ -309,6 +309,11 @@ impl Volume {
         Ok(report)
     }
 
+    /// Accepts the arrays as they are, after a program ended while it changed them: computes their checksums anew.
+    fn accept_changes(&self, py: Python<'_>) -> PyResult<()> {
+        self.call(py, |v, _| Ok(v.accept_changes().map(drop)?))
+    }
+
     /// Returns the counters of devices and caches as a dict.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         as_python(py, &self.call(py, |v, _| Ok(v.stats()?))?)
