@@ -125,7 +125,10 @@ impl Array {
         if let Ok(slice) = index.cast::<PySlice>() {
             let indices = slice.indices(len as isize)?;
             if indices.step != 1 {
-                let text = format!("a step of {}; elements are read one behind the other, so read them all and choose then", indices.step);
+                let text = format!(
+                    "a step of {}; elements are read one behind the other, so read them all and choose then",
+                    indices.step
+                );
                 return Err(Failure::invalid(text).into());
             }
             return Ok((indices.start as u64, indices.slicelength as u64, false));

@@ -7,6 +7,7 @@
 
 use crate::error::{Failure, Kind};
 use crate::fork;
+use crate::held::Held;
 use parking_lot::{Condvar, Mutex};
 use pyo3::prelude::*;
 use std::any::Any;
@@ -27,12 +28,12 @@ const RESUME_WITHIN: Duration = Duration::from_secs(30);
 /// Work in flight between two calls, which an interrupt has to wait for.
 pub(crate) trait InFlight: Send + Sync {
     /// Waits until the work is over. Called after the engine was told to stop.
-    fn settle(&self);
+    fn complete(&self);
 }
 
 /// An engine, and the calls on it.
 pub(crate) struct Shared {
-    engine: Engine,
+    engine: Held<Engine>,
     /// Number of the engine's GPU.
     ordinal: Option<usize>,
     /// Interrupted calls that are not over.
@@ -105,7 +106,13 @@ impl<T> Slot<T> {
 impl Shared {
     pub(crate) fn new(engine: Engine) -> Self {
         let ordinal = engine.info().gpu.map(|gpu| gpu.ordinal);
-        Self { engine, ordinal, stopping: Mutex::new(0), stopped: Condvar::new(), in_flight: Mutex::new(Vec::new()) }
+        Self {
+            engine: Held::new(engine),
+            ordinal,
+            stopping: Mutex::new(0),
+            stopped: Condvar::new(),
+            in_flight: Mutex::new(Vec::new()),
+        }
     }
 
     pub(crate) fn engine(&self) -> &Engine {
@@ -140,7 +147,7 @@ impl Shared {
     fn stop(&self) -> Result<(), Failure> {
         self.engine.cancel()?;
         let in_flight: Vec<_> = self.in_flight.lock().iter().filter_map(Weak::upgrade).collect();
-        in_flight.iter().for_each(|work| work.settle());
+        in_flight.iter().for_each(|work| work.complete());
         Ok(())
     }
 

@@ -3,7 +3,6 @@
 use crate::call::{self, Shared};
 use crate::error::{Failure, Kind};
 use crate::fork;
-use crate::held::Held;
 use crate::stream::Stream;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -17,7 +16,7 @@ use warpbell::engine::EngineBuilder;
 /// number of CPU threads, by default one for each processor. ``deadline`` is the longest time of one wait for a device, in seconds.
 #[pyclass(frozen, module = "warpbell")]
 pub(crate) struct Engine {
-    shared: Held<Arc<Shared>>,
+    shared: Arc<Shared>,
 }
 
 impl Engine {
@@ -67,7 +66,7 @@ impl Engine {
             deadline.map(|d| engine.set_deadline(d)).transpose()?;
             Ok(engine)
         })?;
-        Ok(Self { shared: Held::new(Arc::new(Shared::new(engine))) })
+        Ok(Self { shared: Arc::new(Shared::new(engine)) })
     }
 
     /// ``cpu`` or ``gpu``.

@@ -63,7 +63,10 @@ impl Kind {
 
 /// An error on its way to Python. Made without the interpreter.
 #[derive(Debug)]
-pub(crate) struct Failure {
+pub(crate) struct Failure(Box<Facts>);
+
+#[derive(Debug)]
+struct Facts {
     kind: Kind,
     text: String,
     remedies: Vec<String>,
@@ -76,7 +79,8 @@ pub(crate) struct Failure {
 
 impl Failure {
     pub(crate) fn new(kind: Kind, text: impl Into<String>) -> Self {
-        Self { kind, text: text.into(), remedies: Vec::new(), operations: Vec::new(), volume: None, raised: None }
+        let (remedies, operations) = (Vec::new(), Vec::new());
+        Self(Box::new(Facts { kind, text: text.into(), remedies, operations, volume: None, raised: None }))
     }
 
     pub(crate) fn invalid(text: impl Into<String>) -> Self {
@@ -84,49 +88,55 @@ impl Failure {
     }
 
     fn of(kind: Kind, error: &impl Remedies) -> Self {
-        let remedies = error.remedies().iter().map(ToString::to_string).collect();
-        Self { remedies, ..Self::new(kind, error.to_string()) }
+        let mut failure = Self::new(kind, error.to_string());
+        failure.0.remedies = error.remedies().iter().map(ToString::to_string).collect();
+        failure
     }
 
     fn with_run(mut self, run: Option<&RunError>) -> Self {
-        self.operations = run.map(operations_of).unwrap_or_default().to_vec();
+        self.0.operations = run.map(operations_of).unwrap_or_default().to_vec();
         self
+    }
+
+    /// Returns true for work that was told to stop.
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.0.kind == Kind::Cancelled
     }
 
     /// Names the volume whose devices failed.
     pub(crate) fn on(mut self, volume: &Volume) -> Self {
-        self.volume = Some(volume.clone());
+        self.0.volume = Some(volume.clone());
         self
     }
 
     fn into_exception(self, py: Python<'_>) -> PyResult<PyErr> {
-        if let Some(raised) = self.raised {
+        let Facts { kind, text, remedies, operations, volume, raised } = *self.0;
+        if let Some(raised) = raised {
             return Ok(raised);
         }
-        let class = py.import(intern!(py, "warpbell._errors"))?.getattr(self.kind.class())?;
-        let text = match &self.remedies[..] {
-            [] => self.text,
-            remedies => format!("{}; {}", self.text, remedies.join(", or ")),
-        };
-        let error = class.call1((text,))?;
-        if let Some(remedy) = self.remedies.first() {
+        let classes = py.import(intern!(py, "warpbell._errors"))?;
+        let whole = if remedies.is_empty() { text } else { format!("{text}; {}", remedies.join(", or ")) };
+        let error = classes.getattr(kind.class())?.call1((whole,))?;
+        if let Some(remedy) = remedies.first() {
             error.setattr(intern!(py, "remedy"), remedy)?;
         }
-        if let Some(first) = self.operations.first() {
-            let name = |device: u32| match self.volume.as_ref().and_then(|v| v.device_name(device as usize)) {
+        if let Some(first) = operations.first() {
+            let name = |device: u32| match volume.as_ref().and_then(|v| v.device_name(device as usize)) {
                 Some(name) => name.to_owned(),
                 None => format!("device {device}"),
             };
             error.setattr(intern!(py, "device"), name(first.device))?;
             error.setattr(intern!(py, "lba"), first.lba)?;
             error.setattr(intern!(py, "status"), first.outcome.to_string())?;
-            let entry = py.import(intern!(py, "warpbell._errors"))?.getattr(intern!(py, "FailedOperation"))?;
-            let entries = self.operations.iter().map(|o| {
-                entry.call1((o.to_string(), name(o.device), o.lba, o.blocks, o.outcome.to_string()))
-            });
+            let entry = classes.getattr(intern!(py, "FailedOperation"))?;
+            let entries = operations
+                .iter()
+                .map(|o| entry.call1((o.to_string(), name(o.device), o.lba, o.blocks, o.outcome.to_string())));
             let entries = PyTuple::new(py, entries.collect::<PyResult<Vec<_>>>()?)?;
             error.setattr(intern!(py, "operations"), entries)?;
         }
+        // The last share of a volume waits for its devices.
+        py.detach(|| drop(volume));
         Ok(PyErr::from_value(error))
     }
 }
@@ -140,7 +150,9 @@ impl From<Failure> for PyErr {
 /// An exception that Python code has raised: a callback, or a signal handler.
 impl From<PyErr> for Failure {
     fn from(raised: PyErr) -> Self {
-        Self { raised: Some(raised), ..Self::new(Kind::Internal, "an exception of Python code") }
+        let mut failure = Self::new(Kind::Internal, "an exception of Python code");
+        failure.0.raised = Some(raised);
+        failure
     }
 }
 
@@ -163,6 +175,7 @@ fn kind_of_run(e: &RunError) -> Kind {
         RunError::Operations { errors, .. } => match errors.first().map(|e| e.outcome) {
             Some(Outcome::TimedOut) => Kind::Timeout,
             Some(Outcome::Damaged) => Kind::Damaged,
+            Some(Outcome::Stopped) => Kind::Cancelled,
             _ => Kind::Device,
         },
         RunError::Stopped { .. } => Kind::Cancelled,

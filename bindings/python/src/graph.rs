@@ -34,7 +34,7 @@ pub(crate) struct Graph {
     labels: Option<(Py<PyList>, Py<PyDict>)>,
 }
 
-/// What `import_file` and `load` read, and how.
+/// An input, and how it is read.
 #[derive(Clone)]
 struct Reading {
     input: Input,
@@ -129,11 +129,8 @@ impl Reading {
 }
 
 const IDS: &[(&str, IdKind)] = &[("auto", IdKind::Auto), ("numbers", IdKind::Numbers), ("names", IdKind::Names)];
-const ORIENTATIONS: &[(&str, Orientation)] = &[
-    ("auto", Orientation::Auto),
-    ("directed", Orientation::Directed),
-    ("undirected", Orientation::Undirected),
-];
+const ORIENTATIONS: &[(&str, Orientation)] =
+    &[("auto", Orientation::Auto), ("directed", Orientation::Directed), ("undirected", Orientation::Undirected)];
 const WEIGHTS: &[(&str, WeightMode)] = &[
     ("if-present", WeightMode::IfPresent),
     ("ignore", WeightMode::Ignore),
@@ -165,9 +162,9 @@ fn placement(engine: &engine::Engine, edges: &str, cache: Option<&Cache>) -> Res
             }
             Ok(Placement::Storage(cache.get().clone()))
         }
-        (other, None) => {
-            Err(Failure::invalid(format!("edges is `{other}`; use device or host, or pass a cache for edges on storage")))
-        }
+        (other, None) => Err(Failure::invalid(format!(
+            "edges is `{other}`; use device or host, or pass a cache for edges on storage"
+        ))),
     }
 }
 
@@ -187,7 +184,11 @@ fn weights_of(weights: &Bound<'_, PyAny>) -> PyResult<Weights> {
         _ => {}
     }
     if !matches!(source.typestr.as_bytes(), [_, b'i' | b'u' | b'b', ..]) {
-        return Err(Failure::invalid(format!("weights: elements of type {}; use integers, float32 or float64", source.typestr)).into());
+        return Err(Failure::invalid(format!(
+            "weights: elements of type {}; use integers, float32 or float64",
+            source.typestr
+        ))
+        .into());
     }
     let wide = Source::of(weights, Some("int64"), "weights")?.to_vec::<i64>()?;
     let narrow = wide.iter().map(|w| {
@@ -282,7 +283,8 @@ impl Graph {
         cache: Option<&Cache>,
     ) -> PyResult<Self> {
         let parts = py.import("warpbell._convert")?.call_method1("from_scipy", (matrix, weighted, directed))?;
-        let (indptr, indices, weights): (Bound<'_, PyAny>, Bound<'_, PyAny>, Option<Bound<'_, PyAny>>) = parts.extract()?;
+        let (indptr, indices, weights): (Bound<'_, PyAny>, Bound<'_, PyAny>, Option<Bound<'_, PyAny>>) =
+            parts.extract()?;
         Self::from_csr(py, engine, &indptr, &indices, weights.as_ref(), directed, edges, cache)
     }
 
@@ -299,8 +301,9 @@ impl Graph {
         cache: Option<&Cache>,
     ) -> PyResult<Self> {
         let parts = py.import("warpbell._convert")?.call_method1("from_networkx", (graph, weight))?;
-        type Parts<'py> = (Bound<'py, PyAny>, Bound<'py, PyAny>, Option<Bound<'py, PyAny>>, bool, Py<PyList>, Py<PyDict>);
-        let (indptr, indices, weights, directed, nodes, numbers): Parts<'_> = parts.extract()?;
+        type Lists<'py> =
+            (Bound<'py, PyAny>, Bound<'py, PyAny>, Option<Bound<'py, PyAny>>, bool, Py<PyList>, Py<PyDict>);
+        let (indptr, indices, weights, directed, nodes, numbers): Lists<'_> = parts.extract()?;
         let made = Self::from_csr(py, engine, &indptr, &indices, weights.as_ref(), directed, edges, cache)?;
         Ok(Self { labels: Some((nodes, numbers)), ..made })
     }
@@ -324,9 +327,8 @@ impl Graph {
         let shared = engine.shared().clone();
         let on = shared.engine().clone();
         let placement = placement(&on, edges, cache)?;
-        let csr = call::call_alone(py, move |_| {
-            reading.with(&progress, |options| Ok(reading.input.load(options)?.csr))
-        })?;
+        let csr =
+            call::call_alone(py, move |_| reading.with(&progress, |options| Ok(reading.input.load(options)?.csr)))?;
         let graph = call::call(py, &shared, move |_| place(&on, csr, placement))?;
         Ok(Self::made(graph, &shared))
     }
@@ -438,9 +440,8 @@ impl Graph {
     /// Breadth-first search from a vertex.
     #[pyo3(signature = (source, *, parents = true))]
     fn bfs(&self, py: Python<'_>, source: u64, parents: bool) -> PyResult<BfsResult> {
-        let found = self.call(py, move |graph| {
-            Bfs::new(graph, &BfsOptions::default().parents(parents))?.run_on_device(source)
-        })?;
+        let found = self
+            .call(py, move |graph| Bfs::new(graph, &BfsOptions::default().parents(parents))?.run_on_device(source))?;
         BfsResult::new(py, found, &self.shared)
     }
 
@@ -452,7 +453,13 @@ impl Graph {
 
     /// PageRank. The run ends when the changes of all ranks in an iteration sum to less than ``tolerance``.
     #[pyo3(signature = (*, damping = 0.85, tolerance = 1e-4, iterations = 1000))]
-    fn pagerank(&self, py: Python<'_>, damping: f64, tolerance: Option<f64>, iterations: u32) -> PyResult<PageRankResult> {
+    fn pagerank(
+        &self,
+        py: Python<'_>,
+        damping: f64,
+        tolerance: Option<f64>,
+        iterations: u32,
+    ) -> PyResult<PageRankResult> {
         let options = PageRankOptions::default().damping(damping).tolerance(tolerance).iterations(iterations);
         let found = self.call(py, move |graph| PageRank::new(graph, &options)?.run_on_device())?;
         PageRankResult::new(py, found, &self.shared)

@@ -81,12 +81,20 @@ impl<'py> Named<'py> {
             };
             let region = given.on_engine(table.volume().engine(), "indices")?;
             let (count, shape) = (given.len(), given.shape);
-            return Ok(Self { indices: Indices::Engine { region, count, wide }, shape, object: object.clone(), on_gpu: true });
+            return Ok(Self {
+                indices: Indices::Engine { region, count, wide },
+                shape,
+                object: object.clone(),
+                on_gpu: true,
+            });
         }
         if given.len() == 0 {
             return Ok(host(Vec::new(), given.shape));
         }
-        let array = object.py().import(intern!(object.py(), "numpy"))?.call_method1(intern!(object.py(), "asarray"), (object,))?;
+        let array = object
+            .py()
+            .import(intern!(object.py(), "numpy"))?
+            .call_method1(intern!(object.py(), "asarray"), (object,))?;
         let list = if given.typestr.as_bytes()[1] == b'u' {
             reshaped(&array, "uint64")?.to_vec::<u64>()?
         } else {
@@ -101,12 +109,17 @@ impl<'py> Named<'py> {
             let text = if given.on_gpu {
                 "a mask on the GPU; pass the numbers of its rows, as torch.nonzero returns them".to_owned()
             } else {
-                format!("a mask of shape {:?} for table `{}` of {rows} rows; it has one value for each row", given.shape, table.name())
+                format!(
+                    "a mask of shape {:?} for table `{}` of {rows} rows; it has one value for each row",
+                    given.shape,
+                    table.name()
+                )
             };
             return Err(Failure::invalid(text).into());
         }
         let numpy = object.py().import(intern!(object.py(), "numpy"))?;
-        let list = Source::of(&numpy.call_method1("flatnonzero", (object,))?, Some("uint64"), "indices")?.to_vec::<u64>()?;
+        let list =
+            Source::of(&numpy.call_method1("flatnonzero", (object,))?, Some("uint64"), "indices")?.to_vec::<u64>()?;
         let count = list.len() as u64;
         Ok(Self { indices: Indices::Host(Arc::new(list)), shape: vec![count], object: object.clone(), on_gpu: false })
     }

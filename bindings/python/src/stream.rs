@@ -39,7 +39,9 @@ fn handle_of(object: &Bound<'_, PyAny>) -> PyResult<usize> {
         let pair = if protocol.is_callable() { protocol.call0()? } else { protocol };
         let (version, handle): (u32, usize) = pair.extract()?;
         if version != 0 {
-            return Err(Failure::invalid(format!("`__cuda_stream__` has version {version}, and version 0 is known")).into());
+            return Err(
+                Failure::invalid(format!("`__cuda_stream__` has version {version}, and version 0 is known")).into()
+            );
         }
         return Ok(handle);
     }

@@ -18,12 +18,10 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
 use std::path::PathBuf;
 use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use warpbell::engine::{NO_LIMIT, Stream};
 use warpbell::memory::Region;
-use warpbell::storage::{
-    Combine, Gathering, RowFile, RowFileOptions, RowInput, RowOutput, TableLayout, TableWriter,
-};
+use warpbell::storage::{Combine, Gathering, RowFile, RowFileOptions, RowInput, RowOutput, TableLayout, TableWriter};
 
 /// Rows of equal size on a volume, which kernels gather by number.
 ///
@@ -103,7 +101,10 @@ impl Table {
             )));
         }
         if rows.shape != shape {
-            return Err(Failure::invalid(format!("{what}: its shape is {:?}, and the rows have {shape:?}", rows.shape)));
+            return Err(Failure::invalid(format!(
+                "{what}: its shape is {:?}, and the rows have {shape:?}",
+                rows.shape
+            )));
         }
         Ok(())
     }
@@ -163,7 +164,13 @@ impl Table {
         }
     }
 
-    fn put<'py>(&self, py: Python<'py>, named: &Named<'py>, rows: &Bound<'py, PyAny>, combine: Combine) -> PyResult<()> {
+    fn put<'py>(
+        &self,
+        py: Python<'py>,
+        named: &Named<'py>,
+        rows: &Bound<'py, PyAny>,
+        combine: Combine,
+    ) -> PyResult<()> {
         let shape = self.shape_of(&named.shape);
         let given = view::of(rows)?;
         let mut arrays = vec![(&named.object, named.on_gpu)];
@@ -231,7 +238,8 @@ impl Table {
         hot_rows: Option<&Bound<'_, PyAny>>,
         in_flight: Option<u32>,
     ) -> PyResult<Self> {
-        let hot_rows = hot_rows.map(|rows| Source::of(rows, Some("uint64"), "hot_rows")?.to_vec::<u64>().map_err(PyErr::from));
+        let hot_rows =
+            hot_rows.map(|rows| Source::of(rows, Some("uint64"), "hot_rows")?.to_vec::<u64>().map_err(PyErr::from));
         let hot_rows = hot_rows.transpose()?;
         let table = volume.get().call(py, move |v, _| {
             let mut builder = warpbell::storage::Table::open(v, &name);
@@ -516,21 +524,35 @@ enum State {
 }
 
 impl Flight {
+    fn late(&self, within: Duration) -> Failure {
+        let name = self.table.name();
+        let text = format!(
+            "table `{name}`: the rows of a batch were not there within {within:?}, and their reads were stopped; allow more time"
+        );
+        Failure::new(Kind::Timeout, text)
+    }
+
     /// Waits for the rows, if they are still in flight.
     fn land(&self, within: Duration) {
         let mut state = self.state.lock();
         *state = match std::mem::replace(&mut *state, State::Taken) {
-            State::Flying(gathering, memory) => match gathering.finish(within) {
-                Ok(()) => State::Landed(memory),
-                Err(e) => State::Failed(e.into()),
-            },
+            State::Flying(gathering, memory) => {
+                let begun = Instant::now();
+                match gathering.finish(within).map_err(Failure::from) {
+                    Ok(()) => State::Landed(memory),
+                    Err(failure) if failure.is_cancelled() && begun.elapsed() >= within => {
+                        State::Failed(self.late(within))
+                    }
+                    Err(failure) => State::Failed(failure),
+                }
+            }
             other => other,
         };
     }
 }
 
 impl InFlight for Held<Flight> {
-    fn settle(&self) {
+    fn complete(&self) {
         self.land(NO_LIMIT);
     }
 }

@@ -55,7 +55,10 @@ impl Memory {
 const PIECE: usize = 8 << 20;
 
 /// Calls `each` with an offset and a buffer for each piece of `bytes` bytes.
-pub(crate) fn pieces(bytes: usize, mut each: impl FnMut(usize, &mut [u8]) -> Result<(), Failure>) -> Result<(), Failure> {
+pub(crate) fn pieces(
+    bytes: usize,
+    mut each: impl FnMut(usize, &mut [u8]) -> Result<(), Failure>,
+) -> Result<(), Failure> {
     let mut piece = vec![0; bytes.min(PIECE)];
     let mut at = 0;
     while at < bytes {
@@ -200,7 +203,9 @@ impl Tensor {
     ) -> PyResult<Bound<'py, PyAny>> {
         let this = slf.get();
         if copy == Some(false) && this.on_gpu() {
-            return Err(Failure::invalid("the tensor is memory of a GPU, which numpy cannot share; allow a copy").into());
+            return Err(
+                Failure::invalid("the tensor is memory of a GPU, which numpy cannot share; allow a copy").into()
+            );
         }
         let array = Self::numpy(slf)?;
         let array = match dtype {
@@ -247,7 +252,7 @@ impl Tensor {
     }
 }
 
-/// What numpy makes an array of: `asarray` takes `__array_interface__` of this object, and keeps the object.
+/// Object that numpy makes an array of: `asarray` takes `__array_interface__` of this object, and keeps the object.
 ///
 /// The tensor itself has no such attribute: `hasattr` finds attributes of a class whatever the engine is, and libraries would take
 /// memory of a GPU for the host's.

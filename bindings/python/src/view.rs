@@ -55,7 +55,9 @@ impl View {
     pub(crate) fn on_engine(&self, engine: &Engine, what: &str) -> Result<Region, Failure> {
         if self.on_gpu != engine.is_gpu() {
             let (has, runs) = if self.on_gpu { ("a GPU", "CPU threads") } else { ("the host", "a GPU") };
-            return Err(Failure::invalid(format!("{what}: memory of {has}, and kernels run on {runs}; copy it there first")));
+            return Err(Failure::invalid(format!(
+                "{what}: memory of {has}, and kernels run on {runs}; copy it there first"
+            )));
         }
         self.check_contiguous(what)?;
         if !self.pointer.is_multiple_of(4) {
@@ -82,7 +84,9 @@ impl View {
         if self.contiguous {
             return Ok(());
         }
-        Err(Failure::invalid(format!("{what}: its rows are not one behind the other in memory; make it C-contiguous first")))
+        Err(Failure::invalid(format!(
+            "{what}: its rows are not one behind the other in memory; make it C-contiguous first"
+        )))
     }
 
     pub(crate) fn check_writable(&self, what: &str) -> Result<(), Failure> {
@@ -113,7 +117,8 @@ pub(crate) fn of_numpy(array: &Bound<'_, PyAny>) -> PyResult<View> {
 
 fn parse(object: &Bound<'_, PyAny>, interface: &Bound<'_, PyAny>, on_gpu: bool) -> PyResult<View> {
     let py = object.py();
-    let interface = interface.cast::<PyDict>().map_err(|_| wrong_type("the array interface of the argument is no dict"))?;
+    let interface =
+        interface.cast::<PyDict>().map_err(|_| wrong_type("the array interface of the argument is no dict"))?;
     let get = |name: &str| -> PyResult<Bound<'_, PyAny>> {
         let missing = || wrong_type(format!("the array interface of the argument has no `{name}`"));
         interface.get_item(name)?.ok_or_else(missing)
@@ -122,7 +127,8 @@ fn parse(object: &Bound<'_, PyAny>, interface: &Bound<'_, PyAny>, on_gpu: bool) 
     let shape: Vec<u64> = get("shape")?.extract()?;
     let typestr: String = get("typestr")?.extract()?;
     let item_bytes = typestr.get(2..).and_then(|n| n.parse().ok());
-    let item_bytes: u64 = item_bytes.ok_or_else(|| wrong_type(format!("elements of type {typestr} are not numbers")))?;
+    let item_bytes: u64 =
+        item_bytes.ok_or_else(|| wrong_type(format!("elements of type {typestr} are not numbers")))?;
     let bytes = shape.iter().try_fold(item_bytes, |all, n| all.checked_mul(*n)).filter(|b| *b <= isize::MAX as u64);
     if bytes.is_none() {
         return Err(wrong_type(format!("an array of shape {shape:?} does not fit in memory")));

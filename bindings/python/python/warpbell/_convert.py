@@ -1,11 +1,13 @@
 """Neighbour lists of graphs in other libraries."""
 
+from typing import Any, Dict, List, Optional, Tuple
+
 import numpy as np
 
 from ._errors import InvalidError
 
 
-def from_scipy(matrix, weighted, directed):
+def from_scipy(matrix: Any, weighted: bool, directed: bool) -> Tuple[Any, Any, Any]:
     """Returns offsets, neighbours, and weights or ``None``, of a sparse matrix or array of scipy."""
     csr = matrix.tocsr()
     rows, columns = csr.shape
@@ -26,12 +28,13 @@ def from_scipy(matrix, weighted, directed):
     return csr.indptr, csr.indices, csr.data if weighted else None
 
 
-def from_networkx(graph, weight):
+def from_networkx(graph: Any, weight: Optional[str]) -> Tuple[Any, Any, Any, bool, List[Any], Dict[Any, int]]:
     """Returns offsets, neighbours, weights or ``None``, true if edges have a direction, the nodes, and their numbers."""
     nodes = list(graph)
     numbers = {node: number for number, node in enumerate(nodes)}
     offsets = np.zeros(len(nodes) + 1, dtype=np.uint64)
-    neighbours, weights = [], []
+    neighbours: List[int] = []
+    lengths: List[Any] = []
     for number, node in enumerate(nodes):
         lists = graph.adj[node]
         for other, attributes in lists.items():
@@ -39,16 +42,14 @@ def from_networkx(graph, weight):
             if weight is not None:
                 # Of parallel edges the shortest counts.
                 edges = attributes.values() if graph.is_multigraph() else (attributes,)
-                weights.append(min(_weight(edge, weight, node, other) for edge in edges))
+                lengths.append(min(_weight(edge, weight, node, other) for edge in edges))
         offsets[number + 1] = len(neighbours)
-    neighbours = np.array(neighbours, dtype=np.uint64)
-    weights = None if weight is None else np.array(weights)
-    if weights is not None and len(weights) == 0:
-        weights = weights.astype(np.float64)
-    return offsets, neighbours, weights, graph.is_directed(), nodes, numbers
+    # An empty list would be one of real numbers, which are weights all the same.
+    weights = None if weight is None else np.array(lengths)
+    return offsets, np.array(neighbours, dtype=np.uint64), weights, graph.is_directed(), nodes, numbers
 
 
-def _weight(attributes, name, node, other):
+def _weight(attributes: Any, name: str, node: Any, other: Any) -> Any:
     try:
         return attributes[name]
     except KeyError:

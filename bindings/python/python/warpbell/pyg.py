@@ -6,7 +6,8 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import numpy as np
 import torch
-from torch_geometric.data import FeatureStore as _FeatureStore
+import torch.utils.dlpack
+from torch_geometric.data import FeatureStore as _FeatureStore  # type: ignore[import-untyped]
 from torch_geometric.data import TensorAttr
 
 from . import Table, Volume
@@ -18,7 +19,7 @@ __all__ = ["FeatureStore"]
 _LEAST, _MOST = 64, 65536
 
 
-class FeatureStore(_FeatureStore):
+class FeatureStore(_FeatureStore):  # type: ignore[misc]
     """Features of nodes as tables of a volume, for PyTorch Geometric's loaders.
 
     A tensor whose rows have 64 bytes to 64 KiB, a multiple of 4, becomes the table ``GROUP.NAME`` of the volume, or ``NAME`` without a group.
@@ -84,7 +85,7 @@ class FeatureStore(_FeatureStore):
                 found.append(table.prefetch(slice(None) if index is None else index))
             else:
                 found.append(tensor if tensor is None or index is None else tensor[index])
-        return [one if one is None or isinstance(one, torch.Tensor) else torch.from_dlpack(one.take()) for one in found]
+        return [one if one is None or isinstance(one, torch.Tensor) else torch.utils.dlpack.from_dlpack(one.take()) for one in found]
 
     def _remove_tensor(self, attr: TensorAttr) -> bool:
         key = self._key(attr)

@@ -56,7 +56,8 @@ class Rows(torch.nn.Module):
 
     def forward(self, indices: torch.Tensor) -> torch.Tensor:
         """Gathers the rows with these numbers: integers of any shape."""
-        return torch.ops.warpbell.gather(self._number, indices)
+        rows: torch.Tensor = torch.ops.warpbell.gather(self._number, indices)
+        return rows
 
     def extra_repr(self) -> str:
         return repr(self.table)

@@ -5,26 +5,23 @@ from typing import Any, Callable, Dict, List, Literal, Optional, Protocol, Seque
 import numpy as np
 import numpy.typing as npt
 
-from ._errors import CancelledError as CancelledError
-from ._errors import CudaError as CudaError
-from ._errors import DamagedError as DamagedError
-from ._errors import DeviceError as DeviceError
-from ._errors import Error as Error
-from ._errors import ExistsError as ExistsError
-from ._errors import FailedOperation as FailedOperation
-from ._errors import ForkError as ForkError
-from ._errors import InputError as InputError
-from ._errors import InternalError as InternalError
-from ._errors import InvalidError as InvalidError
-from ._errors import KernelError as KernelError
-from ._errors import NotFoundError as NotFoundError
-from ._errors import OutOfMemoryError as OutOfMemoryError
-from ._errors import RowIndexError as RowIndexError
-from ._errors import SpaceError as SpaceError
-from ._errors import TimeoutError as TimeoutError
-from ._errors import UnsupportedError as UnsupportedError
-
-__all__: List[str]
+__all__ = [
+    "Array",
+    "BfsResult",
+    "Cache",
+    "ComponentsResult",
+    "Engine",
+    "Graph",
+    "PageRankResult",
+    "Prefetch",
+    "SsspResult",
+    "Stream",
+    "Table",
+    "Tensor",
+    "Volume",
+    "__version__",
+    "run_program",
+]
 __version__: str
 
 _Path = Union[str, "os.PathLike[str]"]
@@ -42,7 +39,7 @@ _Array = Union[npt.ArrayLike, _OnGpu]
 _Indices = Union[int, slice, _Array]
 _Stream = Union["Stream", _CudaStream, int]
 
-def get_include() -> str: ...
+def run_program(words: Sequence[str], include: str) -> int: ...
 
 @final
 class Engine:
@@ -159,7 +156,7 @@ class Volume:
 
 @final
 class Cache:
-    def __new__(cls, volume: Volume, bytes: int = 67108864, *, page_bytes: Optional[int] = None) -> Cache: ...
+    def __new__(cls, volume: Volume, bytes: int = ..., *, page_bytes: Optional[int] = None) -> Cache: ...
     @property
     def bytes(self) -> int: ...
     @property
@@ -179,8 +176,8 @@ class Array:
     def warm(self) -> None: ...
     def view(self) -> bytes: ...
     def __len__(self) -> int: ...
-    def __getitem__(self, index: Union[int, slice]) -> Any: ...
-    def __setitem__(self, index: Union[int, slice], values: npt.ArrayLike) -> None: ...
+    def __getitem__(self, key: Union[int, slice], /) -> Any: ...
+    def __setitem__(self, key: Union[int, slice], value: npt.ArrayLike, /) -> None: ...
 
 @final
 class Table:
@@ -257,8 +254,8 @@ class Table:
     def reset_stats(self) -> None: ...
     def view(self) -> bytes: ...
     def __len__(self) -> int: ...
-    def __getitem__(self, indices: _Indices) -> Tensor: ...
-    def __setitem__(self, indices: _Indices, rows: _Array) -> None: ...
+    def __getitem__(self, key: _Indices, /) -> Tensor: ...
+    def __setitem__(self, key: _Indices, value: _Array, /) -> None: ...
 
 @final
 class Prefetch:
