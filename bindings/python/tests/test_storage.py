@@ -78,7 +78,7 @@ def test_a_file_is_opened_again(engine, tmp_path):
     with pytest.raises(warpbell.Error):
         again.store("more", [1])
     del again
-    (tmp_path / "text").write_text("precious" * 8192)
+    (tmp_path / "text").write_text("precious" * 65536)
     with pytest.raises(warpbell.ExistsError, match="text") as caught:
         warpbell.Volume.create(engine, f"soft:{tmp_path / 'text'}", MIB)
     assert caught.value.remedy

@@ -94,6 +94,10 @@ class FeatureStore(_FeatureStore):  # type: ignore[misc]
             return True
         return self._tensors.pop(key, None) is not None
 
+    def update_tensor(self, tensor: Any, *args: Any, **kwargs: Any) -> bool:
+        """Writes a tensor over the one that is there, or over some of its rows. The base class would remove all rows before."""
+        return bool(self.put_tensor(tensor, *args, **kwargs))
+
     def _get_tensor_size(self, attr: TensorAttr) -> Optional[Tuple[int, ...]]:
         key = self._key(attr)
         found = self._tables.get(key, self._tensors.get(key))

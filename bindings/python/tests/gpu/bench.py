@@ -17,9 +17,9 @@ rows, row_bytes, batch = int(rows), int(row_bytes), int(batch)
 
 def rate(call, seconds=3.0):
     """Returns the median of the calls' rates in calls per second, after a warm-up."""
-    times, end = [], time.perf_counter() + seconds
     call()
-    while time.perf_counter() < end:
+    times, end = [], time.perf_counter() + seconds
+    while len(times) < 3 or time.perf_counter() < end:
         begun = time.perf_counter()
         call()
         times.append(time.perf_counter() - begun)
