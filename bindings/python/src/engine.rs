@@ -48,14 +48,11 @@ impl Engine {
             builder = builder.threads(threads);
         }
         type Open = Box<dyn FnOnce(EngineBuilder) -> Result<warpbell::engine::Engine, Failure> + Send>;
-        let open: Open = match (kind, kind.strip_prefix("gpu").map(|rest| rest.strip_prefix(':').unwrap_or(rest))) {
+        let open: Open = match (kind, kind.strip_prefix("gpu:").map(str::parse)) {
             ("auto", _) => Box::new(|b| Ok(b.auto()?)),
             ("cpu", _) => Box::new(|b| Ok(b.cpu()?)),
             ("gpu", _) => Box::new(|b| Ok(b.gpu(0)?)),
-            (_, Some(number)) if kind != "gpu:" && number.parse::<usize>().is_ok() => {
-                let ordinal = number.parse().unwrap_or(0);
-                Box::new(move |b| Ok(b.gpu(ordinal)?))
-            }
+            (_, Some(Ok(ordinal))) => Box::new(move |b| Ok(b.gpu(ordinal)?)),
             _ => {
                 let text = format!("`{kind}` is no kind of engine; use auto, cpu, gpu, or gpu:1 for the second GPU");
                 return Err(Failure::invalid(text).into());

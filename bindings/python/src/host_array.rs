@@ -61,7 +61,7 @@ pub(crate) struct Source {
 }
 
 impl Source {
-    /// Takes an array, list, or tensor of the host, of elements of this type or of its own.
+    /// Takes an array, list, or tensor of the host: its elements as they are, or integers in this type.
     pub(crate) fn of(object: &Bound<'_, PyAny>, dtype: Option<&str>, what: &str) -> PyResult<Self> {
         let py = object.py();
         if object.getattr_opt(intern!(py, "__cuda_array_interface__"))?.is_some() {
@@ -69,6 +69,18 @@ impl Source {
         }
         let numpy = py.import(intern!(py, "numpy"))?;
         let array = numpy.call_method1(intern!(py, "asarray"), (object,))?;
+        if let Some(dtype) = dtype {
+            // numpy would cut off what is behind the point.
+            let found = array.getattr(intern!(py, "dtype"))?;
+            let kind: String = found.getattr(intern!(py, "kind"))?.extract()?;
+            if !matches!(kind.as_str(), "i" | "u" | "b") && array.getattr(intern!(py, "size"))?.extract::<usize>()? > 0
+            {
+                return Err(Failure::invalid(format!(
+                    "{what}: elements of type {found}; give integers, which become {dtype}"
+                ))
+                .into());
+            }
+        }
         // `ascontiguousarray` makes an array of one dimension of a number.
         let array = match array.getattr("ndim")?.extract::<usize>()? {
             0 => return Err(Failure::invalid(format!("{what}: a single number; give an array")).into()),

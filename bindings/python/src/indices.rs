@@ -1,12 +1,11 @@
 //! Numbers of rows as Python names them.
 
-use crate::error::{Failure, Kind};
+use crate::error::{Failure, Kind, wrong_type};
 use crate::host_array::Source;
-use crate::table::not_integers;
 use crate::view;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyInt, PySlice};
+use pyo3::types::{PyInt, PySlice, PyTuple};
 use std::sync::Arc;
 use warpbell::memory::Region;
 use warpbell::storage::{RowIndices, Table};
@@ -54,6 +53,11 @@ impl<'py> Named<'py> {
             object: object.clone(),
             on_gpu: false,
         };
+        if object.is_instance_of::<PyTuple>() {
+            return Err(wrong_type(
+                "indices are a tuple; rows have one index: pass a list, and choose elements of the result",
+            ));
+        }
         if let Ok(slice) = object.cast::<PySlice>() {
             let found = slice.indices(rows as isize)?;
             let list = (0..found.slicelength as i64).map(|i| (found.start as i64 + i * found.step as i64) as u64);
@@ -143,4 +147,9 @@ fn resolved(list: &[i64], table: &Table) -> Result<Vec<u64>, Failure> {
         })
     };
     list.iter().enumerate().map(one).collect()
+}
+
+/// Returns a `TypeError` for indices that are no integers.
+fn not_integers(found: &str) -> PyErr {
+    wrong_type(format!("indices are of type {found}; rows are named by integers, a slice, or a mask"))
 }

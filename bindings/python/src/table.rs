@@ -3,7 +3,7 @@
 use crate::call::{InFlight, Stop};
 use crate::dtype;
 use crate::engine::{as_python, seconds};
-use crate::error::{Failure, Kind, wrong_type};
+use crate::error::{Failure, Kind};
 use crate::fork;
 use crate::held::Held;
 use crate::host_array::Source;
@@ -596,9 +596,4 @@ impl Prefetch {
     fn __repr__(&self) -> String {
         format!("Prefetch({}, {:?})", self.flight.table.name(), self.shape)
     }
-}
-
-/// Returns a `TypeError` for indices that are no integers.
-pub(crate) fn not_integers(found: &str) -> PyErr {
-    wrong_type(format!("indices are of type {found}; rows are named by integers, a slice, or a mask"))
 }

@@ -99,6 +99,8 @@ def test_wrong_graphs_are_refused(engine):
         make(engine, indptr, indices, -np.ones(len(indices), int))
     with pytest.raises(warpbell.InvalidError):
         make(engine, indptr, indices, np.full(len(indices), np.nan))
+    with pytest.raises(warpbell.InvalidError, match="indices: elements of type float64"):
+        make(engine, indptr, indices + 0.5)
     with pytest.raises(warpbell.InvalidError, match="edges is `disk`"):
         make(engine, indptr, indices, edges="disk")
     graph = make(engine, indptr, indices)

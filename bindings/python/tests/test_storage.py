@@ -15,7 +15,7 @@ def test_an_engine_says_what_it_is(engine):
     assert repr(engine).startswith("Engine(")
     auto = warpbell.Engine()
     assert auto.kind == "gpu" or auto.note
-    for kind in ("gpu:x", "gpu:", "gpux", "tpu", ""):
+    for kind in ("gpu:x", "gpu:", "gpux", "gpu1", "tpu", ""):
         with pytest.raises(warpbell.InvalidError, match="no kind of engine"):
             warpbell.Engine(kind)
     if auto.kind == "cpu":

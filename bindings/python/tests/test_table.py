@@ -76,6 +76,10 @@ def test_what_no_table_can_hold_is_refused_with_the_reason(volume, table):
     assert isinstance(caught.value, LookupError)
     with pytest.raises(TypeError, match="<f8"):
         table[[0.5, 1.5]]
+    with pytest.raises(TypeError, match="a tuple; rows have one index"):
+        table[1, 2]
+    with pytest.raises(warpbell.InvalidError, match="hot_rows: elements of type float64; give integers"):
+        warpbell.Table.open(volume, "vectors", hot_rows=[0.5])
     with pytest.raises(warpbell.SpaceError, match="needs"):
         warpbell.Table.create(volume, "large", 1 << 20, 64)
 

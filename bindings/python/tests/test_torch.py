@@ -79,7 +79,7 @@ def test_a_feature_store_keeps_features_on_storage(volume, vectors):
     assert both[0].shape == (3, 32) and both[1].tolist() == [7, 4999, 7]
     store.update_tensor(torch.zeros(2, 32), TensorAttr("paper", "x", torch.tensor([0, 1])))
     assert store["paper", "x", slice(0, 2)].abs().sum() == 0
-    assert store.remove_tensor("author", "x") and volume.tables() == ["paper.x"]
+    assert store.remove_tensor("author", "x", None) and volume.tables() == ["paper.x"]
     with pytest.raises(KeyError):
         store["author", "x", None]
     # Another store finds the tables of the volume.

@@ -38,6 +38,6 @@ def test_the_page_prints_what_it_shows(tmp_path, monkeypatch):
             exec(compile(code, str(PAGE), "exec"), names)
         assert first_missing(expected, printed.getvalue()) is None, f"{code}\nprints\n{printed.getvalue()}"
         run += 1
-    assert run + len(skipped) == 8
+    assert run + len(skipped) == 9
     if skipped:
         pytest.skip(f"all blocks but those that need {', '.join(skipped)} were run")
