@@ -25,8 +25,11 @@ const GRACE: Duration = Duration::from_millis(700);
 /// Time that runs of other threads get to end before an engine is used again.
 const RESUME_WITHIN: Duration = Duration::from_secs(30);
 
-/// Work in flight between two calls, which an interrupt has to wait for.
+/// Kernels that are in flight while Python goes on.
 pub(crate) trait InFlight: Send + Sync {
+    /// Waits at most this long. Returns true if the work is over, or has failed.
+    fn wait(&self, within: Duration) -> bool;
+
     /// Waits until the work is over. Called after the engine was told to stop.
     fn complete(&self);
 }
@@ -244,6 +247,47 @@ pub(crate) fn call<T: Send + 'static>(
         }
     });
     Err(signal)
+}
+
+/// Runs short `work` without the interpreter, and without a look for signals: it starts kernels and does not wait for them.
+pub(crate) fn begin<T: Send>(
+    py: Python<'_>,
+    on: &Arc<Shared>,
+    work: impl FnOnce() -> Result<T, Failure> + Send,
+) -> PyResult<T> {
+    fork::check()?;
+    on.await_ready(py)?;
+    Ok(py.detach(|| caught(work))?)
+}
+
+/// Waits at most `within` for kernels in flight, without another thread. Returns true if they are over. Ctrl-C has the effect that it has in
+/// [`call`].
+pub(crate) fn await_in_flight(
+    py: Python<'_>,
+    on: &Arc<Shared>,
+    work: &impl InFlight,
+    within: Duration,
+) -> PyResult<bool> {
+    fork::check()?;
+    let begun = Instant::now();
+    loop {
+        let left = within.saturating_sub(begun.elapsed());
+        if py.detach(|| work.wait(left.min(POLL))) {
+            return Ok(true);
+        }
+        if let Err(signal) = py.check_signals() {
+            py.detach(|| {
+                *on.stopping.lock() += 1;
+                let _ = on.stop();
+                work.complete();
+                on.one_less();
+            });
+            return Err(signal);
+        }
+        if left.is_zero() {
+            return Ok(false);
+        }
+    }
 }
 
 /// Runs `work` that uses no engine, as [`call`] does. After Ctrl-C it goes on in the background, and its result is dropped.

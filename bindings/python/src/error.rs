@@ -98,11 +98,6 @@ impl Failure {
         self
     }
 
-    /// Returns true for work that was told to stop.
-    pub(crate) fn is_cancelled(&self) -> bool {
-        self.0.kind == Kind::Cancelled
-    }
-
     /// Names the volume whose devices failed.
     pub(crate) fn on(mut self, volume: &Volume) -> Self {
         self.0.volume = Some(volume.clone());

@@ -9,7 +9,7 @@
 //! | `dtype`, `view`, `host_array`, `tensor` | arrays of other libraries, and results for them |
 //! | `engine`, `stream` | engines and streams |
 //! | `volume`, `cache` | devices, stored arrays |
-//! | `indices`, `table` | rows by number |
+//! | `indices`, `table`, `prefetch` | rows by number |
 //! | `graph`, `graph_results` | graphs and algorithms |
 //! | `progress` | functions of Python that are told the progress |
 
@@ -24,6 +24,7 @@ mod graph_results;
 mod held;
 mod host_array;
 mod indices;
+mod prefetch;
 mod progress;
 mod stream;
 mod table;
@@ -55,7 +56,7 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<cache::Cache>()?;
     m.add_class::<cache::Array>()?;
     m.add_class::<table::Table>()?;
-    m.add_class::<table::Prefetch>()?;
+    m.add_class::<prefetch::Prefetch>()?;
     m.add_class::<graph::Graph>()?;
     m.add_class::<graph_results::BfsResult>()?;
     m.add_class::<graph_results::ComponentsResult>()?;

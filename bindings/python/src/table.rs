@@ -1,27 +1,26 @@
 //! Tables: rows on storage by number.
 
-use crate::call::{InFlight, Stop};
+use crate::call::{self, Stop};
 use crate::dtype;
-use crate::engine::{as_python, seconds};
+use crate::engine::as_python;
 use crate::error::{Failure, Kind};
 use crate::fork;
 use crate::held::Held;
 use crate::host_array::Source;
 use crate::indices::Named;
+use crate::prefetch::{Flight, Landing, Prefetch};
 use crate::progress::Progress;
 use crate::stream;
 use crate::tensor::{Memory, Tensor};
 use crate::view::{self, View};
 use crate::volume::Volume;
-use parking_lot::Mutex;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
 use std::path::PathBuf;
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
 use warpbell::engine::{NO_LIMIT, Stream};
 use warpbell::memory::Region;
-use warpbell::storage::{Combine, Gathering, RowFile, RowFileOptions, RowInput, RowOutput, TableLayout, TableWriter};
+use warpbell::storage::{Combine, RowFile, RowFileOptions, RowInput, RowOutput, TableLayout, TableWriter};
 
 /// Rows of equal size on a volume, which kernels gather by number.
 ///
@@ -133,27 +132,8 @@ impl Table {
                 }
             }
         };
-        let stream = self.stream(stream, &arrays)?;
-        let indices = named.indices.clone();
-        let memory = self.call(py, move |table, _| {
-            let start = |out: RowOutput<'_>| {
-                indices.use_in(|indices| match &stream {
-                    Some(stream) => table.start_on(stream, indices, out),
-                    None => table.start(indices, out),
-                })
-            };
-            if let Output::Engine(region) = &output {
-                start(region.into())?.finish(NO_LIMIT)?;
-                return Ok(None);
-            }
-            let rows = table.allocate_rows(indices.len())?;
-            start((&rows).into())?.finish(NO_LIMIT)?;
-            let (memory, bytes) = (Memory::Buffer(rows), indices.len() * table.layout().row_bytes());
-            match &output {
-                Output::Host(region) => memory.copy_to(region, bytes as usize).map(|()| None),
-                _ => Ok(Some(memory)),
-            }
-        })?;
+        let flight = self.start(py, named, output, self.stream(stream, &arrays)?)?;
+        let memory = flight.land(py, self.volume.get().shared(), NO_LIMIT)?;
         match (out, memory) {
             (Some(out), _) => Ok(out.clone()),
             (None, Some(memory)) => {
@@ -162,6 +142,38 @@ impl Table {
             }
             (None, None) => Err(Failure::new(Kind::Internal, "a gather without result").into()),
         }
+    }
+
+    /// Starts to gather rows, behind all work of the stream if there is one.
+    fn start(
+        &self,
+        py: Python<'_>,
+        named: &Named<'_>,
+        output: Output,
+        stream: Option<Stream>,
+    ) -> PyResult<Arc<Held<Flight>>> {
+        let (table, indices) = (&*self.table, &named.indices);
+        let flight = call::begin(py, self.volume.get().shared(), || {
+            let start = |out: RowOutput<'_>| {
+                indices.use_in(|indices| match &stream {
+                    Some(stream) => table.start_on(stream, indices, out),
+                    None => table.start(indices, out),
+                })
+            };
+            let (started, landing) = match output {
+                Output::Engine(region) => (start((&region).into())?, Landing::Caller),
+                Output::New => {
+                    let rows = table.allocate_rows(indices.len())?;
+                    (start((&rows).into())?, Landing::New(Memory::Buffer(rows)))
+                }
+                Output::Host(region) => {
+                    let rows = table.allocate_rows(indices.len())?;
+                    (start((&rows).into())?, Landing::Host(Memory::Buffer(rows), region))
+                }
+            };
+            Ok(Flight::new(table, started, landing))
+        })?;
+        Ok(Arc::new(Held::new(flight)))
     }
 
     fn put<'py>(
@@ -436,16 +448,7 @@ impl Table {
     ) -> PyResult<Prefetch> {
         let named = Named::of(indices, &self.table)?;
         let stream = self.stream(stream, &[(&named.object, named.on_gpu)])?;
-        let taken = named.indices.clone();
-        let flight = self.call(py, move |table, _| {
-            let rows = table.allocate_rows(taken.len())?;
-            let started = taken.use_in(|indices| match &stream {
-                Some(stream) => table.start_on(stream, indices, &rows),
-                None => table.start(indices, &rows),
-            })?;
-            Ok(Flight { table: table.clone(), state: Mutex::new(State::Flying(started, Memory::Buffer(rows))) })
-        })?;
-        let flight = Arc::new(Held::new(flight));
+        let flight = self.start(py, &named, Output::New, stream)?;
         let weak: Weak<Held<Flight>> = Arc::downgrade(&flight);
         self.volume.get().shared().enter_in_flight(weak);
         Ok(Prefetch { flight, shape: self.shape_of(&named.shape), volume: self.volume.clone_ref(py) })
@@ -507,93 +510,5 @@ impl Table {
         let shape = self.shape_of(&[self.layout().rows()]);
         let shape: Vec<String> = shape.iter().map(u64::to_string).collect();
         format!("Table({}, ({}), {})", self.name(), shape.join(", "), Self::dtype(self))
-    }
-}
-
-/// A batch in flight.
-struct Flight {
-    table: warpbell::storage::Table,
-    state: Mutex<State>,
-}
-
-enum State {
-    Flying(Gathering, Memory),
-    Landed(Memory),
-    Failed(Failure),
-    Taken,
-}
-
-impl Flight {
-    fn late(&self, within: Duration) -> Failure {
-        let name = self.table.name();
-        let text = format!(
-            "table `{name}`: the rows of a batch were not there within {within:?}, and their reads were stopped; allow more time"
-        );
-        Failure::new(Kind::Timeout, text)
-    }
-
-    /// Waits for the rows, if they are still in flight.
-    fn land(&self, within: Duration) {
-        let mut state = self.state.lock();
-        *state = match std::mem::replace(&mut *state, State::Taken) {
-            State::Flying(gathering, memory) => {
-                let begun = Instant::now();
-                match gathering.finish(within).map_err(Failure::from) {
-                    Ok(()) => State::Landed(memory),
-                    Err(failure) if failure.is_cancelled() && begun.elapsed() >= within => {
-                        State::Failed(self.late(within))
-                    }
-                    Err(failure) => State::Failed(failure),
-                }
-            }
-            other => other,
-        };
-    }
-}
-
-impl InFlight for Held<Flight> {
-    fn complete(&self) {
-        self.land(NO_LIMIT);
-    }
-}
-
-/// Rows on their way to memory: ``Table.prefetch``. Dropping it waits for them.
-#[pyclass(frozen, module = "warpbell")]
-pub(crate) struct Prefetch {
-    flight: Arc<Held<Flight>>,
-    shape: Vec<u64>,
-    volume: Py<Volume>,
-}
-
-#[pymethods]
-impl Prefetch {
-    /// Returns true if ``take`` would not wait.
-    fn is_ready(&self, py: Python<'_>) -> PyResult<bool> {
-        let flight = self.flight.clone();
-        self.volume.get().call(py, move |_, _| match &*flight.state.lock() {
-            State::Flying(gathering, _) => Ok(gathering.is_finished()?),
-            _ => Ok(true),
-        })
-    }
-
-    /// Waits for the rows, at most ``timeout`` seconds, and returns them as a tensor. Reads that have not ended by then are stopped.
-    #[pyo3(signature = (timeout = None))]
-    fn take(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Tensor> {
-        let within = timeout.map(|t| seconds(t, "timeout")).transpose()?.unwrap_or(NO_LIMIT);
-        let flight = self.flight.clone();
-        let memory = self.volume.get().call(py, move |_, _| {
-            flight.land(within);
-            match std::mem::replace(&mut *flight.state.lock(), State::Taken) {
-                State::Landed(memory) => Ok(memory),
-                State::Failed(failure) => Err(failure),
-                _ => Err(Failure::invalid("the rows of this batch were taken already; prefetch them again")),
-            }
-        })?;
-        let element = self.flight.table.layout().element();
-        Ok(Tensor::new(memory, self.shape.clone(), element, self.volume.get().shared()))
-    }
-
-    fn __repr__(&self) -> String {
-        format!("Prefetch({}, {:?})", self.flight.table.name(), self.shape)
     }
 }

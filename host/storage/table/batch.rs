@@ -146,6 +146,12 @@ impl Batch {
         Ok(())
     }
 
+    /// Waits at most `within` for the batch. Returns true if it is over, or has failed.
+    pub(super) fn wait_for(&self, table: &Table, within: Duration) -> Result<bool, StorageError> {
+        let Some((stream, _)) = &self.launched else { return Ok(true) };
+        stream.wait(within).map_err(|e| table.run_error(e))
+    }
+
     /// Returns true if the batch is over.
     pub(super) fn is_finished(&self, table: &Table) -> Result<bool, StorageError> {
         let Some((stream, _)) = &self.launched else { return Ok(true) };
