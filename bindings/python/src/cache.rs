@@ -7,6 +7,7 @@ use crate::error::{Failure, wrong_type};
 use crate::fork;
 use crate::held::Held;
 use crate::host_array::{Fresh, Source};
+use crate::view;
 use crate::volume::Volume;
 use pyo3::exceptions::PyIndexError;
 use pyo3::prelude::*;
@@ -177,7 +178,7 @@ impl Array {
     fn __setitem__(&self, py: Python<'_>, index: &Bound<'_, PyAny>, values: &Bound<'_, PyAny>) -> PyResult<()> {
         let (first, count, _) = self.range(index)?;
         let numpy = py.import("numpy")?;
-        let values = numpy.call_method1("asarray", (values, self.dtype()))?;
+        let values = numpy.call_method1("asarray", (view::as_numpy(values)?, self.dtype()))?;
         let values = numpy.call_method1("broadcast_to", (values, (count,)))?;
         let source = Source::of(&values, None, "values")?;
         let each = self.array.element_bytes();

@@ -42,6 +42,24 @@ pub(crate) fn dlpack_of(element: ElementType) -> DLDataType {
     DLDataType { code: entry(element).3, bits: (bytes_of(element) * 8) as u8, lanes: 1 }
 }
 
+/// Returns the type as `__array_interface__` writes it.
+pub(crate) fn typestr_of_dlpack(dtype: DLDataType) -> Result<String, Failure> {
+    let letter = match dtype.code {
+        DLDataTypeCode::BOOL => Some('b'),
+        code => TYPES.iter().find(|(.., c)| *c == code).map(|(_, _, letter, _)| *letter),
+    };
+    let bytes = dtype.bits / 8;
+    match letter.filter(|_| dtype.lanes == 1 && dtype.bits.is_multiple_of(8)) {
+        Some(letter) => Ok(format!("{}{letter}{bytes}", if bytes == 1 { '|' } else { '<' })),
+        None => {
+            let (code, bits, lanes) = (dtype.code.0, dtype.bits, dtype.lanes);
+            Err(Failure::invalid(format!(
+                "elements of DLPack's type {code} of {bits} bits in {lanes} lanes are not plain numbers"
+            )))
+        }
+    }
+}
+
 /// Returns the type that numpy calls by this name, in the byte order of the machine.
 pub(crate) fn from_name(name: &str) -> Result<ElementType, Failure> {
     let found = TYPES.iter().find(|(_, n, ..)| *n == name).map(|(e, ..)| *e);

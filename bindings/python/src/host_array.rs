@@ -68,7 +68,7 @@ impl Source {
             return Err(Failure::invalid(format!("{what}: memory of a GPU; copy it to the host first")).into());
         }
         let numpy = py.import(intern!(py, "numpy"))?;
-        let array = numpy.call_method1(intern!(py, "asarray"), (object,))?;
+        let array = view::as_numpy(object)?;
         if let Some(dtype) = dtype {
             // numpy would cut off what is behind the point.
             let found = array.getattr(intern!(py, "dtype"))?;

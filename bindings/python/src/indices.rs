@@ -95,10 +95,7 @@ impl<'py> Named<'py> {
         if given.len() == 0 {
             return Ok(host(Vec::new(), given.shape));
         }
-        let array = object
-            .py()
-            .import(intern!(object.py(), "numpy"))?
-            .call_method1(intern!(object.py(), "asarray"), (object,))?;
+        let array = view::as_numpy(object)?;
         let list = if given.typestr.as_bytes()[1] == b'u' {
             reshaped(&array, "uint64")?.to_vec::<u64>()?
         } else {
@@ -123,7 +120,8 @@ impl<'py> Named<'py> {
         }
         let numpy = object.py().import(intern!(object.py(), "numpy"))?;
         let list =
-            Source::of(&numpy.call_method1("flatnonzero", (object,))?, Some("uint64"), "indices")?.to_vec::<u64>()?;
+            Source::of(&numpy.call_method1("flatnonzero", (view::as_numpy(object)?,))?, Some("uint64"), "indices")?
+                .to_vec::<u64>()?;
         let count = list.len() as u64;
         Ok(Self { indices: Indices::Host(Arc::new(list)), shape: vec![count], object: object.clone(), on_gpu: false })
     }

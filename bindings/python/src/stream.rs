@@ -21,6 +21,9 @@ pub(crate) struct Stream {
     shared: Arc<Shared>,
 }
 
+/// Number of the legacy default stream in protocols of Python. Its handle is null.
+const DEFAULT: usize = 1;
+
 /// The object that owns a stream of another library.
 struct Owner(#[expect(dead_code, reason = "only kept")] Py<PyAny>);
 
@@ -64,8 +67,7 @@ pub(crate) fn given(shared: &Arc<Shared>, object: &Bound<'_, PyAny>) -> PyResult
 }
 
 fn adopt(shared: &Arc<Shared>, handle: usize, owner: &Bound<'_, PyAny>) -> PyResult<warpbell::engine::Stream> {
-    // Number 1 stands for the legacy default stream, whose handle is null.
-    let raw = (if handle == 1 { 0 } else { handle }) as *mut c_void;
+    let raw = (if handle == DEFAULT { 0 } else { handle }) as *mut c_void;
     let keep: Arc<dyn Any + Send + Sync> = Arc::new(Owner(owner.clone().unbind()));
     // SAFETY: the object says that this is its stream, and lives as long as the adopted one. Who passes a number vouches for it.
     Ok(unsafe { shared.engine().adopt_stream(raw, keep) }.map_err(Failure::from)?)
@@ -87,7 +89,10 @@ pub(crate) fn of_array(shared: &Arc<Shared>, array: &Bound<'_, PyAny>) -> PyResu
     if let Some(current) = current {
         return given(shared, &current).map(Some);
     }
-    let interface = array.getattr(intern!(py, "__cuda_array_interface__"))?;
+    let Some(interface) = array.getattr_opt(intern!(py, "__cuda_array_interface__"))? else {
+        // DLPack has made the default stream wait for the content.
+        return adopt(shared, DEFAULT, array).map(Some);
+    };
     let named = interface.call_method1(intern!(py, "get"), (intern!(py, "stream"),))?;
     if named.is_none() {
         return Ok(None);

@@ -195,7 +195,7 @@ impl Table {
             }
         } else {
             let numpy = py.import("numpy")?;
-            let array = numpy.call_method1("asarray", (rows,))?;
+            let array = view::as_numpy(rows)?;
             let options = pyo3::types::PyDict::new(py);
             options.set_item("casting", "same_kind")?;
             options.set_item("copy", false)?;

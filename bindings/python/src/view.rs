@@ -1,14 +1,17 @@
 //! Arrays of other libraries: numpy's by `__array_interface__`, those on a GPU by `__cuda_array_interface__`. The two protocols describe
-//! memory alike, so that one parser serves both.
+//! memory alike, so that one parser serves both. Objects that have neither are taken by DLPack.
 
 use crate::dtype;
 use crate::error::{Failure, wrong_type};
 use crate::tensor::Tensor;
+use dlpark::ffi::{DLDevice, DLDeviceType};
+use dlpark::python::consumer::{DlpackStream, ImportRequest, StreamArg};
+use dlpark::{AllocationDeleter, DlpackFlags};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::any::Any;
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use warpbell::engine::Engine;
 use warpbell::memory::{Region, Space};
@@ -27,8 +30,11 @@ pub(crate) struct View {
     owner: Arc<Owner>,
 }
 
-/// The object. Regions keep it.
-struct Owner(#[expect(dead_code, reason = "only kept")] Py<PyAny>);
+/// The object, or its share of the memory. Regions keep it.
+enum Owner {
+    Object(#[expect(dead_code, reason = "only kept")] Py<PyAny>),
+    Share(#[expect(dead_code, reason = "only kept")] AllocationDeleter),
+}
 
 impl View {
     /// Returns the number of elements.
@@ -106,8 +112,60 @@ pub(crate) fn of(object: &Bound<'_, PyAny>) -> PyResult<View> {
     if let Some(interface) = object.getattr_opt(intern!(py, "__cuda_array_interface__"))? {
         return parse(object, &interface, true);
     }
-    let array = py.import(intern!(py, "numpy"))?.call_method1(intern!(py, "asarray"), (object,))?;
-    of_numpy(&array)
+    if has_only_dlpack(object)? {
+        return of_dlpack(object);
+    }
+    of_numpy(&py.import(intern!(py, "numpy"))?.call_method1(intern!(py, "asarray"), (object,))?)
+}
+
+/// Makes an array of numpy of lists, and of arrays of the host in other libraries.
+pub(crate) fn as_numpy<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    let py = object.py();
+    let function = if has_only_dlpack(object)? { intern!(py, "from_dlpack") } else { intern!(py, "asarray") };
+    py.import(intern!(py, "numpy"))?.call_method1(function, (object,))
+}
+
+/// Returns true for objects that numpy would not take for arrays otherwise.
+fn has_only_dlpack(object: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let py = object.py();
+    let has = |name| object.hasattr(name);
+    Ok(has(intern!(py, "__dlpack__"))? && !has(intern!(py, "__array_interface__"))? && !has(intern!(py, "__array__"))?)
+}
+
+/// The legacy default stream of CUDA, on which memory of a GPU is to be complete.
+struct DefaultStream;
+
+// SAFETY: every context has this stream, which lives as long as it does.
+unsafe impl DlpackStream for DefaultStream {
+    fn as_python_arg(&self, _: Python<'_>, _: DLDevice) -> PyResult<StreamArg> {
+        Ok(dlpark::python::consumer::stream::cuda(ptr::null_mut()))
+    }
+}
+
+fn of_dlpack(object: &Bound<'_, PyAny>) -> PyResult<View> {
+    let request = ImportRequest::new(object.as_borrowed())?;
+    let on_gpu = match request.device()?.device_type {
+        DLDeviceType::CUDA => true,
+        DLDeviceType::CPU | DLDeviceType::CUDAHOST => false,
+        other => {
+            return Err(wrong_type(format!(
+                "memory of a device of DLPack's type {}; use the host or a CUDA GPU",
+                other.0
+            )));
+        }
+    };
+    let imported = request.import(if on_gpu { Some(&DefaultStream) } else { None }, None)?;
+    let wrong = |e: dlpark::tensor::Error| wrong_type(e.to_string());
+    let tensor = imported.validate().map_err(wrong)?;
+    let typestr = dtype::typestr_of_dlpack(tensor.dtype())?;
+    let shape = tensor.shape().iter().map(|n| n.unsigned_abs()).collect();
+    let pointer = tensor.data_ptr() as u64 + tensor.byte_offset();
+    let item_bytes = u64::from(tensor.dtype().bits / 8);
+    let contiguous = tensor.is_compact().map_err(wrong)?;
+    // What is written to a copy would be lost.
+    let readonly = imported.flags().intersects(DlpackFlags::READ_ONLY | DlpackFlags::IS_COPIED);
+    let owner = Arc::new(Owner::Share(imported.into_deleter()));
+    Ok(View { on_gpu, pointer, readonly, shape, typestr, item_bytes, contiguous, owner })
 }
 
 /// Describes an array of numpy.
@@ -146,6 +204,6 @@ fn parse(object: &Bound<'_, PyAny>, interface: &Bound<'_, PyAny>, on_gpu: bool) 
         };
         shape.contains(&0) || (strides.len() == shape.len() && shape.iter().zip(&strides).rev().all(same))
     });
-    let owner = Arc::new(Owner(object.clone().unbind()));
+    let owner = Arc::new(Owner::Object(object.clone().unbind()));
     Ok(View { on_gpu, pointer, readonly, shape, typestr, item_bytes, contiguous, owner })
 }

@@ -49,6 +49,41 @@ def test_rows_of_another_table_are_written(table, volume, vectors):
     np.testing.assert_array_equal(out.numpy(), vectors[7:9])
 
 
+class OnlyDlpack:
+    """An array that has DLPack and no other protocol."""
+
+    def __init__(self, array):
+        self.array = array
+
+    def __dlpack_device__(self):
+        return self.array.__dlpack_device__()
+
+    def __dlpack__(self, **options):
+        return self.array.__dlpack__(**options)
+
+
+def test_arrays_of_dlpack_alone_are_taken(engine, table, vectors):
+    indices = OnlyDlpack(np.array([3, 1, 4]))
+    np.testing.assert_array_equal(table[indices].numpy(), vectors[[3, 1, 4]])
+    table[OnlyDlpack(np.array([7]))] = OnlyDlpack(np.full((1, 32), 5, np.float32))
+    assert (table[7].numpy() == 5).all()
+    mask = np.zeros(5000, bool)
+    mask[9] = True
+    np.testing.assert_array_equal(table[OnlyDlpack(mask)].numpy(), vectors[[9]])
+    kept = np.zeros((2, 32), np.float32)
+    out = OnlyDlpack(kept)
+    assert table.gather([1, 2], out) is out
+    np.testing.assert_array_equal(kept, vectors[[1, 2]])
+    with pytest.raises(warpbell.InvalidError, match="C-contiguous"):
+        table.gather([1, 2], OnlyDlpack(np.zeros((2, 64), np.float32)[:, ::2]))
+    read_only = np.zeros((2, 32), np.float32)
+    read_only.flags.writeable = False
+    with pytest.raises((warpbell.InvalidError, BufferError)):
+        table.gather([1, 2], OnlyDlpack(read_only))
+    with pytest.raises(warpbell.InvalidError, match="plain numbers"):
+        table.gather([1, 2], OnlyDlpack(np.zeros((2, 32), np.complex64)))
+
+
 def test_torch_shares_memory(table, vectors):
     torch = pytest.importorskip("torch", reason="needs torch")
     rows = torch.from_dlpack(table[[3, 1]])
