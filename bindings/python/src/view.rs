@@ -162,7 +162,7 @@ fn of_dlpack(object: &Bound<'_, PyAny>) -> PyResult<View> {
     let pointer = tensor.data_ptr() as u64 + tensor.byte_offset();
     let item_bytes = u64::from(tensor.dtype().bits / 8);
     let contiguous = tensor.is_compact().map_err(wrong)?;
-    // What is written to a copy would be lost.
+    // Rows that are written to a copy would be lost.
     let readonly = imported.flags().intersects(DlpackFlags::READ_ONLY | DlpackFlags::IS_COPIED);
     let owner = Arc::new(Owner::Share(imported.into_deleter()));
     Ok(View { on_gpu, pointer, readonly, shape, typestr, item_bytes, contiguous, owner })

@@ -158,7 +158,7 @@ def test_scipy(engine):
     sparse = pytest.importorskip("scipy.sparse", reason="needs scipy")
     from scipy.sparse import csgraph
 
-    matrix = sparse.random(200, 200, 0.02, random_state=3, format="coo")
+    matrix = sparse.random(200, 200, 0.02, random_state=3, format="csc")
     graph = warpbell.Graph.from_scipy(engine, matrix, weighted=True)
     expected = csgraph.dijkstra(matrix, indices=0)
     found = graph.sssp(0).distance.numpy()

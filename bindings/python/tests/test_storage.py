@@ -92,7 +92,7 @@ def test_wrong_options_are_named(engine):
     with pytest.raises(TypeError, match="`depht` is no option.*depth"):
         create(engine, "soft:mem", MIB, depht=3)
     with pytest.raises(warpbell.InvalidError, match="landing: .*direct"):
-        create(engine, "soft:mem", MIB, landing="dirct")
+        create(engine, "soft:mem", MIB, landing="directly")
     with pytest.raises(warpbell.InvalidError, match="sofd"):
         create(engine, "sofd:mem", MIB)
     with pytest.raises(warpbell.InvalidError, match="deadline"):
