@@ -1,5 +1,6 @@
 """Devices that fail, lost commands, Ctrl-C, other processes, memory that is kept."""
 
+import gc
 import multiprocessing
 import os
 import pathlib
@@ -147,11 +148,19 @@ def test_an_interrupt_ends_a_call_and_the_engine_works(tmp_path, call):
 
 
 def test_a_forked_child_is_refused_with_a_sentence(table):
+    own = open_engine()
+    volume = warpbell.Volume.create(own, "soft:mem", MIB)
+    dropped = [own, volume, warpbell.Cache(volume, 1 << 16), own.stream(), table[:3], table.prefetch([1])]
+    del own, volume
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
         status = 1
+        # A child that waits for threads of its parent is ended by this.
+        signal.alarm(60)
         try:
+            dropped.clear()
+            gc.collect()
             for use in (lambda: table[0], lambda: open_engine(), lambda: table.view()):
                 try:
                     use()
