@@ -4,6 +4,8 @@
 //! looks for signals while it waits. After a signal it stops the engine's kernels, and waits a moment for the call to end. A call that
 //! does not end by then, because it reads a file or waits for a device, is left alone. It ends in the background, and later calls
 //! of the engine wait for that.
+//!
+//! Gathers need no other thread: they are started on the main thread, which then waits for them in pieces.
 
 use crate::error::{Failure, Kind};
 use crate::fork;
