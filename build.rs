@@ -21,11 +21,15 @@ fn main() {
         eprintln!("error: {error}");
         std::process::exit(1)
     });
-    println!("cargo::rustc-env=WARPBELL_NVCC={}", image.nvcc.map_or("none".to_owned(), |nvcc| nvcc.release));
-    println!("cargo::rustc-env=WARPBELL_COMMIT={}", commit(&root));
-    println!("cargo::rustc-env=WARPBELL_TARGET={}", env::var("TARGET").expect("cargo sets TARGET"));
-    let archs = image.architectures.iter().map(u32::to_string).collect::<Vec<_>>().join(" ");
-    println!("cargo::rustc-env=WARPBELL_IMAGE_ARCHS={archs}");
+    // For this package, and as metadata for packages that compile the program into themselves.
+    let fact = |name: &str, value: &str| {
+        println!("cargo::rustc-env=WARPBELL_{}={value}", name.to_uppercase());
+        println!("cargo::metadata={name}={value}");
+    };
+    fact("nvcc", &image.nvcc.map_or("none".to_owned(), |nvcc| nvcc.release));
+    fact("commit", &commit(&root));
+    fact("target", &env::var("TARGET").expect("cargo sets TARGET"));
+    fact("image_archs", &image.architectures.iter().map(u32::to_string).collect::<Vec<_>>().join(" "));
     let list: String =
         image.fat_binaries.iter().map(|f| format!("    include_bytes!({:?}),\n", f.display().to_string())).collect();
     fs::write(out.join("kernels.rs"), format!("&[\n{list}]\n")).expect("OUT_DIR is writable");

@@ -2,9 +2,22 @@
 
 use crate::output::{Failure, say};
 use std::path::PathBuf;
+use std::sync::OnceLock;
 
-/// Returns `../include` beside the program if the headers are there, as in an installation, else the folder of the build.
+/// Folder of a package that has the program inside another executable.
+static PACKAGED: OnceLock<PathBuf> = OnceLock::new();
+
+/// Makes a folder the one that [`folder`] returns. Only the first call has an effect.
+pub fn set_folder(folder: PathBuf) {
+    let _ = PACKAGED.set(folder);
+}
+
+/// Returns the folder of the package, or `../include` beside the program if the headers are there, as in an installation, else the
+/// folder of the build.
 pub fn folder() -> PathBuf {
+    if let Some(folder) = PACKAGED.get() {
+        return folder.clone();
+    }
     let program = std::env::current_exe().ok();
     let installed = program.as_deref().and_then(|p| Some(p.parent()?.parent()?.join("include")));
     installed.filter(|f| f.join("warpbell/abi.h").is_file()).unwrap_or_else(|| warpbell::INCLUDE_DIR.into())

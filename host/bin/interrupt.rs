@@ -2,7 +2,6 @@
 //! order.
 
 use parking_lot::{Mutex, MutexGuard};
-use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 use warpbell::engine::Engine;
@@ -97,8 +96,8 @@ impl Interrupt {
     }
 
     /// Prints what ended the program and returns the exit code.
-    pub fn conclude(&self, end: End) -> ExitCode {
-        ExitCode::from(tell(end, self.state().doing))
+    pub fn conclude(&self, end: End) -> u8 {
+        tell(end, self.state().doing)
     }
 
     /// Makes interrupts stop `engine`'s kernels until the guard is dropped.

@@ -9,7 +9,6 @@ use std::error::Error;
 use std::fmt;
 use std::io::{self, IsTerminal, Write};
 use std::path::Path;
-use std::process::ExitCode;
 use warpbell::destination::{Destination, DestinationError};
 use warpbell::graph::output::{Output, OutputError, Values};
 use warpbell::graph::{Ids, VertexName};
@@ -183,20 +182,20 @@ pub fn has_terminal() -> bool {
 }
 
 /// Prints the error of a failed command and returns the exit code.
-pub fn conclude(result: Result<(), Failure>) -> ExitCode {
+pub fn conclude(result: Result<(), Failure>) -> u8 {
     match result {
-        Ok(()) | Err(Failure::BrokenPipe) => ExitCode::SUCCESS,
+        Ok(()) | Err(Failure::BrokenPipe) => 0,
         Err(Failure::Error(message)) => {
             complain("error", &message);
-            ExitCode::from(1)
+            1
         }
         Err(Failure::Usage(message)) => {
             complain("error", &message);
-            ExitCode::from(2)
+            2
         }
         Err(Failure::Status(message, code)) => {
             complain("error", &message);
-            ExitCode::from(code)
+            code
         }
     }
 }

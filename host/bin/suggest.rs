@@ -10,9 +10,8 @@ use std::borrow::Cow;
 use std::ffi::OsString;
 use warpbell::suggest::closest;
 
-/// Parses the command line. Prints the text and exits if help was requested or the command line is wrong.
-pub fn parse() -> Cli {
-    let words: Vec<OsString> = std::env::args_os().collect();
+/// Parses a command line, whose first word names the program. Prints the text and exits if help was requested or the command line is wrong.
+pub fn parse(words: Vec<OsString>) -> Cli {
     if version::is_asked_for(&words) {
         print!("{}", version::verbose());
         std::process::exit(0)

@@ -27,13 +27,27 @@ mod world;
 use args::Command;
 use interrupt::Interrupt;
 use output::Failure;
+use std::ffi::OsString;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 use warpbell::cuda::{CONNECTIONS_VARIABLE, MOST_CONNECTIONS};
 use warpbell::processors;
 
-fn main() -> ExitCode {
-    let cli = suggest::parse();
+/// Runs the command of this process's command line.
+pub fn main() -> ExitCode {
+    ExitCode::from(main_with(std::env::args_os().collect(), None))
+}
+
+/// Runs the command that these words are, the first of which names the program. Returns the exit status.
+///
+/// Packages that have the program inside another executable call this as the first thing that their process does, with their folder of
+/// device headers.
+pub fn main_with(words: Vec<OsString>, headers: Option<PathBuf>) -> u8 {
+    if let Some(folder) = headers {
+        headers::set_folder(folder);
+    }
+    let cli = suggest::parse(words);
     // The ranks of `run` are other programs, which make this setting themselves.
     if !matches!(cli.command, Command::Run(_)) && std::env::var_os(CONNECTIONS_VARIABLE).is_none() {
         // SAFETY: this is the only thread of the process.

@@ -261,6 +261,45 @@ impl Stream {
         self.0.state().failed_waits
     }
 
+    /// Waits at most `within` for every kernel of the stream to end, or for one to fail. Returns true if so:
+    /// [`Stream::synchronize`] is to be called then. Kernels that have not ended go on. For programs that do something else
+    /// now and then while they wait.
+    ///
+    /// # Errors
+    /// As for [`Stream::is_finished`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use warpbell::args;
+    /// use warpbell::engine::Engine;
+    /// use warpbell::memory::Place;
+    ///
+    /// let engine = Engine::cpu()?;
+    /// let (stream, out) = (engine.stream()?, engine.allocate(Place::Device, 8)?);
+    /// // SAFETY: these are the types of the parameters of `wb_iota`: out, count, start, step.
+    /// unsafe { stream.launch("wb_iota", engine.grid(32, 1), args!(&out, 1u64, 7u64, 0u64)) }?;
+    /// while !stream.wait(Duration::from_millis(50))? {
+    ///     println!("still waiting");
+    /// }
+    /// stream.synchronize(Duration::from_secs(10))?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn wait(&self, within: Duration) -> Result<bool, RunError> {
+        let mut state = self.0.state();
+        if !state.busy {
+            return Ok(true);
+        }
+        // An unreadable log counts as a log with errors.
+        let has_failed = || self.engine().0.control.has_failed();
+        let ended = run::await_end(within, Duration::ZERO, has_failed, |slice| state.queue.wait(slice));
+        match ended {
+            Ok(ended) => Ok(ended || has_failed().unwrap_or(true)),
+            Err(reason) => Err(self.0.break_off(&mut state, reason)),
+        }
+    }
+
     /// Returns true if every kernel of the stream has ended. Errors in the log are left for [`Stream::synchronize`].
     ///
     /// # Errors
@@ -271,12 +310,8 @@ impl Stream {
         if !state.busy {
             return Ok(true);
         }
-        state.queue.wait(Duration::ZERO).map_err(|reason| {
-            let broken = run::broken(self.engine(), &names(&state.kernels), reason);
-            self.0.retire(&mut state);
-            state.failed_waits += 1;
-            broken
-        })
+        let ended = state.queue.wait(Duration::ZERO);
+        ended.map_err(|reason| self.0.break_off(&mut state, reason))
     }
 
     /// Tells every wait inside the stream's kernels, and inside the engine's other kernels, to end.
@@ -302,6 +337,14 @@ impl Inner {
             return Ok(false);
         }
         Err(run::stuck(&self.engine, names(&state.kernels), within))
+    }
+
+    /// Returns the error of kernels that broke, of which none is in flight any more.
+    fn break_off(&self, state: &mut State, reason: String) -> RunError {
+        let broken = run::broken(&self.engine, &names(&state.kernels), reason);
+        self.retire(state);
+        state.failed_waits += 1;
+        broken
     }
 
     fn retire(&self, state: &mut State) {
@@ -438,6 +481,22 @@ mod tests {
         put(&stream, "wb_iota", grid, args!(&out, 1u64, 3u64, 0u64)).unwrap();
         stream.synchronize(SOON).unwrap();
         assert_eq!(out.get::<u64>(0).unwrap(), 3);
+    }
+
+    #[test]
+    fn a_wait_in_pieces_ends_with_the_kernels_or_their_error() {
+        let (engine, word, out) = engine_with(Duration::from_millis(300));
+        let stream = engine.stream().unwrap();
+        assert!(stream.wait(SOON).unwrap());
+        put(&stream, "wb_iota", one_warp(&engine), args!(&out, 1u64, 7u64, 0u64)).unwrap();
+        assert!(stream.wait(SOON).unwrap());
+        stream.synchronize(SOON).unwrap();
+        assert_eq!(out.get::<u64>(0).unwrap(), 7);
+        put(&stream, "wb_shmem_signal_wait", one_warp(&engine), in_vain(&engine, &word)).unwrap();
+        assert!(!stream.wait(Duration::from_millis(1)).unwrap());
+        assert!(stream.wait(SOON).unwrap());
+        assert!(matches!(stream.synchronize(SOON), Err(RunError::Operations { .. })));
+        assert!(engine.is_idle());
     }
 
     #[test]

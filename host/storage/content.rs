@@ -27,7 +27,7 @@ pub(super) struct Content {
     pub(super) interrupted: bool,
 }
 
-/// Returns true if a mark must precede writes to this content: some array has a checksum that writes make invalid.
+/// Returns true if the first write to these arrays has to be marked: some of them have checksums that hold.
 fn needs_mark(block: &Superblock) -> bool {
     let is_checked = |e: &Entry| !e.changed || block.manifest.checksum_table().is_some();
     block.manifest.entries().iter().any(|e| is_checked(e) && e.count > 0)
@@ -229,8 +229,8 @@ impl Volume {
         let mut next = Superblock { generation: content.latest + 1, ..content.block.clone() };
         let changed = self.0.integrity.changed()?;
         let mut has_new = next.manifest.set_changed(|e| self.is_touched(e, &changed));
-        // Writes to arrays that are known as changed were marked, too. The next generation ends the mark.
-        has_new |= needs_mark(&content.block) && !self.0.integrity.is_pending()?;
+        // A write to arrays that are recorded as changed has put a mark, too. It would outlast this program.
+        has_new |= !content.interrupted && needs_mark(&content.block) && !self.0.integrity.is_pending()?;
         if next.manifest.checksum_table().is_some()
             && !self.0.integrity.is_pending()?
             && changed.iter().any(|w| *w != 0)

@@ -120,7 +120,7 @@ impl Batch {
 
     /// Takes memory for `rows` rows, that of an earlier batch if it is large enough.
     pub(super) fn take_own(&mut self, table: &Table, rows: u64) -> Result<DataBuffer, StorageError> {
-        let bytes = usize::try_from(rows.saturating_mul(table.layout().row_bytes())).unwrap_or(usize::MAX);
+        let bytes = row_bytes(table, rows);
         match self.own.take().filter(|own| own.len() >= bytes) {
             Some(own) => Ok(own),
             None => allocate(table, bytes),
@@ -147,6 +147,12 @@ impl Batch {
         unsafe { stream.launch(kernel, grid, args) }?;
         self.launched = Some((stream.clone(), stream.failed_waits()));
         Ok(())
+    }
+
+    /// Waits at most `within` for the batch. Returns true if it is over, or has failed.
+    pub(super) fn wait_for(&self, table: &Table, within: Duration) -> Result<bool, StorageError> {
+        let Some((stream, _)) = &self.launched else { return Ok(true) };
+        stream.wait(within).map_err(|e| table.run_error(e))
     }
 
     /// Returns true if the batch is over.
@@ -269,6 +275,11 @@ impl Batch {
         self.indices = Some(region);
         Ok(args)
     }
+}
+
+/// Returns the bytes of `rows` rows, or the largest number if no memory holds them.
+pub(super) fn row_bytes(table: &Table, rows: u64) -> usize {
+    usize::try_from(rows.saturating_mul(table.layout().row_bytes())).unwrap_or(usize::MAX)
 }
 
 /// Allocates memory for rows. The devices reach it directly if rows may land there and the volume can register more memory;

@@ -38,7 +38,7 @@ pub use scratch::TableScratch;
 pub use stats::TableStats;
 pub use stored::{StoredTable, TableWriter};
 
-use super::{Element, ElementType, StorageError, Volume};
+use super::{DataBuffer, Element, ElementType, StorageError, Volume};
 use crate::engine::{Args, KernelArg, NO_LIMIT, RunError, abi};
 use batch::Batch;
 use geometry::RowReads;
@@ -133,6 +133,30 @@ impl Table {
     /// Returns the volume that holds the table.
     pub fn volume(&self) -> &Volume {
         &self.0.volume
+    }
+
+    /// Allocates memory for `rows` rows, to which rows are gathered best: the devices reach it directly if rows are whole blocks and may
+    /// land there.
+    ///
+    /// # Errors
+    /// [`StorageError::Memory`] or [`StorageError::Dma`] if memory cannot be allocated.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use warpbell::engine::Engine;
+    /// use warpbell::storage::{Drive, ElementType, OverwritePolicy, Table, Volume};
+    ///
+    /// let drive = Drive::create("soft:mem", 1 << 20, &OverwritePolicy::none())?;
+    /// let volume = Volume::on(&Engine::cpu()?, [drive]).build()?;
+    /// let table = Table::create(&volume, "vectors", ElementType::F32, 16, 1000)?;
+    /// let rows = table.allocate_rows(3)?;
+    /// assert_eq!(rows.len(), 3 * 64);
+    /// table.gather(&[7u64, 8, 7], &rows)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn allocate_rows(&self, rows: u64) -> Result<DataBuffer, StorageError> {
+        batch::allocate(self, batch::row_bytes(self, rows))
     }
 
     /// Gathers rows: row `indices[i]` comes to byte `i` times [`TableLayout::row_bytes`] of the output. Waits for all of

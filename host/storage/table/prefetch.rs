@@ -88,6 +88,15 @@ impl Gathering {
         self.0.is_finished()
     }
 
+    /// Waits at most `within` for the rows, or for an error. Returns true if [`Gathering::finish`] is to be called. Reads that
+    /// have not ended go on, so that a program can do something else in between.
+    ///
+    /// # Errors
+    /// As for [`Gathering::is_finished`].
+    pub fn wait(&self, within: Duration) -> Result<bool, StorageError> {
+        self.0.batch.as_ref().map_or(Ok(true), |batch| batch.wait_for(&self.0.table, within))
+    }
+
     /// Waits at most `within` for the rows. Reads that have not ended by then are told to stop, and the call fails. On a
     /// stream of the caller this waits for all kernels of the stream.
     ///

@@ -1,0 +1,171 @@
+//! Results of graph algorithms: a value for each vertex, in the engine's memory.
+
+use crate::call::Shared;
+use crate::tensor::{Memory, Tensor};
+use pyo3::prelude::*;
+use std::sync::Arc;
+use warpbell::graph::{BfsOnEngine, ComponentsOnEngine, PageRankOnEngine, SsspOnEngine, VertexValues};
+use warpbell::storage::ElementType;
+
+/// Makes a tensor of values, of this type if it is given: one of as many bytes.
+fn tensor(
+    py: Python<'_>,
+    values: VertexValues,
+    as_type: Option<ElementType>,
+    shared: &Arc<Shared>,
+) -> PyResult<Py<Tensor>> {
+    let element = as_type.unwrap_or(values.element_type());
+    let memory = Memory::Region(values.region().clone());
+    Py::new(py, Tensor::new(memory, vec![values.len() as u64], element, shared))
+}
+
+/// Returns the signed type for numbers of vertices, in which the mark for "none" is -1, if all fit.
+fn signed(values: &VertexValues) -> Option<ElementType> {
+    match values.element_type() {
+        ElementType::U32 if values.len() <= i32::MAX as usize => Some(ElementType::I32),
+        ElementType::U64 => Some(ElementType::I64),
+        _ => None,
+    }
+}
+
+/// Result of a breadth-first search.
+#[pyclass(frozen, module = "warpbell")]
+pub(crate) struct BfsResult {
+    /// Number of edges between the source and each vertex; -1 for a vertex that was not reached.
+    #[pyo3(get)]
+    depth: Py<Tensor>,
+    /// Predecessor of each vertex, or ``None`` if there were to be no parents. The source is its own; a vertex that was not reached has -1.
+    #[pyo3(get)]
+    parent: Option<Py<Tensor>>,
+    /// Number of vertices reached, including the source.
+    #[pyo3(get)]
+    reached: u64,
+    /// Number of levels.
+    #[pyo3(get)]
+    levels: usize,
+    /// Time in seconds.
+    #[pyo3(get)]
+    elapsed: f64,
+}
+
+impl BfsResult {
+    pub(crate) fn new(py: Python<'_>, found: BfsOnEngine, shared: &Arc<Shared>) -> PyResult<Self> {
+        let parent = found.parent.map(|values| {
+            let as_type = signed(&values);
+            tensor(py, values, as_type, shared)
+        });
+        Ok(Self {
+            // A path has fewer edges than 2^31: a graph with such a path has more levels than anybody waits for.
+            depth: tensor(py, found.depth, Some(ElementType::I32), shared)?,
+            parent: parent.transpose()?,
+            reached: found.reached,
+            levels: found.levels.len(),
+            elapsed: found.elapsed.as_secs_f64(),
+        })
+    }
+}
+
+#[pymethods]
+impl BfsResult {
+    fn __repr__(&self) -> String {
+        format!("BfsResult({} vertices in {} levels, {:.6} s)", self.reached, self.levels, self.elapsed)
+    }
+}
+
+/// Connected components.
+#[pyclass(frozen, module = "warpbell")]
+pub(crate) struct ComponentsResult {
+    /// For each vertex the smallest vertex of its component.
+    #[pyo3(get)]
+    label: Py<Tensor>,
+    /// Number of components.
+    #[pyo3(get)]
+    components: u64,
+    /// Time in seconds.
+    #[pyo3(get)]
+    elapsed: f64,
+}
+
+impl ComponentsResult {
+    pub(crate) fn new(py: Python<'_>, found: ComponentsOnEngine, shared: &Arc<Shared>) -> PyResult<Self> {
+        let as_type = signed(&found.label);
+        let label = tensor(py, found.label, as_type, shared)?;
+        Ok(Self { label, components: found.components, elapsed: found.elapsed.as_secs_f64() })
+    }
+}
+
+#[pymethods]
+impl ComponentsResult {
+    fn __repr__(&self) -> String {
+        format!("ComponentsResult({} components, {:.6} s)", self.components, self.elapsed)
+    }
+}
+
+/// Ranks of the vertices.
+#[pyclass(frozen, module = "warpbell")]
+pub(crate) struct PageRankResult {
+    /// Rank of each vertex. The ranks sum to 1.
+    #[pyo3(get)]
+    rank: Py<Tensor>,
+    /// Number of iterations.
+    #[pyo3(get)]
+    iterations: usize,
+    /// True if the tolerance was reached, or there was none.
+    #[pyo3(get)]
+    converged: bool,
+    /// Time in seconds.
+    #[pyo3(get)]
+    elapsed: f64,
+}
+
+impl PageRankResult {
+    pub(crate) fn new(py: Python<'_>, found: PageRankOnEngine, shared: &Arc<Shared>) -> PyResult<Self> {
+        Ok(Self {
+            rank: tensor(py, found.rank, None, shared)?,
+            iterations: found.iterations.len(),
+            converged: found.converged,
+            elapsed: found.elapsed.as_secs_f64(),
+        })
+    }
+}
+
+#[pymethods]
+impl PageRankResult {
+    fn __repr__(&self) -> String {
+        let end = if self.converged { "converged" } else { "not converged" };
+        format!("PageRankResult({} iterations, {end}, {:.6} s)", self.iterations, self.elapsed)
+    }
+}
+
+/// Distances from a vertex.
+#[pyclass(frozen, module = "warpbell")]
+pub(crate) struct SsspResult {
+    /// Distance of each vertex: integers for integer weights, otherwise ``float64``.
+    #[pyo3(get)]
+    distance: Py<Tensor>,
+    /// Distance of a vertex that was not reached: the largest integer of the type, or NaN.
+    #[pyo3(get)]
+    unreached: Py<PyAny>,
+    /// Time in seconds.
+    #[pyo3(get)]
+    elapsed: f64,
+}
+
+impl SsspResult {
+    pub(crate) fn new(py: Python<'_>, found: SsspOnEngine, shared: &Arc<Shared>) -> PyResult<Self> {
+        let unreached = match found.distance.element_type() {
+            ElementType::U32 => u32::MAX.into_pyobject(py)?.into_any(),
+            ElementType::U64 => u64::MAX.into_pyobject(py)?.into_any(),
+            _ => f64::NAN.into_pyobject(py)?.into_any(),
+        };
+        let distance = tensor(py, found.distance, None, shared)?;
+        Ok(Self { distance, unreached: unreached.unbind(), elapsed: found.elapsed.as_secs_f64() })
+    }
+}
+
+#[pymethods]
+impl SsspResult {
+    fn __repr__(&self) -> String {
+        format!("SsspResult({:.6} s)", self.elapsed)
+    }
+}

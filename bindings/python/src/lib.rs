@@ -1,0 +1,66 @@
+//! Native part of the Python package `warpbell`. The package in `python/warpbell` re-exports it.
+//!
+//! | module | contents |
+//! |---|---|
+//! | `call` | calls without the interpreter, Ctrl-C |
+//! | `held` | objects of the library that Python owns |
+//! | `fork` | refusal of forked children |
+//! | `error` | exceptions |
+//! | `dtype`, `view`, `host_array`, `tensor` | arrays of other libraries, and results for them |
+//! | `engine`, `stream` | engines and streams |
+//! | `volume`, `cache` | devices, stored arrays |
+//! | `indices`, `table`, `prefetch` | rows by number |
+//! | `graph`, `graph_results` | graphs and algorithms |
+//! | `progress` | functions of Python that are told the progress |
+
+mod cache;
+mod call;
+mod dtype;
+mod engine;
+mod error;
+mod fork;
+mod graph;
+mod graph_results;
+mod held;
+mod host_array;
+mod indices;
+mod prefetch;
+mod progress;
+mod stream;
+mod table;
+mod tensor;
+mod view;
+mod volume;
+
+use pyo3::prelude::*;
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+/// Runs the program `warpbell` with the words of a command line, and returns its exit status.
+#[pyfunction]
+fn run_program(words: Vec<OsString>, include: PathBuf) -> u8 {
+    let status = warpbell_program::main_with(words, Some(include));
+    // The end of a process of Python does not flush Rust's buffers.
+    let _ = io::stdout().flush();
+    status
+}
+
+#[pymodule]
+fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    m.add_class::<engine::Engine>()?;
+    m.add_class::<stream::Stream>()?;
+    m.add_class::<tensor::Tensor>()?;
+    m.add_class::<volume::Volume>()?;
+    m.add_class::<cache::Cache>()?;
+    m.add_class::<cache::Array>()?;
+    m.add_class::<table::Table>()?;
+    m.add_class::<prefetch::Prefetch>()?;
+    m.add_class::<graph::Graph>()?;
+    m.add_class::<graph_results::BfsResult>()?;
+    m.add_class::<graph_results::ComponentsResult>()?;
+    m.add_class::<graph_results::PageRankResult>()?;
+    m.add_class::<graph_results::SsspResult>()?;
+    m.add_function(wrap_pyfunction!(run_program, m)?)
+}

@@ -1,0 +1,146 @@
+"""Memory and streams of a GPU. Other engines skip these tests."""
+
+import gc
+
+import numpy as np
+import pytest
+import warpbell
+
+
+@pytest.fixture(autouse=True)
+def _on_a_gpu(engine):
+    if engine.kind != "gpu":
+        pytest.skip("needs a GPU")
+
+
+def test_rows_stay_on_the_gpu(table, vectors):
+    torch = pytest.importorskip("torch", reason="needs torch")
+    rows = table[[3, 1]]
+    shared = torch.from_dlpack(rows)
+    assert rows.device == "cuda:0" and shared.is_cuda
+    assert shared.data_ptr() == rows.__cuda_array_interface__["data"][0]
+    np.testing.assert_array_equal(shared.cpu().numpy(), vectors[[3, 1]])
+    np.testing.assert_array_equal(rows.numpy(), vectors[[3, 1]])
+    with pytest.raises(warpbell.InvalidError, match="allow a copy"):
+        rows.__array__(copy=False)
+    empty = torch.from_dlpack(table[[]])
+    assert empty.shape == (0, 32)
+
+
+def test_a_gather_begins_behind_the_work_of_torchs_stream(table, vectors):
+    torch = pytest.importorskip("torch", reason="needs torch")
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        for number in range(20):
+            indices = torch.full((1000,), 4999, device="cuda")
+            torch.cuda._sleep(20_000_000)
+            # Behind the pause: a gather that did not wait would read the old numbers.
+            indices.fill_(number)
+            out = torch.empty(1000, 32, device="cuda")
+            table.gather(indices, out)
+            assert (out.cpu().numpy() == vectors[number]).all()
+            rows = torch.ones(1, 32, device="cuda")
+            torch.cuda._sleep(20_000_000)
+            rows.fill_(number)
+            table.scatter(torch.tensor([4000], device="cuda"), rows)
+            assert (table[4000].numpy() == number).all()
+            ahead = table.prefetch(indices)
+            assert (torch.from_dlpack(ahead.take()).cpu().numpy() == vectors[number]).all()
+
+
+def test_arrays_of_dlpack_alone_are_taken(table, vectors):
+    torch = pytest.importorskip("torch", reason="needs torch")
+    from test_tensor import OnlyDlpack
+
+    for number in range(10):
+        indices = torch.zeros(100, dtype=torch.int64, device="cuda")
+        out = torch.empty(100, 32, device="cuda")
+        torch.cuda._sleep(20_000_000)
+        indices.fill_(number)
+        table.gather(OnlyDlpack(indices), OnlyDlpack(out))
+        assert (out.cpu().numpy() == vectors[number]).all()
+
+
+def test_memory_of_a_tensor_that_is_gone_waits_for_kernels_that_read_it(table, vectors):
+    torch = pytest.importorskip("torch", reason="needs torch")
+    for number in range(10):
+        rows = torch.from_dlpack(table[np.full(2000, number)])
+        torch.cuda._sleep(50_000_000)
+        sums = rows * 1
+        del rows
+        gc.collect()
+        other = torch.from_dlpack(table[np.full(2000, 100 + number)])
+        assert (sums.cpu().numpy() == vectors[number]).all()
+        assert (other.cpu().numpy() == vectors[100 + number]).all()
+
+
+def test_streams_are_shared_with_torch(engine, table, vectors):
+    torch = pytest.importorskip("torch", reason="needs torch")
+    own = engine.stream()
+    assert own.__cuda_stream__() == (0, own.handle)
+    outside = torch.cuda.ExternalStream(own.handle)
+    with torch.cuda.stream(outside):
+        indices = torch.arange(100, device="cuda")
+    for stream in (own, outside, outside.cuda_stream, warpbell.Stream.adopt(engine, outside)):
+        np.testing.assert_array_equal(table.gather(indices, stream=stream).numpy(), vectors[:100])
+    own.wait_for(torch.cuda.current_stream())
+    own.synchronize(30)
+
+
+def test_cupy(table, vectors):
+    cupy = pytest.importorskip("cupy", reason="needs cupy")
+    rows = cupy.from_dlpack(table[[3, 1]])
+    np.testing.assert_array_equal(cupy.asnumpy(rows), vectors[[3, 1]])
+    np.testing.assert_array_equal(cupy.asnumpy(cupy.asarray(table[[3, 1]])), vectors[[3, 1]])
+    out = cupy.empty((2, 32), cupy.float32)
+    with cupy.cuda.Stream(non_blocking=True) as stream:
+        table.gather(cupy.array([5, 6], dtype=cupy.int32), out)
+        np.testing.assert_array_equal(cupy.asnumpy(out), vectors[[5, 6]])
+        table.gather(cupy.array([7, 8]), out, stream=stream)
+    np.testing.assert_array_equal(cupy.asnumpy(out), vectors[[7, 8]])
+
+
+def test_numba(table, vectors):
+    cuda = pytest.importorskip("numba.cuda", reason="needs numba-cuda")
+    rows = cuda.as_cuda_array(table[[3, 1]])
+    np.testing.assert_array_equal(rows.copy_to_host(), vectors[[3, 1]])
+    out = cuda.device_array((2, 32), np.float32)
+    table.gather(cuda.to_device(np.array([5, 6])), out)
+    np.testing.assert_array_equal(out.copy_to_host(), vectors[[5, 6]])
+
+
+def test_jax(table, vectors):
+    jax = pytest.importorskip("jax", reason="needs jax")
+    if jax.default_backend() != "gpu":
+        pytest.skip("needs jax with CUDA")
+    np.testing.assert_array_equal(np.asarray(jax.dlpack.from_dlpack(table[[3, 1]])), vectors[[3, 1]])
+    np.testing.assert_array_equal(table[jax.numpy.array([3, 1])].numpy(), vectors[[3, 1]])
+
+
+def test_memory_of_the_host_is_refused_where_kernels_need_the_gpus(table):
+    torch = pytest.importorskip("torch", reason="needs torch")
+    with pytest.raises(TypeError, match="32 or 64 bits"):
+        table[torch.tensor([1], dtype=torch.int16, device="cuda")]
+    with pytest.raises(warpbell.InvalidError, match="torch.nonzero"):
+        table[torch.zeros(5000, dtype=torch.bool, device="cuda")]
+    with pytest.raises(warpbell.RowIndexError):
+        table[torch.tensor([-1], device="cuda")]
+    out = torch.empty(2, 32)
+    assert table.gather([1, 2], out) is out
+
+
+def test_a_gpu_without_memory_is_an_error_and_later_calls_work(volume, table, vectors):
+    large = warpbell.Table.create(volume, "large", 10, 65536, "uint8")
+    with pytest.raises(warpbell.OutOfMemoryError) as caught:
+        large[np.zeros(1 << 22, np.uint32)]  # 256 GiB
+    assert isinstance(caught.value, MemoryError)
+    np.testing.assert_array_equal(table[[1]].numpy(), vectors[[1]])
+
+
+def test_results_of_graphs_stay_on_the_gpu(engine):
+    torch = pytest.importorskip("torch", reason="needs torch")
+    graph = warpbell.Graph.load(engine, "kron:12")
+    depth = torch.from_dlpack(graph.bfs(graph.vertex(1)).depth)
+    assert depth.is_cuda and depth.dtype == torch.int32 and depth.max() > 0
+    again = torch.from_dlpack(graph.bfs(graph.vertex(1)).depth)
+    assert torch.equal(depth, again) and depth.data_ptr() != again.data_ptr()
