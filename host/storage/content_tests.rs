@@ -336,38 +336,3 @@ fn a_copy_that_missed_writes_is_left_out_when_it_is_opened_again() {
     assert!(v.redundancy().unwrap().lost.is_empty());
     assert_eq!(v.read_array::<u64>("ids").unwrap(), values(3, 1000));
 }
-
-#[test]
-fn a_program_that_flushed_its_writes_was_not_interrupted() {
-    let files = Files::new(1, 4 * MIB);
-    let (ids, flags) = (values(3, 5000), values(4, 10));
-    let open = || files.on(&[0], "").build().unwrap();
-    let v = open();
-    v.store(Plan::new().array::<u64>("ids", 5000).array::<u64>("flags", 10), "it")
-        .and_then(|mut w| {
-            w.append("ids", &ids)?;
-            w.append("flags", &flags)?;
-            w.finish()
-        })
-        .unwrap();
-    let at = v.manifest().unwrap().find("ids").unwrap().offset;
-    // The second write changes an array that the manifest records as changed already.
-    for value in [1u64, 2] {
-        v.write_bytes(at, &value.to_le_bytes()).unwrap();
-        v.flush().unwrap();
-    }
-    let more = |v: &Volume, name: &str| {
-        let mut writer = v.add(Plan::new().array::<u64>(name, 10), "it")?;
-        writer.append(name, &flags)?;
-        writer.finish()
-    };
-    more(&v, "more").unwrap();
-    v.write_bytes(at, &3u64.to_le_bytes()).unwrap();
-    v.flush().unwrap();
-    v.write_bytes(at, &4u64.to_le_bytes()).unwrap();
-    v.flush().unwrap();
-    drop(v);
-    let v = open();
-    more(&v, "yet_more").unwrap();
-    assert_eq!(v.read_array::<u64>("ids").unwrap()[..2], [4, ids[1]]);
-}
