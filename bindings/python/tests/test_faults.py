@@ -111,7 +111,9 @@ CALLS = {
 @pytest.mark.parametrize("call", CALLS)
 def test_an_interrupt_ends_a_call_and_the_engine_works(tmp_path, call):
     program = """
-        import pathlib, sys, threading, time
+        import pathlib, signal, sys, threading, time
+        # Shells start background jobs with the signal ignored, and Python keeps it so.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         import numpy as np, warpbell
         from conftest import open_engine
         from test_faults import ROWS, faulty
@@ -121,7 +123,7 @@ def test_an_interrupt_ends_a_call_and_the_engine_works(tmp_path, call):
         def interrupt():
             time.sleep(1)
             interrupted.append(time.monotonic())
-            import os, signal
+            import os
             os.kill(os.getpid(), signal.SIGINT)
         interrupted = []
         threading.Thread(target=interrupt, daemon=True).start()
