@@ -358,12 +358,11 @@ pub(super) fn judge(engine: &Engine, kernel: &str, late: Option<Duration>) -> Re
     {
         return Err(RunError::Stopped { kernel: kernel.to_owned(), reason: reason.to_owned(), errors });
     }
-    if count > 0 {
-        return Err(RunError::Operations { kernel: kernel.to_owned(), errors, count });
-    }
     match late {
-        Some(within) => Err(RunError::TimedOut { kernel: kernel.to_owned(), within }),
-        None => Ok(()),
+        // Waits that the stop has ended are no errors of their own.
+        Some(within) if only_stopped => Err(RunError::TimedOut { kernel: kernel.to_owned(), within }),
+        _ if count > 0 => Err(RunError::Operations { kernel: kernel.to_owned(), errors, count }),
+        _ => Ok(()),
     }
 }
 
@@ -484,8 +483,9 @@ impl std::fmt::Debug for Run {
 mod tests {
     use crate::args;
     use crate::engine::testing::start;
-    use crate::engine::{Engine, EngineError, Grid};
+    use crate::engine::{Engine, EngineError, Grid, RunError, abi};
     use crate::memory::Place;
+    use std::time::Duration;
 
     #[test]
     fn a_kernel_runs_on_cpu_threads() {
@@ -501,7 +501,6 @@ mod tests {
     fn a_kernel_that_goes_on_after_an_error_is_not_waited_for_for_ever() {
         use super::{LOOK, await_end};
         use std::cell::Cell;
-        use std::time::Duration;
         let hour = Duration::from_secs(3600);
         let waits = Cell::new(0);
         let never = |slice: Duration| {
@@ -517,18 +516,35 @@ mod tests {
         assert_eq!(await_end(hour, hour, || Ok(false), |_| Err("broke".to_owned())), Err("broke".to_owned()));
     }
 
+    /// Writes an entry to the engine's error log, and its number of errors.
+    fn log(engine: &Engine, status: u32, count: u32) {
+        let entry = abi::ErrorEntry { status, lba: 331, blocks: 8, opcode: 2, ..bytemuck::Zeroable::zeroed() };
+        engine.0.control.log.set(std::mem::offset_of!(abi::ErrorLog, entry), entry).unwrap();
+        engine.0.control.log.set(std::mem::offset_of!(abi::ErrorLog, count), count).unwrap();
+    }
+
     #[test]
     fn a_stuck_kernel_keeps_the_cause() {
-        use crate::engine::{RunError, abi};
         let engine = Engine::cpu().unwrap();
-        let entry = abi::ErrorEntry { status: 3, lba: 331, blocks: 8, opcode: 2, ..bytemuck::Zeroable::zeroed() };
-        engine.0.control.log.set(std::mem::offset_of!(abi::ErrorLog, entry), entry).unwrap();
-        engine.0.control.log.set(std::mem::offset_of!(abi::ErrorLog, count), 2u32).unwrap();
-        let e = super::stuck(&engine, "kernel".to_owned(), std::time::Duration::from_secs(1));
+        log(&engine, 3, 2);
+        let e = super::stuck(&engine, "kernel".to_owned(), Duration::from_secs(1));
         let text = e.to_string();
         assert!(matches!(&e, RunError::Stuck { errors, count: 2, .. } if errors[0].lba == 331), "{e:?}");
         assert!(text.contains("after an error: ") && text.contains("331") && text.contains("and 1 more"), "{text}");
         assert!(matches!(start(&engine, "wb_iota", engine.grid(128, 1), args!()), Err(EngineError::Poisoned)));
+    }
+
+    #[test]
+    fn a_run_beyond_its_limit_has_no_other_error_than_that() {
+        let engine = Engine::cpu().unwrap();
+        let limit = Duration::from_secs(1);
+        let judged = |kind: u32, late| {
+            log(&engine, kind << abi::STATUS_KIND_SHIFT, 1);
+            super::judge(&engine, "kernel", late).unwrap_err()
+        };
+        assert!(matches!(judged(abi::STATUS_STOPPED, Some(limit)), RunError::TimedOut { .. }));
+        assert!(matches!(judged(abi::STATUS_STOPPED, None), RunError::Operations { .. }));
+        assert!(matches!(judged(abi::STATUS_TIMED_OUT, Some(limit)), RunError::Operations { .. }));
     }
 
     #[test]
@@ -553,8 +569,6 @@ mod tests {
 
     #[test]
     fn a_view_of_the_control_follows_the_deadline() {
-        use crate::engine::abi;
-        use std::time::Duration;
         let engine = Engine::cpu().unwrap();
         engine.set_deadline(Duration::from_millis(3)).unwrap();
         let view = engine.control_with_fault(0x1000).unwrap();

@@ -1205,9 +1205,10 @@ typedef struct wb_table_options {
    */
   uint32_t in_flight;
   /**
-   * Zero.
+   * Warps of a batch's kernel; 0 for 8 on each multiprocessor of a GPU, or as many as run at once on CPU threads. Fewer
+   * leave more room for other kernels.
    */
-  uint32_t reserved;
+  uint32_t warps;
 } wb_table_options;
 
 /**
@@ -2808,12 +2809,12 @@ wb_code wb_table_start(const struct wb_table_t *table,
  *
  * @param seconds Limit of the wait; 0 for none: reads inside kernels have deadlines. After the limit the reads are told to
  *   stop.
- * @return As `wb_table_gather`; `WB_ERR_TIMEOUT` after the limit, or `WB_ERR_OPERATION` with reads that were stopped then;
- *   `WB_ERR_STATE` if the batch is finished already. `WB_ERR_STOPPED` also if an earlier wait for the stream of the batch has failed: the rows may be incomplete then.
+ * @return As `wb_table_gather`; `WB_ERR_TIMEOUT` after the limit; `WB_ERR_STATE` if the batch is finished already;
+ *   `WB_ERR_STOPPED`, or `WB_ERR_OPERATION` with the reads that it has ended, after `wb_engine_cancel`. `WB_ERR_STOPPED` also if
+ *   an earlier wait for the stream of the batch has failed: the rows may be incomplete then.
  * @note On a stream of the program this waits for all kernels of the stream.
  */
-wb_code wb_batch_finish(const struct wb_batch_t *batch,
-                        double seconds);
+wb_code wb_batch_finish(const struct wb_batch_t *batch, double seconds);
 
 /**
  * Returns true if the reads of a batch have ended. Their errors are known after `wb_batch_finish`.

@@ -101,8 +101,9 @@ pub struct wb_table_options {
     /// Reads that a batch has in flight; 0 for 8192, or as many as the queues of the volume hold. Rows that need staging
     /// memory have fewer: a batch gets 64 MiB of it at most.
     pub in_flight: u32,
-    /// Zero.
-    pub reserved: u32,
+    /// Warps of a batch's kernel; 0 for 8 on each multiprocessor of a GPU, or as many as run at once on CPU threads. Fewer
+    /// leave more room for other kernels.
+    pub warps: u32,
 }
 
 // SAFETY: numbers and a pointer; the size comes first.
@@ -140,6 +141,9 @@ pub unsafe extern "C" fn wb_table_open(
             .hot_rows(hot);
         if options.in_flight != 0 {
             builder = builder.in_flight(options.in_flight);
+        }
+        if options.warps != 0 {
+            builder = builder.warps(options.warps);
         }
         // SAFETY: see above.
         unsafe { object::give(table, builder.build()?) }

@@ -134,8 +134,9 @@ pub unsafe extern "C" fn wb_table_start(
 ///
 /// @param seconds Limit of the wait; 0 for none: reads inside kernels have deadlines. After the limit the reads are told to
 ///   stop.
-/// @return As `wb_table_gather`; `WB_ERR_TIMEOUT` after the limit, or `WB_ERR_OPERATION` with reads that were stopped then;
-///   `WB_ERR_STATE` if the batch is finished already. `WB_ERR_STOPPED` also if an earlier wait for the stream of the batch has failed: the rows may be incomplete then.
+/// @return As `wb_table_gather`; `WB_ERR_TIMEOUT` after the limit; `WB_ERR_STATE` if the batch is finished already;
+///   `WB_ERR_STOPPED`, or `WB_ERR_OPERATION` with the reads that it has ended, after `wb_engine_cancel`. `WB_ERR_STOPPED` also if
+///   an earlier wait for the stream of the batch has failed: the rows may be incomplete then.
 /// @note On a stream of the program this waits for all kernels of the stream.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wb_batch_finish(batch: *const wb_batch_t, seconds: f64) -> wb_code {

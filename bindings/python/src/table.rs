@@ -238,9 +238,10 @@ const ZEROS: u64 = 4 << 20;
 #[pymethods]
 impl Table {
     /// Opens a table. ``cache_bytes`` is memory for rows near the kernels, ``host_cache_bytes`` memory of the host for more, ``hot_rows``
-    /// are rows that stay in memory, ``in_flight`` is the number of reads that a batch has in flight.
+    /// are rows that stay in memory, ``in_flight`` is the number of reads that a batch has in flight, ``warps`` that of its kernel's warps.
     #[staticmethod]
-    #[pyo3(signature = (volume, name, *, cache_bytes = 0, host_cache_bytes = 0, hot_rows = None, in_flight = None))]
+    #[pyo3(signature = (volume, name, *, cache_bytes = 0, host_cache_bytes = 0, hot_rows = None, in_flight = None, warps = None))]
+    #[expect(clippy::too_many_arguments, reason = "keywords of Python")]
     fn open(
         py: Python<'_>,
         volume: &Bound<'_, Volume>,
@@ -249,6 +250,7 @@ impl Table {
         host_cache_bytes: u64,
         hot_rows: Option<&Bound<'_, PyAny>>,
         in_flight: Option<u32>,
+        warps: Option<u32>,
     ) -> PyResult<Self> {
         let hot_rows =
             hot_rows.map(|rows| Source::of(rows, Some("uint64"), "hot_rows")?.to_vec::<u64>().map_err(PyErr::from));
@@ -264,7 +266,13 @@ impl Table {
             if let Some(rows) = &hot_rows {
                 builder = builder.hot_rows(rows);
             }
-            Ok(in_flight.into_iter().fold(builder, |builder, reads| builder.in_flight(reads)).build()?)
+            if let Some(reads) = in_flight {
+                builder = builder.in_flight(reads);
+            }
+            if let Some(warps) = warps {
+                builder = builder.warps(warps);
+            }
+            Ok(builder.build()?)
         })?;
         Ok(Self::made(volume, table))
     }

@@ -409,7 +409,7 @@ static void limits(wb_engine_t* engine) {
   OK(wb_table_open(volume, "words", &options, &slow));
   wb_batch_t *batch = NULL, *next = NULL;
   OK(wb_table_prefetch(slow, &indices, &batch));
-  stopped(wb_batch_finish(batch, 0.05), WB_ERR_TIMEOUT);
+  FAILS(WB_ERR_TIMEOUT, "did not end within", wb_batch_finish(batch, 0.05));
   FAILS(WB_ERR_STATE, "finished already", wb_batch_finish(batch, 0.05));
   wb_batch_release(batch);
   OK(wb_table_prefetch(slow, &indices, &batch));
@@ -420,10 +420,11 @@ static void limits(wb_engine_t* engine) {
   FAILS(WB_ERR_STOPPED, "cancelled", wb_table_verify(table, &compared));
   OK(wb_engine_resume(engine));
   wb_batch_release(batch);
-  static uint32_t found[ROWS * EACH];
+  static uint32_t found[BATCH * EACH];
   const wb_row_memory memory = host_rows(found, sizeof(found));
+  indices = list_of(numbers, BATCH);
   OK(wb_table_gather(table, &indices, &memory));
-  are_rows(found, numbers, ROWS, EACH);
+  are_rows(found, numbers, BATCH, EACH);
   wb_table_release(slow);
   wb_table_release(table);
   wb_volume_release(volume);

@@ -190,6 +190,7 @@ class Table:
         host_cache_bytes: int = 0,
         hot_rows: Optional[npt.ArrayLike] = None,
         in_flight: Optional[int] = None,
+        warps: Optional[int] = None,
     ) -> Table: ...
     @staticmethod
     def create(

@@ -16,6 +16,8 @@ struct table_options {
   uint64_t host_cache_bytes = 0;
   /// Reads that a batch has in flight; 0 for the default.
   uint32_t in_flight = 0;
+  /// Warps of a batch's kernel; 0 for the default. Fewer leave more room for other kernels.
+  uint32_t warps = 0;
   /// Rows that stay in memory near the kernels.
   std::vector<uint64_t> hot_rows = {};
 };
@@ -172,6 +174,7 @@ class table : public detail::handle<wb_table_t, wb_table_retain, wb_table_releas
     o.cache_bytes = options.cache_bytes;
     o.host_cache_bytes = options.host_cache_bytes;
     o.in_flight = options.in_flight;
+    o.warps = options.warps;
     o.hot_rows = options.hot_rows.data();
     o.hot_count = options.hot_rows.size();
     return detail::make<table, wb_table_t>([&](wb_table_t** made) { return wb_table_open(on.get(), name.c_str(), &o, made); });
