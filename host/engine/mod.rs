@@ -416,7 +416,7 @@ impl Engine {
     /// - The kernel must stay within the memory that its arguments name.
     pub unsafe fn launch(&self, kernel: &str, grid: Grid, args: Args) -> Result<Run, EngineError> {
         // SAFETY: this function's caller makes the same promise.
-        unsafe { run::launch(self, run::begin(self)?, kernel, grid, args) }
+        unsafe { run::launch(self, false, kernel, grid, args) }
     }
 
     /// Starts a kernel that waits for what earlier kernels have begun, also on an engine that was told to start no more.
@@ -425,7 +425,7 @@ impl Engine {
     /// As [`Engine::launch`].
     pub(crate) unsafe fn launch_to_clean_up(&self, kernel: &str, grid: Grid, args: Args) -> Result<Run, EngineError> {
         // SAFETY: this function's caller makes the same promise.
-        unsafe { run::launch(self, run::begin_to(self, true)?, kernel, grid, args) }
+        unsafe { run::launch(self, true, kernel, grid, args) }
     }
 
     /// Begins a run of kernels that the program itself launches, on the stream of `stream` ([`Stream::raw`],

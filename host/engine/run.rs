@@ -243,20 +243,20 @@ impl State {
 /// compute phases between waits are short.
 pub(super) const STOP_GRACE: Duration = Duration::from_secs(10);
 
-/// Starts a kernel; see [`Engine::launch`].
-///
-/// `active` is what [`begin_to`] returns.
+/// Starts a kernel; see [`Engine::launch`], and [`begin_to`] for one that cleans up.
 ///
 /// # Safety
 /// As [`Engine::launch`].
 pub(super) unsafe fn launch(
     engine: &Engine,
-    mut active: MutexGuard<'_, usize>,
+    cleans_up: bool,
     kernel: &str,
     grid: Grid,
     mut args: Args,
 ) -> Result<Run, EngineError> {
+    // Dropped after the lock if the launch fails: an object among them may start a kernel at its end.
     let kept = args.take_kept();
+    let mut active = begin_to(engine, cleans_up)?;
     // SAFETY: the caller vouches for the arguments, and `kept` lives until the run has ended.
     let state = unsafe {
         match &engine.0.backend {

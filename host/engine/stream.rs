@@ -194,9 +194,10 @@ impl Stream {
     /// As [`Engine::launch`], until the stream has been waited for.
     pub unsafe fn launch(&self, kernel: &str, grid: Grid, mut args: Args) -> Result<(), EngineError> {
         let engine = self.engine();
+        // Dropped after the locks if the launch fails, as for a run.
+        let kept = args.take_kept();
         let mut state = self.0.state();
         let mut active = run::begin(engine)?;
-        let kept = args.take_kept();
         // SAFETY: the caller vouches for the arguments, and `kept` lives until the stream has been waited for.
         unsafe {
             match (&mut state.queue, &engine.0.backend) {

@@ -517,6 +517,23 @@ mod tests {
     }
 
     #[test]
+    fn a_launch_that_fails_may_drop_the_last_share_of_a_cache() {
+        for on_stream in [false, true] {
+            let cache = busy("soft:mem:1M", LandingChoice::Direct);
+            let engine = cache.volume().engine().clone();
+            let args = args!(&cache);
+            drop(cache);
+            let (stream, grid) = (engine.stream().unwrap(), engine.grid(32, 1));
+            let failed = if on_stream {
+                testing::put(&stream, "wb_none", grid, args)
+            } else {
+                testing::start(&engine, "wb_none", grid, args).map(drop)
+            };
+            assert!(matches!(failed, Err(crate::engine::EngineError::NoKernel(_))));
+        }
+    }
+
+    #[test]
     fn memory_of_a_cache_with_a_lost_command_is_not_freed() {
         for recovered in [false, true] {
             let cache = busy("soft:mem:1M,lose-completion=every:1", LandingChoice::Bounce);

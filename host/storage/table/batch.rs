@@ -143,9 +143,11 @@ impl Batch {
     /// As for [`Stream::launch`].
     unsafe fn launch(&mut self, on: Option<&Stream>, kernel: &str, grid: Grid, args: Args) -> Result<(), StorageError> {
         let stream = on.unwrap_or(&self.stream);
+        // Before the launch: another thread's wait may fail right after it.
+        let failed_waits = stream.failed_waits();
         // SAFETY: the caller's promise.
         unsafe { stream.launch(kernel, grid, args) }?;
-        self.launched = Some((stream.clone(), stream.failed_waits()));
+        self.launched = Some((stream.clone(), failed_waits));
         Ok(())
     }
 
