@@ -23,6 +23,9 @@ use std::time::{Duration, Instant};
 
 /// Largest number of commands taken from one queue before the next queue is polled.
 const BATCH: u32 = 64;
+/// Commands between the one that is executed and the one whose blocks are prefetched. A block in a mapped file costs a walk of page
+/// tables and a read of memory, which take longer than one command.
+const AHEAD: u32 = 4;
 /// Number of completions that share one store fence.
 const GROUP: usize = 8;
 /// Shortest and longest sleep of a thread with queues. If all sleeps were short, those of a few threads would keep a
@@ -192,13 +195,14 @@ impl Service {
             damage: Damage::default(),
         };
         let mut group = Group { entries: [(0, status::SUCCESS); GROUP], count: 0 };
-        let mut next = sq.peek(0);
+        for near in 1..AHEAD.min(count) {
+            io::prefetch(core, &sq.peek(near));
+        }
         let mut taken = 0;
         while taken < count {
-            let e = next;
-            if taken + 1 < count {
-                next = sq.peek(1);
-                io::prefetch(core, &next);
+            let e = sq.peek(0);
+            if taken + AHEAD < count {
+                io::prefetch(core, &sq.peek(AHEAD));
             }
             sq.consume();
             taken += 1;
