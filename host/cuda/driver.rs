@@ -96,11 +96,15 @@ table! {
     cuMemHostGetDevicePointer_v2: fn(*mut CUdeviceptr, *mut c_void, c_uint);
     cuMemcpyHtoDAsync_v2: fn(CUdeviceptr, *const c_void, usize, CUstream);
     cuMemcpyDtoHAsync_v2: fn(*mut c_void, CUdeviceptr, usize, CUstream);
+    cuMemcpyAsync: fn(CUdeviceptr, CUdeviceptr, usize, CUstream);
     cuMemsetD8Async: fn(CUdeviceptr, u8, usize, CUstream);
     cuStreamCreate: fn(*mut CUstream, c_uint);
     cuStreamDestroy_v2: fn(CUstream);
     cuStreamGetCtx: fn(CUstream, *mut CUcontext);
     cuStreamWaitEvent: fn(CUstream, CUevent, c_uint);
+    // CUDA 11.7.
+    cuStreamWriteValue32_v2: fn(CUstream, CUdeviceptr, u32, c_uint);
+    cuStreamWaitValue32_v2: fn(CUstream, CUdeviceptr, u32, c_uint);
     // Capture of streams into graphs, CUDA 10.
     cuStreamIsCapturing: fn(CUstream, *mut c_int);
     cuThreadExchangeStreamCaptureMode: fn(*mut c_int);

@@ -15,6 +15,7 @@ mod io_memory;
 mod lane;
 mod launch;
 mod memory;
+mod memory_operation;
 mod module;
 mod peer;
 mod pointer;
@@ -29,6 +30,7 @@ pub(crate) use io_memory::{DRIVER_WITH_PFNMAP, KERNEL_WITHOUT_FOLLOW_PTE, predat
 pub use lane::{CONNECTIONS_VARIABLE, MOST_CONNECTIONS};
 pub use launch::{Launch, Launcher};
 pub use memory::{DeviceMemory, GPU_PAGE, PinnedMemory, RegisteredMemory};
+pub use memory_operation::MemoryOperation;
 pub use module::{Function, Module};
 pub use peer::{PeerLink, peer_link};
 pub use pointer::DeviceAccess;

@@ -4,6 +4,7 @@ use super::driver::{CUcontext, CUstream, call};
 use super::error::CudaError;
 use super::lane::Lane;
 use super::launch::{Launcher, refuse_capture};
+use super::memory_operation::MemoryOperation;
 use super::module::Function;
 use cudarc::driver::sys;
 use std::any::Any;
@@ -141,6 +142,42 @@ impl Stream {
             Err(_) => {}
         }
         launched
+    }
+
+    /// Fails if the stream is being captured: a graph would repeat memory operations, and what they wait for happens once.
+    ///
+    /// # Errors
+    /// [`CudaError::Capturing`], or [`CudaError::Call`] if the driver cannot tell.
+    pub fn refuse_capture(&self) -> Result<(), CudaError> {
+        let context = self.launcher.context();
+        let _current = context.current()?;
+        refuse_capture(context.driver(), self.raw, "adding memory operations to a stream")
+    }
+
+    /// Adds steps that no kernel executes. After an error some of them may be on the stream: wait for it in any case.
+    ///
+    /// # Errors
+    /// [`CudaError::Call`] if the driver refuses a step.
+    ///
+    /// # Safety
+    /// The memory that the steps name must stay valid until the stream has been waited for.
+    pub unsafe fn operate(&mut self, operations: &[MemoryOperation]) -> Result<(), CudaError> {
+        const WHAT: &str = "adding memory operations to a stream";
+        let Some(lane) = &self.lane else { return Ok(()) };
+        let context = self.launcher.context();
+        let driver = context.driver();
+        let _current = context.current()?;
+        if self.busy_since.is_none() {
+            // SAFETY: own event and a live stream.
+            unsafe { call!(driver, cuEventRecord(lane.start, lane.stream), WHAT) }?;
+            context.run_begins();
+            self.busy_since = Some(Instant::now());
+        }
+        // SAFETY: this function's caller makes the same promise.
+        let added = operations.iter().try_for_each(|o| unsafe { o.enqueue(driver, lane.stream) });
+        // SAFETY: own event and a live stream.
+        let marked = unsafe { call!(driver, cuEventRecord(lane.end, lane.stream), WHAT) };
+        added.and(marked)
     }
 
     /// Waits at most `within` for all kernels of the stream to end. Returns true if they have ended.

@@ -15,7 +15,7 @@ pub struct Args {
 
 /// Owners of the memory that a kernel may use. They keep it alive until the kernel has ended, even if the host drops
 /// its own handles.
-pub(super) type Kept = Vec<Arc<dyn Any + Send + Sync>>;
+pub(crate) type Kept = Vec<Arc<dyn Any + Send + Sync>>;
 
 /// An argument of a kernel.
 ///
@@ -68,7 +68,7 @@ impl Args {
     }
 
     /// Takes the owners out. The run keeps them, not the threads that the kernel runs on.
-    pub(super) fn take_kept(&mut self) -> Kept {
+    pub(crate) fn take_kept(&mut self) -> Kept {
         std::mem::take(&mut self.kept)
     }
 }

@@ -2,8 +2,12 @@
 
 use super::cpu::Prepared;
 use super::{EngineError, NO_LIMIT};
+use crate::cuda::MemoryOperation;
+use crate::idle::{Idle, Pace};
+use crate::mmio;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
@@ -16,6 +20,8 @@ pub(super) struct CpuQueue {
 
 enum Item {
     Launch(Prepared),
+    /// Steps that no kernel executes, and what messages call them.
+    Operate(&'static str, Vec<MemoryOperation>),
     /// Later items start when the point of another queue is reached.
     WaitFor(Point),
 }
@@ -77,6 +83,15 @@ impl CpuQueue {
         self.add(Item::Launch(kernel)).started.get_or_insert(started);
     }
 
+    /// Adds steps that no kernel executes. They begin when all earlier kernels have ended.
+    ///
+    /// # Safety
+    /// The memory that the steps name must stay valid until the queue has been waited for.
+    pub(super) unsafe fn operate(&mut self, what: &'static str, operations: Vec<MemoryOperation>) {
+        let started = Instant::now();
+        self.add(Item::Operate(what, operations)).started.get_or_insert(started);
+    }
+
     /// Makes later kernels wait for a point of another queue.
     pub(super) fn wait_for(&mut self, point: Point) {
         drop(self.add(Item::WaitFor(point)));
@@ -130,7 +145,21 @@ fn serve(queue: &Receiver<Item>, progress: &Progress, has_failed: impl Fn() -> b
         match item {
             // The items before the point were added before, so no two queues wait for each other.
             Item::WaitFor(point) => _ = point.wait(NO_LIMIT),
-            Item::Launch(launch) => run(launch, progress, &has_failed),
+            Item::Launch(launch) => {
+                let kernel = launch.kernel().to_owned();
+                run(&kernel, progress, &has_failed, || match launch.start() {
+                    Err(e) => Some(Some(e.to_string())),
+                    Ok(mut run) => match run.wait(NO_LIMIT) {
+                        Err(reason) => Some(Some(reason)),
+                        Ok(_) => has_failed().then_some(None),
+                    },
+                });
+            }
+            Item::Operate(what, operations) => run(what, progress, &has_failed, || {
+                // SAFETY: the caller of `operate` promises that the memory stays valid until the queue was waited for.
+                let done = operations.iter().all(|o| unsafe { execute(o, &has_failed) });
+                (!done).then_some(None)
+            }),
         }
         let mut state = progress.state();
         state.ended += 1;
@@ -143,24 +172,53 @@ fn serve(queue: &Receiver<Item>, progress: &Progress, has_failed: impl Fn() -> b
     }
 }
 
-/// Runs a kernel to its end, unless one before it has failed.
-fn run(launch: Prepared, progress: &Progress, has_failed: impl Fn() -> bool) {
-    let kernel = launch.kernel().to_owned();
-    let begins = progress.state().failed.is_none() && !has_failed();
-    let failed = if !begins {
-        Some(None)
-    } else {
-        match launch.start() {
-            Err(e) => Some(Some(e.to_string())),
-            Ok(mut run) => match run.wait(NO_LIMIT) {
-                Err(reason) => Some(Some(reason)),
-                Ok(_) => has_failed().then_some(None),
-            },
+/// Pauses of a step that waits for a device. The device may be a thread that needs this processor.
+const PACE: Pace = Pace { spin: Duration::from_micros(20), yields: 256, naps: [Duration::from_micros(50); 2] };
+
+/// Executes one step. Returns false if the kernels were told to end before its wait was over.
+///
+/// # Safety
+/// The memory that the step names must be valid.
+unsafe fn execute(operation: &MemoryOperation, has_failed: &impl Fn() -> bool) -> bool {
+    match *operation {
+        MemoryOperation::Store32 { address, value } => {
+            // The word may be a register of a device.
+            mmio::flush();
+            // SAFETY: the caller's promise; threads and devices read the word concurrently.
+            unsafe { AtomicU32::from_ptr(address as *mut u32) }.store(value, Ordering::Release);
         }
-    };
+        MemoryOperation::AwaitBit { address, mask, set, .. } => {
+            // SAFETY: as above.
+            let word = unsafe { AtomicU32::from_ptr(address as *mut u32) };
+            let mut idle = Idle::new(PACE);
+            while (word.load(Ordering::Acquire) & mask != 0) != set {
+                if has_failed() {
+                    return false;
+                }
+                idle.rest();
+            }
+        }
+        // SAFETY: the caller's promise; the two ranges do not overlap.
+        MemoryOperation::Copy { to, from, bytes } => unsafe {
+            std::ptr::copy_nonoverlapping(from as *const u8, to as *mut u8, bytes);
+        },
+    }
+    true
+}
+
+/// Runs a kernel or steps to their end, unless something before them has failed. `start` returns the failure, if any, and the reason
+/// if it is not in the engine's log.
+fn run(
+    kernel: &str,
+    progress: &Progress,
+    has_failed: impl Fn() -> bool,
+    start: impl FnOnce() -> Option<Option<String>>,
+) {
+    let begins = progress.state().failed.is_none() && !has_failed();
+    let failed = if begins { start() } else { Some(None) };
     let mut state = progress.state();
     state.skipped += usize::from(!begins);
     if let (None, Some(reason)) = (&state.failed, failed) {
-        state.failed = Some((kernel, reason));
+        state.failed = Some((kernel.to_owned(), reason));
     }
 }

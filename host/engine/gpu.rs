@@ -190,6 +190,18 @@ impl GpuQueue {
         self.0.wait(within).map_err(in_words)
     }
 
+    /// Fails if the stream is being captured.
+    pub(super) fn refuse_capture(&self) -> Result<(), EngineError> {
+        Ok(self.0.refuse_capture()?)
+    }
+
+    /// # Safety
+    /// As [`cuda::Stream::operate`].
+    pub(super) unsafe fn operate(&mut self, operations: &[cuda::MemoryOperation]) -> Result<(), EngineError> {
+        // SAFETY: this function's caller makes the same promise.
+        Ok(unsafe { self.0.operate(operations) }?)
+    }
+
     pub(super) fn elapsed(&self) -> Duration {
         self.0.elapsed()
     }

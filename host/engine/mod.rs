@@ -16,13 +16,14 @@ mod stream;
 #[cfg(test)]
 pub(crate) mod testing;
 
-pub(crate) use args::plain;
 pub use args::{Args, KernelArg};
+pub(crate) use args::{Kept, plain};
 pub use builder::EngineBuilder;
 pub use cpu::CpuImage;
 pub use error::{EngineError, OperationError, Outcome, RunError};
 pub use image::Image;
 pub use run::{Grid, Run, RunReport};
+pub(crate) use stream::Awaited;
 pub use stream::Stream;
 
 use crate::memory::{MemoryError, Place, Region, Space};

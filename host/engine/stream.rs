@@ -1,5 +1,9 @@
 //! Streams: kernels that run one after another without the host between them.
 
+mod awaited;
+
+pub(crate) use awaited::Awaited;
+
 use super::cpu_queue::{CpuQueue, Point};
 use super::gpu::GpuQueue;
 use super::run::{self, RunReport, STOP_GRACE};
@@ -66,6 +70,8 @@ struct State {
     kernels: Vec<String>,
     /// Owners of the memory that the kernels may use, each once, keyed by address.
     kept: HashMap<usize, Arc<dyn Any + Send + Sync>>,
+    /// Owners of steps that wait for a device.
+    awaited: Vec<Arc<dyn Awaited>>,
 }
 
 enum Queue {
@@ -79,6 +85,14 @@ impl Queue {
             Self::Cpu(c) => c.wait(within),
             Self::Gpu(g) => g.wait(within),
         }
+    }
+}
+
+impl State {
+    /// Waits at most `within` for all work to end. Ends waits for devices that are late.
+    fn wait(&mut self, within: Duration) -> Result<bool, String> {
+        self.end_late();
+        self.queue.wait(within)
     }
 }
 
@@ -117,8 +131,14 @@ impl Stream {
             Queue::Cpu(_) => None,
             Queue::Gpu(g) => Some(g.raw() as usize),
         };
-        let state =
-            Mutex::new(State { queue, busy: false, failed_waits: 0, kernels: Vec::new(), kept: HashMap::new() });
+        let state = Mutex::new(State {
+            queue,
+            busy: false,
+            failed_waits: 0,
+            kernels: Vec::new(),
+            kept: HashMap::new(),
+            awaited: Vec::new(),
+        });
         Self(Arc::new(Inner { engine: engine.clone(), raw, state }))
     }
 
@@ -235,7 +255,8 @@ impl Stream {
                 Queue::Gpu(_) => None,
             };
             let (kernel, skipped) = skipped.unwrap_or_else(|| (names(&state.kernels), 0));
-            run::judge(self.engine(), &kernel, (!in_time).then_some(within))?;
+            let judged = run::judge(self.engine(), &kernel, (!in_time).then_some(within));
+            awaited::with_failures(judged, &kernel, state.complete())?;
             match skipped {
                 0 => Ok(()),
                 _ => Err(RunError::Stopped {
@@ -294,7 +315,7 @@ impl Stream {
         }
         // An unreadable log counts as a log with errors.
         let has_failed = || self.engine().0.control.has_failed();
-        let ended = run::await_end(within, Duration::ZERO, has_failed, |slice| state.queue.wait(slice));
+        let ended = run::await_end(within, Duration::ZERO, has_failed, |slice| state.wait(slice));
         match ended {
             Ok(ended) => Ok(ended || has_failed().unwrap_or(true)),
             Err(reason) => Err(self.0.break_off(&mut state, reason)),
@@ -311,7 +332,7 @@ impl Stream {
         if !state.busy {
             return Ok(true);
         }
-        let ended = state.queue.wait(Duration::ZERO);
+        let ended = state.wait(Duration::ZERO);
         ended.map_err(|reason| self.0.break_off(&mut state, reason))
     }
 
@@ -329,11 +350,12 @@ impl Inner {
     fn end(&self, state: &mut State, within: Duration) -> Result<bool, RunError> {
         let broken = |state: &State, reason| run::broken(&self.engine, &names(&state.kernels), reason);
         let has_failed = || self.engine.0.control.has_failed();
-        let ended = run::await_end(within, STOP_GRACE, has_failed, |slice| state.queue.wait(slice));
+        let ended = run::await_end(within, STOP_GRACE, has_failed, |slice| state.wait(slice));
         if ended.map_err(|r| broken(state, r))? {
             return Ok(true);
         }
         self.engine.0.control.stop()?;
+        state.release();
         if state.queue.wait(STOP_GRACE).map_err(|r| broken(state, r))? {
             return Ok(false);
         }
@@ -349,6 +371,10 @@ impl Inner {
     }
 
     fn retire(&self, state: &mut State) {
+        // Failures that nobody asked for: the stream broke, or is dropped.
+        for failure in state.complete() {
+            tracing::warn!(kernels = names(&state.kernels), %failure, "an operation of a stream failed");
+        }
         state.busy = false;
         state.kernels.clear();
         *self.engine.0.active.lock() -= 1;

@@ -24,6 +24,7 @@ mod queue_ids;
 mod queues;
 mod quirks;
 mod recovery;
+mod stream_ring;
 #[cfg(test)]
 mod tests;
 pub mod vfio;
@@ -41,3 +42,4 @@ pub use port::{Attachment, BarMapping, DmaSpace, DoorbellPages, Notice, Port, Po
 pub use queues::{Landing, QueueOptions, QueueSet};
 pub use quirks::{PciId, Quirks};
 pub use recovery::{Ending, InFlight, RecoveryAction, RecoveryPolicy, RecoveryReport, RecoveryStep, Unfinished};
+pub(crate) use stream_ring::{Data, StreamRing};

@@ -42,6 +42,7 @@ mod soft_drive;
 mod stats;
 mod stored;
 mod stored_name;
+mod stream_queue;
 mod stripe;
 mod superblock;
 mod table;
@@ -76,6 +77,7 @@ pub use stored::Stored;
 pub use stored_name::LONGEST_NAME;
 #[cfg(feature = "graph")]
 pub(crate) use stored_name::{NAME_RULE as STORED_NAME_RULE, is_name as is_stored_name, listing};
+pub use stream_queue::StreamQueue;
 pub use table::{
     Combine, GatheredRows, Gathering, NpyError, NpyHeader, Prefetch, RowFile, RowFileError, RowFileOptions, RowIndices,
     RowInput, RowOutput, StoredTable, Table, TableBuilder, TableError, TableLayout, TableScratch, TableStats,

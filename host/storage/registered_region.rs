@@ -266,6 +266,16 @@ impl Inner {
         Ok(place)
     }
 
+    /// Returns the address by which a device reaches a byte of a mapped buffer.
+    pub(super) fn device_address(&self, buffer: &DataBuffer, device: usize, address: u64) -> Result<u64, StorageError> {
+        let place = buffer.window.as_ref().map_or(usize::MAX, |window| window.place);
+        let registered_regions = self.registered_regions.lock();
+        match registered_regions.maps.get(place).and_then(|maps| maps.as_ref()?.get(device)) {
+            Some(map) => Ok(map.iova + (address - map.address())),
+            None => Err(StorageError::Option(format!("device {device} of the volume does not reach the buffer"))),
+        }
+    }
+
     /// Arranges that the mark `bytes` is written to `block` before the next write, if `pending`. The devices reach its
     /// memory like a registered region. The memory stays allocated as long as the volume.
     pub(super) fn arm(&self, bytes: &[u8], block: u64, pending: bool) -> Result<(), StorageError> {

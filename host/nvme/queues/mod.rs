@@ -170,7 +170,7 @@ impl QueueSet {
         Ok((Doorbells::Forwarder(forwarder), Some(note)))
     }
 
-    fn doorbell_addresses(&self, index: usize) -> (u64, u64) {
+    pub(super) fn doorbell_addresses(&self, index: usize) -> (u64, u64) {
         let stride = self.controller.cap().doorbell_stride();
         match &self.doorbells {
             Doorbells::Mapped(window) => {
