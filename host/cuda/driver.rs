@@ -105,6 +105,8 @@ table! {
     // CUDA 11.7.
     cuStreamWriteValue32_v2: fn(CUstream, CUdeviceptr, u32, c_uint);
     cuStreamWaitValue32_v2: fn(CUstream, CUdeviceptr, u32, c_uint);
+    cuStreamWriteValue64_v2: fn(CUstream, CUdeviceptr, u64, c_uint);
+    cuStreamWaitValue64_v2: fn(CUstream, CUdeviceptr, u64, c_uint);
     // Capture of streams into graphs, CUDA 10.
     cuStreamIsCapturing: fn(CUstream, *mut c_int);
     cuThreadExchangeStreamCaptureMode: fn(*mut c_int);

@@ -25,6 +25,20 @@ pub enum MemoryOperation {
         /// True to wait also until what third-party devices have written to GPU memory is visible.
         flush: bool,
     },
+    /// Stores a 64-bit word, after all stores of earlier work.
+    Store64 {
+        /// Address of the word, a multiple of 8.
+        address: u64,
+        /// The new value.
+        value: u64,
+    },
+    /// Waits until a 64-bit word is at least a value, as `word - value` with sign says: words may wrap.
+    AwaitAtLeast64 {
+        /// Address of the word, a multiple of 8.
+        address: u64,
+        /// The value.
+        value: u64,
+    },
     /// Copies memory. The two ranges do not overlap.
     Copy {
         /// First byte of the destination.
@@ -36,7 +50,9 @@ pub enum MemoryOperation {
     },
 }
 
-/// Flags of cuStreamWaitValue32 (cuda.h): wait until `word & value` is not 0; until `~(word | value)` is not 0.
+/// Flags of cuStreamWaitValue (cuda.h): wait until `word - value` is not negative; until `word & value` is not 0; until
+/// `~(word | value)` is not 0.
+const WAIT_AT_LEAST: c_uint = 0;
 const WAIT_AND: c_uint = 2;
 const WAIT_NOR: c_uint = 3;
 /// Flag for a flush of remote writes behind the wait.
@@ -60,6 +76,16 @@ impl MemoryOperation {
                     call!(
                         driver,
                         cuStreamWaitValue32_v2(stream, address, value, flags),
+                        "waiting for a word on a stream"
+                    )
+                }
+                Self::Store64 { address, value } => {
+                    call!(driver, cuStreamWriteValue64_v2(stream, address, value, 0), "storing a word from a stream")
+                }
+                Self::AwaitAtLeast64 { address, value } => {
+                    call!(
+                        driver,
+                        cuStreamWaitValue64_v2(stream, address, value, WAIT_AT_LEAST),
                         "waiting for a word on a stream"
                     )
                 }

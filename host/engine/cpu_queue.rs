@@ -7,7 +7,7 @@ use crate::idle::{Idle, Pace};
 use crate::mmio;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
@@ -190,18 +190,34 @@ unsafe fn execute(operation: &MemoryOperation, has_failed: &impl Fn() -> bool) -
         MemoryOperation::AwaitBit { address, mask, set, .. } => {
             // SAFETY: as above.
             let word = unsafe { AtomicU32::from_ptr(address as *mut u32) };
-            let mut idle = Idle::new(PACE);
-            while (word.load(Ordering::Acquire) & mask != 0) != set {
-                if has_failed() {
-                    return false;
-                }
-                idle.rest();
-            }
+            return poll(|| (word.load(Ordering::Acquire) & mask != 0) == set, has_failed);
+        }
+        MemoryOperation::Store64 { address, value } => {
+            mmio::flush();
+            // SAFETY: as above.
+            unsafe { AtomicU64::from_ptr(address as *mut u64) }.store(value, Ordering::Release);
+        }
+        MemoryOperation::AwaitAtLeast64 { address, value } => {
+            // SAFETY: as above.
+            let word = unsafe { AtomicU64::from_ptr(address as *mut u64) };
+            return poll(|| word.load(Ordering::Acquire).wrapping_sub(value) as i64 >= 0, has_failed);
         }
         // SAFETY: the caller's promise; the two ranges do not overlap.
         MemoryOperation::Copy { to, from, bytes } => unsafe {
             std::ptr::copy_nonoverlapping(from as *const u8, to as *mut u8, bytes);
         },
+    }
+    true
+}
+
+/// Waits for a word. Returns false if the kernels were told to end before.
+fn poll(is_there: impl Fn() -> bool, has_failed: &impl Fn() -> bool) -> bool {
+    let mut idle = Idle::new(PACE);
+    while !is_there() {
+        if has_failed() {
+            return false;
+        }
+        idle.rest();
     }
     true
 }

@@ -416,3 +416,22 @@ fn handles_for_bindings_own_what_they_use() {
     args.push_bytes(&[2; 3]);
     assert_eq!(args.sizes(), [160, 3]);
 }
+
+#[test]
+fn transfers_of_a_captured_stream_are_refused_and_stay_prepared() {
+    use crate::storage::{Drive, StreamQueue, Volume};
+    let (gpu, engine) = gpu();
+    let raw = gpu.stream();
+    // SAFETY: a stream of the fake, which lives until the process ends.
+    let stream = unsafe { engine.adopt_stream(raw, Arc::new(())) }.unwrap();
+    let volume = Volume::on(&engine, [Drive::open("soft:mem:64k").unwrap()]).build().unwrap();
+    let data = volume.allocate_data(512).unwrap();
+    let queue = StreamQueue::new(&stream, &volume).unwrap();
+    queue.prepare_read(0, 1, &data, 0).unwrap();
+    gpu.capture(raw, true);
+    let e = queue.trigger().unwrap_err().to_string();
+    assert!(e.contains("being captured into a CUDA graph"), "{e}");
+    assert!(engine.is_idle());
+    gpu.capture(raw, false);
+    stream.synchronize(SOON).unwrap();
+}

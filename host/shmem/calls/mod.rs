@@ -11,10 +11,12 @@ mod atomic;
 mod collective;
 mod reduction;
 mod rma;
+mod stream_calls;
 
 pub use atomic::{AtomicInteger, AtomicWord};
 pub use reduction::{And, Max, Min, Or, Prod, Reducible, ReducibleInteger, Reduction, Sum, Xor};
 pub use rma::{Cmp, LocalSlice, SignalOp};
+pub use stream_calls::StreamCalls;
 
 #[cfg(test)]
 mod tests;

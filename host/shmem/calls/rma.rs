@@ -6,6 +6,7 @@ use crate::memory::Region;
 use crate::shmem::sym::Block;
 use crate::shmem::{ShmemError, Sym, SymSlice, World};
 use bytemuck::Pod;
+use std::any::Any;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
@@ -90,6 +91,21 @@ impl<'a, T: Pod> LocalSlice<'a, T> {
     }
 }
 
+impl<T> LocalSlice<'_, T> {
+    /// Returns the address of the first element, as kernels and streams see it.
+    pub(super) fn address(&self) -> u64 {
+        self.address
+    }
+
+    /// Returns the owner of the elements' memory.
+    pub(super) fn owner(&self) -> Arc<dyn Any + Send + Sync> {
+        match self.owner {
+            Owner::Region(region) => region.owner(),
+            Owner::Heap(block) => block.clone(),
+        }
+    }
+}
+
 impl<'a, T> From<SymSlice<'a, T>> for LocalSlice<'a, T> {
     fn from(s: SymSlice<'a, T>) -> Self {
         Self { address: s.address(), len: s.len(), owner: Owner::Heap(s.block()), _type: PhantomData }
@@ -105,10 +121,7 @@ impl<'a, T> From<&'a Sym<T>> for LocalSlice<'a, T> {
 impl<T: Pod> KernelArg for LocalSlice<'_, T> {
     fn push(&self, args: &mut Args) {
         args.push_value(self.address);
-        args.keep(match self.owner {
-            Owner::Region(region) => region.owner(),
-            Owner::Heap(block) => block.clone(),
-        });
+        args.keep(self.owner());
     }
 }
 
