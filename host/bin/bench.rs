@@ -4,6 +4,7 @@ mod gather;
 mod post;
 mod rdma;
 mod shmem;
+mod stream;
 
 use crate::args::{ArrayArgs, BenchCommand, NvmeArgs, Pattern, QueueArgs};
 use crate::interrupt::Interrupt;
@@ -35,6 +36,7 @@ pub fn run(command: BenchCommand, interrupt: &Interrupt) -> Result<(), Failure> 
         BenchCommand::Gather(args) => gather::run(&args, interrupt),
         BenchCommand::Shmem(args) => shmem::run(&args, interrupt),
         BenchCommand::Rdma(args) => rdma::run(&args, interrupt),
+        BenchCommand::Stream(args) => stream::run(&args, interrupt),
     }
 }
 

@@ -166,7 +166,7 @@ fn a_lost_completion_ends_at_the_deadline_and_the_queue_is_made_again() {
     let RunError::Operations { errors, count, .. } = &e else { panic!("{e}") };
     assert_eq!((*count, errors[0].lba, errors[0].outcome), (1, 40, Outcome::TimedOut), "{e}");
     assert!(engine.is_idle() && !engine.space().is_poisoned());
-    // What was prepared meanwhile goes to the new queue.
+    // The new queue takes commands.
     queue.prepare_read(64, 8, &data, 0).unwrap();
     queue.trigger().unwrap();
     stream.synchronize(SOON).unwrap();

@@ -17,6 +17,7 @@ mod program;
 mod refusals;
 mod stored;
 mod stored_graphs;
+mod stream;
 mod tables;
 mod terminal;
 #[path = "../common/tree.rs"]

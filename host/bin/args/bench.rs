@@ -40,6 +40,11 @@ pub enum BenchCommand {
     /// Measure an RDMA adapter as perftest (ib_write_bw and others) does: posted by kernels and by the CPU
     #[command(after_help = "Example:\n  warpbell bench rdma write_bw --transport soft")]
     Rdma(RdmaArgs),
+    /// Transfer between two kernels of a stream: started by the host, by a kernel, and by the stream itself
+    #[command(
+        after_help = "Examples:\n  warpbell bench stream read --device soft:mem\n  warpbell bench stream put --pes 2 --bs 64k"
+    )]
+    Stream(StreamArgs),
 }
 
 #[derive(Args, Clone, Debug)]
@@ -274,6 +279,48 @@ pub struct ShmemArgs {
     pub measure: MeasureArgs,
     #[command(flatten)]
     pub world: WorldArgs,
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct StreamArgs {
+    /// Transfer: read or write of a device, or put to another PE
+    #[arg(value_enum)]
+    pub test: StreamTest,
+    /// Bytes of each transfer
+    #[arg(long, value_name = "SIZE", default_value = "4k")]
+    pub bs: Bytes,
+    /// Transfers that are measured one by one
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=1 << 24))]
+    pub iters: u32,
+    /// Transfers behind one another on the stream, each with its own part of the device
+    #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=1 << 16))]
+    pub chained: u32,
+    #[command(flatten)]
+    pub report: ReportArgs,
+    #[command(flatten)]
+    pub engine: EngineArgs,
+    #[command(flatten)]
+    pub device: DeviceArgs,
+    #[command(flatten)]
+    pub world: WorldArgs,
+}
+
+/// A kind of transfer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum StreamTest {
+    Read,
+    Write,
+    Put,
+}
+
+impl std::fmt::Display for StreamTest {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Put => "put",
+        })
+    }
 }
 
 #[derive(Args, Clone, Debug)]

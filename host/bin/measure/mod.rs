@@ -15,3 +15,4 @@ pub mod queue;
 pub mod rdma;
 pub mod report;
 pub mod shmem;
+pub mod stream;

@@ -45,12 +45,13 @@ impl Stream {
         if operations.is_empty() {
             return Ok(());
         }
-        // SAFETY: this function's caller vouches for the memory, and the state keeps its owners.
         let added = match &mut state.queue {
             Queue::Cpu(c) => {
+                // SAFETY: this function's caller vouches for the memory, and the state keeps its owners.
                 unsafe { c.operate(what, operations) };
                 Ok(())
             }
+            // SAFETY: as above.
             Queue::Gpu(g) => unsafe { g.operate(&operations) },
         };
         // After an error some of the steps may be on the stream.

@@ -1,0 +1,27 @@
+//! Tests `bench stream`: transfers between two kernels by the host, by a kernel and by the stream.
+
+use super::program::*;
+use serde_json::Value;
+
+#[test]
+fn three_ways_of_each_transfer_are_compared_and_verified() {
+    for (test, more) in [("read", &["--device", "soft:mem"][..]), ("write", &[]), ("put", &["--pes", "2"])] {
+        let args =
+            [&["bench", "stream", test, "--engine", "cpu", "-n", "3", "--chained", "70", "--bs", "8k"], more].concat();
+        let text = succeeds(&args);
+        mentions(&text, &[&format!("# {test}  bs 8 KiB  iters 3  chained 70; all data verified"), "one transfer"]);
+        let report: Value = serde_json::from_str(&succeeds(&[&args[..], &["--json", "-"]].concat())).unwrap();
+        assert_eq!((&report["command"], &report["config"]["test"]), (&"bench stream".into(), &test.into()));
+        let ways: Vec<_> = report["results"].as_array().unwrap().iter().map(|row| row["way"].clone()).collect();
+        assert_eq!(ways, ["host", "kernel", "stream"]);
+        assert!(report["results"].as_array().unwrap().iter().all(|row| row["chained_ns"].as_i64().unwrap() > 0));
+    }
+}
+
+#[test]
+fn transfers_that_cannot_be_are_refused() {
+    let base = ["bench", "stream", "read", "--engine", "cpu"];
+    mentions(&fails(&[&base[..], &["--bs", "100"]].concat()), &["100 bytes are not whole blocks of 512"]);
+    let alone = ["bench", "stream", "put", "--engine", "cpu", "--pes", "1"];
+    mentions(&fails(&alone), &["a put needs two PEs"]);
+}
