@@ -20,6 +20,8 @@ pub const HEAD: &str = "  way           one transfer            p99    behind on
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Way {
+    /// The kernels alone, without a transfer.
+    None,
     /// The host waits for the kernel before, transfers, and launches the kernel behind.
     Host,
     /// A kernel of this crate, launched on the stream.
@@ -29,12 +31,13 @@ pub enum Way {
 }
 
 impl Way {
-    pub const ALL: [Self; 3] = [Self::Host, Self::Kernel, Self::Stream];
+    const ALL: [Self; 3] = [Self::Host, Self::Kernel, Self::Stream];
 }
 
 impl fmt::Display for Way {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
+            Self::None => "none",
             Self::Host => "host",
             Self::Kernel => "kernel",
             Self::Stream => "stream",
@@ -46,17 +49,17 @@ impl fmt::Display for Way {
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Row {
     pub way: Way,
-    /// From the launch of the kernel before the transfer until the host knows that the kernel behind it has ended, less the same
-    /// without a transfer. Median and 99th percentile. For puts: half of a round trip, with the host between the rounds.
-    pub one_ns: i64,
-    pub one_p99_ns: i64,
+    /// From the launch of the kernel before the transfer until the host knows that the kernel behind it has ended. Median and 99th
+    /// percentile. For puts: half of a round trip, with the host between the rounds.
+    pub one_ns: u64,
+    pub one_p99_ns: u64,
     /// For each of many transfers on the stream, each between two kernels; for puts half of a round trip.
-    pub chained_ns: i64,
+    pub chained_ns: u64,
 }
 
 impl fmt::Display for Row {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let us = |ns: i64| ns as f64 / 1e3;
+        let us = |ns: u64| ns as f64 / 1e3;
         let (one, p99, chained) = (us(self.one_ns), us(self.one_p99_ns), us(self.chained_ns));
         write!(f, "  {:<10} {one:>12.2} us {p99:>12.2} us {chained:>15.2} us", self.way)
     }
@@ -72,9 +75,9 @@ pub struct Counts {
 }
 
 /// Returns the median and the 99th percentile.
-fn spread(mut times: Vec<Duration>) -> (i64, i64) {
+fn spread(mut times: Vec<Duration>) -> (u64, u64) {
     times.sort();
-    let at = |part: usize| times.get(times.len() * part / 100).map_or(0, |t| t.as_nanos() as i64);
+    let at = |part: usize| times.get(times.len() * part / 100).map_or(0, |t| t.as_nanos() as u64);
     (at(50), at(99))
 }
 
@@ -131,13 +134,13 @@ impl<'a> VolumeTransfers<'a> {
         (0..words).flat_map(|i| (i ^ seed << 40).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_ne_bytes()).collect()
     }
 
-    /// Measures one way. Without a way, launches the kernels alone.
-    fn one(&self, way: Option<Way>, nth: u32) -> Result<(), MeasureError> {
+    /// Transfers once, and launches the kernel behind the transfer.
+    fn one(&self, way: Way, nth: u32) -> Result<(), MeasureError> {
         let blocks = (self.bytes / self.volume.block_bytes()) as u64;
         let (first, at) = (u64::from(nth) * blocks, nth as usize * self.bytes);
         match way {
-            None => {}
-            Some(Way::Host) => {
+            Way::None => {}
+            Way::Host => {
                 self.stream.synchronize(within(self.volume.engine()))?;
                 let mut bytes = vec![0; self.bytes];
                 if self.writes {
@@ -148,7 +151,7 @@ impl<'a> VolumeTransfers<'a> {
                     self.data.write(at, &bytes)?;
                 }
             }
-            Some(Way::Kernel) => {
+            Way::Kernel => {
                 let kernel = if self.writes { "wb_write_blocks" } else { "wb_read_blocks" };
                 let engine = self.volume.engine();
                 let grid = engine.grid(engine.info().warp_width, 1);
@@ -157,7 +160,7 @@ impl<'a> VolumeTransfers<'a> {
                 // longer than the stream's work, holds that many.
                 unsafe { self.stream.launch(kernel, warpbell::engine::Grid { blocks: 1, ..grid }, args) }?;
             }
-            Some(Way::Stream) => {
+            Way::Stream => {
                 if self.writes {
                     self.queue.prepare_write(first, blocks, &self.data, at)?;
                 } else {
@@ -187,35 +190,31 @@ impl<'a> VolumeTransfers<'a> {
     /// # Errors
     /// [`MeasureError::Wrong`] if data is not what was stored, and errors of the engine and the device.
     pub fn measure(&self) -> Result<Vec<Row>, MeasureError> {
-        let alone = self.times(None)?;
         let mut rows = Vec::new();
-        for (seed, way) in Way::ALL.into_iter().enumerate() {
+        for (seed, way) in [Way::None].into_iter().chain(Way::ALL).enumerate() {
             self.renew(seed as u64 + 1)?;
-            let times = self.times(Some(way))?;
+            let times = self.times(way)?;
             let started = Instant::now();
             self.kernel()?;
             // A queue of the stream holds so many commands until the host has waited for them.
             let at_once = if way == Way::Stream { self.queue.capacity() as u32 / 2 } else { u32::MAX };
             for nth in 0..self.counts.chained {
-                self.one(Some(way), nth)?;
+                self.one(way, nth)?;
                 if (nth + 1).is_multiple_of(at_once.max(1)) {
                     self.synchronize()?;
                 }
             }
             self.synchronize()?;
             let chained = started.elapsed() / self.counts.chained;
-            self.compare(seed as u64 + 1, way)?;
-            rows.push(Row {
-                way,
-                one_ns: times.0 - alone.0,
-                one_p99_ns: times.1 - alone.0,
-                chained_ns: chained.as_nanos() as i64,
-            });
+            if way != Way::None {
+                self.compare(seed as u64 + 1, way)?;
+            }
+            rows.push(Row { way, one_ns: times.0, one_p99_ns: times.1, chained_ns: chained.as_nanos() as u64 });
         }
         Ok(rows)
     }
 
-    fn times(&self, way: Option<Way>) -> Result<(i64, i64), MeasureError> {
+    fn times(&self, way: Way) -> Result<(u64, u64), MeasureError> {
         let mut times = Vec::new();
         for nth in 0..self.counts.single {
             let started = Instant::now();
@@ -318,7 +317,7 @@ impl<'a> Puts<'a> {
                 }
             }
             let (one_ns, one_p99_ns) = spread(times);
-            rows.push(Row { way, one_ns, one_p99_ns, chained_ns: chained.as_nanos() as i64 });
+            rows.push(Row { way, one_ns, one_p99_ns, chained_ns: chained.as_nanos() as u64 });
             self.world.barrier_all()?;
         }
         Ok(rows)
@@ -343,6 +342,7 @@ impl<'a> Puts<'a> {
     fn put(&self, way: Way, pe: usize, round: u64) -> Result<(), MeasureError> {
         let (to, from, signal) = (&self.inbox, &self.mine, &self.signal);
         match way {
+            Way::None => {}
             Way::Host => self.world.put_signal(to, from, signal, (round, SignalOp::Set), pe)?,
             Way::Kernel => self.world.put_signal_on(&self.stream, to, from, signal, (round, SignalOp::Set), pe)?,
             Way::Stream => {
@@ -355,6 +355,7 @@ impl<'a> Puts<'a> {
 
     fn wait(&self, way: Way, round: u64) -> Result<(), MeasureError> {
         match way {
+            Way::None => {}
             Way::Host => self.world.signal_wait_until(&self.signal, Cmp::Ge, round)?,
             Way::Kernel => self.world.signal_wait_until_on(&self.stream, &self.signal, Cmp::Ge, round)?,
             Way::Stream => self.calls.prepare_wait(&self.signal, round)?,

@@ -107,16 +107,20 @@ pub(super) fn publish() {
     fence(Ordering::Release);
 }
 
-/// Prefetches the first 512 bytes of a block, all of a small one. The processor's own prefetcher continues from there.
+/// Largest block in bytes that is prefetched as a whole.
+pub(super) const SMALL: usize = 512;
+
+/// Prefetches a block of `bytes` bytes: all of a small one, the first cache lines of a larger one. The processor's own prefetcher
+/// continues from there.
 #[inline]
-pub(super) fn prefetch(from: *const u8) {
+pub(super) fn prefetch(from: *const u8, bytes: usize) {
     #[cfg(target_arch = "x86_64")]
-    for line in 0..8 {
+    for line in 0..if bytes <= SMALL { bytes.div_ceil(64) } else { 4 } {
         // SAFETY: a prefetch has no architectural effect, whatever the address.
         unsafe { arch::_mm_prefetch::<{ arch::_MM_HINT_T0 }>(from.wrapping_add(64 * line).cast()) };
     }
     #[cfg(not(target_arch = "x86_64"))]
-    let _ = from;
+    let _ = (from, bytes);
 }
 
 #[cfg(test)]

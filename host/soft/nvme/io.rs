@@ -54,6 +54,13 @@ impl From<Result<(), Status>> for Outcome {
     }
 }
 
+/// Returns true if a command reads so little that a prefetch fetches all of it.
+#[inline]
+pub(super) fn is_small(core: &Core, e: &SqEntry) -> bool {
+    let namespace = core.namespaces.get(e.nsid.wrapping_sub(1) as usize);
+    e.opcode() == io::READ && namespace.is_some_and(|ns| (e.blocks() as usize) << ns.block_shift <= copy::SMALL)
+}
+
 /// Prefetches a command's blocks.
 #[inline]
 pub(super) fn prefetch(core: &Core, e: &SqEntry) {
@@ -62,7 +69,7 @@ pub(super) fn prefetch(core: &Core, e: &SqEntry) {
         && e.slba() < ns.blocks()
         && let Some(p) = ns.store.peek(e.slba() << ns.block_shift)
     {
-        copy::prefetch(p);
+        copy::prefetch(p, (e.blocks() as usize) << ns.block_shift);
     }
 }
 

@@ -23,8 +23,9 @@ use std::time::{Duration, Instant};
 
 /// Largest number of commands taken from one queue before the next queue is polled.
 const BATCH: u32 = 64;
-/// Commands between the one that is executed and the one whose blocks are prefetched. A block in a mapped file costs a walk of page
-/// tables and a read of memory, which take longer than one command.
+/// Commands between the one that is executed and the one whose blocks are prefetched, if commands are small. A block in a mapped file
+/// costs a walk of page tables and a read of memory, which take longer than such a command. While a larger block is copied, the next
+/// one arrives.
 const AHEAD: u32 = 4;
 /// Number of completions that share one store fence.
 const GROUP: usize = 8;
@@ -195,14 +196,16 @@ impl Service {
             damage: Damage::default(),
         };
         let mut group = Group { entries: [(0, status::SUCCESS); GROUP], count: 0 };
-        for near in 1..AHEAD.min(count) {
+        // Commands of one queue are alike, so the first one decides.
+        let ahead = if io::is_small(core, &sq.peek(0)) { AHEAD } else { 1 };
+        for near in 1..ahead.min(count) {
             io::prefetch(core, &sq.peek(near));
         }
         let mut taken = 0;
         while taken < count {
             let e = sq.peek(0);
-            if taken + AHEAD < count {
-                io::prefetch(core, &sq.peek(AHEAD));
+            if taken + ahead < count {
+                io::prefetch(core, &sq.peek(ahead));
             }
             sq.consume();
             taken += 1;
