@@ -229,6 +229,15 @@ pub(crate) fn call<T: Send + 'static>(
 ) -> PyResult<T> {
     fork::check()?;
     on.await_ready(py)?;
+    finish(py, on, work)
+}
+
+/// Runs `work` as [`call`] does, also on an engine that was stopped and waits for this work to end.
+pub(crate) fn finish<T: Send + 'static>(
+    py: Python<'_>,
+    on: &Arc<Shared>,
+    work: impl FnOnce(&Stop) -> Result<T, Failure> + Send + 'static,
+) -> PyResult<T> {
     if !is_main_thread() {
         return Ok(py.detach(|| caught(|| work(&Stop(AtomicBool::new(false)))))?);
     }

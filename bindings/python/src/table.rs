@@ -4,6 +4,7 @@ use crate::call::{self, Stop};
 use crate::dtype;
 use crate::engine::as_python;
 use crate::error::{Failure, Kind};
+use crate::external::DeviceView;
 use crate::fork;
 use crate::held::Held;
 use crate::host_array::Source;
@@ -45,6 +46,10 @@ enum Output {
 impl Table {
     fn made(volume: &Bound<'_, Volume>, table: warpbell::storage::Table) -> Self {
         Self { table: Held::new(table), volume: volume.clone().unbind() }
+    }
+
+    pub(crate) fn get(&self) -> &warpbell::storage::Table {
+        &self.table
     }
 
     fn layout(&self) -> &TableLayout {
@@ -512,6 +517,12 @@ impl Table {
     fn view<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         fork::check()?;
         Ok(PyBytes::new(py, bytemuck::bytes_of(&self.table.view())))
+    }
+
+    /// Copies the view to memory that the engine's kernels see, for kernels that take its address.
+    fn device_view(slf: &Bound<'_, Self>) -> PyResult<DeviceView> {
+        let this = slf.get();
+        DeviceView::new(this.volume.get().shared(), slf.clone().into_any(), bytemuck::bytes_of(&this.table.view()))
     }
 
     fn __repr__(&self) -> String {
