@@ -18,6 +18,7 @@ fn main() {
     copy(from, &to).expect("OUT_DIR is writable");
     let device = out.join("device");
     let _ = fs::remove_dir_all(&device);
+    fs::create_dir_all(&device).expect("OUT_DIR is writable");
     if let Err(text) = device_functions(&device) {
         eprintln!("error: {text}");
         std::process::exit(1);
@@ -47,6 +48,8 @@ fn device_functions(to: &Path) -> Result<(), String> {
     let archs = variable("DEP_WARPBELL_IMAGE_ARCHS").replace(' ', ",");
     let folder = PathBuf::from(variable("CARGO_MANIFEST_DIR")).join("../device");
     println!("cargo::rerun-if-changed={}", folder.display());
+    // The description of the functions, which is there in any case: maturin takes the folder.
+    fs::copy(folder.join("warpbell_device.h"), to.join("warpbell_device.h")).map_err(|e| e.to_string())?;
     if archs.is_empty() {
         return Ok(());
     }
@@ -62,6 +65,8 @@ fn device_functions(to: &Path) -> Result<(), String> {
     if !done.status.success() {
         return Err(format!("the device functions for other compilers were not built:\n{printed}"));
     }
+    // The cubins again: half of the bytes.
+    fs::remove_file(to.join("libwarpbell_device.fatbin")).map_err(|e| e.to_string())?;
     for line in printed.lines().filter(|line| line.starts_with("no bitcode")) {
         println!("cargo::warning={line}");
         // A file that does not exist: the next build tries again.

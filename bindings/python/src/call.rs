@@ -205,8 +205,8 @@ impl Shared {
 
 /// Returns true on the thread on which Python handles signals.
 fn is_main_thread() -> bool {
-    // SAFETY: both calls only return a number.
-    unsafe { libc::gettid() == libc::getpid() }
+    // SAFETY: both calls only return a number. The C library of manylinux 2.28 has no function for the first one.
+    unsafe { libc::syscall(libc::SYS_gettid) == libc::c_long::from(libc::getpid()) }
 }
 
 fn caught<T>(work: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {

@@ -6,6 +6,7 @@ use crate::engine::{Engine, seconds};
 use crate::error::{Failure, Kind, wrong_type};
 use crate::fork;
 use crate::held::Held;
+use crate::scratch::TableScratch;
 use crate::stream::{self, Stream};
 use crate::table::Table;
 use crate::volume::Volume;
@@ -14,56 +15,69 @@ use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use std::sync::Arc;
 use std::time::Duration;
-use warpbell::engine::{KernelArg, NO_LIMIT};
+use warpbell::engine::{KernelArg, NO_LIMIT, Run};
 use warpbell::memory::{Place, Region};
 
-/// What kernels of other libraries use: the owner of its memory, and the volume that it is on.
-pub(crate) struct Used {
-    owner: Box<dyn KernelArg + Send + Sync>,
+type Keep = Box<dyn FnOnce(&mut Run) + Send>;
+
+/// What kernels of other libraries use: keeps it in a run, and has the volume that it is on.
+struct Used {
+    keep: Keep,
     volume: Option<warpbell::storage::Volume>,
 }
 
 impl Used {
+    fn new(owner: impl KernelArg + Send + 'static, volume: &warpbell::storage::Volume) -> Vec<Self> {
+        vec![Self { keep: Box::new(move |run| run.keep(&owner)), volume: Some(volume.clone()) }]
+    }
+
     /// Finds out what a Python object is.
     fn of(object: &Bound<'_, PyAny>) -> PyResult<Vec<Self>> {
-        let one = |owner, volume| Ok(vec![Self { owner, volume: Some(volume) }]);
         if let Ok(array) = object.cast::<Array>() {
             let array = array.get().get();
-            return one(Box::new(array.clone()), array.cache().volume().clone());
+            return Ok(Self::new(array.clone(), array.cache().volume()));
         }
         if let Ok(table) = object.cast::<Table>() {
             let table = table.get().get();
-            return one(Box::new(table.clone()), table.volume().clone());
+            return Ok(Self::new(table.clone(), table.volume()));
         }
         if let Ok(volume) = object.cast::<Volume>() {
             let volume = volume.get().get();
-            return one(Box::new(volume.clone()), volume.clone());
+            return Ok(Self::new(volume.clone(), volume));
         }
         if let Ok(cache) = object.cast::<Cache>() {
             let cache = cache.get().get();
-            return one(Box::new(cache.clone()), cache.volume().clone());
+            return Ok(Self::new(cache.clone(), cache.volume()));
+        }
+        if let Ok(scratch) = object.cast::<TableScratch>() {
+            let volume = Some(scratch.get().table().get().volume().clone());
+            let scratch = scratch.clone().unbind();
+            return Ok(vec![Self { keep: Box::new(move |run| scratch.get().keep_in(run)), volume }]);
         }
         let Ok(view) = object.cast::<DeviceView>() else {
             let found = object.get_type().name()?;
-            return Err(wrong_type(format!("a run keeps arrays, tables, volumes, caches and views, not {found}")));
+            return Err(wrong_type(format!(
+                "a run keeps arrays, tables, scratch, volumes, caches and views of them, not {found}"
+            )));
         };
         let mut used = Self::of(view.get().owner.bind(object.py()))?;
-        used.push(Self { owner: Box::new((*view.get().region).clone()), volume: None });
+        let region = (*view.get().region).clone();
+        used.push(Self { keep: Box::new(move |run| run.keep(&region)), volume: None });
         Ok(used)
     }
 }
 
 /// A run that is in flight.
 struct InFlight {
-    run: warpbell::engine::Run,
+    run: Run,
     /// Volumes of what is kept.
     volumes: Vec<warpbell::storage::Volume>,
 }
 
 impl InFlight {
     fn keep(&mut self, used: Vec<Used>) {
-        for Used { owner, volume } in used {
-            self.run.keep(&*owner);
+        for Used { keep, volume } in used {
+            keep(&mut self.run);
             self.volumes.extend(volume);
         }
     }
@@ -140,7 +154,7 @@ impl ExternalRun {
         *self.elapsed.lock()
     }
 
-    /// Keeps arrays, tables, volumes, caches or views until the run is finished, also if the program drops them before.
+    /// Keeps arrays, tables, scratch, volumes, caches or views until the run is finished, also if the program drops them before.
     #[pyo3(signature = (*objects))]
     fn keep(&self, objects: &Bound<'_, PyTuple>) -> PyResult<()> {
         fork::check()?;
@@ -190,7 +204,7 @@ impl ExternalRun {
     }
 }
 
-/// A view of stored data in memory that the engine's kernels see. ``device_view`` of arrays, tables and volumes makes it.
+/// A view of stored data in memory that the engine's kernels see. ``device_view`` of arrays, tables, scratch and volumes makes it.
 ///
 /// Kernels take ``address`` as a pointer or a 64-bit number. It is valid while this object lives.
 #[pyclass(frozen, module = "warpbell")]
@@ -226,7 +240,7 @@ impl DeviceView {
         self.region.len()
     }
 
-    /// The array, table or volume that the view is of.
+    /// The object that the view is of.
     #[getter]
     fn owner(&self, py: Python<'_>) -> Py<PyAny> {
         self.owner.clone_ref(py)

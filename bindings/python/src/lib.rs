@@ -8,7 +8,7 @@
 //! | `error` | exceptions |
 //! | `dtype`, `view`, `host_array`, `tensor` | arrays of other libraries, and results for them |
 //! | `engine`, `stream` | engines and streams |
-//! | `external` | kernels of other libraries |
+//! | `external`, `scratch` | kernels of other libraries |
 //! | `volume`, `cache` | devices, stored arrays |
 //! | `indices`, `table`, `prefetch` | rows by number |
 //! | `graph`, `graph_results` | graphs and algorithms |
@@ -28,6 +28,7 @@ mod host_array;
 mod indices;
 mod prefetch;
 mod progress;
+mod scratch;
 mod stream;
 mod table;
 mod tensor;
@@ -60,6 +61,7 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<cache::Cache>()?;
     m.add_class::<cache::Array>()?;
     m.add_class::<table::Table>()?;
+    m.add_class::<scratch::TableScratch>()?;
     m.add_class::<prefetch::Prefetch>()?;
     m.add_class::<graph::Graph>()?;
     m.add_class::<graph_results::BfsResult>()?;

@@ -1,6 +1,6 @@
 //! Tables: rows on storage by number.
 
-use crate::call::{self, Stop};
+use crate::call::{self, Shared, Stop};
 use crate::dtype;
 use crate::engine::as_python;
 use crate::error::{Failure, Kind};
@@ -11,6 +11,7 @@ use crate::host_array::Source;
 use crate::indices::Named;
 use crate::prefetch::{Flight, Landing, Prefetch};
 use crate::progress::Progress;
+use crate::scratch::TableScratch;
 use crate::stream;
 use crate::tensor::{Memory, Tensor};
 use crate::view::{self, View};
@@ -61,7 +62,11 @@ impl Table {
         [indices, self.layout().row_shape()].concat()
     }
 
-    fn call<T: Send + 'static>(
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        self.volume.get().shared()
+    }
+
+    pub(crate) fn call<T: Send + 'static>(
         &self,
         py: Python<'_>,
         work: impl FnOnce(&warpbell::storage::Table, &Stop) -> Result<T, Failure> + Send + 'static,
@@ -519,10 +524,17 @@ impl Table {
         Ok(PyBytes::new(py, bytemuck::bytes_of(&self.table.view())))
     }
 
+    /// Allocates memory for batches of at most ``rows`` rows that own kernels gather, one after the other, with ``in_flight`` reads in
+    /// flight.
+    #[pyo3(signature = (rows, in_flight = 4096))]
+    fn scratch(slf: &Bound<'_, Self>, rows: u64, in_flight: u32) -> PyResult<TableScratch> {
+        TableScratch::new(slf, rows, in_flight)
+    }
+
     /// Copies the view to memory that the engine's kernels see, for kernels that take its address.
     fn device_view(slf: &Bound<'_, Self>) -> PyResult<DeviceView> {
         let this = slf.get();
-        DeviceView::new(this.volume.get().shared(), slf.clone().into_any(), bytemuck::bytes_of(&this.table.view()))
+        DeviceView::new(this.shared(), slf.clone().into_any(), bytemuck::bytes_of(&this.table.view()))
     }
 
     fn __repr__(&self) -> String {
