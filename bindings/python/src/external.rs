@@ -210,6 +210,8 @@ impl ExternalRun {
 #[pyclass(frozen, module = "warpbell")]
 pub(crate) struct DeviceView {
     region: Held<Region>,
+    /// The region has whole pages.
+    bytes: usize,
     owner: Py<PyAny>,
 }
 
@@ -221,7 +223,7 @@ impl DeviceView {
             region.write(0, view)?;
             Ok(Held::new(region))
         })?;
-        Ok(Self { region, owner: owner.unbind() })
+        Ok(Self { region, bytes: view.len(), owner: owner.unbind() })
     }
 }
 
@@ -237,7 +239,7 @@ impl DeviceView {
     /// Size of the structure in bytes.
     #[getter]
     fn nbytes(&self) -> usize {
-        self.region.len()
+        self.bytes
     }
 
     /// The object that the view is of.

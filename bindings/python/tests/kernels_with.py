@@ -70,7 +70,7 @@ extern "C" __global__ void load(unsigned long long view, const unsigned long lon
     def compile(cls, arch):
         from cuda.core import Linker, LinkerOptions, ObjectCode, Program, ProgramOptions
 
-        kernels = Program(cls.SOURCE, "c++", ProgramOptions(arch=f"sm_{arch}", relocatable_device_code=True)).compile("ptx")
+        kernels = Program(cls.SOURCE, "c++", ProgramOptions(arch=f"sm_{arch}", relocatable_device_code=True)).compile("cubin")
         library = ObjectCode.from_cubin(warpbell.get_device_library("cubin", arch))
         return Linker(kernels, library, options=LinkerOptions(arch=f"sm_{arch}")).link("cubin")
 
