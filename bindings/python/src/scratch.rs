@@ -18,8 +18,7 @@ pub(crate) struct TableScratch {
 
 impl TableScratch {
     pub(crate) fn new(table: &Bound<'_, Table>, rows: u64, in_flight: u32) -> PyResult<Self> {
-        let made =
-            table.get().call(table.py(), move |table, _| Ok(Held::new(table.scratch(rows, in_flight)?)))?;
+        let made = table.get().call(table.py(), move |table, _| Ok(Held::new(table.scratch(rows, in_flight)?)))?;
         Ok(Self { scratch: Mutex::new(made), table: table.clone().unbind() })
     }
 
