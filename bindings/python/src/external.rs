@@ -20,7 +20,7 @@ use warpbell::memory::{Place, Region};
 
 type Keep = Box<dyn FnOnce(&mut Run) + Send>;
 
-/// What kernels of other libraries use: keeps it in a run, and has the volume that it is on.
+/// An object that kernels of other libraries use: keeps it in a run, and has the volume that it is on.
 struct Used {
     keep: Keep,
     volume: Option<warpbell::storage::Volume>,
