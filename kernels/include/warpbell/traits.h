@@ -28,7 +28,7 @@ template <class T> struct remove_volatile {
 template <class T> struct remove_volatile<volatile T> {
   using type = T;
 };
-template <class T> using remove_cv_t = typename remove_volatile<remove_const_t<T>>::type;
+template <class T> using remove_cv_t = typename remove_volatile<remove_const_t<T> >::type;
 
 template <bool Condition, class T, class Else> struct conditional {
   using type = T;
@@ -43,11 +43,11 @@ template <class T> constexpr bool is_same_v<T, T> = true;
 
 template <class T, class... U> constexpr bool is_one_of_v = (is_same_v<remove_cv_t<T>, U> || ...);
 template <class T> constexpr bool is_floating_point_v = is_one_of_v<T, float, double>;
-template <class T>
-constexpr bool is_integral_v = is_one_of_v<T, bool, char, signed char, unsigned char, wchar_t, char16_t, char32_t, short, unsigned short, int,
-                                           unsigned, long, unsigned long, long long, unsigned long long>;
+template <class T> constexpr bool is_integral_v =
+    is_one_of_v<T, bool, char, signed char, unsigned char, wchar_t, char16_t, char32_t, short, unsigned short, int, unsigned, long,
+                unsigned long, long long, unsigned long long>;
 template <class T> constexpr bool is_arithmetic_v = is_integral_v<T> || is_floating_point_v<T>;
-template <class T, bool Number = is_arithmetic_v<T>> constexpr bool is_unsigned_v = false;
+template <class T, bool Number = is_arithmetic_v<T> > constexpr bool is_unsigned_v = false;
 template <class T> constexpr bool is_unsigned_v<T, true> = static_cast<T>(-1) > static_cast<T>(0);
 template <class T> constexpr bool is_trivially_copyable_v = __is_trivially_copyable(T);
 
