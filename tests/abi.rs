@@ -16,8 +16,10 @@ fn fingerprint_of(header: &str) -> u64 {
         int main() { printf(\"%llu\\nfingerprint: ok\\n\", value); }\n";
     let source = folder.path().join("fingerprint.cpp");
     std::fs::write(folder.path().join("abi.h"), header).expect("a file in it");
-    let fields = tree::file("kernels/include/warpbell/abi_fields.h");
-    std::fs::copy(fields, folder.path().join("abi_fields.h")).expect("a file in it");
+    for name in ["abi_fields.h", "standard.h"] {
+        let included = tree::file(&format!("kernels/include/warpbell/{name}"));
+        std::fs::copy(included, folder.path().join(name)).expect("a file in it");
+    }
     std::fs::write(&source, program).expect("a file in it");
     let printed = harness::stress(source.to_str().expect("the folder's path is UTF-8"), 1, false, &[]);
     printed.lines().next().expect("a first line").parse().expect("the fingerprint")

@@ -4,6 +4,7 @@ use crate::call::{self, Shared, Stop};
 use crate::dtype;
 use crate::engine::as_python;
 use crate::error::{Failure, wrong_type};
+use crate::external::DeviceView;
 use crate::fork;
 use crate::held::Held;
 use crate::host_array::{Fresh, Source};
@@ -111,6 +112,10 @@ pub(crate) struct Array {
 }
 
 impl Array {
+    pub(crate) fn get(&self) -> &UntypedArray {
+        &self.array
+    }
+
     fn call<T: Send + 'static>(
         &self,
         py: Python<'_>,
@@ -199,6 +204,12 @@ impl Array {
     fn view<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         fork::check()?;
         Ok(PyBytes::new(py, bytemuck::bytes_of(&self.array.view())))
+    }
+
+    /// Copies the view to memory that the engine's kernels see, for kernels that take its address.
+    fn device_view(slf: &Bound<'_, Self>) -> PyResult<DeviceView> {
+        let this = slf.get();
+        DeviceView::new(&this.shared, slf.clone().into_any(), bytemuck::bytes_of(&this.array.view()))
     }
 
     fn __repr__(&self) -> String {

@@ -205,8 +205,8 @@ impl Shared {
 
 /// Returns true on the thread on which Python handles signals.
 fn is_main_thread() -> bool {
-    // SAFETY: both calls only return a number.
-    unsafe { libc::gettid() == libc::getpid() }
+    // SAFETY: both calls only return a number. The C library of manylinux 2.28 has no function for the first one.
+    unsafe { libc::syscall(libc::SYS_gettid) == libc::c_long::from(libc::getpid()) }
 }
 
 fn caught<T>(work: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
@@ -229,6 +229,15 @@ pub(crate) fn call<T: Send + 'static>(
 ) -> PyResult<T> {
     fork::check()?;
     on.await_ready(py)?;
+    finish(py, on, work)
+}
+
+/// Runs `work` as [`call`] does, also on an engine that was stopped and waits for this work to end.
+pub(crate) fn finish<T: Send + 'static>(
+    py: Python<'_>,
+    on: &Arc<Shared>,
+    work: impl FnOnce(&Stop) -> Result<T, Failure> + Send + 'static,
+) -> PyResult<T> {
     if !is_main_thread() {
         return Ok(py.detach(|| caught(|| work(&Stop(AtomicBool::new(false)))))?);
     }

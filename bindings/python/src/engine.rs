@@ -2,10 +2,12 @@
 
 use crate::call::{self, Shared};
 use crate::error::{Failure, Kind};
+use crate::external::ExternalRun;
 use crate::fork;
 use crate::stream::Stream;
 use pyo3::intern;
 use pyo3::prelude::*;
+use pyo3::types::PyTuple;
 use std::sync::Arc;
 use std::time::Duration;
 use warpbell::engine::EngineBuilder;
@@ -100,6 +102,23 @@ impl Engine {
     /// Makes a stream: work that runs in order.
     fn stream(&self, py: Python<'_>) -> PyResult<Stream> {
         Stream::create(py, &self.shared)
+    }
+
+    /// Begins a run around kernels that another library launches on a stream, for a ``with`` statement.
+    ///
+    /// The run keeps the objects of ``keep`` until it is finished: arrays, tables, volumes, caches and views that the kernels use. The
+    /// end of the block waits for the kernels, at most ``timeout`` seconds, and raises the errors of their operations.
+    #[pyo3(signature = (name, stream = None, *, keep = None, timeout = None))]
+    fn external<'py>(
+        &self,
+        py: Python<'py>,
+        name: String,
+        stream: Option<&Bound<'py, PyAny>>,
+        keep: Option<&Bound<'py, PyAny>>,
+        timeout: Option<f64>,
+    ) -> PyResult<ExternalRun> {
+        let none = PyTuple::empty(py).into_any();
+        ExternalRun::begin(py, self, name, stream, keep.unwrap_or(&none), timeout)
     }
 
     /// Stops all calls of the engine that run on other threads: they raise ``CancelledError``. Later calls work.

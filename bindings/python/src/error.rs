@@ -170,6 +170,7 @@ fn kind_of_run(e: &RunError) -> Kind {
         RunError::Operations { errors, .. } => match errors.first().map(|e| e.outcome) {
             Some(Outcome::TimedOut) => Kind::Timeout,
             Some(Outcome::Damaged) => Kind::Damaged,
+            Some(Outcome::BadArgument) => Kind::Invalid,
             Some(Outcome::Stopped) => Kind::Cancelled,
             _ => Kind::Device,
         },

@@ -3,7 +3,7 @@
 use crate::fork;
 use pyo3::Python;
 use std::mem::ManuallyDrop;
-use std::ops::Deref;
+use std::ops::{Deref, DerefMut};
 
 /// Owns an object. Dropping it releases the interpreter meanwhile: the object may wait for its commands in flight, and other threads of
 /// Python run then. In a forked child nothing is dropped, because the threads that would be waited for are the parent's.
@@ -14,6 +14,13 @@ impl<T: Send> Held<T> {
     pub(crate) fn new(value: T) -> Self {
         Self(ManuallyDrop::new(value))
     }
+
+    /// Returns the object.
+    pub(crate) fn into_inner(self) -> T {
+        let mut this = ManuallyDrop::new(self);
+        // SAFETY: the value is taken once, here: `self` is not dropped.
+        unsafe { ManuallyDrop::take(&mut this.0) }
+    }
 }
 
 impl<T: Send> Deref for Held<T> {
@@ -21,6 +28,12 @@ impl<T: Send> Deref for Held<T> {
 
     fn deref(&self) -> &T {
         &self.0
+    }
+}
+
+impl<T: Send> DerefMut for Held<T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.0
     }
 }
 

@@ -8,6 +8,7 @@
 //! | `error` | exceptions |
 //! | `dtype`, `view`, `host_array`, `tensor` | arrays of other libraries, and results for them |
 //! | `engine`, `stream` | engines and streams |
+//! | `external`, `scratch` | kernels of other libraries |
 //! | `volume`, `cache` | devices, stored arrays |
 //! | `indices`, `table`, `prefetch` | rows by number |
 //! | `graph`, `graph_results` | graphs and algorithms |
@@ -18,6 +19,7 @@ mod call;
 mod dtype;
 mod engine;
 mod error;
+mod external;
 mod fork;
 mod graph;
 mod graph_results;
@@ -26,6 +28,7 @@ mod host_array;
 mod indices;
 mod prefetch;
 mod progress;
+mod scratch;
 mod stream;
 mod table;
 mod tensor;
@@ -51,11 +54,14 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add("__version__", env!("CARGO_PKG_VERSION"))?;
     m.add_class::<engine::Engine>()?;
     m.add_class::<stream::Stream>()?;
+    m.add_class::<external::ExternalRun>()?;
+    m.add_class::<external::DeviceView>()?;
     m.add_class::<tensor::Tensor>()?;
     m.add_class::<volume::Volume>()?;
     m.add_class::<cache::Cache>()?;
     m.add_class::<cache::Array>()?;
     m.add_class::<table::Table>()?;
+    m.add_class::<scratch::TableScratch>()?;
     m.add_class::<prefetch::Prefetch>()?;
     m.add_class::<graph::Graph>()?;
     m.add_class::<graph_results::BfsResult>()?;

@@ -1,15 +1,17 @@
 //! Tables: rows on storage by number.
 
-use crate::call::{self, Stop};
+use crate::call::{self, Shared, Stop};
 use crate::dtype;
 use crate::engine::as_python;
 use crate::error::{Failure, Kind};
+use crate::external::DeviceView;
 use crate::fork;
 use crate::held::Held;
 use crate::host_array::Source;
 use crate::indices::Named;
 use crate::prefetch::{Flight, Landing, Prefetch};
 use crate::progress::Progress;
+use crate::scratch::TableScratch;
 use crate::stream;
 use crate::tensor::{Memory, Tensor};
 use crate::view::{self, View};
@@ -47,6 +49,10 @@ impl Table {
         Self { table: Held::new(table), volume: volume.clone().unbind() }
     }
 
+    pub(crate) fn get(&self) -> &warpbell::storage::Table {
+        &self.table
+    }
+
     fn layout(&self) -> &TableLayout {
         self.table.layout()
     }
@@ -56,7 +62,11 @@ impl Table {
         [indices, self.layout().row_shape()].concat()
     }
 
-    fn call<T: Send + 'static>(
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        self.volume.get().shared()
+    }
+
+    pub(crate) fn call<T: Send + 'static>(
         &self,
         py: Python<'_>,
         work: impl FnOnce(&warpbell::storage::Table, &Stop) -> Result<T, Failure> + Send + 'static,
@@ -512,6 +522,19 @@ impl Table {
     fn view<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         fork::check()?;
         Ok(PyBytes::new(py, bytemuck::bytes_of(&self.table.view())))
+    }
+
+    /// Allocates memory for batches of at most ``rows`` rows that own kernels gather, one after the other, with ``in_flight`` reads in
+    /// flight.
+    #[pyo3(signature = (rows, in_flight = 4096))]
+    fn scratch(slf: &Bound<'_, Self>, rows: u64, in_flight: u32) -> PyResult<TableScratch> {
+        TableScratch::new(slf, rows, in_flight)
+    }
+
+    /// Copies the view to memory that the engine's kernels see, for kernels that take its address.
+    fn device_view(slf: &Bound<'_, Self>) -> PyResult<DeviceView> {
+        let this = slf.get();
+        DeviceView::new(this.shared(), slf.clone().into_any(), bytemuck::bytes_of(&this.table.view()))
     }
 
     fn __repr__(&self) -> String {

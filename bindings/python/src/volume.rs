@@ -4,6 +4,7 @@ use crate::call::{self, Shared, Stop};
 use crate::dtype;
 use crate::engine::{Engine, as_python, seconds};
 use crate::error::{Failure, wrong_type};
+use crate::external::DeviceView;
 use crate::fork;
 use crate::held::Held;
 use crate::host_array::{Fresh, Source};
@@ -92,6 +93,10 @@ impl Volume {
             Ok(choices.into_iter().fold(builder, |builder, choice| choice(builder)).build()?)
         })?;
         Ok(Self { volume: Held::new(volume), shared })
+    }
+
+    pub(crate) fn get(&self) -> &warpbell::storage::Volume {
+        &self.volume
     }
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {
@@ -328,6 +333,12 @@ impl Volume {
     fn view<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         fork::check()?;
         Ok(PyBytes::new(py, bytemuck::bytes_of(&self.volume.view())))
+    }
+
+    /// Copies the view to memory that the engine's kernels see, for kernels that take its address.
+    fn device_view(slf: &Bound<'_, Self>) -> PyResult<DeviceView> {
+        let this = slf.get();
+        DeviceView::new(&this.shared, slf.clone().into_any(), bytemuck::bytes_of(&this.volume.view()))
     }
 
     fn __repr__(&self) -> String {

@@ -5,8 +5,7 @@
 // "iova" is the address that the device on the bus uses for the same bytes.
 #pragma once
 
-#include <stddef.h>
-#include <stdint.h>
+#include "standard.h"
 
 #define WB_ABI_VERSION 8u
 
@@ -513,16 +512,16 @@ static_assert(sizeof(wb_team_view) == 304, "wb_team_view");
 namespace warpbell {
 namespace abi {
 
-constexpr uint64_t fold(uint64_t hash, uint64_t value) { return (hash ^ value) * 0x100000001b3ull; }
+WB_CONSTANT_FN uint64_t fold(uint64_t hash, uint64_t value) { return (hash ^ value) * 0x100000001b3ull; }
 
-constexpr uint64_t fold(uint64_t hash, const char* name) {
+WB_CONSTANT_FN uint64_t fold(uint64_t hash, const char* name) {
   for (; *name; ++name) hash = fold(hash, static_cast<uint64_t>(*name));
   return hash;
 }
 
 // Returns a hash of names, sizes and offsets of all fields of all structures above. Host and image both compute it. The host
 // refuses an image whose number differs.
-constexpr uint64_t fingerprint() {
+WB_CONSTANT_FN uint64_t fingerprint() {
   uint64_t h = fold(0xcbf29ce484222325ull, uint64_t{WB_ABI_VERSION});
 #define WB_ABI_STRUCT(STRUCT) h = fold(fold(h, #STRUCT), uint64_t{sizeof(STRUCT)});
 #define WB_ABI_FIELD(STRUCT, FIELD) h = fold(fold(fold(h, #FIELD), uint64_t{offsetof(STRUCT, FIELD)}), uint64_t{sizeof(STRUCT::FIELD)});

@@ -10,11 +10,8 @@
 // does not model fences.
 #pragma once
 
-#include <stddef.h>
-
-#include <type_traits>
-
 #include <warpbell/platform.h>
+#include <warpbell/traits.h>
 
 namespace warpbell {
 namespace order {
@@ -176,12 +173,12 @@ template <class To, class From> WB_FN To bits(const From& v) {
 /// @brief Loads a value of 1, 2, 4, 8 or 16 bytes, in order `O` on scope `S` (WB_ORDER_LOADS). One thread calls this.
 template <memory_order O, thread_scope S = device, class T> WB_FN T load(const T* p) {
   // `bits` of a plain word is the word. Without this branch nvcc orders independent instructions as for a direct access.
-  if constexpr (std::is_same_v<T, detail::word_of<T>>) return detail::load(detail::access<O, S>{}, p);
+  if constexpr (stdlib::is_same_v<T, detail::word_of<T>>) return detail::load(detail::access<O, S>{}, p);
   else return bits<T>(detail::load(detail::access<O, S>{}, reinterpret_cast<const detail::word_of<T>*>(p)));
 }
 /// @brief Stores a value of 1, 2, 4, 8 or 16 bytes, in order `O` on scope `S` (WB_ORDER_STORES). One thread calls this.
 template <memory_order O, thread_scope S = device, class T> WB_FN void store(T* p, T v) {
-  if constexpr (std::is_same_v<T, detail::word_of<T>>) detail::store(detail::access<O, S>{}, p, v);
+  if constexpr (stdlib::is_same_v<T, detail::word_of<T>>) detail::store(detail::access<O, S>{}, p, v);
   else detail::store(detail::access<O, S>{}, reinterpret_cast<detail::word_of<T>*>(p), bits<detail::word_of<T>>(v));
 }
 
@@ -193,19 +190,19 @@ template <memory_order O, thread_scope S = device, class T> WB_FN void store(T* 
     return static_cast<T>(                                                                                                 \
         detail::OP(detail::access<O, S>{}, reinterpret_cast<detail::word_of<T>*>(p), static_cast<detail::word_of<T>>(v))); \
   }
-WB_ORDER_UPDATE(fetch_or, "integers", std::is_integral_v<T>)
-WB_ORDER_UPDATE(fetch_and, "integers", std::is_integral_v<T>)
-WB_ORDER_UPDATE(fetch_xor, "integers", std::is_integral_v<T>)
-WB_ORDER_UPDATE(fetch_min, "unsigned integers", std::is_unsigned_v<T>)
-WB_ORDER_UPDATE(exchange, "integers", std::is_integral_v<T>)
+WB_ORDER_UPDATE(fetch_or, "integers", stdlib::is_integral_v<T>)
+WB_ORDER_UPDATE(fetch_and, "integers", stdlib::is_integral_v<T>)
+WB_ORDER_UPDATE(fetch_xor, "integers", stdlib::is_integral_v<T>)
+WB_ORDER_UPDATE(fetch_min, "unsigned integers", stdlib::is_unsigned_v<T>)
+WB_ORDER_UPDATE(exchange, "integers", stdlib::is_integral_v<T>)
 #undef WB_ORDER_UPDATE
 
 /// @brief Adds an integer of 4 or 8 bytes atomically, or in relaxed order on this device a float or double (WB_ORDER_UPDATES).
 ///
 /// @return The value before. One thread calls this.
 template <memory_order O, thread_scope S = device, class T> WB_FN T fetch_add(T* p, T v) {
-  static_assert(std::is_arithmetic_v<T> && (sizeof(T) == 4 || sizeof(T) == 8), "order::fetch_add takes numbers of 4 or 8 bytes");
-  if constexpr (std::is_floating_point_v<T>) {
+  static_assert(stdlib::is_arithmetic_v<T> && (sizeof(T) == 4 || sizeof(T) == 8), "order::fetch_add takes numbers of 4 or 8 bytes");
+  if constexpr (stdlib::is_floating_point_v<T>) {
     static_assert(O == relaxed && S == device, "floats are added by order::fetch_add<order::relaxed> only");
     return atomicAdd(p, v);
   } else {
@@ -215,14 +212,14 @@ template <memory_order O, thread_scope S = device, class T> WB_FN T fetch_add(T*
 }
 /// @brief Adds an integer of 4 or 8 bytes atomically, and returns nothing (WB_ORDER_ADDS). One thread calls this.
 template <memory_order O, thread_scope S = device, class T> WB_FN void add(T* p, T v) {
-  static_assert(std::is_integral_v<T> && (sizeof(T) == 4 || sizeof(T) == 8), "order::add takes integers of 4 or 8 bytes");
+  static_assert(stdlib::is_integral_v<T> && (sizeof(T) == 4 || sizeof(T) == 8), "order::add takes integers of 4 or 8 bytes");
   detail::add(detail::access<O, S>{}, reinterpret_cast<detail::word_of<T>*>(p), static_cast<detail::word_of<T>>(v));
 }
 /// @brief Stores `desired` atomically if the integer of 4 or 8 bytes is `expected` (WB_ORDER_COMPARES).
 ///
 /// @return The value before, which is `expected` on success. One thread calls this.
 template <memory_order O, thread_scope S = device, class T> WB_FN T compare_exchange(T* p, T expected, T desired) {
-  static_assert(std::is_integral_v<T> && (sizeof(T) == 4 || sizeof(T) == 8), "order::compare_exchange takes integers of 4 or 8 bytes");
+  static_assert(stdlib::is_integral_v<T> && (sizeof(T) == 4 || sizeof(T) == 8), "order::compare_exchange takes integers of 4 or 8 bytes");
   using word = detail::word_of<T>;
   return static_cast<T>(detail::compare_exchange(detail::access<O, S>{}, reinterpret_cast<word*>(p), static_cast<word>(expected),
                                                  static_cast<word>(desired)));

@@ -4,7 +4,7 @@
 // cpu/functions.h, with one thread per lane.
 #pragma once
 
-#include <stdint.h>
+#include <warpbell/standard.h>
 
 // WB_FN: device code. WB_FN_BOTH: also for the host part of a .cu file. WB_FN_COLD: device code that is called, not inlined.
 #if defined(__CUDACC__)

@@ -7,7 +7,7 @@
 //   bits 15:0   vendor syndrome (15:8) and syndrome (7:0) of the completion, for WB_NETWORK_ERROR (mlx5/cqe.cuh)
 #pragma once
 
-#include <stdint.h>
+#include "standard.h"
 
 enum wb_kind {
   WB_DONE = 0,           // success

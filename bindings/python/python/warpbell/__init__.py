@@ -2,6 +2,7 @@
 
 import os as _os
 
+from ._device import device_functions, get_device_library
 from ._errors import (
     CancelledError,
     CudaError,
@@ -27,13 +28,16 @@ from ._native import (
     BfsResult,
     Cache,
     ComponentsResult,
+    DeviceView,
     Engine,
+    ExternalRun,
     Graph,
     PageRankResult,
     Prefetch,
     SsspResult,
     Stream,
     Table,
+    TableScratch,
     Tensor,
     Volume,
     __version__,
@@ -48,9 +52,11 @@ __all__ = [
     "CudaError",
     "DamagedError",
     "DeviceError",
+    "DeviceView",
     "Engine",
     "Error",
     "ExistsError",
+    "ExternalRun",
     "FailedOperation",
     "ForkError",
     "Graph",
@@ -67,11 +73,14 @@ __all__ = [
     "SsspResult",
     "Stream",
     "Table",
+    "TableScratch",
     "Tensor",
     "TimeoutError",
     "UnsupportedError",
     "Volume",
     "__version__",
+    "device_functions",
+    "get_device_library",
     "get_include",
 ]
 

@@ -103,13 +103,13 @@ class world_atomic : public world_rma {
   // Check for OpenSHMEM's "standard AMO types", and for the "extended" ones with float and double.
   template <class P> static WB_FN auto standard(P p) {
     using T = element_t<P>;
-    static_assert(std::is_integral_v<T> && (sizeof(T) == 4 || sizeof(T) == 8),
+    static_assert(stdlib::is_integral_v<T> && (sizeof(T) == 4 || sizeof(T) == 8),
                   "compare_swap, add, inc, and, or and xor take integers of 32 or 64 bits");
     return as_word(&*p);
   }
   template <class P> static WB_FN auto extended(P p) {
     using T = element_t<P>;
-    static_assert((std::is_integral_v<T> || std::is_floating_point_v<T>) && (sizeof(T) == 4 || sizeof(T) == 8),
+    static_assert((stdlib::is_integral_v<T> || stdlib::is_floating_point_v<T>) && (sizeof(T) == 4 || sizeof(T) == 8),
                   "fetch, set and swap take integers of 32 or 64 bits, float or double");
     return as_word(&*p);
   }

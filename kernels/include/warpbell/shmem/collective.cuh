@@ -23,7 +23,7 @@ namespace warpbell {
 
 template <class Self> template <class S, class To, class From>
 WB_FN outcome team_calls<Self>::broadcast(S s, To to, From from, size_t n, uint32_t root, uint32_t channel) const {
-  using T = std::remove_const_t<element_t<From>>;
+  using T = stdlib::remove_const_t<element_t<From>>;
   T* dest = to;
   const T* source = from;
   const size_t bytes = n * sizeof(T);
@@ -82,7 +82,7 @@ WB_FN outcome team_calls<Self>::alltoall(S s, To dest, From source, size_t n, ui
 template <class Self> template <class S, class To, class From>
 WB_FN outcome team_calls<Self>::exchange(S s, wb_shmem_call call, To to, size_t dest_pitch, From from, size_t source_pitch, size_t n,
                                          uint32_t channel) const {
-  using T = std::remove_const_t<element_t<From>>;
+  using T = stdlib::remove_const_t<element_t<From>>;
   T* dest = to;
   const T* source = from;
   const size_t bytes = n * sizeof(T);

@@ -8,8 +8,6 @@
 // access moves them. A call that fails the check enters an error and does nothing.
 #pragma once
 
-#include <stddef.h>
-
 #include <warpbell/abi.h>
 #include <warpbell/call.cuh>
 #include <warpbell/clock.cuh>

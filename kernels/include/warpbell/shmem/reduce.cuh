@@ -31,7 +31,7 @@ constexpr uint32_t reduce_members = WB_GPU ? 4 : 1;
 
 template <class Self> template <class S, class Op, class To, class From>
 WB_FN outcome team_calls<Self>::reduce(S s, Op op, To to, From from, size_t n, uint32_t channel) const {
-  using T = std::remove_const_t<element_t<From>>;
+  using T = stdlib::remove_const_t<element_t<From>>;
   T* dest = to;
   const T* source = from;
   const size_t bytes = n * sizeof(T);

@@ -4,12 +4,8 @@
 // a value with `apply` and the constant `bitwise`.
 #pragma once
 
-#include <stddef.h>
-#include <stdint.h>
-
-#include <type_traits>
-
 #include <warpbell/platform.h>
+#include <warpbell/traits.h>
 
 namespace warpbell {
 namespace reduction {
@@ -18,7 +14,7 @@ namespace reduction {
 struct sum_op {
   static constexpr bool bitwise = false;
   template <class T> static WB_FN T apply(T a, T b) {
-    if constexpr (std::is_integral_v<T>) {
+    if constexpr (stdlib::is_integral_v<T>) {
       return static_cast<T>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b));
     } else {
       return a + b;
@@ -28,7 +24,7 @@ struct sum_op {
 struct prod_op {
   static constexpr bool bitwise = false;
   template <class T> static WB_FN T apply(T a, T b) {
-    if constexpr (std::is_integral_v<T>) {
+    if constexpr (stdlib::is_integral_v<T>) {
       return static_cast<T>(static_cast<uint64_t>(a) * static_cast<uint64_t>(b));
     } else {
       return a * b;
@@ -46,21 +42,21 @@ struct max_op {
 struct and_op {
   static constexpr bool bitwise = true;
   template <class T> static WB_FN T apply(T a, T b) {
-    static_assert(std::is_integral_v<T>, "and, or and xor take integers");
+    static_assert(stdlib::is_integral_v<T>, "and, or and xor take integers");
     return static_cast<T>(a & b);
   }
 };
 struct or_op {
   static constexpr bool bitwise = true;
   template <class T> static WB_FN T apply(T a, T b) {
-    static_assert(std::is_integral_v<T>, "and, or and xor take integers");
+    static_assert(stdlib::is_integral_v<T>, "and, or and xor take integers");
     return static_cast<T>(a | b);
   }
 };
 struct xor_op {
   static constexpr bool bitwise = true;
   template <class T> static WB_FN T apply(T a, T b) {
-    static_assert(std::is_integral_v<T>, "and, or and xor take integers");
+    static_assert(stdlib::is_integral_v<T>, "and, or and xor take integers");
     return static_cast<T>(a ^ b);
   }
 };
@@ -88,7 +84,7 @@ template <class T, class Word> struct elements {
 
 // Combines the words' elements, each with its counterpart. For bitwise operations the element boundaries do not matter.
 template <class T, class Op, class Word> WB_FN Word combine(Op op, const Word& a, const Word& b) {
-  using all = elements<std::conditional_t<Op::bitwise && sizeof(Word) >= sizeof(uint64_t), uint64_t, T>, Word>;
+  using all = elements<stdlib::conditional_t<Op::bitwise && sizeof(Word) >= sizeof(uint64_t), uint64_t, T>, Word>;
   static_assert(sizeof(all) == sizeof(Word), "a word is full of elements");
   union whole {
     Word word;

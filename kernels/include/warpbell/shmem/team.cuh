@@ -280,7 +280,7 @@ class team_ref : public team_calls<team_ref> {
   world_ref w_;
   wb_team t_;
 };
-static_assert(sizeof(team_ref) == sizeof(wb_team_view) && std::is_trivially_copyable_v<team_ref>, "a kernel's parameter");
+static_assert(sizeof(team_ref) == sizeof(wb_team_view) && stdlib::is_trivially_copyable_v<team_ref>, "a kernel's parameter");
 
 /// @brief The team of all PEs of a world, which must outlive it.
 class world_team_ref : public team_calls<world_team_ref> {

@@ -1,10 +1,9 @@
 // Types of a world's calls: symmetric addresses, signal operations, comparisons, outcomes of waits.
 #pragma once
 
-#include <type_traits>
-
 #include <warpbell/platform.h>
 #include <warpbell/status.h>
+#include <warpbell/traits.h>
 
 namespace warpbell {
 
@@ -25,10 +24,10 @@ template <class T> struct sym {
 namespace detail {
 template <class P> struct element;
 template <class T> struct element<T*> {
-  using type = std::remove_cv_t<T>;
+  using type = stdlib::remove_cv_t<T>;
 };
 template <class T> struct element<sym<T>> {
-  using type = std::remove_cv_t<T>;
+  using type = stdlib::remove_cv_t<T>;
 };
 }  // namespace detail
 /// @brief Element type of a `T*` or `sym<T>`, without const.

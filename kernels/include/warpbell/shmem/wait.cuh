@@ -115,7 +115,7 @@ class world_wait : public world_atomic {
  private:
   template <class P> static WB_FN auto waitable(P p) {
     using T = element_t<P>;
-    static_assert(std::is_integral_v<T> && sizeof(T) <= 8, "waits and tests look at integers of up to 64 bits");
+    static_assert(stdlib::is_integral_v<T> && sizeof(T) <= 8, "waits and tests look at integers of up to 64 bits");
     return static_cast<const T*>(p);
   }
 

@@ -40,6 +40,6 @@ class world_ref : public world_signal {
   template <class> friend class team_calls;
 };
 
-static_assert(sizeof(world_ref) == sizeof(wb_world) && std::is_trivially_copyable_v<world_ref>, "a kernel's parameter");
+static_assert(sizeof(world_ref) == sizeof(wb_world) && stdlib::is_trivially_copyable_v<world_ref>, "a kernel's parameter");
 
 }  // namespace warpbell

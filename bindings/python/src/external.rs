@@ -1,0 +1,254 @@
+//! Kernels of other libraries: runs around their launches, and views of stored data in the engine's memory.
+
+use crate::cache::{Array, Cache};
+use crate::call::{self, Shared};
+use crate::engine::{Engine, seconds};
+use crate::error::{Failure, Kind, wrong_type};
+use crate::fork;
+use crate::held::Held;
+use crate::scratch::TableScratch;
+use crate::stream::{self, Stream};
+use crate::table::Table;
+use crate::volume::Volume;
+use parking_lot::Mutex;
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+use std::sync::Arc;
+use std::time::Duration;
+use warpbell::engine::{KernelArg, NO_LIMIT, Run};
+use warpbell::memory::{Place, Region};
+
+type Keep = Box<dyn FnOnce(&mut Run) + Send>;
+
+/// An object that kernels of other libraries use: keeps it in a run, and has the volume that it is on.
+struct Used {
+    keep: Keep,
+    volume: Option<warpbell::storage::Volume>,
+}
+
+impl Used {
+    fn new(owner: impl KernelArg + Send + 'static, volume: &warpbell::storage::Volume) -> Vec<Self> {
+        vec![Self { keep: Box::new(move |run| run.keep(&owner)), volume: Some(volume.clone()) }]
+    }
+
+    /// Finds out what a Python object is.
+    fn of(object: &Bound<'_, PyAny>) -> PyResult<Vec<Self>> {
+        if let Ok(array) = object.cast::<Array>() {
+            let array = array.get().get();
+            return Ok(Self::new(array.clone(), array.cache().volume()));
+        }
+        if let Ok(table) = object.cast::<Table>() {
+            let table = table.get().get();
+            return Ok(Self::new(table.clone(), table.volume()));
+        }
+        if let Ok(volume) = object.cast::<Volume>() {
+            let volume = volume.get().get();
+            return Ok(Self::new(volume.clone(), volume));
+        }
+        if let Ok(cache) = object.cast::<Cache>() {
+            let cache = cache.get().get();
+            return Ok(Self::new(cache.clone(), cache.volume()));
+        }
+        if let Ok(scratch) = object.cast::<TableScratch>() {
+            let volume = Some(scratch.get().table().get().volume().clone());
+            let scratch = scratch.clone().unbind();
+            return Ok(vec![Self { keep: Box::new(move |run| scratch.get().keep_in(run)), volume }]);
+        }
+        let Ok(view) = object.cast::<DeviceView>() else {
+            let found = object.get_type().name()?;
+            return Err(wrong_type(format!(
+                "a run keeps arrays, tables, scratch, volumes, caches and views of them, not {found}"
+            )));
+        };
+        let mut used = Self::of(view.get().owner.bind(object.py()))?;
+        let region = (*view.get().region).clone();
+        used.push(Self { keep: Box::new(move |run| run.keep(&region)), volume: None });
+        Ok(used)
+    }
+}
+
+/// A run that is in flight.
+struct InFlight {
+    run: Run,
+    /// Volumes of what is kept.
+    volumes: Vec<warpbell::storage::Volume>,
+}
+
+impl InFlight {
+    fn keep(&mut self, used: Vec<Used>) {
+        for Used { keep, volume } in used {
+            keep(&mut self.run);
+            self.volumes.extend(volume);
+        }
+    }
+
+    fn finish(self, within: Duration) -> Result<Duration, Failure> {
+        let done = self.run.finish_within(within).map_err(Failure::from);
+        // Errors have numbers of devices, which name a device only if there is one volume.
+        let only = self.volumes.split_first().filter(|(first, rest)| rest.iter().all(|v| v.name() == first.name()));
+        done.map(|report| report.elapsed).map_err(|e| match only {
+            Some((volume, _)) => e.on(volume),
+            None => e,
+        })
+    }
+}
+
+/// A run around kernels that another library launches. ``Engine.external`` makes it.
+///
+/// As a context manager it waits for the kernels, and raises the errors of their operations. After an exception in the block it stops
+/// the kernels instead.
+#[pyclass(frozen, module = "warpbell")]
+pub(crate) struct ExternalRun {
+    run: Mutex<Option<Held<InFlight>>>,
+    elapsed: Mutex<Option<f64>>,
+    stream: Py<PyAny>,
+    timeout: Duration,
+    shared: Arc<Shared>,
+}
+
+impl ExternalRun {
+    pub(crate) fn begin(
+        py: Python<'_>,
+        engine: &Engine,
+        name: String,
+        stream: Option<&Bound<'_, PyAny>>,
+        keep: &Bound<'_, PyAny>,
+        timeout: Option<f64>,
+    ) -> PyResult<Self> {
+        let timeout = timeout.map(|t| seconds(t, "timeout")).transpose()?.unwrap_or(NO_LIMIT);
+        let mut used = Vec::new();
+        for object in keep.try_iter()? {
+            used.extend(Used::of(&object?)?);
+        }
+        let shared = engine.shared();
+        let stream = match stream {
+            Some(stream) => stream.clone(),
+            None => Bound::new(py, Stream::create(py, shared)?)?.into_any(),
+        };
+        let on = stream::given(shared, &stream)?;
+        let run = call::begin(py, shared, || {
+            let mut run = InFlight { run: shared.engine().external(&name, &on)?, volumes: Vec::new() };
+            run.keep(used);
+            Ok(Held::new(run))
+        })?;
+        let (run, elapsed) = (Mutex::new(Some(run)), Mutex::new(None));
+        Ok(Self { run, elapsed, stream: stream.unbind(), timeout, shared: shared.clone() })
+    }
+}
+
+fn finished() -> Failure {
+    Failure::new(Kind::Invalid, "the run is finished; begin another one for more kernels")
+}
+
+#[pymethods]
+impl ExternalRun {
+    /// Stream on which the kernels are launched: the one that was given, or the engine's own.
+    #[getter]
+    fn stream(&self, py: Python<'_>) -> Py<PyAny> {
+        self.stream.clone_ref(py)
+    }
+
+    /// Time from the beginning of the run to the end of its kernels in seconds, or ``None`` until it is finished.
+    #[getter]
+    fn elapsed(&self) -> Option<f64> {
+        *self.elapsed.lock()
+    }
+
+    /// Keeps arrays, tables, scratch, volumes, caches or views until the run is finished, also if the program drops them before.
+    #[pyo3(signature = (*objects))]
+    fn keep(&self, objects: &Bound<'_, PyTuple>) -> PyResult<()> {
+        fork::check()?;
+        for object in objects {
+            let used = Used::of(&object)?;
+            self.run.lock().as_mut().ok_or_else(finished)?.keep(used);
+        }
+        Ok(())
+    }
+
+    /// Waits for the kernels, at most ``timeout`` seconds, and raises the errors of their operations. Kernels that take longer are
+    /// stopped. Returns the time that they took in seconds.
+    #[pyo3(signature = (timeout = None))]
+    fn finish(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<f64> {
+        let within = timeout.map(|t| seconds(t, "timeout")).transpose()?.unwrap_or(self.timeout);
+        fork::check()?;
+        let run = self.run.lock().take().ok_or_else(finished)?;
+        let elapsed = call::finish(py, &self.shared, move |_| run.into_inner().finish(within))?.as_secs_f64();
+        *self.elapsed.lock() = Some(elapsed);
+        Ok(elapsed)
+    }
+
+    fn __enter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    #[pyo3(signature = (kind, value, traceback))]
+    fn __exit__(
+        &self,
+        py: Python<'_>,
+        kind: &Bound<'_, PyAny>,
+        value: &Bound<'_, PyAny>,
+        traceback: &Bound<'_, PyAny>,
+    ) -> PyResult<bool> {
+        let _ = (value, traceback);
+        if !kind.is_none() {
+            let stopped = self.run.lock().take();
+            drop(stopped);
+        } else if self.run.lock().is_some() {
+            self.finish(py, None)?;
+        }
+        Ok(false)
+    }
+
+    fn __repr__(&self) -> &'static str {
+        if self.run.lock().is_some() { "ExternalRun(in flight)" } else { "ExternalRun(finished)" }
+    }
+}
+
+/// A view of stored data in memory that the engine's kernels see. ``device_view`` of arrays, tables, scratch and volumes makes it.
+///
+/// Kernels take ``address`` as a pointer or a 64-bit number. It is valid while this object lives.
+#[pyclass(frozen, module = "warpbell")]
+pub(crate) struct DeviceView {
+    region: Held<Region>,
+    /// The region has whole pages.
+    bytes: usize,
+    owner: Py<PyAny>,
+}
+
+impl DeviceView {
+    /// Copies the bytes of a view to memory near the kernels.
+    pub(crate) fn new(shared: &Arc<Shared>, owner: Bound<'_, PyAny>, view: &[u8]) -> PyResult<Self> {
+        let region = call::begin(owner.py(), shared, || {
+            let region = shared.engine().allocate(Place::Device, view.len())?;
+            region.write(0, view)?;
+            Ok(Held::new(region))
+        })?;
+        Ok(Self { region, bytes: view.len(), owner: owner.unbind() })
+    }
+}
+
+#[pymethods]
+impl DeviceView {
+    /// Address of the structure in memory that kernels see.
+    #[getter]
+    fn address(&self) -> PyResult<u64> {
+        fork::check()?;
+        Ok(self.region.address())
+    }
+
+    /// Size of the structure in bytes.
+    #[getter]
+    fn nbytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The object that the view is of.
+    #[getter]
+    fn owner(&self, py: Python<'_>) -> Py<PyAny> {
+        self.owner.clone_ref(py)
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        Ok(format!("DeviceView({}, {:#x})", self.owner.bind(py).repr()?, self.region.address()))
+    }
+}

@@ -1,0 +1,39 @@
+"""Runs the examples for Python as a reader does."""
+
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+EXAMPLES = pathlib.Path(__file__).resolve().parents[3] / "examples" / "python"
+
+
+def run(name, *words):
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    command = [sys.executable, str(EXAMPLES / name), "--engine", os.environ.get("WARPBELL_TEST_ENGINE", "cpu"), *words]
+    return subprocess.run(command, capture_output=True, text=True, timeout=600, env=environment)
+
+
+def test_training_has_the_same_losses_with_features_on_storage():
+    pytest.importorskip("torch_geometric", reason="needs torch_geometric")
+    done = run("graphsage.py", "--nodes", "2000", "--batch", "256", "--epochs", "3", "--cache-bytes", "65536")
+    assert done.returncode == 0, done.stdout + done.stderr
+    losses = re.findall(r"^(memory|memory-mapped file|storage) +((?:[\d.]+ ){3}) +[\d.]+ epochs/s$", done.stdout, re.M)
+    assert [name for name, _ in losses] == ["memory", "memory-mapped file", "storage"], done.stdout
+    first, *_, last = map(float, losses[0][1].split())
+    # Ten communities: the loss of a guess is 2.3.
+    assert last < first < 4 and last < 2
+    assert "\ncorrect: the losses are the same" in done.stdout
+
+
+def test_losses_that_differ_are_an_error(tmp_path):
+    pytest.importorskip("torch_geometric", reason="needs torch_geometric")
+    text = (EXAMPLES / "graphsage.py").read_text()
+    wrong = text.replace('"memory-mapped file": ArrayStore(x=mapped,', '"memory-mapped file": ArrayStore(x=mapped * 2,')
+    assert wrong != text
+    (tmp_path / "wrong.py").write_text(wrong)
+    done = run(tmp_path / "wrong.py", "--nodes", "500", "--batch", "256", "--epochs", "2")
+    assert done.returncode == 1 and "losses differ by" in done.stderr, done.stdout + done.stderr
