@@ -75,17 +75,7 @@ impl Table {
         if let Some(named) = named {
             return stream::given(shared, named).map(Some);
         }
-        let mut found: Option<Stream> = None;
-        for (array, _) in arrays.iter().filter(|(_, on_gpu)| *on_gpu) {
-            match (&found, stream::of_array(shared, array)?) {
-                (Some(first), Some(other)) if first.raw() != other.raw() => {
-                    first.wait_for(&other).map_err(Failure::from)?;
-                }
-                (None, other) => found = other,
-                _ => {}
-            }
-        }
-        Ok(found)
+        stream::behind(shared, arrays)
     }
 
     /// Checks memory for rows of this shape.

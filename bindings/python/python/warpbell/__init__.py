@@ -15,12 +15,15 @@ from ._errors import (
     InternalError,
     InvalidError,
     KernelError,
+    LostPeError,
     NotFoundError,
     OutOfMemoryError,
     RowIndexError,
     SpaceError,
     TimeoutError,
     UnsupportedError,
+    WorldError,
+    WorldTimeoutError,
 )
 from ._native import (
     Array,
@@ -33,10 +36,14 @@ from ._native import (
     Prefetch,
     SsspResult,
     Stream,
+    SymmetricTensor,
     Table,
+    Team,
     Tensor,
     Volume,
+    World,
     __version__,
+    unique_id,
 )
 
 __all__ = [
@@ -58,6 +65,7 @@ __all__ = [
     "InternalError",
     "InvalidError",
     "KernelError",
+    "LostPeError",
     "NotFoundError",
     "OutOfMemoryError",
     "PageRankResult",
@@ -66,13 +74,19 @@ __all__ = [
     "SpaceError",
     "SsspResult",
     "Stream",
+    "SymmetricTensor",
     "Table",
+    "Team",
     "Tensor",
     "TimeoutError",
     "UnsupportedError",
     "Volume",
+    "World",
+    "WorldError",
+    "WorldTimeoutError",
     "__version__",
     "get_include",
+    "unique_id",
 ]
 
 
