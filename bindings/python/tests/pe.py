@@ -2,7 +2,7 @@
 
     pe.py PROGRAM HOW [ARGUMENT...]
 
-HOW says how the PEs find each other: ``env``, ``comm:FOLDER:RANK:SIZE`` (a communicator over files), ``torch:FOLDER:RANK:SIZE`` (gloo), ``mpi``.
+HOW says how the PEs find each other: ``env``, ``mpi``, ``comm:FOLDER:RANK:SIZE`` (a communicator over files), ``torch:FOLDER:RANK:SIZE`` (gloo), ``nccl:...``.
 """
 
 import os
@@ -55,7 +55,7 @@ def join(how, engine, **options):
         return warpbell.World.from_mpi4py(engine, FileComm(folder, int(rank), int(size)), **options)
     import torch.distributed as dist
 
-    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=int(rank), world_size=int(size))
+    dist.init_process_group("gloo" if kind == "torch" else "nccl", init_method=f"file://{folder}/store", rank=int(rank), world_size=int(size))
     return warpbell.World.from_torch_distributed(engine, **options)
 
 
@@ -336,6 +336,41 @@ def too_late(how):
     sys.stdout.flush()
     # In order, the PEs would wait for each other.
     os._exit(0)
+
+
+def beside_nccl(how):
+    """Each PE has a GPU. Calls of NCCL are in flight on it beside those of the world, on streams of their own."""
+    import torch
+    import torch.distributed as dist
+
+    rank, size = map(int, how.split(":")[-2:])
+    torch.cuda.set_device(rank)
+    with join(how, warpbell.Engine(f"gpu:{rank}", deadline=100), heap_bytes=1 << 26, timeout=100.0) as world:
+        assert (world.rank, world.size) == (rank, size)
+        x, arrived = world.zeros((2, 1 << 20)), world.zeros(1, "uint64")
+        shared, other = torch.from_dlpack(x), torch.ones(1 << 20, device="cuda")
+        assert shared.device == torch.device("cuda", rank)
+        for number in range(1, 21):
+            # Of NCCL: runs while torch's stream pauses, and while the world's kernels wait for each other.
+            other.fill_(number)
+            waiting = dist.all_reduce(other, async_op=True)
+            torch.cuda._sleep(20_000_000)
+            shared[0].fill_(number + rank)
+            world.all_reduce(shared[0])
+            assert (shared[0] == size * number + sum(range(size))).all()
+            waiting.wait()
+            assert (other == size * number).all()
+            # And one behind the other on torch's stream: put, then NCCL on what has come.
+            sent = torch.full((1 << 20,), float(number + rank), device="cuda")
+            world.put_signal(shared[1], sent, arrived, number, (rank + 1) % size)
+            world.signal_wait(arrived, number)
+            assert (shared[1] == number + (rank - 1) % size).all()
+            dist.all_reduce(shared[1])
+            assert (shared[1] == size * number + sum(range(size))).all()
+            world.barrier()
+        path = world.path
+    dist.destroy_process_group()
+    print(f"PE {rank} of {size} is done: {path}")
 
 
 if __name__ == "__main__":
