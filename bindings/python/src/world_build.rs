@@ -1,4 +1,4 @@
-//! How the PEs of a world find each other, and its options.
+//! Origin of the other PEs of a world, and its options.
 
 use crate::call;
 use crate::engine::{Engine, seconds, word};

@@ -307,37 +307,6 @@ def failed(how, place):
     print("found out")
 
 
-def late(how):
-    """PE 1 does not come."""
-    engine = open_engine(deadline=0.5)
-    world = join(how, engine, heap_bytes=1 << 24, timeout=100.0)
-    signal = world.zeros(1, "uint64")
-    if world.rank == 0:
-        error = fails(warpbell.WorldTimeoutError, "timed out", world.barrier)
-        assert error.pe == 1 and error.fault == "timed out" and "deadline" in error.remedy, vars(error)
-        assert isinstance(error, TimeoutError) and isinstance(error, warpbell.TimeoutError)
-        error = fails(warpbell.WorldTimeoutError, "wait_until", world.signal_wait, signal, 1)
-        stream = engine.stream()
-        world.signal_wait(signal, 1, stream=stream)
-        fails(warpbell.Error, "wait_until", stream.synchronize, 30)
-    world.barrier_host()
-    print("went on")
-
-
-def too_late(how):
-    """PE 1 comes after the world's timeout."""
-    world = join(how, open_engine(), heap_bytes=1 << 24, timeout=2.0)
-    if world.rank == 0:
-        error = fails(warpbell.WorldTimeoutError, "for rank 1", world.zeros, 1)
-        assert error.pe == 1 and "2s" in error.fault and "timeout" in error.remedy
-    else:
-        time.sleep(4)
-    print("went on")
-    sys.stdout.flush()
-    # In order, the PEs would wait for each other.
-    os._exit(0)
-
-
 def beside_nccl(how):
     """Each PE has a GPU. Calls of NCCL are in flight on it beside those of the world, on streams of their own."""
     import torch

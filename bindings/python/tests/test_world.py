@@ -101,10 +101,32 @@ def test_a_pe_that_fails_is_named(place):
     assert codes == [0, 1] and "found out" in outputs[0] and "of the program" in outputs[1], "\n".join(outputs)
 
 
-@pytest.mark.parametrize("name", ["late", "too_late"])
-def test_a_pe_that_does_not_come_is_named(name):
-    codes, outputs = ranks(2, name)
-    assert codes == [0, 0] and all("went on" in output for output in outputs), "\n".join(outputs)
+def test_a_pe_that_does_not_come_is_named():
+    # PE 1 makes no call, so that each wait of PE 0 ends by its limit.
+    engine = open_engine(deadline=0.2)
+    world, other = warpbell.World.local([engine, open_engine()], heap_bytes=HEAP, timeout=100)
+    with pytest.raises(warpbell.WorldTimeoutError, match="timed out") as caught:
+        world.barrier()
+    error = caught.value
+    assert isinstance(error, TimeoutError) and isinstance(error, warpbell.TimeoutError) and isinstance(error, warpbell.WorldError)
+    assert (error.pe, error.fault, error.device) == (1, "timed out", None) and "deadline" in error.remedy
+    assert error.operations[0].device == "PE 1"
+    # Waits of the host end by the world's timeout.
+    world, other = warpbell.World.local([engine, open_engine()], heap_bytes=HEAP, timeout=0.2)
+    for wait in (lambda: world.zeros(1), world.barrier_host):
+        with pytest.raises(warpbell.WorldTimeoutError, match="waited 200ms for rank 1") as caught:
+            wait()
+        assert caught.value.pe == 1 and "200ms" in caught.value.fault and "timeout" in caught.value.remedy
+    with warpbell.World.single(engine, heap_bytes=HEAP) as alone:
+        signal, stream = alone.zeros(1, "uint64"), engine.stream()
+        with pytest.raises(warpbell.WorldTimeoutError, match="wait_until"):
+            alone.signal_wait(signal, 1)
+        alone.signal_wait(signal, 1, stream=stream)
+        with pytest.raises(warpbell.Error, match="wait_until"):
+            stream.synchronize(30)
+        alone.signal_op(signal, 1, 0)
+        alone.signal_wait(signal, 1)
+    del other
 
 
 def test_rank_0_without_an_id_is_an_error_everywhere(tmp_path, monkeypatch):
@@ -244,6 +266,14 @@ def test_arrays_that_share_symmetric_memory_name_it(engine, world):
         world.put(array[:, 0], np.ones(4, np.float32), 0)
     with pytest.raises(TypeError, match="no symmetric memory"):
         world.put(array.copy(), array, 0)
+
+
+def test_rows_are_gathered_into_symmetric_memory(world, table, vectors):
+    x = world.zeros((3, 32))
+    assert table.gather([7, 8], x[1:]) is not None
+    np.testing.assert_array_equal(x.numpy()[1:], vectors[[7, 8]])
+    table[[1]] = x[2:]
+    np.testing.assert_array_equal(table[1].numpy(), vectors[8])
 
 
 def test_memory_outlives_its_world_and_engine():
