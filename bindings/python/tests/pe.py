@@ -30,13 +30,14 @@ class FileComm:
 
     def allgather(self, value):
         self.round += 1
-        mine = self.folder / f"{self.round}.{self.rank}"
-        mine.with_suffix(".new").write_bytes(pickle.dumps(value))
-        mine.with_suffix(".new").rename(self.folder / f"{self.round}.{self.rank}.there")
-        found = []
+        name = f"{self.round}-{self.rank}"
+        (self.folder / f"{name}.new").write_bytes(pickle.dumps(value))
+        (self.folder / f"{name}.new").rename(self.folder / name)
+        found, until = [], time.monotonic() + 100
         for rank in range(self.size):
-            there = self.folder / f"{self.round}.{rank}.there"
+            there = self.folder / f"{self.round}-{rank}"
             while not there.exists():
+                assert time.monotonic() < until, f"rank {rank} does not come"
                 time.sleep(0.002)
             found.append(pickle.loads(there.read_bytes()))
         return found
