@@ -133,6 +133,13 @@ pub(crate) fn of_torch(shared: &Arc<Shared>, py: Python<'_>) -> PyResult<Option<
     given(shared, &module.call_method1(intern!(py, "current_stream"), (ordinal,))?).map(Some)
 }
 
+/// Waits for all work that is on a stream, also that of other libraries.
+pub(crate) fn finish(shared: &Shared, stream: Option<&warpbell::engine::Stream>) -> Result<(), Failure> {
+    let Some(stream) = stream else { return Ok(()) };
+    // A run on the stream ends behind all work that is there.
+    Ok(shared.engine().external("work of another library", stream)?.finish().map(drop)?)
+}
+
 #[pymethods]
 impl Stream {
     /// Uses a CUDA stream of another library: an object with ``__cuda_stream__``, a torch or cupy stream, or a number.

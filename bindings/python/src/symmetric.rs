@@ -7,6 +7,7 @@ use crate::error::{Failure, wrong_type};
 use crate::fork;
 use crate::held::Held;
 use crate::host_array::Source;
+use crate::stream;
 use crate::tensor::{Memory, Tensor};
 use crate::view;
 use crate::world_error::WorldFailure;
@@ -256,7 +257,10 @@ impl SymmetricTensor {
     fn __setitem__(slf: &Bound<'_, Self>, index: &Bound<'_, PyAny>, values: &Bound<'_, PyAny>) -> PyResult<()> {
         let part = slf.get().at(index)?;
         let source = part.source(values, "values")?;
+        let shared = Self::shared(slf).clone();
+        let behind = stream::of_torch(&shared, slf.py())?;
         call::call(slf.py(), Self::shared(slf), move |_| {
+            stream::finish(&shared, behind.as_ref())?;
             let world = part.part.world();
             part.put(&source, world.my_pe()).map_err(|e| e.on(world))
         })

@@ -195,11 +195,9 @@ impl Table {
         };
         let stream = self.stream(None, &arrays)?;
         let indices = named.indices.clone();
+        let shared = self.volume.get().shared().clone();
         self.call(py, move |table, stop| {
-            if let Some(stream) = &stream {
-                // A run on the stream ends behind all work that is there: what the arrays are made by.
-                table.volume().engine().external("rows of another library", stream)?.finish()?;
-            }
+            stream::finish(&shared, stream.as_ref())?;
             if let Some(region) = &region {
                 return Ok(indices.use_in(|indices| table.scatter(indices, RowInput::from(region), combine))?);
             }

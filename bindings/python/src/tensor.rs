@@ -6,6 +6,7 @@ use crate::error::{Failure, wrong_type};
 use crate::fork;
 use crate::held::Held;
 use crate::host_array::Fresh;
+use crate::stream;
 use crate::symmetric::Part;
 use dlpark::ffi::{DLDevice, DLDeviceType, DLManagedTensor, DLManagedTensorVersioned};
 use dlpark::metadata::Dynamic;
@@ -205,8 +206,14 @@ impl Tensor {
             return numpy.call_method1(intern!(py, "asarray"), (AsInterface::of(slf)?,));
         }
         let mut fresh = Fresh::new(py, &this.shape, this.element, 1)?;
-        let memory = this.memory.clone();
+        let (memory, shared) = (this.memory.clone(), this.shared.clone());
+        // Results have no work in flight, but torch may write to symmetric memory.
+        let behind = match &**memory {
+            Memory::Symmetric(_) => stream::of_torch(&shared, py)?,
+            _ => None,
+        };
         let filled = call::call(py, &this.shared, move |_| {
+            stream::finish(&shared, behind.as_ref())?;
             memory.read(0, fresh.bytes())?;
             Ok(fresh)
         })?;

@@ -1,6 +1,7 @@
 //! Put, get and signals.
 
 use crate::error::Failure;
+use crate::stream;
 use crate::symmetric::{Elements, pe_of};
 use crate::tensor::{Memory, Tensor, pieces};
 use crate::view;
@@ -146,7 +147,9 @@ fn put_of_host(
     signal: Option<Signal>,
 ) -> PyResult<()> {
     let source = to.source(values, "source")?;
+    let (shared, behind) = (world.shared().clone(), stream::of_torch(world.shared(), py)?);
     world.call(py, move |world| {
+        stream::finish(&shared, behind.as_ref())?;
         if !to.part.is_of(world) {
             return Err(ShmemError::Foreign.into());
         }
@@ -231,7 +234,9 @@ fn copy_from(
 }
 
 fn get_to_host(py: Python<'_>, world: &World, from: Elements, to: Region, pe: usize) -> PyResult<()> {
+    let (shared, behind) = (world.shared().clone(), stream::of_torch(world.shared(), py)?);
     world.call(py, move |world| {
+        stream::finish(&shared, behind.as_ref())?;
         if !from.part.is_of(world) {
             return Err(ShmemError::Foreign.into());
         }

@@ -157,9 +157,12 @@ def test_torch_shares_symmetric_memory(world):
     x = world.zeros((4, 1000))
     shared = torch.from_dlpack(x)
     assert shared.is_cuda and shared.data_ptr() == x.address == x.__cuda_array_interface__["data"][0]
+    torch.cuda._sleep(20_000_000)
+    shared[1].fill_(6)
+    # Copies between the host and the memory are behind torch's current stream, too.
     x[1] = 5
+    torch.cuda._sleep(20_000_000)
     shared[2].fill_(7)
-    torch.cuda.synchronize()
     assert x.numpy().sum(axis=1).tolist() == [0, 5000, 7000, 0]
     # Tensors of torch that share symmetric memory name it.
     world.put(shared[0], shared[1], 0)
