@@ -58,7 +58,11 @@ impl EngineBuilder {
     pub fn auto_on(self, ordinal: usize) -> Result<Engine, EngineError> {
         match self.open_gpu(ordinal) {
             Ok(engine) => Ok(engine),
-            Err(e) => Self { note: Some(e.reason()), ..self }.cpu(),
+            Err(e) => {
+                let reason = e.reason();
+                tracing::info!(gpu = ordinal, reason, "kernels run on CPU threads: the GPU cannot be used");
+                Self { note: Some(reason), ..self }.cpu()
+            }
         }
     }
 

@@ -147,14 +147,16 @@ impl Engine {
 
     fn with(space: Space, backend: Backend) -> Result<Self, EngineError> {
         let control = run::Control::new(&space)?;
-        Ok(Self(Arc::new(Inner {
+        let made = Self(Arc::new(Inner {
             space,
             backend,
             control,
             active: Mutex::new(0),
             cancelled: AtomicBool::new(false),
             stopped_for: OnceLock::new(),
-        })))
+        }));
+        tracing::info!("engine opened: {made}");
+        Ok(made)
     }
 
     /// Returns the kind of processor that runs kernels.

@@ -269,6 +269,7 @@ pub(super) fn climb(
     policy: &RecoveryPolicy,
 ) -> Result<RecoveryReport, NvmeError> {
     let mut report = RecoveryReport::new(controller.name());
+    tracing::debug!(device = report.device, "recovery begins");
     let state = controller.check().and_then(|()| sets.iter().try_for_each(|s| s.check()));
     report.cause = state.as_ref().err().map(NvmeError::to_string);
     collect(sets, &mut pending);

@@ -18,14 +18,18 @@ use recover::drained;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The longest time that a PE with a network waits at its end for the other PEs, which may still access its memory.
 const LEAVE: Duration = Duration::from_secs(30);
 /// The limit in place of [`LEAVE`] after a connection has failed: some PEs may then never arrive, or find nothing to
 /// access.
 const LEAVE_AFTER_FAILURE: Duration = Duration::from_secs(2);
+
+/// Waits for the other PEs on the host that are longer than this are reported.
+const SLOW: Duration = Duration::from_secs(5);
 
 /// One PE of a world. Cheap to clone.
 ///
@@ -69,6 +73,8 @@ struct Inner {
     network: Option<Network>,
     /// The first rank that is known to have ended too early.
     lost: Arc<OnceLock<LostRank>>,
+    /// True if this PE is to leave without a word.
+    abandoned: AtomicBool,
 }
 
 /// The parts of a world, apart from its engine and its bootstrap.
@@ -146,13 +152,27 @@ impl World {
             let (lost, engine) = (lost.clone(), engine.clone());
             Box::new(move |who| {
                 let _ = lost.set(who.clone());
+                tracing::warn!(rank = who.rank, reason = who.reason, "a rank of the world is gone: kernels of its engine are stopped");
                 if let Err(error) = engine.stop_for(who.to_string()) {
                     tracing::warn!(%error, rank = who.rank, "kernels cannot be stopped: those that wait for a lost rank end at their deadline");
                 }
             })
         });
         let allocator = Mutex::new(allocator);
-        Ok(Self(Arc::new(Inner { engine, bootstrap, heap, timeout, allocator, own, path, hosts, network, lost })))
+        let abandoned = AtomicBool::new(false);
+        Ok(Self(Arc::new(Inner {
+            engine,
+            bootstrap,
+            heap,
+            timeout,
+            allocator,
+            own,
+            path,
+            hosts,
+            network,
+            lost,
+            abandoned,
+        })))
     }
 
     /// Returns this PE's number, from 0.
@@ -198,6 +218,12 @@ impl World {
     /// Returns the first rank that is known to have ended too early.
     pub fn lost(&self) -> Option<&LostRank> {
         self.0.lost.get()
+    }
+
+    /// Makes this PE leave without a word when the last share of the world is dropped, as after a panic: the other PEs then
+    /// notice its loss. For programs that end by an error of another kind.
+    pub fn abandon(&self) {
+        self.0.abandoned.store(true, Ordering::Relaxed);
     }
 
     /// Allocates zeroed memory for `count` elements on every PE and returns its offset in the heap. Collective.
@@ -281,7 +307,12 @@ impl World {
         let mut message = serde_json::to_vec(&told).unwrap_or_default();
         message.push(b'\n');
         message.extend_from_slice(bytes);
-        let all = match self.0.bootstrap.allgather(&message, self.0.timeout) {
+        let begun = Instant::now();
+        let all = self.0.bootstrap.allgather(&message, self.0.timeout);
+        if begun.elapsed() > SLOW {
+            tracing::info!(pe = self.my_pe(), waited = ?begun.elapsed(), "the other PEs were late in {call}");
+        }
+        let all = match all {
             Ok(all) => all,
             Err(e) => {
                 let mut allocator = self.allocator();
@@ -346,7 +377,7 @@ impl World {
     }
 
     /// Returns true if both are the same PE's view of the same world.
-    pub(super) fn is_same(&self, other: &World) -> bool {
+    pub fn is_same(&self, other: &World) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
@@ -440,7 +471,7 @@ impl Inner {
 impl Drop for Inner {
     fn drop(&mut self) {
         // A PE that ends by a panic does not leave in order, so that the other PEs notice its loss.
-        let in_order = !std::thread::panicking();
+        let in_order = !std::thread::panicking() && !*self.abandoned.get_mut();
         match self.network.take() {
             // Mapped heap memory stays valid until the other PEs unmap it.
             None if in_order => self.bootstrap.leave(),

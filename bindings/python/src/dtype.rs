@@ -2,6 +2,9 @@
 
 use crate::error::Failure;
 use dlpark::ffi::{DLDataType, DLDataTypeCode};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::PyString;
 use warpbell::storage::ElementType;
 
 /// Type, numpy's name of it, the letter of `__array_interface__`, and DLPack's code.
@@ -25,6 +28,12 @@ pub(crate) fn bytes_of(element: ElementType) -> usize {
 
 fn entry(element: ElementType) -> &'static (ElementType, &'static str, char, DLDataTypeCode) {
     TYPES.iter().find(|(e, ..)| *e == element).unwrap_or(&TYPES[0])
+}
+
+/// Returns dimensions as Python prints them.
+pub(crate) fn shape_text(shape: &[u64]) -> String {
+    let numbers: Vec<String> = shape.iter().map(u64::to_string).collect();
+    format!("({}{})", numbers.join(", "), if numbers.len() == 1 { "," } else { "" })
 }
 
 /// Returns numpy's name of a type.
@@ -70,6 +79,20 @@ pub(crate) fn from_name(name: &str) -> Result<ElementType, Failure> {
             names.join(", ")
         ))
     })
+}
+
+/// Returns the type that an argument of Python names: text, or a type of numpy or torch.
+pub(crate) fn of_python(dtype: &Bound<'_, PyAny>) -> PyResult<ElementType> {
+    let text = dtype.str()?.extract::<String>()?;
+    if dtype.is_instance_of::<PyString>() {
+        return Ok(from_name(&text)?);
+    }
+    if let Some(name) = text.strip_prefix("torch.") {
+        return Ok(from_name(name)?);
+    }
+    let found =
+        dtype.py().import(intern!(dtype.py(), "numpy"))?.call_method1(intern!(dtype.py(), "dtype"), (dtype,))?;
+    Ok(from_name(&found.str()?.extract::<String>()?)?)
 }
 
 /// Returns the type that `__array_interface__` writes so.

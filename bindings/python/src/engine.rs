@@ -8,6 +8,7 @@ use crate::stream::Stream;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
+use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 use warpbell::engine::EngineBuilder;
@@ -31,6 +32,12 @@ impl Engine {
 pub(crate) fn seconds(value: f64, name: &str) -> Result<Duration, Failure> {
     let refuse = || Failure::invalid(format!("{name} is {value}; give a number of seconds above 0"));
     if value > 0.0 { Duration::try_from_secs_f64(value).map_err(|_| refuse()) } else { Err(refuse()) }
+}
+
+/// Returns an option that Python gives as a word.
+pub(crate) fn word<T: FromStr<Err: std::fmt::Display>>(value: &Bound<'_, PyAny>, name: &str) -> PyResult<T> {
+    let parsed = value.extract::<String>()?.parse();
+    Ok(parsed.map_err(|e: T::Err| Failure::invalid(format!("{name}: {e}")))?)
 }
 
 /// Returns a value as Python's dicts, lists and numbers.

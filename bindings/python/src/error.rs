@@ -34,6 +34,9 @@ pub(crate) enum Kind {
     Kernel,
     Cuda,
     Fork,
+    World,
+    LostPe,
+    WorldTimeout,
     Internal,
 }
 
@@ -56,8 +59,15 @@ impl Kind {
             Self::Kernel => "KernelError",
             Self::Cuda => "CudaError",
             Self::Fork => "ForkError",
+            Self::World => "WorldError",
+            Self::LostPe => "LostPeError",
+            Self::WorldTimeout => "WorldTimeoutError",
             Self::Internal => "InternalError",
         }
+    }
+
+    fn is_of_worlds(self) -> bool {
+        matches!(self, Self::World | Self::LostPe | Self::WorldTimeout)
     }
 }
 
@@ -73,28 +83,54 @@ struct Facts {
     operations: Vec<OperationError>,
     /// Volume whose devices the operations name by number.
     volume: Option<Volume>,
+    /// PE that is the cause, and what is wrong with it.
+    pe: Option<usize>,
+    fault: Option<String>,
     /// An exception that Python code has raised meanwhile, instead of all others.
     raised: Option<PyErr>,
 }
 
 impl Failure {
     pub(crate) fn new(kind: Kind, text: impl Into<String>) -> Self {
-        let (remedies, operations) = (Vec::new(), Vec::new());
-        Self(Box::new(Facts { kind, text: text.into(), remedies, operations, volume: None, raised: None }))
+        Self(Box::new(Facts {
+            kind,
+            text: text.into(),
+            remedies: Vec::new(),
+            operations: Vec::new(),
+            volume: None,
+            pe: None,
+            fault: None,
+            raised: None,
+        }))
     }
 
     pub(crate) fn invalid(text: impl Into<String>) -> Self {
         Self::new(Kind::Invalid, text)
     }
 
-    fn of(kind: Kind, error: &impl Remedies) -> Self {
+    pub(crate) fn of(kind: Kind, error: &impl Remedies) -> Self {
         let mut failure = Self::new(kind, error.to_string());
         failure.0.remedies = error.remedies().iter().map(ToString::to_string).collect();
         failure
     }
 
-    fn with_run(mut self, run: Option<&RunError>) -> Self {
+    pub(crate) fn with_run(mut self, run: Option<&RunError>) -> Self {
         self.0.operations = run.map(operations_of).unwrap_or_default().to_vec();
+        self
+    }
+
+    /// Adds the next step, if the library does not know one.
+    pub(crate) fn or_remedy(mut self, step: &str) -> Self {
+        if self.0.remedies.is_empty() {
+            self.0.remedies.push(step.to_owned());
+        }
+        self
+    }
+
+    /// Names the PE that is the cause, and what is wrong with it.
+    pub(crate) fn with_fault(mut self, pe: Option<usize>, fault: impl Into<String>) -> Self {
+        self.0.pe = pe;
+        self.0.fault = Some(fault.into());
         self
     }
 
@@ -105,7 +141,7 @@ impl Failure {
     }
 
     fn into_exception(self, py: Python<'_>) -> PyResult<PyErr> {
-        let Facts { kind, text, remedies, operations, volume, raised } = *self.0;
+        let Facts { kind, text, remedies, operations, volume, pe, fault, raised } = *self.0;
         if let Some(raised) = raised {
             return Ok(raised);
         }
@@ -115,13 +151,20 @@ impl Failure {
         if let Some(remedy) = remedies.first() {
             error.setattr(intern!(py, "remedy"), remedy)?;
         }
+        if kind.is_of_worlds() {
+            error.setattr(intern!(py, "pe"), pe)?;
+            error.setattr(intern!(py, "fault"), fault)?;
+        }
         if let Some(first) = operations.first() {
             let name = |device: u32| match volume.as_ref().and_then(|v| v.device_name(device as usize)) {
                 Some(name) => name.to_owned(),
+                None if kind.is_of_worlds() => format!("PE {device}"),
                 None => format!("device {device}"),
             };
-            error.setattr(intern!(py, "device"), name(first.device))?;
-            error.setattr(intern!(py, "lba"), first.lba)?;
+            if !kind.is_of_worlds() {
+                error.setattr(intern!(py, "device"), name(first.device))?;
+                error.setattr(intern!(py, "lba"), first.lba)?;
+            }
             error.setattr(intern!(py, "status"), first.outcome.to_string())?;
             let entry = classes.getattr(intern!(py, "FailedOperation"))?;
             let entries = operations
@@ -156,7 +199,7 @@ pub(crate) fn wrong_type(text: impl Into<String>) -> PyErr {
     PyTypeError::new_err(text.into())
 }
 
-fn operations_of(e: &RunError) -> &[OperationError] {
+pub(crate) fn operations_of(e: &RunError) -> &[OperationError] {
     match e {
         RunError::Operations { errors, .. } | RunError::Stopped { errors, .. } | RunError::Stuck { errors, .. } => {
             errors
@@ -165,7 +208,7 @@ fn operations_of(e: &RunError) -> &[OperationError] {
     }
 }
 
-fn kind_of_run(e: &RunError) -> Kind {
+pub(crate) fn kind_of_run(e: &RunError) -> Kind {
     match e {
         RunError::Operations { errors, .. } => match errors.first().map(|e| e.outcome) {
             Some(Outcome::TimedOut) => Kind::Timeout,
@@ -189,7 +232,7 @@ fn kind_of_cuda(e: &CudaError) -> Kind {
     }
 }
 
-fn kind_of_memory(e: &MemoryError) -> Kind {
+pub(crate) fn kind_of_memory(e: &MemoryError) -> Kind {
     match e {
         MemoryError::Host { .. } | MemoryError::Cuda { .. } => Kind::OutOfMemory,
         MemoryError::OutOfBounds { .. } => Kind::Invalid,
@@ -197,7 +240,7 @@ fn kind_of_memory(e: &MemoryError) -> Kind {
     }
 }
 
-fn kind_of_engine(e: &EngineError) -> Kind {
+pub(crate) fn kind_of_engine(e: &EngineError) -> Kind {
     match e {
         EngineError::Cuda(e) => kind_of_cuda(e),
         EngineError::Memory(e) => kind_of_memory(e),

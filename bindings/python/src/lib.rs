@@ -12,8 +12,12 @@
 //! | `volume`, `cache` | devices, stored arrays |
 //! | `indices`, `table`, `prefetch` | rows by number |
 //! | `graph`, `graph_results` | graphs and algorithms |
+//! | `world_build`, `world`, `world_calls`, `world_error` | worlds of PEs, their calls and errors |
+//! | `symmetric`, `transfer`, `atomic`, `team` | symmetric memory, put and get, atomic operations, collectives |
+//! | `logging` | messages of the library for Python's `logging` |
 //! | `progress` | functions of Python that are told the progress |
 
+mod atomic;
 mod cache;
 mod call;
 mod dtype;
@@ -26,14 +30,22 @@ mod graph_results;
 mod held;
 mod host_array;
 mod indices;
+mod logging;
 mod prefetch;
 mod progress;
 mod scratch;
 mod stream;
+mod symmetric;
 mod table;
+mod team;
 mod tensor;
+mod transfer;
 mod view;
 mod volume;
+mod world;
+mod world_build;
+mod world_calls;
+mod world_error;
 
 use pyo3::prelude::*;
 use std::ffi::OsString;
@@ -68,5 +80,10 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<graph_results::ComponentsResult>()?;
     m.add_class::<graph_results::PageRankResult>()?;
     m.add_class::<graph_results::SsspResult>()?;
-    m.add_function(wrap_pyfunction!(run_program, m)?)
+    m.add_class::<world::World>()?;
+    m.add_class::<team::Team>()?;
+    m.add_class::<symmetric::SymmetricTensor>()?;
+    m.add_function(wrap_pyfunction!(world_build::unique_id, m)?)?;
+    m.add_function(wrap_pyfunction!(run_program, m)?)?;
+    logging::install(m)
 }

@@ -28,6 +28,10 @@ const DEFAULT: usize = 1;
 struct Owner(#[expect(dead_code, reason = "only kept")] Py<PyAny>);
 
 impl Stream {
+    pub(crate) fn get(&self) -> &warpbell::engine::Stream {
+        &self.stream
+    }
+
     pub(crate) fn create(py: Python<'_>, shared: &Arc<Shared>) -> PyResult<Self> {
         let engine = shared.engine().clone();
         let stream = call::call(py, shared, move |_| Ok(engine.stream()?))?;
@@ -98,6 +102,42 @@ pub(crate) fn of_array(shared: &Arc<Shared>, array: &Bound<'_, PyAny>) -> PyResu
         return Ok(None);
     }
     adopt(shared, named.extract()?, array).map(Some)
+}
+
+/// Returns a stream behind which the content of all these arrays is complete. The flags say which of them are on a GPU.
+pub(crate) fn behind(
+    shared: &Arc<Shared>,
+    arrays: &[(&Bound<'_, PyAny>, bool)],
+) -> PyResult<Option<warpbell::engine::Stream>> {
+    let mut found: Option<warpbell::engine::Stream> = None;
+    for (array, _) in arrays.iter().filter(|(_, on_gpu)| *on_gpu) {
+        match (&found, of_array(shared, array)?) {
+            (Some(first), Some(other)) if first.raw() != other.raw() => {
+                first.wait_for(&other).map_err(Failure::from)?;
+            }
+            (None, other) => found = other,
+            _ => {}
+        }
+    }
+    Ok(found)
+}
+
+/// Returns torch's current stream on the engine's GPU, if the program uses torch there.
+pub(crate) fn of_torch(shared: &Arc<Shared>, py: Python<'_>) -> PyResult<Option<warpbell::engine::Stream>> {
+    let Some(ordinal) = shared.ordinal() else { return Ok(None) };
+    let modules = py.import(intern!(py, "sys"))?.getattr(intern!(py, "modules"))?;
+    let module = modules.call_method1(intern!(py, "get"), (intern!(py, "torch.cuda"),))?;
+    if module.is_none() || !module.call_method0(intern!(py, "is_initialized"))?.is_truthy()? {
+        return Ok(None);
+    }
+    given(shared, &module.call_method1(intern!(py, "current_stream"), (ordinal,))?).map(Some)
+}
+
+/// Waits for all work that is on a stream, also that of other libraries.
+pub(crate) fn finish(shared: &Shared, stream: Option<&warpbell::engine::Stream>) -> Result<(), Failure> {
+    let Some(stream) = stream else { return Ok(()) };
+    // A run on the stream ends behind all work that is there.
+    Ok(shared.engine().external("work of another library", stream)?.finish().map(drop)?)
 }
 
 #[pymethods]

@@ -85,17 +85,7 @@ impl Table {
         if let Some(named) = named {
             return stream::given(shared, named).map(Some);
         }
-        let mut found: Option<Stream> = None;
-        for (array, _) in arrays.iter().filter(|(_, on_gpu)| *on_gpu) {
-            match (&found, stream::of_array(shared, array)?) {
-                (Some(first), Some(other)) if first.raw() != other.raw() => {
-                    first.wait_for(&other).map_err(Failure::from)?;
-                }
-                (None, other) => found = other,
-                _ => {}
-            }
-        }
-        Ok(found)
+        stream::behind(shared, arrays)
     }
 
     /// Checks memory for rows of this shape.
@@ -215,11 +205,9 @@ impl Table {
         };
         let stream = self.stream(None, &arrays)?;
         let indices = named.indices.clone();
+        let shared = self.volume.get().shared().clone();
         self.call(py, move |table, stop| {
-            if let Some(stream) = &stream {
-                // A run on the stream ends behind all work that is there: what the arrays are made by.
-                table.volume().engine().external("rows of another library", stream)?.finish()?;
-            }
+            stream::finish(&shared, stream.as_ref())?;
             if let Some(region) = &region {
                 return Ok(indices.use_in(|indices| table.scatter(indices, RowInput::from(region), combine))?);
             }

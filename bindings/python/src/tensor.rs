@@ -6,6 +6,8 @@ use crate::error::{Failure, wrong_type};
 use crate::fork;
 use crate::held::Held;
 use crate::host_array::Fresh;
+use crate::stream;
+use crate::symmetric::Part;
 use dlpark::ffi::{DLDevice, DLDeviceType, DLManagedTensor, DLManagedTensorVersioned};
 use dlpark::metadata::Dynamic;
 use dlpark::python::{DlpackExporter, ExportRequest, export_dlpack};
@@ -22,6 +24,8 @@ use warpbell::storage::{DataBuffer, ElementType};
 pub(crate) enum Memory {
     Buffer(DataBuffer),
     Region(Region),
+    /// A part of the symmetric heap: of this PE, or as this PE's kernels reach it on another one.
+    Symmetric(Part),
 }
 
 impl Memory {
@@ -29,23 +33,22 @@ impl Memory {
         match self {
             Self::Buffer(buffer) => buffer.address(),
             Self::Region(region) => region.address(),
+            Self::Symmetric(part) => part.address,
         }
     }
 
-    fn read(&self, out: &mut [u8]) -> Result<(), Failure> {
+    fn read(&self, at: usize, out: &mut [u8]) -> Result<(), Failure> {
         match self {
-            Self::Buffer(buffer) => Ok(buffer.read(0, out)?),
-            Self::Region(region) => Ok(region.read(0, out)?),
+            Self::Buffer(buffer) => Ok(buffer.read(at, out)?),
+            Self::Region(region) => Ok(region.read(at, out)?),
+            Self::Symmetric(part) => part.read(at, out),
         }
     }
 
     /// Copies the first bytes to memory of the host, in pieces.
     pub(crate) fn copy_to(&self, to: &Region, bytes: usize) -> Result<(), Failure> {
         pieces(bytes, |at, piece| {
-            match self {
-                Self::Buffer(buffer) => buffer.read(at, piece)?,
-                Self::Region(region) => region.read(at, piece)?,
-            }
+            self.read(at, piece)?;
             Ok(to.write(at, piece)?)
         })
     }
@@ -73,7 +76,7 @@ pub(crate) fn pieces(
 ///
 /// ``numpy.asarray(tensor)`` shares memory of the host, and copies memory of a GPU. ``torch.from_dlpack(tensor)``,
 /// ``cupy.from_dlpack(tensor)`` and ``jax.dlpack.from_dlpack(tensor)`` share both.
-#[pyclass(frozen, module = "warpbell")]
+#[pyclass(frozen, subclass, module = "warpbell")]
 pub(crate) struct Tensor {
     memory: Arc<Held<Memory>>,
     shape: Vec<u64>,
@@ -91,7 +94,23 @@ impl Tensor {
         fork::check()
     }
 
-    fn bytes(&self) -> usize {
+    pub(crate) fn memory(&self) -> &Memory {
+        &self.memory
+    }
+
+    pub(crate) fn dimensions(&self) -> &[u64] {
+        &self.shape
+    }
+
+    pub(crate) fn element(&self) -> ElementType {
+        self.element
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
         self.shape.iter().product::<u64>() as usize * dtype::bytes_of(self.element)
     }
 
@@ -187,9 +206,15 @@ impl Tensor {
             return numpy.call_method1(intern!(py, "asarray"), (AsInterface::of(slf)?,));
         }
         let mut fresh = Fresh::new(py, &this.shape, this.element, 1)?;
-        let memory = this.memory.clone();
+        let (memory, shared) = (this.memory.clone(), this.shared.clone());
+        // Results have no work in flight, but torch may write to symmetric memory.
+        let behind = match &**memory {
+            Memory::Symmetric(_) => stream::of_torch(&shared, py)?,
+            _ => None,
+        };
         let filled = call::call(py, &this.shared, move |_| {
-            memory.read(fresh.bytes())?;
+            stream::finish(&shared, behind.as_ref())?;
+            memory.read(0, fresh.bytes())?;
             Ok(fresh)
         })?;
         Ok(filled.into_array(py))
@@ -246,9 +271,7 @@ impl Tensor {
     }
 
     fn __repr__(&self) -> String {
-        let shape: Vec<String> = self.shape.iter().map(u64::to_string).collect();
-        let comma = if shape.len() == 1 { "," } else { "" };
-        format!("Tensor(({}{comma}), {}, {})", shape.join(", "), Self::dtype(self), Self::device(self))
+        format!("Tensor({}, {}, {})", dtype::shape_text(&self.shape), Self::dtype(self), Self::device(self))
     }
 }
 

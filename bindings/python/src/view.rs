@@ -37,6 +37,10 @@ enum Owner {
 }
 
 impl View {
+    pub(crate) fn address(&self) -> u64 {
+        self.pointer
+    }
+
     /// Returns the number of elements.
     pub(crate) fn len(&self) -> u64 {
         self.shape.iter().product()
@@ -86,7 +90,7 @@ impl View {
         Ok(unsafe { Space::cpu().import_host(base, self.bytes() as usize, false, self.keep()) }?)
     }
 
-    fn check_contiguous(&self, what: &str) -> Result<(), Failure> {
+    pub(crate) fn check_contiguous(&self, what: &str) -> Result<(), Failure> {
         if self.contiguous {
             return Ok(());
         }

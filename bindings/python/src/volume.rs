@@ -2,7 +2,7 @@
 
 use crate::call::{self, Shared, Stop};
 use crate::dtype;
-use crate::engine::{Engine, as_python, seconds};
+use crate::engine::{Engine, as_python, seconds, word};
 use crate::error::{Failure, wrong_type};
 use crate::external::DeviceView;
 use crate::fork;
@@ -13,7 +13,6 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use serde_json::json;
 use std::path::PathBuf;
-use std::str::FromStr;
 use std::sync::Arc;
 use warpbell::graph::stored;
 use warpbell::storage::{
@@ -41,11 +40,6 @@ type Choice = Box<dyn FnOnce(VolumeBuilder) -> VolumeBuilder + Send>;
 
 const OPTIONS: &str =
     "landing, queue_memory, doorbell, queues, depth, chunk_bytes, transfer_bytes, replicated, page_checksums, deadline";
-
-fn word<T: FromStr<Err: std::fmt::Display>>(value: &Bound<'_, PyAny>, name: &str) -> PyResult<T> {
-    let parsed = value.extract::<String>()?.parse();
-    Ok(parsed.map_err(|e: T::Err| Failure::invalid(format!("{name}: {e}")))?)
-}
 
 fn choices(options: Option<&Bound<'_, PyDict>>) -> PyResult<Vec<Choice>> {
     let choice = |(name, value): (Bound<'_, PyAny>, Bound<'_, PyAny>)| -> PyResult<Choice> {

@@ -104,6 +104,9 @@ CALLS = {
     "algorithm": "warpbell.Graph.load(engine, 'kron:12').pagerank(tolerance=None, iterations=10**9)",
     # Work of the host.
     "generate": "warpbell.Graph.load(engine, 'kron:24', progress=lambda *told: None)",
+    # A kernel that waits for another PE, and a wait on the host.
+    "barrier": "(worlds := warpbell.World.local([engine, open_engine()], heap_bytes=1 << 24))[0].barrier()",
+    "world": "(worlds := warpbell.World.local([engine, open_engine()], heap_bytes=1 << 24))[0].zeros(1)",
     "progress": "warpbell.Table.create(warpbell.Volume.create(engine, 'soft:mem', 1 << 30), 'z', 10**6, 128, progress=lambda *told: time.sleep(0.1))",
 }
 
@@ -118,7 +121,7 @@ def test_an_interrupt_ends_a_call_and_the_engine_works(tmp_path, call):
         from conftest import open_engine
         from test_faults import ROWS, faulty
 
-        engine = open_engine()
+        engine = open_engine(deadline=60)
         table, volume, _ = faulty(engine, pathlib.Path(sys.argv[1]), "lose-completion={}", deadline=60)
         def interrupt():
             time.sleep(1)
@@ -152,7 +155,10 @@ def test_an_interrupt_ends_a_call_and_the_engine_works(tmp_path, call):
 def test_a_forked_child_is_refused_with_a_sentence(table):
     own = open_engine()
     volume = warpbell.Volume.create(own, "soft:mem", MIB)
+    world = warpbell.World.single(own, heap_bytes=1 << 24)
+    symmetric = world.zeros(10)
     dropped = [own, volume, warpbell.Cache(volume, 1 << 16), own.stream(), table[:3], table.prefetch([1])]
+    dropped += [world, symmetric, symmetric[1:], world.team]
     del own, volume
     read, write = os.pipe()
     child = os.fork()
@@ -163,7 +169,8 @@ def test_a_forked_child_is_refused_with_a_sentence(table):
         try:
             dropped.clear()
             gc.collect()
-            for use in (lambda: table[0], lambda: open_engine(), lambda: table.view()):
+            uses = (lambda: table[0], lambda: open_engine(), lambda: table.view(), world.barrier, world.close, symmetric.numpy)
+            for use in uses:
                 try:
                     use()
                 except warpbell.ForkError as error:
@@ -175,7 +182,8 @@ def test_a_forked_child_is_refused_with_a_sentence(table):
     _, status = os.waitpid(child, 0)
     with os.fdopen(read) as told:
         lines = told.read().splitlines()
-    assert status == 0 and len(lines) == 3
+    assert status == 0 and len(lines) == 6
+    world.all_reduce(symmetric)
     assert all('get_context("spawn")' in line and f"forked from process {os.getpid()}" in line for line in lines)
     assert table[0].shape == (32,)
 

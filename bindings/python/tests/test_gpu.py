@@ -144,3 +144,79 @@ def test_results_of_graphs_stay_on_the_gpu(engine):
     assert depth.is_cuda and depth.dtype == torch.int32 and depth.max() > 0
     again = torch.from_dlpack(graph.bfs(graph.vertex(1)).depth)
     assert torch.equal(depth, again) and depth.data_ptr() != again.data_ptr()
+
+
+@pytest.fixture
+def world(engine):
+    with warpbell.World.single(engine, heap_bytes=1 << 26) as world:
+        yield world
+
+
+def test_torch_shares_symmetric_memory(world):
+    torch = pytest.importorskip("torch", reason="needs torch")
+    x = world.zeros((4, 1000))
+    shared = torch.from_dlpack(x)
+    assert shared.is_cuda and shared.data_ptr() == x.address == x.__cuda_array_interface__["data"][0]
+    torch.cuda._sleep(20_000_000)
+    shared[1].fill_(6)
+    # Copies between the host and the memory are behind torch's current stream, too.
+    x[1] = 5
+    torch.cuda._sleep(20_000_000)
+    shared[2].fill_(7)
+    assert x.numpy().sum(axis=1).tolist() == [0, 5000, 7000, 0]
+    # Tensors of torch that share symmetric memory name it.
+    world.put(shared[0], shared[1], 0)
+    world.put(shared[3], torch.full((1000,), 3.0, device="cuda"), 0)
+    assert shared.sum(dim=1).tolist() == [5000, 5000, 7000, 3000]
+    out = torch.empty(1000, device="cuda")
+    assert world.get(x[2], 0, out) is out and out.sum() == 7000
+    host = np.empty(1000, np.float32)
+    assert world.get(shared[2], 0, host) is host and host.sum() == 7000
+    with pytest.raises(TypeError, match="no symmetric memory"):
+        world.put(out, x[0], 0)
+    with pytest.raises(warpbell.InvalidError, match="both have to be equal"):
+        world.put(x[0], out.int(), 0)
+
+
+def test_calls_of_worlds_begin_behind_torchs_stream(engine, world):
+    torch = pytest.importorskip("torch", reason="needs torch")
+    x, y = world.zeros(1000), world.zeros(1000)
+    shared, source, out = torch.from_dlpack(x), torch.empty(1000, device="cuda"), torch.empty(1000, device="cuda")
+    with torch.cuda.stream(torch.cuda.Stream()):
+        for number in range(1, 11):
+            torch.cuda._sleep(20_000_000)
+            source.fill_(number)
+            world.put(y, source, 0)
+            assert (y.numpy() == number).all()
+            torch.cuda._sleep(20_000_000)
+            # The tensor of warpbell is the same memory: it is ready when torch's current stream is.
+            shared.fill_(-number)
+            world.put(y, x, 0)
+            assert (y.numpy() == -number).all()
+            torch.cuda._sleep(20_000_000)
+            out.fill_(0)
+            world.get(y, 0, out)
+            assert (out == -number).all()
+    # On a stream the host does not wait.
+    stream = warpbell.Stream.adopt(engine, torch.cuda.current_stream())
+    for number in range(1, 11):
+        torch.cuda._sleep(20_000_000)
+        source.fill_(number)
+        world.put(y, source, 0, stream=stream)
+        world.all_reduce(y, stream=stream)
+        world.get(y, 0, out, stream=stream)
+        assert (out + 0 == number).all()
+    stream.synchronize(30)
+    with pytest.raises(TypeError, match="Stream.adopt"):
+        world.put(y, source, 0, stream=torch.cuda.current_stream())
+    with pytest.raises(warpbell.InvalidError, match="copy it there first"):
+        world.put(y, np.ones(1000, np.float32), 0, stream=stream)
+
+
+def test_a_world_beside_nccl_in_one_job(tmp_path):
+    torch = pytest.importorskip("torch", reason="needs torch")
+    if torch.cuda.device_count() < 2 or not torch.distributed.is_nccl_available():
+        pytest.skip("needs two GPUs and NCCL")
+    from test_world import all_done, ranks
+
+    all_done(ranks(2, "beside_nccl", how=lambda rank: f"nccl:{tmp_path}:{rank}:2"), 2)

@@ -3,6 +3,7 @@
 import inspect
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import sysconfig
@@ -17,6 +18,8 @@ def test_exceptions_are_a_tree():
     assert len(ERRORS) > 10 and all(issubclass(e, warpbell.Error) for e in ERRORS)
     error = warpbell.Error("text")
     assert (error.device, error.lba, error.status, error.remedy, error.operations) == (None, None, None, None, ())
+    error = warpbell.LostPeError("text")
+    assert isinstance(error, warpbell.WorldError) and isinstance(error, ConnectionError) and (error.pe, error.fault) == (None, None)
 
 
 def test_headers_are_in_the_package():
@@ -56,7 +59,7 @@ def test_everything_has_a_documentation_and_a_stub():
         assert thing.__doc__, name
         if not isinstance(thing, type) or issubclass(thing, Exception) or issubclass(thing, tuple):
             continue
-        section = stub.split(f"class {name}:")[1].split("\nclass ")[0]
+        section = re.split(rf"\nclass {name}\b.*:", stub)[1].split("\nclass ")[0]
         for member, value in vars(thing).items():
             if member.startswith("_"):
                 continue
@@ -70,10 +73,11 @@ def test_importing_starts_no_threads_and_needs_no_numpy():
     assert done.stdout.strip() == "1"
 
 
-@pytest.mark.parametrize("name", ["Engine", "Volume", "Table", "Graph"])
+@pytest.mark.parametrize("name", ["Engine", "Volume", "Table", "Graph", "World", "SymmetricTensor"])
 def test_objects_are_not_copied_to_other_processes(name, engine, volume, table):
     import pickle
 
-    things = {"Engine": engine, "Volume": volume, "Table": table, "Graph": warpbell.Graph.load(engine, "kron:4")}
+    world = warpbell.World.single(engine, heap_bytes=1 << 24)
+    things = {"Engine": engine, "Volume": volume, "Table": table, "Graph": warpbell.Graph.load(engine, "kron:4"), "World": world, "SymmetricTensor": world.zeros(1)}
     with pytest.raises(TypeError, match="pickle"):
         pickle.dumps(things[name])

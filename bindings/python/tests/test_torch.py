@@ -1,10 +1,14 @@
 """The operator of torch, and the feature store of PyTorch Geometric."""
 
 import gc
+import os
+import signal
 
 import numpy as np
 import pytest
 import warpbell
+from conftest import open_engine
+from test_faults import run
 
 torch = pytest.importorskip("torch", reason="needs torch")
 
@@ -55,6 +59,71 @@ def test_a_table_that_is_gone_is_an_error(engine):
     gc.collect()
     with pytest.raises(warpbell.InvalidError, match="compile it again"):
         torch.ops.warpbell.gather(number, torch.tensor([1]))
+
+
+class RowsOfFile(torch.utils.data.Dataset):
+    """Rows that each worker gathers by an engine of its own. One worker is killed on its way."""
+
+    def __init__(self, path, count, killed):
+        self.path, self.count, self.killed, self.table = path, count, killed, None
+
+    def __len__(self):
+        return self.count
+
+    def __getitem__(self, number):
+        if self.table is None:
+            volume = warpbell.Volume.open(open_engine(), f"soft:{self.path}", read_only=True)
+            self.table = warpbell.Table.open(volume, "t")
+        flying = self.table.prefetch([number])
+        if number == self.killed:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return torch.from_dlpack(flying.take()).cpu().clone()
+
+
+def test_a_killed_worker_of_a_loader_leaves_the_parents_engine_alone(engine, tmp_path, vectors):
+    path = tmp_path / "rows.img"
+    volume = warpbell.Volume.create(engine, f"soft:{path}", 8 << 20)
+    warpbell.Table.from_numpy(volume, "t", vectors)
+    volume.flush()
+    del volume
+    # In a process of its own: torch's handler of signals raises the error wherever Python is, and maybe more than once.
+    program = """
+        import signal, sys, torch, warpbell
+        from conftest import open_engine
+        from test_torch import RowsOfFile
+
+        if __name__ == "__main__":
+            volume = warpbell.Volume.open(open_engine(), f"soft:{sys.argv[1]}", read_only=True)
+            table = warpbell.Table.open(volume, "t")
+            expected = torch.from_dlpack(table[:]).cpu()
+            raised = []
+            try:
+                try:
+                    loader = torch.utils.data.DataLoader(
+                        RowsOfFile(sys.argv[1], 64, 40), batch_size=4, num_workers=2, multiprocessing_context="spawn"
+                    )
+                    for number, batch in enumerate(loader):
+                        rows = expected[4 * number : 4 * number + 4]
+                        assert torch.equal(batch.reshape(4, 32), rows)
+                        # The parent gathers meanwhile.
+                        assert torch.equal(torch.from_dlpack(table[4 * number : 4 * number + 4]).cpu(), rows)
+                except RuntimeError as error:
+                    raised.append(str(error))
+                del loader
+                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            except RuntimeError as error:
+                raised.append(str(error))
+                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            assert raised and all("DataLoader worker" in text for text in raised), raised
+            assert torch.equal(torch.from_dlpack(table[:]).cpu(), expected)
+            print("works")
+    """
+    done = run(program, path)
+    try:
+        output, _ = done.communicate(timeout=240)
+    finally:
+        done.kill()
+    assert done.returncode == 0 and output.splitlines()[-1] == "works", output
 
 
 def test_a_feature_store_keeps_features_on_storage(volume, vectors):

@@ -214,7 +214,11 @@ impl WorldBuilder {
         };
         let built = Building { engine: &self.engine, ranks, checked: self.checked }.run(asked);
         match built {
-            Ok(parts) => World::new(self.engine, parts, bootstrap, timeout),
+            Ok(parts) => {
+                let world = World::new(self.engine, parts, bootstrap, timeout)?;
+                tracing::info!(pe = world.my_pe(), "joined a world by {}: {}", world.path().via, world.path());
+                Ok(world)
+            }
             Err(e) => {
                 // This rank leaves in order: the other ranks report an error of their own.
                 bootstrap.leave();

@@ -152,6 +152,18 @@ fn ranks_that_call_different_things_are_named() {
 }
 
 #[test]
+fn a_pe_that_abandons_its_world_is_lost_for_the_others() {
+    let mut worlds = World::local(2).unwrap();
+    let (b, a) = (worlds.pop().unwrap(), worlds.pop().unwrap());
+    a.abandon();
+    assert_eq!(b.lost(), None);
+    drop(a);
+    assert_eq!(b.lost().map(|lost| lost.rank), Some(0));
+    let e = b.barrier_all().unwrap_err().to_string();
+    assert!(e.contains("rank 0 is gone"), "{e}");
+}
+
+#[test]
 fn memory_of_another_world_is_not_freed() {
     let a = World::local(1).unwrap().remove(0);
     let b = World::local(1).unwrap().remove(0);

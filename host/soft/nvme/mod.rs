@@ -256,6 +256,9 @@ impl SoftController {
         }
         core.table.set_readers(readers);
         tracing::debug!(device = %core.name, threads, "software controller started");
+        if core.config.faults != fault::FaultPlan::default() {
+            tracing::info!(device = %core.name, plan = ?core.config.faults, "faults are injected");
+        }
         Ok(Self(handle))
     }
 

@@ -16,12 +16,15 @@ from ._errors import (
     InternalError,
     InvalidError,
     KernelError,
+    LostPeError,
     NotFoundError,
     OutOfMemoryError,
     RowIndexError,
     SpaceError,
     TimeoutError,
     UnsupportedError,
+    WorldError,
+    WorldTimeoutError,
 )
 from ._native import (
     Array,
@@ -36,11 +39,15 @@ from ._native import (
     Prefetch,
     SsspResult,
     Stream,
+    SymmetricTensor,
     Table,
     TableScratch,
+    Team,
     Tensor,
     Volume,
+    World,
     __version__,
+    unique_id,
 )
 
 __all__ = [
@@ -64,6 +71,7 @@ __all__ = [
     "InternalError",
     "InvalidError",
     "KernelError",
+    "LostPeError",
     "NotFoundError",
     "OutOfMemoryError",
     "PageRankResult",
@@ -72,16 +80,22 @@ __all__ = [
     "SpaceError",
     "SsspResult",
     "Stream",
+    "SymmetricTensor",
     "Table",
     "TableScratch",
+    "Team",
     "Tensor",
     "TimeoutError",
     "UnsupportedError",
     "Volume",
+    "World",
+    "WorldError",
+    "WorldTimeoutError",
     "__version__",
     "device_functions",
     "get_device_library",
     "get_include",
+    "unique_id",
 ]
 
 

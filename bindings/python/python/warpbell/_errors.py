@@ -96,5 +96,22 @@ class ForkError(Error):
     """The process was forked from one that has used warpbell: threads and GPU contexts do not survive that."""
 
 
+class WorldError(Error):
+    """A world of PEs failed: its PEs disagree, a connection failed, or the world is closed."""
+
+    #: Number of the PE that is the cause, or ``None``.
+    pe: Optional[int] = None
+    #: Fault of that PE, such as ``connection closed``, or ``None``.
+    fault: Optional[str] = None
+
+
+class LostPeError(WorldError, ConnectionError):
+    """A PE is gone. The engine of its world starts no more kernels."""
+
+
+class WorldTimeoutError(WorldError, TimeoutError):
+    """A PE did not come within the time limit."""
+
+
 class InternalError(Error):
     """A defect of warpbell. Please report the text."""

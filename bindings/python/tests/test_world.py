@@ -1,0 +1,313 @@
+"""Worlds: PEs as processes of launchers, as threads, and alone. The programs of the processes are in ``pe.py``."""
+
+import gc
+import importlib.util
+import os
+import pathlib
+import secrets
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+import warpbell
+from conftest import open_engine
+from test_package import program
+
+PE = [sys.executable, str(pathlib.Path(__file__).parent / "pe.py")]
+HEAP = 1 << 24
+
+
+def environment(**more):
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **{name: str(value) for name, value in more.items()}}
+
+
+def ranks(count, name, *arguments, how=None):
+    """Runs a program as this many ranks, which find each other by a socket. Returns exit codes and outputs."""
+    with socket.create_server(("127.0.0.1", 0)) as store:
+        common = dict(WARPBELL_SIZE=count, WARPBELL_STORE="127.0.0.1:%d" % store.getsockname()[1], WARPBELL_SECRET=secrets.token_hex(16))
+        started = []
+        for rank in range(count):
+            # Only rank 0 gets the socket.
+            own = dict(WARPBELL_RANK=rank, **({"WARPBELL_STORE_FD": store.fileno()} if rank == 0 else {}))
+            command = [*PE, name, how(rank) if how else "env", *arguments]
+            fds = (store.fileno(),) if rank == 0 else ()
+            env = environment() if how else environment(**common, **own)
+            started.append(
+                subprocess.Popen(command, env=env, pass_fds=fds, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            )
+        try:
+            outputs = [one.communicate(timeout=240)[0] for one in started]
+        finally:
+            [one.kill() for one in started]
+    return [one.returncode for one in started], outputs
+
+
+def all_done(found, count):
+    codes, outputs = found
+    assert codes == [0] * count, "\n".join(outputs)
+    for rank, output in enumerate(outputs):
+        assert f"PE {rank} of {count} is done" in output, output
+
+
+@pytest.mark.parametrize("transport", ["auto", "soft"])
+def test_every_call_between_processes(transport):
+    found = ranks(3, "calls", f"transport={transport}")
+    all_done(found, 3)
+    assert (": peer 3 PEs" if transport == "auto" else ": soft 3 PEs") in found[1][0]
+
+
+def test_the_program_starts_ranks():
+    done = subprocess.run(
+        [*program(), "run", "-n", "2", "--", *PE, "few_calls", "env"], env=environment(), capture_output=True, text=True, timeout=240
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "[0] PE 0 of 2 is done" in done.stdout and "[1] PE 1 of 2 is done" in done.stdout
+
+
+def test_ranks_of_a_communicator(tmp_path):
+    all_done(ranks(2, "few_calls", how=lambda rank: f"comm:{tmp_path}:{rank}:2"), 2)
+
+
+def test_ranks_of_torch_distributed(tmp_path):
+    if importlib.util.find_spec("torch") is None:
+        pytest.skip("needs torch")
+    all_done(ranks(2, "few_calls", how=lambda rank: f"torch:{tmp_path}:{rank}:2"), 2)
+
+
+def test_ranks_of_mpi():
+    # The package `mpich` of PyPI has its program beside the interpreter.
+    mpirun = shutil.which("mpirun", path=os.pathsep.join([str(pathlib.Path(sys.executable).parent), os.environ.get("PATH", "")]))
+    found = subprocess.run([sys.executable, "-c", "from mpi4py import MPI"], env=environment(), capture_output=True, timeout=60)
+    if mpirun is None or found.returncode != 0:
+        pytest.skip("needs mpi4py and an MPI that it finds")
+    done = subprocess.run([mpirun, "-n", "2", *PE, "few_calls", "mpi"], env=environment(), capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0 and "PE 0 of 2 is done" in done.stdout and "PE 1 of 2 is done" in done.stdout, done.stdout + done.stderr
+
+
+def test_a_lost_pe_is_named():
+    codes, outputs = ranks(3, "lost")
+    assert codes == [0, 9, 0] and all("found out" in outputs[rank] for rank in (0, 2)), "\n".join(outputs)
+    # Python prints warnings of loggers that nobody has set up.
+    assert "a rank of the world is gone" in outputs[0]
+
+
+@pytest.mark.parametrize("place", ["inside", "outside"])
+def test_a_pe_that_fails_is_named(place):
+    codes, outputs = ranks(2, "failed", place)
+    assert codes == [0, 1] and "found out" in outputs[0] and "of the program" in outputs[1], "\n".join(outputs)
+
+
+def test_a_pe_that_does_not_come_is_named():
+    # PE 1 makes no call, so that each wait of PE 0 ends by its limit.
+    engine = open_engine(deadline=0.2)
+    world, other = warpbell.World.local([engine, open_engine()], heap_bytes=HEAP, timeout=100)
+    with pytest.raises(warpbell.WorldTimeoutError, match="timed out") as caught:
+        world.barrier()
+    error = caught.value
+    assert isinstance(error, TimeoutError) and isinstance(error, warpbell.TimeoutError) and isinstance(error, warpbell.WorldError)
+    assert (error.pe, error.fault, error.device) == (1, "timed out", None) and "deadline" in error.remedy
+    assert error.operations[0].device == "PE 1"
+    # Waits of the host end by the world's timeout.
+    world, other = warpbell.World.local([engine, open_engine()], heap_bytes=HEAP, timeout=0.2)
+    for wait in (lambda: world.zeros(1), world.barrier_host):
+        with pytest.raises(warpbell.WorldTimeoutError, match="waited 200ms for rank 1") as caught:
+            wait()
+        assert caught.value.pe == 1 and "200ms" in caught.value.fault and "timeout" in caught.value.remedy
+    with warpbell.World.single(engine, heap_bytes=HEAP) as alone:
+        signal, stream = alone.zeros(1, "uint64"), engine.stream()
+        with pytest.raises(warpbell.WorldTimeoutError, match="wait_until"):
+            alone.signal_wait(signal, 1)
+        alone.signal_wait(signal, 1, stream=stream)
+        with pytest.raises(warpbell.Error, match="wait_until"):
+            stream.synchronize(30)
+        alone.signal_op(signal, 1, 0)
+        alone.signal_wait(signal, 1)
+    del other
+
+
+def test_rank_0_without_an_id_is_an_error_everywhere(tmp_path, monkeypatch):
+    from pe import FileComm
+
+    (tmp_path / "x").mkdir()
+    monkeypatch.setenv("WARPBELL_INTERFACE", "no-such-interface")
+    raised = {}
+
+    def join(rank):
+        try:
+            warpbell.World.from_mpi4py(open_engine(), FileComm(tmp_path / "x", rank, 2), timeout=100.0)
+        except warpbell.Error as error:
+            raised[rank] = str(error)
+
+    run_threads([lambda: join(0), lambda: join(1)])
+    assert "no-such-interface" in raised[0] and "no-such-interface" in raised[1]
+
+
+def run_threads(works):
+    """Runs functions at the same time. Raises the first error."""
+    raised = []
+
+    def run(work):
+        try:
+            work()
+        except BaseException as error:
+            raised.append(error)
+
+    threads = [threading.Thread(target=run, args=(work,)) for work in works]
+    [thread.start() for thread in threads]
+    [thread.join() for thread in threads]
+    for error in raised:
+        raise error
+
+
+def test_pes_of_one_process():
+    worlds = warpbell.World.local([open_engine(deadline=100) for _ in range(2)], heap_bytes=HEAP, timeout=100)
+
+    def work(world):
+        x = world.zeros(100, "int64")
+        x[:] = world.my_pe + 1
+        world.all_reduce(x)
+        assert (x.numpy() == 3).all()
+
+    run_threads([lambda world=world: work(world) for world in worlds])
+
+
+def test_pes_with_one_id():
+    id = warpbell.unique_id("127.0.0.1")
+    assert len(id) == 128
+    sizes = {}
+
+    def join(rank):
+        with warpbell.World.from_unique_id(open_engine(), id, rank, 2, heap_bytes=HEAP, timeout=100) as world:
+            sizes[world.rank] = world.size
+            world.barrier_host()
+
+    run_threads([lambda: join(0), lambda: join(1)])
+    assert sizes == {0: 2, 1: 2}
+    with pytest.raises(warpbell.InvalidError, match="128 bytes"):
+        warpbell.World.from_unique_id(open_engine(), id[:5], 0, 2)
+    with pytest.raises(warpbell.InvalidError, match="rank 2 of a world of 2"):
+        warpbell.World.from_unique_id(open_engine(), id, 2, 2)
+    with pytest.raises(warpbell.InvalidError, match="serves one world"):
+        warpbell.World.from_unique_id(open_engine(), id, 0, 2)
+
+
+@pytest.fixture
+def world(engine):
+    with warpbell.World.single(engine, heap_bytes=HEAP) as world:
+        yield world
+
+
+def test_a_world_of_one_describes_itself(engine, world):
+    assert (world.my_pe, world.rank, world.n_pes, world.size) == (0, 0, 1, 1)
+    assert world.transport == "peer" and world.lost is None and not world.closed and world.timeout > 0
+    info = world.info()
+    assert info["pes"] == 1 and len(info["hosts"]) == 1 and info["summary"] == world.path and world.path in repr(world)
+    assert repr(world.team) == "Team(PE 0 of 1, PEs (0,) of the world)" and world.team.world is world
+    assert world.network_failures() == [] and world.recover() == {"pes": []}
+    assert len(world.view()) > 64 and len(world.team.view()) > 64
+    # Without a launcher.
+    with warpbell.World.from_env(engine, heap_bytes=HEAP, heap="auto", transport="auto", checked=True, timeout=5) as other:
+        assert other.size == 1 and other.timeout == 5
+    with pytest.raises(TypeError, match="`heap_size` is no option of a world"):
+        warpbell.World.from_env(engine, heap_size=1)
+    with pytest.raises(warpbell.InvalidError, match="`rocket` is no transport"):
+        warpbell.World.from_env(engine, transport="rocket")
+    with pytest.raises(warpbell.InvalidError, match="without engines"):
+        warpbell.World.local([])
+
+
+def test_symmetric_tensors_are_tensors(engine, world):
+    x = world.zeros((3, 4), np.dtype("int32"))
+    assert isinstance(x, warpbell.Tensor) and x.shape == (3, 4) and x.dtype == "int32" and x.nbytes == 48 and len(x) == 3
+    assert repr(x) == f"SymmetricTensor((3, 4), int32, {x.device})"
+    x[:] = np.arange(12).reshape(3, 4)
+    x[1] = 7
+    x[-1, 1:3] = [8, 9]
+    np.testing.assert_array_equal(x.numpy(), [[0, 1, 2, 3], [7, 7, 7, 7], [8, 8, 9, 11]])
+    assert x[1:].shape == (2, 4) and x[2, 3].shape == () and x[2, 3].numpy() == 11 and x[5:2].shape == (0, 4)
+    assert x[1].offset == x.offset + 16 and x[1].address == x.address + 16 and (x.peer(0).numpy() == x.numpy()).all()
+    assert x.reshape(12).numpy().tolist()[4:8] == [7] * 4 and x.reshape((2, -1)).shape == (2, 6) and x.reshape(2, 6).shape == (2, 6)
+    for shape in ((5,), (-1, -1), (-2, -6), (0, -1)):
+        with pytest.raises(warpbell.InvalidError, match="do not have the shape"):
+            x.reshape(shape)
+    with pytest.raises(TypeError, match="only the last index"):
+        x[1:2, 0]
+    with pytest.raises(warpbell.InvalidError, match="a step of 2"):
+        x[::2]
+    with pytest.raises(TypeError, match="number or a slice"):
+        x["a"]
+    with pytest.raises(warpbell.InvalidError, match="float16"):
+        world.zeros(3, np.float16)
+    with pytest.raises(warpbell.InvalidError, match="PE 1"):
+        x.peer(1)
+    empty = world.zeros((0, 4))
+    world.put(empty, empty, 0)
+    assert world.get(empty, 0).shape == (0, 4) and empty.numpy().shape == (0, 4)
+    if engine.kind == "cpu":
+        shared = np.from_dlpack(x)
+        shared[0, 0] = 50
+        assert x.numpy()[0, 0] == 50
+
+
+def test_arrays_that_share_symmetric_memory_name_it(engine, world):
+    if engine.kind == "gpu":
+        pytest.skip("numpy copies memory of a GPU")
+    x = world.zeros((4, 4))
+    array = x.numpy()
+    world.put(array[1], np.ones(4, np.float32), 0)
+    world.put(array[2:], x[:2], 0)
+    assert array.sum(axis=1).tolist() == [0, 4, 0, 4]
+    world.all_reduce(array)
+    with pytest.raises(warpbell.InvalidError, match="C-contiguous"):
+        world.put(array[:, 0], np.ones(4, np.float32), 0)
+    with pytest.raises(TypeError, match="no symmetric memory"):
+        world.put(array.copy(), array, 0)
+
+
+def test_rows_are_gathered_into_symmetric_memory(world, table, vectors):
+    x = world.zeros((3, 32))
+    assert table.gather([7, 8], x[1:]) is not None
+    np.testing.assert_array_equal(x.numpy()[1:], vectors[[7, 8]])
+    table[[1]] = x[2:]
+    np.testing.assert_array_equal(table[1].numpy(), vectors[8])
+
+
+def test_memory_outlives_its_world_and_engine():
+    engine = open_engine()
+    world = warpbell.World.single(engine, heap_bytes=HEAP)
+    x = world.zeros(1000)
+    x[:] = 3
+    kept, stream = x[10:], engine.stream()
+    team, got = world.team, world.get(x, 0)
+    world.put(x[:10], kept[:10], 0, stream=stream)
+    world.close()
+    world.close()
+    assert world.closed and repr(world) == "World(PE 0 of 1, closed)"
+    del x, engine, world
+    gc.collect()
+    stream.synchronize(30)
+    assert kept.numpy().sum() == 2970 and got.numpy().sum() == 3000
+    with pytest.raises(warpbell.WorldError, match="closed"):
+        team.barrier()
+
+
+def test_streams_need_memory_that_the_engine_reaches(engine, world):
+    x, stream = world.zeros(4), engine.stream()
+    with pytest.raises(warpbell.InvalidError, match="pass out="):
+        world.get(x, 0, stream=stream)
+    with pytest.raises(warpbell.InvalidError, match="scratch="):
+        world.reduce_scatter(x, x, stream=stream)
+    with pytest.raises(warpbell.InvalidError, match="ones are|equal"):
+        world.put(x, np.ones(3, np.float32), 0, stream=stream)
+    stream.synchronize(30)
+    if engine.kind == "cpu":
+        source = np.ones(4, np.float32)
+        world.put(x, source, 0, stream=stream)
+        del source
+        gc.collect()
+        stream.synchronize(30)
+        assert x.numpy().sum() == 4
