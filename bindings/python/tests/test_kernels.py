@@ -213,7 +213,6 @@ def load(torch, engine, kernels, array, indices, timeout=120.0):
     view = array.device_view()
     indices = torch.from_numpy(np.asarray(indices, dtype=np.int64)).cuda()
     out = torch.zeros(len(indices), dtype=torch.int32, device="cuda")
-    # The kernel is compiled before the run: a run is about kernels.
     with engine.external(type(kernels).__name__, keep=[view], timeout=timeout) as run:
         run.stream.wait_for(torch.cuda.current_stream())
         kernels.load(run.stream, view, indices, out, len(indices))
