@@ -154,7 +154,10 @@ impl NetworkPath {
     ) -> Self {
         let usable: Vec<&Gpu> = facts.shown().iter().filter(|g| g.is_usable()).collect();
         let ports = |wanted: fn(&RdmaDevice) -> bool| {
-            nics.iter().filter(|n| wanted(n) && opens(sysfs, machine, n)).map(|n| n.active_ports().count()).sum::<usize>()
+            nics.iter()
+                .filter(|n| wanted(n) && opens(sysfs, machine, n))
+                .map(|n| n.active_ports().count())
+                .sum::<usize>()
         };
         let (mlx5_ports, verbs_ports) = (ports(RdmaDevice::is_mlx5), ports(|_| true));
         let mut why = Vec::new();

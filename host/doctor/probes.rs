@@ -8,8 +8,7 @@ use crate::rdma::{Probe, ProbeStep, RdmaDevice, try_device};
 use crate::remedy::Remedy;
 
 /// Remedy of too small a limit on locked memory.
-const MEMLOCK: &str =
-    "ulimit -l unlimited (for good: `* - memlock unlimited` in /etc/security/limits.d; a container: --ulimit memlock=-1)";
+const MEMLOCK: &str = "ulimit -l unlimited (for good: `* - memlock unlimited` in /etc/security/limits.d; a container: --ulimit memlock=-1)";
 
 /// Probes every device that this process may open, with the memory of GPU number `gpu` if there is one.
 pub(super) fn try_all(nics: &[RdmaDevice], gpu: Option<usize>) -> Vec<(String, Vec<Probe>)> {
@@ -28,7 +27,9 @@ pub(super) fn check(tried: &[(String, Vec<Probe>)], all: &mut Vec<Check>) {
             let title = title(*step);
             match (outcome, step) {
                 (Ok(detail), _) => c.ok(title, detail.clone()),
-                (Err(why), ProbeStep::Open | ProbeStep::HostMemory | ProbeStep::Queues) => c.fail(title, why.clone(), remedy(*step, why)),
+                (Err(why), ProbeStep::Open | ProbeStep::HostMemory | ProbeStep::Queues) => {
+                    c.fail(title, why.clone(), remedy(*step, why))
+                }
                 (Err(why), _) => c.warn(title, why.clone(), remedy(*step, why)),
             }
         }
@@ -77,8 +78,12 @@ fn remedy(step: ProbeStep, why: &str) -> Option<Remedy> {
             "queues in GPU memory need Linux 6.1, rdma-core 44 and dma-buf of the open GPU driver (or nvidia_peermem); until then they are in \
                  host memory (WARPBELL_RDMA_QUEUES=host)"
         }
-        ProbeStep::Mlx5Queues => "use transport verbs, and report the refused command (an acceptance run has its bytes)",
-        ProbeStep::Queues if has("hardware address") => "give the interface an address that it reaches itself (ping it)",
+        ProbeStep::Mlx5Queues => {
+            "use transport verbs, and report the refused command (an acceptance run has its bytes)"
+        }
+        ProbeStep::Queues if has("hardware address") => {
+            "give the interface an address that it reaches itself (ping it)"
+        }
         ProbeStep::Open | ProbeStep::HostMemory | ProbeStep::Queues => return None,
     }))
 }

@@ -485,6 +485,6 @@ impl KernelArg for World {
 mod gpu_sharers;
 mod host_calls;
 mod recover;
-mod wrong_key;
 #[cfg(test)]
 mod tests;
+mod wrong_key;

@@ -102,7 +102,8 @@ impl Mlx5Adapter {
             transport: Transport::Mlx5,
             reason: format!("{}: {reason}; use transport verbs", facts.name),
         };
-        let general = Capabilities::get_from(&capabilities(&*devx, &facts.name, CapabilityKind::General)?).unwrap_or_default();
+        let general =
+            Capabilities::get_from(&capabilities(&*devx, &facts.name, CapabilityKind::General)?).unwrap_or_default();
         if general.cqe_version != CQE_VERSION {
             return Err(lacks(format!(
                 "its completion entries have version {}, and kernels need version {CQE_VERSION}",
@@ -112,7 +113,8 @@ impl Mlx5Adapter {
         if !general.cq_overrun_ignore {
             return Err(lacks("its completion queues cannot ignore overrun".to_owned()));
         }
-        let atomics = AtomicCapabilities::get_from(&capabilities(&*devx, &facts.name, CapabilityKind::Atomic)?).unwrap_or_default();
+        let atomics = AtomicCapabilities::get_from(&capabilities(&*devx, &facts.name, CapabilityKind::Atomic)?)
+            .unwrap_or_default();
         if !(atomics.has_extended(4) && atomics.has_extended(8)) {
             return Err(lacks("no masked atomics on 4 and 8 bytes, which signals and 32-bit atomics need".to_owned()));
         }
@@ -164,7 +166,12 @@ fn capabilities(devx: &dyn Devx, device: &str, kind: CapabilityKind) -> Result<V
 
 impl Shared {
     fn common(&self) -> Common<'_> {
-        Common { device: &self.facts.name, devx: &*self.devx, event_queue: self.event_queue, port: self.facts.port.port }
+        Common {
+            device: &self.facts.name,
+            devx: &*self.devx,
+            event_queue: self.event_queue,
+            port: self.facts.port.port,
+        }
     }
 
     fn queues(&self) -> MutexGuard<'_, Option<(Place, String)>> {

@@ -2,9 +2,9 @@
 //! it.
 
 use crate::memory::Region;
-use crate::refused::{self, Interface, RefusedCommand};
 use crate::rdma::adapter::check_reach;
 use crate::rdma::{RdmaError, Route};
+use crate::refused::{self, Interface, RefusedCommand};
 use crate::wire::mlx5::devx::Reply;
 use std::fmt;
 use std::io;
