@@ -236,15 +236,12 @@ impl Storage {
 
     /// Returns the options that name the device, and permit to overwrite it.
     fn on_device(&self, step: &Step) -> Vec<OsString> {
-        let mut bare = self.device.clone();
-        let keys: Vec<&str> = bare.options().iter().map(|o| o.key()).collect();
-        for key in keys {
-            bare.remove(key);
-        }
         let mut all = vec!["--device".into(), self.spec(step)];
         // Data that is not this run's was looked for by step `contents`. What is there now is the run's own.
-        if !self.device.is_memory() {
-            all.extend(["--yes-destroy".into(), OsString::from(bare.to_string())]);
+        match self.device.name() {
+            Name::Memory { .. } => {}
+            Name::SoftFile(path) | Name::QtestFile(path) => all.extend(["--yes-destroy".into(), path.into()]),
+            Name::Controller(address) => all.extend(["--yes-destroy".into(), format!("nvme:{address}").into()]),
         }
         all
     }
@@ -395,12 +392,13 @@ impl Storage {
         if !done.is_success() {
             return Verdict::failed(done.error());
         }
-        self.kept = done.get("/kept").as_str().map(|why| {
+        let found = done.get("/kept").as_str().map(str::to_owned);
+        self.kept = found.as_ref().map(|_| {
             let device = self.args.device.clone().unwrap_or_default();
-            format!("{why}; nothing was written; give --yes-destroy {} if the data is not needed", device.display())
+            format!("the device holds data; give --yes-destroy {} if the data is not needed", device.display())
         });
-        Verdict::Passed(match &self.kept {
-            Some(why) => why.clone(),
+        Verdict::Passed(match found {
+            Some(why) => format!("{why}; the steps that write are left out"),
             None if self.args.yes_destroy.is_empty() => "free".to_owned(),
             None => "may be overwritten".to_owned(),
         })
@@ -440,11 +438,6 @@ impl Storage {
         let Some((_, path)) = PATHS.iter().find(|(name, _)| *name == step.name) else {
             return Verdict::failed("there is no such path");
         };
-        if step.name != "cpu"
-            && let Some(why) = self.lacks(step.name)
-        {
-            return Verdict::lacking(why);
-        }
         let depth = if step.name == "gpu-queues" { ["1", "1"] } else { [DEPTH, LARGE_DEPTH] };
         let verdict = self.verified(step, path, depth, runner);
         if matches!(verdict, Verdict::Passed(_)) {
@@ -530,8 +523,13 @@ impl Course for Storage {
             "read" => return self.read(step, runner),
             _ => {}
         }
-        if let Some(why) = &self.kept {
+        // What a machine without a GPU lacks is lacking in any case.
+        let lacks = Some(step.name).filter(|name| name.starts_with("gpu-")).and_then(|name| self.lacks(name));
+        if let (None, Some(why)) = (&lacks, &self.kept) {
             return Verdict::Skipped(SkipReason::Consent, why.clone());
+        }
+        if let Some(why) = lacks {
+            return Verdict::lacking(why);
         }
         match step.name {
             "graph" => self.graph(step, runner),

@@ -3,6 +3,8 @@
 mod reset;
 mod world;
 
+pub use world::BEGUN;
+
 use crate::args::{DeviceArgs, EngineArgs, ReportArgs, WorldArgs};
 use crate::interrupt::Interrupt;
 use crate::output::{self, Failure};
@@ -21,6 +23,8 @@ pub enum ProbeCommand {
     Reset(DeviceProbeArgs),
     /// Build a world, let it rest, and look for failed connections
     Idle(WorldProbeArgs),
+    /// Make calls between PEs until the time is over, or a PE is gone
+    Exchange(WorldProbeArgs),
     /// Use a wrong key, see both PEs fail, and recover
     BadKey(WorldProbeArgs),
 }
@@ -40,9 +44,9 @@ pub struct DeviceProbeArgs {
 
 #[derive(Args, Clone, Debug)]
 pub struct WorldProbeArgs {
-    /// Time without an operation
-    #[arg(long = "for", value_name = "TIME", default_value = "0s", value_parser = parse_duration)]
-    pub rest: Duration,
+    /// Time without an operation, or of operations [default: none]
+    #[arg(long = "for", value_name = "TIME", value_parser = parse_duration)]
+    pub rest: Option<Duration>,
     #[command(flatten)]
     pub report: ReportArgs,
     #[command(flatten)]
@@ -61,6 +65,7 @@ pub fn run(command: ProbeCommand, interrupt: &Interrupt) -> Result<(), Failure> 
         ProbeCommand::Contents(args) => ("accept probe contents", &args.report, contents(args)?),
         ProbeCommand::Reset(args) => ("accept probe reset", &args.report, reset::run(args, interrupt)?),
         ProbeCommand::Idle(args) => ("accept probe idle", &args.report, world::idle(args, interrupt)?),
+        ProbeCommand::Exchange(args) => ("accept probe exchange", &args.report, world::exchange(args, interrupt)?),
         ProbeCommand::BadKey(args) => ("accept probe bad-key", &args.report, world::bad_key(args, interrupt)?),
     };
     report.json.as_ref().map_or(Ok(()), |to| output::write_json(name, &found, to))
@@ -74,7 +79,7 @@ fn contents(args: &DeviceProbeArgs) -> Result<Value, Failure> {
         Ok(drive) => {
             let volume = Volume::on(&engine, [drive]).queues(1).build()?;
             let stored = volume.stored()?.first().map(|s| s.device.clone());
-            stored.map(|path| format!("{}: it holds stored arrays", path.display()))
+            stored.map(|path| format!("{}: it holds stored arrays; nothing was written", path.display()))
         }
         Err(why) => Some(why),
     };

@@ -2,6 +2,7 @@
 
 use super::RdmaArgs;
 use super::machine::Machine;
+use super::probe::BEGUN;
 use super::runner::{Call, Done, Kill, Runner};
 use super::step::{Course, Step, Verdict};
 use crate::output::Failure;
@@ -153,7 +154,8 @@ impl Network {
         let fault = self.fault.as_ref().filter(|(name, _)| name == step.name).map(|(_, options)| options.clone());
         if let Some(options) = &self.soft {
             let both = [Some(options.clone()).filter(|o| !o.is_empty()), fault].into_iter().flatten();
-            all.push(("WARPBELL_SOFT_NIC", both.collect::<Vec<_>>().join(",")));
+            let options = both.collect::<Vec<_>>().join(",");
+            all.extend(Some(options).filter(|o| !o.is_empty()).map(|o| ("WARPBELL_SOFT_NIC", o)));
         } else if let Some(device) = &self.args.device {
             all.push(("WARPBELL_RDMA_DEVICE", device.clone()));
         }
@@ -327,12 +329,11 @@ impl Network {
 
     fn killed_peer(&self, step: &Step, runner: &mut dyn Runner) -> Verdict {
         const GONE: &str = "rank 1 is gone";
-        let call = Call::new("load of two ranks, one of which is killed", &["bench", "shmem", "put_bw"], LIMIT)
-            .with(["-b", "8", "-e", "8", "-n", "1000000000", "-w", "0", "--runs", "1"])
-            .with(["--transport", self.path.transport, "--engine", self.path.engine])
+        let call = Call::new("load of two ranks, one of which is killed", &["accept", "probe", "exchange"], LIMIT)
+            .with(["--for", "10m", "--transport", self.path.transport, "--engine", self.path.engine])
             .set(&self.variables(step, &self.path));
         let mut call = Self::in_two_ranks(call, runner, &["--notice", "60s", "--grace", "60s"]);
-        call.kill = Some(Kill { after_line: "# runs ", later: Duration::from_millis(1000), rank: Some(1) });
+        call.kill = Some(Kill { after_line: BEGUN, later: Duration::from_millis(300), rank: Some(1) });
         let done = runner.run(&call);
         match done.stderr.lines().find(|l| l.contains(GONE)) {
             Some(line) => Verdict::Passed(line.trim_start_matches("error: ").to_owned()),
@@ -341,14 +342,20 @@ impl Network {
     }
 
     fn soak(&self, step: &Step, runner: &mut dyn Runner) -> Verdict {
-        let time = format!("{}ms", self.args.run.soak.as_millis());
+        let half = self.args.run.soak / 2;
+        let time = format!("{}ms", half.as_millis().max(1));
         let options = ["-D", &time, "-s", "65536", "-b"].map(str::to_owned);
-        let call = self.bench(step, &self.path, "soak", "write_bw", &options);
-        let limit = call.limit + self.args.run.soak;
-        match checked(runner.run(&Call { limit, ..call })) {
-            Ok(verified) => Verdict::Passed(format!("{verified} messages verified")),
-            Err(failed) => failed,
+        let load = self.bench(step, &self.path, "bandwidth", "write_bw", &options);
+        let limit = LIMIT + half;
+        if let Err(failed) = checked(runner.run(&Call { limit, ..load })) {
+            return failed;
         }
+        let calls = self.probe(step, &self.path, "calls of all kinds", "exchange").with(["--for", &time]);
+        let done = runner.run(&Call { limit, ..calls });
+        if !done.is_success() {
+            return Verdict::failed(done.error());
+        }
+        Verdict::Passed(format!("full bandwidth, then {} rounds of calls, all data verified", done.get("/rounds")))
     }
 }
 

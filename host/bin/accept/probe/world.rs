@@ -2,10 +2,11 @@
 
 use super::WorldProbeArgs;
 use crate::interrupt::Interrupt;
-use crate::output::Failure;
+use crate::measure::report::nanoseconds;
+use crate::output::{Failure, say};
 use crate::world::Plan;
 use serde_json::{Value, json};
-use std::time::Duration;
+use std::time::Instant;
 use warpbell::shmem::calls::{Cmp, SignalOp};
 use warpbell::shmem::{Sym, World};
 
@@ -62,16 +63,42 @@ fn no_fault(world: &World) -> Result<(), Failure> {
 /// Lets a world rest, and checks that no connection counts as failed and that all works as before.
 pub fn idle(args: &WorldProbeArgs, interrupt: &Interrupt) -> Result<Value, Failure> {
     let plan = Plan::new(&args.world, &args.engine)?;
+    let rest = args.rest.unwrap_or_default();
     let paths = plan.run(HEAP, interrupt, |world| {
         let memory = Memory::new(world)?;
         memory.works(world, 1)?;
-        std::thread::sleep(args.rest);
+        std::thread::sleep(rest);
         no_fault(world)?;
         memory.works(world, 2)?;
         no_fault(world)?;
         Ok(world.path().to_string())
     })?;
-    Ok(json!({ "path": paths.first(), "rest_ns": Duration::as_nanos(&args.rest) as u64 }))
+    Ok(json!({ "path": paths.first(), "rest_ns": nanoseconds(rest) }))
+}
+
+/// Line of output after the first round of [`exchange`].
+pub const BEGUN: &str = "# exchanging";
+
+/// Makes calls between all PEs, round after round. A PE that is gone ends the rounds with an error that names it.
+pub fn exchange(args: &WorldProbeArgs, interrupt: &Interrupt) -> Result<Value, Failure> {
+    let plan = Plan::new(&args.world, &args.engine)?;
+    let until = args.rest.unwrap_or_default();
+    let rounds = plan.run(HEAP, interrupt, |world| {
+        let (memory, started) = (Memory::new(world)?, Instant::now());
+        for round in 1.. {
+            memory.works(world, round)?;
+            if round == 1 && world.my_pe() == NEAR {
+                say!("{BEGUN}")?;
+            }
+            // All PEs make the same number of rounds.
+            let is_over = world.allgather(&[u8::from(started.elapsed() >= until)])?;
+            if is_over.iter().any(|over| over == &[1]) {
+                return Ok(round);
+            }
+        }
+        Ok(0)
+    })?;
+    Ok(json!({ "rounds": rounds.first() }))
 }
 
 /// Uses a wrong key, and checks that both PEs notice and that the world recovers.
