@@ -447,7 +447,9 @@ impl Storage {
     }
 
     fn graph(&self, step: &Step, runner: &mut dyn Runner) -> Verdict {
-        let call = Call::new("graph bfs", &["graph", "bfs", "kron:12", "--json", "-"], LIMIT)
+        // A graph of half the bytes: about 128 for each vertex.
+        let scale = (self.args.size.0 / 2 / 128).max(1).ilog2().clamp(8, 14);
+        let call = Call::new("graph bfs", &["graph", "bfs", &format!("kron:{scale}"), "--json", "-"], LIMIT)
             .with(self.path)
             .with(self.on_device(step));
         let done = runner.run(&call);
@@ -468,7 +470,12 @@ impl Storage {
         if done.end != End::Killed {
             return Verdict::failed(format!("it ended before it was killed: {}", done.error()));
         }
-        self.verified(step, self.path, [DEPTH, LARGE_DEPTH], runner)
+        let options = ["--rw", "randrw", "--bs", "4k", "--iodepth", DEPTH, "--verify", "--json", "-"];
+        let again = self.load("the next process", step, self.path, &options, self.args.run.runtime);
+        match self.checked(runner.run(&again)) {
+            Ok(done) => Verdict::Passed(figures("the next process", &done)),
+            Err(failed) => failed,
+        }
     }
 
     fn reset(&self, step: &Step, runner: &mut dyn Runner) -> Verdict {

@@ -344,11 +344,13 @@ impl Processes {
                         return if left { End::Killed } else { End::Lost(format!("{}: it does not end", call.name)) };
                     }
                     Some(rank) => {
-                        if let Some(pid) = rank_of(child.id(), rank) {
-                            // SAFETY: a system call with values. The process is a child of the launcher, which reaps it
-                            // only after its end.
-                            unsafe { libc::kill(pid, libc::SIGKILL) };
-                        }
+                        let Some(pid) = rank_of(child.id(), rank) else {
+                            self.end(child);
+                            return End::Lost(format!("{}: rank {rank} is not found", call.name));
+                        };
+                        // SAFETY: a system call with values. The process is a child of the launcher, which reaps it only
+                        // after its end.
+                        unsafe { libc::kill(pid, libc::SIGKILL) };
                         // The launcher's end tells what the others noticed.
                         kill_at = Some(Instant::now() + call.limit);
                     }
@@ -401,14 +403,15 @@ fn signal(pid: u32, number: i32) {
 
 /// Returns the process of a rank that a launcher started.
 fn rank_of(launcher: u32, rank: usize) -> Option<libc::pid_t> {
-    let tasks = std::fs::read_dir(format!("/proc/{launcher}/task")).ok()?;
-    let children = tasks.flatten().filter_map(|t| std::fs::read_to_string(t.path().join("children")).ok());
-    let pids: Vec<libc::pid_t> =
-        children.flat_map(|c| c.split_whitespace().filter_map(|p| p.parse().ok()).collect::<Vec<_>>()).collect();
-    let wanted = format!("WARPBELL_RANK={rank}");
-    pids.into_iter().find(|pid| {
-        let set = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-        set.split(|b| *b == 0).any(|v| v == wanted.as_bytes())
+    let (parent, wanted) = (launcher.to_string(), format!("WARPBELL_RANK={rank}"));
+    let processes = std::fs::read_dir("/proc").ok()?.flatten();
+    let mut pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<libc::pid_t>().ok());
+    pids.find(|pid| {
+        // The name, in parentheses, may have blanks. The state and the parent follow it (proc_pid_stat(5)).
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        let is_child = stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().nth(1)) == Some(&parent);
+        let set = || std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        is_child && set().split(|b| *b == 0).any(|v| v == wanted.as_bytes())
     })
 }
 

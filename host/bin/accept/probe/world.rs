@@ -3,7 +3,7 @@
 use super::WorldProbeArgs;
 use crate::interrupt::Interrupt;
 use crate::measure::report::nanoseconds;
-use crate::output::{Failure, say};
+use crate::output::{Failure, Text};
 use crate::world::Plan;
 use serde_json::{Value, json};
 use std::time::Instant;
@@ -83,12 +83,13 @@ pub const BEGUN: &str = "# exchanging";
 pub fn exchange(args: &WorldProbeArgs, interrupt: &Interrupt) -> Result<Value, Failure> {
     let plan = Plan::new(&args.world, &args.engine)?;
     let until = args.rest.unwrap_or_default();
+    let text = Text::beside(&args.report)?;
     let rounds = plan.run(HEAP, interrupt, |world| {
         let (memory, started) = (Memory::new(world)?, Instant::now());
         for round in 1.. {
             memory.works(world, round)?;
             if round == 1 && world.my_pe() == NEAR {
-                say!("{BEGUN}")?;
+                text.line(format_args!("{BEGUN}"))?;
             }
             // All PEs make the same number of rounds.
             let is_over = world.allgather(&[u8::from(started.elapsed() >= until)])?;
