@@ -1,7 +1,7 @@
 //! Runs the steps of a course in order, up to the first that fails, restores what they changed, and reports.
 
 use super::runner::{Runner, Stop};
-use super::step::{Course, SkipReason, Status, Step, StepReport, Verdict};
+use super::step::{Course, Outcome, SkipReason, Status, Step, StepReport};
 use crate::measure::report::nanoseconds;
 use crate::output::{Failure, Text};
 use serde::Serialize;
@@ -25,9 +25,9 @@ pub struct Report {
     pub subject: Value,
     /// All steps, in order.
     pub steps: Vec<StepReport>,
-    /// What was changed and is as it was before; each in words.
+    /// Changes that were undone, in words.
     pub restored: Vec<String>,
-    /// What could not be restored, with the command that does it.
+    /// Change that could not be undone, with the command that does it.
     pub not_restored: Option<String>,
     /// Reason why the run ended early, if it was interrupted.
     pub interrupted: Option<String>,
@@ -102,15 +102,15 @@ impl<'a> Acceptance<'a> {
 
     fn step(&mut self, step: &Step) -> StepReport {
         let started = Instant::now();
-        let verdict = self.course.carry_out(step, self.runner);
-        let verdict = match verdict {
+        let outcome = self.course.carry_out(step, self.runner);
+        let outcome = match outcome {
             // Its commands were ended, which says nothing about the step.
-            Verdict::Failed { error, .. } if self.runner.is_interrupted() => {
-                Verdict::Failed { error, remedy: Some("run it again".to_owned()) }
+            Outcome::Failed { error, .. } if self.runner.is_interrupted() => {
+                Outcome::Failed { error, remedy: Some("run it again".to_owned()) }
             }
             other => other,
         };
-        StepReport::of(step, verdict, started.elapsed(), self.runner.take())
+        StepReport::of(step, outcome, started.elapsed(), self.runner.take())
     }
 
     fn print(&self, report: &StepReport) -> Result<(), Failure> {
@@ -162,7 +162,7 @@ impl Report {
         if let Some(why) = &self.not_restored {
             return Some(why.clone());
         }
-        if let Some(step) = self.steps.iter().find(|s| s.skipped == Some(SkipReason::Consent)) {
+        if let Some(step) = self.steps.iter().find(|s| s.skipped == Some(SkipReason::Overwrite)) {
             return Some(format!("step {} and others that write were left out: {}", step.name, step.detail));
         }
         let last = self.steps.iter().find(|s| Some(s.name) == self.until.as_deref());

@@ -1,7 +1,7 @@
 //! The machine as `warpbell doctor` reports it: the first step of every run.
 
 use super::runner::{Call, Done, Runner};
-use super::step::Verdict;
+use super::step::Outcome;
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -32,11 +32,11 @@ impl Check<'_> {
     }
 
     /// Returns the failure that the check is.
-    pub fn as_failure(&self) -> Verdict {
+    pub fn as_failure(&self) -> Outcome {
         let title = [self.text("area"), self.text("subject"), self.text("name")];
         let title: Vec<&str> = title.into_iter().filter(|t| !t.is_empty()).collect();
         let remedy = self.0["fix"].as_str().map(str::to_owned);
-        Verdict::Failed { error: format!("{}: {}", title.join(" "), self.text("detail")), remedy }
+        Outcome::Failed { error: format!("{}: {}", title.join(" "), self.text("detail")), remedy }
     }
 }
 

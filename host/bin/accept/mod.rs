@@ -109,6 +109,9 @@ pub struct RdmaArgs {
     /// Largest message, in bytes; all powers of two from 2 on are sent
     #[arg(long, value_name = "SIZE", default_value = "8M")]
     pub max_size: Bytes,
+    /// Time without an operation on each path, in which no queue pair may count as failed
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_duration)]
+    pub idle: Duration,
     /// Last step to run (exit code 1 if it is left out)
     #[arg(long, value_name = "STEP", value_parser = names(rdma::STEPS))]
     pub until: Option<String>,

@@ -4,7 +4,7 @@ use super::NvmeArgs;
 use super::binding::Binding;
 use super::machine::Machine;
 use super::runner::{Call, Done, End, Kill, Runner};
-use super::step::{Course, SkipReason, Step, Verdict};
+use super::step::{Course, Outcome, SkipReason, Step};
 use crate::output::Failure;
 use crate::remedy;
 use serde_json::{Value, json};
@@ -260,7 +260,7 @@ impl Storage {
     }
 
     /// Runs loads in small and large commands, and compares what they read.
-    fn verified(&self, step: &Step, path: &[&str], depth: [&str; 2], runner: &mut dyn Runner) -> Verdict {
+    fn verified(&self, step: &Step, path: &[&str], depth: [&str; 2], runner: &mut dyn Runner) -> Outcome {
         let large = self.large.to_string();
         let runs: [(&str, Vec<&str>); 3] = [
             ("small commands", vec!["--rw", "randrw", "--bs", "4k", "--iodepth", depth[0]]),
@@ -275,27 +275,27 @@ impl Storage {
                 Err(failed) => return failed,
             }
         }
-        Verdict::Passed(found.join("; "))
+        Outcome::Passed(found.join("; "))
     }
 
     /// Returns the command if it succeeded and compared what it read.
-    fn checked(&self, done: Done) -> Result<Done, Verdict> {
+    fn checked(&self, done: Done) -> Result<Done, Outcome> {
         if !done.is_success() {
-            return Err(Verdict::failed(done.error()));
+            return Err(Outcome::failed(done.error()));
         }
         if done.get("/results/runs/0/verified") != true {
-            return Err(Verdict::failed(format!("{}: it did not compare what it read", done.name)));
+            return Err(Outcome::failed(format!("{}: it did not compare what it read", done.name)));
         }
         Ok(done)
     }
 
-    fn doctor(&mut self, runner: &mut dyn Runner) -> Verdict {
+    fn doctor(&mut self, runner: &mut dyn Runner) -> Outcome {
         let done = self.machine.examine(runner, &[], self.args.run.root.as_ref());
         if !done.is_success() {
-            return Verdict::failed(done.error());
+            return Outcome::failed(done.error());
         }
         let Some(bdf) = self.bdf.map(|b| b.to_string()).filter(|_| self.device.is_controller()) else {
-            return Verdict::Passed(self.machine.counts());
+            return Outcome::Passed(self.machine.counts());
         };
         let risk = self.device.options().iter().any(|o| o.key() == "unsafe-no-iommu");
         let host: &[&str] = if risk { &["vfio", "memlock"] } else { &["iommu", "vfio", "memlock"] };
@@ -304,13 +304,13 @@ impl Storage {
         let closed = closed.or_else(|| self.machine.find("nvme", &bdf, own, &["fail"]));
         match closed {
             Some(check) => check.as_failure(),
-            None => Verdict::Passed(self.machine.counts()),
+            None => Outcome::Passed(self.machine.counts()),
         }
     }
 
-    fn bind_plan(&mut self) -> Verdict {
+    fn bind_plan(&mut self) -> Outcome {
         let Some(bdf) = self.bdf else {
-            return Verdict::lacking(match self.device.is_controller() {
+            return Outcome::lacking(match self.device.is_controller() {
                 true => "user space drives the controller already",
                 false => "the device is no controller of this machine",
             });
@@ -322,23 +322,23 @@ impl Storage {
                 let notes = binding.notes().join("; ");
                 let found = if writes.is_empty() { "nothing to do".to_owned() } else { writes.join("; ") };
                 self.binding = Some(binding);
-                Verdict::Passed(if notes.is_empty() { found } else { format!("{found}; {notes}") })
+                Outcome::Passed(if notes.is_empty() { found } else { format!("{found}; {notes}") })
             }
             Err(e) => failed_with(&e),
         }
     }
 
-    fn bind(&mut self) -> Verdict {
+    fn bind(&mut self) -> Outcome {
         let Some(binding) = self.binding.as_mut() else {
-            return Verdict::lacking("there is nothing to bind");
+            return Outcome::lacking("there is nothing to bind");
         };
         match binding.carry_out() {
-            Ok(words) => Verdict::Passed(words),
+            Ok(words) => Outcome::Passed(words),
             Err(e) => failed_with(&e),
         }
     }
 
-    fn identify(&mut self, step: &Step, runner: &mut dyn Runner) -> Verdict {
+    fn identify(&mut self, step: &Step, runner: &mut dyn Runner) -> Outcome {
         if let Err(failed) = self.create_file() {
             return failed;
         }
@@ -355,33 +355,33 @@ impl Storage {
                 done.get("/namespaces/0/format/command").as_str().map(|c| format!("it erases the namespace: {c}"));
             let reason = done.get("/namespaces/0/reason").as_str().unwrap_or_default();
             let error = if reason.is_empty() { done.error() } else { format!("{}: {reason}", done.error()) };
-            return Verdict::Failed { error, remedy: format };
+            return Outcome::Failed { error, remedy: format };
         }
         if step.name == "format" {
             let usable = done.get("/namespaces").as_array().into_iter().flatten().filter(|n| n["usable"] == true);
             let words = usable
                 .map(|n| format!("namespace {} of {} with blocks of {}", n["nsid"], size_of(n), n["block_bytes"]));
-            return Verdict::Passed(words.collect::<Vec<_>>().join(", "));
+            return Outcome::Passed(words.collect::<Vec<_>>().join(", "));
         }
         if let Some(most) = done.get("/driver/max_transfer_bytes").as_u64() {
             self.large = LARGE.min(most);
         }
         let field = |key: &str| done.get(&format!("/controller/{key}")).as_str().unwrap_or_default().trim().to_owned();
         self.identify = json!({ "model": field("mn"), "serial": field("sn"), "firmware": field("fr"), "driver": done.get("/driver") });
-        Verdict::Passed(format!("{}, firmware {}", field("mn"), field("fr")))
+        Outcome::Passed(format!("{}, firmware {}", field("mn"), field("fr")))
     }
 
     /// Creates the file of a software device if it is missing. The run removes it at its end.
-    fn create_file(&mut self) -> Result<(), Verdict> {
+    fn create_file(&mut self) -> Result<(), Outcome> {
         let Some(path) = self.file().filter(|p| !p.exists()).map(Path::to_owned) else { return Ok(()) };
         let made =
             OpenOptions::new().write(true).create_new(true).open(&path).and_then(|f| f.set_len(self.args.size.0));
-        made.map_err(|e| Verdict::failed(format!("{}: it cannot be created: {e}", path.display())))?;
+        made.map_err(|e| Outcome::failed(format!("{}: it cannot be created: {e}", path.display())))?;
         self.created = Some(path);
         Ok(())
     }
 
-    fn contents(&mut self, step: &Step, runner: &mut dyn Runner) -> Verdict {
+    fn contents(&mut self, step: &Step, runner: &mut dyn Runner) -> Outcome {
         let mut call = Call::new("contents", &["accept", "probe", "contents", "--json", "-"], LIMIT)
             .with(["--size".to_owned(), self.size()])
             .with(["--device".into(), self.spec(step)]);
@@ -390,21 +390,21 @@ impl Storage {
         }
         let done = runner.run(&call);
         if !done.is_success() {
-            return Verdict::failed(done.error());
+            return Outcome::failed(done.error());
         }
         let found = done.get("/kept").as_str().map(str::to_owned);
         self.kept = found.as_ref().map(|_| {
             let device = self.args.device.clone().unwrap_or_default();
             format!("the device holds data; give --yes-destroy {} if the data is not needed", device.display())
         });
-        Verdict::Passed(match found {
+        Outcome::Passed(match found {
             Some(why) => format!("{why}; the steps that write are left out"),
             None if self.args.yes_destroy.is_empty() => "free".to_owned(),
             None => "may be overwritten".to_owned(),
         })
     }
 
-    fn read(&self, step: &Step, runner: &mut dyn Runner) -> Verdict {
+    fn read(&self, step: &Step, runner: &mut dyn Runner) -> Outcome {
         let runtime = self.args.run.runtime;
         let mut call = Call::new("reads", &["bench", "nvme", "--engine", "cpu", "--rw", "randread"], LIMIT + runtime)
             .with(["--bs", "4k", "--iodepth", DEPTH, "--runtime", &format!("{}ms", runtime.as_millis()), "--json", "-"])
@@ -414,7 +414,7 @@ impl Storage {
             call = call.with(["--size".to_owned(), self.size()]);
         }
         let done = runner.run(&call);
-        if done.is_success() { Verdict::Passed(figures("reads", &done)) } else { Verdict::failed(done.error()) }
+        if done.is_success() { Outcome::Passed(figures("reads", &done)) } else { Outcome::failed(done.error()) }
     }
 
     /// Returns the reason why a path on the GPU is not there.
@@ -434,19 +434,19 @@ impl Storage {
         }
     }
 
-    fn on_path(&mut self, step: &Step, runner: &mut dyn Runner) -> Verdict {
+    fn on_path(&mut self, step: &Step, runner: &mut dyn Runner) -> Outcome {
         let Some((_, path)) = PATHS.iter().find(|(name, _)| *name == step.name) else {
-            return Verdict::failed("there is no such path");
+            return Outcome::failed("there is no such path");
         };
         let depth = if step.name == "gpu-queues" { ["1", "1"] } else { [DEPTH, LARGE_DEPTH] };
-        let verdict = self.verified(step, path, depth, runner);
-        if matches!(verdict, Verdict::Passed(_)) {
+        let outcome = self.verified(step, path, depth, runner);
+        if matches!(outcome, Outcome::Passed(_)) {
             self.path = path;
         }
-        verdict
+        outcome
     }
 
-    fn graph(&self, step: &Step, runner: &mut dyn Runner) -> Verdict {
+    fn graph(&self, step: &Step, runner: &mut dyn Runner) -> Outcome {
         // A graph of half the bytes: about 128 for each vertex.
         let scale = (self.args.size.0 / 2 / 128).max(1).ilog2().clamp(8, 14);
         let call = Call::new("graph bfs", &["graph", "bfs", &format!("kron:{scale}"), "--json", "-"], LIMIT)
@@ -454,47 +454,47 @@ impl Storage {
             .with(self.on_device(step));
         let done = runner.run(&call);
         if !done.is_success() {
-            return Verdict::failed(done.error());
+            return Outcome::failed(done.error());
         }
-        Verdict::Passed("verified (GAP rules)".to_owned())
+        Outcome::Passed("verified (GAP rules)".to_owned())
     }
 
-    fn killed(&self, step: &Step, runner: &mut dyn Runner) -> Verdict {
+    fn killed(&self, step: &Step, runner: &mut dyn Runner) -> Outcome {
         if self.device.is_memory() {
-            return Verdict::lacking("the memory of the device ends with its process");
+            return Outcome::lacking("the memory of the device ends with its process");
         }
         let options = ["--rw", "randwrite", "--bs", "4k", "--iodepth", DEPTH];
         let mut call = self.load("load that is killed", step, self.path, &options, Duration::from_secs(120));
         call.kill = Some(Kill { after_line: "# rw ", later: Duration::from_millis(500), rank: None });
         let done = runner.run(&call);
         if done.end != End::Killed {
-            return Verdict::failed(format!("it ended before it was killed: {}", done.error()));
+            return Outcome::failed(format!("it ended before it was killed: {}", done.error()));
         }
         let options = ["--rw", "randrw", "--bs", "4k", "--iodepth", DEPTH, "--verify", "--json", "-"];
         let again = self.load("the next process", step, self.path, &options, self.args.run.runtime);
         match self.checked(runner.run(&again)) {
-            Ok(done) => Verdict::Passed(figures("the next process", &done)),
+            Ok(done) => Outcome::Passed(figures("the next process", &done)),
             Err(failed) => failed,
         }
     }
 
-    fn reset(&self, step: &Step, runner: &mut dyn Runner) -> Verdict {
+    fn reset(&self, step: &Step, runner: &mut dyn Runner) -> Outcome {
         let call = Call::new("reset under load", &["accept", "probe", "reset", "--json", "-"], LIMIT)
             .with(["--size".to_owned(), self.size()])
             .with(self.path)
             .with(self.on_device(step));
         let done = runner.run(&call);
         if !done.is_success() {
-            return Verdict::failed(done.error());
+            return Outcome::failed(done.error());
         }
-        Verdict::Passed(done.get("/summary").as_str().unwrap_or_default().to_owned())
+        Outcome::Passed(done.get("/summary").as_str().unwrap_or_default().to_owned())
     }
 
-    fn soak(&self, step: &Step, runner: &mut dyn Runner) -> Verdict {
+    fn soak(&self, step: &Step, runner: &mut dyn Runner) -> Outcome {
         let options = ["--rw", "randrw", "--bs", "4k", "--iodepth", DEPTH, "--verify", "--json", "-"];
         let call = self.load("soak", step, self.path, &options, self.args.run.soak);
         match self.checked(runner.run(&call)) {
-            Ok(done) => Verdict::Passed(figures("soak", &done)),
+            Ok(done) => Outcome::Passed(figures("soak", &done)),
             Err(failed) => failed,
         }
     }
@@ -505,8 +505,8 @@ fn size_of(namespace: &Value) -> String {
 }
 
 /// Returns a failure with the remedies that the error carries.
-fn failed_with(e: &(dyn std::error::Error + 'static)) -> Verdict {
-    Verdict::Failed { error: e.to_string(), remedy: remedy::of(e) }
+fn failed_with(e: &(dyn std::error::Error + 'static)) -> Outcome {
+    Outcome::Failed { error: e.to_string(), remedy: remedy::of(e) }
 }
 
 /// Returns the figures of a load in a few words.
@@ -520,7 +520,7 @@ impl Course for Storage {
         STEPS
     }
 
-    fn carry_out(&mut self, step: &Step, runner: &mut dyn Runner) -> Verdict {
+    fn carry_out(&mut self, step: &Step, runner: &mut dyn Runner) -> Outcome {
         match step.name {
             "doctor" => return self.doctor(runner),
             "bind-plan" => return self.bind_plan(),
@@ -530,13 +530,13 @@ impl Course for Storage {
             "read" => return self.read(step, runner),
             _ => {}
         }
-        // What a machine without a GPU lacks is lacking in any case.
+        // A machine without a GPU lacks its steps in any case.
         let lacks = Some(step.name).filter(|name| name.starts_with("gpu-")).and_then(|name| self.lacks(name));
         if let (None, Some(why)) = (&lacks, &self.kept) {
-            return Verdict::Skipped(SkipReason::Consent, why.clone());
+            return Outcome::Skipped(SkipReason::Overwrite, why.clone());
         }
         if let Some(why) = lacks {
-            return Verdict::lacking(why);
+            return Outcome::lacking(why);
         }
         match step.name {
             "graph" => self.graph(step, runner),

@@ -4,7 +4,7 @@ use super::RdmaArgs;
 use super::machine::Machine;
 use super::probe::BEGUN;
 use super::runner::{Call, Done, Kill, Runner};
-use super::step::{Course, Step, Verdict};
+use super::step::{Course, Outcome, Step};
 use crate::output::Failure;
 use serde_json::{Value, json};
 use std::ffi::OsString;
@@ -80,15 +80,13 @@ pub const STEPS: &[Step] = &[
 ];
 
 /// Steps of the peer of another host's run.
-const SERVED: &[Step] = &[STEPS[0], STEPS[7]];
+const PEER_STEPS: &[Step] = &[STEPS[0], STEPS[7]];
 
 const LIMIT: Duration = Duration::from_secs(300);
 /// Time that the peer waits for the other host to come to step `hosts`.
 const MEETING: Duration = Duration::from_secs(900);
 /// Queue pairs: more than the 16 that share a page of doorbells.
 const QUEUE_PAIRS: &str = "17";
-/// Time without an operation, in which no queue pair may count as failed.
-const IDLE: &str = "5s";
 /// Messages of each size.
 const MESSAGES: &str = "10";
 
@@ -214,12 +212,12 @@ impl Network {
         }
     }
 
-    fn on_path(&mut self, step: &Step, runner: &mut dyn Runner) -> Verdict {
+    fn on_path(&mut self, step: &Step, runner: &mut dyn Runner) -> Outcome {
         let Some(path) = PATHS.iter().find(|p| p.step == step.name) else {
-            return Verdict::failed("there is no such path");
+            return Outcome::failed("there is no such path");
         };
         if let Some(why) = self.lacks(path) {
-            return Verdict::lacking(why);
+            return Outcome::lacking(why);
         }
         let mut verified = 0;
         for (name, test, options) in self.loads() {
@@ -229,12 +227,16 @@ impl Network {
             }
         }
         let idle = self.probe(step, path, "idle", "idle");
-        let done = runner.run(&idle.with(["--for", IDLE]));
+        let rest = format!("{}ms", self.args.idle.as_millis());
+        let done = runner.run(&idle.with(["--for", &rest]));
         if !done.is_success() {
-            return Verdict::failed(done.error());
+            return Outcome::failed(done.error());
         }
         self.path = *path;
-        Verdict::Passed(format!("{verified} messages verified, {QUEUE_PAIRS} queue pairs, {IDLE} idle without a fault"))
+        let idle = self.args.idle;
+        Outcome::Passed(format!(
+            "{verified} messages verified, {QUEUE_PAIRS} queue pairs, {idle:?} idle without a fault"
+        ))
     }
 
     fn probe(&self, step: &Step, path: &Path, name: &str, probe: &str) -> Call {
@@ -243,13 +245,13 @@ impl Network {
             .set(&self.variables(step, path))
     }
 
-    fn doctor(&mut self, runner: &mut dyn Runner) -> Verdict {
+    fn doctor(&mut self, runner: &mut dyn Runner) -> Outcome {
         let require: &[&str] = if self.soft.is_some() { &[] } else { &["rdma"] };
         let done = self.machine.examine(runner, require, self.args.run.root.as_ref());
-        if done.is_success() { Verdict::Passed(self.machine.counts()) } else { Verdict::failed(done.error()) }
+        if done.is_success() { Outcome::Passed(self.machine.counts()) } else { Outcome::failed(done.error()) }
     }
 
-    fn ranks(&self, step: &Step, runner: &mut dyn Runner) -> Verdict {
+    fn ranks(&self, step: &Step, runner: &mut dyn Runner) -> Outcome {
         let mut verified = 0;
         for (name, test, options) in self.loads() {
             let call = Self::in_two_ranks(self.bench(step, &self.path, name, test, &options), runner, &[]);
@@ -258,12 +260,12 @@ impl Network {
                 Err(failed) => return failed,
             }
         }
-        Verdict::Passed(format!("{verified} messages verified"))
+        Outcome::Passed(format!("{verified} messages verified"))
     }
 
-    fn hosts(&self, step: &Step, runner: &mut dyn Runner) -> Verdict {
+    fn hosts(&self, step: &Step, runner: &mut dyn Runner) -> Outcome {
         if self.args.peer.is_none() && !self.args.serve {
-            return Verdict::lacking("no --peer was named");
+            return Outcome::lacking("no --peer was named");
         }
         let mut verified = 0;
         for (name, test, options) in self.loads() {
@@ -285,16 +287,16 @@ impl Network {
                 Err(failed) => return failed,
             }
         }
-        Verdict::Passed(match self.args.serve {
+        Outcome::Passed(match self.args.serve {
             true => "the other host's loads were served".to_owned(),
             false => format!("{verified} messages verified"),
         })
     }
 
-    fn heap(&self, step: &Step, runner: &mut dyn Runner) -> Verdict {
+    fn heap(&self, step: &Step, runner: &mut dyn Runner) -> Outcome {
         let on_gpu = step.name == "gpu-heap";
         if on_gpu && let Some(why) = self.machine.no_gpu() {
-            return Verdict::lacking(why);
+            return Outcome::lacking(why);
         }
         let mut path = self.path;
         if !on_gpu {
@@ -313,21 +315,21 @@ impl Network {
         .set(&[("WARPBELL_HEAP", if on_gpu { "device" } else { "host" }.to_owned())]);
         let done = runner.run(&Self::in_two_ranks(call, runner, &[]));
         if !done.is_success() {
-            return Verdict::failed(done.error());
+            return Outcome::failed(done.error());
         }
         let rows = done.get("/results/rows").as_array().map_or(0, Vec::len);
-        Verdict::Passed(format!("{rows} measurements, all data verified"))
+        Outcome::Passed(format!("{rows} measurements, all data verified"))
     }
 
-    fn bad_key(&self, step: &Step, runner: &mut dyn Runner) -> Verdict {
+    fn bad_key(&self, step: &Step, runner: &mut dyn Runner) -> Outcome {
         let done = runner.run(&self.probe(step, &self.path, "a wrong key", "bad-key"));
         if !done.is_success() {
-            return Verdict::failed(done.error());
+            return Outcome::failed(done.error());
         }
-        Verdict::Passed(done.get("/refusal").as_str().unwrap_or_default().to_owned())
+        Outcome::Passed(done.get("/refusal").as_str().unwrap_or_default().to_owned())
     }
 
-    fn killed_peer(&self, step: &Step, runner: &mut dyn Runner) -> Verdict {
+    fn killed_peer(&self, step: &Step, runner: &mut dyn Runner) -> Outcome {
         const GONE: &str = "rank 1 is gone";
         let call = Call::new("load of two ranks, one of which is killed", &["accept", "probe", "exchange"], LIMIT)
             .with(["--for", "10m", "--transport", self.path.transport, "--engine", self.path.engine])
@@ -336,12 +338,12 @@ impl Network {
         call.kill = Some(Kill { after_line: BEGUN, later: Duration::from_millis(300), rank: Some(1) });
         let done = runner.run(&call);
         match done.stderr.lines().find(|l| l.contains(GONE)) {
-            Some(line) => Verdict::Passed(line.trim_start_matches("error: ").to_owned()),
-            None => Verdict::failed(format!("the other rank did not report that `{GONE}`: {}", done.error())),
+            Some(line) => Outcome::Passed(line.trim_start_matches("error: ").to_owned()),
+            None => Outcome::failed(format!("the other rank did not report that `{GONE}`: {}", done.error())),
         }
     }
 
-    fn soak(&self, step: &Step, runner: &mut dyn Runner) -> Verdict {
+    fn soak(&self, step: &Step, runner: &mut dyn Runner) -> Outcome {
         let half = self.args.run.soak / 2;
         let time = format!("{}ms", half.as_millis().max(1));
         let options = ["-D", &time, "-s", "65536", "-b"].map(str::to_owned);
@@ -353,34 +355,34 @@ impl Network {
         let calls = self.probe(step, &self.path, "calls of all kinds", "exchange").with(["--for", &time]);
         let done = runner.run(&Call { limit, ..calls });
         if !done.is_success() {
-            return Verdict::failed(done.error());
+            return Outcome::failed(done.error());
         }
-        Verdict::Passed(format!("full bandwidth, then {} rounds of calls, all data verified", done.get("/rounds")))
+        Outcome::Passed(format!("full bandwidth, then {} rounds of calls, all data verified", done.get("/rounds")))
     }
 }
 
 /// Returns the number of messages that a load compared, if it succeeded and all were right.
-fn checked(done: Done) -> Result<u64, Verdict> {
+fn checked(done: Done) -> Result<u64, Outcome> {
     if !done.is_success() {
-        return Err(Verdict::failed(done.error()));
+        return Err(Outcome::failed(done.error()));
     }
     let rows = done.get("/results/0/rows").as_array().cloned().unwrap_or_default();
     let sum = |key: &str| rows.iter().filter_map(|r| r[key].as_u64()).sum::<u64>();
     match (sum("verified"), sum("wrong")) {
-        (0, _) => Err(Verdict::failed(format!("{}: it verified no message", done.name))),
+        (0, _) => Err(Outcome::failed(format!("{}: it verified no message", done.name))),
         (verified, 0) => Ok(verified),
         (verified, wrong) => {
-            Err(Verdict::failed(format!("{}: {wrong} of {verified} messages arrived with wrong data", done.name)))
+            Err(Outcome::failed(format!("{}: {wrong} of {verified} messages arrived with wrong data", done.name)))
         }
     }
 }
 
 impl Course for Network {
     fn steps(&self) -> &'static [Step] {
-        if self.args.serve { SERVED } else { STEPS }
+        if self.args.serve { PEER_STEPS } else { STEPS }
     }
 
-    fn carry_out(&mut self, step: &Step, runner: &mut dyn Runner) -> Verdict {
+    fn carry_out(&mut self, step: &Step, runner: &mut dyn Runner) -> Outcome {
         match step.name {
             "doctor" => self.doctor(runner),
             "ranks" => self.ranks(step, runner),

@@ -28,7 +28,7 @@ const MOST_OUTPUT: usize = 4 << 20;
 /// Largest number of bytes of standard error in a report.
 const MOST_ERROR: usize = 16 << 10;
 
-/// What a command is killed for: to see what its end leaves behind.
+/// Plan to kill a command under load, to see what its end leaves behind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kill {
     /// Beginning of the line of output after which the load runs.
@@ -42,7 +42,7 @@ pub struct Kill {
 /// A command of this program.
 #[derive(Clone, Debug, Default)]
 pub struct Call {
-    /// What the command does, in a word or two.
+    /// Purpose of the command, in a few words.
     pub name: String,
     /// Arguments, without the program's name.
     pub arguments: Vec<OsString>,
@@ -74,7 +74,7 @@ impl Call {
     }
 }
 
-/// How a command ended.
+/// End of a command.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum End {
@@ -95,11 +95,11 @@ pub enum End {
 /// A command that was run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Done {
-    /// What the command does.
+    /// Purpose of the command.
     pub name: String,
     /// The command line, as a shell reads it, with the variables before it.
     pub command: String,
-    /// How it ended.
+    /// Its end.
     pub end: End,
     /// Time that it took, in nanoseconds.
     pub elapsed_ns: u64,
@@ -303,7 +303,7 @@ impl Processes {
         });
         let err = std::thread::spawn(move || stderr.map_or_else(Vec::new, |s| gather(s, |_| true)));
         let end = self.wait(call, &mut child, &seen, started);
-        // What a command leaves behind may hold its output open.
+        // Processes that a command leaves behind may hold its output open.
         signal(child.id(), libc::SIGKILL);
         let out = out.join().unwrap_or_default();
         let err = err.join().unwrap_or_default();

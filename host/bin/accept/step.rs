@@ -12,9 +12,9 @@ use std::time::Duration;
 pub struct Step {
     /// Name, unique within a run.
     pub name: &'static str,
-    /// What the step proves when it passes.
+    /// Statement that holds when the step passes.
     pub proves: &'static str,
-    /// What to do when it fails, where the error itself names nothing better.
+    /// Remedy where the error itself names nothing better.
     pub remedy: &'static str,
 }
 
@@ -25,12 +25,12 @@ pub enum SkipReason {
     /// The machine or the device lacks what the step tests. The run can still be accepted.
     Lacking,
     /// The device holds data, and nobody permitted to overwrite it. The run is not complete.
-    Consent,
+    Overwrite,
 }
 
 /// Outcome of a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum Outcome {
     /// The step passed; with a finding in a few words, which may be empty.
     Passed(String),
     /// The step was left out.
@@ -44,7 +44,7 @@ pub enum Verdict {
     },
 }
 
-impl Verdict {
+impl Outcome {
     /// Returns a failure whose remedy is that of the step.
     pub fn failed(error: impl fmt::Display) -> Self {
         Self::Failed { error: error.to_string(), remedy: None }
@@ -63,7 +63,7 @@ pub trait Course {
     fn steps(&self) -> &'static [Step];
 
     /// Carries out one step. All commands go through `runner`, which keeps them for the report.
-    fn carry_out(&mut self, step: &Step, runner: &mut dyn Runner) -> Verdict;
+    fn carry_out(&mut self, step: &Step, runner: &mut dyn Runner) -> Outcome;
 
     /// Undoes what earlier steps changed. Returns what was undone, each in words, or what could not be.
     ///
@@ -105,16 +105,16 @@ impl fmt::Display for Status {
 pub struct StepReport {
     /// Name of the step.
     pub name: &'static str,
-    /// What it proves.
+    /// Statement that holds when it passes.
     pub proves: &'static str,
-    /// How it ended.
+    /// Its state.
     pub status: Status,
     /// Finding, error, or the reason why it was left out.
     pub detail: String,
-    /// Why it was left out, if it was.
+    /// Kind of the reason, if it was left out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub skipped: Option<SkipReason>,
-    /// What to do, if it failed.
+    /// Remedy, if it failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remedy: Option<String>,
     /// Time that it took, in nanoseconds.
@@ -143,11 +143,11 @@ impl StepReport {
     }
 
     /// Returns the report of a step that was carried out.
-    pub fn of(step: &Step, verdict: Verdict, took: Duration, commands: Vec<Done>) -> Self {
-        let this = match verdict {
-            Verdict::Passed(detail) => Self::new(step, Status::Passed, detail),
-            Verdict::Skipped(why, detail) => Self { skipped: Some(why), ..Self::new(step, Status::Skipped, detail) },
-            Verdict::Failed { error, remedy } => {
+    pub fn of(step: &Step, outcome: Outcome, took: Duration, commands: Vec<Done>) -> Self {
+        let this = match outcome {
+            Outcome::Passed(detail) => Self::new(step, Status::Passed, detail),
+            Outcome::Skipped(why, detail) => Self { skipped: Some(why), ..Self::new(step, Status::Skipped, detail) },
+            Outcome::Failed { error, remedy } => {
                 let remedy = Some(remedy.unwrap_or_else(|| step.remedy.to_owned()));
                 Self { remedy, ..Self::new(step, Status::Failed, error) }
             }

@@ -54,6 +54,8 @@ struct StandIn {
     interrupted: Option<usize>,
     stop: Stop,
     gpu: bool,
+    /// Messages of each load of an adapter that are wrong.
+    wrong: u64,
     kept: Option<&'static str>,
     done: Vec<Done>,
 }
@@ -61,7 +63,7 @@ struct StandIn {
 impl StandIn {
     fn new() -> Self {
         let stop = Stop::default();
-        Self { step: 0, fails: None, interrupted: None, stop, gpu: true, kept: None, done: Vec::new() }
+        Self { step: 0, fails: None, interrupted: None, stop, gpu: true, wrong: 0, kept: None, done: Vec::new() }
     }
 
     /// Returns the report of a command, as far as steps read it.
@@ -82,7 +84,7 @@ impl StandIn {
             return json!({ "results": { "runs": [{ "verified": has("--verify"), "read": { "iops": 10.0 } }] } });
         }
         if has("rdma") {
-            return json!({ "results": [{ "rows": [{ "verified": 3, "wrong": 0 }] }] });
+            return json!({ "results": [{ "rows": [{ "verified": 3, "wrong": self.wrong }] }] });
         }
         json!({ "rounds": 2 })
     }
@@ -325,7 +327,7 @@ fn what_cannot_be_restored_is_an_error_with_the_command() {
 }
 
 #[test]
-fn nothing_is_written_without_consent() {
+fn nothing_is_written_without_permission() {
     let drive = Drive::new();
     let mut course = storage(&[BDF, "--root", drive.root()]).unwrap();
     let runner = StandIn { kept: Some("it holds data"), ..StandIn::new() };
@@ -334,7 +336,7 @@ fn nothing_is_written_without_consent() {
     for command in report.steps.iter().flat_map(|s| &s.commands) {
         assert!(!writes.iter().any(|w| command.command.contains(w)), "{}", command.command);
     }
-    let skipped: Vec<_> = report.steps.iter().filter(|s| s.skipped == Some(SkipReason::Consent)).collect();
+    let skipped: Vec<_> = report.steps.iter().filter(|s| s.skipped == Some(SkipReason::Overwrite)).collect();
     assert_eq!(skipped.len(), 9);
     let Err(Failure::Error(why)) = outcome else { panic!("{outcome:?}") };
     assert!(why.contains(&format!("give --yes-destroy {BDF}")), "{why}");
@@ -390,6 +392,14 @@ fn each_step_of_rdma_is_the_first_to_fail_once() {
 }
 
 #[test]
+fn wrong_messages_are_a_failure() {
+    let (report, _) = run(&mut network(&["--device", "mlx5_0"]), StandIn { wrong: 1, ..StandIn::new() }, None);
+    let failed = report.steps.iter().find(|s| s.status == Status::Failed).unwrap();
+    assert_eq!(failed.name, "verbs");
+    assert!(failed.detail.contains("1 of 3 messages arrived with wrong data"), "{}", failed.detail);
+}
+
+#[test]
 fn paths_of_rdma_change_one_thing_each() {
     let (report, _) = run(&mut network(&["--device", "mlx5_0", "--max-size", "64"]), StandIn::new(), None);
     let step = |name: &str| report.steps.iter().find(|s| s.name == name).unwrap();
@@ -397,11 +407,11 @@ fn paths_of_rdma_change_one_thing_each() {
     assert!(commands("verbs").iter().all(|c| c.contains("--transport verbs") && c.contains("--engine cpu")));
     assert!(commands("mlx5-queues").iter().all(|c| c.contains("--transport mlx5") && c.contains("--engine gpu")));
     let all = commands("verbs").join("\n");
-    for word in ["write_bw -s 2,4,8,16,32,64 ", "read_bw", "atomic_bw", "-q 17", "probe idle", "--for 5s"] {
+    for word in ["write_bw -s 2,4,8,16,32,64 ", "read_bw", "atomic_bw", "-q 17", "probe idle", "--for 5000ms"] {
         assert!(all.contains(word), "{word}: {all}");
     }
     assert!(commands("ranks").iter().all(|c| c.starts_with("run -n 2 ") && c.contains(" -- warpbell bench rdma")));
-    // What has no mlx5 device has no such steps.
+    // Other devices have no steps of mlx5.
     let (report, outcome) = run(&mut network(&["--device", "rxe0"]), StandIn::new(), None);
     assert!(outcome.is_ok());
     let lacking = report.steps.iter().filter(|s| s.status == Status::Skipped && s.name.starts_with("mlx5")).count();
