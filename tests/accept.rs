@@ -134,7 +134,7 @@ fn data_is_kept_without_permission() {
     assert_eq!((run.status("read"), run.status("cpu")), ("passed", "skipped"));
     assert_eq!(run.step("soak")["skipped"], "overwrite");
     assert!(std::fs::read(&path).unwrap() == data, "it was written to");
-    // What only reads may be asked for.
+    // Steps that only read need no permission.
     let run = storage(folder.path(), "soft:data.img", &["--until", "read"]);
     assert!(run.output.status.success(), "{}", run.err());
     let run = storage(folder.path(), "soft:data.img", &["--until", "cpu", "--yes-destroy", "data.img"]);

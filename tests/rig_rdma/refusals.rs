@@ -84,6 +84,20 @@ fn a_library_that_is_absent_is_named_with_its_package() {
 #[ignore = "needs the rig"]
 fn the_doctor_knows_the_device() {
     setting::inside();
-    let done = setting::run(&mut warpbell(&["doctor"]));
-    assert!(done.out.contains(DEVICE));
+    let done = setting::run(&mut warpbell(&["doctor", "--require", "rdma,verbs"]));
+    assert!(done.well && done.out.contains(DEVICE));
+    assert!(done.out.contains("64 bytes arrived"), "no queue pair was tried");
+    let lacking = setting::run(&mut warpbell(&["doctor", "--require", "mlx5"]));
+    assert!(!lacking.well && lacking.err.contains("no mlx5 device"));
+}
+
+#[test]
+#[ignore = "needs the rig"]
+fn a_device_is_accepted_over_verbs() {
+    setting::inside();
+    let short = ["--max-size", "64", "--idle", "1s", "--soak", "100ms"];
+    let words = [&["accept", "rdma", "--device", DEVICE], &short[..]].concat();
+    let done = setting::run(&mut warpbell(&words));
+    assert!(done.well && done.out.contains("accepted: 7 steps passed"));
+    assert!(done.out.contains("rank 1 is gone"));
 }
