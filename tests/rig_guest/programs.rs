@@ -90,7 +90,7 @@ fn a_drive_is_accepted_from_cold_to_done() {
 /// Tests that a drive with unreadable sectors fails where it is read first, with the bytes of the command.
 #[test]
 #[ignore = "needs the rig"]
-fn a_faulty_drive_is_refused_and_given_back() {
+fn a_faulty_drive_is_not_accepted_and_is_given_back() {
     machine::inside();
     let (done, report) = accepted(FAULTY, &[]);
     assert_eq!(done.status.code(), Some(1));

@@ -125,25 +125,27 @@ impl Done {
         self.report.as_ref().and_then(|r| r.pointer(pointer)).unwrap_or(&Value::Null)
     }
 
-    /// Returns the last error that the command printed, without its prefix, or how it ended.
+    /// Returns the errors that the command printed, without their prefix, or how it ended. Only the ranks of a launcher
+    /// print more than one.
     pub fn error(&self) -> String {
-        let last = self.stderr.lines().rev().find_map(|l| l.strip_prefix("error: "));
-        match (&self.end, last) {
-            (End::TimedOut, last) => {
-                let last = last.map(|l| format!(": {l}")).unwrap_or_default();
+        let all: Vec<&str> = self.stderr.lines().filter_map(|l| l.strip_prefix("error: ")).collect();
+        let first = Some(all.join("; ")).filter(|all| !all.is_empty());
+        match (&self.end, first) {
+            (End::TimedOut, first) => {
+                let first = first.map(|l| format!(": {l}")).unwrap_or_default();
                 format!(
-                    "{} did not end in time and was ended after {} s{last}",
+                    "{} did not end in time and was ended after {} s{first}",
                     self.name,
                     self.elapsed_ns / 1_000_000_000
                 )
             }
             (End::Interrupted, _) => format!("{} was interrupted", self.name),
             (End::Lost(why), _) => why.clone(),
-            (End::Signal(signal), last) => {
-                let last = last.map(|l| format!(": {l}")).unwrap_or_default();
-                format!("{} was ended by signal {signal}{last}", self.name)
+            (End::Signal(signal), first) => {
+                let first = first.map(|l| format!(": {l}")).unwrap_or_default();
+                format!("{} was ended by signal {signal}{first}", self.name)
             }
-            (_, Some(last)) => format!("{}: {last}", self.name),
+            (_, Some(first)) => format!("{}: {first}", self.name),
             (end, None) => format!("{} ended without an error message ({end:?})", self.name),
         }
     }
