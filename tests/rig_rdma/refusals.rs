@@ -1,6 +1,6 @@
 //! Tests that features that are not available here fail with an error that names them.
 
-use super::setting::{self, DEVICE, IWARP, two_ranks, warpbell};
+use super::setting::{self, ADDRESS, DEVICE, IWARP, two_ranks, warpbell};
 use std::path::{Path, PathBuf};
 
 /// Starts a world of two over this transport, which must fail. Returns the message.
@@ -95,9 +95,15 @@ fn the_doctor_knows_the_device() {
 #[ignore = "needs the rig"]
 fn a_device_is_accepted_over_verbs() {
     setting::inside();
-    let short = ["--max-size", "64", "--idle", "1s", "--soak", "100ms"];
-    let words = [&["accept", "rdma", "--device", DEVICE], &short[..]].concat();
-    let done = setting::run(&mut warpbell(&words));
-    assert!(done.well && done.out.contains("accepted: 7 steps passed"));
-    assert!(done.out.contains("rank 1 is gone"));
+    let side = |words: &[&str]| {
+        let short = ["--max-size", "64", "--idle", "1s", "--soak", "100ms"];
+        let mut command = warpbell(&[&["accept", "rdma", "--device", DEVICE], &short[..], words].concat());
+        command.env("WARPBELL_SECRET", "of the two hosts of this test");
+        command
+    };
+    let mut peer = side(&["--serve"]).spawn().unwrap();
+    let done = setting::run(&mut side(&["--peer", ADDRESS]));
+    let served = peer.wait().unwrap();
+    assert!(done.well && done.out.contains("accepted: 8 steps passed"));
+    assert!(done.out.contains("rank 1 is gone") && served.success());
 }

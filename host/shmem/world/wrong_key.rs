@@ -64,7 +64,8 @@ mod tests {
                     if world.my_pe() == 0 {
                         let put = world.with_wrong_key(1, |w| w.put(&data, &[7u64; 4][..], 1)).unwrap();
                         let e = put.unwrap_err().to_string();
-                        assert!(e.contains(&Syndrome::REMOTE_ACCESS.to_string()), "{e}");
+                        let syndrome = format!("syndrome {:#04x}", Syndrome::REMOTE_ACCESS.0);
+                        assert!(e.contains(&syndrome), "{e}");
                     } else {
                         let e = world.signal_wait_until(&signal, Cmp::Ge, 1).unwrap_err().to_string();
                         assert!(e.contains("PE 0"), "{e}");
