@@ -136,7 +136,7 @@ impl<'a> Fabric<'a> {
         if let Some(check) = library() {
             return Some(Obstacle::Check(check));
         }
-        if candidates.iter().any(|nic| carries(&nic)) {
+        if candidates.iter().any(carries) {
             return None;
         }
         let none = Obstacle::Nothing("nic: no port of such a device is active, or this user may not open the device");

@@ -18,9 +18,9 @@ use warpbell::units::{Bytes, parse_duration};
 #[derive(Debug, Subcommand)]
 pub enum ProbeCommand {
     /// Tell if a device may be written to, without writing
-    Contents(DeviceProbeArgs),
+    Contents(Box<DeviceProbeArgs>),
     /// Reset a controller under load, recover, and compare data
-    Reset(DeviceProbeArgs),
+    Reset(Box<DeviceProbeArgs>),
     /// Build a world, let it rest, and look for failed connections
     Idle(WorldProbeArgs),
     /// Make calls between PEs until the time is over, or a PE is gone
