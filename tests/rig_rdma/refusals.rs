@@ -103,7 +103,7 @@ fn a_device_is_accepted_over_verbs() {
     };
     let mut peer = side(&["--serve"]).spawn().unwrap();
     let done = setting::run(&mut side(&["--peer", ADDRESS]));
-    let served = peer.wait().unwrap();
+    let ended = peer.wait().unwrap();
     assert!(done.well && done.out.contains("accepted: 8 steps passed"));
-    assert!(done.out.contains("rank 1 is gone") && served.success());
+    assert!(done.out.contains("rank 1 is gone") && ended.success());
 }
