@@ -25,6 +25,7 @@
 //! | `random` | random bytes from the system; uses no other module |
 //! | `this_host` | identity of this host, its addresses and free memory, and a test whether another process is on it; uses no other module |
 //! | `data_path` | the choices of a data path: queue memory, landing, doorbell; uses no other module |
+//! | `refused` | commands that devices refused, with their bytes; uses no other module |
 //! | [`remedy`] | remedies that errors carry as data; uses no other module |
 //! | `idle` | pauses of polling threads; uses no other module |
 //! | `mmio` | stores to device registers; uses no other module |
@@ -73,6 +74,8 @@ pub mod processors;
 mod random;
 #[cfg(feature = "shmem")]
 pub mod rdma;
+#[cfg(any(feature = "storage", feature = "shmem"))]
+pub mod refused;
 pub mod remedy;
 #[cfg(any(feature = "storage", feature = "shmem"))]
 mod setters;

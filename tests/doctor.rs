@@ -114,7 +114,7 @@ fn rdma_devices_are_listed_with_what_their_ports_lack() {
 fn other_words_are_a_usage_error() {
     let o = doctor(&machine(), &["--require", "speed"]);
     assert_eq!(o.status.code(), Some(2));
-    assert!(text(&o.stderr).contains("there are gpu, nvme and p2p"), "{}", text(&o.stderr));
+    assert!(text(&o.stderr).contains("there are gpu, nvme, p2p, rdma, mlx5 and verbs"), "{}", text(&o.stderr));
 }
 
 #[test]

@@ -8,6 +8,7 @@ pub use bench::*;
 pub use common::*;
 pub use vertices::*;
 
+use crate::accept::AcceptCommand;
 use crate::nvme::NvmeCommand;
 use crate::table::TableCommand;
 use crate::volume::VolumeCommand;
@@ -72,6 +73,9 @@ pub enum Command {
     /// Show which better data paths this machine lacks, and the fix for each
     #[command(after_help = "Examples:\n  warpbell doctor\n  warpbell doctor --require gpu,nvme,p2p")]
     Doctor(DoctorArgs),
+    /// Prove each hardware path of this machine, from the safest to the fastest, and report what fails in one file
+    #[command(subcommand)]
+    Accept(AcceptCommand),
     /// Print the folder with the device library's headers
     IncludeDir,
     /// Print a completion script for a shell
@@ -393,6 +397,9 @@ pub struct RunArgs {
     /// Number of ranks
     #[arg(short = 'n', long = "ranks", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=MAX_RANKS))]
     pub ranks: u32,
+    /// Time that ranks get to report a failed rank before they are told to end; at most the time of --grace
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_duration)]
+    pub notice: Duration,
     /// Time between telling ranks to end and killing them
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_duration)]
     pub grace: Duration,
@@ -413,8 +420,9 @@ pub struct InfoArgs {
 #[derive(Args, Clone, Debug)]
 pub struct DoctorArgs {
     /// Exit with 1 unless this is possible: a GPU that runs kernels, an NVMe controller that warpbell can drive, a data
-    /// path from the controller to GPU memory; separate several with commas
-    #[arg(long, value_name = "gpu|nvme|p2p", value_delimiter = ',')]
+    /// path from the controller to GPU memory (p2p); an RDMA device that carries data, by mlx5 or by verbs; separate
+    /// several with commas
+    #[arg(long, value_name = "gpu|nvme|p2p|rdma|mlx5|verbs", value_delimiter = ',')]
     pub require: Vec<Require>,
     #[command(flatten)]
     pub json: JsonArgs,

@@ -146,6 +146,15 @@ pub fn with_space(
     open()
 }
 
+/// Makes a volume of drives that the caller has opened, with the data path of the options and queues for commands of
+/// `transfer` bytes.
+///
+/// # Errors
+/// As for [`volume`].
+pub fn of_drives(args: &DeviceArgs, engine: &Engine, drives: Vec<Drive>, transfer: Bytes) -> Result<Volume, Failure> {
+    build(args, engine, drives, transfer, None)
+}
+
 fn build(
     args: &DeviceArgs,
     engine: &Engine,

@@ -19,6 +19,7 @@ pub fn run(args: &RunArgs, timeout: Option<Duration>, interrupt: &Interrupt) -> 
     let launcher = Launcher::new(program, arguments.to_vec(), args.ranks as usize)
         .prefix(!args.no_prefix)
         .timeout(timeout)
+        .notice(args.notice)
         .grace(args.grace);
     let events = Launcher::events();
     let tell = events.0.clone();

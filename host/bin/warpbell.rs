@@ -1,5 +1,6 @@
 //! Entry point of the `warpbell` program: parses the command line, runs the command, prints the outcome.
 
+mod accept;
 mod args;
 mod bench;
 mod device;
@@ -47,6 +48,7 @@ pub fn main_with(words: Vec<OsString>, headers: Option<PathBuf>) -> u8 {
     if let Some(folder) = headers {
         headers::set_folder(folder);
     }
+    let count = words.len();
     let cli = suggest::parse(words);
     // The ranks of `run` are other programs, which make this setting themselves.
     if !matches!(cli.command, Command::Run(_)) && std::env::var_os(CONNECTIONS_VARIABLE).is_none() {
@@ -54,20 +56,21 @@ pub fn main_with(words: Vec<OsString>, headers: Option<PathBuf>) -> u8 {
         unsafe { std::env::set_var(CONNECTIONS_VARIABLE, MOST_CONNECTIONS.to_string()) };
     }
     let interrupt = interrupt::watch();
-    let result = run(cli.command, cli.timeout, &interrupt);
+    let result = run(cli.command, count, cli.timeout, &interrupt);
+    accept::notes::hand_over();
     match interrupt.end() {
         Some(end) => interrupt.conclude(end),
         None => output::conclude(result),
     }
 }
 
-fn run(command: Command, timeout: Option<Duration>, interrupt: &Interrupt) -> Result<(), Failure> {
+fn run(command: Command, words: usize, timeout: Option<Duration>, interrupt: &Interrupt) -> Result<(), Failure> {
     // Rayon would count the system's processors itself.
     if let Some(threads) = processors::replaced().map_err(|e| Failure::Usage(e.to_string()))? {
         rayon::ThreadPoolBuilder::new().num_threads(threads).build_global()?;
     }
-    // The launcher applies the time limit to its ranks itself.
-    if let (Some(timeout), false) = (timeout, matches!(command, Command::Run(_))) {
+    // The launcher applies the time limit to its ranks itself, an acceptance run to its commands.
+    if let (Some(timeout), false) = (timeout, matches!(command, Command::Run(_) | Command::Accept(_))) {
         interrupt.expires_after(timeout)?;
     }
     match command {
@@ -77,6 +80,7 @@ fn run(command: Command, timeout: Option<Duration>, interrupt: &Interrupt) -> Re
         Command::Volume(command) => volume::run(command, interrupt),
         Command::Table(command) => table::run(command, interrupt),
         Command::Run(args) => run::run(&args, timeout, interrupt),
+        Command::Accept(command) => accept::run(command, words, timeout, interrupt),
         Command::Info(args) => info::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::IncludeDir => headers::run(),

@@ -33,6 +33,7 @@ use crate::pci::Sysfs;
 use crate::rdma::{RdmaDevice, VerbsLibrary};
 use crate::remedy::Remedy;
 use machine::Machine;
+use network::{By, Fabric, Obstacle};
 use serde::Serialize;
 use std::fmt;
 use std::str::FromStr;
@@ -47,33 +48,47 @@ pub enum Require {
     Nvme,
     /// Access of such a controller to GPU memory: a mapping backend that is ready.
     P2p,
+    /// An RDMA device that carries data, by mlx5 or by verbs.
+    Rdma,
+    /// An mlx5 device whose queues kernels can drive.
+    Mlx5,
+    /// An RDMA device that carries data by verbs.
+    Verbs,
+}
+
+impl Require {
+    /// All capabilities, with their names.
+    pub const ALL: [(&'static str, Self); 6] = [
+        ("gpu", Self::Gpu),
+        ("nvme", Self::Nvme),
+        ("p2p", Self::P2p),
+        ("rdma", Self::Rdma),
+        ("mlx5", Self::Mlx5),
+        ("verbs", Self::Verbs),
+    ];
 }
 
 impl fmt::Display for Require {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Gpu => "gpu",
-            Self::Nvme => "nvme",
-            Self::P2p => "p2p",
-        })
+        f.write_str(Self::ALL.iter().find(|(_, r)| r == self).map_or("", |(name, _)| name))
     }
 }
 
 /// Error of a name that is no requirement.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{}` cannot be required; there are gpu, nvme and p2p{}", .0, crate::suggest::hint(.0, ["gpu", "nvme", "p2p"]))]
+#[error(
+    "`{}` cannot be required; there are gpu, nvme, p2p, rdma, mlx5 and verbs{}",
+    .0,
+    crate::suggest::hint(.0, Require::ALL.map(|(name, _)| name))
+)]
 pub struct UnknownRequirement(String);
 
 impl FromStr for Require {
     type Err = UnknownRequirement;
 
     fn from_str(word: &str) -> Result<Self, UnknownRequirement> {
-        match word {
-            "gpu" => Ok(Self::Gpu),
-            "nvme" => Ok(Self::Nvme),
-            "p2p" => Ok(Self::P2p),
-            other => Err(UnknownRequirement(other.to_owned())),
-        }
+        let found = Self::ALL.iter().find(|(name, _)| *name == word).map(|(_, require)| *require);
+        found.ok_or_else(|| UnknownRequirement(word.to_owned()))
     }
 }
 
@@ -217,10 +232,11 @@ pub fn examine(sysfs: &Sysfs, facts: &GpuFacts, required: &[Require]) -> Report 
     let backends = site.backends();
     let storage = site.storage(&backends);
     let network = NetworkPath::of(sysfs, &machine, facts, &nics, &checks);
+    let fabric = Fabric { sysfs, machine: &machine, nics: &nics, has_library: library.is_some(), checks: &checks };
     let mut requirements: Vec<Requirement> = Vec::new();
     for &require in required {
         if requirements.iter().all(|r| r.require != require) {
-            let because = blocker(require, &site, &backends);
+            let because = blocker(require, &site, &backends, &fabric);
             requirements.push(Requirement { require, possible: because.is_none(), because });
         }
     }
@@ -248,10 +264,19 @@ pub fn examine(sysfs: &Sysfs, facts: &GpuFacts, required: &[Require]) -> Report 
 }
 
 /// Returns the check that prevents a requirement; `None` if it is possible.
-fn blocker(require: Require, site: &paths::Site<'_>, backends: &[BackendReport]) -> Option<Blocker> {
+fn blocker(
+    require: Require,
+    site: &paths::Site<'_>,
+    backends: &[BackendReport],
+    fabric: &Fabric<'_>,
+) -> Option<Blocker> {
     let of_check =
         |c: &Check| Blocker { detail: format!("{}: {}", c.title(), c.detail), fix: c.fix.clone(), more_backends: 0 };
     let plain = |detail: &str| Blocker { detail: detail.to_owned(), fix: None, more_backends: 0 };
+    let carries = |by: By| match fabric.obstacle(by)? {
+        Obstacle::Nothing(detail) => Some(plain(detail)),
+        Obstacle::Check(check) => Some(of_check(check)),
+    };
     let nvme = || {
         let locked = site.checks.iter().find(|c| c.name == "memlock" && c.status == Status::Fail);
         match (site.controllers.iter().any(Controller::is_drivable), locked) {
@@ -275,6 +300,9 @@ fn blocker(require: Require, site: &paths::Site<'_>, backends: &[BackendReport])
     match require {
         Require::Gpu => gpu(),
         Require::Nvme => nvme(),
+        Require::Mlx5 => carries(By::Mlx5),
+        Require::Verbs => carries(By::Verbs),
+        Require::Rdma => carries(By::Verbs).filter(|_| carries(By::Mlx5).is_some()),
         Require::P2p => gpu().or_else(nvme).or_else(|| {
             let direct: Vec<&BackendReport> = backends.iter().filter(|r| r.reaches_gpu_memory).collect();
             if direct.iter().any(|r| matches!(r.state, State::Open | State::Ready)) {

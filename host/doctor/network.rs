@@ -65,6 +65,85 @@ impl PeerPairs {
     }
 }
 
+/// Returns true if this process may open an RDMA device.
+fn opens(sysfs: &Sysfs, machine: &Machine, nic: &RdmaDevice) -> bool {
+    nic.verbs_node.as_ref().is_some_and(|node| machine.process.access(sysfs, node) == Access::Allowed)
+}
+
+/// Way in which an RDMA device is driven.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum By {
+    /// By verbs calls of a CPU thread.
+    Verbs,
+    /// By kernels, on queues that firmware commands create.
+    Mlx5,
+}
+
+/// Reason why no RDMA device carries data.
+pub(super) enum Obstacle<'a> {
+    /// There is no such device.
+    Nothing(&'static str),
+    /// A check found the reason.
+    Check(&'a Check),
+}
+
+/// RDMA devices of a machine, with all that says if they carry data.
+pub(super) struct Fabric<'a> {
+    pub sysfs: &'a Sysfs,
+    pub machine: &'a Machine,
+    pub nics: &'a [RdmaDevice],
+    /// True if there is a verbs library.
+    pub has_library: bool,
+    pub checks: &'a [Check],
+}
+
+impl<'a> Fabric<'a> {
+    /// Returns the first check of a device, by name, that is not in order.
+    fn bad(&self, nic: &RdmaDevice, names: &[&str]) -> Option<&'a Check> {
+        let is_bad = |c: &&Check| matches!(c.status, Status::Fail | Status::Warn);
+        let own = self.checks.iter().filter(|c| c.area == Area::Nic && c.subject.split(':').next() == Some(&nic.name));
+        let own: Vec<&Check> = own.filter(is_bad).collect();
+        names.iter().find_map(|name| own.iter().find(|c| c.name == *name).copied())
+    }
+
+    /// Returns the reason why no RDMA device carries data; `None` if one does. The results of probes count where there
+    /// are any.
+    pub(super) fn obstacle(&self, by: By) -> Option<Obstacle<'a>> {
+        let candidates: Vec<&RdmaDevice> =
+            self.nics.iter().filter(|n| !n.iwarp && (by == By::Verbs || n.is_mlx5())).collect();
+        let library = || self.checks.iter().find(|c| c.name == "verbs library").filter(|_| !self.has_library);
+        // In the order in which one failure hides the next.
+        let (probes, all): (&[&str], &[&str]) = match by {
+            By::Verbs => (
+                &["opening", "host memory", "queues"],
+                &["driver", "rights", "opening", "host memory", "port", "gid", "queues"],
+            ),
+            By::Mlx5 => (
+                &["opening", "host memory", "commands", "mlx5 queues"],
+                &["driver", "rights", "devx", "opening", "host memory", "port", "gid", "commands", "mlx5 queues"],
+            ),
+        };
+        let carries = |nic: &&RdmaDevice| {
+            let is_open = opens(self.sysfs, self.machine, nic) && nic.active_ports().next().is_some();
+            is_open && self.bad(nic, probes).is_none()
+        };
+        if candidates.is_empty() {
+            return Some(Obstacle::Nothing(match by {
+                By::Verbs => "nic: no InfiniBand or RoCE device (/sys/class/infiniband has none)",
+                By::Mlx5 => "nic: no mlx5 device (/sys/class/infiniband has none)",
+            }));
+        }
+        if let Some(check) = library() {
+            return Some(Obstacle::Check(check));
+        }
+        if candidates.iter().any(carries) {
+            return None;
+        }
+        let none = Obstacle::Nothing("nic: no port of such a device is active, or this user may not open the device");
+        Some(candidates.iter().find_map(|nic| self.bad(nic, all)).map_or(none, Obstacle::Check))
+    }
+}
+
 impl NetworkPath {
     pub(super) fn of(
         sysfs: &Sysfs,
@@ -74,11 +153,11 @@ impl NetworkPath {
         checks: &[Check],
     ) -> Self {
         let usable: Vec<&Gpu> = facts.shown().iter().filter(|g| g.is_usable()).collect();
-        let opens = |n: &RdmaDevice| {
-            n.verbs_node.as_ref().is_some_and(|node| machine.process.access(sysfs, node) == Access::Allowed)
-        };
         let ports = |wanted: fn(&RdmaDevice) -> bool| {
-            nics.iter().filter(|n| wanted(n) && opens(n)).map(|n| n.active_ports().count()).sum::<usize>()
+            nics.iter()
+                .filter(|n| wanted(n) && opens(sysfs, machine, n))
+                .map(|n| n.active_ports().count())
+                .sum::<usize>()
         };
         let (mlx5_ports, verbs_ports) = (ports(RdmaDevice::is_mlx5), ports(|_| true));
         let mut why = Vec::new();

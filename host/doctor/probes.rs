@@ -7,6 +7,9 @@ use crate::memory::mapping::TOPOLOGY_CHECK;
 use crate::rdma::{Probe, ProbeStep, RdmaDevice, try_device};
 use crate::remedy::Remedy;
 
+/// Remedy of too small a limit on locked memory.
+const MEMLOCK: &str = "ulimit -l unlimited (for good: `* - memlock unlimited` in /etc/security/limits.d; a container: --ulimit memlock=-1)";
+
 /// Probes every device that this process may open, with the memory of GPU number `gpu` if there is one.
 pub(super) fn try_all(nics: &[RdmaDevice], gpu: Option<usize>) -> Vec<(String, Vec<Probe>)> {
     if nics.is_empty() {
@@ -24,7 +27,9 @@ pub(super) fn check(tried: &[(String, Vec<Probe>)], all: &mut Vec<Check>) {
             let title = title(*step);
             match (outcome, step) {
                 (Ok(detail), _) => c.ok(title, detail.clone()),
-                (Err(why), ProbeStep::Open | ProbeStep::HostMemory) => c.fail(title, why.clone(), remedy(*step, why)),
+                (Err(why), ProbeStep::Open | ProbeStep::HostMemory | ProbeStep::Queues) => {
+                    c.fail(title, why.clone(), remedy(*step, why))
+                }
                 (Err(why), _) => c.warn(title, why.clone(), remedy(*step, why)),
             }
         }
@@ -36,8 +41,11 @@ fn title(step: ProbeStep) -> &'static str {
         ProbeStep::Open => "opening",
         ProbeStep::HostMemory => "host memory",
         ProbeStep::GpuMemory => "gpu memory",
+        ProbeStep::Queues => "queues",
         ProbeStep::Devx => "commands",
         ProbeStep::Doorbell => "doorbell",
+        ProbeStep::Mlx5Queues => "mlx5 queues",
+        ProbeStep::GpuQueues => "gpu queues",
     }
 }
 
@@ -52,9 +60,7 @@ fn remedy(step: ProbeStep, why: &str) -> Option<Remedy> {
         ProbeStep::Open if has("ibverbs-providers") => {
             "apt install libibverbs1 ibverbs-providers (dnf install libibverbs)"
         }
-        ProbeStep::HostMemory if has("locked") => {
-            "ulimit -l unlimited (for good: `* - memlock unlimited` in /etc/security/limits.d; a container: --ulimit memlock=-1)"
-        }
+        ProbeStep::HostMemory if has("locked") => MEMLOCK,
         // 524 is ENOTSUPP, for which libc has no message.
         ProbeStep::GpuMemory if has("os error 524") => TOPOLOGY_CHECK,
         ProbeStep::GpuMemory => {
@@ -66,7 +72,19 @@ fn remedy(step: ProbeStep, why: &str) -> Option<Remedy> {
             "options nvidia NVreg_RegistryDwords=\"PeerMappingOverride=1;\" in /etc/modprobe.d, then rebuild the initramfs and reboot; \
                  until then a CPU thread writes the doorbells"
         }
-        ProbeStep::Open | ProbeStep::HostMemory => return None,
+        ProbeStep::Queues | ProbeStep::Mlx5Queues | ProbeStep::GpuQueues if has("locked") => MEMLOCK,
+        ProbeStep::GpuQueues if has("os error 524") => TOPOLOGY_CHECK,
+        ProbeStep::GpuQueues => {
+            "queues in GPU memory need Linux 6.1, rdma-core 44 and dma-buf of the open GPU driver (or nvidia_peermem); until then they are in \
+                 host memory (WARPBELL_RDMA_QUEUES=host)"
+        }
+        ProbeStep::Mlx5Queues => {
+            "use transport verbs, and report the refused command (an acceptance run has its bytes)"
+        }
+        ProbeStep::Queues if has("hardware address") => {
+            "give the interface an address that it reaches itself (ping it)"
+        }
+        ProbeStep::Open | ProbeStep::HostMemory | ProbeStep::Queues => return None,
     }))
 }
 
@@ -102,6 +120,11 @@ mod tests {
         fixed(ProbeStep::Devx, "libmlx5.so.1 cannot be loaded", Status::Warn, "ibverbs-providers");
         fixed(ProbeStep::Devx, "Operation not permitted", Status::Warn, "NET_RAW");
         fixed(ProbeStep::Doorbell, "not permitted", Status::Warn, "PeerMappingOverride");
+        let syndrome = "creating a queue pair: the firmware refused command 0x500: bad parameter (status 0x03), syndrome 0x0012ab34";
+        fixed(ProbeStep::Queues, "more than the limit of locked memory", Status::Fail, "memlock");
+        fixed(ProbeStep::Mlx5Queues, syndrome, Status::Warn, "transport verbs");
+        fixed(ProbeStep::GpuQueues, syndrome, Status::Warn, "host memory");
+        fixed(ProbeStep::GpuQueues, refused, Status::Warn, "NVreg_GrdmaPciTopoCheckOverride=1");
         assert_eq!(of(ProbeStep::HostMemory, Err("Bad address")).fix, None);
         assert_eq!(of(ProbeStep::Doorbell, Ok("the GPU maps a doorbell")).status, Status::Ok);
     }

@@ -3,10 +3,11 @@
 //! A command that timed out keeps its identifier and its data page until its late completion arrives. So neither can be
 //! confused with those of a later command.
 
-use super::error::{admin_name, gone, no_longer_ready};
+use super::error::{admin_name, gone, no_longer_ready, refused};
 use super::{Notice, NvmeError, Port};
 use crate::idle::{Idle, Pace, Pause};
 use crate::memory::DmaRegion;
+use crate::refused::Interface;
 use crate::wire::nvme::log::AsyncEvent;
 use crate::wire::nvme::{CqEntry, SqEntry, admin, csts, register, status};
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -319,13 +320,7 @@ impl AdminQueue {
     }
 
     fn failed(&self, entry: &SqEntry, done: &CqEntry, words: &str) -> NvmeError {
-        NvmeError::Command {
-            device: self.device.clone(),
-            queue: 0,
-            command: named(entry, words),
-            opcode: entry.opcode(),
-            status: done.status(),
-        }
+        refused(Interface::NvmeAdmin, &self.device, 0, named(entry, words), entry, done)
     }
 
     fn stuck(&self) -> NvmeError {

@@ -2,7 +2,8 @@
 
 use super::{Port, PortError, RecoveryReport};
 use crate::memory::{DmaError, MemoryError};
-use crate::wire::nvme::{Status, admin, io, register};
+use crate::refused::{self, Interface, RefusedCommand};
+use crate::wire::nvme::{CqEntry, SqEntry, Status, admin, io, register};
 use std::time::Duration;
 
 /// Error of a controller or one of its queues.
@@ -354,6 +355,29 @@ fn power(shift: u8) -> String {
 /// Creates the error for a register whose value it can never hold.
 pub(super) fn gone(device: &str, register: &'static str, value: u32) -> NvmeError {
     NvmeError::Gone { device: device.to_owned(), register, value }
+}
+
+/// Creates the error for a command that the controller completed with an error, and keeps the bytes of both entries.
+pub(super) fn refused(
+    interface: Interface,
+    device: &str,
+    queue: u16,
+    command: String,
+    entry: &SqEntry,
+    done: &CqEntry,
+) -> NvmeError {
+    let status = done.status();
+    refused::note(RefusedCommand {
+        interface,
+        device: device.to_owned(),
+        command: command.clone(),
+        input: refused::digits(bytemuck::bytes_of(entry)),
+        output: refused::digits(bytemuck::bytes_of(done)),
+        status: status.without_flags().0.into(),
+        syndrome: None,
+        meaning: status.to_string(),
+    });
+    NvmeError::Command { device: device.to_owned(), queue, command, opcode: entry.opcode(), status }
 }
 
 /// Creates the error for a CSTS.RDY that is clear unexpectedly. VS tells a device that left from one that was reset: on

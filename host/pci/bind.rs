@@ -135,13 +135,18 @@ pub struct BindPlan {
     pub from: Option<String>,
     writes: Vec<SysWrite>,
     to_vfio: bool,
+    /// State before the change: the text of `driver_override`, and the switch of VFIO's mode without an IOMMU.
+    before: (String, Option<String>),
+    /// True if a driver is expected to take the function.
+    is_taken: bool,
     /// Obstacles that remain after the change.
     pub notes: Vec<String>,
 }
 
 impl BindPlan {
     fn new(bdf: Bdf, from: Option<String>, to_vfio: bool) -> Self {
-        Self { bdf, from, writes: Vec::new(), to_vfio, notes: Vec::new() }
+        let before = (CLEAR.to_owned(), None);
+        Self { bdf, from, writes: Vec::new(), to_vfio, before, is_taken: true, notes: Vec::new() }
     }
 
     fn write(&mut self, path: impl Into<String>, text: impl Into<String>) {
@@ -175,7 +180,7 @@ impl BindPlan {
         loop {
             let driver = driver(sysfs, self.bdf);
             let is_vfio = driver.as_deref().is_some_and(is_vfio);
-            if is_vfio == self.to_vfio && (driver.is_some() || self.writes.is_empty()) {
+            if is_vfio == self.to_vfio && (driver.is_some() || !self.is_taken || self.writes.is_empty()) {
                 return Ok(driver);
             }
             if started.elapsed() > BIND_WAIT {
@@ -188,6 +193,40 @@ impl BindPlan {
             }
             std::thread::sleep(BIND_POLL);
         }
+    }
+
+    /// Returns the plan that undoes this one after it was carried out: the former driver or none, the former
+    /// `driver_override`, and the former mode of VFIO. Has no writes if this plan has none.
+    ///
+    /// # Errors
+    /// * [`BindError::NoDevice`] if the function has left.
+    /// * [`BindError::Open`] if a process has the function open.
+    pub fn undo(&self, sysfs: &Sysfs) -> Result<Self, BindError> {
+        let bdf = self.bdf;
+        if !sysfs.exists(device(bdf, "class")) {
+            return Err(BindError::NoDevice { bdf });
+        }
+        let now = driver(sysfs, bdf);
+        let mut plan = Self::new(bdf, now.clone(), !self.to_vfio);
+        plan.is_taken = self.from.is_some();
+        if self.writes.is_empty() {
+            return Ok(plan);
+        }
+        if let Some(holder) = vfio_holder(sysfs, bdf, None) {
+            return Err(BindError::Open { bdf, holder });
+        }
+        let (former, mode) = &self.before;
+        plan.write(device(bdf, "driver_override"), former.clone());
+        if let Some(driver) = &now {
+            plan.write(format!("/sys/bus/pci/drivers/{driver}/unbind"), bdf.to_string());
+        }
+        if self.from.is_some() {
+            plan.write(PROBE, bdf.to_string());
+        }
+        if let Some(mode) = mode {
+            plan.write(NO_IOMMU_SWITCH, mode.clone());
+        }
+        Ok(plan)
     }
 
     /// Lets the kernel choose a driver again. Only logs its own errors: the caller reports the error that led here.
@@ -242,6 +281,10 @@ pub fn plan_bind(sysfs: &Sysfs, bdf: Bdf, no_iommu: bool) -> Result<BindPlan, Bi
         if !sysfs.exists(format!("/sys/bus/pci/drivers/{VFIO_DRIVER}")) {
             return Err(BindError::NoDriver);
         }
+        // An empty override reads as `(null)`.
+        let former = sysfs.text(device(bdf, "driver_override")).ok().filter(|t| !t.is_empty() && t != "(null)");
+        let mode = sysfs.text(NO_IOMMU_SWITCH).ok().filter(|_| no_iommu);
+        plan.before = (former.unwrap_or_else(|| CLEAR.to_owned()), mode);
         if no_iommu {
             plan.write(NO_IOMMU_SWITCH, "Y");
         } else if IommuGroup::of(sysfs, bdf).is_none() && !sysfs.text(NO_IOMMU_SWITCH).is_ok_and(|t| t == "Y") {
@@ -353,6 +396,41 @@ mod tests {
         );
         let text = plan_unbind(&machine(Some("nvme")).sysfs(), bdf()).unwrap_err().to_string();
         assert!(text.starts_with("0000:65:00.0 is held by the driver nvme"), "{text}");
+    }
+
+    #[test]
+    fn what_undoing_writes() {
+        let tree = machine(Some("nvme"));
+        let sysfs = tree.sysfs();
+        tree.write(&format!("sys/bus/pci/devices/{BDF}/driver_override"), "(null)\n");
+        tree.write("sys/module/vfio/parameters/enable_unsafe_noiommu_mode", "N\n");
+        let plan = plan_bind(&sysfs, bdf(), true).unwrap();
+        // As the kernel has it after the plan was carried out.
+        let bound = machine(Some("vfio-pci"));
+        assert_eq!(
+            lines(&plan.undo(&bound.sysfs()).unwrap()),
+            [
+                "echo > /sys/bus/pci/devices/0000:65:00.0/driver_override",
+                "echo 0000:65:00.0 > /sys/bus/pci/drivers/vfio-pci/unbind",
+                "echo 0000:65:00.0 > /sys/bus/pci/drivers_probe",
+                "echo N > /sys/module/vfio/parameters/enable_unsafe_noiommu_mode",
+            ]
+        );
+        // A function that had no driver gets none, and keeps its override.
+        let tree = machine(None);
+        tree.write(&format!("sys/bus/pci/devices/{BDF}/driver_override"), "pci-stub\n");
+        let undone = plan_bind(&tree.sysfs(), bdf(), false).unwrap().undo(&bound.sysfs()).unwrap();
+        assert_eq!(
+            lines(&undone),
+            [
+                "echo pci-stub > /sys/bus/pci/devices/0000:65:00.0/driver_override",
+                "echo 0000:65:00.0 > /sys/bus/pci/drivers/vfio-pci/unbind",
+            ]
+        );
+        let nothing = plan_bind(&bound.sysfs(), bdf(), false).unwrap();
+        assert!(nothing.undo(&bound.sysfs()).unwrap().writes().is_empty());
+        let gone = Tree::new();
+        assert!(matches!(nothing.undo(&gone.sysfs()), Err(BindError::NoDevice { .. })));
     }
 
     #[test]

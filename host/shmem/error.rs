@@ -98,6 +98,12 @@ pub enum ShmemError {
         /// Number of elements on each PE.
         len: usize,
     },
+    /// Loads and stores reach the PE, so there are no keys to its memory.
+    #[error("loads and stores reach PE {pe}, so there are no keys to its memory; use transport mlx5, verbs or soft")]
+    NoKeys {
+        /// The PE.
+        pe: usize,
+    },
     /// The symmetric array belongs to another world.
     #[error("this symmetric array belongs to another world; use it with the one that allocated it")]
     Foreign,

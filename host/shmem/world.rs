@@ -518,3 +518,4 @@ mod host_calls;
 mod recover;
 #[cfg(test)]
 mod tests;
+mod wrong_key;

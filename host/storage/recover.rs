@@ -3,6 +3,7 @@
 use super::cache::Completed;
 use super::volume::Volume;
 use super::{StorageError, drive::Drive};
+use crate::engine::{Outcome, RunError};
 use crate::nvme::{RecoveryPolicy, RecoveryReport};
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -52,6 +53,18 @@ impl Volume {
     /// Sets the policy for commands of the host that get no completion. The default submits them again.
     pub fn set_recovery(&self, policy: RecoveryPolicy) {
         self.0.host.set_policy(policy);
+    }
+
+    /// Keeps the bytes of the commands with which a run failed, for [`refused::take`](crate::refused::take). Finds those
+    /// that the rings still hold. Call it after the run, before the queues are used again.
+    pub fn keep_refused(&self, error: &RunError) {
+        let RunError::Operations { errors, .. } = error else { return };
+        for e in errors {
+            let (Outcome::DeviceError(status), Some(set)) = (e.outcome, self.0.sets.get(e.device as usize)) else {
+                continue;
+            };
+            set.lock().keep_refused(e.queue, e.command as u16, e.opcode as u8, e.lba, status);
+        }
     }
 
     /// Makes the volume usable again after a run that ended with time-outs, or after its controller failed. It stops

@@ -3,7 +3,7 @@
 use super::machine::{self, BOUND, FAULTY, MATE, TWO, bind, driver, spec, text, warpbell};
 use serde_json::Value;
 use std::fs;
-use std::process::Command;
+use std::process::{Command, Output};
 
 const GRAPH: &str = "/rig/enron.txt";
 /// Vertices that a search from vertex 1 reaches, of 36,692.
@@ -57,6 +57,52 @@ fn bind_and_unbind_hand_the_drive_over_and_back() {
     assert!(dry.status.success());
     assert_eq!(driver(MATE).as_deref(), Some("nvme"), "a dry run changed something");
     bind(MATE);
+}
+
+/// Runs an acceptance run on a drive that the kernel has. Returns its report, after it has checked that the kernel has
+/// the drive again.
+fn accepted(bdf: &str, options: &[&str]) -> (Output, Value) {
+    if driver(bdf).as_deref() != Some("nvme") {
+        assert!(warpbell(&["nvme", "unbind", bdf]).status.success());
+        machine::until("the kernel's driver", BOUND, || (driver(bdf).as_deref() == Some("nvme")).then_some(()));
+    }
+    let report = "/tmp/accept.json";
+    let short = ["--size", "1M", "--runtime", "50ms", "--soak", "50ms", "--yes-destroy", bdf, "--json", report];
+    let done = warpbell(&[&["accept", "nvme", bdf], &short[..], options].concat());
+    assert_eq!(driver(bdf).as_deref(), Some("nvme"), "the driver is not restored");
+    (done, serde_json::from_slice(&fs::read(report).unwrap()).unwrap())
+}
+
+#[test]
+#[ignore = "needs the rig"]
+fn a_drive_is_accepted_from_cold_to_done() {
+    machine::inside();
+    let (done, report) = accepted(MATE, &[]);
+    assert!(done.status.success());
+    assert_eq!(report["accepted"], true);
+    let steps = report["steps"].as_array().unwrap();
+    let passed = steps.iter().filter(|s| s["status"] == "passed").count();
+    // All but the four of a GPU.
+    assert_eq!((passed, steps.len()), (12, 16));
+    assert_eq!(report["subject"]["controller"]["serial"], "RIG-MATE");
+}
+
+/// Tests that a drive with unreadable sectors fails where it is read first, with the bytes of the command.
+#[test]
+#[ignore = "needs the rig"]
+fn a_faulty_drive_is_not_accepted_and_is_given_back() {
+    machine::inside();
+    let (done, report) = accepted(FAULTY, &[]);
+    assert_eq!(done.status.code(), Some(1));
+    let steps = report["steps"].as_array().unwrap();
+    let failed = steps.iter().find(|s| s["status"] == "failed").unwrap();
+    assert!(["read", "cpu"].contains(&failed["name"].as_str().unwrap()), "{failed}");
+    assert!(text(&done.stderr).contains("nrecovered"), "{}", text(&done.stderr));
+    let commands = failed["commands"].as_array().unwrap();
+    let refused = commands.iter().find_map(|c| c["refused"].get(0)).unwrap();
+    assert_eq!((&refused["interface"], refused["input"].as_str().unwrap().len()), (&"nvme-io".into(), 128));
+    assert_eq!(report["restored"].as_array().unwrap().len(), 1);
+    bind(FAULTY);
 }
 
 /// Tests the other commands on a controller behind VFIO.

@@ -1,6 +1,6 @@
 //! Tests that features that are not available here fail with an error that names them.
 
-use super::setting::{self, DEVICE, IWARP, two_ranks, warpbell};
+use super::setting::{self, ADDRESS, DEVICE, IWARP, two_ranks, warpbell};
 use std::path::{Path, PathBuf};
 
 /// Starts a world of two over this transport, which must fail. Returns the message.
@@ -84,6 +84,26 @@ fn a_library_that_is_absent_is_named_with_its_package() {
 #[ignore = "needs the rig"]
 fn the_doctor_knows_the_device() {
     setting::inside();
-    let done = setting::run(&mut warpbell(&["doctor"]));
-    assert!(done.out.contains(DEVICE));
+    let done = setting::run(&mut warpbell(&["doctor", "--require", "rdma,verbs"]));
+    assert!(done.well && done.out.contains(DEVICE));
+    assert!(done.out.contains("64 bytes arrived"), "no queue pair was tried");
+    let lacking = setting::run(&mut warpbell(&["doctor", "--require", "mlx5"]));
+    assert!(!lacking.well && lacking.err.contains("no mlx5 device"));
+}
+
+#[test]
+#[ignore = "needs the rig"]
+fn a_device_is_accepted_over_verbs() {
+    setting::inside();
+    let side = |words: &[&str]| {
+        let short = ["--max-size", "64", "--idle", "1s", "--soak", "100ms"];
+        let mut command = warpbell(&[&["accept", "rdma", "--device", DEVICE], &short[..], words].concat());
+        command.env("WARPBELL_SECRET", "of the two hosts of this test");
+        command
+    };
+    let mut peer = side(&["--serve"]).spawn().unwrap();
+    let done = setting::run(&mut side(&["--peer", ADDRESS]));
+    let ended = peer.wait().unwrap();
+    assert!(done.well && done.out.contains("accepted: 8 steps passed"));
+    assert!(done.out.contains("rank 1 is gone") && ended.success());
 }

@@ -2205,7 +2205,7 @@ uint64_t wb_fingerprint(void);
  * Examines this machine: GPUs, storage controllers, RDMA adapters, the ways between them, and how to open those that are
  * closed. The same as `warpbell doctor --json`.
  *
- * @param require Words `gpu`, `nvme` and `p2p`, separated by commas, for what has to be possible; may be null.
+ * @param require Words `gpu`, `nvme`, `p2p`, `rdma`, `mlx5` and `verbs`, separated by commas, for what has to be possible; may be null.
  * @param json Receives the report. Free it with `wb_string_free`. Unmet requirements are in it, and are no error.
  */
 wb_code wb_doctor_report(const char *require, char **json);

@@ -24,7 +24,7 @@ inline const char* version() noexcept { return wb_version(); }
 
 /// @brief Examines this machine, as `warpbell doctor --json` does.
 ///
-/// @param require Words `gpu`, `nvme` and `p2p`, separated by commas, for what has to be possible. Unmet ones are in the report, and no error.
+/// @param require Words `gpu`, `nvme`, `p2p`, `rdma`, `mlx5` and `verbs`, separated by commas, for what has to be possible. Unmet ones are in the report, and no error.
 inline returned<std::string> doctor_report(const std::string& require = {}) {
   char* json = nullptr;
   const wb_code code = wb_doctor_report(require.c_str(), &json);

@@ -29,7 +29,7 @@ pub extern "C" fn wb_fingerprint() -> u64 {
 /// Examines this machine: GPUs, storage controllers, RDMA adapters, the ways between them, and how to open those that are
 /// closed. The same as `warpbell doctor --json`.
 ///
-/// @param require Words `gpu`, `nvme` and `p2p`, separated by commas, for what has to be possible; may be null.
+/// @param require Words `gpu`, `nvme`, `p2p`, `rdma`, `mlx5` and `verbs`, separated by commas, for what has to be possible; may be null.
 /// @param json Receives the report. Free it with `wb_string_free`. Unmet requirements are in it, and are no error.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wb_doctor_report(require: *const c_char, json: *mut *mut c_char) -> wb_code {

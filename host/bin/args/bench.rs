@@ -337,9 +337,10 @@ pub struct RdmaArgs {
     /// TCP port where the two sides meet
     #[arg(short = 'p', long, value_name = "PORT", default_value_t = 18_515)]
     pub port: u16,
-    /// Bytes in each message [default: 65536 for bandwidth, 2 for latency, 8 for atomics]
-    #[arg(short = 's', long, value_name = "SIZE", conflicts_with = "all")]
-    pub size: Option<Bytes>,
+    /// Bytes in each message; separate several sizes with commas [default: 65536 for bandwidth, 2 for latency, 8 for
+    /// atomics]
+    #[arg(short = 's', long, value_name = "SIZE", value_delimiter = ',', conflicts_with = "all")]
+    pub size: Vec<Bytes>,
     /// Measure all sizes from 2 to 2^23
     #[arg(short = 'a', long)]
     pub all: bool,

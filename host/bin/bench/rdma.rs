@@ -116,8 +116,8 @@ fn refuse_what_means_nothing(args: &RdmaArgs) -> Result<(), Failure> {
 
 fn setting(args: &RdmaArgs) -> Setting {
     let mut s = Setting::new(args.test);
-    if let Some(size) = args.size {
-        s.sizes = vec![size.0];
+    if !args.size.is_empty() {
+        s.sizes = args.size.iter().map(|size| size.0).collect();
     }
     if args.all {
         s.sizes = ALL_SIZES.map(|log| 1 << log).collect();

@@ -340,7 +340,11 @@ impl<'a> NvmeBench<'a> {
         // SAFETY: the arguments are this kernel's parameters; the memory that they refer to lives until the run has
         // ended.
         let run = unsafe { engine.launch(kernel, grid, Args::new().with(self.volume).with(parameters)) }?;
-        Ok(run.finish_within(limit)?.elapsed)
+        let done = run.finish_within(limit);
+        if let Err(e) = &done {
+            self.volume.keep_refused(e);
+        }
+        Ok(done?.elapsed)
     }
 }
 

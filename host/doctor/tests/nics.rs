@@ -380,3 +380,33 @@ fn a_class_that_no_lossless_priority_takes_is_found() {
     let fix = of(&bridged("", 1 << 4, &[]), "traffic class").fix.unwrap().to_string();
     assert!(fix.starts_with("echo 138 > "), "{fix}");
 }
+
+/// Returns the requirements of RDMA on a machine: for each whether it is possible, or the reason.
+fn required(shape: &(Fixture, GpuFacts)) -> [Option<String>; 3] {
+    let r = examine(&Sysfs::at(shape.0.root()), &shape.1, &[Require::Rdma, Require::Mlx5, Require::Verbs]);
+    let because = |i: usize| r.requirements[i].because.as_ref().map(ToString::to_string);
+    [because(0), because(1), because(2)]
+}
+
+#[test]
+fn rdma_can_be_required() {
+    assert_eq!(required(&big_server()), [None, None, None]);
+    let [rdma, mlx5, verbs] = required(&laptop()).map(Option::unwrap);
+    assert!(rdma.contains("no InfiniBand or RoCE device") && verbs == rdma, "{rdma}");
+    assert!(mlx5.contains("no mlx5 device"), "{mlx5}");
+    // Devices that this process may not open, and a library that is missing.
+    let [rdma, mlx5, _] = required(&big_container()).map(Option::unwrap);
+    assert!(rdma.contains("host verbs library: the loader finds no libibverbs.so.1; apt install"), "{rdma}");
+    assert!(mlx5.contains("libibverbs"), "{mlx5}");
+    let (tree, facts) = big_server();
+    std::fs::remove_dir_all(tree.root().join("dev/infiniband")).unwrap();
+    let [rdma, ..] = required(&(tree, facts)).map(Option::unwrap);
+    assert!(rdma.starts_with("nic mlx5_0 rights: "), "{rdma}");
+}
+
+#[test]
+fn software_rdma_is_verbs_and_no_mlx5() {
+    let [rdma, mlx5, verbs] = required(&soft_roce());
+    assert_eq!((rdma, verbs), (None, None));
+    assert!(mlx5.unwrap().contains("no mlx5 device"));
+}

@@ -6,10 +6,11 @@ mod transfer;
 
 use super::admin::{Wait, load_completion, store_command};
 use super::controller::{Controller, PAGE_BYTES, Ready};
-use super::error::io_name;
+use super::error::{io_name, refused};
 use super::layout;
 use super::{Landing, NvmeError, QueueOptions, QueueSet, RecoveryPolicy};
 use crate::memory::{DmaRegion, Space};
+use crate::refused::Interface;
 use crate::setters::setters;
 use crate::wire::nvme::{CqEntry, SqEntry, csts, io, status};
 use std::collections::VecDeque;
@@ -510,13 +511,7 @@ impl<'a> HostQueue<'a> {
         if done.status().is_success() {
             return Ok(());
         }
-        Err(NvmeError::Command {
-            device: self.controller().name().to_owned(),
-            queue: self.id,
-            command: named(entry),
-            opcode: entry.opcode(),
-            status: done.status(),
-        })
+        Err(refused(Interface::NvmeIo, self.controller().name(), self.id, named(entry), entry, done))
     }
 }
 

@@ -3,6 +3,7 @@
 mod kernel_view;
 mod memory;
 mod options;
+mod refused;
 
 pub use options::{Landing, QueueOptions};
 

@@ -12,6 +12,7 @@ use super::{
 };
 use crate::engine::abi;
 use crate::memory::{Place, Region, Space};
+use crate::refused::Interface;
 use crate::wire::nvme::{SqEntry, admin, io, status};
 use fake::{CAP, Fake, Quirks};
 use proptest::prelude::*;
@@ -167,6 +168,11 @@ fn a_failed_command_says_which() {
     let e = controller.feature(0x55).unwrap_err();
     assert_eq!(e.status(), Some(status::INVALID_OPCODE.dnr()));
     assert!(e.to_string().contains("get features (feature 0x55) on the admin queue"), "{e}");
+    // Opcode 0x0a in the first byte, the feature in the tenth word; other tests of this process refuse other commands.
+    let kept = crate::refused::tests::of_device(controller.name());
+    let kept = kept.iter().find(|c| c.input.starts_with("0a") && c.input[80..88] == *"55000000").unwrap();
+    assert_eq!((kept.interface, kept.status, kept.syndrome), (Interface::NvmeAdmin, 0x01, None));
+    assert_eq!((kept.input.len(), kept.output.len()), (128, 32));
 }
 
 #[test]

@@ -13,7 +13,7 @@ use crate::rdma::{
     Adapter, AdapterPath, DeviceChoice, Endpoint, MemoryRange, PortFacts, QueueAddress, QueueChoice, QueuePair,
     QueuePlan, QueueRings, RdmaError, Registration, Rights, Route, TrafficClass, Transport,
 };
-use crate::wire::mlx5::devx::{AtomicCapabilities, Capabilities, CapabilityKind, QueryHcaCap, opcode};
+use crate::wire::mlx5::devx::{AtomicCapabilities, Capabilities, CapabilityKind, QueryHcaCap};
 use parking_lot::{Mutex, MutexGuard};
 use std::sync::Arc;
 
@@ -102,7 +102,8 @@ impl Mlx5Adapter {
             transport: Transport::Mlx5,
             reason: format!("{}: {reason}; use transport verbs", facts.name),
         };
-        let general = Capabilities::get_from(&capabilities(&*devx, CapabilityKind::General)?).unwrap_or_default();
+        let general =
+            Capabilities::get_from(&capabilities(&*devx, &facts.name, CapabilityKind::General)?).unwrap_or_default();
         if general.cqe_version != CQE_VERSION {
             return Err(lacks(format!(
                 "its completion entries have version {}, and kernels need version {CQE_VERSION}",
@@ -112,7 +113,8 @@ impl Mlx5Adapter {
         if !general.cq_overrun_ignore {
             return Err(lacks("its completion queues cannot ignore overrun".to_owned()));
         }
-        let atomics = AtomicCapabilities::get_from(&capabilities(&*devx, CapabilityKind::Atomic)?).unwrap_or_default();
+        let atomics = AtomicCapabilities::get_from(&capabilities(&*devx, &facts.name, CapabilityKind::Atomic)?)
+            .unwrap_or_default();
         if !(atomics.has_extended(4) && atomics.has_extended(8)) {
             return Err(lacks("no masked atomics on 4 and 8 bytes, which signals and 32-bit atomics need".to_owned()));
         }
@@ -153,18 +155,23 @@ impl Mlx5Adapter {
     }
 }
 
-fn capabilities(devx: &dyn Devx, kind: CapabilityKind) -> Result<Vec<u8>, RdmaError> {
+fn capabilities(devx: &dyn Devx, device: &str, kind: CapabilityKind) -> Result<Vec<u8>, RdmaError> {
     let wrong = |e| RdmaError::System { what: "building a command".to_owned(), source: std::io::Error::other(e) };
     let input = QueryHcaCap { kind }.to_bytes().map_err(wrong)?;
     let mut output = vec![0; QueryHcaCap::REPLY_BYTES];
     let result = devx.command(&input, &mut output);
-    outcome(&format!("asking for capabilities ({kind:?})"), opcode::QUERY_HCA_CAP, result, &output)?;
+    outcome(device, &format!("asking for capabilities ({kind:?})"), &input, result, &output)?;
     Ok(QueryHcaCap::capabilities(&output).to_vec())
 }
 
 impl Shared {
     fn common(&self) -> Common<'_> {
-        Common { devx: &*self.devx, event_queue: self.event_queue, port: self.facts.port.port }
+        Common {
+            device: &self.facts.name,
+            devx: &*self.devx,
+            event_queue: self.event_queue,
+            port: self.facts.port.port,
+        }
     }
 
     fn queues(&self) -> MutexGuard<'_, Option<(Place, String)>> {

@@ -4,6 +4,7 @@
 use crate::memory::Region;
 use crate::rdma::adapter::check_reach;
 use crate::rdma::{RdmaError, Route};
+use crate::refused::{self, Interface, RefusedCommand};
 use crate::wire::mlx5::devx::Reply;
 use std::fmt;
 use std::io;
@@ -74,17 +75,39 @@ pub(in crate::rdma) trait Devx: Send + Sync + fmt::Debug {
     fn remote_mac(&self, route: &Route) -> io::Result<[u8; 6]>;
 }
 
-/// Evaluates the result of a command: the number of the object it created, or the errors of firmware and system.
-pub(super) fn outcome(what: &str, opcode: u16, result: io::Result<()>, output: &[u8]) -> Result<u32, RdmaError> {
-    let refused = Reply::check(opcode, output);
-    match (result, refused) {
+/// Evaluates the result of a command: the number of the object it created, or the errors of firmware and system. Keeps
+/// the bytes of a command that was refused. `device` names the NIC.
+pub(super) fn outcome(
+    device: &str,
+    what: &str,
+    input: &[u8],
+    result: io::Result<()>,
+    output: &[u8],
+) -> Result<u32, RdmaError> {
+    let opcode = input.first_chunk().map_or(0, |two| u16::from_be_bytes(*two));
+    let keep = |status: u8, syndrome: u32, meaning: String| {
+        refused::note(RefusedCommand {
+            interface: Interface::Mlx5,
+            device: device.to_owned(),
+            command: what.to_owned(),
+            input: refused::digits(input),
+            output: refused::digits(output),
+            status: status.into(),
+            syndrome: Some(syndrome),
+            meaning,
+        });
+    };
+    match (result, Reply::check(opcode, output)) {
         (Ok(()), Ok(object)) => Ok(object),
         // The firmware's status is precise. The system's error is EREMOTEIO in every case.
         (result, Err(refused)) => {
             let system = result.err().map_or(String::new(), |e| format!(" ({e})"));
-            Err(RdmaError::System { what: what.to_owned(), source: io::Error::other(format!("{refused}{system}")) })
+            let reason = format!("{refused}{system}");
+            keep(refused.status.0, refused.syndrome, reason.clone());
+            Err(RdmaError::System { what: what.to_owned(), source: io::Error::other(reason) })
         }
         (Err(e), Ok(_)) => {
+            keep(0, 0, e.to_string());
             Err(RdmaError::System { what: format!("{what} (command {opcode:#05x}, no syndrome)"), source: e })
         }
     }

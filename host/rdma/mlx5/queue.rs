@@ -8,7 +8,7 @@ use crate::rdma::{QueuePlan, QueueRings, RdmaError, Route};
 use crate::wire::be::FieldError;
 use crate::wire::mlx5::devx::qp::{ATOMIC_UP_TO_64, PM_MIGRATED, QpMemory, rq_type, service};
 use crate::wire::mlx5::devx::{
-    CreateCq, CreateQp, ModifyQp, QpCommand, QpContext, QpState, QueryQp, REPLY_BYTES, Transition, opcode,
+    CreateCq, CreateQp, ModifyQp, QpCommand, QpContext, QpState, QueryQp, REPLY_BYTES, Transition,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,6 +21,8 @@ const LOG_GPU_PAGE: u8 = 4;
 
 /// Properties that all queue pairs of an adapter share.
 pub(super) struct Common<'a> {
+    /// Name of the NIC, for messages.
+    pub device: &'a str,
     pub devx: &'a dyn Devx,
     pub event_queue: u32,
     pub port: u8,
@@ -36,6 +38,8 @@ pub(super) struct DirectQueue {
     doorbell: Arc<Doorbell>,
     umems: Umems,
     pub memory: QueueRings,
+    /// Name of the NIC.
+    device: String,
     /// Way of registration of the queue's memory, in words.
     pub registration: String,
     /// True if the last query failed.
@@ -93,6 +97,7 @@ impl DirectQueue {
             doorbell,
             umems,
             memory,
+            device: common.device.to_owned(),
             registration,
             unanswered: AtomicBool::new(false),
         };
@@ -124,11 +129,11 @@ impl DirectQueue {
             ..CreateCq::default()
         };
         let input = command.to_bytes().map_err(field)?;
-        self.completions = Some(create(common.devx, "creating a completion queue", opcode::CREATE_CQ, &input)?);
+        self.completions = Some(create(common, "creating a completion queue", &input)?);
         let mut last = None;
         for ts_format in TIMESTAMP_FORMATS {
             let input = self.create_command(common, ts_format).to_bytes().map_err(field)?;
-            match create(common.devx, "creating a queue pair", opcode::CREATE_QP, &input) {
+            match create(common, "creating a queue pair", &input) {
                 Ok(pair) => {
                     self.pair = Some(pair);
                     return Ok(());
@@ -197,21 +202,21 @@ impl DirectQueue {
     }
 
     fn change(&mut self, transition: Transition, what: &str, context: QpContext) -> Result<(), RdmaError> {
-        let pair = self.pair()?;
-        let command = ModifyQp { transition, qpn: pair.number, opt_param_mask: 0, context };
-        let input = command.to_bytes().map_err(field)?;
-        let mut output = [0; REPLY_BYTES];
-        let result = pair.handle.modify(&input, &mut output);
-        outcome(&format!("moving queue pair {:#x} to {what}", pair.number), transition as u16, result, &output)?;
-        Ok(())
+        let command = ModifyQp { transition, qpn: self.pair()?.number, opt_param_mask: 0, context };
+        self.modify(&command.to_bytes().map_err(field)?, what)
     }
 
     fn short(&mut self, command: QpCommand, what: &str) -> Result<(), RdmaError> {
+        let number = self.pair()?.number;
+        self.modify(&command.to_bytes(number).map_err(field)?, what)
+    }
+
+    fn modify(&mut self, input: &[u8], what: &str) -> Result<(), RdmaError> {
         let pair = self.pair()?;
-        let input = command.to_bytes(pair.number).map_err(field)?;
         let mut output = [0; REPLY_BYTES];
-        let result = pair.handle.modify(&input, &mut output);
-        outcome(&format!("moving queue pair {:#x} to {what}", pair.number), command as u16, result, &output)?;
+        let result = pair.handle.modify(input, &mut output);
+        let words = format!("moving queue pair {:#x} to {what}", pair.number);
+        outcome(&self.device, &words, input, result, &output)?;
         Ok(())
     }
 
@@ -225,7 +230,7 @@ impl DirectQueue {
         let input = QpCommand::Query.to_bytes(pair.number).map_err(field)?;
         let mut output = [0; QueryQp::BYTES];
         let result = pair.handle.query(&input, &mut output);
-        outcome(&format!("querying queue pair {:#x}", pair.number), opcode::QUERY_QP, result, &output)?;
+        outcome(&self.device, &format!("querying queue pair {:#x}", pair.number), &input, result, &output)?;
         QueryQp::from_bytes(&output).map_err(field)
     }
 
@@ -278,15 +283,15 @@ impl DirectQueue {
     }
 }
 
-fn create(devx: &dyn Devx, what: &str, opcode: u16, input: &[u8]) -> Result<Object, RdmaError> {
+fn create(common: &Common<'_>, what: &str, input: &[u8]) -> Result<Object, RdmaError> {
     let mut output = [0; REPLY_BYTES];
-    match devx.create(input, &mut output) {
+    match common.devx.create(input, &mut output) {
         Ok(handle) => {
-            let number = outcome(what, opcode, Ok(()), &output)?;
+            let number = outcome(common.device, what, input, Ok(()), &output)?;
             Ok(Object { handle, number })
         }
         Err(e) => {
-            let failed = outcome(what, opcode, Err(e), &output);
+            let failed = outcome(common.device, what, input, Err(e), &output);
             Err(failed.err().unwrap_or_else(|| RdmaError::System {
                 what: what.to_owned(),
                 source: std::io::Error::other("the firmware gave no reason"),

@@ -12,6 +12,7 @@ use crate::rdma::{
     Adapter, DeviceChoice, DoorbellChoice, Endpoint, MemoryRange, QueueChoice, QueuePair, QueuePlan, RdmaError,
     Registration, Rights, Route, TrafficClass,
 };
+use crate::refused::{self, Interface};
 use crate::wire::mlx5::devx::{CreateCq, CreateQp, ModifyQp, Transition};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -176,6 +177,23 @@ fn an_infiniband_path_has_no_ethernet_fields() {
     other.route_header = true;
     let receive = of(&other);
     assert_eq!((receive.grh, receive.tclass, receive.src_gid_index, receive.eth_prio), (true, 106, 3, 0));
+}
+
+#[test]
+fn a_refused_command_is_kept_with_its_bytes() {
+    let firmware = Firmware::default();
+    drop(bring_up(&firmware).unwrap());
+    let step = firmware.log().calls.iter().position(|c| c == "INIT2RTR_QP").unwrap();
+    let firmware = Firmware::default();
+    firmware.log().fail_at = Some(step);
+    bring_up(&firmware).map(drop).unwrap_err();
+    let kept = refused::tests::of_device("mlx5_0 port 1");
+    let kept = kept.iter().find(|c| c.command.contains("ready to receive") && c.input.starts_with("0503")).unwrap();
+    assert_eq!((kept.interface, kept.status, kept.syndrome), (Interface::Mlx5, 0x03, Some(0x001a_2b3c)));
+    assert!(kept.output.starts_with("03000000001a2b3c"), "{}", kept.output);
+    // All 272 bytes.
+    assert_eq!(kept.input.len(), 544);
+    assert!(kept.meaning.contains("syndrome 0x001a2b3c"), "{}", kept.meaning);
 }
 
 #[test]

@@ -111,9 +111,7 @@ impl Child {
         let reads = rank == 0 && !io::stdin().is_terminal();
         command.stdin(if reads { Stdio::inherit() } else { Stdio::null() });
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        let launcher = std::process::id() as libc::pid_t;
-        // SAFETY: the closure runs between fork and exec, and only makes system calls that are async-signal-safe.
-        unsafe { command.pre_exec(move || prepare(launcher)) };
+        dies_with_this_process(&mut command);
         let mut process = command.spawn()?;
 
         let pid = process.id() as libc::pid_t;
@@ -175,6 +173,14 @@ impl Child {
             let _ = waiter.join();
         }
     }
+}
+
+/// Makes the kernel kill the process of `command` when the thread that starts it ends. The process has no signals
+/// blocked.
+pub fn dies_with_this_process(command: &mut Command) {
+    let launcher = std::process::id() as libc::pid_t;
+    // SAFETY: the closure runs between fork and exec, and only makes system calls that are async-signal-safe.
+    unsafe { command.pre_exec(move || prepare(launcher)) };
 }
 
 /// Prepares the child before the program starts. The child dies with the launcher, and has no signals blocked.

@@ -6,7 +6,7 @@
 mod child;
 mod output;
 
-pub use child::End;
+pub use child::{End, dies_with_this_process};
 
 use super::bootstrap::store::Server;
 use super::bootstrap::{BootstrapError, Secret};
@@ -120,13 +120,14 @@ pub struct Launcher {
     ranks: usize,
     prefix: bool,
     timeout: Option<Duration>,
+    notice: Duration,
     grace: Duration,
 }
 
 impl Launcher {
     /// Creates a launcher that starts `program` `ranks` times.
     pub fn new(program: impl Into<OsString>, arguments: Vec<OsString>, ranks: usize) -> Self {
-        Self { program: program.into(), arguments, ranks, prefix: true, timeout: None, grace: GRACE }
+        Self { program: program.into(), arguments, ranks, prefix: true, timeout: None, notice: NOTICE, grace: GRACE }
     }
 
     /// Enables or disables a prefix with the rank for each line of output, as in `[3] `. Enabled by default.
@@ -137,6 +138,12 @@ impl Launcher {
     /// Sets the longest time that the ranks may take. `None`, the default, means no limit.
     pub fn timeout(self, timeout: Option<Duration>) -> Self {
         Self { timeout, ..self }
+    }
+
+    /// Sets the time that ranks get to notice a failed rank and to report it, before they are told to end. The default is
+    /// 1 s; more than the time of [`Self::grace`] has no effect.
+    pub fn notice(self, notice: Duration) -> Self {
+        Self { notice, ..self }
     }
 
     /// Sets the time that ranks get to end after they were told to, before they are killed. The default is 5 s.
@@ -244,7 +251,7 @@ impl Launcher {
                             failure = Some(LaunchError::Failed { rank, end, others: false });
                         }
                         if let Phase::Running = phase {
-                            phase = Phase::Noticing(Instant::now() + NOTICE.min(self.grace));
+                            phase = Phase::Noticing(Instant::now() + self.notice.min(self.grace));
                         }
                     }
                     false

@@ -27,7 +27,7 @@ pub(super) use recover::{Report, Reset, anew};
 pub use settings::{NetworkPlan, NetworkSettings};
 
 use crate::engine::{Engine, abi};
-use crate::memory::{Region, Space};
+use crate::memory::{MemoryError, Region, Space};
 use crate::rdma::{
     Adapter, AdapterPath, MemoryRange, QueueAddress, QueuePair, QueuePlan, RdmaError, Registration, Rights,
 };
@@ -301,6 +301,12 @@ impl Network {
     /// Returns the number and size of queue pairs.
     pub(super) fn plan(&self) -> NetworkPlan {
         self.plan
+    }
+
+    /// Changes the keys by which kernels name the heap of a PE; the second call undoes the first. No kernel may be using
+    /// them.
+    pub(super) fn flip_keys(&self, pe: usize) -> Result<(), MemoryError> {
+        self.shared.parts().as_ref().map_or(Ok(()), |parts| parts.tables.flip_keys(pe))
     }
 
     /// Returns true if a connection is known to have failed.

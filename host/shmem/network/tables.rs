@@ -10,10 +10,13 @@ use bytemuck::Zeroable;
 #[derive(Debug)]
 pub(in super::super) struct Tables {
     network: Region,
-    _peers: Region,
+    peers: Region,
     /// Send queues. Kernels write them all the time, so they share no cache line with other data.
     queues: Region,
 }
+
+/// Difference of a wrong key: in the lowest byte, which is a key's own variant.
+const WRONG: u32 = 0x55;
 
 const QUEUE_BYTES: usize = size_of::<abi::SendQueue>();
 
@@ -84,12 +87,22 @@ impl Tables {
             ..own
         };
         network.set(0, own)?;
-        Ok(Self { network, _peers: peers, queues: memory })
+        Ok(Self { network, peers, queues: memory })
     }
 
     /// Returns the address of `wb_network`.
     pub(super) fn address(&self) -> u64 {
         self.network.address()
+    }
+
+    /// Changes the keys by which kernels name the heap of a PE; the second call undoes the first. No kernel may be using
+    /// them.
+    pub(super) fn flip_keys(&self, pe: usize) -> Result<(), MemoryError> {
+        let at = pe * size_of::<abi::Peer>();
+        let mut peer: abi::Peer = self.peers.get(at)?;
+        peer.key ^= WRONG.to_be();
+        peer.strict_key ^= WRONG.to_be();
+        self.peers.set(at, peer)
     }
 
     /// Returns the send queue of a queue pair, as kernels have left it.
