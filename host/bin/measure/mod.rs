@@ -1,6 +1,7 @@
 //! Measurements and their reports.
 
 pub mod array;
+pub mod cufile;
 pub mod error;
 pub mod fio;
 pub mod gather;
