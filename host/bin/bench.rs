@@ -2,6 +2,7 @@
 
 mod compare;
 mod gather;
+mod mapping;
 mod post;
 mod rdma;
 mod shmem;
@@ -32,6 +33,7 @@ pub fn run(command: BenchCommand, interrupt: &Interrupt) -> Result<(), Failure> 
     match command {
         BenchCommand::Nvme(args) => nvme(&args, interrupt),
         BenchCommand::Queue(args) => queue(&args, interrupt),
+        BenchCommand::Mapping(args) => mapping::run(&args, interrupt),
         BenchCommand::Post(args) => post::run(&args, interrupt),
         BenchCommand::Array(args) => array(&args, interrupt),
         BenchCommand::Gather(args) => gather::run(&args, interrupt),

@@ -21,6 +21,9 @@ pub enum BenchCommand {
     /// Measure the queue core alone, against an ideal controller made of kernels
     #[command(after_help = "Example:\n  warpbell bench queue --runs 7")]
     Queue(QueueArgs),
+    /// Compare the CPU's loads and stores of GPU memory, through GDRCopy's module, with copies of the driver
+    #[command(after_help = "Example:\n  warpbell bench mapping --max-size 64k")]
+    Mapping(MappingArgs),
     /// Measure posting of RDMA work requests, against an ideal adapter made of kernels
     #[command(after_help = "Examples:\n  warpbell bench post --runs 7\n  warpbell bench post --inlined")]
     Post(PostArgs),
@@ -108,6 +111,20 @@ pub struct QueueArgs {
     pub commands: Option<u32>,
     #[command(flatten)]
     pub measure: MeasureArgs,
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct MappingArgs {
+    /// Smallest access, at least 4 bytes
+    #[arg(short = 'b', long, value_name = "SIZE", default_value = "4")]
+    pub min_size: Bytes,
+    /// Largest access, at most 1M; each is four times the one before
+    #[arg(short = 'e', long, value_name = "SIZE", default_value = "1M")]
+    pub max_size: Bytes,
+    #[command(flatten)]
+    pub report: ReportArgs,
+    #[command(flatten)]
+    pub engine: EngineArgs,
 }
 
 #[derive(Args, Clone, Debug)]

@@ -7,6 +7,7 @@ pub mod fio;
 pub mod gather;
 pub mod graph;
 pub mod histogram;
+pub mod mapping;
 pub mod nvme;
 #[allow(dead_code, reason = "generated: the host does not use all of it")]
 mod params;
