@@ -345,8 +345,9 @@ mod tests {
             format!("#include <stddef.h>\n#include <cufile.h>\n{}{room}{}{batch}", checks.concat(), values.concat());
         std::fs::write(at("layout.c"), text).unwrap();
         let cc = std::env::var("CC").unwrap_or_else(|_| "cc".to_owned());
-        let done = Command::new(cc).arg("-fsyntax-only").arg("-I").arg(folder.path()).arg("-I").arg(include);
-        let done = done.arg(at("layout.c")).output().unwrap();
+        let mut compiler = Command::new(cc);
+        compiler.arg("-fsyntax-only").arg("-I").arg(folder.path()).arg("-I").arg(include).arg(at("layout.c"));
+        let done = compiler.output().unwrap();
         assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
     }
 }

@@ -101,7 +101,7 @@ impl Drop for Buffer<'_> {
     }
 }
 
-/// What the operations of one thread use.
+/// Engine, file and memory of the operations of one thread.
 pub struct Site<'a> {
     pub engine: &'a Engine,
     pub file: &'a Registered<'a>,

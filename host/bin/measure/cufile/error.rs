@@ -101,7 +101,7 @@ pub enum CufileError {
     /// The temporary configuration cannot be written, or a thread cannot be started.
     #[error("{what}: {source}")]
     Setup {
-        /// What failed.
+        /// The step that failed.
         what: &'static str,
         /// The error.
         source: io::Error,

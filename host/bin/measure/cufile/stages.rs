@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use warpbell::engine::Engine;
 
-/// What the threads use.
+/// Engine, file, memory and job of all threads.
 pub struct Settings<'a> {
     pub engine: &'a Engine,
     pub file: &'a Registered<'a>,
