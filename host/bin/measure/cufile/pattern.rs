@@ -89,9 +89,9 @@ impl Choice {
         let unit = match self.stride {
             Some(all) => (self.lane + turn * all) % self.units,
             // The upper half of a random word, scaled. The number of units has 32 bits.
-            None => (next(&mut self.addresses) >> 32) * self.units >> 32,
+            None => ((next(&mut self.addresses) >> 32) * self.units) >> 32,
         };
-        let is_read = ((next(&mut self.directions) >> 32) * 100 >> 32) < self.read_percent;
+        let is_read = (((next(&mut self.directions) >> 32) * 100) >> 32) < self.read_percent;
         Operation { unit, is_read }
     }
 }
