@@ -291,8 +291,8 @@ mod tests {
 
     /// Folders that may have `cufile.h`: the one that `WARPBELL_CUFILE_INCLUDE` names, and those of toolkits.
     fn header() -> Option<PathBuf> {
-        let named = ["WARPBELL_CUFILE_INCLUDE"].iter().filter_map(|v| std::env::var_os(v)).map(PathBuf::from);
-        let toolkits = ["CUDA_HOME", "CUDA_PATH"].iter().filter_map(|v| std::env::var_os(v)).map(PathBuf::from);
+        let named = std::env::var_os("WARPBELL_CUFILE_INCLUDE").into_iter().map(PathBuf::from);
+        let toolkits = ["CUDA_HOME", "CUDA_PATH"].iter().filter_map(std::env::var_os).map(PathBuf::from);
         let toolkits = toolkits.chain(["/usr/local/cuda".into()]).map(|t| t.join("include"));
         named.chain(toolkits).find(|folder| folder.join("cufile.h").is_file())
     }

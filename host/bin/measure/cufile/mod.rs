@@ -28,8 +28,8 @@ use warpbell::engine::Engine;
 use warpbell::memory::Place;
 
 /// Bytes of the buffers of all threads together, as far as a round of each fits.
-const GPU_BUFFERS: usize = 128 << 20;
-const CPU_BUFFERS: usize = 16 << 20;
+const GPU_BUFFERS: usize = 512 << 20;
+const CPU_BUFFERS: usize = 32 << 20;
 /// Most rounds of a stage.
 const ROUNDS: usize = 4096;
 
