@@ -1,12 +1,14 @@
 //! Runs `warpbell bench`: measures and prints.
 
+mod compare;
 mod gather;
+mod mapping;
 mod post;
 mod rdma;
 mod shmem;
 mod stream;
 
-use crate::args::{ArrayArgs, BenchCommand, NvmeArgs, Pattern, QueueArgs};
+use crate::args::{ArrayArgs, BenchCommand, Compared, NvmeArgs, Pattern, QueueArgs};
 use crate::interrupt::Interrupt;
 use crate::measure::array::{self, ArrayBench};
 use crate::measure::nvme::{DepthLimit, NvmeBench, NvmeJob};
@@ -16,6 +18,7 @@ use crate::output::{Failure, Text};
 use crate::progress::Loading;
 use crate::{device, engine, output};
 use clap::ValueEnum;
+use compare::Comparison;
 use serde_json::json;
 use warpbell::engine::EngineKind;
 use warpbell::storage::{Cache, Drive, OverwritePolicy, Volume};
@@ -31,6 +34,7 @@ pub fn run(command: BenchCommand, interrupt: &Interrupt) -> Result<(), Failure> 
     match command {
         BenchCommand::Nvme(args) => nvme(&args, interrupt),
         BenchCommand::Queue(args) => queue(&args, interrupt),
+        BenchCommand::Mapping(args) => mapping::run(&args, interrupt),
         BenchCommand::Post(args) => post::run(&args, interrupt),
         BenchCommand::Array(args) => array(&args, interrupt),
         BenchCommand::Gather(args) => gather::run(&args, interrupt),
@@ -56,13 +60,17 @@ fn nvme(args: &NvmeArgs, interrupt: &Interrupt) -> Result<(), Failure> {
         Pattern::Randwrite => (0, true),
         Pattern::Randrw => (args.rwmixread, true),
     };
+    // A memory device is filled first, so that reads find data. Other devices are opened read-only unless the job
+    // writes.
+    let writes = read_percent < 100 || args.verify;
+    let comparison = match args.compare {
+        Some(Compared::Cufile) => Some(Comparison::prepare(args, args.size.map_or(CPU_DEVICE, |b| b.0), writes)?),
+        None => None,
+    };
     let engine = engine::open(&args.engine)?;
     text.line(format_args!("# warpbell {}  bench nvme  engine {engine}", env!("CARGO_PKG_VERSION")))?;
     let _stop = interrupt.stops(&engine);
     let bytes = args.size.map_or(if engine.is_gpu() { GPU_DEVICE } else { CPU_DEVICE }, |b| b.0);
-    // A memory device is filled first, so that reads find data. Other devices are opened read-only unless the job
-    // writes.
-    let writes = read_percent < 100 || args.verify;
     interrupt.doing("opening the device");
     let volume = device::measured(&args.device, &engine, bytes, args.bs, writes)?;
     interrupt.doing("measuring");
@@ -121,12 +129,24 @@ fn nvme(args: &NvmeArgs, interrupt: &Interrupt) -> Result<(), Failure> {
     if taken.redundancy.is_some() {
         text.line(format_args!("{}", device::copies(&taken)))?;
     }
+    let compared = match comparison {
+        Some(comparison) => {
+            // The device's service threads sleep meanwhile.
+            let measured = (job, depth.effective, median);
+            Some(comparison.run(&engine, measured, (volume.block_bytes(), args.runs), &text, interrupt)?)
+        }
+        None => None,
+    };
+    let (compared, failure) = compared.unzip();
     if let Some(path) = &args.report.json {
         let config = json!({ "job": job, "in_flight": depth.effective, "runs": args.runs });
-        let results = json!({ "iops": spread, "runs": runs });
+        let mut results = json!({ "iops": spread, "runs": runs });
+        if let Some(compared) = compared {
+            results["cufile"] = serde_json::to_value(compared)?;
+        }
         output::write_json("bench nvme", &Report::new(config, &engine, Some(taken), results), path)?;
     }
-    Ok(())
+    failure.flatten().map_or(Ok(()), Err)
 }
 
 // --- the queue core ------------------------------------------------------------------------------------------------------

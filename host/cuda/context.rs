@@ -211,6 +211,15 @@ impl Context {
         self.driver
     }
 
+    /// Calls `f` with the context current on this thread.
+    ///
+    /// # Errors
+    /// [`CudaError::Call`] if the driver cannot make the context current.
+    pub fn within<R>(&self, f: impl FnOnce() -> R) -> Result<R, CudaError> {
+        let _current = self.current()?;
+        Ok(f())
+    }
+
     /// Makes the context current on this thread until the guard is dropped.
     pub(super) fn current(&self) -> Result<Current, CudaError> {
         Current::push(self.driver, self.raw)

@@ -1,7 +1,7 @@
 //! An in-order queue of kernel launches, on a stream of its own or of other code.
 
 use super::driver::{CUcontext, CUstream, call};
-use super::error::CudaError;
+use super::error::{CudaError, code};
 use super::lane::Lane;
 use super::launch::{Launcher, refuse_capture};
 use super::memory_operation::MemoryOperation;
@@ -194,6 +194,30 @@ impl Stream {
         self.launcher.context().run_ends();
         self.elapsed = ended?.unwrap_or_default();
         Ok(true)
+    }
+
+    /// Waits at most `within` for all work on the stream to end, that of other code included. Returns true if it has
+    /// ended. The thread keeps its core meanwhile.
+    ///
+    /// # Errors
+    /// [`CudaError::Call`] if work on the stream failed.
+    pub fn drain(&mut self, within: Duration) -> Result<bool, CudaError> {
+        const WHAT: &str = "waiting for a stream";
+        let Some(lane) = &self.lane else { return Ok(true) };
+        let context = self.launcher.context();
+        let driver = context.driver();
+        let _current = context.current()?;
+        let entered = Instant::now();
+        // SAFETY: own event and a live stream.
+        unsafe { call!(driver, cuEventRecord(lane.end, lane.stream), WHAT) }?;
+        loop {
+            // SAFETY: own event.
+            match unsafe { (driver.cuEventQuery)(lane.end) } {
+                code::NOT_READY if entered.elapsed() < within => std::thread::yield_now(),
+                code::NOT_READY => return Ok(false),
+                answer => return driver.check(answer, "cuEventQuery", WHAT).map(|()| true),
+            }
+        }
     }
 
     /// Returns the GPU time of the last completed batch of kernels, from the start of its first to the end of its last.

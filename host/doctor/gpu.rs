@@ -1,7 +1,7 @@
 //! Checks of GPUs, their driver and its parameters.
 
 use super::check::{Area, Check, Checks};
-use super::gpu_facts::{Gpu, GpuFacts, Virtualization, runs_on};
+use super::gpu_facts::{Gpu, GpuFacts, runs_on};
 use super::machine::Machine;
 use super::nvidia;
 use super::process::{Access, capability};
@@ -52,7 +52,7 @@ pub(super) fn check(sysfs: &Sysfs, machine: &Machine, facts: &GpuFacts, all: &mu
         window(sysfs, gpu.bdf, gpu.bar1_bytes, gpu.memory_bytes, &mut c);
         doorbell(machine, true, &mut c);
         remap(machine, gpu.bdf, true, &mut c);
-        sharing(gpu, &mut c);
+        super::shares::check(sysfs, facts, gpu, &mut c);
         super::network::peers(facts, gpu, &mut c);
     }
     for f in on_pci.iter().filter(|f| facts.shown().iter().all(|g| g.bdf != Some(f.bdf))) {
@@ -269,30 +269,6 @@ fn remap(machine: &Machine, bdf: Option<Bdf>, shown: bool, c: &mut Checks<'_>) {
             None => c.unknown("peer remap", "the IOMMU translates for this GPU; DmaRemapPeerMmio cannot be read"),
         },
         None => c.unknown("peer remap", "the kernel does not report whether the IOMMU translates for this GPU"),
-    }
-}
-
-/// Checks MIG and vGPU: parts of a GPU have no lasting mappings for other devices.
-fn sharing(gpu: &Gpu, c: &mut Checks<'_>) {
-    match gpu.mig {
-        Some(true) => c.warn(
-            "mig",
-            "on: an instance's memory cannot be mapped for devices; queues and landing stay in host memory",
-            format!("nvidia-smi -i {} -mig 0", gpu.bdf.map_or(gpu.ordinal.to_string(), |b| b.to_string())),
-        ),
-        Some(false) => c.ok("mig", "off"),
-        None => c.unknown("mig", "NVML does not report it"),
-    }
-    match gpu.virtualization {
-        Some(Virtualization::Vgpu) => c.warn(
-            "vgpu",
-            "a share of a GPU: its memory cannot be mapped for devices; queues and landing stay in host memory",
-            "give the virtual machine a whole GPU (pass-through)".to_owned(),
-        ),
-        Some(Virtualization::VgpuHost) => c.warn("vgpu", "this host shares the GPU among virtual machines", None),
-        Some(Virtualization::Passthrough) => c.ok("vgpu", "no: the whole GPU is passed through to this machine"),
-        Some(Virtualization::Bare) => c.ok("vgpu", "no"),
-        None => c.unknown("vgpu", "NVML does not report it"),
     }
 }
 

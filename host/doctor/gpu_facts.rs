@@ -24,6 +24,29 @@ pub enum Virtualization {
     VgpuHost,
 }
 
+/// Number of processes that may use a GPU at the same time, in NVML's terms.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ComputeMode {
+    /// Any number.
+    Default,
+    /// One, which may be the MPS server.
+    ExclusiveProcess,
+    /// None.
+    Prohibited,
+}
+
+/// Processes on a GPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct GpuUse {
+    /// Processes with a CUDA context on it, without this one.
+    pub others: usize,
+    /// Clients of MPS.
+    pub mps_clients: usize,
+    /// Processes that may use it.
+    pub mode: ComputeMode,
+}
+
 /// A GPU that the CUDA driver shows. Facts that the driver does not report are `None`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Gpu {
@@ -54,6 +77,8 @@ pub struct Gpu {
     pub mig: Option<bool>,
     /// Sharing between virtual machines.
     pub virtualization: Option<Virtualization>,
+    /// Processes that use it.
+    pub usage: Option<GpuUse>,
     /// Result of loading this program's kernels, with the reason for a failure; `None` if loading was not tried.
     #[serde(serialize_with = "as_answer")]
     pub kernels: Option<Result<(), String>>,
@@ -90,6 +115,7 @@ impl Gpu {
             host_register: Some(info.host_register),
             mig: None,
             virtualization: None,
+            usage: None,
             kernels,
             name: info.name,
         }
@@ -137,7 +163,12 @@ pub struct GpuFacts {
     pub tried: Vec<Tried>,
     /// Access between every pair of GPUs, as far as NVML reports it.
     pub peers: Vec<GpuPeer>,
+    /// Pipe directory of the MPS control daemon: `CUDA_MPS_PIPE_DIRECTORY`, or `/tmp/nvidia-mps`.
+    pub mps_directory: String,
 }
+
+/// Pipe directory of MPS unless the environment names another.
+const MPS_DIRECTORY: &str = "/tmp/nvidia-mps";
 
 impl GpuFacts {
     /// Queries the driver and NVML, and loads the kernels on every GPU that the image has code for.
@@ -159,14 +190,16 @@ impl GpuFacts {
                 .collect()),
             Err(e) => Err(told(&e)),
         };
-        let mut this = Self { gpus, image_archs, tried, peers: Vec::new() };
+        let mps_directory = std::env::var("CUDA_MPS_PIPE_DIRECTORY").unwrap_or_else(|_| MPS_DIRECTORY.to_owned());
+        let mut this = Self { gpus, image_archs, tried, peers: Vec::new(), mps_directory };
         this.ask_nvml();
         this
     }
 
     /// Returns facts without a GPU, for a fixture: no driver is queried. `reason` tells why there is no GPU.
     pub fn none(reason: impl Into<String>) -> Self {
-        Self { gpus: Err(reason.into()), image_archs: Vec::new(), tried: Vec::new(), peers: Vec::new() }
+        let (image_archs, tried, peers) = (Vec::new(), Vec::new(), Vec::new());
+        Self { gpus: Err(reason.into()), image_archs, tried, peers, mps_directory: MPS_DIRECTORY.to_owned() }
     }
 
     /// Returns the GPUs that the driver shows.
@@ -199,11 +232,28 @@ impl GpuFacts {
                 Mode::Vgpu => Virtualization::Vgpu,
                 Mode::HostVgpu | Mode::HostVsga => Virtualization::VgpuHost,
             });
+            gpu.usage = nvml_use(&device);
         }
     }
 
     #[cfg(not(feature = "nvml"))]
     fn ask_nvml(&mut self) {}
+}
+
+/// Queries NVML for the processes on a GPU.
+#[cfg(feature = "nvml")]
+fn nvml_use(device: &nvml_wrapper::Device<'_>) -> Option<GpuUse> {
+    use nvml_wrapper::enum_wrappers::device::ComputeMode as Mode;
+    let mode = match device.compute_mode().ok()? {
+        Mode::Prohibited => ComputeMode::Prohibited,
+        Mode::ExclusiveProcess | Mode::ExclusiveThread => ComputeMode::ExclusiveProcess,
+        Mode::Default => ComputeMode::Default,
+    };
+    let own = std::process::id();
+    let others = device.running_compute_processes().ok()?.iter().filter(|p| p.pid != own).count();
+    // Older drivers do not list clients.
+    let clients = device.mps_running_compute_processes().unwrap_or_default();
+    Some(GpuUse { others, mps_clients: clients.iter().filter(|p| p.pid != own).count(), mode })
 }
 
 /// Queries NVML for every pair of GPUs.

@@ -18,12 +18,13 @@ mod pci;
 mod probes;
 mod process;
 mod rdma;
+mod shares;
 #[cfg(test)]
 mod tests;
 mod text;
 
 pub use check::{Area, Check, Status};
-pub use gpu_facts::{Gpu, GpuFacts, GpuPeer, Virtualization, runs_on};
+pub use gpu_facts::{ComputeMode, Gpu, GpuFacts, GpuPeer, GpuUse, Virtualization, runs_on};
 pub use network::{NetworkPath, PeerPairs};
 pub use nvme::{Controller, Reach};
 pub use paths::{BackendReport, State, StoragePath, Tried};

@@ -138,6 +138,10 @@ impl GpuEngine {
         Ok(function)
     }
 
+    pub(super) fn within<R>(&self, f: impl FnOnce() -> R) -> Result<R, EngineError> {
+        Ok(self.context.within(f)?)
+    }
+
     pub(super) fn queue(&self) -> Result<GpuQueue, EngineError> {
         Ok(GpuQueue(cuda::Stream::new(&self.launcher)?))
     }
@@ -188,6 +192,11 @@ pub(super) struct GpuQueue(cuda::Stream);
 impl GpuQueue {
     pub(super) fn wait(&mut self, within: Duration) -> Result<bool, String> {
         self.0.wait(within).map_err(in_words)
+    }
+
+    /// Waits for all work of the stream, that of other code included.
+    pub(super) fn drain(&mut self, within: Duration) -> Result<bool, EngineError> {
+        Ok(self.0.drain(within)?)
     }
 
     /// Fails if the stream is being captured.

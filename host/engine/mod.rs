@@ -496,6 +496,27 @@ impl Engine {
         unsafe { Stream::adopt(self, raw, keep) }
     }
 
+    /// Calls `f` with the context of the engine's GPU current on this thread, for libraries that use the current context.
+    /// On a CPU engine it only calls `f`.
+    ///
+    /// # Errors
+    /// [`EngineError::Cuda`] if the driver cannot make the context current.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use warpbell::engine::Engine;
+    ///
+    /// assert_eq!(Engine::cpu()?.within_context(|| 42)?, 42);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn within_context<R>(&self, f: impl FnOnce() -> R) -> Result<R, EngineError> {
+        match &self.0.backend {
+            Backend::Cpu(_) => Ok(f()),
+            Backend::Gpu(g) => g.within(f),
+        }
+    }
+
     /// Creates an empty stream. Kernels launched on it run one after another.
     ///
     /// # Errors

@@ -322,6 +322,30 @@ impl Stream {
         }
     }
 
+    /// Waits at most `within` for all work on the stream to end, also for work that other code put on the CUDA stream.
+    /// Returns true if it has ended. [`Stream::synchronize`] knows the engine's kernels only.
+    ///
+    /// # Errors
+    /// [`EngineError::Cuda`] if work on the CUDA stream failed, or the stream is being captured.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use warpbell::engine::Engine;
+    ///
+    /// let stream = Engine::cpu()?.stream()?;
+    /// // A library that takes a `CUstream` gets `stream.raw()`.
+    /// assert!(stream.drain(Duration::from_secs(10))?);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn drain(&self, within: Duration) -> Result<bool, EngineError> {
+        match &mut self.0.state().queue {
+            Queue::Cpu(c) => Ok(c.point().wait(within)),
+            Queue::Gpu(g) => g.drain(within),
+        }
+    }
+
     /// Returns true if every kernel of the stream has ended. Errors in the log are left for [`Stream::synchronize`].
     ///
     /// # Errors

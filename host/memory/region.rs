@@ -268,7 +268,7 @@ impl Region {
         }
     }
 
-    fn check(&self, offset: usize, bytes: usize) -> Result<(), MemoryError> {
+    pub(super) fn check(&self, offset: usize, bytes: usize) -> Result<(), MemoryError> {
         match offset.checked_add(bytes) {
             Some(end) if end <= self.0.bytes => Ok(()),
             _ => Err(MemoryError::OutOfBounds { offset, bytes, len: self.0.bytes }),

@@ -44,6 +44,8 @@ fn a_device_is_measured_and_checked() {
 
 #[test]
 fn measurements_that_cannot_be_made_are_named() {
+    mentions(&fails(&["bench", "mapping", "--engine", "cpu"]), &["no GPU memory to map", "/dev/gdrdrv"]);
+    mentions(&fails(&["bench", "mapping", "-e", "2M"]), &["2097152", "from 4 to 1048576"]);
     mentions(&fails(&["bench", "nvme", "--bs", "1000", "--size", "1M"]), &["1000", "512"]);
     mentions(
         &fails(&["bench", "nvme", "--device", "soft:mem:1M", "--size", "2M", "--bs", "4k"]),

@@ -4,6 +4,7 @@
 mod bench;
 #[path = "../children/mod.rs"]
 mod children;
+mod cufile;
 mod faults;
 mod gather;
 mod graph;

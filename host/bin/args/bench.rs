@@ -15,12 +15,15 @@ use warpbell::units::{Bytes, BytesOrShare, parse_duration};
 pub enum BenchCommand {
     /// Measure a device from kernels as fio does: IOPS, bandwidth and latency
     #[command(
-        after_help = "Examples:\n  warpbell bench nvme --rw randread --bs 4k --iodepth 64 --runtime 10s\n  warpbell bench nvme --device soft:disk.img,size=1G --rw write --verify"
+        after_help = "Examples:\n  warpbell bench nvme --rw randread --bs 4k --iodepth 64 --runtime 10s\n  warpbell bench nvme --device soft:disk.img,size=1G --rw write --verify\n  warpbell bench nvme --device soft:disk.img --compare cufile"
     )]
     Nvme(NvmeArgs),
     /// Measure the queue core alone, against an ideal controller made of kernels
     #[command(after_help = "Example:\n  warpbell bench queue --runs 7")]
     Queue(QueueArgs),
+    /// Compare the CPU's loads and stores of GPU memory, through GDRCopy's module, with copies of the driver
+    #[command(after_help = "Example:\n  warpbell bench mapping --max-size 64k")]
+    Mapping(MappingArgs),
     /// Measure posting of RDMA work requests, against an ideal adapter made of kernels
     #[command(after_help = "Examples:\n  warpbell bench post --runs 7\n  warpbell bench post --inlined")]
     Post(PostArgs),
@@ -76,12 +79,25 @@ pub struct NvmeArgs {
     /// Number of measurements; the median is reported
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub runs: u32,
+    /// Measure another library beside, on the same file with the same commands; the device is a soft:FILE
+    #[arg(long, value_enum, value_name = "LIBRARY")]
+    pub compare: Option<Compared>,
+    /// Threads that call cuFileRead or cuFileWrite [default: one for each command in flight, at most 128]
+    #[arg(long, value_name = "N", requires = "compare", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub compare_threads: Option<u32>,
     #[command(flatten)]
     pub report: ReportArgs,
     #[command(flatten)]
     pub engine: EngineArgs,
     #[command(flatten)]
     pub device: DeviceArgs,
+}
+
+/// Library to compare with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Compared {
+    /// NVIDIA's libcufile (GPUDirect Storage): threads, batches and streams
+    Cufile,
 }
 
 #[derive(Args, Clone, Debug)]
@@ -100,6 +116,20 @@ pub struct QueueArgs {
     pub commands: Option<u32>,
     #[command(flatten)]
     pub measure: MeasureArgs,
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct MappingArgs {
+    /// Smallest access, at least 4 bytes
+    #[arg(short = 'b', long, value_name = "SIZE", default_value = "4")]
+    pub min_size: Bytes,
+    /// Largest access, at most 1M; each is four times the one before
+    #[arg(short = 'e', long, value_name = "SIZE", default_value = "1M")]
+    pub max_size: Bytes,
+    #[command(flatten)]
+    pub report: ReportArgs,
+    #[command(flatten)]
+    pub engine: EngineArgs,
 }
 
 #[derive(Args, Clone, Debug)]

@@ -1,5 +1,6 @@
 //! Errors of measurements.
 
+use super::cufile::CufileError;
 use warpbell::engine::{EngineError, RunError};
 use warpbell::memory::MemoryError;
 use warpbell::rdma::{PostError, RdmaError};
@@ -27,6 +28,8 @@ pub enum MeasureError {
     Engine(#[from] EngineError),
     #[error(transparent)]
     Run(#[from] RunError),
+    #[error(transparent)]
+    Cufile(#[from] CufileError),
     /// A setting that cannot be measured. The text names the setting, its numbers, and valid values.
     #[error("{0}")]
     Refused(String),

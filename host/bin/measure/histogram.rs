@@ -39,6 +39,35 @@ impl Histogram {
         Self { bits, counts }
     }
 
+    /// Creates an empty histogram of `buckets` buckets.
+    pub fn empty(bits: u32, buckets: usize) -> Self {
+        Self::new(bits, vec![0; buckets])
+    }
+
+    /// Returns the bucket of a value, as kernels compute it.
+    pub fn bucket(bits: u32, value: u64) -> usize {
+        if value >> bits == 0 {
+            return value as usize;
+        }
+        let log2 = 63 - value.leading_zeros();
+        let fraction = (value >> (log2 - bits)) & ((1 << bits) - 1);
+        (((log2 - bits + 1) as usize) << bits) + fraction as usize
+    }
+
+    /// Counts `times` values. Values beyond the last bucket count as its values.
+    pub fn add(&mut self, value: u64, times: u64) {
+        let last = self.counts.len().saturating_sub(1);
+        if let Some(count) = self.counts.get_mut(Self::bucket(self.bits, value).min(last)) {
+            *count += times;
+        }
+    }
+
+    /// Adds the counts of another histogram with the same buckets.
+    pub fn merge(&mut self, other: &Self) {
+        debug_assert_eq!((self.bits, self.counts.len()), (other.bits, other.counts.len()));
+        self.counts.iter_mut().zip(&other.counts).for_each(|(a, b)| *a += b);
+    }
+
     /// Returns the smallest and the largest value of a bucket.
     pub fn range(bits: u32, bucket: usize) -> (u64, u64) {
         let (row, fraction) = ((bucket >> bits) as u32, bucket as u64 & ((1 << bits) - 1));
@@ -94,14 +123,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Returns the bucket of a value, as kernels compute it.
     fn bucket(bits: u32, value: u64) -> usize {
-        if value >> bits == 0 {
-            return value as usize;
-        }
-        let log2 = 63 - value.leading_zeros();
-        let fraction = (value >> (log2 - bits)) & ((1 << bits) - 1);
-        (((log2 - bits + 1) as usize) << bits) + fraction as usize
+        Histogram::bucket(bits, value)
     }
 
     #[test]

@@ -1,11 +1,13 @@
 //! Measurements and their reports.
 
 pub mod array;
+pub mod cufile;
 pub mod error;
 pub mod fio;
 pub mod gather;
 pub mod graph;
 pub mod histogram;
+pub mod mapping;
 pub mod nvme;
 #[allow(dead_code, reason = "generated: the host does not use all of it")]
 mod params;

@@ -3,6 +3,7 @@
 mod fabrics;
 mod nics;
 mod shapes;
+mod shares;
 mod text;
 
 use super::{Area, Check, GpuFacts, Report, Require, State, Status, examine};
@@ -365,7 +366,7 @@ fn instances_shares_and_builds_without_code_are_said() {
         ..h200(0, "0000:03:00.0")
     };
     let r = look(&(tree, facts(vec![gpu])));
-    expect(&r, (GPU, "0", "mig"), Warn, "on: ", Some("nvidia-smi -i 0000:03:00.0 -mig 0"));
+    expect(&r, (GPU, "0", "mig"), Warn, "on: a process uses one instance", Some("nvidia-smi -i 0000:03:00.0 -mig 0"));
     expect(&r, (GPU, "0", "vgpu"), Warn, "a share", Some("whole GPU"));
     expect(&r, (GPU, "0", "kernels"), Fail, "no code for sm_75", Some("WARPBELL_CUDA_ARCHS=75"));
     assert!(!possible(&r)[0]);

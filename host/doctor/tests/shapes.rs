@@ -1,10 +1,12 @@
 //! Fixtures of machines.
 
 use crate::cuda::WritesOrdering;
-use crate::doctor::{Gpu, GpuFacts, Virtualization};
+use crate::doctor::{ComputeMode, Gpu, GpuFacts, GpuUse, Virtualization};
 use crate::pci::fixture::{Config, Device, Fixture};
 
 pub const GIB: u64 = 1 << 30;
+/// No other process.
+pub const ALONE: GpuUse = GpuUse { others: 0, mps_clients: 0, mode: ComputeMode::Default };
 
 /// Adds a user's process: no capabilities, 8 MiB of locked memory.
 pub fn user(tree: &Fixture) {
@@ -119,12 +121,13 @@ pub fn h200(ordinal: usize, bdf: &str) -> Gpu {
         host_register: Some(true),
         mig: Some(false),
         virtualization: Some(Virtualization::Bare),
+        usage: Some(ALONE),
         kernels: Some(Ok(())),
     }
 }
 
 pub fn facts(gpus: Vec<Gpu>) -> GpuFacts {
-    GpuFacts { gpus: Ok(gpus), image_archs: vec![80, 90, 100], tried: Vec::new(), peers: Vec::new() }
+    GpuFacts { gpus: Ok(gpus), image_archs: vec![80, 90, 100], ..GpuFacts::none("") }
 }
 
 pub fn h200_device() -> Device {
@@ -177,6 +180,7 @@ pub fn workstation() -> (Fixture, GpuFacts) {
         dma_buf: Some(false),
         gpu_direct_rdma: Some(false),
         virtualization: Some(Virtualization::Bare),
+        usage: Some(ALONE),
         ..h200(0, "0000:01:00.0")
     };
     (tree, facts(vec![gpu]))

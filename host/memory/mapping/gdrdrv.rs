@@ -56,7 +56,7 @@ pub(super) const UNPIN_BUFFER: u32 = request(Direction::ReadWrite, KIND, 2, size
 pub(super) const GET_VERSION: u32 = request(Direction::ReadWrite, KIND, 255, size_of::<usize>());
 
 /// Pinned GPU memory.
-struct Pinned {
+pub(super) struct Pinned {
     file: File,
     handle: u64,
 }
@@ -127,7 +127,8 @@ pub(super) fn map_cpu_mapping(iommu: &Arc<dyn IommuMap>, cpu: &Mapping, bytes: u
     Ok(range)
 }
 
-pub(super) fn map(site: &Site<'_>) -> Result<Option<Mapped>, BackendError> {
+/// Pins the region and maps it into the CPU. Fields in drop order.
+pub(super) fn map_into_cpu(site: &Site<'_>) -> Result<(Mapping, Pinned), BackendError> {
     let file = site.open(FILE)?;
     check_version(&file)?;
     let pinned = Pinned::new(file, site.region.address(), site.bytes())?;
@@ -136,6 +137,11 @@ pub(super) fn map(site: &Site<'_>) -> Result<Option<Mapped>, BackendError> {
     let cpu = Mapping::new(site.sys, pinned.file.fd, offset, site.region.len())
         .map_err(|source| BackendError::Refused { call: "mmap of /dev/gdrdrv", source })?;
     compare_cpu_view(site, cpu.base)?;
+    Ok((cpu, pinned))
+}
+
+pub(super) fn map(site: &Site<'_>) -> Result<Option<Mapped>, BackendError> {
+    let (cpu, pinned) = map_into_cpu(site)?;
     let Some(iommu) = type1(site)? else { return Ok(None) };
     let range = map_cpu_mapping(&iommu, &cpu, site.bytes())?;
     let iova = range.iova;

@@ -8,6 +8,7 @@
 //! headers, which each file names.
 
 mod backend;
+mod cpu_view;
 mod dmabuf;
 mod dmabuf_import;
 mod gdrdrv;
@@ -19,6 +20,7 @@ mod syscalls;
 mod tests;
 
 pub use backend::{Attempt, BackendChoice, MappingBackend, Outcome, UnknownBackend};
+pub use cpu_view::CpuView;
 pub(crate) use gdrdrv::FILE as GDRDRV;
 pub(crate) use reason::TOPOLOGY_CHECK;
 pub use reason::{BackendError, ProbeError};

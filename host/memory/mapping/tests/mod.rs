@@ -362,3 +362,48 @@ fn this_machine_is_surveyed_without_harm() {
     let seen = survey(&sys, &DriverDmaBuf, None);
     assert!(seen.iter().all(|a| a.outcome != Outcome::Taken && !a.reason.is_empty()), "{seen:?}");
 }
+
+#[test]
+fn the_cpu_reads_and_writes_gpu_memory_through_gdrdrv() {
+    let machine = Machine::new(&[GDRDRV], Faults::default());
+    let sys: Arc<dyn Syscalls> = Arc::new(machine.clone());
+    let region = gpu_memory(GPU_PAGE);
+    let bytes: Vec<u8> = (0..GPU_PAGE).map(|i| (i * 7 + i / 256) as u8).collect();
+    region.write(0, &bytes).unwrap();
+    let view = CpuView::with(&sys, &region).unwrap();
+    for (at, n) in [(0, GPU_PAGE), (16, 100), (8, 24), (3, 50), (GPU_PAGE - 1, 1), (GPU_PAGE, 0)] {
+        let mut seen = vec![0; n];
+        view.read(at, &mut seen).unwrap();
+        assert_eq!(seen, bytes[at..at + n], "{n} bytes at {at}");
+        let other: Vec<u8> = seen.iter().map(|b| !b).collect();
+        view.write(at, &other).unwrap();
+        assert_eq!(region.get_slice::<u8>(at, n).unwrap(), other);
+        region.write(0, &bytes).unwrap();
+    }
+    for (at, n) in [(GPU_PAGE, 1), (1, GPU_PAGE), (usize::MAX, 2)] {
+        let expected = |e| matches!(e, Err(MemoryError::OutOfBounds { .. }));
+        assert!(expected(view.read(at, &mut vec![0; n])) && expected(view.write(at, &vec![0; n])), "{n} at {at}");
+    }
+    assert!(!machine.left().is_empty());
+    drop((view, region));
+    assert_eq!(machine.left(), Vec::<String>::new());
+}
+
+#[test]
+fn a_view_that_gdrdrv_does_not_give_is_refused_by_name() {
+    let refused = |files: &[&'static str], faults: Faults| {
+        let machine = Machine::new(files, faults);
+        let sys: Arc<dyn Syscalls> = Arc::new(machine.clone());
+        let text = CpuView::with(&sys, &gpu_memory(GPU_PAGE)).unwrap_err().to_string();
+        assert_eq!(machine.left(), Vec::<String>::new());
+        text
+    };
+    let absent = refused(&[], Faults::default());
+    assert!(absent.contains("gdrdrv does not work: /dev/gdrdrv: No such file"), "{absent}");
+    assert!(absent.contains("modprobe gdrdrv"), "{absent}");
+    let pin = HashMap::from([(gdrdrv::PIN_BUFFER, libc::ENOMEM)]);
+    let pinned = refused(&[GDRDRV], Faults { request: pin, ..Faults::default() });
+    assert!(pinned.contains("GDRDRV_IOC_PIN_BUFFER"), "{pinned}");
+    let wrong = refused(&[GDRDRV], Faults { wrong_view: true, ..Faults::default() });
+    assert!(wrong.contains("the CPU mapping shows"), "{wrong}");
+}
