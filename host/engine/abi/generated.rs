@@ -833,8 +833,8 @@ layouts! {
     wb_team_rounds TeamRounds { sync data small reserved }
     wb_team Team { pe size start stride sync signals scratch rounds scratch_bytes reserved0 reserved }
     wb_send_queue SendQueue { ring completions record doorbell mark hold staging staging_address staging_key
-        staging_bytes queue_word log_blocks log_completions flags pe index reserved0 credit ticket granted spare
-        reserved1 tail_lock tail reserved2 head_lock head completed failed failed_at reserved3 }
+        staging_bytes queue_word log_blocks log_completions flags pe index flame reserved4 reserved0 credit ticket
+        granted spare reserved1 tail_lock tail reserved2 head_lock head completed failed failed_at reserved3 }
     wb_peer Peer { queues heap key strict_key queue_count flags reserved }
     wb_network Network { peers heap key reserved0 control local heap_bytes stride pe size }
     wb_world World { control heap heap_bytes stride allocated network pe size flags reserved1 team reserved2 }

@@ -211,9 +211,13 @@ impl Wire {
 impl RingUser {
     /// Returns the block behind those that the doorbell record announces.
     fn record(&self) -> u16 {
+        u32::from_be(self.word().load(Ordering::Acquire)) as u16
+    }
+
+    /// Returns the record's send word.
+    fn word(&self) -> &AtomicU32 {
         // SAFETY: the record's second word, aligned, in memory that stays while this exists.
-        let record = unsafe { AtomicU32::from_ptr((self.rings.record + 4) as *mut u32) }.load(Ordering::Acquire);
-        u32::from_be(record) as u16
+        unsafe { AtomicU32::from_ptr((self.rings.record + 4) as *mut u32) }
     }
 
     fn pass_on(
@@ -224,7 +228,7 @@ impl RingUser {
         memory: &[(u64, u64, Place)],
         violations: &mut Vec<String>,
     ) {
-        if !self.rings.recorded && self.record() != 0 {
+        if !self.rings.recorded && self.record() != self.announced {
             violations.push(format!("queue pair {number:#x} has no doorbell record, and kernels write one"));
         }
         if next == self.announced {
@@ -234,6 +238,10 @@ impl RingUser {
             self.check_near(number, next, memory, violations);
         }
         self.announced = next;
+        if !self.rings.recorded {
+            // The software NIC behind this one needs a record.
+            self.word().store(u32::from(next).to_be(), Ordering::Release);
+        }
         let mut bell = [0; 8];
         bell[1..3].copy_from_slice(&next.to_be_bytes());
         bell[4..8].copy_from_slice(&(number << 8).to_be_bytes());
