@@ -131,7 +131,7 @@ impl Devx for Nic {
                 self.library.mlx5dv_devx_umem_reg(self.context(), address as *mut c_void, bytes, UMEM_WRITE)
             },
             UmemSource::DmaBuf(fd) => {
-                let page = 4096u64;
+                let page = crate::this_host::page_bytes() as u64;
                 let mut input = mlx5dv_devx_umem_in {
                     // Offset in the dma-buf.
                     addr: null_mut(),

@@ -12,6 +12,7 @@ use crate::rdma::{
     Adapter, DeviceChoice, DoorbellChoice, Endpoint, MemoryRange, QueueChoice, QueuePair, QueuePlan, RdmaError,
     RecordChoice, Registration, Rights, Route, TrafficClass,
 };
+use crate::this_host::testing::with_page_bytes;
 use crate::wire::mlx5::devx::{CreateCq, CreateQp, ModifyQp, Transition};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -416,6 +417,28 @@ fn registers_of_one_page_are_mapped_once() {
     let pages: Vec<u64> = doorbells.iter().map(|d| d / 4096).collect();
     assert_eq!(different(&pages), 4);
     assert!(!firmware.log().calls.iter().any(|c| c == "uar BlueFlame"));
+}
+
+/// A system page of 64 KiB holds register pages of several devices' users. Kernels get the registers' own addresses all
+/// the same, and no system page is mapped twice.
+#[test]
+fn registers_are_found_in_larger_pages_of_the_system() {
+    for record in [RecordChoice::On, RecordChoice::Off] {
+        with_page_bytes(64 << 10, || {
+            let firmware = Firmware::default();
+            firmware.log().able.no_record = true;
+            let adapter = open(&firmware, &DeviceChoice { record, ..DeviceChoice::default() }).unwrap();
+            assert_eq!(adapter.path().doorbell, Doorbell::Gpu);
+            let pairs: Vec<_> = (0..16).map(|_| adapter.create(plan(7)).unwrap()).collect();
+            let doorbells = pairs.iter().map(|p| p.memory().send_queue(p.number(), p.flags()).doorbell);
+            let expected = firmware.registers().into_iter().map(|r| match record {
+                RecordChoice::Off => r.as_ptr() as u64 & !0xfff | 0x600,
+                _ => r.as_ptr() as u64,
+            });
+            assert_eq!(doorbells.collect::<Vec<_>>(), expected.collect::<Vec<_>>());
+            nothing_wrong(&firmware.log());
+        });
+    }
 }
 
 #[test]

@@ -164,7 +164,8 @@ impl RegisterMapper for Driver {
         keep: Arc<dyn Any + Send + Sync>,
     ) -> Result<Region, MemoryError> {
         let page = base.as_ptr() as usize;
-        assert!(page.is_multiple_of(PAGE) && bytes == PAGE, "registrations are whole pages");
+        let system = crate::this_host::page_bytes();
+        assert!(page.is_multiple_of(system) && bytes == system, "registrations are whole pages");
         if !self.0.lock().insert(page) {
             let source = CudaError::Call(Box::new(FailedCall {
                 what: "registering device registers as I/O memory",
