@@ -255,7 +255,7 @@ fn a_nic_that_lacks_something_says_what() {
 }
 
 /// Returns the text of the error with which a NIC is refused.
-fn refusal(choice: &DeviceChoice, change: impl FnOnce(&mut Able)) -> String {
+fn denied(choice: &DeviceChoice, change: impl FnOnce(&mut Able)) -> String {
     let firmware = Firmware::default();
     change(&mut firmware.log().able);
     open(&firmware, choice).unwrap_err().to_string()
@@ -269,14 +269,14 @@ fn capabilities_are_refused_by_name_with_the_value_found() {
     let both = DeviceChoice { record: RecordChoice::Off, ..flame.clone() };
     let off = DeviceChoice { record: RecordChoice::Off, ..DeviceChoice::default() };
     for (text, parts) in [
-        (refusal(&plain, |a| a.cqe_version = 0), ["version 0 (cqe_version)", "transport verbs"]),
-        (refusal(&plain, |a| a.overrun_ignore = false), ["cq_oi is 0", "transport verbs"]),
-        (refusal(&plain, |a| a.max_entry_bytes = 64), ["at most 64 bytes (max_wqe_sz_sq)", "transport verbs"]),
-        (refusal(&off, |_| ()), ["send_dbr_mode_no_dbr_ext is 0", "WARPBELL_RDMA_RECORD=auto"]),
-        (refusal(&flame, |a| a.blue_flame = false), ["bf is 0", "unset WARPBELL_RDMA_BLUEFLAME"]),
-        (refusal(&flame, |a| a.log_blue_flame = 6), ["2^6 bytes (log_bf_reg_size)", "unset WARPBELL_RDMA_BLUEFLAME"]),
-        (refusal(&cpu, |_| ()), ["a CPU thread writes the doorbells", "WARPBELL_RDMA_DOORBELL=auto"]),
-        (refusal(&both, |a| a.no_record = true), ["with a doorbell record", "WARPBELL_RDMA_RECORD=auto"]),
+        (denied(&plain, |a| a.cqe_version = 0), ["version 0 (cqe_version)", "transport verbs"]),
+        (denied(&plain, |a| a.overrun_ignore = false), ["cq_oi is 0", "transport verbs"]),
+        (denied(&plain, |a| a.max_entry_bytes = 64), ["at most 64 bytes (max_wqe_sz_sq)", "transport verbs"]),
+        (denied(&off, |_| ()), ["send_dbr_mode_no_dbr_ext is 0", "WARPBELL_RDMA_RECORD=auto"]),
+        (denied(&flame, |a| a.blue_flame = false), ["bf is 0", "unset WARPBELL_RDMA_BLUEFLAME"]),
+        (denied(&flame, |a| a.log_blue_flame = 6), ["2^6 bytes (log_bf_reg_size)", "unset WARPBELL_RDMA_BLUEFLAME"]),
+        (denied(&cpu, |_| ()), ["a CPU thread writes the doorbells", "WARPBELL_RDMA_DOORBELL=auto"]),
+        (denied(&both, |a| a.no_record = true), ["with a doorbell record", "WARPBELL_RDMA_RECORD=auto"]),
     ] {
         assert!(text.contains("mlx5_0 port 1: ") && parts.iter().all(|p| text.contains(p)), "{text}");
     }

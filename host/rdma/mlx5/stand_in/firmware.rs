@@ -92,7 +92,7 @@ pub struct Rings {
     pub completions: Completions,
     pub record: u64,
     /// False if the queue pair has no doorbell record.
-    pub recorded: bool,
+    pub has_record: bool,
     pub page: u32,
 }
 
@@ -234,12 +234,12 @@ impl Firmware {
             if field(qp::IN_MEMORY) == 0 || field(qp::RECORD_IN_MEMORY) == 0 {
                 return Err(Status::Parameter);
             }
-            let recorded = match field(qp::RECORD_MODE) {
+            let has_record = match field(qp::RECORD_MODE) {
                 0 => true,
                 1 if log.able.no_record && !log.refuses_no_record => false,
                 _ => return Err(Status::Parameter),
             };
-            Rings { ring, log_blocks, completions, record, recorded, page: field(qp::PAGE) as u32 }
+            Rings { ring, log_blocks, completions, record, has_record, page: field(qp::PAGE) as u32 }
         };
         let number = match &self.0.wire {
             Some(wire) => wire.serve(rings),

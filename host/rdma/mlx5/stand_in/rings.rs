@@ -183,18 +183,18 @@ impl Wire {
             }
             (*last, heard) = (bell, true);
             let told = SendDoorbell::from_bytes(bell.to_ne_bytes());
-            let (named, recorded) = (told.qpn, *at % 4096 != WITHOUT_RECORD);
-            let user = pairs.get_mut(&named).filter(|s| s.rings.page == *page && s.rings.recorded == recorded);
+            let (named, has_record) = (told.qpn, *at % 4096 != WITHOUT_RECORD);
+            let user = pairs.get_mut(&named).filter(|s| s.rings.page == *page && s.rings.has_record == has_record);
             let Some(user) = user else {
                 violations.push(format!("a doorbell at {at:#x} of page {page:#x} names queue pair {named:#x}"));
                 continue;
             };
-            if !recorded {
+            if !has_record {
                 user.pass_on(named, told.next, flags.get(&named).copied().unwrap_or(0), memory, violations);
                 continue;
             }
             // The visible doorbell may have overwritten another queue pair's: a register here holds only one.
-            for (number, one) in pairs.iter_mut().filter(|(_, s)| s.rings.page == *page && s.rings.recorded) {
+            for (number, one) in pairs.iter_mut().filter(|(_, s)| s.rings.page == *page && s.rings.has_record) {
                 let next = one.record();
                 one.pass_on(*number, next, flags.get(number).copied().unwrap_or(0), memory, violations);
             }
@@ -228,7 +228,7 @@ impl RingUser {
         memory: &[(u64, u64, Place)],
         violations: &mut Vec<String>,
     ) {
-        if !self.rings.recorded && self.record() != self.announced {
+        if !self.rings.has_record && self.record() != self.announced {
             violations.push(format!("queue pair {number:#x} has no doorbell record, and kernels write one"));
         }
         if next == self.announced {
@@ -238,7 +238,7 @@ impl RingUser {
             self.check_near(number, next, memory, violations);
         }
         self.announced = next;
-        if !self.rings.recorded {
+        if !self.rings.has_record {
             // The software NIC behind this one needs a record.
             self.word().store(u32::from(next).to_be(), Ordering::Release);
         }

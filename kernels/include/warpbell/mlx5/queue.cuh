@@ -222,15 +222,15 @@ class send_core : public ring_core<wb_send_queue, send_core> {
   // Makes the entries before `tail` visible to the device, and after them the record of a queue pair that has one.
   WB_FN void set_record(uint32_t tail) const {
     uint32_t* record = &static_cast<qp_record*>(q->record)->send;
-    const bool recorded = (q->flags & WB_SEND_NO_RECORD) == 0;
+    const bool has_record = (q->flags & WB_SEND_NO_RECORD) == 0;
     if ((q->flags & WB_SEND_NEAR) != 0) {
       order::fence<order::release>();
-      if (!recorded) return;
+      if (!has_record) return;
       order::store<order::relaxed, order::system>(record, send_record(tail));
       order::fence<order::release>();
     } else {
       order::fence<order::release, order::system>();
-      if (!recorded) return;
+      if (!has_record) return;
       order::store<order::relaxed, order::system>(record, send_record(tail));
       order::fence<order::release, order::system>();
     }
