@@ -25,6 +25,19 @@ choices! {
     Host = "host"
 }
 
+choices! {
+    /// Requested doorbell records of an mlx5 NIC's queue pairs.
+    #[derive(Default)]
+    RecordChoice:
+    /// None if the NIC can work without them (ConnectX-8).
+    #[default]
+    Auto = "auto",
+    /// Each queue pair has one.
+    On = "on",
+    /// None; opening fails if the NIC needs them.
+    Off = "off"
+}
+
 /// Requested properties of an adapter. Fields that are `None` are chosen automatically.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -45,13 +58,18 @@ pub struct DeviceChoice {
     pub doorbell: DoorbellChoice,
     /// Requested memory for the rings.
     pub queues: QueueChoice,
+    /// Requested doorbell records of an mlx5 NIC's queue pairs.
+    pub record: RecordChoice,
+    /// True if kernels store an entry that they post alone to a BlueFlame register of an mlx5 NIC, which then need not
+    /// fetch the entry. Opening fails if the NIC has no such registers.
+    pub blue_flame: bool,
 }
 
 impl DeviceChoice {
     /// Reads the choice from environment variables: `WARPBELL_RDMA_DEVICE` (`mlx5_0`, `mlx5_0:1`),
     /// `WARPBELL_RDMA_GID_INDEX`, `WARPBELL_RDMA_TRAFFIC_CLASS`, `WARPBELL_RDMA_SERVICE_LEVEL`,
-    /// `WARPBELL_RDMA_TIMEOUT`, `WARPBELL_RDMA_DOORBELL` (`auto`, `gpu`, `cpu`) and `WARPBELL_RDMA_QUEUES` (`auto`,
-    /// `gpu`, `host`).
+    /// `WARPBELL_RDMA_TIMEOUT`, `WARPBELL_RDMA_DOORBELL` (`auto`, `gpu`, `cpu`), `WARPBELL_RDMA_QUEUES` (`auto`, `gpu`,
+    /// `host`), `WARPBELL_RDMA_RECORD` (`auto`, `on`, `off`) and `WARPBELL_RDMA_BLUEFLAME` (`on`, `off`).
     ///
     /// # Errors
     /// [`RdmaError::System`] with `InvalidInput` if a variable has an invalid value.
@@ -81,6 +99,12 @@ impl DeviceChoice {
         choice.ack_timeout = number("WARPBELL_RDMA_TIMEOUT", u32::from(MAX_ACK_TIMEOUT))?.map(|n| n as u8);
         choice.doorbell = axis("WARPBELL_RDMA_DOORBELL", value("WARPBELL_RDMA_DOORBELL"))?;
         choice.queues = axis("WARPBELL_RDMA_QUEUES", value("WARPBELL_RDMA_QUEUES"))?;
+        choice.record = axis("WARPBELL_RDMA_RECORD", value("WARPBELL_RDMA_RECORD"))?;
+        choice.blue_flame = match value("WARPBELL_RDMA_BLUEFLAME").as_deref() {
+            None | Some("off") => false,
+            Some("on") => true,
+            Some(text) => return Err(wrong("WARPBELL_RDMA_BLUEFLAME", text, "write `on` or `off`".to_owned())),
+        };
         Ok(choice)
     }
 
@@ -334,10 +358,13 @@ mod tests {
             ("WARPBELL_RDMA_TIMEOUT", "14"),
             ("WARPBELL_RDMA_DOORBELL", "cpu"),
             ("WARPBELL_RDMA_QUEUES", "host"),
+            ("WARPBELL_RDMA_RECORD", "off"),
+            ("WARPBELL_RDMA_BLUEFLAME", "on"),
         ]);
         let c = c.unwrap();
         assert_eq!((c.device.as_deref(), c.port, c.gid_index), (Some("mlx5_2"), Some(1), Some(3)));
         assert_eq!((c.traffic_class, c.ack_timeout), (Some(TrafficClass(106)), Some(14)));
+        assert_eq!((c.record, c.blue_flame), (RecordChoice::Off, true));
         assert_eq!((c.doorbell, c.queues), (DoorbellChoice::Cpu, QueueChoice::Host));
         for (name, text) in [
             ("WARPBELL_RDMA_DEVICE", "mlx5_0:0"),
@@ -347,6 +374,8 @@ mod tests {
             ("WARPBELL_RDMA_TIMEOUT", "32"),
             ("WARPBELL_RDMA_DOORBELL", "nobody"),
             ("WARPBELL_RDMA_QUEUES", "cpu"),
+            ("WARPBELL_RDMA_RECORD", "none"),
+            ("WARPBELL_RDMA_BLUEFLAME", "1"),
         ] {
             let e = of(&[(name, text)]).unwrap_err().to_string();
             assert!(e.contains(name), "{e}");

@@ -39,7 +39,7 @@ pub(crate) use mlx5::stand_in;
 
 pub use crate::data_path::{Doorbell, DoorbellChoice, LandingPath, QueueMemory, UnknownWord};
 pub use adapter::{Adapter, AdapterPath, MemoryRange, QueueAddress, QueuePair, Registration, Rights, Transport};
-pub use choice::{ACK_TIMEOUT, Chosen, DeviceChoice, QueueChoice};
+pub use choice::{ACK_TIMEOUT, Chosen, DeviceChoice, QueueChoice, RecordChoice};
 pub use congestion::{CongestionControl, CongestionCounters, PRIORITIES, Priorities};
 pub use connection::{Endpoint, PathMtu, PortFacts, Route};
 pub use dcb::Bridging;

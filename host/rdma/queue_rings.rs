@@ -58,6 +58,8 @@ pub struct QueueRings {
     state: Region,
     /// Address of a doorbell outside `records`: a register, or a mailbox elsewhere.
     doorbell: Option<u64>,
+    /// Bytes from one half of a BlueFlame register to the other; 0 if the doorbell takes no entries.
+    flame: u32,
 }
 
 impl QueueRings {
@@ -76,9 +78,9 @@ impl QueueRings {
         let entries = if plan.collapsed { 1 } else { blocks };
         let ring = plan.space.allocate(place, blocks * BLOCK_BYTES)?;
         let completions = plan.space.allocate(place, entries * CQE_BYTES)?;
-        let records = plan.space.allocate(place, DOORBELL_AT + size_of::<u64>())?;
+        let records = plan.space.allocate(place, DOORBELL_AT + 2 * BLOCK_BYTES)?;
         let state = plan.space.allocate(Place::Device, 2 * blocks * size_of::<u32>())?;
-        let memory = Self { plan, place, ring, completions, records, state, doorbell: None };
+        let memory = Self { plan, place, ring, completions, records, state, doorbell: None, flame: 0 };
         memory.clear()?;
         Ok(memory)
     }
@@ -87,7 +89,7 @@ impl QueueRings {
     #[cfg(test)]
     pub(crate) fn over(plan: QueuePlan, ring: Region, completions: Region, records: Region) -> Self {
         let state = plan.space.allocate(Place::Host, 1).expect("memory");
-        Self { plan, place: Place::Host, ring, completions, records, state, doorbell: None }
+        Self { plan, place: Place::Host, ring, completions, records, state, doorbell: None, flame: 0 }
     }
 
     /// Resets the memory to its initial state. Nothing may use it meanwhile.
@@ -153,6 +155,12 @@ impl QueueRings {
         self.doorbell = Some(address);
     }
 
+    /// Sets the doorbell to a BlueFlame register, which also takes whole entries. `half` is the distance of its halves
+    /// in bytes, at least a block. A doorbell in memory has space for halves of one block.
+    pub fn set_blue_flame(&mut self, half: u32) {
+        self.flame = half;
+    }
+
     /// Returns the `wb_send_queue` of queue pair `number` without staged entries; the caller fills in the rest. Its
     /// doorbell is the one in memory, unless [`Self::set_doorbell`] has set another.
     pub fn send_queue(&self, number: u32, flags: u32) -> abi::SendQueue {
@@ -169,6 +177,7 @@ impl QueueRings {
             log_blocks: self.plan.log_blocks,
             log_completions: if self.plan.collapsed { 0 } else { self.plan.log_blocks },
             flags: flags | collapsed,
+            flame: self.flame,
             credit: blocks,
             ..abi::SendQueue::zeroed()
         }

@@ -12,8 +12,36 @@ use std::os::unix::fs::MetadataExt;
 
 /// Returns the bytes of a page of host memory: 4096, and 65536 on some arm64 kernels.
 pub(crate) fn page_bytes() -> usize {
+    #[cfg(test)]
+    if let Some(bytes) = testing::PAGE_BYTES.get() {
+        return bytes;
+    }
     // SAFETY: asks for a number.
     usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)
+}
+
+/// A page size for tests: what the code computes on a machine with larger pages.
+#[cfg(test)]
+pub(crate) mod testing {
+    use std::cell::Cell;
+
+    thread_local! {
+        pub(super) static PAGE_BYTES: Cell<Option<usize>> = const { Cell::new(None) };
+    }
+
+    /// Runs `work` with pages of `bytes` bytes, a power of two. Only this thread sees them.
+    pub(crate) fn with_page_bytes<T>(bytes: usize, work: impl FnOnce() -> T) -> T {
+        /// Restores the system's page size, after a panic too.
+        struct Restore;
+        impl Drop for Restore {
+            fn drop(&mut self) {
+                PAGE_BYTES.set(None);
+            }
+        }
+        let _restore = Restore;
+        PAGE_BYTES.set(Some(bytes));
+        work()
+    }
 }
 
 /// Returns the number of descriptors that this process may have open (the soft limit of RLIMIT_NOFILE).

@@ -29,6 +29,7 @@ typedef struct wb_adapter_saw {
   uint64_t sum;        // of the remote addresses, which are all different
   uint64_t wrong;      // entries with another index than their place, another queue pair, or another operation
   uint64_t doorbells;  // looks at the doorbell that found another one
+  uint64_t flames;     // entries taken from a BlueFlame register
 } wb_adapter_saw;
 
 // Counts of one warp that posts.

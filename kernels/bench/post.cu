@@ -15,8 +15,33 @@ namespace bench {
 struct adapter_at {
   uint32_t next;       // block
   uint32_t completed;  // completion entries written
-  uint64_t bell;       // the doorbell as last seen
+  uint32_t end;        // blocks before it are announced
+  uint32_t entry;      // the latest doorbell is a whole entry: 1 + its half of the register; or 0
+  uint64_t bell[2];    // the halves' first words as last seen
 };
+
+// Returns the block behind those that a doorbell announces, and, in `is_entry`, if it is the front of an entry.
+WB_FN uint32_t announced_by(uint64_t bell, bool& is_entry) {
+  // The last byte is the number of segments.
+  is_entry = bell >> 56 != 0;
+  return (mlx5::swap_bytes(static_cast<uint32_t>(bell)) >> 8 & mlx5::index_mask) + (is_entry ? 1 : 0);
+}
+
+// Looks at the doorbell, or at both halves of a BlueFlame register. One lane calls this. The half that changed first may announce
+// fewer blocks than the other half did at the last look.
+WB_FN void look_at_doorbell(const wb_send_queue* q, adapter_at& at, wb_adapter_saw& saw) {
+  for (uint32_t half = 0; half < (q->flame != 0 ? 2u : 1u); ++half) {
+    const uint64_t bell = order::load<order::acquire, order::system>(q->doorbell + half * (q->flame / sizeof(uint64_t)));
+    if (bell == at.bell[half]) continue;
+    at.bell[half] = bell;
+    ++saw.doorbells;
+    bool is_entry = false;
+    const uint32_t end = announced_by(bell, is_entry), more = (end - at.end) & mlx5::index_mask;
+    if (more == 0 || more > 1u << mlx5::max_ring_log_blocks) continue;
+    at.end = end;
+    at.entry = is_entry ? half + 1 : 0;
+  }
+}
 
 WB_FN uint64_t post_ticks() {
 #if WB_GPU
@@ -26,16 +51,17 @@ WB_FN uint64_t post_ticks() {
 #endif
 }
 
+WB_FN bool same(const order::quad& a, const order::quad& b) { return a.x == b.x && a.y == b.y && a.z == b.z && a.w == b.w; }
+
 // Takes up to `each` new entries for each lane, all of one block. All lanes of the warp call this. Returns the number of entries
 // taken.
 WB_FN uint32_t take_entries(const wb_send_queue* q, adapter_at& at, wb_adapter_saw& saw) {
   constexpr uint32_t each = 4;
   const warp::mask_t all = warp::full();
-  uint64_t bell = 0;
-  if (warp::is_leader(all)) bell = order::load<order::acquire, order::system>(q->doorbell);
-  bell = warp::shuffle(all, bell, 0);
-  // A doorbell that was never written is 0, which is also the first index.
-  const uint32_t there = ((mlx5::swap_bytes(static_cast<uint32_t>(bell)) >> 8) - at.next) & mlx5::index_mask;
+  if (warp::is_leader(all)) look_at_doorbell(q, at, saw);
+  at.end = warp::shuffle(all, at.end, 0);
+  at.entry = warp::shuffle(all, at.entry, 0);
+  const uint32_t there = (at.end - at.next) & mlx5::index_mask;
   const uint32_t n = there < each * warp::width ? there : each * warp::width;
   if (n == 0) return 0;
   const uint32_t mask = (1u << q->log_blocks) - 1, entries = (1u << q->log_completions) - 1;
@@ -48,6 +74,18 @@ WB_FN uint32_t take_entries(const wb_send_queue* q, adapter_at& at, wb_adapter_s
     const char* block = reinterpret_cast<const char*>(q->ring) + uint64_t{(at.next + i) & mask} * mlx5::block_bytes;
     control[j] = order::load_quad<order::relaxed, order::system>(block);
     target[j] = order::load_quad<order::relaxed, order::system>(block + mlx5::segment_bytes);
+  }
+  // One block that the register has, too. An adapter takes it from there only if it has come as a whole.
+  if (n == 1 && at.entry != 0) {
+    const char* flame = reinterpret_cast<const char*>(q->doorbell) + (at.entry - 1) * q->flame;
+    bool whole = false;
+    if (warp::is_leader(all)) {
+      const order::quad c = order::load_quad<order::relaxed, order::system>(flame);
+      const order::quad t = order::load_quad<order::relaxed, order::system>(flame + mlx5::segment_bytes);
+      whole = same(c, control[0]) && same(t, target[0]);
+      saw.flames += whole;
+    }
+    if (!warp::any(all, whole)) return 0;
   }
 #pragma unroll
   for (uint32_t j = 0; j < each; ++j) {
@@ -74,8 +112,6 @@ WB_FN uint32_t take_entries(const wb_send_queue* q, adapter_at& at, wb_adapter_s
     }
     at.completed += warp::popcount(asking);
   }
-  if (warp::is_leader(all) && bell != at.bell) ++saw.doorbells;
-  at.bell = bell;
   at.next += n;
   return n;
 }
@@ -162,14 +198,15 @@ WB_KERNEL void wb_bench_ideal_adapter(const wb_send_queue* queues, WB_PARAM uint
   using namespace warpbell;
   const uint32_t mine = warp::index();
   if (mine >= count) return;
-  wb_adapter_saw saw = {0, 0, 0, 0};
-  bench::adapter_at at = {0, 0, 0};
+  wb_adapter_saw saw = {0, 0, 0, 0, 0};
+  bench::adapter_at at = {0, 0, 0, 0, {0, 0}};
   for (bench::idle_turns idle(stop, limit_ns); !idle.over(bench::take_entries(&queues[mine], at, saw));) {
   }
   order::add<order::relaxed>(&results[mine].entries, saw.entries);
   order::add<order::relaxed>(&results[mine].sum, saw.sum);
   order::add<order::relaxed>(&results[mine].wrong, saw.wrong);
   order::add<order::relaxed>(&results[mine].doorbells, saw.doorbells);
+  order::add<order::relaxed>(&results[mine].flames, saw.flames);
 #endif
 }
 WB_EXPORT(wb_bench_ideal_adapter)

@@ -12,9 +12,9 @@ fn three_ways_of_each_transfer_are_compared_and_verified() {
         mentions(&text, &[&format!("# {test}  bs 8 KiB  iters 3  chained 70; all data verified"), "one transfer"]);
         let report: Value = serde_json::from_str(&succeeds(&[&args[..], &["--json", "-"]].concat())).unwrap();
         assert_eq!((&report["command"], &report["config"]["test"]), (&"bench stream".into(), &test.into()));
-        let ways: Vec<_> = report["results"].as_array().unwrap().iter().map(|row| row["way"].clone()).collect();
+        let methods: Vec<_> = report["results"].as_array().unwrap().iter().map(|row| row["method"].clone()).collect();
         let none = (test != "put").then_some("none");
-        assert_eq!(ways, none.into_iter().chain(["host", "kernel", "stream"]).collect::<Vec<_>>());
+        assert_eq!(methods, none.into_iter().chain(["host", "kernel", "stream"]).collect::<Vec<_>>());
         assert!(report["results"].as_array().unwrap().iter().all(|row| row["chained_ns"].as_u64().unwrap() > 0));
     }
 }

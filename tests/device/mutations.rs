@@ -357,16 +357,19 @@ pub const SEND_QUEUE: &[Mutation] = &[
         scene: "single blocks",
         found: "the doorbell and its record differ",
         edits: &[send_queue(
-            "    if ((q->flags & WB_SEND_NEAR) != 0) {\n      order::fence<order::release>();\n      order::store<order::relaxed, order::system>(record",
+            "    set_record(tail);\n    order::mmio_store(bell, doorbells);\n",
             "    if (MUTATED(\"rings before the record is written\")) order::mmio_store(bell, doorbells);
-                 if ((q->flags & WB_SEND_NEAR) != 0) {\n      order::fence<order::release>();\n      order::store<order::relaxed, order::system>(record",
+                 set_record(tail);\n    order::mmio_store(bell, doorbells);\n",
         )],
     },
     Mutation {
         name: "uses a held block again",
         scene: "fetches",
         found: "a fetch takes what is not its own",
-        edits: &[send_queue("> 0 && held[j] == 0);", "> 0 && (held[j] == 0 || MUTATED(\"uses a held block again\")));")],
+        edits: &[send_queue(
+            "> 0 && held[j] == 0);",
+            "> 0 && (held[j] == 0 || MUTATED(\"uses a held block again\")));",
+        )],
     },
     Mutation {
         name: "forgets the second block of an entry",

@@ -155,6 +155,9 @@ pub struct PostArgs {
     /// Put all completions into one entry, instead of a ring of entries
     #[arg(long)]
     pub collapsed: bool,
+    /// Store an entry that is announced alone to a BlueFlame register, instead of a plain doorbell
+    #[arg(long)]
+    pub blueflame: bool,
     /// Inline the posting functions into the kernels, instead of calling them as a put does
     #[arg(long)]
     pub inlined: bool,

@@ -34,6 +34,14 @@ pub fn run(args: &PostArgs, interrupt: &Interrupt) -> Result<(), Failure> {
         args.depth,
         if args.collapsed { "collapsed" } else { "ring" }
     ))?;
+    if args.blueflame {
+        text.line(format_args!(
+            "# BlueFlame: the doorbell takes an entry that is announced alone; \"from register\" is the share that the adapter took there"
+        ))?;
+    }
+    let share = |from_register: f64| {
+        if args.blueflame { format!("   from register {:.1} %", 100.0 * from_register) } else { String::new() }
+    };
     let _stop = interrupt.stops(&engine);
     let settings = counts.into_iter().map(|blocks| {
         let suited = PostSetting::suited(&engine, blocks, args.depth);
@@ -43,6 +51,7 @@ pub fn run(args: &PostArgs, interrupt: &Interrupt) -> Result<(), Failure> {
             posts_each: args.posts.unwrap_or(suited.posts_each),
             inline: args.inline,
             collapsed: args.collapsed,
+            blue_flame: args.blueflame,
             inlined: args.inlined,
             ..suited
         }
@@ -51,24 +60,30 @@ pub fn run(args: &PostArgs, interrupt: &Interrupt) -> Result<(), Failure> {
     let mut rows = Vec::new();
     for setting in settings {
         let row = post::measure(&engine, setting, args.measure.runs)?;
-        text.line(format_args!("{row}"))?;
+        text.line(format_args!("{row}{}", share(row.from_register)))?;
         rows.push(row);
     }
     text.line(format_args!("# one thread posts alone: time in the call, and until the completion of the write"))?;
     text.line(format_args!("{}", post::LATENCY_HEAD))?;
     let suited = PostSetting::suited(&engine, 1, args.depth);
-    let alone = PostSetting { inline: args.inline, collapsed: args.collapsed, inlined: args.inlined, ..suited };
+    let alone = PostSetting {
+        inline: args.inline,
+        collapsed: args.collapsed,
+        blue_flame: args.blueflame,
+        inlined: args.inlined,
+        ..suited
+    };
     let width = engine.info().warp_width;
     let mut latencies = Vec::new();
     for lanes in if width > 1 { vec![1, width] } else { vec![1] } {
         let row = post::measure_latency(&engine, alone, lanes, args.iters)?;
-        text.line(format_args!("{row}"))?;
+        text.line(format_args!("{row}{}", share(row.from_register)))?;
         latencies.push(row);
     }
     if let Some(path) = &args.measure.report.json {
         let config = json!({
             "runs": args.measure.runs, "depth": args.depth, "inline": args.inline, "collapsed": args.collapsed,
-            "inlined": args.inlined, "deadline_ns": nanoseconds(args.measure.engine.deadline),
+            "blueflame": args.blueflame, "inlined": args.inlined, "deadline_ns": nanoseconds(args.measure.engine.deadline),
         });
         let results = json!({ "rates": rows, "latencies": latencies });
         output::write_json("bench post", &Report::new(config, &engine, None, results), path)?;

@@ -64,7 +64,10 @@ fn head(text: &Text, engine: &str, args: &StreamArgs) -> Result<(), Failure> {
 
 fn table(text: &Text, rows: &[Row]) -> Result<(), Failure> {
     text.line(format_args!("{HEAD}"))?;
-    rows.iter().try_for_each(|row| Ok(text.line(format_args!("{row}"))?))
+    for row in rows {
+        text.line(format_args!("{row}"))?;
+    }
+    Ok(())
 }
 
 fn json(

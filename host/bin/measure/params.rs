@@ -45,15 +45,17 @@ pub struct AdapterSaw {
     pub sum: u64,
     pub wrong: u64,
     pub doorbells: u64,
+    pub flames: u64,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of AdapterSaw"][size_of::<AdapterSaw>() - 32usize];
+    ["Size of AdapterSaw"][size_of::<AdapterSaw>() - 40usize];
     ["Alignment of AdapterSaw"][align_of::<AdapterSaw>() - 8usize];
     ["Offset of field: AdapterSaw::entries"][offset_of!(AdapterSaw, entries) - 0usize];
     ["Offset of field: AdapterSaw::sum"][offset_of!(AdapterSaw, sum) - 8usize];
     ["Offset of field: AdapterSaw::wrong"][offset_of!(AdapterSaw, wrong) - 16usize];
     ["Offset of field: AdapterSaw::doorbells"][offset_of!(AdapterSaw, doorbells) - 24usize];
+    ["Offset of field: AdapterSaw::flames"][offset_of!(AdapterSaw, flames) - 32usize];
 };
 #[repr(C)]
 #[derive(Debug, Copy, Clone, Pod, Zeroable, Default)]

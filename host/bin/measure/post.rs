@@ -12,6 +12,7 @@ use warpbell::engine::{Args, Engine, Grid, abi};
 use warpbell::memory::{Place, Region};
 use warpbell::rdma::{MAX_LOG_BLOCKS, QueuePlan, QueueRings};
 use warpbell::units::{grouped, three_digits};
+use warpbell::wire::mlx5::BLOCK_BYTES;
 
 /// Maximum default number of queue pairs. On an H200, twice as many, each with a warp of the adapter, made everything
 /// slower.
@@ -45,6 +46,8 @@ pub struct PostSetting {
     pub inline: bool,
     /// True if all completions go into one completion entry.
     pub collapsed: bool,
+    /// True if the doorbell is a BlueFlame register, which takes the only new entry.
+    pub blue_flame: bool,
     /// True if the posting functions are inlined into the kernel; false if the kernel calls them, as a put does.
     pub inlined: bool,
 }
@@ -57,7 +60,17 @@ impl PostSetting {
         let (threads, posts_each) = if gpu { (256, 8192) } else { (width, 5_000) };
         // One queue pair per warp, up to the number above which the ideal adapter's own warps would limit the rate.
         let queues = blocks.saturating_mul(threads / width).min(MOST_QUEUES);
-        Self { blocks, threads, queues, depth, posts_each, inline: false, collapsed: false, inlined: false }
+        Self {
+            blocks,
+            threads,
+            queues,
+            depth,
+            posts_each,
+            inline: false,
+            collapsed: false,
+            blue_flame: false,
+            inlined: false,
+        }
     }
 }
 
@@ -71,6 +84,8 @@ pub struct PostRow {
     pub posts_per_s: Spread,
     /// Work requests per doorbell value that the adapter observed, in the last run.
     pub posts_per_doorbell: f64,
+    /// Share of the work requests that the adapter took from a BlueFlame register, from 0 to 1, in the last run.
+    pub from_register: f64,
 }
 
 /// Head of that table: two lines that begin with `#`.
@@ -111,6 +126,8 @@ pub struct LatencyRow {
     pub complete_p50_ns: f64,
     /// 99th percentile of the time from the call until the completion was observed, in nanoseconds.
     pub complete_p99_ns: f64,
+    /// Share of the work requests that the adapter took from a BlueFlame register, from 0 to 1.
+    pub from_register: f64,
 }
 
 /// Head of that table: two lines that begin with `#`.
@@ -147,8 +164,11 @@ impl Queues {
         let plan = QueuePlan::new(engine.space().clone(), Place::Device)
             .log_blocks(depth.trailing_zeros())
             .collapsed(setting.collapsed);
-        let memory =
+        let mut memory: Vec<_> =
             (0..setting.queues).map(|_| QueueRings::new(plan.clone(), Place::Device)).collect::<Result<_, _>>()?;
+        if setting.blue_flame {
+            memory.iter_mut().for_each(|m| m.set_blue_flame(BLOCK_BYTES as u32));
+        }
         let table = engine.allocate(Place::Device, setting.queues as usize * size_of::<abi::SendQueue>())?;
         Ok(Self { memory, table })
     }
@@ -217,6 +237,7 @@ impl<'a> IdealAdapter<'a> {
             total.sum = total.sum.wrapping_add(s.sum);
             total.wrong += s.wrong;
             total.doorbells += s.doorbells;
+            total.flames += s.flames;
         }
         self.compare([
             ("the number of work requests that the adapter saw", total.entries, entries),
@@ -266,7 +287,7 @@ pub fn measure(engine: &Engine, setting: PostSetting, runs: u32) -> Result<PostR
     let posted = engine.allocate(Place::Device, warps * size_of::<WarpPosted>())?;
 
     let mut rates = Vec::new();
-    let mut per_doorbell = 0.0;
+    let (mut per_doorbell, mut from_register) = (0.0, 0.0);
     // One run more than requested: the first is a warm-up and does not count.
     for turn in 0..=runs {
         posted.fill(0, posted.len(), 0)?;
@@ -289,12 +310,13 @@ pub fn measure(engine: &Engine, setting: PostSetting, runs: u32) -> Result<PostR
         ])?;
         let saw = adapter.check(posts)?;
         per_doorbell = posts as f64 / saw.doorbells.max(1) as f64;
+        from_register = saw.flames as f64 / posts as f64;
         if turn > 0 {
             rates.push(posts as f64 / elapsed.as_secs_f64());
         }
     }
     let posts_per_s = Spread::of(rates).unwrap_or(Spread { min: 0.0, median: 0.0, max: 0.0 });
-    Ok(PostRow { setting, posts_per_s, posts_per_doorbell: per_doorbell })
+    Ok(PostRow { setting, posts_per_s, posts_per_doorbell: per_doorbell, from_register })
 }
 
 /// Measures the latency of posts of `lanes` lanes (1 to the warp width) that are alone on one queue pair of `setting`.
@@ -323,7 +345,8 @@ pub fn measure_latency(
     )?;
     let at = clock.get::<PostClock>(0)?;
     adapter.compare([("the number of posts that failed", at.failed, 0)])?;
-    adapter.check(u64::from(WARMUP + iterations) * u64::from(lanes))?;
+    let posts = u64::from(WARMUP + iterations) * u64::from(lanes);
+    let from_register = adapter.check(posts)?.flames as f64 / posts as f64;
     let ns_per_tick = (at.end_ns - at.start_ns) as f64 / (at.end_ticks - at.start_ticks).max(1) as f64;
     let all = samples.get_slice::<u32>(0, 2 * iterations as usize)?;
     let (post, complete) = all.split_at(iterations as usize);
@@ -335,6 +358,7 @@ pub fn measure_latency(
         post_p99_ns: of(post, 99),
         complete_p50_ns: of(complete, 50),
         complete_p99_ns: of(complete, 99),
+        from_register,
     })
 }
 
@@ -373,6 +397,22 @@ mod tests {
             let row = measure_latency(&engine, setting, 32, 100).unwrap();
             assert_eq!(row.lanes, engine.info().warp_width);
             assert!(row.post_p50_ns > 0.0 && row.complete_p50_ns >= row.post_p50_ns, "{row:?}");
+        }
+    }
+
+    #[test]
+    fn an_entry_that_is_announced_alone_comes_through_the_register() {
+        let engine = Engine::cpu().unwrap();
+        for (collapsed, inline, inlined) in [(false, false, false), (true, true, true)] {
+            let suited = PostSetting::suited(&engine, 2, 16);
+            let setting = PostSetting { posts_each: 400, blue_flame: true, collapsed, inline, inlined, ..suited };
+            let row = measure(&engine, setting, 1).unwrap();
+            assert!((0.0..=1.0).contains(&row.from_register), "{row:?}");
+            // Alone, every post is announced by itself, and the adapter sees each before the next one.
+            let row = measure_latency(&engine, setting, 1, 100).unwrap();
+            assert_eq!(row.from_register, 1.0, "{row:?}");
+            let plain = PostSetting { blue_flame: false, ..setting };
+            assert_eq!(measure_latency(&engine, plain, 1, 100).unwrap().from_register, 0.0);
         }
     }
 

@@ -1,4 +1,4 @@
-//! Transfers between two kernels, by three ways: the host transfers, a kernel of this crate transfers, the stream transfers.
+//! Transfers between two kernels, by three methods: the host transfers, a kernel of this crate transfers, the stream transfers.
 
 use super::error::{MeasureError, refuse};
 use serde::Serialize;
@@ -14,12 +14,12 @@ use warpbell::storage::{DataBuffer, StreamQueue, Volume};
 /// Longest wait for a stream, as a multiple of the engine's deadline.
 const DEADLINES: u32 = 10;
 /// First line of the table.
-pub const HEAD: &str = "  way           one transfer            p99    behind one another";
+pub const HEAD: &str = "  method           one transfer            p99    behind one another";
 
 /// Part that starts a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Way {
+pub enum Method {
     /// The kernels alone, without a transfer.
     None,
     /// The host waits for the kernel before, transfers, and launches the kernel behind.
@@ -30,11 +30,11 @@ pub enum Way {
     Stream,
 }
 
-impl Way {
+impl Method {
     const ALL: [Self; 3] = [Self::Host, Self::Kernel, Self::Stream];
 }
 
-impl fmt::Display for Way {
+impl fmt::Display for Method {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Self::None => "none",
@@ -45,10 +45,10 @@ impl fmt::Display for Way {
     }
 }
 
-/// Times of one way, in nanoseconds. All data was verified.
+/// Times of one method, in nanoseconds. All data was verified.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Row {
-    pub way: Way,
+    pub method: Method,
     /// From the launch of the kernel before the transfer until the host knows that the kernel behind it has ended. Median and 99th
     /// percentile. For puts: half of a round trip, with the host between the rounds.
     pub one_ns: u64,
@@ -61,7 +61,7 @@ impl fmt::Display for Row {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let us = |ns: u64| ns as f64 / 1e3;
         let (one, p99, chained) = (us(self.one_ns), us(self.one_p99_ns), us(self.chained_ns));
-        write!(f, "  {:<10} {one:>12.2} us {p99:>12.2} us {chained:>15.2} us", self.way)
+        write!(f, "  {:<10} {one:>12.2} us {p99:>12.2} us {chained:>15.2} us", self.method)
     }
 }
 
@@ -135,12 +135,12 @@ impl<'a> VolumeTransfers<'a> {
     }
 
     /// Transfers once, and launches the kernel behind the transfer.
-    fn one(&self, way: Way, nth: u32) -> Result<(), MeasureError> {
+    fn one(&self, method: Method, nth: u32) -> Result<(), MeasureError> {
         let blocks = (self.bytes / self.volume.block_bytes()) as u64;
         let (first, at) = (u64::from(nth) * blocks, nth as usize * self.bytes);
-        match way {
-            Way::None => {}
-            Way::Host => {
+        match method {
+            Method::None => {}
+            Method::Host => {
                 self.stream.synchronize(within(self.volume.engine()))?;
                 let mut bytes = vec![0; self.bytes];
                 if self.writes {
@@ -151,7 +151,7 @@ impl<'a> VolumeTransfers<'a> {
                     self.data.write(at, &bytes)?;
                 }
             }
-            Way::Kernel => {
+            Method::Kernel => {
                 let kernel = if self.writes { "wb_write_blocks" } else { "wb_read_blocks" };
                 let engine = self.volume.engine();
                 let grid = engine.grid(engine.info().warp_width, 1);
@@ -160,7 +160,7 @@ impl<'a> VolumeTransfers<'a> {
                 // longer than the stream's work, holds that many.
                 unsafe { self.stream.launch(kernel, warpbell::engine::Grid { blocks: 1, ..grid }, args) }?;
             }
-            Way::Stream => {
+            Method::Stream => {
                 if self.writes {
                     self.queue.prepare_write(first, blocks, &self.data, at)?;
                 } else {
@@ -185,41 +185,41 @@ impl<'a> VolumeTransfers<'a> {
         Ok(())
     }
 
-    /// Measures all ways and compares the data of each.
+    /// Measures all methods and compares the data of each.
     ///
     /// # Errors
     /// [`MeasureError::Wrong`] if data is not what was stored, and errors of the engine and the device.
     pub fn measure(&self) -> Result<Vec<Row>, MeasureError> {
         let mut rows = Vec::new();
-        for (seed, way) in [Way::None].into_iter().chain(Way::ALL).enumerate() {
+        for (seed, method) in [Method::None].into_iter().chain(Method::ALL).enumerate() {
             self.renew(seed as u64 + 1)?;
-            let times = self.times(way)?;
+            let times = self.times(method)?;
             let started = Instant::now();
             self.kernel()?;
             // A queue of the stream holds so many commands until the host has waited for them.
-            let at_once = if way == Way::Stream { self.queue.capacity() as u32 / 2 } else { u32::MAX };
+            let at_once = if method == Method::Stream { self.queue.capacity() as u32 / 2 } else { u32::MAX };
             for nth in 0..self.counts.chained {
-                self.one(way, nth)?;
+                self.one(method, nth)?;
                 if (nth + 1).is_multiple_of(at_once.max(1)) {
                     self.synchronize()?;
                 }
             }
             self.synchronize()?;
             let chained = started.elapsed() / self.counts.chained;
-            if way != Way::None {
-                self.compare(seed as u64 + 1, way)?;
+            if method != Method::None {
+                self.compare(seed as u64 + 1, method)?;
             }
-            rows.push(Row { way, one_ns: times.0, one_p99_ns: times.1, chained_ns: chained.as_nanos() as u64 });
+            rows.push(Row { method, one_ns: times.0, one_p99_ns: times.1, chained_ns: chained.as_nanos() as u64 });
         }
         Ok(rows)
     }
 
-    fn times(&self, way: Way) -> Result<(u64, u64), MeasureError> {
+    fn times(&self, method: Method) -> Result<(u64, u64), MeasureError> {
         let mut times = Vec::new();
         for nth in 0..self.counts.single {
             let started = Instant::now();
             self.kernel()?;
-            self.one(way, nth % self.counts.chained)?;
+            self.one(method, nth % self.counts.chained)?;
             self.synchronize()?;
             times.push(started.elapsed());
         }
@@ -234,7 +234,7 @@ impl<'a> VolumeTransfers<'a> {
         Ok(self.data.write(0, in_memory)?)
     }
 
-    fn compare(&self, seed: u64, way: Way) -> Result<(), MeasureError> {
+    fn compare(&self, seed: u64, method: Method) -> Result<(), MeasureError> {
         let mut found = vec![0; self.data.len()];
         if self.writes {
             self.volume.read_bytes(0, &mut found)?
@@ -243,7 +243,7 @@ impl<'a> VolumeTransfers<'a> {
         }
         match found.iter().zip(self.content(seed)).position(|(a, b)| *a != b) {
             None => Ok(()),
-            Some(at) => Err(MeasureError::Wrong(format!("way {way}: byte {at} of {} is wrong", found.len()))),
+            Some(at) => Err(MeasureError::Wrong(format!("method {method}: byte {at} of {} is wrong", found.len()))),
         }
     }
 }
@@ -278,14 +278,14 @@ impl<'a> Puts<'a> {
         Ok(Self { world, counts, mine, inbox, signal, stream, calls })
     }
 
-    /// Measures all ways and compares the data. All PEs call this together; the times are those of PE 0.
+    /// Measures all methods and compares the data. All PEs call this together; the times are those of PE 0.
     ///
     /// # Errors
     /// [`MeasureError::Wrong`] if data is not what was put, and errors of the engine and the world.
     pub fn measure(&self) -> Result<Vec<Row>, MeasureError> {
         let mut rows = Vec::new();
         let mut round = 0;
-        for way in Way::ALL {
+        for method in Method::ALL {
             let me = self.world.my_pe() as u64;
             let words = self.mine.len() as u64;
             let of = |pe: u64| (0..words).map(|i| (i + round + 1) << 8 | pe).collect::<Vec<u64>>();
@@ -295,7 +295,7 @@ impl<'a> Puts<'a> {
             for _ in 0..self.counts.single {
                 round += 1;
                 let started = Instant::now();
-                self.trip(way, round)?;
+                self.trip(method, round)?;
                 self.stream.synchronize(within(self.world.engine()))?;
                 times.push(started.elapsed() / 2);
             }
@@ -303,7 +303,7 @@ impl<'a> Puts<'a> {
             let started = Instant::now();
             for _ in 0..self.counts.chained {
                 round += 1;
-                self.trip(way, round)?;
+                self.trip(method, round)?;
             }
             self.stream.synchronize(within(self.world.engine()))?;
             let chained = started.elapsed() / (2 * self.counts.chained);
@@ -312,40 +312,40 @@ impl<'a> Puts<'a> {
                 let expected: Vec<u64> = (0..words).map(|i| (i + first + 1) << 8 | (1 - me)).collect();
                 if self.inbox.read(0, self.inbox.len())? != expected {
                     return Err(MeasureError::Wrong(format!(
-                        "way {way}: PE {me} has not got what the other PE has put"
+                        "method {method}: PE {me} has not got what the other PE has put"
                     )));
                 }
             }
             let (one_ns, one_p99_ns) = spread(times);
-            rows.push(Row { way, one_ns, one_p99_ns, chained_ns: chained.as_nanos() as u64 });
+            rows.push(Row { method, one_ns, one_p99_ns, chained_ns: chained.as_nanos() as u64 });
             self.world.barrier_all()?;
         }
         Ok(rows)
     }
 
     /// One trip to and fro.
-    fn trip(&self, way: Way, round: u64) -> Result<(), MeasureError> {
+    fn trip(&self, method: Method, round: u64) -> Result<(), MeasureError> {
         match self.world.my_pe() {
             0 => {
-                self.put(way, 1, round)?;
-                self.wait(way, round)?;
+                self.put(method, 1, round)?;
+                self.wait(method, round)?;
             }
             1 => {
-                self.wait(way, round)?;
-                self.put(way, 0, round)?;
+                self.wait(method, round)?;
+                self.put(method, 0, round)?;
             }
             _ => {}
         }
-        if way == Way::Stream { Ok(self.calls.trigger()?) } else { Ok(()) }
+        if method == Method::Stream { Ok(self.calls.trigger()?) } else { Ok(()) }
     }
 
-    fn put(&self, way: Way, pe: usize, round: u64) -> Result<(), MeasureError> {
+    fn put(&self, method: Method, pe: usize, round: u64) -> Result<(), MeasureError> {
         let (to, from, signal) = (&self.inbox, &self.mine, &self.signal);
-        match way {
-            Way::None => {}
-            Way::Host => self.world.put_signal(to, from, signal, (round, SignalOp::Set), pe)?,
-            Way::Kernel => self.world.put_signal_on(&self.stream, to, from, signal, (round, SignalOp::Set), pe)?,
-            Way::Stream => {
+        match method {
+            Method::None => {}
+            Method::Host => self.world.put_signal(to, from, signal, (round, SignalOp::Set), pe)?,
+            Method::Kernel => self.world.put_signal_on(&self.stream, to, from, signal, (round, SignalOp::Set), pe)?,
+            Method::Stream => {
                 self.calls.prepare_put(to, from, pe)?;
                 self.calls.prepare_signal(signal, round, pe)?;
             }
@@ -353,12 +353,12 @@ impl<'a> Puts<'a> {
         Ok(())
     }
 
-    fn wait(&self, way: Way, round: u64) -> Result<(), MeasureError> {
-        match way {
-            Way::None => {}
-            Way::Host => self.world.signal_wait_until(&self.signal, Cmp::Ge, round)?,
-            Way::Kernel => self.world.signal_wait_until_on(&self.stream, &self.signal, Cmp::Ge, round)?,
-            Way::Stream => self.calls.prepare_wait(&self.signal, round)?,
+    fn wait(&self, method: Method, round: u64) -> Result<(), MeasureError> {
+        match method {
+            Method::None => {}
+            Method::Host => self.world.signal_wait_until(&self.signal, Cmp::Ge, round)?,
+            Method::Kernel => self.world.signal_wait_until_on(&self.stream, &self.signal, Cmp::Ge, round)?,
+            Method::Stream => self.calls.prepare_wait(&self.signal, round)?,
         }
         Ok(())
     }

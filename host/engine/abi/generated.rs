@@ -51,6 +51,7 @@ pub const WORLD_ATOMICS: u32 = 2;
 pub const SEND_COLLAPSED: u32 = 1;
 pub const SEND_CONSISTENCY: u32 = 2;
 pub const SEND_NEAR: u32 = 4;
+pub const SEND_NO_RECORD: u32 = 8;
 pub const PEER_LOAD_STORE: u32 = 1;
 #[repr(C)]
 #[derive(Debug, Copy, Clone, Pod, Zeroable)]
@@ -622,7 +623,9 @@ pub struct SendQueue {
     pub flags: u32,
     pub pe: u32,
     pub index: u32,
-    pub reserved0: [u64; 4usize],
+    pub flame: u32,
+    pub reserved4: u32,
+    pub reserved0: [u64; 3usize],
     pub credit: u32,
     pub ticket: u32,
     pub granted: u32,
@@ -658,7 +661,9 @@ const _: () = {
     ["Offset of field: SendQueue::flags"][offset_of!(SendQueue, flags) - 84usize];
     ["Offset of field: SendQueue::pe"][offset_of!(SendQueue, pe) - 88usize];
     ["Offset of field: SendQueue::index"][offset_of!(SendQueue, index) - 92usize];
-    ["Offset of field: SendQueue::reserved0"][offset_of!(SendQueue, reserved0) - 96usize];
+    ["Offset of field: SendQueue::flame"][offset_of!(SendQueue, flame) - 96usize];
+    ["Offset of field: SendQueue::reserved4"][offset_of!(SendQueue, reserved4) - 100usize];
+    ["Offset of field: SendQueue::reserved0"][offset_of!(SendQueue, reserved0) - 104usize];
     ["Offset of field: SendQueue::credit"][offset_of!(SendQueue, credit) - 128usize];
     ["Offset of field: SendQueue::ticket"][offset_of!(SendQueue, ticket) - 132usize];
     ["Offset of field: SendQueue::granted"][offset_of!(SendQueue, granted) - 136usize];
@@ -828,8 +833,8 @@ layouts! {
     wb_team_rounds TeamRounds { sync data small reserved }
     wb_team Team { pe size start stride sync signals scratch rounds scratch_bytes reserved0 reserved }
     wb_send_queue SendQueue { ring completions record doorbell mark hold staging staging_address staging_key
-        staging_bytes queue_word log_blocks log_completions flags pe index reserved0 credit ticket granted spare
-        reserved1 tail_lock tail reserved2 head_lock head completed failed failed_at reserved3 }
+        staging_bytes queue_word log_blocks log_completions flags pe index flame reserved4 reserved0 credit ticket
+        granted spare reserved1 tail_lock tail reserved2 head_lock head completed failed failed_at reserved3 }
     wb_peer Peer { queues heap key strict_key queue_count flags reserved }
     wb_network Network { peers heap key reserved0 control local heap_bytes stride pe size }
     wb_world World { control heap heap_bytes stride allocated network pe size flags reserved1 team reserved2 }

@@ -1,6 +1,7 @@
 //! An mlx5 NIC as an [`Adapter`].
 
-use super::devx::{Devx, outcome};
+use super::capability::{Abilities, within};
+use super::devx::Devx;
 use super::doorbell::{Doorbells, Mailbox, RegisterMapper, Ringer};
 use super::queue::{Common, DirectQueue};
 use crate::cuda::WritesOrdering;
@@ -11,14 +12,11 @@ use crate::rdma::connection::random_psn;
 use crate::rdma::proxy::Service;
 use crate::rdma::{
     Adapter, AdapterPath, DeviceChoice, Endpoint, MemoryRange, PortFacts, QueueAddress, QueueChoice, QueuePair,
-    QueuePlan, QueueRings, RdmaError, Registration, Rights, Route, TrafficClass, Transport,
+    QueuePlan, QueueRings, RdmaError, RecordChoice, Registration, Rights, Route, TrafficClass, Transport,
 };
-use crate::wire::mlx5::devx::{AtomicCapabilities, Capabilities, CapabilityKind, QueryHcaCap};
+use crate::wire::mlx5::doorbell::RecordMode;
 use parking_lot::{Mutex, MutexGuard};
 use std::sync::Arc;
-
-/// Version of completion entries that carry the queue pair's number.
-const CQE_VERSION: u8 = 1;
 
 /// Registers memory, and reports the way of registration.
 pub(super) trait Memories: Send + Sync + std::fmt::Debug {
@@ -73,7 +71,7 @@ struct Shared {
     memories: Box<dyn Memories>,
     devx: Box<dyn Devx>,
     event_queue: u32,
-    log_max_blocks: u32,
+    abilities: Abilities,
     ringer: Ringer,
     facts: Facts,
     choice: DeviceChoice,
@@ -81,6 +79,8 @@ struct Shared {
     gpu: Option<WritesOrdering>,
     /// Place of the queue memory and way of its registration, with the reason if it is not in the GPU.
     queues: Mutex<Option<(Place, String)>>,
+    /// Doorbell record mode of new queue pairs, with the reason if it is not the one that the NIC can have.
+    record: Mutex<(RecordMode, Option<String>)>,
 }
 
 impl Mlx5Adapter {
@@ -98,36 +98,12 @@ impl Mlx5Adapter {
         kernels: Kernels,
     ) -> Result<Self, RdmaError> {
         let Kernels { space, mapper, gpu } = kernels;
-        let lacks = |reason: String| RdmaError::Unavailable {
-            transport: Transport::Mlx5,
-            reason: format!("{}: {reason}; use transport verbs", facts.name),
-        };
-        let general =
-            Capabilities::get_from(&capabilities(&*devx, &facts.name, CapabilityKind::General)?).unwrap_or_default();
-        if general.cqe_version != CQE_VERSION {
-            return Err(lacks(format!(
-                "its completion entries have version {}, and kernels need version {CQE_VERSION}",
-                general.cqe_version
-            )));
-        }
-        if !general.cq_overrun_ignore {
-            return Err(lacks("its completion queues cannot ignore overrun".to_owned()));
-        }
-        let atomics = AtomicCapabilities::get_from(&capabilities(&*devx, &facts.name, CapabilityKind::Atomic)?)
-            .unwrap_or_default();
-        if !(atomics.has_extended(4) && atomics.has_extended(8)) {
-            return Err(lacks("no masked atomics on 4 and 8 bytes, which signals and 32-bit atomics need".to_owned()));
-        }
-        if atomics.endianness_modes == 0 {
-            let reason = "8-byte results of atomics are big-endian (atomic_req_8B_endianness_mode is 0), and its \
-                          firmware has no other mode; update the firmware";
-            return Err(lacks(reason.to_owned()));
-        }
+        let abilities = Abilities::read(&*devx, &facts, choice)?;
         let event_queue = devx.event_queue().map_err(|source| RdmaError::System {
             what: format!("asking {} for an event queue", facts.name),
             source,
         })?;
-        let doorbells = Doorbells::new(mapper);
+        let doorbells = Doorbells::new(mapper, abilities.flame);
         let ringer = doorbells.probe(&*devx, choice.doorbell)?;
         let service = match ringer {
             Ringer::Kernels => None,
@@ -143,7 +119,11 @@ impl Mlx5Adapter {
                 memories,
                 devx,
                 event_queue,
-                log_max_blocks: general.log_max_qp_size.into(),
+                record: Mutex::new((
+                    if abilities.no_record { RecordMode::NoneExternal } else { RecordMode::Valid },
+                    None,
+                )),
+                abilities,
                 ringer,
                 facts,
                 choice: choice.clone(),
@@ -155,13 +135,9 @@ impl Mlx5Adapter {
     }
 }
 
-fn capabilities(devx: &dyn Devx, device: &str, kind: CapabilityKind) -> Result<Vec<u8>, RdmaError> {
-    let wrong = |e| RdmaError::System { what: "building a command".to_owned(), source: std::io::Error::other(e) };
-    let input = QueryHcaCap { kind }.to_bytes().map_err(wrong)?;
-    let mut output = vec![0; QueryHcaCap::REPLY_BYTES];
-    let result = devx.command(&input, &mut output);
-    outcome(device, &format!("asking for capabilities ({kind:?})"), &input, result, &output)?;
-    Ok(QueryHcaCap::capabilities(&output).to_vec())
+/// Returns the text of an error with its cause.
+fn with_cause(e: &RdmaError) -> String {
+    std::error::Error::source(e).map_or_else(|| e.to_string(), |cause| format!("{e}: {cause}"))
 }
 
 impl Shared {
@@ -180,18 +156,44 @@ impl Shared {
 
     fn build(&self, plan: &QueuePlan, place: Place) -> Result<DirectQueue, RdmaError> {
         let doorbell = self.doorbells.take(&*self.devx, &self.ringer)?;
-        let mailbox = match &self.service {
-            Some(service) => Some(Mailbox::new(service, &self.space, &doorbell)?),
-            None => None,
+        let build = |mode| {
+            let mailbox = match &self.service {
+                Some(service) => Some(Mailbox::new(service, &self.space, &doorbell, mode)?),
+                None => None,
+            };
+            DirectQueue::new(&self.common(), plan.clone(), place, doorbell.clone(), mode, mailbox)
         };
-        DirectQueue::new(&self.common(), plan.clone(), place, doorbell, mailbox)
+        let mode = self.record.lock().0;
+        match build(mode) {
+            // The firmware has the capability and refuses the queue pair all the same.
+            Err(e @ RdmaError::System { .. }) if mode != RecordMode::Valid => {
+                if self.choice.record == RecordChoice::Off {
+                    return Err(RdmaError::Unavailable {
+                        transport: Transport::Mlx5,
+                        reason: format!(
+                            "{}: no queue pair without a doorbell record: {}; set WARPBELL_RDMA_RECORD=on",
+                            self.facts.name,
+                            with_cause(&e)
+                        ),
+                    });
+                }
+                let queue = build(RecordMode::Valid)?;
+                *self.record.lock() = (RecordMode::Valid, Some(with_cause(&e)));
+                Ok(queue)
+            }
+            result => result,
+        }
     }
 
     /// Creates a queue in GPU memory if `plan` and the NIC allow it and all data is there too, else in host memory.
     fn create(&self, plan: &QueuePlan) -> Result<DirectQueue, RdmaError> {
         let blocks = 1u32.checked_shl(plan.log_blocks).unwrap_or(u32::MAX);
-        if plan.log_blocks > self.log_max_blocks {
-            let reason = format!("{} supports at most {} blocks", self.facts.name, 1u64 << self.log_max_blocks.min(63));
+        if plan.log_blocks > self.abilities.log_max_blocks {
+            let reason = format!(
+                "{} supports at most {} blocks (log_max_qp_sz)",
+                self.facts.name,
+                1u64 << self.abilities.log_max_blocks.min(63)
+            );
             return Err(RdmaError::Queue { blocks, reason });
         }
         let known = self.queues().clone();
@@ -246,6 +248,21 @@ impl Adapter for Mlx5Adapter {
         if let Ringer::Cpu { why: Some(why) } = &s.ringer {
             notes.push(format!("a CPU thread writes the doorbells: {why}"));
         }
+        match &*s.record.lock() {
+            (RecordMode::Valid, Some(why)) => {
+                notes.push(format!("queue pairs have doorbell records: the firmware refused one without ({why})"));
+            }
+            (RecordMode::Valid, None) => {}
+            _ => notes.push("queue pairs have no doorbell records".to_owned()),
+        }
+        match (&s.ringer, s.abilities.flame) {
+            (Ringer::Kernels, Some(_)) => notes.push("entries posted alone go to BlueFlame registers".to_owned()),
+            (Ringer::Cpu { .. }, Some(_)) => {
+                notes.push("BlueFlame is not used: kernels do not write the doorbells".to_owned());
+            }
+            _ => {}
+        }
+        notes.extend(s.abilities.notes.iter().cloned());
         path.note = (!notes.is_empty()).then(|| notes.join("; "));
         path
     }
@@ -288,7 +305,10 @@ impl QueuePair for Mlx5QueuePair {
         let s = &self.shared;
         let f = &s.facts;
         let priority = |c: TrafficClass| f.priorities.get(usize::from(c.0)).copied().unwrap_or(c.default_priority());
-        let route = Route::between(&f.port, &self.own, &peer, &s.choice, f.forced, priority)?;
+        let mut route = Route::between(&f.port, &self.own, &peer, &s.choice, f.forced, priority)?;
+        if let (Some(range), true) = (&s.abilities.udp_source, route.udp_source != 0) {
+            route.udp_source = within(route.udp_source, range);
+        }
         self.inner.connect(&s.common(), &route).map_err(|e| RdmaError::Connect {
             number: self.own.number,
             peer: peer.to_string(),
@@ -302,14 +322,15 @@ impl QueuePair for Mlx5QueuePair {
 
     fn flags(&self) -> u32 {
         let s = &self.shared;
-        let Some(ordering) = s.gpu else { return 0 };
+        let unrecorded = if self.inner.mode == RecordMode::Valid { 0 } else { abi::SEND_NO_RECORD };
+        let Some(ordering) = s.gpu else { return unrecorded };
         let memory = &self.inner.memory;
         let all_near = memory.place() == Place::Device && memory.plan().data == Place::Device;
         // With a CPU thread behind the doorbell, the thread must see the kernels' writes too.
         let near = all_near && s.ringer == Ringer::Kernels;
         let unordered = ordering == WritesOrdering::None;
         let flag = |on: bool, flag: u32| if on { flag } else { 0 };
-        flag(near, abi::SEND_NEAR) | flag(unordered, abi::SEND_CONSISTENCY)
+        flag(near, abi::SEND_NEAR) | flag(unordered, abi::SEND_CONSISTENCY) | unrecorded
     }
 
     fn failure(&self) -> Option<String> {

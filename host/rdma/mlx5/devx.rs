@@ -55,6 +55,9 @@ pub(in crate::rdma) trait Uar: Send + Sync + fmt::Debug {
     fn page(&self) -> u32;
     /// Returns the register's address in this process.
     fn register(&self) -> NonNull<u8>;
+    /// Returns the address at which the register's page begins in this process: a page of the NIC, of 4 KiB on most
+    /// systems, which need not begin a page of the system.
+    fn base(&self) -> NonNull<u8>;
 }
 
 /// A NIC that is opened for commands to its firmware. Methods fail with the error of the driver.

@@ -7,6 +7,7 @@ use crate::mmio;
 use crate::rdma::proxy::{RingUser, Service};
 use crate::rdma::{DoorbellChoice, RdmaError, Transport};
 use crate::this_host::page_bytes;
+use crate::wire::mlx5::doorbell::{RecordMode, uar};
 use parking_lot::Mutex;
 use std::any::Any;
 use std::collections::HashMap;
@@ -20,6 +21,8 @@ pub(super) struct Doorbell {
     // The mapping is dropped before the register. One page holds several registers.
     mapping: Option<(Region, usize)>,
     uar: Arc<dyn Uar>,
+    /// Distance in bytes of the halves of a register that takes whole entries, and whose only user is one queue pair.
+    flame: Option<u32>,
 }
 
 impl fmt::Debug for Doorbell {
@@ -35,14 +38,33 @@ impl Doorbell {
         self.uar.page()
     }
 
-    /// Returns the register's address for kernels; `None` if they cannot access it.
-    pub fn kernel_address(&self) -> Option<u64> {
-        self.mapping.as_ref().map(|(r, offset)| r.address() + *offset as u64)
+    /// Returns the address for kernels of the register that a queue pair of this mode has; `None` if kernels cannot
+    /// access it.
+    pub fn kernel_address(&self, mode: RecordMode) -> Option<u64> {
+        let apart = self.register_of(mode).as_ptr() as isize - self.register().as_ptr() as isize;
+        self.mapping.as_ref().map(|(r, offset)| (r.address() + *offset as u64).wrapping_add_signed(apart as i64))
     }
 
     /// Returns the register's address in this process.
     pub fn register(&self) -> NonNull<u8> {
         self.uar.register()
+    }
+
+    /// Returns the address in this process of the register that a queue pair of this mode has. Queue pairs without a
+    /// doorbell record have one for each page.
+    pub fn register_of(&self, mode: RecordMode) -> NonNull<u8> {
+        match mode {
+            RecordMode::Valid => self.register(),
+            // SAFETY: a page of registers has 4 KiB at least.
+            RecordMode::NoneExternal | RecordMode::NoneInternal => unsafe {
+                self.uar.base().add(uar::SEND_WITHOUT_RECORD)
+            },
+        }
+    }
+
+    /// Returns the distance in bytes of the halves of a register that takes whole entries; 0 if it takes none.
+    pub fn flame(&self) -> u32 {
+        self.flame.filter(|_| self.mapping.is_some()).unwrap_or(0)
     }
 }
 
@@ -93,21 +115,29 @@ const MOST_DOORBELLS: usize = 16;
 #[derive(Debug)]
 pub(super) struct Doorbells {
     mapper: Box<dyn RegisterMapper>,
+    /// Distance of the halves of BlueFlame registers, if queue pairs get such registers.
+    flame: Option<u32>,
     taken: Mutex<Taken>,
 }
 
 #[derive(Debug, Default)]
 struct Taken {
     all: Vec<Arc<Doorbell>>,
-    /// Number of queue pairs that have a doorbell.
+    /// Number of queue pairs that have one of these doorbells.
     users: usize,
+    /// BlueFlame register that was probed, for the first queue pair.
+    first_flame: Option<Arc<Doorbell>>,
+    /// Number of BlueFlame registers allocated so far.
+    flames: usize,
     /// Pages mapped for kernels, by address in this process.
     pages: HashMap<usize, WeakRegion>,
 }
 
 impl Doorbells {
-    pub fn new(mapper: Box<dyn RegisterMapper>) -> Self {
-        Self { mapper, taken: Mutex::default() }
+    /// Creates the doorbells of an adapter. With `flame`, the first queue pairs each get a BlueFlame register with
+    /// halves at that distance.
+    pub fn new(mapper: Box<dyn RegisterMapper>, flame: Option<u32>) -> Self {
+        Self { mapper, flame, taken: Mutex::default() }
     }
 
     fn taken(&self) -> parking_lot::MutexGuard<'_, Taken> {
@@ -124,9 +154,16 @@ impl Doorbells {
             return Ok(Ringer::Cpu { why: None });
         }
         let mut taken = self.taken();
-        match self.make(&mut taken, devx, true) {
+        let probed = match self.flame {
+            Some(_) => self.make_of(&mut taken, devx, true, &[UarKind::BlueFlame]),
+            None => self.make(&mut taken, devx, true),
+        };
+        match probed {
             Ok(doorbell) => {
-                taken.all.push(Arc::new(doorbell));
+                match self.flame {
+                    Some(_) => (taken.first_flame, taken.flames) = (Some(Arc::new(doorbell)), 1),
+                    None => taken.all.push(Arc::new(doorbell)),
+                }
                 Ok(Ringer::Kernels)
             }
             Err(why) if choice == DoorbellChoice::Auto => Ok(Ringer::Cpu { why: Some(why) }),
@@ -145,6 +182,21 @@ impl Doorbells {
     /// [`RdmaError::Unavailable`] if the driver allocates not even one register.
     pub fn take(&self, devx: &dyn Devx, ringer: &Ringer) -> Result<Arc<Doorbell>, RdmaError> {
         let mut taken = self.taken();
+        // Entries of two queue pairs must not mix in one register, so each has a single user. The rest have plain ones.
+        if *ringer == Ringer::Kernels && self.flame.is_some() {
+            if let Some(doorbell) = taken.first_flame.take() {
+                return Ok(doorbell);
+            }
+            if taken.flames < MOST_DOORBELLS {
+                match self.make_of(&mut taken, devx, true, &[UarKind::BlueFlame]) {
+                    Ok(doorbell) => {
+                        taken.flames += 1;
+                        return Ok(Arc::new(doorbell));
+                    }
+                    Err(reason) => tracing::debug!(reason, "{} BlueFlame registers are all there are", taken.flames),
+                }
+            }
+        }
         let user = taken.users;
         if taken.all.len() <= user && user < MOST_DOORBELLS {
             match self.make(&mut taken, devx, *ringer == Ringer::Kernels) {
@@ -167,10 +219,15 @@ impl Doorbells {
             true => &[UarKind::Uncached, UarKind::BlueFlame],
             false => &[UarKind::Uncached, UarKind::SharedUncached, UarKind::BlueFlame],
         };
+        self.make_of(taken, devx, map, kinds)
+    }
+
+    /// Allocates a register of the first kind that is available.
+    fn make_of(&self, taken: &mut Taken, devx: &dyn Devx, map: bool, kinds: &[UarKind]) -> Result<Doorbell, String> {
         let mut why = Vec::new();
         for &kind in kinds {
             let uar = match devx.alloc_uar(kind) {
-                Ok(uar) if !map => return Ok(Doorbell { mapping: None, uar }),
+                Ok(uar) if !map => return Ok(Doorbell { mapping: None, uar, flame: None }),
                 Ok(uar) => uar,
                 Err(e) => {
                     why.push(format!("{kind:?} register: {e}"));
@@ -178,7 +235,10 @@ impl Doorbells {
                 }
             };
             match self.map(taken, &uar) {
-                Ok(mapping) => return Ok(Doorbell { mapping: Some(mapping), uar }),
+                Ok(mapping) => {
+                    let flame = self.flame.filter(|_| kind == UarKind::BlueFlame);
+                    return Ok(Doorbell { mapping: Some(mapping), uar, flame });
+                }
                 Err(e) => why.push(format!("{kind:?} register: {e}")),
             }
         }
@@ -206,6 +266,7 @@ impl Doorbells {
 struct Forwarder {
     mailbox: Region,
     doorbell: Arc<Doorbell>,
+    mode: RecordMode,
     last: u64,
 }
 
@@ -222,7 +283,7 @@ impl RingUser for Forwarder {
         }
         self.last = now;
         // SAFETY: the register is on a page that `doorbell` keeps mapped.
-        unsafe { mmio::store64(self.doorbell.register().as_ptr().cast(), now) };
+        unsafe { mmio::store64(self.doorbell.register_of(self.mode).as_ptr().cast(), now) };
         true
     }
 }
@@ -235,14 +296,19 @@ pub(super) struct Mailbox {
 }
 
 impl Mailbox {
-    /// Creates a mailbox in front of a register, in memory that kernels of `space` can write.
+    /// Creates a mailbox in front of the register of a queue pair of this mode, in memory that kernels of `space` can write.
     ///
     /// # Errors
     /// [`RdmaError::Memory`] if the memory cannot be allocated.
-    pub fn new(service: &Arc<Service>, space: &Space, doorbell: &Arc<Doorbell>) -> Result<Self, RdmaError> {
+    pub fn new(
+        service: &Arc<Service>,
+        space: &Space,
+        doorbell: &Arc<Doorbell>,
+        mode: RecordMode,
+    ) -> Result<Self, RdmaError> {
         let memory = space.allocate(Place::Host, size_of::<u64>())?;
         let slot: Arc<Mutex<dyn RingUser>> =
-            Arc::new(Mutex::new(Forwarder { mailbox: memory.clone(), doorbell: doorbell.clone(), last: 0 }));
+            Arc::new(Mutex::new(Forwarder { mailbox: memory.clone(), doorbell: doorbell.clone(), mode, last: 0 }));
         service.add(slot.clone());
         Ok(Self { service: service.clone(), slot, memory })
     }

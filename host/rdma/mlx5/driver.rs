@@ -108,17 +108,19 @@ impl Devx for Nic {
         let raw = unsafe { self.library.mlx5dv_devx_alloc_uar(self.context(), kind as u32) };
         let raw = NonNull::new(raw).ok_or_else(io::Error::last_os_error)?;
         // SAFETY: the driver returned it, and it is alive until freed.
-        let (page, register) = unsafe { ((*raw.as_ptr()).page_id, (*raw.as_ptr()).reg_addr) };
+        let (page, register, base) =
+            unsafe { ((*raw.as_ptr()).page_id, (*raw.as_ptr()).reg_addr, (*raw.as_ptr()).base_addr) };
         let page = Page {
             library: self.library,
             raw,
             page,
             register: NonNull::new(register.cast()),
+            base: NonNull::new(base.cast()),
             _domain: self.domain.clone(),
         };
-        match page.register {
-            Some(_) => Ok(Arc::new(page)),
-            None => Err(io::Error::other("the driver mapped no register")),
+        match (page.register, page.base) {
+            (Some(_), Some(_)) => Ok(Arc::new(page)),
+            _ => Err(io::Error::other("the driver mapped no register")),
         }
     }
 
@@ -129,7 +131,7 @@ impl Devx for Nic {
                 self.library.mlx5dv_devx_umem_reg(self.context(), address as *mut c_void, bytes, UMEM_WRITE)
             },
             UmemSource::DmaBuf(fd) => {
-                let page = 4096u64;
+                let page = crate::this_host::page_bytes() as u64;
                 let mut input = mlx5dv_devx_umem_in {
                     // Offset in the dma-buf.
                     addr: null_mut(),
@@ -250,6 +252,7 @@ struct Page {
     raw: NonNull<mlx5dv_devx_uar>,
     page: u32,
     register: Option<NonNull<u8>>,
+    base: Option<NonNull<u8>>,
     _domain: Arc<ProtectionDomain>,
 }
 
@@ -265,6 +268,9 @@ impl Uar for Page {
     fn register(&self) -> NonNull<u8> {
         // `alloc_uar` returns no page without a register.
         self.register.unwrap_or(NonNull::dangling())
+    }
+    fn base(&self) -> NonNull<u8> {
+        self.base.unwrap_or(NonNull::dangling())
     }
 }
 

@@ -1,6 +1,7 @@
 //! An mlx5 NIC whose queues kernels drive. Firmware commands (DevX) create the queues in memory that kernels write.
 
 mod adapter;
+mod capability;
 mod devx;
 mod doorbell;
 mod driver;

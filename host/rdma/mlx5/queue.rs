@@ -10,6 +10,7 @@ use crate::wire::mlx5::devx::qp::{ATOMIC_UP_TO_64, PM_MIGRATED, QpMemory, rq_typ
 use crate::wire::mlx5::devx::{
     CreateCq, CreateQp, ModifyQp, QpCommand, QpContext, QpState, QueryQp, REPLY_BYTES, Transition,
 };
+use crate::wire::mlx5::doorbell::RecordMode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -36,6 +37,8 @@ pub(super) struct DirectQueue {
     completions: Option<Object>,
     _mailbox: Option<Mailbox>,
     doorbell: Arc<Doorbell>,
+    /// Doorbell record mode.
+    pub mode: RecordMode,
     umems: Umems,
     pub memory: QueueRings,
     /// Name of the NIC.
@@ -78,10 +81,12 @@ impl DirectQueue {
         plan: QueuePlan,
         place: Place,
         doorbell: Arc<Doorbell>,
+        mode: RecordMode,
         mailbox: Option<Mailbox>,
     ) -> Result<Self, RdmaError> {
         let mut memory = QueueRings::new(plan, place)?;
-        let rings = mailbox.as_ref().map(Mailbox::address).or(doorbell.kernel_address());
+        let rings = mailbox.as_ref().map(Mailbox::address).or(doorbell.kernel_address(mode));
+        memory.set_blue_flame(if mailbox.is_none() { doorbell.flame() } else { 0 });
         memory.set_doorbell(rings.ok_or_else(|| RdmaError::Queue {
             blocks: memory.blocks(),
             reason: "kernels can access neither its doorbell nor a mailbox".to_owned(),
@@ -95,6 +100,7 @@ impl DirectQueue {
             completions: None,
             _mailbox: mailbox,
             doorbell,
+            mode,
             umems,
             memory,
             device: common.device.to_owned(),
@@ -153,6 +159,7 @@ impl DirectQueue {
             log_sq_size: self.memory.plan().log_blocks as u8,
             ts_format,
             uar_page: self.doorbell.page(),
+            send_dbr_mode: self.mode as u8,
             log_page_size: self.log_page(),
             cqn_send: cqn,
             cqn_receive: cqn,

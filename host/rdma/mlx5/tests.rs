@@ -1,7 +1,7 @@
 use super::adapter::{Facts, Kernels, Memories, Mlx5Adapter};
 use super::devx::UarKind;
 use super::queue::transitions;
-use super::stand_in::{Driver, Firmware, nothing_wrong};
+use super::stand_in::{Able, Driver, Firmware, nothing_wrong};
 use crate::cuda::WritesOrdering;
 use crate::cuda::fake::{self, Allocation};
 use crate::data_path::{Doorbell, QueueMemory};
@@ -10,9 +10,10 @@ use crate::memory::{Place, Space};
 use crate::rdma::connection::tests::roce;
 use crate::rdma::{
     Adapter, DeviceChoice, DoorbellChoice, Endpoint, MemoryRange, QueueChoice, QueuePair, QueuePlan, RdmaError,
-    Registration, Rights, Route, TrafficClass,
+    RecordChoice, Registration, Rights, Route, TrafficClass,
 };
 use crate::refused::{self, Interface};
+use crate::this_host::testing::with_page_bytes;
 use crate::wire::mlx5::devx::{CreateCq, CreateQp, ModifyQp, Transition};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -71,7 +72,7 @@ fn words(command: &[u8]) -> Vec<(usize, u32)> {
 fn objects_are_made_and_given_back_in_order() {
     let firmware = Firmware::default();
     let (adapter, pair) = bring_up(&firmware).unwrap();
-    let made = "capabilities 0,capabilities 3,event queue,uar Uncached,umem,umem,umem,cq,qp,mac,RST2INIT_QP,INIT2RTR_QP,\
+    let made = "capabilities 0,capabilities 3,capabilities 4,event queue,uar Uncached,umem,umem,umem,cq,qp,mac,RST2INIT_QP,INIT2RTR_QP,\
                 RTR2RTS_QP";
     assert_eq!(firmware.log().calls.join(","), made);
     let path = adapter.path();
@@ -210,9 +211,13 @@ fn a_failure_at_any_step_leaves_nothing_behind() {
         let step = firmware.log().calls.get(nth).cloned().unwrap_or_default();
         match outcome.map(drop) {
             // Retries exist for a page (second kind), GPU memory (host memory) and a queue pair (second timestamp
-            // format).
+            // format). Without the capabilities of RoCE no port is wrong.
             Ok(()) => {
-                assert!(step.is_empty() || ["uar", "umem", "qp", "free"].iter().any(|s| step.starts_with(s)), "{step}")
+                assert!(
+                    step.is_empty()
+                        || ["uar", "umem", "qp", "free", "capabilities 4"].iter().any(|s| step.starts_with(s)),
+                    "{step}"
+                )
             }
             Err(e) => {
                 failed += 1;
@@ -233,7 +238,7 @@ fn a_failure_at_any_step_leaves_nothing_behind() {
         assert_eq!(log.alive, Vec::<String>::new(), "after a failure of {step}");
         assert_eq!(log.violations, Vec::<String>::new(), "after a failure of {step}");
     }
-    // Capabilities, event queue, completion queue, hardware address, three transitions.
+    // Two groups of capabilities, event queue, completion queue, hardware address, three transitions.
     assert_eq!(failed, 8);
 }
 
@@ -265,6 +270,112 @@ fn a_nic_that_lacks_something_says_what() {
     firmware.log().no_registers.clear();
     assert!(adapter.create(plan(0)).is_err());
     assert!(adapter.create(plan(16)).unwrap_err().to_string().contains("at most 32768 blocks"));
+}
+
+/// Returns the text of the error with which a NIC is refused.
+fn denied(choice: &DeviceChoice, change: impl FnOnce(&mut Able)) -> String {
+    let firmware = Firmware::default();
+    change(&mut firmware.log().able);
+    open(&firmware, choice).unwrap_err().to_string()
+}
+
+#[test]
+fn capabilities_are_refused_by_name_with_the_value_found() {
+    let plain = DeviceChoice::default();
+    let flame = DeviceChoice { blue_flame: true, ..DeviceChoice::default() };
+    let cpu = DeviceChoice { doorbell: DoorbellChoice::Cpu, ..flame.clone() };
+    let both = DeviceChoice { record: RecordChoice::Off, ..flame.clone() };
+    let off = DeviceChoice { record: RecordChoice::Off, ..DeviceChoice::default() };
+    for (text, parts) in [
+        (denied(&plain, |a| a.cqe_version = 0), ["version 0 (cqe_version)", "transport verbs"]),
+        (denied(&plain, |a| a.overrun_ignore = false), ["cq_oi is 0", "transport verbs"]),
+        (denied(&plain, |a| a.max_entry_bytes = 64), ["at most 64 bytes (max_wqe_sz_sq)", "transport verbs"]),
+        (denied(&off, |_| ()), ["send_dbr_mode_no_dbr_ext is 0", "WARPBELL_RDMA_RECORD=auto"]),
+        (denied(&flame, |a| a.blue_flame = false), ["bf is 0", "unset WARPBELL_RDMA_BLUEFLAME"]),
+        (denied(&flame, |a| a.log_blue_flame = 6), ["2^6 bytes (log_bf_reg_size)", "unset WARPBELL_RDMA_BLUEFLAME"]),
+        (denied(&cpu, |_| ()), ["a CPU thread writes the doorbells", "WARPBELL_RDMA_DOORBELL=auto"]),
+        (denied(&both, |a| a.no_record = true), ["with a doorbell record", "WARPBELL_RDMA_RECORD=auto"]),
+    ] {
+        assert!(text.contains("mlx5_0 port 1: ") && parts.iter().all(|p| text.contains(p)), "{text}");
+    }
+}
+
+#[test]
+fn a_nic_that_needs_no_doorbell_record_has_none() {
+    let firmware = Firmware::default();
+    firmware.log().able.no_record = true;
+    let (adapter, pair) = bring_up(&firmware).unwrap();
+    assert!(firmware.log().calls.join(",").contains("capabilities 3,capabilities 32,capabilities 4,"));
+    let modes: Vec<_> = words(&firmware.log().commands[1]).into_iter().filter(|(at, _)| *at == 0x28).collect();
+    assert_eq!(modes, [(0x28, 0x4000_0000)]);
+    let queue = pair.memory().send_queue(pair.number(), pair.flags());
+    assert_eq!((queue.doorbell % 4096, queue.flame), (0x600, 0));
+    assert_ne!(queue.flags & abi::SEND_NO_RECORD, 0);
+    assert!(adapter.path().note.unwrap().contains("queue pairs have no doorbell records"));
+
+    // Records on request.
+    let firmware = Firmware::default();
+    firmware.log().able.no_record = true;
+    let choice = DeviceChoice { record: RecordChoice::On, ..DeviceChoice::default() };
+    let pair = open(&firmware, &choice).unwrap().create(plan(7)).unwrap();
+    let queue = pair.memory().send_queue(pair.number(), pair.flags());
+    assert_eq!((queue.doorbell % 4096, queue.flags & abi::SEND_NO_RECORD), (0x800, 0));
+    nothing_wrong(&firmware.log());
+}
+
+#[test]
+fn firmware_that_refuses_queue_pairs_without_a_record_gets_some_with_one() {
+    let firmware = Firmware::default();
+    firmware.log().able.no_record = true;
+    firmware.log().refuses_no_record = true;
+    let (adapter, pair) = bring_up(&firmware).unwrap();
+    let queue = pair.memory().send_queue(pair.number(), pair.flags());
+    assert_eq!((queue.doorbell % 4096, queue.flags & abi::SEND_NO_RECORD), (0x800, 0));
+    let note = adapter.path().note.unwrap();
+    assert!(note.contains("the firmware refused one without") && note.contains("syndrome 0x001a2b3c"), "{note}");
+    // The next one is not tried without.
+    firmware.log().calls.clear();
+    adapter.create(plan(7)).unwrap();
+    assert_eq!(firmware.log().calls.iter().filter(|c| *c == "qp").count(), 1);
+    let choice = DeviceChoice { record: RecordChoice::Off, ..DeviceChoice::default() };
+    let text = open(&firmware, &choice).unwrap().create(plan(7)).unwrap_err().to_string();
+    assert!(text.contains("without a doorbell record") && text.contains("WARPBELL_RDMA_RECORD=on"), "{text}");
+    nothing_wrong(&firmware.log());
+}
+
+#[test]
+fn a_blue_flame_register_has_one_queue_pair() {
+    let firmware = Firmware::default();
+    let choice = DeviceChoice { blue_flame: true, ..DeviceChoice::default() };
+    let adapter = open(&firmware, &choice).unwrap();
+    let pairs: Vec<_> = (0..20).map(|_| adapter.create(plan(7)).unwrap()).collect();
+    let queues: Vec<_> = pairs.iter().map(|p| p.memory().send_queue(p.number(), p.flags())).collect();
+    let flames: Vec<u64> = queues.iter().filter(|q| q.flame != 0).map(|q| q.doorbell).collect();
+    assert_eq!(flames.iter().collect::<std::collections::BTreeSet<_>>().len(), 16);
+    assert!(queues[..16].iter().all(|q| q.flame == 0x100 && [0x800, 0xa00].contains(&(q.doorbell % 4096))));
+    assert!(queues[16..].iter().all(|q| q.flame == 0 && !flames.contains(&q.doorbell)));
+    assert!(adapter.path().note.unwrap().contains("BlueFlame registers"));
+    nothing_wrong(&firmware.log());
+
+    // Registers that kernels cannot access.
+    let firmware = Firmware::default();
+    firmware.log().no_registers = vec![UarKind::BlueFlame];
+    let adapter = open(&firmware, &choice).unwrap();
+    assert_eq!(adapter.path().doorbell, Doorbell::Cpu);
+    assert!(adapter.path().note.unwrap().contains("BlueFlame is not used"));
+    let pair = adapter.create(plan(7)).unwrap();
+    assert_eq!(pair.memory().send_queue(pair.number(), 0).flame, 0);
+}
+
+#[test]
+fn ports_of_roce_are_those_that_the_nic_accepts() {
+    let firmware = Firmware::default();
+    firmware.log().able.udp = [4790, 0xd000, 0xd00f];
+    let (adapter, _pair) = bring_up(&firmware).unwrap();
+    let receive = ModifyQp::from_bytes(&firmware.log().commands[3]).unwrap().context;
+    assert!((0xd000..=0xd00f).contains(&receive.udp_sport), "{:#x}", receive.udp_sport);
+    let note = adapter.path().note.unwrap();
+    assert!(note.contains("UDP port 4790 (r_roce_dest_udp_port), not 4791"), "{note}");
 }
 
 #[test]
@@ -324,6 +435,28 @@ fn registers_of_one_page_are_mapped_once() {
     let pages: Vec<u64> = doorbells.iter().map(|d| d / 4096).collect();
     assert_eq!(different(&pages), 4);
     assert!(!firmware.log().calls.iter().any(|c| c == "uar BlueFlame"));
+}
+
+/// A system page of 64 KiB holds register pages of several devices' users. Kernels get the registers' own addresses all
+/// the same, and no system page is mapped twice.
+#[test]
+fn registers_are_found_in_larger_pages_of_the_system() {
+    for record in [RecordChoice::On, RecordChoice::Off] {
+        with_page_bytes(64 << 10, || {
+            let firmware = Firmware::default();
+            firmware.log().able.no_record = true;
+            let adapter = open(&firmware, &DeviceChoice { record, ..DeviceChoice::default() }).unwrap();
+            assert_eq!(adapter.path().doorbell, Doorbell::Gpu);
+            let pairs: Vec<_> = (0..16).map(|_| adapter.create(plan(7)).unwrap()).collect();
+            let doorbells = pairs.iter().map(|p| p.memory().send_queue(p.number(), p.flags()).doorbell);
+            let expected = firmware.registers().into_iter().map(|r| match record {
+                RecordChoice::Off => r.as_ptr() as u64 & !0xfff | 0x600,
+                _ => r.as_ptr() as u64,
+            });
+            assert_eq!(doorbells.collect::<Vec<_>>(), expected.collect::<Vec<_>>());
+            nothing_wrong(&firmware.log());
+        });
+    }
 }
 
 #[test]

@@ -5,7 +5,7 @@ use crate::data_path::{Doorbell, QueueMemory};
 use crate::engine::testing::start;
 use crate::engine::{Engine, Grid};
 use crate::memory::Place as Memory;
-use crate::rdma::{DeviceChoice, QueueChoice, QueueRings, Transport as Adapters, stand_in};
+use crate::rdma::{DeviceChoice, QueueChoice, QueueRings, RecordChoice, Transport as Adapters, stand_in};
 use crate::shmem::bootstrap::{Bootstrap, LocalBootstrap};
 use crate::shmem::calls::{Cmp, SignalOp, Sum};
 use crate::shmem::{Transport, World, WorldBuilder};
@@ -130,6 +130,21 @@ fn everything_works_over_strict_firmware() {
                 (Adapters::Mlx5, QueueMemory::Host, Doorbell::Gpu)
             );
             everything(&world);
+        });
+    }
+}
+
+#[test]
+fn everything_works_without_doorbell_records_and_with_entries_in_registers() {
+    let (mut unrecorded, mut flame) = (DeviceChoice::default(), DeviceChoice::default());
+    (unrecorded.record, flame.blue_flame) = (RecordChoice::Off, true);
+    for (choice, note) in [(unrecorded, "no doorbell records"), (flame, "BlueFlame registers")] {
+        each(2, |_, builder| {
+            let world = builder.adapter(stand_in::adapter(&choice, "")).heap_bytes(16 << 20).build().unwrap();
+            everything(&world);
+            let path = &world.path().network.as_ref().unwrap().adapter;
+            assert!(path.note.as_ref().unwrap().contains(note), "{path:?}");
+            assert_eq!(world.network_failures(), Vec::<String>::new());
         });
     }
 }

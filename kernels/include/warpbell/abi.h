@@ -381,6 +381,7 @@ typedef struct wb_team {
 #define WB_SEND_COLLAPSED 0x1u    // all completions overwrite one entry
 #define WB_SEND_CONSISTENCY 0x2u  // data that a read or fetch landed is visible only after a flush behind it
 #define WB_SEND_NEAR 0x4u         // rings, records and all data to send are in the memory of the GPU that posts
+#define WB_SEND_NO_RECORD 0x8u    // the doorbell alone announces entries: the device reads no record of the send queue
 typedef struct wb_send_queue {
   uint64_t ring;                  // 64 bytes << log_blocks
   uint64_t completions;           // 64 bytes << log_completions
@@ -398,7 +399,9 @@ typedef struct wb_send_queue {
   uint32_t flags;                 // WB_SEND_*
   uint32_t pe;                    // the PE at the other end, for the error log
   uint32_t index;                 // among the queue pairs to that PE
-  uint64_t reserved0[4];
+  uint32_t flame;                 // bytes from one half of a BlueFlame register to the other; 0: the doorbell takes no entries
+  uint32_t reserved4;
+  uint64_t reserved0[3];
   // Hot words, a 128-byte line each. All are 0 at first, except `credit`, which is the number of blocks.
   uint32_t credit;   // i32: blocks that may be taken now; one 64-bit word with `ticket`, as in wb_queue
   uint32_t ticket;   // next block

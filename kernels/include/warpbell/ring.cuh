@@ -143,13 +143,14 @@ template <class Queue, class Ring> class ring_core {
   /// @brief Writes the doorbell for this warp's entries, which end before ticket `end`, and for marked entries behind them.
   ///
   /// Collective over `mask`; every lane of the mask that has written entries takes part. Requires `has_tail`.
+  /// @tparam rings False if the caller has written the doorbell for its entries already.
   /// @return The number of doorbell writes.
   /// @note Entries written before are visible to the device: `ring` has a fence before the doorbell.
-  WB_FN uint32_t ring_for(warp::mask_t mask, uint32_t end) const {
+  template <bool rings = true> WB_FN uint32_t ring_for(warp::mask_t mask, uint32_t end) const {
     bool more = false;
     warp::sync(mask);
     if (warp::is_leader(mask)) {
-      self().ring(end);
+      if (rings) self().ring(end);
       // After the fence, so this load is performed after the lock was taken. `publish` checks the mark properly.
       const bool behind = self().seems_marked(end);
       const uint64_t held = order::exchange<order::release>(lock(), static_cast<uint64_t>(end) << 32);

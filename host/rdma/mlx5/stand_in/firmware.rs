@@ -35,6 +35,10 @@ pub struct Log {
     /// True if queries fail with an error of the system and no reply.
     pub no_queries: bool,
     pub no_atomics: bool,
+    /// Capabilities that differ from those of a ConnectX-5.
+    pub able: Able,
+    /// True if the firmware has queue pairs without a doorbell record only on paper.
+    pub refuses_no_record: bool,
     /// True if 8-byte results of atomics are not in this machine's byte order.
     pub swapped_atomics: bool,
     /// Address and length of registered memory.
@@ -43,6 +47,33 @@ pub struct Log {
     states: HashMap<u32, u8>,
     /// Objects that each live queue uses.
     uses: HashMap<String, Vec<String>>,
+}
+
+/// Capabilities of a generation of NICs.
+#[derive(Clone, Debug)]
+pub struct Able {
+    pub cqe_version: u64,
+    pub overrun_ignore: bool,
+    pub no_record: bool,
+    pub blue_flame: bool,
+    pub log_blue_flame: u64,
+    pub max_entry_bytes: u64,
+    /// UDP destination port, and the smallest and largest source port.
+    pub udp: [u64; 3],
+}
+
+impl Default for Able {
+    fn default() -> Self {
+        Self {
+            cqe_version: 1,
+            overrun_ignore: true,
+            no_record: false,
+            blue_flame: true,
+            log_blue_flame: 9,
+            max_entry_bytes: 1024,
+            udp: [4791, 0xc000, 0xffff],
+        }
+    }
 }
 
 /// Memory of a completion queue.
@@ -60,6 +91,8 @@ pub struct Rings {
     pub log_blocks: u64,
     pub completions: Completions,
     pub record: u64,
+    /// False if the queue pair has no doorbell record.
+    pub has_record: bool,
     pub page: u32,
 }
 
@@ -201,7 +234,12 @@ impl Firmware {
             if field(qp::IN_MEMORY) == 0 || field(qp::RECORD_IN_MEMORY) == 0 {
                 return Err(Status::Parameter);
             }
-            Rings { ring, log_blocks, completions, record, page: field(qp::PAGE) as u32 }
+            let has_record = match field(qp::RECORD_MODE) {
+                0 => true,
+                1 if log.able.no_record && !log.refuses_no_record => false,
+                _ => return Err(Status::Parameter),
+            };
+            Rings { ring, log_blocks, completions, record, has_record, page: field(qp::PAGE) as u32 }
         };
         let number = match &self.0.wire {
             Some(wire) => wire.serve(rings),
@@ -259,13 +297,24 @@ impl Devx for Firmware {
         asked.map_err(|_| refuse(output, Status::Parameter, 0x1a_2b3c))?;
         let (operations, order) =
             (if log.no_atomics { 0b0011 } else { 0b1111 }, if log.swapped_atomics { 0 } else { 1 });
+        let able = log.able.clone();
         output.fill(0);
         match group {
             0 => {
+                capability::HAS_MORE.put(output, able.no_record.into());
                 capability::LOG_MAX_QP_BLOCKS.put(output, 15);
-                capability::CQE_VERSION.put(output, 1);
-                capability::CQ_OVERRUN_IGNORE.put(output, 1);
+                capability::CQE_VERSION.put(output, able.cqe_version);
+                capability::CQ_OVERRUN_IGNORE.put(output, able.overrun_ignore.into());
+                capability::BLUE_FLAME.put(output, able.blue_flame.into());
+                capability::LOG_BLUE_FLAME.put(output, able.log_blue_flame);
+                capability::MAX_ENTRY_BYTES.put(output, able.max_entry_bytes);
             }
+            4 => {
+                capability::UDP_DESTINATION.put(output, able.udp[0]);
+                capability::UDP_SOURCE_MIN.put(output, able.udp[1]);
+                capability::UDP_SOURCE_MAX.put(output, able.udp[2]);
+            }
+            0x20 => capability::NO_RECORD.put(output, able.no_record.into()),
             _ => {
                 capability::ATOMIC_ENDIANNESS.put(output, order);
                 capability::ATOMIC_OPERATIONS.put(output, operations);
@@ -298,9 +347,11 @@ impl Devx for Firmware {
         let number = self.log().call(format!("uar {kind:?}"))?;
         let name = format!("uar {number}");
         self.log().alive.push(name.clone());
-        let register = self.pool().take(kind);
+        // A register in memory holds one doorbell, and queue pairs without a record share a page's only one.
+        let alone = self.log().able.no_record;
+        let register = self.pool().take(kind, alone);
         if let Some(wire) = &self.0.wire {
-            wire.watch(&register);
+            wire.watch(&register, kind);
         }
         Ok(Arc::new(Taken { firmware: self.clone(), kind, name, register }))
     }

@@ -99,6 +99,7 @@ pub mod qp {
     pub const LOG_SEND: Bits = Bits(0x111, 4);
     pub const TIMESTAMPS: Bits = Bits(0x118, 2);
     pub const PAGE: Bits = Bits(0x128, 24);
+    pub const RECORD_MODE: Bits = Bits(0x140, 2);
     pub const REMOTE: Bits = Bits(0x168, 24);
     /// The address path `ads` begins at bit 0xc0 of the context.
     pub const REMOTE_GID: [Bits; 2] = [Bits(0x200, 64), Bits(0x240, 64)];
@@ -123,8 +124,18 @@ pub mod capability {
     pub const GROUP: Bits = Bits(0x30, 15);
     /// In the general group. Offsets include the reply's first 16 bytes.
     pub const LOG_MAX_QP_BLOCKS: Bits = Bits(0x80 + 0x88, 8);
+    pub const HAS_MORE: Bits = Bits(0x80 + 0x20, 1);
     pub const CQE_VERSION: Bits = Bits(0x80 + 0x1fc, 4);
     pub const CQ_OVERRUN_IGNORE: Bits = Bits(0x80 + 0x220, 1);
+    pub const BLUE_FLAME: Bits = Bits(0x80 + 0x260, 1);
+    pub const LOG_BLUE_FLAME: Bits = Bits(0x80 + 0x26b, 5);
+    pub const MAX_ENTRY_BYTES: Bits = Bits(0x80 + 0x290, 16);
+    /// In the second general group.
+    pub const NO_RECORD: Bits = Bits(0x80 + 0x2e1, 1);
+    /// In the group of RoCE.
+    pub const UDP_DESTINATION: Bits = Bits(0x80 + 0xb0, 16);
+    pub const UDP_SOURCE_MAX: Bits = Bits(0x80 + 0xc0, 16);
+    pub const UDP_SOURCE_MIN: Bits = Bits(0x80 + 0xd0, 16);
     /// In the group of atomics.
     pub const ATOMIC_ENDIANNESS: Bits = Bits(0x80 + 0x40, 2);
     pub const ATOMIC_OPERATIONS: Bits = Bits(0x80 + 0x90, 16);

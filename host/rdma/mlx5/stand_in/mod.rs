@@ -7,7 +7,7 @@ pub(super) mod interface;
 mod registers;
 mod rings;
 
-pub(in crate::rdma) use firmware::{Firmware, nothing_wrong};
+pub(in crate::rdma) use firmware::{Able, Firmware, nothing_wrong};
 pub use registers::Driver;
 pub(super) use rings::Wire;
 pub(crate) use rings::adapter;

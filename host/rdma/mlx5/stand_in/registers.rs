@@ -34,6 +34,15 @@ pub(super) struct Register {
     pub(super) at: NonNull<u8>,
 }
 
+impl Register {
+    /// Returns the address of the register's page.
+    pub(super) fn base(&self) -> NonNull<u8> {
+        let offset = self.at.as_ptr() as usize % PAGE;
+        // SAFETY: the register is `offset` bytes behind the beginning of its page.
+        unsafe { self.at.sub(offset) }
+    }
+}
+
 /// The driver's registers of one device.
 #[derive(Debug, Default)]
 pub(super) struct Pool {
@@ -58,14 +67,16 @@ impl Pool {
         (0x21..=0x20 + self.pages.len() as u64).contains(&page)
     }
 
-    pub(super) fn take(&mut self, kind: UarKind) -> Register {
-        let register = self.free(kind);
+    /// Takes a register. With `alone`, its page has no other.
+    pub(super) fn take(&mut self, kind: UarKind, alone: bool) -> Register {
+        let register = self.free(kind, alone);
         self.taken.push(register.clone());
         register
     }
 
-    fn free(&mut self, kind: UarKind) -> Register {
+    fn free(&mut self, kind: UarKind, alone: bool) -> Register {
         let (count, apart) = if kind == UarKind::BlueFlame { (2, 0x200) } else { (4, 0x100) };
+        let count = if alone { 1 } else { count };
         if kind == UarKind::SharedUncached {
             if self.shared.is_none() {
                 let (page, base) = self.page();
@@ -117,6 +128,9 @@ impl Uar for Taken {
     fn register(&self) -> NonNull<u8> {
         self.register.at
     }
+    fn base(&self) -> NonNull<u8> {
+        self.register.base()
+    }
 }
 
 impl Drop for Taken {
@@ -150,7 +164,8 @@ impl RegisterMapper for Driver {
         keep: Arc<dyn Any + Send + Sync>,
     ) -> Result<Region, MemoryError> {
         let page = base.as_ptr() as usize;
-        assert!(page.is_multiple_of(PAGE) && bytes == PAGE, "registrations are whole pages");
+        let system = crate::this_host::page_bytes();
+        assert!(page.is_multiple_of(system) && bytes == system, "registrations are whole pages");
         if !self.0.lock().insert(page) {
             let source = CudaError::Call(Box::new(FailedCall {
                 what: "registering device registers as I/O memory",

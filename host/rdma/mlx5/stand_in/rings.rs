@@ -4,6 +4,7 @@
 //! [`WB_SEND_NEAR`](abi::SEND_NEAR). Every byte that an entry reads or fetches must be in the posting GPU's memory.
 
 use super::super::adapter::{Facts, Kernels, Memories, Mlx5Adapter};
+use super::super::devx::UarKind;
 use super::firmware::Rings;
 use super::registers::Register;
 use super::{Driver, Firmware};
@@ -14,9 +15,10 @@ use crate::memory::{Place, Region, Space};
 use crate::rdma::connection::tests::roce;
 use crate::rdma::{
     Adapter, AdapterPath, DeviceChoice, Gid, MemoryRange, PortFacts, QueueAddress, QueuePair, QueuePlan, QueueRings,
-    RdmaError, Registration, Rights, TrafficClass,
+    RdmaError, RecordChoice, Registration, Rights, TrafficClass,
 };
 use crate::soft::nic::{SoftNic, SoftNicConfig, SoftQueuePair};
+use crate::wire::mlx5::doorbell::SendDoorbell;
 use crate::wire::mlx5::segment::DataSegment;
 use crate::wire::mlx5::wqe::Payload;
 use crate::wire::mlx5::{BLOCK_BYTES, Operation, Transport, Wqe};
@@ -33,6 +35,10 @@ const PACE: Pace = Pace { spin: Duration::ZERO, yields: 100, naps: [Duration::fr
 const DEADLINE: Duration = Duration::from_secs(20);
 /// Largest number of blocks of an entry.
 const MOST_BLOCKS: usize = 16;
+/// Distance of the halves of a register that takes entries, in bytes: half of 2^9, as the firmware reports.
+const FLAME_HALF: u64 = 0x100;
+/// Offset in a page of the register for queue pairs without a doorbell record.
+const WITHOUT_RECORD: u64 = 0x600;
 
 /// Returns the queue pairs of all stand-ins of this process, by port GID and number.
 fn network() -> &'static Mutex<HashMap<(u128, u32), QueueAddress>> {
@@ -106,12 +112,16 @@ impl Wire {
         self.state.lock()
     }
 
-    /// Polls one more register for doorbells.
-    pub(super) fn watch(&self, register: &Register) {
-        let at = register.at.as_ptr() as u64;
+    /// Polls one more register for doorbells: both halves if it takes entries, and its page's register for queue pairs
+    /// without a record.
+    pub(super) fn watch(&self, register: &Register, kind: UarKind) {
+        let (base, at) = (register.base().as_ptr() as u64, register.at.as_ptr() as u64);
+        let half = (kind == UarKind::BlueFlame).then_some(at + FLAME_HALF);
         let mut state = self.state();
-        if !state.registers.iter().any(|r| r.1 == at) {
-            state.registers.push((register.page, at, 0));
+        for at in [Some(at), half, Some(base + WITHOUT_RECORD)].into_iter().flatten() {
+            if !state.registers.iter().any(|r| r.1 == at) {
+                state.registers.push((register.page, at, 0));
+            }
         }
     }
 
@@ -172,13 +182,21 @@ impl Wire {
                 continue;
             }
             (*last, heard) = (bell, true);
-            let named = u32::from_be_bytes(bell.to_ne_bytes()[4..].try_into().expect("four bytes")) >> 8;
-            if pairs.get(&named).is_none_or(|s| s.rings.page != *page) {
-                violations.push(format!("a doorbell of page {page:#x} names queue pair {named:#x}"));
+            let told = SendDoorbell::from_bytes(bell.to_ne_bytes());
+            let (named, has_record) = (told.qpn, *at % 4096 != WITHOUT_RECORD);
+            let user = pairs.get_mut(&named).filter(|s| s.rings.page == *page && s.rings.has_record == has_record);
+            let Some(user) = user else {
+                violations.push(format!("a doorbell at {at:#x} of page {page:#x} names queue pair {named:#x}"));
+                continue;
+            };
+            if !has_record {
+                user.pass_on(named, told.next, flags.get(&named).copied().unwrap_or(0), memory, violations);
+                continue;
             }
             // The visible doorbell may have overwritten another queue pair's: a register here holds only one.
-            for (number, one) in pairs.iter_mut().filter(|(_, s)| s.rings.page == *page) {
-                one.pass_on(*number, flags.get(number).copied().unwrap_or(0), memory, violations);
+            for (number, one) in pairs.iter_mut().filter(|(_, s)| s.rings.page == *page && s.rings.has_record) {
+                let next = one.record();
+                one.pass_on(*number, next, flags.get(number).copied().unwrap_or(0), memory, violations);
             }
         }
         heard
@@ -191,10 +209,28 @@ impl Wire {
 }
 
 impl RingUser {
-    fn pass_on(&mut self, number: u32, flags: u32, memory: &[(u64, u64, Place)], violations: &mut Vec<String>) {
+    /// Returns the block behind those that the doorbell record announces.
+    fn record(&self) -> u16 {
+        u32::from_be(self.word().load(Ordering::Acquire)) as u16
+    }
+
+    /// Returns the record's send word.
+    fn word(&self) -> &AtomicU32 {
         // SAFETY: the record's second word, aligned, in memory that stays while this exists.
-        let record = unsafe { AtomicU32::from_ptr((self.rings.record + 4) as *mut u32) }.load(Ordering::Acquire);
-        let next = u32::from_be(record) as u16;
+        unsafe { AtomicU32::from_ptr((self.rings.record + 4) as *mut u32) }
+    }
+
+    fn pass_on(
+        &mut self,
+        number: u32,
+        next: u16,
+        flags: u32,
+        memory: &[(u64, u64, Place)],
+        violations: &mut Vec<String>,
+    ) {
+        if !self.rings.has_record && self.record() != self.announced {
+            violations.push(format!("queue pair {number:#x} has no doorbell record, and kernels write one"));
+        }
         if next == self.announced {
             return;
         }
@@ -202,6 +238,10 @@ impl RingUser {
             self.check_near(number, next, memory, violations);
         }
         self.announced = next;
+        if !self.rings.has_record {
+            // The software NIC behind this one needs a record.
+            self.word().store(u32::from(next).to_be(), Ordering::Release);
+        }
         let mut bell = [0; 8];
         bell[1..3].copy_from_slice(&next.to_be_bytes());
         bell[4..8].copy_from_slice(&(number << 8).to_be_bytes());
@@ -292,6 +332,7 @@ pub(crate) fn adapter(choice: &DeviceChoice, options: &str) -> Box<dyn Adapter> 
     let gid: Gid = format!("::ffff:10.{}.{}.1", number >> 8 & 0xff, number & 0xff).parse().expect("an identifier");
     let wire = Wire::start(u128::from_be_bytes(gid.0), options);
     let firmware = Firmware::over(wire.clone());
+    firmware.log().able.no_record = choice.record == RecordChoice::Off;
     let facts = Facts {
         name: "stand-in port 1".to_owned(),
         link: "RoCE v2".to_owned(),

@@ -81,10 +81,16 @@ impl Drop for MemoryStore {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::this_host::testing::with_page_bytes;
 
     #[test]
     fn unwritten_blocks_are_zero_and_holes_become_zero() {
-        let m = MemoryStore::new(1 << 20).unwrap();
+        // Pages of this system, and of arm64 kernels with larger ones.
+        zeroes(MemoryStore::new(1 << 20).unwrap());
+        zeroes(with_page_bytes(64 << 10, || MemoryStore::new(1 << 20).unwrap()));
+    }
+
+    fn zeroes(m: MemoryStore) {
         let p = m.at(0, 1 << 20).unwrap();
         assert!(m.at(1 << 20, 1).is_none() && m.at(u64::MAX, 2).is_none());
         let byte = |i: usize| {

@@ -68,16 +68,14 @@ impl QueryHcaCap {
 layout! {
     /// General capabilities.
     pub struct Capabilities {
+        /// There are [`Capabilities2`].
+        has_more: bool = 0x04 [31:31],
         /// log2 of the largest queue, in blocks.
         log_max_qp_size: u8 = 0x10 [23:16],
         /// Version of completion entries. Version 1 has the user index.
         cqe_version: u8 = 0x3c [3:0],
-        /// Entries of dynamically connected initiators may have a half address vector.
-        compact_address_vector: bool = 0x40 [31:31],
         /// Completion queues may ignore overrun.
         cq_overrun_ignore: bool = 0x44 [31:31],
-        /// Register pages have 4 KiB, whatever the system's page size.
-        uar_4k: bool = 0x48 [31:31],
         /// Doorbell registers accept whole entries.
         blue_flame: bool = 0x4c [31:31],
         /// log2 of the size of such a register in bytes.
@@ -105,8 +103,6 @@ layout! {
         operations: u16 = 0x10 [15:0],
         /// Operand sizes on connected queue pairs: bit n for 2^n bytes.
         sizes_qp: u16 = 0x14 [15:0],
-        /// Operand sizes on dynamically connected initiators: bit n for 2^n bytes.
-        sizes_dc: u16 = 0x18 [15:0],
     }
 }
 

@@ -189,12 +189,13 @@ fn capabilities_are_asked_for_and_read() {
     assert_eq!(words(&bytes), [(0x00, 0x0100_0000), (0x04, 0x41)]);
     assert_eq!(QueryHcaCap::from_bytes(&bytes), Ok(q));
     let mut reply = vec![0; QueryHcaCap::REPLY_BYTES];
+    reply[0x10 + 0x04] = 0x80;
     reply[0x10 + 0x44] = 0x80;
     reply[0x10 + 0x4d] = 9;
     reply[0x10 + 0x52..0x10 + 0x54].copy_from_slice(&1008u16.to_be_bytes());
     reply[0x10 + 0x3f] = 1;
     let c = Capabilities::get_from(QueryHcaCap::capabilities(&reply)).expect("defined");
-    assert!(c.cq_overrun_ignore && !c.blue_flame);
+    assert!(c.has_more && c.cq_overrun_ignore && !c.blue_flame);
     assert_eq!((c.log_blue_flame_bytes, c.max_wqe_bytes, c.cqe_version), (9, 1008, 1));
     let masked = atomic_operation::MASKED_COMPARE_SWAP | atomic_operation::MASKED_FETCH_ADD;
     let a = AtomicCapabilities { operations: masked, sizes_qp: 4 | 8, ..AtomicCapabilities::default() };

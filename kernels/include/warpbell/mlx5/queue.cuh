@@ -21,6 +21,10 @@
 // Failure. A failed queue pair completes nothing any more. The first error in ring order is the cause. Flush errors follow for
 // everything else that was posted, and are ignored. Requests that completed before are done, the rest has failed.
 //
+// BlueFlame. Where the register takes whole entries (`flame`), a warp that holds the lock and announces one block stores that block
+// to the register. An adapter that receives it as one write need not fetch it from the ring. It fetches it as after a plain doorbell
+// if the write comes in parts. Posts use the register's halves in turn, so that two posts never merge on their way.
+//
 // Free blocks. `granted` is the first ticket whose block is not known free. A thread that runs short walks from there to
 // `completed` over blocks that are not held, and turns them into credit. A block is held while a thread still reads its staging.
 #pragma once
@@ -123,7 +127,13 @@ class send_core : public ring_core<wb_send_queue, send_core> {
     if (has_tail(mask, g)) {
       // The poller finds second blocks by their marks. And a mark of 2^32 blocks ago would be taken for a current one.
       if (got) order::store<order::relaxed>(mark(ticket), first);
-      ring_for(mask, g.first + g.lanes * x.blocks());
+      const uint32_t fresh = g.lanes * x.blocks();
+      if (fresh == 1 && q->flame != 0) {
+        flame_on(*this, mask, g.first + fresh);
+        ring_for<false>(mask, g.first + fresh);
+      } else {
+        ring_for(mask, g.first + fresh);
+      }
       return;
     }
     if (got) order::store<order::release>(mark(ticket), first);
@@ -203,19 +213,55 @@ class send_core : public ring_core<wb_send_queue, send_core> {
   // is visible to the GPU. Stores to host memory may still be in flight on the bus. Only a fence on scope system waits for them,
   // which takes several times as long.
   WB_FN void ring(uint32_t tail) const {
-    uint32_t* record = &static_cast<qp_record*>(q->record)->send;
     uint64_t* bell = q->doorbell;
     const uint64_t doorbells = doorbell(tail, word());
+    set_record(tail);
+    order::mmio_store(bell, doorbells);
+  }
+
+  // Makes the entries before `tail` visible to the device, and after them the record of a queue pair that has one.
+  WB_FN void set_record(uint32_t tail) const {
+    uint32_t* record = &static_cast<qp_record*>(q->record)->send;
+    const bool has_record = (q->flags & WB_SEND_NO_RECORD) == 0;
     if ((q->flags & WB_SEND_NEAR) != 0) {
       order::fence<order::release>();
+      if (!has_record) return;
       order::store<order::relaxed, order::system>(record, send_record(tail));
       order::fence<order::release>();
     } else {
       order::fence<order::release, order::system>();
+      if (!has_record) return;
       order::store<order::relaxed, order::system>(record, send_record(tail));
       order::fence<order::release, order::system>();
     }
-    order::mmio_store(bell, doorbells);
+  }
+
+  // Announces the block before `end`, the only new one, by storing it to the register. Four lanes that store side by side make one
+  // write on the bus; one lane alone makes four. Collective.
+  static WB_FN_COLD void flame_on(by_value<send_core> r, warp::mask_t mask, uint32_t end) {
+    const uint64_t from = send_ring(r.q->ring, r.q->log_blocks).at(end - 1);
+    const uint64_t to = reinterpret_cast<uint64_t>(r.q->doorbell) + uint64_t{(end - 1) & 1u} * r.q->flame;
+    const bool near = (r.q->flags & WB_SEND_NEAR) != 0;
+    const uint32_t rank = warp::rank(mask);
+    warp::sync(mask);
+    if (warp::is_leader(mask)) r.set_record(end);
+    warp::sync(mask);
+    const auto copy = [&](uint32_t i) {
+      order::store_quad<order::relaxed, order::system>(
+          reinterpret_cast<void*>(to + i * segment_bytes),
+          order::load_quad<order::relaxed, order::system>(reinterpret_cast<const void*>(from + i * segment_bytes)));
+    };
+    order::mmio_flush();
+    if (warp::count(mask) >= block_segments) {
+      if (rank >= block_segments) return;
+      // Each lane's store comes after what the leader has published.
+      if (near) order::fence<order::release>();
+      else order::fence<order::release, order::system>();
+      copy(rank);
+    } else if (warp::is_leader(mask)) {
+      for (uint32_t i = 0; i < block_segments; ++i) copy(i);
+    }
+    order::mmio_flush();
   }
 
   static WB_FN_COLD bool replenish_on(by_value<send_core> r, warp::mask_t mask) {

@@ -111,6 +111,7 @@ WB_FN void mmio(uint32_t* reg, uint32_t v) { asm volatile("st.mmio.relaxed.sys.g
 WB_FN void mmio(uint64_t* reg, uint64_t v) { asm volatile("st.mmio.relaxed.sys.global.u64 [%0], %1;" ::"l"(reg), "l"(v) : "memory"); }
 
 WB_FN uint32_t load_plain(const uint32_t* p) { return *p; }
+WB_FN void flush_to_devices() {}
 WB_FN void pause(uint32_t nanoseconds) { __nanosleep(nanoseconds); }
 
 }  // namespace detail
