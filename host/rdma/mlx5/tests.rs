@@ -304,7 +304,9 @@ fn capabilities_are_refused_by_name_with_the_value_found() {
 fn a_nic_that_needs_no_doorbell_record_has_none() {
     let firmware = Firmware::default();
     firmware.log().able.no_record = true;
-    let (adapter, pair) = bring_up(&firmware).unwrap();
+    let auto = DeviceChoice { record: RecordChoice::Auto, ..DeviceChoice::default() };
+    let adapter = open(&firmware, &auto).unwrap();
+    let pair = adapter.create(plan(7)).unwrap();
     assert!(firmware.log().calls.join(",").contains("capabilities 3,capabilities 32,capabilities 4,"));
     let modes: Vec<_> = words(&firmware.log().commands[1]).into_iter().filter(|(at, _)| *at == 0x28).collect();
     assert_eq!(modes, [(0x28, 0x4000_0000)]);
@@ -313,11 +315,10 @@ fn a_nic_that_needs_no_doorbell_record_has_none() {
     assert_ne!(queue.flags & abi::SEND_NO_RECORD, 0);
     assert!(adapter.path().note.unwrap().contains("queue pairs have no doorbell records"));
 
-    // Records on request.
+    // Records unless other queue pairs are asked for.
     let firmware = Firmware::default();
     firmware.log().able.no_record = true;
-    let choice = DeviceChoice { record: RecordChoice::On, ..DeviceChoice::default() };
-    let pair = open(&firmware, &choice).unwrap().create(plan(7)).unwrap();
+    let pair = open(&firmware, &DeviceChoice::default()).unwrap().create(plan(7)).unwrap();
     let queue = pair.memory().send_queue(pair.number(), pair.flags());
     assert_eq!((queue.doorbell % 4096, queue.flags & abi::SEND_NO_RECORD), (0x800, 0));
     nothing_wrong(&firmware.log());
@@ -328,7 +329,9 @@ fn firmware_that_refuses_queue_pairs_without_a_record_gets_some_with_one() {
     let firmware = Firmware::default();
     firmware.log().able.no_record = true;
     firmware.log().refuses_no_record = true;
-    let (adapter, pair) = bring_up(&firmware).unwrap();
+    let auto = DeviceChoice { record: RecordChoice::Auto, ..DeviceChoice::default() };
+    let adapter = open(&firmware, &auto).unwrap();
+    let pair = adapter.create(plan(7)).unwrap();
     let queue = pair.memory().send_queue(pair.number(), pair.flags());
     assert_eq!((queue.doorbell % 4096, queue.flags & abi::SEND_NO_RECORD), (0x800, 0));
     let note = adapter.path().note.unwrap();

@@ -179,9 +179,12 @@ fn devices_are_read_for_every_row_that_is_in_no_cache_and_once_for_duplicates() 
 
     let cached = Table::open(&v, "t").cache_bytes(320 * 512).hot_rows(&[1, 2, 3]).build().unwrap();
     assert_eq!(reads(&v, || gather(&cached, &[1, 2, 3, 2])), 0);
-    // The first rows fill the cache, and are found there.
+    // The first rows fill the cache, and are found there. Threads that change a set of frames at the same time give up, so
+    // that a small cache takes a few gathers on a GPU.
     let few: Vec<u64> = (10..60).collect();
-    gather(&cached, &few);
+    for _ in 0..16 {
+        gather(&cached, &few);
+    }
     let before = cached.stats().unwrap();
     let misses = reads(&v, || gather(&cached, &few));
     let s = cached.stats().unwrap() - before;
@@ -191,7 +194,7 @@ fn devices_are_read_for_every_row_that_is_in_no_cache_and_once_for_duplicates() 
     cached.drop_caches().unwrap();
     assert_eq!(reads(&v, || gather(&cached, &few)), 50);
     // A pass over everything does not displace rows that are used often.
-    for _ in 0..8 {
+    for _ in 0..16 {
         gather(&cached, &few);
     }
     gather(&cached, &every);
