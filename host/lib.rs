@@ -61,10 +61,8 @@ pub mod engine;
 pub mod graph;
 #[cfg(feature = "shmem")]
 mod handshake;
-#[cfg(any(feature = "storage", feature = "shmem"))]
 mod idle;
 pub mod memory;
-#[cfg(any(feature = "storage", feature = "shmem"))]
 mod mmio;
 #[cfg(feature = "storage")]
 pub mod nvme;

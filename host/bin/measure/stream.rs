@@ -248,7 +248,7 @@ impl<'a> VolumeTransfers<'a> {
     }
 }
 
-/// Puts with a signal between PE 0 and PE 1, to and fro. Other PEs only take part in barriers.
+/// Puts with a signal between PE 0 and PE 1, there and back. Other PEs only take part in barriers.
 pub struct Puts<'a> {
     world: &'a World,
     counts: Counts,
@@ -323,7 +323,7 @@ impl<'a> Puts<'a> {
         Ok(rows)
     }
 
-    /// One trip to and fro.
+    /// One trip there and back.
     fn trip(&self, method: Method, round: u64) -> Result<(), MeasureError> {
         match self.world.my_pe() {
             0 => {
