@@ -14,7 +14,7 @@ use warpbell::storage::{DataBuffer, StreamQueue, Volume};
 /// Longest wait for a stream, as a multiple of the engine's deadline.
 const DEADLINES: u32 = 10;
 /// First line of the table.
-pub const HEAD: &str = "  method           one transfer            p99    behind one another";
+pub const HEAD: &str = "  method        one transfer            p99    behind one another";
 
 /// Part that starts a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

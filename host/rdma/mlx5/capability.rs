@@ -12,7 +12,7 @@ use std::ops::RangeInclusive;
 
 /// Version of completion entries that carry the queue pair's number.
 const CQE_VERSION: u8 = 1;
-/// log2 of the smallest BlueFlame register: two halves of one block.
+/// log2 of the supported sizes of a BlueFlame register in bytes. The smallest has two halves of one block.
 const LOG_FLAME_BYTES: RangeInclusive<u8> = 7..=12;
 /// Largest number of blocks of an entry that kernels post (mlx5/post.cuh).
 const MAX_ENTRY_BLOCKS: usize = 2;

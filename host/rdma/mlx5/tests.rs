@@ -440,8 +440,8 @@ fn registers_of_one_page_are_mapped_once() {
     assert!(!firmware.log().calls.iter().any(|c| c == "uar BlueFlame"));
 }
 
-/// A system page of 64 KiB holds register pages of several devices' users. Kernels get the registers' own addresses all
-/// the same, and no system page is mapped twice.
+/// A system page of 64 KiB holds several register pages. Kernels get the registers' own addresses, and no system page is
+/// mapped twice.
 #[test]
 fn registers_are_found_in_larger_pages_of_the_system() {
     for record in [RecordChoice::On, RecordChoice::Off] {

@@ -246,8 +246,8 @@ template <memory_order O, thread_scope S> WB_FN void store_quad(void* p, quad q)
 /// @note On a GPU the store is relaxed: a fence before it publishes earlier stores to the device.
 template <class Word> WB_FN void mmio_store(Word* reg, Word v) { detail::mmio(reg, v); }
 
-/// @brief Begins or ends a run of `store_quad` to a register that takes whole entries: stores before the call reach the device before
-/// those after it. One thread calls this.
+/// @brief Begins or ends a run of `store_quad` to a register that takes whole entries: stores of the calling thread
+/// before the call reach the device before those after it.
 ///
 /// @note On a GPU this does nothing: a fence before the run publishes earlier stores, and registers are never cached.
 WB_FN void mmio_flush() { detail::flush_to_devices(); }
