@@ -1,6 +1,6 @@
 //! Worlds of MPI programs: `include/warpbell/mpi.h`, and the example `examples/cpp/ring`.
 //!
-//! They need MPI's compilers and `mpirun`: packages `mpich`, or `openmpi-bin` and `libopenmpi-dev`.
+//! They need MPI's compilers and `mpirun`: packages `mpich` and `libmpich-dev`, or `openmpi-bin` and `libopenmpi-dev`.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -12,11 +12,20 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
+/// Returns what of MPI is missing. Debian's package `mpich` has the compilers without the headers.
+fn missing() -> Option<&'static str> {
+    for program in ["mpicc", "mpicxx", "mpirun"] {
+        if Command::new(program).arg("--version").output().is_err() {
+            return Some(program);
+        }
+    }
+    let header = Command::new("mpicc").args(["-fsyntax-only", "-include", "mpi.h", "-x", "c", "/dev/null"]).output();
+    (!header.is_ok_and(|done| done.status.success())).then_some("mpi.h")
+}
+
 /// Returns true if MPI is there; prints the reason otherwise, which is an error in CI.
 fn has_mpi() -> bool {
-    let missing =
-        ["mpicc", "mpicxx", "mpirun"].into_iter().find(|p| Command::new(p).arg("--version").output().is_err());
-    let Some(missing) = missing else { return true };
+    let Some(missing) = missing() else { return true };
     assert!(std::env::var_os(REQUIRED).is_none(), "{missing} is not installed");
     println!("SKIP: {missing} is not installed");
     false
