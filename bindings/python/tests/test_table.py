@@ -92,14 +92,16 @@ def test_an_index_of_no_row_is_named(table):
     assert table[1].shape == (32,)
 
 
-def test_an_output_that_does_not_fit_is_refused(table):
-    for out, part in [
+def test_an_output_that_does_not_fit_is_refused(engine, table):
+    wrong = [
         (np.zeros((2, 32), np.float64), "<f8.*holds float32"),
         (np.zeros((3, 32), np.float32), r"its shape is \[3, 32\], and the rows have \[2, 32\]"),
         (np.zeros((2, 64), np.float32)[:, ::2], "C-contiguous"),
         (np.broadcast_to(np.float32(0), (2, 32)), "read-only"),
-        (np.zeros(2 * 32 * 4 + 1, np.uint8)[1:].view(np.float32).reshape(2, 32), "multiple of 4"),
-    ]:
+    ]
+    if engine.kind == "cpu":  # rows come from a GPU by a copy, which takes any address
+        wrong.append((np.zeros(2 * 32 * 4 + 1, np.uint8)[1:].view(np.float32).reshape(2, 32), "multiple of 4"))
+    for out, part in wrong:
         with pytest.raises(warpbell.InvalidError, match=part):
             table.gather([0, 1], out)
 

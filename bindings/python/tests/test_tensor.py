@@ -22,8 +22,10 @@ def test_numpy_shares_memory_of_the_host(engine, table, vectors):
     assert rows.__dlpack_device__() == (1, 0) and not hasattr(rows, "__cuda_array_interface__")
 
 
-def test_arrays_outlive_their_tensor(table, vectors):
-    shared = [table[:1000].numpy() for _ in range(3)] + [np.from_dlpack(table[:1000]) for _ in range(3)]
+def test_arrays_outlive_their_tensor(engine, table, vectors):
+    shared = [table[:1000].numpy() for _ in range(3)]
+    if engine.kind == "cpu":  # numpy takes no memory of a GPU
+        shared += [np.from_dlpack(table[:1000]) for _ in range(3)]
     gc.collect()
     others = [table[2000:3000] for _ in range(6)]
     for one in shared:
