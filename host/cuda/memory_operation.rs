@@ -38,6 +38,8 @@ pub enum MemoryOperation {
         address: u64,
         /// The value.
         value: u64,
+        /// True to wait also until what third-party devices have written to GPU memory is visible.
+        flush: bool,
     },
     /// Copies memory. The two ranges do not overlap.
     Copy {
@@ -55,6 +57,8 @@ pub enum MemoryOperation {
 const WAIT_AT_LEAST: c_uint = 0;
 const WAIT_AND: c_uint = 2;
 const WAIT_NOR: c_uint = 3;
+/// Bit of CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS (cuda.h): streams can flush remote writes.
+pub const STREAMS_FLUSH: u32 = 2;
 /// Flag for a flush of remote writes behind the wait.
 const WAIT_FLUSH: c_uint = 1 << 30;
 
@@ -82,10 +86,11 @@ impl MemoryOperation {
                 Self::Store64 { address, value } => {
                     call!(driver, cuStreamWriteValue64_v2(stream, address, value, 0), "storing a word from a stream")
                 }
-                Self::AwaitAtLeast64 { address, value } => {
+                Self::AwaitAtLeast64 { address, value, flush } => {
+                    let flags = WAIT_AT_LEAST | if flush { WAIT_FLUSH } else { 0 };
                     call!(
                         driver,
-                        cuStreamWaitValue64_v2(stream, address, value, WAIT_AT_LEAST),
+                        cuStreamWaitValue64_v2(stream, address, value, flags),
                         "waiting for a word on a stream"
                     )
                 }

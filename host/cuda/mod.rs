@@ -30,7 +30,7 @@ pub(crate) use io_memory::{DRIVER_WITH_PFNMAP, KERNEL_WITHOUT_FOLLOW_PTE, predat
 pub use lane::{CONNECTIONS_VARIABLE, MOST_CONNECTIONS};
 pub use launch::{Launch, Launcher};
 pub use memory::{DeviceMemory, GPU_PAGE, PinnedMemory, RegisteredMemory};
-pub use memory_operation::MemoryOperation;
+pub use memory_operation::{MemoryOperation, STREAMS_FLUSH};
 pub use module::{Function, Module};
 pub use peer::{PeerLink, peer_link};
 pub use pointer::DeviceAccess;

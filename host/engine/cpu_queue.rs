@@ -197,7 +197,7 @@ unsafe fn execute(operation: &MemoryOperation, has_failed: &impl Fn() -> bool) -
             // SAFETY: as above.
             unsafe { AtomicU64::from_ptr(address as *mut u64) }.store(value, Ordering::Release);
         }
-        MemoryOperation::AwaitAtLeast64 { address, value } => {
+        MemoryOperation::AwaitAtLeast64 { address, value, .. } => {
             // SAFETY: as above.
             let word = unsafe { AtomicU64::from_ptr(address as *mut u64) };
             return poll(|| word.load(Ordering::Acquire).wrapping_sub(value) as i64 >= 0, has_failed);

@@ -5,6 +5,7 @@ use super::transport::Transport;
 use super::vote::{by_rank, failed};
 use crate::engine::{EngineError, RunError};
 use crate::memory::MemoryError;
+use crate::rdma::RdmaError;
 
 /// The error of building a world, of allocating memory in it, or of a call.
 #[derive(Debug, thiserror::Error)]
@@ -205,6 +206,33 @@ pub enum ShmemError {
         /// The PE.
         pe: usize,
     },
+    /// The queue pair of a stream has no room for more steps.
+    #[error(
+        "{requests} requests to PE {pe} do not fit the stream's queue pair, which has room for {room} of {capacity}; trigger and synchronize first, or build the world with larger queues"
+    )]
+    StreamFull {
+        /// The PE.
+        pe: usize,
+        /// Requests of the step.
+        requests: usize,
+        /// Requests that fit now.
+        room: u64,
+        /// Requests that fit when none is in flight.
+        capacity: u64,
+    },
+    /// The queue pair of a stream has failed.
+    #[error(
+        "the stream's connection to PE {pe} has failed: {reason}; synchronize the streams, then create StreamCalls again on all PEs"
+    )]
+    StreamConnection {
+        /// The PE.
+        pe: usize,
+        /// Reason.
+        reason: String,
+    },
+    /// The adapter does not reach memory of a step.
+    #[error("{0}")]
+    Registration(#[source] RdmaError),
     /// The requested transport is not available.
     #[error("no transport {transport} for {pes} PEs: {reason}")]
     Transport {

@@ -2,7 +2,7 @@
 //! this crate and no host thread takes part in between (NVIDIA's GPUDirect Async).
 
 use super::{DataBuffer, LandingPath, StorageError, Volume, WritesOrder};
-use crate::cuda::MemoryOperation;
+use crate::cuda::{MemoryOperation, STREAMS_FLUSH};
 use crate::engine::{Args, Awaited, Kept, OperationError, Outcome, Stream};
 use crate::memory::{Place, Region};
 use crate::nvme::{Data, Landing, Namespace, QueueOptions, StreamRing};
@@ -19,8 +19,6 @@ use std::time::Instant;
 const DEPTH: u32 = 64;
 /// Largest buffer of one command, where data does not land in the caller's memory.
 const BOUNCE_BYTES: usize = 128 << 10;
-/// Bit of CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS (cuda.h): streams can flush remote writes.
-const STREAMS_FLUSH: u32 = 2;
 /// Largest number of blocks of one command (NVM Command Set 1.1, 3.3.4, NLB).
 const MAX_COMMAND_BLOCKS: usize = 1 << 16;
 

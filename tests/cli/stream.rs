@@ -5,11 +5,19 @@ use serde_json::Value;
 
 #[test]
 fn three_ways_of_each_transfer_are_compared_and_verified() {
-    for (test, more) in [("read", &["--device", "soft:mem"][..]), ("write", &[]), ("put", &["--pes", "2"])] {
-        let args =
-            [&["bench", "stream", test, "--engine", "cpu", "-n", "3", "--chained", "70", "--bs", "8k"], more].concat();
+    for (test, more) in [
+        ("read", &["--device", "soft:mem"][..]),
+        ("write", &[]),
+        ("put", &["--pes", "2"]),
+        // More puts than a queue pair holds.
+        ("put", &["--pes", "2", "--transport", "soft", "--chained", "300"]),
+    ] {
+        let base = ["bench", "stream", test, "--engine", "cpu", "-n", "3", "--bs", "8k"];
+        let chained = if more.contains(&"--chained") { &[][..] } else { &["--chained", "70"] };
+        let args = [&base, chained, more].concat();
         let text = succeeds(&args);
-        mentions(&text, &[&format!("# {test}  bs 8 KiB  iters 3  chained 70; all data verified"), "one transfer"]);
+        let count = args[args.iter().position(|a| *a == "--chained").unwrap() + 1];
+        mentions(&text, &[&format!("# {test}  bs 8 KiB  iters 3  chained {count}; all data verified"), "one transfer"]);
         let report: Value = serde_json::from_str(&succeeds(&[&args[..], &["--json", "-"]].concat())).unwrap();
         assert_eq!((&report["command"], &report["config"]["test"]), (&"bench stream".into(), &test.into()));
         let methods: Vec<_> = report["results"].as_array().unwrap().iter().map(|row| row["method"].clone()).collect();

@@ -4,8 +4,11 @@ use super::*;
 use crate::memory::{Place, Space};
 use crate::rdma::PostRequests;
 use crate::rdma::{QueueAddress, QueuePlan, RdmaError};
-use crate::wire::mlx5::cqe::Outcome;
-use crate::wire::mlx5::{Payload, Remote, Syndrome, Transport, VendorSyndrome};
+use crate::wire::mlx5::cqe::{Completion, Outcome};
+use crate::wire::mlx5::send_ring::wire_index;
+use crate::wire::mlx5::{
+    BLOCK_BYTES, CompletionRing, Payload, Remote, SendRing, Syndrome, Transport, VendorSyndrome, Wqe,
+};
 use proptest::prelude::*;
 use std::sync::Arc;
 

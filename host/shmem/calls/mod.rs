@@ -11,7 +11,7 @@ mod atomic;
 mod collective;
 mod reduction;
 mod rma;
-mod stream_calls;
+pub(super) mod stream_calls;
 
 pub use atomic::{AtomicInteger, AtomicWord};
 pub use reduction::{And, Max, Min, Or, Prod, Reducible, ReducibleInteger, Reduction, Sum, Xor};

@@ -97,6 +97,14 @@ impl<T> LocalSlice<'_, T> {
         self.address
     }
 
+    /// Returns the region that has the elements; `None` for the symmetric heap.
+    pub(super) fn region(&self) -> Option<&Region> {
+        match self.owner {
+            Owner::Region(region) => Some(region),
+            Owner::Heap(_) => None,
+        }
+    }
+
     /// Returns the owner of the elements' memory.
     pub(super) fn owner(&self) -> Arc<dyn Any + Send + Sync> {
         match self.owner {

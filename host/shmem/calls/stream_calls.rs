@@ -1,24 +1,34 @@
 //! Put, get and signals as steps of a stream: the GPU's copy engines and front end execute them, and no kernel of this crate takes part.
 
+mod pending;
+
 use super::LocalSlice;
-use crate::cuda::MemoryOperation;
-use crate::engine::{Awaited, EngineError, Kept, OperationError, Outcome, Stream, abi};
+use crate::cuda::{MemoryOperation, STREAMS_FLUSH};
+use crate::engine::{Awaited, EngineError, OperationError, Stream, abi};
 use crate::memory::{Place, Region};
+use crate::rdma;
+use crate::shmem::network::{Local, StreamQueues};
 use crate::shmem::{ShmemError, SymSlice, World};
 use bytemuck::Pod;
 use parking_lot::Mutex;
+use pending::Pending;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
-use std::time::Instant;
 
-/// Calls of a world as steps of a stream, for PEs whose heaps loads and stores reach: over NVLink or PCIe, or within a host.
+/// The collective call that creates the queue pairs, for messages.
+const CALL: &str = "StreamCalls::new";
+
+/// Calls of a world as steps of a stream. To PEs whose heaps loads and stores reach, the GPU's copy engines move the data. To other PEs the
+/// adapter does: the host writes its requests ahead, and the stream rings the doorbell and waits for the completions.
 ///
 /// The `prepare` calls collect steps, and [`trigger`](Self::trigger) adds them to the stream in their order. Kernels that are launched on
 /// the stream afterwards begin when the steps are over. A put has arrived when the next step begins, so a signal behind it tells its
 /// receiver that the data is there.
 ///
 /// A wait that exceeds the engine's deadline while the host waits for the stream is given up: the stream goes on, its signal word gets the
-/// value that the wait was for, and [`Stream::synchronize`] reports the wait.
+/// value that the wait was for, and [`Stream::synchronize`] reports the wait. Requests to an adapter are given up likewise. The connection
+/// has failed then, and all PEs create their `StreamCalls` again.
 ///
 /// # Examples
 ///
@@ -59,44 +69,29 @@ struct Inner {
     world: World,
     /// Number of the last trigger that the stream has begun.
     begun: Region,
-    state: Mutex<State>,
-}
-
-#[derive(Default)]
-struct State {
-    steps: Vec<MemoryOperation>,
-    kept: Kept,
-    /// Waits among the steps: offset of the signal word in this PE's heap, and the value.
-    waits: Vec<(usize, u64)>,
-    triggers: Vec<Trigger>,
-    last: u32,
-}
-
-/// Waits of steps that were triggered together.
-struct Trigger {
-    number: u32,
-    waits: Vec<Wait>,
-    /// Time at which the host first saw that the stream had begun.
-    begun: Option<Instant>,
-}
-
-struct Wait {
-    offset: usize,
-    value: u64,
-    ended: Option<Outcome>,
+    state: Mutex<Pending>,
 }
 
 impl StreamCalls {
-    /// Creates an empty list of steps.
+    /// Creates an empty list of steps. Collective if the world uses adapters: each PE gets a queue pair to each PE for its stream.
     ///
     /// # Errors
-    /// [`ShmemError::Engine`] if the stream belongs to another engine than the world; [`ShmemError::Memory`] without memory.
+    /// - [`ShmemError::Engine`] if the stream belongs to another engine than the world; [`ShmemError::Memory`] without memory.
+    /// - [`ShmemError::OnRanks`], on all PEs, with the reason of each PE that has no queue pairs or cannot connect them, or whose GPU's
+    ///   streams cannot wait for writes of devices to GPU memory.
+    /// - [`ShmemError::Bootstrap`] if a rank is gone or does not call within [`World::timeout`], [`ShmemError::OutOfStep`] if the ranks
+    ///   make different calls.
     pub fn new(stream: &Stream, world: &World) -> Result<Self, ShmemError> {
-        if !stream.engine().is_same(world.engine()) {
-            return Err(EngineError::ForeignStream.into());
-        }
-        let begun = world.engine().allocate(Place::Host, size_of::<u32>())?;
-        let inner = Inner { world: world.clone(), begun, state: Mutex::default() };
+        let begun = world.engine().allocate(Place::Host, size_of::<u32>()).map_err(ShmemError::from);
+        let begun = match stream.engine().is_same(world.engine()) {
+            true => begun,
+            false => Err(EngineError::ForeignStream.into()),
+        };
+        let (begun, queues, flush) = match world.network() {
+            None => (begun?, None, false),
+            Some(_) => open(world, begun)?,
+        };
+        let inner = Inner { world: world.clone(), begun, state: Mutex::new(Pending::new(queues, flush)) };
         Ok(Self { stream: stream.clone(), inner: Arc::new(inner) })
     }
 
@@ -105,12 +100,20 @@ impl StreamCalls {
         &self.stream
     }
 
-    /// Prepares a copy of all elements of `source` on this PE to `dest` on PE `pe`.
+    /// Returns the number of steps to each PE out of reach that can be prepared until the host waits for the stream; `None` if loads and
+    /// stores reach all PEs, which sets no limit. A step of more than 1 GiB counts once for each GiB.
+    pub fn capacity(&self) -> Option<usize> {
+        self.inner.state.lock().queues().map(StreamQueues::capacity)
+    }
+
+    /// Prepares a copy of all elements of `source` on this PE to `dest` on PE `pe`. If `pe` is out of reach and `source` outside the
+    /// symmetric heap, its memory is registered for this one step, which takes longer.
     ///
     /// # Errors
     /// - [`ShmemError::NoPe`] if the world has no PE `pe`, [`ShmemError::Foreign`] if `dest` belongs to another world.
     /// - [`ShmemError::OutOfBounds`] if `dest` has fewer elements than `source`.
-    /// - [`ShmemError::OutOfReach`] if loads and stores do not reach the heap of `pe`.
+    /// - [`ShmemError::StreamFull`] if the queue pair to `pe` has no room, [`ShmemError::StreamConnection`] if it has failed.
+    /// - [`ShmemError::Registration`] if the adapter does not reach `source`.
     pub fn prepare_put<'a, T: Pod>(
         &self,
         dest: impl Into<SymSlice<'a, T>>,
@@ -118,9 +121,7 @@ impl StreamCalls {
         pe: usize,
     ) -> Result<(), ShmemError> {
         let source = source.into();
-        let (to, owner) = self.remote(dest.into(), source.len(), pe)?;
-        self.copy(to, source.address(), source.len() * size_of::<T>(), [owner, source.owner()]);
-        Ok(())
+        self.copy(abi::CALL_PUT, dest.into(), source, pe)
     }
 
     /// Prepares a copy of elements of `source` on PE `pe` to all elements of `dest` on this PE.
@@ -134,12 +135,10 @@ impl StreamCalls {
         pe: usize,
     ) -> Result<(), ShmemError> {
         let dest = dest.into();
-        let (from, owner) = self.remote(source.into(), dest.len(), pe)?;
-        self.copy(dest.address(), from, dest.len() * size_of::<T>(), [owner, dest.owner()]);
-        Ok(())
+        self.copy(abi::CALL_GET, source.into(), dest, pe)
     }
 
-    /// Prepares to set the first word of `signal` on PE `pe` to `value`.
+    /// Prepares to set the first word of `signal` on PE `pe` to `value`. No other call may change the word at the same time.
     ///
     /// # Errors
     /// As for [`Self::prepare_put`].
@@ -149,10 +148,13 @@ impl StreamCalls {
         value: u64,
         pe: usize,
     ) -> Result<(), ShmemError> {
-        let (address, owner) = self.remote(signal.into(), 1, pe)?;
+        let signal = self.inner.world.remote(signal.into(), 1, pe)?;
         let mut state = self.inner.state.lock();
-        state.steps.push(MemoryOperation::Store64 { address, value });
-        state.kept.push(owner);
+        match signal.ptr(pe) {
+            Some(address) => state.add(MemoryOperation::Store64 { address, value }),
+            None => state.request(abi::CALL_SIGNAL, pe, |queues| queues.signal(pe, signal.offset(), value))?,
+        }
+        state.keep(signal.block().clone());
         Ok(())
     }
 
@@ -162,131 +164,154 @@ impl StreamCalls {
     /// # Errors
     /// [`ShmemError::Foreign`] if `signal` belongs to another world, [`ShmemError::OutOfBounds`] if it has no elements.
     pub fn prepare_wait<'a>(&self, signal: impl Into<SymSlice<'a, u64>>, value: u64) -> Result<(), ShmemError> {
-        let signal = signal.into();
-        let (address, owner) = self.remote(signal, 1, self.inner.world.my_pe())?;
+        let signal = self.inner.world.remote(signal.into(), 1, self.inner.world.my_pe())?;
         let mut state = self.inner.state.lock();
-        state.steps.push(MemoryOperation::AwaitAtLeast64 { address, value });
-        state.waits.push((signal.offset(), value));
-        state.kept.push(owner);
+        state.wait(signal.address(), signal.offset(), value);
+        state.keep(signal.block().clone());
         Ok(())
     }
 
     /// Adds the prepared steps to the stream, behind its work so far. The host does not wait. Does nothing if nothing is prepared.
     ///
     /// # Errors
-    /// [`ShmemError::Engine`] if the stream is being captured, or the driver refuses a step.
+    /// - [`ShmemError::Engine`] if the stream is being captured, or the driver refuses a step.
+    /// - [`ShmemError::StreamConnection`] if a queue pair has failed. The prepared steps are discarded.
     pub fn trigger(&self) -> Result<(), ShmemError> {
         let inner = &self.inner;
-        // SAFETY: the steps name memory of heaps and regions whose owners are returned with them, and the word of `inner`.
-        Ok(unsafe { self.stream.operate("stream calls", inner.clone(), || inner.take()) }?)
+        let mut refused = Ok(());
+        let steps = || {
+            let taken = inner.state.lock().take(inner.begun.address());
+            taken.unwrap_or_else(|e| {
+                refused = Err(e);
+                Default::default()
+            })
+        };
+        // SAFETY: the steps name memory of heaps and regions whose owners are returned with them, and words and queues of `inner`.
+        unsafe { self.stream.operate("stream calls", inner.clone(), steps) }?;
+        refused
     }
 
-    /// Returns the address of the first of `n` elements on PE `pe`, and the owner of the memory.
-    fn remote<'a, T: Pod>(
+    /// Prepares a copy between elements of `remote` on PE `pe` and all elements of `local` on this PE.
+    fn copy<'a, T: Pod>(
         &self,
-        s: SymSlice<'a, T>,
-        n: usize,
+        opcode: u32,
+        remote: SymSlice<'a, T>,
+        local: LocalSlice<'a, T>,
         pe: usize,
-    ) -> Result<(u64, Arc<dyn std::any::Any + Send + Sync>), ShmemError> {
-        let s = self.inner.world.remote(s, n, pe)?;
-        match s.ptr(pe) {
-            Some(address) => Ok((address, s.block().clone())),
-            None => Err(ShmemError::OutOfReach { pe }),
+    ) -> Result<(), ShmemError> {
+        let world = &self.inner.world;
+        let remote = world.remote(remote, local.len(), pe)?;
+        let bytes = local.len() * size_of::<T>();
+        if bytes == 0 {
+            return Ok(());
         }
+        let Some(there) = remote.ptr(pe) else { return self.copy_far(opcode, remote, local, pe, bytes) };
+        let (to, from) = if opcode == abi::CALL_GET { (local.address(), there) } else { (there, local.address()) };
+        if to != from {
+            let mut state = self.inner.state.lock();
+            state.add(MemoryOperation::Copy { to, from, bytes });
+            state.keep(remote.block().clone());
+            state.keep(local.owner());
+        }
+        Ok(())
     }
 
-    fn copy(&self, to: u64, from: u64, bytes: usize, owners: [Arc<dyn std::any::Any + Send + Sync>; 2]) {
-        if bytes == 0 || to == from {
-            return;
-        }
+    fn copy_far<'a, T: Pod>(
+        &self,
+        opcode: u32,
+        remote: SymSlice<'a, T>,
+        local: LocalSlice<'a, T>,
+        pe: usize,
+        bytes: usize,
+    ) -> Result<(), ShmemError> {
+        let world = &self.inner.world;
+        let registered = match (local.region(), world.network()) {
+            (Some(region), Some(network)) => {
+                let registration = network.register(region).map_err(ShmemError::Registration)?;
+                let at = Local::of(&*registration, region, local.address());
+                Some((Registered { _inner: registration, _world: world.clone() }, at))
+            }
+            _ => None,
+        };
         let mut state = self.inner.state.lock();
-        state.steps.push(MemoryOperation::Copy { to, from, bytes });
-        state.kept.extend(owners);
+        state.request(opcode, pe, |queues| {
+            let in_heap = || queues.in_heap((local.address() - world.heap().address()) as usize);
+            let at = registered.as_ref().map_or_else(in_heap, |(_, at)| *at);
+            queues.copy(opcode, pe, remote.offset(), at, bytes)
+        })?;
+        state.keep(remote.block().clone());
+        state.keep(local.owner());
+        if let Some((registered, _)) = registered {
+            state.keep(Arc::new(registered));
+        }
+        Ok(())
     }
 }
 
-impl Inner {
-    fn take(&self) -> (Vec<MemoryOperation>, Kept) {
-        let mut state = self.state.lock();
-        if state.steps.is_empty() {
-            return (Vec::new(), Kept::new());
-        }
-        state.last = state.last.wrapping_add(1);
-        let number = state.last;
-        let waits: Vec<_> = state.waits.drain(..).map(|(offset, value)| Wait { offset, value, ended: None }).collect();
-        let mut steps = std::mem::take(&mut state.steps);
-        if !waits.is_empty() {
-            steps.insert(0, MemoryOperation::Store32 { address: self.begun.address(), value: number });
-            state.triggers.push(Trigger { number, waits, begun: None });
-        }
-        (steps, std::mem::take(&mut state.kept))
-    }
+/// A registration, which ends before its adapter.
+struct Registered {
+    _inner: Box<dyn rdma::Registration>,
+    _world: World,
+}
 
-    /// Ends the waits of a trigger that are not over: stores the value that they wait for.
-    fn end(&self, trigger: &mut Trigger, outcome: Outcome) {
-        let heap = self.world.heap();
-        let pe = self.world.my_pe();
-        for wait in trigger.waits.iter_mut().filter(|w| w.ended.is_none()) {
-            let mut word = [0; 8];
-            let is_over = heap.read(pe, wait.offset, &mut word).is_ok()
-                && u64::from_ne_bytes(word).wrapping_sub(wait.value) as i64 >= 0;
-            if is_over {
-                continue;
-            }
-            wait.ended = Some(outcome);
-            if let Err(error) = heap.write(pe, wait.offset, &wait.value.to_ne_bytes()) {
-                tracing::warn!(%error, offset = wait.offset, "a stream's wait for a signal cannot be ended");
-            }
-        }
-    }
+/// Opens the queue pairs of a stream to all PEs. Collective. Also returns true if waits have to flush writes of devices.
+fn open(world: &World, begun: Result<Region, ShmemError>) -> Result<(Region, Option<StreamQueues>, bool), ShmemError> {
+    let Some(network) = world.network() else { return Ok((begun?, None, false)) };
+    let flush = flushes(world);
+    let unused = match (&begun, &flush) {
+        (Ok(_), Ok(_)) => Ok(network.unused_stream_queues()),
+        (Err(e), _) => Err(e.to_string()),
+        (_, Err(e)) => Err(e.clone()),
+    };
+    let unused = world.agree::<Vec<u64>>(CALL, "the beginning of", &unused);
+    let (begun, unused) = (begun?, unused?);
+    // All PEs find the same set.
+    let all: Vec<BTreeSet<u64>> = unused.into_iter().map(BTreeSet::from_iter).collect();
+    let reused = all[0].iter().find(|id| all.iter().all(|of| of.contains(id))).copied();
+    let (mut queues, addresses) = match network.open_stream_queues(reused) {
+        Ok((queues, addresses)) => (Some(queues), Ok(addresses)),
+        Err(e) => (None, Err(e)),
+    };
+    let addresses: Vec<Vec<rdma::QueueAddress>> = world.agree(CALL, "creating queue pairs in", &addresses)?;
+    let connected = queues.as_mut().map_or(Ok(()), |queues| queues.connect(world.my_pe(), &addresses));
+    world.agree::<()>(CALL, "connecting queue pairs in", &connected)?;
+    Ok((begun, queues, flush.unwrap_or_default()))
+}
 
-    fn note_begun(&self, state: &mut State) {
-        let begun: u32 = self.begun.get(0).unwrap_or(0);
-        for trigger in &mut state.triggers {
-            if begun.wrapping_sub(trigger.number) as i32 >= 0 {
-                trigger.begun.get_or_insert_with(Instant::now);
-            }
-        }
+/// Returns true if an adapter of its own hardware writes to the heap in GPU memory, which waits have to flush. Fails if the GPU's streams
+/// cannot.
+fn flushes(world: &World) -> Result<bool, String> {
+    let is_nic = world.path().network.as_ref().is_some_and(|path| path.adapter.transport != rdma::Transport::Soft);
+    let Some(gpu) = world.engine().space().gpu_context().filter(|_| is_nic && world.heap().place() == Place::Device)
+    else {
+        return Ok(false);
+    };
+    match gpu.info().flush_options & STREAMS_FLUSH {
+        0 => Err("the heap is in GPU memory, and streams of this GPU cannot wait for writes of devices; set WARPBELL_HEAP=host".to_owned()),
+        _ => Ok(true),
     }
 }
 
 impl Awaited for Inner {
     fn end_late(&self) {
         let deadline = self.world.engine().deadline();
-        let mut state = self.state.lock();
-        self.note_begun(&mut state);
-        for trigger in &mut state.triggers {
-            if trigger.begun.is_some_and(|begun| begun.elapsed() > deadline) {
-                self.end(trigger, Outcome::TimedOut);
-            }
-        }
+        self.state.lock().end_late(&self.world, &self.begun, deadline);
     }
 
     fn release(&self) {
-        let mut state = self.state.lock();
-        self.note_begun(&mut state);
-        for trigger in &mut state.triggers {
-            let outcome = if trigger.begun.is_some() { Outcome::TimedOut } else { Outcome::Stopped };
-            self.end(trigger, outcome);
-        }
+        self.state.lock().release(&self.world, &self.begun);
     }
 
     fn complete(&self) -> Vec<OperationError> {
-        let triggers = std::mem::take(&mut self.state.lock().triggers);
-        let waits = triggers.into_iter().flat_map(|t| t.waits);
-        waits
-            .filter_map(|wait| {
-                Some(OperationError {
-                    outcome: wait.ended?,
-                    device: abi::NO_PE,
-                    queue: self.world.my_pe() as u32,
-                    command: 0,
-                    opcode: abi::CALL_WAIT,
-                    lba: wait.offset as u64,
-                    blocks: size_of::<u64>() as u32,
-                })
-            })
-            .collect()
+        self.state.lock().complete(self.world.my_pe() as u32)
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if let (Some(queues), Some(network)) = (self.state.get_mut().take_queues(), self.world.network()) {
+            network.keep_stream_queues(queues);
+        }
     }
 }
 
@@ -297,97 +322,4 @@ impl fmt::Debug for StreamCalls {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::engine::RunError;
-    use crate::shmem::testing::on_all;
-    use std::time::Duration;
-
-    const SOON: Duration = Duration::from_secs(60);
-
-    #[test]
-    fn rounds_of_puts_gets_and_signals_around_a_ring() {
-        on_all(3, |world| {
-            let (me, n) = (world.my_pe(), world.n_pes());
-            let (right, left) = ((me + 1) % n, (me + n - 1) % n);
-            let (mine, inbox, copy) = (
-                world.calloc::<u64>(4097).unwrap(),
-                world.calloc::<u64>(4097).unwrap(),
-                world.calloc::<u64>(4097).unwrap(),
-            );
-            let signals = world.calloc::<u64>(2).unwrap();
-            let stream = world.engine().stream().unwrap();
-            let calls = StreamCalls::new(&stream, world).unwrap();
-            calls.trigger().unwrap();
-            for round in 1..=20u64 {
-                // SAFETY: these are the types of the parameters of `wb_iota`: out, count, start, step.
-                unsafe {
-                    let args = crate::args!(mine.address(), 4097u64, 1000 * round + me as u64, 10u64);
-                    stream.launch("wb_iota", world.engine().grid(64, 1), args)
-                }
-                .unwrap();
-                calls.prepare_put(&inbox, &mine, right).unwrap();
-                calls.prepare_signal(signals.slice(..1).unwrap(), round, right).unwrap();
-                calls.prepare_wait(signals.slice(..1).unwrap(), round).unwrap();
-                calls.trigger().unwrap();
-                // The other way round: what the left PE has put into the inbox of this one.
-                calls.prepare_get(&copy, &inbox, right).unwrap();
-                calls.prepare_signal(signals.slice(1..).unwrap(), round, left).unwrap();
-                calls.prepare_signal(signals.slice(1..).unwrap(), round, right).unwrap();
-                calls.prepare_wait(signals.slice(1..).unwrap(), round).unwrap();
-                calls.trigger().unwrap();
-                stream.synchronize(SOON).unwrap();
-                world.barrier_host().unwrap();
-                let of = |pe: usize| (0..4097).map(|i| 1000 * round + pe as u64 + 10 * i).collect::<Vec<u64>>();
-                assert!(inbox.read(0, 4097).unwrap() == of(left), "round {round}");
-                assert!(copy.read(0, 4097).unwrap() == of(me), "round {round}");
-                // The next round's put would change the inbox.
-                world.barrier_host().unwrap();
-            }
-        });
-    }
-
-    #[test]
-    fn mistakes_are_refused() {
-        on_all(2, |world| {
-            let (a, signal) = (world.calloc::<u32>(8).unwrap(), world.calloc::<u64>(1).unwrap());
-            let stream = world.engine().stream().unwrap();
-            let calls = StreamCalls::new(&stream, world).unwrap();
-            assert!(matches!(calls.prepare_put(&a, &a, 2), Err(ShmemError::NoPe { pe: 2, size: 2 })));
-            let few = a.slice(..3).unwrap();
-            assert!(matches!(calls.prepare_put(few, &a, 1), Err(ShmemError::OutOfBounds { .. })));
-            assert!(matches!(calls.prepare_get(&a, few, 1), Err(ShmemError::OutOfBounds { .. })));
-            assert!(calls.prepare_wait(signal.slice(1..).unwrap(), 1).is_err());
-            let other = crate::engine::Engine::cpu().unwrap();
-            assert!(StreamCalls::new(&other.stream().unwrap(), world).is_err());
-            assert!(world.engine().is_idle());
-            world.barrier_host().unwrap();
-        });
-    }
-
-    #[test]
-    fn a_signal_that_does_not_come_ends_at_the_deadline() {
-        on_all(2, |world| {
-            let signal = world.calloc::<u64>(2).unwrap();
-            let stream = world.engine().stream().unwrap();
-            let calls = StreamCalls::new(&stream, world).unwrap();
-            world.engine().set_deadline(Duration::from_millis(100)).unwrap();
-            calls.prepare_wait(signal.slice(1..).unwrap(), 7).unwrap();
-            calls.trigger().unwrap();
-            let e = stream.synchronize(SOON).unwrap_err();
-            let RunError::Operations { errors, count: 1, .. } = &e else { panic!("{e}") };
-            assert_eq!((errors[0].outcome, errors[0].opcode), (Outcome::TimedOut, abi::CALL_WAIT), "{e}");
-            assert!(world.engine().is_idle() && !world.engine().space().is_poisoned());
-            // A limit of the caller ends it, too.
-            world.engine().set_deadline(Duration::from_secs(3600)).unwrap();
-            calls.prepare_wait(signal.slice(1..).unwrap(), 8).unwrap();
-            calls.trigger().unwrap();
-            assert!(stream.synchronize(Duration::from_millis(50)).is_err());
-            world.barrier_host().unwrap();
-            calls.prepare_signal(&signal, 1, 1 - world.my_pe()).unwrap();
-            calls.prepare_wait(&signal, 1).unwrap();
-            calls.trigger().unwrap();
-            stream.synchronize(SOON).unwrap();
-        });
-    }
-}
+pub(in crate::shmem) mod tests;

@@ -15,6 +15,7 @@ mod interface;
 mod open;
 mod recover;
 mod settings;
+mod stream_queues;
 mod tables;
 mod watch;
 
@@ -25,6 +26,7 @@ pub(super) use open::{Available, Opening, candidates, choose, open};
 pub use recover::{Recovered, Recovery};
 pub(super) use recover::{Report, Reset, anew};
 pub use settings::{NetworkPlan, NetworkSettings};
+pub(super) use stream_queues::{Local, PrepareError, StreamQueues};
 
 use crate::engine::{Engine, abi};
 use crate::memory::{MemoryError, Region, Space};
@@ -93,10 +95,14 @@ struct WorldParts {
     plan: NetworkPlan,
     // The fields from here on drop in this order: connections, kernel tables, registrations, memory, adapter.
     queues: Vec<Vec<Box<dyn QueuePair>>>,
+    /// Queue pairs of streams that are gone.
+    unused: Vec<StreamQueues>,
     tables: Tables,
     registered: Registered,
     staging: Region,
-    _adapter: Box<dyn Adapter>,
+    adapter: Box<dyn Adapter>,
+    /// Number of the last set of queue pairs for a stream.
+    next_set: u64,
     /// Queue pairs that a recovery has reset and that are not connected again.
     down: BTreeSet<Which>,
     /// PEs that were alerted to the failure of a queue pair to them.
@@ -191,10 +197,12 @@ impl Prepared {
         let parts = WorldParts {
             plan,
             queues,
+            unused: Vec::new(),
             tables,
             registered,
             staging,
-            _adapter: adapter,
+            adapter,
+            next_set: 0,
             down: BTreeSet::new(),
             alerted: BTreeSet::new(),
             next: 0,
@@ -348,5 +356,7 @@ impl fmt::Debug for Network {
 mod crowd_tests;
 #[cfg(all(test, feature = "soft"))]
 mod failure_tests;
+#[cfg(all(test, feature = "soft"))]
+mod stream_tests;
 #[cfg(all(test, feature = "soft"))]
 mod tests;

@@ -105,6 +105,11 @@ impl Tables {
         self.peers.set(at, peer)
     }
 
+    /// Returns what kernels know of a PE.
+    pub(super) fn peer(&self, pe: usize) -> Result<abi::Peer, MemoryError> {
+        self.peers.get(pe * size_of::<abi::Peer>())
+    }
+
     /// Returns the send queue of a queue pair, as kernels have left it.
     pub(super) fn queue(&self, plan: NetworkPlan, which: (usize, usize)) -> Result<abi::SendQueue, MemoryError> {
         self.queues.get(nth(plan, which) * QUEUE_BYTES)

@@ -40,17 +40,17 @@ impl World {
             true => self.complete().map_err(|e| e.to_string()),
             false => Err(ShmemError::Busy { what: CALL }.to_string()),
         };
-        let reports: Vec<Report> = self.agree("the beginning of", &mine)?;
+        let reports: Vec<Report> = self.agree(CALL, "the beginning of", &mine)?;
         let anew = anew(self.my_pe(), &reports);
 
         let reset = match self.network() {
             None => Ok(Reset::default()),
             Some(network) => self.begin_anew().and_then(|()| network.reset(anew.keys().copied())),
         };
-        let resets: Vec<Reset> = self.agree("resetting queue pairs in", &reset)?;
+        let resets: Vec<Reset> = self.agree(CALL, "resetting queue pairs in", &reset)?;
 
         let connected = self.network().map_or(Ok(()), |n| n.connect_again(self.my_pe(), anew.keys().copied(), &resets));
-        self.agree("connecting queue pairs in", &connected)?;
+        self.agree(CALL, "connecting queue pairs in", &connected)?;
         if let Some(network) = self.network() {
             network.recovered(anew.keys().copied())?;
         }
@@ -59,15 +59,16 @@ impl World {
         Ok(Recovery::of(anew))
     }
 
-    /// Returns the value of each PE if all PEs succeeded. `step` names the step in messages.
-    fn agree<T: Serialize + DeserializeOwned>(
+    /// Returns the value of each PE if all PEs succeeded. `call` and `step` name the step in messages.
+    pub(in crate::shmem) fn agree<T: Serialize + DeserializeOwned>(
         &self,
+        call: &str,
         step: &str,
         mine: &Result<T, String>,
     ) -> Result<Vec<T>, ShmemError> {
-        let all = self.meet(&format!("{step} {CALL}"), &ballot(mine))?;
+        let all = self.meet(&format!("{step} {call}"), &ballot(mine))?;
         let unreadable = |e| format!("its message cannot be decoded ({e})");
-        count(&all, unreadable).map_err(|failures| ShmemError::OnRanks { what: CALL.to_owned(), failures })
+        count(&all, unreadable).map_err(|failures| ShmemError::OnRanks { what: call.to_owned(), failures })
     }
 
     /// Waits for data in flight on connections that work, and reports the connections that have failed.
