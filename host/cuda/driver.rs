@@ -5,6 +5,7 @@
 //! value for a newer driver's codes.
 
 use super::error::{CudaError, FailedCall, code, next_step};
+use super::external::{Import, Part};
 use super::virtual_memory::{Access, Properties};
 use cudarc::driver::sys;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
@@ -89,6 +90,10 @@ table! {
     cuMemMap: fn(CUdeviceptr, usize, usize, u64, u64);
     cuMemUnmap: fn(CUdeviceptr, usize);
     cuMemSetAccess: fn(CUdeviceptr, usize, *const Access, usize);
+    // CUDA 10.0.
+    cuImportExternalMemory: fn(*mut *mut c_void, *const Import);
+    cuExternalMemoryGetMappedBuffer: fn(*mut CUdeviceptr, *mut c_void, *const Part);
+    cuDestroyExternalMemory: fn(*mut c_void);
     cuMemHostAlloc: fn(*mut *mut c_void, usize, c_uint);
     cuMemFreeHost: fn(*mut c_void);
     cuMemHostRegister_v2: fn(*mut c_void, usize, c_uint);

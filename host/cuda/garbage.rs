@@ -24,6 +24,12 @@ pub(super) enum Garbage {
         base: *mut c_void,
         _keep: Arc<dyn Any + Send + Sync>,
     },
+    /// Imported memory and its mapping, which may be missing. `_keep` owns the memory and must outlive the import.
+    External {
+        handle: *mut c_void,
+        at: CUdeviceptr,
+        _keep: Arc<dyn Any + Send + Sync>,
+    },
 }
 
 // SAFETY: the addresses are passed only to the driver, and the owner may be dropped on any thread.
@@ -45,6 +51,10 @@ impl Garbage {
                     .try_for_each(|m| call!(driver, cuMemUnmap(m.at, m.memory.len()), what))
                     .and_then(|()| call!(driver, cuMemAddressFree(*base, *bytes), what)),
                 Self::Registered { base, .. } => call!(driver, cuMemHostUnregister(*base), what),
+                Self::External { handle, at, .. } => {
+                    let unmapped = if *at == 0 { Ok(()) } else { call!(driver, cuMemFree_v2(*at), what) };
+                    unmapped.and_then(|()| call!(driver, cuDestroyExternalMemory(*handle), what))
+                }
             }
         };
         if let Err(error) = freed {
@@ -67,6 +77,7 @@ impl std::fmt::Debug for Garbage {
             Self::Physical(handle) => write!(f, "Physical({handle:#x})"),
             Self::Range { base, bytes, mapped } => write!(f, "Range({base:#x} + {bytes}, {} mapped)", mapped.len()),
             Self::Registered { base, .. } => write!(f, "Registered({base:p})"),
+            Self::External { handle, at, .. } => write!(f, "External({handle:p} at {at:#x})"),
         }
     }
 }

@@ -8,6 +8,7 @@ mod copy;
 mod device;
 mod driver;
 mod error;
+mod external;
 #[cfg(test)]
 pub(crate) mod fake;
 mod garbage;
@@ -25,6 +26,7 @@ mod virtual_memory;
 pub use context::{Context, StackLimit};
 pub use device::{DeviceInfo, VirtualMemoryFacts, WritesOrdering};
 pub use error::{CudaError, FailedCall};
+pub use external::ExternalMemory;
 pub use io_memory::IoMemoryFacts;
 pub(crate) use io_memory::{DRIVER_WITH_PFNMAP, KERNEL_WITHOUT_FOLLOW_PTE, predates_pfnmap};
 pub use lane::{CONNECTIONS_VARIABLE, MOST_CONNECTIONS};

@@ -156,6 +156,27 @@ impl Region {
     }
 
     /// # Safety
+    /// As [`Space::import_exported`].
+    pub(super) unsafe fn import_exported(
+        space: &Space,
+        base: NonNull<u8>,
+        bytes: usize,
+        dma_buf: OwnedFd,
+        keep: Arc<dyn Any + Send + Sync>,
+    ) -> Result<Self, MemoryError> {
+        let Some(context) = space.gpu_context() else {
+            // SAFETY: the caller makes the same promise.
+            return unsafe { Self::import_host(space, base, bytes, true, keep) };
+        };
+        let external = cuda::ExternalMemory::import(context, dma_buf, bytes, keep)
+            .map_err(|source| MemoryError::Cuda { what: "mapping a dma-buf into the GPU", bytes, source })?;
+        let address = external.address();
+        let owner = Owner::Imported { _registered: None, _keep: Arc::new(external) };
+        let (space, place, view) = (space.clone(), Place::Host, View::Host(base));
+        Ok(Self(Arc::new(Memory { space, place, address, view, bytes, owner })))
+    }
+
+    /// # Safety
     /// As [`Space::import_device`].
     pub(super) unsafe fn import_device(
         space: &Space,

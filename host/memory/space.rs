@@ -3,6 +3,7 @@
 use super::{MemoryError, Region};
 use crate::cuda;
 use std::any::Any;
+use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -72,6 +73,25 @@ impl Space {
     ) -> Result<Region, MemoryError> {
         // SAFETY: this function's caller makes the same promise.
         unsafe { Region::import_host(self, base, bytes, io_memory, keep) }
+    }
+
+    /// Makes a device's registers, which are mapped in this process at `base` and which `dma_buf` has from its first byte on, accessible to
+    /// kernels by that dma-buf.
+    ///
+    /// # Errors
+    /// [`MemoryError::Cuda`] if the GPU's driver does not import the dma-buf: by cuda.h only Jetson's does, from Thor on.
+    ///
+    /// # Safety
+    /// As for [`Space::import_host`].
+    pub(crate) unsafe fn import_exported(
+        &self,
+        base: NonNull<u8>,
+        bytes: usize,
+        dma_buf: OwnedFd,
+        keep: Arc<dyn Any + Send + Sync>,
+    ) -> Result<Region, MemoryError> {
+        // SAFETY: this function's caller makes the same promise.
+        unsafe { Region::import_exported(self, base, bytes, dma_buf, keep) }
     }
 
     /// Makes existing device memory accessible to kernels and, where its kind permits that, to devices: reads of storage

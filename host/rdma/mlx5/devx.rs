@@ -8,7 +8,7 @@ use crate::refused::{self, Interface, RefusedCommand};
 use crate::wire::mlx5::devx::Reply;
 use std::fmt;
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -58,6 +58,8 @@ pub(in crate::rdma) trait Uar: Send + Sync + fmt::Debug {
     /// Returns the address at which the register's page begins in this process: a page of the NIC, of 4 KiB on most
     /// systems, which need not begin a page of the system.
     fn base(&self) -> NonNull<u8>;
+    /// Returns the system's page with the register as a dma-buf.
+    fn export(&self) -> io::Result<OwnedFd>;
 }
 
 /// A NIC that is opened for commands to its firmware. Methods fail with the error of the driver.

@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 use std::any::Any;
 use std::collections::HashMap;
 use std::fmt;
+use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -81,6 +82,17 @@ pub(super) trait RegisterMapper: Send + Sync + fmt::Debug {
         bytes: usize,
         keep: Arc<dyn Any + Send + Sync>,
     ) -> Result<Region, MemoryError>;
+    /// Maps the same by a dma-buf of the registers, where the GPU's driver cannot map them by their address.
+    ///
+    /// # Safety
+    /// As for [`Self::map`].
+    unsafe fn map_exported(
+        &self,
+        base: NonNull<u8>,
+        bytes: usize,
+        dma_buf: OwnedFd,
+        keep: Arc<dyn Any + Send + Sync>,
+    ) -> Result<Region, MemoryError>;
 }
 
 impl RegisterMapper for Space {
@@ -92,6 +104,17 @@ impl RegisterMapper for Space {
     ) -> Result<Region, MemoryError> {
         // SAFETY: the caller makes the same promise.
         unsafe { self.import_host(base, bytes, true, keep) }
+    }
+
+    unsafe fn map_exported(
+        &self,
+        base: NonNull<u8>,
+        bytes: usize,
+        dma_buf: OwnedFd,
+        keep: Arc<dyn Any + Send + Sync>,
+    ) -> Result<Region, MemoryError> {
+        // SAFETY: the caller makes the same promise.
+        unsafe { self.import_exported(base, bytes, dma_buf, keep) }
     }
 }
 
@@ -256,7 +279,13 @@ impl Doorbells {
         }
         // SAFETY: libmlx5 keeps the page mapped while the allocation lives, and the region keeps the allocation.
         let region = unsafe { self.mapper.map(base, page_bytes(), Arc::new(Keep(uar.clone()))) };
-        let region = region.map_err(|e| e.to_string())?;
+        let region = region.or_else(|refused| {
+            let also = |e: &dyn fmt::Display| format!("{refused}; as a dma-buf: {e}");
+            let dma_buf = uar.export().map_err(|e| also(&e))?;
+            // SAFETY: as above.
+            let region = unsafe { self.mapper.map_exported(base, page_bytes(), dma_buf, Arc::new(Keep(uar.clone()))) };
+            region.map_err(|e| also(&e))
+        })?;
         taken.pages.insert(base.as_ptr() as usize, region.downgrade());
         Ok((region, offset))
     }

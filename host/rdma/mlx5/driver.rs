@@ -14,7 +14,7 @@ use crate::rdma::{Chosen, DeviceChoice, MemoryRange, RdmaError, Registration, Ri
 use libc::{c_int, c_void};
 use std::io;
 use std::mem::zeroed;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
 
@@ -271,6 +271,11 @@ impl Uar for Page {
     }
     fn base(&self) -> NonNull<u8> {
         self.base.unwrap_or(NonNull::dangling())
+    }
+    fn export(&self) -> io::Result<OwnedFd> {
+        let newer = sys::mlx5_export().map_err(io::Error::other)?;
+        // SAFETY: allocated until this value is dropped.
+        unsafe { newer.export_uar(self.raw) }
     }
 }
 

@@ -1,5 +1,6 @@
 use super::adapter::{Facts, Kernels, Memories, Mlx5Adapter};
 use super::devx::UarKind;
+use super::doorbell::{Doorbells, Ringer};
 use super::queue::transitions;
 use super::stand_in::{Able, Driver, Firmware, nothing_wrong};
 use crate::cuda::WritesOrdering;
@@ -15,6 +16,7 @@ use crate::rdma::{
 use crate::refused::{self, Interface};
 use crate::this_host::testing::with_page_bytes;
 use crate::wire::mlx5::devx::{CreateCq, CreateQp, ModifyQp, Transition};
+use crate::wire::mlx5::doorbell::RecordMode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -542,4 +544,38 @@ fn a_page_that_kernels_do_not_reach_leaves_the_ringing_to_the_cpu() {
     let choice = DeviceChoice { doorbell: DoorbellChoice::Gpu, ..DeviceChoice::default() };
     let text = open(&firmware, &choice).unwrap_err().to_string();
     assert!(text.contains("WARPBELL_RDMA_DOORBELL=cpu"), "{text}");
+}
+
+#[test]
+fn registers_are_mapped_by_a_dma_buf_where_the_gpus_driver_refuses_their_address() {
+    let mapper = || Box::new(Driver::of_dma_bufs());
+    for exports in [true, false] {
+        let firmware = Firmware::default();
+        firmware.log().able.exports_registers = exports;
+        let doorbells = Doorbells::new(mapper(), None);
+        let ringer = doorbells.probe(&firmware, DoorbellChoice::Auto).unwrap();
+        if !exports {
+            let Ringer::Cpu { why: Some(why) } = ringer else { panic!("{ringer:?}") };
+            assert!(
+                why.contains("CUDA_ERROR_NOT_PERMITTED") && why.contains("as a dma-buf: Operation not supp"),
+                "{why}"
+            );
+            let e = doorbells.probe(&firmware, DoorbellChoice::Gpu).unwrap_err().to_string();
+            assert!(e.contains("as a dma-buf") && e.contains("WARPBELL_RDMA_DOORBELL=cpu"), "{e}");
+            continue;
+        }
+        assert_eq!(ringer, Ringer::Kernels);
+        let taken: Vec<_> = (0..6).map(|_| doorbells.take(&firmware, &ringer).unwrap()).collect();
+        for (i, doorbell) in taken.iter().enumerate() {
+            let (kernels, own) = (doorbell.kernel_address(RecordMode::Valid).unwrap(), doorbell.register());
+            assert_ne!(kernels, own.as_ptr() as u64);
+            // SAFETY: two mappings of one register, in memory.
+            unsafe {
+                (kernels as *mut u64).write_volatile(7 + i as u64);
+                assert_eq!(own.cast::<u64>().read_volatile(), 7 + i as u64);
+            }
+        }
+        drop((doorbells, taken));
+        assert_eq!(firmware.log().alive, Vec::<String>::new());
+    }
 }

@@ -10,6 +10,7 @@
 mod bindings;
 mod inline;
 mod loader;
+mod newer;
 
 pub(super) use bindings::*;
 pub(super) use inline::{poll_cq, post_recv, post_send, query_port};
@@ -17,6 +18,7 @@ pub(super) use inline::{poll_cq, post_recv, post_send, query_port};
 use super::RdmaError;
 use libloading::Library;
 use loader::Shared;
+use newer::Mlx5Export;
 use std::fmt;
 
 /// File name of libibverbs. Its interface is the same in all versions of rdma-core.
@@ -43,6 +45,9 @@ impl fmt::Debug for Mlx5dv {
     }
 }
 
+// SAFETY: as above.
+static MLX5_EXPORT: Shared<Mlx5Export> = unsafe { Shared::new(LIBMLX5, 62, Mlx5Export::from_library) };
+
 /// Returns the functions of libibverbs. The first call loads the library.
 ///
 /// # Errors
@@ -65,4 +70,12 @@ pub(super) fn dma_buf() -> Result<&'static VerbsDmaBuf, RdmaError> {
 /// [`RdmaError::Library`] if libmlx5 is missing or older than rdma-core 44.
 pub(super) fn mlx5() -> Result<&'static Mlx5dv, RdmaError> {
     MLX5.get()
+}
+
+/// Returns libmlx5's function that exports doorbell registers.
+///
+/// # Errors
+/// [`RdmaError::Library`] if libmlx5 is missing or older than rdma-core 62.
+pub(super) fn mlx5_export() -> Result<&'static Mlx5Export, RdmaError> {
+    MLX5_EXPORT.get()
 }

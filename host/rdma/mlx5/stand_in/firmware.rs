@@ -56,6 +56,8 @@ pub struct Able {
     pub overrun_ignore: bool,
     pub no_record: bool,
     pub blue_flame: bool,
+    /// The kernel exports doorbell registers as dma-bufs.
+    pub exports_registers: bool,
     pub log_blue_flame: u64,
     pub max_entry_bytes: u64,
     /// UDP destination port, and the smallest and largest source port.
@@ -69,6 +71,7 @@ impl Default for Able {
             overrun_ignore: true,
             no_record: false,
             blue_flame: true,
+            exports_registers: false,
             log_blue_flame: 9,
             max_entry_bytes: 1024,
             udp: [4791, 0xc000, 0xffff],

@@ -9,19 +9,54 @@ use super::super::doorbell::RegisterMapper;
 use super::Firmware;
 use crate::cuda::{CudaError, FailedCall};
 use crate::memory::{MemoryError, Region, Space};
+use crate::this_host::page_bytes;
 use parking_lot::Mutex;
 use std::any::Any;
 use std::collections::{BTreeSet, VecDeque};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
 const PAGE: usize = 4096;
 const FIRST: usize = 0x800;
 
-/// A page of registers, in ordinary memory.
+/// A page of registers, in memory that a descriptor can be mapped again from.
 #[derive(Debug)]
-#[repr(align(4096))]
-struct Page([u8; PAGE]);
+struct Page {
+    at: NonNull<u8>,
+    bytes: usize,
+    file: OwnedFd,
+}
+
+// SAFETY: plain memory, accessed by atomic and volatile words.
+unsafe impl Send for Page {}
+
+impl Page {
+    fn new() -> Self {
+        let bytes = page_bytes();
+        // SAFETY: a name; the descriptor is new.
+        let file = unsafe { OwnedFd::from_raw_fd(libc::memfd_create(c"registers".as_ptr(), libc::MFD_CLOEXEC)) };
+        // SAFETY: an open file.
+        assert_eq!(unsafe { libc::ftruncate(file.as_raw_fd(), bytes as libc::off_t) }, 0);
+        Self { at: mapped(file.as_fd(), bytes), bytes, file }
+    }
+}
+
+impl Drop for Page {
+    fn drop(&mut self) {
+        // SAFETY: mapped in `new`, with this length.
+        unsafe { libc::munmap(self.at.as_ptr().cast(), self.bytes) };
+    }
+}
+
+/// Maps a file.
+fn mapped(file: BorrowedFd<'_>, bytes: usize) -> NonNull<u8> {
+    let rights = libc::PROT_READ | libc::PROT_WRITE;
+    // SAFETY: a new mapping of an open file.
+    let at = unsafe { libc::mmap(std::ptr::null_mut(), bytes, rights, libc::MAP_SHARED, file.as_raw_fd(), 0) };
+    NonNull::new(at.cast()).filter(|_| at != libc::MAP_FAILED).expect("memory")
+}
 
 // SAFETY: plain memory, accessed by atomic and volatile words.
 unsafe impl Send for Register {}
@@ -46,8 +81,8 @@ impl Register {
 /// The driver's registers of one device.
 #[derive(Debug, Default)]
 pub(super) struct Pool {
-    // Boxed, since registers are addresses in the pages. Pages live until the device is closed.
-    pages: Vec<Box<Page>>,
+    // Pages live until the device is closed.
+    pages: Vec<Page>,
     uncached: VecDeque<Register>,
     blue_flame: VecDeque<Register>,
     shared: Option<Register>,
@@ -58,9 +93,15 @@ pub(super) struct Pool {
 impl Pool {
     /// Adds a page. Commands name it by the returned number.
     fn page(&mut self) -> (u32, NonNull<u8>) {
-        self.pages.push(Box::new(Page([0; PAGE])));
-        let number = 0x20 + self.pages.len() as u32;
-        (number, self.pages.last_mut().map(|p| NonNull::from(&mut p.0).cast()).expect("it was just added"))
+        let page = Page::new();
+        let at = page.at;
+        self.pages.push(page);
+        (0x20 + self.pages.len() as u32, at)
+    }
+
+    /// Returns another descriptor of a page.
+    fn export(&self, number: u32) -> io::Result<OwnedFd> {
+        self.pages[number as usize - 0x21].file.try_clone()
     }
 
     pub(super) fn knows(&self, page: u64) -> bool {
@@ -131,6 +172,12 @@ impl Uar for Taken {
     fn base(&self) -> NonNull<u8> {
         self.register.base()
     }
+    fn export(&self) -> io::Result<OwnedFd> {
+        if !self.firmware.log().able.exports_registers {
+            return Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP));
+        }
+        self.firmware.pool().export(self.register.page)
+    }
 }
 
 impl Drop for Taken {
@@ -142,7 +189,45 @@ impl Drop for Taken {
 
 /// A GPU's driver: registered memory cannot be registered again, neither whole nor in part.
 #[derive(Clone, Debug, Default)]
-pub struct Driver(Arc<Mutex<BTreeSet<usize>>>);
+pub struct Driver {
+    pages: Arc<Mutex<BTreeSet<usize>>>,
+    /// True if it maps registers by a dma-buf alone.
+    exported_only: bool,
+}
+
+impl Driver {
+    /// Returns a driver that maps no registers by their address.
+    pub fn of_dma_bufs() -> Self {
+        Self { exported_only: true, ..Self::default() }
+    }
+}
+
+/// A second mapping of a page.
+struct Exported {
+    at: usize,
+    bytes: usize,
+    _keep: Arc<dyn Any + Send + Sync>,
+}
+
+impl Drop for Exported {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `map_exported`, with this length.
+        unsafe { libc::munmap(self.at as *mut libc::c_void, self.bytes) };
+    }
+}
+
+/// An error of the driver.
+fn refused(name: &str, code: i32, text: &str, bytes: usize) -> MemoryError {
+    let source = CudaError::Call(Box::new(FailedCall {
+        what: "registering device registers as I/O memory",
+        call: "cuMemHostRegister_v2",
+        name: name.to_owned(),
+        code,
+        text: text.to_owned(),
+        next: String::new(),
+    }));
+    MemoryError::Cuda { what: "importing registers", bytes, source }
+}
 
 struct Mapped {
     driver: Driver,
@@ -152,7 +237,7 @@ struct Mapped {
 
 impl Drop for Mapped {
     fn drop(&mut self) {
-        self.driver.0.lock().remove(&self.page);
+        self.driver.pages.lock().remove(&self.page);
     }
 }
 
@@ -164,21 +249,29 @@ impl RegisterMapper for Driver {
         keep: Arc<dyn Any + Send + Sync>,
     ) -> Result<Region, MemoryError> {
         let page = base.as_ptr() as usize;
-        let system = crate::this_host::page_bytes();
-        assert!(page.is_multiple_of(system) && bytes == system, "registrations are whole pages");
-        if !self.0.lock().insert(page) {
-            let source = CudaError::Call(Box::new(FailedCall {
-                what: "registering device registers as I/O memory",
-                call: "cuMemHostRegister_v2",
-                name: "CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED".to_owned(),
-                code: 712,
-                text: "part or all of the requested memory range is already mapped".to_owned(),
-                next: String::new(),
-            }));
-            return Err(MemoryError::Cuda { what: "importing registers", bytes, source });
+        assert!(page.is_multiple_of(page_bytes()) && bytes == page_bytes(), "registrations are whole pages");
+        if self.exported_only {
+            return Err(refused("CUDA_ERROR_NOT_PERMITTED", 800, "operation not permitted", bytes));
+        }
+        if !self.pages.lock().insert(page) {
+            let text = "part or all of the requested memory range is already mapped";
+            return Err(refused("CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED", 712, text, bytes));
         }
         let keep = Arc::new(Mapped { driver: self.clone(), page, _keep: keep });
         // SAFETY: the caller's promise, which `keep` upholds.
         unsafe { Space::cpu().import_host(base, bytes, true, keep) }
+    }
+
+    unsafe fn map_exported(
+        &self,
+        _: NonNull<u8>,
+        bytes: usize,
+        dma_buf: OwnedFd,
+        keep: Arc<dyn Any + Send + Sync>,
+    ) -> Result<Region, MemoryError> {
+        let at = mapped(dma_buf.as_fd(), bytes);
+        let keep = Arc::new(Exported { at: at.as_ptr() as usize, bytes, _keep: keep });
+        // SAFETY: mapped until `keep` is dropped.
+        unsafe { Space::cpu().import_host(at, bytes, true, keep) }
     }
 }
