@@ -110,6 +110,11 @@ impl Tables {
         self.queues.get(nth(plan, which) * QUEUE_BYTES)
     }
 
+    /// Returns the send queues of all queue pairs, ordered by PE, as kernels have left them.
+    pub(super) fn all_queues(&self) -> Result<Vec<abi::SendQueue>, MemoryError> {
+        self.queues.get_slice(0, self.queues.len() / QUEUE_BYTES)
+    }
+
     /// Writes the send queue of a queue pair. No kernel may be using it.
     pub(super) fn set_queue(
         &self,
