@@ -38,11 +38,11 @@ pub struct Cli {
     /// End the command in order when it is not done after this time (exit code 124)
     #[arg(long, global = true, value_name = "TIME", value_parser = parse_duration)]
     pub timeout: Option<Duration>,
-    #[command(flatten)]
-    pub operation: OperationArgs,
     /// Print the version; with --verbose also commit, features, CUDA and GPU architectures
     #[arg(short = 'V', long, action = clap::ArgAction::Version)]
     version: Option<bool>,
+    #[command(flatten)]
+    pub operation: OperationArgs,
 }
 
 const EXAMPLES: &str = "Examples:

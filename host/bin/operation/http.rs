@@ -102,7 +102,7 @@ fn request_line(line: &[u8]) -> Result<(bool, &[u8]), Refused> {
         b"HEAD" => true,
         _ => return Err(Refused(405, "Method Not Allowed")),
     };
-    // What follows a question mark has no meaning here.
+    // A query has no meaning here.
     Ok((is_head, path.split(|b| *b == b'?').next().unwrap_or_default()))
 }
 
@@ -225,7 +225,7 @@ mod tests {
         ) {
             let all = parse(&bytes);
             prop_assert!(bytes.len() < LONGEST || all != Ok(None));
-            // What has been refused or was whole stays so when more arrives.
+            // A whole request stays the same when more arrives.
             let part = parse(&bytes[..cut.index(bytes.len() + 1)]);
             if let Ok(Some(request)) = &part {
                 prop_assert_eq!(all.as_ref().unwrap().as_ref(), Some(request));

@@ -93,7 +93,7 @@ pub struct Observed {
 pub struct Operation {
     _server: Option<Server>,
     _every: Option<every::Every>,
-    _socket: Option<socket::Own>,
+    _socket: Option<socket::Place>,
 }
 
 impl OperationArgs {
@@ -102,7 +102,7 @@ impl OperationArgs {
     /// # Safety
     /// This must be the only thread of the process.
     pub unsafe fn pass_on(&self) {
-        let text = |d: &Duration| format!("{}ns", d.as_nanos());
+        let text = |d: &Duration| format!("{}us", d.as_micros());
         let format = (self.log_format == LogFormat::Json).then(|| "json".into());
         let variables: [(&str, Option<std::ffi::OsString>); 5] = [
             (log::LOG, self.log.clone().map(Into::into)),
@@ -138,7 +138,7 @@ impl OperationArgs {
             listeners.push(self.listen(address)?);
         }
         // Without it the command runs all the same, and `top` does not show it.
-        let socket = if is_long { socket::Own::new().ok() } else { None };
+        let socket = if is_long { socket::Place::new().ok() } else { None };
         listeners.extend(socket.as_ref().and_then(|s| s.listener().ok()));
         let shown = Shown { pid: std::process::id(), command: words.to_owned() };
         let server = if listeners.is_empty() { None } else { Some(Server::start(listeners, shown)?) };

@@ -94,7 +94,7 @@ impl<'a> Between<'a> {
     pub fn rates(&self) -> Rates {
         let grown = |name: &str, label: (&str, &str)| -> f64 {
             let of = |s: &&Sample| label.0.is_empty() || s.label(label.0) == label.1;
-            self.of(name).filter(of).map(|s| self.growth(s)).sum()
+            total(self.of(name).filter(of).map(|s| self.growth(s)))
         };
         let rate = |name: &str, op: &str| grown(name, ("op", op)) / self.seconds;
         let (read_iops, write_iops) = (rate("volume_commands_total", "read"), rate("volume_commands_total", "write"));
@@ -111,8 +111,8 @@ impl<'a> Between<'a> {
                 hits.insert(tier.to_owned(), own / rows);
             }
         }
-        let now = |name: &str| self.of(name).map(|s| s.value).sum::<f64>();
-        let mean: f64 = self.of("queue_in_flight").map(|s| self.mean(s)).sum();
+        let now = |name: &str| total(self.of(name).map(|s| s.value));
+        let mean = total(self.of("queue_in_flight").map(|s| self.mean(s)));
         Rates {
             read_iops,
             write_iops,
@@ -157,6 +157,11 @@ impl<'a> Between<'a> {
             })
             .collect()
     }
+}
+
+/// Adds values up. The sum of none is 0, where `sum` has -0.
+fn total(values: impl Iterator<Item = f64>) -> f64 {
+    values.fold(0.0, |a, b| a + b)
 }
 
 fn latency(in_flight: f64, per_s: f64) -> Option<f64> {

@@ -39,7 +39,7 @@ pub struct Listener {
 
 #[derive(Clone, Debug)]
 enum Readers {
-    /// Who sends the token, or everyone who reaches the address.
+    /// Senders of the token, or everyone who reaches the address.
     Token(Option<Vec<u8>>),
     /// Processes of this user, and of root.
     User,

@@ -29,7 +29,7 @@ fn ask(address: SocketAddr, text: &[u8]) -> String {
 const GET: &[u8] = b"GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n";
 
 #[test]
-fn metrics_and_observations_are_served() {
+fn metrics_and_observations_are_shown() {
     let (_server, address) = server(None);
     let text = ask(address, GET);
     assert!(text.starts_with("HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=0.0.4"), "{text}");

@@ -46,11 +46,11 @@ fn is_private(folder: &Path) -> io::Result<()> {
 }
 
 /// The place of this process's socket. Dropping it removes the socket.
-pub struct Own {
+pub struct Place {
     path: PathBuf,
 }
 
-impl Own {
+impl Place {
     /// Creates the folder, and removes sockets of processes that have ended.
     ///
     /// # Errors
@@ -84,7 +84,7 @@ impl Own {
     }
 }
 
-impl Drop for Own {
+impl Drop for Place {
     fn drop(&mut self) {
         // One that stays is removed by the next command.
         let _ = fs::remove_file(&self.path);
@@ -147,7 +147,7 @@ mod tests {
     fn a_process_shows_its_counters_until_it_ends() {
         let folder = tempfile::tempdir().unwrap();
         let folder = folder.path().join("warpbell");
-        let own = Own::within(&folder).unwrap();
+        let own = Place::within(&folder).unwrap();
         let shown = Shown { pid: 5, command: "graph bfs".to_owned() };
         let server = Server::start(vec![own.listener().unwrap()], shown).unwrap();
         let found = sockets(&folder);
@@ -166,7 +166,7 @@ mod tests {
         drop(UnixListener::bind(&stale).unwrap());
         let _alive = UnixListener::bind(&alive).unwrap();
         fs::write(folder.join("other.sock"), "").unwrap();
-        let _own = Own::within(&folder).unwrap();
+        let _own = Place::within(&folder).unwrap();
         assert_eq!(sockets(&folder), [(2, alive)]);
     }
 

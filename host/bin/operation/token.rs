@@ -65,7 +65,7 @@ mod tests {
     fn a_token_is_a_line_of_a_private_file() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("token");
-        let mut with = |text: &str, mode| {
+        let with = |text: &str, mode| {
             std::fs::write(&path, text).unwrap();
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
             read(&path).map_err(|e| format!("{e:?}"))
