@@ -107,3 +107,11 @@ fn names_follow_the_rules_of_prometheus() {
         assert!(f.help.ends_with('.') && !f.help.contains('\n'), "{}", f.help);
     }
 }
+
+#[test]
+fn the_manual_names_every_family() {
+    let manual = include_str!("../../docs/operation.md");
+    for f in FAMILIES {
+        assert!(manual.contains(&format!("`{}`", f.name)), "{}", f.name);
+    }
+}
