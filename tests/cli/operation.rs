@@ -166,6 +166,31 @@ fn a_running_measurement_shows_its_counters() {
 }
 
 #[test]
+fn connections_between_pes_are_shown_once_each() {
+    let folder = folder();
+    let bench = ["bench", "shmem", "put_bw", "--pes=2", "--transport=soft", "--engine=cpu", "--threads=1"];
+    let mut running = Child::start(apart(&[&bench[..], &["--runs=1000", "--metrics=0"]].concat(), folder.path()));
+    let address =
+        running.until(PATIENT, |l| Some(l.strip_prefix("metrics at http://")?.strip_suffix("/metrics")?.to_owned()));
+    let end = Instant::now() + PATIENT;
+    let text = loop {
+        let text = ask(&address, "GET /metrics HTTP/1.1\r\n\r\n");
+        if value(&text, "world_posted_blocks_total", "peer=\"1\"") > 0.0 {
+            break text;
+        }
+        assert!(Instant::now() < end, "{text}");
+    };
+    let names: Vec<&str> =
+        text.lines().filter_map(|l| l.starts_with("warpbell_").then(|| l.rsplit_once(' ').unwrap().0)).collect();
+    let distinct: std::collections::HashSet<_> = names.iter().collect();
+    assert_eq!(distinct.len(), names.len(), "{text}");
+    assert_eq!(names.iter().filter(|n| n.contains("world_connection_failed{")).count(), 4, "{text}");
+    assert_eq!(value(&text, "world_pes", ""), 4.0, "two PEs of two: {text}");
+    let o = apart(&["top", "--once", "--interval=100ms", "--queues"], folder.path()).output().unwrap();
+    mentions(&stdout(&o), &["bench shmem", "PE 0 to 1, queue 0  posted/s"]);
+}
+
+#[test]
 fn a_killed_process_leaves_a_socket_that_top_skips_and_the_next_command_removes() {
     let folder = folder();
     let mut running = Child::start(apart(

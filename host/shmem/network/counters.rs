@@ -18,7 +18,7 @@ pub(in super::super) fn register(
     let mut posted = Vec::new();
     metrics::register("pe", &me.to_string(), move |to| {
         let queues = match shared.as_ref().and_then(|s| s.upgrade()) {
-            Some(shared) => match shared.parts().as_ref().map(|p| p.tables.all_queues()) {
+            Some(shared) => match shared.parts().as_ref().map(|p| p.tables.all_queues(p.plan, p.queues.len())) {
                 Some(Ok(queues)) => queues,
                 Some(Err(_)) => return false,
                 // The network is closed.
