@@ -3,6 +3,7 @@
 use super::children::Child;
 use super::program::*;
 use serde_json::Value;
+use std::cell::Cell;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
@@ -97,6 +98,30 @@ fn ranks_print_messages_and_serve_metrics_of_their_own() {
         let joined = |v: &Value| v["message"].as_str().is_some_and(|m| m.starts_with("joined a world"));
         assert_eq!(of_json.filter(joined).count(), 1, "{err}");
     }
+}
+
+#[test]
+fn the_loss_of_a_rank_is_a_message_of_the_others() {
+    let bench = format!(
+        "echo pid $$; exec {} bench shmem put_bw --transport=soft --engine=cpu --threads=1 --runs=1000",
+        crate::tree::program().display()
+    );
+    let run = ["--log=info", "--log-format=json", "run", "-n", "2", "--", "sh", "-c", &bench];
+    let mut ranks = Child::start(command(&run));
+    let (joined, pid) = (Cell::new(0), Cell::new(None));
+    let pid = ranks.until(PATIENT, |l| {
+        joined.set(joined.get() + usize::from(l.contains("\"joined a world")));
+        let own = l.strip_prefix("[1] pid ").and_then(|n| n.parse::<i32>().ok());
+        pid.set(pid.get().or(own));
+        pid.get().filter(|_| joined.get() == 2)
+    });
+    // SAFETY: a system call with values. The process is a rank, which runs for longer than this test.
+    assert_eq!(unsafe { libc::kill(pid, libc::SIGKILL) }, 0);
+    let (status, said) = ranks.finish(PATIENT);
+    assert!(!status.success(), "{said}");
+    let of_0 = said.lines().filter_map(|l| serde_json::from_str::<Value>(l.strip_prefix("[0] ")?).ok());
+    let lost = |v: &Value| v["level"] == "WARN" && v["rank"] == 1;
+    assert!(of_0.into_iter().any(|v| lost(&v)), "{said}");
 }
 
 /// Sends a request and returns the response.
