@@ -1,4 +1,5 @@
 use super::*;
+use std::collections::VecDeque;
 use std::net::TcpStream;
 
 /// Longest wait for what must come, however busy the machine is.
@@ -82,9 +83,14 @@ fn a_slow_client_is_cut_off_and_holds_no_one_up() {
 #[test]
 fn a_thousand_idle_connections_hold_no_one_up() {
     let (_server, address) = server(None);
-    // The backlog makes some of them wait for their turn; the limit of descriptors may refuse the last.
-    let idle: Vec<_> = (0..1000).map_while(|_| TcpStream::connect_timeout(&address, PATIENT).ok()).collect();
-    assert!(idle.len() > 200, "{}", idle.len());
+    // Fewer are open at a time, since tests share the descriptors of a process. They are more than the backlog holds.
+    let mut idle = VecDeque::new();
+    for _ in 0..1000 {
+        idle.push_back(TcpStream::connect_timeout(&address, PATIENT).unwrap());
+        if idle.len() > 300 {
+            idle.pop_front();
+        }
+    }
     assert!(ask(address, GET).starts_with("HTTP/1.1 200 "));
 }
 

@@ -2,10 +2,10 @@
 
 use super::Observed;
 use super::server::{Listener, OBSERVE};
+use socket2::{Domain, SockAddr, Socket, Type};
 use std::fs;
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -63,7 +63,7 @@ impl Place {
         create(folder)?;
         let path = folder.join(format!("{}.{ENDING}", std::process::id()));
         for (_, other) in sockets(folder).into_iter().filter(|(_, other)| *other != path) {
-            if UnixStream::connect(&other).is_err_and(|e| e.kind() == ErrorKind::ConnectionRefused) {
+            if connect(&other).is_err_and(|e| e.kind() == ErrorKind::ConnectionRefused) {
                 let _ = fs::remove_file(other);
             }
         }
@@ -89,6 +89,15 @@ impl Drop for Place {
         // One that stays is removed by the next command.
         let _ = fs::remove_file(&self.path);
     }
+}
+
+/// Connects without waiting: `WouldBlock` tells of a process that is stopped and has no place for another connection.
+fn connect(path: &Path) -> io::Result<Socket> {
+    let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    socket.set_nonblocking(true)?;
+    socket.connect(&SockAddr::unix(path)?)?;
+    socket.set_nonblocking(false)?;
+    Ok(socket)
 }
 
 /// Returns the sockets in a folder with the numbers of their processes, by number.
@@ -125,7 +134,7 @@ pub fn observe(pid: u32) -> io::Result<Observed> {
 }
 
 fn observe_at(path: &Path) -> io::Result<Observed> {
-    let mut stream = UnixStream::connect(path)?;
+    let mut stream = connect(path)?;
     stream.set_read_timeout(Some(PATIENT))?;
     stream.set_write_timeout(Some(PATIENT))?;
     write!(stream, "GET {OBSERVE} HTTP/1.1\r\n\r\n")?;
@@ -168,6 +177,22 @@ mod tests {
         fs::write(folder.join("other.sock"), "").unwrap();
         let _own = Place::within(&folder).unwrap();
         assert_eq!(sockets(&folder), [(2, alive)]);
+    }
+
+    #[test]
+    fn a_stopped_process_holds_no_one_up() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path().join("warpbell");
+        create(&folder).unwrap();
+        let path = folder.join("1.sock");
+        let socket = Socket::new(Domain::UNIX, Type::STREAM, None).unwrap();
+        socket.bind(&SockAddr::unix(&path).unwrap()).unwrap();
+        socket.listen(1).unwrap();
+        let waiting: Vec<_> = (0..20).map_while(|_| connect(&path).ok()).collect();
+        assert!(waiting.len() < 20);
+        assert_eq!(observe_at(&path).unwrap_err().kind(), ErrorKind::WouldBlock);
+        let _own = Place::within(&folder).unwrap();
+        assert_eq!(sockets(&folder), [(1, path)]);
     }
 
     #[test]
