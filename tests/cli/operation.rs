@@ -212,7 +212,7 @@ fn connections_between_pes_are_shown_once_each() {
         assert!(Instant::now() < end, "{text}");
     };
     let names: Vec<&str> =
-        text.lines().filter_map(|l| l.starts_with("warpbell_").then(|| l.rsplit_once(' ').unwrap().0)).collect();
+        text.lines().filter(|l| l.starts_with("warpbell_")).map(|l| l.rsplit_once(' ').unwrap().0).collect();
     let distinct: std::collections::HashSet<_> = names.iter().collect();
     assert_eq!(distinct.len(), names.len(), "{text}");
     assert_eq!(names.iter().filter(|n| n.contains("world_connection_failed{")).count(), 4, "{text}");
