@@ -17,6 +17,7 @@
 //! | [`engine`] | engines that run kernels: a GPU or CPU threads |
 //! | [`memory`] | regions of memory with one owner, which host, kernels and devices access |
 //! | [`cuda`] | the CUDA driver calls that the crate uses, as `Result`s |
+//! | [`metrics`] | counters of this process, for monitoring; uses no other module |
 //! | [`pci`] | PCI functions: addresses, properties, users, drivers |
 //! | [`wire`] | layouts of the bytes that a device reads or writes |
 //! | [`destination`] | files that results are written to; uses no other module |
@@ -63,6 +64,7 @@ pub mod graph;
 mod handshake;
 mod idle;
 pub mod memory;
+pub mod metrics;
 mod mmio;
 #[cfg(feature = "storage")]
 pub mod nvme;

@@ -10,6 +10,8 @@ pub use vertices::*;
 
 use crate::accept::AcceptCommand;
 use crate::nvme::NvmeCommand;
+use crate::operation::OperationArgs;
+use crate::operation::top::TopArgs;
 use crate::table::TableCommand;
 use crate::volume::VolumeCommand;
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -39,6 +41,8 @@ pub struct Cli {
     /// Print the version; with --verbose also commit, features, CUDA and GPU architectures
     #[arg(short = 'V', long, action = clap::ArgAction::Version)]
     version: Option<bool>,
+    #[command(flatten)]
+    pub operation: OperationArgs,
 }
 
 const EXAMPLES: &str = "Examples:
@@ -67,6 +71,9 @@ pub enum Command {
     /// Verify stored arrays
     #[command(subcommand)]
     Volume(VolumeCommand),
+    /// Show the activity of running warpbell processes: IOPS, MB/s, latency, hits, faults
+    #[command(after_help = "Examples:\n  warpbell top\n  warpbell top --queues 4711\n  warpbell top --once --json")]
+    Top(TopArgs),
     /// Show what this machine has and which data paths are available
     #[command(after_help = "Examples:\n  warpbell info\n  warpbell info --json")]
     Info(InfoArgs),

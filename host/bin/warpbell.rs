@@ -13,6 +13,7 @@ mod interrupt;
 mod manual;
 mod measure;
 mod nvme;
+mod operation;
 mod output;
 mod partitioned;
 mod progress;
@@ -25,7 +26,8 @@ mod version;
 mod volume;
 mod world;
 
-use args::Command;
+use args::{Cli, Command};
+use clap::CommandFactory;
 use interrupt::Interrupt;
 use output::Failure;
 use std::ffi::OsString;
@@ -49,19 +51,41 @@ pub fn main_with(words: Vec<OsString>, headers: Option<PathBuf>) -> u8 {
         headers::set_folder(folder);
     }
     let count = words.len();
+    let name = command_name(&words);
     let cli = suggest::parse(words);
     // The ranks of `run` are other programs, which make this setting themselves.
     if !matches!(cli.command, Command::Run(_)) && std::env::var_os(CONNECTIONS_VARIABLE).is_none() {
         // SAFETY: this is the only thread of the process.
         unsafe { std::env::set_var(CONNECTIONS_VARIABLE, MOST_CONNECTIONS.to_string()) };
     }
+    if matches!(cli.command, Command::Run(_)) {
+        // SAFETY: this is the only thread of the process.
+        unsafe { cli.operation.pass_on() };
+    }
     let interrupt = interrupt::watch();
-    let result = run(cli.command, count, cli.timeout, &interrupt);
+    cli.operation.start_log();
+    let result = match cli.operation.start(&cli.command, &name) {
+        // The threads of the operation end before the program does.
+        Ok(_operation) => run(cli.command, count, cli.timeout, &interrupt),
+        Err(e) => Err(e),
+    };
     accept::notes::hand_over();
     match interrupt.end() {
         Some(end) => interrupt.conclude(end),
         None => output::conclude(result),
     }
+}
+
+/// Returns the words of the subcommand, as in `bench nvme`; nothing if the command line is wrong.
+fn command_name(words: &[OsString]) -> String {
+    let matches = Cli::command().try_get_matches_from(words);
+    let mut names = Vec::new();
+    let mut at = matches.as_ref().ok().and_then(|m| m.subcommand());
+    while let Some((name, inner)) = at {
+        names.push(name);
+        at = inner.subcommand();
+    }
+    names.join(" ")
 }
 
 fn run(command: Command, words: usize, timeout: Option<Duration>, interrupt: &Interrupt) -> Result<(), Failure> {
@@ -80,6 +104,7 @@ fn run(command: Command, words: usize, timeout: Option<Duration>, interrupt: &In
         Command::Volume(command) => volume::run(command, interrupt),
         Command::Table(command) => table::run(command, interrupt),
         Command::Run(args) => run::run(&args, timeout, interrupt),
+        Command::Top(args) => operation::top::run(&args),
         Command::Accept(command) => accept::run(command, words, timeout, interrupt),
         Command::Info(args) => info::run(&args),
         Command::Doctor(args) => doctor::run(&args),

@@ -27,6 +27,7 @@ pub(crate) use stream::Awaited;
 pub use stream::Stream;
 
 use crate::memory::{MemoryError, Place, Region, Space};
+use crate::metrics::{self, Registration, family};
 use parking_lot::Mutex;
 use serde::Serialize;
 use std::any::Any;
@@ -69,6 +70,8 @@ struct Inner {
     cancelled: AtomicBool,
     /// Reason given to [`Engine::stop_for`], once it was called: no launch starts any more.
     stopped_for: OnceLock<String>,
+    /// The engine among the objects that are monitored.
+    metrics: OnceLock<Registration>,
 }
 
 #[derive(Debug)]
@@ -154,8 +157,16 @@ impl Engine {
             active: Mutex::new(0),
             cancelled: AtomicBool::new(false),
             stopped_for: OnceLock::new(),
+            metrics: OnceLock::new(),
         }));
         tracing::info!("engine opened: {made}");
+        let kind = made.kind().to_string();
+        made.0.metrics.get_or_init(|| {
+            metrics::register("engine", &made.to_string(), move |to| {
+                to.add(&family::ENGINE, &[("kind", &kind)], 1);
+                true
+            })
+        });
         Ok(made)
     }
 

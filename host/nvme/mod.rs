@@ -39,6 +39,7 @@ pub use limits::CommandLimits;
 pub use namespace::{FormatCheck, Namespace, check_format};
 pub use peer::{MappingReport, ReadBack};
 pub use port::{Attachment, BarMapping, DmaSpace, DoorbellPages, Notice, Port, PortError};
+pub(crate) use queues::QueueWords;
 pub use queues::{Landing, QueueOptions, QueueSet};
 pub use quirks::{PciId, Quirks};
 pub use recovery::{Ending, InFlight, RecoveryAction, RecoveryPolicy, RecoveryReport, RecoveryStep, Unfinished};

@@ -3,7 +3,7 @@
 use super::ShmemError;
 use super::bootstrap::{Bootstrap, BootstrapError, LostRank};
 use super::heap::{HEAP_ALIGN, Heap};
-use super::network::Network;
+use super::network::{self, Network};
 use super::path::WorldPath;
 use super::peer_info::HostId;
 use super::symmetric_allocator::{ALIGN, SymmetricAllocator};
@@ -11,6 +11,7 @@ use super::team_slots::{Areas, Teams, own_bytes};
 use crate::args;
 use crate::engine::{Args, Engine, KernelArg, abi};
 use crate::memory::{Place, Region};
+use crate::metrics::Registration;
 use bytemuck::{Pod, Zeroable};
 use host_calls::one_warp;
 use parking_lot::{Mutex, MutexGuard};
@@ -61,6 +62,8 @@ const SLOW: Duration = Duration::from_secs(5);
 pub struct World(Arc<Inner>);
 
 struct Inner {
+    /// Counters for monitoring.
+    _metrics: Registration,
     engine: Engine,
     bootstrap: Arc<dyn Bootstrap>,
     heap: Heap,
@@ -160,7 +163,9 @@ impl World {
         });
         let allocator = Mutex::new(allocator);
         let abandoned = AtomicBool::new(false);
+        let _metrics = network::register(bootstrap.rank(), bootstrap.size(), lost.clone(), network.as_ref());
         Ok(Self(Arc::new(Inner {
+            _metrics,
             engine,
             bootstrap,
             heap,

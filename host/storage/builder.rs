@@ -9,7 +9,7 @@ use super::integrity::Integrity;
 use super::path::{
     Doorbell, DoorbellChoice, LandingChoice, LandingPath, Path, QueueMemory, QueueMemoryChoice, WriteCaches,
 };
-use super::stats::Counters;
+use super::stats::{self, Counters};
 use super::stripe::Stripe;
 use super::volume::{Inner, Volume};
 use super::{RegisteredRegions, StorageError};
@@ -293,7 +293,10 @@ impl VolumeBuilder {
         let (queues, depth) = (sets[0].count(), sets[0].depth());
         let space = self.engine.space();
         let shared = space.allocate(Place::Device, size_of::<abi::Volume>())?;
+        let counters = Arc::new(Counters::new(space)?);
+        let words = sets.iter().zip(&self.drives).map(|(s, d)| (d.name().to_owned(), s.counting_words())).collect();
         let mut inner = Inner {
+            _metrics: stats::register(&path.device, counters.clone(), words),
             shared,
             watch: None,
             copies: Copies::default(),
@@ -303,7 +306,7 @@ impl VolumeBuilder {
             page_checksums: Mutex::default(),
             use_page_checksums: self.page_checksums,
             registered_regions: Mutex::new(RegisteredRegions::default()),
-            counters: Counters::new(space)?,
+            counters,
             caches: Mutex::new(Vec::new()),
             host,
             sets: sets.into_iter().map(Mutex::new).collect(),

@@ -2,6 +2,9 @@
 
 use crate::engine::abi;
 use crate::memory::{MemoryError, Place, Region, Space};
+use crate::metrics::{self, Registration, Wide, family};
+use crate::nvme::QueueWords;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Defines a structure of counters with the names of a stripe's fields.
@@ -137,6 +140,49 @@ impl Counters {
     fn set(&self, stripe: usize, stats: abi::Stats) {
         self.stripes.set(stripe * size_of::<abi::Stats>(), stats).unwrap();
     }
+}
+
+/// Registers the counters of a volume, and those of the queues of each of its devices.
+pub(super) fn register(volume: &str, counters: Arc<Counters>, devices: Vec<(String, QueueWords)>) -> Registration {
+    let mut devices: Vec<_> =
+        devices.into_iter().map(|(name, words)| (name, vec![Wide::default(); words.count()], words)).collect();
+    metrics::register("volume", volume, move |to| {
+        let Ok(s) = counters.read() else { return false };
+        let queues: Result<Vec<_>, _> = devices.iter().map(|(_, _, words)| words.read()).collect();
+        let Ok(queues) = queues else { return false };
+        let (reads, writes) = ([("op", "read")], [("op", "write")]);
+        for (family, labels, value) in [
+            (&family::VOLUME_COMMANDS, &reads[..], s.reads),
+            (&family::VOLUME_COMMANDS, &writes[..], s.writes),
+            (&family::VOLUME_BYTES, &reads[..], s.read_bytes),
+            (&family::VOLUME_BYTES, &writes[..], s.write_bytes),
+            (&family::VOLUME_ERRORS, &[], s.errors),
+            (&family::VOLUME_DOORBELLS, &[], s.doorbells),
+            (&family::VOLUME_REDIRECTS, &[], s.redirects),
+            (&family::VOLUME_REPAIRS, &[], s.repairs),
+            (&family::CACHE_HITS, &[], s.hits),
+            (&family::CACHE_MISSES, &[], s.misses),
+            (&family::CACHE_FILLS, &[], s.fills),
+            (&family::CACHE_EVICTIONS, &[], s.evictions),
+            (&family::CACHE_WRITE_BACKS, &[], s.write_backs),
+            (&family::CACHE_PREFETCHES, &[], s.prefetches),
+            (&family::CACHE_RETRIES, &[], s.retries),
+        ] {
+            to.add(family, labels, value);
+        }
+        for (number, ((device, submitted, words), queues)) in devices.iter_mut().zip(queues).enumerate() {
+            let number = number.to_string();
+            for (index, (queue, submitted)) in queues.iter().zip(submitted).enumerate() {
+                let index = index.to_string();
+                let labels = [("device", &**device), ("number", &*number), ("queue", &*index)];
+                to.add(&family::QUEUE_SUBMITTED, &labels, submitted.at(queue.submitted));
+                // Kernels may have taken tickets between the reads of the two words.
+                to.add(&family::QUEUE_IN_FLIGHT, &labels, u64::from(queue.in_flight().min(words.depth())));
+                to.add(&family::QUEUE_DEPTH, &labels, u64::from(words.depth()));
+            }
+        }
+        true
+    })
 }
 
 #[cfg(test)]

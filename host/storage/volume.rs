@@ -12,6 +12,7 @@ use super::stripe::Stripe;
 use super::{StorageError, host_io::HostSide};
 use crate::engine::{Args, Engine, KernelArg, abi};
 use crate::memory::Region;
+use crate::metrics::Registration;
 use crate::nvme::QueueSet;
 use parking_lot::Mutex;
 use std::fmt;
@@ -41,6 +42,8 @@ pub struct Volume(pub(super) Arc<Inner>);
 
 /// State of a volume. Fields are dropped in order: users of the devices first, then the devices.
 pub(super) struct Inner {
+    /// Counters for monitoring. Dropped first, so that nothing reads them while the devices are closed.
+    pub(super) _metrics: Registration,
     pub(super) engine: Engine,
     /// `wb_volume`, which kernels read.
     pub(super) shared: Region,
@@ -56,7 +59,7 @@ pub(super) struct Inner {
     /// Option [`VolumeBuilder::page_checksums`](super::VolumeBuilder::page_checksums).
     pub(super) use_page_checksums: Option<bool>,
     pub(super) registered_regions: Mutex<RegisteredRegions>,
-    pub(super) counters: Counters,
+    pub(super) counters: Arc<Counters>,
     /// Caches of the volume, whose pages in flight are reset by a recovery.
     pub(super) caches: Mutex<Vec<Weak<super::cache::Inner>>>,
     pub(super) host: HostSide,

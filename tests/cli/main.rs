@@ -13,6 +13,7 @@ mod large_imports;
 mod manual;
 mod names;
 mod networkx;
+mod operation;
 mod outputs;
 mod program;
 mod refusals;

@@ -3,7 +3,7 @@
 use super::QueueSet;
 use super::options::Landing;
 use crate::engine::{Args, KernelArg, abi};
-use crate::memory::DmaRegion;
+use crate::memory::{DmaRegion, MemoryError, Region};
 use crate::nvme::NvmeError;
 use crate::nvme::controller::PAGE_BYTES;
 use crate::nvme::layout::{self, Idle, KernelWords};
@@ -19,7 +19,54 @@ impl KernelArg for Arc<QueueSet> {
     }
 }
 
+/// The counting words of a set's queues, which can be read while kernels run. Does not keep the queues.
+pub(crate) struct QueueWords {
+    arrays: Region,
+    count: usize,
+    depth: u32,
+}
+
+/// Words of a queue: free-running, and 0 again after a reset.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct QueueCount {
+    /// Commands that kernels have taken a ticket for.
+    pub(crate) submitted: u32,
+    /// Completions that kernels have consumed.
+    pub(crate) completed: u32,
+}
+
+impl QueueCount {
+    /// Returns the commands whose completion no kernel has consumed.
+    pub(crate) fn in_flight(self) -> u32 {
+        self.submitted.wrapping_sub(self.completed)
+    }
+}
+
+impl QueueWords {
+    /// Returns the number of queues.
+    pub(crate) fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Returns the number of entries of each queue.
+    pub(crate) fn depth(&self) -> u32 {
+        self.depth
+    }
+
+    /// Reads the words of all queues, in their order.
+    pub(crate) fn read(&self) -> Result<Vec<QueueCount>, MemoryError> {
+        let queues = self.arrays.get_slice::<abi::Queue>(0, self.count)?;
+        Ok(queues.iter().map(|q| QueueCount { submitted: q.ticket, completed: q.head }).collect())
+    }
+}
+
 impl QueueSet {
+    /// Returns a reader of the queues' counting words.
+    pub(crate) fn counting_words(&self) -> QueueWords {
+        let (count, depth) = (self.options.count as usize, self.options.depth);
+        QueueWords { arrays: Region::clone(&self.arrays), count, depth }
+    }
+
     /// Returns the address of `wb_queue[count]` for kernels.
     pub fn address(&self) -> u64 {
         self.arrays.address()

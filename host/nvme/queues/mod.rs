@@ -5,6 +5,7 @@ mod memory;
 mod options;
 mod refused;
 
+pub(crate) use kernel_view::QueueWords;
 pub use options::{Landing, QueueOptions};
 
 use self::memory::DeviceMemory;

@@ -8,6 +8,7 @@
 //! is that an adapter's atomics are not atomic with respect to a processor's. So every PE has queue pairs to every PE,
 //! including itself.
 
+mod counters;
 mod exchange;
 mod facts;
 mod faults;
@@ -19,6 +20,7 @@ mod stream_queues;
 mod tables;
 mod watch;
 
+pub(super) use counters::register;
 pub(super) use exchange::Offer;
 pub use facts::{TransportFacts, transports};
 pub(super) use interface::{address_of_setting, reached_at};

@@ -115,6 +115,11 @@ impl Tables {
         self.queues.get(nth(plan, which) * QUEUE_BYTES)
     }
 
+    /// Returns the send queues of all queue pairs to `pes` PEs, ordered by PE, as kernels have left them.
+    pub(super) fn all_queues(&self, plan: NetworkPlan, pes: usize) -> Result<Vec<abi::SendQueue>, MemoryError> {
+        self.queues.get_slice(0, pes * plan.queues_per_peer)
+    }
+
     /// Writes the send queue of a queue pair. No kernel may be using it.
     pub(super) fn set_queue(
         &self,

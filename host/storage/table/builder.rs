@@ -3,7 +3,7 @@
 use super::geometry::RowReads;
 use super::staging::Staging;
 use super::tiers::{HotRows, RowCache, TableMemory};
-use super::{Inner, Table, stored};
+use super::{Inner, Table, stats, stored};
 use crate::engine::abi;
 use crate::memory::Place;
 use crate::storage::{StorageError, Volume};
@@ -124,8 +124,22 @@ impl TableBuilder {
         }
         let (batches, writer, stale) = (Mutex::default(), Mutex::default(), Mutex::new(false));
         let staging = Staging::default();
-        let inner =
-            Inner { name, layout, reads, view, in_flight, warps, batches, staging, writer, stale, memory, volume };
+        let _metrics = stats::register(&name, volume.name(), memory.stats.clone());
+        let inner = Inner {
+            _metrics,
+            name,
+            layout,
+            reads,
+            view,
+            in_flight,
+            warps,
+            batches,
+            staging,
+            writer,
+            stale,
+            memory,
+            volume,
+        };
         let table = Table(Arc::new(inner));
         table.read_hot_rows()?;
         table.reset_stats()?;

@@ -40,6 +40,7 @@ pub use stored::{StoredTable, TableWriter};
 
 use super::{DataBuffer, Element, ElementType, StorageError, Volume};
 use crate::engine::{Args, KernelArg, NO_LIMIT, RunError, abi};
+use crate::metrics::Registration;
 use batch::Batch;
 use geometry::RowReads;
 use parking_lot::Mutex;
@@ -78,6 +79,8 @@ use tiers::TableMemory;
 pub struct Table(Arc<Inner>);
 
 struct Inner {
+    /// Counters for monitoring. Dropped first, so that nothing reads them later.
+    _metrics: Registration,
     name: String,
     layout: TableLayout,
     reads: RowReads,

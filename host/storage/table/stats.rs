@@ -2,6 +2,8 @@
 
 use super::Table;
 use crate::engine::abi;
+use crate::memory::{MemoryError, Region};
+use crate::metrics::{self, Registration, family};
 use crate::storage::StorageError;
 use crate::storage::stats::counters;
 
@@ -62,10 +64,7 @@ impl Table {
     /// # Errors
     /// [`StorageError::Memory`] if the counters cannot be read.
     pub fn stats(&self) -> Result<TableStats, StorageError> {
-        let mut sum = TableStats::default();
-        let stripes = self.0.memory.stats.get_slice::<abi::TableStats>(0, abi::STATS_STRIPES)?;
-        stripes.iter().for_each(|s| sum.add_stripe(s));
-        Ok(sum)
+        Ok(sum(&self.0.memory.stats)?)
     }
 
     /// Sets all counters to 0. Do not call it while kernels run, since counts at that time may be lost.
@@ -75,4 +74,34 @@ impl Table {
     pub fn reset_stats(&self) -> Result<(), StorageError> {
         Ok(self.0.memory.stats.fill(0, size_of::<abi::TableStats>() * abi::STATS_STRIPES, 0)?)
     }
+}
+
+/// Returns the sum of the stripes.
+fn sum(stripes: &Region) -> Result<TableStats, MemoryError> {
+    let mut sum = TableStats::default();
+    stripes.get_slice::<abi::TableStats>(0, abi::STATS_STRIPES)?.iter().for_each(|s| sum.add_stripe(s));
+    Ok(sum)
+}
+
+/// Registers the counters of a table of this volume.
+pub(super) fn register(table: &str, volume: &str, stripes: Region) -> Registration {
+    let volume = volume.to_owned();
+    metrics::register("table", table, move |to| {
+        let Ok(s) = sum(&stripes) else { return false };
+        for (tier, rows) in [
+            ("duplicate", s.duplicates),
+            ("hot", s.hot_hits),
+            ("cache", s.cache_hits),
+            ("host", s.host_hits),
+            ("device", s.device_reads),
+        ] {
+            to.add(&family::TABLE_ROWS, &[("tier", tier), ("volume", &volume)], rows);
+        }
+        for (tier, rows) in [("cache", s.admissions), ("host", s.host_admissions)] {
+            to.add(&family::TABLE_ADMISSIONS, &[("tier", tier), ("volume", &volume)], rows);
+        }
+        to.add(&family::TABLE_RETRIES, &[("volume", &volume)], s.retries);
+        to.add(&family::TABLE_WRITTEN, &[("volume", &volume)], s.written);
+        true
+    })
 }
