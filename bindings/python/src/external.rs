@@ -8,8 +8,11 @@ use crate::fork;
 use crate::held::Held;
 use crate::scratch::TableScratch;
 use crate::stream::{self, Stream};
+use crate::symmetric::SymmetricTensor;
 use crate::table::Table;
+use crate::team::Team;
 use crate::volume::Volume;
+use crate::world::World;
 use parking_lot::Mutex;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
@@ -54,10 +57,22 @@ impl Used {
             let scratch = scratch.clone().unbind();
             return Ok(vec![Self { keep: Box::new(move |run| scratch.get().keep_in(run)), volume }]);
         }
+        if let Ok(world) = object.cast::<World>() {
+            let world = world.get().held()?;
+            return Ok(vec![Self { keep: Box::new(move |run| run.keep(&**world)), volume: None }]);
+        }
+        if let Ok(team) = object.cast::<Team>() {
+            let team = team.get().held();
+            return Ok(vec![Self { keep: Box::new(move |run| run.keep(&**team)), volume: None }]);
+        }
+        if let Ok(tensor) = object.cast::<SymmetricTensor>() {
+            let block = tensor.get().block();
+            return Ok(vec![Self { keep: Box::new(move |run| run.keep(&**block)), volume: None }]);
+        }
         let Ok(view) = object.cast::<DeviceView>() else {
             let found = object.get_type().name()?;
             return Err(wrong_type(format!(
-                "a run keeps arrays, tables, scratch, volumes, caches and views of them, not {found}"
+                "a run keeps arrays, tables, scratch, volumes, caches, worlds, teams, symmetric tensors and views of them, not {found}"
             )));
         };
         let mut used = Self::of(view.get().owner.bind(object.py()))?;
@@ -154,7 +169,8 @@ impl ExternalRun {
         *self.elapsed.lock()
     }
 
-    /// Keeps arrays, tables, scratch, volumes, caches or views until the run is finished, also if the program drops them before.
+    /// Keeps arrays, tables, scratch, volumes, caches, worlds, teams, symmetric tensors or views until the run is finished, also if the
+    /// program drops them before.
     #[pyo3(signature = (*objects))]
     fn keep(&self, objects: &Bound<'_, PyTuple>) -> PyResult<()> {
         fork::check()?;
@@ -204,7 +220,7 @@ impl ExternalRun {
     }
 }
 
-/// A view of stored data in memory that the engine's kernels see. ``device_view`` of arrays, tables, scratch and volumes makes it.
+/// A view in memory that the engine's kernels see. ``device_view`` of arrays, tables, scratch, volumes, worlds and teams makes it.
 ///
 /// Kernels take ``address`` as a pointer or a 64-bit number. It is valid while this object lives.
 #[pyclass(frozen, module = "warpbell")]

@@ -196,6 +196,11 @@ impl SymmetricTensor {
         Bound::new(py, PyClassInitializer::from(tensor).add_subclass(Self { elements }))
     }
 
+    /// Returns the allocation.
+    pub(crate) fn block(&self) -> Arc<Block> {
+        self.elements.part.block.clone()
+    }
+
     fn shared<'a>(slf: &'a Bound<'_, Self>) -> &'a Arc<Shared> {
         slf.as_super().get().shared()
     }

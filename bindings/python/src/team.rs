@@ -3,6 +3,7 @@
 use crate::call::Shared;
 use crate::dtype;
 use crate::error::{Failure, wrong_type};
+use crate::external::DeviceView;
 use crate::fork;
 use crate::held::Held;
 use crate::symmetric::{Elements, pe_of};
@@ -57,6 +58,11 @@ impl Op {
 impl Team {
     pub(crate) fn new(team: warpbell::shmem::Team, world: Py<World>) -> Self {
         Self { team: Arc::new(Held::new(team)), world }
+    }
+
+    /// Returns the library's team.
+    pub(crate) fn held(&self) -> Arc<Held<warpbell::shmem::Team>> {
+        self.team.clone()
     }
 
     fn shared(&self) -> &Arc<Shared> {
@@ -413,6 +419,12 @@ impl Team {
     fn view<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         fork::check()?;
         Ok(PyBytes::new(py, bytemuck::bytes_of(&self.team.view())))
+    }
+
+    /// Copies the view to memory that the engine's kernels see, for kernels that take its address.
+    fn device_view(slf: &Bound<'_, Self>) -> PyResult<DeviceView> {
+        let this = slf.get();
+        DeviceView::new(this.shared(), slf.clone().into_any(), bytemuck::bytes_of(&this.team.view()))
     }
 
     fn __repr__(&self) -> String {

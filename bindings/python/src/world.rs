@@ -4,6 +4,7 @@ use crate::call::{self, Shared};
 use crate::dtype;
 use crate::engine::{Engine, as_python};
 use crate::error::{Failure, Kind, wrong_type};
+use crate::external::DeviceView;
 use crate::fork;
 use crate::held::Held;
 use crate::stream;
@@ -419,6 +420,12 @@ impl World {
     /// Returns the bytes of the ``wb_world`` that kernels make a ``world_ref`` of. They are valid until the world is closed.
     fn view<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         Ok(PyBytes::new(py, bytemuck::bytes_of(&self.held()?.view())))
+    }
+
+    /// Copies the view to memory that the engine's kernels see, for kernels that take its address.
+    fn device_view(slf: &Bound<'_, Self>) -> PyResult<DeviceView> {
+        let this = slf.get();
+        DeviceView::new(&this.shared, slf.clone().into_any(), bytemuck::bytes_of(&this.held()?.view()))
     }
 
     /// Leaves the world in order when its tensors, teams and arrays that share their memory are gone. Other calls fail from now on. With PEs

@@ -1,5 +1,6 @@
 """Worlds: PEs as processes of launchers, as threads, and alone. The programs of the processes are in ``pe.py``."""
 
+import ctypes
 import gc
 import importlib.util
 import os
@@ -220,6 +221,26 @@ def test_a_world_of_one_describes_itself(engine, world):
         warpbell.World.from_env(engine, transport="rocket")
     with pytest.raises(warpbell.InvalidError, match="without engines"):
         warpbell.World.local([])
+
+
+def test_runs_keep_worlds_teams_and_symmetric_memory(engine):
+    world = warpbell.World.single(engine, heap_bytes=HEAP)
+    team, tensor = world.team, world.zeros(1000, np.dtype("int32"))
+    for thing in (world, team):
+        view = thing.device_view()
+        assert view.nbytes == len(thing.view()) and view.owner is thing
+        if engine.kind == "cpu":
+            assert ctypes.string_at(view.address, view.nbytes) == thing.view()
+    with engine.external("nothing", keep=[team.device_view(), world, tensor]) as run:
+        run.keep(world.device_view(), team)
+        # The run is the last owner of the memory.
+        del tensor, team, view, thing
+        gc.collect()
+        world.close()
+    with pytest.raises(warpbell.WorldError, match="the world is closed"):
+        world.device_view()
+    with pytest.raises(TypeError, match="worlds, teams, symmetric tensors"):
+        engine.external("nothing", keep=[engine])
 
 
 def test_symmetric_tensors_are_tensors(engine, world):
