@@ -1,6 +1,7 @@
 //! Configuration of a software NIC.
 
 use super::fault::{Fault, FaultPlan};
+use crate::handshake::Protection;
 use crate::memory::Space;
 use crate::processors;
 use crate::spec::{self, Keyword, NUMBER, SpecError, TIME, flag, number, time, value};
@@ -11,6 +12,7 @@ use std::time::Duration;
 
 const OPTIONS: &[Keyword] = &[
     value("connect", TIME),
+    value("encrypt", "auto, on or off"),
     value("fault", "ACTION or ACTION@SELECTOR, as in lose@every:100").repeated(),
     value("heartbeat", TIME),
     value("not-ready", TIME),
@@ -67,6 +69,44 @@ impl fmt::Debug for Key {
     }
 }
 
+/// Encryption of the connections of a software NIC. The adapters at both ends must have the same.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Encryption {
+    /// TCP connections are encrypted. Unix sockets, which never leave the host, are not.
+    #[default]
+    Auto,
+    /// All connections are encrypted, those of Unix sockets too.
+    On,
+    /// No connection is encrypted. Insecure: whoever reads or changes what passes on the network reads and writes the
+    /// memory of the world. The adapters still prove to each other that they know the key.
+    Off,
+}
+
+impl Encryption {
+    /// Returns the protection of a connection over a Unix socket, or over TCP.
+    pub(super) fn of(self, unix: bool) -> Protection {
+        match self {
+            Self::Auto if unix => Protection::Plain,
+            Self::Auto | Self::On => Protection::Encrypted,
+            Self::Off => Protection::Plain,
+        }
+    }
+}
+
+impl FromStr for Encryption {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            "on" => Ok(Self::On),
+            "off" => Ok(Self::Off),
+            _ => Err(format!("`{text}` is not auto, on or off")),
+        }
+    }
+}
+
 /// Configuration of a software NIC. Start with [`SoftNicConfig::new`].
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -86,6 +126,8 @@ pub struct SoftNicConfig {
     pub unix: bool,
     /// True if queue pairs of one process access each other's memory directly. Otherwise they use a socket like others.
     pub direct: bool,
+    /// Encryption of connections.
+    pub encryption: Encryption,
     /// Address space whose GPU memory can be registered.
     pub space: Space,
     /// Time limits and intervals.
@@ -108,6 +150,7 @@ impl SoftNicConfig {
             advertise: Vec::new(),
             unix: true,
             direct: true,
+            encryption: Encryption::default(),
             space: Space::cpu(),
             timeouts: Timeouts::default(),
             faults: FaultPlan::default(),
@@ -123,6 +166,7 @@ impl SoftNicConfig {
     /// | `threads=N` | number of service threads |
     /// | `tcp` | processes of one host use TCP too (needs an address to listen on) |
     /// | `sockets` | queue pairs of one process use a socket too |
+    /// | `encrypt=auto`, `on`, `off` | [`Encryption`] |
     /// | `poison` | blocks of entries are overwritten as they are read |
     /// | `connect`, `heartbeat`, `silence`, `retry`, `resend`, `not-ready` `=TIME` | [`Timeouts`] |
     /// | `fault=...`, `seed=N` | [`FaultPlan`] |
@@ -141,6 +185,7 @@ impl SoftNicConfig {
                 "threads" => self.threads = option.read(number)?,
                 "seed" => self.faults.seed = option.read(number)?,
                 "fault" => self.faults.faults.push(option.read_or(Fault::from_str)?),
+                "encrypt" => self.encryption = option.read_or(Encryption::from_str)?,
                 "connect" => self.timeouts.connect = option.read(time)?,
                 "heartbeat" => self.timeouts.heartbeat = option.read(time)?,
                 "silence" => self.timeouts.silence = option.read(time)?,
@@ -197,12 +242,16 @@ mod tests {
             ("threads=many", "`threads=many`: expected a whole number"),
             ("retry=soon", "`retry=soon`: expected a time such as"),
             ("retry=1s, retry=2s", "`retry` was given before"),
+            ("encrypt=maybe", "`encrypt=maybe`: `maybe` is not auto, on or off"),
             ("poison=1", "`poison=1`: it takes no value"),
             ("fault=explode", "`fault=explode`: `explode` is not a fault: use syndrome"),
         ] {
             let e = SoftNicConfig::new([0; 32]).options(text).unwrap_err().to_string();
             assert!(e.contains(word), "{text}: {e}");
         }
+        let encryption = |text| SoftNicConfig::new([0; 32]).options(text).unwrap().encryption;
+        let all = ["", "encrypt=auto", "encrypt=on", "encrypt=off"].map(encryption);
+        assert_eq!(all, [Encryption::Auto, Encryption::Auto, Encryption::On, Encryption::Off]);
         let bad = |text: &str| SoftNicConfig::new([0; 32]).options(text).unwrap().complaint().unwrap();
         assert!(bad("threads=0").contains("threads"));
         assert!(bad("silence=1ms").contains("silence"));

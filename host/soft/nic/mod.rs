@@ -20,8 +20,8 @@
 //! use TCP, all with one protocol. (A Unix socket is preferred to shared memory: an idle peer costs nothing, the kernel
 //! reports at once when a process dies, and nothing is left behind.)
 //!
-//! Both sides prove that they know the world's key. Every frame is sealed with a sequence number and an HMAC, and all
-//! lengths and waits are bounded. A frame that was changed on the way counts as lost. The requester establishes a
+//! Both sides prove that they know the world's key. Frames over TCP are encrypted, and those over Unix sockets have a
+//! checksum ([`Encryption`]). All lengths and waits are bounded. A frame that was changed on the way counts as lost. The requester establishes a
 //! broken connection again, and repeats the requests without a response. The responder keeps its responses until they
 //! have arrived, so it carries out nothing twice. If nothing is received from a peer for [`Timeouts::retry`], the
 //! requests that wait for it fail, and so do queue pairs without requests.
@@ -65,7 +65,7 @@ pub(crate) mod tests;
 mod wire;
 
 pub use self::core::NicStatistics;
-pub use config::{SoftNicConfig, Timeouts};
+pub use config::{Encryption, SoftNicConfig, Timeouts};
 pub use fault::{Action, Fault, FaultError, FaultPlan, Selector, Which};
 pub use frame::{Answer, Command, Frame, MAX_DATA};
 pub use pair::{Received, SoftQueuePair};
@@ -149,7 +149,14 @@ impl SoftNic {
         }
         let mut links: Vec<_> = config.direct.then(|| "one process".to_owned()).into_iter().collect();
         links.extend(unix.as_ref().map(|_| "Unix socket".to_owned()));
-        links.extend(tcp.first().map(|a| format!("tcp {a}")));
+        let insecure = if config.encryption == Encryption::Off { "unencrypted " } else { "" };
+        links.extend(tcp.first().map(|a| format!("{insecure}tcp {a}")));
+        if !insecure.is_empty() {
+            tracing::warn!(
+                "insecure: this software NIC does not encrypt its connections; whoever reads or changes what passes on \
+                 the network reads and writes the memory of its world"
+            );
+        }
         let mail = (0..config.threads)
             .map(|_| Mailbox::new())
             .collect::<Result<_, _>>()
