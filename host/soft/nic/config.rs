@@ -237,7 +237,7 @@ mod tests {
         assert_eq!(c.complaint(), None);
         assert!(!format!("{c:?}").contains("[1"), "the key is not shown");
         for (text, word) in [
-            ("speed=9", "there is no option `speed`; there are connect=, fault=, "),
+            ("speed=9", "there is no option `speed`; there are connect=, encrypt=, fault=, "),
             ("threads", "`threads`: it needs a value: a whole number"),
             ("threads=many", "`threads=many`: expected a whole number"),
             ("retry=soon", "`retry=soon`: expected a time such as"),

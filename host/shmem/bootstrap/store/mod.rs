@@ -16,6 +16,8 @@ mod wire;
 pub use client::Member;
 pub(super) use listener::listen;
 pub use server::Server;
+#[cfg(test)]
+pub(in crate::shmem) use wire::terms;
 pub use wire::{Inbox, MAX_BYTES, Message};
 
 #[cfg(test)]

@@ -320,8 +320,9 @@ impl Store {
                     Fault::Version(theirs) => self.turn_away(id, &format!("version {theirs} of the protocol")),
                     Fault::Secret => self.turn_away(id, "another secret"),
                     Fault::Random(e) => return Next::End(format!("no random bytes from the system: {e}")),
-                    // The handshake has no names that could be mistaken. No member asks for plain frames.
-                    Fault::OutOfTurn | Fault::Mistaken | Fault::Protection => return Next::End("an unexpected greeting".to_owned()),
+                    Fault::Protection => self.turn_away(id, "unencrypted messages"),
+                    // The handshake has no names that could be mistaken.
+                    Fault::OutOfTurn | Fault::Mistaken => return Next::End("an unexpected greeting".to_owned()),
                 }
             }
         }

@@ -25,7 +25,7 @@ pub(super) const PROTOCOL: Protocol =
 pub(super) const GREETING: usize = PROTOCOL.greeting_bytes();
 
 /// Returns the terms of all connections to a store: they are always encrypted.
-pub(super) fn terms(secret: &Secret) -> Terms {
+pub(in crate::shmem) fn terms(secret: &Secret) -> Terms {
     Terms::new(&PROTOCOL, secret.bytes(), Protection::Encrypted)
 }
 

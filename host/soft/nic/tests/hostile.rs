@@ -104,6 +104,47 @@ pub(crate) fn silent_crowd(at: std::net::SocketAddr, at_a_time: usize, over: &At
     made
 }
 
+/// A port under attack, and what an attacker can have recorded there.
+pub(crate) struct Target {
+    pub(crate) at: std::net::SocketAddr,
+    /// The hello of a member.
+    pub(crate) recorded: Vec<u8>,
+    /// A hello with another secret.
+    pub(crate) wrong: Vec<u8>,
+}
+
+impl Target {
+    /// Returns the port of an adapter with this key.
+    pub(crate) fn of(nic: &SoftNic, key: &[u8; 32]) -> Self {
+        let (at, number) = (nic.core.endpoint.tcp[0], nic.core.endpoint.nic);
+        let [recorded, wrong] = [key, &[0; 32]].map(|key| hello(number, key, Protection::Encrypted));
+        Self { at, recorded, wrong }
+    }
+
+    /// Makes a hostile connection. Returns its socket, which is kept open for a while.
+    pub(crate) fn attack(&self, kind: usize) -> std::io::Result<TcpStream> {
+        let mut s = TcpStream::connect_timeout(&self.at, Duration::from_secs(1))?;
+        let (hello, n) = (&self.recorded, self.recorded.len());
+        let mut changed = hello.clone();
+        changed[kind % n] ^= 1 << (kind % 8);
+        // The victim may close the connection at any time.
+        let _ = match kind % 8 {
+            0 => Ok(()),
+            1 => s.write_all(b"GET / HTTP/1.1\r\nHost: somewhere\r\n\r\n"),
+            2 => s.write_all(&vec![0xff; 100_000]),
+            3 => s.write_all(&self.wrong),
+            4 => s.write_all(&changed),
+            // A replayed hello, and nothing behind it.
+            5 => s.write_all(hello),
+            // A replayed hello, a confirmation with a wrong proof, and bytes that look like a long frame.
+            6 => s.write_all(&[&hello[..], &hello[..10], &[3], &hello[11..], &[0x7f; 4000]].concat()),
+            // Half a hello, one byte at a time.
+            _ => hello[..n / 2].iter().try_for_each(|b| s.write_all(&[*b])),
+        };
+        Ok(s)
+    }
+}
+
 #[test]
 fn a_silent_crowd_keeps_nobody_out() {
     let (mut a, mut b) = (Side::new("sockets,tcp,fault=cut@nth:3"), Side::new("sockets,tcp"));
