@@ -21,10 +21,10 @@
 //! reports at once when a process dies, and nothing is left behind.)
 //!
 //! Both sides prove that they know the world's key. Frames over TCP are encrypted, and those over Unix sockets have a
-//! checksum ([`Encryption`]). All lengths and waits are bounded. A frame that was changed on the way counts as lost. The requester establishes a
-//! broken connection again, and repeats the requests without a response. The responder keeps its responses until they
-//! have arrived, so it carries out nothing twice. If nothing is received from a peer for [`Timeouts::retry`], the
-//! requests that wait for it fail, and so do queue pairs without requests.
+//! checksum ([`Encryption`]). All lengths and waits are bounded. A frame that was changed on the way counts as lost. The
+//! requester establishes a broken connection again, and repeats the requests without a response. The responder keeps
+//! its responses until they have arrived, so it carries out nothing twice. If nothing is received from a peer for
+//! [`Timeouts::retry`], the requests that wait for it fail, and so do queue pairs without requests.
 //!
 //! GPU memory is accessed by copies. An atomic on it is a read and a write, which no other atomic of the same adapter
 //! interrupts. Host memory is written in whole aligned words, in ascending order, and changed by the CPU's own atomics.
@@ -149,9 +149,9 @@ impl SoftNic {
         }
         let mut links: Vec<_> = config.direct.then(|| "one process".to_owned()).into_iter().collect();
         links.extend(unix.as_ref().map(|_| "Unix socket".to_owned()));
-        let insecure = if config.encryption == Encryption::Off { "unencrypted " } else { "" };
-        links.extend(tcp.first().map(|a| format!("{insecure}tcp {a}")));
-        if !insecure.is_empty() {
+        let off = config.encryption == Encryption::Off;
+        links.extend(tcp.first().map(|a| format!("tcp {a}{}", if off { " insecure: not encrypted" } else { "" })));
+        if off {
             tracing::warn!(
                 "insecure: this software NIC does not encrypt its connections; whoever reads or changes what passes on \
                  the network reads and writes the memory of its world"
