@@ -16,6 +16,8 @@
 
 mod greeting;
 mod mac;
+#[cfg(test)]
+pub(crate) mod recorder;
 mod seal;
 mod steps;
 

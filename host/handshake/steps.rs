@@ -306,10 +306,7 @@ mod tests {
             let welcome = say(b.hear(&read(protocol, &hello)));
             let Ok(Next::Open { say: confirm, .. }) = a.hear(&read(protocol, &welcome)) else { panic!() };
             assert!(matches!(b.hear(&read(protocol, &confirm)), Ok(Next::Open { .. })));
-            assert!(matches!(
-                b.hear(&read(protocol, &confirm)),
-                Err(HandshakeError { fault: Fault::OutOfTurn, .. })
-            ));
+            assert!(matches!(b.hear(&read(protocol, &confirm)), Err(HandshakeError { fault: Fault::OutOfTurn, .. })));
             // The same bytes at another responder: it gives a welcome, with another key, and no more.
             let mut again = responder(protocol, b"secret");
             let other = say(again.hear(&read(protocol, &hello)));
@@ -417,9 +414,24 @@ mod tests {
         let names = |from, to| hex(&[u128::to_le_bytes(from), u128::to_le_bytes(to)].concat());
         // Computed by another implementation: HMAC, X25519 and AES-GCM of Python, put together as the framework says.
         for (said, step, noise, names) in [
-            (&hello, "01", "a4e09292b651c278b9772c569f5fa9bb13d906b46ab68c9df9dc2b4409f8a20939bb2d52954cfbbd7fff5ebedee574d1", names(5, 9)),
-            (&welcome, "02", "ce8d3ad1ccb633ec7b70c17814a5c76ecd029685050d344745ba05870e587d59e98534a5ed691341107fa1158a5718f6", names(9, 5)),
-            (&confirm, "03", "cf85ab779b364c2787cae1b4269e8f6d7aba803184aa702ab3da2383cb12dbc4d0851493ebe20d94efdeebaeb18b156d", names(5, 9)),
+            (
+                &hello,
+                "01",
+                "a4e09292b651c278b9772c569f5fa9bb13d906b46ab68c9df9dc2b4409f8a20939bb2d52954cfbbd7fff5ebedee574d1",
+                names(5, 9),
+            ),
+            (
+                &welcome,
+                "02",
+                "ce8d3ad1ccb633ec7b70c17814a5c76ecd029685050d344745ba05870e587d59e98534a5ed691341107fa1158a5718f6",
+                names(9, 5),
+            ),
+            (
+                &confirm,
+                "03",
+                "cf85ab779b364c2787cae1b4269e8f6d7aba803184aa702ab3da2383cb12dbc4d0851493ebe20d94efdeebaeb18b156d",
+                names(5, 9),
+            ),
         ] {
             assert_eq!(hex(said), format!("{}0700{step}01{noise}{names}", hex(b"testname")));
         }

@@ -2,12 +2,12 @@
 
 use super::tests::everything;
 use crate::engine::Engine;
+use crate::handshake::{Initiator, Parties};
 use crate::rdma::Adapter;
 use crate::shmem::World;
+use crate::shmem::bootstrap::store::terms;
 use crate::shmem::bootstrap::store::{Member, Server};
 use crate::shmem::bootstrap::{Launched, Secret};
-use crate::handshake::{Initiator, Parties};
-use crate::shmem::bootstrap::store::terms;
 use crate::soft::nic::tests::hostile::{Target, silent_crowd};
 use crate::soft::nic::{SoftNic, SoftNicConfig};
 use std::collections::VecDeque;

@@ -2,6 +2,7 @@
 
 use super::wire::{GREETING, MAX_ALERT, PROTOCOL, sealed, terms};
 use super::{Inbox, MAX_BYTES, Member, Message, Server};
+use crate::handshake::recorder::{Recorder, shows};
 use crate::handshake::{Greeting, Initiator, Next, Parties, Protection, Seal, Step, Terms};
 use crate::shmem::bootstrap::{Bootstrap, BootstrapError, LEFT, Launched, LostRank, Secret};
 use socket2::{Domain, Socket, Type};
@@ -412,30 +413,18 @@ fn strangers_learn_nothing() {
 /// A recorder sees all bytes of a rank, and sends the same to the store.
 #[test]
 fn a_recorded_rank_is_not_let_in() {
-    let (server, store) = store();
-    let recorder = TcpListener::bind("127.0.0.1:0").unwrap();
-    let between = recorder.local_addr().unwrap().to_string();
-    let recorded = std::thread::spawn(move || {
-        let ((mut rank, _), mut store) = (recorder.accept().unwrap(), TcpStream::connect(&store).unwrap());
-        let (mut up, mut down) = (rank.try_clone().unwrap(), store.try_clone().unwrap());
-        let back = std::thread::spawn(move || std::io::copy(&mut down, &mut up));
-        let (mut sent, mut some) = (Vec::new(), [0; 4096]);
-        while let Ok(n @ 1..) = rank.read(&mut some) {
-            sent.extend_from_slice(&some[..n]);
-            store.write_all(&some[..n]).unwrap();
-        }
-        let _ = store.shutdown(std::net::Shutdown::Write);
-        let _ = back.join();
-        sent
-    });
-    let member = Member::join(&launched(0, 1, between, true), secret(), LONG).unwrap();
+    let (server, _) = store();
+    let recorder = Recorder::before(server.address());
+    let member = Member::join(&launched(0, 1, recorder.at.to_string(), true), secret(), LONG).unwrap();
     let text_of_rank = b"only the ranks of this world may read this";
     assert_eq!(member.allgather(text_of_rank, LONG).unwrap(), [text_of_rank]);
     member.leave();
     drop(member);
-    let sent = recorded.join().unwrap();
-    let shows = |word: &[u8]| sent.windows(word.len()).any(|w| w == word);
-    assert!(!shows(text_of_rank) && !shows(env!("CARGO_PKG_VERSION").as_bytes()), "it can be read on the way");
+    let recorded = recorder.finish();
+    for word in [&text_of_rank[..], env!("CARGO_PKG_VERSION").as_bytes(), b"process "] {
+        assert!(!shows(&recorded, word), "it can be read on the way");
+    }
+    let [sent, _] = recorded;
     let mut replay = TcpStream::connect(server.address()).unwrap();
     replay.write_all(&sent).unwrap();
     let told = rest(&mut replay);

@@ -4,8 +4,8 @@
 //! little-endian.
 
 use crate::handshake::{self, Greeting, Protection, Protocol, Responder, Seal, Seals, Terms};
-use crate::shmem::bootstrap::Secret;
 use crate::shmem::bootstrap::LostRank;
+use crate::shmem::bootstrap::Secret;
 
 /// The most bytes that one rank can give to an exchange.
 pub const MAX_BYTES: usize = 64 << 20;
@@ -322,8 +322,7 @@ impl Inbox {
             .enumerate()
             .map(|(i, bytes)| Message::Give { round: i as u64, bytes: bytes.to_vec() })
             .collect();
-        let mut sealed: Vec<u8> =
-            sent.iter().filter_map(|m| self::sealed(m, &mut ours.ours)).flatten().collect();
+        let mut sealed: Vec<u8> = sent.iter().filter_map(|m| self::sealed(m, &mut ours.ours)).flatten().collect();
         let at = usize::from(u16::from_le_bytes([*a, *b])).min(sealed.len());
         match kind % 4 {
             0 => sealed.truncate(at),

@@ -1,6 +1,7 @@
 //! Strangers, and peers that violate the protocol.
 
 use super::*;
+use crate::handshake::recorder::{Recorder, shows};
 use crate::handshake::{Greeting, Initiator, Parties, Protection, Step, Terms};
 use crate::soft::nic::config::Key;
 use crate::soft::nic::endpoint::{Endpoint, PairAddress};
@@ -66,7 +67,10 @@ fn strangers_learn_nothing_and_do_no_harm() {
     s.write_all(&hello(nic, &KEY, Protection::Encrypted)).unwrap();
     s.write_all(&say(Step::Confirm, nic)).unwrap();
     let told = rest(s);
-    assert_eq!((told.len(), read(&told).step, read(&told[GREETING..]).step), (2 * GREETING, Step::Welcome, Step::Denied));
+    assert_eq!(
+        (told.len(), read(&told).step, read(&told[GREETING..]).step),
+        (2 * GREETING, Step::Welcome, Step::Denied)
+    );
     // Nobody talks an adapter into plain frames over TCP, not even a member.
     let mut s = tcp(&b);
     s.write_all(&hello(nic, &KEY, Protection::Plain)).unwrap();
@@ -102,6 +106,33 @@ pub(crate) fn silent_crowd(at: std::net::SocketAddr, at_a_time: usize, over: &At
         }
     }
     made
+}
+
+#[test]
+fn what_passes_over_tcp_is_read_by_nobody_else() {
+    for (options, readable) in [("sockets,tcp", false), ("sockets,tcp,encrypt=off", true)] {
+        let (mut a, mut b) = (Side::new(options), Side::new(options));
+        let mut to_b = PairAddress::read(&b.pair.address()).unwrap();
+        let recorder = Recorder::before(to_b.at.tcp[0]);
+        to_b.at.tcp = vec![recorder.at];
+        let to_a = a.pair.address();
+        a.pair.connect(&to_b.to_queue_address()).unwrap();
+        b.pair.connect(&to_a).unwrap();
+        let (mine, theirs) = (b"put by a kernel, for one peer", b"got by a kernel, from one peer");
+        a.heap.write(0, mine).unwrap();
+        b.heap.write(512, theirs).unwrap();
+        let mut p = a.send_queue();
+        p.post(Flags::SIGNALLED, write(b.remote(0), &[a.local(0, mine.len() as u32)]));
+        assert_eq!(syndrome(&p.wait()), 0);
+        let into = [a.local(512, theirs.len() as u32)];
+        p.post(Flags::SIGNALLED, Operation::Read { remote: b.remote(512), into: &into });
+        assert_eq!(syndrome(&p.wait()), 0);
+        assert_eq!(b.heap.get_slice::<u8>(0, mine.len()).unwrap(), mine);
+        assert_eq!(a.heap.get_slice::<u8>(512, theirs.len()).unwrap(), theirs);
+        drop((a, b));
+        let recorded = recorder.finish();
+        assert_eq!((shows(&recorded, mine), shows(&recorded, theirs)), (readable, readable), "{options}");
+    }
 }
 
 /// A port under attack, and what an attacker can have recorded there.
