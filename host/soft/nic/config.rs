@@ -7,6 +7,7 @@ use crate::processors;
 use crate::spec::{self, Keyword, NUMBER, SpecError, TIME, flag, number, time, value};
 use std::fmt;
 use std::net::IpAddr;
+use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -17,6 +18,7 @@ const OPTIONS: &[Keyword] = &[
     value("heartbeat", TIME),
     value("not-ready", TIME),
     flag("poison"),
+    value("ports", "a port, or the first and last of several, as in 20800-20899"),
     value("resend", TIME),
     value("retry", TIME),
     value("seed", NUMBER),
@@ -107,6 +109,16 @@ impl FromStr for Encryption {
     }
 }
 
+/// Reads a port, or the first and the last of several.
+fn ports(text: &str) -> Result<RangeInclusive<u16>, String> {
+    let port = |text: &str| text.parse().ok().filter(|port| *port > 0);
+    let (first, last) = text.split_once('-').unwrap_or((text, text));
+    match (port(first), port(last)) {
+        (Some(first), Some(last)) if first <= last => Ok(first..=last),
+        _ => Err(format!("`{text}` is not a port or a range of ports, from 1 to 65535")),
+    }
+}
+
 /// Configuration of a software NIC. Start with [`SoftNicConfig::new`].
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -120,6 +132,8 @@ pub struct SoftNicConfig {
     /// Address to listen on for other hosts. An unspecified address listens on all interfaces. `None`: only this host
     /// can connect.
     pub listen: Option<IpAddr>,
+    /// Ports of which the adapter takes the first that is free, for firewalls. `None`: the system chooses one.
+    pub ports: Option<RangeInclusive<u16>>,
     /// Addresses to advertise to other hosts. Empty: the address listened on, or those of all interfaces.
     pub advertise: Vec<IpAddr>,
     /// True if other processes of this host connect through a Unix socket. Otherwise they use TCP too.
@@ -147,6 +161,7 @@ impl SoftNicConfig {
             threads: 1,
             sharers: 1,
             listen: None,
+            ports: None,
             advertise: Vec::new(),
             unix: true,
             direct: true,
@@ -168,6 +183,7 @@ impl SoftNicConfig {
     /// | `sockets` | queue pairs of one process use a socket too |
     /// | `encrypt=auto`, `on`, `off` | [`Encryption`] |
     /// | `poison` | blocks of entries are overwritten as they are read |
+    /// | `ports=FIRST-LAST` | the adapter listens on the first of these TCP ports that is free |
     /// | `connect`, `heartbeat`, `silence`, `retry`, `resend`, `not-ready` `=TIME` | [`Timeouts`] |
     /// | `fault=...`, `seed=N` | [`FaultPlan`] |
     ///
@@ -186,6 +202,7 @@ impl SoftNicConfig {
                 "seed" => self.faults.seed = option.read(number)?,
                 "fault" => self.faults.faults.push(option.read_or(Fault::from_str)?),
                 "encrypt" => self.encryption = option.read_or(Encryption::from_str)?,
+                "ports" => self.ports = Some(option.read_or(ports)?),
                 "connect" => self.timeouts.connect = option.read(time)?,
                 "heartbeat" => self.timeouts.heartbeat = option.read(time)?,
                 "silence" => self.timeouts.silence = option.read(time)?,
@@ -248,6 +265,11 @@ mod tests {
         ] {
             let e = SoftNicConfig::new([0; 32]).options(text).unwrap_err().to_string();
             assert!(e.contains(word), "{text}: {e}");
+        }
+        let ports = |text| SoftNicConfig::new([0; 32]).options(text).map(|c| c.ports);
+        assert_eq!((ports("ports=7"), ports("ports=20800-20899")), (Ok(Some(7..=7)), Ok(Some(20800..=20899))));
+        for wrong in ["ports=0", "ports=9-8", "ports=1-65536", "ports=-5", "ports=a-b"] {
+            assert!(ports(wrong).unwrap_err().to_string().contains("is not a port or a range of ports"), "{wrong}");
         }
         let encryption = |text| SoftNicConfig::new([0; 32]).options(text).unwrap().encryption;
         let all = ["", "encrypt=auto", "encrypt=on", "encrypt=off"].map(encryption);

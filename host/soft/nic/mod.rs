@@ -84,7 +84,9 @@ use parking_lot::Mutex;
 use service::Service;
 use socket2::{Domain, SockAddr, Socket, Type};
 use std::collections::HashMap;
+use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread::JoinHandle;
@@ -137,8 +139,10 @@ impl SoftNic {
         }
         let mut tcp = Vec::new();
         if let Some(ip) = config.listen {
-            let (ip, socket, port) =
-                listen_for_hosts(ip).map_err(system(&format!("listening on {ip} for other hosts")))?;
+            let ports = config.ports.clone();
+            let at = ports.as_ref().map_or(String::new(), |p| format!(", ports {} to {}", p.start(), p.end()));
+            let (ip, socket, port) = listen_for_hosts(ip, ports.unwrap_or(0..=0))
+                .map_err(system(&format!("listening on {ip}{at} for other hosts")))?;
             listeners.push(socket);
             let told = match (config.advertise.as_slice(), ip.is_unspecified()) {
                 ([], true) => endpoint::interface_addresses().into_iter().filter(|a| fits(ip, *a)).collect(),
@@ -235,12 +239,19 @@ fn fits(any: IpAddr, address: IpAddr) -> bool {
     any.is_ipv6() || address.is_ipv4()
 }
 
-/// Listens on an address. If a host without IPv6 cannot listen on the unspecified IPv6 address, listens on that of
-/// IPv4.
-fn listen_for_hosts(ip: IpAddr) -> std::io::Result<(IpAddr, Socket, u16)> {
+/// Listens on an address, at the first of `ports` that is free. If a host without IPv6 cannot listen on the unspecified
+/// IPv6 address, listens on that of IPv4.
+fn listen_for_hosts(ip: IpAddr, ports: RangeInclusive<u16>) -> std::io::Result<(IpAddr, Socket, u16)> {
     let on = |ip| {
-        let address = SocketAddr::new(ip, 0);
-        listen(Domain::for_address(address), &address.into()).map(|(socket, port)| (ip, socket, port))
+        let mut result = Err(ErrorKind::AddrInUse.into());
+        for port in ports.clone() {
+            let address = SocketAddr::new(ip, port);
+            result = listen(Domain::for_address(address), &address.into()).map(|(socket, port)| (ip, socket, port));
+            if !matches!(&result, Err(e) if e.kind() == ErrorKind::AddrInUse) {
+                break;
+            }
+        }
+        result
     };
     let fallback = |_| on(Ipv4Addr::UNSPECIFIED.into());
     if ip == IpAddr::V6(Ipv6Addr::UNSPECIFIED) { on(ip).or_else(fallback) } else { on(ip) }
@@ -251,6 +262,10 @@ fn listen(domain: Domain, address: &SockAddr) -> std::io::Result<(Socket, u16)> 
     let socket = Socket::new(domain, Type::STREAM.nonblocking(), None)?;
     if domain == Domain::IPV6 {
         socket.set_only_v6(false)?;
+    }
+    if domain != Domain::UNIX {
+        // A port of an adapter that has ended may be taken at once.
+        socket.set_reuse_address(true)?;
     }
     socket.bind(address)?;
     socket.listen(BACKLOG)?;

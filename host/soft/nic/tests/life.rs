@@ -162,6 +162,21 @@ fn all_addresses_of_a_host_lead_to_it() {
 }
 
 #[test]
+fn a_firewall_can_name_the_ports() {
+    let port =
+        |side: &Side| crate::soft::nic::endpoint::PairAddress::read(&side.pair.address()).unwrap().at.tcp[0].port();
+    // A port that was free a moment ago, and is not taken by others meanwhile: it is below those that the system chooses.
+    let first = (21_000..).step_by(2).find(|p| std::net::TcpListener::bind(("127.0.0.1", *p)).is_ok()).unwrap();
+    let options = format!("sockets,tcp,ports={first}-{}", first + 20);
+    let (mut a, mut b) = (Side::new(&options), Side::new(&options));
+    join(&mut a, &mut b);
+    assert!((first..=first + 20).contains(&port(&a)) && port(&a) < port(&b));
+    let taken = format!("tcp,ports={}", port(&a));
+    let e = SoftNic::start(config(&taken)).unwrap_err().to_string();
+    assert!(e.contains(&format!("ports {0} to {0}", port(&a))), "{e}");
+}
+
+#[test]
 fn an_adapter_that_ended_is_not_waited_for() {
     let a = Side::new("");
     let Side { mut pair, keys: _keys, heap: _heap, nic } = a;
