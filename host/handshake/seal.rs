@@ -326,7 +326,8 @@ mod tests {
     fn numbers_that_are_used_up_are_an_error_and_never_used_again() {
         for protection in KINDS {
             let (mut out, mut back) = ends(BOTH[0], protection);
-            (out.run_out_after(2), back.run_out_after(1));
+            out.run_out_after(2);
+            back.run_out_after(1);
             let frames = [sealed(&mut out, b"a"), sealed(&mut out, b"b")];
             let mut none = Vec::new();
             for bytes in [&[][..], b"c", &[0; 3 * RECORD]] {

@@ -307,7 +307,7 @@ mod tests {
             let Ok(Next::Open { say: confirm, .. }) = a.hear(&read(protocol, &welcome)) else { panic!() };
             assert!(matches!(b.hear(&read(protocol, &confirm)), Ok(Next::Open { .. })));
             assert!(matches!(b.hear(&read(protocol, &confirm)), Err(HandshakeError { fault: Fault::OutOfTurn, .. })));
-            // The same bytes at another responder: it gives a welcome, with another key, and no more.
+            // Another responder gives these bytes a welcome with another key, and no more.
             let mut again = responder(protocol, b"secret");
             let other = say(again.hear(&read(protocol, &hello)));
             assert_ne!(other, welcome);

@@ -100,7 +100,7 @@ fn a_world_of_4_ranks_works_through_10_000_hostile_connections() {
     let nics: Vec<SoftNic> = (0..PES).map(|_| nic().0).collect();
     let of_member = |secret: &Secret| Initiator::new(terms(secret), Parties::default()).unwrap().1;
     let wrong = of_member(&Secret::new(b"another secret of 16 bytes or more").unwrap());
-    let store = Target { at: server.address(), recorded: of_member(&secret()), wrong };
+    let store = Target { at: server.address(), overheard: of_member(&secret()), wrong };
     let targets: Vec<Target> = nics.iter().map(|nic| Target::of(nic, &KEY)).chain([store]).collect();
     // Both ends of each connection belong to this process.
     let held = (crate::this_host::descriptor_limit() / 8 / targets.len()).min(200);

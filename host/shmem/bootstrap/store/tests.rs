@@ -410,9 +410,9 @@ fn strangers_learn_nothing() {
     assert_eq!((denied.version, denied.step), (PROTOCOL.version, Step::Denied));
 }
 
-/// A recorder sees all bytes of a rank, and sends the same to the store.
+/// An eavesdropper sees all bytes of a rank, and sends the same to the store.
 #[test]
-fn a_recorded_rank_is_not_let_in() {
+fn an_overheard_rank_is_not_let_in() {
     let (server, _) = store();
     let recorder = Recorder::before(server.address());
     let member = Member::join(&launched(0, 1, recorder.at.to_string(), true), secret(), LONG).unwrap();
@@ -420,11 +420,11 @@ fn a_recorded_rank_is_not_let_in() {
     assert_eq!(member.allgather(text_of_rank, LONG).unwrap(), [text_of_rank]);
     member.leave();
     drop(member);
-    let recorded = recorder.finish();
+    let heard = recorder.finish();
     for word in [&text_of_rank[..], env!("CARGO_PKG_VERSION").as_bytes(), b"process "] {
-        assert!(!shows(&recorded, word), "it can be read on the way");
+        assert!(!shows(&heard, word), "it can be read on the way");
     }
-    let [sent, _] = recorded;
+    let [sent, _] = heard;
     let mut replay = TcpStream::connect(server.address()).unwrap();
     replay.write_all(&sent).unwrap();
     let told = rest(&mut replay);

@@ -130,16 +130,16 @@ fn what_passes_over_tcp_is_read_by_nobody_else() {
         assert_eq!(b.heap.get_slice::<u8>(0, mine.len()).unwrap(), mine);
         assert_eq!(a.heap.get_slice::<u8>(512, theirs.len()).unwrap(), theirs);
         drop((a, b));
-        let recorded = recorder.finish();
-        assert_eq!((shows(&recorded, mine), shows(&recorded, theirs)), (readable, readable), "{options}");
+        let overheard = recorder.finish();
+        assert_eq!((shows(&overheard, mine), shows(&overheard, theirs)), (readable, readable), "{options}");
     }
 }
 
-/// A port under attack, and what an attacker can have recorded there.
+/// A port under attack, and what an attacker can have overheard there.
 pub(crate) struct Target {
     pub(crate) at: std::net::SocketAddr,
     /// The hello of a member.
-    pub(crate) recorded: Vec<u8>,
+    pub(crate) overheard: Vec<u8>,
     /// A hello with another secret.
     pub(crate) wrong: Vec<u8>,
 }
@@ -148,14 +148,14 @@ impl Target {
     /// Returns the port of an adapter with this key.
     pub(crate) fn of(nic: &SoftNic, key: &[u8; 32]) -> Self {
         let (at, number) = (nic.core.endpoint.tcp[0], nic.core.endpoint.nic);
-        let [recorded, wrong] = [key, &[0; 32]].map(|key| hello(number, key, Protection::Encrypted));
-        Self { at, recorded, wrong }
+        let [overheard, wrong] = [key, &[0; 32]].map(|key| hello(number, key, Protection::Encrypted));
+        Self { at, overheard, wrong }
     }
 
     /// Makes a hostile connection. Returns its socket, which is kept open for a while.
     pub(crate) fn attack(&self, kind: usize) -> std::io::Result<TcpStream> {
         let mut s = TcpStream::connect_timeout(&self.at, Duration::from_secs(1))?;
-        let (hello, n) = (&self.recorded, self.recorded.len());
+        let (hello, n) = (&self.overheard, self.overheard.len());
         let mut changed = hello.clone();
         changed[kind % n] ^= 1 << (kind % 8);
         // The victim may close the connection at any time.
