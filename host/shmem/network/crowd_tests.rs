@@ -16,6 +16,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 const KEY: [u8; 32] = [9; 32];
+/// Sockets for all, and times that suffice on a machine that does much else.
+const OPTIONS: &str = "sockets,tcp,connect=60s,silence=30s,retry=60s";
 /// Number of silent connections, at the store and at each adapter together.
 const CROWD: usize = 2000;
 /// A timeout far longer than any step takes.
@@ -27,7 +29,7 @@ fn secret() -> Secret {
 
 /// Starts an adapter that others reach over TCP only. Also returns its port.
 fn nic() -> (SoftNic, SocketAddr) {
-    let mut config = SoftNicConfig::new(KEY).options("sockets,tcp").unwrap();
+    let mut config = SoftNicConfig::new(KEY).options(OPTIONS).unwrap();
     config.listen = Some([127, 0, 0, 1].into());
     let nic = SoftNic::start(config).unwrap();
     let link = nic.path().link;
