@@ -21,7 +21,7 @@
 //! | [`pci`] | PCI functions: addresses, properties, users, drivers |
 //! | [`wire`] | layouts of the bytes that a device reads or writes |
 //! | [`destination`] | files that results are written to; uses no other module |
-//! | `handshake` | mutual authentication of two ends that share a secret, and authenticated frames; uses `random` |
+//! | `handshake` | mutual authentication of two ends that share a secret, and encrypted frames; uses no other module |
 //! | `columnar` | Parquet and Arrow files as bytes for their decoders; uses no other module |
 //! | `random` | random bytes from the system; uses no other module |
 //! | `this_host` | identity of this host, its addresses and free memory, and a test whether another process is on it; uses no other module |

@@ -3,8 +3,8 @@
 use hmac::{Hmac, KeyInit};
 use sha2::{Digest, Sha256};
 
-/// Bytes of a tag, a proof or a random number.
-pub(crate) const TAG: usize = 32;
+/// Bytes of a derived key.
+pub(super) const TAG: usize = 32;
 /// Bytes of a SHA-256 block.
 const BLOCK: usize = 64;
 

@@ -1,20 +1,24 @@
 //! Configuration of a software NIC.
 
 use super::fault::{Fault, FaultPlan};
+use crate::handshake::Protection;
 use crate::memory::Space;
 use crate::processors;
 use crate::spec::{self, Keyword, NUMBER, SpecError, TIME, flag, number, time, value};
 use std::fmt;
 use std::net::IpAddr;
+use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::time::Duration;
 
 const OPTIONS: &[Keyword] = &[
     value("connect", TIME),
+    value("encrypt", "auto, on or off"),
     value("fault", "ACTION or ACTION@SELECTOR, as in lose@every:100").repeated(),
     value("heartbeat", TIME),
     value("not-ready", TIME),
     flag("poison"),
+    value("ports", "a port, or the first and last of several, as in 20800-20899"),
     value("resend", TIME),
     value("retry", TIME),
     value("seed", NUMBER),
@@ -67,6 +71,54 @@ impl fmt::Debug for Key {
     }
 }
 
+/// Encryption of the connections of a software NIC. The adapters at both ends must have the same.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Encryption {
+    /// TCP connections are encrypted. Unix sockets, which never leave the host, are not.
+    #[default]
+    Auto,
+    /// All connections are encrypted, those of Unix sockets too.
+    On,
+    /// No connection is encrypted. Insecure: whoever reads or changes what passes on the network reads and writes the
+    /// memory of the world. The adapters still prove to each other that they know the key.
+    Off,
+}
+
+impl Encryption {
+    /// Returns the protection of a connection over a Unix socket, or over TCP.
+    pub(super) fn of(self, unix: bool) -> Protection {
+        match self {
+            Self::Auto if unix => Protection::Plain,
+            Self::Auto | Self::On => Protection::Encrypted,
+            Self::Off => Protection::Plain,
+        }
+    }
+}
+
+impl FromStr for Encryption {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            "on" => Ok(Self::On),
+            "off" => Ok(Self::Off),
+            _ => Err(format!("`{text}` is not auto, on or off")),
+        }
+    }
+}
+
+/// Reads a port, or the first and the last of several.
+fn ports(text: &str) -> Result<RangeInclusive<u16>, String> {
+    let port = |text: &str| text.parse().ok().filter(|port| *port > 0);
+    let (first, last) = text.split_once('-').unwrap_or((text, text));
+    match (port(first), port(last)) {
+        (Some(first), Some(last)) if first <= last => Ok(first..=last),
+        _ => Err(format!("`{text}` is not a port or a range of ports, from 1 to 65535")),
+    }
+}
+
 /// Configuration of a software NIC. Start with [`SoftNicConfig::new`].
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -80,12 +132,16 @@ pub struct SoftNicConfig {
     /// Address to listen on for other hosts. An unspecified address listens on all interfaces. `None`: only this host
     /// can connect.
     pub listen: Option<IpAddr>,
+    /// Ports of which the adapter takes the first that is free, for firewalls. `None`: the system chooses one.
+    pub ports: Option<RangeInclusive<u16>>,
     /// Addresses to advertise to other hosts. Empty: the address listened on, or those of all interfaces.
     pub advertise: Vec<IpAddr>,
     /// True if other processes of this host connect through a Unix socket. Otherwise they use TCP too.
     pub unix: bool,
     /// True if queue pairs of one process access each other's memory directly. Otherwise they use a socket like others.
     pub direct: bool,
+    /// Encryption of connections.
+    pub encryption: Encryption,
     /// Address space whose GPU memory can be registered.
     pub space: Space,
     /// Time limits and intervals.
@@ -105,9 +161,11 @@ impl SoftNicConfig {
             threads: 1,
             sharers: 1,
             listen: None,
+            ports: None,
             advertise: Vec::new(),
             unix: true,
             direct: true,
+            encryption: Encryption::default(),
             space: Space::cpu(),
             timeouts: Timeouts::default(),
             faults: FaultPlan::default(),
@@ -123,7 +181,9 @@ impl SoftNicConfig {
     /// | `threads=N` | number of service threads |
     /// | `tcp` | processes of one host use TCP too (needs an address to listen on) |
     /// | `sockets` | queue pairs of one process use a socket too |
+    /// | `encrypt=auto`, `on`, `off` | [`Encryption`] |
     /// | `poison` | blocks of entries are overwritten as they are read |
+    /// | `ports=FIRST-LAST` | the adapter listens on the first of these TCP ports that is free |
     /// | `connect`, `heartbeat`, `silence`, `retry`, `resend`, `not-ready` `=TIME` | [`Timeouts`] |
     /// | `fault=...`, `seed=N` | [`FaultPlan`] |
     ///
@@ -141,6 +201,8 @@ impl SoftNicConfig {
                 "threads" => self.threads = option.read(number)?,
                 "seed" => self.faults.seed = option.read(number)?,
                 "fault" => self.faults.faults.push(option.read_or(Fault::from_str)?),
+                "encrypt" => self.encryption = option.read_or(Encryption::from_str)?,
+                "ports" => self.ports = Some(option.read_or(ports)?),
                 "connect" => self.timeouts.connect = option.read(time)?,
                 "heartbeat" => self.timeouts.heartbeat = option.read(time)?,
                 "silence" => self.timeouts.silence = option.read(time)?,
@@ -192,17 +254,26 @@ mod tests {
         assert_eq!(c.complaint(), None);
         assert!(!format!("{c:?}").contains("[1"), "the key is not shown");
         for (text, word) in [
-            ("speed=9", "there is no option `speed`; there are connect=, fault=, "),
+            ("speed=9", "there is no option `speed`; there are connect=, encrypt=, fault=, "),
             ("threads", "`threads`: it needs a value: a whole number"),
             ("threads=many", "`threads=many`: expected a whole number"),
             ("retry=soon", "`retry=soon`: expected a time such as"),
             ("retry=1s, retry=2s", "`retry` was given before"),
+            ("encrypt=maybe", "`encrypt=maybe`: `maybe` is not auto, on or off"),
             ("poison=1", "`poison=1`: it takes no value"),
             ("fault=explode", "`fault=explode`: `explode` is not a fault: use syndrome"),
         ] {
             let e = SoftNicConfig::new([0; 32]).options(text).unwrap_err().to_string();
             assert!(e.contains(word), "{text}: {e}");
         }
+        let ports = |text| SoftNicConfig::new([0; 32]).options(text).map(|c| c.ports);
+        assert_eq!((ports("ports=7"), ports("ports=20800-20899")), (Ok(Some(7..=7)), Ok(Some(20800..=20899))));
+        for wrong in ["ports=0", "ports=9-8", "ports=1-65536", "ports=-5", "ports=a-b"] {
+            assert!(ports(wrong).unwrap_err().to_string().contains("is not a port or a range of ports"), "{wrong}");
+        }
+        let encryption = |text| SoftNicConfig::new([0; 32]).options(text).unwrap().encryption;
+        let all = ["", "encrypt=auto", "encrypt=on", "encrypt=off"].map(encryption);
+        assert_eq!(all, [Encryption::Auto, Encryption::Auto, Encryption::On, Encryption::Off]);
         let bad = |text: &str| SoftNicConfig::new([0; 32]).options(text).unwrap().complaint().unwrap();
         assert!(bad("threads=0").contains("threads"));
         assert!(bad("silence=1ms").contains("silence"));

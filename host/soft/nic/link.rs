@@ -1,6 +1,6 @@
 //! Link from one service thread to another adapter: a connection that is established again after it was cut.
 
-use super::config::{Key, Timeouts};
+use super::config::{SoftNicConfig, Timeouts};
 use super::endpoint::Endpoint;
 use super::frame::Frame;
 use super::wire::{Cut, Wire};
@@ -80,7 +80,7 @@ impl Link {
         format!("the adapter of process {} at {at}", self.peer.process)
     }
 
-    fn connect(&mut self, me: u128, key: &Key, now: Instant) -> Result<(), Cut> {
+    fn connect(&mut self, me: u128, config: &SoftNicConfig, now: Instant) -> Result<(), Cut> {
         let address = self.addresses.get(self.attempt % self.addresses.len().max(1));
         self.attempt += 1;
         let address = address.ok_or(Cut::Garbage(
@@ -95,7 +95,8 @@ impl Link {
             Err(e) if e.raw_os_error() == Some(libc::EINPROGRESS) => {}
             Err(e) => return Err(e.into()),
         }
-        let mut wire = Wire::initiate(socket, me, self.peer.nic, key);
+        let protection = config.encryption.of(address.is_unix());
+        let mut wire = Wire::initiate(socket, me, self.peer.nic, &config.key, protection);
         wire.pump()?;
         self.next_try = now + ATTEMPT;
         self.wire = Some(wire);
@@ -128,13 +129,13 @@ impl Link {
     }
 
     /// Drives the connection: connects if a connection is `wanted`, writes and reads. Returns true if bytes moved.
-    pub(super) fn pump(&mut self, me: u128, key: &Key, t: &Timeouts, wanted: bool, now: Instant) -> bool {
+    pub(super) fn pump(&mut self, me: u128, config: &SoftNicConfig, wanted: bool, now: Instant) -> bool {
         let wanted = wanted || !self.waiters.is_empty();
         if self.wire.is_none()
             && wanted
             && !self.denied
             && now >= self.next_try
-            && let Err(e) = self.connect(me, key, now)
+            && let Err(e) = self.connect(me, config, now)
         {
             self.cut(&e, now);
         }
@@ -146,7 +147,7 @@ impl Link {
                 true
             }
         };
-        self.look_at_the_clock(t, now);
+        self.look_at_the_clock(&config.timeouts, now);
         let denied = self.denied;
         let (open, why) = (self.is_open(), &self.why);
         let name = if self.waiters.is_empty() { String::new() } else { self.name() };

@@ -20,11 +20,11 @@
 //! use TCP, all with one protocol. (A Unix socket is preferred to shared memory: an idle peer costs nothing, the kernel
 //! reports at once when a process dies, and nothing is left behind.)
 //!
-//! Both sides prove that they know the world's key. Every frame is sealed with a sequence number and an HMAC, and all
-//! lengths and waits are bounded. A frame that was changed on the way counts as lost. The requester establishes a
-//! broken connection again, and repeats the requests without a response. The responder keeps its responses until they
-//! have arrived, so it carries out nothing twice. If nothing is received from a peer for [`Timeouts::retry`], the
-//! requests that wait for it fail, and so do queue pairs without requests.
+//! Both sides prove that they know the world's key. Frames over TCP are encrypted, and those over Unix sockets have a
+//! checksum ([`Encryption`]). All lengths and waits are bounded. A frame that was changed on the way counts as lost. The
+//! requester establishes a broken connection again, and repeats the requests without a response. The responder keeps
+//! its responses until they have arrived, so it carries out nothing twice. If nothing is received from a peer for
+//! [`Timeouts::retry`], the requests that wait for it fail, and so do queue pairs without requests.
 //!
 //! GPU memory is accessed by copies. An atomic on it is a read and a write, which no other atomic of the same adapter
 //! interrupts. Host memory is written in whole aligned words, in ascending order, and changed by the CPU's own atomics.
@@ -65,7 +65,7 @@ pub(crate) mod tests;
 mod wire;
 
 pub use self::core::NicStatistics;
-pub use config::{SoftNicConfig, Timeouts};
+pub use config::{Encryption, SoftNicConfig, Timeouts};
 pub use fault::{Action, Fault, FaultError, FaultPlan, Selector, Which};
 pub use frame::{Answer, Command, Frame, MAX_DATA};
 pub use pair::{Received, SoftQueuePair};
@@ -84,7 +84,9 @@ use parking_lot::Mutex;
 use service::Service;
 use socket2::{Domain, SockAddr, Socket, Type};
 use std::collections::HashMap;
+use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread::JoinHandle;
@@ -137,8 +139,10 @@ impl SoftNic {
         }
         let mut tcp = Vec::new();
         if let Some(ip) = config.listen {
-            let (ip, socket, port) =
-                listen_for_hosts(ip).map_err(system(&format!("listening on {ip} for other hosts")))?;
+            let ports = config.ports.clone();
+            let at = ports.as_ref().map_or(String::new(), |p| format!(", ports {} to {}", p.start(), p.end()));
+            let (ip, socket, port) = listen_for_hosts(ip, ports.unwrap_or(0..=0))
+                .map_err(system(&format!("listening on {ip}{at} for other hosts")))?;
             listeners.push(socket);
             let told = match (config.advertise.as_slice(), ip.is_unspecified()) {
                 ([], true) => endpoint::interface_addresses().into_iter().filter(|a| fits(ip, *a)).collect(),
@@ -149,7 +153,14 @@ impl SoftNic {
         }
         let mut links: Vec<_> = config.direct.then(|| "one process".to_owned()).into_iter().collect();
         links.extend(unix.as_ref().map(|_| "Unix socket".to_owned()));
-        links.extend(tcp.first().map(|a| format!("tcp {a}")));
+        let off = config.encryption == Encryption::Off;
+        links.extend(tcp.first().map(|a| format!("tcp {a}{}", if off { " insecure: not encrypted" } else { "" })));
+        if off {
+            tracing::warn!(
+                "insecure: this software NIC does not encrypt its connections; whoever reads or changes what passes on \
+                 the network reads and writes the memory of its world"
+            );
+        }
         let mail = (0..config.threads)
             .map(|_| Mailbox::new())
             .collect::<Result<_, _>>()
@@ -228,12 +239,19 @@ fn fits(any: IpAddr, address: IpAddr) -> bool {
     any.is_ipv6() || address.is_ipv4()
 }
 
-/// Listens on an address. If a host without IPv6 cannot listen on the unspecified IPv6 address, listens on that of
-/// IPv4.
-fn listen_for_hosts(ip: IpAddr) -> std::io::Result<(IpAddr, Socket, u16)> {
+/// Listens on an address, at the first of `ports` that is free. If a host without IPv6 cannot listen on the unspecified
+/// IPv6 address, listens on that of IPv4.
+fn listen_for_hosts(ip: IpAddr, ports: RangeInclusive<u16>) -> std::io::Result<(IpAddr, Socket, u16)> {
     let on = |ip| {
-        let address = SocketAddr::new(ip, 0);
-        listen(Domain::for_address(address), &address.into()).map(|(socket, port)| (ip, socket, port))
+        let mut result = Err(ErrorKind::AddrInUse.into());
+        for port in ports.clone() {
+            let address = SocketAddr::new(ip, port);
+            result = listen(Domain::for_address(address), &address.into()).map(|(socket, port)| (ip, socket, port));
+            if !matches!(&result, Err(e) if e.kind() == ErrorKind::AddrInUse) {
+                break;
+            }
+        }
+        result
     };
     let fallback = |_| on(Ipv4Addr::UNSPECIFIED.into());
     if ip == IpAddr::V6(Ipv6Addr::UNSPECIFIED) { on(ip).or_else(fallback) } else { on(ip) }
@@ -244,6 +262,10 @@ fn listen(domain: Domain, address: &SockAddr) -> std::io::Result<(Socket, u16)> 
     let socket = Socket::new(domain, Type::STREAM.nonblocking(), None)?;
     if domain == Domain::IPV6 {
         socket.set_only_v6(false)?;
+    }
+    if domain != Domain::UNIX {
+        // A port of an adapter that has ended may be taken at once.
+        socket.set_reuse_address(true)?;
     }
     socket.bind(address)?;
     socket.listen(BACKLOG)?;

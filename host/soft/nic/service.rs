@@ -247,7 +247,9 @@ impl Service {
             );
             self.incoming.swap_remove(at[goes]);
         }
-        let mut wire = Wire::respond(socket, self.core.endpoint.nic, &self.core.config.key);
+        // The socket decides, and nothing that the other end says.
+        let protection = self.core.config.encryption.of(address.is_none());
+        let mut wire = Wire::respond(socket, self.core.endpoint.nic, &self.core.config.key, protection);
         // A member has already sent its hello.
         if wire.pump().is_ok() {
             self.incoming.push(Incoming { wire, address });
@@ -256,24 +258,24 @@ impl Service {
 
     fn pump_links(&mut self, now: Instant) -> usize {
         let Self { core, links, pairs, .. } = self;
-        let (me, key, t) = (core.endpoint.nic, &core.config.key, &core.config.timeouts);
+        let (me, config) = (core.endpoint.nic, &core.config);
+        let t = &config.timeouts;
         let mut done = 0;
         for (nic, link) in links.iter_mut() {
             let wanted = pairs.iter().any(|p| p.link() == Some(*nic) && p.needs_link());
-            done += usize::from(link.pump(me, key, t, wanted, now));
+            done += usize::from(link.pump(me, config, wanted, now));
             let mut cut = None;
             for _ in 0..FRAMES {
                 let Some(wire) = &mut link.wire else { break };
-                let range = match wire.next() {
-                    Ok(Some(range)) => range,
-                    Ok(None) => break,
+                match wire.next() {
+                    Ok(true) => done += 1,
+                    Ok(false) => break,
                     Err(e) => {
                         cut = Some(e);
                         break;
                     }
-                };
-                done += 1;
-                match Frame::decode(wire.frame(range)) {
+                }
+                match Frame::decode(wire.frame()) {
                     Some(Frame::Pong) => {}
                     Some(Frame::Response { pair, nonce, sequence, answer }) => {
                         if let Some(p) = pairs.iter_mut().find(|p| p.shared.number == pair && p.link() == Some(*nic)) {
@@ -364,10 +366,12 @@ fn serve_peer(core: &Core, wire: &mut Wire, scratch: &mut (Vec<u8>, Vec<u8>)) ->
         if wire.backlog() > MOST_BACKLOG {
             break;
         }
-        let Some(range) = wire.next()? else { break };
+        if !wire.next()? {
+            break;
+        }
         done += 1;
         let peer = wire.peer();
-        let frame = Frame::decode(wire.frame(range)).ok_or(Cut::Garbage("a frame that cannot be decoded"))?;
+        let frame = Frame::decode(wire.frame()).ok_or(Cut::Garbage("a frame that cannot be decoded"))?;
         match answer_to(core, peer, &frame, &mut scratch.0)? {
             Some(bytes) => wire.send(&bytes),
             None => continue,

@@ -3,16 +3,15 @@
 use super::config::Key;
 use super::frame::{GREETING, MAX_FRAME, PROTOCOL};
 use crate::handshake::{
-    Broken, Fault, Greeting, HandshakeError, Initiator, LENGTH, Next, Parties, Responder, Seals, TAG,
+    Broken, Fault, Greeting, HandshakeError, Initiator, LENGTH, Next, Parties, Protection, Responder, Seals, Terms,
 };
 use socket2::Socket;
 use std::io::{ErrorKind, Read, Write};
-use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
-/// Most bytes that are read ahead.
-const READ_AHEAD: usize = 2 * (MAX_FRAME + LENGTH + TAG);
+/// Most bytes that are read ahead: two frames, each with its length, authenticators, and some bytes to spare.
+const READ_AHEAD: usize = 2 * (MAX_FRAME + 256);
 /// Length of one read in bytes.
 const CHUNK: usize = 64 << 10;
 /// Number of unacknowledged bytes above which the kernel's report that bytes have arrived counts as a sign of life. The
@@ -22,6 +21,9 @@ const BULK: usize = 64 << 10;
 /// Number of consecutive frames with broken seals that ends a connection. So many are no transmission errors: the two
 /// ends are out of step.
 const BROKEN_IN_A_ROW: u32 = 4;
+
+/// Reason for the end of a connection that has used up the numbers of its records.
+const EXHAUSTED: Cut = Cut::Garbage("all numbers of its records are used: another connection has new keys");
 
 /// Reason why a connection ended.
 #[derive(Debug, thiserror::Error)]
@@ -50,6 +52,9 @@ impl Cut {
                 Self::Denied("the keys of the two sides differ: both must belong to one world, with one secret")
             }
             Fault::Mistaken => Self::Garbage("another adapter has this address now: the expected one has ended"),
+            Fault::Protection => Self::Denied(
+                "one side encrypts this connection and the other does not: use the same `encrypt` option on both",
+            ),
             Fault::OutOfTurn => Self::Garbage("an unexpected step of the handshake"),
             Fault::Random(e) => Self::Io(e),
         }
@@ -83,10 +88,12 @@ pub(super) struct Wire {
     socket: Socket,
     me: u128,
     peer: u128,
-    key: Key,
+    terms: Terms,
     phase: Phase,
     inbox: Vec<u8>,
     taken: usize,
+    /// The frame that [`Wire::next`] opened last.
+    frame: Vec<u8>,
     outbox: Vec<u8>,
     sent: usize,
     started: Instant,
@@ -101,19 +108,22 @@ pub(super) struct Wire {
     broken_in_a_row: u32,
     /// Random number that selects the bit to flip in the next frame received.
     flip_next: Option<u64>,
+    /// True once a frame could not be sealed.
+    exhausted: bool,
 }
 
 impl Wire {
-    fn new(socket: Socket, me: u128, peer: u128, key: &Key, phase: Phase) -> Self {
+    fn new(socket: Socket, me: u128, peer: u128, terms: Terms, phase: Phase) -> Self {
         let now = Instant::now();
         Self {
             socket,
             me,
             peer,
-            key: *key,
+            terms,
             phase,
             inbox: Vec::new(),
             taken: 0,
+            frame: Vec::new(),
             outbox: Vec::new(),
             sent: 0,
             started: now,
@@ -125,17 +135,19 @@ impl Wire {
             broken: 0,
             broken_in_a_row: 0,
             flip_next: None,
+            exhausted: false,
         }
     }
 
     /// Creates the initiator's end of a connection to the adapter `peer`.
-    pub(super) fn initiate(socket: Socket, me: u128, peer: u128, key: &Key) -> Self {
-        Self::new(socket, me, peer, key, Phase::Connecting)
+    pub(super) fn initiate(socket: Socket, me: u128, peer: u128, key: &Key, protection: Protection) -> Self {
+        Self::new(socket, me, peer, Terms::new(&PROTOCOL, &key.0, protection), Phase::Connecting)
     }
 
     /// Creates the responder's end of a connection that was made to the adapter `me`.
-    pub(super) fn respond(socket: Socket, me: u128, key: &Key) -> Self {
-        Self::new(socket, me, 0, key, Phase::Greeted(Box::new(Responder::new(&PROTOCOL, &key.0, me))))
+    pub(super) fn respond(socket: Socket, me: u128, key: &Key, protection: Protection) -> Self {
+        let terms = Terms::new(&PROTOCOL, &key.0, protection);
+        Self::new(socket, me, 0, terms.clone(), Phase::Greeted(Box::new(Responder::new(terms, me))))
     }
 
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
@@ -177,11 +189,14 @@ impl Wire {
                 return Ok(false);
             }
             let parties = Parties { from: self.me, to: self.peer };
-            let (initiator, hello) = Initiator::new(&PROTOCOL, &self.key.0, parties).map_err(Cut::of_greeting)?;
+            let (initiator, hello) = Initiator::new(self.terms.clone(), parties).map_err(Cut::of_greeting)?;
             self.outbox.extend(hello);
             self.phase = Phase::Greeting(Box::new(initiator));
         }
         let out = self.write()?;
+        if self.exhausted && self.backlog() == 0 {
+            return Err(EXHAUSTED);
+        }
         let read = self.read()?;
         if !self.is_open() {
             self.greet()?;
@@ -263,8 +278,8 @@ impl Wire {
     fn greet(&mut self) -> Result<(), Cut> {
         let heard = Greeting::read(&PROTOCOL, &self.inbox)
             .map_err(|_| Cut::Garbage("the program at that address is not a software NIC"))?;
-        let Some(heard) = heard else { return Ok(()) };
-        self.inbox.drain(..GREETING);
+        let Some((heard, bytes)) = heard else { return Ok(()) };
+        self.inbox.drain(..bytes);
         let next = match &mut self.phase {
             Phase::Greeting(initiator) => initiator.hear(&heard).map_err(Cut::of_greeting)?,
             Phase::Greeted(responder) => match responder.hear(&heard) {
@@ -290,29 +305,30 @@ impl Wire {
         Ok(())
     }
 
-    /// Returns the range of the next frame if all of it has arrived. It stays in place until the next call of
-    /// [`Wire::pump`]. A frame with a broken seal counts as lost, as a packet with a wrong ICRC does (InfiniBand
-    /// Architecture, volume 1, 7.8.1). The requester sends a command without a response again.
-    pub(super) fn next(&mut self) -> Result<Option<Range<usize>>, Cut> {
+    /// Opens the next frame if all of it has arrived. Returns true if there is one; [`Wire::frame`] has its bytes. A
+    /// frame with a broken seal counts as lost, as a packet with a wrong ICRC does (InfiniBand Architecture, volume 1,
+    /// 7.8.1). The requester sends a command without a response again.
+    pub(super) fn next(&mut self) -> Result<bool, Cut> {
         loop {
-            let Phase::Open(seals) = &mut self.phase else { return Ok(None) };
+            let Phase::Open(seals) = &mut self.phase else { return Ok(false) };
             let stream = &mut self.inbox[self.taken..];
-            let whole = stream.first_chunk::<LENGTH>().map(|n| LENGTH + u32::from_le_bytes(*n) as usize + TAG);
+            let length = stream.first_chunk::<LENGTH>().map(|n| u32::from_le_bytes(*n) as usize);
+            let whole = length.map(|n| seals.theirs.frame_bytes(n));
             if let Some(frame) = whole.and_then(|n| stream.get_mut(LENGTH..n))
                 && let Some(random) = self.flip_next.take()
             {
                 flip(frame, random);
             }
-            match seals.theirs.open(stream, 1..=MAX_FRAME) {
-                Ok(None) => return Ok(None),
-                Ok(Some(Range { start, end })) => {
-                    let bytes = self.taken + start..self.taken + end;
-                    self.taken = bytes.end + TAG;
+            match seals.theirs.open(stream, 1..=MAX_FRAME, &mut self.frame) {
+                Ok(None) => return Ok(false),
+                Ok(Some(bytes)) => {
+                    self.taken += bytes;
                     self.heard = Instant::now();
                     self.broken_in_a_row = 0;
-                    return Ok(Some(bytes));
+                    return Ok(true);
                 }
                 Err(Broken::Length) => return Err(Cut::Garbage("a frame of an invalid length")),
+                Err(Broken::Exhausted) => return Err(EXHAUSTED),
                 Err(Broken::Tag) => {
                     self.broken += 1;
                     self.broken_in_a_row += 1;
@@ -342,16 +358,25 @@ impl Wire {
         flip(self.outbox.get_mut(start..).unwrap_or_default(), random);
     }
 
-    /// Returns the bytes of a frame.
-    pub(super) fn frame(&self, range: Range<usize>) -> &[u8] {
-        self.inbox.get(range).unwrap_or_default()
+    /// Returns the bytes of the frame that [`Wire::next`] opened last.
+    pub(super) fn frame(&self) -> &[u8] {
+        &self.frame
     }
 
-    /// Seals a frame and appends it to the bytes to be written.
+    /// Seals a frame and appends it to the bytes to be written. Without a number for the frame, the next
+    /// [`Wire::pump`] ends the connection. The requester makes another, with new keys, and repeats its commands.
     pub(super) fn send(&mut self, frame: &[u8]) {
         if let Phase::Open(seals) = &mut self.phase {
-            seals.ours.close(frame, &mut self.outbox);
+            self.exhausted |= seals.ours.close(frame, &mut self.outbox).is_err();
             self.spoke = Instant::now();
+        }
+    }
+
+    /// Lets the numbers of this end's frames end after `records` more records.
+    #[cfg(test)]
+    pub(super) fn run_out_after(&mut self, records: u64) {
+        if let Phase::Open(seals) = &mut self.phase {
+            seals.ours.run_out_after(records);
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::listener::{inherited, listen, reachable};
 use super::server::{CLOSED, Server, keep_alive, reason};
-use super::wire::{GREETING, Inbox, MAX_ALERT, MAX_BYTES, Message, PROTOCOL, sealed};
+use super::wire::{GREETING, Inbox, MAX_ALERT, MAX_BYTES, Message, PROTOCOL, sealed, terms};
 use crate::engine::abi;
 use crate::handshake::{Fault, Greeting, Initiator, Next, Parties, Seal, Seals};
 use crate::shmem::bootstrap::loss::{Hear, Losses, Tell};
@@ -181,13 +181,22 @@ impl Member {
         &self.launched
     }
 
+    /// Lets the numbers of this rank's messages end after `records` more.
+    #[cfg(test)]
+    pub(super) fn run_out_after(&self, records: u64) {
+        self.out.lock().seal.run_out_after(records);
+    }
+
     fn say(&self, message: &Message) -> Result<(), BootstrapError> {
         let mut out = self.out.lock();
         if out.left {
             return Err(BootstrapError::Left { rank: self.launched.rank });
         }
-        let bytes = sealed(message, &mut out.seal);
-        if let Err(e) = out.stream.write_all(&bytes) {
+        let sent = match sealed(message, &mut out.seal) {
+            Some(bytes) => out.stream.write_all(&bytes),
+            None => Err(std::io::Error::other("the connection has used up the numbers of its records")),
+        };
+        if let Err(e) = sent {
             // The stream is useless after half a message. The reader finds out how it ended.
             tracing::warn!(error = %e, "a message cannot be sent to the store");
             let _ = out.stream.shutdown(Shutdown::Both);
@@ -504,16 +513,19 @@ fn attempt(
         Attempt::Over(match fault {
             Fault::Version(theirs) => BootstrapError::Protocol { rank, store, theirs, ours: PROTOCOL.version },
             Fault::Secret => BootstrapError::WrongSecret { rank, store },
-            Fault::OutOfTurn | Fault::Mistaken => BootstrapError::NotAStore { store },
+            Fault::OutOfTurn | Fault::Mistaken | Fault::Protection => BootstrapError::NotAStore { store },
             Fault::Random(e) => BootstrapError::system("no random bytes from the system", &e),
         })
     };
-    let (mut initiator, hello) = Initiator::new(&PROTOCOL, secret.bytes(), Parties::default()).map_err(over)?;
+    let (mut initiator, hello) = Initiator::new(terms(secret), Parties::default()).map_err(over)?;
     stream.write_all(&hello).map_err(again)?;
     loop {
         match initiator.hear(&answer(&mut stream, store)?).map_err(over)? {
             Next::Say(bytes) => stream.write_all(&bytes).map_err(again)?,
-            Next::Open { seals, .. } => return Ok((stream, *seals)),
+            Next::Open { say, seals, .. } => {
+                stream.write_all(&say).map_err(again)?;
+                return Ok((stream, *seals));
+            }
         }
     }
 }

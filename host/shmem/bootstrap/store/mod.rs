@@ -1,8 +1,8 @@
 //! A small TCP store where ranks meet. Rank 0 or the launcher runs it.
 //!
 //! A connection begins with a handshake in which both ends prove that they know the shared secret, the connecting end
-//! first. Before that, neither end sends ranks, addresses or keys. Afterwards every message is sealed: nobody can
-//! change, replay or reorder it, or move it to another connection. Messages are authenticated, but not encrypted.
+//! first. Before that, neither end sends ranks, addresses or keys. Afterwards every message is encrypted: nobody else can
+//! read, change, replay or reorder it, or move it to another connection.
 //!
 //! A member's connection represents its life. If the connection ends before the member has left, the member is lost,
 //! and the store tells all others.
@@ -16,6 +16,8 @@ mod wire;
 pub use client::Member;
 pub(super) use listener::listen;
 pub use server::Server;
+#[cfg(test)]
+pub(in crate::shmem) use wire::terms;
 pub use wire::{Inbox, MAX_BYTES, Message};
 
 #[cfg(test)]

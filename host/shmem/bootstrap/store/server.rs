@@ -1,7 +1,7 @@
 //! The store's end: one thread that polls all connections.
 
 use super::session::{Id, Outcome, Worlds};
-use super::wire::{Inbox, MAX_BYTES, MAX_JOIN, Message, PROTOCOL, sealed};
+use super::wire::{Inbox, MAX_BYTES, MAX_JOIN, Message, sealed, terms};
 use crate::engine::abi::MAX_PES;
 use crate::handshake::{self, Fault, Greeting, HandshakeError, Responder, Seals};
 use crate::shmem::bootstrap::{BootstrapError, Secret};
@@ -320,6 +320,7 @@ impl Store {
                     Fault::Version(theirs) => self.turn_away(id, &format!("version {theirs} of the protocol")),
                     Fault::Secret => self.turn_away(id, "another secret"),
                     Fault::Random(e) => return Next::End(format!("no random bytes from the system: {e}")),
+                    Fault::Protection => self.turn_away(id, "unencrypted messages"),
                     // The handshake has no names that could be mistaken.
                     Fault::OutOfTurn | Fault::Mistaken => return Next::End("an unexpected greeting".to_owned()),
                 }
@@ -380,7 +381,7 @@ impl Connection {
             stream,
             peer,
             since: Instant::now(),
-            stage: Stage::Greeting(Box::new(Responder::new(&PROTOCOL, secret.bytes(), 0))),
+            stage: Stage::Greeting(Box::new(Responder::new(terms(secret), 0))),
             inbox: Inbox::default(),
             outgoing: Vec::new(),
             gone: 0,
@@ -406,7 +407,15 @@ impl Connection {
                     self.outgoing.clear();
                     return;
                 };
-                self.outgoing = sealed(&message, &mut seals.ours);
+                match sealed(&message, &mut seals.ours) {
+                    Some(bytes) => self.outgoing = bytes,
+                    // The member learns that its connection is over.
+                    None => {
+                        tracing::warn!(peer = %self.peer, "a connection of the store has used up the numbers of its records");
+                        (self.deaf, self.ending) = (true, true);
+                        return;
+                    }
+                }
             }
             match self.stream.write(&self.outgoing[self.gone..]) {
                 Ok(n) => self.gone += n,

@@ -1,8 +1,9 @@
 //! Tests of members and a store, over sockets of this host.
 
-use super::wire::{GREETING, MAX_ALERT, PROTOCOL, sealed};
+use super::wire::{GREETING, MAX_ALERT, PROTOCOL, sealed, terms};
 use super::{Inbox, MAX_BYTES, Member, Message, Server};
-use crate::handshake::{Greeting, Initiator, Next, Parties, Seal, Step};
+use crate::handshake::recorder::{Recorder, shows};
+use crate::handshake::{Greeting, Initiator, Next, Parties, Protection, Seal, Step, Terms};
 use crate::shmem::bootstrap::{Bootstrap, BootstrapError, LEFT, Launched, LostRank, Secret};
 use socket2::{Domain, Socket, Type};
 use std::io::{Read, Write};
@@ -362,16 +363,18 @@ fn rest(stream: &mut TcpStream) -> Vec<u8> {
     all
 }
 
-fn greeting(step: Step, bytes: [u8; 32]) -> Vec<u8> {
-    Greeting::new(&PROTOCOL, step, bytes, Parties::default()).encode(&PROTOCOL)
+fn greeting(step: Step, byte: u8) -> Vec<u8> {
+    let said = Greeting::new(&PROTOCOL, step, Protection::Encrypted, Parties::default());
+    Greeting { noise: [byte; 48], ..said }.encode(&PROTOCOL)
 }
 
-fn of_version_9(step: Step, bytes: [u8; 32]) -> Vec<u8> {
-    Greeting { version: 9, ..Greeting::new(&PROTOCOL, step, bytes, Parties::default()) }.encode(&PROTOCOL)
+fn of_version_9(step: Step) -> Vec<u8> {
+    let said = Greeting::new(&PROTOCOL, step, Protection::Encrypted, Parties::default());
+    Greeting { version: 9, ..said }.encode(&PROTOCOL)
 }
 
 fn read(bytes: &[u8]) -> Greeting {
-    Greeting::read(&PROTOCOL, bytes).unwrap().unwrap()
+    Greeting::read(&PROTOCOL, bytes).unwrap().unwrap().0
 }
 
 #[test]
@@ -385,24 +388,63 @@ fn strangers_learn_nothing() {
     assert_eq!(rest(&mut http), b"");
 
     let mut guesses = TcpStream::connect(address).unwrap();
-    guesses.write_all(&greeting(Step::Hello, [1; 32])).unwrap();
-    let mut challenge = [0; GREETING];
-    guesses.read_exact(&mut challenge).unwrap();
-    assert_eq!(read(&challenge).step, Step::Challenge);
-    guesses.write_all(&greeting(Step::Proof, [2; 32])).unwrap();
-    assert_eq!(rest(&mut guesses), greeting(Step::Denied, [0; 32]));
+    guesses.write_all(&greeting(Step::Hello, 1)).unwrap();
+    assert_eq!(rest(&mut guesses), greeting(Step::Denied, 0));
 
-    // A proof before a challenge, and a welcome, which only the store may send.
-    for first in [Step::Proof, Step::Welcome] {
+    // A confirmation before a hello, and a welcome, which only the store may send.
+    for first in [Step::Confirm, Step::Welcome] {
         let mut hasty = TcpStream::connect(address).unwrap();
-        hasty.write_all(&greeting(first, [1; 32])).unwrap();
+        hasty.write_all(&greeting(first, 1)).unwrap();
         assert_eq!(rest(&mut hasty), b"");
     }
 
+    // Nobody talks the store into plain messages, not even a rank.
+    let plain = Terms::new(&PROTOCOL, secret().bytes(), Protection::Plain);
+    let mut weak = TcpStream::connect(address).unwrap();
+    weak.write_all(&Initiator::new(plain, Parties::default()).unwrap().1).unwrap();
+    assert_eq!(read(&rest(&mut weak)).step, Step::Unlike);
+
     let mut newer = TcpStream::connect(address).unwrap();
-    newer.write_all(&of_version_9(Step::Hello, [1; 32])).unwrap();
+    newer.write_all(&of_version_9(Step::Hello)).unwrap();
     let denied = read(&rest(&mut newer));
     assert_eq!((denied.version, denied.step), (PROTOCOL.version, Step::Denied));
+}
+
+/// An eavesdropper sees all bytes of a rank, and sends the same to the store.
+#[test]
+fn an_overheard_rank_is_not_let_in() {
+    let (server, _) = store();
+    let recorder = Recorder::before(server.address());
+    let member = Member::join(&launched(0, 1, recorder.at.to_string(), true), secret(), LONG).unwrap();
+    let text_of_rank = b"only the ranks of this world may read this";
+    assert_eq!(member.allgather(text_of_rank, LONG).unwrap(), [text_of_rank]);
+    member.leave();
+    drop(member);
+    let heard = recorder.finish();
+    for word in [&text_of_rank[..], env!("CARGO_PKG_VERSION").as_bytes(), b"process "] {
+        assert!(!shows(&heard, word), "it can be read on the way");
+    }
+    let [sent, _] = heard;
+    let mut replay = TcpStream::connect(server.address()).unwrap();
+    replay.write_all(&sent).unwrap();
+    let told = rest(&mut replay);
+    // A reset may take the store's last words along.
+    if told.len() >= 2 * GREETING {
+        assert_eq!((read(&told).step, read(&told[GREETING..]).step), (Step::Welcome, Step::Denied));
+        assert_eq!(told.len(), 2 * GREETING);
+    }
+}
+
+#[test]
+fn a_connection_without_numbers_ends_and_the_others_learn_of_it() {
+    let (_server, store) = store();
+    let members = members(2, &store);
+    let heard = losses(&members[0]);
+    members[1].run_out_after(1);
+    members[1].alert(0, b"the last message");
+    members[1].alert(0, b"no number is left");
+    assert_eq!(heard.recv_timeout(LONG).unwrap().rank, 1);
+    assert!(matches!(members[1].allgather(&[], LONG), Err(BootstrapError::Lost(_))));
 }
 
 #[test]
@@ -411,25 +453,28 @@ fn another_version_is_named() {
     let store = listener.local_addr().unwrap().to_string();
     let other = std::thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
-        stream.write_all(&of_version_9(Step::Denied, [0; 32])).unwrap();
+        stream.write_all(&of_version_9(Step::Denied)).unwrap();
         stream
     });
     let e = Member::join(&launched(1, 2, store, false), secret(), LONG).unwrap_err();
-    text(e, &["version 9", "version 1", "same warpbell"]);
+    text(e, &["version 9", "version 2", "same warpbell"]);
     drop(other);
 }
 
 /// Opens a connection that knows the secret and can send anything.
 fn insider(store: &str) -> (TcpStream, Seal) {
     let mut stream = TcpStream::connect(store).unwrap();
-    let (mut initiator, hello) = Initiator::new(&PROTOCOL, secret().bytes(), Parties::default()).unwrap();
+    let (mut initiator, hello) = Initiator::new(terms(&secret()), Parties::default()).unwrap();
     stream.write_all(&hello).unwrap();
     loop {
         let mut answer = [0; GREETING];
         stream.read_exact(&mut answer).unwrap();
         match initiator.hear(&read(&answer)).unwrap() {
             Next::Say(bytes) => stream.write_all(&bytes).unwrap(),
-            Next::Open { seals, .. } => return (stream, seals.ours),
+            Next::Open { say, seals, .. } => {
+                stream.write_all(&say).unwrap();
+                return (stream, seals.ours);
+            }
         }
     }
 }
@@ -450,19 +495,19 @@ fn a_replayed_or_changed_message_ends_its_connection() {
     let attacks: [fn(&mut Seal) -> Vec<u8>; 4] = [
         // A replayed message.
         |seal| {
-            let give = sealed(&Message::Give { round: 0, bytes: vec![7; 100] }, seal);
+            let give = sealed(&Message::Give { round: 0, bytes: vec![7; 100] }, seal).unwrap();
             [give.clone(), give].concat()
         },
         // A changed message.
         |seal| {
-            let mut give = sealed(&Message::Give { round: 0, bytes: vec![7; 100] }, seal);
+            let mut give = sealed(&Message::Give { round: 0, bytes: vec![7; 100] }, seal).unwrap();
             give[50] ^= 1;
             give
         },
         // A missing message.
         |seal| {
-            sealed(&Message::Withdraw { round: 5 }, seal);
-            sealed(&Message::Give { round: 0, bytes: Vec::new() }, seal)
+            sealed(&Message::Withdraw { round: 5 }, seal).unwrap();
+            sealed(&Message::Give { round: 0, bytes: Vec::new() }, seal).unwrap()
         },
         // A length above the limit.
         |_| u32::MAX.to_le_bytes().to_vec(),
@@ -471,7 +516,7 @@ fn a_replayed_or_changed_message_ends_its_connection() {
         let (zero, (mut one, mut seal)) = std::thread::scope(|s| {
             let zero = s.spawn(|| Member::join(&launched(0, 2, store.clone(), true), secret(), LONG).unwrap());
             let (mut stream, mut seal) = insider(&store);
-            stream.write_all(&sealed(&join_message(1, 2), &mut seal)).unwrap();
+            stream.write_all(&sealed(&join_message(1, 2), &mut seal).unwrap()).unwrap();
             (zero.join().unwrap(), (stream, seal))
         });
         let heard = losses(&zero);
@@ -485,6 +530,6 @@ fn a_replayed_or_changed_message_ends_its_connection() {
 #[test]
 fn fuzz_input_is_digested() {
     assert_eq!(Inbox::digest(b""), 0);
-    let hello = greeting(Step::Hello, [1; 32]);
+    let hello = greeting(Step::Hello, 1);
     assert_eq!(Inbox::digest(&hello), 1);
 }

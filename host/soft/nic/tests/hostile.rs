@@ -1,7 +1,8 @@
 //! Strangers, and peers that violate the protocol.
 
 use super::*;
-use crate::handshake::{Greeting, Parties, Step};
+use crate::handshake::recorder::{Recorder, shows};
+use crate::handshake::{Greeting, Initiator, Parties, Protection, Step, Terms};
 use crate::soft::nic::config::Key;
 use crate::soft::nic::endpoint::{Endpoint, PairAddress};
 use crate::soft::nic::frame::{GREETING, PROTOCOL};
@@ -30,13 +31,19 @@ fn rest(mut stream: TcpStream) -> Vec<u8> {
     all
 }
 
+/// Returns the hello of adapter 5 to the adapter `nic`.
+pub(crate) fn hello(nic: u128, key: &[u8; 32], protection: Protection) -> Vec<u8> {
+    Initiator::new(Terms::new(&PROTOCOL, key, protection), Parties { from: 5, to: nic }).unwrap().1
+}
+
 #[test]
 fn strangers_learn_nothing_and_do_no_harm() {
     let (mut a, mut b) = (Side::new("sockets,tcp"), Side::new("sockets,tcp"));
     join(&mut a, &mut b);
     let nic = PairAddress::read(&b.pair.address()).unwrap().at.nic;
-    let say = |step, bytes, to| Greeting::new(&PROTOCOL, step, bytes, Parties { from: 5, to }).encode(&PROTOCOL);
-    let read = |bytes: &[u8]| Greeting::read(&PROTOCOL, bytes).unwrap().unwrap();
+    let greeting = |step, to| Greeting::new(&PROTOCOL, step, Protection::Encrypted, Parties { from: 5, to });
+    let say = |step, to| Greeting { noise: [1; 48], ..greeting(step, to) }.encode(&PROTOCOL);
+    let read = |bytes: &[u8]| Greeting::read(&PROTOCOL, bytes).unwrap().unwrap().0;
     for bytes in [
         &[0u8; GREETING][..],
         b"GET / HTTP/1.1\r\nHost: somewhere\r\nAccept: everything that there is, and more\r\n\r\n\r\n\r\n\r\n\r\n",
@@ -47,20 +54,30 @@ fn strangers_learn_nothing_and_do_no_harm() {
     }
     // A stranger that names another adapter is told so, and nothing else.
     let mut s = tcp(&b);
-    s.write_all(&say(Step::Hello, [1; 32], nic ^ 1)).unwrap();
+    s.write_all(&say(Step::Hello, nic ^ 1)).unwrap();
     let told = rest(s);
     assert_eq!((told.len(), read(&told).step), (GREETING, Step::Mistaken));
     // A stranger whose proof is wrong is rejected.
     let mut s = tcp(&b);
-    s.write_all(&say(Step::Hello, [1; 32], nic)).unwrap();
-    s.write_all(&say(Step::Proof, [9; 32], nic)).unwrap();
+    s.write_all(&say(Step::Hello, nic)).unwrap();
     let told = rest(s);
-    assert_eq!(told.len(), 2 * GREETING);
-    assert_eq!(read(&told[GREETING..]).step, Step::Denied);
+    assert_eq!((told.len(), read(&told).step), (GREETING, Step::Denied));
+    // So is one that replays the hello of a member: it gets a welcome, which it cannot confirm.
+    let mut s = tcp(&b);
+    s.write_all(&hello(nic, &KEY, Protection::Encrypted)).unwrap();
+    s.write_all(&say(Step::Confirm, nic)).unwrap();
+    let told = rest(s);
+    assert_eq!(
+        (told.len(), read(&told).step, read(&told[GREETING..]).step),
+        (2 * GREETING, Step::Welcome, Step::Denied)
+    );
+    // Nobody talks an adapter into plain frames over TCP, not even a member.
+    let mut s = tcp(&b);
+    s.write_all(&hello(nic, &KEY, Protection::Plain)).unwrap();
+    assert_eq!(read(&rest(s)).step, Step::Unlike);
     // So is one with another protocol version. The reply contains this side's version.
     let mut s = tcp(&b);
-    let hello = Greeting::new(&PROTOCOL, Step::Hello, [1; 32], Parties { from: 5, to: nic });
-    s.write_all(&Greeting { version: 9, ..hello }.encode(&PROTOCOL)).unwrap();
+    s.write_all(&Greeting { version: 9, ..greeting(Step::Hello, nic) }.encode(&PROTOCOL)).unwrap();
     let told = read(&rest(s));
     assert_eq!((told.version, told.step), (PROTOCOL.version, Step::Denied));
     let mut p = a.send_queue();
@@ -89,6 +106,74 @@ pub(crate) fn silent_crowd(at: std::net::SocketAddr, at_a_time: usize, over: &At
         }
     }
     made
+}
+
+#[test]
+fn what_passes_over_tcp_is_read_by_nobody_else() {
+    for (options, readable) in [("sockets,tcp", false), ("sockets,tcp,encrypt=off", true)] {
+        let (mut a, mut b) = (Side::new(options), Side::new(options));
+        let mut to_b = PairAddress::read(&b.pair.address()).unwrap();
+        let recorder = Recorder::before(to_b.at.tcp[0]);
+        to_b.at.tcp = vec![recorder.at];
+        let to_a = a.pair.address();
+        a.pair.connect(&to_b.to_queue_address()).unwrap();
+        b.pair.connect(&to_a).unwrap();
+        let (mine, theirs) = (b"put by a kernel, for one peer", b"got by a kernel, from one peer");
+        a.heap.write(0, mine).unwrap();
+        b.heap.write(512, theirs).unwrap();
+        let mut p = a.send_queue();
+        p.post(Flags::SIGNALLED, write(b.remote(0), &[a.local(0, mine.len() as u32)]));
+        assert_eq!(syndrome(&p.wait()), 0);
+        let into = [a.local(512, theirs.len() as u32)];
+        p.post(Flags::SIGNALLED, Operation::Read { remote: b.remote(512), into: &into });
+        assert_eq!(syndrome(&p.wait()), 0);
+        assert_eq!(b.heap.get_slice::<u8>(0, mine.len()).unwrap(), mine);
+        assert_eq!(a.heap.get_slice::<u8>(512, theirs.len()).unwrap(), theirs);
+        drop((a, b));
+        let overheard = recorder.finish();
+        assert_eq!((shows(&overheard, mine), shows(&overheard, theirs)), (readable, readable), "{options}");
+    }
+}
+
+/// A port under attack, and what an attacker can have overheard there.
+pub(crate) struct Target {
+    pub(crate) at: std::net::SocketAddr,
+    /// The hello of a member.
+    pub(crate) overheard: Vec<u8>,
+    /// A hello with another secret.
+    pub(crate) wrong: Vec<u8>,
+}
+
+impl Target {
+    /// Returns the port of an adapter with this key.
+    pub(crate) fn of(nic: &SoftNic, key: &[u8; 32]) -> Self {
+        let (at, number) = (nic.core.endpoint.tcp[0], nic.core.endpoint.nic);
+        let [overheard, wrong] = [key, &[0; 32]].map(|key| hello(number, key, Protection::Encrypted));
+        Self { at, overheard, wrong }
+    }
+
+    /// Makes a hostile connection. Returns its socket, which is kept open for a while.
+    pub(crate) fn attack(&self, kind: usize) -> std::io::Result<TcpStream> {
+        let mut s = TcpStream::connect_timeout(&self.at, Duration::from_secs(1))?;
+        let (hello, n) = (&self.overheard, self.overheard.len());
+        let mut changed = hello.clone();
+        changed[kind % n] ^= 1 << (kind % 8);
+        // The victim may close the connection at any time.
+        let _ = match kind % 8 {
+            0 => Ok(()),
+            1 => s.write_all(b"GET / HTTP/1.1\r\nHost: somewhere\r\n\r\n"),
+            2 => s.write_all(&vec![0xff; 100_000]),
+            3 => s.write_all(&self.wrong),
+            4 => s.write_all(&changed),
+            // A replayed hello, and nothing behind it.
+            5 => s.write_all(hello),
+            // A replayed hello, a confirmation with a wrong proof, and bytes that look like a long frame.
+            6 => s.write_all(&[&hello[..], &hello[..10], &[3], &hello[11..], &[0x7f; 4000]].concat()),
+            // Half a hello, one byte at a time.
+            _ => hello[..n / 2].iter().try_for_each(|b| s.write_all(&[*b])),
+        };
+        Ok(s)
+    }
 }
 
 #[test]
@@ -125,10 +210,9 @@ fn strangers_have_two_seconds() {
     let (mut quiet, mut slow) = (tcp(&b), tcp(&b));
     // `slow` starts the handshake and does not continue.
     let nic = PairAddress::read(&b.pair.address()).unwrap().at.nic;
-    let hello = Greeting::new(&PROTOCOL, Step::Hello, [1; 32], Parties { from: 5, to: nic }).encode(&PROTOCOL);
-    slow.write_all(&hello).unwrap();
-    let (mut challenge, mut end) = (vec![0; GREETING], [0; 1]);
-    slow.read_exact(&mut challenge).unwrap();
+    slow.write_all(&hello(nic, &KEY, Protection::Encrypted)).unwrap();
+    let (mut welcome, mut end) = (vec![0; GREETING], [0; 1]);
+    slow.read_exact(&mut welcome).unwrap();
     // 8 s is more than the limit of a handshake (2 s) and less than that of a connection (10 s).
     for stream in [&mut quiet, &mut slow] {
         stream.set_read_timeout(Some(Duration::from_secs(8))).unwrap();
@@ -142,7 +226,7 @@ fn member(side: &Side, me: u128) -> Wire {
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None).unwrap();
     socket.connect(&SockAddr::unix(format!("\0{}", at.unix.unwrap())).unwrap()).unwrap();
     socket.set_nonblocking(true).unwrap();
-    let mut wire = Wire::initiate(socket, me, at.nic, &Key(KEY));
+    let mut wire = Wire::initiate(socket, me, at.nic, &Key(KEY), Protection::Plain);
     until(|| {
         wire.pump().unwrap();
         wire.is_open()
@@ -162,7 +246,7 @@ fn is_cut(mut wire: Wire) -> bool {
     let mut cut = false;
     until(|| {
         cut = matches!(wire.pump(), Err(Cut::Closed | Cut::Io(_)));
-        while !cut && matches!(wire.next(), Ok(Some(_))) {}
+        while !cut && matches!(wire.next(), Ok(true)) {}
         cut
     });
     cut
@@ -195,9 +279,7 @@ fn members_that_break_the_rules_are_cut_off() {
     let mut answer = None;
     until(|| {
         wire.pump().unwrap();
-        if let Some(range) = wire.next().unwrap() {
-            answer = Some(wire.frame(range).to_vec());
-        }
+        answer = wire.next().unwrap().then(|| wire.frame().to_vec());
         answer.is_some()
     });
     let answer = answer.unwrap();
@@ -227,7 +309,7 @@ fn answer(wire: &mut Wire) -> Vec<u8> {
     let mut answer = None;
     until(|| {
         wire.pump().unwrap();
-        answer = wire.next().unwrap().map(|range| wire.frame(range).to_vec());
+        answer = wire.next().unwrap().then(|| wire.frame().to_vec());
         answer.is_some()
     });
     answer.unwrap()
@@ -260,6 +342,27 @@ fn a_request_that_comes_twice_is_carried_out_once() {
 }
 
 #[test]
+fn a_connection_without_numbers_is_over_once_all_is_sent() {
+    let b = Side::new("sockets");
+    let (mut wire, request) = connected(&b);
+    wire.run_out_after(2);
+    for sequence in 0..3 {
+        wire.send(&request(sequence, 0));
+    }
+    let mut over = None;
+    until(|| {
+        over = wire.pump().err();
+        over.is_some()
+    });
+    let why = over.unwrap().to_string();
+    assert!(why.contains("all numbers of its records are used"), "{why}");
+    // The frames that had numbers arrive, and the third comes over another connection, which has new ones.
+    let mut wire = member(&b, 7);
+    wire.send(&request(2, 0));
+    assert!(matches!(Frame::decode(&answer(&mut wire)), Some(Frame::Response { answer: Answer::Old(2), .. })));
+}
+
+#[test]
 fn a_peer_that_takes_no_answers_is_cut_off() {
     let b = Side::new("sockets");
     let (mut wire, request) = connected(&b);
@@ -268,7 +371,7 @@ fn a_peer_that_takes_no_answers_is_cut_off() {
     }
     until(|| {
         let cut = wire.pump().is_err();
-        while !cut && matches!(wire.next(), Ok(Some(_))) {}
+        while !cut && matches!(wire.next(), Ok(true)) {}
         cut
     });
     assert_eq!(b.word(0), 1024, "as many as responses are kept");
@@ -305,7 +408,7 @@ fn the_two_ends_of_a_connection_are_told_apart() {
         w.send(&Frame::Ping.encode());
         until(|| {
             w.pump().unwrap();
-            w.next().unwrap().is_some()
+            w.next().unwrap()
         });
     }
 }

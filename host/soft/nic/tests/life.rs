@@ -18,6 +18,33 @@ fn a_wrong_key_is_refused_in_words() {
 }
 
 #[test]
+fn both_sides_encrypt_or_neither_does() {
+    // Over Unix sockets, `auto` and `off` are the same. Over TCP, `auto` and `on` are.
+    for (here, there, fits) in [
+        ("sockets,tcp", "sockets,tcp,encrypt=on", true),
+        ("sockets,tcp,encrypt=off", "sockets,tcp,encrypt=off", true),
+        ("sockets,tcp,encrypt=off", "sockets,tcp", false),
+        ("sockets,tcp", "sockets,tcp,encrypt=off", false),
+        ("sockets,encrypt=on", "sockets,encrypt=on", true),
+        ("sockets,encrypt=on", "sockets", false),
+    ] {
+        let (mut a, mut b) = (Side::new(here), Side::new(there));
+        let (to_a, to_b) = (a.pair.address(), b.pair.address());
+        let result = a.pair.connect(&to_b);
+        assert_eq!(result.is_ok(), fits, "{here} and {there}: {result:?}");
+        match result {
+            Ok(()) => {
+                b.pair.connect(&to_a).unwrap();
+                let mut p = a.send_queue();
+                p.post(Flags::SIGNALLED, add(b.remote(0), 1, a.local(0, 8)));
+                assert_eq!((syndrome(&p.wait()), b.word(0)), (0, 1));
+            }
+            Err(e) => assert!(e.to_string().contains("the same `encrypt` option on both"), "{e}"),
+        }
+    }
+}
+
+#[test]
 fn a_peer_that_is_not_there_is_named() {
     let a = Side::new(&format!("sockets,tcp,{QUICK}"));
     let b = Side::new("sockets,tcp");
@@ -135,6 +162,21 @@ fn all_addresses_of_a_host_lead_to_it() {
 }
 
 #[test]
+fn a_firewall_can_name_the_ports() {
+    let port =
+        |side: &Side| crate::soft::nic::endpoint::PairAddress::read(&side.pair.address()).unwrap().at.tcp[0].port();
+    // A port that was free a moment ago, and is not taken by others meanwhile: it is below those that the system chooses.
+    let first = (21_000..).step_by(2).find(|p| std::net::TcpListener::bind(("127.0.0.1", *p)).is_ok()).unwrap();
+    let options = format!("sockets,tcp,ports={first}-{}", first + 20);
+    let (mut a, mut b) = (Side::new(&options), Side::new(&options));
+    join(&mut a, &mut b);
+    assert!((first..=first + 20).contains(&port(&a)) && port(&a) < port(&b));
+    let taken = format!("tcp,ports={}", port(&a));
+    let e = SoftNic::start(config(&taken)).unwrap_err().to_string();
+    assert!(e.contains(&format!("ports {0} to {0}", port(&a))), "{e}");
+}
+
+#[test]
 fn an_adapter_that_ended_is_not_waited_for() {
     let a = Side::new("");
     let Side { mut pair, keys: _keys, heap: _heap, nic } = a;
@@ -148,7 +190,8 @@ fn an_adapter_that_ended_is_not_waited_for() {
 fn a_path_says_how_it_is_reached() {
     let text = |options: &str| SoftNic::start(config(options)).unwrap().path().to_string();
     assert!(text("").starts_with("soft soft nic (one process, Unix socket)  queues host"), "{}", text(""));
-    assert!(text("tcp").contains("tcp 127.0.0.1:"));
+    assert!(text("tcp").contains("tcp 127.0.0.1:") && !text("tcp").contains("insecure"));
+    assert!(text("tcp,encrypt=off").contains(" insecure: not encrypted"));
     let e = SoftNic::start(config("threads=0")).unwrap_err().to_string();
     assert!(e.starts_with("soft adapter: 0 service threads"), "{e}");
 }
