@@ -81,10 +81,15 @@ END
 }
 
 # Runs a command on a node: `on node1 COMMAND...`.
-on() {
-  local name=$1
-  shift
-  TMPDIR=$work/$name/tmp nsenter --target "${keeper[$name]}" --net --uts --mount -- "$@"
+on() { (enter "$@"); }
+
+# Starts a job on a node, as the process $!, with its output in $output: `start node1 COMMAND...`.
+start() { enter "$@" >>"$output" 2>&1 & }
+
+# Becomes a command on a node.
+enter() {
+  export TMPDIR=$work/$1/tmp
+  exec nsenter --target "${keeper[$1]}" --net --uts --mount -- "${@:2}"
 }
 
 # Prints the processes of a node but for its keeper: PID and name.
@@ -106,12 +111,13 @@ has_only() {
   done < <(processes "$node")
 }
 
-# Waits until a job has left nothing: processes other than those with the given names, shared memory, and files in $TMPDIR.
+# Waits until a job has left nothing: processes other than those with the given names, shared memory, and files in $TMPDIR, where torchrun
+# keeps its logs.
 left_nothing() {
   local node left
   for node in node1 node2; do
     until_true $LONG "no process is left on $node" has_only "$node" "$@"
-    left=$(on "$node" find /dev/shm "$work/$node/tmp" -mindepth 1 2>/dev/null)
+    left=$(on "$node" find /dev/shm "$work/$node/tmp" -mindepth 1 -not -path '*/torchelastic_*')
     [[ -z $left ]] || die "left on $node: $left"
   done
 }
@@ -150,7 +156,7 @@ is_right() {
   grep -qE "all verified$" "$output" || die "the searches are not verified"
 }
 
-# Both ranks of node1 have reported one of node2: `named_by_both [SINCE]`.
-named_by_both() {
-  (($(since "${1:-}" | grep -cE "error: .*(PE|rank) [23]\b") >= 2))
+# So many ranks of node1 have reported one of node2: `named_by COUNT [SINCE]`.
+named_by() {
+  (($(since "${2:-}" | grep -cE "error: .*(PE|rank) [23]\b") >= $1))
 }
