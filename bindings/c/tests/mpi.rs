@@ -12,23 +12,44 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Returns what of MPI is missing. Debian's package `mpich` has the compilers without the headers.
-fn missing() -> Option<&'static str> {
-    for program in ["mpicc", "mpicxx", "mpirun"] {
-        if Command::new(program).arg("--version").output().is_err() {
-            return Some(program);
+/// Ends of the names of MPI's programs. Debian has both implementations side by side, and the plain names may be those
+/// of either, also of one without headers.
+const SUFFIXES: [&str; 3] = [".mpich", ".openmpi", ""];
+
+/// Returns the end of the names of an MPI that is complete, or what the last one lacks. Debian's package `mpich` has the
+/// compilers without the headers.
+fn complete() -> Result<&'static str, String> {
+    let lacks = |suffix: &str| {
+        for program in ["mpicc", "mpicxx", "mpirun"].map(|name| format!("{name}{suffix}")) {
+            if Command::new(&program).arg("--version").output().is_err() {
+                return Some(program);
+            }
+        }
+        let header = ["-fsyntax-only", "-include", "mpi.h", "-x", "c", "/dev/null"];
+        let found = Command::new(format!("mpicc{suffix}")).args(header).output();
+        (!found.is_ok_and(|done| done.status.success())).then(|| "mpi.h".to_owned())
+    };
+    let mut missing = String::new();
+    for suffix in SUFFIXES {
+        match lacks(suffix) {
+            Some(program) => missing = program,
+            None => return Ok(suffix),
         }
     }
-    let header = Command::new("mpicc").args(["-fsyntax-only", "-include", "mpi.h", "-x", "c", "/dev/null"]).output();
-    (!header.is_ok_and(|done| done.status.success())).then_some("mpi.h")
+    Err(missing)
 }
 
 /// Returns true if MPI is there; prints the reason otherwise, which is an error in CI.
 fn has_mpi() -> bool {
-    let Some(missing) = missing() else { return true };
+    let Err(missing) = complete() else { return true };
     assert!(std::env::var_os(REQUIRED).is_none(), "{missing} is not installed");
     println!("SKIP: {missing} is not installed");
     false
+}
+
+/// Returns the name of a program of that MPI.
+fn of_mpi(program: &str) -> String {
+    format!("{program}{}", complete().expect("the test has asked before"))
 }
 
 /// Returns the folder with the library that cargo built for this test.
@@ -45,7 +66,7 @@ fn succeed(command: &mut Command) -> Output {
 
 /// Compiles a program with a compiler of MPI.
 fn compile(compiler: &str, flags: &[&str], source: &Path, program: &Path) {
-    let mut command = Command::new(compiler);
+    let mut command = Command::new(of_mpi(compiler));
     command.args(flags).args(["-g", "-Wall", "-Wextra", "-Werror", "-pthread"]);
     // Headers of MPI are not ours to check.
     command.arg("-I").arg(root().join("include")).arg("-I").arg(root().join("../../kernels/include"));
@@ -56,7 +77,7 @@ fn compile(compiler: &str, flags: &[&str], source: &Path, program: &Path) {
 
 /// Runs a program as several ranks. Open MPI starts more ranks than processors, and those of root, only if it is told to.
 fn ranks(program: &Path, count: usize, arguments: &[&str]) -> String {
-    let mut command = Command::new("mpirun");
+    let mut command = Command::new(of_mpi("mpirun"));
     command.args(["-n", &count.to_string()]).arg(program).args(arguments);
     command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
     command
