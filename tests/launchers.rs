@@ -19,7 +19,7 @@ use warpbell::shmem::launcher::dies_with_this_process;
 /// Makes a missing launcher a failure.
 const REQUIRED: &str = "WARPBELL_REQUIRE_LAUNCHERS";
 /// Far longer than a scenario takes.
-const LONG: Duration = Duration::from_secs(1200);
+const LONG: Duration = Duration::from_secs(900);
 
 /// Returns what is missing on this machine: a program that does not run, or namespaces.
 fn missing(programs: &[&str]) -> Option<String> {
