@@ -417,6 +417,7 @@ fn handles_for_bindings_own_what_they_use() {
     assert_eq!(args.sizes(), [160, 3]);
 }
 
+#[cfg(all(feature = "storage", feature = "soft"))]
 #[test]
 fn transfers_of_a_captured_stream_are_refused_and_stay_prepared() {
     use crate::storage::{Drive, StreamQueue, Volume};
