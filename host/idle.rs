@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 /// Limits of the pauses of one kind of thread.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pace {
-    /// Time that the thread spins, which keeps a processor busy.
+    /// Time that the thread spins, which keeps a processor busy. After a moment it lets other threads have the processor.
     pub(crate) spin: Duration,
     /// Rounds after the spinning in which the thread yields the processor.
     pub(crate) yields: u32,
@@ -13,6 +13,10 @@ pub(crate) struct Pace {
     /// of an event.
     pub(crate) naps: [Duration; 2],
 }
+
+/// Time after which a spinning thread lets others have its processor now and then. Programs compute on all processors between two
+/// transfers, and their threads wait for each other.
+const ALONE: Duration = Duration::from_micros(200);
 
 /// One pause between two polls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,8 +62,9 @@ impl Idle {
         if self.spins {
             // Reading the clock takes longer than a round.
             let looks = self.rounds.is_power_of_two() || self.rounds.is_multiple_of(256);
-            if !looks || self.elapsed() < self.pace.spin {
-                return Pause::Spin;
+            let elapsed = if looks { self.elapsed() } else { Duration::ZERO };
+            if !looks || elapsed < self.pace.spin {
+                return if elapsed < ALONE { Pause::Spin } else { Pause::Yield };
             }
             (self.spins, self.rounds) = (false, 1);
         }
@@ -94,10 +99,19 @@ mod tests {
         let mut idle = Idle::new(PACE);
         for _ in 0..2 {
             let started = Instant::now();
-            while idle.next() == Pause::Spin {}
-            assert!(started.elapsed() >= PACE.spin);
-            assert_eq!([idle.next(), idle.next()], [Pause::Yield; 2], "and the one that ended the spinning");
-            let mut naps = Vec::new();
+            let (mut yields, mut last) = (0u32, Pause::Spin);
+            let first = loop {
+                match idle.next() {
+                    Pause::Nap(nap) => break nap,
+                    pause => last = pause,
+                }
+                yields += u32::from(last == Pause::Yield);
+                // At first the thread keeps its processor.
+                assert!(yields == 0 || started.elapsed() >= ALONE);
+            };
+            assert!(started.elapsed() >= PACE.spin && last == Pause::Yield);
+            assert!(yields >= PACE.yields, "{yields}");
+            let mut naps = vec![first];
             while naps.last() != Some(&PACE.naps[1]) {
                 let Pause::Nap(nap) = idle.next() else { panic!("a nap") };
                 naps.push(nap);

@@ -51,6 +51,8 @@ def options():
     parser.add_argument("--engine", default="auto", help="auto, cpu or gpu")
     parser.add_argument("--device", help="device for the features (a file in a temporary folder)")
     parser.add_argument("--cache-bytes", type=int, default=0, help="memory for rows near the kernels")
+    # More threads would wait for each other, and for processors that the threads of a software device have.
+    parser.add_argument("--torch-threads", type=int, default=4, help="threads of torch on the host, which draws neighbours in short steps (4)")
     return parser.parse_args()
 
 
@@ -172,6 +174,7 @@ def train(given, stores, device):
 def main():
     given = options()
     torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.set_num_threads(given.torch_threads)
     engine = warpbell.Engine(given.engine)
     labels, sources, pointers = planted(given)
     edges = EdgeAttr(None, "csc", size=(given.nodes, given.nodes))

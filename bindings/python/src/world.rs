@@ -17,7 +17,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
 use serde_json::json;
 use std::sync::{Arc, Weak};
-use warpbell::engine::{NO_LIMIT, Stream};
+use warpbell::engine::Stream;
 use warpbell::shmem::ShmemError;
 use warpbell::storage::ElementType;
 
@@ -93,13 +93,15 @@ pub(crate) fn run_on<T: Send + 'static>(
             let (done, world) = work(Some(&stream));
             explained((done.map_err(WorldFailure::from), world))
         }),
-        On::Host(behind) => call::call(py, shared, move |_| {
-            let (done, world) = work(behind.as_ref());
-            let done = done.map_err(WorldFailure::from);
-            let synchronized = behind.map_or(Ok(()), |stream| stream.synchronize(NO_LIMIT).map(drop));
-            let done = done.and_then(|found| synchronized.map(|()| found).map_err(WorldFailure::from));
-            explained((done, world))
-        }),
+        // Not on that stream: PEs of one process have the same current stream, and would wait for calls behind their own.
+        On::Host(behind) => {
+            let on = shared.clone();
+            call::call(py, shared, move |_| {
+                stream::finish(&on, behind.as_ref())?;
+                let (done, world) = work(None);
+                explained((done.map_err(WorldFailure::from), world))
+            })
+        }
     }
 }
 

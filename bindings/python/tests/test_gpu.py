@@ -213,6 +213,25 @@ def test_calls_of_worlds_begin_behind_torchs_stream(engine, world):
         world.put(y, np.ones(1000, np.float32), 0, stream=stream)
 
 
+def test_pes_of_one_process_do_not_wait_on_torchs_stream():
+    torch = pytest.importorskip("torch", reason="needs torch")
+    from conftest import open_engine
+    from test_world import run_threads
+
+    # From now on torch has a current stream, which is that of all threads.
+    assert torch.zeros(1, device="cuda").item() == 0
+    worlds = warpbell.World.local([open_engine(deadline=10) for _ in range(2)], heap_bytes=1 << 20, timeout=100)
+
+    def work(world):
+        x = world.zeros(100, "int64")
+        for number in range(20):
+            x[:] = number + world.my_pe
+            world.all_reduce(x)
+            assert (x.numpy() == 2 * number + 1).all()
+
+    run_threads([lambda world=world: work(world) for world in worlds])
+
+
 def test_a_world_beside_nccl_in_one_job(tmp_path):
     torch = pytest.importorskip("torch", reason="needs torch")
     if torch.cuda.device_count() < 2 or not torch.distributed.is_nccl_available():

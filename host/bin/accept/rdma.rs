@@ -90,10 +90,6 @@ const QUEUE_PAIRS: &str = "17";
 /// Messages of each size.
 const MESSAGES: &str = "10";
 
-/// Threads of two processes that share a GPU, over the software NIC: it writes a put to GPU memory only when the GPU turns to its process, every
-/// few milliseconds, and the puts of a full grid wait beyond the deadline.
-const FEW_THREADS: [&str; 4] = ["--ctas", "4", "--threads-per-cta", "64"];
-
 /// Way to the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Path {
@@ -317,8 +313,12 @@ impl Network {
         .with(["-n", "20", "--transport", path.transport, "--engine", engine, "--json", "-"])
         .set(&self.variables(step, &path))
         .set(&[("WARPBELL_HEAP", if on_gpu { "device" } else { "host" }.to_owned())]);
-        let call = if on_gpu && path.transport == "soft" { call.with(FEW_THREADS) } else { call };
-        let done = runner.run(&Self::in_two_ranks(call, runner, &[]));
+        // A GPU turns to one process at a time, and the software NIC writes to its memory only then. So both PEs are in one process.
+        let call = match self.soft {
+            Some(_) => call.with(["--pes", "2"]),
+            None => Self::in_two_ranks(call, runner, &[]),
+        };
+        let done = runner.run(&call);
         if !done.is_success() {
             return Outcome::failed(done.error());
         }

@@ -151,14 +151,41 @@ impl Cufile {
     }
 
     fn advice(&self, code: Code) -> Option<String> {
-        let Configuration::Given(path) = &self.configuration else { return None };
-        code.wants_compat().then(|| {
-            format!(
-                "set \"allow_compat_mode\": true under \"properties\" in {}, or unset {CONFIGURATION}",
-                path.to_string_lossy()
-            )
-        })
+        match &self.configuration {
+            Configuration::Given(path) => code.wants_compat().then(|| {
+                format!(
+                    "set \"allow_compat_mode\": true under \"properties\" in {}, or unset {CONFIGURATION}",
+                    path.to_string_lossy()
+                )
+            }),
+            Configuration::Temporary(folder) => log_errors(folder.path()),
+        }
     }
+}
+
+/// Errors of the library's log that a message repeats, the last ones.
+const LOG_ERRORS: usize = 3;
+
+/// Returns the last errors in the library's log, and what to do about those that are known.
+fn log_errors(folder: &Path) -> Option<String> {
+    let logs =
+        std::fs::read_dir(folder).ok()?.flatten().map(|e| e.path()).filter(|p| p.extension() == Some("log".as_ref()));
+    let text: String = logs.filter_map(|path| std::fs::read_to_string(path).ok()).collect();
+    let mut errors: Vec<&str> = Vec::new();
+    for line in text.lines() {
+        let Some((_, error)) = line.split_once("ERROR") else { continue };
+        // The place in the library's source comes first.
+        let error = error.trim().split_once(' ').map_or("", |(_, words)| words.trim());
+        if !error.is_empty() && !errors.contains(&error) {
+            errors.push(error);
+        }
+    }
+    let next = match errors.iter().any(|e| e.contains("udev property not found")) {
+        true => "; cuFile looks the file's disk up in udev's database: in a container mount /run/udev",
+        false => "",
+    };
+    let last = &errors[errors.len().saturating_sub(LOG_ERRORS)..];
+    (!last.is_empty()).then(|| format!("its log says: {}{next}", last.join("; ")))
 }
 
 /// Name of the temporary configuration.
@@ -292,6 +319,28 @@ mod tests {
         let json: serde_json::Value = serde_json::from_slice(&text).unwrap();
         assert_eq!(json["properties"]["allow_compat_mode"], true);
         assert_eq!(json["logging"]["dir"], folder.path().to_str().unwrap());
+    }
+
+    #[test]
+    fn errors_of_the_log_are_told_once_each() {
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(log_errors(folder.path()), None);
+        let line = |level, words| format!(" 26-11-2026 12:05:51:478 [pid=721 tid=721] {level} {words}\n");
+        let lines = [
+            line("NOTICE", "cufio-drv:851 running in compatible mode"),
+            line("ERROR ", "cufio-udev:67 udev property not found: ID_FS_USAGE vda"),
+            line("ERROR ", "cufio-obj:242 unable to get volume attributes for fd 49"),
+            line("ERROR ", "cufio-obj:242 unable to get volume attributes for fd 49"),
+            line("ERROR ", "cufio:303 cuFileHandleRegister error, failed to allocate file object"),
+            line("ERROR ", "cufio:331 cuFileHandleRegister error: file descriptor is not registered"),
+        ];
+        std::fs::write(folder.path().join("cufile_721.log"), lines.concat()).unwrap();
+        assert_eq!(
+            log_errors(folder.path()).unwrap(),
+            "its log says: unable to get volume attributes for fd 49; cuFileHandleRegister error, failed to allocate file object; \
+             cuFileHandleRegister error: file descriptor is not registered; cuFile looks the file's disk up in udev's database: \
+             in a container mount /run/udev"
+        );
     }
 
     #[test]
