@@ -124,10 +124,15 @@ impl Drop for DeviceMemory {
     }
 }
 
+/// Alignment of pinned memory: a page of the host, and of devices.
+const HOST_PAGE: usize = 4096;
+
 /// Pinned host memory, mapped into the GPU.
 #[derive(Debug)]
 pub struct PinnedMemory {
     context: Arc<Context>,
+    /// Address that the driver returned, which `cuMemFreeHost` takes. `host` is this, aligned to a page.
+    allocation: NonNull<u8>,
     host: NonNull<u8>,
     address: CUdeviceptr,
 }
@@ -138,24 +143,42 @@ unsafe impl Send for PinnedMemory {}
 unsafe impl Sync for PinnedMemory {}
 
 impl PinnedMemory {
-    /// Allocates and clears `bytes` bytes, at least one.
+    /// Allocates and clears `bytes` bytes, at least one, aligned to 4096.
     ///
     /// # Errors
     /// [`CudaError::Call`] if the driver fails to allocate or to map the memory.
     pub fn zeroed(context: &Arc<Context>, bytes: usize) -> Result<Self, CudaError> {
-        const WHAT: &str = "allocating pinned host memory";
         let _current = context.current()?;
-        let (driver, bytes) = (context.driver(), bytes.max(1));
+        let bytes = bytes.max(1);
+        let exact = Self::allocate(context, bytes)?;
+        let this = if exact.host.addr().get().is_multiple_of(HOST_PAGE) {
+            exact
+        } else {
+            // The driver packs small allocations more densely than pages.
+            drop(exact);
+            let mut roomy = Self::allocate(context, bytes + HOST_PAGE)?;
+            let head = roomy.allocation.as_ptr().align_offset(HOST_PAGE);
+            // SAFETY: the allocation has a page more than `bytes`, and `head` is less than a page.
+            roomy.host = unsafe { roomy.allocation.add(head) };
+            roomy.address += head as u64;
+            roomy
+        };
+        // SAFETY: `bytes` bytes that were just allocated and that nothing else uses.
+        unsafe { std::ptr::write_bytes(this.host.as_ptr(), 0, bytes) };
+        Ok(this)
+    }
+
+    fn allocate(context: &Arc<Context>, bytes: usize) -> Result<Self, CudaError> {
+        const WHAT: &str = "allocating pinned host memory";
+        let driver = context.driver();
         let mut p: *mut c_void = std::ptr::null_mut();
         let flags = sys::CU_MEMHOSTALLOC_PORTABLE | sys::CU_MEMHOSTALLOC_DEVICEMAP;
         // SAFETY: writes one address; the context is current.
         unsafe { call!(driver, cuMemHostAlloc(&mut p, bytes, flags), WHAT) }?;
-        let host = NonNull::new(p.cast::<u8>()).ok_or_else(|| {
+        let allocation = NonNull::new(p.cast::<u8>()).ok_or_else(|| {
             driver.failed(code::OUT_OF_MEMORY, "cuMemHostAlloc", WHAT, next_step(code::OUT_OF_MEMORY))
         })?;
-        let mut this = Self { context: context.clone(), host, address: 0 };
-        // SAFETY: `bytes` bytes that were just allocated and that nothing else uses.
-        unsafe { std::ptr::write_bytes(host.as_ptr(), 0, bytes) };
+        let mut this = Self { context: context.clone(), allocation, host: allocation, address: 0 };
         // SAFETY: pinned memory that is mapped into the GPU; writes one address.
         unsafe { call!(driver, cuMemHostGetDevicePointer_v2(&mut this.address, p, 0), WHAT) }?;
         Ok(this)
@@ -174,7 +197,7 @@ impl PinnedMemory {
 
 impl Drop for PinnedMemory {
     fn drop(&mut self) {
-        self.context.release(Garbage::Pinned(self.host.as_ptr().cast()));
+        self.context.release(Garbage::Pinned(self.allocation.as_ptr().cast()));
     }
 }
 

@@ -417,6 +417,18 @@ fn handles_for_bindings_own_what_they_use() {
     assert_eq!(args.sizes(), [160, 3]);
 }
 
+#[test]
+fn small_regions_of_the_host_are_whole_pages_although_the_driver_packs_them() {
+    let (_, engine) = gpu();
+    let regions: Vec<_> = (0..8).map(|_| engine.space().allocate(Place::Host, 100).unwrap()).collect();
+    for region in &regions {
+        assert!(region.address().is_multiple_of(4096), "{:#x}", region.address());
+        let mut bytes = [1; 100];
+        region.read(0, &mut bytes).unwrap();
+        assert_eq!(bytes, [0; 100]);
+    }
+}
+
 #[cfg(all(feature = "storage", feature = "soft"))]
 #[test]
 fn transfers_of_a_captured_stream_are_refused_and_stay_prepared() {

@@ -90,6 +90,9 @@ const QUEUE_PAIRS: &str = "17";
 /// Messages of each size.
 const MESSAGES: &str = "10";
 
+/// Threads of a PE over the software NIC, which posts one copy to the GPU at a time: operations of a full grid would wait beyond the deadline.
+const FEW_THREADS: [&str; 4] = ["--ctas", "4", "--threads-per-cta", "64"];
+
 /// Way to the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Path {
@@ -315,6 +318,7 @@ impl Network {
         .set(&[("WARPBELL_HEAP", if on_gpu { "device" } else { "host" }.to_owned())]);
         // A GPU turns to one process at a time, and the software NIC writes to its memory only then. So both PEs are in one process.
         let call = match self.soft {
+            Some(_) if on_gpu => call.with(["--pes", "2"]).with(FEW_THREADS),
             Some(_) => call.with(["--pes", "2"]),
             None => Self::in_two_ranks(call, runner, &[]),
         };

@@ -208,7 +208,7 @@ fn free(address: u64) -> c_int {
     match state.memory.remove(&address) {
         Some(a) => {
             // SAFETY: allocated with this layout, and removed from the list.
-            unsafe { dealloc(address as *mut u8, layout(a.bytes)) };
+            unsafe { dealloc((address - a.head as u64) as *mut u8, layout(a.head + a.bytes)) };
             code::SUCCESS
         }
         None => code::INVALID_VALUE,
@@ -222,8 +222,10 @@ unsafe extern "C" fn mem_free(address: CUdeviceptr) -> c_int {
 unsafe extern "C" fn host_alloc(to: *mut *mut c_void, bytes: usize, _: c_uint) -> c_int {
     let mut state = state();
     is_refused_in_a_capture(&mut state);
-    let address = allocate(bytes);
-    state.memory.insert(address, Allocation { is_host: true, ..Allocation::plain(bytes) });
+    // The driver packs small allocations, in units of 512 bytes.
+    let head = if bytes < 64 << 10 { 512 } else { 0 };
+    let address = allocate(head + bytes) + head as u64;
+    state.memory.insert(address, Allocation { is_host: true, head, ..Allocation::plain(bytes) });
     give!(to, address as *mut c_void)
 }
 

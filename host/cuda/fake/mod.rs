@@ -49,6 +49,8 @@ pub(crate) struct Allocation {
     pub(crate) pool: usize,
     pub(crate) is_mapped: bool,
     pub(crate) is_host: bool,
+    /// Bytes before the address that belong to the block.
+    pub(crate) head: usize,
 }
 
 #[derive(Default)]
@@ -204,7 +206,7 @@ impl Gpu {
 impl Allocation {
     /// Memory of cuMemAlloc.
     pub(crate) fn plain(bytes: usize) -> Self {
-        Self { bytes, device: 0, pool: 0, is_mapped: false, is_host: false }
+        Self { bytes, device: 0, pool: 0, is_mapped: false, is_host: false, head: 0 }
     }
 }
 
