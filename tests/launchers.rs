@@ -1,5 +1,6 @@
 //! Tests the scripts of `deploy/` as they are, under Slurm, Open MPI, MPICH and torchrun, on two nodes of this machine
 //! (`tests/launchers/nodes.sh`). In each, four ranks search a partitioned graph; a job is cancelled, and a node dies.
+//! For Kubernetes, whose manifests need a cluster, containers of this machine get the variables of the manifests.
 //!
 //! Needs root, namespaces, and the launchers; elsewhere the tests print that they do not run.
 //! `WARPBELL_REQUIRE_LAUNCHERS` makes that an error. `WARPBELL_TORCHRUN` is the path of torchrun; without it a script
@@ -78,4 +79,10 @@ fn torchrun_starts_ranks_of_two_nodes() {
 #[ignore = "takes minutes, and needs launchers: .ci/run launchers"]
 fn slurm_starts_ranks_of_two_nodes() {
     run("slurm", &["slurmctld", "slurmd", "sbatch", "munged"], &[]);
+}
+
+#[test]
+#[ignore = "takes minutes: .ci/run launchers"]
+fn pods_of_one_machine_are_two_hosts() {
+    run("kubernetes", &[], &[]);
 }

@@ -92,6 +92,7 @@ pub fn run(job: &Job, world: &WorldArgs, interrupt: &Interrupt) -> Result<(), Fa
         sources: &sources,
         options: &options,
         text: &text,
+        interrupt,
     };
     interrupt.doing("searching on all PEs");
     let answers = plan.run(partition.heap_bytes(&options.search), interrupt, |world| work.on(world))?;
@@ -144,6 +145,7 @@ struct Work<'a> {
     sources: &'a [u64],
     options: &'a PartitionedBfsOptions,
     text: &'a Text,
+    interrupt: &'a Interrupt,
 }
 
 impl Work<'_> {
@@ -153,8 +155,8 @@ impl Work<'_> {
         let part = self.partition.part(world.my_pe());
         let started = Instant::now();
         // No PE writes its part before all PEs have opened their volumes.
-        let volume = together(world, self.volume(world, &part))?;
-        let mut store = together(world, self.store(world, &part, volume))?;
+        let volume = self.together(world, self.volume(world, &part))?;
+        let mut store = self.together(world, self.store(world, &part, volume))?;
         let line = store.line(args.edges);
         let lines = world.allgather(line.as_bytes())?;
         if speaks {
@@ -193,7 +195,7 @@ impl Work<'_> {
         }
         drop(search);
         let taken = store.volume.as_ref().map(device::path_after).transpose();
-        store.report.path = together(world, taken)?;
+        store.report.path = self.together(world, taken)?;
         let copies = store.report.path.as_ref().map(device::copies).unwrap_or_default();
         for (pe, copies) in world.allgather(copies.as_bytes())?.iter().enumerate().filter(|(_, c)| !c.is_empty()) {
             if speaks {
@@ -246,9 +248,9 @@ impl Work<'_> {
         source: u64,
     ) -> Result<(PartitionedBfsResult, Option<BfsResult>), Failure> {
         let cooled = if self.job.graph.warm { Ok(()) } else { store.graph.part().cool() };
-        together(world, cooled.map_err(Failure::from))?;
+        self.together(world, cooled.map_err(Failure::from))?;
         let result = search.run(source).map_err(|e| store.explain(e));
-        let result = together(world, result)?;
+        let result = self.together(world, result)?;
         let tree = search.gather(result.clone())?;
         Ok((result, tree))
     }
@@ -281,6 +283,35 @@ impl Work<'_> {
         }
         Ok((run, outcome))
     }
+
+    /// Returns this PE's result of a step if the step succeeded on all PEs. Otherwise fails with an error that names the
+    /// first PE with an error of its own; this PE's [`Failure::Usage`] is returned as it is. Collective, but for a PE that
+    /// a signal has stopped: the others notice the end of its process, while their kernels still wait for it.
+    fn together<T>(&self, world: &World, own: Result<T, Failure>) -> Result<T, Failure> {
+        if own.is_err() && self.interrupt.end().is_some() {
+            return own;
+        }
+        let mut word = own.as_ref().err().map_or_else(String::new, reason);
+        if word.is_empty() && own.is_err() {
+            word = "standard output was closed".to_owned();
+        }
+        let words = match world.allgather(word.as_bytes()) {
+            Ok(words) => words,
+            // A PE with an error of its own reports that error; the others know only which PE is missing.
+            Err(e) => return own.and_then(|_| Err(e.into())),
+        };
+        let failed: Vec<(usize, String)> = words
+            .iter()
+            .enumerate()
+            .filter(|(_, w)| !w.is_empty())
+            .map(|(pe, w)| (pe, String::from_utf8_lossy(w).into_owned()))
+            .collect();
+        let Some(first) = failed.iter().find(|(_, w)| !is_hearsay(w)).or(failed.first()) else { return own };
+        match own {
+            Err(Failure::Usage(text)) => Err(Failure::Usage(text)),
+            _ => Err(Failure::Error(format!("PE {}: {}", first.0, first.1))),
+        }
+    }
 }
 
 impl Store {
@@ -305,31 +336,6 @@ impl Store {
             (_, Some(Err(why))) => Failure::Error(format!("{e}; {why}")),
             _ => e.into(),
         }
-    }
-}
-
-/// Returns this PE's result of a step if the step succeeded on all PEs. Otherwise fails with an error that names the
-/// first PE with an error of its own; this PE's [`Failure::Usage`] is returned as it is. Collective.
-fn together<T>(world: &World, own: Result<T, Failure>) -> Result<T, Failure> {
-    let mut word = own.as_ref().err().map_or_else(String::new, reason);
-    if word.is_empty() && own.is_err() {
-        word = "standard output was closed".to_owned();
-    }
-    let words = match world.allgather(word.as_bytes()) {
-        Ok(words) => words,
-        // A PE with an error of its own reports that error; the others know only which PE is missing.
-        Err(e) => return own.and_then(|_| Err(e.into())),
-    };
-    let failed: Vec<(usize, String)> = words
-        .iter()
-        .enumerate()
-        .filter(|(_, w)| !w.is_empty())
-        .map(|(pe, w)| (pe, String::from_utf8_lossy(w).into_owned()))
-        .collect();
-    let Some(first) = failed.iter().find(|(_, w)| !is_hearsay(w)).or(failed.first()) else { return own };
-    match own {
-        Err(Failure::Usage(text)) => Err(Failure::Usage(text)),
-        _ => Err(Failure::Error(format!("PE {}: {}", first.0, first.1))),
     }
 }
 

@@ -120,6 +120,11 @@ impl Plan {
             Ok(answer) => Some(answer),
             Err(e) => {
                 failure.lock().get_or_insert(e);
+                // Kernels report their own errors to the other PEs, but nobody reports a signal: without it, ranks of
+                // other processes would wait until their deadline.
+                if interrupt.end().is_some() {
+                    world.abandon();
+                }
                 // The other PEs may be waiting for this one inside their kernels.
                 for engine in &self.engines {
                     // A kernel that cannot be stopped ends at its deadline.

@@ -27,6 +27,9 @@ pub(crate) struct HostId {
     /// The network namespace. Unix sockets pass the memory of heaps, and do not reach into another namespace.
     #[serde(default)]
     net: String,
+    /// The user. Containers of one pod may run as different users, which are not given each other's memory.
+    #[serde(default)]
+    user: String,
 }
 
 /// The environment variable that names the host. Processes that give their host different names share no memory.
@@ -42,13 +45,18 @@ impl HostId {
     pub(crate) fn called(name: Option<String>) -> Self {
         let called = name.or_else(|| variable::text(HOST_VARIABLE));
         let machine = Machine::here();
-        Self { boot: machine.boot().to_owned(), name: called.unwrap_or_else(this_host::name), net: machine.network() }
+        Self {
+            boot: machine.boot().to_owned(),
+            name: called.unwrap_or_else(this_host::name),
+            net: machine.network(),
+            user: this_host::user(),
+        }
     }
 
-    /// Returns true if both are on one machine and in one network namespace, whatever their names. Unix sockets then
-    /// work between them.
+    /// Returns true if both are on one machine, in one network namespace, and of one user, whatever their names. Unix
+    /// sockets then work between them.
     pub(super) fn is_machine_of(&self, other: &Self) -> bool {
-        (&self.boot, &self.net) == (&other.boot, &other.net)
+        (&self.boot, &self.net, &self.user) == (&other.boot, &other.net, &other.user)
     }
 }
 
@@ -317,6 +325,13 @@ mod tests {
         let all = [peer_info(), other.clone(), peer_info(), other];
         let found: Vec<Vec<usize>> = hosts(&all).into_iter().map(|(_, ranks)| ranks).collect();
         assert_eq!(found, [vec![0, 2], vec![1, 3]]);
+        // Pods have network namespaces of their own, perhaps with one name, and their containers perhaps other users.
+        for differ in [|h: &mut HostId| h.net = "net:[1]".to_owned(), |h: &mut HostId| h.user = "7".to_owned()] {
+            let mut pod = peer_info();
+            differ(&mut pod.host);
+            assert!(!pod.host.is_machine_of(&peer_info().host));
+            assert_eq!(hosts(&[peer_info(), pod]).len(), 2);
+        }
     }
 
     #[test]

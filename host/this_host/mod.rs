@@ -96,6 +96,17 @@ pub(crate) fn name() -> String {
     read("/proc/sys/kernel/hostname")
 }
 
+/// Returns the user of this process, and the user namespace in which that number counts, as in
+/// `1000 of user:[4026531837]`. Unix sockets of worlds admit the same user only.
+pub(crate) fn user() -> String {
+    // SAFETY: takes no pointers and always succeeds.
+    let user = unsafe { libc::geteuid() };
+    match std::fs::read_link("/proc/self/ns/user") {
+        Ok(namespace) => format!("{user} of {}", namespace.display()),
+        Err(_) => user.to_string(),
+    }
+}
+
 fn read(path: &str) -> String {
     std::fs::read_to_string(path).unwrap_or_default().trim().to_owned()
 }
@@ -111,6 +122,8 @@ mod tests {
         assert_eq!(here.boot().len(), 36, "a UUID");
         let link = std::fs::read_link("/proc/self/ns/net").unwrap();
         assert_eq!(here.network(), link.to_string_lossy());
+        // SAFETY: takes no pointers and always succeeds.
+        assert!(user().starts_with(&unsafe { libc::geteuid() }.to_string()));
     }
 
     #[test]

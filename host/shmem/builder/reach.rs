@@ -35,8 +35,8 @@ pub(super) fn one_host(peer_infos: &[PeerInfo]) -> Result<(), String> {
     }
     let names: Vec<String> = hosts.iter().map(|(host, ranks)| format!("rank {} on {host}", ranges(ranks))).collect();
     Err(format!(
-        "loads and stores do not reach PEs on other hosts or in other network namespaces ({}): start all ranks on one host, \
-         use GPUs of one NVLink domain, or another transport (WARPBELL_TRANSPORT=auto)",
+        "loads and stores do not reach PEs on other hosts, in other network namespaces or of other users ({}): start \
+         all ranks on one host, use GPUs of one NVLink domain, or another transport (WARPBELL_TRANSPORT=auto)",
         names.join(", ")
     ))
 }

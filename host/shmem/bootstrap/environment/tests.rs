@@ -123,10 +123,19 @@ fn cray_pals() {
 fn leader_worker_set() {
     let text = "LWS_WORKER_INDEX=1 LWS_GROUP_SIZE=3 LWS_LEADER_ADDRESS=w-0.w.default";
     is(text, [1, 3], [None, None], Some("w-0.w.default:20711"), "LeaderWorkerSet");
+    // A group without a name for its leader has its address.
+    let text = "LWS_WORKER_INDEX=0 LWS_GROUP_SIZE=2 LWS_LEADER_ADDRESS=fd00::7";
+    is(text, [0, 2], [None, None], Some("[fd00::7]:20711"), "LeaderWorkerSet");
+    assert!(error("LWS_WORKER_INDEX=0 LWS_LEADER_ADDRESS=w-0.w").contains("LWS_GROUP_SIZE is not"));
 }
 
 #[test]
 fn indexed_job() {
+    // deploy/kubernetes/job.yaml.
+    let text = "JOB_COMPLETION_INDEX=1 WARPBELL_SIZE=2 WARPBELL_STORE=warpbell-0.warpbell:20711";
+    is(text, [1, 2], [None, None], Some("warpbell-0.warpbell:20711"), "Kubernetes Indexed Job");
+    let e = error("JOB_COMPLETION_INDEX=2 WARPBELL_SIZE=2");
+    assert!(e.contains("JOB_COMPLETION_INDEX is `2`") && e.contains("WARPBELL_SIZE says 2"), "{e}");
     let text = "JOB_COMPLETION_INDEX=2 WARPBELL_SIZE=4";
     is(text, [2, 4], [None, None], None, "Kubernetes Indexed Job");
     let e = launched(text).meeting_point().unwrap_err().to_string();
