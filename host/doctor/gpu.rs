@@ -96,17 +96,17 @@ fn not_shown(sysfs: &Sysfs, machine: &Machine, facts: &GpuFacts, f: &Function, c
         let fix = "install NVIDIA's driver; its package keeps nouveau from loading".to_owned();
         return c.fail("driver", "the nouveau driver holds it: CUDA cannot use it", fix);
     }
-    if !machine.nvidia.is_loaded() {
+    if !machine.has_nvidia_module() {
         let fix = match &machine.container {
-            Some(_) => "load NVIDIA's driver on the host, and start the container with --gpus all",
-            None => "install NVIDIA's driver with the open kernel modules (nvidia-open)",
+            Some(_) => format!("load NVIDIA's driver on the host, and {}", machine.gpu_option()),
+            None => "install NVIDIA's driver with the open kernel modules (nvidia-open)".to_owned(),
         };
-        return c.fail("driver", format!("no NVIDIA kernel module is loaded ({reason})"), fix.to_owned());
+        return c.fail("driver", format!("no NVIDIA kernel module is loaded ({reason})"), fix);
     }
     match machine.process.access(sysfs, "/dev/nvidiactl") {
         Access::Missing => {
             let fix = match &machine.container {
-                Some(_) => "start the container with --gpus all (or --device nvidia.com/gpu=all)",
+                Some(_) => machine.gpu_option(),
                 None => "nvidia-modprobe -u -c 0",
             };
             c.fail("driver", format!("there is no /dev/nvidiactl ({reason})"), fix.to_owned());
@@ -118,7 +118,11 @@ fn not_shown(sysfs: &Sysfs, machine: &Machine, facts: &GpuFacts, f: &Function, c
         ),
         Access::Allowed => {
             let version = machine.nvidia.version.as_deref().unwrap_or("unknown");
-            c.fail("driver", format!("kernel module {version} is loaded, but: {reason}"), None);
+            // A container whose CUDA shows no GPU may have the files without the driver's libraries. If it shows some, it
+            // has its part of the GPUs.
+            let fix = machine.container.as_ref().filter(|_| facts.gpus.is_err());
+            let fix = fix.map(|_| Remedy::step(machine.gpu_option()));
+            c.fail("driver", format!("kernel module {version} is loaded, but: {reason}"), fix);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Checks of the kernel, and of the rights and limits of this process.
 
 use super::check::{Area, Check, Checks};
-use super::machine::{IommuState, Machine, Vendor};
+use super::machine::{IommuState, KUBERNETES, Machine, Vendor};
 use super::nvme::{Controller, libnvm_nodes};
 use super::process::{Access, Limit, capability};
 use crate::pci::Sysfs;
@@ -141,6 +141,9 @@ fn memlock(machine: &Machine, with_nics: bool, c: &mut Checks<'_>) {
     }
     let fix = match (&machine.container, hard) {
         (_, Limit::Unlimited) => "ulimit -l unlimited".to_owned(),
+        // A user's engine cannot raise its user's limit.
+        (Some(_), _) if machine.process.user_namespace == Some(true) => "on the host: `* - memlock unlimited` in /etc/security/limits.d/warpbell.conf, then log in again and start the container with --ulimit memlock=-1".to_owned(),
+        (Some(engine), _) if engine == KUBERNETES => "raise LimitMEMLOCK of the node's container runtime, or add IPC_LOCK to a container of root".to_owned(),
         (Some(_), _) => "start the container with --ulimit memlock=-1".to_owned(),
         (None, _) => "`* - memlock unlimited` in /etc/security/limits.d/warpbell.conf, then log in again (a service: LimitMEMLOCK=infinity)".to_owned(),
     };
@@ -211,12 +214,12 @@ fn container(sysfs: &Sysfs, machine: &Machine, controllers: &[Controller], nics:
         missing.extend(controller.nodes().into_iter().filter(|n| !sysfs.exists(n)));
     }
     missing.extend(nics.iter().filter_map(|n| n.verbs_node.clone()).filter(|n| !sysfs.exists(n)));
-    if machine.nvidia.is_loaded() {
-        let nodes = ["/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia0"];
-        missing.extend(nodes.iter().filter(|n| !sysfs.exists(n)).map(|n| (*n).to_owned()));
-    }
     missing.sort();
     missing.dedup();
+    let devices = missing.clone();
+    if machine.has_nvidia_module() {
+        missing.extend(nvidia_nodes(sysfs));
+    }
     let limit = match (machine.memory_limit, machine.memory_bytes) {
         (Some(limit), Some(all)) => format!(", memory limited to {} of {}", Bytes(limit), Bytes(all)),
         (Some(limit), None) => format!(", memory limited to {}", Bytes(limit)),
@@ -225,7 +228,23 @@ fn container(sysfs: &Sysfs, machine: &Machine, controllers: &[Controller], nics:
     if missing.is_empty() {
         return c.ok("container", format!("{engine}{limit}, no device node is missing"));
     }
-    let options = missing.iter().map(|n| format!("--device {n}")).collect::<Vec<_>>().join(" ");
-    let fix = format!("start the container with {options}");
+    let options = devices.iter().map(|n| format!("--device {n}")).collect::<Vec<_>>().join(" ");
+    let by_device = match engine.as_str() {
+        _ if devices.is_empty() => None,
+        KUBERNETES => Some("give the container the resource of a device plugin for them".to_owned()),
+        _ => Some(format!("start the container with {options}")),
+    };
+    let by_driver = (devices.len() < missing.len()).then(|| machine.gpu_option().to_owned());
+    let fix = by_device.into_iter().chain(by_driver).collect::<Vec<_>>().join("; ");
     c.warn("container", format!("{engine}{limit}, {} not passed in", missing.join(", ")), fix);
+}
+
+/// Returns the device files of NVIDIA's driver that this process does not see. One GPU's file is enough: a container may
+/// have a part of the GPUs.
+fn nvidia_nodes(sysfs: &Sysfs) -> Vec<String> {
+    let numbered = |n: &String| n.strip_prefix("nvidia").is_some_and(|r| r.parse::<u32>().is_ok());
+    let any = sysfs.names("/dev").iter().any(numbered);
+    let names = ["/dev/nvidiactl", "/dev/nvidia-uvm"];
+    let missing = names.into_iter().filter(|n| !sysfs.exists(n));
+    missing.chain((!any).then_some("/dev/nvidia0")).map(str::to_owned).collect()
 }

@@ -1,9 +1,13 @@
 //! Facts about the machine that the kernel reports: version, IOMMU, virtual machine or not, container, memory.
 
+use super::gpu::is_gpu;
 use super::nvidia;
 use super::process::Process;
 use crate::pci::{Bdf, Sysfs, Topology};
 use std::collections::BTreeMap;
+
+/// Name of the kind of container that Kubernetes starts.
+pub(super) const KUBERNETES: &str = "kubernetes";
 
 /// State of the IOMMU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -152,6 +156,22 @@ impl Machine {
         }
     }
 
+    /// Returns how this container's engine passes GPUs in: device files and the driver's libraries.
+    pub fn gpu_option(&self) -> &'static str {
+        match self.container.as_deref() {
+            Some("docker") => "start the container with --gpus all",
+            Some("podman" | "libpod") => "start the container with --device nvidia.com/gpu=all",
+            Some(KUBERNETES) => "give the container the resource nvidia.com/gpu",
+            _ => "start the container with --gpus all (or --device nvidia.com/gpu=all)",
+        }
+    }
+
+    /// Returns true if NVIDIA's kernel module is loaded: by its own files, which sandboxes hide, or because it holds a
+    /// GPU.
+    pub fn has_nvidia_module(&self) -> bool {
+        self.nvidia.is_loaded() || self.topology.functions().any(|f| is_gpu(f) && f.driver.as_deref() == Some("nvidia"))
+    }
+
     /// Returns the first argument of the kernel's command line that is one of `any`.
     pub fn argument(&self, any: &[&str]) -> Option<&str> {
         self.arguments.as_ref()?.iter().find(|a| any.contains(&a.as_str())).map(String::as_str)
@@ -198,7 +218,12 @@ fn vendor(processor: Option<&str>) -> Vendor {
     }
 }
 
-/// Returns the kind of container, by files that container engines create and by words in the names of control groups.
+/// Files that container engines mount from folders of their own. On a host, whose mounts also name those folders, these
+/// are no mounts.
+const MOUNTED_FILES: [&str; 3] = ["/etc/hosts", "/etc/hostname", "/etc/resolv.conf"];
+
+/// Returns the kind of container: by files that container engines create, by words in the names of control groups, and
+/// by mounts. In a control-group namespace of its own, as with version 2, the process's group has no such name.
 fn container(sysfs: &Sysfs) -> Option<String> {
     for (file, name) in [("/.dockerenv", "docker"), ("/run/.containerenv", "podman")] {
         if sysfs.exists(file) {
@@ -211,10 +236,21 @@ fn container(sysfs: &Sysfs) -> Option<String> {
         return Some(name);
     }
     let groups = sysfs.text("/proc/self/cgroup").unwrap_or_default();
-    ["kubepods", "docker", "libpod", "containerd", "lxc"].iter().find(|w| groups.contains(*w)).map(|w| match *w {
-        "kubepods" => "kubernetes".to_owned(),
-        other => other.to_owned(),
-    })
+    if let Some(word) = ["kubepods", "docker", "libpod", "containerd", "lxc"].iter().find(|w| groups.contains(*w)) {
+        return Some(if *word == "kubepods" { KUBERNETES } else { word }.to_owned());
+    }
+    let mounts = sysfs.text("/proc/self/mountinfo").unwrap_or_default();
+    let roots: Vec<&str> = mounts
+        .lines()
+        .filter_map(|line| {
+            // Fields 4 and 5 of proc_pid_mountinfo(5): the mounted folder or file, and its place.
+            let mut fields = line.split_whitespace().skip(3);
+            let root = fields.next()?;
+            MOUNTED_FILES.contains(&fields.next()?).then_some(root)
+        })
+        .collect();
+    let words = [("/kubelet/pods/", KUBERNETES), ("/io.containerd.", "containerd"), ("/docker/containers/", "docker")];
+    words.iter().find(|(word, _)| roots.iter().any(|r| r.contains(word))).map(|(_, name)| (*name).to_owned())
 }
 
 fn kib(meminfo: &str, name: &str) -> Option<u64> {
@@ -288,6 +324,29 @@ mod tests {
         assert_eq!((m.memory_bytes, m.memory_limit), (Some(1 << 30), Some(512 << 20)));
         tree.file("/sys/fs/cgroup/kubepods.slice/pod1/memory.max", "max\n");
         assert_eq!(Machine::read(&Sysfs::at(tree.root())).memory_limit, Some(512 << 20));
+    }
+
+    #[test]
+    fn a_control_group_without_a_name_leaves_the_mounts() {
+        let tree = Fixture::new();
+        tree.file("/proc/self/cgroup", "0::/\n");
+        let seen = |mounts: &str| {
+            tree.file("/proc/self/mountinfo", mounts);
+            Machine::read(&Sysfs::at(tree.root())).container
+        };
+        let root = "600 500 0:50 / / rw - overlay overlay rw,lowerdir=/var/lib/containerd/io.containerd.snapshotter\n";
+        let name = "601 600 8:1 /var/lib/containerd/io.containerd.grpc.v1.cri/sandboxes/1/hostname /etc/hostname rw - ext4 /dev/sda1 rw\n";
+        let pod = "602 600 8:1 /var/lib/kubelet/pods/1/etc-hosts /etc/hosts rw - ext4 /dev/sda1 rw\n";
+        let docker = "603 600 8:1 /var/lib/docker/containers/1/resolv.conf /etc/resolv.conf rw - ext4 /dev/sda1 rw\n";
+        assert_eq!(seen(&format!("{root}{name}{pod}")).as_deref(), Some("kubernetes"));
+        assert_eq!(seen(&format!("{root}{name}")).as_deref(), Some("containerd"));
+        assert_eq!(seen(docker).as_deref(), Some("docker"));
+        // A node of a cluster has the mounts of its pods.
+        let node = "30 1 8:1 / / rw - ext4 /dev/sda1 rw\n\
+            31 30 0:40 / /var/lib/kubelet/pods/1/volumes/kubernetes.io~secret/warpbell rw - tmpfs tmpfs rw\n\
+            32 30 0:41 / /run/containerd/io.containerd.runtime.v2.task/k8s.io/1/rootfs rw - overlay overlay rw\n";
+        assert_eq!(seen(node), None);
+        assert_eq!(seen("30 1\n\n31 30 8:1 /x\n"), None);
     }
 
     #[test]

@@ -228,7 +228,8 @@ pub(super) fn check(sysfs: &Sysfs, machine: &Machine, controllers: &[Controller]
 
 fn driver(machine: &Machine, controller: &Controller, c: &mut Checks<'_>) {
     let bdf = controller.bdf;
-    let bind = |rehearse| Remedy::Bind { function: bdf.to_string(), rehearse };
+    // In a container /sys is read-only, and only the host sees whether it uses the controller.
+    let bind = |rehearse| Remedy::Bind { function: bdf.to_string(), rehearse: rehearse || machine.container.is_some() };
     match controller.driver.as_deref() {
         Some(d) if is_vfio(d) => c.ok("driver", d),
         Some(d) if controller.is_libnvm() => {
@@ -290,6 +291,12 @@ fn rights(sysfs: &Sysfs, machine: &Machine, controller: &Controller, c: &mut Che
     let node = controller.group_node(number);
     match machine.process.access(sysfs, &node) {
         Access::Allowed => c.ok("rights", format!("{node} can be opened")),
+        Access::Denied if machine.process.user_namespace == Some(true) && machine.container.is_some() => {
+            let fix = format!(
+                "on the host: chown {node} to the user that starts the container (podman: or to a group of that user, and --group-add keep-groups)"
+            );
+            c.fail("rights", format!("this user may not open {node}"), fix);
+        }
         Access::Denied => {
             let fix = format!(
                 "chown $USER {node}  (for good: SUBSYSTEM==\"vfio\", GROUP=\"vfio\", MODE=\"0660\" in /etc/udev/rules.d/60-vfio.rules)"

@@ -1,5 +1,6 @@
 //! Tests with fixtures of several machines: what is found, which remedies are given, and what is not claimed.
 
+mod containers;
 mod fabrics;
 mod nics;
 mod shapes;
