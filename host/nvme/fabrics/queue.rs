@@ -4,8 +4,9 @@ use super::commands::{Command, Commands, Finished};
 use super::driver_memory::DriverMemory;
 use super::host_identity::HostIdentity;
 use super::link::Link;
-use super::tcp::{self, TcpLink};
+use super::tcp::TcpLink;
 use super::{FabricsConfig, FabricsError};
+use crate::idle;
 use crate::wire::nvme::fabrics::{Connect, ConnectData, demands_authentication, status};
 use crate::wire::nvme::{SqEntry, Status};
 use std::os::fd::RawFd;
@@ -167,7 +168,7 @@ impl Queue {
                 let (peer, what) = (self.link.peer().to_owned(), what.to_owned());
                 return Err(FabricsError::TimedOut { peer, what, waited });
             }
-            tcp::wait(&[self.descriptor()], SLICE.min(within - waited));
+            idle::wait(&[self.descriptor()], SLICE.min(within - waited));
         }
     }
 

@@ -4,6 +4,7 @@ use super::commands::{Commands, Direction};
 use super::driver_memory::DriverMemory;
 use super::link::Link;
 use super::{FabricsConfig, FabricsError};
+use crate::idle;
 use crate::wire::nvme::fabrics::{self, descriptor, sgl};
 use crate::wire::nvme::tcp::{
     ADMIN_IN_CAPSULE_BYTES, DataRange, Digests, IcReq, IcResp, Pdu, PduError, Reader, Writer, fes, flag,
@@ -99,7 +100,7 @@ impl TcpLink {
                 let what = "the initialization of the connection (ICReq)".to_owned();
                 return Err(FabricsError::TimedOut { peer, what, waited: config.connect_timeout });
             }
-            wait(&[(link.descriptor(), link.backlog() > 0)], left);
+            idle::wait(&[(link.descriptor(), link.backlog() > 0)], left);
         }
     }
 
@@ -309,23 +310,4 @@ impl Link for TcpLink {
     fn set_in_capsule(&mut self, bytes: u32) {
         self.in_capsule = bytes;
     }
-}
-
-/// Waits until one of the descriptors is readable, or writable where that is wanted, or the time has passed.
-pub(super) fn wait(descriptors: &[(RawFd, bool)], time: Duration) {
-    let mut polled: Vec<libc::pollfd> = descriptors
-        .iter()
-        .map(|(fd, writes)| libc::pollfd {
-            fd: *fd,
-            events: libc::POLLIN | if *writes { libc::POLLOUT } else { 0 },
-            revents: 0,
-        })
-        .collect();
-    let time = libc::timespec {
-        tv_sec: time.as_secs().min(3600) as libc::time_t,
-        tv_nsec: time.subsec_nanos() as libc::c_long,
-    };
-    // SAFETY: the array has as many entries as the call is told, and the time is valid during the call. A failure, such
-    // as an interruption, ends the wait early, which callers expect.
-    unsafe { libc::ppoll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, &time, std::ptr::null()) };
 }

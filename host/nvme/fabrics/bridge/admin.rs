@@ -162,6 +162,10 @@ impl Manager {
                 self.event_requests.push(*e);
                 return Ok(None);
             }
+            admin::ABORT if !up => {
+                self.answer(e.cid(), Ok(NOT_ABORTED));
+                return Ok(None);
+            }
             _ if !up => return Err(status::HOST_PATHING_ERROR),
             admin::IDENTIFY => IDENTIFY_BYTES as u32,
             admin::GET_LOG_PAGE => {

@@ -1,13 +1,13 @@
 //! Manager thread: register state machine, admin queue, Keep Alive, recovery of a lost association.
 
+use super::super::FabricsError;
 use super::super::association::Association;
 use super::super::commands::{Command, Finished};
 use super::super::driver_memory::DriverMemory;
 use super::super::host_identity::HostIdentity;
 use super::super::queue::{Queue, admin};
-use super::super::{FabricsError, tcp};
 use super::{Core, Message, READY, Way, change_status};
-use crate::idle::{Idle, Pace, Pause};
+use crate::idle::{self, Idle, Pace, Pause};
 use crate::nvme::ring_service::{Answer, Cq, Mailbox, RingSetup, Snapshot, SubmissionRing, copy};
 use crate::wire::nvme::fabrics::property_get;
 use crate::wire::nvme::{SqEntry, Status, admin as opcode, cc, csts, register, status};
@@ -25,6 +25,8 @@ const PACE: Pace =
     Pace { spin: Duration::ZERO, yields: 100, naps: [Duration::from_micros(50), Duration::from_millis(1)] };
 /// Longest sleep while the controller is disabled. Register writes wake the thread.
 const LONG_NAP: Duration = Duration::from_millis(100);
+/// Time in which a target notices that a connection was closed.
+const SETTLE: Duration = Duration::from_secs(2);
 /// Time for messages to a target that is left anyway.
 const PARTING: Duration = Duration::from_secs(1);
 
@@ -103,7 +105,7 @@ impl Manager {
                 continue;
             }
             match (idle.next(), &self.link) {
-                (Pause::Nap(nap), Link::Up(a)) => tcp::wait(&[a.admin.descriptor()], nap),
+                (Pause::Nap(nap), Link::Up(a)) => idle::wait(&[a.admin.descriptor()], nap),
                 (Pause::Nap(_), _) if self.rings.is_none() => std::thread::park_timeout(LONG_NAP),
                 (pause, _) => pause.make(std::thread::park_timeout),
             }
@@ -465,7 +467,20 @@ impl Manager {
     pub(super) fn connect_queue(&mut self, id: u16, entries: u32) -> Result<Box<Queue>, Status> {
         let (core, identity) = (self.core.clone(), self.identity.clone());
         let Some(a) = self.up() else { return Err(status::HOST_PATHING_ERROR) };
-        match Queue::connect(&core.config, &identity, id, a.controller, entries) {
+        let controller = a.controller;
+        let started = Instant::now();
+        // The target may not have noticed yet that an earlier connection of this queue was closed.
+        let connected = loop {
+            match Queue::connect(&core.config, &identity, id, controller, entries) {
+                Err(FabricsError::Refused { status: s, .. })
+                    if s.without_flags() == status::SEQUENCE_ERROR && started.elapsed() < SETTLE && !core.stops() =>
+                {
+                    std::thread::sleep(SLICE);
+                }
+                other => break other,
+            }
+        };
+        match connected {
             Ok((queue, _)) => Ok(self.prepared(queue)),
             Err(FabricsError::Refused { status, .. }) => Err(status),
             Err(error) => {

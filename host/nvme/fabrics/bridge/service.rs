@@ -3,10 +3,9 @@
 use super::super::commands::{Command, Direction, Finished, Place};
 use super::super::driver_memory::DriverMemory;
 use super::super::queue::Queue;
-use super::super::tcp;
 use super::formats::KnownFormats;
 use super::{Core, Message, Way};
-use crate::idle::{Idle, Pace, Pause};
+use crate::idle::{self, Idle, Pace, Pause};
 use crate::nvme::ring_service::copy;
 use crate::nvme::ring_service::{Answer, Cq, RingSetup, Snapshot, SubmissionRing};
 use crate::wire::nvme::{SqEntry, Status, status};
@@ -130,7 +129,7 @@ impl Service {
         self.descriptors.extend(self.pairs.iter().filter_map(|p| p.queue.as_ref().map(|q| q.descriptor())));
         match self.descriptors.is_empty() {
             true => std::thread::park_timeout(nap),
-            false => tcp::wait(&self.descriptors, nap),
+            false => idle::wait(&self.descriptors, nap),
         }
         // Whatever ended the sleep: the next round looks at all connections.
         self.rounds = 0;
