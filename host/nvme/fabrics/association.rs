@@ -1,4 +1,4 @@
-//! The admin queue of an association, and what its controller reports.
+//! The admin queue of an association, and the limits of its controller.
 
 use super::commands::{Command, Place};
 use super::host_identity::HostIdentity;
@@ -18,7 +18,7 @@ const TIMEOUT_UNIT: Duration = Duration::from_millis(500);
 /// Smallest IOCCSZ, in units of 16 bytes: the command alone.
 const LEAST_CAPSULE: u32 = 4;
 
-/// What Identify Controller reports for message-based transports (NVMe Base 2.1, 5.1.13.2.1, bytes 1792 and on).
+/// Limits that Identify Controller reports for message-based transports (NVMe Base 2.1, 5.1.13.2.1, bytes 1792 and on).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Largest in-capsule data of an I/O command in bytes.
@@ -137,7 +137,7 @@ impl Association {
         }
     }
 
-    /// Returns what the controller reports for its I/O queues.
+    /// Returns the limits that the controller reports for its I/O queues.
     pub(super) fn limits(&self, identify: &IdentifyController) -> Result<Limits, FabricsError> {
         let b = identify.bytes();
         let word = |at: usize| u16::from_le_bytes([b[at], b[at + 1]]);

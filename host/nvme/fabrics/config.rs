@@ -1,4 +1,4 @@
-//! Address of a subsystem on another machine, and how its controller is used.
+//! Address of a subsystem on another machine, and use of its controller.
 
 use super::FabricsError;
 use super::host_identity::{HostIdentity, parse_uuid};
@@ -17,7 +17,7 @@ const RECONNECT_DELAY: Duration = Duration::from_secs(2);
 /// Time for one step of a connection: TCP, its initialization, Connect, a property.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How a subsystem of another machine is reached and used. Times of zero have the meaning that their field says.
+/// Address and use of a subsystem of another machine. Times of zero have the meaning that their field says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FabricsConfig {

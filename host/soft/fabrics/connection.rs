@@ -69,7 +69,7 @@ impl Reply {
     }
 }
 
-/// What the connection carries.
+/// Kind of queue that the connection carries.
 enum Role {
     /// Nothing yet: Connect comes first.
     New,

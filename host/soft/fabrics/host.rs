@@ -30,17 +30,22 @@ pub(super) struct RemoteHost {
     pub(super) events: AtomicU32,
 }
 
-/// Refusal of a Connect: status and result.
-pub(super) type Refusal = (Status, u32);
+/// ConnectError of a Connect: status and result.
+pub(super) type ConnectError = (Status, u32);
 
-/// Refusal that names a parameter (NVMe Base 2.1, 6.3: IPO and IATTR).
-fn invalid(offset: u32, in_data: bool) -> Refusal {
+/// ConnectError that names a parameter (NVMe Base 2.1, 6.3: IPO and IATTR).
+fn invalid(offset: u32, in_data: bool) -> ConnectError {
     (fabrics::status::INVALID_PARAMETERS.dnr(), offset | u32::from(in_data) << 16)
 }
 
 impl RemoteHost {
     /// Processes a Connect. Returns the host, and its new queue.
-    pub(super) fn connect(shared: &Shared, format: u16, c: &Connect, data: &ConnectData) -> Result<Arc<Self>, Refusal> {
+    pub(super) fn connect(
+        shared: &Shared,
+        format: u16,
+        c: &Connect,
+        data: &ConnectData,
+    ) -> Result<Arc<Self>, ConnectError> {
         let config = &shared.config;
         if format != 0 {
             return Err((fabrics::status::INCOMPATIBLE_FORMAT.dnr(), 0));
@@ -95,7 +100,7 @@ impl RemoteHost {
         Ok(host)
     }
 
-    fn connect_io(shared: &Shared, c: &Connect, data: &ConnectData) -> Result<Arc<Self>, Refusal> {
+    fn connect_io(shared: &Shared, c: &Connect, data: &ConnectData) -> Result<Arc<Self>, ConnectError> {
         let host = shared.hosts.lock().get(&data.controller).cloned().ok_or(invalid(16, true))?;
         if host.data.host_id != data.host_id || host.data.host != data.host {
             return Err(invalid(if host.data.host != data.host { 512 } else { 0 }, true));

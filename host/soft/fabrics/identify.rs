@@ -49,7 +49,8 @@ pub(super) fn controller(shared: &Shared, host: &RemoteHost) -> Vec<u8> {
     p[262] = 63;
     p[320..322].copy_from_slice(&KEEP_ALIVE_UNIT.to_le_bytes());
     (p[512], p[513]) = (0x66, 0x44);
-    p[514..516].copy_from_slice(&((shared.config.queue_entries - 1) as u16).to_le_bytes());
+    // MAXCMD: Linux compares it with the number of entries.
+    p[514..516].copy_from_slice(&(shared.config.queue_entries as u16).to_le_bytes());
     p[536..540].copy_from_slice(&SGLS.to_le_bytes());
     let name = if host.discovery { DISCOVERY_NQN } else { &shared.config.subsystem };
     p[768..768 + name.len()].copy_from_slice(name.as_bytes());

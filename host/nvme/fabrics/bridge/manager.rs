@@ -6,7 +6,7 @@ use super::super::commands::{Command, Finished};
 use super::super::driver_memory::DriverMemory;
 use super::super::host_identity::HostIdentity;
 use super::super::queue::{Queue, admin};
-use super::{Core, Message, READY, Way, change_status};
+use super::{Core, Flow, Message, READY, change_status};
 use crate::idle::{self, Idle, Pace, Pause};
 use crate::nvme::ring_service::{Answer, Cq, Mailbox, RingSetup, Snapshot, SubmissionRing, copy};
 use crate::wire::nvme::fabrics::property_get;
@@ -26,7 +26,7 @@ const PACE: Pace =
 /// Longest sleep while the controller is disabled. Register writes wake the thread.
 const LONG_NAP: Duration = Duration::from_millis(100);
 /// Time in which a target notices that a connection was closed.
-const SETTLE: Duration = Duration::from_secs(2);
+const CLOSE_NOTICE: Duration = Duration::from_secs(2);
 /// Time for messages to a target that is left anyway.
 const PARTING: Duration = Duration::from_secs(1);
 
@@ -123,8 +123,8 @@ impl Manager {
         for value in writes {
             self.configure(value);
         }
-        let trouble = self.core.trouble.lock().take();
-        if let Some(error) = trouble {
+        let loss = self.core.loss.lock().take();
+        if let Some(error) = loss {
             self.lose(error);
             busy = true;
         }
@@ -154,8 +154,8 @@ impl Manager {
         }
     }
 
-    fn set_way(&self, way: Way) {
-        *self.core.way.lock() = way;
+    fn set_flow(&self, flow: Flow) {
+        *self.core.flow.lock() = flow;
     }
 
     // --- registers ---------------------------------------------------------------------------------------------------
@@ -235,7 +235,7 @@ impl Manager {
         self.next_beat = Instant::now() + self.core.config.keep_alive / 2;
         self.pending_beat = None;
         *self.core.failure.lock() = None;
-        self.set_way(Way::Open);
+        self.set_flow(Flow::Open);
     }
 
     /// Marks the controller as failed. Reads of CSTS fail with the reason.
@@ -243,7 +243,7 @@ impl Manager {
         tracing::debug!(device = %self.core.name, reason, "the controller failed");
         self.link = Link::Failed;
         *self.core.failure.lock() = Some(reason);
-        self.set_way(Way::Closed);
+        self.set_flow(Flow::Closed);
     }
 
     /// Ends the association, which deletes all queues (NVMe Base 2.1, 3.7.2).
@@ -266,9 +266,9 @@ impl Manager {
         self.event_requests.clear();
         self.finished.clear();
         self.features.clear();
-        *core.trouble.lock() = None;
+        *core.loss.lock() = None;
         *core.failure.lock() = None;
-        self.set_way(Way::Open);
+        self.set_flow(Flow::Open);
         core.registers.csts.store(0, Ordering::SeqCst);
     }
 
@@ -353,7 +353,7 @@ impl Manager {
                 tracing::warn!(device = %self.core.name, csts = f.result, "the controller reports a fatal status");
                 self.leave(status::HOST_PATHING_ERROR);
                 self.link = Link::Failed;
-                self.set_way(Way::Closed);
+                self.set_flow(Flow::Closed);
                 change_status(&self.core, csts::CFS, 0);
             }
             _ => {}
@@ -363,7 +363,7 @@ impl Manager {
     /// Ends all connections. Commands in flight complete with a status.
     fn leave(&mut self, status: Status) {
         self.core.counters.losses.fetch_add(1, Ordering::Relaxed);
-        self.set_way(Way::Waiting);
+        self.set_flow(Flow::Waiting);
         self.pending_beat = None;
         if let Link::Up(mut a) = std::mem::replace(&mut self.link, Link::None) {
             for command in a.admin.abandon() {
@@ -375,7 +375,7 @@ impl Manager {
             self.ask(m, Message::Detach);
         }
         // The threads may have reported the same loss meanwhile.
-        *core.trouble.lock() = None;
+        *core.loss.lock() = None;
     }
 
     /// Handles the loss of a connection, which ends the association.
@@ -473,7 +473,9 @@ impl Manager {
         let connected = loop {
             match Queue::connect(&core.config, &identity, id, controller, entries) {
                 Err(FabricsError::Refused { status: s, .. })
-                    if s.without_flags() == status::SEQUENCE_ERROR && started.elapsed() < SETTLE && !core.stops() =>
+                    if s.without_flags() == status::SEQUENCE_ERROR
+                        && started.elapsed() < CLOSE_NOTICE
+                        && !core.stops() =>
                 {
                     std::thread::sleep(SLICE);
                 }

@@ -51,7 +51,7 @@ enum Message {
 
 /// State of the association, as the service threads see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum Flow {
     /// Commands are carried.
     Open,
     /// Commands wait for the association.
@@ -73,9 +73,9 @@ struct Core {
     formats: Formats,
     mail: Box<[Mailbox<Message>]>,
     manager: OnceLock<Thread>,
-    way: Mutex<Way>,
+    flow: Mutex<Flow>,
     /// First error of a connection since the association was established.
-    trouble: Mutex<Option<FabricsError>>,
+    loss: Mutex<Option<FabricsError>>,
     /// Reason why registers cannot be read: no association, after all attempts.
     failure: Mutex<Option<String>>,
     limits: Limits,
@@ -123,13 +123,13 @@ impl Core {
         }
     }
 
-    fn way(&self) -> Way {
-        *self.way.lock()
+    fn flow(&self) -> Flow {
+        *self.flow.lock()
     }
 
     /// Reports the loss of a connection. The manager recovers all of them.
     fn report(&self, error: FabricsError) {
-        self.trouble.lock().get_or_insert(error);
+        self.loss.lock().get_or_insert(error);
         self.wake_manager();
     }
 
@@ -227,8 +227,8 @@ impl RemoteController {
             formats: Formats::default(),
             mail: (0..threads).map(|_| Mailbox::default()).collect(),
             manager: OnceLock::new(),
-            way: Mutex::new(Way::Open),
-            trouble: Mutex::new(None),
+            flow: Mutex::new(Flow::Open),
+            loss: Mutex::new(None),
             failure: Mutex::new(None),
             limits,
             pairs,

@@ -4,7 +4,7 @@ use super::super::commands::{Command, Direction, Finished, Place};
 use super::super::driver_memory::DriverMemory;
 use super::super::queue::Queue;
 use super::formats::KnownFormats;
-use super::{Core, Message, Way};
+use super::{Core, Flow, Message};
 use crate::idle::{self, Idle, Pace, Pause};
 use crate::nvme::ring_service::copy;
 use crate::nvme::ring_service::{Answer, Cq, RingSetup, Snapshot, SubmissionRing};
@@ -106,11 +106,11 @@ impl Service {
             if core.table.generation() != self.table.generation {
                 self.refresh();
             }
-            let way = core.way();
+            let flow = core.flow();
             let mut busy = false;
             self.rounds = self.rounds.wrapping_add(1);
             for i in 0..self.pairs.len() {
-                busy |= self.fetch(i, way);
+                busy |= self.fetch(i, flow);
                 busy |= self.carry(i);
             }
             if busy {
@@ -136,11 +136,11 @@ impl Service {
     }
 
     /// Takes commands from a ring. Returns true if there were any.
-    fn fetch(&mut self, index: usize, way: Way) -> bool {
+    fn fetch(&mut self, index: usize, flow: Flow) -> bool {
         let core = &*self.core;
         let pair = &mut self.pairs[index];
-        match (&pair.queue, way) {
-            (Some(_), _) | (None, Way::Closed) => {}
+        match (&pair.queue, flow) {
+            (Some(_), _) | (None, Flow::Closed) => {}
             (None, _) => return false,
         }
         let there = pair.sq.available(core);
