@@ -143,13 +143,13 @@ impl Commands {
         }
     }
 
-    /// Adds a command. Returns its identifier, or the command if there is no room.
-    pub(super) fn add(&mut self, command: Command) -> Result<u16, Command> {
-        let Some(slot) = self.free.pop() else { return Err(command) };
+    /// Adds a command. Returns its identifier, or `None` if there is no room.
+    pub(super) fn add(&mut self, command: Command) -> Option<u16> {
+        let slot = self.free.pop()?;
         let s = &mut self.slots[usize::from(slot)];
         s.generation = (s.generation + 1) & 0xf;
         s.command = Some(command);
-        Ok(slot | u16::from(s.generation) << SLOT_BITS)
+        Some(slot | u16::from(s.generation) << SLOT_BITS)
     }
 
     fn slot(&mut self, cid: u16) -> Result<&mut Slot, Violation> {
@@ -350,7 +350,7 @@ mod tests {
         for _ in 0..2 {
             c.add(read(4)).unwrap();
         }
-        assert!(!c.has_room() && c.add(read(4)).is_err());
+        assert!(!c.has_room() && c.add(read(4)).is_none());
         assert_eq!((c.abandon().len(), c.outstanding()), (3, 0));
     }
 
@@ -390,7 +390,7 @@ mod tests {
             for (kind, cid, offset, length) in steps {
                 let cid = if cid & 0x8000 != 0 { c.find(9).unwrap_or(cid) } else { cid };
                 match kind {
-                    0 => added += usize::from(c.add(read(8)).is_ok()),
+                    0 => added += usize::from(c.add(read(8)).is_some()),
                     1 => drop(c.store(cid, offset, &vec![1; usize::from(length)], true, &none)),
                     2 => drop(c.complete(&done(cid, offset as u16))),
                     3 => drop(c.request(cid, offset, length.into())),

@@ -118,11 +118,11 @@ impl Queue {
             return Ok(Err(status));
         }
         match self.commands.add(command) {
-            Ok(cid) => {
+            Some(cid) => {
                 self.link.submit(cid, &mut self.commands, memory)?;
                 Ok(Ok(cid))
             }
-            Err(_) => Ok(Err(crate::wire::nvme::status::INTERNAL_ERROR)),
+            None => Ok(Err(crate::wire::nvme::status::INTERNAL_ERROR)),
         }
     }
 

@@ -176,7 +176,7 @@ impl Connection {
             None if self.started.elapsed() > INTRODUCTION => {
                 violation(fes::SEQUENCE, 0, format!("no Connect within {INTRODUCTION:?}"))
             }
-            Some(host) if self.queue == 0 && host.is_lost() => {
+            Some(host) if self.queue == 0 && host.is_lost() && !self.shared.config.faults.ignore_keep_alive => {
                 tracing::warn!(host = host.controller, "no Keep Alive within {} ms", host.keep_alive_ms());
                 Err(End::Closed)
             }

@@ -128,8 +128,9 @@ impl Manager {
             self.lose(error);
             busy = true;
         }
-        self.beat();
+        // Responses that have arrived count before Keep Alive is late.
         busy |= self.carry();
+        self.beat();
         if self.core.registers.csts.load(Ordering::Relaxed) & READY != 0 {
             busy |= self.serve();
         }
@@ -323,7 +324,7 @@ impl Manager {
     /// Sends and receives on the admin connection. Returns true if something moved.
     fn carry(&mut self) -> bool {
         let core = self.core.clone();
-        let Link::Up(a) = &mut self.link else { return false };
+        let (Link::Up(a) | Link::Prepared(a)) = &mut self.link else { return false };
         let table = self.table.clone();
         let memory = DriverMemory::new(&table, core.mover);
         let moved = a.admin.progress(&memory, &mut self.finished);
@@ -439,6 +440,10 @@ impl Manager {
         }
         let mut queues = Vec::new();
         for (&id, setup) in &self.sqs {
+            if self.core.stops() {
+                let reason = "the controller is being closed".to_owned();
+                return Err(FabricsError::Lost { peer: self.core.config.peer(), reason });
+            }
             let connected = Queue::connect(&self.core.config, &self.identity, id, a.controller, setup.entries)?;
             queues.push(self.prepared(connected.0));
         }

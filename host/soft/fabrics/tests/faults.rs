@@ -116,7 +116,7 @@ fn a_target_that_completes_nothing_runs_into_the_deadline() {
 #[test]
 fn controller_fatal_status_is_reported_and_a_reset_ends_it() {
     let e = Exported::faulty(TargetFaults { fatal_at: Some(2), ..TargetFaults::default() });
-    let r = Remote::new(&e.config().keep_alive(Duration::from_secs(1)));
+    let r = Remote::new(&e.config().keep_alive(Duration::from_secs(4)));
     let mut q = r.queue();
     q.read(&r.namespace, 0, &mut [0; 512]).unwrap();
     let error = q.read(&r.namespace, 0, &mut [0; 512]).unwrap_err();
