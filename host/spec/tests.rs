@@ -157,10 +157,12 @@ fn specs() -> impl Strategy<Value = DeviceSpec> {
         bytes().prop_map(|b| Name::SoftFile(b.into())),
         bytes().prop_map(|b| Name::QtestFile(b.into())),
         controller,
-        ("[a-z0-9.]{1,9}|{pe}|::1", 1u16.., bytes()).prop_map(|(host, port, name)| {
-            let subsystem = name.to_string_lossy().into_owned();
-            Name::Remote(RemoteName { host, port, subsystem })
-        }),
+        (prop::sample::select(vec!["h", "10.0.0.2", "{pe}.a", "::1", "é"]), 1u16.., bytes()).prop_map(
+            |(host, port, name)| {
+                let subsystem = name.to_string_lossy().into_owned();
+                Name::Remote(RemoteName { host: host.to_owned(), port, subsystem })
+            }
+        ),
     ];
     let options = prop::collection::vec((any::<prop::sample::Index>(), bytes()), 0..6);
     (name, options).prop_map(|(name, options)| {
