@@ -97,8 +97,8 @@ TOKEN = re.compile(
 )
 PART = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 FILE = re.compile(r"(?<![\w/.*-])(?:[\w.-]+/)*[\w-]+\.(?:rs|cuh|cu|cpp|md|py)\b(?!\()")
-# The C and C++ world outside, which comments name too.
-FOREIGN = re.compile(r"nvme\.rs|main\.rs|lib\.rs|kernel\.cu|my\w*\.\w+|docs\.rs|crates\.io")
+# The C and C++ world outside, which comments name too, and SPDK's script.
+FOREIGN = re.compile(r"nvme\.rs|main\.rs|lib\.rs|kernel\.cu|my\w*\.\w+|docs\.rs|crates\.io|rpc\.py")
 
 
 def excepted(path, word):

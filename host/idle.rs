@@ -1,5 +1,6 @@
 //! Pauses of a polling thread: it spins, then yields, then sleeps. Uses no other module.
 
+use std::os::fd::RawFd;
 use std::time::{Duration, Instant};
 
 /// Limits of the pauses of one kind of thread.
@@ -85,6 +86,25 @@ impl Idle {
     fn elapsed(&mut self) -> Duration {
         self.since.get_or_insert_with(Instant::now).elapsed()
     }
+}
+
+/// Waits until one of the descriptors is readable, or writable where that is wanted, or the time has passed.
+pub(crate) fn wait(descriptors: &[(RawFd, bool)], time: Duration) {
+    let mut polled: Vec<libc::pollfd> = descriptors
+        .iter()
+        .map(|(fd, writes)| libc::pollfd {
+            fd: *fd,
+            events: libc::POLLIN | if *writes { libc::POLLOUT } else { 0 },
+            revents: 0,
+        })
+        .collect();
+    let time = libc::timespec {
+        tv_sec: time.as_secs().min(3600) as libc::time_t,
+        tv_nsec: time.subsec_nanos() as libc::c_long,
+    };
+    // SAFETY: the array has as many entries as the call is told, and the time is valid during the call. A failure, such
+    // as an interruption, ends the wait early, which callers expect.
+    unsafe { libc::ppoll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, &time, std::ptr::null()) };
 }
 
 #[cfg(test)]

@@ -171,3 +171,72 @@ fn what_cannot_be_opened_is_one_line() {
         assert!(code == 2 || stderr.lines().count() == 1, "{args:?}: {stderr}");
     }
 }
+
+/// A target that a process of this program serves, until it is dropped.
+struct Served {
+    child: std::process::Child,
+    address: String,
+}
+
+impl Served {
+    fn new(device: &str) -> Self {
+        let mut command = Command::new(tree::program());
+        command.args(["nvme", "serve", device, "--listen", "127.0.0.1:0", "--nqn", "nqn.a:b,c"]);
+        let mut child = command.stdout(std::process::Stdio::piped()).spawn().unwrap();
+        let mut first = String::new();
+        let mut out = std::io::BufReader::new(child.stdout.take().unwrap());
+        std::io::BufRead::read_line(&mut out, &mut first).unwrap();
+        let address = first.trim().rsplit(' ').next().unwrap().to_owned();
+        assert!(first.starts_with(&format!("{device} is served at 127.0.0.1:")), "{first}");
+        Self { child, address }
+    }
+
+    fn device(&self) -> String {
+        format!(r"nvmf:tcp://{}/nqn.a:b\,c,keep-alive=60,threads=1", self.address)
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn a_served_device_is_found_checked_and_used() {
+    let served = Served::new("soft:mem:64M,block=4096,threads=1");
+    let found = json(&["discover", &served.address]);
+    let record = &found["records"][0];
+    assert_eq!((record["subnqn"].as_str(), record["trtype"].as_str()), (Some("nqn.a:b,c"), Some("tcp")));
+    let device = record["device"].as_str().unwrap();
+    assert_eq!(device, format!(r"nvmf:tcp://{}/nqn.a:b\,c", served.address));
+    assert!(text(&["discover", &served.address]).contains(device));
+    let checked = json(&["connect-check", device]);
+    assert_eq!((checked["namespaces"][0].as_u64(), checked["in_capsule_bytes"].as_u64()), (Some(1), Some(4096)));
+    assert!(text(&["connect-check", device]).contains("transfer   : 128 KiB"));
+    assert!(text(&["id", &served.device()]).contains("mn        : warpbell software controller"));
+    let mut search = Command::new(tree::program());
+    search.args(["graph", "bfs", "kron:10", "--verify", "--engine", "cpu", "--device", &served.device()]);
+    let out = search.output().unwrap();
+    let said = String::from_utf8_lossy(&out.stdout).into_owned();
+    assert!(out.status.success() && said.contains("verified"), "{said}{}", String::from_utf8_lossy(&out.stderr));
+}
+
+#[test]
+fn targets_that_cannot_be_used_are_errors_with_a_remedy() {
+    let served = Served::new("soft:mem:1M,threads=1");
+    let (code, said) = error(&["connect-check", &format!("nvmf:tcp://{}/nqn.other", served.address)]);
+    assert!(code == Some(1) && said.contains("name of the subsystem"), "{said}");
+    let address = served.address.clone();
+    drop(served);
+    let (code, said) = error(&["connect-check", &format!("nvmf:tcp://{address}/nqn.other")]);
+    assert!(code == Some(1) && said.contains("start the target"), "{said}");
+    let (code, said) = error(&["discover", "::1"]);
+    assert!(code == Some(1) && said.contains("brackets"), "{said}");
+    let (code, said) = error(&["connect-check", "soft:mem:1M"]);
+    assert!(code == Some(1) && said.contains("`nvmf` was expected"), "{said}");
+    let (code, said) = error(&["serve", "soft:mem:1M", "--nqn", ""]);
+    assert!(code == Some(1) && said.contains("NQN"), "{said}");
+}

@@ -6,6 +6,7 @@
 use libfuzzer_sys::fuzz_target;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
+use warpbell::nvme::fabrics::FabricsConfig;
 use warpbell::nvme::qtest::QtestConfig;
 use warpbell::soft::nvme::SoftConfig;
 use warpbell::spec::{DeviceSpec, Name};
@@ -27,6 +28,7 @@ fuzz_target!(|data: &[u8]| {
     match spec.name() {
         Name::Memory { .. } | Name::SoftFile(_) => drop(SoftConfig::try_from(&spec)),
         Name::QtestFile(_) => drop(QtestConfig::try_from(&spec)),
+        Name::Remote(_) => drop(FabricsConfig::try_from(&spec)),
         Name::Controller(_) => assert!(SoftConfig::try_from(&spec).is_err() && QtestConfig::try_from(&spec).is_err()),
     }
 });

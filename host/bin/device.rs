@@ -6,7 +6,7 @@ use crate::output::{Failure, Text};
 use std::path::PathBuf;
 use warpbell::engine::Engine;
 use warpbell::memory::mapping::BackendChoice;
-use warpbell::spec::{DeviceSpec, PE, for_pe};
+use warpbell::spec::{DeviceSpec, Name, PE, for_pe};
 use warpbell::storage::{Drive, DriveSpec, OverwritePolicy, Plan, StorageError, Volume};
 use warpbell::units::Bytes;
 
@@ -231,6 +231,11 @@ fn specs(args: &DeviceArgs) -> Result<Vec<DriveSpec>, Failure> {
         ([one], Some(2..)) if one.is_controller() => {
             return Err(Failure::Usage(format!(
                 "{one} is one controller; to stripe, give --device once for each controller"
+            )));
+        }
+        ([one], Some(2..)) if matches!(one.name(), Name::Remote(_)) => {
+            return Err(Failure::Usage(format!(
+                "{one} is one subsystem; to stripe, give --device once for each namespace"
             )));
         }
         ([one], Some(n @ 2..)) => (0..n).map(|i| one.clone().numbered(i)).collect(),

@@ -6,6 +6,7 @@ use warpbell::engine::{EngineError, RunError};
 use warpbell::graph::GraphError;
 use warpbell::memory::MemoryError;
 use warpbell::nvme::NvmeError;
+use warpbell::nvme::fabrics::FabricsError;
 use warpbell::nvme::vfio::VfioError;
 use warpbell::pci::BindError;
 use warpbell::remedy::{Remedies, Remedy};
@@ -23,6 +24,7 @@ pub fn of(e: &(dyn Error + 'static)) -> Option<String> {
         .or_else(|| carried::<ShmemError>(e))
         .or_else(|| carried::<NvmeError>(e))
         .or_else(|| carried::<VfioError>(e))
+        .or_else(|| carried::<FabricsError>(e))
         .or_else(|| carried::<BindError>(e))
         .or_else(|| carried::<MeasureError>(e))?;
     (!remedies.is_empty()).then(|| remedies.iter().map(in_options).collect::<Vec<_>>().join(", or "))

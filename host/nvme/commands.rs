@@ -19,7 +19,8 @@ const LISTS_SINCE: (u16, u8, u8) = (1, 1, 0);
 const PHYSICALLY_CONTIGUOUS: u32 = 1;
 
 impl Controller<Ready> {
-    pub(super) fn admin_read(&self, entry: SqEntry, out: &mut [u8], words: &str) -> Result<(), NvmeError> {
+    /// Runs an admin command that reads at most a page of data. `words` describes the command in errors.
+    pub(crate) fn admin_read(&self, entry: SqEntry, out: &mut [u8], words: &str) -> Result<(), NvmeError> {
         self.admin().execute(entry, Data::In(out), words).map(|_| ())
     }
 

@@ -11,6 +11,7 @@ mod controller;
 mod doorbell;
 mod error;
 mod events;
+pub mod fabrics;
 mod features;
 mod host_io;
 mod layout;
@@ -24,6 +25,7 @@ mod queue_ids;
 mod queues;
 mod quirks;
 mod recovery;
+pub(crate) mod ring_service;
 mod stream_ring;
 #[cfg(test)]
 mod tests;

@@ -1,5 +1,8 @@
-//! Software devices: an NVMe controller and a NIC that run on CPU threads. Drivers and kernels use them like hardware.
+//! Software devices: an NVMe controller, a target for other machines, and a NIC. They run on CPU threads. Drivers, hosts
+//! and kernels use them like hardware.
 
+#[cfg(feature = "storage")]
+pub mod fabrics;
 #[cfg(feature = "shmem")]
 pub mod nic;
 #[cfg(feature = "storage")]

@@ -10,7 +10,7 @@ pub enum SpecError {
     #[error("it names no kind of device; there are {FORMS}")]
     NoScheme,
     /// An unknown kind of device.
-    #[error("there is no kind of device `{scheme}`; there are {FORMS}{}", crate::suggest::hint(.scheme, ["soft", "qtest", "nvme"]))]
+    #[error("there is no kind of device `{scheme}`; there are {FORMS}{}", crate::suggest::hint(.scheme, ["soft", "qtest", "nvme", "nvmf"]))]
     UnknownScheme {
         /// The kind as written.
         scheme: String,
@@ -66,4 +66,5 @@ pub enum SpecError {
     },
 }
 
-const FORMS: &str = "soft:mem[:SIZE], soft:FILE, qtest:FILE or nvme:ADDRESS, each with options after commas";
+const FORMS: &str =
+    "soft:mem[:SIZE], soft:FILE, qtest:FILE, nvme:ADDRESS or nvmf:tcp://HOST/NQN, each with options after commas";

@@ -1,14 +1,15 @@
 //! Device specifications as users write them: `soft:mem:1G,block=4096`, `soft:edges.img`, `qtest:disk.img`,
-//! `nvme:0000:65:00.0`.
+//! `nvme:0000:65:00.0`, `nvmf:tcp://10.0.0.2/nqn.2026-01.org.example:data`.
 //!
 //! [`DeviceSpec`] is the only parser of their grammar. The types that open devices interpret the options:
-//! [`SoftConfig`](crate::soft::nvme::SoftConfig), [`QtestConfig`](crate::nvme::qtest::QtestConfig) and
-//! [`DriveSpec`](crate::storage::DriveSpec).
+//! [`SoftConfig`](crate::soft::nvme::SoftConfig), [`QtestConfig`](crate::nvme::qtest::QtestConfig),
+//! [`FabricsConfig`](crate::nvme::fabrics::FabricsConfig) and [`DriveSpec`](crate::storage::DriveSpec).
 
 mod error;
 mod escape;
 mod file_name;
 mod option;
+mod remote;
 #[cfg(test)]
 mod tests;
 
@@ -17,6 +18,8 @@ pub(crate) use escape::fields;
 pub(crate) use file_name::place;
 pub use option::SpecOption;
 pub(crate) use option::{Keyword, NUMBER, TIME, flag, number, read_all, size, time, value};
+pub use remote::RemoteName;
+pub(crate) use remote::host_and_port;
 
 use escape::escape;
 use std::ffi::{OsStr, OsString};
@@ -43,6 +46,8 @@ pub enum Scheme {
     Qtest,
     /// `nvme`: a controller of this machine.
     Nvme,
+    /// `nvmf`: a subsystem of another machine.
+    Nvmf,
 }
 
 impl Scheme {
@@ -51,6 +56,7 @@ impl Scheme {
             Self::Soft => "soft",
             Self::Qtest => "qtest",
             Self::Nvme => "nvme",
+            Self::Nvmf => "nvmf",
         }
     }
 
@@ -59,6 +65,7 @@ impl Scheme {
             Self::Soft => "memory and no file; write mem, mem:SIZE or the name of a file",
             Self::Qtest => "image file",
             Self::Nvme => "controller; write its address, nvmeN, serial number or model",
+            Self::Nvmf => "subsystem; write tcp://HOST:PORT/NQN",
         };
         SpecError::NoName { wanted }
     }
@@ -68,6 +75,7 @@ impl Scheme {
             Self::Soft => option::SOFT,
             Self::Qtest => option::QTEST,
             Self::Nvme => option::NVME,
+            Self::Nvmf => option::NVMF,
         }
     }
 }
@@ -86,6 +94,8 @@ pub enum Name {
     QtestFile(PathBuf),
     /// Address, `nvmeN`, serial number or model of a controller of this machine.
     Controller(String),
+    /// A subsystem of another machine.
+    Remote(RemoteName),
 }
 
 /// Device specification: a kind of device, a name and options in their order. Parsing opens nothing and interprets no
@@ -97,10 +107,12 @@ pub enum Name {
 /// device     = "soft:" ( memory | [ "file:" ] file ) options
 ///            | "qtest:" file options
 ///            | "nvme:" controller options
+///            | "nvmf:tcp://" host [ ":" port ] "/" subsystem options
 /// memory     = "mem" [ ":" size ]
 /// options    = { "," key [ "=" value ] }
 /// size       = digit { digit } [ "k" | "M" | "G" | "T" ]       (powers of 1,024)
-/// file, controller, value = character { character }
+/// file, controller, subsystem, value = character { character }
+/// host       = a name, an IPv4 address, or an IPv6 address in brackets
 /// character  = any byte but ","
 ///            | "\,"        a comma
 ///            | "\\"        a backslash
@@ -157,7 +169,8 @@ impl DeviceSpec {
         let bytes = text.as_bytes();
         let colon = bytes.iter().position(|b| *b == b':').ok_or(SpecError::NoScheme)?;
         let word = &bytes[..colon];
-        let scheme = [Scheme::Soft, Scheme::Qtest, Scheme::Nvme].into_iter().find(|s| s.word().as_bytes() == word);
+        let scheme =
+            [Scheme::Soft, Scheme::Qtest, Scheme::Nvme, Scheme::Nvmf].into_iter().find(|s| s.word().as_bytes() == word);
         let unknown = || SpecError::UnknownScheme { scheme: String::from_utf8_lossy(word).into_owned() };
         Self::of(scheme.ok_or_else(unknown)?, OsStr::from_bytes(&bytes[colon + 1..]))
     }
@@ -238,6 +251,11 @@ impl DeviceSpec {
             Name::Memory { .. } => {}
             Name::SoftFile(path) | Name::QtestFile(path) => *path = for_pe(path.as_os_str(), pe).into(),
             Name::Controller(name) => *name = name.replace(PE, &pe.to_string()),
+            Name::Remote(remote) => {
+                for text in [&mut remote.host, &mut remote.subsystem] {
+                    *text = text.replace(PE, &pe.to_string());
+                }
+            }
         }
         for value in self.options.iter_mut().filter_map(SpecOption::value_mut) {
             *value = for_pe(value, pe);
@@ -271,6 +289,14 @@ impl Name {
                 let not_utf8 = || bad("a controller's address, serial number and model are UTF-8".to_owned());
                 Self::Controller(name.to_str().ok_or_else(not_utf8)?.trim().to_owned())
             }
+            (Scheme::Nvmf, _) => {
+                let utf8 =
+                    name.to_str().ok_or_else(|| bad("addresses and names of subsystems are UTF-8".to_owned()))?;
+                if utf8.is_empty() {
+                    return Err(scheme.no_name());
+                }
+                Self::Remote(RemoteName::read(utf8).map_err(bad)?)
+            }
             (Scheme::Soft, Some((MEMORY, text))) => {
                 let bytes = size(text).ok_or_else(|| bad(format!("expected {}", option::SIZE)))?;
                 Self::Memory { bytes: Some(bytes) }
@@ -296,6 +322,7 @@ impl Name {
             Self::Memory { .. } | Self::SoftFile(_) => Scheme::Soft,
             Self::QtestFile(_) => Scheme::Qtest,
             Self::Controller(_) => Scheme::Nvme,
+            Self::Remote(_) => Scheme::Nvmf,
         }
     }
 }
@@ -332,6 +359,7 @@ impl fmt::Display for Name {
             }
             Self::SoftFile(path) | Self::QtestFile(path) => f.write_str(&escape(path.as_os_str())),
             Self::Controller(name) => f.write_str(&escape(name.as_ref())),
+            Self::Remote(remote) => remote.fmt(f),
         }
     }
 }

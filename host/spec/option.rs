@@ -115,6 +115,21 @@ pub(super) const QTEST: &[Keyword] = &[
 pub(super) const NVME: &[Keyword] =
     &[value("api", "auto, group or cdev"), value("nsid", NSID), flag("unsafe-no-iommu")];
 
+const SECONDS: &str = "a time in seconds, or with a unit as in 500ms";
+
+pub(super) const NVMF: &[Keyword] = &[
+    value("ctrl-loss-tmo", "a time in seconds, or with a unit as in 500ms; -1 for ever"),
+    flag("data_digest"),
+    flag("hdr_digest"),
+    value("hostid", "a UUID"),
+    value("hostnqn", "the name of a host (NQN)"),
+    value("keep-alive", "a time in seconds, or with a unit as in 500ms: 100ms or more, or 0 for none"),
+    value("nsid", NSID),
+    value("queues", "1 to 1024"),
+    value("reconnect-delay", SECONDS),
+    value("threads", "1 to 1024"),
+];
+
 /// An option of a specification.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SpecOption {
@@ -263,7 +278,7 @@ mod tests {
         assert!(said.starts_with("there is no option `blok`; there are block=, corrupt=, direct, "), "{said}");
         assert!(said.ends_with(", wrong-phase=; did you mean `block`?"), "{said}");
         assert!(refused("", QTEST).starts_with("there is no option ``; there are blkdebug="));
-        for known in [SOFT, QTEST, NVME] {
+        for known in [SOFT, QTEST, NVME, NVMF] {
             assert!(known.iter().map(|k| k.key).is_sorted());
         }
     }

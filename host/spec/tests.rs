@@ -14,18 +14,22 @@ fn refused(text: &str) -> String {
 #[test]
 fn the_documentation_has_this_grammar_and_all_options() {
     let (code, documentation) = (include_str!("mod.rs"), include_str!("../../docs/devices.md"));
+    let remote = include_str!("../../docs/fabrics.md");
     let grammar = code.lines().skip_while(|l| *l != "/// ```text").skip(1).take_while(|l| *l != "/// ```");
     let grammar: String = grammar.map(|l| format!("{}\n", l.trim_start_matches("/// "))).collect();
     assert!(grammar.starts_with("device ") && documentation.contains(&grammar), "{grammar}");
-    for Keyword { key, .. } in [option::SOFT, option::QTEST, option::NVME].into_iter().flatten() {
+    for Keyword { key, .. } in [option::SOFT, option::QTEST, option::NVME, option::NVMF].into_iter().flatten() {
         let forms = [format!("`{key}`"), format!("`{key}=")];
-        assert!(forms.iter().any(|form| documentation.contains(form)), "{key}");
+        assert!(forms.iter().any(|form| documentation.contains(form) || remote.contains(form)), "{key}");
     }
 }
 
 #[test]
 fn names_are_memory_files_or_controllers() {
     let memory = |bytes| Name::Memory { bytes };
+    let remote = |host: &str, port, subsystem: &str| {
+        Name::Remote(RemoteName { host: host.to_owned(), port, subsystem: subsystem.to_owned() })
+    };
     for (text, name) in [
         ("soft:mem", memory(None)),
         ("soft:mem:64M,block=4096", memory(Some(64 << 20))),
@@ -39,6 +43,8 @@ fn names_are_memory_files_or_controllers() {
         (r"qtest:a\,b\c.img,block=4096", Name::QtestFile(r"a,b\c.img".into())),
         ("qtest:mem:1G", Name::QtestFile("mem:1G".into())),
         ("nvme:0000:65:00.0,api=group", Name::Controller("0000:65:00.0".into())),
+        ("nvmf:tcp://10.0.0.2/nqn.a:b,nsid=2", remote("10.0.0.2", 4420, "nqn.a:b")),
+        (r"nvmf:tcp://[::1]:9/a\,b", remote("::1", 9, "a,b")),
         ("nvme: Samsung SSD 990 PRO 2TB ", Name::Controller("Samsung SSD 990 PRO 2TB".into())),
     ] {
         assert_eq!(read(text).name(), &name, "{text}");
@@ -56,6 +62,9 @@ fn what_is_wrong_is_told() {
         ("soft:,block=512", "it names no memory and no file"),
         ("qtest:", "it names no image file"),
         ("nvme: ,api=cdev", "it names no controller; write its address, nvmeN"),
+        ("nvmf:,nsid=1", "it names no subsystem; write tcp://"),
+        ("nvmf:rdma://h/n", "`rdma://h/n`: expected tcp://HOST:PORT/NQN"),
+        ("nvmf:tcp://h/n,block=512", "there is no option `block`; there are ctrl-loss-tmo=, data_digest, "),
         ("soft:mem:many", "`mem:many`: expected a size such as 512, 64k, 256M or 8G"),
         ("soft:mem:+5", "`mem:+5`: expected a size"),
         ("soft:mem:99999999999T", "expected a size"),
@@ -148,6 +157,12 @@ fn specs() -> impl Strategy<Value = DeviceSpec> {
         bytes().prop_map(|b| Name::SoftFile(b.into())),
         bytes().prop_map(|b| Name::QtestFile(b.into())),
         controller,
+        (prop::sample::select(vec!["h", "10.0.0.2", "{pe}.a", "::1", "é"]), 1u16.., bytes()).prop_map(
+            |(host, port, name)| {
+                let subsystem = name.to_string_lossy().into_owned();
+                Name::Remote(RemoteName { host: host.to_owned(), port, subsystem })
+            }
+        ),
     ];
     let options = prop::collection::vec((any::<prop::sample::Index>(), bytes()), 0..6);
     (name, options).prop_map(|(name, options)| {
@@ -170,7 +185,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_read_prints_as_one_text(scheme in "(soft:|soft:mem|soft:file:|qtest:|nvme:|)", rest in bytes()) {
+    fn what_is_read_prints_as_one_text(scheme in "(soft:|soft:mem|soft:file:|qtest:|nvme:|nvmf:|nvmf:tcp://|nvmf:tcp://h/|)", rest in bytes()) {
         let mut text = OsString::from(scheme);
         text.push(rest);
         if let Ok(spec) = DeviceSpec::from_os_str(&text) {

@@ -1,4 +1,5 @@
-//! Specifications of drives: `soft:mem:1G`, `soft:edges.img`, `qtest:disk.img`, `nvme:0000:65:00.0`.
+//! Specifications of drives: `soft:mem:1G`, `soft:edges.img`, `qtest:disk.img`, `nvme:0000:65:00.0`,
+//! `nvmf:tcp://10.0.0.2/nqn.2026-01.org.example:data`.
 
 use super::StorageError;
 use super::drive::{Drive, OpenController};
@@ -7,6 +8,7 @@ use super::naming;
 use super::nvme::NvmeSpec;
 use super::soft_drive::SoftDrive;
 use super::target::{self, NewFile, OverwritePolicy, Target};
+use crate::nvme::fabrics::{self, FabricsConfig};
 use crate::nvme::qtest::{self, QtestConfig};
 use crate::pci::{FoundController, Sysfs, find};
 use crate::spec::{DeviceSpec, Name, SpecError, number, place};
@@ -48,6 +50,7 @@ enum Config {
     Soft(SoftDrive),
     Qtest(Box<QtestConfig>),
     Nvme(NvmeSpec),
+    Remote(Box<FabricsConfig>),
 }
 
 impl TryFrom<DeviceSpec> for DriveSpec {
@@ -55,7 +58,8 @@ impl TryFrom<DeviceSpec> for DriveSpec {
 
     /// Parses the options. `nsid=N` chooses a namespace; the default is the first. `soft` devices take the options of
     /// [`SoftConfig::parse`](crate::soft::nvme::SoftConfig::parse), `qtest` devices those of [`QtestConfig::parse`].
-    /// `nvme` devices take `api=auto|group|cdev` and `unsafe-no-iommu`.
+    /// `nvme` devices take `api=auto|group|cdev` and `unsafe-no-iommu`, `nvmf` devices the options of
+    /// [`FabricsConfig::parse`].
     ///
     /// # Errors
     /// [`StorageError::Spec`] for an option that is unknown or has a bad value, and for the name of a namespace instead
@@ -161,6 +165,12 @@ impl DriveSpec {
             let what = format!("namespace {nsid} of {name}");
             return vec![(Identity::Namespace(name, nsid), what)];
         }
+        if let Config::Remote(config) = &self.config {
+            // Another name or address of the same machine is not recognized.
+            let nsid = self.nsid().unwrap_or(1);
+            let what = format!("namespace {nsid} of {config}");
+            return vec![(Identity::Namespace(config.to_string(), nsid), what)];
+        }
         let identity = |path: &mut PathBuf| (Identity::of(path), place(path).display().to_string());
         self.config.clone().files().into_iter().flatten().map(identity).collect()
     }
@@ -173,6 +183,7 @@ impl DriveSpec {
     /// * [`StorageError::Find`] or [`StorageError::Vfio`] if no controller matches the name, or it cannot be opened.
     /// * [`StorageError::Members`] if no controller has this serial number or model, or the controller has no
     ///   namespace.
+    /// * [`StorageError::Fabrics`] if a target cannot be reached, or does not accept this host.
     /// * [`StorageError::Nvme`] if the controller cannot be enabled.
     pub fn open(&self) -> Result<Drive, StorageError> {
         self.needs_size()?;
@@ -211,7 +222,7 @@ impl DriveSpec {
         if let (Config::Soft(soft), Some(file)) = (&mut config, &new) {
             soft.set_final_path(chosen, file.wanted().to_owned());
         }
-        let on_namespace = matches!(config, Config::Nvme(_));
+        let on_namespace = matches!(config, Config::Nvme(_) | Config::Remote(_));
         let mut drive = self.start(config, new)?;
         if on_namespace {
             target::check_namespace(&self.spec, drive.controller(), drive.namespace(), policy)?;
@@ -259,6 +270,7 @@ impl DriveSpec {
             }
             Config::Qtest(config) => (Drive::enable(qtest::start(*config).map_err(|e| bad(e.to_string()))?)?, None),
             Config::Nvme(spec) => (spec.open()?, None),
+            Config::Remote(config) => (Drive::enable(fabrics::open(&config)?)?, None),
         };
         Ok(OpenController { controller, keeper })
     }
@@ -307,6 +319,7 @@ impl Config {
             Name::Memory { .. } | Name::SoftFile(_) => Self::Soft(SoftDrive::read(&rest)?),
             Name::QtestFile(_) => Self::Qtest(Box::new((&rest).try_into()?)),
             Name::Controller(name) => Self::Nvme(NvmeSpec::read(name, &rest)?),
+            Name::Remote(_) => Self::Remote(Box::new((&rest).try_into()?)),
         };
         Ok((config, nsid))
     }
@@ -321,7 +334,7 @@ impl Config {
         match self {
             Self::Soft(soft) => soft.files(),
             Self::Qtest(config) => config.namespaces.iter_mut().map(|n| Some(&mut n.file)).collect(),
-            Self::Nvme(_) => Vec::new(),
+            Self::Nvme(_) | Self::Remote(_) => Vec::new(),
         }
     }
 }

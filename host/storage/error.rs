@@ -43,6 +43,9 @@ pub enum StorageError {
     /// The NVMe driver failed.
     #[error(transparent)]
     Nvme(#[from] NvmeError),
+    /// A controller of another machine cannot be connected.
+    #[error(transparent)]
+    Fabrics(#[from] crate::nvme::fabrics::FabricsError),
     /// A controller of this machine cannot be opened.
     #[error(transparent)]
     Vfio(crate::nvme::vfio::VfioError),
@@ -180,6 +183,7 @@ impl Remedies for StorageError {
             Self::NotOurs { path, .. } => vec![Remedy::step("choose another device"), Remedy::Overwrite(path.clone())],
             Self::NoPath { remedies, .. } => remedies.clone(),
             Self::Nvme(e) => e.remedies(),
+            Self::Fabrics(e) => e.remedies(),
             Self::Vfio(e) => e.remedies(),
             Self::Dma(e) => e.remedies(),
             Self::Memory(e) => e.remedies(),

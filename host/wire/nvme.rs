@@ -1,9 +1,12 @@
 //! NVMe: registers, queue entries, identify data and status codes (NVMe Base Specification 2.1, NVM Command Set 1.1).
 //! All integers on the wire are little-endian.
 
+pub mod fabrics;
 pub mod fields;
 pub mod identify;
 pub mod log;
+#[cfg(feature = "storage")]
+pub mod tcp;
 
 use bytemuck::{Pod, Zeroable};
 use std::fmt;
@@ -408,8 +411,11 @@ statuses! {
     SQ_DELETION = 0, 0x08, "command aborted due to submission queue deletion";
     INVALID_NAMESPACE = 0, 0x0b, "invalid namespace or format";
     SEQUENCE_ERROR = 0, 0x0c, "command sequence error";
+    SGL_LENGTH_INVALID = 0, 0x0f, "data SGL length invalid";
+    SGL_TYPE_INVALID = 0, 0x11, "SGL descriptor type invalid";
     INVALID_PRP_OFFSET = 0, 0x13, "PRP offset invalid";
     NAMESPACE_WRITE_PROTECTED = 0, 0x20, "namespace is write protected";
+    TRANSIENT_TRANSPORT_ERROR = 0, 0x22, "transient transport error";
     LBA_OUT_OF_RANGE = 0, 0x80, "LBA out of range";
     CAPACITY_EXCEEDED = 0, 0x81, "capacity exceeded";
     NAMESPACE_NOT_READY = 0, 0x82, "namespace not ready";
@@ -429,6 +435,12 @@ statuses! {
     WRITE_FAULT = 2, 0x80, "write fault";
     UNRECOVERED_READ_ERROR = 2, 0x81, "unrecovered read error";
     COMPARE_FAILURE = 2, 0x85, "compare failure";
+    ANA_PERSISTENT_LOSS = 3, 0x01, "asymmetric access persistent loss";
+    ANA_INACCESSIBLE = 3, 0x02, "asymmetric access inaccessible";
+    ANA_TRANSITION = 3, 0x03, "asymmetric access transition";
+    CONTROLLER_PATHING_ERROR = 3, 0x60, "controller pathing error";
+    HOST_PATHING_ERROR = 3, 0x70, "host pathing error";
+    ABORTED_BY_HOST = 3, 0x71, "command aborted by host";
     ACCESS_DENIED = 2, 0x86, "access denied";
     DEALLOCATED_BLOCK = 2, 0x87, "deallocated or unwritten logical block";
 }

@@ -19,6 +19,8 @@ SOURCE = ["linux-source-6.12", "linux-source"]
 
 # What the tests load in the guest, where it is not built in.
 MODULES = ["nvme_core", "nvme", "vfio", "vfio_iommu_type1", "vfio_pci_core", "vfio_pci"]
+# For drives of other machines: the kernel's target and initiator over TCP, and a disk in memory to export.
+FABRICS = ["crc32c_generic", "configfs", "brd", "nvme_core", "nvmet", "nvmet_tcp", "nvme_fabrics", "nvme_tcp"]
 
 
 class Kernel:
@@ -30,8 +32,8 @@ class Kernel:
         self.key = key
 
 
-def stock(cache):
-    """The distribution's kernel: VFIO by group and type1."""
+def stock(cache, wanted=None):
+    """The distribution's kernel: VFIO by group and type1, or other modules."""
     meta, _ = first_known(STOCK)
     package = dependency(meta, "linux-image-")
     version = candidate(package)
@@ -40,7 +42,7 @@ def stock(cache):
     if len(images) != 1:
         raise RigError(f"package {package} {version} holds {len(images)} kernel images")
     tree = next((t for t in (folder / "lib/modules", folder / "usr/lib/modules") if t.is_dir()), None)
-    return Kernel(images[0], in_load_order(tree, MODULES), digest(package, version))
+    return Kernel(images[0], in_load_order(tree, wanted or MODULES), digest(package, version, *(wanted or [])))
 
 
 def source(cache, package, suite):

@@ -133,7 +133,7 @@ pub struct Storage {
 
 /// Parses the device: a specification, or the name of a controller of this machine.
 fn parse(text: &OsStr) -> Result<DeviceSpec, Failure> {
-    let has_scheme = |s: &str| ["soft:", "qtest:", "nvme:"].iter().any(|scheme| s.starts_with(scheme));
+    let has_scheme = |s: &str| ["soft:", "qtest:", "nvme:", "nvmf:"].iter().any(|scheme| s.starts_with(scheme));
     match text.to_str() {
         Some(s) if has_scheme(s) => Ok(DriveSpec::named(text)?.spec().clone()),
         _ => Ok(DeviceSpec::of(Scheme::Nvme, text)?),
@@ -242,6 +242,7 @@ impl Storage {
             Name::Memory { .. } => {}
             Name::SoftFile(path) | Name::QtestFile(path) => all.extend(["--yes-destroy".into(), path.into()]),
             Name::Controller(address) => all.extend(["--yes-destroy".into(), format!("nvme:{address}").into()]),
+            Name::Remote(remote) => all.extend(["--yes-destroy".into(), format!("nvmf:{remote}").into()]),
         }
         all
     }

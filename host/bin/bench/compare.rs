@@ -149,7 +149,9 @@ fn subject(args: &NvmeArgs) -> Result<(PathBuf, bool), Failure> {
         Name::SoftFile(path) => Ok((path.clone(), spec.options().iter().any(|o| o.key() == "direct"))),
         Name::Memory { .. } => Err(usage("memory is none")),
         Name::QtestFile(_) => Err(usage("QEMU holds this one")),
-        Name::Controller(_) => Err(usage("the kernel has no file on a controller that this program drives")),
+        Name::Controller(_) | Name::Remote(_) => {
+            Err(usage("the kernel has no file on a controller that this program drives"))
+        }
     }
 }
 

@@ -6,6 +6,8 @@ mod format_check;
 mod id;
 mod list;
 mod look;
+mod remote;
+mod serve;
 mod smart;
 
 use crate::args::{BenchCommand, NvmeArgs};
@@ -35,6 +37,15 @@ pub enum NvmeCommand {
     /// Show which namespaces are usable, why others are not, and the format command that helps (exit code 1: none is
     /// usable)
     FormatCheck(look::LookArgs),
+    /// List the subsystems of another machine that its discovery controller reports, over TCP
+    #[command(after_help = "Example:\n  warpbell nvme discover 10.0.0.2")]
+    Discover(remote::DiscoverArgs),
+    /// Connect to a subsystem of another machine, print its limits, and disconnect; read and write no block
+    #[command(after_help = "Example:\n  warpbell nvme connect-check nvmf:tcp://10.0.0.2/nqn.2026-01.org.example:data")]
+    ConnectCheck(remote::ConnectCheckArgs),
+    /// Export a device to other machines by NVMe over TCP until the program is interrupted
+    #[command(after_help = "Example:\n  warpbell nvme serve soft:edges.img --listen 127.0.0.1:4420")]
+    Serve(serve::ServeArgs),
     /// Measure a device: bench nvme --device DEVICE
     #[command(after_help = "Example:\n  warpbell nvme bench soft:mem --iodepth 64")]
     Bench(Box<BenchArgs>),
@@ -64,6 +75,9 @@ pub fn run(command: NvmeCommand, interrupt: &Interrupt) -> Result<(), Failure> {
         NvmeCommand::Smart(args) => smart::run(&args),
         NvmeCommand::ErrorLog(args) => error_log::run(&args),
         NvmeCommand::FormatCheck(args) => format_check::run(&args),
+        NvmeCommand::Discover(args) => remote::discover(&args),
+        NvmeCommand::ConnectCheck(args) => remote::connect_check(&args),
+        NvmeCommand::Serve(args) => serve::run(&args, interrupt),
         NvmeCommand::Bench(args) => {
             let BenchArgs { name, mut bench } = *args;
             bench.device.devices.insert(0, name);

@@ -196,9 +196,12 @@ impl HostQueue<'_> {
     /// Returns true if the policy permits another submission of a command that ended with this error. The command must
     /// have been aborted, or have come before the namespace was ready; the error must not be due to the command itself.
     pub(super) fn may_repeat(&self, e: &NvmeError, tries: u32) -> bool {
-        let ended = e.status().map(|s| s.without_flags());
-        let of_no_fault = ended
-            .is_some_and(|s| [status::ABORT_REQUESTED, status::SQ_DELETION, status::NAMESPACE_NOT_READY].contains(&s));
+        let of_no_fault = e.status().is_some_and(|s| match s.without_flags() {
+            status::ABORT_REQUESTED | status::SQ_DELETION | status::NAMESPACE_NOT_READY => true,
+            // The connection to a controller of another machine was lost, and may be established again.
+            status::HOST_PATHING_ERROR => !s.do_not_retry(),
+            _ => false,
+        });
         self.policy.in_flight == InFlight::Requeue && of_no_fault && tries < self.policy.attempts
     }
 

@@ -1,11 +1,12 @@
 //! The admin command set (NVMe Base 2.1, 5.1 and 5.2).
 
-use super::core::{Message, RingSetup};
+use super::core::Message;
 use super::identify;
 use super::io::{ALL_NAMESPACES, scatter};
 use super::log::{self, Event, Kind};
 use super::manager::Manager;
 use super::queue::Answer;
+use crate::nvme::ring_service::RingSetup;
 use crate::wire::nvme::{IDENTIFY_BYTES, SqEntry, Status, admin, cns, feature, log_page, status};
 use std::sync::atomic::Ordering;
 
@@ -81,7 +82,7 @@ impl Manager {
         self.check_memory(e, setup.entries as usize * 16)?;
         self.clear_word(setup.id, true);
         self.core.thread_of(setup.id).send(Message::AddCq(setup));
-        self.core.set_exists(setup.id, true, true);
+        self.core.existing.set(setup.id, true, true);
         self.cqs.insert(setup.id, 0);
         Ok(())
     }
@@ -99,7 +100,7 @@ impl Manager {
         self.check_memory(e, setup.entries as usize * 64)?;
         self.clear_word(setup.id, false);
         self.core.thread_of(cqid).send(Message::AddSq(setup, cqid));
-        self.core.set_exists(setup.id, false, true);
+        self.core.existing.set(setup.id, false, true);
         self.sqs.insert(setup.id, cqid);
         *self.cqs.entry(cqid).or_default() += 1;
         Ok(())
@@ -117,7 +118,7 @@ impl Manager {
         let id = e.cdw10 as u16;
         let cqid = self.sqs.remove(&id).ok_or(status::INVALID_QUEUE_ID.dnr())?;
         let removed = self.ask(self.core.thread_of(cqid), |reply| Message::RemoveSq(id, reply));
-        self.core.set_exists(id, false, false);
+        self.core.existing.set(id, false, false);
         if let Some(n) = self.cqs.get_mut(&cqid) {
             *n -= 1;
         }
@@ -132,7 +133,7 @@ impl Manager {
             Some(_) => return Err(status::INVALID_QUEUE_DELETION.dnr()),
         };
         let removed = self.ask(self.core.thread_of(id), |reply| Message::RemoveCq(id, reply));
-        self.core.set_exists(id, true, false);
+        self.core.existing.set(id, true, false);
         if removed { Ok(()) } else { Err(status::INTERNAL_ERROR) }
     }
 

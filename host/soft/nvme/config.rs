@@ -1,7 +1,7 @@
 //! Configuration of a software controller.
 
 use super::fault::FaultPlan;
-use crate::data_path::choices;
+use crate::nvme::ring_service::address::Streaming;
 use crate::spec::{DeviceSpec, Scheme, SpecError};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -19,30 +19,6 @@ pub enum FileIo {
     /// end fail with "unrecovered read error". For this, the process gets a SIGBUS handler. It handles addresses of
     /// such mappings only, and passes other signals on.
     Mmap,
-}
-
-choices! {
-    /// Use of non-temporal stores, which bypass the CPU's cache, for data that goes to the pages of a command.
-    #[derive(Default)]
-    #[non_exhaustive]
-    Streaming:
-    /// For pages that a GPU reads.
-    #[default]
-    Auto = "auto",
-    /// Always, if the processor has such stores.
-    Always = "always",
-    /// Never.
-    Never = "never"
-}
-
-impl Streaming {
-    pub(super) fn wanted(self, gpu: bool) -> bool {
-        match self {
-            Self::Auto => gpu,
-            Self::Always => true,
-            Self::Never => false,
-        }
-    }
 }
 
 /// Storage for the blocks of a namespace.

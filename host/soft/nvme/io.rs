@@ -1,6 +1,5 @@
 //! NVM command set: checks a command against the specification and moves its data.
 
-use super::address::Snapshot;
 use super::backend::{self, Direction, MAX_VECTORS, Request, Ring, Store};
 use super::copy;
 use super::core::Core;
@@ -9,6 +8,7 @@ use super::fault::Damage;
 use super::namespace::{Namespace, Span};
 use super::prp::{self, Extent, Hints};
 use super::statistics::QueueCounters;
+use crate::nvme::ring_service::Snapshot;
 use crate::wire::nvme::{SqEntry, Status, io, status};
 
 /// Namespace identifier that stands for all namespaces.

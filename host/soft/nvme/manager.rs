@@ -1,7 +1,6 @@
 //! Manager thread: register state machine (enable, reset, shutdown), admin queue, asynchronous events.
 
-use super::address::{Range, Snapshot};
-use super::core::{Core, Mailbox, Message, RingSetup, halt};
+use super::core::{Core, Mailbox, Message, halt};
 use super::fault::{Readiness, Trigger};
 use super::feature::Features;
 use super::identify;
@@ -9,6 +8,8 @@ use super::log::{Event, Kind};
 use super::prp::{Extent, Hints};
 use super::queue::{Answer, Cq, Sq};
 use crate::idle::{Idle, Pace};
+use crate::nvme::ring_service::address::Range;
+use crate::nvme::ring_service::{RingSetup, Snapshot};
 use crate::wire::nvme::{SqEntry, Status, cc, csts, status};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -105,7 +106,7 @@ impl Manager {
         if self.core.table.generation() != self.table.generation {
             self.refresh();
         }
-        let writes = std::mem::take(&mut *self.core.registers.cc_writes.lock());
+        let writes = self.core.registers.take_configurations();
         let mut busy = !writes.is_empty();
         for value in writes {
             self.configure(value);
@@ -175,7 +176,7 @@ impl Manager {
             return core.fatal(reason);
         }
         core.page_shift.store(12 + mps, Ordering::SeqCst);
-        self.clear_doorbell(0);
+        self.core.doorbells.clear(0);
         self.refresh();
         match (Sq::new(sq, 0, None, &self.table), Cq::new(cq, &self.table)) {
             (Some(sq), Some(cq)) => self.admin = Some(AdminQueues { sq, cq }),
@@ -202,14 +203,14 @@ impl Manager {
         self.admin = None;
         self.ready_at = None;
         for id in std::mem::take(&mut self.sqs).into_keys() {
-            core.set_exists(id, false, false);
-            self.clear_doorbell(id);
+            core.existing.set(id, false, false);
+            self.core.doorbells.clear(id);
         }
         for id in std::mem::take(&mut self.cqs).into_keys() {
-            core.set_exists(id, true, false);
-            self.clear_doorbell(id);
+            core.existing.set(id, true, false);
+            self.core.doorbells.clear(id);
         }
-        self.clear_doorbell(0);
+        self.core.doorbells.clear(0);
         self.event_requests.clear();
         self.pending.clear();
         self.masked.clear();
@@ -255,14 +256,6 @@ impl Manager {
         false
     }
 
-    /// Sets the doorbells of a queue to 0, their value when the queue is created.
-    pub(super) fn clear_doorbell(&self, queue: u16) {
-        let d = &self.core.doorbells;
-        for word in [d.sq_tail(queue), d.cq_head(queue)].into_iter().flatten() {
-            word.store(0, Ordering::SeqCst);
-        }
-    }
-
     fn note(&mut self, event: Event) {
         if event.kind() == Kind::Error {
             self.core.errors.lock().event();
@@ -280,7 +273,7 @@ impl Manager {
     fn report_events(&mut self) {
         while let Some(at) = self.pending.iter().position(|e| !self.masked.contains(&e.kind())) {
             let Some(admin) = &mut self.admin else { return };
-            if self.event_requests.is_empty() || admin.cq.room(1, &self.core) == 0 {
+            if self.event_requests.is_empty() || admin.cq.room(1, &*self.core) == 0 {
                 return;
             }
             let cid = self.event_requests.remove(0);
@@ -296,7 +289,7 @@ impl Manager {
         let mut any = false;
         for _ in 0..BATCH {
             let Some(admin) = &mut self.admin else { break };
-            if admin.sq.available(&self.core) == 0 || admin.cq.room(1, &self.core) == 0 {
+            if admin.sq.available(&self.core) == 0 || admin.cq.room(1, &*self.core) == 0 {
                 break;
             }
             any = true;
@@ -330,7 +323,7 @@ impl Manager {
 
     /// Returns true if the admin completion queue has space for `places` completions.
     pub(super) fn has_room(&mut self, places: u32) -> bool {
-        self.admin.as_mut().is_some_and(|a| a.cq.room(places, &self.core) >= places)
+        self.admin.as_mut().is_some_and(|a| a.cq.room(places, &*self.core) >= places)
     }
 
     /// Returns true if the memory of a ring is mapped, in one piece.

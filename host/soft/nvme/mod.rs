@@ -20,11 +20,9 @@
 //! `(queue - 1) mod threads`. One more thread handles the registers and the admin queue; it sleeps most of the time.
 //! The threads end when the last of controller, port and DMA space is dropped.
 
-mod address;
 mod admin;
 mod backend;
 mod config;
-mod copy;
 mod core;
 mod damage;
 mod fault;
@@ -35,7 +33,6 @@ mod log;
 mod manager;
 mod namespace;
 mod port;
-mod prp;
 mod queue;
 mod service;
 mod spec;
@@ -43,21 +40,22 @@ mod statistics;
 #[cfg(test)]
 mod tests;
 
-pub use config::{Backing, FileIo, NamespaceConfig, SoftConfig, Streaming};
+pub use crate::nvme::ring_service::address::Streaming;
+pub use config::{Backing, FileIo, NamespaceConfig, SoftConfig};
 pub use fault::{
     Access, Corruption, FaultPlan, Latency, MediaError, Readiness, Selector, Shrink, SlowDrain, StuckQueue, TornWrite,
     Trigger,
 };
 pub use statistics::{QueueStatistics, Statistics};
 
-use self::core::{Core, Doorbells, Mailbox, Registers, queue_bits};
+use self::core::{Core, Mailbox};
 use crate::nvme::Attachment;
-use address::AddressTable;
+use crate::nvme::ring_service::{AddressTable, Doorbells, QueueBits, Registers, copy, prp};
 use crossbeam::utils::CachePadded;
 use namespace::Namespace;
 use parking_lot::Mutex;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -204,17 +202,11 @@ impl SoftController {
         let threads = config.service_threads();
         let pairs = config.max_queue_pairs;
         let core = Arc::new(Core {
-            registers: Registers {
-                cap: port::capabilities(&config),
-                cc: AtomicU32::new(0),
-                csts: AtomicU32::new(0),
-                interrupt_mask: AtomicU32::new(0),
-                aqa: AtomicU32::new(0),
-                asq: AtomicU64::new(0),
-                acq: AtomicU64::new(0),
-                cc_writes: Mutex::new(Vec::new()),
-            },
-            doorbells: Doorbells::new(pairs, config.doorbell_stride)?,
+            registers: Registers::new(port::capabilities(&config), identify::VERSION),
+            doorbells: Doorbells::new(pairs, config.doorbell_stride).map_err(|source| SoftError::Memory {
+                bytes: Doorbells::bytes(pairs, config.doorbell_stride),
+                source,
+            })?,
             // The manager is a reader too.
             table: Arc::new(AddressTable::new(name.clone(), config.streaming, threads + 1)),
             mover: copy::Mover::detect(),
@@ -229,7 +221,7 @@ impl SoftController {
             events: Mutex::default(),
             mail: (0..threads).map(|_| Mailbox::default()).collect(),
             manager: OnceLock::new(),
-            existing: [queue_bits(pairs), queue_bits(pairs)],
+            existing: QueueBits::new(pairs),
             name,
             namespaces,
             config,

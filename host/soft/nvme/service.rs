@@ -3,17 +3,17 @@
 //! The loop takes no lock, allocates nothing and does no atomic read-modify-write per command. Rare events (new queues,
 //! changed mappings, faults) are checked once per round, by one shared word each.
 
-use super::address::Snapshot;
 use super::backend::{Finished, Ring, Store};
 use super::config::FileIo;
 use super::copy;
-use super::core::{Core, Message, RingSetup, halt};
+use super::core::{Core, Message, halt};
 use super::fault::{Damage, FaultAction, QueueFaults};
 use super::io::{self, Context, Outcome};
 use super::namespace::Span;
 use super::prp::Extent;
 use super::queue::{Answer, Cq, Sq};
 use crate::idle::{Idle, Pace};
+use crate::nvme::ring_service::{RingSetup, Snapshot};
 use crate::wire::nvme::{SqEntry, Status, status};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -134,7 +134,7 @@ impl Service {
         let core = self.core.clone();
         let mut idle = Idle::new(pace(&core));
         while !core.stop.load(Ordering::Relaxed) {
-            if core.mail[self.index].waiting.load(Ordering::Acquire) {
+            if core.mail[self.index].waits() {
                 self.read_mail();
             }
             if core.table.generation() != self.table.generation {
@@ -338,7 +338,7 @@ impl Service {
     fn post_held(&mut self, h: &Held) -> bool {
         let Some(sq) = self.sqs.iter().find(|q| q.id() == h.sqid) else { return true };
         let cq = &mut self.cqs[sq.cq];
-        if h.again && cq.room(1, &self.core) == 0 {
+        if h.again && cq.room(1, &*self.core) == 0 {
             return false;
         }
         cq.held -= u32::from(!h.again);
@@ -408,9 +408,7 @@ impl Service {
 
     fn read_mail(&mut self) {
         let core = self.core.clone();
-        let mail = &core.mail[self.index];
-        mail.waiting.store(false, Ordering::SeqCst);
-        let messages = std::mem::take(&mut *mail.messages.lock());
+        let messages = core.mail[self.index].take();
         // The memory of new queues may have been mapped after the last refresh.
         self.refresh();
         for m in messages {

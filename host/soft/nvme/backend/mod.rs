@@ -2,16 +2,15 @@
 
 mod cut;
 mod file;
-mod memory;
 mod uring;
 
 use file::{Access, FileStore};
-pub(super) use memory::MemoryStore;
 pub(super) use uring::{Direction, Finished, Request, Ring};
 
 use super::SoftError;
 use super::config::{Backing, NamespaceConfig};
 use super::prp::Extent;
+use crate::nvme::ring_service::MemoryStore;
 use crate::wire::nvme::{Status, status};
 use std::hash::{Hash, Hasher};
 use std::io;
@@ -32,7 +31,8 @@ impl Store {
             Backing::Memory { bytes: None } => Err(SoftError::NoSize),
             Backing::Memory { bytes: Some(bytes) } => {
                 check_size("memory", *bytes, config.block_bytes)?;
-                MemoryStore::new(*bytes).map(Self::Memory)
+                let memory = MemoryStore::new(*bytes).map_err(|source| SoftError::Memory { bytes: *bytes, source })?;
+                Ok(Self::Memory(memory))
             }
             Backing::File { path, io, direct } => {
                 let known_as = config.final_path.as_deref().unwrap_or(path);

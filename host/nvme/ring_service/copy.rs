@@ -12,7 +12,7 @@ use std::arch::x86_64 as arch;
 
 /// Widest non-temporal store that this processor has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Mover {
+pub(crate) enum Mover {
     Plain,
     #[cfg(target_arch = "x86_64")]
     Avx2,
@@ -21,7 +21,7 @@ pub(super) enum Mover {
 }
 
 impl Mover {
-    pub(super) fn detect() -> Self {
+    pub(crate) fn detect() -> Self {
         #[cfg(target_arch = "x86_64")]
         {
             if is_x86_feature_detected!("avx512f") {
@@ -40,7 +40,7 @@ impl Mover {
     /// # Safety
     /// `from` must be readable and `to` writable for `bytes`, and the two must not overlap.
     #[inline]
-    pub(super) unsafe fn stream(self, to: *mut u8, from: *const u8, bytes: usize) {
+    pub(crate) unsafe fn stream(self, to: *mut u8, from: *const u8, bytes: usize) {
         match self {
             #[cfg(target_arch = "x86_64")]
             Self::Avx512 if (to as usize).is_multiple_of(64) => {
@@ -98,7 +98,7 @@ unsafe fn stream_avx2(to: *mut u8, from: *const u8, bytes: usize) {
 
 /// Orders all earlier data stores, non-temporal or not, before the completion entries that are stored afterwards.
 #[inline]
-pub(super) fn publish() {
+pub(crate) fn publish() {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: SSE is part of x86-64.
     unsafe {
@@ -108,12 +108,12 @@ pub(super) fn publish() {
 }
 
 /// Largest block in bytes that is prefetched as a whole.
-pub(super) const SMALL: usize = 512;
+pub(crate) const SMALL: usize = 512;
 
 /// Prefetches a block of `bytes` bytes: all of a small one, the first cache lines of a larger one. The processor's own prefetcher
 /// continues from there.
 #[inline]
-pub(super) fn prefetch(from: *const u8, bytes: usize) {
+pub(crate) fn prefetch(from: *const u8, bytes: usize) {
     #[cfg(target_arch = "x86_64")]
     for line in 0..if bytes <= SMALL { bytes.div_ceil(64) } else { 4 } {
         // SAFETY: a prefetch has no architectural effect, whatever the address.

@@ -4,6 +4,7 @@
 //! Service threads read an immutable snapshot without locks, and announce its generation. An unmapping publishes a new
 //! snapshot and waits until every thread has announced it. From then on no thread can access the memory.
 
+use crate::data_path::choices;
 use crate::memory::{DmaError, DmaRegion, Place, Region, Space};
 use crossbeam::utils::CachePadded;
 use parking_lot::{Mutex, MutexGuard};
@@ -25,9 +26,33 @@ const UNMAP_LIMIT: Duration = Duration::from_secs(5);
 /// Generation that a thread announces when it will use no snapshot any more.
 const ENDED: u64 = u64::MAX;
 
+choices! {
+    /// Use of non-temporal stores, which bypass the CPU's cache, for data that goes to the pages of a command.
+    #[derive(Default)]
+    #[non_exhaustive]
+    Streaming:
+    /// For pages that a GPU reads.
+    #[default]
+    Auto = "auto",
+    /// Always, if the processor has such stores.
+    Always = "always",
+    /// Never.
+    Never = "never"
+}
+
+impl Streaming {
+    fn wanted(self, gpu: bool) -> bool {
+        match self {
+            Self::Auto => gpu,
+            Self::Always => true,
+            Self::Never => false,
+        }
+    }
+}
+
 /// A range of device addresses and the host memory behind it.
 #[derive(Clone, Copy)]
-pub(super) struct Range {
+pub(crate) struct Range {
     start: u64,
     bytes: u64,
     host: *mut u8,
@@ -36,7 +61,7 @@ pub(super) struct Range {
 
 impl Range {
     /// Returns an empty range.
-    pub(super) const fn none() -> Self {
+    pub(crate) const fn none() -> Self {
         Self { start: 0, bytes: 0, host: std::ptr::null_mut(), stream: false }
     }
 
@@ -51,18 +76,18 @@ impl Range {
 
 /// Host memory behind a device address.
 #[derive(Clone, Copy)]
-pub(super) struct Target {
-    pub(super) host: *mut u8,
+pub(crate) struct Target {
+    pub(crate) host: *mut u8,
     /// True if a GPU reads the memory, so that stores should bypass the CPU's cache.
-    pub(super) stream: bool,
+    pub(crate) stream: bool,
 }
 
 /// The table at one point in time.
-pub(super) struct Snapshot {
+pub(crate) struct Snapshot {
     ranges: Vec<Range>,
-    pub(super) generation: u64,
+    pub(crate) generation: u64,
     /// Number of mappings that had ended by then.
-    pub(super) unmapped: u64,
+    pub(crate) unmapped: u64,
 }
 
 // SAFETY: a snapshot holds plain addresses. Their memory stays valid until every reader has announced a later snapshot.
@@ -74,7 +99,7 @@ impl Snapshot {
     /// Returns the host memory of `bytes` bytes at a device address, if all of it is in one mapping. `hint` caches the
     /// mapping.
     #[inline]
-    pub(super) fn resolve(&self, address: u64, bytes: usize, hint: &mut Range) -> Option<Target> {
+    pub(crate) fn resolve(&self, address: u64, bytes: usize, hint: &mut Range) -> Option<Target> {
         if let Some(t) = hint.at(address, bytes) {
             return Some(t);
         }
@@ -103,9 +128,9 @@ impl fmt::Debug for Snapshot {
 
 /// The device addresses of one controller.
 #[derive(Debug)]
-pub(super) struct AddressTable {
+pub(crate) struct AddressTable {
     device: String,
-    stream: super::config::Streaming,
+    stream: Streaming,
     tables: Mutex<Tables>,
     generation: AtomicU64,
     seen: Box<[CachePadded<AtomicU64>]>,
@@ -114,7 +139,7 @@ pub(super) struct AddressTable {
 
 impl AddressTable {
     /// Creates a table for `readers` reader threads.
-    pub(super) fn new(device: String, stream: super::config::Streaming, readers: usize) -> Self {
+    pub(crate) fn new(device: String, stream: Streaming, readers: usize) -> Self {
         let snapshot = Arc::new(Snapshot { ranges: Vec::new(), generation: 0, unmapped: 0 });
         Self {
             device,
@@ -127,7 +152,7 @@ impl AddressTable {
     }
 
     /// Sets the threads that an unmapping wakes.
-    pub(super) fn set_readers(&self, threads: Vec<Thread>) {
+    pub(crate) fn set_readers(&self, threads: Vec<Thread>) {
         // A second call would set the same threads, so the first one stays.
         let _ = self.readers.set(threads);
     }
@@ -140,22 +165,22 @@ impl AddressTable {
 
     /// Returns the generation that readers should use.
     #[inline]
-    pub(super) fn generation(&self) -> u64 {
+    pub(crate) fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
 
     /// Returns the current table.
-    pub(super) fn snapshot(&self) -> Arc<Snapshot> {
+    pub(crate) fn snapshot(&self) -> Arc<Snapshot> {
         self.lock().snapshot.clone()
     }
 
     /// Announces that a reader uses no snapshot older than `generation` any more.
-    pub(super) fn announce(&self, reader: usize, generation: u64) {
+    pub(crate) fn announce(&self, reader: usize, generation: u64) {
         self.seen[reader].store(generation, Ordering::SeqCst);
     }
 
     /// Announces that a reader has ended.
-    pub(super) fn retire(&self, reader: usize) {
+    pub(crate) fn retire(&self, reader: usize) {
         self.announce(reader, ENDED);
     }
 
@@ -227,7 +252,7 @@ impl AddressTable {
     }
 
     /// Maps a region for the device.
-    pub(super) fn map(self: &Arc<Self>, region: &Region) -> Result<DmaRegion, DmaError> {
+    pub(crate) fn map(self: &Arc<Self>, region: &Region) -> Result<DmaRegion, DmaError> {
         let host = region.host().ok_or_else(|| DmaError::Unreachable {
             device: self.device.clone(),
             reason:
@@ -241,7 +266,7 @@ impl AddressTable {
     }
 
     /// Allocates host memory and maps it for the device.
-    pub(super) fn allocate(self: &Arc<Self>, space: &Space, bytes: usize) -> Result<DmaRegion, DmaError> {
+    pub(crate) fn allocate(self: &Arc<Self>, space: &Space, bytes: usize) -> Result<DmaRegion, DmaError> {
         self.map(&space.allocate(Place::Host, bytes)?)
     }
 }
@@ -285,7 +310,6 @@ impl Drop for Mapping {
 
 #[cfg(test)]
 mod tests {
-    use super::super::config::Streaming;
     use super::*;
 
     fn table() -> Arc<AddressTable> {

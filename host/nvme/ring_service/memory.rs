@@ -1,6 +1,6 @@
-//! Store of blocks in memory: an anonymous mapping, whose pages the kernel allocates when they are written.
+//! An anonymous mapping, whose pages the kernel allocates when they are written: blocks of a namespace, doorbells.
 
-use super::super::SoftError;
+use std::io;
 use std::ptr::NonNull;
 
 /// Size in bytes below which a hole is overwritten with zeros, because that is cheaper than freeing its pages.
@@ -8,7 +8,7 @@ const GIVE_BACK: usize = 64 << 10;
 
 /// An anonymous mapping. Blocks that were never written read as zeros and take no memory.
 #[derive(Debug)]
-pub(in super::super) struct MemoryStore {
+pub(crate) struct MemoryStore {
     base: NonNull<u8>,
     bytes: usize,
     page: usize,
@@ -20,14 +20,14 @@ unsafe impl Send for MemoryStore {}
 unsafe impl Sync for MemoryStore {}
 
 impl MemoryStore {
-    pub(in super::super) fn new(bytes: u64) -> Result<Self, SoftError> {
-        let error = |source| SoftError::Memory { bytes, source };
-        let length = usize::try_from(bytes).map_err(|_| error(std::io::ErrorKind::OutOfMemory.into()))?;
+    /// Creates a mapping of `bytes` bytes.
+    pub(crate) fn new(bytes: u64) -> io::Result<Self> {
+        let length = usize::try_from(bytes).map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory))?;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         // SAFETY: a new anonymous mapping at an address that the kernel chooses.
         let p = unsafe { libc::mmap(std::ptr::null_mut(), length, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
         let base = NonNull::new(p.cast::<u8>()).filter(|_| p != libc::MAP_FAILED);
-        let base = base.ok_or_else(|| error(std::io::Error::last_os_error()))?;
+        let base = base.ok_or_else(io::Error::last_os_error)?;
         // Random blocks over many gigabytes cause far fewer TLB misses with huge pages. A refusal costs only speed.
         // SAFETY: the range is the mapping created above.
         unsafe { libc::madvise(p, length, libc::MADV_HUGEPAGE) };
@@ -35,22 +35,22 @@ impl MemoryStore {
         Ok(Self { base, bytes: length, page })
     }
 
-    pub(in super::super) fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    pub(in super::super) fn base(&self) -> *mut u8 {
+    pub(crate) fn base(&self) -> *mut u8 {
         self.base.as_ptr()
     }
 
     #[inline]
-    pub(in super::super) fn at(&self, offset: u64, bytes: usize) -> Option<*mut u8> {
+    pub(crate) fn at(&self, offset: u64, bytes: usize) -> Option<*mut u8> {
         let end = (offset as usize).checked_add(bytes)?;
         // SAFETY: `offset..end` lies within the mapping.
         (end <= self.bytes).then(|| unsafe { self.base.as_ptr().add(offset as usize) })
     }
 
-    pub(in super::super) fn zero(&self, offset: u64, bytes: u64) {
+    pub(crate) fn zero(&self, offset: u64, bytes: u64) {
         let Some(start) = self.at(offset, bytes as usize) else { return };
         let (start, end) = (start as usize, start as usize + bytes as usize);
         let (first, last) = (start.next_multiple_of(self.page), end / self.page * self.page);
@@ -110,6 +110,6 @@ mod tests {
 
     #[test]
     fn a_size_that_nobody_has_is_an_error() {
-        assert!(matches!(MemoryStore::new(u64::MAX), Err(SoftError::Memory { .. })));
+        assert!(MemoryStore::new(u64::MAX).is_err());
     }
 }

@@ -5,21 +5,21 @@ use crate::wire::nvme::{Status, status};
 
 /// Host memory of one contiguous piece of a transfer.
 #[derive(Clone, Copy)]
-pub(super) struct Extent {
-    pub(super) host: *mut u8,
-    pub(super) bytes: usize,
+pub(crate) struct Extent {
+    pub(crate) host: *mut u8,
+    pub(crate) bytes: usize,
     /// True if a GPU reads the memory, so that stores should bypass the CPU's cache.
-    pub(super) stream: bool,
+    pub(crate) stream: bool,
 }
 
 /// Mappings that a queue's commands used last.
-pub(super) struct Hints {
+pub(crate) struct Hints {
     data: Range,
     list: Range,
 }
 
 impl Hints {
-    pub(super) const fn none() -> Self {
+    pub(crate) const fn none() -> Self {
         Self { data: Range::none(), list: Range::none() }
     }
 }
@@ -50,7 +50,7 @@ impl Walk<'_> {
 
 /// Resolves a transfer of `bytes` bytes to host memory, with memory pages of `1 << page_shift` bytes. Replaces the
 /// contents of `out`.
-pub(super) fn walk(
+pub(crate) fn walk(
     table: &Snapshot,
     hints: &mut Hints,
     page_shift: u32,
@@ -116,8 +116,7 @@ pub(super) fn walk(
 
 #[cfg(test)]
 mod tests {
-    use super::super::address::AddressTable;
-    use super::super::config::Streaming;
+    use super::super::address::{AddressTable, Streaming};
     use super::*;
     use crate::memory::{DmaRegion, Space};
     use proptest::prelude::*;

@@ -1,0 +1,49 @@
+//! Runs `warpbell nvme serve`: exports a device to other machines by NVMe over TCP.
+
+use crate::interrupt::Interrupt;
+use crate::output::{Failure, line};
+use clap::Args;
+use std::ffi::OsString;
+use std::net::SocketAddr;
+use std::time::Duration;
+use warpbell::soft::fabrics::{Target, TargetConfig};
+use warpbell::storage::DriveSpec;
+
+/// Interval at which the program checks whether it was told to end.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+#[derive(Args, Clone, Debug)]
+pub struct ServeArgs {
+    /// soft:FILE, soft:mem:SIZE, qtest:FILE or nvme:ADDRESS, with options after commas (docs/devices.md)
+    #[arg(value_name = "DEVICE")]
+    pub device: OsString,
+    /// Address to listen at. Whoever reaches it can read and write the device: there is no authentication
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:4420")]
+    pub listen: SocketAddr,
+    /// Name of the subsystem
+    #[arg(long, value_name = "NQN", default_value = "nqn.2026-01.org.warpbell:serve")]
+    pub nqn: String,
+    /// Name of a host that may connect; without this option, all may
+    #[arg(long, value_name = "NQN")]
+    pub allow_host: Vec<String>,
+}
+
+/// Serves until the program is interrupted.
+///
+/// # Errors
+/// [`Failure::Error`] if the device cannot be opened, or the address cannot be listened at. [`Failure::BrokenPipe`] if
+/// standard output was closed.
+pub fn run(args: &ServeArgs, interrupt: &Interrupt) -> Result<(), Failure> {
+    let spec = DriveSpec::named(&args.device)?;
+    let open = spec.open_controller()?;
+    let hosts = (!args.allow_host.is_empty()).then(|| args.allow_host.clone());
+    let config = TargetConfig::new(args.nqn.as_str()).listen(args.listen).hosts(hosts);
+    let target = Target::start(open.controller(), config)?;
+    let _guard = interrupt.is_noted();
+    line(format_args!("{spec} is served at {}", target.address()))?;
+    line(format_args!("  --device nvmf:tcp://{}/{}", target.address(), args.nqn.replace(',', "\\,")))?;
+    while interrupt.end().is_none() {
+        std::thread::sleep(LOOK_EVERY);
+    }
+    Ok(())
+}

@@ -1,0 +1,380 @@
+//! A remote controller as the driver sees it: registers, doorbells and queues in memory. Threads carry the commands.
+//!
+//! An I/O queue pair belongs to service thread `(queue - 1) mod threads`. One more thread, the manager, has the
+//! registers, the admin queue, Keep Alive and the connection's recovery.
+
+mod admin;
+mod formats;
+mod manager;
+mod service;
+
+use super::association::{Association, Limits};
+use super::driver_memory::PAGE_SHIFT;
+use super::queue::Queue;
+use super::{FabricsConfig, FabricsError};
+use crate::memory::{DmaError, DmaRegion, Region, Space};
+use crate::nvme::ring_service::address::Streaming;
+use crate::nvme::ring_service::{
+    AddressTable, Bells, Doorbells, Mailbox, Mover, QueueBits, Registers, RingSetup, Written,
+};
+use crate::nvme::{Attachment, DmaSpace, DoorbellPages, Port, PortError};
+use crate::wire::nvme::{cc, csts, register};
+use formats::Formats;
+use parking_lot::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, mpsc};
+use std::thread::{JoinHandle, Thread};
+use std::time::{Duration, Instant};
+
+/// Doorbells are 128 bytes apart: two that different threads poll never share a cache line, nor a pair of lines.
+const STRIDE: u8 = 5;
+/// Number of I/O queue pairs that are requested unless the options limit them.
+const DEFAULT_QUEUES: u16 = 128;
+/// Longest time to wait for the threads when the last handle is dropped.
+const STOP_LIMIT: Duration = Duration::from_secs(10);
+
+/// Message of the manager to a service thread.
+enum Message {
+    /// A new queue pair: its rings, and its connection.
+    Add(RingSetup, RingSetup, Box<Queue>),
+    /// A new connection for a queue pair whose connection was lost.
+    Attach(u16, Box<Queue>),
+    /// The association was lost: completes all commands in flight with Host Pathing Error.
+    Detach(mpsc::Sender<()>),
+    /// Drops a queue pair.
+    Remove(u16, mpsc::Sender<()>),
+    /// Drops all queue pairs, without completions.
+    Reset(mpsc::Sender<()>),
+    /// Returns the identifier on the wire of a command.
+    Find(u16, u16, mpsc::Sender<Option<u16>>),
+}
+
+/// State of the association, as the service threads see it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Flow {
+    /// Commands are carried.
+    Open,
+    /// Commands wait for the association.
+    Waiting,
+    /// Commands fail.
+    Closed,
+}
+
+/// State that the threads and the users share.
+struct Core {
+    name: String,
+    config: FabricsConfig,
+    registers: Registers,
+    doorbells: Doorbells,
+    table: Arc<AddressTable>,
+    mover: Mover,
+    stop: AtomicBool,
+    existing: QueueBits,
+    formats: Formats,
+    mail: Box<[Mailbox<Message>]>,
+    manager: OnceLock<Thread>,
+    flow: Mutex<Flow>,
+    /// First error of a connection since the association was established.
+    loss: Mutex<Option<FabricsError>>,
+    /// Reason why registers cannot be read: no association, after all attempts.
+    failure: Mutex<Option<String>>,
+    limits: Limits,
+    /// Number of I/O queue pairs that may be created.
+    pairs: u16,
+    counters: Shared,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    commands: AtomicU64,
+    failed: AtomicU64,
+    losses: AtomicU64,
+    reconnects: AtomicU64,
+    keep_alives: AtomicU64,
+    invalid_doorbells: AtomicU64,
+}
+
+/// Counters of a remote controller since it was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Counters {
+    /// I/O commands that got a response.
+    pub commands: u64,
+    /// I/O commands that completed with an error.
+    pub failed: u64,
+    /// Losses of the association.
+    pub losses: u64,
+    /// Successful attempts to connect again.
+    pub reconnects: u64,
+    /// Responses to Keep Alive.
+    pub keep_alives: u64,
+    /// Invalid values that were written to doorbells.
+    pub invalid_doorbells: u64,
+}
+
+impl Core {
+    fn thread_of(&self, queue: u16) -> &Mailbox<Message> {
+        &self.mail[usize::from(queue.wrapping_sub(1)) % self.mail.len()]
+    }
+
+    fn wake_manager(&self) {
+        if let Some(t) = self.manager.get() {
+            t.unpark();
+        }
+    }
+
+    fn flow(&self) -> Flow {
+        *self.flow.lock()
+    }
+
+    /// Reports the loss of a connection. The manager recovers all of them.
+    fn report(&self, error: FabricsError) {
+        self.loss.lock().get_or_insert(error);
+        self.wake_manager();
+    }
+
+    fn stops(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+}
+
+impl Bells for Core {
+    fn doorbells(&self) -> &Doorbells {
+        &self.doorbells
+    }
+
+    fn invalid_value(&self) {
+        self.counters.invalid_doorbells.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Ends the threads when its last clone is dropped.
+struct Handle {
+    core: Arc<Core>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.core.stop.store(true, Ordering::SeqCst);
+        let threads = std::mem::take(&mut *self.threads.lock());
+        let deadline = Instant::now() + STOP_LIMIT;
+        while threads.iter().any(|t| !t.is_finished()) && Instant::now() < deadline {
+            self.core.wake_manager();
+            self.core.mail.iter().for_each(Mailbox::wake);
+            std::thread::sleep(Duration::from_micros(50));
+        }
+        for t in threads {
+            if !t.is_finished() {
+                // It is in a system call that does not return. The thread keeps the memory that it uses.
+                tracing::error!(device = %self.core.name, "a thread did not end within {STOP_LIMIT:?}");
+            } else if t.join().is_err() {
+                tracing::error!(device = %self.core.name, "a thread panicked");
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for Handle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "RemoteController({})", self.core.name)
+    }
+}
+
+/// A connected controller of another machine. Its clones, and the parts of [`RemoteController::attachment`], keep the
+/// connection.
+#[derive(Clone, Debug)]
+pub struct RemoteController(Arc<Handle>);
+
+/// Connects to a subsystem, and returns the registers and the address space for a driver.
+///
+/// # Errors
+/// As [`RemoteController::connect`].
+pub fn open(config: &FabricsConfig) -> Result<Attachment, FabricsError> {
+    Ok(RemoteController::connect(config)?.attachment())
+}
+
+impl RemoteController {
+    /// Connects the admin queue, identifies the controller and starts the threads. The driver's enable completes the
+    /// association; I/O queues connect when the driver creates them.
+    ///
+    /// # Errors
+    /// - [`FabricsError::Options`] or [`FabricsError::Identity`] for invalid options or files.
+    /// - [`FabricsError::Resolve`], [`FabricsError::Unreachable`] or [`FabricsError::Lost`] without a connection.
+    /// - [`FabricsError::Refused`] or [`FabricsError::AuthenticationRequired`] if the target does not accept this host.
+    /// - [`FabricsError::TimedOut`], [`FabricsError::Protocol`], [`FabricsError::Terminated`], [`FabricsError::Command`],
+    ///   [`FabricsError::NotReady`] or [`FabricsError::Unsupported`] if the target is faulty, or lacks what is needed.
+    /// - [`FabricsError::System`] without memory, random bytes or threads.
+    pub fn connect(config: &FabricsConfig) -> Result<Self, FabricsError> {
+        config.check()?;
+        let identity = config.identity()?;
+        let mut association = Association::open(config, &identity)?;
+        association.enable()?;
+        let identify = association.identify()?;
+        let limits = association.limits(&identify)?;
+        let pairs = association.request_queues(config.queues.unwrap_or(DEFAULT_QUEUES).into())?.min(1024) as u16;
+        let name = config.to_string();
+        let threads = config.service_threads().min(pairs.into());
+        let system = |what| move |source| FabricsError::System { what, source };
+        let core = Arc::new(Core {
+            registers: Registers::new(capabilities(&association, config), association.version),
+            doorbells: Doorbells::new(pairs, STRIDE).map_err(system("memory for doorbells"))?,
+            // The manager is a reader too.
+            table: Arc::new(AddressTable::new(name.clone(), Streaming::Auto, threads + 1)),
+            mover: Mover::detect(),
+            stop: AtomicBool::new(false),
+            existing: QueueBits::new(pairs),
+            formats: Formats::default(),
+            mail: (0..threads).map(|_| Mailbox::default()).collect(),
+            manager: OnceLock::new(),
+            flow: Mutex::new(Flow::Open),
+            loss: Mutex::new(None),
+            failure: Mutex::new(None),
+            limits,
+            pairs,
+            counters: Shared::default(),
+            config: config.clone(),
+            name,
+        });
+        let handle = Arc::new(Handle { core: core.clone(), threads: Mutex::default() });
+        let mut readers = Vec::with_capacity(threads + 1);
+        let mut start = |name: String, cell: &OnceLock<Thread>, work: Box<dyn FnOnce() + Send>| {
+            let started = std::thread::Builder::new().name(name).spawn(work);
+            let thread = started.map_err(system("a thread that carries commands"))?;
+            readers.push(thread.thread().clone());
+            // Each cell is set once, here.
+            let _ = cell.set(thread.thread().clone());
+            handle.threads.lock().push(thread);
+            Ok::<_, FabricsError>(())
+        };
+        for (index, mail) in core.mail.iter().enumerate() {
+            let service = service::Service::new(core.clone(), index);
+            start(format!("wb-nvmf-{index}"), &mail.thread, Box::new(move || service.run()))?;
+        }
+        let manager = manager::Manager::new(core.clone(), identity, association);
+        start("wb-nvmf-admin".into(), &core.manager, Box::new(move || manager.run()))?;
+        core.table.set_readers(readers);
+        tracing::debug!(device = %core.name, threads, pairs, "connected");
+        Ok(Self(handle))
+    }
+
+    /// Returns the registers and the address space for a driver.
+    pub fn attachment(&self) -> Attachment {
+        Attachment { port: Arc::new(RemotePort(self.0.clone())), dma: Arc::new(RemoteDma(self.0.clone())) }
+    }
+
+    /// Returns the limits that the controller reports.
+    pub fn limits(&self) -> Limits {
+        self.0.core.limits
+    }
+
+    /// Returns the counters since the controller was opened.
+    pub fn counters(&self) -> Counters {
+        let c = &self.0.core.counters;
+        let read = |n: &AtomicU64| n.load(Ordering::Relaxed);
+        Counters {
+            commands: read(&c.commands),
+            failed: read(&c.failed),
+            losses: read(&c.losses),
+            reconnects: read(&c.reconnects),
+            keep_alives: read(&c.keep_alives),
+            invalid_doorbells: read(&c.invalid_doorbells),
+        }
+    }
+}
+
+/// Returns the Controller Capabilities for the driver: those of the remote controller that hold for queues in memory.
+fn capabilities(a: &Association, config: &FabricsConfig) -> u64 {
+    const CONTIGUOUS_QUEUES: u64 = 1 << 16;
+    const NVM_COMMAND_SET: u64 = 1 << 37;
+    const { assert!(PAGE_SHIFT == 12) };
+    // The driver's enable may include a new connection, whose steps have time limits of their own.
+    let steps = (config.connect_timeout * 4).as_millis().div_ceil(500) as u64;
+    let timeout = (u64::from(a.cap.timeout_units()) + steps).min(255);
+    u64::from(a.cap.max_queue_entries() - 1)
+        | CONTIGUOUS_QUEUES
+        | timeout << 24
+        | u64::from(STRIDE) << 32
+        | NVM_COMMAND_SET
+}
+
+#[derive(Debug)]
+struct RemotePort(Arc<Handle>);
+
+impl RemotePort {
+    fn doorbell(&self, offset: u32, value: u32) {
+        let core = &self.0.core;
+        let target = core.doorbells.word(offset).zip(core.doorbells.which(offset));
+        let Some((word, (queue, _))) = target.filter(|(_, (q, c))| core.existing.contains(*q, *c)) else {
+            return core.invalid_value();
+        };
+        word.store(value, Ordering::Release);
+        match queue {
+            0 => core.wake_manager(),
+            q => core.thread_of(q).wake(),
+        }
+    }
+}
+
+impl Port for RemotePort {
+    fn read32(&self, offset: u32) -> Result<u32, PortError> {
+        let core = &self.0.core;
+        // The other registers tell nothing about the controller's state, so they stay readable.
+        if offset == register::CSTS
+            && let Some(reason) = &*core.failure.lock()
+        {
+            return Err(PortError::Lost { device: core.name.clone(), offset, reason: reason.clone() });
+        }
+        Ok(core.registers.read(offset))
+    }
+
+    fn write32(&self, offset: u32, value: u32) -> Result<(), PortError> {
+        let core = &self.0.core;
+        match core.registers.write(offset, value) {
+            Written::Configuration => {
+                if value & cc::EN == 0 {
+                    // A reset connects again. Until the manager has processed it, the controller is still ready.
+                    *core.failure.lock() = None;
+                }
+                core.wake_manager();
+            }
+            Written::Doorbell => self.doorbell(offset, value),
+            Written::Stored => {}
+        }
+        Ok(())
+    }
+
+    fn doorbells(&self) -> Option<DoorbellPages> {
+        self.0.core.doorbells.window()
+    }
+
+    fn name(&self) -> String {
+        self.0.core.name.clone()
+    }
+
+    fn kind(&self) -> &'static str {
+        "nvmf"
+    }
+}
+
+#[derive(Debug)]
+struct RemoteDma(Arc<Handle>);
+
+impl DmaSpace for RemoteDma {
+    fn allocate(&self, space: &Space, bytes: usize) -> Result<DmaRegion, DmaError> {
+        self.0.core.table.allocate(space, bytes)
+    }
+
+    fn map(&self, region: &Region) -> Result<DmaRegion, DmaError> {
+        self.0.core.table.map(region)
+    }
+}
+
+/// Sets and clears bits of CSTS.
+fn change_status(core: &Core, set: u32, clear: u32) {
+    let change = |old: u32| Some(old & !clear | set);
+    // The closure always returns a value, so the update always succeeds.
+    let _ = core.registers.csts.fetch_update(Ordering::SeqCst, Ordering::SeqCst, change);
+}
+
+const READY: u32 = csts::RDY;

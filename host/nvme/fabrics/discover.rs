@@ -1,0 +1,171 @@
+//! Discovery of subsystems, and a check of one connection.
+
+use super::association::{Association, Limits};
+use super::host_identity::HostIdentity;
+use super::queue::{Queue, admin};
+use super::{FabricsConfig, FabricsError};
+use crate::spec::host_and_port;
+use crate::wire::nvme::fabrics::{DISCOVERY_RECORD_BYTES, DiscoveryRecord};
+use crate::wire::nvme::identify::{IdentifyController, namespace_list};
+use crate::wire::nvme::tcp::{DISCOVERY_PORT, IO_PORT};
+use crate::wire::nvme::{IDENTIFY_BYTES, SqEntry, admin as opcode, cns};
+use std::time::{Duration, Instant};
+
+/// Number of times that a log is read again because it changed meanwhile.
+const ATTEMPTS: u32 = 10;
+/// Records in one command.
+const AT_ONCE: u64 = 4;
+/// Largest number of records that is read. A faulty header must not fill the memory.
+const MOST_RECORDS: u64 = 65_536;
+/// Time for a shutdown that nobody depends on.
+const PARTING: Duration = Duration::from_secs(1);
+/// Queue pairs and entries that a check asks for.
+const CHECK_QUEUES: u32 = 1024;
+const CHECK_ENTRIES: u32 = 32;
+
+/// Returns the subsystems that the discovery controller at an address reports. `address` is `HOST[:PORT]`, with `tcp://`
+/// before it or not; without a port, 8009 and 4420 are tried. `adjust` sets the other options.
+///
+/// # Errors
+/// - [`FabricsError::Options`] for another form of address.
+/// - [`FabricsError::Resolve`], [`FabricsError::Unreachable`] or [`FabricsError::Lost`] without a connection.
+/// - [`FabricsError::Refused`] or [`FabricsError::AuthenticationRequired`] if the target does not accept this host.
+/// - [`FabricsError::TimedOut`], [`FabricsError::Protocol`], [`FabricsError::Terminated`], [`FabricsError::Command`] or
+///   [`FabricsError::NotReady`] if the target is faulty.
+/// - [`FabricsError::Unsupported`] if its log changes all the time, or has another format.
+pub fn discover(
+    address: &str,
+    adjust: impl Fn(FabricsConfig) -> FabricsConfig,
+) -> Result<Vec<DiscoveryRecord>, FabricsError> {
+    let wrong = |reason| FabricsError::Options { reason: format!("`{address}`: {reason}") };
+    let address_only = address.strip_prefix("tcp://").unwrap_or(address).trim_end_matches('/');
+    let (host, port) = host_and_port(address_only).map_err(wrong)?;
+    let at = |port| adjust(FabricsConfig::discovery(host.as_str(), Some(port)));
+    match port {
+        Some(port) => discover_at(&at(port)),
+        None => match discover_at(&at(DISCOVERY_PORT)) {
+            Err(FabricsError::Unreachable { .. }) => discover_at(&at(IO_PORT)),
+            other => other,
+        },
+    }
+}
+
+fn discover_at(config: &FabricsConfig) -> Result<Vec<DiscoveryRecord>, FabricsError> {
+    config.check()?;
+    let mut a = Association::open(config, &config.identity()?)?;
+    a.enable()?;
+    let unsupported = |reason: String| FabricsError::Unsupported { peer: config.peer(), reason };
+    for _ in 0..ATTEMPTS {
+        let header = a.discovery_header()?;
+        if header.format != 0 {
+            return Err(unsupported(format!(
+                "its discovery log has record format {}; this host reads format 0",
+                header.format
+            )));
+        }
+        if header.records > MOST_RECORDS {
+            return Err(unsupported(format!(
+                "its discovery log has {} records; the limit is {MOST_RECORDS}",
+                header.records
+            )));
+        }
+        let mut records = Vec::new();
+        let mut next = 0;
+        while next < header.records {
+            let n = (header.records - next).min(AT_ONCE);
+            let record = DISCOVERY_RECORD_BYTES as u64;
+            let bytes = a.discovery_log((next + 1) * record, (n * record) as u32)?;
+            records.extend(bytes.chunks_exact(DISCOVERY_RECORD_BYTES).map(DiscoveryRecord::read));
+            next += n;
+        }
+        if a.discovery_header()?.generation == header.generation {
+            // The target may close the connection first.
+            let _ = a.disable(PARTING);
+            return Ok(records);
+        }
+    }
+    Err(unsupported(format!("its discovery log changed {ATTEMPTS} times while it was read")))
+}
+
+/// Facts about a subsystem that was connected for a check.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ConnectReport {
+    /// Name of this host.
+    pub host_nqn: String,
+    /// Identifier of the controller that the target made.
+    pub controller: u16,
+    /// Version of the controller: major, minor, tertiary.
+    pub version: (u16, u8, u8),
+    /// Model number.
+    pub model: String,
+    /// Serial number.
+    pub serial: String,
+    /// Limits of the controller.
+    pub limits: Limits,
+    /// Number of I/O queue pairs that it grants.
+    pub queues: u32,
+    /// Entries of the I/O queue that was connected.
+    pub entries: u32,
+    /// Active namespaces.
+    pub namespaces: Vec<u32>,
+    /// Time for all connections.
+    pub took: Duration,
+    /// Time of one Identify command.
+    pub round_trip: Duration,
+}
+
+/// Connects an admin queue and one I/O queue, identifies the controller, and disconnects. Reads and writes no block.
+///
+/// # Errors
+/// As [`discover`], and [`FabricsError::Options`] or [`FabricsError::Identity`] for invalid options.
+pub fn check(config: &FabricsConfig) -> Result<ConnectReport, FabricsError> {
+    config.check()?;
+    let identity = config.identity()?;
+    let started = Instant::now();
+    let mut a = Association::open(config, &identity)?;
+    a.enable()?;
+    let at = Instant::now();
+    let identify = a.identify()?;
+    let round_trip = at.elapsed();
+    let limits = a.limits(&identify)?;
+    let queues = a.request_queues(config.queues.map_or(CHECK_QUEUES, u32::from))?;
+    let entries = CHECK_ENTRIES.min(limits.queue_entries);
+    let io = Queue::connect(config, &identity, 1, a.controller, entries)?;
+    let took = started.elapsed();
+    let namespaces = active_namespaces(&mut a)?;
+    drop(io);
+    // The checks are done; the target may close the connection first.
+    let _ = a.shut_down();
+    Ok(report(identity, &a, &identify, limits, (queues, entries), namespaces, (took, round_trip)))
+}
+
+fn report(
+    identity: HostIdentity,
+    a: &Association,
+    identify: &IdentifyController,
+    limits: Limits,
+    (queues, entries): (u32, u32),
+    namespaces: Vec<u32>,
+    (took, round_trip): (Duration, Duration),
+) -> ConnectReport {
+    ConnectReport {
+        host_nqn: identity.nqn,
+        controller: a.controller,
+        version: ((a.version >> 16) as u16, (a.version >> 8) as u8, a.version as u8),
+        model: identify.model(),
+        serial: identify.serial(),
+        limits,
+        queues,
+        entries,
+        namespaces,
+        took,
+        round_trip,
+    }
+}
+
+/// Returns at most the first 1024 active namespaces.
+fn active_namespaces(a: &mut Association) -> Result<Vec<u32>, FabricsError> {
+    let entry = SqEntry { nsid: 0, ..admin(opcode::IDENTIFY, cns::ACTIVE_NAMESPACES.into(), 0) };
+    Ok(namespace_list(&a.read(entry, IDENTIFY_BYTES as u32, "Identify (active namespaces)")?))
+}

@@ -1,0 +1,52 @@
+//! Controllers of other machines: NVMe over Fabrics, over TCP.
+//!
+//! [`open`] connects to a subsystem and returns an [`Attachment`] as hardware has one. The driver creates queues in
+//! memory, kernels write commands and doorbells there, and host threads carry the commands to the target as capsules.
+//! The threads write data and completions back. Kernels, volumes and caches see no difference to a software
+//! controller.
+//!
+//! ```no_run
+//! use warpbell::nvme::fabrics::{self, FabricsConfig};
+//! use warpbell::storage::Drive;
+//!
+//! let config = FabricsConfig::tcp("10.0.0.2", 4420, "nqn.2026-01.org.example:data");
+//! let drive = Drive::attach(fabrics::open(&config)?, None)?;
+//! println!("{} bytes", drive.bytes());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Loss of the connection
+//!
+//! A connection is lost when TCP ends it, when Keep Alive gets no response within its time-out, or when the target
+//! violates the protocol. Commands in flight then complete with the status Host Pathing Error. The outcome of a write
+//! among them is unknown. New commands wait while the association is established again, every
+//! [`FabricsConfig::reconnect_delay`]. Their deadlines still apply. After [`FabricsConfig::controller_loss`] all
+//! commands fail with Host Pathing Error, and registers tell the cause. A reset of the controller
+//! ([`Controller::reset`](super::Controller::reset)) connects again at once.
+//!
+//! # Modules
+//!
+//! Only `tcp` knows the transport. `link` is the interface that a transport implements; `commands`, `queue` and
+//! `association` have the rules that all transports share.
+
+mod association;
+mod bridge;
+mod commands;
+mod config;
+mod discover;
+mod driver_memory;
+mod error;
+mod host_identity;
+mod link;
+mod queue;
+mod tcp;
+
+pub use association::Limits;
+pub use bridge::{Counters, RemoteController, open};
+pub use config::FabricsConfig;
+pub use discover::{ConnectReport, check, discover};
+pub use error::FabricsError;
+pub use host_identity::{HostIdentity, uuid_text};
+
+#[cfg(doc)]
+use super::Attachment;

@@ -1,0 +1,232 @@
+//! A software target: exports a device to other machines by NVMe over TCP, with strict checks and injected faults.
+//!
+//! ```
+//! use warpbell::nvme::fabrics::{self, FabricsConfig};
+//! use warpbell::soft::fabrics::{Target, TargetConfig};
+//! use warpbell::storage::Drive;
+//!
+//! let exported = Drive::open("soft:mem:1M,threads=1")?;
+//! let target = Target::start(exported.controller(), TargetConfig::new("nqn.2026-01.org.example:a"))?;
+//! let config = FabricsConfig::tcp("127.0.0.1", target.address().port(), "nqn.2026-01.org.example:a");
+//! let drive = Drive::attach(fabrics::open(&config)?, None)?;
+//! assert_eq!(drive.bytes(), 1 << 20);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Threads and memory
+//!
+//! One thread accepts connections, and each connection has one. An I/O connection has a queue pair of the device, with
+//! buffers for all commands of its queue. All threads end when the target is dropped.
+//!
+//! # Access
+//!
+//! There is neither authentication nor encryption: whoever reaches the address can read and write the device. The
+//! default address is that of the loopback interface.
+
+mod admin;
+mod config;
+mod connection;
+mod host;
+mod identify;
+mod io;
+#[cfg(test)]
+mod tests;
+
+pub use config::{TargetConfig, TargetFaults};
+
+use crate::idle;
+use crate::nvme::{Controller, Namespace, NvmeError, Ready};
+use host::RemoteHost;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// Longest sleep of a thread of the target, after which it checks whether the target ends.
+const NAP: Duration = Duration::from_millis(20);
+/// Largest number of connections at a time.
+const MOST_CONNECTIONS: usize = 4096;
+
+/// Error of starting a target.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TargetError {
+    /// The configuration violates a limit.
+    #[error("software target: {reason}")]
+    Config {
+        /// The violated limit, and the valid range.
+        reason: String,
+    },
+    /// The address cannot be listened at.
+    #[error("software target: {address}: {source}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// Error of the system call.
+        source: std::io::Error,
+    },
+    /// The device does not report its namespaces.
+    #[error(transparent)]
+    Device(#[from] NvmeError),
+}
+
+/// State that the threads share.
+pub(super) struct Shared {
+    pub(super) config: TargetConfig,
+    pub(super) address: SocketAddr,
+    pub(super) device: Arc<Controller<Ready>>,
+    pub(super) namespaces: BTreeMap<u32, Namespace>,
+    /// Hosts with an association, by controller identifier.
+    hosts: Mutex<BTreeMap<u16, Arc<RemoteHost>>>,
+    pub(super) next_controller: Mutex<u16>,
+    pub(super) commands: AtomicU64,
+    reads: AtomicU64,
+    responses: AtomicU64,
+    keep_alives: AtomicU64,
+    /// End of the time in which nothing is sent.
+    silent_until: Mutex<Option<Instant>>,
+    stop: AtomicBool,
+    connections: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl Shared {
+    pub(super) fn stops(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    /// Returns true if nothing may be sent now.
+    pub(super) fn is_silent(&self) -> bool {
+        self.silent_until.lock().is_some_and(|t| Instant::now() < t)
+    }
+}
+
+/// A running target.
+pub struct Target {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Target {
+    /// Exports all namespaces of a device that this driver can use.
+    ///
+    /// # Errors
+    /// - [`TargetError::Config`] if a limit is violated, or the device has no namespace that can be used.
+    /// - [`TargetError::Device`] if the device does not report its namespaces.
+    /// - [`TargetError::Listen`] if the address cannot be listened at.
+    pub fn start(device: &Arc<Controller<Ready>>, config: TargetConfig) -> Result<Self, TargetError> {
+        if let Some(reason) = config.complaint() {
+            return Err(TargetError::Config { reason });
+        }
+        let mut namespaces = BTreeMap::new();
+        for nsid in device.namespaces()? {
+            match device.namespace(nsid) {
+                Ok(n) => drop(namespaces.insert(nsid, n)),
+                Err(NvmeError::Format { reason, .. }) => {
+                    tracing::warn!(device = device.name(), nsid, reason, "the namespace is not exported");
+                }
+                Err(e) => return Err(e.into()),
+            }
+        }
+        if namespaces.is_empty() {
+            let reason = format!("{} has no namespace that can be exported", device.name());
+            return Err(TargetError::Config { reason });
+        }
+        let refused = |source| TargetError::Listen { address: config.listen, source };
+        let listener = TcpListener::bind(config.listen).map_err(refused)?;
+        listener.set_nonblocking(true).map_err(refused)?;
+        let address = listener.local_addr().map_err(refused)?;
+        let shared = Arc::new(Shared {
+            device: device.clone(),
+            namespaces,
+            address,
+            hosts: Mutex::default(),
+            next_controller: Mutex::new(1),
+            commands: AtomicU64::new(0),
+            reads: AtomicU64::new(0),
+            responses: AtomicU64::new(0),
+            keep_alives: AtomicU64::new(0),
+            silent_until: Mutex::new(None),
+            stop: AtomicBool::new(false),
+            connections: Mutex::default(),
+            config,
+        });
+        let work = shared.clone();
+        let thread = std::thread::Builder::new().name("soft-target".into()).spawn(move || accept(&work, &listener));
+        let thread = thread.map_err(|source| TargetError::Listen { address, source })?;
+        Ok(Self { shared, thread: Some(thread) })
+    }
+
+    /// Returns the address that hosts connect to.
+    pub fn address(&self) -> SocketAddr {
+        self.shared.address
+    }
+
+    /// Returns the number of hosts with an association.
+    pub fn hosts(&self) -> usize {
+        self.shared.hosts.lock().len()
+    }
+
+    /// Returns the number of I/O commands that arrived since the start.
+    pub fn commands(&self) -> u64 {
+        self.shared.commands.load(Ordering::Relaxed)
+    }
+
+    /// Returns the number of Keep Alive commands that arrived since the start.
+    pub fn keep_alives(&self) -> u64 {
+        self.shared.keep_alives.load(Ordering::Relaxed)
+    }
+
+    /// Closes all connections, as a target that dies does. It still accepts new ones.
+    pub fn close_connections(&self) {
+        self.shared.hosts.lock().values().for_each(|h| h.close());
+    }
+
+    /// Sends nothing for this time, as if the network was cut.
+    pub fn be_silent(&self, time: Duration) {
+        *self.shared.silent_until.lock() = Some(Instant::now() + time);
+    }
+}
+
+impl std::fmt::Debug for Target {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Target({} at {})", self.shared.config.subsystem, self.shared.address)
+    }
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::SeqCst);
+        let threads = std::mem::take(&mut *self.shared.connections.lock());
+        for t in self.thread.take().into_iter().chain(threads) {
+            // Each thread looks at the flag every few milliseconds. A panic was reported by its thread.
+            let _ = t.join();
+        }
+    }
+}
+
+fn accept(shared: &Arc<Shared>, listener: &TcpListener) {
+    while !shared.stops() {
+        idle::wait(&[(listener.as_raw_fd(), false)], NAP);
+        if shared.is_silent() {
+            std::thread::sleep(NAP);
+            continue;
+        }
+        let Ok((stream, peer)) = listener.accept() else { continue };
+        let mut connections = shared.connections.lock();
+        connections.retain(|t| !t.is_finished());
+        if connections.len() >= MOST_CONNECTIONS {
+            tracing::warn!(%peer, "a connection was refused: {MOST_CONNECTIONS} are open");
+            continue;
+        }
+        let work = shared.clone();
+        let run = move || connection::run(work, stream, peer);
+        match std::thread::Builder::new().name("soft-target-queue".into()).spawn(run) {
+            Ok(t) => connections.push(t),
+            Err(error) => tracing::warn!(%peer, %error, "a connection was refused: no thread"),
+        }
+    }
+}

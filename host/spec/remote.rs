@@ -1,0 +1,113 @@
+//! Addresses of subsystems on other machines: `tcp://HOST[:PORT]/NQN`.
+
+use super::escape::escape;
+use std::fmt;
+
+/// Transport of the only scheme of addresses, as text.
+const TCP: &str = "tcp://";
+/// Port of NVMe over Fabrics (NVMe/TCP Transport 1.1, 3.1.1).
+const PORT: u16 = 4420;
+
+/// A subsystem at an address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RemoteName {
+    /// Name or IP address of the machine, without brackets.
+    pub host: String,
+    /// TCP port.
+    pub port: u16,
+    /// Name of the subsystem (NQN).
+    pub subsystem: String,
+}
+
+impl RemoteName {
+    /// Parses `tcp://HOST[:PORT]/NQN`. An IPv6 address stands in brackets. The error is the reason.
+    pub(super) fn read(text: &str) -> Result<Self, String> {
+        let (address, subsystem) = text
+            .strip_prefix(TCP)
+            .and_then(|rest| rest.split_once('/'))
+            .ok_or("expected tcp://HOST:PORT/NQN, as in tcp://10.0.0.2:4420/nqn.2026-01.org.example:data")?;
+        let (host, port) = host_and_port(address)?;
+        if subsystem.is_empty() {
+            return Err("the name of the subsystem (NQN) is missing behind the slash".to_owned());
+        }
+        Ok(Self { host, port: port.unwrap_or(PORT), subsystem: subsystem.to_owned() })
+    }
+}
+
+/// Parses `HOST[:PORT]`, with brackets around an IPv6 address. The error is the reason.
+pub(crate) fn host_and_port(address: &str) -> Result<(String, Option<u16>), String> {
+    let (host, port) = match address.strip_prefix('[') {
+        Some(rest) => {
+            let (host, rest) = rest.split_once(']').ok_or("the bracket of an IPv6 address is not closed")?;
+            match (rest, rest.strip_prefix(':')) {
+                ("", _) => (host, None),
+                (_, Some(port)) => (host, Some(port)),
+                _ => return Err("expected :PORT behind the bracket of an IPv6 address".to_owned()),
+            }
+        }
+        None => match address.split_once(':') {
+            Some((_, port)) if port.contains(':') => {
+                return Err("an IPv6 address stands in brackets, as in [::1]:4420".to_owned());
+            }
+            Some((host, port)) => (host, Some(port)),
+            None => (address, None),
+        },
+    };
+    if host.is_empty() || host.contains(['[', ']', '/']) || host.chars().any(char::is_whitespace) {
+        return Err("the name or address of the machine is missing or invalid".to_owned());
+    }
+    let port = match port {
+        None => None,
+        Some(p) => {
+            let port = super::number::<u16>(p).filter(|p| *p > 0);
+            Some(port.ok_or_else(|| format!("`{p}` is not a port, 1 to 65535"))?)
+        }
+    };
+    Ok((host.to_owned(), port))
+}
+
+impl fmt::Display for RemoteName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { host, port, subsystem } = self;
+        let text = if host.contains(':') {
+            format!("{TCP}[{host}]:{port}/{subsystem}")
+        } else {
+            format!("{TCP}{host}:{port}/{subsystem}")
+        };
+        f.write_str(&escape(text.as_ref()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_read_and_printed() {
+        for (text, host, port, subsystem, printed) in [
+            ("tcp://h/n", "h", 4420, "n", "tcp://h:4420/n"),
+            ("tcp://10.0.0.2:9/nqn.a:b/c", "10.0.0.2", 9, "nqn.a:b/c", "tcp://10.0.0.2:9/nqn.a:b/c"),
+            ("tcp://[fe80::1]/n", "fe80::1", 4420, "n", "tcp://[fe80::1]:4420/n"),
+            ("tcp://[::1]:1/n,m", "::1", 1, "n,m", r"tcp://[::1]:1/n\,m"),
+        ] {
+            let read = RemoteName::read(text).unwrap();
+            assert_eq!((read.host.as_str(), read.port, read.subsystem.as_str()), (host, port, subsystem));
+            assert_eq!(read.to_string(), printed);
+        }
+        for (text, word) in [
+            ("h/n", "tcp://"),
+            ("rdma://h/n", "tcp://"),
+            ("tcp://h", "tcp://"),
+            ("tcp://h/", "NQN"),
+            ("tcp:///n", "missing"),
+            ("tcp://h:0/n", "`0`"),
+            ("tcp://h:x/n", "`x`"),
+            ("tcp://::1/n", "brackets"),
+            ("tcp://[::1/n", "not closed"),
+            ("tcp://[::1]4420/n", ":PORT"),
+        ] {
+            let said = RemoteName::read(text).unwrap_err();
+            assert!(said.contains(word), "{text}: {said}");
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! Tests that run only in the virtual machine of `tests/rig/run --fabrics`: the kernel's NVMe target and initiator over
+//! TCP against ours. Elsewhere the tests are ignored, and fail if they are run.
+#![cfg(all(feature = "storage", feature = "soft"))]
+
+mod setting;
+
+use setting::{BLOCK_DEVICE, Kernel, NQN, PORT, disk, inside, pattern};
+use std::time::Duration;
+use warpbell::engine::Engine;
+use warpbell::nvme::fabrics::{self, FabricsConfig, FabricsError, RemoteController};
+use warpbell::nvme::{Controller, HostQueue, HostQueueOptions, Namespace};
+use warpbell::soft::fabrics::{Target, TargetConfig};
+use warpbell::storage::{Cache, Drive, OverwritePolicy, Volume};
+use warpbell::wire::nvme::tcp::Digests;
+
+/// Deadline of what must succeed on emulated processors.
+const GENEROUS: Duration = Duration::from_secs(100);
+const BLOCK: usize = 4096;
+
+fn config() -> FabricsConfig {
+    FabricsConfig::tcp("127.0.0.1", PORT, NQN)
+        .queues(Some(2))
+        .threads(Some(1))
+        .keep_alive(Duration::from_secs(60))
+        .connect_timeout(GENEROUS)
+}
+
+fn queue(config: &FabricsConfig) -> (RemoteController, HostQueue<'static>, Namespace) {
+    let connection = RemoteController::connect(config).unwrap();
+    let controller = Controller::new(connection.attachment()).unwrap().enable().map_err(|(_, e)| e).unwrap();
+    let namespace = controller.namespace(1).unwrap();
+    let mut q = HostQueue::create(&controller.into(), HostQueueOptions::default()).unwrap();
+    q.set_deadline(GENEROUS);
+    (connection, q, namespace)
+}
+
+#[test]
+#[ignore = "needs the rig"]
+fn blocks_of_the_kernels_target_are_those_of_its_device() {
+    inside();
+    for (seed, bits) in [0, 3].into_iter().enumerate() {
+        let (connection, mut q, namespace) = queue(&config().digests(Digests::from_bits(bits)));
+        println!("limits: {:?}", connection.limits());
+        let block = namespace.block_bytes();
+        for (i, bytes) in [block, BLOCK, 3 * BLOCK, 128 << 10, 1 << 20].into_iter().enumerate() {
+            let data = pattern(bytes, seed * 10 + i);
+            let at = (i * 2) as u64 * (1 << 20);
+            q.write(&namespace, at / block as u64, &data).unwrap();
+            q.flush_always(&namespace).unwrap();
+            let mut back = vec![0; bytes];
+            q.read(&namespace, at / block as u64, &mut back).unwrap();
+            assert!(back == data, "{bytes} bytes over the connection, digests {bits}");
+            assert!(disk(BLOCK_DEVICE).read(at, bytes) == data, "{bytes} bytes on {BLOCK_DEVICE}");
+            let other = pattern(bytes.next_multiple_of(BLOCK), seed * 10 + i + 100);
+            disk(BLOCK_DEVICE).write(at, &other);
+            q.read(&namespace, at / block as u64, &mut back).unwrap();
+            assert!(back == other[..bytes], "{bytes} bytes that {BLOCK_DEVICE} got");
+        }
+        assert_eq!(connection.counters().losses, 0);
+    }
+}
+
+#[test]
+#[ignore = "needs the rig"]
+fn both_initiators_see_the_same_blocks_of_the_kernels_target() {
+    inside();
+    let (_connection, mut q, namespace) = queue(&config());
+    let kernel = Kernel::connect(PORT, NQN);
+    let data = pattern(256 << 10, 50);
+    q.write(&namespace, 0, &data).unwrap();
+    assert!(disk(kernel.disk()).read(0, data.len()) == data, "the kernel reads what we wrote");
+    let data = pattern(256 << 10, 51);
+    disk(kernel.disk()).write(1 << 20, &data);
+    let mut back = vec![0; data.len()];
+    q.read(&namespace, (1 << 20) / namespace.block_bytes() as u64, &mut back).unwrap();
+    assert!(back == data, "we read what the kernel wrote");
+}
+
+#[test]
+#[ignore = "needs the rig"]
+fn the_kernels_initiator_uses_our_target() {
+    inside();
+    const OURS: &str = "nqn.2026-01.org.warpbell:rig";
+    for device in ["soft:mem:16M,threads=1", "soft:mem:16M,block=4096,threads=1"] {
+        let drive = Drive::open(device).unwrap();
+        let target = Target::start(drive.controller(), TargetConfig::new(OURS)).unwrap();
+        let kernel = Kernel::connect(target.address().port(), OURS);
+        let data = pattern(512 << 10, 60);
+        disk(kernel.disk()).write(0, &data);
+        assert!(disk(kernel.disk()).read(0, data.len()) == data, "{device}");
+        let mut local = HostQueue::create(drive.controller(), HostQueueOptions::default()).unwrap();
+        let mut back = vec![0; data.len()];
+        local.read(drive.namespace(), 0, &mut back).unwrap();
+        assert!(back == data, "{device}: what the kernel wrote is on the device");
+        assert!(target.commands() > 0);
+    }
+}
+
+#[test]
+#[ignore = "needs the rig"]
+fn kernels_read_an_array_from_the_kernels_target() {
+    inside();
+    let spec = format!("nvmf:tcp://127.0.0.1:{PORT}/{NQN},queues=2,threads=1,keep-alive=60");
+    let policy = OverwritePolicy::to_destroy([&spec]);
+    let drive = Drive::create(&spec, 4 << 20, &policy).unwrap();
+    let volume = Volume::on(&Engine::cpu().unwrap(), [drive]).queues(2).depth(16).build().unwrap();
+    volume.set_deadline(GENEROUS).unwrap();
+    let values: Vec<u32> = (0..100_000u32).map(|i| i.wrapping_mul(0x9e37_79b9)).collect();
+    volume.store_array("a", &values).unwrap();
+    let cache = Cache::on(&volume).bytes(64 << 10).build().unwrap();
+    assert!(cache.open::<u32>("a").unwrap().read(0..20_000).unwrap() == values[..20_000]);
+}
+
+#[test]
+#[ignore = "needs the rig"]
+fn the_kernels_target_is_discovered_and_checked() {
+    inside();
+    let records = fabrics::discover(&format!("127.0.0.1:{PORT}"), |c| c.connect_timeout(GENEROUS)).unwrap();
+    println!("{records:?}");
+    let found = records.iter().find(|r| r.subsystem == NQN).expect("the subsystem");
+    assert_eq!((found.address.as_str(), found.service.as_str()), ("127.0.0.1", &PORT.to_string()[..]));
+    let report = fabrics::check(&config()).unwrap();
+    println!("{report:?}");
+    assert_eq!(report.namespaces, [1]);
+    let mut other = config();
+    other.subsystem = "nqn.2026-01.org.example:none".into();
+    match fabrics::check(&other).unwrap_err() {
+        FabricsError::Refused { parameter, .. } => assert!(parameter.contains("name of the subsystem"), "{parameter}"),
+        other => panic!("{other}"),
+    }
+}
+
+#[test]
+#[ignore = "needs the rig"]
+fn a_port_of_the_kernels_target_that_goes_and_comes_is_survived() {
+    inside();
+    let (connection, mut q, namespace) = queue(&config().reconnect_delay(Duration::from_millis(200)));
+    let data = pattern(BLOCK, 70);
+    q.write(&namespace, 0, &data).unwrap();
+    setting::unlink_port();
+    setting::until("the loss", || connection.counters().losses > 0);
+    setting::link_port();
+    setting::until("the association", || connection.counters().reconnects > 0);
+    let mut back = vec![0; BLOCK];
+    q.read(&namespace, 0, &mut back).unwrap();
+    assert!(back == data);
+}

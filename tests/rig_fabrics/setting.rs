@@ -1,0 +1,131 @@
+//! The guest's target, as `tests/rig/guest-fabrics.sh` creates it, and the kernel's initiator.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// The subsystem of the kernel's target, its port, and the block device that it exports.
+pub const NQN: &str = "nqn.2026-01.org.example:rig";
+pub const PORT: u16 = 4420;
+pub const BLOCK_DEVICE: &str = "/dev/ram0";
+
+const LINK: &str = "/sys/kernel/config/nvmet/ports/1/subsystems/nqn.2026-01.org.example:rig";
+const SUBSYSTEM: &str = "/sys/kernel/config/nvmet/subsystems/nqn.2026-01.org.example:rig";
+/// Far longer than anything takes on emulated processors.
+const LONG: Duration = Duration::from_secs(100);
+/// Empties the cache of a block device (`BLKFLSBUF`).
+const FLUSH_BUFFERS: libc::c_ulong = 0x1261;
+
+/// Fails the test unless this is the guest of the rig with a target.
+#[track_caller]
+pub fn inside() {
+    let inside = std::env::var_os("WARPBELL_RIG_FABRICS").is_some();
+    assert!(inside, "this machine is no guest of the rig with a target; tests/rig/run --fabrics starts one");
+}
+
+/// Returns bytes that depend on their place.
+pub fn pattern(bytes: usize, seed: usize) -> Vec<u8> {
+    (0..bytes).map(|i| (i * 7 + i / 251 + seed * 13) as u8).collect()
+}
+
+/// Waits until a condition holds.
+#[track_caller]
+pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let started = Instant::now();
+    while !holds() {
+        assert!(started.elapsed() < LONG, "not within {LONG:?}: {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Takes the subsystem away from the target's port, which ends its connections.
+pub fn unlink_port() {
+    fs::remove_file(LINK).unwrap();
+}
+
+/// Gives it back.
+pub fn link_port() {
+    std::os::unix::fs::symlink(SUBSYSTEM, LINK).unwrap();
+}
+
+/// A block device of the kernel.
+pub struct Disk(File);
+
+/// Opens a block device.
+pub fn disk(path: impl AsRef<Path>) -> Disk {
+    let path = path.as_ref();
+    let file = OpenOptions::new().read(true).write(true).open(path);
+    Disk(file.unwrap_or_else(|e| panic!("{}: {e}", path.display())))
+}
+
+impl Disk {
+    fn empty_cache(&self) {
+        self.0.sync_all().unwrap();
+        // SAFETY: the call takes no pointer.
+        let emptied = unsafe { libc::ioctl(self.0.as_raw_fd(), FLUSH_BUFFERS as _, 0) };
+        assert_eq!(emptied, 0, "{}", std::io::Error::last_os_error());
+    }
+
+    /// Reads from the device, past its cache.
+    pub fn read(mut self, at: u64, bytes: usize) -> Vec<u8> {
+        self.empty_cache();
+        let mut data = vec![0; bytes];
+        self.0.seek(SeekFrom::Start(at)).unwrap();
+        self.0.read_exact(&mut data).unwrap();
+        data
+    }
+
+    /// Writes to the device.
+    pub fn write(mut self, at: u64, data: &[u8]) {
+        self.0.seek(SeekFrom::Start(at)).unwrap();
+        self.0.write_all(data).unwrap();
+        self.empty_cache();
+    }
+}
+
+/// A controller that the kernel's initiator has connected.
+pub struct Kernel {
+    disk: PathBuf,
+    controller: PathBuf,
+}
+
+impl Kernel {
+    /// Connects the kernel to a subsystem at a port of this machine.
+    pub fn connect(port: u16, subsystem: &str) -> Self {
+        let mut control = OpenOptions::new().read(true).write(true).open("/dev/nvme-fabrics").unwrap();
+        let options =
+            format!("transport=tcp,traddr=127.0.0.1,trsvcid={port},nqn={subsystem},nr_io_queues=1,keep_alive_tmo=60");
+        control.write_all(options.as_bytes()).unwrap_or_else(|e| panic!("{options}: {e}"));
+        // "instance=0,cntlid=1"
+        let mut said = String::new();
+        control.read_to_string(&mut said).unwrap();
+        println!("the kernel connected: {}", said.trim());
+        let number = said.trim().split(',').find_map(|w| w.strip_prefix("instance=")).expect("a number").to_owned();
+        let controller = PathBuf::from(format!("/sys/class/nvme/nvme{number}"));
+        let mut disk = None;
+        until("a disk", || {
+            disk = fs::read_dir("/sys/block").unwrap().flatten().map(|e| e.file_name()).find_map(|name| {
+                let name = name.to_string_lossy().into_owned();
+                let ours = name.starts_with(&format!("nvme{number}n"));
+                (ours && Path::new("/dev").join(&name).exists()).then(|| Path::new("/dev").join(name))
+            });
+            disk.is_some()
+        });
+        Self { disk: disk.expect("found"), controller }
+    }
+
+    /// Returns the disk of the first namespace.
+    pub fn disk(&self) -> &Path {
+        &self.disk
+    }
+}
+
+impl Drop for Kernel {
+    fn drop(&mut self) {
+        if let Err(e) = fs::write(self.controller.join("delete_controller"), "1") {
+            println!("{}: {e}", self.controller.display());
+        }
+    }
+}
