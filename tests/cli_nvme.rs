@@ -172,13 +172,13 @@ fn what_cannot_be_opened_is_one_line() {
     }
 }
 
-/// A target that a process of this program serves, until it is dropped.
-struct Served {
+/// A target that a process of this program exports, until it is dropped.
+struct Exported {
     child: std::process::Child,
     address: String,
 }
 
-impl Served {
+impl Exported {
     fn new(device: &str) -> Self {
         let mut command = Command::new(tree::program());
         command.args(["nvme", "serve", device, "--listen", "127.0.0.1:0", "--nqn", "nqn.a:b,c"]);
@@ -196,7 +196,7 @@ impl Served {
     }
 }
 
-impl Drop for Served {
+impl Drop for Exported {
     fn drop(&mut self) {
         // It may have ended by itself.
         let _ = self.child.kill();
@@ -205,20 +205,20 @@ impl Drop for Served {
 }
 
 #[test]
-fn a_served_device_is_found_checked_and_used() {
-    let served = Served::new("soft:mem:64M,block=4096,threads=1");
-    let found = json(&["discover", &served.address]);
+fn an_exported_device_is_found_checked_and_used() {
+    let exported = Exported::new("soft:mem:64M,block=4096,threads=1");
+    let found = json(&["discover", &exported.address]);
     let record = &found["records"][0];
     assert_eq!((record["subnqn"].as_str(), record["trtype"].as_str()), (Some("nqn.a:b,c"), Some("tcp")));
     let device = record["device"].as_str().unwrap();
-    assert_eq!(device, format!(r"nvmf:tcp://{}/nqn.a:b\,c", served.address));
-    assert!(text(&["discover", &served.address]).contains(device));
+    assert_eq!(device, format!(r"nvmf:tcp://{}/nqn.a:b\,c", exported.address));
+    assert!(text(&["discover", &exported.address]).contains(device));
     let checked = json(&["connect-check", device]);
     assert_eq!((checked["namespaces"][0].as_u64(), checked["in_capsule_bytes"].as_u64()), (Some(1), Some(4096)));
     assert!(text(&["connect-check", device]).contains("transfer   : 128 KiB"));
-    assert!(text(&["id", &served.device()]).contains("mn        : warpbell software controller"));
+    assert!(text(&["id", &exported.device()]).contains("mn        : warpbell software controller"));
     let mut search = Command::new(tree::program());
-    search.args(["graph", "bfs", "kron:10", "--verify", "--engine", "cpu", "--device", &served.device()]);
+    search.args(["graph", "bfs", "kron:10", "--verify", "--engine", "cpu", "--device", &exported.device()]);
     let out = search.output().unwrap();
     let said = String::from_utf8_lossy(&out.stdout).into_owned();
     assert!(out.status.success() && said.contains("verified"), "{said}{}", String::from_utf8_lossy(&out.stderr));
@@ -226,11 +226,11 @@ fn a_served_device_is_found_checked_and_used() {
 
 #[test]
 fn targets_that_cannot_be_used_are_errors_with_a_remedy() {
-    let served = Served::new("soft:mem:1M,threads=1");
-    let (code, said) = error(&["connect-check", &format!("nvmf:tcp://{}/nqn.other", served.address)]);
+    let exported = Exported::new("soft:mem:1M,threads=1");
+    let (code, said) = error(&["connect-check", &format!("nvmf:tcp://{}/nqn.other", exported.address)]);
     assert!(code == Some(1) && said.contains("name of the subsystem"), "{said}");
-    let address = served.address.clone();
-    drop(served);
+    let address = exported.address.clone();
+    drop(exported);
     let (code, said) = error(&["connect-check", &format!("nvmf:tcp://{address}/nqn.other")]);
     assert!(code == Some(1) && said.contains("start the target"), "{said}");
     let (code, said) = error(&["discover", "::1"]);
