@@ -176,6 +176,8 @@ fn what_cannot_be_opened_is_one_line() {
 struct Exported {
     child: std::process::Child,
     address: String,
+    /// Kept open: a program whose standard output is closed ends at its next line.
+    _out: std::io::BufReader<std::process::ChildStdout>,
 }
 
 impl Exported {
@@ -188,7 +190,7 @@ impl Exported {
         std::io::BufRead::read_line(&mut out, &mut first).unwrap();
         let address = first.trim().rsplit(' ').next().unwrap().to_owned();
         assert!(first.starts_with(&format!("{device} is served at 127.0.0.1:")), "{first}");
-        Self { child, address }
+        Self { child, address, _out: out }
     }
 
     fn device(&self) -> String {
