@@ -14,6 +14,7 @@ mod adapter;
 mod choice;
 mod congestion;
 mod connection;
+mod connection_manager;
 mod dcb;
 mod error;
 #[cfg(test)]
@@ -45,6 +46,7 @@ pub use adapter::{Adapter, AdapterPath, MemoryRange, QueueAddress, QueuePair, Re
 pub use choice::{ACK_TIMEOUT, Chosen, DeviceChoice, QueueChoice, RecordChoice};
 pub use congestion::{CongestionControl, CongestionCounters, PRIORITIES, Priorities};
 pub use connection::{Endpoint, PathMtu, PortFacts, Route};
+pub use connection_manager::{ConnectError, Connection, ConnectionManager};
 pub use dcb::Bridging;
 pub use error::RdmaError;
 pub use gid::{Gid, GidChoice, GidEntry, GidKind, ParseGidError, Reachability, choose_gid};

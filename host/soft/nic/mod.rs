@@ -49,6 +49,7 @@
 //! ```
 
 mod config;
+mod connection_manager;
 mod core;
 mod endpoint;
 mod execute;
@@ -67,6 +68,7 @@ mod wire;
 
 pub use self::core::NicStatistics;
 pub use config::{Encryption, SoftNicConfig, Timeouts};
+pub use connection_manager::{Incoming, SoftConnectionManager};
 pub use fault::{Action, Fault, FaultError, FaultPlan, Selector, Which};
 pub use frame::{Answer, Command, Frame, MAX_DATA};
 pub use pair::{Received, SoftQueuePair};
