@@ -23,17 +23,14 @@ pub(super) struct Parts {
     pub(super) send: CpuSendQueue,
     pub(super) receives: CpuReceiveQueue,
     pub(super) connection: Box<dyn Connection>,
+    /// Memory of the receives, [`RESPONSE_BYTES`] for each of `receive_slots`.
     pub(super) responses: Buffer,
+    pub(super) receive_slots: u64,
+    /// Memory of capsules, `capsule_bytes` for each entry of the queue.
     pub(super) capsules: Buffer,
+    pub(super) entries: usize,
     pub(super) capsule_bytes: usize,
     pub(super) adapter: Arc<dyn Adapter>,
-}
-
-/// A capsule that is written.
-#[derive(Debug)]
-struct Capsule {
-    slot: usize,
-    bytes: u32,
 }
 
 /// A connection that a host thread drives.
@@ -46,18 +43,18 @@ pub(super) struct RdmaLink {
     /// Capsule slots that are free, and those whose send may not be complete, with the position behind it.
     free: Vec<usize>,
     sent: VecDeque<(u64, usize)>,
-    /// Capsules that wait for room in the send ring.
-    waiting: VecDeque<Capsule>,
+    /// Capsules that wait for room in the send ring, or for a slot: a response may arrive before the adapter tells that
+    /// its command was sent.
+    waiting: VecDeque<Vec<u8>>,
     in_capsule: u32,
 }
 
 impl RdmaLink {
     pub(super) fn new(parts: Parts) -> Self {
-        let slots = parts.capsules.region().len() / parts.capsule_bytes;
         Self {
             buffers: Buffers::new(parts.adapter.clone()),
             data: BTreeMap::new(),
-            free: (0..slots).rev().collect(),
+            free: (0..parts.entries).rev().collect(),
             sent: VecDeque::new(),
             waiting: VecDeque::new(),
             in_capsule: 0,
@@ -90,12 +87,17 @@ impl RdmaLink {
     /// Posts capsules while the send ring has room. Returns true if any was posted.
     fn post(&mut self) -> Result<bool, FabricsError> {
         let mut any = false;
-        while let Some(c) = self.waiting.front().filter(|_| self.parts.send.room() > 0) {
-            let piece = [self.parts.capsules.piece(c.slot * self.parts.capsule_bytes, c.bytes)];
+        while self.parts.send.room() > 0
+            && let Some(slot) = self.free.last().copied()
+            && let Some(capsule) = self.waiting.pop_front()
+        {
+            let at = slot * self.parts.capsule_bytes;
+            self.parts.capsules.region().write(at, &capsule).map_err(|e| self.adapter_error(&e))?;
+            let piece = [self.parts.capsules.piece(at, capsule.len() as u32)];
             let send = Operation::Send { payload: Payload::Pieces(&piece), with: SendWith::Nothing };
             let end = self.parts.send.post(send, true).map_err(|e| self.lost(&e))?;
-            self.sent.push_back((end, c.slot));
-            self.waiting.pop_front();
+            self.free.pop();
+            self.sent.push_back((end, slot));
             any = true;
         }
         if any {
@@ -110,8 +112,7 @@ impl RdmaLink {
         if message.bytes as usize != RESPONSE_BYTES {
             return Err(self.violation(format!("a response capsule of {} bytes", message.bytes)));
         }
-        let slots = self.parts.responses.region().len() / RESPONSE_BYTES;
-        let at = (message.position % slots as u64) as usize * RESPONSE_BYTES;
+        let at = (message.position % self.parts.receive_slots) as usize * RESPONSE_BYTES;
         let read: Result<[u8; RESPONSE_BYTES], _> = self.parts.responses.region().get(at);
         let response: CqEntry = bytemuck::cast(read.map_err(|e| self.adapter_error(&e))?);
         // The receive is posted again before another command can make use of it.
@@ -159,22 +160,11 @@ impl Link for RdmaLink {
                 block
             }
         };
-        if self.free.is_empty() {
-            self.reclaim()?;
+        let mut capsule = bytemuck::bytes_of(&entry).to_vec();
+        if carries {
+            capsule.extend(data);
         }
-        // There is a slot for each entry of the queue, which holds one command less.
-        let Some(slot) = self.free.pop() else {
-            return Err(self.violation("responses arrive before the adapter completes the sends".to_owned()));
-        };
-        let at = slot * self.parts.capsule_bytes;
-        let region = self.parts.capsules.region();
-        let written = region.write(at, bytemuck::bytes_of(&entry)).and_then(|()| match carries {
-            true => region.write(at + COMMAND_BYTES, &data),
-            false => Ok(()),
-        });
-        written.map_err(|e| self.adapter_error(&e))?;
-        let bytes = COMMAND_BYTES as u32 + if carries { bytes } else { 0 };
-        self.waiting.push_back(Capsule { slot, bytes });
+        self.waiting.push_back(capsule);
         self.post().map(drop)
     }
 
@@ -195,7 +185,7 @@ impl Link for RdmaLink {
     }
 
     fn backlog(&self) -> usize {
-        self.waiting.len() * self.parts.capsule_bytes
+        self.waiting.iter().map(Vec::len).sum()
     }
 
     fn descriptor(&self) -> RawFd {

@@ -83,7 +83,18 @@ impl RdmaTransport {
             return Err(FabricsError::Protocol { peer, reason });
         }
         let send = CpuSendQueue::new(queue).map_err(post)?;
-        Ok(Parts { peer, send, receives, connection, responses, capsules, capsule_bytes, adapter: adapter.clone() })
+        Ok(Parts {
+            peer,
+            send,
+            receives,
+            connection,
+            responses,
+            receive_slots: slots.into(),
+            capsules,
+            entries: shape.entries as usize,
+            capsule_bytes,
+            adapter: adapter.clone(),
+        })
     }
 }
 

@@ -46,8 +46,10 @@ pub(super) struct SoftRdma {
     send: CpuSendQueue,
     receives: CpuReceiveQueue,
     connection: Box<dyn Connection>,
+    /// Memory of the receives, `capsule_bytes` for each of `slots`.
     capsules: Buffer,
     capsule_bytes: usize,
+    slots: u64,
     buffers: Buffers,
     waiting: VecDeque<Job>,
     /// Posted requests, with the position behind each.
@@ -100,6 +102,7 @@ impl SoftRdma {
             connection,
             capsules,
             capsule_bytes,
+            slots: slots.into(),
             buffers: Buffers::new(nic.clone()),
             waiting: VecDeque::new(),
             posted: VecDeque::new(),
@@ -117,8 +120,7 @@ impl SoftRdma {
     /// Takes a command capsule, if one has arrived. Its receive is posted again before the response is sent.
     fn take_capsule(&mut self) -> Result<bool, End> {
         let Some(m) = self.receives.poll().map_err(|e| self.failed(&e))? else { return Ok(false) };
-        let slots = self.capsules.region().len() / self.capsule_bytes;
-        let at = (m.position % slots as u64) as usize * self.capsule_bytes;
+        let at = (m.position % self.slots) as usize * self.capsule_bytes;
         let mut capsule = vec![0; m.bytes as usize];
         self.capsules.region().read(at, &mut capsule).map_err(|e| self.failed(&e))?;
         let piece = [self.capsules.piece(at, self.capsule_bytes as u32)];
