@@ -16,9 +16,9 @@ use std::sync::Arc;
 /// Responses that are taken before the owner gets to do other work.
 const BATCH: usize = 64;
 
-/// Parts of a connected queue pair.
+/// ConnectedQueue of a connected queue pair.
 #[derive(Debug)]
-pub(super) struct Parts {
+pub(super) struct ConnectedQueue {
     pub(super) peer: String,
     pub(super) send: CpuSendQueue,
     pub(super) receives: CpuReceiveQueue,
@@ -36,7 +36,7 @@ pub(super) struct Parts {
 /// A connection that a host thread drives.
 #[derive(Debug)]
 pub(super) struct RdmaLink {
-    parts: Parts,
+    queue: ConnectedQueue,
     buffers: Buffers,
     /// Buffer of each command whose data the target reads or writes, by its identifier.
     data: BTreeMap<u16, Buffer>,
@@ -50,33 +50,33 @@ pub(super) struct RdmaLink {
 }
 
 impl RdmaLink {
-    pub(super) fn new(parts: Parts) -> Self {
+    pub(super) fn new(queue: ConnectedQueue) -> Self {
         Self {
-            buffers: Buffers::new(parts.adapter.clone()),
+            buffers: Buffers::new(queue.adapter.clone()),
             data: BTreeMap::new(),
-            free: (0..parts.entries).rev().collect(),
+            free: (0..queue.entries).rev().collect(),
             sent: VecDeque::new(),
             waiting: VecDeque::new(),
             in_capsule: 0,
-            parts,
+            queue,
         }
     }
 
     fn lost(&self, e: &PostError) -> FabricsError {
-        FabricsError::Lost { peer: self.parts.peer.clone(), reason: e.to_string() }
+        FabricsError::Lost { peer: self.queue.peer.clone(), reason: e.to_string() }
     }
 
     fn adapter_error(&self, e: &dyn std::fmt::Display) -> FabricsError {
-        of_adapter(&self.parts.peer, e)
+        of_adapter(&self.queue.peer, e)
     }
 
     fn violation(&self, reason: String) -> FabricsError {
-        FabricsError::Protocol { peer: self.parts.peer.clone(), reason }
+        FabricsError::Protocol { peer: self.queue.peer.clone(), reason }
     }
 
     /// Takes completions of sends. Their capsule slots are free again.
     fn reclaim(&mut self) -> Result<(), FabricsError> {
-        let completed = self.parts.send.poll().map_err(|e| self.lost(&e))?;
+        let completed = self.queue.send.poll().map_err(|e| self.lost(&e))?;
         while let Some((_, slot)) = self.sent.front().copied().filter(|(end, _)| *end <= completed) {
             self.sent.pop_front();
             self.free.push(slot);
@@ -87,37 +87,37 @@ impl RdmaLink {
     /// Posts capsules while the send ring has room. Returns true if any was posted.
     fn post(&mut self) -> Result<bool, FabricsError> {
         let mut any = false;
-        while self.parts.send.room() > 0
+        while self.queue.send.room() > 0
             && let Some(slot) = self.free.last().copied()
             && let Some(capsule) = self.waiting.pop_front()
         {
-            let at = slot * self.parts.capsule_bytes;
-            self.parts.capsules.region().write(at, &capsule).map_err(|e| self.adapter_error(&e))?;
-            let piece = [self.parts.capsules.piece(at, capsule.len() as u32)];
+            let at = slot * self.queue.capsule_bytes;
+            self.queue.capsules.region().write(at, &capsule).map_err(|e| self.adapter_error(&e))?;
+            let piece = [self.queue.capsules.piece(at, capsule.len() as u32)];
             let send = Operation::Send { payload: Payload::Pieces(&piece), with: SendWith::Nothing };
-            let end = self.parts.send.post(send, true).map_err(|e| self.lost(&e))?;
+            let end = self.queue.send.post(send, true).map_err(|e| self.lost(&e))?;
             self.free.pop();
             self.sent.push_back((end, slot));
             any = true;
         }
         if any {
-            self.parts.send.ring();
+            self.queue.send.ring();
         }
         Ok(any)
     }
 
     /// Takes a response capsule, if one has arrived.
     fn respond(&mut self, commands: &mut Commands, memory: &DriverMemory<'_>) -> Result<bool, FabricsError> {
-        let Some(message) = self.parts.receives.poll().map_err(|e| self.lost(&e))? else { return Ok(false) };
+        let Some(message) = self.queue.receives.poll().map_err(|e| self.lost(&e))? else { return Ok(false) };
         if message.bytes as usize != RESPONSE_BYTES {
             return Err(self.violation(format!("a response capsule of {} bytes", message.bytes)));
         }
-        let at = (message.position % self.parts.receive_slots) as usize * RESPONSE_BYTES;
-        let read: Result<[u8; RESPONSE_BYTES], _> = self.parts.responses.region().get(at);
+        let at = (message.position % self.queue.receive_slots) as usize * RESPONSE_BYTES;
+        let read: Result<[u8; RESPONSE_BYTES], _> = self.queue.responses.region().get(at);
         let response: CqEntry = bytemuck::cast(read.map_err(|e| self.adapter_error(&e))?);
         // The receive is posted again before another command can make use of it.
-        let piece = [self.parts.responses.piece(at, RESPONSE_BYTES as u32)];
-        self.parts.receives.post(&piece).map_err(|e| self.lost(&e))?;
+        let piece = [self.queue.responses.piece(at, RESPONSE_BYTES as u32)];
+        self.queue.receives.post(&piece).map_err(|e| self.lost(&e))?;
         let cid = response.cid();
         if let Some(buffer) = self.data.remove(&cid) {
             let c = commands.get(cid).map_err(|e| self.violation(e))?;
@@ -145,7 +145,7 @@ impl Link for RdmaLink {
         let carries = direction == Direction::Out && bytes > 0 && bytes <= room;
         let mut data = vec![0; if direction == Direction::Out { bytes as usize } else { 0 }];
         if !data.is_empty() {
-            let lost = |reason| FabricsError::Lost { peer: self.parts.peer.clone(), reason };
+            let lost = |reason| FabricsError::Lost { peer: self.queue.peer.clone(), reason };
             commands.load(cid, 0, &mut data, memory).map_err(lost)?;
             commands.carried(cid);
         }
@@ -178,8 +178,8 @@ impl Link for RdmaLink {
         }
         self.reclaim()?;
         moved |= self.post()?;
-        if !moved && let Some(reason) = self.parts.connection.ended() {
-            return Err(FabricsError::Lost { peer: self.parts.peer.clone(), reason });
+        if !moved && let Some(reason) = self.queue.connection.ended() {
+            return Err(FabricsError::Lost { peer: self.queue.peer.clone(), reason });
         }
         Ok(moved)
     }
@@ -189,7 +189,7 @@ impl Link for RdmaLink {
     }
 
     fn descriptor(&self) -> RawFd {
-        self.parts.connection.descriptor()
+        self.queue.connection.descriptor()
     }
 
     fn wakes(&self) -> bool {
@@ -197,10 +197,10 @@ impl Link for RdmaLink {
     }
 
     fn peer(&self) -> &str {
-        &self.parts.peer
+        &self.queue.peer
     }
 
     fn set_in_capsule(&mut self, bytes: u32) {
-        self.in_capsule = bytes.min((self.parts.capsule_bytes - COMMAND_BYTES) as u32);
+        self.in_capsule = bytes.min((self.queue.capsule_bytes - COMMAND_BYTES) as u32);
     }
 }

@@ -1,7 +1,7 @@
 //! Connections of queues by RDMA: private data, rings, and the queue pair that a host thread drives.
 
 use super::buffers::Buffer;
-use super::link::{Parts, RdmaLink};
+use super::link::{ConnectedQueue, RdmaLink};
 use crate::memory::{Place, Space};
 use crate::nvme::fabrics::{FabricsConfig, FabricsError, Link, QueueShape, Transport};
 use crate::rdma::{
@@ -56,7 +56,12 @@ impl RdmaTransport {
         Self { manager }
     }
 
-    fn connect(&self, config: &FabricsConfig, shape: QueueShape, in_capsule: u32) -> Result<Parts, FabricsError> {
+    fn connect(
+        &self,
+        config: &FabricsConfig,
+        shape: QueueShape,
+        in_capsule: u32,
+    ) -> Result<ConnectedQueue, FabricsError> {
         let peer = config.peer();
         let rdma = |e: RdmaError| of_adapter(&peer, &e);
         let post = |e: PostError| of_adapter(&peer, &e);
@@ -83,7 +88,7 @@ impl RdmaTransport {
             return Err(FabricsError::Protocol { peer, reason });
         }
         let send = CpuSendQueue::new(queue).map_err(post)?;
-        Ok(Parts {
+        Ok(ConnectedQueue {
             peer,
             send,
             receives,

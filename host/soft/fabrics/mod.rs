@@ -223,7 +223,8 @@ impl Drop for Target {
 }
 
 /// Starts the transport of an accepted connection.
-fn introduce(shared: &Shared, stream: TcpStream, peer: SocketAddr) -> Option<Box<dyn Transport>> {
+#[cfg_attr(not(feature = "shmem"), allow(unused_variables))]
+fn start_transport(shared: &Shared, stream: TcpStream, peer: SocketAddr) -> Option<Box<dyn Transport>> {
     match shared.config.transport {
         TargetTransport::Tcp => Some(Box::new(tcp::Tcp::new(stream, &shared.config)?)),
         #[cfg(feature = "shmem")]
@@ -253,7 +254,7 @@ fn accept(shared: &Arc<Shared>, listener: &TcpListener) {
         }
         let work = shared.clone();
         let run = move || {
-            if let Some(transport) = introduce(&work, stream, peer) {
+            if let Some(transport) = start_transport(&work, stream, peer) {
                 connection::run(&work, transport, peer);
             }
         };

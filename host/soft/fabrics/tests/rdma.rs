@@ -1,4 +1,4 @@
-//! What is of RDMA alone: connection requests, keys, capsules that are too long, completion by the target's NIC.
+//! Tests of RDMA alone: connection requests, keys, capsules of a wrong length, descriptors of another transport.
 
 use super::*;
 use crate::memory::{Place, Space};
@@ -122,7 +122,7 @@ fn connection_requests_are_checked() {
             other => panic!("{expected}: {:?}", other.map(drop)),
         }
     }
-    // What a driver is told.
+    // A sound request is accepted.
     let mut c = e.config();
     assert_eq!(c.transport, FabricsTransport::Soft);
     check(&c).unwrap();
