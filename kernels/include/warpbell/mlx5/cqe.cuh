@@ -12,8 +12,8 @@ namespace warpbell {
 namespace mlx5 {
 
 constexpr uint32_t cqe_bytes = 64;
-constexpr uint32_t cqe_tail_at = 48;  // the last 16 bytes
-constexpr uint32_t cqe_length_at = 32;  // the 16 bytes before them, which end with the length of a received message
+constexpr uint32_t cqe_tail_at = 48;     // the last 16 bytes
+constexpr uint32_t cqe_length_at = 32;   // the 16 bytes before them, which end with the length of a received message
 constexpr uint32_t cqe_data_bytes = 32;  // most data of a received message in the entry itself, from its first byte on
 
 // Bits 7:4 of an entry's last byte.
