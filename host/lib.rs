@@ -58,6 +58,8 @@ pub mod destination;
 #[cfg(feature = "doctor")]
 pub mod doctor;
 pub mod engine;
+#[cfg(all(feature = "storage", feature = "shmem"))]
+mod fabrics;
 #[cfg(feature = "graph")]
 pub mod graph;
 #[cfg(feature = "shmem")]

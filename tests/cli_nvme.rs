@@ -176,25 +176,36 @@ fn what_cannot_be_opened_is_one_line() {
 struct Exported {
     child: std::process::Child,
     address: String,
+    transport: &'static str,
     /// Kept open: a program whose standard output is closed ends at its next line.
     _out: std::io::BufReader<std::process::ChildStdout>,
 }
 
 impl Exported {
-    fn new(device: &str) -> Self {
+    fn new(device: &str, transport: &'static str) -> Self {
         let mut command = Command::new(tree::program());
         command.args(["nvme", "serve", device, "--listen", "127.0.0.1:0", "--nqn", "nqn.a:b,c"]);
+        command.args(["--transport", transport]);
         let mut child = command.stdout(std::process::Stdio::piped()).spawn().unwrap();
         let mut first = String::new();
         let mut out = std::io::BufReader::new(child.stdout.take().unwrap());
         std::io::BufRead::read_line(&mut out, &mut first).unwrap();
         let address = first.trim().rsplit(' ').next().unwrap().to_owned();
         assert!(first.starts_with(&format!("{device} is served at 127.0.0.1:")), "{first}");
-        Self { child, address, _out: out }
+        Self { child, address, transport, _out: out }
     }
 
     fn device(&self) -> String {
-        format!(r"nvmf:tcp://{}/nqn.a:b\,c,keep-alive=60,threads=1", self.address)
+        format!(r"nvmf:{}://{}/nqn.a:b\,c,keep-alive=60,threads=1", self.transport, self.address)
+    }
+
+    /// Searches a graph that is stored on the device.
+    fn search(&self) {
+        let mut search = Command::new(tree::program());
+        search.args(["graph", "bfs", "kron:10", "--verify", "--engine", "cpu", "--device", &self.device()]);
+        let out = search.output().unwrap();
+        let said = String::from_utf8_lossy(&out.stdout).into_owned();
+        assert!(out.status.success() && said.contains("verified"), "{said}{}", String::from_utf8_lossy(&out.stderr));
     }
 }
 
@@ -208,7 +219,7 @@ impl Drop for Exported {
 
 #[test]
 fn an_exported_device_is_found_checked_and_used() {
-    let exported = Exported::new("soft:mem:64M,block=4096,threads=1");
+    let exported = Exported::new("soft:mem:64M,block=4096,threads=1", "tcp");
     let found = json(&["discover", &exported.address]);
     let record = &found["records"][0];
     assert_eq!((record["subnqn"].as_str(), record["trtype"].as_str()), (Some("nqn.a:b,c"), Some("tcp")));
@@ -219,16 +230,26 @@ fn an_exported_device_is_found_checked_and_used() {
     assert_eq!((checked["namespaces"][0].as_u64(), checked["in_capsule_bytes"].as_u64()), (Some(1), Some(4096)));
     assert!(text(&["connect-check", device]).contains("transfer   : 128 KiB"));
     assert!(text(&["id", &exported.device()]).contains("mn        : warpbell software controller"));
-    let mut search = Command::new(tree::program());
-    search.args(["graph", "bfs", "kron:10", "--verify", "--engine", "cpu", "--device", &exported.device()]);
-    let out = search.output().unwrap();
-    let said = String::from_utf8_lossy(&out.stdout).into_owned();
-    assert!(out.status.success() && said.contains("verified"), "{said}{}", String::from_utf8_lossy(&out.stderr));
+    exported.search();
+}
+
+#[test]
+fn a_device_is_exported_over_software_nics_of_two_processes() {
+    let exported = Exported::new("soft:mem:64M,block=4096,threads=1", "soft");
+    let device = format!(r"nvmf:soft://{}/nqn.a:b\,c", exported.address);
+    let checked = json(&["connect-check", &device]);
+    assert_eq!((checked["namespaces"][0].as_u64(), checked["in_capsule_bytes"].as_u64()), (Some(1), Some(4096)));
+    assert!(text(&["id", &exported.device()]).contains("mn        : warpbell software controller"));
+    exported.search();
+    let (code, said) = error(&["connect-check", &format!("{device},hdr_digest")]);
+    assert!(code == Some(1) && said.contains("digests are of nvmf:tcp alone"), "{said}");
+    let (code, said) = error(&["connect-check", &format!("nvmf:soft://{}/nqn.other", exported.address)]);
+    assert!(code == Some(1) && said.contains("name of the subsystem"), "{said}");
 }
 
 #[test]
 fn targets_that_cannot_be_used_are_errors_with_a_remedy() {
-    let exported = Exported::new("soft:mem:1M,threads=1");
+    let exported = Exported::new("soft:mem:1M,threads=1", "tcp");
     let (code, said) = error(&["connect-check", &format!("nvmf:tcp://{}/nqn.other", exported.address)]);
     assert!(code == Some(1) && said.contains("name of the subsystem"), "{said}");
     let address = exported.address.clone();

@@ -42,7 +42,14 @@ fn all() -> Vec<Vector> {
     let seed = RandomState::new().build_hasher().finish();
     println!("seed {seed}");
     let mut rng = SmallRng::seed_from_u64(seed);
-    [golden, drawn::entries(&mut rng), drawn::completions(&mut rng), drawn::questions(&mut rng)].concat()
+    [
+        golden,
+        drawn::entries(&mut rng),
+        drawn::completions(&mut rng),
+        drawn::received(&mut rng),
+        drawn::questions(&mut rng),
+    ]
+    .concat()
 }
 
 #[test]

@@ -1,10 +1,11 @@
 //! Memory of a queue pair that kernels drive: send ring, completion ring, doorbell record, doorbell, and the kernels'
 //! own state.
 
-use super::RdmaError;
+use super::{RdmaError, Transport};
 use crate::engine::abi;
 use crate::memory::{Place, Region, Space};
 use crate::setters::setters;
+use crate::wire::mlx5::receive::ReceiveRing;
 use crate::wire::mlx5::{BLOCK_BYTES, CQE_BYTES};
 use bytemuck::Zeroable;
 
@@ -34,16 +35,82 @@ pub struct QueuePlan {
     /// only writes to the same memory keep their order on the bus. Rings are therefore in host memory if any of the
     /// data is.
     pub data: Place,
+    /// Receive ring; `None` for a queue pair that receives no messages.
+    pub receives: Option<ReceivePlan>,
 }
 
 impl QueuePlan {
-    /// Creates a plan with 128 blocks and one completion entry for each block.
+    /// Creates a plan with 128 blocks and one completion entry for each block, without receives.
     pub fn new(space: Space, data: Place) -> Self {
-        Self { space, log_blocks: 7, collapsed: false, data }
+        Self { space, log_blocks: 7, collapsed: false, data, receives: None }
     }
 }
 
-setters!(QueuePlan { log_blocks: u32, collapsed: bool });
+impl QueuePlan {
+    /// Checks that the plan has no receives, for an adapter whose queue pairs receive no messages.
+    pub(super) fn without_receives(&self, transport: Transport) -> Result<(), RdmaError> {
+        match self.receives {
+            None => Ok(()),
+            Some(_) => {
+                let reason = format!("queue pairs of the transport {transport} receive no messages");
+                Err(RdmaError::Queue { blocks: 1u32.checked_shl(self.log_blocks).unwrap_or(u32::MAX), reason })
+            }
+        }
+    }
+}
+
+setters!(QueuePlan { log_blocks: u32, collapsed: bool, receives: Option<ReceivePlan> });
+
+/// Size of a receive ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReceivePlan {
+    /// log2 of the number of receives that can be posted: at most [`MAX_LOG_BLOCKS`].
+    pub log_slots: u32,
+    /// log2 of the pieces of one receive: at most 7.
+    pub log_stride: u32,
+    /// True if messages of up to 32 bytes go into their completion entry, and not to the receive's memory.
+    pub data_in_entries: bool,
+}
+
+/// Receive ring of a queue pair, with the completion ring of its receives.
+#[derive(Debug)]
+pub struct ReceiveRings {
+    pub(super) plan: ReceivePlan,
+    pub(super) shape: ReceiveRing,
+    pub(super) ring: Region,
+    pub(super) completions: Region,
+}
+
+impl ReceiveRings {
+    fn new(plan: ReceivePlan, space: &Space, place: Place) -> Result<Self, RdmaError> {
+        let shape = ReceiveRing::new(plan.log_slots, plan.log_stride).ok_or_else(|| RdmaError::Queue {
+            blocks: 1u32.checked_shl(plan.log_slots).unwrap_or(u32::MAX),
+            reason: format!(
+                "receives of {} pieces: a receive ring has 1 to {} receives of 1 to 128 pieces",
+                1u64.checked_shl(plan.log_stride).unwrap_or(u64::MAX),
+                1u32 << MAX_LOG_BLOCKS
+            ),
+        })?;
+        let ring = space.allocate(place, shape.bytes())?;
+        let completions = space.allocate(place, shape.slots() as usize * CQE_BYTES)?;
+        Ok(Self { plan, shape, ring, completions })
+    }
+
+    /// Returns the size of the ring.
+    pub fn plan(&self) -> ReceivePlan {
+        self.plan
+    }
+
+    /// Returns the receive ring.
+    pub fn ring(&self) -> &Region {
+        &self.ring
+    }
+
+    /// Returns the completion ring of the receives, which has an entry for each slot.
+    pub fn completions(&self) -> &Region {
+        &self.completions
+    }
+}
 
 /// Rings and records of one queue pair.
 #[derive(Debug)]
@@ -52,6 +119,7 @@ pub struct QueueRings {
     place: Place,
     ring: Region,
     completions: Region,
+    receives: Option<ReceiveRings>,
     /// The doorbell record, and the doorbell if it is in memory.
     records: Region,
     /// `mark` and `hold` of `wb_send_queue`, one word each per block. Only kernels use them.
@@ -80,7 +148,8 @@ impl QueueRings {
         let completions = plan.space.allocate(place, entries * CQE_BYTES)?;
         let records = plan.space.allocate(place, DOORBELL_AT + 2 * BLOCK_BYTES)?;
         let state = plan.space.allocate(Place::Device, 2 * blocks * size_of::<u32>())?;
-        let memory = Self { plan, place, ring, completions, records, state, doorbell: None, flame: 0 };
+        let receives = plan.receives.map(|r| ReceiveRings::new(r, &plan.space, place)).transpose()?;
+        let memory = Self { plan, place, ring, completions, receives, records, state, doorbell: None, flame: 0 };
         memory.clear()?;
         Ok(memory)
     }
@@ -89,7 +158,7 @@ impl QueueRings {
     #[cfg(test)]
     pub(crate) fn over(plan: QueuePlan, ring: Region, completions: Region, records: Region) -> Self {
         let state = plan.space.allocate(Place::Host, 1).expect("memory");
-        Self { plan, place: Place::Host, ring, completions, records, state, doorbell: None, flame: 0 }
+        Self { plan, place: Place::Host, ring, completions, receives: None, records, state, doorbell: None, flame: 0 }
     }
 
     /// Resets the memory to its initial state. Nothing may use it meanwhile.
@@ -99,6 +168,10 @@ impl QueueRings {
     pub fn clear(&self) -> Result<(), RdmaError> {
         self.ring.fill(0, self.ring.len(), 0)?;
         self.completions.fill(0, self.completions.len(), NEVER_WRITTEN)?;
+        if let Some(r) = &self.receives {
+            r.ring.fill(0, r.ring.len(), 0)?;
+            r.completions.fill(0, r.completions.len(), NEVER_WRITTEN)?;
+        }
         self.records.fill(0, self.records.len(), 0)?;
         self.state.fill(0, self.state.len(), 0)?;
         Ok(())
@@ -132,6 +205,11 @@ impl QueueRings {
     /// Returns the completion ring.
     pub fn completions(&self) -> &Region {
         &self.completions
+    }
+
+    /// Returns the receive ring, if the queue pair has one.
+    pub fn receives(&self) -> Option<&ReceiveRings> {
+        self.receives.as_ref()
     }
 
     /// Returns the memory of the doorbell record, at offset 0, and of a doorbell in memory, at

@@ -192,17 +192,7 @@ impl SendEntries {
 
     /// Reads the completion entry at `offset`. Returns `None` unless its last byte satisfies `is_new`.
     fn entry(&self, offset: usize, is_new: impl Fn(u8) -> bool) -> Option<Cqe> {
-        const WORDS: usize = CQE_BYTES / size_of::<u64>();
-        let mut words = [0u64; WORDS];
-        // The last word tells if the rest is written.
-        for (w, word) in words.iter_mut().enumerate().rev() {
-            let order = if w == WORDS - 1 { Ordering::Acquire } else { Ordering::Relaxed };
-            *word = self.completions.word64(offset + w * size_of::<u64>()).load(order);
-            if w == WORDS - 1 && !is_new(word.to_ne_bytes()[size_of::<u64>() - 1]) {
-                return None;
-            }
-        }
-        Some(bytemuck::cast(words))
+        read_entry(self.completions, offset, is_new)
     }
 
     fn poll_ring(&mut self) -> Result<(), PostError> {
@@ -250,6 +240,21 @@ impl SendEntries {
         self.completed += named.blocks;
         Ok(())
     }
+}
+
+/// Reads the completion entry at `offset` of a completion ring. Returns `None` unless its last byte satisfies `is_new`.
+pub(super) fn read_entry(ring: SharedMemory, offset: usize, is_new: impl Fn(u8) -> bool) -> Option<Cqe> {
+    const WORDS: usize = CQE_BYTES / size_of::<u64>();
+    let mut words = [0u64; WORDS];
+    // The last word tells if the rest is written.
+    for (w, word) in words.iter_mut().enumerate().rev() {
+        let order = if w == WORDS - 1 { Ordering::Acquire } else { Ordering::Relaxed };
+        *word = ring.word64(offset + w * size_of::<u64>()).load(order);
+        if w == WORDS - 1 && !is_new(word.to_ne_bytes()[size_of::<u64>() - 1]) {
+            return None;
+        }
+    }
+    Some(bytemuck::cast(words))
 }
 
 /// Returns memory of queue pair `number` that the host reaches.

@@ -71,6 +71,22 @@ pub enum PostError {
         /// Syndrome and vendor syndrome.
         failure: Failure,
     },
+    /// A receive failed. The queue pair receives nothing after it.
+    #[error("queue pair {number:#x}: receive {position} failed: {failure}")]
+    Receive {
+        /// Queue pair.
+        number: u32,
+        /// Position of the receive.
+        position: u64,
+        /// Syndrome and vendor syndrome.
+        failure: Failure,
+    },
+    /// The queue pair has no receive ring.
+    #[error("queue pair {number:#x} has no receive ring; create it with a plan that has receives")]
+    NoReceives {
+        /// Queue pair.
+        number: u32,
+    },
     /// The adapter wrote an invalid completion entry.
     #[error("queue pair {number:#x}, completion {index}: {source}")]
     Completion {

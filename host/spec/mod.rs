@@ -18,8 +18,8 @@ pub(crate) use escape::fields;
 pub(crate) use file_name::place;
 pub use option::SpecOption;
 pub(crate) use option::{Keyword, NUMBER, TIME, flag, number, read_all, size, time, value};
-pub use remote::RemoteName;
 pub(crate) use remote::host_and_port;
+pub use remote::{FabricsTransport, RemoteName};
 
 use escape::escape;
 use std::ffi::{OsStr, OsString};
@@ -107,7 +107,7 @@ pub enum Name {
 /// device     = "soft:" ( memory | [ "file:" ] file ) options
 ///            | "qtest:" file options
 ///            | "nvme:" controller options
-///            | "nvmf:tcp://" host [ ":" port ] "/" subsystem options
+///            | "nvmf:" ( "tcp" | "soft" ) "://" host [ ":" port ] "/" subsystem options
 /// memory     = "mem" [ ":" size ]
 /// options    = { "," key [ "=" value ] }
 /// size       = digit { digit } [ "k" | "M" | "G" | "T" ]       (powers of 1,024)

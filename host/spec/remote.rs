@@ -1,16 +1,39 @@
-//! Addresses of subsystems on other machines: `tcp://HOST[:PORT]/NQN`.
+//! Addresses of subsystems on other machines: `tcp://HOST[:PORT]/NQN`, and others with `soft` in place of `tcp`.
 
 use super::escape::escape;
 use std::fmt;
 
-/// Transport of the only scheme of addresses, as text.
-const TCP: &str = "tcp://";
+/// Transport to a subsystem of another machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum FabricsTransport {
+    /// NVMe over TCP.
+    Tcp,
+    /// NVMe over RDMA between software NICs, whose target is a software target.
+    Soft,
+}
+
+impl FabricsTransport {
+    const ALL: [Self; 2] = [Self::Tcp, Self::Soft];
+}
+
+impl fmt::Display for FabricsTransport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Tcp => "tcp",
+            Self::Soft => "soft",
+        })
+    }
+}
+
 /// Port of NVMe over Fabrics (NVMe/TCP Transport 1.1, 3.1.1).
 const PORT: u16 = 4420;
 
 /// A subsystem at an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RemoteName {
+    /// Transport.
+    pub transport: FabricsTransport,
     /// Name or IP address of the machine, without brackets.
     pub host: String,
     /// TCP port.
@@ -20,17 +43,22 @@ pub struct RemoteName {
 }
 
 impl RemoteName {
-    /// Parses `tcp://HOST[:PORT]/NQN`. An IPv6 address stands in brackets. The error is the reason.
+    /// Parses `TRANSPORT://HOST[:PORT]/NQN`. An IPv6 address stands in brackets. The error is the reason.
     pub(super) fn read(text: &str) -> Result<Self, String> {
-        let (address, subsystem) = text
-            .strip_prefix(TCP)
-            .and_then(|rest| rest.split_once('/'))
+        let known = |(scheme, rest)| {
+            let transport = FabricsTransport::ALL.into_iter().find(|t| t.to_string() == scheme)?;
+            Some((transport, rest))
+        };
+        let (transport, rest): (_, &str) =
+            text.split_once("://").and_then(known).unwrap_or((FabricsTransport::Tcp, ""));
+        let (address, subsystem) = rest
+            .split_once('/')
             .ok_or("expected tcp://HOST:PORT/NQN, as in tcp://10.0.0.2:4420/nqn.2026-01.org.example:data")?;
         let (host, port) = host_and_port(address)?;
         if subsystem.is_empty() {
             return Err("the name of the subsystem (NQN) is missing behind the slash".to_owned());
         }
-        Ok(Self { host, port: port.unwrap_or(PORT), subsystem: subsystem.to_owned() })
+        Ok(Self { transport, host, port: port.unwrap_or(PORT), subsystem: subsystem.to_owned() })
     }
 }
 
@@ -68,11 +96,11 @@ pub(crate) fn host_and_port(address: &str) -> Result<(String, Option<u16>), Stri
 
 impl fmt::Display for RemoteName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { host, port, subsystem } = self;
+        let Self { transport, host, port, subsystem } = self;
         let text = if host.contains(':') {
-            format!("{TCP}[{host}]:{port}/{subsystem}")
+            format!("{transport}://[{host}]:{port}/{subsystem}")
         } else {
-            format!("{TCP}{host}:{port}/{subsystem}")
+            format!("{transport}://{host}:{port}/{subsystem}")
         };
         f.write_str(&escape(text.as_ref()))
     }

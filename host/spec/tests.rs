@@ -28,7 +28,12 @@ fn the_documentation_has_this_grammar_and_all_options() {
 fn names_are_memory_files_or_controllers() {
     let memory = |bytes| Name::Memory { bytes };
     let remote = |host: &str, port, subsystem: &str| {
-        Name::Remote(RemoteName { host: host.to_owned(), port, subsystem: subsystem.to_owned() })
+        Name::Remote(RemoteName {
+            transport: FabricsTransport::Tcp,
+            host: host.to_owned(),
+            port,
+            subsystem: subsystem.to_owned(),
+        })
     };
     for (text, name) in [
         ("soft:mem", memory(None)),
@@ -160,7 +165,7 @@ fn specs() -> impl Strategy<Value = DeviceSpec> {
         (prop::sample::select(vec!["h", "10.0.0.2", "{pe}.a", "::1", "é"]), 1u16.., bytes()).prop_map(
             |(host, port, name)| {
                 let subsystem = name.to_string_lossy().into_owned();
-                Name::Remote(RemoteName { host: host.to_owned(), port, subsystem })
+                Name::Remote(RemoteName { transport: FabricsTransport::Soft, host: host.to_owned(), port, subsystem })
             }
         ),
     ];

@@ -8,7 +8,8 @@ use super::naming;
 use super::nvme::NvmeSpec;
 use super::soft_drive::SoftDrive;
 use super::target::{self, NewFile, OverwritePolicy, Target};
-use crate::nvme::fabrics::{self, FabricsConfig};
+use crate::nvme::Attachment;
+use crate::nvme::fabrics::{self, FabricsConfig, FabricsError, FabricsTransport};
 use crate::nvme::qtest::{self, QtestConfig};
 use crate::pci::{FoundController, Sysfs, find};
 use crate::spec::{DeviceSpec, Name, SpecError, number, place};
@@ -270,7 +271,7 @@ impl DriveSpec {
             }
             Config::Qtest(config) => (Drive::enable(qtest::start(*config).map_err(|e| bad(e.to_string()))?)?, None),
             Config::Nvme(spec) => (spec.open()?, None),
-            Config::Remote(config) => (Drive::enable(fabrics::open(&config)?)?, None),
+            Config::Remote(config) => (Drive::enable(remote(&config)?)?, None),
         };
         Ok(OpenController { controller, keeper })
     }
@@ -284,6 +285,19 @@ impl DriveSpec {
         drive.new = new;
         drive.keeper = keeper;
         Ok(drive)
+    }
+}
+
+/// Connects to a subsystem of another machine.
+fn remote(config: &FabricsConfig) -> Result<Attachment, FabricsError> {
+    match config.transport {
+        FabricsTransport::Tcp => fabrics::open(config),
+        #[cfg(all(feature = "soft", feature = "shmem"))]
+        FabricsTransport::Soft => Ok(crate::soft::fabrics::connect(config)?.attachment()),
+        #[cfg(not(all(feature = "soft", feature = "shmem")))]
+        FabricsTransport::Soft => Err(FabricsError::Options {
+            reason: "nvmf:soft needs software NICs: build with the features `soft` and `shmem`".to_owned(),
+        }),
     }
 }
 

@@ -5,6 +5,7 @@ pub mod fabrics;
 pub mod fields;
 pub mod identify;
 pub mod log;
+pub mod rdma;
 #[cfg(feature = "storage")]
 pub mod tcp;
 

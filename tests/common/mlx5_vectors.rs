@@ -102,6 +102,11 @@ impl Vector {
     pub fn wqe(&self) -> Option<Vec<u8>> {
         let piece = self.values.get("bytes").map(|&n| self.piece(n));
         let pieces = Payload::Pieces(piece.as_slice());
+        let second = self
+            .values
+            .get("bytes2")
+            .map(|&n| DataSegment::new(self.get("laddr2"), self.get("lkey2") as u32, n as u32));
+        let two: Vec<DataSegment> = piece.into_iter().chain(second).collect();
         let imm = self.or_zero("imm") as u32;
         let operation = match self.what.as_str() {
             "nop" => Operation::Nop,
@@ -112,6 +117,7 @@ impl Vector {
             }
             "read" => Operation::Read { remote: self.remote(), into: piece.as_slice() },
             "send" => Operation::Send { payload: pieces, with: SendWith::Nothing },
+            "send_two" => Operation::Send { payload: Payload::Pieces(&two), with: SendWith::Nothing },
             "send_imm" => Operation::Send { payload: pieces, with: SendWith::Immediate(imm) },
             "send_inval" => Operation::Send { payload: pieces, with: SendWith::Invalidate(imm) },
             "inline_send" => Operation::Send { payload: Payload::Inline(&self.inline), with: SendWith::Nothing },

@@ -21,6 +21,7 @@ enum kind : uint64_t {
   k_empty_write_imm,
   k_read,
   k_send,
+  k_send_two,
   k_send_imm,
   k_send_inval,
   k_inline_write,
@@ -54,6 +55,7 @@ enum kind : uint64_t {
   k_qp_record,
   k_cq_record,
   k_cqe,
+  k_received,
   k_ring,
   k_collapsed,
   k_permute,
@@ -67,10 +69,10 @@ struct vector {
   uint64_t kind, inlined_bytes;
   uint64_t index, qpn, flags, raddr, rkey, laddr, lkey, bytes, imm, a, b, c, d, cqn, number;
   uint64_t dc_key, dct, rlid, rate_level, path, rmac, tclass, hops, grh, rgid_high, rgid_low;
-  uint64_t next, receive, send, consumed, entries, ci, op_own, counter;
+  uint64_t next, receive, send, consumed, entries, ci, op_own, counter, laddr2, lkey2, bytes2;
   uint32_t inlined[most_inlined / 4];
 };
-static_assert(sizeof(vector) == 8 * 36 + most_inlined, "tests/mlx5/engine.rs");
+static_assert(sizeof(vector) == 8 * 39 + most_inlined, "tests/mlx5/engine.rs");
 
 constexpr uint32_t ring_log_blocks = 3;
 constexpr uint32_t most_answers = 12;
@@ -102,6 +104,7 @@ WB_FN void build(const vector& v, const send_ring& ring) {
     case k_empty_write_imm: return put(empty_write_imm(r, imm));
     case k_read: return put(read(r, l, n));
     case k_send: return put(send(l, n));
+    case k_send_two: return put(send(l, n, local{v.laddr2, big(low(v.lkey2))}, low(v.bytes2)));
     case k_send_imm: return put(send_imm(l, n, imm));
     case k_send_inval: return put(send_inval(l, n, imm));
     case k_inline_write: return put(inline_write(r, words_of<7>(v), inlined));
@@ -162,12 +165,33 @@ WB_FN void read_completion(const vector& v, uint64_t* answer) {
   answer[11] = failed && t.is_flush();
 }
 
+WB_FN order::quad quad_at(const vector& v, uint32_t offset) {
+  const uint32_t* w = v.inlined + offset / 4;
+  return order::quad{w[0], w[1], w[2], w[3]};
+}
+
+WB_FN void read_received(const vector& v, uint64_t* answer) {
+  const cqe_tail t(quad_at(v, cqe_tail_at));
+  const cqe_state s = t.state();
+  const bool failed = s.is_error();
+  answer[0] = s.opcode();
+  answer[1] = s.owner();
+  answer[2] = s.wqe_counter();
+  answer[3] = t.qpn();
+  answer[4] = failed;
+  answer[5] = failed ? t.syndrome() : 0;
+  answer[6] = failed ? 0 : received_bytes(quad_at(v, cqe_length_at));
+  answer[7] = s.has_data();
+  answer[8] = s.has_data() ? quad_at(v, 0).w : 0;
+}
+
 WB_FN void reply(const vector& v, uint64_t* answer) {
   switch (v.kind) {
     case k_doorbell: answer[0] = doorbell(v.next, queue_of(low(v.qpn))); return;
     case k_qp_record: answer[0] = order::bits<uint64_t>(qp_record{receive_record(v.receive), send_record(v.send)}); return;
     case k_cq_record: answer[0] = consumer_record(v.consumed); return;
     case k_cqe: return read_completion(v, answer);
+    case k_received: return read_received(v, answer);
     case k_ring: answer[0] = completion_ring(0, log2_of(v.entries)).is_written(v.ci, with_last_byte(v.op_own)); return;
     case k_collapsed: {
       const collapsed queue(log2_of(v.entries));

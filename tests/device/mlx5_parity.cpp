@@ -34,6 +34,8 @@ static_assert(offsetof(mlx5_wqe_av, grh_gid_fl) == 28 && offsetof(mlx5_wqe_av, r
 static_assert(sizeof(mlx5_cqe64) == mlx5::cqe_bytes, "completion entry");
 static_assert(offsetof(mlx5_cqe64, srqn_uidx) == 32 && offsetof(mlx5_cqe64, imm_inval_pkey) == 36, "completion entry");
 static_assert(offsetof(mlx5_cqe64, byte_cnt) == 44 && offsetof(mlx5_cqe64, timestamp) == 48, "completion entry");
+static_assert(mlx5::cqe_length_at + 12 == offsetof(mlx5_cqe64, byte_cnt), "completion entry");
+static_assert(mlx5::cqe_data_bytes == 32 && MLX5_INLINE_SCATTER_32 == 1 << 2, "data in a completion entry");
 static_assert(offsetof(mlx5_cqe64, sop_drop_qpn) == 56 && offsetof(mlx5_cqe64, wqe_counter) == 60, "completion entry");
 static_assert(offsetof(mlx5_cqe64, op_own) == 63, "completion entry");
 static_assert(sizeof(mlx5_err_cqe) == mlx5::cqe_bytes, "error entry");

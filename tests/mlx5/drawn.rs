@@ -5,7 +5,9 @@ use rand::Rng;
 use rand::rngs::SmallRng;
 use warpbell::wire::mlx5::cqe::Outcome;
 use warpbell::wire::mlx5::doorbell::{CqRecord, QpRecord, SendDoorbell};
-use warpbell::wire::mlx5::{Collapsed, Completion, CompletionRing, Failure, Syndrome, Transport, VendorSyndrome, Wqe};
+use warpbell::wire::mlx5::{
+    Collapsed, Completion, CompletionRing, CqeOpcode, Failure, Syndrome, Transport, VendorSyndrome, Wqe,
+};
 
 const EACH: usize = 40;
 
@@ -18,6 +20,7 @@ const KINDS: &[(&str, &str)] = &[
     ("write_imm", "raddr rkey imm"),
     ("read", "raddr rkey laddr lkey bytes"),
     ("send", "laddr lkey bytes"),
+    ("send_two", "laddr lkey bytes laddr2 lkey2 bytes2"),
     ("send_imm", "laddr lkey bytes imm"),
     ("send_inval", "laddr lkey bytes imm"),
     ("inline_write", "raddr rkey inline28"),
@@ -53,8 +56,8 @@ fn draw(rng: &mut SmallRng, name: &str) -> u64 {
         "qpn" | "dct" | "cqn" => 24,
         "rlid" => 16,
         "rate_level" | "path" | "tclass" | "hops" => 8,
-        "rkey" | "lkey" | "imm" | "number" | "grh" => 32,
-        "bytes" => return rng.random_range(1..=0x7fff_ffff),
+        "rkey" | "lkey" | "lkey2" | "imm" | "number" | "grh" => 32,
+        "bytes" | "bytes2" => return rng.random_range(1..=0x7fff_ffff),
         // Every fence and signal.
         "flags" => return rng.random_range(0..5u64) << 5 | rng.random_range(0..8u64) << 1,
         // Counters of blocks never wrap; the wire has their low 16 bits.
@@ -170,6 +173,34 @@ pub fn completions(rng: &mut SmallRng) -> Vec<Vector> {
         v
     };
     Syndrome::ALL.iter().map(|s| Some(*s)).chain([None]).map(drawn).collect()
+}
+
+/// Returns whole entries of received messages, with the data in the entry or not.
+pub fn received(rng: &mut SmallRng) -> Vec<Vector> {
+    let drawn = |_| {
+        let (owner, in_entry, qpn) = (rng.random::<bool>(), rng.random::<bool>(), draw(rng, "qpn") as u32);
+        let length = rng.random_range(16..=32u32);
+        let data: Vec<u8> = (0..length).map(|_| rng.random()).collect();
+        let outcome = Outcome::Received { what: CqeOpcode::Send, immediate: None };
+        let (user_index, wqe_counter, solicited) = (draw(rng, "qpn") as u32, rng.random(), rng.random());
+        let c = Completion { qpn, user_index, wqe_counter, opcode: 0, bytes: length, solicited, outcome };
+        let cqe = if in_entry { c.to_cqe_with_data(owner, &data) } else { c.to_cqe(owner) };
+        let word = if in_entry { u32::from_le_bytes(data[12..16].try_into().expect("4 bytes")) } else { 0 };
+        with(
+            "received",
+            [
+                ("kind", 2),
+                ("qpn", qpn.into()),
+                ("counter", wqe_counter.into()),
+                ("owner", owner.into()),
+                ("length", length.into()),
+                ("in_entry", in_entry.into()),
+                ("word", word.into()),
+            ],
+            bytemuck::bytes_of(&cqe),
+        )
+    };
+    (0..EACH).map(drawn).collect()
 }
 
 /// Returns doorbells and records; results of polling a queue; and words with their bytes in another order.

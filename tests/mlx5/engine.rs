@@ -10,23 +10,24 @@ use warpbell::wire::mlx5::{BLOCK_BYTES, Syndrome};
 
 /// Names of `kind` in mlx5_entries.cu.
 const KINDS: &str = "
-    nop write empty_write write_imm empty_write_imm read send send_imm send_inval
+    nop write empty_write write_imm empty_write_imm read send send_two send_imm send_inval
     inline_write long_inline_write inline_send fetch_add compare_swap
     masked_add32 masked_add64 masked_swap32 masked_swap64
     add32 add64 fetch32 fetch64 xor32 xor64
     set32 set64 and32 and64 or32 or64 cswap32 cswap64
     dump wait dc_write dc_write_global
-    doorbell qp_record cq_record cqe ring collapsed permute swap";
+    doorbell qp_record cq_record cqe received ring collapsed permute swap";
 
 /// Fields of `vector` there, between the number of its inlined bytes and the bytes.
 const PARAMETERS: &str = "
     index qpn flags raddr rkey laddr lkey bytes imm a b c d cqn number
     dc_key dct rlid rate_level path rmac tclass hops grh rgid_high rgid_low
-    next receive send consumed entries ci op_own counter";
+    next receive send consumed entries ci op_own counter laddr2 lkey2 bytes2";
 
 /// Results that the kernel writes in separate words.
 const ANSWERS: &[(&str, &str)] = &[
     ("cqe", "kind owner solicited counter opcode qpn failed syndrome vendor hardware_type hardware flushed"),
+    ("received", "kind owner counter qpn failed syndrome length in_entry word"),
     ("ring", "written"),
     ("collapsed", "completed"),
     ("permute", "word"),
@@ -129,7 +130,7 @@ fn words(kind: &str, v: &Vector) -> Vec<u64> {
     let number = KINDS.split_whitespace().position(|k| k == kind);
     let number = number.unwrap_or_else(|| panic!("a kind that the kernel does not have: {v:x?}"));
     // The completion of a question is given as bytes too.
-    let given = if kind == "cqe" { &v.bytes } else { &v.inline };
+    let given = if matches!(kind, "cqe" | "received") { &v.bytes } else { &v.inline };
     let mut inlined = vec![0; MOST_INLINED];
     inlined[..given.len()].copy_from_slice(given);
     let mut words = vec![number as u64, given.len() as u64];

@@ -6,7 +6,7 @@ use clap::Args;
 use serde::Serialize;
 use std::ffi::OsString;
 use std::time::Duration;
-use warpbell::nvme::fabrics::{self, ConnectReport, FabricsConfig};
+use warpbell::nvme::fabrics::{self, ConnectReport, FabricsConfig, FabricsTransport};
 use warpbell::spec::DeviceSpec;
 use warpbell::units::Bytes;
 use warpbell::wire::nvme::fabrics::{ANY_CONTROLLER, DiscoveryRecord, TransportType};
@@ -184,7 +184,11 @@ impl Checked {
 /// standard output was closed.
 pub fn connect_check(args: &ConnectCheckArgs) -> Result<(), Failure> {
     let spec = DeviceSpec::from_os_str(&args.device)?;
-    let report = fabrics::check(&FabricsConfig::try_from(&spec)?)?;
+    let config = FabricsConfig::try_from(&spec)?;
+    let report = match config.transport {
+        FabricsTransport::Soft => warpbell::soft::fabrics::check(&config)?,
+        _ => fabrics::check(&config)?,
+    };
     let checked = Checked::of(spec.to_string(), report);
     match &args.json.json {
         Some(path) => write_json("nvme connect-check", &checked, path),

@@ -1,16 +1,26 @@
-//! Runs `warpbell nvme serve`: exports a device to other machines by NVMe over TCP.
+//! Runs `warpbell nvme serve`: exports a device to other machines by NVMe over Fabrics.
 
 use crate::interrupt::Interrupt;
 use crate::output::{Failure, line};
-use clap::Args;
+use clap::{Args, ValueEnum};
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::time::Duration;
-use warpbell::soft::fabrics::{Target, TargetConfig};
+use warpbell::nvme::fabrics::FabricsTransport;
+use warpbell::soft::fabrics::{Target, TargetConfig, TargetTransport};
 use warpbell::storage::DriveSpec;
 
 /// Interval at which the program checks whether it was told to end.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// Transport of the target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ServeTransport {
+    /// NVMe over TCP.
+    Tcp,
+    /// NVMe over RDMA, between software NICs.
+    Soft,
+}
 
 #[derive(Args, Clone, Debug)]
 pub struct ServeArgs {
@@ -20,6 +30,9 @@ pub struct ServeArgs {
     /// Address to listen at. Whoever reaches it can read and write the device: there is no authentication
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:4420")]
     pub listen: SocketAddr,
+    /// Transport: tcp for any host, soft for hosts that use software NICs (nvmf:soft://)
+    #[arg(long, value_name = "tcp|soft", default_value = "tcp")]
+    pub transport: ServeTransport,
     /// Name of the subsystem
     #[arg(long, value_name = "NQN", default_value = "nqn.2026-01.org.warpbell:serve")]
     pub nqn: String,
@@ -37,11 +50,15 @@ pub fn run(args: &ServeArgs, interrupt: &Interrupt) -> Result<(), Failure> {
     let spec = DriveSpec::named(&args.device)?;
     let open = spec.open_controller()?;
     let hosts = (!args.allow_host.is_empty()).then(|| args.allow_host.clone());
-    let config = TargetConfig::new(args.nqn.as_str()).listen(args.listen).hosts(hosts);
+    let (transport, scheme) = match args.transport {
+        ServeTransport::Tcp => (TargetTransport::Tcp, FabricsTransport::Tcp),
+        ServeTransport::Soft => (TargetTransport::Soft, FabricsTransport::Soft),
+    };
+    let config = TargetConfig::new(args.nqn.as_str()).transport(transport).listen(args.listen).hosts(hosts);
     let target = Target::start(open.controller(), config)?;
     let _guard = interrupt.is_noted();
     line(format_args!("{spec} is served at {}", target.address()))?;
-    line(format_args!("  --device nvmf:tcp://{}/{}", target.address(), args.nqn.replace(',', "\\,")))?;
+    line(format_args!("  --device nvmf:{scheme}://{}/{}", target.address(), args.nqn.replace(',', "\\,")))?;
     while interrupt.end().is_none() {
         std::thread::sleep(LOOK_EVERY);
     }

@@ -1,9 +1,9 @@
 //! The admin queue of an association, and the limits of its controller.
 
+use super::FabricsError;
 use super::commands::{Command, Place};
-use super::host_identity::HostIdentity;
+use super::link::{Dialer, QueueShape};
 use super::queue::{Queue, admin};
-use super::{FabricsConfig, FabricsError};
 use crate::wire::nvme::fabrics::{self, ANY_CONTROLLER, DISCOVERY_LOG, DiscoveryHeader, property_get, property_set};
 use crate::wire::nvme::identify::IdentifyController;
 use crate::wire::nvme::{Cap, IDENTIFY_BYTES, SqEntry, admin as opcode, cc, cns, csts, feature, register};
@@ -45,8 +45,10 @@ pub(super) struct Association {
 
 impl Association {
     /// Connects the admin queue, and reads CAP and VS. The controller is not enabled.
-    pub(super) fn open(config: &FabricsConfig, identity: &HostIdentity) -> Result<Self, FabricsError> {
-        let (admin, controller) = Queue::connect(config, identity, 0, ANY_CONTROLLER, ADMIN_ENTRIES)?;
+    pub(super) fn open(dialer: &Dialer) -> Result<Self, FabricsError> {
+        let config = &dialer.config;
+        let shape = QueueShape { id: 0, controller: ANY_CONTROLLER, entries: ADMIN_ENTRIES };
+        let (admin, controller) = Queue::connect(dialer, shape, 0)?;
         let mut a = Self { admin, controller, cap: Cap(0), version: 0, within: config.connect_timeout };
         a.cap = Cap(a.get(register::CAP, "CAP")?);
         a.version = a.get(register::VS, "VS")? as u32;

@@ -8,11 +8,11 @@ use crate::wire::nvme::{CqEntry, SqEntry, Status, fabrics, status};
 /// Bits of a command identifier that are the slot.
 const SLOT_BITS: u32 = 12;
 /// Largest number of commands without response on one queue.
-pub(super) const MOST: usize = (1 << SLOT_BITS) - 1;
+pub(crate) const MOST: usize = (1 << SLOT_BITS) - 1;
 
 /// Direction of a command's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Direction {
+pub(crate) enum Direction {
     None,
     /// To the host.
     In,
@@ -22,7 +22,7 @@ pub(super) enum Direction {
 
 /// Place of a command's data.
 #[derive(Debug)]
-pub(super) enum Place {
+pub(crate) enum Place {
     /// The pages that the command names.
     Prps,
     /// A buffer.
@@ -31,12 +31,12 @@ pub(super) enum Place {
 
 /// A command without response.
 #[derive(Debug)]
-pub(super) struct Command {
+pub(crate) struct Command {
     /// The command, with the identifier that the driver chose.
-    pub(super) entry: SqEntry,
-    pub(super) direction: Direction,
-    pub(super) bytes: u32,
-    pub(super) place: Place,
+    pub(crate) entry: SqEntry,
+    pub(crate) direction: Direction,
+    pub(crate) bytes: u32,
+    pub(crate) place: Place,
     /// Bytes received, or requested by the controller.
     moved: u32,
     /// Status that the command gets, whatever the controller says.
@@ -45,26 +45,26 @@ pub(super) struct Command {
 
 impl Command {
     /// Returns a command that moves no data.
-    pub(super) fn plain(entry: SqEntry) -> Self {
+    pub(crate) fn plain(entry: SqEntry) -> Self {
         Self::new(entry, Direction::None, 0, Place::Owned(Vec::new()))
     }
 
-    pub(super) fn new(entry: SqEntry, direction: Direction, bytes: u32, place: Place) -> Self {
+    pub(crate) fn new(entry: SqEntry, direction: Direction, bytes: u32, place: Place) -> Self {
         Self { entry, direction, bytes, place, moved: 0, failed: None }
     }
 
     /// Returns a command whose data goes to a buffer of `bytes` bytes.
-    pub(super) fn read(entry: SqEntry, bytes: u32) -> Self {
+    pub(crate) fn read(entry: SqEntry, bytes: u32) -> Self {
         Self::new(entry, Direction::In, bytes, Place::Owned(vec![0; bytes as usize]))
     }
 
     /// Returns a command that sends a buffer.
-    pub(super) fn write(entry: SqEntry, data: Vec<u8>) -> Self {
+    pub(crate) fn write(entry: SqEntry, data: Vec<u8>) -> Self {
         Self::new(entry, Direction::Out, data.len() as u32, Place::Owned(data))
     }
 
     /// Returns the entry as a capsule carries it, without SGL.
-    pub(super) fn capsule(&self, cid: u16) -> SqEntry {
+    pub(crate) fn capsule(&self, cid: u16) -> SqEntry {
         SqEntry {
             cdw0: u32::from(self.entry.opcode()) | fabrics::SGL_IN_USE | u32::from(cid) << 16,
             mptr: 0,
@@ -77,16 +77,16 @@ impl Command {
 
 /// A command with its response.
 #[derive(Debug)]
-pub(super) struct Finished {
+pub(crate) struct Finished {
     /// Identifier on the wire.
-    pub(super) cid: u16,
-    pub(super) command: Command,
-    pub(super) status: Status,
-    pub(super) result: u64,
+    pub(crate) cid: u16,
+    pub(crate) command: Command,
+    pub(crate) status: Status,
+    pub(crate) result: u64,
 }
 
 /// A violation of the protocol, as text.
-pub(super) type Violation = String;
+pub(crate) type Violation = String;
 
 struct Slot {
     generation: u8,
@@ -94,7 +94,7 @@ struct Slot {
 }
 
 /// The commands of one queue pair without response.
-pub(super) struct Commands {
+pub(crate) struct Commands {
     slots: Vec<Slot>,
     free: Vec<u16>,
     /// Number of entries of the queue: a response names a head below it.
@@ -105,7 +105,7 @@ pub(super) struct Commands {
 
 impl Commands {
     /// Creates an empty table for a queue of `entries` entries. At most `outstanding` commands wait for a response.
-    pub(super) fn new(entries: u32, outstanding: u32) -> Self {
+    pub(crate) fn new(entries: u32, outstanding: u32) -> Self {
         let most = (outstanding as usize).clamp(1, MOST).min(entries.saturating_sub(1).max(1) as usize);
         Self {
             slots: (0..most).map(|_| Slot { generation: 0, command: None }).collect(),
@@ -117,7 +117,7 @@ impl Commands {
     }
 
     /// Limits the number of commands that wait for a response. Only for an empty table.
-    pub(super) fn limit(&mut self, outstanding: u32) {
+    pub(crate) fn limit(&mut self, outstanding: u32) {
         if self.outstanding() == 0 {
             let finished = std::mem::take(&mut self.finished);
             *self = Self { finished, ..Self::new(self.entries, outstanding) };
@@ -125,16 +125,16 @@ impl Commands {
     }
 
     /// Returns the number of commands without response.
-    pub(super) fn outstanding(&self) -> usize {
+    pub(crate) fn outstanding(&self) -> usize {
         self.slots.len() - self.free.len()
     }
 
-    pub(super) fn has_room(&self) -> bool {
+    pub(crate) fn has_room(&self) -> bool {
         !self.free.is_empty()
     }
 
     /// Checks the pages of a command before it is added.
-    pub(super) fn check(&mut self, command: &Command, memory: &DriverMemory<'_>) -> Result<(), Status> {
+    pub(crate) fn check(&mut self, command: &Command, memory: &DriverMemory<'_>) -> Result<(), Status> {
         match (&command.place, command.direction) {
             (Place::Prps, Direction::In | Direction::Out) => {
                 memory.check(&command.entry, command.bytes, &mut self.scratch)
@@ -144,7 +144,7 @@ impl Commands {
     }
 
     /// Adds a command. Returns its identifier, or `None` if there is no room.
-    pub(super) fn add(&mut self, command: Command) -> Option<u16> {
+    pub(crate) fn add(&mut self, command: Command) -> Option<u16> {
         let slot = self.free.pop()?;
         let s = &mut self.slots[usize::from(slot)];
         s.generation = (s.generation + 1) & 0xf;
@@ -165,13 +165,13 @@ impl Commands {
     }
 
     /// Returns a command.
-    pub(super) fn get(&mut self, cid: u16) -> Result<&mut Command, Violation> {
+    pub(crate) fn get(&mut self, cid: u16) -> Result<&mut Command, Violation> {
         let unknown = || format!("command identifier {cid:#06x} is not outstanding");
         self.slot(cid)?.command.as_mut().ok_or_else(unknown)
     }
 
     /// Returns the identifier on the wire of the command that the driver gave `driver_cid`.
-    pub(super) fn find(&self, driver_cid: u16) -> Option<u16> {
+    pub(crate) fn find(&self, driver_cid: u16) -> Option<u16> {
         let (i, s) = self
             .slots
             .iter()
@@ -182,7 +182,7 @@ impl Commands {
 
     /// Copies data that the controller is sent. The error is a status, for the command of a driver whose pages are not
     /// mapped any more.
-    pub(super) fn load(
+    pub(crate) fn load(
         &mut self,
         cid: u16,
         offset: u32,
@@ -210,7 +210,7 @@ impl Commands {
     }
 
     /// Accepts a request of the controller for data of a command. Requests come in order, without gaps.
-    pub(super) fn request(&mut self, cid: u16, offset: u32, length: u32) -> Result<(), Violation> {
+    pub(crate) fn request(&mut self, cid: u16, offset: u32, length: u32) -> Result<(), Violation> {
         let c = self.get(cid)?;
         let fits = c.direction == Direction::Out && length > 0 && offset == c.moved && c.bytes - c.moved >= length;
         if !fits {
@@ -224,7 +224,7 @@ impl Commands {
     }
 
     /// Stores data of the controller. Data of a command comes in order, without gaps.
-    pub(super) fn store(
+    pub(crate) fn store(
         &mut self,
         cid: u16,
         offset: u32,
@@ -262,7 +262,7 @@ impl Commands {
     }
 
     /// Accepts a response.
-    pub(super) fn complete(&mut self, response: &CqEntry) -> Result<(), Violation> {
+    pub(crate) fn complete(&mut self, response: &CqEntry) -> Result<(), Violation> {
         let (cid, head) = (response.cid(), response.sq_head());
         if u32::from(head) >= self.entries && head != fabrics::NO_FLOW_CONTROL_HEAD {
             return Err(format!(
@@ -274,7 +274,7 @@ impl Commands {
     }
 
     /// Accepts the success of a command without a response.
-    pub(super) fn succeed(&mut self, cid: u16) -> Result<(), Violation> {
+    pub(crate) fn succeed(&mut self, cid: u16) -> Result<(), Violation> {
         self.end(cid, status::SUCCESS, 0)
     }
 
@@ -294,23 +294,23 @@ impl Commands {
     }
 
     /// Counts all data of a command as requested, because its capsule has it.
-    pub(super) fn carried(&mut self, cid: u16) {
+    pub(crate) fn carried(&mut self, cid: u16) {
         if let Ok(c) = self.get(cid) {
             c.moved = c.bytes;
         }
     }
 
     /// Takes the commands that have a response.
-    pub(super) fn take_finished(&mut self) -> Vec<Finished> {
+    pub(crate) fn take_finished(&mut self) -> Vec<Finished> {
         std::mem::take(&mut self.finished)
     }
 
-    pub(super) fn has_finished(&self) -> bool {
+    pub(crate) fn has_finished(&self) -> bool {
         !self.finished.is_empty()
     }
 
     /// Takes all commands without response.
-    pub(super) fn abandon(&mut self) -> Vec<Command> {
+    pub(crate) fn abandon(&mut self) -> Vec<Command> {
         let commands = self.slots.iter_mut().filter_map(|s| s.command.take()).collect();
         self.free = (0..self.slots.len() as u16).rev().collect();
         commands

@@ -3,6 +3,7 @@
 use super::FabricsError;
 use super::host_identity::{HostIdentity, parse_uuid};
 use crate::setters::setters;
+pub use crate::spec::FabricsTransport;
 use crate::spec::{DeviceSpec, Name, RemoteName, Scheme, SpecError, number, time};
 use crate::wire::nvme::fabrics::{DISCOVERY_NQN, nqn_complaint};
 use crate::wire::nvme::tcp::{DISCOVERY_PORT, Digests};
@@ -21,6 +22,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FabricsConfig {
+    /// Transport.
+    pub transport: FabricsTransport,
     /// Name or IP address of the target.
     pub host: String,
     /// TCP port.
@@ -48,6 +51,7 @@ pub struct FabricsConfig {
 }
 
 setters!(FabricsConfig {
+    transport: FabricsTransport,
     host_nqn: Option<String>,
     host_id: Option<[u8; 16]>,
     queues: Option<u16>,
@@ -64,6 +68,7 @@ impl FabricsConfig {
     /// a reconnect delay of 2 s.
     pub fn tcp(host: impl Into<String>, port: u16, subsystem: impl Into<String>) -> Self {
         Self {
+            transport: FabricsTransport::Tcp,
             host: host.into(),
             port,
             subsystem: subsystem.into(),
@@ -141,7 +146,7 @@ impl FabricsConfig {
     }
 
     /// Returns `HOST:PORT`, with brackets around an IPv6 address.
-    pub(super) fn peer(&self) -> String {
+    pub(crate) fn peer(&self) -> String {
         if self.host.contains(':') {
             format!("[{}]:{}", self.host, self.port)
         } else {
@@ -152,7 +157,7 @@ impl FabricsConfig {
 
 impl fmt::Display for FabricsConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "nvmf:tcp://{}/{}", self.peer(), self.subsystem)
+        write!(f, "nvmf:{}://{}/{}", self.transport, self.peer(), self.subsystem)
     }
 }
 
@@ -166,10 +171,10 @@ impl TryFrom<&DeviceSpec> for FabricsConfig {
 
     /// Interprets the options: [`FabricsConfig::parse`].
     fn try_from(spec: &DeviceSpec) -> Result<Self, SpecError> {
-        let Name::Remote(RemoteName { host, port, subsystem }) = spec.name() else {
+        let Name::Remote(RemoteName { transport, host, port, subsystem }) = spec.name() else {
             return Err(spec.other_scheme(Scheme::Nvmf));
         };
-        let mut c = Self::tcp(host.clone(), *port, subsystem.clone());
+        let mut c = Self::tcp(host.clone(), *port, subsystem.clone()).transport(*transport);
         for option in spec.options() {
             match option.key() {
                 "queues" => c.queues = Some(option.read(|t| number(t).filter(|n| (1..=1024).contains(n)))?),
@@ -192,6 +197,11 @@ impl TryFrom<&DeviceSpec> for FabricsConfig {
                 // The drive parses the option of the namespace.
                 _ => {}
             }
+        }
+        if c.transport != FabricsTransport::Tcp
+            && let Some(option) = spec.options().iter().find(|o| o.key().ends_with("_digest"))
+        {
+            return Err(option.refuse("digests are of nvmf:tcp alone; leave the option out"));
         }
         Ok(c)
     }

@@ -2,13 +2,16 @@
 
 use super::association::{Association, Limits};
 use super::host_identity::HostIdentity;
+use super::link::{Dialer, QueueShape, Transport};
 use super::queue::{Queue, admin};
+use super::tcp::TcpTransport;
 use super::{FabricsConfig, FabricsError};
 use crate::spec::host_and_port;
 use crate::wire::nvme::fabrics::{DISCOVERY_RECORD_BYTES, DiscoveryRecord};
 use crate::wire::nvme::identify::{IdentifyController, namespace_list};
 use crate::wire::nvme::tcp::{DISCOVERY_PORT, IO_PORT};
 use crate::wire::nvme::{IDENTIFY_BYTES, SqEntry, admin as opcode, cns};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Number of times that a log is read again because it changed meanwhile.
@@ -51,8 +54,8 @@ pub fn discover(
 }
 
 fn discover_at(config: &FabricsConfig) -> Result<Vec<DiscoveryRecord>, FabricsError> {
-    config.check()?;
-    let mut a = Association::open(config, &config.identity()?)?;
+    let dialer = Dialer::new(config, Arc::new(TcpTransport))?;
+    let mut a = Association::open(&dialer)?;
     a.enable()?;
     let unsupported = |reason: String| FabricsError::Unsupported { peer: config.peer(), reason };
     for _ in 0..ATTEMPTS {
@@ -120,10 +123,14 @@ pub struct ConnectReport {
 /// # Errors
 /// As [`discover`], and [`FabricsError::Options`] or [`FabricsError::Identity`] for invalid options.
 pub fn check(config: &FabricsConfig) -> Result<ConnectReport, FabricsError> {
-    config.check()?;
-    let identity = config.identity()?;
+    check_over(config, Arc::new(TcpTransport))
+}
+
+/// Checks a connection as [`check`] does, over any transport.
+pub(crate) fn check_over(config: &FabricsConfig, transport: Arc<dyn Transport>) -> Result<ConnectReport, FabricsError> {
+    let dialer = Dialer::new(config, transport)?;
     let started = Instant::now();
-    let mut a = Association::open(config, &identity)?;
+    let mut a = Association::open(&dialer)?;
     a.enable()?;
     let at = Instant::now();
     let identify = a.identify()?;
@@ -131,13 +138,13 @@ pub fn check(config: &FabricsConfig) -> Result<ConnectReport, FabricsError> {
     let limits = a.limits(&identify)?;
     let queues = a.request_queues(config.queues.map_or(CHECK_QUEUES, u32::from))?;
     let entries = CHECK_ENTRIES.min(limits.queue_entries);
-    let io = Queue::connect(config, &identity, 1, a.controller, entries)?;
+    let io = Queue::connect(&dialer, QueueShape { id: 1, controller: a.controller, entries }, 0)?;
     let took = started.elapsed();
     let namespaces = active_namespaces(&mut a)?;
     drop(io);
     // The checks are done; the target may close the connection first.
     let _ = a.shut_down();
-    Ok(report(identity, &a, &identify, limits, (queues, entries), namespaces, (took, round_trip)))
+    Ok(report(dialer.identity, &a, &identify, limits, (queues, entries), namespaces, (took, round_trip)))
 }
 
 fn report(

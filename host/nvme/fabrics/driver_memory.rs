@@ -6,17 +6,17 @@ use crate::nvme::ring_service::{Mover, Snapshot};
 use crate::wire::nvme::{SqEntry, Status, status};
 
 /// log2 of the memory page size that the controller offers (CAP.MPSMIN and MPSMAX).
-pub(super) const PAGE_SHIFT: u32 = 12;
+pub(crate) const PAGE_SHIFT: u32 = 12;
 
 /// View of the driver's memory. Valid as long as the thread that made it has announced no later snapshot.
 #[derive(Clone, Copy)]
-pub(super) struct DriverMemory<'a> {
+pub(crate) struct DriverMemory<'a> {
     table: Option<&'a Snapshot>,
     mover: Mover,
 }
 
 /// Scratch memory of a thread that resolves PRPs.
-pub(super) struct Scratch {
+pub(crate) struct Scratch {
     hints: Hints,
     extents: Vec<Extent>,
     generation: u64,
@@ -33,17 +33,17 @@ impl Default for Scratch {
 
 impl<'a> DriverMemory<'a> {
     /// Returns the view of a thread that has announced this snapshot.
-    pub(super) fn new(table: &'a Snapshot, mover: Mover) -> Self {
+    pub(crate) fn new(table: &'a Snapshot, mover: Mover) -> Self {
         Self { table: Some(table), mover }
     }
 
     /// Returns the view of a thread whose commands have buffers of their own.
-    pub(super) fn none() -> Self {
+    pub(crate) fn none() -> Self {
         Self { table: None, mover: Mover::detect() }
     }
 
     /// Resolves the pages of a command of `bytes` bytes.
-    pub(super) fn check(&self, e: &SqEntry, bytes: u32, scratch: &mut Scratch) -> Result<(), Status> {
+    pub(crate) fn check(&self, e: &SqEntry, bytes: u32, scratch: &mut Scratch) -> Result<(), Status> {
         let table = self.table.ok_or(status::DATA_TRANSFER_ERROR)?;
         if scratch.generation != table.generation {
             (scratch.hints, scratch.generation) = (Hints::none(), table.generation);
@@ -52,7 +52,7 @@ impl<'a> DriverMemory<'a> {
     }
 
     /// Copies from the command's pages, from byte `offset` of its `bytes` bytes on.
-    pub(super) fn load(
+    pub(crate) fn load(
         &self,
         e: &SqEntry,
         bytes: u32,
@@ -71,7 +71,7 @@ impl<'a> DriverMemory<'a> {
     }
 
     /// Copies to the command's pages, from byte `offset` of its `bytes` bytes on.
-    pub(super) fn store(
+    pub(crate) fn store(
         &self,
         e: &SqEntry,
         bytes: u32,
@@ -95,7 +95,7 @@ impl<'a> DriverMemory<'a> {
     }
 
     /// Returns true if `bytes` bytes at a device address are mapped in one piece.
-    pub(super) fn reaches(&self, address: u64, bytes: usize) -> bool {
+    pub(crate) fn reaches(&self, address: u64, bytes: usize) -> bool {
         self.table.is_some_and(|t| t.resolve(address, bytes, &mut Range::none()).is_some())
     }
 }

@@ -65,6 +65,28 @@ pub enum FabricsError {
         /// Fatal Error Information: usually the offset of a field.
         information: u32,
     },
+    /// The target rejected the connection request of a queue.
+    #[error("{peer}: {subsystem} rejected the connection of queue {queue}: {reason} (status {status})")]
+    Rejected {
+        /// Address and port.
+        peer: String,
+        /// Name of the subsystem.
+        subsystem: String,
+        /// Queue identifier, 0 for the admin queue.
+        queue: u16,
+        /// Status of the rejection.
+        status: u16,
+        /// The status in words.
+        reason: &'static str,
+    },
+    /// A step with the RDMA adapter of this machine failed.
+    #[error("{peer}: {reason}")]
+    Adapter {
+        /// Address and port.
+        peer: String,
+        /// The step, and its cause.
+        reason: String,
+    },
     /// The target refused Connect.
     #[error("{peer}: {subsystem} refused the connection of queue {queue}: {}{}", connect_status(*.status), .parameter)]
     Refused {

@@ -1,4 +1,4 @@
-//! Controllers of other machines: NVMe over Fabrics, over TCP.
+//! Controllers of other machines: NVMe over Fabrics. This module has the transport TCP; others are above it.
 //!
 //! [`open`] connects to a subsystem and returns an [`Attachment`] as hardware has one. The driver creates queues in
 //! memory, kernels write commands and doorbells there, and host threads carry the commands to the target as capsules.
@@ -41,9 +41,14 @@ mod link;
 mod queue;
 mod tcp;
 
+pub(crate) use commands::{Commands, Direction};
+pub(crate) use discover::check_over;
+pub(crate) use driver_memory::DriverMemory;
+pub(crate) use link::{Link, QueueShape, Transport};
+
 pub use association::Limits;
 pub use bridge::{Counters, RemoteController, open};
-pub use config::FabricsConfig;
+pub use config::{FabricsConfig, FabricsTransport};
 pub use discover::{ConnectReport, check, discover};
 pub use error::FabricsError;
 pub use host_identity::{HostIdentity, uuid_text};

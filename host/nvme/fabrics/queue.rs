@@ -1,11 +1,9 @@
 //! One queue pair of an association: its connection, and its commands without response.
 
+use super::FabricsError;
 use super::commands::{Command, Commands, Finished};
 use super::driver_memory::DriverMemory;
-use super::host_identity::HostIdentity;
-use super::link::Link;
-use super::tcp::TcpLink;
-use super::{FabricsConfig, FabricsError};
+use super::link::{Dialer, Link, QueueShape};
 use crate::idle;
 use crate::wire::nvme::fabrics::{Connect, ConnectData, demands_authentication, status};
 use crate::wire::nvme::{SqEntry, Status};
@@ -14,6 +12,8 @@ use std::time::{Duration, Instant};
 
 /// Longest sleep of a wait for a response, after which it checks the time.
 const SLICE: Duration = Duration::from_millis(50);
+/// Sleep of such a wait if a response does not end it.
+const SHORT_SLICE: Duration = Duration::from_micros(200);
 /// Bytes that may wait to be sent before no further command is accepted.
 const MOST_BACKLOG: usize = 1 << 20;
 
@@ -27,17 +27,12 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    /// Opens a connection and connects a queue pair of `entries` entries (NVMe Base 2.1, 6.3). `controller` is the
-    /// identifier of the controller, or [`ANY_CONTROLLER`](crate::wire::nvme::fabrics::ANY_CONTROLLER) for a new association. Returns the identifier of the
-    /// controller, too.
-    pub(super) fn connect(
-        config: &FabricsConfig,
-        identity: &HostIdentity,
-        id: u16,
-        controller: u16,
-        entries: u32,
-    ) -> Result<(Self, u16), FabricsError> {
-        let link = Box::new(TcpLink::open(config)?);
+    /// Opens a connection and connects a queue pair (NVMe Base 2.1, 6.3), whose capsules carry at most `in_capsule`
+    /// bytes of data. Returns the identifier of the controller, too.
+    pub(super) fn connect(dialer: &Dialer, shape: QueueShape, in_capsule: u32) -> Result<(Self, u16), FabricsError> {
+        let Dialer { config, identity, transport } = dialer;
+        let QueueShape { id, controller, entries } = shape;
+        let link = transport.open(config, shape, in_capsule)?;
         let mut queue = Self { id, link, commands: Commands::new(entries, entries), finished: Vec::new() };
         let keep_alive = if id == 0 { u32::try_from(config.keep_alive.as_millis()).unwrap_or(u32::MAX) } else { 0 };
         let connect = Connect { queue: id, entries, attributes: 0, keep_alive_ms: keep_alive };
@@ -168,7 +163,8 @@ impl Queue {
                 let (peer, what) = (self.link.peer().to_owned(), what.to_owned());
                 return Err(FabricsError::TimedOut { peer, what, waited });
             }
-            idle::wait(&[self.descriptor()], SLICE.min(within - waited));
+            let slice = if self.link.wakes() { SLICE } else { SHORT_SLICE };
+            idle::wait(&[self.descriptor()], slice.min(within - waited));
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::commands::{Commands, Direction};
 use super::driver_memory::DriverMemory;
-use super::link::Link;
+use super::link::{Link, QueueShape, Transport};
 use super::{FabricsConfig, FabricsError};
 use crate::idle;
 use crate::wire::nvme::fabrics::{self, descriptor, sgl};
@@ -43,6 +43,16 @@ pub(super) fn resolve(config: &FabricsConfig) -> Result<Vec<SocketAddr>, Fabrics
     match all.is_empty() {
         true => Err(failed(ErrorKind::NotFound.into())),
         false => Ok(all),
+    }
+}
+
+/// NVMe over TCP.
+#[derive(Debug)]
+pub(super) struct TcpTransport;
+
+impl Transport for TcpTransport {
+    fn open(&self, config: &FabricsConfig, _: QueueShape, _: u32) -> Result<Box<dyn Link>, FabricsError> {
+        Ok(Box::new(TcpLink::open(config)?))
     }
 }
 

@@ -273,6 +273,7 @@ impl Adapter for Mlx5Adapter {
     }
 
     fn create(&self, plan: QueuePlan) -> Result<Box<dyn QueuePair>, RdmaError> {
+        plan.without_receives(Transport::Mlx5)?;
         let queue = self.shared.create(&plan)?;
         let psn = random_psn();
         let own = Endpoint::new(&self.shared.facts.port, queue.number(), psn);

@@ -50,7 +50,7 @@ fn open(firmware: &Firmware, choice: &DeviceChoice) -> Result<Mlx5Adapter, RdmaE
 }
 
 fn plan(log_blocks: u32) -> QueuePlan {
-    QueuePlan { space: Space::cpu(), log_blocks, collapsed: false, data: Place::Device }
+    QueuePlan { space: Space::cpu(), log_blocks, collapsed: false, data: Place::Device, receives: None }
 }
 
 fn peer() -> Endpoint {

@@ -106,6 +106,7 @@ impl Adapter for VerbsProxy {
 
     fn create(&self, plan: QueuePlan) -> Result<Box<dyn QueuePair>, RdmaError> {
         let s = &self.shared;
+        plan.without_receives(Transport::Verbs)?;
         let memory = Arc::new(QueueRings::new(plan, Place::Host)?);
         let window = memory.blocks().min(WINDOW).min(s.limits.requests.max(2) - 1).min(s.limits.completions.max(2) - 1);
         let pieces = s.limits.pieces.clamp(1, PIECES);

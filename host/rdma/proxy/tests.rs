@@ -221,7 +221,8 @@ impl Kernel {
 }
 
 fn rig() -> (Kernel, Engine<Fake, Fake, Fake>, Fake) {
-    let plan = QueuePlan { space: Space::cpu(), log_blocks: LOG_BLOCKS, collapsed: false, data: Place::Host };
+    let plan =
+        QueuePlan { space: Space::cpu(), log_blocks: LOG_BLOCKS, collapsed: false, data: Place::Host, receives: None };
     let memory = Arc::new(QueueRings::new(plan, Place::Host).unwrap());
     let fake = Fake::new();
     let ring = RingService::new(memory.clone(), NUMBER).unwrap();

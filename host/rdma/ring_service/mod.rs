@@ -32,6 +32,7 @@
 //! ```
 
 mod queue_error;
+mod receives;
 mod shared_memory;
 #[cfg(test)]
 pub(crate) mod testing;
@@ -39,6 +40,7 @@ pub(crate) mod testing;
 mod tests;
 
 pub use queue_error::QueueError;
+pub use receives::ReceiveService;
 
 use super::{QueueRings, RdmaError};
 use crate::wire::mlx5::cqe::Outcome;

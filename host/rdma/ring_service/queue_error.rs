@@ -51,6 +51,18 @@ pub enum QueueError {
         /// Index in the doorbell.
         next: u16,
     },
+    /// The doorbell record announces more receives than the receive ring has slots.
+    #[error(
+        "the doorbell record's receive word is {record:#x}, but {taken:#x} receives were taken, and the ring has {slots} slots"
+    )]
+    ReceiveRecord {
+        /// Receive word of the record.
+        record: u32,
+        /// Number of receives that were taken, modulo 65,536.
+        taken: u16,
+        /// Number of slots of the receive ring.
+        slots: u32,
+    },
 }
 
 impl QueueError {

@@ -64,6 +64,11 @@ impl SharedMemory {
 
     /// Copies a block to `out`.
     pub(super) fn block(&self, offset: usize, out: &mut [u8; BLOCK_BYTES]) {
+        self.bytes(offset, out);
+    }
+
+    /// Copies bytes to `out`, whose length is a multiple of 8.
+    pub(super) fn bytes(&self, offset: usize, out: &mut [u8]) {
         for (i, word) in out.chunks_exact_mut(size_of::<u64>()).enumerate() {
             word.copy_from_slice(&self.u64(offset + i * size_of::<u64>()).load(Ordering::Relaxed).to_ne_bytes());
         }

@@ -13,8 +13,11 @@ pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 
 /// Allocates rings in host memory.
 pub(crate) fn memory(log_blocks: u32, collapsed: bool) -> QueueRings {
-    QueueRings::new(QueuePlan { space: Space::cpu(), log_blocks, collapsed, data: Place::Host }, Place::Host)
-        .expect("memory")
+    QueueRings::new(
+        QueuePlan { space: Space::cpu(), log_blocks, collapsed, data: Place::Host, receives: None },
+        Place::Host,
+    )
+    .expect("memory")
 }
 
 /// The posting side of a queue pair.

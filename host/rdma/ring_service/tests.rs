@@ -257,7 +257,13 @@ fn a_storm_adds_completions_behind_a_failure() {
 
 #[test]
 fn rings_and_records_must_be_where_the_host_reaches_them() {
-    let plan = QueuePlan { space: crate::memory::Space::cpu(), log_blocks: 2, collapsed: false, data: Place::Host };
+    let plan = QueuePlan {
+        space: crate::memory::Space::cpu(),
+        log_blocks: 2,
+        collapsed: false,
+        data: Place::Host,
+        receives: None,
+    };
     let memory = Arc::new(QueueRings::new(plan, Place::Host).unwrap());
     assert_eq!(RingService::new(memory, 5).unwrap().number(), 5);
 }

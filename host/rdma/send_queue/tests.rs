@@ -20,7 +20,7 @@ struct Pair(Arc<QueueRings>);
 
 impl Pair {
     fn new(log_blocks: u32, collapsed: bool) -> Self {
-        let plan = QueuePlan { space: Space::cpu(), log_blocks, collapsed, data: Place::Host };
+        let plan = QueuePlan { space: Space::cpu(), log_blocks, collapsed, data: Place::Host, receives: None };
         Self(Arc::new(QueueRings::new(plan, Place::Host).expect("memory")))
     }
 }

@@ -143,8 +143,15 @@ impl Prepared {
         let memory = space.allocate(heap.place, pes * plan.queues_per_peer * plan.staging_of_queue())?;
         let staging = adapter.register_region(&memory, Rights::LOCAL_WRITE)?;
         let log_blocks = plan.queue_blocks.ilog2();
-        let one =
-            |_| adapter.create(QueuePlan { space: space.clone(), log_blocks, collapsed: false, data: heap.place });
+        let one = |_| {
+            adapter.create(QueuePlan {
+                space: space.clone(),
+                log_blocks,
+                collapsed: false,
+                data: heap.place,
+                receives: None,
+            })
+        };
         let to_pe = |_| (0..plan.queues_per_peer).map(one).collect::<Result<Vec<_>, _>>();
         let queues = (0..pes).map(to_pe).collect::<Result<Vec<_>, _>>()?;
         let registered = Registered { data, strict, staging };

@@ -279,7 +279,8 @@ impl Network {
         });
         // Requests may name memory of any kind, so the rings are in host memory (QueuePlan::data).
         let log_blocks = self.plan.queue_blocks.ilog2();
-        let plan = QueuePlan { space: self.space.clone(), log_blocks, collapsed: false, data: Place::Host };
+        let plan =
+            QueuePlan { space: self.space.clone(), log_blocks, collapsed: false, data: Place::Host, receives: None };
         let lanes = parts.lanes(&plan, set)?;
         let addresses = lanes.iter().map(|lane| lane.queue.queue().address()).collect();
         let heap = (parts.registered.data.address(), parts.registered.data.local_key());

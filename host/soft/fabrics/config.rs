@@ -6,10 +6,23 @@ use crate::wire::nvme::fabrics::nqn_complaint;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
+/// Transport of a software target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum TargetTransport {
+    /// NVMe over TCP.
+    Tcp,
+    /// NVMe over RDMA, for hosts with software NICs. The address is that of their connection manager.
+    #[cfg(feature = "shmem")]
+    Soft,
+}
+
 /// Configuration of a software target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TargetConfig {
+    /// Transport.
+    pub transport: TargetTransport,
     /// Address to listen at. Port 0 lets the system choose one.
     pub listen: SocketAddr,
     /// Name of the subsystem (NQN).
@@ -31,6 +44,7 @@ pub struct TargetConfig {
 }
 
 setters!(TargetConfig {
+    transport: TargetTransport,
     listen: SocketAddr,
     hosts: Option<Vec<String>>,
     queue_entries: u32,
@@ -45,6 +59,7 @@ impl TargetConfig {
     /// Returns the configuration for a subsystem at a free port of the loopback interface.
     pub fn new(subsystem: impl Into<String>) -> Self {
         Self {
+            transport: TargetTransport::Tcp,
             listen: (Ipv4Addr::LOCALHOST, 0).into(),
             subsystem: subsystem.into(),
             hosts: None,

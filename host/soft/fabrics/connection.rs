@@ -1,49 +1,26 @@
-//! One connection of a host: initialization, capsules, data, responses (NVMe/TCP Transport 1.1).
+//! One connection of a host: capsules, data and responses, over any transport.
 
 use super::admin::AdminQueue;
 use super::config::TargetFaults;
 use super::host::RemoteHost;
 use super::io::IoQueue;
+use super::transport::{End, Event, Place, Response, Transport, violation};
 use super::{NAP, Shared};
-use crate::idle::{self, Idle, Pace, Pause};
-use crate::wire::nvme::fabrics::{self, Connect, ConnectData, descriptor_of, fctype, sgl};
-use crate::wire::nvme::tcp::{
-    ADMIN_IN_CAPSULE_BYTES, DataRange, Digests, IcResp, Pdu, PduError, Reader, Received, Writer, fes, flag,
-};
+use crate::idle::{Idle, Pace, Pause};
+use crate::wire::nvme::fabrics::{self, Connect, ConnectData, fctype};
+use crate::wire::nvme::tcp::fes;
 use crate::wire::nvme::{SqEntry, Status, status};
-use std::collections::{BTreeMap, BTreeSet};
-use std::io::{ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpStream};
-use std::os::fd::AsRawFd;
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// Largest data of one H2CData in bytes (MAXH2CDATA), and of one C2HData.
-const MOST_DATA: u32 = 64 << 10;
-/// Time for ICReq and Connect of a new connection.
-const INTRODUCTION: Duration = Duration::from_secs(10);
+/// Time for the initialization and Connect of a new connection.
+pub(super) const INTRODUCTION: Duration = Duration::from_secs(10);
 /// Pauses while commands run: the device completes without a sign that ends a sleep.
 const PACE: Pace =
     Pace { spin: Duration::ZERO, yields: 500, naps: [Duration::from_micros(50), Duration::from_micros(500)] };
-
-/// Reason for the end of a connection.
-pub(super) enum End {
-    /// The host closed it, or the target ends.
-    Closed,
-    /// The host violated the protocol.
-    Violation(PduError),
-}
-
-impl From<PduError> for End {
-    fn from(e: PduError) -> Self {
-        Self::Violation(e)
-    }
-}
-
-fn violation<T>(status: u16, information: u32, reason: impl Into<String>) -> Result<T, End> {
-    Err(End::Violation(PduError { status, information, reason: reason.into() }))
-}
 
 /// A command that arrived, with its data as far as it is there.
 pub(super) struct Request {
@@ -77,49 +54,32 @@ enum Role {
     Io(Box<IoQueue>),
 }
 
-/// A write whose data arrives.
-struct Pending {
-    request: Request,
-    received: u32,
-}
-
 pub(super) struct Connection {
-    pub(super) shared: Arc<Shared>,
-    stream: TcpStream,
-    reader: Reader,
-    writer: Writer,
-    out: Vec<u8>,
-    initialized: bool,
+    shared: Arc<Shared>,
+    transport: Box<dyn Transport>,
     role: Role,
     host: Option<Arc<RemoteHost>>,
     queue: u16,
     entries: u32,
     head: u32,
-    /// Identifiers of commands without response.
-    busy: BTreeSet<u16>,
-    /// Writes whose data was requested, by command identifier.
-    pending: BTreeMap<u16, Pending>,
+    /// Commands without response, by their identifiers.
+    busy: BTreeMap<u16, SqEntry>,
+    /// Writes whose data was requested.
+    pending: BTreeMap<u16, Request>,
     started: Instant,
 }
 
 /// Serves a connection until it ends.
-pub(super) fn run(shared: Arc<Shared>, stream: TcpStream, peer: SocketAddr) {
-    if stream.set_nonblocking(true).and_then(|()| stream.set_nodelay(true)).is_err() {
-        return;
-    }
+pub(super) fn run(shared: &Arc<Shared>, transport: Box<dyn Transport>, peer: SocketAddr) {
     let mut c = Connection {
         shared: shared.clone(),
-        stream,
-        reader: Reader::new(ADMIN_IN_CAPSULE_BYTES.max(MOST_DATA as usize)),
-        writer: Writer::default(),
-        out: Vec::new(),
-        initialized: false,
+        transport,
         role: Role::New,
         host: None,
         queue: 0,
         entries: 0,
         head: 0,
-        busy: BTreeSet::new(),
+        busy: BTreeMap::new(),
         pending: BTreeMap::new(),
         started: Instant::now(),
     };
@@ -129,7 +89,7 @@ pub(super) fn run(shared: Arc<Shared>, stream: TcpStream, peer: SocketAddr) {
         // An error of the host ends its whole association.
         host.close();
     }
-    host.leave(&shared, c.queue);
+    host.leave(shared, c.queue);
     c.part(peer, end);
 }
 
@@ -145,17 +105,20 @@ impl Connection {
                 continue;
             }
             self.check_time()?;
-            let mut busy = self.receive()?;
+            let mut busy = self.transport.receive()?;
+            while let Some(event) = self.transport.next()? {
+                self.process(event)?;
+            }
             busy |= self.complete()?;
-            busy |= self.send()?;
+            busy |= self.transport.send()?;
             if busy {
                 idle.busy();
                 continue;
             }
             let running = matches!(&self.role, Role::Io(io) if io.is_busy());
             match idle.next() {
-                _ if !running => idle::wait(&[(self.stream.as_raw_fd(), !self.out.is_empty())], NAP),
-                Pause::Nap(nap) => idle::wait(&[(self.stream.as_raw_fd(), !self.out.is_empty())], nap),
+                _ if !running => self.transport.wait(NAP),
+                Pause::Nap(nap) => self.transport.wait(nap),
                 pause => pause.make(std::thread::sleep),
             }
         }
@@ -165,9 +128,7 @@ impl Connection {
     fn part(&mut self, peer: SocketAddr, end: Result<(), End>) {
         if let Err(End::Violation(error)) = end {
             tracing::warn!(%peer, queue = self.queue, %error, "the host violated the protocol");
-            self.writer.terminate(&mut self.out, true, &error, &[]);
-            // The host may not read it.
-            let _ = self.send();
+            self.transport.terminate(&error);
         }
     }
 
@@ -186,65 +147,19 @@ impl Connection {
         }
     }
 
-    fn send(&mut self) -> Result<bool, End> {
-        let mut sent = 0;
-        while sent < self.out.len() {
-            match self.stream.write(&self.out[sent..]) {
-                Ok(0) => return Err(End::Closed),
-                Ok(n) => sent += n,
-                Err(e) if e.kind() == ErrorKind::WouldBlock => break,
-                Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                Err(_) => return Err(End::Closed),
-            }
-        }
-        self.out.drain(..sent);
-        Ok(sent > 0)
-    }
-
-    fn receive(&mut self) -> Result<bool, End> {
-        match self.stream.read(self.reader.space()) {
-            Ok(0) => return Err(End::Closed),
-            Ok(n) => self.reader.filled(n),
-            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => return Ok(false),
-            Err(_) => return Err(End::Closed),
-        }
-        while let Some(p) = self.reader.next()? {
-            self.process(&p)?;
-        }
-        Ok(true)
-    }
-
-    fn process(&mut self, p: &Received) -> Result<(), End> {
-        match p.pdu {
-            Pdu::IcReq(r) if !self.initialized => {
-                if r.version != 0 {
-                    return violation(fes::UNSUPPORTED_PARAMETER, 8, format!("PDU format version {}", r.version));
-                }
-                if r.alignment > 31 {
-                    return violation(fes::INVALID_FIELD, 10, format!("HPDA {}", r.alignment));
-                }
-                let digests = if self.shared.config.digests { r.digests } else { Digests::default() };
-                let reply = IcResp { version: 0, alignment: 0, digests, max_h2c_data: MOST_DATA };
-                self.writer.put(&mut self.out, &Pdu::IcResp(reply), 0, &[]);
-                self.writer = Writer { digests, alignment: r.alignment };
-                self.reader.set_digests(digests);
-                self.initialized = true;
-                Ok(())
-            }
-            Pdu::Command(e) if self.initialized => self.command(&e, p),
-            Pdu::H2cData(r) if self.initialized => self.data(&r, p),
-            Pdu::Terminate { by_controller: false, status, .. } => {
-                tracing::debug!(queue = self.queue, "the host ended the connection: {}", fes::name(status));
-                Err(End::Closed)
-            }
-            other => violation(fes::SEQUENCE, 0, format!("a host may not send this now: {other:?}")),
+    fn process(&mut self, event: Event) -> Result<(), End> {
+        match event {
+            Event::Capsule { entry, data, intact } => self.command(&entry, data, intact),
+            Event::Data { cid, data, intact } => match self.pending.remove(&cid) {
+                Some(request) => self.execute(Request { data, damaged: !intact, ..request }),
+                None => Ok(()),
+            },
         }
     }
 
     /// Processes a command capsule.
-    fn command(&mut self, e: &SqEntry, p: &Received) -> Result<(), End> {
-        let data = self.reader.data(p).to_vec();
-        let (address, length, kind) = descriptor_of(e);
+    fn command(&mut self, e: &SqEntry, data: Vec<u8>, intact: bool) -> Result<(), End> {
+        let (place, length) = self.transport.place(e);
         let reply = |status: Status| Reply::new(e.cid(), status, 0);
         if !matches!(self.role, Role::New) {
             // The queue holds one command less than it has entries (Base 2.1, 3.3.1).
@@ -257,7 +172,7 @@ impl Connection {
             }
             self.head = (self.head + 1) % self.entries;
         }
-        if !self.busy.insert(e.cid()) {
+        if self.busy.insert(e.cid(), *e).is_some() {
             return violation(fes::SEQUENCE, 10, format!("command identifier {} is in use", e.cid()));
         }
         if e.cdw0 & (3 << 14 | 3 << 8) != fabrics::SGL_IN_USE {
@@ -266,15 +181,15 @@ impl Connection {
         let is_fabrics = e.opcode() == fabrics::OPCODE;
         let limit = match (&self.role, is_fabrics) {
             (Role::Io(_), false) => self.shared.config.in_capsule_bytes,
-            _ => ADMIN_IN_CAPSULE_BYTES as u32,
+            _ => self.transport.admin_in_capsule(),
         };
         let to_controller = match is_fabrics {
             true => fabrics::fctype_of(e) & 3 == 1,
             false => e.opcode() & 3 == 1,
         };
-        match kind {
-            sgl::IN_CAPSULE => {
-                if address != 0 || length as usize != data.len() || !to_controller {
+        match place {
+            Place::Capsule(offset) => {
+                if offset != 0 || length as usize != data.len() || !to_controller {
                     return self.reply(reply(status::SGL_LENGTH_INVALID.dnr()));
                 }
                 if length > limit {
@@ -284,12 +199,12 @@ impl Connection {
                         format!("{length} bytes in a capsule; the limit is {limit}"),
                     );
                 }
-                let request = Request { entry: *e, length, data, damaged: !p.intact };
+                let request = Request { entry: *e, length, data, damaged: !intact };
                 self.execute(request)
             }
-            sgl::TRANSPORT => {
+            Place::Host => {
                 if !data.is_empty() {
-                    return violation(fes::INVALID_FIELD, 4, "a capsule with data names a transport data block");
+                    return violation(fes::INVALID_FIELD, 4, "a capsule with data names data at the host");
                 }
                 let request = Request { entry: *e, length, data, damaged: false };
                 if !to_controller || length == 0 {
@@ -298,41 +213,10 @@ impl Connection {
                 if length > self.shared.config.max_transfer_bytes {
                     return self.reply(reply(status::INVALID_FIELD.dnr()));
                 }
-                let range = DataRange { cid: e.cid(), tag: e.cid(), offset: 0, length };
-                self.pending.insert(e.cid(), Pending { request, received: 0 });
-                self.writer.put(&mut self.out, &Pdu::R2t(range), 0, &[]);
-                Ok(())
+                self.pending.insert(e.cid(), request);
+                self.transport.pull(e, length)
             }
-            _ => self.reply(reply(status::SGL_TYPE_INVALID.dnr())),
-        }
-    }
-
-    /// Processes data that was requested.
-    fn data(&mut self, r: &DataRange, p: &Received) -> Result<(), End> {
-        let Some(w) = self.pending.get_mut(&r.tag).filter(|w| w.request.entry.cid() == r.cid) else {
-            return violation(fes::INVALID_FIELD, 10, format!("no data was requested with tag {}", r.tag));
-        };
-        if r.offset != w.received || w.request.length - w.received < r.length || r.length > MOST_DATA {
-            let reason =
-                format!("{} bytes at offset {}; {} of {} were there", r.length, r.offset, w.received, w.request.length);
-            return violation(fes::OUT_OF_RANGE, 12, reason);
-        }
-        w.received += r.length;
-        w.request.data.extend_from_slice(self.reader.data(p));
-        w.request.damaged |= !p.intact;
-        if (p.flags & flag::LAST != 0) != (w.received == w.request.length) {
-            return violation(
-                fes::INVALID_FIELD,
-                1,
-                "LAST_PDU is not set at the end of the requested data, and only there",
-            );
-        }
-        if w.received < w.request.length {
-            return Ok(());
-        }
-        match self.pending.remove(&r.tag) {
-            Some(w) => self.execute(w.request),
-            None => Ok(()),
+            Place::Unknown => self.reply(reply(status::SGL_TYPE_INVALID.dnr())),
         }
     }
 
@@ -345,7 +229,7 @@ impl Connection {
         match &mut self.role {
             Role::New => self.connect(&request),
             Role::Admin(admin) => {
-                let reached = self.stream.local_addr().map_err(|_| End::Closed)?.ip();
+                let reached = self.transport.reached()?;
                 match admin.execute(&request, reached) {
                     Some(reply) => self.reply(reply),
                     None => Ok(()),
@@ -383,6 +267,13 @@ impl Connection {
         let (format, connect) = Connect::read(e);
         if request.data.len() != fabrics::CONNECT_DATA_BYTES {
             return self.reply(Reply::new(e.cid(), status::SGL_LENGTH_INVALID.dnr(), 0));
+        }
+        if let Some((queue, entries)) = self.transport.requested()
+            && (queue, entries) != (connect.queue, connect.entries)
+        {
+            // The parameter that differs from the connection request: QID or SQSIZE.
+            let offset = if queue != connect.queue { 42 } else { 44 };
+            return self.reply(Reply::new(e.cid(), fabrics::status::INVALID_PARAMETERS.dnr(), offset));
         }
         if connect.queue != 0 && self.shared.config.faults.close_io_connect {
             return Err(End::Closed);
@@ -423,40 +314,25 @@ impl Connection {
 
     /// Sends a response and its data, with the faults that are due.
     fn reply(&mut self, reply: Reply) -> Result<(), End> {
-        self.busy.remove(&reply.cid);
+        let Some(command) = self.busy.remove(&reply.cid) else { return Ok(()) };
         let shared = self.shared.clone();
         let faults = &shared.config.faults;
         let is_io = matches!(self.role, Role::Io(_)) && self.queue != 0;
         let due = |every, count| is_io && TargetFaults::due(every, count);
-        if !reply.data.is_empty() {
-            let count = if is_io { shared.reads.fetch_add(1, Ordering::Relaxed) + 1 } else { 0 };
-            let whole = reply.data.len();
-            let end = if due(faults.short_data, count) { whole / 2 } else { whole };
-            for (i, piece) in reply.data[..end].chunks(MOST_DATA as usize).enumerate() {
-                let offset = i * MOST_DATA as usize;
-                let range = DataRange { cid: reply.cid, tag: 0, offset: offset as u32, length: piece.len() as u32 };
-                let last = if offset + piece.len() == end { flag::LAST } else { 0 };
-                self.writer.put(&mut self.out, &Pdu::C2hData(range), last, piece);
-                if self.writer.digests.data
-                    && due(faults.wrong_data_digest, count)
-                    && let Some(b) = self.out.last_mut()
-                {
-                    *b ^= 0xff;
-                }
-            }
-        }
+        let has_data = !reply.data.is_empty();
+        let read = if is_io && has_data { shared.reads.fetch_add(1, Ordering::Relaxed) + 1 } else { 0 };
         let count = if is_io { shared.responses.fetch_add(1, Ordering::Relaxed) + 1 } else { 0 };
+        let end = if has_data && due(faults.short_data, read) { reply.data.len() / 2 } else { reply.data.len() };
         let cid = if due(faults.unknown_cid, count) { reply.cid ^ 0x800 } else { reply.cid };
         let head = if due(faults.wrong_head, count) { self.entries + 7 } else { self.head };
-        let response = Pdu::Response(fabrics::response(cid, head as u16, reply.result, reply.status));
-        let at = self.out.len();
-        for _ in 0..if due(faults.repeat_response, count) { 2 } else { 1 } {
-            self.writer.put(&mut self.out, &response, 0, &[]);
-        }
-        if self.writer.digests.header && due(faults.wrong_header_digest, count) {
-            // The digest follows the header of 24 bytes.
-            self.out[at + 24] ^= 0xff;
-        }
-        Ok(())
+        let response = Response {
+            cid: reply.cid,
+            data: &reply.data[..end],
+            entry: fabrics::response(cid, head as u16, reply.result, reply.status),
+            times: if due(faults.repeat_response, count) { 2 } else { 1 },
+            damaged_header: due(faults.wrong_header_digest, count),
+            damaged_data: has_data && due(faults.wrong_data_digest, read),
+        };
+        self.transport.respond(&command, &response)
     }
 }

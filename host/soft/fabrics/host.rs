@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 /// Largest number of entries of an admin queue, and of hosts.
-const ADMIN_ENTRIES: u32 = 4096;
+pub(super) const ADMIN_ENTRIES: u32 = 4096;
 const MOST_HOSTS: usize = 1024;
 
 /// A host with an association.

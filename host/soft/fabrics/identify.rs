@@ -1,6 +1,7 @@
 //! Identify Controller data of the target, and its discovery log.
 
 use super::Shared;
+use super::config::TargetTransport;
 use super::host::RemoteHost;
 use crate::wire::nvme::IDENTIFY_BYTES;
 use crate::wire::nvme::fabrics::{
@@ -64,7 +65,11 @@ pub(super) fn controller(shared: &Shared, host: &RemoteHost) -> Vec<u8> {
 /// Returns the discovery log: the subsystem at the address that the host used.
 pub(super) fn discovery(shared: &Shared, reached: IpAddr) -> Vec<u8> {
     let record = DiscoveryRecord {
-        transport: TransportType::TCP,
+        transport: match shared.config.transport {
+            TargetTransport::Tcp => TransportType::TCP,
+            #[cfg(feature = "shmem")]
+            TargetTransport::Soft => TransportType::RDMA,
+        },
         family: if reached.is_ipv4() { 1 } else { 2 },
         subtype: 2,
         // A secure channel is not required.

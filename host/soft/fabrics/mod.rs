@@ -1,4 +1,4 @@
-//! A software target: exports a device to other machines by NVMe over TCP, with strict checks and injected faults.
+//! A software target: exports a device to other machines by NVMe over TCP, or over RDMA with software NICs, with strict checks and injected faults.
 //!
 //! ```
 //! use warpbell::nvme::fabrics::{self, FabricsConfig};
@@ -28,23 +28,32 @@ mod config;
 mod connection;
 mod host;
 mod identify;
+#[cfg(feature = "shmem")]
+mod initiator;
 mod io;
+#[cfg(feature = "shmem")]
+mod rdma;
+mod tcp;
 #[cfg(test)]
 mod tests;
+mod transport;
 
-pub use config::{TargetConfig, TargetFaults};
+pub use config::{TargetConfig, TargetFaults, TargetTransport};
+#[cfg(feature = "shmem")]
+pub use initiator::{check, connect};
 
 use crate::idle;
 use crate::nvme::{Controller, Namespace, NvmeError, Ready};
 use host::RemoteHost;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use transport::Transport;
 
 /// Longest sleep of a thread of the target, after which it checks whether the target ends.
 const NAP: Duration = Duration::from_millis(20);
@@ -91,6 +100,9 @@ pub(super) struct Shared {
     silent_until: Mutex<Option<Instant>>,
     stop: AtomicBool,
     connections: Mutex<Vec<JoinHandle<()>>>,
+    /// NICs of the hosts, by their keys.
+    #[cfg(feature = "shmem")]
+    nics: Mutex<BTreeMap<[u8; 32], std::sync::Weak<super::nic::SoftNic>>>,
 }
 
 impl Shared {
@@ -152,6 +164,8 @@ impl Target {
             silent_until: Mutex::new(None),
             stop: AtomicBool::new(false),
             connections: Mutex::default(),
+            #[cfg(feature = "shmem")]
+            nics: Mutex::default(),
             config,
         });
         let work = shared.clone();
@@ -208,6 +222,22 @@ impl Drop for Target {
     }
 }
 
+/// Starts the transport of an accepted connection.
+#[cfg_attr(not(feature = "shmem"), allow(unused_variables))]
+fn start_transport(shared: &Shared, stream: TcpStream, peer: SocketAddr) -> Option<Box<dyn Transport>> {
+    match shared.config.transport {
+        TargetTransport::Tcp => Some(Box::new(tcp::Tcp::new(stream, &shared.config)?)),
+        #[cfg(feature = "shmem")]
+        TargetTransport::Soft => match rdma::SoftRdma::accept(shared, stream, peer) {
+            Ok(transport) => Some(Box::new(transport)),
+            Err(reason) => {
+                tracing::warn!(%peer, reason, "no connection");
+                None
+            }
+        },
+    }
+}
+
 fn accept(shared: &Arc<Shared>, listener: &TcpListener) {
     while !shared.stops() {
         idle::wait(&[(listener.as_raw_fd(), false)], NAP);
@@ -223,7 +253,11 @@ fn accept(shared: &Arc<Shared>, listener: &TcpListener) {
             continue;
         }
         let work = shared.clone();
-        let run = move || connection::run(work, stream, peer);
+        let run = move || {
+            if let Some(transport) = start_transport(&work, stream, peer) {
+                connection::run(&work, transport, peer);
+            }
+        };
         match std::thread::Builder::new().name("soft-target-queue".into()).spawn(run) {
             Ok(t) => connections.push(t),
             Err(error) => tracing::warn!(%peer, %error, "a connection was refused: no thread"),

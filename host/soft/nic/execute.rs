@@ -4,6 +4,7 @@ use super::frame::{Answer, Command, MAX_DATA};
 use super::memory::{Denied, Entry, Memory};
 use super::pair::Received;
 use crate::rdma::Rights;
+use crate::rdma::ring_service::ReceiveService;
 use crate::wire::mlx5::cqe::Outcome;
 use crate::wire::mlx5::{Completion, CqeOpcode, Failure, Syndrome, VendorSyndrome};
 use std::collections::VecDeque;
@@ -31,6 +32,8 @@ pub(super) struct Responder {
     receives: VecDeque<Receive>,
     /// Receives that have ended and were not polled yet.
     pub(super) received: VecDeque<Received>,
+    /// Receive ring in memory, in place of receives that the host posts by calls.
+    ring: Option<ReceiveService>,
 }
 
 impl Denied {
@@ -49,6 +52,59 @@ impl Denied {
 }
 
 impl Responder {
+    /// Creates the state of a queue pair that has carried out nothing yet.
+    pub(super) fn new(ring: Option<ReceiveService>) -> Self {
+        Self { ring, ..Self::default() }
+    }
+
+    /// Returns true if a failure of this side ends the queue pair's send queue, too. That is so for queue pairs with a
+    /// receive ring. Others serve one-sided operations, whose two directions fail separately.
+    pub(super) fn has_ended(&self) -> bool {
+        self.failed && self.ring.is_some()
+    }
+
+    /// Flushes the receives in memory, because the queue pair has failed.
+    pub(super) fn flush(&mut self) {
+        if let Some(ring) = &mut self.ring {
+            self.failed = true;
+            ring.flush();
+        }
+    }
+
+    /// Returns the oldest receive, if there is one.
+    fn oldest(&mut self, memory: &Memory) -> Result<Option<&Receive>, Failure> {
+        if self.receives.is_empty()
+            && let Some(ring) = &self.ring
+        {
+            let wrong = |s: Syndrome| Failure::new(s, VendorSyndrome::default());
+            let Some(pieces) = ring.oldest().map_err(|e| wrong(e.syndrome()))? else { return Ok(None) };
+            let mut places = Vec::with_capacity(pieces.len());
+            for p in pieces {
+                let (key, address, bytes) = (p.key.get(), p.address.get(), p.bytes.get());
+                let entry = memory.find(key, address, bytes.into(), Rights::LOCAL_WRITE);
+                places.push((entry.map_err(|_| wrong(Syndrome::LOCAL_PROTECTION))?, address, bytes));
+            }
+            self.receives.push_back(Receive { id: ring.position(), places });
+        }
+        Ok(self.receives.front())
+    }
+
+    /// Fails the oldest receive. The requester is told that its request is invalid, or could not be carried out.
+    fn refuse(&mut self, here: Failure) -> Failure {
+        match &mut self.ring {
+            Some(ring) => ring.fail(here),
+            None => {
+                let id = self.receives.pop_front().map_or(0, |r| r.id);
+                self.ended(id, 0, Outcome::ReceiveFailed(here));
+            }
+        }
+        let there = match here.syndrome {
+            Syndrome::LOCAL_LENGTH => Syndrome::REMOTE_INVALID_REQUEST,
+            _ => Syndrome::REMOTE_OPERATION,
+        };
+        Failure::new(there, VendorSyndrome::default())
+    }
+
     /// Posts a receive. Returns false if `most` receives are posted or not polled yet.
     pub(super) fn post(&mut self, id: u64, places: Vec<(Arc<Entry>, u64, u32)>, most: usize) -> bool {
         let room = self.receives.len() + self.received.len() < most;
@@ -88,6 +144,7 @@ impl Responder {
         };
         answer.unwrap_or_else(|failure| {
             self.failed = true;
+            self.flush();
             Answer::Failed(failure)
         })
     }
@@ -101,7 +158,7 @@ impl Responder {
         let denied = Denied::at_responder;
         match *command {
             Command::Write { remote, total, offset, data, immediate } => {
-                if immediate.is_some() && self.receives.is_empty() {
+                if immediate.is_some() && !self.has_receive(memory)? {
                     return Ok(Answer::NotReady);
                 }
                 // A message without bytes accesses no memory, so its key is not checked.
@@ -109,10 +166,8 @@ impl Responder {
                     let entry = memory.find(remote.key, remote.address, total, Rights::REMOTE_WRITE).map_err(denied)?;
                     entry.write(remote.address + offset, data).map_err(denied)?;
                 }
-                if let Some(value) = immediate
-                    && let Some(receive) = self.receives.pop_front()
-                {
-                    self.received(receive.id, total, CqeOpcode::WriteImm, Some(value));
+                if immediate.is_some() {
+                    self.received(total, CqeOpcode::WriteImm, immediate, None);
                 }
                 Ok(Answer::Done)
             }
@@ -128,47 +183,60 @@ impl Responder {
             Command::Atomic { remote, action } => {
                 memory.change(remote.key, remote.address, &action).map(Answer::Old).map_err(denied)
             }
-            Command::Send { total, offset, data, immediate } => self.receive(total, offset, data, immediate),
+            Command::Send { total, offset, data, immediate } => self.receive(memory, total, offset, data, immediate),
+        }
+    }
+
+    fn has_receive(&mut self, memory: &Memory) -> Result<bool, Failure> {
+        match self.oldest(memory) {
+            Ok(receive) => Ok(receive.is_some()),
+            Err(here) => Err(self.refuse(here)),
         }
     }
 
     /// Puts a part of a message into the oldest receive.
     fn receive<'a>(
         &mut self,
+        memory: &Memory,
         total: u64,
         offset: u64,
         data: &[u8],
         immediate: Option<u32>,
     ) -> Result<Answer<'a>, Failure> {
-        let Some(receive) = self.receives.front() else { return Ok(Answer::NotReady) };
-        let id = receive.id;
-        let room: u64 = receive.places.iter().map(|p| u64::from(p.2)).sum();
-        let landed = if total > room {
-            Err((Syndrome::LOCAL_LENGTH, Syndrome::REMOTE_INVALID_REQUEST))
-        } else {
-            scatter(&receive.places, offset, data).map_err(|_| (Syndrome::LOCAL_PROTECTION, Syndrome::REMOTE_OPERATION))
+        let in_entry = self.ring.as_ref().is_some_and(|r| r.lands_in_entry(total));
+        let landed = match self.oldest(memory) {
+            Ok(None) => return Ok(Answer::NotReady),
+            Ok(Some(receive)) => {
+                let room: u64 = receive.places.iter().map(|p| u64::from(p.2)).sum();
+                match total > room {
+                    true => Err(Failure::new(Syndrome::LOCAL_LENGTH, VendorSyndrome::default())),
+                    false if in_entry => Ok(()),
+                    false => scatter(&receive.places, offset, data).map_err(Denied::at_requester),
+                }
+            }
+            Err(here) => Err(here),
         };
-        if let Err((here, there)) = landed {
-            self.receives.pop_front();
-            let failure = Failure::new(here, VendorSyndrome::default());
-            self.ended(id, 0, 0, Outcome::ReceiveFailed(failure));
-            return Err(Failure::new(there, VendorSyndrome::default()));
-        }
+        landed.map_err(|here| self.refuse(here))?;
         if offset + data.len() as u64 == total {
-            self.receives.pop_front();
             let what = if immediate.is_some() { CqeOpcode::SendImm } else { CqeOpcode::Send };
-            self.received(id, total, what, immediate);
+            self.received(total, what, immediate, in_entry.then_some(data));
         }
         Ok(Answer::Done)
     }
 
-    fn received(&mut self, id: u64, bytes: u64, what: CqeOpcode, immediate: Option<u32>) {
-        self.ended(id, bytes.min(u32::MAX.into()) as u32, 0, Outcome::Received { what, immediate });
+    /// Completes the oldest receive.
+    fn received(&mut self, bytes: u64, what: CqeOpcode, immediate: Option<u32>, in_entry: Option<&[u8]>) {
+        let Some(receive) = self.receives.pop_front() else { return };
+        let bytes = bytes.min(u32::MAX.into()) as u32;
+        match &mut self.ring {
+            Some(ring) => ring.complete(bytes, what, immediate, in_entry),
+            None => self.ended(receive.id, bytes, Outcome::Received { what, immediate }),
+        }
     }
 
-    fn ended(&mut self, id: u64, bytes: u32, opcode: u8, outcome: Outcome) {
+    fn ended(&mut self, id: u64, bytes: u32, outcome: Outcome) {
         let completion =
-            Completion { qpn: 0, user_index: 0, wqe_counter: id as u16, opcode, bytes, solicited: false, outcome };
+            Completion { qpn: 0, user_index: 0, wqe_counter: id as u16, opcode: 0, bytes, solicited: false, outcome };
         self.received.push_back(Received { id, completion });
     }
 }

@@ -8,6 +8,7 @@
 //!
 //! | syndrome | reason |
 //! |---|---|
+//! | 0x01 | a message longer than its receive |
 //! | 0x02 | malformed work queue entry |
 //! | 0x04 | this side's own memory |
 //! | 0x05 | flushed behind another failure |
@@ -48,6 +49,7 @@
 //! ```
 
 mod config;
+mod connection_manager;
 mod core;
 mod endpoint;
 mod execute;
@@ -66,6 +68,7 @@ mod wire;
 
 pub use self::core::NicStatistics;
 pub use config::{Encryption, SoftNicConfig, Timeouts};
+pub use connection_manager::{Incoming, SoftConnectionManager};
 pub use fault::{Action, Fault, FaultError, FaultPlan, Selector, Which};
 pub use frame::{Answer, Command, Frame, MAX_DATA};
 pub use pair::{Received, SoftQueuePair};
@@ -204,8 +207,6 @@ impl SoftNic {
     /// Creates a queue pair over existing rings.
     pub(crate) fn serve(&self, memory: Arc<QueueRings>) -> Result<SoftQueuePair, RdmaError> {
         let blocks = memory.blocks();
-        let nonce = random::bytes()
-            .map_err(|source| RdmaError::System { what: "no random bytes from the system".to_owned(), source })?;
         let mut pairs = self.core.pairs.lock();
         if pairs.len() >= NUMBERS as usize {
             return Err(RdmaError::Queue { blocks, reason: "all numbers of queue pairs are in use".to_owned() });
@@ -217,12 +218,13 @@ impl SoftNic {
                 break (number, ordinal);
             }
         };
+        let state = PairState::new(&memory, number)?;
         let shared = Arc::new(PairShared {
             number,
             ordinal,
             memory,
             thread: ordinal as usize % self.core.config.threads,
-            state: Mutex::new(PairState { nonce: u64::from_le_bytes(nonce), ..PairState::default() }),
+            state: Mutex::new(state),
             closed: AtomicBool::new(false),
             failure: Mutex::default(),
             fault: Mutex::default(),

@@ -4,6 +4,7 @@ use super::core::{Core, Mail};
 use super::endpoint::PairAddress;
 use super::execute::Responder;
 use crate::random;
+use crate::rdma::ring_service::ReceiveService;
 use crate::rdma::{QueueAddress, QueuePair, QueueRings, RdmaError, Rights};
 use crate::wire::mlx5::segment::DataSegment;
 use crate::wire::mlx5::{Completion, Failure};
@@ -17,13 +18,23 @@ use std::time::Duration;
 const GRACE: Duration = Duration::from_secs(5);
 
 /// Part of a queue pair's state that a reset replaces.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct PairState {
     /// Random number that distinguishes this queue pair from an earlier one with the same number, and from itself
     /// before a reset.
     pub(super) nonce: u64,
     pub(super) peer: Option<PairAddress>,
     pub(super) responder: Responder,
+}
+
+impl PairState {
+    /// Creates the state of queue pair `number` that is not connected, with a random number of its own.
+    pub(super) fn new(memory: &Arc<QueueRings>, number: u32) -> Result<Self, RdmaError> {
+        let nonce = random::bytes()
+            .map_err(|source| RdmaError::System { what: "no random bytes from the system".to_owned(), source })?;
+        let responder = Responder::new(ReceiveService::new(memory, number)?);
+        Ok(Self { nonce: u64::from_le_bytes(nonce), peer: None, responder })
+    }
 }
 
 #[derive(Debug)]
@@ -75,10 +86,13 @@ impl SoftQueuePair {
     /// pieces unchanged. When the function returns, the pieces are known to be registered and writable.
     ///
     /// # Errors
-    /// [`RdmaError::Queue`] if a piece is not in registered memory with [`Rights::LOCAL_WRITE`], or if there are
-    /// already as many receives as the ring has blocks.
+    /// [`RdmaError::Queue`] if a piece is not in registered memory with [`Rights::LOCAL_WRITE`], if there are already
+    /// as many receives as the ring has blocks, or if the queue pair has a receive ring, to which receives are posted.
     pub fn post_receive(&self, id: u64, pieces: &[DataSegment]) -> Result<(), RdmaError> {
         let refused = |reason: String| RdmaError::Queue { blocks: self.shared.memory.blocks(), reason };
+        if self.shared.memory.receives().is_some() {
+            return Err(refused("it has a receive ring: post receives there".to_owned()));
+        }
         let mut places = Vec::with_capacity(pieces.len());
         for p in pieces {
             let (address, bytes) = (p.address.get(), p.bytes.get());
@@ -168,10 +182,9 @@ impl QueuePair for SoftQueuePair {
     fn reset(&mut self) -> Result<(), RdmaError> {
         let number = self.shared.number;
         let failed = |reason| RdmaError::Queue { blocks: self.shared.memory.blocks(), reason };
-        let nonce = random::bytes()
-            .map_err(|source| RdmaError::System { what: "no random bytes from the system".to_owned(), source })?;
         // From here on, requests of the peer do not match the nonce.
-        *self.shared.state.lock() = PairState { nonce: u64::from_le_bytes(nonce), ..PairState::default() };
+        let fresh = PairState::new(&self.shared.memory, number)?;
+        *self.shared.state.lock() = fresh;
         self.ask("reset the queue pair", Duration::ZERO, |reply| Mail::Reset { number, reply }).map_err(failed)?;
         *self.shared.failure.lock() = None;
         *self.shared.fault.lock() = None;

@@ -174,6 +174,7 @@ impl Requester {
         {
             *self.shared.fault.lock() = Some(failure);
             self.told = true;
+            self.shared.state.lock().responder.flush();
         }
     }
 
@@ -220,6 +221,15 @@ impl Requester {
         scratch: &mut (Vec<u8>, Vec<u8>),
         now: Instant,
     ) -> usize {
+        if self.shared.memory.receives().is_some() && self.ring.failed().is_none() {
+            let ended = self.shared.state.lock().responder.has_ended();
+            if ended {
+                self.shared.failure.lock().get_or_insert("a request of the peer, or a receive, has failed".to_owned());
+                self.drop_jobs();
+                self.ring.flush();
+                return 1;
+            }
+        }
         let mut done = self.fetch(core);
         if self.jobs.is_empty() {
             self.look_at_peer(core.config.timeouts.retry, now);

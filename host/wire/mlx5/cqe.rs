@@ -168,6 +168,10 @@ pub const OWNER: u8 = 1;
 pub const NEVER_WRITTEN: u8 = 0xf1;
 const SOLICITED: u8 = 1 << 1;
 const FORMAT: u8 = 3 << 2;
+/// [`FORMAT`] of an entry with data in its first bytes (`MLX5_INLINE_SCATTER_32`).
+const DATA_IN_ENTRY: u8 = 1 << 2;
+/// Most data of a received message in the entry itself.
+pub const MAX_DATA: usize = 32;
 
 /// Reason why a work request or a receive failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -276,6 +280,19 @@ impl Cqe {
     /// * [`CqeError::Kind`] if its kind is not defined, or queue pairs do not make it.
     /// * [`CqeError::Scattered`] if it contains data.
     pub fn completion(&self) -> Result<Completion, CqeError> {
+        match self.completion_with_data()? {
+            (c, None) => Ok(c),
+            (_, Some(_)) => Err(CqeError::Scattered((self.op_own & FORMAT) >> 2)),
+        }
+    }
+
+    /// Decodes an entry that may contain the data of a received message. Returns the completion, and the data if the
+    /// entry has it. The receive's own memory is then unchanged.
+    ///
+    /// # Errors
+    /// As [`Cqe::completion`], but [`CqeError::Scattered`] only for data in another place or of another kind, or if the
+    /// message is longer than [`MAX_DATA`].
+    pub fn completion_with_data(&self) -> Result<(Completion, Option<&[u8]>), CqeError> {
         let nibble = self.op_own >> 4;
         let kind = self.opcode().ok_or(CqeError::Kind(nibble))?;
         if kind == CqeOpcode::Invalid {
@@ -298,10 +315,7 @@ impl Cqe {
             _ => return Err(CqeError::Kind(nibble)),
         };
         let failed = matches!(outcome, Outcome::Failed(_) | Outcome::ReceiveFailed(_));
-        if format != 0 && !failed {
-            return Err(CqeError::Scattered(format));
-        }
-        Ok(Completion {
+        let completion = Completion {
             qpn: self.opcode_qpn.get() & MAX_24,
             user_index: self.user_index.get() & MAX_24,
             wqe_counter: self.wqe_counter.get(),
@@ -309,7 +323,15 @@ impl Cqe {
             bytes: if failed { 0 } else { self.bytes.get() },
             solicited: self.op_own & SOLICITED != 0,
             outcome,
-        })
+        };
+        if format == 0 || failed {
+            return Ok((completion, None));
+        }
+        let is_message = matches!(kind, CqeOpcode::Send | CqeOpcode::SendImm | CqeOpcode::SendInval);
+        match bytemuck::bytes_of(self)[..MAX_DATA].get(..completion.bytes as usize) {
+            Some(data) if self.op_own & FORMAT == DATA_IN_ENTRY && is_message => Ok((completion, Some(data))),
+            _ => Err(CqeError::Scattered(format)),
+        }
     }
 }
 
@@ -347,6 +369,16 @@ impl Completion {
             }
         }
     }
+    /// Encodes the entry of a received message with the message's data in it, at most [`MAX_DATA`] bytes. Data beyond
+    /// that is left out.
+    pub fn to_cqe_with_data(&self, owner: bool, data: &[u8]) -> Cqe {
+        let mut cqe = self.to_cqe(owner);
+        cqe.op_own |= DATA_IN_ENTRY;
+        for (to, from) in bytemuck::bytes_of_mut(&mut cqe)[..MAX_DATA].iter_mut().zip(data) {
+            *to = *from;
+        }
+        cqe
+    }
     /// Checks that the work request or the receive has succeeded.
     ///
     /// # Errors
@@ -362,6 +394,7 @@ impl Completion {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::mlx5::vectors;
     use proptest::prelude::*;
 
     fn write(outcome: Outcome) -> Completion {
@@ -380,6 +413,38 @@ mod tests {
         let failure = Failure::new(Syndrome::REMOTE_ACCESS, VendorSyndrome::REMOTE_ACCESS);
         (good[6], good[7], good[15]) = (0x88, 0x13, 0xd0);
         assert_eq!(tail(write(Outcome::Failed(failure)), false), good);
+    }
+
+    #[test]
+    fn golden_entries_of_received_messages() {
+        let mut seen = 0;
+        for v in vectors::all().filter(|v| v.what == "received") {
+            let cqe: Cqe = bytemuck::pod_read_unaligned(&v.bytes);
+            let (c, data) = cqe.completion_with_data().expect("a completion");
+            let owner = v.get("owner") != 0;
+            assert_eq!((u64::from(c.qpn), u64::from(c.wqe_counter)), (v.get("qpn"), v.get("counter")));
+            assert_eq!((u64::from(c.bytes), cqe.owner()), (v.or_zero("length"), owner));
+            assert_eq!(data.is_some(), v.or_zero("in_entry") != 0);
+            match c.outcome {
+                Outcome::ReceiveFailed(f) => assert_eq!(u64::from(f.syndrome.0), v.get("syndrome")),
+                other => assert_eq!(other, Outcome::Received { what: CqeOpcode::Send, immediate: None }),
+            }
+            let again = data.map_or_else(|| c.to_cqe(owner), |d| c.to_cqe_with_data(owner, d));
+            assert_eq!(bytemuck::bytes_of(&again), v.bytes, "{v:x?}");
+            if let Some(data) = data {
+                assert_eq!(u64::from(u32::from_le_bytes(data[12..16].try_into().unwrap())), v.get("word"));
+                assert_eq!(cqe.completion(), Err(CqeError::Scattered(1)), "the queue pair is without");
+                // Longer than what fits, and data that is not a message's.
+                let long = Cqe { bytes: 33.into(), ..cqe };
+                assert_eq!(long.completion_with_data(), Err(CqeError::Scattered(1)));
+                let of_request = Cqe { op_own: DATA_IN_ENTRY, ..cqe };
+                assert_eq!(of_request.completion_with_data(), Err(CqeError::Scattered(1)));
+                let before = Cqe { op_own: 0x28, ..cqe };
+                assert_eq!(before.completion_with_data(), Err(CqeError::Scattered(2)));
+            }
+            seen += 1;
+        }
+        assert_eq!(seen, 3);
     }
 
     #[test]

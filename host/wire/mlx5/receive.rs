@@ -2,10 +2,48 @@
 
 use super::SEGMENT_BYTES;
 use super::segment::DataSegment;
+use super::send_ring::LOG_BLOCKS;
 use super::wqe::WqeError;
 
 /// log2 of the largest slot in segments (3 bits in the queue pair's context).
 pub const MAX_LOG_STRIDE: u32 = 7;
+
+/// A receive queue of 2^n slots of 2^m segments. Positions count slots from the queue's creation, and never wrap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReceiveRing {
+    log_slots: u32,
+    log_stride: u32,
+}
+
+impl ReceiveRing {
+    /// Creates a ring of `1 << log_slots` slots of `1 << log_stride` segments. Returns `None` for more than 32,768
+    /// slots, which 16-bit positions could not tell apart, and for strides above [`MAX_LOG_STRIDE`].
+    pub fn new(log_slots: u32, log_stride: u32) -> Option<Self> {
+        (log_slots <= *LOG_BLOCKS.end() && log_stride <= MAX_LOG_STRIDE).then_some(Self { log_slots, log_stride })
+    }
+    /// Returns the number of slots.
+    pub const fn slots(self) -> u64 {
+        1 << self.log_slots
+    }
+    /// Returns the bytes of a slot.
+    pub const fn slot_bytes(self) -> usize {
+        SEGMENT_BYTES << self.log_stride
+    }
+    /// Returns the size in bytes.
+    pub const fn bytes(self) -> usize {
+        self.slot_bytes() << self.log_slots
+    }
+    /// Returns the byte offset of the slot at a position.
+    pub const fn offset(self, index: u64) -> usize {
+        (index & (self.slots() - 1)) as usize * self.slot_bytes()
+    }
+    /// Returns the number of posted receives that the receive word of a doorbell record stands for, where the first
+    /// `taken` receives were taken. Returns `None` if the word announces more receives than the ring has slots.
+    pub const fn posted(self, record: u32, taken: u64) -> Option<u64> {
+        let ahead = (record as u16).wrapping_sub(taken as u16) as u64;
+        if record > u16::MAX as u32 || ahead > self.slots() { None } else { Some(taken + ahead) }
+    }
+}
 
 /// Encodes a slot of `1 << log_stride` segments (at most [`MAX_LOG_STRIDE`]) with the given pieces. End markers fill
 /// the rest.
@@ -54,6 +92,16 @@ mod tests {
         assert_eq!(pieces(&bytes), Ok(vec![one]));
         assert_eq!(slot(&[one; 3], 1), Err(WqeError::Truncated { ds: 3, bytes: 32 }));
         assert_eq!(slot(&[DataSegment::new(0, 1, 0)], 0), Err(WqeError::PieceLength(0)));
+    }
+
+    #[test]
+    fn a_ring_knows_how_many_receives_a_record_announces() {
+        let ring = ReceiveRing::new(3, 1).expect("a size");
+        assert_eq!((ring.slots(), ring.slot_bytes(), ring.bytes(), ring.offset(9)), (8, 32, 256, 32));
+        assert_eq!((ring.posted(8, 0), ring.posted(9, 0)), (Some(8), None));
+        assert_eq!((ring.posted(3, 0xffff), ring.posted(0xfffe, 0xffff)), (Some(0x1_0003), None), "over the 16 bits");
+        assert_eq!(ring.posted(0x1_0000, 0), None, "the upper half is zero");
+        assert_eq!((ReceiveRing::new(16, 0), ReceiveRing::new(0, 8)), (None, None));
     }
 
     proptest! {

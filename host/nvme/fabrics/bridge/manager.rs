@@ -4,7 +4,7 @@ use super::super::FabricsError;
 use super::super::association::Association;
 use super::super::commands::{Command, Finished};
 use super::super::driver_memory::DriverMemory;
-use super::super::host_identity::HostIdentity;
+use super::super::link::{Dialer, QueueShape};
 use super::super::queue::{Queue, admin};
 use super::{Core, Flow, Message, READY, change_status};
 use crate::idle::{self, Idle, Pace, Pause};
@@ -56,7 +56,7 @@ enum Link {
 
 pub(super) struct Manager {
     pub(super) core: Arc<Core>,
-    identity: HostIdentity,
+    dialer: Dialer,
     /// Index of this reader of the address table.
     reader: usize,
     pub(super) table: Arc<Snapshot>,
@@ -77,9 +77,9 @@ pub(super) struct Manager {
 }
 
 impl Manager {
-    pub(super) fn new(core: Arc<Core>, identity: HostIdentity, association: Association) -> Self {
+    pub(super) fn new(core: Arc<Core>, dialer: Dialer, association: Association) -> Self {
         Self {
-            identity,
+            dialer,
             reader: core.mail.len(),
             table: core.table.snapshot(),
             rings: None,
@@ -213,7 +213,7 @@ impl Manager {
 
     /// Establishes an association, without I/O queues.
     fn associate(&mut self) -> Result<Box<Association>, FabricsError> {
-        let mut a = Association::open(&self.core.config, &self.identity)?;
+        let mut a = Association::open(&self.dialer)?;
         a.enable()?;
         let identify = a.identify()?;
         let limits = a.limits(&identify)?;
@@ -444,7 +444,11 @@ impl Manager {
                 let reason = "the controller is being closed".to_owned();
                 return Err(FabricsError::Lost { peer: self.core.config.peer(), reason });
             }
-            let connected = Queue::connect(&self.core.config, &self.identity, id, a.controller, setup.entries)?;
+            let connected = Queue::connect(
+                &self.dialer,
+                QueueShape { id, controller: a.controller, entries: setup.entries },
+                self.core.limits.in_capsule_bytes,
+            )?;
             queues.push(self.prepared(connected.0));
         }
         self.raise(a);
@@ -470,13 +474,13 @@ impl Manager {
 
     /// Connects an I/O queue of the current association.
     pub(super) fn connect_queue(&mut self, id: u16, entries: u32) -> Result<Box<Queue>, Status> {
-        let (core, identity) = (self.core.clone(), self.identity.clone());
+        let (core, dialer) = (self.core.clone(), self.dialer.clone());
         let Some(a) = self.up() else { return Err(status::HOST_PATHING_ERROR) };
-        let controller = a.controller;
+        let shape = QueueShape { id, controller: a.controller, entries };
         let started = Instant::now();
         // The target may not have noticed yet that an earlier connection of this queue was closed.
         let connected = loop {
-            match Queue::connect(&core.config, &identity, id, controller, entries) {
+            match Queue::connect(&dialer, shape, core.limits.in_capsule_bytes) {
                 Err(FabricsError::Refused { status: s, .. })
                     if s.without_flags() == status::SEQUENCE_ERROR
                         && started.elapsed() < CLOSE_NOTICE

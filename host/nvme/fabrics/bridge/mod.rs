@@ -10,7 +10,9 @@ mod service;
 
 use super::association::{Association, Limits};
 use super::driver_memory::PAGE_SHIFT;
+use super::link::{Dialer, Transport};
 use super::queue::Queue;
+use super::tcp::TcpTransport;
 use super::{FabricsConfig, FabricsError};
 use crate::memory::{DmaError, DmaRegion, Region, Space};
 use crate::nvme::ring_service::address::Streaming;
@@ -206,9 +208,13 @@ impl RemoteController {
     ///   [`FabricsError::NotReady`] or [`FabricsError::Unsupported`] if the target is faulty, or lacks what is needed.
     /// - [`FabricsError::System`] without memory, random bytes or threads.
     pub fn connect(config: &FabricsConfig) -> Result<Self, FabricsError> {
-        config.check()?;
-        let identity = config.identity()?;
-        let mut association = Association::open(config, &identity)?;
+        Self::connect_over(config, Arc::new(TcpTransport))
+    }
+
+    /// Connects as [`RemoteController::connect`] does, over any transport.
+    pub(crate) fn connect_over(config: &FabricsConfig, transport: Arc<dyn Transport>) -> Result<Self, FabricsError> {
+        let dialer = Dialer::new(config, transport)?;
+        let mut association = Association::open(&dialer)?;
         association.enable()?;
         let identify = association.identify()?;
         let limits = association.limits(&identify)?;
@@ -251,7 +257,7 @@ impl RemoteController {
             let service = service::Service::new(core.clone(), index);
             start(format!("wb-nvmf-{index}"), &mail.thread, Box::new(move || service.run()))?;
         }
-        let manager = manager::Manager::new(core.clone(), identity, association);
+        let manager = manager::Manager::new(core.clone(), dialer, association);
         start("wb-nvmf-admin".into(), &core.manager, Box::new(move || manager.run()))?;
         core.table.set_readers(readers);
         tracing::debug!(device = %core.name, threads, pairs, "connected");

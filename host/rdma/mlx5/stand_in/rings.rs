@@ -133,6 +133,7 @@ impl Wire {
             log_blocks: rings.log_blocks as u32,
             collapsed: rings.completions.collapsed,
             data: Place::Host,
+            receives: None,
         };
         let entries = 1u64 << rings.completions.log_size;
         let ring = foreign(rings.ring, blocks * BLOCK_BYTES as u64);

@@ -34,7 +34,7 @@ proptest! {
 
 #[test]
 fn arbitrary_bytes_of_hosts_harm_no_other_host() {
-    let e = Exported::new("soft:mem:1M,threads=1", |c| c);
+    let e = Exported::new(TargetTransport::Tcp, "soft:mem:1M,threads=1", |c| c);
     let r = e.connect();
     let mut q = r.queue();
     let mut seed = 1u64;

@@ -2,11 +2,18 @@
 
 use super::*;
 use crate::engine::Engine;
-use crate::nvme::fabrics::{self, FabricsError};
 use crate::storage::{Cache, OverwritePolicy, Volume};
 use crate::wire::nvme::io;
 use crate::wire::nvme::tcp::Digests;
 use crate::wire::nvme::{SqEntry, status};
+
+each_transport!(
+    targets_without_in_capsule_data_and_with_little_room_work,
+    errors_of_the_device_arrive_as_they_are,
+    a_volume_with_a_cache_is_read_by_kernels,
+    a_stripe_of_a_local_and_a_remote_device_works,
+    qtest_and_read_only_devices_are_exported_too
+);
 
 fn write_and_read(e: &Exported, config: &FabricsConfig) {
     let r = Remote::new(config);
@@ -39,24 +46,24 @@ fn blocks_come_back_with_and_without_digests() {
     for (device, bits) in
         [("soft:mem:2M,threads=1", 0), ("soft:mem:4M,block=4096,threads=1", 1), ("soft:mem:2M,threads=1", 3)]
     {
-        let e = Exported::new(device, |c| c);
+        let e = Exported::new(TargetTransport::Tcp, device, |c| c);
         write_and_read(&e, &e.config().digests(Digests::from_bits(bits)));
     }
 }
 
-#[test]
-fn targets_without_in_capsule_data_and_with_little_room_work() {
-    let e = Exported::new("soft:mem:2M,threads=1", |c| c.in_capsule_bytes(0).max_transfer_bytes(8192).queue_entries(4));
+fn targets_without_in_capsule_data_and_with_little_room_work(transport: TargetTransport) {
+    let e = Exported::new(transport, "soft:mem:2M,threads=1", |c| {
+        c.in_capsule_bytes(0).max_transfer_bytes(8192).queue_entries(4)
+    });
     write_and_read(&e, &e.config());
-    let e = Exported::new("soft:mem:2M,threads=1,reorder,latency=10us-300us", |c| {
+    let e = Exported::new(transport, "soft:mem:2M,threads=1,reorder,latency=10us-300us", |c| {
         c.in_capsule_bytes(65_536).max_transfer_bytes(1 << 20)
     });
     write_and_read(&e, &e.config());
 }
 
-#[test]
-fn errors_of_the_device_arrive_as_they_are() {
-    let e = Exported::new("soft:mem:1M,threads=1,media-error=read:100", |c| c);
+fn errors_of_the_device_arrive_as_they_are(transport: TargetTransport) {
+    let e = Exported::new(transport, "soft:mem:1M,threads=1,media-error=read:100", |c| c);
     let r = e.connect();
     let mut q = r.queue();
     let error = q.read(&r.namespace, 100, &mut [0; 512]).unwrap_err();
@@ -78,11 +85,10 @@ fn errors_of_the_device_arrive_as_they_are() {
     assert!(r.controller.health().unwrap().temperature_k > 0);
 }
 
-#[test]
-fn a_volume_with_a_cache_is_read_by_kernels() {
-    let e = Exported::new("soft:mem:4M,block=4096,threads=1", |c| c);
+fn a_volume_with_a_cache_is_read_by_kernels(transport: TargetTransport) {
+    let e = Exported::new(transport, "soft:mem:4M,block=4096,threads=1", |c| c);
     let c = e.config();
-    let spec = format!("nvmf:tcp://127.0.0.1:{}/{NQN},threads=1,queues=4,hdr_digest,keep-alive=60", c.port);
+    let spec = format!("nvmf:{}://127.0.0.1:{}/{NQN},threads=1,queues=4,keep-alive=60", c.transport, c.port);
     let drive = Drive::create(&spec, 1 << 20, &OverwritePolicy::none()).unwrap();
     let volume = Volume::on(&Engine::cpu().unwrap(), [drive]).queues(2).depth(16).build().unwrap();
     volume.set_deadline(GENEROUS).unwrap();
@@ -98,11 +104,10 @@ fn a_volume_with_a_cache_is_read_by_kernels() {
     assert!(volume.read_array::<u64>("a").unwrap() == values);
 }
 
-#[test]
-fn a_stripe_of_a_local_and_a_remote_device_works() {
-    let e = Exported::new("soft:mem:4M,threads=1", |c| c);
+fn a_stripe_of_a_local_and_a_remote_device_works(transport: TargetTransport) {
+    let e = Exported::new(transport, "soft:mem:4M,threads=1", |c| c);
     let local = Drive::open("soft:mem:4M,threads=1").unwrap();
-    let remote = Drive::attach(fabrics::open(&e.config()).unwrap(), None).unwrap();
+    let remote = Drive::attach(connect(&e.config()).unwrap().attachment(), None).unwrap();
     let volume = Volume::on(&Engine::cpu().unwrap(), [local, remote]).queues(1).depth(16).build().unwrap();
     volume.set_deadline(GENEROUS).unwrap();
     let values: Vec<u32> = (0..200_000).collect();
@@ -112,11 +117,10 @@ fn a_stripe_of_a_local_and_a_remote_device_works() {
     assert!(e.target().commands() > 0);
 }
 
-#[test]
-fn qtest_and_read_only_devices_are_exported_too() {
+fn qtest_and_read_only_devices_are_exported_too(transport: TargetTransport) {
     let file = tempfile::NamedTempFile::new().unwrap();
     file.as_file().set_len(1 << 20).unwrap();
-    let e = Exported::new(&format!("soft:{},read-only,threads=1", file.path().display()), |c| c);
+    let e = Exported::new(transport, &format!("soft:{},read-only,threads=1", file.path().display()), |c| c);
     let r = e.connect();
     assert!(r.namespace.write_protected());
     let error = r.queue().write(&r.namespace, 0, &[0; 512]).unwrap_err();
@@ -125,7 +129,7 @@ fn qtest_and_read_only_devices_are_exported_too() {
 
 #[test]
 fn discovery_and_a_check_report_the_subsystem() {
-    let e = Exported::new("soft:mem:1M,namespaces=2,threads=1", |c| c.queues(3));
+    let e = Exported::new(TargetTransport::Tcp, "soft:mem:1M,namespaces=2,threads=1", |c| c.queues(3));
     let at = e.target().address().to_string();
     let records = fabrics::discover(&format!("tcp://{at}"), |c| c.connect_timeout(GENEROUS)).unwrap();
     assert_eq!(records.len(), 1);

@@ -2,13 +2,22 @@
 
 use super::*;
 use crate::engine::Engine;
-use crate::nvme::fabrics;
 use crate::storage::Volume;
 use crate::wire::nvme::status;
 
-#[test]
-fn after_a_loss_the_association_is_established_again() {
-    let e = Exported::new("soft:mem:1M,threads=1", |c| c);
+each_transport!(
+    after_a_loss_the_association_is_established_again,
+    a_target_that_starts_again_is_found_again,
+    a_network_that_is_cut_and_comes_back_is_survived,
+    a_command_fails_when_the_target_stays_away_and_a_reset_finds_it_again,
+    keep_alive_keeps_an_idle_association,
+    a_host_that_is_gone_leaves_no_association,
+    drops_in_any_order_end,
+    queues_are_deleted_and_created_and_shut_down
+);
+
+fn after_a_loss_the_association_is_established_again(transport: TargetTransport) {
+    let e = Exported::new(transport, "soft:mem:1M,threads=1", |c| c);
     let r = e.connect();
     let mut q = r.queue();
     let data = pattern(64 << 10, 1);
@@ -24,9 +33,8 @@ fn after_a_loss_the_association_is_established_again() {
     assert!(r.controller.health().is_ok());
 }
 
-#[test]
-fn a_target_that_starts_again_is_found_again() {
-    let mut e = Exported::new("soft:mem:1M,threads=1", |c| c);
+fn a_target_that_starts_again_is_found_again(transport: TargetTransport) {
+    let mut e = Exported::new(transport, "soft:mem:1M,threads=1", |c| c);
     let r = e.connect();
     let mut q = r.queue();
     q.set_recovery(RecoveryPolicy::requeue());
@@ -39,9 +47,8 @@ fn a_target_that_starts_again_is_found_again() {
     assert_eq!(r.connection.counters().losses, r.connection.counters().reconnects);
 }
 
-#[test]
-fn a_network_that_is_cut_and_comes_back_is_survived() {
-    let e = Exported::new("soft:mem:1M,threads=1", |c| c);
+fn a_network_that_is_cut_and_comes_back_is_survived(transport: TargetTransport) {
+    let e = Exported::new(transport, "soft:mem:1M,threads=1", |c| c);
     let r = Remote::new(&e.config().keep_alive(Duration::from_secs(1)).connect_timeout(Duration::from_secs(2)));
     let mut q = r.queue();
     q.set_recovery(RecoveryPolicy { attempts: 100, ..RecoveryPolicy::requeue() });
@@ -54,9 +61,8 @@ fn a_network_that_is_cut_and_comes_back_is_survived() {
     assert!(r.connection.counters().losses > 0);
 }
 
-#[test]
-fn a_command_fails_when_the_target_stays_away_and_a_reset_finds_it_again() {
-    let mut e = Exported::new("soft:mem:1M,threads=1", |c| c);
+fn a_command_fails_when_the_target_stays_away_and_a_reset_finds_it_again(transport: TargetTransport) {
+    let mut e = Exported::new(transport, "soft:mem:1M,threads=1", |c| c);
     let r = Remote::new(&e.config().controller_loss(Some(Duration::from_millis(200))));
     let mut q = r.queue();
     let device = e.device.controller().clone();
@@ -71,22 +77,20 @@ fn a_command_fails_when_the_target_stays_away_and_a_reset_finds_it_again() {
         None => assert!(error.to_string().contains("was lost"), "{error}"),
     }
     assert!(r.controller.reset().is_err(), "nobody listens");
-    e.target = Some(Target::start(&device, TargetConfig::new(NQN).listen(address)).unwrap());
+    e.target = Some(Target::start(&device, TargetConfig::new(NQN).transport(transport).listen(address)).unwrap());
     r.controller.reset().unwrap();
     q.read(&r.namespace, 0, &mut [0; 512]).unwrap();
 }
 
-#[test]
-fn keep_alive_keeps_an_idle_association() {
-    let e = Exported::new("soft:mem:1M,threads=1", |c| c);
+fn keep_alive_keeps_an_idle_association(transport: TargetTransport) {
+    let e = Exported::new(transport, "soft:mem:1M,threads=1", |c| c);
     let r = Remote::new(&e.config().keep_alive(Duration::from_secs(4)));
     until("three Keep Alives", || r.connection.counters().keep_alives >= 3);
     assert_eq!((r.connection.counters().losses, e.target().hosts()), (0, 1));
 }
 
-#[test]
-fn a_host_that_is_gone_leaves_no_association() {
-    let e = Exported::new("soft:mem:1M,threads=1", |c| c);
+fn a_host_that_is_gone_leaves_no_association(transport: TargetTransport) {
+    let e = Exported::new(transport, "soft:mem:1M,threads=1", |c| c);
     let r = e.connect();
     let q = r.queue();
     assert_eq!(e.target().hosts(), 1);
@@ -96,11 +100,10 @@ fn a_host_that_is_gone_leaves_no_association() {
     until("no host", || e.target().hosts() == 0);
 }
 
-#[test]
-fn drops_in_any_order_end() {
+fn drops_in_any_order_end(transport: TargetTransport) {
     for target_first in [true, false] {
-        let mut e = Exported::new("soft:mem:1M,threads=1", |c| c);
-        let drive = Drive::attach(fabrics::open(&e.config()).unwrap(), None).unwrap();
+        let mut e = Exported::new(transport, "soft:mem:1M,threads=1", |c| c);
+        let drive = Drive::attach(connect(&e.config()).unwrap().attachment(), None).unwrap();
         let volume = Volume::on(&Engine::cpu().unwrap(), [drive]).queues(2).depth(8).build().unwrap();
         if target_first {
             e.target = None;
@@ -109,9 +112,8 @@ fn drops_in_any_order_end() {
     }
 }
 
-#[test]
-fn queues_are_deleted_and_created_and_shut_down() {
-    let e = Exported::new("soft:mem:1M,threads=1", |c| c);
+fn queues_are_deleted_and_created_and_shut_down(transport: TargetTransport) {
+    let e = Exported::new(transport, "soft:mem:1M,threads=1", |c| c);
     let r = e.connect();
     for _ in 0..3 {
         let queues: Vec<_> = (0..4).map(|_| r.queue()).collect();

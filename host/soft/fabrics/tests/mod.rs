@@ -1,12 +1,27 @@
 //! The initiator against the target, over the loopback interface.
 
+/// Makes tests of functions that take a transport, one for each transport.
+macro_rules! each_transport {
+    ($($name:ident),+ $(,)?) => {
+        mod tcp {
+            $(#[test] fn $name() { super::$name(super::TargetTransport::Tcp) })+
+        }
+        #[cfg(feature = "shmem")]
+        mod soft {
+            $(#[test] fn $name() { super::$name(super::TargetTransport::Soft) })+
+        }
+    };
+}
+
 mod faults;
 mod hostile;
 mod io;
 mod life;
+#[cfg(feature = "shmem")]
+mod rdma;
 
-use super::{Target, TargetConfig, TargetFaults};
-use crate::nvme::fabrics::{FabricsConfig, RemoteController};
+use super::{Target, TargetConfig, TargetFaults, TargetTransport};
+use crate::nvme::fabrics::{self, ConnectReport, FabricsConfig, FabricsError, FabricsTransport, RemoteController};
 use crate::nvme::{Controller, HostQueue, HostQueueOptions, Namespace, NvmeError, Ready, RecoveryPolicy};
 use crate::storage::Drive;
 use crate::wire::nvme::Status;
@@ -23,17 +38,37 @@ const SHORT: Duration = Duration::from_millis(300);
 struct Exported {
     target: Option<Target>,
     device: Drive,
+    transport: TargetTransport,
+}
+
+/// Connects over the transport of a configuration.
+fn connect(config: &FabricsConfig) -> Result<RemoteController, FabricsError> {
+    match config.transport {
+        #[cfg(feature = "shmem")]
+        FabricsTransport::Soft => super::connect(config),
+        _ => RemoteController::connect(config),
+    }
+}
+
+/// Checks a connection over the transport of a configuration.
+fn check(config: &FabricsConfig) -> Result<ConnectReport, FabricsError> {
+    match config.transport {
+        #[cfg(feature = "shmem")]
+        FabricsTransport::Soft => super::check(config),
+        _ => fabrics::check(config),
+    }
 }
 
 impl Exported {
-    fn new(device: &str, config: impl Fn(TargetConfig) -> TargetConfig) -> Self {
+    fn new(transport: TargetTransport, device: &str, config: impl Fn(TargetConfig) -> TargetConfig) -> Self {
         let device = Drive::open(device).unwrap();
-        let target = Target::start(device.controller(), config(TargetConfig::new(NQN))).unwrap();
-        Self { target: Some(target), device }
+        let config = config(TargetConfig::new(NQN).transport(transport));
+        let target = Target::start(device.controller(), config).unwrap();
+        Self { target: Some(target), device, transport }
     }
 
-    fn faulty(faults: TargetFaults) -> Self {
-        Self::new("soft:mem:1M,threads=1", |c| c.faults(faults.clone()))
+    fn faulty(transport: TargetTransport, faults: TargetFaults) -> Self {
+        Self::new(transport, "soft:mem:1M,threads=1", |c| c.faults(faults.clone()))
     }
 
     fn target(&self) -> &Target {
@@ -47,7 +82,8 @@ impl Exported {
         let started = Instant::now();
         // The port may be in use for a moment.
         let target = loop {
-            match Target::start(self.device.controller(), TargetConfig::new(NQN).listen(address)) {
+            let config = TargetConfig::new(NQN).transport(self.transport).listen(address);
+            match Target::start(self.device.controller(), config) {
                 Ok(target) => break target,
                 Err(e) => assert!(started.elapsed() < GENEROUS, "{e}"),
             }
@@ -57,7 +93,13 @@ impl Exported {
     }
 
     fn config(&self) -> FabricsConfig {
+        let transport = match self.transport {
+            TargetTransport::Tcp => FabricsTransport::Tcp,
+            #[cfg(feature = "shmem")]
+            TargetTransport::Soft => FabricsTransport::Soft,
+        };
         FabricsConfig::tcp("127.0.0.1", self.target().address().port(), NQN)
+            .transport(transport)
             .threads(Some(1))
             .queues(Some(4))
             .connect_timeout(GENEROUS)
@@ -79,7 +121,7 @@ struct Remote {
 
 impl Remote {
     fn new(config: &FabricsConfig) -> Self {
-        let connection = RemoteController::connect(config).unwrap();
+        let connection = connect(config).unwrap();
         let controller = Controller::new(connection.attachment()).unwrap().enable().map_err(|(_, e)| e).unwrap();
         let namespace = controller.namespace(controller.namespaces().unwrap()[0]).unwrap();
         Self { connection, controller: Arc::new(controller), namespace }

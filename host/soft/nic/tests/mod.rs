@@ -4,6 +4,7 @@ mod data;
 mod faults;
 pub(crate) mod hostile;
 mod life;
+mod receives;
 
 use super::{SoftNic, SoftNicConfig, SoftQueuePair};
 use crate::memory::{Place, Region, Space};
@@ -38,7 +39,7 @@ fn config(options: &str) -> SoftNicConfig {
 }
 
 fn plan(log_blocks: u32) -> QueuePlan {
-    QueuePlan { space: Space::cpu(), log_blocks, collapsed: false, data: Place::Host }
+    QueuePlan { space: Space::cpu(), log_blocks, collapsed: false, data: Place::Host, receives: None }
 }
 
 impl Side {

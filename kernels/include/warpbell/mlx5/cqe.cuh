@@ -12,7 +12,9 @@ namespace warpbell {
 namespace mlx5 {
 
 constexpr uint32_t cqe_bytes = 64;
-constexpr uint32_t cqe_tail_at = 48;  // the last 16 bytes
+constexpr uint32_t cqe_tail_at = 48;     // the last 16 bytes
+constexpr uint32_t cqe_length_at = 32;   // the 16 bytes before them, which end with the length of a received message
+constexpr uint32_t cqe_data_bytes = 32;  // most data of a received message in the entry itself, from its first byte on
 
 // Bits 7:4 of an entry's last byte.
 enum cqe_opcode : uint32_t {
@@ -55,6 +57,9 @@ class cqe_state {
   WB_FN uint32_t opcode() const { return word_ >> 28; }
   /// @brief Returns the owner bit.
   WB_FN uint32_t owner() const { return word_ >> 24 & 1u; }
+  /// @brief Returns true if the entry has the data of the received message, up to cqe_data_bytes (MLX5_INLINE_SCATTER_32). The
+  /// receive's own memory is then unchanged.
+  WB_FN bool has_data() const { return (word_ >> 26 & 3u) == 1; }
   /// @brief Returns true if the sender asked for a solicited event.
   WB_FN bool is_solicited() const { return (word_ >> 25 & 1u) != 0; }
   /// @brief Returns true if the work request or receive failed.
@@ -90,6 +95,9 @@ class cqe_tail {
  private:
   order::quad q_;
 };
+
+/// @brief Returns the bytes of a received message, from the 16 bytes at cqe_length_at.
+WB_FN uint32_t received_bytes(const order::quad& q) { return swap_bytes(q.w); }
 
 // --- a ring ----------------------------------------------------------------------------------------------------------
 

@@ -163,6 +163,10 @@ WB_FN block message(uint32_t op, local from, uint32_t bytes, be32 with = be32{})
 }
 /// @brief Returns a send of `bytes`.
 WB_FN block send(local from, uint32_t bytes) { return message(op_send, from, bytes); }
+/// @brief Returns a send of two pieces, of `bytes` and `more_bytes` (1 to max_piece_bytes each), as one message.
+WB_FN block send(local from, uint32_t bytes, local more, uint32_t more_bytes) {
+  return block{{control_segment(op_send, opmod_none, 3), data_segment(from, bytes), data_segment(more, more_bytes), empty_segment()}};
+}
 /// @brief Returns a send of `bytes` with an immediate.
 WB_FN block send_imm(local from, uint32_t bytes, be32 immediate) { return message(op_send_imm, from, bytes, immediate); }
 /// @brief Returns a send of `bytes` that invalidates a key of the peer.

@@ -1,0 +1,13 @@
+//! NVMe over Fabrics by RDMA: queue pairs of an adapter carry capsules. Uses `nvme::fabrics`, which has the rules that
+//! all transports share, and `rdma`, whose adapters all have the same rings.
+//!
+//! A command capsule is a SEND. The other end reads or writes the data by RDMA, with the remote key in the capsule, and
+//! sends the response capsule, which fills a receive. Here host threads drive the queue pairs: those of the admin queue
+//! and of the driver's own transfers.
+
+mod buffers;
+mod link;
+mod transport;
+
+pub(crate) use buffers::{Buffer, Buffers};
+pub(crate) use transport::RdmaTransport;

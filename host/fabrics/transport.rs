@@ -1,0 +1,110 @@
+//! Connections of queues by RDMA: private data, rings, and the queue pair that a host thread drives.
+
+use super::buffers::Buffer;
+use super::link::{ConnectedQueue, RdmaLink};
+use crate::memory::{Place, Space};
+use crate::nvme::fabrics::{FabricsConfig, FabricsError, Link, QueueShape, Transport};
+use crate::rdma::{
+    ConnectError, ConnectionManager, CpuReceiveQueue, CpuSendQueue, PostError, QueuePlan, RdmaError, ReceivePlan,
+    Rights,
+};
+use crate::wire::nvme::rdma::{self, COMMAND_BYTES, RESPONSE_BYTES, Request, reject};
+use std::sync::Arc;
+
+/// Transport over an RDMA adapter.
+#[derive(Debug)]
+pub(crate) struct RdmaTransport {
+    manager: Arc<dyn ConnectionManager>,
+}
+
+/// Returns the error of a step with an adapter.
+pub(super) fn of_adapter(peer: &str, e: &dyn std::fmt::Display) -> FabricsError {
+    FabricsError::Adapter { peer: peer.to_owned(), reason: e.to_string() }
+}
+
+/// Returns the error of a connection request.
+pub(super) fn of_request(config: &FabricsConfig, queue: u16, e: ConnectError) -> FabricsError {
+    match e {
+        ConnectError::Unreachable { peer, source } => FabricsError::Unreachable { peer, source },
+        ConnectError::Rejected { peer, private } => {
+            let status = rdma::rejected(&private);
+            FabricsError::Rejected {
+                peer,
+                subsystem: config.subsystem.clone(),
+                queue,
+                status,
+                reason: reject::name(status),
+            }
+        }
+        ConnectError::TimedOut { peer, waited } => {
+            FabricsError::TimedOut { peer, what: "the connection request".to_owned(), waited }
+        }
+        ConnectError::Protocol { peer, reason } => FabricsError::Lost { peer, reason },
+        ConnectError::Rdma(e) => of_adapter(&config.peer(), &e),
+    }
+}
+
+/// Returns the private data of a queue's connection request.
+pub(super) fn request(shape: QueueShape) -> Request {
+    let QueueShape { id, controller, entries } = shape;
+    let receives = entries.min(u32::from(u16::MAX)) as u16;
+    Request { queue: id, receives, entries, controller: if id == 0 { 0 } else { controller } }
+}
+
+impl RdmaTransport {
+    pub(crate) fn new(manager: Arc<dyn ConnectionManager>) -> Self {
+        Self { manager }
+    }
+
+    fn connect(
+        &self,
+        config: &FabricsConfig,
+        shape: QueueShape,
+        in_capsule: u32,
+    ) -> Result<ConnectedQueue, FabricsError> {
+        let peer = config.peer();
+        let rdma = |e: RdmaError| of_adapter(&peer, &e);
+        let post = |e: PostError| of_adapter(&peer, &e);
+        let adapter = self.manager.adapter();
+        let slots = shape.entries.next_power_of_two();
+        let receives = ReceivePlan { log_slots: slots.ilog2(), log_stride: 0, data_in_entries: false };
+        let log_blocks = slots.ilog2().max(1);
+        let plan = QueuePlan::new(Space::cpu(), Place::Host).log_blocks(log_blocks).receives(Some(receives));
+        let mut queue = adapter.create(plan).map_err(rdma)?;
+        let mut receives = CpuReceiveQueue::new(&*queue).map_err(post)?;
+        let responses = Buffer::new(&**adapter, slots as usize * RESPONSE_BYTES, Rights::LOCAL_WRITE).map_err(rdma)?;
+        let capsule_bytes = COMMAND_BYTES + in_capsule as usize;
+        let capsules =
+            Buffer::new(&**adapter, shape.entries as usize * capsule_bytes, Rights::default()).map_err(rdma)?;
+        for i in 0..slots as usize {
+            receives.post(&[responses.piece(i * RESPONSE_BYTES, RESPONSE_BYTES as u32)]).map_err(post)?;
+        }
+        let (connection, private) = self
+            .manager
+            .connect(&mut *queue, &request(shape).bytes(), config.connect_timeout)
+            .map_err(|e| of_request(config, shape.id, e))?;
+        if rdma::accepted(&private).is_none() {
+            let reason = "its acceptance of the connection has another record format".to_owned();
+            return Err(FabricsError::Protocol { peer, reason });
+        }
+        let send = CpuSendQueue::new(queue).map_err(post)?;
+        Ok(ConnectedQueue {
+            peer,
+            send,
+            receives,
+            connection,
+            responses,
+            receive_slots: slots.into(),
+            capsules,
+            entries: shape.entries as usize,
+            capsule_bytes,
+            adapter: adapter.clone(),
+        })
+    }
+}
+
+impl Transport for RdmaTransport {
+    fn open(&self, config: &FabricsConfig, shape: QueueShape, in_capsule: u32) -> Result<Box<dyn Link>, FabricsError> {
+        Ok(Box::new(RdmaLink::new(self.connect(config, shape, in_capsule)?)))
+    }
+}

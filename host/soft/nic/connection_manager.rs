@@ -1,0 +1,260 @@
+//! Connection manager of software NICs: one TCP connection for each connected queue pair carries the addresses of both
+//! ends and their private data. Its end is the end of the connection.
+//!
+//! A request has the key of the requester's NIC, so that the acceptor's NIC can serve it ([`SoftNicConfig::new`]). It
+//! is sent as it is: whoever reads the TCP connection can use the key. As with NVMe over TCP, the network protects it,
+//! or nothing does.
+
+use super::{SoftNic, SoftNicConfig};
+use crate::idle;
+use crate::random;
+use crate::rdma::{Adapter, ConnectError, Connection, ConnectionManager, QueueAddress, QueuePair, RdmaError};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use std::io::{ErrorKind, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::os::fd::{AsRawFd, RawFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// First bytes of each message.
+const MAGIC: [u8; 4] = *b"WBCM";
+/// Largest message in bytes.
+const MOST_BYTES: usize = 16 << 10;
+/// Largest private data in bytes, as that of InfiniBand's connection manager for reliable connections.
+const MOST_PRIVATE: usize = 196;
+
+/// A connection request.
+#[derive(Debug, Serialize, Deserialize)]
+struct Request {
+    key: [u8; 32],
+    address: Vec<u8>,
+    private: Vec<u8>,
+}
+
+/// Reply to a request.
+#[derive(Debug, Serialize, Deserialize)]
+struct Reply {
+    /// Address of the acceptor's queue pair; `None` for a rejection.
+    address: Option<Vec<u8>>,
+    private: Vec<u8>,
+}
+
+/// One message on a TCP connection, within a time limit.
+#[derive(Debug)]
+struct Exchange {
+    stream: TcpStream,
+    peer: String,
+    limit: Duration,
+    until: Instant,
+}
+
+impl Exchange {
+    fn new(stream: TcpStream, peer: String, limit: Duration) -> Result<Self, ConnectError> {
+        let ready = stream.set_nonblocking(true).and_then(|()| stream.set_nodelay(true));
+        let this = Self { stream, peer, limit, until: Instant::now() + limit };
+        ready.map_err(|e| this.protocol(e.to_string()))?;
+        Ok(this)
+    }
+
+    fn protocol(&self, reason: impl Into<String>) -> ConnectError {
+        ConnectError::Protocol { peer: self.peer.clone(), reason: reason.into() }
+    }
+
+    /// Waits until the socket is ready, or fails when the time has expired.
+    fn wait(&self, to_write: bool) -> Result<(), ConnectError> {
+        let left = self.until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(ConnectError::TimedOut { peer: self.peer.clone(), waited: self.limit });
+        }
+        idle::wait(&[(self.stream.as_raw_fd(), to_write)], left);
+        Ok(())
+    }
+
+    fn send(&mut self, message: &impl Serialize) -> Result<(), ConnectError> {
+        let body = serde_json::to_vec(message).map_err(|e| self.protocol(e.to_string()))?;
+        let mut bytes = MAGIC.to_vec();
+        bytes.extend((body.len() as u32).to_le_bytes());
+        bytes.extend(body);
+        let mut rest = bytes.as_slice();
+        while !rest.is_empty() {
+            match self.stream.write(rest) {
+                Ok(n) => rest = &rest[n..],
+                Err(e) if e.kind() == ErrorKind::WouldBlock => self.wait(true)?,
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) => return Err(self.protocol(e.to_string())),
+            }
+        }
+        Ok(())
+    }
+
+    fn fill(&mut self, mut out: &mut [u8]) -> Result<(), ConnectError> {
+        while !out.is_empty() {
+            match self.stream.read(out) {
+                Ok(0) => return Err(self.protocol("the other end closed the connection before its reply")),
+                Ok(n) => out = &mut out[n..],
+                Err(e) if e.kind() == ErrorKind::WouldBlock => self.wait(false)?,
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) => return Err(self.protocol(e.to_string())),
+            }
+        }
+        Ok(())
+    }
+
+    fn receive<T: DeserializeOwned>(&mut self) -> Result<T, ConnectError> {
+        let mut head = [0; 8];
+        self.fill(&mut head)?;
+        let bytes = u32::from_le_bytes([head[4], head[5], head[6], head[7]]) as usize;
+        if head[..4] != MAGIC || bytes > MOST_BYTES {
+            return Err(self.protocol("the program at that address is no connection manager of software NICs"));
+        }
+        let mut body = vec![0; bytes];
+        self.fill(&mut body)?;
+        serde_json::from_slice(&body).map_err(|e| self.protocol(format!("a message that cannot be read: {e}")))
+    }
+}
+
+/// An established connection.
+#[derive(Debug)]
+struct Established(TcpStream);
+
+impl Connection for Established {
+    fn descriptor(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+
+    fn ended(&self) -> Option<String> {
+        match self.0.peek(&mut [0]) {
+            Ok(0) => Some("the other end closed it".to_owned()),
+            Ok(_) => Some("the other end sent what no connection manager sends".to_owned()),
+            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => None,
+            Err(e) => Some(e.to_string()),
+        }
+    }
+}
+
+/// Connection manager for connections to one address, with a software NIC of its own.
+#[derive(Debug)]
+pub struct SoftConnectionManager {
+    host: String,
+    port: u16,
+    key: [u8; 32],
+    adapter: Arc<dyn Adapter>,
+}
+
+impl SoftConnectionManager {
+    /// Starts a software NIC with a random key. `host` is the name or the IP address of the other end. `adjust` sets
+    /// other options of the NIC.
+    ///
+    /// # Errors
+    /// As [`SoftNic::start`].
+    pub fn new(
+        host: impl Into<String>,
+        port: u16,
+        adjust: impl FnOnce(SoftNicConfig) -> SoftNicConfig,
+    ) -> Result<Self, RdmaError> {
+        let key = random_key()?;
+        let adapter = Arc::new(SoftNic::start(adjust(SoftNicConfig::new(key)))?);
+        Ok(Self { host: host.into(), port, key, adapter })
+    }
+
+    fn peer(&self) -> String {
+        match self.host.contains(':') {
+            true => format!("[{}]:{}", self.host, self.port),
+            false => format!("{}:{}", self.host, self.port),
+        }
+    }
+
+    fn dial(&self, limit: Duration) -> Result<TcpStream, ConnectError> {
+        let until = Instant::now() + limit;
+        let unreachable = |source| ConnectError::Unreachable { peer: self.peer(), source };
+        let mut last = std::io::Error::from(ErrorKind::NotFound);
+        for address in (self.host.as_str(), self.port).to_socket_addrs().map_err(unreachable)? {
+            let left = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+            match TcpStream::connect_timeout(&address, left) {
+                Ok(stream) => return Ok(stream),
+                Err(e) => last = e,
+            }
+        }
+        Err(unreachable(last))
+    }
+}
+
+fn random_key() -> Result<[u8; 32], RdmaError> {
+    random::bytes().map_err(|source| RdmaError::System { what: "no random bytes from the system".to_owned(), source })
+}
+
+impl ConnectionManager for SoftConnectionManager {
+    fn adapter(&self) -> &Arc<dyn Adapter> {
+        &self.adapter
+    }
+
+    fn connect(
+        &self,
+        queue: &mut dyn QueuePair,
+        private: &[u8],
+        limit: Duration,
+    ) -> Result<(Box<dyn Connection>, Vec<u8>), ConnectError> {
+        let mut exchange = Exchange::new(self.dial(limit)?, self.peer(), limit)?;
+        if private.len() > MOST_PRIVATE {
+            let reason = format!("{} bytes of private data; the limit is {MOST_PRIVATE}", private.len());
+            return Err(exchange.protocol(reason));
+        }
+        exchange.send(&Request { key: self.key, address: queue.address().0, private: private.to_vec() })?;
+        let reply: Reply = exchange.receive()?;
+        let Some(address) = reply.address else {
+            return Err(ConnectError::Rejected { peer: self.peer(), private: reply.private });
+        };
+        queue.connect(&QueueAddress(address))?;
+        Ok((Box::new(Established(exchange.stream)), reply.private))
+    }
+}
+
+/// A connection request that has arrived.
+#[derive(Debug)]
+pub struct Incoming {
+    exchange: Exchange,
+    request: Request,
+}
+
+impl Incoming {
+    /// Reads the request of an accepted TCP connection, within a time limit.
+    ///
+    /// # Errors
+    /// [`ConnectError::TimedOut`] or [`ConnectError::Protocol`] if no request arrives.
+    pub fn read(stream: TcpStream, peer: String, limit: Duration) -> Result<Self, ConnectError> {
+        let mut exchange = Exchange::new(stream, peer, limit)?;
+        let request: Request = exchange.receive()?;
+        if request.private.len() > MOST_PRIVATE {
+            return Err(exchange.protocol(format!("{} bytes of private data", request.private.len())));
+        }
+        Ok(Self { exchange, request })
+    }
+
+    /// Returns the key of the requester's NIC: the acceptor's NIC must have it, too.
+    pub fn key(&self) -> [u8; 32] {
+        self.request.key
+    }
+
+    /// Returns the private data of the request.
+    pub fn private(&self) -> &[u8] {
+        &self.request.private
+    }
+
+    /// Accepts the request with a queue pair of a NIC with the requester's key.
+    ///
+    /// # Errors
+    /// All of [`ConnectError`] but a rejection.
+    pub fn accept(mut self, queue: &mut dyn QueuePair, private: &[u8]) -> Result<Box<dyn Connection>, ConnectError> {
+        queue.connect(&QueueAddress(std::mem::take(&mut self.request.address)))?;
+        self.exchange.send(&Reply { address: Some(queue.address().0), private: private.to_vec() })?;
+        Ok(Box::new(Established(self.exchange.stream)))
+    }
+
+    /// Rejects the request.
+    ///
+    /// # Errors
+    /// [`ConnectError::TimedOut`] or [`ConnectError::Protocol`] if the reply cannot be sent.
+    pub fn reject(mut self, private: &[u8]) -> Result<(), ConnectError> {
+        self.exchange.send(&Reply { address: None, private: private.to_vec() })
+    }
+}
