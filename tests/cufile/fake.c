@@ -185,13 +185,15 @@ outcome cuFileStreamDeregister(void *stream) {
   (void)stream;
   return result(0);
 }
+/* Seen in libcufile 1.15: memory that is not registered counts as long as the operation is. */
+static bool out_of_range(off_t offset) { return !buffers && offset != 0; }
 outcome cuFileReadAsync(void *fh, void *base, size_t *bytes, off_t *at, off_t *to, ssize_t *moved, void *stream) {
   (void)stream;
-  *moved = cuFileRead(fh, base, *bytes, *at, *to);
+  *moved = out_of_range(*to) ? -EIO : cuFileRead(fh, base, *bytes, *at, *to);
   return result(0);
 }
 outcome cuFileWriteAsync(void *fh, void *base, size_t *bytes, off_t *at, off_t *from, ssize_t *moved, void *stream) {
   (void)stream;
-  *moved = cuFileWrite(fh, base, *bytes, *at, *from);
+  *moved = out_of_range(*from) ? -EIO : cuFileWrite(fh, base, *bytes, *at, *from);
   return result(0);
 }

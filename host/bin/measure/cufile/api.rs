@@ -121,13 +121,15 @@ impl Site<'_> {
         (o.unit * self.bytes as u64) as i64
     }
 
-    /// Returns the offset of a slot in the buffer.
-    fn slot(&self, slot: usize) -> i64 {
-        (self.base + slot * self.bytes) as i64
-    }
-
-    fn address(&self) -> *mut c_void {
-        self.buffer.region.address() as *mut c_void
+    /// Returns an address and an offset from it that name a slot: the buffer's own address if that was registered, or
+    /// else the slot's. The stream API takes memory that was not registered for as long as the operation is, so an
+    /// offset other than 0 ends it with -5 (seen in libcufile 1.15).
+    fn slot(&self, slot: usize) -> (*mut c_void, i64) {
+        let (buffer, offset) = (self.buffer.region.address(), self.base + slot * self.bytes);
+        match self.buffer.unregistered {
+            None => (buffer as *mut c_void, offset as i64),
+            Some(_) => ((buffer + offset as u64) as *mut c_void, 0),
+        }
     }
 
     fn functions(&self) -> &abi::Functions {
@@ -170,9 +172,9 @@ struct Calls<'a>(Site<'a>);
 impl Rounds for Calls<'_> {
     fn run(&mut self, operations: &[Operation], slot: usize, done: &mut dyn FnMut(usize)) -> Result<(), CufileError> {
         let Self(site) = self;
-        let (functions, file, buffer) = (site.functions(), site.file.handle, site.address());
+        let (functions, file) = (site.functions(), site.file.handle);
         for (i, o) in operations.iter().enumerate() {
-            let (at, to) = (site.offset(o), site.slot(slot + i));
+            let (at, (buffer, to)) = (site.offset(o), site.slot(slot + i));
             // SAFETY: the slot lies in the buffer, and the call ends before it is used otherwise.
             let (name, moved) = unsafe {
                 if o.is_read {
@@ -207,11 +209,12 @@ impl<'a> Batch<'a> {
     }
 
     fn entry(&self, i: usize, o: &Operation, slot: usize) -> BatchEntry {
+        let (buffer, buffer_offset) = self.site.slot(slot);
         BatchEntry {
             mode: abi::BATCH,
-            buffer: self.site.address(),
+            buffer,
             file_offset: self.site.offset(o),
-            buffer_offset: self.site.slot(slot),
+            buffer_offset,
             bytes: self.site.bytes,
             file: self.site.file.handle,
             opcode: if o.is_read { abi::READ } else { abi::WRITE },
@@ -319,15 +322,12 @@ impl<'a> OnStream<'a> {
 
 impl Rounds for OnStream<'_> {
     fn run(&mut self, operations: &[Operation], slot: usize, done: &mut dyn FnMut(usize)) -> Result<(), CufileError> {
-        let (stream, file, buffer) = (self.raw(), self.site.file.handle, self.site.address());
+        let (stream, file) = (self.raw(), self.site.file.handle);
         let mut submitted = Ok(());
         for (i, o) in operations.iter().enumerate() {
-            self.arguments[i] = Arguments {
-                bytes: self.site.bytes,
-                file_offset: self.site.offset(o),
-                buffer_offset: self.site.slot(slot + i),
-                moved: 0,
-            };
+            let (buffer, buffer_offset) = self.site.slot(slot + i);
+            let (bytes, file_offset) = (self.site.bytes, self.site.offset(o));
+            self.arguments[i] = Arguments { bytes, file_offset, buffer_offset, moved: 0 };
             let a = &mut self.arguments[i];
             let functions = self.site.functions();
             let (name, call) = if o.is_read {
