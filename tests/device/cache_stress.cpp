@@ -170,7 +170,7 @@ void hammer(uint32_t sets, uint32_t ways, uint64_t pages, bool bounce, uint32_t 
     auto a = b.array().open();
     const warp::mask_t full = warp::full();
     for (uint32_t s = 0; s < steps; ++s) {
-      const uint32_t what = static_cast<uint32_t>(ours() % 12);
+      const uint32_t what = static_cast<uint32_t>(ours() % 14);
       const uint64_t i = mine() % n;
       const uint64_t even = i / per_page % 2 ? i - per_page : i, odd = even + per_page;
       const uint64_t first = ours() % n, length = ours() % (3 * per_page), last = first + length < n ? first + length : n;
@@ -221,6 +221,11 @@ void hammer(uint32_t sets, uint32_t ways, uint64_t pages, bool bounce, uint32_t 
         case 11:
           if (s % 64 == 0) wb_cache_flush(&b.cache);
           break;
+        case 12:
+          // Adjacent pages of the lanes, and now and then one that is not.
+          a.expect(full, mine() % 8 != 0, mine() % 8 != 0 ? first + warp::lane() * per_page : i);
+          break;
+        case 13: a.expect_range(full, first, first + 20 * per_page); break;
       }
     }
   });
@@ -442,7 +447,7 @@ void changed_data() {
   model::run(1, [&] {
     if (warp::lane() != 0) return;
     const wb_cache& c = b.cache;
-    request_page(&c, 1, 9);
+    request_pages(&c, 1, true, 9, false);
     uint64_t t = 0;
     const uint32_t way = frames::find(c, 0, 9, t);
     CHECK(way != frames::none);

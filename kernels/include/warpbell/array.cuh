@@ -287,6 +287,25 @@ template <class T> class array {
     for (uint64_t p = first; p <= last; ++p) ask_for(p);
   }
 
+  /// @brief Requests the missing pages of the elements that the lanes with `wants` will load soon. Collective over `mask`,
+  /// converged; each lane has its own element.
+  ///
+  /// As `prefetch`, but the pages may take the place of pages that were used lately: call this for elements that will be loaded.
+  /// Elements in ascending order are best: small adjacent pages are then read by one command.
+  WB_FN void expect(warp::mask_t mask, bool wants, uint64_t i) const {
+    const uint64_t page = page_of(i);
+    const bool asks = wants && i < count_ && is_missing(page);
+    if (warp::any(mask, asks)) out_of_line(request_pages)(cache_, mask, asks, page, true);
+  }
+  /// @brief Requests the missing pages of elements `first` to `last` - 1, which the mask will load soon. Collective over `mask`,
+  /// converged, with the same range. As `expect`.
+  WB_FN void expect_range(warp::mask_t mask, uint64_t first, uint64_t last) const {
+    if (last > count_) last = count_;
+    if (first >= last) return;
+    const uint64_t end = page_of(last - 1) + 1;
+    for (uint64_t page = page_of(first); page < end; page += warp::count(mask)) request(mask, page, end, true);
+  }
+
   // --- a page that stays ----------------------------------------------------------------------------------------------
 
   /// @brief Pins the page of element i, whose elements are plain loads then. For the lanes that are converged.
@@ -340,6 +359,8 @@ template <class T> class array {
 
   static constexpr uint32_t log2_bytes = sizeof(T) == 1 ? 0 : sizeof(T) == 2 ? 1 : sizeof(T) == 4 ? 2 : sizeof(T) == 8 ? 3 : 4;
   static constexpr uint64_t prefetch_pages = 32;
+  // Log2 of the bytes that a walk requests at once, if its pages are smaller.
+  static constexpr uint32_t stretch_log2 = 12;
   // Loads that a lane has in flight within a chunk.
   static constexpr uint32_t batch = sizeof(T) <= 8 ? 8 : 4;
 
@@ -382,9 +403,22 @@ template <class T> class array {
     return with_page(cache_, mask, true, page_of(i), true, [&](uint64_t base) { f(reinterpret_cast<T*>(base + byte)); }) == WB_DONE;
   }
 
+  // Returns true if the page's home way is another page's.
+  WB_FN bool is_missing(uint64_t page) const { return !tags::names(order::load<order::relaxed>(home_tag(page)), page); }
   // Requests a page by one lane, unless the page is there or in flight.
   WB_FN void ask_for(uint64_t page) const {
-    if (!tags::names(order::load<order::relaxed>(home_tag(page)), page)) out_of_line(request_page)(cache_, 1u << warp::lane(), page);
+    if (is_missing(page)) out_of_line(request_pages)(cache_, 1u << warp::lane(), true, page, false);
+  }
+  // Requests the missing ones of pages `first` to `end` - 1, one by each lane of the mask at most. Collective.
+  WB_FN void request(warp::mask_t mask, uint64_t first, uint64_t end, bool certain) const {
+    const uint64_t page = first + warp::rank(mask);
+    const bool asks = page < end && is_missing(page);
+    if (warp::any(mask, asks)) out_of_line(request_pages)(cache_, mask, asks, page, certain);
+  }
+  // Returns the end of the pages that a walk requests together with a page.
+  WB_FN uint64_t stretch_end(uint64_t page) const {
+    const uint32_t pages = c_.page_shift < stretch_log2 ? 1u << (stretch_log2 - c_.page_shift) : 1;
+    return (page & ~uint64_t{pages - 1}) + pages;
   }
   WB_FN const uint64_t* home_tag(uint64_t page) const {
     return frames::tag(c_, frames::entry(c_, frames::set_of(c_, page), frames::home_way(c_, page)));
@@ -405,6 +439,7 @@ template <class T> class array {
     bool changed = false;
     // The tag of the page in question as it was read before the last fence, if there was one.
     uint64_t early = 0;
+    const uint64_t pages_end = first < last ? page_of(last - 1) + 1 : 0;
     while (first < last) {
       const uint64_t page = page_of(first);
       const uint32_t set = frames::set_of(c_, page);
@@ -418,12 +453,16 @@ template <class T> class array {
       uint32_t way = 0;
       const uint64_t* word = nullptr;
       uint64_t t = 0;
-      bool pinned = false;
+      bool pinned = false, asked = false;
       if (warp::all(mask, tags::holds(early, page))) {
         way = frames::home_way(c_, page);
         word = frames::tag(c_, frames::entry(c_, set, way));
         t = early;
       } else if (!warp::all(mask, !changed && hit(page, set, way, word, t))) {
+        if (more && stretch_end(page) > page + 1) {
+          request(mask, page, least(stretch_end(page), pages_end), !Stops);
+          asked = true;
+        }
         if (!hold(mask, page, way)) return walked::failed;
         pinned = true;
       }
@@ -433,8 +472,8 @@ template <class T> class array {
         ++hits_;
         if (!(t & WB_TAG_REFERENCED)) frames::touch(word, t);
       }
-      if (more && !tags::names(ahead, page + 1) && warp::is_leader(mask)) {
-        out_of_line(request_page)(cache_, 1u << warp::lane(), page + 1);
+      if (more && !asked && warp::any(mask, !tags::names(ahead, page + 1))) {
+        request(mask, page + 1, least(stretch_end(page + 1), pages_end), false);
       }
       const T* base = reinterpret_cast<const T*>(frames::address(c_, set, way) + byte_of(first));
       const uint32_t count = static_cast<uint32_t>(end - first);
@@ -483,6 +522,8 @@ template <class T> class array {
     }
     return count;
   }
+
+  WB_FN static uint64_t least(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
   // Pins the page that all lanes of the mask want, once for each lane.
   WB_FN bool hold(warp::mask_t mask, uint64_t page, uint32_t& way) const {

@@ -87,12 +87,6 @@ struct page_wait {
 
 namespace frames {
 
-// A command to submit for a frame.
-struct pending_io {
-  uint32_t way = none;
-  uint64_t tag = 0;
-};
-
 // Records that the pages of those lanes of the mask that have a write-back will be written, and stores their checksums. Returns WB_DONE,
 // or the reason why the page must not be written. Collective.
 WB_FN_COLD uint32_t announce(const wb_cache* cache, warp::mask_t mask, by_value<pending_io> e) {
@@ -116,6 +110,46 @@ WB_FN_COLD void write_copies(const wb_cache* cache, warp::mask_t mask, pending_i
   if (!waits) e->way = none;
 }
 
+// Bytes of adjacent pages that one command reads. Smaller pages would be limited by the number of commands, and larger commands
+// would keep a reader waiting for pages that it needs later.
+constexpr uint32_t run_bytes = 4096;
+
+// Returns the most adjacent pages of one command, a power of two. The frames of pages in one way of adjacent sets are adjacent, and
+// a run never goes beyond the last set.
+WB_FN uint32_t most_pages(const wb_cache& c) {
+  uint32_t most = run_bytes >> c.page_shift;
+  if (most > c.sets) most = c.sets;
+  if (most <= 1 || !tags::fits(c.tag + uint64_t{c.sets} * c.ways, c.ways)) return 1;
+  const uint32_t blocks = volume(c).most_blocks();
+  while (most > 1 && most * c.blocks_per_page > blocks) most /= 2;
+  return most;
+}
+
+// A lane's part of the commands of a mask.
+struct command_part {
+  uint32_t head;   // lane that sends the command which reads this lane's page
+  uint32_t pages;  // of the command that this lane sends, or 0
+};
+
+// Distributes the pages of the lanes with `mine` to commands: adjacent pages in adjacent frames go with one command. Collective.
+WB_FN command_part join(const wb_cache& c, warp::mask_t mask, bool mine, uint64_t page, uint32_t way) {
+  command_part part{warp::lane(), mine};
+  const uint32_t most = most_pages(c);
+  if (most <= 1) return part;
+  const warp::mask_t readers = warp::ballot(mask, mine), below = readers & ((1u << warp::lane()) - 1u);
+  const uint32_t previous = below ? warp::last(below) : warp::lane();
+  const uint64_t page_before = warp::shuffle(mask, page, previous);
+  const uint32_t way_before = warp::shuffle(mask, way, previous);
+  const bool joins = mine && below && page_before + 1 == page && way_before == way && (page & (most - 1)) != 0 &&
+                     volume(c).continues(page * c.blocks_per_page);
+  const warp::mask_t heads = warp::ballot(mask, mine && !joins);
+  if (!mine) return part;
+  const warp::mask_t up_to_here = (2u << warp::lane()) - 1u, later = heads & ~up_to_here;
+  part.head = warp::last(heads & up_to_here);
+  part.pages = joins ? 0 : warp::count(readers & ~below & (later ? (1u << warp::first(later)) - 1u : ~0u));
+  return part;
+}
+
 // Submits the commands of those lanes of the mask that have one, and stores their tokens for the threads that wait. All lanes move
 // the data. Write-backs follow `announce` and `write_copies`. Collective.
 WB_FN_COLD void submit(const wb_cache* cache, warp::mask_t mask, by_value<pending_io> e, uint32_t opcode) {
@@ -124,8 +158,10 @@ WB_FN_COLD void submit(const wb_cache* cache, warp::mask_t mask, by_value<pendin
   const uint64_t page = e.tag >> WB_TAG_PAGE_SHIFT;
   const uint32_t set = set_of(c, page), way = mine ? e.way : 0;
   const uint32_t at = entry(c, set, way);
-  const token t = volume(c).start_prepared(mask, page * c.blocks_per_page, mine ? c.blocks_per_page : 0, opcode,
-                                           reinterpret_cast<void*>(address(c, set, way)), tag(c, at));
+  const command_part part = opcode == nvme::op_read ? join(c, mask, mine, page, way) : command_part{warp::lane(), mine};
+  token t = volume(c).start_prepared(mask, page * c.blocks_per_page, part.pages * c.blocks_per_page, opcode,
+                                     reinterpret_cast<void*>(address(c, set, way)), tags::context(tag(c, at), c.ways, part.pages));
+  t.word = warp::shuffle(mask, t.word, part.head);
   // A command that could not be started has completed its tag already.
   if (mine && t.in_flight()) order::compare_exchange<order::acq_rel>(fill(c, at), tags::pending(e.tag), t.word | tags::token_known);
 }
@@ -260,7 +296,7 @@ WB_FN_COLD void look(const wb_cache* cache, page_wait& w, page_work* found) {
       if (!try_lock(c, set)) return;
       // Another thread may have brought the page in before this thread had the lock.
       if (find(c, set, w.page, t) == none) {
-        way = choose(c, set, w.page, false, t, found->write.way, found->write.tag);
+        way = choose(c, set, w.page, false, t, &found->write);
         if (way != none) {
           found->read.way = way;
           found->read.tag = install(c, entry(c, set, way), t, w.page, lanes);
@@ -321,7 +357,10 @@ WB_FN_COLD bool give_up(const wb_cache& c, page_wait& w) {
   const volume_ref v = volume(c);
   if (!v.leave_out(t.device())) return false;
   // If `abandon` fails, another thread has finished the read or given it up.
-  if (v.queue(t).abandon(t.ticket())) tags::end_read(tag(c, at), false);
+  const queue_ref q = v.queue(t);
+  // Other pages may have come with the same command. Its record stays as it is until the command is over.
+  const uint64_t context = order::load<order::relaxed>(&q.record(t.ticket())->tag);
+  if (q.abandon(t.ticket())) tags::end_reads(context, false);
   return true;
 }
 
@@ -430,25 +469,24 @@ WB_FN_COLD uint32_t pin_page(const wb_cache* cache, warp::mask_t mask, uint64_t 
   return w.status;
 }
 
-/// @brief Requests the pages of the mask's lanes ahead of their use. Collective: all lanes of the mask, converged. Does not wait
-/// for them.
+/// @brief Requests the pages of the lanes with `wants` ahead of their use. Collective: all lanes of the mask, converged. Does not
+/// wait for them.
 ///
-/// Requests a page only if it is missing, and a frame is available that no thread used lately.
-WB_FN_COLD void request_page(const wb_cache* cache, warp::mask_t mask, uint64_t page) {
+/// Requests a page only if it is missing, and a frame is available. Adjacent pages of lanes in ascending order are read by one
+/// command.
+/// @param certain The pages will be read: they may take the place of pages that were used lately. Pages that may not be needed take
+/// frames that no thread used lately.
+WB_FN_COLD void request_pages(const wb_cache* cache, warp::mask_t mask, bool wants, uint64_t page, bool certain) {
   const wb_cache& c = *cache;
-  const warp::mask_t group = warp::match(mask, page);
+  const warp::mask_t group = warp::match(mask, wants ? page : ~uint64_t{warp::lane()});
   const uint32_t set = frames::set_of(c, page);
   frames::pending_io read;
-  if (warp::is_leader(group)) {
+  if (wants && warp::is_leader(group)) {
     uint64_t t = 0;
     if (frames::find(c, set, page, t) == frames::none && !frames::aborted(c) && frames::try_lock(c, set)) {
       if (frames::find(c, set, page, t) == frames::none) {
-        frames::pending_io unused;
-        const uint32_t way = frames::choose(c, set, page, true, t, unused.way, unused.tag);
-        if (way != frames::none) {
-          read.way = way;
-          read.tag = frames::install(c, frames::entry(c, set, way), t, page, 0);
-        }
+        const uint32_t way = frames::choose(c, set, page, !certain, t, nullptr);
+        if (way != frames::none) read = frames::pending_io{way, frames::install(c, frames::entry(c, set, way), t, page, 0)};
       }
       frames::unlock(c, set);
     }

@@ -212,8 +212,10 @@ class volume_ref {
   /// @return True in the lanes whose write is still to be submitted.
   WB_FN bool prepare_page(warp::mask_t mask, bool wants, uint32_t word, uint64_t block, uint32_t n, uint64_t buffer, uint64_t* tag) const;
   /// @brief Starts a read, or a write after `prepare_page`. Otherwise as `start`. Collective.
-  WB_FN token start_prepared(warp::mask_t mask, uint64_t block, uint32_t n, uint32_t opcode, void* buffer, uint64_t* tag) const {
-    io x{opcode, n, 0, block, reinterpret_cast<uint64_t>(buffer), reinterpret_cast<uint64_t>(tag)};
+  ///
+  /// @param context Context of the command (tags::context): a read may fill several frames.
+  WB_FN token start_prepared(warp::mask_t mask, uint64_t block, uint32_t n, uint32_t opcode, void* buffer, uint64_t context) const {
+    io x{opcode, n, 0, block, reinterpret_cast<uint64_t>(buffer), context};
     uint32_t device = 0;
     token t;
     bool waits = n != 0;
@@ -315,6 +317,18 @@ class volume_ref {
     const uint64_t lba = copies ? block : stripe / devices * chunk + within;
     return place{device, lba, chunk - within < most ? chunk - within : most, copies};
   }
+
+  /// @brief Returns the most blocks that one command may transfer on every device in use.
+  WB_FN uint32_t most_blocks() const {
+    uint32_t most = ~0u;
+    for (uint32_t d = 0; d < v_->device_count; ++d) {
+      const uint32_t one = room_on(d);
+      if (one != 0 && one < most) most = one;
+    }
+    return most;
+  }
+  /// @brief Returns true if a block is on the same device as the block before it, and follows it there.
+  WB_FN bool continues(uint64_t block) const { return v_->device_count == 1 || block % v_->chunk_blocks != 0; }
 
   /// @brief Returns the place from which a block is read. `turn` becomes that of the first copy in use.
   WB_FN place reading_place(uint64_t block, uint32_t& turn) const {
