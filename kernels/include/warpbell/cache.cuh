@@ -9,9 +9,10 @@
 //                                     or DIRTY was set meanwhile
 //   FILLING         VALID|REFERENCED  thread that finishes the read         exchange, in the volume
 //   FILLING|UNCHECKED  UNCHECKED|REFERENCED  as above, for pages with checksums
-//   FILLING         FAILED            as above, if the read failed          that thread raises the error
+//   FILLING         FAILED            as above, if the read failed          that thread raises the error, unless the page came
+//                                     with others, or another device has it
 //   UNCHECKED       FILLING           thread with a pin, which then compares the page with its checksums and ends its read    CAS
-//   FAILED          FILLING           with copies or checksums: holder of the set lock and a pin, which then reads the page itself    CAS
+//   FAILED          FILLING           if that has not failed the run: holder of the set lock and a pin, which then reads the page itself    CAS
 //   VALID|DIRTY     VALID|WRITING     holder of the set lock, pins == 0     CAS, version + 1; DIRTY again if pins > 0
 //   VALID|WRITING   VALID (|DIRTY|FAILED)  thread that finishes the write   AND or CAS, in the volume
 //   VALID           + REFERENCED      reader                                CAS from exactly the tag that was read
@@ -314,7 +315,7 @@ WB_FN_COLD void look(const wb_cache* cache, page_wait& w, page_work* found) {
     w.status = WB_DONE;
   } else if ((t & (WB_TAG_UNCHECKED | WB_TAG_FILLING)) == WB_TAG_UNCHECKED) {
     take_unchecked(c, w, at, t, found->check);
-  } else if ((t & WB_TAG_FAILED) && (has_copies(c) || has_checksums(c)) && !aborted(c)) {
+  } else if ((t & WB_TAG_FAILED) && !aborted(c)) {
     take_failed(c, w, at, t, found->again);
   } else if (t & WB_TAG_FAILED) {
     unpin(c, at, lanes);

@@ -109,7 +109,7 @@ constexpr uint32_t cid_shift = 16;
 ///
 /// @tparam Completion Policy for commands with a context, a number other than 0 in their record (`wb_record::tag`). The thread that
 /// finishes such a command calls `Completion::complete(context, is_read, good)` once, after the data has arrived, and before the
-/// slot is free.
+/// slot is free. `Completion::is_repeated(context)` is true if its failure is not an error yet.
 template <class Completion> class basic_queue_ref : public ring_ref {
  public:
   /// @brief Refers to a queue pair in memory that kernels see.
@@ -388,12 +388,12 @@ template <class Completion> class basic_queue_ref : public ring_ref {
   }
 
   // Second half, by the lane that has the claim: calls the policy and frees the slot. A failed command with a context fails the
-  // run, unless another device holds the blocks: then the thread that waits for the data reads it there. A failed command without
-  // an owner fails the run too.
+  // run, unless the thread that waits for the data reads it again: from another device, or in parts. A failed command without an
+  // owner fails the run too.
   WB_FN void free_claimed(uint32_t ticket, uint32_t w, bool orphan) const {
     const uint64_t context = order::load<order::relaxed>(&record(ticket)->tag);
     const bool failed = (w & slot::failed) != 0;
-    if (failed && (context != 0 ? !has_copies(ticket) : orphan)) raise_command(*this, ticket);
+    if (failed && (context != 0 ? !has_copies(ticket) && !Completion::is_repeated(context) : orphan)) raise_command(*this, ticket);
     if (context) Completion::complete(context, nvme::is_read(order::load<order::relaxed>(&record(ticket)->opcode_blocks)), !failed);
     order::store<order::release>(word(ticket), next_word(ticket));
   }
@@ -584,7 +584,7 @@ template <class Completion> class basic_queue_ref : public ring_ref {
   }
 };
 
-/// @brief The queue pair of volumes: a context is the address of the tag of the frame that the command fills or writes back.
+/// @brief The queue pair of volumes: a context names the tags of the frames that the command fills or writes back (tags::context).
 using queue_ref = basic_queue_ref<tags::completion>;
 
 }  // namespace warpbell

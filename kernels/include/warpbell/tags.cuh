@@ -85,6 +85,9 @@ WB_FN void end_reads(uint64_t context, bool good) {
 
 /// @brief Completion policy of a queue (nvme.cuh) with the contexts of a page cache. The thread that finishes a command calls it.
 struct completion {
+  // Returns true if threads that wait for parts of a failed read repeat them: pages that came together are then read one by one, so
+  // that the error is that of the page which cannot be read.
+  WB_FN static bool is_repeated(uint64_t context) { return context >> frames_at != 0; }
   WB_FN static void complete(uint64_t context, bool is_read, bool good) {
     if (is_read) end_reads(context, good);
     else end_write(reinterpret_cast<uint64_t*>(context), good);

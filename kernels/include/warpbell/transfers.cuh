@@ -85,13 +85,15 @@ template <bool tagged> WB_FN token volume_ref::send(warp::mask_t mask, bool wait
 
 // Ends a command that could not be sent, or has failed meanwhile: `ended` is the result of `submit_with`. Returns the token.
 template <bool tagged> WB_FN token volume_ref::end_unsent(const io& x, const status& ended) const {
+  // A command that was submitted and has failed meanwhile has completed its tag.
+  if ((tagged || x.tag) && ended.opcode_blocks != 0) return token::resolved(ended.word);
   const place at = locate(x.block, x.turn);
   if (x.op == nvme::op_read && at.copies && is_of_device(ended.word)) {
     // The queue had no room, so the command was not sent.
     const bool goes_on = ended.kind() != WB_TIMED_OUT || drop(at.device);
     if (goes_on && (tagged || x.tag)) {
-      // The thread that waits for the page reads it. A command that was submitted and has failed meanwhile has completed its tag.
-      if (ended.opcode_blocks == 0) tags::completion::complete(x.tag, true, false);
+      // The thread that waits for the page reads it.
+      tags::completion::complete(x.tag, true, false);
       return token::resolved(ended.word);
     }
     if (!tagged && goes_on) return token::resolved(transfer(self(), true, x.op, x.block, x.blocks, x.buffer).word);
