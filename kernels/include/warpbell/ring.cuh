@@ -296,6 +296,12 @@ class ring_ref : public ring_core<wb_queue, ring_ref> {
     return publish(mask);
   }
 
+  /// @brief Announces the entries before ticket `tail` to the device. One thread that holds the tail lock calls this.
+  WB_FN void ring(uint32_t tail) const {
+    order::fence<order::acq_rel, order::system>();
+    order::mmio_store(q->sq_doorbell, index(tail));
+  }
+
  private:
   friend class ring_core<wb_queue, ring_ref>;
 
@@ -315,11 +321,6 @@ class ring_ref : public ring_core<wb_queue, ring_ref> {
     const uint32_t k = warp::prefix(mask, is_marked(tail + warp::rank(mask)));
     tail += k;
     return k == warp::count(mask);
-  }
-
-  WB_FN void ring(uint32_t tail) const {
-    order::fence<order::acq_rel, order::system>();
-    order::mmio_store(q->sq_doorbell, index(tail));
   }
 
   static WB_FN_COLD bool replenish_on(by_value<ring_ref> r, warp::mask_t mask) {

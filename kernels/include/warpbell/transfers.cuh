@@ -167,6 +167,9 @@ template <bool called> WB_FN uint32_t volume_ref::move(warp::mask_t mask, bool w
     ended = status_word(WB_BAD_ARGUMENT);
     wants = false;
   }
+  if constexpr (!called) {
+    if (x.op == nvme::op_read && warp::popcount(warp::ballot(mask, wants)) == 1) return move_alone(mask, wants, x, ended);
+  }
   uint32_t doorbells = 0;
   bool held;
   const uint32_t word = q.execute(
@@ -183,6 +186,39 @@ template <bool called> WB_FN uint32_t volume_ref::move(warp::mask_t mask, bool w
   }
   if (held) q.release(x.ticket);
   count(mask, wants && x.op != nvme::op_flush, x.op, x.blocks, doorbells);
+  return ended == WB_DONE ? word : ended;
+}
+
+// Executes one read, of the lane with `wants`. Returns its status word.
+WB_FN uint32_t volume_ref::move_alone(warp::mask_t mask, bool wants, io& x, uint32_t ended) const {
+  const queue_ref q = queue_on(wants ? locate(x.block, x.turn).device : 0);
+  using way = express<queue_ref>;
+  way fast;
+  way::state state = way::state::none;
+  uint32_t word = WB_DONE, doorbells = 0;
+  uint64_t from = 0;
+  if (wants) {
+    state = fast.go(q, x.ticket, doorbells, word, [&](uint32_t t) {
+      from = q.q->bounce != 0 ? q.bounce(t) : 0;
+      writer{*this, q, x, true}(self(), true, t);
+    });
+  }
+  const bool done = state == way::state::done;
+  if (warp::any(mask, done)) {
+    copy_together(mask, done && word == WB_DONE && from != 0, x.buffer, from, x.blocks << v_->block_shift);
+    if (done) fast.finish(q);
+    count(mask, done, x.op, x.blocks, doorbells);
+    return done ? word : ended;
+  }
+  bool held;
+  const bool flying = state == way::state::flying;
+  word = q.execute(
+      mask, wants, x.ticket, doorbells, held, [&](queue_ref group, bool got, uint32_t t) { write<false>(group, x, true, mask, got, t); },
+      [](bool, uint32_t) {}, flying);
+  const bool comes_back = held && q.q->bounce != 0;
+  if (warp::any(mask, comes_back)) copy_together(mask, comes_back, x.buffer, q.bounce(x.ticket), x.blocks << v_->block_shift);
+  if (held) q.release(x.ticket);
+  count(mask, wants, x.op, x.blocks, doorbells);
   return ended == WB_DONE ? word : ended;
 }
 

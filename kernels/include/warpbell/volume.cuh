@@ -29,6 +29,7 @@
 // after the host has seen that the device has left the bus. Until then the device could write to the buffer.
 #pragma once
 
+#include <warpbell/express.cuh>
 #include <warpbell/nvme.cuh>
 #include <warpbell/tags.cuh>
 
@@ -469,6 +470,7 @@ class volume_ref {
   WB_FN token refuse(const io& x, const status& s) const;
   WB_FN status transfer(warp::mask_t mask, bool wants, uint32_t op, uint64_t block, uint32_t n, uint64_t buffer) const;
   template <bool called = false> WB_FN uint32_t move(warp::mask_t mask, bool wants, io& x) const;
+  WB_FN uint32_t move_alone(warp::mask_t mask, bool wants, io& x, uint32_t ended) const;
   WB_FN_COLD static uint32_t move_called(by_value<volume_ref> v, warp::mask_t mask, bool wants, io* x);
   WB_FN_COLD static void write_called(by_value<volume_ref> v, wb_queue* queue, const io* x, bool is_private, warp::mask_t mask, bool got,
                                       uint32_t ticket);
