@@ -26,8 +26,7 @@
 //   pins. The tag is DIRTY then, so the eviction looks at the tag once more.
 // * A thread sets DIRTY while it holds a pin and before it changes the data. A write-back clears DIRTY first and gives way to any
 //   pin. So either the write includes the change, or the tag is DIRTY again.
-// * The set lock is a try-lock. A thread holds it for the choice of a frame only, never while waiting, and never across lanes that
-//   wait for each other. Every change to FILLING or WRITING happens under it, so a page is never in two frames.
+// * The set lock is a try-lock. A thread holds it for the choice of a frame only, never while it waits for a command or a lock. Every change to FILLING or WRITING happens under it, so a page is never in two frames.
 // * `fill` names the command in flight, so that any waiter can help to finish it. It holds the tag's page and version until the
 //   token is known, and the token replaces exactly that value: a late submitter cannot overwrite a newer command's token.
 // * Lanes of a warp that miss execute one loop together (`page_turn`). They submit all reads at once. Every lane uses its page and
@@ -479,18 +478,31 @@ WB_FN_COLD uint32_t pin_page(const wb_cache* cache, warp::mask_t mask, uint64_t 
 /// frames that no thread used lately.
 WB_FN_COLD void request_pages(const wb_cache* cache, warp::mask_t mask, bool wants, uint64_t page, bool certain) {
   const wb_cache& c = *cache;
-  const warp::mask_t group = warp::match(mask, wants ? page : ~uint64_t{warp::lane()});
-  const uint32_t set = frames::set_of(c, page);
-  frames::pending_io read;
-  if (wants && warp::is_leader(group)) {
-    uint64_t t = 0;
-    if (frames::find(c, set, page, t) == frames::none && !frames::aborted(c) && frames::try_lock(c, set)) {
-      if (frames::find(c, set, page, t) == frames::none) {
-        const uint32_t way = frames::choose(c, set, page, !certain, t, nullptr);
-        if (way != frames::none) read = frames::pending_io{way, frames::install(c, frames::entry(c, set, way), t, page, 0)};
-      }
-      frames::unlock(c, set);
+  const uint64_t unlike = ~uint64_t{warp::lane()};
+  const warp::mask_t group = warp::match(mask, wants ? page : unlike);
+  const uint32_t set = frames::set_of(c, page), most = frames::most_pages(c);
+  uint64_t t = 0;
+  const auto is_missing = [&] { return frames::find(c, set, page, t) == frames::none; };
+  bool chooses = wants && warp::is_leader(group) && is_missing() && !frames::aborted(c) && frames::try_lock(c, set);
+  if (chooses && !is_missing()) {
+    frames::unlock(c, set);
+    chooses = false;
+  }
+  // The pages of a command are to be in one way. So the first lane of each run chooses the way, and the others follow. Pages that
+  // came together were mostly used together, and leave together.
+  const warp::mask_t run = most > 1 ? warp::match(mask, chooses ? page & ~uint64_t{most - 1} : unlike) : 1u << warp::lane();
+  uint32_t way = frames::none;
+  if (chooses && warp::is_leader(run)) way = frames::choose(c, set, page, !certain, t, nullptr);
+  if (most > 1) {
+    const uint32_t same = warp::shuffle(mask, way, warp::leader(run));
+    if (chooses && !warp::is_leader(run) && same != frames::none) {
+      way = frames::claim_way(c, set, same, !certain, t) ? same : frames::choose(c, set, page, !certain, t, nullptr);
     }
+  }
+  frames::pending_io read;
+  if (chooses) {
+    if (way != frames::none) read = frames::pending_io{way, frames::install(c, frames::entry(c, set, way), t, page, 0)};
+    frames::unlock(c, set);
   }
   const warp::mask_t readers = warp::ballot(mask, read.way != frames::none);
   if (readers == 0) return;

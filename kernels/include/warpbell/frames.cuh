@@ -160,7 +160,7 @@ WB_FN void cross() {
 #endif
 }
 
-// The caller of the four functions below holds the set's lock.
+// The caller of the functions below holds the set's lock.
 
 // Takes an idle frame away from its page, so that no thread finds or pins it. `t` becomes the claimed tag.
 WB_FN bool claim(const wb_cache& c, uint32_t entry, uint64_t& t) {
@@ -201,6 +201,14 @@ WB_FN bool begin_write(const wb_cache& c, uint32_t entry, uint64_t& t) {
   }
   t = writing;
   return true;
+}
+
+// Takes the frame of a certain way away from its page, if it is idle and clean. A gentle claim leaves a frame that was used since
+// the hand passed. `t` becomes the claimed tag.
+WB_FN bool claim_way(const wb_cache& c, uint32_t set, uint32_t way, bool gentle, uint64_t& t) {
+  const uint64_t kept = WB_TAG_FILLING | WB_TAG_WRITING | WB_TAG_DIRTY | (gentle ? WB_TAG_REFERENCED : 0);
+  t = order::load<order::relaxed>(tag(c, entry(c, set, way)));
+  return (t & kept) == 0 && claim(c, entry(c, set, way), t);
 }
 
 // Gives a claimed frame to the page, to be filled, with `pinned` pins. Returns the new tag.
