@@ -1,22 +1,49 @@
 //! Use of controllers of other machines over TCP, or over RDMA by the devices of this machine.
 
-use super::transport::{RdmaTransport, of_adapter, of_request};
+use super::transport::{RdmaTransport, of_request};
 use crate::nvme::fabrics::{
     self, ConnectReport, FabricsConfig, FabricsError, FabricsTransport, RemoteController, Transport,
 };
-use crate::rdma::{DeviceChoice, VerbsConnectionManager};
+use crate::rdma::{ConnectionManager, VerbsConnectionManager};
 use crate::wire::nvme::fabrics::DiscoveryRecord;
+use std::io::ErrorKind;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, ToSocketAddrs, UdpSocket};
 use std::sync::Arc;
 
 /// Opens the RDMA device on the route to a configuration's target.
-fn rdma(config: &FabricsConfig) -> Result<Arc<dyn Transport>, FabricsError> {
+fn manager(config: &FabricsConfig) -> Result<VerbsConnectionManager, FabricsError> {
     if config.transport == FabricsTransport::Soft {
         let reason = "nvmf:soft is carried by software NICs, and not by a device of this machine".to_owned();
         return Err(FabricsError::Options { reason });
     }
-    let choice = DeviceChoice::from_environment().map_err(|e| of_adapter(&config.peer(), &e))?;
-    let manager = VerbsConnectionManager::new(&config.host, config.port, config.connect_timeout, &choice);
-    Ok(Arc::new(RdmaTransport::new(Arc::new(manager.map_err(|e| of_request(config, 0, e))?))))
+    let manager = VerbsConnectionManager::new(&config.host, config.port, config.connect_timeout);
+    manager.map_err(|e| of_request(config, 0, e))
+}
+
+fn rdma(config: &FabricsConfig) -> Result<Arc<dyn Transport>, FabricsError> {
+    Ok(Arc::new(RdmaTransport::new(Arc::new(manager(config)?))))
+}
+
+/// Returns the way to a configuration's target in words: over TCP this machine's address, over RDMA the device, its GID
+/// and its MTU. Sends nothing over TCP, and no connection request over RDMA.
+///
+/// # Errors
+/// [`FabricsError::Resolve`], [`FabricsError::Unreachable`] or [`FabricsError::TimedOut`] without a route. Over RDMA also
+/// [`FabricsError::Adapter`] and [`FabricsError::Options`], as for [`connect`].
+pub fn route(config: &FabricsConfig) -> Result<String, FabricsError> {
+    if config.transport != FabricsTransport::Tcp {
+        let path = manager(config)?.adapter().path();
+        return Ok(format!("{} ({})", path.device, path.link));
+    }
+    let resolve = |source| FabricsError::Resolve { host: config.host.clone(), source };
+    let unreachable = |source| FabricsError::Unreachable { peer: config.peer(), source };
+    let to = (config.host.as_str(), config.port).to_socket_addrs().map_err(resolve)?.next();
+    let to = to.ok_or_else(|| resolve(ErrorKind::NotFound.into()))?;
+    let any: IpAddr = if to.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+    // A datagram socket that is connected has this machine's address on the route.
+    let socket = UdpSocket::bind((any, 0)).map_err(unreachable)?;
+    socket.connect(to).map_err(unreachable)?;
+    Ok(format!("{} from {}", to.ip(), socket.local_addr().map_err(unreachable)?.ip()))
 }
 
 /// Connects to a subsystem by the configuration's transport, TCP or RDMA.
@@ -78,6 +105,7 @@ mod tests {
             connect(&rdma).unwrap_err(),
             check(&rdma).unwrap_err(),
             discover(FabricsTransport::Rdma, "rdma://127.0.0.1", |c| c).unwrap_err(),
+            route(&rdma).unwrap_err(),
         ] {
             assert!(matches!(e, FabricsError::Adapter { .. }), "{e:?}");
             assert!(e.to_string().contains("rdma"), "{e}");

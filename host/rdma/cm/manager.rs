@@ -5,10 +5,13 @@ use super::identifier::CmIdentifier;
 use super::{Event, Identifier, Request};
 use crate::idle;
 use crate::memory::Space;
+use crate::pci::Sysfs;
 use crate::rdma::{
-    Adapter, ConnectError, Connection, ConnectionManager, DeviceChoice, Endpoint, QueuePair, RdmaError, Transport, open,
+    Adapter, ConnectError, Connection, ConnectionManager, DeviceChoice, Endpoint, Gid, GidKind, QueuePair, RdmaDevice,
+    RdmaError, Transport, open,
 };
 use parking_lot::Mutex;
+use std::fmt;
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::os::fd::RawFd;
@@ -19,8 +22,30 @@ use std::time::{Duration, Instant};
 /// A11).
 pub(super) const MOST_PRIVATE: usize = 56;
 
-/// Device and port.
-type Place = (String, u8);
+/// Device and port that reach an address, and the GID from which they do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    pub device: String,
+    pub port: u8,
+    pub gid: Gid,
+}
+
+impl Place {
+    /// Returns the index of the GID in the port's table; `None` if the kernel shows no such entry. Of two entries with
+    /// the same GID the connection manager takes that of RoCE v2 by default.
+    fn gid_index(&self, devices: &[RdmaDevice]) -> Option<u32> {
+        let ports = &devices.iter().find(|d| d.name == self.device)?.ports;
+        let gids = &ports.iter().find(|p| p.number == u32::from(self.port))?.gids;
+        let same = || gids.iter().filter(|e| e.gid == self.gid);
+        same().find(|e| e.kind == Some(GidKind::RoceV2)).or_else(|| same().next()).map(|e| e.index)
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} port {} (GID {})", self.device, self.port, self.gid)
+    }
+}
 
 /// Connection manager of RDMA devices, for connections to one address. Its adapter is a proxy of the device on the route
 /// to that address.
@@ -34,14 +59,14 @@ pub struct VerbsConnectionManager {
 
 impl VerbsConnectionManager {
     /// Finds the RDMA device on the route to an address, and opens it. `host` is a name or an IP address. `limit` bounds
-    /// the search. `choice` has other properties of the adapter; its device and port are replaced.
+    /// the search.
     ///
     /// # Errors
     /// * [`ConnectError::Unreachable`] if the name has no address, or no RDMA device is on the route to it.
     /// * [`ConnectError::TimedOut`] if the search takes too long.
     /// * [`ConnectError::Protocol`] if the connection manager reports another event.
     /// * [`ConnectError::Rdma`] if librdmacm is missing, or the device cannot be opened.
-    pub fn new(host: &str, port: u16, limit: Duration, choice: &DeviceChoice) -> Result<Self, ConnectError> {
+    pub fn new(host: &str, port: u16, limit: Duration) -> Result<Self, ConnectError> {
         let peer = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
         let deadline = Deadline::new(limit);
         let unreachable = |source| ConnectError::Unreachable { peer: peer.clone(), source };
@@ -49,8 +74,12 @@ impl VerbsConnectionManager {
         for address in (host, port).to_socket_addrs().map_err(unreachable)? {
             match find(&mut CmIdentifier::new()?, &peer, address, deadline) {
                 Ok(place) => {
-                    let (device, port) = place.clone();
-                    let choice = DeviceChoice { device: Some(device), port: Some(port.into()), ..choice.clone() };
+                    let choice = DeviceChoice {
+                        device: Some(place.device.clone()),
+                        port: Some(place.port.into()),
+                        gid_index: place.gid_index(&RdmaDevice::all(&Sysfs::system())),
+                        ..DeviceChoice::default()
+                    };
                     let adapter = open(Transport::Verbs, &choice, &Space::cpu())?.into();
                     return Ok(Self { peer, address, place, adapter });
                 }
@@ -108,7 +137,7 @@ pub(super) fn find(
     let unreachable = |source| ConnectError::Unreachable { peer: peer.to_owned(), source };
     id.resolve_address(address, deadline.left()).map_err(unreachable)?;
     expect(id, peer, Kind::ADDRESS_RESOLVED, deadline)?;
-    id.device().ok_or_else(|| unreachable(io::Error::from_raw_os_error(libc::ENODEV)))
+    id.place().ok_or_else(|| unreachable(io::Error::from_raw_os_error(libc::ENODEV)))
 }
 
 /// Connects a queue pair of the adapter at `place`. Returns the private data of the acceptance.
@@ -126,10 +155,7 @@ pub(super) fn connect(
     }
     let found = find(id, peer, address, deadline)?;
     if found != *place {
-        let reason = format!(
-            "the route to {address} now goes through {} port {}, and the open device is {} port {}",
-            found.0, found.1, place.0, place.1
-        );
+        let reason = format!("the route to {address} now goes through {found}, and the open device is {place}");
         return Err(RdmaError::Unavailable { transport: Transport::Verbs, reason }.into());
     }
     let unreachable = |source| ConnectError::Unreachable { peer: peer.to_owned(), source };
