@@ -1,7 +1,7 @@
 //! Connection identifiers of librdmacm.
 
 use super::event::{Event, Kind, no_path};
-use super::{Identifier, Place, Request};
+use super::{Identifier, LocalEnd, Request};
 use crate::rdma::connection::RETRIES;
 use crate::rdma::sys::cm::{Cm, PORT_SPACE_TCP, rdma_cm_event, rdma_cm_id, rdma_conn_param, rdma_event_channel};
 use crate::rdma::sys::{self, Verbs, ibv_qp_attr, ibv_qp_state as state};
@@ -117,14 +117,14 @@ impl Identifier for CmIdentifier {
         result(unsafe { (self.cm.rdma_resolve_route)(self.raw.as_ptr(), milliseconds(limit)) }).map_err(no_path)
     }
 
-    fn place(&self) -> Option<Place> {
+    fn local_end(&self) -> Option<LocalEnd> {
         // SAFETY: an identifier that is alive; its device, once there is one, stays open as long as the library is loaded.
         unsafe {
             let id = self.raw.as_ref();
             let context = id.verbs.as_ref()?;
             let name = CStr::from_ptr(self.verbs.ibv_get_device_name(context.device));
             let device = name.to_string_lossy().into_owned();
-            Some(Place { device, port: id.port_num, gid: Gid(id.route.sgid) })
+            Some(LocalEnd { device, port: id.port_num, gid: Gid(id.route.sgid) })
         }
     }
 

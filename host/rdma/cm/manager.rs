@@ -24,13 +24,13 @@ pub(super) const MOST_PRIVATE: usize = 56;
 
 /// Device and port that reach an address, and the GID from which they do.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct LocalEnd {
     pub device: String,
     pub port: u8,
     pub gid: Gid,
 }
 
-impl Place {
+impl LocalEnd {
     /// Returns the index of the GID in the port's table; `None` if the kernel shows no such entry. Of two entries with
     /// the same GID the connection manager takes that of RoCE v2 by default.
     fn gid_index(&self, devices: &[RdmaDevice]) -> Option<u32> {
@@ -41,7 +41,7 @@ impl Place {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for LocalEnd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} port {} (GID {})", self.device, self.port, self.gid)
     }
@@ -53,7 +53,7 @@ impl fmt::Display for Place {
 pub struct VerbsConnectionManager {
     peer: String,
     address: SocketAddr,
-    place: Place,
+    place: LocalEnd,
     adapter: Arc<dyn Adapter>,
 }
 
@@ -133,18 +133,18 @@ pub(super) fn find(
     peer: &str,
     address: SocketAddr,
     deadline: Deadline,
-) -> Result<Place, ConnectError> {
+) -> Result<LocalEnd, ConnectError> {
     let unreachable = |source| ConnectError::Unreachable { peer: peer.to_owned(), source };
     id.resolve_address(address, deadline.left()).map_err(unreachable)?;
     expect(id, peer, Kind::ADDRESS_RESOLVED, deadline)?;
-    id.place().ok_or_else(|| unreachable(io::Error::from_raw_os_error(libc::ENODEV)))
+    id.local_end().ok_or_else(|| unreachable(io::Error::from_raw_os_error(libc::ENODEV)))
 }
 
 /// Connects a queue pair of the adapter at `place`. Returns the private data of the acceptance.
 pub(super) fn connect(
     id: &mut impl Identifier,
     peer: &str,
-    (address, place): (SocketAddr, &Place),
+    (address, place): (SocketAddr, &LocalEnd),
     queue: &mut dyn QueuePair,
     private: &[u8],
     deadline: Deadline,

@@ -14,7 +14,7 @@ pub use manager::VerbsConnectionManager;
 
 use super::{RdmaError, Route};
 use event::Event;
-use manager::Place;
+use manager::LocalEnd;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
@@ -37,7 +37,7 @@ trait Identifier: Send + std::fmt::Debug {
     /// Finds the path.
     fn resolve_route(&mut self, limit: Duration) -> io::Result<()>;
     /// Returns the device and the port, once the address is resolved.
-    fn place(&self) -> Option<Place>;
+    fn local_end(&self) -> Option<LocalEnd>;
     /// Sends the connection request.
     fn request(&mut self, request: Request<'_>) -> io::Result<()>;
     /// Returns the attributes of the queue pair, once the reply has arrived.

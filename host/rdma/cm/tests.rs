@@ -22,11 +22,15 @@ struct Scripted {
     /// Events, in the order in which calls make them.
     script: VecDeque<Event>,
     ready: VecDeque<Event>,
-    device: Option<(String, u8)>,
+    place: Option<LocalEnd>,
     calls: Vec<String>,
     /// Never readable.
     socket: UdpSocket,
     refuse: Option<(&'static str, i32)>,
+}
+
+fn place(device: &str) -> LocalEnd {
+    LocalEnd { device: device.to_owned(), port: 1, gid: Gid([2; 16]) }
 }
 
 fn event(kind: Kind, status: i32) -> Event {
@@ -38,7 +42,7 @@ impl Scripted {
         Self {
             script: script.into_iter().collect(),
             ready: VecDeque::new(),
-            device: Some(("rxe0".to_owned(), 1)),
+            place: Some(place("rxe0")),
             calls: Vec::new(),
             socket: UdpSocket::bind("127.0.0.1:0").unwrap(),
             refuse: None,
@@ -64,8 +68,8 @@ impl Identifier for Scripted {
     fn resolve_route(&mut self, _: Duration) -> io::Result<()> {
         self.call("route", true)
     }
-    fn device(&self) -> Option<(String, u8)> {
-        self.device.clone()
+    fn local_end(&self) -> Option<LocalEnd> {
+        self.place.clone()
     }
     fn request(&mut self, r: Request<'_>) -> io::Result<()> {
         assert_eq!((r.queue, r.reads_in, r.private), (NUMBER, 3, &[7; 32][..]));
@@ -159,8 +163,8 @@ impl QueuePair for Queue {
 }
 
 fn run(id: &mut Scripted, queue: &mut Queue, limit: Duration) -> Result<Vec<u8>, ConnectError> {
-    let (address, place) = ("10.0.0.2:4420".parse().unwrap(), ("rxe0".to_owned(), 1));
-    connect(id, PEER, (address, &place), queue, &[7; 32], Deadline::new(limit))
+    let address = "10.0.0.2:4420".parse().unwrap();
+    connect(id, PEER, (address, &place("rxe0")), queue, &[7; 32], Deadline::new(limit))
 }
 
 const LONG: Duration = Duration::from_secs(60);
@@ -222,7 +226,7 @@ fn an_address_without_a_path_says_why() {
     }
     // The address is resolved to a device that the identifier does not name.
     let mut id = Scripted::new(resolved());
-    id.device = None;
+    id.place = None;
     let found = find(&mut id, PEER, "10.0.0.2:1".parse().unwrap(), Deadline::new(LONG));
     assert!(matches!(found, Err(ConnectError::Unreachable { .. })), "{found:?}");
     // Calls that fail at once.
@@ -266,13 +270,14 @@ fn events_out_of_order_end_the_attempt() {
     }
     // A device that is not the open one.
     let mut id = Scripted::new(resolved());
-    id.device = Some(("rxe1".to_owned(), 1));
+    id.place = Some(place("rxe1"));
     let said = run(&mut id, &mut Queue::new(), LONG).unwrap_err().to_string();
     assert!(said.contains("rxe1 port 1") && said.contains("rxe0 port 1"), "{said}");
     // More private data than a request carries.
-    let (address, place) = ("10.0.0.2:4420".parse().unwrap(), ("rxe0".to_owned(), 1));
+    let address = "10.0.0.2:4420".parse().unwrap();
     let private = [0; MOST_PRIVATE + 1];
-    let long = connect(&mut id, PEER, (address, &place), &mut Queue::new(), &private, Deadline::new(LONG)).unwrap_err();
+    let long = connect(&mut id, PEER, (address, &place("rxe0")), &mut Queue::new(), &private, Deadline::new(LONG))
+        .unwrap_err();
     assert!(long.to_string().contains("57 bytes"), "{long}");
 }
 
@@ -299,7 +304,7 @@ fn a_machine_without_rdma_is_told_what_is_missing() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.set_nonblocking(true).unwrap();
     let port = listener.local_addr().unwrap().port();
-    let e = VerbsConnectionManager::new("127.0.0.1", port, LONG, &crate::rdma::DeviceChoice::default()).unwrap_err();
+    let e = VerbsConnectionManager::new("127.0.0.1", port, LONG).unwrap_err();
     match e {
         ConnectError::Rdma(RdmaError::Library { library, .. }) => assert_eq!(library, "librdmacm.so.1"),
         ConnectError::Rdma(RdmaError::Unavailable { transport: Transport::Verbs, reason }) => {
