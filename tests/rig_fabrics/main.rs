@@ -203,24 +203,3 @@ fn a_search_over_the_kernels_target_equals_that_of_the_software_controller() {
     let route = if setting::transport() == FabricsTransport::Rdma { "rxe0 port 1" } else { "127.0.0.1 from 127.0.0.1" };
     assert!(doctor.contains(route) && doctor.contains("2 namespaces"), "{doctor}");
 }
-
-#[test]
-#[ignore = "needs the rig"]
-fn a_link_that_goes_down_and_comes_up_is_survived() {
-    inside();
-    if setting::transport() != FabricsTransport::Rdma {
-        println!("SKIP: the loopback interface stays up");
-        return;
-    }
-    let config = config().keep_alive(Duration::from_secs(2)).reconnect_delay(Duration::from_millis(200));
-    let (connection, mut q, namespace) = queue(&config.connect_timeout(Duration::from_secs(5)));
-    let data = pattern(BLOCK, 80);
-    q.write(&namespace, 0, &data).unwrap();
-    setting::set_link("down");
-    setting::until("the loss", || connection.counters().losses > 0);
-    setting::set_link("up");
-    setting::until("the association", || connection.counters().reconnects > 0);
-    let mut back = vec![0; BLOCK];
-    q.read(&namespace, 0, &mut back).unwrap();
-    assert!(back == data);
-}

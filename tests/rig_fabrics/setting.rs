@@ -88,13 +88,6 @@ pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Sets the state of the network interface below the RDMA device.
-#[track_caller]
-pub fn set_link(state: &str) {
-    let done = Command::new("/usr/bin/ip").args(["link", "set", "roce0", state]).status().unwrap();
-    assert!(done.success(), "ip link set roce0 {state}: {done}");
-}
-
 /// Takes the subsystem away from the target's port, which ends its connections.
 pub fn unlink_port() {
     fs::remove_file(LINK).unwrap();

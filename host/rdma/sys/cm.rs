@@ -7,16 +7,16 @@ use libc::{c_int, c_void, sockaddr, sockaddr_storage};
 use libloading::Library;
 
 /// Port space of reliable connections (`RDMA_PS_TCP`).
-pub(in crate::rdma) const PORT_SPACE_TCP: c_int = 0x0106;
+pub const PORT_SPACE_TCP: c_int = 0x0106;
 
 #[repr(C)]
-pub(in crate::rdma) struct rdma_event_channel {
+pub struct rdma_event_channel {
     pub fd: c_int,
 }
 
 /// `rdma_route`: source and destination address, GIDs, path records.
 #[repr(C)]
-pub(in crate::rdma) struct rdma_route {
+pub struct rdma_route {
     pub src_addr: sockaddr_storage,
     pub dst_addr: sockaddr_storage,
     pub sgid: [u8; 16],
@@ -28,7 +28,7 @@ pub(in crate::rdma) struct rdma_route {
 
 /// Beginning of `rdma_cm_id`.
 #[repr(C)]
-pub(in crate::rdma) struct rdma_cm_id {
+pub struct rdma_cm_id {
     pub verbs: *mut ibv_context,
     pub channel: *mut rdma_event_channel,
     pub context: *mut c_void,
@@ -40,7 +40,7 @@ pub(in crate::rdma) struct rdma_cm_id {
 
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub(in crate::rdma) struct rdma_conn_param {
+pub struct rdma_conn_param {
     pub private_data: *const c_void,
     pub private_data_len: u8,
     pub responder_resources: u8,
@@ -54,7 +54,7 @@ pub(in crate::rdma) struct rdma_conn_param {
 
 /// `rdma_cm_event` of a connected service. Its union is as long as that of datagrams, which is not used.
 #[repr(C)]
-pub(in crate::rdma) struct rdma_cm_event {
+pub struct rdma_cm_event {
     pub id: *mut rdma_cm_id,
     pub listen_id: *mut rdma_cm_id,
     pub event: c_int,
@@ -73,7 +73,7 @@ const _: () = assert!(size_of::<rdma_cm_event>() == 80);
 macro_rules! functions {
     ($($name:ident($($argument:ty),*) $(-> $result:ty)?;)*) => {
         /// Functions of librdmacm. C's documentation states each function's safety.
-        pub(in crate::rdma) struct Cm {
+        pub struct Cm {
             $(pub $name: unsafe extern "C" fn($($argument),*) $(-> $result)?,)*
             _library: Library,
         }
