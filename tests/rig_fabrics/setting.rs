@@ -157,14 +157,19 @@ impl Kernel {
         let controller = PathBuf::from(format!("/sys/class/nvme/nvme{number}"));
         let mut disk = None;
         until("a disk", || {
-            disk = fs::read_dir("/sys/block").unwrap().flatten().map(|e| e.file_name()).find_map(|name| {
-                let name = name.to_string_lossy().into_owned();
-                let ours = name.starts_with(&format!("nvme{number}n"));
-                (ours && Path::new("/dev").join(&name).exists()).then(|| Path::new("/dev").join(name))
+            // The number in a disk's name is not that of its namespace: several are found at the same time.
+            disk = fs::read_dir("/sys/block").unwrap().flatten().find_map(|entry| {
+                let name = entry.file_name().to_string_lossy().into_owned();
+                let nsid = fs::read_to_string(entry.path().join("nsid")).ok()?;
+                let node = Path::new("/dev").join(&name);
+                let ours = name.starts_with(&format!("nvme{number}n")) && nsid.trim() == "1";
+                (ours && node.exists()).then_some(node)
             });
             disk.is_some()
         });
-        Self { disk: disk.expect("found"), controller }
+        let disk = disk.expect("found");
+        println!("namespace 1 is {}", disk.display());
+        Self { disk, controller }
     }
 
     /// Returns the disk of the first namespace.
