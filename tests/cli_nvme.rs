@@ -225,7 +225,17 @@ fn an_exported_device_is_found_checked_and_used() {
     assert_eq!((record["subnqn"].as_str(), record["trtype"].as_str()), (Some("nqn.a:b,c"), Some("tcp")));
     let device = record["device"].as_str().unwrap();
     assert_eq!(device, format!(r"nvmf:tcp://{}/nqn.a:b\,c", exported.address));
-    assert!(text(&["discover", &exported.address]).contains(device));
+    for address in [exported.address.clone(), format!("tcp://{}", exported.address)] {
+        assert!(text(&["discover", &address]).contains(device));
+        assert!(text(&["discover", &address, "--transport", "tcp"]).contains(device));
+    }
+    let doctor = Command::new(tree::program()).args(["doctor", "--device", device]).output().unwrap();
+    let said = String::from_utf8_lossy(&doctor.stdout);
+    let remote: Vec<_> = said.lines().skip_while(|l| !l.starts_with("remote nvmf:tcp://")).skip(1).take(3).collect();
+    for (line, words) in remote.iter().zip(["127.0.0.1 from 127.0.0.1", "queue connected", "1 namespaces"]) {
+        assert!(line.contains(" ok ") && line.contains(words), "{said}");
+    }
+    assert_eq!(remote.len(), 3, "{said}");
     let checked = json(&["connect-check", device]);
     assert_eq!((checked["namespaces"][0].as_u64(), checked["in_capsule_bytes"].as_u64()), (Some(1), Some(4096)));
     assert!(text(&["connect-check", device]).contains("transfer   : 128 KiB"));
@@ -256,6 +266,16 @@ fn targets_that_cannot_be_used_are_errors_with_a_remedy() {
     drop(exported);
     let (code, said) = error(&["connect-check", &format!("nvmf:tcp://{address}/nqn.other")]);
     assert!(code == Some(1) && said.contains("start the target"), "{said}");
+    if !Path::new("/sys/class/infiniband").exists() {
+        for args in [
+            &["connect-check", "nvmf:rdma://127.0.0.1/nqn.other"][..],
+            &["discover", "rdma://127.0.0.1"],
+            &["discover", "127.0.0.1", "--transport", "rdma"],
+        ] {
+            let (code, said) = error(args);
+            assert!(code == Some(1) && said.contains("rdma"), "{args:?}: {said}");
+        }
+    }
     let (code, said) = error(&["discover", "::1"]);
     assert!(code == Some(1) && said.contains("brackets"), "{said}");
     let (code, said) = error(&["connect-check", "soft:mem:1M"]);

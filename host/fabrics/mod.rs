@@ -4,10 +4,16 @@
 //! A command capsule is a SEND. The other end reads or writes the data by RDMA, with the remote key in the capsule, and
 //! sends the response capsule, which fills a receive. Here host threads drive the queue pairs: those of the admin queue
 //! and of the driver's own transfers.
+//!
+//! [`connect`], [`check`] and [`discover`] take both transports between machines: TCP, and RDMA by the devices of this
+//! machine. Software NICs are those of `soft::fabrics`.
 
 mod buffers;
 mod link;
+mod remote;
 mod transport;
+
+pub use remote::{check, connect, discover, route};
 
 pub(crate) use buffers::{Buffer, Buffers};
 pub(crate) use transport::RdmaTransport;

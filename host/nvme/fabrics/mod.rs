@@ -42,7 +42,7 @@ mod queue;
 mod tcp;
 
 pub(crate) use commands::{Commands, Direction};
-pub(crate) use discover::check_over;
+pub(crate) use discover::{check_over, discover_over};
 pub(crate) use driver_memory::DriverMemory;
 pub(crate) use link::{Link, QueueShape, Transport};
 
