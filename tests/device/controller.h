@@ -214,11 +214,11 @@ class controller : public host_words {
     // Makes a connection. Some have messages behind them, and responses in completion entries.
     void connect() { links.emplace_back(new capsule_link(sq, depth, depth > 2 ? links.size() % 3 : 0, links.size() % 2 == 0)); }
 
-    // Loses the connection: commands without response get none. The next one is there at once, or after some time.
+    // Loses the connection: commands without response get none. The next one is there at once.
     void lose() {
       capsule_link& old = *links.back();
       if (links.size() % 2) old.flush();
-      else order::store<order::relaxed>(&old.view.closed, WB_CAPSULES_LOST);
+      order::store<order::relaxed>(&old.view.closed, WB_CAPSULES_LOST);
       for (const pending& p : waiting) busy[p.cid] = false;
       lost_commands += waiting.size();
       waiting.clear();

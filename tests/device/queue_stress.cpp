@@ -406,7 +406,6 @@ void reconnects(const options& base) {
     }
   });
   check(good > 0, "no connection carried a command");
-  st.c.opt.lose_every = 0;
   st.drain();
   for (wb_queue& q : st.c.queues) check(q.head == q.ticket && q.tail == q.ticket && q.tail_lock == 0, "a command is left");
 }
@@ -441,6 +440,10 @@ void violations() {
           link.respond({0, 0, 0xffff, 1});
           link.respond({0, 0, 2, 1});
       }
+      while (order::load<order::relaxed>(&link.view.down) == 0) r.poll(self);
+      r.poll(self);
+      check(!r.test(t[0]), "a command fails while the controller can reach its buffer");
+      order::store<order::relaxed>(&link.view.closed, WB_CAPSULES_LOST);
       check(r.wait(self, t[0]).nvme() == capsules::host_pathing_error, "the other command does not fail");
       check(kind == repeated ? bool(r.wait(self, t[1])) : !r.wait(self, t[1]), "the first response counts");
       check(link.report.fault >> WB_CAPSULES_FAULT_SHIFT == expected[kind], "the report names another violation");

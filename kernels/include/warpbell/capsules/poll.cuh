@@ -5,8 +5,9 @@
 // when its response has arrived and its send has completed: only then may its capsule and its block of the send ring be used again.
 //
 // A connection goes down at the first violation of the protocol, at the first failure of its queue pair, or when the host closes it.
-// The commands that were sent on it then fail with Host Pathing Error. Later ones wait for the next connection, which the host names
-// in `next`; one thread that has both locks switches to it and sends them. If the host has given up, they fail too.
+// The host closes it once nothing of the controller reaches this machine's memory any more. Only then do the commands that were sent
+// on it fail, with Host Pathing Error: their buffers are used again. Later ones wait for the next connection, which the host names in
+// `next`; a warp that has both locks switches to it and sends them. If the host has given up, they fail too.
 #pragma once
 
 #include <warpbell/error.cuh>
@@ -196,7 +197,7 @@ WB_FN_COLD uint32_t poll(by_value<ring_ref> r, warp::mask_t mask) {
       if (fault) order::store<order::release, order::system>(&c->report->fault, fault);
     }
   }
-  if (down) {
+  if (down && closed != WB_CAPSULES_OPEN) {
     const uint64_t end = closed == WB_CAPSULES_FAILED ? order::load<order::acquire>(reinterpret_cast<uint64_t*>(&r.q->tail_lock)) >> 32
                                                       : order::load<order::acquire>(&c->rung);
     ended += fail_before(r, mask, warp::shuffle(mask, static_cast<uint32_t>(end), warp::leader(mask)));
