@@ -3,10 +3,10 @@
 use super::buffers::Buffer;
 use super::link::{ConnectedQueue, RdmaLink};
 use crate::memory::{Place, Space};
-use crate::nvme::fabrics::{FabricsConfig, FabricsError, Link, QueueShape, Transport};
+use crate::nvme::fabrics::{FabricsConfig, FabricsError, Link, QueueShape, Transport, User};
 use crate::rdma::{
-    ConnectError, ConnectionManager, CpuReceiveQueue, CpuSendQueue, PostError, QueuePlan, RdmaError, ReceivePlan,
-    Rights,
+    Adapter, ConnectError, ConnectionManager, CpuReceiveQueue, CpuSendQueue, PostError, QueuePlan, RdmaError,
+    ReceivePlan, Rights, Transport as AdapterKind,
 };
 use crate::wire::nvme::rdma::{self, COMMAND_BYTES, RESPONSE_BYTES, Request, reject};
 use std::sync::Arc;
@@ -60,19 +60,26 @@ impl RdmaTransport {
         &self,
         config: &FabricsConfig,
         shape: QueueShape,
-        in_capsule: u32,
+        user: User<'_>,
     ) -> Result<ConnectedQueue, FabricsError> {
+        let (space, in_capsule) = match user {
+            User::Host(in_capsule) => (&Space::cpu(), in_capsule),
+            User::Kernels(space) => (space, 0),
+        };
         let peer = config.peer();
         let rdma = |e: RdmaError| of_adapter(&peer, &e);
         let post = |e: PostError| of_adapter(&peer, &e);
         let adapter = self.manager.adapter();
         let slots = shape.entries.next_power_of_two();
-        let receives = ReceivePlan { log_slots: slots.ilog2(), log_stride: 0, data_in_entries: false };
+        // Kernels then read a response with its completion entry. Only the software NIC is known to write it there.
+        let data_in_entries = matches!(user, User::Kernels(_)) && adapter.path().transport == AdapterKind::Soft;
+        let receives = ReceivePlan { log_slots: slots.ilog2(), log_stride: 0, data_in_entries };
         let log_blocks = slots.ilog2().max(1);
-        let plan = QueuePlan::new(Space::cpu(), Place::Host).log_blocks(log_blocks).receives(Some(receives));
+        let plan = QueuePlan::new(space.clone(), Place::Host).log_blocks(log_blocks).receives(Some(receives));
         let mut queue = adapter.create(plan).map_err(rdma)?;
         let mut receives = CpuReceiveQueue::new(&*queue).map_err(post)?;
-        let responses = Buffer::new(&**adapter, slots as usize * RESPONSE_BYTES, Rights::LOCAL_WRITE).map_err(rdma)?;
+        let response_bytes = slots as usize * RESPONSE_BYTES;
+        let responses = Buffer::within(space, &**adapter, response_bytes, Rights::LOCAL_WRITE).map_err(rdma)?;
         let capsule_bytes = COMMAND_BYTES + in_capsule as usize;
         let capsules =
             Buffer::new(&**adapter, shape.entries as usize * capsule_bytes, Rights::default()).map_err(rdma)?;
@@ -104,7 +111,11 @@ impl RdmaTransport {
 }
 
 impl Transport for RdmaTransport {
-    fn open(&self, config: &FabricsConfig, shape: QueueShape, in_capsule: u32) -> Result<Box<dyn Link>, FabricsError> {
-        Ok(Box::new(RdmaLink::new(self.connect(config, shape, in_capsule)?)))
+    fn open(&self, config: &FabricsConfig, shape: QueueShape, user: User<'_>) -> Result<Box<dyn Link>, FabricsError> {
+        Ok(Box::new(RdmaLink::new(self.connect(config, shape, user)?)))
+    }
+
+    fn adapter(&self) -> Option<&Arc<dyn Adapter>> {
+        Some(self.manager.adapter())
     }
 }

@@ -44,7 +44,7 @@ mod tcp;
 pub(crate) use commands::{Commands, Direction};
 pub(crate) use discover::check_over;
 pub(crate) use driver_memory::DriverMemory;
-pub(crate) use link::{Link, QueueShape, Transport};
+pub(crate) use link::{Link, QueueShape, Transport, User};
 
 pub use association::Limits;
 pub use bridge::{Counters, RemoteController, open};
