@@ -256,7 +256,9 @@ impl Inner {
         let mut w: abi::RegisteredRegion = bytemuck::Zeroable::zeroed();
         w.base = first.address();
         for (i, map) in maps.iter().enumerate() {
-            (w.iova[i], w.key[i]) = map.remote.map_or((map.iova, 0), |r| (r.address, r.key));
+            // Host threads that carry commands reach memory by its device address.
+            let remote = map.remote.filter(|_| self.sets[i].lock().by_capsules());
+            (w.iova[i], w.key[i]) = remote.map_or((map.iova, 0), |r| (r.address, r.key));
         }
         let at = region_at(place);
         self.shared.set(at, w)?;

@@ -232,7 +232,7 @@ impl QueueSet {
     }
 
     /// Returns true if kernels post capsules themselves.
-    pub(super) fn by_capsules(&self) -> bool {
+    pub(crate) fn by_capsules(&self) -> bool {
         matches!(*self.doorbells, Doorbells::Capsules(_))
     }
 

@@ -139,6 +139,8 @@ impl Manager {
             return Err(status::INVALID_QUEUE_DELETION.dnr());
         }
         self.cqs.remove(&id).ok_or(status::INVALID_QUEUE_ID.dnr())?;
+        // Of a queue that kernels were to drive, and that was not connected.
+        self.core.end_kernel_queue(id);
         self.core.existing.set(id, true, false);
         Ok(())
     }

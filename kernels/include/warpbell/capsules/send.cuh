@@ -46,7 +46,9 @@ WB_FN_COLD void ring(wb_queue* q, uint32_t tail) {
   order::fence<order::acq_rel, order::system>();
   wb_capsules* c = order::load<order::acquire>(&q->capsules);
   const uint32_t rung = order::load<order::relaxed>(&c->rung);
-  if (order::load<order::relaxed>(&c->down) == 0) send(q, c, rung, tail);
+  // A connection that was lost while nothing was in flight is noticed here: the commands are sent on the next one.
+  const bool open = order::load<order::relaxed>(&c->down) == 0 && order::load<order::relaxed>(&c->closed) == WB_CAPSULES_OPEN;
+  if (open) send(q, c, rung, tail);
 }
 
 }  // namespace capsules
