@@ -2,11 +2,11 @@
 
 use super::buffers::Buffer;
 use super::link::{ConnectedQueue, RdmaLink};
-use crate::memory::{Place, Space};
-use crate::nvme::fabrics::{FabricsConfig, FabricsError, Link, QueueShape, Transport, User};
+use crate::memory::{Place, Region, Space};
+use crate::nvme::fabrics::{FabricsConfig, FabricsError, Keys, Link, QueueShape, Registrar, Transport, User};
 use crate::rdma::{
     Adapter, ConnectError, ConnectionManager, CpuReceiveQueue, CpuSendQueue, PostError, QueuePlan, RdmaError,
-    ReceivePlan, Rights, Transport as AdapterKind,
+    ReceivePlan, Registration, Rights, Transport as AdapterKind,
 };
 use crate::wire::nvme::rdma::{self, COMMAND_BYTES, RESPONSE_BYTES, Request, reject};
 use std::sync::Arc;
@@ -15,6 +15,37 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub(crate) struct RdmaTransport {
     manager: Arc<dyn ConnectionManager>,
+    registrar: Arc<dyn Registrar>,
+}
+
+/// Registration with the adapter of a connection manager.
+#[derive(Debug)]
+struct AdapterMemory(Arc<dyn Adapter>);
+
+#[derive(Debug)]
+struct AdapterKeys(Box<dyn Registration>);
+
+impl Registrar for AdapterMemory {
+    fn register(&self, region: &Region, for_target: bool) -> Result<Box<dyn Keys>, String> {
+        let rights = match for_target {
+            true => Rights::LOCAL_WRITE | Rights::REMOTE_WRITE | Rights::REMOTE_READ,
+            false => Rights::default(),
+        };
+        let keys = self.0.register_region(region, rights).map_err(|e| e.to_string())?;
+        Ok(Box::new(AdapterKeys(keys)))
+    }
+}
+
+impl Keys for AdapterKeys {
+    fn address(&self) -> u64 {
+        self.0.address()
+    }
+    fn local_key(&self) -> u32 {
+        self.0.local_key()
+    }
+    fn remote_key(&self) -> u32 {
+        self.0.remote_key()
+    }
 }
 
 /// Returns the error of a step with an adapter.
@@ -53,7 +84,7 @@ pub(super) fn request(shape: QueueShape) -> Request {
 
 impl RdmaTransport {
     pub(crate) fn new(manager: Arc<dyn ConnectionManager>) -> Self {
-        Self { manager }
+        Self { registrar: Arc::new(AdapterMemory(manager.adapter().clone())), manager }
     }
 
     fn connect(
@@ -115,7 +146,7 @@ impl Transport for RdmaTransport {
         Ok(Box::new(RdmaLink::new(self.connect(config, shape, user)?)))
     }
 
-    fn adapter(&self) -> Option<&Arc<dyn Adapter>> {
-        Some(self.manager.adapter())
+    fn registrar(&self) -> Option<&Arc<dyn Registrar>> {
+        Some(&self.registrar)
     }
 }

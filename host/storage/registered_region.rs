@@ -205,8 +205,7 @@ impl Volume {
                 for drive in &self.0.drives[1..] {
                     let whole = drive.lock().controller().map_memory(&region)?;
                     let iova = whole.iova + offset as u64;
-                    let remote =
-                        whole.remote.map(|r| RemoteMemory { address: r.address + offset as u64, ..r });
+                    let remote = whole.remote.map(|r| RemoteMemory { address: r.address + offset as u64, ..r });
                     maps.push(DmaRegion { offset, bytes: maps[0].bytes, iova, remote, ..whole });
                 }
                 let window = self.register_region(region.clone(), maps)?;

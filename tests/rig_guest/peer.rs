@@ -121,7 +121,14 @@ impl DmaSpace for PeerSpace {
             return Err(DmaError::Unreachable { device: PEER.to_owned(), reason });
         }
         let iova = self.0.iova + offset as u64;
-        Ok(DmaRegion { region: region.clone(), offset: 0, bytes: region.len(), iova, remote: None, guard: self.0.clone() })
+        Ok(DmaRegion {
+            region: region.clone(),
+            offset: 0,
+            bytes: region.len(),
+            iova,
+            remote: None,
+            guard: self.0.clone(),
+        })
     }
 }
 

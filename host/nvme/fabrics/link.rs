@@ -6,7 +6,6 @@ use super::host_identity::HostIdentity;
 use super::{FabricsConfig, FabricsError};
 use crate::engine::abi;
 use crate::memory::{Region, Space};
-use crate::rdma::Adapter;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
@@ -30,11 +29,30 @@ pub(crate) trait Transport: Send + Sync + std::fmt::Debug {
     /// [`FabricsError`] if there is no connection within [`FabricsConfig::connect_timeout`].
     fn open(&self, config: &FabricsConfig, shape: QueueShape, user: User<'_>) -> Result<Box<dyn Link>, FabricsError>;
 
-    /// Returns the RDMA adapter whose queue pairs carry the capsules. Kernels can drive them, and the target accesses
-    /// memory that is registered with the adapter.
-    fn adapter(&self) -> Option<&Arc<dyn Adapter>> {
+    /// Returns the registration of memory, for a transport by RDMA. Kernels can drive its connections, and the target
+    /// accesses memory that is registered for it.
+    fn registrar(&self) -> Option<&Arc<dyn Registrar>> {
         None
     }
+}
+
+/// Registration of memory with the RDMA adapter of a transport.
+pub(crate) trait Registrar: Send + Sync + std::fmt::Debug {
+    /// Registers memory: for data that the target reads and writes, or for this host's own work requests.
+    ///
+    /// # Errors
+    /// The adapter's reason, as text.
+    fn register(&self, region: &Region, for_target: bool) -> Result<Box<dyn Keys>, String>;
+}
+
+/// Registered memory. Dropping it ends the target's access.
+pub(crate) trait Keys: Send + Sync + std::fmt::Debug {
+    /// Returns the address by which work requests name the first byte.
+    fn address(&self) -> u64;
+    /// Returns the key for work requests of this host.
+    fn local_key(&self) -> u32;
+    /// Returns the key for the target.
+    fn remote_key(&self) -> u32;
 }
 
 /// User of a connection, after its Connect command.

@@ -130,7 +130,14 @@ impl DmaSpace for Ram {
         }
         // The region itself keeps its range allocated.
         let guard = region.owner();
-        Ok(DmaRegion { region: region.clone(), offset: 0, bytes: region.len(), iova: offset as u64, remote: None, guard })
+        Ok(DmaRegion {
+            region: region.clone(),
+            offset: 0,
+            bytes: region.len(),
+            iova: offset as u64,
+            remote: None,
+            guard,
+        })
     }
 }
 

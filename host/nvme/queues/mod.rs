@@ -9,10 +9,10 @@ pub(crate) use kernel_view::QueueWords;
 pub use options::{Landing, QueueOptions};
 
 use self::memory::DeviceMemory;
-use super::{CapsulePlan, CapsuleQueue, NvmeError};
 use super::controller::{Controller, PAGE_SHIFT, Ready};
 use super::doorbell::Forwarder;
 use super::layout::{self, Arrays};
+use super::{CapsulePlan, CapsuleQueue, NvmeError};
 use crate::data_path::{Doorbell, DoorbellChoice};
 use crate::memory::{DmaRegion, Place, Region, Space};
 use crate::wire::nvme::register;

@@ -6,11 +6,10 @@
 //! switch to it when they poll. Memory of a connection is freed once kernels use a later one.
 
 use super::super::FabricsError;
-use super::super::link::Link;
+use super::super::link::{Keys, Link, Registrar};
 use crate::engine::abi;
 use crate::memory::{MemoryError, Place, Region};
 use crate::nvme::{CapsulePlan, CapsuleQueue};
-use crate::rdma::{Adapter, Registration, Rights};
 use crate::wire::mlx5::{Failure, Syndrome, VendorSyndrome};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, VecDeque};
@@ -69,9 +68,9 @@ pub(super) struct KernelCounters {
 /// A queue that kernels drive.
 pub(super) struct KernelQueue {
     pub(super) plan: CapsulePlan,
-    adapter: Option<Arc<dyn Adapter>>,
+    registrar: Option<Arc<dyn Registrar>>,
     /// Registration of the capsules. The target has no rights to them.
-    capsules: Mutex<Option<Box<dyn Registration>>>,
+    capsules: Mutex<Option<Box<dyn Keys>>>,
     state: Mutex<State>,
 }
 
@@ -88,8 +87,8 @@ impl CapsuleQueue for KernelQueue {
 }
 
 impl KernelQueue {
-    pub(super) fn new(plan: CapsulePlan, adapter: Option<Arc<dyn Adapter>>) -> Self {
-        Self { plan, adapter, capsules: Mutex::new(None), state: Mutex::default() }
+    pub(super) fn new(plan: CapsulePlan, registrar: Option<Arc<dyn Registrar>>) -> Self {
+        Self { plan, registrar, capsules: Mutex::new(None), state: Mutex::default() }
     }
 
     /// Returns true if a new connection can be given to kernels: they use the newest one, and it is closed.
@@ -107,14 +106,11 @@ impl KernelQueue {
         let wrong = |reason: String| FabricsError::Adapter { peer: peer.clone(), reason };
         let memory = |e: MemoryError| wrong(e.to_string());
         let no_rings = || wrong("its connections have no rings for kernels".to_owned());
-        let (mut capsules, adapter) = link.rings().zip(self.adapter.as_ref()).ok_or_else(no_rings)?;
+        let (mut capsules, registrar) = link.rings().zip(self.registrar.as_ref()).ok_or_else(no_rings)?;
         let mut registered = self.capsules.lock();
         let keys = match &mut *registered {
             Some(keys) => keys,
-            none => {
-                let keys = adapter.register_region(&self.plan.ring.region, Rights::default());
-                none.insert(keys.map_err(|e| wrong(e.to_string()))?)
-            }
+            none => none.insert(registrar.register(&self.plan.ring.region, false).map_err(wrong)?),
         };
         capsules.capsules = keys.address() + (self.plan.ring.offset + self.plan.offset) as u64;
         capsules.capsule_key = keys.local_key().to_be();
@@ -197,7 +193,9 @@ fn violation(fault: u64) -> Option<String> {
     let (cid, number) = ((fault >> 32) as u16, fault as u32);
     Some(match (fault >> abi::CAPSULES_FAULT_SHIFT) as u32 {
         abi::CAPSULES_LENGTH => format!("a response capsule of {number} bytes"),
-        abi::CAPSULES_HEAD => format!("the response to command {cid:#06x} has SQHD {number}, which is outside of the queue"),
+        abi::CAPSULES_HEAD => {
+            format!("the response to command {cid:#06x} has SQHD {number}, which is outside of the queue")
+        }
         abi::CAPSULES_UNKNOWN => format!("command identifier {cid:#06x} is not outstanding"),
         abi::CAPSULES_REPEATED => format!("command identifier {cid:#06x} was completed before"),
         _ => return None,

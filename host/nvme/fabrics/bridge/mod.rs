@@ -11,7 +11,7 @@ mod service;
 
 use super::association::{Association, Limits};
 use super::driver_memory::PAGE_SHIFT;
-use super::link::{Dialer, Transport};
+use super::link::{Dialer, Registrar, Transport};
 use super::queue::Queue;
 use super::tcp::TcpTransport;
 use super::{FabricsConfig, FabricsError};
@@ -20,10 +20,7 @@ use crate::nvme::ring_service::address::Streaming;
 use crate::nvme::ring_service::{
     AddressTable, Bells, Doorbells, Mailbox, Mover, QueueBits, Registers, RingSetup, Written,
 };
-use crate::nvme::{
-    Attachment, CapsulePlan, CapsuleQueue, CapsuleQueues, DmaSpace, DoorbellPages, Port, PortError,
-};
-use crate::rdma::{Adapter, Rights};
+use crate::nvme::{Attachment, CapsulePlan, CapsuleQueue, CapsuleQueues, DmaSpace, DoorbellPages, Port, PortError};
 use crate::wire::nvme::{cc, csts, register};
 use formats::Formats;
 use kernels::{KernelCounters, KernelQueue, KernelQueues};
@@ -78,8 +75,8 @@ struct Core {
     stop: AtomicBool,
     existing: QueueBits,
     formats: Formats,
-    /// Adapter of the transport, whose queue pairs kernels can drive.
-    adapter: Option<Arc<dyn Adapter>>,
+    /// Registration of memory, if kernels can drive connections of the transport.
+    registrar: Option<Arc<dyn Registrar>>,
     kernels: KernelQueues,
     mail: Box<[Mailbox<Message>]>,
     manager: OnceLock<Thread>,
@@ -254,7 +251,7 @@ impl RemoteController {
         let system = |what| move |source| FabricsError::System { what, source };
         let core = Arc::new(Core {
             registers: Registers::new(
-                capabilities(&association, config, &limits, dialer.transport.adapter().is_some()),
+                capabilities(&association, config, &limits, dialer.transport.registrar().is_some()),
                 association.version,
             ),
             doorbells: Doorbells::new(pairs, STRIDE).map_err(system("memory for doorbells"))?,
@@ -264,7 +261,7 @@ impl RemoteController {
             stop: AtomicBool::new(false),
             existing: QueueBits::new(pairs),
             formats: Formats::default(),
-            adapter: dialer.transport.adapter().cloned(),
+            registrar: dialer.transport.registrar().cloned(),
             kernels: KernelQueues::default(),
             mail: (0..threads).map(|_| Mailbox::default()).collect(),
             manager: OnceLock::new(),
@@ -319,10 +316,11 @@ impl RemoteController {
     pub fn counters(&self) -> Counters {
         let c = &self.0.core.counters;
         let read = |n: &AtomicU64| n.load(Ordering::Relaxed);
-        let now = self.0.core.kernels.lock().values().map(|k| k.counters()).fold(
-            KernelCounters { commands: read(&c.kernel_commands), host_posts: read(&c.host_posts) },
-            |a, b| KernelCounters { commands: a.commands + b.commands, host_posts: a.host_posts + b.host_posts },
-        );
+        let now =
+            self.0.core.kernels.lock().values().map(|k| k.counters()).fold(
+                KernelCounters { commands: read(&c.kernel_commands), host_posts: read(&c.host_posts) },
+                |a, b| KernelCounters { commands: a.commands + b.commands, host_posts: a.host_posts + b.host_posts },
+            );
         Counters {
             kernel_commands: now.commands,
             host_posts: now.host_posts,
@@ -349,11 +347,7 @@ fn capabilities(a: &Association, config: &FabricsConfig, limits: &Limits, by_ker
     // The driver's enable may include a new connection, whose steps have time limits of their own.
     let steps = (config.connect_timeout * 4).as_millis().div_ceil(500) as u64;
     let timeout = (u64::from(a.cap.timeout_units()) + steps).min(255);
-    u64::from(entries - 1)
-        | CONTIGUOUS_QUEUES
-        | timeout << 24
-        | u64::from(STRIDE) << 32
-        | NVM_COMMAND_SET
+    u64::from(entries - 1) | CONTIGUOUS_QUEUES | timeout << 24 | u64::from(STRIDE) << 32 | NVM_COMMAND_SET
 }
 
 #[derive(Debug)]
@@ -407,7 +401,7 @@ impl Port for RemotePort {
     }
 
     fn capsules(&self) -> Option<&dyn CapsuleQueues> {
-        self.0.core.adapter.is_some().then_some(self as &dyn CapsuleQueues)
+        self.0.core.registrar.is_some().then_some(self as &dyn CapsuleQueues)
     }
 
     fn name(&self) -> String {
@@ -423,15 +417,10 @@ impl CapsuleQueues for RemotePort {
     fn announce(&self, queue: u16, plan: CapsulePlan) -> Arc<dyn CapsuleQueue> {
         let core = &self.0.core;
         core.end_kernel_queue(queue);
-        let kernels = Arc::new(KernelQueue::new(plan, core.adapter.clone()));
+        let kernels = Arc::new(KernelQueue::new(plan, core.registrar.clone()));
         core.kernels.lock().insert(queue, kernels.clone());
         kernels
     }
-}
-
-/// Rights of the target to memory that is mapped for commands.
-fn data_rights() -> Rights {
-    Rights::LOCAL_WRITE | Rights::REMOTE_WRITE | Rights::REMOTE_READ
 }
 
 #[derive(Debug)]
@@ -445,13 +434,11 @@ impl DmaSpace for RemoteDma {
     fn map(&self, region: &Region) -> Result<DmaRegion, DmaError> {
         let core = &self.0.core;
         let mapped = core.table.map(region);
-        let Some(adapter) = &core.adapter else { return mapped };
-        let keys = match (adapter.register_region(region, data_rights()), &mapped) {
+        let Some(registrar) = &core.registrar else { return mapped };
+        let keys = match (registrar.register(region, true), &mapped) {
             (Ok(keys), _) => keys,
             (Err(_), Err(_)) => return mapped,
-            (Err(e), Ok(_)) => {
-                return Err(DmaError::Unreachable { device: core.name.clone(), reason: e.to_string() });
-            }
+            (Err(reason), Ok(_)) => return Err(DmaError::Unreachable { device: core.name.clone(), reason }),
         };
         let remote = Some(RemoteMemory { address: keys.address(), key: keys.remote_key() });
         Ok(match mapped {

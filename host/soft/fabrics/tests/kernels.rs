@@ -1,7 +1,7 @@
 //! Kernels that post command capsules themselves: data, counters, faults, recovery.
 
 use super::*;
-use crate::engine::{Engine, Outcome, RunError};
+use crate::engine::{Engine, Outcome, RunError, abi};
 use crate::nvme::{Doorbell, DoorbellChoice};
 use crate::storage::{LandingChoice, Volume};
 use crate::wire::nvme::status;
@@ -98,7 +98,8 @@ fn a_local_and_a_remote_device_make_one_volume() {
             Drive::open("soft:mem:1M,threads=1").unwrap(),
             Drive::attach(connect(&e.config()).unwrap().attachment(), None).unwrap(),
         ];
-        let v = Volume::on(&Engine::cpu().unwrap(), drives).replicated(replicated).chunk(8192).queues(2).build().unwrap();
+        let v =
+            Volume::on(&Engine::cpu().unwrap(), drives).replicated(replicated).chunk(8192).queues(2).build().unwrap();
         let data = pattern(300 << 10, 5);
         let blocks = (data.len() >> 9) as u64;
         let buffer = v.allocate_data(data.len()).unwrap();
@@ -122,6 +123,7 @@ fn violations_end_the_connection_with_their_cause_and_the_next_one_works() {
         (TargetFaults { unknown_cid: Some(50), ..faults.clone() }, "not outstanding"),
         (TargetFaults { repeat_response: Some(50), ..faults.clone() }, "completed before"),
         (TargetFaults { wrong_head: Some(50), ..faults.clone() }, "SQHD"),
+        (TargetFaults { short_response: Some(50), ..faults.clone() }, "of 8 bytes"),
         (TargetFaults { close_at: Some(50), ..faults }, ""),
     ] {
         let e = Exported::faulty(TargetTransport::Soft, faults.clone());
@@ -139,6 +141,28 @@ fn violations_end_the_connection_with_their_cause_and_the_next_one_works() {
         m.volume.start_read(0, 1, 1, &buffer).unwrap().finish_within(GENEROUS).unwrap();
         assert_eq!(m.connection.counters().host_posts, 0);
     }
+}
+
+#[test]
+fn a_wrong_key_ends_its_connection_and_nothing_is_written() {
+    let e = exported("soft:mem:1M,threads=1");
+    let m = Mounted::new(&e.config(), LandingChoice::Direct, 1, 4, GENEROUS);
+    let buffer = m.volume.allocate_data(512).unwrap();
+    buffer.fill(0, 512, 0xee).unwrap();
+    let key = std::mem::offset_of!(abi::Volume, window) + std::mem::offset_of!(abi::RegisteredRegion, key);
+    let key = (m.volume.address() as usize + key) as *mut u32;
+    // SAFETY: the volume's description is memory of this process, which no kernel reads now.
+    unsafe { key.write(key.read() ^ 1) };
+    let failed = m.volume.start_read(0, 1, 1, &buffer).unwrap().finish_within(GENEROUS).unwrap_err();
+    let RunError::Operations { errors, .. } = failed else { panic!("{failed}") };
+    assert!(is_pathing_error(errors[0].outcome), "{errors:?}");
+    assert_eq!(buffer.get_slice::<u8>(0, 512).unwrap(), [0xee; 512]);
+    // SAFETY: as above.
+    unsafe { key.write(key.read() ^ 1) };
+    until("the association", || m.connection.counters().reconnects > 0);
+    m.volume.recover().unwrap();
+    m.volume.start_read(0, 1, 1, &buffer).unwrap().finish_within(GENEROUS).unwrap();
+    assert_eq!(buffer.get_slice::<u8>(0, 512).unwrap(), [0; 512]);
 }
 
 #[test]
