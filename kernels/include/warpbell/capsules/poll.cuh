@@ -109,7 +109,9 @@ WB_FN uint32_t take(const ring_ref& r, wb_capsules* c, warp::mask_t mask, uint64
   const uint32_t first = order::load<order::relaxed>(&c->taken);
   uint32_t taken = first, completed = 0;
   fault = 0;
+#pragma unroll 1
   for (uint32_t looks = patient_looks; looks && taken == first && fault == 0; --looks) {
+#pragma unroll 1
     for (uint32_t k = n; k == n && fault == 0;) {
       const uint32_t at = taken + rank;
       const char* entry = reinterpret_cast<const char*>(ring.at(at));
@@ -138,6 +140,7 @@ WB_FN uint32_t take(const ring_ref& r, wb_capsules* c, warp::mask_t mask, uint64
 // Fails the commands in flight among the tickets before `end`. Returns their number, in all lanes. Collective.
 WB_FN uint32_t fail_before(const ring_ref& r, warp::mask_t mask, uint32_t end) {
   uint32_t failed = 0;
+#pragma unroll 1
   for (uint32_t i = warp::rank(mask); i < r.q->depth; i += warp::count(mask)) {
     failed += complete(r, end - r.q->depth + i, host_pathing_error);
   }

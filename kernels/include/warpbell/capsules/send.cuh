@@ -27,6 +27,7 @@ WB_FN void send(wb_queue* q, wb_capsules* c, uint32_t from, uint32_t tail) {
   const mlx5::send_ring ring(c->ring, c->log_blocks);
   const mlx5::queue_word queue{c->queue_word};
   const uint32_t shift = order::load<order::relaxed>(&c->shift);
+#pragma unroll 1
   for (uint32_t t = from; t != tail; ++t) {
     const mlx5::local capsule{c->capsules + uint64_t{t & (q->depth - 1)} * command_bytes, mlx5::be32{c->capsule_key}};
     const mlx5::block entry = mlx5::placed(mlx5::send(capsule, command_bytes), t + shift, queue, mlx5::signalled);
