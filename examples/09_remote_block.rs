@@ -51,14 +51,14 @@ fn run(world: &World, options: &Options) -> Result<(), Failure> {
     Ok(())
 }
 
-type Words = warpbell::shmem::Sym<u64>;
+type Numbers = warpbell::shmem::Sym<u64>;
 
 /// Words of the block.
 fn words(bytes: usize) -> Vec<u32> {
     (0..bytes as u32 / 4).map(|i| i * 3 + 1).collect()
 }
 
-fn send(world: &World, options: &Options, sum: &Words, arrived: &Words) -> Result<(), Failure> {
+fn send(world: &World, options: &Options, sum: &Numbers, arrived: &Numbers) -> Result<(), Failure> {
     // The drive of the "other machine", unless one is named.
     let own = Drive::open("soft:mem:1M")?;
     let target = Target::start(own.controller(), TargetConfig::new(NQN).transport(TargetTransport::Soft))?;
@@ -79,7 +79,7 @@ fn send(world: &World, options: &Options, sum: &Words, arrived: &Words) -> Resul
     Ok(())
 }
 
-fn receive(world: &World, sum: &Words, arrived: &Words) -> Result<(), Failure> {
+fn receive(world: &World, sum: &Numbers, arrived: &Numbers) -> Result<(), Failure> {
     let result = world.engine().allocate(Place::Device, 8)?;
     let grid = Grid { blocks: 1, ..world.engine().grid(32, 1) };
     // SAFETY: the kernel's own arguments; memory passed by reference outlives the run.

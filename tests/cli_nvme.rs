@@ -251,7 +251,17 @@ fn a_device_is_exported_over_software_nics_of_two_processes() {
 fn search_enron(device: &str, folder: &TempDir) -> (String, Value) {
     let (out, report) = (folder.path().join("out.txt"), folder.path().join("out.json"));
     let mut search = Command::new(tree::program());
-    search.args(["graph", "bfs", "examples/data/email-enron.txt", "--source", "1", "--engine", "cpu", "--cache", "25%"]);
+    search.args([
+        "graph",
+        "bfs",
+        "examples/data/email-enron.txt",
+        "--source",
+        "1",
+        "--engine",
+        "cpu",
+        "--cache",
+        "25%",
+    ]);
     search.args(["--device", device]).arg("--out").arg(&out).arg("--json").arg(&report).current_dir(tree::root());
     let done = search.output().unwrap();
     let said = String::from_utf8_lossy(&done.stdout).into_owned();

@@ -49,7 +49,7 @@ class capsule_link {
 
   // Makes this the first connection of a queue whose next ticket is `ticket`.
   void begin(uint32_t ticket) {
-    view.rung = ticket;
+    view.announced = ticket;
     view.shift = view.posted - ticket;
   }
 

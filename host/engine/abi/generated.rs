@@ -183,7 +183,7 @@ pub struct Capsules {
     pub next: u64,
     pub closed: u32,
     pub reserved1: [u32; 29usize],
-    pub rung: u32,
+    pub announced: u32,
     pub shift: u32,
     pub reserved2: [u32; 30usize],
     pub taken: u32,
@@ -212,7 +212,7 @@ const _: () = {
     ["Offset of field: Capsules::next"][offset_of!(Capsules, next) - 128usize];
     ["Offset of field: Capsules::closed"][offset_of!(Capsules, closed) - 136usize];
     ["Offset of field: Capsules::reserved1"][offset_of!(Capsules, reserved1) - 140usize];
-    ["Offset of field: Capsules::rung"][offset_of!(Capsules, rung) - 256usize];
+    ["Offset of field: Capsules::announced"][offset_of!(Capsules, announced) - 256usize];
     ["Offset of field: Capsules::shift"][offset_of!(Capsules, shift) - 260usize];
     ["Offset of field: Capsules::reserved2"][offset_of!(Capsules, reserved2) - 264usize];
     ["Offset of field: Capsules::taken"][offset_of!(Capsules, taken) - 384usize];
@@ -897,7 +897,8 @@ layouts! {
     wb_record Record { buffer tag lba bytes opcode_blocks }
     wb_capsules_report CapsulesReport { fault adopted reserved }
     wb_capsules Capsules { ring sent received responses record doorbell capsules report capsule_key queue_word
-        log_blocks log_receives flags posted reserved0 next closed reserved1 rung shift reserved2 taken down reserved3 }
+        log_blocks log_receives flags posted reserved0 next closed reserved1 announced shift reserved2 taken down
+        reserved3 }
     wb_queue Queue { sq cq sq_doorbell cq_doorbell slot mark outcome record bounce bounce_iova prp_list prp_list_iova
         depth log2_depth bounce_bytes index remote bounce_key capsules credit ticket frontier spare reserved1 tail_lock
         tail reserved2 head_lock head reserved3 }

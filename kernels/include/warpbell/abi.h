@@ -135,7 +135,7 @@ typedef struct wb_capsules {
   uint32_t closed;  // WB_CAPSULES_*
   uint32_t reserved1[29];
   // Words of the holder of the tail lock.
-  uint32_t rung;   // tickets whose commands were sent on this connection, or on an earlier one
+  uint32_t announced;   // tickets whose commands were sent on this connection, or on an earlier one
   uint32_t shift;  // blocks of the send ring are tickets plus `shift`
   uint32_t reserved2[30];
   // Words of the holder of the head lock.

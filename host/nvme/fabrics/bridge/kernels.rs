@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 /// A connection as kernels see it.
 #[derive(Debug)]
-struct Words {
+struct KernelConnection {
     /// `wb_capsules`, in memory near the kernels.
     capsules: Region,
     /// `wb_capsules_report`, in host memory.
@@ -27,7 +27,7 @@ struct Words {
     _rings: Vec<Region>,
 }
 
-impl Words {
+impl KernelConnection {
     fn is_adopted(&self) -> bool {
         self.report.get::<u32>(offset_of!(abi::CapsulesReport, adopted)).is_ok_and(|a| a != 0)
     }
@@ -49,7 +49,7 @@ struct Open {
 #[derive(Default)]
 struct State {
     /// Connections, in their order; kernels use the first or a later one.
-    words: VecDeque<Words>,
+    words: VecDeque<KernelConnection>,
     open: Option<Open>,
     /// True once the queue was deleted or its controller has failed.
     is_closed: bool,
@@ -94,7 +94,7 @@ impl KernelQueue {
     /// Returns true if a new connection can be given to kernels: they use the newest one, and it is closed.
     pub(super) fn wants_connection(&self) -> bool {
         let state = self.state.lock();
-        !state.is_closed && state.open.is_none() && state.words.back().is_some_and(Words::is_adopted)
+        !state.is_closed && state.open.is_none() && state.words.back().is_some_and(KernelConnection::is_adopted)
     }
 
     /// Gives a connection to kernels. Its Connect command has completed.
@@ -117,7 +117,7 @@ impl KernelQueue {
         let mut state = self.state.lock();
         let is_first = state.words.is_empty();
         if is_first {
-            capsules.rung = self.plan.ticket;
+            capsules.announced = self.plan.ticket;
             capsules.shift = capsules.posted.wrapping_sub(self.plan.ticket);
         }
         let report = self.plan.space.allocate(Place::Host, size_of::<abi::CapsulesReport>()).map_err(memory)?;
@@ -129,7 +129,7 @@ impl KernelQueue {
         if let Some(before) = state.words.back() {
             before.capsules.set(offset_of!(abi::Capsules, next), words.address()).map_err(memory)?;
         }
-        state.words.push_back(Words { capsules: words, report, _rings: Vec::new() });
+        state.words.push_back(KernelConnection { capsules: words, report, _rings: Vec::new() });
         state.open = Some(Open { posts: link.posts(), link });
         Ok(())
     }
@@ -138,7 +138,7 @@ impl KernelQueue {
     /// kernels have left.
     pub(super) fn look(&self) -> Option<FabricsError> {
         let mut state = self.state.lock();
-        while state.words.get(1).is_some_and(Words::is_adopted) {
+        while state.words.get(1).is_some_and(KernelConnection::is_adopted) {
             state.words.pop_front();
         }
         let open = state.open.as_ref()?;

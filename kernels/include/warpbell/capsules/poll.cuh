@@ -78,8 +78,8 @@ WB_FN response read(const ring_ref& r, const wb_capsules* c, uint32_t at, const 
   const order::quad q = order::load_quad<order::relaxed, order::system>(from);
   const uint32_t cid = q.w & 0xffffu, head = q.z & 0xffffu;
   x.field = q.w >> 17;
-  const uint32_t rung = order::load<order::relaxed>(&c->rung);
-  x.ticket = ticket_of(r.q, rung, cid & (r.q->depth - 1));
+  const uint32_t announced = order::load<order::relaxed>(&c->announced);
+  x.ticket = ticket_of(r.q, announced, cid & (r.q->depth - 1));
   if (head >= r.q->depth && head != no_flow_control) {
     x.fault = fault_of(WB_CAPSULES_HEAD, cid, head);
   } else if ((cid ^ x.ticket) & 0xffffu) {
@@ -160,18 +160,18 @@ WB_FN bool adopt(const ring_ref& r, wb_capsules* c, warp::mask_t mask, uint32_t&
   next = warp::shuffle(mask, next, warp::leader(mask));
   if (next == 0) return false;
   // Nothing is sent any more on the old connection.
-  const uint32_t rung = order::load<order::acquire>(&c->rung);
-  failed += fail_before(r, mask, rung);
+  const uint32_t announced = order::load<order::acquire>(&c->announced);
+  failed += fail_before(r, mask, announced);
   if (warp::is_leader(mask)) {
     wb_capsules* n = reinterpret_cast<wb_capsules*>(next);
     const uint32_t tail = static_cast<uint32_t>(held >> 32);
-    order::store<order::relaxed>(&n->rung, rung);
-    order::store<order::relaxed>(&n->shift, n->posted - rung);
+    order::store<order::relaxed>(&n->announced, announced);
+    order::store<order::relaxed>(&n->shift, n->posted - announced);
     const bool open = order::load<order::relaxed>(&n->closed) == WB_CAPSULES_OPEN;
     if (!open) order::store<order::relaxed>(&n->down, 1u);
     order::store<order::release>(&r.q->capsules, n);
     order::store<order::release, order::system>(&n->report->adopted, 1u);
-    if (open && tail != rung) send(r.q, n, rung, tail);
+    if (open && tail != announced) send(r.q, n, announced, tail);
     order::exchange<order::acq_rel>(lock, held);
   }
   return true;
@@ -202,7 +202,7 @@ WB_FN_COLD uint32_t poll(by_value<ring_ref> r, warp::mask_t mask) {
   }
   if (down && closed != WB_CAPSULES_OPEN) {
     const uint64_t end = closed == WB_CAPSULES_FAILED ? order::load<order::acquire>(reinterpret_cast<uint64_t*>(&r.q->tail_lock)) >> 32
-                                                      : order::load<order::acquire>(&c->rung);
+                                                      : order::load<order::acquire>(&c->announced);
     ended += fail_before(r, mask, warp::shuffle(mask, static_cast<uint32_t>(end), warp::leader(mask)));
     switched = closed != WB_CAPSULES_FAILED && adopt(r, c, mask, ended);
   }

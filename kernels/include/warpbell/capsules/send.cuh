@@ -36,7 +36,7 @@ WB_FN void send(wb_queue* q, wb_capsules* c, uint32_t from, uint32_t tail) {
     order::store_quad<order::relaxed, order::system>(to, entry.segment[0]);
     order::store_quad<order::relaxed, order::system>(to + mlx5::segment_bytes, entry.segment[1]);
   }
-  order::store<order::relaxed>(&c->rung, tail);
+  order::store<order::relaxed>(&c->announced, tail);
   mlx5::write_send_record(c->record, c->flags, tail + shift);
   order::mmio_store(c->doorbell, mlx5::doorbell(tail + shift, queue));
 }
@@ -46,10 +46,10 @@ WB_FN_COLD void ring(wb_queue* q, uint32_t tail) {
   // The lock was acquired for stores only (order::before_stores).
   order::fence<order::acq_rel, order::system>();
   wb_capsules* c = order::load<order::acquire>(&q->capsules);
-  const uint32_t rung = order::load<order::relaxed>(&c->rung);
+  const uint32_t announced = order::load<order::relaxed>(&c->announced);
   // A connection that was lost while nothing was in flight is noticed here: the commands are sent on the next one.
   const bool open = order::load<order::relaxed>(&c->down) == 0 && order::load<order::relaxed>(&c->closed) == WB_CAPSULES_OPEN;
-  if (open) send(q, c, rung, tail);
+  if (open) send(q, c, announced, tail);
 }
 
 }  // namespace capsules
