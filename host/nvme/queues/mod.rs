@@ -439,12 +439,17 @@ impl Drop for QueueSet {
         if let Err(e) = &deleted {
             tracing::warn!(device = self.controller.name(), error = %e, "queues were not deleted; their memory stays allocated");
         }
-        if deleted.is_ok() && !in_use {
-            // SAFETY: this is the owner's drop, and none is used afterwards.
+        let frees = deleted.is_ok() && !in_use;
+        // Kernels that did not end may still use the rings of their connections. Doorbells have owners of their own.
+        if frees || !self.by_capsules() {
+            // SAFETY: this is the owner's drop, and the doorbells are not used afterwards.
+            unsafe { ManuallyDrop::drop(&mut self.doorbells) };
+        }
+        if frees {
+            // SAFETY: this is the owner's drop, and neither is used afterwards.
             unsafe {
                 ManuallyDrop::drop(&mut self.memory);
                 ManuallyDrop::drop(&mut self.arrays);
-                ManuallyDrop::drop(&mut self.doorbells);
             }
         }
     }
