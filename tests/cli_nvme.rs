@@ -257,6 +257,43 @@ fn a_device_is_exported_over_software_nics_of_two_processes() {
     assert!(code == Some(1) && said.contains("name of the subsystem"), "{said}");
 }
 
+/// Searches Enron on a device from vertex 1. Returns the distances, as they were written, and the report.
+fn search_enron(device: &str, folder: &TempDir) -> (String, Value) {
+    let (out, report) = (folder.path().join("out.txt"), folder.path().join("out.json"));
+    let mut search = Command::new(tree::program());
+    search.args([
+        "graph",
+        "bfs",
+        "examples/data/email-enron.txt",
+        "--source",
+        "1",
+        "--engine",
+        "cpu",
+        "--cache",
+        "25%",
+    ]);
+    search.args(["--device", device]).arg("--out").arg(&out).arg("--json").arg(&report).current_dir(tree::root());
+    let done = search.output().unwrap();
+    let said = String::from_utf8_lossy(&done.stdout).into_owned();
+    assert!(done.status.success(), "{said}{}", String::from_utf8_lossy(&done.stderr));
+    assert!(said.contains("verified"), "{said}");
+    let report = serde_json::from_str(&std::fs::read_to_string(report).unwrap()).unwrap();
+    (std::fs::read_to_string(out).unwrap(), report)
+}
+
+#[test]
+fn a_search_whose_kernels_post_the_commands_to_another_process_equals_the_local_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let (local, _) = search_enron("soft:mem:64M,threads=1", &folder);
+    let exported = Exported::new("soft:mem:64M,threads=1", "soft");
+    let (remote, report) = search_enron(&exported.device(), &folder);
+    assert!(local == remote && local.lines().count() > 30_000, "the distances differ");
+    // Without forwarded doorbells no host thread takes part.
+    assert_eq!(report["path"]["doorbell"], "cpu-engine", "{report}");
+    let io = &report["results"]["runs"][0]["io"];
+    assert!(io["read_bytes"].as_u64().unwrap() > 1 << 20, "{io}");
+}
+
 #[test]
 fn targets_that_cannot_be_used_are_errors_with_a_remedy() {
     let exported = Exported::new("soft:mem:1M,threads=1", "tcp");

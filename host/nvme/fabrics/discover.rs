@@ -2,7 +2,7 @@
 
 use super::association::{Association, Limits};
 use super::host_identity::HostIdentity;
-use super::link::{Dialer, QueueShape, Transport};
+use super::link::{Dialer, QueueShape, Transport, User};
 use super::queue::{Queue, admin};
 use super::tcp::TcpTransport;
 use super::{FabricsConfig, FabricsError, FabricsTransport};
@@ -152,7 +152,7 @@ pub(crate) fn check_over(config: &FabricsConfig, transport: Arc<dyn Transport>) 
     let limits = a.limits(&identify)?;
     let queues = a.request_queues(config.queues.map_or(CHECK_QUEUES, u32::from))?;
     let entries = CHECK_ENTRIES.min(limits.queue_entries);
-    let io = Queue::connect(&dialer, QueueShape { id: 1, controller: a.controller, entries }, 0)?;
+    let io = Queue::connect(&dialer, QueueShape { id: 1, controller: a.controller, entries }, User::Host(0))?;
     let took = started.elapsed();
     let namespaces = active_namespaces(&mut a)?;
     drop(io);
