@@ -102,8 +102,9 @@ impl RdmaTransport {
         let post = |e: PostError| of_adapter(&peer, &e);
         let adapter = self.manager.adapter();
         let slots = shape.entries.next_power_of_two();
-        // Kernels then read a response with its completion entry. Only the software NIC is known to write it there.
-        let data_in_entries = matches!(user, User::Kernels(_)) && adapter.path().transport == AdapterKind::Soft;
+        // Kernels then read a response with its completion entry. Physical NICs are not known to write it there.
+        let by_software = matches!(adapter.path().transport, AdapterKind::Soft | AdapterKind::Verbs);
+        let data_in_entries = matches!(user, User::Kernels(_)) && by_software;
         let receives = ReceivePlan { log_slots: slots.ilog2(), log_stride: 0, data_in_entries };
         let log_blocks = slots.ilog2().max(1);
         let plan = QueuePlan::new(space.clone(), Place::Host).log_blocks(log_blocks).receives(Some(receives));
