@@ -59,7 +59,7 @@ pub mod destination;
 pub mod doctor;
 pub mod engine;
 #[cfg(all(feature = "storage", feature = "shmem"))]
-mod fabrics;
+pub mod fabrics;
 #[cfg(feature = "graph")]
 pub mod graph;
 #[cfg(feature = "shmem")]

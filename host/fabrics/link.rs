@@ -2,6 +2,8 @@
 
 use super::buffers::{Buffer, Buffers};
 use super::transport::of_adapter;
+use crate::engine::abi;
+use crate::memory::Region;
 use crate::nvme::fabrics::{Commands, Direction, DriverMemory, FabricsError, Link};
 use crate::rdma::{Adapter, Connection, CpuReceiveQueue, CpuSendQueue, PostError, PostRequests};
 use crate::wire::mlx5::wqe::SendWith;
@@ -113,8 +115,11 @@ impl RdmaLink {
             return Err(self.violation(format!("a response capsule of {} bytes", message.bytes)));
         }
         let at = (message.position % self.queue.receive_slots) as usize * RESPONSE_BYTES;
-        let read: Result<[u8; RESPONSE_BYTES], _> = self.queue.responses.region().get(at);
-        let response: CqEntry = bytemuck::cast(read.map_err(|e| self.adapter_error(&e))?);
+        let bytes: [u8; RESPONSE_BYTES] = match message.in_entry {
+            Some(data) => bytemuck::pod_read_unaligned(&data[..RESPONSE_BYTES]),
+            None => self.queue.responses.region().get(at).map_err(|e| self.adapter_error(&e))?,
+        };
+        let response: CqEntry = bytemuck::cast(bytes);
         // The receive is posted again before another command can make use of it.
         let piece = [self.queue.responses.piece(at, RESPONSE_BYTES as u32)];
         self.queue.receives.post(&piece).map_err(|e| self.lost(&e))?;
@@ -202,5 +207,44 @@ impl Link for RdmaLink {
 
     fn set_in_capsule(&mut self, bytes: u32) {
         self.in_capsule = bytes.min((self.queue.capsule_bytes - COMMAND_BYTES) as u32);
+    }
+
+    fn rings(&self) -> Option<abi::Capsules> {
+        let pair = self.queue.send.queue();
+        let memory = pair.memory();
+        let receives = memory.receives()?;
+        let send = memory.send_queue(pair.number(), pair.flags());
+        Some(abi::Capsules {
+            ring: send.ring,
+            sent: send.completions,
+            received: receives.completions().address(),
+            responses: self.queue.responses.region().address(),
+            record: send.record,
+            doorbell: send.doorbell,
+            queue_word: send.queue_word,
+            log_blocks: send.log_blocks,
+            log_receives: receives.plan().log_slots,
+            flags: send.flags,
+            posted: self.queue.send.posted() as u32,
+            taken: self.queue.receives.consumed() as u32,
+            ..bytemuck::Zeroable::zeroed()
+        })
+    }
+
+    fn posts(&self) -> u64 {
+        self.queue.send.posted() + self.queue.receives.posted()
+    }
+
+    fn failure(&self) -> Option<String> {
+        self.queue.send.failure().or_else(|| self.queue.connection.ended())
+    }
+
+    fn retire(self: Box<Self>) -> Vec<Region> {
+        let memory = self.queue.send.queue().memory();
+        let mut kept = vec![memory.ring(), memory.completions(), memory.records()];
+        kept.extend(memory.receives().into_iter().flat_map(|r| [r.ring(), r.completions()]));
+        kept.push(self.queue.responses.region());
+        // The queue pair is closed here; its memory is not freed.
+        kept.into_iter().cloned().collect()
     }
 }

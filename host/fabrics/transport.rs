@@ -2,11 +2,11 @@
 
 use super::buffers::Buffer;
 use super::link::{ConnectedQueue, RdmaLink};
-use crate::memory::{Place, Space};
-use crate::nvme::fabrics::{FabricsConfig, FabricsError, Link, QueueShape, Transport};
+use crate::memory::{Place, Region, Space};
+use crate::nvme::fabrics::{FabricsConfig, FabricsError, Keys, Link, QueueShape, Registrar, Transport, User};
 use crate::rdma::{
-    ConnectError, ConnectionManager, CpuReceiveQueue, CpuSendQueue, PostError, QueuePlan, RdmaError, ReceivePlan,
-    Rights,
+    Adapter, ConnectError, ConnectionManager, CpuReceiveQueue, CpuSendQueue, PostError, QueuePlan, RdmaError,
+    ReceivePlan, Registration, Rights, Transport as AdapterKind,
 };
 use crate::wire::nvme::rdma::{self, COMMAND_BYTES, RESPONSE_BYTES, Request, reject};
 use std::sync::Arc;
@@ -15,6 +15,37 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub(crate) struct RdmaTransport {
     manager: Arc<dyn ConnectionManager>,
+    registrar: Arc<dyn Registrar>,
+}
+
+/// Registration with the adapter of a connection manager.
+#[derive(Debug)]
+struct AdapterMemory(Arc<dyn Adapter>);
+
+#[derive(Debug)]
+struct AdapterKeys(Box<dyn Registration>);
+
+impl Registrar for AdapterMemory {
+    fn register(&self, region: &Region, for_target: bool) -> Result<Box<dyn Keys>, String> {
+        let rights = match for_target {
+            true => Rights::LOCAL_WRITE | Rights::REMOTE_WRITE | Rights::REMOTE_READ,
+            false => Rights::default(),
+        };
+        let keys = self.0.register_region(region, rights).map_err(|e| e.to_string())?;
+        Ok(Box::new(AdapterKeys(keys)))
+    }
+}
+
+impl Keys for AdapterKeys {
+    fn address(&self) -> u64 {
+        self.0.address()
+    }
+    fn local_key(&self) -> u32 {
+        self.0.local_key()
+    }
+    fn remote_key(&self) -> u32 {
+        self.0.remote_key()
+    }
 }
 
 /// Returns the error of a step with an adapter.
@@ -53,26 +84,34 @@ pub(super) fn request(shape: QueueShape) -> Request {
 
 impl RdmaTransport {
     pub(crate) fn new(manager: Arc<dyn ConnectionManager>) -> Self {
-        Self { manager }
+        Self { registrar: Arc::new(AdapterMemory(manager.adapter().clone())), manager }
     }
 
     fn connect(
         &self,
         config: &FabricsConfig,
         shape: QueueShape,
-        in_capsule: u32,
+        user: User<'_>,
     ) -> Result<ConnectedQueue, FabricsError> {
+        let (space, in_capsule) = match user {
+            User::Host(in_capsule) => (&Space::cpu(), in_capsule),
+            User::Kernels(space) => (space, 0),
+        };
         let peer = config.peer();
         let rdma = |e: RdmaError| of_adapter(&peer, &e);
         let post = |e: PostError| of_adapter(&peer, &e);
         let adapter = self.manager.adapter();
         let slots = shape.entries.next_power_of_two();
-        let receives = ReceivePlan { log_slots: slots.ilog2(), log_stride: 0, data_in_entries: false };
+        // Kernels then read a response with its completion entry. Physical NICs are not known to write it there.
+        let by_software = matches!(adapter.path().transport, AdapterKind::Soft | AdapterKind::Verbs);
+        let data_in_entries = matches!(user, User::Kernels(_)) && by_software;
+        let receives = ReceivePlan { log_slots: slots.ilog2(), log_stride: 0, data_in_entries };
         let log_blocks = slots.ilog2().max(1);
-        let plan = QueuePlan::new(Space::cpu(), Place::Host).log_blocks(log_blocks).receives(Some(receives));
+        let plan = QueuePlan::new(space.clone(), Place::Host).log_blocks(log_blocks).receives(Some(receives));
         let mut queue = adapter.create(plan).map_err(rdma)?;
         let mut receives = CpuReceiveQueue::new(&*queue).map_err(post)?;
-        let responses = Buffer::new(&**adapter, slots as usize * RESPONSE_BYTES, Rights::LOCAL_WRITE).map_err(rdma)?;
+        let response_bytes = slots as usize * RESPONSE_BYTES;
+        let responses = Buffer::within(space, &**adapter, response_bytes, Rights::LOCAL_WRITE).map_err(rdma)?;
         let capsule_bytes = COMMAND_BYTES + in_capsule as usize;
         let capsules =
             Buffer::new(&**adapter, shape.entries as usize * capsule_bytes, Rights::default()).map_err(rdma)?;
@@ -104,7 +143,11 @@ impl RdmaTransport {
 }
 
 impl Transport for RdmaTransport {
-    fn open(&self, config: &FabricsConfig, shape: QueueShape, in_capsule: u32) -> Result<Box<dyn Link>, FabricsError> {
-        Ok(Box::new(RdmaLink::new(self.connect(config, shape, in_capsule)?)))
+    fn open(&self, config: &FabricsConfig, shape: QueueShape, user: User<'_>) -> Result<Box<dyn Link>, FabricsError> {
+        Ok(Box::new(RdmaLink::new(self.connect(config, shape, user)?)))
+    }
+
+    fn registrar(&self) -> Option<&Arc<dyn Registrar>> {
+        Some(&self.registrar)
     }
 }

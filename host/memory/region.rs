@@ -411,6 +411,15 @@ impl Drop for Memory {
     }
 }
 
+/// Memory as a remote controller names it (NVMe over Fabrics by RDMA).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RemoteMemory {
+    /// Address of the first byte. The other bytes follow without gaps.
+    pub address: u64,
+    /// Remote key.
+    pub key: u32,
+}
+
 /// A part of a region, and the device address at which a device accesses it.
 #[derive(Clone, Debug)]
 pub struct DmaRegion {
@@ -422,6 +431,9 @@ pub struct DmaRegion {
     pub bytes: usize,
     /// Device address of the first byte. The other bytes follow without gaps.
     pub iova: u64,
+    /// Address and key by which a remote controller accesses the first byte; `None` if only a device of this machine
+    /// accesses the memory.
+    pub remote: Option<RemoteMemory>,
     /// Keeps the device's mapping. The mapping is removed with the last clone.
     pub guard: Arc<dyn Any + Send + Sync>,
 }

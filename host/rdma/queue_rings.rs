@@ -68,7 +68,8 @@ pub struct ReceivePlan {
     pub log_slots: u32,
     /// log2 of the pieces of one receive: at most 7.
     pub log_stride: u32,
-    /// True if messages of up to 32 bytes go into their completion entry, and not to the receive's memory.
+    /// True if messages of up to 32 bytes go into their completion entry. Adapters leave the receive's memory alone, but
+    /// for those of the transport `verbs`, which write the message there, too. That memory is host memory.
     pub data_in_entries: bool,
 }
 

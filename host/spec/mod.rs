@@ -12,6 +12,7 @@ mod option;
 mod remote;
 #[cfg(test)]
 mod tests;
+mod transport_id;
 
 pub use error::SpecError;
 pub(crate) use escape::fields;
@@ -65,7 +66,7 @@ impl Scheme {
             Self::Soft => "memory and no file; write mem, mem:SIZE or the name of a file",
             Self::Qtest => "image file",
             Self::Nvme => "controller; write its address, nvmeN, serial number or model",
-            Self::Nvmf => "subsystem; write tcp://HOST:PORT/NQN",
+            Self::Nvmf => "subsystem; write tcp://HOST:PORT/NQN or rdma://HOST:PORT/NQN",
         };
         SpecError::NoName { wanted }
     }
@@ -107,7 +108,7 @@ pub enum Name {
 /// device     = "soft:" ( memory | [ "file:" ] file ) options
 ///            | "qtest:" file options
 ///            | "nvme:" controller options
-///            | "nvmf:" ( "tcp" | "soft" ) "://" host [ ":" port ] "/" subsystem options
+///            | "nvmf:" ( "tcp" | "rdma" | "soft" ) "://" host [ ":" port ] "/" subsystem options
 /// memory     = "mem" [ ":" size ]
 /// options    = { "," key [ "=" value ] }
 /// size       = digit { digit } [ "k" | "M" | "G" | "T" ]       (powers of 1,024)
@@ -121,7 +122,8 @@ pub enum Name {
 ///
 /// Any other backslash stands for itself. A name needs `file:` if it is that of memory. It also needs `file:` if no
 /// file has the name and it looks like an option or like `mem` misspelled. `docs/devices.md` lists the keys of each
-/// kind, and which have a value. A key may be given once. `file=`, `media-error=` and `corrupt=` may be given several
+/// kind, and which have a value. After `nvmf:` the address may also have the words of nvme-cli
+/// (`rdma:traddr=HOST,trsvcid=PORT,subnqn=NQN`) or of SPDK (`trtype:RDMA traddr:HOST trsvcid:PORT subnqn:NQN`). A key may be given once. `file=`, `media-error=` and `corrupt=` may be given several
 /// times; `block=`, `metadata=`, `throttle-iops=` and `blkdebug=` of `qtest` once for each file.
 ///
 /// # Printing
@@ -184,7 +186,11 @@ impl DeviceSpec {
     /// * [`SpecError::BadOption`] if an option was given before, its value is missing, or it takes none; if the size of
     ///   memory is invalid; or if a controller's name is not UTF-8.
     pub fn of(scheme: Scheme, text: &OsStr) -> Result<Self, SpecError> {
-        let mut fields = fields(text.as_bytes()).into_iter();
+        let mut fields = fields(text.as_bytes());
+        if scheme == Scheme::Nvmf {
+            transport_id::replace(&mut fields)?;
+        }
+        let mut fields = fields.into_iter();
         let name = Name::read(scheme, OsString::from_vec(fields.next().unwrap_or_default()))?;
         Ok(Self { name, options: read_all(fields, scheme.options())? })
     }

@@ -1,4 +1,4 @@
-//! Addresses of subsystems on other machines: `tcp://HOST[:PORT]/NQN`, and others with `soft` in place of `tcp`.
+//! Addresses of subsystems on other machines: `tcp://HOST[:PORT]/NQN`, and others with `rdma` or `soft` in place of `tcp`.
 
 use super::escape::escape;
 use std::fmt;
@@ -9,18 +9,21 @@ use std::fmt;
 pub enum FabricsTransport {
     /// NVMe over TCP.
     Tcp,
+    /// NVMe over RDMA, by the RDMA devices of this machine.
+    Rdma,
     /// NVMe over RDMA between software NICs, whose target is a software target.
     Soft,
 }
 
 impl FabricsTransport {
-    const ALL: [Self; 2] = [Self::Tcp, Self::Soft];
+    const ALL: [Self; 3] = [Self::Tcp, Self::Rdma, Self::Soft];
 }
 
 impl fmt::Display for FabricsTransport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Tcp => "tcp",
+            Self::Rdma => "rdma",
             Self::Soft => "soft",
         })
     }
@@ -36,7 +39,7 @@ pub struct RemoteName {
     pub transport: FabricsTransport,
     /// Name or IP address of the machine, without brackets.
     pub host: String,
-    /// TCP port.
+    /// Port: that of TCP, or of RDMA's connection manager.
     pub port: u16,
     /// Name of the subsystem (NQN).
     pub subsystem: String,
@@ -53,7 +56,7 @@ impl RemoteName {
             text.split_once("://").and_then(known).unwrap_or((FabricsTransport::Tcp, ""));
         let (address, subsystem) = rest
             .split_once('/')
-            .ok_or("expected tcp://HOST:PORT/NQN, as in tcp://10.0.0.2:4420/nqn.2026-01.org.example:data")?;
+            .ok_or("expected tcp://HOST:PORT/NQN or rdma://HOST:PORT/NQN, as in tcp://10.0.0.2:4420/nqn.2026-01.org.example:data")?;
         let (host, port) = host_and_port(address)?;
         if subsystem.is_empty() {
             return Err("the name of the subsystem (NQN) is missing behind the slash".to_owned());
@@ -117,6 +120,7 @@ mod tests {
             ("tcp://10.0.0.2:9/nqn.a:b/c", "10.0.0.2", 9, "nqn.a:b/c", "tcp://10.0.0.2:9/nqn.a:b/c"),
             ("tcp://[fe80::1]/n", "fe80::1", 4420, "n", "tcp://[fe80::1]:4420/n"),
             ("tcp://[::1]:1/n,m", "::1", 1, "n,m", r"tcp://[::1]:1/n\,m"),
+            ("rdma://h/n", "h", 4420, "n", "rdma://h:4420/n"),
         ] {
             let read = RemoteName::read(text).unwrap();
             assert_eq!((read.host.as_str(), read.port, read.subsystem.as_str()), (host, port, subsystem));
@@ -124,7 +128,7 @@ mod tests {
         }
         for (text, word) in [
             ("h/n", "tcp://"),
-            ("rdma://h/n", "tcp://"),
+            ("fc://h/n", "rdma://"),
             ("tcp://h", "tcp://"),
             ("tcp://h/", "NQN"),
             ("tcp:///n", "missing"),

@@ -68,7 +68,7 @@ fn what_is_wrong_is_told() {
         ("qtest:", "it names no image file"),
         ("nvme: ,api=cdev", "it names no controller; write its address, nvmeN"),
         ("nvmf:,nsid=1", "it names no subsystem; write tcp://"),
-        ("nvmf:rdma://h/n", "`rdma://h/n`: expected tcp://HOST:PORT/NQN"),
+        ("nvmf:fc://h/n", "`fc://h/n`: expected tcp://HOST:PORT/NQN"),
         ("nvmf:tcp://h/n,block=512", "there is no option `block`; there are ctrl-loss-tmo=, data_digest, "),
         ("soft:mem:many", "`mem:many`: expected a size such as 512, 64k, 256M or 8G"),
         ("soft:mem:+5", "`mem:+5`: expected a size"),

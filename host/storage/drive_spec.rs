@@ -292,6 +292,13 @@ impl DriveSpec {
 fn remote(config: &FabricsConfig) -> Result<Attachment, FabricsError> {
     match config.transport {
         FabricsTransport::Tcp => fabrics::open(config),
+        #[cfg(feature = "shmem")]
+        FabricsTransport::Rdma => Ok(crate::fabrics::connect(config)?.attachment()),
+        #[cfg(not(feature = "shmem"))]
+        FabricsTransport::Rdma => {
+            let reason = "nvmf:rdma needs RDMA adapters: build with the feature `shmem`".to_owned();
+            Err(FabricsError::Options { reason })
+        }
         #[cfg(all(feature = "soft", feature = "shmem"))]
         FabricsTransport::Soft => Ok(crate::soft::fabrics::connect(config)?.attachment()),
         #[cfg(not(all(feature = "soft", feature = "shmem")))]

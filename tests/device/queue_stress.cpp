@@ -384,6 +384,78 @@ void stopped(const options& o) {
   st.c.check_idle("stopped");
 }
 
+// Tests connections that are lost again and again: each command either succeeds with its data, or fails with Host Pathing Error, and
+// commands that were not sent wait for the next connection.
+void reconnects(const options& base) {
+  options o = base;
+  o.lose_every = 23;
+  std::printf("  reconnects: depth %u %s\n", o.depth, o.bounce ? "bounce" : "direct");
+  stand st(o);
+  std::atomic<uint32_t> good{0}, lost{0};
+  run(warps, [&] {
+    volume_ref v = st.volume();
+    rng r(o.seed);
+    for (uint32_t i = 0; i < 4 * rounds; ++i) {
+      const uint64_t block = r.below(st.readable());
+      const bool alone = i % 2 != 0;
+      const status s = alone ? v.wait(v.read_async(block, 1, st.buffer(0))) : v.read(warp::full(), block, 1, st.buffer(0));
+      check(s || (s.kind() == WB_DEVICE_ERROR && s.nvme() == capsules::host_pathing_error),
+            "a command over a connection that is lost ended in " + std::to_string(s.word));
+      if (s) check(holds(st.buffer(0), block, 1, v.block_shift(), 0), "wrong data after a connection was lost");
+      s ? ++good : ++lost;
+    }
+  });
+  check(good > 0, "no connection carried a command");
+  st.drain();
+  for (wb_queue& q : st.c.queues) check(q.head == q.ticket && q.tail == q.ticket && q.tail_lock == 0, "a command is left");
+}
+
+// Tests what a target must not send. The queue's commands fail, and the report names the violation.
+void violations() {
+  enum { length, head, unknown, repeated, kinds };
+  const uint32_t expected[kinds] = {WB_CAPSULES_LENGTH, WB_CAPSULES_HEAD, WB_CAPSULES_UNKNOWN, WB_CAPSULES_REPEATED};
+  for (uint32_t kind = 0; kind < kinds; ++kind) {
+    std::vector<order::quad> sq(4 * 4);
+    std::vector<uint32_t> slot(4), mark(4), outcome(4);
+    std::vector<wb_record> record(4);
+    host_words words(long_enough_ns);
+    capsule_link link(sq, 4, 1, kind % 2 == 0);
+    link.begin(0);
+    wb_queue q = {};
+    q.sq = sq.data(), q.slot = slot.data(), q.mark = mark.data(), q.outcome = outcome.data(), q.record = record.data();
+    q.depth = 4, q.log2_depth = 2, q.remote = 1, q.capsules = &link.view;
+    run(1, [&] {
+      if (warp::lane() != 0) return;
+      const queue_ref r(&q, &words.ctl);
+      const warp::mask_t self = 1;
+      uint32_t t[2];
+      for (uint32_t& ticket : t) check(bool(r.submit(self, nvme::flush(1), nvme::record(nvme::op_flush, 0, 0, 0, 0, 0, false), ticket)), "submit");
+      order::quad e[4];
+      check(link.fetch(e) && link.fetch(e) && !link.fetch(e), "two commands are sent");
+      switch (kind) {
+        case length: link.respond({0, 0, 2, 0}, 15); break;
+        case head: link.respond({0, 0, 4, 0}); break;
+        case unknown: link.respond({0, 0, 2, 2}); break;
+        default:
+          link.respond({0, 0, 0xffff, 1});
+          link.respond({0, 0, 2, 1});
+      }
+      while (order::load<order::relaxed>(&link.view.down) == 0) r.poll(self);
+      r.poll(self);
+      check(!r.test(t[0]), "a command fails while the controller can reach its buffer");
+      order::store<order::relaxed>(&link.view.closed, WB_CAPSULES_LOST);
+      check(r.wait(self, t[0]).nvme() == capsules::host_pathing_error, "the other command does not fail");
+      check(kind == repeated ? bool(r.wait(self, t[1])) : !r.wait(self, t[1]), "the first response counts");
+      check(link.report.fault >> WB_CAPSULES_FAULT_SHIFT == expected[kind], "the report names another violation");
+      // The host gives up: a later command fails at once.
+      order::store<order::relaxed>(&link.view.closed, WB_CAPSULES_FAILED);
+      check(bool(r.submit(self, nvme::flush(1), nvme::record(nvme::op_flush, 0, 0, 0, 0, 0, false), t[0])), "submit");
+      check(r.wait(self, t[0]).nvme() == capsules::host_pathing_error, "a command without connection does not fail");
+      check(!link.fetch(e), "a command was sent on a lost connection");
+    });
+  }
+}
+
 // Tests a failed command whose owner never waits for it: it does not block the ring for ever, but fails the run, which names it.
 void orphan(const options& base) {
   options o = base;
@@ -413,6 +485,7 @@ int main(int argc, char** argv) {
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
   options o;
   o.seed = argc > 1 ? static_cast<uint32_t>(std::strtoul(argv[1], nullptr, 0)) : 1;
+  o.remote = argc > 2 && std::string(argv[2]) == "remote";
   // Depths from the smallest; tickets that wrap in the middle of a run. (The first lap is even in any case, as on a fresh ring.)
   const struct {
     uint32_t devices, queues, depth, before_wrap;
@@ -439,6 +512,11 @@ int main(int argc, char** argv) {
     o.depth = 4;
     stopped(o);
     orphan(o);
+    if (!o.remote) continue;
+    reconnects(o);
+    o.depth = 64;
+    reconnects(o);
   }
+  if (o.remote) violations();
   std::printf("queue stress: width %u, seed %u: ok\n", warp::width, o.seed);
 }

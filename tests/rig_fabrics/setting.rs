@@ -4,12 +4,13 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
+use warpbell::nvme::fabrics::FabricsTransport;
 
-/// The subsystem of the kernel's target, its port, and the block device that it exports.
+/// The subsystem of the kernel's target, and its port.
 pub const NQN: &str = "nqn.2026-01.org.example:rig";
 pub const PORT: u16 = 4420;
-pub const BLOCK_DEVICE: &str = "/dev/ram0";
 
 const LINK: &str = "/sys/kernel/config/nvmet/ports/1/subsystems/nqn.2026-01.org.example:rig";
 const SUBSYSTEM: &str = "/sys/kernel/config/nvmet/subsystems/nqn.2026-01.org.example:rig";
@@ -17,6 +18,53 @@ const SUBSYSTEM: &str = "/sys/kernel/config/nvmet/subsystems/nqn.2026-01.org.exa
 const LONG: Duration = Duration::from_secs(100);
 /// Empties the cache of a block device (`BLKFLSBUF`).
 const FLUSH_BUFFERS: libc::c_ulong = 0x1261;
+
+/// Returns the transport of this machine's tests.
+pub fn transport() -> FabricsTransport {
+    match std::env::var("WARPBELL_RIG_FABRICS").as_deref() {
+        Ok("rdma") => FabricsTransport::Rdma,
+        _ => FabricsTransport::Tcp,
+    }
+}
+
+/// Returns the address of the target's port.
+pub fn address() -> &'static str {
+    match transport() {
+        FabricsTransport::Rdma => "10.9.0.1",
+        _ => "127.0.0.1",
+    }
+}
+
+/// Returns the block device that a namespace exports: namespace 1 with blocks of 512 bytes, 2 with 4096.
+pub fn block_device(nsid: u32) -> String {
+    match nsid {
+        1 => "/dev/ram0".to_owned(),
+        _ => std::env::var("WARPBELL_RIG_BLOCKS_4096").expect("the name of a block device"),
+    }
+}
+
+/// Runs the program, and returns its standard output.
+#[track_caller]
+pub fn warpbell(arguments: &[&str]) -> String {
+    println!("$ warpbell {}", arguments.join(" "));
+    let done = Command::new("/rig/warpbell").args(arguments).stdin(Stdio::null()).output().unwrap();
+    let (out, err) = (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
+    println!("{out}{err}");
+    assert!(done.status.success(), "{arguments:?}: {}", done.status);
+    out.into_owned()
+}
+
+/// Searches Enron's graph from vertex 1, on a device or the default one. Returns the depths.
+#[track_caller]
+pub fn search(device: Option<&str>) -> Vec<u8> {
+    let out = std::env::temp_dir().join("depths").to_string_lossy().into_owned();
+    let mut arguments = vec!["graph", "bfs", "/rig/enron.txt", "--source", "1", "--engine", "cpu", "--out", &out];
+    if let Some(device) = device {
+        arguments.extend(["--device", device, "--yes-destroy", device, "--deadline", "100s"]);
+    }
+    warpbell(&arguments);
+    fs::read(&out).unwrap()
+}
 
 /// Fails the test unless this is the guest of the rig with a target.
 #[track_caller]
@@ -92,11 +140,14 @@ pub struct Kernel {
 }
 
 impl Kernel {
-    /// Connects the kernel to a subsystem at a port of this machine.
+    /// Connects the kernel to a subsystem at a port of this machine, by the transport of its tests.
     pub fn connect(port: u16, subsystem: &str) -> Self {
         let mut control = OpenOptions::new().read(true).write(true).open("/dev/nvme-fabrics").unwrap();
-        let options =
-            format!("transport=tcp,traddr=127.0.0.1,trsvcid={port},nqn={subsystem},nr_io_queues=1,keep_alive_tmo=60");
+        let options = format!(
+            "transport={},traddr={},trsvcid={port},nqn={subsystem},nr_io_queues=1,keep_alive_tmo=60",
+            transport(),
+            address()
+        );
         control.write_all(options.as_bytes()).unwrap_or_else(|e| panic!("{options}: {e}"));
         // "instance=0,cntlid=1"
         let mut said = String::new();
@@ -106,14 +157,19 @@ impl Kernel {
         let controller = PathBuf::from(format!("/sys/class/nvme/nvme{number}"));
         let mut disk = None;
         until("a disk", || {
-            disk = fs::read_dir("/sys/block").unwrap().flatten().map(|e| e.file_name()).find_map(|name| {
-                let name = name.to_string_lossy().into_owned();
-                let ours = name.starts_with(&format!("nvme{number}n"));
-                (ours && Path::new("/dev").join(&name).exists()).then(|| Path::new("/dev").join(name))
+            // The number in a disk's name is not that of its namespace: several are found at the same time.
+            disk = fs::read_dir("/sys/block").unwrap().flatten().find_map(|entry| {
+                let name = entry.file_name().to_string_lossy().into_owned();
+                let nsid = fs::read_to_string(entry.path().join("nsid")).ok()?;
+                let node = Path::new("/dev").join(&name);
+                let ours = name.starts_with(&format!("nvme{number}n")) && nsid.trim() == "1";
+                (ours && node.exists()).then_some(node)
             });
             disk.is_some()
         });
-        Self { disk: disk.expect("found"), controller }
+        let disk = disk.expect("found");
+        println!("namespace 1 is {}", disk.display());
+        Self { disk, controller }
     }
 
     /// Returns the disk of the first namespace.

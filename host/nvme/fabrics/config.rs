@@ -26,7 +26,7 @@ pub struct FabricsConfig {
     pub transport: FabricsTransport,
     /// Name or IP address of the target.
     pub host: String,
-    /// TCP port.
+    /// Port: that of TCP, or of RDMA's connection manager.
     pub port: u16,
     /// Name of the subsystem (NQN).
     pub subsystem: String,
@@ -225,7 +225,8 @@ mod tests {
             ("tcp://h/n,queues=0", "queues=0"),
             ("tcp://h/n,keep-alive=1ms", "keep-alive=1ms"),
             ("tcp://h/n,hostid=x", "a UUID"),
-            ("rdma://h/n", "tcp://"),
+            ("fc://h/n", "rdma://"),
+            ("rdma://h/n,hdr_digest", "digests"),
         ] {
             let said = FabricsConfig::parse(bad).unwrap_err().to_string();
             assert!(said.contains(word), "{said}");

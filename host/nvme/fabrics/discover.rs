@@ -2,10 +2,10 @@
 
 use super::association::{Association, Limits};
 use super::host_identity::HostIdentity;
-use super::link::{Dialer, QueueShape, Transport};
+use super::link::{Dialer, QueueShape, Transport, User};
 use super::queue::{Queue, admin};
 use super::tcp::TcpTransport;
-use super::{FabricsConfig, FabricsError};
+use super::{FabricsConfig, FabricsError, FabricsTransport};
 use crate::spec::host_and_port;
 use crate::wire::nvme::fabrics::{DISCOVERY_RECORD_BYTES, DiscoveryRecord};
 use crate::wire::nvme::identify::{IdentifyController, namespace_list};
@@ -26,8 +26,8 @@ const PARTING: Duration = Duration::from_secs(1);
 const CHECK_QUEUES: u32 = 1024;
 const CHECK_ENTRIES: u32 = 32;
 
-/// Returns the subsystems that the discovery controller at an address reports. `address` is `HOST[:PORT]`, with `tcp://`
-/// before it or not; without a port, 8009 and 4420 are tried. `adjust` sets the other options.
+/// Returns the subsystems that the discovery controller at an address reports over TCP. `address` is `HOST[:PORT]`, with
+/// `tcp://` before it or not; without a port, 8009 and 4420 are tried. `adjust` sets the other options.
 ///
 /// # Errors
 /// - [`FabricsError::Options`] for another form of address.
@@ -40,21 +40,35 @@ pub fn discover(
     address: &str,
     adjust: impl Fn(FabricsConfig) -> FabricsConfig,
 ) -> Result<Vec<DiscoveryRecord>, FabricsError> {
+    discover_over(FabricsTransport::Tcp, address, adjust, |_| Ok(Arc::new(TcpTransport)))
+}
+
+/// Discovers subsystems as [`discover`] does, over any transport, which `open` opens for an address.
+pub(crate) fn discover_over(
+    transport: FabricsTransport,
+    address: &str,
+    adjust: impl Fn(FabricsConfig) -> FabricsConfig,
+    open: impl Fn(&FabricsConfig) -> Result<Arc<dyn Transport>, FabricsError>,
+) -> Result<Vec<DiscoveryRecord>, FabricsError> {
     let wrong = |reason| FabricsError::Options { reason: format!("`{address}`: {reason}") };
-    let address_only = address.strip_prefix("tcp://").unwrap_or(address).trim_end_matches('/');
+    let scheme = format!("{transport}://");
+    let address_only = address.strip_prefix(&scheme).unwrap_or(address).trim_end_matches('/');
     let (host, port) = host_and_port(address_only).map_err(wrong)?;
-    let at = |port| adjust(FabricsConfig::discovery(host.as_str(), Some(port)));
+    let at = |port| {
+        let config = adjust(FabricsConfig::discovery(host.as_str(), Some(port)).transport(transport));
+        discover_at(&config, open(&config)?)
+    };
     match port {
-        Some(port) => discover_at(&at(port)),
-        None => match discover_at(&at(DISCOVERY_PORT)) {
-            Err(FabricsError::Unreachable { .. }) => discover_at(&at(IO_PORT)),
+        Some(port) => at(port),
+        None => match at(DISCOVERY_PORT) {
+            Err(FabricsError::Unreachable { .. }) => at(IO_PORT),
             other => other,
         },
     }
 }
 
-fn discover_at(config: &FabricsConfig) -> Result<Vec<DiscoveryRecord>, FabricsError> {
-    let dialer = Dialer::new(config, Arc::new(TcpTransport))?;
+fn discover_at(config: &FabricsConfig, transport: Arc<dyn Transport>) -> Result<Vec<DiscoveryRecord>, FabricsError> {
+    let dialer = Dialer::new(config, transport)?;
     let mut a = Association::open(&dialer)?;
     a.enable()?;
     let unsupported = |reason: String| FabricsError::Unsupported { peer: config.peer(), reason };
@@ -138,7 +152,7 @@ pub(crate) fn check_over(config: &FabricsConfig, transport: Arc<dyn Transport>) 
     let limits = a.limits(&identify)?;
     let queues = a.request_queues(config.queues.map_or(CHECK_QUEUES, u32::from))?;
     let entries = CHECK_ENTRIES.min(limits.queue_entries);
-    let io = Queue::connect(&dialer, QueueShape { id: 1, controller: a.controller, entries }, 0)?;
+    let io = Queue::connect(&dialer, QueueShape { id: 1, controller: a.controller, entries }, User::Host(0))?;
     let took = started.elapsed();
     let namespaces = active_namespaces(&mut a)?;
     drop(io);

@@ -42,9 +42,11 @@ mod queue;
 mod tcp;
 
 pub(crate) use commands::{Commands, Direction};
-pub(crate) use discover::check_over;
+pub(crate) use discover::{check_over, discover_over};
 pub(crate) use driver_memory::DriverMemory;
-pub(crate) use link::{Link, QueueShape, Transport};
+#[cfg(feature = "shmem")]
+pub(crate) use link::Keys;
+pub(crate) use link::{Link, QueueShape, Registrar, Transport, User};
 
 pub use association::Limits;
 pub use bridge::{Counters, RemoteController, open};

@@ -2,7 +2,7 @@
 
 use super::commands::{Commands, Direction};
 use super::driver_memory::DriverMemory;
-use super::link::{Link, QueueShape, Transport};
+use super::link::{Link, QueueShape, Transport, User};
 use super::{FabricsConfig, FabricsError};
 use crate::idle;
 use crate::wire::nvme::fabrics::{self, descriptor, sgl};
@@ -51,7 +51,7 @@ pub(super) fn resolve(config: &FabricsConfig) -> Result<Vec<SocketAddr>, Fabrics
 pub(super) struct TcpTransport;
 
 impl Transport for TcpTransport {
-    fn open(&self, config: &FabricsConfig, _: QueueShape, _: u32) -> Result<Box<dyn Link>, FabricsError> {
+    fn open(&self, config: &FabricsConfig, _: QueueShape, _: User<'_>) -> Result<Box<dyn Link>, FabricsError> {
         Ok(Box::new(TcpLink::open(config)?))
     }
 }

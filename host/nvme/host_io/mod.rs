@@ -8,6 +8,7 @@ use super::admin::{Wait, load_completion, store_command};
 use super::controller::{Controller, PAGE_BYTES, Ready};
 use super::error::{io_name, refused};
 use super::layout;
+use super::queues::Submitter;
 use super::{Landing, NvmeError, QueueOptions, QueueSet, RecoveryPolicy};
 use crate::memory::{DmaRegion, Space};
 use crate::refused::Interface;
@@ -129,7 +130,7 @@ impl HostQueue<'static> {
             landing: Landing::Bounce { bytes_per_slot },
             ..QueueOptions::default()
         };
-        let set = QueueSet::create(controller, &Space::cpu(), options, true)?;
+        let set = QueueSet::create(controller, &Space::cpu(), options, Submitter::Host)?;
         Self::over(Set::Owned(Box::new(set)), 0)
     }
 }

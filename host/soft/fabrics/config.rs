@@ -111,6 +111,8 @@ pub struct TargetFaults {
     pub short_data: Option<u64>,
     /// Each Nth response has a submission queue head outside of the queue.
     pub wrong_head: Option<u64>,
+    /// Each Nth response is half as long as a response is. RDMA alone.
+    pub short_response: Option<u64>,
     /// Each Nth response has a wrong header digest, if header digests are in use.
     pub wrong_header_digest: Option<u64>,
     /// Data of each Nth read has a wrong digest, if data digests are in use.

@@ -330,6 +330,7 @@ impl Connection {
             data: &reply.data[..end],
             entry: fabrics::response(cid, head as u16, reply.result, reply.status),
             times: if due(faults.repeat_response, count) { 2 } else { 1 },
+            is_short: due(faults.short_response, count),
             damaged_header: due(faults.wrong_header_digest, count),
             damaged_data: has_data && due(faults.wrong_data_digest, read),
         };

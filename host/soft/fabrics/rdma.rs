@@ -34,8 +34,8 @@ enum Job {
     Pull { cid: u16, from: Remote, buffer: Buffer, bytes: u32 },
     /// Writes data to the host. The response follows.
     Push { to: Remote, buffer: Buffer, bytes: u32 },
-    /// Sends a response.
-    Respond([u8; RESPONSE_BYTES]),
+    /// Sends so many bytes of a response.
+    Respond([u8; RESPONSE_BYTES], usize),
 }
 
 /// A queue pair of a host.
@@ -168,8 +168,8 @@ impl SoftRdma {
                     let payload = Payload::Pieces(&piece);
                     self.send.post(Operation::Write { remote: *to, payload, immediate: None }, true)
                 }
-                Job::Respond(bytes) => {
-                    let payload = Payload::Inline(bytes);
+                Job::Respond(bytes, length) => {
+                    let payload = Payload::Inline(&bytes[..*length]);
                     self.send.post(Operation::Send { payload, with: SendWith::Nothing }, true)
                 }
             };
@@ -264,7 +264,8 @@ impl Transport for SoftRdma {
             self.waiting.push_back(Job::Push { to: Remote { address, key }, buffer, bytes });
         }
         let bytes: [u8; RESPONSE_BYTES] = bytemuck::cast(r.entry);
-        self.waiting.extend((0..r.times).map(|_| Job::Respond(bytes)));
+        let length = if r.is_short { RESPONSE_BYTES / 2 } else { RESPONSE_BYTES };
+        self.waiting.extend((0..r.times).map(|_| Job::Respond(bytes, length)));
         Ok(())
     }
 

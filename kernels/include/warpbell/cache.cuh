@@ -110,14 +110,10 @@ WB_FN_COLD void write_copies(const wb_cache* cache, warp::mask_t mask, pending_i
   if (!waits) e->way = none;
 }
 
-// Bytes of adjacent pages that one command reads. Smaller pages would be limited by the number of commands, and larger commands
-// would keep a reader waiting for pages that it needs later.
-constexpr uint32_t run_bytes = 4096;
-
 // Returns the most adjacent pages of one command, a power of two. The frames of pages in one way of adjacent sets are adjacent, and
-// a run never goes beyond the last set.
+// a run never goes beyond the last set. More bytes would keep a reader waiting for pages that it needs later.
 WB_FN uint32_t most_pages(const wb_cache& c) {
-  uint32_t most = run_bytes >> c.page_shift;
+  uint32_t most = WB_CACHE_COMMAND_BYTES >> c.page_shift;
   if (most > c.sets) most = c.sets;
   if (most <= 1 || !tags::fits(c.tag + uint64_t{c.sets} * c.ways, c.ways)) return 1;
   const uint32_t blocks = volume(c).most_blocks();

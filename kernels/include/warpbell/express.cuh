@@ -7,7 +7,7 @@
 
 namespace warpbell {
 
-/// @brief One command on the express way. One thread calls all functions.
+/// @brief One command on the express way, on a queue of a local controller. One thread calls all functions.
 template <class Queue> class express {
  public:
   /// @brief State of the command after `go`.

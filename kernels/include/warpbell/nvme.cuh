@@ -15,6 +15,7 @@
 // completion policy gets the outcome.
 #pragma once
 
+#include <warpbell/capsules/poll.cuh>
 #include <warpbell/copy.cuh>
 #include <warpbell/ring.cuh>
 #include <warpbell/tags.cuh>
@@ -26,12 +27,14 @@ namespace nvme {
 // NVM Command Set 1.1, figure "Opcodes for NVM Commands".
 enum opcode : uint32_t { op_flush = 0x00, op_write = 0x01, op_read = 0x02, op_write_zeroes = 0x08 };
 
-/// @brief A submission queue entry without its command identifier, which is the slot (NVMe Base 2.1, 4.1.1).
+/// @brief A submission queue entry without its command identifier (NVMe Base 2.1, 4.1.1). `post` adds the slot, or for a remote
+/// controller the low 16 bits of the ticket.
 struct command {
   order::quad q[4];
 };
 
-/// @brief Data pointer of a transfer by PRP (NVMe Base 2.1, 4.1.1, "Data Pointer").
+/// @brief Data pointer of a transfer (NVMe Base 2.1, 4.1.1, "Data Pointer"): two PRP entries, or a keyed data block for a remote
+/// controller.
 struct prp {
   uint64_t first = 0;
   uint64_t second = 0;
@@ -94,6 +97,10 @@ WB_FN prp data_pointer(uint64_t iova, uint32_t bytes, uint32_t page_shift, uint6
   return prp{iova, list_iova};
 }
 
+/// @brief Returns the data pointer for `bytes` bytes at `address` in registered memory with this key: a keyed data block, for a
+/// remote controller. One thread calls this.
+WB_FN prp keyed(uint64_t address, uint32_t bytes, uint32_t key) { return prp{address, capsules::keyed(bytes, key)}; }
+
 // Completion queue entry, dword 3: command identifier, phase, status (NVMe Base 2.1, 4.2.1).
 constexpr uint32_t cqe_cid_mask = 0xffffu;
 constexpr uint32_t cqe_phase_shift = 16;
@@ -149,11 +156,16 @@ template <class Completion> class basic_queue_ref : public ring_ref {
   /// this.
   WB_FN void post(uint32_t ticket, const nvme::command& c, const wb_record& r) const {
     char* entry = static_cast<char*>(q->sq) + uint64_t{index(ticket)} * nvme::sqe_bytes;
-    order::quad first = c.q[0];
-    first.x |= index(ticket) << nvme::cid_shift;
+    order::quad first = c.q[0], third = c.q[2];
+    if (q->remote) {
+      first.x |= ticket << nvme::cid_shift | capsules::uses_sgl;
+      if (third.y == 0) third.y = capsules::keyed_type;  // no data
+    } else {
+      first.x |= index(ticket) << nvme::cid_shift;
+    }
     order::store_quad<order::relaxed, order::system>(entry, first);
     order::store_quad<order::relaxed, order::system>(entry + 1 * sizeof(order::quad), c.q[1]);
-    order::store_quad<order::relaxed, order::system>(entry + 2 * sizeof(order::quad), c.q[2]);
+    order::store_quad<order::relaxed, order::system>(entry + 2 * sizeof(order::quad), third);
     order::store_quad<order::relaxed, order::system>(entry + 3 * sizeof(order::quad), c.q[3]);
     wb_record* to = record(ticket);
     order::store<order::relaxed>(&to->opcode_blocks, r.opcode_blocks);
@@ -286,7 +298,9 @@ template <class Completion> class basic_queue_ref : public ring_ref {
   /// @brief Takes new entries off the completion ring, unless another warp is polling. Collective; all lanes on this queue.
   ///
   /// @return The number of entries taken, in all lanes.
-  WB_FN uint32_t poll(warp::mask_t mask) const { return poll_on(ring_ref(q), mask); }
+  WB_FN uint32_t poll(warp::mask_t mask) const {
+    return q->remote ? capsules::poll(ring_ref(q), mask) : poll_on(ring_ref(q), mask);
+  }
 
   /// @brief Returns true if the ticket's command has completed, or was finished already. Does not poll. One thread calls this.
   ///

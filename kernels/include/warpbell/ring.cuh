@@ -22,6 +22,7 @@
 #pragma once
 
 #include <warpbell/abi.h>
+#include <warpbell/capsules/send.cuh>
 #include <warpbell/clock.cuh>
 #include <warpbell/error.cuh>
 #include <warpbell/order.cuh>
@@ -264,7 +265,7 @@ class ring_ref : public ring_core<wb_queue, ring_ref> {
   /// @brief Refers to a queue in memory that kernels see.
   WB_FN explicit ring_ref(wb_queue* queue) : ring_core(queue) {}
 
-  /// @brief Returns the slot of a ticket, which is also its command identifier.
+  /// @brief Returns the slot of a ticket, which is also its command identifier on a local controller.
   WB_FN uint32_t index(uint32_t ticket) const { return ticket & (q->depth - 1); }
   /// @brief Returns the lap of a ticket.
   WB_FN uint32_t lap(uint32_t ticket) const { return ticket >> q->log2_depth; }
@@ -298,6 +299,7 @@ class ring_ref : public ring_core<wb_queue, ring_ref> {
 
   /// @brief Announces the entries before ticket `tail` to the device. One thread that holds the tail lock calls this.
   WB_FN void ring(uint32_t tail) const {
+    if (q->remote) return capsules::ring(q, tail);
     order::fence<order::acq_rel, order::system>();
     order::mmio_store(q->sq_doorbell, index(tail));
   }

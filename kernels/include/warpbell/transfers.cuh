@@ -197,7 +197,7 @@ WB_FN uint32_t volume_ref::move_alone(warp::mask_t mask, bool wants, io& x, uint
   way::state state = way::state::none;
   uint32_t word = WB_DONE, doorbells = 0;
   uint64_t from = 0;
-  if (wants) {
+  if (wants && !q.q->remote) {
     state = fast.go(q, x.ticket, doorbells, word, [&](uint32_t t) {
       from = q.q->bounce != 0 ? q.bounce(t) : 0;
       writer{*this, q, x, true}(self(), true, t);

@@ -402,6 +402,15 @@ class volume_ref {
     return no_address;
   }
 
+  // Returns the key with which a remote controller reaches a buffer that has an iova.
+  WB_FN_COLD static uint32_t key_of(by_value<volume_ref> v, uint32_t device, uint64_t address) {
+    for (uint32_t i = 0; i < v.v_->registered_region_count; ++i) {
+      const wb_registered_region* w = &v.v_->window[i];
+      if (address - w->base < w->bytes) return w->key[device];
+    }
+    return 0;
+  }
+
   // Returns true if the device can transfer `n` blocks to or from the buffer.
   WB_FN bool reachable(uint32_t device, uint64_t buffer, uint32_t n) const {
     return queue_on(device).q->bounce != 0 || iova(device, buffer, n << v_->block_shift) != no_address;
@@ -444,7 +453,7 @@ class volume_ref {
       }
       const uint64_t data = bounces ? q.q->bounce_iova + uint64_t{i} * q.q->bounce_bytes : volume.iova(at.device, buffer, bytes);
       const uint64_t list = uint64_t{i} << v->memory_page_shift;
-      const nvme::prp p =
+      const nvme::prp p = q.q->remote ? nvme::keyed(data, bytes, bounces ? q.q->bounce_key : key_of(volume, at.device, buffer)) :
           nvme::data_pointer(data, bytes, v->memory_page_shift, bounces ? nullptr : reinterpret_cast<uint64_t*>(q.q->prp_list + list),
                              q.q->prp_list_iova + list);
       const uint64_t to = op == nvme::op_read ? (bounces ? buffer : buffer | WB_RECORD_LANDED) : 0;

@@ -107,16 +107,27 @@ impl Manager {
         }
         let cq =
             *self.cqs.get(&setup.id).filter(|cq| e.cdw11 >> 16 == u32::from(cq.id)).ok_or(status::INVALID_CQ.dnr())?;
-        let queue = self.connect_queue(setup.id, setup.entries)?;
+        let kernels = self.core.kernels.lock().get(&setup.id).cloned();
+        let queue = self.connect_queue(setup.id, setup.entries, self.user(kernels.as_deref()))?;
+        match &kernels {
+            Some(k) => k.attach(queue.into_link()).map_err(|error| {
+                self.core.report(error);
+                status::HOST_PATHING_ERROR
+            })?,
+            None => self.core.thread_of(setup.id).send(Message::Add(setup, cq, queue)),
+        }
         self.core.existing.set(setup.id, false, true);
         self.sqs.insert(setup.id, setup);
-        self.core.thread_of(setup.id).send(Message::Add(setup, cq, queue));
         Ok(())
     }
 
     fn delete_sq(&mut self, e: &SqEntry) -> Result<(), Status> {
         let id = e.cdw10 as u16;
         self.sqs.remove(&id).ok_or(status::INVALID_QUEUE_ID.dnr())?;
+        if self.core.end_kernel_queue(id) {
+            self.core.existing.set(id, false, false);
+            return Ok(());
+        }
         let removed = self.ask(self.core.thread_of(id), |reply| Message::Remove(id, reply));
         self.core.existing.set(id, false, false);
         removed.ok_or(status::INTERNAL_ERROR)
@@ -128,6 +139,8 @@ impl Manager {
             return Err(status::INVALID_QUEUE_DELETION.dnr());
         }
         self.cqs.remove(&id).ok_or(status::INVALID_QUEUE_ID.dnr())?;
+        // Of a queue that kernels were to drive, and that was not connected.
+        self.core.end_kernel_queue(id);
         self.core.existing.set(id, true, false);
         Ok(())
     }
@@ -178,6 +191,8 @@ impl Manager {
                 let found = match queue {
                     0 => self.up().and_then(|a| a.admin.commands().find(cid)),
                     _ if !self.sqs.contains_key(&queue) => None,
+                    // Kernels give commands the identifiers that are on the wire.
+                    _ if self.core.kernels.lock().contains_key(&queue) => Some(cid),
                     _ => self.ask(self.core.thread_of(queue), |reply| Message::Find(queue, cid, reply)).flatten(),
                 };
                 let Some(found) = found else {

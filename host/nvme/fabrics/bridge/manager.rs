@@ -4,8 +4,9 @@ use super::super::FabricsError;
 use super::super::association::Association;
 use super::super::commands::{Command, Finished};
 use super::super::driver_memory::DriverMemory;
-use super::super::link::{Dialer, QueueShape};
+use super::super::link::{Dialer, QueueShape, User};
 use super::super::queue::{Queue, admin};
+use super::kernels::KernelQueue;
 use super::{Core, Flow, Message, READY, change_status};
 use crate::idle::{self, Idle, Pace, Pause};
 use crate::nvme::ring_service::{Answer, Cq, Mailbox, RingSetup, Snapshot, SubmissionRing, copy};
@@ -25,6 +26,8 @@ const PACE: Pace =
     Pace { spin: Duration::ZERO, yields: 100, naps: [Duration::from_micros(50), Duration::from_millis(1)] };
 /// Longest sleep while the controller is disabled. Register writes wake the thread.
 const LONG_NAP: Duration = Duration::from_millis(100);
+/// Interval between two looks at the connections of kernels.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// Time in which a target notices that a connection was closed.
 const CLOSE_NOTICE: Duration = Duration::from_secs(2);
 /// Time for messages to a target that is left anyway.
@@ -74,6 +77,7 @@ pub(super) struct Manager {
     /// Keep Alive: the next time to send it, and the time since which a response is due.
     next_beat: Instant,
     pending_beat: Option<Instant>,
+    next_look: Instant,
 }
 
 impl Manager {
@@ -92,6 +96,7 @@ impl Manager {
             cc: 0,
             next_beat: Instant::now() + core.config.keep_alive / 2,
             pending_beat: None,
+            next_look: Instant::now(),
             core,
         }
     }
@@ -123,6 +128,7 @@ impl Manager {
         for value in writes {
             self.configure(value);
         }
+        self.look_at_kernels();
         let loss = self.core.loss.lock().take();
         if let Some(error) = loss {
             self.lose(error);
@@ -245,6 +251,7 @@ impl Manager {
         self.link = Link::Failed;
         *self.core.failure.lock() = Some(reason);
         self.set_flow(Flow::Closed);
+        self.close_kernels(true);
     }
 
     /// Ends the association, which deletes all queues (NVMe Base 2.1, 3.7.2).
@@ -256,6 +263,7 @@ impl Manager {
         }
         self.rings = None;
         for id in std::mem::take(&mut self.sqs).into_keys() {
+            core.end_kernel_queue(id);
             core.existing.set(id, false, false);
             core.doorbells.clear(id);
         }
@@ -355,6 +363,7 @@ impl Manager {
                 self.leave(status::HOST_PATHING_ERROR);
                 self.link = Link::Failed;
                 self.set_flow(Flow::Closed);
+                self.close_kernels(true);
                 change_status(&self.core, csts::CFS, 0);
             }
             _ => {}
@@ -375,6 +384,7 @@ impl Manager {
         for m in &core.mail {
             self.ask(m, Message::Detach);
         }
+        self.close_kernels(false);
         // The threads may have reported the same loss meanwhile.
         *core.loss.lock() = None;
     }
@@ -394,6 +404,7 @@ impl Manager {
         self.leave(status::HOST_PATHING_ERROR);
         let now = Instant::now();
         let reason = error.to_string();
+        *self.core.last_loss.lock() = Some(reason.clone());
         if self.core.config.controller_loss == Some(Duration::ZERO) {
             return self.fail(reason);
         }
@@ -439,7 +450,12 @@ impl Manager {
             a.admin.run_well(Command::plain(entry), self.core.config.connect_timeout, &what)?;
         }
         let mut queues = Vec::new();
+        let kernels = self.core.kernels.lock().clone();
         for (&id, setup) in &self.sqs {
+            let by = kernels.get(&id);
+            if by.is_some_and(|k| !k.wants_connection()) {
+                continue;
+            }
             if self.core.stops() {
                 let reason = "the controller is being closed".to_owned();
                 return Err(FabricsError::Lost { peer: self.core.config.peer(), reason });
@@ -447,14 +463,17 @@ impl Manager {
             let connected = Queue::connect(
                 &self.dialer,
                 QueueShape { id, controller: a.controller, entries: setup.entries },
-                self.core.limits.in_capsule_bytes,
+                self.user(by.map(|k| &**k)),
             )?;
-            queues.push(self.prepared(connected.0));
+            queues.push((by.cloned(), self.prepared(connected.0)));
         }
         self.raise(a);
-        for queue in queues {
+        for (kernels, queue) in queues {
             let id = queue.id();
-            self.core.thread_of(id).send(Message::Attach(id, queue));
+            match kernels {
+                Some(k) => k.attach(queue.into_link()).unwrap_or_else(|error| self.core.report(error)),
+                None => self.core.thread_of(id).send(Message::Attach(id, queue)),
+            }
         }
         for entry in std::mem::take(&mut self.event_requests) {
             self.forward(&entry);
@@ -472,15 +491,52 @@ impl Manager {
         Box::new(queue)
     }
 
+    /// Returns the user of a queue's connection.
+    pub(super) fn user<'a>(&self, kernels: Option<&'a KernelQueue>) -> User<'a> {
+        kernels.map_or(User::Host(self.core.limits.in_capsule_bytes), |k| User::Kernels(&k.plan.space))
+    }
+
+    fn close_kernels(&self, is_last: bool) {
+        self.core.kernels.lock().values().for_each(|k| k.close(is_last));
+    }
+
+    /// Looks for failed connections of kernels. Connects those queues whose kernels have noticed an earlier loss only
+    /// now.
+    fn look_at_kernels(&mut self) {
+        let now = Instant::now();
+        if now < self.next_look || !matches!(self.link, Link::Up(_)) {
+            return;
+        }
+        self.next_look = now + LOOK_EVERY;
+        let kernels = self.core.kernels.lock().clone();
+        for (id, k) in kernels {
+            if let Some(error) = k.look() {
+                tracing::debug!(device = %self.core.name, queue = id, %error, "connection of kernels lost");
+                return self.core.report(error);
+            }
+            if !k.wants_connection() {
+                continue;
+            }
+            // The association is established anew if that fails.
+            let connected = self.connect_queue(id, k.plan.entries, User::Kernels(&k.plan.space)).map_err(|status| {
+                let (peer, command) = (self.core.config.peer(), format!("Connect of queue {id}"));
+                FabricsError::Command { peer, command, status }
+            });
+            if let Err(error) = connected.and_then(|queue| k.attach(queue.into_link())) {
+                return self.core.report(error);
+            }
+        }
+    }
+
     /// Connects an I/O queue of the current association.
-    pub(super) fn connect_queue(&mut self, id: u16, entries: u32) -> Result<Box<Queue>, Status> {
+    pub(super) fn connect_queue(&mut self, id: u16, entries: u32, user: User<'_>) -> Result<Box<Queue>, Status> {
         let (core, dialer) = (self.core.clone(), self.dialer.clone());
         let Some(a) = self.up() else { return Err(status::HOST_PATHING_ERROR) };
         let shape = QueueShape { id, controller: a.controller, entries };
         let started = Instant::now();
         // The target may not have noticed yet that an earlier connection of this queue was closed.
         let connected = loop {
-            match Queue::connect(&dialer, shape, core.limits.in_capsule_bytes) {
+            match Queue::connect(&dialer, shape, user) {
                 Err(FabricsError::Refused { status: s, .. })
                     if s.without_flags() == status::SEQUENCE_ERROR
                         && started.elapsed() < CLOSE_NOTICE

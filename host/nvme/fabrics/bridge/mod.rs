@@ -5,23 +5,25 @@
 
 mod admin;
 mod formats;
+mod kernels;
 mod manager;
 mod service;
 
 use super::association::{Association, Limits};
 use super::driver_memory::PAGE_SHIFT;
-use super::link::{Dialer, Transport};
+use super::link::{Dialer, Registrar, Transport};
 use super::queue::Queue;
 use super::tcp::TcpTransport;
 use super::{FabricsConfig, FabricsError};
-use crate::memory::{DmaError, DmaRegion, Region, Space};
+use crate::memory::{DmaError, DmaRegion, Region, RemoteMemory, Space};
 use crate::nvme::ring_service::address::Streaming;
 use crate::nvme::ring_service::{
     AddressTable, Bells, Doorbells, Mailbox, Mover, QueueBits, Registers, RingSetup, Written,
 };
-use crate::nvme::{Attachment, DmaSpace, DoorbellPages, Port, PortError};
+use crate::nvme::{Attachment, CapsulePlan, CapsuleQueue, CapsuleQueues, DmaSpace, DoorbellPages, Port, PortError};
 use crate::wire::nvme::{cc, csts, register};
 use formats::Formats;
+use kernels::{KernelCounters, KernelQueue, KernelQueues};
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, mpsc};
@@ -73,11 +75,16 @@ struct Core {
     stop: AtomicBool,
     existing: QueueBits,
     formats: Formats,
+    /// Registration of memory, if kernels can drive connections of the transport.
+    registrar: Option<Arc<dyn Registrar>>,
+    kernels: KernelQueues,
     mail: Box<[Mailbox<Message>]>,
     manager: OnceLock<Thread>,
     flow: Mutex<Flow>,
     /// First error of a connection since the association was established.
     loss: Mutex<Option<FabricsError>>,
+    /// Cause of the last loss of the association.
+    last_loss: Mutex<Option<String>>,
     /// Reason why registers cannot be read: no association, after all attempts.
     failure: Mutex<Option<String>>,
     limits: Limits,
@@ -93,6 +100,9 @@ struct Shared {
     losses: AtomicU64,
     reconnects: AtomicU64,
     keep_alives: AtomicU64,
+    /// Of the kernels' queues that were deleted.
+    kernel_commands: AtomicU64,
+    host_posts: AtomicU64,
     invalid_doorbells: AtomicU64,
 }
 
@@ -100,10 +110,15 @@ struct Shared {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counters {
-    /// I/O commands that got a response.
+    /// I/O commands that host threads carried and that got a response.
     pub commands: u64,
-    /// I/O commands that completed with an error.
+    /// I/O commands among them that completed with an error.
     pub failed: u64,
+    /// I/O commands that kernels posted themselves and whose response they took.
+    pub kernel_commands: u64,
+    /// Work requests that host threads posted on the queue pairs of kernels, after the Connect command of each. 0 unless
+    /// the driver is faulty.
+    pub host_posts: u64,
     /// Losses of the association.
     pub losses: u64,
     /// Successful attempts to connect again.
@@ -137,6 +152,18 @@ impl Core {
 
     fn stops(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
+    }
+}
+
+impl Core {
+    /// Ends a queue of kernels for good. Returns false if there is none.
+    fn end_kernel_queue(&self, queue: u16) -> bool {
+        let Some(k) = self.kernels.lock().remove(&queue) else { return false };
+        k.close(true);
+        let c = k.counters();
+        self.counters.kernel_commands.fetch_add(c.commands, Ordering::Relaxed);
+        self.counters.host_posts.fetch_add(c.host_posts, Ordering::Relaxed);
+        true
     }
 }
 
@@ -223,7 +250,10 @@ impl RemoteController {
         let threads = config.service_threads().min(pairs.into());
         let system = |what| move |source| FabricsError::System { what, source };
         let core = Arc::new(Core {
-            registers: Registers::new(capabilities(&association, config), association.version),
+            registers: Registers::new(
+                capabilities(&association, config, &limits, dialer.transport.registrar().is_some()),
+                association.version,
+            ),
             doorbells: Doorbells::new(pairs, STRIDE).map_err(system("memory for doorbells"))?,
             // The manager is a reader too.
             table: Arc::new(AddressTable::new(name.clone(), Streaming::Auto, threads + 1)),
@@ -231,10 +261,13 @@ impl RemoteController {
             stop: AtomicBool::new(false),
             existing: QueueBits::new(pairs),
             formats: Formats::default(),
+            registrar: dialer.transport.registrar().cloned(),
+            kernels: KernelQueues::default(),
             mail: (0..threads).map(|_| Mailbox::default()).collect(),
             manager: OnceLock::new(),
             flow: Mutex::new(Flow::Open),
             loss: Mutex::new(None),
+            last_loss: Mutex::new(None),
             failure: Mutex::new(None),
             limits,
             pairs,
@@ -274,11 +307,23 @@ impl RemoteController {
         self.0.core.limits
     }
 
+    /// Returns the cause of the last loss of the association; `None` if it was never lost.
+    pub fn last_loss(&self) -> Option<String> {
+        self.0.core.last_loss.lock().clone()
+    }
+
     /// Returns the counters since the controller was opened.
     pub fn counters(&self) -> Counters {
         let c = &self.0.core.counters;
         let read = |n: &AtomicU64| n.load(Ordering::Relaxed);
+        let now =
+            self.0.core.kernels.lock().values().map(|k| k.counters()).fold(
+                KernelCounters { commands: read(&c.kernel_commands), host_posts: read(&c.host_posts) },
+                |a, b| KernelCounters { commands: a.commands + b.commands, host_posts: a.host_posts + b.host_posts },
+            );
         Counters {
+            kernel_commands: now.commands,
+            host_posts: now.host_posts,
             commands: read(&c.commands),
             failed: read(&c.failed),
             losses: read(&c.losses),
@@ -290,18 +335,19 @@ impl RemoteController {
 }
 
 /// Returns the Controller Capabilities for the driver: those of the remote controller that hold for queues in memory.
-fn capabilities(a: &Association, config: &FabricsConfig) -> u64 {
+fn capabilities(a: &Association, config: &FabricsConfig, limits: &Limits, by_kernels: bool) -> u64 {
     const CONTIGUOUS_QUEUES: u64 = 1 << 16;
     const NVM_COMMAND_SET: u64 = 1 << 37;
     const { assert!(PAGE_SHIFT == 12) };
+    // Kernels have as many commands in flight as a queue has entries, less one.
+    let entries = match (limits.max_commands, by_kernels) {
+        (0, _) | (_, false) => limits.queue_entries,
+        (most, true) => limits.queue_entries.min(1 << (u32::from(most) + 1).ilog2()).max(2),
+    };
     // The driver's enable may include a new connection, whose steps have time limits of their own.
     let steps = (config.connect_timeout * 4).as_millis().div_ceil(500) as u64;
     let timeout = (u64::from(a.cap.timeout_units()) + steps).min(255);
-    u64::from(a.cap.max_queue_entries() - 1)
-        | CONTIGUOUS_QUEUES
-        | timeout << 24
-        | u64::from(STRIDE) << 32
-        | NVM_COMMAND_SET
+    u64::from(entries - 1) | CONTIGUOUS_QUEUES | timeout << 24 | u64::from(STRIDE) << 32 | NVM_COMMAND_SET
 }
 
 #[derive(Debug)]
@@ -354,12 +400,26 @@ impl Port for RemotePort {
         self.0.core.doorbells.window()
     }
 
+    fn capsules(&self) -> Option<&dyn CapsuleQueues> {
+        self.0.core.registrar.is_some().then_some(self as &dyn CapsuleQueues)
+    }
+
     fn name(&self) -> String {
         self.0.core.name.clone()
     }
 
     fn kind(&self) -> &'static str {
         "nvmf"
+    }
+}
+
+impl CapsuleQueues for RemotePort {
+    fn announce(&self, queue: u16, plan: CapsulePlan) -> Arc<dyn CapsuleQueue> {
+        let core = &self.0.core;
+        core.end_kernel_queue(queue);
+        let kernels = Arc::new(KernelQueue::new(plan, core.registrar.clone()));
+        core.kernels.lock().insert(queue, kernels.clone());
+        kernels
     }
 }
 
@@ -372,7 +432,27 @@ impl DmaSpace for RemoteDma {
     }
 
     fn map(&self, region: &Region) -> Result<DmaRegion, DmaError> {
-        self.0.core.table.map(region)
+        let core = &self.0.core;
+        let mapped = core.table.map(region);
+        let Some(registrar) = &core.registrar else { return mapped };
+        let keys = match (registrar.register(region, true), &mapped) {
+            (Ok(keys), _) => keys,
+            (Err(_), Err(_)) => return mapped,
+            (Err(reason), Ok(_)) => return Err(DmaError::Unreachable { device: core.name.clone(), reason }),
+        };
+        let remote = Some(RemoteMemory { address: keys.address(), key: keys.remote_key() });
+        Ok(match mapped {
+            Ok(m) => DmaRegion { remote, guard: Arc::new((keys, m.guard.clone())), ..m },
+            // Memory of a GPU has a key alone, as no host thread reaches it.
+            Err(_) => DmaRegion {
+                region: region.clone(),
+                offset: 0,
+                bytes: region.len(),
+                iova: keys.address(),
+                remote,
+                guard: Arc::new(keys),
+            },
+        })
     }
 }
 

@@ -16,6 +16,8 @@ macro_rules! each_transport {
 mod faults;
 mod hostile;
 mod io;
+#[cfg(feature = "shmem")]
+mod kernels;
 mod life;
 #[cfg(feature = "shmem")]
 mod rdma;

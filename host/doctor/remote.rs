@@ -1,0 +1,139 @@
+//! Drives of other machines: the route, the connection, and the limits of the target.
+
+use super::check::{Area, Checks};
+use crate::fabrics;
+use crate::nvme::fabrics::{ConnectReport, FabricsConfig, FabricsError, FabricsTransport};
+use crate::remedy::Remedies;
+use crate::units::Bytes;
+use std::time::Duration;
+
+/// Adds the checks of one drive. Each needs the one before it.
+pub(super) fn check(config: &FabricsConfig, all: &mut Vec<super::Check>) {
+    let mut c = Checks::of(Area::Remote, config.to_string(), all);
+    if config.transport == FabricsTransport::Soft {
+        return c.skip("route", "software NICs connect when the device is opened");
+    }
+    match fabrics::route(config) {
+        Ok(route) => c.ok("route", route),
+        Err(e) => return c.fail("route", e.to_string(), e.remedies().into_iter().next()),
+    }
+    match fabrics::check(config) {
+        Ok(report) => {
+            c.ok("connection", format!("admin and I/O queue connected in {}", milliseconds(report.took)));
+            target(&mut c, &report);
+        }
+        Err(e) => {
+            let fix = e.remedies().into_iter().next();
+            match is_of_target(&e) {
+                true => {
+                    c.ok("connection", "the target replies");
+                    c.fail("target", e.to_string(), fix);
+                }
+                false => c.fail("connection", e.to_string(), fix),
+            }
+        }
+    }
+}
+
+/// Returns true for errors of a target that is reached.
+fn is_of_target(e: &FabricsError) -> bool {
+    use FabricsError as E;
+    matches!(
+        e,
+        E::Refused { .. }
+            | E::AuthenticationRequired { .. }
+            | E::Command { .. }
+            | E::NotReady { .. }
+            | E::Unsupported { .. }
+    )
+}
+
+fn milliseconds(d: Duration) -> String {
+    format!("{:.1} ms", d.as_secs_f64() * 1e3)
+}
+
+fn target(c: &mut Checks<'_>, r: &ConnectReport) {
+    let l = &r.limits;
+    let most = l.max_transfer_bytes.map_or("any length".to_owned(), |b| Bytes(b).to_string());
+    let facts = format!(
+        "{}, {} I/O queues of up to {} entries, transfers of {most}, {} bytes in a capsule, {} namespaces",
+        r.model.trim(),
+        r.queues,
+        l.queue_entries,
+        l.in_capsule_bytes,
+        r.namespaces.len()
+    );
+    match (r.namespaces.is_empty(), l.keep_alive_granularity_ms) {
+        (true, _) => c.fail("target", facts, "add a namespace to the subsystem".to_owned()),
+        (false, 0) => c.warn("target", format!("{facts}; it has no Keep Alive"), None),
+        (false, _) => c.ok("target", facts),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Check, Status};
+    use super::*;
+    use std::net::TcpListener;
+
+    fn checks(config: &FabricsConfig) -> Vec<(&'static str, Status, String)> {
+        let mut all: Vec<Check> = Vec::new();
+        check(config, &mut all);
+        let page = include_str!("../../docs/doctor.md");
+        for c in &all {
+            assert!(page.lines().any(|l| l == format!("### {} {}", c.area, c.name)), "docs/doctor.md: {}", c.name);
+            assert_eq!(c.subject, config.to_string());
+        }
+        all.into_iter().map(|c| (c.name, c.status, format!("{} {:?}", c.detail, c.fix))).collect()
+    }
+
+    fn config(port: u16) -> FabricsConfig {
+        FabricsConfig::tcp("127.0.0.1", port, "nqn.2026-01.org.example:data").connect_timeout(Duration::from_secs(20))
+    }
+
+    #[test]
+    fn the_first_step_that_fails_is_named_with_its_remedy() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        // A program that ends each connection.
+        let ends = std::thread::spawn(move || drop(listener.accept()));
+        let all = checks(&config(port));
+        ends.join().unwrap();
+        assert_eq!((all[0].0, all[0].1, all[1].0, all[1].1), ("route", Status::Ok, "connection", Status::Fail));
+        assert!(all[0].2.contains("127.0.0.1 from 127.0.0.1"), "{all:?}");
+        // The port is closed now.
+        let all = checks(&config(port));
+        assert_eq!((all.len(), all[1].1), (2, Status::Fail));
+        assert!(all[1].2.contains("start the target"), "{all:?}");
+        let mut unknown = config(port);
+        unknown.host = "host.invalid".to_owned();
+        let all = checks(&unknown);
+        assert_eq!((all.len(), all[0].0, all[0].1), (1, "route", Status::Fail));
+        assert!(all[0].2.contains("/etc/hosts"), "{all:?}");
+        let all = checks(&config(port).transport(FabricsTransport::Soft));
+        assert_eq!((all.len(), all[0].1), (1, Status::Skip));
+        if !std::path::Path::new("/sys/class/infiniband").exists() {
+            let all = checks(&config(port).transport(FabricsTransport::Rdma));
+            assert_eq!((all.len(), all[0].0, all[0].1), (1, "route", Status::Fail));
+        }
+    }
+
+    #[cfg(feature = "soft")]
+    #[test]
+    fn a_target_tells_its_limits_or_why_it_refuses() {
+        use crate::soft::fabrics::{Target, TargetConfig};
+        let drive = crate::storage::Drive::open("soft:mem:1M,threads=1").unwrap();
+        let target = Target::start(drive.controller(), TargetConfig::new("nqn.2026-01.org.example:data")).unwrap();
+        let mut config = config(target.address().port());
+        let all = checks(&config);
+        assert_eq!(
+            all.iter().map(|c| (c.0, c.1)).collect::<Vec<_>>(),
+            [("route", Status::Ok), ("connection", Status::Ok), ("target", Status::Ok)]
+        );
+        assert!(all[2].2.contains("I/O queues of up to") && all[2].2.contains("1 namespaces"), "{all:?}");
+        config.subsystem = "nqn.2026-01.org.example:none".to_owned();
+        let all = checks(&config);
+        assert_eq!((all[1].1, all[2].0, all[2].1), (Status::Ok, "target", Status::Fail));
+        assert!(all[2].2.contains("list the target's subsystems"), "{all:?}");
+    }
+}

@@ -1,0 +1,114 @@
+//! Use of controllers of other machines over TCP, or over RDMA by the devices of this machine.
+
+use super::transport::{RdmaTransport, of_request};
+use crate::nvme::fabrics::{
+    self, ConnectReport, FabricsConfig, FabricsError, FabricsTransport, RemoteController, Transport,
+};
+use crate::rdma::{ConnectionManager, VerbsConnectionManager};
+use crate::wire::nvme::fabrics::DiscoveryRecord;
+use std::io::ErrorKind;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, ToSocketAddrs, UdpSocket};
+use std::sync::Arc;
+
+/// Opens the RDMA device on the route to a configuration's target.
+fn manager(config: &FabricsConfig) -> Result<VerbsConnectionManager, FabricsError> {
+    if config.transport == FabricsTransport::Soft {
+        let reason = "nvmf:soft is carried by software NICs, and not by a device of this machine".to_owned();
+        return Err(FabricsError::Options { reason });
+    }
+    let manager = VerbsConnectionManager::new(&config.host, config.port, config.connect_timeout);
+    manager.map_err(|e| of_request(config, 0, e))
+}
+
+fn rdma(config: &FabricsConfig) -> Result<Arc<dyn Transport>, FabricsError> {
+    Ok(Arc::new(RdmaTransport::new(Arc::new(manager(config)?))))
+}
+
+/// Returns the way to a configuration's target in words: over TCP this machine's address, over RDMA the device, its GID
+/// and its MTU. Sends nothing over TCP, and no connection request over RDMA.
+///
+/// # Errors
+/// [`FabricsError::Resolve`], [`FabricsError::Unreachable`] or [`FabricsError::TimedOut`] without a route. Over RDMA also
+/// [`FabricsError::Adapter`] and [`FabricsError::Options`], as for [`connect`].
+pub fn route(config: &FabricsConfig) -> Result<String, FabricsError> {
+    if config.transport != FabricsTransport::Tcp {
+        let path = manager(config)?.adapter().path();
+        return Ok(format!("{} ({})", path.device, path.link));
+    }
+    let resolve = |source| FabricsError::Resolve { host: config.host.clone(), source };
+    let unreachable = |source| FabricsError::Unreachable { peer: config.peer(), source };
+    let to = (config.host.as_str(), config.port).to_socket_addrs().map_err(resolve)?.next();
+    let to = to.ok_or_else(|| resolve(ErrorKind::NotFound.into()))?;
+    let any: IpAddr = if to.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+    // A datagram socket that is connected has this machine's address on the route.
+    let socket = UdpSocket::bind((any, 0)).map_err(unreachable)?;
+    socket.connect(to).map_err(unreachable)?;
+    Ok(format!("{} from {}", to.ip(), socket.local_addr().map_err(unreachable)?.ip()))
+}
+
+/// Connects to a subsystem by the configuration's transport, TCP or RDMA.
+///
+/// # Errors
+/// As [`RemoteController::connect`]. Over RDMA also [`FabricsError::Rejected`] if the target rejects a queue's connection
+/// request, [`FabricsError::Adapter`] if librdmacm is missing or the RDMA device fails, and [`FabricsError::Options`] for
+/// [`FabricsTransport::Soft`].
+pub fn connect(config: &FabricsConfig) -> Result<RemoteController, FabricsError> {
+    match config.transport {
+        FabricsTransport::Tcp => RemoteController::connect(config),
+        _ => RemoteController::connect_over(config, rdma(config)?),
+    }
+}
+
+/// Checks a connection by the configuration's transport, as [`fabrics::check`] does over TCP.
+///
+/// # Errors
+/// As [`connect`].
+pub fn check(config: &FabricsConfig) -> Result<ConnectReport, FabricsError> {
+    match config.transport {
+        FabricsTransport::Tcp => fabrics::check(config),
+        _ => fabrics::check_over(config, rdma(config)?),
+    }
+}
+
+/// Returns the subsystems that the discovery controller at an address reports, as [`fabrics::discover`] does over TCP.
+/// `address` is `HOST[:PORT]`, with `tcp://` or `rdma://` before it or not.
+///
+/// # Errors
+/// As [`fabrics::discover`], and over RDMA those of [`connect`].
+pub fn discover(
+    transport: FabricsTransport,
+    address: &str,
+    adjust: impl Fn(FabricsConfig) -> FabricsConfig,
+) -> Result<Vec<DiscoveryRecord>, FabricsError> {
+    match transport {
+        FabricsTransport::Tcp => fabrics::discover(address, adjust),
+        _ => fabrics::discover_over(transport, address, adjust, rdma),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn a_machine_without_rdma_refuses_by_name() {
+        let config = FabricsConfig::tcp("127.0.0.1", 4420, "nqn.2026-01.org.example:data")
+            .connect_timeout(Duration::from_secs(1));
+        let soft = check(&config.clone().transport(FabricsTransport::Soft)).unwrap_err();
+        assert!(matches!(soft, FabricsError::Options { .. }), "{soft}");
+        if std::path::Path::new("/sys/class/infiniband").exists() {
+            return;
+        }
+        let rdma = config.transport(FabricsTransport::Rdma);
+        for e in [
+            connect(&rdma).unwrap_err(),
+            check(&rdma).unwrap_err(),
+            discover(FabricsTransport::Rdma, "rdma://127.0.0.1", |c| c).unwrap_err(),
+            route(&rdma).unwrap_err(),
+        ] {
+            assert!(matches!(e, FabricsError::Adapter { .. }), "{e:?}");
+            assert!(e.to_string().contains("rdma"), "{e}");
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! Connection manager for connections to one address, through the RDMA device on the route to it.
+
+use super::event::{Kind, ended, failure};
+use super::identifier::CmIdentifier;
+use super::{Event, Identifier, Request};
+use crate::idle;
+use crate::memory::Space;
+use crate::pci::Sysfs;
+use crate::rdma::{
+    Adapter, ConnectError, Connection, ConnectionManager, DeviceChoice, Endpoint, Gid, GidKind, QueuePair, RdmaDevice,
+    RdmaError, Transport, open,
+};
+use parking_lot::Mutex;
+use std::fmt;
+use std::io::{self, ErrorKind};
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::os::fd::RawFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Largest private data of a request in bytes: what the IP addresses in it leave (InfiniBand Architecture 1.7, annex
+/// A11).
+pub(super) const MOST_PRIVATE: usize = 56;
+
+/// Device and port that reach an address, and the GID from which they do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct LocalEnd {
+    pub device: String,
+    pub port: u8,
+    pub gid: Gid,
+}
+
+impl LocalEnd {
+    /// Returns the index of the GID in the port's table; `None` if the kernel shows no such entry. Of two entries with
+    /// the same GID the connection manager takes that of RoCE v2 by default.
+    fn gid_index(&self, devices: &[RdmaDevice]) -> Option<u32> {
+        let ports = &devices.iter().find(|d| d.name == self.device)?.ports;
+        let gids = &ports.iter().find(|p| p.number == u32::from(self.port))?.gids;
+        let same = || gids.iter().filter(|e| e.gid == self.gid);
+        same().find(|e| e.kind == Some(GidKind::RoceV2)).or_else(|| same().next()).map(|e| e.index)
+    }
+}
+
+impl fmt::Display for LocalEnd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} port {} (GID {})", self.device, self.port, self.gid)
+    }
+}
+
+/// Connection manager of RDMA devices, for connections to one address. Its adapter is a proxy of the device on the route
+/// to that address.
+#[derive(Debug)]
+pub struct VerbsConnectionManager {
+    peer: String,
+    address: SocketAddr,
+    place: LocalEnd,
+    adapter: Arc<dyn Adapter>,
+}
+
+impl VerbsConnectionManager {
+    /// Finds the RDMA device on the route to an address, and opens it. `host` is a name or an IP address. `limit` bounds
+    /// the search.
+    ///
+    /// # Errors
+    /// * [`ConnectError::Unreachable`] if the name has no address, or no RDMA device is on the route to it.
+    /// * [`ConnectError::TimedOut`] if the search takes too long.
+    /// * [`ConnectError::Protocol`] if the connection manager reports another event.
+    /// * [`ConnectError::Rdma`] if librdmacm is missing, or the device cannot be opened.
+    pub fn new(host: &str, port: u16, limit: Duration) -> Result<Self, ConnectError> {
+        let peer = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
+        let deadline = Deadline::new(limit);
+        let unreachable = |source| ConnectError::Unreachable { peer: peer.clone(), source };
+        let mut last = unreachable(ErrorKind::NotFound.into());
+        for address in (host, port).to_socket_addrs().map_err(unreachable)? {
+            match find(&mut CmIdentifier::new()?, &peer, address, deadline) {
+                Ok(place) => {
+                    let choice = DeviceChoice {
+                        device: Some(place.device.clone()),
+                        port: Some(place.port.into()),
+                        gid_index: place.gid_index(&RdmaDevice::all(&Sysfs::system())),
+                        ..DeviceChoice::default()
+                    };
+                    let adapter = open(Transport::Verbs, &choice, &Space::cpu())?.into();
+                    return Ok(Self { peer, address, place, adapter });
+                }
+                Err(e) => last = e,
+            }
+        }
+        Err(last)
+    }
+}
+
+/// Limit of a connection, and the time at which it expires.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Deadline {
+    since: Instant,
+    limit: Duration,
+}
+
+impl Deadline {
+    pub fn new(limit: Duration) -> Self {
+        Self { since: Instant::now(), limit }
+    }
+
+    fn left(&self) -> Duration {
+        self.limit.saturating_sub(self.since.elapsed())
+    }
+}
+
+/// Waits for an event of this kind. The descriptor is polled anew at least every second.
+fn expect(id: &mut impl Identifier, peer: &str, wanted: Kind, deadline: Deadline) -> Result<Event, ConnectError> {
+    loop {
+        let next = id.next().map_err(|e| ConnectError::Protocol {
+            peer: peer.to_owned(),
+            reason: format!("reading events of the connection manager: {e}"),
+        })?;
+        match next {
+            Some(event) if event.kind == wanted && event.status == 0 => return Ok(event),
+            Some(event) => return Err(failure(peer, event, deadline.since.elapsed())),
+            None => {}
+        }
+        let left = deadline.left();
+        if left.is_zero() {
+            return Err(ConnectError::TimedOut { peer: peer.to_owned(), waited: deadline.limit });
+        }
+        idle::wait(&[(id.descriptor(), false)], left.min(Duration::from_secs(1)));
+    }
+}
+
+/// Finds the device and the port on the route to an address.
+pub(super) fn find(
+    id: &mut impl Identifier,
+    peer: &str,
+    address: SocketAddr,
+    deadline: Deadline,
+) -> Result<LocalEnd, ConnectError> {
+    let unreachable = |source| ConnectError::Unreachable { peer: peer.to_owned(), source };
+    id.resolve_address(address, deadline.left()).map_err(unreachable)?;
+    expect(id, peer, Kind::ADDRESS_RESOLVED, deadline)?;
+    id.local_end().ok_or_else(|| unreachable(io::Error::from_raw_os_error(libc::ENODEV)))
+}
+
+/// Connects a queue pair of the adapter at `place`. Returns the private data of the acceptance.
+pub(super) fn connect(
+    id: &mut impl Identifier,
+    peer: &str,
+    (address, place): (SocketAddr, &LocalEnd),
+    queue: &mut dyn QueuePair,
+    private: &[u8],
+    deadline: Deadline,
+) -> Result<Vec<u8>, ConnectError> {
+    let refused = |reason: String| ConnectError::Protocol { peer: peer.to_owned(), reason };
+    if private.len() > MOST_PRIVATE {
+        return Err(refused(format!("{} bytes of private data; the limit is {MOST_PRIVATE}", private.len())));
+    }
+    let found = find(id, peer, address, deadline)?;
+    if found != *place {
+        let reason = format!("the route to {address} now goes through {found}, and the open device is {place}");
+        return Err(RdmaError::Unavailable { transport: Transport::Verbs, reason }.into());
+    }
+    let unreachable = |source| ConnectError::Unreachable { peer: peer.to_owned(), source };
+    id.resolve_route(deadline.left()).map_err(unreachable)?;
+    expect(id, peer, Kind::ROUTE_RESOLVED, deadline)?;
+    let own = Endpoint::from_address(&queue.address(), queue.number())?;
+    id.request(Request { private, queue: queue.number(), reads_in: own.reads_in }).map_err(unreachable)?;
+    let response = expect(id, peer, Kind::RESPONSE, deadline)?;
+    queue.connect_along(&id.route()?)?;
+    id.establish().map_err(|e| refused(format!("completing the connection: {e}")))?;
+    Ok(response.private)
+}
+
+impl ConnectionManager for VerbsConnectionManager {
+    fn adapter(&self) -> &Arc<dyn Adapter> {
+        &self.adapter
+    }
+
+    fn connect(
+        &self,
+        queue: &mut dyn QueuePair,
+        private: &[u8],
+        limit: Duration,
+    ) -> Result<(Box<dyn Connection>, Vec<u8>), ConnectError> {
+        let mut id = CmIdentifier::new()?;
+        let to = (self.address, &self.place);
+        let private = connect(&mut id, &self.peer, to, queue, private, Deadline::new(limit))?;
+        Ok((Box::new(Established::new(id)), private))
+    }
+}
+
+/// An established connection.
+#[derive(Debug)]
+pub(super) struct Established<I> {
+    descriptor: RawFd,
+    state: Mutex<(I, Option<String>)>,
+}
+
+impl<I: Identifier> Established<I> {
+    pub(super) fn new(id: I) -> Self {
+        Self { descriptor: id.descriptor(), state: Mutex::new((id, None)) }
+    }
+}
+
+impl<I: Identifier> Connection for Established<I> {
+    fn descriptor(&self) -> RawFd {
+        self.descriptor
+    }
+
+    fn ended(&self) -> Option<String> {
+        let (id, reason) = &mut *self.state.lock();
+        while reason.is_none() {
+            match id.next() {
+                Ok(None) => break,
+                Ok(Some(event)) => *reason = ended(event.kind).map(str::to_owned),
+                Err(e) => *reason = Some(format!("reading events of the connection manager: {e}")),
+            }
+        }
+        reason.clone()
+    }
+}
