@@ -4,7 +4,7 @@
 use super::edges::{GraphError, GraphOnEngine, WeightKind, Weighted};
 use super::launch::{Launcher, QueueOrder};
 use super::params::{
-    GraphReport as Report, SSSP_FAR as FAR, SSSP_LOWERED as LOWERED, SSSP_NEAR as NEAR, SSSP_SCANNED as SCANNED,
+    GRAPH_PIECE_EDGES, GraphReport as Report, SSSP_FAR as FAR, SSSP_LOWERED as LOWERED, SSSP_NEAR as NEAR, SSSP_SCANNED as SCANNED,
     Sssp as Parameters,
 };
 use super::vertex_values::VertexValues;
@@ -166,6 +166,7 @@ pub struct Sssp {
     edge_suffix: String,
     memory_suffix: String,
     distance: VertexValues,
+    relaxed: Region,
     stamp: Region,
     in_far: Region,
     near: [Region; 2],
@@ -254,6 +255,7 @@ impl Sssp {
             edge_suffix: format!("{}_{id}_{weight}_d{bits}", weighted.edges.source()),
             memory_suffix: format!("{id}_d{bits}"),
             distance: word.allocate(graph)?,
+            relaxed: device((vertices + (graph.arcs / GRAPH_PIECE_EDGES) as usize + 1) * (bits / 8) as usize)?,
             stamp: device(vertices * size_of::<u32>())?,
             in_far: device(vertices.div_ceil(32) * 4)?,
             near: [near()?, near()?],
@@ -315,6 +317,7 @@ impl Sssp {
         let mut p = Parameters {
             offset: self.graph.out.offset.address(),
             distance: self.distance.address(),
+            relaxed: self.relaxed.address(),
             stamp: self.stamp.address(),
             in_far: self.in_far.address(),
             near: near[1],

@@ -155,7 +155,10 @@ template <class Id, class C, class Source> WB_FN void pagerank_pull(const wb_pag
           if (!warp::all(all, inside)) break;
         }
       },
-      [&](uint64_t from, uint64_t to) { edges.expect_range(all, from, to); });
+      [&](uint64_t from, uint64_t to) {
+        // With one lane to a warp no other lane keeps reads in flight. Otherwise tiles of one page gain nothing.
+        if (warp::width < 32 || edges.joins_pages()) edges.expect_range(all, from, to);
+      });
   add_count(sums, WB_PAGERANK_SCANNED, scanned);
   add_count(sums, WB_GRAPH_BAD_EDGES, bad);
   publish(sums, p.report);

@@ -306,6 +306,9 @@ template <class T> class array {
     for (uint64_t page = page_of(first); page < end; page += warp::count(mask)) request(mask, page, end, true);
   }
 
+  /// @brief Returns true if pages are small enough that one command reads several (WB_CACHE_COMMAND_BYTES).
+  WB_FN bool joins_pages() const { return 1u << c_.page_shift < WB_CACHE_COMMAND_BYTES; }
+
   // --- a page that stays ----------------------------------------------------------------------------------------------
 
   /// @brief Pins the page of element i, whose elements are plain loads then. For the lanes that are converged.
@@ -359,8 +362,6 @@ template <class T> class array {
 
   static constexpr uint32_t log2_bytes = sizeof(T) == 1 ? 0 : sizeof(T) == 2 ? 1 : sizeof(T) == 4 ? 2 : sizeof(T) == 8 ? 3 : 4;
   static constexpr uint64_t prefetch_pages = 32;
-  // Log2 of the bytes that a walk requests at once, if its pages are smaller.
-  static constexpr uint32_t stretch_log2 = 12;
   // Loads that a lane has in flight within a chunk.
   static constexpr uint32_t batch = sizeof(T) <= 8 ? 8 : 4;
 
@@ -417,7 +418,7 @@ template <class T> class array {
   }
   // Returns the end of the pages that a walk requests together with a page.
   WB_FN uint64_t stretch_end(uint64_t page) const {
-    const uint32_t pages = c_.page_shift < stretch_log2 ? 1u << (stretch_log2 - c_.page_shift) : 1;
+    const uint32_t pages = joins_pages() ? WB_CACHE_COMMAND_BYTES >> c_.page_shift : 1;
     return (page & ~uint64_t{pages - 1}) + pages;
   }
   WB_FN const uint64_t* home_tag(uint64_t page) const {
