@@ -159,7 +159,7 @@ enum wb_sssp_sum {
 typedef struct wb_sssp {
   WB_POINTER(const uint64_t) offset;  // [vertices + 1]
   WB_POINTER(void) distance;          // u32 or u64 words[vertices]
-  WB_POINTER(void) relaxed;           // words[vertices + edges / WB_GRAPH_PIECE_EDGES + 1]: the distance with which an item was last relaxed
+  WB_POINTER(void) relaxed;           // words[vertices + edges / WB_GRAPH_PIECE_EDGES + 1]: the distance with which an item was last relaxed, or null
   WB_POINTER(uint32_t) stamp;         // [vertices]: the round for which a vertex was last queued
   WB_POINTER(uint32_t) in_far;        // bitmap of vertices in the far queue
   WB_POINTER(const void) near;        // items to relax in this round

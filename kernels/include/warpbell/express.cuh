@@ -47,12 +47,19 @@ template <class Queue> class express {
     }
     order::store<order::relaxed>(queue.mark(t), queue.lap(t) + 1);
     queue.ring(t + 1);
-    uint32_t w = 0;
-    bool over = false;
+    // Two looks are on their way at a time, half a trip apart.
+    const auto look = [&] { return order::load_quad<order::relaxed, order::system>(entry).w; };
+    const auto is_new = [&](uint32_t w) { return (w >> nvme::cqe_phase_shift & 1u) != phase; };
+    uint32_t w = look();
+    order::relax(half_trip_ns);
+    uint32_t later = look();
+    bool over = is_new(w);
     for (uint32_t looks = most_looks; looks && !over; --looks) {
-      w = order::load_quad<order::acquire, order::system>(entry).w;
-      over = (w >> nvme::cqe_phase_shift & 1u) != phase;
+      w = later;
+      later = look();
+      over = is_new(w);
     }
+    order::fence<order::acquire, order::system>();
     if (!over || (w & nvme::cqe_cid_mask) != identifier) {
       order::store<order::release>(head_, head);
       doorbells += queue.template ring_for<false>(self, t + 1);
@@ -67,13 +74,15 @@ template <class Queue> class express {
 
   /// @brief Returns slot and locks, after the data was copied. Only after `state::done`.
   WB_FN void finish(const Queue& queue) const {
-    order::store<order::release>(slot_, free_);
-    order::store<order::release>(head_, uint64_t{next_} << 32);
-    queue.template ring_for<false>(warp::mask_t{1} << warp::lane(), next_);
+    // One fence for all words that others acquire.
+    order::fence<order::release>();
+    order::store<order::after_fence>(slot_, free_);
+    order::store<order::after_fence>(head_, uint64_t{next_} << 32);
+    queue.release_tail(next_);
   }
 
  private:
-  static constexpr uint32_t most_looks = 16;
+  static constexpr uint32_t most_looks = 16, half_trip_ns = 500;
 
   uint64_t* head_;
   uint32_t* slot_;

@@ -160,6 +160,15 @@ template <class Queue, class Ring> class ring_core {
     return warp::any(mask, more) ? 1 + publish(mask) : 1;
   }
 
+  /// @brief Returns the tail lock, whose holder has rung the doorbell for the entries before ticket `end`. One thread that has the lock
+  /// calls this, after a fence that releases what it wrote.
+  WB_FN void release_tail(uint32_t end) const {
+    // Neither waits for the other: a mark that is set after this look was followed by an attempt at the lock.
+    const bool behind = self().seems_marked(end);
+    const uint64_t held = order::exchange<order::after_fence>(lock(), static_cast<uint64_t>(end) << 32);
+    if (static_cast<uint32_t>(held) > 1 || behind) publish(warp::mask_t{1} << warp::lane());
+  }
+
   /// @brief Writes the doorbell for every marked entry from the tail on, unless another warp holds the lock, which then sees these
   /// marks.
   ///

@@ -204,8 +204,10 @@ WB_FN uint32_t volume_ref::move_alone(warp::mask_t mask, bool wants, io& x, uint
     });
   }
   const bool done = state == way::state::done;
-  if (warp::any(mask, done)) {
-    copy_together(mask, done && word == WB_DONE && from != 0, x.buffer, from, x.blocks << v_->block_shift);
+  if (const warp::mask_t reader = warp::ballot(mask, done)) {
+    const uint32_t lane = warp::first(reader);
+    from = warp::shuffle(mask, word == WB_DONE ? from : 0, lane);
+    if (from) copy_one(mask, warp::shuffle(mask, x.buffer, lane), from, warp::shuffle(mask, x.blocks, lane) << v_->block_shift);
     if (done) fast.finish(q);
     count(mask, done, x.op, x.blocks, doorbells);
     return done ? word : ended;
