@@ -32,7 +32,7 @@ template <class Queue> class express {
     wb_queue* const q = queue.q;
     head_ = reinterpret_cast<uint64_t*>(&q->head_lock);
     const uint64_t head = order::fetch_or<order::acquire>(head_, uint64_t{1});
-    // What is needed later is read before the fence, after which each look at the wb_queue would be a trip to the L2.
+    // Words for later are read before the fence, after which each look at the wb_queue would be a trip to the L2.
     const void* const entry = static_cast<const char*>(q->cq) + uint64_t{queue.index(t)} * nvme::cqe_bytes;
     uint32_t* const doorbell = q->cq_doorbell;
     const uint32_t phase = queue.lap(t) & 1u, identifier = queue.index(t), after = queue.index(t + 1);

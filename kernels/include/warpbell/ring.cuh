@@ -160,7 +160,7 @@ template <class Queue, class Ring> class ring_core {
     return warp::any(mask, more) ? 1 + publish(mask) : 1;
   }
 
-  /// @brief Returns the tail lock, whose holder has rung the doorbell for the entries before ticket `end`. One thread that has the lock
+  /// @brief Returns the tail lock, whose holder has announced the entries before ticket `end`. One thread that has the lock
   /// calls this, after a fence that releases what it wrote.
   WB_FN void release_tail(uint32_t end) const {
     // Neither waits for the other: a mark that is set after this look was followed by an attempt at the lock.
