@@ -47,19 +47,12 @@ template <class Queue> class express {
     }
     order::store<order::relaxed>(queue.mark(t), queue.lap(t) + 1);
     queue.ring(t + 1);
-    // Two looks are on their way at a time, half a trip apart.
-    const auto look = [&] { return order::load_quad<order::relaxed, order::system>(entry).w; };
-    const auto is_new = [&](uint32_t w) { return (w >> nvme::cqe_phase_shift & 1u) != phase; };
-    uint32_t w = look();
-    order::relax(half_trip_ns);
-    uint32_t later = look();
-    bool over = is_new(w);
+    uint32_t w = 0;
+    bool over = false;
     for (uint32_t looks = most_looks; looks && !over; --looks) {
-      w = later;
-      later = look();
-      over = is_new(w);
+      w = order::load_quad<order::acquire, order::system>(entry).w;
+      over = (w >> nvme::cqe_phase_shift & 1u) != phase;
     }
-    order::fence<order::acquire, order::system>();
     if (!over || (w & nvme::cqe_cid_mask) != identifier) {
       order::store<order::release>(head_, head);
       doorbells += queue.template ring_for<false>(self, t + 1);
@@ -82,7 +75,7 @@ template <class Queue> class express {
   }
 
  private:
-  static constexpr uint32_t most_looks = 16, half_trip_ns = 500;
+  static constexpr uint32_t most_looks = 16;
 
   uint64_t* head_;
   uint32_t* slot_;
