@@ -303,7 +303,7 @@ template <class T> class array {
     if (last > count_) last = count_;
     if (first >= last) return;
     const uint64_t end = page_of(last - 1) + 1;
-    for (uint64_t page = page_of(first); page < end; page += warp::count(mask)) request(mask, page, end, true);
+    for (uint64_t page = page_of(first); page < end; page += warp::count(mask)) out_of_line(request_range)(cache_, mask, page, end, true);
   }
 
   /// @brief Returns true if pages are small enough that one command reads several (WB_CACHE_COMMAND_BYTES).
@@ -410,16 +410,10 @@ template <class T> class array {
   WB_FN void ask_for(uint64_t page) const {
     if (is_missing(page)) out_of_line(request_pages)(cache_, 1u << warp::lane(), true, page, false);
   }
-  // Requests the missing ones of pages `first` to `end` - 1, one by each lane of the mask at most. Collective.
-  WB_FN void request(warp::mask_t mask, uint64_t first, uint64_t end, bool certain) const {
-    const uint64_t page = first + warp::rank(mask);
-    const bool asks = page < end && is_missing(page);
-    if (warp::any(mask, asks)) out_of_line(request_pages)(cache_, mask, asks, page, certain);
-  }
-  // Returns the end of the pages that a walk requests together with a page.
-  WB_FN uint64_t stretch_end(uint64_t page) const {
-    const uint32_t pages = joins_pages() ? WB_CACHE_COMMAND_BYTES >> c_.page_shift : 1;
-    return (page & ~uint64_t{pages - 1}) + pages;
+  // Requests those pages of an array up to element `last` - 1 that a walk reads together with `page`, if they are small. Collective.
+  WB_FN void request_with(warp::mask_t mask, uint64_t page, uint64_t last, bool certain) const {
+    const uint64_t pages = WB_CACHE_COMMAND_BYTES >> c_.page_shift, end = page_of(last - 1) + 1, stretch = (page & ~(pages - 1)) + pages;
+    out_of_line(request_range)(cache_, mask, page, stretch < end ? stretch : end, certain);
   }
   WB_FN const uint64_t* home_tag(uint64_t page) const {
     return frames::tag(c_, frames::entry(c_, frames::set_of(c_, page), frames::home_way(c_, page)));
@@ -440,7 +434,6 @@ template <class T> class array {
     bool changed = false;
     // The tag of the page in question as it was read before the last fence, if there was one.
     uint64_t early = 0;
-    const uint64_t pages_end = first < last ? page_of(last - 1) + 1 : 0;
     while (first < last) {
       const uint64_t page = page_of(first);
       const uint32_t set = frames::set_of(c_, page);
@@ -460,8 +453,8 @@ template <class T> class array {
         word = frames::tag(c_, frames::entry(c_, set, way));
         t = early;
       } else if (!warp::all(mask, !changed && hit(page, set, way, word, t))) {
-        if (more && stretch_end(page) > page + 1) {
-          request(mask, page, least(stretch_end(page), pages_end), !Stops);
+        if (more && joins_pages()) {
+          request_with(mask, page, last, !Stops);
           asked = true;
         }
         if (!hold(mask, page, way)) return walked::failed;
@@ -473,8 +466,10 @@ template <class T> class array {
         ++hits_;
         if (!(t & WB_TAG_REFERENCED)) frames::touch(word, t);
       }
-      if (more && !asked && warp::any(mask, !tags::names(ahead, page + 1))) {
-        request(mask, page + 1, least(stretch_end(page + 1), pages_end), false);
+      if (joins_pages()) {
+        if (more && !asked && warp::any(mask, !tags::names(ahead, page + 1))) request_with(mask, page + 1, last, false);
+      } else if (more && !tags::names(ahead, page + 1) && warp::is_leader(mask)) {
+        out_of_line(request_pages)(cache_, 1u << warp::lane(), true, page + 1, false);
       }
       const T* base = reinterpret_cast<const T*>(frames::address(c_, set, way) + byte_of(first));
       const uint32_t count = static_cast<uint32_t>(end - first);
@@ -523,8 +518,6 @@ template <class T> class array {
     }
     return count;
   }
-
-  WB_FN static uint64_t least(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
   // Pins the page that all lanes of the mask want, once for each lane.
   WB_FN bool hold(warp::mask_t mask, uint64_t page, uint32_t& way) const {

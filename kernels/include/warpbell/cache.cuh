@@ -509,4 +509,15 @@ WB_FN_COLD void request_pages(const wb_cache* cache, warp::mask_t mask, bool wan
   }
 }
 
+/// @brief Requests the missing ones of pages `first` to `end` - 1, one by each lane of the mask at most. Collective, converged. As
+/// request_pages.
+WB_FN_COLD void request_range(const wb_cache* cache, warp::mask_t mask, uint64_t first, uint64_t end, bool certain) {
+  const wb_cache& c = *cache;
+  const uint64_t page = first + warp::rank(mask);
+  const uint32_t set = frames::set_of(c, page);
+  const bool asks =
+      page < end && !tags::names(order::load<order::relaxed>(frames::tag(c, frames::entry(c, set, frames::home_way(c, page)))), page);
+  if (warp::any(mask, asks)) request_pages(cache, mask, asks, page, certain);
+}
+
 }  // namespace warpbell

@@ -298,9 +298,7 @@ template <class Completion> class basic_queue_ref : public ring_ref {
   /// @brief Takes new entries off the completion ring, unless another warp is polling. Collective; all lanes on this queue.
   ///
   /// @return The number of entries taken, in all lanes.
-  WB_FN uint32_t poll(warp::mask_t mask) const {
-    return q->remote ? capsules::poll(ring_ref(q), mask) : poll_on(ring_ref(q), mask);
-  }
+  WB_FN uint32_t poll(warp::mask_t mask) const { return poll_on(ring_ref(q), mask); }
 
   /// @brief Returns true if the ticket's command has completed, or was finished already. Does not poll. One thread calls this.
   ///
@@ -533,6 +531,7 @@ template <class Completion> class basic_queue_ref : public ring_ref {
     }
     before = warp::shuffle(mask, before, warp::leader(mask));
     if (static_cast<uint32_t>(before) != 0) return 0;
+    if (r.q->remote) return capsules::poll(r, mask, before);
     const uint32_t old_head = static_cast<uint32_t>(before >> 32);
     uint32_t head = old_head;
     const uint32_t n = warp::count(mask), rank = warp::rank(mask);

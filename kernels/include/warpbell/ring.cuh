@@ -308,9 +308,11 @@ class ring_ref : public ring_core<wb_queue, ring_ref> {
 
   /// @brief Announces the entries before ticket `tail` to the device. One thread that holds the tail lock calls this.
   WB_FN void ring(uint32_t tail) const {
-    if (q->remote) return capsules::ring(q, tail);
+    // A remote controller has no doorbell of NVMe.
+    uint32_t* const doorbell = q->sq_doorbell;
+    if (doorbell == nullptr) return capsules::ring(q, tail);
     order::fence<order::acq_rel, order::system>();
-    order::mmio_store(q->sq_doorbell, index(tail));
+    order::mmio_store(doorbell, index(tail));
   }
 
  private:

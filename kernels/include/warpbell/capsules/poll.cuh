@@ -177,16 +177,10 @@ WB_FN bool adopt(const ring_ref& r, wb_capsules* c, warp::mask_t mask, uint32_t&
   return true;
 }
 
-// Takes responses, unless another warp is polling. Collective; all lanes on this queue. Returns the number of commands that have
-// ended, in all lanes.
-WB_FN_COLD uint32_t poll(by_value<ring_ref> r, warp::mask_t mask) {
+// Takes responses, and returns the head lock, which held `before` when this warp took it. Collective; all lanes on this queue.
+// Returns the number of commands that have ended, in all lanes.
+WB_FN_COLD uint32_t poll(by_value<ring_ref> r, warp::mask_t mask, uint64_t before) {
   uint64_t* lock = reinterpret_cast<uint64_t*>(&r.q->head_lock);
-  uint64_t before = 1;
-  if (warp::is_leader(mask) && (static_cast<uint32_t>(order::load<order::relaxed>(lock)) & 1u) == 0) {
-    before = order::fetch_or<order::acq_rel>(lock, uint64_t{1});
-  }
-  before = warp::shuffle(mask, before, warp::leader(mask));
-  if (static_cast<uint32_t>(before) != 0) return 0;
   wb_capsules* c = order::load<order::acquire>(&r.q->capsules);
   uint32_t ended = 0;
   bool down = order::load<order::relaxed>(&c->down) != 0, switched = false;
