@@ -159,13 +159,14 @@ enum wb_sssp_sum {
 typedef struct wb_sssp {
   WB_POINTER(const uint64_t) offset;  // [vertices + 1]
   WB_POINTER(void) distance;          // u32 or u64 words[vertices]
-  WB_POINTER(void) relaxed;           // words[vertices + edges / WB_GRAPH_PIECE_EDGES + 1]: the distance with which an item was last relaxed, or null
-  WB_POINTER(uint32_t) stamp;         // [vertices]: the round for which a vertex was last queued
-  WB_POINTER(uint32_t) in_far;        // bitmap of vertices in the far queue
-  WB_POINTER(const void) near;        // items to relax in this round
-  WB_POINTER(void) near_next;         // items to relax in the next round
-  WB_POINTER(void) far;               // vertices at or beyond the threshold
-  WB_POINTER(void) far_next;          // vertices that stay far when the threshold moves
+  WB_POINTER(void)
+  relaxed;  // words[vertices + edges / WB_GRAPH_PIECE_EDGES + 1]: the distance with which an item was last relaxed, or null
+  WB_POINTER(uint32_t) stamp;   // [vertices]: the round for which a vertex was last queued
+  WB_POINTER(uint32_t) in_far;  // bitmap of vertices in the far queue
+  WB_POINTER(const void) near;  // items to relax in this round
+  WB_POINTER(void) near_next;   // items to relax in the next round
+  WB_POINTER(void) far;         // vertices at or beyond the threshold
+  WB_POINTER(void) far_next;    // vertices that stay far when the threshold moves
   uint64_t near_items;
   uint64_t far_items;
   uint64_t settled;    // word: distances below it are final when the far queue is split

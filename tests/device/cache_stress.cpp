@@ -442,7 +442,7 @@ void adjacent_pages(bool bounce) {
 
 // Tests a copy that does not reply to the read of several pages: each page is read from the other copy.
 void silent_copy() {
-  bed b(64, 8, 64, 0.2, true, 2);
+  bed b(64, 8, 64, 3, true, 2);
   silent = true;
   b.device.plan = [](uint64_t block) {
     return silent && block / model::options{}.chunk_blocks % 2 == 0 ? model::fate::lost : model::fate::normal;

@@ -68,7 +68,8 @@ class capsule_link {
     check(data.x == mlx5::swap_bytes(64u) && data.y == view.capsule_key, "a capsule has a wrong length or key");
     const uint64_t at = uint64_t{mlx5::swap_bytes(data.z)} << 32 | mlx5::swap_bytes(data.w);
     check(at >= view.capsules && at < view.capsules + depth_ * 64u && (at - view.capsules) % 64 == 0, "a send names no capsule");
-    for (uint32_t i = 0; i < 4; ++i) e[i] = order::load_quad<order::relaxed, order::system>(reinterpret_cast<const order::quad*>(at - shift) + i);
+    for (uint32_t i = 0; i < 4; ++i)
+      e[i] = order::load_quad<order::relaxed, order::system>(reinterpret_cast<const order::quad*>(at - shift) + i);
     check((e[0].x >> 14 & 3u) == 1, "a command has no SGL");
     check(e[2].y >> 24 == 0x40, "a command has no keyed data block");
     check((e[0].x >> 16 & (depth_ - 1)) == (at - view.capsules) / 64, "an identifier does not belong to its capsule");

@@ -306,7 +306,8 @@ class controller : public host_words {
             p.bytes = uint64_t{n} << o.block_shift;
             p.to_host = op == nvme::op_read;
             if (o.remote) {
-              const uint32_t key = e[2].x >> 24 | e[2].y << 8, expected = o.bounce ? capsule_link::bounce_key : capsule_link::memory_key + device;
+              const uint32_t key = e[2].x >> 24 | e[2].y << 8,
+                             expected = o.bounce ? capsule_link::bounce_key : capsule_link::memory_key + device;
               check((e[2].x & 0xffffffu) == p.bytes && key == expected, "a keyed data block has a wrong length or key");
             }
             // A device may transfer data at any time until it completes the command.

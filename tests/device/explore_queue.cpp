@@ -174,24 +174,26 @@ limits at_most(uint32_t preemptions, uint32_t delays = 0) {
 int main(int argc, char** argv) {
   constexpr uint32_t wraps = 0u - 2;
   const limits every{.states = 40'000'000};
-  return explore_main(argc, argv,
-                      {
-                          {"depth 2, two submitters of two", [] { return make({.first_ticket = wraps}, "22"); }, every, every},
-                          {"depth 2, two submitters of three", [] { return make({}, "33"); }, at_most(0), every},
-                          {"depth 2, three submitters", [] { return make({}, "111"); }, at_most(0), at_most(2)},
-                          {"depth 2, tokens", [] { return make({}, "22", way::holds_tokens); }, at_most(1), every},
-                          {"depth 2, a failure", [] { return make({.failures = 1}, "11"); }, every, every},
-                          {"depth 2, a token fails", [] { return make({.failures = 1}, "11", way::holds_tokens); }, at_most(1), every},
-                          {"depth 2, the clock", [] { return make({.clock_jumps = 2}, "11"); }, at_most(1), every},
-                          {"depth 2, a stop", [] { return make({.stops = 1}, "11"); }, at_most(1), every},
-                          {"depth 2, two in a hurry", [] { return make({.first_ticket = wraps}, "22", way::express); }, at_most(1), at_most(3)},
-                          {"depth 2, one in a hurry fails", [] { return make({.failures = 1}, "11", way::express); }, at_most(1), at_most(3)},
-                          {"depth 4, two in a hurry", [] { return make({.depth = 4}, "22", way::express); }, at_most(1), at_most(2)},
-                          {"depth 4, in a hurry, the clock", [] { return make({.depth = 4, .clock_jumps = 2}, "11", way::express); }, at_most(1), at_most(3)},
-                          {"depth 4, two submitters of two", [] { return make({.depth = 4}, "22"); }, at_most(1), every},
-                          {"depth 4, tokens", [] { return make({.depth = 4}, "12", way::holds_tokens); }, at_most(1), at_most(3)},
-                          {"depth 4, late stores", [] { return make({.depth = 4}, "11"); }, at_most(1, 1), at_most(~0u, 1)},
-                          {"depth 4, two laps", [] { return make({.depth = 4, .first_ticket = wraps}, "44"); }, at_most(0), at_most(1)},
-                          {"depth 4, three submitters", [] { return make({.depth = 4}, "111"); }, at_most(0), at_most(2)},
-                      });
+  return explore_main(
+      argc, argv,
+      {
+          {"depth 2, two submitters of two", [] { return make({.first_ticket = wraps}, "22"); }, every, every},
+          {"depth 2, two submitters of three", [] { return make({}, "33"); }, at_most(0), every},
+          {"depth 2, three submitters", [] { return make({}, "111"); }, at_most(0), at_most(2)},
+          {"depth 2, tokens", [] { return make({}, "22", way::holds_tokens); }, at_most(1), every},
+          {"depth 2, a failure", [] { return make({.failures = 1}, "11"); }, every, every},
+          {"depth 2, a token fails", [] { return make({.failures = 1}, "11", way::holds_tokens); }, at_most(1), every},
+          {"depth 2, the clock", [] { return make({.clock_jumps = 2}, "11"); }, at_most(1), every},
+          {"depth 2, a stop", [] { return make({.stops = 1}, "11"); }, at_most(1), every},
+          {"depth 2, two in a hurry", [] { return make({.first_ticket = wraps}, "22", way::express); }, at_most(1), at_most(3)},
+          {"depth 2, one in a hurry fails", [] { return make({.failures = 1}, "11", way::express); }, at_most(1), at_most(3)},
+          {"depth 4, two in a hurry", [] { return make({.depth = 4}, "22", way::express); }, at_most(1), at_most(2)},
+          {"depth 4, in a hurry, the clock", [] { return make({.depth = 4, .clock_jumps = 2}, "11", way::express); }, at_most(1),
+           at_most(3)},
+          {"depth 4, two submitters of two", [] { return make({.depth = 4}, "22"); }, at_most(1), every},
+          {"depth 4, tokens", [] { return make({.depth = 4}, "12", way::holds_tokens); }, at_most(1), at_most(3)},
+          {"depth 4, late stores", [] { return make({.depth = 4}, "11"); }, at_most(1, 1), at_most(~0u, 1)},
+          {"depth 4, two laps", [] { return make({.depth = 4, .first_ticket = wraps}, "44"); }, at_most(0), at_most(1)},
+          {"depth 4, three submitters", [] { return make({.depth = 4}, "111"); }, at_most(0), at_most(2)},
+      });
 }

@@ -429,16 +429,15 @@ void violations() {
       const queue_ref r(&q, &words.ctl);
       const warp::mask_t self = 1;
       uint32_t t[2];
-      for (uint32_t& ticket : t) check(bool(r.submit(self, nvme::flush(1), nvme::record(nvme::op_flush, 0, 0, 0, 0, 0, false), ticket)), "submit");
+      for (uint32_t& ticket : t)
+        check(bool(r.submit(self, nvme::flush(1), nvme::record(nvme::op_flush, 0, 0, 0, 0, 0, false), ticket)), "submit");
       order::quad e[4];
       check(link.fetch(e) && link.fetch(e) && !link.fetch(e), "two commands are sent");
       switch (kind) {
         case length: link.respond({0, 0, 2, 0}, 15); break;
         case head: link.respond({0, 0, 4, 0}); break;
         case unknown: link.respond({0, 0, 2, 2}); break;
-        default:
-          link.respond({0, 0, 0xffff, 1});
-          link.respond({0, 0, 2, 1});
+        default: link.respond({0, 0, 0xffff, 1}); link.respond({0, 0, 2, 1});
       }
       while (order::load<order::relaxed>(&link.view.down) == 0) r.poll(self);
       r.poll(self);

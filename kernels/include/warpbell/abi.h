@@ -115,28 +115,28 @@ typedef struct wb_capsules_report {
 // queue's submission ring is the ring of capsules. The command of ticket t is sent by block t + shift of the send ring. The host
 // posts `16 << log_receives` bytes of receives, and kernels post each one again.
 typedef struct wb_capsules {
-  uint64_t ring;                        // send ring, 64 bytes << log_blocks
-  uint64_t sent;                        // completion ring of the sends, 64 bytes << log_blocks
-  uint64_t received;                    // completion ring of the receives, 64 bytes << log_receives
-  uint64_t responses;                   // memory of the receives, 16 bytes << log_receives
-  WB_POINTER(void) record;              // the doorbell record: two big-endian words, receive and send
-  WB_POINTER(uint64_t) doorbell;        // the adapter's register, or a mailbox that a host thread reads
-  uint64_t capsules;                    // slot 0's capsule, as work requests name it
+  uint64_t ring;                          // send ring, 64 bytes << log_blocks
+  uint64_t sent;                          // completion ring of the sends, 64 bytes << log_blocks
+  uint64_t received;                      // completion ring of the receives, 64 bytes << log_receives
+  uint64_t responses;                     // memory of the receives, 16 bytes << log_receives
+  WB_POINTER(void) record;                // the doorbell record: two big-endian words, receive and send
+  WB_POINTER(uint64_t) doorbell;          // the adapter's register, or a mailbox that a host thread reads
+  uint64_t capsules;                      // slot 0's capsule, as work requests name it
   WB_POINTER(wb_capsules_report) report;  // in host memory
-  uint32_t capsule_key;                 // big-endian
-  uint32_t queue_word;                  // the queue pair's number as in control segments: shifted by 8, big-endian
-  uint32_t log_blocks;                  // at most 15
-  uint32_t log_receives;                // at most 15
-  uint32_t flags;                       // WB_SEND_*
-  uint32_t posted;                      // sends that the host has posted before kernels got the queue pair
+  uint32_t capsule_key;                   // big-endian
+  uint32_t queue_word;                    // the queue pair's number as in control segments: shifted by 8, big-endian
+  uint32_t log_blocks;                    // at most 15
+  uint32_t log_receives;                  // at most 15
+  uint32_t flags;                         // WB_SEND_*
+  uint32_t posted;                        // sends that the host has posted before kernels got the queue pair
   uint32_t reserved0[10];
   // Words that the host writes while kernels run, a 128-byte line.
   uint64_t next;    // address of the connection that replaces this one, or 0
   uint32_t closed;  // WB_CAPSULES_*
   uint32_t reserved1[29];
   // Words of the holder of the tail lock.
-  uint32_t announced;   // tickets whose commands were sent on this connection, or on an earlier one
-  uint32_t shift;  // blocks of the send ring are tickets plus `shift`
+  uint32_t announced;  // tickets whose commands were sent on this connection, or on an earlier one
+  uint32_t shift;      // blocks of the send ring are tickets plus `shift`
   uint32_t reserved2[30];
   // Words of the holder of the head lock.
   uint32_t taken;  // responses consumed, those to the host included

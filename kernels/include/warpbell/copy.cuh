@@ -98,11 +98,13 @@ WB_FN void copy_one(warp::mask_t mask, uint64_t to, uint64_t from, uint32_t byte
       order::quad q[many];
 #pragma unroll
       for (uint32_t j = 0; j < many; ++j) {
-        if (at + j * n < quads) q[j] = order::load_quad<order::relaxed, order::system>(reinterpret_cast<const void*>(from + uint64_t{at + j * n} * unit));
+        if (at + j * n < quads)
+          q[j] = order::load_quad<order::relaxed, order::system>(reinterpret_cast<const void*>(from + uint64_t{at + j * n} * unit));
       }
 #pragma unroll
       for (uint32_t j = 0; j < many; ++j) {
-        if (at + j * n < quads) order::store_quad<order::relaxed, order::system>(reinterpret_cast<void*>(to + uint64_t{at + j * n} * unit), q[j]);
+        if (at + j * n < quads)
+          order::store_quad<order::relaxed, order::system>(reinterpret_cast<void*>(to + uint64_t{at + j * n} * unit), q[j]);
       }
     }
   }

@@ -240,9 +240,8 @@ template <class Completion> class basic_queue_ref : public ring_ref {
   /// @param held True if the lane still has to `release` its ticket.
   /// @param flying The lane's command is submitted already, with this ticket.
   /// @return The command's status word (status.h). After WB_DONE the lane has acquired the completion on scope device.
-  template <class Write, class Land>
-  WB_FN uint32_t execute(warp::mask_t mask, bool wants, uint32_t& ticket, uint32_t& doorbells, bool& held, Write write, Land land,
-                         bool flying = false) const {
+  template <class Write, class Land> WB_FN uint32_t execute(warp::mask_t mask, bool wants, uint32_t& ticket, uint32_t& doorbells,
+                                                            bool& held, Write write, Land land, bool flying = false) const {
     deadline p(control_);
     uint32_t ended = WB_DONE;
     wants = wants && !flying;

@@ -41,12 +41,12 @@ enum thread_scope { device, system, world };
   X(load, relaxed, system, RELAXED) \
   X(load, acquire, system, ACQUIRE) \
   X(load, relaxed, world, ACQUIRE)
-#define WB_ORDER_STORES(X)           \
-  X(store, relaxed, device, RELAXED) \
+#define WB_ORDER_STORES(X)               \
+  X(store, relaxed, device, RELAXED)     \
   X(store, after_fence, device, RELEASE) \
-  X(store, release, device, RELEASE) \
-  X(store, relaxed, system, RELAXED) \
-  X(store, release, system, RELEASE) \
+  X(store, release, device, RELEASE)     \
+  X(store, relaxed, system, RELAXED)     \
+  X(store, release, system, RELEASE)     \
   X(store, relaxed, world, RELEASE)
 // Read-modify-writes of 4 or 8 bytes. Each returns the value before.
 #define WB_ORDER_UPDATES(X)                    \

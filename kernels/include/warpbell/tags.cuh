@@ -61,9 +61,7 @@ constexpr uint32_t stride_at = 48, frames_at = 56;
 constexpr uint32_t most_stride = 255, most_frames = 256;
 
 /// @brief Returns true if a context has room for the address of a tag and the distance of tags in words.
-WB_FN bool fits(const uint64_t* tag, uint32_t stride) {
-  return reinterpret_cast<uint64_t>(tag) >> stride_at == 0 && stride <= most_stride;
-}
+WB_FN bool fits(const uint64_t* tag, uint32_t stride) { return reinterpret_cast<uint64_t>(tag) >> stride_at == 0 && stride <= most_stride; }
 /// @brief Returns the context of a command that reads into `frames` frames, or writes one back.
 ///
 /// @param tag Tag of the first frame.

@@ -453,9 +453,10 @@ class volume_ref {
       }
       const uint64_t data = bounces ? q.q->bounce_iova + uint64_t{i} * q.q->bounce_bytes : volume.iova(at.device, buffer, bytes);
       const uint64_t list = uint64_t{i} << v->memory_page_shift;
-      const nvme::prp p = q.q->remote ? nvme::keyed(data, bytes, bounces ? q.q->bounce_key : key_of(volume, at.device, buffer)) :
-          nvme::data_pointer(data, bytes, v->memory_page_shift, bounces ? nullptr : reinterpret_cast<uint64_t*>(q.q->prp_list + list),
-                             q.q->prp_list_iova + list);
+      const nvme::prp p = q.q->remote ? nvme::keyed(data, bytes, bounces ? q.q->bounce_key : key_of(volume, at.device, buffer))
+                                      : nvme::data_pointer(data, bytes, v->memory_page_shift,
+                                                           bounces ? nullptr : reinterpret_cast<uint64_t*>(q.q->prp_list + list),
+                                                           q.q->prp_list_iova + list);
       const uint64_t to = op == nvme::op_read ? (bounces ? buffer : buffer | WB_RECORD_LANDED) : 0;
       q.post(ticket, nvme::transfer(op, v->device[at.device].nsid, at.lba, blocks, p),
              nvme::record(op, at.lba, blocks, to, bytes, x.tag, is_private, at.copies && op == nvme::op_read));

@@ -18,9 +18,9 @@ namespace warpbell {
 namespace capsules {
 
 constexpr uint32_t response_bytes = 16;
-constexpr uint32_t host_pathing_error = 0x370;    // NVMe Base 2.1, 4.2.3.4: path related, Host Pathing Error
-constexpr uint32_t no_flow_control = 0xffff;      // SQHD of a controller that reports no head
-constexpr uint32_t status_code = 0x7ff;           // status code and its type: 0 is success
+constexpr uint32_t host_pathing_error = 0x370;  // NVMe Base 2.1, 4.2.3.4: path related, Host Pathing Error
+constexpr uint32_t no_flow_control = 0xffff;    // SQHD of a controller that reports no head
+constexpr uint32_t status_code = 0x7ff;         // status code and its type: 0 is success
 constexpr uint32_t patient_looks = WB_GPU ? 4 : 1;
 
 // Returns the word of a report.
@@ -124,7 +124,8 @@ WB_FN uint32_t take(const ring_ref& r, wb_capsules* c, warp::mask_t mask, uint64
       // All lanes have read their responses.
       warp::sync(mask);
       if (k && warp::is_leader(mask)) {
-        order::store<order::release, order::system>(&static_cast<mlx5::qp_record*>(c->record)->receive, mlx5::receive_record(taken + slots));
+        order::store<order::release, order::system>(&static_cast<mlx5::qp_record*>(c->record)->receive,
+                                                    mlx5::receive_record(taken + slots));
       }
       const bool mine = rank < k, done = mine && complete(r, x.ticket, x.field);
       if (mine && !done) x.fault = fault_of(WB_CAPSULES_REPEATED, x.ticket & 0xffffu, 0);

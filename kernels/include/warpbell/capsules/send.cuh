@@ -12,8 +12,8 @@ namespace warpbell {
 namespace capsules {
 
 constexpr uint32_t command_bytes = 64;
-constexpr uint32_t uses_sgl = 1u << 14;              // dword 0 of a command, PSDT: the data pointer is an SGL
-constexpr uint32_t keyed_type = 0x40u << 24;         // last dword of a keyed data block: address, not invalidated by the controller
+constexpr uint32_t uses_sgl = 1u << 14;       // dword 0 of a command, PSDT: the data pointer is an SGL
+constexpr uint32_t keyed_type = 0x40u << 24;  // last dword of a keyed data block: address, not invalidated by the controller
 constexpr uint32_t max_keyed_bytes = (1u << 24) - 1;
 
 /// @brief Returns the second half of a keyed data block (NVMe Base 2.1, 4.3.2): 24 bits of length, the key, and the type. The first
