@@ -4,13 +4,12 @@
 //! Positions have 64 bits, count blocks of the send ring and never wrap.
 
 use super::send_entries::{SendEntries, SharedMemory, shared};
-use super::{PostRequests, QueuePair, QueueRings};
+use super::{PostRequests, QueuePair};
 use crate::mmio;
 use crate::wire::mlx5::cqe::{CqeError, Failure};
 use crate::wire::mlx5::doorbell::{QpRecord, SendDoorbell};
 use crate::wire::mlx5::{Opcode, Operation, WqeError};
 use std::mem::offset_of;
-use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -134,19 +133,6 @@ pub enum PostError {
     },
 }
 
-/// Returns the doorbell: behind the record, or at the adapter's own address. That is an address of this process if
-/// kernels run on its threads.
-fn doorbell(memory: &QueueRings, records: SharedMemory) -> Option<SharedMemory> {
-    let behind = memory.records().address() + QueueRings::doorbell_offset() as u64;
-    let at = memory.send_queue(0, 0).doorbell;
-    if at == behind {
-        // SAFETY: within the region.
-        return Some(SharedMemory(unsafe { records.0.add(QueueRings::doorbell_offset()) }));
-    }
-    let own = memory.plan().space.gpu_context().is_none();
-    own.then(|| NonNull::new(at as *mut u8)).flatten().map(SharedMemory)
-}
-
 /// Send queue of one queue pair, which only the owning thread drives.
 #[derive(Debug)]
 pub struct CpuSendQueue {
@@ -167,7 +153,7 @@ impl CpuSendQueue {
         let number = queue.number();
         let entries = SendEntries::new(queue)?;
         let records = shared(number, entries.queue().memory().records())?;
-        let doorbell = doorbell(entries.queue().memory(), records).ok_or(PostError::OutOfReach { number })?;
+        let doorbell = entries.queue().memory().host_doorbell().ok_or(PostError::OutOfReach { number })?;
         Ok(Self { entries, records, doorbell, announced: 0 })
     }
 

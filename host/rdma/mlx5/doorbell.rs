@@ -342,15 +342,15 @@ impl Mailbox {
         Ok(Self { service: service.clone(), slot, memory })
     }
 
-    /// Returns the mailbox's address for kernels.
-    pub fn address(&self) -> u64 {
-        self.memory.address()
+    /// Returns the mailbox's address for kernels, and that in this process.
+    pub fn addresses(&self) -> Option<(u64, NonNull<u8>)> {
+        Some((self.memory.address(), self.memory.host()?))
     }
 }
 
 impl fmt::Debug for Mailbox {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Mailbox({:#x})", self.address())
+        write!(f, "Mailbox({:#x})", self.memory.address())
     }
 }
 

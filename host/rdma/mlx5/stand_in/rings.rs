@@ -6,6 +6,7 @@
 use super::super::adapter::{Facts, Kernels, Memories, Mlx5Adapter};
 use super::super::devx::UarKind;
 use super::firmware::Rings;
+use super::interface;
 use super::registers::Register;
 use super::{Driver, Firmware};
 use crate::cuda::WritesOrdering;
@@ -15,7 +16,7 @@ use crate::memory::{Place, Region, Space};
 use crate::rdma::connection::tests::roce;
 use crate::rdma::{
     Adapter, AdapterPath, DeviceChoice, Gid, MemoryRange, PortFacts, QueueAddress, QueuePair, QueuePlan, QueueRings,
-    RdmaError, RecordChoice, Registration, Rights, TrafficClass,
+    RdmaError, ReceivePlan, RecordChoice, Registration, Rights, Route, TrafficClass,
 };
 use crate::soft::nic::{SoftNic, SoftNicConfig, SoftQueuePair};
 use crate::wire::mlx5::doorbell::SendDoorbell;
@@ -133,14 +134,23 @@ impl Wire {
             log_blocks: rings.log_blocks as u32,
             collapsed: rings.completions.collapsed,
             data: Place::Host,
-            receives: None,
+            receives: rings.receives.map(|r| ReceivePlan {
+                log_slots: r.log_slots as u32,
+                log_stride: r.log_stride as u32,
+                data_in_entries: r.in_entries,
+            }),
         };
+        let received = rings.receives.map(|r| {
+            let ring = foreign(r.ring, interface::PIECE << r.log_stride << r.log_slots);
+            (ring, foreign(r.completions.address, interface::COMPLETION << r.completions.log_size))
+        });
         let entries = 1u64 << rings.completions.log_size;
         let ring = foreign(rings.ring, blocks * BLOCK_BYTES as u64);
-        let completions = foreign(rings.completions.address, entries * 64);
+        let completions = foreign(rings.completions.address, entries * interface::COMPLETION);
         // The record, and the word behind it that a software NIC polls.
         let bytes = QueueRings::doorbell_offset() + size_of::<u64>();
-        let memory = Arc::new(QueueRings::over(plan, ring, completions, foreign(rings.record, bytes as u64)));
+        let records = foreign(rings.record, bytes as u64);
+        let memory = Arc::new(QueueRings::over(plan, ring, completions, received, records));
         let pair = self.nic.serve(memory.clone()).expect("a queue pair");
         let number = pair.number();
         network().lock().insert((self.gid, number), pair.address());
@@ -380,6 +390,9 @@ impl QueuePair for WatchedPair {
     }
     fn connect(&mut self, peer: &QueueAddress) -> Result<(), RdmaError> {
         self.inner.connect(peer)
+    }
+    fn connect_along(&mut self, route: &Route) -> Result<(), RdmaError> {
+        self.inner.connect_along(route)
     }
     fn memory(&self) -> &QueueRings {
         self.inner.memory()
