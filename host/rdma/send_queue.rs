@@ -5,6 +5,7 @@
 
 use super::send_entries::{SendEntries, SharedMemory, shared};
 use super::{PostRequests, QueuePair};
+use crate::engine::abi;
 use crate::mmio;
 use crate::wire::mlx5::cqe::{CqeError, Failure};
 use crate::wire::mlx5::doorbell::{QpRecord, SendDoorbell};
@@ -139,6 +140,8 @@ pub struct CpuSendQueue {
     entries: SendEntries,
     records: SharedMemory,
     doorbell: SharedMemory,
+    /// False if the queue pair has no doorbell record for sends.
+    has_record: bool,
     /// Blocks announced.
     announced: u64,
 }
@@ -154,7 +157,8 @@ impl CpuSendQueue {
         let entries = SendEntries::new(queue)?;
         let records = shared(number, entries.queue().memory().records())?;
         let doorbell = entries.queue().memory().host_doorbell().ok_or(PostError::OutOfReach { number })?;
-        Ok(Self { entries, records, doorbell, announced: 0 })
+        let has_record = entries.queue().flags() & abi::SEND_NO_RECORD == 0;
+        Ok(Self { entries, records, doorbell, has_record, announced: 0 })
     }
 
     /// Returns the queue pair.
@@ -190,9 +194,11 @@ impl PostRequests for CpuSendQueue {
         if self.announced == posted {
             return;
         }
-        let send = QpRecord::new(0, posted).send;
-        let word = u32::from_ne_bytes(bytemuck::cast(send));
-        self.records.word32(offset_of!(QpRecord, send)).store(word, Ordering::Release);
+        if self.has_record {
+            let send = QpRecord::new(0, posted).send;
+            let word = u32::from_ne_bytes(bytemuck::cast(send));
+            self.records.word32(offset_of!(QpRecord, send)).store(word, Ordering::Release);
+        }
         let doorbell = u64::from_ne_bytes(SendDoorbell::new(self.number(), posted).to_bytes());
         // SAFETY: the doorbell is a word in memory, or a register on a mapped page.
         unsafe { mmio::store64(self.doorbell.word64(0).as_ptr(), doorbell) };

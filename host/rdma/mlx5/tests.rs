@@ -1,3 +1,5 @@
+mod receives;
+
 use super::adapter::{Facts, Kernels, Memories, Mlx5Adapter};
 use super::devx::UarKind;
 use super::doorbell::{Doorbells, Ringer};
