@@ -6,7 +6,7 @@ use crate::memory::{Place, Region, Space};
 use crate::nvme::fabrics::{FabricsConfig, FabricsError, Keys, Link, QueueShape, Registrar, Transport, User};
 use crate::rdma::{
     Adapter, ConnectError, ConnectionManager, CpuReceiveQueue, CpuSendQueue, PostError, QueuePlan, RdmaError,
-    ReceivePlan, Registration, Rights, Transport as AdapterKind,
+    ReceivePlan, Registration, Rights,
 };
 use crate::wire::nvme::rdma::{self, COMMAND_BYTES, RESPONSE_BYTES, Request, reject};
 use std::sync::Arc;
@@ -102,9 +102,8 @@ impl RdmaTransport {
         let post = |e: PostError| of_adapter(&peer, &e);
         let adapter = self.manager.adapter();
         let slots = shape.entries.next_power_of_two();
-        // Kernels then read a response with its completion entry. Physical NICs are not known to write it there.
-        let by_software = matches!(adapter.path().transport, AdapterKind::Soft | AdapterKind::Verbs);
-        let data_in_entries = matches!(user, User::Kernels(_)) && by_software;
+        // Kernels then read a response with its completion entry.
+        let data_in_entries = matches!(user, User::Kernels(_));
         let receives = ReceivePlan { log_slots: slots.ilog2(), log_stride: 0, data_in_entries };
         let log_blocks = slots.ilog2().max(1);
         let plan = QueuePlan::new(space.clone(), Place::Host).log_blocks(log_blocks).receives(Some(receives));

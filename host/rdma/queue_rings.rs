@@ -9,7 +9,6 @@ use crate::setters::setters;
 use crate::wire::mlx5::receive::ReceiveRing;
 use crate::wire::mlx5::{BLOCK_BYTES, CQE_BYTES};
 use bytemuck::Zeroable;
-use std::ptr::NonNull;
 
 /// Initial bytes of a completion ring: they mark entries as never written.
 const NEVER_WRITTEN: u8 = 0xff;
@@ -116,8 +115,8 @@ pub struct QueueRings {
     records: Region,
     /// `mark` and `hold` of `wb_send_queue`, one word each per block. Only kernels use them.
     state: Region,
-    /// A doorbell outside `records`, for kernels and for the host: a register, or a mailbox elsewhere.
-    doorbell: Option<(u64, SharedMemory)>,
+    /// A doorbell outside `records`, as memory and the offset in it: a register, or a mailbox elsewhere.
+    doorbell: Option<(Region, usize)>,
     /// Bytes from one half of a BlueFlame register to the other; 0 if the doorbell takes no entries.
     flame: u32,
 }
@@ -246,16 +245,25 @@ impl QueueRings {
         RECORD_BYTES
     }
 
-    /// Sets the address of the doorbell that kernels write, and that in this process.
-    pub(super) fn set_doorbell(&mut self, address: u64, host: NonNull<u8>) {
-        self.doorbell = Some((address, SharedMemory(host)));
+    /// Sets the doorbell: the word at a byte offset of memory, which may be a mapped page of registers.
+    pub(super) fn set_doorbell(&mut self, memory: Region, offset: usize) {
+        self.doorbell = Some((memory, offset));
     }
 
-    /// Returns the doorbell's memory in this process; `None` if only a GPU reaches it.
+    /// Returns the memory that has the doorbell. Kernels that post may write it.
+    pub(crate) fn doorbell_memory(&self) -> &Region {
+        self.doorbell.as_ref().map_or(&self.records, |(memory, _)| memory)
+    }
+
+    /// Returns the doorbell in this process; `None` if only a GPU reaches it.
     pub(super) fn host_doorbell(&self) -> Option<SharedMemory> {
         // SAFETY: within the region.
-        let behind = || self.records.host().map(|r| SharedMemory(unsafe { r.add(DOORBELL_AT) }));
-        self.doorbell.map(|(_, host)| host).or_else(behind)
+        self.doorbell_memory().host().map(|base| SharedMemory(unsafe { base.add(self.doorbell_at()) }))
+    }
+
+    /// Returns the byte offset of the doorbell in its memory.
+    fn doorbell_at(&self) -> usize {
+        self.doorbell.as_ref().map_or(DOORBELL_AT, |(_, offset)| *offset)
     }
 
     /// Sets the doorbell to a BlueFlame register, which also takes whole entries. `half` is the distance of its halves
@@ -273,7 +281,7 @@ impl QueueRings {
             ring: self.ring.address(),
             completions: self.completions.address(),
             record: self.records.address(),
-            doorbell: self.doorbell.map_or(self.records.address() + DOORBELL_AT as u64, |(kernels, _)| kernels),
+            doorbell: self.doorbell_memory().address() + self.doorbell_at() as u64,
             mark: self.state.address(),
             hold: self.state.address() + u64::from(blocks) * size_of::<u32>() as u64,
             queue_word: (number << 8).to_be(),

@@ -39,11 +39,11 @@ impl Doorbell {
         self.uar.page()
     }
 
-    /// Returns the address for kernels of the register that a queue pair of this mode has; `None` if kernels cannot
-    /// access it.
-    pub fn kernel_address(&self, mode: RecordMode) -> Option<u64> {
+    /// Returns the mapping with the register that a queue pair of this mode has, and the register's offset in it; `None`
+    /// if kernels cannot access it.
+    pub fn mapped(&self, mode: RecordMode) -> Option<(Region, usize)> {
         let apart = self.register_of(mode).as_ptr() as isize - self.register().as_ptr() as isize;
-        self.mapping.as_ref().map(|(r, offset)| (r.address() + *offset as u64).wrapping_add_signed(apart as i64))
+        self.mapping.as_ref().map(|(r, offset)| (r.clone(), offset.wrapping_add_signed(apart)))
     }
 
     /// Returns the register's address in this process.
@@ -342,9 +342,9 @@ impl Mailbox {
         Ok(Self { service: service.clone(), slot, memory })
     }
 
-    /// Returns the mailbox's address for kernels, and that in this process.
-    pub fn addresses(&self) -> Option<(u64, NonNull<u8>)> {
-        Some((self.memory.address(), self.memory.host()?))
+    /// Returns the memory that is the mailbox.
+    pub fn memory(&self) -> &Region {
+        &self.memory
     }
 }
 

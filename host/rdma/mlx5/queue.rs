@@ -101,14 +101,13 @@ impl DirectQueue {
         mailbox: Option<Mailbox>,
     ) -> Result<Self, RdmaError> {
         let mut memory = QueueRings::new(plan, place)?;
-        let register_at = || Some((doorbell.kernel_address(mode)?, doorbell.register_of(mode)));
-        let bell = mailbox.as_ref().map_or_else(register_at, Mailbox::addresses);
         memory.set_blue_flame(if mailbox.is_none() { doorbell.flame() } else { 0 });
-        let (kernels, host) = bell.ok_or_else(|| RdmaError::Queue {
+        let bell = mailbox.as_ref().map(|m| (m.memory().clone(), 0)).or_else(|| doorbell.mapped(mode));
+        let (bell, offset) = bell.ok_or_else(|| RdmaError::Queue {
             blocks: memory.blocks(),
             reason: "kernels can access neither its doorbell nor a mailbox".to_owned(),
         })?;
-        memory.set_doorbell(kernels, host);
+        memory.set_doorbell(bell, offset);
         let (work, registration) = register(common.devx, memory.work(), "work queues")?;
         let (completions, _) = register(common.devx, memory.completions(), "a completion ring")?;
         let received = memory.receives().map(|r| register(common.devx, r.completions(), "a completion ring"));

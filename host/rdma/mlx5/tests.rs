@@ -569,7 +569,8 @@ fn registers_are_mapped_by_a_dma_buf_where_the_gpus_driver_refuses_their_address
         assert_eq!(ringer, Ringer::Kernels);
         let taken: Vec<_> = (0..6).map(|_| doorbells.take(&firmware, &ringer).unwrap()).collect();
         for (i, doorbell) in taken.iter().enumerate() {
-            let (kernels, own) = (doorbell.kernel_address(RecordMode::Valid).unwrap(), doorbell.register());
+            let (page, offset) = doorbell.mapped(RecordMode::Valid).unwrap();
+            let (kernels, own) = (page.address() + offset as u64, doorbell.register());
             assert_ne!(kernels, own.as_ptr() as u64);
             // SAFETY: two mappings of one register, in memory.
             unsafe {
