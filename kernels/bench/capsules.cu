@@ -27,9 +27,9 @@ struct target_at {
 // Returns true if a send has the form that NVMe over RDMA and the ring demand: entry `index` with the capsule of its slot.
 WB_FN bool is_send(const wb_capsules* c, const order::quad& control, const order::quad& data, uint32_t index, uint64_t capsule) {
   return control.x == mlx5::swap_bytes((index & mlx5::index_mask) << 8 | mlx5::op_send) && control.y == (c->queue_word | 2u << 24) &&
-         control.z == static_cast<uint32_t>(mlx5::signalled) << 24 && control.w == 0 && data.x == mlx5::swap_bytes(capsules::command_bytes) &&
-         data.y == c->capsule_key && mlx5::swap_bytes(data.z) == static_cast<uint32_t>(capsule >> 32) &&
-         mlx5::swap_bytes(data.w) == static_cast<uint32_t>(capsule);
+         control.z == static_cast<uint32_t>(mlx5::signalled) << 24 && control.w == 0 &&
+         data.x == mlx5::swap_bytes(capsules::command_bytes) && data.y == c->capsule_key &&
+         mlx5::swap_bytes(data.z) == static_cast<uint32_t>(capsule >> 32) && mlx5::swap_bytes(data.w) == static_cast<uint32_t>(capsule);
 }
 
 // Returns true if a capsule is the read of a block that a thread posts, with the identifier of this ticket.

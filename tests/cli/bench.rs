@@ -53,7 +53,6 @@ fn measurements_that_cannot_be_made_are_named() {
     );
     mentions(&fails(&["bench", "queue", "--depth", "100"]), &["100", "power of two"]);
     mentions(&fails(&["bench", "post", "--depth", "100"]), &["100", "power of two"]);
-    mentions(&fails(&["bench", "post", "--capsules", "--inline"]), &["--capsules", "--inline"]);
     mentions(&fails(&["bench", "array", "--size", "8"]), &["--size"]);
     let media = "soft:mem:1M,media-error=read:0-2047";
     mentions(&fails(&["bench", "nvme", "--device", media, "--runtime", "200ms"]), &["LBA", "nrecovered"]);
