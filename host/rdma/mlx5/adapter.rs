@@ -134,7 +134,7 @@ impl Mlx5Adapter {
         let mode = if abilities.no_record { RecordMode::NoneExternal } else { RecordMode::Valid };
         let shared = Shared {
             service: Mutex::new(None),
-            users: Mutex::default(),
+            users: Mutex::new(vec![Arc::new(user)]),
             memories,
             devx,
             event_queue,
@@ -144,7 +144,7 @@ impl Mlx5Adapter {
             choice: choice.clone(),
             queues: Mutex::new(None),
         };
-        shared.add(user)?;
+        shared.users.lock().iter().try_for_each(|user| shared.prepare(user))?;
         Ok(Self { shared: Arc::new(shared) })
     }
 }
@@ -165,26 +165,28 @@ impl Shared {
         }
     }
 
-    /// Adds a user. Starts the thread that writes doorbells if the user's kernels do not.
-    fn add(&self, user: User) -> Result<Arc<User>, RdmaError> {
+    /// Starts the thread that writes the doorbells of a user, if its kernels do not and it does not run yet.
+    fn prepare(&self, user: &User) -> Result<(), RdmaError> {
         if let (Ringer::Cpu { .. }, service @ None) = (&user.ringer, &mut *self.service.lock()) {
             *service = Some(Service::start("wb-doorbell").map_err(|source| RdmaError::System {
                 what: "starting the thread that writes doorbells".to_owned(),
                 source,
             })?);
         }
-        let user = Arc::new(user);
-        self.users.lock().push(user.clone());
-        Ok(user)
+        Ok(())
     }
 
     /// Returns the user whose kernels run in a space.
     fn user(&self, space: &Space) -> Result<Arc<User>, RdmaError> {
-        let known = self.users.lock().iter().find(|u| u.has(space)).cloned();
-        match known {
-            Some(user) => Ok(user),
-            None => self.add(User::new(Kernels::of(space), &*self.devx, &self.abilities, &self.choice)?),
+        // Locked all the time: a user's page of registers is mapped for its GPU only once.
+        let mut users = self.users.lock();
+        if let Some(user) = users.iter().find(|u| u.has(space)) {
+            return Ok(user.clone());
         }
+        let user = Arc::new(User::new(Kernels::of(space), &*self.devx, &self.abilities, &self.choice)?);
+        self.prepare(&user)?;
+        users.push(user.clone());
+        Ok(user)
     }
 
     fn queues(&self) -> MutexGuard<'_, Option<(Place, String)>> {
