@@ -4,20 +4,27 @@ use super::transport::{RdmaTransport, of_request};
 use crate::nvme::fabrics::{
     self, ConnectReport, FabricsConfig, FabricsError, FabricsTransport, RemoteController, Transport,
 };
-use crate::rdma::{ConnectionManager, VerbsConnectionManager};
+use crate::rdma::{ConnectionManager, Destination, VerbsConnectionManager};
 use crate::wire::nvme::fabrics::DiscoveryRecord;
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, ToSocketAddrs, UdpSocket};
 use std::sync::Arc;
 
-/// Opens the RDMA device on the route to a configuration's target.
+/// Opens the RDMA device on the route to a configuration's target: to the first of its ports that has one.
 fn manager(config: &FabricsConfig) -> Result<VerbsConnectionManager, FabricsError> {
     if config.transport == FabricsTransport::Soft {
         let reason = "nvmf:soft is carried by software NICs, and not by a device of this machine".to_owned();
         return Err(FabricsError::Options { reason });
     }
-    let manager = VerbsConnectionManager::new(&config.host, config.port, config.connect_timeout);
-    manager.map_err(|e| of_request(config, 0, e))
+    let mut causes = Vec::new();
+    for port in config.for_each_port() {
+        let to = Destination { host: &port.host, port: port.port };
+        match VerbsConnectionManager::new(to, config.connect_timeout) {
+            Ok(manager) => return Ok(manager),
+            Err(e) => causes.push(of_request(&port, 0, e)),
+        }
+    }
+    Err(FabricsError::of_ports(&config.subsystem, causes))
 }
 
 fn rdma(config: &FabricsConfig) -> Result<Arc<dyn Transport>, FabricsError> {

@@ -1,4 +1,4 @@
-//! Connection manager for connections to one address, through the RDMA device on the route to it.
+//! Connection manager for connections through the RDMA device on the route to an address.
 
 use super::event::{Kind, ended, failure};
 use super::identifier::CmIdentifier;
@@ -7,7 +7,7 @@ use crate::idle;
 use crate::memory::Space;
 use crate::pci::Sysfs;
 use crate::rdma::{
-    Adapter, ConnectError, Connection, ConnectionManager, DeviceChoice, Endpoint, Gid, GidKind, QueuePair, RdmaDevice,
+    Adapter, ConnectError, Connection, ConnectionManager, Destination, DeviceChoice, Endpoint, Gid, GidKind, QueuePair, RdmaDevice,
     RdmaError, Transport, open,
 };
 use parking_lot::Mutex;
@@ -47,31 +47,26 @@ impl fmt::Display for LocalEnd {
     }
 }
 
-/// Connection manager of RDMA devices, for connections to one address. Its adapter is a proxy of the device on the route
-/// to that address.
+/// Connection manager of RDMA devices. Its adapter is a proxy of the device on the route to the address that it was
+/// opened for. It connects to all addresses that this device reaches by the same port.
 #[derive(Debug)]
 pub struct VerbsConnectionManager {
-    peer: String,
-    address: SocketAddr,
     place: LocalEnd,
     adapter: Arc<dyn Adapter>,
 }
 
 impl VerbsConnectionManager {
-    /// Finds the RDMA device on the route to an address, and opens it. `host` is a name or an IP address. `limit` bounds
-    /// the search.
+    /// Finds the RDMA device on the route to an address, and opens it. `limit` bounds the search.
     ///
     /// # Errors
     /// * [`ConnectError::Unreachable`] if the name has no address, or no RDMA device is on the route to it.
     /// * [`ConnectError::TimedOut`] if the search takes too long.
     /// * [`ConnectError::Protocol`] if the connection manager reports another event.
     /// * [`ConnectError::Rdma`] if librdmacm is missing, or the device cannot be opened.
-    pub fn new(host: &str, port: u16, limit: Duration) -> Result<Self, ConnectError> {
-        let peer = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
-        let deadline = Deadline::new(limit);
-        let unreachable = |source| ConnectError::Unreachable { peer: peer.clone(), source };
-        let mut last = unreachable(ErrorKind::NotFound.into());
-        for address in (host, port).to_socket_addrs().map_err(unreachable)? {
+    pub fn new(to: Destination<'_>, limit: Duration) -> Result<Self, ConnectError> {
+        let (peer, deadline) = (to.to_string(), Deadline::new(limit));
+        let mut last = nowhere(&peer);
+        for address in addresses(to)? {
             match find(&mut CmIdentifier::new()?, &peer, address, deadline) {
                 Ok(place) => {
                     let choice = DeviceChoice {
@@ -81,13 +76,24 @@ impl VerbsConnectionManager {
                         ..DeviceChoice::default()
                     };
                     let adapter = open(Transport::Verbs, &choice, &Space::cpu())?.into();
-                    return Ok(Self { peer, address, place, adapter });
+                    return Ok(Self { place, adapter });
                 }
                 Err(e) => last = e,
             }
         }
         Err(last)
     }
+}
+
+/// Returns the addresses of a name.
+fn addresses(to: Destination<'_>) -> Result<impl Iterator<Item = SocketAddr>, ConnectError> {
+    let unreachable = |source| ConnectError::Unreachable { peer: to.to_string(), source };
+    (to.host, to.port).to_socket_addrs().map_err(unreachable)
+}
+
+/// Returns the error of a name without an address.
+fn nowhere(peer: &str) -> ConnectError {
+    ConnectError::Unreachable { peer: peer.to_owned(), source: ErrorKind::NotFound.into() }
 }
 
 /// Limit of a connection, and the time at which it expires.
@@ -154,8 +160,9 @@ pub(super) fn connect(
         return Err(refused(format!("{} bytes of private data; the limit is {MOST_PRIVATE}", private.len())));
     }
     let found = find(id, peer, address, deadline)?;
-    if found != *place {
-        let reason = format!("the route to {address} now goes through {found}, and the open device is {place}");
+    // Attributes of a queue pair have its GID; another one of the same port serves as well.
+    if (&found.device, found.port) != (&place.device, place.port) {
+        let reason = format!("the route to {address} goes through {found}, and the open device is {place}");
         return Err(RdmaError::Unavailable { transport: Transport::Verbs, reason }.into());
     }
     let unreachable = |source| ConnectError::Unreachable { peer: peer.to_owned(), source };
@@ -176,14 +183,23 @@ impl ConnectionManager for VerbsConnectionManager {
 
     fn connect(
         &self,
+        to: Destination<'_>,
         queue: &mut dyn QueuePair,
         private: &[u8],
         limit: Duration,
     ) -> Result<(Box<dyn Connection>, Vec<u8>), ConnectError> {
-        let mut id = CmIdentifier::new()?;
-        let to = (self.address, &self.place);
-        let private = connect(&mut id, &self.peer, to, queue, private, Deadline::new(limit))?;
-        Ok((Box::new(Established::new(id)), private))
+        let (peer, deadline) = (to.to_string(), Deadline::new(limit));
+        let mut last = nowhere(&peer);
+        for address in addresses(to)? {
+            let mut id = CmIdentifier::new()?;
+            match connect(&mut id, &peer, (address, &self.place), queue, private, deadline) {
+                Ok(private) => return Ok((Box::new(Established::new(id)), private)),
+                // The queue pair is as it was: it changes after the reply alone.
+                Err(e @ ConnectError::Unreachable { .. }) => last = e,
+                Err(e) => return Err(e),
+            }
+        }
+        Err(last)
     }
 }
 

@@ -5,7 +5,7 @@ use super::manager::{Deadline, Established, MOST_PRIVATE, connect, find};
 use super::*;
 use crate::memory::{Place, Space};
 use crate::rdma::{
-    ConnectError, Connection, Endpoint, Gid, LinkLayer, PathMtu, PortFacts, QueueAddress, QueuePair, QueuePlan,
+    ConnectError, Connection, Destination, Endpoint, Gid, LinkLayer, PathMtu, PortFacts, QueueAddress, QueuePair, QueuePlan,
     QueueRings, TrafficClass, Transport,
 };
 use std::collections::VecDeque;
@@ -304,7 +304,7 @@ fn a_machine_without_rdma_is_told_what_is_missing() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.set_nonblocking(true).unwrap();
     let port = listener.local_addr().unwrap().port();
-    let e = VerbsConnectionManager::new("127.0.0.1", port, LONG).unwrap_err();
+    let e = VerbsConnectionManager::new(Destination { host: "127.0.0.1", port }, LONG).unwrap_err();
     match e {
         ConnectError::Rdma(RdmaError::Library { library, .. }) => assert_eq!(library, "librdmacm.so.1"),
         ConnectError::Rdma(RdmaError::Unavailable { transport: Transport::Verbs, reason }) => {
