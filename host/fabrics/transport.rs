@@ -5,8 +5,8 @@ use super::link::{ConnectedQueue, RdmaLink};
 use crate::memory::{Place, Region, Space};
 use crate::nvme::fabrics::{FabricsConfig, FabricsError, Keys, Link, QueueShape, Registrar, Transport, User};
 use crate::rdma::{
-    Adapter, ConnectError, ConnectionManager, CpuReceiveQueue, CpuSendQueue, Destination, PostError, QueuePlan, RdmaError,
-    ReceivePlan, Registration, Rights, Transport as AdapterKind,
+    Adapter, ConnectError, ConnectionManager, CpuReceiveQueue, CpuSendQueue, Destination, PostError, QueuePlan,
+    RdmaError, ReceivePlan, Registration, Rights, Transport as AdapterKind,
 };
 use crate::wire::nvme::rdma::{self, COMMAND_BYTES, RESPONSE_BYTES, Request, reject};
 use std::sync::Arc;

@@ -113,8 +113,7 @@ mod tests {
     #[test]
     fn the_namespace_of_the_options_or_the_first_decides() {
         let group = |id, state, namespaces: &[u32]| AccessGroup { id, state, namespaces: namespaces.to_vec() };
-        let groups =
-            vec![group(7, AccessState::NonOptimized, &[2, 5]), group(9, AccessState::Inaccessible, &[1, 4])];
+        let groups = vec![group(7, AccessState::NonOptimized, &[2, 5]), group(9, AccessState::Inaccessible, &[1, 4])];
         let log = AccessLog { changes: 0, groups };
         let of = |nsid| Access::of(&log, nsid).map(|a| (a.namespace, a.group, a.check("h:1".into()).is_ok()));
         assert_eq!(of(None), Some((1, 9, false)));

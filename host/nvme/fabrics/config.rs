@@ -3,8 +3,8 @@
 use super::FabricsError;
 use super::host_identity::{HostIdentity, parse_uuid};
 use crate::setters::setters;
-pub use crate::spec::{FabricsTransport, PortAddress};
 use crate::spec::{DeviceSpec, Name, RemoteName, Scheme, SpecError, number, time};
+pub use crate::spec::{FabricsTransport, PortAddress};
 use crate::wire::nvme::fabrics::{DISCOVERY_NQN, nqn_complaint};
 use crate::wire::nvme::tcp::{DISCOVERY_PORT, Digests};
 use std::fmt;

@@ -237,7 +237,9 @@ impl Remedies for FabricsError {
                 _ => Vec::new(),
             },
             Self::Inaccessible { state: AccessState::Change, .. } => step("try again: the state changes now"),
-            Self::Inaccessible { .. } => step("name another port of the subsystem (path=HOST:PORT), or change the state at the target"),
+            Self::Inaccessible { .. } => {
+                step("name another port of the subsystem (path=HOST:PORT), or change the state at the target")
+            }
             Self::NoPort { causes, .. } => {
                 let mut all: Vec<Remedy> = causes.iter().flat_map(Self::remedies).collect();
                 all.dedup();

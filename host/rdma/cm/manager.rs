@@ -7,8 +7,8 @@ use crate::idle;
 use crate::memory::Space;
 use crate::pci::Sysfs;
 use crate::rdma::{
-    Adapter, ConnectError, Connection, ConnectionManager, Destination, DeviceChoice, Endpoint, Gid, GidKind, QueuePair, RdmaDevice,
-    RdmaError, Transport, open,
+    Adapter, ConnectError, Connection, ConnectionManager, Destination, DeviceChoice, Endpoint, Gid, GidKind, QueuePair,
+    RdmaDevice, RdmaError, Transport, open,
 };
 use parking_lot::Mutex;
 use std::fmt;

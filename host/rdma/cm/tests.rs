@@ -5,8 +5,8 @@ use super::manager::{Deadline, Established, MOST_PRIVATE, connect, find};
 use super::*;
 use crate::memory::{Place, Space};
 use crate::rdma::{
-    ConnectError, Connection, Destination, Endpoint, Gid, LinkLayer, PathMtu, PortFacts, QueueAddress, QueuePair, QueuePlan,
-    QueueRings, TrafficClass, Transport,
+    ConnectError, Connection, Destination, Endpoint, Gid, LinkLayer, PathMtu, PortFacts, QueueAddress, QueuePair,
+    QueuePlan, QueueRings, TrafficClass, Transport,
 };
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read};

@@ -80,8 +80,12 @@ impl AdminQueue {
     /// Returns the response to an event request, if the access state of the port has changed.
     pub(super) fn event(&mut self) -> Option<Reply> {
         let changes = self.shared.ports[self.host.port].changes();
-        let is_due = self.told != changes && !self.is_masked && self.shared.config.reports_access();
-        if !is_due || self.host.events.load(Ordering::Relaxed) & ana::CHANGE_NOTICES == 0 {
+        let config = &self.shared.config;
+        let is_due = self.told != changes && !self.is_masked && config.reports_access();
+        if !is_due
+            || config.faults.ignore_access_changes
+            || self.host.events.load(Ordering::Relaxed) & ana::CHANGE_NOTICES == 0
+        {
             return None;
         }
         let cid = self.events.pop()?;

@@ -130,6 +130,8 @@ pub struct TargetFaults {
     pub ignore_keep_alive: bool,
     /// Reports controller fatal status from this command on, and completes no further command.
     pub fatal_at: Option<u64>,
+    /// Reports no change of a port's access state: hosts learn of it by the status of their commands.
+    pub ignore_access_changes: bool,
     /// Never responds to I/O commands.
     pub ignore_io: bool,
     /// Demands in-band authentication.

@@ -104,12 +104,7 @@ impl RemoteHost {
         Ok(host)
     }
 
-    fn connect_io(
-        shared: &Shared,
-        port: usize,
-        c: &Connect,
-        data: &ConnectData,
-    ) -> Result<Arc<Self>, ConnectError> {
+    fn connect_io(shared: &Shared, port: usize, c: &Connect, data: &ConnectData) -> Result<Arc<Self>, ConnectError> {
         let host = shared.hosts.lock().get(&data.controller).cloned();
         // A controller belongs to one port.
         let host = host.filter(|h| h.port == port).ok_or(invalid(16, true))?;

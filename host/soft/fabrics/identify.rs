@@ -4,10 +4,8 @@ use super::Shared;
 use super::config::TargetTransport;
 use super::host::RemoteHost;
 use super::ports::{GROUP, TargetPort};
+use crate::wire::nvme::fabrics::{ANY_CONTROLLER, DISCOVERY_NQN, DiscoveryHeader, DiscoveryRecord, TransportType};
 use crate::wire::nvme::{IDENTIFY_BYTES, ana};
-use crate::wire::nvme::fabrics::{
-    ANY_CONTROLLER, DISCOVERY_NQN, DiscoveryHeader, DiscoveryRecord, TransportType,
-};
 use std::net::IpAddr;
 
 /// Version 1.4.

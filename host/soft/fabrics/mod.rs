@@ -169,7 +169,8 @@ impl Target {
             config,
         });
         let work = shared.clone();
-        let thread = std::thread::Builder::new().name("soft-target".into()).spawn(move || ports::accept(&work, listeners));
+        let thread =
+            std::thread::Builder::new().name("soft-target".into()).spawn(move || ports::accept(&work, listeners));
         let thread = thread.map_err(|source| TargetError::Listen { address: shared.ports[0].address, source })?;
         Ok(Self { shared, thread: Some(thread) })
     }

@@ -155,7 +155,9 @@ impl Manager {
                 tracing::info!(device = %self.core.name, port = self.peer(), after = ?since.elapsed(), "the association is established again");
             }
             Err(error) if error.is_for_good() => {
-                self.fail(format!("the association was lost ({reason}), and every port has lost the namespace: {error}"));
+                self.fail(format!(
+                    "the association was lost ({reason}), and every port has lost the namespace: {error}"
+                ));
             }
             Err(error) => {
                 tracing::debug!(device = %self.core.name, %error, "no association yet");
