@@ -239,7 +239,9 @@ fn states_and_closed_ports_are_named_when_a_device_is_opened(transport: TargetTr
 }
 
 fn two_subsystems_of_one_name_are_not_mixed(transport: TargetTransport) {
-    let (e, other) = (Exported::new(transport, MEMORY, |c| c), Exported::new(transport, MEMORY, |c| c));
+    let exported = |device| Exported::new(transport, device, |c| c);
+    // The serial number of memory follows from its size.
+    let (e, other) = (exported(MEMORY), exported("soft:mem:2M,threads=1"));
     let address = other.target().address();
     let more = vec![PortAddress { host: address.ip().to_string(), port: address.port() }];
     let r = Remote::new(&e.config().more_ports(more).controller_loss(Some(Duration::from_millis(200))));
