@@ -105,7 +105,7 @@ impl Connection {
             if self.shared.stops() || is_closed {
                 return Err(End::Closed);
             }
-            if self.shared.is_silent() {
+            if self.port().is_silent() {
                 std::thread::sleep(NAP);
                 continue;
             }
@@ -252,7 +252,7 @@ impl Connection {
                     return Err(End::Closed);
                 }
                 if let Some((_, time)) = faults.silent_at.filter(|(at, _)| *at == count) {
-                    *self.shared.silent_until.lock() = Some(Instant::now() + time);
+                    self.shared.ports.iter().for_each(|p| p.be_silent(time));
                 }
                 if faults.fatal_at == Some(count) {
                     self.shared.hosts.lock().values().for_each(|h| h.fail());

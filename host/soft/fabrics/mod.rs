@@ -55,7 +55,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use transport::Transport;
 
 /// Longest sleep of a thread of the target, after which it checks whether the target ends.
@@ -97,8 +97,6 @@ pub(super) struct Shared {
     reads: AtomicU64,
     responses: AtomicU64,
     keep_alives: AtomicU64,
-    /// End of the time in which nothing is sent.
-    silent_until: Mutex<Option<Instant>>,
     stop: AtomicBool,
     connections: Mutex<Vec<JoinHandle<()>>>,
     /// NICs of the hosts, by their keys and the addresses that they connected to.
@@ -109,11 +107,6 @@ pub(super) struct Shared {
 impl Shared {
     pub(super) fn stops(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
-    }
-
-    /// Returns true if nothing may be sent now.
-    pub(super) fn is_silent(&self) -> bool {
-        self.silent_until.lock().is_some_and(|t| Instant::now() < t)
     }
 }
 
@@ -161,7 +154,6 @@ impl Target {
             reads: AtomicU64::new(0),
             responses: AtomicU64::new(0),
             keep_alives: AtomicU64::new(0),
-            silent_until: Mutex::new(None),
             stop: AtomicBool::new(false),
             connections: Mutex::default(),
             #[cfg(feature = "shmem")]
@@ -229,7 +221,14 @@ impl Target {
 
     /// Sends nothing for this time, as if the network was cut.
     pub fn be_silent(&self, time: Duration) {
-        *self.shared.silent_until.lock() = Some(Instant::now() + time);
+        self.shared.ports.iter().for_each(|p| p.be_silent(time));
+    }
+
+    /// Sends nothing by one port for this time, as if its network was cut. Has no effect if there is no such port.
+    pub fn cut_port(&self, port: usize, time: Duration) {
+        if let Some(port) = self.shared.ports.get(port) {
+            port.be_silent(time);
+        }
     }
 }
 

@@ -4,10 +4,12 @@ use super::{NAP, Shared, TargetError, start_transport};
 use crate::idle;
 use crate::soft::fabrics::connection;
 use crate::wire::nvme::ana::{AccessGroup, AccessLog, AccessState};
+use parking_lot::Mutex;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 /// Identifier of the group that has all namespaces.
 pub(super) const GROUP: u32 = 1;
@@ -22,6 +24,8 @@ pub(super) struct TargetPort {
     /// Number of changes of the access state.
     changes: AtomicU64,
     open: AtomicBool,
+    /// End of the time in which nothing is sent.
+    silent_until: Mutex<Option<Instant>>,
 }
 
 impl TargetPort {
@@ -34,6 +38,7 @@ impl TargetPort {
             access: AtomicU8::new(AccessState::Optimized.field()),
             changes: AtomicU64::new(0),
             open: AtomicBool::new(true),
+            silent_until: Mutex::new(None),
         };
         Ok((port, listener))
     }
@@ -57,6 +62,15 @@ impl TargetPort {
 
     pub(super) fn set_open(&self, open: bool) {
         self.open.store(open, Ordering::SeqCst);
+    }
+
+    /// Returns true if nothing may be sent now.
+    pub(super) fn is_silent(&self) -> bool {
+        self.silent_until.lock().is_some_and(|t| Instant::now() < t)
+    }
+
+    pub(super) fn be_silent(&self, time: Duration) {
+        *self.silent_until.lock() = Some(Instant::now() + time);
     }
 
     /// Returns the log page of access states for a host at this port.
@@ -84,17 +98,16 @@ pub(super) fn accept(shared: &Arc<Shared>, listeners: Vec<TcpListener>) {
                 _ => {}
             }
         }
-        let all: Vec<_> = listeners.iter().flatten().map(|l| (l.as_raw_fd(), false)).collect();
+        let heard = shared.ports.iter().zip(&listeners).filter(|(p, _)| !p.is_silent());
+        let all: Vec<_> = heard.filter_map(|(_, l)| l.as_ref()).map(|l| (l.as_raw_fd(), false)).collect();
         match all.is_empty() {
             true => std::thread::sleep(NAP),
             false => idle::wait(&all, NAP),
         }
-        if shared.is_silent() {
-            std::thread::sleep(NAP);
-            continue;
-        }
         for (port, listener) in listeners.iter().enumerate() {
-            if let Some(listener) = listener {
+            if let Some(listener) = listener
+                && !shared.ports[port].is_silent()
+            {
                 accept_one(shared, port, listener);
             }
         }

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 each_transport!(
     transfers_go_on_by_the_other_port_when_one_is_lost,
     a_port_that_returns_is_used_after_the_loss_of_the_other,
+    a_port_whose_network_is_cut_is_left_after_keep_alive,
     a_port_that_loses_the_namespace_is_left_at_once,
     the_status_of_a_command_leads_to_the_other_port,
     an_optimized_port_is_preferred_and_a_slower_one_is_not_left,
@@ -93,6 +94,20 @@ fn a_port_that_returns_is_used_after_the_loss_of_the_other(transport: TargetTran
     e.target().close_port(1);
     r.uses(&e.port(0));
     r.reads(&mut q, &data);
+}
+
+fn a_port_whose_network_is_cut_is_left_after_keep_alive(transport: TargetTransport) {
+    let e = exported(transport);
+    let r = Remote::new(&e.config().keep_alive(Duration::from_secs(2)).connect_timeout(Duration::from_secs(2)));
+    let mut q = r.patient_queue();
+    let data = pattern(4096, 7);
+    q.write(&r.namespace, 0, &data).unwrap();
+    e.target().cut_port(0, GENEROUS);
+    r.reads(&mut q, &data);
+    r.uses(&e.port(1));
+    assert!(r.connection.counters().port_changes > 0);
+    let told = r.connection.last_loss().unwrap();
+    assert!(told.contains("no reply to Keep Alive"), "{told}");
 }
 
 fn a_port_that_loses_the_namespace_is_left_at_once(transport: TargetTransport) {
