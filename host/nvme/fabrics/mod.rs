@@ -27,7 +27,7 @@
 //! # Several ports
 //!
 //! [`FabricsConfig::more_ports`] names further ports of the subsystem. One of them is in use at a time. When it is lost,
-//! or when its controller reports that the namespace is not accessible any more (ANA), the association ends as at a
+//! or when its controller reports that the namespace is not accessible any more (ANA), the association ends, as at a
 //! loss, and the next port is tried at once.
 //!
 //! # Modules

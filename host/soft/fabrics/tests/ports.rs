@@ -10,7 +10,7 @@ each_transport!(
     a_port_that_returns_is_used_after_the_loss_of_the_other,
     a_port_whose_network_is_cut_is_left_after_keep_alive,
     a_port_that_loses_the_namespace_is_left_at_once,
-    the_status_of_a_command_leads_to_the_other_port,
+    the_status_of_a_command_ends_the_use_of_its_port,
     an_optimized_port_is_preferred_and_a_slower_one_is_not_left,
     commands_wait_while_no_port_is_accessible,
     commands_fail_when_both_ports_stay_away,
@@ -131,7 +131,7 @@ fn a_port_that_loses_the_namespace_is_left_at_once(transport: TargetTransport) {
     }
 }
 
-fn the_status_of_a_command_leads_to_the_other_port(transport: TargetTransport) {
+fn the_status_of_a_command_ends_the_use_of_its_port(transport: TargetTransport) {
     let faults = TargetFaults { ignore_access_changes: true, ..TargetFaults::default() };
     for state in [AccessState::Inaccessible, AccessState::PersistentLoss, AccessState::Change] {
         let e = Exported::with_two_ports(transport, MEMORY, faults.clone());
