@@ -307,8 +307,8 @@ impl Connection {
                 }
             },
         };
-        // AUTHREQ in bit 16 and on (Base 2.1, 6.3).
-        let demanded = u64::from(self.shared.config.faults.demand_authentication) << 16;
+        let demands = self.shared.config.faults.demand_authentication;
+        let demanded = if demands { fabrics::TRANSACTION_REQUIRED.into() } else { 0 };
         self.reply(Reply::new(e.cid(), status::SUCCESS, u64::from(host.controller) | demanded))
     }
 
