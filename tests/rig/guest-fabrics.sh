@@ -56,7 +56,7 @@ tcp() {
   port 1 tcp 127.0.0.1 4420 $subsystem $second
   port 2 tcp 127.0.0.1 4421 $subsystem
   # A host with two networks of its own to the target: namespace `far` with near0-far0 and near1-far1.
-  mkdir -p /var/run/netns && ip netns add far || failed=1
+  mkdir -p /run/netns && ip netns add far || failed=1
   for n in 0 1; do
     ip link add near$n type veth peer name far$n netns far || failed=1
     ip addr add 10.8.$n.1/24 dev near$n && ip link set near$n up || failed=1

@@ -179,7 +179,7 @@ fn a_port_of_the_kernels_target_that_goes_and_comes_is_survived() {
 fn a_port_without_a_target_and_an_address_without_a_path_say_so() {
     inside();
     let mut closed = config();
-    closed.port = PORT + 1;
+    closed.port = PORT + 100;
     match fabrics::check(&closed).unwrap_err() {
         FabricsError::Unreachable { source, .. } => assert_eq!(source.kind(), ErrorKind::ConnectionRefused),
         other => panic!("{other}"),

@@ -197,7 +197,7 @@ impl Drop for Keyed {
 pub fn far<T: Send>(run: impl FnOnce() -> T + Send) -> T {
     std::thread::scope(|s| {
         let far = s.spawn(|| {
-            let namespace = File::open("/var/run/netns/far").unwrap();
+            let namespace = File::open("/run/netns/far").unwrap();
             // SAFETY: a descriptor of a network namespace, which this thread alone enters.
             let entered = unsafe { libc::setns(namespace.as_raw_fd(), libc::CLONE_NEWNET) };
             assert_eq!(entered, 0, "{}", std::io::Error::last_os_error());
