@@ -235,8 +235,12 @@ impl VolumeBuilder {
         };
         let host = HostSide::new(&self.drives, count, self.host_command_bytes)?;
         let mut sets = Vec::with_capacity(self.drives.len());
-        for drive in &self.drives {
-            let set = drive.controller().create_queues(self.engine.space(), options.clone());
+        for (i, drive) in self.drives.iter().enumerate() {
+            let mut options = options.clone();
+            if !host.has_queue(i) && drive.controller().port().capsules().is_some() {
+                options.doorbell = self.forward_all(drive, count, &mut notes)?;
+            }
+            let set = drive.controller().create_queues(self.engine.space(), options);
             sets.push(set.map_err(|e| self.explain(e, data_path.queues))?);
         }
         self.finish(host, sets, Layout { stripe, block_shift, blocks, data_path, notes })
@@ -387,6 +391,22 @@ impl VolumeBuilder {
                 Err(self.needs_gpu("doorbell gpu", "whose threads write the doorbells themselves"))
             }
             (choice, _) => Ok(choice),
+        }
+    }
+
+    /// Returns the doorbell for a device whose pairs are all for kernels. The host borrows one of them between runs, and
+    /// cannot use it if kernels post its capsules.
+    fn forward_all(&self, drive: &Drive, count: u32, notes: &mut Vec<String>) -> Result<DoorbellChoice, StorageError> {
+        let reason = format!(
+            "kernels that post the commands of all {count} queue pairs of {} leave none for the host; use one queue pair fewer",
+            drive.name()
+        );
+        match self.doorbell {
+            DoorbellChoice::Gpu => Err(self.no_path("doorbell gpu", reason)),
+            _ => {
+                notes.push(format!("doorbell cpu: {reason}"));
+                Ok(DoorbellChoice::Cpu)
+            }
         }
     }
 

@@ -120,7 +120,7 @@ fn kernels_read_an_array_from_the_kernels_target() {
     inside();
     let connection = fabrics::connect(&config()).unwrap();
     let drive = Drive::attach(connection.attachment(), None).unwrap();
-    let volume = Volume::on(&Engine::cpu().unwrap(), [drive]).queues(2).depth(16).build().unwrap();
+    let volume = Volume::on(&Engine::cpu().unwrap(), [drive]).queues(1).depth(16).build().unwrap();
     volume.set_deadline(GENEROUS).unwrap();
     let values: Vec<u32> = (0..100_000u32).map(|i| i.wrapping_mul(0x9e37_79b9)).collect();
     volume.store_array("a", &values).unwrap();

@@ -98,7 +98,7 @@ fn kernels_go_on_by_the_other_port_of_the_kernels_target() {
     inside();
     let connection = fabrics::connect(&both().namespace(Some(2))).unwrap();
     let drive = Drive::attach(connection.attachment(), Some(2)).unwrap();
-    let volume = Volume::on(&Engine::cpu().unwrap(), [drive]).queues(2).depth(8).deadline(GENEROUS).build().unwrap();
+    let volume = Volume::on(&Engine::cpu().unwrap(), [drive]).queues(1).depth(8).deadline(GENEROUS).build().unwrap();
     let data = pattern(16 * BLOCK, 7);
     for lost in [1, 2] {
         assert!(move_blocks(&volume, &data, 2), "nothing is lost yet");

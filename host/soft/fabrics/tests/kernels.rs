@@ -92,6 +92,21 @@ fn an_option_brings_the_commands_back_to_host_threads() {
 }
 
 #[test]
+fn a_host_without_a_queue_of_its_own_borrows_one_that_host_threads_carry() {
+    let e = exported("soft:mem:1M,threads=1");
+    let m = Mounted::new(&e.config().queues(Some(2)), LandingChoice::Direct, 2, 4, GENEROUS);
+    let path = m.volume.path();
+    assert_eq!(path.doorbell, Doorbell::Cpu);
+    assert!(path.notes.iter().any(|n| n.contains("all 2 queue pairs")), "{:?}", path.notes);
+    let data = pattern(4096, 6);
+    m.volume.write_blocks(8, &data).unwrap();
+    let mut back = vec![0; data.len()];
+    m.volume.read_blocks(8, &mut back).unwrap();
+    assert!(back == data);
+    m.move_blocks(&data, 2).unwrap();
+}
+
+#[test]
 fn a_local_and_a_remote_device_make_one_volume() {
     let e = exported("soft:mem:1M,threads=1");
     for replicated in [false, true] {
