@@ -1,13 +1,17 @@
 //! Two ports and two subsystems of the kernel's target; a host that it wants to authenticate.
 
-use crate::setting::{self, Keyed, NQN, PORT, SECOND, TargetPort, disk, inside, pattern, until};
+use crate::setting::{
+    self, Kernel, KernelController, Keyed, NQN, PORT, SECOND, TargetPort, disk, inside, pattern, until,
+};
 use crate::{BLOCK, GENEROUS, config, queue};
+use std::net::Ipv4Addr;
 use std::time::Duration;
 use warpbell::engine::{Engine, RunError};
 use warpbell::fabrics;
 use warpbell::nvme::RecoveryPolicy;
 use warpbell::nvme::fabrics::{FabricsConfig, FabricsError, FabricsTransport, PortAddress, RemoteController};
 use warpbell::remedy::Remedies;
+use warpbell::soft::fabrics::{Target, TargetConfig};
 use warpbell::storage::{Drive, Volume};
 use warpbell::wire::nvme::ana::AccessState;
 
@@ -165,6 +169,41 @@ fn a_port_in_another_state_is_refused_by_name() {
                 assert_eq!((peer, told), (port(1), state));
             }
             other => panic!("{other}"),
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs the rig"]
+fn the_kernels_initiator_follows_the_access_states_of_our_target() {
+    inside();
+    if setting::transport() != FabricsTransport::Tcp {
+        println!("SKIP: the software target has no transport over RDMA devices");
+        return;
+    }
+    const OURS: &str = "nqn.2026-01.org.warpbell:ports";
+    let drive = Drive::open("soft:mem:16M,threads=1").unwrap();
+    let config = TargetConfig::new(OURS).more_ports(vec![(Ipv4Addr::LOCALHOST, 0).into()]);
+    let target = Target::start(drive.controller(), config).unwrap();
+    let ports = target.addresses();
+    let kernel = Kernel::connect(ports[0].port(), OURS);
+    let second = KernelController::connect(ports[1].port(), OURS);
+    let controllers = [kernel.controller(), &second];
+    let sees = |port: usize, state: AccessState| {
+        let word = state.to_string().replace(' ', "-");
+        until(&format!("{word} by port {}", port + 1), || controllers[port].access().as_deref() == Some(&word));
+    };
+    sees(0, AccessState::Optimized);
+    sees(1, AccessState::Optimized);
+    for (round, state) in STATES.into_iter().chain([AccessState::NonOptimized]).enumerate() {
+        for port in [0, 1] {
+            target.set_access(port, state);
+            sees(port, state);
+            let data = pattern(64 << 10, round * 2 + port);
+            disk(kernel.disk()).write(0, &data);
+            assert!(disk(kernel.disk()).read(0, data.len()) == data, "{state} by port {}", port + 1);
+            target.set_access(port, AccessState::Optimized);
+            sees(port, AccessState::Optimized);
         }
     }
 }

@@ -251,13 +251,13 @@ impl Disk {
     }
 }
 
-/// A controller that the kernel's initiator has connected.
-pub struct Kernel {
-    disk: PathBuf,
-    controller: PathBuf,
+/// A controller that the kernel's initiator has connected. Dropping it disconnects it.
+pub struct KernelController {
+    number: String,
+    folder: PathBuf,
 }
 
-impl Kernel {
+impl KernelController {
     /// Connects the kernel to a subsystem at a port of this machine, by the transport of its tests.
     pub fn connect(port: u16, subsystem: &str) -> Self {
         let mut control = OpenOptions::new().read(true).write(true).open("/dev/nvme-fabrics").unwrap();
@@ -272,7 +272,37 @@ impl Kernel {
         control.read_to_string(&mut said).unwrap();
         println!("the kernel connected: {}", said.trim());
         let number = said.trim().split(',').find_map(|w| w.strip_prefix("instance=")).expect("a number").to_owned();
-        let controller = PathBuf::from(format!("/sys/class/nvme/nvme{number}"));
+        let folder = PathBuf::from(format!("/sys/class/nvme/nvme{number}"));
+        Self { number, folder }
+    }
+
+    /// Returns the access state of the first namespace by this controller, in the kernel's words.
+    pub fn access(&self) -> Option<String> {
+        let entries = fs::read_dir(&self.folder).ok()?.flatten();
+        let state = entries.filter_map(|e| fs::read_to_string(e.path().join("ana_state")).ok()).next()?;
+        Some(state.trim().to_owned())
+    }
+}
+
+impl Drop for KernelController {
+    fn drop(&mut self) {
+        if let Err(e) = fs::write(self.folder.join("delete_controller"), "1") {
+            println!("{}: {e}", self.folder.display());
+        }
+    }
+}
+
+/// A subsystem that the kernel's initiator has connected.
+pub struct Kernel {
+    disk: PathBuf,
+    controller: KernelController,
+}
+
+impl Kernel {
+    /// Connects the kernel to a subsystem at a port of this machine, and waits for its first namespace.
+    pub fn connect(port: u16, subsystem: &str) -> Self {
+        let controller = KernelController::connect(port, subsystem);
+        let number = &controller.number;
         let mut disk = None;
         until("a disk", || {
             // The number in a disk's name is not that of its namespace: several are found at the same time.
@@ -294,12 +324,9 @@ impl Kernel {
     pub fn disk(&self) -> &Path {
         &self.disk
     }
-}
 
-impl Drop for Kernel {
-    fn drop(&mut self) {
-        if let Err(e) = fs::write(self.controller.join("delete_controller"), "1") {
-            println!("{}: {e}", self.controller.display());
-        }
+    /// Returns the controller.
+    pub fn controller(&self) -> &KernelController {
+        &self.controller
     }
 }
