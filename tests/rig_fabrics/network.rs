@@ -9,7 +9,7 @@ use warpbell::nvme::{HostQueue, Namespace, RecoveryPolicy};
 
 /// Addresses of the target in the two networks of `guest-fabrics.sh`.
 const ADDRESSES: [&str; 2] = ["10.8.0.1", "10.8.1.1"];
-/// How a network is cut, and how it comes back: packets are lost without a sign, or the host's end of the cable is out.
+/// Commands that cut a network and bring it back: packets are lost without a sign, or the host's interface is down.
 const CUTS: [(&str, &str); 2] = [
     ("tc qdisc add dev far0 root netem loss 100%", "tc qdisc del dev far0 root"),
     ("ip link set far0 down", "ip link set far0 up"),

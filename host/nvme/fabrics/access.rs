@@ -69,7 +69,13 @@ impl Established {
         let limits = a.limits(&identify)?;
         let mut this = Self { association: a, identify, limits, access_bytes: None, access: None };
         if this.identify.reports_access() {
-            this.read_access(dialer)?;
+            match this.read_access(dialer) {
+                // Such a port is used as one of a controller that reports no states.
+                Err(error @ (FabricsError::Command { .. } | FabricsError::Unsupported { .. })) => {
+                    tracing::warn!(device = %dialer.config, %error, "access states are not followed");
+                }
+                other => other?,
+            }
         }
         Ok(this)
     }

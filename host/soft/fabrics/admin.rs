@@ -171,7 +171,13 @@ impl AdminQueue {
             (DISCOVERY_LOG, true) => identify::discovery(&self.shared, reached),
             (log_page::ASYMMETRIC_ACCESS, false) if self.shared.config.reports_access() => {
                 self.is_masked = false;
-                self.shared.ports[self.host.port].access_log(self.shared.namespaces.keys().copied()).bytes()
+                let log = self.shared.ports[self.host.port].access_log(self.shared.namespaces.keys().copied());
+                let mut page = log.bytes();
+                if self.shared.config.faults.wrong_access_log {
+                    // The number of namespaces of the first group.
+                    page[20..24].fill(0xff);
+                }
+                page
             }
             (log_page::ERROR, false) => self.device_log(id, ERROR_LOG_BYTES)?,
             (log_page::HEALTH | log_page::FIRMWARE_SLOT, false) => self.device_log(id, LOG_BYTES)?,

@@ -132,6 +132,8 @@ pub struct TargetFaults {
     pub fatal_at: Option<u64>,
     /// Reports no change of a port's access state: hosts learn of it by the status of their commands.
     pub ignore_access_changes: bool,
+    /// The log page of access states has a group with more namespaces than it lists.
+    pub wrong_access_log: bool,
     /// Never responds to I/O commands.
     pub ignore_io: bool,
     /// Demands in-band authentication.

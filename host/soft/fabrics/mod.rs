@@ -84,6 +84,10 @@ pub enum TargetError {
     Device(#[from] NvmeError),
 }
 
+/// NICs of hosts, by their keys and the addresses that the hosts connected to.
+#[cfg(feature = "shmem")]
+type HostNics = BTreeMap<([u8; 32], IpAddr), std::sync::Weak<super::nic::SoftNic>>;
+
 /// State that the threads share.
 pub(super) struct Shared {
     pub(super) config: TargetConfig,
@@ -99,9 +103,8 @@ pub(super) struct Shared {
     keep_alives: AtomicU64,
     stop: AtomicBool,
     connections: Mutex<Vec<JoinHandle<()>>>,
-    /// NICs of the hosts, by their keys and the addresses that they connected to.
     #[cfg(feature = "shmem")]
-    nics: Mutex<BTreeMap<([u8; 32], IpAddr), std::sync::Weak<super::nic::SoftNic>>>,
+    nics: Mutex<HostNics>,
 }
 
 impl Shared {

@@ -17,6 +17,8 @@ each_transport!(
     a_namespace_that_every_port_has_lost_for_good_fails_at_once,
     states_and_closed_ports_are_named_when_a_device_is_opened,
     two_subsystems_of_one_name_are_not_mixed,
+    ports_without_states_are_changed_at_a_loss,
+    states_that_cannot_be_read_do_not_count,
     a_check_tells_the_state_of_each_port,
     the_driver_sees_changes_too
 );
@@ -265,6 +267,40 @@ fn two_subsystems_of_one_name_are_not_mixed(transport: TargetTransport) {
     let told = r.controller.check().unwrap_err().to_string();
     assert!(told.contains("two subsystems of one name"), "{told}");
     assert_eq!(other.target().commands(), 0);
+}
+
+fn ports_without_states_are_changed_at_a_loss(transport: TargetTransport) {
+    let e = Exported::new(transport, MEMORY, |c| c);
+    // Another target exports the same device: the same model and serial number.
+    let other = Target::start(e.device.controller(), TargetConfig::new(NQN).transport(transport)).unwrap();
+    let address = other.address();
+    let more = vec![PortAddress { host: address.ip().to_string(), port: address.port() }];
+    let r = Remote::new(&e.config().more_ports(more));
+    let mut q = r.patient_queue();
+    let data = pattern(4096, 8);
+    q.write(&r.namespace, 0, &data).unwrap();
+    e.target().close_port(0);
+    r.uses(&address.to_string());
+    r.reads(&mut q, &data);
+    e.target().open_port(0);
+    other.close_port(0);
+    r.uses(&e.port(0));
+    r.reads(&mut q, &data);
+}
+
+fn states_that_cannot_be_read_do_not_count(transport: TargetTransport) {
+    let faults = TargetFaults { wrong_access_log: true, ..TargetFaults::default() };
+    let e = Exported::with_two_ports(transport, MEMORY, faults);
+    e.target().set_access(1, AccessState::Inaccessible);
+    let r = e.connect();
+    assert_eq!(r.connection.port(), e.port(0));
+    let mut q = r.patient_queue();
+    r.reads(&mut q, &[0; 4096]);
+    e.target().close_port(0);
+    // The second port seems usable, and its commands fail with its state.
+    r.uses(&e.port(1));
+    let error = r.queue().read(&r.namespace, 0, &mut [0; 512]).unwrap_err();
+    assert_eq!(status_of(&error), AccessState::Inaccessible.status(), "{error}");
 }
 
 fn a_check_tells_the_state_of_each_port(transport: TargetTransport) {
