@@ -227,6 +227,7 @@ impl VolumeBuilder {
             memory: data_path.completions,
             submission_in_buffer: data_path.queues == QueueMemory::Cmb,
             doorbell,
+            capsules: true,
             landing: match landing {
                 LandingPath::Direct => Landing::Direct,
                 LandingPath::Bounce => Landing::Bounce { bytes_per_slot: bounce },
@@ -235,12 +236,16 @@ impl VolumeBuilder {
         };
         let host = HostSide::new(&self.drives, count, self.host_command_bytes)?;
         let mut sets = Vec::with_capacity(self.drives.len());
-        for (i, drive) in self.drives.iter().enumerate() {
-            let mut options = options.clone();
-            if !host.has_queue(i) && drive.controller().port().capsules().is_some() {
-                options.doorbell = self.forward_all(drive, count, &mut notes)?;
+        for (index, drive) in self.drives.iter().enumerate() {
+            let capsules = host.has_queue(index);
+            if !capsules && drive.controller().port().capsules().is_some() {
+                notes.push(format!(
+                    "host threads carry the commands to {}: kernels have all its queue pairs, and the host borrows one between runs; \
+                     use one queue pair fewer for kernels that post the commands themselves",
+                    drive.name()
+                ));
             }
-            let set = drive.controller().create_queues(self.engine.space(), options);
+            let set = drive.controller().create_queues(self.engine.space(), options.clone().capsules(capsules));
             sets.push(set.map_err(|e| self.explain(e, data_path.queues))?);
         }
         self.finish(host, sets, Layout { stripe, block_shift, blocks, data_path, notes })
@@ -391,22 +396,6 @@ impl VolumeBuilder {
                 Err(self.needs_gpu("doorbell gpu", "whose threads write the doorbells themselves"))
             }
             (choice, _) => Ok(choice),
-        }
-    }
-
-    /// Returns the doorbell for a device whose pairs are all for kernels. The host borrows one of them between runs, and
-    /// cannot use it if kernels post its capsules.
-    fn forward_all(&self, drive: &Drive, count: u32, notes: &mut Vec<String>) -> Result<DoorbellChoice, StorageError> {
-        let reason = format!(
-            "kernels that post the commands of all {count} queue pairs of {} leave none for the host; use one queue pair fewer",
-            drive.name()
-        );
-        match self.doorbell {
-            DoorbellChoice::Gpu => Err(self.no_path("doorbell gpu", reason)),
-            _ => {
-                notes.push(format!("doorbell cpu: {reason}"));
-                Ok(DoorbellChoice::Cpu)
-            }
         }
     }
 

@@ -140,12 +140,17 @@ impl<'a> HostQueue<'a> {
     /// commands in flight on the queue, the whole set is reset.
     ///
     /// # Errors
-    /// - [`NvmeError::Options`] if there is no such queue, or its rings or buffers are not in host memory.
+    /// - [`NvmeError::Options`] if there is no such queue, its rings or buffers are not in host memory, or kernels post its
+    ///   commands to a remote controller themselves.
     /// - [`NvmeError::Memory`] or [`NvmeError::Dma`] if its words cannot be read, or there is no memory for buffers.
     /// - Those of [`QueueSet::reset`] if it has to be reset.
     pub fn on(set: &'a mut QueueSet, index: u32) -> Result<Self, NvmeError> {
         if set.queue_id(index).is_none() {
             return Err(set.no_queue(index));
+        }
+        if set.by_capsules() {
+            let reason = "kernels post the commands of these queues themselves; create a separate queue for the host";
+            return Err(NvmeError::Options { device: set.controller().name().to_owned(), reason: reason.to_owned() });
         }
         if set.idle_ticket(index)?.is_none() {
             tracing::debug!(device = set.controller().name(), index, "commands in flight; the queues are reset");

@@ -128,6 +128,7 @@ impl QueueSet {
         let by_capsules = submitter == Submitter::Kernels
             && options.doorbell != DoorbellChoice::Cpu
             && !options.submission_in_buffer
+            && options.capsules
             && controller.port().capsules().is_some();
         let memory = DeviceMemory::allocate(controller, space, &options, max_transfer, by_capsules)?;
         let places = Arrays::new(options.count, options.depth);

@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::engine::{Engine, Outcome, RunError, abi};
-use crate::nvme::{Doorbell, DoorbellChoice};
+use crate::memory::Space;
+use crate::nvme::{Doorbell, DoorbellChoice, QueueOptions};
 use crate::storage::{LandingChoice, Volume};
 use crate::wire::nvme::ana::AccessState;
 use crate::wire::nvme::status;
@@ -92,18 +93,33 @@ fn an_option_brings_the_commands_back_to_host_threads() {
 }
 
 #[test]
-fn a_host_without_a_queue_of_its_own_borrows_one_that_host_threads_carry() {
+fn without_a_queue_pair_for_the_host_its_threads_carry_the_commands() {
     let e = exported("soft:mem:1M,threads=1");
-    let m = Mounted::new(&e.config().queues(Some(2)), LandingChoice::Direct, 2, 4, GENEROUS);
-    let path = m.volume.path();
-    assert_eq!(path.doorbell, Doorbell::Cpu);
-    assert!(path.notes.iter().any(|n| n.contains("all 2 queue pairs")), "{:?}", path.notes);
-    let data = pattern(4096, 6);
-    m.volume.write_blocks(8, &data).unwrap();
-    let mut back = vec![0; data.len()];
-    m.volume.read_blocks(8, &mut back).unwrap();
-    assert!(back == data);
-    m.move_blocks(&data, 2).unwrap();
+    for (queues, by_kernels) in [(2, false), (1, true)] {
+        let connection = connect(&e.config().queues(Some(2))).unwrap();
+        let drive = Drive::attach(connection.attachment(), None).unwrap();
+        let v = Volume::on(&Engine::cpu().unwrap(), [drive]).queues(queues).deadline(GENEROUS).build().unwrap();
+        let told = v.path().notes.iter().any(|n| n.contains("one queue pair fewer"));
+        assert_eq!(told, !by_kernels, "{:?}", v.path().notes);
+        let data = pattern(200 << 10, 9);
+        v.write_blocks(0, &data).unwrap();
+        let buffer = v.allocate_data(data.len()).unwrap();
+        v.start_read(0, (data.len() >> 9) as u64, 8, &buffer).unwrap().finish_within(GENEROUS).unwrap();
+        let mut back = vec![0; data.len()];
+        buffer.read(0, &mut back).unwrap();
+        assert!(back == data, "{queues} queues");
+        assert_eq!(connection.counters().kernel_commands != 0, by_kernels, "{queues} queues");
+    }
+}
+
+#[test]
+fn the_host_cannot_borrow_a_queue_of_capsules() {
+    let e = exported("soft:mem:1M,threads=1");
+    let connection = connect(&e.config()).unwrap();
+    let controller = Controller::new(connection.attachment()).unwrap().enable().map_err(|(_, e)| e).unwrap();
+    let mut set = Arc::new(controller).create_queues(&Space::cpu(), QueueOptions::default().depth(16)).unwrap();
+    let refused = HostQueue::on(&mut set, 0).unwrap_err();
+    assert!(refused.to_string().contains("create a separate queue"), "{refused}");
 }
 
 #[test]
