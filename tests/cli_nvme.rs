@@ -316,7 +316,8 @@ fn a_search_whose_kernels_post_the_commands_to_another_process_equals_the_local_
     // Without forwarded doorbells no host thread takes part.
     assert_eq!(report["path"]["doorbell"], "cpu-engine", "{report}");
     let io = &report["results"]["runs"][0]["io"];
-    assert!(io["read_bytes"].as_u64().unwrap() > 1 << 20, "{io}");
+    // Of 1.4 MiB of edges the cache holds a quarter. How often pages are read again depends on the threads.
+    assert!(io["read_bytes"].as_u64().unwrap() > 1 << 19, "{io}");
 }
 
 #[test]
