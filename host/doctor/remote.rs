@@ -3,6 +3,7 @@
 use super::check::{Area, Checks};
 use crate::fabrics;
 use crate::nvme::fabrics::{ConnectReport, FabricsConfig, FabricsError, FabricsTransport};
+use crate::rdma::{AdapterPath, Doorbell, Transport};
 use crate::remedy::Remedies;
 use crate::units::Bytes;
 use std::time::Duration;
@@ -14,7 +15,12 @@ pub(super) fn check(config: &FabricsConfig, all: &mut Vec<super::Check>) {
         return c.skip("route", "software NICs connect when the device is opened");
     }
     match fabrics::route(config) {
-        Ok(route) => c.ok("route", route),
+        Ok(route) => {
+            c.ok("route", route.text);
+            if let Some(path) = route.adapter {
+                adapter(&mut c, &path, route.declined);
+            }
+        }
         Err(e) => return c.fail("route", e.to_string(), e.remedies().into_iter().next()),
     }
     match fabrics::check(config) {
@@ -32,6 +38,21 @@ pub(super) fn check(config: &FabricsConfig, all: &mut Vec<super::Check>) {
                 false => c.fail("connection", e.to_string(), fix),
             }
         }
+    }
+}
+
+/// Adds the check of the adapter: kernels drive the NIC, or a thread does.
+fn adapter(c: &mut Checks<'_>, path: &AdapterPath, declined: Option<String>) {
+    let (by, why) = match (path.transport, path.doorbell) {
+        (Transport::Mlx5, Doorbell::Cpu) => {
+            ("kernels fill the NIC's rings, and a CPU thread writes its doorbells", path.note.clone())
+        }
+        (Transport::Mlx5, _) => ("kernels drive the NIC", None),
+        _ => ("a CPU thread makes verbs calls of what kernels post", declined),
+    };
+    match why {
+        None => c.ok("adapter", format!("{}: {by}", path.transport)),
+        Some(why) => c.warn("adapter", format!("{}: {by}: {why}", path.transport), None),
     }
 }
 
@@ -116,6 +137,29 @@ mod tests {
             let all = checks(&config(port).transport(FabricsTransport::Rdma));
             assert_eq!((all.len(), all[0].0, all[0].1), (1, "route", Status::Fail));
         }
+    }
+
+    #[test]
+    fn an_adapter_tells_who_drives_the_nic_and_why() {
+        let told = |transport, doorbell, note: Option<&str>, declined: Option<&str>| {
+            let mut path = AdapterPath::new(transport, "mlx5_0 port 1");
+            (path.doorbell, path.note) = (doorbell, note.map(str::to_owned));
+            let mut all: Vec<Check> = Vec::new();
+            adapter(&mut Checks::of(Area::Remote, "nvmf".to_owned(), &mut all), &path, declined.map(str::to_owned));
+            let page = include_str!("../../docs/doctor.md");
+            assert!(page.lines().any(|l| l == "### remote adapter"));
+            assert_eq!((all.len(), all[0].name), (1, "adapter"));
+            (all[0].status, all[0].detail.clone())
+        };
+        let (status, detail) = told(Transport::Mlx5, Doorbell::Gpu, Some("queue memory: host"), None);
+        assert_eq!((status, detail.as_str()), (Status::Ok, "mlx5: kernels drive the NIC"));
+        let (status, detail) = told(Transport::Mlx5, Doorbell::Cpu, Some("no register"), None);
+        assert!(status == Status::Warn && detail.contains("writes its doorbells: no register"), "{detail}");
+        let (status, detail) = told(Transport::Verbs, Doorbell::Cpu, None, Some("mlx5 adapter: no DevX"));
+        assert!(status == Status::Warn && detail.ends_with("post: mlx5 adapter: no DevX"), "{detail}");
+        // Not an mlx5 NIC, or verbs were asked for.
+        let (status, detail) = told(Transport::Verbs, Doorbell::Cpu, Some("no atomics"), None);
+        assert!(status == Status::Ok && !detail.contains("atomics"), "{detail}");
     }
 
     #[cfg(feature = "soft")]

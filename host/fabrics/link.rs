@@ -11,12 +11,17 @@ use crate::wire::mlx5::{Operation, Payload};
 use crate::wire::nvme::fabrics::{descriptor, sgl};
 use crate::wire::nvme::rdma::{COMMAND_BYTES, MAX_KEYED_BYTES, RESPONSE_BYTES, keyed};
 use crate::wire::nvme::{CqEntry, fabrics};
+use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::RawFd;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// Responses that are taken before the owner gets to do other work.
 const BATCH: usize = 64;
+/// Interval between two looks at the state of a queue pair: an mlx5 NIC's firmware is asked for it. A failure with
+/// commands in flight comes with their completions.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// ConnectedQueue of a connected queue pair.
 #[derive(Debug)]
@@ -49,6 +54,8 @@ pub(super) struct RdmaLink {
     /// its command was sent.
     waiting: VecDeque<Vec<u8>>,
     in_capsule: u32,
+    /// Time of the next look at the state of the queue pair.
+    next_look: Cell<Option<Instant>>,
 }
 
 impl RdmaLink {
@@ -60,6 +67,7 @@ impl RdmaLink {
             sent: VecDeque::new(),
             waiting: VecDeque::new(),
             in_capsule: 0,
+            next_look: Cell::new(None),
             queue,
         }
     }
@@ -236,13 +244,21 @@ impl Link for RdmaLink {
     }
 
     fn failure(&self) -> Option<String> {
-        self.queue.send.failure().or_else(|| self.queue.connection.ended())
+        if let Some(reason) = self.queue.connection.ended() {
+            return Some(reason);
+        }
+        let now = Instant::now();
+        if self.next_look.get().is_some_and(|next| now < next) {
+            return None;
+        }
+        self.next_look.set(Some(now + LOOK_EVERY));
+        self.queue.send.failure()
     }
 
     fn retire(self: Box<Self>) -> Vec<Region> {
         let memory = self.queue.send.queue().memory();
-        let mut kept = vec![memory.ring(), memory.completions(), memory.records()];
-        kept.extend(memory.receives().into_iter().flat_map(|r| [r.ring(), r.completions()]));
+        let mut kept = vec![memory.work(), memory.completions(), memory.records(), memory.doorbell_memory()];
+        kept.extend(memory.receives().map(|r| r.completions()));
         kept.push(self.queue.responses.region());
         // The queue pair is closed here; its memory is not freed.
         kept.into_iter().cloned().collect()

@@ -13,7 +13,7 @@ mod link;
 mod remote;
 mod transport;
 
-pub use remote::{check, connect, discover, route};
+pub use remote::{TargetRoute, check, connect, discover, route};
 
 pub(crate) use buffers::{Buffer, Buffers};
 pub(crate) use transport::RdmaTransport;

@@ -2,38 +2,55 @@
 
 use super::transport::{RdmaTransport, of_request};
 use crate::nvme::fabrics::{
-    self, ConnectReport, FabricsConfig, FabricsError, FabricsTransport, RemoteController, Transport,
+    self, AdapterChoice, ConnectReport, FabricsConfig, FabricsError, FabricsTransport, RemoteController, Transport,
 };
-use crate::rdma::{ConnectionManager, VerbsConnectionManager};
+use crate::rdma::{self, AdapterPath, ConnectionManager, DeviceConnectionManager};
 use crate::wire::nvme::fabrics::DiscoveryRecord;
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, ToSocketAddrs, UdpSocket};
 use std::sync::Arc;
 
 /// Opens the RDMA device on the route to a configuration's target.
-fn manager(config: &FabricsConfig) -> Result<VerbsConnectionManager, FabricsError> {
+fn manager(config: &FabricsConfig) -> Result<DeviceConnectionManager, FabricsError> {
     if config.transport == FabricsTransport::Soft {
         let reason = "nvmf:soft is carried by software NICs, and not by a device of this machine".to_owned();
         return Err(FabricsError::Options { reason });
     }
-    let manager = VerbsConnectionManager::new(&config.host, config.port, config.connect_timeout);
+    let adapter = match config.adapter {
+        AdapterChoice::Auto => None,
+        AdapterChoice::Mlx5 => Some(rdma::Transport::Mlx5),
+        AdapterChoice::Verbs => Some(rdma::Transport::Verbs),
+    };
+    let manager = DeviceConnectionManager::new(&config.host, config.port, adapter, config.connect_timeout);
     manager.map_err(|e| of_request(config, 0, e))
 }
 
-fn rdma(config: &FabricsConfig) -> Result<Arc<dyn Transport>, FabricsError> {
+fn transport(config: &FabricsConfig) -> Result<Arc<dyn Transport>, FabricsError> {
     Ok(Arc::new(RdmaTransport::new(Arc::new(manager(config)?))))
 }
 
-/// Returns the way to a configuration's target in words: over TCP this machine's address, over RDMA the device, its GID
-/// and its MTU. Sends nothing over TCP, and no connection request over RDMA.
+/// Path to a target.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TargetRoute {
+    /// The path in words: over TCP this machine's address, over RDMA the device, its GID and its MTU.
+    pub text: String,
+    /// Over RDMA, the adapter.
+    pub adapter: Option<AdapterPath>,
+    /// Over RDMA, the reason why kernels do not drive the device, if it is an mlx5 NIC and no adapter was requested.
+    pub declined: Option<String>,
+}
+
+/// Returns the path to a configuration's target. Sends nothing over TCP, and no connection request over RDMA.
 ///
 /// # Errors
 /// [`FabricsError::Resolve`], [`FabricsError::Unreachable`] or [`FabricsError::TimedOut`] without a route. Over RDMA also
 /// [`FabricsError::Adapter`] and [`FabricsError::Options`], as for [`connect`].
-pub fn route(config: &FabricsConfig) -> Result<String, FabricsError> {
+pub fn route(config: &FabricsConfig) -> Result<TargetRoute, FabricsError> {
     if config.transport != FabricsTransport::Tcp {
-        let path = manager(config)?.adapter().path();
-        return Ok(format!("{} ({})", path.device, path.link));
+        let manager = manager(config)?;
+        let (path, declined) = (manager.path(), manager.declined().map(str::to_owned));
+        return Ok(TargetRoute { text: format!("{} ({})", path.device, path.link), adapter: Some(path), declined });
     }
     let resolve = |source| FabricsError::Resolve { host: config.host.clone(), source };
     let unreachable = |source| FabricsError::Unreachable { peer: config.peer(), source };
@@ -43,7 +60,8 @@ pub fn route(config: &FabricsConfig) -> Result<String, FabricsError> {
     // A datagram socket that is connected has this machine's address on the route.
     let socket = UdpSocket::bind((any, 0)).map_err(unreachable)?;
     socket.connect(to).map_err(unreachable)?;
-    Ok(format!("{} from {}", to.ip(), socket.local_addr().map_err(unreachable)?.ip()))
+    let text = format!("{} from {}", to.ip(), socket.local_addr().map_err(unreachable)?.ip());
+    Ok(TargetRoute { text, adapter: None, declined: None })
 }
 
 /// Connects to a subsystem by the configuration's transport, TCP or RDMA.
@@ -55,7 +73,7 @@ pub fn route(config: &FabricsConfig) -> Result<String, FabricsError> {
 pub fn connect(config: &FabricsConfig) -> Result<RemoteController, FabricsError> {
     match config.transport {
         FabricsTransport::Tcp => RemoteController::connect(config),
-        _ => RemoteController::connect_over(config, rdma(config)?),
+        _ => RemoteController::connect_over(config, transport(config)?),
     }
 }
 
@@ -66,7 +84,7 @@ pub fn connect(config: &FabricsConfig) -> Result<RemoteController, FabricsError>
 pub fn check(config: &FabricsConfig) -> Result<ConnectReport, FabricsError> {
     match config.transport {
         FabricsTransport::Tcp => fabrics::check(config),
-        _ => fabrics::check_over(config, rdma(config)?),
+        _ => fabrics::check_over(config, transport(config)?),
     }
 }
 
@@ -82,7 +100,7 @@ pub fn discover(
 ) -> Result<Vec<DiscoveryRecord>, FabricsError> {
     match transport {
         FabricsTransport::Tcp => fabrics::discover(address, adjust),
-        _ => fabrics::discover_over(transport, address, adjust, rdma),
+        _ => fabrics::discover_over(transport, address, adjust, self::transport),
     }
 }
 

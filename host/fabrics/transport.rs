@@ -5,8 +5,8 @@ use super::link::{ConnectedQueue, RdmaLink};
 use crate::memory::{Place, Region, Space};
 use crate::nvme::fabrics::{FabricsConfig, FabricsError, Keys, Link, QueueShape, Registrar, Transport, User};
 use crate::rdma::{
-    Adapter, ConnectError, ConnectionManager, CpuReceiveQueue, CpuSendQueue, PostError, QueuePlan, RdmaError,
-    ReceivePlan, Registration, Rights, Transport as AdapterKind,
+    ConnectError, ConnectionManager, CpuReceiveQueue, CpuSendQueue, PostError, QueuePlan, RdmaError, ReceivePlan,
+    Registration, Rights,
 };
 use crate::wire::nvme::rdma::{self, COMMAND_BYTES, RESPONSE_BYTES, Request, reject};
 use std::sync::Arc;
@@ -20,19 +20,29 @@ pub(crate) struct RdmaTransport {
 
 /// Registration with the adapter of a connection manager.
 #[derive(Debug)]
-struct AdapterMemory(Arc<dyn Adapter>);
+struct AdapterMemory(Arc<dyn ConnectionManager>);
 
 #[derive(Debug)]
 struct AdapterKeys(Box<dyn Registration>);
 
 impl Registrar for AdapterMemory {
     fn register(&self, region: &Region, for_target: bool) -> Result<Box<dyn Keys>, String> {
+        if region.host().is_none() {
+            let reason =
+                "completions of its connections are in host memory, and could be seen before data in GPU memory";
+            return Err(reason.to_owned());
+        }
         let rights = match for_target {
             true => Rights::LOCAL_WRITE | Rights::REMOTE_WRITE | Rights::REMOTE_READ,
             false => Rights::default(),
         };
-        let keys = self.0.register_region(region, rights).map_err(|e| e.to_string())?;
+        let keys = self.0.adapter().register_region(region, rights).map_err(|e| e.to_string())?;
         Ok(Box::new(AdapterKeys(keys)))
+    }
+
+    fn path(&self) -> String {
+        let path = self.0.path();
+        path.note.as_ref().map_or_else(|| path.to_string(), |note| format!("{path}: {note}"))
     }
 }
 
@@ -84,7 +94,7 @@ pub(super) fn request(shape: QueueShape) -> Request {
 
 impl RdmaTransport {
     pub(crate) fn new(manager: Arc<dyn ConnectionManager>) -> Self {
-        Self { registrar: Arc::new(AdapterMemory(manager.adapter().clone())), manager }
+        Self { registrar: Arc::new(AdapterMemory(manager.clone())), manager }
     }
 
     fn connect(
@@ -102,9 +112,8 @@ impl RdmaTransport {
         let post = |e: PostError| of_adapter(&peer, &e);
         let adapter = self.manager.adapter();
         let slots = shape.entries.next_power_of_two();
-        // Kernels then read a response with its completion entry. Physical NICs are not known to write it there.
-        let by_software = matches!(adapter.path().transport, AdapterKind::Soft | AdapterKind::Verbs);
-        let data_in_entries = matches!(user, User::Kernels(_)) && by_software;
+        // Kernels then read a response with its completion entry.
+        let data_in_entries = matches!(user, User::Kernels(_));
         let receives = ReceivePlan { log_slots: slots.ilog2(), log_stride: 0, data_in_entries };
         let log_blocks = slots.ilog2().max(1);
         let plan = QueuePlan::new(space.clone(), Place::Host).log_blocks(log_blocks).receives(Some(receives));

@@ -32,4 +32,7 @@ pub trait CapsuleQueues: Send + Sync + fmt::Debug {
     /// Announces that kernels post the capsules of a queue. The Create I/O Submission Queue command that follows
     /// connects the queue, and the Delete command ends it.
     fn announce(&self, queue: u16, plan: CapsulePlan) -> Arc<dyn CapsuleQueue>;
+
+    /// Returns the adapter that carries the capsules and its data path, in words.
+    fn path(&self) -> String;
 }

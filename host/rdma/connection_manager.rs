@@ -1,6 +1,6 @@
 //! Interface of connection managers: they connect queue pairs of two machines, and carry private data of both ends.
 
-use super::{Adapter, QueuePair, RdmaError};
+use super::{Adapter, AdapterPath, QueuePair, RdmaError};
 use std::fmt;
 use std::io;
 use std::os::fd::RawFd;
@@ -60,6 +60,10 @@ pub trait Connection: Send + fmt::Debug {
 pub trait ConnectionManager: Send + Sync + fmt::Debug {
     /// Returns the adapter that reaches the address.
     fn adapter(&self) -> &Arc<dyn Adapter>;
+    /// Returns the adapter's device and data path. The note has the reason if a better adapter was not available.
+    fn path(&self) -> AdapterPath {
+        self.adapter().path()
+    }
     /// Connects a queue pair of the adapter, within a time limit. Returns the connection and the private data of its
     /// acceptance.
     ///

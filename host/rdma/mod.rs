@@ -45,7 +45,7 @@ pub(crate) use mlx5::stand_in;
 pub use crate::data_path::{Doorbell, DoorbellChoice, LandingPath, QueueMemory, UnknownWord};
 pub use adapter::{Adapter, AdapterPath, MemoryRange, QueueAddress, QueuePair, Registration, Rights, Transport};
 pub use choice::{ACK_TIMEOUT, Chosen, DeviceChoice, QueueChoice, RecordChoice};
-pub use cm::VerbsConnectionManager;
+pub use cm::DeviceConnectionManager;
 pub use congestion::{CongestionControl, CongestionCounters, PRIORITIES, Priorities};
 pub use connection::{Endpoint, PathMtu, PortFacts, Route};
 pub use connection_manager::{ConnectError, Connection, ConnectionManager};

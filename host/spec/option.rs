@@ -118,6 +118,7 @@ pub(super) const NVME: &[Keyword] =
 const SECONDS: &str = "a time in seconds, or with a unit as in 500ms";
 
 pub(super) const NVMF: &[Keyword] = &[
+    value("adapter", "auto, mlx5 or verbs"),
     value("ctrl-loss-tmo", "a time in seconds, or with a unit as in 500ms; -1 for ever"),
     flag("data_digest"),
     flag("hdr_digest"),

@@ -69,7 +69,7 @@ fn what_is_wrong_is_told() {
         ("nvme: ,api=cdev", "it names no controller; write its address, nvmeN"),
         ("nvmf:,nsid=1", "it names no subsystem; write tcp://"),
         ("nvmf:fc://h/n", "`fc://h/n`: expected tcp://HOST:PORT/NQN"),
-        ("nvmf:tcp://h/n,block=512", "there is no option `block`; there are ctrl-loss-tmo=, data_digest, "),
+        ("nvmf:tcp://h/n,block=512", "there is no option `block`; there are adapter=, ctrl-loss-tmo=, "),
         ("soft:mem:many", "`mem:many`: expected a size such as 512, 64k, 256M or 8G"),
         ("soft:mem:+5", "`mem:+5`: expected a size"),
         ("soft:mem:99999999999T", "expected a size"),

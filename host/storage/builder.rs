@@ -260,6 +260,9 @@ impl VolumeBuilder {
         if self.doorbell == DoorbellChoice::Cpu {
             notes.push("doorbell cpu: it was requested".to_owned());
         }
+        let by_capsules = self.drives.iter().zip(&sets).filter(|(_, set)| set.by_capsules());
+        let carriers = by_capsules.filter_map(|(d, _)| d.controller().port().capsules().map(|c| c.path()));
+        notes.extend(carriers.map(|path| format!("capsules by {path}")));
         let mapping: Vec<MappingReport> = self.drives.iter().map(|d| d.controller().mapping()).collect();
         let mapping = if mapping.iter().all(|m| m.attempts.is_empty()) { Vec::new() } else { mapping };
         notes.extend(mapping.iter().flat_map(|m| &m.attempts).map(|a| format!("mapping {a}")));

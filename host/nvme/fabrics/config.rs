@@ -2,6 +2,7 @@
 
 use super::FabricsError;
 use super::host_identity::{HostIdentity, parse_uuid};
+use crate::data_path::{UnknownWord, choices};
 use crate::setters::setters;
 pub use crate::spec::FabricsTransport;
 use crate::spec::{DeviceSpec, Name, RemoteName, Scheme, SpecError, number, time};
@@ -18,12 +19,27 @@ const RECONNECT_DELAY: Duration = Duration::from_secs(2);
 /// Time for one step of a connection: TCP, its initialization, Connect, a property.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
+choices! {
+    /// Requested adapter for connections over RDMA.
+    #[derive(Default)]
+    AdapterChoice:
+    /// `mlx5` if the device on the route is an mlx5 NIC that kernels can drive, else `verbs`.
+    #[default]
+    Auto = "auto",
+    /// Kernels write the rings and the doorbell of an mlx5 NIC. Opening fails if they cannot.
+    Mlx5 = "mlx5",
+    /// A thread makes verbs calls of the entries that kernels write.
+    Verbs = "verbs"
+}
+
 /// Address and use of a subsystem of another machine. Times of zero have the meaning that their field says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FabricsConfig {
     /// Transport.
     pub transport: FabricsTransport,
+    /// Adapter for connections over RDMA by the devices of this machine.
+    pub adapter: AdapterChoice,
     /// Name or IP address of the target.
     pub host: String,
     /// Port: that of TCP, or of RDMA's connection manager.
@@ -52,6 +68,7 @@ pub struct FabricsConfig {
 
 setters!(FabricsConfig {
     transport: FabricsTransport,
+    adapter: AdapterChoice,
     host_nqn: Option<String>,
     host_id: Option<[u8; 16]>,
     queues: Option<u16>,
@@ -69,6 +86,7 @@ impl FabricsConfig {
     pub fn tcp(host: impl Into<String>, port: u16, subsystem: impl Into<String>) -> Self {
         Self {
             transport: FabricsTransport::Tcp,
+            adapter: AdapterChoice::Auto,
             host: host.into(),
             port,
             subsystem: subsystem.into(),
@@ -93,6 +111,7 @@ impl FabricsConfig {
     ///
     /// | key | meaning |
     /// |---|---|
+    /// | `adapter=auto`, `mlx5` or `verbs` | adapter over RDMA |
     /// | `queues=N` | largest number of I/O queues |
     /// | `hostnqn=NQN`, `hostid=UUID` | identity of this host instead of that in `/etc/nvme` |
     /// | `hdr_digest`, `data_digest` | CRC32C of headers, of data; fails if the target does not use them |
@@ -177,6 +196,10 @@ impl TryFrom<&DeviceSpec> for FabricsConfig {
         let mut c = Self::tcp(host.clone(), *port, subsystem.clone()).transport(*transport);
         for option in spec.options() {
             match option.key() {
+                "adapter" => {
+                    c.adapter =
+                        option.read_or(|t| t.parse().map_err(|e: UnknownWord| format!("choose {}", e.known)))?;
+                }
                 "queues" => c.queues = Some(option.read(|t| number(t).filter(|n| (1..=1024).contains(n)))?),
                 "threads" => c.threads = Some(option.read(|t| number(t).filter(|n| (1..=1024).contains(n)))?),
                 "hostnqn" => {
@@ -203,6 +226,11 @@ impl TryFrom<&DeviceSpec> for FabricsConfig {
         {
             return Err(option.refuse("digests are of nvmf:tcp alone; leave the option out"));
         }
+        if c.transport != FabricsTransport::Rdma
+            && let Some(option) = spec.options().iter().find(|o| o.key() == "adapter")
+        {
+            return Err(option.refuse("adapters are of nvmf:rdma alone; leave the option out"));
+        }
         Ok(c)
     }
 }
@@ -227,10 +255,17 @@ mod tests {
             ("tcp://h/n,hostid=x", "a UUID"),
             ("fc://h/n", "rdma://"),
             ("rdma://h/n,hdr_digest", "digests"),
+            ("rdma://h/n,adapter=soft", "choose `auto` `mlx5` `verbs`"),
+            ("tcp://h/n,adapter=mlx5", "adapters are of nvmf:rdma alone"),
         ] {
             let said = FabricsConfig::parse(bad).unwrap_err().to_string();
             assert!(said.contains(word), "{said}");
         }
+        let adapter = |spec: &str| FabricsConfig::parse(spec).unwrap().adapter;
+        assert_eq!(
+            (adapter("rdma://h/n"), adapter("rdma://h/n,adapter=verbs")),
+            (AdapterChoice::Auto, AdapterChoice::Verbs)
+        );
         assert_eq!(FabricsConfig::parse("tcp://[::1]:9/n").unwrap().to_string(), "nvmf:tcp://[::1]:9/n");
     }
 }

@@ -43,6 +43,9 @@ pub(crate) trait Registrar: Send + Sync + std::fmt::Debug {
     /// # Errors
     /// The adapter's reason, as text.
     fn register(&self, region: &Region, for_target: bool) -> Result<Box<dyn Keys>, String>;
+
+    /// Returns the adapter and its data path, in words.
+    fn path(&self) -> String;
 }
 
 /// Registered memory. Dropping it ends the target's access.

@@ -50,7 +50,7 @@ pub(crate) use link::{Link, QueueShape, Registrar, Transport, User};
 
 pub use association::Limits;
 pub use bridge::{Counters, RemoteController, open};
-pub use config::{FabricsConfig, FabricsTransport};
+pub use config::{AdapterChoice, FabricsConfig, FabricsTransport};
 pub use discover::{ConnectReport, check, discover};
 pub use error::FabricsError;
 pub use host_identity::{HostIdentity, uuid_text};

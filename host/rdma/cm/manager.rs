@@ -7,8 +7,8 @@ use crate::idle;
 use crate::memory::Space;
 use crate::pci::Sysfs;
 use crate::rdma::{
-    Adapter, ConnectError, Connection, ConnectionManager, DeviceChoice, Endpoint, Gid, GidKind, QueuePair, RdmaDevice,
-    RdmaError, Transport, open,
+    Adapter, AdapterPath, ConnectError, Connection, ConnectionManager, DeviceChoice, Endpoint, Gid, GidKind, QueuePair,
+    RdmaDevice, RdmaError, Transport, open,
 };
 use parking_lot::Mutex;
 use std::fmt;
@@ -47,26 +47,67 @@ impl fmt::Display for LocalEnd {
     }
 }
 
-/// Connection manager of RDMA devices, for connections to one address. Its adapter is a proxy of the device on the route
-/// to that address.
+/// Connection manager of RDMA devices, for connections to one address. Its adapter is that of the device on the route to
+/// the address.
 #[derive(Debug)]
-pub struct VerbsConnectionManager {
+pub struct DeviceConnectionManager {
     peer: String,
     address: SocketAddr,
     place: LocalEnd,
-    adapter: Arc<dyn Adapter>,
+    chosen: ChosenAdapter,
 }
 
-impl VerbsConnectionManager {
-    /// Finds the RDMA device on the route to an address, and opens it. `host` is a name or an IP address. `limit` bounds
-    /// the search.
+/// An adapter, and the reason why kernels do not drive the mlx5 NIC.
+#[derive(Debug)]
+pub(super) struct ChosenAdapter {
+    pub adapter: Arc<dyn Adapter>,
+    pub declined: Option<String>,
+}
+
+impl ChosenAdapter {
+    /// Opens the first adapter that is available, in the order of worlds: `mlx5` for devices that it supports, then
+    /// `verbs`. With `only`, no other is tried.
+    ///
+    /// # Errors
+    /// That of the last adapter.
+    pub fn open(
+        only: Option<Transport>,
+        is_mlx5: bool,
+        open: impl Fn(Transport) -> Result<Box<dyn Adapter>, RdmaError>,
+    ) -> Result<Self, RdmaError> {
+        let mut declined = None;
+        if only.is_none() && is_mlx5 {
+            match open(Transport::Mlx5) {
+                Ok(adapter) => return Ok(Self { adapter: adapter.into(), declined }),
+                Err(error) => {
+                    tracing::debug!(%error, "kernels do not drive the NIC; a thread makes verbs calls for them");
+                    declined = Some(error.to_string());
+                }
+            }
+        }
+        Ok(Self { adapter: open(only.unwrap_or(Transport::Verbs))?.into(), declined })
+    }
+
+    /// Returns the adapter's path with the reason.
+    pub fn path(&self) -> AdapterPath {
+        let mut path = self.adapter.path();
+        let notes: Vec<String> = self.declined.iter().cloned().chain(path.note).collect();
+        path.note = (!notes.is_empty()).then(|| notes.join("; "));
+        path
+    }
+}
+
+impl DeviceConnectionManager {
+    /// Finds the RDMA device on the route to an address, and opens it. `host` is a name or an IP address. `adapter` is
+    /// [`Transport::Mlx5`] or [`Transport::Verbs`]; `None` takes the first of them that is available. `limit` bounds the
+    /// search.
     ///
     /// # Errors
     /// * [`ConnectError::Unreachable`] if the name has no address, or no RDMA device is on the route to it.
     /// * [`ConnectError::TimedOut`] if the search takes too long.
     /// * [`ConnectError::Protocol`] if the connection manager reports another event.
-    /// * [`ConnectError::Rdma`] if librdmacm is missing, or the device cannot be opened.
-    pub fn new(host: &str, port: u16, limit: Duration) -> Result<Self, ConnectError> {
+    /// * [`ConnectError::Rdma`] if librdmacm is missing, or the device cannot be opened with this adapter.
+    pub fn new(host: &str, port: u16, adapter: Option<Transport>, limit: Duration) -> Result<Self, ConnectError> {
         let peer = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
         let deadline = Deadline::new(limit);
         let unreachable = |source| ConnectError::Unreachable { peer: peer.clone(), source };
@@ -74,19 +115,27 @@ impl VerbsConnectionManager {
         for address in (host, port).to_socket_addrs().map_err(unreachable)? {
             match find(&mut CmIdentifier::new()?, &peer, address, deadline) {
                 Ok(place) => {
+                    let devices = RdmaDevice::all(&Sysfs::system());
                     let choice = DeviceChoice {
                         device: Some(place.device.clone()),
                         port: Some(place.port.into()),
-                        gid_index: place.gid_index(&RdmaDevice::all(&Sysfs::system())),
+                        gid_index: place.gid_index(&devices),
                         ..DeviceChoice::default()
                     };
-                    let adapter = open(Transport::Verbs, &choice, &Space::cpu())?.into();
-                    return Ok(Self { peer, address, place, adapter });
+                    let is_mlx5 = devices.iter().any(|d| d.name == place.device && d.is_mlx5());
+                    let space = Space::cpu();
+                    let chosen = ChosenAdapter::open(adapter, is_mlx5, |kind| open(kind, &choice, &space))?;
+                    return Ok(Self { peer, address, place, chosen });
                 }
                 Err(e) => last = e,
             }
         }
         Err(last)
+    }
+
+    /// Returns the reason why kernels do not drive the device, if it is an mlx5 NIC and no adapter was requested.
+    pub fn declined(&self) -> Option<&str> {
+        self.chosen.declined.as_deref()
     }
 }
 
@@ -140,11 +189,19 @@ pub(super) fn find(
     id.local_end().ok_or_else(|| unreachable(io::Error::from_raw_os_error(libc::ENODEV)))
 }
 
+/// An address, and this side's end of connections to it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Destination<'a> {
+    pub address: SocketAddr,
+    pub place: &'a LocalEnd,
+    pub transport: Transport,
+}
+
 /// Connects a queue pair of the adapter at `place`. Returns the private data of the acceptance.
 pub(super) fn connect(
     id: &mut impl Identifier,
     peer: &str,
-    (address, place): (SocketAddr, &LocalEnd),
+    to: Destination<'_>,
     queue: &mut dyn QueuePair,
     private: &[u8],
     deadline: Deadline,
@@ -153,10 +210,11 @@ pub(super) fn connect(
     if private.len() > MOST_PRIVATE {
         return Err(refused(format!("{} bytes of private data; the limit is {MOST_PRIVATE}", private.len())));
     }
+    let Destination { address, place, transport } = to;
     let found = find(id, peer, address, deadline)?;
     if found != *place {
         let reason = format!("the route to {address} now goes through {found}, and the open device is {place}");
-        return Err(RdmaError::Unavailable { transport: Transport::Verbs, reason }.into());
+        return Err(RdmaError::Unavailable { transport, reason }.into());
     }
     let unreachable = |source| ConnectError::Unreachable { peer: peer.to_owned(), source };
     id.resolve_route(deadline.left()).map_err(unreachable)?;
@@ -169,9 +227,13 @@ pub(super) fn connect(
     Ok(response.private)
 }
 
-impl ConnectionManager for VerbsConnectionManager {
+impl ConnectionManager for DeviceConnectionManager {
     fn adapter(&self) -> &Arc<dyn Adapter> {
-        &self.adapter
+        &self.chosen.adapter
+    }
+
+    fn path(&self) -> AdapterPath {
+        self.chosen.path()
     }
 
     fn connect(
@@ -181,7 +243,8 @@ impl ConnectionManager for VerbsConnectionManager {
         limit: Duration,
     ) -> Result<(Box<dyn Connection>, Vec<u8>), ConnectError> {
         let mut id = CmIdentifier::new()?;
-        let to = (self.address, &self.place);
+        let transport = self.chosen.adapter.path().transport;
+        let to = Destination { address: self.address, place: &self.place, transport };
         let private = connect(&mut id, &self.peer, to, queue, private, Deadline::new(limit))?;
         Ok((Box::new(Established::new(id)), private))
     }

@@ -10,7 +10,7 @@ mod manager;
 #[cfg(test)]
 mod tests;
 
-pub use manager::VerbsConnectionManager;
+pub use manager::DeviceConnectionManager;
 
 use super::{RdmaError, Route};
 use event::Event;

@@ -1,12 +1,12 @@
 //! Connections against a scripted identifier, and the identifier of librdmacm where this machine has no RDMA.
 
 use super::event::{Event, Kind};
-use super::manager::{Deadline, Established, MOST_PRIVATE, connect, find};
+use super::manager::{ChosenAdapter, Deadline, Destination, Established, MOST_PRIVATE, connect, find};
 use super::*;
 use crate::memory::{Place, Space};
 use crate::rdma::{
-    ConnectError, Connection, Endpoint, Gid, LinkLayer, PathMtu, PortFacts, QueueAddress, QueuePair, QueuePlan,
-    QueueRings, TrafficClass, Transport,
+    Adapter, AdapterPath, ConnectError, Connection, Endpoint, Gid, LinkLayer, MemoryRange, PathMtu, PortFacts,
+    QueueAddress, QueuePair, QueuePlan, QueueRings, Registration, Rights, TrafficClass, Transport,
 };
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read};
@@ -164,7 +164,8 @@ impl QueuePair for Queue {
 
 fn run(id: &mut Scripted, queue: &mut Queue, limit: Duration) -> Result<Vec<u8>, ConnectError> {
     let address = "10.0.0.2:4420".parse().unwrap();
-    connect(id, PEER, (address, &place("rxe0")), queue, &[7; 32], Deadline::new(limit))
+    let to = Destination { address, place: &place("rxe0"), transport: Transport::Verbs };
+    connect(id, PEER, to, queue, &[7; 32], Deadline::new(limit))
 }
 
 const LONG: Duration = Duration::from_secs(60);
@@ -276,8 +277,8 @@ fn events_out_of_order_end_the_attempt() {
     // More private data than a request carries.
     let address = "10.0.0.2:4420".parse().unwrap();
     let private = [0; MOST_PRIVATE + 1];
-    let long = connect(&mut id, PEER, (address, &place("rxe0")), &mut Queue::new(), &private, Deadline::new(LONG))
-        .unwrap_err();
+    let to = Destination { address, place: &place("rxe0"), transport: Transport::Verbs };
+    let long = connect(&mut id, PEER, to, &mut Queue::new(), &private, Deadline::new(LONG)).unwrap_err();
     assert!(long.to_string().contains("57 bytes"), "{long}");
 }
 
@@ -295,6 +296,55 @@ fn an_established_connection_tells_once_and_for_all_why_it_ended() {
     }
 }
 
+/// An adapter that has a path alone.
+#[derive(Debug)]
+struct Named(Transport, Option<&'static str>);
+
+impl Adapter for Named {
+    fn path(&self) -> AdapterPath {
+        let mut path = AdapterPath::new(self.0, "mlx5_0 port 1");
+        path.note = self.1.map(str::to_owned);
+        path
+    }
+    unsafe fn register(&self, _: MemoryRange, _: Rights) -> Result<Box<dyn Registration>, RdmaError> {
+        panic!("nothing is registered")
+    }
+    fn create(&self, _: QueuePlan) -> Result<Box<dyn QueuePair>, RdmaError> {
+        panic!("nothing is created")
+    }
+}
+
+#[test]
+fn kernels_drive_an_mlx5_nic_and_a_thread_drives_any_other() {
+    use Transport::{Mlx5, Verbs};
+    // The adapters that are available, the requested one, the device, and the adapter with its note, or the error's text.
+    type Case = (&'static [Transport], Option<Transport>, bool, Result<(Transport, &'static str), &'static str>);
+    let cases: [Case; 8] = [
+        (&[Mlx5, Verbs], None, true, Ok((Mlx5, "own note"))),
+        (&[Mlx5, Verbs], None, false, Ok((Verbs, "own note"))),
+        (&[Verbs], None, true, Ok((Verbs, "mlx5 adapter: not available; own note"))),
+        (&[], None, true, Err("verbs adapter: not available")),
+        (&[Mlx5, Verbs], Some(Verbs), true, Ok((Verbs, "own note"))),
+        (&[Mlx5, Verbs], Some(Mlx5), true, Ok((Mlx5, "own note"))),
+        (&[Verbs], Some(Mlx5), true, Err("mlx5 adapter: not available")),
+        (&[Verbs], Some(Mlx5), false, Err("mlx5 adapter: not available")),
+    ];
+    for (available, only, is_mlx5, expected) in cases {
+        let chosen = ChosenAdapter::open(only, is_mlx5, |transport| match available.contains(&transport) {
+            true => Ok(Box::new(Named(transport, Some("own note"))) as Box<dyn Adapter>),
+            false => Err(RdmaError::Unavailable { transport, reason: "not available".to_owned() }),
+        });
+        match (chosen, expected) {
+            (Ok(chosen), Ok((transport, note))) => {
+                let path = chosen.path();
+                assert_eq!((path.transport, path.note.as_deref()), (transport, Some(note)));
+            }
+            (Err(e), Err(text)) => assert_eq!(e.to_string(), text),
+            (chosen, expected) => panic!("{available:?} {only:?}: {chosen:?}, expected {expected:?}"),
+        }
+    }
+}
+
 #[test]
 fn a_machine_without_rdma_is_told_what_is_missing() {
     if std::path::Path::new("/sys/class/infiniband").exists() {
@@ -304,7 +354,7 @@ fn a_machine_without_rdma_is_told_what_is_missing() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.set_nonblocking(true).unwrap();
     let port = listener.local_addr().unwrap().port();
-    let e = VerbsConnectionManager::new("127.0.0.1", port, LONG).unwrap_err();
+    let e = DeviceConnectionManager::new("127.0.0.1", port, None, LONG).unwrap_err();
     match e {
         ConnectError::Rdma(RdmaError::Library { library, .. }) => assert_eq!(library, "librdmacm.so.1"),
         ConnectError::Rdma(RdmaError::Unavailable { transport: Transport::Verbs, reason }) => {

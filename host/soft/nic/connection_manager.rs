@@ -153,8 +153,13 @@ impl SoftConnectionManager {
         adjust: impl FnOnce(SoftNicConfig) -> SoftNicConfig,
     ) -> Result<Self, RdmaError> {
         let key = random_key()?;
-        let adapter = Arc::new(SoftNic::start(adjust(SoftNicConfig::new(key)))?);
-        Ok(Self { host: host.into(), port, key, adapter })
+        let adapter = SoftNic::start(adjust(SoftNicConfig::new(key)))?;
+        Ok(Self::of(Arc::new(adapter), key, host, port))
+    }
+
+    /// Creates the connection manager of an adapter whose software NIC has this key.
+    pub(crate) fn of(adapter: Arc<dyn Adapter>, key: [u8; 32], host: impl Into<String>, port: u16) -> Self {
+        Self { host: host.into(), port, key, adapter }
     }
 
     fn peer(&self) -> String {

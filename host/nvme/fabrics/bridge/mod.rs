@@ -421,6 +421,10 @@ impl CapsuleQueues for RemotePort {
         core.kernels.lock().insert(queue, kernels.clone());
         kernels
     }
+
+    fn path(&self) -> String {
+        self.0.core.registrar.as_ref().map_or_else(String::new, |r| r.path())
+    }
 }
 
 #[derive(Debug)]

@@ -8,21 +8,30 @@ use crate::storage::{LandingChoice, Volume};
 use crate::wire::nvme::status;
 
 /// A volume on the target's device, with its connection.
-struct Mounted {
-    connection: RemoteController,
-    volume: Volume,
+pub(super) struct Mounted {
+    pub(super) connection: RemoteController,
+    pub(super) volume: Volume,
 }
 
 impl Mounted {
     fn new(config: &FabricsConfig, landing: LandingChoice, queues: u32, depth: u32, deadline: Duration) -> Self {
-        let connection = connect(config).unwrap();
+        Self::over(connect(config).unwrap(), landing, queues, depth, deadline)
+    }
+
+    pub(super) fn over(
+        connection: RemoteController,
+        landing: LandingChoice,
+        queues: u32,
+        depth: u32,
+        deadline: Duration,
+    ) -> Self {
         let drive = Drive::attach(connection.attachment(), None).unwrap();
         let volume = Volume::on(&Engine::cpu().unwrap(), [drive]).landing(landing).queues(queues).depth(depth);
         Self { connection, volume: volume.deadline(deadline).build().unwrap() }
     }
 
     /// Writes and reads blocks by kernels, each call `each` blocks. Returns the error of the first run that fails.
-    fn move_blocks(&self, data: &[u8], each: u32) -> Result<(), RunError> {
+    pub(super) fn move_blocks(&self, data: &[u8], each: u32) -> Result<(), RunError> {
         let (v, blocks) = (&self.volume, (data.len() >> self.volume.block_shift()) as u64);
         let buffer = v.allocate_data(data.len()).unwrap();
         buffer.write(0, data).unwrap();
@@ -36,7 +45,7 @@ impl Mounted {
     }
 
     /// Reads one block at a time until a run fails, and returns its errors. Data of successful runs is 0.
-    fn first_errors(&self, runs: u32) -> Vec<crate::engine::OperationError> {
+    pub(super) fn first_errors(&self, runs: u32) -> Vec<crate::engine::OperationError> {
         let buffer = self.volume.allocate_data(64 << 9).unwrap();
         for _ in 0..runs {
             match self.volume.start_read(0, 64, 1, &buffer).unwrap().finish_within(GENEROUS) {
@@ -49,7 +58,7 @@ impl Mounted {
     }
 }
 
-fn is_pathing_error(outcome: Outcome) -> bool {
+pub(super) fn is_pathing_error(outcome: Outcome) -> bool {
     matches!(outcome, Outcome::DeviceError(s) if s.without_flags() == status::HOST_PATHING_ERROR)
 }
 

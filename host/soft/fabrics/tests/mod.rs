@@ -20,6 +20,8 @@ mod io;
 mod kernels;
 mod life;
 #[cfg(feature = "shmem")]
+mod mlx5;
+#[cfg(feature = "shmem")]
 mod rdma;
 
 use super::{Target, TargetConfig, TargetFaults, TargetTransport};
