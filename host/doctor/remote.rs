@@ -14,18 +14,31 @@ pub(super) fn check(config: &FabricsConfig, all: &mut Vec<super::Check>) {
     if config.transport == FabricsTransport::Soft {
         return c.skip("route", "software NICs connect when the device is opened");
     }
-    match fabrics::route(config) {
-        Ok(route) => {
-            c.ok("route", route.text);
-            if let Some(path) = route.adapter {
-                adapter(&mut c, &path, route.declined);
+    let routes: Vec<_> = config.for_each_port().map(|port| fabrics::route(&port)).collect();
+    let is_reached = routes.iter().any(Result::is_ok);
+    for route in routes {
+        match route {
+            Ok(route) => {
+                c.ok("route", route.text);
+                if let Some(path) = route.adapter {
+                    adapter(&mut c, &path, route.declined);
+                }
             }
+            Err(e) if is_reached => c.warn("route", e.to_string(), e.remedies().into_iter().next()),
+            Err(e) => c.fail("route", e.to_string(), e.remedies().into_iter().next()),
         }
-        Err(e) => return c.fail("route", e.to_string(), e.remedies().into_iter().next()),
+    }
+    if !is_reached {
+        return;
     }
     match fabrics::check(config) {
         Ok(report) => {
             c.ok("connection", format!("admin and I/O queue connected in {}", milliseconds(report.took)));
+            for port in &report.ports {
+                if let Some(failure) = &port.failure {
+                    c.warn("connection", format!("another port cannot be used now: {failure}"), None);
+                }
+            }
             target(&mut c, &report);
         }
         Err(e) => {
@@ -66,6 +79,7 @@ fn is_of_target(e: &FabricsError) -> bool {
             | E::Command { .. }
             | E::NotReady { .. }
             | E::Unsupported { .. }
+            | E::Inaccessible { .. }
     )
 }
 
@@ -165,6 +179,7 @@ mod tests {
     #[cfg(feature = "soft")]
     #[test]
     fn a_target_tells_its_limits_or_why_it_refuses() {
+        use crate::nvme::fabrics::PortAddress;
         use crate::soft::fabrics::{Target, TargetConfig};
         let drive = crate::storage::Drive::open("soft:mem:1M,threads=1").unwrap();
         let target = Target::start(drive.controller(), TargetConfig::new("nqn.2026-01.org.example:data")).unwrap();
@@ -175,6 +190,12 @@ mod tests {
             [("route", Status::Ok), ("connection", Status::Ok), ("target", Status::Ok)]
         );
         assert!(all[2].2.contains("I/O queues of up to") && all[2].2.contains("1 namespaces"), "{all:?}");
+        // A second port that is closed: its number was free a moment ago.
+        let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let both = config.clone().more_ports(vec![PortAddress { host: "127.0.0.1".to_owned(), port: closed }]);
+        let all = checks(&both);
+        let warned: Vec<_> = all.iter().filter(|c| c.1 == Status::Warn).collect();
+        assert!(warned.len() == 1 && warned[0].2.contains(&format!("127.0.0.1:{closed}: no connection")), "{all:?}");
         config.subsystem = "nqn.2026-01.org.example:none".to_owned();
         let all = checks(&config);
         assert_eq!((all[1].1, all[2].0, all[2].1), (Status::Ok, "target", Status::Fail));

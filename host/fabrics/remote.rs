@@ -4,13 +4,13 @@ use super::transport::{RdmaTransport, of_request};
 use crate::nvme::fabrics::{
     self, AdapterChoice, ConnectReport, FabricsConfig, FabricsError, FabricsTransport, RemoteController, Transport,
 };
-use crate::rdma::{self, AdapterPath, ConnectionManager, DeviceConnectionManager};
+use crate::rdma::{self, AdapterPath, ConnectionManager, Destination, DeviceConnectionManager};
 use crate::wire::nvme::fabrics::DiscoveryRecord;
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, ToSocketAddrs, UdpSocket};
 use std::sync::Arc;
 
-/// Opens the RDMA device on the route to a configuration's target.
+/// Opens the RDMA device on the route to a configuration's target: to the first of its ports that has one.
 fn manager(config: &FabricsConfig) -> Result<DeviceConnectionManager, FabricsError> {
     if config.transport == FabricsTransport::Soft {
         let reason = "nvmf:soft is carried by software NICs, and not by a device of this machine".to_owned();
@@ -21,8 +21,15 @@ fn manager(config: &FabricsConfig) -> Result<DeviceConnectionManager, FabricsErr
         AdapterChoice::Mlx5 => Some(rdma::Transport::Mlx5),
         AdapterChoice::Verbs => Some(rdma::Transport::Verbs),
     };
-    let manager = DeviceConnectionManager::new(&config.host, config.port, adapter, config.connect_timeout);
-    manager.map_err(|e| of_request(config, 0, e))
+    let mut causes = Vec::new();
+    for port in config.for_each_port() {
+        let to = Destination { host: &port.host, port: port.port };
+        match DeviceConnectionManager::new(to, adapter, config.connect_timeout) {
+            Ok(manager) => return Ok(manager),
+            Err(e) => causes.push(of_request(&port, 0, e)),
+        }
+    }
+    Err(FabricsError::of_ports(&config.subsystem, causes))
 }
 
 fn transport(config: &FabricsConfig) -> Result<Arc<dyn Transport>, FabricsError> {

@@ -5,8 +5,8 @@ use super::link::{ConnectedQueue, RdmaLink};
 use crate::memory::{Place, Region, Space};
 use crate::nvme::fabrics::{FabricsConfig, FabricsError, Keys, Link, QueueShape, Registrar, Transport, User};
 use crate::rdma::{
-    ConnectError, ConnectionManager, CpuReceiveQueue, CpuSendQueue, PostError, QueuePlan, RdmaError, ReceivePlan,
-    Registration, Rights,
+    ConnectError, ConnectionManager, CpuReceiveQueue, CpuSendQueue, Destination, PostError, QueuePlan, RdmaError,
+    ReceivePlan, Registration, Rights,
 };
 use crate::wire::nvme::rdma::{self, COMMAND_BYTES, RESPONSE_BYTES, Request, reject};
 use std::sync::Arc;
@@ -127,9 +127,10 @@ impl RdmaTransport {
         for i in 0..slots as usize {
             receives.post(&[responses.piece(i * RESPONSE_BYTES, RESPONSE_BYTES as u32)]).map_err(post)?;
         }
+        let to = Destination { host: &config.host, port: config.port };
         let (connection, private) = self
             .manager
-            .connect(&mut *queue, &request(shape).bytes(), config.connect_timeout)
+            .connect(to, &mut *queue, &request(shape).bytes(), config.connect_timeout)
             .map_err(|e| of_request(config, shape.id, e))?;
         if rdma::accepted(&private).is_none() {
             let reason = "its acceptance of the connection has another record format".to_owned();

@@ -48,7 +48,7 @@ pub use choice::{ACK_TIMEOUT, Chosen, DeviceChoice, QueueChoice, RecordChoice};
 pub use cm::DeviceConnectionManager;
 pub use congestion::{CongestionControl, CongestionCounters, PRIORITIES, Priorities};
 pub use connection::{Endpoint, PathMtu, PortFacts, Route};
-pub use connection_manager::{ConnectError, Connection, ConnectionManager};
+pub use connection_manager::{ConnectError, Connection, ConnectionManager, Destination};
 pub use dcb::Bridging;
 pub use error::RdmaError;
 pub use gid::{Gid, GidChoice, GidEntry, GidKind, ParseGidError, Reachability, choose_gid};

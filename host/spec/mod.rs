@@ -20,7 +20,7 @@ pub(crate) use file_name::place;
 pub use option::SpecOption;
 pub(crate) use option::{Keyword, NUMBER, TIME, flag, number, read_all, size, time, value};
 pub(crate) use remote::host_and_port;
-pub use remote::{FabricsTransport, RemoteName};
+pub use remote::{FabricsTransport, PortAddress, RemoteName};
 
 use escape::escape;
 use std::ffi::{OsStr, OsString};
@@ -123,8 +123,9 @@ pub enum Name {
 /// Any other backslash stands for itself. A name needs `file:` if it is that of memory. It also needs `file:` if no
 /// file has the name and it looks like an option or like `mem` misspelled. `docs/devices.md` lists the keys of each
 /// kind, and which have a value. After `nvmf:` the address may also have the words of nvme-cli
-/// (`rdma:traddr=HOST,trsvcid=PORT,subnqn=NQN`) or of SPDK (`trtype:RDMA traddr:HOST trsvcid:PORT subnqn:NQN`). A key may be given once. `file=`, `media-error=` and `corrupt=` may be given several
-/// times; `block=`, `metadata=`, `throttle-iops=` and `blkdebug=` of `qtest` once for each file.
+/// (`rdma:traddr=HOST,trsvcid=PORT,subnqn=NQN`) or of SPDK (`trtype:RDMA traddr:HOST trsvcid:PORT subnqn:NQN`). A key
+/// may be given once. `file=`, `media-error=`, `corrupt=` and `path=` may be given several times; `block=`, `metadata=`,
+/// `throttle-iops=` and `blkdebug=` of `qtest` once for each file.
 ///
 /// # Printing
 ///
@@ -258,7 +259,7 @@ impl DeviceSpec {
             Name::SoftFile(path) | Name::QtestFile(path) => *path = for_pe(path.as_os_str(), pe).into(),
             Name::Controller(name) => *name = name.replace(PE, &pe.to_string()),
             Name::Remote(remote) => {
-                for text in [&mut remote.host, &mut remote.subsystem] {
+                for text in [&mut remote.address.host, &mut remote.subsystem] {
                     *text = text.replace(PE, &pe.to_string());
                 }
             }

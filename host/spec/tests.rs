@@ -30,8 +30,7 @@ fn names_are_memory_files_or_controllers() {
     let remote = |host: &str, port, subsystem: &str| {
         Name::Remote(RemoteName {
             transport: FabricsTransport::Tcp,
-            host: host.to_owned(),
-            port,
+            address: PortAddress { host: host.to_owned(), port },
             subsystem: subsystem.to_owned(),
         })
     };
@@ -165,7 +164,8 @@ fn specs() -> impl Strategy<Value = DeviceSpec> {
         (prop::sample::select(vec!["h", "10.0.0.2", "{pe}.a", "::1", "é"]), 1u16.., bytes()).prop_map(
             |(host, port, name)| {
                 let subsystem = name.to_string_lossy().into_owned();
-                Name::Remote(RemoteName { transport: FabricsTransport::Soft, host: host.to_owned(), port, subsystem })
+                let address = PortAddress { host: host.to_owned(), port };
+                Name::Remote(RemoteName { transport: FabricsTransport::Soft, address, subsystem })
             }
         ),
     ];

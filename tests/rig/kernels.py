@@ -25,6 +25,8 @@ STOCK_FULL = ["linux-image-6.12-amd64", "linux-image-amd64"]
 # and over RDMA; Soft-RoCE, which needs its checksum first.
 FABRICS = ["crc32c_generic", "configfs", "brd", "null_blk", "nvme_core", "nvmet", "nvmet_tcp", "nvme_fabrics", "nvme_tcp"]
 FABRICS += ["crc32_generic", "dummy", "ib_uverbs", "rdma_ucm", "rdma_rxe", "nvmet_rdma", "nvme_rdma"]
+# Networks that are cut.
+FABRICS += ["veth", "sch_netem"]
 
 
 class Kernel:

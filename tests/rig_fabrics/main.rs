@@ -3,9 +3,11 @@
 //! fail if they are run.
 #![cfg(all(feature = "storage", feature = "soft", feature = "shmem"))]
 
+mod network;
+mod ports;
 mod setting;
 
-use setting::{Kernel, NQN, PORT, disk, inside, pattern};
+use setting::{Kernel, NQN, PORT, TargetPort, disk, inside, pattern};
 use std::io::ErrorKind;
 use std::time::Duration;
 use warpbell::engine::Engine;
@@ -13,7 +15,7 @@ use warpbell::fabrics;
 use warpbell::nvme::fabrics::{FabricsConfig, FabricsError, FabricsTransport, RemoteController};
 use warpbell::nvme::{Controller, HostQueue, HostQueueOptions, Namespace};
 use warpbell::soft::fabrics::{Target, TargetConfig};
-use warpbell::storage::{Cache, Drive, OverwritePolicy, Volume};
+use warpbell::storage::{Cache, Drive, Volume};
 use warpbell::wire::nvme::tcp::Digests;
 
 /// Deadline of what must succeed on emulated processors.
@@ -116,15 +118,22 @@ fn the_kernels_initiator_uses_our_target() {
 #[ignore = "needs the rig"]
 fn kernels_read_an_array_from_the_kernels_target() {
     inside();
-    let spec = format!("{},queues=2,threads=1,keep-alive=60", config());
-    let policy = OverwritePolicy::to_destroy([&spec]);
-    let drive = Drive::create(&spec, 4 << 20, &policy).unwrap();
-    let volume = Volume::on(&Engine::cpu().unwrap(), [drive]).queues(2).depth(16).build().unwrap();
+    let connection = fabrics::connect(&config()).unwrap();
+    let drive = Drive::attach(connection.attachment(), None).unwrap();
+    let volume = Volume::on(&Engine::cpu().unwrap(), [drive]).queues(1).depth(16).build().unwrap();
     volume.set_deadline(GENEROUS).unwrap();
     let values: Vec<u32> = (0..100_000u32).map(|i| i.wrapping_mul(0x9e37_79b9)).collect();
     volume.store_array("a", &values).unwrap();
     let cache = Cache::on(&volume).bytes(64 << 10).build().unwrap();
     assert!(cache.open::<u32>("a").unwrap().read(0..20_000).unwrap() == values[..20_000]);
+    let c = connection.counters();
+    println!("{c:?}");
+    match setting::transport() {
+        FabricsTransport::Rdma => {
+            assert!(c.kernel_commands > 0 && c.host_posts == 0, "kernels post the capsules: {c:?}")
+        }
+        _ => assert!(c.commands > 0, "{c:?}"),
+    }
 }
 
 #[test]
@@ -137,6 +146,7 @@ fn the_kernels_target_is_discovered_and_checked() {
     println!("{records:?}");
     let found = records.iter().find(|r| r.subsystem == NQN).expect("the subsystem");
     assert_eq!((found.address.as_str(), found.service.as_str()), (host, &PORT.to_string()[..]));
+    assert_eq!(setting::discovered_by_nvme_cli(), setting::discovered_by_warpbell());
     let report = fabrics::check(&config()).unwrap();
     println!("{report:?}");
     assert_eq!(report.namespaces, [1, 2]);
@@ -155,9 +165,9 @@ fn a_port_of_the_kernels_target_that_goes_and_comes_is_survived() {
     let (connection, mut q, namespace) = queue(&config().reconnect_delay(Duration::from_millis(200)));
     let data = pattern(BLOCK, 70);
     q.write(&namespace, 0, &data).unwrap();
-    setting::unlink_port();
+    TargetPort(1).unlink();
     setting::until("the loss", || connection.counters().losses > 0);
-    setting::link_port();
+    TargetPort(1).link_again();
     setting::until("the association", || connection.counters().reconnects > 0);
     let mut back = vec![0; BLOCK];
     q.read(&namespace, 0, &mut back).unwrap();
@@ -169,7 +179,7 @@ fn a_port_of_the_kernels_target_that_goes_and_comes_is_survived() {
 fn a_port_without_a_target_and_an_address_without_a_path_say_so() {
     inside();
     let mut closed = config();
-    closed.port = PORT + 1;
+    closed.port = PORT + 100;
     match fabrics::check(&closed).unwrap_err() {
         FabricsError::Unreachable { source, .. } => assert_eq!(source.kind(), ErrorKind::ConnectionRefused),
         other => panic!("{other}"),

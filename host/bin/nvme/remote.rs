@@ -128,10 +128,28 @@ pub fn discover(args: &DiscoverArgs) -> Result<(), Failure> {
     Ok(())
 }
 
+/// A port of the subsystem.
+#[derive(Serialize)]
+struct Port {
+    address: String,
+    /// State of its access to the namespace, if the target reports it.
+    access: Option<String>,
+    /// Reason for which it cannot be used now.
+    failure: Option<String>,
+}
+
+impl Port {
+    fn line(&self) -> String {
+        let access = self.access.as_deref().unwrap_or("connected");
+        format!("port       : {:<21} {}", self.address, self.failure.as_deref().unwrap_or(access))
+    }
+}
+
 /// Report of a check.
 #[derive(Serialize)]
 struct Checked {
     device: String,
+    ports: Vec<Port>,
     hostnqn: String,
     controller: u16,
     version: String,
@@ -157,6 +175,11 @@ impl Checked {
         let (major, minor, tertiary) = r.version;
         Self {
             device,
+            ports: r
+                .ports
+                .into_iter()
+                .map(|p| Port { address: p.address, access: p.access.map(|a| a.to_string()), failure: p.failure })
+                .collect(),
             hostnqn: r.host_nqn,
             controller: r.controller,
             version: format!("{major}.{minor}.{tertiary}"),
@@ -177,8 +200,9 @@ impl Checked {
     fn lines(&self) -> Vec<String> {
         let most = self.max_transfer_bytes.map_or("no limit".to_owned(), |b| Bytes(b).to_string());
         let names = |ids: &[u32]| ids.iter().map(u32::to_string).collect::<Vec<_>>().join(" ");
-        vec![
-            format!("{}: connected", self.device),
+        let mut lines = vec![format!("{}: connected", self.device)];
+        lines.extend(self.ports.iter().map(Port::line));
+        lines.extend([
             format!("host       : {}", self.hostnqn),
             format!(
                 "controller : {} ({}, serial {}, version {})",
@@ -193,11 +217,12 @@ impl Checked {
                 "connect    : {:<10.1} ms for two queues; one Identify takes {:.0} us",
                 self.connect_ms, self.identify_us
             ),
-        ]
+        ]);
+        lines
     }
 }
 
-/// Connects an admin queue and an I/O queue, prints the target's limits, and disconnects.
+/// Connects an admin queue at each port and an I/O queue, prints the target's limits, and disconnects.
 ///
 /// # Errors
 /// [`Failure::Error`] if the specification is invalid or the target cannot be connected. [`Failure::BrokenPipe`] if

@@ -121,7 +121,7 @@ impl Association {
         }
     }
 
-    fn peer(&self) -> String {
+    pub(super) fn peer(&self) -> String {
         self.admin.peer()
     }
 
@@ -133,7 +133,12 @@ impl Association {
 
     /// Runs a command that reads data.
     pub(super) fn read(&mut self, entry: SqEntry, bytes: u32, what: &str) -> Result<Vec<u8>, FabricsError> {
-        match self.admin.run_well(Command::read(entry, bytes), self.within, what)?.command.place {
+        self.run(Command::read(entry, bytes), what)
+    }
+
+    /// Runs a command with a buffer of its own. Returns the buffer.
+    pub(super) fn run(&mut self, command: Command, what: &str) -> Result<Vec<u8>, FabricsError> {
+        match self.admin.run_well(command, self.within, what)?.command.place {
             Place::Owned(data) => Ok(data),
             Place::Prps => Ok(Vec::new()),
         }

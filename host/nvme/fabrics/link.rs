@@ -67,20 +67,12 @@ pub(crate) enum User<'a> {
     Kernels(&'a Space),
 }
 
-/// All that it takes to connect the queues of one association.
+/// All that it takes to connect the queues of one association, by one port.
 #[derive(Clone, Debug)]
 pub(crate) struct Dialer {
     pub(super) config: FabricsConfig,
     pub(super) identity: HostIdentity,
     pub(super) transport: Arc<dyn Transport>,
-}
-
-impl Dialer {
-    /// Checks the configuration, and reads the identity of this host.
-    pub(super) fn new(config: &FabricsConfig, transport: Arc<dyn Transport>) -> Result<Self, FabricsError> {
-        config.check()?;
-        Ok(Self { config: config.clone(), identity: config.identity()?, transport })
-    }
 }
 
 /// A connection for one queue pair. It moves capsules and data; [`Commands`] knows the commands that they belong to.

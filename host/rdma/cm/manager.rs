@@ -1,4 +1,4 @@
-//! Connection manager for connections to one address, through the RDMA device on the route to it.
+//! Connection manager for connections through the RDMA device on the route to an address.
 
 use super::event::{Kind, ended, failure};
 use super::identifier::CmIdentifier;
@@ -7,8 +7,8 @@ use crate::idle;
 use crate::memory::Space;
 use crate::pci::Sysfs;
 use crate::rdma::{
-    Adapter, AdapterPath, ConnectError, Connection, ConnectionManager, DeviceChoice, Endpoint, Gid, GidKind, QueuePair,
-    RdmaDevice, RdmaError, Transport, open,
+    Adapter, AdapterPath, ConnectError, Connection, ConnectionManager, Destination, DeviceChoice, Endpoint, Gid,
+    GidKind, QueuePair, RdmaDevice, RdmaError, Transport, open,
 };
 use parking_lot::Mutex;
 use std::fmt;
@@ -47,12 +47,10 @@ impl fmt::Display for LocalEnd {
     }
 }
 
-/// Connection manager of RDMA devices, for connections to one address. Its adapter is that of the device on the route to
-/// the address.
+/// Connection manager of RDMA devices. Its adapter is that of the device on the route to the address that it was opened
+/// for. It connects to all addresses that this device reaches by the same port.
 #[derive(Debug)]
 pub struct DeviceConnectionManager {
-    peer: String,
-    address: SocketAddr,
     place: LocalEnd,
     chosen: ChosenAdapter,
 }
@@ -98,21 +96,18 @@ impl ChosenAdapter {
 }
 
 impl DeviceConnectionManager {
-    /// Finds the RDMA device on the route to an address, and opens it. `host` is a name or an IP address. `adapter` is
-    /// [`Transport::Mlx5`] or [`Transport::Verbs`]; `None` takes the first of them that is available. `limit` bounds the
-    /// search.
+    /// Finds the RDMA device on the route to an address, and opens it. `adapter` is [`Transport::Mlx5`] or
+    /// [`Transport::Verbs`]; `None` takes the first of them that is available. `limit` bounds the search.
     ///
     /// # Errors
     /// * [`ConnectError::Unreachable`] if the name has no address, or no RDMA device is on the route to it.
     /// * [`ConnectError::TimedOut`] if the search takes too long.
     /// * [`ConnectError::Protocol`] if the connection manager reports another event.
     /// * [`ConnectError::Rdma`] if librdmacm is missing, or the device cannot be opened with this adapter.
-    pub fn new(host: &str, port: u16, adapter: Option<Transport>, limit: Duration) -> Result<Self, ConnectError> {
-        let peer = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
-        let deadline = Deadline::new(limit);
-        let unreachable = |source| ConnectError::Unreachable { peer: peer.clone(), source };
-        let mut last = unreachable(ErrorKind::NotFound.into());
-        for address in (host, port).to_socket_addrs().map_err(unreachable)? {
+    pub fn new(to: Destination<'_>, adapter: Option<Transport>, limit: Duration) -> Result<Self, ConnectError> {
+        let (peer, deadline) = (to.to_string(), Deadline::new(limit));
+        let mut last = nowhere(&peer);
+        for address in addresses(to)? {
             match find(&mut CmIdentifier::new()?, &peer, address, deadline) {
                 Ok(place) => {
                     let devices = RdmaDevice::all(&Sysfs::system());
@@ -125,7 +120,7 @@ impl DeviceConnectionManager {
                     let is_mlx5 = devices.iter().any(|d| d.name == place.device && d.is_mlx5());
                     let space = Space::cpu();
                     let chosen = ChosenAdapter::open(adapter, is_mlx5, |kind| open(kind, &choice, &space))?;
-                    return Ok(Self { peer, address, place, chosen });
+                    return Ok(Self { place, chosen });
                 }
                 Err(e) => last = e,
             }
@@ -137,6 +132,17 @@ impl DeviceConnectionManager {
     pub fn declined(&self) -> Option<&str> {
         self.chosen.declined.as_deref()
     }
+}
+
+/// Returns the addresses of a name.
+fn addresses(to: Destination<'_>) -> Result<impl Iterator<Item = SocketAddr>, ConnectError> {
+    let unreachable = |source| ConnectError::Unreachable { peer: to.to_string(), source };
+    (to.host, to.port).to_socket_addrs().map_err(unreachable)
+}
+
+/// Returns the error of a name without an address.
+fn nowhere(peer: &str) -> ConnectError {
+    ConnectError::Unreachable { peer: peer.to_owned(), source: ErrorKind::NotFound.into() }
 }
 
 /// Limit of a connection, and the time at which it expires.
@@ -189,9 +195,9 @@ pub(super) fn find(
     id.local_end().ok_or_else(|| unreachable(io::Error::from_raw_os_error(libc::ENODEV)))
 }
 
-/// An address, and this side's end of connections to it.
+/// An address, and the end of connections to it on this side.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Destination<'a> {
+pub(super) struct OpenRoute<'a> {
     pub address: SocketAddr,
     pub place: &'a LocalEnd,
     pub transport: Transport,
@@ -201,7 +207,7 @@ pub(super) struct Destination<'a> {
 pub(super) fn connect(
     id: &mut impl Identifier,
     peer: &str,
-    to: Destination<'_>,
+    to: OpenRoute<'_>,
     queue: &mut dyn QueuePair,
     private: &[u8],
     deadline: Deadline,
@@ -210,10 +216,11 @@ pub(super) fn connect(
     if private.len() > MOST_PRIVATE {
         return Err(refused(format!("{} bytes of private data; the limit is {MOST_PRIVATE}", private.len())));
     }
-    let Destination { address, place, transport } = to;
+    let OpenRoute { address, place, transport } = to;
     let found = find(id, peer, address, deadline)?;
-    if found != *place {
-        let reason = format!("the route to {address} now goes through {found}, and the open device is {place}");
+    // Attributes of a queue pair have its GID; another one of the same port serves as well.
+    if (&found.device, found.port) != (&place.device, place.port) {
+        let reason = format!("the route to {address} goes through {found}, and the open device is {place}");
         return Err(RdmaError::Unavailable { transport, reason }.into());
     }
     let unreachable = |source| ConnectError::Unreachable { peer: peer.to_owned(), source };
@@ -238,15 +245,31 @@ impl ConnectionManager for DeviceConnectionManager {
 
     fn connect(
         &self,
+        to: Destination<'_>,
         queue: &mut dyn QueuePair,
         private: &[u8],
         limit: Duration,
     ) -> Result<(Box<dyn Connection>, Vec<u8>), ConnectError> {
-        let mut id = CmIdentifier::new()?;
+        let (peer, deadline) = (to.to_string(), Deadline::new(limit));
+        let mut last = nowhere(&peer);
         let transport = self.chosen.adapter.path().transport;
-        let to = Destination { address: self.address, place: &self.place, transport };
-        let private = connect(&mut id, &self.peer, to, queue, private, Deadline::new(limit))?;
-        Ok((Box::new(Established::new(id)), private))
+        for address in addresses(to)? {
+            let mut id = CmIdentifier::new()?;
+            match connect(
+                &mut id,
+                &peer,
+                OpenRoute { address, place: &self.place, transport },
+                queue,
+                private,
+                deadline,
+            ) {
+                Ok(private) => return Ok((Box::new(Established::new(id)), private)),
+                // The queue pair is as it was: it changes after the reply alone.
+                Err(e @ ConnectError::Unreachable { .. }) => last = e,
+                Err(e) => return Err(e),
+            }
+        }
+        Err(last)
     }
 }
 

@@ -1,12 +1,12 @@
 //! Connections against a scripted identifier, and the identifier of librdmacm where this machine has no RDMA.
 
 use super::event::{Event, Kind};
-use super::manager::{ChosenAdapter, Deadline, Destination, Established, MOST_PRIVATE, connect, find};
+use super::manager::{ChosenAdapter, Deadline, Established, MOST_PRIVATE, OpenRoute, connect, find};
 use super::*;
 use crate::memory::{Place, Space};
 use crate::rdma::{
-    Adapter, AdapterPath, ConnectError, Connection, Endpoint, Gid, LinkLayer, MemoryRange, PathMtu, PortFacts,
-    QueueAddress, QueuePair, QueuePlan, QueueRings, Registration, Rights, TrafficClass, Transport,
+    Adapter, AdapterPath, ConnectError, Connection, Destination, Endpoint, Gid, LinkLayer, MemoryRange, PathMtu,
+    PortFacts, QueueAddress, QueuePair, QueuePlan, QueueRings, Registration, Rights, TrafficClass, Transport,
 };
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read};
@@ -164,7 +164,7 @@ impl QueuePair for Queue {
 
 fn run(id: &mut Scripted, queue: &mut Queue, limit: Duration) -> Result<Vec<u8>, ConnectError> {
     let address = "10.0.0.2:4420".parse().unwrap();
-    let to = Destination { address, place: &place("rxe0"), transport: Transport::Verbs };
+    let to = OpenRoute { address, place: &place("rxe0"), transport: Transport::Verbs };
     connect(id, PEER, to, queue, &[7; 32], Deadline::new(limit))
 }
 
@@ -277,7 +277,7 @@ fn events_out_of_order_end_the_attempt() {
     // More private data than a request carries.
     let address = "10.0.0.2:4420".parse().unwrap();
     let private = [0; MOST_PRIVATE + 1];
-    let to = Destination { address, place: &place("rxe0"), transport: Transport::Verbs };
+    let to = OpenRoute { address, place: &place("rxe0"), transport: Transport::Verbs };
     let long = connect(&mut id, PEER, to, &mut Queue::new(), &private, Deadline::new(LONG)).unwrap_err();
     assert!(long.to_string().contains("57 bytes"), "{long}");
 }
@@ -354,7 +354,7 @@ fn a_machine_without_rdma_is_told_what_is_missing() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.set_nonblocking(true).unwrap();
     let port = listener.local_addr().unwrap().port();
-    let e = DeviceConnectionManager::new("127.0.0.1", port, None, LONG).unwrap_err();
+    let e = DeviceConnectionManager::new(Destination { host: "127.0.0.1", port }, None, LONG).unwrap_err();
     match e {
         ConnectError::Rdma(RdmaError::Library { library, .. }) => assert_eq!(library, "librdmacm.so.1"),
         ConnectError::Rdma(RdmaError::Unavailable { transport: Transport::Verbs, reason }) => {

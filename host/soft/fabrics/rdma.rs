@@ -78,7 +78,7 @@ impl SoftRdma {
     fn connect(shared: &Shared, incoming: Incoming, request: Request, reached: IpAddr) -> Result<Self, String> {
         let text = |e: crate::rdma::RdmaError| e.to_string();
         let post = |e: PostError| e.to_string();
-        let nic = shared.nic(incoming.key()).map_err(text)?;
+        let nic = shared.nic(incoming.key(), reached).map_err(text)?;
         let slots = request.entries.next_power_of_two();
         let in_capsule = if request.queue == 0 { 0 } else { shared.config.in_capsule_bytes };
         let capsule_bytes = COMMAND_BYTES + in_capsule as usize;
@@ -198,18 +198,18 @@ impl Shared {
         }
     }
 
-    /// Returns the NIC for a host whose NIC has this key.
-    fn nic(&self, key: [u8; 32]) -> Result<Arc<SoftNic>, crate::rdma::RdmaError> {
+    /// Returns the NIC for a host whose NIC has this key and that has connected to this address.
+    fn nic(&self, key: [u8; 32], reached: IpAddr) -> Result<Arc<SoftNic>, crate::rdma::RdmaError> {
         let mut nics = self.nics.lock();
         nics.retain(|_, nic| nic.strong_count() > 0);
-        if let Some(nic) = nics.get(&key).and_then(std::sync::Weak::upgrade) {
+        if let Some(nic) = nics.get(&(key, reached)).and_then(std::sync::Weak::upgrade) {
             return Ok(nic);
         }
         let mut config = SoftNicConfig::new(key);
         config.threads = NIC_THREADS;
-        config.listen = Some(self.address.ip()).filter(|a| !a.is_loopback());
+        config.listen = Some(reached).filter(|a| !a.is_loopback());
         let nic = Arc::new(SoftNic::start(config)?);
-        nics.insert(key, Arc::downgrade(&nic));
+        nics.insert((key, reached), Arc::downgrade(&nic));
         Ok(nic)
     }
 }

@@ -4,14 +4,17 @@
 //! registers, the admin queue, Keep Alive and the connection's recovery.
 
 mod admin;
+mod events;
 mod formats;
 mod kernels;
 mod manager;
+mod recovery;
 mod service;
 
 use super::association::{Association, Limits};
 use super::driver_memory::PAGE_SHIFT;
-use super::link::{Dialer, Registrar, Transport};
+use super::link::{Registrar, Transport};
+use super::paths::{First, Paths};
 use super::queue::Queue;
 use super::tcp::TcpTransport;
 use super::{FabricsConfig, FabricsError};
@@ -25,7 +28,7 @@ use crate::wire::nvme::{cc, csts, register};
 use formats::Formats;
 use kernels::{KernelCounters, KernelQueue, KernelQueues};
 use parking_lot::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, mpsc};
 use std::thread::{JoinHandle, Thread};
 use std::time::{Duration, Instant};
@@ -88,6 +91,10 @@ struct Core {
     /// Reason why registers cannot be read: no association, after all attempts.
     failure: Mutex<Option<String>>,
     limits: Limits,
+    /// Port in use, or the last one.
+    port: Mutex<String>,
+    /// Namespace whose access decides which port is used; 0 if the controller does not report it.
+    namespace: AtomicU32,
     /// Number of I/O queue pairs that may be created.
     pairs: u16,
     counters: Shared,
@@ -99,6 +106,7 @@ struct Shared {
     failed: AtomicU64,
     losses: AtomicU64,
     reconnects: AtomicU64,
+    port_changes: AtomicU64,
     keep_alives: AtomicU64,
     /// Of the kernels' queues that were deleted.
     kernel_commands: AtomicU64,
@@ -123,6 +131,8 @@ pub struct Counters {
     pub losses: u64,
     /// Successful attempts to connect again.
     pub reconnects: u64,
+    /// Attempts among them that took another port of the subsystem.
+    pub port_changes: u64,
     /// Responses to Keep Alive.
     pub keep_alives: u64,
     /// Invalid values that were written to doorbells.
@@ -233,6 +243,8 @@ impl RemoteController {
     /// - [`FabricsError::Refused`] or [`FabricsError::AuthenticationRequired`] if the target does not accept this host.
     /// - [`FabricsError::TimedOut`], [`FabricsError::Protocol`], [`FabricsError::Terminated`], [`FabricsError::Command`],
     ///   [`FabricsError::NotReady`] or [`FabricsError::Unsupported`] if the target is faulty, or lacks what is needed.
+    /// - [`FabricsError::Inaccessible`] if the port does not execute commands for the namespace now.
+    /// - [`FabricsError::NoPort`] if several ports are named and none can be used.
     /// - [`FabricsError::System`] without memory, random bytes or threads.
     pub fn connect(config: &FabricsConfig) -> Result<Self, FabricsError> {
         Self::connect_over(config, Arc::new(TcpTransport))
@@ -240,19 +252,24 @@ impl RemoteController {
 
     /// Connects as [`RemoteController::connect`] does, over any transport.
     pub(crate) fn connect_over(config: &FabricsConfig, transport: Arc<dyn Transport>) -> Result<Self, FabricsError> {
-        let dialer = Dialer::new(config, transport)?;
-        let mut association = Association::open(&dialer)?;
-        association.enable()?;
-        let identify = association.identify()?;
-        let limits = association.limits(&identify)?;
-        let pairs = association.request_queues(config.queues.unwrap_or(DEFAULT_QUEUES).into())?.min(1024) as u16;
+        let mut paths = Paths::new(config, &transport)?;
+        let wanted = config.queues.unwrap_or(DEFAULT_QUEUES);
+        let (established, pairs) = paths.establish(
+            First::Current,
+            || false,
+            |_, mut e| {
+                let pairs = e.association.request_queues(wanted.into())?.min(1024) as u16;
+                Ok((e, pairs))
+            },
+        )?;
+        let limits = established.limits;
         let name = config.to_string();
         let threads = config.service_threads().min(pairs.into());
         let system = |what| move |source| FabricsError::System { what, source };
         let core = Arc::new(Core {
             registers: Registers::new(
-                capabilities(&association, config, &limits, dialer.transport.registrar().is_some()),
-                association.version,
+                capabilities(&established.association, config, &limits, transport.registrar().is_some()),
+                established.association.version,
             ),
             doorbells: Doorbells::new(pairs, STRIDE).map_err(system("memory for doorbells"))?,
             // The manager is a reader too.
@@ -261,7 +278,7 @@ impl RemoteController {
             stop: AtomicBool::new(false),
             existing: QueueBits::new(pairs),
             formats: Formats::default(),
-            registrar: dialer.transport.registrar().cloned(),
+            registrar: transport.registrar().cloned(),
             kernels: KernelQueues::default(),
             mail: (0..threads).map(|_| Mailbox::default()).collect(),
             manager: OnceLock::new(),
@@ -270,6 +287,8 @@ impl RemoteController {
             last_loss: Mutex::new(None),
             failure: Mutex::new(None),
             limits,
+            port: Mutex::new(paths.dialer().config.peer()),
+            namespace: AtomicU32::new(0),
             pairs,
             counters: Shared::default(),
             config: config.clone(),
@@ -290,7 +309,7 @@ impl RemoteController {
             let service = service::Service::new(core.clone(), index);
             start(format!("wb-nvmf-{index}"), &mail.thread, Box::new(move || service.run()))?;
         }
-        let manager = manager::Manager::new(core.clone(), dialer, association);
+        let manager = manager::Manager::new(core.clone(), paths, established);
         start("wb-nvmf-admin".into(), &core.manager, Box::new(move || manager.run()))?;
         core.table.set_readers(readers);
         tracing::debug!(device = %core.name, threads, pairs, "connected");
@@ -305,6 +324,11 @@ impl RemoteController {
     /// Returns the limits that the controller reports.
     pub fn limits(&self) -> Limits {
         self.0.core.limits
+    }
+
+    /// Returns address and port of the subsystem's port that is in use, or was the last one.
+    pub fn port(&self) -> String {
+        self.0.core.port.lock().clone()
     }
 
     /// Returns the cause of the last loss of the association; `None` if it was never lost.
@@ -328,6 +352,7 @@ impl RemoteController {
             failed: read(&c.failed),
             losses: read(&c.losses),
             reconnects: read(&c.reconnects),
+            port_changes: read(&c.port_changes),
             keep_alives: read(&c.keep_alives),
             invalid_doorbells: read(&c.invalid_doorbells),
         }
@@ -345,7 +370,8 @@ fn capabilities(a: &Association, config: &FabricsConfig, limits: &Limits, by_ker
         (most, true) => limits.queue_entries.min(1 << (u32::from(most) + 1).ilog2()).max(2),
     };
     // The driver's enable may include a new connection, whose steps have time limits of their own.
-    let steps = (config.connect_timeout * 4).as_millis().div_ceil(500) as u64;
+    let ports = config.addresses().count() as u128;
+    let steps = (config.connect_timeout.as_millis() * 4 * ports).div_ceil(500).min(255) as u64;
     let timeout = (u64::from(a.cap.timeout_units()) + steps).min(255);
     u64::from(entries - 1) | CONTIGUOUS_QUEUES | timeout << 24 | u64::from(STRIDE) << 32 | NVM_COMMAND_SET
 }

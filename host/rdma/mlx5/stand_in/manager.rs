@@ -2,8 +2,8 @@
 
 use super::rings::{KEY, Wire, watched};
 use crate::rdma::{
-    Adapter, ConnectError, Connection, ConnectionManager, DeviceChoice, Gid, PathMtu, QueueAddress, QueuePair,
-    QueueRings, RdmaError, Route, TrafficClass,
+    Adapter, ConnectError, Connection, ConnectionManager, Destination, DeviceChoice, Gid, PathMtu, QueueAddress,
+    QueuePair, QueueRings, RdmaError, Route, TrafficClass,
 };
 use crate::soft::nic::SoftConnectionManager;
 use std::sync::Arc;
@@ -11,10 +11,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 /// Creates a NIC and its connection manager for connections to a software target.
-pub(crate) fn manager(choice: &DeviceChoice, host: &str, port: u16) -> Arc<dyn ConnectionManager> {
+pub(crate) fn manager(choice: &DeviceChoice) -> Arc<dyn ConnectionManager> {
     let nic = watched(choice, "threads=1");
     let wire = nic.wire.clone();
-    Arc::new(Manager { inner: SoftConnectionManager::of(Arc::new(nic), KEY, host, port), wire })
+    Arc::new(Manager { inner: SoftConnectionManager::of(Arc::new(nic), KEY), wire })
 }
 
 #[derive(Debug)]
@@ -30,11 +30,12 @@ impl ConnectionManager for Manager {
 
     fn connect(
         &self,
+        to: Destination<'_>,
         queue: &mut dyn QueuePair,
         private: &[u8],
         limit: Duration,
     ) -> Result<(Box<dyn Connection>, Vec<u8>), ConnectError> {
-        self.inner.connect(&mut Along { queue, wire: &self.wire }, private, limit)
+        self.inner.connect(to, &mut Along { queue, wire: &self.wire }, private, limit)
     }
 }
 

@@ -5,6 +5,7 @@ use crate::engine::{Engine, Outcome, RunError, abi};
 use crate::memory::Space;
 use crate::nvme::{Doorbell, DoorbellChoice, QueueOptions};
 use crate::storage::{LandingChoice, Volume};
+use crate::wire::nvme::ana::AccessState;
 use crate::wire::nvme::status;
 
 /// A volume on the target's device, with its connection.
@@ -272,4 +273,66 @@ fn queues_larger_than_the_target_accepts_are_refused() {
     let options = crate::nvme::QueueOptions::default().depth(32);
     let error = drive.controller().create_queues(&crate::memory::Space::cpu(), options).unwrap_err();
     assert!(matches!(error, NvmeError::TooDeep { fits: 16, .. }), "{error}");
+}
+
+/// Moves blocks by kernels until `done`. Runs may fail with errors of the port; the volume is recovered after each.
+fn move_blocks_until(m: &Mounted, data: &[u8], done: impl Fn() -> bool) {
+    let started = Instant::now();
+    while !done() {
+        assert!(started.elapsed() < GENEROUS, "{:?}", m.connection.counters());
+        match m.move_blocks(data, 4) {
+            Ok(()) => {}
+            Err(RunError::Operations { errors, .. }) => {
+                let is_of_access = |o| matches!(o, Outcome::DeviceError(s) if AccessState::of_status(s).is_some());
+                let is_of_path = |o| is_pathing_error(o) || is_of_access(o) || o == Outcome::Stopped;
+                assert!(errors.iter().all(|e| is_of_path(e.outcome)), "{errors:?}");
+                m.volume.recover().unwrap();
+            }
+            Err(other) => panic!("{other}"),
+        }
+    }
+}
+
+#[test]
+fn kernels_go_on_by_the_other_port() {
+    let e = Exported::with_two_ports(TargetTransport::Soft, "soft:mem:1M,threads=1", TargetFaults::default());
+    let m = Mounted::new(&e.config(), LandingChoice::Direct, 2, 8, GENEROUS);
+    let data = pattern(64 << 10, 3);
+    m.move_blocks(&data, 4).unwrap();
+    // Nothing is in flight: kernels switch to the connection by the other port, and no run fails.
+    for lost in [0, 1, 0] {
+        e.target().close_port(lost);
+        until("the other port", || m.connection.port() == e.port(1 - lost));
+        m.move_blocks(&data, 4).unwrap();
+        e.target().open_port(lost);
+    }
+    e.target().set_access(1, AccessState::Inaccessible);
+    until("the other port", || m.connection.port() == e.port(0));
+    m.move_blocks(&data, 4).unwrap();
+    let c = m.connection.counters();
+    assert_eq!((c.port_changes, c.losses, c.host_posts), (4, 4, 0));
+}
+
+#[test]
+fn a_port_is_lost_while_kernels_run() {
+    let e = Exported::with_two_ports(TargetTransport::Soft, "soft:mem:1M,threads=1", TargetFaults::default());
+    let m = Mounted::new(&e.config(), LandingChoice::Direct, 2, 8, GENEROUS);
+    let data = pattern(64 << 10, 4);
+    for round in 0..3 {
+        let (lost, left) = (round % 2, e.port(1 - round % 2));
+        std::thread::scope(|s| {
+            s.spawn(|| {
+                std::thread::sleep(Duration::from_millis(50));
+                match round {
+                    2 => e.target().set_access(lost, AccessState::Change),
+                    _ => e.target().close_port(lost),
+                }
+            });
+            move_blocks_until(&m, &data, || m.connection.port() == left);
+        });
+        e.target().open_port(lost);
+        m.volume.recover().unwrap();
+        m.move_blocks(&data, 4).unwrap();
+    }
+    assert_eq!(m.connection.counters().host_posts, 0);
 }

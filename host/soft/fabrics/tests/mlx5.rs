@@ -9,7 +9,7 @@ use crate::storage::LandingChoice;
 
 /// Connects to the target's port through a stand-in.
 fn connect_by(choice: &DeviceChoice, config: &FabricsConfig) -> RemoteController {
-    let manager = stand_in::manager(choice, &config.host, config.port);
+    let manager = stand_in::manager(choice);
     RemoteController::connect_over(config, Arc::new(RdmaTransport::new(manager))).unwrap()
 }
 
