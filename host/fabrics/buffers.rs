@@ -48,6 +48,11 @@ impl Buffer {
         self.keys.remote_key()
     }
 
+    /// Returns true if one key names the buffer for both ends.
+    pub(crate) fn has_one_key(&self) -> bool {
+        self.keys.local_key() == self.keys.remote_key()
+    }
+
     /// Returns a piece of the buffer for work requests of this end.
     pub(crate) fn piece(&self, offset: usize, bytes: u32) -> DataSegment {
         DataSegment::new(self.keys.address() + offset as u64, self.keys.local_key(), bytes)

@@ -9,7 +9,7 @@ use crate::rdma::{Adapter, Connection, CpuReceiveQueue, CpuSendQueue, PostError,
 use crate::wire::mlx5::wqe::SendWith;
 use crate::wire::mlx5::{Operation, Payload};
 use crate::wire::nvme::fabrics::{descriptor, sgl};
-use crate::wire::nvme::rdma::{COMMAND_BYTES, MAX_KEYED_BYTES, RESPONSE_BYTES, keyed};
+use crate::wire::nvme::rdma::{MAX_KEYED_BYTES, RESPONSE_BYTES, keyed};
 use crate::wire::nvme::{CqEntry, fabrics};
 use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
@@ -37,6 +37,8 @@ pub(super) struct ConnectedQueue {
     pub(super) capsules: Buffer,
     pub(super) entries: usize,
     pub(super) capsule_bytes: usize,
+    /// Largest data in bytes that goes with a capsule, whatever the target takes.
+    pub(super) in_capsule_room: u32,
     pub(super) adapter: Arc<dyn Adapter>,
 }
 
@@ -214,7 +216,7 @@ impl Link for RdmaLink {
     }
 
     fn set_in_capsule(&mut self, bytes: u32) {
-        self.in_capsule = bytes.min((self.queue.capsule_bytes - COMMAND_BYTES) as u32);
+        self.in_capsule = bytes.min(self.queue.in_capsule_room);
     }
 
     fn rings(&self) -> Option<abi::Capsules> {
@@ -234,6 +236,7 @@ impl Link for RdmaLink {
             log_receives: receives.plan().log_slots,
             flags: send.flags,
             posted: self.queue.send.posted() as u32,
+            in_capsule_bytes: self.in_capsule,
             taken: self.queue.receives.consumed() as u32,
             ..bytemuck::Zeroable::zeroed()
         })

@@ -9,21 +9,40 @@ use crate::rdma::{
     ReceivePlan, Registration, Rights,
 };
 use crate::wire::nvme::rdma::{self, COMMAND_BYTES, RESPONSE_BYTES, Request, reject};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// Transport over an RDMA adapter.
 #[derive(Debug)]
 pub(crate) struct RdmaTransport {
     manager: Arc<dyn ConnectionManager>,
+    memory: Arc<AdapterMemory>,
     registrar: Arc<dyn Registrar>,
 }
 
 /// Registration with the adapter of a connection manager.
 #[derive(Debug)]
-struct AdapterMemory(Arc<dyn ConnectionManager>);
+struct AdapterMemory {
+    manager: Arc<dyn ConnectionManager>,
+    /// True if the keys of a registration are alike for both ends; not known before the first look.
+    has_one_key: OnceLock<bool>,
+}
 
 #[derive(Debug)]
 struct AdapterKeys(Box<dyn Registration>);
+
+/// Returns the target's rights to memory that commands name.
+fn of_target() -> Rights {
+    Rights::LOCAL_WRITE | Rights::REMOTE_WRITE | Rights::REMOTE_READ
+}
+
+impl AdapterMemory {
+    /// Returns true if the adapter gives a registration one key for both ends. Most adapters do; verbs do not promise it.
+    fn has_one_key(&self) -> bool {
+        *self.has_one_key.get_or_init(|| {
+            Buffer::new(&**self.manager.adapter(), RESPONSE_BYTES, of_target()).is_ok_and(|b| b.has_one_key())
+        })
+    }
+}
 
 impl Registrar for AdapterMemory {
     fn register(&self, region: &Region, for_target: bool) -> Result<Box<dyn Keys>, String> {
@@ -33,15 +52,21 @@ impl Registrar for AdapterMemory {
             return Err(reason.to_owned());
         }
         let rights = match for_target {
-            true => Rights::LOCAL_WRITE | Rights::REMOTE_WRITE | Rights::REMOTE_READ,
+            true => of_target(),
             false => Rights::default(),
         };
-        let keys = self.0.adapter().register_region(region, rights).map_err(|e| e.to_string())?;
+        let keys = self.manager.adapter().register_region(region, rights).map_err(|e| e.to_string())?;
+        let (local, remote) = (keys.local_key(), keys.remote_key());
+        if for_target && local != remote && self.has_one_key.get() == Some(&true) {
+            return Err(format!(
+                "the adapter gave the keys {local:#x} and {remote:#x}; those of earlier memory were alike"
+            ));
+        }
         Ok(Box::new(AdapterKeys(keys)))
     }
 
     fn path(&self) -> String {
-        let path = self.0.path();
+        let path = self.manager.path();
         path.note.as_ref().map_or_else(|| path.to_string(), |note| format!("{path}: {note}"))
     }
 }
@@ -94,7 +119,8 @@ pub(super) fn request(shape: QueueShape) -> Request {
 
 impl RdmaTransport {
     pub(crate) fn new(manager: Arc<dyn ConnectionManager>) -> Self {
-        Self { registrar: Arc::new(AdapterMemory(manager.clone())), manager }
+        let memory = Arc::new(AdapterMemory { manager: manager.clone(), has_one_key: OnceLock::new() });
+        Self { manager, registrar: memory.clone(), memory }
     }
 
     fn connect(
@@ -106,6 +132,11 @@ impl RdmaTransport {
         let (space, in_capsule) = match user {
             User::Host(in_capsule) => (&Space::cpu(), in_capsule),
             User::Kernels(space) => (space, 0),
+        };
+        // Kernels send data from where it is: they know the key by which the target would read it.
+        let in_capsule_room = match user {
+            User::Kernels(_) if self.memory.has_one_key() => u32::MAX,
+            _ => in_capsule,
         };
         let peer = config.peer();
         let rdma = |e: RdmaError| of_adapter(&peer, &e);
@@ -147,6 +178,7 @@ impl RdmaTransport {
             capsules,
             entries: shape.entries as usize,
             capsule_bytes,
+            in_capsule_room,
             adapter: adapter.clone(),
         })
     }

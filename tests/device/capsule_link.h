@@ -16,8 +16,8 @@ class capsule_link {
   // Keys of bounce buffers and of registered memory.
   static constexpr uint32_t bounce_key = 0x8000f1, memory_key = 0x12345678;
 
-  // `posted` messages each way are over already, as those of Connect.
-  capsule_link(const std::vector<order::quad>& capsules, uint32_t depth, uint32_t posted, bool in_entry)
+  // `posted` messages each way are over already, as those of Connect. Writes of up to `in_capsule` bytes must come with their data.
+  capsule_link(const std::vector<order::quad>& capsules, uint32_t depth, uint32_t posted, bool in_entry, uint32_t in_capsule = 0)
       : depth_(depth),
         log_(static_cast<uint32_t>(__builtin_ctz(depth))),
         in_entry_(in_entry),
@@ -45,6 +45,7 @@ class capsule_link {
     view.queue_word = mlx5::queue_of(number).word;
     view.log_blocks = view.log_receives = log_;
     view.posted = view.taken = posted;
+    view.in_capsule_bytes = in_capsule;
   }
 
   // Makes this the first connection of a queue whose next ticket is `ticket`.
@@ -53,7 +54,8 @@ class capsule_link {
     view.shift = view.posted - ticket;
   }
 
-  // Fetches the next command that was announced, if there is one. Its send completes.
+  // Fetches the next command that was announced, if there is one. Its send completes. Data that came with it is named as if by a
+  // key.
   bool fetch(order::quad* e) {
     const uint64_t bell = order::load<order::acquire, order::system>(&doorbell_);
     const uint32_t end = (bell >> 8 & 0xff) << 8 | (bell >> 16 & 0xff);
@@ -63,7 +65,8 @@ class capsule_link {
     const order::quad control = order::load_quad<order::acquire, order::system>(block);
     const order::quad data = order::load_quad<order::acquire, order::system>(block + 1);
     check(control.x == mlx5::swap_bytes((sent_ & 0xffffu) << 8 | mlx5::op_send), "a send has a wrong index or opcode");
-    check(control.y == (view.queue_word | 2u << 24), "a send has a wrong queue pair or length");
+    const uint32_t segments = control.y >> 24;
+    check(control.y == (view.queue_word | segments << 24) && (segments == 2 || segments == 3), "a send has a wrong queue pair or length");
     check(control.z >> 24 == mlx5::signalled, "a send does not complete");
     check(data.x == mlx5::swap_bytes(64u) && data.y == view.capsule_key, "a capsule has a wrong length or key");
     const uint64_t at = uint64_t{mlx5::swap_bytes(data.z)} << 32 | mlx5::swap_bytes(data.w);
@@ -71,7 +74,18 @@ class capsule_link {
     for (uint32_t i = 0; i < 4; ++i)
       e[i] = order::load_quad<order::relaxed, order::system>(reinterpret_cast<const order::quad*>(at - shift) + i);
     check((e[0].x >> 14 & 3u) == 1, "a command has no SGL");
+    const bool writes = (e[0].x & 0xff) == nvme::op_write;
+    if (segments == 3) {
+      const order::quad more = order::load_quad<order::acquire, order::system>(block + 2);
+      const uint32_t bytes = mlx5::swap_bytes(more.x), key = mlx5::swap_bytes(more.y);
+      check(writes && bytes != 0 && bytes <= view.in_capsule_bytes, "data that the target does not take came with a command");
+      check(e[1].z == 0 && e[1].w == 0 && e[2].x == bytes && e[2].y == 0x01u << 24, "a capsule does not name the data behind it");
+      e[1].z = mlx5::swap_bytes(more.w), e[1].w = mlx5::swap_bytes(more.z);
+      e[2].x = bytes | key << 24, e[2].y = key >> 8 | 0x40u << 24;
+      ++with_data;
+    }
     check(e[2].y >> 24 == 0x40, "a command has no keyed data block");
+    check(segments == 3 || !writes || (e[2].x & 0xffffffu) > view.in_capsule_bytes, "a small write came without its data");
     check((e[0].x >> 16 & (depth_ - 1)) == (at - view.capsules) / 64, "an identifier does not belong to its capsule");
     complete(completions_, sent_++, mlx5::cqe_requester << 4, 0);
     return true;
@@ -91,6 +105,7 @@ class capsule_link {
 
   wb_capsules view = {};
   wb_capsules_report report = {};
+  uint32_t with_data = 0;  // commands whose data came with them
 
  private:
   static constexpr uint64_t shift = uint64_t{1} << 50;  // from kernels' addresses to those of work requests

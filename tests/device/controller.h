@@ -31,7 +31,8 @@ struct options {
   uint64_t device_blocks = 4096;
   uint32_t first_ticket = 0;
   bool bounce = true;
-  bool remote = false;  // commands are carried by capsules
+  bool remote = false;      // commands are carried by capsules
+  uint32_t in_capsule = 0;  // bytes of data that they may have
   uint64_t deadline_ns = long_enough_ns;
   uint32_t lose_every = 0;  // not 0: each connection is lost after so many responses
   uint32_t seed = 1;
@@ -95,6 +96,14 @@ class controller : public host_words {
   uint64_t block_of(uint32_t device, uint64_t lba) const {
     if (opt.devices == 1) return lba;
     return (lba / opt.chunk_blocks * opt.devices + device) * opt.chunk_blocks + lba % opt.chunk_blocks;
+  }
+
+  // Returns the number of commands whose data came in their capsules.
+  uint32_t with_data() const {
+    uint32_t n = 0;
+    for (const auto& s : sides)
+      for (const auto& link : s->links) n += link->with_data;
+    return n;
   }
 
   // Checks that all published commands have been completed and taken off the ring, and that no ticket is missing.
@@ -212,7 +221,10 @@ class controller : public host_words {
     }
 
     // Makes a connection. Some have messages behind them, and responses in completion entries.
-    void connect() { links.emplace_back(new capsule_link(sq, depth, depth > 2 ? links.size() % 3 : 0, links.size() % 2 == 0)); }
+    void connect() {
+      const size_t n = links.size();
+      links.emplace_back(new capsule_link(sq, depth, depth > 2 ? n % 3 : 0, n % 2 == 0, owner.opt.in_capsule));
+    }
 
     // Loses the connection: commands without response get none. The next one is there at once.
     void lose() {

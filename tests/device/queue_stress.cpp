@@ -310,6 +310,7 @@ void mixed(const options& o) {
   uint32_t tickets = 0;
   for (const wb_queue& q : st.c.queues) tickets += q.ticket - o.first_ticket;
   check(total(st.c, &wb_stats::reads) + total(st.c, &wb_stats::writes) <= tickets, "more commands counted than sent");
+  check((st.c.with_data() != 0) == (o.in_capsule != 0), "writes with their data: " + std::to_string(st.c.with_data()));
   for (uint32_t i = 0; i < st.c.log.count && i < WB_ERROR_LOG_ENTRIES; ++i) {
     const wb_error& e = st.c.log.entry[i];
     check(st.c.log.ready[i] == 1, "a log entry is not complete");
@@ -499,6 +500,8 @@ int main(int argc, char** argv) {
     o.depth = s.depth;
     o.first_ticket = 0u - s.before_wrap;
     o.bounce = s.bounce;
+    // Room for all writes, for some, for none.
+    o.in_capsule = o.remote ? (s.depth == 64 ? 1024u : s.depth == 2 ? 8192u : s.devices == 1 ? 512u : 0u) : 0u;
     mixed(o);
   }
   o.devices = 1;

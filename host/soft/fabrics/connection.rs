@@ -208,6 +208,9 @@ impl Connection {
                         format!("{length} bytes in a capsule; the limit is {limit}"),
                     );
                 }
+                if let (Role::Io(_), false) = (&self.role, is_fabrics) {
+                    self.shared.commands_with_data.fetch_add(1, Ordering::Relaxed);
+                }
                 let request = Request { entry: *e, length, data, damaged: !intact };
                 self.execute(request)
             }

@@ -100,6 +100,7 @@ pub(super) struct Shared {
     pub(super) commands: AtomicU64,
     reads: AtomicU64,
     responses: AtomicU64,
+    commands_with_data: AtomicU64,
     keep_alives: AtomicU64,
     stop: AtomicBool,
     connections: Mutex<Vec<JoinHandle<()>>>,
@@ -156,6 +157,7 @@ impl Target {
             commands: AtomicU64::new(0),
             reads: AtomicU64::new(0),
             responses: AtomicU64::new(0),
+            commands_with_data: AtomicU64::new(0),
             keep_alives: AtomicU64::new(0),
             stop: AtomicBool::new(false),
             connections: Mutex::default(),
@@ -210,6 +212,11 @@ impl Target {
     /// Returns the number of I/O commands that arrived since the start.
     pub fn commands(&self) -> u64 {
         self.shared.commands.load(Ordering::Relaxed)
+    }
+
+    /// Returns the number of I/O commands whose data came in their capsules, since the start.
+    pub fn commands_with_data(&self) -> u64 {
+        self.shared.commands_with_data.load(Ordering::Relaxed)
     }
 
     /// Returns the number of Keep Alive commands that arrived since the start.

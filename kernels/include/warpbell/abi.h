@@ -7,7 +7,7 @@
 
 #include "standard.h"
 
-#define WB_ABI_VERSION 9u
+#define WB_ABI_VERSION 10u
 
 // A pointer for kernels, and a number for the host.
 #ifdef __BINDGEN__
@@ -129,7 +129,8 @@ typedef struct wb_capsules {
   uint32_t log_receives;                  // at most 15
   uint32_t flags;                         // WB_SEND_*
   uint32_t posted;                        // sends that the host has posted before kernels got the queue pair
-  uint32_t reserved0[10];
+  uint32_t in_capsule_bytes;  // largest write whose data goes with its capsule, or 0; not 0 only if keys are alike for both sides
+  uint32_t reserved0[9];
   // Words that the host writes while kernels run, a 128-byte line.
   uint64_t next;    // address of the connection that replaces this one, or 0
   uint32_t closed;  // WB_CAPSULES_*

@@ -92,6 +92,30 @@ fn kernels_move_data_and_the_host_posts_nothing() {
 }
 
 #[test]
+fn small_writes_of_kernels_go_with_their_capsules() {
+    for (limit, block) in [(0, 512), (1024, 512), (8192, 4096)] {
+        let e = Exported::new(TargetTransport::Soft, &format!("soft:mem:1M,block={block},threads=1"), |c| {
+            c.in_capsule_bytes(limit)
+        });
+        for landing in [LandingChoice::Direct, LandingChoice::Bounce] {
+            let m = Mounted::new(&e.config(), landing, 2, 4, GENEROUS);
+            let blocks = 48;
+            for each in 1..=4 {
+                let before = e.target().commands_with_data();
+                m.move_blocks(&pattern((blocks * block) as usize, each as usize), each).unwrap();
+                // Bounce buffers of one block split the calls.
+                let commanded = each.min(m.volume.max_transfer_bytes() as u32 / block);
+                let expected = if commanded * block <= limit { blocks / commanded } else { 0 };
+                let with_data = e.target().commands_with_data() - before;
+                assert_eq!(with_data, u64::from(expected), "{each} blocks of {block} bytes, at most {limit}");
+            }
+            let counters = m.connection.counters();
+            assert_eq!((counters.host_posts, counters.losses), (0, 0));
+        }
+    }
+}
+
+#[test]
 fn an_option_brings_the_commands_back_to_host_threads() {
     let e = exported("soft:mem:1M,threads=1");
     let drive = Drive::attach(connect(&e.config()).unwrap().attachment(), None).unwrap();
