@@ -411,23 +411,80 @@ void reconnects(const options& base) {
   for (wb_queue& q : st.c.queues) check(q.head == q.ticket && q.tail == q.ticket && q.tail_lock == 0, "a command is left");
 }
 
+// A queue of four entries with its connection, and no controller behind it.
+struct lone_queue {
+  explicit lone_queue(bool in_entry) : words(long_enough_ns), link(sq, 4, 1, in_entry) {
+    link.begin(0);
+    q.sq = sq.data(), q.slot = slot.data(), q.mark = mark.data(), q.outcome = outcome.data(), q.record = record.data();
+    q.depth = 4, q.log2_depth = 2, q.remote = 1, q.capsules = &link.view;
+  }
+  std::vector<order::quad> sq = std::vector<order::quad>(4 * 4);
+  std::vector<uint32_t> slot = std::vector<uint32_t>(4), mark = slot, outcome = slot;
+  std::vector<wb_record> record = std::vector<wb_record>(4);
+  host_words words;
+  capsule_link link;
+  wb_queue q = {};
+};
+
+// Tests arbitrary responses: those before the first violation count, the report names it, and each command ends.
+void arbitrary(uint32_t seed) {
+  rng r(seed);
+  uint32_t faults = 0;
+  for (uint32_t round = 0; round < 2000; ++round) {
+    lone_queue lone(round % 2 == 0);
+    capsule_link& link = lone.link;
+    constexpr uint32_t commands = 3, none = ~0u;
+    uint32_t n = 1 + static_cast<uint32_t>(r.below(4)), expected = 0, field[commands] = {none, none, none};
+    run(1, [&] {
+      if (warp::lane() != 0) return;
+      const queue_ref queue(&lone.q, &lone.words.ctl);
+      const warp::mask_t self = 1;
+      uint32_t t[commands];
+      order::quad e[4];
+      for (uint32_t& ticket : t) {
+        check(bool(queue.submit(self, nvme::flush(1), nvme::record(nvme::op_flush, 0, 0, 0, 0, 0, false), ticket)), "submit");
+        check(link.fetch(e), "a command is sent");
+      }
+      for (uint32_t i = 0; i < n; ++i) {
+        const bool sound = r.below(4) != 0;
+        const uint32_t cid = static_cast<uint32_t>(sound ? r.below(commands) : r.below(65536)),
+                       bytes = sound ? 16u : 8u * uint32_t(r.below(5)), head = static_cast<uint32_t>(sound ? r.below(4) : r.below(65536)),
+                       top = static_cast<uint32_t>(r.below(3) * r.below(65536));
+        link.respond({static_cast<uint32_t>(r.below(1u << 31)), 0, head | 0xabcd0000u, cid | top << 16}, bytes);
+        if (expected) continue;
+        if (bytes != 16) expected = WB_CAPSULES_LENGTH;
+        else if (head >= 4 && head != 0xffff) expected = WB_CAPSULES_HEAD;
+        else if (cid >= commands) expected = WB_CAPSULES_UNKNOWN;
+        else if (field[cid] != none) expected = WB_CAPSULES_REPEATED;
+        else field[cid] = (top & 0xffffu) >> 1;
+      }
+      while (expected ? link.view.down == 0 : link.view.taken != link.view.posted + n) queue.poll(self);
+      order::store<order::relaxed>(&link.view.closed, WB_CAPSULES_LOST);
+      for (uint32_t i = 0; i < commands; ++i) {
+        const status s = queue.wait(self, t[i]);
+        const uint32_t wanted = field[i] == none ? capsules::host_pathing_error : field[i];
+        check((wanted & capsules::status_code) == 0 ? bool(s) : s.nvme() == wanted, "a command has another status than its response");
+      }
+      uint32_t found = static_cast<uint32_t>(link.report.fault >> WB_CAPSULES_FAULT_SHIFT);
+      // An identifier of a ticket before the first one may count as either.
+      if (expected == WB_CAPSULES_UNKNOWN && found == WB_CAPSULES_REPEATED) found = expected;
+      check(found == expected, "the report names " + std::to_string(found) + ", expected " + std::to_string(expected));
+      faults += expected != 0;
+    });
+  }
+  check(faults > 200 && faults < 1800, std::to_string(faults) + " violations: too few of them, or of the others");
+}
+
 // Tests what a target must not send. The queue's commands fail, and the report names the violation.
 void violations() {
   enum { length, head, unknown, repeated, kinds };
   const uint32_t expected[kinds] = {WB_CAPSULES_LENGTH, WB_CAPSULES_HEAD, WB_CAPSULES_UNKNOWN, WB_CAPSULES_REPEATED};
   for (uint32_t kind = 0; kind < kinds; ++kind) {
-    std::vector<order::quad> sq(4 * 4);
-    std::vector<uint32_t> slot(4), mark(4), outcome(4);
-    std::vector<wb_record> record(4);
-    host_words words(long_enough_ns);
-    capsule_link link(sq, 4, 1, kind % 2 == 0);
-    link.begin(0);
-    wb_queue q = {};
-    q.sq = sq.data(), q.slot = slot.data(), q.mark = mark.data(), q.outcome = outcome.data(), q.record = record.data();
-    q.depth = 4, q.log2_depth = 2, q.remote = 1, q.capsules = &link.view;
+    lone_queue lone(kind % 2 == 0);
+    capsule_link& link = lone.link;
     run(1, [&] {
       if (warp::lane() != 0) return;
-      const queue_ref r(&q, &words.ctl);
+      const queue_ref r(&lone.q, &lone.words.ctl);
       const warp::mask_t self = 1;
       uint32_t t[2];
       for (uint32_t& ticket : t)
@@ -519,6 +576,6 @@ int main(int argc, char** argv) {
     o.depth = 64;
     reconnects(o);
   }
-  if (o.remote) violations();
+  if (o.remote) violations(), arbitrary(o.seed);
   std::printf("queue stress: width %u, seed %u: ok\n", warp::width, o.seed);
 }
