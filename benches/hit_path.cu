@@ -51,7 +51,7 @@ enum hold : int { nothing, tag_alone, pin_alone, pin_and_unpin, one_fence, pins_
 const char* const hold_names[] = {"address arithmetic",           "tag acquired once a page",     "pin, no unpin",
                                   "pin and unpin: a page handle", "the same with one fence less", "pins in the tag's word: one atomic"};
 
-template <int H> __global__ void __launch_bounds__(256, 6) pages(wb_cache c, uint64_t n, uint64_t* out) {
+template <int H, int U, int B> __global__ void __launch_bounds__(256, B) pages(wb_cache c, uint64_t n, uint64_t* out) {
   const uint32_t each = 1u << (c.page_shift - 3);
   const uint64_t all = n / each, first = all * warp::index() / warp::total(), last = all * (warp::index() + 1) / warp::total();
   uint64_t sum = 0;
@@ -82,7 +82,7 @@ template <int H> __global__ void __launch_bounds__(256, 6) pages(wb_cache c, uin
     if (H >= pin_alone) ok = warp::shuffle(warp::full(), ok, 0);
     if (!ok) break;
     const uint64_t* data = reinterpret_cast<const uint64_t*>(frames::address(c, set, way));
-#pragma unroll 8
+#pragma unroll U
     for (uint32_t i = warp::lane(); i < each; i += 32) sum += data[i];
   }
   out[warp::thread_index()] = sum;
@@ -112,10 +112,11 @@ template <class T> T* allocate(uint64_t count) {
 static uint64_t* out;
 static uint32_t multiprocessors, threads_out;
 
+static double base;        // of the group's first kernel
+static uint64_t expected;  // its sum
+
 // Prints the median of 9 runs and its share of the first of the group. Sums must be equal within a group.
 template <class F> void measure(const char* name, double loads, uint32_t blocks, bool is_first, F launch) {
-  static double base;
-  static uint64_t expected;
   cudaEvent_t a, b;
   check(cudaEventCreate(&a), "event"), check(cudaEventCreate(&b), "event");
   std::vector<float> times;
@@ -145,9 +146,9 @@ template <int O, int L = plain> void group(const wb_cache& c, uint64_t n) {
   if constexpr (L < two_looks) group<O, L + 1>(c, n);
 }
 
-template <int H = nothing> void group_of_pages(const wb_cache& c, uint64_t n) {
-  measure(hold_names[H], double(n), 6, H == nothing, [&](uint32_t blocks) { pages<H><<<blocks, 256>>>(c, n, out); });
-  if constexpr (H < pins_in_tag) group_of_pages<H + 1>(c, n);
+template <int U, int B, int H = nothing> void group_of_pages(const wb_cache& c, uint64_t n) {
+  measure(hold_names[H], double(n), B, H == nothing, [&](uint32_t blocks) { pages<H, U, B><<<blocks, 256>>>(c, n, out); });
+  if constexpr (H < pins_in_tag) group_of_pages<U, B, H + 1>(c, n);
 }
 
 int main() {
@@ -173,5 +174,6 @@ int main() {
   std::printf("%s\n", order_names[0]), group<at_random>(c, n);
   std::printf("%s\n", order_names[1]), group<runs>(c, n);
   std::printf("%s\n", order_names[2]), group<sequential>(c, n);
-  std::printf("page by page\n"), group_of_pages(c, n);
+  std::printf("page by page, 8 loads in flight, 6 blocks\n"), group_of_pages<8, 6>(c, n);
+  std::printf("page by page, 8 loads in flight, 8 blocks\n"), group_of_pages<8, 8>(c, n);
 }

@@ -900,8 +900,8 @@ layouts! {
     wb_record Record { buffer tag lba bytes opcode_blocks }
     wb_capsules_report CapsulesReport { fault adopted reserved }
     wb_capsules Capsules { ring sent received responses record doorbell capsules report capsule_key queue_word
-        log_blocks log_receives flags posted reserved0 next closed reserved1 announced shift reserved2 taken down
-        reserved3 }
+        log_blocks log_receives flags posted in_capsule_bytes reserved0 next closed reserved1 announced shift reserved2
+        taken down reserved3 }
     wb_queue Queue { sq cq sq_doorbell cq_doorbell slot mark outcome record bounce bounce_iova prp_list prp_list_iova
         depth log2_depth bounce_bytes index remote bounce_key capsules credit ticket frontier spare reserved1 tail_lock
         tail reserved2 head_lock head reserved3 }
