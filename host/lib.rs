@@ -48,6 +48,8 @@
 #[cfg(test)]
 extern crate self as warpbell;
 
+#[cfg(any(feature = "storage", feature = "shmem"))]
+mod addresses;
 #[cfg(feature = "parquet")]
 mod columnar;
 pub mod cuda;

@@ -72,6 +72,9 @@ fn adapter(c: &mut Checks<'_>, path: &AdapterPath, declined: Option<String>) {
 /// Returns true for errors of a target that is reached.
 fn is_of_target(e: &FabricsError) -> bool {
     use FabricsError as E;
+    if let E::NoPort { causes, .. } = e {
+        return causes.iter().any(is_of_target);
+    }
     matches!(
         e,
         E::Refused { .. }

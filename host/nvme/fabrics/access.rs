@@ -57,6 +57,8 @@ pub(super) struct Established {
     pub(super) access_bytes: Option<u32>,
     /// Access to the namespace that decides; `None` if it is not reported.
     pub(super) access: Option<Access>,
+    /// False if the log page of access states does not list the namespace of the options.
+    pub(super) is_listed: bool,
 }
 
 impl Established {
@@ -67,7 +69,7 @@ impl Established {
         a.enable()?;
         let identify = a.identify()?;
         let limits = a.limits(&identify)?;
-        let mut this = Self { association: a, identify, limits, access_bytes: None, access: None };
+        let mut this = Self { association: a, identify, limits, access_bytes: None, access: None, is_listed: true };
         if this.identify.reports_access() {
             match this.read_access(dialer) {
                 // Such a port is used as one of a controller that reports no states.
@@ -97,12 +99,13 @@ impl Established {
         let log = AccessLog::read(&log).map_err(|e| unsupported(format!("its log page of access states: {e}")))?;
         self.access_bytes = Some(bytes);
         self.access = Access::of(&log, dialer.config.namespace);
+        self.is_listed = self.access.is_some() || dialer.config.namespace.is_none();
         Ok(())
     }
 
     /// Returns true if the namespace is accessible with the best performance, as far as the controller reports.
     pub(super) fn is_optimized(&self) -> bool {
-        self.access.is_none_or(|a| a.state == AccessState::Optimized)
+        self.is_listed && self.access.is_none_or(|a| a.state == AccessState::Optimized)
     }
 
     /// Checks that the namespace is accessible, as far as the controller reports.

@@ -60,7 +60,7 @@ pub struct FabricsConfig {
     pub threads: Option<usize>,
     /// Digests that the target must use.
     pub digests: Digests,
-    /// Keep Alive Timeout: the longest time without a sign of the other end. Zero turns Keep Alive off.
+    /// Keep Alive Timeout: the longest time in which the other end does not respond. Zero turns Keep Alive off.
     pub keep_alive: Duration,
     /// Time after a lost connection in which it is established again. `None`: for ever. Zero: not at all.
     pub controller_loss: Option<Duration>,

@@ -42,7 +42,7 @@ pub fn discover(
     address: &str,
     adjust: impl Fn(FabricsConfig) -> FabricsConfig,
 ) -> Result<Vec<DiscoveryRecord>, FabricsError> {
-    discover_over(FabricsTransport::Tcp, address, adjust, |_| Ok(Arc::new(TcpTransport)))
+    discover_over(FabricsTransport::Tcp, address, adjust, |_| Ok(Arc::new(TcpTransport::default())))
 }
 
 /// Discovers subsystems as [`discover`] does, over any transport, which `open` opens for an address.
@@ -155,7 +155,7 @@ pub struct ConnectReport {
 /// As [`discover`], and [`FabricsError::Options`] or [`FabricsError::Identity`] for invalid options;
 /// [`FabricsError::Inaccessible`] or [`FabricsError::NoPort`] if no port executes commands for the namespace.
 pub fn check(config: &FabricsConfig) -> Result<ConnectReport, FabricsError> {
-    check_over(config, Arc::new(TcpTransport))
+    check_over(config, Arc::new(TcpTransport::default()))
 }
 
 /// Checks a connection as [`check`] does, over any transport.

@@ -17,6 +17,16 @@ pub(super) enum First {
     Next,
 }
 
+/// Result of an attempt at one port.
+enum Tried<T> {
+    Done(T),
+    /// The namespace is non-optimized by this port.
+    Slower,
+    /// The port does not report the namespace.
+    Unlisted,
+    Failed,
+}
+
 /// The ports of a subsystem.
 #[derive(Clone, Debug)]
 pub(super) struct Paths {
@@ -63,39 +73,43 @@ impl Paths {
         let count = self.dialers.len();
         let start = if first == First::Next { self.current + 1 } else { self.current };
         let mut causes = Vec::new();
-        let mut slower = Vec::new();
+        let (mut slower, mut unlisted) = (Vec::new(), Vec::new());
         let mut attempt = |index: usize, takes_slower: bool, causes: &mut Vec<FabricsError>| {
             let dialer = &self.dialers[index];
             let done = Established::open(dialer).and_then(|e| {
                 e.check_access()?;
                 // A connection that is not used ends here.
-                if takes_slower || e.is_optimized() { ready(dialer, e).map(Some) } else { Ok(None) }
+                match takes_slower || e.is_optimized() {
+                    true => ready(dialer, e).map(Tried::Done),
+                    false if e.is_listed => Ok(Tried::Slower),
+                    false => Ok(Tried::Unlisted),
+                }
             });
             done.unwrap_or_else(|error| {
                 tracing::debug!(port = %dialer.config.peer(), %error, "no association by this port");
                 causes.push(error);
-                None
+                Tried::Failed
             })
         };
         for index in (start..start + count).map(|i| i % count) {
             if stops() {
                 break;
             }
-            let failed = causes.len();
             match attempt(index, count == 1, &mut causes) {
-                Some(done) => {
+                Tried::Done(done) => {
                     self.current = index;
                     return Ok(done);
                 }
-                None if causes.len() == failed => slower.push(index),
-                None => {}
+                Tried::Slower => slower.push(index),
+                Tried::Unlisted => unlisted.push(index),
+                Tried::Failed => {}
             }
         }
-        for index in slower {
+        for index in slower.into_iter().chain(unlisted) {
             if stops() {
                 break;
             }
-            if let Some(done) = attempt(index, true, &mut causes) {
+            if let Tried::Done(done) = attempt(index, true, &mut causes) {
                 self.current = index;
                 return Ok(done);
             }

@@ -3,6 +3,7 @@
 use super::event::{Kind, ended, failure};
 use super::identifier::CmIdentifier;
 use super::{Event, Identifier, Request};
+use crate::addresses::Addresses;
 use crate::idle;
 use crate::memory::Space;
 use crate::pci::Sysfs;
@@ -53,6 +54,7 @@ impl fmt::Display for LocalEnd {
 pub struct DeviceConnectionManager {
     place: LocalEnd,
     chosen: ChosenAdapter,
+    addresses: Addresses,
 }
 
 /// An adapter, and the reason why kernels do not drive the mlx5 NIC.
@@ -106,8 +108,9 @@ impl DeviceConnectionManager {
     /// * [`ConnectError::Rdma`] if librdmacm is missing, or the device cannot be opened with this adapter.
     pub fn new(to: Destination<'_>, adapter: Option<Transport>, limit: Duration) -> Result<Self, ConnectError> {
         let (peer, deadline) = (to.to_string(), Deadline::new(limit));
-        let mut last = nowhere(&peer);
-        for address in addresses(to)? {
+        let unreachable = |source| ConnectError::Unreachable { peer: peer.clone(), source };
+        let mut last = unreachable(ErrorKind::NotFound.into());
+        for address in (to.host, to.port).to_socket_addrs().map_err(unreachable)? {
             match find(&mut CmIdentifier::new()?, &peer, address, deadline) {
                 Ok(place) => {
                     let devices = RdmaDevice::all(&Sysfs::system());
@@ -120,7 +123,7 @@ impl DeviceConnectionManager {
                     let is_mlx5 = devices.iter().any(|d| d.name == place.device && d.is_mlx5());
                     let space = Space::cpu();
                     let chosen = ChosenAdapter::open(adapter, is_mlx5, |kind| open(kind, &choice, &space))?;
-                    return Ok(Self { place, chosen });
+                    return Ok(Self { place, chosen, addresses: Addresses::default() });
                 }
                 Err(e) => last = e,
             }
@@ -132,17 +135,6 @@ impl DeviceConnectionManager {
     pub fn declined(&self) -> Option<&str> {
         self.chosen.declined.as_deref()
     }
-}
-
-/// Returns the addresses of a name.
-fn addresses(to: Destination<'_>) -> Result<impl Iterator<Item = SocketAddr>, ConnectError> {
-    let unreachable = |source| ConnectError::Unreachable { peer: to.to_string(), source };
-    (to.host, to.port).to_socket_addrs().map_err(unreachable)
-}
-
-/// Returns the error of a name without an address.
-fn nowhere(peer: &str) -> ConnectError {
-    ConnectError::Unreachable { peer: peer.to_owned(), source: ErrorKind::NotFound.into() }
 }
 
 /// Limit of a connection, and the time at which it expires.
@@ -251,25 +243,16 @@ impl ConnectionManager for DeviceConnectionManager {
         limit: Duration,
     ) -> Result<(Box<dyn Connection>, Vec<u8>), ConnectError> {
         let (peer, deadline) = (to.to_string(), Deadline::new(limit));
-        let mut last = nowhere(&peer);
         let transport = self.chosen.adapter.path().transport;
-        for address in addresses(to)? {
+        let unreachable = |source| ConnectError::Unreachable { peer: peer.clone(), source };
+        // After such an error the queue pair is as it was: it changes after the reply alone.
+        let goes_on = |e: &ConnectError| matches!(e, ConnectError::Unreachable { .. });
+        self.addresses.connect(to.host, to.port, unreachable, goes_on, |address| {
             let mut id = CmIdentifier::new()?;
-            match connect(
-                &mut id,
-                &peer,
-                OpenRoute { address, place: &self.place, transport },
-                queue,
-                private,
-                deadline,
-            ) {
-                Ok(private) => return Ok((Box::new(Established::new(id)), private)),
-                // The queue pair is as it was: it changes after the reply alone.
-                Err(e @ ConnectError::Unreachable { .. }) => last = e,
-                Err(e) => return Err(e),
-            }
-        }
-        Err(last)
+            let route = OpenRoute { address, place: &self.place, transport };
+            let private = connect(&mut id, &peer, route, queue, private, deadline)?;
+            Ok((Box::new(Established::new(id)) as Box<dyn Connection>, private))
+        })
     }
 }
 

@@ -6,6 +6,7 @@
 //! or nothing does.
 
 use super::{SoftNic, SoftNicConfig};
+use crate::addresses::Addresses;
 use crate::idle;
 use crate::random;
 use crate::rdma::{
@@ -13,7 +14,7 @@ use crate::rdma::{
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::io::{ErrorKind, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
+use std::net::TcpStream;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -139,6 +140,7 @@ impl Connection for Established {
 pub struct SoftConnectionManager {
     key: [u8; 32],
     adapter: Arc<dyn Adapter>,
+    addresses: Addresses,
 }
 
 impl SoftConnectionManager {
@@ -154,22 +156,8 @@ impl SoftConnectionManager {
 
     /// Creates the connection manager of an adapter whose software NIC has this key.
     pub(crate) fn of(adapter: Arc<dyn Adapter>, key: [u8; 32]) -> Self {
-        Self { key, adapter }
+        Self { key, adapter, addresses: Addresses::default() }
     }
-}
-
-fn dial(to: Destination<'_>, limit: Duration) -> Result<TcpStream, ConnectError> {
-    let until = Instant::now() + limit;
-    let unreachable = |source| ConnectError::Unreachable { peer: to.to_string(), source };
-    let mut last = std::io::Error::from(ErrorKind::NotFound);
-    for address in (to.host, to.port).to_socket_addrs().map_err(unreachable)? {
-        let left = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
-        match TcpStream::connect_timeout(&address, left) {
-            Ok(stream) => return Ok(stream),
-            Err(e) => last = e,
-        }
-    }
-    Err(unreachable(last))
 }
 
 fn random_key() -> Result<[u8; 32], RdmaError> {
@@ -188,7 +176,19 @@ impl ConnectionManager for SoftConnectionManager {
         private: &[u8],
         limit: Duration,
     ) -> Result<(Box<dyn Connection>, Vec<u8>), ConnectError> {
-        let mut exchange = Exchange::new(dial(to, limit)?, to.to_string(), limit)?;
+        let until = Instant::now() + limit;
+        let unreachable = |source| ConnectError::Unreachable { peer: to.to_string(), source };
+        let stream = self.addresses.connect(
+            to.host,
+            to.port,
+            unreachable,
+            |_| true,
+            |address| {
+                let left = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+                TcpStream::connect_timeout(&address, left).map_err(unreachable)
+            },
+        )?;
+        let mut exchange = Exchange::new(stream, to.to_string(), limit)?;
         if private.len() > MOST_PRIVATE {
             let reason = format!("{} bytes of private data; the limit is {MOST_PRIVATE}", private.len());
             return Err(exchange.protocol(reason));

@@ -9,9 +9,13 @@ use super::manager::{Facts, Manager};
 use crate::wire::nvme::ana::{AccessLog, CHANGE_EVENT, CHANGE_NOTICES};
 use crate::wire::nvme::{Status, admin as opcode, feature, status};
 use std::collections::VecDeque;
+use std::time::{Duration, Instant};
 
 /// Largest number of events that wait for a request of the driver.
 const MOST_WAITING: usize = 64;
+
+/// Time after which a log page that was refused is read again.
+const READ_AGAIN: Duration = Duration::from_secs(1);
 
 /// Requests and events.
 #[derive(Debug, Default)]
@@ -34,6 +38,8 @@ struct AtController {
     /// True if the access states may have changed since the log page was read.
     access_changed: bool,
     reads_access: bool,
+    /// Time before which the log page is not read again, after it was refused.
+    read_after: Option<Instant>,
 }
 
 impl Events {
@@ -90,6 +96,7 @@ impl Manager {
         let e = &self.events.at_controller;
         if e.access_changed
             && !e.reads_access
+            && e.read_after.is_none_or(|t| Instant::now() >= t)
             && let Some(bytes) = follows_access
             && self.send(read_log(bytes))
         {
@@ -136,10 +143,17 @@ impl Manager {
 
     /// Processes the log page of access states. A port by which the namespace is not accessible any more is left.
     pub(super) fn hear_access(&mut self, f: &Finished) {
-        self.events.at_controller.reads_access = false;
-        let log = match (&f.command.place, f.status.is_success()) {
-            (Place::Owned(data), true) => AccessLog::read(data),
-            _ => Err(f.status.to_string()),
+        let e = &mut self.events.at_controller;
+        e.reads_access = false;
+        if !f.status.is_success() {
+            // The controller tells no further change before the log page was read.
+            tracing::warn!(device = %self.core.name, status = %f.status, "the access states were not read");
+            (e.access_changed, e.read_after) = (true, Some(Instant::now() + READ_AGAIN));
+            return;
+        }
+        let log = match &f.command.place {
+            Place::Owned(data) => AccessLog::read(data),
+            _ => return,
         };
         match log {
             Ok(log) => {

@@ -199,6 +199,16 @@ impl Manager {
         self.core.table.announce(self.reader, self.table.generation);
     }
 
+    /// Executes a step that takes long and accesses no memory of commands. Unmappings do not wait for this thread meanwhile.
+    pub(super) fn without_memory<T>(&mut self, step: impl FnOnce(&mut Self) -> T) -> T {
+        self.core.table.retire(self.reader);
+        let done = step(self);
+        // A snapshot that is taken from here on is one that an unmapping waits for.
+        self.core.table.announce(self.reader, self.table.generation);
+        self.refresh();
+        done
+    }
+
     /// Returns the association while it is established.
     pub(super) fn up(&mut self) -> Option<&mut Association> {
         match &mut self.link {

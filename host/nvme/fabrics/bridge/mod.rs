@@ -247,7 +247,7 @@ impl RemoteController {
     /// - [`FabricsError::NoPort`] if several ports are named and none can be used.
     /// - [`FabricsError::System`] without memory, random bytes or threads.
     pub fn connect(config: &FabricsConfig) -> Result<Self, FabricsError> {
-        Self::connect_over(config, Arc::new(TcpTransport))
+        Self::connect_over(config, Arc::new(TcpTransport::default()))
     }
 
     /// Connects as [`RemoteController::connect`] does, over any transport.

@@ -21,14 +21,16 @@ impl Manager {
     /// Establishes an association, without I/O queues, preferably by the port in use.
     pub(super) fn associate(&mut self) -> Result<Box<Established>, FabricsError> {
         let (core, mut paths) = (self.core.clone(), self.paths.clone());
-        let done = paths.establish(
-            First::Current,
-            || core.stops(),
-            |dialer, mut e| {
-                let facts = self.accept(dialer, &mut e)?;
-                Ok((Box::new(e), facts))
-            },
-        );
+        let done = self.without_memory(|this| {
+            paths.establish(
+                First::Current,
+                || core.stops(),
+                |dialer, mut e| {
+                    let facts = this.accept(dialer, &mut e)?;
+                    Ok((Box::new(e), facts))
+                },
+            )
+        });
         let (established, facts) = done?;
         (self.paths, self.facts) = (paths, facts);
         Ok(established)
@@ -66,6 +68,8 @@ impl Manager {
         tracing::debug!(device = %self.core.name, port = self.peer(), ?access, "associated");
         self.core.namespace.store(access.map_or(0, |a| a.namespace), Ordering::Relaxed);
         *self.core.port.lock() = self.peer();
+        // An answer of the last association may have come after its end.
+        self.events.detach();
         self.link = Link::Up(established);
         self.raised = Instant::now();
         self.next_beat = Instant::now() + self.core.config.keep_alive / 2;
@@ -171,7 +175,9 @@ impl Manager {
     /// Establishes the association anew, preferably by another port, with all queues and features of the driver.
     fn reconnect(&mut self) -> Result<(), FabricsError> {
         let (core, mut paths) = (self.core.clone(), self.paths.clone());
-        let done = paths.establish(First::Next, || core.stops(), |dialer, e| self.reestablish(dialer, e));
+        let done = self.without_memory(|this| {
+            paths.establish(First::Next, || core.stops(), |dialer, e| this.reestablish(dialer, e))
+        });
         let (established, facts, queues) = done?;
         (self.paths, self.facts) = (paths, facts);
         self.raise(established);
