@@ -217,8 +217,9 @@ class lane_runs {
 constexpr uint32_t long_list = 4 * warp::width;
 
 // Requests the pages in which the lists of all lanes begin, and those in which short lists end, so that all are on their way before
-// the warp waits for the first. All lanes call this.
+// the warp waits for the first. Of large pages the walk itself has enough on their way. All lanes call this.
 template <class Session> WB_FN void expect_lists(Session& edges, uint64_t first, uint64_t count) {
+  if (!edges.joins_pages()) return;
   edges.expect(warp::full(), count != 0, first);
   edges.expect(warp::full(), count > 1 && count < long_list, first + count - 1);
 }
@@ -277,7 +278,7 @@ WB_FN bool any_edge(Session& edges, uint64_t first, uint64_t count, typename Ses
     // Heads of all lists together; tails, which are few, one list at a time.
     constexpr uint64_t head_edges = 2 * warp::width;
     const uint32_t head = static_cast<uint32_t>(count < head_edges ? count : head_edges);
-    edges.expect(all, count != 0, first);
+    if (edges.joins_pages()) edges.expect(all, count != 0, first);
     const lane_runs runs(first, head);
     bool found = false;
     warp::mask_t answered = 0;

@@ -209,6 +209,7 @@ class controller : public host_words {
         connect();
         links.back()->begin(owner.opt.first_ticket);
         q.remote = 1;
+        q.cq = nullptr;
         q.bounce_key = capsule_link::bounce_key;
         q.capsules = &links.back()->view;
         q.sq_doorbell = q.cq_doorbell = nullptr;

@@ -94,7 +94,8 @@ impl QueueSet {
         let submission = self.submission_ring(index);
         abi::Queue {
             sq: submission.0.address() + submission.1 as u64,
-            cq: rings + ring.cq_offset as u64,
+            // Responses to capsules come by the connection.
+            cq: if self.by_capsules() { 0 } else { rings + ring.cq_offset as u64 },
             sq_doorbell,
             cq_doorbell,
             slot: array(self.places.slot(index)),

@@ -152,8 +152,8 @@ typedef struct wb_capsules {
 // slot then has the lap of the next ticket that falls on it, in `slot` (shifted) and in `mark`.
 typedef struct wb_queue {
   WB_POINTER(void) sq;               // submission ring, depth * 64 bytes
-  WB_POINTER(void) cq;               // completion ring, depth * 16 bytes
-  WB_POINTER(uint32_t) sq_doorbell;  // the device's register, or a mailbox that a host thread forwards to it
+  WB_POINTER(void) cq;               // completion ring, depth * 16 bytes; null if `remote`
+  WB_POINTER(uint32_t) sq_doorbell;  // the device's register, or a mailbox that a host thread forwards to it; null if `remote`
   WB_POINTER(uint32_t) cq_doorbell;  // likewise
   WB_POINTER(uint32_t) slot;         // [depth] slot words
   WB_POINTER(uint32_t) mark;         // [depth] lap + 1 once the entry of that lap is written

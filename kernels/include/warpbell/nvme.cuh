@@ -524,13 +524,17 @@ template <class Completion> class basic_queue_ref : public ring_ref {
 
   static WB_FN_COLD uint32_t poll_on(by_value<ring_ref> r, warp::mask_t mask) {
     uint64_t* lock = reinterpret_cast<uint64_t*>(&r.q->head_lock);
+    // Constants are read before the lock is taken: after its acquire each look at the wb_queue would be a trip to the L2.
+    const char* const entries = static_cast<const char*>(r.q->cq);
+    uint32_t* const doorbell = r.q->cq_doorbell;
+    const uint32_t slots = r.q->depth, log2_slots = r.q->log2_depth;
     uint64_t before = 1;
     if (warp::is_leader(mask) && (static_cast<uint32_t>(order::load<order::relaxed>(lock)) & 1u) == 0) {
       before = order::fetch_or<order::acq_rel>(lock, uint64_t{1});
     }
     before = warp::shuffle(mask, before, warp::leader(mask));
     if (static_cast<uint32_t>(before) != 0) return 0;
-    if (r.q->remote) return capsules::poll(r, mask, before);
+    if (entries == nullptr) return capsules::poll(r, mask, before);
     const uint32_t old_head = static_cast<uint32_t>(before >> 32);
     uint32_t head = old_head;
     const uint32_t n = warp::count(mask), rank = warp::rank(mask);
@@ -538,16 +542,16 @@ template <class Completion> class basic_queue_ref : public ring_ref {
     for (uint32_t looks = patient_looks; looks && head == old_head; --looks) {
       for (uint32_t k = n; k == n; head += k) {
         uint32_t at = head + rank;
-        const char* entry = static_cast<const char*>(r.q->cq) + uint64_t{r.index(at)} * nvme::cqe_bytes;
+        const char* entry = entries + uint64_t{at & (slots - 1)} * nvme::cqe_bytes;
         uint32_t w = order::load_quad<order::acquire, order::system>(entry).w;
         // A ring starts zeroed, so the phase is 1 on even laps (NVMe Base 2.1, 4.2.4).
-        k = warp::prefix(mask, (w >> nvme::cqe_phase_shift & 1u) != (r.lap(at) & 1u));
+        k = warp::prefix(mask, (w >> nvme::cqe_phase_shift & 1u) != (at >> log2_slots & 1u));
         if (rank < k) complete(r, w);
       }
     }
     warp::sync(mask);
     if (warp::is_leader(mask)) {
-      if (head != old_head) order::mmio_store(r.q->cq_doorbell, r.index(head));
+      if (head != old_head) order::mmio_store(doorbell, head & (slots - 1));
       order::store<order::release>(lock, static_cast<uint64_t>(head) << 32);
     }
     return head - old_head;

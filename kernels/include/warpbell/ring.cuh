@@ -310,9 +310,10 @@ class ring_ref : public ring_core<wb_queue, ring_ref> {
   WB_FN void ring(uint32_t tail) const {
     // A remote controller has no doorbell of NVMe.
     uint32_t* const doorbell = q->sq_doorbell;
+    const uint32_t value = index(tail);
     if (doorbell == nullptr) return capsules::ring(q, tail);
     order::fence<order::acq_rel, order::system>();
-    order::mmio_store(doorbell, index(tail));
+    order::mmio_store(doorbell, value);
   }
 
  private:

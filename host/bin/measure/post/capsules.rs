@@ -75,6 +75,7 @@ impl PostQueues for CapsuleQueues {
         self.connections.set_slice(0, &all)?;
         self.queues.reset(|i, queue| abi::Queue {
             remote: 1,
+            cq: 0,
             sq_doorbell: 0,
             capsules: self.connections.address() + (i * size_of::<abi::Capsules>()) as u64,
             ..queue
