@@ -1,8 +1,11 @@
 //! Two ports of one subsystem: loss of a port, access states (ANA), and the choice between the ports.
 
 use super::*;
+use crate::memory::{Place, Space};
 use crate::remedy::Remedies;
 use crate::wire::nvme::ana::AccessState;
+use std::io::{ErrorKind, Read};
+use std::net::TcpListener;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 each_transport!(
@@ -14,6 +17,7 @@ each_transport!(
     an_optimized_port_is_preferred_and_a_slower_one_is_not_left,
     commands_wait_while_no_port_is_accessible,
     commands_fail_when_both_ports_stay_away,
+    memory_is_unmapped_while_a_port_does_not_answer,
     a_namespace_that_every_port_has_lost_for_good_fails_at_once,
     states_and_closed_ports_are_named_when_a_device_is_opened,
     two_subsystems_of_one_name_are_not_mixed,
@@ -253,6 +257,29 @@ fn states_and_closed_ports_are_named_when_a_device_is_opened(transport: TargetTr
     // A namespace that the log page does not list leaves the choice to the order of the ports.
     let other = e.config().namespace(Some(9));
     assert_eq!(connect(&other).unwrap().port(), e.port(0));
+}
+
+fn memory_is_unmapped_while_a_port_does_not_answer(transport: TargetTransport) {
+    let e = Exported::new(transport, MEMORY, |c| c);
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let more = vec![PortAddress { host: "127.0.0.1".to_owned(), port: silent.local_addr().unwrap().port() }];
+    // Less than the time after which an unmapping gives up.
+    let r = Remote::new(&e.config().more_ports(more).connect_timeout(Duration::from_millis(4500)));
+    let region = Space::cpu().allocate(Place::Host, 4096).unwrap();
+    let mapped = r.connection.attachment().dma.map(&region).unwrap();
+    e.target().close_port(0);
+    let mut attempt = silent.accept().unwrap().0;
+    drop(mapped);
+    attempt.set_nonblocking(true).unwrap();
+    let mut request = [0; 4096];
+    let waits = loop {
+        match attempt.read(&mut request) {
+            Ok(0) => break false,
+            Ok(_) => {}
+            Err(e) => break e.kind() == ErrorKind::WouldBlock,
+        }
+    };
+    assert!(waits, "the unmapping took as long as the attempt to connect");
 }
 
 fn two_subsystems_of_one_name_are_not_mixed(transport: TargetTransport) {
