@@ -391,6 +391,8 @@ impl Adapter for Watched {
 impl Drop for Watched {
     fn drop(&mut self) {
         self.wire.stop.store(true, Ordering::Relaxed);
+        // The thread may be at its last look: afterwards the registers' pages are unmapped with the adapter.
+        self.wire.state().registers.clear();
         if !std::thread::panicking() {
             assert_eq!(self.wire.violations(), Vec::<String>::new());
             assert_eq!(self.firmware.log().violations, Vec::<String>::new());
