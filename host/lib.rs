@@ -48,6 +48,8 @@
 #[cfg(test)]
 extern crate self as warpbell;
 
+#[cfg(any(feature = "storage", feature = "shmem"))]
+mod addresses;
 #[cfg(feature = "parquet")]
 mod columnar;
 pub mod cuda;
@@ -59,7 +61,7 @@ pub mod destination;
 pub mod doctor;
 pub mod engine;
 #[cfg(all(feature = "storage", feature = "shmem"))]
-mod fabrics;
+pub mod fabrics;
 #[cfg(feature = "graph")]
 pub mod graph;
 #[cfg(feature = "shmem")]

@@ -175,28 +175,36 @@ fn what_cannot_be_opened_is_one_line() {
 /// A target that a process of this program exports, until it is dropped.
 struct Exported {
     child: std::process::Child,
+    /// Address of the last port.
     address: String,
-    transport: &'static str,
+    /// Specification of the device, as the program printed it.
+    device: String,
     /// Kept open: a program whose standard output is closed ends at its next line.
     _out: std::io::BufReader<std::process::ChildStdout>,
 }
 
 impl Exported {
-    fn new(device: &str, transport: &'static str) -> Self {
+    fn new(device: &str, transport: &str) -> Self {
+        Self::with_ports(device, transport, 1)
+    }
+
+    fn with_ports(device: &str, transport: &str, ports: usize) -> Self {
         let mut command = Command::new(tree::program());
-        command.args(["nvme", "serve", device, "--listen", "127.0.0.1:0", "--nqn", "nqn.a:b,c"]);
-        command.args(["--transport", transport]);
+        command.args(["nvme", "serve", device, "--nqn", "nqn.a:b,c", "--transport", transport]);
+        command.args(["--listen", "127.0.0.1:0"].repeat(ports));
         let mut child = command.stdout(std::process::Stdio::piped()).spawn().unwrap();
-        let mut first = String::new();
+        let (mut first, mut second) = (String::new(), String::new());
         let mut out = std::io::BufReader::new(child.stdout.take().unwrap());
         std::io::BufRead::read_line(&mut out, &mut first).unwrap();
+        std::io::BufRead::read_line(&mut out, &mut second).unwrap();
         let address = first.trim().rsplit(' ').next().unwrap().to_owned();
         assert!(first.starts_with(&format!("{device} is served at 127.0.0.1:")), "{first}");
-        Self { child, address, transport, _out: out }
+        let device = second.trim().strip_prefix("--device ").expect("the device").to_owned();
+        Self { child, address, device, _out: out }
     }
 
     fn device(&self) -> String {
-        format!(r"nvmf:{}://{}/nqn.a:b\,c,keep-alive=60,threads=1", self.transport, self.address)
+        format!("{},keep-alive=60,threads=1", self.device)
     }
 
     /// Searches a graph that is stored on the device.
@@ -225,11 +233,38 @@ fn an_exported_device_is_found_checked_and_used() {
     assert_eq!((record["subnqn"].as_str(), record["trtype"].as_str()), (Some("nqn.a:b,c"), Some("tcp")));
     let device = record["device"].as_str().unwrap();
     assert_eq!(device, format!(r"nvmf:tcp://{}/nqn.a:b\,c", exported.address));
-    assert!(text(&["discover", &exported.address]).contains(device));
+    for address in [exported.address.clone(), format!("tcp://{}", exported.address)] {
+        assert!(text(&["discover", &address]).contains(device));
+        assert!(text(&["discover", &address, "--transport", "tcp"]).contains(device));
+    }
+    let doctor = Command::new(tree::program()).args(["doctor", "--device", device]).output().unwrap();
+    let said = String::from_utf8_lossy(&doctor.stdout);
+    let remote: Vec<_> = said.lines().skip_while(|l| !l.starts_with("remote nvmf:tcp://")).skip(1).take(3).collect();
+    for (line, words) in remote.iter().zip(["127.0.0.1 from 127.0.0.1", "queue connected", "1 namespaces"]) {
+        assert!(line.contains(" ok ") && line.contains(words), "{said}");
+    }
+    assert_eq!(remote.len(), 3, "{said}");
     let checked = json(&["connect-check", device]);
     assert_eq!((checked["namespaces"][0].as_u64(), checked["in_capsule_bytes"].as_u64()), (Some(1), Some(4096)));
     assert!(text(&["connect-check", device]).contains("transfer   : 128 KiB"));
     assert!(text(&["id", &exported.device()]).contains("mn        : warpbell software controller"));
+    exported.search();
+}
+
+#[test]
+fn a_device_is_exported_by_two_ports() {
+    let exported = Exported::with_ports("soft:mem:64M,block=4096,threads=1", "tcp", 2);
+    let checked = json(&["connect-check", &exported.device]);
+    let ports = checked["ports"].as_array().unwrap();
+    assert!(
+        ports.len() == 2 && ports.iter().all(|p| p["access"] == "optimized" && p["failure"].is_null()),
+        "{checked}"
+    );
+    let found = json(&["discover", &exported.address]);
+    let found = found["records"].as_array().unwrap();
+    assert_eq!((found.len(), found[1]["portid"].as_u64()), (2, Some(2)));
+    let said = text(&["connect-check", &exported.device]);
+    assert_eq!(said.lines().filter(|l| l.starts_with("port       : 127.0.0.1:")).count(), 2, "{said}");
     exported.search();
 }
 
@@ -247,6 +282,44 @@ fn a_device_is_exported_over_software_nics_of_two_processes() {
     assert!(code == Some(1) && said.contains("name of the subsystem"), "{said}");
 }
 
+/// Searches Enron on a device from vertex 1. Returns the distances, as they were written, and the report.
+fn search_enron(device: &str, folder: &TempDir) -> (String, Value) {
+    let (out, report) = (folder.path().join("out.txt"), folder.path().join("out.json"));
+    let mut search = Command::new(tree::program());
+    search.args([
+        "graph",
+        "bfs",
+        "examples/data/email-enron.txt",
+        "--source",
+        "1",
+        "--engine",
+        "cpu",
+        "--cache",
+        "25%",
+    ]);
+    search.args(["--device", device]).arg("--out").arg(&out).arg("--json").arg(&report).current_dir(tree::root());
+    let done = search.output().unwrap();
+    let said = String::from_utf8_lossy(&done.stdout).into_owned();
+    assert!(done.status.success(), "{said}{}", String::from_utf8_lossy(&done.stderr));
+    assert!(said.contains("verified"), "{said}");
+    let report = serde_json::from_str(&std::fs::read_to_string(report).unwrap()).unwrap();
+    (std::fs::read_to_string(out).unwrap(), report)
+}
+
+#[test]
+fn a_search_whose_kernels_post_the_commands_to_another_process_equals_the_local_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let (local, _) = search_enron("soft:mem:64M,threads=1", &folder);
+    let exported = Exported::new("soft:mem:64M,threads=1", "soft");
+    let (remote, report) = search_enron(&exported.device(), &folder);
+    assert!(local == remote && local.lines().count() > 30_000, "the distances differ");
+    // Without forwarded doorbells no host thread takes part.
+    assert_eq!(report["path"]["doorbell"], "cpu-engine", "{report}");
+    let io = &report["results"]["runs"][0]["io"];
+    // Of 1.4 MiB of edges the cache holds a quarter. How often pages are read again depends on the threads.
+    assert!(io["read_bytes"].as_u64().unwrap() > 1 << 19, "{io}");
+}
+
 #[test]
 fn targets_that_cannot_be_used_are_errors_with_a_remedy() {
     let exported = Exported::new("soft:mem:1M,threads=1", "tcp");
@@ -256,6 +329,16 @@ fn targets_that_cannot_be_used_are_errors_with_a_remedy() {
     drop(exported);
     let (code, said) = error(&["connect-check", &format!("nvmf:tcp://{address}/nqn.other")]);
     assert!(code == Some(1) && said.contains("start the target"), "{said}");
+    if !Path::new("/sys/class/infiniband").exists() {
+        for args in [
+            &["connect-check", "nvmf:rdma://127.0.0.1/nqn.other"][..],
+            &["discover", "rdma://127.0.0.1"],
+            &["discover", "127.0.0.1", "--transport", "rdma"],
+        ] {
+            let (code, said) = error(args);
+            assert!(code == Some(1) && said.contains("rdma"), "{args:?}: {said}");
+        }
+    }
     let (code, said) = error(&["discover", "::1"]);
     assert!(code == Some(1) && said.contains("brackets"), "{said}");
     let (code, said) = error(&["connect-check", "soft:mem:1M"]);

@@ -32,7 +32,8 @@ const FATBIN: &str = "MLX5_ENTRIES_FATBIN";
 
 /// Returns the golden vectors, which the host must build too, and random ones.
 fn all() -> Vec<Vector> {
-    let golden: Vec<Vector> = vectors::all().collect();
+    // Kernels write no receive entries: the host does, once.
+    let golden: Vec<Vector> = vectors::all().filter(|v| v.what != "receive").collect();
     for v in &golden {
         let Some(built) = v.wqe() else { continue };
         let mut literal = v.bytes.clone();

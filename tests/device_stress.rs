@@ -8,16 +8,16 @@ mod harness;
 #[path = "common/tree.rs"]
 mod tree;
 
-/// The queue core.
+/// The queue core, on local controllers and on remote ones. Arguments: a seed, and the kind.
 mod queue {
     stress_tests! { "queue_stress.cpp":
-        under_thread_sanitizer_at_width_4: sanitized(4) [""],
+        under_thread_sanitizer_at_width_4: sanitized(4) ["1 local", "1 remote"],
         ; long:
-        at_width_1: plain(1) [""],
-        at_width_4: plain(4) [""],
-        at_width_32: plain(32) [""],
-        under_thread_sanitizer_at_width_1: sanitized(1) [""],
-        under_thread_sanitizer_at_width_32: sanitized(32) [""],
+        at_width_1: plain(1) ["1 local", "1 remote"],
+        at_width_4: plain(4) ["1 local", "1 remote"],
+        at_width_32: plain(32) ["1 local", "1 remote"],
+        under_thread_sanitizer_at_width_1: sanitized(1) ["1 local", "1 remote"],
+        under_thread_sanitizer_at_width_32: sanitized(32) ["1 local", "1 remote"],
     }
 }
 

@@ -8,6 +8,7 @@
 #include "gups.cu"
 #include "put_get.cu"
 #include "raw_read.cu"
+#include "remote_block.cu"
 #include "stencil.cu"
 
 WB_IMAGE(warpbell_examples_image)

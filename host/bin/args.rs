@@ -78,7 +78,9 @@ pub enum Command {
     #[command(after_help = "Examples:\n  warpbell info\n  warpbell info --json")]
     Info(InfoArgs),
     /// Show which better data paths this machine lacks, and the fix for each
-    #[command(after_help = "Examples:\n  warpbell doctor\n  warpbell doctor --require gpu,nvme,p2p")]
+    #[command(
+        after_help = "Examples:\n  warpbell doctor\n  warpbell doctor --require gpu,nvme,p2p\n  warpbell doctor --device nvmf:rdma://10.0.0.2/nqn.2026-01.org.example:data"
+    )]
     Doctor(DoctorArgs),
     /// Prove each hardware path of this machine, from the safest to the fastest, and report what fails in one file
     #[command(subcommand)]
@@ -431,6 +433,9 @@ pub struct DoctorArgs {
     /// several with commas
     #[arg(long, value_name = "gpu|nvme|p2p|rdma|mlx5|verbs", value_delimiter = ',')]
     pub require: Vec<Require>,
+    /// Examine the connection to a drive of another machine, too: nvmf:tcp://HOST:PORT/NQN or nvmf:rdma://HOST:PORT/NQN
+    #[arg(long, value_name = "DEVICE")]
+    pub device: Vec<OsString>,
     #[command(flatten)]
     pub json: JsonArgs,
     /// Examine a fixture: a tree with sys, proc and dev below this folder; no driver is asked

@@ -215,7 +215,7 @@ impl Work<'_> {
         }
         let devices = device::of_pe(self.devices, world.my_pe(), world.n_pes())?;
         let plan = part.plan().page_checksums(args.page_checksums);
-        let volume = device::volume(&devices, world.engine(), &plan, args.page.page_size)?;
+        let volume = device::volume(&devices, world.engine(), &plan, args.page.transfer())?;
         part.check_volume(&volume)?;
         Ok(Some(volume))
     }

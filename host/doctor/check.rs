@@ -39,6 +39,8 @@ pub enum Area {
     Nvme,
     /// RDMA devices and their ports.
     Nic,
+    /// Drives of other machines.
+    Remote,
     /// The PCI tree between them.
     Pci,
     /// The kernel, and the rights of this process.
@@ -53,6 +55,7 @@ impl fmt::Display for Area {
             Self::Gpu => "gpu",
             Self::Nvme => "nvme",
             Self::Nic => "nic",
+            Self::Remote => "remote",
             Self::Pci => "pci",
             Self::Host => "host",
             Self::Path => "path",

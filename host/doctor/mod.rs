@@ -18,6 +18,7 @@ mod pci;
 mod probes;
 mod process;
 mod rdma;
+mod remote;
 mod shares;
 #[cfg(test)]
 mod tests;
@@ -30,6 +31,7 @@ pub use nvme::{Controller, Reach};
 pub use paths::{BackendReport, State, StoragePath, Tried};
 pub use pci::{NicPair, Pair};
 
+use crate::nvme::fabrics::FabricsConfig;
 use crate::pci::Sysfs;
 use crate::rdma::{RdmaDevice, VerbsLibrary};
 use crate::remedy::Remedy;
@@ -188,6 +190,14 @@ impl Report {
             *fix = Remedy::step(words(fix));
         }
         self
+    }
+
+    /// Adds the checks of a drive of another machine. They connect to its target, and read and write no block.
+    pub fn add_remote(&mut self, config: &FabricsConfig) {
+        let mut checks = Vec::new();
+        remote::check(config, &mut checks);
+        let before = self.checks.iter().position(|c| c.area == Area::Path).unwrap_or(self.checks.len());
+        self.checks.splice(before..before, checks);
     }
 
     /// Returns a sentence with the requirements that are not possible and the checks that show why; `None` if all are

@@ -38,6 +38,10 @@ impl fmt::Display for Report {
             self.section(f, Area::Nvme, subject, width)?;
         }
         self.nics(f, width)?;
+        for subject in self.others(Area::Remote, |_| false) {
+            writeln!(f, "remote {subject}")?;
+            self.section(f, Area::Remote, subject, width)?;
+        }
         self.pci(f, width)?;
         writeln!(f, "host")?;
         self.section(f, Area::Host, "", width)?;

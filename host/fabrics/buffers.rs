@@ -19,7 +19,17 @@ pub(crate) struct Buffer {
 impl Buffer {
     /// Allocates and registers `bytes` bytes of host memory.
     pub(crate) fn new(adapter: &dyn Adapter, bytes: usize, rights: Rights) -> Result<Self, RdmaError> {
-        let region = Space::cpu().allocate(Place::Host, bytes)?;
+        Self::within(&Space::cpu(), adapter, bytes, rights)
+    }
+
+    /// Allocates and registers `bytes` bytes of host memory that kernels of a space can access.
+    pub(crate) fn within(
+        space: &Space,
+        adapter: &dyn Adapter,
+        bytes: usize,
+        rights: Rights,
+    ) -> Result<Self, RdmaError> {
+        let region = space.allocate(Place::Host, bytes)?;
         Ok(Self { keys: adapter.register_region(&region, rights)?, region })
     }
 
@@ -36,6 +46,11 @@ impl Buffer {
     /// Returns the key for the other end.
     pub(crate) fn remote_key(&self) -> u32 {
         self.keys.remote_key()
+    }
+
+    /// Returns true if one key names the buffer for both ends.
+    pub(crate) fn has_one_key(&self) -> bool {
+        self.keys.local_key() == self.keys.remote_key()
     }
 
     /// Returns a piece of the buffer for work requests of this end.

@@ -2,19 +2,26 @@
 
 use super::buffers::{Buffer, Buffers};
 use super::transport::of_adapter;
+use crate::engine::abi;
+use crate::memory::Region;
 use crate::nvme::fabrics::{Commands, Direction, DriverMemory, FabricsError, Link};
 use crate::rdma::{Adapter, Connection, CpuReceiveQueue, CpuSendQueue, PostError, PostRequests};
 use crate::wire::mlx5::wqe::SendWith;
 use crate::wire::mlx5::{Operation, Payload};
 use crate::wire::nvme::fabrics::{descriptor, sgl};
-use crate::wire::nvme::rdma::{COMMAND_BYTES, MAX_KEYED_BYTES, RESPONSE_BYTES, keyed};
+use crate::wire::nvme::rdma::{MAX_KEYED_BYTES, RESPONSE_BYTES, keyed};
 use crate::wire::nvme::{CqEntry, fabrics};
+use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::RawFd;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// Responses that are taken before the owner gets to do other work.
 const BATCH: usize = 64;
+/// Interval between two looks at the state of a queue pair: an mlx5 NIC's firmware is asked for it. A failure with
+/// commands in flight comes with their completions.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// ConnectedQueue of a connected queue pair.
 #[derive(Debug)]
@@ -30,6 +37,8 @@ pub(super) struct ConnectedQueue {
     pub(super) capsules: Buffer,
     pub(super) entries: usize,
     pub(super) capsule_bytes: usize,
+    /// Largest data in bytes that goes with a capsule, whatever the target takes.
+    pub(super) in_capsule_room: u32,
     pub(super) adapter: Arc<dyn Adapter>,
 }
 
@@ -47,6 +56,8 @@ pub(super) struct RdmaLink {
     /// its command was sent.
     waiting: VecDeque<Vec<u8>>,
     in_capsule: u32,
+    /// Time of the next look at the state of the queue pair.
+    next_look: Cell<Option<Instant>>,
 }
 
 impl RdmaLink {
@@ -58,6 +69,7 @@ impl RdmaLink {
             sent: VecDeque::new(),
             waiting: VecDeque::new(),
             in_capsule: 0,
+            next_look: Cell::new(None),
             queue,
         }
     }
@@ -113,8 +125,11 @@ impl RdmaLink {
             return Err(self.violation(format!("a response capsule of {} bytes", message.bytes)));
         }
         let at = (message.position % self.queue.receive_slots) as usize * RESPONSE_BYTES;
-        let read: Result<[u8; RESPONSE_BYTES], _> = self.queue.responses.region().get(at);
-        let response: CqEntry = bytemuck::cast(read.map_err(|e| self.adapter_error(&e))?);
+        let bytes: [u8; RESPONSE_BYTES] = match message.in_entry {
+            Some(data) => bytemuck::pod_read_unaligned(&data[..RESPONSE_BYTES]),
+            None => self.queue.responses.region().get(at).map_err(|e| self.adapter_error(&e))?,
+        };
+        let response: CqEntry = bytemuck::cast(bytes);
         // The receive is posted again before another command can make use of it.
         let piece = [self.queue.responses.piece(at, RESPONSE_BYTES as u32)];
         self.queue.receives.post(&piece).map_err(|e| self.lost(&e))?;
@@ -201,6 +216,54 @@ impl Link for RdmaLink {
     }
 
     fn set_in_capsule(&mut self, bytes: u32) {
-        self.in_capsule = bytes.min((self.queue.capsule_bytes - COMMAND_BYTES) as u32);
+        self.in_capsule = bytes.min(self.queue.in_capsule_room);
+    }
+
+    fn rings(&self) -> Option<abi::Capsules> {
+        let pair = self.queue.send.queue();
+        let memory = pair.memory();
+        let receives = memory.receives()?;
+        let send = memory.send_queue(pair.number(), pair.flags());
+        Some(abi::Capsules {
+            ring: send.ring,
+            sent: send.completions,
+            received: receives.completions().address(),
+            responses: self.queue.responses.region().address(),
+            record: send.record,
+            doorbell: send.doorbell,
+            queue_word: send.queue_word,
+            log_blocks: send.log_blocks,
+            log_receives: receives.plan().log_slots,
+            flags: send.flags,
+            posted: self.queue.send.posted() as u32,
+            in_capsule_bytes: self.in_capsule,
+            taken: self.queue.receives.consumed() as u32,
+            ..bytemuck::Zeroable::zeroed()
+        })
+    }
+
+    fn posts(&self) -> u64 {
+        self.queue.send.posted() + self.queue.receives.posted()
+    }
+
+    fn failure(&self) -> Option<String> {
+        if let Some(reason) = self.queue.connection.ended() {
+            return Some(reason);
+        }
+        let now = Instant::now();
+        if self.next_look.get().is_some_and(|next| now < next) {
+            return None;
+        }
+        self.next_look.set(Some(now + LOOK_EVERY));
+        self.queue.send.failure()
+    }
+
+    fn retire(self: Box<Self>) -> Vec<Region> {
+        let memory = self.queue.send.queue().memory();
+        let mut kept = vec![memory.work(), memory.completions(), memory.records(), memory.doorbell_memory()];
+        kept.extend(memory.receives().map(|r| r.completions()));
+        kept.push(self.queue.responses.region());
+        // The queue pair is closed here; its memory is not freed.
+        kept.into_iter().cloned().collect()
     }
 }

@@ -2,12 +2,18 @@
 //! all transports share, and `rdma`, whose adapters all have the same rings.
 //!
 //! A command capsule is a SEND. The other end reads or writes the data by RDMA, with the remote key in the capsule, and
-//! sends the response capsule, which fills a receive. Here host threads drive the queue pairs: those of the admin queue
-//! and of the driver's own transfers.
+//! sends the response capsule, which fills a receive. Here host threads drive the queue pairs of the admin queue and of
+//! the driver's own transfers. Kernels drive the others.
+//!
+//! [`connect`], [`check`] and [`discover`] take both transports between machines: TCP, and RDMA by the devices of this
+//! machine. Software NICs are those of `soft::fabrics`.
 
 mod buffers;
 mod link;
+mod remote;
 mod transport;
+
+pub use remote::{TargetRoute, check, connect, discover, route};
 
 pub(crate) use buffers::{Buffer, Buffers};
 pub(crate) use transport::RdmaTransport;

@@ -1,6 +1,6 @@
 //! Direction-optimising breadth-first search, level by level.
 
-use super::edges::{GraphError, GraphOnEngine, Lists};
+use super::edges::{EdgeStore, GraphError, GraphOnEngine, Lists};
 use super::launch::{Launcher, QueueOrder};
 use super::params::{
     BFS_DEGREES as DEGREES, BFS_FOUND as FOUND, BFS_HUB_HITS as HUB_HITS, BFS_ITEMS as ITEMS, BFS_SCANNED as SCANNED,
@@ -373,7 +373,8 @@ impl Bfs {
 
     /// Does the first bottom-up step after top-down ones, for edges that are read in pages. It first uses the hub
     /// neighbours in memory. The number of vertices that remain then decides between two ways. One reads the lists of
-    /// these vertices; the other reads the frontier's lists, which are about `pages` pages.
+    /// these vertices; the other reads the frontier's lists, which are about `pages` pages. Neither reads a page twice,
+    /// as both go through the lists in order.
     fn first_bottom_up(
         &self,
         p: Parameters,
@@ -386,11 +387,16 @@ impl Bfs {
         // shares them.
         let by_hubs = unsafe { self.launcher.step(&format!("wb_bfs_by_hubs_{}", self.graph.id_suffix()), args!(p)) }?;
         let left = by_hubs.sum[ITEMS];
+        let at_most = |lists: &Lists| lists.edges.as_ref().and_then(EdgeStore::pages).unwrap_or(u64::MAX);
         let (direction, mut report) = if left == 0 {
             return Ok((Direction::BottomUp, by_hubs));
-        } else if left <= pages {
+        } else if left.min(at_most(inward)) <= pages.min(at_most(outward)) {
             (Direction::BottomUp, self.over(inward, "wb_bfs_bottom_up", Parameters { open: p.seen_next, ..p })?)
         } else {
+            let (ids, queues) = (self.graph.id_suffix(), [frontier.queue, frontier.queue_next]);
+            let ordered = self.order.apply(&self.launcher, ids, &outward.offset, queues, frontier.items)?;
+            let [queue_next, queue] = if ordered { queues } else { [queues[1], queues[0]] };
+            let frontier = Parameters { queue, queue_next, ..frontier };
             (Direction::Both, self.over(outward, "wb_bfs_top_down", frontier)?)
         };
         report.sum[FOUND] += by_hubs.sum[FOUND];

@@ -243,6 +243,18 @@ impl EdgeStore {
         }
     }
 
+    /// Returns the number of pages that the edges take, or `None` for edges in memory.
+    pub(super) fn pages(&self) -> Option<u64> {
+        let pages = match self {
+            Self::Memory(_) => return None,
+            Self::Narrow(array) => array.pages(),
+            Self::Wide(array) => array.pages(),
+            Self::WeightedNarrow(array) => array.pages(),
+            Self::WeightedWide(array) => array.pages(),
+        };
+        Some(pages.end - pages.start)
+    }
+
     fn warm(&self) -> Result<(), StorageError> {
         match self {
             Self::Memory(_) => Ok(()),

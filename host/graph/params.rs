@@ -247,6 +247,7 @@ pub const SSSP_LOWERED: usize = 3;
 pub struct Sssp {
     pub offset: u64,
     pub distance: u64,
+    pub relaxed: u64,
     pub stamp: u64,
     pub in_far: u64,
     pub near: u64,
@@ -266,26 +267,27 @@ pub struct Sssp {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of Sssp"][size_of::<Sssp>() - 136usize];
+    ["Size of Sssp"][size_of::<Sssp>() - 144usize];
     ["Alignment of Sssp"][align_of::<Sssp>() - 8usize];
     ["Offset of field: Sssp::offset"][offset_of!(Sssp, offset) - 0usize];
     ["Offset of field: Sssp::distance"][offset_of!(Sssp, distance) - 8usize];
-    ["Offset of field: Sssp::stamp"][offset_of!(Sssp, stamp) - 16usize];
-    ["Offset of field: Sssp::in_far"][offset_of!(Sssp, in_far) - 24usize];
-    ["Offset of field: Sssp::near"][offset_of!(Sssp, near) - 32usize];
-    ["Offset of field: Sssp::near_next"][offset_of!(Sssp, near_next) - 40usize];
-    ["Offset of field: Sssp::far"][offset_of!(Sssp, far) - 48usize];
-    ["Offset of field: Sssp::far_next"][offset_of!(Sssp, far_next) - 56usize];
-    ["Offset of field: Sssp::near_items"][offset_of!(Sssp, near_items) - 64usize];
-    ["Offset of field: Sssp::far_items"][offset_of!(Sssp, far_items) - 72usize];
-    ["Offset of field: Sssp::settled"][offset_of!(Sssp, settled) - 80usize];
-    ["Offset of field: Sssp::threshold"][offset_of!(Sssp, threshold) - 88usize];
-    ["Offset of field: Sssp::sums"][offset_of!(Sssp, sums) - 96usize];
-    ["Offset of field: Sssp::report"][offset_of!(Sssp, report) - 104usize];
-    ["Offset of field: Sssp::vertices"][offset_of!(Sssp, vertices) - 112usize];
-    ["Offset of field: Sssp::source"][offset_of!(Sssp, source) - 120usize];
-    ["Offset of field: Sssp::round"][offset_of!(Sssp, round) - 128usize];
-    ["Offset of field: Sssp::reserved"][offset_of!(Sssp, reserved) - 132usize];
+    ["Offset of field: Sssp::relaxed"][offset_of!(Sssp, relaxed) - 16usize];
+    ["Offset of field: Sssp::stamp"][offset_of!(Sssp, stamp) - 24usize];
+    ["Offset of field: Sssp::in_far"][offset_of!(Sssp, in_far) - 32usize];
+    ["Offset of field: Sssp::near"][offset_of!(Sssp, near) - 40usize];
+    ["Offset of field: Sssp::near_next"][offset_of!(Sssp, near_next) - 48usize];
+    ["Offset of field: Sssp::far"][offset_of!(Sssp, far) - 56usize];
+    ["Offset of field: Sssp::far_next"][offset_of!(Sssp, far_next) - 64usize];
+    ["Offset of field: Sssp::near_items"][offset_of!(Sssp, near_items) - 72usize];
+    ["Offset of field: Sssp::far_items"][offset_of!(Sssp, far_items) - 80usize];
+    ["Offset of field: Sssp::settled"][offset_of!(Sssp, settled) - 88usize];
+    ["Offset of field: Sssp::threshold"][offset_of!(Sssp, threshold) - 96usize];
+    ["Offset of field: Sssp::sums"][offset_of!(Sssp, sums) - 104usize];
+    ["Offset of field: Sssp::report"][offset_of!(Sssp, report) - 112usize];
+    ["Offset of field: Sssp::vertices"][offset_of!(Sssp, vertices) - 120usize];
+    ["Offset of field: Sssp::source"][offset_of!(Sssp, source) - 128usize];
+    ["Offset of field: Sssp::round"][offset_of!(Sssp, round) - 136usize];
+    ["Offset of field: Sssp::reserved"][offset_of!(Sssp, reserved) - 140usize];
 };
 pub const COMPONENTS_ROOTS: usize = 0;
 pub const COMPONENTS_SCANNED: usize = 1;

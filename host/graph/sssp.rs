@@ -1,11 +1,11 @@
 //! Single-source shortest paths with a near queue, which is relaxed until it is empty, and a far queue, which waits for
 //! later ranges of distances.
 
-use super::edges::{GraphError, GraphOnEngine, WeightKind, Weighted};
+use super::edges::{GraphError, GraphOnEngine, Placement, WeightKind, Weighted};
 use super::launch::{Launcher, QueueOrder};
 use super::params::{
-    GraphReport as Report, SSSP_FAR as FAR, SSSP_LOWERED as LOWERED, SSSP_NEAR as NEAR, SSSP_SCANNED as SCANNED,
-    Sssp as Parameters,
+    GRAPH_PIECE_EDGES, GraphReport as Report, SSSP_FAR as FAR, SSSP_LOWERED as LOWERED, SSSP_NEAR as NEAR,
+    SSSP_SCANNED as SCANNED, Sssp as Parameters,
 };
 use super::vertex_values::VertexValues;
 use crate::args;
@@ -166,6 +166,8 @@ pub struct Sssp {
     edge_suffix: String,
     memory_suffix: String,
     distance: VertexValues,
+    /// Distances with which items were relaxed. `None` for edges in GPU memory: reading them again takes less time.
+    relaxed: Option<Region>,
     stamp: Region,
     in_far: Region,
     near: [Region; 2],
@@ -254,6 +256,9 @@ impl Sssp {
             edge_suffix: format!("{}_{id}_{weight}_d{bits}", weighted.edges.source()),
             memory_suffix: format!("{id}_d{bits}"),
             distance: word.allocate(graph)?,
+            relaxed: (!matches!(graph.placement(), Placement::Gpu))
+                .then(|| device((vertices + (graph.arcs / GRAPH_PIECE_EDGES) as usize + 1) * (bits / 8) as usize))
+                .transpose()?,
             stamp: device(vertices * size_of::<u32>())?,
             in_far: device(vertices.div_ceil(32) * 4)?,
             near: [near()?, near()?],
@@ -315,6 +320,7 @@ impl Sssp {
         let mut p = Parameters {
             offset: self.graph.out.offset.address(),
             distance: self.distance.address(),
+            relaxed: self.relaxed.as_ref().map_or(0, Region::address),
             stamp: self.stamp.address(),
             in_far: self.in_far.address(),
             near: near[1],

@@ -12,7 +12,7 @@ pub use crate::this_host::free_host_memory;
 pub(crate) use first_fit::FirstFit;
 pub use iommu::{DmaAccess, IommuError, IommuKind, IommuMap};
 pub(crate) use region::WeakRegion;
-pub use region::{DmaRegion, Region};
+pub use region::{DmaRegion, Region, RemoteMemory};
 pub use space::{Place, Space};
 
 /// Error of allocating or accessing memory.

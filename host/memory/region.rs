@@ -81,6 +81,8 @@ enum Owner {
         access: cuda::DeviceAccess,
         _keep: Arc<dyn Any + Send + Sync>,
     },
+    /// The memory is a part of another region's.
+    Part(Region),
     /// Leaked on purpose: a kernel that did not end may still use the memory.
     Leaked,
 }
@@ -218,10 +220,12 @@ impl Region {
     /// # Errors
     /// [`MemoryError::NotReachable`] with the reason.
     pub fn reaches_devices(&self) -> Result<(), MemoryError> {
-        match self.0.owner {
-            Owner::ImportedDevice { access: cuda::DeviceAccess::Refused { cause, next }, .. } => {
-                Err(MemoryError::NotReachable { pointer: self.0.address, bytes: self.0.bytes, cause, next })
+        match &self.0.owner {
+            &Owner::ImportedDevice { access: cuda::DeviceAccess::Refused { cause, next }, .. } => {
+                let (pointer, bytes) = (self.0.address, self.0.bytes);
+                Err(MemoryError::NotReachable { pointer, bytes, cause, next })
             }
+            Owner::Part(whole) => whole.reaches_devices(),
             _ => Ok(()),
         }
     }
@@ -232,6 +236,22 @@ impl Region {
             View::Host(p) => Some(p),
             View::Gpu(_) => None,
         }
+    }
+
+    /// Returns `bytes` bytes from byte `offset` on as a region of its own, which keeps the memory of this one.
+    ///
+    /// # Errors
+    /// [`MemoryError::OutOfBounds`] if the range does not lie within the region.
+    pub(crate) fn part(&self, offset: usize, bytes: usize) -> Result<Region, MemoryError> {
+        self.check(offset, bytes)?;
+        let view = match &self.0.view {
+            // SAFETY: in bounds.
+            View::Host(p) => View::Host(unsafe { p.add(offset) }),
+            View::Gpu(context) => View::Gpu(context.clone()),
+        };
+        let (space, place) = (self.0.space.clone(), self.0.place);
+        let (address, owner) = (self.0.address + offset as u64, Owner::Part(self.clone()));
+        Ok(Self(Arc::new(Memory { space, place, address, view, bytes, owner })))
     }
 
     /// Returns a share of the memory for code that only keeps it alive.
@@ -411,6 +431,15 @@ impl Drop for Memory {
     }
 }
 
+/// Memory as a remote controller names it (NVMe over Fabrics by RDMA).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RemoteMemory {
+    /// Address of the first byte. The other bytes follow without gaps.
+    pub address: u64,
+    /// Remote key.
+    pub key: u32,
+}
+
 /// A part of a region, and the device address at which a device accesses it.
 #[derive(Clone, Debug)]
 pub struct DmaRegion {
@@ -422,6 +451,9 @@ pub struct DmaRegion {
     pub bytes: usize,
     /// Device address of the first byte. The other bytes follow without gaps.
     pub iova: u64,
+    /// Address and key by which a remote controller accesses the first byte; `None` if only a device of this machine
+    /// accesses the memory.
+    pub remote: Option<RemoteMemory>,
     /// Keeps the device's mapping. The mapping is removed with the last clone.
     pub guard: Arc<dyn Any + Send + Sync>,
 }

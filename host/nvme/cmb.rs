@@ -154,7 +154,7 @@ impl MemoryBuffer {
         })?;
         let guard = Arc::new(Part { buffer: self.clone(), start, bytes: wanted });
         let region = self.view(space)?;
-        Ok(DmaRegion { region, offset: start as usize, bytes, iova: self.base + start, guard })
+        Ok(DmaRegion { region, offset: start as usize, bytes, iova: self.base + start, remote: None, guard })
     }
 }
 

@@ -5,6 +5,7 @@
 //! [`HostQueue`] submits from the host.
 
 mod admin;
+mod capsules;
 mod cmb;
 mod commands;
 mod controller;
@@ -32,6 +33,7 @@ mod tests;
 pub mod vfio;
 
 pub use crate::data_path::{Doorbell, DoorbellChoice};
+pub use capsules::{CapsulePlan, CapsuleQueue, CapsuleQueues};
 pub use cmb::MemoryBuffer;
 pub use controller::{Controller, Disabled, Ready};
 pub use error::NvmeError;

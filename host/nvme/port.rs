@@ -1,6 +1,6 @@
 //! Interface between a controller and the driver: registers by offset, and memory that the controller can address.
 
-use super::PciId;
+use super::{CapsuleQueues, PciId};
 use crate::memory::{DmaError, DmaRegion, IommuMap, Region, Space};
 use crate::pci::Bdf;
 use std::fmt;
@@ -162,6 +162,10 @@ pub trait Port: Send + Sync + fmt::Debug {
     /// (NVMe Base 2.1, 3.1.4.3 and 3.1.4.4).
     fn uses_msix(&self) -> bool {
         false
+    }
+    /// Returns the queues of a remote controller that kernels drive without host threads; `None` for other controllers.
+    fn capsules(&self) -> Option<&dyn CapsuleQueues> {
+        None
     }
     /// Returns the address of the PCI function, if it is one of this machine.
     fn bdf(&self) -> Option<Bdf> {

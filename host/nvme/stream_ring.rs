@@ -3,6 +3,7 @@
 
 use super::admin::{load_completion, store_command};
 use super::controller::{Controller, PAGE_BYTES, Ready};
+use super::queues::Submitter;
 use super::{Landing, Namespace, NvmeError, QueueOptions, QueueSet};
 use crate::cuda::MemoryOperation;
 use crate::memory::Space;
@@ -71,7 +72,7 @@ impl StreamRing {
         space: &Space,
         options: QueueOptions,
     ) -> Result<Self, NvmeError> {
-        let set = controller.create_queues(space, options)?;
+        let set = QueueSet::create(controller, space, options, Submitter::Streams)?;
         let refuse = || NvmeError::Options {
             device: controller.name().to_owned(),
             reason: "its address space returned rings that the host cannot access".to_owned(),

@@ -1,7 +1,7 @@
 //! Interface of RDMA adapters. Three types implement it: an mlx5 NIC driven by kernels, a proxy in front of any verbs
 //! device, and the software NIC. Worlds and benchmarks use it. Kernels see mlx5's layouts with every adapter.
 
-use super::{QueuePlan, QueueRings, RdmaError, UnconnectedSendQueue};
+use super::{QueuePlan, QueueRings, RdmaError, Route, UnconnectedSendQueue};
 use crate::data_path::{Doorbell, LandingPath, QueueMemory};
 use crate::memory::{MemoryError, Place, Region};
 use crate::wire::mlx5::{Failure, Syndrome, VendorSyndrome};
@@ -136,6 +136,17 @@ pub trait QueuePair: Send + Sync + fmt::Debug {
     ///   rejects the connection.
     /// * [`RdmaError::Queue`] if the queue pair is closed.
     fn connect(&mut self, peer: &QueueAddress) -> Result<(), RdmaError>;
+    /// Connects the queue pair along a route that a connection manager has found, in place of [`Self::connect`].
+    ///
+    /// # Errors
+    /// * [`RdmaError::Connect`] if no connection manager connects this adapter's queue pairs by routes, or the adapter
+    ///   rejects the connection.
+    /// * [`RdmaError::Queue`] if the queue pair is closed.
+    fn connect_along(&mut self, route: &Route) -> Result<(), RdmaError> {
+        let peer = format!("queue pair {:#x}", route.remote);
+        let reason = "this adapter connects queue pairs by addresses of its own".to_owned();
+        Err(RdmaError::Connect { number: self.number(), peer, reason })
+    }
     /// Returns the rings, the doorbell record and the doorbell.
     fn memory(&self) -> &QueueRings;
     /// Returns the `wb_send_queue` flags that kernels must observe (`abi::SEND_*`).

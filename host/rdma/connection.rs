@@ -254,7 +254,7 @@ impl Route {
 }
 
 /// Returns a UDP source port in RoCE v2's range. It is the same for both directions, and differs between queue pairs.
-fn udp_source(a: u32, b: u32) -> u16 {
+pub fn udp_source(a: u32, b: u32) -> u16 {
     let mixed = u64::from(a) * u64::from(b);
     let folded = (mixed ^ mixed >> 16 ^ mixed >> 32) as u16;
     UDP_SOURCE_FIRST | folded & !UDP_SOURCE_FIRST
@@ -270,6 +270,11 @@ pub fn random_psn() -> u32 {
 /// Returns log2 of `reads`, rounded down, as the value of a field of 3 bits.
 pub fn log_reads(reads: u8) -> u8 {
     reads.max(1).ilog2().min(7) as u8
+}
+
+/// Returns log2 of `reads`, rounded up, as the value of a field of 3 bits: the peer may have all of them outstanding.
+pub fn log_reads_in(reads: u8) -> u8 {
+    log_reads(reads.checked_next_power_of_two().unwrap_or(u8::MAX))
 }
 
 #[cfg(test)]
@@ -369,6 +374,7 @@ pub(crate) mod tests {
     #[test]
     fn depths_fit_their_field() {
         assert_eq!([0, 1, 2, 15, 16, 128, 255].map(log_reads), [0, 0, 1, 3, 4, 7, 7]);
+        assert_eq!([0, 1, 2, 3, 15, 16, 17, 129, 255].map(log_reads_in), [0, 0, 1, 2, 4, 4, 5, 7, 7]);
         assert_eq!((PathMtu::from_field(0), PathMtu::from_field(6)), (None, None));
     }
 

@@ -1,6 +1,6 @@
 //! Interface of connection managers: they connect queue pairs of two machines, and carry private data of both ends.
 
-use super::{Adapter, QueuePair, RdmaError};
+use super::{Adapter, AdapterPath, QueuePair, RdmaError};
 use std::fmt;
 use std::io;
 use std::os::fd::RawFd;
@@ -56,10 +56,33 @@ pub trait Connection: Send + fmt::Debug {
     fn ended(&self) -> Option<String>;
 }
 
-/// Connection manager for connections to one address.
+/// Address of the other end of connections: the port of its connection manager.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Destination<'a> {
+    /// Name or IP address, without brackets.
+    pub host: &'a str,
+    /// Port.
+    pub port: u16,
+}
+
+impl fmt::Display for Destination<'_> {
+    /// Prints `HOST:PORT`, with brackets around an IPv6 address.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.host.contains(':') {
+            true => write!(f, "[{}]:{}", self.host, self.port),
+            false => write!(f, "{}:{}", self.host, self.port),
+        }
+    }
+}
+
+/// Connection manager for connections through one adapter.
 pub trait ConnectionManager: Send + Sync + fmt::Debug {
-    /// Returns the adapter that reaches the address.
+    /// Returns the adapter.
     fn adapter(&self) -> &Arc<dyn Adapter>;
+    /// Returns the adapter's device and data path. The note has the reason if a better adapter was not available.
+    fn path(&self) -> AdapterPath {
+        self.adapter().path()
+    }
     /// Connects a queue pair of the adapter, within a time limit. Returns the connection and the private data of its
     /// acceptance.
     ///
@@ -67,6 +90,7 @@ pub trait ConnectionManager: Send + Sync + fmt::Debug {
     /// All of [`ConnectError`].
     fn connect(
         &self,
+        to: Destination<'_>,
         queue: &mut dyn QueuePair,
         private: &[u8],
         limit: Duration,

@@ -12,6 +12,7 @@
 
 mod adapter;
 mod choice;
+mod cm;
 mod congestion;
 mod connection;
 mod connection_manager;
@@ -44,9 +45,10 @@ pub(crate) use mlx5::stand_in;
 pub use crate::data_path::{Doorbell, DoorbellChoice, LandingPath, QueueMemory, UnknownWord};
 pub use adapter::{Adapter, AdapterPath, MemoryRange, QueueAddress, QueuePair, Registration, Rights, Transport};
 pub use choice::{ACK_TIMEOUT, Chosen, DeviceChoice, QueueChoice, RecordChoice};
+pub use cm::DeviceConnectionManager;
 pub use congestion::{CongestionControl, CongestionCounters, PRIORITIES, Priorities};
 pub use connection::{Endpoint, PathMtu, PortFacts, Route};
-pub use connection_manager::{ConnectError, Connection, ConnectionManager};
+pub use connection_manager::{ConnectError, Connection, ConnectionManager, Destination};
 pub use dcb::Bridging;
 pub use error::RdmaError;
 pub use gid::{Gid, GidChoice, GidEntry, GidKind, ParseGidError, Reachability, choose_gid};

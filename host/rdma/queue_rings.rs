@@ -1,7 +1,8 @@
 //! Memory of a queue pair that kernels drive: send ring, completion ring, doorbell record, doorbell, and the kernels'
 //! own state.
 
-use super::{RdmaError, Transport};
+use super::RdmaError;
+use super::send_entries::SharedMemory;
 use crate::engine::abi;
 use crate::memory::{Place, Region, Space};
 use crate::setters::setters;
@@ -46,19 +47,6 @@ impl QueuePlan {
     }
 }
 
-impl QueuePlan {
-    /// Checks that the plan has no receives, for an adapter whose queue pairs receive no messages.
-    pub(super) fn without_receives(&self, transport: Transport) -> Result<(), RdmaError> {
-        match self.receives {
-            None => Ok(()),
-            Some(_) => {
-                let reason = format!("queue pairs of the transport {transport} receive no messages");
-                Err(RdmaError::Queue { blocks: 1u32.checked_shl(self.log_blocks).unwrap_or(u32::MAX), reason })
-            }
-        }
-    }
-}
-
 setters!(QueuePlan { log_blocks: u32, collapsed: bool, receives: Option<ReceivePlan> });
 
 /// Size of a receive ring.
@@ -68,7 +56,9 @@ pub struct ReceivePlan {
     pub log_slots: u32,
     /// log2 of the pieces of one receive: at most 7.
     pub log_stride: u32,
-    /// True if messages of up to 32 bytes go into their completion entry, and not to the receive's memory.
+    /// True if messages of up to 32 bytes may go into their completion entry, which tells where the message is. mlx5 NICs
+    /// without that ability write the receive's memory. Adapters of the transport `verbs` write both, and that memory is
+    /// host memory.
     pub data_in_entries: bool,
 }
 
@@ -81,21 +71,20 @@ pub struct ReceiveRings {
     pub(super) completions: Region,
 }
 
-impl ReceiveRings {
-    fn new(plan: ReceivePlan, space: &Space, place: Place) -> Result<Self, RdmaError> {
-        let shape = ReceiveRing::new(plan.log_slots, plan.log_stride).ok_or_else(|| RdmaError::Queue {
-            blocks: 1u32.checked_shl(plan.log_slots).unwrap_or(u32::MAX),
+impl ReceivePlan {
+    fn shape(self) -> Result<ReceiveRing, RdmaError> {
+        ReceiveRing::new(self.log_slots, self.log_stride).ok_or_else(|| RdmaError::Queue {
+            blocks: 1u32.checked_shl(self.log_slots).unwrap_or(u32::MAX),
             reason: format!(
                 "receives of {} pieces: a receive ring has 1 to {} receives of 1 to 128 pieces",
-                1u64.checked_shl(plan.log_stride).unwrap_or(u64::MAX),
+                1u64.checked_shl(self.log_stride).unwrap_or(u64::MAX),
                 1u32 << MAX_LOG_BLOCKS
             ),
-        })?;
-        let ring = space.allocate(place, shape.bytes())?;
-        let completions = space.allocate(place, shape.slots() as usize * CQE_BYTES)?;
-        Ok(Self { plan, shape, ring, completions })
+        })
     }
+}
 
+impl ReceiveRings {
     /// Returns the size of the ring.
     pub fn plan(&self) -> ReceivePlan {
         self.plan
@@ -117,6 +106,8 @@ impl ReceiveRings {
 pub struct QueueRings {
     plan: QueuePlan,
     place: Place,
+    /// Both work queues: the receive ring, if there is one, and behind it the send ring.
+    work: Region,
     ring: Region,
     completions: Region,
     receives: Option<ReceiveRings>,
@@ -124,8 +115,8 @@ pub struct QueueRings {
     records: Region,
     /// `mark` and `hold` of `wb_send_queue`, one word each per block. Only kernels use them.
     state: Region,
-    /// Address of a doorbell outside `records`: a register, or a mailbox elsewhere.
-    doorbell: Option<u64>,
+    /// A doorbell outside `records`, as memory and the offset in it: a register, or a mailbox elsewhere.
+    doorbell: Option<(Region, usize)>,
     /// Bytes from one half of a BlueFlame register to the other; 0 if the doorbell takes no entries.
     flame: u32,
 }
@@ -144,21 +135,42 @@ impl QueueRings {
         }
         let blocks = 1usize << log;
         let entries = if plan.collapsed { 1 } else { blocks };
-        let ring = plan.space.allocate(place, blocks * BLOCK_BYTES)?;
+        let shape = plan.receives.map(ReceivePlan::shape).transpose()?;
+        let front = shape.map_or(0, |s| s.bytes().next_multiple_of(BLOCK_BYTES));
+        let work = plan.space.allocate(place, front + blocks * BLOCK_BYTES)?;
+        let ring = work.part(front, blocks * BLOCK_BYTES)?;
         let completions = plan.space.allocate(place, entries * CQE_BYTES)?;
         let records = plan.space.allocate(place, DOORBELL_AT + 2 * BLOCK_BYTES)?;
         let state = plan.space.allocate(Place::Device, 2 * blocks * size_of::<u32>())?;
-        let receives = plan.receives.map(|r| ReceiveRings::new(r, &plan.space, place)).transpose()?;
-        let memory = Self { plan, place, ring, completions, receives, records, state, doorbell: None, flame: 0 };
+        let receives = match (plan.receives, shape) {
+            (Some(plan_of), Some(shape)) => {
+                let completions = plan.space.allocate(place, shape.slots() as usize * CQE_BYTES)?;
+                Some(ReceiveRings { plan: plan_of, shape, ring: work.part(0, shape.bytes())?, completions })
+            }
+            _ => None,
+        };
+        let memory = Self { plan, place, work, ring, completions, receives, records, state, doorbell: None, flame: 0 };
         memory.clear()?;
         Ok(memory)
     }
 
-    /// Wraps existing rings and an existing record for a ring service.
+    /// Wraps existing rings and an existing record for a ring service. `received` is the ring of the plan's receives and
+    /// that of their completions.
     #[cfg(test)]
-    pub(crate) fn over(plan: QueuePlan, ring: Region, completions: Region, records: Region) -> Self {
+    pub(crate) fn over(
+        plan: QueuePlan,
+        ring: Region,
+        completions: Region,
+        received: Option<(Region, Region)>,
+        records: Region,
+    ) -> Self {
         let state = plan.space.allocate(Place::Host, 1).expect("memory");
-        Self { plan, place: Place::Host, ring, completions, receives: None, records, state, doorbell: None, flame: 0 }
+        let (place, work) = (Place::Host, ring.clone());
+        let receives = plan.receives.zip(received).map(|(plan, (ring, completions))| {
+            let shape = plan.shape().expect("a size of receive rings");
+            ReceiveRings { plan, shape, ring, completions }
+        });
+        Self { plan, place, work, ring, completions, receives, records, state, doorbell: None, flame: 0 }
     }
 
     /// Resets the memory to its initial state. Nothing may use it meanwhile.
@@ -166,10 +178,9 @@ impl QueueRings {
     /// # Errors
     /// [`RdmaError::Memory`] if the memory cannot be written.
     pub fn clear(&self) -> Result<(), RdmaError> {
-        self.ring.fill(0, self.ring.len(), 0)?;
+        self.work.fill(0, self.work.len(), 0)?;
         self.completions.fill(0, self.completions.len(), NEVER_WRITTEN)?;
         if let Some(r) = &self.receives {
-            r.ring.fill(0, r.ring.len(), 0)?;
             r.completions.fill(0, r.completions.len(), NEVER_WRITTEN)?;
         }
         self.records.fill(0, self.records.len(), 0)?;
@@ -195,6 +206,12 @@ impl QueueRings {
     /// Returns the number of entries in the completion ring.
     pub fn entries(&self) -> u32 {
         if self.plan.collapsed { 1 } else { self.blocks() }
+    }
+
+    /// Returns the memory of both work queues: the receive ring, if there is one, and at the next multiple of 64 bytes the
+    /// send ring.
+    pub fn work(&self) -> &Region {
+        &self.work
     }
 
     /// Returns the send ring.
@@ -228,9 +245,25 @@ impl QueueRings {
         RECORD_BYTES
     }
 
-    /// Sets the address of the doorbell that kernels write.
-    pub fn set_doorbell(&mut self, address: u64) {
-        self.doorbell = Some(address);
+    /// Sets the doorbell: the word at a byte offset of memory, which may be a mapped page of registers.
+    pub(super) fn set_doorbell(&mut self, memory: Region, offset: usize) {
+        self.doorbell = Some((memory, offset));
+    }
+
+    /// Returns the memory that has the doorbell. Kernels that post may write it.
+    pub(crate) fn doorbell_memory(&self) -> &Region {
+        self.doorbell.as_ref().map_or(&self.records, |(memory, _)| memory)
+    }
+
+    /// Returns the doorbell in this process; `None` if only a GPU reaches it.
+    pub(super) fn host_doorbell(&self) -> Option<SharedMemory> {
+        // SAFETY: within the region.
+        self.doorbell_memory().host().map(|base| SharedMemory(unsafe { base.add(self.doorbell_at()) }))
+    }
+
+    /// Returns the byte offset of the doorbell in its memory.
+    fn doorbell_at(&self) -> usize {
+        self.doorbell.as_ref().map_or(DOORBELL_AT, |(_, offset)| *offset)
     }
 
     /// Sets the doorbell to a BlueFlame register, which also takes whole entries. `half` is the distance of its halves
@@ -240,7 +273,7 @@ impl QueueRings {
     }
 
     /// Returns the `wb_send_queue` of queue pair `number` without staged entries; the caller fills in the rest. Its
-    /// doorbell is the one in memory, unless [`Self::set_doorbell`] has set another.
+    /// doorbell is the one in memory, unless the adapter has set another.
     pub fn send_queue(&self, number: u32, flags: u32) -> abi::SendQueue {
         let blocks = self.blocks();
         let collapsed = if self.plan.collapsed { abi::SEND_COLLAPSED } else { 0 };
@@ -248,7 +281,7 @@ impl QueueRings {
             ring: self.ring.address(),
             completions: self.completions.address(),
             record: self.records.address(),
-            doorbell: self.doorbell.unwrap_or(self.records.address() + DOORBELL_AT as u64),
+            doorbell: self.doorbell_memory().address() + self.doorbell_at() as u64,
             mark: self.state.address(),
             hold: self.state.address() + u64::from(blocks) * size_of::<u32>() as u64,
             queue_word: (number << 8).to_be(),

@@ -65,6 +65,16 @@ impl CpuReceiveQueue {
         })
     }
 
+    /// Returns the position of the next receive, which is the number of receives posted.
+    pub fn posted(&self) -> u64 {
+        self.posted
+    }
+
+    /// Returns the number of messages taken.
+    pub fn consumed(&self) -> u64 {
+        self.consumed
+    }
+
     /// Returns the number of receives that can be posted now.
     pub fn room(&self) -> u64 {
         self.ring.slots() - (self.posted - self.consumed)

@@ -20,7 +20,7 @@ unsafe impl Sync for SharedMemory {}
 
 impl SharedMemory {
     pub(super) fn word32(&self, offset: usize) -> &AtomicU32 {
-        // SAFETY: callers stay within the region, whose base is page aligned, at multiples of four. A queue pair keeps
+        // SAFETY: callers stay within the region, whose base is aligned to a block, at multiples of four. A queue pair keeps
         // its memory while it lives, and the send queue owns the queue pair. Only atomic accesses and the adapter touch
         // the word.
         unsafe { AtomicU32::from_ptr(self.0.as_ptr().add(offset).cast()) }

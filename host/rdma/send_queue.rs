@@ -4,13 +4,13 @@
 //! Positions have 64 bits, count blocks of the send ring and never wrap.
 
 use super::send_entries::{SendEntries, SharedMemory, shared};
-use super::{PostRequests, QueuePair, QueueRings};
+use super::{PostRequests, QueuePair};
+use crate::engine::abi;
 use crate::mmio;
 use crate::wire::mlx5::cqe::{CqeError, Failure};
 use crate::wire::mlx5::doorbell::{QpRecord, SendDoorbell};
 use crate::wire::mlx5::{Opcode, Operation, WqeError};
 use std::mem::offset_of;
-use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -134,25 +134,14 @@ pub enum PostError {
     },
 }
 
-/// Returns the doorbell: behind the record, or at the adapter's own address. That is an address of this process if
-/// kernels run on its threads.
-fn doorbell(memory: &QueueRings, records: SharedMemory) -> Option<SharedMemory> {
-    let behind = memory.records().address() + QueueRings::doorbell_offset() as u64;
-    let at = memory.send_queue(0, 0).doorbell;
-    if at == behind {
-        // SAFETY: within the region.
-        return Some(SharedMemory(unsafe { records.0.add(QueueRings::doorbell_offset()) }));
-    }
-    let own = memory.plan().space.gpu_context().is_none();
-    own.then(|| NonNull::new(at as *mut u8)).flatten().map(SharedMemory)
-}
-
 /// Send queue of one queue pair, which only the owning thread drives.
 #[derive(Debug)]
 pub struct CpuSendQueue {
     entries: SendEntries,
     records: SharedMemory,
     doorbell: SharedMemory,
+    /// False if the queue pair has no doorbell record for sends.
+    has_record: bool,
     /// Blocks announced.
     announced: u64,
 }
@@ -167,8 +156,9 @@ impl CpuSendQueue {
         let number = queue.number();
         let entries = SendEntries::new(queue)?;
         let records = shared(number, entries.queue().memory().records())?;
-        let doorbell = doorbell(entries.queue().memory(), records).ok_or(PostError::OutOfReach { number })?;
-        Ok(Self { entries, records, doorbell, announced: 0 })
+        let doorbell = entries.queue().memory().host_doorbell().ok_or(PostError::OutOfReach { number })?;
+        let has_record = entries.queue().flags() & abi::SEND_NO_RECORD == 0;
+        Ok(Self { entries, records, doorbell, has_record, announced: 0 })
     }
 
     /// Returns the queue pair.
@@ -204,9 +194,11 @@ impl PostRequests for CpuSendQueue {
         if self.announced == posted {
             return;
         }
-        let send = QpRecord::new(0, posted).send;
-        let word = u32::from_ne_bytes(bytemuck::cast(send));
-        self.records.word32(offset_of!(QpRecord, send)).store(word, Ordering::Release);
+        if self.has_record {
+            let send = QpRecord::new(0, posted).send;
+            let word = u32::from_ne_bytes(bytemuck::cast(send));
+            self.records.word32(offset_of!(QpRecord, send)).store(word, Ordering::Release);
+        }
         let doorbell = u64::from_ne_bytes(SendDoorbell::new(self.number(), posted).to_bytes());
         // SAFETY: the doorbell is a word in memory, or a register on a mapped page.
         unsafe { mmio::store64(self.doorbell.word64(0).as_ptr(), doorbell) };

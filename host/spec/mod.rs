@@ -12,6 +12,7 @@ mod option;
 mod remote;
 #[cfg(test)]
 mod tests;
+mod transport_id;
 
 pub use error::SpecError;
 pub(crate) use escape::fields;
@@ -19,7 +20,7 @@ pub(crate) use file_name::place;
 pub use option::SpecOption;
 pub(crate) use option::{Keyword, NUMBER, TIME, flag, number, read_all, size, time, value};
 pub(crate) use remote::host_and_port;
-pub use remote::{FabricsTransport, RemoteName};
+pub use remote::{FabricsTransport, PortAddress, RemoteName};
 
 use escape::escape;
 use std::ffi::{OsStr, OsString};
@@ -65,7 +66,7 @@ impl Scheme {
             Self::Soft => "memory and no file; write mem, mem:SIZE or the name of a file",
             Self::Qtest => "image file",
             Self::Nvme => "controller; write its address, nvmeN, serial number or model",
-            Self::Nvmf => "subsystem; write tcp://HOST:PORT/NQN",
+            Self::Nvmf => "subsystem; write tcp://HOST:PORT/NQN or rdma://HOST:PORT/NQN",
         };
         SpecError::NoName { wanted }
     }
@@ -107,7 +108,7 @@ pub enum Name {
 /// device     = "soft:" ( memory | [ "file:" ] file ) options
 ///            | "qtest:" file options
 ///            | "nvme:" controller options
-///            | "nvmf:" ( "tcp" | "soft" ) "://" host [ ":" port ] "/" subsystem options
+///            | "nvmf:" ( "tcp" | "rdma" | "soft" ) "://" host [ ":" port ] "/" subsystem options
 /// memory     = "mem" [ ":" size ]
 /// options    = { "," key [ "=" value ] }
 /// size       = digit { digit } [ "k" | "M" | "G" | "T" ]       (powers of 1,024)
@@ -121,8 +122,10 @@ pub enum Name {
 ///
 /// Any other backslash stands for itself. A name needs `file:` if it is that of memory. It also needs `file:` if no
 /// file has the name and it looks like an option or like `mem` misspelled. `docs/devices.md` lists the keys of each
-/// kind, and which have a value. A key may be given once. `file=`, `media-error=` and `corrupt=` may be given several
-/// times; `block=`, `metadata=`, `throttle-iops=` and `blkdebug=` of `qtest` once for each file.
+/// kind, and which have a value. After `nvmf:` the address may also have the words of nvme-cli
+/// (`rdma:traddr=HOST,trsvcid=PORT,subnqn=NQN`) or of SPDK (`trtype:RDMA traddr:HOST trsvcid:PORT subnqn:NQN`). A key
+/// may be given once. `file=`, `media-error=`, `corrupt=` and `path=` may be given several times; `block=`, `metadata=`,
+/// `throttle-iops=` and `blkdebug=` of `qtest` once for each file.
 ///
 /// # Printing
 ///
@@ -184,7 +187,11 @@ impl DeviceSpec {
     /// * [`SpecError::BadOption`] if an option was given before, its value is missing, or it takes none; if the size of
     ///   memory is invalid; or if a controller's name is not UTF-8.
     pub fn of(scheme: Scheme, text: &OsStr) -> Result<Self, SpecError> {
-        let mut fields = fields(text.as_bytes()).into_iter();
+        let mut fields = fields(text.as_bytes());
+        if scheme == Scheme::Nvmf {
+            transport_id::replace(&mut fields)?;
+        }
+        let mut fields = fields.into_iter();
         let name = Name::read(scheme, OsString::from_vec(fields.next().unwrap_or_default()))?;
         Ok(Self { name, options: read_all(fields, scheme.options())? })
     }
@@ -252,7 +259,7 @@ impl DeviceSpec {
             Name::SoftFile(path) | Name::QtestFile(path) => *path = for_pe(path.as_os_str(), pe).into(),
             Name::Controller(name) => *name = name.replace(PE, &pe.to_string()),
             Name::Remote(remote) => {
-                for text in [&mut remote.host, &mut remote.subsystem] {
+                for text in [&mut remote.address.host, &mut remote.subsystem] {
                     *text = text.replace(PE, &pe.to_string());
                 }
             }

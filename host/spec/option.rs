@@ -115,9 +115,11 @@ pub(super) const QTEST: &[Keyword] = &[
 pub(super) const NVME: &[Keyword] =
     &[value("api", "auto, group or cdev"), value("nsid", NSID), flag("unsafe-no-iommu")];
 
+const PORT: &str = "HOST:PORT, the address of another port of the subsystem";
 const SECONDS: &str = "a time in seconds, or with a unit as in 500ms";
 
 pub(super) const NVMF: &[Keyword] = &[
+    value("adapter", "auto, mlx5 or verbs"),
     value("ctrl-loss-tmo", "a time in seconds, or with a unit as in 500ms; -1 for ever"),
     flag("data_digest"),
     flag("hdr_digest"),
@@ -125,6 +127,7 @@ pub(super) const NVMF: &[Keyword] = &[
     value("hostnqn", "the name of a host (NQN)"),
     value("keep-alive", "a time in seconds, or with a unit as in 500ms: 100ms or more, or 0 for none"),
     value("nsid", NSID),
+    value("path", PORT).repeated(),
     value("queues", "1 to 1024"),
     value("reconnect-delay", SECONDS),
     value("threads", "1 to 1024"),

@@ -1,4 +1,4 @@
-//! Addresses of subsystems on other machines: `tcp://HOST[:PORT]/NQN`, and others with `soft` in place of `tcp`.
+//! Addresses of subsystems on other machines: `tcp://HOST[:PORT]/NQN`, and others with `rdma` or `soft` in place of `tcp`.
 
 use super::escape::escape;
 use std::fmt;
@@ -9,18 +9,21 @@ use std::fmt;
 pub enum FabricsTransport {
     /// NVMe over TCP.
     Tcp,
+    /// NVMe over RDMA, by the RDMA devices of this machine.
+    Rdma,
     /// NVMe over RDMA between software NICs, whose target is a software target.
     Soft,
 }
 
 impl FabricsTransport {
-    const ALL: [Self; 2] = [Self::Tcp, Self::Soft];
+    const ALL: [Self; 3] = [Self::Tcp, Self::Rdma, Self::Soft];
 }
 
 impl fmt::Display for FabricsTransport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Tcp => "tcp",
+            Self::Rdma => "rdma",
             Self::Soft => "soft",
         })
     }
@@ -29,15 +32,40 @@ impl fmt::Display for FabricsTransport {
 /// Port of NVMe over Fabrics (NVMe/TCP Transport 1.1, 3.1.1).
 const PORT: u16 = 4420;
 
+/// Address of a port of a subsystem.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct PortAddress {
+    /// Name or IP address of the machine, without brackets.
+    pub host: String,
+    /// Port: that of TCP, or of RDMA's connection manager.
+    pub port: u16,
+}
+
+impl PortAddress {
+    /// Parses `HOST[:PORT]`. An IPv6 address stands in brackets, and the default port is 4420. The error is the reason.
+    pub(crate) fn read(text: &str) -> Result<Self, String> {
+        let (host, port) = host_and_port(text)?;
+        Ok(Self { host, port: port.unwrap_or(PORT) })
+    }
+}
+
+impl fmt::Display for PortAddress {
+    /// Prints `HOST:PORT`, with brackets around an IPv6 address.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.host.contains(':') {
+            true => write!(f, "[{}]:{}", self.host, self.port),
+            false => write!(f, "{}:{}", self.host, self.port),
+        }
+    }
+}
+
 /// A subsystem at an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RemoteName {
     /// Transport.
     pub transport: FabricsTransport,
-    /// Name or IP address of the machine, without brackets.
-    pub host: String,
-    /// TCP port.
-    pub port: u16,
+    /// Address of the port.
+    pub address: PortAddress,
     /// Name of the subsystem (NQN).
     pub subsystem: String,
 }
@@ -53,12 +81,12 @@ impl RemoteName {
             text.split_once("://").and_then(known).unwrap_or((FabricsTransport::Tcp, ""));
         let (address, subsystem) = rest
             .split_once('/')
-            .ok_or("expected tcp://HOST:PORT/NQN, as in tcp://10.0.0.2:4420/nqn.2026-01.org.example:data")?;
-        let (host, port) = host_and_port(address)?;
+            .ok_or("expected tcp://HOST:PORT/NQN or rdma://HOST:PORT/NQN, as in tcp://10.0.0.2:4420/nqn.2026-01.org.example:data")?;
+        let address = PortAddress::read(address)?;
         if subsystem.is_empty() {
             return Err("the name of the subsystem (NQN) is missing behind the slash".to_owned());
         }
-        Ok(Self { transport, host, port: port.unwrap_or(PORT), subsystem: subsystem.to_owned() })
+        Ok(Self { transport, address, subsystem: subsystem.to_owned() })
     }
 }
 
@@ -96,12 +124,8 @@ pub(crate) fn host_and_port(address: &str) -> Result<(String, Option<u16>), Stri
 
 impl fmt::Display for RemoteName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { transport, host, port, subsystem } = self;
-        let text = if host.contains(':') {
-            format!("{transport}://[{host}]:{port}/{subsystem}")
-        } else {
-            format!("{transport}://{host}:{port}/{subsystem}")
-        };
+        let Self { transport, address, subsystem } = self;
+        let text = format!("{transport}://{address}/{subsystem}");
         f.write_str(&escape(text.as_ref()))
     }
 }
@@ -117,14 +141,16 @@ mod tests {
             ("tcp://10.0.0.2:9/nqn.a:b/c", "10.0.0.2", 9, "nqn.a:b/c", "tcp://10.0.0.2:9/nqn.a:b/c"),
             ("tcp://[fe80::1]/n", "fe80::1", 4420, "n", "tcp://[fe80::1]:4420/n"),
             ("tcp://[::1]:1/n,m", "::1", 1, "n,m", r"tcp://[::1]:1/n\,m"),
+            ("rdma://h/n", "h", 4420, "n", "rdma://h:4420/n"),
         ] {
             let read = RemoteName::read(text).unwrap();
-            assert_eq!((read.host.as_str(), read.port, read.subsystem.as_str()), (host, port, subsystem));
+            let PortAddress { host: read_host, port: read_port } = &read.address;
+            assert_eq!((read_host.as_str(), *read_port, read.subsystem.as_str()), (host, port, subsystem));
             assert_eq!(read.to_string(), printed);
         }
         for (text, word) in [
             ("h/n", "tcp://"),
-            ("rdma://h/n", "tcp://"),
+            ("fc://h/n", "rdma://"),
             ("tcp://h", "tcp://"),
             ("tcp://h/", "NQN"),
             ("tcp:///n", "missing"),

@@ -30,8 +30,7 @@ fn names_are_memory_files_or_controllers() {
     let remote = |host: &str, port, subsystem: &str| {
         Name::Remote(RemoteName {
             transport: FabricsTransport::Tcp,
-            host: host.to_owned(),
-            port,
+            address: PortAddress { host: host.to_owned(), port },
             subsystem: subsystem.to_owned(),
         })
     };
@@ -68,8 +67,8 @@ fn what_is_wrong_is_told() {
         ("qtest:", "it names no image file"),
         ("nvme: ,api=cdev", "it names no controller; write its address, nvmeN"),
         ("nvmf:,nsid=1", "it names no subsystem; write tcp://"),
-        ("nvmf:rdma://h/n", "`rdma://h/n`: expected tcp://HOST:PORT/NQN"),
-        ("nvmf:tcp://h/n,block=512", "there is no option `block`; there are ctrl-loss-tmo=, data_digest, "),
+        ("nvmf:fc://h/n", "`fc://h/n`: expected tcp://HOST:PORT/NQN"),
+        ("nvmf:tcp://h/n,block=512", "there is no option `block`; there are adapter=, ctrl-loss-tmo=, "),
         ("soft:mem:many", "`mem:many`: expected a size such as 512, 64k, 256M or 8G"),
         ("soft:mem:+5", "`mem:+5`: expected a size"),
         ("soft:mem:99999999999T", "expected a size"),
@@ -165,7 +164,8 @@ fn specs() -> impl Strategy<Value = DeviceSpec> {
         (prop::sample::select(vec!["h", "10.0.0.2", "{pe}.a", "::1", "é"]), 1u16.., bytes()).prop_map(
             |(host, port, name)| {
                 let subsystem = name.to_string_lossy().into_owned();
-                Name::Remote(RemoteName { transport: FabricsTransport::Soft, host: host.to_owned(), port, subsystem })
+                let address = PortAddress { host: host.to_owned(), port };
+                Name::Remote(RemoteName { transport: FabricsTransport::Soft, address, subsystem })
             }
         ),
     ];

@@ -227,6 +227,7 @@ impl VolumeBuilder {
             memory: data_path.completions,
             submission_in_buffer: data_path.queues == QueueMemory::Cmb,
             doorbell,
+            capsules: true,
             landing: match landing {
                 LandingPath::Direct => Landing::Direct,
                 LandingPath::Bounce => Landing::Bounce { bytes_per_slot: bounce },
@@ -235,8 +236,16 @@ impl VolumeBuilder {
         };
         let host = HostSide::new(&self.drives, count, self.host_command_bytes)?;
         let mut sets = Vec::with_capacity(self.drives.len());
-        for drive in &self.drives {
-            let set = drive.controller().create_queues(self.engine.space(), options.clone());
+        for (index, drive) in self.drives.iter().enumerate() {
+            let capsules = host.has_queue(index);
+            if !capsules && drive.controller().port().capsules().is_some() {
+                notes.push(format!(
+                    "host threads carry the commands to {}: kernels have all its queue pairs, and the host borrows one between runs; \
+                     use one queue pair fewer for kernels that post the commands themselves",
+                    drive.name()
+                ));
+            }
+            let set = drive.controller().create_queues(self.engine.space(), options.clone().capsules(capsules));
             sets.push(set.map_err(|e| self.explain(e, data_path.queues))?);
         }
         self.finish(host, sets, Layout { stripe, block_shift, blocks, data_path, notes })
@@ -251,6 +260,9 @@ impl VolumeBuilder {
         if self.doorbell == DoorbellChoice::Cpu {
             notes.push("doorbell cpu: it was requested".to_owned());
         }
+        let by_capsules = self.drives.iter().zip(&sets).filter(|(_, set)| set.by_capsules());
+        let carriers = by_capsules.filter_map(|(d, _)| d.controller().port().capsules().map(|c| c.path()));
+        notes.extend(carriers.map(|path| format!("capsules by {path}")));
         let mapping: Vec<MappingReport> = self.drives.iter().map(|d| d.controller().mapping()).collect();
         let mapping = if mapping.iter().all(|m| m.attempts.is_empty()) { Vec::new() } else { mapping };
         notes.extend(mapping.iter().flat_map(|m| &m.attempts).map(|a| format!("mapping {a}")));

@@ -256,6 +256,10 @@ impl Drop for Inner {
 }
 
 impl Cache {
+    /// Bytes of adjacent pages that kernels read by one command. Only smaller pages are read together, on volumes whose
+    /// commands move as much ([`VolumeBuilder::transfer`](super::VolumeBuilder::transfer)).
+    pub const COMMAND_BYTES: usize = abi::CACHE_COMMAND_BYTES;
+
     /// Begins a cache of `volume`.
     pub fn on(volume: &Volume) -> CacheBuilder {
         let page = DEFAULT_PAGE.max(volume.block_bytes());

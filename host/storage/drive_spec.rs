@@ -167,10 +167,14 @@ impl DriveSpec {
             return vec![(Identity::Namespace(name, nsid), what)];
         }
         if let Config::Remote(config) = &self.config {
-            // Another name or address of the same machine is not recognized.
+            // Another name or address of the same machine is not recognized, unless it is the address of a path.
             let nsid = self.nsid().unwrap_or(1);
-            let what = format!("namespace {nsid} of {config}");
-            return vec![(Identity::Namespace(config.to_string(), nsid), what)];
+            let identity = |port: FabricsConfig| {
+                let name = port.to_string();
+                let what = format!("namespace {nsid} of {name}");
+                (Identity::Namespace(name, nsid), what)
+            };
+            return config.for_each_port().map(identity).collect();
         }
         let identity = |path: &mut PathBuf| (Identity::of(path), place(path).display().to_string());
         self.config.clone().files().into_iter().flatten().map(identity).collect()
@@ -292,6 +296,13 @@ impl DriveSpec {
 fn remote(config: &FabricsConfig) -> Result<Attachment, FabricsError> {
     match config.transport {
         FabricsTransport::Tcp => fabrics::open(config),
+        #[cfg(feature = "shmem")]
+        FabricsTransport::Rdma => Ok(crate::fabrics::connect(config)?.attachment()),
+        #[cfg(not(feature = "shmem"))]
+        FabricsTransport::Rdma => {
+            let reason = "nvmf:rdma needs RDMA adapters: build with the feature `shmem`".to_owned();
+            Err(FabricsError::Options { reason })
+        }
         #[cfg(all(feature = "soft", feature = "shmem"))]
         FabricsTransport::Soft => Ok(crate::soft::fabrics::connect(config)?.attachment()),
         #[cfg(not(all(feature = "soft", feature = "shmem")))]

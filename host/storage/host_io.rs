@@ -40,6 +40,11 @@ impl HostSide {
         Ok(Self { queues, policy: Mutex::new(RecoveryPolicy::requeue()) })
     }
 
+    /// Returns true if the host has a queue of its own on a device.
+    pub(super) fn has_queue(&self, device: usize) -> bool {
+        self.queues[device].is_some()
+    }
+
     pub(super) fn set_policy(&self, policy: RecoveryPolicy) {
         *self.policy.lock() = policy;
     }

@@ -3,7 +3,7 @@
 use super::volume::{Inner, Volume};
 use super::{LandingPath, StorageError, WritesOrder};
 use crate::engine::{Args, KernelArg, abi};
-use crate::memory::{DmaError, DmaRegion, Place, Region, Space};
+use crate::memory::{DmaError, DmaRegion, Place, Region, RemoteMemory, Space};
 use std::mem::offset_of;
 use std::sync::Arc;
 
@@ -205,7 +205,8 @@ impl Volume {
                 for drive in &self.0.drives[1..] {
                     let whole = drive.lock().controller().map_memory(&region)?;
                     let iova = whole.iova + offset as u64;
-                    maps.push(DmaRegion { offset, bytes: maps[0].bytes, iova, ..whole });
+                    let remote = whole.remote.map(|r| RemoteMemory { address: r.address + offset as u64, ..r });
+                    maps.push(DmaRegion { offset, bytes: maps[0].bytes, iova, remote, ..whole });
                 }
                 let window = self.register_region(region.clone(), maps)?;
                 Ok(DataBuffer { region, offset, bytes, window: Some(Arc::new(window)) })
@@ -253,7 +254,11 @@ impl Inner {
         }
         let mut w: abi::RegisteredRegion = bytemuck::Zeroable::zeroed();
         w.base = first.address();
-        maps.iter().zip(&mut w.iova).for_each(|(map, iova)| *iova = map.iova);
+        for (i, map) in maps.iter().enumerate() {
+            // Host threads that carry commands reach memory by its device address.
+            let remote = map.remote.filter(|_| self.sets[i].lock().by_capsules());
+            (w.iova[i], w.key[i]) = remote.map_or((map.iova, 0), |r| (r.address, r.key));
+        }
         let at = region_at(place);
         self.shared.set(at, w)?;
         self.shared.set(at + offset_of!(abi::RegisteredRegion, bytes), first.bytes as u64)?;

@@ -1,6 +1,7 @@
 //! NVMe: registers, queue entries, identify data and status codes (NVMe Base Specification 2.1, NVM Command Set 1.1).
 //! All integers on the wire are little-endian.
 
+pub mod ana;
 pub mod fabrics;
 pub mod fields;
 pub mod identify;
@@ -205,6 +206,7 @@ pub mod log_page {
     pub const HEALTH: u8 = 0x02;
     pub const FIRMWARE_SLOT: u8 = 0x03;
     pub const CHANGED_NAMESPACES: u8 = 0x04;
+    pub const ASYMMETRIC_ACCESS: u8 = 0x0c;
 }
 
 /// A submission queue entry of 64 bytes (NVMe Base 2.1, 4.1.1).

@@ -162,7 +162,7 @@ WB_KERNEL void __launch_bounds__(256, 8)
 }
 WB_EXPORT(wb_array_segment)
 
-WB_KERNEL void __launch_bounds__(256, 6)
+WB_KERNEL void __launch_bounds__(256, 8)
     wb_array_handle(WB_PARAM warpbell::array_ref<uint64_t> data, WB_PARAM uint64_t n, WB_PARAM uint32_t grain, uint64_t* out) {
   auto s = data.open();
   const array_bench::part p(n, grain);

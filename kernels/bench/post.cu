@@ -7,6 +7,7 @@
 
 #include "idle.cuh"
 #include "params.h"
+#include "ticks.cuh"
 
 namespace warpbell {
 namespace bench {
@@ -41,14 +42,6 @@ WB_FN void look_at_doorbell(const wb_send_queue* q, adapter_at& at, wb_adapter_s
     at.end = end;
     at.entry = is_entry ? half + 1 : 0;
   }
-}
-
-WB_FN uint64_t post_ticks() {
-#if WB_GPU
-  return static_cast<uint64_t>(clock64());
-#else
-  return now_ns();
-#endif
 }
 
 WB_FN bool same(const order::quad& a, const order::quad& b) { return a.x == b.x && a.y == b.y && a.z == b.z && a.w == b.w; }

@@ -4,6 +4,7 @@
 #include <warpbell/kernel.h>
 #include <warpbell/nvme.cuh>
 
+#include "capsule.cuh"
 #include "idle.cuh"
 #include "params.h"
 
@@ -93,6 +94,7 @@ WB_EXPORT(wb_bench_ideal_controller)
 // Submits `requests` reads from every thread, one after the other, to its warp's queue (warps take the `count` queues in turn), and
 // waits for each. Command r of thread t has the starting LBA t * requests + r. So the sums on both sides prove that each command
 // was completed exactly once: t * requests over all threads is n (n - 1) / 2. `results` is wb_queue_submitted, one for each warp.
+// Queues of remote controllers carry the reads as capsules (capsules.cu).
 WB_KERNEL void wb_bench_queue(wb_queue* queues, WB_PARAM uint32_t count, const wb_control* control, WB_PARAM uint32_t requests,
                               wb_queue_submitted* results) {
 #if WB_DEVICE_PASS
@@ -107,7 +109,8 @@ WB_KERNEL void wb_bench_queue(wb_queue* queues, WB_PARAM uint32_t count, const w
     const uint32_t word = q.execute(
         all, true, ticket, doorbells, held,
         [&](queue_ref, bool got, uint32_t t) {
-          if (got) q.post(t, nvme::read(1, lba, 1, nvme::prp{}), nvme::record(nvme::op_read, lba, 1, 0, 0, 0, true));
+          const nvme::prp data = q.q->remote ? bench::capsule_data(lba) : nvme::prp{};
+          if (got) q.post(t, nvme::read(1, lba, 1, data), nvme::record(nvme::op_read, lba, 1, 0, 0, 0, true));
         },
         [](bool, uint32_t) {});
     if (held) q.release(ticket);

@@ -4,6 +4,9 @@
 //   for_each_chunk(mask, first, last, f) the mask walks a range together; f(edge) runs on the lane that holds the edge
 //   any_of(mask, first, last, f)         likewise, until f is true for an edge; the result is the same for the whole mask
 //   prefetch(first, count)               hint: the calling lane will read the range soon
+//   expect(mask, wants, i)               likewise, with an edge for each lane of the mask that wants one
+//   expect_range(mask, first, last)      likewise, with a range for the mask
+//   joins_pages()                        true if one command reads several pages
 //
 // `pointer_source` is memory that loads reach: GPU memory, pinned host memory (zero-copy), or the heap on the CPU engine.
 // `array_ref` is an array on NVMe behind the page cache.
@@ -62,6 +65,9 @@ template <class T> class pointer_session {
   }
 
   WB_FN void prefetch(uint64_t, uint64_t) const {}
+  WB_FN void expect(warp::mask_t, bool, uint64_t) const {}
+  WB_FN void expect_range(warp::mask_t, uint64_t, uint64_t) const {}
+  WB_FN bool joins_pages() const { return false; }
 
  private:
   // Returns the index at which this lane begins, so that the mask's loads fall on whole 128-byte lines: over PCIe one line is one

@@ -155,9 +155,9 @@ template <class Id, class C, class Source> WB_FN void pagerank_pull(const wb_pag
           if (!warp::all(all, inside)) break;
         }
       },
-      [&](uint64_t from, uint64_t count) {
-        // With one lane to a warp no other lane keeps reads in flight.
-        if constexpr (session_traits<decltype(edges)>::stored && warp::width < 32) edges.prefetch(from, count);
+      [&](uint64_t from, uint64_t to) {
+        // With one lane to a warp no other lane keeps reads in flight. Otherwise tiles of one page gain nothing.
+        if (warp::width < 32 || edges.joins_pages()) edges.expect_range(all, from, to);
       });
   add_count(sums, WB_PAGERANK_SCANNED, scanned);
   add_count(sums, WB_GRAPH_BAD_EDGES, bad);

@@ -159,12 +159,14 @@ enum wb_sssp_sum {
 typedef struct wb_sssp {
   WB_POINTER(const uint64_t) offset;  // [vertices + 1]
   WB_POINTER(void) distance;          // u32 or u64 words[vertices]
-  WB_POINTER(uint32_t) stamp;         // [vertices]: the round that a vertex was last queued for
-  WB_POINTER(uint32_t) in_far;        // [vertices]: the round for which a vertex was last queued
-  WB_POINTER(const void) near;        // bitmap of vertices in the far queue
-  WB_POINTER(void) near_next;         // items to relax in the next round
-  WB_POINTER(void) far;               // vertices at or beyond the threshold
-  WB_POINTER(void) far_next;          // vertices that stay far when the threshold moves
+  WB_POINTER(void)
+  relaxed;  // words[vertices + edges / WB_GRAPH_PIECE_EDGES + 1]: the distance with which an item was last relaxed, or null
+  WB_POINTER(uint32_t) stamp;   // [vertices]: the round for which a vertex was last queued
+  WB_POINTER(uint32_t) in_far;  // bitmap of vertices in the far queue
+  WB_POINTER(const void) near;  // items to relax in this round
+  WB_POINTER(void) near_next;   // items to relax in the next round
+  WB_POINTER(void) far;         // vertices at or beyond the threshold
+  WB_POINTER(void) far_next;    // vertices that stay far when the threshold moves
   uint64_t near_items;
   uint64_t far_items;
   uint64_t settled;    // word: distances below it are final when the far queue is split
@@ -238,7 +240,7 @@ static_assert(sizeof(wb_partition_counters) == 128, "wb_partition_counters");
 static_assert(sizeof(wb_partition_header) == 64, "wb_partition_header");
 static_assert(sizeof(wb_partition_report) == 128, "wb_partition_report");
 static_assert(sizeof(wb_partition) == 240, "wb_partition");
-static_assert(sizeof(wb_sssp) == 136, "wb_sssp");
+static_assert(sizeof(wb_sssp) == 144, "wb_sssp");
 static_assert(sizeof(wb_components) == 88, "wb_components");
 static_assert(sizeof(wb_pagerank) == 104, "wb_pagerank");
 #endif

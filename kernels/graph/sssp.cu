@@ -31,12 +31,25 @@ template <class Id, class Word> struct sssp_view {
   WB_FN explicit sssp_view(const wb_sssp& p)
       : offset(p.offset),
         distance(static_cast<Word*>(p.distance)),
+        relaxed(static_cast<Word*>(p.relaxed)),
         stamp(p.stamp),
         in_far(p.in_far),
         near_next(static_cast<item<Id>*>(p.near_next)),
         sums(p.sums) {}
 
   WB_FN void push_near(Id v) const { push(near_next, &sums->sum[WB_SSSP_NEAR], v, offset[v], offset[static_cast<uint64_t>(v) + 1]); }
+
+  // Returns true if the item was not relaxed yet with its vertex's distance, and records that it is now. A vertex that is lowered
+  // before its turn in a round is queued once more for the next one, where it has nothing new. Without memory for that, all items are
+  // relaxed. One lane has the item.
+  WB_FN bool is_news(item<Id> it, Word d) const {
+    if (!relaxed) return true;
+    // The pieces of a list begin in tiles of their own, except the first.
+    Word* at = &relaxed[it.vertex + offset[it.vertex] / piece_edges + it.piece];
+    if (*at == d) return false;
+    *at = d;
+    return true;
+  }
 
   // Appends a vertex to a far queue that already holds `held` entries.
   WB_FN void push_far(Id* queue, uint64_t held, Id v) const {
@@ -60,6 +73,7 @@ template <class Id, class Word> struct sssp_view {
 
   const uint64_t* offset;
   Word* distance;
+  Word* relaxed;
   uint32_t* stamp;
   uint32_t* in_far;
   item<Id>* near_next;
@@ -74,6 +88,8 @@ template <class Id, class Word> WB_FN void sssp_start(const wb_sssp& p) {
     g.stamp[v] = ~0u;
     if (v % 32 == 0) g.in_far[v / 32] = 0;
   }
+  const uint64_t items = g.relaxed ? p.vertices + g.offset[p.vertices] / piece_edges + 1 : 0;
+  for (uint64_t i = warp::thread_index(); i < items; i += warp::thread_total()) g.relaxed[i] = static_cast<Word>(~Word{0});
   if (warp::thread_index() == 0) g.push_near(static_cast<Id>(p.source));
   g.finish(p, 0, 0, ~uint64_t{0}, 0);
 }
@@ -105,8 +121,8 @@ template <class Id, class Weight, class Word, class Source> WB_FN void sssp_rela
     Word base = 0;
     if (warp::lane() < turn && k < p.near_items) {
       const item<Id> it = queue[k];
-      r = run_of(it, g.offset);
       base = order::load<order::relaxed>(&g.distance[it.vertex]);
+      if (g.is_news(it, base)) r = run_of(it, g.offset);
     }
     scanned += r.count;
     for_each_edge(edges, r.first, r.count, base, [&](Word d, weighted<Id, Weight> e) {

@@ -216,6 +216,14 @@ class lane_runs {
 // Length from which on the whole warp walks a list on its own, in whole lines.
 constexpr uint32_t long_list = 4 * warp::width;
 
+// Requests the pages in which the lists of all lanes begin, and those in which short lists end, so that all are on their way before
+// the warp waits for the first. Of large pages the walk itself has enough on their way. All lanes call this.
+template <class Session> WB_FN void expect_lists(Session& edges, uint64_t first, uint64_t count) {
+  if (!edges.joins_pages()) return;
+  edges.expect(warp::full(), count != 0, first);
+  edges.expect(warp::full(), count > 1 && count < long_list, first + count - 1);
+}
+
 // Calls f(tag, edge) for every edge of every lane's run, on the lane that holds the edge; `tag` is that of the run. All lanes of
 // the warp call this; a lane without work has count 0.
 template <class Session, class Tag, class F> WB_FN void for_each_edge(Session& edges, uint64_t first, uint32_t count, Tag tag, F f) {
@@ -224,6 +232,7 @@ template <class Session, class Tag, class F> WB_FN void for_each_edge(Session& e
   if constexpr (warp::width == 1) {
     if (count) edges.for_each_chunk(all, first, first + count, [&](T v) { f(tag, v); });
   } else {
+    expect_lists(edges, first, count);
     for (warp::mask_t longs = warp::ballot(all, count >= long_list); longs; longs &= longs - 1) {
       const uint32_t from = warp::first(longs);
       const uint64_t begin = warp::shuffle(all, first, from);
@@ -269,6 +278,7 @@ WB_FN bool any_edge(Session& edges, uint64_t first, uint64_t count, typename Ses
     // Heads of all lists together; tails, which are few, one list at a time.
     constexpr uint64_t head_edges = 2 * warp::width;
     const uint32_t head = static_cast<uint32_t>(count < head_edges ? count : head_edges);
+    if (edges.joins_pages()) edges.expect(all, count != 0, first);
     const lane_runs runs(first, head);
     bool found = false;
     warp::mask_t answered = 0;
@@ -318,21 +328,25 @@ WB_FN bool any_edge(Session& edges, uint64_t first, uint64_t count, typename Ses
 
 // --- the whole edge list in even shares ------------------------------------------------------------------------------
 
-// Number of turns between the request for a tile and its use.
-constexpr uint64_t tiles_ahead = 4;
+// Number of turns between the request for a tile and its use. With one lane to a warp no other lane keeps reads in flight.
+constexpr uint64_t tiles_ahead = warp::width < 32 ? 4 : 1;
 
 // Calls f(vertices_from, edges_from, edges_to) for this warp's tiles of `piece_edges` edges; `tile[t]` is the vertex that holds the
 // tile's first edge. Neighbouring warps take neighbouring tiles, so the grid sweeps the list once, in either direction.
 //
-// `ahead(edges_from, count)` gets the edges that this warp will need after the next ones.
+// `ahead(edges_from, edges_to)` gets the edges of each tile before they are needed.
 template <class Id, class F, class Ahead> WB_FN void for_each_tile(const Id* tile, uint64_t edges, bool backward, F f, Ahead ahead) {
   const uint64_t tiles = (edges + piece_edges - 1) / piece_edges;
+  const auto tile_of = [&](uint64_t i) { return backward ? tiles - 1 - i : i; };
+  const auto end_of = [&](uint64_t t) { return (t + 1) * piece_edges < edges ? (t + 1) * piece_edges : edges; };
+  const auto ask = [&](uint64_t i) {
+    if (i < tiles) ahead(tile_of(i) * piece_edges, end_of(tile_of(i)));
+  };
+  for (uint64_t n = 0; n < tiles_ahead; ++n) ask(warp::index() + n * warp::total());
   for (uint64_t i = warp::index(); i < tiles; i += warp::total()) {
-    const uint64_t t = backward ? tiles - 1 - i : i;
-    const uint64_t from = t * piece_edges;
-    const uint64_t later = i + tiles_ahead * warp::total();
-    if (later < tiles) ahead((backward ? tiles - 1 - later : later) * piece_edges, piece_edges);
-    f(static_cast<uint64_t>(tile[t]), from, from + piece_edges < edges ? from + piece_edges : edges);
+    ask(i + tiles_ahead * warp::total());
+    const uint64_t t = tile_of(i);
+    f(static_cast<uint64_t>(tile[t]), t * piece_edges, end_of(t));
   }
 }
 

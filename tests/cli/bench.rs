@@ -73,10 +73,12 @@ fn the_queue_core_and_the_cache_are_measured() {
     let text = succeeds(&["bench", "queue", "--queues", "1,2", "--depth", "64", "--commands", "500", "--runs", "1"]);
     assert_eq!(text.lines().filter(|l| !l.starts_with('#')).count(), 2, "{text}");
     let post = ["bench", "post", "--depth", "64", "--posts", "500", "--iters", "200", "--runs", "1"];
-    for more in [&[][..], &["--inline", "--collapsed", "--blocks", "3", "--queues", "2"]] {
+    let others = ["--inline", "--collapsed", "--blocks", "3", "--queues", "2"];
+    for more in [&[][..], &others, &["--capsules"], &["--capsules", "--blocks", "3", "--queues", "2"]] {
         let text = succeeds(&[&post[..], more].concat());
         let figures = text.lines().filter(|l| !l.starts_with('#')).count();
-        assert!(figures >= if more.is_empty() { 3 } else { 2 }, "{text}");
+        assert!(figures >= if more.contains(&"--blocks") { 2 } else { 3 }, "{text}");
+        assert_eq!(text.contains("command capsule"), more.contains(&"--capsules"), "{text}");
     }
     let text = succeeds(&["bench", "array", "--size", "1M", "--runs", "1"]);
     mentions(&text, &["random 8 B", "sequential", "page handle", "for_each_chunk"]);

@@ -48,7 +48,7 @@ fn what_a_device_does_to_writes_and_flushes_is_named() {
     let (message, _) = fails_with("shrink=900:after:20", &out);
     mentions(&message, &["LBA out of range"]);
     // The check of the result notices edges that were changed on the device, or they lead outside the graph.
-    let (message, _) = fails_with("corrupt=read:900-1500", &out);
+    let (message, _) = fails_with("corrupt=read:768-4000", &out);
     assert!(!message.is_empty());
     let file = folder.path().join("edges.img");
     let device = format!("soft:{},fail-flush=every:1", name(&file));

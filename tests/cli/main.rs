@@ -89,6 +89,7 @@ fn usage_errors_are_exit_code_2() {
         &["graph", "bfs", "kron:8", "--pes", "0"],
         &["graph", "bfs", "kron:8", "--pes", "2", "--device", "soft:one.img"],
         &["bench", "nvme", "--rw", "sideways"],
+        &["bench", "post", "--capsules", "--inline"],
         &["fly"],
     ] {
         let o = warpbell(args);

@@ -289,7 +289,7 @@ impl DmaSpace for Identity {
     fn map(&self, region: &Region) -> Result<DmaRegion, DmaError> {
         self.0.state().mapped.push(region.clone());
         let (bytes, iova) = (region.len(), region.address());
-        Ok(DmaRegion { region: region.clone(), offset: 0, bytes, iova, guard: Arc::new(region.clone()) })
+        Ok(DmaRegion { region: region.clone(), offset: 0, bytes, iova, remote: None, guard: Arc::new(region.clone()) })
     }
 }
 

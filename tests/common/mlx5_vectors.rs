@@ -98,15 +98,20 @@ impl Vector {
             }),
         })
     }
-    /// Returns the entry as the host builds it; `None` if the line is not about an entry.
-    pub fn wqe(&self) -> Option<Vec<u8>> {
+    /// Returns the pieces of local memory.
+    pub fn pieces(&self) -> Vec<DataSegment> {
         let piece = self.values.get("bytes").map(|&n| self.piece(n));
-        let pieces = Payload::Pieces(piece.as_slice());
         let second = self
             .values
             .get("bytes2")
             .map(|&n| DataSegment::new(self.get("laddr2"), self.get("lkey2") as u32, n as u32));
-        let two: Vec<DataSegment> = piece.into_iter().chain(second).collect();
+        piece.into_iter().chain(second).collect()
+    }
+    /// Returns the entry of a send queue as the host builds it; `None` if the line is not about one.
+    pub fn wqe(&self) -> Option<Vec<u8>> {
+        let two = self.pieces();
+        let piece = two.first().copied();
+        let pieces = Payload::Pieces(piece.as_slice());
         let imm = self.or_zero("imm") as u32;
         let operation = match self.what.as_str() {
             "nop" => Operation::Nop,

@@ -50,8 +50,9 @@ model::fate plan(uint64_t block) {
   return block >= bad_from && block < bad_to ? model::fate::media : model::fate::normal;
 }
 
-model::options shape(uint64_t pages, double deadline_seconds, bool bounce) {
+model::options shape(uint64_t pages, double deadline_seconds, bool bounce, uint32_t copies) {
   model::options o;
+  o.devices = copies;
   o.queues = 2;
   o.depth = 16;
   o.device_blocks = pages * page_blocks;
@@ -69,8 +70,8 @@ struct bed {
   std::vector<uint32_t> pins, locks, hands, sums;
   wb_integrity integrity{};
 
-  bed(uint32_t sets, uint32_t ways, uint64_t pages, double deadline_seconds, bool bounce = true)
-      : device(shape(pages, deadline_seconds, bounce)) {
+  bed(uint32_t sets, uint32_t ways, uint64_t pages, double deadline_seconds, bool bounce = true, uint32_t copies = 1)
+      : device(shape(pages, deadline_seconds, bounce, copies)) {
     const uint32_t entries = sets * ways;
     frames.resize(uint64_t{entries} * per_page);
     tags.resize(entries);
@@ -99,6 +100,19 @@ struct bed {
     for (uint64_t i = 0; i < pages * per_page; ++i) {
       const uint64_t v = i << value_shift;
       std::memcpy(page(i / per_page) + i % per_page * 8, &v, 8);
+    }
+    if (copies > 1) {
+      const uint64_t bytes = device.data.size() / copies;
+      for (uint32_t d = 0; d < copies; ++d) {
+        for (uint64_t i = 0; i < pages * per_page; ++i) {
+          const uint64_t v = i << value_shift;
+          std::memcpy(device.data.data() + d * bytes + i * 8, &v, 8);
+        }
+      }
+      integrity.copies = (1u << copies) - 1;
+      device.volume.blocks = pages * page_blocks;
+      device.volume.replicated = 1;
+      device.volume.integrity = &integrity;
     }
     if (has_checksums) {
       for (uint64_t p = 0; p < pages; ++p) sums.push_back(sum(p));
@@ -170,7 +184,7 @@ void hammer(uint32_t sets, uint32_t ways, uint64_t pages, bool bounce, uint32_t 
     auto a = b.array().open();
     const warp::mask_t full = warp::full();
     for (uint32_t s = 0; s < steps; ++s) {
-      const uint32_t what = static_cast<uint32_t>(ours() % 12);
+      const uint32_t what = static_cast<uint32_t>(ours() % 14);
       const uint64_t i = mine() % n;
       const uint64_t even = i / per_page % 2 ? i - per_page : i, odd = even + per_page;
       const uint64_t first = ours() % n, length = ours() % (3 * per_page), last = first + length < n ? first + length : n;
@@ -221,6 +235,11 @@ void hammer(uint32_t sets, uint32_t ways, uint64_t pages, bool bounce, uint32_t 
         case 11:
           if (s % 64 == 0) wb_cache_flush(&b.cache);
           break;
+        case 12:
+          // Adjacent pages of the lanes, and now and then one that is not.
+          a.expect(full, mine() % 8 != 0, mine() % 8 != 0 ? first + warp::lane() * per_page : i);
+          break;
+        case 13: a.expect_range(full, first, first + 20 * per_page); break;
       }
     }
   });
@@ -378,6 +397,68 @@ void silent_device() {
   std::printf("silent device: ok\n");
 }
 
+// Tests a command that fails for several pages: each is read by itself, and only the page that cannot be read fails the run.
+void failed_run(bed& b) {
+  // The controller fails a command by its first block: that of the run, then that of the page.
+  bad_from = 100 * page_blocks;
+  bad_to = 102 * page_blocks;
+  model::run(1, [&] {
+    auto a = b.array().open();
+    a.expect_range(warp::full(), 100 * per_page, 104 * per_page);
+    for (uint64_t p = 102; p < 104; ++p) CHECK(right(p * per_page, a.load(warp::full(), p * per_page)));
+  });
+  CHECK(b.errors() == 0);
+  model::run(1, [&] { CHECK(b.array().open().load(warp::full(), 101 * per_page) == ~0ull); });
+  CHECK(b.errors() == 1 && b.first_error() == WB_DEVICE_ERROR && b.device.log.entry[0].lba == 101 * page_blocks);
+  b.no_pins();
+}
+
+// Tests adjacent pages, which one command reads.
+void adjacent_pages(bool bounce) {
+  bed b(64, 8, 256, 60, bounce);
+  const auto reads = [&](uint64_t first, uint64_t last) {
+    const uint64_t commands = b.total(&wb_stats::reads), fills = b.total(&wb_stats::fills);
+    model::run(1, [&] { b.array().open().expect_range(warp::full(), first * per_page, last * per_page); });
+    CHECK(b.total(&wb_stats::fills) == fills + last - first);
+    return b.total(&wb_stats::reads) - commands;
+  };
+  constexpr uint32_t together = width < 8 ? width : 8;  // lanes whose pages are 4096 bytes
+  const bool joins = page_bytes == 512 && width > 1;
+  CHECK(reads(0, 32) == (joins ? 32 / together : 32));
+  // From the last set on a page's frame is another way's: the run ends there.
+  const uint64_t commands = reads(60, 68);
+  CHECK(commands == (joins ? 8 / (together == 8 ? 4 : together) : 8));
+  model::run(2, [&] {
+    auto a = b.array().open();
+    for (uint64_t i = warp::lane(); i < 68 * per_page; i += width) {
+      if (i < 32 * per_page || i >= 60 * per_page) CHECK(right(i, a.load(i)));
+    }
+  });
+  CHECK(b.errors() == 0 && b.total(&wb_stats::fills) == 40);
+  b.no_pins();
+  if (joins) failed_run(b);
+  std::printf("adjacent pages: ok, %s, pages 60 to 67 by %llu commands\n", bounce ? "bounce" : "direct", (unsigned long long)commands);
+}
+
+// Tests a copy that does not reply to the read of several pages: each page is read from the other copy.
+void silent_copy() {
+  bed b(64, 8, 64, 3, true, 2);
+  silent = true;
+  b.device.plan = [](uint64_t block) {
+    return silent && block / model::options{}.chunk_blocks % 2 == 0 ? model::fate::lost : model::fate::normal;
+  };
+  model::run(1, [&] {
+    auto a = b.array().open();
+    a.expect_range(warp::full(), 0, 16 * per_page);
+    for (uint64_t p = 0; p < 16; ++p) CHECK(right(p * per_page, a.load(warp::full(), p * per_page)));
+  });
+  CHECK(b.errors() == 0 && b.integrity.copies == 2);
+  b.no_pins();
+  silent = false;
+  order::store<order::release>(&b.device.release_lost, 1u);
+  std::printf("silent copy: ok\n");
+}
+
 void outside() {
   bed b(1, 8, 10, 60);
   model::run(1, [&] {
@@ -442,7 +523,7 @@ void changed_data() {
   model::run(1, [&] {
     if (warp::lane() != 0) return;
     const wb_cache& c = b.cache;
-    request_page(&c, 1, 9);
+    request_pages(&c, 1, true, 9, false);
     uint64_t t = 0;
     const uint32_t way = frames::find(c, 0, 9, t);
     CHECK(way != frames::none);
@@ -497,12 +578,16 @@ void all(uint32_t scale) {
   bad_write();
   all_pinned();
   silent_device();
+  adjacent_pages(true);
+  adjacent_pages(false);
+  if (!has_checksums) silent_copy();
   host_kernels();
   const uint32_t warps = width == 1 ? 4 : 2;
   const uint32_t steps = scale * (width == 1 ? 400 : width == 4 ? 60 : 6) / (page_blocks > 1 ? 3 : 1);
   hammer(1, 8, 40, true, warps, steps);
   hammer(2, 9, 30, false, warps, steps);
   hammer(4, 15, 80, true, warps, steps);
+  hammer(16, 8, 400, true, warps, steps);
 }
 
 }  // namespace

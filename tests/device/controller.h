@@ -13,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "capsule_link.h"
 #include "model.h"
 
 namespace model {
@@ -30,7 +31,10 @@ struct options {
   uint64_t device_blocks = 4096;
   uint32_t first_ticket = 0;
   bool bounce = true;
+  bool remote = false;      // commands are carried by capsules
+  uint32_t in_capsule = 0;  // bytes of data that they may have
   uint64_t deadline_ns = long_enough_ns;
+  uint32_t lose_every = 0;  // not 0: each connection is lost after so many responses
   uint32_t seed = 1;
 };
 
@@ -68,7 +72,10 @@ class controller : public host_words {
     wb_registered_region& w = volume.window[volume.registered_region_count++];
     w.base = reinterpret_cast<uint64_t>(base);
     w.bytes = bytes;
-    for (uint32_t d = 0; d < opt.devices; ++d) w.iova[d] = w.base + shift(d);
+    for (uint32_t d = 0; d < opt.devices; ++d) {
+      w.iova[d] = w.base + shift(d);
+      w.key[d] = capsule_link::memory_key + d;
+    }
   }
 
   void start() {
@@ -91,6 +98,14 @@ class controller : public host_words {
     return (lba / opt.chunk_blocks * opt.devices + device) * opt.chunk_blocks + lba % opt.chunk_blocks;
   }
 
+  // Returns the number of commands whose data came in their capsules.
+  uint32_t with_data() const {
+    uint32_t n = 0;
+    for (const auto& s : sides)
+      for (const auto& link : s->links) n += link->with_data;
+    return n;
+  }
+
   // Checks that all published commands have been completed and taken off the ring, and that no ticket is missing.
   void check_idle(const char* where) {
     uint64_t carried_out = 0, tickets = 0;
@@ -101,7 +116,7 @@ class controller : public host_words {
       check(q.head == q.tail, name + "published " + std::to_string(q.tail) + ", completed " + std::to_string(q.head));
       check(q.credit + q.spare == q.frontier - q.ticket, name + "credit " + std::to_string(q.credit));
       check(q.tail_lock == 0 && q.head_lock == 0, name + "a lock is held");
-      carried_out += sides[i]->carried_out;
+      carried_out += sides[i]->carried_out + sides[i]->lost_commands;
       tickets += q.ticket - opt.first_ticket;
       for (uint32_t s = 0; s < q.depth; ++s) {
         uint32_t w = sides[i]->slot[s] & slot::states;
@@ -190,9 +205,38 @@ class controller : public host_words {
       q.depth = depth;
       q.log2_depth = log2;
       q.bounce_bytes = bounce_bytes;
+      if (owner.opt.remote) {
+        connect();
+        links.back()->begin(owner.opt.first_ticket);
+        q.remote = 1;
+        q.cq = nullptr;
+        q.bounce_key = capsule_link::bounce_key;
+        q.capsules = &links.back()->view;
+        q.sq_doorbell = q.cq_doorbell = nullptr;
+        q.cq = nullptr;
+        q.prp_list = q.prp_list_iova = 0;
+      }
       q.index = index;
       q.ticket = q.frontier = q.tail = q.head = owner.opt.first_ticket;
       return q;
+    }
+
+    // Makes a connection. Some have messages behind them, and responses in completion entries.
+    void connect() {
+      const size_t n = links.size();
+      links.emplace_back(new capsule_link(sq, depth, depth > 2 ? n % 3 : 0, n % 2 == 0, owner.opt.in_capsule));
+    }
+
+    // Loses the connection: commands without response get none. The next one is there at once.
+    void lose() {
+      capsule_link& old = *links.back();
+      if (links.size() % 2) old.flush();
+      order::store<order::relaxed>(&old.view.closed, WB_CAPSULES_LOST);
+      for (const pending& p : waiting) busy[p.cid] = false;
+      lost_commands += waiting.size();
+      waiting.clear();
+      connect();
+      order::store<order::release>(&old.view.next, reinterpret_cast<uint64_t>(&links.back()->view));
     }
 
     char* memory(uint64_t iova) const {
@@ -213,6 +257,11 @@ class controller : public host_words {
 
     // Transfers data by PRPs (NVMe Base 2.1, 4.1.1).
     void move(pending& p) const {
+      if (owner.opt.remote) {
+        if (p.bytes) copy(p.to_host ? memory(p.prp1) : p.medium, p.to_host ? p.medium : memory(p.prp1), p.bytes);
+        p.bytes = 0;
+        return;
+      }
       const uint64_t page = uint64_t{1} << page_shift, first = page - (p.prp1 & (page - 1));
       const bool listed = p.bytes > first + page;
       uint64_t at = p.prp1, part = first;
@@ -229,15 +278,26 @@ class controller : public host_words {
       }
     }
 
-    void fetch() {
-      const options& o = owner.opt;
+    // Fetches the next command.
+    bool fetch(order::quad* e) {
+      if (owner.opt.remote) {
+        if (!links.back()->fetch(e)) return false;
+        check(e[0].x >> 16 == (head & 0xffffu) || links.size() > 1, "the command identifier is not the ticket");
+        head = e[0].x >> 16;
+        return true;
+      }
       uint32_t doorbell = order::load<order::acquire, order::system>(&sq_doorbell);
       check(doorbell < depth, "doorbell value out of range");
-      while ((head & (depth - 1)) != doorbell) {
-        order::quad e[4];
-        for (int i = 0; i < 4; ++i) e[i] = order::load_quad<order::relaxed, order::system>(&sq[(head & (depth - 1)) * 4 + i]);
-        uint32_t op = e[0].x & 0xff, cid = e[0].x >> 16;
-        check(cid == (head & (depth - 1)), "the command identifier is not the slot");
+      if ((head & (depth - 1)) == doorbell) return false;
+      for (int i = 0; i < 4; ++i) e[i] = order::load_quad<order::relaxed, order::system>(&sq[(head & (depth - 1)) * 4 + i]);
+      check(e[0].x >> 16 == (head & (depth - 1)), "the command identifier is not the slot");
+      return true;
+    }
+
+    void fetch() {
+      const options& o = owner.opt;
+      for (order::quad e[4]; fetch(e);) {
+        uint32_t op = e[0].x & 0xff, cid = e[0].x >> 16 & (depth - 1);
         check(!busy[cid], "a command identifier is used twice");
         check(e[0].y == device + 1, "wrong namespace");
         busy[cid] = true;
@@ -258,6 +318,11 @@ class controller : public host_words {
             p.medium = medium;
             p.bytes = uint64_t{n} << o.block_shift;
             p.to_host = op == nvme::op_read;
+            if (o.remote) {
+              const uint32_t key = e[2].x >> 24 | e[2].y << 8,
+                             expected = o.bounce ? capsule_link::bounce_key : capsule_link::memory_key + device;
+              check((e[2].x & 0xffffffu) == p.bytes && key == expected, "a keyed data block has a wrong length or key");
+            }
             // A device may transfer data at any time until it completes the command.
             if (!p.lost && owner.random() % 2) move(p);
           }
@@ -270,7 +335,7 @@ class controller : public host_words {
     bool complete_one() {
       if (waiting.empty()) return false;
       // A full ring: the consumer has not caught up. (That never happens here, as there are fewer commands than entries.)
-      if (((tail + 1) & (depth - 1)) == order::load<order::acquire, order::system>(&cq_doorbell)) return false;
+      if (!owner.opt.remote && ((tail + 1) & (depth - 1)) == order::load<order::acquire, order::system>(&cq_doorbell)) return false;
       size_t i = owner.random() % waiting.size();
       if (waiting[i].lost && !order::load<order::acquire>(&owner.release_lost)) return false;
       pending p = waiting[i];
@@ -278,6 +343,13 @@ class controller : public host_words {
       waiting.erase(waiting.begin() + static_cast<std::ptrdiff_t>(i));
       busy[p.cid] = false;
       ++carried_out;
+      if (owner.opt.remote) {
+        // Identifiers are tickets: the one of this slot among the last `depth`.
+        const uint32_t cid = (head - 1 - ((head - 1 - p.cid) & (depth - 1))) & 0xffffu;
+        links.back()->respond({0, 0, head & (depth - 1), cid | p.status << nvme::cqe_status_shift});
+        if (owner.opt.lose_every && carried_out % owner.opt.lose_every == 0) lose();
+        return true;
+      }
       uint32_t phase = ((tail >> log2) & 1u) ^ 1u;
       order::store_quad<order::relaxed, order::system>(
           &cq[tail & (depth - 1)], {0, 0, head & (depth - 1), p.cid | phase << nvme::cqe_phase_shift | p.status << nvme::cqe_status_shift});
@@ -298,7 +370,8 @@ class controller : public host_words {
     std::vector<pending> waiting;
     std::unique_ptr<char, freed> bounce, lists;
     uint32_t head, tail;
-    uint64_t carried_out = 0;
+    uint64_t carried_out = 0, lost_commands = 0;
+    std::vector<std::unique_ptr<capsule_link>> links;
     alignas(64) uint32_t sq_doorbell = 0;
     alignas(64) uint32_t cq_doorbell = 0;
   };

@@ -157,7 +157,7 @@ class cache_scene : public nvme_scene {
         case 'L': loads(page); break;
         case 'P':
           note("asks for page", page);
-          request_page(&view_.cache, 1, page);
+          request_pages(&view_.cache, 1, true, page, false);
           break;
         case 'D':
           note("drops page", page);

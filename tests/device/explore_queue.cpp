@@ -1,5 +1,7 @@
-// Explores every schedule of a few threads on one NVMe queue pair: ring.cuh and nvme.cuh. See explore.h, and tests/device_model.rs.
+// Explores every schedule of a few threads on one NVMe queue pair: ring.cuh, nvme.cuh and express.cuh. See explore.h, and tests/device_model.rs.
 #include "explore_nvme.h"
+
+#include <warpbell/express.cuh>
 
 #include "explore_main.h"
 
@@ -12,7 +14,7 @@ struct memory {
   uint64_t landed[most_blocks];
 };
 
-enum class way { executes, holds_tokens };
+enum class way { executes, holds_tokens, express };
 
 struct options : nvme_options {
   const char* commands = "";  // a digit for each submitter
@@ -55,7 +57,7 @@ class queue_scene : public nvme_scene {
     const uint32_t me = here().current(), count = static_cast<uint32_t>(o_.commands[me] - '0');
     for (uint32_t k = 0; k < count; ++k) {
       const uint32_t block = me * 8 + k;
-      if (o_.how == way::executes) execute(block);
+      if (o_.how != way::holds_tokens) execute(block);
       else if (k % 2 == 0) two_tokens(block, k + 1 < count);
     }
   }
@@ -82,14 +84,28 @@ class queue_scene : public nvme_scene {
       check(order::load<order::relaxed>(reinterpret_cast<const uint64_t*>(q.bounce(t))) == content(block),
             "a command brought another one's data");
     };
-    const uint32_t word = q.execute(
-        1, true, ticket, doorbells, held,
-        [&](queue_ref group, bool got, uint32_t t) {
-          if (got) post(group, t, block, nvme::record(nvme::op_read, block, 1, 0, block_bytes, 0, true));
-        },
+    const auto send = [&](queue_ref group, bool got, uint32_t t) {
+      if (got) post(group, t, block, nvme::record(nvme::op_read, block, 1, 0, block_bytes, 0, true));
+    };
+    uint32_t word = WB_DONE;
+    bool flies = false;
+    if (o_.how == way::express) {
+      using fast = express<queue_ref>;
+      fast lane;
+      const fast::state state = lane.go(q, ticket, doorbells, word, [&](uint32_t t) { send(q, true, t); });
+      if (state == fast::state::done) {
+        if (word == WB_DONE) right(ticket);
+        lane.finish(q);
+        return judge(block, word);
+      }
+      flies = state == fast::state::flying;
+    }
+    word = q.execute(
+        1, true, ticket, doorbells, held, send,
         [&](bool ready, uint32_t t) {
           if (ready) right(t);
-        });
+        },
+        flies);
     if (held) {
       right(ticket);
       q.release(ticket);
@@ -158,20 +174,26 @@ limits at_most(uint32_t preemptions, uint32_t delays = 0) {
 int main(int argc, char** argv) {
   constexpr uint32_t wraps = 0u - 2;
   const limits every{.states = 40'000'000};
-  return explore_main(argc, argv,
-                      {
-                          {"depth 2, two submitters of two", [] { return make({.first_ticket = wraps}, "22"); }, every, every},
-                          {"depth 2, two submitters of three", [] { return make({}, "33"); }, at_most(0), every},
-                          {"depth 2, three submitters", [] { return make({}, "111"); }, at_most(0), at_most(2)},
-                          {"depth 2, tokens", [] { return make({}, "22", way::holds_tokens); }, at_most(1), every},
-                          {"depth 2, a failure", [] { return make({.failures = 1}, "11"); }, every, every},
-                          {"depth 2, a token fails", [] { return make({.failures = 1}, "11", way::holds_tokens); }, at_most(1), every},
-                          {"depth 2, the clock", [] { return make({.clock_jumps = 2}, "11"); }, at_most(1), every},
-                          {"depth 2, a stop", [] { return make({.stops = 1}, "11"); }, at_most(1), every},
-                          {"depth 4, two submitters of two", [] { return make({.depth = 4}, "22"); }, at_most(1), every},
-                          {"depth 4, tokens", [] { return make({.depth = 4}, "12", way::holds_tokens); }, at_most(1), at_most(3)},
-                          {"depth 4, late stores", [] { return make({.depth = 4}, "11"); }, at_most(1, 1), at_most(~0u, 1)},
-                          {"depth 4, two laps", [] { return make({.depth = 4, .first_ticket = wraps}, "44"); }, at_most(0), at_most(1)},
-                          {"depth 4, three submitters", [] { return make({.depth = 4}, "111"); }, at_most(0), at_most(2)},
-                      });
+  return explore_main(
+      argc, argv,
+      {
+          {"depth 2, two submitters of two", [] { return make({.first_ticket = wraps}, "22"); }, every, every},
+          {"depth 2, two submitters of three", [] { return make({}, "33"); }, at_most(0), every},
+          {"depth 2, three submitters", [] { return make({}, "111"); }, at_most(0), at_most(2)},
+          {"depth 2, tokens", [] { return make({}, "22", way::holds_tokens); }, at_most(1), every},
+          {"depth 2, a failure", [] { return make({.failures = 1}, "11"); }, every, every},
+          {"depth 2, a token fails", [] { return make({.failures = 1}, "11", way::holds_tokens); }, at_most(1), every},
+          {"depth 2, the clock", [] { return make({.clock_jumps = 2}, "11"); }, at_most(1), every},
+          {"depth 2, a stop", [] { return make({.stops = 1}, "11"); }, at_most(1), every},
+          {"depth 2, two in a hurry", [] { return make({.first_ticket = wraps}, "22", way::express); }, at_most(1), at_most(3)},
+          {"depth 2, one in a hurry fails", [] { return make({.failures = 1}, "11", way::express); }, at_most(1), at_most(3)},
+          {"depth 4, two in a hurry", [] { return make({.depth = 4}, "22", way::express); }, at_most(1), at_most(2)},
+          {"depth 4, in a hurry, the clock", [] { return make({.depth = 4, .clock_jumps = 2}, "11", way::express); }, at_most(1),
+           at_most(3)},
+          {"depth 4, two submitters of two", [] { return make({.depth = 4}, "22"); }, at_most(1), every},
+          {"depth 4, tokens", [] { return make({.depth = 4}, "12", way::holds_tokens); }, at_most(1), at_most(3)},
+          {"depth 4, late stores", [] { return make({.depth = 4}, "11"); }, at_most(1, 1), at_most(~0u, 1)},
+          {"depth 4, two laps", [] { return make({.depth = 4, .first_ticket = wraps}, "44"); }, at_most(0), at_most(1)},
+          {"depth 4, three submitters", [] { return make({.depth = 4}, "111"); }, at_most(0), at_most(2)},
+      });
 }

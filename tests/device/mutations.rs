@@ -30,6 +30,9 @@ const fn ring(old: &'static str, new: &'static str) -> Edit {
 const fn nvme(old: &'static str, new: &'static str) -> Edit {
     Edit { header: "nvme.cuh", old, new }
 }
+const fn express(old: &'static str, new: &'static str) -> Edit {
+    Edit { header: "express.cuh", old, new }
+}
 const fn tags(old: &'static str, new: &'static str) -> Edit {
     Edit { header: "tags.cuh", old, new }
 }
@@ -48,6 +51,33 @@ const fn array(old: &'static str, new: &'static str) -> Edit {
 
 /// Mistakes of the ring and the queue pair.
 pub const QUEUE: &[Mutation] = &[
+    Mutation {
+        name: "an express lane takes its turn too early",
+        scene: "depth 4, two in a hurry",
+        found: "can never be over",
+        edits: &[express(
+            "if (head != uint64_t{t} << 32 ||",
+            "if ((head != uint64_t{t} << 32 && !MUTATED(\"an express lane takes its turn too early\")) ||",
+        )],
+    },
+    Mutation {
+        name: "an express lane keeps the head",
+        scene: "depth 4, in a hurry, the clock",
+        found: "can never be over",
+        edits: &[express(
+            "      order::store<order::release>(head_, head);\n      doorbells",
+            "      if (!MUTATED(\"an express lane keeps the head\")) order::store<order::release>(head_, head);\n      doorbells",
+        )],
+    },
+    Mutation {
+        name: "an express lane forgets those behind it",
+        scene: "depth 4, two in a hurry",
+        found: "can never be over",
+        edits: &[ring(
+            "if (static_cast<uint32_t>(held) > 1 || behind)",
+            "if ((static_cast<uint32_t>(held) > 1 || behind) && !MUTATED(\"an express lane forgets those behind it\"))",
+        )],
+    },
     Mutation {
         name: "publishes without waiting for the mark",
         scene: "depth 4, two submitters of two",

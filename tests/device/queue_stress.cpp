@@ -310,6 +310,7 @@ void mixed(const options& o) {
   uint32_t tickets = 0;
   for (const wb_queue& q : st.c.queues) tickets += q.ticket - o.first_ticket;
   check(total(st.c, &wb_stats::reads) + total(st.c, &wb_stats::writes) <= tickets, "more commands counted than sent");
+  check((st.c.with_data() != 0) == (o.in_capsule != 0), "writes with their data: " + std::to_string(st.c.with_data()));
   for (uint32_t i = 0; i < st.c.log.count && i < WB_ERROR_LOG_ENTRIES; ++i) {
     const wb_error& e = st.c.log.entry[i];
     check(st.c.log.ready[i] == 1, "a log entry is not complete");
@@ -384,6 +385,134 @@ void stopped(const options& o) {
   st.c.check_idle("stopped");
 }
 
+// Tests connections that are lost again and again: each command either succeeds with its data, or fails with Host Pathing Error, and
+// commands that were not sent wait for the next connection.
+void reconnects(const options& base) {
+  options o = base;
+  o.lose_every = 23;
+  std::printf("  reconnects: depth %u %s\n", o.depth, o.bounce ? "bounce" : "direct");
+  stand st(o);
+  std::atomic<uint32_t> good{0}, lost{0};
+  run(warps, [&] {
+    volume_ref v = st.volume();
+    rng r(o.seed);
+    for (uint32_t i = 0; i < 4 * rounds; ++i) {
+      const uint64_t block = r.below(st.readable());
+      const bool alone = i % 2 != 0;
+      const status s = alone ? v.wait(v.read_async(block, 1, st.buffer(0))) : v.read(warp::full(), block, 1, st.buffer(0));
+      check(s || (s.kind() == WB_DEVICE_ERROR && s.nvme() == capsules::host_pathing_error),
+            "a command over a connection that is lost ended in " + std::to_string(s.word));
+      if (s) check(holds(st.buffer(0), block, 1, v.block_shift(), 0), "wrong data after a connection was lost");
+      s ? ++good : ++lost;
+    }
+  });
+  check(good > 0, "no connection carried a command");
+  st.drain();
+  for (wb_queue& q : st.c.queues) check(q.head == q.ticket && q.tail == q.ticket && q.tail_lock == 0, "a command is left");
+}
+
+// A queue of four entries with its connection, and no controller behind it.
+struct lone_queue {
+  explicit lone_queue(bool in_entry) : words(long_enough_ns), link(sq, 4, 1, in_entry) {
+    link.begin(0);
+    q.sq = sq.data(), q.slot = slot.data(), q.mark = mark.data(), q.outcome = outcome.data(), q.record = record.data();
+    q.depth = 4, q.log2_depth = 2, q.remote = 1, q.capsules = &link.view;
+  }
+  std::vector<order::quad> sq = std::vector<order::quad>(4 * 4);
+  std::vector<uint32_t> slot = std::vector<uint32_t>(4), mark = slot, outcome = slot;
+  std::vector<wb_record> record = std::vector<wb_record>(4);
+  host_words words;
+  capsule_link link;
+  wb_queue q = {};
+};
+
+// Tests arbitrary responses: those before the first violation count, the report names it, and each command ends.
+void arbitrary(uint32_t seed) {
+  rng r(seed);
+  uint32_t faults = 0;
+  for (uint32_t round = 0; round < 2000; ++round) {
+    lone_queue lone(round % 2 == 0);
+    capsule_link& link = lone.link;
+    constexpr uint32_t commands = 3, none = ~0u;
+    uint32_t n = 1 + static_cast<uint32_t>(r.below(4)), expected = 0, field[commands] = {none, none, none};
+    run(1, [&] {
+      if (warp::lane() != 0) return;
+      const queue_ref queue(&lone.q, &lone.words.ctl);
+      const warp::mask_t self = 1;
+      uint32_t t[commands];
+      order::quad e[4];
+      for (uint32_t& ticket : t) {
+        check(bool(queue.submit(self, nvme::flush(1), nvme::record(nvme::op_flush, 0, 0, 0, 0, 0, false), ticket)), "submit");
+        check(link.fetch(e), "a command is sent");
+      }
+      for (uint32_t i = 0; i < n; ++i) {
+        const bool sound = r.below(4) != 0;
+        const uint32_t cid = static_cast<uint32_t>(sound ? r.below(commands) : r.below(65536)),
+                       bytes = sound ? 16u : 8u * uint32_t(r.below(5)), head = static_cast<uint32_t>(sound ? r.below(4) : r.below(65536)),
+                       top = static_cast<uint32_t>(r.below(3) * r.below(65536));
+        link.respond({static_cast<uint32_t>(r.below(1u << 31)), 0, head | 0xabcd0000u, cid | top << 16}, bytes);
+        if (expected) continue;
+        if (bytes != 16) expected = WB_CAPSULES_LENGTH;
+        else if (head >= 4 && head != 0xffff) expected = WB_CAPSULES_HEAD;
+        else if (cid >= commands) expected = WB_CAPSULES_UNKNOWN;
+        else if (field[cid] != none) expected = WB_CAPSULES_REPEATED;
+        else field[cid] = (top & 0xffffu) >> 1;
+      }
+      while (expected ? link.view.down == 0 : link.view.taken != link.view.posted + n) queue.poll(self);
+      order::store<order::relaxed>(&link.view.closed, WB_CAPSULES_LOST);
+      for (uint32_t i = 0; i < commands; ++i) {
+        const status s = queue.wait(self, t[i]);
+        const uint32_t wanted = field[i] == none ? capsules::host_pathing_error : field[i];
+        check((wanted & capsules::status_code) == 0 ? bool(s) : s.nvme() == wanted, "a command has another status than its response");
+      }
+      uint32_t found = static_cast<uint32_t>(link.report.fault >> WB_CAPSULES_FAULT_SHIFT);
+      // An identifier of a ticket before the first one may count as either.
+      if (expected == WB_CAPSULES_UNKNOWN && found == WB_CAPSULES_REPEATED) found = expected;
+      check(found == expected, "the report names " + std::to_string(found) + ", expected " + std::to_string(expected));
+      faults += expected != 0;
+    });
+  }
+  check(faults > 200 && faults < 1800, std::to_string(faults) + " violations: too few of them, or of the others");
+}
+
+// Tests what a target must not send. The queue's commands fail, and the report names the violation.
+void violations() {
+  enum { length, head, unknown, repeated, kinds };
+  const uint32_t expected[kinds] = {WB_CAPSULES_LENGTH, WB_CAPSULES_HEAD, WB_CAPSULES_UNKNOWN, WB_CAPSULES_REPEATED};
+  for (uint32_t kind = 0; kind < kinds; ++kind) {
+    lone_queue lone(kind % 2 == 0);
+    capsule_link& link = lone.link;
+    run(1, [&] {
+      if (warp::lane() != 0) return;
+      const queue_ref r(&lone.q, &lone.words.ctl);
+      const warp::mask_t self = 1;
+      uint32_t t[2];
+      for (uint32_t& ticket : t)
+        check(bool(r.submit(self, nvme::flush(1), nvme::record(nvme::op_flush, 0, 0, 0, 0, 0, false), ticket)), "submit");
+      order::quad e[4];
+      check(link.fetch(e) && link.fetch(e) && !link.fetch(e), "two commands are sent");
+      switch (kind) {
+        case length: link.respond({0, 0, 2, 0}, 15); break;
+        case head: link.respond({0, 0, 4, 0}); break;
+        case unknown: link.respond({0, 0, 2, 2}); break;
+        default: link.respond({0, 0, 0xffff, 1}); link.respond({0, 0, 2, 1});
+      }
+      while (order::load<order::relaxed>(&link.view.down) == 0) r.poll(self);
+      r.poll(self);
+      check(!r.test(t[0]), "a command fails while the controller can reach its buffer");
+      order::store<order::relaxed>(&link.view.closed, WB_CAPSULES_LOST);
+      check(r.wait(self, t[0]).nvme() == capsules::host_pathing_error, "the other command does not fail");
+      check(kind == repeated ? bool(r.wait(self, t[1])) : !r.wait(self, t[1]), "the first response counts");
+      check(link.report.fault >> WB_CAPSULES_FAULT_SHIFT == expected[kind], "the report names another violation");
+      // The host gives up: a later command fails at once.
+      order::store<order::relaxed>(&link.view.closed, WB_CAPSULES_FAILED);
+      check(bool(r.submit(self, nvme::flush(1), nvme::record(nvme::op_flush, 0, 0, 0, 0, 0, false), t[0])), "submit");
+      check(r.wait(self, t[0]).nvme() == capsules::host_pathing_error, "a command without connection does not fail");
+      check(!link.fetch(e), "a command was sent on a lost connection");
+    });
+  }
+}
+
 // Tests a failed command whose owner never waits for it: it does not block the ring for ever, but fails the run, which names it.
 void orphan(const options& base) {
   options o = base;
@@ -413,6 +542,7 @@ int main(int argc, char** argv) {
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
   options o;
   o.seed = argc > 1 ? static_cast<uint32_t>(std::strtoul(argv[1], nullptr, 0)) : 1;
+  o.remote = argc > 2 && std::string(argv[2]) == "remote";
   // Depths from the smallest; tickets that wrap in the middle of a run. (The first lap is even in any case, as on a fresh ring.)
   const struct {
     uint32_t devices, queues, depth, before_wrap;
@@ -427,6 +557,8 @@ int main(int argc, char** argv) {
     o.depth = s.depth;
     o.first_ticket = 0u - s.before_wrap;
     o.bounce = s.bounce;
+    // Room for all writes, for some, for none.
+    o.in_capsule = o.remote ? (s.depth == 64 ? 1024u : s.depth == 2 ? 8192u : s.devices == 1 ? 512u : 0u) : 0u;
     mixed(o);
   }
   o.devices = 1;
@@ -439,6 +571,11 @@ int main(int argc, char** argv) {
     o.depth = 4;
     stopped(o);
     orphan(o);
+    if (!o.remote) continue;
+    reconnects(o);
+    o.depth = 64;
+    reconnects(o);
   }
+  if (o.remote) violations(), arbitrary(o.seed);
   std::printf("queue stress: width %u, seed %u: ok\n", warp::width, o.seed);
 }

@@ -19,8 +19,14 @@ SOURCE = ["linux-source-6.12", "linux-source"]
 
 # What the tests load in the guest, where it is not built in.
 MODULES = ["nvme_core", "nvme", "vfio", "vfio_iommu_type1", "vfio_pci_core", "vfio_pci"]
-# For drives of other machines: the kernel's target and initiator over TCP, and a disk in memory to export.
-FABRICS = ["crc32c_generic", "configfs", "brd", "nvme_core", "nvmet", "nvmet_tcp", "nvme_fabrics", "nvme_tcp"]
+# The newest with all drivers: the cloud flavour has no Soft-RoCE.
+STOCK_FULL = ["linux-image-6.12-amd64", "linux-image-amd64"]
+# For drives of other machines: disks in memory to export, with blocks of 512 and 4096 bytes; the kernel's target and initiator over TCP
+# and over RDMA; Soft-RoCE, which needs its checksum first.
+FABRICS = ["crc32c_generic", "configfs", "brd", "null_blk", "nvme_core", "nvmet", "nvmet_tcp", "nvme_fabrics", "nvme_tcp"]
+FABRICS += ["crc32_generic", "dummy", "ib_uverbs", "rdma_ucm", "rdma_rxe", "nvmet_rdma", "nvme_rdma"]
+# Networks that are cut.
+FABRICS += ["veth", "sch_netem"]
 
 
 class Kernel:
@@ -33,8 +39,8 @@ class Kernel:
 
 
 def stock(cache, wanted=None):
-    """The distribution's kernel: VFIO by group and type1, or other modules."""
-    meta, _ = first_known(STOCK)
+    """The distribution's kernel: VFIO by group and type1, or other modules, which may need all drivers."""
+    meta, _ = first_known(STOCK_FULL if wanted else STOCK)
     package = dependency(meta, "linux-image-")
     version = candidate(package)
     folder = unpacked(cache, package, version)

@@ -1,4 +1,5 @@
-"""Programs of packages that the guest runs and this machine need not have: network set-up, libibverbs with its providers, perftest."""
+"""Programs of packages that the guest runs and this machine need not have: network set-up, libibverbs with its providers, perftest,
+nvme-cli."""
 
 import re
 
@@ -11,6 +12,8 @@ PROGRAMS = (
     "ip rdma tc ibv_devinfo ibv_rc_pingpong "
     "ib_write_bw ib_write_lat ib_read_bw ib_read_lat ib_send_bw ib_send_lat ib_atomic_bw ib_atomic_lat"
 ).split()
+# For drives of other machines only.
+NVME_PACKAGE, NVME_PROGRAM = "nvme-cli", "nvme"
 # Of the providers' drivers only those whose devices a kernel can make by itself.
 PROVIDERS = ["rxe", "siw"]
 LEVELS = 4
@@ -24,14 +27,14 @@ class Tools:
         self.folders = folders
 
 
-def tools(cache):
-    """Programs and providers, with the packages that hold their libraries unpacked beside them."""
-    packages = _unpacked(cache, PACKAGES)
+def tools(cache, nvme):
+    """Programs and providers, with the packages that hold their libraries unpacked beside them. `nvme` adds nvme-cli."""
+    packages = _unpacked(cache, PACKAGES + [NVME_PACKAGE] * nvme)
     files = {}
-    for program in PROGRAMS:
+    for program in PROGRAMS + [NVME_PROGRAM] * nvme:
         found = [f for tree in packages.values() for place in ("usr/bin", "usr/sbin", "bin", "sbin") if (f := tree / place / program).exists()]
         if not found:
-            raise RigError(f"none of {', '.join(PACKAGES)} holds `{program}`")
+            raise RigError(f"none of {', '.join(packages)} holds `{program}`")
         files[f"usr/bin/{program}"] = found[0].resolve()
     tree = packages["ibverbs-providers"]
     for provider in PROVIDERS:

@@ -110,7 +110,7 @@ impl DmaSpace for PeerSpace {
         // SAFETY: the range is handed out once, and the mapping lives as long as the share that the region keeps.
         let region = unsafe { space.import_host(base, bytes, false, self.0.clone()) }?;
         let iova = self.0.iova + offset as u64;
-        Ok(DmaRegion { region, offset: 0, bytes, iova, guard: self.0.clone() })
+        Ok(DmaRegion { region, offset: 0, bytes, iova, remote: None, guard: self.0.clone() })
     }
 
     fn map(&self, region: &Region) -> Result<DmaRegion, DmaError> {
@@ -121,7 +121,14 @@ impl DmaSpace for PeerSpace {
             return Err(DmaError::Unreachable { device: PEER.to_owned(), reason });
         }
         let iova = self.0.iova + offset as u64;
-        Ok(DmaRegion { region: region.clone(), offset: 0, bytes: region.len(), iova, guard: self.0.clone() })
+        Ok(DmaRegion {
+            region: region.clone(),
+            offset: 0,
+            bytes: region.len(),
+            iova,
+            remote: None,
+            guard: self.0.clone(),
+        })
     }
 }
 

@@ -25,7 +25,9 @@ pub enum BenchCommand {
     #[command(after_help = "Example:\n  warpbell bench mapping --max-size 64k")]
     Mapping(MappingArgs),
     /// Measure posting of RDMA work requests, against an ideal adapter made of kernels
-    #[command(after_help = "Examples:\n  warpbell bench post --runs 7\n  warpbell bench post --inlined")]
+    #[command(
+        after_help = "Examples:\n  warpbell bench post --runs 7\n  warpbell bench post --inlined\n  warpbell bench post --capsules"
+    )]
     Post(PostArgs),
     /// Compare element loads through the cache (hits only) with plain loads
     #[command(after_help = "Example:\n  warpbell bench array --size 4G")]
@@ -161,6 +163,9 @@ pub struct PostArgs {
     /// Inline the posting functions into the kernels, instead of calling them as a put does
     #[arg(long)]
     pub inlined: bool,
+    /// Post command capsules (NVMe over Fabrics) instead of writes, and wait for the response to each
+    #[arg(long, conflicts_with_all = ["inline", "collapsed", "blueflame", "inlined"])]
+    pub capsules: bool,
     /// Timed posts of a latency measurement
     #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     pub iters: u32,

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 use warpbell::shmem::Transport;
+use warpbell::storage::Cache;
 use warpbell::suggest::hint;
 use warpbell::units::{Bytes, parse_duration};
 
@@ -79,6 +80,13 @@ pub struct PageArgs {
     /// Size of a cache page, 512 to 64k
     #[arg(long, value_name = "SIZE", default_value = "4k")]
     pub page_size: Bytes,
+}
+
+impl PageArgs {
+    /// Returns the bytes that a command of the cache's volume must be able to move.
+    pub fn transfer(&self) -> Bytes {
+        Bytes(self.page_size.0.max(Cache::COMMAND_BYTES as u64))
+    }
 }
 
 /// Value of `--engine`.

@@ -23,17 +23,27 @@ pub fn run(args: &PostArgs, interrupt: &Interrupt) -> Result<(), Failure> {
         (given, _) => given.to_vec(),
     };
     text.line(format_args!("# warpbell {}  bench post  engine {engine}", env!("CARGO_PKG_VERSION")))?;
-    text.line(format_args!(
-        "# ideal adapter: kernels, one warp for each queue pair, that complete everything at once; every work request checked; runs {}",
-        args.measure.runs
-    ))?;
-    text.line(format_args!(
-        "# write of 8 bytes{}, a work request for each thread, a warp's posted together, by functions {}; ring {} blocks; completions {}",
-        if args.inline { " inline" } else { "" },
-        if args.inlined { "inlined" } else { "called, as by a put" },
-        args.depth,
-        if args.collapsed { "collapsed" } else { "ring" }
-    ))?;
+    let runs = args.measure.runs;
+    if args.capsules {
+        text.line(format_args!(
+            "# ideal adapter and target: kernels, one warp for each queue, that respond at once; every capsule checked; runs {runs}"
+        ))?;
+        text.line(format_args!(
+            "# command capsule of a read, one for each thread, a warp's posted together and waited for; queue {} entries; responses in completion entries",
+            args.depth
+        ))?;
+    } else {
+        text.line(format_args!(
+            "# ideal adapter: kernels, one warp for each queue pair, that complete everything at once; every work request checked; runs {runs}"
+        ))?;
+        text.line(format_args!(
+            "# write of 8 bytes{}, a work request for each thread, a warp's posted together, by functions {}; ring {} blocks; completions {}",
+            if args.inline { " inline" } else { "" },
+            if args.inlined { "inlined" } else { "called, as by a put" },
+            args.depth,
+            if args.collapsed { "collapsed" } else { "ring" }
+        ))?;
+    }
     if args.blueflame {
         text.line(format_args!(
             "# BlueFlame: the doorbell takes an entry that is announced alone; \"from register\" is the share that the adapter took there"
@@ -43,8 +53,12 @@ pub fn run(args: &PostArgs, interrupt: &Interrupt) -> Result<(), Failure> {
         if args.blueflame { format!("   from register {:.1} %", 100.0 * from_register) } else { String::new() }
     };
     let _stop = interrupt.stops(&engine);
-    let settings = counts.into_iter().map(|blocks| {
+    let suited = |blocks| {
         let suited = PostSetting::suited(&engine, blocks, args.depth);
+        if args.capsules { suited.of_capsules() } else { suited }
+    };
+    let settings = counts.into_iter().map(|blocks| {
+        let suited = suited(blocks);
         PostSetting {
             threads: args.threads_per_block.unwrap_or(suited.threads),
             queues: args.queues.unwrap_or(suited.queues),
@@ -63,15 +77,15 @@ pub fn run(args: &PostArgs, interrupt: &Interrupt) -> Result<(), Failure> {
         text.line(format_args!("{row}{}", share(row.from_register)))?;
         rows.push(row);
     }
-    text.line(format_args!("# one thread posts alone: time in the call, and until the completion of the write"))?;
+    let completion = if args.capsules { "the response" } else { "the completion of the write" };
+    text.line(format_args!("# one thread posts alone: time in the call, and until {completion}"))?;
     text.line(format_args!("{}", post::LATENCY_HEAD))?;
-    let suited = PostSetting::suited(&engine, 1, args.depth);
     let alone = PostSetting {
         inline: args.inline,
         collapsed: args.collapsed,
         blue_flame: args.blueflame,
         inlined: args.inlined,
-        ..suited
+        ..suited(1)
     };
     let width = engine.info().warp_width;
     let mut latencies = Vec::new();
@@ -83,7 +97,7 @@ pub fn run(args: &PostArgs, interrupt: &Interrupt) -> Result<(), Failure> {
     if let Some(path) = &args.measure.report.json {
         let config = json!({
             "runs": args.measure.runs, "depth": args.depth, "inline": args.inline, "collapsed": args.collapsed,
-            "blueflame": args.blueflame, "inlined": args.inlined, "deadline_ns": nanoseconds(args.measure.engine.deadline),
+            "blueflame": args.blueflame, "inlined": args.inlined, "capsules": args.capsules, "deadline_ns": nanoseconds(args.measure.engine.deadline),
         });
         let results = json!({ "rates": rows, "latencies": latencies });
         output::write_json("bench post", &Report::new(config, &engine, None, results), path)?;

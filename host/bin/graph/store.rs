@@ -71,7 +71,7 @@ impl Job {
             Edges::Gpu => (Placement::Gpu, None),
             Edges::Storage => {
                 let plan = GraphOnEngine::plan(csr, self.needs()).page_checksums(args.page_checksums);
-                let volume = device::volume(&args.device, engine, &plan, args.page.page_size)?;
+                let volume = device::volume(&args.device, engine, &plan, args.page.transfer())?;
                 GraphOnEngine::check_volume(&volume, csr, self.needs())?;
                 let cache = self.cache(&volume, edges)?;
                 (Placement::Storage(cache.clone()), Some(Storage { volume, cache }))
@@ -95,7 +95,7 @@ impl Job {
     ) -> Result<(StoredGraph, Store, Duration), Failure> {
         let args = &self.graph;
         let started = Instant::now();
-        let volume = device::stored(&args.device, engine, args.page.page_size)?;
+        let volume = device::stored(&args.device, engine, args.page.transfer())?;
         text.line(format_args!("opening takes {}", needed(&OpeningMemory::of(&volume, name, self.needs())?)))?;
         let stored = StoredGraph::open(&volume, name)?;
         let opening = started.elapsed();
@@ -124,7 +124,7 @@ impl Job {
     /// * [`Failure::Usage`] if no device is named that keeps data.
     /// * [`Failure::Error`] if the device holds no such graph, or if the graph cannot be read.
     pub fn read_stored(&self, name: &GraphName, interrupt: &Interrupt) -> Result<Loaded, Failure> {
-        let volume = device::stored(&self.graph.device, &Engine::cpu()?, self.graph.page.page_size)?;
+        let volume = device::stored(&self.graph.device, &Engine::cpu()?, self.graph.page.transfer())?;
         let _stop = interrupt.stops(volume.engine());
         let stored = StoredGraph::open(&volume, name)?;
         Ok(Loaded { csr: self.read(&stored, &volume)?, summary: stored.info().input })

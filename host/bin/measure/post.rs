@@ -1,9 +1,12 @@
 //! Measures posting of RDMA work requests alone: kernels that post, against an ideal adapter made of kernels, which
 //! completes everything at once. The figures are those of software only: neither PCIe nor a wire takes part.
 
+mod capsules;
+
 use super::error::{MeasureError, refuse};
-use super::params::{AdapterSaw, PostClock, WarpPosted};
+use super::params::{AdapterSaw, PostClock, QueueSubmitted, WarpPosted};
 use super::report::Spread;
+use capsules::CapsuleQueues;
 use serde::Serialize;
 use std::fmt;
 use std::time::Duration;
@@ -50,6 +53,9 @@ pub struct PostSetting {
     pub blue_flame: bool,
     /// True if the posting functions are inlined into the kernel; false if the kernel calls them, as a put does.
     pub inlined: bool,
+    /// True if the posts are command capsules (NVMe over Fabrics), of queues with `depth` entries. Each thread waits for
+    /// the response before it posts the next.
+    pub capsules: bool,
 }
 
 impl PostSetting {
@@ -70,7 +76,13 @@ impl PostSetting {
             collapsed: false,
             blue_flame: false,
             inlined: false,
+            capsules: false,
         }
+    }
+
+    /// Returns the parameters for command capsules: fewer posts take as long, as each is waited for.
+    pub fn of_capsules(self) -> Self {
+        Self { posts_each: self.posts_each.div_ceil(4), capsules: true, ..self }
     }
 }
 
@@ -149,7 +161,15 @@ impl fmt::Display for LatencyRow {
     }
 }
 
-/// Queue pairs in the engine's memory that belong to no adapter.
+/// Queues in the engine's memory that belong to no adapter.
+trait PostQueues {
+    /// Resets all memory and structures to the state of new queues.
+    fn reset(&self) -> Result<(), MeasureError>;
+    /// Returns the structures, which the kernels take.
+    fn table(&self) -> &Region;
+}
+
+/// Queue pairs for work requests.
 struct Queues {
     memory: Vec<QueueRings>,
     table: Region,
@@ -157,12 +177,8 @@ struct Queues {
 
 impl Queues {
     fn new(engine: &Engine, setting: &PostSetting) -> Result<Self, MeasureError> {
-        let depth = setting.depth;
-        if !depth.is_power_of_two() || !(LEAST_DEPTH..=1 << MAX_LOG_BLOCKS).contains(&depth) {
-            return refuse!("a send ring of {depth} blocks: choose a power of two from 4 to 32768");
-        }
         let plan = QueuePlan::new(engine.space().clone(), Place::Device)
-            .log_blocks(depth.trailing_zeros())
+            .log_blocks(setting.depth.trailing_zeros())
             .collapsed(setting.collapsed);
         let mut memory: Vec<_> =
             (0..setting.queues).map(|_| QueueRings::new(plan.clone(), Place::Device)).collect::<Result<_, _>>()?;
@@ -172,8 +188,9 @@ impl Queues {
         let table = engine.allocate(Place::Device, setting.queues as usize * size_of::<abi::SendQueue>())?;
         Ok(Self { memory, table })
     }
+}
 
-    /// Resets all memory and structures to the state of new queue pairs.
+impl PostQueues for Queues {
     fn reset(&self) -> Result<(), MeasureError> {
         for memory in &self.memory {
             memory.clear()?;
@@ -183,42 +200,59 @@ impl Queues {
         self.table.set_slice(0, &all)?;
         Ok(())
     }
+
+    fn table(&self) -> &Region {
+        &self.table
+    }
 }
 
 /// The ideal adapter, with the queue pairs that it completes.
 struct IdealAdapter<'a> {
     engine: &'a Engine,
-    queues: Queues,
+    queues: Box<dyn PostQueues>,
+    count: u32,
+    /// Its kernel.
+    kernel: &'static str,
     saw: Region,
     stop: Region,
 }
 
 impl<'a> IdealAdapter<'a> {
     fn new(engine: &'a Engine, setting: &PostSetting) -> Result<Self, MeasureError> {
+        let depth = setting.depth;
+        if !depth.is_power_of_two() || !(LEAST_DEPTH..=1 << MAX_LOG_BLOCKS).contains(&depth) {
+            return refuse!("a send ring of {depth} blocks: choose a power of two from 4 to 32768");
+        }
+        let (queues, kernel): (Box<dyn PostQueues>, _) = match setting.capsules {
+            true => (Box::new(CapsuleQueues::new(engine, setting)?), "wb_bench_ideal_target"),
+            false => (Box::new(Queues::new(engine, setting)?), "wb_bench_ideal_adapter"),
+        };
         Ok(Self {
             engine,
-            queues: Queues::new(engine, setting)?,
+            queues,
+            count: setting.queues,
+            kernel,
             saw: engine.allocate(Place::Device, setting.queues as usize * size_of::<AdapterSaw>())?,
             stop: engine.allocate(Place::Host, size_of::<u32>())?,
         })
     }
 
-    /// Runs a kernel that posts to reset queue pairs, and the adapter's kernel beside it. Returns the duration of the
+    /// Runs a kernel that posts to reset queues, and the adapter's kernel beside it. Returns the duration of the
     /// former.
     fn serve(&self, kernel: &str, grid: Grid, arguments: Args) -> Result<Duration, MeasureError> {
         self.queues.reset()?;
         self.saw.fill(0, self.saw.len(), 0)?;
         self.stop.set(0, 0u32)?;
-        let count = self.queues.memory.len() as u32;
+        let count = self.count;
         let width = self.engine.info().warp_width;
         let warps = if width == 32 { ADAPTER_WARPS.min(count) } else { 1 };
         // SAFETY: the arguments are this kernel's parameters; the memory that they refer to lives until the run has
         // ended.
         let adapter = unsafe {
             self.engine.launch(
-                "wb_bench_ideal_adapter",
+                self.kernel,
                 Grid { blocks: count.div_ceil(warps), threads: warps * width },
-                args!(&self.queues.table, count, &self.stop, LIMIT.as_nanos() as u64, &self.saw),
+                args!(self.queues.table(), count, &self.stop, LIMIT.as_nanos() as u64, &self.saw),
             )
         }?;
         // SAFETY: the arguments are this kernel's parameters; the memory that they refer to lives until the run has
@@ -232,7 +266,7 @@ impl<'a> IdealAdapter<'a> {
     /// Checks that the adapter received exactly `entries` work requests, one for each address from 0 on.
     fn check(&self, entries: u64) -> Result<AdapterSaw, MeasureError> {
         let mut total = AdapterSaw::default();
-        for s in self.saw.get_slice::<AdapterSaw>(0, self.queues.memory.len())? {
+        for s in self.saw.get_slice::<AdapterSaw>(0, self.count as usize)? {
             total.entries += s.entries;
             total.sum = total.sum.wrapping_add(s.sum);
             total.wrong += s.wrong;
@@ -248,7 +282,7 @@ impl<'a> IdealAdapter<'a> {
     }
 
     fn compare<const N: usize>(&self, checks: [(&'static str, u64, u64); N]) -> Result<(), MeasureError> {
-        let queues = self.queues.memory.len() as u32;
+        let queues = self.count;
         match checks.into_iter().find(|(_, found, expected)| found != expected) {
             None => Ok(()),
             Some((what, found, expected)) => {
@@ -284,21 +318,27 @@ pub fn measure(engine: &Engine, setting: PostSetting, runs: u32) -> Result<PostR
     };
     let adapter = IdealAdapter::new(engine, &setting)?;
     let warps = (all / u64::from(width)) as usize;
-    let posted = engine.allocate(Place::Device, warps * size_of::<WarpPosted>())?;
+    let posted = engine.allocate(Place::Device, warps * size_of::<WarpPosted>().max(size_of::<QueueSubmitted>()))?;
 
     let mut rates = Vec::new();
     let (mut per_doorbell, mut from_register) = (0.0, 0.0);
     // One run more than requested: the first is a warm-up and does not count.
     for turn in 0..=runs {
         posted.fill(0, posted.len(), 0)?;
-        let (table, inline) = (&adapter.queues.table, u32::from(setting.inline));
-        let elapsed = adapter.serve(
-            if setting.inlined { "wb_bench_post_inlined" } else { "wb_bench_post" },
-            Grid { blocks: setting.blocks, threads },
-            args!(table, setting.queues, engine.control_address(), setting.posts_each, inline, &posted),
-        )?;
+        let (table, inline) = (adapter.queues.table(), u32::from(setting.inline));
+        let (queues, control) = (setting.queues, engine.control_address());
+        let (kernel, arguments) = match (setting.capsules, setting.inlined) {
+            (true, _) => ("wb_bench_queue", args!(table, queues, control, each, &posted)),
+            (false, true) => ("wb_bench_post_inlined", args!(table, queues, control, each, inline, &posted)),
+            (false, false) => ("wb_bench_post", args!(table, queues, control, each, inline, &posted)),
+        };
+        let elapsed = adapter.serve(kernel, Grid { blocks: setting.blocks, threads }, arguments)?;
+        let all: Vec<WarpPosted> = match setting.capsules {
+            true => posted.get_slice::<QueueSubmitted>(0, warps)?.iter().map(capsules::posted).collect(),
+            false => posted.get_slice(0, warps)?,
+        };
         let mut total = WarpPosted::default();
-        for w in posted.get_slice::<WarpPosted>(0, warps)? {
+        for w in all {
             total.posted += w.posted;
             total.failed += w.failed;
             total.sum = total.sum.wrapping_add(w.sum);
@@ -337,12 +377,14 @@ pub fn measure_latency(
     let samples = engine.allocate(Place::Device, 2 * iterations as usize * size_of::<u32>())?;
     let clock = engine.allocate(Place::Device, size_of::<PostClock>())?;
     clock.fill(0, clock.len(), 0)?;
-    let (table, inline) = (&adapter.queues.table, u32::from(setting.inline));
-    adapter.serve(
-        if setting.inlined { "wb_bench_post_latency_inlined" } else { "wb_bench_post_latency" },
-        Grid { blocks: 1, threads: width },
-        args!(table, engine.control_address(), lanes, WARMUP, iterations, inline, &samples, &clock),
-    )?;
+    let (table, inline, control) = (adapter.queues.table(), u32::from(setting.inline), engine.control_address());
+    let of_posts = || args!(table, control, lanes, WARMUP, iterations, inline, &samples, &clock);
+    let (kernel, arguments) = match (setting.capsules, setting.inlined) {
+        (true, _) => ("wb_bench_capsules_latency", args!(table, control, lanes, WARMUP, iterations, &samples, &clock)),
+        (false, true) => ("wb_bench_post_latency_inlined", of_posts()),
+        (false, false) => ("wb_bench_post_latency", of_posts()),
+    };
+    adapter.serve(kernel, Grid { blocks: 1, threads: width }, arguments)?;
     let at = clock.get::<PostClock>(0)?;
     adapter.compare([("the number of posts that failed", at.failed, 0)])?;
     let posts = u64::from(WARMUP + iterations) * u64::from(lanes);
@@ -417,11 +459,29 @@ mod tests {
     }
 
     #[test]
+    fn every_capsule_is_seen_once_and_gets_its_response() {
+        let engine = Engine::cpu().unwrap();
+        // Rings wrap; with four entries lanes wait for each other's slots.
+        for (queues, depth, posts_each) in [(1, 4, 100), (2, 64, 400), (3, 1024, 400)] {
+            let suited = PostSetting::suited(&engine, 2, depth).of_capsules();
+            let setting = PostSetting { queues, posts_each, ..suited };
+            let row = measure(&engine, setting, 1).unwrap();
+            assert!(row.posts_per_s.median > 0.0 && row.posts_per_doorbell > 0.0, "{row:?}");
+            let width = engine.info().warp_width;
+            let row = measure_latency(&engine, setting, width.min(depth / 2), 100).unwrap();
+            assert!(row.post_p50_ns > 0.0 && row.complete_p50_ns >= row.post_p50_ns, "{row:?}");
+        }
+    }
+
+    #[test]
     fn rings_that_no_queue_pair_has_are_refused() {
         let engine = Engine::cpu().unwrap();
         for depth in [0, 2, 100, 65_536] {
-            let refused = measure(&engine, PostSetting::suited(&engine, 1, depth), 1).unwrap_err().to_string();
-            assert!(refused.contains(&depth.to_string()) && refused.contains("power of two"), "{refused}");
+            let suited = PostSetting::suited(&engine, 1, depth);
+            for setting in [suited, suited.of_capsules()] {
+                let refused = measure(&engine, setting, 1).unwrap_err().to_string();
+                assert!(refused.contains(&depth.to_string()) && refused.contains("power of two"), "{refused}");
+            }
         }
     }
 }

@@ -86,43 +86,58 @@ impl fmt::Display for QueueRow {
 }
 
 /// Queue pairs in the engine's memory that belong to no controller.
-struct Queues {
+pub(super) struct Queues {
     queues: Region,
     rings: Region,
     doorbells: Region,
     words: Region,
     records: Region,
-    setting: QueueSetting,
+    count: usize,
+    depth: usize,
 }
 
 impl Queues {
-    fn new(engine: &Engine, setting: QueueSetting) -> Result<Self, MeasureError> {
-        let slots = setting.queues as usize * setting.depth as usize;
+    /// Allocates `count` queues of `depth` entries.
+    pub(super) fn new(engine: &Engine, count: u32, depth: u32) -> Result<Self, MeasureError> {
+        let (count, depth) = (count as usize, depth as usize);
+        let slots = count * depth;
         let device = |bytes| engine.allocate(Place::Device, bytes);
         Ok(Self {
-            queues: device(setting.queues as usize * size_of::<abi::Queue>())?,
+            queues: device(count * size_of::<abi::Queue>())?,
             rings: device(slots * (SQE + CQE))?,
-            doorbells: device(setting.queues as usize * 2 * DOORBELL_STRIDE)?,
+            doorbells: device(count * 2 * DOORBELL_STRIDE)?,
             // Slot words, marks and outcomes.
             words: device(slots * 3 * size_of::<u32>())?,
             records: device(slots * size_of::<abi::Record>())?,
-            setting,
+            count,
+            depth,
         })
     }
 
-    /// Resets the queues to the state of new ones: zeroes the rings, doorbells and words, and writes the structures.
-    fn reset(&self) -> Result<(), MemoryError> {
+    /// Returns the structures of the queues.
+    pub(super) fn table(&self) -> &Region {
+        &self.queues
+    }
+
+    /// Returns the address of a queue's submission ring.
+    pub(super) fn submission_ring(&self, queue: usize) -> u64 {
+        self.rings.address() + (queue * self.depth * SQE) as u64
+    }
+
+    /// Resets the queues to the state of new ones: zeroes the rings, doorbells and words, and writes the structures, which
+    /// `adjust` changes.
+    pub(super) fn reset(&self, adjust: impl Fn(usize, abi::Queue) -> abi::Queue) -> Result<(), MemoryError> {
         for region in [&self.rings, &self.doorbells, &self.words] {
             region.fill(0, region.len(), 0)?;
         }
-        let (queues, depth) = (self.setting.queues as usize, self.setting.depth as usize);
+        let (queues, depth) = (self.count, self.depth);
         let slots = queues * depth;
         let all: Vec<abi::Queue> = (0..queues)
             .map(|q| {
                 let at = |region: &Region, offset: usize| region.address() + offset as u64;
                 let words = |list: usize| at(&self.words, (list * slots + q * depth) * size_of::<u32>());
-                abi::Queue {
-                    sq: at(&self.rings, q * depth * SQE),
+                let queue = abi::Queue {
+                    sq: self.submission_ring(q),
                     cq: at(&self.rings, slots * SQE + q * depth * CQE),
                     sq_doorbell: at(&self.doorbells, 2 * q * DOORBELL_STRIDE),
                     cq_doorbell: at(&self.doorbells, (2 * q + 1) * DOORBELL_STRIDE),
@@ -134,7 +149,8 @@ impl Queues {
                     log2_depth: depth.trailing_zeros(),
                     index: q as u32,
                     ..Zeroable::zeroed()
-                }
+                };
+                adjust(q, queue)
             })
             .collect();
         self.queues.set_slice(0, &all)
@@ -163,7 +179,7 @@ pub fn measure(engine: &Engine, setting: QueueSetting, runs: u32) -> Result<Queu
             "{submitters} threads with {each} commands each are too many: give fewer --submitters or --commands"
         );
     }
-    let queues = Queues::new(engine, setting)?;
+    let queues = Queues::new(engine, setting.queues, setting.depth)?;
     let warps = (submitters / width) as usize;
     let serviced = engine.allocate(Place::Device, setting.queues as usize * size_of::<Serviced>())?;
     let progress = engine.allocate(Place::Device, setting.queues as usize * size_of::<u32>())?;
@@ -174,7 +190,7 @@ pub fn measure(engine: &Engine, setting: QueueSetting, runs: u32) -> Result<Queu
     let mut per_doorbell = 0.0;
     // One run more than requested: the first is a warm-up and does not count.
     for turn in 0..=runs {
-        queues.reset()?;
+        queues.reset(|_, queue| queue)?;
         serviced.fill(0, serviced.len(), 0)?;
         progress.fill(0, progress.len(), 0)?;
         submitted.fill(0, submitted.len(), 0)?;

@@ -37,8 +37,10 @@ pub enum NvmeCommand {
     /// Show which namespaces are usable, why others are not, and the format command that helps (exit code 1: none is
     /// usable)
     FormatCheck(look::LookArgs),
-    /// List the subsystems of another machine that its discovery controller reports, over TCP
-    #[command(after_help = "Example:\n  warpbell nvme discover 10.0.0.2")]
+    /// List the subsystems of another machine that its discovery controller reports
+    #[command(
+        after_help = "Examples:\n  warpbell nvme discover 10.0.0.2\n  warpbell nvme discover 10.0.0.2 --transport rdma"
+    )]
     Discover(remote::DiscoverArgs),
     /// Connect to a subsystem of another machine, print its limits, and disconnect; read and write no block
     #[command(after_help = "Example:\n  warpbell nvme connect-check nvmf:tcp://10.0.0.2/nqn.2026-01.org.example:data")]

@@ -2,19 +2,22 @@
 
 use crate::args::JsonArgs;
 use crate::output::{Failure, line, write_json};
-use clap::Args;
+use clap::{Args, ValueEnum};
 use serde::Serialize;
 use std::ffi::OsString;
 use std::time::Duration;
-use warpbell::nvme::fabrics::{self, ConnectReport, FabricsConfig, FabricsTransport};
+use warpbell::nvme::fabrics::{ConnectReport, FabricsConfig, FabricsTransport};
 use warpbell::spec::DeviceSpec;
 use warpbell::units::Bytes;
 use warpbell::wire::nvme::fabrics::{ANY_CONTROLLER, DiscoveryRecord, TransportType};
 
 #[derive(Args, Clone, Debug)]
 pub struct DiscoverArgs {
-    /// HOST or HOST:PORT of a discovery controller over TCP; without a port, 8009 and then 4420
+    /// HOST or HOST:PORT of a discovery controller; without a port, 8009 and then 4420
     pub address: String,
+    /// Transport, if the address does not begin with tcp:// or rdma://
+    #[arg(long, value_enum)]
+    pub transport: Option<DiscoverTransport>,
     /// Name of this host instead of that in /etc/nvme/hostnqn
     #[arg(long, value_name = "NQN")]
     pub hostnqn: Option<String>,
@@ -22,9 +25,18 @@ pub struct DiscoverArgs {
     pub json: JsonArgs,
 }
 
+/// Transport to a discovery controller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum DiscoverTransport {
+    /// NVMe over TCP
+    Tcp,
+    /// NVMe over RDMA, by the RDMA devices of this machine
+    Rdma,
+}
+
 #[derive(Args, Clone, Debug)]
 pub struct ConnectCheckArgs {
-    /// nvmf:tcp://HOST:PORT/NQN, with options after commas (docs/fabrics.md)
+    /// nvmf:tcp://HOST:PORT/NQN or nvmf:rdma://HOST:PORT/NQN, with options after commas (docs/fabrics.md)
     #[arg(value_name = "DEVICE")]
     pub device: OsString,
     #[command(flatten)]
@@ -61,11 +73,15 @@ impl Record {
             4 => "fc",
             _ => "other",
         };
-        let usable = r.transport == TransportType::TCP && r.subtype == 2 && r.security == 0;
+        let scheme = match r.transport {
+            TransportType::TCP if r.security == 0 => Some("tcp"),
+            TransportType::RDMA => Some("rdma"),
+            _ => None,
+        };
         let host = if r.address.contains(':') { format!("[{}]", r.address) } else { r.address.clone() };
         // The specification's own printing adds escapes.
-        let device =
-            format!("nvmf:tcp://{host}:{}/{}", r.service, r.subsystem.replace(',', "\\,")).parse::<DeviceSpec>();
+        let spec = |scheme| format!("nvmf:{scheme}://{host}:{}/{}", r.service, r.subsystem.replace(',', "\\,"));
+        let device = scheme.filter(|_| r.subtype == 2).and_then(|s| spec(s).parse::<DeviceSpec>().ok());
         Self {
             trtype: r.transport.to_string(),
             adrfam: family,
@@ -75,7 +91,7 @@ impl Record {
                 3 => "current discovery",
                 _ => "other",
             },
-            device: device.ok().filter(|_| usable).map(|d| d.to_string()),
+            device: device.map(|d| d.to_string()),
             traddr: r.address,
             trsvcid: r.service,
             subnqn: r.subsystem,
@@ -90,7 +106,11 @@ impl Record {
 /// # Errors
 /// [`Failure::Error`] if it cannot be reached or read. [`Failure::BrokenPipe`] if standard output was closed.
 pub fn discover(args: &DiscoverArgs) -> Result<(), Failure> {
-    let records = fabrics::discover(&args.address, |c| c.host_nqn(args.hostnqn.clone()))?;
+    let transport = match (args.transport, args.address.starts_with("rdma://")) {
+        (Some(DiscoverTransport::Rdma), _) | (None, true) => FabricsTransport::Rdma,
+        (Some(DiscoverTransport::Tcp), _) | (None, false) => FabricsTransport::Tcp,
+    };
+    let records = warpbell::fabrics::discover(transport, &args.address, |c| c.host_nqn(args.hostnqn.clone()))?;
     let found = Discovered { address: args.address.clone(), records: records.into_iter().map(Record::of).collect() };
     if let Some(path) = &args.json.json {
         return write_json("nvme discover", &found, path);
@@ -108,10 +128,28 @@ pub fn discover(args: &DiscoverArgs) -> Result<(), Failure> {
     Ok(())
 }
 
+/// A port of the subsystem.
+#[derive(Serialize)]
+struct Port {
+    address: String,
+    /// State of its access to the namespace, if the target reports it.
+    access: Option<String>,
+    /// Reason for which it cannot be used now.
+    failure: Option<String>,
+}
+
+impl Port {
+    fn line(&self) -> String {
+        let access = self.access.as_deref().unwrap_or("connected");
+        format!("port       : {:<21} {}", self.address, self.failure.as_deref().unwrap_or(access))
+    }
+}
+
 /// Report of a check.
 #[derive(Serialize)]
 struct Checked {
     device: String,
+    ports: Vec<Port>,
     hostnqn: String,
     controller: u16,
     version: String,
@@ -137,6 +175,11 @@ impl Checked {
         let (major, minor, tertiary) = r.version;
         Self {
             device,
+            ports: r
+                .ports
+                .into_iter()
+                .map(|p| Port { address: p.address, access: p.access.map(|a| a.to_string()), failure: p.failure })
+                .collect(),
             hostnqn: r.host_nqn,
             controller: r.controller,
             version: format!("{major}.{minor}.{tertiary}"),
@@ -157,8 +200,9 @@ impl Checked {
     fn lines(&self) -> Vec<String> {
         let most = self.max_transfer_bytes.map_or("no limit".to_owned(), |b| Bytes(b).to_string());
         let names = |ids: &[u32]| ids.iter().map(u32::to_string).collect::<Vec<_>>().join(" ");
-        vec![
-            format!("{}: connected", self.device),
+        let mut lines = vec![format!("{}: connected", self.device)];
+        lines.extend(self.ports.iter().map(Port::line));
+        lines.extend([
             format!("host       : {}", self.hostnqn),
             format!(
                 "controller : {} ({}, serial {}, version {})",
@@ -173,11 +217,12 @@ impl Checked {
                 "connect    : {:<10.1} ms for two queues; one Identify takes {:.0} us",
                 self.connect_ms, self.identify_us
             ),
-        ]
+        ]);
+        lines
     }
 }
 
-/// Connects an admin queue and an I/O queue, prints the target's limits, and disconnects.
+/// Connects an admin queue at each port and an I/O queue, prints the target's limits, and disconnects.
 ///
 /// # Errors
 /// [`Failure::Error`] if the specification is invalid or the target cannot be connected. [`Failure::BrokenPipe`] if
@@ -187,7 +232,7 @@ pub fn connect_check(args: &ConnectCheckArgs) -> Result<(), Failure> {
     let config = FabricsConfig::try_from(&spec)?;
     let report = match config.transport {
         FabricsTransport::Soft => warpbell::soft::fabrics::check(&config)?,
-        _ => fabrics::check(&config)?,
+        _ => warpbell::fabrics::check(&config)?,
     };
     let checked = Checked::of(spec.to_string(), report);
     match &args.json.json {

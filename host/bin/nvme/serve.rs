@@ -27,9 +27,10 @@ pub struct ServeArgs {
     /// soft:FILE, soft:mem:SIZE, qtest:FILE or nvme:ADDRESS, with options after commas (docs/devices.md)
     #[arg(value_name = "DEVICE")]
     pub device: OsString,
-    /// Address to listen at. Whoever reaches it can read and write the device: there is no authentication
+    /// Address to listen at, or several of them, each a port of the subsystem. Whoever reaches it can read and write the
+    /// device: there is no authentication
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:4420")]
-    pub listen: SocketAddr,
+    pub listen: Vec<SocketAddr>,
     /// Transport: tcp for any host, soft for hosts that use software NICs (nvmf:soft://)
     #[arg(long, value_name = "tcp|soft", default_value = "tcp")]
     pub transport: ServeTransport,
@@ -54,11 +55,16 @@ pub fn run(args: &ServeArgs, interrupt: &Interrupt) -> Result<(), Failure> {
         ServeTransport::Tcp => (TargetTransport::Tcp, FabricsTransport::Tcp),
         ServeTransport::Soft => (TargetTransport::Soft, FabricsTransport::Soft),
     };
-    let config = TargetConfig::new(args.nqn.as_str()).transport(transport).listen(args.listen).hosts(hosts);
+    let mut config = TargetConfig::new(args.nqn.as_str()).transport(transport).hosts(hosts);
+    if let Some((first, more)) = args.listen.split_first() {
+        config = config.listen(*first).more_ports(more.to_vec());
+    }
     let target = Target::start(open.controller(), config)?;
     let _guard = interrupt.is_noted();
-    line(format_args!("{spec} is served at {}", target.address()))?;
-    line(format_args!("  --device nvmf:{scheme}://{}/{}", target.address(), args.nqn.replace(',', "\\,")))?;
+    let addresses: Vec<String> = target.addresses().iter().map(ToString::to_string).collect();
+    line(format_args!("{spec} is served at {}", addresses.join(" and ")))?;
+    let paths: String = addresses[1..].iter().map(|a| format!(",path={a}")).collect();
+    line(format_args!("  --device nvmf:{scheme}://{}/{}{paths}", addresses[0], args.nqn.replace(',', "\\,")))?;
     while interrupt.end().is_none() {
         std::thread::sleep(LOOK_EVERY);
     }

@@ -366,7 +366,7 @@ impl MappingBackends {
         let site = Site { sys: &self.sys, export: self.export.as_ref(), region, device: Some(&self.device) };
         match step(backend, &site)? {
             Some(Mapped { iova, guard }) => {
-                Ok(DmaRegion { region: region.clone(), offset: 0, bytes: region.len(), iova, guard })
+                Ok(DmaRegion { region: region.clone(), offset: 0, bytes: region.len(), iova, remote: None, guard })
             }
             None => Err(BackendError::Requires {
                 what: "the controller is not behind an IOMMU that this process can map through".to_owned(),

@@ -2,7 +2,7 @@
 
 use super::FabricsError;
 use super::commands::{Command, Place};
-use super::link::{Dialer, QueueShape};
+use super::link::{Dialer, QueueShape, User};
 use super::queue::{Queue, admin};
 use crate::wire::nvme::fabrics::{self, ANY_CONTROLLER, DISCOVERY_LOG, DiscoveryHeader, property_get, property_set};
 use crate::wire::nvme::identify::IdentifyController;
@@ -48,7 +48,7 @@ impl Association {
     pub(super) fn open(dialer: &Dialer) -> Result<Self, FabricsError> {
         let config = &dialer.config;
         let shape = QueueShape { id: 0, controller: ANY_CONTROLLER, entries: ADMIN_ENTRIES };
-        let (admin, controller) = Queue::connect(dialer, shape, 0)?;
+        let (admin, controller) = Queue::connect(dialer, shape, User::Host(0))?;
         let mut a = Self { admin, controller, cap: Cap(0), version: 0, within: config.connect_timeout };
         a.cap = Cap(a.get(register::CAP, "CAP")?);
         a.version = a.get(register::VS, "VS")? as u32;
@@ -121,7 +121,7 @@ impl Association {
         }
     }
 
-    fn peer(&self) -> String {
+    pub(super) fn peer(&self) -> String {
         self.admin.peer()
     }
 
@@ -133,7 +133,12 @@ impl Association {
 
     /// Runs a command that reads data.
     pub(super) fn read(&mut self, entry: SqEntry, bytes: u32, what: &str) -> Result<Vec<u8>, FabricsError> {
-        match self.admin.run_well(Command::read(entry, bytes), self.within, what)?.command.place {
+        self.run(Command::read(entry, bytes), what)
+    }
+
+    /// Runs a command with a buffer of its own. Returns the buffer.
+    pub(super) fn run(&mut self, command: Command, what: &str) -> Result<Vec<u8>, FabricsError> {
+        match self.admin.run_well(command, self.within, what)?.command.place {
             Place::Owned(data) => Ok(data),
             Place::Prps => Ok(Vec::new()),
         }

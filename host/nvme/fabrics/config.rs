@@ -2,9 +2,10 @@
 
 use super::FabricsError;
 use super::host_identity::{HostIdentity, parse_uuid};
+use crate::data_path::{UnknownWord, choices};
 use crate::setters::setters;
-pub use crate::spec::FabricsTransport;
 use crate::spec::{DeviceSpec, Name, RemoteName, Scheme, SpecError, number, time};
+pub use crate::spec::{FabricsTransport, PortAddress};
 use crate::wire::nvme::fabrics::{DISCOVERY_NQN, nqn_complaint};
 use crate::wire::nvme::tcp::{DISCOVERY_PORT, Digests};
 use std::fmt;
@@ -18,18 +19,37 @@ const RECONNECT_DELAY: Duration = Duration::from_secs(2);
 /// Time for one step of a connection: TCP, its initialization, Connect, a property.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
+choices! {
+    /// Requested adapter for connections over RDMA.
+    #[derive(Default)]
+    AdapterChoice:
+    /// `mlx5` if the device on the route is an mlx5 NIC that kernels can drive, else `verbs`.
+    #[default]
+    Auto = "auto",
+    /// Kernels write the rings and the doorbell of an mlx5 NIC. Opening fails if they cannot.
+    Mlx5 = "mlx5",
+    /// A thread makes verbs calls of the entries that kernels write.
+    Verbs = "verbs"
+}
+
 /// Address and use of a subsystem of another machine. Times of zero have the meaning that their field says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FabricsConfig {
     /// Transport.
     pub transport: FabricsTransport,
+    /// Adapter for connections over RDMA by the devices of this machine.
+    pub adapter: AdapterChoice,
     /// Name or IP address of the target.
     pub host: String,
-    /// TCP port.
+    /// Port: that of TCP, or of RDMA's connection manager.
     pub port: u16,
+    /// Further ports of the subsystem. One port is in use at a time; after its loss the next one is tried first.
+    pub more_ports: Vec<PortAddress>,
     /// Name of the subsystem (NQN).
     pub subsystem: String,
+    /// Namespace whose access state (ANA) decides which port is used; `None` for the first one.
+    pub namespace: Option<u32>,
     /// Host NQN; `None` for that of [`HostIdentity::of_system`].
     pub host_nqn: Option<String>,
     /// Host Identifier; `None` for that of [`HostIdentity::of_system`].
@@ -40,7 +60,7 @@ pub struct FabricsConfig {
     pub threads: Option<usize>,
     /// Digests that the target must use.
     pub digests: Digests,
-    /// Keep Alive Timeout: the longest time without a sign of the other end. Zero turns Keep Alive off.
+    /// Keep Alive Timeout: the longest time in which the other end does not respond. Zero turns Keep Alive off.
     pub keep_alive: Duration,
     /// Time after a lost connection in which it is established again. `None`: for ever. Zero: not at all.
     pub controller_loss: Option<Duration>,
@@ -52,6 +72,9 @@ pub struct FabricsConfig {
 
 setters!(FabricsConfig {
     transport: FabricsTransport,
+    adapter: AdapterChoice,
+    more_ports: Vec<PortAddress>,
+    namespace: Option<u32>,
     host_nqn: Option<String>,
     host_id: Option<[u8; 16]>,
     queues: Option<u16>,
@@ -69,9 +92,12 @@ impl FabricsConfig {
     pub fn tcp(host: impl Into<String>, port: u16, subsystem: impl Into<String>) -> Self {
         Self {
             transport: FabricsTransport::Tcp,
+            adapter: AdapterChoice::Auto,
             host: host.into(),
             port,
+            more_ports: Vec::new(),
             subsystem: subsystem.into(),
+            namespace: None,
             host_nqn: None,
             host_id: None,
             queues: None,
@@ -93,6 +119,9 @@ impl FabricsConfig {
     ///
     /// | key | meaning |
     /// |---|---|
+    /// | `adapter=auto`, `mlx5` or `verbs` | adapter over RDMA |
+    /// | `path=HOST:PORT` | another port of the subsystem; may be given several times |
+    /// | `nsid=N` | namespace whose access state decides which port is used |
     /// | `queues=N` | largest number of I/O queues |
     /// | `hostnqn=NQN`, `hostid=UUID` | identity of this host instead of that in `/etc/nvme` |
     /// | `hdr_digest`, `data_digest` | CRC32C of headers, of data; fails if the target does not use them |
@@ -139,25 +168,37 @@ impl FabricsConfig {
                 self.keep_alive
             ));
         }
-        if self.host.is_empty() || self.port == 0 || self.connect_timeout.is_zero() {
+        let ports: Vec<_> = self.addresses().collect();
+        if ports.iter().any(|a| a.host.is_empty() || a.port == 0) || self.connect_timeout.is_zero() {
             return wrong("host, port and connect time-out must not be empty or zero".to_owned());
+        }
+        if let Some(twice) = ports.iter().enumerate().find(|(i, a)| ports[..*i].contains(a)) {
+            return wrong(format!("the port {} is named twice; name each port once", twice.1));
         }
         Ok(())
     }
 
-    /// Returns `HOST:PORT`, with brackets around an IPv6 address.
+    /// Returns the addresses of all ports, in their order.
+    pub(crate) fn addresses(&self) -> impl Iterator<Item = PortAddress> {
+        let first = PortAddress { host: self.host.clone(), port: self.port };
+        std::iter::once(first).chain(self.more_ports.iter().cloned())
+    }
+
+    /// Returns the configuration for each port alone.
+    pub(crate) fn for_each_port(&self) -> impl Iterator<Item = Self> {
+        self.addresses().map(|PortAddress { host, port }| Self { host, port, more_ports: Vec::new(), ..self.clone() })
+    }
+
+    /// Returns `HOST:PORT` of the first port, with brackets around an IPv6 address.
     pub(crate) fn peer(&self) -> String {
-        if self.host.contains(':') {
-            format!("[{}]:{}", self.host, self.port)
-        } else {
-            format!("{}:{}", self.host, self.port)
-        }
+        PortAddress { host: self.host.clone(), port: self.port }.to_string()
     }
 }
 
 impl fmt::Display for FabricsConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "nvmf:{}://{}/{}", self.transport, self.peer(), self.subsystem)
+        write!(f, "nvmf:{}://{}/{}", self.transport, self.peer(), self.subsystem)?;
+        self.more_ports.iter().try_for_each(|port| write!(f, ",path={port}"))
     }
 }
 
@@ -171,12 +212,16 @@ impl TryFrom<&DeviceSpec> for FabricsConfig {
 
     /// Interprets the options: [`FabricsConfig::parse`].
     fn try_from(spec: &DeviceSpec) -> Result<Self, SpecError> {
-        let Name::Remote(RemoteName { transport, host, port, subsystem }) = spec.name() else {
+        let Name::Remote(RemoteName { transport, address: PortAddress { host, port }, subsystem }) = spec.name() else {
             return Err(spec.other_scheme(Scheme::Nvmf));
         };
         let mut c = Self::tcp(host.clone(), *port, subsystem.clone()).transport(*transport);
         for option in spec.options() {
             match option.key() {
+                "adapter" => {
+                    c.adapter =
+                        option.read_or(|t| t.parse().map_err(|e: UnknownWord| format!("choose {}", e.known)))?;
+                }
                 "queues" => c.queues = Some(option.read(|t| number(t).filter(|n| (1..=1024).contains(n)))?),
                 "threads" => c.threads = Some(option.read(|t| number(t).filter(|n| (1..=1024).contains(n)))?),
                 "hostnqn" => {
@@ -194,7 +239,8 @@ impl TryFrom<&DeviceSpec> for FabricsConfig {
                     c.controller_loss = option.read(|t| if t == "-1" { Some(None) } else { seconds(t).map(Some) })?;
                 }
                 "reconnect-delay" => c.reconnect_delay = option.read(seconds)?,
-                // The drive parses the option of the namespace.
+                "path" => c.more_ports.push(option.read_or(PortAddress::read)?),
+                "nsid" => c.namespace = Some(option.read(|t| number(t).filter(|n| *n > 0))?),
                 _ => {}
             }
         }
@@ -202,6 +248,11 @@ impl TryFrom<&DeviceSpec> for FabricsConfig {
             && let Some(option) = spec.options().iter().find(|o| o.key().ends_with("_digest"))
         {
             return Err(option.refuse("digests are of nvmf:tcp alone; leave the option out"));
+        }
+        if c.transport != FabricsTransport::Rdma
+            && let Some(option) = spec.options().iter().find(|o| o.key() == "adapter")
+        {
+            return Err(option.refuse("adapters are of nvmf:rdma alone; leave the option out"));
         }
         Ok(c)
     }
@@ -225,11 +276,33 @@ mod tests {
             ("tcp://h/n,queues=0", "queues=0"),
             ("tcp://h/n,keep-alive=1ms", "keep-alive=1ms"),
             ("tcp://h/n,hostid=x", "a UUID"),
-            ("rdma://h/n", "tcp://"),
+            ("fc://h/n", "rdma://"),
+            ("rdma://h/n,hdr_digest", "digests"),
+            ("rdma://h/n,adapter=soft", "choose `auto` `mlx5` `verbs`"),
+            ("tcp://h/n,adapter=mlx5", "adapters are of nvmf:rdma alone"),
+            ("tcp://h/n,path=", "HOST:PORT"),
+            ("tcp://h/n,path=a:b:c", "brackets"),
         ] {
             let said = FabricsConfig::parse(bad).unwrap_err().to_string();
             assert!(said.contains(word), "{said}");
         }
+        let adapter = |spec: &str| FabricsConfig::parse(spec).unwrap().adapter;
+        assert_eq!(
+            (adapter("rdma://h/n"), adapter("rdma://h/n,adapter=verbs")),
+            (AdapterChoice::Auto, AdapterChoice::Verbs)
+        );
         assert_eq!(FabricsConfig::parse("tcp://[::1]:9/n").unwrap().to_string(), "nvmf:tcp://[::1]:9/n");
+    }
+
+    #[test]
+    fn further_ports_are_named_by_paths() {
+        let c = FabricsConfig::parse("tcp://h/n,path=[::1]:9,nsid=3,path=b").unwrap();
+        let ports: Vec<_> = c.for_each_port().map(|p| (p.peer(), p.more_ports.len(), p.namespace)).collect();
+        let expected = ["h:4420", "[::1]:9", "b:4420"].map(|peer| (peer.to_owned(), 0, Some(3)));
+        assert_eq!((ports.as_slice(), c.peer().as_str()), (&expected[..], "h:4420"));
+        assert_eq!(c.to_string(), "nvmf:tcp://h:4420/n,path=[::1]:9,path=b:4420");
+        assert!(c.check().is_ok());
+        let twice = FabricsConfig::parse("tcp://h/n,path=b,path=h:4420").unwrap().check().unwrap_err().to_string();
+        assert!(twice.contains("h:4420 is named twice"), "{twice}");
     }
 }

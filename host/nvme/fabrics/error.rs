@@ -2,6 +2,7 @@
 
 use crate::remedy::{Remedies, Remedy};
 use crate::wire::nvme::Status;
+use crate::wire::nvme::ana::AccessState;
 use crate::wire::nvme::fabrics::status;
 use std::io;
 use std::path::PathBuf;
@@ -137,6 +138,26 @@ pub enum FabricsError {
         /// Property, with the numbers.
         reason: String,
     },
+    /// The port does not execute commands for the namespace now (ANA).
+    #[error("{peer}: namespace {namespace} is not accessible by this port: the state of ANA group {group} is {state}")]
+    Inaccessible {
+        /// Address and port.
+        peer: String,
+        /// Namespace identifier.
+        namespace: u32,
+        /// ANA Group Identifier.
+        group: u32,
+        /// State of the group.
+        state: AccessState,
+    },
+    /// None of several ports can be used.
+    #[error("no port of {subsystem} can be used: {}", joined(.causes))]
+    NoPort {
+        /// Name of the subsystem.
+        subsystem: String,
+        /// Error of each port that was tried.
+        causes: Vec<FabricsError>,
+    },
     /// The options are invalid.
     #[error("{reason}")]
     Options {
@@ -159,6 +180,33 @@ pub enum FabricsError {
         /// Error of the system call.
         source: io::Error,
     },
+}
+
+fn joined(causes: &[FabricsError]) -> String {
+    let texts: Vec<_> = causes.iter().map(ToString::to_string).collect();
+    match texts.is_empty() {
+        true => "none was tried".to_owned(),
+        false => texts.join("; "),
+    }
+}
+
+impl FabricsError {
+    /// Returns the error of the only port, or the one for several ports.
+    pub(crate) fn of_ports(subsystem: &str, mut causes: Vec<Self>) -> Self {
+        match causes.len() {
+            1 => causes.remove(0),
+            _ => Self::NoPort { subsystem: subsystem.to_owned(), causes },
+        }
+    }
+
+    /// Returns true if no port will ever reach the namespace again.
+    pub(super) fn is_for_good(&self) -> bool {
+        match self {
+            Self::Inaccessible { state, .. } => *state == AccessState::PersistentLoss,
+            Self::NoPort { causes, .. } => !causes.is_empty() && causes.iter().all(Self::is_for_good),
+            _ => false,
+        }
+    }
 }
 
 fn connect_status(s: Status) -> String {
@@ -188,6 +236,15 @@ impl Remedies for FabricsError {
                 status::CONTROLLER_BUSY => step("end other connections of this host, or try again later"),
                 _ => Vec::new(),
             },
+            Self::Inaccessible { state: AccessState::Change, .. } => step("try again: the state changes now"),
+            Self::Inaccessible { .. } => {
+                step("name another port of the subsystem (path=HOST:PORT), or change the state at the target")
+            }
+            Self::NoPort { causes, .. } => {
+                let mut all: Vec<Remedy> = causes.iter().flat_map(Self::remedies).collect();
+                all.dedup();
+                all
+            }
             _ => Vec::new(),
         }
     }

@@ -4,7 +4,10 @@ use super::commands::Commands;
 use super::driver_memory::DriverMemory;
 use super::host_identity::HostIdentity;
 use super::{FabricsConfig, FabricsError};
+use crate::engine::abi;
+use crate::memory::{Region, Space};
 use std::os::fd::RawFd;
+use std::sync::Arc;
 
 /// A queue that is to be connected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,27 +23,56 @@ pub(crate) struct QueueShape {
 
 /// A transport: it opens connections to the target of a configuration.
 pub(crate) trait Transport: Send + Sync + std::fmt::Debug {
-    /// Opens a connection for a queue, whose capsules carry at most `in_capsule` bytes of data.
+    /// Opens a connection for a queue.
     ///
     /// # Errors
     /// [`FabricsError`] if there is no connection within [`FabricsConfig::connect_timeout`].
-    fn open(&self, config: &FabricsConfig, shape: QueueShape, in_capsule: u32) -> Result<Box<dyn Link>, FabricsError>;
+    fn open(&self, config: &FabricsConfig, shape: QueueShape, user: User<'_>) -> Result<Box<dyn Link>, FabricsError>;
+
+    /// Returns the registration of memory, for a transport by RDMA. Kernels can drive its connections, and the target
+    /// accesses memory that is registered for it.
+    fn registrar(&self) -> Option<&Arc<dyn Registrar>> {
+        None
+    }
 }
 
-/// All that it takes to connect the queues of one association.
+/// Registration of memory with the RDMA adapter of a transport.
+pub(crate) trait Registrar: Send + Sync + std::fmt::Debug {
+    /// Registers memory: for data that the target reads and writes, or for this host's own work requests.
+    ///
+    /// # Errors
+    /// The adapter's reason, as text.
+    fn register(&self, region: &Region, for_target: bool) -> Result<Box<dyn Keys>, String>;
+
+    /// Returns the adapter and its data path, in words.
+    fn path(&self) -> String;
+}
+
+/// Registered memory. Dropping it ends the target's access.
+pub(crate) trait Keys: Send + Sync + std::fmt::Debug {
+    /// Returns the address by which work requests name the first byte.
+    fn address(&self) -> u64;
+    /// Returns the key for work requests of this host.
+    fn local_key(&self) -> u32;
+    /// Returns the key for the target.
+    fn remote_key(&self) -> u32;
+}
+
+/// User of a connection, after its Connect command.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum User<'a> {
+    /// Host threads. Capsules carry at most so many bytes of data.
+    Host(u32),
+    /// Kernels of an address space.
+    Kernels(&'a Space),
+}
+
+/// All that it takes to connect the queues of one association, by one port.
 #[derive(Clone, Debug)]
 pub(crate) struct Dialer {
     pub(super) config: FabricsConfig,
     pub(super) identity: HostIdentity,
-    pub(super) transport: std::sync::Arc<dyn Transport>,
-}
-
-impl Dialer {
-    /// Checks the configuration, and reads the identity of this host.
-    pub(super) fn new(config: &FabricsConfig, transport: std::sync::Arc<dyn Transport>) -> Result<Self, FabricsError> {
-        config.check()?;
-        Ok(Self { config: config.clone(), identity: config.identity()?, transport })
-    }
+    pub(super) transport: Arc<dyn Transport>,
 }
 
 /// A connection for one queue pair. It moves capsules and data; [`Commands`] knows the commands that they belong to.
@@ -73,4 +105,25 @@ pub(crate) trait Link: Send {
 
     /// Sets the largest data that a command capsule carries, in bytes.
     fn set_in_capsule(&mut self, bytes: u32);
+
+    /// Returns the rings of a connection for kernels: the `wb_capsules` without capsules, report and tickets.
+    fn rings(&self) -> Option<abi::Capsules> {
+        None
+    }
+
+    /// Returns the number of work requests that host threads have posted.
+    fn posts(&self) -> u64 {
+        0
+    }
+
+    /// Returns the reason for which the connection carries nothing any more.
+    fn failure(&self) -> Option<String> {
+        None
+    }
+
+    /// Ends the connection at once: the target reaches no memory by it any more. Returns the memory of the rings, which
+    /// kernels may still access.
+    fn retire(self: Box<Self>) -> Vec<Region> {
+        Vec::new()
+    }
 }

@@ -24,11 +24,18 @@
 //! commands fail with Host Pathing Error, and registers tell the cause. A reset of the controller
 //! ([`Controller::reset`](super::Controller::reset)) connects again at once.
 //!
+//! # Several ports
+//!
+//! [`FabricsConfig::more_ports`] names further ports of the subsystem. One of them is in use at a time. When it is lost,
+//! or when its controller reports that the namespace is not accessible any more (ANA), the association ends, as at a
+//! loss, and the next port is tried at once.
+//!
 //! # Modules
 //!
 //! Only `tcp` knows the transport. `link` is the interface that a transport implements; `commands`, `queue` and
 //! `association` have the rules that all transports share.
 
+mod access;
 mod association;
 mod bridge;
 mod commands;
@@ -38,18 +45,21 @@ mod driver_memory;
 mod error;
 mod host_identity;
 mod link;
+mod paths;
 mod queue;
 mod tcp;
 
 pub(crate) use commands::{Commands, Direction};
-pub(crate) use discover::check_over;
+pub(crate) use discover::{check_over, discover_over};
 pub(crate) use driver_memory::DriverMemory;
-pub(crate) use link::{Link, QueueShape, Transport};
+#[cfg(feature = "shmem")]
+pub(crate) use link::Keys;
+pub(crate) use link::{Link, QueueShape, Registrar, Transport, User};
 
 pub use association::Limits;
 pub use bridge::{Counters, RemoteController, open};
-pub use config::{FabricsConfig, FabricsTransport};
-pub use discover::{ConnectReport, check, discover};
+pub use config::{AdapterChoice, FabricsConfig, FabricsTransport, PortAddress};
+pub use discover::{ConnectReport, PortReport, check, discover};
 pub use error::FabricsError;
 pub use host_identity::{HostIdentity, uuid_text};
 

@@ -3,7 +3,7 @@
 use super::FabricsError;
 use super::commands::{Command, Commands, Finished};
 use super::driver_memory::DriverMemory;
-use super::link::{Dialer, Link, QueueShape};
+use super::link::{Dialer, Link, QueueShape, User};
 use crate::idle;
 use crate::wire::nvme::fabrics::{Connect, ConnectData, demands_authentication, status};
 use crate::wire::nvme::{SqEntry, Status};
@@ -27,12 +27,11 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    /// Opens a connection and connects a queue pair (NVMe Base 2.1, 6.3), whose capsules carry at most `in_capsule`
-    /// bytes of data. Returns the identifier of the controller, too.
-    pub(super) fn connect(dialer: &Dialer, shape: QueueShape, in_capsule: u32) -> Result<(Self, u16), FabricsError> {
+    /// Opens a connection and connects a queue pair (NVMe Base 2.1, 6.3). Returns the identifier of the controller, too.
+    pub(super) fn connect(dialer: &Dialer, shape: QueueShape, user: User<'_>) -> Result<(Self, u16), FabricsError> {
         let Dialer { config, identity, transport } = dialer;
         let QueueShape { id, controller, entries } = shape;
-        let link = transport.open(config, shape, in_capsule)?;
+        let link = transport.open(config, shape, user)?;
         let mut queue = Self { id, link, commands: Commands::new(entries, entries), finished: Vec::new() };
         let keep_alive = if id == 0 { u32::try_from(config.keep_alive.as_millis()).unwrap_or(u32::MAX) } else { 0 };
         let connect = Connect { queue: id, entries, attributes: 0, keep_alive_ms: keep_alive };
@@ -78,6 +77,11 @@ impl Queue {
 
     pub(super) fn link(&mut self) -> &mut dyn Link {
         &mut *self.link
+    }
+
+    /// Returns the connection, for kernels.
+    pub(super) fn into_link(self) -> Box<dyn Link> {
+        self.link
     }
 
     pub(super) fn outstanding(&self) -> usize {
@@ -213,9 +217,13 @@ fn parameter(s: Status, result: u32) -> String {
     format!(" ({name})")
 }
 
+/// Identifier of commands that are not the driver's. It never gives this one: NVMe Base 2.1, 3.3.3.1, reserves it for errors
+/// without a command.
+const OWN: u16 = u16::MAX;
+
 /// Returns an admin command without data.
 pub(super) fn admin(opcode: u8, cdw10: u32, cdw11: u32) -> SqEntry {
-    SqEntry { cdw10, cdw11, ..SqEntry::new(opcode, 0, 0) }
+    SqEntry { cdw10, cdw11, ..SqEntry::new(opcode, OWN, 0) }
 }
 
 #[cfg(test)]

@@ -2,15 +2,16 @@
 
 use super::commands::{Commands, Direction};
 use super::driver_memory::DriverMemory;
-use super::link::{Link, QueueShape, Transport};
+use super::link::{Link, QueueShape, Transport, User};
 use super::{FabricsConfig, FabricsError};
+use crate::addresses::Addresses;
 use crate::idle;
 use crate::wire::nvme::fabrics::{self, descriptor, sgl};
 use crate::wire::nvme::tcp::{
     ADMIN_IN_CAPSULE_BYTES, DataRange, Digests, IcReq, IcResp, Pdu, PduError, Reader, Writer, fes, flag,
 };
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::net::TcpStream;
 use std::os::fd::{AsRawFd, RawFd};
 use std::time::{Duration, Instant};
 
@@ -36,40 +37,33 @@ pub(super) struct TcpLink {
     most_data: u32,
 }
 
-/// Resolves the name of the target.
-pub(super) fn resolve(config: &FabricsConfig) -> Result<Vec<SocketAddr>, FabricsError> {
-    let failed = |source| FabricsError::Resolve { host: config.host.clone(), source };
-    let all: Vec<_> = (config.host.as_str(), config.port).to_socket_addrs().map_err(failed)?.collect();
-    match all.is_empty() {
-        true => Err(failed(ErrorKind::NotFound.into())),
-        false => Ok(all),
-    }
-}
-
 /// NVMe over TCP.
-#[derive(Debug)]
-pub(super) struct TcpTransport;
+#[derive(Debug, Default)]
+pub(super) struct TcpTransport(Addresses);
 
 impl Transport for TcpTransport {
-    fn open(&self, config: &FabricsConfig, _: QueueShape, _: u32) -> Result<Box<dyn Link>, FabricsError> {
-        Ok(Box::new(TcpLink::open(config)?))
+    fn open(&self, config: &FabricsConfig, _: QueueShape, _: User<'_>) -> Result<Box<dyn Link>, FabricsError> {
+        Ok(Box::new(TcpLink::open(config, &self.0)?))
     }
 }
 
 impl TcpLink {
     /// Connects, and agrees on digests and alignment.
-    pub(super) fn open(config: &FabricsConfig) -> Result<Self, FabricsError> {
+    fn open(config: &FabricsConfig, addresses: &Addresses) -> Result<Self, FabricsError> {
         let deadline = Instant::now() + config.connect_timeout;
-        let mut last = None;
-        for address in resolve(config)? {
-            let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
-            match TcpStream::connect_timeout(&address, left) {
-                Ok(stream) => return Self::initialize(stream, config, deadline),
-                Err(e) => last = Some(e),
-            }
-        }
-        let source = last.unwrap_or_else(|| ErrorKind::NotFound.into());
-        Err(FabricsError::Unreachable { peer: config.peer(), source })
+        let resolve = |source| FabricsError::Resolve { host: config.host.clone(), source };
+        let stream = addresses.connect(
+            &config.host,
+            config.port,
+            resolve,
+            |_| true,
+            |address| {
+                let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+                let unreachable = |source| FabricsError::Unreachable { peer: config.peer(), source };
+                TcpStream::connect_timeout(&address, left).map_err(unreachable)
+            },
+        )?;
+        Self::initialize(stream, config, deadline)
     }
 
     /// Sends ICReq and waits for ICResp (3.6.2.2, 3.6.2.3).

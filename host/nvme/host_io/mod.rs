@@ -8,6 +8,7 @@ use super::admin::{Wait, load_completion, store_command};
 use super::controller::{Controller, PAGE_BYTES, Ready};
 use super::error::{io_name, refused};
 use super::layout;
+use super::queues::Submitter;
 use super::{Landing, NvmeError, QueueOptions, QueueSet, RecoveryPolicy};
 use crate::memory::{DmaRegion, Space};
 use crate::refused::Interface;
@@ -129,7 +130,7 @@ impl HostQueue<'static> {
             landing: Landing::Bounce { bytes_per_slot },
             ..QueueOptions::default()
         };
-        let set = QueueSet::create(controller, &Space::cpu(), options, true)?;
+        let set = QueueSet::create(controller, &Space::cpu(), options, Submitter::Host)?;
         Self::over(Set::Owned(Box::new(set)), 0)
     }
 }
@@ -139,12 +140,17 @@ impl<'a> HostQueue<'a> {
     /// commands in flight on the queue, the whole set is reset.
     ///
     /// # Errors
-    /// - [`NvmeError::Options`] if there is no such queue, or its rings or buffers are not in host memory.
+    /// - [`NvmeError::Options`] if there is no such queue, its rings or buffers are not in host memory, or kernels post its
+    ///   commands to a remote controller themselves.
     /// - [`NvmeError::Memory`] or [`NvmeError::Dma`] if its words cannot be read, or there is no memory for buffers.
     /// - Those of [`QueueSet::reset`] if it has to be reset.
     pub fn on(set: &'a mut QueueSet, index: u32) -> Result<Self, NvmeError> {
         if set.queue_id(index).is_none() {
             return Err(set.no_queue(index));
+        }
+        if set.by_capsules() {
+            let reason = "kernels post the commands of these queues themselves; create a separate queue for the host";
+            return Err(NvmeError::Options { device: set.controller().name().to_owned(), reason: reason.to_owned() });
         }
         if set.idle_ticket(index)?.is_none() {
             tracing::debug!(device = set.controller().name(), index, "commands in flight; the queues are reset");

@@ -198,8 +198,12 @@ impl HostQueue<'_> {
     pub(super) fn may_repeat(&self, e: &NvmeError, tries: u32) -> bool {
         let of_no_fault = e.status().is_some_and(|s| match s.without_flags() {
             status::ABORT_REQUESTED | status::SQ_DELETION | status::NAMESPACE_NOT_READY => true,
-            // The connection to a controller of another machine was lost, and may be established again.
-            status::HOST_PATHING_ERROR => !s.do_not_retry(),
+            // The connection to a controller of another machine was lost, or the namespace is not accessible by its
+            // port. Another connection may be established.
+            status::HOST_PATHING_ERROR
+            | status::ANA_INACCESSIBLE
+            | status::ANA_TRANSITION
+            | status::ANA_PERSISTENT_LOSS => !s.do_not_retry(),
             _ => false,
         });
         self.policy.in_flight == InFlight::Requeue && of_no_fault && tries < self.policy.attempts

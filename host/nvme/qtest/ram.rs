@@ -110,7 +110,7 @@ impl DmaSpace for Ram {
         unsafe { std::ptr::write_bytes(base.as_ptr(), 0, length as usize) };
         // SAFETY: the range holds a share of the mapping, and stays allocated while it lives.
         let region = unsafe { space.import_host(base, length as usize, false, range.clone()) }?;
-        Ok(DmaRegion { region, offset: 0, bytes: length as usize, iova: start, guard: range })
+        Ok(DmaRegion { region, offset: 0, bytes: length as usize, iova: start, remote: None, guard: range })
     }
 
     fn map(&self, region: &Region) -> Result<DmaRegion, DmaError> {
@@ -130,7 +130,14 @@ impl DmaSpace for Ram {
         }
         // The region itself keeps its range allocated.
         let guard = region.owner();
-        Ok(DmaRegion { region: region.clone(), offset: 0, bytes: region.len(), iova: offset as u64, guard })
+        Ok(DmaRegion {
+            region: region.clone(),
+            offset: 0,
+            bytes: region.len(),
+            iova: offset as u64,
+            remote: None,
+            guard,
+        })
     }
 }
 

@@ -82,16 +82,20 @@ impl QueueSet {
             Landing::Bounce { bytes_per_slot } => bytes_per_slot,
         };
         let part = |region: &Option<DmaRegion>, each: usize| match region {
-            Some(r) => (r.address() + (slots * each) as u64, r.iova + (slots * each) as u64),
-            None => (0, 0),
+            Some(r) => {
+                let (device, key) = r.remote.map_or((r.iova, 0), |r| (r.address, r.key));
+                (r.address() + (slots * each) as u64, device + (slots * each) as u64, key)
+            }
+            None => (0, 0, 0),
         };
-        let (bounce, bounce_iova) = part(&self.memory.bounce, bounce_bytes);
-        let (prp_list, prp_list_iova) = part(&self.memory.lists, PAGE_BYTES);
+        let (bounce, bounce_iova, bounce_key) = part(&self.memory.bounce, bounce_bytes);
+        let (prp_list, prp_list_iova, _) = part(&self.memory.lists, PAGE_BYTES);
         let array = |offset: usize| self.arrays.address() + offset as u64;
         let submission = self.submission_ring(index);
         abi::Queue {
             sq: submission.0.address() + submission.1 as u64,
-            cq: rings + ring.cq_offset as u64,
+            // Responses to capsules come by the connection.
+            cq: if self.by_capsules() { 0 } else { rings + ring.cq_offset as u64 },
             sq_doorbell,
             cq_doorbell,
             slot: array(self.places.slot(index)),
@@ -106,6 +110,8 @@ impl QueueSet {
             log2_depth: depth.trailing_zeros(),
             bounce_bytes: bounce_bytes as u32,
             index,
+            remote: self.by_capsules().into(),
+            bounce_key,
             ticket,
             frontier: ticket,
             tail: ticket,
@@ -129,6 +135,11 @@ impl QueueSet {
         self.arrays.fill(self.places.outcome(index), self.places.rest_bytes(), 0)?;
         self.arrays.set(self.places.queue(index), self.queue(index, ticket))?;
         Ok(())
+    }
+
+    /// Gives kernels the connection of a queue: the address of its `wb_capsules`.
+    pub(super) fn write_connection(&self, index: u32, address: u64) -> Result<(), NvmeError> {
+        Ok(self.arrays.set(self.places.queue(index) + offset_of!(abi::Queue, capsules), address)?)
     }
 
     /// Returns the next ticket of a queue, or `None` if its words in kernel memory show a command in flight.

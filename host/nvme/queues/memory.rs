@@ -18,14 +18,20 @@ pub(super) struct DeviceMemory {
 
 impl DeviceMemory {
     /// Allocates memory for the pairs of `options`, whose commands move at most `max_transfer` bytes. Writes the
-    /// PRP lists of bounce buffers.
+    /// PRP lists of bounce buffers. Commands that kernels post as capsules (`by_capsules`) have no lists.
     pub(super) fn allocate(
         controller: &Controller<Ready>,
         space: &Space,
         options: &QueueOptions,
         max_transfer: usize,
+        by_capsules: bool,
     ) -> Result<Self, NvmeError> {
         let dma = controller.dma();
+        // A remote controller reaches memory that is mapped, and no other.
+        let for_data = |bytes: usize| match by_capsules {
+            true => dma.map(&space.allocate(Place::Host, bytes)?),
+            false => dma.allocate(space, bytes),
+        };
         let (count, depth) = (options.count as usize, options.depth as usize);
         let too_much = || NvmeError::Options {
             device: controller.name().to_owned(),
@@ -56,10 +62,10 @@ impl DeviceMemory {
         let bounce = match options.landing {
             Landing::Direct => None,
             Landing::Bounce { bytes_per_slot } => {
-                Some(dma.allocate(space, slots.checked_mul(bytes_per_slot).ok_or_else(too_much)?)?)
+                Some(for_data(slots.checked_mul(bytes_per_slot).ok_or_else(too_much)?)?)
             }
         };
-        let lists = if layout::needs_lists(max_transfer, bounce.is_some()) {
+        let lists = if !by_capsules && layout::needs_lists(max_transfer, bounce.is_some()) {
             Some(dma.allocate(space, slots.checked_mul(PAGE_BYTES).ok_or_else(too_much)?)?)
         } else {
             None

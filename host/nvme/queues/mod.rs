@@ -9,10 +9,10 @@ pub(crate) use kernel_view::QueueWords;
 pub use options::{Landing, QueueOptions};
 
 use self::memory::DeviceMemory;
-use super::NvmeError;
 use super::controller::{Controller, PAGE_SHIFT, Ready};
 use super::doorbell::Forwarder;
 use super::layout::{self, Arrays};
+use super::{CapsulePlan, CapsuleQueue, NvmeError};
 use crate::data_path::{Doorbell, DoorbellChoice};
 use crate::memory::{DmaRegion, Place, Region, Space};
 use crate::wire::nvme::register;
@@ -25,6 +25,19 @@ enum Doorbells {
     Mapped(Region),
     Forwarder(Forwarder),
     /// Only the host writes doorbells, through the port.
+    Host,
+    /// Kernels post capsules to RDMA queue pairs: one for each queue, once the queues are created.
+    Capsules(Vec<Arc<dyn CapsuleQueue>>),
+}
+
+/// Users of a queue set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Submitter {
+    /// Kernels, by the fastest way that the controller offers.
+    Kernels,
+    /// Streams, which only write to rings and doorbells in memory.
+    Streams,
+    /// The host. Kernels get no doorbells.
     Host,
 }
 
@@ -51,7 +64,7 @@ pub struct QueueSet {
     memory: ManuallyDrop<DeviceMemory>,
     arrays: ManuallyDrop<Region>,
     places: Arrays,
-    doorbells: Doorbells,
+    doorbells: ManuallyDrop<Doorbells>,
     doorbell_note: Option<String>,
     max_transfer: usize,
 }
@@ -80,7 +93,7 @@ impl Controller<Ready> {
     ///   kernels get no doorbells.
     /// - Those of any admin command: see [`Controller::feature`].
     pub fn create_queues(self: &Arc<Self>, space: &Space, options: QueueOptions) -> Result<QueueSet, NvmeError> {
-        QueueSet::create(self, space, options, false)
+        QueueSet::create(self, space, options, Submitter::Kernels)
     }
 
     fn take_queues(&self, count: u32) -> Result<Taken<'_>, NvmeError> {
@@ -96,12 +109,12 @@ impl Controller<Ready> {
 }
 
 impl QueueSet {
-    /// Creates the queues. With `host_only`, only the host submits, and kernels get no doorbells.
+    /// Creates the queues.
     pub(super) fn create(
         controller: &Arc<Controller<Ready>>,
         space: &Space,
         options: QueueOptions,
-        host_only: bool,
+        submitter: Submitter,
     ) -> Result<Self, NvmeError> {
         controller.check_options(&options)?;
         let mut taken = controller.take_queues(options.count)?;
@@ -111,13 +124,19 @@ impl QueueSet {
             Landing::Bounce { bytes_per_slot } => bytes_per_slot,
         };
         let max_transfer = most.min(limit);
-        let memory = DeviceMemory::allocate(controller, space, &options, max_transfer)?;
+        // With forwarded doorbells, and with entries in the controller's memory, host threads carry the commands.
+        let by_capsules = submitter == Submitter::Kernels
+            && options.doorbell != DoorbellChoice::Cpu
+            && !options.submission_in_buffer
+            && options.capsules
+            && controller.port().capsules().is_some();
+        let memory = DeviceMemory::allocate(controller, space, &options, max_transfer, by_capsules)?;
         let places = Arrays::new(options.count, options.depth);
         let arrays = space.allocate(Place::Device, places.bytes)?;
-        let (doorbells, doorbell_note) = if host_only {
-            (Doorbells::Host, None)
-        } else {
-            Self::doorbells(controller, space, &taken.ids, options.doorbell)?
+        let (doorbells, doorbell_note) = match submitter {
+            Submitter::Host => (Doorbells::Host, None),
+            _ if by_capsules => (Doorbells::Capsules(Vec::new()), None),
+            _ => Self::doorbells(controller, space, &taken.ids, options.doorbell)?,
         };
         let ids = std::mem::take(&mut taken.ids);
         let mut set = Self {
@@ -129,13 +148,14 @@ impl QueueSet {
             memory: ManuallyDrop::new(memory),
             arrays: ManuallyDrop::new(arrays),
             places,
-            doorbells,
+            doorbells: ManuallyDrop::new(doorbells),
             doorbell_note,
             max_transfer,
             options,
         };
-        set.write_queues(set.options.first_ticket)?;
-        set.create_pairs()?;
+        let first = set.options.first_ticket;
+        set.write_queues(first)?;
+        set.create_pairs(first)?;
         Ok(set)
     }
 
@@ -174,13 +194,13 @@ impl QueueSet {
 
     pub(super) fn doorbell_addresses(&self, index: usize) -> (u64, u64) {
         let stride = self.controller.cap().doorbell_stride();
-        match &self.doorbells {
+        match &*self.doorbells {
             Doorbells::Mapped(window) => {
                 let at = |register| window.address() + u64::from(register - register::DOORBELLS);
                 (at(register::sq_tail(self.ids[index], stride)), at(register::cq_head(self.ids[index], stride)))
             }
             Doorbells::Forwarder(f) => f.addresses(index),
-            Doorbells::Host => (0, 0),
+            Doorbells::Host | Doorbells::Capsules(_) => (0, 0),
         }
     }
 
@@ -189,17 +209,32 @@ impl QueueSet {
         self.generation != self.controller.generation()
     }
 
-    fn create_pairs(&mut self) -> Result<(), NvmeError> {
+    /// Creates the pairs, whose next ticket is `ticket`.
+    fn create_pairs(&mut self, ticket: u32) -> Result<(), NvmeError> {
         let ring = layout::rings(self.options.depth);
         for (i, &id) in self.ids.iter().enumerate() {
             let at = i * ring.bytes;
             self.controller.create_cq(id, self.options.depth, &self.memory.rings, at + ring.cq_offset)?;
             self.pairs[i] = Pair::Completion;
             let (ring, at) = self.submission_ring(i as u32);
+            let capsules = self.controller.port().capsules().filter(|_| self.by_capsules()).map(|c| {
+                let (space, ring) = (self.space.clone(), ring.clone());
+                c.announce(id, CapsulePlan { space, ring, offset: at, entries: self.options.depth, ticket })
+            });
             self.controller.create_sq(id, self.options.depth, ring, at)?;
             self.pairs[i] = Pair::Whole;
+            if let (Some(queue), Doorbells::Capsules(all)) = (capsules, &mut *self.doorbells) {
+                let address = queue.address().unwrap_or_default();
+                all.push(queue);
+                self.write_connection(i as u32, address)?;
+            }
         }
         Ok(())
+    }
+
+    /// Returns true if kernels post capsules themselves.
+    pub(crate) fn by_capsules(&self) -> bool {
+        matches!(*self.doorbells, Doorbells::Capsules(_))
     }
 
     /// Deletes all pairs, submission queues first. Stops at the first command that the controller does not complete.
@@ -231,19 +266,22 @@ impl QueueSet {
     /// - [`NvmeError::Forwarder`] if the thread that forwards doorbells does not start.
     /// - Those of any admin command: see [`Controller::feature`].
     pub fn reset(&mut self) -> Result<(), NvmeError> {
-        if let Doorbells::Forwarder(f) = &mut self.doorbells {
+        if let Doorbells::Forwarder(f) = &mut *self.doorbells {
             f.stop();
         }
         self.delete_pairs()?;
         self.memory.rings.region.fill(self.memory.rings.offset, self.memory.rings.bytes, 0)?;
-        if let Doorbells::Forwarder(_) = self.doorbells {
+        if let Doorbells::Forwarder(_) = *self.doorbells {
             let stride = self.controller.cap().doorbell_stride();
             let port = self.controller.port().clone();
-            self.doorbells =
+            *self.doorbells =
                 Doorbells::Forwarder(Forwarder::start(self.controller.name(), port, &self.space, &self.ids, stride)?);
         }
+        if let Doorbells::Capsules(queues) = &mut *self.doorbells {
+            queues.clear();
+        }
         self.write_queues(0)?;
-        self.create_pairs()
+        self.create_pairs(0)
     }
 
     /// Returns the number of queue pairs.
@@ -274,9 +312,9 @@ impl QueueSet {
 
     /// Returns the writer of the doorbells.
     pub fn doorbell(&self) -> Doorbell {
-        match self.doorbells {
-            Doorbells::Mapped(_) if self.space.gpu_context().is_some() => Doorbell::Gpu,
-            Doorbells::Mapped(_) => Doorbell::CpuEngine,
+        match *self.doorbells {
+            Doorbells::Mapped(_) | Doorbells::Capsules(_) if self.space.gpu_context().is_some() => Doorbell::Gpu,
+            Doorbells::Mapped(_) | Doorbells::Capsules(_) => Doorbell::CpuEngine,
             Doorbells::Forwarder(_) => Doorbell::Cpu,
             Doorbells::Host => Doorbell::Host,
         }
@@ -329,7 +367,7 @@ impl QueueSet {
     /// - [`NvmeError::QueuesLost`] if the controller was reset since the queues were created.
     /// - Those of [`Controller::check`].
     pub fn check(&self) -> Result<(), NvmeError> {
-        if let Doorbells::Forwarder(f) = &self.doorbells
+        if let Doorbells::Forwarder(f) = &*self.doorbells
             && let Some(reason) = f.error()
         {
             return Err(NvmeError::Forwarder { device: self.controller.name().to_owned(), reason });
@@ -348,7 +386,7 @@ impl QueueSet {
 
     /// Writes a doorbell from the host.
     pub(super) fn ring(&self, index: u32, completion: bool, value: u32) -> Result<(), NvmeError> {
-        if let Doorbells::Forwarder(f) = &self.doorbells {
+        if let Doorbells::Forwarder(f) = &*self.doorbells {
             // Goes through the forwarder, which must know the last value to notice that a kernel's is new.
             f.store(index as usize, completion, value);
             return Ok(());
@@ -386,7 +424,7 @@ impl fmt::Debug for QueueSet {
 
 impl Drop for QueueSet {
     fn drop(&mut self) {
-        if let Doorbells::Forwarder(forwarder) = &mut self.doorbells {
+        if let Doorbells::Forwarder(forwarder) = &mut *self.doorbells {
             forwarder.stop();
         }
         let deleted = self.delete_pairs();
@@ -402,7 +440,13 @@ impl Drop for QueueSet {
         if let Err(e) = &deleted {
             tracing::warn!(device = self.controller.name(), error = %e, "queues were not deleted; their memory stays allocated");
         }
-        if deleted.is_ok() && !in_use {
+        let frees = deleted.is_ok() && !in_use;
+        // Kernels that did not end may still use the rings of their connections. Doorbells have owners of their own.
+        if frees || !self.by_capsules() {
+            // SAFETY: this is the owner's drop, and the doorbells are not used afterwards.
+            unsafe { ManuallyDrop::drop(&mut self.doorbells) };
+        }
+        if frees {
             // SAFETY: this is the owner's drop, and neither is used afterwards.
             unsafe {
                 ManuallyDrop::drop(&mut self.memory);

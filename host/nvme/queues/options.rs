@@ -45,6 +45,9 @@ pub struct QueueOptions {
     pub landing: Landing,
     /// Writer of the doorbells.
     pub doorbell: DoorbellChoice,
+    /// Kernels post the commands to a remote controller themselves, if its transport is RDMA. The host cannot borrow such
+    /// queues ([`HostQueue::on`](crate::nvme::HostQueue::on)). Otherwise host threads carry the commands.
+    pub capsules: bool,
     /// First ticket that kernels take, a multiple of twice the depth. The device starts at slot 0 with phase 1.
     /// Kernels derive the expected phase from the ticket's lap, which must be even at the start. Values other than 0
     /// are for tests of the wrap-around.
@@ -58,6 +61,7 @@ setters!(QueueOptions {
     submission_in_buffer: bool,
     landing: Landing,
     doorbell: DoorbellChoice,
+    capsules: bool,
     first_ticket: u32,
 });
 
@@ -69,6 +73,7 @@ impl Default for QueueOptions {
             memory: Place::Host,
             submission_in_buffer: false,
             doorbell: DoorbellChoice::Auto,
+            capsules: true,
             landing: Landing::Bounce { bytes_per_slot: PAGE_BYTES },
             first_ticket: 0,
         }

@@ -262,7 +262,14 @@ impl AddressTable {
         let stream = self.stream.wanted(region.space().gpu_context().is_some());
         let iova = self.insert(host.as_ptr(), region.len(), stream)?;
         let guard = Mapping { table: self.clone(), start: iova, region: Some(region.clone()) };
-        Ok(DmaRegion { region: region.clone(), offset: 0, bytes: region.len(), iova, guard: Arc::new(guard) })
+        Ok(DmaRegion {
+            region: region.clone(),
+            offset: 0,
+            bytes: region.len(),
+            iova,
+            remote: None,
+            guard: Arc::new(guard),
+        })
     }
 
     /// Allocates host memory and maps it for the device.

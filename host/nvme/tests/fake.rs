@@ -119,7 +119,7 @@ impl DmaSpace for Identity {
     }
     fn map(&self, region: &Region) -> Result<DmaRegion, DmaError> {
         let (bytes, iova) = (region.len(), region.address());
-        Ok(DmaRegion { region: region.clone(), offset: 0, bytes, iova, guard: region.owner() })
+        Ok(DmaRegion { region: region.clone(), offset: 0, bytes, iova, remote: None, guard: region.owner() })
     }
 }
 

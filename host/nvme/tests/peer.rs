@@ -16,7 +16,14 @@ fn region(pages: usize) -> Region {
 /// Creates a mapping with the fake's device addresses, which are process addresses. `astray` shifts it to wrong memory.
 fn mapping(region: &Region, astray: i64) -> DmaRegion {
     let iova = region.address().wrapping_add_signed(astray);
-    DmaRegion { region: region.clone(), offset: 0, bytes: region.len() - 4 * PAGE, iova, guard: region.owner() }
+    DmaRegion {
+        region: region.clone(),
+        offset: 0,
+        bytes: region.len() - 4 * PAGE,
+        iova,
+        remote: None,
+        guard: region.owner(),
+    }
 }
 
 #[test]

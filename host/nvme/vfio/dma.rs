@@ -51,7 +51,7 @@ impl VfioDma {
             return Err(e.into());
         }
         let guard = Arc::new(Mapping { map: self.map.clone(), iova, bytes, _region: region.clone() });
-        Ok(DmaRegion { bytes: region.len(), region, offset: 0, iova, guard })
+        Ok(DmaRegion { bytes: region.len(), region, offset: 0, iova, remote: None, guard })
     }
 }
 

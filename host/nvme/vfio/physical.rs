@@ -196,7 +196,7 @@ impl DmaSpace for PhysicalDma {
         let (base, pages) = (pages.base, Arc::new(pages));
         // SAFETY: the pages are valid while their owner lives, which the region keeps.
         let region = unsafe { space.import_host(base, length, false, pages.clone()) }?;
-        Ok(DmaRegion { region, offset: 0, bytes: length, iova, guard: pages })
+        Ok(DmaRegion { region, offset: 0, bytes: length, iova, remote: None, guard: pages })
     }
 
     fn map(&self, region: &Region) -> Result<DmaRegion, DmaError> {
@@ -216,7 +216,7 @@ impl DmaSpace for PhysicalDma {
                 "its pages are not contiguous in physical memory; use bounce landing, or turn the IOMMU on".to_owned();
             return Err(self.unreachable(reason));
         };
-        Ok(DmaRegion { region: region.clone(), offset: 0, bytes, iova, guard: region.owner() })
+        Ok(DmaRegion { region: region.clone(), offset: 0, bytes, iova, remote: None, guard: region.owner() })
     }
 }
 

@@ -8,13 +8,14 @@ use crate::cuda::WritesOrdering;
 use crate::data_path::{Doorbell, QueueMemory};
 use crate::engine::abi;
 use crate::memory::{Place, Space};
-use crate::rdma::connection::random_psn;
+use crate::rdma::connection::{random_psn, udp_source};
 use crate::rdma::proxy::Service;
 use crate::rdma::{
     Adapter, AdapterPath, DeviceChoice, Endpoint, MemoryRange, PortFacts, QueueAddress, QueueChoice, QueuePair,
-    QueuePlan, QueueRings, RdmaError, RecordChoice, Registration, Rights, Route, TrafficClass, Transport,
+    QueuePlan, QueueRings, RdmaError, ReceivePlan, RecordChoice, Registration, Rights, Route, TrafficClass, Transport,
 };
 use crate::wire::mlx5::doorbell::RecordMode;
+use crate::wire::mlx5::{BLOCK_BYTES, SEGMENT_BYTES};
 use parking_lot::{Mutex, MutexGuard};
 use std::sync::Arc;
 
@@ -57,6 +58,34 @@ impl Kernels {
     }
 }
 
+/// Kernels of one GPU, or those on CPU threads, with the doorbells that they write.
+#[derive(Debug)]
+struct User {
+    space: Space,
+    gpu: Option<WritesOrdering>,
+    doorbells: Doorbells,
+    ringer: Ringer,
+}
+
+impl User {
+    /// Selects the writer of the doorbells.
+    fn new(kernels: Kernels, devx: &dyn Devx, abilities: &Abilities, choice: &DeviceChoice) -> Result<Self, RdmaError> {
+        let Kernels { space, mapper, gpu } = kernels;
+        let doorbells = Doorbells::new(mapper, abilities.flame);
+        let ringer = doorbells.probe(devx, choice.doorbell)?;
+        Ok(Self { space, gpu, doorbells, ringer })
+    }
+
+    /// Returns true if kernels of this space are the same user: they run on the same GPU, or on CPU threads, too.
+    fn has(&self, space: &Space) -> bool {
+        match (self.space.gpu_context(), space.gpu_context()) {
+            (Some(a), Some(b)) => Arc::ptr_eq(a, b),
+            (None, None) => true,
+            _ => false,
+        }
+    }
+}
+
 /// An mlx5 NIC whose queues kernels drive.
 #[derive(Debug)]
 pub(in crate::rdma) struct Mlx5Adapter {
@@ -66,17 +95,16 @@ pub(in crate::rdma) struct Mlx5Adapter {
 /// Fields are dropped in order: everything that the NIC can access before the NIC itself.
 #[derive(Debug)]
 struct Shared {
-    service: Option<Arc<Service>>,
-    doorbells: Doorbells,
+    /// Thread that writes doorbells, once a user needs one.
+    service: Mutex<Option<Arc<Service>>>,
+    /// The first is that for which the adapter was opened.
+    users: Mutex<Vec<Arc<User>>>,
     memories: Box<dyn Memories>,
     devx: Box<dyn Devx>,
     event_queue: u32,
     abilities: Abilities,
-    ringer: Ringer,
     facts: Facts,
     choice: DeviceChoice,
-    space: Space,
-    gpu: Option<WritesOrdering>,
     /// Place of the queue memory and way of its registration, with the reason if it is not in the GPU.
     queues: Mutex<Option<(Place, String)>>,
     /// Doorbell record mode of new queue pairs, with the reason if it is not the one that the NIC can have.
@@ -97,41 +125,27 @@ impl Mlx5Adapter {
         choice: &DeviceChoice,
         kernels: Kernels,
     ) -> Result<Self, RdmaError> {
-        let Kernels { space, mapper, gpu } = kernels;
         let abilities = Abilities::read(&*devx, &facts, choice)?;
         let event_queue = devx.event_queue().map_err(|source| RdmaError::System {
             what: format!("asking {} for an event queue", facts.name),
             source,
         })?;
-        let doorbells = Doorbells::new(mapper, abilities.flame);
-        let ringer = doorbells.probe(&*devx, choice.doorbell)?;
-        let service = match ringer {
-            Ringer::Kernels => None,
-            Ringer::Cpu { .. } => Some(Service::start("wb-doorbell").map_err(|source| RdmaError::System {
-                what: "starting the thread that writes doorbells".to_owned(),
-                source,
-            })?),
+        let user = User::new(kernels, &*devx, &abilities, choice)?;
+        let mode = if abilities.no_record { RecordMode::NoneExternal } else { RecordMode::Valid };
+        let shared = Shared {
+            service: Mutex::new(None),
+            users: Mutex::new(vec![Arc::new(user)]),
+            memories,
+            devx,
+            event_queue,
+            record: Mutex::new((mode, None)),
+            abilities,
+            facts,
+            choice: choice.clone(),
+            queues: Mutex::new(None),
         };
-        Ok(Self {
-            shared: Arc::new(Shared {
-                service,
-                doorbells,
-                memories,
-                devx,
-                event_queue,
-                record: Mutex::new((
-                    if abilities.no_record { RecordMode::NoneExternal } else { RecordMode::Valid },
-                    None,
-                )),
-                abilities,
-                ringer,
-                facts,
-                choice: choice.clone(),
-                space,
-                gpu,
-                queues: Mutex::new(None),
-            }),
-        })
+        shared.users.lock().iter().try_for_each(|user| shared.prepare(user))?;
+        Ok(Self { shared: Arc::new(shared) })
     }
 }
 
@@ -147,20 +161,46 @@ impl Shared {
             devx: &*self.devx,
             event_queue: self.event_queue,
             port: self.facts.port.port,
+            scatter_to_cqe: self.abilities.scatter_to_cqe,
         }
+    }
+
+    /// Starts the thread that writes the doorbells of a user, if its kernels do not and it does not run yet.
+    fn prepare(&self, user: &User) -> Result<(), RdmaError> {
+        if let (Ringer::Cpu { .. }, service @ None) = (&user.ringer, &mut *self.service.lock()) {
+            *service = Some(Service::start("wb-doorbell").map_err(|source| RdmaError::System {
+                what: "starting the thread that writes doorbells".to_owned(),
+                source,
+            })?);
+        }
+        Ok(())
+    }
+
+    /// Returns the user whose kernels run in a space.
+    fn user(&self, space: &Space) -> Result<Arc<User>, RdmaError> {
+        // Locked all the time: a user's page of registers is mapped for its GPU only once.
+        let mut users = self.users.lock();
+        if let Some(user) = users.iter().find(|u| u.has(space)) {
+            return Ok(user.clone());
+        }
+        let user = Arc::new(User::new(Kernels::of(space), &*self.devx, &self.abilities, &self.choice)?);
+        self.prepare(&user)?;
+        users.push(user.clone());
+        Ok(user)
     }
 
     fn queues(&self) -> MutexGuard<'_, Option<(Place, String)>> {
         self.queues.lock()
     }
 
-    fn build(&self, plan: &QueuePlan, place: Place) -> Result<DirectQueue, RdmaError> {
-        let doorbell = self.doorbells.take(&*self.devx, &self.ringer)?;
+    fn build(&self, user: &User, plan: &QueuePlan, place: Place) -> Result<DirectQueue, RdmaError> {
+        let doorbell = user.doorbells.take(&*self.devx, &user.ringer)?;
+        let service = match user.ringer {
+            Ringer::Kernels => None,
+            Ringer::Cpu { .. } => self.service.lock().clone(),
+        };
         let build = |mode| {
-            let mailbox = match &self.service {
-                Some(service) => Some(Mailbox::new(service, &self.space, &doorbell, mode)?),
-                None => None,
-            };
+            let mailbox = service.as_ref().map(|s| Mailbox::new(s, &user.space, &doorbell, mode)).transpose()?;
             DirectQueue::new(&self.common(), plan.clone(), place, doorbell.clone(), mode, mailbox)
         };
         let mode = self.record.lock().0;
@@ -185,8 +225,27 @@ impl Shared {
         }
     }
 
+    /// Checks that the NIC supports the plan's receive ring.
+    fn check_receives(&self, blocks: u32, plan: &QueuePlan) -> Result<(), RdmaError> {
+        let Some(r) = plan.receives else { return Ok(()) };
+        let (most, bytes) = (self.abilities.log_max_blocks, SEGMENT_BYTES.checked_shl(r.log_stride));
+        if r.log_slots > most || bytes.is_none_or(|b| b > self.abilities.max_receive_bytes) {
+            let number = |log: u32| 1u64.checked_shl(log).unwrap_or(u64::MAX);
+            let reason = format!(
+                "{} receives of {} pieces; {} supports at most {} (log_max_qp_sz) of {} (max_wqe_sz_rq)",
+                number(r.log_slots),
+                number(r.log_stride),
+                self.facts.name,
+                number(most),
+                self.abilities.max_receive_bytes / SEGMENT_BYTES
+            );
+            return Err(RdmaError::Queue { blocks, reason });
+        }
+        Ok(())
+    }
+
     /// Creates a queue in GPU memory if `plan` and the NIC allow it and all data is there too, else in host memory.
-    fn create(&self, plan: &QueuePlan) -> Result<DirectQueue, RdmaError> {
+    fn create(&self, user: &User, plan: &QueuePlan) -> Result<DirectQueue, RdmaError> {
         let blocks = 1u32.checked_shl(plan.log_blocks).unwrap_or(u32::MAX);
         if plan.log_blocks > self.abilities.log_max_blocks {
             let reason = format!(
@@ -196,6 +255,7 @@ impl Shared {
             );
             return Err(RdmaError::Queue { blocks, reason });
         }
+        self.check_receives(blocks, plan)?;
         let known = self.queues().clone();
         let far = plan.data != Place::Device;
         let mut why = (far && self.choice.queues == QueueChoice::Auto).then(|| "the data is in host memory".to_owned());
@@ -207,7 +267,7 @@ impl Shared {
         let near =
             !far && self.choice.queues != QueueChoice::Host && known.as_ref().is_none_or(|(p, _)| *p == Place::Device);
         if near {
-            match self.build(plan, Place::Device) {
+            match self.build(user, plan, Place::Device) {
                 Ok(queue) => {
                     *self.queues() = Some((Place::Device, queue.registration.clone()));
                     return Ok(queue);
@@ -221,21 +281,32 @@ impl Shared {
                 Err(e) => return Err(e),
             }
         }
-        let queue = self.build(plan, Place::Host)?;
+        let queue = self.build(user, plan, Place::Host)?;
         let registration = why.map_or(queue.registration.clone(), |w| format!("host ({w})"));
         self.queues().get_or_insert((Place::Host, registration));
         Ok(queue)
     }
 }
 
+/// Returns the plan with receive entries that together fill a block at least: the send ring begins at the next block.
+fn fill_a_block(plan: ReceivePlan) -> ReceivePlan {
+    let least = (BLOCK_BYTES / SEGMENT_BYTES).ilog2().saturating_sub(plan.log_slots);
+    ReceivePlan { log_stride: plan.log_stride.max(least), ..plan }
+}
+
 impl Adapter for Mlx5Adapter {
     fn path(&self) -> AdapterPath {
         let s = &self.shared;
+        // Kernels of a GPU are shown rather than host threads.
+        let users = s.users.lock().clone();
+        let Some(user) = users.iter().find(|u| u.gpu.is_some()).or(users.first()) else {
+            return AdapterPath::new(Transport::Mlx5, s.facts.name.clone());
+        };
         let mut path = AdapterPath::new(Transport::Mlx5, s.facts.name.clone());
         path.link = s.facts.link.clone();
         path.registration = s.memories.registration_path();
-        let on_cpu = s.gpu.is_none();
-        path.doorbell = match &s.ringer {
+        let on_cpu = user.gpu.is_none();
+        path.doorbell = match &user.ringer {
             Ringer::Kernels if on_cpu => Doorbell::CpuEngine,
             Ringer::Kernels => Doorbell::Gpu,
             Ringer::Cpu { .. } => Doorbell::Cpu,
@@ -245,7 +316,7 @@ impl Adapter for Mlx5Adapter {
             path.queues = if *place == Place::Device && !on_cpu { QueueMemory::Gpu } else { QueueMemory::Host };
             notes.push(format!("queue memory: {how}"));
         }
-        if let Ringer::Cpu { why: Some(why) } = &s.ringer {
+        if let Ringer::Cpu { why: Some(why) } = &user.ringer {
             notes.push(format!("a CPU thread writes the doorbells: {why}"));
         }
         match &*s.record.lock() {
@@ -255,7 +326,7 @@ impl Adapter for Mlx5Adapter {
             (RecordMode::Valid, None) => {}
             _ => notes.push("queue pairs have no doorbell records".to_owned()),
         }
-        match (&s.ringer, s.abilities.flame) {
+        match (&user.ringer, s.abilities.flame) {
             (Ringer::Kernels, Some(_)) => notes.push("entries posted alone go to BlueFlame registers".to_owned()),
             (Ringer::Cpu { .. }, Some(_)) => {
                 notes.push("BlueFlame is not used: kernels do not write the doorbells".to_owned());
@@ -272,12 +343,13 @@ impl Adapter for Mlx5Adapter {
         unsafe { self.shared.memories.register(memory, rights) }
     }
 
-    fn create(&self, plan: QueuePlan) -> Result<Box<dyn QueuePair>, RdmaError> {
-        plan.without_receives(Transport::Mlx5)?;
-        let queue = self.shared.create(&plan)?;
-        let psn = random_psn();
-        let own = Endpoint::new(&self.shared.facts.port, queue.number(), psn);
-        Ok(Box::new(Mlx5QueuePair { inner: queue, own, psn, shared: self.shared.clone(), asking: Mutex::new(()) }))
+    fn create(&self, mut plan: QueuePlan) -> Result<Box<dyn QueuePair>, RdmaError> {
+        plan.receives = plan.receives.map(fill_a_block);
+        let user = self.shared.user(&plan.space)?;
+        let inner = self.shared.create(&user, &plan)?;
+        let (shared, psn) = (self.shared.clone(), random_psn());
+        let own = Endpoint::new(&shared.facts.port, inner.number(), psn);
+        Ok(Box::new(Mlx5QueuePair { inner, own, psn, user, shared, asking: Mutex::new(()) }))
     }
 }
 
@@ -287,9 +359,30 @@ struct Mlx5QueuePair {
     inner: DirectQueue,
     own: Endpoint,
     psn: u32,
+    user: Arc<User>,
     shared: Arc<Shared>,
     /// Serialises queries to the firmware about this queue pair.
     asking: Mutex<()>,
+}
+
+impl Mlx5QueuePair {
+    /// Returns the priority of a traffic class.
+    fn priority(&self, class: TrafficClass) -> u8 {
+        let priorities = &self.shared.facts.priorities;
+        priorities.get(usize::from(class.0)).copied().unwrap_or(class.default_priority())
+    }
+
+    fn connect_by(&mut self, mut route: Route, peer: &str) -> Result<(), RdmaError> {
+        let s = &self.shared;
+        if let (Some(range), true) = (&s.abilities.udp_source, route.udp_source != 0) {
+            route.udp_source = within(route.udp_source, range);
+        }
+        self.inner.connect(&s.common(), &route).map_err(|e| RdmaError::Connect {
+            number: self.own.number,
+            peer: peer.to_owned(),
+            reason: with_cause(&e),
+        })
+    }
 }
 
 impl QueuePair for Mlx5QueuePair {
@@ -305,16 +398,25 @@ impl QueuePair for Mlx5QueuePair {
         let peer = Endpoint::from_address(peer, self.own.number)?;
         let s = &self.shared;
         let f = &s.facts;
-        let priority = |c: TrafficClass| f.priorities.get(usize::from(c.0)).copied().unwrap_or(c.default_priority());
-        let mut route = Route::between(&f.port, &self.own, &peer, &s.choice, f.forced, priority)?;
-        if let (Some(range), true) = (&s.abilities.udp_source, route.udp_source != 0) {
-            route.udp_source = within(route.udp_source, range);
+        let route = Route::between(&f.port, &self.own, &peer, &s.choice, f.forced, |c| self.priority(c))?;
+        self.connect_by(route, &peer.to_string())
+    }
+
+    fn connect_along(&mut self, route: &Route) -> Result<(), RdmaError> {
+        let s = &self.shared;
+        let mut route = route.clone();
+        // The driver sets both on queue pairs of verbs, and does not know those created by commands.
+        if let (Some(class), true) = (s.choice.traffic_class.or(s.facts.forced), route.global.is_some()) {
+            route.traffic_class = class;
+            if route.ethernet {
+                route.service_level = s.choice.service_level.unwrap_or_else(|| self.priority(class));
+            }
         }
-        self.inner.connect(&s.common(), &route).map_err(|e| RdmaError::Connect {
-            number: self.own.number,
-            peer: peer.to_string(),
-            reason: e.to_string(),
-        })
+        if route.ethernet && s.facts.port.udp {
+            route.udp_source = udp_source(self.own.number, route.remote);
+        }
+        let peer = format!("queue pair {:#x}", route.remote);
+        self.connect_by(route, &peer)
     }
 
     fn memory(&self) -> &QueueRings {
@@ -322,13 +424,13 @@ impl QueuePair for Mlx5QueuePair {
     }
 
     fn flags(&self) -> u32 {
-        let s = &self.shared;
+        let user = &self.user;
         let unrecorded = if self.inner.mode == RecordMode::Valid { 0 } else { abi::SEND_NO_RECORD };
-        let Some(ordering) = s.gpu else { return unrecorded };
+        let Some(ordering) = user.gpu else { return unrecorded };
         let memory = &self.inner.memory;
         let all_near = memory.place() == Place::Device && memory.plan().data == Place::Device;
         // With a CPU thread behind the doorbell, the thread must see the kernels' writes too.
-        let near = all_near && s.ringer == Ringer::Kernels;
+        let near = all_near && user.ringer == Ringer::Kernels;
         let unordered = ordering == WritesOrdering::None;
         let flag = |on: bool, flag: u32| if on { flag } else { 0 };
         flag(near, abi::SEND_NEAR) | flag(unordered, abi::SEND_CONSISTENCY) | unrecorded

@@ -24,6 +24,10 @@ const ROCE_PORT: u16 = 4791;
 pub(super) struct Abilities {
     /// log2 of the largest send queue in blocks.
     pub log_max_blocks: u32,
+    /// Largest receive entry in bytes.
+    pub max_receive_bytes: usize,
+    /// True if messages of up to 32 bytes can go into their completion entry.
+    pub scatter_to_cqe: bool,
     /// True if queue pairs can work without a doorbell record, and may.
     pub no_record: bool,
     /// Distance in bytes of the halves of a BlueFlame register; `None` if whole entries are not requested.
@@ -96,7 +100,15 @@ impl Abilities {
         } else {
             None
         };
-        Ok(Self { log_max_blocks: general.log_max_qp_size.into(), no_record, flame, udp_source, notes })
+        Ok(Self {
+            log_max_blocks: general.log_max_qp_size.into(),
+            max_receive_bytes: general.max_receive_bytes.into(),
+            scatter_to_cqe: general.scatter_to_cqe,
+            no_record,
+            flame,
+            udp_source,
+            notes,
+        })
     }
 }
 

@@ -39,11 +39,11 @@ impl Doorbell {
         self.uar.page()
     }
 
-    /// Returns the address for kernels of the register that a queue pair of this mode has; `None` if kernels cannot
-    /// access it.
-    pub fn kernel_address(&self, mode: RecordMode) -> Option<u64> {
+    /// Returns the mapping with the register that a queue pair of this mode has, and the register's offset in it; `None`
+    /// if kernels cannot access it.
+    pub fn mapped(&self, mode: RecordMode) -> Option<(Region, usize)> {
         let apart = self.register_of(mode).as_ptr() as isize - self.register().as_ptr() as isize;
-        self.mapping.as_ref().map(|(r, offset)| (r.address() + *offset as u64).wrapping_add_signed(apart as i64))
+        self.mapping.as_ref().map(|(r, offset)| (r.clone(), offset.wrapping_add_signed(apart)))
     }
 
     /// Returns the register's address in this process.
@@ -342,15 +342,15 @@ impl Mailbox {
         Ok(Self { service: service.clone(), slot, memory })
     }
 
-    /// Returns the mailbox's address for kernels.
-    pub fn address(&self) -> u64 {
-        self.memory.address()
+    /// Returns the memory that is the mailbox.
+    pub fn memory(&self) -> &Region {
+        &self.memory
     }
 }
 
 impl fmt::Debug for Mailbox {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Mailbox({:#x})", self.address())
+        write!(f, "Mailbox({:#x})", self.memory.address())
     }
 }
 

@@ -3,10 +3,12 @@
 use super::devx::{Devx, DevxObject, Umem, outcome, register};
 use super::doorbell::{Doorbell, Mailbox};
 use crate::memory::Place;
-use crate::rdma::connection::{HOP_LIMIT, LOG_LONGEST_MESSAGE, RETRIES, RNR_RETRIES, RNR_TIMER, log_reads};
+use crate::rdma::connection::{
+    HOP_LIMIT, LOG_LONGEST_MESSAGE, RETRIES, RNR_RETRIES, RNR_TIMER, log_reads, log_reads_in,
+};
 use crate::rdma::{QueuePlan, QueueRings, RdmaError, Route};
 use crate::wire::be::FieldError;
-use crate::wire::mlx5::devx::qp::{ATOMIC_UP_TO_64, PM_MIGRATED, QpMemory, rq_type, service};
+use crate::wire::mlx5::devx::qp::{ATOMIC_UP_TO_64, PM_MIGRATED, QpMemory, rq_type, scatter, service};
 use crate::wire::mlx5::devx::{
     CreateCq, CreateQp, ModifyQp, QpCommand, QpContext, QpState, QueryQp, REPLY_BYTES, Transition,
 };
@@ -27,14 +29,18 @@ pub(super) struct Common<'a> {
     pub devx: &'a dyn Devx,
     pub event_queue: u32,
     pub port: u8,
+    /// True if short messages can go into their completion entry.
+    pub scatter_to_cqe: bool,
 }
 
-/// A queue pair with all its objects. Fields are dropped in order: queue pair, completion queue, mailbox, doorbell,
+/// A queue pair with all its objects. Fields are dropped in order: queue pair, completion queues, mailbox, doorbell,
 /// registrations, memory. Then nothing can write to freed memory.
 #[derive(Debug)]
 pub(super) struct DirectQueue {
     pair: Option<Object>,
     completions: Option<Object>,
+    /// Completion queue of the receives, if there is a receive ring.
+    received: Option<Object>,
     _mailbox: Option<Mailbox>,
     doorbell: Arc<Doorbell>,
     /// Doorbell record mode.
@@ -57,9 +63,19 @@ struct Object {
 
 #[derive(Debug)]
 struct Umems {
-    ring: Box<dyn Umem>,
+    work: Box<dyn Umem>,
     completions: Box<dyn Umem>,
+    received: Option<Box<dyn Umem>>,
     records: Box<dyn Umem>,
+}
+
+/// A completion queue that is to be created.
+struct CompletionPlan<'a> {
+    umem: &'a dyn Umem,
+    entries: u32,
+    collapsed: bool,
+    /// Number of its doorbell record. The queue pair's own record is number 0.
+    record: usize,
 }
 
 fn field(e: FieldError) -> RdmaError {
@@ -67,8 +83,8 @@ fn field(e: FieldError) -> RdmaError {
 }
 
 impl DirectQueue {
-    /// Allocates and registers memory in `place` and creates both queues in it, not connected. With a mailbox, kernels
-    /// write that instead of the register.
+    /// Allocates and registers memory in `place` and creates the queues in it. The queue pair is in its initial state,
+    /// in which receives can be posted. With a mailbox, kernels write that instead of the register.
     ///
     /// # Errors
     /// Objects of earlier steps are freed when a step fails.
@@ -85,19 +101,23 @@ impl DirectQueue {
         mailbox: Option<Mailbox>,
     ) -> Result<Self, RdmaError> {
         let mut memory = QueueRings::new(plan, place)?;
-        let rings = mailbox.as_ref().map(Mailbox::address).or(doorbell.kernel_address(mode));
         memory.set_blue_flame(if mailbox.is_none() { doorbell.flame() } else { 0 });
-        memory.set_doorbell(rings.ok_or_else(|| RdmaError::Queue {
+        let bell = mailbox.as_ref().map(|m| (m.memory().clone(), 0)).or_else(|| doorbell.mapped(mode));
+        let (bell, offset) = bell.ok_or_else(|| RdmaError::Queue {
             blocks: memory.blocks(),
             reason: "kernels can access neither its doorbell nor a mailbox".to_owned(),
-        })?);
-        let (ring, registration) = register(common.devx, memory.ring(), "a send ring")?;
+        })?;
+        memory.set_doorbell(bell, offset);
+        let (work, registration) = register(common.devx, memory.work(), "work queues")?;
         let (completions, _) = register(common.devx, memory.completions(), "a completion ring")?;
+        let received = memory.receives().map(|r| register(common.devx, r.completions(), "a completion ring"));
+        let received = received.transpose()?.map(|(umem, _)| umem);
         let (records, _) = register(common.devx, memory.records(), "a doorbell record")?;
-        let umems = Umems { ring, completions, records };
+        let umems = Umems { work, completions, received, records };
         let mut this = Self {
             pair: None,
             completions: None,
+            received: None,
             _mailbox: mailbox,
             doorbell,
             mode,
@@ -113,36 +133,28 @@ impl DirectQueue {
 
     /// Returns log2 of the queue memory's page size in units of 4 KiB.
     fn log_page(&self) -> u8 {
-        if self.memory.ring().host().is_some() { 0 } else { LOG_GPU_PAGE }
+        if self.memory.work().host().is_some() { 0 } else { LOG_GPU_PAGE }
     }
 
-    /// Creates both queues. Their memory must be in its initial state.
+    /// Creates the queues. Their memory must be in its initial state.
     fn make(&mut self, common: &Common<'_>) -> Result<(), RdmaError> {
-        let command = CreateCq {
-            collapsed: self.memory.plan().collapsed,
-            overrun_ignore: true,
-            log_size: self.memory.entries().ilog2() as u8,
-            uar_page: self.doorbell.page(),
-            eqn: common.event_queue,
-            dbr_umem_valid: true,
-            dbr_umem_id: self.umems.records.id(),
-            // Behind the queue pair's own record. The NIC reads nothing from it: overrun is ignored, and nothing arms
-            // the queue.
-            dbr_offset: QueueRings::record_bytes() as u64,
-            umem_valid: true,
-            umem_id: self.umems.completions.id(),
-            log_page_size: self.log_page(),
-            ..CreateCq::default()
-        };
-        let input = command.to_bytes().map_err(field)?;
-        self.completions = Some(create(common, "creating a completion queue", &input)?);
+        let (collapsed, entries) = (self.memory.plan().collapsed, self.memory.entries());
+        let sends = CompletionPlan { umem: &*self.umems.completions, entries, collapsed, record: 1 };
+        self.completions = Some(self.make_completions(common, &sends)?);
+        if let (Some(umem), Some(r)) = (&self.umems.received, self.memory.receives()) {
+            let entries = 1 << r.plan().log_slots;
+            let receives = CompletionPlan { umem: &**umem, entries, collapsed: false, record: 2 };
+            self.received = Some(self.make_completions(common, &receives)?);
+        }
         let mut last = None;
         for ts_format in TIMESTAMP_FORMATS {
             let input = self.create_command(common, ts_format).to_bytes().map_err(field)?;
             match create(common, "creating a queue pair", &input) {
                 Ok(pair) => {
                     self.pair = Some(pair);
-                    return Ok(());
+                    let initial = self.change(Transition::ResetToInit, "its initial state", initial(common.port));
+                    // A queue pair that takes no receives is not used.
+                    return initial.inspect_err(|_| self.pair = None);
                 }
                 Err(e) => last = last.or(Some(e)),
             }
@@ -150,25 +162,49 @@ impl DirectQueue {
         Err(last.unwrap_or_else(|| self.closed()))
     }
 
+    fn make_completions(&self, common: &Common<'_>, plan: &CompletionPlan<'_>) -> Result<Object, RdmaError> {
+        let command = CreateCq {
+            collapsed: plan.collapsed,
+            overrun_ignore: true,
+            log_size: plan.entries.ilog2() as u8,
+            uar_page: self.doorbell.page(),
+            eqn: common.event_queue,
+            dbr_umem_valid: true,
+            dbr_umem_id: self.umems.records.id(),
+            // The NIC reads nothing from it: overrun is ignored, and nothing arms the queue.
+            dbr_offset: (plan.record * QueueRings::record_bytes()) as u64,
+            umem_valid: true,
+            umem_id: plan.umem.id(),
+            log_page_size: self.log_page(),
+            ..CreateCq::default()
+        };
+        create(common, "creating a completion queue", &command.to_bytes().map_err(field)?)
+    }
+
     fn create_command(&self, common: &Common<'_>, ts_format: u8) -> CreateQp {
         let cqn = self.completions.as_ref().map_or(0, |c| c.number);
+        let receives = self.memory.receives().map(|r| r.plan());
+        let scatters = common.scatter_to_cqe && receives.is_some_and(|r| r.data_in_entries);
         let context = QpContext {
             service: service::RELIABLE_CONNECTION,
             pm_state: PM_MIGRATED,
             pd: common.devx.protection_domain(),
+            log_rq_size: receives.map_or(0, |r| r.log_slots as u8),
+            log_rq_stride: receives.map_or(0, |r| r.log_stride as u8),
             log_sq_size: self.memory.plan().log_blocks as u8,
             ts_format,
             uar_page: self.doorbell.page(),
             send_dbr_mode: self.mode as u8,
             log_page_size: self.log_page(),
             cqn_send: cqn,
-            cqn_receive: cqn,
-            rq_type: rq_type::NONE,
+            cqn_receive: self.received.as_ref().map_or(cqn, |c| c.number),
+            rq_type: if receives.is_some() { rq_type::OWN } else { rq_type::NONE },
+            cs_res: if scatters { scatter::UP_TO_32 } else { scatter::NONE },
             dbr_umem_valid: true,
             dbr_umem_id: self.umems.records.id(),
             ..QpContext::default()
         };
-        CreateQp { context, memory: QpMemory { offset: 0, umem_id: self.umems.ring.id(), valid: true } }
+        CreateQp { context, memory: QpMemory { offset: 0, umem_id: self.umems.work.id(), valid: true } }
     }
 
     /// Returns the error of a queue pair that no longer exists.
@@ -189,7 +225,7 @@ impl DirectQueue {
         self.pair.as_ref().map_or(0, |p| p.number)
     }
 
-    /// Moves the queue pair from reset to ready to send. `&mut self` ensures that state changes never overlap.
+    /// Moves the queue pair from its initial state to ready to send. `&mut self` ensures that state changes never overlap.
     ///
     /// # Errors
     /// * [`RdmaError::System`] if the next hop's hardware address is not found, or the firmware rejects a step.
@@ -272,8 +308,8 @@ impl DirectQueue {
         }
     }
 
-    /// Flushes the queue pair and creates it again in the same memory. The completion queue is created again too, since
-    /// the adapter goes on counting its laps.
+    /// Flushes the queue pair and creates it again in the same memory. The completion queues are created again too, since
+    /// the adapter goes on counting their laps.
     ///
     /// # Errors
     /// * [`RdmaError::System`] if the firmware rejects a step.
@@ -284,7 +320,7 @@ impl DirectQueue {
             self.short(QpCommand::ToReset, "reset")?;
         }
         self.pair = None;
-        self.completions = None;
+        (self.completions, self.received) = (None, None);
         self.memory.clear()?;
         self.make(common)
     }
@@ -307,23 +343,27 @@ fn create(common: &Common<'_>, what: &str, input: &[u8]) -> Result<Object, RdmaE
     }
 }
 
-/// Returns the transitions of a connection with their names and contexts.
-pub(super) fn transitions(port: u8, route: &Route, mac: Option<[u8; 6]>) -> [(Transition, &'static str, QpContext); 3] {
-    let initial = QpContext {
+/// Returns the context of a queue pair's initial state.
+fn initial(port: u8) -> QpContext {
+    QpContext {
         port,
         remote_read: true,
         remote_write: true,
         remote_atomic: true,
         atomic_mode: ATOMIC_UP_TO_64,
         ..QpContext::default()
-    };
+    }
+}
+
+/// Returns the transitions of a connection with their names and contexts.
+pub(super) fn transitions(port: u8, route: &Route, mac: Option<[u8; 6]>) -> [(Transition, &'static str, QpContext); 2] {
     let mut receive = QpContext {
         mtu: route.mtu.field(),
         log_msg_max: LOG_LONGEST_MESSAGE,
         remote_qpn: route.remote,
         next_receive_psn: route.receive_psn,
         min_rnr_nak: RNR_TIMER,
-        log_rra_max: log_reads(route.reads_in),
+        log_rra_max: log_reads_in(route.reads_in),
         port,
         ..QpContext::default()
     };
@@ -356,7 +396,6 @@ pub(super) fn transitions(port: u8, route: &Route, mac: Option<[u8; 6]>) -> [(Tr
         ..QpContext::default()
     };
     [
-        (Transition::ResetToInit, "its initial state", initial),
         (Transition::InitToReadyToReceive, "ready to receive", receive),
         (Transition::ReadyToReceiveToSend, "ready to send", send),
     ]

@@ -4,8 +4,10 @@ use super::direct::DirectVerbs;
 use super::{Bounce, Engine, Landing, Piece, RingUser, Service, engine::INLINE_BYTES};
 use crate::memory::{Place, Space};
 use crate::rdma::connection::random_psn;
-use crate::rdma::ring_service::RingService;
-use crate::rdma::verbs::{Buffer, Context, DeviceLimits, MemoryKeys, ProtectionDomain, Registrar, VerbsQueue};
+use crate::rdma::ring_service::{ReceiveService, RingService};
+use crate::rdma::verbs::{
+    Buffer, Context, DeviceLimits, MemoryKeys, ProtectionDomain, ReceiveSource, Registrar, VerbsQueue,
+};
 use crate::rdma::{
     Adapter, AdapterPath, Chosen, DeviceChoice, Endpoint, LinkLayer, MemoryRange, PortFacts, QueueAddress, QueuePair,
     QueuePlan, QueueRings, RdmaError, Registration, Rights, Route, Transport, UnconnectedSendQueue,
@@ -19,8 +21,8 @@ use std::sync::Arc;
 const WINDOW: u32 = 256;
 /// Largest number of scatter/gather elements per request that the proxy asks of the device.
 const PIECES: u32 = 16;
-/// Longest message that the other side can send. A queue pair has no receive ring; messages to it land in memory that
-/// nothing reads.
+/// Longest message that the other side can send to a queue pair without a receive ring. Such messages land in memory
+/// that nothing reads.
 const LANDING_BYTES: usize = 1 << 20;
 
 /// Any RDMA device, driven by a CPU thread on behalf of kernels.
@@ -67,6 +69,26 @@ impl VerbsProxy {
     }
 }
 
+impl Shared {
+    /// Returns the source of a queue pair's receives, if the device supports as many.
+    fn source(&self, plan: &QueuePlan) -> Result<ReceiveSource, RdmaError> {
+        let Some(receives) = plan.receives else { return Ok(ReceiveSource::Unread(self.landing.clone())) };
+        let all = |log: u32| 1u32.checked_shl(log).unwrap_or(u32::MAX);
+        let (slots, pieces) = (all(receives.log_slots), all(receives.log_stride));
+        let l = &self.limits;
+        if slots > l.requests.min(l.completions) || pieces > l.pieces {
+            let reason = format!(
+                "{slots} receives of {pieces} pieces; {} supports {} of {}",
+                self.chosen,
+                l.requests.min(l.completions),
+                l.pieces
+            );
+            return Err(RdmaError::Queue { blocks: all(plan.log_blocks), reason });
+        }
+        Ok(ReceiveSource::Ring { slots, pieces })
+    }
+}
+
 /// Returns a port's link in words: `RoCE v2 ::ffff:10.0.0.1 (index 3)  MTU 4096`.
 pub(in crate::rdma) fn link(chosen: &Chosen, port: &PortFacts) -> String {
     let mtu = port.mtu;
@@ -106,16 +128,17 @@ impl Adapter for VerbsProxy {
 
     fn create(&self, plan: QueuePlan) -> Result<Box<dyn QueuePair>, RdmaError> {
         let s = &self.shared;
-        plan.without_receives(Transport::Verbs)?;
+        let source = s.source(&plan)?;
         let memory = Arc::new(QueueRings::new(plan, Place::Host)?);
         let window = memory.blocks().min(WINDOW).min(s.limits.requests.max(2) - 1).min(s.limits.completions.max(2) - 1);
         let pieces = s.limits.pieces.clamp(1, PIECES);
-        let queue = VerbsQueue::new(&s.domain, window, pieces, s.port.port, s.landing.clone())?;
+        let queue = VerbsQueue::new(&s.domain, window, pieces, s.port.port, source)?;
         let bounce = Places(Buffer::new(&s.domain, (window as usize + 1) * INLINE_BYTES, Rights::LOCAL_WRITE)?);
         let ring = RingService::new(memory.clone(), queue.number())?;
+        let receives = ReceiveService::new(&memory, queue.number())?;
         let landing = Found { keys: s.registrar.keys().clone(), space: s.space.clone() };
         let own = Endpoint::new(&s.port, queue.number(), random_psn());
-        let engine = Engine::new(queue, ring, bounce, landing, window as usize);
+        let engine = Engine::new(queue, ring, bounce, landing, window as usize).with_receives(receives);
         let slot = Arc::new(Mutex::new(Life { engine: Some(engine) }));
         s.service.add(slot.clone());
         Ok(Box::new(ProxyQueuePair { slot, memory, own, shared: s.clone() }))
@@ -125,7 +148,8 @@ impl Adapter for VerbsProxy {
         let s = &self.shared;
         let window = requests.min(s.limits.requests.max(2) - 1).min(s.limits.completions.max(2) - 1);
         let pieces = s.limits.pieces.clamp(1, PIECES);
-        let queue = VerbsQueue::new(&s.domain, window, pieces, s.port.port, s.landing.clone())?;
+        let source = ReceiveSource::Unread(s.landing.clone());
+        let queue = VerbsQueue::new(&s.domain, window, pieces, s.port.port, source)?;
         let own = Endpoint::new(&s.port, queue.number(), random_psn());
         Ok(Some(Box::new(DirectVerbs::new(queue, own, s.port.clone(), s.chosen.clone(), s.choice.clone(), window))))
     }
@@ -167,6 +191,15 @@ impl Landing for Found {
             (None, None) => false,
         }
     }
+
+    fn load(&self, key: u32, address: u64, out: &mut [u8]) -> bool {
+        let Some((range, offset)) = self.keys.find(key, address, out.len()) else { return false };
+        let Some(host) = range.host else { return false };
+        // SAFETY: within the range, which its owner keeps valid while it is registered. The device has completed its
+        // write, and the owner posts no other receive there before its completion.
+        unsafe { std::ptr::copy_nonoverlapping(host.as_ptr().add(offset), out.as_mut_ptr(), out.len()) };
+        true
+    }
 }
 
 type ProxyEngine = Engine<VerbsQueue, Places, Found>;
@@ -192,6 +225,14 @@ struct ProxyQueuePair {
 impl ProxyQueuePair {
     fn life(&self) -> MutexGuard<'_, Life> {
         self.slot.lock()
+    }
+
+    fn connect_by(&self, route: &Route, peer: &str) -> Result<(), RdmaError> {
+        let mut life = self.life();
+        let engine = life.engine.as_mut().ok_or_else(|| self.closed())?;
+        let refused =
+            |e: RdmaError| RdmaError::Connect { number: self.own.number, peer: peer.to_owned(), reason: e.to_string() };
+        engine.queue.connect(route).map_err(refused)
     }
 
     fn closed(&self) -> RdmaError {
@@ -220,13 +261,11 @@ impl QueuePair for ProxyQueuePair {
         // The driver itself applies the forced class to queue pairs of verbs. The route states the same class.
         let forced = s.chosen.port.traffic_class.forced();
         let route = Route::between(&s.port, &self.own, &peer, &s.choice, forced, |c| s.chosen.port.priority_of(c))?;
-        let mut life = self.life();
-        let engine = life.engine.as_mut().ok_or_else(|| self.closed())?;
-        engine.queue.connect(&route).map_err(|e| RdmaError::Connect {
-            number: self.own.number,
-            peer: peer.to_string(),
-            reason: e.to_string(),
-        })
+        self.connect_by(&route, &peer.to_string())
+    }
+
+    fn connect_along(&mut self, route: &Route) -> Result<(), RdmaError> {
+        self.connect_by(route, &format!("queue pair {:#x}", route.remote))
     }
 
     fn memory(&self) -> &QueueRings {

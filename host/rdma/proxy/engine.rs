@@ -6,8 +6,9 @@
 //! emulation is atomic with respect to each of them. Until the atomic is complete, the engine takes nothing behind it
 //! from the ring. That preserves the order.
 
-use super::{Action, Done, Piece, PostError, Request, SendQueue};
-use crate::rdma::ring_service::{Fetched, Posted, RingService};
+use super::receives::{ReceiveError, Receives};
+use super::{Action, Done, Piece, PostError, ReceiveQueue, Request, SendQueue};
+use crate::rdma::ring_service::{Fetched, Posted, ReceiveService, RingService};
 use crate::wire::mlx5::segment::DataSegment;
 use crate::wire::mlx5::{Atomic, Failure, Fence, Operation, Payload, Remote, Syndrome, VendorSyndrome, Wqe};
 use std::collections::VecDeque;
@@ -17,7 +18,7 @@ use std::fmt;
 pub(in crate::rdma) const INLINE_BYTES: usize = 1024;
 /// Position of the queue pair's life in a request's identifier. The life tells completions before and after a reset
 /// apart.
-const LIFE_SHIFT: u32 = 48;
+pub(super) const LIFE_SHIFT: u32 = 48;
 /// Largest number of requests per step, so that other queue pairs get their turn.
 const BURST: usize = 64;
 
@@ -36,6 +37,8 @@ pub(in crate::rdma) trait Bounce: Send {
 pub(in crate::rdma) trait Landing: Send {
     /// Writes bytes to it. Returns `false` if the key or the range is unknown, or the memory cannot be written.
     fn land(&self, key: u32, address: u64, bytes: &[u8]) -> bool;
+    /// Reads bytes from it. Returns `false` if the key or the range is unknown, or it is no host memory.
+    fn load(&self, key: u32, address: u64, out: &mut [u8]) -> bool;
 }
 
 /// A request in flight.
@@ -99,6 +102,8 @@ pub(in crate::rdma) struct Engine<Q, B, L> {
     pub ring: RingService,
     bounce: B,
     landing: L,
+    /// Receive ring; `None` for a queue pair without, whose device queue posts its own receives.
+    receives: Option<Receives>,
     /// Largest number of requests in flight.
     window: usize,
     sent: VecDeque<Sent>,
@@ -111,6 +116,8 @@ pub(in crate::rdma) struct Engine<Q, B, L> {
     doomed: Option<(u64, String)>,
     done: Vec<Done>,
     failure: Option<String>,
+    /// True once the failure of a queue pair with a receive ring has ended both directions.
+    ended: bool,
     /// Number of messages received from the other side.
     pub received: u64,
 }
@@ -121,11 +128,12 @@ impl<Q, B, L> fmt::Debug for Engine<Q, B, L> {
     }
 }
 
-impl<Q: SendQueue, B: Bounce, L: Landing> Engine<Q, B, L> {
+impl<Q: SendQueue + ReceiveQueue, B: Bounce, L: Landing> Engine<Q, B, L> {
     /// Creates an engine that carries out the entries of `ring` on the device's `queue`. `bounce` needs `window` + 1
     /// slots.
     pub fn new(queue: Q, ring: RingService, bounce: B, landing: L, window: usize) -> Self {
         Self {
+            receives: None,
             queue,
             ring,
             bounce,
@@ -139,8 +147,14 @@ impl<Q: SendQueue, B: Bounce, L: Landing> Engine<Q, B, L> {
             doomed: None,
             done: Vec::new(),
             failure: None,
+            ended: false,
             received: 0,
         }
+    }
+
+    /// Adds a receive ring. The device's queue then posts no receives of its own.
+    pub fn with_receives(self, ring: Option<ReceiveService>) -> Self {
+        Self { receives: ring.map(Receives::new), ..self }
     }
 
     /// Returns the reason of a failure; `None` if the queue pair works.
@@ -151,11 +165,15 @@ impl<Q: SendQueue, B: Bounce, L: Landing> Engine<Q, B, L> {
     /// Resets the engine. The caller has already cleared the ring's memory and reset the device's queue pair.
     pub fn reset(&mut self) {
         self.ring.reset();
+        if let Some(r) = &mut self.receives {
+            r.reset();
+        }
         self.sent.clear();
         self.waiting = None;
         self.emulated = None;
         self.doomed = None;
         self.failure = None;
+        self.ended = false;
         self.next = 0;
         // Completions of the previous life may still arrive.
         self.life += 1;
@@ -163,11 +181,16 @@ impl<Q: SendQueue, B: Bounce, L: Landing> Engine<Q, B, L> {
 
     /// Processes completions and new entries. Returns true if there were any.
     pub fn step(&mut self) -> bool {
-        self.received += self.queue.tend();
-        let mut busy = self.take_completions();
+        let mut busy = self.post_receives();
+        if self.receives.is_none() {
+            self.received += self.queue.tend();
+        }
+        // Before receives: a failure of a request is the cause of flushed receives.
+        busy |= self.take_completions();
+        busy |= self.take_receives();
         // With requests in flight, their completions say more.
         if self.queue.is_flushed() && self.sent.is_empty() && self.ring.failed().is_none() {
-            self.fail_at(None, local_fault(), "the device has moved the queue pair to its error state".to_owned());
+            self.fail_at(None, local_fault(), MOVED.to_owned());
         }
         for _ in 0..BURST {
             if !self.advance() {
@@ -175,7 +198,48 @@ impl<Q: SendQueue, B: Bounce, L: Landing> Engine<Q, B, L> {
             }
             busy = true;
         }
+        self.end_receives();
         busy
+    }
+
+    /// Posts new receives. Returns true if there were any.
+    fn post_receives(&mut self) -> bool {
+        let Some(r) = self.receives.as_mut().filter(|r| !r.has_failed()) else { return false };
+        let posted = r.post(&mut self.queue, self.life);
+        posted.unwrap_or_else(|e| self.receive_failed(e))
+    }
+
+    /// Takes receives that have ended. Returns true if there were any.
+    fn take_receives(&mut self) -> bool {
+        let Some(r) = self.receives.as_mut().filter(|r| !r.has_failed()) else { return false };
+        let taken = r.take(&mut self.queue, &self.landing, self.life);
+        taken.unwrap_or_else(|e| self.receive_failed(e))
+    }
+
+    fn receive_failed(&mut self, (failure, why): ReceiveError) -> bool {
+        let flushed = failure.syndrome == Syndrome::FLUSHED;
+        // The completion of a request in flight tells the cause.
+        if flushed && !self.sent.is_empty() {
+            return true;
+        }
+        if let Some(r) = &mut self.receives {
+            r.fail(failure);
+        }
+        self.fail_at(None, failure, if flushed { MOVED.to_owned() } else { why });
+        true
+    }
+
+    /// Ends the receives of a queue pair whose requests have failed, and the other way round: the failure of one direction
+    /// ends both.
+    fn end_receives(&mut self) {
+        if let Some(r) = &mut self.receives
+            && self.ring.failed().is_some()
+            && !self.ended
+        {
+            r.flush();
+            self.queue.fail();
+            self.ended = true;
+        }
     }
 
     fn take_completions(&mut self) -> bool {
@@ -328,6 +392,11 @@ impl<Q: SendQueue, B: Bounce, L: Landing> Engine<Q, B, L> {
 
     /// Posts a request to the device: that of the entry at `index`, or a step of an atomic.
     fn post(&mut self, request: Request, index: Option<u64>) -> bool {
+        // Receives that were posted before this request may be meant for the reply to it.
+        self.post_receives();
+        if self.ring.failed().is_some() {
+            return true;
+        }
         match self.queue.post(&request) {
             Ok(()) => {
                 self.sent.push_back(Sent { id: request.id, index, completes: index });
@@ -368,7 +437,10 @@ impl<Q: SendQueue, B: Bounce, L: Landing> Engine<Q, B, L> {
     }
 }
 
-fn local_fault() -> Failure {
+/// Reason of a failure that the device told by flushed receives alone.
+const MOVED: &str = "the device has moved the queue pair to its error state";
+
+pub(super) fn local_fault() -> Failure {
     Failure::new(Syndrome::LOCAL_QP_OPERATION, VendorSyndrome::default())
 }
 
@@ -381,7 +453,7 @@ enum Translated {
     Impossible(String),
 }
 
-fn piece(p: &DataSegment) -> Piece {
+pub(super) fn piece(p: &DataSegment) -> Piece {
     Piece { address: p.address.get(), bytes: p.bytes.get(), key: p.key.get() }
 }
 

@@ -4,6 +4,7 @@
 mod adapter;
 mod direct;
 mod engine;
+mod receives;
 mod service;
 #[cfg(test)]
 mod tests;
@@ -12,8 +13,8 @@ pub(super) use adapter::{VerbsProxy, link};
 pub(super) use engine::{Bounce, Engine, Landing};
 pub(super) use service::{RingUser, Service};
 
-use crate::wire::mlx5::Remote;
 use crate::wire::mlx5::wqe::SendWith;
+use crate::wire::mlx5::{CqeOpcode, Remote};
 use std::io;
 
 /// A scatter/gather element: a piece of local memory with the device's key.
@@ -57,6 +58,19 @@ pub(super) struct Done {
     pub vendor: u8,
 }
 
+/// A receive that has ended at the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Arrival {
+    pub id: u64,
+    /// `ibv_wc_status`. The fields behind `vendor` are those of a message, if it is 0.
+    pub status: u8,
+    pub vendor: u8,
+    /// Length of the message in bytes.
+    pub bytes: u32,
+    pub what: CqeOpcode,
+    pub immediate: Option<u32>,
+}
+
 /// Reason why the device did not take a request.
 #[derive(Debug)]
 pub(super) enum PostError {
@@ -85,4 +99,17 @@ pub(super) trait SendQueue: Send {
     fn is_flushed(&self) -> bool {
         false
     }
+}
+
+/// Receives of a connected queue pair of a device, which the proxy posts for the entries of a receive ring.
+pub(super) trait ReceiveQueue {
+    /// Posts a receive. Receives end in order.
+    ///
+    /// # Errors
+    /// [`PostError`] if the device does not take it.
+    fn post_receive(&mut self, id: u64, pieces: &[Piece]) -> Result<(), PostError>;
+    /// Appends receives that have ended to `out`. Fails with the error of the device.
+    fn poll_receives(&mut self, out: &mut Vec<Arrival>) -> io::Result<()>;
+    /// Moves the queue pair to its error state, so that the other side learns of a failure that only the proxy found.
+    fn fail(&mut self);
 }

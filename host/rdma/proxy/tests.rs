@@ -1,8 +1,10 @@
+mod receives;
+
 use super::engine::INLINE_BYTES;
 use super::*;
 use crate::memory::{Place, Space};
-use crate::rdma::ring_service::RingService;
-use crate::rdma::{QueuePlan, QueueRings};
+use crate::rdma::ring_service::{ReceiveService, RingService};
+use crate::rdma::{QueuePlan, QueueRings, ReceivePlan};
 use crate::wire::mlx5::cqe::{Cqe, Outcome};
 use crate::wire::mlx5::doorbell::{QpRecord, SendDoorbell};
 use crate::wire::mlx5::segment::DataSegment;
@@ -12,6 +14,7 @@ use crate::wire::mlx5::{
 use parking_lot::Mutex;
 use proptest::prelude::*;
 use std::collections::VecDeque;
+use std::mem::offset_of;
 use std::sync::Arc;
 
 const NUMBER: u32 = 0x77;
@@ -38,6 +41,14 @@ struct Memory {
     posted: usize,
     swaps: usize,
     stale: Vec<Done>,
+    /// Receives that the device has, and how many it takes.
+    receives: VecDeque<(u64, Vec<Piece>)>,
+    receive_room: usize,
+    refuse_receives: bool,
+    arrivals: Vec<Arrival>,
+    /// Receives that the device had whenever a request was posted to it.
+    receives_at_posts: Vec<usize>,
+    failed: usize,
 }
 
 #[derive(Clone)]
@@ -57,6 +68,12 @@ impl Fake {
             posted: 0,
             swaps: 0,
             stale: Vec::new(),
+            receives: VecDeque::new(),
+            receive_room: usize::MAX,
+            refuse_receives: false,
+            arrivals: Vec::new(),
+            receives_at_posts: Vec::new(),
+            failed: 0,
         })))
     }
     fn lock(&self) -> parking_lot::MutexGuard<'_, Memory> {
@@ -134,6 +151,8 @@ impl SendQueue for Fake {
         }
         assert!(m.under_way.len() < WINDOW, "no more under way than there are places");
         m.posted += 1;
+        let receives = m.receives.len();
+        m.receives_at_posts.push(receives);
         m.under_way.push_back(request.clone());
         Ok(())
     }
@@ -151,6 +170,27 @@ impl SendQueue for Fake {
     }
     fn tend(&mut self) -> u64 {
         0
+    }
+}
+
+impl ReceiveQueue for Fake {
+    fn post_receive(&mut self, id: u64, pieces: &[Piece]) -> Result<(), PostError> {
+        let mut m = self.lock();
+        if m.refuse_receives {
+            return Err(PostError::Refused(std::io::Error::from_raw_os_error(libc::EINVAL)));
+        }
+        if m.receives.len() >= m.receive_room {
+            return Err(PostError::Full);
+        }
+        m.receives.push_back((id, pieces.to_vec()));
+        Ok(())
+    }
+    fn poll_receives(&mut self, out: &mut Vec<Arrival>) -> std::io::Result<()> {
+        out.append(&mut self.lock().arrivals);
+        Ok(())
+    }
+    fn fail(&mut self) {
+        self.lock().failed += 1;
     }
 }
 
@@ -177,6 +217,15 @@ impl Landing for Fake {
         }
         known
     }
+
+    fn load(&self, key: u32, address: u64, out: &mut [u8]) -> bool {
+        let (m, end) = (self.lock(), address as usize + out.len());
+        let known = key == LOCAL_KEY && end <= BYTES;
+        if known {
+            out.copy_from_slice(&m.local[address as usize..end]);
+        }
+        known
+    }
 }
 
 /// The kernel's side of the ring.
@@ -198,7 +247,8 @@ impl Kernel {
             self.memory.ring().write(ring.offset(index + i as u64), &whole).unwrap();
         }
         self.next += bytes.len().div_ceil(BLOCK_BYTES) as u64;
-        self.memory.records().write(0, bytemuck::bytes_of(&QpRecord::new(0, self.next))).unwrap();
+        let (at, record) = (offset_of!(QpRecord, send), QpRecord::new(0, self.next));
+        self.memory.records().write(at, bytemuck::bytes_of(&record.send)).unwrap();
         let bell = SendDoorbell::new(NUMBER, self.next).to_bytes();
         self.memory.records().write(QueueRings::doorbell_offset(), &bell).unwrap();
         index
@@ -221,12 +271,16 @@ impl Kernel {
 }
 
 fn rig() -> (Kernel, Engine<Fake, Fake, Fake>, Fake) {
-    let plan =
-        QueuePlan { space: Space::cpu(), log_blocks: LOG_BLOCKS, collapsed: false, data: Place::Host, receives: None };
+    rig_with(None)
+}
+
+fn rig_with(receives: Option<ReceivePlan>) -> (Kernel, Engine<Fake, Fake, Fake>, Fake) {
+    let plan = QueuePlan { space: Space::cpu(), log_blocks: LOG_BLOCKS, collapsed: false, data: Place::Host, receives };
     let memory = Arc::new(QueueRings::new(plan, Place::Host).unwrap());
     let fake = Fake::new();
     let ring = RingService::new(memory.clone(), NUMBER).unwrap();
-    let engine = Engine::new(fake.clone(), ring, fake.clone(), fake.clone(), WINDOW);
+    let receives = ReceiveService::new(&memory, NUMBER).unwrap();
+    let engine = Engine::new(fake.clone(), ring, fake.clone(), fake.clone(), WINDOW).with_receives(receives);
     (Kernel { memory, next: 0, seen: 0 }, engine, fake)
 }
 

@@ -63,12 +63,25 @@ impl ReceiveService {
     /// [`QueueError::ReceiveRecord`] if the doorbell record announces more receives than the ring has, and
     /// [`QueueError::Entry`] if the entry violates the layout.
     pub fn oldest(&self) -> Result<Option<Vec<DataSegment>>, QueueError> {
-        if self.failed || self.posted()? == self.taken {
+        self.at(self.taken)
+    }
+
+    /// Returns the pieces of the receive at `position`, which has not ended; `None` if it is not posted yet.
+    ///
+    /// # Errors
+    /// As [`Self::oldest`].
+    pub fn at(&self, position: u64) -> Result<Option<Vec<DataSegment>>, QueueError> {
+        if self.failed || self.posted()? <= position {
             return Ok(None);
         }
         let mut slot = vec![0; self.ring.slot_bytes()];
-        self.slots.bytes(self.ring.offset(self.taken), &mut slot);
+        self.slots.bytes(self.ring.offset(position), &mut slot);
         Ok(Some(receive::pieces(&slot)?))
+    }
+
+    /// Returns true if a receive has failed, or all were flushed.
+    pub fn has_failed(&self) -> bool {
+        self.failed
     }
 
     fn posted(&self) -> Result<u64, QueueError> {
@@ -104,6 +117,11 @@ impl ReceiveService {
             outcome = FLUSHED;
         }
         self.failed = true;
+    }
+
+    /// Resets the service. The caller has already cleared the memory.
+    pub fn reset(&mut self) {
+        (self.taken, self.failed) = (0, false);
     }
 
     /// Flushes all posted receives. No receive can be posted any more.

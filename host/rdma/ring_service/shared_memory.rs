@@ -42,7 +42,7 @@ impl SharedMemory {
     }
 
     fn u64(&self, offset: usize) -> &AtomicU64 {
-        // SAFETY: regions are aligned to a page and the offset to 8. The word lies within the region. The borrow ends
+        // SAFETY: regions are aligned to a block at least, and the offset to 8. The word lies within the region. The borrow ends
         // within the call that creates it.
         unsafe { AtomicU64::from_ptr(self.at(offset, size_of::<u64>()).cast()) }
     }

@@ -3,7 +3,7 @@
 use super::*;
 use crate::memory::{Place, Space};
 use crate::rdma::PostRequests;
-use crate::rdma::{QueueAddress, QueuePlan, RdmaError};
+use crate::rdma::{QueueAddress, QueuePlan, QueueRings, RdmaError};
 use crate::wire::mlx5::cqe::{Completion, Outcome};
 use crate::wire::mlx5::send_ring::wire_index;
 use crate::wire::mlx5::{

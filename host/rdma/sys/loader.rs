@@ -6,12 +6,22 @@ use libloading::os::unix;
 use std::error::Error;
 use std::sync::OnceLock;
 
-/// Packages that contain both libibverbs and libmlx5.
-const PACKAGES: &str = "libibverbs1 and ibverbs-providers (Debian, Ubuntu) or libibverbs and rdma-core (Fedora, RHEL)";
+/// Names of a library's packages.
+#[derive(Clone, Copy)]
+pub(in crate::rdma) struct Package(&'static str);
+
+impl Package {
+    /// Those that contain both libibverbs and libmlx5.
+    pub const VERBS: Self =
+        Self("libibverbs1 and ibverbs-providers (Debian, Ubuntu) or libibverbs and rdma-core (Fedora, RHEL)");
+    /// Those that contain librdmacm.
+    pub const CM: Self = Self("librdmacm1 (Debian, Ubuntu) or librdmacm (Fedora, RHEL)");
+}
 
 /// A shared library with its functions `F`. Each library has one in a `static`; it is never unloaded.
 pub(in crate::rdma) struct Shared<F> {
     name: &'static str,
+    package: Package,
     /// First version of rdma-core whose library has all of `F`.
     since: u32,
     functions: unsafe fn(Library) -> Result<F, libloading::Error>,
@@ -32,10 +42,11 @@ impl<F> Shared<F> {
     /// The functions that `functions` looks up must have the types under which `F` calls them.
     pub const unsafe fn new(
         name: &'static str,
+        package: Package,
         since: u32,
         functions: unsafe fn(Library) -> Result<F, libloading::Error>,
     ) -> Self {
-        Self { name, since, functions, loaded: OnceLock::new() }
+        Self { name, package, since, functions, loaded: OnceLock::new() }
     }
 
     /// Returns the functions. The first call loads the library. Later calls return its result.
@@ -56,13 +67,13 @@ impl<F> Shared<F> {
         // SAFETY: rdma-core's libraries only register themselves when they are loaded.
         let library = unsafe { unix::Library::open(Some(self.name), flags) }.map_err(|e| Failure {
             reason: format!("it cannot be loaded ({})", loaders_words(&e)),
-            remedy: format!("install {PACKAGES}"),
+            remedy: format!("install {}", self.package.0),
         })?;
         // SAFETY: the types are right by the promise to `new`; the library stays loaded, since no `Shared` is ever
         // dropped.
         unsafe { (self.functions)(library.into()) }.map_err(|e| Failure {
             reason: format!("it lacks a function ({})", loaders_words(&e)),
-            remedy: format!("install rdma-core {} or later: {PACKAGES}", self.since),
+            remedy: format!("install rdma-core {} or later: {}", self.since, self.package.0),
         })
     }
 }
@@ -114,7 +125,7 @@ mod tests {
         functions: unsafe fn(Library) -> Result<F, libloading::Error>,
     ) -> &'static Shared<F> {
         // SAFETY: of the libraries named here only `tiny` exists, and its function has the type above.
-        Box::leak(Box::new(unsafe { Shared::new(name, 28, functions) }))
+        Box::leak(Box::new(unsafe { Shared::new(name, Package::VERBS, 28, functions) }))
     }
 
     #[test]

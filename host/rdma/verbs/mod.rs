@@ -9,7 +9,7 @@ mod queue_pair;
 
 pub(super) use context::{Context, DeviceLimits, ProtectionDomain};
 pub(super) use memory::{Buffer, MemoryKeys, Registrar};
-pub(super) use queue_pair::VerbsQueue;
+pub(super) use queue_pair::{ReceiveSource, VerbsQueue};
 
 use super::sys::ibv_ah_attr;
 use super::{RdmaError, Route};

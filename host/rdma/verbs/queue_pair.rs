@@ -2,13 +2,14 @@
 
 use super::{Buffer, ProtectionDomain, address_handle, answer, failed};
 use crate::rdma::connection::{RETRIES, RNR_RETRIES, RNR_TIMER};
-use crate::rdma::proxy::{Action, Done, PostError, Request, SendQueue};
+use crate::rdma::proxy::{Action, Arrival, Done, Piece, PostError, ReceiveQueue, Request, SendQueue};
 use crate::rdma::sys::{
     self, Verbs, ibv_access_flags as access, ibv_cq, ibv_mtu, ibv_qp, ibv_qp_attr, ibv_qp_attr_mask as mask,
     ibv_qp_init_attr, ibv_qp_state as state, ibv_qp_type, ibv_recv_wr, ibv_send_flags as send, ibv_send_wr, ibv_sge,
-    ibv_wc, ibv_wc_status, ibv_wr_opcode as opcode,
+    ibv_wc, ibv_wc_opcode, ibv_wc_status, ibv_wr_opcode as opcode,
 };
 use crate::rdma::{RdmaError, Route};
+use crate::wire::mlx5::CqeOpcode;
 use crate::wire::mlx5::wqe::SendWith;
 use std::io;
 use std::mem::zeroed;
@@ -17,8 +18,13 @@ use std::sync::Arc;
 
 /// Largest number of completions per poll.
 const BATCH: usize = 32;
-/// Number of receives that are kept posted. Immediates and sends of the other side consume them.
+/// Number of receives that a queue pair without a receive ring keeps posted. Immediates and sends of the other side
+/// consume them.
 const RECEIVES: u32 = 64;
+/// Flags of a completion with immediate data, and of one that invalidated a key (rdma-core `verbs.h`, `enum
+/// ibv_wc_flags`).
+const WITH_IMMEDIATE: u32 = 1 << 1;
+const WITH_INVALIDATION: u32 = 1 << 3;
 /// Largest inline payload of a request in bytes, if the device allows it.
 const INLINE: u32 = 220;
 
@@ -77,14 +83,36 @@ impl Drop for RawQueuePair {
     }
 }
 
+/// Source of a queue pair's receives.
+#[derive(Clone, Debug)]
+pub(in crate::rdma) enum ReceiveSource {
+    /// The queue pair posts its own. Messages land in this memory, which nothing reads.
+    Unread(Arc<Buffer>),
+    /// The owner posts them for the entries of a receive ring.
+    Ring {
+        /// Largest number of receives at a time.
+        slots: u32,
+        /// Largest number of pieces of a receive.
+        pieces: u32,
+    },
+}
+
+impl ReceiveSource {
+    fn most(&self) -> (u32, u32) {
+        match *self {
+            Self::Unread(_) => (RECEIVES, 1),
+            Self::Ring { slots, pieces } => (slots, pieces),
+        }
+    }
+}
+
 /// A queue pair with its completion queues. Fields are dropped in order: the queue pair first.
 #[derive(Debug)]
 pub(in crate::rdma) struct VerbsQueue {
     raw: RawQueuePair,
     sends: CompletionQueue,
     receives: CompletionQueue,
-    /// Destination of messages to this side. Nothing reads it: kernels have no receive ring.
-    landing: Arc<Buffer>,
+    source: ReceiveSource,
     port: u8,
     inline: u32,
     pieces: u32,
@@ -105,10 +133,11 @@ impl VerbsQueue {
         requests: u32,
         pieces: u32,
         port: u8,
-        landing: Arc<Buffer>,
+        source: ReceiveSource,
     ) -> Result<Self, RdmaError> {
+        let (most, most_pieces) = source.most();
         let sends = CompletionQueue::new(domain, requests + 1)?;
-        let receives = CompletionQueue::new(domain, RECEIVES)?;
+        let receives = CompletionQueue::new(domain, most)?;
         let verbs = domain.verbs();
         let create = |inline: u32| {
             // SAFETY: integers and pointers, for which zero is a valid value.
@@ -117,9 +146,9 @@ impl VerbsQueue {
             attr.recv_cq = receives.raw.as_ptr();
             attr.qp_type = ibv_qp_type::IBV_QPT_RC;
             attr.cap.max_send_wr = requests;
-            attr.cap.max_recv_wr = RECEIVES;
+            attr.cap.max_recv_wr = most;
             attr.cap.max_send_sge = pieces;
-            attr.cap.max_recv_sge = 1;
+            attr.cap.max_recv_sge = most_pieces;
             attr.cap.max_inline_data = inline;
             // SAFETY: a live domain and completion queues of the same device.
             let raw = NonNull::new(unsafe { verbs.ibv_create_qp(domain.raw(), &mut attr) });
@@ -128,13 +157,13 @@ impl VerbsQueue {
         // Devices without inline data reject a request for it.
         let (raw, inline) = create(INLINE).or_else(|| create(0)).ok_or_else(|| {
             failed(format!(
-                "creating a queue pair of {requests} requests and {pieces} pieces on {}",
+                "creating a queue pair of {requests} requests of {pieces} pieces, and {most} receives, on {}",
                 domain.context().name()
             ))
         })?;
         let raw = RawQueuePair { verbs, raw };
         let mut this =
-            Self { raw, sends, receives, landing, port, inline, pieces, receives_posted: 0, life: 0, flushed: false };
+            Self { raw, sends, receives, source, port, inline, pieces, receives_posted: 0, life: 0, flushed: false };
         this.initialise()?;
         Ok(this)
     }
@@ -251,22 +280,37 @@ impl VerbsQueue {
         self.initialise()
     }
 
+    /// Keeps the receives of a queue pair without a receive ring posted.
     fn post_receives(&mut self) {
+        let ReceiveSource::Unread(landing) = &self.source else { return };
+        let piece = ibv_sge { addr: landing.address(), length: landing.len() as u32, lkey: landing.key() };
         while self.receives_posted < RECEIVES {
-            let mut piece =
-                ibv_sge { addr: self.landing.address(), length: self.landing.len() as u32, lkey: self.landing.key() };
-            // SAFETY: integers and pointers, for which zero is a valid value.
-            let mut request: ibv_recv_wr = unsafe { zeroed() };
-            request.wr_id = self.life;
-            request.sg_list = &mut piece;
-            request.num_sge = 1;
-            let mut bad = null_mut();
-            // SAFETY: a live queue pair; the call reads the request, and its memory lives with the queue pair.
-            if unsafe { sys::post_recv(self.raw.raw.as_ptr(), &mut request, &mut bad) } != 0 {
+            if self.post_one(self.life, &mut [piece]).is_err() {
                 return;
             }
             self.receives_posted += 1;
         }
+    }
+
+    /// Posts a receive. The device checks the memory that the pieces name against its registrations.
+    fn post_one(&self, id: u64, pieces: &mut [ibv_sge]) -> Result<(), PostError> {
+        // SAFETY: integers and pointers, for which zero is a valid value.
+        let mut request: ibv_recv_wr = unsafe { zeroed() };
+        request.wr_id = id;
+        request.sg_list = pieces.as_mut_ptr();
+        request.num_sge = pieces.len() as i32;
+        let mut bad = null_mut();
+        // SAFETY: a live queue pair; the call reads the request and its list.
+        posted(unsafe { sys::post_recv(self.raw.raw.as_ptr(), &mut request, &mut bad) })
+    }
+}
+
+/// Converts the result of a call that posts.
+fn posted(code: i32) -> Result<(), PostError> {
+    match code.abs() {
+        0 => Ok(()),
+        libc::ENOMEM | libc::EAGAIN | libc::EBUSY => Err(PostError::Full),
+        code => Err(PostError::Refused(io::Error::from_raw_os_error(code))),
     }
 }
 
@@ -336,13 +380,7 @@ impl SendQueue for VerbsQueue {
         let mut bad = null_mut();
         // SAFETY: a live queue pair; the call reads the request and its list. The device checks the memory that they
         // name against its registrations.
-        match unsafe { sys::post_send(self.raw.raw.as_ptr(), &mut wr, &mut bad) } {
-            0 => Ok(()),
-            code => match code.abs() {
-                libc::ENOMEM | libc::EAGAIN | libc::EBUSY => Err(PostError::Full),
-                code => Err(PostError::Refused(io::Error::from_raw_os_error(code))),
-            },
-        }
+        posted(unsafe { sys::post_send(self.raw.raw.as_ptr(), &mut wr, &mut bad) })
     }
 
     fn poll(&mut self, out: &mut Vec<Done>) -> io::Result<()> {
@@ -369,5 +407,49 @@ impl SendQueue for VerbsQueue {
 
     fn is_flushed(&self) -> bool {
         self.flushed
+    }
+}
+
+impl ReceiveQueue for VerbsQueue {
+    fn post_receive(&mut self, id: u64, pieces: &[Piece]) -> Result<(), PostError> {
+        let mut pieces: Vec<ibv_sge> =
+            pieces.iter().map(|p| ibv_sge { addr: p.address, length: p.bytes, lkey: p.key }).collect();
+        self.post_one(id, &mut pieces)
+    }
+
+    fn poll_receives(&mut self, out: &mut Vec<Arrival>) -> io::Result<()> {
+        self.receives.poll(|wc| out.push(arrival(wc)))?;
+        Ok(())
+    }
+
+    fn fail(&mut self) {
+        // A queue pair that cannot be moved to its error state is in it, or was never connected.
+        let _ = Self::fail(self);
+    }
+}
+
+fn arrival(wc: &ibv_wc) -> Arrival {
+    let has = |flag: u32| wc.wc_flags & flag != 0;
+    let by_write = wc.opcode == ibv_wc_opcode::IBV_WC_RECV_RDMA_WITH_IMM;
+    let (immediate, invalidates) = (has(WITH_IMMEDIATE), has(WITH_INVALIDATION));
+    // SAFETY: two names of one integer.
+    let word = unsafe { wc.__bindgen_anon_1.imm_data };
+    Arrival {
+        id: wc.wr_id,
+        status: wc.status.0 as u8,
+        vendor: wc.vendor_err as u8,
+        bytes: wc.byte_len,
+        what: match (by_write, immediate, invalidates) {
+            (true, ..) => CqeOpcode::WriteImm,
+            (_, true, _) => CqeOpcode::SendImm,
+            (.., true) => CqeOpcode::SendInval,
+            _ => CqeOpcode::Send,
+        },
+        // The device has the immediate in network byte order, and the key in this machine's.
+        immediate: match (immediate, invalidates) {
+            (true, _) => Some(u32::from_be(word)),
+            (false, true) => Some(word),
+            (false, false) => None,
+        },
     }
 }

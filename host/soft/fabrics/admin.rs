@@ -6,7 +6,7 @@ use super::host::RemoteHost;
 use super::identify;
 use crate::nvme::NvmeError;
 use crate::wire::nvme::fabrics::{self, DISCOVERY_LOG, KEEP_ALIVE_TIMER, fctype};
-use crate::wire::nvme::{IDENTIFY_BYTES, SqEntry, Status, admin, cns, feature, log_page, register, status};
+use crate::wire::nvme::{IDENTIFY_BYTES, SqEntry, Status, admin, ana, cns, feature, log_page, register, status};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -22,6 +22,10 @@ pub(super) struct AdminQueue {
     host: Arc<RemoteHost>,
     /// Identifiers of outstanding Asynchronous Event Requests.
     events: Vec<u16>,
+    /// Number of changes of the port's access state that the host was told of.
+    told: u64,
+    /// True until the host has read the log page of access states.
+    is_masked: bool,
 }
 
 /// Result of a command: its data and dword 0 and 1 of its completion, or its error status.
@@ -34,7 +38,8 @@ fn of_device(e: &NvmeError) -> Status {
 
 impl AdminQueue {
     pub(super) fn new(shared: Arc<Shared>, host: Arc<RemoteHost>) -> Self {
-        Self { shared, host, events: Vec::new() }
+        let told = shared.ports[host.port].changes();
+        Self { shared, host, events: Vec::new(), told, is_masked: false }
     }
 
     /// Executes a command. `reached` is the address that the host connected to. Returns `None` if the command gets no
@@ -70,6 +75,22 @@ impl AdminQueue {
             return Some(Reply::new(e.cid(), status::SGL_LENGTH_INVALID.dnr(), 0));
         }
         Some(reply)
+    }
+
+    /// Returns the response to an event request, if the access state of the port has changed.
+    pub(super) fn event(&mut self) -> Option<Reply> {
+        let changes = self.shared.ports[self.host.port].changes();
+        let config = &self.shared.config;
+        let is_due = self.told != changes && !self.is_masked && config.reports_access();
+        if !is_due
+            || config.faults.ignore_access_changes
+            || self.host.events.load(Ordering::Relaxed) & ana::CHANGE_NOTICES == 0
+        {
+            return None;
+        }
+        let cid = self.events.pop()?;
+        (self.told, self.is_masked) = (changes, true);
+        Some(Reply::new(cid, status::SUCCESS, ana::CHANGE_EVENT.into()))
     }
 
     fn fabrics(&self, e: &SqEntry) -> Answer {
@@ -135,16 +156,29 @@ impl AdminQueue {
                 let mut page = vec![0; IDENTIFY_BYTES];
                 let entry = SqEntry { cdw10: kind.into(), cdw11: e.cdw11, ..SqEntry::new(admin::IDENTIFY, 0, e.nsid) };
                 self.shared.device.admin_read(entry, &mut page, "for a host").map_err(|e| of_device(&e))?;
+                if kind == cns::NAMESPACE {
+                    identify::adjust_namespace(&self.shared, &mut page);
+                }
                 Ok(page)
             }
             _ => Err(BAD_FIELD),
         }
     }
 
-    fn log(&self, e: &SqEntry, reached: IpAddr) -> Result<Vec<u8>, Status> {
+    fn log(&mut self, e: &SqEntry, reached: IpAddr) -> Result<Vec<u8>, Status> {
         let id = e.cdw10 as u8;
         let page = match (id, self.host.discovery) {
             (DISCOVERY_LOG, true) => identify::discovery(&self.shared, reached),
+            (log_page::ASYMMETRIC_ACCESS, false) if self.shared.config.reports_access() => {
+                self.is_masked = false;
+                let log = self.shared.ports[self.host.port].access_log(self.shared.namespaces.keys().copied());
+                let mut page = log.bytes();
+                if self.shared.config.faults.wrong_access_log {
+                    // The number of namespaces of the first group.
+                    page[20..24].fill(0xff);
+                }
+                page
+            }
             (log_page::ERROR, false) => self.device_log(id, ERROR_LOG_BYTES)?,
             (log_page::HEALTH | log_page::FIRMWARE_SLOT, false) => self.device_log(id, LOG_BYTES)?,
             _ => return Err(status::INVALID_LOG_PAGE.dnr()),

@@ -25,6 +25,8 @@ pub struct TargetConfig {
     pub transport: TargetTransport,
     /// Address to listen at. Port 0 lets the system choose one.
     pub listen: SocketAddr,
+    /// Addresses of further ports. A target with several ports reports in which state each reaches the namespaces (ANA).
+    pub more_ports: Vec<SocketAddr>,
     /// Name of the subsystem (NQN).
     pub subsystem: String,
     /// Names of the hosts that may connect; `None` for all.
@@ -46,6 +48,7 @@ pub struct TargetConfig {
 setters!(TargetConfig {
     transport: TargetTransport,
     listen: SocketAddr,
+    more_ports: Vec<SocketAddr>,
     hosts: Option<Vec<String>>,
     queue_entries: u32,
     queues: u16,
@@ -61,6 +64,7 @@ impl TargetConfig {
         Self {
             transport: TargetTransport::Tcp,
             listen: (Ipv4Addr::LOCALHOST, 0).into(),
+            more_ports: Vec::new(),
             subsystem: subsystem.into(),
             hosts: None,
             queue_entries: 128,
@@ -70,6 +74,11 @@ impl TargetConfig {
             digests: true,
             faults: TargetFaults::default(),
         }
+    }
+
+    /// Returns true if hosts are told the access states of ports.
+    pub(super) fn reports_access(&self) -> bool {
+        !self.more_ports.is_empty()
     }
 
     /// Returns the first rule that the configuration violates, as a sentence.
@@ -111,6 +120,8 @@ pub struct TargetFaults {
     pub short_data: Option<u64>,
     /// Each Nth response has a submission queue head outside of the queue.
     pub wrong_head: Option<u64>,
+    /// Each Nth response is half as long as a response is. RDMA alone.
+    pub short_response: Option<u64>,
     /// Each Nth response has a wrong header digest, if header digests are in use.
     pub wrong_header_digest: Option<u64>,
     /// Data of each Nth read has a wrong digest, if data digests are in use.
@@ -119,6 +130,10 @@ pub struct TargetFaults {
     pub ignore_keep_alive: bool,
     /// Reports controller fatal status from this command on, and completes no further command.
     pub fatal_at: Option<u64>,
+    /// Reports no change of a port's access state: hosts learn of it by the status of their commands.
+    pub ignore_access_changes: bool,
+    /// The log page of access states has a group with more namespaces than it lists.
+    pub wrong_access_log: bool,
     /// Never responds to I/O commands.
     pub ignore_io: bool,
     /// Demands in-band authentication.

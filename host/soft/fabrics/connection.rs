@@ -4,6 +4,7 @@ use super::admin::AdminQueue;
 use super::config::TargetFaults;
 use super::host::RemoteHost;
 use super::io::IoQueue;
+use super::ports::TargetPort;
 use super::transport::{End, Event, Place, Response, Transport, violation};
 use super::{NAP, Shared};
 use crate::idle::{Idle, Pace, Pause};
@@ -56,6 +57,8 @@ enum Role {
 
 pub(super) struct Connection {
     shared: Arc<Shared>,
+    /// Index of the port.
+    port: usize,
     transport: Box<dyn Transport>,
     role: Role,
     host: Option<Arc<RemoteHost>>,
@@ -70,9 +73,10 @@ pub(super) struct Connection {
 }
 
 /// Serves a connection until it ends.
-pub(super) fn run(shared: &Arc<Shared>, transport: Box<dyn Transport>, peer: SocketAddr) {
+pub(super) fn run(shared: &Arc<Shared>, transport: Box<dyn Transport>, port: usize, peer: SocketAddr) {
     let mut c = Connection {
         shared: shared.clone(),
+        port,
         transport,
         role: Role::New,
         host: None,
@@ -97,10 +101,11 @@ impl Connection {
     fn serve(&mut self) -> Result<(), End> {
         let mut idle = Idle::new(PACE);
         loop {
-            if self.shared.stops() || self.host.as_ref().is_some_and(|h| h.is_closed()) {
+            let is_closed = !self.port().is_open() || self.host.as_ref().is_some_and(|h| h.is_closed());
+            if self.shared.stops() || is_closed {
                 return Err(End::Closed);
             }
-            if self.shared.is_silent() {
+            if self.port().is_silent() {
                 std::thread::sleep(NAP);
                 continue;
             }
@@ -122,6 +127,10 @@ impl Connection {
                 pause => pause.make(std::thread::sleep),
             }
         }
+    }
+
+    fn port(&self) -> &TargetPort {
+        &self.shared.ports[self.port]
     }
 
     /// Tells the host why its connection ends.
@@ -199,6 +208,9 @@ impl Connection {
                         format!("{length} bytes in a capsule; the limit is {limit}"),
                     );
                 }
+                if let (Role::Io(_), false) = (&self.role, is_fabrics) {
+                    self.shared.commands_with_data.fetch_add(1, Ordering::Relaxed);
+                }
                 let request = Request { entry: *e, length, data, damaged: !intact };
                 self.execute(request)
             }
@@ -243,13 +255,16 @@ impl Connection {
                     return Err(End::Closed);
                 }
                 if let Some((_, time)) = faults.silent_at.filter(|(at, _)| *at == count) {
-                    *self.shared.silent_until.lock() = Some(Instant::now() + time);
+                    self.shared.ports.iter().for_each(|p| p.be_silent(time));
                 }
                 if faults.fatal_at == Some(count) {
                     self.shared.hosts.lock().values().for_each(|h| h.fail());
                 }
                 if faults.ignore_io || faults.fatal_at.is_some_and(|at| count >= at) {
                     return Ok(());
+                }
+                if let Some(status) = self.shared.ports[self.port].access().status() {
+                    return self.reply(Reply::new(e.cid(), status, 0));
                 }
                 match io.submit(request) {
                     Some(reply) => self.reply(reply),
@@ -279,7 +294,7 @@ impl Connection {
             return Err(End::Closed);
         }
         let data = ConnectData::read(&request.data);
-        let host = match RemoteHost::connect(&self.shared, format, &connect, &data) {
+        let host = match RemoteHost::connect(&self.shared, self.port, format, &connect, &data) {
             Ok(host) => host,
             Err((status, result)) => return self.reply(Reply::new(e.cid(), status, result.into())),
         };
@@ -295,18 +310,21 @@ impl Connection {
                 }
             },
         };
-        // AUTHREQ in bit 16 and on (Base 2.1, 6.3).
-        let demanded = u64::from(self.shared.config.faults.demand_authentication) << 16;
+        let demands = self.shared.config.faults.demand_authentication;
+        let demanded = if demands { fabrics::TRANSACTION_REQUIRED.into() } else { 0 };
         self.reply(Reply::new(e.cid(), status::SUCCESS, u64::from(host.controller) | demanded))
     }
 
-    /// Sends the responses of I/O commands that the device has completed.
+    /// Sends the responses of I/O commands that the device has completed, and events.
     fn complete(&mut self) -> Result<bool, End> {
-        let Role::Io(io) = &mut self.role else { return Ok(false) };
-        let replies = io.poll().map_err(|error| {
-            tracing::warn!(%error, "the device failed");
-            End::Closed
-        })?;
+        let replies = match &mut self.role {
+            Role::New => return Ok(false),
+            Role::Admin(admin) => admin.event().into_iter().collect(),
+            Role::Io(io) => io.poll().map_err(|error| {
+                tracing::warn!(%error, "the device failed");
+                End::Closed
+            })?,
+        };
         let any = !replies.is_empty();
         replies.into_iter().try_for_each(|r| self.reply(r))?;
         Ok(any)
@@ -330,6 +348,7 @@ impl Connection {
             data: &reply.data[..end],
             entry: fabrics::response(cid, head as u16, reply.result, reply.status),
             times: if due(faults.repeat_response, count) { 2 } else { 1 },
+            is_short: due(faults.short_response, count),
             damaged_header: due(faults.wrong_header_digest, count),
             damaged_data: has_data && due(faults.wrong_data_digest, read),
         };

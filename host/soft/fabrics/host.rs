@@ -16,6 +16,8 @@ const MOST_HOSTS: usize = 1024;
 /// A host with an association.
 pub(super) struct RemoteHost {
     pub(super) controller: u16,
+    /// Index of the port.
+    pub(super) port: usize,
     pub(super) discovery: bool,
     data: ConnectData,
     cc: AtomicU32,
@@ -42,6 +44,7 @@ impl RemoteHost {
     /// Processes a Connect. Returns the host, and its new queue.
     pub(super) fn connect(
         shared: &Shared,
+        port: usize,
         format: u16,
         c: &Connect,
         data: &ConnectData,
@@ -62,7 +65,7 @@ impl RemoteHost {
             return Err(invalid(44, false));
         }
         if c.queue != 0 {
-            return Self::connect_io(shared, c, data);
+            return Self::connect_io(shared, port, c, data);
         }
         if data.controller != ANY_CONTROLLER {
             return Err(invalid(16, true));
@@ -85,6 +88,7 @@ impl RemoteHost {
         *next += 1;
         let host = Arc::new(Self {
             controller,
+            port,
             discovery,
             data: data.clone(),
             cc: AtomicU32::new(0),
@@ -100,8 +104,10 @@ impl RemoteHost {
         Ok(host)
     }
 
-    fn connect_io(shared: &Shared, c: &Connect, data: &ConnectData) -> Result<Arc<Self>, ConnectError> {
-        let host = shared.hosts.lock().get(&data.controller).cloned().ok_or(invalid(16, true))?;
+    fn connect_io(shared: &Shared, port: usize, c: &Connect, data: &ConnectData) -> Result<Arc<Self>, ConnectError> {
+        let host = shared.hosts.lock().get(&data.controller).cloned();
+        // A controller belongs to one port.
+        let host = host.filter(|h| h.port == port).ok_or(invalid(16, true))?;
         if host.data.host_id != data.host_id || host.data.host != data.host {
             return Err(invalid(if host.data.host != data.host { 512 } else { 0 }, true));
         }

@@ -3,10 +3,9 @@
 use super::Shared;
 use super::config::TargetTransport;
 use super::host::RemoteHost;
-use crate::wire::nvme::IDENTIFY_BYTES;
-use crate::wire::nvme::fabrics::{
-    ANY_CONTROLLER, DISCOVERY_NQN, DISCOVERY_RECORD_BYTES, DiscoveryHeader, DiscoveryRecord, TransportType,
-};
+use super::ports::{GROUP, TargetPort};
+use crate::wire::nvme::fabrics::{ANY_CONTROLLER, DISCOVERY_NQN, DiscoveryHeader, DiscoveryRecord, TransportType};
+use crate::wire::nvme::{IDENTIFY_BYTES, ana};
 use std::net::IpAddr;
 
 /// Version 1.4.
@@ -42,6 +41,17 @@ pub(super) fn controller(shared: &Shared, host: &RemoteHost) -> Vec<u8> {
     p[77] = (shared.config.max_transfer_bytes / 4096).trailing_zeros() as u8;
     p[78..80].copy_from_slice(&host.controller.to_le_bytes());
     p[80..84].copy_from_slice(&VERSION.to_le_bytes());
+    if shared.config.reports_access() {
+        // CMIC: several ports and controllers, access states. OAES: changes of these.
+        p[76] = 1 << 3 | 1 << 1 | 1;
+        p[92..96].copy_from_slice(&ana::CHANGE_NOTICES.to_le_bytes());
+        // ANATT in seconds; ANACAP: all states, and groups that do not change. ANAGRPMAX, NANAGRPID: one group.
+        (p[342], p[343]) = (10, 1 << 6 | 0x1f);
+        p[344..348].copy_from_slice(&GROUP.to_le_bytes());
+        p[348..352].copy_from_slice(&GROUP.to_le_bytes());
+        // MNAN is that of NN.
+        p.copy_within(516..520, 540);
+    }
     // CNTRLTYPE: I/O or discovery controller.
     p[111] = if host.discovery { 2 } else { 1 };
     (p[258], p[259]) = (3, EVENT_REQUESTS as u8 - 1);
@@ -62,29 +72,41 @@ pub(super) fn controller(shared: &Shared, host: &RemoteHost) -> Vec<u8> {
     p
 }
 
-/// Returns the discovery log: the subsystem at the address that the host used.
+/// Adds what the target decides to Identify Namespace data of the device.
+pub(super) fn adjust_namespace(shared: &Shared, page: &mut [u8]) {
+    if shared.config.reports_access() {
+        // NMIC: several controllers may use it. ANAGRPID.
+        page[30] |= 1;
+        page[92..96].copy_from_slice(&GROUP.to_le_bytes());
+    }
+}
+
+/// Returns the discovery log: the subsystem at each open port. `reached` is the address that the host used.
 pub(super) fn discovery(shared: &Shared, reached: IpAddr) -> Vec<u8> {
-    let record = DiscoveryRecord {
-        transport: match shared.config.transport {
-            TargetTransport::Tcp => TransportType::TCP,
-            #[cfg(feature = "shmem")]
-            TargetTransport::Soft => TransportType::RDMA,
-        },
-        family: if reached.is_ipv4() { 1 } else { 2 },
-        subtype: 2,
-        // A secure channel is not required.
-        requirements: 2,
-        port: 1,
-        controller: ANY_CONTROLLER,
-        admin_entries: 32,
-        service: shared.address.port().to_string(),
-        subsystem: shared.config.subsystem.clone(),
-        address: reached.to_string(),
-        security: 0,
+    let open = || shared.ports.iter().enumerate().filter(|(_, p)| p.is_open());
+    let record = |(index, port): (usize, &TargetPort)| {
+        let address = if port.address.ip().is_unspecified() { reached } else { port.address.ip() };
+        DiscoveryRecord {
+            transport: match shared.config.transport {
+                TargetTransport::Tcp => TransportType::TCP,
+                #[cfg(feature = "shmem")]
+                TargetTransport::Soft => TransportType::RDMA,
+            },
+            family: if address.is_ipv4() { 1 } else { 2 },
+            subtype: 2,
+            // A secure channel is not required.
+            requirements: 2,
+            port: index as u16 + 1,
+            controller: ANY_CONTROLLER,
+            admin_entries: 32,
+            service: port.address.port().to_string(),
+            subsystem: shared.config.subsystem.clone(),
+            address: address.to_string(),
+            security: 0,
+        }
     };
-    let header = DiscoveryHeader { generation: 1, records: 1, format: 0 };
-    let mut log = Vec::with_capacity(2 * DISCOVERY_RECORD_BYTES);
-    log.extend(header.bytes());
-    log.extend(record.bytes());
+    let header = DiscoveryHeader { generation: 1, records: open().count() as u64, format: 0 };
+    let mut log = header.bytes().to_vec();
+    open().map(record).for_each(|r| log.extend(r.bytes()));
     log
 }

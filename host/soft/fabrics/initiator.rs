@@ -6,10 +6,11 @@ use crate::soft::nic::SoftConnectionManager;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 
-/// Starts a software NIC that reaches the target of a configuration.
+/// Starts a software NIC that reaches all ports of a configuration.
 fn transport(config: &FabricsConfig) -> Result<Arc<dyn Transport>, FabricsError> {
-    let near = config.host.parse::<IpAddr>().is_ok_and(|a| a.is_loopback()) || config.host == "localhost";
-    let manager = SoftConnectionManager::new(config.host.clone(), config.port, |mut nic| {
+    let is_near = |host: &str| host.parse::<IpAddr>().is_ok_and(|a| a.is_loopback()) || host == "localhost";
+    let near = config.addresses().all(|port| is_near(&port.host));
+    let manager = SoftConnectionManager::new(|mut nic| {
         nic.threads = 1;
         // A target of another machine connects to this one's NIC, too.
         nic.listen = (!near).then(|| Ipv6Addr::UNSPECIFIED.into());

@@ -15,7 +15,7 @@
 //!
 //! # Threads and memory
 //!
-//! One thread accepts connections, and each connection has one. An I/O connection has a queue pair of the device, with
+//! One thread accepts connections at all ports, and each connection has one. An I/O connection has a queue pair of the device, with
 //! buffers for all commands of its queue. All threads end when the target is dropped.
 //!
 //! # Access
@@ -31,6 +31,7 @@ mod identify;
 #[cfg(feature = "shmem")]
 mod initiator;
 mod io;
+mod ports;
 #[cfg(feature = "shmem")]
 mod rdma;
 mod tcp;
@@ -42,23 +43,23 @@ pub use config::{TargetConfig, TargetFaults, TargetTransport};
 #[cfg(feature = "shmem")]
 pub use initiator::{check, connect};
 
-use crate::idle;
 use crate::nvme::{Controller, Namespace, NvmeError, Ready};
+use crate::wire::nvme::ana::AccessState;
 use host::RemoteHost;
 use parking_lot::Mutex;
+use ports::TargetPort;
 use std::collections::BTreeMap;
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::fd::AsRawFd;
+#[cfg(feature = "shmem")]
+use std::net::IpAddr;
+use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use transport::Transport;
 
 /// Longest sleep of a thread of the target, after which it checks whether the target ends.
 const NAP: Duration = Duration::from_millis(20);
-/// Largest number of connections at a time.
-const MOST_CONNECTIONS: usize = 4096;
 
 /// Error of starting a target.
 #[derive(Debug, thiserror::Error)]
@@ -83,10 +84,14 @@ pub enum TargetError {
     Device(#[from] NvmeError),
 }
 
+/// NICs of hosts, by their keys and the addresses that the hosts connected to.
+#[cfg(feature = "shmem")]
+type HostNics = BTreeMap<([u8; 32], IpAddr), std::sync::Weak<super::nic::SoftNic>>;
+
 /// State that the threads share.
 pub(super) struct Shared {
     pub(super) config: TargetConfig,
-    pub(super) address: SocketAddr,
+    ports: Vec<TargetPort>,
     pub(super) device: Arc<Controller<Ready>>,
     pub(super) namespaces: BTreeMap<u32, Namespace>,
     /// Hosts with an association, by controller identifier.
@@ -95,24 +100,17 @@ pub(super) struct Shared {
     pub(super) commands: AtomicU64,
     reads: AtomicU64,
     responses: AtomicU64,
+    commands_with_data: AtomicU64,
     keep_alives: AtomicU64,
-    /// End of the time in which nothing is sent.
-    silent_until: Mutex<Option<Instant>>,
     stop: AtomicBool,
     connections: Mutex<Vec<JoinHandle<()>>>,
-    /// NICs of the hosts, by their keys.
     #[cfg(feature = "shmem")]
-    nics: Mutex<BTreeMap<[u8; 32], std::sync::Weak<super::nic::SoftNic>>>,
+    nics: Mutex<HostNics>,
 }
 
 impl Shared {
     pub(super) fn stops(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
-    }
-
-    /// Returns true if nothing may be sent now.
-    pub(super) fn is_silent(&self) -> bool {
-        self.silent_until.lock().is_some_and(|t| Instant::now() < t)
     }
 }
 
@@ -147,21 +145,20 @@ impl Target {
             let reason = format!("{} has no namespace that can be exported", device.name());
             return Err(TargetError::Config { reason });
         }
-        let refused = |source| TargetError::Listen { address: config.listen, source };
-        let listener = TcpListener::bind(config.listen).map_err(refused)?;
-        listener.set_nonblocking(true).map_err(refused)?;
-        let address = listener.local_addr().map_err(refused)?;
+        let addresses = std::iter::once(&config.listen).chain(&config.more_ports);
+        let listening = addresses.map(|a| TargetPort::listen(*a)).collect::<Result<Vec<_>, _>>()?;
+        let (ports, listeners) = listening.into_iter().unzip();
         let shared = Arc::new(Shared {
             device: device.clone(),
             namespaces,
-            address,
+            ports,
             hosts: Mutex::default(),
             next_controller: Mutex::new(1),
             commands: AtomicU64::new(0),
             reads: AtomicU64::new(0),
             responses: AtomicU64::new(0),
+            commands_with_data: AtomicU64::new(0),
             keep_alives: AtomicU64::new(0),
-            silent_until: Mutex::new(None),
             stop: AtomicBool::new(false),
             connections: Mutex::default(),
             #[cfg(feature = "shmem")]
@@ -169,14 +166,42 @@ impl Target {
             config,
         });
         let work = shared.clone();
-        let thread = std::thread::Builder::new().name("soft-target".into()).spawn(move || accept(&work, &listener));
-        let thread = thread.map_err(|source| TargetError::Listen { address, source })?;
+        let thread =
+            std::thread::Builder::new().name("soft-target".into()).spawn(move || ports::accept(&work, listeners));
+        let thread = thread.map_err(|source| TargetError::Listen { address: shared.ports[0].address, source })?;
         Ok(Self { shared, thread: Some(thread) })
     }
 
-    /// Returns the address that hosts connect to.
+    /// Returns the address of the first port.
     pub fn address(&self) -> SocketAddr {
-        self.shared.address
+        self.shared.ports[0].address
+    }
+
+    /// Returns the addresses of all ports. Other functions take the index of a port in this list.
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        self.shared.ports.iter().map(|p| p.address).collect()
+    }
+
+    /// Sets the state in which a port reaches the namespaces (ANA), and notifies its hosts. Hosts of a target with one
+    /// port see the status of their commands alone. Has no effect if there is no such port.
+    pub fn set_access(&self, port: usize, state: AccessState) {
+        if let Some(port) = self.shared.ports.get(port) {
+            port.set_access(state);
+        }
+    }
+
+    /// Closes a port: its connections end, and nothing listens at its address. Has no effect if there is no such port.
+    pub fn close_port(&self, port: usize) {
+        if let Some(port) = self.shared.ports.get(port) {
+            port.set_open(false);
+        }
+    }
+
+    /// Opens a port that was closed. It listens soon after. Has no effect if there is no such port.
+    pub fn open_port(&self, port: usize) {
+        if let Some(port) = self.shared.ports.get(port) {
+            port.set_open(true);
+        }
     }
 
     /// Returns the number of hosts with an association.
@@ -187,6 +212,11 @@ impl Target {
     /// Returns the number of I/O commands that arrived since the start.
     pub fn commands(&self) -> u64 {
         self.shared.commands.load(Ordering::Relaxed)
+    }
+
+    /// Returns the number of I/O commands whose data came in their capsules, since the start.
+    pub fn commands_with_data(&self) -> u64 {
+        self.shared.commands_with_data.load(Ordering::Relaxed)
     }
 
     /// Returns the number of Keep Alive commands that arrived since the start.
@@ -201,13 +231,20 @@ impl Target {
 
     /// Sends nothing for this time, as if the network was cut.
     pub fn be_silent(&self, time: Duration) {
-        *self.shared.silent_until.lock() = Some(Instant::now() + time);
+        self.shared.ports.iter().for_each(|p| p.be_silent(time));
+    }
+
+    /// Sends nothing by one port for this time, as if its network was cut. Has no effect if there is no such port.
+    pub fn cut_port(&self, port: usize, time: Duration) {
+        if let Some(port) = self.shared.ports.get(port) {
+            port.be_silent(time);
+        }
     }
 }
 
 impl std::fmt::Debug for Target {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Target({} at {})", self.shared.config.subsystem, self.shared.address)
+        write!(f, "Target({} at {})", self.shared.config.subsystem, self.address())
     }
 }
 
@@ -235,32 +272,5 @@ fn start_transport(shared: &Shared, stream: TcpStream, peer: SocketAddr) -> Opti
                 None
             }
         },
-    }
-}
-
-fn accept(shared: &Arc<Shared>, listener: &TcpListener) {
-    while !shared.stops() {
-        idle::wait(&[(listener.as_raw_fd(), false)], NAP);
-        if shared.is_silent() {
-            std::thread::sleep(NAP);
-            continue;
-        }
-        let Ok((stream, peer)) = listener.accept() else { continue };
-        let mut connections = shared.connections.lock();
-        connections.retain(|t| !t.is_finished());
-        if connections.len() >= MOST_CONNECTIONS {
-            tracing::warn!(%peer, "a connection was refused: {MOST_CONNECTIONS} are open");
-            continue;
-        }
-        let work = shared.clone();
-        let run = move || {
-            if let Some(transport) = start_transport(&work, stream, peer) {
-                connection::run(&work, transport, peer);
-            }
-        };
-        match std::thread::Builder::new().name("soft-target-queue".into()).spawn(run) {
-            Ok(t) => connections.push(t),
-            Err(error) => tracing::warn!(%peer, %error, "a connection was refused: no thread"),
-        }
     }
 }

@@ -34,8 +34,8 @@ enum Job {
     Pull { cid: u16, from: Remote, buffer: Buffer, bytes: u32 },
     /// Writes data to the host. The response follows.
     Push { to: Remote, buffer: Buffer, bytes: u32 },
-    /// Sends a response.
-    Respond([u8; RESPONSE_BYTES]),
+    /// Sends so many bytes of a response.
+    Respond([u8; RESPONSE_BYTES], usize),
 }
 
 /// A queue pair of a host.
@@ -78,7 +78,7 @@ impl SoftRdma {
     fn connect(shared: &Shared, incoming: Incoming, request: Request, reached: IpAddr) -> Result<Self, String> {
         let text = |e: crate::rdma::RdmaError| e.to_string();
         let post = |e: PostError| e.to_string();
-        let nic = shared.nic(incoming.key()).map_err(text)?;
+        let nic = shared.nic(incoming.key(), reached).map_err(text)?;
         let slots = request.entries.next_power_of_two();
         let in_capsule = if request.queue == 0 { 0 } else { shared.config.in_capsule_bytes };
         let capsule_bytes = COMMAND_BYTES + in_capsule as usize;
@@ -168,8 +168,8 @@ impl SoftRdma {
                     let payload = Payload::Pieces(&piece);
                     self.send.post(Operation::Write { remote: *to, payload, immediate: None }, true)
                 }
-                Job::Respond(bytes) => {
-                    let payload = Payload::Inline(bytes);
+                Job::Respond(bytes, length) => {
+                    let payload = Payload::Inline(&bytes[..*length]);
                     self.send.post(Operation::Send { payload, with: SendWith::Nothing }, true)
                 }
             };
@@ -198,18 +198,18 @@ impl Shared {
         }
     }
 
-    /// Returns the NIC for a host whose NIC has this key.
-    fn nic(&self, key: [u8; 32]) -> Result<Arc<SoftNic>, crate::rdma::RdmaError> {
+    /// Returns the NIC for a host whose NIC has this key and that has connected to this address.
+    fn nic(&self, key: [u8; 32], reached: IpAddr) -> Result<Arc<SoftNic>, crate::rdma::RdmaError> {
         let mut nics = self.nics.lock();
         nics.retain(|_, nic| nic.strong_count() > 0);
-        if let Some(nic) = nics.get(&key).and_then(std::sync::Weak::upgrade) {
+        if let Some(nic) = nics.get(&(key, reached)).and_then(std::sync::Weak::upgrade) {
             return Ok(nic);
         }
         let mut config = SoftNicConfig::new(key);
         config.threads = NIC_THREADS;
-        config.listen = Some(self.address.ip()).filter(|a| !a.is_loopback());
+        config.listen = Some(reached).filter(|a| !a.is_loopback());
         let nic = Arc::new(SoftNic::start(config)?);
-        nics.insert(key, Arc::downgrade(&nic));
+        nics.insert((key, reached), Arc::downgrade(&nic));
         Ok(nic)
     }
 }
@@ -264,7 +264,8 @@ impl Transport for SoftRdma {
             self.waiting.push_back(Job::Push { to: Remote { address, key }, buffer, bytes });
         }
         let bytes: [u8; RESPONSE_BYTES] = bytemuck::cast(r.entry);
-        self.waiting.extend((0..r.times).map(|_| Job::Respond(bytes)));
+        let length = if r.is_short { RESPONSE_BYTES / 2 } else { RESPONSE_BYTES };
+        self.waiting.extend((0..r.times).map(|_| Job::Respond(bytes, length)));
         Ok(())
     }
 

@@ -50,6 +50,8 @@ pub(super) struct Response<'a> {
     pub(super) entry: CqEntry,
     /// Number of times that the response is sent.
     pub(super) times: u32,
+    /// True to send half of the response, for a transport whose messages have a length.
+    pub(super) is_short: bool,
     /// Damage of digests, for a transport that has them.
     pub(super) damaged_header: bool,
     pub(super) damaged_data: bool,

@@ -6,12 +6,15 @@
 //! or nothing does.
 
 use super::{SoftNic, SoftNicConfig};
+use crate::addresses::Addresses;
 use crate::idle;
 use crate::random;
-use crate::rdma::{Adapter, ConnectError, Connection, ConnectionManager, QueueAddress, QueuePair, RdmaError};
+use crate::rdma::{
+    Adapter, ConnectError, Connection, ConnectionManager, Destination, QueueAddress, QueuePair, RdmaError,
+};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::io::{ErrorKind, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
+use std::net::TcpStream;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -132,50 +135,28 @@ impl Connection for Established {
     }
 }
 
-/// Connection manager for connections to one address, with a software NIC of its own.
+/// Connection manager with a software NIC of its own.
 #[derive(Debug)]
 pub struct SoftConnectionManager {
-    host: String,
-    port: u16,
     key: [u8; 32],
     adapter: Arc<dyn Adapter>,
+    addresses: Addresses,
 }
 
 impl SoftConnectionManager {
-    /// Starts a software NIC with a random key. `host` is the name or the IP address of the other end. `adjust` sets
-    /// other options of the NIC.
+    /// Starts a software NIC with a random key. `adjust` sets other options of the NIC.
     ///
     /// # Errors
     /// As [`SoftNic::start`].
-    pub fn new(
-        host: impl Into<String>,
-        port: u16,
-        adjust: impl FnOnce(SoftNicConfig) -> SoftNicConfig,
-    ) -> Result<Self, RdmaError> {
+    pub fn new(adjust: impl FnOnce(SoftNicConfig) -> SoftNicConfig) -> Result<Self, RdmaError> {
         let key = random_key()?;
-        let adapter = Arc::new(SoftNic::start(adjust(SoftNicConfig::new(key)))?);
-        Ok(Self { host: host.into(), port, key, adapter })
+        let adapter = SoftNic::start(adjust(SoftNicConfig::new(key)))?;
+        Ok(Self::of(Arc::new(adapter), key))
     }
 
-    fn peer(&self) -> String {
-        match self.host.contains(':') {
-            true => format!("[{}]:{}", self.host, self.port),
-            false => format!("{}:{}", self.host, self.port),
-        }
-    }
-
-    fn dial(&self, limit: Duration) -> Result<TcpStream, ConnectError> {
-        let until = Instant::now() + limit;
-        let unreachable = |source| ConnectError::Unreachable { peer: self.peer(), source };
-        let mut last = std::io::Error::from(ErrorKind::NotFound);
-        for address in (self.host.as_str(), self.port).to_socket_addrs().map_err(unreachable)? {
-            let left = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
-            match TcpStream::connect_timeout(&address, left) {
-                Ok(stream) => return Ok(stream),
-                Err(e) => last = e,
-            }
-        }
-        Err(unreachable(last))
+    /// Creates the connection manager of an adapter whose software NIC has this key.
+    pub(crate) fn of(adapter: Arc<dyn Adapter>, key: [u8; 32]) -> Self {
+        Self { key, adapter, addresses: Addresses::default() }
     }
 }
 
@@ -190,11 +171,24 @@ impl ConnectionManager for SoftConnectionManager {
 
     fn connect(
         &self,
+        to: Destination<'_>,
         queue: &mut dyn QueuePair,
         private: &[u8],
         limit: Duration,
     ) -> Result<(Box<dyn Connection>, Vec<u8>), ConnectError> {
-        let mut exchange = Exchange::new(self.dial(limit)?, self.peer(), limit)?;
+        let until = Instant::now() + limit;
+        let unreachable = |source| ConnectError::Unreachable { peer: to.to_string(), source };
+        let stream = self.addresses.connect(
+            to.host,
+            to.port,
+            unreachable,
+            |_| true,
+            |address| {
+                let left = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+                TcpStream::connect_timeout(&address, left).map_err(unreachable)
+            },
+        )?;
+        let mut exchange = Exchange::new(stream, to.to_string(), limit)?;
         if private.len() > MOST_PRIVATE {
             let reason = format!("{} bytes of private data; the limit is {MOST_PRIVATE}", private.len());
             return Err(exchange.protocol(reason));
@@ -202,7 +196,7 @@ impl ConnectionManager for SoftConnectionManager {
         exchange.send(&Request { key: self.key, address: queue.address().0, private: private.to_vec() })?;
         let reply: Reply = exchange.receive()?;
         let Some(address) = reply.address else {
-            return Err(ConnectError::Rejected { peer: self.peer(), private: reply.private });
+            return Err(ConnectError::Rejected { peer: to.to_string(), private: reply.private });
         };
         queue.connect(&QueueAddress(address))?;
         Ok((Box::new(Established(exchange.stream)), reply.private))

@@ -81,7 +81,21 @@ pub fn pieces(slot: &[u8]) -> Result<Vec<DataSegment>, WqeError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::mlx5::vectors;
     use proptest::prelude::*;
+
+    #[test]
+    fn golden_entries() {
+        let mut seen = 0;
+        for v in vectors::all().filter(|v| v.what == "receive") {
+            let log_stride = v.get("log_stride") as u32;
+            assert_eq!(slot(&v.pieces(), log_stride).as_ref(), Ok(&v.bytes), "{v:x?}");
+            assert_eq!(v.bytes.len(), SEGMENT_BYTES << log_stride);
+            assert_eq!(pieces(&v.bytes), Ok(v.pieces()), "{v:x?}");
+            seen += 1;
+        }
+        assert_eq!(seen, 4);
+    }
 
     #[test]
     fn the_list_ends_before_the_slot_does() {

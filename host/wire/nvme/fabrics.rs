@@ -127,9 +127,15 @@ impl Connect {
     }
 }
 
+/// Bits of a Connect's result: Authentication Transaction Required, and Authentication and Secure Channel Required
+/// (Base 2.1, 6.3: AUTHREQ).
+pub const TRANSACTION_REQUIRED: u32 = 1 << 17;
+/// See [`TRANSACTION_REQUIRED`].
+pub const SECURE_CHANNEL_REQUIRED: u32 = 1 << 18;
+
 /// Returns true if the result of a Connect demands authentication (Base 2.1, 6.3: AUTHREQ).
 pub const fn demands_authentication(result: u32) -> bool {
-    result >> 16 & 3 != 0
+    result & (TRANSACTION_REQUIRED | SECURE_CHANNEL_REQUIRED) != 0
 }
 
 /// Length of the data of a Connect command in bytes.
@@ -357,6 +363,8 @@ mod tests {
         assert_eq!((b[0], b[4]), (0x7f, 0x01));
         assert_eq!((&b[40..42], &b[42..44], &b[44..46], b[46]), (&[0, 0][..], &[3, 0][..], &[127, 0][..], 4));
         assert_eq!(b[48..52], 5000u32.to_le_bytes());
+        // AUTHREQ: ATR and ASCR are its bits 1 and 2; bit 0 is reserved.
+        assert_eq!([1, 1 << 16, 1 << 17, 1 << 18].map(demands_authentication), [false, false, true, true]);
         let b: [u8; 64] = bytemuck::must_cast(property_get(register::CAP));
         assert_eq!((b[4], b[40], b[44]), (0x04, 1, 0));
         let b: [u8; 64] = bytemuck::must_cast(property_set(register::CC, 0x46_0001));

@@ -71,6 +71,18 @@ impl IdentifyController {
     pub fn mdts(&self) -> u8 {
         le::<1>(&self.0, 77)[0]
     }
+    /// Returns true if the controller reports Asymmetric Namespace Access (CMIC bit 3).
+    pub fn reports_access(&self) -> bool {
+        le::<1>(&self.0, 76)[0] & 1 << 3 != 0
+    }
+    /// Returns the number of groups of namespaces for Asymmetric Namespace Access (NANAGRPID).
+    pub fn access_groups(&self) -> u32 {
+        u32_at(&self.0, 348)
+    }
+    /// Returns the largest number of namespaces that the subsystem has (MNAN); 0 for that of NN.
+    pub fn most_namespaces(&self) -> u32 {
+        u32_at(&self.0, 540)
+    }
     /// Returns the controller identifier within the subsystem (CNTLID).
     pub fn controller_id(&self) -> u16 {
         u16_at(&self.0, 78)

@@ -7,7 +7,7 @@
 
 #include "standard.h"
 
-#define WB_ABI_VERSION 8u
+#define WB_ABI_VERSION 10u
 
 // A pointer for kernels, and a number for the host.
 #ifdef __BINDGEN__
@@ -89,6 +89,62 @@ typedef struct wb_record {
 #define WB_RECORD_BLOCKS_MASK 0x003fffffu
 #define WB_RECORD_LANDED 1u  // flag in `buffer`, which is a multiple of 4
 
+// Value of wb_capsules.closed, which the host writes.
+#define WB_CAPSULES_OPEN 0u
+#define WB_CAPSULES_LOST 1u    // the connection has ended: commands wait for the next one
+#define WB_CAPSULES_FAILED 2u  // there will be no other connection: commands fail
+
+// Violations of the protocol that kernels find, in bits 63:48 of wb_capsules_report.fault. Bits 47:32 have the command identifier,
+// bits 31:0 the number named here.
+#define WB_CAPSULES_RECEIVE 1u   // a receive has failed: syndrome, with the vendor syndrome in bits 15:8
+#define WB_CAPSULES_SEND 2u      // a send has failed: syndrome, with the vendor syndrome in bits 15:8
+#define WB_CAPSULES_LENGTH 3u    // a response is not 16 bytes long: its length
+#define WB_CAPSULES_HEAD 4u      // SQHD is outside of the queue: SQHD
+#define WB_CAPSULES_UNKNOWN 5u   // no command in flight has the identifier
+#define WB_CAPSULES_REPEATED 6u  // the command with the identifier has completed before
+#define WB_CAPSULES_FAULT_SHIFT 48
+
+// Report of kernels about a connection, in host memory.
+typedef struct wb_capsules_report {
+  uint64_t fault;    // the first violation, or 0
+  uint32_t adopted;  // 1: kernels use the connection, and no earlier one
+  uint32_t reserved;
+} wb_capsules_report;
+
+// The connection of a wb_queue of a remote controller: an RDMA queue pair that carries command capsules (NVMe over Fabrics). The
+// queue's submission ring is the ring of capsules. The command of ticket t is sent by block t + shift of the send ring. The host
+// posts `16 << log_receives` bytes of receives, and kernels post each one again.
+typedef struct wb_capsules {
+  uint64_t ring;                          // send ring, 64 bytes << log_blocks
+  uint64_t sent;                          // completion ring of the sends, 64 bytes << log_blocks
+  uint64_t received;                      // completion ring of the receives, 64 bytes << log_receives
+  uint64_t responses;                     // memory of the receives, 16 bytes << log_receives
+  WB_POINTER(void) record;                // the doorbell record: two big-endian words, receive and send
+  WB_POINTER(uint64_t) doorbell;          // the adapter's register, or a mailbox that a host thread reads
+  uint64_t capsules;                      // slot 0's capsule, as work requests name it
+  WB_POINTER(wb_capsules_report) report;  // in host memory
+  uint32_t capsule_key;                   // big-endian
+  uint32_t queue_word;                    // the queue pair's number as in control segments: shifted by 8, big-endian
+  uint32_t log_blocks;                    // at most 15
+  uint32_t log_receives;                  // at most 15
+  uint32_t flags;                         // WB_SEND_*
+  uint32_t posted;                        // sends that the host has posted before kernels got the queue pair
+  uint32_t in_capsule_bytes;  // largest write whose data goes with its capsule, or 0; not 0 only if keys are alike for both sides
+  uint32_t reserved0[9];
+  // Words that the host writes while kernels run, a 128-byte line.
+  uint64_t next;    // address of the connection that replaces this one, or 0
+  uint32_t closed;  // WB_CAPSULES_*
+  uint32_t reserved1[29];
+  // Words of the holder of the tail lock.
+  uint32_t announced;  // tickets whose commands were sent on this connection, or on an earlier one
+  uint32_t shift;      // blocks of the send ring are tickets plus `shift`
+  uint32_t reserved2[30];
+  // Words of the holder of the head lock.
+  uint32_t taken;  // responses consumed, those to the host included
+  uint32_t down;   // 1: the connection carries no commands any more
+  uint32_t reserved3[30];
+} wb_capsules;
+
 // An I/O queue pair. `depth` is a power of two from 2 to 65536 (NVMe Base 2.1, 3.3.3.1).
 //
 // slot[i] is a word with a lap and a state: lap << 3 | state; see ring.cuh. A fresh queue is all zeroes from `slot` to `outcome`
@@ -96,8 +152,8 @@ typedef struct wb_record {
 // slot then has the lap of the next ticket that falls on it, in `slot` (shifted) and in `mark`.
 typedef struct wb_queue {
   WB_POINTER(void) sq;               // submission ring, depth * 64 bytes
-  WB_POINTER(void) cq;               // completion ring, depth * 16 bytes
-  WB_POINTER(uint32_t) sq_doorbell;  // the device's register, or a mailbox that a host thread forwards to it
+  WB_POINTER(void) cq;               // completion ring, depth * 16 bytes; null if `remote`
+  WB_POINTER(uint32_t) sq_doorbell;  // the device's register, or a mailbox that a host thread forwards to it; null if `remote`
   WB_POINTER(uint32_t) cq_doorbell;  // likewise
   WB_POINTER(uint32_t) slot;         // [depth] slot words
   WB_POINTER(uint32_t) mark;         // [depth] lap + 1 once the entry of that lap is written
@@ -110,8 +166,10 @@ typedef struct wb_queue {
   uint32_t depth;
   uint32_t log2_depth;
   uint32_t bounce_bytes;
-  uint32_t index;  // within the device, from 0
-  uint32_t reserved0[4];
+  uint32_t index;                    // within the device, from 0
+  uint32_t remote;                   // not 0: `capsules` carries the commands, data pointers are keyed, there are no doorbells of NVMe
+  uint32_t bounce_key;               // key of `bounce_iova` for a remote controller
+  WB_POINTER(wb_capsules) capsules;  // the connection in use; changes only under both locks
   // Hot words, a 128-byte line each.
   uint32_t credit;    // i32: tickets that may be taken now; one 64-bit word with `ticket`; see ring.cuh
   uint32_t ticket;    // next ticket, free-running
@@ -175,6 +233,8 @@ typedef struct wb_repair {
 #define WB_CHECKSUM_SHIFT 12
 #define WB_CHECKSUM_BYTES (1u << WB_CHECKSUM_SHIFT)
 #define WB_REPAIRS 256u
+// Bytes of adjacent pages of a cache that one command reads.
+#define WB_CACHE_COMMAND_BYTES 4096u
 
 // State of kernels' writes and failed reads, which the host reads besides the counters.
 typedef struct wb_integrity {
@@ -195,6 +255,7 @@ typedef struct wb_registered_region {
   uint64_t base;
   uint64_t bytes;
   uint64_t iova[WB_MAX_DEVICES];  // one for each device
+  uint32_t key[WB_MAX_DEVICES];   // key of `iova` for a remote controller
 } wb_registered_region;
 
 // A block address space over one or more namespaces of equal logical block size.
@@ -475,6 +536,7 @@ static_assert(sizeof(wb_error) == 32, "wb_error");
 static_assert(sizeof(wb_error_log) == 32 + 32 * WB_ERROR_LOG_ENTRIES + 4 * WB_ERROR_LOG_ENTRIES, "wb_error_log");
 static_assert(sizeof(wb_control) == 64, "wb_control");
 static_assert(sizeof(wb_record) == 32, "wb_record");
+static_assert(sizeof(wb_capsules) == 512, "wb_capsules");
 static_assert(sizeof(wb_queue) == 512, "wb_queue");
 static_assert(offsetof(wb_queue, tail_lock) % 8 == 0 && offsetof(wb_queue, tail) == offsetof(wb_queue, tail_lock) + 4 &&
                   offsetof(wb_queue, head_lock) % 8 == 0 && offsetof(wb_queue, head) == offsetof(wb_queue, head_lock) + 4,
@@ -491,7 +553,7 @@ static_assert(offsetof(wb_queue, credit) == 128 && offsetof(wb_queue, tail_lock)
 static_assert(sizeof(wb_stats) == 128, "wb_stats");
 static_assert(sizeof(wb_device) == 64, "wb_device");
 static_assert(sizeof(wb_integrity) == 48 + 8 * WB_CHANGED_WORDS + 16 * WB_REPAIRS, "wb_integrity");
-static_assert(sizeof(wb_registered_region) == 16 + 8 * WB_MAX_DEVICES, "wb_registered_region");
+static_assert(sizeof(wb_registered_region) == 16 + 12 * WB_MAX_DEVICES, "wb_registered_region");
 static_assert(sizeof(wb_volume) == 64 + 64 * WB_MAX_DEVICES + sizeof(wb_registered_region) * WB_MAX_REGISTERED_REGIONS, "wb_volume");
 static_assert(sizeof(wb_volume_view) == 8, "wb_volume_view");
 static_assert(sizeof(wb_cache) == 128, "wb_cache");

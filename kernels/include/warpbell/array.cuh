@@ -287,6 +287,28 @@ template <class T> class array {
     for (uint64_t p = first; p <= last; ++p) ask_for(p);
   }
 
+  /// @brief Requests the missing pages of the elements that the lanes with `wants` will load soon. Collective over `mask`,
+  /// converged; each lane has its own element.
+  ///
+  /// As `prefetch`, but the pages may take the place of pages that were used lately: call this for elements that will be loaded.
+  /// Elements in ascending order are best: small adjacent pages are then read by one command.
+  WB_FN void expect(warp::mask_t mask, bool wants, uint64_t i) const {
+    const uint64_t page = page_of(i);
+    const bool asks = wants && i < count_ && is_missing(page);
+    if (warp::any(mask, asks)) out_of_line(request_pages)(cache_, mask, asks, page, true);
+  }
+  /// @brief Requests the missing pages of elements `first` to `last` - 1, which the mask will load soon. Collective over `mask`,
+  /// converged, with the same range. As `expect`.
+  WB_FN void expect_range(warp::mask_t mask, uint64_t first, uint64_t last) const {
+    if (last > count_) last = count_;
+    if (first >= last) return;
+    const uint64_t end = page_of(last - 1) + 1;
+    for (uint64_t page = page_of(first); page < end; page += warp::count(mask)) out_of_line(request_range)(cache_, mask, page, end, true);
+  }
+
+  /// @brief Returns true if pages are small enough that one command reads several (WB_CACHE_COMMAND_BYTES).
+  WB_FN bool joins_pages() const { return 1u << c_.page_shift < WB_CACHE_COMMAND_BYTES; }
+
   // --- a page that stays ----------------------------------------------------------------------------------------------
 
   /// @brief Pins the page of element i, whose elements are plain loads then. For the lanes that are converged.
@@ -382,9 +404,16 @@ template <class T> class array {
     return with_page(cache_, mask, true, page_of(i), true, [&](uint64_t base) { f(reinterpret_cast<T*>(base + byte)); }) == WB_DONE;
   }
 
+  // Returns true if the page's home way is another page's.
+  WB_FN bool is_missing(uint64_t page) const { return !tags::names(order::load<order::relaxed>(home_tag(page)), page); }
   // Requests a page by one lane, unless the page is there or in flight.
   WB_FN void ask_for(uint64_t page) const {
-    if (!tags::names(order::load<order::relaxed>(home_tag(page)), page)) out_of_line(request_page)(cache_, 1u << warp::lane(), page);
+    if (is_missing(page)) out_of_line(request_pages)(cache_, 1u << warp::lane(), true, page, false);
+  }
+  // Requests those pages of an array up to element `last` - 1 that a walk reads together with `page`, if they are small. Collective.
+  WB_FN void request_with(warp::mask_t mask, uint64_t page, uint64_t last, bool certain) const {
+    const uint64_t pages = WB_CACHE_COMMAND_BYTES >> c_.page_shift, end = page_of(last - 1) + 1, stretch = (page & ~(pages - 1)) + pages;
+    out_of_line(request_range)(cache_, mask, page, stretch < end ? stretch : end, certain);
   }
   WB_FN const uint64_t* home_tag(uint64_t page) const {
     return frames::tag(c_, frames::entry(c_, frames::set_of(c_, page), frames::home_way(c_, page)));
@@ -418,12 +447,16 @@ template <class T> class array {
       uint32_t way = 0;
       const uint64_t* word = nullptr;
       uint64_t t = 0;
-      bool pinned = false;
+      bool pinned = false, asked = false;
       if (warp::all(mask, tags::holds(early, page))) {
         way = frames::home_way(c_, page);
         word = frames::tag(c_, frames::entry(c_, set, way));
         t = early;
       } else if (!warp::all(mask, !changed && hit(page, set, way, word, t))) {
+        if (more && joins_pages()) {
+          request_with(mask, page, last, !Stops);
+          asked = true;
+        }
         if (!hold(mask, page, way)) return walked::failed;
         pinned = true;
       }
@@ -433,8 +466,10 @@ template <class T> class array {
         ++hits_;
         if (!(t & WB_TAG_REFERENCED)) frames::touch(word, t);
       }
-      if (more && !tags::names(ahead, page + 1) && warp::is_leader(mask)) {
-        out_of_line(request_page)(cache_, 1u << warp::lane(), page + 1);
+      if (joins_pages()) {
+        if (more && !asked && warp::any(mask, !tags::names(ahead, page + 1))) request_with(mask, page + 1, last, false);
+      } else if (more && !tags::names(ahead, page + 1) && warp::is_leader(mask)) {
+        out_of_line(request_pages)(cache_, 1u << warp::lane(), true, page + 1, false);
       }
       const T* base = reinterpret_cast<const T*>(frames::address(c_, set, way) + byte_of(first));
       const uint32_t count = static_cast<uint32_t>(end - first);

@@ -9,9 +9,10 @@
 //                                     or DIRTY was set meanwhile
 //   FILLING         VALID|REFERENCED  thread that finishes the read         exchange, in the volume
 //   FILLING|UNCHECKED  UNCHECKED|REFERENCED  as above, for pages with checksums
-//   FILLING         FAILED            as above, if the read failed          that thread raises the error
+//   FILLING         FAILED            as above, if the read failed          that thread raises the error, unless the page came
+//                                     with others, or another device has it
 //   UNCHECKED       FILLING           thread with a pin, which then compares the page with its checksums and ends its read    CAS
-//   FAILED          FILLING           with copies or checksums: holder of the set lock and a pin, which then reads the page itself    CAS
+//   FAILED          FILLING           if that has not failed the run: holder of the set lock and a pin, which then reads the page itself    CAS
 //   VALID|DIRTY     VALID|WRITING     holder of the set lock, pins == 0     CAS, version + 1; DIRTY again if pins > 0
 //   VALID|WRITING   VALID (|DIRTY|FAILED)  thread that finishes the write   AND or CAS, in the volume
 //   VALID           + REFERENCED      reader                                CAS from exactly the tag that was read
@@ -25,8 +26,7 @@
 //   pins. The tag is DIRTY then, so the eviction looks at the tag once more.
 // * A thread sets DIRTY while it holds a pin and before it changes the data. A write-back clears DIRTY first and gives way to any
 //   pin. So either the write includes the change, or the tag is DIRTY again.
-// * The set lock is a try-lock. A thread holds it for the choice of a frame only, never while waiting, and never across lanes that
-//   wait for each other. Every change to FILLING or WRITING happens under it, so a page is never in two frames.
+// * The set lock is a try-lock. A thread holds it for the choice of a frame only, never while it waits for a command or a lock. Every change to FILLING or WRITING happens under it, so a page is never in two frames.
 // * `fill` names the command in flight, so that any waiter can help to finish it. It holds the tag's page and version until the
 //   token is known, and the token replaces exactly that value: a late submitter cannot overwrite a newer command's token.
 // * Lanes of a warp that miss execute one loop together (`page_turn`). They submit all reads at once. Every lane uses its page and
@@ -87,12 +87,6 @@ struct page_wait {
 
 namespace frames {
 
-// A command to submit for a frame.
-struct pending_io {
-  uint32_t way = none;
-  uint64_t tag = 0;
-};
-
 // Records that the pages of those lanes of the mask that have a write-back will be written, and stores their checksums. Returns WB_DONE,
 // or the reason why the page must not be written. Collective.
 WB_FN_COLD uint32_t announce(const wb_cache* cache, warp::mask_t mask, by_value<pending_io> e) {
@@ -116,6 +110,42 @@ WB_FN_COLD void write_copies(const wb_cache* cache, warp::mask_t mask, pending_i
   if (!waits) e->way = none;
 }
 
+// Returns the most adjacent pages of one command, a power of two. The frames of pages in one way of adjacent sets are adjacent, and
+// a run never goes beyond the last set. More bytes would keep a reader waiting for pages that it needs later.
+WB_FN uint32_t most_pages(const wb_cache& c) {
+  uint32_t most = WB_CACHE_COMMAND_BYTES >> c.page_shift;
+  if (most > c.sets) most = c.sets;
+  if (most <= 1 || !tags::fits(c.tag + uint64_t{c.sets} * c.ways, c.ways)) return 1;
+  const uint32_t blocks = volume(c).most_blocks();
+  while (most > 1 && most * c.blocks_per_page > blocks) most /= 2;
+  return most;
+}
+
+// A lane's part of the commands of a mask.
+struct command_part {
+  uint32_t head;   // lane that sends the command which reads this lane's page
+  uint32_t pages;  // of the command that this lane sends, or 0
+};
+
+// Distributes the pages of the lanes with `mine` to commands: adjacent pages in adjacent frames go with one command. Collective.
+WB_FN command_part join(const wb_cache& c, warp::mask_t mask, bool mine, uint64_t page, uint32_t way) {
+  command_part part{warp::lane(), mine};
+  const uint32_t most = most_pages(c);
+  if (most <= 1) return part;
+  const warp::mask_t readers = warp::ballot(mask, mine), below = readers & ((1u << warp::lane()) - 1u);
+  const uint32_t previous = below ? warp::last(below) : warp::lane();
+  const uint64_t page_before = warp::shuffle(mask, page, previous);
+  const uint32_t way_before = warp::shuffle(mask, way, previous);
+  const bool joins = mine && below && page_before + 1 == page && way_before == way && (page & (most - 1)) != 0 &&
+                     volume(c).continues(page * c.blocks_per_page);
+  const warp::mask_t heads = warp::ballot(mask, mine && !joins);
+  if (!mine) return part;
+  const warp::mask_t up_to_here = (2u << warp::lane()) - 1u, later = heads & ~up_to_here;
+  part.head = warp::last(heads & up_to_here);
+  part.pages = joins ? 0 : warp::count(readers & ~below & (later ? (1u << warp::first(later)) - 1u : ~0u));
+  return part;
+}
+
 // Submits the commands of those lanes of the mask that have one, and stores their tokens for the threads that wait. All lanes move
 // the data. Write-backs follow `announce` and `write_copies`. Collective.
 WB_FN_COLD void submit(const wb_cache* cache, warp::mask_t mask, by_value<pending_io> e, uint32_t opcode) {
@@ -124,8 +154,10 @@ WB_FN_COLD void submit(const wb_cache* cache, warp::mask_t mask, by_value<pendin
   const uint64_t page = e.tag >> WB_TAG_PAGE_SHIFT;
   const uint32_t set = set_of(c, page), way = mine ? e.way : 0;
   const uint32_t at = entry(c, set, way);
-  const token t = volume(c).start_prepared(mask, page * c.blocks_per_page, mine ? c.blocks_per_page : 0, opcode,
-                                           reinterpret_cast<void*>(address(c, set, way)), tag(c, at));
+  const command_part part = opcode == nvme::op_read ? join(c, mask, mine, page, way) : command_part{warp::lane(), mine};
+  token t = volume(c).start_prepared(mask, page * c.blocks_per_page, part.pages * c.blocks_per_page, opcode,
+                                     reinterpret_cast<void*>(address(c, set, way)), tags::context(tag(c, at), c.ways, part.pages));
+  t.word = warp::shuffle(mask, t.word, part.head);
   // A command that could not be started has completed its tag already.
   if (mine && t.in_flight()) order::compare_exchange<order::acq_rel>(fill(c, at), tags::pending(e.tag), t.word | tags::token_known);
 }
@@ -260,7 +292,7 @@ WB_FN_COLD void look(const wb_cache* cache, page_wait& w, page_work* found) {
       if (!try_lock(c, set)) return;
       // Another thread may have brought the page in before this thread had the lock.
       if (find(c, set, w.page, t) == none) {
-        way = choose(c, set, w.page, false, t, found->write.way, found->write.tag);
+        way = choose(c, set, w.page, false, t, &found->write);
         if (way != none) {
           found->read.way = way;
           found->read.tag = install(c, entry(c, set, way), t, w.page, lanes);
@@ -278,7 +310,7 @@ WB_FN_COLD void look(const wb_cache* cache, page_wait& w, page_work* found) {
     w.status = WB_DONE;
   } else if ((t & (WB_TAG_UNCHECKED | WB_TAG_FILLING)) == WB_TAG_UNCHECKED) {
     take_unchecked(c, w, at, t, found->check);
-  } else if ((t & WB_TAG_FAILED) && (has_copies(c) || has_checksums(c)) && !aborted(c)) {
+  } else if ((t & WB_TAG_FAILED) && !aborted(c)) {
     take_failed(c, w, at, t, found->again);
   } else if (t & WB_TAG_FAILED) {
     unpin(c, at, lanes);
@@ -321,7 +353,10 @@ WB_FN_COLD bool give_up(const wb_cache& c, page_wait& w) {
   const volume_ref v = volume(c);
   if (!v.leave_out(t.device())) return false;
   // If `abandon` fails, another thread has finished the read or given it up.
-  if (v.queue(t).abandon(t.ticket())) tags::end_read(tag(c, at), false);
+  const queue_ref q = v.queue(t);
+  // Other pages may have come with the same command. Its record stays as it is until the command is over.
+  const uint64_t context = order::load<order::relaxed>(&q.record(t.ticket())->tag);
+  if (q.abandon(t.ticket())) tags::end_reads(context, false);
   return true;
 }
 
@@ -430,28 +465,40 @@ WB_FN_COLD uint32_t pin_page(const wb_cache* cache, warp::mask_t mask, uint64_t 
   return w.status;
 }
 
-/// @brief Requests the pages of the mask's lanes ahead of their use. Collective: all lanes of the mask, converged. Does not wait
-/// for them.
+/// @brief Requests the pages of the lanes with `wants` ahead of their use. Collective: all lanes of the mask, converged. Does not
+/// wait for them.
 ///
-/// Requests a page only if it is missing, and a frame is available that no thread used lately.
-WB_FN_COLD void request_page(const wb_cache* cache, warp::mask_t mask, uint64_t page) {
+/// Requests a page only if it is missing, and a frame is available. Adjacent pages of lanes in ascending order are read by one
+/// command.
+/// @param certain The pages will be read: they may take the place of pages that were used lately. Pages that may not be needed take
+/// frames that no thread used lately.
+WB_FN_COLD void request_pages(const wb_cache* cache, warp::mask_t mask, bool wants, uint64_t page, bool certain) {
   const wb_cache& c = *cache;
-  const warp::mask_t group = warp::match(mask, page);
-  const uint32_t set = frames::set_of(c, page);
-  frames::pending_io read;
-  if (warp::is_leader(group)) {
-    uint64_t t = 0;
-    if (frames::find(c, set, page, t) == frames::none && !frames::aborted(c) && frames::try_lock(c, set)) {
-      if (frames::find(c, set, page, t) == frames::none) {
-        frames::pending_io unused;
-        const uint32_t way = frames::choose(c, set, page, true, t, unused.way, unused.tag);
-        if (way != frames::none) {
-          read.way = way;
-          read.tag = frames::install(c, frames::entry(c, set, way), t, page, 0);
-        }
-      }
-      frames::unlock(c, set);
+  const uint64_t unlike = ~uint64_t{warp::lane()};
+  const warp::mask_t group = warp::match(mask, wants ? page : unlike);
+  const uint32_t set = frames::set_of(c, page), most = frames::most_pages(c);
+  uint64_t t = 0;
+  const auto is_missing = [&] { return frames::find(c, set, page, t) == frames::none; };
+  bool chooses = wants && warp::is_leader(group) && is_missing() && !frames::aborted(c) && frames::try_lock(c, set);
+  if (chooses && !is_missing()) {
+    frames::unlock(c, set);
+    chooses = false;
+  }
+  // The pages of a command are to be in one way. So the first lane of each run chooses the way, and the others follow. Pages that
+  // came together were mostly used together, and leave together.
+  const warp::mask_t run = most > 1 ? warp::match(mask, chooses ? page & ~uint64_t{most - 1} : unlike) : 1u << warp::lane();
+  uint32_t way = frames::none;
+  if (chooses && warp::is_leader(run)) way = frames::choose(c, set, page, !certain, t, nullptr);
+  if (most > 1) {
+    const uint32_t same = warp::shuffle(mask, way, warp::leader(run));
+    if (chooses && !warp::is_leader(run) && same != frames::none) {
+      way = frames::claim_way(c, set, same, !certain, t) ? same : frames::choose(c, set, page, !certain, t, nullptr);
     }
+  }
+  frames::pending_io read;
+  if (chooses) {
+    if (way != frames::none) read = frames::pending_io{way, frames::install(c, frames::entry(c, set, way), t, page, 0)};
+    frames::unlock(c, set);
   }
   const warp::mask_t readers = warp::ballot(mask, read.way != frames::none);
   if (readers == 0) return;
@@ -460,6 +507,17 @@ WB_FN_COLD void request_page(const wb_cache* cache, warp::mask_t mask, uint64_t 
     frames::count(c, &wb_stats::fills, warp::count(readers));
     frames::count(c, &wb_stats::prefetches, warp::count(readers));
   }
+}
+
+/// @brief Requests the missing ones of pages `first` to `end` - 1, one by each lane of the mask at most. Collective, converged. As
+/// request_pages.
+WB_FN_COLD void request_range(const wb_cache* cache, warp::mask_t mask, uint64_t first, uint64_t end, bool certain) {
+  const wb_cache& c = *cache;
+  const uint64_t page = first + warp::rank(mask);
+  const uint32_t set = frames::set_of(c, page);
+  const bool asks =
+      page < end && !tags::names(order::load<order::relaxed>(frames::tag(c, frames::entry(c, set, frames::home_way(c, page)))), page);
+  if (warp::any(mask, asks)) request_pages(cache, mask, asks, page, certain);
 }
 
 }  // namespace warpbell

@@ -189,10 +189,7 @@ template <bool IntoPage> WB_FN void copy(const wb_cache* cache, uint64_t first, 
   const uint64_t to = from + each < last_page ? from + each : last_page;
   for (uint64_t page = from; page < to; ++page) {
     if ((page - from) % warp::width == 0 && to - page > 1) {
-      const bool wanted = page + warp::lane() < to;
-      const warp::mask_t asking = warp::ballot(warp::full(), wanted);
-      if (wanted) request_page(cache, asking, page + warp::lane());
-      warp::sync(warp::full());
+      request_pages(cache, warp::full(), page + warp::lane() < to, page + warp::lane(), false);
     }
     const uint64_t page_start = page << c.page_shift, page_end = page_start + (1ull << c.page_shift);
     const uint64_t start = first > page_start ? first : page_start;

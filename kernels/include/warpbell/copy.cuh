@@ -85,6 +85,32 @@ WB_FN_COLD void copy_together(warp::mask_t mask, bool mine, uint64_t to, uint64_
   warp::sync(mask);
 }
 
+/// @brief Copies `bytes` from address `from` to address `to`, the same in all lanes. Collective over `mask`, converged.
+///
+/// @note As copy_together, without its shuffles: for a copy that a thread waits for.
+WB_FN void copy_one(warp::mask_t mask, uint64_t to, uint64_t from, uint32_t bytes) {
+  using namespace copying;
+  if (((to | from | bytes) & (unit - 1)) != 0) {
+    odd(mask, to, from, bytes);
+  } else {
+    const uint32_t n = warp::count(mask), quads = bytes / unit;
+    for (uint32_t at = warp::rank(mask); at < quads; at += many * n) {
+      order::quad q[many];
+#pragma unroll
+      for (uint32_t j = 0; j < many; ++j) {
+        if (at + j * n < quads)
+          q[j] = order::load_quad<order::relaxed, order::system>(reinterpret_cast<const void*>(from + uint64_t{at + j * n} * unit));
+      }
+#pragma unroll
+      for (uint32_t j = 0; j < many; ++j) {
+        if (at + j * n < quads)
+          order::store_quad<order::relaxed, order::system>(reinterpret_cast<void*>(to + uint64_t{at + j * n} * unit), q[j]);
+      }
+    }
+  }
+  warp::sync(mask);
+}
+
 #else
 
 namespace copying {
@@ -116,6 +142,11 @@ template <uint32_t = copying::many> WB_FN void copy_together(warp::mask_t mask, 
     }
   }
   warp::sync(mask);
+}
+
+/// @brief Copies `bytes` from address `from` to address `to`, the same in all lanes. Collective over `mask`. As copy_together.
+WB_FN void copy_one(warp::mask_t mask, uint64_t to, uint64_t from, uint32_t bytes) {
+  copy_together(mask, warp::is_leader(mask), to, from, bytes);
 }
 
 #endif

@@ -14,6 +14,12 @@ namespace frames {
 
 constexpr uint32_t none = ~0u;
 
+// A command to submit for a frame.
+struct pending_io {
+  uint32_t way = none;
+  uint64_t tag = 0;
+};
+
 /// @brief Returns the set of a page.
 WB_FN uint32_t set_of(const wb_cache& c, uint64_t page) { return static_cast<uint32_t>(page) & c.set_mask; }
 
@@ -154,7 +160,7 @@ WB_FN void cross() {
 #endif
 }
 
-// The caller of the four functions below holds the set's lock.
+// The caller of the functions below holds the set's lock.
 
 // Takes an idle frame away from its page, so that no thread finds or pins it. `t` becomes the claimed tag.
 WB_FN bool claim(const wb_cache& c, uint32_t entry, uint64_t& t) {
@@ -197,6 +203,14 @@ WB_FN bool begin_write(const wb_cache& c, uint32_t entry, uint64_t& t) {
   return true;
 }
 
+// Takes the frame of a certain way away from its page, if it is idle and clean. A gentle claim leaves a frame that was used since
+// the hand passed. `t` becomes the claimed tag.
+WB_FN bool claim_way(const wb_cache& c, uint32_t set, uint32_t way, bool gentle, uint64_t& t) {
+  const uint64_t kept = WB_TAG_FILLING | WB_TAG_WRITING | WB_TAG_DIRTY | (gentle ? WB_TAG_REFERENCED : 0);
+  t = order::load<order::relaxed>(tag(c, entry(c, set, way)));
+  return (t & kept) == 0 && claim(c, entry(c, set, way), t);
+}
+
 // Gives a claimed frame to the page, to be filled, with `pinned` pins. Returns the new tag.
 WB_FN uint64_t install(const wb_cache& c, uint32_t entry, uint64_t claimed, uint64_t page, uint32_t pinned) {
   uint64_t t = tags::rename(claimed, page, WB_TAG_FILLING | (has_checksums(c) ? WB_TAG_UNCHECKED : 0));
@@ -207,11 +221,10 @@ WB_FN uint64_t install(const wb_cache& c, uint32_t entry, uint64_t claimed, uint
 }
 
 // Chooses a frame by CLOCK and claims it. Returns its way, with the claimed tag in `t`, or `none`. The home way is preferred if it
-// is empty or unused. The search turns at most one dirty frame into one that is being written: `dirty` and `dirty_tag` then name
-// it.
+// is empty or unused. With `dirty` the search turns at most one dirty frame into one that is being written, and names it there.
 //
-// A gentle search never takes a frame that was used since the hand passed, and writes nothing back.
-WB_FN uint32_t choose(const wb_cache& c, uint32_t set, uint64_t page, bool gentle, uint64_t& t, uint32_t& dirty, uint64_t& dirty_tag) {
+// A gentle search never takes a frame that was used since the hand passed.
+WB_FN uint32_t choose(const wb_cache& c, uint32_t set, uint64_t page, bool gentle, uint64_t& t, pending_io* dirty) {
   constexpr uint64_t busy = WB_TAG_FILLING | WB_TAG_WRITING;
   constexpr uint64_t used = WB_TAG_REFERENCED | WB_TAG_DIRTY;
   constexpr uint64_t read = WB_TAG_VALID | WB_TAG_UNCHECKED;
@@ -236,10 +249,7 @@ WB_FN uint32_t choose(const wb_cache& c, uint32_t set, uint64_t page, bool gentl
       continue;
     }
     if (t & WB_TAG_DIRTY) {
-      if (!gentle && dirty == none && begin_write(c, first + w, t)) {
-        dirty = w;
-        dirty_tag = t;
-      }
+      if (dirty != nullptr && dirty->way == none && begin_write(c, first + w, t)) *dirty = pending_io{w, t};
       continue;
     }
     if (!claim(c, first + w, t)) continue;

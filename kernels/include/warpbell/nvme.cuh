@@ -15,6 +15,7 @@
 // completion policy gets the outcome.
 #pragma once
 
+#include <warpbell/capsules/poll.cuh>
 #include <warpbell/copy.cuh>
 #include <warpbell/ring.cuh>
 #include <warpbell/tags.cuh>
@@ -26,12 +27,14 @@ namespace nvme {
 // NVM Command Set 1.1, figure "Opcodes for NVM Commands".
 enum opcode : uint32_t { op_flush = 0x00, op_write = 0x01, op_read = 0x02, op_write_zeroes = 0x08 };
 
-/// @brief A submission queue entry without its command identifier, which is the slot (NVMe Base 2.1, 4.1.1).
+/// @brief A submission queue entry without its command identifier (NVMe Base 2.1, 4.1.1). `post` adds the slot, or for a remote
+/// controller the low 16 bits of the ticket.
 struct command {
   order::quad q[4];
 };
 
-/// @brief Data pointer of a transfer by PRP (NVMe Base 2.1, 4.1.1, "Data Pointer").
+/// @brief Data pointer of a transfer (NVMe Base 2.1, 4.1.1, "Data Pointer"): two PRP entries, or a keyed data block for a remote
+/// controller.
 struct prp {
   uint64_t first = 0;
   uint64_t second = 0;
@@ -94,6 +97,10 @@ WB_FN prp data_pointer(uint64_t iova, uint32_t bytes, uint32_t page_shift, uint6
   return prp{iova, list_iova};
 }
 
+/// @brief Returns the data pointer for `bytes` bytes at `address` in registered memory with this key: a keyed data block, for a
+/// remote controller. One thread calls this.
+WB_FN prp keyed(uint64_t address, uint32_t bytes, uint32_t key) { return prp{address, capsules::keyed(bytes, key)}; }
+
 // Completion queue entry, dword 3: command identifier, phase, status (NVMe Base 2.1, 4.2.1).
 constexpr uint32_t cqe_cid_mask = 0xffffu;
 constexpr uint32_t cqe_phase_shift = 16;
@@ -109,7 +116,7 @@ constexpr uint32_t cid_shift = 16;
 ///
 /// @tparam Completion Policy for commands with a context, a number other than 0 in their record (`wb_record::tag`). The thread that
 /// finishes such a command calls `Completion::complete(context, is_read, good)` once, after the data has arrived, and before the
-/// slot is free.
+/// slot is free. `Completion::is_repeated(context)` is true if its failure is not an error yet.
 template <class Completion> class basic_queue_ref : public ring_ref {
  public:
   /// @brief Refers to a queue pair in memory that kernels see.
@@ -149,11 +156,16 @@ template <class Completion> class basic_queue_ref : public ring_ref {
   /// this.
   WB_FN void post(uint32_t ticket, const nvme::command& c, const wb_record& r) const {
     char* entry = static_cast<char*>(q->sq) + uint64_t{index(ticket)} * nvme::sqe_bytes;
-    order::quad first = c.q[0];
-    first.x |= index(ticket) << nvme::cid_shift;
+    order::quad first = c.q[0], third = c.q[2];
+    if (q->remote) {
+      first.x |= ticket << nvme::cid_shift | capsules::uses_sgl;
+      if (third.y == 0) third.y = capsules::keyed_type;  // no data
+    } else {
+      first.x |= index(ticket) << nvme::cid_shift;
+    }
     order::store_quad<order::relaxed, order::system>(entry, first);
     order::store_quad<order::relaxed, order::system>(entry + 1 * sizeof(order::quad), c.q[1]);
-    order::store_quad<order::relaxed, order::system>(entry + 2 * sizeof(order::quad), c.q[2]);
+    order::store_quad<order::relaxed, order::system>(entry + 2 * sizeof(order::quad), third);
     order::store_quad<order::relaxed, order::system>(entry + 3 * sizeof(order::quad), c.q[3]);
     wb_record* to = record(ticket);
     order::store<order::relaxed>(&to->opcode_blocks, r.opcode_blocks);
@@ -226,12 +238,13 @@ template <class Completion> class basic_queue_ref : public ring_ref {
   /// @param land Called by all lanes as `land(ready, ticket)`. After it returns, the slots of the lanes with `ready` are free.
   /// @param ticket The lane's command, or the command that the lane had to wait for.
   /// @param held True if the lane still has to `release` its ticket.
+  /// @param flying The lane's command is submitted already, with this ticket.
   /// @return The command's status word (status.h). After WB_DONE the lane has acquired the completion on scope device.
-  template <class Write, class Land>
-  WB_FN uint32_t execute(warp::mask_t mask, bool wants, uint32_t& ticket, uint32_t& doorbells, bool& held, Write write, Land land) const {
+  template <class Write, class Land> WB_FN uint32_t execute(warp::mask_t mask, bool wants, uint32_t& ticket, uint32_t& doorbells,
+                                                            bool& held, Write write, Land land, bool flying = false) const {
     deadline p(control_);
     uint32_t ended = WB_DONE;
-    bool flying = false;
+    wants = wants && !flying;
     held = false;
     for (;;) {
       for (warp::mask_t untried = warp::ballot(mask, wants); untried;) {
@@ -388,12 +401,12 @@ template <class Completion> class basic_queue_ref : public ring_ref {
   }
 
   // Second half, by the lane that has the claim: calls the policy and frees the slot. A failed command with a context fails the
-  // run, unless another device holds the blocks: then the thread that waits for the data reads it there. A failed command without
-  // an owner fails the run too.
+  // run, unless the thread that waits for the data reads it again: from another device, or in parts. A failed command without an
+  // owner fails the run too.
   WB_FN void free_claimed(uint32_t ticket, uint32_t w, bool orphan) const {
     const uint64_t context = order::load<order::relaxed>(&record(ticket)->tag);
     const bool failed = (w & slot::failed) != 0;
-    if (failed && (context != 0 ? !has_copies(ticket) : orphan)) raise_command(*this, ticket);
+    if (failed && (context != 0 ? !has_copies(ticket) && !Completion::is_repeated(context) : orphan)) raise_command(*this, ticket);
     if (context) Completion::complete(context, nvme::is_read(order::load<order::relaxed>(&record(ticket)->opcode_blocks)), !failed);
     order::store<order::release>(word(ticket), next_word(ticket));
   }
@@ -511,12 +524,17 @@ template <class Completion> class basic_queue_ref : public ring_ref {
 
   static WB_FN_COLD uint32_t poll_on(by_value<ring_ref> r, warp::mask_t mask) {
     uint64_t* lock = reinterpret_cast<uint64_t*>(&r.q->head_lock);
+    // Constants are read before the lock is taken: after its acquire each look at the wb_queue would be a trip to the L2.
+    const char* const entries = static_cast<const char*>(r.q->cq);
+    uint32_t* const doorbell = r.q->cq_doorbell;
+    const uint32_t slots = r.q->depth, log2_slots = r.q->log2_depth;
     uint64_t before = 1;
     if (warp::is_leader(mask) && (static_cast<uint32_t>(order::load<order::relaxed>(lock)) & 1u) == 0) {
       before = order::fetch_or<order::acq_rel>(lock, uint64_t{1});
     }
     before = warp::shuffle(mask, before, warp::leader(mask));
     if (static_cast<uint32_t>(before) != 0) return 0;
+    if (entries == nullptr) return capsules::poll(r, mask, before);
     const uint32_t old_head = static_cast<uint32_t>(before >> 32);
     uint32_t head = old_head;
     const uint32_t n = warp::count(mask), rank = warp::rank(mask);
@@ -524,16 +542,16 @@ template <class Completion> class basic_queue_ref : public ring_ref {
     for (uint32_t looks = patient_looks; looks && head == old_head; --looks) {
       for (uint32_t k = n; k == n; head += k) {
         uint32_t at = head + rank;
-        const char* entry = static_cast<const char*>(r.q->cq) + uint64_t{r.index(at)} * nvme::cqe_bytes;
+        const char* entry = entries + uint64_t{at & (slots - 1)} * nvme::cqe_bytes;
         uint32_t w = order::load_quad<order::acquire, order::system>(entry).w;
         // A ring starts zeroed, so the phase is 1 on even laps (NVMe Base 2.1, 4.2.4).
-        k = warp::prefix(mask, (w >> nvme::cqe_phase_shift & 1u) != (r.lap(at) & 1u));
+        k = warp::prefix(mask, (w >> nvme::cqe_phase_shift & 1u) != (at >> log2_slots & 1u));
         if (rank < k) complete(r, w);
       }
     }
     warp::sync(mask);
     if (warp::is_leader(mask)) {
-      if (head != old_head) order::mmio_store(r.q->cq_doorbell, r.index(head));
+      if (head != old_head) order::mmio_store(doorbell, head & (slots - 1));
       order::store<order::release>(lock, static_cast<uint64_t>(head) << 32);
     }
     return head - old_head;
@@ -584,7 +602,7 @@ template <class Completion> class basic_queue_ref : public ring_ref {
   }
 };
 
-/// @brief The queue pair of volumes: a context is the address of the tag of the frame that the command fills or writes back.
+/// @brief The queue pair of volumes: a context names the tags of the frames that the command fills or writes back (tags::context).
 using queue_ref = basic_queue_ref<tags::completion>;
 
 }  // namespace warpbell

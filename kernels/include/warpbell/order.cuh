@@ -16,11 +16,12 @@
 namespace warpbell {
 namespace order {
 
-/// @brief Memory orders of libcu++, and `before_stores`.
+/// @brief Memory orders of libcu++, `before_stores` and `after_fence`.
 ///
 /// `before_stores` is an acquire for later stores that depend on the result of the access. A GPU does not speculate stores, so
-/// there such an access is relaxed: an acquire would empty the L1.
-enum memory_order { relaxed, before_stores, acquire, release, acq_rel, seq_cst };
+/// there such an access is relaxed: an acquire would empty the L1. `after_fence` is a release behind a release fence of the same
+/// thread: one fence is enough for several words, so on a GPU the access is relaxed.
+enum memory_order { relaxed, before_stores, after_fence, acquire, release, acq_rel, seq_cst };
 
 /// @brief Scopes.
 ///
@@ -40,11 +41,12 @@ enum thread_scope { device, system, world };
   X(load, relaxed, system, RELAXED) \
   X(load, acquire, system, ACQUIRE) \
   X(load, relaxed, world, ACQUIRE)
-#define WB_ORDER_STORES(X)           \
-  X(store, relaxed, device, RELAXED) \
-  X(store, release, device, RELEASE) \
-  X(store, relaxed, system, RELAXED) \
-  X(store, release, system, RELEASE) \
+#define WB_ORDER_STORES(X)               \
+  X(store, relaxed, device, RELAXED)     \
+  X(store, after_fence, device, RELEASE) \
+  X(store, release, device, RELEASE)     \
+  X(store, relaxed, system, RELAXED)     \
+  X(store, release, system, RELEASE)     \
   X(store, relaxed, world, RELEASE)
 // Read-modify-writes of 4 or 8 bytes. Each returns the value before.
 #define WB_ORDER_UPDATES(X)                    \
@@ -62,6 +64,7 @@ enum thread_scope { device, system, world };
   X(fetch_xor, relaxed, world, ACQ_REL)        \
   X(fetch_min, relaxed, device, RELAXED)       \
   X(exchange, relaxed, device, RELAXED)        \
+  X(exchange, after_fence, device, RELEASE)    \
   X(exchange, release, device, RELEASE)        \
   X(exchange, acq_rel, device, ACQ_REL)        \
   X(exchange, relaxed, world, ACQ_REL)

@@ -22,6 +22,7 @@
 #pragma once
 
 #include <warpbell/abi.h>
+#include <warpbell/capsules/send.cuh>
 #include <warpbell/clock.cuh>
 #include <warpbell/error.cuh>
 #include <warpbell/order.cuh>
@@ -159,6 +160,15 @@ template <class Queue, class Ring> class ring_core {
     return warp::any(mask, more) ? 1 + publish(mask) : 1;
   }
 
+  /// @brief Returns the tail lock, whose holder has announced the entries before ticket `end`. One thread that has the lock
+  /// calls this, after a fence that releases what it wrote.
+  WB_FN void release_tail(uint32_t end) const {
+    // Neither waits for the other: a mark that is set after this look was followed by an attempt at the lock.
+    const bool behind = self().seems_marked(end);
+    const uint64_t held = order::exchange<order::after_fence>(lock(), static_cast<uint64_t>(end) << 32);
+    if (static_cast<uint32_t>(held) > 1 || behind) publish(warp::mask_t{1} << warp::lane());
+  }
+
   /// @brief Writes the doorbell for every marked entry from the tail on, unless another warp holds the lock, which then sees these
   /// marks.
   ///
@@ -264,7 +274,7 @@ class ring_ref : public ring_core<wb_queue, ring_ref> {
   /// @brief Refers to a queue in memory that kernels see.
   WB_FN explicit ring_ref(wb_queue* queue) : ring_core(queue) {}
 
-  /// @brief Returns the slot of a ticket, which is also its command identifier.
+  /// @brief Returns the slot of a ticket, which is also its command identifier on a local controller.
   WB_FN uint32_t index(uint32_t ticket) const { return ticket & (q->depth - 1); }
   /// @brief Returns the lap of a ticket.
   WB_FN uint32_t lap(uint32_t ticket) const { return ticket >> q->log2_depth; }
@@ -296,6 +306,16 @@ class ring_ref : public ring_core<wb_queue, ring_ref> {
     return publish(mask);
   }
 
+  /// @brief Announces the entries before ticket `tail` to the device. One thread that holds the tail lock calls this.
+  WB_FN void ring(uint32_t tail) const {
+    // A remote controller has no doorbell of NVMe.
+    uint32_t* const doorbell = q->sq_doorbell;
+    const uint32_t value = index(tail);
+    if (doorbell == nullptr) return capsules::ring(q, tail);
+    order::fence<order::acq_rel, order::system>();
+    order::mmio_store(doorbell, value);
+  }
+
  private:
   friend class ring_core<wb_queue, ring_ref>;
 
@@ -315,11 +335,6 @@ class ring_ref : public ring_core<wb_queue, ring_ref> {
     const uint32_t k = warp::prefix(mask, is_marked(tail + warp::rank(mask)));
     tail += k;
     return k == warp::count(mask);
-  }
-
-  WB_FN void ring(uint32_t tail) const {
-    order::fence<order::acq_rel, order::system>();
-    order::mmio_store(q->sq_doorbell, index(tail));
   }
 
   static WB_FN_COLD bool replenish_on(by_value<ring_ref> r, warp::mask_t mask) {

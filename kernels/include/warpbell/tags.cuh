@@ -54,13 +54,41 @@ WB_FN void end_write(uint64_t* tag, bool good) {
   } while (seen != now);
 }
 
-/// @brief Completion policy of a queue (nvme.cuh) whose contexts are addresses of tags. The thread that finishes a command calls
-/// it.
+// Context of a command of several frames: bits 0 to 47 the address of the first frame's tag, 48 to 55 the distance of their tags in
+// words, 56 to 63 the number of frames after the first. The context of one frame is the address of its tag: addresses of programs
+// have at most 56 bits.
+constexpr uint32_t stride_at = 48, frames_at = 56;
+constexpr uint32_t most_stride = 255, most_frames = 256;
+
+/// @brief Returns true if a context has room for the address of a tag and the distance of tags in words.
+WB_FN bool fits(const uint64_t* tag, uint32_t stride) { return reinterpret_cast<uint64_t>(tag) >> stride_at == 0 && stride <= most_stride; }
+/// @brief Returns the context of a command that reads into `frames` frames, or writes one back.
+///
+/// @param tag Tag of the first frame.
+/// @param stride Distance of the frames' tags in words. If there are several, they fit (`fits`).
+/// @param frames Up to most_frames; without any, the context is that of one.
+WB_FN uint64_t context(const uint64_t* tag, uint32_t stride, uint32_t frames) {
+  const uint64_t at = reinterpret_cast<uint64_t>(tag);
+  return frames <= 1 ? at : at | uint64_t{stride} << stride_at | uint64_t{frames - 1} << frames_at;
+}
+
+// Ends the read of a command into all its frames.
+WB_FN void end_reads(uint64_t context, bool good) {
+  const uint32_t after = static_cast<uint32_t>(context >> frames_at);
+  if (after == 0) return end_read(reinterpret_cast<uint64_t*>(context), good);
+  const uint32_t stride = static_cast<uint32_t>(context >> stride_at) & most_stride;
+  uint64_t* tag = reinterpret_cast<uint64_t*>(context & ((uint64_t{1} << stride_at) - 1));
+  for (uint32_t i = 0; i <= after; ++i) end_read(tag + uint64_t{i} * stride, good);
+}
+
+/// @brief Completion policy of a queue (nvme.cuh) with the contexts of a page cache. The thread that finishes a command calls it.
 struct completion {
+  // Returns true if threads that wait for parts of a failed read repeat them: pages that came together are then read one by one, so
+  // that the error is that of the page which cannot be read.
+  WB_FN static bool is_repeated(uint64_t context) { return context >> frames_at != 0; }
   WB_FN static void complete(uint64_t context, bool is_read, bool good) {
-    uint64_t* tag = reinterpret_cast<uint64_t*>(context);
-    if (is_read) end_read(tag, good);
-    else end_write(tag, good);
+    if (is_read) end_reads(context, good);
+    else end_write(reinterpret_cast<uint64_t*>(context), good);
   }
 };
 

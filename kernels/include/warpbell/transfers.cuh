@@ -85,13 +85,15 @@ template <bool tagged> WB_FN token volume_ref::send(warp::mask_t mask, bool wait
 
 // Ends a command that could not be sent, or has failed meanwhile: `ended` is the result of `submit_with`. Returns the token.
 template <bool tagged> WB_FN token volume_ref::end_unsent(const io& x, const status& ended) const {
+  // A command that was submitted and has failed meanwhile has completed its tag.
+  if ((tagged || x.tag) && ended.opcode_blocks != 0) return token::resolved(ended.word);
   const place at = locate(x.block, x.turn);
   if (x.op == nvme::op_read && at.copies && is_of_device(ended.word)) {
     // The queue had no room, so the command was not sent.
     const bool goes_on = ended.kind() != WB_TIMED_OUT || drop(at.device);
     if (goes_on && (tagged || x.tag)) {
-      // The thread that waits for the page reads it. A command that was submitted and has failed meanwhile has completed its tag.
-      if (ended.opcode_blocks == 0) tags::completion::complete(x.tag, true, false);
+      // The thread that waits for the page reads it.
+      tags::completion::complete(x.tag, true, false);
       return token::resolved(ended.word);
     }
     if (!tagged && goes_on) return token::resolved(transfer(self(), true, x.op, x.block, x.blocks, x.buffer).word);
@@ -165,6 +167,9 @@ template <bool called> WB_FN uint32_t volume_ref::move(warp::mask_t mask, bool w
     ended = status_word(WB_BAD_ARGUMENT);
     wants = false;
   }
+  if constexpr (!called) {
+    if (x.op == nvme::op_read && warp::popcount(warp::ballot(mask, wants)) == 1) return move_alone(mask, wants, x, ended);
+  }
   uint32_t doorbells = 0;
   bool held;
   const uint32_t word = q.execute(
@@ -181,6 +186,41 @@ template <bool called> WB_FN uint32_t volume_ref::move(warp::mask_t mask, bool w
   }
   if (held) q.release(x.ticket);
   count(mask, wants && x.op != nvme::op_flush, x.op, x.blocks, doorbells);
+  return ended == WB_DONE ? word : ended;
+}
+
+// Executes one read, of the lane with `wants`. Returns its status word.
+WB_FN uint32_t volume_ref::move_alone(warp::mask_t mask, bool wants, io& x, uint32_t ended) const {
+  const queue_ref q = queue_on(wants ? locate(x.block, x.turn).device : 0);
+  using way = express<queue_ref>;
+  way fast;
+  way::state state = way::state::none;
+  uint32_t word = WB_DONE, doorbells = 0;
+  uint64_t from = 0;
+  if (wants && !q.q->remote) {
+    state = fast.go(q, x.ticket, doorbells, word, [&](uint32_t t) {
+      from = q.q->bounce != 0 ? q.bounce(t) : 0;
+      writer{*this, q, x, true}(self(), true, t);
+    });
+  }
+  const bool done = state == way::state::done;
+  if (const warp::mask_t reader = warp::ballot(mask, done)) {
+    const uint32_t lane = warp::first(reader);
+    from = warp::shuffle(mask, word == WB_DONE ? from : 0, lane);
+    if (from) copy_one(mask, warp::shuffle(mask, x.buffer, lane), from, warp::shuffle(mask, x.blocks, lane) << v_->block_shift);
+    if (done) fast.finish(q);
+    count(mask, done, x.op, x.blocks, doorbells);
+    return done ? word : ended;
+  }
+  bool held;
+  const bool flying = state == way::state::flying;
+  word = q.execute(
+      mask, wants, x.ticket, doorbells, held, [&](queue_ref group, bool got, uint32_t t) { write<false>(group, x, true, mask, got, t); },
+      [](bool, uint32_t) {}, flying);
+  const bool comes_back = held && q.q->bounce != 0;
+  if (warp::any(mask, comes_back)) copy_together(mask, comes_back, x.buffer, q.bounce(x.ticket), x.blocks << v_->block_shift);
+  if (held) q.release(x.ticket);
+  count(mask, wants, x.op, x.blocks, doorbells);
   return ended == WB_DONE ? word : ended;
 }
 

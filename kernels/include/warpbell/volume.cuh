@@ -29,6 +29,7 @@
 // after the host has seen that the device has left the bus. Until then the device could write to the buffer.
 #pragma once
 
+#include <warpbell/express.cuh>
 #include <warpbell/nvme.cuh>
 #include <warpbell/tags.cuh>
 
@@ -212,8 +213,10 @@ class volume_ref {
   /// @return True in the lanes whose write is still to be submitted.
   WB_FN bool prepare_page(warp::mask_t mask, bool wants, uint32_t word, uint64_t block, uint32_t n, uint64_t buffer, uint64_t* tag) const;
   /// @brief Starts a read, or a write after `prepare_page`. Otherwise as `start`. Collective.
-  WB_FN token start_prepared(warp::mask_t mask, uint64_t block, uint32_t n, uint32_t opcode, void* buffer, uint64_t* tag) const {
-    io x{opcode, n, 0, block, reinterpret_cast<uint64_t>(buffer), reinterpret_cast<uint64_t>(tag)};
+  ///
+  /// @param context Context of the command (tags::context): a read may fill several frames.
+  WB_FN token start_prepared(warp::mask_t mask, uint64_t block, uint32_t n, uint32_t opcode, void* buffer, uint64_t context) const {
+    io x{opcode, n, 0, block, reinterpret_cast<uint64_t>(buffer), context};
     uint32_t device = 0;
     token t;
     bool waits = n != 0;
@@ -316,6 +319,18 @@ class volume_ref {
     return place{device, lba, chunk - within < most ? chunk - within : most, copies};
   }
 
+  /// @brief Returns the most blocks that one command may transfer on every device in use.
+  WB_FN uint32_t most_blocks() const {
+    uint32_t most = ~0u;
+    for (uint32_t d = 0; d < v_->device_count; ++d) {
+      const uint32_t one = room_on(d);
+      if (one != 0 && one < most) most = one;
+    }
+    return most;
+  }
+  /// @brief Returns true if a block is on the same device as the block before it, and follows it there.
+  WB_FN bool continues(uint64_t block) const { return v_->device_count == 1 || block % v_->chunk_blocks != 0; }
+
   /// @brief Returns the place from which a block is read. `turn` becomes that of the first copy in use.
   WB_FN place reading_place(uint64_t block, uint32_t& turn) const {
     turn = 0;
@@ -387,6 +402,15 @@ class volume_ref {
     return no_address;
   }
 
+  // Returns the key with which a remote controller reaches a buffer that has an iova.
+  WB_FN_COLD static uint32_t key_of(by_value<volume_ref> v, uint32_t device, uint64_t address) {
+    for (uint32_t i = 0; i < v.v_->registered_region_count; ++i) {
+      const wb_registered_region* w = &v.v_->window[i];
+      if (address - w->base < w->bytes) return w->key[device];
+    }
+    return 0;
+  }
+
   // Returns true if the device can transfer `n` blocks to or from the buffer.
   WB_FN bool reachable(uint32_t device, uint64_t buffer, uint32_t n) const {
     return queue_on(device).q->bounce != 0 || iova(device, buffer, n << v_->block_shift) != no_address;
@@ -429,9 +453,10 @@ class volume_ref {
       }
       const uint64_t data = bounces ? q.q->bounce_iova + uint64_t{i} * q.q->bounce_bytes : volume.iova(at.device, buffer, bytes);
       const uint64_t list = uint64_t{i} << v->memory_page_shift;
-      const nvme::prp p =
-          nvme::data_pointer(data, bytes, v->memory_page_shift, bounces ? nullptr : reinterpret_cast<uint64_t*>(q.q->prp_list + list),
-                             q.q->prp_list_iova + list);
+      const nvme::prp p = q.q->remote ? nvme::keyed(data, bytes, bounces ? q.q->bounce_key : key_of(volume, at.device, buffer))
+                                      : nvme::data_pointer(data, bytes, v->memory_page_shift,
+                                                           bounces ? nullptr : reinterpret_cast<uint64_t*>(q.q->prp_list + list),
+                                                           q.q->prp_list_iova + list);
       const uint64_t to = op == nvme::op_read ? (bounces ? buffer : buffer | WB_RECORD_LANDED) : 0;
       q.post(ticket, nvme::transfer(op, v->device[at.device].nsid, at.lba, blocks, p),
              nvme::record(op, at.lba, blocks, to, bytes, x.tag, is_private, at.copies && op == nvme::op_read));
@@ -455,6 +480,7 @@ class volume_ref {
   WB_FN token refuse(const io& x, const status& s) const;
   WB_FN status transfer(warp::mask_t mask, bool wants, uint32_t op, uint64_t block, uint32_t n, uint64_t buffer) const;
   template <bool called = false> WB_FN uint32_t move(warp::mask_t mask, bool wants, io& x) const;
+  WB_FN uint32_t move_alone(warp::mask_t mask, bool wants, io& x, uint32_t ended) const;
   WB_FN_COLD static uint32_t move_called(by_value<volume_ref> v, warp::mask_t mask, bool wants, io* x);
   WB_FN_COLD static void write_called(by_value<volume_ref> v, wb_queue* queue, const io* x, bool is_private, warp::mask_t mask, bool got,
                                       uint32_t ticket);

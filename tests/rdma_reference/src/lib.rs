@@ -9,6 +9,13 @@
 #[allow(clippy::all, clippy::undocumented_unsafe_blocks)]
 mod ours;
 
+// The names by which the file below finds the declarations.
+use ours as bindings;
+
+#[path = "../../../host/rdma/sys/cm.rs"]
+#[allow(non_camel_case_types, dead_code)]
+mod cm;
+
 use std::collections::BTreeMap;
 use std::ffi::{CStr, c_char};
 use std::mem::{offset_of, transmute_copy};
@@ -129,4 +136,47 @@ fn what_rdma_sys_has_is_the_same() {
     generated::lacking_is_lacking();
     println!("{} types and fields, {} constants as in rdma-sys", layouts.len(), numbers.len());
     println!("rdma-sys lacks, compared with the headers alone: {}", generated::LACKING.join(" "));
+}
+
+#[test]
+fn the_types_of_the_connection_manager_are_those_of_rdma_sys() {
+    macro_rules! same_offset {
+        ($($of:ident: $ours:ident $(. $our_rest:ident)* = $theirs:ident $(. $their_rest:ident)*;)*) => {
+            $(assert_eq!(
+                offset_of!(cm::$of, $ours $(.$our_rest)*),
+                offset_of!(rdma_sys::$of, $theirs $(.$their_rest)*),
+                "{}.{}", stringify!($of), stringify!($ours)
+            );)*
+        };
+    }
+    same_offset! {
+        rdma_event_channel: fd = fd;
+        rdma_cm_id: verbs = verbs;
+        rdma_cm_id: channel = channel;
+        rdma_cm_id: context = context;
+        rdma_cm_id: qp = qp;
+        rdma_cm_id: route = route;
+        rdma_cm_id: ps = ps;
+        rdma_cm_id: port_num = port_num;
+        rdma_route: path_rec = path_rec;
+        rdma_route: num_paths = num_paths;
+        rdma_route: sgid = addr.addr;
+        rdma_conn_param: private_data = private_data;
+        rdma_conn_param: private_data_len = private_data_len;
+        rdma_conn_param: responder_resources = responder_resources;
+        rdma_conn_param: initiator_depth = initiator_depth;
+        rdma_conn_param: flow_control = flow_control;
+        rdma_conn_param: retry_count = retry_count;
+        rdma_conn_param: rnr_retry_count = rnr_retry_count;
+        rdma_conn_param: srq = srq;
+        rdma_conn_param: qp_num = qp_num;
+        rdma_cm_event: id = id;
+        rdma_cm_event: listen_id = listen_id;
+        rdma_cm_event: event = event;
+        rdma_cm_event: status = status;
+        rdma_cm_event: conn = param;
+    }
+    assert_eq!(size_of::<cm::rdma_route>(), size_of::<rdma_sys::rdma_route>());
+    assert_eq!(size_of::<cm::rdma_conn_param>(), size_of::<rdma_sys::rdma_conn_param>());
+    assert_eq!(size_of::<cm::rdma_cm_event>(), size_of::<rdma_sys::rdma_cm_event>());
 }

@@ -18,6 +18,8 @@ const MOST_LOG_BYTES: u32 = 1 << 20;
 const MDTS: usize = 77;
 /// Bit in dword 11: the queue is contiguous in memory, as CAP.CQR requires.
 const PHYSICALLY_CONTIGUOUS: u32 = 1;
+/// Results of Abort.
+const ABORTED: u32 = 0;
 const NOT_ABORTED: u32 = 1;
 
 impl Manager {
@@ -56,7 +58,7 @@ impl Manager {
         self.answer(e.cid(), local.map(|()| 0));
     }
 
-    fn answer(&mut self, cid: u16, result: Result<u32, Status>) {
+    pub(super) fn answer(&mut self, cid: u16, result: Result<u32, Status>) {
         let answer = match result {
             Ok(result) => Answer { status: status::SUCCESS, result },
             Err(status) => Answer { status, result: 0 },
@@ -107,16 +109,27 @@ impl Manager {
         }
         let cq =
             *self.cqs.get(&setup.id).filter(|cq| e.cdw11 >> 16 == u32::from(cq.id)).ok_or(status::INVALID_CQ.dnr())?;
-        let queue = self.connect_queue(setup.id, setup.entries)?;
+        let kernels = self.core.kernels.lock().get(&setup.id).cloned();
+        let queue = self.connect_queue(setup.id, setup.entries, self.facts.user(kernels.as_deref()))?;
+        match &kernels {
+            Some(k) => k.attach(queue.into_link()).map_err(|error| {
+                self.core.report(error);
+                status::HOST_PATHING_ERROR
+            })?,
+            None => self.core.thread_of(setup.id).send(Message::Add(setup, cq, queue)),
+        }
         self.core.existing.set(setup.id, false, true);
         self.sqs.insert(setup.id, setup);
-        self.core.thread_of(setup.id).send(Message::Add(setup, cq, queue));
         Ok(())
     }
 
     fn delete_sq(&mut self, e: &SqEntry) -> Result<(), Status> {
         let id = e.cdw10 as u16;
         self.sqs.remove(&id).ok_or(status::INVALID_QUEUE_ID.dnr())?;
+        if self.core.end_kernel_queue(id) {
+            self.core.existing.set(id, false, false);
+            return Ok(());
+        }
         let removed = self.ask(self.core.thread_of(id), |reply| Message::Remove(id, reply));
         self.core.existing.set(id, false, false);
         removed.ok_or(status::INTERNAL_ERROR)
@@ -128,6 +141,8 @@ impl Manager {
             return Err(status::INVALID_QUEUE_DELETION.dnr());
         }
         self.cqs.remove(&id).ok_or(status::INVALID_QUEUE_ID.dnr())?;
+        // Of a queue that kernels were to drive, and that was not connected.
+        self.core.end_kernel_queue(id);
         self.core.existing.set(id, true, false);
         Ok(())
     }
@@ -158,8 +173,13 @@ impl Manager {
         let up = self.up().is_some();
         let mut entry = *e;
         let bytes = match e.opcode() {
-            admin::ASYNC_EVENT_REQUEST if !up => {
-                self.event_requests.push(*e);
+            admin::ASYNC_EVENT_REQUEST => {
+                self.request_event(e.cid());
+                return Ok(None);
+            }
+            admin::ABORT if e.cdw10 as u16 == 0 && self.events.cancel((e.cdw10 >> 16) as u16) => {
+                self.answer((e.cdw10 >> 16) as u16, Err(status::ABORT_REQUESTED));
+                self.answer(e.cid(), Ok(ABORTED));
                 return Ok(None);
             }
             admin::ABORT if !up => {
@@ -178,6 +198,8 @@ impl Manager {
                 let found = match queue {
                     0 => self.up().and_then(|a| a.admin.commands().find(cid)),
                     _ if !self.sqs.contains_key(&queue) => None,
+                    // Kernels give commands the identifiers that are on the wire.
+                    _ if self.core.kernels.lock().contains_key(&queue) => Some(cid),
                     _ => self.ask(self.core.thread_of(queue), |reply| Message::Find(queue, cid, reply)).flatten(),
                 };
                 let Some(found) = found else {
@@ -196,7 +218,11 @@ impl Manager {
                 self.answer(e.cid(), Ok((e.cdw11 & 0xffff).min(most) | (e.cdw11 >> 16).min(most) << 16));
                 return Ok(None);
             }
-            admin::SET_FEATURES | admin::GET_FEATURES | admin::ASYNC_EVENT_REQUEST | admin::KEEP_ALIVE => 0,
+            admin::SET_FEATURES => {
+                entry.cdw11 = self.facts.feature(e.cdw10 as u8, e.cdw11);
+                0
+            }
+            admin::GET_FEATURES | admin::KEEP_ALIVE => 0,
             _ => return Err(status::INVALID_OPCODE.dnr()),
         };
         Ok(Some(match bytes {
@@ -206,12 +232,10 @@ impl Manager {
         }))
     }
 
-    /// Completes a command whose association was lost. Event requests wait for the next one.
-    pub(super) fn orphan(&mut self, command: Command, status: Status) {
-        match (command.place, command.entry.opcode()) {
-            (Place::Owned(_), _) => {}
-            (Place::Prps, admin::ASYNC_EVENT_REQUEST) => self.event_requests.push(command.entry),
-            (Place::Prps, _) => self.answer(command.entry.cid(), Err(status)),
+    /// Completes a command of the driver whose association was lost.
+    pub(super) fn orphan(&mut self, command: &Command, status: Status) {
+        if matches!(command.place, Place::Prps) {
+            self.answer(command.entry.cid(), Err(status));
         }
     }
 

@@ -1,16 +1,20 @@
-//! Manager thread: register state machine, admin queue, Keep Alive, recovery of a lost association.
+//! Manager thread: register state machine, admin queue, Keep Alive, connections of I/O queues.
 
 use super::super::FabricsError;
-use super::super::association::Association;
+use super::super::access::Established;
+use super::super::association::{Association, Limits};
 use super::super::commands::{Command, Finished};
 use super::super::driver_memory::DriverMemory;
-use super::super::link::{Dialer, QueueShape};
+use super::super::link::{QueueShape, User};
+use super::super::paths::Paths;
 use super::super::queue::{Queue, admin};
+use super::events::Events;
+use super::kernels::KernelQueue;
 use super::{Core, Flow, Message, READY, change_status};
 use crate::idle::{self, Idle, Pace, Pause};
 use crate::nvme::ring_service::{Answer, Cq, Mailbox, RingSetup, Snapshot, SubmissionRing, copy};
 use crate::wire::nvme::fabrics::property_get;
-use crate::wire::nvme::{SqEntry, Status, admin as opcode, cc, csts, register, status};
+use crate::wire::nvme::{Status, admin as opcode, cc, csts, register, status};
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
@@ -25,6 +29,8 @@ const PACE: Pace =
     Pace { spin: Duration::ZERO, yields: 100, naps: [Duration::from_micros(50), Duration::from_millis(1)] };
 /// Longest sleep while the controller is disabled. Register writes wake the thread.
 const LONG_NAP: Duration = Duration::from_millis(100);
+/// Interval between two looks at the connections of kernels.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// Time in which a target notices that a connection was closed.
 const CLOSE_NOTICE: Duration = Duration::from_secs(2);
 /// Time for messages to a target that is left anyway.
@@ -37,12 +43,12 @@ pub(super) struct AdminRings {
 }
 
 /// State of the association.
-enum Link {
+pub(super) enum Link {
     /// None: the controller is disabled.
     None,
     /// Connected by `connect` and not enabled by the driver yet.
-    Prepared(Box<Association>),
-    Up(Box<Association>),
+    Prepared(Box<Established>),
+    Up(Box<Established>),
     /// Lost. The controller is ready for the driver, and commands wait.
     Down {
         since: Instant,
@@ -54,44 +60,88 @@ enum Link {
     Failed,
 }
 
+/// Facts about the controller of the association, or of the last one.
+#[derive(Clone, Debug)]
+pub(super) struct Facts {
+    limits: Limits,
+    /// Largest number of event requests.
+    pub(super) event_limit: u16,
+    /// Length of the log page of access states in bytes; `None` if the controller reports none.
+    pub(super) access_bytes: Option<u32>,
+    /// Model and serial number.
+    pub(super) subsystem: String,
+}
+
+impl Facts {
+    pub(super) fn new(e: &Established) -> Self {
+        let i = &e.identify;
+        Self {
+            limits: e.limits,
+            event_limit: i.event_limit(),
+            access_bytes: e.access_bytes,
+            subsystem: format!("{} with serial number {}", i.model(), i.serial()),
+        }
+    }
+
+    /// Returns the user of a queue's connection.
+    pub(super) fn user<'a>(&self, kernels: Option<&'a KernelQueue>) -> User<'a> {
+        kernels.map_or(User::Host(self.limits.in_capsule_bytes), |k| User::Kernels(&k.plan.space))
+    }
+
+    /// Gives a connected I/O queue the limits of the controller.
+    pub(super) fn prepared(&self, mut queue: Queue) -> Box<Queue> {
+        queue.link().set_in_capsule(self.limits.in_capsule_bytes);
+        if self.limits.max_commands > 0 {
+            queue.commands().limit(self.limits.max_commands.into());
+        }
+        Box::new(queue)
+    }
+}
+
 pub(super) struct Manager {
     pub(super) core: Arc<Core>,
-    dialer: Dialer,
+    pub(super) paths: Paths,
+    pub(super) facts: Facts,
     /// Index of this reader of the address table.
     reader: usize,
     pub(super) table: Arc<Snapshot>,
     pub(super) rings: Option<AdminRings>,
-    link: Link,
+    pub(super) link: Link,
+    /// When the association was established.
+    pub(super) raised: Instant,
     /// Completion queues without submission queue, and queue pairs.
     pub(super) cqs: BTreeMap<u16, RingSetup>,
     pub(super) sqs: BTreeMap<u16, RingSetup>,
     /// Features that the driver has set: they are set again with a new association.
     pub(super) features: BTreeMap<u8, u32>,
-    /// Event requests of the driver that wait for an association.
-    pub(super) event_requests: Vec<SqEntry>,
+    pub(super) events: Events,
     pub(super) finished: Vec<Finished>,
     cc: u32,
     /// Keep Alive: the next time to send it, and the time since which a response is due.
-    next_beat: Instant,
-    pending_beat: Option<Instant>,
+    pub(super) next_beat: Instant,
+    pub(super) pending_beat: Option<Instant>,
+    next_look: Instant,
 }
 
 impl Manager {
-    pub(super) fn new(core: Arc<Core>, dialer: Dialer, association: Association) -> Self {
+    pub(super) fn new(core: Arc<Core>, paths: Paths, established: Established) -> Self {
         Self {
-            dialer,
+            paths,
+            facts: Facts::new(&established),
             reader: core.mail.len(),
             table: core.table.snapshot(),
             rings: None,
-            link: Link::Prepared(Box::new(association)),
+            link: Link::Prepared(Box::new(established)),
+            raised: Instant::now(),
             cqs: BTreeMap::new(),
             sqs: BTreeMap::new(),
             features: BTreeMap::new(),
-            event_requests: Vec::new(),
+            events: Events::default(),
             finished: Vec::new(),
             cc: 0,
             next_beat: Instant::now() + core.config.keep_alive / 2,
             pending_beat: None,
+            next_look: Instant::now(),
             core,
         }
     }
@@ -105,7 +155,7 @@ impl Manager {
                 continue;
             }
             match (idle.next(), &self.link) {
-                (Pause::Nap(nap), Link::Up(a)) => idle::wait(&[a.admin.descriptor()], nap),
+                (Pause::Nap(nap), Link::Up(e)) => idle::wait(&[e.association.admin.descriptor()], nap),
                 (Pause::Nap(_), _) if self.rings.is_none() => std::thread::park_timeout(LONG_NAP),
                 (pause, _) => pause.make(std::thread::park_timeout),
             }
@@ -123,6 +173,7 @@ impl Manager {
         for value in writes {
             self.configure(value);
         }
+        self.look_at_kernels();
         let loss = self.core.loss.lock().take();
         if let Some(error) = loss {
             self.lose(error);
@@ -130,6 +181,7 @@ impl Manager {
         }
         // Responses that have arrived count before Keep Alive is late.
         busy |= self.carry();
+        self.follow_events();
         self.beat();
         if self.core.registers.csts.load(Ordering::Relaxed) & READY != 0 {
             busy |= self.serve();
@@ -147,15 +199,30 @@ impl Manager {
         self.core.table.announce(self.reader, self.table.generation);
     }
 
+    /// Executes a step that takes long and accesses no memory of commands. Unmappings do not wait for this thread meanwhile.
+    pub(super) fn without_memory<T>(&mut self, step: impl FnOnce(&mut Self) -> T) -> T {
+        self.core.table.retire(self.reader);
+        let done = step(self);
+        // A snapshot that is taken from here on is one that an unmapping waits for.
+        self.core.table.announce(self.reader, self.table.generation);
+        self.refresh();
+        done
+    }
+
     /// Returns the association while it is established.
     pub(super) fn up(&mut self) -> Option<&mut Association> {
         match &mut self.link {
-            Link::Up(a) => Some(a),
+            Link::Up(e) => Some(&mut e.association),
             _ => None,
         }
     }
 
-    fn set_flow(&self, flow: Flow) {
+    /// Returns address and port of the port in use, or of the last one.
+    pub(super) fn peer(&self) -> String {
+        self.paths.dialer().config.peer()
+    }
+
+    pub(super) fn set_flow(&self, flow: Flow) {
         *self.core.flow.lock() = flow;
     }
 
@@ -199,52 +266,16 @@ impl Manager {
         self.rings = Some(AdminRings { sq, cq });
         let prepared = std::mem::replace(&mut self.link, Link::None);
         let association = match prepared {
-            Link::Prepared(a) => Ok(a),
+            Link::Prepared(e) => Ok(e),
             _ => self.associate(),
         };
         match association {
-            Ok(a) => {
-                self.raise(a);
+            Ok(e) => {
+                self.raise(e);
                 change_status(&core, READY, 0);
             }
             Err(e) => self.fail(e.to_string()),
         }
-    }
-
-    /// Establishes an association, without I/O queues.
-    fn associate(&mut self) -> Result<Box<Association>, FabricsError> {
-        let mut a = Association::open(&self.dialer)?;
-        a.enable()?;
-        let identify = a.identify()?;
-        let limits = a.limits(&identify)?;
-        let wanted = u32::from(self.core.pairs);
-        let granted = a.request_queues(wanted)?;
-        let before = self.core.limits;
-        let unsupported = |reason: String| Err(FabricsError::Unsupported { peer: self.core.config.peer(), reason });
-        if granted < wanted {
-            return unsupported(format!("it grants {granted} I/O queues now, and granted {wanted} before"));
-        }
-        if limits.queue_entries < before.queue_entries || limits.max_transfer_bytes != before.max_transfer_bytes {
-            return unsupported("its limits have changed since it was opened; open it again".to_owned());
-        }
-        Ok(Box::new(a))
-    }
-
-    /// Starts to use an association.
-    fn raise(&mut self, association: Box<Association>) {
-        self.link = Link::Up(association);
-        self.next_beat = Instant::now() + self.core.config.keep_alive / 2;
-        self.pending_beat = None;
-        *self.core.failure.lock() = None;
-        self.set_flow(Flow::Open);
-    }
-
-    /// Marks the controller as failed. Reads of CSTS fail with the reason.
-    fn fail(&mut self, reason: String) {
-        tracing::debug!(device = %self.core.name, reason, "the controller failed");
-        self.link = Link::Failed;
-        *self.core.failure.lock() = Some(reason);
-        self.set_flow(Flow::Closed);
     }
 
     /// Ends the association, which deletes all queues (NVMe Base 2.1, 3.7.2).
@@ -256,6 +287,7 @@ impl Manager {
         }
         self.rings = None;
         for id in std::mem::take(&mut self.sqs).into_keys() {
+            core.end_kernel_queue(id);
             core.existing.set(id, false, false);
             core.doorbells.clear(id);
         }
@@ -264,7 +296,7 @@ impl Manager {
             core.doorbells.clear(id);
         }
         core.doorbells.clear(0);
-        self.event_requests.clear();
+        self.events = Events::default();
         self.finished.clear();
         self.features.clear();
         *core.loss.lock() = None;
@@ -275,9 +307,9 @@ impl Manager {
 
     /// Disables the remote controller, if it can be reached, and drops the admin queue.
     fn part(&mut self) {
-        if let Link::Up(mut a) | Link::Prepared(mut a) = std::mem::replace(&mut self.link, Link::None) {
+        if let Link::Up(mut e) | Link::Prepared(mut e) = std::mem::replace(&mut self.link, Link::None) {
             // The connection ends in any case, and the target drops the association with it.
-            if let Err(error) = a.disable(PARTING) {
+            if let Err(error) = e.association.disable(PARTING) {
                 tracing::debug!(device = %self.core.name, %error, "the controller was not disabled");
             }
         }
@@ -302,17 +334,17 @@ impl Manager {
         let now = Instant::now();
         if let Some(since) = self.pending_beat.filter(|s| !every.is_zero() && now - *s > every) {
             let what = "Keep Alive".to_owned();
-            let peer = self.core.config.peer();
+            let peer = self.peer();
             return self.lose(FabricsError::TimedOut { peer, what, waited: now - since });
         }
         if every.is_zero() || self.pending_beat.is_some() || now < self.next_beat {
             return;
         }
-        if let Link::Up(a) | Link::Prepared(a) = &mut self.link {
+        if let Link::Up(e) | Link::Prepared(e) = &mut self.link {
             let none = DriverMemory::none();
             let sent = [admin(opcode::KEEP_ALIVE, 0, 0), property_get(register::CSTS)]
                 .into_iter()
-                .try_for_each(|entry| a.admin.submit(Command::plain(entry), &none).map(drop));
+                .try_for_each(|entry| e.association.admin.submit(Command::plain(entry), &none).map(drop));
             self.pending_beat = Some(now);
             self.next_beat = now + every / 2;
             if let Err(error) = sent {
@@ -324,10 +356,10 @@ impl Manager {
     /// Sends and receives on the admin connection. Returns true if something moved.
     fn carry(&mut self) -> bool {
         let core = self.core.clone();
-        let (Link::Up(a) | Link::Prepared(a)) = &mut self.link else { return false };
+        let (Link::Up(e) | Link::Prepared(e)) = &mut self.link else { return false };
         let table = self.table.clone();
         let memory = DriverMemory::new(&table, core.mover);
-        let moved = a.admin.progress(&memory, &mut self.finished);
+        let moved = e.association.admin.progress(&memory, &mut self.finished);
         let mut finished = std::mem::take(&mut self.finished);
         let any = !finished.is_empty();
         for f in finished.drain(..) {
@@ -342,7 +374,7 @@ impl Manager {
         }
     }
 
-    /// Processes the response to a command of this thread: Keep Alive and Property Get.
+    /// Processes the response to a command of this thread.
     pub(super) fn heard(&mut self, f: &Finished) {
         match f.command.entry.opcode() {
             opcode::KEEP_ALIVE => {
@@ -350,137 +382,61 @@ impl Manager {
                 self.pending_beat = None;
                 self.core.counters.keep_alives.fetch_add(1, Ordering::Relaxed);
             }
+            opcode::ASYNC_EVENT_REQUEST => self.hear_event(f),
+            opcode::GET_LOG_PAGE => self.hear_access(f),
             _ if f.status.is_success() && f.result as u32 & csts::CFS != 0 => {
                 tracing::warn!(device = %self.core.name, csts = f.result, "the controller reports a fatal status");
                 self.leave(status::HOST_PATHING_ERROR);
                 self.link = Link::Failed;
                 self.set_flow(Flow::Closed);
+                self.close_kernels(true);
                 change_status(&self.core, csts::CFS, 0);
             }
             _ => {}
         }
     }
 
-    /// Ends all connections. Commands in flight complete with a status.
-    fn leave(&mut self, status: Status) {
-        self.core.counters.losses.fetch_add(1, Ordering::Relaxed);
-        self.set_flow(Flow::Waiting);
-        self.pending_beat = None;
-        if let Link::Up(mut a) = std::mem::replace(&mut self.link, Link::None) {
-            for command in a.admin.abandon() {
-                self.orphan(command, status);
-            }
-        }
-        let core = self.core.clone();
-        for m in &core.mail {
-            self.ask(m, Message::Detach);
-        }
-        // The threads may have reported the same loss meanwhile.
-        *core.loss.lock() = None;
+    pub(super) fn close_kernels(&self, is_last: bool) {
+        self.core.kernels.lock().values().for_each(|k| k.close(is_last));
     }
 
-    /// Handles the loss of a connection, which ends the association.
-    fn lose(&mut self, error: FabricsError) {
-        match self.link {
-            Link::Up(_) => {}
-            Link::Prepared(_) => {
-                self.link = Link::None;
-                self.pending_beat = None;
-                return;
-            }
-            _ => return,
-        }
-        tracing::warn!(device = %self.core.name, %error, "the association was lost");
-        self.leave(status::HOST_PATHING_ERROR);
+    /// Looks for failed connections of kernels. Connects those queues whose kernels have noticed an earlier loss only
+    /// now.
+    fn look_at_kernels(&mut self) {
         let now = Instant::now();
-        let reason = error.to_string();
-        if self.core.config.controller_loss == Some(Duration::ZERO) {
-            return self.fail(reason);
+        if now < self.next_look || !matches!(self.link, Link::Up(_)) {
+            return;
         }
-        let next = now + self.core.config.reconnect_delay;
-        self.link = Link::Down { since: now, next, last: reason.clone(), reason };
-    }
-
-    /// Connects again when it is time. Returns true after an attempt.
-    fn try_again(&mut self) -> bool {
-        let Link::Down { since, next, reason, last } = &self.link else { return false };
-        let (since, reason, last) = (*since, reason.clone(), last.clone());
-        let now = Instant::now();
-        if self.core.config.controller_loss.is_some_and(|limit| now - since > limit) {
-            self.fail(format!(
-                "the association was lost {:.1?} ago ({reason}) and not established again: {last}; reset the controller when the target is back",
-                now - since
-            ));
-            return true;
-        }
-        if now < *next {
-            return false;
-        }
-        match self.reconnect() {
-            Ok(()) => {
-                self.core.counters.reconnects.fetch_add(1, Ordering::Relaxed);
-                tracing::info!(device = %self.core.name, after = ?since.elapsed(), "the association is established again");
+        self.next_look = now + LOOK_EVERY;
+        let kernels = self.core.kernels.lock().clone();
+        for (id, k) in kernels {
+            if let Some(error) = k.look() {
+                tracing::debug!(device = %self.core.name, queue = id, %error, "connection of kernels lost");
+                return self.core.report(error);
             }
-            Err(error) => {
-                tracing::debug!(device = %self.core.name, %error, "no association yet");
-                let next = Instant::now() + self.core.config.reconnect_delay;
-                self.link = Link::Down { since, next, reason, last: error.to_string() };
+            if !k.wants_connection() {
+                continue;
+            }
+            // The association is established anew if that fails.
+            let connected = self.connect_queue(id, k.plan.entries, User::Kernels(&k.plan.space)).map_err(|status| {
+                let (peer, command) = (self.peer(), format!("Connect of queue {id}"));
+                FabricsError::Command { peer, command, status }
+            });
+            if let Err(error) = connected.and_then(|queue| k.attach(queue.into_link())) {
+                return self.core.report(error);
             }
         }
-        true
-    }
-
-    /// Establishes the association anew, with all queues and features of the driver.
-    fn reconnect(&mut self) -> Result<(), FabricsError> {
-        let mut a = self.associate()?;
-        for (&id, &value) in &self.features {
-            let entry = admin(opcode::SET_FEATURES, id.into(), value);
-            let what = format!("Set Features ({id:#04x})");
-            a.admin.run_well(Command::plain(entry), self.core.config.connect_timeout, &what)?;
-        }
-        let mut queues = Vec::new();
-        for (&id, setup) in &self.sqs {
-            if self.core.stops() {
-                let reason = "the controller is being closed".to_owned();
-                return Err(FabricsError::Lost { peer: self.core.config.peer(), reason });
-            }
-            let connected = Queue::connect(
-                &self.dialer,
-                QueueShape { id, controller: a.controller, entries: setup.entries },
-                self.core.limits.in_capsule_bytes,
-            )?;
-            queues.push(self.prepared(connected.0));
-        }
-        self.raise(a);
-        for queue in queues {
-            let id = queue.id();
-            self.core.thread_of(id).send(Message::Attach(id, queue));
-        }
-        for entry in std::mem::take(&mut self.event_requests) {
-            self.forward(&entry);
-        }
-        Ok(())
-    }
-
-    /// Gives a connected I/O queue the limits of the controller.
-    fn prepared(&self, mut queue: Queue) -> Box<Queue> {
-        let limits = &self.core.limits;
-        queue.link().set_in_capsule(limits.in_capsule_bytes);
-        if limits.max_commands > 0 {
-            queue.commands().limit(limits.max_commands.into());
-        }
-        Box::new(queue)
     }
 
     /// Connects an I/O queue of the current association.
-    pub(super) fn connect_queue(&mut self, id: u16, entries: u32) -> Result<Box<Queue>, Status> {
-        let (core, dialer) = (self.core.clone(), self.dialer.clone());
+    pub(super) fn connect_queue(&mut self, id: u16, entries: u32, user: User<'_>) -> Result<Box<Queue>, Status> {
+        let (core, dialer) = (self.core.clone(), self.paths.dialer().clone());
         let Some(a) = self.up() else { return Err(status::HOST_PATHING_ERROR) };
         let shape = QueueShape { id, controller: a.controller, entries };
         let started = Instant::now();
         // The target may not have noticed yet that an earlier connection of this queue was closed.
         let connected = loop {
-            match Queue::connect(&dialer, shape, core.limits.in_capsule_bytes) {
+            match Queue::connect(&dialer, shape, user) {
                 Err(FabricsError::Refused { status: s, .. })
                     if s.without_flags() == status::SEQUENCE_ERROR
                         && started.elapsed() < CLOSE_NOTICE
@@ -492,7 +448,7 @@ impl Manager {
             }
         };
         match connected {
-            Ok((queue, _)) => Ok(self.prepared(queue)),
+            Ok((queue, _)) => Ok(self.facts.prepared(queue)),
             Err(FabricsError::Refused { status, .. }) => Err(status),
             Err(error) => {
                 core.report(error);

@@ -4,26 +4,31 @@
 //! registers, the admin queue, Keep Alive and the connection's recovery.
 
 mod admin;
+mod events;
 mod formats;
+mod kernels;
 mod manager;
+mod recovery;
 mod service;
 
 use super::association::{Association, Limits};
 use super::driver_memory::PAGE_SHIFT;
-use super::link::{Dialer, Transport};
+use super::link::{Registrar, Transport};
+use super::paths::{First, Paths};
 use super::queue::Queue;
 use super::tcp::TcpTransport;
 use super::{FabricsConfig, FabricsError};
-use crate::memory::{DmaError, DmaRegion, Region, Space};
+use crate::memory::{DmaError, DmaRegion, Region, RemoteMemory, Space};
 use crate::nvme::ring_service::address::Streaming;
 use crate::nvme::ring_service::{
     AddressTable, Bells, Doorbells, Mailbox, Mover, QueueBits, Registers, RingSetup, Written,
 };
-use crate::nvme::{Attachment, DmaSpace, DoorbellPages, Port, PortError};
+use crate::nvme::{Attachment, CapsulePlan, CapsuleQueue, CapsuleQueues, DmaSpace, DoorbellPages, Port, PortError};
 use crate::wire::nvme::{cc, csts, register};
 use formats::Formats;
+use kernels::{KernelCounters, KernelQueue, KernelQueues};
 use parking_lot::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, mpsc};
 use std::thread::{JoinHandle, Thread};
 use std::time::{Duration, Instant};
@@ -73,14 +78,23 @@ struct Core {
     stop: AtomicBool,
     existing: QueueBits,
     formats: Formats,
+    /// Registration of memory, if kernels can drive connections of the transport.
+    registrar: Option<Arc<dyn Registrar>>,
+    kernels: KernelQueues,
     mail: Box<[Mailbox<Message>]>,
     manager: OnceLock<Thread>,
     flow: Mutex<Flow>,
     /// First error of a connection since the association was established.
     loss: Mutex<Option<FabricsError>>,
+    /// Cause of the last loss of the association.
+    last_loss: Mutex<Option<String>>,
     /// Reason why registers cannot be read: no association, after all attempts.
     failure: Mutex<Option<String>>,
     limits: Limits,
+    /// Port in use, or the last one.
+    port: Mutex<String>,
+    /// Namespace whose access decides which port is used; 0 if the controller does not report it.
+    namespace: AtomicU32,
     /// Number of I/O queue pairs that may be created.
     pairs: u16,
     counters: Shared,
@@ -92,7 +106,11 @@ struct Shared {
     failed: AtomicU64,
     losses: AtomicU64,
     reconnects: AtomicU64,
+    port_changes: AtomicU64,
     keep_alives: AtomicU64,
+    /// Of the kernels' queues that were deleted.
+    kernel_commands: AtomicU64,
+    host_posts: AtomicU64,
     invalid_doorbells: AtomicU64,
 }
 
@@ -100,14 +118,21 @@ struct Shared {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counters {
-    /// I/O commands that got a response.
+    /// I/O commands that host threads carried and that got a response.
     pub commands: u64,
-    /// I/O commands that completed with an error.
+    /// I/O commands among them that completed with an error.
     pub failed: u64,
+    /// I/O commands that kernels posted themselves and whose response they took.
+    pub kernel_commands: u64,
+    /// Work requests that host threads posted on the queue pairs of kernels, after the Connect command of each. 0 unless
+    /// the driver is faulty.
+    pub host_posts: u64,
     /// Losses of the association.
     pub losses: u64,
     /// Successful attempts to connect again.
     pub reconnects: u64,
+    /// Attempts among them that took another port of the subsystem.
+    pub port_changes: u64,
     /// Responses to Keep Alive.
     pub keep_alives: u64,
     /// Invalid values that were written to doorbells.
@@ -137,6 +162,18 @@ impl Core {
 
     fn stops(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
+    }
+}
+
+impl Core {
+    /// Ends a queue of kernels for good. Returns false if there is none.
+    fn end_kernel_queue(&self, queue: u16) -> bool {
+        let Some(k) = self.kernels.lock().remove(&queue) else { return false };
+        k.close(true);
+        let c = k.counters();
+        self.counters.kernel_commands.fetch_add(c.commands, Ordering::Relaxed);
+        self.counters.host_posts.fetch_add(c.host_posts, Ordering::Relaxed);
+        true
     }
 }
 
@@ -206,24 +243,34 @@ impl RemoteController {
     /// - [`FabricsError::Refused`] or [`FabricsError::AuthenticationRequired`] if the target does not accept this host.
     /// - [`FabricsError::TimedOut`], [`FabricsError::Protocol`], [`FabricsError::Terminated`], [`FabricsError::Command`],
     ///   [`FabricsError::NotReady`] or [`FabricsError::Unsupported`] if the target is faulty, or lacks what is needed.
+    /// - [`FabricsError::Inaccessible`] if the port does not execute commands for the namespace now.
+    /// - [`FabricsError::NoPort`] if several ports are named and none can be used.
     /// - [`FabricsError::System`] without memory, random bytes or threads.
     pub fn connect(config: &FabricsConfig) -> Result<Self, FabricsError> {
-        Self::connect_over(config, Arc::new(TcpTransport))
+        Self::connect_over(config, Arc::new(TcpTransport::default()))
     }
 
     /// Connects as [`RemoteController::connect`] does, over any transport.
     pub(crate) fn connect_over(config: &FabricsConfig, transport: Arc<dyn Transport>) -> Result<Self, FabricsError> {
-        let dialer = Dialer::new(config, transport)?;
-        let mut association = Association::open(&dialer)?;
-        association.enable()?;
-        let identify = association.identify()?;
-        let limits = association.limits(&identify)?;
-        let pairs = association.request_queues(config.queues.unwrap_or(DEFAULT_QUEUES).into())?.min(1024) as u16;
+        let mut paths = Paths::new(config, &transport)?;
+        let wanted = config.queues.unwrap_or(DEFAULT_QUEUES);
+        let (established, pairs) = paths.establish(
+            First::Current,
+            || false,
+            |_, mut e| {
+                let pairs = e.association.request_queues(wanted.into())?.min(1024) as u16;
+                Ok((e, pairs))
+            },
+        )?;
+        let limits = established.limits;
         let name = config.to_string();
         let threads = config.service_threads().min(pairs.into());
         let system = |what| move |source| FabricsError::System { what, source };
         let core = Arc::new(Core {
-            registers: Registers::new(capabilities(&association, config), association.version),
+            registers: Registers::new(
+                capabilities(&established.association, config, &limits, transport.registrar().is_some()),
+                established.association.version,
+            ),
             doorbells: Doorbells::new(pairs, STRIDE).map_err(system("memory for doorbells"))?,
             // The manager is a reader too.
             table: Arc::new(AddressTable::new(name.clone(), Streaming::Auto, threads + 1)),
@@ -231,12 +278,17 @@ impl RemoteController {
             stop: AtomicBool::new(false),
             existing: QueueBits::new(pairs),
             formats: Formats::default(),
+            registrar: transport.registrar().cloned(),
+            kernels: KernelQueues::default(),
             mail: (0..threads).map(|_| Mailbox::default()).collect(),
             manager: OnceLock::new(),
             flow: Mutex::new(Flow::Open),
             loss: Mutex::new(None),
+            last_loss: Mutex::new(None),
             failure: Mutex::new(None),
             limits,
+            port: Mutex::new(paths.dialer().config.peer()),
+            namespace: AtomicU32::new(0),
             pairs,
             counters: Shared::default(),
             config: config.clone(),
@@ -257,7 +309,7 @@ impl RemoteController {
             let service = service::Service::new(core.clone(), index);
             start(format!("wb-nvmf-{index}"), &mail.thread, Box::new(move || service.run()))?;
         }
-        let manager = manager::Manager::new(core.clone(), dialer, association);
+        let manager = manager::Manager::new(core.clone(), paths, established);
         start("wb-nvmf-admin".into(), &core.manager, Box::new(move || manager.run()))?;
         core.table.set_readers(readers);
         tracing::debug!(device = %core.name, threads, pairs, "connected");
@@ -274,15 +326,33 @@ impl RemoteController {
         self.0.core.limits
     }
 
+    /// Returns address and port of the subsystem's port that is in use, or was the last one.
+    pub fn port(&self) -> String {
+        self.0.core.port.lock().clone()
+    }
+
+    /// Returns the cause of the last loss of the association; `None` if it was never lost.
+    pub fn last_loss(&self) -> Option<String> {
+        self.0.core.last_loss.lock().clone()
+    }
+
     /// Returns the counters since the controller was opened.
     pub fn counters(&self) -> Counters {
         let c = &self.0.core.counters;
         let read = |n: &AtomicU64| n.load(Ordering::Relaxed);
+        let now =
+            self.0.core.kernels.lock().values().map(|k| k.counters()).fold(
+                KernelCounters { commands: read(&c.kernel_commands), host_posts: read(&c.host_posts) },
+                |a, b| KernelCounters { commands: a.commands + b.commands, host_posts: a.host_posts + b.host_posts },
+            );
         Counters {
+            kernel_commands: now.commands,
+            host_posts: now.host_posts,
             commands: read(&c.commands),
             failed: read(&c.failed),
             losses: read(&c.losses),
             reconnects: read(&c.reconnects),
+            port_changes: read(&c.port_changes),
             keep_alives: read(&c.keep_alives),
             invalid_doorbells: read(&c.invalid_doorbells),
         }
@@ -290,18 +360,20 @@ impl RemoteController {
 }
 
 /// Returns the Controller Capabilities for the driver: those of the remote controller that hold for queues in memory.
-fn capabilities(a: &Association, config: &FabricsConfig) -> u64 {
+fn capabilities(a: &Association, config: &FabricsConfig, limits: &Limits, by_kernels: bool) -> u64 {
     const CONTIGUOUS_QUEUES: u64 = 1 << 16;
     const NVM_COMMAND_SET: u64 = 1 << 37;
     const { assert!(PAGE_SHIFT == 12) };
+    // Kernels have as many commands in flight as a queue has entries, less one.
+    let entries = match (limits.max_commands, by_kernels) {
+        (0, _) | (_, false) => limits.queue_entries,
+        (most, true) => limits.queue_entries.min(1 << (u32::from(most) + 1).ilog2()).max(2),
+    };
     // The driver's enable may include a new connection, whose steps have time limits of their own.
-    let steps = (config.connect_timeout * 4).as_millis().div_ceil(500) as u64;
+    let ports = config.addresses().count() as u128;
+    let steps = (config.connect_timeout.as_millis() * 4 * ports).div_ceil(500).min(255) as u64;
     let timeout = (u64::from(a.cap.timeout_units()) + steps).min(255);
-    u64::from(a.cap.max_queue_entries() - 1)
-        | CONTIGUOUS_QUEUES
-        | timeout << 24
-        | u64::from(STRIDE) << 32
-        | NVM_COMMAND_SET
+    u64::from(entries - 1) | CONTIGUOUS_QUEUES | timeout << 24 | u64::from(STRIDE) << 32 | NVM_COMMAND_SET
 }
 
 #[derive(Debug)]
@@ -354,12 +426,30 @@ impl Port for RemotePort {
         self.0.core.doorbells.window()
     }
 
+    fn capsules(&self) -> Option<&dyn CapsuleQueues> {
+        self.0.core.registrar.is_some().then_some(self as &dyn CapsuleQueues)
+    }
+
     fn name(&self) -> String {
         self.0.core.name.clone()
     }
 
     fn kind(&self) -> &'static str {
         "nvmf"
+    }
+}
+
+impl CapsuleQueues for RemotePort {
+    fn announce(&self, queue: u16, plan: CapsulePlan) -> Arc<dyn CapsuleQueue> {
+        let core = &self.0.core;
+        core.end_kernel_queue(queue);
+        let kernels = Arc::new(KernelQueue::new(plan, core.registrar.clone()));
+        core.kernels.lock().insert(queue, kernels.clone());
+        kernels
+    }
+
+    fn path(&self) -> String {
+        self.0.core.registrar.as_ref().map_or_else(String::new, |r| r.path())
     }
 }
 
@@ -372,7 +462,27 @@ impl DmaSpace for RemoteDma {
     }
 
     fn map(&self, region: &Region) -> Result<DmaRegion, DmaError> {
-        self.0.core.table.map(region)
+        let core = &self.0.core;
+        let mapped = core.table.map(region);
+        let Some(registrar) = &core.registrar else { return mapped };
+        let keys = match (registrar.register(region, true), &mapped) {
+            (Ok(keys), _) => keys,
+            (Err(_), Err(_)) => return mapped,
+            (Err(reason), Ok(_)) => return Err(DmaError::Unreachable { device: core.name.clone(), reason }),
+        };
+        let remote = Some(RemoteMemory { address: keys.address(), key: keys.remote_key() });
+        Ok(match mapped {
+            Ok(m) => DmaRegion { remote, guard: Arc::new((keys, m.guard.clone())), ..m },
+            // Memory of a GPU has a key alone, as no host thread reaches it.
+            Err(_) => DmaRegion {
+                region: region.clone(),
+                offset: 0,
+                bytes: region.len(),
+                iova: keys.address(),
+                remote,
+                guard: Arc::new(keys),
+            },
+        })
     }
 }
 

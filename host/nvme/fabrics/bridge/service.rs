@@ -1,5 +1,6 @@
 //! Service thread: takes commands from rings in memory, carries them over the connections, posts the completions.
 
+use super::super::FabricsError;
 use super::super::commands::{Command, Direction, Finished, Place};
 use super::super::driver_memory::DriverMemory;
 use super::super::queue::Queue;
@@ -8,6 +9,7 @@ use super::{Core, Flow, Message};
 use crate::idle::{self, Idle, Pace, Pause};
 use crate::nvme::ring_service::copy;
 use crate::nvme::ring_service::{Answer, Cq, RingSetup, Snapshot, SubmissionRing};
+use crate::wire::nvme::ana::AccessState;
 use crate::wire::nvme::{SqEntry, Status, status};
 use std::os::fd::RawFd;
 use std::sync::Arc;
@@ -184,7 +186,11 @@ impl Service {
             return false;
         }
         let memory = DriverMemory::new(&self.table, core.mover);
-        let moved = queue.progress(&memory, &mut self.finished);
+        let mut moved = queue.progress(&memory, &mut self.finished);
+        if let Some(status) = inaccessible(core, &self.finished) {
+            let (peer, command) = (queue.peer(), "a command for its namespace".to_owned());
+            moved = Err(FabricsError::Command { peer, command, status });
+        }
         pair.finish(core, &mut self.finished);
         moved.unwrap_or_else(|error| {
             tracing::debug!(device = %core.name, queue = pair.sq.id(), %error, "connection lost");
@@ -256,6 +262,13 @@ impl Service {
     }
 }
 
+/// Returns the status by which a command reports that the namespace is not accessible by this port.
+fn inaccessible(core: &Core, finished: &[Finished]) -> Option<Status> {
+    let namespace = core.namespace.load(Ordering::Relaxed);
+    let of_access = |f: &&Finished| f.command.entry.nsid == namespace && AccessState::of_status(f.status).is_some();
+    finished.iter().find(of_access).map(|f| f.status)
+}
+
 /// Starts a command. Returns the status if it ends at once.
 fn start(
     queue: &mut Queue,
@@ -263,7 +276,7 @@ fn start(
     formats: &mut KnownFormats,
     core: &Core,
     memory: &DriverMemory<'_>,
-) -> Result<Option<Status>, super::FabricsError> {
+) -> Result<Option<Status>, FabricsError> {
     let (direction, bytes) = match formats.transfer(e, &core.formats) {
         Ok(t) => t,
         Err(status) => return Ok(Some(status)),

@@ -9,6 +9,7 @@ use parking_lot::{Mutex, MutexGuard};
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Number of the event queue. It needs more than eight bits.
 pub const EVENT_QUEUE: u32 = 0x105;
@@ -44,7 +45,7 @@ pub struct Log {
     /// Address and length of registered memory.
     umems: HashMap<u64, (u64, u64)>,
     cqs: HashMap<u64, Completions>,
-    states: HashMap<u32, u8>,
+    pairs: HashMap<u32, Pair>,
     /// Objects that each live queue uses.
     uses: HashMap<String, Vec<String>>,
 }
@@ -60,6 +61,9 @@ pub struct Able {
     pub exports_registers: bool,
     pub log_blue_flame: u64,
     pub max_entry_bytes: u64,
+    pub max_receive_bytes: u64,
+    /// Messages can go into their completion entry.
+    pub scatters: bool,
     /// UDP destination port, and the smallest and largest source port.
     pub udp: [u64; 3],
 }
@@ -74,6 +78,8 @@ impl Default for Able {
             exports_registers: false,
             log_blue_flame: 9,
             max_entry_bytes: 1024,
+            max_receive_bytes: 512,
+            scatters: true,
             udp: [4791, 0xc000, 0xffff],
         }
     }
@@ -87,12 +93,33 @@ pub struct Completions {
     pub collapsed: bool,
 }
 
+/// A live queue pair.
+#[derive(Clone, Copy, Debug)]
+struct Pair {
+    state: u8,
+    /// Address of its doorbell record.
+    record: u64,
+    receives: bool,
+}
+
+/// Memory of a queue pair's receive ring.
+#[derive(Clone, Copy, Debug)]
+pub struct Receives {
+    pub ring: u64,
+    pub log_slots: u64,
+    pub log_stride: u64,
+    pub completions: Completions,
+    /// Short messages go into their completion entry.
+    pub in_entries: bool,
+}
+
 /// Memory of a queue pair's rings.
 #[derive(Clone, Copy, Debug)]
 pub struct Rings {
     pub ring: u64,
     pub log_blocks: u64,
     pub completions: Completions,
+    pub receives: Option<Receives>,
     pub record: u64,
     /// False if the queue pair has no doorbell record.
     pub has_record: bool,
@@ -123,6 +150,40 @@ impl Log {
         let (address, len) = self.umems.get(&id).copied().ok_or(Status::Resource)?;
         let end = offset.checked_add(bytes).ok_or(Status::Parameter)?;
         if end <= len { Ok(address + offset) } else { Err(Status::Parameter) }
+    }
+}
+
+impl Log {
+    /// Returns the receive ring of a queue pair to be created, which comes before its send ring.
+    fn receives(&self, input: &[u8]) -> Result<Option<Receives>, Status> {
+        let field = |b: interface::Bits| b.of(input);
+        let (log_slots, log_stride, scatter) = (field(qp::LOG_RECEIVE), field(qp::LOG_STRIDE), field(qp::SCATTER));
+        match field(qp::RECEIVE_KIND) {
+            0 => {}
+            3 if (log_slots, log_stride, scatter) == (0, 0, 0) => return Ok(None),
+            _ => return Err(Status::Parameter),
+        }
+        let (entry, sends) = (interface::PIECE << log_stride, field(qp::SEND_COMPLETIONS));
+        let completions = self.cqs.get(&field(qp::RECEIVE_COMPLETIONS)).copied().ok_or(Status::Resource)?;
+        // The send ring begins at a block. No completion overwrites one that was not taken, as none is reported taken.
+        let has_space = entry << log_slots >= interface::BLOCK
+            && completions.log_size >= log_slots
+            && !completions.collapsed
+            && field(qp::RECEIVE_COMPLETIONS) != sends;
+        let scatters = scatter == 0 || scatter == 1 && self.able.scatters;
+        if !has_space || !scatters || entry > self.able.max_receive_bytes {
+            return Err(Status::Parameter);
+        }
+        let ring = self.memory(field(qp::MEMORY), field(qp::OFFSET), entry << log_slots)?;
+        Ok(Some(Receives { ring, log_slots, log_stride, completions, in_entries: scatter == 1 }))
+    }
+}
+
+impl Pair {
+    /// Returns true if the receive word of the doorbell record announces receives.
+    fn has_posted_receives(&self) -> bool {
+        // SAFETY: an aligned word of registered memory, which the code under test keeps while the queue pair exists.
+        unsafe { AtomicU32::from_ptr(self.record as *mut u32) }.load(Ordering::Acquire) != 0
     }
 }
 
@@ -226,8 +287,10 @@ impl Firmware {
             if log.no_format == Some(field(qp::TIMESTAMPS)) {
                 return Err(Status::Parameter);
             }
+            let receives = log.receives(input)?;
+            let front = receives.map_or(0, |r| interface::PIECE << r.log_stride << r.log_slots);
             let log_blocks = field(qp::LOG_SEND);
-            let ring = log.memory(field(qp::MEMORY), field(qp::OFFSET), interface::BLOCK << log_blocks)?;
+            let ring = log.memory(field(qp::MEMORY), field(qp::OFFSET) + front, interface::BLOCK << log_blocks)?;
             let record = log.memory(field(qp::RECORD_MEMORY), field(qp::RECORD_OFFSET), interface::RECORD)?;
             let completions = log.cqs.get(&field(qp::SEND_COMPLETIONS)).copied().ok_or(Status::Resource)?;
             let known = log.cqs.contains_key(&field(qp::RECEIVE_COMPLETIONS)) && self.pool().knows(field(qp::PAGE));
@@ -242,16 +305,16 @@ impl Firmware {
                 1 if log.able.no_record && !log.refuses_no_record => false,
                 _ => return Err(Status::Parameter),
             };
-            Rings { ring, log_blocks, completions, record, has_record, page: field(qp::PAGE) as u32 }
+            Rings { ring, log_blocks, completions, receives, record, has_record, page: field(qp::PAGE) as u32 }
         };
         let number = match &self.0.wire {
             Some(wire) => wire.serve(rings),
             None => self.log().next,
         };
         let mut log = self.log();
-        log.states.insert(number, 0);
+        log.pairs.insert(number, Pair { state: 0, record: rings.record, receives: rings.receives.is_some() });
         let mut used = [qp::MEMORY, qp::RECORD_MEMORY].map(|b| format!("umem {}", b.of(input))).to_vec();
-        used.push(format!("cq {}", qp::SEND_COMPLETIONS.of(input)));
+        used.extend([qp::SEND_COMPLETIONS, qp::RECEIVE_COMPLETIONS].map(|b| format!("cq {}", b.of(input))));
         log.uses.insert(format!("qp {number}"), used);
         Ok(number)
     }
@@ -266,19 +329,22 @@ impl Firmware {
             "2RST_QP" => (&[0, 1, 2, 3, 4, 5, 6], 0),
             _ => return Err(Status::Opcode),
         };
-        if !self.log().states.get(&number).is_some_and(|s| from.contains(s)) {
-            return Err(Status::QpState);
-        }
+        let pair = self.log().pairs.get(&number).copied().filter(|p| from.contains(&p.state));
+        let pair = pair.ok_or(Status::QpState)?;
         // 7 means forever, and no receive will be posted.
-        if to == 3 && qp::RNR_RETRY.of(input) == 7 {
+        if to == 3 && !pair.receives && qp::RNR_RETRY.of(input) == 7 {
             self.log().violations.push(format!("queue pair {number:#x} without receives is tried for ever"));
+        }
+        // No receive is posted in the reset state (InfiniBand Architecture 1.7, vol. 1, 10.3.1.1).
+        if to == 1 && pair.has_posted_receives() {
+            self.log().violations.push(format!("receives were posted to queue pair {number:#x} in the reset state"));
         }
         if let (Some(wire), 2) = (&self.0.wire, to) {
             let [high, low] = qp::REMOTE_GID.map(|b| b.of(input));
             let gid = u128::from(high) << 64 | u128::from(low);
             wire.connect(number, gid, qp::REMOTE.of(input) as u32).map_err(|_| Status::Parameter)?;
         }
-        self.log().states.insert(number, to);
+        self.log().pairs.insert(number, Pair { state: to, ..pair });
         Ok(())
     }
 
@@ -286,7 +352,7 @@ impl Firmware {
     fn state(&self, number: u32) -> u8 {
         let failed = self.0.wire.as_ref().is_some_and(|w| w.has_failed(number));
         let log = self.log();
-        log.state.unwrap_or(if failed { 6 } else { log.states.get(&number).copied().unwrap_or(0) })
+        log.state.unwrap_or(if failed { 6 } else { log.pairs.get(&number).map_or(0, |p| p.state) })
     }
 }
 
@@ -311,6 +377,8 @@ impl Devx for Firmware {
                 capability::BLUE_FLAME.put(output, able.blue_flame.into());
                 capability::LOG_BLUE_FLAME.put(output, able.log_blue_flame);
                 capability::MAX_ENTRY_BYTES.put(output, able.max_entry_bytes);
+                capability::MAX_RECEIVE_BYTES.put(output, able.max_receive_bytes);
+                capability::SCATTER_TO_CQE.put(output, able.scatters.into());
             }
             4 => {
                 capability::UDP_DESTINATION.put(output, able.udp[0]);

@@ -96,6 +96,9 @@ pub mod qp {
 
     pub const STATE: Bits = Bits(0xc0, 4);
     pub const DOMAIN: Bits = Bits(0xe8, 24);
+    pub const LOG_RECEIVE: Bits = Bits(0x109, 4);
+    /// log2 of a receive entry in units of 16 bytes.
+    pub const LOG_STRIDE: Bits = Bits(0x10d, 3);
     pub const LOG_SEND: Bits = Bits(0x111, 4);
     pub const TIMESTAMPS: Bits = Bits(0x118, 2);
     pub const PAGE: Bits = Bits(0x128, 24);
@@ -107,8 +110,12 @@ pub mod qp {
     pub const SEND_COMPLETIONS: Bits = Bits(0x4a8, 24);
     pub const RECEIVE_COMPLETIONS: Bits = Bits(0x5a8, 24);
     pub const RECORD_OFFSET: Bits = Bits(0x5c0, 64);
+    /// `rq_type`: 0 for a receive queue of its own, 3 for none.
+    pub const RECEIVE_KIND: Bits = Bits(0x625, 3);
     pub const SEEN_BY_HARDWARE: Bits = Bits(0x660, 16);
     pub const ANNOUNCED: Bits = Bits(0x670, 16);
+    /// `cs_res`: 1 for messages of up to 32 bytes in their completion entry.
+    pub const SCATTER: Bits = Bits(0x6f8, 8);
     pub const RECORD_IN_MEMORY: Bits = Bits(0x743, 1);
     pub const RECORD_MEMORY: Bits = Bits(0x7e0, 32);
     pub const OFFSET: Bits = Bits(0x800, 64);
@@ -126,10 +133,12 @@ pub mod capability {
     pub const LOG_MAX_QP_BLOCKS: Bits = Bits(0x80 + 0x88, 8);
     pub const HAS_MORE: Bits = Bits(0x80 + 0x20, 1);
     pub const CQE_VERSION: Bits = Bits(0x80 + 0x1fc, 4);
+    pub const SCATTER_TO_CQE: Bits = Bits(0x80 + 0x215, 1);
     pub const CQ_OVERRUN_IGNORE: Bits = Bits(0x80 + 0x220, 1);
     pub const BLUE_FLAME: Bits = Bits(0x80 + 0x260, 1);
     pub const LOG_BLUE_FLAME: Bits = Bits(0x80 + 0x26b, 5);
     pub const MAX_ENTRY_BYTES: Bits = Bits(0x80 + 0x290, 16);
+    pub const MAX_RECEIVE_BYTES: Bits = Bits(0x80 + 0x2b0, 16);
     /// In the second general group.
     pub const NO_RECORD: Bits = Bits(0x80 + 0x2e1, 1);
     /// In the group of RoCE.
@@ -142,8 +151,9 @@ pub mod capability {
     pub const ATOMIC_SIZES: Bits = Bits(0x80 + 0xb0, 16);
 }
 
-/// Bytes of a work queue's block. `COMPLETION` is the size of a completion entry, `RECORD` that of a doorbell record
+/// Bytes of a work queue's block. `PIECE` is the unit of a receive entry, `COMPLETION` is the size of a completion entry, `RECORD` that of a doorbell record
 /// with both its words.
 pub const BLOCK: u64 = 64;
+pub const PIECE: u64 = 16;
 pub const COMPLETION: u64 = 64;
 pub const RECORD: u64 = 8;

@@ -4,10 +4,12 @@
 
 mod firmware;
 pub(super) mod interface;
+mod manager;
 mod registers;
 mod rings;
 
 pub(in crate::rdma) use firmware::{Able, Firmware, nothing_wrong};
+pub(crate) use manager::manager;
 pub use registers::Driver;
 pub(super) use rings::Wire;
 pub(crate) use rings::adapter;

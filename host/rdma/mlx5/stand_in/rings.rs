@@ -6,6 +6,7 @@
 use super::super::adapter::{Facts, Kernels, Memories, Mlx5Adapter};
 use super::super::devx::UarKind;
 use super::firmware::Rings;
+use super::interface;
 use super::registers::Register;
 use super::{Driver, Firmware};
 use crate::cuda::WritesOrdering;
@@ -15,7 +16,7 @@ use crate::memory::{Place, Region, Space};
 use crate::rdma::connection::tests::roce;
 use crate::rdma::{
     Adapter, AdapterPath, DeviceChoice, Gid, MemoryRange, PortFacts, QueueAddress, QueuePair, QueuePlan, QueueRings,
-    RdmaError, RecordChoice, Registration, Rights, TrafficClass,
+    RdmaError, ReceivePlan, RecordChoice, Registration, Rights, Route, TrafficClass,
 };
 use crate::soft::nic::{SoftNic, SoftNicConfig, SoftQueuePair};
 use crate::wire::mlx5::doorbell::SendDoorbell;
@@ -39,6 +40,9 @@ const MOST_BLOCKS: usize = 16;
 const FLAME_HALF: u64 = 0x100;
 /// Offset in a page of the register for queue pairs without a doorbell record.
 const WITHOUT_RECORD: u64 = 0x600;
+
+/// Key of the software NICs.
+pub(super) const KEY: [u8; 32] = [7; 32];
 
 /// Returns the queue pairs of all stand-ins of this process, by port GID and number.
 fn network() -> &'static Mutex<HashMap<(u128, u32), QueueAddress>> {
@@ -86,7 +90,7 @@ fn foreign(address: u64, bytes: u64) -> Region {
 
 impl Wire {
     fn start(gid: u128, options: &str) -> Arc<Self> {
-        let config = SoftNicConfig::new([7; 32]).options(options).expect("options of a software NIC");
+        let config = SoftNicConfig::new(KEY).options(options).expect("options of a software NIC");
         let nic = SoftNic::start(config).expect("a software NIC");
         let wire = Arc::new(Self { nic, gid, state: Mutex::default(), stop: AtomicBool::new(false) });
         let (weak, name) = (Arc::downgrade(&wire), "stand-in".to_owned());
@@ -133,19 +137,38 @@ impl Wire {
             log_blocks: rings.log_blocks as u32,
             collapsed: rings.completions.collapsed,
             data: Place::Host,
-            receives: None,
+            receives: rings.receives.map(|r| ReceivePlan {
+                log_slots: r.log_slots as u32,
+                log_stride: r.log_stride as u32,
+                data_in_entries: r.in_entries,
+            }),
         };
+        let received = rings.receives.map(|r| {
+            let ring = foreign(r.ring, interface::PIECE << r.log_stride << r.log_slots);
+            (ring, foreign(r.completions.address, interface::COMPLETION << r.completions.log_size))
+        });
         let entries = 1u64 << rings.completions.log_size;
         let ring = foreign(rings.ring, blocks * BLOCK_BYTES as u64);
-        let completions = foreign(rings.completions.address, entries * 64);
+        let completions = foreign(rings.completions.address, entries * interface::COMPLETION);
         // The record, and the word behind it that a software NIC polls.
         let bytes = QueueRings::doorbell_offset() + size_of::<u64>();
-        let memory = Arc::new(QueueRings::over(plan, ring, completions, foreign(rings.record, bytes as u64)));
+        let records = foreign(rings.record, bytes as u64);
+        let memory = Arc::new(QueueRings::over(plan, ring, completions, received, records));
         let pair = self.nic.serve(memory.clone()).expect("a queue pair");
         let number = pair.number();
         network().lock().insert((self.gid, number), pair.address());
         self.state().pairs.insert(number, RingUser { pair, memory, rings, announced: 0 });
         number
+    }
+
+    /// Returns the address of a queue pair's software queue pair.
+    pub(super) fn address(&self, number: u32) -> Option<QueueAddress> {
+        network().lock().get(&(self.gid, number)).cloned()
+    }
+
+    /// Makes a software queue pair known by a GID and a number, as if a NIC of this network had it.
+    pub(super) fn announce(gid: Gid, number: u32, address: QueueAddress) {
+        network().lock().insert((u128::from_be_bytes(gid.0), number), address);
     }
 
     pub(super) fn connect(&self, number: u32, gid: u128, remote: u32) -> Result<(), RdmaError> {
@@ -313,9 +336,9 @@ impl Memories for Keys {
 
 /// An adapter over the stand-in. It passes the flags of its queue pairs to the stand-in.
 #[derive(Debug)]
-struct Watched {
+pub(super) struct Watched {
     inner: Mlx5Adapter,
-    wire: Arc<Wire>,
+    pub(super) wire: Arc<Wire>,
     firmware: Firmware,
 }
 
@@ -328,6 +351,10 @@ struct WatchedPair {
 /// Creates a NIC and the adapter in front of it. The adapter treats kernels as if they ran on a GPU, though they run on
 /// CPU threads. `options` are those of the software NIC behind it.
 pub(crate) fn adapter(choice: &DeviceChoice, options: &str) -> Box<dyn Adapter> {
+    Box::new(watched(choice, options))
+}
+
+pub(super) fn watched(choice: &DeviceChoice, options: &str) -> Watched {
     static NUMBERS: AtomicU32 = AtomicU32::new(1);
     let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
     let gid: Gid = format!("::ffff:10.{}.{}.1", number >> 8 & 0xff, number & 0xff).parse().expect("an identifier");
@@ -344,7 +371,7 @@ pub(crate) fn adapter(choice: &DeviceChoice, options: &str) -> Box<dyn Adapter> 
     let kernels = Kernels { space: Space::cpu(), mapper: Box::new(Driver::default()), gpu: Some(WritesOrdering::All) };
     let (devx, keys) = (Box::new(firmware.clone()), Box::new(Keys(wire.clone())));
     let inner = Mlx5Adapter::new(devx, keys, facts, choice, kernels).expect("the stand-in has what kernels need");
-    Box::new(Watched { inner, wire, firmware })
+    Watched { inner, wire, firmware }
 }
 
 impl Adapter for Watched {
@@ -364,6 +391,8 @@ impl Adapter for Watched {
 impl Drop for Watched {
     fn drop(&mut self) {
         self.wire.stop.store(true, Ordering::Relaxed);
+        // The thread may be at its last look: afterwards the registers' pages are unmapped with the adapter.
+        self.wire.state().registers.clear();
         if !std::thread::panicking() {
             assert_eq!(self.wire.violations(), Vec::<String>::new());
             assert_eq!(self.firmware.log().violations, Vec::<String>::new());
@@ -380,6 +409,9 @@ impl QueuePair for WatchedPair {
     }
     fn connect(&mut self, peer: &QueueAddress) -> Result<(), RdmaError> {
         self.inner.connect(peer)
+    }
+    fn connect_along(&mut self, route: &Route) -> Result<(), RdmaError> {
+        self.inner.connect_along(route)
     }
     fn memory(&self) -> &QueueRings {
         self.inner.memory()

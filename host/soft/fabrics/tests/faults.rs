@@ -71,10 +71,13 @@ fn violations_of_the_protocol_end_the_connection_with_their_cause(transport: Tar
         (TargetFaults { unknown_cid: Some(3), ..faults.clone() }, 0, "command identifier"),
         (TargetFaults { repeat_response: Some(3), ..faults.clone() }, 0, "completed before"),
         (TargetFaults { wrong_head: Some(3), ..faults.clone() }, 0, "SQHD"),
+        (TargetFaults { short_response: Some(3), ..faults.clone() }, 0, "of 8 bytes"),
         (TargetFaults { wrong_header_digest: Some(3), ..faults.clone() }, 1, "header digest"),
         (TargetFaults { close_at: Some(3), ..faults }, 0, "lost"),
     ] {
-        if digests != 0 && transport != TargetTransport::Tcp {
+        if (digests != 0 && transport != TargetTransport::Tcp)
+            || (faults.short_response.is_some() && transport == TargetTransport::Tcp)
+        {
             continue;
         }
         let (r, error) = first_error(transport, faults.clone(), digests);

@@ -16,15 +16,23 @@ macro_rules! each_transport {
 mod faults;
 mod hostile;
 mod io;
+#[cfg(feature = "shmem")]
+mod kernels;
 mod life;
+#[cfg(feature = "shmem")]
+mod mlx5;
+mod ports;
 #[cfg(feature = "shmem")]
 mod rdma;
 
 use super::{Target, TargetConfig, TargetFaults, TargetTransport};
-use crate::nvme::fabrics::{self, ConnectReport, FabricsConfig, FabricsError, FabricsTransport, RemoteController};
+use crate::nvme::fabrics::{
+    self, ConnectReport, FabricsConfig, FabricsError, FabricsTransport, PortAddress, RemoteController,
+};
 use crate::nvme::{Controller, HostQueue, HostQueueOptions, Namespace, NvmeError, Ready, RecoveryPolicy};
 use crate::storage::Drive;
 use crate::wire::nvme::Status;
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -71,6 +79,16 @@ impl Exported {
         Self::new(transport, "soft:mem:1M,threads=1", |c| c.faults(faults.clone()))
     }
 
+    /// Exports a device by two ports.
+    fn with_two_ports(transport: TargetTransport, device: &str, faults: TargetFaults) -> Self {
+        Self::new(transport, device, |c| c.more_ports(vec![(Ipv4Addr::LOCALHOST, 0).into()]).faults(faults.clone()))
+    }
+
+    /// Returns `HOST:PORT` of a port.
+    fn port(&self, index: usize) -> String {
+        self.target().addresses()[index].to_string()
+    }
+
     fn target(&self) -> &Target {
         self.target.as_ref().unwrap()
     }
@@ -98,7 +116,10 @@ impl Exported {
             #[cfg(feature = "shmem")]
             TargetTransport::Soft => FabricsTransport::Soft,
         };
-        FabricsConfig::tcp("127.0.0.1", self.target().address().port(), NQN)
+        let mut ports = self.target().addresses().into_iter();
+        let first = ports.next().unwrap().port();
+        FabricsConfig::tcp("127.0.0.1", first, NQN)
+            .more_ports(ports.map(|a| PortAddress { host: a.ip().to_string(), port: a.port() }).collect())
             .transport(transport)
             .threads(Some(1))
             .queues(Some(4))

@@ -4,8 +4,8 @@ use super::*;
 use crate::memory::{Place, Space};
 use crate::nvme::fabrics::{FabricsError, FabricsTransport};
 use crate::rdma::{
-    ConnectError, Connection, ConnectionManager, CpuReceiveQueue, CpuSendQueue, PostRequests, QueuePlan, ReceivePlan,
-    Registration, Rights,
+    ConnectError, Connection, ConnectionManager, CpuReceiveQueue, CpuSendQueue, Destination, PostRequests, QueuePlan,
+    ReceivePlan, Registration, Rights,
 };
 use crate::soft::nic::SoftConnectionManager;
 use crate::wire::mlx5::segment::DataSegment;
@@ -30,7 +30,7 @@ fn request(queue: u16, entries: u32) -> Request {
 }
 
 fn dial(e: &Exported, private: &[u8]) -> Result<Hostile, ConnectError> {
-    let manager = SoftConnectionManager::new("127.0.0.1", e.target().address().port(), |c| c).unwrap();
+    let manager = SoftConnectionManager::new(|c| c).unwrap();
     let memory = Space::cpu().allocate(Place::Host, 64 << 10).unwrap();
     let keys = manager.adapter().register_region(&memory, Rights::ALL).unwrap();
     let receives = ReceivePlan { log_slots: 4, log_stride: 0, data_in_entries: true };
@@ -40,7 +40,8 @@ fn dial(e: &Exported, private: &[u8]) -> Result<Hostile, ConnectError> {
     for i in 0..16 {
         receives.post(&[DataSegment::new(memory.address() + i * 16, keys.local_key(), 16)]).unwrap();
     }
-    let (connection, told) = manager.connect(&mut *queue, private, GENEROUS)?;
+    let to = Destination { host: "127.0.0.1", port: e.target().address().port() };
+    let (connection, told) = manager.connect(to, &mut *queue, private, GENEROUS)?;
     assert!(rdma::accepted(&told).is_some_and(|n| n > 0), "{told:?}");
     let send = CpuSendQueue::new(queue).unwrap();
     Ok(Hostile { send, receives, connection, keys, memory, _manager: manager })

@@ -74,6 +74,8 @@ layout! {
         log_max_qp_size: u8 = 0x10 [23:16],
         /// Version of completion entries. Version 1 has the user index.
         cqe_version: u8 = 0x3c [3:0],
+        /// Messages can go into their completion entry.
+        scatter_to_cqe: bool = 0x40 [10:10],
         /// Completion queues may ignore overrun.
         cq_overrun_ignore: bool = 0x44 [31:31],
         /// Doorbell registers accept whole entries.
@@ -82,6 +84,8 @@ layout! {
         log_blue_flame_bytes: u8 = 0x4c [20:16],
         /// Largest send entry in bytes.
         max_wqe_bytes: u16 = 0x50 [15:0],
+        /// Largest receive entry in bytes.
+        max_receive_bytes: u16 = 0x54 [15:0],
     }
 }
 

@@ -29,6 +29,15 @@ pub mod rq_type {
     pub const NONE: u8 = 3;
 }
 
+/// Values of [`QpContext::cs_res`].
+pub mod scatter {
+    /// Messages go to the memory of their receive alone.
+    pub const NONE: u8 = 0;
+    /// Messages of up to 32 bytes go into their completion entry of 64 bytes (Linux `mlx5_ib.h`,
+    /// `MLX5_RES_SCAT_DATA32_CQE`).
+    pub const UP_TO_32: u8 = 1;
+}
+
 /// Bits of `opt_param_mask`: optional fields that a transition sets.
 pub mod opt_param {
     /// Remote reads.
@@ -189,7 +198,7 @@ layout! {
         sw_sq_block: u16 = 0xcc [15:0],
         /// Requester data that completion entries may contain: 0 for none.
         cs_req: u8 = 0xdc [15:8],
-        /// Responder data that completion entries may contain: 0 for none.
+        /// Responder data that completion entries may contain: a value of [`scatter`].
         cs_res: u8 = 0xdc [7:0],
         /// Access key of dynamically connected targets.
         dc_access_key: u64 = 0xe0 [63:0],
@@ -264,7 +273,7 @@ layout! {
 pub struct CreateQp {
     /// The context.
     pub context: QpContext,
-    /// Memory of the rings; the receive queue comes first.
+    /// Memory of the rings: the receive queue, which has 64 bytes at least, and directly behind it the send queue.
     pub memory: QpMemory,
 }
 

@@ -1,5 +1,5 @@
 use super::capability::atomic_operation;
-use super::qp::{ATOMIC_UP_TO_64, PM_MIGRATED, QpMemory, opt_param, rq_type};
+use super::qp::{ATOMIC_UP_TO_64, PM_MIGRATED, QpMemory, opt_param, rq_type, scatter};
 use super::*;
 use proptest::prelude::*;
 
@@ -67,6 +67,48 @@ fn golden_create_qp() {
         (0x94, 0x77),
         (0xb4, 0x78),
         (0xc4, 0x0300_0000),
+        (0xe8, 0x1000_0000),
+        (0xfc, 0x22),
+        (0x108, 0x21),
+        (0x10c, 0x8000_0000),
+    ];
+    assert_eq!(words(&bytes), golden);
+    assert_eq!(CreateQp::from_bytes(&bytes), Ok(c));
+}
+
+/// The queue pair of `golden_create_qp` with 128 receives of two segments, whose messages of up to 32 bytes go into
+/// their completion entry.
+#[test]
+fn golden_create_qp_with_receives() {
+    let context = QpContext {
+        pm_state: PM_MIGRATED,
+        pd: 0x42,
+        log_rq_size: 7,
+        log_rq_stride: 1,
+        log_sq_size: 10,
+        ts_format: 1,
+        uar_page: 0x123,
+        log_page_size: 4,
+        cqn_send: 0x77,
+        cqn_receive: 0x78,
+        rq_type: rq_type::OWN,
+        cs_res: scatter::UP_TO_32,
+        dbr_umem_valid: true,
+        dbr_umem_id: 0x22,
+        ..QpContext::default()
+    };
+    let c = CreateQp { context, memory: QpMemory { offset: 0, umem_id: 0x21, valid: true } };
+    let bytes = c.to_bytes().expect("it fits");
+    let golden = [
+        (0x00, 0x0500_0000),
+        (0x18, 0x1800),
+        (0x1c, 0x42),
+        (0x20, 0x0039_5040),
+        (0x24, 0x123),
+        (0x2c, 0x0400_0000),
+        (0x94, 0x77),
+        (0xb4, 0x78),
+        (0xdc, 0x01),
         (0xe8, 0x1000_0000),
         (0xfc, 0x22),
         (0x108, 0x21),
@@ -191,12 +233,15 @@ fn capabilities_are_asked_for_and_read() {
     let mut reply = vec![0; QueryHcaCap::REPLY_BYTES];
     reply[0x10 + 0x04] = 0x80;
     reply[0x10 + 0x44] = 0x80;
+    reply[0x10 + 0x42] = 0x04;
     reply[0x10 + 0x4d] = 9;
     reply[0x10 + 0x52..0x10 + 0x54].copy_from_slice(&1008u16.to_be_bytes());
+    reply[0x10 + 0x56..0x10 + 0x58].copy_from_slice(&512u16.to_be_bytes());
     reply[0x10 + 0x3f] = 1;
     let c = Capabilities::get_from(QueryHcaCap::capabilities(&reply)).expect("defined");
-    assert!(c.has_more && c.cq_overrun_ignore && !c.blue_flame);
+    assert!(c.has_more && c.cq_overrun_ignore && c.scatter_to_cqe && !c.blue_flame);
     assert_eq!((c.log_blue_flame_bytes, c.max_wqe_bytes, c.cqe_version), (9, 1008, 1));
+    assert_eq!(c.max_receive_bytes, 512);
     let masked = atomic_operation::MASKED_COMPARE_SWAP | atomic_operation::MASKED_FETCH_ADD;
     let a = AtomicCapabilities { operations: masked, sizes_qp: 4 | 8, ..AtomicCapabilities::default() };
     assert_eq!([2, 4, 8, 12].map(|n| a.has_extended(n)), [false, true, true, false]);

@@ -18,7 +18,7 @@ fn golden_entries() {
         assert_eq!(read.to_bytes().as_ref(), Ok(&built));
         kinds.push(v.what);
     }
-    assert_eq!(kinds.len(), 16, "{kinds:?}");
+    assert_eq!(kinds.len(), 17, "{kinds:?}");
 }
 
 #[test]

@@ -208,10 +208,7 @@ class send_core : public ring_core<wb_send_queue, send_core> {
   WB_FN uint64_t* ended() const { return reinterpret_cast<uint64_t*>(&q->completed); }
   WB_FN static uint64_t ended_as(uint32_t completed, uint32_t failed) { return static_cast<uint64_t>(failed) << 32 | completed; }
 
-  // Announces the entries before `tail`. The device reads the ring and, when the queue pair fails, the record. It must find the
-  // entries that either one announces. If both are in the memory of this GPU, the device reads through the same L2 and finds what
-  // is visible to the GPU. Stores to host memory may still be in flight on the bus. Only a fence on scope system waits for them,
-  // which takes several times as long.
+  // Announces the entries before `tail`.
   WB_FN void ring(uint32_t tail) const {
     uint64_t* bell = q->doorbell;
     const uint64_t doorbells = doorbell(tail, word());
@@ -219,22 +216,8 @@ class send_core : public ring_core<wb_send_queue, send_core> {
     order::mmio_store(bell, doorbells);
   }
 
-  // Makes the entries before `tail` visible to the device, and after them the record of a queue pair that has one.
-  WB_FN void set_record(uint32_t tail) const {
-    uint32_t* record = &static_cast<qp_record*>(q->record)->send;
-    const bool has_record = (q->flags & WB_SEND_NO_RECORD) == 0;
-    if ((q->flags & WB_SEND_NEAR) != 0) {
-      order::fence<order::release>();
-      if (!has_record) return;
-      order::store<order::relaxed, order::system>(record, send_record(tail));
-      order::fence<order::release>();
-    } else {
-      order::fence<order::release, order::system>();
-      if (!has_record) return;
-      order::store<order::relaxed, order::system>(record, send_record(tail));
-      order::fence<order::release, order::system>();
-    }
-  }
+  // As write_send_record, for this queue.
+  WB_FN void set_record(uint32_t tail) const { write_send_record(q->record, q->flags, tail); }
 
   // Announces the block before `end`, the only new one, by storing it to the register. Four lanes that store side by side make one
   // write on the bus; one lane alone makes four. Collective.

@@ -4,6 +4,7 @@
 // is. A ring has at most 32,768 blocks, so that 16-bit differences tell its laps apart.
 #pragma once
 
+#include <warpbell/abi.h>
 #include <warpbell/mlx5/wqe.cuh>
 
 namespace warpbell {
@@ -74,6 +75,30 @@ static_assert(sizeof(qp_record) == 8, "qp_record");
 WB_FN uint32_t send_record(uint64_t next) { return permute(static_cast<uint32_t>(next), 0, 0x0144u); }
 /// @brief Returns the receive word of the doorbell record after `posted` receive entries.
 WB_FN uint32_t receive_record(uint64_t posted) { return send_record(posted); }
+
+/// @brief Makes the entries before block `next` visible to the device, and after them the send word of a queue pair that has a
+/// doorbell record. One thread calls this.
+///
+/// The device reads the ring and, when the queue pair fails, the record. It must find the entries that either one announces. If
+/// both are in the memory of this GPU (WB_SEND_NEAR), the device reads through the same L2 and finds what is visible to the GPU.
+/// Stores to host memory may still be in flight on the bus. Only a fence on scope system waits for them, which takes several times
+/// as long.
+/// @param flags WB_SEND_*.
+WB_FN void write_send_record(void* record, uint32_t flags, uint64_t next) {
+  uint32_t* word = &static_cast<qp_record*>(record)->send;
+  const bool has_record = (flags & WB_SEND_NO_RECORD) == 0;
+  if ((flags & WB_SEND_NEAR) != 0) {
+    order::fence<order::release>();
+    if (!has_record) return;
+    order::store<order::relaxed, order::system>(word, send_record(next));
+    order::fence<order::release>();
+  } else {
+    order::fence<order::release, order::system>();
+    if (!has_record) return;
+    order::store<order::relaxed, order::system>(word, send_record(next));
+    order::fence<order::release, order::system>();
+  }
+}
 
 /// @brief Returns the 64-bit doorbell for the next free block, to be stored at once: word 0 is the index, word 1 the queue pair.
 WB_FN uint64_t doorbell(uint64_t next, queue_word queue) {

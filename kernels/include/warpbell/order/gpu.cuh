@@ -3,6 +3,7 @@
 
 #define WB_PTX_relaxed "relaxed"
 #define WB_PTX_before_stores "relaxed"
+#define WB_PTX_after_fence "relaxed"
 #define WB_PTX_acquire "acquire"
 #define WB_PTX_release "release"
 #define WB_PTX_acq_rel "acq_rel"

@@ -1,0 +1,139 @@
+//! Use of controllers of other machines over TCP, or over RDMA by the devices of this machine.
+
+use super::transport::{RdmaTransport, of_request};
+use crate::nvme::fabrics::{
+    self, AdapterChoice, ConnectReport, FabricsConfig, FabricsError, FabricsTransport, RemoteController, Transport,
+};
+use crate::rdma::{self, AdapterPath, ConnectionManager, Destination, DeviceConnectionManager};
+use crate::wire::nvme::fabrics::DiscoveryRecord;
+use std::io::ErrorKind;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, ToSocketAddrs, UdpSocket};
+use std::sync::Arc;
+
+/// Opens the RDMA device on the route to a configuration's target: to the first of its ports that has one.
+fn manager(config: &FabricsConfig) -> Result<DeviceConnectionManager, FabricsError> {
+    if config.transport == FabricsTransport::Soft {
+        let reason = "nvmf:soft is carried by software NICs, and not by a device of this machine".to_owned();
+        return Err(FabricsError::Options { reason });
+    }
+    let adapter = match config.adapter {
+        AdapterChoice::Auto => None,
+        AdapterChoice::Mlx5 => Some(rdma::Transport::Mlx5),
+        AdapterChoice::Verbs => Some(rdma::Transport::Verbs),
+    };
+    let mut causes = Vec::new();
+    for port in config.for_each_port() {
+        let to = Destination { host: &port.host, port: port.port };
+        match DeviceConnectionManager::new(to, adapter, config.connect_timeout) {
+            Ok(manager) => return Ok(manager),
+            Err(e) => causes.push(of_request(&port, 0, e)),
+        }
+    }
+    Err(FabricsError::of_ports(&config.subsystem, causes))
+}
+
+fn transport(config: &FabricsConfig) -> Result<Arc<dyn Transport>, FabricsError> {
+    Ok(Arc::new(RdmaTransport::new(Arc::new(manager(config)?))))
+}
+
+/// Path to a target.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TargetRoute {
+    /// The path in words: over TCP this machine's address, over RDMA the device, its GID and its MTU.
+    pub text: String,
+    /// Over RDMA, the adapter.
+    pub adapter: Option<AdapterPath>,
+    /// Over RDMA, the reason why kernels do not drive the device, if it is an mlx5 NIC and no adapter was requested.
+    pub declined: Option<String>,
+}
+
+/// Returns the path to a configuration's target. Sends nothing over TCP, and no connection request over RDMA.
+///
+/// # Errors
+/// [`FabricsError::Resolve`], [`FabricsError::Unreachable`] or [`FabricsError::TimedOut`] without a route. Over RDMA also
+/// [`FabricsError::Adapter`] and [`FabricsError::Options`], as for [`connect`].
+pub fn route(config: &FabricsConfig) -> Result<TargetRoute, FabricsError> {
+    if config.transport != FabricsTransport::Tcp {
+        let manager = manager(config)?;
+        let (path, declined) = (manager.path(), manager.declined().map(str::to_owned));
+        return Ok(TargetRoute { text: format!("{} ({})", path.device, path.link), adapter: Some(path), declined });
+    }
+    let resolve = |source| FabricsError::Resolve { host: config.host.clone(), source };
+    let unreachable = |source| FabricsError::Unreachable { peer: config.peer(), source };
+    let to = (config.host.as_str(), config.port).to_socket_addrs().map_err(resolve)?.next();
+    let to = to.ok_or_else(|| resolve(ErrorKind::NotFound.into()))?;
+    let any: IpAddr = if to.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+    // A datagram socket that is connected has this machine's address on the route.
+    let socket = UdpSocket::bind((any, 0)).map_err(unreachable)?;
+    socket.connect(to).map_err(unreachable)?;
+    let text = format!("{} from {}", to.ip(), socket.local_addr().map_err(unreachable)?.ip());
+    Ok(TargetRoute { text, adapter: None, declined: None })
+}
+
+/// Connects to a subsystem by the configuration's transport, TCP or RDMA.
+///
+/// # Errors
+/// As [`RemoteController::connect`]. Over RDMA also [`FabricsError::Rejected`] if the target rejects a queue's connection
+/// request, [`FabricsError::Adapter`] if librdmacm is missing or the RDMA device fails, and [`FabricsError::Options`] for
+/// [`FabricsTransport::Soft`].
+pub fn connect(config: &FabricsConfig) -> Result<RemoteController, FabricsError> {
+    match config.transport {
+        FabricsTransport::Tcp => RemoteController::connect(config),
+        _ => RemoteController::connect_over(config, transport(config)?),
+    }
+}
+
+/// Checks a connection by the configuration's transport, as [`fabrics::check`] does over TCP.
+///
+/// # Errors
+/// As [`connect`].
+pub fn check(config: &FabricsConfig) -> Result<ConnectReport, FabricsError> {
+    match config.transport {
+        FabricsTransport::Tcp => fabrics::check(config),
+        _ => fabrics::check_over(config, transport(config)?),
+    }
+}
+
+/// Returns the subsystems that the discovery controller at an address reports, as [`fabrics::discover`] does over TCP.
+/// `address` is `HOST[:PORT]`, with `tcp://` or `rdma://` before it or not.
+///
+/// # Errors
+/// As [`fabrics::discover`], and over RDMA those of [`connect`].
+pub fn discover(
+    transport: FabricsTransport,
+    address: &str,
+    adjust: impl Fn(FabricsConfig) -> FabricsConfig,
+) -> Result<Vec<DiscoveryRecord>, FabricsError> {
+    match transport {
+        FabricsTransport::Tcp => fabrics::discover(address, adjust),
+        _ => fabrics::discover_over(transport, address, adjust, self::transport),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn a_machine_without_rdma_refuses_by_name() {
+        let config = FabricsConfig::tcp("127.0.0.1", 4420, "nqn.2026-01.org.example:data")
+            .connect_timeout(Duration::from_secs(1));
+        let soft = check(&config.clone().transport(FabricsTransport::Soft)).unwrap_err();
+        assert!(matches!(soft, FabricsError::Options { .. }), "{soft}");
+        if std::path::Path::new("/sys/class/infiniband").exists() {
+            return;
+        }
+        let rdma = config.transport(FabricsTransport::Rdma);
+        for e in [
+            connect(&rdma).unwrap_err(),
+            check(&rdma).unwrap_err(),
+            discover(FabricsTransport::Rdma, "rdma://127.0.0.1", |c| c).unwrap_err(),
+            route(&rdma).unwrap_err(),
+        ] {
+            assert!(matches!(e, FabricsError::Adapter { .. }), "{e:?}");
+            assert!(e.to_string().contains("rdma"), "{e}");
+        }
+    }
+}
