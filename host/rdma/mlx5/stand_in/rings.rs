@@ -24,7 +24,7 @@ use crate::wire::mlx5::segment::DataSegment;
 use crate::wire::mlx5::wqe::Payload;
 use crate::wire::mlx5::{BLOCK_BYTES, Operation, Transport, Wqe};
 use parking_lot::{Mutex, MutexGuard};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -68,6 +68,9 @@ struct State {
     flags: HashMap<u32, u32>,
     /// Registered memory: address, bytes, place.
     memory: Vec<(u64, u64, Place)>,
+    /// Queue pairs that were destroyed: a doorbell for them may be seen late, and kernels that have not noticed the end of
+    /// a connection may still write one.
+    ended: HashSet<u32>,
     violations: Vec<String>,
 }
 
@@ -157,7 +160,9 @@ impl Wire {
         let pair = self.nic.serve(memory.clone()).expect("a queue pair");
         let number = pair.number();
         network().lock().insert((self.gid, number), pair.address());
-        self.state().pairs.insert(number, RingUser { pair, memory, rings, announced: 0 });
+        let mut state = self.state();
+        state.ended.remove(&number);
+        state.pairs.insert(number, RingUser { pair, memory, rings, announced: 0 });
         number
     }
 
@@ -185,7 +190,10 @@ impl Wire {
     /// Destroys a queue pair. Its memory is unused when this returns.
     pub(super) fn close(&self, number: u32) {
         network().lock().remove(&(self.gid, number));
-        let Some(RingUser { pair, memory, .. }) = self.state().pairs.remove(&number) else { return };
+        let mut state = self.state();
+        let Some(RingUser { pair, memory, .. }) = state.pairs.remove(&number) else { return };
+        state.ended.insert(number);
+        drop(state);
         drop(pair);
         let until = Instant::now() + DEADLINE;
         while Arc::strong_count(&memory) > 1 {
@@ -197,7 +205,7 @@ impl Wire {
     /// Forwards new doorbells. Returns true if there were any.
     fn listen(&self) -> bool {
         let mut state = self.state();
-        let State { pairs, registers, flags, memory, violations } = &mut *state;
+        let State { pairs, registers, flags, memory, ended, violations } = &mut *state;
         let mut heard = false;
         for (page, at, last) in registers {
             // SAFETY: a word of a page that the pool keeps while the device is open, as it is here.
@@ -210,6 +218,9 @@ impl Wire {
             let (named, has_record) = (told.qpn, *at % 4096 != WITHOUT_RECORD);
             let user = pairs.get_mut(&named).filter(|s| s.rings.page == *page && s.rings.has_record == has_record);
             let Some(user) = user else {
+                if ended.contains(&named) {
+                    continue;
+                }
                 violations.push(format!("a doorbell at {at:#x} of page {page:#x} names queue pair {named:#x}"));
                 continue;
             };
