@@ -14,8 +14,9 @@ impl Addresses {
     /// up, and its other addresses are tried in order.
     ///
     /// # Errors
-    /// The error of `connect` that is none of an unreachable address; without one, that of the last address; that of the
-    /// look-up by `failed`.
+    /// * The first error of `connect` for which `is_unreachable` is false.
+    /// * The last error of `connect` if all addresses are unreachable.
+    /// * `failed` of the look-up's error, also if the name has no address.
     pub(crate) fn connect<T, E>(
         &self,
         host: &str,

@@ -23,7 +23,7 @@ const BATCH: usize = 64;
 /// commands in flight comes with their completions.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
-/// ConnectedQueue of a connected queue pair.
+/// A connected queue pair with its memory.
 #[derive(Debug)]
 pub(super) struct ConnectedQueue {
     pub(super) peer: String,

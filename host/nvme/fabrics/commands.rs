@@ -49,6 +49,11 @@ impl Command {
         Self::new(entry, Direction::None, 0, Place::Owned(Vec::new()))
     }
 
+    /// Returns true for commands of the driver. Those of this host's own have buffers.
+    pub(crate) fn is_the_drivers(&self) -> bool {
+        matches!(self.place, Place::Prps)
+    }
+
     pub(crate) fn new(entry: SqEntry, direction: Direction, bytes: u32, place: Place) -> Self {
         Self { entry, direction, bytes, place, moved: 0, failed: None }
     }
@@ -170,13 +175,14 @@ impl Commands {
         self.slot(cid)?.command.as_mut().ok_or_else(unknown)
     }
 
-    /// Returns the identifier on the wire of the command that the driver gave `driver_cid`.
+    /// Returns the identifier on the wire of the command that the driver gave `driver_cid`. Commands of this host's own have no
+    /// such identifier.
     pub(crate) fn find(&self, driver_cid: u16) -> Option<u16> {
         let (i, s) = self
             .slots
             .iter()
             .enumerate()
-            .find(|(_, s)| s.command.as_ref().is_some_and(|c| c.entry.cid() == driver_cid))?;
+            .find(|(_, s)| s.command.as_ref().is_some_and(|c| c.is_the_drivers() && c.entry.cid() == driver_cid))?;
         Some(i as u16 | u16::from(s.generation) << SLOT_BITS)
     }
 
@@ -332,11 +338,21 @@ mod tests {
     }
 
     #[test]
+    fn commands_are_found_by_the_drivers_identifiers() {
+        let mut c = Commands::new(4, 100);
+        let own = c.add(read(4)).unwrap();
+        assert_eq!(c.find(9), None, "the identifier is no driver's");
+        let flush = Command::new(SqEntry::new(io::FLUSH, 9, 1), Direction::None, 0, Place::Prps);
+        let found = c.add(flush).unwrap();
+        assert_eq!((c.find(9), c.find(8)), (Some(found), None));
+        assert_ne!(own, found);
+    }
+
+    #[test]
     fn identifiers_are_known_once() {
         let mut c = Commands::new(4, 100);
         assert_eq!(c.slots.len(), 3);
         let a = c.add(read(4)).unwrap();
-        assert_eq!(c.find(9), Some(a));
         assert!(c.complete(&done(a ^ 0x1000, 0)).unwrap_err().contains("not outstanding"));
         assert!(c.complete(&done(3, 0)).unwrap_err().contains("never used"));
         assert!(c.complete(&done(a, 4)).unwrap_err().contains("SQHD 4"));
@@ -386,11 +402,15 @@ mod tests {
         fn any_replies_are_survived(steps in prop::collection::vec((0u8..5, any::<u16>(), 0u32..10, 0u8..10), 0..200)) {
             let none = DriverMemory::none();
             let mut c = Commands::new(8, 8);
-            let (mut added, mut ended) = (0, 0);
+            let (mut added, mut ended, mut newest) = (0, 0, None);
             for (kind, cid, offset, length) in steps {
-                let cid = if cid & 0x8000 != 0 { c.find(9).unwrap_or(cid) } else { cid };
+                let cid = if cid & 0x8000 != 0 { newest.unwrap_or(cid) } else { cid };
                 match kind {
-                    0 => added += usize::from(c.add(read(8)).is_some()),
+                    0 => {
+                        let one = c.add(read(8));
+                        added += usize::from(one.is_some());
+                        newest = one.or(newest);
+                    }
                     1 => drop(c.store(cid, offset, &vec![1; usize::from(length)], true, &none)),
                     2 => drop(c.complete(&done(cid, offset as u16))),
                     3 => drop(c.request(cid, offset, length.into())),

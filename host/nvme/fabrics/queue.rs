@@ -217,13 +217,9 @@ fn parameter(s: Status, result: u32) -> String {
     format!(" ({name})")
 }
 
-/// Identifier of commands that are not the driver's. It never gives this one: NVMe Base 2.1, 3.3.3.1, reserves it for errors
-/// without a command.
-const OWN: u16 = u16::MAX;
-
 /// Returns an admin command without data.
 pub(super) fn admin(opcode: u8, cdw10: u32, cdw11: u32) -> SqEntry {
-    SqEntry { cdw10, cdw11, ..SqEntry::new(opcode, OWN, 0) }
+    SqEntry { cdw10, cdw11, ..SqEntry::new(opcode, 0, 0) }
 }
 
 #[cfg(test)]

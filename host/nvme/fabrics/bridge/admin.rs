@@ -226,7 +226,6 @@ impl Manager {
             _ => return Err(status::INVALID_OPCODE.dnr()),
         };
         Ok(Some(match bytes {
-            // Place::Prps marks the driver's commands; the manager's own have buffers.
             0 => Command::new(entry, Direction::None, 0, Place::Prps),
             bytes => Command::new(entry, Direction::In, bytes, Place::Prps),
         }))
@@ -234,7 +233,7 @@ impl Manager {
 
     /// Completes a command of the driver whose association was lost.
     pub(super) fn orphan(&mut self, command: &Command, status: Status) {
-        if matches!(command.place, Place::Prps) {
+        if command.is_the_drivers() {
             self.answer(command.entry.cid(), Err(status));
         }
     }
@@ -242,8 +241,7 @@ impl Manager {
     /// Processes a response.
     pub(super) fn end(&mut self, f: Finished) {
         let e = f.command.entry;
-        // The manager's own commands have buffers of their own; those of the driver name pages.
-        if matches!(f.command.place, Place::Owned(_)) || e.opcode() == OPCODE {
+        if !f.command.is_the_drivers() || e.opcode() == OPCODE {
             return self.heard(&f);
         }
         if f.status.is_success() {

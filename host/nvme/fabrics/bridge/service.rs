@@ -284,8 +284,7 @@ fn start(
     if direction != Direction::None && core.limits.max_transfer_bytes.is_some_and(|most| u64::from(bytes) > most) {
         return Ok(Some(status::INVALID_FIELD.dnr()));
     }
-    let place = if direction == Direction::None { Place::Owned(Vec::new()) } else { Place::Prps };
-    Ok(queue.submit(Command::new(*e, direction, bytes, place), memory)?.err())
+    Ok(queue.submit(Command::new(*e, direction, bytes, Place::Prps), memory)?.err())
 }
 
 impl Drop for Service {
