@@ -22,9 +22,7 @@ const READ_AGAIN: Duration = Duration::from_secs(1);
 pub(super) struct Events {
     /// Identifiers of the driver's requests without event.
     held: VecDeque<u16>,
-    /// True once the driver has sent a request.
-    is_watched: bool,
-    /// Events without request, oldest first.
+    /// Events without request, oldest first, each once. The first request of a driver may come after an event.
     waiting: VecDeque<u32>,
     at_controller: AtController,
 }
@@ -46,6 +44,15 @@ impl Events {
     /// Forgets the association. The driver's requests stay.
     pub(super) fn detach(&mut self) {
         self.at_controller = AtController::default();
+    }
+
+    /// Returns the driver's request that the event answers. Without one, the event is kept.
+    fn request_for(&mut self, event: u32) -> Option<u16> {
+        let request = self.held.pop_front();
+        if request.is_none() && self.waiting.len() < MOST_WAITING && !self.waiting.contains(&event) {
+            self.waiting.push_back(event);
+        }
+        request
     }
 
     /// Removes a request of the driver. Returns false if it is none.
@@ -72,7 +79,6 @@ impl Facts {
 impl Manager {
     /// Takes a request of the driver.
     pub(super) fn request_event(&mut self, cid: u16) {
-        self.events.is_watched = true;
         if let Some(event) = self.events.waiting.pop_front() {
             return self.answer(cid, Ok(event));
         }
@@ -132,12 +138,8 @@ impl Manager {
         if is_access_change(event) {
             self.events.at_controller.access_changed = true;
         }
-        match self.events.held.pop_front() {
-            Some(cid) => self.answer(cid, Ok(event)),
-            None if self.events.is_watched && self.events.waiting.len() < MOST_WAITING => {
-                self.events.waiting.push_back(event);
-            }
-            None => {}
+        if let Some(cid) = self.events.request_for(event) {
+            self.answer(cid, Ok(event));
         }
     }
 
@@ -177,6 +179,15 @@ mod tests {
         assert!(is_access_change(CHANGE_EVENT));
         assert!(!is_access_change(2 | 4 << 16), "namespaces changed");
         assert!(!is_access_change(1 | 3 << 8), "health");
+    }
+
+    #[test]
+    fn an_event_before_the_first_request_is_kept_once() {
+        let mut e = Events::default();
+        assert_eq!([CHANGE_EVENT, CHANGE_EVENT, 1].map(|event| e.request_for(event)), [None; 3]);
+        assert_eq!(e.waiting, [CHANGE_EVENT, 1]);
+        e.held.push_back(7);
+        assert_eq!((e.request_for(CHANGE_EVENT), e.waiting.len()), (Some(7), 2));
     }
 
     #[test]
