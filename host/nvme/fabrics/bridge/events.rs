@@ -46,7 +46,7 @@ impl Events {
         self.at_controller = AtController::default();
     }
 
-    /// Returns the driver's request that the event answers. Without one, the event is kept.
+    /// Returns the driver's request for an event. Without a request, the event is kept.
     fn request_for(&mut self, event: u32) -> Option<u16> {
         let request = self.held.pop_front();
         if request.is_none() && self.waiting.len() < MOST_WAITING && !self.waiting.contains(&event) {
