@@ -14,7 +14,7 @@ HERE = Path(__file__).resolve().parent
 
 APPLETS = (
     "sh mount umount ls cat echo sleep insmod rmmod lsmod poweroff ln mkdir grep sed head tail dmesg basename dirname readlink "
-    "cut tr wc date kill seq test free dd stty env rm cp mv sort uname true false printf cmp sync find ping timeout"
+    "cut tr wc date kill seq test free dd stty env rm cp mv sort uname true false printf cmp sync find ping timeout chmod nc blockdev"
 ).split()
 
 # stat(2): kinds of a file.

@@ -24,9 +24,9 @@ STOCK_FULL = ["linux-image-6.12-amd64", "linux-image-amd64"]
 # For drives of other machines: disks in memory to export, with blocks of 512 and 4096 bytes; the kernel's target and initiator over TCP
 # and over RDMA; Soft-RoCE, which needs its checksum first.
 FABRICS = ["crc32c_generic", "configfs", "brd", "null_blk", "nvme_core", "nvmet", "nvmet_tcp", "nvme_fabrics", "nvme_tcp"]
-FABRICS += ["crc32_generic", "dummy", "ib_uverbs", "rdma_ucm", "rdma_rxe", "nvmet_rdma", "nvme_rdma"]
-# Networks that are cut.
-FABRICS += ["veth", "sch_netem"]
+FABRICS += ["crc32_generic", "ib_uverbs", "rdma_ucm", "rdma_rxe", "nvmet_rdma", "nvme_rdma"]
+# Networks to the other machine, which are cut.
+FABRICS += ["virtio_pci", "virtio_net", "sch_netem"]
 
 
 class Kernel:

@@ -1,5 +1,5 @@
-"""The virtual machine: QEMU under TCG, with NVMe drives or without, with or without an IOMMU, its console, and a line on which the guest asks
-for what only a host can do: pull a drive, plug one in, look at the medium."""
+"""The virtual machine: QEMU under TCG, with NVMe drives or with networks to another machine, with or without an IOMMU, its console, and a line
+on which the guest asks for what only a host can do: pull a drive, plug one in, look at the medium."""
 
 import ctypes
 import json
@@ -37,6 +37,12 @@ MEMORY_MIB = 1536
 # How long a machine may take to say anything at all, and between two lines.
 SILENCE_S = 180
 
+# Of two machines with networks between them: what the guest's first process has as its variable RIG_ROLE.
+ROLES = HOST, TARGET = "host", "target"
+
+# Packets of a network between two machines, in bytes: RoCE's largest MTU, 4096, and its headers.
+PACKET_BYTES = 4200
+
 
 def counter_khz():
     """How fast this machine's time stamp counter goes, in kHz: the emulated processor hands it to the guest. A kernel that measures it itself while
@@ -57,9 +63,10 @@ def counter_khz():
 
 
 class Machine:
-    """A booted guest. `finish` returns whether it closed as it should."""
+    """A booted guest. `run` returns how it ended."""
 
-    def __init__(self, kernel, initrd, folder, iommu, drives, log):
+    def __init__(self, kernel, initrd, folder, log, iommu=False, drives=False, role="", cables=()):
+        """`role` is one of ROLES where there are two. Each of the cables, ends of stream sockets, is a network."""
         self.folder, self.log = Path(folder), log
         self.lines = []
         self.done = None
@@ -74,7 +81,7 @@ class Machine:
         theirs = {}
         for name in ("console", "control", "qmp"):
             ours[name], theirs[name] = socket.socketpair()
-        command = self._command(kernel, initrd, iommu, drives, theirs)
+        command = self._command(kernel, initrd, iommu, drives, theirs, role) + self._networks(role, cables)
         (self.folder / "command.txt").write_text(" ".join(map(str, command)) + "\n")
         self.errors = open(self.folder / "qemu.log", "wb")
         self.process = subprocess.Popen(
@@ -83,9 +90,9 @@ class Machine:
             stdout=self.errors,
             stderr=self.errors,
             cwd=self.folder,
-            pass_fds=[s.fileno() for s in theirs.values()],
+            pass_fds=[s.fileno() for s in (*theirs.values(), *cables)],
         )
-        for s in theirs.values():
+        for s in (*theirs.values(), *cables):
             s.close()
         self.console = ours["console"]
         self.qmp = ours["qmp"].makefile("rw", encoding="utf-8", errors="replace")
@@ -109,7 +116,7 @@ class Machine:
             node["file"] = {"driver": "blkdebug", "image": node["file"], "inject-error": rules}
         return ["-blockdev", json.dumps(node)]
 
-    def _command(self, kernel, initrd, iommu, drives, sockets):
+    def _command(self, kernel, initrd, iommu, drives, sockets, role):
         command = [need("qemu-system-x86_64", "qemu-system-x86")]
         command += ["-machine", "q35,accel=tcg,kernel-irqchip=split", "-cpu", "max", "-smp", str(min(threads(), 4)), "-m", str(MEMORY_MIB)]
         command += ["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]
@@ -122,12 +129,21 @@ class Machine:
         # The counter is the host's, so it needs no watching: a kernel that finds it unstable patches its scheduler while it runs, and the
         # emulator may run another processor into the breakpoint that the patch leaves there for a moment.
         clock = f"no_timer_check tsc_early_khz={counter_khz()} tsc=reliable"
-        words = f"console=ttyS0 panic=-1 {clock} quiet {'intel_iommu=on' if iommu else ''}"
-        command += ["-append", words.rstrip()]
+        words = f"console=ttyS0 panic=-1 {clock} quiet{' intel_iommu=on' if iommu else ''}{' RIG_ROLE=' + role if role else ''}"
+        command += ["-append", words]
         if iommu:
             # First of all devices: those before it would not be behind it.
             command += ["-device", "intel-iommu,intremap=on,caching-mode=on"]
         return command + (self._drives() if drives else [])
+
+    def _networks(self, role, cables):
+        """A network device at each cable. Its hardware address is its own among those of both machines."""
+        command = []
+        for i, cable in enumerate(cables):
+            address = f"52:54:00:00:{ROLES.index(role):02x}:{i:02x}"
+            command += ["-netdev", f"socket,id=net{i},fd={cable.fileno()}"]
+            command += ["-device", f"virtio-net-pci,netdev=net{i},mac={address},host_mtu={PACKET_BYTES},romfile="]
+        return command
 
     def _drives(self):
         """Drives and the device with nothing but memory."""
@@ -222,8 +238,9 @@ class Machine:
 
     # --- the end -------------------------------------------------------------------------------------------------------
 
-    def run(self, limit):
-        """Copies the console to the log until the guest says that it is done. Returns its status, or an error's text."""
+    def run(self, limit, silence=SILENCE_S):
+        """Copies the console to the log until the guest says that it is done. Returns its status, or an error's text. `limit` and `silence` are in
+        seconds."""
         end = time.monotonic() + limit
         self.console.settimeout(5)
         rest, heard = b"", time.monotonic()
@@ -234,8 +251,8 @@ class Machine:
                 self._look_at_clock()
                 if now > end:
                     why = f"the guest was not done within {limit} s"
-                elif now - heard > SILENCE_S:
-                    why = f"the guest said nothing for {SILENCE_S} s"
+                elif now - heard > silence:
+                    why = f"the guest said nothing for {silence} s"
                 else:
                     try:
                         data = self.console.recv(1 << 16)

@@ -1,13 +1,13 @@
-//! Tests that run only in the virtual machines of `tests/rig/run --fabrics`: the kernel's NVMe target and initiator
-//! against ours, over TCP in one machine and over RDMA by Soft-RoCE in the other. Elsewhere the tests are ignored, and
-//! fail if they are run.
+//! Tests that run only in the virtual machines of `tests/rig/run --fabrics`: the kernel's NVMe target in one machine, and
+//! ours and the kernel's initiator in another, over TCP or over RDMA by Soft-RoCE. Elsewhere the tests are ignored, and fail
+//! if they are run.
 #![cfg(all(feature = "storage", feature = "soft", feature = "shmem"))]
 
 mod network;
 mod ports;
 mod setting;
 
-use setting::{Kernel, NQN, PORT, TargetPort, disk, inside, pattern};
+use setting::{Kernel, NQN, PORT, TargetPort, disk, inside, pattern, target_disk};
 use std::io::ErrorKind;
 use std::time::Duration;
 use warpbell::engine::Engine;
@@ -54,7 +54,7 @@ fn blocks_of_the_kernels_target_are_those_of_its_device() {
     for (seed, (bits, nsid, block_bytes)) in cases.enumerate() {
         let (connection, mut q, namespace) = queue_of(&config().digests(Digests::from_bits(bits)), nsid);
         println!("limits: {:?}", connection.limits());
-        let (block, device) = (namespace.block_bytes(), setting::block_device(nsid));
+        let (block, device) = (namespace.block_bytes(), target_disk(nsid));
         assert_eq!(block, block_bytes);
         for (i, bytes) in [block, BLOCK, 3 * BLOCK, 128 << 10, 1 << 20].into_iter().enumerate() {
             let data = pattern(bytes, seed * 10 + i);
@@ -64,11 +64,11 @@ fn blocks_of_the_kernels_target_are_those_of_its_device() {
             let mut back = vec![0; bytes];
             q.read(&namespace, at / block as u64, &mut back).unwrap();
             assert!(back == data, "{bytes} bytes over the connection, digests {bits}");
-            assert!(disk(&device).read(at, bytes) == data, "{bytes} bytes on {device}");
+            assert!(device.read(at, bytes) == data, "{bytes} bytes on {}", device.0);
             let other = pattern(bytes.next_multiple_of(BLOCK), seed * 10 + i + 100);
-            disk(&device).write(at, &other);
+            device.write(at, &other);
             q.read(&namespace, at / block as u64, &mut back).unwrap();
-            assert!(back == other[..bytes], "{bytes} bytes that {device} got");
+            assert!(back == other[..bytes], "{bytes} bytes that {} got", device.0);
         }
         assert_eq!(connection.counters().losses, 0);
     }
@@ -79,7 +79,7 @@ fn blocks_of_the_kernels_target_are_those_of_its_device() {
 fn both_initiators_see_the_same_blocks_of_the_kernels_target() {
     inside();
     let (_connection, mut q, namespace) = queue(&config());
-    let kernel = Kernel::connect(PORT, NQN);
+    let kernel = Kernel::connect(setting::address(), PORT, NQN);
     let data = pattern(256 << 10, 50);
     q.write(&namespace, 0, &data).unwrap();
     assert!(disk(kernel.disk()).read(0, data.len()) == data, "the kernel reads what we wrote");
@@ -102,7 +102,7 @@ fn the_kernels_initiator_uses_our_target() {
     for device in ["soft:mem:16M,threads=1", "soft:mem:16M,block=4096,threads=1"] {
         let drive = Drive::open(device).unwrap();
         let target = Target::start(drive.controller(), TargetConfig::new(OURS)).unwrap();
-        let kernel = Kernel::connect(target.address().port(), OURS);
+        let kernel = Kernel::connect("127.0.0.1", target.address().port(), OURS);
         let data = pattern(512 << 10, 60);
         disk(kernel.disk()).write(0, &data);
         assert!(disk(kernel.disk()).read(0, data.len()) == data, "{device}");
@@ -210,6 +210,6 @@ fn a_search_over_the_kernels_target_equals_that_of_the_software_controller() {
         setting::warpbell(&["nvme", "discover", setting::address(), "--transport", &setting::transport().to_string()]);
     assert!(found.contains(&format!("--device {}", config())), "{found}");
     let doctor = setting::warpbell(&["doctor", "--device", &config().to_string()]);
-    let route = if setting::transport() == FabricsTransport::Rdma { "rxe0 port 1" } else { "127.0.0.1 from 127.0.0.1" };
+    let route = if setting::transport() == FabricsTransport::Rdma { "rxe0 port 1" } else { "10.8.0.1 from 10.8.0.2" };
     assert!(doctor.contains(route) && doctor.contains("2 namespaces"), "{doctor}");
 }

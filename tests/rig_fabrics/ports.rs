@@ -1,7 +1,8 @@
 //! Two ports and two subsystems of the kernel's target; a host that it wants to authenticate.
 
 use crate::setting::{
-    self, Kernel, KernelController, Keyed, NQN, PORT, SECOND, TargetPort, disk, inside, pattern, until,
+    self, Kernel, KernelController, Keyed, NQN, PORT, SECOND, TargetDisk, TargetPort, disk, inside, pattern,
+    target_disk, until,
 };
 use crate::{BLOCK, GENEROUS, config, queue};
 use std::net::Ipv4Addr;
@@ -38,7 +39,7 @@ fn uses(connection: &RemoteController, number: u32) {
 }
 
 /// Moves blocks by kernels. Returns false if the port was lost meanwhile; the volume is recovered then.
-fn move_blocks(v: &Volume, data: &[u8], each: u32) -> bool {
+pub fn move_blocks(v: &Volume, data: &[u8], each: u32) -> bool {
     let blocks = (data.len() >> v.block_shift()) as u64;
     let buffer = v.allocate_data(data.len()).unwrap();
     buffer.write(0, data).unwrap();
@@ -122,7 +123,7 @@ fn kernels_go_on_by_the_other_port_of_the_kernels_target() {
     if setting::transport() == FabricsTransport::Rdma {
         assert!(c.kernel_commands > 0 && c.host_posts == 0, "{c:?}");
     }
-    assert!(disk(setting::block_device(2)).read(0, data.len()) == data);
+    assert!(target_disk(2).read(0, data.len()) == data);
 }
 
 #[test]
@@ -186,8 +187,8 @@ fn the_kernels_initiator_follows_the_access_states_of_our_target() {
     let config = TargetConfig::new(OURS).more_ports(vec![(Ipv4Addr::LOCALHOST, 0).into()]);
     let target = Target::start(drive.controller(), config).unwrap();
     let ports = target.addresses();
-    let kernel = Kernel::connect(ports[0].port(), OURS);
-    let second = KernelController::connect(ports[1].port(), OURS);
+    let kernel = Kernel::connect("127.0.0.1", ports[0].port(), OURS);
+    let second = KernelController::connect("127.0.0.1", ports[1].port(), OURS);
     let controllers = [kernel.controller(), &second];
     let sees = |port: usize, state: AccessState| {
         let word = state.to_string().replace(' ', "-");
@@ -220,8 +221,8 @@ fn two_subsystems_make_one_volume() {
     let data = pattern(7 * CHUNK, 90);
     assert!(move_blocks(&volume, &data, 16));
     for (i, chunk) in data.chunks(CHUNK).enumerate() {
-        let device = format!("/dev/ram{}", i % 2);
-        assert!(disk(&device).read((i / 2 * CHUNK) as u64, CHUNK) == chunk, "chunk {i} on {device}");
+        let device = TargetDisk(["/dev/ram0", "/dev/ram1"][i % 2]);
+        assert!(device.read((i / 2 * CHUNK) as u64, CHUNK) == chunk, "chunk {i} on {}", device.0);
     }
     for c in connections.map(|c| c.counters()) {
         println!("{c:?}");

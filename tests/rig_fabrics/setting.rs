@@ -1,7 +1,8 @@
-//! The guest's target, as `tests/rig/guest-fabrics.sh` creates it, and the kernel's initiator.
+//! The target of the other guest, as `tests/rig/guest-fabrics.sh` creates it, and the initiator of this guest's kernel.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
+use std::net::TcpStream;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -16,6 +17,10 @@ pub const PORT: u16 = 4420;
 /// A second subsystem at the same port, with namespace 1 alone.
 pub const SECOND: &str = "nqn.2026-01.org.example:second";
 
+/// Addresses of the target in the two networks.
+pub const ADDRESSES: [&str; 2] = ["10.8.0.1", "10.8.1.1"];
+/// Where the target's machine runs lines of shell, in the network that is never cut.
+const SHELL: (&str, u16) = (ADDRESSES[1], 99);
 /// Configuration of the kernel's target.
 const TARGET: &str = "/sys/kernel/config/nvmet";
 /// Far longer than anything takes on emulated processors.
@@ -31,19 +36,49 @@ pub fn transport() -> FabricsTransport {
     }
 }
 
-/// Returns the address of the target's port.
+/// Returns the address of the target's first two ports.
 pub fn address() -> &'static str {
-    match transport() {
-        FabricsTransport::Rdma => "10.9.0.1",
-        _ => "127.0.0.1",
-    }
+    ADDRESSES[0]
 }
 
+/// Runs a line of shell on the target's machine, with this input. Returns its output.
+#[track_caller]
+pub fn on_target(line: &str, input: &[u8]) -> Vec<u8> {
+    let mut shell = TcpStream::connect(SHELL).unwrap_or_else(|e| panic!("{SHELL:?}: {e}"));
+    shell.set_read_timeout(Some(LONG)).unwrap();
+    shell.write_all(format!("{line}\n").as_bytes()).unwrap();
+    shell.write_all(input).unwrap();
+    let mut reply = Vec::new();
+    shell.read_to_end(&mut reply).unwrap_or_else(|e| panic!("{line}: {e}"));
+    let end = reply.iter().rposition(|b| *b == b'\n').unwrap_or_else(|| panic!("{line}: no status in {reply:?}"));
+    assert_eq!(&reply[end + 1..], b"0", "{line}: {}", String::from_utf8_lossy(&reply[..end]));
+    reply.truncate(end);
+    reply
+}
+
+/// A block device of the target's machine.
+pub struct TargetDisk(pub &'static str);
+
 /// Returns the block device that a namespace exports: namespace 1 with blocks of 512 bytes, 2 with 4096.
-pub fn block_device(nsid: u32) -> String {
-    match nsid {
-        1 => "/dev/ram0".to_owned(),
-        _ => std::env::var("WARPBELL_RIG_BLOCKS_4096").expect("the name of a block device"),
+pub fn target_disk(nsid: u32) -> TargetDisk {
+    TargetDisk(if nsid == 1 { "/dev/ram0" } else { "/dev/blocks-of-4096" })
+}
+
+impl TargetDisk {
+    /// Reads from the device, past its cache.
+    pub fn read(&self, at: u64, bytes: usize) -> Vec<u8> {
+        let Self(path) = self;
+        let skip = at / 512;
+        on_target(&format!("blockdev --flushbufs {path}; dd if={path} skip={skip} count={}", bytes / 512), &[])
+    }
+
+    /// Writes to the device.
+    pub fn write(&self, at: u64, data: &[u8]) {
+        let Self(path) = self;
+        let (seek, count) = (at / 512, data.len() / 512);
+        let line =
+            format!("dd of={path} seek={seek} count={count} iflag=fullblock conv=fsync; blockdev --flushbufs {path}");
+        on_target(&line, data);
     }
 }
 
@@ -135,79 +170,61 @@ pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
 pub struct TargetPort(pub u32);
 
 impl TargetPort {
-    fn folder(self) -> PathBuf {
-        Path::new(TARGET).join(format!("ports/{}", self.0))
-    }
-
-    fn link(self) -> PathBuf {
-        self.folder().join("subsystems").join(NQN)
+    fn folder(self) -> String {
+        format!("{TARGET}/ports/{}", self.0)
     }
 
     /// Takes the subsystem away from the port, which ends its connections.
     pub fn unlink(self) {
-        fs::remove_file(self.link()).unwrap();
+        on_target(&format!("rm {}/subsystems/{NQN}", self.folder()), &[]);
     }
 
     /// Gives it back.
     pub fn link_again(self) {
-        std::os::unix::fs::symlink(Path::new(TARGET).join("subsystems").join(NQN), self.link()).unwrap();
+        on_target(&format!("ln -s {TARGET}/subsystems/{NQN} {}/subsystems/{NQN}", self.folder()), &[]);
     }
 
     /// Sets the access state of all namespaces at the port, in the kernel's words.
     pub fn set_access(self, state: AccessState) {
         let word = state.to_string().replace(' ', "-");
-        fs::write(self.folder().join("ana_groups/1/ana_state"), &word).unwrap_or_else(|e| panic!("{word}: {e}"));
+        on_target(&format!("echo -n {word} > {}/ana_groups/1/ana_state", self.folder()), &[]);
     }
 }
 
 /// A subsystem of the kernel's target that admits one host alone, with a key. Dropping it admits all hosts again.
 pub struct Keyed {
-    subsystem: PathBuf,
-    host: PathBuf,
-    link: PathBuf,
+    subsystem: String,
+    host: String,
 }
 
 impl Keyed {
     /// Demands authentication of `host` at `subsystem`.
     pub fn new(subsystem: &str, host: &str) -> Self {
-        let folder = Path::new(TARGET).join("subsystems").join(subsystem);
-        let entry = Path::new(TARGET).join("hosts").join(host);
-        fs::create_dir(&entry).unwrap();
+        let keyed =
+            Self { subsystem: format!("{TARGET}/subsystems/{subsystem}"), host: format!("{TARGET}/hosts/{host}") };
+        let Self { subsystem, host: entry } = &keyed;
         // The bytes 0 to 31 and their checksum.
-        fs::write(entry.join("dhchap_key"), "DHHC-1:00:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh+KfiaR:").unwrap();
-        fs::write(folder.join("attr_allow_any_host"), "0").unwrap();
-        let link = folder.join("allowed_hosts").join(host);
-        std::os::unix::fs::symlink(&entry, &link).unwrap();
-        Self { subsystem: folder, host: entry, link }
+        let key = "DHHC-1:00:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh+KfiaR:";
+        let allow =
+            format!("echo 0 > {subsystem}/attr_allow_any_host && ln -s {entry} {subsystem}/allowed_hosts/{host}");
+        on_target(&format!("mkdir {entry} && echo -n {key} > {entry}/dhchap_key && {allow}"), &[]);
+        keyed
     }
 }
 
 impl Drop for Keyed {
     fn drop(&mut self) {
-        let undone = fs::remove_file(&self.link)
-            .and_then(|()| fs::write(self.subsystem.join("attr_allow_any_host"), "1"))
-            .and_then(|()| fs::remove_dir(&self.host));
-        if let Err(e) = undone {
-            println!("{}: {e}", self.subsystem.display());
+        let Self { subsystem, host } = &*self;
+        let name = host.rsplit('/').next().unwrap_or_default();
+        let line =
+            format!("rm {subsystem}/allowed_hosts/{name} && echo 1 > {subsystem}/attr_allow_any_host && rmdir {host}");
+        if !std::thread::panicking() {
+            on_target(&line, &[]);
         }
     }
 }
 
-/// Runs a closure, and all threads that it starts, as the host with two networks to the target.
-pub fn far<T: Send>(run: impl FnOnce() -> T + Send) -> T {
-    std::thread::scope(|s| {
-        let far = s.spawn(|| {
-            let namespace = File::open("/run/netns/far").unwrap();
-            // SAFETY: a descriptor of a network namespace, which this thread alone enters.
-            let entered = unsafe { libc::setns(namespace.as_raw_fd(), libc::CLONE_NEWNET) };
-            assert_eq!(entered, 0, "{}", std::io::Error::last_os_error());
-            run()
-        });
-        far.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-    })
-}
-
-/// Runs a program of the guest in the network namespace of this thread.
+/// Runs a program of the guest.
 #[track_caller]
 pub fn tool(line: &str) {
     let mut words = line.split(' ');
@@ -216,7 +233,7 @@ pub fn tool(line: &str) {
     assert!(done.status.success(), "{line}: {}", done.status);
 }
 
-/// A block device of the kernel.
+/// A block device of this guest's kernel.
 pub struct Disk(File);
 
 /// Opens a block device.
@@ -258,13 +275,12 @@ pub struct KernelController {
 }
 
 impl KernelController {
-    /// Connects the kernel to a subsystem at a port of this machine, by the transport of its tests.
-    pub fn connect(port: u16, subsystem: &str) -> Self {
+    /// Connects the kernel to a subsystem, by the transport of these tests.
+    pub fn connect(host: &str, port: u16, subsystem: &str) -> Self {
         let mut control = OpenOptions::new().read(true).write(true).open("/dev/nvme-fabrics").unwrap();
         let options = format!(
-            "transport={},traddr={},trsvcid={port},nqn={subsystem},nr_io_queues=1,keep_alive_tmo=60",
-            transport(),
-            address()
+            "transport={},traddr={host},trsvcid={port},nqn={subsystem},nr_io_queues=1,keep_alive_tmo=60",
+            transport()
         );
         control.write_all(options.as_bytes()).unwrap_or_else(|e| panic!("{options}: {e}"));
         // "instance=0,cntlid=1"
@@ -299,9 +315,9 @@ pub struct Kernel {
 }
 
 impl Kernel {
-    /// Connects the kernel to a subsystem at a port of this machine, and waits for its first namespace.
-    pub fn connect(port: u16, subsystem: &str) -> Self {
-        let controller = KernelController::connect(port, subsystem);
+    /// Connects the kernel to a subsystem, and waits for its first namespace.
+    pub fn connect(host: &str, port: u16, subsystem: &str) -> Self {
+        let controller = KernelController::connect(host, port, subsystem);
         let number = &controller.number;
         let mut disk = None;
         until("a disk", || {
