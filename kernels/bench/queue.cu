@@ -1,6 +1,7 @@
 // Benchmark of the queue core against an ideal controller: spare warps that complete every command at once, with no medium behind
 // them. Measures the cost of submission and completion only. Launch shape: one warp for each queue in the controller; any grid of
 // whole warps of submitters, resident together with the controller.
+#include <warpbell/express.cuh>
 #include <warpbell/kernel.h>
 #include <warpbell/nvme.cuh>
 
@@ -128,3 +129,45 @@ WB_KERNEL void wb_bench_queue(wb_queue* queues, WB_PARAM uint32_t count, const w
 #endif
 }
 WB_EXPORT(wb_bench_queue)
+
+// The same by one thread, the first of a warp, on the first queue, which is a local controller's. The commands take the express way, as
+// a single read of a volume does.
+WB_KERNEL void wb_bench_queue_alone(wb_queue* queues, const wb_control* control, WB_PARAM uint32_t requests, wb_queue_submitted* results) {
+#if WB_DEVICE_PASS
+  using namespace warpbell;
+  using way = express<queue_ref>;
+  const warp::mask_t all = warp::full();
+  if (warp::index() != 0) return;
+  const bool submits = warp::lane() == 0;
+  const queue_ref q(queues, control);
+  wb_queue_submitted mine = {0, 0, 0, 0};
+  for (uint32_t lba = 0; lba < requests; ++lba) {
+    uint32_t ticket = 0, doorbells = 0, word = WB_DONE;
+    const auto post = [&](const queue_ref& group, uint32_t t) {
+      group.post(t, nvme::read(1, lba, 1, nvme::prp{}), nvme::record(nvme::op_read, lba, 1, 0, 0, 0, true));
+    };
+    way fast;
+    way::state state = way::state::none;
+    if (submits) state = fast.go(q, ticket, doorbells, word, [&](uint32_t t) { post(q, t); });
+    if (warp::any(all, state == way::state::done)) {
+      if (submits) fast.finish(q);
+    } else {
+      bool held;
+      word = q.execute(
+          all, submits, ticket, doorbells, held,
+          [&](queue_ref group, bool got, uint32_t t) {
+            if (got) post(group, t);
+          },
+          [](bool, uint32_t) {}, state == way::state::flying);
+      if (held) q.release(ticket);
+    }
+    mine.doorbells += doorbells;
+    mine.done += submits && word == WB_DONE;
+    mine.failed += submits && word != WB_DONE;
+    mine.sum += submits && word == WB_DONE ? lba : 0;
+    if (warp::any(all, mine.failed != 0)) break;
+  }
+  if (submits) results[0] = mine;
+#endif
+}
+WB_EXPORT(wb_bench_queue_alone)

@@ -72,6 +72,8 @@ fn a_volume_with_arrays_is_not_measured_by_writing() {
 fn the_queue_core_and_the_cache_are_measured() {
     let text = succeeds(&["bench", "queue", "--queues", "1,2", "--depth", "64", "--commands", "500", "--runs", "1"]);
     assert_eq!(text.lines().filter(|l| !l.starts_with('#')).count(), 2, "{text}");
+    let alone = ["bench", "queue", "--queues", "1", "--submitters", "1", "--commands", "500", "--runs", "1"];
+    mentions(&succeeds(&alone), &["one at a time: ", "us for a command"]);
     let post = ["bench", "post", "--depth", "64", "--posts", "500", "--iters", "200", "--runs", "1"];
     let others = ["--inline", "--collapsed", "--blocks", "3", "--queues", "2"];
     for more in [&[][..], &others, &["--capsules"], &["--capsules", "--blocks", "3", "--queues", "2"]] {

@@ -110,7 +110,7 @@ pub struct QueueArgs {
     /// Entries in each queue, a power of two
     #[arg(long, value_name = "N", default_value_t = 1024)]
     pub depth: u32,
-    /// Threads that submit [default: by the number of queue pairs]
+    /// Threads that submit, in whole blocks; one takes the way of a single read [default: by the number of queue pairs]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1 << 22))]
     pub submitters: Option<u32>,
     /// Commands per submitting thread

@@ -33,7 +33,7 @@ pub struct QueueSetting {
     pub queues: u32,
     /// Entries of each queue.
     pub depth: u32,
-    /// Threads that submit; each waits for its command before it submits the next.
+    /// Threads that submit; each waits for its command before it submits the next. More than one are whole blocks.
     pub submitters: u32,
     /// Commands per thread.
     pub commands_each: u32,
@@ -170,7 +170,9 @@ pub fn measure(engine: &Engine, setting: QueueSetting, runs: u32) -> Result<Queu
     let width = engine.info().warp_width;
     // Whole blocks: every warp of the grid submits.
     let block = if width == 32 && setting.submitters > SUBMITTERS_PER_BLOCK { SUBMITTERS_PER_BLOCK } else { width };
-    let submitters = setting.submitters.next_multiple_of(block);
+    // One thread alone has a kernel of its own, of one warp.
+    let alone = setting.submitters == 1;
+    let submitters = if alone { 1 } else { setting.submitters.next_multiple_of(block) };
     let setting = QueueSetting { submitters, ..setting };
     let commands = u64::from(submitters) * u64::from(setting.commands_each);
     if commands > u64::from(u32::MAX) * 4 {
@@ -180,7 +182,7 @@ pub fn measure(engine: &Engine, setting: QueueSetting, runs: u32) -> Result<Queu
         );
     }
     let queues = Queues::new(engine, setting.queues, setting.depth)?;
-    let warps = (submitters / width) as usize;
+    let warps = submitters.div_ceil(width) as usize;
     let serviced = engine.allocate(Place::Device, setting.queues as usize * size_of::<Serviced>())?;
     let progress = engine.allocate(Place::Device, setting.queues as usize * size_of::<u32>())?;
     let submitted = engine.allocate(Place::Device, warps * size_of::<Submitted>())?;
@@ -206,14 +208,15 @@ pub fn measure(engine: &Engine, setting: QueueSetting, runs: u32) -> Result<Queu
             )
         }?;
         // The launch's error is returned only after the controller's kernel was told to stop.
+        let (table, control, each) = (&queues.queues, engine.control_address(), setting.commands_each);
+        let grid = blocks_of(warps as u32, SUBMITTERS_PER_BLOCK / 32, width);
         // SAFETY: the arguments are this kernel's parameters; the memory that they refer to lives until the run has
         // ended.
         let submitters = unsafe {
-            engine.launch(
-                "wb_bench_queue",
-                blocks_of(warps as u32, SUBMITTERS_PER_BLOCK / 32, width),
-                args!(&queues.queues, setting.queues, engine.control_address(), setting.commands_each, &submitted),
-            )
+            match alone {
+                true => engine.launch("wb_bench_queue_alone", grid, args!(table, control, each, &submitted)),
+                false => engine.launch("wb_bench_queue", grid, args!(table, setting.queues, control, each, &submitted)),
+            }
         };
         let ended = submitters.map(|run| run.finish_within(LIMIT));
         stop.set(0, 1u32)?;
