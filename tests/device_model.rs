@@ -110,7 +110,7 @@ macro_rules! explorations {
             }
 
             #[test]
-            #[ignore = "takes minutes with the others like it: .ci/run stress"]
+            #[ignore = "takes minutes with the others like it: .ci/run soak"]
             fn every_schedule_of_larger_scenes_ends_well() {
                 crate::explore($source, &["long"]);
             }

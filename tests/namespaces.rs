@@ -201,7 +201,7 @@ fn a_transfer_goes_on_when_the_cable_is_plugged_in_again() {
 }
 
 #[test]
-#[ignore = "takes minutes with the others like it: .ci/run stress"]
+#[ignore = "takes minutes with the others like it: .ci/run soak"]
 fn a_pulled_cable_is_a_named_failure() {
     let _alone = alone();
     let Some(hosts) = Hosts::joined() else { return };

@@ -218,7 +218,7 @@ fn processes_do_what_the_model_says() {
 }
 
 #[test]
-#[ignore = "takes minutes with the others like it: .ci/run stress"]
+#[ignore = "takes minutes with the others like it: .ci/run soak"]
 fn up_to_eight_processes_do_what_the_model_says() {
     let all = ["auto", "soft"].map(|transport| [2, 3, 4, 8].map(|n| (n, transport)));
     do_what_the_model_says(all.as_flattened());

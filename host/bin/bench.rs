@@ -177,7 +177,10 @@ fn queue(args: &QueueArgs, interrupt: &Interrupt) -> Result<(), Failure> {
         let row = queue::measure(&engine, setting, args.measure.runs)?;
         text.line(format_args!("{row}"))?;
         if row.setting.submitters == 1 {
-            text.line(format_args!("# one at a time: {:.2} us for a command (median)", 1e6 / row.commands_per_s.median))?;
+            text.line(format_args!(
+                "# one at a time: {:.2} us for a command (median)",
+                1e6 / row.commands_per_s.median
+            ))?;
         }
         rows.push(row);
     }

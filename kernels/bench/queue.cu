@@ -130,7 +130,7 @@ WB_KERNEL void wb_bench_queue(wb_queue* queues, WB_PARAM uint32_t count, const w
 }
 WB_EXPORT(wb_bench_queue)
 
-// The same by one thread, the first of a warp, on the first queue, which is a local controller's. The commands take the express way, as
+// Rate of one thread, the first of a warp, on the first queue, which is a local controller's. The commands take the express way, as
 // a single read of a volume does.
 WB_KERNEL void wb_bench_queue_alone(wb_queue* queues, const wb_control* control, WB_PARAM uint32_t requests, wb_queue_submitted* results) {
 #if WB_DEVICE_PASS

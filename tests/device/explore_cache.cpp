@@ -1,4 +1,4 @@
-// Explores every schedule of a few threads on one set of a page cache: cache.cuh, frames.cuh, array.cuh, and what nvme.cuh does to
+// Explores every schedule of a few threads on one or two sets of a page cache: cache.cuh, frames.cuh, array.cuh, and what nvme.cuh does to
 // a frame when a command ends. See explore.h, and tests/device_model.rs.
 #include "explore_nvme.h"
 
@@ -12,23 +12,24 @@ using namespace explore;
 
 namespace {
 
-constexpr uint32_t most_ways = 2, most_pages = 3;
+constexpr uint32_t most_frames = 2, most_pages = 3;
 
 struct memory {
   nvme_memory nvme;
-  uint64_t tag[most_ways], fill[most_ways], frame[most_ways];
-  uint32_t pins[most_ways], set_lock, hand;
+  uint64_t tag[most_frames], fill[most_frames], frame[most_frames];
+  uint32_t pins[most_frames], set_lock[most_frames], hand[most_frames];
   uint64_t medium[most_pages];
   // State of the threads: the last value stored to each page, and the page that each thread has pinned and uses, plus 1, and its
-  // way.
+  // frame.
   uint64_t latest[most_pages];
-  uint8_t used_page[most_threads], used_way[most_threads];
+  uint8_t used_page[most_threads], used_frame[most_threads];
 };
 
 // A script has a letter and a page for each action of a thread. R reads and W changes a page, which is pinned meanwhile; H and S do
-// so by a page handle. L loads without a pin if possible; P requests a page ahead; D drops a clean page; F writes dirty pages back.
+// so by a page handle. L loads without a pin if possible; P requests a page ahead; J requests a page and the next, by one command if
+// both are missing; D drops a clean page; F writes dirty pages back. There are as many frames as ways, or sets if they are more than one.
 struct options : nvme_options {
-  uint32_t ways = 1;
+  uint32_t ways = 1, sets = 1;
   std::vector<const char*> scripts;
 };
 
@@ -68,9 +69,9 @@ class cache_scene : public nvme_scene {
     add("tag", m.tag, sizeof m.tag, 8, use::shared, tag_text);
     add("pins", m.pins, sizeof m.pins, 4, use::shared);
     add("fill", m.fill, sizeof m.fill, 8, use::shared);
-    add("set lock", &m.set_lock, 4, 0, use::shared);
+    add("set lock", m.set_lock, sizeof m.set_lock, 4, use::shared);
     // Accessed under the set's lock only.
-    add("hand", &m.hand, 4, 0, use::silent);
+    add("hand", m.hand, sizeof m.hand, 0, use::silent);
     add("frame", m.frame, sizeof m.frame, 8, use::shared);
     add("stats", stats_, sizeof stats_, 0, use::silent);
     add("volume", &volume_, sizeof volume_, 0, use::silent);
@@ -79,17 +80,17 @@ class cache_scene : public nvme_scene {
   void written(const region& r, uint64_t at, uint32_t who, uint64_t before, uint64_t value) override {
     nvme_scene::written(r, at, who, before, value);
     if (r.first != m.frame) return;
-    const uint32_t way = static_cast<uint32_t>((at - reinterpret_cast<uint64_t>(m.frame)) / 8);
-    if (m.used_page[who] != 0 && m.used_way[who] == way) m.latest[m.used_page[who] - 1] = value;
-    else must_be_unused(way);
+    const uint32_t frame = static_cast<uint32_t>((at - reinterpret_cast<uint64_t>(m.frame)) / 8);
+    if (m.used_page[who] != 0 && m.used_frame[who] == frame) m.latest[m.used_page[who] - 1] = value;
+    else must_be_unused(frame);
   }
 
   void ended() override {
     check_idle();
-    check(m.set_lock == 0, "the set's lock is held at the end");
-    for (uint32_t w = 0; w < o_.ways; ++w) {
-      check(m.pins[w] == 0, "a frame is pinned at the end");
-      check((m.tag[w] & (WB_TAG_FILLING | WB_TAG_WRITING | WB_TAG_DIRTY)) == 0, "a frame is not at rest at the end");
+    for (uint32_t f = 0; f < o_.ways * o_.sets; ++f) {
+      check(m.set_lock[f] == 0, "a set's lock is held at the end");
+      check(m.pins[f] == 0, "a frame is pinned at the end");
+      check((m.tag[f] & (WB_TAG_FILLING | WB_TAG_WRITING | WB_TAG_DIRTY)) == 0, "a frame is not at rest at the end");
     }
     for (uint32_t p = 0; p < most_pages; ++p) check(m.medium[p] == m.latest[p], "a change was not written back");
   }
@@ -101,11 +102,11 @@ class cache_scene : public nvme_scene {
     return &m.medium[block < most_pages ? block : 0];
   }
   void lands(uint32_t, uint64_t* to) override {
-    if (to >= m.frame && to < m.frame + most_ways) must_be_unused(static_cast<uint32_t>(to - m.frame));
+    if (to >= m.frame && to < m.frame + most_frames) must_be_unused(static_cast<uint32_t>(to - m.frame));
   }
-  void must_be_unused(uint32_t way) {
+  void must_be_unused(uint32_t frame) {
     for (uint32_t i = 0; i < most_threads; ++i) {
-      if (m.used_page[i] != 0 && m.used_way[i] == way)
+      if (m.used_page[i] != 0 && m.used_frame[i] == frame)
         fail(std::string("a frame is filled while ") + threads[i].name + " has its page pinned");
     }
   }
@@ -122,7 +123,7 @@ class cache_scene : public nvme_scene {
     volume_.device[0].blocks = most_pages;
     volume_.device[0].queue_count = 1;
     volume_.device[0].nsid = 1;
-    volume_.device[0].max_blocks = 1;
+    volume_.device[0].max_blocks = most_blocks_at_once;
     if (!opt.bounce) {
       volume_.registered_region_count = 1;
       volume_.window[0].base = volume_.window[0].iova[0] = reinterpret_cast<uint64_t>(m.frame);
@@ -134,10 +135,12 @@ class cache_scene : public nvme_scene {
     c.tag = m.tag;
     c.pins = m.pins;
     c.fill = m.fill;
-    c.set_lock = &m.set_lock;
-    c.hand = &m.hand;
+    c.set_lock = m.set_lock;
+    c.hand = m.hand;
     c.pages = most_pages;
-    c.sets = 1;
+    c.sets = o_.sets;
+    c.set_mask = o_.sets - 1;
+    c.log2_sets = o_.sets - 1;
     c.ways = o_.ways;
     c.page_shift = block_shift;
     c.blocks_per_page = 1;
@@ -158,6 +161,10 @@ class cache_scene : public nvme_scene {
         case 'P':
           note("asks for page", page);
           request_pages(&view_.cache, 1, true, page, false);
+          break;
+        case 'J':
+          note("asks for two pages from", page);
+          asks_for_two(page);
           break;
         case 'D':
           note("drops page", page);
@@ -183,6 +190,31 @@ class cache_scene : public nvme_scene {
     check(n.abort == 0, "a run without failures has failed");
     const queue_ref q(&n.q, &control);
     while (busy() || n.q.head != n.q.tail) q.poll(1);
+  }
+
+  // Executes the steps of two lanes of request_pages, one lane after the other, up to their command.
+  void asks_for_two(uint32_t first) {
+    const wb_cache& c = view_.cache;
+    frames::pending_io read[2];
+    for (uint32_t i = 0; i < 2; ++i) {
+      const uint32_t page = first + i, set = frames::set_of(c, page);
+      uint64_t t = 0;
+      if (frames::find(c, set, page, t) != frames::none || frames::aborted(c) || !frames::try_lock(c, set)) continue;
+      if (frames::find(c, set, page, t) == frames::none && frames::claim_way(c, set, 0, false, t))
+        read[i] = frames::pending_io{0, frames::install(c, frames::entry(c, set, 0), t, page, 0)};
+      frames::unlock(c, set);
+    }
+    if (read[0].way == frames::none || read[1].way == frames::none) {
+      for (const frames::pending_io& one : read)
+        if (one.way != frames::none) frames::submit(&c, 1, one, nvme::op_read);
+      return;
+    }
+    check(frames::most_pages(c) == 2, "a command has room for two pages");
+    const uint64_t context = tags::context(frames::tag(c, frames::entry(c, 0, 0)), c.ways, 2);
+    void* const data = reinterpret_cast<void*>(frames::address(c, 0, 0));
+    const token t = frames::volume(c).start_prepared(1, first, 2, nvme::op_read, data, context);
+    for (uint32_t i = 0; i < 2 && t.in_flight(); ++i)
+      order::compare_exchange<order::acq_rel>(frames::fill(c, i), tags::pending(read[i].tag), t.word | tags::token_known);
   }
 
   void uses(uint32_t page, bool changes) {
@@ -212,7 +244,7 @@ class cache_scene : public nvme_scene {
 
   // From here on the page is pinned, and no other page may get into its frame.
   void begins_use(uint32_t page, const uint64_t* word) {
-    m.used_way[here().current()] = static_cast<uint8_t>(word - m.frame);
+    m.used_frame[here().current()] = static_cast<uint8_t>(word - m.frame);
     m.used_page[here().current()] = static_cast<uint8_t>(page + 1);
   }
   void ends_use() { m.used_page[here().current()] = 0; }
@@ -236,7 +268,8 @@ class cache_scene : public nvme_scene {
     const nvme_memory& n = m.nvme;
     switch (kind) {
       case WB_DONE: return;
-      case WB_POISONED: return check(n.failures_left < opt.failures && n.abort != 0, "a page is poison, and no read has failed");
+      case WB_POISONED:
+        return check((n.failed_alone || n.jumps >= 2) && n.abort != 0, "a page is poison, and no read of it alone has failed");
       case WB_STOPPED: return check(n.stop != 0 || n.abort != 0, "a wait ended as if it had been told to");
       case WB_TIMED_OUT:
       case WB_NO_FRAME: return check(n.jumps >= 2 && n.abort != 0, "a wait ended before its deadline");
@@ -251,13 +284,14 @@ class cache_scene : public nvme_scene {
   wb_stats stats_[WB_STATS_STRIPES] = {};
 };
 
-std::unique_ptr<scene> make(const nvme_options& n, uint32_t ways, std::vector<const char*> scripts) {
+std::unique_ptr<scene> make(const nvme_options& n, uint32_t ways, std::vector<const char*> scripts, uint32_t sets = 1) {
   options o;
   static_cast<nvme_options&>(o) = n;
   o.distinct = false;
   o.depth = 4;
   o.coarse = true;
   o.ways = ways;
+  o.sets = sets;
   o.scripts = std::move(scripts);
   return std::make_unique<cache_scene>(o);
 }
@@ -267,24 +301,30 @@ std::unique_ptr<scene> make(const nvme_options& n, uint32_t ways, std::vector<co
 int main(int argc, char** argv) {
   const auto at_most = [](uint32_t preemptions) { return limits{.preemptions = preemptions, .states = 40'000'000}; };
   const limits every = at_most(~0u);
-  return explore_main(argc, argv,
-                      {
-                          {"one frame, two readers", [] { return make({}, 1, {"R0", "R1"}); }, every, every},
-                          {"one frame, two readers of one page", [] { return make({}, 1, {"R0R1", "R0"}); }, every, every},
-                          {"one frame, readers and writers", [] { return make({}, 1, {"W0R1", "R1W0"}); }, at_most(1), every},
-                          {"one frame, loads", [] { return make({}, 1, {"L0L0", "R1R0"}); }, every, every},
-                          {"one frame, handles", [] { return make({}, 1, {"R0S0", "R1H0"}); }, at_most(1), every},
-                          {"one frame, dropped", [] { return make({}, 1, {"R0S0R0", "D0"}); }, every, every},
-                          {"one frame, flushed", [] { return make({}, 1, {"W0W0", "F0"}); }, every, every},
-                          {"one frame, direct", [] { return make({.bounce = false}, 1, {"W0L0", "W1R0"}); }, at_most(1), every},
-                          {"one frame, a failure", [] { return make({.failures = 1}, 1, {"R0W1", "R0W1"}); }, at_most(1), every},
-                          {"one frame, the clock", [] { return make({.clock_jumps = 2}, 1, {"W0", "R1"}); }, every, every},
-                          {"one frame, a stop", [] { return make({.stops = 1}, 1, {"W0R1", "R1"}); }, at_most(1), every},
-                          {"one frame, three threads", [] { return make({}, 1, {"W0", "R1", "R0"}); }, at_most(0), at_most(3)},
-                          {"two frames, one page", [] { return make({}, 2, {"W1", "W1"}); }, every, every},
-                          {"two frames", [] { return make({}, 2, {"W0R1", "R1W2"}); }, at_most(0), every},
-                          {"two frames, asked for ahead", [] { return make({}, 2, {"P1R0R1", "W1R2"}); }, at_most(0), at_most(3)},
-                          {"two frames, flushed", [] { return make({}, 2, {"W0W1F0", "W0R2"}); }, at_most(0), at_most(3)},
-                          {"two frames, three threads", [] { return make({}, 2, {"W0", "R1", "W2"}); }, at_most(0), at_most(1)},
-                      });
+  return explore_main(
+      argc, argv,
+      {
+          {"one frame, two readers", [] { return make({}, 1, {"R0", "R1"}); }, every, every},
+          {"one frame, two readers of one page", [] { return make({}, 1, {"R0R1", "R0"}); }, every, every},
+          {"one frame, readers and writers", [] { return make({}, 1, {"W0R1", "R1W0"}); }, at_most(1), every},
+          {"one frame, loads", [] { return make({}, 1, {"L0L0", "R1R0"}); }, every, every},
+          {"one frame, handles", [] { return make({}, 1, {"R0S0", "R1H0"}); }, at_most(1), every},
+          {"one frame, dropped", [] { return make({}, 1, {"R0S0R0", "D0"}); }, every, every},
+          {"one frame, flushed", [] { return make({}, 1, {"W0W0", "F0"}); }, every, every},
+          {"one frame, direct", [] { return make({.bounce = false}, 1, {"W0L0", "W1R0"}); }, at_most(1), every},
+          {"one frame, a failure", [] { return make({.failures = 1}, 1, {"R0W1", "R0W1"}); }, at_most(1), every},
+          {"one frame, the clock", [] { return make({.clock_jumps = 2}, 1, {"W0", "R1"}); }, every, every},
+          {"one frame, a stop", [] { return make({.stops = 1}, 1, {"W0R1", "R1"}); }, at_most(1), every},
+          {"one frame, three threads", [] { return make({}, 1, {"W0", "R1", "R0"}); }, at_most(0), at_most(3)},
+          {"two frames, one page", [] { return make({}, 2, {"W1", "W1"}); }, every, every},
+          {"two frames", [] { return make({}, 2, {"W0R1", "R1W2"}); }, at_most(0), every},
+          {"two frames, asked for ahead", [] { return make({}, 2, {"P1R0R1", "W1R2"}); }, at_most(0), at_most(3)},
+          {"two frames, flushed", [] { return make({}, 2, {"W0W1F0", "W0R2"}); }, at_most(0), at_most(3)},
+          {"two frames, three threads", [] { return make({}, 2, {"W0", "R1", "W2"}); }, at_most(0), at_most(1)},
+          {"two pages at once", [] { return make({}, 1, {"J0R0R1", "R1"}, 2); }, at_most(1), every},
+          {"two pages at once, changed", [] { return make({}, 1, {"J0W1", "W0R2"}, 2); }, at_most(0), at_most(3)},
+          {"two pages at once, direct", [] { return make({.bounce = false}, 1, {"J0R0", "W1"}, 2); }, at_most(1), every},
+          {"two pages at once, a failure", [] { return make({.failures = 1}, 1, {"J0R0", "R1"}, 2); }, at_most(1), every},
+          {"two pages at once, the clock", [] { return make({.clock_jumps = 2}, 1, {"J0R0", "R1"}, 2); }, at_most(0), every},
+      });
 }

@@ -13,7 +13,8 @@ using namespace warpbell;
 constexpr uint32_t most_depth = 4;
 constexpr uint32_t block_bytes = 8, block_shift = 3;  // a word
 constexpr uint32_t most_blocks = 32;
-constexpr uint32_t media_error = 0x281;  // unrecovered read error (4.2.3)
+constexpr uint32_t most_blocks_at_once = 2;  // of a command
+constexpr uint32_t media_error = 0x281;      // unrecovered read error (4.2.3)
 
 // The state of an entry of the submission ring.
 enum class entry_is : uint8_t { free, being_written, published };
@@ -22,7 +23,7 @@ constexpr uint32_t entry_words = nvme::sqe_bytes / 4;
 // A command that the controller has fetched.
 struct fetched {
   bool busy, fails;
-  uint8_t op;
+  uint8_t op, blocks;
   uint32_t block;
   uint64_t memory;
 };
@@ -32,7 +33,7 @@ struct nvme_memory {
   order::quad sq[most_depth * 4], cq[most_depth];
   uint32_t slot[most_depth], mark[most_depth], outcome[most_depth];
   wb_record record[most_depth];
-  alignas(64) uint64_t bounce[most_depth];
+  alignas(64) uint64_t bounce[most_depth * most_blocks_at_once];
   uint32_t sq_doorbell, cq_doorbell, stop, abort;
   uint64_t time;
   // The controller's own state, and the known state of the ring's entries.
@@ -43,6 +44,7 @@ struct nvme_memory {
   uint32_t fetched_blocks, failed_blocks;         // of commands that each have their own block: a bit for each
   uint32_t commands;                              // fetched
   uint8_t failures_left, jumps_left, stops_left, jumps;
+  bool failed_alone;  // a command of one block has failed
 };
 
 struct nvme_options {
@@ -162,7 +164,7 @@ class nvme_scene : public scene {
     n.q.outcome = n.outcome;
     n.q.record = n.record;
     if (opt.bounce) n.q.bounce = n.q.bounce_iova = reinterpret_cast<uint64_t>(n.bounce);
-    n.q.bounce_bytes = block_bytes;
+    n.q.bounce_bytes = most_blocks_at_once * block_bytes;
     n.q.depth = opt.depth;
     n.q.log2_depth = log2;
     n.q.ticket = n.q.frontier = n.q.tail = n.q.head = n.announced = n.head = n.posted = n.consumed = t;
@@ -246,24 +248,30 @@ class nvme_scene : public scene {
     if (opt.distinct && (n.fetched_blocks >> block & 1u))
       return fail("the command of block " + std::to_string(block) + " is fetched twice");
     n.fetched_blocks |= 1u << block;
-    n.command[cid] = fetched{true, false, static_cast<uint8_t>(op), block, e[1].z | uint64_t{e[1].w} << 32};
+    // The number of blocks counts from 0 (NVM Command Set 1.1, 3.2.4).
+    const uint32_t blocks = (e[3].x & 0xffff) + 1;
+    if (blocks > most_blocks_at_once) return fail("a command has " + std::to_string(blocks) + " blocks");
+    n.command[cid] = fetched{true, false, static_cast<uint8_t>(op), static_cast<uint8_t>(blocks), block, e[1].z | uint64_t{e[1].w} << 32};
   }
 
   void complete(uint32_t cid, bool fails) {
     nvme_memory& n = nvme();
     fetched& c = n.command[cid];
     uint64_t* memory = reinterpret_cast<uint64_t*>(c.memory);
-    if (!fails && c.op == nvme::op_read) {
-      lands(c.block, memory);
-      *memory = *medium(c.block);
-    } else if (!fails && c.op == nvme::op_write) {
-      *medium(c.block) = *memory;
+    for (uint32_t i = 0; i < c.blocks && !fails; ++i) {
+      if (c.op == nvme::op_read) {
+        lands(c.block + i, memory + i);
+        memory[i] = *medium(c.block + i);
+      } else if (c.op == nvme::op_write) {
+        *medium(c.block + i) = memory[i];
+      }
     }
     here().tell("controller  completes command " + std::to_string(cid) + ", block " + std::to_string(c.block) +
-                (fails ? ", with an error" : ""));
+                (c.blocks > 1 ? " and the next" : "") + (fails ? ", with an error" : ""));
     if (fails) {
       --n.failures_left;
       n.failed_blocks |= 1u << c.block;
+      n.failed_alone |= c.blocks == 1;
     }
     const uint32_t phase = ((n.posted / opt.depth) & 1u) ^ 1u;
     n.cq[n.posted & (opt.depth - 1)].w = cid | phase << nvme::cqe_phase_shift | (fails ? media_error : 0u) << nvme::cqe_status_shift;

@@ -123,7 +123,7 @@ macro_rules! stress_tests {
         )*
         $($(
             #[test]
-            #[ignore = "takes minutes with the others like it: .ci/run stress"]
+            #[ignore = "takes minutes with the others like it: .ci/run soak"]
             fn $long() {
                 let runs = [$($long_arguments.split_whitespace().collect()),+];
                 crate::harness::$long_how($source, $long_width, &runs);

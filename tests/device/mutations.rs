@@ -214,6 +214,25 @@ pub const QUEUE: &[Mutation] = &[
 /// Mistakes of the page cache.
 pub const CACHE: &[Mutation] = &[
     Mutation {
+        name: "ends the read of the first page alone",
+        scene: "two pages at once",
+        found: "can never be over",
+        edits: &[tags(
+            "for (uint32_t i = 0; i <= after; ++i) end_read(",
+            "const uint32_t more = MUTATED(\"ends the read of the first page alone\") ? 0 : after;
+             for (uint32_t i = 0; i <= more; ++i) end_read(",
+        )],
+    },
+    Mutation {
+        name: "takes half of a failed read for an error",
+        scene: "two pages at once, a failure",
+        found: "a page is poison",
+        edits: &[tags(
+            "return context >> frames_at != 0; }",
+            "return context >> frames_at != 0 && !MUTATED(\"takes half of a failed read for an error\"); }",
+        )],
+    },
+    Mutation {
         name: "lets go of a page before it is used",
         scene: "one frame, readers and writers",
         found: "a pinned page is not what was stored last",
