@@ -379,7 +379,8 @@ impl Job {
         run.source = source.map(|v| shape.ids().id(v).into_owned());
         if let (Some(before), Some(after)) = (before, after) {
             let stored = if shape.directed() { run.traversed_edges } else { 2 * run.traversed_edges };
-            run.io = Some(Io::new(&(after - before), run.elapsed(), stored));
+            let pages = store.storage.as_ref().map_or(0, |s| s.pages);
+            run.io = Some(Io::new(&(after - before), run.elapsed(), stored).of_pages(pages));
         }
         Ok((run, outcome))
     }

@@ -27,6 +27,8 @@ pub(super) struct Store {
 pub(super) struct Storage {
     pub(super) volume: Volume,
     pub(super) cache: Cache,
+    /// Pages of the lists that kernels read.
+    pub(super) pages: u64,
 }
 
 impl Store {
@@ -73,8 +75,8 @@ impl Job {
                 let plan = GraphOnEngine::plan(csr, self.needs()).page_checksums(args.page_checksums);
                 let volume = device::volume(&args.device, engine, &plan, args.page.transfer())?;
                 GraphOnEngine::check_volume(&volume, csr, self.needs())?;
-                let cache = self.cache(&volume, edges)?;
-                (Placement::Storage(cache.clone()), Some(Storage { volume, cache }))
+                let storage = self.storage(volume, edges)?;
+                (Placement::Storage(storage.cache.clone()), Some(storage))
             }
         };
         match &storage {
@@ -107,8 +109,8 @@ impl Job {
             (Edges::Pinned, Some(csr)) => (self.placed(engine, csr, Placement::Pinned)?, None),
             (Edges::Gpu, Some(csr)) => (self.placed(engine, csr, Placement::Gpu)?, None),
             _ => {
-                let cache = self.cache(&volume, edges)?;
-                (stored.place(&cache, self.needs())?, Some(Storage { volume, cache }))
+                let storage = self.storage(volume, edges)?;
+                (stored.place(&storage.cache, self.needs())?, Some(storage))
             }
         };
         match &storage {
@@ -138,9 +140,11 @@ impl Job {
         Ok(GraphOnEngine::place(engine, csr, placement, self.needs())?)
     }
 
-    fn cache(&self, volume: &Volume, edges: u64) -> Result<Cache, Failure> {
+    /// Builds the cache for lists of `edges` bytes.
+    fn storage(&self, volume: Volume, edges: u64) -> Result<Storage, Failure> {
         let page = device::page(self.graph.page.page_size);
-        Ok(Cache::on(volume).bytes(cache_bytes(&self.graph, edges)).page(page).build()?)
+        let cache = Cache::on(&volume).bytes(cache_bytes(&self.graph, edges)).page(page).build()?;
+        Ok(Storage { volume, cache, pages: edges.div_ceil(page as u64) })
     }
 
     fn announce(&self, storage: &Storage, edges: u64, text: &Text) -> Result<(), Failure> {

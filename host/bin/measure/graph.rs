@@ -42,6 +42,9 @@ pub struct Io {
     /// Bytes read for each stored edge of the traversed part; absent without edges.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes_per_edge: Option<f64>,
+    /// Pages read into the cache for each page of all lists; absent where they are not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reads_per_page: Option<f64>,
 }
 
 impl Io {
@@ -64,7 +67,13 @@ impl Io {
             prefetches: stats.prefetches,
             doorbells: stats.doorbells,
             bytes_per_edge: share(stats.read_bytes as f64, stored_edges as f64),
+            reads_per_page: None,
         }
+    }
+
+    /// Adds the reads of a page, of the number of pages that the lists have.
+    pub fn of_pages(self, pages: u64) -> Self {
+        Self { reads_per_page: (pages > 0).then(|| self.fills as f64 / pages as f64), ..self }
     }
 }
 
@@ -150,6 +159,10 @@ impl fmt::Display for GraphRun {
         if let Some(io) = &self.io {
             if let Some(b) = io.bytes_per_edge {
                 write!(f, "   {} bytes/edge", three_digits(b))?;
+            }
+            // Pages that were read again are worth a word.
+            if let Some(n) = io.reads_per_page.filter(|n| *n > 1.0) {
+                write!(f, "   {} reads/page", three_digits(n))?;
             }
             if let Some(h) = io.hit_ratio {
                 write!(f, "   hit {:.1} %", h * 100.0)?;
@@ -252,6 +265,11 @@ mod tests {
         );
         run.verified = true;
         assert!(run.to_string().ends_with("verified (GAP rules)"));
+        for (fills, pages, again) in [(354, 354, false), (885, 354, true)] {
+            let io = Io { fills, ..run.io.unwrap() };
+            run.io = Some(io.of_pages(pages));
+            assert_eq!(run.to_string().contains("   4.53 bytes/edge   2.50 reads/page   hit"), again, "{run}");
+        }
     }
 
     #[test]
