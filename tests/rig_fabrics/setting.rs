@@ -2,7 +2,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -19,8 +19,8 @@ pub const SECOND: &str = "nqn.2026-01.org.example:second";
 
 /// Addresses of the target in the two networks.
 pub const ADDRESSES: [&str; 2] = ["10.8.0.1", "10.8.1.1"];
-/// Where the target's machine runs lines of shell, in the network that is never cut.
-const SHELL: (&str, u16) = (ADDRESSES[1], 99);
+/// Port at which the target's machine runs lines of shell, in the network that is never cut.
+const SHELL: u16 = 99;
 /// Configuration of the kernel's target.
 const TARGET: &str = "/sys/kernel/config/nvmet";
 /// Far longer than anything takes on emulated processors.
@@ -43,17 +43,25 @@ pub fn address() -> &'static str {
 
 /// Runs a line of shell on the target's machine, with this input. Returns its output.
 #[track_caller]
-pub fn on_target(line: &str, input: &[u8]) -> Vec<u8> {
-    let mut shell = TcpStream::connect(SHELL).unwrap_or_else(|e| panic!("{SHELL:?}: {e}"));
-    shell.set_read_timeout(Some(LONG)).unwrap();
-    shell.write_all(format!("{line}\n").as_bytes()).unwrap();
-    shell.write_all(input).unwrap();
+fn on_target(line: &str, input: &[u8]) -> Vec<u8> {
+    try_on_target(line, input).unwrap_or_else(|e| panic!("{line}: {e}"))
+}
+
+fn try_on_target(line: &str, input: &[u8]) -> std::io::Result<Vec<u8>> {
+    let address = SocketAddr::new(ADDRESSES[1].parse().map_err(std::io::Error::other)?, SHELL);
+    let mut shell = TcpStream::connect_timeout(&address, LONG)?;
+    shell.set_read_timeout(Some(LONG))?;
+    shell.write_all(format!("{line}\n").as_bytes())?;
+    shell.write_all(input)?;
     let mut reply = Vec::new();
-    shell.read_to_end(&mut reply).unwrap_or_else(|e| panic!("{line}: {e}"));
-    let end = reply.iter().rposition(|b| *b == b'\n').unwrap_or_else(|| panic!("{line}: no status in {reply:?}"));
-    assert_eq!(&reply[end + 1..], b"0", "{line}: {}", String::from_utf8_lossy(&reply[..end]));
+    shell.read_to_end(&mut reply)?;
+    // The status follows the output, in a line of its own.
+    let end = reply.iter().rposition(|b| *b == b'\n').unwrap_or_default();
+    if !reply.ends_with(b"\n0") {
+        return Err(std::io::Error::other(String::from_utf8_lossy(&reply).into_owned()));
+    }
     reply.truncate(end);
-    reply
+    Ok(reply)
 }
 
 /// A block device of the target's machine.
@@ -69,7 +77,7 @@ impl TargetDisk {
     pub fn read(&self, at: u64, bytes: usize) -> Vec<u8> {
         let Self(path) = self;
         let skip = at / 512;
-        on_target(&format!("blockdev --flushbufs {path}; dd if={path} skip={skip} count={}", bytes / 512), &[])
+        on_target(&format!("blockdev --flushbufs {path} && dd if={path} skip={skip} count={}", bytes / 512), &[])
     }
 
     /// Writes to the device.
@@ -77,7 +85,7 @@ impl TargetDisk {
         let Self(path) = self;
         let (seek, count) = (at / 512, data.len() / 512);
         let line =
-            format!("dd of={path} seek={seek} count={count} iflag=fullblock conv=fsync; blockdev --flushbufs {path}");
+            format!("dd of={path} seek={seek} count={count} iflag=fullblock conv=fsync && blockdev --flushbufs {path}");
         on_target(&line, data);
     }
 }
@@ -192,34 +200,31 @@ impl TargetPort {
 }
 
 /// A subsystem of the kernel's target that admits one host alone, with a key. Dropping it admits all hosts again.
-pub struct Keyed {
-    subsystem: String,
-    host: String,
+pub struct Keyed<'a> {
+    subsystem: &'a str,
+    host: &'a str,
 }
 
-impl Keyed {
+impl<'a> Keyed<'a> {
     /// Demands authentication of `host` at `subsystem`.
-    pub fn new(subsystem: &str, host: &str) -> Self {
-        let keyed =
-            Self { subsystem: format!("{TARGET}/subsystems/{subsystem}"), host: format!("{TARGET}/hosts/{host}") };
-        let Self { subsystem, host: entry } = &keyed;
+    pub fn new(subsystem: &'a str, host: &'a str) -> Self {
         // The bytes 0 to 31 and their checksum.
         let key = "DHHC-1:00:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh+KfiaR:";
-        let allow =
-            format!("echo 0 > {subsystem}/attr_allow_any_host && ln -s {entry} {subsystem}/allowed_hosts/{host}");
-        on_target(&format!("mkdir {entry} && echo -n {key} > {entry}/dhchap_key && {allow}"), &[]);
-        keyed
+        let create = format!("cd {TARGET} && mkdir hosts/{host} && echo -n {key} > hosts/{host}/dhchap_key");
+        let deny = format!("echo 0 > subsystems/{subsystem}/attr_allow_any_host");
+        let admit = format!("ln -s {TARGET}/hosts/{host} subsystems/{subsystem}/allowed_hosts/{host}");
+        on_target(&format!("{create} && {deny} && {admit}"), &[]);
+        Self { subsystem, host }
     }
 }
 
-impl Drop for Keyed {
+impl Drop for Keyed<'_> {
     fn drop(&mut self) {
-        let Self { subsystem, host } = &*self;
-        let name = host.rsplit('/').next().unwrap_or_default();
-        let line =
-            format!("rm {subsystem}/allowed_hosts/{name} && echo 1 > {subsystem}/attr_allow_any_host && rmdir {host}");
-        if !std::thread::panicking() {
-            on_target(&line, &[]);
+        let Self { subsystem, host } = self;
+        let undo = format!("cd {TARGET} && rm subsystems/{subsystem}/allowed_hosts/{host}");
+        let allow = format!("echo 1 > subsystems/{subsystem}/attr_allow_any_host && rmdir hosts/{host}");
+        if let Err(e) = try_on_target(&format!("{undo} && {allow}"), &[]) {
+            println!("{subsystem}: {e}");
         }
     }
 }
