@@ -3,8 +3,12 @@
 //! A copy is left out once it has left the bus, did not respond within the deadline, or failed a write that another
 //! copy completed. Kernels and the host record this in one place: `wb_device.max_blocks` is 0. The last copy is never
 //! left out; its errors are reported.
+//!
+//! A copy that is left out and lacks data comes back in one way only: while it receives the data. Then the host writes
+//! to it as to the others, nothing is read from it, and the content that makes it a member is published at the end.
 
 use super::StorageError;
+use super::newest::Identity;
 use super::page_checksums::UNIT;
 use super::stripe::Piece;
 use super::volume::{Inner, Volume};
@@ -17,7 +21,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::mem::offset_of;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -81,6 +85,10 @@ pub(super) struct Copies {
     reasons: Mutex<Vec<Option<String>>>,
     /// Blocks to be written back, found by the host: device, first block, number of blocks.
     pending: Mutex<BTreeSet<(usize, u64, u64)>>,
+    /// Copies that receive the data which they lack, a bit for each.
+    receiving: AtomicU32,
+    /// Content that was last found or stored.
+    pub(super) known: Mutex<Option<Identity>>,
     /// Writes of the host hold it shared. A repair holds it exclusively, so that it does not overwrite new data with
     /// old.
     writes: RwLock<()>,
@@ -194,11 +202,34 @@ impl Inner {
         Ok(used)
     }
 
+    /// Returns the devices that are not left out, a bit for each.
+    pub(super) fn used(&self) -> Result<u32, MemoryError> {
+        Ok(self.in_use()?.iter().fold(0, |all, device| all | 1 << device))
+    }
+
+    /// Returns the devices to which the host writes, a bit for each: those in use, and those that receive data.
+    pub(super) fn written(&self) -> Result<u32, MemoryError> {
+        Ok(self.used()? | self.copies.receiving.load(Ordering::Acquire))
+    }
+
+    /// Returns the devices of a set with a bit for each.
+    pub(super) fn members(&self, set: u32) -> Vec<usize> {
+        (0..self.drives.len()).filter(|device| set >> device & 1 != 0).collect()
+    }
+
+    /// Records that these devices lack data.
+    pub(super) fn set_missed(&self, set: u32) -> Result<(), MemoryError> {
+        self.members(set).into_iter().try_for_each(|device| {
+            self.shared.set(device_at(device) + offset_of!(abi::Device, missed), 1u32)
+        })
+    }
+
     /// Leaves a copy out for `reason`, unless it is the last one. `missed` is true if a write was made without the
     /// copy. Returns true if the copy is left out.
     pub(super) fn leave_out(&self, device: usize, reason: String, missed: bool) -> Result<bool, MemoryError> {
+        self.copies.receiving.fetch_and(!(1 << device), Ordering::AcqRel);
         if missed {
-            self.shared.set(device_at(device) + offset_of!(abi::Device, missed), 1u32)?;
+            self.set_missed(1 << device)?;
         }
         if !self.in_use()?.iter().any(|d| *d != device) {
             return Ok(false);
@@ -230,17 +261,51 @@ impl Inner {
     }
 }
 
-impl Volume {
-    /// Takes all copies that respond into use again, for a caller that then writes everything anew.
-    pub(super) fn take_in_all(&self) -> Result<(), StorageError> {
-        let used = self.0.in_use()?;
-        for device in (0..self.0.drives.len()).filter(|d| !used.contains(d)) {
-            if self.0.drives[device].lock().check().is_ok() {
-                self.0.shared.set(device_at(device) + offset_of!(abi::Device, missed), 0u32)?;
-                self.0.take_in(device)?;
-            }
+/// Copies that receive data while this value exists.
+#[derive(Debug)]
+pub(super) struct Receiving<'a> {
+    volume: &'a Volume,
+    copies: u32,
+}
+
+impl Receiving<'_> {
+    /// Takes the copies that hold `members`' content now into use. Does nothing while kernels run: they would read from
+    /// copies that the flush of their data does not know of. Returns the copies that are in use again.
+    pub(super) fn take_in(self, members: u32) -> Result<Vec<usize>, StorageError> {
+        let inner = &self.volume.0;
+        let mut taken = inner.members(self.copies & members & inner.copies.receiving.load(Ordering::Acquire));
+        if !inner.engine.is_idle() {
+            return Ok(Vec::new());
         }
-        Ok(())
+        for device in &taken {
+            inner.shared.set(device_at(*device) + offset_of!(abi::Device, missed), 0u32)?;
+            inner.take_in(*device)?;
+        }
+        let used = inner.in_use()?;
+        taken.retain(|device| used.contains(device));
+        Ok(taken)
+    }
+}
+
+impl Drop for Receiving<'_> {
+    fn drop(&mut self) {
+        self.volume.0.copies.receiving.fetch_and(!self.copies, Ordering::AcqRel);
+    }
+}
+
+impl Volume {
+    /// Returns the copies that are left out and respond.
+    pub(super) fn responding(&self) -> Result<Vec<usize>, StorageError> {
+        let used = self.0.in_use()?;
+        let left_out = (0..self.0.drives.len()).filter(|d| !used.contains(d));
+        Ok(left_out.filter(|d| self.0.drives[*d].lock().check().is_ok()).collect())
+    }
+
+    /// Makes copies that are left out receive what the host writes from now on.
+    pub(super) fn receive(&self, copies: &[usize]) -> Receiving<'_> {
+        let copies = copies.iter().fold(0, |all, device| all | 1 << device);
+        self.0.copies.receiving.fetch_or(copies, Ordering::AcqRel);
+        Receiving { volume: self, copies }
     }
 
     /// Reads a piece from the copy that it names, or from another copy if that read fails.
@@ -272,14 +337,13 @@ impl Volume {
     /// Writes a piece to every copy in use. Copies that fail the write are left out if another copy completes it.
     pub(super) fn write_copies(&self, piece: &Piece, data: &[u8]) -> Result<(), StorageError> {
         let _shared = self.0.copies.writes.read();
-        let used = self.0.in_use()?;
-        for device in (0..self.0.drives.len()).filter(|d| !used.contains(d)) {
-            self.0.shared.set(device_at(device) + offset_of!(abi::Device, missed), 1u32)?;
-        }
-        self.on_copies("write", piece, used, |device| self.with_queue(device, |q, ns| q.write(ns, piece.lba, data)))
+        let written = self.0.written()?;
+        self.0.set_missed(!written)?;
+        let copies = self.0.members(written);
+        self.on_copies("write", piece, copies, |device| self.with_queue(device, |q, ns| q.write(ns, piece.lba, data)))
     }
 
-    /// Runs `work`, which changes data, on all of `copies` in parallel. Copies that fail are left out if another copy
+    /// Runs `work`, which changes data, on all of `copies` in parallel. Copies that fail are left out if a copy in use
     /// succeeds.
     pub(super) fn on_copies(
         &self,
@@ -291,9 +355,10 @@ impl Volume {
         let work = |device| Ok((device, work(device)));
         let mut errors = Vec::new();
         let (mut taken, mut other) = (false, None);
+        let used = self.0.in_use()?;
         for (device, outcome) in super::host_io::in_parallel(copies, work)? {
             match outcome {
-                Ok(()) => taken = true,
+                Ok(()) => taken |= used.contains(&device),
                 Err(e) if failed(&e).is_some() => errors.push((device, e)),
                 Err(e) => other = Some(e),
             }

@@ -30,12 +30,14 @@ mod integrity;
 mod load;
 mod manifest;
 mod naming;
+mod newest;
 mod nvme;
 mod page_checksums;
 #[cfg(test)]
 mod page_checksums_tests;
 mod path;
 mod recover;
+mod restore;
 mod registered_region;
 #[cfg_attr(not(feature = "soft"), path = "no_soft_drive.rs")]
 mod soft_drive;
