@@ -91,7 +91,9 @@ fn print(volume: &Volume, found: &Verification) -> Result<(), Failure> {
     }
     match (found.wrong_checksums, found.rebuilt_checksums) {
         (0, _) => {}
-        (wrong, 0) => say!("wrong: {} page checksums contradict intact arrays, or their table is damaged", grouped(wrong))?,
+        (wrong, 0) => {
+            say!("wrong: {} page checksums contradict intact arrays, or their table is damaged", grouped(wrong))?
+        }
         (_, rebuilt) => say!("{} page checksums were wrong, and were computed again", grouped(rebuilt))?,
     }
     for device in &found.restored {

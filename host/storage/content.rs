@@ -65,7 +65,8 @@ impl Volume {
                 _ => break,
             }
             let again = self.head_once(device);
-            let rank = |h: &Result<Head, _>| h.as_ref().ok().map(|h| (h.newest().ok().map(|s| s.generation), h.is_clean()));
+            let rank =
+                |h: &Result<Head, _>| h.as_ref().ok().map(|h| (h.newest().ok().map(|s| s.generation), h.is_clean()));
             if rank(&again) > rank(&best) {
                 best = again;
             }
@@ -235,7 +236,12 @@ impl Volume {
 
     /// Writes the superblocks of new content to its members, and flushes. The data must be on the medium already. While
     /// members fail, writes another generation without them. Returns the slot of the last one.
-    fn write_superblocks(&self, next: &mut Superblock, mut slot: usize, interrupted: bool) -> Result<usize, StorageError> {
+    fn write_superblocks(
+        &self,
+        next: &mut Superblock,
+        mut slot: usize,
+        interrupted: bool,
+    ) -> Result<usize, StorageError> {
         loop {
             if interrupted {
                 // The generation is marked, too, so that interrupted arrays stay known as such.
@@ -451,7 +457,7 @@ impl Volume {
             if let Some(table) = &table {
                 self.put_table(table)?;
                 let extension = table.extension(&next.manifest);
-                    next.manifest.set_extension(extension);
+                next.manifest.set_extension(extension);
             }
             self.publish(next.clone(), 1 - content.slot)?;
             self.0.integrity.clear_changed()?;

@@ -219,9 +219,9 @@ impl Inner {
 
     /// Records that these devices lack data.
     pub(super) fn set_missed(&self, set: u32) -> Result<(), MemoryError> {
-        self.members(set).into_iter().try_for_each(|device| {
-            self.shared.set(device_at(device) + offset_of!(abi::Device, missed), 1u32)
-        })
+        self.members(set)
+            .into_iter()
+            .try_for_each(|device| self.shared.set(device_at(device) + offset_of!(abi::Device, missed), 1u32))
     }
 
     /// Leaves a copy out for `reason`, unless it is the last one. `missed` is true if a write was made without the

@@ -73,7 +73,8 @@ pub(super) fn newest<'a>(
     let holds = |d: usize| is_member(block, d) && whole.iter().any(|(other, ..)| *other == d);
     let outdated = heads.iter().enumerate().filter(|(d, _)| !holds(*d)).map(|(d, head)| (d, reason(head, block)));
     let is_behind = read(heads).any(|(d, head)| {
-        holds(d) && !(head.is_committed(block) && whole.iter().any(|(o, _, b)| *o == d && b.generation == block.generation))
+        holds(d)
+            && !(head.is_committed(block) && whole.iter().any(|(o, _, b)| *o == d && b.generation == block.generation))
     });
     Ok(Newest { slot, block, outdated: outdated.collect(), is_behind })
 }
@@ -201,7 +202,7 @@ mod tests {
         let slots = || [Some(block(6, 0b10, 1)), Some(block(5, 0b11, 1))];
         let lost = Err(Doubt::Manifest(ManifestError::Lost { generation: 6, found: 5 }));
         assert_eq!(found(&[head(5, 0b11, 0), damaged(slots(), 6, 100)]), lost);
-        // What is not committed was never acknowledged.
+        // A generation that is not committed was never acknowledged.
         assert_eq!(found(&[head(5, 0b11, 0), damaged(slots(), 5, 100)]), Ok((5, vec![], false)));
         // Both have the generation, and one of its superblocks is damaged.
         let slots = || [Some(block(6, 0b11, 1)), Some(block(5, 0b11, 1))];

@@ -168,7 +168,7 @@ impl Volume {
     /// Reads the table from any copy that has the right one. Returns `None` if there is none.
     pub(super) fn read_table(&self, place: TablePlace, manifest: &Manifest) -> Result<Option<NewTable>, StorageError> {
         let checksum = manifest.table_checksum();
-        // What one read of all copies together finds wrong may have passed when they are read again.
+        // Damage that one read of all copies together finds may have passed at the next read.
         let mut sources = vec![None, None];
         if self.is_replicated() {
             sources.extend(self.0.in_use()?.into_iter().map(Some));

@@ -36,7 +36,8 @@ impl Volume {
     /// Compares the table of page checksums with its own checksum, on each copy.
     pub(super) fn verify_table(&self, content: &Content) -> Result<WrongChecksums, StorageError> {
         let manifest = &content.block.manifest;
-        let place = manifest.checksum_table().filter(|_| !content.interrupted && self.0.use_page_checksums != Some(false));
+        let place =
+            manifest.checksum_table().filter(|_| !content.interrupted && self.0.use_page_checksums != Some(false));
         let Some(place) = place else { return Ok(WrongChecksums::default()) };
         let mut is_damaged = !self.has_page_checksums();
         if let Some(checksum) = manifest.table_checksum().filter(|_| !is_damaged) {
@@ -325,7 +326,10 @@ impl Volume {
         let changed = self.0.integrity.changed()?;
         for entry in content.block.manifest.entries() {
             let is_proof = !entry.changed && !self.is_touched(entry, &changed);
-            if is_proof && (is_new || wrong.touches(entry)) && self.checksum_of(entry, Some(&mut table))? != entry.checksum {
+            if is_proof
+                && (is_new || wrong.touches(entry))
+                && self.checksum_of(entry, Some(&mut table))? != entry.checksum
+            {
                 table.forget(entry);
             }
         }
