@@ -198,7 +198,7 @@ impl Sequence {
     /// Runs an operation. Returns the state after it, if it has succeeded.
     fn run(&self, v: &Volume, operation: &Operation) -> Result<Option<State>, StorageError> {
         let held = |name: &str| v.manifest().is_ok_and(|m| m.find(name).is_ok());
-        let mut states = self.allowed.clone();
+        let mut states;
         let write = |arrays: &State, writer: &mut super::VolumeWriter<'_>| {
             arrays.iter().try_for_each(|(name, values)| values.chunks(3000).try_for_each(|p| writer.append(name, p)))
         };
@@ -315,7 +315,17 @@ impl Sequence {
         let is_whole = |c: &Copy| !c.is_lost && !c.is_damaged;
         let is_held = self.copies.iter().any(is_whole) && self.copies.iter().all(|c| c.damaged_heads < 3);
         let by_kernels = self.random.below(3) == 0;
-        let (fits, outcome) = self.compare(&v, by_kernels && self.copies.iter().all(|c| !c.is_damaged));
+        let (mut fits, mut outcome) = self.compare(&v, by_kernels);
+        if let (Err(e), true, true) = (&outcome, is_held, self.copies.iter().any(|c| c.is_damaged)) {
+            // Reads of the host take no other copy where the data is damaged; a repair does.
+            self.steps.push(format!("repaired because of: {e}"));
+            let found = v.verify(true).unwrap_or_else(|e| self.fail(&format!("repair: {e}")));
+            if !found.is_intact() {
+                self.fail(&format!("not repaired: {found:?}"));
+            }
+            (fits, outcome) = self.compare(&v, by_kernels);
+            self.copies.iter_mut().for_each(|c| c.is_damaged = false);
+        }
         if let (Err(e), true) = (&outcome, is_held) {
             self.fail(&format!("a copy holds all data, and it cannot be read: {e}"));
         }

@@ -353,14 +353,16 @@ impl Head {
                 _ => Ok(newest),
             };
         }
-        // An erased drive has zeros in both slots, and may still have a commit if the erasure was cut off.
-        if let (Some((_, generation)), true) = (self.commit, self.has_slots) {
-            return Err(ManifestError::Lost { generation, found: 0 });
-        }
         let [first, second] = &self.slots;
         let absent = matches!(first, Err(ManifestError::Absent));
         let error = if absent { second.as_ref().err() } else { first.as_ref().err() };
-        Err(error.cloned().unwrap_or(ManifestError::Absent))
+        let error = error.cloned().unwrap_or(ManifestError::Absent);
+        match (error, self.commit) {
+            (error @ (ManifestError::Version(_) | ManifestError::Extension { .. }), _) => Err(error),
+            // An erased drive has zeros in both slots, and may still have a commit if the erasure was cut off.
+            (_, Some((_, generation))) if self.has_slots => Err(ManifestError::Lost { generation, found: 0 }),
+            (error, _) => Err(error),
+        }
     }
 
     /// Returns true if the mark records that arrays of this content were being changed.
