@@ -84,7 +84,7 @@ pub(super) struct Copies {
     /// For each device, the reason why it was left out, if the host knows it.
     reasons: Mutex<Vec<Option<String>>>,
     /// Blocks to be written back, found by the host: device, first block, number of blocks.
-    pending: Mutex<BTreeSet<(usize, u64, u64)>>,
+    pub(super) pending: Mutex<BTreeSet<(usize, u64, u64)>>,
     /// Copies that receive the data which they lack, a bit for each.
     receiving: AtomicU32,
     /// Content that was last found or stored.
@@ -443,24 +443,42 @@ impl Volume {
             if !used.contains(&device) || !range {
                 continue;
             }
-            let mut data = vec![0; (blocks << inner.block_shift) as usize];
-            let from = Piece { device: (device + 1) % inner.drives.len(), lba, at: 0, blocks };
-            self.read_copy(&from, &mut data)?;
-            let offset = lba << inner.block_shift;
-            if offset.is_multiple_of(UNIT as u64) && !self.wrong_units(offset, &data)?.is_empty() {
-                tracing::warn!(
-                    volume = self.name(),
-                    block = lba,
-                    blocks,
-                    "not repaired: the other copy is damaged too"
-                );
-                continue;
-            }
-            if self.write_back(device, lba, &data)? {
+            if self.repair_blocks(device, lba, blocks)? {
                 inner.counters.repaired(blocks);
             }
         }
         Ok(())
+    }
+
+    /// Writes blocks of another copy to one copy, unless they can be read there meanwhile, or the other copy is damaged
+    /// too. Returns true if they were written.
+    fn repair_blocks(&self, device: usize, lba: u64, blocks: u64) -> Result<bool, StorageError> {
+        let inner = &self.0;
+        // Page checksums cover whole units.
+        let unit = (UNIT as u64 >> inner.block_shift).max(1);
+        let (lba, end) = (lba / unit * unit, (lba + blocks).next_multiple_of(unit).min(inner.blocks));
+        let (offset, blocks) = (lba << inner.block_shift, end - lba);
+        let mut data = vec![0; (blocks << inner.block_shift) as usize];
+        let mut own = data.clone();
+        let from = Piece { device: (device + 1) % inner.drives.len(), lba, at: 0, blocks };
+        self.read_copy(&from, &mut data)?;
+        if !self.wrong_units(offset, &data)?.is_empty() {
+            tracing::warn!(volume = self.name(), block = lba, blocks, "not repaired: the other copy is damaged too");
+            return Ok(false);
+        }
+        let is_read = self.with_queue(device, |q, ns| q.read(ns, lba, &mut own)).is_ok();
+        if is_read && self.wrong_units(offset, &own)?.is_empty() {
+            if own != data {
+                tracing::warn!(
+                    device = inner.names[device],
+                    block = lba,
+                    blocks,
+                    "not repaired: the copies differ, and nothing tells which is right; verify the volume"
+                );
+            }
+            return Ok(false);
+        }
+        self.write_back(device, lba, &data)
     }
 
     /// Blocks writes of the host to copies until the guard is dropped.
