@@ -87,7 +87,7 @@ fn an_outdated_copy_that_cannot_be_read_is_left_out_and_named() {
         assert!(read(&v) == values(2));
         let r = v.redundancy().unwrap();
         assert!(r.lost.len() == 1 && r.lost[0].reason.contains("its superblock cannot be read: "), "{r}");
-        // What is stored in this state does not make it a member.
+        // A store in this state does not make it a member.
         add(&v, "more");
         v.remove(&["more"]).unwrap();
         v.flush().unwrap();

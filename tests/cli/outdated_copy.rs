@@ -69,7 +69,7 @@ fn an_outdated_copy_that_cannot_be_read_gives_no_data() {
         &["verified", "copies 1 of 2", &format!("degraded: {a} is left out: its superblock cannot be read")],
     );
     assert!(graphs.distances(&a, &graphs.b) == graphs.right);
-    // What is deleted in this state does not make the copy a member.
+    // A deletion in this state does not make the copy a member.
     succeeds(&["graph", "delete", "stored:h", "--device", &a, "--device", &graphs.b, "--replicate"]);
     assert!(graphs.distances(&graphs.a, &graphs.b) == graphs.right);
     let verify = ["volume", "verify", &graphs.a, &graphs.b, "--replicate"];
