@@ -372,13 +372,21 @@ impl Volume {
         }
         // Copies that are written to and hold other content are no members.
         next.members = self.0.used()? & content.block.members;
-        if !has_new && next.members == content.block.members && !content.is_behind {
+        let is_needed = has_new || next.members != content.block.members;
+        if !is_needed && !content.is_behind {
             return Ok(());
         }
         let interrupted = content.interrupted;
         let written = self.write_superblocks(&mut next, 1 - content.slot, interrupted);
         content.latest = next.generation;
-        let slot = written?;
+        let slot = match written {
+            // Nothing has changed. The devices may be read-only.
+            Err(error) if !is_needed => {
+                tracing::warn!(volume = self.name(), %error, "superblocks that a copy lacks were not written");
+                return Ok(());
+            }
+            other => other?,
+        };
         self.arm(&next)?;
         *content = Content { latest: next.generation, block: next, slot, interrupted, is_behind: false };
         Ok(())

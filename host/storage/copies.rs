@@ -207,9 +207,16 @@ impl Inner {
         Ok(self.in_use()?.iter().fold(0, |all, device| all | 1 << device))
     }
 
-    /// Returns the devices to which the host writes, a bit for each: those in use, and those that receive data.
+    /// Returns the devices to which the host writes, a bit for each: those in use, and those that receive data and lack
+    /// none.
     pub(super) fn written(&self) -> Result<u32, MemoryError> {
-        Ok(self.used()? | self.copies.receiving.load(Ordering::Acquire))
+        let mut written = self.used()?;
+        for device in self.members(self.copies.receiving.load(Ordering::Acquire)) {
+            if self.shared.get::<u32>(device_at(device) + offset_of!(abi::Device, missed))? == 0 {
+                written |= 1 << device;
+            }
+        }
+        Ok(written)
     }
 
     /// Returns the devices of a set with a bit for each.
@@ -249,7 +256,8 @@ impl Inner {
     pub(super) fn take_in(&self, device: usize) -> Result<(), MemoryError> {
         let at = device_at(device);
         let flag = |field: usize| self.shared.get::<u32>(at + field);
-        if flag(offset_of!(abi::Device, missed))? != 0 || flag(offset_of!(abi::Device, gone))? != 0 {
+        let is_receiving = self.copies.receiving.load(Ordering::Acquire) >> device & 1 != 0;
+        if is_receiving || flag(offset_of!(abi::Device, missed))? != 0 || flag(offset_of!(abi::Device, gone))? != 0 {
             return Ok(());
         }
         self.integrity.set_copy(device, true)?;
@@ -261,7 +269,7 @@ impl Inner {
     }
 }
 
-/// Copies that receive data while this value exists.
+/// Copies that receive data while this value exists. If a kernel writes meanwhile, they lack that (`wb_device.missed`).
 #[derive(Debug)]
 pub(super) struct Receiving<'a> {
     volume: &'a Volume,
@@ -269,27 +277,25 @@ pub(super) struct Receiving<'a> {
 }
 
 impl Receiving<'_> {
-    /// Takes the copies that hold `members`' content now into use. Does nothing while kernels run: they would read from
-    /// copies that the flush of their data does not know of. Returns the copies that are in use again.
-    pub(super) fn take_in(self, members: u32) -> Result<Vec<usize>, StorageError> {
+    /// Ends receiving, and takes those of `copies` into use that lack nothing. Takes none while kernels run. Returns the
+    /// copies that are in use again.
+    pub(super) fn take_in(mut self, copies: u32) -> Result<Vec<usize>, StorageError> {
         let inner = &self.volume.0;
-        let mut taken = inner.members(self.copies & members & inner.copies.receiving.load(Ordering::Acquire));
-        if !inner.engine.is_idle() {
-            return Ok(Vec::new());
-        }
-        for device in &taken {
-            inner.shared.set(device_at(*device) + offset_of!(abi::Device, missed), 0u32)?;
-            inner.take_in(*device)?;
-        }
-        let used = inner.in_use()?;
-        taken.retain(|device| used.contains(device));
-        Ok(taken)
+        let is_idle = inner.engine.is_idle();
+        let whole = if is_idle { inner.written()? & self.copies & copies } else { 0 };
+        inner.copies.receiving.fetch_and(!self.copies, Ordering::AcqRel);
+        self.copies &= !whole;
+        let whole = inner.members(whole);
+        whole.iter().try_for_each(|device| inner.take_in(*device))?;
+        Ok(whole)
     }
 }
 
 impl Drop for Receiving<'_> {
     fn drop(&mut self) {
         self.volume.0.copies.receiving.fetch_and(!self.copies, Ordering::AcqRel);
+        // Memory that cannot be written cannot be used by kernels either.
+        let _ = self.volume.0.set_missed(self.copies);
     }
 }
 
@@ -301,11 +307,16 @@ impl Volume {
         Ok(left_out.filter(|d| self.0.drives[*d].lock().check().is_ok()).collect())
     }
 
-    /// Makes copies that are left out receive what the host writes from now on.
-    pub(super) fn receive(&self, copies: &[usize]) -> Receiving<'_> {
-        let copies = copies.iter().fold(0, |all, device| all | 1 << device);
-        self.0.copies.receiving.fetch_or(copies, Ordering::AcqRel);
-        Receiving { volume: self, copies }
+    /// Makes copies that are left out receive what the host writes from now on. No copy does if others do already.
+    pub(super) fn receive(&self, copies: &[usize]) -> Result<Receiving<'_>, StorageError> {
+        let wanted = copies.iter().fold(0, |all, device| all | 1 << device);
+        let receiving = &self.0.copies.receiving;
+        let is_free = receiving.compare_exchange(0, wanted, Ordering::AcqRel, Ordering::Acquire).is_ok();
+        let receiving = Receiving { volume: self, copies: if is_free { wanted } else { 0 } };
+        for device in self.0.members(receiving.copies) {
+            self.0.shared.set(device_at(device) + offset_of!(abi::Device, missed), 0u32)?;
+        }
+        Ok(receiving)
     }
 
     /// Reads a piece from the copy that it names, or from another copy if that read fails.

@@ -14,6 +14,9 @@ use crate::engine::EngineError;
 /// Bytes that are gathered into one write.
 const GATHER: usize = 4 << 20;
 
+/// UUID, latest generation and slot of the content that new content follows.
+type Predecessor = ([u8; 16], u64, usize);
+
 /// Arrays to be stored, planned before the volume exists. [`Plan::bytes`] returns the size that the volume needs.
 ///
 /// # Examples
@@ -172,7 +175,7 @@ impl Volume {
         let (first, keeps_old) = plan.place(layout, self.bytes(), old.map(|c| &c.block.manifest));
         checked.move_by(first - MANIFEST_BYTES as u64).map_err(manifest)?;
         // The new data is complete, so copies that only lack old data may receive it.
-        let receiving = self.receive(&self.ready_to_receive()?);
+        let receiving = self.receive(&self.ready_to_receive()?)?;
         let mut found = found.map(|c| (c.block.uuid, c.latest, c.slot));
         if !keeps_old {
             // The old manifest must not describe data that is being overwritten.
@@ -209,12 +212,7 @@ impl Volume {
 
     /// Erases the content. Copies that are written to keep its UUID and a later generation without arrays, so that a copy
     /// which is left out stays outdated. Returns these and the slot.
-    #[expect(clippy::type_complexity, reason = "UUID, generation and slot, for the caller alone")]
-    fn erase(
-        &self,
-        found: Option<([u8; 16], u64, usize)>,
-        layout: Layout,
-    ) -> Result<Option<([u8; 16], u64, usize)>, StorageError> {
+    fn erase(&self, found: Option<Predecessor>, layout: Layout) -> Result<Option<Predecessor>, StorageError> {
         let Some((uuid, latest, slot)) = found.filter(|_| self.is_replicated()) else {
             self.erase_content()?;
             return Ok(found);

@@ -71,7 +71,7 @@ impl Volume {
         // A repair could undo a concurrent write of the host.
         let alone = self.without_writes();
         let mut back = self.coming_back(content)?;
-        let receiving = self.receive(&back);
+        let receiving = self.receive(&back)?;
         for entry in content.block.manifest.entries() {
             let mut copies = self.copies_in_use()?;
             copies.extend(back.iter().copied().map(Some));
