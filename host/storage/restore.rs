@@ -151,19 +151,18 @@ impl Volume {
     ) -> Result<u64, StorageError> {
         let mut written = 0;
         let is_back = |pass: &Pass, back: &[usize]| pass.copy.is_some_and(|c| back.contains(&c));
-        let is_wrong = |s: ArrayState| matches!(s, ArrayState::Damaged | ArrayState::Interrupted);
         let proven = passes.iter().find(|(_, s)| *s == ArrayState::Intact).and_then(|(p, _)| p.copy);
         if let Some(good) = proven {
             for (pass, state) in passes.iter_mut() {
                 let Some(copy) = pass.copy.filter(|c| *c != good) else { continue };
-                if *state == ArrayState::Intact && pass.damaged.is_empty() {
+                // Nothing is written over data that is right, even if what follows the array differs.
+                if *state == ArrayState::Intact {
                     continue;
                 }
                 let (bytes, is_whole) = self.copy_array(entry, good, copy, true)?;
                 written += bytes;
                 match is_whole {
-                    true if *state != ArrayState::Intact => *state = ArrayState::Repaired,
-                    true => {}
+                    true => *state = ArrayState::Repaired,
                     false => back.retain(|b| *b != copy),
                 }
             }
@@ -171,19 +170,21 @@ impl Volume {
         }
         let sources: Vec<usize> = passes.iter().filter_map(|(p, _)| p.copy).collect();
         let has_checksum = !entry.changed && !self.is_touched(entry, &self.0.integrity.changed()?);
-        if has_checksum && passes.iter().any(|(_, s)| is_wrong(*s)) && sources.len() > 1 {
-            if let Some(bytes) = self.assemble(entry, &sources, back)? {
-                passes.iter_mut().for_each(|(_, state)| *state = ArrayState::Repaired);
-                return Ok(bytes);
-            }
+        let is_any_wrong = passes.iter().any(|(_, s)| matches!(s, ArrayState::Damaged | ArrayState::Interrupted));
+        if has_checksum
+            && is_any_wrong
+            && sources.len() > 1
+            && let Some(bytes) = self.assemble(entry, &sources, back)?
+        {
+            passes.iter_mut().for_each(|(_, state)| *state = ArrayState::Repaired);
+            return Ok(bytes);
         }
-        for i in 0..passes.len() {
-            let (pass, state) = &passes[i];
+        for (pass, state) in passes.iter_mut() {
             if let (Some(copy), ArrayState::Damaged, false) = (pass.copy, *state, is_back(pass, back)) {
                 let (bytes, is_whole) = self.copy_damaged(&pass.damaged, copy)?;
                 written += bytes;
                 if is_whole {
-                    passes[i].1 = ArrayState::Repaired;
+                    *state = ArrayState::Repaired;
                 }
             }
         }
