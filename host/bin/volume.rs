@@ -30,8 +30,8 @@ pub struct VerifyArgs {
     /// Mirror: every device holds all data, and each is read
     #[arg(long)]
     pub replicate: bool,
-    /// Rewrite data that is damaged on one device from another device
-    #[arg(long, requires = "replicate")]
+    /// Rewrite damaged data from another device, page checksums from intact data, and all data of a device that was left out
+    #[arg(long)]
     pub repair: bool,
     #[command(flatten)]
     pub json: JsonArgs,
@@ -89,6 +89,16 @@ fn print(volume: &Volume, found: &Verification) -> Result<(), Failure> {
     if !found.page_checksums {
         say!("no page checksums: damage is found but not located (graph --page-checksums stores them)")?;
     }
+    match (found.wrong_checksums, found.rebuilt_checksums) {
+        (0, _) => {}
+        (wrong, 0) => {
+            say!("wrong: {} page checksums contradict intact arrays, or their table is damaged", grouped(wrong))?
+        }
+        (_, rebuilt) => say!("{} page checksums were wrong, and were computed again", grouped(rebuilt))?,
+    }
+    for device in &found.restored {
+        say!("restored: {device} holds all data again")?;
+    }
     let repaired = match found.repaired_bytes {
         0 => String::new(),
         n => format!(", {} bytes written again", grouped(n)),
@@ -111,12 +121,19 @@ fn conclude(volume: &Volume, found: &Verification, lost: &[LostCopy]) -> Result<
         return match lost {
             [] => Ok(()),
             [LostCopy { name, reason, .. }, ..] => Err(Failure::Error(format!(
-                "{name} is left out and was not read: {reason}; store the data again to restore this copy"
+                "{name} is left out and was not read: {reason}; write all data to it again (--repair), or store the data again to restore this copy"
             ))),
         };
     }
     let is_wrong = |a: &&CheckedArray| matches!(a.state, ArrayState::Damaged | ArrayState::Interrupted);
     let (wrong, all) = (found.arrays.iter().filter(is_wrong).count(), found.arrays.len());
+    if wrong == 0 {
+        return Err(Failure::Error(format!(
+            "{}: {} page checksums are wrong, and the data is intact; compute them again (--repair)",
+            volume.name(),
+            grouped(found.wrong_checksums)
+        )));
+    }
     let remedy = if volume.is_replicated() && found.repaired_bytes == 0 {
         "write them again from another copy (--repair), or store the data again"
     } else {

@@ -100,7 +100,7 @@ impl Volume {
         let arrays = new.entries().iter().map(Filling::new).collect();
         let checksums = place.table.map(|place| self.new_table(place)).transpose()?;
         let next = Superblock { manifest: new, ..content.block };
-        Ok(VolumeWriter { volume: self, arrays, checksums, next, slot: 0, keeps_old: true, beside })
+        Ok(VolumeWriter { volume: self, arrays, checksums, next, slot: 0, keeps_old: true, beside, receiving: None })
     }
 
     /// Returns the bytes that the volume needs to hold `plan` beside what it holds, as [`Volume::add`] stores it.
@@ -134,7 +134,8 @@ impl Volume {
         }
         let rest = old.entries().iter().filter(|e| !names.contains(&e.name.as_str())).cloned().collect();
         let manifest = Manifest::new(rest).map_err(|source| self.wrong_manifest(source))?;
-        let manifest = manifest.with_extensions(old.extensions().to_vec());
+        let extensions = self.extensions_for(&content, &manifest)?;
+        let manifest = manifest.with_extensions(extensions);
         let next = Superblock { generation: content.latest + 1, manifest: manifest.clone(), ..content.block.clone() };
         self.publish(next, 1 - content.slot)?;
         Ok(manifest)

@@ -91,7 +91,7 @@ impl Volume {
         if self.is_replicated() {
             let piece = Piece { device: 0, lba: blocks.start, at: 0, blocks: count };
             let work = |device| if count == 0 { Ok(()) } else { work(device, blocks.clone()) };
-            return self.on_copies("change", &piece, self.0.in_use()?, work);
+            return self.on_copies("change", &piece, self.0.members(self.0.written()?), work);
         }
         for (device, pieces) in self.pieces(blocks.start, count).iter().enumerate() {
             if let (Some(first), Some(last)) = (pieces.first(), pieces.last()) {

@@ -342,9 +342,9 @@ impl VolumeBuilder {
         volume.set_deadline(self.deadline.unwrap_or_else(|| volume.engine().deadline()))?;
         if stripe.replicated {
             // Outdated copies must not be read, so they are found and left out here. Without stored arrays all copies
-            // are alike.
+            // are alike. Without superblocks it is unknown which are outdated; then no stored array is read.
             match volume.find_content() {
-                Ok(_) | Err(StorageError::Manifest { .. }) => {}
+                Ok(_) | Err(StorageError::Manifest { .. } | StorageError::Unread { .. }) => {}
                 Err(e) => return Err(e),
             }
         }

@@ -1,8 +1,11 @@
 //! Content of a volume as described by the superblocks of its drives: finding, publishing, and keeping it correct while
 //! arrays change.
 //!
-//! New content becomes valid with the last superblock of a generation. The order is data, Flush, superblocks, Flush.
-//! Until then the superblocks of the previous generation are intact in the other slot.
+//! New content becomes valid with the last superblock of a generation. The order is data, Flush, superblocks, Flush,
+//! commit. Until then the superblocks of the previous generation are intact in the other slot.
+//!
+//! A superblock names the copies that hold its content, its members. If one of them fails while superblocks are
+//! written, another generation without it follows at once.
 //!
 //! Before the first write to stored arrays, the kernel or host thread that writes puts a mark on the medium. A flush
 //! records in the manifest which arrays have changed since they were stored; their checksums are invalid from then on.
@@ -11,10 +14,15 @@
 use super::StorageError;
 use super::checksum::Checksum;
 use super::manifest::{Entry, MANIFEST_BYTES, Manifest, ManifestError};
+use super::newest::{Doubt, ReadHead, newest};
 use super::page_checksums::{BYTES_AT_ONCE, NewTable, parts};
 use super::stripe::Piece;
-use super::superblock::{Head, Layout, MARK_AT, SLOTS, Superblock, mark};
+use super::superblock::{COMMIT_AT, Head, Layout, MARK_AT, SLOTS, Superblock, commit, mark};
 use super::volume::Volume;
+use crate::nvme::NvmeError;
+
+/// Reads of a drive's first bytes before its error, or its damage, counts.
+const HEAD_READS: usize = 3;
 
 /// Content on which the superblocks agree.
 #[derive(Clone, Debug)]
@@ -25,6 +33,8 @@ pub(super) struct Content {
     pub(super) latest: u64,
     /// True if a program ended while it changed arrays.
     pub(super) interrupted: bool,
+    /// True if a copy that holds the content lacks its superblock or its commit.
+    pub(super) is_behind: bool,
 }
 
 /// Returns true if the first write to these arrays has to be marked: some of them have checksums that hold.
@@ -45,50 +55,99 @@ impl Volume {
         }
     }
 
-    /// Reads the first bytes of the drives in use. Skips a copy that cannot be read.
-    fn heads(&self) -> Result<Vec<(usize, Head)>, StorageError> {
-        let mut heads = Vec::new();
-        for device in self.0.in_use()? {
-            match self.head(device) {
-                Ok(head) => heads.push((device, head)),
-                Err(StorageError::Nvme(_)) if self.is_replicated() => {}
-                Err(e) => return Err(e),
+    /// Reads the first bytes of one drive. Reads them again if that fails, or if they are damaged, since either may pass.
+    pub(super) fn head(&self, device: usize) -> Result<Head, StorageError> {
+        let mut best = self.head_once(device);
+        for _ in 1..HEAD_READS {
+            match &best {
+                Ok(head) if !head.is_clean() => {}
+                Err(StorageError::Nvme(NvmeError::Command { .. })) => {}
+                _ => break,
+            }
+            let again = self.head_once(device);
+            let rank =
+                |h: &Result<Head, _>| h.as_ref().ok().map(|h| (h.newest().ok().map(|s| s.generation), h.is_clean()));
+            if rank(&again) > rank(&best) {
+                best = again;
             }
         }
-        Ok(heads)
+        best
     }
 
-    /// Reads the first bytes of one drive.
-    pub(super) fn head(&self, device: usize) -> Result<Head, StorageError> {
+    fn head_once(&self, device: usize) -> Result<Head, StorageError> {
         let bytes = self.0.drives[device].lock().bytes();
         let mut head = vec![0; usize::try_from(bytes).unwrap_or(usize::MAX).min(MANIFEST_BYTES)];
         self.with_queue(device, |queue, namespace| queue.read(namespace, 0, &mut head))?;
         Ok(Head::parse(&head))
     }
 
-    /// Finds the content on which the drives agree. Leaves out copies that lack it.
+    /// Finds the content on which the drives agree. Leaves out copies that lack it, and copies that cannot be read if
+    /// the content of the others is known to be the newest.
     pub(super) fn find_content(&self) -> Result<Content, StorageError> {
-        let heads = self.heads()?;
-        let content = self.choose(&heads).map_err(|source| self.wrong_manifest(source))?;
-        if self.is_replicated() {
-            for (device, head) in &heads {
-                let is_member = content.block.members >> device & 1 != 0 && head.newest().is_ok();
-                if !is_member {
-                    let reason = format!("it lacks generation {} of the data", content.block.generation);
-                    self.0.leave_out(*device, reason, true)?;
-                }
+        let mut found = if self.is_replicated() {
+            self.find_newest()?
+        } else {
+            let heads = (0..self.0.drives.len()).map(|device| self.head(device)).collect::<Result<Vec<_>, _>>()?;
+            self.find_common(&heads).map_err(|source| self.wrong_manifest(source))?
+        };
+        // A generation whose superblocks could not be written may be on a drive that is not read any more.
+        let known = self.0.content.lock();
+        if let Some(known) = known.as_ref().filter(|k| k.block.uuid == found.block.uuid) {
+            found.latest = found.latest.max(known.latest);
+        }
+        Ok(found)
+    }
+
+    /// Finds the newest content of a replicated volume.
+    fn find_newest(&self) -> Result<Content, StorageError> {
+        let used = self.0.in_use()?;
+        let mut heads: Vec<ReadHead> = Vec::with_capacity(self.0.drives.len());
+        for device in 0..self.0.drives.len() {
+            let head = if used.contains(&device) { Some(self.head(device)) } else { None };
+            heads.push(match head {
+                None => Err("it is left out".to_owned()),
+                Some(Ok(head)) => Ok(head),
+                Some(Err(StorageError::Nvme(e))) => Err(e.to_string()),
+                Some(Err(e)) => return Err(e),
+            });
+        }
+        for (device, head) in heads.iter().enumerate() {
+            if let Some((_, block)) = head.as_ref().ok().and_then(|h| h.whole().first().copied()) {
+                self.check_layout(device, block).map_err(|source| self.wrong_manifest(source))?;
             }
         }
-        Ok(content)
+        let known = *self.0.copies.known.lock();
+        let found = newest(&heads, &self.0.names, known).map_err(|doubt| self.doubtful(doubt))?;
+        let interrupted = (0..heads.len()).filter(|d| !found.outdated.iter().any(|(o, _)| o == d));
+        let interrupted = interrupted.filter_map(|d| heads[d].as_ref().ok()).any(|h| h.is_marked(found.block));
+        *self.0.copies.known.lock() = Some((found.block.uuid, found.block.generation));
+        for (device, reason) in found.outdated.into_iter().filter(|(d, _)| used.contains(d)) {
+            self.0.leave_out(device, reason, true)?;
+        }
+        let (block, slot, is_behind) = (found.block.clone(), found.slot, found.is_behind);
+        Ok(Content { latest: block.generation, block, slot, interrupted, is_behind })
+    }
+
+    fn doubtful(&self, doubt: Doubt) -> StorageError {
+        let name = |device: usize| self.0.names[device].clone();
+        match doubt {
+            Doubt::Manifest(source) => self.wrong_manifest(source),
+            Doubt::Unread { copies, newest } => {
+                let (copies, errors) = copies.into_iter().map(|(device, e)| (name(device), e)).unzip();
+                let newest = newest.map(|(device, generation)| (name(device), generation));
+                StorageError::Unread { device: self.name().to_owned(), copies, errors, newest }
+            }
+        }
     }
 
     pub(super) fn wrong_manifest(&self, source: ManifestError) -> StorageError {
         StorageError::Manifest { device: self.name().to_owned(), source }
     }
 
-    fn choose(&self, heads: &[(usize, Head)]) -> Result<Content, ManifestError> {
-        let newest: Vec<_> = heads.iter().filter_map(|(d, h)| Some((*d, h.newest().ok()?))).collect();
-        let first_error = || heads.iter().find_map(|(_, h)| h.newest().err()).unwrap_or(ManifestError::Absent);
+    /// Finds the newest content that every drive of a stripe has.
+    fn find_common(&self, heads: &[Head]) -> Result<Content, ManifestError> {
+        let newest: Vec<_> = heads.iter().enumerate().filter_map(|(d, h)| Some((d, h.whole().first()?.1))).collect();
+        let first_error = || heads.iter().find_map(|h| h.newest().err()).unwrap_or(ManifestError::Absent);
         let Some(latest) = newest.iter().map(|(_, s)| s.generation).max() else { return Err(first_error()) };
         for (device, s) in &newest {
             self.check_layout(*device, s)?;
@@ -96,20 +155,22 @@ impl Volume {
                 return Err(ManifestError::Member { drive: self.0.names[*device].clone() });
             }
         }
-        let chosen = if self.is_replicated() {
-            heads.iter().flat_map(|(_, h)| h.whole()).find(|(_, s)| s.generation == latest)
-        } else {
-            // Every drive of a stripe must have this generation.
-            let [(_, first), others @ ..] = heads else { return Err(ManifestError::Absent) };
-            let has = |h: &Head, g: u64| h.whole().iter().any(|(_, s)| s.generation == g);
-            first.whole().into_iter().find(|(_, s)| others.iter().all(|(_, h)| has(h, s.generation)))
-        };
+        let [first, others @ ..] = heads else { return Err(ManifestError::Absent) };
+        let has = |h: &Head, g: u64| h.whole().iter().any(|(_, s)| s.generation == g);
+        let chosen = first.whole().into_iter().find(|(_, s)| others.iter().all(|h| has(h, s.generation)));
         let Some((slot, block)) = chosen else {
-            let bad = heads.iter().find(|(_, h)| h.newest().is_err()).map_or(0, |(d, _)| *d);
+            let bad = heads.iter().position(|h| h.newest().is_err()).unwrap_or(0);
             return Err(ManifestError::Member { drive: self.0.names[bad].clone() });
         };
-        let interrupted = heads.iter().any(|(_, h)| h.is_marked(block));
-        Ok(Content { block: block.clone(), slot, latest, interrupted })
+        // A drive knows that all had a later generation, which one of them has no more.
+        let known = self.0.content.lock().as_ref().map(|k| (k.block.uuid, k.block.generation));
+        let known = known.filter(|(uuid, _)| *uuid == block.uuid).map(|(_, generation)| generation);
+        let committed = heads.iter().filter_map(|h| h.committed(block.uuid)).chain(known).max();
+        if let Some(generation) = committed.filter(|g| *g > block.generation) {
+            return Err(ManifestError::Lost { generation, found: block.generation });
+        }
+        let interrupted = heads.iter().any(|h| h.is_marked(block));
+        Ok(Content { block: block.clone(), slot, latest, interrupted, is_behind: false })
     }
 
     fn check_layout(&self, device: usize, s: &Superblock) -> Result<(), ManifestError> {
@@ -173,52 +234,113 @@ impl Volume {
         Ok(())
     }
 
-    /// Writes the superblocks of new content, and flushes. The data must be on the medium already.
-    fn write_superblocks(&self, next: &Superblock, slot: usize) -> Result<(), StorageError> {
-        let lba = (SLOTS[slot] >> self.block_shift()) as u64;
-        let write = |device: usize| {
-            let bytes = Superblock { index: device as u32, ..next.clone() }.to_bytes();
-            self.with_queue(device, |q, ns| q.write(ns, lba, &bytes))
-        };
-        self.on_each("write", lba, write)?;
-        self.flush_devices()
+    /// Writes the superblocks of new content to its members, and flushes. The data must be on the medium already. While
+    /// members fail, writes another generation without them. Returns the slot of the last one.
+    fn write_superblocks(
+        &self,
+        next: &mut Superblock,
+        mut slot: usize,
+        interrupted: bool,
+    ) -> Result<usize, StorageError> {
+        loop {
+            if interrupted {
+                // The generation is marked, too, so that interrupted arrays stay known as such.
+                self.write_mark(next)?;
+            }
+            let lba = (SLOTS[slot] >> self.block_shift()) as u64;
+            let write = |device: usize| {
+                let bytes = Superblock { index: device as u32, ..next.clone() }.to_bytes();
+                self.with_queue(device, |q, ns| q.write(ns, lba, &bytes))
+            };
+            self.on_each_of(self.0.members(next.members), "write", lba, write)?;
+            self.flush_devices()?;
+            let left = self.0.written()? & next.members;
+            if left == next.members {
+                break;
+            }
+            next.members = left;
+            next.generation += 1;
+            slot = 1 - slot;
+        }
+        if self.is_replicated() {
+            *self.0.copies.known.lock() = Some((next.uuid, next.generation));
+            self.0.set_missed(!next.members)?;
+        }
+        self.write_commit(next);
+        Ok(slot)
     }
 
-    /// Runs `work` for every drive. On a replicated volume, copies that fail are left out.
+    /// Records on each drive that a generation is on the medium of all.
+    fn write_commit(&self, block: &Superblock) {
+        let bytes = commit(block.uuid, block.generation, self.block_bytes());
+        let lba = (COMMIT_AT >> self.block_shift()) as u64;
+        for device in self.0.members(block.members) {
+            if let Err(error) = self.with_queue(device, |q, ns| q.write(ns, lba, &bytes)) {
+                // The content is correct. The commit only tells later damage of its superblock from a write cut off.
+                tracing::warn!(device = self.0.names[device], %error, "a stored generation was not recorded as complete");
+            }
+        }
+    }
+
+    /// Runs `work` for every drive. On a replicated volume, these are the copies that are written to, and those that
+    /// fail are left out.
     pub(super) fn on_each(
         &self,
         what: &'static str,
         lba: u64,
         work: impl Fn(usize) -> Result<(), StorageError> + Sync,
     ) -> Result<(), StorageError> {
-        if self.is_replicated() {
-            return self.on_copies(what, &Piece { device: 0, lba, at: 0, blocks: 1 }, self.0.in_use()?, work);
-        }
-        (0..self.0.drives.len()).try_for_each(work)
+        self.on_each_of(self.0.members(self.0.written()?), what, lba, work)
     }
 
-    /// Publishes new content, whose data was written: flushes the data, then writes the superblocks.
-    pub(super) fn publish(&self, mut next: Superblock, slot: usize) -> Result<(), StorageError> {
+    fn on_each_of(
+        &self,
+        devices: Vec<usize>,
+        what: &'static str,
+        lba: u64,
+        work: impl Fn(usize) -> Result<(), StorageError> + Sync,
+    ) -> Result<(), StorageError> {
+        if self.is_replicated() {
+            return self.on_copies(what, &Piece { device: 0, lba, at: 0, blocks: 1 }, devices, work);
+        }
+        devices.into_iter().try_for_each(work)
+    }
+
+    /// Publishes new content, whose data was written to all copies that are written to: flushes the data, then writes
+    /// the superblocks.
+    pub(super) fn publish(&self, next: Superblock, slot: usize) -> Result<(), StorageError> {
+        self.publish_as(next, slot, false)
+    }
+
+    /// Publishes content as [`Volume::publish`] does, or content whose arrays stay interrupted.
+    pub(super) fn publish_as(&self, mut next: Superblock, slot: usize, interrupted: bool) -> Result<(), StorageError> {
         self.flush_devices()?;
-        next.members = self.0.in_use()?.iter().fold(0, |all, device| all | 1 << device);
-        self.write_superblocks(&next, slot)?;
+        next.members = self.0.written()?;
+        let written = self.write_superblocks(&mut next, slot, interrupted);
         let mut known = self.0.content.lock();
+        if let Some(known) = known.as_mut().filter(|k| k.block.uuid == next.uuid) {
+            known.latest = known.latest.max(next.generation);
+        }
+        let slot = written?;
         self.arm(&next)?;
-        *known = Some(Content { latest: next.generation, block: next, slot, interrupted: false });
+        *known = Some(Content { latest: next.generation, block: next, slot, interrupted, is_behind: false });
         Ok(())
     }
 
     /// Erases the content, in memory and on the drives.
     pub(super) fn erase_content(&self) -> Result<(), StorageError> {
         *self.0.content.lock() = None;
+        *self.0.copies.known.lock() = None;
         self.0.integrity.set_pending(false)?;
         self.close_page_checksums()?;
-        let erase = |device: usize| {
-            let bytes = self.0.drives[device].lock().bytes().min(MANIFEST_BYTES as u64);
-            self.with_queue(device, |q, ns| q.write(ns, 0, &vec![0; bytes as usize]))
-        };
-        self.on_each("write", 0, erase)?;
+        self.on_each("write", 0, |device| self.erase_head(device))?;
         self.flush_devices()
+    }
+
+    /// Writes zeros over the superblocks of one drive.
+    pub(super) fn erase_head(&self, device: usize) -> Result<(), StorageError> {
+        let bytes = self.0.drives[device].lock().bytes().min(MANIFEST_BYTES as u64);
+        self.with_queue(device, |q, ns| q.write(ns, 0, &vec![0; bytes as usize]))
     }
 
     /// Records in the manifest which arrays have changed, and which copies are left out. A flush calls this after the
@@ -240,24 +362,33 @@ impl Volume {
             if self.has_page_checksums() {
                 if let Some(table) = self.page_checksums(content)? {
                     self.put_table(&table)?;
+                    let extension = table.extension(&next.manifest);
+                    next.manifest.set_extension(extension);
                 }
                 has_new = true;
             } else if !content.interrupted {
                 has_new |= next.manifest.drop_page_checksums();
             }
         }
-        next.members = self.0.in_use()?.iter().fold(0, |all, device| all | 1 << device);
-        if !has_new && next.members == content.block.members {
+        // Copies that are written to and hold other content are no members.
+        next.members = self.0.used()? & content.block.members;
+        let is_needed = has_new || next.members != content.block.members;
+        if !is_needed && !content.is_behind {
             return Ok(());
         }
-        if content.interrupted {
-            // The next generation is marked, too, so that interrupted arrays stay known as such.
-            self.write_mark(&next)?;
-        }
-        let slot = 1 - content.slot;
-        self.write_superblocks(&next, slot)?;
+        let interrupted = content.interrupted;
+        let written = self.write_superblocks(&mut next, 1 - content.slot, interrupted);
+        content.latest = next.generation;
+        let slot = match written {
+            // Nothing has changed. The devices may be read-only.
+            Err(error) if !is_needed => {
+                tracing::warn!(volume = self.name(), %error, "superblocks that a copy lacks were not written");
+                return Ok(());
+            }
+            other => other?,
+        };
         self.arm(&next)?;
-        *content = Content { latest: next.generation, block: next, slot, interrupted: content.interrupted };
+        *content = Content { latest: next.generation, block: next, slot, interrupted, is_behind: false };
         Ok(())
     }
 
@@ -333,6 +464,8 @@ impl Volume {
         if next.manifest != content.block.manifest || content.interrupted {
             if let Some(table) = &table {
                 self.put_table(table)?;
+                let extension = table.extension(&next.manifest);
+                next.manifest.set_extension(extension);
             }
             self.publish(next.clone(), 1 - content.slot)?;
             self.0.integrity.clear_changed()?;
@@ -344,7 +477,7 @@ impl Volume {
     }
 
     /// Reads a whole array and returns its checksum. Stores the page checksums of its units in `table`.
-    fn checksum_of(&self, entry: &Entry, mut table: Option<&mut NewTable>) -> Result<u64, StorageError> {
+    pub(super) fn checksum_of(&self, entry: &Entry, mut table: Option<&mut NewTable>) -> Result<u64, StorageError> {
         let (mut sum, mut buffer) = (Checksum::default(), vec![0; BYTES_AT_ONCE]);
         for part in parts(entry) {
             let data = &mut buffer[..part.whole];

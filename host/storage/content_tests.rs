@@ -157,10 +157,17 @@ fn torn_manifests_leave_the_one_before() {
     let open = || files.on(&[0], "").build().unwrap();
     let [old, new] = contents();
     store(&open(), &old).unwrap();
+    let first = std::fs::read(&files.paths[0]).unwrap();
     store(&open(), &new).unwrap();
     assert_eq!(held(&open()), Some(1));
     let mut bytes = std::fs::read(&files.paths[0]).unwrap();
     bytes[(32 << 10) + 200] ^= 4;
+    std::fs::write(&files.paths[0], &bytes).unwrap();
+    // The store was complete, so the one before is not what was stored last.
+    let text = open().manifest().unwrap_err().to_string();
+    assert!(text.contains("the manifest of generation 2 is damaged or gone, and generation 1 is older"), "{text}");
+    let commit = 60 << 10..64 << 10;
+    bytes[commit.clone()].copy_from_slice(&first[commit]);
     std::fs::write(&files.paths[0], &bytes).unwrap();
     assert_eq!(held(&open()), Some(0));
     bytes[8] = 1;

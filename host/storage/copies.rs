@@ -3,8 +3,12 @@
 //! A copy is left out once it has left the bus, did not respond within the deadline, or failed a write that another
 //! copy completed. Kernels and the host record this in one place: `wb_device.max_blocks` is 0. The last copy is never
 //! left out; its errors are reported.
+//!
+//! A copy that is left out and lacks data comes back in one way only: while it receives the data. Then the host writes
+//! to it as to the others, nothing is read from it, and the content that makes it a member is published at the end.
 
 use super::StorageError;
+use super::newest::Identity;
 use super::page_checksums::UNIT;
 use super::stripe::Piece;
 use super::volume::{Inner, Volume};
@@ -17,7 +21,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::mem::offset_of;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -80,7 +84,11 @@ pub(super) struct Copies {
     /// For each device, the reason why it was left out, if the host knows it.
     reasons: Mutex<Vec<Option<String>>>,
     /// Blocks to be written back, found by the host: device, first block, number of blocks.
-    pending: Mutex<BTreeSet<(usize, u64, u64)>>,
+    pub(super) pending: Mutex<BTreeSet<(usize, u64, u64)>>,
+    /// Copies that receive the data which they lack, a bit for each.
+    receiving: AtomicU32,
+    /// Content that was last found or stored.
+    pub(super) known: Mutex<Option<Identity>>,
     /// Writes of the host hold it shared. A repair holds it exclusively, so that it does not overwrite new data with
     /// old.
     writes: RwLock<()>,
@@ -194,11 +202,41 @@ impl Inner {
         Ok(used)
     }
 
+    /// Returns the devices that are not left out, a bit for each.
+    pub(super) fn used(&self) -> Result<u32, MemoryError> {
+        Ok(self.in_use()?.iter().fold(0, |all, device| all | 1 << device))
+    }
+
+    /// Returns the devices to which the host writes, a bit for each: those in use, and those that receive data and lack
+    /// none.
+    pub(super) fn written(&self) -> Result<u32, MemoryError> {
+        let mut written = self.used()?;
+        for device in self.members(self.copies.receiving.load(Ordering::Acquire)) {
+            if self.shared.get::<u32>(device_at(device) + offset_of!(abi::Device, missed))? == 0 {
+                written |= 1 << device;
+            }
+        }
+        Ok(written)
+    }
+
+    /// Returns the devices of a set with a bit for each.
+    pub(super) fn members(&self, set: u32) -> Vec<usize> {
+        (0..self.drives.len()).filter(|device| set >> device & 1 != 0).collect()
+    }
+
+    /// Records that these devices lack data.
+    pub(super) fn set_missed(&self, set: u32) -> Result<(), MemoryError> {
+        self.members(set)
+            .into_iter()
+            .try_for_each(|device| self.shared.set(device_at(device) + offset_of!(abi::Device, missed), 1u32))
+    }
+
     /// Leaves a copy out for `reason`, unless it is the last one. `missed` is true if a write was made without the
     /// copy. Returns true if the copy is left out.
     pub(super) fn leave_out(&self, device: usize, reason: String, missed: bool) -> Result<bool, MemoryError> {
+        self.copies.receiving.fetch_and(!(1 << device), Ordering::AcqRel);
         if missed {
-            self.shared.set(device_at(device) + offset_of!(abi::Device, missed), 1u32)?;
+            self.set_missed(1 << device)?;
         }
         if !self.in_use()?.iter().any(|d| *d != device) {
             return Ok(false);
@@ -218,7 +256,8 @@ impl Inner {
     pub(super) fn take_in(&self, device: usize) -> Result<(), MemoryError> {
         let at = device_at(device);
         let flag = |field: usize| self.shared.get::<u32>(at + field);
-        if flag(offset_of!(abi::Device, missed))? != 0 || flag(offset_of!(abi::Device, gone))? != 0 {
+        let is_receiving = self.copies.receiving.load(Ordering::Acquire) >> device & 1 != 0;
+        if is_receiving || flag(offset_of!(abi::Device, missed))? != 0 || flag(offset_of!(abi::Device, gone))? != 0 {
             return Ok(());
         }
         self.integrity.set_copy(device, true)?;
@@ -230,17 +269,54 @@ impl Inner {
     }
 }
 
+/// Copies that receive data while this value exists. If a kernel writes meanwhile, they lack that (`wb_device.missed`).
+#[derive(Debug)]
+pub(super) struct Receiving<'a> {
+    volume: &'a Volume,
+    copies: u32,
+}
+
+impl Receiving<'_> {
+    /// Ends receiving, and takes those of `copies` into use that lack nothing. Takes none while kernels run. Returns the
+    /// copies that are in use again.
+    pub(super) fn take_in(mut self, copies: u32) -> Result<Vec<usize>, StorageError> {
+        let inner = &self.volume.0;
+        let is_idle = inner.engine.is_idle();
+        let whole = if is_idle { inner.written()? & self.copies & copies } else { 0 };
+        inner.copies.receiving.fetch_and(!self.copies, Ordering::AcqRel);
+        self.copies &= !whole;
+        let whole = inner.members(whole);
+        whole.iter().try_for_each(|device| inner.take_in(*device))?;
+        Ok(whole)
+    }
+}
+
+impl Drop for Receiving<'_> {
+    fn drop(&mut self) {
+        self.volume.0.copies.receiving.fetch_and(!self.copies, Ordering::AcqRel);
+        // Memory that cannot be written cannot be used by kernels either.
+        let _ = self.volume.0.set_missed(self.copies);
+    }
+}
+
 impl Volume {
-    /// Takes all copies that respond into use again, for a caller that then writes everything anew.
-    pub(super) fn take_in_all(&self) -> Result<(), StorageError> {
+    /// Returns the copies that are left out and respond.
+    pub(super) fn responding(&self) -> Result<Vec<usize>, StorageError> {
         let used = self.0.in_use()?;
-        for device in (0..self.0.drives.len()).filter(|d| !used.contains(d)) {
-            if self.0.drives[device].lock().check().is_ok() {
-                self.0.shared.set(device_at(device) + offset_of!(abi::Device, missed), 0u32)?;
-                self.0.take_in(device)?;
-            }
+        let left_out = (0..self.0.drives.len()).filter(|d| !used.contains(d));
+        Ok(left_out.filter(|d| self.0.drives[*d].lock().check().is_ok()).collect())
+    }
+
+    /// Makes copies that are left out receive what the host writes from now on. No copy does if others do already.
+    pub(super) fn receive(&self, copies: &[usize]) -> Result<Receiving<'_>, StorageError> {
+        let wanted = copies.iter().fold(0, |all, device| all | 1 << device);
+        let receiving = &self.0.copies.receiving;
+        let is_free = receiving.compare_exchange(0, wanted, Ordering::AcqRel, Ordering::Acquire).is_ok();
+        let receiving = Receiving { volume: self, copies: if is_free { wanted } else { 0 } };
+        for device in self.0.members(receiving.copies) {
+            self.0.shared.set(device_at(device) + offset_of!(abi::Device, missed), 0u32)?;
         }
-        Ok(())
+        Ok(receiving)
     }
 
     /// Reads a piece from the copy that it names, or from another copy if that read fails.
@@ -272,14 +348,13 @@ impl Volume {
     /// Writes a piece to every copy in use. Copies that fail the write are left out if another copy completes it.
     pub(super) fn write_copies(&self, piece: &Piece, data: &[u8]) -> Result<(), StorageError> {
         let _shared = self.0.copies.writes.read();
-        let used = self.0.in_use()?;
-        for device in (0..self.0.drives.len()).filter(|d| !used.contains(d)) {
-            self.0.shared.set(device_at(device) + offset_of!(abi::Device, missed), 1u32)?;
-        }
-        self.on_copies("write", piece, used, |device| self.with_queue(device, |q, ns| q.write(ns, piece.lba, data)))
+        let written = self.0.written()?;
+        self.0.set_missed(!written)?;
+        let copies = self.0.members(written);
+        self.on_copies("write", piece, copies, |device| self.with_queue(device, |q, ns| q.write(ns, piece.lba, data)))
     }
 
-    /// Runs `work`, which changes data, on all of `copies` in parallel. Copies that fail are left out if another copy
+    /// Runs `work`, which changes data, on all of `copies` in parallel. Copies that fail are left out if a copy in use
     /// succeeds.
     pub(super) fn on_copies(
         &self,
@@ -291,9 +366,10 @@ impl Volume {
         let work = |device| Ok((device, work(device)));
         let mut errors = Vec::new();
         let (mut taken, mut other) = (false, None);
+        let used = self.0.in_use()?;
         for (device, outcome) in super::host_io::in_parallel(copies, work)? {
             match outcome {
-                Ok(()) => taken = true,
+                Ok(()) => taken |= used.contains(&device),
                 Err(e) if failed(&e).is_some() => errors.push((device, e)),
                 Err(e) => other = Some(e),
             }
@@ -378,24 +454,42 @@ impl Volume {
             if !used.contains(&device) || !range {
                 continue;
             }
-            let mut data = vec![0; (blocks << inner.block_shift) as usize];
-            let from = Piece { device: (device + 1) % inner.drives.len(), lba, at: 0, blocks };
-            self.read_copy(&from, &mut data)?;
-            let offset = lba << inner.block_shift;
-            if offset.is_multiple_of(UNIT as u64) && !self.wrong_units(offset, &data)?.is_empty() {
-                tracing::warn!(
-                    volume = self.name(),
-                    block = lba,
-                    blocks,
-                    "not repaired: the other copy is damaged too"
-                );
-                continue;
-            }
-            if self.write_back(device, lba, &data)? {
+            if self.repair_blocks(device, lba, blocks)? {
                 inner.counters.repaired(blocks);
             }
         }
         Ok(())
+    }
+
+    /// Writes blocks of another copy to one copy, unless they can be read there meanwhile, or the other copy is damaged
+    /// too. Returns true if they were written.
+    fn repair_blocks(&self, device: usize, lba: u64, blocks: u64) -> Result<bool, StorageError> {
+        let inner = &self.0;
+        // Page checksums cover whole units.
+        let unit = (UNIT as u64 >> inner.block_shift).max(1);
+        let (lba, end) = (lba / unit * unit, (lba + blocks).next_multiple_of(unit).min(inner.blocks));
+        let (offset, blocks) = (lba << inner.block_shift, end - lba);
+        let mut data = vec![0; (blocks << inner.block_shift) as usize];
+        let mut own = data.clone();
+        let from = Piece { device: (device + 1) % inner.drives.len(), lba, at: 0, blocks };
+        self.read_copy(&from, &mut data)?;
+        if !self.wrong_units(offset, &data)?.is_empty() {
+            tracing::warn!(volume = self.name(), block = lba, blocks, "not repaired: the other copy is damaged too");
+            return Ok(false);
+        }
+        let is_read = self.with_queue(device, |q, ns| q.read(ns, lba, &mut own)).is_ok();
+        if is_read && self.wrong_units(offset, &own)?.is_empty() {
+            if own != data {
+                tracing::warn!(
+                    device = inner.names[device],
+                    block = lba,
+                    blocks,
+                    "not repaired: the copies differ, and nothing tells which is right; verify the volume"
+                );
+            }
+            return Ok(false);
+        }
+        self.write_back(device, lba, &data)
     }
 
     /// Blocks writes of the host to copies until the guard is dropped.

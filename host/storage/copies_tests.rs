@@ -232,3 +232,17 @@ fn pages_are_written_back_to_the_copies_that_are_left() {
         assert!(pair.held(1) == new);
     }
 }
+
+#[test]
+fn a_block_that_can_be_read_again_is_not_overwritten() {
+    // The other copy holds zeros there, and no checksum tells which of them is right.
+    let pair = Pair::new(Some(1));
+    let v = pair.open(LandingChoice::Direct, [""; 2]);
+    let blocks = &CHUNKS[1];
+    v.0.copies.pending.lock().insert((0, blocks.start as u64, blocks.len() as u64));
+    v.flush().unwrap();
+    let r = v.redundancy().unwrap();
+    assert!(r.repaired_blocks == 0 && r.pending_repairs == 0 && r.lost.is_empty(), "{r}");
+    drop(v);
+    assert!(pair.held(0) == pair.data);
+}

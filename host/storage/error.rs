@@ -165,6 +165,19 @@ pub enum StorageError {
         /// Error of each copy that was tried.
         errors: Vec<String>,
     },
+    /// The superblock of a copy cannot be read, and that copy may hold newer data than the others. Nothing is read from
+    /// the volume's arrays, and nothing is stored.
+    #[error("{device}: {}the superblock of {} cannot be read ({})", doubt(.newest), .copies.join(", "), .errors.join("; "))]
+    Unread {
+        /// Name of the volume.
+        device: String,
+        /// Copies whose superblock cannot be read, as they were named.
+        copies: Vec<String>,
+        /// Error of each of these copies.
+        errors: Vec<String>,
+        /// Name and generation of the newest copy that can be read, if any holds data.
+        newest: Option<(String, u64)>,
+    },
     /// An array was given more or fewer elements than planned.
     #[error("array `{name}`: {given} elements were written, but {planned} were planned")]
     Count {
@@ -182,6 +195,14 @@ impl Remedies for StorageError {
         match self {
             Self::NotOurs { path, .. } => vec![Remedy::step("choose another device"), Remedy::Overwrite(path.clone())],
             Self::NoPath { remedies, .. } => remedies.clone(),
+            Self::Unread { copies, newest: Some(_), .. } => {
+                let instead = format!(
+                    "name an empty device in place of {} if it is broken, which gives up what it alone holds",
+                    copies.join(" and of ")
+                );
+                vec![Remedy::step("try again"), Remedy::step(instead)]
+            }
+            Self::Unread { .. } => vec![Remedy::step("try again"), Remedy::step("replace the devices")],
             Self::Nvme(e) => e.remedies(),
             Self::Fabrics(e) => e.remedies(),
             Self::Vfio(e) => e.remedies(),
@@ -192,6 +213,15 @@ impl Remedies for StorageError {
             Self::Table(e) => e.remedies(),
             _ => Vec::new(),
         }
+    }
+}
+
+fn doubt(newest: &Option<(String, u64)>) -> String {
+    match newest {
+        Some((name, generation)) => {
+            format!("newer data than generation {generation} on {name} may exist, because ")
+        }
+        None => "it is unknown what is stored there, because ".to_owned(),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::StorageError;
 use super::checksum::Checksum;
+use super::copies::Receiving;
 use super::error::size;
 use super::manifest::{ARRAY_ALIGN, Element, ElementType, Entry, MANIFEST_BYTES, Manifest, ManifestError};
 use super::page_checksums::{NewTable, TablePlace, UNIT};
@@ -12,6 +13,9 @@ use crate::engine::EngineError;
 
 /// Bytes that are gathered into one write.
 const GATHER: usize = 4 << 20;
+
+/// UUID, latest generation and slot of the content that new content follows.
+type Predecessor = ([u8; 16], u64, usize);
 
 /// Arrays to be stored, planned before the volume exists. [`Plan::bytes`] returns the size that the volume needs.
 ///
@@ -132,7 +136,12 @@ impl Volume {
     /// its old content until then ([`VolumeWriter::keeps_old`]). Otherwise this call erases the old content. `what`
     /// names the data in errors, as in `the graph`.
     ///
+    /// Copies that are left out and respond receive the new data, too. They are in use again after
+    /// [`VolumeWriter::finish`].
+    ///
     /// # Errors
+    /// * [`StorageError::Nvme`] or [`StorageError::Unread`] if superblocks cannot be read, so that it is unknown what is
+    ///   stored there, unless the overwrite policy names every device.
     /// * [`StorageError::Capacity`] if the volume is too small.
     /// * [`StorageError::Manifest`] if the plan has too many arrays, or one with a bad name or size.
     /// * [`StorageError::NoPath`] if there is no memory for the page checksums, or running kernels have all queue pairs
@@ -143,7 +152,13 @@ impl Volume {
         let manifest = |source| StorageError::Manifest { device: self.name().to_owned(), source };
         let mut checked = Manifest::new(plan.entries.clone()).map_err(manifest)?;
         let layout = self.layout();
-        let found = self.find_content().ok();
+        let found = match self.find_content() {
+            Ok(found) => Some(found),
+            // There is nothing that could be kept.
+            Err(StorageError::Manifest { .. }) => None,
+            Err(_) if self.0.drives.iter().all(|d| d.lock().may_be_overwritten()) => None,
+            Err(e) => return Err(e),
+        };
         let old = found.as_ref().filter(|c| c.block.manifest.check_fits(self.bytes()).is_ok());
         let had_checksums = old.is_some_and(|c| c.block.manifest.checksum_table().is_some());
         plan.page_checksums = self.0.use_page_checksums.unwrap_or(plan.page_checksums || had_checksums);
@@ -160,26 +175,56 @@ impl Volume {
         let (first, keeps_old) = plan.place(layout, self.bytes(), old.map(|c| &c.block.manifest));
         checked.move_by(first - MANIFEST_BYTES as u64).map_err(manifest)?;
         // The new data is complete, so copies that only lack old data may receive it.
-        self.take_in_all()?;
+        let receiving = self.receive(&self.ready_to_receive()?)?;
+        let mut found = found.map(|c| (c.block.uuid, c.latest, c.slot));
         if !keeps_old {
             // The old manifest must not describe data that is being overwritten.
-            self.erase_content()?;
+            found = self.erase(found, layout)?;
         }
-        let uuid = match &found {
-            Some(content) => content.block.uuid,
+        let uuid = match found {
+            Some((uuid, ..)) => uuid,
             None => crate::random::bytes().map_err(|source| StorageError::File {
                 path: "the system's random numbers".into(),
                 doing: "naming the volume",
                 source,
             })?,
         };
-        let generation = found.as_ref().map_or(0, |c| c.latest) + 1;
-        let slot = old.filter(|_| keeps_old).map_or(0, |c| 1 - c.slot);
+        let generation = found.map_or(0, |(_, latest, _)| latest) + 1;
+        let keeps_slot = keeps_old || self.is_replicated();
+        let slot = found.filter(|_| keeps_slot).map_or(0, |(.., slot)| 1 - slot);
         let arrays = checked.entries().iter().map(Filling::new).collect();
         let place = plan.page_checksums.then(|| TablePlace::behind(checked.arrays_end()));
         let checksums = place.map(|place| self.new_table(place)).transpose()?;
         let next = Superblock { uuid, generation, layout, index: 0, members: 0, manifest: checked };
-        Ok(VolumeWriter { volume: self, arrays, checksums, next, slot, keeps_old, beside: None })
+        let receiving = Some(receiving);
+        Ok(VolumeWriter { volume: self, arrays, checksums, next, slot, keeps_old, beside: None, receiving })
+    }
+
+    /// Returns the copies that are left out and can hold new content. Superblocks of a copy that cannot be read, or are
+    /// damaged, are erased: an old one must not come back.
+    fn ready_to_receive(&self) -> Result<Vec<usize>, StorageError> {
+        let is_ready = |device: usize| {
+            let is_whole = |v: &Self| v.head(device).is_ok_and(|h| h.is_zero() || h.newest().is_ok());
+            is_whole(self) || (self.erase_head(device).is_ok() && is_whole(self))
+        };
+        Ok(self.responding()?.into_iter().filter(|d| is_ready(*d)).collect())
+    }
+
+    /// Erases the content. Copies that are written to keep its UUID and a later generation without arrays, so that a copy
+    /// which is left out stays outdated. Returns these and the slot.
+    fn erase(&self, found: Option<Predecessor>, layout: Layout) -> Result<Option<Predecessor>, StorageError> {
+        let Some((uuid, latest, slot)) = found.filter(|_| self.is_replicated()) else {
+            self.erase_content()?;
+            return Ok(found);
+        };
+        *self.0.content.lock() = None;
+        self.0.integrity.set_pending(false)?;
+        self.close_page_checksums()?;
+        let manifest = Manifest::default();
+        let none = Superblock { uuid, generation: latest + 1, layout, index: 0, members: 0, manifest };
+        self.publish(none, 1 - slot)?;
+        let erased = self.0.content.lock().as_ref().map(|c| (c.block.uuid, c.latest, c.slot));
+        Ok(erased)
     }
 
     /// Stores one array, in place of everything that the volume held.
@@ -206,6 +251,8 @@ pub struct VolumeWriter<'a> {
     pub(super) keeps_old: bool,
     /// For arrays that are added to those that the volume holds: names of the arrays that they replace.
     pub(super) beside: Option<Vec<String>>,
+    /// Copies that were left out and receive the data.
+    pub(super) receiving: Option<Receiving<'a>>,
 }
 
 /// Destination of the data of all arrays.
@@ -364,12 +411,17 @@ impl VolumeWriter<'_> {
         let mut manifest = Manifest::new(entries).map_err(|source| volume.wrong_manifest(source))?;
         if let Some(table) = &self.checksums {
             volume.put_table(table)?;
-            manifest = manifest.with_extensions(vec![table.place.extension()]);
+            let extension = table.extension(&manifest);
+            manifest.set_extension(extension);
         }
         if self.beside.is_none() || volume.engine().is_idle() {
             volume.0.integrity.clear_changed()?;
         }
         volume.publish(Superblock { manifest: manifest.clone(), ..self.next }, self.slot)?;
+        if let Some(receiving) = self.receiving {
+            let members = volume.0.content.lock().as_ref().map_or(0, |c| c.block.members);
+            receiving.take_in(members)?;
+        }
         volume.keep()?;
         match &self.checksums {
             Some(table) => volume.use_page_checksums(table)?,

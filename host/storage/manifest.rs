@@ -210,6 +210,26 @@ pub enum ManifestError {
         /// The drive as it was named.
         drive: String,
     },
+    /// The manifest of the last generation that was stored completely is gone; an older one is there.
+    #[error(
+        "the manifest of generation {generation} is damaged or gone{}; what it described cannot be found: store the data again", before(*.found)
+    )]
+    Lost {
+        /// Generation that was stored.
+        generation: u64,
+        /// Generation of the newest manifest that is intact; 0 if there is none.
+        found: u64,
+    },
+    /// Two copies of which neither is older: each was changed without the other.
+    #[error(
+        "{first} and {second} were changed without each other, so neither is a copy of the other; name an empty device in place of the one whose data is to be given up"
+    )]
+    Diverged {
+        /// One copy as it was named.
+        first: String,
+        /// The other copy as it was named.
+        second: String,
+    },
     /// A program ended while it changed the array.
     #[error(
         "array `{name}` was being changed by a program that ended before its flush: its data has checksum {computed:#018x}, what was stored has {found:#018x}; store it again, or accept the changes (`Volume::accept_changes`)"
@@ -312,6 +332,10 @@ fn other_version(version: u32) -> String {
     format!("the manifest has version {version}, this program reads version {VERSION}: use a newer warpbell")
 }
 
+fn before(found: u64) -> String {
+    if found == 0 { String::new() } else { format!(", and generation {found} is older") }
+}
+
 fn listing(names: &[String]) -> String {
     match names {
         [] => "are none".to_owned(),
@@ -377,6 +401,12 @@ impl Manifest {
         let before = self.extensions.len();
         self.extensions.retain(|x| x.kind != page_checksums::KIND);
         self.extensions.len() < before
+    }
+
+    /// Puts an extension in the place of those of its kind.
+    pub(super) fn set_extension(&mut self, extension: Extension) {
+        self.extensions.retain(|x| x.kind != extension.kind);
+        self.extensions.push(extension);
     }
 
     pub(super) fn extensions(&self) -> &[Extension] {

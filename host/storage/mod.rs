@@ -30,13 +30,19 @@ mod integrity;
 mod load;
 mod manifest;
 mod naming;
+mod newest;
 mod nvme;
+#[cfg(test)]
+mod outdated_copy_tests;
 mod page_checksums;
 #[cfg(test)]
 mod page_checksums_tests;
 mod path;
 mod recover;
 mod registered_region;
+mod restore;
+#[cfg(test)]
+mod sequence_tests;
 #[cfg_attr(not(feature = "soft"), path = "no_soft_drive.rs")]
 mod soft_drive;
 mod stats;

@@ -6,8 +6,13 @@
 //! its position. Kernels use a copy of the table in memory near them, and keep the copy correct. Pages that caches
 //! write back get new checksums, as do whole units that the host writes. Data written in another way has none. A flush
 //! writes the table to the medium.
+//!
+//! The extension has a checksum of the arrays' entries. A table that lacks it is not used: right data would look damaged.
+//! Tables of earlier versions have none, and are used as they are. Entries between the arrays do not count, so that new
+//! arrays may be added in place.
 
 use super::StorageError;
+use super::checksum::Checksum;
 use super::content::Content;
 use super::manifest::{ARRAY_ALIGN, Entry, Manifest, ManifestError};
 use super::superblock::Extension;
@@ -19,8 +24,8 @@ use xxhash_rust::xxh3::xxh3_64;
 
 /// Bytes that one checksum covers.
 pub(super) const UNIT: usize = abi::CHECKSUM_BYTES;
-/// Kind of the extension. Its data are the first byte of the table and the number of entries, u64 each. The extension
-/// is not optional: a program that does not know it would change arrays without updating their checksums.
+/// Kind of the extension. Its data are the first byte of the table, the number of entries, and the XXH64 of the
+/// arrays' entries, u64 each. Earlier versions wrote no XXH64. The extension is not optional: a program that does not know it would change arrays without updating their checksums.
 pub(super) const KIND: u32 = 1;
 
 /// Bytes of an array that are read at a time, in whole units.
@@ -148,14 +153,52 @@ impl Volume {
             );
             return self.close_page_checksums();
         }
-        let mut table = self.new_table(place)?;
-        for (i, part) in table.entries.chunks_mut(ENTRIES_AT_ONCE).enumerate() {
-            self.read_bytes(
-                place.at + (i * ENTRIES_AT_ONCE * size_of::<u32>()) as u64,
-                bytemuck::cast_slice_mut(part),
-            )?;
+        match self.read_table(place, &content.block.manifest)? {
+            Some(table) => self.use_page_checksums(&table),
+            None => {
+                tracing::warn!(
+                    volume = self.name(),
+                    "page checksums are not used: their table is damaged; a verification with repair computes it again"
+                );
+                self.close_page_checksums()
+            }
         }
-        self.use_page_checksums(&table)
+    }
+
+    /// Reads the table from any copy that has the right one. Returns `None` if there is none.
+    pub(super) fn read_table(&self, place: TablePlace, manifest: &Manifest) -> Result<Option<NewTable>, StorageError> {
+        let checksum = manifest.table_checksum();
+        // Damage that one read of all copies together finds may have passed at the next read.
+        let mut sources = vec![None, None];
+        if self.is_replicated() {
+            sources.extend(self.0.in_use()?.into_iter().map(Some));
+        }
+        let mut table = self.new_table(place)?;
+        for source in sources {
+            match self.read_table_from(&mut table, source) {
+                Ok(()) if checksum.is_none_or(|sum| sum == table.checksum(manifest)) => return Ok(Some(table)),
+                Ok(()) => {}
+                Err(StorageError::Nvme(error)) if checksum.is_some() => {
+                    tracing::warn!(volume = self.name(), %error, "page checksums cannot be read");
+                }
+                Err(StorageError::NoCopy { .. }) if checksum.is_some() => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(None)
+    }
+
+    /// Reads the table from one copy, or from the volume.
+    pub(super) fn read_table_from(&self, table: &mut NewTable, copy: Option<usize>) -> Result<(), StorageError> {
+        let mut at = table.place.at;
+        for part in table.entries.chunks_mut(ENTRIES_AT_ONCE) {
+            let part: &mut [u8] = bytemuck::cast_slice_mut(part);
+            let mut bytes = vec![0; part.len().next_multiple_of(self.block_bytes())];
+            self.read_from(copy, at, &mut bytes)?;
+            at += bytes.len() as u64;
+            part.copy_from_slice(&bytes[..part.len()]);
+        }
+        Ok(())
     }
 
     /// Makes a table for this position in which all checksums are unknown.
@@ -267,6 +310,21 @@ impl Volume {
         }
     }
 
+    /// Returns the extensions for some of the arrays of this content, whose table stays as it is.
+    pub(super) fn extensions_for(&self, content: &Content, some: &Manifest) -> Result<Vec<Extension>, StorageError> {
+        let old = &content.block.manifest;
+        let mut kept = Manifest::default().with_extensions(old.extensions().to_vec());
+        if let (Some(place), Some(_)) = (old.checksum_table(), old.table_checksum()) {
+            // A damaged table keeps its old checksum, so that it stays known as damaged.
+            let table = match self.page_checksums(content)?.filter(|_| self.has_page_checksums()) {
+                Some(table) => Some(table),
+                None => self.read_table(place, old)?,
+            };
+            table.iter().for_each(|table| kept.set_extension(table.extension(some)));
+        }
+        Ok(kept.extensions().to_vec())
+    }
+
     /// Writes a table to the medium, padded with zeros to a whole block.
     pub(super) fn put_table(&self, table: &NewTable) -> Result<(), StorageError> {
         let mut at = table.place.at;
@@ -288,6 +346,31 @@ pub(super) struct NewTable {
 }
 
 impl NewTable {
+    /// Returns the XXH64 of the entries of these arrays.
+    pub(super) fn checksum(&self, manifest: &Manifest) -> u64 {
+        let mut sum = Checksum::default();
+        for e in manifest.entries().iter().filter(|e| e.bytes() > 0) {
+            let units = (e.offset / UNIT as u64) as usize..e.end().div_ceil(UNIT as u64) as usize;
+            sum.update(bytemuck::cast_slice(self.entries.get(units).unwrap_or_default()));
+        }
+        sum.finish()
+    }
+
+    /// Returns the extension that describes the table for these arrays.
+    pub(super) fn extension(&self, manifest: &Manifest) -> Extension {
+        let mut extension = self.place.extension();
+        extension.bytes.extend(self.checksum(manifest).to_le_bytes());
+        extension
+    }
+
+    /// Marks the checksums of an array as unknown.
+    pub(super) fn forget(&mut self, entry: &Entry) {
+        let units = (entry.offset / UNIT as u64) as usize..entry.end().div_ceil(UNIT as u64) as usize;
+        if let Some(entries) = self.entries.get_mut(units) {
+            entries.fill(0);
+        }
+    }
+
     /// Stores the checksums of data that begins with a unit. An incomplete unit at the end gets none.
     pub(super) fn take(&mut self, offset: u64, data: &[u8]) {
         let first = (offset / UNIT as u64) as usize;
@@ -311,5 +394,11 @@ impl Manifest {
     pub(super) fn checksum_table(&self) -> Option<TablePlace> {
         let x = self.extensions().iter().find(|x| x.kind == KIND)?;
         TablePlace::parse(x, 0).ok()
+    }
+
+    /// Returns the checksum of the table, if the version that wrote it computed one.
+    pub(super) fn table_checksum(&self) -> Option<u64> {
+        let x = self.extensions().iter().find(|x| x.kind == KIND)?;
+        Some(u64::from_le_bytes(*x.bytes.get(16..)?.first_chunk()?))
     }
 }

@@ -2,7 +2,7 @@
 //! correct over changes.
 
 use super::page_checksums::{KIND, TablePlace};
-use super::superblock::Extension;
+use super::superblock::{Extension, Superblock};
 use super::{Array, ArrayState, Cache, Drive, Plan, StorageError, Verification, Volume, VolumeBuilder};
 use crate::engine::{Engine, Outcome, RunError};
 use std::os::unix::fs::FileExt;
@@ -362,4 +362,127 @@ fn a_table_that_contradicts_itself_is_refused() {
     for bytes in [0, 7, 8, 15] {
         assert!(TablePlace::parse(&Extension { kind: KIND, bytes: vec![0; bytes] }, 0).is_err());
     }
+}
+
+/// Returns the first byte of the table, and the place of the entry for a unit.
+fn table_of(v: &Volume, unit_at: u64) -> (u64, u64) {
+    let at = v.current().unwrap().block.manifest.checksum_table().unwrap().at;
+    (at, at + unit_at / UNIT * 4)
+}
+
+/// Returns true if arrays are compared, all are right, and nothing is wrong with the checksums.
+fn is_well(v: &Volume, values: &[u64]) -> bool {
+    let found = v.verify(false).unwrap();
+    read(v).unwrap() == values && v.has_page_checksums() && found.is_intact() && found.wrong_checksums == 0
+}
+
+#[test]
+fn a_damaged_table_is_not_used_and_is_computed_again() {
+    for copies in [1, 2, 3] {
+        let files = Files::stored(copies);
+        let v = files.open();
+        let start = v.manifest().unwrap().entries()[0].offset;
+        let (_, at) = table_of(&v, start + 3 * UNIT);
+        for drive in 0..copies {
+            let (on, lba) = v.0.stripe.locate(at >> 9);
+            if copies == 2 || on == drive {
+                files.flip(drive, (lba << 9) + at % 512);
+            }
+        }
+        drop(v);
+        let v = files.open();
+        assert!(read(&v).unwrap() == files.values, "the data is right");
+        assert!(!v.has_page_checksums());
+        let found = v.verify(false).unwrap();
+        assert!(!found.is_intact() && found.wrong_checksums > 0 && found.damaged.is_empty(), "{found:?}");
+        let found = v.verify(true).unwrap();
+        assert!(found.is_intact() && found.rebuilt_checksums == found.wrong_checksums, "{found:?}");
+        assert!(is_well(&v, &files.values));
+        drop(v);
+        assert!(is_well(&files.open(), &files.values));
+    }
+}
+
+#[test]
+fn a_table_that_is_damaged_on_one_copy_is_read_from_the_other() {
+    for bad in [0, 1] {
+        let files = Files::stored(2);
+        let v = files.open();
+        let start = v.manifest().unwrap().entries()[0].offset;
+        files.flip(bad, table_of(&v, start + 3 * UNIT).1);
+        drop(v);
+        let v = files.open();
+        assert!(read(&v).unwrap() == files.values && v.has_page_checksums());
+        let found = v.verify(false).unwrap();
+        assert!(!found.is_intact() && found.wrong_checksums > 0, "{found:?}");
+        assert!(v.verify(true).unwrap().is_intact() && is_well(&v, &files.values));
+    }
+}
+
+#[test]
+fn a_bit_that_flips_while_an_import_reads_the_table_is_not_stored() {
+    let files = Files::stored(1);
+    let v = files.open();
+    let start = v.manifest().unwrap().entries()[0].offset;
+    let lba = table_of(&v, start + 3 * UNIT).1 >> 9;
+    drop(v);
+    let spec = format!("soft:{},corrupt=read:{lba}", files.paths[0].display());
+    let v = Volume::on(&Engine::cpu().unwrap(), [Drive::open(&spec).unwrap()]).build().unwrap();
+    let mut writer = v.add(Plan::new().array::<u64>("more", 3), "it").unwrap();
+    writer.append("more", &[7u64; 3]).unwrap();
+    writer.finish().unwrap();
+    drop(v);
+    let v = files.open();
+    assert!(read(&v).unwrap() == files.values, "an intact array fails");
+    assert!(v.verify(true).unwrap().is_intact() && is_well(&v, &files.values));
+}
+
+#[test]
+fn tables_of_earlier_versions_are_used_and_repaired() {
+    let files = Files::stored(1);
+    let v = files.open();
+    let content = v.current().unwrap();
+    let mut next = Superblock { generation: content.latest + 1, ..content.block.clone() };
+    next.manifest.set_extension(content.block.manifest.checksum_table().unwrap().extension());
+    v.publish(next, 1 - content.slot).unwrap();
+    let start = v.manifest().unwrap().entries()[0].offset;
+    let at = table_of(&v, start + 3 * UNIT).1;
+    drop(v);
+    assert!(is_well(&files.open(), &files.values));
+    files.flip(0, at);
+    let v = files.open();
+    assert!(is_damage(&read(&v).unwrap_err()), "the table has no checksum");
+    let found = v.verify(false).unwrap();
+    assert!((found.wrong_checksums, state(&found)) == (1, vec![ArrayState::Intact]) && !found.is_intact(), "{found:?}");
+    assert!(v.verify(true).unwrap().is_intact() && is_well(&v, &files.values));
+    drop(v);
+    assert!(is_well(&files.open(), &files.values));
+}
+
+#[test]
+fn added_and_removed_arrays_leave_the_table_valid() {
+    let files = Files::stored(1);
+    let add = |v: &Volume, name: &str| {
+        let mut writer = v.add(Plan::new().array::<u64>(name, 5000), "it").unwrap();
+        writer.append(name, &files.values[..5000]).unwrap();
+        writer.finish().unwrap();
+    };
+    let v = files.open();
+    add(&v, "more");
+    add(&v, "others");
+    drop(v);
+    let v = files.open();
+    v.remove(&["more"]).unwrap();
+    assert!(is_well(&v, &files.values));
+    drop(v);
+    let v = files.open();
+    assert!(is_well(&v, &files.values));
+    // An array in the gap is described by the same table. A program that ends before the manifest leaves it valid.
+    let before = std::fs::read(&files.paths[0]).unwrap();
+    add(&v, "more");
+    drop(v);
+    let mut torn = std::fs::read(&files.paths[0]).unwrap();
+    torn[..64 << 10].copy_from_slice(&before[..64 << 10]);
+    std::fs::write(&files.paths[0], torn).unwrap();
+    assert!(is_well(&files.open(), &files.values));
 }

@@ -2,13 +2,16 @@
 //! the drives, and the manifest.
 //!
 //! Two slots are written in turn, so that one of them is intact at any time. The mark, which is written before the
-//! first change of stored arrays, lies beside them. All numbers are little-endian.
+//! first change of stored arrays, lies beside them. So does the commit, which is written once a generation is on the
+//! medium of all drives: if no slot holds that generation any more, the older slot is not the content. All numbers are
+//! little-endian.
 //!
 //! | byte of the drive | |
 //! |---|---|
 //! | 0 | slot 0 |
 //! | 28 Ki | mark: `wbchange`, UUID, generation u64, XXH64 of these, u64 |
 //! | 32 Ki | slot 1 |
+//! | 60 Ki | commit: `wbcommit`, UUID, generation u64, XXH64 of these, u64 |
 //! | 64 Ki | data, unless the stripe unit is larger |
 //!
 //! A slot is a header of 128 bytes, the entries of the manifest, and extensions:
@@ -44,6 +47,7 @@ use std::mem::offset_of;
 
 pub(super) const MAGIC: [u8; 8] = *b"warpbell";
 const MARK_MAGIC: [u8; 8] = *b"wbchange";
+const COMMIT_MAGIC: [u8; 8] = *b"wbcommit";
 pub(super) const VERSION: u32 = 2;
 /// Version whose superblocks lack the layout of the data on the drives.
 pub(super) const VERSION_WITHOUT_LAYOUT: u32 = 1;
@@ -53,6 +57,8 @@ pub(super) const SLOTS: [usize; 2] = [0, 32 << 10];
 pub(super) const SLOT_BYTES: usize = 28 << 10;
 /// First byte of the mark, which has a block of its own for any block size.
 pub(super) const MARK_AT: usize = SLOT_BYTES;
+/// First byte of the commit, which has a block of its own for any block size.
+pub(super) const COMMIT_AT: usize = SLOTS[1] + SLOT_BYTES;
 /// Bit of an extension's kind: a reader that does not know the kind may ignore the extension.
 pub(super) const OPTIONAL: u32 = 1 << 31;
 /// Bytes of a header.
@@ -79,7 +85,7 @@ struct RawHeader {
 
 #[repr(C)]
 #[derive(Clone, Copy, Pod, Zeroable)]
-struct RawMark {
+struct RawRecord {
     magic: [u8; 8],
     uuid: [u8; 16],
     generation: u64,
@@ -88,7 +94,7 @@ struct RawMark {
 
 const _: () = {
     assert!(size_of::<RawHeader>() == 128);
-    assert!(SLOTS[1] + SLOT_BYTES <= MANIFEST_BYTES && MARK_AT + 4096 <= SLOTS[1]);
+    assert!(COMMIT_AT + 4096 <= MANIFEST_BYTES && MARK_AT + 4096 <= SLOTS[1]);
     assert!(cfg!(target_endian = "little"), "superblocks are read and written as they lie in memory");
 };
 
@@ -248,11 +254,31 @@ fn parse_extensions(mut bytes: &[u8]) -> Result<Vec<Extension>, ManifestError> {
 
 /// Returns the mark's block: it records that arrays of this generation's content are being changed.
 pub(super) fn mark(uuid: [u8; 16], generation: u64, block: usize) -> Vec<u8> {
-    let mut mark = RawMark { magic: MARK_MAGIC, uuid, generation, checksum: 0 };
-    mark.checksum = Checksum::of(&bytemuck::bytes_of(&mark)[..offset_of!(RawMark, checksum)]);
-    let mut bytes = bytemuck::bytes_of(&mark).to_vec();
+    record(MARK_MAGIC, uuid, generation, block)
+}
+
+/// Returns the commit's block: it records that this generation is on the medium of all drives that hold it.
+pub(super) fn commit(uuid: [u8; 16], generation: u64, block: usize) -> Vec<u8> {
+    record(COMMIT_MAGIC, uuid, generation, block)
+}
+
+fn record(magic: [u8; 8], uuid: [u8; 16], generation: u64, block: usize) -> Vec<u8> {
+    let mut record = RawRecord { magic, uuid, generation, checksum: 0 };
+    record.checksum = record_checksum(&record);
+    let mut bytes = bytemuck::bytes_of(&record).to_vec();
     bytes.resize(block, 0);
     bytes
+}
+
+fn record_checksum(record: &RawRecord) -> u64 {
+    Checksum::of(&bytemuck::bytes_of(record)[..offset_of!(RawRecord, checksum)])
+}
+
+/// Returns UUID and generation of the record at a byte of the head, if there is a valid one.
+fn parse_record(head: &[u8], at: usize, magic: [u8; 8]) -> Option<([u8; 16], u64)> {
+    let bytes = head.get(at..at + size_of::<RawRecord>())?;
+    let record: RawRecord = bytemuck::pod_read_unaligned(bytes);
+    (record.magic == magic && record.checksum == record_checksum(&record)).then_some((record.uuid, record.generation))
 }
 
 /// Parsed first bytes of a drive.
@@ -261,17 +287,51 @@ pub(super) struct Head {
     slots: [Result<Superblock, ManifestError>; 2],
     /// UUID and generation of the mark, if there is a valid one.
     mark: Option<([u8; 16], u64)>,
+    /// UUID and generation of the commit, if there is a valid one.
+    commit: Option<([u8; 16], u64)>,
+    /// True if all bytes are zeros.
+    is_zero: bool,
+    /// True if a slot begins with other bytes than zeros.
+    has_slots: bool,
 }
 
 impl Head {
     pub(super) fn parse(bytes: &[u8]) -> Self {
-        let slot = |at: usize| Superblock::parse(bytes.get(at..).map_or(&[], |b| &b[..b.len().min(SLOT_BYTES)]));
-        let mark = bytes.get(MARK_AT..MARK_AT + size_of::<RawMark>()).and_then(|b| {
-            let mark: RawMark = bytemuck::pod_read_unaligned(b);
-            let sum = Checksum::of(&b[..offset_of!(RawMark, checksum)]);
-            (mark.magic == MARK_MAGIC && mark.checksum == sum).then_some((mark.uuid, mark.generation))
-        });
-        Self { slots: SLOTS.map(slot), mark }
+        let part = |at: usize| bytes.get(at..).map_or(&[][..], |b| &b[..b.len().min(SLOT_BYTES)]);
+        Self {
+            slots: SLOTS.map(|at| Superblock::parse(part(at))),
+            mark: parse_record(bytes, MARK_AT, MARK_MAGIC),
+            commit: parse_record(bytes, COMMIT_AT, COMMIT_MAGIC),
+            is_zero: bytes.iter().all(|b| *b == 0),
+            has_slots: SLOTS.iter().any(|at| part(*at).iter().take(MAGIC.len()).any(|b| *b != 0)),
+        }
+    }
+
+    /// Returns true if all bytes are zeros, as on a device to which nothing was written.
+    pub(super) fn is_zero(&self) -> bool {
+        self.is_zero
+    }
+
+    /// Returns true if nothing is damaged: each slot is intact or was never written, and the committed one is there.
+    pub(super) fn is_clean(&self) -> bool {
+        self.slots.iter().all(|s| matches!(s, Ok(_) | Err(ManifestError::Absent)))
+            && !matches!(self.newest(), Err(ManifestError::Lost { .. }))
+    }
+
+    /// Returns the latest generation of this volume that the drive is known to have held.
+    pub(super) fn latest(&self, uuid: [u8; 16]) -> Option<u64> {
+        let held = self.whole().first().filter(|(_, s)| s.uuid == uuid).map(|(_, s)| s.generation);
+        held.max(self.committed(uuid))
+    }
+
+    /// Returns the generation of this volume that the commit records.
+    pub(super) fn committed(&self, uuid: [u8; 16]) -> Option<u64> {
+        self.commit.filter(|(of, _)| *of == uuid).map(|(_, generation)| generation)
+    }
+
+    /// Returns true if the commit records this generation or a later one.
+    pub(super) fn is_committed(&self, block: &Superblock) -> bool {
+        self.committed(block.uuid).is_some_and(|generation| generation >= block.generation)
     }
 
     /// Returns the intact slots with their numbers, the later generation first.
@@ -282,15 +342,27 @@ impl Head {
         whole
     }
 
-    /// Returns the later intact slot, or the error of a slot if none is intact.
+    /// Returns the later intact slot, or the error of a slot if none is intact. Fails with [`ManifestError::Lost`] if
+    /// a later generation was committed.
     pub(super) fn newest(&self) -> Result<&Superblock, ManifestError> {
         if let Some((_, newest)) = self.whole().first() {
-            return Ok(newest);
+            return match self.commit {
+                Some((uuid, generation)) if uuid == newest.uuid && generation > newest.generation => {
+                    Err(ManifestError::Lost { generation, found: newest.generation })
+                }
+                _ => Ok(newest),
+            };
         }
         let [first, second] = &self.slots;
         let absent = matches!(first, Err(ManifestError::Absent));
         let error = if absent { second.as_ref().err() } else { first.as_ref().err() };
-        Err(error.cloned().unwrap_or(ManifestError::Absent))
+        let error = error.cloned().unwrap_or(ManifestError::Absent);
+        match (error, self.commit) {
+            (error @ (ManifestError::Version(_) | ManifestError::Extension { .. }), _) => Err(error),
+            // An erased drive has zeros in both slots, and may still have a commit if the erasure was cut off.
+            (_, Some((_, generation))) if self.has_slots => Err(ManifestError::Lost { generation, found: 0 }),
+            (error, _) => Err(error),
+        }
     }
 
     /// Returns true if the mark records that arrays of this content were being changed.
@@ -377,6 +449,31 @@ mod tests {
         assert_eq!(Head::parse(&head).newest(), Ok(&old));
         head[20] ^= 1;
         assert!(matches!(Head::parse(&head).newest(), Err(ManifestError::Checksum { .. })));
+    }
+
+    #[test]
+    fn a_committed_generation_without_its_slot_is_lost() {
+        let (old, new) = (sample(Vec::new()), Superblock { generation: 6, ..sample(Vec::new()) });
+        let mut head = vec![0; MANIFEST_BYTES];
+        head[..SLOT_BYTES].copy_from_slice(&old.to_bytes());
+        head[SLOTS[1]..][..SLOT_BYTES].copy_from_slice(&new.to_bytes());
+        head[COMMIT_AT..][..512].copy_from_slice(&commit(old.uuid, 5, 512));
+        // A slot that was cut off while it was written leaves the one before.
+        head[SLOTS[1] + 100] ^= 1;
+        assert_eq!(Head::parse(&head).newest(), Ok(&old));
+        head[COMMIT_AT..][..512].copy_from_slice(&commit(old.uuid, 6, 512));
+        let lost = Head::parse(&head);
+        assert_eq!(lost.newest(), Err(ManifestError::Lost { generation: 6, found: 5 }));
+        assert!(lost.latest(old.uuid) == Some(6) && lost.latest([1; 16]).is_none() && !lost.is_clean());
+        head[SLOTS[1] + 100] ^= 1;
+        let whole = Head::parse(&head);
+        assert!(whole.newest() == Ok(&new) && whole.is_clean() && whole.is_committed(&new));
+        // A changed first byte does not make the drive empty; zeros do.
+        head[0] ^= 1;
+        head[SLOTS[1]] ^= 1;
+        assert!(matches!(Head::parse(&head).newest(), Err(ManifestError::Lost { .. })));
+        head[..COMMIT_AT].fill(0);
+        assert_eq!(Head::parse(&head).newest(), Err(ManifestError::Absent));
     }
 
     proptest! {

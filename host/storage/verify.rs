@@ -1,4 +1,4 @@
-//! Verification of stored arrays: compares them with their checksums, on every copy.
+//! Verification of stored arrays: compares them with their checksums, on every copy. `restore.rs` has the repair.
 
 use super::StorageError;
 use super::checksum::Checksum;
@@ -23,6 +23,12 @@ pub struct Verification {
     pub bytes: u64,
     /// Number of bytes that were written to a copy from another one.
     pub repaired_bytes: u64,
+    /// Number of page checksums that contradict data with the array's checksum; all of them if their table is damaged.
+    pub wrong_checksums: u64,
+    /// Number of these that were computed again from the data.
+    pub rebuilt_checksums: u64,
+    /// Names of the devices that were left out, and hold all data again.
+    pub restored: Vec<String>,
 }
 
 /// Result for one array, or for one copy of it.
@@ -75,25 +81,37 @@ pub struct DamagedRange {
 }
 
 impl Verification {
-    /// Returns true if no array is damaged or was left interrupted. Changed arrays count as intact.
+    /// Returns true if no array is damaged or was left interrupted, and no page checksum is wrong. Changed arrays count
+    /// as intact.
     pub fn is_intact(&self) -> bool {
         let is_right = |a: &CheckedArray| !matches!(a.state, ArrayState::Damaged | ArrayState::Interrupted);
-        self.arrays.iter().all(is_right)
+        self.arrays.iter().all(is_right) && self.wrong_checksums == self.rebuilt_checksums
     }
 }
 
-/// State of reading one copy of one array.
-struct Pass {
-    copy: Option<usize>,
+/// Result of reading one copy of one array.
+pub(super) struct Pass {
+    pub(super) copy: Option<usize>,
     sum: Checksum,
-    damaged: Vec<DamagedRange>,
+    /// Units that cannot be read, or contradict their page checksums.
+    pub(super) damaged: Vec<DamagedRange>,
 }
+
+/// Passes over one array, with the states that they found.
+pub(super) type Passes = Vec<(Pass, ArrayState)>;
 
 impl Volume {
     /// Reads all stored arrays, on every copy of a replicated volume, and compares them with their checksums. These are
     /// the arrays' own checksums, and page checksums where they were stored
-    /// ([`VolumeBuilder::page_checksums`](super::VolumeBuilder::page_checksums)). With `repair`, damaged data of one
-    /// copy is written again from a copy that has the right checksum. A copy that fails this write is left out.
+    /// ([`VolumeBuilder::page_checksums`](super::VolumeBuilder::page_checksums)). An array's own checksum decides: where
+    /// it is right and a page checksum contradicts it, the page checksum is wrong.
+    ///
+    /// With `repair`:
+    ///
+    /// * Damaged data of one copy is written again from a copy that has the right checksum, or from several copies that
+    ///   have it together. A copy that fails this write is left out.
+    /// * Page checksums that are wrong are computed again from data with the right checksum.
+    /// * Copies that were left out, respond, and hold an older generation or nothing get all data, and are in use again.
     ///
     /// Call it after a flush. Writes of a cache that are not flushed yet look like damage.
     ///
@@ -101,6 +119,7 @@ impl Volume {
     ///
     /// * [`StorageError::NoPath`] while kernels run.
     /// * [`StorageError::Manifest`] as for [`Volume::manifest`].
+    /// * [`StorageError::Unread`] if a copy that cannot be read may hold newer data than the others.
     /// * [`StorageError::Engine`] if the engine was cancelled.
     /// * [`StorageError::Nvme`] if a device fails a command. Failed reads of arrays are not errors; they are in the
     ///   result.
@@ -114,59 +133,63 @@ impl Volume {
                 remedies: Vec::new(),
             });
         }
-        // A repair could undo a concurrent write of the host.
-        let _alone = repair.then(|| self.without_writes());
         let content = self.current()?;
         let mut found = Verification { page_checksums: self.has_page_checksums(), ..Verification::default() };
-        for entry in content.block.manifest.entries() {
-            self.verify_array(&content, entry, repair, &mut found)?;
-        }
-        if found.repaired_bytes > 0 {
-            self.flush_devices()?;
+        let table = self.verify_table(&content)?;
+        if repair {
+            self.restore(&content, table, &mut found)?;
+        } else {
+            let mut wrong = table;
+            for entry in content.block.manifest.entries() {
+                let passes = self.read_passes(&content, entry, &self.copies_in_use()?, &mut found)?;
+                Self::wrong_checksums(&passes, &mut wrong);
+                passes.into_iter().for_each(|(pass, state)| self.conclude(entry, pass, state, &mut found));
+            }
+            found.wrong_checksums = wrong.count();
         }
         Ok(found)
     }
 
-    fn verify_array(
+    /// Returns the copies in use; on a volume that is not replicated, the volume itself.
+    pub(super) fn copies_in_use(&self) -> Result<Vec<Option<usize>>, StorageError> {
+        Ok(if self.is_replicated() { self.0.in_use()?.into_iter().map(Some).collect() } else { vec![None] })
+    }
+
+    /// Reads an array from each of these copies.
+    pub(super) fn read_passes(
         &self,
         content: &Content,
         entry: &Entry,
-        repair: bool,
+        copies: &[Option<usize>],
         found: &mut Verification,
-    ) -> Result<(), StorageError> {
-        let copies: Vec<Option<usize>> =
-            if self.is_replicated() { self.0.in_use()?.into_iter().map(Some).collect() } else { vec![None] };
-        let mut passes: Vec<Pass> =
-            copies.into_iter().map(|copy| Pass { copy, sum: Checksum::default(), damaged: Vec::new() }).collect();
-        for pass in &mut passes {
-            self.read_whole(entry, pass)?;
+    ) -> Result<Passes, StorageError> {
+        let mut passes = Vec::with_capacity(copies.len());
+        for copy in copies {
+            let mut pass = Pass { copy: *copy, sum: Checksum::default(), damaged: Vec::new() };
+            self.read_whole(entry, &mut pass)?;
             found.bytes += entry.bytes();
+            let state = self.state_of(content, entry, &pass)?;
+            passes.push((pass, state));
         }
-        let states: Vec<ArrayState> =
-            passes.iter().map(|p| self.state_of(content, entry, p)).collect::<Result<_, _>>()?;
-        let good = states.iter().position(|s| *s == ArrayState::Intact).and_then(|i| passes[i].copy);
-        for (pass, mut state) in passes.into_iter().zip(states) {
-            if let (true, Some(copy), ArrayState::Damaged | ArrayState::Interrupted) = (repair, pass.copy, state) {
-                let (written, whole) = match good {
-                    Some(good) => self.copy_array(entry, good, copy)?,
-                    None => self.copy_damaged(&pass.damaged, copy)?,
-                };
-                found.repaired_bytes += written;
-                if whole {
-                    state = ArrayState::Repaired;
-                }
-            }
-            let copy = pass.copy.map(|c| self.0.names[c].clone());
-            found.arrays.push(CheckedArray { name: entry.name.clone(), bytes: entry.bytes(), copy, state });
+        Ok(passes)
+    }
+
+    /// Adds the result of one pass.
+    pub(super) fn conclude(&self, entry: &Entry, pass: Pass, state: ArrayState, found: &mut Verification) {
+        let copy = pass.copy.map(|c| self.0.names[c].clone());
+        found.arrays.push(CheckedArray { name: entry.name.clone(), bytes: entry.bytes(), copy, state });
+        if state != ArrayState::Intact {
             found.damaged.extend(pass.damaged);
         }
-        Ok(())
     }
 
     fn state_of(&self, content: &Content, entry: &Entry, pass: &Pass) -> Result<ArrayState, StorageError> {
+        let is_unread = pass.damaged.iter().any(|d| d.error.is_some());
         Ok(match self.check_data(content, entry, pass.sum.finish()) {
-            _ if !pass.damaged.is_empty() => ArrayState::Damaged,
+            _ if is_unread => ArrayState::Damaged,
+            // Whatever page checksums say.
             Ok(()) if pass.sum.finish() == entry.checksum => ArrayState::Intact,
+            Ok(()) if !pass.damaged.is_empty() => ArrayState::Damaged,
             Ok(()) => ArrayState::Changed,
             Err(_) if content.interrupted => ArrayState::Interrupted,
             Err(StorageError::Manifest { .. }) => ArrayState::Damaged,
@@ -175,7 +198,7 @@ impl Volume {
     }
 
     /// Reads from one copy, or from the volume if `copy` is `None`.
-    fn read_from(&self, copy: Option<usize>, offset: u64, out: &mut [u8]) -> Result<(), StorageError> {
+    pub(super) fn read_from(&self, copy: Option<usize>, offset: u64, out: &mut [u8]) -> Result<(), StorageError> {
         if self.engine().is_cancelled() {
             return Err(EngineError::Cancelled.into());
         }
@@ -238,50 +261,5 @@ impl Volume {
             }
         }
         pass.damaged.push(DamagedRange { array: entry.name.clone(), device, offset, bytes: UNIT as u64, lba, error });
-    }
-
-    /// Writes the units of an array that differ from copy `from` to copy `to`. Returns the bytes written, and true if
-    /// no write failed.
-    fn copy_array(&self, entry: &Entry, from: usize, to: usize) -> Result<(u64, bool), StorageError> {
-        let (mut good, mut bad) = (vec![0; BYTES_AT_ONCE], vec![0; BYTES_AT_ONCE]);
-        let mut written = 0;
-        for part in parts(entry) {
-            let (good, bad) = (&mut good[..part.whole], &mut bad[..part.whole]);
-            self.read_from(Some(from), part.offset, good)?;
-            let readable = self.read_from(Some(to), part.offset, bad).is_ok();
-            let units = good.chunks(UNIT).zip(bad.chunks(UNIT)).zip((part.offset..).step_by(UNIT));
-            for ((unit, _), offset) in units.filter(|((good, bad), _)| !readable || good != bad) {
-                if !self.write_back(to, offset >> self.block_shift(), unit)? {
-                    return Ok((written, false));
-                }
-                written += UNIT as u64;
-            }
-        }
-        Ok((written, true))
-    }
-
-    /// Writes damaged units to copy `to`, from any copy that has their checksums. Returns the bytes written, and true
-    /// if these are all units.
-    fn copy_damaged(&self, damaged: &[DamagedRange], to: usize) -> Result<(u64, bool), StorageError> {
-        let others: Vec<usize> = self.0.in_use()?.into_iter().filter(|d| *d != to).collect();
-        let mut data = vec![0; UNIT];
-        let (mut written, mut all) = (0, self.has_page_checksums());
-        for offset in damaged.iter().flat_map(|d| (d.offset..d.offset + d.bytes).step_by(UNIT)) {
-            let known = self.is_known(offset)?;
-            let mut found = false;
-            for from in others.iter().take_while(|_| known) {
-                let read = self.read_from(Some(*from), offset, &mut data).is_ok();
-                found = read && self.wrong_units(offset, &data)?.is_empty();
-                if found {
-                    break;
-                }
-            }
-            if found && self.write_back(to, offset >> self.block_shift(), &data)? {
-                written += UNIT as u64;
-            } else {
-                all = false;
-            }
-        }
-        Ok((written, all && !damaged.is_empty()))
     }
 }

@@ -14,6 +14,7 @@ mod manual;
 mod names;
 mod networkx;
 mod operation;
+mod outdated_copy;
 mod outputs;
 mod program;
 mod refusals;

@@ -29,7 +29,7 @@ fn code_of_storage(e: &StorageError) -> wb_code {
         StorageError::Run(e) => code_of_run(e),
         StorageError::Manifest { source, .. } => code_of_manifest(source),
         StorageError::Table(e) => code_of_table(e),
-        StorageError::File { .. } | StorageError::NoCopy { .. } => WB_ERR_IO,
+        StorageError::File { .. } | StorageError::NoCopy { .. } | StorageError::Unread { .. } => WB_ERR_IO,
         StorageError::NotOurs { .. } | StorageError::InUse(_) => WB_ERR_EXISTS,
         StorageError::NoSpace { .. } | StorageError::Capacity { .. } => WB_ERR_SPACE,
         StorageError::NoPath { .. } => WB_ERR_UNSUPPORTED,

@@ -321,7 +321,7 @@ fn kind_of_storage(e: &StorageError) -> Kind {
         StorageError::Run(e) => kind_of_run(e),
         StorageError::Manifest { source, .. } => kind_of_manifest(source),
         StorageError::Table(e) => kind_of_table(e),
-        StorageError::File { .. } | StorageError::NoCopy { .. } => Kind::Device,
+        StorageError::File { .. } | StorageError::NoCopy { .. } | StorageError::Unread { .. } => Kind::Device,
         StorageError::NotOurs { .. } | StorageError::InUse(_) => Kind::Exists,
         StorageError::NoSpace { .. } | StorageError::Capacity { .. } => Kind::Space,
         StorageError::NoPath { .. } => Kind::Unsupported,
