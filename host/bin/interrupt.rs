@@ -72,9 +72,10 @@ impl Interrupt {
         self.state().end
     }
 
-    /// Records the work that begins, for the message of a program that exceeds `--timeout`.
+    /// Records the work that begins, for the message of a program that exceeds `--timeout`, and for lines of progress.
     pub fn doing(&self, work: &'static str) {
         self.state().doing = work;
+        crate::progress::begin(work);
     }
 
     /// Requests the end of the program after `timeout`, and exits [`WIND_UP`] later if it still runs.

@@ -178,6 +178,16 @@ pub enum NvmeError {
         /// Commands without completion.
         outstanding: usize,
     },
+    /// Commands without completion took all the time that they may take, so the device gets no more commands for now.
+    #[error(
+        "{device}: no command is submitted to it, because those without completion have taken more than {allowed:?} in all; check the device, or set a longer deadline"
+    )]
+    BudgetSpent {
+        /// Name of the device.
+        device: String,
+        /// Time that commands without completion may take in all.
+        allowed: Duration,
+    },
     /// A reset of the controller ended the queues.
     #[error("{device}: a reset of the controller deleted these queues; reset them before they are used again")]
     QueuesLost {
@@ -331,6 +341,15 @@ impl NvmeError {
         match self {
             Self::Gone { .. } => true,
             Self::NotRecovered { source, .. } => source.is_gone(),
+            _ => false,
+        }
+    }
+
+    /// Returns true if the device did not complete commands within their deadline, also after a recovery.
+    pub(crate) fn is_without_completion(&self) -> bool {
+        match self {
+            Self::TimedOut { .. } | Self::BudgetSpent { .. } | Self::QueueStuck { .. } => true,
+            Self::NotRecovered { source, .. } => source.is_without_completion(),
             _ => false,
         }
     }

@@ -165,6 +165,7 @@ fn failed(e: &StorageError) -> Option<Failed> {
         NvmeError::Gone { .. }
         | NvmeError::Fatal { .. }
         | NvmeError::TimedOut { .. }
+        | NvmeError::BudgetSpent { .. }
         | NvmeError::NotReady { .. }
         | NvmeError::NoLongerReady { .. }
         | NvmeError::QueueStuck { .. }

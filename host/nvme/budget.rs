@@ -1,0 +1,96 @@
+//! Budget of time that commands without completion may take, shared by everything that a program does with its devices.
+//!
+//! A deadline bounds the wait for one command. Recovery and repeated submissions add further waits, and so does each
+//! command that follows on the same device. The budget bounds their sum: see [`RetryBudget`].
+
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Deadlines that commands without completion may take before none is submitted again.
+const DEADLINES: u32 = 3;
+
+/// Budget of time for commands without completion: waits that reached their deadline, and recovery.
+///
+/// The budget is three deadlines. While some of it is left, queues recover and submit such commands again. Afterwards
+/// a command that misses its deadline fails. The budget grows again, up to three deadlines, by the time that passes
+/// without such a command. A program with faulty devices therefore takes at most twice as long as its work, and five
+/// deadlines more: the last wait may begin just before the budget ends, and abort its command.
+///
+/// Clones share one budget. Times that overlap, of several devices, count once.
+#[derive(Clone, Debug, Default)]
+pub struct RetryBudget(Arc<Mutex<Spent>>);
+
+#[derive(Debug, Default)]
+struct Spent {
+    /// Time that was lost, less what was regained until `last`.
+    lost: Duration,
+    /// End of the latest wait or recovery that was charged.
+    last: Option<Instant>,
+}
+
+impl RetryBudget {
+    /// Creates a budget of which nothing is spent.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Returns all that may be spent with this deadline of one command.
+    pub fn whole(deadline: Duration) -> Duration {
+        deadline.saturating_mul(DEADLINES)
+    }
+
+    /// Returns the time that is left at `now`, with this deadline of one command.
+    pub fn left(&self, now: Instant, deadline: Duration) -> Duration {
+        let spent = self.0.lock();
+        let regained = spent.last.map_or(Duration::ZERO, |last| now.saturating_duration_since(last));
+        Self::whole(deadline).saturating_sub(spent.lost.saturating_sub(regained))
+    }
+
+    /// Spends the time from `from` to `to`, but for parts that were spent already.
+    pub fn charge(&self, from: Instant, to: Instant) {
+        let mut spent = self.0.lock();
+        let begun = spent.last.map_or(from, |last| from.max(last));
+        let regained = spent.last.map_or(Duration::ZERO, |last| begun.saturating_duration_since(last));
+        spent.lost = spent.lost.saturating_sub(regained).saturating_add(to.saturating_duration_since(begun));
+        spent.last = Some(spent.last.map_or(to, |last| to.max(last)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn waits_add_up_and_overlapping_ones_count_once() {
+        let (budget, start) = (RetryBudget::new(), Instant::now());
+        let at = |s: u32| start + SECOND * s;
+        assert_eq!(budget.left(at(0), SECOND * 10), SECOND * 30);
+        budget.charge(at(0), at(10));
+        budget.clone().charge(at(2), at(12));
+        assert_eq!(budget.left(at(12), SECOND * 10), SECOND * 18);
+        budget.charge(at(3), at(9));
+        assert_eq!(budget.left(at(12), SECOND * 10), SECOND * 18);
+        budget.charge(at(12), at(35));
+        assert_eq!(budget.left(at(35), SECOND * 10), Duration::ZERO);
+        // A longer deadline leaves more.
+        assert_eq!(budget.left(at(35), SECOND * 20), SECOND * 25);
+    }
+
+    #[test]
+    fn time_without_loss_is_regained_up_to_the_whole() {
+        let (budget, start) = (RetryBudget::new(), Instant::now());
+        let at = |s: u32| start + SECOND * s;
+        budget.charge(at(0), at(40));
+        assert_eq!(budget.left(at(40), SECOND * 10), Duration::ZERO);
+        assert_eq!(budget.left(at(45), SECOND * 10), Duration::ZERO);
+        assert_eq!(budget.left(at(55), SECOND * 10), SECOND * 5);
+        budget.charge(at(55), at(56));
+        assert_eq!(budget.left(at(56), SECOND * 10), SECOND * 4);
+        assert_eq!(budget.left(at(500), SECOND * 10), SECOND * 30);
+        budget.charge(at(500), at(501));
+        assert_eq!(budget.left(at(501), SECOND * 10), SECOND * 29);
+    }
+}
