@@ -582,6 +582,26 @@ mod tests {
         assert_eq!((runs(&["nvme"]), runs(&["gather"])), (1, 1));
     }
 
+    /// Commands that start devices for others, or only connect to them: their waits have options of their own.
+    const WITHOUT_DEADLINE: [&str; 4] = ["serve", "connect-check", "doctor", "probe"];
+
+    #[test]
+    fn each_command_that_uses_devices_has_a_deadline() {
+        fn check(command: &clap::Command, checked: &mut Vec<String>) {
+            let has = |name: &str| command.get_arguments().any(|a| a.get_id() == name);
+            if (has("device") || has("devices")) && !WITHOUT_DEADLINE.contains(&command.get_name()) {
+                assert!(has("deadline"), "{}", command.get_name());
+                checked.push(command.get_name().to_owned());
+            }
+            command.get_subcommands().for_each(|c| check(c, checked));
+        }
+        let mut checked = Vec::new();
+        check(&Cli::command(), &mut checked);
+        for name in ["bfs", "import", "export", "verify", "delete", "list", "info", "nvme", "gather", "id", "smart"] {
+            assert!(checked.iter().any(|c| c == name), "{name}: {checked:?}");
+        }
+    }
+
     #[test]
     fn contradictions_are_usage_errors() {
         use clap::error::ErrorKind;

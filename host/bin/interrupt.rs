@@ -161,7 +161,8 @@ fn tell(end: End, doing: &str) -> u8 {
             u8::try_from(128 + signal).unwrap_or(u8::MAX)
         }
         End::Timeout(timeout) => {
-            eprintln!("error: not done after {timeout:?} (--timeout), while {doing}; allow more time");
+            let during = if doing.is_empty() { String::new() } else { format!(", while {doing}") };
+            eprintln!("error: not done after {timeout:?} (--timeout){during}; allow more time");
             TIMED_OUT
         }
     }

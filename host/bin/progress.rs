@@ -1,5 +1,6 @@
 //! Shows the progress of long work on standard error: a bar if it is a terminal, otherwise a line every few seconds.
 
+use crate::operation::PROGRESS;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use parking_lot::Mutex;
 use std::time::{Duration, Instant};
@@ -47,7 +48,7 @@ impl Work {
             return None;
         }
         let step = self.step.map_or_else(String::new, |step| format!(": {step}"));
-        Some(format!("progress: {}{step}, {} s so far", self.name, elapsed.as_secs()))
+        Some(format!("{}{step}, {} s so far", self.name, elapsed.as_secs()))
     }
 }
 
@@ -83,7 +84,8 @@ pub fn silence() {
     WORK.lock().is_silent = true;
 }
 
-/// Starts the thread that prints lines, unless standard error is a terminal. A program without such a thread prints none.
+/// Starts the thread that prints lines among the library's messages, unless standard error is a terminal. A program
+/// without such a thread prints none.
 pub fn print_lines() {
     if crate::output::has_terminal() {
         return;
@@ -94,7 +96,7 @@ pub fn print_lines() {
             std::thread::sleep(EVERY);
             let line = WORK.lock().line(started.elapsed());
             if let Some(line) = line {
-                eprintln!("{line}");
+                tracing::info!(target: PROGRESS, "{line}");
             }
         }
     };
@@ -188,15 +190,15 @@ mod tests {
             Work { name, step, is_silent: false }.line(Duration::from_millis(15_600))
         };
         assert_eq!(line("", None), None);
-        assert_eq!(line("measuring", None).unwrap(), "progress: measuring, 15 s so far");
+        assert_eq!(line("measuring", None).unwrap(), "measuring, 15 s so far");
         let filling = line("filling the device", Some(("filling", Unit::Bytes, 3 << 29, 4 << 30)));
-        assert_eq!(filling.unwrap(), "progress: filling the device: filling 1.5 GiB of 4 GiB (37 %), 15 s so far");
+        assert_eq!(filling.unwrap(), "filling the device: filling 1.5 GiB of 4 GiB (37 %), 15 s so far");
         let sorting = line("reading the graph", Some(("sorting", Unit::Edges, 1000, 4000)));
-        assert_eq!(sorting.unwrap(), "progress: reading the graph: sorting 1,000 of 4,000 edges (25 %), 15 s so far");
+        assert_eq!(sorting.unwrap(), "reading the graph: sorting 1,000 of 4,000 edges (25 %), 15 s so far");
         let merging = line("reading the graph", Some(("merging", Unit::Share, 1, 3)));
-        assert_eq!(merging.unwrap(), "progress: reading the graph: merging 33 %, 15 s so far");
+        assert_eq!(merging.unwrap(), "reading the graph: merging 33 %, 15 s so far");
         let piped = line("reading the graph", Some(("reading", Unit::Bytes, 1 << 20, 0)));
-        assert_eq!(piped.unwrap(), "progress: reading the graph: reading 1 MiB, 15 s so far");
+        assert_eq!(piped.unwrap(), "reading the graph: reading 1 MiB, 15 s so far");
         assert_eq!(Work { name: "measuring", step: None, is_silent: true }.line(Duration::ZERO), None);
     }
 }

@@ -1,12 +1,12 @@
 //! Runs `warpbell table`: stores rows of files as tables, and lists, describes, verifies and removes tables.
 
 use crate::args::{DeadlineArgs, DeviceArgs, JsonArgs};
-use crate::{device, engine};
 use crate::interrupt::Interrupt;
 use crate::measure::graph::seconds;
 use crate::measure::report::nanoseconds;
 use crate::output::{Failure, say, write_json};
 use crate::progress::Loading;
+use crate::{device, engine};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -89,10 +89,10 @@ pub struct NamedArgs {
 pub fn run(command: TableCommand, interrupt: &Interrupt) -> Result<(), Failure> {
     match command {
         TableCommand::Import(args) => import(&args, interrupt),
-        TableCommand::List(args) => list(&args),
-        TableCommand::Info(args) => info(&args),
+        TableCommand::List(args) => list(&args, interrupt),
+        TableCommand::Info(args) => info(&args, interrupt),
         TableCommand::Verify(args) => verify(&args, interrupt),
-        TableCommand::Delete(args) => delete(&args),
+        TableCommand::Delete(args) => delete(&args, interrupt),
     }
 }
 
@@ -128,8 +128,10 @@ fn import(args: &ImportArgs, interrupt: &Interrupt) -> Result<(), Failure> {
     say!("{} on {}   {}   {}", args.name, volume.name(), Bytes(layout.bytes()), seconds(written))
 }
 
-fn list(args: &ListArgs) -> Result<(), Failure> {
+fn list(args: &ListArgs, interrupt: &Interrupt) -> Result<(), Failure> {
+    interrupt.doing("listing the stored tables");
     let volume = open(&args.device, &args.wait)?;
+    let _stop = interrupt.stops(volume.engine());
     let tables = Table::list(&volume)?;
     if let Some(path) = &args.json.json {
         let report: Vec<Value> = tables.iter().map(|t| entry(t, &volume)).collect();
@@ -180,8 +182,10 @@ fn find(volume: &Volume, name: &str) -> Result<StoredTable, Failure> {
         .ok_or_else(|| Failure::Error(format!("{}: table `{name}` was removed meanwhile", volume.name())))
 }
 
-fn info(args: &NamedArgs) -> Result<(), Failure> {
+fn info(args: &NamedArgs, interrupt: &Interrupt) -> Result<(), Failure> {
+    interrupt.doing("opening the stored table");
     let volume = open(&args.device, &args.wait)?;
+    let _stop = interrupt.stops(volume.engine());
     let table = find(&volume, &args.name)?;
     if let Some(path) = &args.json.json {
         return write_json("table info", &entry(&table, &volume), path);
@@ -212,8 +216,10 @@ fn verify(args: &NamedArgs, interrupt: &Interrupt) -> Result<(), Failure> {
     }
 }
 
-fn delete(args: &NamedArgs) -> Result<(), Failure> {
+fn delete(args: &NamedArgs, interrupt: &Interrupt) -> Result<(), Failure> {
+    interrupt.doing("removing the stored table");
     let engine = engine::for_host(args.wait.deadline)?;
+    let _stop = interrupt.stops(&engine);
     let volume = device::changed(&args.device, &engine)?;
     Table::remove(&volume, &args.name)?;
     if let Some(path) = &args.json.json {

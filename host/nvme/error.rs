@@ -180,11 +180,13 @@ pub enum NvmeError {
     },
     /// Commands without completion took all the time that they may take, so the device gets no more commands for now.
     #[error(
-        "{device}: no command is submitted to it, because those without completion have taken more than {allowed:?} in all; check the device, or set a longer deadline"
+        "{device}: no command is submitted to it for now, because those without completion, the last of them {command}, have taken more than {allowed:?} in all; check the device, or set a longer deadline"
     )]
     BudgetSpent {
         /// Name of the device.
         device: String,
+        /// The last command without completion, with its numbers.
+        command: String,
         /// Time that commands without completion may take in all.
         allowed: Duration,
     },
@@ -347,10 +349,16 @@ impl NvmeError {
 
     /// Returns true if the device did not complete commands within their deadline, also after a recovery.
     pub(crate) fn is_without_completion(&self) -> bool {
+        self.uncompleted().is_some()
+    }
+
+    /// Returns the command that the device did not complete within its deadline.
+    pub(crate) fn uncompleted(&self) -> Option<&str> {
         match self {
-            Self::TimedOut { .. } | Self::BudgetSpent { .. } | Self::QueueStuck { .. } => true,
-            Self::NotRecovered { source, .. } => source.is_without_completion(),
-            _ => false,
+            Self::TimedOut { command, .. } | Self::BudgetSpent { command, .. } => Some(command),
+            Self::QueueStuck { .. } => Some("one of a full queue"),
+            Self::NotRecovered { source, .. } => source.uncompleted(),
+            _ => None,
         }
     }
 

@@ -12,7 +12,6 @@ use std::ffi::CString;
 use std::mem::MaybeUninit;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 /// Bytes of one read for a range that does not cover whole blocks.
@@ -23,9 +22,9 @@ pub(super) struct HostSide {
     queues: Vec<Option<Mutex<HostQueue<'static>>>>,
     policy: Mutex<RecoveryPolicy>,
     budget: RetryBudget,
-    /// For each device, true if it left a command without completion when the budget was spent. It gets no command until
-    /// some of the budget is regained.
-    given_up: Vec<AtomicBool>,
+    /// For each device, the command that it left without completion when the budget was spent. Until some of the budget
+    /// is regained, it gets no other.
+    given_up: Vec<Mutex<Option<String>>>,
 }
 
 impl HostSide {
@@ -49,7 +48,7 @@ impl HostSide {
             Ok(Some(Mutex::new(HostQueue::create(controller, options)?)))
         });
         let queues = queues.collect::<Result<_, StorageError>>()?;
-        let given_up = drives.iter().map(|_| AtomicBool::new(false)).collect();
+        let given_up = drives.iter().map(|_| Mutex::new(None)).collect();
         Ok(Self { queues, policy: Mutex::new(RecoveryPolicy::requeue()), budget, given_up })
     }
 
@@ -64,7 +63,7 @@ impl HostSide {
 
     /// Permits commands to a device that was recovered.
     pub(super) fn take_in(&self, device: usize) {
-        self.given_up[device].store(false, Ordering::Relaxed);
+        *self.given_up[device].lock() = None;
     }
 }
 
@@ -292,9 +291,7 @@ impl Volume {
     /// regained.
     fn check_budget(&self, device: usize) -> Result<(), StorageError> {
         let (host, engine) = (&self.0.host, &self.0.engine);
-        if !host.given_up[device].load(Ordering::Relaxed) {
-            return Ok(());
-        }
+        let Some(command) = host.given_up[device].lock().clone() else { return Ok(()) };
         if engine.is_told_to_end() {
             return Err(told_to_end(engine.stopped_for()));
         }
@@ -304,17 +301,19 @@ impl Volume {
             return Ok(());
         }
         let allowed = RetryBudget::whole(deadline);
-        Err(NvmeError::BudgetSpent { device: self.0.names[device].clone(), allowed }.into())
+        Err(NvmeError::BudgetSpent { device: self.0.names[device].clone(), command, allowed }.into())
     }
 
     /// Turns the error of a command into that of the volume. Notes a device that did not complete it, if nothing is left
     /// of the budget.
     fn failed_command(&self, device: usize, e: NvmeError, file: Option<PathBuf>) -> StorageError {
         let (host, engine) = (&self.0.host, &self.0.engine);
-        if e.is_without_completion() {
-            let is_spent = host.budget.left(Instant::now(), engine.deadline()).is_zero();
-            host.given_up[device].store(is_spent || engine.is_told_to_end(), Ordering::Relaxed);
-            if engine.is_told_to_end() {
+        if let Some(command) = e.uncompleted() {
+            let is_told = engine.is_told_to_end();
+            if is_told || host.budget.left(Instant::now(), engine.deadline()).is_zero() {
+                *host.given_up[device].lock() = Some(command.to_owned());
+            }
+            if is_told {
                 return told_to_end(engine.stopped_for());
             }
         }

@@ -3,10 +3,10 @@
 use super::subject::Described;
 use super::{Algorithm, Job};
 use crate::args::{Edges, GraphArgs};
-use crate::{device, engine};
 use crate::interrupt::Interrupt;
 use crate::measure::report::nanoseconds;
 use crate::output::{Failure, Text};
+use crate::{device, engine};
 use serde_json::json;
 use std::time::{Duration, Instant};
 use warpbell::engine::Engine;

@@ -109,8 +109,10 @@ fn load(args: &ImportArgs) -> Result<GraphToStore, Failure> {
 ///
 /// # Errors
 /// [`Failure::Usage`] if no device is named that keeps data; [`Failure::Error`] if it cannot be read.
-pub fn list(args: &StoredListArgs) -> Result<(), Failure> {
+pub fn list(args: &StoredListArgs, interrupt: &Interrupt) -> Result<(), Failure> {
+    interrupt.doing("listing the stored graphs");
     let volume = open(&args.device, &args.wait)?;
+    let _stop = interrupt.stops(volume.engine());
     let graphs = stored_graphs(&volume)?;
     if let Some(path) = &args.json.json {
         let report: Vec<Value> = graphs.iter().map(entry).collect();
@@ -163,9 +165,11 @@ fn entry(e: &StoredEntry) -> Value {
 ///
 /// # Errors
 /// [`Failure::Usage`] if the argument names no stored graph; [`Failure::Error`] if the device holds no such graph.
-pub fn info(args: &StoredArgs) -> Result<(), Failure> {
+pub fn info(args: &StoredArgs, interrupt: &Interrupt) -> Result<(), Failure> {
     let name = named(&args.graph)?;
+    interrupt.doing("opening the stored graph");
     let volume = open(&args.device, &args.wait)?;
+    let _stop = interrupt.stops(volume.engine());
     let memory = OpeningMemory::of(&volume, &name, PlacementOptions::ALL)?;
     let stored = StoredGraph::open(&volume, &name)?;
     let described = Described::from(&stored);
@@ -211,9 +215,11 @@ pub fn verify(args: &StoredArgs, interrupt: &Interrupt) -> Result<(), Failure> {
 ///
 /// # Errors
 /// As for [`info`].
-pub fn delete(args: &StoredArgs) -> Result<(), Failure> {
+pub fn delete(args: &StoredArgs, interrupt: &Interrupt) -> Result<(), Failure> {
     let name = named(&args.graph)?;
+    interrupt.doing("removing the stored graph");
     let engine = engine::for_host(args.wait.deadline)?;
+    let _stop = interrupt.stops(&engine);
     let volume = device::changed(&args.device, &engine)?;
     remove_stored_graph(&volume, &name)?;
     if let Some(path) = &args.json.json {

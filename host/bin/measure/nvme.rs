@@ -292,7 +292,9 @@ impl<'a> NvmeBench<'a> {
             part.par_chunks_exact_mut(block).enumerate().for_each(|(i, to)| geometry.fill(first + i as u64, to));
             match self.volume.write_blocks(first, part) {
                 // Kernels have all queue pairs, and the host cannot borrow one.
-                Err(StorageError::Nvme(NvmeError::Options { .. })) if done == 0 => return self.fill_by_kernels(advance),
+                Err(StorageError::Nvme(NvmeError::Options { .. })) if done == 0 => {
+                    return self.fill_by_kernels(advance);
+                }
                 other => other?,
             }
             done += part.len() as u64;

@@ -12,8 +12,8 @@ mod smart;
 
 use crate::args::{BenchCommand, NvmeArgs};
 use crate::interrupt::Interrupt;
-use crate::progress;
 use crate::output::Failure;
+use crate::progress;
 use clap::{Args, Subcommand};
 use std::ffi::OsString;
 

@@ -512,7 +512,7 @@ impl<'a> HostQueue<'a> {
             command: named(entry),
             opcode: entry.opcode(),
             cid,
-            waited: started.elapsed(),
+            waited: missed.duration_since(started),
             csts,
             next,
         })
