@@ -291,18 +291,20 @@ pub(super) fn climb(
     }
     // A controller that has failed, or was reset by other software, completes no command.
     let mut answers = answers && controller.check().is_ok();
+    let mut last = None;
     if answers && outstanding(&pending) {
-        let aborted = step(&mut report, RecoveryAction::Abort, || abort(controller, sets, &mut pending, policy));
+        last = step(&mut report, RecoveryAction::Abort, || abort(controller, sets, &mut pending, policy)).err();
         // A controller that does not complete Abort completes no other admin command either.
-        answers = !matches!(aborted, Err(NvmeError::TimedOut { .. } | NvmeError::QueueStuck { .. }));
+        answers = !matches!(last, Some(NvmeError::TimedOut { .. } | NvmeError::QueueStuck { .. }));
     }
     if answers {
-        let rebuilt = step(&mut report, RecoveryAction::RebuildQueues, || rebuild(sets));
-        match rebuilt {
+        match step(&mut report, RecoveryAction::RebuildQueues, || rebuild(sets)) {
             Ok(()) => return Ok(finish(report, pending, Ending::QueueDeleted)),
-            Err(e) if !has_time() => return Err(failed(finish(report, pending, Ending::Unknown), e)),
-            Err(_) => {}
+            Err(e) => last = Some(e),
         }
+    }
+    if let Some(e) = last.take_if(|_| !has_time()) {
+        return Err(failed(finish(report, pending, Ending::Unknown), e));
     }
     let reset = |controller: &Controller<Ready>, sets: &mut [&mut QueueSet]| {
         controller.reset()?;

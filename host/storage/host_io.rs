@@ -447,6 +447,7 @@ mod tests {
         let StorageError::Nvme(NvmeError::TimedOut { waited, .. }) = &e else { panic!("{e}") };
         assert!(*waited < Duration::from_secs(10), "{e}");
         assert!(e.to_string().contains("read of 1 block(s) at LBA 0"), "{e}");
+        v.recover().unwrap();
         let told = |v: &Volume| v.with_queue(0, |queue, _| Ok(queue.deadline())).unwrap();
         assert_eq!((told(&v), v.policy().abort_grace), (Duration::from_millis(200), Duration::from_millis(200)));
         engine.set_deadline(Duration::from_secs(30)).unwrap();
