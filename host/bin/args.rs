@@ -582,7 +582,7 @@ mod tests {
         assert_eq!((runs(&["nvme"]), runs(&["gather"])), (1, 1));
     }
 
-    /// Commands whose devices are used by other hosts or processes, or only connected.
+    /// Commands whose devices are used by other hosts or processes, or are only connected.
     const WITHOUT_DEADLINE: [&str; 4] = ["serve", "connect-check", "doctor", "accept"];
 
     #[test]

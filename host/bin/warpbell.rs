@@ -97,7 +97,7 @@ fn run(command: Command, words: usize, timeout: Option<Duration>, interrupt: &In
     if let (Some(timeout), false) = (timeout, matches!(command, Command::Run(_) | Command::Accept(_))) {
         interrupt.expires_after(timeout)?;
     }
-    // What has no end, or starts other programs, prints what they and users ask for.
+    // Commands that start other programs, or show these to users, print what is asked for.
     if !matches!(command, Command::Run(_) | Command::Accept(_) | Command::Top(_)) {
         progress::print_lines();
     }

@@ -19,10 +19,10 @@ const DEADLINES: u32 = 3;
 ///
 /// Clones share one budget. Times that overlap, of several devices, count once.
 #[derive(Clone, Debug, Default)]
-pub struct RetryBudget(Arc<Mutex<Spent>>);
+pub struct RetryBudget(Arc<Mutex<Used>>);
 
 #[derive(Debug, Default)]
-struct Spent {
+struct Used {
     /// Time that was lost, less what was regained until `last`.
     lost: Duration,
     /// End of the latest wait or recovery that was charged.
@@ -30,30 +30,32 @@ struct Spent {
 }
 
 impl RetryBudget {
-    /// Creates a budget of which nothing is spent.
+    /// Creates a budget of which nothing is used.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Returns all that may be spent with this deadline of one command.
+    /// Returns all that can be used with this deadline of one command.
     pub fn whole(deadline: Duration) -> Duration {
         deadline.saturating_mul(DEADLINES)
     }
 
     /// Returns the time that is left at `now`, with this deadline of one command.
     pub fn left(&self, now: Instant, deadline: Duration) -> Duration {
-        let spent = self.0.lock();
-        let regained = spent.last.map_or(Duration::ZERO, |last| now.saturating_duration_since(last));
-        Self::whole(deadline).saturating_sub(spent.lost.saturating_sub(regained))
+        let used = self.0.lock();
+        let regained = used.last.map_or(Duration::ZERO, |last| now.saturating_duration_since(last));
+        Self::whole(deadline).saturating_sub(used.lost.saturating_sub(regained))
     }
 
-    /// Spends the time from `from` to `to`, but for parts that were spent already.
-    pub fn charge(&self, from: Instant, to: Instant) {
-        let mut spent = self.0.lock();
-        let begun = spent.last.map_or(from, |last| from.max(last));
-        let regained = spent.last.map_or(Duration::ZERO, |last| begun.saturating_duration_since(last));
-        spent.lost = spent.lost.saturating_sub(regained).saturating_add(to.saturating_duration_since(begun));
-        spent.last = Some(spent.last.map_or(to, |last| to.max(last)));
+    /// Uses the time from `from` to `to`, but for parts that were used before, with this deadline of one command. At most
+    /// the whole is used, so that a deadline later there is a deadline to use again.
+    pub fn charge(&self, from: Instant, to: Instant, deadline: Duration) {
+        let mut used = self.0.lock();
+        let begun = used.last.map_or(from, |last| from.max(last));
+        let regained = used.last.map_or(Duration::ZERO, |last| begun.saturating_duration_since(last));
+        let lost = used.lost.saturating_sub(regained).saturating_add(to.saturating_duration_since(begun));
+        used.lost = lost.min(Self::whole(deadline));
+        used.last = Some(used.last.map_or(to, |last| to.max(last)));
     }
 }
 
@@ -68,29 +70,28 @@ mod tests {
         let (budget, start) = (RetryBudget::new(), Instant::now());
         let at = |s: u32| start + SECOND * s;
         assert_eq!(budget.left(at(0), SECOND * 10), SECOND * 30);
-        budget.charge(at(0), at(10));
-        budget.clone().charge(at(2), at(12));
+        budget.charge(at(0), at(10), SECOND * 10);
+        budget.clone().charge(at(2), at(12), SECOND * 10);
         assert_eq!(budget.left(at(12), SECOND * 10), SECOND * 18);
-        budget.charge(at(3), at(9));
+        budget.charge(at(3), at(9), SECOND * 10);
         assert_eq!(budget.left(at(12), SECOND * 10), SECOND * 18);
-        budget.charge(at(12), at(35));
+        budget.charge(at(12), at(35), SECOND * 10);
         assert_eq!(budget.left(at(35), SECOND * 10), Duration::ZERO);
         // A longer deadline leaves more.
-        assert_eq!(budget.left(at(35), SECOND * 20), SECOND * 25);
+        assert_eq!(budget.left(at(35), SECOND * 20), SECOND * 30);
     }
 
     #[test]
     fn time_without_loss_is_regained_up_to_the_whole() {
         let (budget, start) = (RetryBudget::new(), Instant::now());
         let at = |s: u32| start + SECOND * s;
-        budget.charge(at(0), at(40));
+        budget.charge(at(0), at(40), SECOND * 10);
         assert_eq!(budget.left(at(40), SECOND * 10), Duration::ZERO);
-        assert_eq!(budget.left(at(45), SECOND * 10), Duration::ZERO);
-        assert_eq!(budget.left(at(55), SECOND * 10), SECOND * 5);
-        budget.charge(at(55), at(56));
-        assert_eq!(budget.left(at(56), SECOND * 10), SECOND * 4);
+        assert_eq!(budget.left(at(45), SECOND * 10), SECOND * 5);
+        budget.charge(at(45), at(46), SECOND * 10);
+        assert_eq!(budget.left(at(46), SECOND * 10), SECOND * 4);
         assert_eq!(budget.left(at(500), SECOND * 10), SECOND * 30);
-        budget.charge(at(500), at(501));
+        budget.charge(at(500), at(501), SECOND * 10);
         assert_eq!(budget.left(at(501), SECOND * 10), SECOND * 29);
     }
 }

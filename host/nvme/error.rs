@@ -182,7 +182,7 @@ pub enum NvmeError {
     #[error(
         "{device}: no command is submitted to it for now, because those without completion, the last of them {command}, have taken more than {allowed:?} in all; check the device, or set a longer deadline"
     )]
-    BudgetSpent {
+    BudgetExhausted {
         /// Name of the device.
         device: String,
         /// The last command without completion, with its numbers.
@@ -355,7 +355,7 @@ impl NvmeError {
     /// Returns the command that the device did not complete within its deadline.
     pub(crate) fn uncompleted(&self) -> Option<&str> {
         match self {
-            Self::TimedOut { command, .. } | Self::BudgetSpent { command, .. } => Some(command),
+            Self::TimedOut { command, .. } | Self::BudgetExhausted { command, .. } => Some(command),
             Self::QueueStuck { .. } => Some("one of a full queue"),
             Self::NotRecovered { source, .. } => source.uncompleted(),
             _ => None,

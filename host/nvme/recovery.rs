@@ -262,8 +262,8 @@ impl Controller<Ready> {
     }
 }
 
-/// Takes the recovery steps. `idle` means that the queues themselves need none. `answers` is false if the controller is
-/// known to complete no admin command.
+/// Takes the recovery steps. `idle` means that the queues themselves need none. The last argument is false if the
+/// controller is known to complete no admin command.
 pub(super) fn climb(
     controller: &Controller<Ready>,
     sets: &mut [&mut QueueSet],

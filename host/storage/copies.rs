@@ -165,7 +165,7 @@ fn failed(e: &StorageError) -> Option<Failed> {
         NvmeError::Gone { .. }
         | NvmeError::Fatal { .. }
         | NvmeError::TimedOut { .. }
-        | NvmeError::BudgetSpent { .. }
+        | NvmeError::BudgetExhausted { .. }
         | NvmeError::NotReady { .. }
         | NvmeError::NoLongerReady { .. }
         | NvmeError::QueueStuck { .. }

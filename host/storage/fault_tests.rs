@@ -62,9 +62,10 @@ fn with_budget(spec: &str, budget: &RetryBudget, deadline: Duration) -> Volume {
 }
 
 /// Returns a budget of which nothing is regained before the test ends.
-fn spent() -> RetryBudget {
+fn used_up() -> RetryBudget {
     let (budget, now) = (RetryBudget::new(), Instant::now());
-    budget.charge(now, now + Duration::from_secs(24 * 3600));
+    let day = Duration::from_secs(24 * 3600);
+    budget.charge(now, now + day, day);
     budget
 }
 
@@ -79,20 +80,20 @@ fn a_command_is_submitted_again_only_at_the_expense_of_the_budget() {
     let [first, second] = reads(&budget, Duration::from_secs(2));
     first.and(second).unwrap();
     assert!(budget.left(Instant::now(), Duration::from_secs(2)) < RetryBudget::whole(Duration::from_secs(2)));
-    let [first, second] = reads(&spent(), SHORT);
+    let [first, second] = reads(&used_up(), SHORT);
     first.unwrap();
     assert!(matches!(second, Err(StorageError::Nvme(NvmeError::TimedOut { .. }))), "{second:?}");
 }
 
 #[test]
 fn a_device_without_budget_gets_no_command_until_it_is_recovered() {
-    let v = with_budget("soft:mem:1M,lose-completion=every:1", &spent(), SHORT);
+    let v = with_budget("soft:mem:1M,lose-completion=every:1", &used_up(), SHORT);
     let mut block = [0; 512];
     let first = v.read_blocks(7, &mut block).unwrap_err();
     assert!(matches!(first, StorageError::Nvme(NvmeError::TimedOut { .. })), "{first}");
     for next in [v.read_blocks(0, &mut block), v.write_blocks(0, &block), v.store_array("a", &[1u8]).map(drop)] {
         let e = next.unwrap_err();
-        let StorageError::Nvme(NvmeError::BudgetSpent { command, allowed, .. }) = &e else { panic!("{e}") };
+        let StorageError::Nvme(NvmeError::BudgetExhausted { command, allowed, .. }) = &e else { panic!("{e}") };
         assert_eq!((&**command, *allowed), ("read of 1 block(s) at LBA 7 of namespace 1", 3 * SHORT));
     }
     v.recover().unwrap();
@@ -107,7 +108,7 @@ fn a_device_that_does_not_answer_is_no_damage() {
     let spec = format!("soft:{}", file.path().display());
     on(&spec).store_array("a", &values()).unwrap();
     // The superblocks are below.
-    let v = with_budget(&format!("{spec},lose-completion=256-500"), &spent(), SHORT);
+    let v = with_budget(&format!("{spec},lose-completion=256-500"), &used_up(), SHORT);
     let e = v.verify(false).unwrap_err();
     assert!(matches!(e, StorageError::Nvme(NvmeError::TimedOut { .. })), "{e}");
 }
@@ -121,7 +122,7 @@ fn a_wait_ends_when_the_engine_is_told_to_end() {
         let ended = waiting.join().unwrap();
         assert!(matches!(ended, Err(StorageError::Engine(EngineError::Cancelled))), "{ended:?}");
     });
-    // What cleans up does not wait anew.
+    // Later commands, which may clean up, do not wait anew.
     let next = v.write_blocks(0, &[0; 512]);
     assert!(matches!(next, Err(StorageError::Engine(EngineError::Cancelled))), "{next:?}");
 }

@@ -22,7 +22,7 @@ pub(super) struct HostSide {
     queues: Vec<Option<Mutex<HostQueue<'static>>>>,
     policy: Mutex<RecoveryPolicy>,
     budget: RetryBudget,
-    /// For each device, the command that it left without completion when the budget was spent. Until some of the budget
+    /// For each device, the command that it left without completion when nothing was left of the budget. Until some of the budget
     /// is regained, it gets no other.
     given_up: Vec<Mutex<Option<String>>>,
 }
@@ -287,7 +287,7 @@ impl Volume {
         told(use_it(&mut queue, &namespace))
     }
 
-    /// Fails for a device that left a command without completion when the budget was spent, until a whole deadline is
+    /// Fails for a device that left a command without completion when nothing was left of the budget, until a whole deadline is
     /// regained.
     fn check_budget(&self, device: usize) -> Result<(), StorageError> {
         let (host, engine) = (&self.0.host, &self.0.engine);
@@ -301,7 +301,7 @@ impl Volume {
             return Ok(());
         }
         let allowed = RetryBudget::whole(deadline);
-        Err(NvmeError::BudgetSpent { device: self.0.names[device].clone(), command, allowed }.into())
+        Err(NvmeError::BudgetExhausted { device: self.0.names[device].clone(), command, allowed }.into())
     }
 
     /// Turns the error of a command into that of the volume. Notes a device that did not complete it, if nothing is left

@@ -16,7 +16,7 @@ impl HostQueue<'_> {
         self.policy = policy;
     }
 
-    /// Shares a budget of time for commands without completion. Once the budget is spent, such commands fail instead of
+    /// Shares a budget of time for commands without completion. Once nothing is left of it, such commands fail instead of
     /// being submitted again. By default, only the policy limits the submissions.
     pub fn set_retry_budget(&mut self, budget: &RetryBudget) {
         self.budget = Some(budget.clone());
@@ -37,10 +37,10 @@ impl HostQueue<'_> {
         if self.is_stopped() { self.deadline.min(STOP_WAIT) } else { self.deadline }
     }
 
-    /// Spends the time since `from`, in which a command did not complete or the queue was recovered.
+    /// Uses the budget for the time since `from`, in which a command did not complete or the queue was recovered.
     pub(super) fn charge(&self, from: Instant) {
         if let Some(budget) = &self.budget {
-            budget.charge(from, Instant::now());
+            budget.charge(from, Instant::now(), self.deadline);
         }
     }
 
