@@ -195,7 +195,7 @@ mod tests {
             std::fs::write(node.join("nvme0n1").join(file), value).unwrap();
         }
         let mut list = list(dir.path());
-        list.devices.push(Device::open("soft:mem:1M".as_ref()).unwrap());
+        list.devices.push(Device::open("soft:mem:1M".as_ref(), Duration::from_secs(10)).unwrap());
         let lines = text(&list);
         assert!(lines[0].starts_with("Node         Address       Driver"), "{lines:?}");
         assert!(lines[1].starts_with("-            0000:17:00.0  vfio-pci  -      -") && lines[1].ends_with("vfio"));
