@@ -8,14 +8,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Deadlines that commands without completion may take before none is submitted again.
-const DEADLINES: u32 = 3;
+const DEADLINES: u32 = 4;
 
 /// Budget of time for commands without completion: waits that reached their deadline, and recovery.
 ///
-/// The budget is three deadlines. While some of it is left, queues recover and submit such commands again. Afterwards
-/// a command that misses its deadline fails. The budget grows again, up to three deadlines, by the time that passes
+/// The budget is four deadlines. While one of them is left, queues recover and submit such commands again. Afterwards
+/// a command that misses its deadline fails. The budget grows again, up to four deadlines, by the time that passes
 /// without such a command. A program with faulty devices therefore takes at most twice as long as its work, and five
-/// deadlines more: the last wait may begin just before the budget ends, and abort its command.
+/// deadlines more: the abort of the last command may take one.
 ///
 /// Clones share one budget. Times that overlap, of several devices, count once.
 #[derive(Clone, Debug, Default)]
@@ -69,29 +69,29 @@ mod tests {
     fn waits_add_up_and_overlapping_ones_count_once() {
         let (budget, start) = (RetryBudget::new(), Instant::now());
         let at = |s: u32| start + SECOND * s;
-        assert_eq!(budget.left(at(0), SECOND * 10), SECOND * 30);
+        assert_eq!(budget.left(at(0), SECOND * 10), SECOND * 40);
         budget.charge(at(0), at(10), SECOND * 10);
         budget.clone().charge(at(2), at(12), SECOND * 10);
-        assert_eq!(budget.left(at(12), SECOND * 10), SECOND * 18);
+        assert_eq!(budget.left(at(12), SECOND * 10), SECOND * 28);
         budget.charge(at(3), at(9), SECOND * 10);
-        assert_eq!(budget.left(at(12), SECOND * 10), SECOND * 18);
-        budget.charge(at(12), at(35), SECOND * 10);
-        assert_eq!(budget.left(at(35), SECOND * 10), Duration::ZERO);
+        assert_eq!(budget.left(at(12), SECOND * 10), SECOND * 28);
+        budget.charge(at(12), at(55), SECOND * 10);
+        assert_eq!(budget.left(at(55), SECOND * 10), Duration::ZERO);
         // A longer deadline leaves more.
-        assert_eq!(budget.left(at(35), SECOND * 20), SECOND * 30);
+        assert_eq!(budget.left(at(55), SECOND * 20), SECOND * 40);
     }
 
     #[test]
     fn time_without_loss_is_regained_up_to_the_whole() {
         let (budget, start) = (RetryBudget::new(), Instant::now());
         let at = |s: u32| start + SECOND * s;
-        budget.charge(at(0), at(40), SECOND * 10);
-        assert_eq!(budget.left(at(40), SECOND * 10), Duration::ZERO);
-        assert_eq!(budget.left(at(45), SECOND * 10), SECOND * 5);
-        budget.charge(at(45), at(46), SECOND * 10);
-        assert_eq!(budget.left(at(46), SECOND * 10), SECOND * 4);
-        assert_eq!(budget.left(at(500), SECOND * 10), SECOND * 30);
+        budget.charge(at(0), at(50), SECOND * 10);
+        assert_eq!(budget.left(at(50), SECOND * 10), Duration::ZERO);
+        assert_eq!(budget.left(at(55), SECOND * 10), SECOND * 5);
+        budget.charge(at(55), at(56), SECOND * 10);
+        assert_eq!(budget.left(at(56), SECOND * 10), SECOND * 4);
+        assert_eq!(budget.left(at(500), SECOND * 10), SECOND * 40);
         budget.charge(at(500), at(501), SECOND * 10);
-        assert_eq!(budget.left(at(501), SECOND * 10), SECOND * 29);
+        assert_eq!(budget.left(at(501), SECOND * 10), SECOND * 39);
     }
 }

@@ -94,7 +94,7 @@ fn a_device_without_budget_gets_no_command_until_it_is_recovered() {
     for next in [v.read_blocks(0, &mut block), v.write_blocks(0, &block), v.store_array("a", &[1u8]).map(drop)] {
         let e = next.unwrap_err();
         let StorageError::Nvme(NvmeError::BudgetExhausted { command, allowed, .. }) = &e else { panic!("{e}") };
-        assert_eq!((&**command, *allowed), ("read of 1 block(s) at LBA 7 of namespace 1", 3 * SHORT));
+        assert_eq!((&**command, *allowed), ("read of 1 block(s) at LBA 7 of namespace 1", 4 * SHORT));
     }
     v.recover().unwrap();
     let again = v.read_blocks(0, &mut block).unwrap_err();

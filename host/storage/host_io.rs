@@ -22,8 +22,8 @@ pub(super) struct HostSide {
     queues: Vec<Option<Mutex<HostQueue<'static>>>>,
     policy: Mutex<RecoveryPolicy>,
     budget: RetryBudget,
-    /// For each device, the command that it left without completion when nothing was left of the budget. Until some of the budget
-    /// is regained, it gets no other.
+    /// For each device, the command that it left without completion when less than a deadline was left of the budget.
+    /// Until a deadline is regained, it gets no other.
     given_up: Vec<Mutex<Option<String>>>,
 }
 
@@ -287,8 +287,8 @@ impl Volume {
         told(use_it(&mut queue, &namespace))
     }
 
-    /// Fails for a device that left a command without completion when nothing was left of the budget, until a whole deadline is
-    /// regained.
+    /// Fails for a device that left a command without completion when less than a deadline was left of the budget, until
+    /// a deadline is regained.
     fn check_budget(&self, device: usize) -> Result<(), StorageError> {
         let (host, engine) = (&self.0.host, &self.0.engine);
         let Some(command) = host.given_up[device].lock().clone() else { return Ok(()) };
@@ -310,7 +310,7 @@ impl Volume {
         let (host, engine) = (&self.0.host, &self.0.engine);
         if let Some(command) = e.uncompleted() {
             let is_told = engine.is_told_to_end();
-            if is_told || host.budget.left(Instant::now(), engine.deadline()).is_zero() {
+            if is_told || host.budget.left(Instant::now(), engine.deadline()) < engine.deadline() {
                 *host.given_up[device].lock() = Some(command.to_owned());
             }
             if is_told {

@@ -16,7 +16,7 @@ impl HostQueue<'_> {
         self.policy = policy;
     }
 
-    /// Shares a budget of time for commands without completion. Once nothing is left of it, such commands fail instead of
+    /// Shares a budget of time for commands without completion. Once less than a deadline is left, such commands fail instead of
     /// being submitted again. By default, only the policy limits the submissions.
     pub fn set_retry_budget(&mut self, budget: &RetryBudget) {
         self.budget = Some(budget.clone());
@@ -57,7 +57,7 @@ impl HostQueue<'_> {
         }
         self.policy.in_flight == InFlight::Requeue
             && !self.is_stopped()
-            && self.left_at_miss.is_none_or(|left| !left.is_zero())
+            && self.left_at_miss.is_none_or(|left| left >= self.deadline)
     }
 
     /// Recovers the queue at the expense of the budget.
