@@ -22,6 +22,7 @@ use warpbell::doctor::Require;
 use warpbell::graph::LEAST_TOLERANCE;
 use warpbell::graph::import::{DEFAULT_SEED, FileFormat};
 use warpbell::graph::stored::GraphName;
+use warpbell::nvme::RetryBudget;
 use warpbell::units::{Bytes, BytesOrShare, parse_duration};
 
 /// Maximum number of ranks of a world.
@@ -304,6 +305,8 @@ pub struct ImportArgs {
     #[command(flatten)]
     pub json: JsonArgs,
     #[command(flatten)]
+    pub wait: DeadlineArgs,
+    #[command(flatten)]
     pub device: DeviceArgs,
 }
 
@@ -327,6 +330,8 @@ pub struct StoredListArgs {
     #[command(flatten)]
     pub json: JsonArgs,
     #[command(flatten)]
+    pub wait: DeadlineArgs,
+    #[command(flatten)]
     pub device: DeviceArgs,
 }
 
@@ -336,6 +341,8 @@ pub struct StoredArgs {
     pub graph: OsString,
     #[command(flatten)]
     pub json: JsonArgs,
+    #[command(flatten)]
+    pub wait: DeadlineArgs,
     #[command(flatten)]
     pub device: DeviceArgs,
 }
@@ -348,6 +355,8 @@ pub struct ExportArgs {
     /// has some), or - for standard output as .el
     #[arg(long, value_name = "FILE")]
     pub out: PathBuf,
+    #[command(flatten)]
+    pub wait: DeadlineArgs,
     #[command(flatten)]
     pub device: DeviceArgs,
 }
@@ -362,6 +371,9 @@ pub struct DeviceArgs {
     /// Number of PEs whose devices share the host's processors.
     #[arg(skip = 1usize)]
     pub sharers: usize,
+    /// Time that commands without completion may take, of all volumes that the program opens.
+    #[arg(skip)]
+    pub retry_budget: RetryBudget,
     /// soft:mem, soft:FILE or qtest:FILE, with options after commas (docs/devices.md); several are striped, or replicated [default: soft:mem]
     #[arg(long = "device", value_name = "SPEC")]
     pub devices: Vec<OsString>,
@@ -568,6 +580,29 @@ mod tests {
             assert_eq!(runs(&[words, &["--runs", "7"]].concat()), 7, "{words:?}");
         }
         assert_eq!((runs(&["nvme"]), runs(&["gather"])), (1, 1));
+    }
+
+    /// Commands whose devices are used by other hosts or processes, or are only connected.
+    const WITHOUT_DEADLINE: [&str; 4] = ["serve", "connect-check", "doctor", "accept"];
+
+    #[test]
+    fn each_command_that_uses_devices_has_a_deadline() {
+        fn check(command: &clap::Command, checked: &mut Vec<String>) {
+            if WITHOUT_DEADLINE.contains(&command.get_name()) {
+                return;
+            }
+            let has = |name: &str| command.get_arguments().any(|a| a.get_id() == name);
+            if has("device") || has("devices") {
+                assert!(has("deadline"), "{}", command.get_name());
+                checked.push(command.get_name().to_owned());
+            }
+            command.get_subcommands().for_each(|c| check(c, checked));
+        }
+        let mut checked = Vec::new();
+        check(&Cli::command(), &mut checked);
+        for name in ["bfs", "import", "export", "verify", "delete", "list", "info", "nvme", "gather", "id", "smart"] {
+            assert!(checked.iter().any(|c| c == name), "{name}: {checked:?}");
+        }
     }
 
     #[test]

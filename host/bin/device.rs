@@ -166,6 +166,7 @@ fn build(
         .chunk(args.stripe_chunk.0)
         .replicated(args.replicate)
         .transfer(page(transfer))
+        .retry_budget(&args.retry_budget)
         .landing(args.landing.parse()?)
         .queue_memory(args.queue_memory.parse()?)
         .doorbell(args.doorbell.parse()?)

@@ -3,6 +3,7 @@
 use crate::args::{EngineArgs, EngineChoice};
 use crate::output::Failure;
 use crate::remedy;
+use std::time::Duration;
 use warpbell::engine::{Engine, EngineError};
 
 /// Opens the engine.
@@ -26,6 +27,16 @@ pub fn open_on(args: &EngineArgs, gpu: usize, threads: usize) -> Result<Engine, 
         EngineChoice::Auto => builder.auto_on(gpu)?,
     };
     engine.set_deadline(args.deadline)?;
+    Ok(engine)
+}
+
+/// Opens the engine of a command that starts no kernels, with the time limit of one command of a device.
+///
+/// # Errors
+/// [`Failure::Error`] if the engine cannot be opened.
+pub fn for_host(deadline: Duration) -> Result<Engine, Failure> {
+    let engine = Engine::cpu()?;
+    engine.set_deadline(deadline)?;
     Ok(engine)
 }
 

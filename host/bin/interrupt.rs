@@ -72,9 +72,10 @@ impl Interrupt {
         self.state().end
     }
 
-    /// Records the work that begins, for the message of a program that exceeds `--timeout`.
+    /// Records the work that begins, for the message of a program that exceeds `--timeout`, and for lines of progress.
     pub fn doing(&self, work: &'static str) {
         self.state().doing = work;
+        crate::progress::begin(work);
     }
 
     /// Requests the end of the program after `timeout`, and exits [`WIND_UP`] later if it still runs.
@@ -160,7 +161,8 @@ fn tell(end: End, doing: &str) -> u8 {
             u8::try_from(128 + signal).unwrap_or(u8::MAX)
         }
         End::Timeout(timeout) => {
-            eprintln!("error: not done after {timeout:?} (--timeout), while {doing}; allow more time");
+            let during = if doing.is_empty() { String::new() } else { format!(", while {doing}") };
+            eprintln!("error: not done after {timeout:?} (--timeout){during}; allow more time");
             TIMED_OUT
         }
     }

@@ -1,17 +1,16 @@
 //! Runs `warpbell table`: stores rows of files as tables, and lists, describes, verifies and removes tables.
 
-use crate::args::{DeviceArgs, JsonArgs};
-use crate::device;
+use crate::args::{DeadlineArgs, DeviceArgs, JsonArgs};
 use crate::interrupt::Interrupt;
 use crate::measure::graph::seconds;
 use crate::measure::report::nanoseconds;
 use crate::output::{Failure, say, write_json};
 use crate::progress::Loading;
+use crate::{device, engine};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::time::Instant;
-use warpbell::engine::Engine;
 use warpbell::storage::{RowFile, RowFileError, RowFileOptions, StoredTable, Table, TableLayout, Volume};
 use warpbell::units::{Bytes, grouped};
 
@@ -53,6 +52,8 @@ pub struct ImportArgs {
     #[command(flatten)]
     pub json: JsonArgs,
     #[command(flatten)]
+    pub wait: DeadlineArgs,
+    #[command(flatten)]
     pub device: DeviceArgs,
 }
 
@@ -60,6 +61,8 @@ pub struct ImportArgs {
 pub struct ListArgs {
     #[command(flatten)]
     pub json: JsonArgs,
+    #[command(flatten)]
+    pub wait: DeadlineArgs,
     #[command(flatten)]
     pub device: DeviceArgs,
 }
@@ -71,6 +74,8 @@ pub struct NamedArgs {
     pub name: String,
     #[command(flatten)]
     pub json: JsonArgs,
+    #[command(flatten)]
+    pub wait: DeadlineArgs,
     #[command(flatten)]
     pub device: DeviceArgs,
 }
@@ -84,10 +89,10 @@ pub struct NamedArgs {
 pub fn run(command: TableCommand, interrupt: &Interrupt) -> Result<(), Failure> {
     match command {
         TableCommand::Import(args) => import(&args, interrupt),
-        TableCommand::List(args) => list(&args),
-        TableCommand::Info(args) => info(&args),
+        TableCommand::List(args) => list(&args, interrupt),
+        TableCommand::Info(args) => info(&args, interrupt),
         TableCommand::Verify(args) => verify(&args, interrupt),
-        TableCommand::Delete(args) => delete(&args),
+        TableCommand::Delete(args) => delete(&args, interrupt),
     }
 }
 
@@ -101,7 +106,7 @@ fn import(args: &ImportArgs, interrupt: &Interrupt) -> Result<(), Failure> {
     let plan = rows.layout().plan(&args.name).map_err(warpbell::storage::StorageError::from)?;
     let layout = rows.layout().clone();
     interrupt.doing("storing the table");
-    let engine = Engine::cpu()?;
+    let engine = engine::for_host(args.wait.deadline)?;
     let started = Instant::now();
     let _stop = interrupt.stops(&engine);
     // Nothing is left to protect if --yes-destroy names every device that holds stored arrays.
@@ -123,8 +128,10 @@ fn import(args: &ImportArgs, interrupt: &Interrupt) -> Result<(), Failure> {
     say!("{} on {}   {}   {}", args.name, volume.name(), Bytes(layout.bytes()), seconds(written))
 }
 
-fn list(args: &ListArgs) -> Result<(), Failure> {
-    let volume = open(&args.device)?;
+fn list(args: &ListArgs, interrupt: &Interrupt) -> Result<(), Failure> {
+    interrupt.doing("listing the stored tables");
+    let volume = open(&args.device, &args.wait)?;
+    let _stop = interrupt.stops(volume.engine());
     let tables = Table::list(&volume)?;
     if let Some(path) = &args.json.json {
         let report: Vec<Value> = tables.iter().map(|t| entry(t, &volume)).collect();
@@ -175,8 +182,10 @@ fn find(volume: &Volume, name: &str) -> Result<StoredTable, Failure> {
         .ok_or_else(|| Failure::Error(format!("{}: table `{name}` was removed meanwhile", volume.name())))
 }
 
-fn info(args: &NamedArgs) -> Result<(), Failure> {
-    let volume = open(&args.device)?;
+fn info(args: &NamedArgs, interrupt: &Interrupt) -> Result<(), Failure> {
+    interrupt.doing("opening the stored table");
+    let volume = open(&args.device, &args.wait)?;
+    let _stop = interrupt.stops(volume.engine());
     let table = find(&volume, &args.name)?;
     if let Some(path) = &args.json.json {
         return write_json("table info", &entry(&table, &volume), path);
@@ -189,7 +198,7 @@ fn info(args: &NamedArgs) -> Result<(), Failure> {
 }
 
 fn verify(args: &NamedArgs, interrupt: &Interrupt) -> Result<(), Failure> {
-    let volume = open(&args.device)?;
+    let volume = open(&args.device, &args.wait)?;
     interrupt.doing("reading the stored table");
     let _stop = interrupt.stops(volume.engine());
     let compared = Table::open(&volume, &args.name).build()?.verify()?;
@@ -207,8 +216,10 @@ fn verify(args: &NamedArgs, interrupt: &Interrupt) -> Result<(), Failure> {
     }
 }
 
-fn delete(args: &NamedArgs) -> Result<(), Failure> {
-    let engine = Engine::cpu()?;
+fn delete(args: &NamedArgs, interrupt: &Interrupt) -> Result<(), Failure> {
+    interrupt.doing("removing the stored table");
+    let engine = engine::for_host(args.wait.deadline)?;
+    let _stop = interrupt.stops(&engine);
     let volume = device::changed(&args.device, &engine)?;
     Table::remove(&volume, &args.name)?;
     if let Some(path) = &args.json.json {
@@ -218,6 +229,6 @@ fn delete(args: &NamedArgs) -> Result<(), Failure> {
     say!("deleted {} from {}", args.name, volume.name())
 }
 
-fn open(args: &DeviceArgs) -> Result<Volume, Failure> {
-    device::stored(args, &Engine::cpu()?, Bytes(4096))
+fn open(args: &DeviceArgs, wait: &DeadlineArgs) -> Result<Volume, Failure> {
+    device::stored(args, &engine::for_host(wait.deadline)?, Bytes(4096))
 }

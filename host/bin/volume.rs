@@ -1,12 +1,12 @@
 //! Runs `warpbell volume`: verifies stored arrays.
 
-use crate::args::JsonArgs;
+use crate::args::{DeadlineArgs, JsonArgs};
+use crate::engine;
 use crate::interrupt::Interrupt;
 use crate::output::{Failure, say, write_json};
 use clap::{Args, Subcommand};
 use serde::Serialize;
 use std::ffi::OsString;
-use warpbell::engine::Engine;
 use warpbell::storage::{ArrayState, CheckedArray, DamagedRange, Drive, DriveSpec, LostCopy, Verification, Volume};
 use warpbell::units::{Bytes, grouped};
 
@@ -34,6 +34,8 @@ pub struct VerifyArgs {
     #[arg(long)]
     pub repair: bool,
     #[command(flatten)]
+    pub wait: DeadlineArgs,
+    #[command(flatten)]
     pub json: JsonArgs,
 }
 
@@ -57,7 +59,7 @@ pub fn run(command: VolumeCommand, interrupt: &Interrupt) -> Result<(), Failure>
     let specs = args.devices.iter().map(|d| DriveSpec::named(d)).collect::<Result<Vec<_>, _>>()?;
     DriveSpec::check_distinct(&specs)?;
     let drives = specs.iter().map(DriveSpec::open).collect::<Result<Vec<Drive>, _>>()?;
-    let engine = Engine::cpu()?;
+    let engine = engine::for_host(args.wait.deadline)?;
     interrupt.doing("reading the stored arrays");
     let volume = Volume::on(&engine, drives).chunk(args.stripe_chunk.0).replicated(args.replicate).build()?;
     let found = {

@@ -97,6 +97,10 @@ fn run(command: Command, words: usize, timeout: Option<Duration>, interrupt: &In
     if let (Some(timeout), false) = (timeout, matches!(command, Command::Run(_) | Command::Accept(_))) {
         interrupt.expires_after(timeout)?;
     }
+    // Commands that start other programs, or show these to users, print what is asked for.
+    if !matches!(command, Command::Run(_) | Command::Accept(_) | Command::Top(_)) {
+        progress::print_lines();
+    }
     match command {
         Command::Graph(command) => graph::run(command, interrupt),
         Command::Bench(command) => bench::run(command, interrupt),

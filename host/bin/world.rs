@@ -67,6 +67,10 @@ impl Plan {
                 launched.via
             )));
         }
+        if launched.rank != 0 {
+            // The rank of PE 0 says it.
+            crate::progress::silence();
+        }
         let place = launched.local_rank.unwrap_or(launched.rank);
         let engines = vec![open(engine, place, launched.local_size.unwrap_or(size), gpus)?];
         let ranks = Mutex::new(bootstrap::from_env()?);

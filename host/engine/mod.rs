@@ -412,6 +412,11 @@ impl Engine {
         self.0.cancelled.load(Ordering::Acquire)
     }
 
+    /// Returns true if the engine was told to end its work: by [`Engine::cancel`] or [`Engine::stop_for`].
+    pub(crate) fn is_told_to_end(&self) -> bool {
+        self.is_cancelled() || self.stopped_for().is_some()
+    }
+
     /// Starts a kernel. The run keeps the memory that its arguments stand for.
     ///
     /// # Errors

@@ -178,6 +178,18 @@ pub enum NvmeError {
         /// Commands without completion.
         outstanding: usize,
     },
+    /// Commands without completion took all the time that they may take, so the device gets no more commands for now.
+    #[error(
+        "{device}: no command is submitted to it for now, because those without completion, the last of them {command}, have taken more than {allowed:?} in all; check the device, or set a longer deadline"
+    )]
+    BudgetExhausted {
+        /// Name of the device.
+        device: String,
+        /// The last command without completion, with its numbers.
+        command: String,
+        /// Time that commands without completion may take in all.
+        allowed: Duration,
+    },
     /// A reset of the controller ended the queues.
     #[error("{device}: a reset of the controller deleted these queues; reset them before they are used again")]
     QueuesLost {
@@ -332,6 +344,21 @@ impl NvmeError {
             Self::Gone { .. } => true,
             Self::NotRecovered { source, .. } => source.is_gone(),
             _ => false,
+        }
+    }
+
+    /// Returns true if the device did not complete commands within their deadline, also after a recovery.
+    pub(crate) fn is_without_completion(&self) -> bool {
+        self.uncompleted().is_some()
+    }
+
+    /// Returns the command that the device did not complete within its deadline.
+    pub(crate) fn uncompleted(&self) -> Option<&str> {
+        match self {
+            Self::TimedOut { command, .. } | Self::BudgetExhausted { command, .. } => Some(command),
+            Self::QueueStuck { .. } => Some("one of a full queue"),
+            Self::NotRecovered { source, .. } => source.uncompleted(),
+            _ => None,
         }
     }
 

@@ -5,6 +5,7 @@
 //! [`HostQueue`] submits from the host.
 
 mod admin;
+mod budget;
 mod capsules;
 mod cmb;
 mod commands;
@@ -33,6 +34,7 @@ mod tests;
 pub mod vfio;
 
 pub use crate::data_path::{Doorbell, DoorbellChoice};
+pub use budget::RetryBudget;
 pub use capsules::{CapsulePlan, CapsuleQueue, CapsuleQueues};
 pub use cmb::MemoryBuffer;
 pub use controller::{Controller, Disabled, Ready};

@@ -43,14 +43,16 @@ pub struct RecoveryPolicy {
     pub attempts: u32,
     /// Time for aborted commands to complete.
     pub abort_grace: Duration,
+    /// Time after which no further recovery step begins; `None` for no limit. The first step is always taken.
+    pub steps_within: Option<Duration>,
 }
 
-setters!(RecoveryPolicy { in_flight: InFlight, attempts: u32, abort_grace: Duration });
+setters!(RecoveryPolicy { in_flight: InFlight, attempts: u32, abort_grace: Duration, steps_within: Option<Duration> });
 
 impl Default for RecoveryPolicy {
     /// Returns the policy that lets commands without completion fail.
     fn default() -> Self {
-        Self { in_flight: InFlight::Fail, attempts: ATTEMPTS, abort_grace: ABORT_GRACE }
+        Self { in_flight: InFlight::Fail, attempts: ATTEMPTS, abort_grace: ABORT_GRACE, steps_within: None }
     }
 }
 
@@ -256,18 +258,22 @@ impl Controller<Ready> {
                 pending.push(set.pending(i, index)?);
             }
         }
-        climb(self, sets, pending, idle, policy)
+        climb(self, sets, pending, idle, policy, true)
     }
 }
 
-/// Takes the recovery steps. `idle` means that the queues themselves need none.
+/// Takes the recovery steps. `idle` means that the queues themselves need none. The last argument is false if the
+/// controller is known to complete no admin command.
 pub(super) fn climb(
     controller: &Controller<Ready>,
     sets: &mut [&mut QueueSet],
     mut pending: Vec<Pending>,
     idle: bool,
     policy: &RecoveryPolicy,
+    answers: bool,
 ) -> Result<RecoveryReport, NvmeError> {
+    let began = Instant::now();
+    let has_time = || policy.steps_within.is_none_or(|within| began.elapsed() < within);
     let mut report = RecoveryReport::new(controller.name());
     tracing::debug!(device = report.device, "recovery begins");
     let state = controller.check().and_then(|()| sets.iter().try_for_each(|s| s.check()));
@@ -284,24 +290,28 @@ pub(super) fn climb(
         return Err(failed(finish(report, pending, Ending::Unknown), source));
     }
     // A controller that has failed, or was reset by other software, completes no command.
-    let mut answers = controller.check().is_ok();
+    let mut answers = answers && controller.check().is_ok();
+    let mut last = None;
     if answers && outstanding(&pending) {
-        let aborted = step(&mut report, RecoveryAction::Abort, || abort(controller, sets, &mut pending, policy));
+        last = step(&mut report, RecoveryAction::Abort, || abort(controller, sets, &mut pending, policy)).err();
         // A controller that does not complete Abort completes no other admin command either.
-        answers = !matches!(aborted, Err(NvmeError::TimedOut { .. } | NvmeError::QueueStuck { .. }));
+        answers = !matches!(last, Some(NvmeError::TimedOut { .. } | NvmeError::QueueStuck { .. }));
     }
     if answers {
-        let rebuilt = step(&mut report, RecoveryAction::RebuildQueues, || rebuild(sets));
-        if rebuilt.is_ok() {
-            return Ok(finish(report, pending, Ending::QueueDeleted));
+        match step(&mut report, RecoveryAction::RebuildQueues, || rebuild(sets)) {
+            Ok(()) => return Ok(finish(report, pending, Ending::QueueDeleted)),
+            Err(e) => last = Some(e),
         }
+    }
+    if let Some(e) = last.take_if(|_| !has_time()) {
+        return Err(failed(finish(report, pending, Ending::Unknown), e));
     }
     let reset = |controller: &Controller<Ready>, sets: &mut [&mut QueueSet]| {
         controller.reset()?;
         rebuild(sets)
     };
     let mut outcome = step(&mut report, RecoveryAction::ResetController, || reset(controller, sets));
-    if outcome.is_err() {
+    if outcome.is_err() && has_time() {
         outcome = step(&mut report, RecoveryAction::ResetFunction, || {
             controller.port().reset_function()?;
             reset(controller, sets)

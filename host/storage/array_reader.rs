@@ -6,7 +6,11 @@ use super::content::Content;
 use super::error::size;
 use super::manifest::{Element, ElementType, Entry};
 use super::volume::Volume;
+use crate::engine::EngineError;
 use std::marker::PhantomData;
+
+/// Bytes that are read between two looks at whether the engine was cancelled.
+const AT_ONCE: usize = 64 << 20;
 
 /// Reader of one stored array, from its first element to its last. The caller chooses the size of each piece.
 ///
@@ -60,7 +64,8 @@ impl Volume {
     ///
     /// # Errors
     /// [`StorageError::Manifest`] if there is no such array, it has another type, or its data is damaged;
-    /// [`StorageError::Option`] if it does not fit into memory; otherwise as for [`Volume::read_bytes`].
+    /// [`StorageError::Option`] if it does not fit into memory; [`StorageError::Engine`] if the engine was cancelled;
+    /// otherwise as for [`Volume::read_bytes`].
     pub fn read_array<T: Element>(&self, name: &str) -> Result<Vec<T>, StorageError> {
         let mut reader = self.array_reader::<T>(name)?;
         let too_many = || {
@@ -83,7 +88,8 @@ impl Volume {
     ///
     /// # Errors
     /// [`StorageError::Manifest`] if there is no such array, it has another type, or its data is damaged;
-    /// [`StorageError::Option`] if the array has more or fewer bytes; otherwise as for [`Volume::read_bytes`].
+    /// [`StorageError::Option`] if the array has more or fewer bytes; [`StorageError::Engine`] if the engine was cancelled;
+    /// otherwise as for [`Volume::read_bytes`].
     pub fn read_array_bytes(&self, name: &str, asked: ElementType, out: &mut [u8]) -> Result<(), StorageError> {
         let content = self.current()?;
         let entry = content.block.manifest.find_as(name, asked).map_err(|source| self.wrong_manifest(source))?;
@@ -91,10 +97,21 @@ impl Volume {
             let (bytes, asked) = (entry.bytes(), out.len());
             return Err(StorageError::Option(format!("array `{name}` has {bytes} bytes, and {asked} were asked for")));
         }
-        self.read_bytes(entry.offset, out)?;
         let mut checksum = Checksum::default();
-        checksum.update(out);
+        self.read_summed(entry.offset, out, &mut checksum)?;
         self.check_data(&content, entry, checksum.finish())
+    }
+
+    /// Reads bytes in parts, which are added to the checksum, unless the engine was cancelled.
+    fn read_summed(&self, offset: u64, out: &mut [u8], checksum: &mut Checksum) -> Result<(), StorageError> {
+        for (part, at) in out.chunks_mut(AT_ONCE).zip((offset..).step_by(AT_ONCE)) {
+            if self.engine().is_cancelled() {
+                return Err(EngineError::Cancelled.into());
+            }
+            self.read_bytes(at, part)?;
+            checksum.update(part);
+        }
+        Ok(())
     }
 }
 
@@ -114,10 +131,11 @@ impl<T: Element> ArrayReader<'_, T> {
         self.entry.count - self.read
     }
 
-    /// Reads the next elements, as many as `out` has.
+    /// Reads the next elements, as many as `out` has. After an error the reader cannot be used further.
     ///
     /// # Errors
-    /// [`StorageError::Option`] if fewer elements remain; otherwise as for [`Volume::read_bytes`].
+    /// [`StorageError::Option`] if fewer elements remain, [`StorageError::Engine`] if the engine was cancelled; otherwise
+    /// as for [`Volume::read_bytes`].
     pub fn read(&mut self, out: &mut [T]) -> Result<(), StorageError> {
         let (wanted, remaining, count) = (out.len() as u64, self.remaining(), self.len());
         if wanted > remaining {
@@ -126,9 +144,8 @@ impl<T: Element> ArrayReader<'_, T> {
                 "{remaining} of {count} elements remain of array `{name}`, and {wanted} were asked for"
             )));
         }
-        let bytes: &mut [u8] = bytemuck::cast_slice_mut(out);
-        self.volume.read_bytes(self.entry.offset + self.read * size_of::<T>() as u64, bytes)?;
-        self.checksum.update(bytes);
+        let at = self.entry.offset + self.read * size_of::<T>() as u64;
+        self.volume.read_summed(at, bytemuck::cast_slice_mut(out), &mut self.checksum)?;
         self.read += wanted;
         Ok(())
     }

@@ -16,7 +16,7 @@ use super::{RegisteredRegions, StorageError};
 use crate::engine::{Engine, EngineKind, abi};
 use crate::memory::Place;
 use crate::memory::mapping::BackendChoice;
-use crate::nvme::{HostQueueOptions, Landing, MappingReport, NvmeError, QueueOptions, QueueSet};
+use crate::nvme::{HostQueueOptions, Landing, MappingReport, NvmeError, QueueOptions, QueueSet, RetryBudget};
 use crate::remedy::Remedy;
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -69,6 +69,7 @@ pub struct VolumeBuilder {
     doorbell: DoorbellChoice,
     pub(super) mapping: BackendChoice,
     deadline: Option<Duration>,
+    retry_budget: RetryBudget,
     host_command_bytes: usize,
 }
 
@@ -89,6 +90,7 @@ impl Volume {
             doorbell: DoorbellChoice::Auto,
             mapping: BackendChoice::Auto,
             deadline: None,
+            retry_budget: RetryBudget::new(),
             host_command_bytes: HostQueueOptions::default().bytes_per_command,
         }
     }
@@ -187,6 +189,13 @@ impl VolumeBuilder {
         self
     }
 
+    /// Shares a budget of time for the host's commands without completion. By default each volume has a budget of its
+    /// own. Volumes that one operation of a program opens may share one, so that their waits do not add up.
+    pub fn retry_budget(mut self, budget: &RetryBudget) -> Self {
+        self.retry_budget = budget.clone();
+        self
+    }
+
     /// Creates the queues, and returns the volume.
     ///
     /// # Errors
@@ -234,7 +243,7 @@ impl VolumeBuilder {
             },
             first_ticket: 0,
         };
-        let host = HostSide::new(&self.drives, count, self.host_command_bytes)?;
+        let host = HostSide::new(&self.drives, count, self.host_command_bytes, self.retry_budget.clone())?;
         let mut sets = Vec::with_capacity(self.drives.len());
         for (index, drive) in self.drives.iter().enumerate() {
             let capsules = host.has_queue(index);

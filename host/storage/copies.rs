@@ -173,6 +173,7 @@ fn failed(e: &StorageError) -> Option<Failed> {
         NvmeError::Gone { .. }
         | NvmeError::Fatal { .. }
         | NvmeError::TimedOut { .. }
+        | NvmeError::BudgetExhausted { .. }
         | NvmeError::NotReady { .. }
         | NvmeError::NoLongerReady { .. }
         | NvmeError::QueueStuck { .. }

@@ -9,6 +9,7 @@ use std::any::Any;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// An enabled controller without a namespace: [`DriveSpec::open_controller`].
 pub struct OpenController {
@@ -21,6 +22,12 @@ impl OpenController {
     /// Returns the controller.
     pub fn controller(&self) -> &Arc<Controller<Ready>> {
         &self.controller
+    }
+
+    /// Sets the deadline of one admin command, but to no less than the time in which the controller may become ready
+    /// (CAP.TO).
+    pub fn set_deadline(&self, deadline: Duration) {
+        self.controller.give_commands(deadline);
     }
 }
 

@@ -2,11 +2,11 @@
 //! place.
 
 use super::{Cache, Drive, OverwritePolicy, StorageError, Volume};
-use crate::engine::Engine;
-use crate::nvme::RecoveryPolicy;
+use crate::engine::{Engine, EngineError};
+use crate::nvme::{NvmeError, RecoveryPolicy, RetryBudget};
 use crate::storage::LandingChoice;
 use crate::wire::nvme::status;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Deadline for waits that a fault makes expire.
 const SHORT: Duration = Duration::from_millis(300);
@@ -51,6 +51,89 @@ fn a_failed_flush_is_named_and_stores_nothing_under_a_name() {
     let e = v.store_array("a", &values()).unwrap_err();
     assert_eq!(status_of(&e), Some(status::WRITE_FAULT), "{e}");
     assert!(v.manifest().is_err(), "data that is not on the medium has no name");
+}
+
+/// Makes a volume whose operations share `budget`, and whose aborted commands are not waited for.
+fn with_budget(spec: &str, budget: &RetryBudget, deadline: Duration) -> Volume {
+    let builder = Volume::on(&Engine::cpu().unwrap(), [Drive::open(spec).unwrap()]);
+    let v = builder.deadline(deadline).retry_budget(budget).build().unwrap();
+    v.set_recovery(RecoveryPolicy { abort_grace: Duration::from_millis(20), ..RecoveryPolicy::requeue() });
+    v
+}
+
+/// Returns a budget of which nothing is regained before the test ends.
+fn used_up() -> RetryBudget {
+    let (budget, now) = (RetryBudget::new(), Instant::now());
+    let day = Duration::from_secs(24 * 3600);
+    budget.charge(now, now + day, day);
+    budget
+}
+
+#[test]
+fn a_command_is_submitted_again_only_at_the_expense_of_the_budget() {
+    let reads = |budget: &RetryBudget, deadline| {
+        let v = with_budget("soft:mem:1M,lose-completion=every:2", budget, deadline);
+        [(); 2].map(|()| v.read_blocks(0, &mut [0; 512]))
+    };
+    // The second command is lost, and the third is its second submission.
+    let budget = RetryBudget::new();
+    let [first, second] = reads(&budget, Duration::from_secs(2));
+    first.and(second).unwrap();
+    assert!(budget.left(Instant::now(), Duration::from_secs(2)) < RetryBudget::whole(Duration::from_secs(2)));
+    let [first, second] = reads(&used_up(), SHORT);
+    first.unwrap();
+    assert!(matches!(second, Err(StorageError::Nvme(NvmeError::TimedOut { .. }))), "{second:?}");
+}
+
+#[test]
+fn a_device_without_budget_gets_no_command_until_it_is_recovered() {
+    let v = with_budget("soft:mem:1M,lose-completion=every:1", &used_up(), SHORT);
+    let mut block = [0; 512];
+    let first = v.read_blocks(7, &mut block).unwrap_err();
+    assert!(matches!(first, StorageError::Nvme(NvmeError::TimedOut { .. })), "{first}");
+    for next in [v.read_blocks(0, &mut block), v.write_blocks(0, &block), v.store_array("a", &[1u8]).map(drop)] {
+        let e = next.unwrap_err();
+        let StorageError::Nvme(NvmeError::BudgetExhausted { command, allowed, .. }) = &e else { panic!("{e}") };
+        assert_eq!((&**command, *allowed), ("read of 1 block(s) at LBA 7 of namespace 1", 4 * SHORT));
+    }
+    v.recover().unwrap();
+    let again = v.read_blocks(0, &mut block).unwrap_err();
+    assert!(matches!(again, StorageError::Nvme(NvmeError::TimedOut { .. })), "{again}");
+}
+
+#[test]
+fn a_device_that_does_not_answer_is_no_damage() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    file.as_file().set_len(1 << 20).unwrap();
+    let spec = format!("soft:{}", file.path().display());
+    on(&spec).store_array("a", &values()).unwrap();
+    // The superblocks are below.
+    let v = with_budget(&format!("{spec},lose-completion=256-500"), &used_up(), SHORT);
+    let e = v.verify(false).unwrap_err();
+    assert!(matches!(e, StorageError::Nvme(NvmeError::TimedOut { .. })), "{e}");
+}
+
+#[test]
+fn a_wait_ends_when_the_engine_is_told_to_end() {
+    let v = with_budget("soft:mem:1M,latency=3600s", &RetryBudget::new(), Duration::from_secs(3600));
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| v.read_blocks(0, &mut [0; 512]));
+        v.engine().cancel().unwrap();
+        let ended = waiting.join().unwrap();
+        assert!(matches!(ended, Err(StorageError::Engine(EngineError::Cancelled))), "{ended:?}");
+    });
+    // Later commands, which may clean up, do not wait anew.
+    let next = v.write_blocks(0, &[0; 512]);
+    assert!(matches!(next, Err(StorageError::Engine(EngineError::Cancelled))), "{next:?}");
+}
+
+#[test]
+fn an_array_is_not_read_further_once_the_engine_is_told_to_end() {
+    let v = on("soft:mem:1M");
+    v.store_array("a", &values()).unwrap();
+    v.engine().cancel().unwrap();
+    let read = v.read_array::<u64>("a");
+    assert!(matches!(read, Err(StorageError::Engine(EngineError::Cancelled))), "{read:?}");
 }
 
 #[test]

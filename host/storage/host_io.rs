@@ -4,13 +4,15 @@ use super::StorageError;
 use super::drive::Drive;
 use super::stripe::Piece;
 use super::volume::Volume;
-use crate::nvme::{HostQueue, HostQueueOptions, NvmeError, RecoveryPolicy};
+use crate::engine::EngineError;
+use crate::nvme::{HostQueue, HostQueueOptions, NvmeError, RecoveryPolicy, RetryBudget};
 use crate::wire::nvme::status;
 use parking_lot::Mutex;
 use std::ffi::CString;
 use std::mem::MaybeUninit;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 /// Bytes of one read for a range that does not cover whole blocks.
 const BYTES_AT_ONCE: usize = 1 << 20;
@@ -19,12 +21,21 @@ const BYTES_AT_ONCE: usize = 1 << 20;
 pub(super) struct HostSide {
     queues: Vec<Option<Mutex<HostQueue<'static>>>>,
     policy: Mutex<RecoveryPolicy>,
+    budget: RetryBudget,
+    /// For each device, the command that it left without completion when less than a deadline was left of the budget.
+    /// Until a deadline is regained, it gets no other.
+    given_up: Vec<Mutex<Option<String>>>,
 }
 
 impl HostSide {
     /// Creates the queues. `count` queue pairs of each controller stay for kernels. A command moves at most
     /// `bytes_per_command` bytes.
-    pub(super) fn new(drives: &[Drive], count: u32, bytes_per_command: usize) -> Result<Self, StorageError> {
+    pub(super) fn new(
+        drives: &[Drive],
+        count: u32,
+        bytes_per_command: usize,
+        budget: RetryBudget,
+    ) -> Result<Self, StorageError> {
         let queues = drives.iter().map(|drive| {
             let controller = drive.controller();
             if controller.free_queues() <= count {
@@ -37,7 +48,8 @@ impl HostSide {
             Ok(Some(Mutex::new(HostQueue::create(controller, options)?)))
         });
         let queues = queues.collect::<Result<_, StorageError>>()?;
-        Ok(Self { queues, policy: Mutex::new(RecoveryPolicy::requeue()) })
+        let given_up = drives.iter().map(|_| Mutex::new(None)).collect();
+        Ok(Self { queues, policy: Mutex::new(RecoveryPolicy::requeue()), budget, given_up })
     }
 
     /// Returns true if the host has a queue of its own on a device.
@@ -47,6 +59,11 @@ impl HostSide {
 
     pub(super) fn set_policy(&self, policy: RecoveryPolicy) {
         *self.policy.lock() = policy;
+    }
+
+    /// Permits commands to a device that was recovered.
+    pub(super) fn take_in(&self, device: usize) {
+        *self.given_up[device].lock() = None;
     }
 }
 
@@ -241,13 +258,19 @@ impl Volume {
             let drive = self.0.drives[device].lock();
             (drive.namespace().clone(), drive.file().map(PathBuf::from))
         };
-        let told = |outcome: Result<T, NvmeError>| outcome.map_err(|e| no_space(e, file));
+        let told = |outcome: Result<T, NvmeError>| outcome.map_err(|e| self.failed_command(device, e, file));
         let deadline = self.0.engine.deadline();
         let policy = self.policy();
-        if let Some(queue) = &self.0.host.queues[device] {
-            let mut queue = queue.lock();
+        self.check_budget(device)?;
+        let prepare = |queue: &mut HostQueue<'_>| {
             queue.set_deadline(deadline);
             queue.set_recovery(policy);
+            queue.set_retry_budget(&self.0.host.budget);
+            queue.stop_with(&self.0.engine);
+        };
+        if let Some(queue) = &self.0.host.queues[device] {
+            let mut queue = queue.lock();
+            prepare(&mut queue);
             let outcome = use_it(&mut queue, &namespace);
             // If the commands led to a controller reset, the kernels' queues are lost.
             self.revive(device);
@@ -260,9 +283,41 @@ impl Volume {
         }
         let mut set = self.0.sets[device].lock();
         let mut queue = HostQueue::on(&mut set, 0)?;
-        queue.set_deadline(deadline);
-        queue.set_recovery(policy);
+        prepare(&mut queue);
         told(use_it(&mut queue, &namespace))
+    }
+
+    /// Fails for a device that left a command without completion when less than a deadline was left of the budget, until
+    /// a deadline is regained.
+    fn check_budget(&self, device: usize) -> Result<(), StorageError> {
+        let (host, engine) = (&self.0.host, &self.0.engine);
+        let Some(command) = host.given_up[device].lock().clone() else { return Ok(()) };
+        if engine.is_told_to_end() {
+            return Err(told_to_end(engine.stopped_for()));
+        }
+        let deadline = engine.deadline();
+        if host.budget.left(Instant::now(), deadline) >= deadline {
+            host.take_in(device);
+            return Ok(());
+        }
+        let allowed = RetryBudget::whole(deadline);
+        Err(NvmeError::BudgetExhausted { device: self.0.names[device].clone(), command, allowed }.into())
+    }
+
+    /// Turns the error of a command into that of the volume. Notes a device that did not complete it, if nothing is left
+    /// of the budget.
+    fn failed_command(&self, device: usize, e: NvmeError, file: Option<PathBuf>) -> StorageError {
+        let (host, engine) = (&self.0.host, &self.0.engine);
+        if let Some(command) = e.uncompleted() {
+            let is_told = engine.is_told_to_end();
+            if is_told || host.budget.left(Instant::now(), engine.deadline()) < engine.deadline() {
+                *host.given_up[device].lock() = Some(command.to_owned());
+            }
+            if is_told {
+                return told_to_end(engine.stopped_for());
+            }
+        }
+        no_space(e, file)
     }
 
     /// Creates the kernels' queues again if a controller reset removed them and no kernel runs.
@@ -276,6 +331,14 @@ impl Volume {
         {
             tracing::warn!(device = self.0.names[device], error = %e, "queues for kernels were not created again");
         }
+    }
+}
+
+/// Returns the error of a wait that ended because the engine was told to end its work.
+fn told_to_end(reason: Option<&str>) -> StorageError {
+    match reason {
+        Some(reason) => EngineError::Stopped { reason: reason.to_owned() }.into(),
+        None => EngineError::Cancelled.into(),
     }
 }
 
@@ -384,6 +447,7 @@ mod tests {
         let StorageError::Nvme(NvmeError::TimedOut { waited, .. }) = &e else { panic!("{e}") };
         assert!(*waited < Duration::from_secs(10), "{e}");
         assert!(e.to_string().contains("read of 1 block(s) at LBA 0"), "{e}");
+        v.recover().unwrap();
         let told = |v: &Volume| v.with_queue(0, |queue, _| Ok(queue.deadline())).unwrap();
         assert_eq!((told(&v), v.policy().abort_grace), (Duration::from_millis(200), Duration::from_millis(200)));
         engine.set_deadline(Duration::from_secs(30)).unwrap();

@@ -96,6 +96,7 @@ impl Volume {
             match outcome {
                 Ok(report) => {
                     devices.push(report);
+                    self.0.host.take_in(device);
                     if !used.contains(&device) {
                         self.0.take_in(device)?;
                     }

@@ -122,7 +122,7 @@ impl Volume {
     /// * [`StorageError::Unread`] if a copy that cannot be read may hold newer data than the others.
     /// * [`StorageError::Engine`] if the engine was cancelled.
     /// * [`StorageError::Nvme`] if a device fails a command. Failed reads of arrays are not errors; they are in the
-    ///   result.
+    ///   result. Reads of a volume without copies that get no completion are errors.
     pub fn verify(&self, repair: bool) -> Result<Verification, StorageError> {
         if !self.engine().is_idle() {
             let reason = "kernels run, which could change the arrays; finish the run first".to_owned();
@@ -216,6 +216,8 @@ impl Volume {
             let data = &mut buffer[..part.whole];
             match self.read_from(pass.copy, part.offset, data) {
                 Ok(()) => {}
+                // Data that a device does not return is not damaged, and each further read would have to be waited for.
+                Err(StorageError::Nvme(e)) if pass.copy.is_none() && e.is_without_completion() => return Err(e.into()),
                 Err(StorageError::Nvme(_)) => self.read_by_units(entry, pass, part.offset, data)?,
                 Err(e) => return Err(e),
             }
@@ -232,6 +234,7 @@ impl Volume {
         for (unit, offset) in part.chunks_mut(UNIT).zip((at..).step_by(UNIT)) {
             match self.read_from(pass.copy, offset, unit) {
                 Ok(()) => {}
+                Err(StorageError::Nvme(e)) if pass.copy.is_none() && e.is_without_completion() => return Err(e.into()),
                 Err(e @ StorageError::Nvme(_)) => {
                     unit.fill(0);
                     self.enter(entry, pass, offset, Some(e.to_string()));

@@ -37,12 +37,18 @@ pub fn succeeds(args: &[&str]) -> String {
     stdout(&o)
 }
 
+/// Returns the lines on standard error but for warnings of the library, and progress on a busy machine.
+pub fn messages(o: &Output) -> Vec<String> {
+    let is_own = |l: &&str| !l.starts_with(" WARN warpbell::") && !l.starts_with(" INFO progress: ");
+    stderr(o).lines().filter(is_own).map(str::to_owned).collect()
+}
+
 /// Returns the message of a run, which must fail: exit code 1, exactly one line beside warnings of the library, no result.
 pub fn fails(args: &[&str]) -> String {
     let o = warpbell(args);
     let (out, err) = (stdout(&o), stderr(&o));
     assert_eq!(o.status.code(), Some(1), "{args:?}:\n{out}\n{err}");
-    let messages: Vec<&str> = err.lines().filter(|l| !l.starts_with(" WARN warpbell::")).collect();
+    let messages = messages(&o);
     assert_eq!(messages.len(), 1, "{args:?}:\n{err}");
     assert!(!out.contains("verified"), "{args:?}:\n{out}");
     messages[0].strip_prefix("error: ").unwrap_or_else(|| panic!("{args:?}:\n{err}")).trim_end().to_owned()

@@ -88,7 +88,7 @@ fn code_of_nvme(e: &NvmeError) -> wb_code {
     match e {
         NvmeError::Dma(e) => code_of_dma(e),
         NvmeError::Memory(e) => code_of_memory(e),
-        NvmeError::TimedOut { .. } => WB_ERR_TIMEOUT,
+        NvmeError::TimedOut { .. } | NvmeError::BudgetExhausted { .. } => WB_ERR_TIMEOUT,
         NvmeError::NoNamespace { .. } => WB_ERR_NOT_FOUND,
         NvmeError::Unsupported { .. }
         | NvmeError::PageSize { .. }

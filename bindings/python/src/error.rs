@@ -257,7 +257,7 @@ fn kind_of_nvme(e: &NvmeError) -> Kind {
     match e {
         NvmeError::Dma(e) => kind_of_dma(e),
         NvmeError::Memory(e) => kind_of_memory(e),
-        NvmeError::TimedOut { .. } => Kind::Timeout,
+        NvmeError::TimedOut { .. } | NvmeError::BudgetExhausted { .. } => Kind::Timeout,
         NvmeError::NoNamespace { .. } => Kind::NotFound,
         NvmeError::Unsupported { .. } | NvmeError::PageSize { .. } | NvmeError::CommandSet { .. } => Kind::Unsupported,
         NvmeError::NoDoorbell { .. } | NvmeError::NoKernelDoorbell { .. } | NvmeError::NoMemoryBuffer { .. } => {

@@ -54,6 +54,15 @@ pub struct EngineArgs {
     pub deadline: Duration,
 }
 
+// For commands that use devices and start no kernels.
+#[derive(Args, Clone, Debug)]
+pub struct DeadlineArgs {
+    /// Time limit of one command of a device; what failing commands may take in all is a few times as much
+    /// (docs/devices.md)
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_duration)]
+    pub deadline: Duration,
+}
+
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "World")]
 pub struct TransportArgs {

@@ -78,10 +78,10 @@ pub fn run(command: GraphCommand, interrupt: &Interrupt) -> Result<(), Failure> 
             job
         }
         GraphCommand::Import(args) => return stored::import(&args, interrupt),
-        GraphCommand::List(args) => return stored::list(&args),
-        GraphCommand::Info(args) => return stored::info(&args),
+        GraphCommand::List(args) => return stored::list(&args, interrupt),
+        GraphCommand::Info(args) => return stored::info(&args, interrupt),
         GraphCommand::Verify(args) => return stored::verify(&args, interrupt),
-        GraphCommand::Delete(args) => return stored::delete(&args),
+        GraphCommand::Delete(args) => return stored::delete(&args, interrupt),
         GraphCommand::Export(args) => return stored::export(&args, interrupt),
         GraphCommand::Cc { graph } => Job { algorithm: Algorithm::Components, sources: none, graph },
         GraphCommand::Pagerank { damping, iterations, tolerance, graph } => {

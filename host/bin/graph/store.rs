@@ -3,10 +3,10 @@
 use super::subject::Described;
 use super::{Algorithm, Job};
 use crate::args::{Edges, GraphArgs};
-use crate::device;
 use crate::interrupt::Interrupt;
 use crate::measure::report::nanoseconds;
 use crate::output::{Failure, Text};
+use crate::{device, engine};
 use serde_json::json;
 use std::time::{Duration, Instant};
 use warpbell::engine::Engine;
@@ -126,7 +126,8 @@ impl Job {
     /// * [`Failure::Usage`] if no device is named that keeps data.
     /// * [`Failure::Error`] if the device holds no such graph, or if the graph cannot be read.
     pub fn read_stored(&self, name: &GraphName, interrupt: &Interrupt) -> Result<Loaded, Failure> {
-        let volume = device::stored(&self.graph.device, &Engine::cpu()?, self.graph.page.transfer())?;
+        let host = engine::for_host(self.graph.engine.deadline)?;
+        let volume = device::stored(&self.graph.device, &host, self.graph.page.transfer())?;
         let _stop = interrupt.stops(volume.engine());
         let stored = StoredGraph::open(&volume, name)?;
         Ok(Loaded { csr: self.read(&stored, &volume)?, summary: stored.info().input })

@@ -2,20 +2,19 @@
 
 use super::store::needed;
 use super::subject::{self, Described, stored_name};
-use crate::args::{DeviceArgs, ExportArgs, ImportArgs, ImportWeights, StoredArgs, StoredListArgs};
+use crate::args::{DeadlineArgs, DeviceArgs, ExportArgs, ImportArgs, ImportWeights, StoredArgs, StoredListArgs};
 use crate::interrupt::Interrupt;
 use crate::measure::graph::seconds;
 use crate::measure::phases::peak_memory;
 use crate::measure::report::nanoseconds;
 use crate::output::{Failure, say, warn, write_json};
 use crate::progress::Loading;
-use crate::{device, graph};
+use crate::{device, engine, graph};
 use serde_json::{Value, json};
 use std::ffi::OsStr;
 use std::io::{self, Write};
 use std::time::Instant;
 use warpbell::destination::Destination;
-use warpbell::engine::Engine;
 use warpbell::graph::stored::{
     ArcReader, GraphName, GraphToStore, OpeningMemory, StoredEntry, StoredGraph, StoredInfo, WeightType, check_name,
     remove_stored_graph, stored_graphs,
@@ -33,7 +32,7 @@ pub fn import(args: &ImportArgs, interrupt: &Interrupt) -> Result<(), Failure> {
     interrupt.doing("reading the graph");
     // Reading may take long, so a name that is taken is refused before it. All other checks follow when the size is known.
     if args.device.yes_destroy.is_empty()
-        && let Ok(volume) = open(&args.device)
+        && let Ok(volume) = open(&args.device, &args.wait)
     {
         check_name(&volume, &args.name)?;
     }
@@ -42,7 +41,7 @@ pub fn import(args: &ImportArgs, interrupt: &Interrupt) -> Result<(), Failure> {
     let read = started.elapsed();
 
     interrupt.doing("storing the graph");
-    let engine = Engine::cpu()?;
+    let engine = engine::for_host(args.wait.deadline)?;
     let started = Instant::now();
     let _stop = interrupt.stops(&engine);
     // Nothing is left to protect if --yes-destroy names every device that holds stored arrays.
@@ -110,8 +109,10 @@ fn load(args: &ImportArgs) -> Result<GraphToStore, Failure> {
 ///
 /// # Errors
 /// [`Failure::Usage`] if no device is named that keeps data; [`Failure::Error`] if it cannot be read.
-pub fn list(args: &StoredListArgs) -> Result<(), Failure> {
-    let volume = open(&args.device)?;
+pub fn list(args: &StoredListArgs, interrupt: &Interrupt) -> Result<(), Failure> {
+    interrupt.doing("listing the stored graphs");
+    let volume = open(&args.device, &args.wait)?;
+    let _stop = interrupt.stops(volume.engine());
     let graphs = stored_graphs(&volume)?;
     if let Some(path) = &args.json.json {
         let report: Vec<Value> = graphs.iter().map(entry).collect();
@@ -164,9 +165,11 @@ fn entry(e: &StoredEntry) -> Value {
 ///
 /// # Errors
 /// [`Failure::Usage`] if the argument names no stored graph; [`Failure::Error`] if the device holds no such graph.
-pub fn info(args: &StoredArgs) -> Result<(), Failure> {
+pub fn info(args: &StoredArgs, interrupt: &Interrupt) -> Result<(), Failure> {
     let name = named(&args.graph)?;
-    let volume = open(&args.device)?;
+    interrupt.doing("opening the stored graph");
+    let volume = open(&args.device, &args.wait)?;
+    let _stop = interrupt.stops(volume.engine());
     let memory = OpeningMemory::of(&volume, &name, PlacementOptions::ALL)?;
     let stored = StoredGraph::open(&volume, &name)?;
     let described = Described::from(&stored);
@@ -197,7 +200,7 @@ pub fn info(args: &StoredArgs) -> Result<(), Failure> {
 /// As for [`info`]; also [`Failure::Error`] if a part is damaged.
 pub fn verify(args: &StoredArgs, interrupt: &Interrupt) -> Result<(), Failure> {
     let name = named(&args.graph)?;
-    let volume = open(&args.device)?;
+    let volume = open(&args.device, &args.wait)?;
     interrupt.doing("reading the stored graph");
     let _stop = interrupt.stops(volume.engine());
     StoredGraph::open(&volume, &name)?.verify(&volume)?;
@@ -212,9 +215,11 @@ pub fn verify(args: &StoredArgs, interrupt: &Interrupt) -> Result<(), Failure> {
 ///
 /// # Errors
 /// As for [`info`].
-pub fn delete(args: &StoredArgs) -> Result<(), Failure> {
+pub fn delete(args: &StoredArgs, interrupt: &Interrupt) -> Result<(), Failure> {
     let name = named(&args.graph)?;
-    let engine = Engine::cpu()?;
+    interrupt.doing("removing the stored graph");
+    let engine = engine::for_host(args.wait.deadline)?;
+    let _stop = interrupt.stops(&engine);
     let volume = device::changed(&args.device, &engine)?;
     remove_stored_graph(&volume, &name)?;
     if let Some(path) = &args.json.json {
@@ -245,7 +250,7 @@ pub fn export(args: &ExportArgs, interrupt: &Interrupt) -> Result<(), Failure> {
         }
     };
     let destination = Destination::open(&args.out)?;
-    let volume = open(&args.device)?;
+    let volume = open(&args.device, &args.wait)?;
     interrupt.doing("reading the stored graph");
     let _stop = interrupt.stops(volume.engine());
     let stored = StoredGraph::open(&volume, &name)?;
@@ -330,8 +335,8 @@ fn edges(
     }
 }
 
-fn open(args: &DeviceArgs) -> Result<Volume, Failure> {
-    device::stored(args, &Engine::cpu()?, Bytes(4096))
+fn open(args: &DeviceArgs, wait: &DeadlineArgs) -> Result<Volume, Failure> {
+    device::stored(args, &engine::for_host(wait.deadline)?, Bytes(4096))
 }
 
 /// Returns the name of a stored graph; `stored:` may be left out.

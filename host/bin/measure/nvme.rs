@@ -1,16 +1,19 @@
 //! Measures a device from kernels, with fio's parameters and figures.
 
+use super::cufile::pattern::Geometry;
 use super::error::{MeasureError, refuse};
 use super::fio::Direction;
 use super::histogram::Histogram;
 use super::params::{NVME_BENCH_BITS, NVME_BENCH_BUCKETS, NVME_BENCH_PER_LANE, NvmeBench as Parameters};
+use rayon::prelude::*;
 use serde::Serialize;
 use std::fmt;
 use std::ops::Range;
 use std::time::Duration;
 use warpbell::engine::{Args, Engine, Grid, KernelArg};
 use warpbell::memory::{Place, Region, free_host_memory};
-use warpbell::storage::{DataBuffer, Volume};
+use warpbell::nvme::NvmeError;
+use warpbell::storage::{DataBuffer, StorageError, Volume};
 use warpbell::units::{Bytes, grouped};
 
 /// Parameters of a device measurement.
@@ -53,8 +56,11 @@ const PROCESSOR_WARPS: u32 = 16;
 // Kernels with one command in flight per lane, and with several.
 const ONE: &str = "wb_nvme_bench_one";
 const MANY: &str = "wb_nvme_bench_many";
-/// Bytes that a fill writes between two reports of its progress.
-const FILL_PART: u64 = 64 << 20;
+/// Bytes that a fill writes at once, between two reports of its progress. The host's queues keep many large commands of
+/// them in flight.
+const FILL_PART: u64 = 8 << 20;
+/// Bytes that kernels write between two reports, where the host has no queue.
+const KERNEL_PART: u64 = 64 << 20;
 /// Time limit of one part of a fill, longer than any slow device needs.
 const FILL_LIMIT: Duration = Duration::from_secs(24 * 3600);
 /// Time after the runtime for the last commands to complete.
@@ -265,14 +271,42 @@ impl<'a> NvmeBench<'a> {
         needs_fill(self.volume, &self.job)
     }
 
-    /// Writes all accessed blocks once, with the data that a check expects. Calls `advance` with the bytes written so
-    /// far and the total.
+    /// Writes all accessed blocks once, with the data that a check expects, by large commands. Calls `advance` with the
+    /// bytes written so far and the total.
     ///
     /// # Errors
-    /// [`MeasureError::Engine`] or [`MeasureError::Run`] if the kernel that writes cannot start or fails.
+    /// [`MeasureError::Storage`] if the volume fails a write, [`MeasureError::Stopped`] if the engine was cancelled. Where
+    /// kernels write, [`MeasureError::Engine`] or [`MeasureError::Run`] if the kernel cannot start or fails.
     pub fn fill(&self, mut advance: impl FnMut(u64, u64)) -> Result<(), MeasureError> {
+        let block = self.volume.block_bytes();
+        let geometry = Geometry { command_bytes: block, block_bytes: block };
+        let (total, mut done) = (self.units * self.job.command_bytes, 0);
+        let mut data = vec![0; FILL_PART.min(total) as usize];
+        while done < total {
+            if self.volume.engine().is_cancelled() {
+                return Err(MeasureError::Stopped);
+            }
+            advance(done, total);
+            let first = done >> self.volume.block_shift();
+            let part = &mut data[..FILL_PART.min(total - done) as usize];
+            part.par_chunks_exact_mut(block).enumerate().for_each(|(i, to)| geometry.fill(first + i as u64, to));
+            match self.volume.write_blocks(first, part) {
+                // Kernels have all queue pairs, and the host cannot borrow one.
+                Err(StorageError::Nvme(NvmeError::Options { .. })) if done == 0 => {
+                    return self.fill_by_kernels(advance);
+                }
+                other => other?,
+            }
+            done += part.len() as u64;
+        }
+        advance(total, total);
+        Ok(())
+    }
+
+    /// Fills by kernels, with commands of the job's size.
+    fn fill_by_kernels(&self, mut advance: impl FnMut(u64, u64)) -> Result<(), MeasureError> {
         let each = self.job.command_bytes;
-        let part = (FILL_PART / each).max(self.shape.lanes.into());
+        let part = (KERNEL_PART / each).max(self.shape.lanes.into());
         let mut first = 0;
         while first < self.units {
             advance(first * each, self.units * each);
@@ -425,9 +459,38 @@ mod tests {
         let mut seen = Vec::new();
         let before = volume.stats().unwrap();
         half.fill(|done, all| seen.push((done, all))).unwrap();
-        assert_eq!((volume.stats().unwrap() - before).write_bytes, 512 << 10);
+        // The host's large commands are not among the kernels'.
+        assert_eq!((volume.stats().unwrap() - before).writes, 0);
         assert_eq!(seen, [(0, 512 << 10), (512 << 10, 512 << 10)]);
+        let mut rest = vec![1; 512 << 10];
+        volume.read_bytes(512 << 10, &mut rest).unwrap();
+        assert!(rest.iter().all(|byte| *byte == 0));
         half.run().unwrap();
+    }
+
+    /// Each way of filling writes what the kernels expect.
+    #[test]
+    fn kernels_fill_where_the_host_cannot() {
+        let volume = volume();
+        let bench = NvmeBench::new(&volume, job(4096, 100)).unwrap();
+        let content = || {
+            let mut bytes = vec![0; 1 << 20];
+            volume.read_bytes(0, &mut bytes).map(|()| bytes).unwrap()
+        };
+        bench.fill(|_, _| {}).unwrap();
+        let by_host = content();
+        volume.write_bytes(0, &vec![0; 1 << 20]).unwrap();
+        bench.fill_by_kernels(|_, _| {}).unwrap();
+        assert!(content() == by_host);
+        assert!(bench.run().unwrap().verified);
+    }
+
+    #[test]
+    fn a_fill_ends_when_the_engine_is_told_to_end() {
+        let volume = volume();
+        let bench = NvmeBench::new(&volume, job(4096, 100)).unwrap();
+        volume.engine().cancel().unwrap();
+        assert!(matches!(bench.fill(|_, _| {}), Err(MeasureError::Stopped)));
     }
 
     fn job(command_bytes: u64, read_percent: u32) -> NvmeJob {

@@ -1,10 +1,11 @@
 //! Runs `warpbell nvme list`: lists the controllers of this machine under any driver, and the devices that are named.
 
-use crate::args::JsonArgs;
+use crate::args::{DeadlineArgs, JsonArgs};
 use crate::output::{Failure, line, write_json};
 use clap::Args;
 use serde::Serialize;
 use std::ffi::{OsStr, OsString};
+use std::time::Duration;
 use warpbell::pci::{ListedController, Sysfs, in_use, is_vfio, nvme_listing};
 use warpbell::storage::DriveSpec;
 use warpbell::units::Bytes;
@@ -14,6 +15,8 @@ pub struct ListArgs {
     /// Also open and list this device: nvme:ADDRESS, soft:FILE or qtest:FILE; may be given several times
     #[arg(long = "device", value_name = "SPEC")]
     pub devices: Vec<OsString>,
+    #[command(flatten)]
+    pub wait: DeadlineArgs,
     #[command(flatten)]
     pub json: JsonArgs,
 }
@@ -60,7 +63,7 @@ struct Namespace {
 /// [`Failure::BrokenPipe`] if standard output was closed.
 pub fn run(args: &ListArgs) -> Result<(), Failure> {
     let controllers = Listed::all(&Sysfs::system());
-    let devices = args.devices.iter().map(|d| Device::open(d)).collect::<Result<_, _>>()?;
+    let devices = args.devices.iter().map(|d| Device::open(d, args.wait.deadline)).collect::<Result<_, _>>()?;
     let list = List { controllers, devices };
     match &args.json.json {
         Some(path) => write_json("nvme list", &list, path),
@@ -86,9 +89,10 @@ impl Listed {
 }
 
 impl Device {
-    fn open(name: &OsStr) -> Result<Self, Failure> {
+    fn open(name: &OsStr, deadline: Duration) -> Result<Self, Failure> {
         let spec = DriveSpec::named(name)?;
         let open = spec.open_controller()?;
+        open.set_deadline(deadline);
         let controller = open.controller();
         let identify = controller.identify();
         let mut namespaces = Vec::new();
@@ -191,7 +195,7 @@ mod tests {
             std::fs::write(node.join("nvme0n1").join(file), value).unwrap();
         }
         let mut list = list(dir.path());
-        list.devices.push(Device::open("soft:mem:1M".as_ref()).unwrap());
+        list.devices.push(Device::open("soft:mem:1M".as_ref(), Duration::from_secs(10)).unwrap());
         let lines = text(&list);
         assert!(lines[0].starts_with("Node         Address       Driver"), "{lines:?}");
         assert!(lines[1].starts_with("-            0000:17:00.0  vfio-pci  -      -") && lines[1].ends_with("vfio"));

@@ -1,6 +1,6 @@
 //! Shared parts of the commands that only read from a controller.
 
-use crate::args::JsonArgs;
+use crate::args::{DeadlineArgs, JsonArgs};
 use crate::output::{Failure, line};
 use clap::Args;
 use serde::ser::SerializeMap;
@@ -14,6 +14,8 @@ pub struct LookArgs {
     /// nvme:ADDRESS, soft:FILE or qtest:FILE, with options after commas (docs/devices.md)
     #[arg(value_name = "DEVICE")]
     pub device: OsString,
+    #[command(flatten)]
+    pub wait: DeadlineArgs,
     #[command(flatten)]
     pub json: JsonArgs,
 }
@@ -34,6 +36,7 @@ impl LookArgs {
     pub fn open(&self) -> Result<Looked, Failure> {
         let spec = DriveSpec::named(&self.device)?;
         let open = spec.open_controller()?;
+        open.set_deadline(self.wait.deadline);
         Ok(Looked { device: spec.to_string(), spec, open })
     }
 }

@@ -13,6 +13,7 @@ mod smart;
 use crate::args::{BenchCommand, NvmeArgs};
 use crate::interrupt::Interrupt;
 use crate::output::Failure;
+use crate::progress;
 use clap::{Args, Subcommand};
 use std::ffi::OsString;
 
@@ -79,7 +80,10 @@ pub fn run(command: NvmeCommand, interrupt: &Interrupt) -> Result<(), Failure> {
         NvmeCommand::FormatCheck(args) => format_check::run(&args),
         NvmeCommand::Discover(args) => remote::discover(&args),
         NvmeCommand::ConnectCheck(args) => remote::connect_check(&args),
-        NvmeCommand::Serve(args) => serve::run(&args, interrupt),
+        NvmeCommand::Serve(args) => {
+            progress::silence();
+            serve::run(&args, interrupt)
+        }
         NvmeCommand::Bench(args) => {
             let BenchArgs { name, mut bench } = *args;
             bench.device.devices.insert(0, name);

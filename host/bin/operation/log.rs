@@ -11,6 +11,14 @@ pub const LOG: &str = "WARPBELL_LOG";
 /// Environment variable of `--log-format`.
 pub const FORMAT: &str = "WARPBELL_LOG_FORMAT";
 
+/// Target of the lines of progress ([`crate::progress`]).
+pub const PROGRESS: &str = "progress";
+
+/// Returns true unless the filter permits errors alone, or names this target itself.
+fn shows_progress(filter: &str) -> bool {
+    !["off", "error"].iter().any(|level| filter.eq_ignore_ascii_case(level)) && !filter.contains(PROGRESS)
+}
+
 /// Format of messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
@@ -23,9 +31,13 @@ pub enum LogFormat {
 /// Prints messages that pass the filter from now on, whole lines at a time.
 pub fn start(filter: Option<&str>, format: LogFormat) {
     // The grammar has checked the filter. An empty one is the default.
-    let filter = EnvFilter::builder()
-        .with_default_directive(LevelFilter::WARN.into())
-        .parse_lossy(filter.filter(|text| !text.trim().is_empty()).unwrap_or("warn"));
+    let text = filter.map(str::trim).filter(|text| !text.is_empty()).unwrap_or("warn");
+    let mut filter = EnvFilter::builder().with_default_directive(LevelFilter::WARN.into()).parse_lossy(text);
+    if shows_progress(text)
+        && let Ok(directive) = format!("{PROGRESS}=info").parse()
+    {
+        filter = filter.add_directive(directive);
+    }
     // A closed standard error must not end the command: the builder would print the failed write there, which panics.
     let builder =
         SubscriberBuilder::default().with_writer(io::stderr).with_env_filter(filter).log_internal_errors(false);
@@ -36,4 +48,23 @@ pub fn start(filter: Option<&str>, format: LogFormat) {
         }
         LogFormat::Json => tracing::subscriber::set_global_default(builder.json().flatten_event(true).finish()),
     };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn progress_is_shown_unless_the_filter_is_against_it() {
+        for (filter, shown) in [
+            ("warn", true),
+            ("info", true),
+            ("warpbell::nvme=debug", true),
+            ("off", false),
+            ("ERROR", false),
+            ("warn,progress=off", false),
+        ] {
+            assert_eq!(shows_progress(filter), shown, "{filter}");
+        }
+    }
 }

@@ -9,7 +9,7 @@ mod socket;
 mod token;
 pub mod top;
 
-pub use log::LogFormat;
+pub use log::{LogFormat, PROGRESS};
 
 use crate::args::Command;
 use crate::output::Failure;

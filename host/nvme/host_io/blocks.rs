@@ -2,7 +2,7 @@
 
 use super::transfer::MAX_COMMAND_BLOCKS;
 use super::{HostQueue, Slot};
-use crate::nvme::{InFlight, Namespace, NvmeError};
+use crate::nvme::{Namespace, NvmeError};
 use crate::wire::nvme::{SqEntry, io};
 use std::ops::Range;
 
@@ -175,10 +175,10 @@ impl HostQueue<'_> {
                     Err(e) if self.may_repeat(&e, tries) => {}
                     other => return other,
                 },
-                Err(e) if self.policy.in_flight == InFlight::Fail || tries >= self.policy.attempts => return Err(e),
+                Err(e) if tries >= self.policy.attempts || !self.may_retry(&e) => return Err(e),
                 // The command was aborted, or the queue was recovered.
                 Err(_) if matches!(self.slots[usize::from(cid)], Slot::Free) => {}
-                Err(_) => self.recover().map(drop)?,
+                Err(_) => self.recover_in_budget()?,
             }
         }
     }

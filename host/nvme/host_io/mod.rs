@@ -9,7 +9,8 @@ use super::controller::{Controller, PAGE_BYTES, Ready};
 use super::error::{io_name, refused};
 use super::layout;
 use super::queues::Submitter;
-use super::{Landing, NvmeError, QueueOptions, QueueSet, RecoveryPolicy};
+use super::{Landing, NvmeError, QueueOptions, QueueSet, RecoveryPolicy, RetryBudget};
+use crate::engine::Engine;
 use crate::memory::{DmaRegion, Space};
 use crate::refused::Interface;
 use crate::setters::setters;
@@ -110,6 +111,13 @@ pub struct HostQueue<'a> {
     done: VecDeque<CqEntry>,
     deadline: Duration,
     policy: RecoveryPolicy,
+    budget: Option<RetryBudget>,
+    /// Part of the budget that was left when the latest command missed its deadline, before it was aborted.
+    left_at_miss: Option<Duration>,
+    /// True if the controller did not complete the latest Abort.
+    is_mute: bool,
+    /// The engine whose stop ends waits early.
+    engine: Option<Engine>,
 }
 
 // SAFETY: the addresses are of memory that the set and the staging own; all access is by atomic words, or copies of
@@ -190,6 +198,10 @@ impl<'a> HostQueue<'a> {
             done: VecDeque::new(),
             deadline: DEFAULT_DEADLINE,
             policy: RecoveryPolicy::default(),
+            budget: None,
+            left_at_miss: None,
+            is_mute: false,
+            engine: None,
             set,
         })
     }
@@ -418,7 +430,7 @@ impl<'a> HostQueue<'a> {
             if looks {
                 self.set.get().check().inspect_err(|_| self.give_up_all())?;
             }
-            if started.elapsed() > self.deadline {
+            if started.elapsed() > self.limit() {
                 return self.end_late(cid, &entry, started);
             }
             looks = wait.pause();
@@ -445,9 +457,10 @@ impl<'a> HostQueue<'a> {
 
     /// Requests the abort of every command that is past its deadline, so that the waits for them overlap.
     fn abort_late(&mut self) -> Result<(), NvmeError> {
+        let limit = self.limit();
         for cid in 0..self.slots.len() {
             if let Slot::InFlight { started, asked: asked @ None, .. } = &mut self.slots[cid]
-                && started.elapsed() > self.deadline
+                && started.elapsed() > limit
             {
                 *asked = Some(Instant::now());
                 self.controller().abort(self.id, cid as u16)?;
@@ -459,7 +472,11 @@ impl<'a> HostQueue<'a> {
     fn end_late(&mut self, cid: u16, entry: &SqEntry, started: Instant) -> Result<CqEntry, NvmeError> {
         let controller = self.controller().clone();
         self.set.get().check().inspect_err(|_| self.give_up_all())?;
+        let missed = Instant::now();
+        self.charge(started);
+        self.left_at_miss = self.left();
         let asked = self.abort_late();
+        self.is_mute = matches!(asked, Err(NvmeError::TimedOut { .. } | NvmeError::QueueStuck { .. }));
         let grace = self.policy.abort_grace;
         let (mut wait, mut aborted) = (Wait::new(), false);
         // Even a command that the controller says it did not abort may complete now.
@@ -478,6 +495,7 @@ impl<'a> HostQueue<'a> {
             }
             wait.pause();
         }
+        self.charge(missed);
         let next = match asked {
             Ok(_) if aborted => "it was aborted, the queue can still be used",
             Ok(_) => "the controller was asked to abort it and did not; reset the queues",
@@ -494,7 +512,7 @@ impl<'a> HostQueue<'a> {
             command: named(entry),
             opcode: entry.opcode(),
             cid,
-            waited: started.elapsed(),
+            waited: missed.duration_since(started),
             csts,
             next,
         })

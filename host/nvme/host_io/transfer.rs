@@ -220,7 +220,8 @@ impl HostQueue<'_> {
         let used_up = |i: usize| {
             job.flying[i].is_some_and(|(_, p)| p.tries >= self.policy.attempts) && late.is_none_or(|cid| cid == i)
         };
-        if self.policy.in_flight == InFlight::Fail || (0..job.flying.len()).any(used_up) {
+        let used_up = (0..job.flying.len()).any(used_up);
+        if used_up || !self.may_retry(&e) {
             return Err(e);
         }
         tracing::debug!(device = self.controller().name(), error = %e, "commands are submitted again");
@@ -231,7 +232,7 @@ impl HostQueue<'_> {
             job.again.extend(job.flying[cid].take().map(|(_, piece)| piece));
             return Ok(());
         }
-        self.recover()?;
+        self.recover_in_budget()?;
         job.requeue_all();
         Ok(())
     }

@@ -7,7 +7,7 @@ mod abi;
 mod api;
 mod error;
 mod library;
-mod pattern;
+pub(super) mod pattern;
 mod stages;
 
 pub use api::{Api, Buffer, Registered, Shape};
