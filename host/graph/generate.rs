@@ -126,7 +126,7 @@ impl Generator {
             duplicates,
             bytes: 0,
         };
-        Ok(Loaded { csr, summary })
+        Ok(Loaded::new(csr, summary))
     }
 
     /// Generates the graph as [`Generator::load`] does. One that does not fit into memory is sorted in temporary files.
@@ -154,7 +154,7 @@ impl Generator {
                 edges_of_block
             });
             let generated: Vec<RawEdges> = generated.collect();
-            generated.into_iter().try_for_each(|edges| pieces.push(edges))?;
+            generated.into_iter().try_for_each(|edges| pieces.push(edges, 0))?;
             if let Some(progress) = options.progress {
                 progress(Progress { stage: Stage::Build, done: (first + group).min(blocks), total: blocks });
             }

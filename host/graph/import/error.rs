@@ -10,7 +10,11 @@ use std::io;
 use std::path::PathBuf;
 
 /// Endings of the files that can be read, each also with `.gz` or `.zst` behind it.
-pub const KNOWN_ENDINGS: &str = ".el .txt .wel .csv .tsv .parquet .arrow .feather .mtx .gr .graph .v .e .sg .wsg";
+pub const KNOWN_ENDINGS: &str =
+    ".el .txt .edges .wel .csv .tsv .parquet .arrow .feather .mtx .gr .col .graph .v .e .sg .wsg";
+
+/// Names of columns that are known, in words.
+const KNOWN_COLUMNS: &str = "known are source, src, from, start, origin for sources, target, dst, dest, to, end for targets (each also with `id` or `node`), and weight, cost, distance, value, w";
 
 /// Formats a number of bytes in the unit that suits it.
 #[derive(Clone, Copy, Debug)]
@@ -41,7 +45,7 @@ pub enum LineFault {
     },
     /// A word in a file whose other vertices are numbers.
     #[error(
-        "`{found}` is not a whole number, as other vertices of the file are; correct the line (a header of a table names columns `source` and `target`), or read all vertices as names"
+        "`{found}` is not a whole number, as other vertices of the file are; correct the line, or read all vertices as names"
     )]
     NameAmongNumbers {
         /// The word.
@@ -64,10 +68,48 @@ pub enum LineFault {
         free: u64,
     },
     /// Columns separated by commas.
-    #[error("`{found}`: columns of this format are separated by blanks or tabs, not by commas; read the file as CSV")]
+    #[error("`{found}`: columns of this format are separated by blanks or tabs, not by {separator}; read the file as CSV")]
     Commas {
         /// The words.
         found: String,
+        /// Name of the character between them in the plural: commas, semicolons or vertical bars.
+        separator: &'static str,
+    },
+    /// A table whose first line has one column.
+    #[error(
+        "`{found}` is one column: no comma, semicolon, vertical bar or tab is in it; read the file as an edge list if blanks separate its columns"
+    )]
+    NoSeparator {
+        /// The line.
+        found: String,
+    },
+    /// A first line of words that name no known columns, above a line of numbers.
+    #[error(
+        "{found} above a line of numbers is a heading whose columns are not known; {KNOWN_COLUMNS}; rename the columns, begin the line with `#`, or choose the columns"
+    )]
+    UnknownHeading {
+        /// The words.
+        found: String,
+    },
+    /// A vertex that is not below the number of vertices that the options or another file give.
+    #[error("vertex {found} is not one of the {} vertices that the graph has, which are 0 to {}", grouped(.vertices), grouped(.vertices.saturating_sub(1)))]
+    BeyondVertices {
+        /// The vertex.
+        found: u64,
+        /// Number of vertices.
+        vertices: u64,
+    },
+    /// Attributes of an edge, as networkx writes them, that do not end or have something else in front of them.
+    #[error("`{found}` is no list of attributes in braces, as in {{'weight': 3}}")]
+    Attributes {
+        /// The text behind the two vertices.
+        found: String,
+    },
+    /// KONECT: a bipartite list whose two sets of vertices cannot be told apart.
+    #[error("the list is bipartite, so that a number is one vertex in the first column and another in the second; {reason}")]
+    Bipartite {
+        /// The remedy.
+        reason: &'static str,
     },
     /// A vertex identifier below zero.
     #[error(
@@ -148,6 +190,16 @@ pub enum LineFault {
     Banner {
         /// The line.
         found: String,
+    },
+    /// Matrix Market: the first line ends before its last word.
+    #[error("`{found}` lacks the {missing}, which is {choice}; add it")]
+    ShortBanner {
+        /// The line.
+        found: String,
+        /// The first word that is missing.
+        missing: &'static str,
+        /// What that word may be.
+        choice: &'static str,
     },
     /// A kind of Matrix Market, DIMACS or METIS file that is not supported.
     #[error("{what} `{found}` is not supported; {advice}")]
@@ -345,13 +397,60 @@ pub enum ImportError {
         /// The error of the decompression.
         source: io::Error,
     },
-    /// The header names columns twice, or lacks one of the two columns of vertices.
-    #[error("{}: the header names {found}; name one column `source` and one `target`, or remove the header", path.display())]
+    /// The first line or the schema of a table has columns twice, or lacks one of the two columns of vertices, or one that
+    /// the options choose.
+    #[error("{}: {found}; {KNOWN_COLUMNS}; rename the columns, or choose them", path.display())]
     Header {
         /// File.
         path: PathBuf,
-        /// Columns that it names, in words.
+        /// The fault, with the columns.
         found: String,
+    },
+    /// A number of vertices was given, and the input has one of its own, or names.
+    #[error("{}: {reason}, so the number of vertices cannot be chosen", path.display())]
+    CountedVertices {
+        /// File.
+        path: PathBuf,
+        /// The reason.
+        reason: String,
+    },
+    /// Columns were chosen for a format that has none.
+    #[error("{}: the columns of the format {format} cannot be chosen; only those of edge lists and tables can", path.display())]
+    FixedColumns {
+        /// File.
+        path: PathBuf,
+        /// The format.
+        format: Format,
+    },
+    /// Open Graph Benchmark: the folder has the edges of several graphs in one list.
+    #[error("{}: lists {} graphs, whose edges are all in one file; only a folder of one graph can be read", path.display(), grouped(.graphs))]
+    SeveralGraphs {
+        /// The list of the numbers of vertices.
+        path: PathBuf,
+        /// Number of graphs.
+        graphs: u64,
+    },
+    /// METIS: vertices that are their own neighbours, which the format does not have.
+    #[error("{}: vertex {vertex} is its own neighbour ({} self-loops in all), which METIS graphs do not have; remove the self-loops, or write the edges as an edge list", path.display(), grouped(.loops))]
+    MetisLoops {
+        /// File.
+        path: PathBuf,
+        /// The first such vertex, counted from 1.
+        vertex: u64,
+        /// Number of self-loops.
+        loops: u64,
+    },
+    /// Zstandard: the window is larger than what is decompressed.
+    #[error("{}: its Zstandard window has {}, more than the {} that are decompressed{}; {}", path.display(), Size((*.window).into()), Size((*.limit).into()), if *.by_memory { " within the limit of memory" } else { "" }, if *.by_memory { "raise the limit, or compress the file with a smaller window" } else { "decompress the file first, or compress it with a smaller window" })]
+    LargeWindow {
+        /// File.
+        path: PathBuf,
+        /// Bytes of the window.
+        window: u64,
+        /// Most bytes of a window.
+        limit: u64,
+        /// True if the limit of memory decides that number.
+        by_memory: bool,
     },
     /// METIS: the number of lines is not the number of vertices in the header.
     #[error("{}: the header names {} vertices, the file has {} lines for vertices; it is cut short or was changed", path.display(), grouped(.expected), grouped(.found))]

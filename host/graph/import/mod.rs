@@ -41,6 +41,7 @@
 //! lists each edge once, and the graph is undirected. A file with `# Directed graph` may list each edge in both
 //! directions; such a graph is undirected, too.
 
+mod attributes;
 mod bytes;
 #[cfg(feature = "parquet")]
 mod columnar;
@@ -49,11 +50,15 @@ mod dimacs;
 mod edge_list;
 mod error;
 mod file_format;
+mod headings;
+mod konect;
 mod ldbc;
 mod matrix_market;
 mod memory;
 mod metis;
 mod names;
+mod notice;
+mod ogb;
 mod options;
 mod pieces;
 mod raw;
@@ -65,7 +70,9 @@ mod text;
 
 pub use error::{ImportError, KNOWN_ENDINGS, LineFault, SerializedFault};
 pub use file_format::{FileFormat, UnknownFormat};
+pub use headings::{ColumnNames, InvalidColumns};
 pub(crate) use memory::check as check_memory;
+pub use notice::Notice;
 pub use options::{DEFAULT_SEED, IdKind, LoadOptions, Orientation, Precision, Progress, ProgressFn, Stage, WeightMode};
 pub(crate) use pieces::Pieces;
 pub(crate) use raw::{RawEdges, Read, give_weights};
@@ -75,7 +82,9 @@ pub use summary::{Format, Loaded, OrientationReason, Summary, WeightSource};
 use super::build;
 use super::external::Budget;
 use bytes::Bytes;
+use parking_lot::Mutex;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use text::{Header, PieceSizes, Plan};
 
 /// Sizes that the header of a file names.
@@ -97,6 +106,10 @@ pub(crate) struct Reader<'a> {
     pub piece_sizes: PieceSizes,
     /// Limits within which edges are read that need not fit into memory. `None` if they must.
     pub budget: Option<Budget>,
+    /// Decisions so far that a user should see.
+    notices: Mutex<Vec<Notice>>,
+    /// Number of vertices that a file beside the edges names.
+    beside: OnceLock<u64>,
 }
 
 /// Contents of an input.
@@ -124,7 +137,9 @@ pub(crate) enum Contents {
 /// * [`ImportError::Memory`], [`ImportError::Refused`] or [`ImportError::LargeText`] if the graph does not fit into
 ///   memory.
 pub fn load(path: &Path, options: &LoadOptions<'_>) -> Result<Loaded, ImportError> {
-    Reader { options, piece_sizes: PieceSizes::of(text::PIECE), budget: None }.open(path)?.in_memory(options)
+    let reader = Reader::new(options, PieceSizes::of(text::PIECE), None);
+    let contents = reader.open(path)?;
+    reader.in_memory(contents)
 }
 
 /// Reads the graph file at `path` as [`load`] does. A graph that does not fit into memory is sorted in temporary files.
@@ -134,28 +149,64 @@ pub fn load(path: &Path, options: &LoadOptions<'_>) -> Result<Loaded, ImportErro
 /// [`ImportError::SmallBudget`] if the vertices alone do not fit into memory.
 pub(crate) fn load_or_sort(path: &Path, options: &LoadOptions<'_>) -> Result<Imported, ImportError> {
     let budget = sorted::budget(options);
-    let reader = Reader { options, piece_sizes: PieceSizes::within(budget.memory), budget: Some(budget.clone()) };
-    match reader.open(path)? {
-        Contents::Edges(read) => sorted::finish_or_sort(read, options, &budget),
-        Contents::Graph(loaded) => Ok(Imported::InMemory(loaded)),
-    }
+    let reader = Reader::new(options, PieceSizes::within(budget.memory), Some(budget.clone()));
+    let mut imported = match reader.open(path)? {
+        Contents::Edges(read) => sorted::finish_or_sort(read, options, &budget)?,
+        Contents::Graph(loaded) => Imported::InMemory(loaded),
+    };
+    reader.add_notices(match &mut imported {
+        Imported::InMemory(loaded) => &mut loaded.notices,
+        Imported::Sorted(graph) => &mut graph.notices,
+    });
+    Ok(imported)
 }
 
-impl Contents {
-    fn in_memory(self, options: &LoadOptions<'_>) -> Result<Loaded, ImportError> {
-        match self {
-            Self::Edges(read) => raw::finish(read, options),
-            Self::Graph(loaded) => Ok(loaded),
-        }
+impl<'a> Reader<'a> {
+    fn new(options: &'a LoadOptions<'a>, piece_sizes: PieceSizes, budget: Option<Budget>) -> Self {
+        Self { options, piece_sizes, budget, notices: Mutex::default(), beside: OnceLock::new() }
     }
 }
 
 impl Reader<'_> {
+    /// Keeps a decision that a user should see.
+    fn note(&self, notice: Notice) {
+        self.notices.lock().push(notice);
+    }
+
+    /// Moves the decisions in front of the others.
+    fn add_notices(&self, others: &mut Vec<Notice>) {
+        others.splice(..0, std::mem::take(&mut *self.notices.lock()));
+    }
+
+    /// Returns the number of vertices that the options or a file beside the edges give.
+    fn vertices(&self) -> Option<u64> {
+        self.options.vertices.or_else(|| self.beside.get().copied())
+    }
+
+    fn in_memory(&self, contents: Contents) -> Result<Loaded, ImportError> {
+        let mut loaded = match contents {
+            Contents::Edges(read) => raw::finish(read, self.options)?,
+            Contents::Graph(loaded) => loaded,
+        };
+        self.add_notices(&mut loaded.notices);
+        Ok(loaded)
+    }
+
     fn open(&self, path: &Path) -> Result<Contents, ImportError> {
         let is_stdin = path.as_os_str() == bytes::STDIN;
+        if let Some(edges) = ogb::edges(path).filter(|_| path.is_dir()) {
+            return self.open(&edges);
+        }
+        if self.options.vertices.is_none()
+            && self.beside.get().is_none()
+            && let Some(vertices) = self.vertices_beside(path)?
+        {
+            // Nobody else sets it.
+            let _ = self.beside.set(vertices);
+        }
         match self.options.format.or_else(|| FileFormat::of(path)) {
             Some(FileFormat::Ldbc) if !is_stdin => {
-                self.check_names(path, Format::Ldbc)?;
+                self.check_choices(path, Format::Ldbc)?;
                 Ok(Contents::Edges(self.ldbc(&ldbc::Paths::of(path))?))
             }
             Some(format) => self.single(&Bytes::open(path, self)?, format),
@@ -163,7 +214,7 @@ impl Reader<'_> {
             None => {
                 let parts = ldbc::Paths::from_prefix(path, "");
                 if parts.vertices.is_file() || parts.edges.is_file() {
-                    self.check_names(path, Format::Ldbc)?;
+                    self.check_choices(path, Format::Ldbc)?;
                     return Ok(Contents::Edges(self.ldbc(&parts)?));
                 }
                 // A path that cannot be opened is reported before its ending is checked.
@@ -196,11 +247,12 @@ pub fn load_bytes(name: &str, bytes: &[u8], options: &LoadOptions<'_>) -> Result
 
 /// Reads a graph as [`load_bytes`] does, with pieces of a given size.
 fn load_pieces(name: &str, bytes: &[u8], options: &LoadOptions<'_>, piece: u64) -> Result<Loaded, ImportError> {
-    let (path, reader) = (Path::new(name), Reader { options, piece_sizes: PieceSizes::of(piece), budget: None });
+    let (path, reader) = (Path::new(name), Reader::new(options, PieceSizes::of(piece), None));
     let Some(format) = options.format.or_else(|| FileFormat::of(path)) else {
         return Err(ImportError::UnknownEnding { path: path.to_owned(), found: ending(path) });
     };
-    reader.single(&Bytes::decompressed(path, bytes.into(), &reader)?, format)?.in_memory(options)
+    let contents = reader.single(&Bytes::decompressed(path, bytes.into(), &reader)?, format)?;
+    reader.in_memory(contents)
 }
 
 /// Returns the ending of a path, in front of that of a compressed file, with its dot.
@@ -216,7 +268,7 @@ impl Reader<'_> {
             return Err(Self::no_vertices(bytes.path().to_owned(), 0));
         }
         let kind = format.kind();
-        self.check_names(bytes.path(), kind)?;
+        self.check_choices(bytes.path(), kind)?;
         let read = match format {
             FileFormat::El => self.edge_list(bytes, kind, edge_list::Columns::Two),
             FileFormat::Wel => self.edge_list(bytes, kind, edge_list::Columns::Three),
@@ -249,10 +301,10 @@ impl Reader<'_> {
         &self,
         bytes: &Bytes<'_>,
         plan: &Plan<'_>,
-        line: impl Fn(&mut RawEdges, &[u8]) -> Result<(), LineFault> + Sync,
+        line: impl Fn(&mut RawEdges, u64, &[u8]) -> Result<(), LineFault> + Sync,
     ) -> Result<Pieces, ImportError> {
         let mut pieces = self.pieces();
-        text::parse(bytes, plan, line, |edges| pieces.push(edges))?;
+        text::parse(bytes, plan, line, |edges, in_front| pieces.push(edges, in_front))?;
         Ok(pieces)
     }
 
