@@ -13,6 +13,8 @@ use std::path::{Path, PathBuf};
 
 /// Bytes that tell the kind of compression.
 pub(super) const MAGIC_BYTES: usize = 4;
+/// First byte of a gzip member (RFC 1952, 2.3.1).
+const MEMBER: u8 = 0x1f;
 /// Bytes that are read at a time.
 const BUFFER: usize = 1 << 18;
 /// Largest window of a Zstandard frame in bytes: the limit of the program `zstd`, which `--long` can exceed.
@@ -135,6 +137,9 @@ impl<R: BufRead> Members<R> {
                 return Ok(false);
             }
             let zeros = buffer.iter().position(|&b| b != 0).unwrap_or(buffer.len());
+            if zeros == 0 && buffer[0] != MEMBER {
+                return Err(io::Error::other("something else than gzip follows the last member"));
+            }
             if zeros == 0 {
                 *self = Self::of(from);
                 return Ok(true);

@@ -68,7 +68,9 @@ pub enum LineFault {
         free: u64,
     },
     /// Columns separated by commas.
-    #[error("`{found}`: columns of this format are separated by blanks or tabs, not by {separator}; read the file as CSV")]
+    #[error(
+        "`{found}`: columns of this format are separated by blanks or tabs, not by {separator}; read the file as CSV"
+    )]
     Commas {
         /// The words.
         found: String,
@@ -106,7 +108,9 @@ pub enum LineFault {
         found: String,
     },
     /// KONECT: a bipartite list whose two sets of vertices cannot be told apart.
-    #[error("the list is bipartite, so that a number is one vertex in the first column and another in the second; {reason}")]
+    #[error(
+        "the list is bipartite, so that a number is one vertex in the first column and another in the second; {reason}"
+    )]
     Bipartite {
         /// The remedy.
         reason: &'static str,

@@ -38,7 +38,9 @@ setters!(ColumnNames { source: Option<String>, target: Option<String>, weight: O
 
 /// A text that names no columns.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{found}` names no columns; write them as in src=author,dst=cited,weight=times, or by position as in src=1,dst=2")]
+#[error(
+    "`{found}` names no columns; write them as in src=author,dst=cited,weight=times, or by position as in src=1,dst=2"
+)]
 pub struct InvalidColumns {
     /// The text.
     pub found: String,
@@ -154,7 +156,9 @@ impl First<'_> {
         let (sources, targets, weights) = (known(&is_source), known(&is_target), known(&is_weight));
         let of = |place: Place, known: (Option<usize>, Option<usize>), what: &str| match (place, known) {
             (Place::Named(i) | Place::At(i), _) => Ok(Some(i)),
-            (Place::Open, (Some(_), Some(_))) => Err(self.wrong(format!("two columns of {what} among {}", self.list()))),
+            (Place::Open, (Some(_), Some(_))) => {
+                Err(self.wrong(format!("two columns of {what} among {}", self.list())))
+            }
             (Place::Open, (first, _)) => Ok(first),
         };
         let is_known = match self.one_suffices {

@@ -12,7 +12,9 @@ pub(super) enum Konect {
     Undirected,
     Directed,
     /// Two sets of vertices, and the number of those in the first column if the header has it.
-    Bipartite { first: Option<u64> },
+    Bipartite {
+        first: Option<u64>,
+    },
 }
 
 impl Konect {

@@ -114,7 +114,9 @@ impl Reader<'_> {
                     .vertex(id)
                     .ok_or_else(|| LineFault::NotListed { found: id, vertex_file: file.path().display().to_string() }),
             };
-            edge_list::edge(own, (at, line), (third, 3), precision, |fields, _| fields.vertex().map(|id| id.and_then(listed)))
+            edge_list::edge(own, (at, line), (third, 3), precision, |fields, _| {
+                fields.vertex().map(|id| id.and_then(listed))
+            })
         })?;
         Ok(Read {
             format: Format::Ldbc,

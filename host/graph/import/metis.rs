@@ -88,13 +88,7 @@ impl Reader<'_> {
     }
 
     /// Parses the line of one vertex.
-    fn row(
-        &self,
-        own: &mut Rows,
-        (at, line): (u64, &[u8]),
-        head: &Head,
-        weighted: bool,
-    ) -> Result<(), LineFault> {
+    fn row(&self, own: &mut Rows, (at, line): (u64, &[u8]), head: &Head, weighted: bool) -> Result<(), LineFault> {
         let row = own.rows;
         let Some(mut fields) = Fields::of(line, COMMENTS) else {
             own.rows += u64::from(!text::is_comment(line, COMMENTS));

@@ -369,7 +369,11 @@ impl Reader<'_> {
 }
 
 #[cfg(test)]
+mod choice_tests;
+#[cfg(test)]
 mod format_tests;
+#[cfg(test)]
+mod list_tests;
 #[cfg(test)]
 mod name_tests;
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Options of loading a graph, and the progress that it reports.
 
-use super::headings::ColumnNames;
 use super::FileFormat;
+use super::headings::ColumnNames;
 use super::summary::WeightSource;
 use crate::setters::setters;
 use std::fmt;

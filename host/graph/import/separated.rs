@@ -126,10 +126,8 @@ impl Reader<'_> {
 
     /// Notes the columns that may be the weight, if weights are asked for and nobody chose the columns.
     pub(super) fn note_numbers(&self, names: &[Cow<'_, [u8]>], is_number: impl Fn(usize) -> bool) {
-        let columns: Vec<String> = (0..names.len())
-            .filter(|&column| is_number(column))
-            .map(|column| text::quote(&names[column]))
-            .collect();
+        let columns: Vec<String> =
+            (0..names.len()).filter(|&column| is_number(column)).map(|column| text::quote(&names[column])).collect();
         if self.wants_weights() && self.options.columns.is_none() && !columns.is_empty() {
             self.note(Notice::NoWeight { columns });
         }

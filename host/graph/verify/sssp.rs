@@ -221,9 +221,7 @@ pub fn sssp_of_exact_weights(
     let tiny = HALF_LEAST * csr.vertices() as f64;
     let wrong = |v: &u64| match (distance(*v), right(*v)) {
         // The comparison is written so that a distance that is NaN is wrong.
-        (Some(found), Some(expected)) => {
-            !((found - expected).abs() <= ROUNDED_WEIGHTS_TOLERANCE * expected + tiny)
-        }
+        (Some(found), Some(expected)) => !((found - expected).abs() <= ROUNDED_WEIGHTS_TOLERANCE * expected + tiny),
         (None, None) => false,
         _ => true,
     };
@@ -475,7 +473,8 @@ mod tests {
     fn distances_that_only_the_rounded_weights_give_are_wrong_beyond_the_rounding() {
         let options = CsrOptions { directed: true, ..Default::default() };
         let csr = Csr::from_real_edges(3, &[(0, 1, 16777216.0), (1, 2, 1.0)], options).unwrap();
-        let check = |exact: [f64; 2]| sssp_of_exact_weights(&csr, &exact, 0, Distances::F64(&[0.0, 16777216.0, 16777217.0]));
+        let check =
+            |exact: [f64; 2]| sssp_of_exact_weights(&csr, &exact, 0, Distances::F64(&[0.0, 16777216.0, 16777217.0]));
         assert_eq!(check([16777217.0, 1.0]), Ok(()));
         let error = check([16777219.0, 1.0]).unwrap_err().to_string();
         assert_eq!(error, "vertex 1: distance 16777216, Dijkstra's algorithm has 16777219");
