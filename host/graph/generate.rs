@@ -430,7 +430,7 @@ mod tests {
     fn the_numbers_of_edges_add_up() {
         for text in ["kron:10", "urand:10:4", "kron:0", "urand:0:1"] {
             for orientation in [Orientation::Auto, Orientation::Directed] {
-                let Loaded { csr, summary } = make(text, &LoadOptions { orientation, ..Default::default() });
+                let Loaded { csr, summary, .. } = make(text, &LoadOptions { orientation, ..Default::default() });
                 assert_eq!(csr.directed(), orientation == Orientation::Directed);
                 let arcs = (summary.input_edges - summary.self_loops) * if csr.directed() { 1 } else { 2 };
                 assert_eq!(csr.arcs() + summary.duplicates, arcs, "{text}");

@@ -169,7 +169,8 @@ impl Reader<'_> {
         if count > 3 {
             self.note(Notice::Unread { columns: (4, count) });
         }
-        if third == Third::Weight && konect.is_none() && count > 2 && is_time(&list[2]) {
+        // A `.wel` file has weights by its name, and KONECT's columns are known.
+        if third == Third::Weight && columns != Columns::Three && konect.is_none() && is_time(&list[2]) {
             self.note(Notice::TimeAsWeight { found: String::from_utf8_lossy(&list[2]).into_owned() });
         }
         layout(Shape::InOrder(third, count.max(3)))

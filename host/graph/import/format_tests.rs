@@ -167,7 +167,7 @@ fn road_networks_are_read() {
         ("p max 2 1\n", "`p max 2 1`: problems are `p sp VERTICES ARCS` and `p edge VERTICES EDGES`"),
         ("p edge 2 1\na 1 2\n", "line 2: `a 1 2`: lines of edges are `e A B`"),
         ("p edge 2 1\ne 1 2 3\n", "line 2: 4 column(s) where 3 are expected"),
-        ("p edge 3 6\ne 1 2\ne 2 3\n", "the header names 6 entries, the file holds 2"),
+        ("p edge 3 3\ne 1 2\ne 2 3\n", "the header names 3 entries, the file holds 2"),
         ("p sp 2\n", "`p sp 2`: the problem line has two whole numbers"),
         ("p sp 2 1\na 1 3 1\n", "line 2: vertex 3 is larger than the 2 vertices that the header names"),
         ("p sp 2 1\na 0 1 1\n", "line 2: vertex 0 in a file whose vertices are counted from 1"),
@@ -209,7 +209,7 @@ fn metis_graphs_are_read() {
         ("3 1\n2\n1\n", "m.graph: the header names 3 vertices, the file has 2 lines for vertices"),
         ("2 1\n2\n1\n1\n", "m.graph: the header names 2 vertices, the file has 3 lines for vertices"),
         ("2 1\n2\n\n", "the header names 2 entries, the file holds 1"),
-        ("2 1\n\n1 1\n", "the header names 2 entries, the file holds 2"),
+        ("2 1\n\n1 1\n", "the header names 2 entries, the file holds 0"),
         (
             "3 2\n1 2\n1 3\n\n",
             "m.graph: vertex 1 is its own neighbour (1 self-loops in all), which METIS graphs do not have",

@@ -53,7 +53,7 @@ pub(super) fn message(result: Result<Loaded, ImportError>) -> String {
 #[test]
 fn the_enron_graph_is_undirected_and_has_the_component_that_the_file_holds() {
     let path = crate::tree::root().join("examples/data/email-enron.txt");
-    let Loaded { csr, summary } = load(&path, &LoadOptions::default()).unwrap();
+    let Loaded { csr, summary, .. } = load(&path, &LoadOptions::default()).unwrap();
     let text = fs::read_to_string(&path).unwrap();
     let lines = text.lines().filter(|l| !l.starts_with('#')).count() as u64;
     assert_eq!((summary.input_edges, summary.duplicates, summary.self_loops), (lines, 0, 0));
@@ -73,7 +73,7 @@ fn the_enron_graph_is_undirected_and_has_the_component_that_the_file_holds() {
 /// Compares the degrees with those in Zachary's matrix (1977, figure 2).
 #[test]
 fn the_karate_club_is_undirected_by_its_header() {
-    let Loaded { csr, summary } =
+    let Loaded { csr, summary, .. } =
         load(&crate::tree::root().join("examples/data/karate.txt"), &LoadOptions::default()).unwrap();
     assert_eq!((csr.vertices(), csr.edges(), csr.directed()), (34, 78, false));
     assert_eq!((summary.input_edges, summary.duplicates, summary.self_loops), (78, 0, 0));
@@ -228,7 +228,7 @@ fn bad_lines_are_named() {
         (
             "g.graphml",
             "",
-            "g.graphml: .graphml is not a known ending of graph files; they end in .el .txt .wel .csv .tsv .parquet",
+            "g.graphml: .graphml is not a known ending of graph files; they end in .el .txt .edges .wel .csv .tsv .parquet",
         ),
         ("g.el.xz", "", "(compress it with gzip or zstd instead)"),
         ("g", "", "g: has no ending, which tells the format; rename it"),
