@@ -1,6 +1,6 @@
 //! Attributes of edges as networkx writes them behind the two vertices: `{}`, `{'weight': 3.0, 'colour': 'red'}`.
 
-use super::error::LineFault;
+use super::line_fault::LineFault;
 use super::text;
 
 /// Returns the weight among the attributes of an edge, or `None` if there is none. `text` is what follows the vertices.

@@ -7,7 +7,8 @@
 //! Lines that begin with `c` are comments.
 
 use super::bytes::Bytes;
-use super::error::{ImportError, LineFault};
+use super::error::ImportError;
+use super::line_fault::LineFault;
 use super::matrix_market::index;
 use super::raw::Read;
 use super::text::{self, Fields, Header};

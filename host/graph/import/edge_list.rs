@@ -2,9 +2,10 @@
 
 use super::attributes;
 use super::bytes::Bytes;
-use super::error::{ImportError, LineFault};
+use super::error::ImportError;
 use super::headings::{self, First, FirstLine};
 use super::konect::Konect;
+use super::line_fault::LineFault;
 use super::names::{Ends, Vertices, is_heading_above};
 use super::notice::Notice;
 use super::raw::{RawEdges, Read};
@@ -25,7 +26,7 @@ pub(crate) enum Columns {
     AsFirstLine,
 }
 
-/// How the lines of a list are read.
+/// Form of a list.
 struct Layout {
     /// First byte and number of the lines behind a heading.
     start: (u64, u64),
@@ -280,7 +281,7 @@ fn of_side(id: u64, side: usize, first: u64) -> Result<u64, LineFault> {
     }
 }
 
-/// What the comments above the first edge say.
+/// Facts in the comments above the first edge.
 #[derive(Default)]
 struct Declared {
     directed: Option<bool>,

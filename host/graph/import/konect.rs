@@ -6,7 +6,7 @@
 
 use std::path::Path;
 
-/// What the header says.
+/// Kind of list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Konect {
     Undirected,

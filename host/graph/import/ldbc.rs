@@ -4,7 +4,8 @@
 use super::bytes::Bytes;
 use super::decompress;
 use super::edge_list;
-use super::error::{ImportError, LineFault};
+use super::error::ImportError;
+use super::line_fault::LineFault;
 use super::raw::Read;
 use super::text::{self, Fields, Header};
 use super::{Format, Reader};

@@ -162,7 +162,7 @@ fn rounded_weights_are_named_with_the_first_line_and_the_largest_difference() {
     );
     assert_eq!(loaded.csr.weights(), Some(&Weights::F32(vec![0.5, 16_777_216.0, 123_456_792.0])));
     assert_eq!(loaded.exact_weights, Some(vec![0.5, 16_777_217.0, 123_456_789.0]));
-    // The same graph comes out where nobody asks for the exact weights.
+    // Without the exact weights the graph is the same.
     let rounded = weighted("f.wel", text);
     assert_eq!((rounded.csr, rounded.notices, rounded.exact_weights), (loaded.csr, loaded.notices, None));
     // Weights that 32 bits hold are not named, and neither are integers or weights of 64 bits.

@@ -2,7 +2,8 @@
 //! 5935, 1996. An entry in row `i` and column `j` is an edge from `i` to `j`.
 
 use super::bytes::Bytes;
-use super::error::{ImportError, LineFault};
+use super::error::ImportError;
+use super::line_fault::LineFault;
 use super::raw::Read;
 use super::text::{self, Fields, Header};
 use super::{Format, Reader, Sizes};

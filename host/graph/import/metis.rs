@@ -3,7 +3,8 @@
 //! empty line does. Each edge is on the lines of both of its ends. `%` begins comment lines.
 
 use super::bytes::Bytes;
-use super::error::{ImportError, LineFault};
+use super::error::ImportError;
+use super::line_fault::LineFault;
 use super::matrix_market::index;
 use super::raw::{RawEdges, Read};
 use super::text::{self, Fields, Header};

@@ -2,12 +2,12 @@
 //!
 //! | ending | format |
 //! |---|---|
-//! | `.el`, `.txt` | edge list: two vertices on a line (`.txt` may have a weight in a third column) |
+//! | `.el`, `.txt`, `.edges`, `out.*` | edge list: two vertices on a line (all but `.el` may have a weight in a third column) |
 //! | `.wel` | weighted edge list: two vertices and a weight |
-//! | `.csv`, `.tsv` | columns separated by commas or tabs; a header line may name them (`source`, `target`, `weight`) |
+//! | `.csv`, `.tsv` | columns separated by commas, tabs, semicolons or vertical bars; a header line may name them (`source`, `target`, `weight`) |
 //! | `.parquet`, `.arrow`, `.feather` | edge tables with columns `source`, `target` and `weight` (feature `parquet`) |
 //! | `.mtx` | Matrix Market: coordinate; general or symmetric; pattern, integer or real |
-//! | `.gr` | DIMACS shortest paths: `p sp`, `a` lines |
+//! | `.gr`, `.col` | DIMACS shortest paths (`p sp`, `a` lines), cliques and colouring (`p edge`, `e` lines) |
 //! | `.graph` | METIS: the neighbours of one vertex on each line |
 //! | `.v` + `.e` | LDBC Graphalytics: vertices, edges with an optional weight, and `.properties` when there is one |
 //! | `.sg`, `.wsg` | GAP Benchmark Suite's serialized graph, without and with int32 weights |
@@ -15,11 +15,13 @@
 //! A file may be compressed with gzip or zstd, and then ends in `.gz` or `.zst` behind its own ending. `-` is standard
 //! input. [`LoadOptions::format`] chooses another format than the ending's.
 //!
-//! In edge lists `#` and `%` begin comment lines. Words are separated by blanks and tabs. Lines end in LF or CR LF.
+//! In edge lists `#` and `%` begin comment lines, and remarks behind an edge. Words are separated by blanks and tabs. Lines
+//! end in LF or CR LF. Attributes of networkx may follow an edge. [`Loaded::notices`] has what a user should see: columns
+//! that were not read, headings, weights that were rounded.
 //!
 //! # Vertices
 //!
-//! * Edge lists have the vertices that occur in edges.
+//! * Edge lists and tables have the vertices that occur in edges, or as many as [`LoadOptions::vertices`] says.
 //! * Matrix Market, DIMACS and METIS files have the vertices from 1 to the number in their header.
 //! * LDBC graphs have the vertices of the vertex file, or without one those that occur in the edge file.
 //! * GAP graphs have the vertices `0 .. vertices`.
@@ -31,6 +33,12 @@
 //! of a table may have any, and is quoted where the name has a comma (RFC 4180). Names in ascending order of their bytes
 //! number the vertices, so that results depend neither on the order of the lines nor on the number of threads.
 //!
+//! # Columns
+//!
+//! A header of a table, or of an edge list, has known names such as `source` and `dst_id`, or those that
+//! [`LoadOptions::columns`] chooses. That option also takes positions. The raw folder of a graph of the Open Graph
+//! Benchmark is read, too: `edge.csv.gz`, with the number of vertices in `num-node-list.csv.gz`.
+//!
 //! # Directed or undirected
 //!
 //! [`Orientation::Auto`] follows the file. Some files do not state the orientation: edge lists without SNAP's header,
@@ -39,7 +47,7 @@
 //!
 //! SNAP's header is a comment in front of the first edge of `.el`, `.txt` and `.wel`. A file with `# Undirected graph`
 //! lists each edge once, and the graph is undirected. A file with `# Directed graph` may list each edge in both
-//! directions; such a graph is undirected, too.
+//! directions; such a graph is undirected, too. KONECT's header is the first line: `% sym`, `% asym` or `% bip`.
 
 mod attributes;
 mod bytes;
@@ -53,6 +61,7 @@ mod file_format;
 mod headings;
 mod konect;
 mod ldbc;
+mod line_fault;
 mod matrix_market;
 mod memory;
 mod metis;
@@ -68,9 +77,10 @@ mod sorted;
 mod summary;
 mod text;
 
-pub use error::{ImportError, KNOWN_ENDINGS, LineFault, SerializedFault};
+pub use error::{ImportError, KNOWN_ENDINGS, SerializedFault};
 pub use file_format::{FileFormat, UnknownFormat};
 pub use headings::{ColumnNames, InvalidColumns};
+pub use line_fault::LineFault;
 pub(crate) use memory::check as check_memory;
 pub use notice::Notice;
 pub use options::{DEFAULT_SEED, IdKind, LoadOptions, Orientation, Precision, Progress, ProgressFn, Stage, WeightMode};
@@ -108,8 +118,8 @@ pub(crate) struct Reader<'a> {
     pub budget: Option<Budget>,
     /// Decisions so far that a user should see.
     notices: Mutex<Vec<Notice>>,
-    /// Number of vertices that a file beside the edges names.
-    beside: OnceLock<u64>,
+    /// Number of vertices that a file beside the edges names, as the decision to use it.
+    beside: OnceLock<Notice>,
 }
 
 /// Contents of an input.
@@ -180,7 +190,10 @@ impl Reader<'_> {
 
     /// Returns the number of vertices that the options or a file beside the edges give.
     fn vertices(&self) -> Option<u64> {
-        self.options.vertices.or_else(|| self.beside.get().copied())
+        self.options.vertices.or_else(|| match self.beside.get() {
+            Some(Notice::VerticesOf { vertices, .. }) => Some(*vertices),
+            _ => None,
+        })
     }
 
     fn in_memory(&self, contents: Contents) -> Result<Loaded, ImportError> {
@@ -194,7 +207,7 @@ impl Reader<'_> {
 
     fn open(&self, path: &Path) -> Result<Contents, ImportError> {
         let is_stdin = path.as_os_str() == bytes::STDIN;
-        if let Some(edges) = ogb::edges(path).filter(|_| path.is_dir()) {
+        if let Some(edges) = ogb::edges(path) {
             return self.open(&edges);
         }
         if self.options.vertices.is_none()

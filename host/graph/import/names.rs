@@ -4,7 +4,8 @@
 //! names. When all are known, they are sorted, and the provisional numbers are translated to vertices.
 
 use super::bytes::Bytes;
-use super::error::{ImportError, LineFault};
+use super::error::ImportError;
+use super::line_fault::LineFault;
 use super::raw::Read;
 use super::text::{self, Fields, Header};
 use super::{Format, IdKind, Reader, memory};
@@ -103,7 +104,7 @@ impl Reader<'_> {
 
     /// Returns the parser of names.
     pub(crate) fn named(&self, path: &Path) -> Result<Vertices, ImportError> {
-        match self.vertices() {
+        match self.options.vertices {
             Some(_) => {
                 let reason = "its vertices have names".to_owned();
                 Err(ImportError::CountedVertices { path: path.to_owned(), reason })
@@ -161,6 +162,7 @@ impl Vertices {
     pub(crate) fn finish(self, read: Read, reader: &Reader<'_>) -> Result<Read, ImportError> {
         let Self::Names(interner) = self else {
             let ids = reader.vertices().map(|vertices| Ids::dense(0, vertices));
+            reader.beside.get().into_iter().for_each(|notice| reader.note(notice.clone()));
             return Ok(Read { ids, ..read });
         };
         let dictionary = interner.finish(&read.path, read.pieces.edges(), reader.memory_limit())?;

@@ -2,7 +2,8 @@
 //! and beside it `num-node-list.csv.gz` with the number of vertices of each graph.
 
 use super::bytes::Bytes;
-use super::error::{ImportError, LineFault};
+use super::error::ImportError;
+use super::line_fault::LineFault;
 use super::notice::Notice;
 use super::text::{Fields, Header};
 use super::{Reader, decompress};
@@ -18,14 +19,18 @@ fn file(folder: &Path, name: &str) -> Option<PathBuf> {
     ENDINGS.iter().map(|ending| folder.join(format!("{name}{ending}"))).find(|path| path.is_file())
 }
 
-/// Returns the file of edges in a folder of the benchmark: the raw folder, or the one above it.
+/// Returns the file of edges in a folder of the benchmark: the raw folder, or the one above it. Returns `None` for a
+/// path that is no folder.
 pub(super) fn edges(folder: &Path) -> Option<PathBuf> {
+    if !folder.is_dir() {
+        return None;
+    }
     [folder.to_owned(), folder.join("raw")].iter().find_map(|folder| file(folder, EDGES))
 }
 
 impl Reader<'_> {
-    /// Returns the number of vertices that a file beside the edges names.
-    pub(super) fn vertices_beside(&self, edges: &Path) -> Result<Option<u64>, ImportError> {
+    /// Returns the number of vertices that a file beside the edges names, as a decision to show.
+    pub(super) fn vertices_beside(&self, edges: &Path) -> Result<Option<Notice>, ImportError> {
         if decompress::uncompressed_name(edges).file_name().is_none_or(|name| name != EDGES) {
             return Ok(None);
         }
@@ -41,8 +46,7 @@ impl Reader<'_> {
         match numbers[..] {
             [vertices] => {
                 let file = list.file_name().unwrap_or_default().to_string_lossy().into_owned();
-                self.note(Notice::VerticesOf { file, vertices });
-                Ok(Some(vertices))
+                Ok(Some(Notice::VerticesOf { file, vertices }))
             }
             _ => Err(ImportError::SeveralGraphs { path: list, graphs: numbers.len() as u64 }),
         }

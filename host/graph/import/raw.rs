@@ -1,6 +1,7 @@
 //! Edges as they were read, and their conversion to a graph.
 
-use super::error::{ImportError, LineFault, SerializedFault};
+use super::error::{ImportError, SerializedFault};
+use super::line_fault::LineFault;
 use super::memory;
 use super::names::Translation;
 use super::notice::Notice;

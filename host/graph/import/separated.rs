@@ -6,8 +6,9 @@
 //! the vertices, and a third is the weight.
 
 use super::bytes::Bytes;
-use super::error::{ImportError, LineFault};
+use super::error::ImportError;
 use super::headings::{Columns, First, FirstLine};
+use super::line_fault::LineFault;
 use super::names::is_heading_above;
 use super::notice::Notice;
 use super::raw::Read;

@@ -1,7 +1,8 @@
 //! Reads lines of text in parallel. Each task reads and parses a piece of the file.
 
 use super::bytes::Bytes;
-use super::error::{ImportError, LineFault};
+use super::error::ImportError;
+use super::line_fault::LineFault;
 use super::{Progress, ProgressFn, Stage};
 use rayon::prelude::*;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};

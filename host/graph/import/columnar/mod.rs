@@ -8,8 +8,9 @@ mod column;
 mod tests;
 
 use super::bytes::Bytes;
-use super::error::{ImportError, LineFault};
+use super::error::ImportError;
 use super::headings::{Columns, First, FirstLine};
+use super::line_fault::LineFault;
 use super::names::Vertices;
 use super::raw::{RawEdges, Read};
 use super::{Format, IdKind, Pieces, Progress, Reader, Stage, memory};
