@@ -139,7 +139,7 @@ impl Generator {
         // The in-lists of a directed graph are built beside the lists.
         let sides = if options.orientation == Orientation::Directed { 2 } else { 1 };
         if sides * self.peak_bytes(options) <= budget.memory.into() {
-            return Ok(Imported::InMemory(self.load(&options.memory(Some(budget.memory)))?));
+            return Ok(Imported::InMemory(Box::new(self.load(&options.memory(Some(budget.memory)))?)));
         }
         let mut pieces = Pieces::new(Some(&budget));
         let scramble = Scramble::new(self.scale, options.seed);

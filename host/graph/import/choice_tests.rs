@@ -172,7 +172,7 @@ fn a_raw_folder_of_ogb_has_the_vertices_of_its_list() {
         assert_eq!(loaded.csr.ids(), &Ids::dense(0, 5));
         assert_eq!(noted(&loaded), ["5 vertices, as num-node-list.csv says"]);
         let Imported::InMemory(stored) = load_or_sort(path, &LoadOptions::default()).unwrap() else { panic!() };
-        assert_eq!(stored, loaded);
+        assert_eq!(*stored, loaded);
     }
     let chosen = load(&raw, &LoadOptions::default().vertices(Some(9))).unwrap();
     assert_eq!((chosen.csr.vertices(), noted(&chosen).len()), (9, 0));

@@ -117,7 +117,7 @@ impl<R: Read> Read for Counted<'_, R> {
 
 /// The members of a gzip file, one after another. Zeros may follow a member, as they do on media with blocks of a size.
 enum Members<R> {
-    Member(GzDecoder<R>),
+    Member(Box<GzDecoder<R>>),
     Behind(R),
     /// The end, or an error.
     Ended,
@@ -125,7 +125,7 @@ enum Members<R> {
 
 impl<R: BufRead> Members<R> {
     fn of(from: R) -> Self {
-        Self::Member(GzDecoder::new(from))
+        Self::Member(Box::new(GzDecoder::new(from)))
     }
 
     /// Begins the next member behind zeros; returns false at the end of the file.

@@ -162,7 +162,7 @@ pub(crate) fn load_or_sort(path: &Path, options: &LoadOptions<'_>) -> Result<Imp
     let reader = Reader::new(options, PieceSizes::within(budget.memory), Some(budget.clone()));
     let mut imported = match reader.open(path)? {
         Contents::Edges(read) => sorted::finish_or_sort(read, options, &budget)?,
-        Contents::Graph(loaded) => Imported::InMemory(loaded),
+        Contents::Graph(loaded) => Imported::InMemory(Box::new(loaded)),
     };
     reader.add_notices(match &mut imported {
         Imported::InMemory(loaded) => &mut loaded.notices,

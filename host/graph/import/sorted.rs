@@ -41,7 +41,7 @@ pub(crate) struct SortedGraph {
 
 /// A graph that was read to be stored.
 pub(crate) enum Imported {
-    InMemory(Loaded),
+    InMemory(Box<Loaded>),
     Sorted(Box<SortedGraph>),
 }
 
@@ -66,7 +66,7 @@ pub(crate) fn finish_or_sort(read: Read, options: &LoadOptions<'_>, budget: &Bud
         needed += numbered.arcs() * u128::from(numbered.width() + numbered.weight_width(options));
     }
     if !numbered.pieces.is_spilled() && needed <= budget.memory.into() {
-        return Ok(Imported::InMemory(numbered.build(options)?));
+        return Ok(Imported::InMemory(Box::new(numbered.build(options)?)));
     }
     let shares = Shares::of(&numbered, options, budget)?;
     Ok(Imported::Sorted(Box::new(sort_numbered(numbered, options, &budget.folder, &shares)?)))

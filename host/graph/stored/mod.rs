@@ -102,7 +102,7 @@ impl GraphToStore {
     /// * Otherwise as for [`Input::load`].
     pub fn import(name: GraphName, input: &Input, options: &LoadOptions<'_>) -> Result<Self, ImportError> {
         let source = match input.load_or_sort(options)? {
-            Imported::InMemory(loaded) => Source::in_memory(loaded),
+            Imported::InMemory(loaded) => Source::in_memory(*loaded),
             Imported::Sorted(graph) => Source::sorted(*graph),
         };
         Ok(Self::of(name, source))

@@ -219,13 +219,13 @@ pub fn sssp_of_exact_weights(
     let keys = search(csr, source, |key, arc| (f64::from_bits(key) + exact[arc]).to_bits())?;
     let right = |v: u64| Some(keys[v as usize]).filter(|key| *key != FAR).map(f64::from_bits);
     let tiny = HALF_LEAST * csr.vertices() as f64;
-    let wrong = |v: &u64| match (distance(*v), right(*v)) {
-        // The comparison is written so that a distance that is NaN is wrong.
-        (Some(found), Some(expected)) => !((found - expected).abs() <= ROUNDED_WEIGHTS_TOLERANCE * expected + tiny),
-        (None, None) => false,
-        _ => true,
+    let near = |v: u64| match (distance(v), right(v)) {
+        // The comparison is written so that a distance that is NaN is not near.
+        (Some(found), Some(expected)) => (found - expected).abs() <= ROUNDED_WEIGHTS_TOLERANCE * expected + tiny,
+        (None, None) => true,
+        _ => false,
     };
-    all().find_first(wrong).map_or(Ok(()), |v| {
+    all().find_first(|&v| !near(v)).map_or(Ok(()), |v| {
         let (found, expected) = (Found(distance(v)), Found(right(v)));
         Err(VerifyError::Distance { vertex: name(csr, v), found, expected })
     })
