@@ -136,7 +136,8 @@ impl Reader<'_> {
         let list: Vec<Cow<'_, [u8]>> = words(&line).unwrap_or_default().into_iter().map(Cow::Borrowed).collect();
         let first = First { path: bytes.path(), words: &list, one_suffices: false };
         let meaning = first.meaning(self.options.columns)?;
-        let behind = (header.offset(), header.line() + 1);
+        let number = header.line();
+        let behind = (header.offset(), number + 1);
         let below = next_edge(&mut header)?;
         let above_numbers = |places: [usize; 2]| {
             let below = below.as_ref().and_then(|line| ends(line, places));
@@ -152,6 +153,11 @@ impl Reader<'_> {
                 return Ok(Layout { start: behind, shape: Shape::At(columns), words: None });
             }
             FirstLine::Edge(Some(columns)) => {
+                let most = columns.source.max(columns.target);
+                if most >= list.len() {
+                    let fault = LineFault::Columns { found: list.len(), expected: most + 1 };
+                    return Err(bytes.fault(number, fault));
+                }
                 let start = if above_numbers([columns.source, columns.target]) { behind } else { (0, 1) };
                 return Ok(Layout { start, shape: Shape::At(columns), words: None });
             }

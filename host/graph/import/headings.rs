@@ -139,8 +139,22 @@ impl First<'_> {
     /// Decides whether the line is a heading, and which columns are read.
     ///
     /// # Errors
-    /// [`ImportError::Header`] if a heading has a column twice, or lacks one; or if a chosen column is missing.
+    /// [`ImportError::Header`] if a heading has a column twice, or lacks one; or if a chosen column is missing, or is both
+    /// source and target.
     pub fn meaning(&self, chosen: Option<&ColumnNames>) -> Result<FirstLine, ImportError> {
+        let meaning = self.columns(chosen)?;
+        match meaning {
+            FirstLine::Heading(c) | FirstLine::HeadingAboveNumbers(c) | FirstLine::Edge(Some(c))
+                if c.source == c.target =>
+            {
+                let found = format!("column {} is source and target among {}", c.source + 1, self.list());
+                Err(self.wrong(found))
+            }
+            meaning => Ok(meaning),
+        }
+    }
+
+    fn columns(&self, chosen: Option<&ColumnNames>) -> Result<FirstLine, ImportError> {
         let names: Vec<String> = self.words.iter().map(|word| plain(word)).collect();
         let count = names.len();
         let known = |is: &dyn Fn(&str) -> bool| {

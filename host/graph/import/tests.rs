@@ -487,7 +487,7 @@ proptest! {
         ],
         piece in 1u64..64, options in options(),
         vertices in prop_oneof![3 => Just(None), 1 => (0u64..9).prop_map(Some)],
-        columns in prop_oneof![4 => Just(None), 1 => "(src=([1-3]|src_id),)?dst=([1-3]|to)(,weight=3)?".prop_map(Some)],
+        columns in prop_oneof![4 => Just(None), 1 => "src=([1-3]|src_id)(,dst=([1-3]|to))?(,weight=3)?".prop_map(Some)],
         ids in prop_oneof![Just(IdKind::Auto), Just(IdKind::Numbers), Just(IdKind::Names)],
     ) {
         let columns: Option<ColumnNames> = columns.map(|text| text.parse().unwrap());

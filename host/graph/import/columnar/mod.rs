@@ -164,6 +164,7 @@ impl Reader<'_> {
         };
         let mut roots: Vec<usize> = [source, target].into_iter().chain(weight).collect();
         roots.sort_unstable();
+        roots.dedup();
         let place = |column: usize| roots.partition_point(|&root| root < column);
         let (source, target, weight) = (place(source), place(target), weight.map(place));
         let table = Table { bytes, source, target, weight, roots, vertices, reader: self };
