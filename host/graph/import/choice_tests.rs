@@ -84,7 +84,7 @@ fn columns_are_chosen_by_name_and_by_position() {
         ("g.el", "1 2\n", "dst=friend", "g.el: no column `friend` among `1`, `2`"),
         ("g.csv", "a,b\n1,2\n", "src=b,dst=2", "g.csv: column 2 is source and target among `a`, `b`"),
         ("g.el", "# x\n1\n", "src=1", "g.el line 2: 1 column(s) where 2 are expected"),
-        ("g.csv", "1,\n1\n", "src=1", "g.csv line 2: 1 column(s) where 2 are expected"),
+        ("g.csv", "1,2\n1\n", "src=1", "g.csv line 2: 1 column(s) where 2 are expected"),
         ("g.el", "1 2\n", "src=2", "g.el: column 2 is source and target among `1`, `2`"),
         ("g.el", "1 2\n", "dst=3", "g.el: no column `3` among `1`, `2`"),
         ("g.el", "1 2 3\n1 2\n", "src=1,dst=3", "g.el line 2: 2 column(s) where 3 are expected"),
