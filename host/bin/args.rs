@@ -204,8 +204,8 @@ pub enum GraphCommand {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Graph, cache and results")]
 pub struct GraphArgs {
-    /// A graph file (.el .txt .wel .csv .tsv .parquet .arrow .mtx .gr .graph .sg .wsg, or an LDBC .v or .e, also with .gz or .zst), -
-    /// for standard input, kron:SCALE or urand:SCALE, or stored:NAME for a graph that `graph import` stored on --device
+    /// A graph file (.el .txt .edges .wel .csv .tsv .parquet .arrow .mtx .gr .col .graph .sg .wsg, KONECT's out.*, or an
+    /// LDBC .v or .e, also with .gz or .zst), - for standard input, kron:SCALE or urand:SCALE, or stored:NAME for a graph that `graph import` stored on --device
     pub input: OsString,
     /// Format of the input, if its ending does not name it: el, txt, wel, csv, tsv, parquet, arrow, mtx, gr, graph,
     /// sg or wsg
@@ -236,6 +236,9 @@ pub struct GraphArgs {
     /// Store a checksum for each 4 KiB of edges; kernels compare it with every page that they read
     #[arg(long)]
     pub page_checksums: bool,
+    /// Memory for reading the input, as in 2G: an input that needs more is refused [default: the free memory]
+    #[arg(long, value_name = "BYTES")]
+    pub memory: Option<Bytes>,
     /// Runs per source
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub runs: u32,
@@ -268,8 +271,8 @@ pub struct GraphArgs {
 
 #[derive(Args, Clone, Debug)]
 pub struct ImportArgs {
-    /// A graph file (.el .txt .wel .csv .tsv .parquet .arrow .mtx .gr .graph .sg .wsg, or an LDBC .v or .e, also with .gz or .zst), -
-    /// for standard input, or kron:SCALE or urand:SCALE
+    /// A graph file (.el .txt .edges .wel .csv .tsv .parquet .arrow .mtx .gr .col .graph .sg .wsg, KONECT's out.*, or an
+    /// LDBC .v or .e, also with .gz or .zst), - for standard input, or kron:SCALE or urand:SCALE
     pub input: OsString,
     /// Format of the input, if its ending does not name it: el, txt, wel, csv, tsv, parquet, arrow, mtx, gr, graph,
     /// sg or wsg

@@ -81,6 +81,7 @@ pub fn run(job: &Job, world: &WorldArgs, interrupt: &Interrupt) -> Result<(), Fa
     let sources = sources.into_iter().flatten().collect::<Vec<_>>();
     text.line(format_args!("warpbell {}  {plan}", env!("CARGO_PKG_VERSION")))?;
     text.line(format_args!("{}", Described::from(&loaded).line()))?;
+    Described::from(&loaded).notices().try_for_each(|notice| text.line(format_args!("{notice}")))?;
 
     let partition = PartitionPlan::new(csr, plan.pes(), true);
     let options = PartitionedBfsOptions::default();

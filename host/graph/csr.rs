@@ -327,6 +327,12 @@ impl Csr {
         self
     }
 
+    /// Takes the weights out.
+    pub(crate) fn take_weights(mut self) -> (Self, Option<Weights>) {
+        let weights = self.weights.take();
+        (self, weights)
+    }
+
     /// Replaces the weights by these, one for each arc.
     pub(crate) fn with_weights(mut self, weights: Weights) -> Self {
         debug_assert_eq!(weights.len(), self.neighbours.len());

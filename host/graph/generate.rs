@@ -126,7 +126,7 @@ impl Generator {
             duplicates,
             bytes: 0,
         };
-        Ok(Loaded { csr, summary })
+        Ok(Loaded::new(csr, summary))
     }
 
     /// Generates the graph as [`Generator::load`] does. One that does not fit into memory is sorted in temporary files.
@@ -139,7 +139,7 @@ impl Generator {
         // The in-lists of a directed graph are built beside the lists.
         let sides = if options.orientation == Orientation::Directed { 2 } else { 1 };
         if sides * self.peak_bytes(options) <= budget.memory.into() {
-            return Ok(Imported::InMemory(self.load(&options.memory(Some(budget.memory)))?));
+            return Ok(Imported::InMemory(Box::new(self.load(&options.memory(Some(budget.memory)))?)));
         }
         let mut pieces = Pieces::new(Some(&budget));
         let scramble = Scramble::new(self.scale, options.seed);
@@ -154,7 +154,7 @@ impl Generator {
                 edges_of_block
             });
             let generated: Vec<RawEdges> = generated.collect();
-            generated.into_iter().try_for_each(|edges| pieces.push(edges))?;
+            generated.into_iter().try_for_each(|edges| pieces.push(edges, 0))?;
             if let Some(progress) = options.progress {
                 progress(Progress { stage: Stage::Build, done: (first + group).min(blocks), total: blocks });
             }
@@ -430,7 +430,7 @@ mod tests {
     fn the_numbers_of_edges_add_up() {
         for text in ["kron:10", "urand:10:4", "kron:0", "urand:0:1"] {
             for orientation in [Orientation::Auto, Orientation::Directed] {
-                let Loaded { csr, summary } = make(text, &LoadOptions { orientation, ..Default::default() });
+                let Loaded { csr, summary, .. } = make(text, &LoadOptions { orientation, ..Default::default() });
                 assert_eq!(csr.directed(), orientation == Orientation::Directed);
                 let arcs = (summary.input_edges - summary.self_loops) * if csr.directed() { 1 } else { 2 };
                 assert_eq!(csr.arcs() + summary.duplicates, arcs, "{text}");

@@ -9,6 +9,7 @@ mod faults;
 mod gather;
 mod graph;
 mod highlights;
+mod inputs;
 mod large_imports;
 mod manual;
 mod names;

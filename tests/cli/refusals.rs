@@ -33,7 +33,7 @@ fn inputs_that_cannot_be_read_are_named() {
         ("zero.mtx", Some(b""), &["zero.mtx", "is empty"]),
         ("zero.sg", Some(b""), &["zero.sg", "is empty"]),
         ("edges", Some(b"1 2\n"), &["edges: ", "has no ending", "rename it", ".el"]),
-        ("edges.csv", Some(b"1;2\n"), &["edges.csv line 1", "1 column(s)"]),
+        ("edges.csv", Some(b"1 2\n"), &["edges.csv line 1", "`1 2` is one column", "with --format txt"]),
         ("edges.parquet", Some(b"PAR1"), &["edges.parquet", ".csv"]),
         ("cut.el.gz", Some(b"\x1f\x8b\x08\x00"), &["cut.el.gz", "cannot be decompressed", "cut short"]),
         ("commas.el", Some(b"# id\n1,2\n2,3\n"), &["commas.el line 2", "`1,2`", "commas", "blanks or tabs"]),

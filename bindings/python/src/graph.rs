@@ -16,7 +16,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
 use warpbell::engine;
-use warpbell::graph::import::Precision;
+use warpbell::graph::import::{ColumnNames, Notice, Precision};
 use warpbell::graph::stored::{self, GraphToStore};
 use warpbell::graph::{
     Bfs, BfsOptions, Components, ComponentsOptions, Csr, GraphOnEngine, IdKind, Ids, Input, LoadOptions, Neighbours,
@@ -32,6 +32,8 @@ pub(crate) struct Graph {
     shared: Arc<Shared>,
     /// Vertices of networkx in the order of their numbers, and their numbers.
     labels: Option<(Py<PyList>, Py<PyDict>)>,
+    /// Decisions of the import.
+    notices: Vec<String>,
 }
 
 /// An input, and how it is read.
@@ -40,6 +42,8 @@ struct Reading {
     input: Input,
     format: Option<String>,
     ids: IdKind,
+    columns: Option<ColumnNames>,
+    vertices: Option<u64>,
     orientation: Orientation,
     weights: WeightMode,
     precision: Option<Precision>,
@@ -65,6 +69,8 @@ impl Reading {
             input: Input::of(text.as_os_str()).map_err(Failure::from)?,
             format: None,
             ids: IdKind::Auto,
+            columns: None,
+            vertices: None,
             orientation: Orientation::Auto,
             weights: WeightMode::IfPresent,
             precision: None,
@@ -79,6 +85,10 @@ impl Reading {
             match name.as_str() {
                 "format" => made.format = value.extract()?,
                 "ids" => made.ids = one_of(&word()?, &name, IDS)?,
+                "columns" => {
+                    made.columns = Some(word()?.parse().map_err(|e| Failure::invalid(format!("columns: {e}")))?)
+                }
+                "vertices" => made.vertices = value.extract()?,
                 "orientation" => made.orientation = one_of(&word()?, &name, ORIENTATIONS)?,
                 "weights" => made.weights = one_of(&word()?, &name, WEIGHTS)?,
                 "double_weights" => made.precision = value.extract::<bool>()?.then_some(Precision::Double),
@@ -88,8 +98,8 @@ impl Reading {
                 "temp_dir" => made.temp_dir = value.extract()?,
                 _ => {
                     let text = format!(
-                        "`{name}` is no option of an input; there are format, ids, orientation, weights, double_weights, self_loops, \
-                         seed, memory and temp_dir"
+                        "`{name}` is no option of an input; there are format, ids, columns, vertices, orientation, weights, \
+                         double_weights, self_loops, seed, memory and temp_dir"
                     );
                     return Err(crate::error::wrong_type(text));
                 }
@@ -107,6 +117,8 @@ impl Reading {
         let report = |p: warpbell::graph::Progress| progress.note(name_of(p.stage), p.done, p.total);
         let mut options = LoadOptions::default()
             .ids(self.ids)
+            .columns(self.columns.as_ref())
+            .vertices(self.vertices)
             .orientation(self.orientation)
             .weights(self.weights)
             .keep_self_loops(self.keep_self_loops)
@@ -149,6 +161,10 @@ fn name_of(stage: Stage) -> &'static str {
         Stage::Store => "store",
         _ => "other",
     }
+}
+
+fn in_words(notices: &[Notice]) -> Vec<String> {
+    notices.iter().map(ToString::to_string).collect()
 }
 
 /// Returns the memory in which edges lie. Edges on storage are read through a cache.
@@ -200,7 +216,7 @@ fn weights_of(weights: &Bound<'_, PyAny>) -> PyResult<Weights> {
 
 impl Graph {
     fn made(graph: warpbell::graph::Graph, shared: &Arc<Shared>) -> Self {
-        Self { graph: Held::new(graph), shared: shared.clone(), labels: None }
+        Self { graph: Held::new(graph), shared: shared.clone(), labels: None, notices: Vec::new() }
     }
 
     /// Runs an algorithm. Errors name the devices of the volume, if edges are there.
@@ -310,8 +326,9 @@ impl Graph {
 
     /// Reads a graph file, or generates a graph such as ``"kron:16"``, without storing it.
     ///
-    /// ``options`` are ``format``, ``ids`` (auto, numbers, names), ``orientation`` (auto, directed, undirected), ``weights`` (if-present,
-    /// ignore, input, random-integers, random-reals), ``double_weights``, ``self_loops``, ``seed``, ``memory`` and ``temp_dir``.
+    /// ``options`` are ``format``, ``ids`` (auto, numbers, names), ``columns`` (such as ``"src=a,dst=b,weight=c"``), ``vertices``,
+    /// ``orientation`` (auto, directed, undirected), ``weights`` (if-present, ignore, input, random-integers, random-reals),
+    /// ``double_weights``, ``self_loops``, ``seed``, ``memory`` and ``temp_dir``.
     #[staticmethod]
     #[pyo3(signature = (engine, input, *, edges = "device", cache = None, progress = None, **options))]
     fn load(
@@ -327,10 +344,11 @@ impl Graph {
         let shared = engine.shared().clone();
         let on = shared.engine().clone();
         let placement = placement(&on, edges, cache)?;
-        let csr =
-            call::call_alone(py, move |_| reading.with(&progress, |options| Ok(reading.input.load(options)?.csr)))?;
-        let graph = call::call(py, &shared, move |_| place(&on, csr, placement))?;
-        Ok(Self::made(graph, &shared))
+        let loaded =
+            call::call_alone(py, move |_| reading.with(&progress, |options| Ok(reading.input.load(options)?)))?;
+        let notices = in_words(&loaded.notices);
+        let graph = call::call(py, &shared, move |_| place(&on, loaded.csr, placement))?;
+        Ok(Self { notices, ..Self::made(graph, &shared) })
     }
 
     /// Reads a graph file, or generates a graph, and stores it under a name beside everything that the volume of ``cache`` holds. ``open``
@@ -357,10 +375,11 @@ impl Graph {
         let read = call::call_alone(py, move |_| {
             from.with(&told, |options| Ok(GraphToStore::import(name, &from.input, &options.keep_self_loops(true))?))
         })?;
+        let notices = in_words(read.notices());
         let graph = cache.call(py, move |cache| {
             reading.with(&progress, |options| Ok(warpbell::graph::Graph::store(cache, read, replace, options)?))
         })?;
-        Ok(Self::made(graph, cache.shared()))
+        Ok(Self { notices, ..Self::made(graph, cache.shared()) })
     }
 
     /// Opens a stored graph. Its edges are read through the cache.
@@ -393,6 +412,12 @@ impl Graph {
     #[getter]
     fn weighted(&self) -> bool {
         self.graph.on_engine().is_weighted()
+    }
+
+    /// Decisions of ``load`` and ``import_file`` that change what is read, in words: weights that were rounded, columns that were not read.
+    #[getter]
+    fn notices(&self) -> Vec<String> {
+        self.notices.clone()
     }
 
     /// Returns sizes and placement as a dict.

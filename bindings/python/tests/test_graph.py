@@ -143,6 +143,14 @@ def test_inputs_are_loaded_with_options(engine, tmp_path):
     (tmp_path / "numbers.txt").write_text("10 20\n20 30\n")
     graph = warpbell.Graph.load(engine, tmp_path / "numbers.txt", format="el", orientation="directed", ids="numbers", edges="host")
     assert graph.id(graph.vertex(20)) == 20 and graph.directed
+    (tmp_path / "own.csv").write_text("a,b,km\n1,2,0.1\n2,3,4\n")
+    graph = warpbell.Graph.load(engine, tmp_path / "own.csv", columns="src=a,dst=b,weight=km", vertices=9)
+    assert (graph.vertices, graph.weighted) == (9, True)
+    assert len(graph.notices) == 1 and graph.notices[0].startswith("weights are rounded to 32 bits: 0.1 on line 2")
+    exact = warpbell.Graph.load(engine, tmp_path / "own.csv", columns="src=a,dst=b,weight=km", double_weights=True)
+    assert (exact.vertices, exact.notices) == (3, [])
+    with pytest.raises(warpbell.InvalidError, match="columns: `a` names no columns"):
+        warpbell.Graph.load(engine, tmp_path / "own.csv", columns="a")
     with pytest.raises(TypeError, match="`orient` is no option"):
         warpbell.Graph.load(engine, "kron:8", orient="directed")
     with pytest.raises(warpbell.InvalidError, match="weights is `some`; use one of"):

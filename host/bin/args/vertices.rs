@@ -1,6 +1,7 @@
 //! Options about vertices: numbers or names, and the sources of searches.
 
 use clap::Args;
+use warpbell::graph::import::ColumnNames;
 use warpbell::graph::{IdKind, split_fields};
 
 #[derive(Args, Clone, Debug)]
@@ -26,7 +27,7 @@ impl SourceArgs {
     }
 }
 
-#[derive(Args, Clone, Copy, Debug)]
+#[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Graph, cache and results")]
 pub struct IdArgs {
     /// Read the vertices of an edge list or a table as names, also those that look like numbers [default: as the first
@@ -36,11 +37,19 @@ pub struct IdArgs {
     /// Read the vertices of the input as numbers: a word is an error
     #[arg(long)]
     pub numbers: bool,
+    /// Columns of an edge list or a table, by their names in its heading or by their positions from 1; each may be left
+    /// out [default: by known names of a heading, or the first two and the weight behind them]
+    #[arg(long, value_name = "src=NAME,dst=NAME,weight=NAME")]
+    pub columns: Option<ColumnNames>,
+    /// Number of vertices of an edge list or a table of numbers, which are then 0 to N - 1, also without edges [default:
+    /// the vertices that occur]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub vertices: Option<u64>,
 }
 
 impl IdArgs {
     /// Returns the choice as the library has it.
-    pub fn kind(self) -> IdKind {
+    pub fn kind(&self) -> IdKind {
         match (self.names, self.numbers) {
             (true, _) => IdKind::Names,
             (_, true) => IdKind::Numbers,

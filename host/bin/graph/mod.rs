@@ -101,6 +101,11 @@ pub fn run(command: GraphCommand, interrupt: &Interrupt) -> Result<(), Failure> 
     job.run(interrupt)
 }
 
+/// Converts the error of a check.
+fn right(checked: Result<(), VerifyError>) -> Result<(), Failure> {
+    checked.map_err(|e| Failure::Error(format!("the result is wrong: {e}; please report this with the command line")))
+}
+
 /// Returns the orientation that `--directed` and `--undirected` choose.
 pub fn orientation(directed: bool, undirected: bool) -> Orientation {
     match (directed, undirected) {
@@ -164,9 +169,10 @@ impl Job {
         let sources = early.map_or_else(|| self.sources(shape), Ok)?;
         self.warn(shape, &sources);
         text.line(format_args!("{}", subject.described().line()))?;
-        let checked = match &subject {
-            Subject::Loaded(loaded) if !args.no_verify => Some(&loaded.csr),
-            _ => store.csr.as_ref(),
+        subject.described().notices().try_for_each(|notice| text.line(format_args!("{notice}")))?;
+        let (checked, exact) = match &subject {
+            Subject::Loaded(loaded) if !args.no_verify => (Some(&loaded.csr), loaded.exact_weights.as_deref()),
+            _ => (store.csr.as_ref(), None),
         };
 
         let mut runner = self.runner(&store.graph)?;
@@ -187,6 +193,11 @@ impl Job {
                     let started = Instant::now();
                     interrupt.doing("checking the result");
                     self.verify(csr, source, &outcome)?;
+                    if let (Some(exact), Outcome::Sssp(result)) = (exact, &outcome) {
+                        let found = distances(&result.distance);
+                        right(verify::sssp_of_exact_weights(csr, exact, source.unwrap_or_default(), found))?;
+                        run.weight_tolerance = Some(verify::ROUNDED_WEIGHTS_TOLERANCE);
+                    }
                     run.verification_ns = nanoseconds(started.elapsed());
                     run.verified = true;
                 }
@@ -241,6 +252,9 @@ impl Job {
             ("--format", args.format.is_some()),
             ("--names", args.ids.names),
             ("--numbers", args.ids.numbers),
+            ("--columns", args.ids.columns.is_some()),
+            ("--vertices", args.ids.vertices.is_some()),
+            ("--memory", args.memory.is_some()),
             ("--directed", args.directed),
             ("--undirected", args.undirected),
             ("--page-checksums", args.page_checksums),
@@ -268,6 +282,8 @@ impl Job {
             &LoadOptions::default()
                 .format(args.format)
                 .ids(args.ids.kind())
+                .columns(args.ids.columns.as_ref())
+                .vertices(args.ids.vertices)
                 .orientation(orientation(args.directed, args.undirected))
                 .weights(match self.algorithm {
                     Algorithm::Sssp(_, Weights::Input) => WeightMode::Input,
@@ -275,8 +291,11 @@ impl Job {
                     Algorithm::Sssp(_, Weights::Reals) => WeightMode::RandomReals,
                     _ => WeightMode::Ignore,
                 })
+                // The check of the results uses the values of the file.
+                .exact_weights(matches!(self.algorithm, Algorithm::Sssp(_, Weights::Input)) && !args.no_verify)
                 .keep_self_loops(matches!(self.algorithm, Algorithm::PageRank(_)))
                 .seed(args.seed)
+                .memory(args.memory.map(|bytes| bytes.0))
                 .progress(Some(&advance)),
         )?;
         // Searches then visit well-connected neighbours first and read the fewest edges.
@@ -400,7 +419,7 @@ impl Job {
             Outcome::PageRank(r) => self.verify_ranks(csr, r)?,
             Outcome::Sssp(r) => verify::sssp(csr, source, distances(&r.distance)),
         };
-        wrong.map_err(|e| Failure::Error(format!("the result is wrong: {e}; please report this with the command line")))
+        right(wrong)
     }
 
     fn verify_ranks(&self, csr: &Csr, result: &PageRankResult) -> Result<Result<(), VerifyError>, Failure> {

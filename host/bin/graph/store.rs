@@ -130,7 +130,7 @@ impl Job {
         let volume = device::stored(&self.graph.device, &host, self.graph.page.transfer())?;
         let _stop = interrupt.stops(volume.engine());
         let stored = StoredGraph::open(&volume, name)?;
-        Ok(Loaded { csr: self.read(&stored, &volume)?, summary: stored.info().input })
+        Ok(Loaded::new(self.read(&stored, &volume)?, stored.info().input))
     }
 
     fn read(&self, stored: &StoredGraph, volume: &Volume) -> Result<Csr, GraphError> {

@@ -57,10 +57,10 @@ pub fn import(args: &ImportArgs, interrupt: &Interrupt) -> Result<(), Failure> {
     let written = started.elapsed();
     let entry = stored_graphs(&volume)?.into_iter().find(|e| e.name == args.name);
     let bytes = entry.map_or(0, |e| e.bytes);
-    let (in_files, peak) = (graph.is_in_files(), peak_memory());
+    let (in_files, peak, notices) = (graph.is_in_files(), peak_memory(), graph.notices().to_vec());
     drop(graph);
     let stored = StoredGraph::open(&volume, &args.name)?;
-    let described = Described::from(&stored);
+    let described = Described { notices: &notices, ..Described::from(&stored) };
     if let Some(path) = &args.json.json {
         let phases =
             json!({ "read_ns": nanoseconds(read), "write_ns": nanoseconds(written), "peak_memory_bytes": peak });
@@ -68,6 +68,9 @@ pub fn import(args: &ImportArgs, interrupt: &Interrupt) -> Result<(), Failure> {
         return write_json("graph import", &report, path);
     }
     say!("{}", described.line())?;
+    for notice in described.notices() {
+        say!("{notice}")?;
+    }
     let how = if in_files { " and sorted in temporary files" } else { "" };
     let peak = peak.map_or_else(String::new, |peak| format!("   peak memory {}", Bytes(peak)));
     say!(
@@ -94,6 +97,8 @@ fn load(args: &ImportArgs) -> Result<GraphToStore, Failure> {
     let options = LoadOptions::default()
         .format(args.format)
         .ids(args.ids.kind())
+        .columns(args.ids.columns.as_ref())
+        .vertices(args.ids.vertices)
         .orientation(graph::orientation(args.directed, args.undirected))
         .weights(weights)
         // PageRank uses them; the other algorithms ignore them.

@@ -3,7 +3,7 @@
 use crate::output::Failure;
 use serde_json::json;
 use std::ffi::OsStr;
-use warpbell::graph::import::{IdKind, ImportError, LineFault, LoadOptions, OrientationReason, Summary};
+use warpbell::graph::import::{IdKind, ImportError, LineFault, LoadOptions, Notice, OrientationReason, Summary};
 use warpbell::graph::stored::{GraphName, StoredGraph, WeightType};
 use warpbell::graph::{GraphShape, Input, Loaded};
 use warpbell::units::grouped;
@@ -47,9 +47,29 @@ pub fn read<T>(
     if let (Input::Generated(_), IdKind::Names) = (&parsed, options.ids) {
         return Err(Failure::Usage(format!("--names: {parsed} is generated, with numbers; leave --names out")));
     }
+    let generated = [("--columns", options.columns.is_some()), ("--vertices", options.vertices.is_some())];
+    if let (Input::Generated(_), Some((option, _))) = (&parsed, generated.iter().find(|(_, given)| *given)) {
+        return Err(Failure::Usage(format!("{option}: {parsed} is generated; leave {option} out")));
+    }
+    const CHOOSE: &str = "with --columns src=NAME,dst=NAME";
     read(&parsed).map_err(|e| match e {
         ImportError::Line { fault: LineFault::NameAmongNumbers { .. }, .. } => {
             Failure::Error(format!("{e}, with --names"))
+        }
+        ImportError::Line { fault: LineFault::UnknownHeading { .. }, .. } | ImportError::Header { .. } => {
+            Failure::Error(format!("{e}, {CHOOSE}"))
+        }
+        ImportError::Line { fault: LineFault::Commas { .. }, .. } => Failure::Error(format!("{e}, with --format csv")),
+        ImportError::Line { fault: LineFault::NoSeparator { .. }, .. } => {
+            Failure::Error(format!("{e}, with --format txt"))
+        }
+        ImportError::FixedColumns { .. } => Failure::Error(format!("{e}; leave --columns out")),
+        // The number may also be one that a file names.
+        ImportError::CountedVertices { .. } if options.vertices.is_some() => {
+            Failure::Error(format!("{e}; leave --vertices out"))
+        }
+        ImportError::LargeWindow { by_memory: true, .. } if options.memory.is_some() => {
+            Failure::Error(format!("{e}; the limit is that of --memory"))
         }
         ImportError::NumberedFormat { .. } => Failure::Error(format!("{e}; leave --names out")),
         ImportError::NoFormat { .. } => Failure::Usage(format!("{e}, with --format")),
@@ -92,13 +112,15 @@ pub struct Described<'a> {
     pub width: usize,
     /// Bytes of a weight; 0 without weights.
     pub weight_width: usize,
+    /// Decisions of the import.
+    pub notices: &'a [Notice],
 }
 
 impl<'a> From<&'a Loaded> for Described<'a> {
     fn from(loaded: &'a Loaded) -> Self {
         let (csr, input) = (&loaded.csr, &loaded.summary);
         let weight_width = csr.weights().map_or(0, |w| w.width());
-        Self { shape: csr, input, width: csr.neighbours().width(), weight_width }
+        Self { shape: csr, input, width: csr.neighbours().width(), weight_width, notices: &loaded.notices }
     }
 }
 
@@ -106,7 +128,7 @@ impl<'a> From<&'a StoredGraph> for Described<'a> {
     fn from(stored: &'a StoredGraph) -> Self {
         let info = stored.info();
         let weight_width = info.weights.map_or(0, WeightType::bytes);
-        Self { shape: stored, input: &info.input, width: info.neighbour_bytes, weight_width }
+        Self { shape: stored, input: &info.input, width: info.neighbour_bytes, weight_width, notices: &[] }
     }
 }
 
@@ -131,6 +153,23 @@ impl Described<'_> {
         text
     }
 
+    /// Returns a line for each decision of the import, with the option that changes it.
+    pub fn notices(&self) -> impl Iterator<Item = String> {
+        self.notices.iter().map(|notice| {
+            let option = match notice {
+                Notice::NoWeight { columns } => match &columns[..] {
+                    [column] => format!("; --columns weight={column} takes it"),
+                    _ => "; --columns weight=NAME takes one".to_owned(),
+                },
+                Notice::TimeAsWeight { .. } => "; --columns src=1,dst=2 leaves it out".to_owned(),
+                Notice::NotAHeading { .. } => ", with --columns src=1,dst=2 or by name".to_owned(),
+                Notice::Unread { .. } => "; --columns src=1,dst=2,weight=N chooses others".to_owned(),
+                _ => String::new(),
+            };
+            format!("note: {notice}{option}")
+        })
+    }
+
     /// Returns the properties of the graph for the JSON report.
     pub fn facts(&self) -> serde_json::Value {
         json!({
@@ -146,6 +185,7 @@ impl Described<'_> {
             "input_edges": self.input.input_edges,
             "self_loops": self.input.self_loops,
             "duplicates": self.input.duplicates,
+            "notices": self.notices.iter().map(ToString::to_string).collect::<Vec<_>>(),
         })
     }
 }

@@ -111,6 +111,10 @@ pub struct GraphRun {
     /// True if the result equals a serial computation's, by the GAP suite's rules; false if it was not checked. A wrong
     /// result is an error and has no report.
     pub verified: bool,
+    /// Largest relative error that the check allows distances over rounded weights, of those over the weights of the
+    /// file; absent where no weight was rounded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub weight_tolerance: Option<f64>,
     /// Duration of the check in nanoseconds.
     pub verification_ns: u64,
 }
@@ -133,6 +137,7 @@ impl GraphRun {
             io: None,
             put_bytes: None,
             verified: false,
+            weight_tolerance: None,
             verification_ns: 0,
         }
     }
@@ -172,7 +177,11 @@ impl fmt::Display for GraphRun {
         if let Some(bytes) = self.put_bytes {
             write!(f, "   exchanged {}", Bytes(bytes))?;
         }
-        f.write_str(if self.verified { "   verified (GAP rules)" } else { "   not verified" })
+        match (self.verified, self.weight_tolerance) {
+            (false, _) => f.write_str("   not verified"),
+            (true, None) => f.write_str("   verified (GAP rules)"),
+            (true, Some(t)) => write!(f, "   verified (GAP rules), and by the file's weights within {t:.1e}"),
+        }
     }
 }
 

@@ -1,7 +1,8 @@
 //! Contents of an input with random access: a file, standard input, or memory. Compressed contents are decompressed.
 
 use super::decompress::{self, Compression};
-use super::error::{ImportError, LineFault};
+use super::error::ImportError;
+use super::line_fault::LineFault;
 use super::{Reader, memory};
 use crate::graph::external::Spill;
 use std::borrow::Cow;

@@ -3,7 +3,7 @@
 use super::bytes::Bytes;
 use super::error::ImportError;
 use super::{Progress, ProgressFn, Reader, Stage};
-use flate2::bufread::MultiGzDecoder;
+use flate2::bufread::GzDecoder;
 use ruzstd::decoding::errors::{FrameDecoderError, ReadFrameHeaderError};
 use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
 use std::ffi::OsStr;
@@ -13,10 +13,14 @@ use std::path::{Path, PathBuf};
 
 /// Bytes that tell the kind of compression.
 pub(super) const MAGIC_BYTES: usize = 4;
+/// First byte of a gzip member (RFC 1952, 2.3.1).
+const MEMBER: u8 = 0x1f;
 /// Bytes that are read at a time.
 const BUFFER: usize = 1 << 18;
 /// Largest window of a Zstandard frame in bytes: the limit of the program `zstd`, which `--long` can exceed.
 const LARGEST_WINDOW: u64 = 1 << 27;
+/// Window that is allowed with any limit of memory.
+const LEAST_WINDOW: u64 = 1 << 20;
 
 /// Endings of compressed files.
 const ENDINGS: [&str; 3] = ["gz", "zst", "zstd"];
@@ -71,13 +75,21 @@ impl Compression {
     ) -> Result<Bytes<'static>, ImportError> {
         let progress = reader.options.progress.filter(|_| len > 0);
         let from = BufReader::with_capacity(BUFFER, Counted { from, done: 0, len, progress });
+        let by_memory = reader.memory_limit().map(|limit| (limit / 2).max(LEAST_WINDOW));
+        let limit = by_memory.map_or(LARGEST_WINDOW, |limit| limit.min(LARGEST_WINDOW));
         let bytes = match self {
-            Self::Gzip => Bytes::gathered(path, MultiGzDecoder::new(from), reader),
-            Self::Zstandard => Bytes::gathered(path, Frames { from, frame: None }, reader),
+            Self::Gzip => Bytes::gathered(path, Members::of(from), reader),
+            Self::Zstandard => Bytes::gathered(path, Frames { from, frame: None, largest_window: limit }, reader),
         };
         bytes.map_err(|e| match e {
             ImportError::Io { path, source } if source.kind() != io::ErrorKind::OutOfMemory => {
-                ImportError::Compressed { path, compression: self.to_string(), source }
+                match source.get_ref().and_then(|e| e.downcast_ref()) {
+                    Some(&FrameDecoderError::WindowSizeTooBig { requested, .. }) => {
+                        let by_memory = limit < LARGEST_WINDOW;
+                        ImportError::LargeWindow { path, window: requested, limit, by_memory }
+                    }
+                    _ => ImportError::Compressed { path, compression: self.to_string(), source },
+                }
             }
             other => other,
         })
@@ -103,10 +115,69 @@ impl<R: Read> Read for Counted<'_, R> {
     }
 }
 
+/// The members of a gzip file, one after another. Zeros may follow a member, as they do on media with blocks of a size.
+enum Members<R> {
+    Member(Box<GzDecoder<R>>),
+    Behind(R),
+    /// The end, or an error.
+    Ended,
+}
+
+impl<R: BufRead> Members<R> {
+    fn of(from: R) -> Self {
+        Self::Member(Box::new(GzDecoder::new(from)))
+    }
+
+    /// Begins the next member behind zeros; returns false at the end of the file.
+    fn begin(&mut self) -> io::Result<bool> {
+        let Self::Behind(mut from) = std::mem::replace(self, Self::Ended) else { return Ok(false) };
+        loop {
+            let buffer = from.fill_buf()?;
+            if buffer.is_empty() {
+                return Ok(false);
+            }
+            let zeros = buffer.iter().position(|&b| b != 0).unwrap_or(buffer.len());
+            if zeros == 0 && buffer[0] != MEMBER {
+                return Err(io::Error::other("something else than gzip follows the last member"));
+            }
+            if zeros == 0 {
+                *self = Self::of(from);
+                return Ok(true);
+            }
+            from.consume(zeros);
+        }
+    }
+}
+
+impl<R: BufRead> Read for Members<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        while !buffer.is_empty() {
+            match self {
+                Self::Ended => break,
+                Self::Behind(_) => {
+                    if !self.begin()? {
+                        break;
+                    }
+                }
+                Self::Member(member) => match member.read(buffer)? {
+                    0 => {
+                        let Self::Member(member) = std::mem::replace(self, Self::Ended) else { break };
+                        *self = Self::Behind(member.into_inner());
+                    }
+                    read => return Ok(read),
+                },
+            }
+        }
+        Ok(0)
+    }
+}
+
 /// The frames of a Zstandard file, one after another, without those that decoders skip.
 struct Frames<R> {
     from: R,
     frame: Option<Box<FrameDecoder>>,
+    /// Largest window of a frame in bytes.
+    largest_window: u64,
 }
 
 impl<R: BufRead> Frames<R> {
@@ -114,7 +185,7 @@ impl<R: BufRead> Frames<R> {
     fn begin(&mut self) -> io::Result<bool> {
         while !self.from.fill_buf()?.is_empty() {
             let mut decoder = Box::new(FrameDecoder::new());
-            decoder.set_max_window_size(LARGEST_WINDOW);
+            decoder.set_max_window_size(self.largest_window);
             match decoder.init(&mut self.from) {
                 Ok(()) => {
                     self.frame = Some(decoder);

@@ -1,20 +1,21 @@
 //! Errors of imports and generators. Each message is one line with the file, the place, the fault and the remedy.
 
 use super::Format;
+use super::line_fault::{KNOWN_COLUMNS, LineFault};
 use crate::graph::csr::CsrError;
 use crate::graph::external::SpillError;
-use crate::graph::names::NameFault;
 use crate::units::grouped;
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
 /// Endings of the files that can be read, each also with `.gz` or `.zst` behind it.
-pub const KNOWN_ENDINGS: &str = ".el .txt .wel .csv .tsv .parquet .arrow .feather .mtx .gr .graph .v .e .sg .wsg";
+pub const KNOWN_ENDINGS: &str =
+    ".el .txt .edges .wel .csv .tsv .parquet .arrow .feather .mtx .gr .col .graph .v .e .sg .wsg";
 
 /// Formats a number of bytes in the unit that suits it.
 #[derive(Clone, Copy, Debug)]
-struct Size(u128);
+pub(super) struct Size(pub u128);
 
 impl fmt::Display for Size {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -27,202 +28,6 @@ impl fmt::Display for Size {
         }
         if unit == 0 { write!(f, "{} bytes", self.0) } else { write!(f, "{value:.1} {}", UNITS[unit]) }
     }
-}
-
-/// Fault in a line of text.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum LineFault {
-    /// A word where a vertex was expected.
-    #[error("`{found}` is not a vertex identifier, which is a whole number from 0 to 18446744073709551615")]
-    NotAVertex {
-        /// The word.
-        found: String,
-    },
-    /// A word in a file whose other vertices are numbers.
-    #[error(
-        "`{found}` is not a whole number, as other vertices of the file are; correct the line (a header of a table names columns `source` and `target`), or read all vertices as names"
-    )]
-    NameAmongNumbers {
-        /// The word.
-        found: String,
-    },
-    /// A word that no vertex can have as its name.
-    #[error("`{found}`: {fault}")]
-    Name {
-        /// The word.
-        found: String,
-        /// The fault.
-        fault: NameFault,
-    },
-    /// The names take more memory than is free.
-    #[error("the names of vertices up to here take {} of memory, {} is free; free some, or number the vertices", Size((*.needed).into()), Size((*.free).into()))]
-    NamesMemory {
-        /// Bytes of the names and their table.
-        needed: u64,
-        /// Bytes free.
-        free: u64,
-    },
-    /// Columns separated by commas.
-    #[error("`{found}`: columns of this format are separated by blanks or tabs, not by commas; read the file as CSV")]
-    Commas {
-        /// The words.
-        found: String,
-    },
-    /// A vertex identifier below zero.
-    #[error(
-        "vertex {found} is negative; identifiers are whole numbers from 0 to 18446744073709551615, so renumber the vertices"
-    )]
-    NegativeVertex {
-        /// The word.
-        found: String,
-    },
-    /// A vertex identifier of more than 64 bits.
-    #[error("vertex {found} is larger than 18446744073709551615 (64 bits); renumber the vertices")]
-    HugeVertex {
-        /// The word.
-        found: String,
-    },
-    /// The line has too few columns, or too many.
-    #[error("{found} column(s) where {expected} {}", if *.expected == 1 { "is expected" } else { "are expected" })]
-    Columns {
-        /// Columns of the line.
-        found: usize,
-        /// Columns that the format, or the first line of the file, requires.
-        expected: usize,
-    },
-    /// An `.el` file with a third column.
-    #[error("a third column in an unweighted list; if it holds weights, rename the file to end in .wel")]
-    UnexpectedWeight,
-    /// A word where a weight was expected.
-    #[error("`{found}` is not a weight, which is a number such as 3 or 0.25")]
-    NotAWeight {
-        /// The word.
-        found: String,
-    },
-    /// A negative weight, for which shortest paths are not defined.
-    #[error("weight {found} is negative; shortest paths need weights of zero or more")]
-    NegativeWeight {
-        /// The word.
-        found: String,
-    },
-    /// A weight that is NaN, infinite, or too large for the precision.
-    #[error("weight {found} is not a finite number")]
-    NotFinite {
-        /// The word.
-        found: String,
-    },
-    /// An integer weight of more than 32 bits.
-    #[error("integer weight {found} is larger than 4294967295; write it as {found}.0 to work with real weights")]
-    HugeWeight {
-        /// The word.
-        found: String,
-    },
-    /// A byte that does not occur in text.
-    #[error("a byte {byte:#04x}: this is not a text file (GAP's binary graphs end in .sg or .wsg)")]
-    Binary {
-        /// The byte.
-        byte: u8,
-    },
-    /// A line that is longer than the limit.
-    #[error("more than {} bytes without an end of line: this is not an edge list", grouped(.limit))]
-    LongLine {
-        /// Length of the longest line that is read, in bytes.
-        limit: u64,
-    },
-    /// Matrix Market, DIMACS, METIS: an index above the limit in the header.
-    #[error("vertex {found} is larger than the {} {what} that the header names", grouped(.limit))]
-    BeyondHeader {
-        /// The vertex.
-        found: u64,
-        /// `rows`, `columns` or `vertices`.
-        what: &'static str,
-        /// Number in the header.
-        limit: u64,
-    },
-    /// Matrix Market, DIMACS, METIS: a vertex 0, where vertices are counted from 1.
-    #[error("vertex 0 in a file whose vertices are counted from 1")]
-    ZeroIndex,
-    /// Matrix Market: a wrong first line.
-    #[error("`{found}` is not a Matrix Market header; it begins `%%MatrixMarket matrix coordinate`")]
-    Banner {
-        /// The line.
-        found: String,
-    },
-    /// A kind of Matrix Market, DIMACS or METIS file that is not supported.
-    #[error("{what} `{found}` is not supported; {advice}")]
-    Unsupported {
-        /// Part of the header that names the kind.
-        what: &'static str,
-        /// The word.
-        found: String,
-        /// The remedy.
-        advice: &'static str,
-    },
-    /// Matrix Market: a wrong line of rows, columns and entries.
-    #[error("`{found}` is not a size line, which is three whole numbers: rows, columns, entries")]
-    SizeLine {
-        /// The line.
-        found: String,
-    },
-    /// Matrix Market: a matrix that is not square.
-    #[error("{} rows and {} columns: the matrix of a graph is square", grouped(.rows), grouped(.columns))]
-    NotSquare {
-        /// Rows.
-        rows: u64,
-        /// Columns.
-        columns: u64,
-    },
-    /// DIMACS: a line that is neither a comment, the problem line nor an arc, or in a wrong place.
-    #[error("`{found}`: {reason}")]
-    Dimacs {
-        /// The line.
-        found: String,
-        /// The fault and the remedy.
-        reason: &'static str,
-    },
-    /// METIS: a wrong first line.
-    #[error(
-        "`{found}` is not a METIS header, which is: vertices, edges, and optionally a format of three digits and the number of vertex weights"
-    )]
-    MetisHeader {
-        /// The line.
-        found: String,
-    },
-    /// METIS: a line ends in the middle of a neighbour and its weight, or before the vertex weights.
-    #[error("the line has {found} numbers, but {expected}")]
-    MetisColumns {
-        /// Numbers of the line.
-        found: usize,
-        /// Numbers that the header requires.
-        expected: &'static str,
-    },
-    /// CSV: a quoted field that does not end on its line.
-    #[error("a quoted field does not end on this line; write each edge on one line")]
-    OpenQuote,
-    /// CSV: text behind the closing quote of a field.
-    #[error("text follows the closing double quote of a field; double quotes inside of a quoted field are doubled")]
-    BehindQuote,
-    /// Parquet, Arrow: a null in a column of vertices or weights.
-    #[error("column `{column}` is null; remove the row, or give it a value")]
-    Null {
-        /// Name of the column.
-        column: String,
-    },
-    /// LDBC: an edge to a vertex that the vertex file does not name.
-    #[error("vertex {found} is not in {vertex_file}; add it there")]
-    NotListed {
-        /// The vertex.
-        found: u64,
-        /// The file with the vertices.
-        vertex_file: String,
-    },
-    /// LDBC: a property that is neither true nor false.
-    #[error("`{found}` is neither true nor false")]
-    NotABoolean {
-        /// The word.
-        found: String,
-    },
 }
 
 /// Fault in a GAP serialized graph.
@@ -345,13 +150,60 @@ pub enum ImportError {
         /// The error of the decompression.
         source: io::Error,
     },
-    /// The header names columns twice, or lacks one of the two columns of vertices.
-    #[error("{}: the header names {found}; name one column `source` and one `target`, or remove the header", path.display())]
+    /// The first line or the schema of a table has columns twice, or lacks one of the two columns of vertices, or one that
+    /// the options choose.
+    #[error("{}: {found}; {KNOWN_COLUMNS}; rename the columns, or choose them", path.display())]
     Header {
         /// File.
         path: PathBuf,
-        /// Columns that it names, in words.
+        /// The fault, with the columns.
         found: String,
+    },
+    /// A number of vertices was given, and the input has one of its own, or names.
+    #[error("{}: {reason}, so the number of vertices cannot be chosen", path.display())]
+    CountedVertices {
+        /// File.
+        path: PathBuf,
+        /// The reason.
+        reason: String,
+    },
+    /// Columns were chosen for a format that has none.
+    #[error("{}: the columns of the format {format} cannot be chosen; only those of edge lists and tables can", path.display())]
+    FixedColumns {
+        /// File.
+        path: PathBuf,
+        /// The format.
+        format: Format,
+    },
+    /// Open Graph Benchmark: the folder has the edges of several graphs in one list.
+    #[error("{}: lists {} graphs, whose edges are all in one file; only a folder of one graph can be read", path.display(), grouped(.graphs))]
+    SeveralGraphs {
+        /// The list of the numbers of vertices.
+        path: PathBuf,
+        /// Number of graphs.
+        graphs: u64,
+    },
+    /// METIS: vertices that are their own neighbours, which the format does not have.
+    #[error("{}: vertex {vertex} is its own neighbour ({} self-loops in all), which METIS graphs do not have; remove the self-loops, or write the edges as an edge list", path.display(), grouped(.loops))]
+    MetisLoops {
+        /// File.
+        path: PathBuf,
+        /// The first such vertex, counted from 1.
+        vertex: u64,
+        /// Number of self-loops.
+        loops: u64,
+    },
+    /// Zstandard: the window is larger than what is decompressed.
+    #[error("{}: its Zstandard window has {}, more than the {} that are decompressed{}; {}", path.display(), Size((*.window).into()), Size((*.limit).into()), if *.by_memory { " within the limit of memory" } else { "" }, if *.by_memory { "raise the limit, or compress the file with a smaller window" } else { "decompress the file first, or compress it with a smaller window" })]
+    LargeWindow {
+        /// File.
+        path: PathBuf,
+        /// Bytes of the window.
+        window: u64,
+        /// Most bytes of a window.
+        limit: u64,
+        /// True if the limit of memory decides that number.
+        by_memory: bool,
     },
     /// METIS: the number of lines is not the number of vertices in the header.
     #[error("{}: the header names {} vertices, the file has {} lines for vertices; it is cut short or was changed", path.display(), grouped(.expected), grouped(.found))]

@@ -1,7 +1,7 @@
 //! Formats of graph files, by the names that files end in.
 
 use super::Format;
-use super::decompress;
+use super::{decompress, konect};
 use std::fmt;
 use std::path::Path;
 use std::str::FromStr;
@@ -12,7 +12,8 @@ use std::str::FromStr;
 pub enum FileFormat {
     /// `el`: edge list of two vertices on a line.
     El,
-    /// `txt`: edge list with as many columns as its first line, two or three.
+    /// `txt`: edge list with as many columns as its first line: two vertices, a weight, and others that are not read.
+    /// KONECT's lists (`out.*`) are such lists, too.
     Txt,
     /// `wel`: edge list of two vertices and a weight on a line.
     Wel,
@@ -26,7 +27,7 @@ pub enum FileFormat {
     Arrow,
     /// `mtx`: Matrix Market.
     Mtx,
-    /// `gr`: DIMACS shortest paths.
+    /// `gr`, `col`: DIMACS shortest paths, cliques and colouring.
     Gr,
     /// `graph`: METIS.
     Graph,
@@ -38,9 +39,11 @@ pub enum FileFormat {
     Wsg,
 }
 
-const NAMES: [(&str, FileFormat); 16] = [
+const NAMES: [(&str, FileFormat); 19] = [
     ("el", FileFormat::El),
     ("txt", FileFormat::Txt),
+    ("edges", FileFormat::Txt),
+    ("edgelist", FileFormat::Txt),
     ("wel", FileFormat::Wel),
     ("csv", FileFormat::Csv),
     ("tsv", FileFormat::Tsv),
@@ -49,6 +52,7 @@ const NAMES: [(&str, FileFormat); 16] = [
     ("feather", FileFormat::Arrow),
     ("mtx", FileFormat::Mtx),
     ("gr", FileFormat::Gr),
+    ("col", FileFormat::Gr),
     ("graph", FileFormat::Graph),
     ("metis", FileFormat::Graph),
     ("e", FileFormat::Ldbc),
@@ -74,9 +78,12 @@ impl FileFormat {
         Self::Wsg,
     ];
 
-    /// Returns the format that the ending of a path names, in front of `.gz` or `.zst`.
+    /// Returns the format that the ending of a path names, in front of `.gz` or `.zst`. Names of KONECT's lists begin
+    /// with `out.` instead.
     pub fn of(path: &Path) -> Option<Self> {
-        decompress::uncompressed_name(path).extension()?.to_str()?.to_ascii_lowercase().parse().ok()
+        let path = decompress::uncompressed_name(path);
+        let ending = path.extension()?.to_str()?.to_ascii_lowercase();
+        ending.parse().ok().or_else(|| konect::is_name(&path).then_some(Self::Txt))
     }
 
     /// Returns the kind of input that this format is.
@@ -140,6 +147,15 @@ mod tests {
             for path in [format!("dir.d/a.b.{format}"), format!("G.{format}.GZ"), format!("g.{format}.zst")] {
                 assert_eq!(FileFormat::of(Path::new(&path)), Some(format), "{path}");
             }
+        }
+        for (path, format) in [
+            ("out.ucidata-zachary", FileFormat::Txt),
+            ("d/out.a.gz", FileFormat::Txt),
+            ("out.csv", FileFormat::Csv),
+            ("n03.edges", FileFormat::Txt),
+            ("d.col", FileFormat::Gr),
+        ] {
+            assert_eq!(FileFormat::of(Path::new(path)), Some(format), "{path}");
         }
         for path in ["g", "g.gz", ".el", "g.elf", "el"] {
             assert_eq!(FileFormat::of(Path::new(path)), None, "{path}");

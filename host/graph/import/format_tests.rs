@@ -35,6 +35,9 @@ fn compressed_files_are_read_as_their_contents() {
         ("g.el.zst", zstd(text.as_bytes())),
         ("g.el.zstd", joined(zstd)),
         ("skipped.el.zst", skipped),
+        // Zeros fill the last block of a medium, and may be in front of another member.
+        ("padded.el.gz", [gzip(text.as_bytes()).as_slice(), &[0; 700]].concat()),
+        ("between.el.gz", [gzip(halves.0.as_bytes()).as_slice(), &[0; 9], &gzip(halves.1.as_bytes())].concat()),
         // The contents count, not the ending.
         ("g.el", gzip(text.as_bytes())),
         ("plain.el.gz", text.clone().into_bytes()),
@@ -44,6 +47,35 @@ fn compressed_files_are_read_as_their_contents() {
         assert_eq!(load(&path, &LoadOptions::default()).unwrap().csr, expected, "{name}");
         assert_eq!(load_bytes(name, &bytes, &LoadOptions::default()).unwrap().csr, expected, "{name}");
     }
+}
+
+#[test]
+fn what_follows_the_last_member_of_gzip_is_not_dropped() {
+    for behind in [&b"more"[..], b"\0\0more", b"\x1f", b"\0\x1f\x8b\x08"] {
+        let found = message(load_bytes("g.el.gz", &[&gzip(b"1 2\n"), behind].concat(), &LoadOptions::default()));
+        assert!(found.starts_with("g.el.gz: cannot be decompressed ("), "{found}");
+    }
+}
+
+/// Head of a Zstandard frame with a window of `1 << log` bytes, and a last raw block of `text`.
+fn frame(log: u8, text: &[u8]) -> Vec<u8> {
+    let block = (text.len() as u32) << 3 | 1;
+    [&[0x28, 0xb5, 0x2f, 0xfd, 0, (log - 10) << 3], &block.to_le_bytes()[..3], text].concat()
+}
+
+#[test]
+fn a_window_that_is_too_large_is_named() {
+    let with = |log, memory| load_bytes("g.el.zst", &frame(log, b"1 2\n"), &LoadOptions::default().memory(memory));
+    assert_eq!(with(27, None).unwrap().csr.vertices(), 2);
+    assert_eq!(
+        message(with(31, None)),
+        "g.el.zst: its Zstandard window has 2.0 GiB, more than the 128.0 MiB that are decompressed; decompress the file first, or compress it with a smaller window"
+    );
+    assert_eq!(
+        message(with(24, Some(8 << 20))),
+        "g.el.zst: its Zstandard window has 16.0 MiB, more than the 4.0 MiB that are decompressed within the limit of memory; raise the limit, or compress the file with a smaller window"
+    );
+    assert_eq!(with(22, Some(8 << 20)).unwrap().csr.vertices(), 2);
 }
 
 #[test]
@@ -94,14 +126,26 @@ fn headers_of_tables_name_their_columns() {
     assert_eq!(arcs(&plain("g.tsv", "dst\tsrc\n1\t2\n").csr), [(2, 1)]);
     assert_eq!(arcs(&plain("g.csv", "3,4\n4,5").csr), [(3, 4), (4, 5)]);
     for (name, text, expected) in [
-        ("g.csv", "source,weight\n1,2\n", "g.csv: the header names no column of targets"),
-        ("g.csv", "to,to,from\n", "g.csv: the header names two columns of targets; name one column"),
-        ("g.csv", "a,b\n1,2\n", "g.csv line 1: `a` is not a whole number, as other vertices of the file are"),
-        ("g.csv", "1\n", "g.csv line 1: 1 column(s) where 2 are expected"),
+        (
+            "g.csv",
+            "source,weight\n1,2\n",
+            "g.csv: no column of targets among `source`, `weight`; known are source, src",
+        ),
+        ("g.csv", "to,to,from\n", "g.csv: two columns of targets among `to`, `to`, `from`; known are"),
+        (
+            "g.csv",
+            "a,b,c\n1,2,3\n",
+            "g.csv line 1: `a`, `b`, `c` above a line of numbers is a heading whose columns are not known",
+        ),
+        ("g.csv", "1\n", "g.csv line 1: `1` is one column: no comma, semicolon, vertical bar or tab is in it"),
         ("g.csv", "src,dst\n1,2\n1,2,3\n", "g.csv line 3: 3 column(s) where 2 are expected"),
         ("g.csv", "1,2\n\"1,2\n", "g.csv line 2: a quoted field does not end on this line"),
         ("g.csv", "1,2,\n", "g.csv line 1: `` is not a weight"),
-        ("g.csv", "1 2\n", "g.csv line 1: 1 column(s)"),
+        (
+            "g.csv",
+            "1 2\n",
+            "g.csv line 1: `1 2` is one column: no comma, semicolon, vertical bar or tab is in it; read the",
+        ),
         ("g.tsv", "# nothing\n", "g.tsv: holds no vertex"),
     ] {
         let found = message(read(name, text, &WEIGHTED));
@@ -118,9 +162,12 @@ fn road_networks_are_read() {
     assert_eq!((loaded.csr.directed(), loaded.summary.orientation), (false, OrientationReason::Symmetric));
     assert!(plain("r.gr", "p sp 2 1\na 1 2 3\n").csr.directed());
     for (text, expected) in [
-        ("c x\n", "r.gr: ends before the line with its sizes (p sp VERTICES ARCS)"),
-        ("a 1 2 3\n", "r.gr line 1: `a 1 2 3`: the problem line `p sp VERTICES ARCS` comes before"),
-        ("p edge 2 1\n", "`p edge 2 1`: only shortest-path problems are supported"),
+        ("c x\n", "r.gr: ends before the line with its sizes (p sp VERTICES ARCS, or p edge VERTICES EDGES)"),
+        ("a 1 2 3\n", "r.gr line 1: `a 1 2 3`: the problem line, such as `p sp VERTICES ARCS`, comes first"),
+        ("p max 2 1\n", "`p max 2 1`: problems are `p sp VERTICES ARCS` and `p edge VERTICES EDGES`"),
+        ("p edge 2 1\na 1 2\n", "line 2: `a 1 2`: lines of edges are `e A B`"),
+        ("p edge 2 1\ne 1 2 3\n", "line 2: 4 column(s) where 3 are expected"),
+        ("p edge 3 3\ne 1 2\ne 2 3\n", "the header names 3 entries, the file holds 2"),
         ("p sp 2\n", "`p sp 2`: the problem line has two whole numbers"),
         ("p sp 2 1\na 1 3 1\n", "line 2: vertex 3 is larger than the 2 vertices that the header names"),
         ("p sp 2 1\na 0 1 1\n", "line 2: vertex 0 in a file whose vertices are counted from 1"),
@@ -163,6 +210,11 @@ fn metis_graphs_are_read() {
         ("2 1\n2\n1\n1\n", "m.graph: the header names 2 vertices, the file has 3 lines for vertices"),
         ("2 1\n2\n\n", "the header names 2 entries, the file holds 1"),
         ("2 1\n\n1 1\n", "the header names 2 entries, the file holds 0"),
+        (
+            "3 2\n1 2\n1 3\n\n",
+            "m.graph: vertex 1 is its own neighbour (1 self-loops in all), which METIS graphs do not have",
+        ),
+        ("3 2\n2\n1 2\n3 3\n", "m.graph: vertex 2 is its own neighbour (3 self-loops in all)"),
         ("2 1\n3\n1\n", "line 2: vertex 3 is larger than the 2 vertices"),
         ("2 1\n0\n1\n", "line 2: vertex 0 in a file whose vertices are counted from 1"),
         ("2 1 1\n2\n1 5\n", "line 2: the line has 1 numbers, but each neighbour has a weight behind it"),

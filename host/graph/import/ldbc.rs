@@ -3,8 +3,9 @@
 
 use super::bytes::Bytes;
 use super::decompress;
-use super::edge_list::{self, Columns};
-use super::error::{ImportError, LineFault};
+use super::edge_list;
+use super::error::ImportError;
+use super::line_fault::LineFault;
 use super::raw::Read;
 use super::text::{self, Fields, Header};
 use super::{Format, Reader};
@@ -65,7 +66,7 @@ impl Reader<'_> {
         let directed = if paths.properties.exists() { directed(&Bytes::open(&paths.properties, self)?)? } else { None };
         if paths.vertices.exists() {
             let vertices = Bytes::open(&paths.vertices, self)?;
-            let numbers = self.vertices(&vertices)?;
+            let numbers = self.vertex_file(&vertices)?;
             self.ldbc_edges(&edges, directed, Some((numbers, &vertices)))
         } else {
             self.ldbc_edges(&edges, directed, None)
@@ -77,16 +78,16 @@ impl Reader<'_> {
         self.ldbc_edges(edges, None, None)
     }
 
-    fn vertices(&self, bytes: &Bytes<'_>) -> Result<Renumber, ImportError> {
+    fn vertex_file(&self, bytes: &Bytes<'_>) -> Result<Renumber, ImportError> {
         self.check_text(bytes)?;
-        let line = |own: &mut Vec<u64>, line: &[u8]| {
+        let line = |own: &mut Vec<u64>, _, line: &[u8]| {
             let Some(mut fields) = Fields::of(line, COMMENTS) else { return Ok(()) };
             let columns = |found| LineFault::Columns { found, expected: 1 };
             own.push(fields.vertex().ok_or_else(|| columns(0))??);
             if fields.next().is_some() { Err(columns(2 + fields.count())) } else { Ok(()) }
         };
         let mut pieces = Vec::new();
-        text::parse(bytes, &self.whole(), line, |piece| {
+        text::parse(bytes, &self.whole(), line, |piece, _| {
             pieces.push(piece);
             Ok(())
         })?;
@@ -105,16 +106,18 @@ impl Reader<'_> {
         vertices: Option<(Renumber, &Bytes<'_>)>,
     ) -> Result<Read, ImportError> {
         self.check_text(bytes)?;
-        let third = self.third_column(bytes, Columns::AsFirstLine)?;
+        let third = self.third_column(bytes)?;
         let precision = self.options.precision;
-        let pieces = self.parse(bytes, &self.whole(), |own, line| {
+        let pieces = self.parse(bytes, &self.whole(), |own, at, line| {
             let listed = |id| match &vertices {
                 None => Ok(id),
                 Some((numbers, file)) => numbers
                     .vertex(id)
                     .ok_or_else(|| LineFault::NotListed { found: id, vertex_file: file.path().display().to_string() }),
             };
-            edge_list::edge(own, line, third, precision, |fields| fields.vertex().map(|id| id.and_then(listed)))
+            edge_list::edge(own, (at, line), (third, 3), precision, |fields, _| {
+                fields.vertex().map(|id| id.and_then(listed))
+            })
         })?;
         Ok(Read {
             format: Format::Ldbc,

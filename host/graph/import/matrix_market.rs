@@ -2,7 +2,8 @@
 //! 5935, 1996. An entry in row `i` and column `j` is an edge from `i` to `j`.
 
 use super::bytes::Bytes;
-use super::error::{ImportError, LineFault};
+use super::error::ImportError;
+use super::line_fault::LineFault;
 use super::raw::Read;
 use super::text::{self, Fields, Header};
 use super::{Format, Reader, Sizes};
@@ -12,6 +13,15 @@ use crate::graph::ids::Ids;
 const COMMENTS: &[u8] = b"%";
 /// Length of the shortest entry: two digits, a blank and the end of the line.
 const LEAST_ENTRY_BYTES: u64 = 4;
+
+/// Words of the first line: what each is, and what it says for a graph.
+const WORDS: [(&str, &str); 5] = [
+    ("name", "`%%MatrixMarket`"),
+    ("object", "`matrix`"),
+    ("format", "`coordinate`"),
+    ("field", "`pattern`, `integer` or `real`"),
+    ("symmetry", "`general`, or `symmetric` if only one triangle is listed"),
+];
 
 #[derive(Debug)]
 struct Banner {
@@ -43,7 +53,7 @@ impl Reader<'_> {
         };
         let plan = self.plan_behind(bytes, &header, &sizes)?;
         let precision = self.options.precision;
-        let pieces = self.parse(bytes, &plan, |own, line| {
+        let pieces = self.parse(bytes, &plan, |own, at, line| {
             let Some(mut fields) = Fields::of(line, COMMENTS) else { return Ok(()) };
             let expected = if banner.valued { 3 } else { 2 };
             let columns = |found| LineFault::Columns { found, expected };
@@ -52,10 +62,11 @@ impl Reader<'_> {
             if banner.valued {
                 let value = fields.next().ok_or_else(|| columns(2))?;
                 if weighted {
-                    own.push_weight(value, precision)?;
+                    own.push_weight(value, at, precision)?;
                 }
             }
-            if fields.next().is_some() {
+            // A remark may follow the entry.
+            if fields.next().is_some_and(|word| !COMMENTS.contains(&word[0])) {
                 return Err(columns(expected + 1 + fields.count()));
             }
             own.push(row, column);
@@ -93,12 +104,16 @@ pub(super) fn index(found: u64, what: &'static str, limit: u64) -> Result<u64, L
 fn banner(line: &[u8]) -> Result<Banner, LineFault> {
     let text = String::from_utf8_lossy(line).to_ascii_lowercase();
     let words: Vec<&str> = text.split_whitespace().collect();
-    let [first, object, format, field, symmetry] = words[..] else {
-        return Err(LineFault::Banner { found: text::quote(line) });
-    };
-    if first != "%%matrixmarket" {
+    // Some programs write one percent sign.
+    if !matches!(words.first(), Some(&("%%matrixmarket" | "%matrixmarket"))) {
         return Err(LineFault::Banner { found: text::quote(line) });
     }
+    let [_, object, format, field, symmetry] = words[..] else {
+        return Err(match WORDS.get(words.len()) {
+            Some(&(missing, choice)) => LineFault::ShortBanner { found: text::quote(line), missing, choice },
+            None => LineFault::Banner { found: text::quote(line) },
+        });
+    };
     let refuse =
         |what, found: &str, advice| Err(LineFault::Unsupported { what, found: text::quote(found.as_bytes()), advice });
     if object != "matrix" {
@@ -111,7 +126,8 @@ fn banner(line: &[u8]) -> Result<Banner, LineFault> {
     }
     let valued = match field {
         "pattern" => false,
-        "integer" | "real" | "double" => true,
+        // SciPy writes unsigned numbers as `unsigned-integer`, which the report does not have.
+        "integer" | "unsigned-integer" | "real" | "double" => true,
         "complex" => return refuse("field", field, "write absolute values as `real`, or drop them as `pattern`"),
         _ => return refuse("field", field, "it must be `pattern`, `integer` or `real`"),
     };

@@ -3,7 +3,8 @@
 //! empty line does. Each edge is on the lines of both of its ends. `%` begins comment lines.
 
 use super::bytes::Bytes;
-use super::error::{ImportError, LineFault};
+use super::error::ImportError;
+use super::line_fault::LineFault;
 use super::matrix_market::index;
 use super::raw::{RawEdges, Read};
 use super::text::{self, Fields, Header};
@@ -53,8 +54,12 @@ impl Reader<'_> {
         };
         let plan = self.plan_behind(bytes, &header, &sizes)?;
         let (mut pieces, mut found) = (self.pieces(), Found::default());
-        let line = |own: &mut Rows, line: &[u8]| self.row(own, line, &head, weighted);
-        text::parse(bytes, &plan, line, |rows| pieces.push(found.absolute(rows)))?;
+        let line = |own: &mut Rows, at, line: &[u8]| self.row(own, (at, line), &head, weighted);
+        text::parse(bytes, &plan, line, |rows, in_front| pieces.push(found.absolute(rows), in_front))?;
+        if let Some(vertex) = found.first_loop {
+            let (path, loops) = (bytes.path().to_owned(), found.loops);
+            return Err(ImportError::MetisLoops { path, vertex: vertex + 1, loops });
+        }
         // Empty rows behind the last vertex are not counted: editors leave empty lines at the end of a file.
         if found.last.is_none_or(|last| last < head.vertices) {
             found.rows = found.rows.min(head.vertices);
@@ -84,7 +89,7 @@ impl Reader<'_> {
     }
 
     /// Parses the line of one vertex.
-    fn row(&self, own: &mut Rows, line: &[u8], head: &Head, weighted: bool) -> Result<(), LineFault> {
+    fn row(&self, own: &mut Rows, (at, line): (u64, &[u8]), head: &Head, weighted: bool) -> Result<(), LineFault> {
         let row = own.rows;
         let Some(mut fields) = Fields::of(line, COMMENTS) else {
             own.rows += u64::from(!text::is_comment(line, COMMENTS));
@@ -102,7 +107,7 @@ impl Reader<'_> {
             if head.valued {
                 let weight = fields.next().ok_or(short(found, "each neighbour has a weight behind it"))?;
                 if weighted {
-                    own.edges.push_weight(weight, self.options.precision)?;
+                    own.edges.push_weight(weight, at, self.options.precision)?;
                 }
                 found += 1;
             }
@@ -120,6 +125,9 @@ struct Found {
     entries: u64,
     /// Entries that lead to a larger vertex.
     ascending: u64,
+    /// Entries that lead to their own vertex, and the first such vertex.
+    loops: u64,
+    first_loop: Option<u64>,
 }
 
 impl Found {
@@ -129,6 +137,12 @@ impl Found {
         self.rows += piece.rows;
         self.last = piece.edges.last_from().map(|row| first + row).or(self.last);
         self.entries += piece.edges.len() as u64;
+        let own = |[row, to]: [u64; 2]| (first + row == to).then_some(to);
+        let mut own = (0..piece.edges.len()).filter_map(|i| own(piece.edges.pair(i)));
+        if let Some(vertex) = own.next() {
+            self.loops += 1 + own.count() as u64;
+            self.first_loop = self.first_loop.or(Some(vertex));
+        }
         let edges = piece.edges.retained(|from, to| (first + from < to).then_some([first + from, to]));
         self.ascending += edges.len() as u64;
         edges

@@ -2,12 +2,12 @@
 //!
 //! | ending | format |
 //! |---|---|
-//! | `.el`, `.txt` | edge list: two vertices on a line (`.txt` may have a weight in a third column) |
+//! | `.el`, `.txt`, `.edges`, `out.*` | edge list: two vertices on a line (all but `.el` may have a weight in a third column) |
 //! | `.wel` | weighted edge list: two vertices and a weight |
-//! | `.csv`, `.tsv` | columns separated by commas or tabs; a header line may name them (`source`, `target`, `weight`) |
+//! | `.csv`, `.tsv` | columns separated by commas, tabs, semicolons or vertical bars; a header line may name them (`source`, `target`, `weight`) |
 //! | `.parquet`, `.arrow`, `.feather` | edge tables with columns `source`, `target` and `weight` (feature `parquet`) |
 //! | `.mtx` | Matrix Market: coordinate; general or symmetric; pattern, integer or real |
-//! | `.gr` | DIMACS shortest paths: `p sp`, `a` lines |
+//! | `.gr`, `.col` | DIMACS shortest paths (`p sp`, `a` lines), cliques and colouring (`p edge`, `e` lines) |
 //! | `.graph` | METIS: the neighbours of one vertex on each line |
 //! | `.v` + `.e` | LDBC Graphalytics: vertices, edges with an optional weight, and `.properties` when there is one |
 //! | `.sg`, `.wsg` | GAP Benchmark Suite's serialized graph, without and with int32 weights |
@@ -15,11 +15,13 @@
 //! A file may be compressed with gzip or zstd, and then ends in `.gz` or `.zst` behind its own ending. `-` is standard
 //! input. [`LoadOptions::format`] chooses another format than the ending's.
 //!
-//! In edge lists `#` and `%` begin comment lines. Words are separated by blanks and tabs. Lines end in LF or CR LF.
+//! In edge lists `#` and `%` begin comment lines, and remarks behind an edge. Words are separated by blanks and tabs. Lines
+//! end in LF or CR LF. Attributes of networkx may follow an edge. [`Loaded::notices`] has what a user should see: columns
+//! that were not read, headings, weights that were rounded.
 //!
 //! # Vertices
 //!
-//! * Edge lists have the vertices that occur in edges.
+//! * Edge lists and tables have the vertices that occur in edges, or as many as [`LoadOptions::vertices`] says.
 //! * Matrix Market, DIMACS and METIS files have the vertices from 1 to the number in their header.
 //! * LDBC graphs have the vertices of the vertex file, or without one those that occur in the edge file.
 //! * GAP graphs have the vertices `0 .. vertices`.
@@ -31,6 +33,12 @@
 //! of a table may have any, and is quoted where the name has a comma (RFC 4180). Names in ascending order of their bytes
 //! number the vertices, so that results depend neither on the order of the lines nor on the number of threads.
 //!
+//! # Columns
+//!
+//! A header of a table, or of an edge list, has known names such as `source` and `dst_id`, or those that
+//! [`LoadOptions::columns`] chooses. That option also takes positions. The raw folder of a graph of the Open Graph
+//! Benchmark is read, too: `edge.csv.gz`, with the number of vertices in `num-node-list.csv.gz`.
+//!
 //! # Directed or undirected
 //!
 //! [`Orientation::Auto`] follows the file. Some files do not state the orientation: edge lists without SNAP's header,
@@ -39,8 +47,9 @@
 //!
 //! SNAP's header is a comment in front of the first edge of `.el`, `.txt` and `.wel`. A file with `# Undirected graph`
 //! lists each edge once, and the graph is undirected. A file with `# Directed graph` may list each edge in both
-//! directions; such a graph is undirected, too.
+//! directions; such a graph is undirected, too. KONECT's header is the first line: `% sym`, `% asym` or `% bip`.
 
+mod attributes;
 mod bytes;
 #[cfg(feature = "parquet")]
 mod columnar;
@@ -49,11 +58,16 @@ mod dimacs;
 mod edge_list;
 mod error;
 mod file_format;
+mod headings;
+mod konect;
 mod ldbc;
+mod line_fault;
 mod matrix_market;
 mod memory;
 mod metis;
 mod names;
+mod notice;
+mod ogb;
 mod options;
 mod pieces;
 mod raw;
@@ -63,9 +77,12 @@ mod sorted;
 mod summary;
 mod text;
 
-pub use error::{ImportError, KNOWN_ENDINGS, LineFault, SerializedFault};
+pub use error::{ImportError, KNOWN_ENDINGS, SerializedFault};
 pub use file_format::{FileFormat, UnknownFormat};
+pub use headings::{ColumnNames, InvalidColumns};
+pub use line_fault::LineFault;
 pub(crate) use memory::check as check_memory;
+pub use notice::Notice;
 pub use options::{DEFAULT_SEED, IdKind, LoadOptions, Orientation, Precision, Progress, ProgressFn, Stage, WeightMode};
 pub(crate) use pieces::Pieces;
 pub(crate) use raw::{RawEdges, Read, give_weights};
@@ -75,7 +92,9 @@ pub use summary::{Format, Loaded, OrientationReason, Summary, WeightSource};
 use super::build;
 use super::external::Budget;
 use bytes::Bytes;
+use parking_lot::Mutex;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use text::{Header, PieceSizes, Plan};
 
 /// Sizes that the header of a file names.
@@ -97,6 +116,10 @@ pub(crate) struct Reader<'a> {
     pub piece_sizes: PieceSizes,
     /// Limits within which edges are read that need not fit into memory. `None` if they must.
     pub budget: Option<Budget>,
+    /// Decisions so far that a user should see.
+    notices: Mutex<Vec<Notice>>,
+    /// Number of vertices that a file beside the edges names, as the decision to use it.
+    beside: OnceLock<Notice>,
 }
 
 /// Contents of an input.
@@ -124,7 +147,9 @@ pub(crate) enum Contents {
 /// * [`ImportError::Memory`], [`ImportError::Refused`] or [`ImportError::LargeText`] if the graph does not fit into
 ///   memory.
 pub fn load(path: &Path, options: &LoadOptions<'_>) -> Result<Loaded, ImportError> {
-    Reader { options, piece_sizes: PieceSizes::of(text::PIECE), budget: None }.open(path)?.in_memory(options)
+    let reader = Reader::new(options, PieceSizes::of(text::PIECE), None);
+    let contents = reader.open(path)?;
+    reader.in_memory(contents)
 }
 
 /// Reads the graph file at `path` as [`load`] does. A graph that does not fit into memory is sorted in temporary files.
@@ -134,28 +159,67 @@ pub fn load(path: &Path, options: &LoadOptions<'_>) -> Result<Loaded, ImportErro
 /// [`ImportError::SmallBudget`] if the vertices alone do not fit into memory.
 pub(crate) fn load_or_sort(path: &Path, options: &LoadOptions<'_>) -> Result<Imported, ImportError> {
     let budget = sorted::budget(options);
-    let reader = Reader { options, piece_sizes: PieceSizes::within(budget.memory), budget: Some(budget.clone()) };
-    match reader.open(path)? {
-        Contents::Edges(read) => sorted::finish_or_sort(read, options, &budget),
-        Contents::Graph(loaded) => Ok(Imported::InMemory(loaded)),
-    }
+    let reader = Reader::new(options, PieceSizes::within(budget.memory), Some(budget.clone()));
+    let mut imported = match reader.open(path)? {
+        Contents::Edges(read) => sorted::finish_or_sort(read, options, &budget)?,
+        Contents::Graph(loaded) => Imported::InMemory(Box::new(loaded)),
+    };
+    reader.add_notices(match &mut imported {
+        Imported::InMemory(loaded) => &mut loaded.notices,
+        Imported::Sorted(graph) => &mut graph.notices,
+    });
+    Ok(imported)
 }
 
-impl Contents {
-    fn in_memory(self, options: &LoadOptions<'_>) -> Result<Loaded, ImportError> {
-        match self {
-            Self::Edges(read) => raw::finish(read, options),
-            Self::Graph(loaded) => Ok(loaded),
-        }
+impl<'a> Reader<'a> {
+    fn new(options: &'a LoadOptions<'a>, piece_sizes: PieceSizes, budget: Option<Budget>) -> Self {
+        Self { options, piece_sizes, budget, notices: Mutex::default(), beside: OnceLock::new() }
     }
 }
 
 impl Reader<'_> {
+    /// Keeps a decision that a user should see.
+    fn note(&self, notice: Notice) {
+        self.notices.lock().push(notice);
+    }
+
+    /// Moves the decisions in front of the others.
+    fn add_notices(&self, others: &mut Vec<Notice>) {
+        others.splice(..0, std::mem::take(&mut *self.notices.lock()));
+    }
+
+    /// Returns the number of vertices that the options or a file beside the edges give.
+    fn vertices(&self) -> Option<u64> {
+        self.options.vertices.or_else(|| match self.beside.get() {
+            Some(Notice::VerticesOf { vertices, .. }) => Some(*vertices),
+            _ => None,
+        })
+    }
+
+    fn in_memory(&self, contents: Contents) -> Result<Loaded, ImportError> {
+        let mut loaded = match contents {
+            Contents::Edges(read) => raw::finish(read, self.options)?,
+            Contents::Graph(loaded) => loaded,
+        };
+        self.add_notices(&mut loaded.notices);
+        Ok(loaded)
+    }
+
     fn open(&self, path: &Path) -> Result<Contents, ImportError> {
         let is_stdin = path.as_os_str() == bytes::STDIN;
+        if let Some(edges) = ogb::edges(path) {
+            return self.open(&edges);
+        }
+        if self.options.vertices.is_none()
+            && self.beside.get().is_none()
+            && let Some(vertices) = self.vertices_beside(path)?
+        {
+            // Nobody else sets it.
+            let _ = self.beside.set(vertices);
+        }
         match self.options.format.or_else(|| FileFormat::of(path)) {
             Some(FileFormat::Ldbc) if !is_stdin => {
-                self.check_names(path, Format::Ldbc)?;
+                self.check_choices(path, Format::Ldbc)?;
                 Ok(Contents::Edges(self.ldbc(&ldbc::Paths::of(path))?))
             }
             Some(format) => self.single(&Bytes::open(path, self)?, format),
@@ -163,7 +227,7 @@ impl Reader<'_> {
             None => {
                 let parts = ldbc::Paths::from_prefix(path, "");
                 if parts.vertices.is_file() || parts.edges.is_file() {
-                    self.check_names(path, Format::Ldbc)?;
+                    self.check_choices(path, Format::Ldbc)?;
                     return Ok(Contents::Edges(self.ldbc(&parts)?));
                 }
                 // A path that cannot be opened is reported before its ending is checked.
@@ -196,11 +260,12 @@ pub fn load_bytes(name: &str, bytes: &[u8], options: &LoadOptions<'_>) -> Result
 
 /// Reads a graph as [`load_bytes`] does, with pieces of a given size.
 fn load_pieces(name: &str, bytes: &[u8], options: &LoadOptions<'_>, piece: u64) -> Result<Loaded, ImportError> {
-    let (path, reader) = (Path::new(name), Reader { options, piece_sizes: PieceSizes::of(piece), budget: None });
+    let (path, reader) = (Path::new(name), Reader::new(options, PieceSizes::of(piece), None));
     let Some(format) = options.format.or_else(|| FileFormat::of(path)) else {
         return Err(ImportError::UnknownEnding { path: path.to_owned(), found: ending(path) });
     };
-    reader.single(&Bytes::decompressed(path, bytes.into(), &reader)?, format)?.in_memory(options)
+    let contents = reader.single(&Bytes::decompressed(path, bytes.into(), &reader)?, format)?;
+    reader.in_memory(contents)
 }
 
 /// Returns the ending of a path, in front of that of a compressed file, with its dot.
@@ -216,7 +281,7 @@ impl Reader<'_> {
             return Err(Self::no_vertices(bytes.path().to_owned(), 0));
         }
         let kind = format.kind();
-        self.check_names(bytes.path(), kind)?;
+        self.check_choices(bytes.path(), kind)?;
         let read = match format {
             FileFormat::El => self.edge_list(bytes, kind, edge_list::Columns::Two),
             FileFormat::Wel => self.edge_list(bytes, kind, edge_list::Columns::Three),
@@ -249,10 +314,10 @@ impl Reader<'_> {
         &self,
         bytes: &Bytes<'_>,
         plan: &Plan<'_>,
-        line: impl Fn(&mut RawEdges, &[u8]) -> Result<(), LineFault> + Sync,
+        line: impl Fn(&mut RawEdges, u64, &[u8]) -> Result<(), LineFault> + Sync,
     ) -> Result<Pieces, ImportError> {
         let mut pieces = self.pieces();
-        text::parse(bytes, plan, line, |edges| pieces.push(edges))?;
+        text::parse(bytes, plan, line, |edges, in_front| pieces.push(edges, in_front))?;
         Ok(pieces)
     }
 
@@ -317,7 +382,11 @@ impl Reader<'_> {
 }
 
 #[cfg(test)]
+mod choice_tests;
+#[cfg(test)]
 mod format_tests;
+#[cfg(test)]
+mod list_tests;
 #[cfg(test)]
 mod name_tests;
 #[cfg(test)]

@@ -54,8 +54,6 @@ fn a_word_among_numbers_is_an_error_that_names_the_choice() {
     const AMONG: &str = "is not a whole number, as other vertices of the file are";
     for (name, text, line, word) in [
         ("g.el", "1 2\n3 bob\n", 2, "bob"),
-        ("g.el", "FromNodeId ToNodeId\n1 2\n", 1, "FromNodeId"),
-        ("g.csv", "node,friend\n# x\n1,2\n", 1, "node"),
         ("g.csv", "source,target\n1,2\n1,Ann B\n", 3, "Ann B"),
         ("g.tsv", "1\t\n", 1, ""),
     ] {
@@ -66,6 +64,19 @@ fn a_word_among_numbers_is_an_error_that_names_the_choice() {
         }
         let found = message(read(name, text, &LoadOptions::default().ids(IdKind::Numbers)));
         assert!(found.starts_with(&format!("{name} line {line}: `{word}` is not a vertex identifier")), "{found}");
+    }
+    // A heading is not one of the vertices, so names are no advice.
+    for (name, text, words) in [
+        ("g.el", "# x\nnode friend\n1 2\n", "`node`, `friend`"),
+        ("g.csv", "node,friend,since\n# x\n1,2,3\n", "`node`, `friend`, `since`"),
+    ] {
+        let found = message(read(name, text, &LoadOptions::default()));
+        let line = if name == "g.el" { 2 } else { 1 };
+        assert!(
+            found.starts_with(&format!("{name} line {line}: {words} above a line of numbers is a heading")),
+            "{found}"
+        );
+        assert!(found.contains("known are source, src") && !found.contains("as names"), "{found}");
     }
     // Numbers that no vertex has are no names.
     for text in ["-1 2\n", "1.5 2\n", "18446744073709551616 1\n", "1,2\n", "\u{1}a b\n"] {

@@ -4,7 +4,8 @@
 //! names. When all are known, they are sorted, and the provisional numbers are translated to vertices.
 
 use super::bytes::Bytes;
-use super::error::{ImportError, LineFault};
+use super::error::ImportError;
+use super::line_fault::LineFault;
 use super::raw::Read;
 use super::text::{self, Fields, Header};
 use super::{Format, IdKind, Reader, memory};
@@ -20,7 +21,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// Ends of a line that stand for vertices; `None` where the line has too few columns.
-type Ends<'a> = [Option<Cow<'a, [u8]>>; 2];
+pub(super) type Ends<'a> = [Option<Cow<'a, [u8]>>; 2];
 
 /// Parser of vertices.
 pub(crate) enum Vertices {
@@ -28,36 +29,51 @@ pub(crate) enum Vertices {
     Numbers {
         /// True if the file decided, so that a word may mean that the vertices are names after all.
         decided: bool,
+        /// Number that all vertices are below.
+        below: u64,
     },
     /// Vertices are names, which get provisional numbers.
     Names(Interner),
 }
 
 impl Reader<'_> {
-    /// Checks that the format has names if the options ask for them.
-    pub(crate) fn check_names(&self, path: &Path, format: Format) -> Result<(), ImportError> {
+    /// Checks that the format has names, columns to choose or vertices to count if the options ask for that.
+    pub(crate) fn check_choices(&self, path: &Path, format: Format) -> Result<(), ImportError> {
         let can = matches!(
             format,
             Format::EdgeList | Format::WeightedEdgeList | Format::Separated | Format::Parquet | Format::Arrow
         );
-        match self.options.ids {
-            IdKind::Names if !can => Err(ImportError::NumberedFormat { path: path.to_owned(), format }),
-            _ => Ok(()),
+        if can {
+            return Ok(());
         }
+        let path = path.to_owned();
+        if self.options.ids == IdKind::Names {
+            return Err(ImportError::NumberedFormat { path, format });
+        }
+        if self.options.columns.is_some() {
+            return Err(ImportError::FixedColumns { path, format });
+        }
+        if self.options.vertices.is_some() {
+            let reason = format!("files of the format {format} have their own");
+            return Err(ImportError::CountedVertices { path, reason });
+        }
+        Ok(())
     }
 
     /// Chooses the parser of vertices as the options say, or as the first lines with edges show. `first_line` is the
     /// number of the first line that may have an edge; `words` returns the vertices of a line, or `None` for comments.
+    /// `first_words` are the words of that line for messages, if a heading may be there.
     pub(crate) fn vertices_of(
         &self,
         bytes: &Bytes<'_>,
         first_line: u64,
+        first_words: Option<&str>,
         words: impl for<'a> Fn(&'a [u8]) -> Option<Ends<'a>>,
     ) -> Result<Vertices, ImportError> {
-        let names = || Vertices::Names(Interner::new(self.memory_limit()));
+        let names = || self.named(bytes.path());
         match self.options.ids {
-            IdKind::Numbers => return Ok(Vertices::Numbers { decided: false }),
-            IdKind::Names => return Ok(names()),
+            IdKind::Numbers => return Ok(self.numbered(false)),
+            IdKind::Names => return names(),
             IdKind::Auto => {}
         }
         let mut lines = Header::new(bytes);
@@ -66,16 +82,42 @@ impl Reader<'_> {
             let Some(words) = words(&line).filter(|_| lines.line() >= first_line) else { continue };
             let name = words.iter().flatten().find(|word| is_name(word));
             match (first, name) {
-                (None, None) => return Ok(Vertices::Numbers { decided: true }),
+                (None, None) => return Ok(self.numbered(true)),
                 (None, Some(name)) => first = Some((lines.line(), text::quote(name))),
                 (Some((line, found)), None) if words.iter().flatten().all(|word| text::vertex(word).is_ok()) => {
-                    return Err(bytes.fault(line, LineFault::NameAmongNumbers { found }));
+                    let fault = match first_words {
+                        Some(words) => LineFault::UnknownHeading { found: words.to_owned() },
+                        None => LineFault::NameAmongNumbers { found },
+                    };
+                    return Err(bytes.fault(line, fault));
                 }
-                (Some(_), _) => return Ok(names()),
+                (Some(_), _) => return names(),
             }
         }
-        Ok(if first.is_some() { names() } else { Vertices::Numbers { decided: true } })
+        if first.is_some() { names() } else { Ok(self.numbered(true)) }
     }
+
+    /// Returns the parser of numbers. `decided` is true if the file decided for them.
+    pub(crate) fn numbered(&self, decided: bool) -> Vertices {
+        Vertices::Numbers { decided, below: self.vertices().unwrap_or(u64::MAX) }
+    }
+
+    /// Returns the parser of names.
+    pub(crate) fn named(&self, path: &Path) -> Result<Vertices, ImportError> {
+        match self.options.vertices {
+            Some(_) => {
+                let reason = "its vertices have names".to_owned();
+                Err(ImportError::CountedVertices { path: path.to_owned(), reason })
+            }
+            None => Ok(Vertices::Names(Interner::new(self.memory_limit()))),
+        }
+    }
+}
+
+/// Returns true if words are the vertices of a line, and numbers those of the line below it.
+pub(super) fn is_heading_above(first: &Ends<'_>, below: &Ends<'_>) -> bool {
+    first.iter().flatten().any(|word| is_name(word))
+        && below.iter().all(|word| word.as_ref().is_some_and(|word| text::vertex(word.trim_ascii()).is_ok()))
 }
 
 /// Returns true if a word is a name and no number, not even a negative one or one with a fraction.
@@ -88,7 +130,9 @@ impl Vertices {
     pub(crate) fn of(&self, word: &[u8]) -> Result<u64, LineFault> {
         match self {
             Self::Names(names) => names.number(word),
-            Self::Numbers { decided } => text::vertex(word.trim_ascii()).map_err(|fault| explained(fault, *decided)),
+            Self::Numbers { decided, below } => text::vertex(word.trim_ascii())
+                .map_err(|fault| explained(fault, *decided))
+                .and_then(|vertex| bounded(vertex, *below)),
         }
     }
 
@@ -97,7 +141,9 @@ impl Vertices {
     pub(crate) fn of_integer(&self, id: i128) -> Result<u64, LineFault> {
         match self {
             Self::Names(names) => names.number(id.to_string().as_bytes()),
-            Self::Numbers { .. } => u64::try_from(id).map_err(|_| LineFault::NegativeVertex { found: id.to_string() }),
+            Self::Numbers { below, .. } => u64::try_from(id)
+                .map_err(|_| LineFault::NegativeVertex { found: id.to_string() })
+                .and_then(|vertex| bounded(vertex, *below)),
         }
     }
 
@@ -105,17 +151,31 @@ impl Vertices {
     pub(crate) fn next_of(&self, fields: &mut Fields<'_>) -> Option<Result<u64, LineFault>> {
         match self {
             Self::Names(names) => fields.next().map(|word| names.number(word)),
-            Self::Numbers { decided } => {
-                fields.vertex().map(|vertex| vertex.map_err(|fault| explained(fault, *decided)))
-            }
+            Self::Numbers { decided, below } => fields.vertex().map(|vertex| match vertex {
+                Ok(vertex) => bounded(vertex, *below),
+                Err(fault) => Err(explained(fault, *decided)),
+            }),
         }
     }
 
     /// Adds the vertices to the edges that were read with them.
     pub(crate) fn finish(self, read: Read, reader: &Reader<'_>) -> Result<Read, ImportError> {
-        let Self::Names(interner) = self else { return Ok(read) };
+        let Self::Names(interner) = self else {
+            let ids = reader.vertices().map(|vertices| Ids::dense(0, vertices));
+            reader.beside.get().into_iter().for_each(|notice| reader.note(notice.clone()));
+            return Ok(Read { ids, ..read });
+        };
         let dictionary = interner.finish(&read.path, read.pieces.edges(), reader.memory_limit())?;
         Ok(Read { ids: Some(Ids::Named(dictionary.names)), translation: Some(dictionary.vertices), ..read })
+    }
+}
+
+/// Returns a vertex that is one of the graph's. The largest number stands for no bound.
+fn bounded(vertex: u64, below: u64) -> Result<u64, LineFault> {
+    if vertex < below || below == u64::MAX {
+        Ok(vertex)
+    } else {
+        Err(LineFault::BeyondVertices { found: vertex, vertices: below })
     }
 }
 

@@ -1,6 +1,7 @@
 //! Options of loading a graph, and the progress that it reports.
 
 use super::FileFormat;
+use super::headings::ColumnNames;
 use super::summary::WeightSource;
 use crate::setters::setters;
 use std::fmt;
@@ -121,12 +122,21 @@ pub struct LoadOptions<'a> {
     pub format: Option<FileFormat>,
     /// Choice between numbers and names of vertices.
     pub ids: IdKind,
+    /// Columns of an edge list or a table. With `None` they are found by their names in the heading, or by their order.
+    pub columns: Option<&'a ColumnNames>,
+    /// Number of vertices, which are 0 to one less, for edge lists and tables of numbers. Vertices without edges are then
+    /// part of the graph. With `None` the vertices are those that occur.
+    pub vertices: Option<u64>,
     /// Choice between directed and undirected edges.
     pub orientation: Orientation,
     /// Choice of the weights.
     pub weights: WeightMode,
     /// Precision of real weights.
     pub precision: Precision,
+    /// True to keep real weights that are rounded to 32 bits in 64 bits, too
+    /// ([`Loaded::exact_weights`](super::Loaded::exact_weights)), if there is memory for that. Graphs that are stored
+    /// have no such weights.
+    pub exact_weights: bool,
     /// True to keep edges from a vertex to itself. They matter to PageRank only.
     pub keep_self_loops: bool,
     /// True to use 64-bit neighbours even where 32 bits suffice.
@@ -145,9 +155,12 @@ pub struct LoadOptions<'a> {
 setters!(LoadOptions<'a> {
     format: Option<FileFormat>,
     ids: IdKind,
+    columns: Option<&'a ColumnNames>,
+    vertices: Option<u64>,
     orientation: Orientation,
     weights: WeightMode,
     precision: Precision,
+    exact_weights: bool,
     keep_self_loops: bool,
     wide: bool,
     seed: u64,
@@ -164,9 +177,12 @@ impl Default for LoadOptions<'_> {
         Self {
             format: None,
             ids: IdKind::Auto,
+            columns: None,
+            vertices: None,
             orientation: Orientation::Auto,
             weights: WeightMode::Ignore,
             precision: Precision::Single,
+            exact_weights: false,
             keep_self_loops: false,
             wide: false,
             seed: DEFAULT_SEED,
@@ -182,9 +198,12 @@ impl fmt::Debug for LoadOptions<'_> {
         f.debug_struct("LoadOptions")
             .field("format", &self.format)
             .field("ids", &self.ids)
+            .field("columns", &self.columns)
+            .field("vertices", &self.vertices)
             .field("orientation", &self.orientation)
             .field("weights", &self.weights)
             .field("precision", &self.precision)
+            .field("exact_weights", &self.exact_weights)
             .field("keep_self_loops", &self.keep_self_loops)
             .field("wide", &self.wide)
             .field("seed", &self.seed)

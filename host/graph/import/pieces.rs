@@ -1,7 +1,7 @@
 //! Edges of an input, piece by piece, in memory or in a temporary file.
 
 use super::error::ImportError;
-use super::raw::{Pairs, RawEdges, RawWeights};
+use super::raw::{Pairs, RawEdges, RawWeights, Rounding};
 use crate::graph::external::{Budget, Spill, SpillError};
 use parking_lot::Mutex;
 
@@ -12,6 +12,7 @@ pub(crate) struct Pieces {
     list: Vec<Mutex<Piece>>,
     lengths: Vec<usize>,
     is_real: bool,
+    rounding: Rounding,
     held_bytes: u64,
     budget: Option<Budget>,
     file: Option<Spill>,
@@ -44,9 +45,10 @@ impl Pieces {
         Self { budget: budget.cloned(), ..Self::default() }
     }
 
-    /// Appends a piece.
-    pub(crate) fn push(&mut self, edges: RawEdges) -> Result<(), ImportError> {
+    /// Appends a piece, in front of which the input has `in_front` lines.
+    pub(crate) fn push(&mut self, edges: RawEdges, in_front: u64) -> Result<(), ImportError> {
         self.lengths.push(edges.len());
+        self.rounding.append(edges.rounding, in_front);
         self.is_real |= edges.is_real();
         let bytes = edges.bytes();
         let piece = match &self.budget {
@@ -86,6 +88,11 @@ impl Pieces {
     /// Returns true if a weight is a real number.
     pub(crate) fn is_real(&self) -> bool {
         self.is_real
+    }
+
+    /// Returns the loss of the weights in 32-bit floats.
+    pub(super) fn rounding(&self) -> Rounding {
+        self.rounding
     }
 
     /// Returns true if some pieces are not in memory.
@@ -145,7 +152,7 @@ impl Place {
             Kept::Integer => RawWeights::Integer(self.part(file, &mut at)?),
             Kept::Real => RawWeights::Real(self.part(file, &mut at)?),
         };
-        Ok(RawEdges { pairs, weights })
+        Ok(RawEdges { pairs, weights, rounding: Rounding::default() })
     }
 
     /// Reads one value for each edge, and moves `at` behind them.
@@ -173,11 +180,11 @@ mod tests {
             [(&[(1, 2), (3, 4)], &[]), (&[(5, 6)], &["7"]), (&[(7, 1 << 40), (2, 3)], &["1", "2.5"]), (&[], &[])];
         let of = |(pairs, weights): Kind| {
             let mut edges = RawEdges::default();
-            weights.iter().for_each(|w| edges.push_weight(w.as_bytes(), Precision::Single).unwrap());
+            weights.iter().for_each(|w| edges.push_weight(w.as_bytes(), 1, Precision::Single).unwrap());
             pairs.iter().for_each(|&(from, to)| edges.push(from, to));
             edges
         };
-        kinds.iter().for_each(|kind| pieces.push(of(*kind)).unwrap());
+        kinds.iter().for_each(|kind| pieces.push(of(*kind), 0).unwrap());
         assert!(pieces.is_spilled() && pieces.is_real());
         assert_eq!((pieces.edges(), pieces.lengths()), (5, &[2, 1, 2, 0][..]));
         for (i, kind) in kinds.iter().enumerate() {
@@ -194,7 +201,7 @@ mod tests {
         let budget = Budget { memory: 0, folder: "/no/such/folder".into() };
         let mut edges = RawEdges::default();
         edges.push(1, 2);
-        let error = Pieces::new(Some(&budget)).push(edges).unwrap_err().to_string();
+        let error = Pieces::new(Some(&budget)).push(edges, 0).unwrap_err().to_string();
         assert!(error.starts_with("temporary file in /no/such/folder: "), "{error}");
     }
 }

@@ -1,8 +1,10 @@
 //! Edges as they were read, and their conversion to a graph.
 
-use super::error::{ImportError, LineFault, SerializedFault};
+use super::error::{ImportError, SerializedFault};
+use super::line_fault::LineFault;
 use super::memory;
 use super::names::Translation;
+use super::notice::Notice;
 use super::pieces::Pieces;
 use super::text::{self, Weight};
 use super::{
@@ -13,7 +15,9 @@ use crate::graph::build::{self, Chunk, EdgeWeight, Rule};
 use crate::graph::csr::{Csr, CsrError, MAX_NARROW_VERTICES, VertexId, Weights};
 use crate::graph::generate;
 use crate::graph::ids::{Ids, Renumber};
+use crate::memory::free_host_memory;
 use parking_lot::Mutex;
+use rayon::prelude::*;
 use std::path::PathBuf;
 
 /// Edges of one piece of a file.
@@ -22,6 +26,39 @@ use std::path::PathBuf;
 pub(crate) struct RawEdges {
     pub(super) pairs: Pairs,
     pub(super) weights: RawWeights,
+    pub(super) rounding: Rounding,
+}
+
+/// Loss of weights in 32-bit floats.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Rounding {
+    /// The first weight that such a float does not hold, and its line.
+    pub first: Option<(u64, f64)>,
+    /// The largest difference between a weight and its float.
+    pub difference: f64,
+}
+
+impl Rounding {
+    fn add(&mut self, line: u64, weight: Weight) {
+        /// Integers up to here are floats, too.
+        const EXACT: u32 = 1 << 24;
+        let exact = match weight {
+            Weight::Integer(w) if w <= EXACT => return,
+            Weight::Integer(w) => w.into(),
+            Weight::Real(w) => w,
+        };
+        let difference = (f64::from(exact as f32) - exact).abs();
+        if difference > 0.0 {
+            self.first.get_or_insert((line, exact));
+            self.difference = self.difference.max(difference);
+        }
+    }
+
+    /// Adds the loss of later lines, which `in_front` lines precede.
+    pub(super) fn append(&mut self, later: Self, in_front: u64) {
+        self.first = self.first.or(later.first.map(|(line, weight)| (line + in_front, weight)));
+        self.difference = self.difference.max(later.difference);
+    }
 }
 
 /// Pairs of vertices, in 32 bits as long as all fit.
@@ -64,13 +101,16 @@ impl RawEdges {
         }
     }
 
-    /// Parses and stores a weight for the edge that is stored with it.
-    pub(crate) fn push_weight(&mut self, word: &[u8], precision: Precision) -> Result<(), LineFault> {
-        self.push_parsed(text::weight(word)?, precision).map_err(|_| LineFault::NotFinite { found: text::quote(word) })
+    /// Parses and stores a weight of a line for the edge that is stored with it.
+    pub(crate) fn push_weight(&mut self, word: &[u8], line: u64, precision: Precision) -> Result<(), LineFault> {
+        let weight = text::weight(word)?;
+        self.push_parsed(weight, line, precision).map_err(|_| LineFault::NotFinite { found: text::quote(word) })
     }
 
-    /// Stores a weight for the edge that is stored with it. The only fault is a real number beyond the precision.
-    pub(crate) fn push_parsed(&mut self, weight: Weight, precision: Precision) -> Result<(), LineFault> {
+    /// Stores a weight of a line for the edge that is stored with it. The only fault is a real number beyond the
+    /// precision.
+    pub(crate) fn push_parsed(&mut self, weight: Weight, line: u64, precision: Precision) -> Result<(), LineFault> {
+        self.rounding.add(line, weight);
         if let Weight::Real(value) = weight
             && precision == Precision::Single
             && !(value as f32).is_finite()
@@ -154,6 +194,7 @@ impl RawEdges {
             RawWeights::Integer(list) => RawWeights::Integer(indices.into_iter().map(|i| list[i]).collect()),
             RawWeights::Real(list) => RawWeights::Real(indices.into_iter().map(|i| list[i]).collect()),
         };
+        kept.rounding = self.rounding;
         kept
     }
 
@@ -228,6 +269,8 @@ pub(super) struct Numbered {
     weighted: bool,
     /// True if weights of the input are real numbers.
     pub real: bool,
+    /// True if real weights are kept in 64 bits, too.
+    exact: bool,
     bytes: u64,
 }
 
@@ -258,10 +301,12 @@ impl Numbered {
             (Orientation::Auto, Some(false)) => (true, Direction::Undirected, OrientationReason::Declared),
             (Orientation::Auto, None) => (read.mirrored, Direction::AsEdgesShow, OrientationReason::OneWay),
         };
+        let real = read.weighted && pieces.is_real();
         Ok(Self {
             format: read.format,
             path: read.path,
-            real: read.weighted && pieces.is_real(),
+            real,
+            exact: options.exact_weights && real && is_rounded(options, &pieces),
             pieces,
             numbers,
             known,
@@ -304,12 +349,29 @@ impl Numbered {
         if self.wide { 8 } else { 4 }
     }
 
-    /// Returns the bytes of a weight that was read.
+    /// Returns the bytes of a weight that was read, as lists are built with it.
     pub(super) fn weight_width(&self, options: &LoadOptions<'_>) -> u64 {
-        match (self.weighted, self.real, options.precision) {
+        match (self.weighted, self.real, self.build_precision(options)) {
             (false, ..) => 0,
             (true, true, Precision::Double) => 8,
             (true, ..) => 4,
+        }
+    }
+
+    /// Returns the precision with which lists are built.
+    fn build_precision(&self, options: &LoadOptions<'_>) -> Precision {
+        if self.exact { Precision::Double } else { options.precision }
+    }
+
+    /// Returns what a user should see of the conversion.
+    pub(super) fn notices(&self, options: &LoadOptions<'_>) -> Vec<Notice> {
+        let rounding = self.pieces.rounding();
+        match rounding.first.filter(|_| self.real && is_rounded(options, &self.pieces)) {
+            None => Vec::new(),
+            Some((line, found)) => {
+                let unit = if matches!(self.format, Format::Parquet | Format::Arrow) { "row" } else { "line" };
+                vec![Notice::Rounded { unit, line, found, difference: rounding.difference }]
+            }
         }
     }
 
@@ -317,7 +379,10 @@ impl Numbered {
     pub(super) fn peak_bytes(&self, options: &LoadOptions<'_>) -> u128 {
         let (vertices, weights) = (self.numbers.ids().len(), self.weight_width(options));
         let names = if self.translation.is_some() { self.id_bytes() } else { 0 };
-        build::peak_bytes(vertices.into(), self.arcs(), self.width().into(), weights.into()) + u128::from(names)
+        // The rounded weights are beside those in 64 bits when the lists are built.
+        let rounded = if self.exact { 4 * self.arcs() } else { 0 };
+        let lists = build::peak_bytes(vertices.into(), self.arcs(), self.width().into(), weights.into());
+        lists + u128::from(names) + rounded
     }
 
     /// Returns true if the graph is directed, and the reason. `one_way` is an edge that does not occur in both directions
@@ -365,8 +430,9 @@ impl Numbered {
 
     /// Makes the graph in memory.
     pub(super) fn build(self, options: &LoadOptions<'_>) -> Result<Loaded, ImportError> {
-        let (csr, self_loops, duplicates) = match (self.weight_width(options), self.real, options.precision, self.wide)
-        {
+        let notices = self.notices(options);
+        let kind = (self.weight_width(options), self.real, self.build_precision(options), self.wide);
+        let (csr, self_loops, duplicates) = match kind {
             (0, _, _, false) => self.lists::<u32, ()>(options, |_, _| ()),
             (0, _, _, true) => self.lists::<u64, ()>(options, |_, _| ()),
             (_, false, _, false) => self.lists::<u32, u32>(options, RawEdges::integer),
@@ -376,11 +442,14 @@ impl Numbered {
             (_, true, Precision::Double, false) => self.lists::<u32, f64>(options, RawEdges::real),
             (_, true, Precision::Double, true) => self.lists::<u64, f64>(options, RawEdges::real),
         }?;
+        // From here on the graph is that of the rounded weights, as it is where nobody asks for the others.
+        let (csr, exact) = if self.exact { rounded(csr) } else { (csr, None) };
         let (directed, reason) = self.directed(|| csr.one_way_edge(), || csr.has_two_way_edge())?;
         let summary = self.summary(reason, self.weight_source(options), self_loops, duplicates);
         let csr = if directed { csr } else { csr.into_undirected() };
+        let exact_weights = exact.filter(|_| summary.weights == WeightSource::Input);
         let csr = give_weights(csr.with_ids(self.numbers.into_ids()), summary.weights, options.seed);
-        Ok(Loaded { csr, summary })
+        Ok(Loaded { notices, exact_weights, ..Loaded::new(csr, summary) })
     }
 
     /// Builds a directed graph whose identifiers are its numbers. Returns the numbers of self-loops and duplicates, too.
@@ -418,9 +487,29 @@ impl Numbered {
     }
 }
 
+/// Returns true if weights are rounded to 32 bits, and lose something.
+fn is_rounded(options: &LoadOptions<'_>, pieces: &Pieces) -> bool {
+    options.precision == Precision::Single && pieces.rounding().first.is_some()
+}
+
+/// Returns the graph with its weights rounded to 32 bits, and the weights that it had.
+fn rounded(csr: Csr) -> (Csr, Option<Vec<f64>>) {
+    let (csr, weights) = csr.take_weights();
+    match weights {
+        Some(Weights::F64(exact)) => {
+            let rounded = exact.par_iter().map(|&weight| weight as f32).collect();
+            (csr.with_weights(Weights::F32(rounded)), Some(exact))
+        }
+        Some(other) => (csr.with_weights(other), None),
+        None => (csr, None),
+    }
+}
+
 /// Makes the graph in memory from the edges that were read.
 pub(crate) fn finish(read: Read, options: &LoadOptions<'_>) -> Result<Loaded, ImportError> {
-    let numbered = Numbered::of(read, options, u64::MAX)?;
+    let mut numbered = Numbered::of(read, options, u64::MAX)?;
+    let free = options.memory.or_else(free_host_memory).map_or(u128::MAX, u128::from);
+    numbered.exact &= numbered.peak_bytes(options) <= free;
     let (vertices, edges) = (numbered.numbers.ids().len(), numbered.pieces.edges());
     let what = numbered.path.display().to_string();
     memory::check(&what, vertices.into(), edges.into(), numbered.peak_bytes(options), options.memory)?;

@@ -131,7 +131,7 @@ impl Reader<'_> {
             duplicates,
             bytes: bytes.len(),
         };
-        Ok(Contents::Graph(Loaded { csr, summary }))
+        Ok(Contents::Graph(Loaded::new(csr, summary)))
     }
 
     /// Reads the lists as edges, piece by piece. The offsets are in memory.
@@ -169,7 +169,7 @@ impl Reader<'_> {
                 }
                 edges.push(from as u64, value[0].into());
             }
-            pieces.push(edges)?;
+            pieces.push(edges, 0)?;
             if let Some(progress) = self.options.progress {
                 progress(Progress { stage: Stage::Read, done: start + (first + count) * width, total: bytes.len() });
             }

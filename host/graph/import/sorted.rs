@@ -1,6 +1,7 @@
 //! Graphs that do not fit into memory: their edges are numbered, sorted and merged in temporary files.
 
 use super::error::ImportError;
+use super::notice::Notice;
 use super::raw::{Direction, Numbered, RawEdges, Read};
 use super::{LoadOptions, Loaded, Precision, Progress, Stage, Summary, WeightSource};
 use crate::graph::build::{Arc, EdgeWeight};
@@ -32,13 +33,15 @@ pub(crate) struct SortedGraph {
     pub largest: f64,
     pub mean: f64,
     pub summary: Summary,
+    /// Decisions that a user should see.
+    pub notices: Vec<Notice>,
     /// Arcs that may be read into memory at a time.
     pub arcs_at_once: u64,
 }
 
 /// A graph that was read to be stored.
 pub(crate) enum Imported {
-    InMemory(Loaded),
+    InMemory(Box<Loaded>),
     Sorted(Box<SortedGraph>),
 }
 
@@ -63,7 +66,7 @@ pub(crate) fn finish_or_sort(read: Read, options: &LoadOptions<'_>, budget: &Bud
         needed += numbered.arcs() * u128::from(numbered.width() + numbered.weight_width(options));
     }
     if !numbered.pieces.is_spilled() && needed <= budget.memory.into() {
-        return Ok(Imported::InMemory(numbered.build(options)?));
+        return Ok(Imported::InMemory(Box::new(numbered.build(options)?)));
     }
     let shares = Shares::of(&numbered, options, budget)?;
     Ok(Imported::Sorted(Box::new(sort_numbered(numbered, options, &budget.folder, &shares)?)))
@@ -166,6 +169,7 @@ fn sort<V: VertexId, W: EdgeWeight>(
     drop(merge);
     let (directed, orientation) = numbered.directed(|| found.one_way, || found.has_two_way)?;
     let summary = numbered.summary(orientation, source, self_loops, pushed - found.arcs);
+    let notices = numbered.notices(options);
     Ok(SortedGraph {
         ids: numbered.numbers.into_ids(),
         directed,
@@ -179,6 +183,7 @@ fn sort<V: VertexId, W: EdgeWeight>(
         },
         mean: if kind.is_some() { found.sum / found.arcs.max(1) as f64 } else { 1.0 },
         summary,
+        notices,
         arcs_at_once: (shares.free / 64).clamp(1 << 12, 1 << 22),
     })
 }
@@ -377,7 +382,7 @@ mod tests {
     fn sorted(name: &str, text: &[u8], options: &LoadOptions<'_>, run_arcs: usize) -> Result<SortedGraph, ImportError> {
         let folder = tempfile::tempdir().unwrap();
         let budget = Budget { memory: 64, folder: folder.path().to_owned() };
-        let reader = Reader { options, piece_sizes: PieceSizes { bytes: 40, group: 3 }, budget: Some(budget.clone()) };
+        let reader = Reader::new(options, PieceSizes { bytes: 40, group: 3 }, Some(budget.clone()));
         let path = Path::new(name);
         let Contents::Edges(read) = reader.single(&Bytes::memory(path, text), FileFormat::of(path).unwrap()).unwrap()
         else {
@@ -393,6 +398,7 @@ mod tests {
     fn assert_same(sorted: &SortedGraph, loaded: &Loaded) {
         let csr = &loaded.csr;
         assert_eq!((sorted.directed, &sorted.ids, sorted.summary), (csr.directed(), csr.ids(), loaded.summary));
+        assert_eq!(sorted.notices, loaded.notices);
         let all = 0..csr.vertices() as usize;
         let (neighbours, weights) = sorted.out.read(all.clone()).unwrap();
         assert_eq!((sorted.out.offsets(), &neighbours), (csr.offsets(), csr.neighbours()));
@@ -527,8 +533,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let budget = Budget { memory: 2 << 20, folder: folder.path().to_owned() };
         let options = LoadOptions::default();
-        let reader =
-            Reader { options: &options, piece_sizes: PieceSizes::within(budget.memory), budget: Some(budget.clone()) };
+        let reader = Reader::new(&options, PieceSizes::within(budget.memory), Some(budget.clone()));
         let bytes = Bytes::memory(Path::new("g.el"), text.as_bytes());
         let Contents::Edges(read) = reader.single(&bytes, FileFormat::El).unwrap() else { panic!("edges") };
         let error = finish_or_sort(read, &options, &budget).map(|_| ()).unwrap_err();

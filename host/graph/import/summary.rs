@@ -1,5 +1,6 @@
 //! A loaded graph, with facts about its input and the decisions made.
 
+use super::notice::Notice;
 use crate::graph::csr::Csr;
 use std::fmt;
 
@@ -134,9 +135,22 @@ pub struct Summary {
 
 /// A graph with a summary of its input.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Loaded {
     /// The graph.
     pub csr: Csr,
     /// Facts about the input, and decisions made.
     pub summary: Summary,
+    /// Decisions that a user should see, in the order in which they were made.
+    pub notices: Vec<Notice>,
+    /// Weights of the input in 64 bits, one for each arc, if those of the graph are rounded and
+    /// [`LoadOptions::exact_weights`](super::LoadOptions::exact_weights) asks for them.
+    pub exact_weights: Option<Vec<f64>>,
+}
+
+impl Loaded {
+    /// Makes a graph without notices, whose weights are exact.
+    pub fn new(csr: Csr, summary: Summary) -> Self {
+        Self { csr, summary, notices: Vec::new(), exact_weights: None }
+    }
 }

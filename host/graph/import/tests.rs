@@ -22,9 +22,12 @@ pub(super) fn weighted(name: &str, text: &str) -> Loaded {
 pub(super) const WEIGHTED: LoadOptions<'static> = LoadOptions {
     format: None,
     ids: IdKind::Auto,
+    columns: None,
+    vertices: None,
     orientation: Orientation::Auto,
     weights: WeightMode::Input,
     precision: Precision::Single,
+    exact_weights: false,
     keep_self_loops: false,
     wide: false,
     seed: DEFAULT_SEED,
@@ -50,7 +53,7 @@ pub(super) fn message(result: Result<Loaded, ImportError>) -> String {
 #[test]
 fn the_enron_graph_is_undirected_and_has_the_component_that_the_file_holds() {
     let path = crate::tree::root().join("examples/data/email-enron.txt");
-    let Loaded { csr, summary } = load(&path, &LoadOptions::default()).unwrap();
+    let Loaded { csr, summary, .. } = load(&path, &LoadOptions::default()).unwrap();
     let text = fs::read_to_string(&path).unwrap();
     let lines = text.lines().filter(|l| !l.starts_with('#')).count() as u64;
     assert_eq!((summary.input_edges, summary.duplicates, summary.self_loops), (lines, 0, 0));
@@ -70,7 +73,7 @@ fn the_enron_graph_is_undirected_and_has_the_component_that_the_file_holds() {
 /// Compares the degrees with those in Zachary's matrix (1977, figure 2).
 #[test]
 fn the_karate_club_is_undirected_by_its_header() {
-    let Loaded { csr, summary } =
+    let Loaded { csr, summary, .. } =
         load(&crate::tree::root().join("examples/data/karate.txt"), &LoadOptions::default()).unwrap();
     assert_eq!((csr.vertices(), csr.edges(), csr.directed()), (34, 78, false));
     assert_eq!((summary.input_edges, summary.duplicates, summary.self_loops), (78, 0, 0));
@@ -197,12 +200,12 @@ fn bad_lines_are_named() {
         ),
         ("g.txt", "1 2\n1 2 3\n", "g.txt line 2: 3 column(s) where 2 are expected"),
         ("g.txt", "1 2 3\n1 2\n", "g.txt line 2: 2 column(s) where 3 are expected"),
-        ("g.wel", "1 2 3 4 5\n", "g.wel line 1: 5 column(s) where 3 are expected"),
+        ("g.wel", "1 2 3 4 5\n1 2 3\n", "g.wel line 2: 3 column(s) where 5 are expected"),
         ("g.wel", "1 2\n", "g.wel line 1: 2 column(s) where 3 are expected"),
         (
             "g.el",
             "1 2\na 2\n",
-            "g.el line 2: `a` is not a whole number, as other vertices of the file are; correct the line (a header of a table names columns `source` and `target`), or read all vertices as names",
+            "g.el line 2: `a` is not a whole number, as other vertices of the file are; correct the line, or read all vertices as names",
         ),
         ("g.e", "1 a\n", "g.e line 1: `a` is not a vertex identifier"),
         ("g.el", "1 2.5\n", "g.el line 1: `2.5` is not a whole number"),
@@ -225,7 +228,7 @@ fn bad_lines_are_named() {
         (
             "g.graphml",
             "",
-            "g.graphml: .graphml is not a known ending of graph files; they end in .el .txt .wel .csv .tsv .parquet",
+            "g.graphml: .graphml is not a known ending of graph files; they end in .el .txt .edges .wel .csv .tsv .parquet",
         ),
         ("g.el.xz", "", "(compress it with gzip or zstd instead)"),
         ("g", "", "g: has no ending, which tells the format; rename it"),
@@ -446,7 +449,9 @@ fn options() -> impl Strategy<Value = LoadOptions<'static>> {
     })
 }
 
-const NAMES: [&str; 14] = [
+const NAMES: [&str; 16] = [
+    "out.konect",
+    "g.col",
     "g.parquet",
     "g.arrow",
     "g.el",
@@ -471,15 +476,22 @@ proptest! {
             "[0-9 \t\r\n#%.e+-]{0,200}".prop_map(String::into_bytes),
             "(a ?b( 1)?\n)?([0-9a-cé,\" \t\r\n]{0,9}\n?){0,20}".prop_map(String::into_bytes),
             "(source,target(,weight)?\n)?([0-9,\"\t\r\n]|[0-9],[0-9]\n){0,60}".prop_map(String::into_bytes),
+            "(% (sym|asym|bip)( (un)?weighted)?\n(% 4 [0-3] 3\n)?)?([1-4] [1-4]( [0-9]{0,2}){0,2}\n){0,6}".prop_map(String::into_bytes),
+            "(([a-c0-3] [a-c0-3])( ?\\{('weight': [0-9.]{0,3}(, 'a': '[b,}]')?)?\\}| #x)?\n){0,6}".prop_map(String::into_bytes),
+            "((src_id|node_1)[,;|\t ](dst_id|node_2)([,;|\t ]dist)?\n)?([0-3][,;|\t ][0-3]([,;|\t ][0-9.]{1,3})?\n){0,6}".prop_map(String::into_bytes),
+            "p (edge|col) [1-4] [0-4]\n(e [0-5] [0-5]\n){0,4}".prop_map(String::into_bytes),
             "(c x\n)?p sp [1-4] [0-4]\n(a [0-5] [0-5] [0-9]\n){0,4}".prop_map(String::into_bytes),
             "[1-4] [0-4]( [01]{1,3}( [0-2])?)?\n([0-5 ]{0,6}\n){0,5}".prop_map(String::into_bytes),
             "(%%MatrixMarket matrix coordinate (pattern|real|integer) (general|symmetric)\n)[1-4] [1-4] [0-4]\n([0-5] [0-5]( [0-9.-]{0,4})?\n){0,5}"
                 .prop_map(String::into_bytes),
         ],
         piece in 1u64..64, options in options(),
+        vertices in prop_oneof![3 => Just(None), 1 => (0u64..9).prop_map(Some)],
+        columns in prop_oneof![4 => Just(None), 1 => "src=([1-3]|src_id)(,dst=([1-3]|to))?(,weight=3)?".prop_map(Some)],
         ids in prop_oneof![Just(IdKind::Auto), Just(IdKind::Numbers), Just(IdKind::Names)],
     ) {
-        let options = options.ids(ids);
+        let columns: Option<ColumnNames> = columns.map(|text| text.parse().unwrap());
+        let options = options.ids(ids).vertices(vertices).columns(columns.as_ref());
         for name in NAMES {
             match load_pieces(name, &bytes, &options, piece) {
                 Ok(loaded) => {

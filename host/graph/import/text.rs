@@ -1,7 +1,8 @@
 //! Reads lines of text in parallel. Each task reads and parses a piece of the file.
 
 use super::bytes::Bytes;
-use super::error::{ImportError, LineFault};
+use super::error::ImportError;
+use super::line_fault::LineFault;
 use super::{Progress, ProgressFn, Stage};
 use rayon::prelude::*;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -16,6 +17,18 @@ pub(crate) const MAX_LINE: u64 = 1 << 20;
 const TAIL: u64 = 1 << 10;
 /// Characters of the input that a message quotes.
 const QUOTED: usize = 40;
+/// Separators of the columns of tables, other than tabs.
+pub(super) const SEPARATORS: [u8; 3] = [b',', b';', b'|'];
+
+/// Returns the name of a separator in the plural.
+pub(super) fn separator_name(separator: u8) -> &'static str {
+    match separator {
+        b';' => "semicolons",
+        b'|' => "vertical bars",
+        b'\t' => "tabs",
+        _ => "commas",
+    }
+}
 
 impl Bytes<'_> {
     /// Returns the whole lines that begin in `range`.
@@ -91,13 +104,14 @@ impl PieceSizes {
     }
 }
 
-/// Passes each line to a parser, with one parser for each piece of the file. Hands the parsers over in the file's order.
-/// The error is that of the first faulty line, for any number of threads.
+/// Passes each line to a parser, with one parser for each piece of the file, and the line's number in its piece, from 1.
+/// Hands the parsers over in the file's order, with the number of lines in front of their pieces. The error is that of the
+/// first faulty line, for any number of threads.
 pub(crate) fn parse<P: Default + Send>(
     bytes: &Bytes<'_>,
     plan: &Plan<'_>,
-    line: impl Fn(&mut P, &[u8]) -> Result<(), LineFault> + Sync,
-    mut take: impl FnMut(P) -> Result<(), ImportError>,
+    line: impl Fn(&mut P, u64, &[u8]) -> Result<(), LineFault> + Sync,
+    mut take: impl FnMut(P, u64) -> Result<(), ImportError>,
 ) -> Result<(), ImportError> {
     enum End {
         Whole(u64),
@@ -129,7 +143,7 @@ pub(crate) fn parse<P: Default + Send>(
                     let result = if length as u64 > MAX_LINE {
                         Err(LineFault::LongLine { limit: MAX_LINE })
                     } else {
-                        line(&mut parser, &rest[..length])
+                        line(&mut parser, lines, &rest[..length])
                     };
                     end = result.err().map(|fault| End::Fault(lines, fault));
                     rest = &rest[rest.len().min(length + 1)..];
@@ -152,6 +166,7 @@ pub(crate) fn parse<P: Default + Send>(
         let end = pieces.min(first.saturating_add(plan.pieces.group));
         let group: Vec<(P, End)> = (first..end).into_par_iter().map(parsed).collect();
         for (parser, end) in group {
+            let in_front = before - 1;
             match end {
                 End::Whole(lines) => before += lines,
                 End::Fault(lines, fault) => return Err(bytes.fault(before + lines - 1, fault)),
@@ -159,7 +174,7 @@ pub(crate) fn parse<P: Default + Send>(
                 // Only pieces behind an error are skipped, and the loop has returned that error.
                 End::Skipped => break,
             }
-            take(parser)?;
+            take(parser, in_front)?;
         }
         first = end;
     }
@@ -245,6 +260,11 @@ impl<'a> Fields<'a> {
         (!comments.contains(&line[start])).then_some(Self { rest: &line[start..] })
     }
 
+    /// Returns what follows the last word, with the blanks in front of it.
+    pub(crate) fn rest(&self) -> &'a [u8] {
+        self.rest
+    }
+
     pub(crate) fn next(&mut self) -> Option<&'a [u8]> {
         let start = self.rest.iter().position(|&b| !is_blank(b))?;
         let word = &self.rest[start..];
@@ -311,9 +331,11 @@ pub(crate) fn vertex(word: &[u8]) -> Result<u64, LineFault> {
     }
     Err(match word.strip_prefix(b"-") {
         Some(rest) if digits(rest) => LineFault::NegativeVertex { found: quote(word) },
-        _ => binary(word).unwrap_or_else(|| match word.split(|&b| b == b',').next() {
-            // The word is a number followed by a comma.
-            Some(first) if digits(first) && first.len() < word.len() => LineFault::Commas { found: quote(word) },
+        _ => binary(word).unwrap_or_else(|| match word.iter().position(|b| SEPARATORS.contains(b)) {
+            // The word is a number followed by a separator of tables.
+            Some(end) if digits(&word[..end]) => {
+                LineFault::Commas { found: quote(word), separator: separator_name(word[end]) }
+            }
             _ => LineFault::NotAVertex { found: quote(word) },
         }),
     })
@@ -368,11 +390,13 @@ mod tests {
         let bytes = Bytes::memory(Path::new("t"), text);
         let plan = Plan { start: 0, first_line: 1, pieces, progress: None };
         let mut lines = Vec::new();
-        let take = |own: Vec<Vec<u8>>| {
+        let take = |own: Vec<Vec<u8>>, in_front: u64| {
+            assert_eq!(in_front, lines.len() as u64);
             lines.extend(own);
             Ok(())
         };
-        let line = |own: &mut Vec<Vec<u8>>, line: &[u8]| {
+        let line = |own: &mut Vec<Vec<u8>>, number: u64, line: &[u8]| {
+            assert_eq!(number, own.len() as u64 + 1);
             if line == b"bad" {
                 return Err(LineFault::ZeroIndex);
             }

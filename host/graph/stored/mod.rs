@@ -38,7 +38,7 @@ pub use open::StoredGraph;
 
 use super::edges::{GraphError, NarrowEdge, WideEdge};
 use super::ids::Ids;
-use super::import::{ImportError, Imported, LoadOptions, Loaded};
+use super::import::{ImportError, Imported, LoadOptions, Loaded, Notice};
 use super::input::Input;
 use super::params::GRAPH_HUBS;
 use super::place::{IN_NEIGHBOURS, IN_OFFSETS, Interleaved, NEIGHBOURS, OFFSETS, WEIGHTED};
@@ -102,7 +102,7 @@ impl GraphToStore {
     /// * Otherwise as for [`Input::load`].
     pub fn import(name: GraphName, input: &Input, options: &LoadOptions<'_>) -> Result<Self, ImportError> {
         let source = match input.load_or_sort(options)? {
-            Imported::InMemory(loaded) => Source::in_memory(loaded),
+            Imported::InMemory(loaded) => Source::in_memory(*loaded),
             Imported::Sorted(graph) => Source::sorted(*graph),
         };
         Ok(Self::of(name, source))
@@ -125,6 +125,11 @@ impl GraphToStore {
     /// Returns the facts that the header will hold.
     pub fn info(&self) -> &StoredInfo {
         &self.info
+    }
+
+    /// Returns the decisions of the import that a user should see.
+    pub fn notices(&self) -> &[Notice] {
+        &self.source.notices
     }
 
     /// Returns true if the lists are in temporary files, because the graph is larger than the memory for it.

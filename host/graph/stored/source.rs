@@ -6,7 +6,7 @@ use crate::graph::csr::{Csr, NeighbourOrder, Neighbours, VertexId, Weights};
 use crate::graph::external::FileLists;
 use crate::graph::hub;
 use crate::graph::ids::Ids;
-use crate::graph::import::{ImportError, Loaded, SortedGraph, Summary};
+use crate::graph::import::{ImportError, Loaded, Notice, SortedGraph, Summary};
 use crate::graph::params::GRAPH_HUBS;
 use rayon::prelude::*;
 use std::ops::Range;
@@ -28,6 +28,7 @@ pub(super) struct Source {
     /// The largest weight, if they are integers, and the mean.
     largest_and_mean: [f64; 2],
     summary: Summary,
+    pub(super) notices: Vec<Notice>,
     arcs_at_once: u64,
 }
 
@@ -95,7 +96,7 @@ pub(super) struct Ordered {
 
 impl Source {
     pub(super) fn in_memory(loaded: Loaded) -> Self {
-        let Loaded { csr, summary } = loaded;
+        let Loaded { csr, summary, notices, .. } = loaded;
         let loops: Vec<u64> = (0..csr.vertices().div_ceil(64))
             .into_par_iter()
             .map(|word| {
@@ -122,6 +123,7 @@ impl Source {
             weights,
             largest_and_mean: [largest, mean],
             summary,
+            notices,
             out: Lists::InMemory(csr),
             arcs_at_once: ARCS_AT_ONCE,
         }
@@ -137,6 +139,7 @@ impl Source {
             directed: graph.directed,
             largest_and_mean: [graph.largest, graph.mean],
             summary: graph.summary,
+            notices: graph.notices,
             arcs_at_once: graph.arcs_at_once,
         }
     }

@@ -26,7 +26,7 @@ pub(super) fn loaded(csr: Csr) -> Loaded {
         duplicates: 5,
         bytes: 7,
     };
-    Loaded { csr, summary }
+    Loaded::new(csr, summary)
 }
 
 pub(super) fn volume(spec: &str) -> Volume {

@@ -16,7 +16,10 @@ mod sssp;
 pub use bfs::{UNREACHED, bfs, bfs_parents, breadth_first};
 pub use components::{components, connected_components};
 pub use pagerank::{PageRank, pagerank, pagerank_after, pagerank_reference};
-pub use sssp::{Distances, REAL_TOLERANCE_DOUBLE, REAL_TOLERANCE_SINGLE, dijkstra, dijkstra_real, sssp};
+pub use sssp::{
+    Distances, REAL_TOLERANCE_DOUBLE, REAL_TOLERANCE_SINGLE, ROUNDED_WEIGHTS_TOLERANCE, dijkstra, dijkstra_real, sssp,
+    sssp_of_exact_weights,
+};
 
 use super::csr::Csr;
 use super::names::VertexName;
@@ -46,6 +49,14 @@ pub enum VerifyError {
         found: u64,
         /// Number of vertices.
         vertices: u64,
+    },
+    /// The number of exact weights is not the number of arcs.
+    #[error("{found} weights for {arcs} arcs")]
+    Weights {
+        /// Number of weights.
+        found: u64,
+        /// Number of arcs.
+        arcs: u64,
     },
     /// The source is not a vertex.
     #[error("source {vertex} is not below the number of vertices, {vertices}")]

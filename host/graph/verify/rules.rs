@@ -74,18 +74,18 @@ pub(super) fn are_shortest<V: VertexId>(
 }
 
 /// Set of vertices to which all threads add.
-struct Bitmap(Vec<AtomicU64>);
+pub(super) struct Bitmap(Vec<AtomicU64>);
 
 impl Bitmap {
-    fn new(vertices: usize) -> Self {
+    pub(super) fn new(vertices: usize) -> Self {
         Self((0..vertices.div_ceil(64)).map(|_| AtomicU64::new(0)).collect())
     }
 
-    fn contains(&self, v: usize) -> bool {
+    pub(super) fn contains(&self, v: usize) -> bool {
         self.0[v / 64].load(Relaxed) >> (v % 64) & 1 == 1
     }
 
-    fn insert(&self, v: usize) {
+    pub(super) fn insert(&self, v: usize) {
         // A load is cheaper than an exchange, and most vertices are inserted many times.
         if !self.contains(v) {
             self.0[v / 64].fetch_or(1 << (v % 64), Relaxed);

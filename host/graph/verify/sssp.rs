@@ -1,6 +1,6 @@
 //! Verification of single-source shortest paths.
 
-use super::rules::{self, FAR};
+use super::rules::{self, Bitmap, FAR};
 use super::{Found, VerifyError, check_length, check_source, name};
 use crate::graph::csr::{Csr, VertexId, Weights, with_neighbours};
 use rayon::prelude::*;
@@ -158,6 +158,77 @@ pub fn sssp(csr: &Csr, source: u64, distances: Distances<'_>) -> Result<(), Veri
         Distances::F32(_) => reals(csr, source, distances, REAL_TOLERANCE_SINGLE),
         Distances::F64(_) => reals(csr, source, distances, REAL_TOLERANCE_DOUBLE),
     }
+}
+
+/// Largest relative error of distances whose weights were rounded to 32 bits: half of the last place of each weight, and
+/// [`REAL_TOLERANCE_DOUBLE`] for the sums.
+pub const ROUNDED_WEIGHTS_TOLERANCE: f64 = HALF_PLACE + REAL_TOLERANCE_DOUBLE;
+/// Largest relative error of a number that is rounded to 32 bits.
+const HALF_PLACE: f64 = f32::EPSILON as f64 / 2.0;
+/// Largest error of a number that is too small for that.
+const HALF_LEAST: f64 = f32::MIN_POSITIVE as f64 * f32::EPSILON as f64 / 2.0;
+
+/// Checks distances over weights that were rounded to 32 bits against the weights before that, of which `exact` has one
+/// for each arc. They must agree with Dijkstra's algorithm within [`ROUNDED_WEIGHTS_TOLERANCE`].
+///
+/// All threads check rules that bound the error, and Dijkstra's algorithm runs only if one does not hold:
+///
+/// 1. The source has distance 0. No arc leads to a vertex further away than the arc's weight allows, of which the error
+///    of its rounding is taken.
+/// 2. Each other reached vertex has an arc that gives it its distance within that error, from a vertex that is nearer.
+///
+/// By 1, no distance exceeds the length of a shortest path by more than the errors of its arcs. By 2, a path leads back
+/// to the source whose length exceeds the distance by no more than those.
+///
+/// # Errors
+/// As for [`sssp`]; also [`VerifyError::Weights`] if there is not one exact weight for each arc.
+pub fn sssp_of_exact_weights(
+    csr: &Csr,
+    exact: &[f64],
+    source: u64,
+    distances: Distances<'_>,
+) -> Result<(), VerifyError> {
+    check_length(csr, distances.len())?;
+    check_source(csr, source)?;
+    if exact.len() as u64 != csr.arcs() {
+        return Err(VerifyError::Weights { found: exact.len() as u64, arcs: csr.arcs() });
+    }
+    // One rounding of a sum.
+    const SUM: f64 = f64::EPSILON;
+    let error = |weight: f64| HALF_PLACE * weight + HALF_LEAST;
+    let distance = |v: u64| distances.real(v as usize);
+    let shown = Bitmap::new(csr.vertices() as usize);
+    shown.insert(source as usize);
+    let bounded = |u: u64| {
+        let Some(from) = distance(u) else { return true };
+        csr.range(u).all(|arc| {
+            let v = csr.neighbours().get(arc);
+            let Some(to) = distance(v) else { return false };
+            let (weight, error) = (exact[arc], error(exact[arc]));
+            if from < to && to >= (from + weight - error) * (1.0 - SUM) {
+                shown.insert(v as usize);
+            }
+            to <= (from + weight + error) * (1.0 + SUM)
+        })
+    };
+    let all = || (0..csr.vertices()).into_par_iter();
+    let is_reached = |v: u64| distance(v).is_none() || shown.contains(v as usize);
+    if distance(source) == Some(0.0) && all().all(bounded) && all().all(is_reached) {
+        return Ok(());
+    }
+    let keys = search(csr, source, |key, arc| (f64::from_bits(key) + exact[arc]).to_bits())?;
+    let right = |v: u64| Some(keys[v as usize]).filter(|key| *key != FAR).map(f64::from_bits);
+    let tiny = HALF_LEAST * csr.vertices() as f64;
+    let near = |v: u64| match (distance(v), right(v)) {
+        // The comparison is written so that a distance that is NaN is not near.
+        (Some(found), Some(expected)) => (found - expected).abs() <= ROUNDED_WEIGHTS_TOLERANCE * expected + tiny,
+        (None, None) => true,
+        _ => false,
+    };
+    all().find_first(|&v| !near(v)).map_or(Ok(()), |v| {
+        let (found, expected) = (Found(distance(v)), Found(right(v)));
+        Err(VerifyError::Distance { vertex: name(csr, v), found, expected })
+    })
 }
 
 fn integers(csr: &Csr, source: u64, distances: Distances<'_>) -> Result<(), VerifyError> {
@@ -370,6 +441,45 @@ mod tests {
         wrong([0.0, f32::NAN, 0.3, far], 1);
         wrong([0.0, far, 0.3, far], 1);
         assert_eq!(sssp(&csr, 0, Distances::U32(&[0; 4])), Err(VerifyError::Kind));
+    }
+
+    proptest! {
+        #[test]
+        fn distances_over_rounded_weights_are_near_those_of_the_exact_ones(
+            edges in prop::collection::vec((0u64..12, 0u64..12, prop_oneof![Just(0.0), 0.0f64..3.0, 1e7f64..1e9]), 1..40),
+            source in 0u64..12, v in 0usize..12, change in prop_oneof![Just(1.0 - 2e-7), Just(1.0 + 2e-7), Just(2.0)],
+        ) {
+            let options = CsrOptions { directed: true, ..Default::default() };
+            let real: Vec<(u64, u64, f32)> = edges.iter().map(|&(a, b, w)| (a, b, w as f32)).collect();
+            let csr = Csr::from_real_edges(12, &real, options).unwrap();
+            // The smallest of parallel edges is kept.
+            let exact = |a: u64, b: u64| {
+                edges.iter().filter(|e| (e.0, e.1) == (a, b)).map(|e| e.2).fold(f64::INFINITY, f64::min)
+            };
+            let exact: Vec<f64> = (0..12).flat_map(|u| csr.neighbours_of(u).map(move |n| (u, n))).map(|(u, n)| exact(u, n)).collect();
+            let mut distances = dijkstra_real(&csr, source).unwrap();
+            prop_assert_eq!(sssp_of_exact_weights(&csr, &exact, source, Distances::F64(&distances)), Ok(()));
+            if distances[v] > 0.0 && distances[v].is_finite() {
+                distances[v] *= change;
+                match sssp_of_exact_weights(&csr, &exact, source, Distances::F64(&distances)) {
+                    Err(VerifyError::Distance { vertex, .. }) => prop_assert_eq!(vertex, VertexName::from(v as u64)),
+                    other => prop_assert!(false, "{:?}", other),
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn distances_that_only_the_rounded_weights_give_are_wrong_beyond_the_rounding() {
+        let options = CsrOptions { directed: true, ..Default::default() };
+        let csr = Csr::from_real_edges(3, &[(0, 1, 16777216.0), (1, 2, 1.0)], options).unwrap();
+        let check =
+            |exact: [f64; 2]| sssp_of_exact_weights(&csr, &exact, 0, Distances::F64(&[0.0, 16777216.0, 16777217.0]));
+        assert_eq!(check([16777217.0, 1.0]), Ok(()));
+        let error = check([16777219.0, 1.0]).unwrap_err().to_string();
+        assert_eq!(error, "vertex 1: distance 16777216, Dijkstra's algorithm has 16777219");
+        let short = sssp_of_exact_weights(&csr, &[1.0], 0, Distances::F64(&[0.0; 3]));
+        assert!(matches!(short, Err(VerifyError::Weights { found: 1, arcs: 2 })));
     }
 
     #[test]

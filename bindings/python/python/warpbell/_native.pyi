@@ -363,6 +363,8 @@ class Graph:
         progress: Optional[_Progress] = None,
         format: str = ...,
         ids: Literal["auto", "numbers", "names"] = ...,
+        columns: str = ...,
+        vertices: int = ...,
         orientation: Literal["auto", "directed", "undirected"] = ...,
         weights: Literal["if-present", "ignore", "input", "random-integers", "random-reals"] = ...,
         double_weights: bool = ...,
@@ -381,6 +383,8 @@ class Graph:
         progress: Optional[_Progress] = None,
         format: str = ...,
         ids: Literal["auto", "numbers", "names"] = ...,
+        columns: str = ...,
+        vertices: int = ...,
         orientation: Literal["auto", "directed", "undirected"] = ...,
         weights: Literal["if-present", "ignore", "input", "random-integers", "random-reals"] = ...,
         double_weights: bool = ...,
@@ -398,6 +402,8 @@ class Graph:
     def directed(self) -> bool: ...
     @property
     def weighted(self) -> bool: ...
+    @property
+    def notices(self) -> List[str]: ...
     def info(self) -> Dict[str, Any]: ...
     def vertex(self, id: Any) -> int: ...
     def id(self, vertex: int) -> Any: ...

@@ -1,6 +1,6 @@
 //! Columns of one batch: identifiers of vertices, and weights.
 
-use crate::graph::import::error::LineFault;
+use crate::graph::import::line_fault::LineFault;
 use crate::graph::import::names::Vertices;
 use crate::graph::import::text::{self, Weight};
 use arrow_array::cast::AsArray;

@@ -8,10 +8,11 @@ mod column;
 mod tests;
 
 use super::bytes::Bytes;
-use super::error::{ImportError, LineFault};
-use super::names::{Interner, Vertices};
+use super::error::ImportError;
+use super::headings::{Columns, First, FirstLine};
+use super::line_fault::LineFault;
+use super::names::Vertices;
 use super::raw::{RawEdges, Read};
-use super::separated::{self, Columns};
 use super::{Format, IdKind, Pieces, Progress, Reader, Stage, memory};
 use crate::columnar::{self, Source};
 use arrow_array::RecordBatch;
@@ -90,7 +91,7 @@ impl Reader<'_> {
             let last = groups.len().min(first + at_once);
             let edges: Vec<Result<RawEdges, ImportError>> = (first..last).into_par_iter().map(&read).collect();
             // The first row group with an error decides, for any number of threads.
-            edges.into_iter().try_for_each(|edges| pieces.push(edges?))?;
+            edges.into_iter().try_for_each(|edges| pieces.push(edges?, 0))?;
         }
         table.finish(pieces, Format::Parquet)
     }
@@ -114,7 +115,7 @@ impl Reader<'_> {
             table.append(&batch, row, &mut edges)?;
             row += batch.num_rows() as u64;
             table.check_memory(row)?;
-            pieces.push(edges)?;
+            pieces.push(edges, 0)?;
             self.rows_read(index as u64 + 1, batches);
         }
         table.finish(pieces, Format::Arrow)
@@ -129,12 +130,17 @@ impl Reader<'_> {
     /// Chooses the columns of a table of at least `rows` rows.
     fn table<'a>(&'a self, bytes: &'a Bytes<'a>, schema: &Schema, rows: u64) -> Result<Table<'a>, ImportError> {
         let names: Vec<Cow<'_, [u8]>> = schema.fields().iter().map(|f| Cow::Borrowed(f.name().as_bytes())).collect();
-        let Some(Columns { source, target, weight, .. }) = separated::named(&names, bytes)? else {
-            let names: Vec<&str> = schema.fields().iter().take(8).map(|f| f.name().as_str()).collect();
-            let reason =
-                format!("no columns of vertices among `{}`; name them `source` and `target`", names.join("`, `"));
-            return Err(wrong(bytes, reason));
+        let first = First { path: bytes.path(), words: &names, one_suffices: true };
+        let Columns { source, target, weight, .. } = match first.meaning(self.options.columns)? {
+            FirstLine::Heading(columns) | FirstLine::HeadingAboveNumbers(columns) => columns,
+            FirstLine::Edge(Some(columns)) if columns.source.max(columns.target) < names.len() => columns,
+            FirstLine::Edge(_) => return Err(first.wrong(format!("no columns of vertices among {}", first.list()))),
         };
+        if weight.is_none() {
+            self.note_numbers(&names, |column| {
+                ![source, target].contains(&column) && column::is_number(schema.field(column).data_type())
+            });
+        }
         let weight = weight.filter(|_| self.wants_weights());
         let mut has_strings = false;
         for column in [source, target] {
@@ -152,12 +158,13 @@ impl Reader<'_> {
             return Err(wrong_type(bytes, field.name(), field.data_type(), "weights are integers or floats"));
         }
         let vertices = match self.options.ids {
-            IdKind::Numbers => Vertices::Numbers { decided: false },
-            IdKind::Auto if !has_strings => Vertices::Numbers { decided: false },
-            IdKind::Auto | IdKind::Names => Vertices::Names(Interner::new(self.memory_limit())),
+            IdKind::Numbers => self.numbered(false),
+            IdKind::Auto if !has_strings => self.numbered(false),
+            IdKind::Auto | IdKind::Names => self.named(bytes.path())?,
         };
         let mut roots: Vec<usize> = [source, target].into_iter().chain(weight).collect();
         roots.sort_unstable();
+        roots.dedup();
         let place = |column: usize| roots.partition_point(|&root| root < column);
         let (source, target, weight) = (place(source), place(target), weight.map(place));
         let table = Table { bytes, source, target, weight, roots, vertices, reader: self };
@@ -207,7 +214,8 @@ impl Table<'_> {
             let (from, to) = (vertex(&mut source, self.source)?, vertex(&mut target, self.target)?);
             if let (Some(weights), Some(column)) = (&mut weights, self.weight) {
                 let weight = weights.at(row).ok_or_else(|| fault(row, null(column)))?;
-                let weight = weight.and_then(|w| edges.push_parsed(w, self.reader.options.precision));
+                let number = first + row as u64 + 1;
+                let weight = weight.and_then(|w| edges.push_parsed(w, number, self.reader.options.precision));
                 weight.map_err(|e| fault(row, e))?;
             }
             edges.push(from, to);

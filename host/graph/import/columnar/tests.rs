@@ -175,10 +175,7 @@ fn wrong_rows_and_columns_are_named() {
             table(vec![("source", weights(vec![Some(1.0)])), ("target", weights(vec![Some(1.0)]))]),
             "column `source` has the type Float64, but vertices are integers or strings",
         ),
-        (
-            table(vec![("a", ids()), ("b", ids())]),
-            "no columns of vertices among `a`, `b`; name them `source` and `target`",
-        ),
+        (table(vec![("a", ids()), ("b", ids())]), "no columns of vertices among `a`, `b`; known are source, src"),
         (table(vec![("source", ids()), ("b", ids())]), "no column of targets"),
         (table(vec![("source", u64s(&[])), ("target", u64s(&[]))]), "holds no vertex"),
         (
