@@ -155,7 +155,7 @@ impl TableLayout {
             return unknown("further fields, the first", *value, "none");
         }
         let Some(element) = ElementType::from_code(raw.element) else {
-            return unknown("element type", raw.element.into(), "0 to 9");
+            return unknown("element type", raw.element.into(), "0 to 9, 11 and 12");
         };
         let (used, rest) = raw.shape.split_at((raw.dimensions as usize).min(MOST_DIMENSIONS));
         let layout = Self::new(element, used, raw.rows).map_err(|e| damaged(e.to_string()))?;
