@@ -237,11 +237,9 @@ impl Table {
         batch.finish(self, NO_LIMIT)
     }
 
-    /// Compares the type of a program's elements with the table's. Floats of 16 bits, which Rust lacks, are `u16` there.
     fn check_type(&self, asked: ElementType) -> Result<(), TableError> {
         let found = self.layout().element();
-        let is_bits = matches!(found, ElementType::F16 | ElementType::Bf16) && asked == ElementType::U16;
-        if found == asked || is_bits { Ok(()) } else { Err(TableError::Type { name: self.name().to_owned(), found, asked }) }
+        if self.layout().is_held_by(asked) { Ok(()) } else { Err(TableError::Type { name: self.name().to_owned(), found, asked }) }
     }
 
     fn take_batch(&self) -> Result<Batch, StorageError> {
