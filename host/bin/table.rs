@@ -99,8 +99,9 @@ pub fn run(command: TableCommand, interrupt: &Interrupt) -> Result<(), Failure> 
 
 /// Parses the type that `--element` names.
 fn element(text: &str) -> Result<ElementType, String> {
-    ElementType::from_name(text)
-        .ok_or_else(|| "a type is bf16, f16, f32, f64, u8 to u64, i8 to i64, or fp8, which is stored as bytes".to_owned())
+    ElementType::from_name(text).ok_or_else(|| {
+        "a type is bf16, f16, f32, f64, u8 to u64, i8 to i64, or fp8, which is stored as bytes".to_owned()
+    })
 }
 
 fn import(args: &ImportArgs, interrupt: &Interrupt) -> Result<(), Failure> {

@@ -201,7 +201,8 @@ impl Table {
             let options = pyo3::types::PyDict::new(py);
             options.set_item("casting", "same_kind")?;
             options.set_item("copy", false)?;
-            let array = array.call_method("astype", (dtype::numpy_of(py, self.layout().element())?,), Some(&options))?;
+            let array =
+                array.call_method("astype", (dtype::numpy_of(py, self.layout().element())?,), Some(&options))?;
             let array = numpy.call_method1("broadcast_to", (array, PyTuple::new(py, &shape)?))?;
             (Some(Source::of(&array, None, "rows")?), None)
         };
@@ -360,7 +361,8 @@ impl Table {
         progress: Option<Py<PyAny>>,
     ) -> PyResult<Self> {
         let progress = Progress::new(progress);
-        let unknown = |name| Failure::invalid(format!("dtype: {name} is no type of elements; give bfloat16 or another one"));
+        let unknown =
+            |name| Failure::invalid(format!("dtype: {name} is no type of elements; give bfloat16 or another one"));
         let element = dtype.map(|name| ElementType::from_name(name).ok_or_else(|| unknown(name))).transpose()?;
         let table = volume.get().call(py, move |v, _| {
             let options = RowFileOptions::default().columns(columns.unwrap_or_default());

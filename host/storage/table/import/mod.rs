@@ -291,7 +291,7 @@ fn read_npy_as(path: &Path, element: Option<ElementType>) -> Result<(File, NpyHe
     let file = File::open(path).map_err(io)?;
     let mut start = Vec::new();
     io::Read::read_to_end(&mut io::Read::take(&file, NpyHeader::MOST_BYTES as u64), &mut start).map_err(io)?;
-    let header = NpyHeader::parse_as(&start, element)
-        .map_err(|source| RowFileError::Npy { path: path.to_owned(), source })?;
+    let header =
+        NpyHeader::parse_as(&start, element).map_err(|source| RowFileError::Npy { path: path.to_owned(), source })?;
     Ok((file, header))
 }

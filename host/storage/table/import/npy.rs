@@ -332,7 +332,9 @@ impl<'a> Cursor<'a> {
                 return refuse("floats of more than 64 bits", "round them with array.astype(\"float64\")");
             }
             [b'b', ..] | b"?" => return refuse("truth values", "save array.view(\"uint8\")"),
-            b"c8" => return refuse("complex numbers", "save array.view(\"float32\"): real and imaginary parts in turn"),
+            b"c8" => {
+                return refuse("complex numbers", "save array.view(\"float32\"): real and imaginary parts in turn");
+            }
             [b'c', ..] => {
                 return refuse("complex numbers", "save array.view(\"float64\"): real and imaginary parts in turn");
             }
