@@ -45,8 +45,8 @@ pub(crate) fn name_of(element: ElementType) -> &'static str {
 }
 
 /// Returns the type as numpy has it. That of bfloat16 is in another package.
-pub(crate) fn numpy_of(py: Python<'_>, element: ElementType) -> PyResult<Bound<'_, PyAny>> {
-    let dtype = |of| py.import(intern!(py, "numpy"))?.call_method1(intern!(py, "dtype"), (of,));
+pub(crate) fn numpy_of<'py>(py: Python<'py>, element: ElementType) -> PyResult<Bound<'py, PyAny>> {
+    let dtype = |of: Bound<'py, PyAny>| py.import(intern!(py, "numpy"))?.call_method1(intern!(py, "dtype"), (of,));
     if element != ElementType::Bf16 {
         return dtype(PyString::new(py, name_of(element)).into_any());
     }

@@ -361,8 +361,9 @@ impl Table {
         progress: Option<Py<PyAny>>,
     ) -> PyResult<Self> {
         let progress = Progress::new(progress);
-        let unknown =
-            |name| Failure::invalid(format!("dtype: {name} is no type of elements; give bfloat16 or another one"));
+        let unknown = |name: &str| {
+            Failure::invalid(format!("dtype: {name} is no type of elements; give bfloat16 or another one"))
+        };
         let element = dtype.map(|name| ElementType::from_name(name).ok_or_else(|| unknown(name))).transpose()?;
         let table = volume.get().call(py, move |v, _| {
             let options = RowFileOptions::default().columns(columns.unwrap_or_default());
