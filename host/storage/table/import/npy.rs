@@ -80,7 +80,7 @@ pub enum NpyError {
     },
     /// Elements that are of another type than the program names.
     #[error(
-        "has elements of the type {found}, not {wanted}: only raw bytes are taken as a type of their size, and '<u2' as bf16; leave the type out, or convert the array with astype"
+        "has elements of the type {found}, not {wanted}: only raw bytes are taken as a type of their size, and '<u2' as bf16; leave the type out, or convert the array before it is saved"
     )]
     Other {
         /// The type as the header names it.
