@@ -11,7 +11,9 @@ use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::time::Instant;
-use warpbell::storage::{RowFile, RowFileError, RowFileOptions, StoredTable, Table, TableLayout, Volume};
+use warpbell::storage::{
+    ElementType, NpyError, RowFile, RowFileError, RowFileOptions, StoredTable, Table, TableLayout, Volume,
+};
 use warpbell::units::{Bytes, grouped};
 
 #[derive(Debug, Subcommand)]
@@ -49,6 +51,10 @@ pub struct ImportArgs {
     /// Elements of a row, for an .npy file of one dimension
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=65_536))]
     pub row_elements: Option<u64>,
+    /// Type of elements that the file cannot name: raw bytes of an .npy file are taken as it, and u16 as bf16
+    /// [possible values: bf16, f16, f32, f64, u8, i8, and so on; fp8 for bytes]
+    #[arg(long, value_name = "TYPE", value_parser = element)]
+    pub element: Option<ElementType>,
     #[command(flatten)]
     pub json: JsonArgs,
     #[command(flatten)]
@@ -96,11 +102,27 @@ pub fn run(command: TableCommand, interrupt: &Interrupt) -> Result<(), Failure> 
     }
 }
 
+/// Parses the type that `--element` names.
+fn element(text: &str) -> Result<ElementType, String> {
+    ElementType::from_name(text).ok_or_else(|| {
+        "a type is bf16, f16, f32, f64, u8 to u64, i8 to i64, or fp8, which is stored as bytes".to_owned()
+    })
+}
+
 fn import(args: &ImportArgs, interrupt: &Interrupt) -> Result<(), Failure> {
     interrupt.doing("reading the rows");
-    let options = RowFileOptions::default().columns(args.columns.iter().cloned()).row_elements(args.row_elements);
+    let options = RowFileOptions::default().columns(args.columns.iter().cloned());
+    let options = options.row_elements(args.row_elements).element(args.element);
     let rows = match RowFile::open(&args.input, &options) {
         Err(e @ RowFileError::Flat { .. }) => return Err(Failure::Error(format!("{e} (--row-elements)"))),
+        Err(RowFileError::Npy { path, source: e @ NpyError::Raw { bytes, .. } }) => {
+            let example = match bytes {
+                1 => "fp8",
+                2 => "bf16",
+                _ => "TYPE",
+            };
+            return Err(Failure::Error(format!("{} {e} (--element {example})", path.display())));
+        }
         other => other?,
     };
     let plan = rows.layout().plan(&args.name).map_err(warpbell::storage::StorageError::from)?;

@@ -96,7 +96,8 @@ impl EngineBuilder {
     /// - [`EngineError::Cuda`] if there is no driver or no such GPU, if a driver call fails, or if the driver does not
     ///   load an image.
     /// - [`EngineError::NoDeviceImage`] if the crate was built without nvcc and no image is added.
-    /// - [`EngineError::MissingImage`] if an added image has no kernels for GPUs.
+    /// - [`EngineError::MissingImage`] if an added image has no kernels for GPUs, and [`EngineError::EmptyImage`] if the
+    ///   driver finds none in a part of it.
     /// - [`EngineError::AbiMismatch`] if an image was compiled against other headers.
     /// - [`EngineError::DuplicateKernel`] if two kernels have one name.
     /// - [`EngineError::Memory`] if the flags and the error log cannot be allocated.

@@ -64,6 +64,10 @@ fn images_that_cannot_stand_together_are_refused_by_name() {
     let e = refused(&[image("a", "x"), Image::new("for threads only")]);
     assert!(matches!(&e, EngineError::MissingImage { image, .. } if image == "for threads only"), "{e}");
     assert!(matches!(refused(&[]), EngineError::NoDeviceImage));
+    // As nvJitLink returns it after PTX that it has rejected: an image that the driver loads.
+    let linked = Image::new("linked").gpu(&b"wb_abi_fingerprint x"[..]).gpu(&b"  "[..]);
+    let e = refused(&[image("a", "z"), linked]);
+    assert!(matches!(&e, EngineError::EmptyImage { image, bytes: 2 } if image == "linked"), "{e}");
 }
 
 #[test]

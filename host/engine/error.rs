@@ -60,6 +60,16 @@ pub enum EngineError {
         /// Names of the images: equal if two parts of one image have the kernel.
         images: [String; 2],
     },
+    /// The driver loaded a part of an image, and found no kernel there.
+    #[error(
+        "a part of image `{image}` has {bytes} bytes and no kernel, as a linker may return after it has rejected an input; check the result of each call that adds an input to it"
+    )]
+    EmptyImage {
+        /// Name of the image.
+        image: String,
+        /// Bytes of the part.
+        bytes: usize,
+    },
     /// Images for CPU threads have warps of different widths.
     #[error(
         "image `{}` has warps of {} lanes and image `{}` of {}; compile both with one WB_WARP_WIDTH",

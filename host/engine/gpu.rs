@@ -63,7 +63,12 @@ impl GpuEngine {
         }
         for image in images {
             for part in image.for_gpu()? {
-                modules.push(cuda::Module::load(&context, part)?);
+                let module = cuda::Module::load(&context, part)?;
+                // nvJitLink completes with success and without content if the program has ignored an error before.
+                if module.names().next().is_none() {
+                    return Err(EngineError::EmptyImage { image: image.name().to_owned(), bytes: part.len() });
+                }
+                modules.push(module);
                 owners.push(image.name());
             }
         }

@@ -73,9 +73,14 @@ pub enum ElementType {
     F64,
     /// A record whose structure only the program knows.
     Record,
+    /// IEEE 754, 16 bits.
+    F16,
+    /// The upper 16 bits of an IEEE 754 number of 32 bits.
+    Bf16,
 }
 
-const TYPES: [(ElementType, &str, u32); 11] = [
+/// Types in the order of their codes, which manifests and tables store: new ones come last.
+const TYPES: [(ElementType, &str, u32); 13] = [
     (ElementType::U8, "u8", 1),
     (ElementType::U16, "u16", 2),
     (ElementType::U32, "u32", 4),
@@ -87,6 +92,8 @@ const TYPES: [(ElementType, &str, u32); 11] = [
     (ElementType::F32, "f32", 4),
     (ElementType::F64, "f64", 8),
     (ElementType::Record, "record", 0),
+    (ElementType::F16, "f16", 2),
+    (ElementType::Bf16, "bf16", 2),
 ];
 
 impl ElementType {
@@ -96,6 +103,29 @@ impl ElementType {
 
     pub(super) fn from_code(code: u32) -> Option<Self> {
         TYPES.get(code as usize).map(|(t, ..)| *t)
+    }
+
+    /// Returns the type of this name: as `Display` prints it (`bf16`), or as NumPy and PyTorch have it (`bfloat16`). Names of
+    /// floats of 8 bits (`fp8`, `float8_e4m3fn`) mean bytes. Returns `None` for other names, and for records.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use warpbell::storage::ElementType;
+    ///
+    /// assert_eq!(ElementType::from_name("bf16"), Some(ElementType::Bf16));
+    /// assert_eq!(ElementType::from_name("float8_e5m2"), Some(ElementType::U8));
+    /// assert_eq!(ElementType::from_name("f128"), None);
+    /// ```
+    pub fn from_name(name: &str) -> Option<Self> {
+        if name == "fp8" || name.starts_with("fp8_") || name.starts_with("float8_") {
+            return Some(Self::U8);
+        }
+        let short = [("bfloat", "bf"), ("uint", "u"), ("int", "i"), ("float", "f")]
+            .iter()
+            .find_map(|(long, short)| Some(format!("{short}{}", name.strip_prefix(long)?)));
+        let short = short.as_deref().unwrap_or(name);
+        TYPES.iter().find(|(_, name, bytes)| *name == short && *bytes > 0).map(|(t, ..)| *t)
     }
 
     /// Returns the bytes of an element, or `None` for records.

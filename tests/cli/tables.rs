@@ -64,6 +64,42 @@ fn an_array_is_imported_once_and_found_by_its_name() {
 }
 
 #[test]
+fn floats_of_16_and_8_bits_are_imported() {
+    let image = Image::of("table");
+    let data = words(10 * 32);
+    let shown = |name: &str| image.json(&["info", name])["element"].clone();
+    let half = image.npy("half.npy", "(10, 64)", "<f2", &data);
+    let text = succeeds(&image.args(&["import", &half, "--name", "half"], &[]));
+    mentions(&text, &["10 rows  64 f16 each  128 bytes"]);
+    assert_eq!(shown("half"), "f16");
+    // As numpy saves bfloat16, float8_e4m3fn and float8_e5m2 of ml_dtypes, and the bits of bfloat16.
+    for (file, kind, each, element, stored, example) in [
+        ("brain.npy", "<V2", 64, "bf16", "bf16", Some("--element bf16")),
+        ("bits.npy", "<u2", 64, "bfloat16", "bf16", None),
+        ("e4m3.npy", "<V1", 128, "fp8", "u8", Some("--element fp8")),
+        ("e5m2.npy", "<f1", 128, "float8_e5m2", "u8", Some("--element fp8")),
+    ] {
+        let path = image.npy(file, &format!("(10, {each})"), kind, &data);
+        let name = file.trim_end_matches(".npy");
+        if let Some(example) = example {
+            let text = fails(&image.args(&["import", &path, "--name", name], &[]));
+            mentions(&text, &[file, kind, "array.view(", example]);
+            assert!(!text.contains("save array.astype") && !text.contains("convert it with astype"), "{text}");
+        }
+        succeeds(&image.args(&["import", &path, "--name", name, "--element", element], &[]));
+        assert_eq!(shown(name), stored);
+        assert_eq!(image.json(&["verify", name])["compared"], true);
+    }
+    let list = succeeds(&image.args(&["list"], &[]));
+    mentions(&list, &["64 bf16 each", "64 f16 each", "128 u8 each"]);
+    let other = fails(&image.args(&["import", &half, "--name", "x", "--element", "bf16"], &[]));
+    mentions(&other, &["half.npy", "'<f2', not bf16"]);
+    let o = warpbell(&image.args(&["import", &half, "--name", "x", "--element", "f128"], &[]));
+    assert_eq!(o.status.code(), Some(2));
+    mentions(&String::from_utf8_lossy(&o.stderr), &["f128", "bf16"]);
+}
+
+#[test]
 fn a_name_that_is_taken_is_not_overwritten() {
     let image = Image::of("table");
     let (old, new) = (image.npy("a.npy", "(9, 64)", "|u1", &[1; 576]), image.npy("b.npy", "(5, 64)", "|u1", &[2; 320]));

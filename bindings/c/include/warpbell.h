@@ -75,6 +75,16 @@
 #define WB_RECORD 11
 
 /**
+ * IEEE 754, 16 bits.
+ */
+#define WB_F16 12
+
+/**
+ * The upper 16 bits of an IEEE 754 number of 32 bits.
+ */
+#define WB_BF16 13
+
+/**
  * A GPU if there is one with kernels for it, otherwise CPU threads.
  */
 #define WB_ENGINE_AUTO 0
@@ -1224,7 +1234,7 @@ typedef struct wb_table_layout {
    */
   uint64_t rows;
   /**
-   * Type of the elements: `WB_U8` to `WB_F64`.
+   * Type of the elements: `WB_U8` to `WB_F64`, `WB_F16` or `WB_BF16`.
    */
   uint32_t dtype;
   /**
@@ -1337,9 +1347,10 @@ typedef struct wb_table_import_options {
    */
   uint32_t mode;
   /**
-   * Zero.
+   * Type of elements that the file cannot name: raw bytes of an `.npy` file are taken as it, and unsigned integers of 16 bits as
+   * `WB_BF16`. 0 for the type of the file.
    */
-  uint32_t reserved;
+  uint32_t dtype;
 } wb_table_import_options;
 
 /**
@@ -1536,7 +1547,7 @@ wb_code wb_array_length(const struct wb_array_t *array, uint64_t *length);
 /**
  * Returns the type of the elements of an array, and their size.
  *
- * @param dtype Receives the type, `WB_U8` to `WB_RECORD`.
+ * @param dtype Receives the type, `WB_U8` to `WB_BF16`.
  * @param element_bytes Receives the bytes of an element; may be null.
  */
 wb_code wb_array_dtype(const struct wb_array_t *array, uint32_t *dtype, uint32_t *element_bytes);
@@ -2379,7 +2390,7 @@ wb_code wb_symmetric_atomic(const struct wb_symmetric_t *memory,
  * Stores an array under a name. It appears on the volume when it is complete, and is durable then.
  *
  * @param name Name: 1 to 64 bytes, no control characters.
- * @param dtype Type of the elements: `WB_U8` to `WB_F64`, or `WB_RECORD` with `wb_store_options.element_bytes`.
+ * @param dtype Type of the elements: `WB_U8` to `WB_BF16`; `WB_RECORD` with `wb_store_options.element_bytes`.
  * @param data Elements, one behind the other; may be memory of a mapped file.
  * @param count Number of elements.
  * @param options Options, or null for the defaults.

@@ -127,7 +127,7 @@ pub unsafe extern "C" fn wb_array_length(array: *const wb_array_t, length: *mut 
 
 /// Returns the type of the elements of an array, and their size.
 ///
-/// @param dtype Receives the type, `WB_U8` to `WB_RECORD`.
+/// @param dtype Receives the type, `WB_U8` to `WB_BF16`.
 /// @param element_bytes Receives the bytes of an element; may be null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wb_array_dtype(array: *const wb_array_t, dtype: *mut u32, element_bytes: *mut u32) -> wb_code {

@@ -25,8 +25,12 @@ pub const WB_F32: u32 = 9;
 pub const WB_F64: u32 = 10;
 /// A record whose structure only the program knows.
 pub const WB_RECORD: u32 = 11;
+/// IEEE 754, 16 bits.
+pub const WB_F16: u32 = 12;
+/// The upper 16 bits of an IEEE 754 number of 32 bits.
+pub const WB_BF16: u32 = 13;
 
-const TYPES: [(u32, ElementType); 11] = [
+const TYPES: [(u32, ElementType); 13] = [
     (WB_U8, ElementType::U8),
     (WB_U16, ElementType::U16),
     (WB_U32, ElementType::U32),
@@ -38,12 +42,14 @@ const TYPES: [(u32, ElementType); 11] = [
     (WB_F32, ElementType::F32),
     (WB_F64, ElementType::F64),
     (WB_RECORD, ElementType::Record),
+    (WB_F16, ElementType::F16),
+    (WB_BF16, ElementType::Bf16),
 ];
 
 /// Returns the type that a constant stands for.
 pub(crate) fn element_type(dtype: u32) -> Result<ElementType, Error> {
     let found = TYPES.iter().find(|(number, _)| *number == dtype).map(|(_, element)| *element);
-    found.ok_or_else(|| Error::argument(format!("`dtype` is {dtype}; use one of WB_U8 to WB_F64, or WB_RECORD")))
+    found.ok_or_else(|| Error::argument(format!("`dtype` is {dtype}; use one of WB_U8 to WB_BF16")))
 }
 
 /// Returns the constant of a type.
@@ -75,7 +81,7 @@ mod tests {
         assert_eq!(sized(WB_F64, 0).unwrap(), (ElementType::F64, 8));
         assert_eq!(sized(WB_U16, 2).unwrap(), (ElementType::U16, 2));
         assert_eq!(sized(WB_RECORD, 12).unwrap(), (ElementType::Record, 12));
-        for (dtype, bytes) in [(0, 0), (12, 4), (WB_U8, 4), (WB_RECORD, 0)] {
+        for (dtype, bytes) in [(0, 0), (14, 4), (WB_BF16, 4), (WB_U8, 4), (WB_RECORD, 0)] {
             assert!(sized(dtype, bytes).is_err(), "{dtype} {bytes}");
         }
         for (number, element) in TYPES {

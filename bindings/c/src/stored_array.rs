@@ -40,7 +40,7 @@ unsafe impl Options for wb_store_options {
 /// Stores an array under a name. It appears on the volume when it is complete, and is durable then.
 ///
 /// @param name Name: 1 to 64 bytes, no control characters.
-/// @param dtype Type of the elements: `WB_U8` to `WB_F64`, or `WB_RECORD` with `wb_store_options.element_bytes`.
+/// @param dtype Type of the elements: `WB_U8` to `WB_BF16`; `WB_RECORD` with `wb_store_options.element_bytes`.
 /// @param data Elements, one behind the other; may be memory of a mapped file.
 /// @param count Number of elements.
 /// @param options Options, or null for the defaults.

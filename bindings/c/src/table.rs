@@ -29,7 +29,7 @@ pub struct wb_table_layout {
     pub size: usize,
     /// Number of rows, fewer than 2^40.
     pub rows: u64,
-    /// Type of the elements: `WB_U8` to `WB_F64`.
+    /// Type of the elements: `WB_U8` to `WB_F64`, `WB_F16` or `WB_BF16`.
     pub dtype: u32,
     /// Number of dimensions of a row: 1 to 8.
     pub dimensions: u32,

@@ -162,7 +162,7 @@ unsafe fn rows<'a>(table: &Table, rows: *const wb_row_memory) -> Result<Rows<'a>
     let found = table.layout().element();
     if dtype != 0 {
         let asked = element::element_type(dtype)?;
-        if asked != found {
+        if !table.layout().is_held_by(asked) {
             return Err(TableError::Type { name: table.name().to_owned(), found, asked }.into());
         }
     }

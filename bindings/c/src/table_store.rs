@@ -1,5 +1,6 @@
 //! Tables as a volume stores them: written, imported from files, listed, removed.
 
+use crate::element;
 use crate::engine::as_json;
 use crate::error::{Error, guard, wb_code};
 use crate::object;
@@ -25,8 +26,9 @@ pub struct wb_table_import_options {
     pub row_elements: u64,
     /// `WB_STORE_ADD` or `WB_STORE_REPLACE`.
     pub mode: u32,
-    /// Zero.
-    pub reserved: u32,
+    /// Type of elements that the file cannot name: raw bytes of an `.npy` file are taken as it, and unsigned integers of 16 bits as
+    /// `WB_BF16`. 0 for the type of the file.
+    pub dtype: u32,
 }
 
 // SAFETY: numbers and a pointer; the size comes first.
@@ -167,7 +169,9 @@ pub unsafe extern "C" fn wb_table_import(
         let columns = columns.iter().map(|&column| unsafe { options::text(column, "an entry of columns") });
         let columns = columns.collect::<Result<Vec<_>, _>>()?;
         let row_elements = Some(options.row_elements).filter(|n| *n != 0);
-        let file = RowFile::open(path, &RowFileOptions::default().columns(columns).row_elements(row_elements))?;
+        let element = if options.dtype == 0 { None } else { Some(element::element_type(options.dtype)?) };
+        let chosen = RowFileOptions::default().columns(columns).row_elements(row_elements).element(element);
+        let file = RowFile::open(path, &chosen)?;
         let stored = file.store(volume, name, replace, &mut |_| {})?;
         // SAFETY: see above.
         unsafe { give_optional(table, stored) }

@@ -12,7 +12,7 @@ use crate::view;
 use crate::volume::Volume;
 use pyo3::exceptions::PyIndexError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PySlice};
+use pyo3::types::{PyBytes, PySlice, PyString};
 use serde_json::json;
 use std::sync::Arc;
 use warpbell::storage::{ElementType, UntypedArray};
@@ -183,7 +183,11 @@ impl Array {
     fn __setitem__(&self, py: Python<'_>, index: &Bound<'_, PyAny>, values: &Bound<'_, PyAny>) -> PyResult<()> {
         let (first, count, _) = self.range(index)?;
         let numpy = py.import("numpy")?;
-        let values = numpy.call_method1("asarray", (view::as_numpy(values)?, self.dtype()))?;
+        let kind = match self.array.element_type() {
+            ElementType::Record => PyString::new(py, &self.dtype()).into_any(),
+            other => dtype::numpy_of(py, other)?,
+        };
+        let values = numpy.call_method1("asarray", (view::as_numpy(values)?, kind))?;
         let values = numpy.call_method1("broadcast_to", (values, (count,)))?;
         let source = Source::of(&values, None, "values")?;
         let each = self.array.element_bytes();

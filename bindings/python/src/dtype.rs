@@ -1,6 +1,6 @@
 //! Types of elements: the library's, numpy's and DLPack's.
 
-use crate::error::Failure;
+use crate::error::{Failure, Kind};
 use dlpark::ffi::{DLDataType, DLDataTypeCode};
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -8,7 +8,7 @@ use pyo3::types::PyString;
 use warpbell::storage::ElementType;
 
 /// Type, numpy's name of it, the letter of `__array_interface__`, and DLPack's code.
-const TYPES: [(ElementType, &str, char, DLDataTypeCode); 10] = [
+const TYPES: [(ElementType, &str, char, DLDataTypeCode); 12] = [
     (ElementType::U8, "uint8", 'u', DLDataTypeCode::UINT),
     (ElementType::U16, "uint16", 'u', DLDataTypeCode::UINT),
     (ElementType::U32, "uint32", 'u', DLDataTypeCode::UINT),
@@ -17,6 +17,9 @@ const TYPES: [(ElementType, &str, char, DLDataTypeCode); 10] = [
     (ElementType::I16, "int16", 'i', DLDataTypeCode::INT),
     (ElementType::I32, "int32", 'i', DLDataTypeCode::INT),
     (ElementType::I64, "int64", 'i', DLDataTypeCode::INT),
+    (ElementType::F16, "float16", 'f', DLDataTypeCode::FLOAT),
+    // The array interfaces have no letter for it: ml_dtypes and torch write `<V2`, and records are `|V2`.
+    (ElementType::Bf16, "bfloat16", 'V', DLDataTypeCode::BFLOAT),
     (ElementType::F32, "float32", 'f', DLDataTypeCode::FLOAT),
     (ElementType::F64, "float64", 'f', DLDataTypeCode::FLOAT),
 ];
@@ -41,6 +44,21 @@ pub(crate) fn name_of(element: ElementType) -> &'static str {
     entry(element).1
 }
 
+/// Returns the type as numpy has it. That of bfloat16 is in another package.
+pub(crate) fn numpy_of<'py>(py: Python<'py>, element: ElementType) -> PyResult<Bound<'py, PyAny>> {
+    let dtype = |of: Bound<'py, PyAny>| py.import(intern!(py, "numpy"))?.call_method1(intern!(py, "dtype"), (of,));
+    if element != ElementType::Bf16 {
+        return dtype(PyString::new(py, name_of(element)).into_any());
+    }
+    let package = py.import(intern!(py, "ml_dtypes")).map_err(|_| {
+        Failure::new(
+            Kind::Unsupported,
+            "numpy has no type bfloat16: install the package ml_dtypes, or use torch.from_dlpack, which needs none",
+        )
+    })?;
+    dtype(package.getattr(intern!(py, "bfloat16"))?)
+}
+
 /// Returns the type as `__array_interface__` writes it, such as `<f4`.
 pub(crate) fn typestr_of(element: ElementType) -> String {
     let bytes = bytes_of(element);
@@ -63,7 +81,7 @@ pub(crate) fn typestr_of_dlpack(dtype: DLDataType) -> Result<String, Failure> {
         None => {
             let (code, bits, lanes) = (dtype.code.0, dtype.bits, dtype.lanes);
             Err(Failure::invalid(format!(
-                "elements of DLPack's type {code} of {bits} bits in {lanes} lanes are not plain numbers"
+                "elements of DLPack's type {code} of {bits} bits in {lanes} lanes are not plain numbers; view them as unsigned integers"
             )))
         }
     }
@@ -73,6 +91,12 @@ pub(crate) fn typestr_of_dlpack(dtype: DLDataType) -> Result<String, Failure> {
 pub(crate) fn from_name(name: &str) -> Result<ElementType, Failure> {
     let found = TYPES.iter().find(|(_, n, ..)| *n == name).map(|(e, ..)| *e);
     found.ok_or_else(|| {
+        // `astype` would parse raw bytes as digits.
+        if name.trim_start_matches(['|', '<']).starts_with('V') {
+            return Failure::invalid(format!(
+                "elements of type {name} are raw bytes, as numpy.load returns bfloat16 and floats of 8 bits; view them as what they are, such as array.view(ml_dtypes.bfloat16), array.view(\"uint16\") or array.view(\"uint8\")"
+            ));
+        }
         let names: Vec<&str> = TYPES.iter().map(|(_, n, ..)| *n).collect();
         Failure::invalid(format!(
             "elements of type {name} cannot be stored; convert them to one of {}, or view them as unsigned integers of as many bits",

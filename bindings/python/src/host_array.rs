@@ -6,7 +6,7 @@ use crate::tensor::pieces;
 use crate::view;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::PyTuple;
+use pyo3::types::{PyString, PyTuple};
 use warpbell::memory::Region;
 use warpbell::storage::ElementType;
 
@@ -23,12 +23,12 @@ unsafe impl Send for Fresh {}
 impl Fresh {
     /// Makes an array. `record_bytes` is the size of an element of records.
     pub(crate) fn new(py: Python<'_>, shape: &[u64], element: ElementType, record_bytes: u64) -> PyResult<Self> {
-        let name = match element {
-            ElementType::Record => format!("V{record_bytes}"),
-            other => dtype::name_of(other).to_owned(),
+        let kind = match element {
+            ElementType::Record => PyString::new(py, &format!("V{record_bytes}")).into_any(),
+            other => dtype::numpy_of(py, other)?,
         };
         let shape = PyTuple::new(py, shape)?;
-        let array = py.import(intern!(py, "numpy"))?.call_method1(intern!(py, "empty"), (shape, name))?;
+        let array = py.import(intern!(py, "numpy"))?.call_method1(intern!(py, "empty"), (shape, kind))?;
         let interface = array.getattr(intern!(py, "__array_interface__"))?;
         let (pointer, _): (usize, bool) = interface.get_item(intern!(py, "data"))?.extract()?;
         let bytes = array.getattr(intern!(py, "nbytes"))?.extract()?;
@@ -68,6 +68,11 @@ impl Source {
             return Err(Failure::invalid(format!("{what}: memory of a GPU; copy it to the host first")).into());
         }
         let numpy = py.import(intern!(py, "numpy"))?;
+        if let Some(bits) = view::bits_of_bfloat16(object)?.filter(|_| dtype.is_none()) {
+            let bits = Self::of(&bits, None, what)?;
+            let name = dtype::name_of(ElementType::Bf16).to_owned();
+            return Ok(Self { typestr: dtype::typestr_of(ElementType::Bf16), name, ..bits });
+        }
         let array = view::as_numpy(object)?;
         if let Some(dtype) = dtype {
             // numpy would cut off what is behind the point.

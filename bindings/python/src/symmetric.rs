@@ -101,7 +101,8 @@ impl Elements {
         let options = PyDict::new(py);
         options.set_item("casting", "same_kind")?;
         options.set_item("copy", false)?;
-        let array = view::as_numpy(values)?.call_method("astype", (self.dtype(),), Some(&options))?;
+        let array =
+            view::as_numpy(values)?.call_method("astype", (dtype::numpy_of(py, self.element)?,), Some(&options))?;
         let numpy = py.import("numpy")?;
         let array = numpy.call_method1("broadcast_to", (array, PyTuple::new(py, &self.shape)?))?;
         // A single number has no dimensions.

@@ -22,7 +22,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Weak};
 use warpbell::engine::{NO_LIMIT, Stream};
 use warpbell::memory::Region;
-use warpbell::storage::{Combine, RowFile, RowFileOptions, RowInput, RowOutput, TableLayout, TableWriter};
+use warpbell::storage::{Combine, ElementType, RowFile, RowFileOptions, RowInput, RowOutput, TableLayout, TableWriter};
 
 /// Rows of equal size on a volume, which kernels gather by number.
 ///
@@ -193,13 +193,16 @@ impl Table {
                 0 => (None, None),
                 _ => (None, Some(given.on_engine(self.table.volume().engine(), "rows")?)),
             }
+        } else if given.element() == Some(self.layout().element()) && given.shape == shape {
+            (Some(Source::of(rows, None, "rows")?), None)
         } else {
             let numpy = py.import("numpy")?;
             let array = view::as_numpy(rows)?;
             let options = pyo3::types::PyDict::new(py);
             options.set_item("casting", "same_kind")?;
             options.set_item("copy", false)?;
-            let array = array.call_method("astype", (dtype::name_of(self.layout().element()),), Some(&options))?;
+            let array =
+                array.call_method("astype", (dtype::numpy_of(py, self.layout().element())?,), Some(&options))?;
             let array = numpy.call_method1("broadcast_to", (array, PyTuple::new(py, &shape)?))?;
             (Some(Source::of(&array, None, "rows")?), None)
         };
@@ -341,9 +344,10 @@ impl Table {
     }
 
     /// Stores the rows of a file: ``.npy``, ``.parquet``, ``.arrow`` or ``.feather``. ``columns`` chooses columns and their order;
-    /// ``row_elements`` is the number of elements of a row of an ``.npy`` file of one dimension.
+    /// ``row_elements`` is the number of elements of a row of an ``.npy`` file of one dimension. ``dtype`` is the type of elements that a
+    /// file cannot name: raw bytes, as numpy saves bfloat16 and floats of 8 bits, and ``uint16`` as ``bfloat16``.
     #[staticmethod]
-    #[pyo3(signature = (volume, name, path, *, columns = None, row_elements = None, replace = false, progress = None))]
+    #[pyo3(signature = (volume, name, path, *, columns = None, row_elements = None, dtype = None, replace = false, progress = None))]
     #[expect(clippy::too_many_arguments, reason = "keywords of Python")]
     fn import_file(
         py: Python<'_>,
@@ -352,12 +356,18 @@ impl Table {
         path: PathBuf,
         columns: Option<Vec<String>>,
         row_elements: Option<u64>,
+        dtype: Option<&str>,
         replace: bool,
         progress: Option<Py<PyAny>>,
     ) -> PyResult<Self> {
         let progress = Progress::new(progress);
+        let unknown = |name: &str| {
+            Failure::invalid(format!("dtype: {name} is no type of elements; give bfloat16 or another one"))
+        };
+        let element = dtype.map(|name| ElementType::from_name(name).ok_or_else(|| unknown(name))).transpose()?;
         let table = volume.get().call(py, move |v, _| {
-            let options = RowFileOptions::default().columns(columns.unwrap_or_default()).row_elements(row_elements);
+            let options = RowFileOptions::default().columns(columns.unwrap_or_default());
+            let options = options.row_elements(row_elements).element(element);
             let file = RowFile::open(path, &options)?;
             let total = file.layout().bytes();
             let table = file.store(v, &name, replace, &mut |done| progress.note("store", done, total))?;
@@ -378,7 +388,7 @@ impl Table {
         replace: bool,
         progress: Option<Py<PyAny>>,
     ) -> PyResult<Self> {
-        Self::import_file(py, volume, name, path, columns, None, replace, progress)
+        Self::import_file(py, volume, name, path, columns, None, None, replace, progress)
     }
 
     /// Name of the table.

@@ -2,7 +2,7 @@
 
 use crate::call::Shared;
 use crate::dtype;
-use crate::error::{Failure, wrong_type};
+use crate::error::Failure;
 use crate::external::DeviceView;
 use crate::fork;
 use crate::held::Held;
@@ -155,7 +155,10 @@ impl Team {
             (_, ElementType::I64) => self.reduce_integers::<i64>(py, op, to, from, on),
             (_, ElementType::F32) => self.reduce_numbers::<f32>(py, op, to, from, on),
             (_, ElementType::F64) => self.reduce_numbers::<f64>(py, op, to, from, on),
-            _ => Err(wrong_type("records cannot be reduced")),
+            _ => {
+                let text = format!("elements of {} cannot be reduced; reduce copies of float32", to.dtype());
+                Err(Failure::invalid(text).into())
+            }
         }
     }
 

@@ -74,8 +74,9 @@ pub(crate) fn pieces(
 
 /// Rows or values in the engine's memory: of its GPU, or of the host for an engine on CPU threads.
 ///
-/// ``numpy.asarray(tensor)`` shares memory of the host, and copies memory of a GPU. ``torch.from_dlpack(tensor)``,
-/// ``cupy.from_dlpack(tensor)`` and ``jax.dlpack.from_dlpack(tensor)`` share both.
+/// ``numpy.asarray(tensor)`` shares memory of the host, and copies memory of a GPU. ``torch.from_dlpack(tensor)`` and
+/// ``cupy.from_dlpack(tensor)`` share both, and so does ``jax.dlpack.from_dlpack(tensor)``, but for elements of 64 bits: jax makes a copy
+/// of 32 bits, unless ``JAX_ENABLE_X64=1`` is set.
 #[pyclass(frozen, subclass, module = "warpbell")]
 pub(crate) struct Tensor {
     memory: Arc<Held<Memory>>,
@@ -203,7 +204,11 @@ impl Tensor {
         this.check()?;
         let numpy = py.import(intern!(py, "numpy"))?;
         if !this.on_gpu() {
-            return numpy.call_method1(intern!(py, "asarray"), (AsInterface::of(slf)?,));
+            let array = numpy.call_method1(intern!(py, "asarray"), (AsInterface::of(slf)?,))?;
+            if this.element == ElementType::Bf16 {
+                return array.call_method1(intern!(py, "view"), (dtype::numpy_of(py, this.element)?,));
+            }
+            return Ok(array);
         }
         let mut fresh = Fresh::new(py, &this.shape, this.element, 1)?;
         let (memory, shared) = (this.memory.clone(), this.shared.clone());

@@ -119,14 +119,32 @@ pub(crate) fn of(object: &Bound<'_, PyAny>) -> PyResult<View> {
     if has_only_dlpack(object)? {
         return of_dlpack(object);
     }
+    if let Some(bits) = bits_of_bfloat16(object)? {
+        return Ok(View { typestr: dtype::typestr_of(ElementType::Bf16), ..of_numpy(&bits)? });
+    }
     of_numpy(&py.import(intern!(py, "numpy"))?.call_method1(intern!(py, "asarray"), (object,))?)
 }
 
 /// Makes an array of numpy of lists, and of arrays of the host in other libraries.
 pub(crate) fn as_numpy<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     let py = object.py();
+    if let Some(bits) = bits_of_bfloat16(object)? {
+        return bits.call_method1(intern!(py, "view"), (dtype::numpy_of(py, ElementType::Bf16)?,));
+    }
     let function = if has_only_dlpack(object)? { intern!(py, "from_dlpack") } else { intern!(py, "asarray") };
     py.import(intern!(py, "numpy"))?.call_method1(function, (object,))
+}
+
+/// Returns the bits of a tensor of torch in memory of the host whose type numpy lacks; they share its memory.
+pub(crate) fn bits_of_bfloat16<'py>(object: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
+    let py = object.py();
+    let Some(dtype) = object.getattr_opt(intern!(py, "dtype"))? else { return Ok(None) };
+    if dtype.str()?.to_str()? != "torch.bfloat16" {
+        return Ok(None);
+    }
+    let bits = py.import(intern!(py, "torch"))?.getattr(intern!(py, "int16"))?;
+    let bits = object.call_method1(intern!(py, "view"), (bits,))?;
+    py.import(intern!(py, "numpy"))?.call_method1(intern!(py, "asarray"), (bits,)).map(Some)
 }
 
 /// Returns true for objects that numpy would not take for arrays otherwise.

@@ -41,7 +41,7 @@ def test_a_mask_chooses_rows(table, vectors):
         table[[True, False, True]]
 
 
-@pytest.mark.parametrize("dtype", ["uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64", "float32", "float64"])
+@pytest.mark.parametrize("dtype", ["uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64", "float16", "float32", "float64"])
 def test_rows_of_all_types_and_shapes(volume, dtype):
     values = (np.arange(50 * 8 * 16) % 251).astype(dtype).reshape(50, 8, 16)
     table = warpbell.Table.from_numpy(volume, "t", values)
@@ -65,8 +65,10 @@ def test_what_no_table_can_hold_is_refused_with_the_reason(volume, table):
     create = warpbell.Table.from_numpy
     with pytest.raises(warpbell.InvalidError, match="rows of 4 bytes.*64 to 65536 bytes"):
         create(volume, "t", np.zeros((3, 1), np.float32))
-    with pytest.raises(warpbell.InvalidError, match="float16.*unsigned integers"):
-        create(volume, "t", np.zeros((3, 64), np.float16))
+    with pytest.raises(warpbell.InvalidError, match="complex64.*unsigned integers"):
+        create(volume, "t", np.zeros((3, 64), np.complex64))
+    with pytest.raises(warpbell.InvalidError, match=r"V2.*array\.view\(ml_dtypes\.bfloat16\)"):
+        create(volume, "t", np.zeros((3, 64), "V2"))
     with pytest.raises(warpbell.InvalidError, match="a single number"):
         create(volume, "t", 3)
     with pytest.raises(warpbell.ExistsError, match="called `vectors` already"):
@@ -169,6 +171,40 @@ def test_files_of_rows_are_imported(volume, vectors, tmp_path):
     assert flat.shape == vectors.shape
     with pytest.raises(warpbell.NotFoundError, match="missing.npy"):
         warpbell.Table.import_file(volume, "missing", tmp_path / "missing.npy")
+
+
+def test_elements_that_numpy_has_no_name_for_are_imported_by_one(volume, tmp_path):
+    # The first bits of float32: as ml_dtypes makes bfloat16 of these numbers, which numpy saves as raw bytes.
+    values = np.arange(64 * 32, dtype=np.float32).reshape(64, 32) % 256
+    bits = (values.view(np.uint32) >> 16).astype(np.uint16)
+    np.save(tmp_path / "raw.npy", bits.view("V2"))
+    with pytest.raises(warpbell.InputError, match=r"array\.view\(ml_dtypes\.bfloat16\)"):
+        warpbell.Table.import_file(volume, "raw", tmp_path / "raw.npy")
+    table = warpbell.Table.import_file(volume, "raw", tmp_path / "raw.npy", dtype="bfloat16")
+    assert (table.dtype, table.row_bytes) == ("bfloat16", 64) and table.verify()
+    with pytest.raises(warpbell.InvalidError, match="bfloat17 is no type"):
+        warpbell.Table.import_file(volume, "other", tmp_path / "raw.npy", dtype="bfloat17")
+
+
+def test_bfloat16_is_a_type_of_ml_dtypes(volume):
+    ml_dtypes = pytest.importorskip("ml_dtypes", reason="needs ml_dtypes, which has the type")
+    values = np.arange(64 * 32, dtype=np.float32).reshape(64, 32) % 256
+    narrow = values.astype(ml_dtypes.bfloat16)
+    table = warpbell.Table.from_numpy(volume, "b", narrow)
+    rows = table[[5, 63]]
+    assert (table.dtype, rows.dtype, rows.nbytes) == ("bfloat16", "bfloat16", 128)
+    assert rows.numpy().dtype == ml_dtypes.bfloat16
+    np.testing.assert_array_equal(np.asarray(rows).astype(np.float32), values[[5, 63]])
+    out = np.zeros((2, 32), ml_dtypes.bfloat16)
+    table.gather([0, 7], out)
+    np.testing.assert_array_equal(out, narrow[[0, 7]])
+    table[[1, 2]] = narrow[[7, 8]]
+    table[3] = values[9]
+    np.testing.assert_array_equal(table[1:4].numpy(), narrow[7:10])
+    with pytest.raises(warpbell.InvalidError, match="holds bfloat16"):
+        table.gather([0, 7], np.zeros((2, 32), np.float16))
+    volume.store("array", narrow[0])
+    np.testing.assert_array_equal(volume.load("array"), narrow[0])
 
 
 def test_a_parquet_file_is_imported(volume, vectors, tmp_path):

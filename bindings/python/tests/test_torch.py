@@ -27,6 +27,24 @@ def test_rows_are_a_module(table, vectors):
         rows(torch.tensor([5000], device=table.device))
 
 
+def test_floats_of_16_bits_are_those_of_torch(engine):
+    from warpbell.torch import Rows
+
+    volume = warpbell.Volume.create(engine, "soft:mem", 4 << 20)
+    for dtype, name in ((torch.float16, "float16"), (torch.bfloat16, "bfloat16")):
+        values = (torch.arange(64 * 32) % 251).reshape(64, 32).to(dtype)
+        table = warpbell.Table.from_numpy(volume, name, values)
+        assert table.dtype == name
+        rows = torch.from_dlpack(table[[5, 63]])
+        assert rows.dtype == dtype and torch.equal(rows.cpu(), values[[5, 63]])
+        out = torch.zeros(2, 32, dtype=dtype, device=table.device)
+        table.gather([0, 7], out)
+        assert torch.equal(out.cpu(), values[[0, 7]])
+        table[[1, 2]] = out
+        found = Rows(table)(torch.tensor([1, 2], device=table.device))
+        assert found.dtype == dtype and torch.equal(found.cpu(), values[[0, 7]])
+
+
 def test_the_operator_is_well_formed(table):
     from warpbell.torch import Rows
 

@@ -92,6 +92,13 @@ impl TableLayout {
         self.element
     }
 
+    /// Returns true if elements of this type in a program hold those of the table: its own type, or
+    /// [`ElementType::U16`] for the bits of floats of 16 bits, which Rust and C++ lack.
+    pub fn is_held_by(&self, element: ElementType) -> bool {
+        let is_bits = matches!(self.element, ElementType::F16 | ElementType::Bf16) && element == ElementType::U16;
+        self.element == element || is_bits
+    }
+
     /// Returns the dimensions of a row.
     pub fn row_shape(&self) -> &[u64] {
         &self.shape
@@ -155,7 +162,7 @@ impl TableLayout {
             return unknown("further fields, the first", *value, "none");
         }
         let Some(element) = ElementType::from_code(raw.element) else {
-            return unknown("element type", raw.element.into(), "0 to 9");
+            return unknown("element type", raw.element.into(), "0 to 9, 11 and 12");
         };
         let (used, rest) = raw.shape.split_at((raw.dimensions as usize).min(MOST_DIMENSIONS));
         let layout = Self::new(element, used, raw.rows).map_err(|e| damaged(e.to_string()))?;
@@ -190,6 +197,10 @@ mod tests {
 
     #[test]
     fn headers_come_back_and_damage_is_told() {
+        for element in [ElementType::F16, ElementType::Bf16] {
+            let layout = TableLayout::new(element, &[64], 7).unwrap();
+            assert_eq!(TableLayout::parse("t", &layout.to_raw()).unwrap(), layout);
+        }
         let layout = TableLayout::new(ElementType::I16, &[4, 8, 2], 77).unwrap();
         let raw = layout.to_raw();
         assert_eq!(TableLayout::parse("t", &raw).unwrap(), layout);
@@ -210,10 +221,12 @@ mod tests {
     fn rows_have_64_bytes_to_64_kib_in_words() {
         let new = |element, shape: &[u64]| TableLayout::new(element, shape, 1).map(|l| l.row_bytes());
         assert_eq!(new(ElementType::U8, &[64]), Ok(64));
+        assert_eq!((new(ElementType::F16, &[32]), new(ElementType::Bf16, &[34])), (Ok(64), Ok(68)));
         assert_eq!(new(ElementType::F64, &[8192]), Ok(65536));
         for (element, shape) in [
             (ElementType::U8, &[60u64][..]),
             (ElementType::U8, &[66]),
+            (ElementType::Bf16, &[33]),
             (ElementType::F64, &[8193]),
             (ElementType::F32, &[0]),
             (ElementType::U64, &[u64::MAX, u64::MAX]),

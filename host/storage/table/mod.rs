@@ -239,7 +239,11 @@ impl Table {
 
     fn check_type(&self, asked: ElementType) -> Result<(), TableError> {
         let found = self.layout().element();
-        if found == asked { Ok(()) } else { Err(TableError::Type { name: self.name().to_owned(), found, asked }) }
+        if self.layout().is_held_by(asked) {
+            Ok(())
+        } else {
+            Err(TableError::Type { name: self.name().to_owned(), found, asked })
+        }
     }
 
     fn take_batch(&self) -> Result<Batch, StorageError> {

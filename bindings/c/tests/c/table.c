@@ -177,6 +177,40 @@ static void write_npy(const char* path, const char* shape, const uint32_t* words
   CHECK(fprintf(file, "%-117s\n", header) == 118 && fwrite(words, 4, count, file) == count && fclose(file) == 0);
 }
 
+// Elements of 16 bits, which C has no type for: their bits are WB_U16.
+static void narrow_floats(wb_volume_t* volume) {
+  uint32_t words[2 * 32];
+  for (uint32_t i = 0; i < 2 * 32; ++i) words[i] = 0x3f803f80u + i;
+  FILE* file = fopen(path_of("raw.npy", ""), "wb");
+  CHECK(file != NULL && fwrite("\x93NUMPY\x01\x00\x76\x00", 1, 10, file) == 10);
+  CHECK(fprintf(file, "%-117s\n", "{'descr': '<V2', 'fortran_order': False, 'shape': (2, 64), }") == 118);
+  CHECK(fwrite(words, sizeof(words), 1, file) == 1 && fclose(file) == 0);
+  wb_table_t* table = NULL;
+  FAILS(WB_ERR_INPUT, "name their type", wb_table_import(volume, "raw", path_of("raw.npy", ""), NULL, &table));
+  wb_table_import_options options = {.size = sizeof(options)};
+  options.dtype = WB_F64;
+  FAILS(WB_ERR_INPUT, "not f64", wb_table_import(volume, "raw", path_of("raw.npy", ""), &options, &table));
+  options.dtype = 99;
+  FAILS(WB_ERR_ARGUMENT, "`dtype` is 99", wb_table_import(volume, "raw", path_of("raw.npy", ""), &options, &table));
+  options.dtype = WB_BF16;
+  OK(wb_table_import(volume, "raw", path_of("raw.npy", ""), &options, &table));
+  wb_table_layout layout = {.size = sizeof(layout)};
+  OK(wb_table_get_layout(table, &layout));
+  CHECK(layout.dtype == WB_BF16 && layout.row_bytes == 128);
+  const uint64_t last = 1;
+  const wb_row_indices indices = list_of(&last, 1);
+  uint32_t found[32];
+  wb_row_memory memory = host_rows(found, sizeof(found));
+  for (uint32_t dtype = WB_U16; dtype != 0; dtype = dtype == WB_U16 ? WB_BF16 : 0) {
+    memory.dtype = dtype;
+    OK(wb_table_gather(table, &indices, &memory));
+    CHECK(memcmp(found, words + 32, sizeof(found)) == 0);
+  }
+  memory.dtype = WB_F16;
+  FAILS(WB_ERR_ARGUMENT, "holds bf16, not f16", wb_table_gather(table, &indices, &memory));
+  wb_table_release(table);
+}
+
 static void imported(wb_engine_t* engine) {
   uint32_t words[50 * 16];
   for (uint32_t i = 0; i < 50 * 16; ++i) words[i] = i;
@@ -220,6 +254,7 @@ static void imported(wb_engine_t* engine) {
   FAILS(WB_ERR_ARGUMENT, "names no format", wb_table_import(volume, "x", path_of("text.txt", ""), NULL, NULL));
   FAILS(WB_ERR_NOT_FOUND, "none.npy", wb_table_import(volume, "x", path_of("none.npy", ""), NULL, NULL));
   FAILS(WB_ERR_ARGUMENT, "`path` is null", wb_table_import(volume, "x", NULL, NULL, NULL));
+  narrow_floats(volume);
   wb_volume_release(volume);
 }
 

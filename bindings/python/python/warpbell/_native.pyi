@@ -35,7 +35,7 @@ __version__: str
 
 _Path = Union[str, "os.PathLike[str]"]
 _Progress = Callable[[str, int, int], Any]
-_DType = Literal["uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64", "float32", "float64"]
+_DType = Literal["uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64"]
 
 class _OnGpu(Protocol):
     @property
@@ -270,6 +270,7 @@ class Table:
         *,
         columns: Optional[Sequence[str]] = None,
         row_elements: Optional[int] = None,
+        dtype: Optional[str] = None,
         replace: bool = False,
         progress: Optional[_Progress] = None,
     ) -> Table: ...

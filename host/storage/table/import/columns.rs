@@ -1,6 +1,6 @@
 //! Rows of Parquet and Arrow IPC files: lists of one length, or the numbers of several columns.
 
-use super::RowFileError;
+use super::{RowFileError, RowFileOptions};
 use crate::columnar::{self, Source, damaged, guarded};
 use crate::memory::free_host_memory;
 use crate::storage::{ElementType, TableLayout};
@@ -20,7 +20,7 @@ macro_rules! numbers {
     ($each:ident) => {
         $each!(Int8: Int8Type = I8, Int16: Int16Type = I16, Int32: Int32Type = I32, Int64: Int64Type = I64,
             UInt8: UInt8Type = U8, UInt16: UInt16Type = U16, UInt32: UInt32Type = U32, UInt64: UInt64Type = U64,
-            Float32: Float32Type = F32, Float64: Float64Type = F64)
+            Float16: Float16Type = F16, Float32: Float32Type = F32, Float64: Float64Type = F64)
     };
 }
 
@@ -38,15 +38,18 @@ pub(super) struct Columns {
     /// Columns of the file, in the order of a row.
     chosen: Vec<usize>,
     names: Vec<String>,
+    /// Type of the elements as the file has it.
     element: ElementType,
+    /// Type that they are stored as.
+    stored: ElementType,
     /// Elements of each chosen column in a row.
     widths: Vec<u64>,
     rows: u64,
 }
 
 impl Columns {
-    /// Opens a file whose columns have these names; all columns if there are none.
-    pub(super) fn open(path: &Path, ending: &str, wanted: &[String]) -> Result<Self, RowFileError> {
+    /// Opens a file of columns, and finds those that make a row.
+    pub(super) fn open(path: &Path, ending: &str, options: &RowFileOptions) -> Result<Self, RowFileError> {
         let io = |source| RowFileError::Io { path: path.to_owned(), source };
         let file = File::open(path).map_err(io)?;
         let bytes = file.metadata().map_err(io)?.len();
@@ -55,7 +58,7 @@ impl Columns {
         let is_parquet = ending == "parquet";
         let (schema, rows) = guarded(wrong, || described(&source, is_parquet).map_err(wrong))?;
         let choice = |reason| RowFileError::Choice { path: path.to_owned(), reason };
-        let chosen = choose(&schema, wanted).map_err(choice)?;
+        let chosen = choose(&schema, &options.columns).map_err(choice)?;
         let names: Vec<String> = chosen.iter().map(|c| schema.field(*c).name().clone()).collect();
         let mut element = None;
         for (column, name) in chosen.iter().zip(&names) {
@@ -75,14 +78,26 @@ impl Columns {
             }
         }
         let Some((element, _)) = element else { return Err(wrong("it has no columns".to_owned())) };
+        let stored = match (element, options.element) {
+            (found, None) => found,
+            // No type of these formats is bfloat16, whose bits are kept so.
+            (ElementType::U16, Some(ElementType::Bf16)) => ElementType::Bf16,
+            (found, Some(wanted)) if found == wanted => found,
+            (found, Some(wanted)) => {
+                return Err(choice(format!(
+                    "its columns hold {found}, not {wanted}: only u16 is taken as another type, bf16; leave the type out, or convert the columns"
+                )));
+            }
+        };
         let path = path.to_owned();
-        let mut columns = Self { path, source, is_parquet, widths: Vec::new(), chosen, names, element, rows };
+        let widths = Vec::new();
+        let mut columns = Self { path, source, is_parquet, widths, chosen, names, element, stored, rows };
         columns.widths = columns.find_widths(&schema)?;
         Ok(columns)
     }
 
     pub(super) fn layout(&self) -> Result<TableLayout, RowFileError> {
-        TableLayout::new(self.element, &[self.widths.iter().sum()], self.rows)
+        TableLayout::new(self.stored, &[self.widths.iter().sum()], self.rows)
             .map_err(|source| RowFileError::Layout { path: self.path.clone(), source })
     }
 
@@ -300,8 +315,7 @@ impl<'a> Lists<'a> {
             ($($name:ident: $type:ty = $element:ident),*) => {
                 match values.data_type() {
                     $(DataType::$name => {
-                        let values: &[<$type as ArrowPrimitiveType>::Native] = values.as_primitive_opt::<$type>()?.values();
-                        (ElementType::$element, bytemuck::cast_slice::<_, u8>(values))
+                        (ElementType::$element, values.as_primitive_opt::<$type>()?.values().inner().as_slice())
                     })*
                     _ => return None,
                 }

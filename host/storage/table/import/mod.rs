@@ -10,7 +10,7 @@ pub use npy::{NpyError, NpyHeader};
 
 use super::{Table, TableError, TableLayout, TableWriter};
 use crate::remedy::{Remedies, Remedy};
-use crate::storage::{StorageError, Volume};
+use crate::storage::{ElementType, StorageError, Volume};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -98,6 +98,7 @@ impl Remedies for RowFileError {
 pub struct RowFileOptions {
     columns: Vec<String>,
     row_elements: Option<u64>,
+    element: Option<ElementType>,
 }
 
 impl RowFileOptions {
@@ -110,6 +111,13 @@ impl RowFileOptions {
     /// Sets the number of elements of a row, which an `.npy` file of one dimension does not say.
     pub fn row_elements(mut self, elements: Option<u64>) -> Self {
         self.row_elements = elements;
+        self
+    }
+
+    /// Names the type of elements that a file cannot name. Raw bytes of an `.npy` file are taken as a type of their size, and
+    /// unsigned integers of 16 bits as [`ElementType::Bf16`]. Nothing is converted: a file with another type is refused.
+    pub fn element(mut self, element: Option<ElementType>) -> Self {
+        self.element = element;
         self
     }
 }
@@ -175,7 +183,7 @@ impl RowFile {
             }
             #[cfg(feature = "parquet")]
             "parquet" | "arrow" | "feather" => {
-                let columns = columns::Columns::open(path, &ending, &options.columns)?;
+                let columns = columns::Columns::open(path, &ending, options)?;
                 Ok(Self { path: path.to_owned(), layout: columns.layout()?, content: Content::Columns(columns) })
             }
             #[cfg(not(feature = "parquet"))]
@@ -186,7 +194,7 @@ impl RowFile {
 
     fn open_npy(path: &Path, options: &RowFileOptions) -> Result<Self, RowFileError> {
         let io = |source| RowFileError::Io { path: path.to_owned(), source };
-        let (file, header) = read_npy(path)?;
+        let (file, header) = read_npy_as(path, options.element)?;
         let wrong = |reason: String| RowFileError::Content { path: path.to_owned(), reason };
         let choice = |reason: String| RowFileError::Choice { path: path.to_owned(), reason };
         let (rows, shape) = match (header.shape(), options.row_elements) {
@@ -274,10 +282,16 @@ impl RowFile {
 /// # Errors
 /// [`RowFileError::Io`] if the file cannot be read; [`RowFileError::Npy`] if its header is refused.
 pub fn read_npy(path: &Path) -> Result<(File, NpyHeader), RowFileError> {
+    read_npy_as(path, None)
+}
+
+/// As [`read_npy`], with the type that raw bytes are taken as.
+fn read_npy_as(path: &Path, element: Option<ElementType>) -> Result<(File, NpyHeader), RowFileError> {
     let io = |source| RowFileError::Io { path: path.to_owned(), source };
     let file = File::open(path).map_err(io)?;
     let mut start = Vec::new();
     io::Read::read_to_end(&mut io::Read::take(&file, NpyHeader::MOST_BYTES as u64), &mut start).map_err(io)?;
-    let header = NpyHeader::parse(&start).map_err(|source| RowFileError::Npy { path: path.to_owned(), source })?;
+    let header =
+        NpyHeader::parse_as(&start, element).map_err(|source| RowFileError::Npy { path: path.to_owned(), source })?;
     Ok((file, header))
 }

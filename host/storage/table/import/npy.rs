@@ -60,25 +60,72 @@ pub enum NpyError {
     },
     /// Elements of a type that tables do not have.
     #[error(
-        "has elements of the type {found} ({what}): tables hold integers of 8 to 64 bits and floats of 32 and 64 bits, little-endian; convert it with astype"
+        "has elements of the type {found} ({what}): tables hold integers of 8 to 64 bits and floats of 16 to 64 bits, little-endian; {remedy}"
     )]
     Type {
         /// The type as the header names it.
         found: String,
         /// The type in words.
         what: &'static str,
+        /// Operation of NumPy that makes an array which tables can hold.
+        remedy: &'static str,
+    },
+    /// Elements that the header describes as raw bytes, without a type of theirs.
+    #[error("has elements of the type {found}: {}; name their type, or {}", raw_words(*.bytes), raw_remedy(*.bytes))]
+    Raw {
+        /// The type as the header names it.
+        found: String,
+        /// Bytes of an element.
+        bytes: u64,
+    },
+    /// Elements that are of another type than the program names.
+    #[error(
+        "has elements of the type {found}, not {wanted}: only raw bytes are taken as a type of their size, and '<u2' as bf16; leave the type out, or convert the array before it is saved"
+    )]
+    Other {
+        /// The type as the header names it.
+        found: String,
+        /// The type that the program names.
+        wanted: ElementType,
     },
     /// An array whose first dimension changes fastest.
     #[error("is in Fortran order, so its rows are not in one piece; save numpy.ascontiguousarray of it")]
     Order,
 }
 
+/// Returns what raw bytes may be. NumPy has no name for the types of other packages.
+fn raw_words(bytes: u64) -> String {
+    match bytes {
+        1 => "a raw byte, as NumPy writes floats of 8 bits".to_owned(),
+        2 => "2 raw bytes, as NumPy writes bfloat16".to_owned(),
+        _ => format!("{bytes} raw bytes, which may be anything"),
+    }
+}
+
+/// Returns the operation that gives raw bytes a type. `astype` would parse the bytes as text.
+fn raw_remedy(bytes: u64) -> &'static str {
+    match bytes {
+        1 => "save array.view(\"uint8\")",
+        2 => "save array.view(ml_dtypes.bfloat16).astype(\"float32\"), or array.view(\"uint16\") for the bits",
+        _ => "save a view of the array that names it, such as array.view(\"uint8\")",
+    }
+}
+
 impl NpyHeader {
     /// Parses the header at the start of `bytes`. Bytes behind it are not looked at.
     ///
     /// # Errors
-    /// Every [`NpyError`]. [`NpyError::Short`] says how many bytes are needed.
+    /// Every [`NpyError`] but [`NpyError::Other`]. [`NpyError::Short`] says how many bytes are needed.
     pub fn parse(bytes: &[u8]) -> Result<Self, NpyError> {
+        Self::parse_as(bytes, None)
+    }
+
+    /// Parses a header as [`NpyHeader::parse`] does, and takes raw bytes of the size of `wanted` as that type: NumPy has no
+    /// name for bfloat16 and for floats of 8 bits. `uint16` is taken as [`ElementType::Bf16`], too.
+    ///
+    /// # Errors
+    /// Every [`NpyError`]. [`NpyError::Other`] if the elements are of another type: they are not converted.
+    pub fn parse_as(bytes: &[u8], wanted: Option<ElementType>) -> Result<Self, NpyError> {
         if bytes.len() < MAGIC.len() && MAGIC.starts_with(bytes) {
             return Err(NpyError::Short { needed: MAGIC.len() + 2, found: bytes.len() });
         }
@@ -96,7 +143,7 @@ impl NpyHeader {
             return Err(NpyError::Long(length));
         }
         let text = rest.get(width..width + length).ok_or_else(|| short(start + length))?;
-        let (element, shape) = Cursor { text, at: 0 }.header()?;
+        let (element, shape) = Cursor { text, at: 0, wanted }.header()?;
         Ok(Self { element, shape, data_offset: (start + length) as u64 })
     }
 
@@ -133,6 +180,8 @@ impl NpyHeader {
 struct Cursor<'a> {
     text: &'a [u8],
     at: usize,
+    /// Type that raw bytes are taken as.
+    wanted: Option<ElementType>,
 }
 
 impl<'a> Cursor<'a> {
@@ -252,11 +301,15 @@ impl<'a> Cursor<'a> {
     fn element(&mut self) -> Result<ElementType, NpyError> {
         self.blanks();
         if self.text.get(self.at) == Some(&b'[') {
-            return Err(NpyError::Type { found: "record".to_owned(), what: "several fields" });
+            return Err(NpyError::Type {
+                found: "record".to_owned(),
+                what: "several fields",
+                remedy: "save one field, or numpy.lib.recfunctions.structured_to_unstructured of it",
+            });
         }
         let name = self.string()?;
-        let refuse =
-            |what| Err(NpyError::Type { found: format!("'{}'", String::from_utf8_lossy(name).escape_debug()), what });
+        let found = || format!("'{}'", String::from_utf8_lossy(name).escape_debug());
+        let refuse = |what, remedy| Err(NpyError::Type { found: found(), what, remedy });
         let (order, kind) = match name.split_first() {
             Some((order @ (b'<' | b'>' | b'|' | b'='), kind)) => (*order, kind),
             _ => (b'=', name),
@@ -270,22 +323,50 @@ impl<'a> Cursor<'a> {
             b"i2" => ElementType::I16,
             b"i4" => ElementType::I32,
             b"i8" => ElementType::I64,
+            b"f2" => ElementType::F16,
             b"f4" => ElementType::F32,
             b"f8" => ElementType::F64,
-            b"f2" => return refuse("floats of 16 bits"),
-            b"f16" | b"f12" => return refuse("floats of more than 64 bits"),
-            [b'b', ..] | b"?" => return refuse("truth values"),
-            [b'c', ..] => return refuse("complex numbers"),
-            [b'O', ..] => return refuse("Python objects"),
-            [b'S' | b'a' | b'U', ..] => return refuse("text"),
-            [b'M' | b'm', ..] => return refuse("times"),
-            [b'V', ..] => return refuse("raw bytes"),
-            _ => return refuse("unknown"),
+            // NumPy writes float8_e5m2 so, and does not read it.
+            b"f1" => return self.raw(1, found()),
+            b"f16" | b"f12" => {
+                return refuse("floats of more than 64 bits", "round them with array.astype(\"float64\")");
+            }
+            [b'b', ..] | b"?" => return refuse("truth values", "save array.view(\"uint8\")"),
+            b"c8" => {
+                return refuse("complex numbers", "save array.view(\"float32\"): real and imaginary parts in turn");
+            }
+            [b'c', ..] => {
+                return refuse("complex numbers", "save array.view(\"float64\"): real and imaginary parts in turn");
+            }
+            [b'O', ..] => return refuse("Python objects", "save numpy.array(array.tolist(), \"float32\")"),
+            [b'S' | b'a' | b'U', ..] => {
+                return refuse("text", "parse numbers with array.astype(\"float64\"), or number the words");
+            }
+            [b'M' | b'm', ..] => return refuse("times", "save array.view(\"int64\"): counts of the unit"),
+            [b'V', digits @ ..] => match std::str::from_utf8(digits).ok().and_then(|d| d.parse().ok()) {
+                Some(bytes @ 1..) => return self.raw(bytes, found()),
+                _ => return refuse("raw bytes without a size", "save a view of the array that names their type"),
+            },
+            _ => return refuse("unknown", "save an array of one of these types"),
         };
         match (order, element.bytes()) {
-            (_, Some(1)) | (b'<', _) => Ok(element),
-            (b'>', _) => refuse("big-endian"),
-            _ => refuse("of an order of bytes that is not named"),
+            (_, Some(1)) | (b'<', _) => {}
+            (b'>', _) => return refuse("big-endian", "save array.astype(array.dtype.newbyteorder(\"<\"))"),
+            _ => return refuse("of an order of bytes that is not named", "save the array again with numpy.save"),
+        }
+        match self.wanted {
+            Some(ElementType::Bf16) if element == ElementType::U16 => Ok(ElementType::Bf16),
+            Some(wanted) if wanted != element => Err(NpyError::Other { found: found(), wanted }),
+            _ => Ok(element),
+        }
+    }
+
+    /// Returns the type that the program names for raw bytes.
+    fn raw(&self, bytes: u64, found: String) -> Result<ElementType, NpyError> {
+        match self.wanted {
+            None => Err(NpyError::Raw { found, bytes }),
+            Some(wanted) if wanted.bytes().map(u64::from) == Some(bytes) => Ok(wanted),
+            Some(wanted) => Err(NpyError::Other { found, wanted }),
         }
     }
 }
@@ -325,23 +406,58 @@ mod tests {
     }
 
     #[test]
-    fn what_tables_cannot_hold_is_named() {
+    fn what_tables_cannot_hold_is_named_with_an_operation_that_keeps_the_values() {
         for (descr, words) in [
             ("'>f4'", "'>f4' (big-endian)"),
-            ("'<f2'", "floats of 16 bits"),
+            ("'>f4'", "astype(array.dtype.newbyteorder(\"<\"))"),
+            ("'<f16'", "astype(\"float64\")"),
             ("'|b1'", "truth values"),
-            ("'<c8'", "complex"),
+            ("'<c8'", "view(\"float32\")"),
+            ("'<c16'", "view(\"float64\")"),
             ("'|O'", "Python objects"),
             ("'<U7'", "text"),
-            ("'<M8[ns]'", "times"),
+            ("'<M8[ns]'", "view(\"int64\")"),
             ("'f4'", "order of bytes"),
             ("'<u3'", "unknown"),
+            ("'|V'", "without a size"),
             ("[('a', '<f4'), ('b', '<f4')]", "several fields"),
         ] {
             let text = refused(&format!("{{'descr': {descr}, 'fortran_order': False, 'shape': (3, 4), }}"));
-            assert!(text.contains(words) && text.contains("astype"), "{descr}: {text}");
+            assert!(text.contains(words), "{descr}: {text}");
         }
         assert!(refused("{'descr': '<f4', 'fortran_order': True, 'shape': (3, 4), }").contains("Fortran order"));
+    }
+
+    #[test]
+    fn raw_bytes_are_of_the_type_that_is_named() {
+        use ElementType::{Bf16, F16, F32, I16, U8, U16};
+        let parse = |descr: &str, wanted| {
+            let text = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': (3, 64), }}");
+            NpyHeader::parse_as(&file(1, &text), wanted).map(|header| header.element())
+        };
+        // As numpy 2.4 writes float16, bfloat16, float8_e4m3fn and float8_e5m2.
+        assert_eq!(parse("<f2", None), Ok(F16));
+        assert_eq!(parse("<V2", Some(Bf16)), Ok(Bf16));
+        assert_eq!(parse("<V1", Some(U8)), Ok(U8));
+        assert_eq!(parse("<f1", Some(U8)), Ok(U8));
+        assert_eq!(parse("|V2", Some(U16)), Ok(U16));
+        // The advice for bfloat16 that has to keep its bits.
+        assert_eq!(parse("<u2", Some(Bf16)), Ok(Bf16));
+        for (descr, words) in [
+            ("<V1", "save array.view(\"uint8\")"),
+            ("<f1", "save array.view(\"uint8\")"),
+            ("<V2", "array.view(ml_dtypes.bfloat16).astype(\"float32\"), or array.view(\"uint16\")"),
+            ("|V12", "12 raw bytes"),
+        ] {
+            let text = parse(descr, None).unwrap_err().to_string();
+            assert!(text.contains(words) && !text.contains("save array.astype"), "{descr}: {text}");
+        }
+        // Bytes of another size are no such elements, and numbers are not converted.
+        for (descr, wanted) in [("<V2", U8), ("<V1", Bf16), ("<f4", Bf16), ("<u2", F16), ("<i2", U16), ("<f2", I16)] {
+            let text = parse(descr, Some(wanted)).unwrap_err().to_string();
+            assert!(text.contains(descr) && text.contains(&format!("not {wanted}")), "{descr}: {text}");
+        }
+        assert_eq!(parse("<f4", Some(F32)), Ok(F32));
     }
 
     #[test]
@@ -377,15 +493,15 @@ mod tests {
         #[test]
         fn every_array_of_numbers_is_described(
             version in 1u8..=3,
-            kind in 0usize..10,
+            kind in 0usize..11,
             shape in prop::collection::vec(any::<u64>(), 0..9),
             order in prop::sample::subsequence(vec![0, 1, 2], 3).prop_shuffle(),
             blank in "[ \t]{0,3}",
         ) {
-            let names = ["|u1", "<u2", "<u4", "<u8", "|i1", "<i2", "<i4", "<i8", "<f4", "<f8"];
+            let names = ["|u1", "<u2", "<u4", "<u8", "|i1", "<i2", "<i4", "<i8", "<f4", "<f8", "<f2"];
             let elements = {
                 use ElementType::*;
-                [U8, U16, U32, U64, I8, I16, I32, I64, F32, F64]
+                [U8, U16, U32, U64, I8, I16, I32, I64, F32, F64, F16]
             };
             let numbers: String = shape.iter().map(|n| format!("{n},{blank}")).collect();
             let items = [

@@ -61,6 +61,40 @@ fn arrays_become_tables() {
 }
 
 #[test]
+fn floats_of_16_and_8_bits_become_tables() {
+    let folder = tempfile::tempdir().unwrap();
+    let v = volume("1M");
+    let plain = RowFileOptions::default;
+    let bits: Vec<u16> = (0..20 * 64).map(|i| 0x3c00 + i).collect();
+    let data = bytemuck::cast_slice(&bits);
+    // numpy names float16, and writes bfloat16 and float8_e4m3fn of ml_dtypes as raw bytes.
+    let half = write(&folder, "half.npy", &npy("(20, 64)", "<f2", data));
+    let brain = write(&folder, "brain.npy", &npy("(20, 64)", "<V2", data));
+    let view = write(&folder, "view.npy", &npy("(20, 64)", "<u2", data));
+    let bytes = write(&folder, "bytes.npy", &npy("(20, 128)", "<V1", data));
+    for (path, options, element) in [
+        (&half, plain(), ElementType::F16),
+        (&brain, plain().element(Some(ElementType::Bf16)), ElementType::Bf16),
+        (&view, plain().element(Some(ElementType::Bf16)), ElementType::Bf16),
+    ] {
+        let file = RowFile::open(path, &options).unwrap();
+        assert_eq!((file.layout().element(), file.layout().row_bytes()), (element, 128));
+        let table = file.store(&v, "t", true, &mut |_| {}).unwrap();
+        assert!(table.verify().unwrap());
+        assert_eq!(table.gather_to_vec::<u16>(&[19u64, 0]).unwrap(), [&bits[19 * 64..], &bits[..64]].concat());
+        let text = table.gather_to_vec::<i16>(&[19u64]).unwrap_err().to_string();
+        assert!(text.contains(&format!("holds {element}, not i16")), "{text}");
+        assert_eq!(Table::list(&v).unwrap()[0].layout.as_ref().unwrap().element(), element);
+    }
+    let file = RowFile::open(&bytes, &plain().element(ElementType::from_name("float8_e4m3fn"))).unwrap();
+    let table = file.store(&v, "t", true, &mut |_| {}).unwrap();
+    assert_eq!(table.gather_to_vec::<u8>(&[19u64]).unwrap(), data[19 * 128..]);
+    assert!(refused(&brain, &plain()).contains("2 raw bytes, as NumPy writes bfloat16; name their type"));
+    assert!(refused(&bytes, &plain()).contains("array.view(\"uint8\")"));
+    assert!(refused(&half, &plain().element(Some(ElementType::Bf16))).contains("'<f2', not bf16"));
+}
+
+#[test]
 fn files_that_are_no_tables_are_named() {
     let folder = tempfile::tempdir().unwrap();
     let plain = RowFileOptions::default();
@@ -173,6 +207,33 @@ mod columns {
             let table = file.store(&volume("1M"), "t", false, &mut |_| {}).unwrap();
             let row = table.gather_to_vec::<f32>(&[8u64]).unwrap();
             assert_eq!(row, many.iter().map(|c| c[8]).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn floats_of_16_bits_become_rows() {
+        let folder = tempfile::tempdir().unwrap();
+        let bits: Vec<u16> = (0..9 * 64).map(|i| 0x3c00 + i).collect();
+        let list = |item: DataType, values: ArrayRef| -> ArrayRef {
+            Arc::new(FixedSizeListArray::try_new(Arc::new(Field::new("item", item, false)), 64, values, None).unwrap())
+        };
+        let words = UInt16Array::from(bits.clone());
+        let half = words.to_data().into_builder().data_type(DataType::Float16).build().unwrap();
+        let half = list(DataType::Float16, Arc::new(Float16Array::from(half)));
+        let words = list(DataType::UInt16, Arc::new(words));
+        for (column, wanted, element) in [
+            (&half, None, ElementType::F16),
+            (&words, Some(ElementType::Bf16), ElementType::Bf16),
+            (&words, None, ElementType::U16),
+        ] {
+            for path in files(&folder, vec![("v", column.clone())]) {
+                let file = RowFile::open(&path, &RowFileOptions::default().element(wanted)).unwrap();
+                assert_eq!(file.layout().element(), element);
+                let table = file.store(&volume("1M"), "t", false, &mut |_| {}).unwrap();
+                assert_eq!(table.gather_to_vec::<u16>(&[8u64]).unwrap(), bits[8 * 64..]);
+                let text = refused(&path, &RowFileOptions::default().element(Some(ElementType::F32)));
+                assert!(text.contains("not f32"), "{text}");
+            }
         }
     }
 

@@ -28,6 +28,8 @@ struct table_import_options {
   std::vector<std::string> columns = {};
   /// Elements of a row, which an .npy file of one dimension does not say; otherwise 0.
   uint64_t row_elements = 0;
+  /// Type of elements that the file cannot name, such as WB_BF16; 0 for the type of the file.
+  uint32_t dtype = 0;
   /// WB_STORE_ADD or WB_STORE_REPLACE.
   uint32_t mode = WB_STORE_ADD;
 };
@@ -203,6 +205,7 @@ class table : public detail::handle<wb_table_t, wb_table_retain, wb_table_releas
     o.columns = columns.data();
     o.column_count = columns.size();
     o.row_elements = options.row_elements;
+    o.dtype = options.dtype;
     o.mode = options.mode;
     return detail::make<table, wb_table_t>(
         [&](wb_table_t** made) { return wb_table_import(on.get(), name.c_str(), path.c_str(), &o, made); });
