@@ -255,8 +255,9 @@ impl<'a> Cursor<'a> {
             return Err(NpyError::Type { found: "record".to_owned(), what: "several fields" });
         }
         let name = self.string()?;
-        let refuse =
-            |what| Err(NpyError::Type { found: format!("'{}'", String::from_utf8_lossy(name).escape_debug()), what });
+        let refuse = |what| {
+            Err(NpyError::Type { found: format!("'{}'", crate::units::visible(&String::from_utf8_lossy(name))), what })
+        };
         let (order, kind) = match name.split_first() {
             Some((order @ (b'<' | b'>' | b'|' | b'='), kind)) => (*order, kind),
             _ => (b'=', name),
