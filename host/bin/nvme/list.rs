@@ -1,12 +1,12 @@
 //! Runs `warpbell nvme list`: lists the controllers of this machine under any driver, and the devices that are named.
 
 use crate::args::JsonArgs;
+use crate::device;
 use crate::output::{Failure, line, write_json};
 use clap::Args;
 use serde::Serialize;
 use std::ffi::{OsStr, OsString};
 use warpbell::pci::{ListedController, Sysfs, in_use, is_vfio, nvme_listing};
-use warpbell::storage::DriveSpec;
 use warpbell::units::Bytes;
 
 #[derive(Args, Clone, Debug)]
@@ -87,7 +87,7 @@ impl Listed {
 
 impl Device {
     fn open(name: &OsStr) -> Result<Self, Failure> {
-        let spec = DriveSpec::named(name)?;
+        let spec = device::to_look_at(name)?;
         let open = spec.open_controller()?;
         let controller = open.controller();
         let identify = controller.identify();
