@@ -3,6 +3,7 @@
 //! Only regular files are replaced. Pipes, terminals and other devices are written in place. So is a descriptor of this
 //! process (`-`, `/dev/stdout`, `/dev/fd/N`): the output continues at the descriptor's current position.
 
+use crate::file_identity::{FileIdentity, holds_volume};
 use std::ffi::CString;
 use std::fs::{self, File, Metadata, OpenOptions, Permissions};
 use std::io::{self, BufWriter, Write};
@@ -61,6 +62,12 @@ pub enum DestinationError {
         /// `standard output` or `standard error`.
         stream: &'static str,
     },
+    /// The file holds a volume with stored arrays, which would be lost.
+    #[error("{}: holds a warpbell volume, which would be lost; name another file, or remove this one first", path.display())]
+    Volume {
+        /// Path of the file.
+        path: PathBuf,
+    },
     /// Writing failed after the destination was opened.
     #[error("{}: writing failed: {source}{}{}", path.display(), if *.left { "" } else { "; nothing was left behind" }, remedy(source))]
     Write {
@@ -83,6 +90,7 @@ impl DestinationError {
 fn remedy(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "; free some space, or name a file elsewhere",
+        io::ErrorKind::FileTooLarge => "; raise the limit of file sizes (ulimit -f), or name a file elsewhere",
         _ => "",
     }
 }
@@ -113,10 +121,14 @@ impl Destination {
     /// - [`DestinationError::Folder`] or [`DestinationError::Kind`] if the path is no file, pipe or character device.
     /// - [`DestinationError::Link`] if the path is a symbolic link into another folder.
     /// - [`DestinationError::InUse`] if the file is standard output or standard error of this process.
+    /// - [`DestinationError::Volume`] if the file holds a volume.
     pub fn open(path: &Path) -> Result<Self, DestinationError> {
         let failed = |source| DestinationError::Create { path: path.to_owned(), source };
         let to = match descriptor(path) {
-            Some(number) => To::Descriptor(duplicate(number).map_err(failed)?, number),
+            Some(number) => {
+                no_volume(path, Path::new(&format!("/proc/self/fd/{number}")))?;
+                To::Descriptor(duplicate(number).map_err(failed)?, number)
+            }
             None => match fs::metadata(path) {
                 Ok(found) if found.is_dir() => return Err(DestinationError::Folder { path: path.to_owned() }),
                 Ok(found) if !found.is_file() => special(path, &found)?,
@@ -142,13 +154,14 @@ impl Destination {
         }
     }
 
-    /// Returns the device and inode numbers of the file, or `None` if it is a character device or does not exist.
-    fn identity(&self) -> Option<(u64, u64)> {
+    /// Returns the identity of the file or pipe, or `None` if it is a character device.
+    pub fn identity(&self) -> Option<FileIdentity> {
         let found = match &self.to {
-            To::Descriptor(file, _) => file.metadata(),
-            To::Special(path) | To::File(path) => fs::metadata(path),
+            To::Descriptor(file, _) => file.metadata().ok()?,
+            To::Special(path) => fs::metadata(path).ok()?,
+            To::File(path) => return Some(FileIdentity::of(path)),
         };
-        found.ok().filter(|m| !m.file_type().is_char_device()).map(|m| (m.dev(), m.ino()))
+        (!found.file_type().is_char_device()).then(|| FileIdentity::Inode(found.dev(), found.ino()))
     }
 
     /// Writes the output of `fill`. A regular file replaces an older one of its name only after all output is written.
@@ -253,6 +266,7 @@ fn regular(path: &Path, there: Option<&Metadata>) -> Result<To, DestinationError
             let target = own.join(name);
             if let Some(found) = there {
                 not_a_stream(path, found)?;
+                no_volume(path, &target)?;
                 // An existing file is replaced only if it is writable.
                 OpenOptions::new().write(true).open(&target).map_err(failed)?;
             }
@@ -265,6 +279,15 @@ fn regular(path: &Path, there: Option<&Metadata>) -> Result<To, DestinationError
         }
     }
     Err(failed(io::Error::from_raw_os_error(libc::ELOOP)))
+}
+
+/// Returns an error if `file`, which the user has called `path`, is a regular file with a volume.
+fn no_volume(path: &Path, file: &Path) -> Result<(), DestinationError> {
+    // A file that cannot be read is written as before: only what is known to be a volume is kept.
+    match fs::metadata(file).is_ok_and(|m| m.is_file()) && holds_volume(file).unwrap_or(false) {
+        true => Err(DestinationError::Volume { path: path.to_owned() }),
+        false => Ok(()),
+    }
 }
 
 /// Returns an error if the file is standard output or standard error of this process.
@@ -394,6 +417,23 @@ mod tests {
         assert!(same(&path("new"), &path("hard")));
         assert!(same(Path::new("-"), Path::new("/dev/stdout")));
         assert!(!same(Path::new("/dev/null"), Path::new("/dev/null")));
+    }
+
+    #[test]
+    fn a_volume_is_not_replaced_under_any_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        let volume = [b"warpbell", &2u32.to_le_bytes()[..], &[0; 4096]].concat();
+        fs::write(path("v.img"), &volume).unwrap();
+        symlink("v.img", path("soft")).unwrap();
+        fs::hard_link(path("v.img"), path("hard")).unwrap();
+        let open = OpenOptions::new().append(true).open(path("v.img")).unwrap();
+        let descriptor = PathBuf::from(format!("/dev/fd/{}", open.as_raw_fd()));
+        for name in [path("v.img"), path("soft"), path("hard"), descriptor] {
+            let error = Destination::open(&name).unwrap_err();
+            assert!(matches!(error, DestinationError::Volume { .. }), "{error}");
+        }
+        assert_eq!(fs::read(path("v.img")).unwrap(), volume);
     }
 
     #[test]

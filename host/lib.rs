@@ -62,6 +62,8 @@ pub mod doctor;
 pub mod engine;
 #[cfg(all(feature = "storage", feature = "shmem"))]
 pub mod fabrics;
+#[cfg(any(feature = "storage", feature = "soft", feature = "graph"))]
+pub mod file_identity;
 #[cfg(feature = "graph")]
 pub mod graph;
 #[cfg(feature = "shmem")]

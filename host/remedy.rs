@@ -19,6 +19,8 @@ pub enum Remedy {
     /// Permit that this file or device is overwritten, by an [`OverwritePolicy`](crate::storage::OverwritePolicy) that
     /// names it.
     Overwrite(PathBuf),
+    /// Import the graph again, with weights ([`WeightMode`](crate::graph::WeightMode)).
+    StoreWeights,
     /// Accept the risk of using the device without an IOMMU, by name (`unsafe-no-iommu` in a device specification).
     AcceptNoIommu,
     /// Bind a PCI function to vfio-pci.
@@ -53,6 +55,7 @@ impl fmt::Display for Remedy {
             Self::Step(words) => f.write_str(words),
             Self::UseGpu => f.write_str("use a GPU engine"),
             Self::Overwrite(path) => write!(f, "permit overwriting {}", path.display()),
+            Self::StoreWeights => f.write_str("import it with weights"),
             Self::AcceptNoIommu => f.write_str("accept the risk with the device option unsafe-no-iommu"),
             Self::Bind { function, rehearse: false } => write!(f, "bind {function} to vfio-pci"),
             Self::Bind { function, rehearse: true } => {

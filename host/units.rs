@@ -171,6 +171,40 @@ pub fn grouped(n: impl fmt::Display) -> String {
     out
 }
 
+/// Returns a number with the noun that it counts, as in `1 line` or `2,000 lines`.
+pub fn counted(n: impl fmt::Display, one: &str, many: &str) -> String {
+    let number = grouped(n);
+    let noun = if number == "1" { one } else { many };
+    format!("{number} {noun}")
+}
+
+/// Returns a text with escapes such as `\u{1b}` for its control characters. Quotes and all other characters stay.
+pub(crate) fn visible(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c.is_control() {
+            true => out.extend(c.escape_default()),
+            false => out.push(c),
+        }
+    }
+    out
+}
+
+/// Returns a real number with at most seven significant digits, as many as single precision has, and without the noise of
+/// its binary form: `2732.4`. A number of single precision is printed in its shortest form.
+pub fn real(n: f64) -> String {
+    const DIGITS: i32 = 7;
+    if f64::from(n as f32) == n {
+        return (n as f32).to_string();
+    }
+    if !n.is_finite() || n == 0.0 {
+        return n.to_string();
+    }
+    let decimals = (DIGITS - 1 - n.abs().log10().floor() as i32).clamp(0, 300) as usize;
+    let text = format!("{n:.decimals$}");
+    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
+}
+
 /// Formats a rate as fio does: three significant digits, then k, M, G or T (powers of 1,000).
 pub fn si(n: f64) -> String {
     for (unit, scale) in [("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)] {
@@ -215,6 +249,31 @@ pub fn decimal_rate(bytes_per_s: f64) -> String {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn real_numbers_have_no_noise_of_single_precision() {
+        for (n, text) in [
+            (2732.4000701904297, "2732.4"),
+            (f64::from(0.1f32), "0.1"),
+            (f64::from(0.1f32) + f64::from(0.2f32), "0.3"),
+            (3.0, "3"),
+            (123_456_789.5, "123456790"),
+            (0.5, "0.5"),
+            (1.0 / 3.0, "0.3333333"),
+            (1e-9, "0.000000001"),
+            (0.0, "0"),
+            (f64::INFINITY, "inf"),
+        ] {
+            assert_eq!(real(n), text);
+        }
+    }
+
+    #[test]
+    fn one_is_singular_and_quotes_stay() {
+        assert_eq!((counted(1, "line", "lines"), counted(0, "line", "lines")), ("1 line".into(), "0 lines".into()));
+        assert_eq!(counted(2000u64, "vertex", "vertices"), "2,000 vertices");
+        assert_eq!(visible("a\"b'\\\u{1b}[2J\t"), r#"a"b'\\u{1b}[2J\t"#);
+    }
 
     #[test]
     fn sizes_are_binary() {

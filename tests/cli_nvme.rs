@@ -158,7 +158,7 @@ fn bench_is_bench_nvme() {
 #[test]
 fn what_cannot_be_opened_is_one_line() {
     for (args, code, words) in [
-        (&["id", "soft:mem"][..], 1, "soft:mem:1G"),
+        (&["serve", "soft:mem"][..], 1, "soft:mem:1G"),
         (&["id", "soft:mem:1M,nsid=7"], 1, "no active namespace 7; active are [1]"),
         (&["format-check", "soft:mem:1M,nsid=7"], 1, "no active namespace 7"),
         (&["smart", "edges.img"], 1, "names no kind of device"),
@@ -240,7 +240,7 @@ fn an_exported_device_is_found_checked_and_used() {
     let doctor = Command::new(tree::program()).args(["doctor", "--device", device]).output().unwrap();
     let said = String::from_utf8_lossy(&doctor.stdout);
     let remote: Vec<_> = said.lines().skip_while(|l| !l.starts_with("remote nvmf:tcp://")).skip(1).take(3).collect();
-    for (line, words) in remote.iter().zip(["127.0.0.1 from 127.0.0.1", "queue connected", "1 namespaces"]) {
+    for (line, words) in remote.iter().zip(["127.0.0.1 from 127.0.0.1", "queue connected", ", 1 namespace"]) {
         assert!(line.contains(" ok ") && line.contains(words), "{said}");
     }
     assert_eq!(remote.len(), 3, "{said}");
@@ -249,6 +249,51 @@ fn an_exported_device_is_found_checked_and_used() {
     assert!(text(&["connect-check", device]).contains("transfer   : 128 KiB"));
     assert!(text(&["id", &exported.device()]).contains("mn        : warpbell software controller"));
     exported.search();
+}
+
+#[test]
+fn the_registers_shown_are_those_of_the_target() {
+    let exported = Exported::new("soft:mem:64M,block=4096,threads=1", "tcp");
+    let shown = json(&["id", &exported.device()]);
+    // The target's own limit (`capabilities` of host/soft/fabrics/identify.rs), without the time of new connections.
+    assert_eq!(shown["driver"]["ready_timeout_ms"], 5000, "{shown}");
+    let cap = shown["driver"]["cap"].as_u64().unwrap();
+    assert_eq!((cap >> 24 & 0xff, cap >> 32 & 0xf), (10, 0), "CAP.TO and CAP.DSTRD: {cap:#x}");
+    assert!(text(&["id", &exported.device()]).contains("ready     : 5000 "));
+}
+
+#[test]
+fn an_export_ends_with_its_time_and_by_a_signal_after_a_stop() {
+    let serve = |more: &[&str]| {
+        let mut command = Command::new(tree::program());
+        command.args(["nvme", "serve", "soft:mem:1M", "--listen", "127.0.0.1:0"]).args(more);
+        command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
+        command.spawn().unwrap()
+    };
+    let ended = |child: std::process::Child| {
+        let out = child.wait_with_output().unwrap();
+        (out.status.code(), String::from_utf8(out.stderr).unwrap())
+    };
+    let timed = ended(serve(&["--timeout", "300ms"]));
+    let told = "error: not done after 300ms (--timeout), while serving the device; allow more time\n";
+    assert_eq!(timed, (Some(124), told.to_owned()), "not by force");
+    let mut stopped = serve(&[]);
+    // It serves once it has printed its address.
+    let mut first = String::new();
+    let mut out = std::io::BufReader::new(stopped.stdout.take().unwrap());
+    std::io::BufRead::read_line(&mut out, &mut first).unwrap();
+    for signal in [libc::SIGSTOP, libc::SIGTERM, libc::SIGCONT] {
+        // SAFETY: a system call with values; the process is one that this test started.
+        assert_eq!(unsafe { libc::kill(stopped.id() as i32, signal) }, 0);
+    }
+    assert_eq!(ended(stopped), (Some(143), "interrupted by SIGTERM\n".to_owned()));
+}
+
+#[test]
+fn memory_needs_no_size_to_be_looked_at() {
+    assert!(text(&["id", "soft:mem,block=4096"]).contains("lbads:12"));
+    assert!(text(&["list", "--device", "soft:mem"]).contains("soft:mem:64M"));
+    assert!(text(&["smart", "soft:mem"]).contains("soft:mem"));
 }
 
 #[test]

@@ -245,3 +245,81 @@ fn a_reader_that_goes_away_ends_the_ranks() {
     assert!(child.wait().unwrap().success(), "{err}");
     gone(&ranks);
 }
+
+/// Returns a script that runs the program as a rank.
+fn rank(arguments: &str) -> String {
+    format!("exec {} {arguments} --engine cpu", tree::program().display())
+}
+
+#[test]
+fn ranks_of_different_graphs_or_options_name_the_difference() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    for (name, edges) in [("0.el", "1 2\n2 3\n3 4\n"), ("1.el", "1 2\n2 4\n3 1\n")] {
+        std::fs::write(path(name), edges).unwrap();
+    }
+    let inputs = rank(&format!("graph bfs {}/$WARPBELL_RANK.el --source 1 --out {}", path(""), path("out")));
+    for (arguments, words) in [
+        ("graph bfs kron:6 --seed $WARPBELL_RANK", &["--seed is 1 on rank 1, and 0 on rank 0"][..]),
+        ("graph bfs kron:6 --source 1,2,$WARPBELL_RANK", &["--source is 1,2,1 on rank 1"]),
+        ("graph bfs kron:6 --runs $((WARPBELL_RANK + 1))", &["--runs is 2 on rank 1"]),
+        (
+            "graph bfs kron:6 $([ $WARPBELL_RANK = 0 ] || echo --warm)",
+            &["--warm is true on rank 1, and false on rank 0"],
+        ),
+        ("bench shmem put_bw -n 10 --runs 1 -e $((WARPBELL_RANK + 1))k", &["--max-size is 2k on rank 1"]),
+        (
+            "bench $([ $WARPBELL_RANK = 0 ] && echo shmem put_bw || echo stream put)",
+            &["rank 1 runs `bench stream`, and rank 0 `bench shmem`"],
+        ),
+    ] {
+        let (code, err) = fails(&["-n", "2"], &rank(arguments));
+        assert_eq!(code, 1, "{arguments}: {err}");
+        words.iter().for_each(|word| assert!(err.contains(word), "{arguments}: no `{word}` in: {err}"));
+        assert!(err.contains("error: the ranks disagree: ") && err.contains("all ranks"), "{arguments}: {err}");
+    }
+    let (code, err) = fails(&["-n", "2"], &inputs);
+    assert_eq!(code, 1, "{err}");
+    assert!(err.contains("the graph of rank 1 is one of 4 vertices and 3 edges (digest "), "{err}");
+    assert!(!folder.path().join("out").exists());
+    // Each rank may have its own folder, devices and cache.
+    std::fs::copy(path("0.el"), path("1.el")).unwrap();
+    let own =
+        format!("{inputs} --cache $((WARPBELL_RANK + 1))M --device soft:{}/{{pe}}.img --top $WARPBELL_RANK", path(""));
+    let o = run(&["-n", "2"], &own);
+    assert!(o.status.success(), "{}", text(&o.stderr));
+    assert_eq!(std::fs::read_to_string(path("out")).unwrap(), "1 0\n2 1\n3 2\n4 3\n");
+}
+
+#[test]
+fn algorithms_of_one_process_are_no_ranks() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("out");
+    for algorithm in ["cc", "pagerank", "sssp"] {
+        let (code, err) = fails(&["-n", "2"], &rank(&format!("graph {algorithm} kron:6 --out {}", out.display())));
+        assert_eq!(code, 2, "{err}");
+        assert!(err.contains(&format!("graph {algorithm} runs in one process")) && err.contains("2 ranks"), "{err}");
+        assert!(!out.exists());
+        assert!(run(&["-n", "1"], &rank(&format!("graph {algorithm} kron:6"))).status.success());
+    }
+}
+
+#[test]
+fn ranks_whose_numbers_are_at_a_port_are_no_worlds_of_one() {
+    let graph = |variables: &[(&str, &str)]| {
+        let mut c = Command::new(tree::program());
+        c.args(["graph", "bfs", "kron:6", "--engine", "cpu"]).envs(variables.iter().copied());
+        let o = c.stdin(Stdio::null()).output().unwrap();
+        (o.status.code(), text(&o.stdout), text(&o.stderr))
+    };
+    let port = [("PMI_ID", "1"), ("PMI_PORT", "127.0.0.1:9"), ("WARPBELL_SECRET", "0123456789abcdef")];
+    let store = [("WARPBELL_STORE", "127.0.0.1:9"), ("WARPBELL_SECRET", "0123456789abcdef")];
+    for (variables, words) in [
+        (&port[..], ["PMI_PORT is set and PMI_RANK is not", "WARPBELL_RANK (to PMI_ID)"]),
+        (&store[..], ["WARPBELL_STORE is set and WARPBELL_RANK is not", "unset WARPBELL_STORE"]),
+    ] {
+        let (code, out, err) = graph(variables);
+        assert_eq!((code, &*out), (Some(1), ""), "{err}");
+        words.iter().for_each(|word| assert!(err.contains(word), "no `{word}` in: {err}"));
+    }
+}

@@ -257,7 +257,7 @@ pub struct GraphArgs {
     /// Write `ID VALUE` for every vertex to this file, or to standard output with -; `SOURCE ID VALUE` for several
     /// sources; a file that ends in .csv gets commas and headings, one in .parquet is a Parquet file
     #[arg(long, value_name = "FILE")]
-    pub out: Option<PathBuf>,
+    pub out: Option<OutputFile>,
     #[command(flatten)]
     pub report: ReportArgs,
     /// Print a line for each level or iteration, and the time of each phase
@@ -357,7 +357,7 @@ pub struct ExportArgs {
     /// File for the edges: .el (two vertices on a line), .wel (with the weight), .csv (a table, with weights if the graph
     /// has some), or - for standard output as .el
     #[arg(long, value_name = "FILE")]
-    pub out: PathBuf,
+    pub out: OutputFile,
     #[command(flatten)]
     pub wait: DeadlineArgs,
     #[command(flatten)]

@@ -3,6 +3,7 @@
 use crate::args::DeviceArgs;
 use crate::measure::report::PathReport;
 use crate::output::{Failure, Text};
+use std::ffi::OsStr;
 use std::path::PathBuf;
 use warpbell::engine::Engine;
 use warpbell::memory::mapping::BackendChoice;
@@ -98,8 +99,33 @@ fn open_stored(args: &DeviceArgs, engine: &Engine, transfer: Bytes, read_only: b
     build(args, engine, drives, transfer, None)
 }
 
+/// Parses the specification of a device that a command only looks at. Memory without a size gets one.
+///
+/// # Errors
+/// [`Failure::Error`] if the specification is invalid.
+pub fn to_look_at(device: &OsStr) -> Result<DriveSpec, Failure> {
+    let spec = DriveSpec::named(device)?;
+    let text = spec.to_string();
+    match (spec.spec().name(), text.strip_prefix(MEMORY)) {
+        (Name::Memory { bytes: None }, Some(options)) => Ok(format!("{MEMORY}:{}{options}", LOOKED_AT.0).parse()?),
+        _ => Ok(spec),
+    }
+}
+
+/// Specification of memory, without its size.
+const MEMORY: &str = "soft:mem";
+/// Size of memory that a command only looks at.
+const LOOKED_AT: Bytes = Bytes(64 << 20);
 /// Size of commands where kernels do not read.
 const DEFAULT_TRANSFER: Bytes = Bytes(4096);
+
+/// Checks that the devices keep data beyond the end of the program, before a command reads what it stores there.
+///
+/// # Errors
+/// [`Failure::Usage`] if one is memory, or the options do not fit together.
+pub fn check_lasting(args: &DeviceArgs) -> Result<(), Failure> {
+    lasting(args).map(drop)
+}
 
 /// Returns the specifications of devices that keep data beyond the end of the program.
 fn lasting(args: &DeviceArgs) -> Result<Vec<DriveSpec>, Failure> {

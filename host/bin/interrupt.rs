@@ -1,6 +1,7 @@
 //! Handles Ctrl-C, SIGTERM, SIGHUP and `--timeout`: the engine's stop flag ends the run, so that devices are closed in
 //! order.
 
+use crate::operation;
 use parking_lot::{Mutex, MutexGuard};
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,6 +17,8 @@ enum Phase {
     Kernels(Vec<Engine>),
     /// Host code is writing results: the interrupt is only noted, and `main` reads [`Interrupt::end`] afterwards.
     Careful,
+    /// Host code waits for the end of the program, and looks for it often: the interrupt is noted.
+    Awaited,
     /// Signals go to this function, which decides what to do.
     PassOn(Box<dyn Fn(i32) + Send>),
 }
@@ -116,6 +119,12 @@ impl Interrupt {
         self.enter(Phase::Careful)
     }
 
+    /// Makes interrupts, and the end of `--timeout`, be noted for a caller that waits for [`Interrupt::end`], until the
+    /// guard is dropped.
+    pub fn is_awaited(&self) -> Guard<'_> {
+        self.enter(Phase::Awaited)
+    }
+
     /// Passes the numbers of signals to `to`, instead of noting them, until the guard is dropped.
     pub fn is_passed_on(&self, to: impl Fn(i32) + Send + 'static) -> Guard<'_> {
         self.enter(Phase::PassOn(Box::new(to)))
@@ -140,7 +149,7 @@ impl Interrupt {
         match &state.phase {
             _ if again => leave(end, state.doing),
             Phase::Idle => leave(end, state.doing),
-            Phase::Careful | Phase::PassOn(_) => {}
+            Phase::Careful | Phase::Awaited | Phase::PassOn(_) => {}
             Phase::Kernels(engines) => {
                 for engine in engines {
                     if let Err(e) = engine.cancel() {
@@ -169,6 +178,8 @@ fn tell(end: End, doing: &str) -> u8 {
 }
 
 fn leave(end: End, doing: &str) -> ! {
+    // Nothing that the other threads hold is dropped.
+    operation::remove_socket();
     std::process::exit(tell(end, doing).into())
 }
 
@@ -181,9 +192,22 @@ fn ignores_hangup() -> bool {
     asked && action.sa_sigaction == libc::SIG_IGN
 }
 
+/// Makes a write beyond the limit of file sizes an error of the write, instead of the end of the process. A handler is
+/// used, and SIGXFSZ is not ignored: programs that this one starts do not inherit it.
+fn survive_file_limit() {
+    extern "C" fn nothing(_signal: i32) {}
+    // SAFETY: zero is a value for every field of a `sigaction`.
+    let mut action = unsafe { std::mem::zeroed::<libc::sigaction>() };
+    action.sa_sigaction = nothing as extern "C" fn(i32) as usize;
+    action.sa_flags = libc::SA_RESTART;
+    // SAFETY: the handler does nothing, which is allowed at any time; both pointers are valid for the call.
+    unsafe { libc::sigaction(libc::SIGXFSZ, &action, std::ptr::null_mut()) };
+}
+
 /// Starts to watch for SIGINT, SIGTERM and SIGHUP. Call it before any other thread starts: threads inherit the signal
 /// mask.
 pub fn watch() -> Interrupt {
+    survive_file_limit();
     let interrupt = Interrupt::default();
     let seen = interrupt.clone();
     // `sigwait` receives a blocked signal even if the process ignores it.

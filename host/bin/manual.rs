@@ -1,9 +1,11 @@
 //! `warpbell completions` and `warpbell man`: what shells and man(1) know of the command line, made from its grammar.
 
 use crate::args::{Cli, CompletionsArgs, ManArgs, Shell};
-use crate::output::{Failure, line};
-use clap::CommandFactory;
+use crate::output::{Failure, line, written};
+use clap::{Command, CommandFactory};
 use std::fs;
+use std::path::Path;
+use warpbell::destination::Destination;
 
 /// Prints a completion script.
 ///
@@ -29,5 +31,15 @@ pub fn completions(args: &CompletionsArgs) -> Result<(), Failure> {
 pub fn man(args: &ManArgs) -> Result<(), Failure> {
     let about = |e| Failure::about(args.folder.display(), e);
     fs::create_dir_all(&args.folder).map_err(about)?;
-    clap_mangen::generate_to(Cli::command(), &args.folder).map_err(about)
+    let mut command = Cli::command().disable_help_subcommand(true);
+    command.build();
+    pages(&command, &args.folder)
+}
+
+/// Writes the page of a command, and those of its subcommands. A page replaces an older one as a whole.
+fn pages(command: &Command, folder: &Path) -> Result<(), Failure> {
+    command.get_subcommands().filter(|c| !c.is_hide_set()).try_for_each(|inner| pages(inner, folder))?;
+    let page = clap_mangen::Man::new(command.clone());
+    let to = Destination::open(&folder.join(page.get_filename()))?;
+    written(to.write(|out| page.render(&mut &mut *out)))
 }

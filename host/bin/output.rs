@@ -12,6 +12,7 @@ use std::path::Path;
 use warpbell::destination::{Destination, DestinationError};
 use warpbell::graph::output::{Output, OutputError, Values};
 use warpbell::graph::{Ids, VertexName};
+use warpbell::units::{Bytes, counted};
 
 /// Reason why the program ends early.
 #[derive(Debug)]
@@ -91,18 +92,18 @@ impl Text {
     /// Returns the text output beside such a report and the results that `--out` requests, and the opened results.
     ///
     /// # Errors
-    /// [`Failure::Usage`] if both name the same file, [`Failure::Error`] if a file cannot be written.
+    /// [`Failure::Error`] if a file cannot be written.
     pub fn beside_results(report: &ReportArgs, out: Option<&Path>) -> Result<(Self, Option<Output>), Failure> {
         let report = report.json.as_deref().map(Destination::open).transpose()?;
         let out = out.map(Output::create).transpose()?;
         let results = out.as_ref().map(Output::destination);
-        if let (Some(results), Some(report)) = (results, &report)
-            && results.is_same(report)
-        {
-            return Err(Failure::Usage("--out and --json name the same file; name two different files".to_owned()));
-        }
         let quiet = report.as_ref().into_iter().chain(results).any(Destination::is_standard_output);
         Ok((Self { quiet, prefix: "" }, out))
+    }
+
+    /// Returns the text output beside this destination: silent if the destination is standard output.
+    pub fn beside_output(to: &Destination) -> Self {
+        Self { quiet: to.is_standard_output(), prefix: "" }
     }
 
     /// Returns a silent output, for a PE whose results another PE prints.
@@ -186,7 +187,7 @@ pub fn conclude(result: Result<(), Failure>) -> u8 {
     match result {
         Ok(()) | Err(Failure::BrokenPipe) => 0,
         Err(Failure::Error(message)) => {
-            complain("error", &message);
+            complain("error", &with_limit(message));
             1
         }
         Err(Failure::Usage(message)) => {
@@ -198,6 +199,42 @@ pub fn conclude(result: Result<(), Failure>) -> u8 {
             code
         }
     }
+}
+
+/// Text by which a refusal for lack of memory is known.
+const NO_MEMORY: &str = " of memory";
+/// Option of a shell that limits addresses, which some messages name themselves.
+const ADDRESSES: &str = "ulimit -v";
+/// Text by which the system's error of a thread or process that cannot be started is known (EAGAIN).
+const NO_THREAD: &str = "(os error 11)";
+
+/// Adds the limits that the user has set to the message of a command that could not start a thread, or lacks memory.
+fn with_limit(message: String) -> String {
+    let limit = |resource| {
+        let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        // SAFETY: `limit` lives for the call.
+        let is_known = unsafe { libc::getrlimit(resource, &mut limit) } == 0;
+        (is_known && limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur)
+    };
+    let of_user = limit(libc::RLIMIT_NPROC)
+        .map(|n| format!("{} of this user (ulimit -u)", counted(n, "process or thread", "processes and threads")));
+    // Each thread takes addresses for its stack.
+    let of_addresses = limit(libc::RLIMIT_AS).map(|n| format!("{} of addresses ({ADDRESSES})", Bytes(n)));
+    if message.contains(NO_MEMORY)
+        && !message.contains(ADDRESSES)
+        && let Some(limit) = &of_addresses
+    {
+        return format!("{message}; the limit of this process is {limit}, of which its threads take a part: raise it");
+    }
+    if !message.contains(NO_THREAD) {
+        return message;
+    }
+    let limits: Vec<String> = of_user.into_iter().chain(of_addresses).collect();
+    let limits = match &limits[..] {
+        [] => "the number of processes here (pids.max of the control group)".to_owned(),
+        some => some.join(", "),
+    };
+    format!("{message}; the limit is {limits}: raise it, or end other processes")
 }
 
 /// Prints a line on standard error.

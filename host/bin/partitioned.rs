@@ -20,7 +20,7 @@ use warpbell::graph::partition::{
 use warpbell::graph::{BfsResult, GraphError, Loaded, Placement};
 use warpbell::shmem::{ShmemError, World};
 use warpbell::storage::{Cache, Volume};
-use warpbell::units::{Bytes, grouped};
+use warpbell::units::{Bytes, counted};
 
 /// Facts about one PE's part, for text and JSON.
 #[derive(Serialize)]
@@ -74,6 +74,7 @@ pub fn run(job: &Job, world: &WorldArgs, interrupt: &Interrupt) -> Result<(), Fa
     };
     let mut phases = Phases { load_ns: nanoseconds(started.elapsed()), ..Phases::default() };
     let csr = &loaded.csr;
+    plan.agree("graph", || Described::from(&loaded).identity(csr))?;
     let sources = job.sources(csr)?;
     if plan.speaks() {
         job.warn(csr, &sources);
@@ -319,7 +320,8 @@ impl Store {
     /// Returns a line such as `16,384 vertices  262,144 stored edges  1 MiB  soft:mem  queues host  ...`.
     fn line(&self, edges: Edges) -> String {
         let r = &self.report;
-        let (vertices, arcs, bytes) = (grouped(r.vertices), grouped(r.stored_edges), Bytes(r.edge_bytes));
+        let vertices = counted(r.vertices, "vertex", "vertices");
+        let (arcs, bytes) = (counted(r.stored_edges, "stored edge", "stored edges"), Bytes(r.edge_bytes));
         let place = match (&self.volume, self.graph.part().placement()) {
             (Some(v), Placement::Storage(cache)) => {
                 format!("{}  {} x {} entries  cache {}", v.path(), v.queues(), v.depth(), Bytes(cache.bytes()))
@@ -327,7 +329,7 @@ impl Store {
             _ if edges == Edges::Pinned => "pinned memory".to_owned(),
             _ => "engine's memory".to_owned(),
         };
-        format!("{vertices} vertices  {arcs} stored edges ({bytes})  {place}")
+        format!("{vertices}  {arcs} ({bytes})  {place}")
     }
 
     /// Converts the error of a failed run; adds the devices' error if there is one.
@@ -370,7 +372,11 @@ fn meanwhile<R: Send>(
     }
     std::thread::scope(|s| {
         let (tell, hear) = mpsc::channel();
-        s.spawn(move || tell.send(work()));
+        let thread = std::thread::Builder::new().name("wb-check".to_owned());
+        if let Err(e) = thread.spawn_scoped(s, move || tell.send(work())) {
+            said(DONE)?;
+            return Err(Failure::about("the thread that checks the result cannot be started", e));
+        }
         loop {
             match hear.recv_timeout(world.timeout() / 4) {
                 Ok(result) => {

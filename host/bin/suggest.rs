@@ -1,11 +1,11 @@
 //! Parses the command line, with a suggestion for each misspelled word.
 
-use crate::args::Cli;
+use crate::args::{Cli, Pattern};
 use crate::output::printable;
 use crate::version;
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{Command, CommandFactory, Parser};
+use clap::{Arg, Command, CommandFactory, Parser, ValueEnum};
 use std::borrow::Cow;
 use std::ffi::OsString;
 use warpbell::suggest::closest;
@@ -54,13 +54,29 @@ fn improve(mut error: clap::Error, words: &[OsString]) -> clap::Error {
                 error.insert(ContextKind::SuggestedArg, ContextValue::String(format!("--{name}")));
             }
         }
+        ErrorKind::MissingRequiredArgument => {
+            let missing = match error.get(ContextKind::InvalidArg) {
+                Some(ContextValue::Strings(missing)) => missing.clone(),
+                _ => Vec::new(),
+            };
+            let tips: Vec<StyledStr> = command.get_arguments().filter_map(|a| values_of(a, &missing)).collect();
+            if !tips.is_empty() {
+                error.insert(ContextKind::Suggested, ContextValue::StyledStrs(tips));
+            }
+        }
         ErrorKind::InvalidValue => {
             let typed = text(&error, ContextKind::InvalidValue).unwrap_or_default();
             let meant = match error.get(ContextKind::ValidValue) {
-                Some(ContextValue::Strings(known)) => closest(&typed, known.iter().map(String::as_str)),
+                Some(ContextValue::Strings(known)) => {
+                    // clap's own suggestion may be a job that writes, too.
+                    let harmless = known.iter().map(String::as_str).filter(|word| !writes(word));
+                    closest(&typed, harmless)
+                }
                 _ => None,
             };
-            if let Some(meant) = meant.map(str::to_owned) {
+            let meant = meant.map(str::to_owned);
+            error.remove(ContextKind::SuggestedValue);
+            if let Some(meant) = meant {
                 error.insert(ContextKind::SuggestedValue, ContextValue::String(meant));
             }
         }
@@ -73,6 +89,31 @@ fn improve(mut error: clap::Error, words: &[OsString]) -> clap::Error {
         _ => {}
     }
     error
+}
+
+/// Returns true if a value makes a measurement write: no suggestion leads to data that is overwritten.
+fn writes(value: &str) -> bool {
+    [Pattern::Write, Pattern::Randwrite, Pattern::Randrw]
+        .iter()
+        .filter_map(ValueEnum::to_possible_value)
+        .any(|pattern| pattern.get_name() == value)
+}
+
+/// Returns the values of an argument that is missing, if the grammar or the help text lists them, or words for the number
+/// of ranks.
+fn values_of(argument: &Arg, missing: &[String]) -> Option<StyledStr> {
+    let name = argument.to_string();
+    if !missing.iter().any(|m| m.trim_end_matches("...") == name.trim_end_matches("...")) {
+        return None;
+    }
+    let values: Vec<String> = argument.get_possible_values().iter().map(|v| v.get_name().to_owned()).collect();
+    let help = argument.get_help().map(ToString::to_string).unwrap_or_default();
+    match argument.get_short() {
+        Some(short) => Some(format!("write it as -{short}, as in `-{short} 2`").into()),
+        None if !values.is_empty() => Some(format!("{name} is one of {}", values.join(", ")).into()),
+        None if argument.is_positional() && help.contains(',') => Some(format!("{name} is {help}").into()),
+        None => None,
+    }
 }
 
 /// Returns the innermost subcommand that the words name, up to the first misspelled one.
@@ -91,6 +132,32 @@ fn innermost(words: &[OsString]) -> Command {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_missing_argument_is_told_with_its_values() {
+        for (words, told) in [
+            (&["bench", "shmem"][..], &["put_bw", "alltoall"][..]),
+            (&["bench", "rdma"], &["write_bw", "atomic_lat"]),
+            (&["bench", "stream"], &["read, write, put"]),
+            (&["completions"], &["bash, zsh, fish"]),
+            (&["run", "-np", "2", "--", "true"], &["--ranks", "-n 2"]),
+        ] {
+            let text = message(words);
+            told.iter().for_each(|word| assert!(text.contains(word), "{words:?}: {text}"));
+        }
+    }
+
+    #[test]
+    fn no_suggestion_is_a_job_that_writes() {
+        for typed in ["rw", "readwrite", "rand-write", "wirte"] {
+            let text = message(&["bench", "nvme", "--rw", typed]);
+            assert!(
+                text.contains("possible values: read, write") && !text.contains("similar value"),
+                "{typed}: {text}"
+            );
+        }
+        assert!(message(&["bench", "nvme", "--rw", "randraed"]).contains("'randread'"));
+    }
 
     fn message(words: &[&str]) -> String {
         let words: Vec<OsString> = [&["warpbell"], words].concat().iter().map(OsString::from).collect();

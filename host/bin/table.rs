@@ -14,7 +14,7 @@ use std::time::Instant;
 use warpbell::storage::{
     ElementType, NpyError, RowFile, RowFileError, RowFileOptions, StoredTable, Table, TableLayout, Volume,
 };
-use warpbell::units::{Bytes, grouped};
+use warpbell::units::{Bytes, counted};
 
 #[derive(Debug, Subcommand)]
 pub enum TableCommand {
@@ -110,6 +110,7 @@ fn element(text: &str) -> Result<ElementType, String> {
 }
 
 fn import(args: &ImportArgs, interrupt: &Interrupt) -> Result<(), Failure> {
+    device::check_lasting(&args.device)?;
     interrupt.doing("reading the rows");
     let options = RowFileOptions::default().columns(args.columns.iter().cloned());
     let options = options.row_elements(args.row_elements).element(args.element);
@@ -173,8 +174,8 @@ fn list(args: &ListArgs, interrupt: &Interrupt) -> Result<(), Failure> {
 /// Returns a line such as `1,000,000 rows  128 f32 each  512 bytes`.
 fn words(layout: &TableLayout) -> String {
     let shape: Vec<String> = layout.row_shape().iter().map(ToString::to_string).collect();
-    let (rows, element) = (grouped(layout.rows()), layout.element());
-    format!("{rows} rows  {} {element} each  {} bytes", shape.join(" x "), grouped(layout.row_bytes()))
+    let (rows, element) = (counted(layout.rows(), "row", "rows"), layout.element());
+    format!("{rows}  {} {element} each  {}", shape.join(" x "), counted(layout.row_bytes(), "byte", "bytes"))
 }
 
 fn described(name: &str, volume: &Volume, layout: &TableLayout) -> Value {

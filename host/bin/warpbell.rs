@@ -1,8 +1,10 @@
 //! Entry point of the `warpbell` program: parses the command line, runs the command, prints the outcome.
 
 mod accept;
+mod agreement;
 mod args;
 mod bench;
+mod command_line;
 mod device;
 mod doctor;
 mod engine;
@@ -26,8 +28,8 @@ mod version;
 mod volume;
 mod world;
 
-use args::{Cli, Command};
-use clap::CommandFactory;
+use args::Command;
+use command_line::CommandLine;
 use interrupt::Interrupt;
 use output::Failure;
 use std::ffi::OsString;
@@ -51,7 +53,7 @@ pub fn main_with(words: Vec<OsString>, headers: Option<PathBuf>) -> u8 {
         headers::set_folder(folder);
     }
     let count = words.len();
-    let name = command_name(&words);
+    let line = CommandLine::of(&words);
     let cli = suggest::parse(words);
     // The ranks of `run` are other programs, which make this setting themselves.
     if !matches!(cli.command, Command::Run(_)) && std::env::var_os(CONNECTIONS_VARIABLE).is_none() {
@@ -64,7 +66,11 @@ pub fn main_with(words: Vec<OsString>, headers: Option<PathBuf>) -> u8 {
     }
     let interrupt = interrupt::watch();
     cli.operation.start_log();
-    let result = match cli.operation.start(&cli.command, &name) {
+    // Only the first rank of a world writes. An invalid launcher is reported by the command that needs it.
+    let writes = world::launched().ok().flatten().is_none_or(|launched| launched.rank == 0);
+    let started = line.check_outputs(writes).and_then(|()| cli.operation.start(&cli.command, &line.name));
+    world::set_command_line(line);
+    let result = match started {
         // The threads of the operation end before the program does.
         Ok(_operation) => run(cli.command, count, cli.timeout, &interrupt),
         Err(e) => Err(e),
@@ -76,26 +82,17 @@ pub fn main_with(words: Vec<OsString>, headers: Option<PathBuf>) -> u8 {
     }
 }
 
-/// Returns the words of the subcommand, as in `bench nvme`; nothing if the command line is wrong.
-fn command_name(words: &[OsString]) -> String {
-    let matches = Cli::command().try_get_matches_from(words);
-    let mut names = Vec::new();
-    let mut at = matches.as_ref().ok().and_then(|m| m.subcommand());
-    while let Some((name, inner)) = at {
-        names.push(name);
-        at = inner.subcommand();
-    }
-    names.join(" ")
-}
-
 fn run(command: Command, words: usize, timeout: Option<Duration>, interrupt: &Interrupt) -> Result<(), Failure> {
-    // Rayon would count the system's processors itself.
-    if let Some(threads) = processors::replaced().map_err(|e| Failure::Usage(e.to_string()))? {
-        rayon::ThreadPoolBuilder::new().num_threads(threads).build_global()?;
+    let threads = processors::replaced().map_err(|e| Failure::Usage(e.to_string()))?;
+    if matches!(command, Command::Graph(_) | Command::Bench(_) | Command::Table(_) | Command::Volume(_)) {
+        // Rayon would count the system's processors itself, and panic if its threads could not be started.
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads.unwrap_or(0)).build_global();
+        pool.map_err(|e| Failure::about("the threads of the program cannot be started", e))?;
     }
     // The launcher applies the time limit to its ranks itself, an acceptance run to its commands.
     if let (Some(timeout), false) = (timeout, matches!(command, Command::Run(_) | Command::Accept(_))) {
-        interrupt.expires_after(timeout)?;
+        let timer = interrupt.expires_after(timeout);
+        timer.map_err(|e| Failure::about("the thread of --timeout cannot be started", e))?;
     }
     // Commands that start other programs, or show these to users, print what is asked for.
     if !matches!(command, Command::Run(_) | Command::Accept(_) | Command::Top(_)) {

@@ -1,12 +1,15 @@
 //! Opens the world that a command line describes: one PE in each process of a launcher, or all PEs as threads of this
 //! process.
 
+use crate::agreement::{self, COMMAND, Facts};
 use crate::args::{EngineArgs, EngineChoice, WorldArgs};
+use crate::command_line::CommandLine;
 use crate::engine;
 use crate::interrupt::Interrupt;
 use crate::output::Failure;
 use parking_lot::Mutex;
 use std::fmt;
+use std::sync::OnceLock;
 use warpbell::cuda::DeviceInfo;
 use warpbell::engine::Engine;
 use warpbell::shmem::bootstrap::{self, Bootstrap, Launched};
@@ -14,6 +17,14 @@ use warpbell::shmem::{Transport, World};
 
 /// Default number of PEs on CPU threads: the minimum for communication.
 const CPU_PES: usize = 2;
+
+/// Command line of this process.
+static COMMAND_LINE: OnceLock<CommandLine> = OnceLock::new();
+
+/// Makes a command line the one that worlds compare between their ranks. Only the first call has an effect.
+pub fn set_command_line(line: CommandLine) {
+    let _ = COMMAND_LINE.set(line);
+}
 
 /// Plan of a world. [`Plan::run`] opens the world, when the size of its heaps is known.
 pub struct Plan {
@@ -58,7 +69,7 @@ impl Plan {
         Ok(Self { engines, pes, transport: args.transport.transport, first: 0, ranks: Mutex::new(None) })
     }
 
-    /// Plans one PE: this process, with the launcher's rank. Connects to the other ranks.
+    /// Plans one PE: this process, with the launcher's rank. Connects to the other ranks, and compares their options.
     fn of_rank(launched: &Launched, args: &WorldArgs, engine: &EngineArgs, gpus: usize) -> Result<Self, Failure> {
         let size = launched.size;
         if let Some(asked) = args.pes.filter(|n| *n as usize != size) {
@@ -73,8 +84,29 @@ impl Plan {
         }
         let place = launched.local_rank.unwrap_or(launched.rank);
         let engines = vec![open(engine, place, launched.local_size.unwrap_or(size), gpus)?];
-        let ranks = Mutex::new(bootstrap::from_env()?);
+        let ranks = bootstrap::from_env()?;
+        if let (Some(ranks), Some(line)) = (&ranks, COMMAND_LINE.get()) {
+            let mut facts = line.common_options().clone();
+            facts.insert(COMMAND.to_owned(), line.name.clone());
+            agreement::check(ranks.as_ref(), &facts, bootstrap::timeout_from_env()?)?;
+        }
+        let ranks = Mutex::new(ranks);
         Ok(Self { engines, pes: size, transport: args.transport.transport, first: launched.rank, ranks })
+    }
+
+    /// Compares a fact about what this rank has read with that of the other ranks, if there are other processes.
+    /// Collective; call it before [`Plan::run`].
+    ///
+    /// # Errors
+    /// [`Failure::Error`] if a rank has another value than rank 0, or cannot be reached.
+    pub fn agree(&self, name: &str, value: impl FnOnce() -> String) -> Result<(), Failure> {
+        match self.ranks.lock().as_deref() {
+            Some(ranks) => {
+                let facts = Facts::from([(name.to_owned(), value())]);
+                agreement::check(ranks, &facts, bootstrap::timeout_from_env()?)
+            }
+            None => Ok(()),
+        }
     }
 
     /// Returns the number of PEs of the world.
@@ -120,25 +152,33 @@ impl Plan {
             },
         };
         let failure = Mutex::new(None);
+        // The other PEs may be waiting for the one that failed inside their kernels.
+        let stop = |e: Failure| {
+            failure.lock().get_or_insert(e);
+            for engine in &self.engines {
+                // A kernel that cannot be stopped ends at its deadline.
+                let _ = engine.cancel();
+            }
+        };
         let one = |world: World| match work(&world) {
             Ok(answer) => Some(answer),
             Err(e) => {
-                failure.lock().get_or_insert(e);
                 // Kernels report their own errors to the other PEs, but nobody reports a signal: without it, ranks of
                 // other processes would wait until their deadline.
                 if interrupt.end().is_some() {
                     world.abandon();
                 }
-                // The other PEs may be waiting for this one inside their kernels.
-                for engine in &self.engines {
-                    // A kernel that cannot be stopped ends at its deadline.
-                    let _ = engine.cancel();
-                }
+                stop(e);
                 None
             }
         };
         let answers: Vec<Option<R>> = std::thread::scope(|s| {
-            let threads: Vec<_> = worlds.into_iter().map(|world| s.spawn(|| one(world))).collect();
+            let one = &one;
+            let start = |world| {
+                let thread = std::thread::Builder::new().name("wb-pe".to_owned()).spawn_scoped(s, move || one(world));
+                thread.map_err(|e| stop(Failure::about("a PE's thread cannot be started", e))).ok()
+            };
+            let threads: Vec<_> = worlds.into_iter().map_while(start).collect();
             threads.into_iter().map(|t| t.join().unwrap_or_else(|e| std::panic::resume_unwind(e))).collect()
         });
         match failure.into_inner() {

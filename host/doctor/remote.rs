@@ -5,7 +5,7 @@ use crate::fabrics;
 use crate::nvme::fabrics::{ConnectReport, FabricsConfig, FabricsError, FabricsTransport};
 use crate::rdma::{AdapterPath, Doorbell, Transport};
 use crate::remedy::Remedies;
-use crate::units::Bytes;
+use crate::units::{Bytes, counted};
 use std::time::Duration;
 
 /// Adds the checks of one drive. Each needs the one before it.
@@ -94,12 +94,12 @@ fn target(c: &mut Checks<'_>, r: &ConnectReport) {
     let l = &r.limits;
     let most = l.max_transfer_bytes.map_or("any length".to_owned(), |b| Bytes(b).to_string());
     let facts = format!(
-        "{}, {} I/O queues of up to {} entries, transfers of {most}, {} bytes in a capsule, {} namespaces",
+        "{}, {} I/O queues of up to {} entries, transfers of {most}, {} bytes in a capsule, {}",
         r.model.trim(),
         r.queues,
         l.queue_entries,
         l.in_capsule_bytes,
-        r.namespaces.len()
+        counted(r.namespaces.len(), "namespace", "namespaces")
     );
     match (r.namespaces.is_empty(), l.keep_alive_granularity_ms) {
         (true, _) => c.fail("target", facts, "add a namespace to the subsystem".to_owned()),
@@ -192,7 +192,7 @@ mod tests {
             all.iter().map(|c| (c.0, c.1)).collect::<Vec<_>>(),
             [("route", Status::Ok), ("connection", Status::Ok), ("target", Status::Ok)]
         );
-        assert!(all[2].2.contains("I/O queues of up to") && all[2].2.contains("1 namespaces"), "{all:?}");
+        assert!(all[2].2.contains("I/O queues of up to") && all[2].2.contains("1 namespace"), "{all:?}");
         // A second port that is closed: its number was free a moment ago.
         let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let both = config.clone().more_ports(vec![PortAddress { host: "127.0.0.1".to_owned(), port: closed }]);

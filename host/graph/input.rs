@@ -53,6 +53,15 @@ impl fmt::Display for Input {
 }
 
 impl Input {
+    /// Returns the files that the graph may be read from: that of the path, and those beside it that belong to the same
+    /// graph. They need not exist. Empty for a generated graph.
+    pub fn files(&self) -> Vec<PathBuf> {
+        match self {
+            Self::Generated(_) => Vec::new(),
+            Self::File(path) => import::files(path),
+        }
+    }
+
     /// Reads or generates the graph.
     ///
     /// # Errors

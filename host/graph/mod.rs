@@ -7,6 +7,7 @@
 mod build;
 pub mod csr;
 mod csr_error;
+mod digest;
 pub mod generate;
 pub mod highlights;
 pub mod hub;

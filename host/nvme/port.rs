@@ -3,6 +3,7 @@
 use super::{CapsuleQueues, PciId};
 use crate::memory::{DmaError, DmaRegion, IommuMap, Region, Space};
 use crate::pci::Bdf;
+use crate::wire::nvme::Cap;
 use std::fmt;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -162,6 +163,11 @@ pub trait Port: Send + Sync + fmt::Debug {
     /// (NVMe Base 2.1, 3.1.4.3 and 3.1.4.4).
     fn uses_msix(&self) -> bool {
         false
+    }
+    /// Returns the capabilities register of a remote controller, as the controller itself has it. The register of this
+    /// port holds for queues in this machine's memory. `None` for other controllers.
+    fn remote_capabilities(&self) -> Option<Cap> {
+        None
     }
     /// Returns the queues of a remote controller that kernels drive without host threads; `None` for other controllers.
     fn capsules(&self) -> Option<&dyn CapsuleQueues> {

@@ -5,7 +5,7 @@ use super::option::{SOFT, is_known, size, unknown};
 use super::{FILE, MEMORY, SpecError};
 use crate::suggest::closest;
 use std::ffi::OsStr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Rejects a name that looks like something else, unless a file has that name.
 pub(super) fn check(name: &OsStr) -> Result<(), SpecError> {
@@ -48,14 +48,6 @@ fn looks_wrong(name: &OsStr) -> Option<SpecError> {
         None => known.iter().find(|k| **k == lower).copied().or_else(|| closest(&lower, known.iter().copied()))?,
     };
     refuse("does not look like a file name", format!("; did you mean soft:{meant}{}?", &written[word.len()..]))
-}
-
-/// Returns the canonical path of a file: absolute and without symbolic links. The file need not exist yet if its folder
-/// does.
-pub(crate) fn place(path: &Path) -> PathBuf {
-    let folder = || path.parent().map(|p| if p.as_os_str().is_empty() { Path::new(".") } else { p });
-    let in_folder = || Some(folder()?.canonicalize().ok()?.join(path.file_name()?));
-    path.canonicalize().ok().or_else(in_folder).unwrap_or_else(|| path.to_owned())
 }
 
 #[cfg(test)]
@@ -102,19 +94,5 @@ mod tests {
         for name in ["memory.img", "edges", "/mem", "./mem"] {
             assert!(!needs_prefix(OsStr::new(name)), "{name}");
         }
-    }
-
-    #[test]
-    fn a_place_does_not_depend_on_the_spelling() {
-        let folder = tempfile::tempdir().unwrap();
-        let real = folder.path().canonicalize().unwrap();
-        std::fs::write(real.join("x.img"), b"").unwrap();
-        std::os::unix::fs::symlink("x.img", real.join("link")).unwrap();
-        for spelled in ["x.img", "./x.img", "link", "../x/x.img"] {
-            let spelled = spelled.replace("/x/", &format!("/{}/", real.file_name().unwrap().display()));
-            assert_eq!(place(&folder.path().join(spelled)), real.join("x.img"));
-        }
-        assert_eq!(place(&folder.path().join("./new.img")), real.join("new.img"));
-        assert_eq!(place(Path::new("/no/such/folder/new.img")), Path::new("/no/such/folder/new.img"));
     }
 }

@@ -16,7 +16,6 @@ mod transport_id;
 
 pub use error::SpecError;
 pub(crate) use escape::fields;
-pub(crate) use file_name::place;
 pub use option::SpecOption;
 pub(crate) use option::{Keyword, NUMBER, TIME, flag, number, read_all, size, time, value};
 pub(crate) use remote::host_and_port;

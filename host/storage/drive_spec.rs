@@ -8,18 +8,18 @@ use super::naming;
 use super::nvme::NvmeSpec;
 use super::soft_drive::SoftDrive;
 use super::target::{self, NewFile, OverwritePolicy, Target};
+use crate::file_identity::{FileIdentity, place};
 use crate::nvme::Attachment;
 use crate::nvme::fabrics::{self, FabricsConfig, FabricsError, FabricsTransport};
 use crate::nvme::qtest::{self, QtestConfig};
 use crate::pci::{FoundController, Sysfs, find};
-use crate::spec::{DeviceSpec, Name, SpecError, number, place};
+use crate::spec::{DeviceSpec, Name, SpecError, number};
 use std::any::Any;
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::fmt;
 use std::num::NonZeroU32;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -176,7 +176,7 @@ impl DriveSpec {
             };
             return config.for_each_port().map(identity).collect();
         }
-        let identity = |path: &mut PathBuf| (Identity::of(path), place(path).display().to_string());
+        let identity = |path: &mut PathBuf| (Identity::File(FileIdentity::of(path)), place(path).display().to_string());
         self.config.clone().files().into_iter().flatten().map(identity).collect()
     }
 
@@ -243,6 +243,12 @@ impl DriveSpec {
     pub fn open_controller(&self) -> Result<OpenController, StorageError> {
         self.needs_size()?;
         self.controller(self.config.clone())
+    }
+
+    /// Returns the files and block devices that hold the data of the device's namespaces. They need not exist. Empty for
+    /// memory and for controllers.
+    pub fn files(&self) -> Vec<PathBuf> {
+        self.config.clone().files().into_iter().flatten().map(|path| path.clone()).collect()
     }
 
     /// Returns the namespace identifier of the options, if they have one.
@@ -315,24 +321,10 @@ fn remote(config: &FabricsConfig) -> Result<Attachment, FabricsError> {
 /// An identity that no two devices share.
 #[derive(PartialEq, Eq, Hash)]
 enum Identity {
-    /// A file that exists: device number of the file system, and inode.
-    Inode(u64, u64),
-    /// A block device, by its device number.
-    Block(u64),
-    /// A file that does not exist, by its path.
-    Place(PathBuf),
+    /// A file or a block device.
+    File(FileIdentity),
     /// A controller and the identifier of its namespace.
     Namespace(String, u32),
-}
-
-impl Identity {
-    fn of(file: &Path) -> Self {
-        match file.metadata() {
-            Ok(m) if m.file_type().is_block_device() => Self::Block(m.rdev()),
-            Ok(m) => Self::Inode(m.dev(), m.ino()),
-            Err(_) => Self::Place(place(file)),
-        }
-    }
 }
 
 impl Config {

@@ -373,10 +373,14 @@ pub(super) fn in_parallel<I: Send, T: Send>(
 ) -> Result<Vec<T>, StorageError> {
     let work = &work;
     std::thread::scope(|scope| {
-        let threads: Vec<_> = items.into_iter().map(|item| scope.spawn(move || work(item))).collect();
+        let start =
+            |item| std::thread::Builder::new().name("wb-transfer".to_owned()).spawn_scoped(scope, move || work(item));
+        let threads: Vec<_> = items.into_iter().map(start).collect();
         threads
             .into_iter()
             .map(|t| {
+                let t =
+                    t.map_err(|e| StorageError::Option(format!("a thread of the transfer cannot be started: {e}")))?;
                 t.join().unwrap_or_else(|_| Err(StorageError::Option("a thread of the transfer panicked".to_owned())))
             })
             .collect()

@@ -557,7 +557,7 @@ fn parse_entry(raw: RawEntry) -> Result<Entry, ManifestError> {
     let end = raw.name.iter().position(|b| *b == 0).unwrap_or(NAME_BYTES);
     let text = String::from_utf8_lossy(&raw.name[..end]).into_owned();
     if std::str::from_utf8(&raw.name[..end]).is_err() || raw.name[end..].iter().any(|b| *b != 0) {
-        return Err(ManifestError::Name(text.escape_debug().to_string()));
+        return Err(ManifestError::Name(crate::units::visible(&text)));
     }
     let Some(element_type) = ElementType::from_code(raw.element_type) else {
         let reason = format!("element type {} is unknown to this version", raw.element_type);

@@ -41,11 +41,12 @@
 use super::checksum::Checksum;
 use super::manifest::{ARRAY_ALIGN, MANIFEST_BYTES, MAX_ARRAYS, Manifest, ManifestError, RawEntry};
 use super::page_checksums::{self, TablePlace};
+use crate::file_identity::{VOLUME_MAGIC, VOLUME_SLOTS};
 use bytemuck::{Pod, Zeroable};
 use std::fmt;
 use std::mem::offset_of;
 
-pub(super) const MAGIC: [u8; 8] = *b"warpbell";
+pub(super) const MAGIC: [u8; 8] = VOLUME_MAGIC;
 const MARK_MAGIC: [u8; 8] = *b"wbchange";
 const COMMIT_MAGIC: [u8; 8] = *b"wbcommit";
 pub(super) const VERSION: u32 = 2;
@@ -95,6 +96,7 @@ struct RawRecord {
 const _: () = {
     assert!(size_of::<RawHeader>() == 128);
     assert!(COMMIT_AT + 4096 <= MANIFEST_BYTES && MARK_AT + 4096 <= SLOTS[1]);
+    assert!(SLOTS[0] as u64 == VOLUME_SLOTS[0] && SLOTS[1] as u64 == VOLUME_SLOTS[1]);
     assert!(cfg!(target_endian = "little"), "superblocks are read and written as they lie in memory");
 };
 

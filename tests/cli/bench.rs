@@ -146,14 +146,14 @@ fn commands_in_flight_are_told_where_they_are_others_than_were_asked_for() {
     mentions(&text, &["  iodepth 1000 (128 in flight)  "]);
     mentions(
         &warning,
-        &["--iodepth 1000: 128 commands are in flight", "2 thread(s) of the engine keep 64 each", "--threads"],
+        &["--iodepth 1000: 128 commands are in flight", "2 threads of the engine keep 64 each", "--threads"],
     );
     let (text, _) = job(&["--iodepth", "1000", "--json", "-"]);
     let config = &serde_json::from_str::<Value>(&text).unwrap()["config"];
     assert_eq!((&config["job"]["iodepth"], &config["in_flight"]), (&1000.into(), &128.into()));
     let (text, warning) = job(&["--iodepth", "32", "--queues", "2", "--depth", "8"]);
     mentions(&text, &["  iodepth 32 (14 in flight)  "]);
-    mentions(&warning, &["--iodepth 32: 14 commands", "2 queue pair(s) hold 7 each", "--depth"]);
+    mentions(&warning, &["--iodepth 32: 14 commands", "2 queue pairs hold 7 each", "--depth"]);
     let (text, warning) = job(&["--iodepth", "8"]);
     mentions(&text, &["  iodepth 8  "]);
     assert_eq!(warning, "");

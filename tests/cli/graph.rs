@@ -182,7 +182,7 @@ fn a_list_says_whether_its_edges_are_directed() {
     mentions(&text, &["2 edges (directed, as the input says)"]);
     assert!(!text.contains("--undirected"), "{text}");
     // SNAP calls some lists directed that have each edge in both directions, Enron's among them.
-    mentions(&says("both.txt", "# Directed graph: a.txt\n1 2\n2 1\n", &[]), &["1 edges (undirected, each edge"]);
+    mentions(&says("both.txt", "# Directed graph: a.txt\n1 2\n2 1\n", &[]), &["1 edge (undirected, each edge"]);
     mentions(
         &succeeds(&["graph", "cc", ENRON]),
         &["183,830 edges (undirected, each edge is there in both directions)"],

@@ -5,12 +5,14 @@ mod bench;
 #[path = "../children/mod.rs"]
 mod children;
 mod cufile;
+mod destroyed;
 mod faults;
 mod gather;
 mod graph;
 mod highlights;
 mod inputs;
 mod large_imports;
+mod limits;
 mod manual;
 mod names;
 mod networkx;

@@ -53,6 +53,27 @@ fn inputs_that_cannot_be_read_are_named() {
 }
 
 #[test]
+fn refusals_name_what_helps_next() {
+    let folder = folder();
+    let quoted = write(&folder, "quoted.el", "1 2\n2 \"x\n");
+    mentions(&fails(&["graph", "cc", &quoted]), &["quoted.el line 2: `\"x` is not a whole number"]);
+    // A shell's `<(zcat x)` is a pipe with a name of its own.
+    for command in [&["graph", "cc"][..], &["graph", "import", "--name", "g", "--device", "soft:g.img"]] {
+        let message = fails(&[command, &["/dev/stdin"]].concat());
+        mentions(&message, &["/dev/stdin: is not a regular file", "- with --format"]);
+    }
+    // Memory keeps nothing, which is told before the input is read.
+    for command in ["graph", "table"] {
+        for device in [&["--device", "soft:mem"][..], &[]] {
+            let import = [&[command, "import", "no-such-file.npy", "--name", "a"], device].concat();
+            let o = warpbell(&import);
+            assert_eq!(o.status.code(), Some(2), "{import:?}: {}", stderr(&o));
+            mentions(&stderr(&o), &["soft:mem ends with the program", "--device soft:graphs.img"]);
+        }
+    }
+}
+
+#[test]
 fn rows_that_a_limit_has_no_room_for_are_refused() {
     let folder = folder();
     let rows = "%%MatrixMarket matrix coordinate pattern general\n100000000 100000000 2\n1 2\n2 3\n";

@@ -97,6 +97,87 @@ fn several_programs_read_a_file_and_one_changes_it() {
 }
 
 #[test]
+fn a_reader_of_edges_that_leaves_is_not_an_error() {
+    let image = Image::of("graph");
+    image.import(ENRON, "enron", &[]);
+    for out in ["-", "/dev/stdout"] {
+        let export = image.args(&["export", "stored:enron"], &["--out", out]);
+        let mut child = command(&export).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut line = [0; 8];
+        child.stdout.take().unwrap().read_exact(&mut line).unwrap();
+        let o = child.wait_with_output().unwrap();
+        assert_eq!((o.status.code(), stderr(&o)), (Some(0), String::new()), "{out}");
+    }
+}
+
+#[test]
+fn an_export_tells_what_it_wrote() {
+    let image = Image::of("graph");
+    let input = write(&image.folder, "one.el", "1 2\n");
+    image.import(&input, "one", &["--undirected"]);
+    let out = image.folder.path().join("out");
+    for (ending, words) in [("el", "1 line of 1 edge   "), ("csv", "2 lines of 1 edge (each in both directions)   ")] {
+        let file = out.with_extension(ending);
+        let told = succeeds(&image.args(&["export", "one"], &["--out", name(&file)]));
+        mentions(&told, &["stored:one   ", words, name(&file)]);
+        assert_eq!(told.lines().count(), 1);
+    }
+    assert_eq!(succeeds(&image.args(&["export", "one"], &["--out", "-"])), "# Undirected graph\n1 2\n");
+}
+
+#[test]
+fn a_matrix_that_is_exported_is_read_back() {
+    let image = Image::of("graph");
+    let head = "%%MatrixMarket matrix coordinate";
+    for (graph, text, more, expected) in [
+        (
+            "directed.el",
+            "1 2\n2 3\n3 1\n",
+            &["--directed"][..],
+            format!("{head} pattern general\n3 3 3\n1 2\n2 3\n3 1\n"),
+        ),
+        ("loops.el", "1 1\n1 2\n", &["--undirected"], format!("{head} pattern symmetric\n2 2 2\n1 1\n2 1\n")),
+        (
+            "reals.wel",
+            "1 2 0.1\n3 1 2.5\n",
+            &["--undirected"],
+            format!("{head} real symmetric\n3 3 2\n2 1 0.1\n3 1 2.5\n"),
+        ),
+        ("whole.wel", "1 2 7\n", &["--directed"], format!("{head} integer general\n2 2 1\n1 2 7\n")),
+        (
+            "alone.mtx",
+            "%%MatrixMarket matrix coordinate pattern general\n3 3 0\n",
+            &[],
+            format!("{head} pattern symmetric\n3 3 0\n"),
+        ),
+    ] {
+        let input = write(&image.folder, graph, text);
+        let stored = graph.split_once('.').unwrap().0;
+        image.import(&input, stored, more);
+        let matrix = image.edges(stored, "mtx");
+        assert_eq!(matrix, expected, "{graph}");
+        let again = write(&image.folder, "again.mtx", &matrix);
+        image.import(&again, &format!("{stored}-again"), &[]);
+        assert_eq!(image.edges(&format!("{stored}-again"), "mtx"), matrix, "{graph}");
+    }
+    // Rows are numbered from 1.
+    let zero = write(&image.folder, "zero.el", "0 1\n");
+    image.import(&zero, "zero", &["--directed"]);
+    let file = image.folder.path().join("zero.mtx");
+    let o = warpbell(&image.args(&["export", "zero"], &["--out", name(&file)]));
+    mentions(&stderr(&o), &["warning: rows of a matrix are numbered from 1: row 1 is vertex 0"]);
+    assert_eq!(fs::read_to_string(&file).unwrap(), format!("{head} pattern general\n2 2 1\n1 2\n"));
+    for (file, text, why) in [("gaps.el", "1 70\n", "without gaps"), ("names.el", "a b\n", "the vertices have names")] {
+        let input = write(&image.folder, file, text);
+        let stored = file.split_once('.').unwrap().0;
+        image.import(&input, stored, &[]);
+        let out = image.folder.path().join("refused.mtx");
+        mentions(&fails(&image.args(&["export", stored], &["--out", name(&out)])), &[why, ".csv"]);
+        assert!(!out.exists());
+    }
+}
+
+#[test]
 fn what_is_exported_is_the_graph_that_was_imported() {
     const ALONE: &str = "%%MatrixMarket matrix coordinate pattern general\n1 1 0\n";
     const BARE: &str = "%%MatrixMarket matrix coordinate pattern general\n3 3 0\n";
@@ -134,12 +215,12 @@ fn what_is_exported_is_the_graph_that_was_imported() {
     let info = succeeds(&image.args(&["info", "stored:gaps"], &[]));
     mentions(&info, &["3 vertices  2 edges (directed, as asked)", "weighted edge list"]);
     let o = warpbell(&image.args(&["export", "alone"], &["--out", "-"]));
-    mentions(&stderr(&o), &["warning: 1 vertices without edges"]);
+    mentions(&stderr(&o), &["warning: 1 vertex without edges is not"]);
     mentions(&fails(&image.args(&["bfs", "stored:bare"], &[])), &["3 vertices have no edges"]);
     mentions(&succeeds(&image.args(&["cc", "stored:alone"], &["--verify"])), &["1 component in", "verified"]);
-    let o = warpbell(&image.args(&["export", "gaps"], &["--out", "gaps.mtx"]));
+    let o = warpbell(&image.args(&["export", "gaps"], &["--out", "gaps.graphml"]));
     assert_eq!(o.status.code(), Some(2), "{}", stderr(&o));
-    mentions(&stderr(&o), &["gaps.mtx", ".el, .wel or .csv"]);
+    mentions(&stderr(&o), &["gaps.graphml", ".el, .wel, .csv or .mtx"]);
     // A table has an undirected edge in both directions, since it cannot say that edges have none.
     assert_eq!(exported("undirected", "csv"), "source,target\n1,2\n2,1\n2,3\n3,2\n");
     assert_eq!(exported("weighted", "csv"), "source,target,weight\n5,9,2.5\n9,5,0.1\n");
@@ -261,7 +342,7 @@ fn choices_of_the_import_are_not_made_again() {
     }
     for edges in ["storage", "pinned", "gpu"] {
         let message = fails(&image.args(&["sssp", "stored:kron"], &["--edges", edges]));
-        mentions(&message, &["`kron` has no weights", "import it with weights"]);
+        mentions(&message, &["`kron` has no weights", "import it with weights (graph import --weights integers"]);
     }
     let o = warpbell(&["graph", "import", "kron:7", "--name", "kron", "--device", "soft:mem"]);
     mentions(&stderr(&o), &["soft:mem ends with the program", "soft:graphs.img"]);

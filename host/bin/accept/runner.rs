@@ -298,12 +298,22 @@ impl Processes {
         let (lines, seen) = channel();
         let after = call.kill.as_ref().map_or("", |k| k.after_line);
         let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
-        let out = std::thread::spawn(move || {
+        let reader = || std::thread::Builder::new().name("wb-output".to_owned());
+        let out = reader().spawn(move || {
             stdout.map_or_else(Vec::new, |s| {
                 gather(s, |line| after.is_empty() || !line.contains(after) || lines.send(()).is_ok())
             })
         });
-        let err = std::thread::spawn(move || stderr.map_or_else(Vec::new, |s| gather(s, |_| true)));
+        let err = reader().spawn(move || stderr.map_or_else(Vec::new, |s| gather(s, |_| true)));
+        let (out, err) = match (out, err) {
+            (Ok(out), Ok(err)) => (out, err),
+            (Err(e), _) | (_, Err(e)) => {
+                signal(child.id(), libc::SIGKILL);
+                let _ = child.wait();
+                let (end, out, err) = lost("its output cannot be read", e);
+                return (end, out, err, Some(notes));
+            }
+        };
         let end = self.wait(call, &mut child, &seen, started);
         // Processes that a command leaves behind may hold its output open.
         signal(child.id(), libc::SIGKILL);

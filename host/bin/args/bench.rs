@@ -1,11 +1,10 @@
 //! Arguments of `warpbell bench`.
 
-use super::{DeviceArgs, EngineArgs, MeasureArgs, PageArgs, Pattern, ReportArgs, WorldArgs};
+use super::{DeviceArgs, EngineArgs, MeasureArgs, OutputFile, PageArgs, Pattern, ReportArgs, WorldArgs};
 use crate::measure::gather::{Choice, MOST_BATCHES};
 use crate::measure::rdma;
 use crate::measure::shmem::{AtomicOp, Datatype, Scope, Test};
 use clap::{Args, Subcommand, ValueEnum};
-use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 use warpbell::suggest::hint;
@@ -245,7 +244,7 @@ pub struct GatherArgs {
     pub runs: u32,
     /// Write a line for each run, with commas, to this file or to standard output with -
     #[arg(long, value_name = "FILE")]
-    pub csv: Option<PathBuf>,
+    pub csv: Option<OutputFile>,
     #[command(flatten)]
     pub report: ReportArgs,
     #[command(flatten)]

@@ -4,7 +4,9 @@
 
 use super::MAX_RANKS;
 use clap::Args;
-use std::path::PathBuf;
+use std::ffi::OsString;
+use std::ops::Deref;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 use warpbell::shmem::Transport;
@@ -12,12 +14,31 @@ use warpbell::storage::Cache;
 use warpbell::suggest::hint;
 use warpbell::units::{Bytes, parse_duration};
 
+/// File that an option makes a command write, or `-` for standard output. Every such option has this type, by which
+/// `host/bin/command_line.rs` finds it: no output then destroys what the command reads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OutputFile(PathBuf);
+
+impl From<OsString> for OutputFile {
+    fn from(path: OsString) -> Self {
+        Self(path.into())
+    }
+}
+
+impl Deref for OutputFile {
+    type Target = Path;
+
+    fn deref(&self) -> &Path {
+        &self.0
+    }
+}
+
 // For commands that always print text.
 #[derive(Args, Clone, Debug)]
 pub struct ReportArgs {
     /// Write the report as JSON to this file, or to standard output with -
     #[arg(long, value_name = "FILE")]
-    pub json: Option<PathBuf>,
+    pub json: Option<OutputFile>,
 }
 
 // For commands that print either text or JSON.
@@ -25,7 +46,7 @@ pub struct ReportArgs {
 pub struct JsonArgs {
     /// Write JSON instead, to standard output or to this file
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
-    pub json: Option<PathBuf>,
+    pub json: Option<OutputFile>,
 }
 
 // For measurements that kernels make several times.

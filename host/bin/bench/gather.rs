@@ -168,12 +168,6 @@ fn measure(
 /// Opens the reports. Text is silent if one of them goes to standard output.
 fn outputs(args: &GatherArgs) -> Result<(Text, Option<Destination>), Failure> {
     let csv = args.csv.as_deref().map(Destination::open).transpose()?;
-    let report = args.report.json.as_deref().map(Destination::open).transpose()?;
-    if let (Some(csv), Some(report)) = (&csv, &report)
-        && csv.is_same(report)
-    {
-        return Err(Failure::Usage("--csv and --json name the same file; name two different files".to_owned()));
-    }
     let text = match &csv {
         Some(csv) if csv.is_standard_output() => Text::none(),
         _ => Text::beside(&args.report)?,

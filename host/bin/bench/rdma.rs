@@ -208,14 +208,16 @@ impl Job<'_> {
         let silent = Text::none();
         let (one, other) = std::thread::scope(|s| {
             let (adapter, notes, silent) = (adapter.as_ref(), &notes, &silent);
-            let other = s.spawn(move || {
+            let thread = std::thread::Builder::new().name("wb-server".to_owned());
+            let other = thread.spawn_scoped(s, move || {
                 let rows = self.side(adapter, &server, 0, silent, &[]);
                 leave(&server, rows)
-            });
+            })?;
             let one = self.side(adapter, &client, 0, text, notes);
             let one = leave(&client, one);
-            (one, other.join().unwrap_or_else(|e| std::panic::resume_unwind(e)))
-        });
+            Ok((one, other.join().unwrap_or_else(|e| std::panic::resume_unwind(e))))
+        })
+        .map_err(|e: std::io::Error| Failure::about("the thread of the server side cannot be started", e))?;
         let tables = one?;
         other?;
         self.report(&tables)

@@ -8,7 +8,7 @@ use warpbell::graph::highlights::{self, DistanceRange};
 use warpbell::graph::output::Output;
 use warpbell::graph::verify::Distances;
 use warpbell::graph::{Ids, VertexName};
-use warpbell::units::{grouped, three_digits};
+use warpbell::units::{grouped, real, three_digits};
 
 /// Levels that a line names. The report has all of them.
 const LEVELS_SHOWN: usize = 20;
@@ -87,7 +87,7 @@ impl fmt::Display for Highlights {
             }
             Facts::Distances { eccentricity, farthest, histogram } => {
                 if let (Some(eccentricity), Some(v)) = (eccentricity, farthest) {
-                    write!(f, "eccentricity {eccentricity}   farthest {v}")?;
+                    write!(f, "eccentricity {}   farthest {v}", real(*eccentricity))?;
                 }
                 if histogram.is_empty() {
                     return Ok(());

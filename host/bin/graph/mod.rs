@@ -1,5 +1,6 @@
 //! Runs `warpbell graph`: loads or opens a graph, places its edges, runs an algorithm, checks and prints the result.
 
+mod export;
 mod highlights;
 mod outcome;
 mod store;
@@ -82,7 +83,7 @@ pub fn run(command: GraphCommand, interrupt: &Interrupt) -> Result<(), Failure> 
         GraphCommand::Info(args) => return stored::info(&args, interrupt),
         GraphCommand::Verify(args) => return stored::verify(&args, interrupt),
         GraphCommand::Delete(args) => return stored::delete(&args, interrupt),
-        GraphCommand::Export(args) => return stored::export(&args, interrupt),
+        GraphCommand::Export(args) => return export::run(&args, interrupt),
         GraphCommand::Cc { graph } => Job { algorithm: Algorithm::Components, sources: none, graph },
         GraphCommand::Pagerank { damping, iterations, tolerance, graph } => {
             let options = PageRankOptions::default().damping(damping);
@@ -98,6 +99,14 @@ pub fn run(command: GraphCommand, interrupt: &Interrupt) -> Result<(), Failure> 
             Job { algorithm: Algorithm::Sssp(options, weights), sources, graph }
         }
     };
+    if let Some(launched) = world::launched()? {
+        return Err(Failure::Usage(format!(
+            "{} runs in one process, and {} started {} ranks, each of which would compute and write the same; start it once, without a launcher or with one rank (graph bfs runs on several)",
+            job.name(),
+            launched.via,
+            launched.size
+        )));
+    }
     job.run(interrupt)
 }
 

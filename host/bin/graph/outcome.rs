@@ -7,7 +7,7 @@ use warpbell::graph::verify;
 use warpbell::graph::{
     BfsResult, ComponentsResult, Distances, GraphShape, PageRankResult, SsspResult, UNREACHED, teps,
 };
-use warpbell::units::{Bytes, grouped};
+use warpbell::units::{Bytes, grouped, real};
 
 /// Result of an algorithm.
 pub enum Outcome {
@@ -105,7 +105,7 @@ impl Outcome {
                 let (items, scanned, lowered) = (grouped(b.items), grouped(b.scanned), grouped(b.lowered));
                 text.line(format_args!(
                     "below {:<10} rounds {:<5} items {items:>12}   scanned {scanned:>13}   lowered {lowered:>12}   {}",
-                    b.threshold,
+                    real(b.threshold),
                     b.rounds,
                     seconds(b.elapsed)
                 ))

@@ -1,27 +1,25 @@
-//! Runs the commands about stored graphs: import, list, info, verify, delete, export.
+//! Runs the commands about stored graphs: import, list, info, verify, delete.
 
 use super::store::needed;
 use super::subject::{self, Described, stored_name};
-use crate::args::{DeadlineArgs, DeviceArgs, ExportArgs, ImportArgs, ImportWeights, StoredArgs, StoredListArgs};
+use crate::args::{DeadlineArgs, DeviceArgs, ImportArgs, ImportWeights, StoredArgs, StoredListArgs};
 use crate::interrupt::Interrupt;
 use crate::measure::graph::seconds;
 use crate::measure::phases::peak_memory;
 use crate::measure::report::nanoseconds;
-use crate::output::{Failure, say, warn, write_json};
+use crate::output::{Failure, say, write_json};
 use crate::progress::Loading;
 use crate::{device, engine, graph};
 use serde_json::{Value, json};
 use std::ffi::OsStr;
-use std::io::{self, Write};
 use std::time::Instant;
-use warpbell::destination::Destination;
 use warpbell::graph::stored::{
-    ArcReader, GraphName, GraphToStore, OpeningMemory, StoredEntry, StoredGraph, StoredInfo, WeightType, check_name,
+    GraphName, GraphToStore, OpeningMemory, StoredEntry, StoredGraph, StoredInfo, WeightType, check_name,
     remove_stored_graph, stored_graphs,
 };
-use warpbell::graph::{GraphError, GraphShape, LoadOptions, Names, PlacementOptions, VertexName, WeightMode};
+use warpbell::graph::{GraphError, LoadOptions, PlacementOptions, WeightMode};
 use warpbell::storage::Volume;
-use warpbell::units::{Bytes, grouped};
+use warpbell::units::{Bytes, counted};
 
 /// Stores a graph on a device.
 ///
@@ -29,6 +27,7 @@ use warpbell::units::{Bytes, grouped};
 /// * [`Failure::Usage`] if no device is named that keeps data.
 /// * [`Failure::Error`] if the input or a device fails, or a graph of this name is stored there.
 pub fn import(args: &ImportArgs, interrupt: &Interrupt) -> Result<(), Failure> {
+    device::check_lasting(&args.device)?;
     interrupt.doing("reading the graph");
     // Reading may take long, so a name that is taken is refused before it. All other checks follow when the size is known.
     if args.device.yes_destroy.is_empty()
@@ -137,8 +136,8 @@ pub fn list(args: &StoredListArgs, interrupt: &Interrupt) -> Result<(), Failure>
 fn words(info: &StoredInfo) -> String {
     let direction = if info.directed { "directed" } else { "undirected" };
     let weights = info.weights.map_or("no weights", weight_words);
-    let named = if info.has_names() { "named " } else { "" };
-    format!("{} {named}vertices  {} edges  {direction}  {weights}", grouped(info.vertices), grouped(info.edges))
+    let (vertices, edges) = (subject::vertices(info.vertices, info.has_names()), counted(info.edges, "edge", "edges"));
+    format!("{vertices}  {edges}  {direction}  {weights}")
 }
 
 fn weight_words(weights: WeightType) -> &'static str {
@@ -190,11 +189,11 @@ pub fn info(args: &StoredArgs, interrupt: &Interrupt) -> Result<(), Failure> {
     say!("stored:{name} on {}   {}", volume.name(), Bytes(bytes))?;
     say!("{}", described.line())?;
     say!(
-        "imported from: {}, {} edges, of which {} self-loops; {} duplicate arcs dropped",
+        "imported from: {}, {}, of which {}; {} dropped",
         input.format,
-        grouped(input.input_edges),
-        grouped(input.self_loops),
-        grouped(input.duplicates)
+        counted(input.input_edges, "edge", "edges"),
+        counted(input.self_loops, "self-loop", "self-loops"),
+        counted(input.duplicates, "duplicate arc", "duplicate arcs")
     )?;
     say!("opening takes {}", needed(&memory))
 }
@@ -234,118 +233,12 @@ pub fn delete(args: &StoredArgs, interrupt: &Interrupt) -> Result<(), Failure> {
     say!("deleted stored:{name} from {}", volume.name())
 }
 
-/// Writes the edges of a graph.
-///
-/// # Errors
-/// As for [`info`]; also [`Failure::Usage`] for an unknown ending, and [`Failure::Error`] if the file cannot be written
-/// or a part is damaged.
-pub fn export(args: &ExportArgs, interrupt: &Interrupt) -> Result<(), Failure> {
-    let name = named(&args.graph)?;
-    let ending = args.out.extension().and_then(OsStr::to_str).unwrap_or_default();
-    let form = match ending {
-        "wel" => Exported::WeightedList,
-        "el" => Exported::List,
-        "csv" => Exported::Table,
-        _ if args.out == OsStr::new("-") => Exported::List,
-        _ => {
-            let out = args.out.display();
-            return Err(Failure::Usage(format!(
-                "--out {out}: write a file that ends in .el, .wel or .csv, or - for standard output"
-            )));
-        }
-    };
-    let destination = Destination::open(&args.out)?;
-    let volume = open(&args.device, &args.wait)?;
-    interrupt.doing("reading the stored graph");
-    let _stop = interrupt.stops(volume.engine());
-    let stored = StoredGraph::open(&volume, &name)?;
-    if form == Exported::WeightedList && stored.info().weights.is_none() {
-        return Err(Failure::Error(format!("stored:{name} has no weights; name a file that ends in .el")));
-    }
-    if form != Exported::Table
-        && let Some(vertex) = stored.ids().names().and_then(Names::first_with_blanks)
-    {
-        return Err(Failure::Error(format!(
-            "stored:{name}: an edge list cannot have the name {}, which has blanks or begins a comment; name a file that ends in .csv",
-            VertexName::from(vertex)
-        )));
-    }
-    let weighted = form != Exported::List && stored.info().weights.is_some();
-    let mut reader = stored.arcs(&volume, weighted)?;
-    interrupt.doing("writing the edges");
-    let alone = (0..stored.vertices()).filter(|v| stored.is_isolated(*v)).count();
-    if alone > 0 {
-        warn(format_args!("{} vertices without edges are not in the list of edges", grouped(alone)));
-    }
-    let mut unread = Ok(());
-    let written = destination.write(|out| edges(&stored, form, &mut reader, &mut unread, out));
-    unread?;
-    Ok(written?)
-}
-
-/// Form of an exported graph.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Exported {
-    /// Two vertices on a line.
-    List,
-    /// Two vertices and a weight on a line.
-    WeightedList,
-    /// Columns with commas below a header; weights if the graph has some.
-    Table,
-}
-
-/// Writes an edge on each line. An edge list has an undirected edge once, below a header that says so. A table cannot
-/// say so and has the edge in both directions. Also sets `unread` if edges cannot be read, so that the caller can tell
-/// that from a failed write.
-fn edges(
-    stored: &StoredGraph,
-    form: Exported,
-    reader: &mut ArcReader<'_>,
-    unread: &mut Result<(), GraphError>,
-    out: &mut dyn Write,
-) -> io::Result<()> {
-    let once = !stored.directed() && form != Exported::Table;
-    match form {
-        Exported::Table => {
-            writeln!(out, "source,target{}", if stored.info().weights.is_some() { ",weight" } else { "" })?;
-        }
-        _ if once => writeln!(out, "# Undirected graph")?,
-        _ => {}
-    }
-    let put = |out: &mut dyn Write, name: VertexName<'_>| match (form, &name) {
-        (Exported::Table, name) => write!(out, "{}", name.csv()),
-        (_, VertexName::Number(number)) => write!(out, "{number}"),
-        // An edge list has no quotes: they are characters of the name.
-        (_, VertexName::Text(text)) => out.write_all(text.as_bytes()),
-    };
-    let separator = if form == Exported::Table { "," } else { " " };
-    loop {
-        let piece = match reader.next_piece() {
-            Ok(Some(piece)) => piece,
-            Ok(None) => return Ok(()),
-            Err(e) => {
-                *unread = Err(e);
-                return Err(io::Error::other("edges cannot be read"));
-            }
-        };
-        for arc in piece.arcs().filter(|arc| !once || arc.from <= arc.to) {
-            put(out, stored.ids().id(arc.from))?;
-            out.write_all(separator.as_bytes())?;
-            put(out, stored.ids().id(arc.to))?;
-            match arc.weight {
-                None => writeln!(out)?,
-                Some(weight) => writeln!(out, "{separator}{weight}")?,
-            }
-        }
-    }
-}
-
-fn open(args: &DeviceArgs, wait: &DeadlineArgs) -> Result<Volume, Failure> {
+pub(super) fn open(args: &DeviceArgs, wait: &DeadlineArgs) -> Result<Volume, Failure> {
     device::stored(args, &engine::for_host(wait.deadline)?, Bytes(4096))
 }
 
 /// Returns the name of a stored graph; `stored:` may be left out.
-fn named(graph: &OsStr) -> Result<GraphName, Failure> {
+pub(super) fn named(graph: &OsStr) -> Result<GraphName, Failure> {
     match stored_name(graph)? {
         Some(name) => Ok(name),
         None => Ok(graph.to_string_lossy().parse::<GraphName>().map_err(GraphError::from)?),

@@ -5,8 +5,8 @@ use serde_json::json;
 use std::ffi::OsStr;
 use warpbell::graph::import::{IdKind, ImportError, LineFault, LoadOptions, Notice, OrientationReason, Summary};
 use warpbell::graph::stored::{GraphName, StoredGraph, WeightType};
-use warpbell::graph::{GraphShape, Input, Loaded};
-use warpbell::units::grouped;
+use warpbell::graph::{Csr, GraphShape, Input, Loaded};
+use warpbell::units::counted;
 
 /// Prefix of a stored graph's name in place of an input.
 const STORED: &str = "stored:";
@@ -72,6 +72,9 @@ pub fn read<T>(
             Failure::Error(format!("{e}; the limit is that of --memory"))
         }
         ImportError::NumberedFormat { .. } => Failure::Error(format!("{e}; leave --names out")),
+        ImportError::NotAFile { what: "not a regular file", .. } => {
+            Failure::Error(format!("{e}; or give a pipe as standard input: - with --format"))
+        }
         ImportError::NoFormat { .. } => Failure::Usage(format!("{e}, with --format")),
         ImportError::UnknownEnding { .. } => Failure::Error(format!("{e}; or name the format with --format")),
         ImportError::SmallBudget { .. } => Failure::Error(format!("{e} with --memory")),
@@ -101,6 +104,14 @@ impl Subject {
             Self::Loaded(loaded) => loaded.as_ref().into(),
             Self::Stored(stored) => stored.as_ref().into(),
         }
+    }
+}
+
+/// Returns a number of vertices in words, as in `2 named vertices`.
+pub fn vertices(n: u64, named: bool) -> String {
+    match named {
+        true => counted(n, "named vertex", "named vertices"),
+        false => counted(n, "vertex", "vertices"),
     }
 }
 
@@ -138,10 +149,9 @@ impl Described<'_> {
     pub fn line(&self) -> String {
         let once = self.input.orientation == OrientationReason::Once;
         let mut text = format!(
-            "{} {}vertices  {} edges ({}, {}{})  {}-bit",
-            grouped(self.shape.vertices()),
-            if self.shape.ids().names().is_some() { "named " } else { "" },
-            grouped(self.shape.edges()),
+            "{}  {} ({}, {}{})  {}-bit",
+            vertices(self.shape.vertices(), self.shape.ids().names().is_some()),
+            counted(self.shape.edges(), "edge", "edges"),
             if self.shape.directed() { "directed" } else { "undirected" },
             self.input.orientation,
             if once { "; give --undirected if edges lead both ways" } else { "" },
@@ -168,6 +178,12 @@ impl Described<'_> {
             };
             format!("note: {notice}{option}")
         })
+    }
+
+    /// Returns words that differ if two ranks have read different graphs.
+    pub fn identity(&self, csr: &Csr) -> String {
+        let edges = counted(self.shape.edges(), "edge", "edges");
+        format!("one of {} and {edges} (digest {:016x})", vertices(self.shape.vertices(), false), csr.digest())
     }
 
     /// Returns the properties of the graph for the JSON report.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use warpbell::graph::VertexName;
 use warpbell::graph::teps::harmonic_mean;
 use warpbell::storage::Stats;
-use warpbell::units::{Bytes, grouped, si, three_digits};
+use warpbell::units::{Bytes, counted, grouped, si, three_digits};
 
 /// Device I/O and cache accesses of one run.
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -152,11 +152,10 @@ impl fmt::Display for GraphRun {
     /// Prints `reached 33,696 in 11 levels   0.021 s   8.6 MTEPS`, then for device I/O
     /// `4.60 bytes/edge   hit 97.1 %   112k IOPS`, then `verified (GAP rules)`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let steps = format!("{} {}", grouped(self.steps), self.unit);
+        let steps = counted(self.steps, self.unit.trim_end_matches('s'), self.unit);
         match (self.reached, self.components, self.residual) {
             (Some(n), ..) => write!(f, "reached {} in {steps}", grouped(n))?,
-            (_, Some(1), _) => write!(f, "1 component in {steps}")?,
-            (_, Some(n), _) => write!(f, "{} components in {steps}", grouped(n))?,
+            (_, Some(n), _) => write!(f, "{} in {steps}", counted(n, "component", "components"))?,
             (.., Some(change)) => write!(f, "{steps}, last change {change:.1e}")?,
             _ => write!(f, "{steps}")?,
         }
@@ -272,6 +271,7 @@ mod tests {
             run.to_string(),
             "reached 33,696 in 11 levels   0.021 s   8.61 MTEPS   4.53 bytes/edge   hit 97.1 %   19.0k IOPS   not verified"
         );
+        assert!(GraphRun { steps: 1, ..run.clone() }.to_string().starts_with("reached 33,696 in 1 level   "));
         run.verified = true;
         assert!(run.to_string().ends_with("verified (GAP rules)"));
         for (fills, pages, again) in [(354, 354, false), (885, 354, true)] {

@@ -14,7 +14,7 @@ use warpbell::engine::{Args, Engine, Grid, KernelArg};
 use warpbell::memory::{Place, Region, free_host_memory};
 use warpbell::nvme::NvmeError;
 use warpbell::storage::{DataBuffer, StorageError, Volume};
-use warpbell::units::{Bytes, grouped};
+use warpbell::units::{Bytes, counted};
 
 /// Parameters of a device measurement.
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -149,14 +149,19 @@ pub enum DepthLimit {
 
 impl fmt::Display for DepthLimit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let keep = |n: u32| if n == 1 { "keeps" } else { "keep" };
         match self {
             Self::Threads { threads, each: each @ NVME_BENCH_PER_LANE } => {
-                write!(f, "{} thread(s) of the engine keep {each} each at most", grouped(threads))
+                let these = counted(threads, "thread", "threads");
+                write!(f, "{these} of the engine {} {each} each at most", keep(*threads))
             }
             Self::Threads { threads, each } => {
-                write!(f, "{} thread(s) of the engine keep {each} each", grouped(threads))
+                write!(f, "{} of the engine {} {each} each", counted(threads, "thread", "threads"), keep(*threads))
             }
-            Self::Queues { pairs, most } => write!(f, "{pairs} queue pair(s) hold {most} each at most"),
+            Self::Queues { pairs, most } => {
+                let hold = if *pairs == 1 { "holds" } else { "hold" };
+                write!(f, "{} {hold} {most} each at most", counted(pairs, "queue pair", "queue pairs"))
+            }
         }
     }
 }
@@ -423,11 +428,11 @@ mod tests {
         };
         let says = |n: u64, text: &str, why: &str| (n, text.to_owned(), why.to_owned());
         assert_eq!(in_flight(32, 2, 1, 2, 127), says(32, "32", ""));
-        let why = "2 thread(s) of the engine keep 64 each at most";
+        let why = "2 threads of the engine keep 64 each at most";
         assert_eq!(in_flight(1000, 2, 1, 2, 127), says(128, "1000 (128 in flight)", why));
-        let why = "2 thread(s) of the engine keep 17 each";
+        let why = "2 threads of the engine keep 17 each";
         assert_eq!(in_flight(33, 2, 1, 2, 127), says(34, "33 (34 in flight)", why));
-        let why = "1 queue pair(s) hold 15 each at most";
+        let why = "1 queue pair holds 15 each at most";
         assert_eq!(in_flight(32, 2, 1, 1, 15), says(15, "32 (15 in flight)", why));
         // One warp submits to one queue; the other stays empty.
         assert_eq!(in_flight(32, 1, 1, 2, 15), says(15, "32 (15 in flight)", why));

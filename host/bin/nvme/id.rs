@@ -73,7 +73,8 @@ pub fn run(args: &LookArgs) -> Result<(), Failure> {
 
 impl Driver {
     fn of(controller: &Controller<Ready>) -> Result<Self, Failure> {
-        let cap = controller.cap();
+        // The register of a remote controller itself: that of the port holds for queues in this machine's memory.
+        let cap = controller.port().remote_capabilities().unwrap_or_else(|| controller.cap());
         let (major, minor, tertiary) = controller.version();
         Ok(Self {
             version: format!("{major}.{minor}.{tertiary}"),

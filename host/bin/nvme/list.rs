@@ -1,13 +1,13 @@
 //! Runs `warpbell nvme list`: lists the controllers of this machine under any driver, and the devices that are named.
 
 use crate::args::{DeadlineArgs, JsonArgs};
+use crate::device;
 use crate::output::{Failure, line, write_json};
 use clap::Args;
 use serde::Serialize;
 use std::ffi::{OsStr, OsString};
 use std::time::Duration;
 use warpbell::pci::{ListedController, Sysfs, in_use, is_vfio, nvme_listing};
-use warpbell::storage::DriveSpec;
 use warpbell::units::Bytes;
 
 #[derive(Args, Clone, Debug)]
@@ -90,7 +90,7 @@ impl Listed {
 
 impl Device {
     fn open(name: &OsStr, deadline: Duration) -> Result<Self, Failure> {
-        let spec = DriveSpec::named(name)?;
+        let spec = device::to_look_at(name)?;
         let open = spec.open_controller()?;
         open.set_deadline(deadline);
         let controller = open.controller();

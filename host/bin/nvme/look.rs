@@ -1,6 +1,7 @@
 //! Shared parts of the commands that only read from a controller.
 
 use crate::args::{DeadlineArgs, JsonArgs};
+use crate::device;
 use crate::output::{Failure, line};
 use clap::Args;
 use serde::ser::SerializeMap;
@@ -34,7 +35,7 @@ impl LookArgs {
     /// # Errors
     /// [`Failure::Error`] if the specification is invalid or the controller cannot be opened.
     pub fn open(&self) -> Result<Looked, Failure> {
-        let spec = DriveSpec::named(&self.device)?;
+        let spec = device::to_look_at(&self.device)?;
         let open = spec.open_controller()?;
         open.set_deadline(self.wait.deadline);
         Ok(Looked { device: spec.to_string(), spec, open })

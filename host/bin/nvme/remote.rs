@@ -8,7 +8,7 @@ use std::ffi::OsString;
 use std::time::Duration;
 use warpbell::nvme::fabrics::{ConnectReport, FabricsConfig, FabricsTransport};
 use warpbell::spec::DeviceSpec;
-use warpbell::units::Bytes;
+use warpbell::units::{Bytes, counted};
 use warpbell::wire::nvme::fabrics::{ANY_CONTROLLER, DiscoveryRecord, TransportType};
 
 #[derive(Args, Clone, Debug)]
@@ -115,7 +115,7 @@ pub fn discover(args: &DiscoverArgs) -> Result<(), Failure> {
     if let Some(path) = &args.json.json {
         return write_json("nvme discover", &found, path);
     }
-    line(format_args!("{} record(s) of {}", found.records.len(), found.address))?;
+    line(format_args!("{} of {}", counted(found.records.len(), "record", "records"), found.address))?;
     for r in &found.records {
         line(format_args!(
             "{:<5} {:<5} {:<18} {} port {}: {}",

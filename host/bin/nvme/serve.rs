@@ -60,7 +60,8 @@ pub fn run(args: &ServeArgs, interrupt: &Interrupt) -> Result<(), Failure> {
         config = config.listen(*first).more_ports(more.to_vec());
     }
     let target = Target::start(open.controller(), config)?;
-    let _guard = interrupt.is_noted();
+    let _guard = interrupt.is_awaited();
+    interrupt.doing("serving the device");
     let addresses: Vec<String> = target.addresses().iter().map(ToString::to_string).collect();
     line(format_args!("{spec} is served at {}", addresses.join(" and ")))?;
     let paths: String = addresses[1..].iter().map(|a| format!(",path={a}")).collect();

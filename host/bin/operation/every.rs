@@ -35,7 +35,8 @@ impl Every {
                 next = (next + interval).max(Instant::now());
             }
         };
-        let thread = std::thread::Builder::new().name("wb-statistics".to_owned()).spawn(work)?;
+        let thread = std::thread::Builder::new().name("wb-statistics".to_owned()).spawn(work);
+        let thread = thread.map_err(|e| Failure::about("the thread that prints statistics cannot be started", e))?;
         Ok(Self { stop: Some(stop), thread: Some(thread) })
     }
 }

@@ -10,6 +10,7 @@ mod token;
 pub mod top;
 
 pub use log::{LogFormat, PROGRESS};
+pub use socket::remove as remove_socket;
 
 use crate::args::Command;
 use crate::output::Failure;

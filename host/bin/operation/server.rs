@@ -97,7 +97,8 @@ impl Server {
     pub fn start(listeners: Vec<Listener>, shown: Shown) -> Result<Self, Failure> {
         let (stop, stopped) = UnixStream::pair()?;
         let work = move || Loop { listeners, stopped, shown, connections: Vec::new() }.run();
-        let thread = std::thread::Builder::new().name("wb-metrics".to_owned()).spawn(work)?;
+        let thread = std::thread::Builder::new().name("wb-metrics".to_owned()).spawn(work);
+        let thread = thread.map_err(|e| Failure::about("the thread that shows counters cannot be started", e))?;
         Ok(Self { stop, thread: Some(thread) })
     }
 }

@@ -2,6 +2,7 @@
 
 use super::Observed;
 use super::server::{Listener, OBSERVE};
+use parking_lot::Mutex;
 use socket2::{Domain, SockAddr, Socket, Type};
 use std::fs;
 use std::io::{self, ErrorKind, Read, Write};
@@ -45,6 +46,16 @@ fn is_private(folder: &Path) -> io::Result<()> {
     Err(io::Error::new(ErrorKind::PermissionDenied, reason))
 }
 
+/// Path of this process's socket, for a process that ends without dropping its [`Place`].
+static OWN: Mutex<Option<PathBuf>> = Mutex::new(None);
+
+/// Removes this process's socket, if it has one.
+pub fn remove() {
+    if let Some(path) = OWN.lock().take() {
+        let _ = fs::remove_file(path);
+    }
+}
+
 /// The place of this process's socket. Dropping it removes the socket.
 pub struct Place {
     path: PathBuf,
@@ -56,7 +67,9 @@ impl Place {
     /// # Errors
     /// Those of the system, and `PermissionDenied` if others can change the folder.
     pub fn new() -> io::Result<Self> {
-        Self::within(&folder())
+        let place = Self::within(&folder())?;
+        *OWN.lock() = Some(place.path.clone());
+        Ok(place)
     }
 
     fn within(folder: &Path) -> io::Result<Self> {

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 pub(crate) struct Paths {
     pub vertices: PathBuf,
     pub edges: PathBuf,
-    properties: PathBuf,
+    pub properties: PathBuf,
     /// True if the file of vertices and the file of edges must both exist.
     both: bool,
 }

@@ -177,6 +177,16 @@ impl<'a> Reader<'a> {
     }
 }
 
+/// Returns the files that [`load`] may read for a path: itself, and those beside it that have parts of the same graph.
+pub(crate) fn files(path: &Path) -> Vec<PathBuf> {
+    let parts = match FileFormat::of(path) {
+        Some(FileFormat::Ldbc) => ldbc::Paths::of(path),
+        Some(_) => return vec![path.to_owned()],
+        None => ldbc::Paths::from_prefix(path, ""),
+    };
+    vec![path.to_owned(), parts.vertices, parts.edges, parts.properties]
+}
+
 impl Reader<'_> {
     /// Keeps a decision that a user should see.
     fn note(&self, notice: Notice) {

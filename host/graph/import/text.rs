@@ -4,6 +4,7 @@ use super::bytes::Bytes;
 use super::error::ImportError;
 use super::line_fault::LineFault;
 use super::{Progress, ProgressFn, Stage};
+use crate::units::visible;
 use rayon::prelude::*;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -310,7 +311,7 @@ impl<'a> Fields<'a> {
 pub(crate) fn quote(word: &[u8]) -> String {
     let text = String::from_utf8_lossy(word);
     let text = text.trim_end_matches('\r');
-    let mut out: String = text.chars().take(QUOTED).flat_map(char::escape_debug).collect();
+    let mut out = visible(&text.chars().take(QUOTED).collect::<String>());
     if text.chars().nth(QUOTED).is_some() {
         out.push_str("...");
     }

@@ -52,7 +52,7 @@ pub enum StoredError {
         reason: String,
     },
     /// The graph was stored without weights.
-    #[error("stored graph `{name}` has no weights, which shortest paths read; import it with weights")]
+    #[error("stored graph `{name}` has no weights, which shortest paths read")]
     NoWeights {
         /// Name of the graph.
         name: String,
@@ -61,7 +61,11 @@ pub enum StoredError {
 
 impl Remedies for StoredError {
     fn remedies(&self) -> Vec<Remedy> {
-        let Self::Exists { protected, .. } = self else { return Vec::new() };
+        let protected = match self {
+            Self::Exists { protected, .. } => protected,
+            Self::NoWeights { .. } => return vec![Remedy::StoreWeights],
+            _ => return Vec::new(),
+        };
         let last = match &protected[..] {
             [one] => Remedy::Overwrite(one.clone()),
             _ => Remedy::step("delete that graph first"),

@@ -177,7 +177,10 @@ pub(super) fn from_env_within(
 }
 
 /// Returns the time that ranks wait for each other, from `WARPBELL_TIMEOUT`.
-pub(super) fn timeout_from_env() -> Result<Duration, BootstrapError> {
+///
+/// # Errors
+/// [`BootstrapError::Variable`] if the variable has no time.
+pub fn timeout_from_env() -> Result<Duration, BootstrapError> {
     timeout(&environment::of_this_process())
 }
 

@@ -2,7 +2,7 @@
 
 use super::{SIZE_VARIABLE, TRANSPORT_VARIABLE, WorldBuilder, size};
 use crate::engine::Engine;
-use crate::shmem::bootstrap::{Bootstrap, DEFAULT_TIMEOUT, LocalBootstrap};
+use crate::shmem::bootstrap::{Bootstrap, BootstrapError, DEFAULT_TIMEOUT, LocalBootstrap};
 use crate::shmem::heap::{HEAP_ALIGN, Heap, HostMemory};
 use crate::shmem::path::{Handover, Link, WorldPath};
 use crate::shmem::peer_info::{DEFAULT_HEAP, HostId};
@@ -13,6 +13,7 @@ use crate::shmem::world::{OwnMemory, WorldParts};
 use crate::shmem::{NetworkSettings, ShmemError, Transport, World};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::thread::ScopedJoinHandle;
 
 impl World {
     /// Creates `n` PEs in this process, each on its own CPU threads, for tests and examples. Use each PE in its own
@@ -79,10 +80,16 @@ impl World {
         std::thread::scope(|s| {
             let build = |(builder, bootstrap): (WorldBuilder, LocalBootstrap)| {
                 let builder = builder.bootstrap(Box::new(bootstrap));
-                s.spawn(move || builder.build())
+                let thread = std::thread::Builder::new().name("wb-pe".to_owned());
+                thread.spawn_scoped(s, move || builder.build())
             };
             let all: Vec<_> = builders.into_iter().zip(bootstraps).map(build).collect();
-            all.into_iter().map(|t| t.join().unwrap_or_else(|e| std::panic::resume_unwind(e))).collect()
+            // A PE without a thread is lost for the others, whose errors say only that.
+            let not_started = all.iter().find_map(|t| t.as_ref().err());
+            let failed = not_started.map(|e| BootstrapError::system("a thread for a PE cannot be started", e));
+            let join = |t: ScopedJoinHandle<'_, _>| t.join().unwrap_or_else(|e| std::panic::resume_unwind(e));
+            let built: Vec<_> = all.into_iter().flatten().map(join).collect();
+            failed.map_or_else(|| built.into_iter().collect(), |e| Err(e.into()))
         })
     }
 

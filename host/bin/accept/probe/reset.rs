@@ -39,13 +39,14 @@ pub fn run(args: &DeviceProbeArgs, interrupt: &Interrupt) -> Result<Value, Failu
     let load = NvmeBench::new(&volume, job(LOAD))?;
     load.fill(|_, _| {})?;
     let (under_load, reset) = std::thread::scope(|s| {
-        let resetting = s.spawn(|| {
+        let resetting = std::thread::Builder::new().spawn_scoped(s, || {
             std::thread::sleep(BEFORE);
             controller.reset()
-        });
+        })?;
         let under_load = load.run();
-        (under_load, resetting.join().unwrap_or_else(|e| std::panic::resume_unwind(e)))
-    });
+        Ok((under_load, resetting.join().unwrap_or_else(|e| std::panic::resume_unwind(e))))
+    })
+    .map_err(|e: std::io::Error| Failure::about("the thread that resets cannot be started", e))?;
     reset?;
     let noticed = match under_load {
         Err(e) => e.to_string(),

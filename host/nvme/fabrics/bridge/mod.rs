@@ -24,7 +24,7 @@ use crate::nvme::ring_service::{
     AddressTable, Bells, Doorbells, Mailbox, Mover, QueueBits, Registers, RingSetup, Written,
 };
 use crate::nvme::{Attachment, CapsulePlan, CapsuleQueue, CapsuleQueues, DmaSpace, DoorbellPages, Port, PortError};
-use crate::wire::nvme::{cc, csts, register};
+use crate::wire::nvme::{Cap, cc, csts, register};
 use formats::Formats;
 use kernels::{KernelCounters, KernelQueue, KernelQueues};
 use parking_lot::Mutex;
@@ -91,6 +91,8 @@ struct Core {
     /// Reason why registers cannot be read: no association, after all attempts.
     failure: Mutex<Option<String>>,
     limits: Limits,
+    /// Capabilities register of the remote controller.
+    capabilities: Cap,
     /// Port in use, or the last one.
     port: Mutex<String>,
     /// Namespace whose access decides which port is used; 0 if the controller does not report it.
@@ -287,6 +289,7 @@ impl RemoteController {
             last_loss: Mutex::new(None),
             failure: Mutex::new(None),
             limits,
+            capabilities: established.association.cap,
             port: Mutex::new(paths.dialer().config.peer()),
             namespace: AtomicU32::new(0),
             pairs,
@@ -424,6 +427,10 @@ impl Port for RemotePort {
 
     fn doorbells(&self) -> Option<DoorbellPages> {
         self.0.core.doorbells.window()
+    }
+
+    fn remote_capabilities(&self) -> Option<Cap> {
+        Some(self.0.core.capabilities)
     }
 
     fn capsules(&self) -> Option<&dyn CapsuleQueues> {

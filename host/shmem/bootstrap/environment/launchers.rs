@@ -15,6 +15,8 @@ pub(super) const SIZE: &str = "WARPBELL_SIZE";
 pub(super) const STORE: &str = "WARPBELL_STORE";
 /// Set by warpbell's own launcher to its name. That launcher runs the store.
 pub(super) const LAUNCHER: &str = "WARPBELL_LAUNCHER";
+/// MPICH's launcher when it gives ranks a port instead of their numbers.
+const PMI_PORT_SERVER: &str = "PMI at a port";
 pub(super) const INDEXED_JOB: &str = "Kubernetes Indexed Job";
 
 /// The place where a launcher's ranks can meet.
@@ -42,7 +44,7 @@ pub(super) struct Row {
 }
 
 /// The launchers, inner ones first: an `mpirun` inside a Slurm job sets both kinds of variables, and its own are right.
-pub(super) const ROWS: [Row; 11] = [
+pub(super) const ROWS: [Row; 12] = [
     Row {
         via: "WARPBELL_RANK",
         rank: RANK,
@@ -81,6 +83,15 @@ pub(super) const ROWS: [Row; 11] = [
         size: &["PMI_SIZE"],
         local_rank: Some("MPI_LOCALRANKID"),
         local_size: Some("MPI_LOCALNRANKS"),
+        meet: Meet::Nowhere,
+    },
+    // Hydra with `-pmi-port`: the rank is asked for at the port, in PMI's protocol.
+    Row {
+        via: PMI_PORT_SERVER,
+        rank: "PMI_RANK",
+        size: &["PMI_ID"],
+        local_rank: None,
+        local_size: None,
         meet: Meet::Nowhere,
     },
     Row { via: "PMIx", rank: "PMIX_RANK", size: &[], local_rank: None, local_size: None, meet: Meet::Nowhere },
@@ -140,6 +151,7 @@ impl Row {
         match self.via {
             // RANK alone is a name that any program may use.
             "torchrun" => has("WORLD_SIZE") || rank && has("MASTER_ADDR"),
+            PMI_PORT_SERVER => has("PMI_PORT") && !rank,
             // A job's batch script has the variables of its first task, although no `srun` started it.
             "Slurm" => rank && environment.keys().any(|k| k.starts_with("SLURM_STEP")),
             // Most Indexed Jobs are independent programs.
@@ -150,6 +162,11 @@ impl Row {
 
     pub(super) fn read(&self, environment: &Environment) -> Result<Found, BootstrapError> {
         let get = |name: &'static str| get(environment, name);
+        if self.via == PMI_PORT_SERVER {
+            let next =
+                "start the ranks without a PMI port, or set WARPBELL_RANK (to PMI_ID) and WARPBELL_SIZE for every rank";
+            return Err(half("MPICH's launcher", "PMI_PORT", self.rank, next));
+        }
         let sized = self.size.iter().find_map(|name| Some((*name, get(name)?)));
         let Some(rank) = get(self.rank) else {
             let set = sized.map_or(self.via, |(name, _)| name);

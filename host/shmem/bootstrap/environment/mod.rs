@@ -64,17 +64,21 @@ impl Launched {
     ///
     /// # Errors
     /// - [`BootstrapError::Variable`] if a variable is invalid, or contradicts another one.
-    /// - [`BootstrapError::HalfSet`] if a variable is missing.
+    /// - [`BootstrapError::HalfSet`] if a variable is missing, or the ranks are to meet and none has a number.
     pub fn find(environment: &Environment) -> Result<Option<Self>, BootstrapError> {
         let store = get(environment, STORE).map(|s| address(STORE, s)).transpose()?;
         let told = get(environment, SIZE).map(|s| size(SIZE, s)).transpose()?;
 
         let mut rows = ROWS.iter().filter(|row| row.applies(environment));
         let Some(first) = rows.next() else {
-            return match told {
-                // An explicit world of one rank.
-                None | Some(1) => Ok(None),
-                Some(_) => Err(half("WARPBELL_RANK", SIZE, RANK, "set both for every rank, or neither")),
+            return match (told, &store) {
+                // An explicit world of one rank, or no world.
+                (Some(1), _) | (None, None) => Ok(None),
+                (None, Some(_)) => {
+                    let next = "set WARPBELL_RANK and WARPBELL_SIZE for every rank, or unset WARPBELL_STORE for a process that is alone";
+                    Err(half("no launcher is known", STORE, RANK, next))
+                }
+                (Some(_), _) => Err(half("WARPBELL_RANK", SIZE, RANK, "set both for every rank, or neither")),
             };
         };
         let mut found = first.read(environment)?;

@@ -81,6 +81,24 @@ fn hydra() {
 }
 
 #[test]
+fn hydra_with_a_port_gives_no_number() {
+    let text = "PMI_ID=1 PMI_PORT=node1:41441 MPI_LOCALRANKID=1 MPI_LOCALNRANKS=2";
+    for text in [text.to_owned(), format!("{STEP} {text}"), format!("{text} WARPBELL_STORE=a:1 WARPBELL_SIZE=2")] {
+        let e = error(&text);
+        assert!(e.contains("PMI_PORT is set and PMI_RANK is not") && e.contains("WARPBELL_RANK (to PMI_ID)"), "{e}");
+    }
+    is(&format!("{text} WARPBELL_RANK=1 WARPBELL_SIZE=2"), [1, 2], [None, None], None, "WARPBELL_RANK");
+    is(&format!("{text} PMI_RANK=1 PMI_SIZE=2"), [1, 2], [Some(1), Some(2)], None, "PMI");
+}
+
+#[test]
+fn a_store_without_ranks_is_an_error() {
+    let e = error("WARPBELL_STORE=a:1 WARPBELL_SECRET=0123456789abcdef");
+    assert!(e.contains("WARPBELL_STORE is set and WARPBELL_RANK is not") && e.contains("unset WARPBELL_STORE"), "{e}");
+    assert_eq!(find("WARPBELL_STORE=a:1 WARPBELL_SIZE=1"), None);
+}
+
+#[test]
 fn mvapich2() {
     let text = "MV2_COMM_WORLD_RANK=3 MV2_COMM_WORLD_SIZE=4 MV2_COMM_WORLD_LOCAL_RANK=1 PMI_RANK=3 PMI_SIZE=4";
     is(text, [3, 4], [Some(1), None], None, "MVAPICH2");

@@ -308,7 +308,7 @@ impl<'a> Cursor<'a> {
             });
         }
         let name = self.string()?;
-        let found = || format!("'{}'", String::from_utf8_lossy(name).escape_debug());
+        let found = || format!("'{}'", crate::units::visible(&String::from_utf8_lossy(name)));
         let refuse = |what, remedy| Err(NpyError::Type { found: found(), what, remedy });
         let (order, kind) = match name.split_first() {
             Some((order @ (b'<' | b'>' | b'|' | b'='), kind)) => (*order, kind),
