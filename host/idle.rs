@@ -19,6 +19,11 @@ pub(crate) struct Pace {
 /// transfers, and their threads wait for each other.
 const ALONE: Duration = Duration::from_micros(200);
 
+/// Length of a yield that has given a whole time slice to another program.
+const LONG_YIELD: Duration = Duration::from_millis(1);
+/// Time after a long yield in which a thread sleeps instead of yielding. A short sleep is over sooner than another program's slice.
+const CONTENDED: Duration = Duration::from_millis(50);
+
 /// One pause between two polls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pause {
@@ -45,37 +50,60 @@ pub(crate) struct Idle {
     rounds: u32,
     since: Option<Instant>,
     spins: bool,
+    /// Time of the last pause, if that was a yield.
+    yielded: Option<Instant>,
+    /// Time until which another program is taken to want the processor.
+    contended: Option<Instant>,
 }
 
 impl Idle {
     pub(crate) fn new(pace: Pace) -> Self {
-        Self { pace, rounds: 0, since: None, spins: !pace.spin.is_zero() }
+        Self { pace, rounds: 0, since: None, spins: !pace.spin.is_zero(), yielded: None, contended: None }
     }
 
     /// Resets the pause after a poll that found work.
     pub(crate) fn busy(&mut self) {
-        *self = Self::new(self.pace);
+        self.busy_at(Instant::now);
+    }
+
+    fn busy_at(&mut self, now: impl Fn() -> Instant) {
+        self.end_yield(now);
+        *self = Self { contended: self.contended, ..Self::new(self.pace) };
+    }
+
+    /// Looks how long the yield before this poll was, if there was one. The poll itself is short beside a time slice.
+    fn end_yield(&mut self, now: impl Fn() -> Instant) {
+        if let Some(yielded) = self.yielded.take() {
+            let now = now();
+            if now.saturating_duration_since(yielded) >= LONG_YIELD {
+                self.contended = Some(now + CONTENDED);
+            }
+        }
     }
 
     /// Counts a poll that found no work, and returns the pause before the next one.
     pub(crate) fn next(&mut self) -> Pause {
+        self.next_at(Instant::now)
+    }
+
+    fn next_at(&mut self, now: impl Fn() -> Instant) -> Pause {
+        self.end_yield(&now);
         self.rounds = self.rounds.wrapping_add(1);
         if self.spins {
             // Reading the clock takes longer than a round.
             let looks = self.rounds.is_power_of_two() || self.rounds.is_multiple_of(256);
-            let elapsed = if looks { self.elapsed() } else { Duration::ZERO };
+            let elapsed = if looks { self.elapsed(now()) } else { Duration::ZERO };
             if !looks || elapsed < self.pace.spin {
-                return if elapsed < ALONE { Pause::Spin } else { Pause::Yield };
+                return if elapsed < ALONE { Pause::Spin } else { self.yields(now()) };
             }
             (self.spins, self.rounds) = (false, 1);
         }
         if self.rounds <= self.pace.yields {
-            return Pause::Yield;
+            return self.yields(now());
         }
         // Keeps the counter at the end of the yields, so that it never wraps into them.
         self.rounds = self.pace.yields;
-        let [shortest, longest] = self.pace.naps;
-        Pause::Nap((self.elapsed() / 8).clamp(shortest, longest))
+        self.nap(now())
     }
 
     /// Counts a poll that found no work, and pauses.
@@ -83,8 +111,22 @@ impl Idle {
         self.next().make(std::thread::sleep);
     }
 
-    fn elapsed(&mut self) -> Duration {
-        self.since.get_or_insert_with(Instant::now).elapsed()
+    /// Returns a yield, or a sleep if yields are long at present.
+    fn yields(&mut self, now: Instant) -> Pause {
+        if self.contended.is_some_and(|until| now < until) {
+            return self.nap(now);
+        }
+        (self.contended, self.yielded) = (None, Some(now));
+        Pause::Yield
+    }
+
+    fn nap(&mut self, now: Instant) -> Pause {
+        let [shortest, longest] = self.pace.naps;
+        Pause::Nap((self.elapsed(now) / 8).clamp(shortest, longest))
+    }
+
+    fn elapsed(&mut self, now: Instant) -> Duration {
+        now.saturating_duration_since(*self.since.get_or_insert(now))
     }
 }
 
@@ -110,36 +152,71 @@ pub(crate) fn wait(descriptors: &[(RawFd, bool)], time: Duration) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::cell::Cell;
 
     const PACE: Pace =
         Pace { spin: Duration::from_millis(5), yields: 3, naps: [Duration::from_micros(50), Duration::from_millis(2)] };
 
+    /// A clock that this test moves.
+    struct Clock(Cell<Instant>);
+
+    impl Clock {
+        fn new() -> Self {
+            Self(Cell::new(Instant::now()))
+        }
+
+        fn pass(&self, time: Duration) {
+            self.0.set(self.0.get() + time);
+        }
+
+        /// Returns the next pause, which then takes 0.1 us, or the time of a nap.
+        fn pause(&self, idle: &mut Idle) -> Pause {
+            let pause = idle.next_at(|| self.0.get());
+            self.pass(if let Pause::Nap(nap) = pause { nap } else { Duration::from_nanos(100) });
+            pause
+        }
+    }
+
     #[test]
     fn a_thread_spins_yields_and_naps_for_ever_longer() {
-        let mut idle = Idle::new(PACE);
+        let (mut idle, clock) = (Idle::new(PACE), Clock::new());
         for _ in 0..2 {
-            let started = Instant::now();
+            let started = clock.0.get();
             let (mut yields, mut last) = (0u32, Pause::Spin);
             let first = loop {
-                match idle.next() {
+                match clock.pause(&mut idle) {
                     Pause::Nap(nap) => break nap,
                     pause => last = pause,
                 }
                 yields += u32::from(last == Pause::Yield);
                 // At first the thread keeps its processor.
-                assert!(yields == 0 || started.elapsed() >= ALONE);
+                assert!(yields == 0 || clock.0.get() - started >= ALONE);
             };
-            assert!(started.elapsed() >= PACE.spin && last == Pause::Yield);
+            assert!(clock.0.get() - started >= PACE.spin && last == Pause::Yield);
             assert!(yields >= PACE.yields, "{yields}");
             let mut naps = vec![first];
             while naps.last() != Some(&PACE.naps[1]) {
-                let Pause::Nap(nap) = idle.next() else { panic!("a nap") };
+                let Pause::Nap(nap) = clock.pause(&mut idle) else { panic!("a nap") };
                 naps.push(nap);
-                std::thread::sleep(nap);
             }
             assert!(naps.is_sorted() && naps[0] >= PACE.spin / 8, "{naps:?}");
-            idle.busy();
+            idle.busy_at(|| clock.0.get());
         }
+    }
+
+    #[test]
+    fn after_a_long_yield_a_thread_naps_for_a_while() {
+        let (mut idle, clock) = (Idle::new(Pace { spin: Duration::ZERO, ..PACE }), Clock::new());
+        assert_eq!(clock.pause(&mut idle), Pause::Yield);
+        clock.pass(LONG_YIELD);
+        let until = clock.0.get() + CONTENDED;
+        while clock.0.get() < until {
+            // Also after work.
+            idle.busy_at(|| clock.0.get());
+            assert_eq!(clock.pause(&mut idle), Pause::Nap(PACE.naps[0]));
+        }
+        idle.busy_at(|| clock.0.get());
+        assert_eq!([(); 2].map(|()| clock.pause(&mut idle)), [Pause::Yield; 2], "a short yield is no reason");
     }
 
     #[test]

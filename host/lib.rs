@@ -50,6 +50,7 @@ extern crate self as warpbell;
 
 #[cfg(any(feature = "storage", feature = "shmem"))]
 mod addresses;
+mod assist;
 #[cfg(feature = "parquet")]
 mod columnar;
 pub mod cuda;

@@ -8,16 +8,17 @@ mod harness;
 #[path = "common/tree.rs"]
 mod tree;
 
-/// The queue core, on local controllers and on remote ones. Arguments: a seed, and the kind.
+/// The queue core, on local controllers, on remote ones, and on those whose commands waiting threads execute. Arguments: a seed, and
+/// the kind.
 mod queue {
     stress_tests! { "queue_stress.cpp":
-        under_thread_sanitizer_at_width_4: sanitized(4) ["1 local", "1 remote"],
+        under_thread_sanitizer_at_width_4: sanitized(4) ["1 local", "1 remote", "1 assisted"],
         ; long:
-        at_width_1: plain(1) ["1 local", "1 remote"],
-        at_width_4: plain(4) ["1 local", "1 remote"],
-        at_width_32: plain(32) ["1 local", "1 remote"],
-        under_thread_sanitizer_at_width_1: sanitized(1) ["1 local", "1 remote"],
-        under_thread_sanitizer_at_width_32: sanitized(32) ["1 local", "1 remote"],
+        at_width_1: plain(1) ["1 local", "1 remote", "1 assisted"],
+        at_width_4: plain(4) ["1 local", "1 remote", "1 assisted"],
+        at_width_32: plain(32) ["1 local", "1 remote", "1 assisted"],
+        under_thread_sanitizer_at_width_1: sanitized(1) ["1 local", "1 remote", "1 assisted"],
+        under_thread_sanitizer_at_width_32: sanitized(32) ["1 local", "1 remote", "1 assisted"],
     }
 }
 

@@ -1,11 +1,11 @@
 //! Kernels on CPU threads.
 
-use super::{EngineError, Grid, abi, image};
+use super::{EngineError, Grid, abi, image, pool};
+use crate::assist::{self, Assistant};
+use parking_lot::{Condvar, Mutex};
 use std::ffi::{CStr, c_char, c_void};
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 type Call = unsafe extern "C" fn(*const *mut c_void);
@@ -28,6 +28,7 @@ struct RawImage {
     run_block: RunBlock,
     warp_width: u32,
     flags: u32,
+    set_assist: unsafe extern "C" fn(extern "C" fn() -> u32),
 }
 
 /// Kernels compiled for CPU threads and linked into this program.
@@ -54,6 +55,8 @@ impl CpuImage {
             let (found, host) = (raw.fingerprint, abi::fingerprint());
             return Err(EngineError::AbiMismatch { image: None, found, host });
         }
+        // SAFETY: stores the function's address, which is valid as long as the program runs.
+        unsafe { (raw.set_assist)(assist::assist_kernel) };
         Ok(Self(raw))
     }
 
@@ -266,30 +269,29 @@ impl Prepared {
     pub(super) fn start(self) -> Result<CpuRun, EngineError> {
         let (grid, run_block, call) = (self.grid, self.run_block, self.call);
         // The run owns the values: the thread that launched may end before the kernel does.
-        let shared =
-            Arc::new(Shared { _args: self.args, parameters: self.parameters, left: AtomicU32::new(grid.blocks) });
-        let mut threads = Vec::with_capacity(grid.blocks as usize);
-        let started = Instant::now();
-        for block in 0..grid.blocks {
-            let shared = shared.clone();
-            let thread = std::thread::Builder::new().name(format!("wb-{block}")).spawn(move || {
+        let state = Progress { left: grid.blocks, panicked: false, elapsed: None };
+        let shared = Arc::new(Shared {
+            _args: self.args,
+            parameters: self.parameters,
+            started: Instant::now(),
+            progress: Mutex::new(state),
+            ended: Condvar::new(),
+        });
+        // All threads, or none: running blocks may wait for each other.
+        let threads = pool::take(grid.blocks as usize)
+            .map_err(|e| refused(&self.kernel, grid, &format!("a thread cannot be started: {e}")))?;
+        for (block, thread) in (0..grid.blocks).zip(threads) {
+            let block_end = BlockEnd(shared.clone());
+            thread.run(move || {
+                let _assistant = Assistant::enter();
+                let parameters = block_end.0.parameters.as_ptr();
                 // SAFETY: the parameters have the sizes that the kernel takes and live in `shared`. The caller of
                 // `prepare` vouches for the memory that they point to.
-                unsafe { run_block(call, shared.parameters.as_ptr(), block, grid.blocks, grid.threads) };
-                shared.left.fetch_sub(1, Ordering::AcqRel);
+                unsafe { run_block(call, parameters, block, grid.blocks, grid.threads) };
+                block_end
             });
-            match thread {
-                Ok(t) => threads.push(t),
-                Err(e) => {
-                    // Running blocks may wait for blocks that never start. Their waits have deadlines.
-                    for t in threads {
-                        let _ = t.join();
-                    }
-                    return Err(refused(&self.kernel, grid, &format!("a thread cannot be started: {e}")));
-                }
-            }
         }
-        Ok(CpuRun { shared, threads, started, elapsed: None })
+        Ok(CpuRun { shared })
     }
 }
 
@@ -306,7 +308,16 @@ impl fmt::Display for CpuEngine {
 struct Shared {
     _args: super::Args,
     parameters: Vec<*mut c_void>,
-    left: AtomicU32,
+    started: Instant,
+    progress: Mutex<Progress>,
+    ended: Condvar,
+}
+
+struct Progress {
+    /// Number of blocks that have not ended.
+    left: u32,
+    panicked: bool,
+    elapsed: Option<Duration>,
 }
 
 // SAFETY: the pointers are to values that nothing writes.
@@ -314,37 +325,37 @@ unsafe impl Send for Shared {}
 // SAFETY: as above.
 unsafe impl Sync for Shared {}
 
+/// Counts a block as ended when dropped.
+struct BlockEnd(Arc<Shared>);
+
+impl Drop for BlockEnd {
+    fn drop(&mut self) {
+        let mut progress = self.0.progress.lock();
+        progress.panicked |= std::thread::panicking();
+        progress.left -= 1;
+        if progress.left == 0 {
+            progress.elapsed = Some(self.0.started.elapsed());
+            self.0.ended.notify_all();
+        }
+    }
+}
+
 pub(super) struct CpuRun {
     shared: Arc<Shared>,
-    threads: Vec<JoinHandle<()>>,
-    started: Instant,
-    elapsed: Option<Duration>,
 }
 
 impl CpuRun {
     /// Waits at most `within` for the kernel to end. Returns true if it has ended.
     pub(super) fn wait(&mut self, within: Duration) -> Result<bool, String> {
-        let until = Instant::now() + within;
-        while self.shared.left.load(Ordering::Acquire) != 0 {
-            if self.threads.iter().all(JoinHandle::is_finished) && self.shared.left.load(Ordering::Acquire) != 0 {
-                return Err("a thread of the kernel panicked".to_owned());
-            }
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Ok(false);
-            }
-            let ran = self.started.elapsed();
-            // A short kernel is polled often; a long one should not be disturbed.
-            std::thread::sleep((ran / 16).clamp(Duration::from_micros(20), Duration::from_millis(2)).min(left));
+        let mut progress = self.shared.progress.lock();
+        self.shared.ended.wait_while_for(&mut progress, |p| p.left != 0, within);
+        match progress.left {
+            0 if progress.panicked => Err("a thread of the kernel panicked".to_owned()),
+            left => Ok(left == 0),
         }
-        self.elapsed.get_or_insert_with(|| self.started.elapsed());
-        for t in self.threads.drain(..) {
-            let _ = t.join();
-        }
-        Ok(true)
     }
 
     pub(super) fn elapsed(&self) -> Duration {
-        self.elapsed.unwrap_or_else(|| self.started.elapsed())
+        self.shared.progress.lock().elapsed.unwrap_or_else(|| self.shared.started.elapsed())
     }
 }

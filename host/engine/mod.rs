@@ -11,6 +11,7 @@ mod embedding_tests;
 mod error;
 mod gpu;
 mod image;
+mod pool;
 mod run;
 mod stream;
 #[cfg(test)]

@@ -348,6 +348,9 @@ impl Wait {
     /// Pauses. Returns true if the caller should read registers to see whether the controller is still present.
     /// Register reads are slow, so this is false during a short wait, and true every few milliseconds later on.
     pub(super) fn pause(&mut self) -> bool {
+        if crate::assist::assist() != 0 {
+            return false;
+        }
         let pause = self.idle.next();
         pause.make(std::thread::sleep);
         let naps = matches!(pause, Pause::Nap(_));

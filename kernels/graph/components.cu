@@ -108,6 +108,7 @@ template <class Id, class Source> WB_FN void components_rest(const wb_components
   wb_graph_counters* sums = p.sums;
   const Id giant = static_cast<Id>(p.giant);
   auto edges = source.open();
+  run_reader<decltype(edges)> reader(edges);
   const warp::mask_t all = warp::full();
   uint64_t scanned = 0, bad = 0;
   for_each_tile(
@@ -124,7 +125,7 @@ template <class Id, class Source> WB_FN void components_rest(const wb_components
             if (end > begin) count = static_cast<uint32_t>(end - begin);
           }
           scanned += count;
-          for_each_edge(edges, begin, count, static_cast<Id>(v), [&](Id u, Id n) {
+          for_each_edge(edges, reader, begin, count, static_cast<Id>(v), [&](Id u, Id n) {
             if (is_valid_edge(edges, n, p.vertices, bad)) link(label, u, n);
           });
           if (!warp::all(all, inside)) break;

@@ -65,12 +65,13 @@ template <class C> WB_FN void pagerank_apply(const wb_pagerank& p) {
 }
 
 // Returns the sum of `value(edge)` over this lane's run of edges. All lanes of the warp call this; a lane without work has count 0.
-template <class Session, class Value> WB_FN double sum_of_run(Session& edges, uint64_t first, uint32_t count, Value value) {
+template <class Session, class Value>
+WB_FN double sum_of_run(Session& edges, [[maybe_unused]] run_reader<Session>& reader, uint64_t first, uint32_t count, Value value) {
   using T = typename Session::value_type;
   const warp::mask_t all = warp::full();
   double own = 0;
   if constexpr (warp::width == 1) {
-    if (count) edges.for_each_chunk(all, first, first + count, [&](T n) { own += value(n); });
+    if (count) reader.for_each(first, first + count, [&](T n) { own += value(n); });
   } else {
     for (warp::mask_t longs = warp::ballot(all, count >= long_list); longs; longs &= longs - 1) {
       const uint32_t from = warp::first(longs);
@@ -123,6 +124,7 @@ template <class Id, class C, class Source> WB_FN void pagerank_pull(const wb_pag
   double* sum = p.sum;
   wb_graph_counters* sums = p.sums;
   auto edges = source.open();
+  run_reader<decltype(edges)> reader(edges);
   const warp::mask_t all = warp::full();
   uint64_t scanned = 0, bad = 0;
   for_each_tile(
@@ -144,7 +146,7 @@ template <class Id, class C, class Source> WB_FN void pagerank_pull(const wb_pag
           }
           scanned += count;
           const double s =
-              sum_of_run(edges, begin, count, [&](Id n) { return is_valid_edge(edges, n, p.vertices, bad) ? contribution[n] : C{0}; });
+              sum_of_run(edges, reader, begin, count, [&](Id n) { return is_valid_edge(edges, n, p.vertices, bad) ? contribution[n] : C{0}; });
           if (count) {
             if (whole) {
               sum[v] = s;

@@ -101,6 +101,7 @@ template <class Id, class Source, class Visit> WB_FN void expand_queue(const bfs
                                                                        const Source& source, uint64_t limit, bfs_counts& counts,
                                                                        Visit visit) {
   auto edges = source.open();
+  run_reader<decltype(edges)> reader(edges);
   const uint32_t turn = items_per_turn(items);
   const uint64_t stride = static_cast<uint64_t>(warp::total()) * turn;
   // With one lane to a warp no other lane keeps reads in flight: request lists this many turns ahead.
@@ -139,7 +140,7 @@ template <class Id, class Source, class Visit> WB_FN void expand_queue(const bfs
       r = share_of(r, share, sharers);
     }
     counts.scanned += r.count;
-    for_each_edge(edges, r.first, r.count, from, [&](Id v, Id n) {
+    for_each_edge(edges, reader, r.first, r.count, from, [&](Id v, Id n) {
       if (is_valid_edge(edges, n, limit, counts.bad)) visit(v, n);
     });
   }

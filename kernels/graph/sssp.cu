@@ -100,6 +100,7 @@ template <class Id, class Weight, class Word, class Source> WB_FN void sssp_rela
   const item<Id>* queue = static_cast<const item<Id>*>(p.near);
   Id* far = static_cast<Id*>(p.far);
   auto edges = source.open();
+  run_reader<decltype(edges)> reader(edges);
   uint64_t scanned = 0, lowered = 0, least = ~uint64_t{0}, bad = 0;
   const uint32_t turn = items_per_turn(p.near_items);
   const uint64_t stride = static_cast<uint64_t>(warp::total()) * turn;
@@ -125,7 +126,7 @@ template <class Id, class Weight, class Word, class Source> WB_FN void sssp_rela
       if (g.is_news(it, base)) r = run_of(it, g.offset);
     }
     scanned += r.count;
-    for_each_edge(edges, r.first, r.count, base, [&](Word d, weighted<Id, Weight> e) {
+    for_each_edge(edges, reader, r.first, r.count, base, [&](Word d, weighted<Id, Weight> e) {
       if (!is_valid_edge(edges, e.id, p.vertices, bad)) return;
       const Word through = lengthen(d, e.weight);
       if (through >= order::load<order::relaxed>(&g.distance[e.id])) return;

@@ -224,13 +224,45 @@ template <class Session> WB_FN void expect_lists(Session& edges, uint64_t first,
   edges.expect(warp::full(), count > 1 && count < long_list, first + count - 1);
 }
 
+// Reads runs of edges on the only lane of a warp.
+template <class Session> class run_reader {
+ public:
+  WB_FN explicit run_reader(Session& edges) : edges_(edges) {}
+
+  // Calls f(edge) for each edge.
+  template <class F> WB_FN void for_each(uint64_t first, uint64_t last, F f) { edges_.for_each_chunk(warp::full(), first, last, f); }
+
+ private:
+  Session& edges_;
+};
+
+#if !WB_GPU
+// Keeps the page that it read last, so that edges are plain loads. Most runs are short, and the next one is in the same page.
+template <class T> class run_reader<array<T>> {
+ public:
+  WB_FN explicit run_reader(array<T>& edges) : page_(edges) {}
+
+  template <class F> WB_FN void for_each(uint64_t first, uint64_t last, F f) {
+    page_.visit(first, last, [&f](const T* edge, uint32_t count) {
+      for (uint32_t i = 0; i < count; ++i) f(edge[i]);
+    });
+  }
+
+ private:
+  page_handle<T> page_;
+};
+#endif
+
 // Calls f(tag, edge) for every edge of every lane's run, on the lane that holds the edge; `tag` is that of the run. All lanes of
-// the warp call this; a lane without work has count 0.
-template <class Session, class Tag, class F> WB_FN void for_each_edge(Session& edges, uint64_t first, uint32_t count, Tag tag, F f) {
+// the warp call this; a lane without work has count 0. `reader` is of the same session.
+//
+// `reader` is of the same session, and lives as long as the walk over many runs.
+template <class Session, class Tag, class F>
+WB_FN void for_each_edge(Session& edges, [[maybe_unused]] run_reader<Session>& reader, uint64_t first, uint32_t count, Tag tag, F f) {
   using T = typename Session::value_type;
   const warp::mask_t all = warp::full();
   if constexpr (warp::width == 1) {
-    if (count) edges.for_each_chunk(all, first, first + count, [&](T v) { f(tag, v); });
+    if (count) reader.for_each(first, first + count, [&](T v) { f(tag, v); });
   } else {
     expect_lists(edges, first, count);
     for (warp::mask_t longs = warp::ballot(all, count >= long_list); longs; longs &= longs - 1) {

@@ -1,5 +1,5 @@
-// A model of an NVMe controller for tests of the device headers: one thread, memory as the medium, kernels' addresses. It checks
-// its input (order of tickets, identifiers in use, ranges) and completes commands in a random order.
+// A model of an NVMe controller for tests of the device headers: one thread, or the threads that wait for it; memory as the medium,
+// kernels' addresses. It checks its input (order of tickets, identifiers in use, ranges) and completes commands in a random order.
 #pragma once
 
 #include <warpbell/volume.cuh>
@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <mutex>
 #include <random>
 #include <string>
 #include <thread>
@@ -35,6 +36,7 @@ struct options {
   uint32_t in_capsule = 0;  // bytes of data that they may have
   uint64_t deadline_ns = long_enough_ns;
   uint32_t lose_every = 0;  // not 0: each connection is lost after so many responses
+  bool assisted = false;    // no thread of its own: threads that wait for commands execute them
   uint32_t seed = 1;
 };
 
@@ -79,9 +81,21 @@ class controller : public host_words {
   }
 
   void start() {
-    service = std::thread([this] { serve(); });
+    if (!opt.assisted) {
+      service = std::thread([this] { serve(); });
+      return;
+    }
+    assisted_one() = this;
+    cpu::set_assist([] { return assisted_one()->assist(); });
   }
+  // Requires that no kernel runs.
   void finish() {
+    if (opt.assisted) {
+      cpu::set_assist(nullptr);
+      while (!turn().idle) {
+      }
+      return;
+    }
     order::store<order::release>(&ended, 1u);
     service.join();
   }
@@ -376,24 +390,45 @@ class controller : public host_words {
     alignas(64) uint32_t cq_doorbell = 0;
   };
 
+  struct turned {
+    uint32_t completed = 0;
+    bool idle = true;  // no command is in flight
+  };
+
+  turned turn() {
+    turned t;
+    for (auto& s : sides) {
+      s->fetch();
+      // Later commands may overtake commands that are completed late.
+      for (int i = 0; i < 8 && random() % slow == 0; ++i) t.completed += s->complete_one();
+      t.idle = t.idle && s->waiting.empty();
+    }
+    return t;
+  }
+
   void serve() {
     // Ends when `ended` is set, after everything that was submitted has been completed.
     for (;;) {
-      bool last = order::load<order::acquire>(&ended) != 0, idle = true;
-      for (auto& s : sides) {
-        s->fetch();
-        // Later commands may overtake commands that are completed late.
-        for (int i = 0; i < 8 && random() % slow == 0; ++i) s->complete_one();
-        idle = idle && s->waiting.empty();
-      }
-      if (last && idle) return;
+      const bool last = order::load<order::acquire>(&ended) != 0;
+      if (turn().idle && last) return;
       cpu::yield();
     }
+  }
+
+  // Executes commands on a thread that waits, as host/soft/nvme/service.rs does.
+  uint32_t assist() {
+    std::unique_lock<std::mutex> lock(turns, std::try_to_lock);
+    return lock ? turn().completed : 0;
+  }
+  static controller*& assisted_one() {
+    static controller* c = nullptr;
+    return c;
   }
 
   std::vector<std::unique_ptr<side>> sides;
   std::mt19937 random;
   std::thread service;
+  std::mutex turns;
   alignas(64) uint32_t ended = 0;
 };
 

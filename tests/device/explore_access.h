@@ -113,3 +113,4 @@ inline uint32_t mutation = 0;
 #define __atomic_thread_fence(ORDER) ::explore::fence(ORDER)
 #define clock_gettime(CLOCK, T) ::explore::read_clock(T)
 #define sched_yield() ::explore::here().yielded()
+#define WB_PAUSE() ::explore::here().yielded()

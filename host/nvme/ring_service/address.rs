@@ -174,6 +174,11 @@ impl AddressTable {
         self.lock().snapshot.clone()
     }
 
+    /// Returns true if a reader has not announced the current table.
+    pub(crate) fn is_news(&self, reader: usize) -> bool {
+        self.seen[reader].load(Ordering::Relaxed) != self.generation()
+    }
+
     /// Announces that a reader uses no snapshot older than `generation` any more.
     pub(crate) fn announce(&self, reader: usize, generation: u64) {
         self.seen[reader].store(generation, Ordering::SeqCst);
@@ -233,6 +238,7 @@ impl AddressTable {
                 if let Some(t) = self.readers.get().and_then(|r| r.get(i)) {
                     t.unpark();
                 }
+                crate::assist::assist();
                 if looks < 64 {
                     std::thread::yield_now();
                 } else {

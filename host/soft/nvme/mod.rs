@@ -49,6 +49,7 @@ pub use fault::{
 pub use statistics::{QueueStatistics, Statistics};
 
 use self::core::{Core, Mailbox};
+use crate::assist::Registration;
 use crate::nvme::Attachment;
 use crate::nvme::ring_service::{AddressTable, Doorbells, QueueBits, Registers, copy, prp};
 use crossbeam::utils::CachePadded;
@@ -149,6 +150,8 @@ const STOP_LIMIT: Duration = Duration::from_secs(10);
 struct Handle {
     core: Arc<Core>,
     threads: Mutex<Vec<JoinHandle<()>>>,
+    /// Services that waiting threads assist.
+    assisted: Mutex<Vec<Registration>>,
 }
 
 impl Handle {
@@ -161,6 +164,7 @@ impl Handle {
 impl Drop for Handle {
     fn drop(&mut self) {
         self.core.stop.store(true, Ordering::SeqCst);
+        self.assisted.lock().clear();
         let threads = std::mem::take(&mut *self.threads.lock());
         let deadline = Instant::now() + STOP_LIMIT;
         while threads.iter().any(|t| !t.is_finished()) && Instant::now() < deadline {
@@ -193,6 +197,16 @@ impl SoftController {
     ///   be used.
     /// - [`SoftError::Thread`] if a thread cannot be started.
     pub fn start(config: SoftConfig) -> Result<Self, SoftError> {
+        Self::start_with(config, service::Shared::run)
+    }
+
+    /// Starts a controller whose service threads do nothing until its end, as if they never got a processor.
+    #[cfg(test)]
+    pub(crate) fn start_without_service(config: SoftConfig) -> Result<Self, SoftError> {
+        Self::start_with(config, service::Shared::stand_by)
+    }
+
+    fn start_with(config: SoftConfig, run: fn(&service::Shared, &Core)) -> Result<Self, SoftError> {
         if let Some(reason) = config.complaint() {
             return Err(SoftError::Config { reason });
         }
@@ -226,14 +240,17 @@ impl SoftController {
             namespaces,
             config,
         });
-        let handle = Arc::new(Handle { core: core.clone(), threads: Mutex::default() });
+        let handle = Arc::new(Handle { core: core.clone(), threads: Mutex::default(), assisted: Mutex::default() });
         let mut readers = Vec::with_capacity(threads + 1);
         for index in 0..=threads {
             let core = core.clone();
             let spawned = match index {
                 i if i < threads => {
-                    let service = service::Service::new(core.clone(), i);
-                    std::thread::Builder::new().name(format!("soft-nvme-{i}")).spawn(move || service.run())
+                    let service = Arc::new(service::Shared::new(core.clone(), i));
+                    handle.assisted.lock().push(Registration::new(service.clone()));
+                    let (core, unstarted) = (core.clone(), service.clone());
+                    let thread = std::thread::Builder::new().name(format!("soft-nvme-{i}"));
+                    thread.spawn(move || run(&service, &core)).inspect_err(|_| unstarted.end())
                 }
                 _ => {
                     let manager = manager::Manager::new(core.clone());

@@ -1,7 +1,8 @@
-//! Service thread: polls the doorbells of its queues, executes the announced commands, posts the completions.
+//! Service of some queues: polls their doorbells, executes the announced commands, posts the completions.
 //!
-//! The loop takes no lock, allocates nothing and does no atomic read-modify-write per command. Rare events (new queues,
-//! changed mappings, faults) are checked once per round, by one shared word each.
+//! A service has a thread. A thread that waits for a command executes rounds, too (`host/assist.rs`): a lock lets one thread at a time
+//! do so. A round allocates nothing and does no atomic read-modify-write per command. Rare events (new queues, changed
+//! mappings, faults) are checked once per round, by one shared word each.
 
 use super::backend::{Finished, Ring, Store};
 use super::config::FileIo;
@@ -12,17 +13,21 @@ use super::io::{self, Context, Outcome};
 use super::namespace::Span;
 use super::prp::Extent;
 use super::queue::{Answer, Cq, Sq};
+use crate::assist::{Assistant, Assisted};
 use crate::idle::{Idle, Pace};
 use crate::nvme::ring_service::{RingSetup, Snapshot};
 use crate::wire::nvme::{SqEntry, Status, status};
+use parking_lot::Mutex;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// Largest number of commands taken from one queue before the next queue is polled.
 const BATCH: u32 = 64;
+/// As [`BATCH`], for a thread that waits for a command itself: it should soon look whether that has ended.
+const ASSIST_BATCH: u32 = 16;
 /// Commands between the one that is executed and the one whose blocks are prefetched, if commands are small. A block in a mapped file
 /// costs a walk of page tables and a read of memory, which take longer than such a command. While a larger block is copied, the next
 /// one arrives.
@@ -90,7 +95,101 @@ impl Group {
     }
 }
 
-pub(super) struct Service {
+/// A service, and what several threads use of it. Threads that assist keep it for a while: the rest of the controller is in the
+/// service alone, and ends with it.
+pub(super) struct Shared {
+    index: usize,
+    /// `None` once the controller has stopped.
+    service: Mutex<Option<Service>>,
+    /// Number of rounds of other threads that found work.
+    assisted: AtomicU64,
+    /// True if other threads may execute commands. Commands in an io_uring end with the thread that submitted them.
+    is_assisted: bool,
+}
+
+/// Result of a round.
+struct Round {
+    commands: usize,
+    /// True if the service has queues, or completions to deliver.
+    watches: bool,
+    /// Time until the next held completion is due.
+    due: Option<Duration>,
+}
+
+impl Shared {
+    pub(super) fn new(core: Arc<Core>, index: usize) -> Self {
+        let service = Service::new(core, index);
+        let is_assisted = service.ring.is_none();
+        Self { index, service: Mutex::new(Some(service)), assisted: AtomicU64::new(0), is_assisted }
+    }
+
+    /// Runs the service's thread until the controller stops.
+    pub(super) fn run(&self, core: &Core) {
+        // SAFETY: sets a property of the calling thread and takes no pointers.
+        unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, TIMER_SLACK_NS, 0, 0, 0) };
+        let mut idle = Idle::new(pace(core));
+        let processors = crate::processors::to_spin_on();
+        let mut assisted = 0;
+        while !core.stop.load(Ordering::Relaxed) {
+            // Kernels keep all processors busy, and execute the commands that they wait for. This thread would take a
+            // processor from them, and then only execute what they do next.
+            let crowded = self.is_assisted && Assistant::count() >= processors;
+            let before = std::mem::replace(&mut assisted, self.assisted.load(Ordering::Relaxed));
+            if crowded && before != assisted && !self.is_called(core) {
+                std::thread::park_timeout(NAPS[1]);
+                continue;
+            }
+            // Another thread that has the lock executes commands, or reads the messages.
+            let round = self.service.try_lock().and_then(|mut service| service.as_mut().map(|s| s.round(BATCH)));
+            match round {
+                Some(Round { commands: 1.., .. }) => idle.busy(),
+                Some(Round { watches: false, .. }) => std::thread::park_timeout(LONG_NAP),
+                _ => {
+                    let due = round.and_then(|r| r.due);
+                    let nap = |nap| std::thread::park_timeout(due.map_or(nap, |due| due.min(nap)));
+                    idle.next().make(nap);
+                }
+            }
+        }
+        self.end();
+    }
+
+    /// Waits until the controller stops.
+    #[cfg(test)]
+    pub(super) fn stand_by(&self, core: &Core) {
+        while !core.stop.load(Ordering::Relaxed) {
+            std::thread::park_timeout(LONG_NAP);
+        }
+        self.end();
+    }
+
+    /// Waits for commands in flight: the kernel must not write to memory that is about to be freed.
+    pub(super) fn end(&self) {
+        drop(self.service.lock().take());
+    }
+
+    /// Returns true if there is a message, or a new table.
+    fn is_called(&self, core: &Core) -> bool {
+        core.mail[self.index].waits() || core.table.is_news(self.index)
+    }
+}
+
+impl Assisted for Shared {
+    fn assist(&self) -> usize {
+        if !self.is_assisted {
+            return 0;
+        }
+        let Some(mut service) = self.service.try_lock() else { return 0 };
+        let Some(service) = service.as_mut().filter(|s| !s.core.stop.load(Ordering::Relaxed)) else { return 0 };
+        let done = service.round(ASSIST_BATCH).commands;
+        if done > 0 {
+            self.assisted.fetch_add(1, Ordering::Relaxed);
+        }
+        done
+    }
+}
+
+struct Service {
     core: Arc<Core>,
     index: usize,
     table: Arc<Snapshot>,
@@ -103,11 +202,11 @@ pub(super) struct Service {
     order: u64,
 }
 
-// SAFETY: the vectors and extents are plain addresses, which only the thread that owns the service uses.
+// SAFETY: the vectors and extents are plain addresses, which only the thread that has the lock uses.
 unsafe impl Send for Service {}
 
 impl Service {
-    pub(super) fn new(core: Arc<Core>, index: usize) -> Self {
+    fn new(core: Arc<Core>, index: usize) -> Self {
         let wants_ring = core.namespaces.iter().any(|n| matches!(&n.store, Store::File(f) if f.wants_ring()));
         let ring = wants_ring.then(Ring::new).and_then(|r| {
             r.inspect_err(|e| tracing::warn!(device = %core.name, "thread {index} cannot use {:?}: {e}", FileIo::Uring))
@@ -127,32 +226,22 @@ impl Service {
         }
     }
 
-    /// Runs until the controller stops.
-    pub(super) fn run(mut self) {
-        // SAFETY: sets a property of the calling thread and takes no pointers.
-        unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, TIMER_SLACK_NS, 0, 0, 0) };
-        let core = self.core.clone();
-        let mut idle = Idle::new(pace(&core));
-        while !core.stop.load(Ordering::Relaxed) {
-            if core.mail[self.index].waits() {
-                self.read_mail();
-            }
-            if core.table.generation() != self.table.generation {
-                self.refresh();
-            }
-            let mut done = 0;
-            if core.halted() == 0 {
-                for i in 0..self.sqs.len() {
-                    done += self.serve(i);
-                }
-            }
-            done += self.reap() + self.deliver();
-            match done {
-                0 if self.sqs.is_empty() && self.held.is_empty() => std::thread::park_timeout(LONG_NAP),
-                0 => idle.next().make(|nap| std::thread::park_timeout(self.due().map_or(nap, |due| due.min(nap)))),
-                _ => idle.busy(),
+    /// Reads messages, executes at most `batch` commands of each queue, and delivers held completions.
+    fn round(&mut self, batch: u32) -> Round {
+        if self.core.mail[self.index].waits() {
+            self.read_mail();
+        }
+        if self.core.table.generation() != self.table.generation {
+            self.refresh();
+        }
+        let mut commands = 0;
+        if self.core.halted() == 0 {
+            for i in 0..self.sqs.len() {
+                commands += self.serve(i, batch);
             }
         }
+        commands += self.reap() + self.deliver();
+        Round { commands, watches: !self.sqs.is_empty() || !self.held.is_empty(), due: self.due() }
     }
 
     /// Returns the time until the next held completion is due.
@@ -160,8 +249,8 @@ impl Service {
         self.held.peek().map(|Reverse(h)| h.due.saturating_duration_since(Instant::now()))
     }
 
-    /// Executes a batch of commands from one queue. Returns their number.
-    fn serve(&mut self, index: usize) -> usize {
+    /// Executes at most `batch` commands of one queue. Returns their number.
+    fn serve(&mut self, index: usize, batch: u32) -> usize {
         let core = &*self.core;
         let sq = &mut self.sqs[index];
         let available = sq.available(core);
@@ -171,7 +260,7 @@ impl Service {
             return 0;
         }
         let cq = &mut self.cqs[sq.cq];
-        let wanted = available.min(BATCH);
+        let wanted = available.min(batch);
         let mut count = wanted.min(cq.room(wanted, core));
         if let Some(r) = &self.ring {
             count = count.min(r.room() as u32);

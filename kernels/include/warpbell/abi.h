@@ -7,7 +7,7 @@
 
 #include "standard.h"
 
-#define WB_ABI_VERSION 10u
+#define WB_ABI_VERSION 11u
 
 // A pointer for kernels, and a number for the host.
 #ifdef __BINDGEN__

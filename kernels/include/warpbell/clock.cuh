@@ -35,20 +35,14 @@ class deadline {
   /// @return `go_on`, `timed_out` after the deadline, or `stopped` after a stop, an abort or a fault of the run. The flags are read
   /// in relaxed order: a wait that ends this way has acquired nothing.
   WB_FN wait_status expired() {
-    if ((++turns_ & (look_every - 1)) != 0) {
-      if (turns_ > spin_turns) order::relax(pause_ns);
-      return wait_status::go_on;
-    }
+    if (!is_due(true)) return wait_status::go_on;
     return judge(look(control_, start(), turns_));
   }
 
   /// @brief Counts a turn for lanes that wait together. The leader looks, and all lanes get the leader's result. Collective over
   /// `mask`, converged.
   WB_FN wait_status expired(warp::mask_t mask) {
-    if ((++turns_ & (look_every - 1)) != 0) {
-      if (turns_ > spin_turns) order::relax(pause_ns);
-      return wait_status::go_on;
-    }
+    if (!is_due(warp::width == 1)) return wait_status::go_on;
     start();
     uint32_t seen = 0;
     if (warp::is_leader(mask)) seen = look(control_, started_, turns_);
@@ -66,8 +60,22 @@ class deadline {
   // Turns between two looks at flags in host memory: about a tenth of a second. Such a read crosses the bus, and the reads of all
   // waiting threads are serialised.
   static constexpr uint32_t look_far_every = WB_GPU ? 1u << 18 : look_every;
-  static constexpr uint32_t spin_turns = WB_GPU ? 32 : 0;
+#if WB_GPU
+  static constexpr uint32_t spin_turns = 32;
   static constexpr uint32_t pause_ns = 40;
+#endif
+
+  // Counts a turn, and pauses unless the turn is one that looks at the clock. Returns true if it is. After a sleep of a CPU thread
+  // a turn looks too if `alone`: other lanes may not have slept.
+  WB_FN bool is_due([[maybe_unused]] bool alone) {
+    const bool due = (++turns_ & (look_every - 1)) == 0;
+#if WB_GPU
+    if (!due && turns_ > spin_turns) order::relax(pause_ns);
+    return due;
+#else
+    return due || (cpu::pause(pauses_) && alone);
+#endif
+  }
 
   // Returns the time at which the wait began, in nanoseconds, and records it at the first call.
   WB_FN uint64_t start() {
@@ -106,6 +114,9 @@ class deadline {
   uint64_t started_ = 0;
   uint32_t turns_ = 0;
   bool late_ = false;
+#if !WB_GPU
+  cpu::pauses pauses_;
+#endif
 };
 
 }  // namespace warpbell

@@ -91,6 +91,7 @@ struct image {
   void (*run_block)(void (*call)(void* const*), void* const* parameters, uint32_t block, uint32_t blocks, uint32_t threads);
   uint32_t warp_width;
   uint32_t flags;  // WB_IMAGE_CHECKED
+  void (*set_assist)(assist_function);
 };
 
 }  // namespace cpu
@@ -104,7 +105,7 @@ struct image {
 #define WB_IMAGE(SYMBOL)                                                                                                                  \
   extern "C" const ::warpbell::cpu::image* SYMBOL() {                                                                                     \
     static const ::warpbell::cpu::image i = {::warpbell::abi::fingerprint(), ::warpbell::cpu::kernel_list(), &::warpbell::cpu::run_block, \
-                                             ::warpbell::warp::width, WB_IMAGE_FLAGS};                                                    \
+                                             ::warpbell::warp::width, WB_IMAGE_FLAGS, &::warpbell::cpu::set_assist};                       \
     return &i;                                                                                                                            \
   }
 /// @brief Enters the kernel `NAME` in the table of this image.

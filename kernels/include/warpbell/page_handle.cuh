@@ -10,6 +10,8 @@ template <class T> class page_handle {
  public:
   /// @brief Pins the page of element i. See array::pin.
   WB_FN page_handle(array<T>& a, uint64_t i) : a_(a) { move_to(i); }
+  /// @brief Creates a handle without a page. The array outlives the handle.
+  WB_FN explicit page_handle(array<T>& a) : a_(a) {}
   page_handle(const page_handle&) = delete;
   page_handle& operator=(const page_handle&) = delete;
   /// @brief Removes the pin.
@@ -46,6 +48,30 @@ template <class T> class page_handle {
       dirty_ = true;
     }
     order::store<order::relaxed>(const_cast<T*>(data_) + static_cast<uint32_t>(i - first_), v);
+  }
+
+  /// @brief Calls `f(elements, count)` for elements `first` to `last` - 1, page by page; the handle ends at the last page. For the lanes
+  /// that are converged.
+  ///
+  /// Requests the next page before `f` sees a page. Counts each page as one access. `f` waits for no other page.
+  /// @return False if a page could not be read: the walk ends there.
+  /// @pre No other thread stores these elements at the same time.
+  template <class F> WB_FN bool visit(uint64_t first, uint64_t last, F f) {
+    while (first < last) {
+      if (first - first_ < span_) {
+        ++a_.hits_;
+      } else if (!move_to(first)) {
+        return false;
+      }
+      uint64_t end = last;
+      if (first_ + span_ < last) {
+        end = first_ + span_;
+        a_.ask_for(a_.page_of(end));
+      }
+      f(global_memory(data_) + (first - first_), static_cast<uint32_t>(end - first));
+      first = end;
+    }
+    return true;
   }
 
   /// @brief Removes the pin early. For the lanes that are converged.

@@ -1,6 +1,8 @@
 //! Tests of the controller from a driver's side.
 
 mod admin;
+#[cfg(feature = "cpu-image")]
+mod assist;
 #[path = "../../../../tests/common/command_bytes.rs"]
 mod bytes;
 #[path = "../../../../tests/common/nvme_driver.rs"]

@@ -7,10 +7,9 @@
 #include <atomic>
 #include <cstdint>
 #include <cstring>
-#include <ctime>
 #include <type_traits>
 
-#include <sched.h>
+#include "pause.h"
 
 #if !defined(WB_WARP_WIDTH)
 #define WB_WARP_WIDTH 1
@@ -53,21 +52,21 @@ inline place& here() {
   return p;
 }
 
-inline void yield() { sched_yield(); }
-
-inline uint64_t now_ns() {
-  timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return static_cast<uint64_t>(t.tv_sec) * 1000000000ull + static_cast<uint64_t>(t.tv_nsec);
-}
+// Yields of a thread at a barrier before it sleeps until the last one arrives.
+constexpr uint32_t barrier_yields = 8;
 
 inline void barrier(std::atomic<uint32_t>& arrived, std::atomic<uint32_t>& generation, uint32_t count) {
   uint32_t g = generation.load(std::memory_order_acquire);
   if (arrived.fetch_add(1, std::memory_order_acq_rel) + 1 == count) {
     arrived.store(0, std::memory_order_relaxed);
     generation.store(g + 1, std::memory_order_release);
+    generation.notify_all();
   } else {
-    while (generation.load(std::memory_order_acquire) == g) yield();
+    for (uint32_t i = 0; i < barrier_yields; ++i) {
+      if (generation.load(std::memory_order_acquire) != g) return;
+      if (!try_yield()) break;
+    }
+    generation.wait(g, std::memory_order_acquire);
   }
 }
 

@@ -1,0 +1,192 @@
+//! Threads that run the blocks of kernels on the CPU. They stay for the next kernel: starting a thread takes longer than a
+//! short kernel, and beside other programs a new thread waits for a time slice.
+
+use parking_lot::{Condvar, Mutex};
+use std::any::Any;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Time after which a thread without work ends.
+const KEPT: Duration = Duration::from_secs(5);
+/// Timer slack of sleeps in nanoseconds. The default of 50 us would double the shortest sleep of a wait.
+const TIMER_SLACK_NS: libc::c_ulong = 1_000;
+
+/// A job, whose result is dropped when its thread can be taken again.
+type Job = Box<dyn FnOnce() -> Box<dyn Any> + Send>;
+
+/// A thread of the pool that its owner gives one job. `None` once it has the job.
+pub(super) struct Worker(Option<Arc<Slot>>);
+
+#[derive(Default)]
+struct Slot {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+enum State {
+    #[default]
+    Idle,
+    Given(Job),
+    /// The owner gives no job.
+    Dropped,
+}
+
+struct Pool {
+    /// Process that started the threads. A process that was forked has none of them.
+    process: u32,
+    idle: Vec<Arc<Slot>>,
+}
+
+static POOL: Mutex<Pool> = Mutex::new(Pool { process: 0, idle: Vec::new() });
+
+/// Takes threads out of the pool, and starts those that are missing. All of them run at once.
+///
+/// # Errors
+/// Those of starting a thread.
+pub(super) fn take(count: usize) -> io::Result<Vec<Worker>> {
+    let mut workers: Vec<Worker> = {
+        let mut pool = POOL.lock();
+        if pool.process != std::process::id() {
+            pool.process = std::process::id();
+            pool.idle.clear();
+        }
+        let kept = pool.idle.len().saturating_sub(count);
+        pool.idle.drain(kept..).map(|slot| Worker(Some(slot))).collect()
+    };
+    while workers.len() < count {
+        let slot = Arc::new(Slot::default());
+        let theirs = slot.clone();
+        let name = format!("wb-{}", workers.len());
+        // Threads that were taken so far go back if this fails.
+        std::thread::Builder::new().name(name).spawn(move || work(&theirs))?;
+        workers.push(Worker(Some(slot)));
+    }
+    Ok(workers)
+}
+
+impl Worker {
+    /// Runs a job on the thread. Drops its result when the thread is in the pool again: who waits for that takes this thread next.
+    pub(super) fn run<T: 'static>(mut self, job: impl FnOnce() -> T + Send + 'static) {
+        if let Some(slot) = self.0.take() {
+            slot.set(State::Given(Box::new(|| Box::new(job()))));
+        }
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        if let Some(slot) = &self.0 {
+            slot.set(State::Dropped);
+        }
+    }
+}
+
+impl Slot {
+    fn set(&self, state: State) {
+        *self.state.lock() = state;
+        self.changed.notify_one();
+    }
+}
+
+fn work(slot: &Arc<Slot>) {
+    // SAFETY: sets a property of the calling thread and takes no pointers.
+    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, TIMER_SLACK_NS, 0, 0, 0) };
+    loop {
+        let mut state = slot.state.lock();
+        while matches!(*state, State::Idle) {
+            let late = slot.changed.wait_for(&mut state, KEPT).timed_out();
+            if late && matches!(*state, State::Idle) {
+                // Takes no lock of the pool while it holds its own.
+                drop(state);
+                if leave(slot) {
+                    return;
+                }
+                // An owner has taken this thread meanwhile.
+                state = slot.state.lock();
+            }
+        }
+        let job = std::mem::take(&mut *state);
+        drop(state);
+        let result = match job {
+            // Values that the job captured report a panic.
+            State::Given(job) => catch_unwind(AssertUnwindSafe(job)).ok(),
+            _ => None,
+        };
+        POOL.lock().idle.push(slot.clone());
+        drop(result);
+    }
+}
+
+/// Leaves the pool. Returns false if the thread is not in the pool.
+fn leave(slot: &Arc<Slot>) -> bool {
+    let mut pool = POOL.lock();
+    let at = pool.idle.iter().position(|s| Arc::ptr_eq(s, slot));
+    at.map(|at| pool.idle.remove(at)).is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Barrier;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::mpsc::channel;
+
+    #[test]
+    fn jobs_of_one_call_run_at_once_and_a_panic_ends_none_of_the_next() {
+        for round in 0..20 {
+            let (count, (done, ended)) = (1 + round % 7, channel());
+            let meeting = Arc::new(Barrier::new(count));
+            for worker in take(count).unwrap() {
+                let (meeting, done) = (meeting.clone(), done.clone());
+                worker.run(move || {
+                    meeting.wait();
+                    done.send(()).unwrap();
+                    std::panic::panic_any(())
+                });
+            }
+            drop(done);
+            assert_eq!(ended.iter().count(), count);
+        }
+    }
+
+    #[test]
+    fn every_job_runs_once() {
+        let ran = Arc::new(AtomicUsize::new(0));
+        for round in 1..=2_000 {
+            let (done, ended) = channel::<()>();
+            for worker in take(2).unwrap() {
+                let (ran, done) = (ran.clone(), done.clone());
+                worker.run(move || {
+                    ran.fetch_add(1, Ordering::Relaxed);
+                    done
+                });
+            }
+            drop(done);
+            assert!(ended.recv().is_err());
+            assert_eq!(ran.load(Ordering::Relaxed), 2 * round);
+        }
+    }
+
+    #[test]
+    fn a_thread_that_got_no_job_is_taken_again() {
+        let slots: Vec<_> = take(3).unwrap().iter().filter_map(|w| w.0.clone()).collect();
+        // The threads go back to the pool, where other tests may take them.
+        for slot in &slots {
+            while matches!(*slot.state.lock(), State::Dropped) {
+                std::thread::yield_now();
+            }
+        }
+        let (done, ended) = channel();
+        for (i, worker) in take(5).unwrap().into_iter().enumerate() {
+            let done = done.clone();
+            worker.run(move || done.send(i).unwrap());
+        }
+        drop(done);
+        let mut all: Vec<_> = ended.iter().collect();
+        all.sort_unstable();
+        assert_eq!(all, [0, 1, 2, 3, 4]);
+    }
+}

@@ -1,0 +1,72 @@
+//! Controllers whose service threads never run: the threads that wait for commands execute them.
+
+use crate::args;
+use crate::engine::testing;
+use crate::soft::nvme::{SoftConfig, SoftController};
+use crate::storage::{Cache, Drive, Volume};
+use std::time::Duration;
+
+const COUNT: u64 = 40_000;
+/// Deadline of waits that a fault makes expire.
+const SHORT: Duration = Duration::from_millis(300);
+
+fn values() -> Vec<u64> {
+    (0..COUNT).map(|i| i.wrapping_mul(0x9e37_79b9_7f4a_7c15)).collect()
+}
+
+/// Returns a volume on a controller in this state.
+fn alone(spec: &str) -> (SoftController, Volume) {
+    let controller = SoftController::start_without_service(SoftConfig::parse(spec).unwrap()).unwrap();
+    let drive = Drive::attach(controller.attachment(), None).unwrap();
+    let volume = Volume::on(&testing::cpu(), [drive]).queues(3).depth(16).build().unwrap();
+    (controller, volume)
+}
+
+fn cache(volume: &Volume) -> Cache {
+    Cache::on(volume).bytes(64 << 10).build().unwrap()
+}
+
+#[test]
+fn the_host_and_kernels_execute_the_commands_that_they_wait_for() {
+    for threads in [1, 2, 3] {
+        let (controller, volume) = alone(&format!("mem:4M,threads={threads}"));
+        volume.store_array("a", &values()).unwrap();
+        assert!(volume.read_array::<u64>("a").unwrap() == values());
+        let cache = cache(&volume);
+        let array = cache.open::<u64>("a").unwrap();
+        for _ in 0..3 {
+            // A kernel loads the elements.
+            assert!(array.read(0..COUNT).unwrap() == values());
+            cache.discard().unwrap();
+        }
+        // Queues are deleted and memory is unmapped, which the service has to agree to.
+        drop((array, cache, volume));
+        assert!(controller.statistics().total().reads > 0, "the commands were those of this controller");
+    }
+}
+
+#[test]
+fn a_wait_that_executes_commands_ends_at_its_deadline_and_when_it_is_told_to_stop() {
+    let (_controller, volume) = alone("mem:4M,threads=1,lose-completion=1024-1031");
+    let cached = cache(&volume);
+    // Of page 128 on, which is block 1024.
+    let array = cached.array::<u64>(128, 2000).unwrap();
+    volume.set_deadline(SHORT).unwrap();
+    let e = array.read(0..2000).unwrap_err().to_string();
+    assert!(e.contains("timed out"), "{e}");
+    volume.recover().unwrap();
+
+    let (_controller, volume) = alone("mem:4M,threads=1,latency=3600s");
+    let cached = cache(&volume);
+    volume.set_deadline(Duration::from_secs(7200)).unwrap();
+    let engine = volume.engine().clone();
+    let run = testing::start(&engine, "wb_cache_touch", engine.grid(32, 1), args!(&cached, 0u64, 16u64)).unwrap();
+    while cached.occupancy().unwrap().busy == 0 {
+        std::thread::yield_now();
+    }
+    // The kernel waits for reads that are executed and not completed.
+    run.stop().unwrap();
+    run.finish().unwrap();
+    volume.set_deadline(SHORT).unwrap();
+    volume.recover().unwrap();
+}
