@@ -177,6 +177,8 @@ fn a_raw_folder_of_ogb_has_the_vertices_of_its_list() {
         assert_eq!(noted(&loaded), ["5 vertices, as num-node-list.csv says"]);
         let Imported::InMemory(stored) = load_or_sort(path, &LoadOptions::default()).unwrap() else { panic!() };
         assert_eq!(*stored, loaded);
+        // A program compares the files that it reads with those that it writes.
+        assert!(["edge.csv", "num-node-list.csv"].iter().all(|name| files(path).contains(&raw.join(name))));
     }
     let chosen = load(&raw, &LoadOptions::default().vertices(Some(9))).unwrap();
     assert_eq!((chosen.csr.vertices(), noted(&chosen).len()), (9, 0));

@@ -179,9 +179,12 @@ impl<'a> Reader<'a> {
 
 /// Returns the files that [`load`] may read for a path: itself, and those beside it that have parts of the same graph.
 pub(crate) fn files(path: &Path) -> Vec<PathBuf> {
+    if let Some(edges) = ogb::edges(path) {
+        return files(&edges);
+    }
     let parts = match FileFormat::of(path) {
         Some(FileFormat::Ldbc) => ldbc::Paths::of(path),
-        Some(_) => return vec![path.to_owned()],
+        Some(_) => return ogb::list_beside(path).into_iter().chain([path.to_owned()]).collect(),
         None => ldbc::Paths::from_prefix(path, ""),
     };
     vec![path.to_owned(), parts.vertices, parts.edges, parts.properties]

@@ -28,14 +28,19 @@ pub(super) fn edges(folder: &Path) -> Option<PathBuf> {
     [folder.to_owned(), folder.join("raw")].iter().find_map(|folder| file(folder, EDGES))
 }
 
+/// Returns the file beside a folder's file of edges that has the number of vertices.
+pub(super) fn list_beside(edges: &Path) -> Option<PathBuf> {
+    if decompress::uncompressed_name(edges).file_name().is_none_or(|name| name != EDGES) {
+        return None;
+    }
+    let folder = edges.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    file(folder, VERTICES)
+}
+
 impl Reader<'_> {
     /// Returns the number of vertices that a file beside the edges names, as a decision to show.
     pub(super) fn vertices_beside(&self, edges: &Path) -> Result<Option<Notice>, ImportError> {
-        if decompress::uncompressed_name(edges).file_name().is_none_or(|name| name != EDGES) {
-            return Ok(None);
-        }
-        let folder = edges.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let Some(list) = file(folder, VERTICES) else { return Ok(None) };
+        let Some(list) = list_beside(edges) else { return Ok(None) };
         let bytes = Bytes::open(&list, self)?;
         let (mut header, mut numbers) = (Header::new(&bytes), Vec::new());
         while let Some(line) = header.next()? {
