@@ -35,14 +35,14 @@ class deadline {
   /// @return `go_on`, `timed_out` after the deadline, or `stopped` after a stop, an abort or a fault of the run. The flags are read
   /// in relaxed order: a wait that ends this way has acquired nothing.
   WB_FN wait_status expired() {
-    if (!is_due(true)) return wait_status::go_on;
+    if ((++turns_ & (look_every - 1)) != 0 && !pause(true)) return wait_status::go_on;
     return judge(look(control_, start(), turns_));
   }
 
   /// @brief Counts a turn for lanes that wait together. The leader looks, and all lanes get the leader's result. Collective over
   /// `mask`, converged.
   WB_FN wait_status expired(warp::mask_t mask) {
-    if (!is_due(warp::width == 1)) return wait_status::go_on;
+    if ((++turns_ & (look_every - 1)) != 0 && !pause(warp::width == 1)) return wait_status::go_on;
     start();
     uint32_t seen = 0;
     if (warp::is_leader(mask)) seen = look(control_, started_, turns_);
@@ -65,15 +65,14 @@ class deadline {
   static constexpr uint32_t pause_ns = 40;
 #endif
 
-  // Counts a turn, and pauses unless the turn is one that looks at the clock. Returns true if it is. After a sleep of a CPU thread
-  // a turn looks too if `alone`: other lanes may not have slept.
-  WB_FN bool is_due([[maybe_unused]] bool alone) {
-    const bool due = (++turns_ & (look_every - 1)) == 0;
+  // Pauses between two looks at the clock. Returns true if a look costs nothing now: after a sleep of a CPU thread that waits
+  // `alone`. Other lanes may not have slept.
+  WB_FN bool pause([[maybe_unused]] bool alone) {
 #if WB_GPU
-    if (!due && turns_ > spin_turns) order::relax(pause_ns);
-    return due;
+    if (turns_ > spin_turns) order::relax(pause_ns);
+    return false;
 #else
-    return due || (cpu::pause(pauses_) && alone);
+    return cpu::pause(pauses_) && alone;
 #endif
   }
 
