@@ -225,7 +225,7 @@ impl Sequence {
                 states.iter_mut().for_each(|s| drop(s.remove(name)));
             }
             Operation::Read => {
-                let (_, outcome) = self.compare(v, self.number % 2 == 0);
+                let (_, outcome) = self.compare(v, self.number.is_multiple_of(2));
                 v.flush()?;
                 outcome?;
                 return Ok(None);
