@@ -149,7 +149,7 @@ mod tests {
 
     #[test]
     fn no_suggestion_is_a_job_that_writes() {
-        for typed in ["rw", "readwrite", "rand-write", "wirte"] {
+        for typed in ["rw", "readwrite", "rand-write", "writes"] {
             let text = message(&["bench", "nvme", "--rw", typed]);
             assert!(
                 text.contains("possible values: read, write") && !text.contains("similar value"),

@@ -145,8 +145,8 @@ template <class Id, class C, class Source> WB_FN void pagerank_pull(const wb_pag
             whole = list >= first && list_end <= last;
           }
           scanned += count;
-          const double s =
-              sum_of_run(edges, reader, begin, count, [&](Id n) { return is_valid_edge(edges, n, p.vertices, bad) ? contribution[n] : C{0}; });
+          const double s = sum_of_run(edges, reader, begin, count,
+                                      [&](Id n) { return is_valid_edge(edges, n, p.vertices, bad) ? contribution[n] : C{0}; });
           if (count) {
             if (whole) {
               sum[v] = s;

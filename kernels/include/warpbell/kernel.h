@@ -102,11 +102,15 @@ struct image {
 /// Kernels have internal linkage, because the table names them. A program may hold several images with kernels of equal names.
 #define WB_KERNEL static
 /// @brief Defines the function `SYMBOL`, which returns the description of this image to the host.
-#define WB_IMAGE(SYMBOL)                                                                                                                  \
-  extern "C" const ::warpbell::cpu::image* SYMBOL() {                                                                                     \
-    static const ::warpbell::cpu::image i = {::warpbell::abi::fingerprint(), ::warpbell::cpu::kernel_list(), &::warpbell::cpu::run_block, \
-                                             ::warpbell::warp::width, WB_IMAGE_FLAGS, &::warpbell::cpu::set_assist};                       \
-    return &i;                                                                                                                            \
+#define WB_IMAGE(SYMBOL)                                                     \
+  extern "C" const ::warpbell::cpu::image* SYMBOL() {                        \
+    static const ::warpbell::cpu::image i = {::warpbell::abi::fingerprint(), \
+                                             ::warpbell::cpu::kernel_list(), \
+                                             &::warpbell::cpu::run_block,    \
+                                             ::warpbell::warp::width,        \
+                                             WB_IMAGE_FLAGS,                 \
+                                             &::warpbell::cpu::set_assist};  \
+    return &i;                                                               \
   }
 /// @brief Enters the kernel `NAME` in the table of this image.
 #define WB_EXPORT(NAME)                                                                                                                 \
