@@ -112,7 +112,7 @@ fn lists_of_other_programs_are_read_as_they_are() {
             "% bip unweighted\n% 3 2 3\n1 1\n1 2\n2 3\n",
             &["5 vertices  3 edges", "note: bipartite: 2 is added"],
         ),
-        ("m.mtx", "%MatrixMarket matrix coordinate unsigned-integer general\n2 2 1\n1 2 1\n", &["2 vertices  1 edges"]),
+        ("m.mtx", "%MatrixMarket matrix coordinate unsigned-integer general\n2 2 1\n1 2 1\n", &["2 vertices  1 edge "]),
     ] {
         let input = write(&folder, file, text);
         mentions(&succeeds(&["graph", "sssp", &input]), &[words, &["verified (GAP rules)"]].concat());

@@ -44,7 +44,7 @@ fn attributes_of_networkx_are_read() {
     }
     for (text, expected) in [
         ("1 2 {}\n1 2\n", "line 2: `` is no list of attributes in braces, as in {'weight': 3}"),
-        ("1 2 {}\n1 2 {'weight': 3\n", "line 2: `{\\'weight\\': 3` is no list of attributes"),
+        ("1 2 {}\n1 2 {'weight': 3\n", "line 2: `{'weight': 3` is no list of attributes"),
         ("1 2 {'weight': 'heavy'}\n", "is not a weight"),
         ("1 2 {'weight': -1}\n", "line 1: weight -1 is negative"),
     ] {
