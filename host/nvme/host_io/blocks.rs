@@ -32,7 +32,7 @@ impl HostQueue<'_> {
     /// # Errors
     /// - [`NvmeError::Command`] if the controller completes the command with an error.
     /// - [`NvmeError::QueueStuck`] if no slot is free.
-    /// - Those of [`Self::execute`], and of [`Self::recover`] with [`InFlight::Requeue`].
+    /// - Those of [`Self::execute`], and of [`Self::recover`] with [`InFlight::Requeue`](crate::nvme::InFlight::Requeue).
     /// - Those of [`QueueSet::reset`](crate::nvme::QueueSet::reset) if a reset of the controller ended the queue.
     pub fn flush_always(&mut self, namespace: &Namespace) -> Result<(), NvmeError> {
         self.one(SqEntry::new(io::FLUSH, 0, namespace.id()), &[])
