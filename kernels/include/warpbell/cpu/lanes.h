@@ -62,9 +62,10 @@ inline void barrier(std::atomic<uint32_t>& arrived, std::atomic<uint32_t>& gener
     generation.store(g + 1, std::memory_order_release);
     generation.notify_all();
   } else {
+    uint64_t yielded = 0;
     for (uint32_t i = 0; i < barrier_yields; ++i) {
       if (generation.load(std::memory_order_acquire) != g) return;
-      if (!try_yield()) break;
+      if (!try_yield(now_ns(), yielded)) break;
     }
     generation.wait(g, std::memory_order_acquire);
   }

@@ -32,21 +32,23 @@ inline void set_assist(assist_function f) { assist.store(f, std::memory_order_re
 constexpr uint64_t long_yield_ns = 1'000'000;  // a yield of this length has given a time slice to another program
 constexpr uint64_t contended_ns = 50'000'000;  // time after a long yield in which this thread does not yield
 
-// Yields, unless this thread's yields are long at present. Returns false then.
-inline bool try_yield() {
+// Yields, unless this thread's yields are long at present. Returns false then. `now` is the time, and `yielded` that of the last
+// yield of this wait, or 0. Reading the clock can take longer than a yield, so each yield is measured by the next pause.
+inline bool try_yield(uint64_t now, uint64_t& yielded) {
   static thread_local uint64_t contended_until = 0;
-  const uint64_t before = now_ns();
-  if (before < contended_until) return false;
+  if (yielded != 0 && now - yielded >= long_yield_ns) contended_until = now + contended_ns;
+  yielded = 0;
+  if (now < contended_until) return false;
+  yielded = now;
   yield();
-  const uint64_t after = now_ns();
-  if (after - before >= long_yield_ns) contended_until = after + contended_ns;
   return true;
 }
 
 // State of the pauses of one wait.
 struct pauses {
-  uint64_t since = 0;  // time of the first pause without work, or 0
-  uint32_t looks = 1;  // turns that go on without a pause: work was done, and the wait may be over
+  uint64_t since = 0;    // time of the first pause without work, or 0
+  uint64_t yielded = 0;  // time of the pause before this one, if that was a yield
+  uint32_t looks = 1;    // turns that go on without a pause: work was done, and the wait may be over
 };
 
 constexpr uint64_t yields_ns = 100'000;           // time in which a wait yields before it sleeps
@@ -61,7 +63,7 @@ inline bool pause([[maybe_unused]] pauses& p) {
 #else
   const assist_function f = assist.load(std::memory_order_acquire);
   if (f != nullptr && f() != 0) {
-    p = pauses{0, looks_after_work};
+    p = pauses{0, 0, looks_after_work};
     return false;
   }
   if (p.looks != 0) {
@@ -71,7 +73,7 @@ inline bool pause([[maybe_unused]] pauses& p) {
   const uint64_t now = now_ns();
   if (p.since == 0) p.since = now;
   const uint64_t waited = now - p.since;
-  if (waited < yields_ns && try_yield()) return false;
+  if (waited < yields_ns && try_yield(now, p.yielded)) return false;
   uint64_t nap = waited / 4;
   nap = nap < nap_ns[0] ? nap_ns[0] : nap < nap_ns[1] ? nap : nap_ns[1];
   const timespec t = {0, static_cast<long>(nap)};
