@@ -91,8 +91,8 @@ fn kernels_go_on_when_a_cut_network_is_back() {
         tool(join);
         moved.join().unwrap();
     });
-    until("the association", || connection.counters().reconnects > 0);
-    assert!(move_blocks(&volume, &data, 2));
+    // The recovery may have reset the controller before the association came back by itself, which counts as no reconnection.
+    until("the association", || move_blocks(&volume, &data, 2));
     println!("{:?}; {:?}", connection.counters(), connection.last_loss());
     assert!(target_disk(2).read(0, data.len()) == data);
 }
