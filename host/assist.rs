@@ -1,9 +1,10 @@
-//! Work of software devices that waiting threads do themselves. Uses no other module.
+//! Work of software devices that waiting threads do themselves.
 //!
 //! A thread that waits for a command of a software device hands its processor to the device's thread, and gets it back
 //! when the command has ended. Beside other programs each of these changes takes a time slice. So a waiting thread
 //! executes the commands itself: a thread of a kernel on the CPU, or a thread of the host.
 
+use crate::per_process::PerProcess;
 use parking_lot::RwLock;
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -17,19 +18,27 @@ pub(crate) trait Assisted: Send + Sync {
     fn assist(&self) -> usize;
 }
 
-static LIST: RwLock<Vec<Arc<dyn Assisted>>> = RwLock::new(Vec::new());
-/// Number of changes of the list.
-static CHANGES: AtomicU64 = AtomicU64::new(0);
-/// Number of kernel threads that run now.
-static ASSISTANTS: AtomicUsize = AtomicUsize::new(0);
-/// Number of threads that have looked at the list so far. They begin at different entries.
-static LOOKERS: AtomicUsize = AtomicUsize::new(0);
+/// What the threads of a process share. A child that was forked has no service, and does nothing for those of its parent.
+#[derive(Default)]
+struct Shared {
+    list: RwLock<Vec<Arc<dyn Assisted>>>,
+    /// Number of changes of the list.
+    changes: AtomicU64,
+    /// Number of kernel threads that run now.
+    assistants: AtomicUsize,
+    /// Number of threads that have looked at the list so far. They begin at different entries.
+    lookers: AtomicUsize,
+}
+
+static SHARED: PerProcess<Shared> = PerProcess::new(Shared::default);
 
 /// Calls between two that begin at another entry than the one that had work last.
 const TURN: usize = 8;
 
 /// This thread's copy of the list.
 struct Local {
+    /// That of this process, unless it was forked since.
+    shared: &'static Shared,
     changes: u64,
     list: Vec<Arc<dyn Assisted>>,
     /// Entry that had work last.
@@ -38,20 +47,25 @@ struct Local {
 }
 
 thread_local! {
-    static LOCAL: RefCell<Local> = RefCell::new(Local {
-        changes: 0,
-        list: Vec::new(),
-        at: LOOKERS.fetch_add(1, Ordering::Relaxed),
-        calls: 0,
-    });
+    static LOCAL: RefCell<Local> = RefCell::new(Local::new(SHARED.get()));
 }
 
 impl Local {
+    fn new(shared: &'static Shared) -> Self {
+        let at = shared.lookers.fetch_add(1, Ordering::Relaxed);
+        Self { shared, changes: 0, list: Vec::new(), at, calls: 0 }
+    }
+
     fn assist(&mut self) -> usize {
-        let changes = CHANGES.load(Ordering::Acquire);
+        let shared = SHARED.get();
+        if !std::ptr::eq(shared, self.shared) {
+            // Services of the parent, whose threads do not run here, would wait for these at their end.
+            std::mem::forget(std::mem::replace(self, Self::new(shared)));
+        }
+        let changes = shared.changes.load(Ordering::Acquire);
         if changes != self.changes {
             // The list may be newer than `changes`. The next call then reads it once more.
-            self.list.clone_from(&LIST.read());
+            self.list.clone_from(&shared.list.read());
             self.changes = changes;
         }
         let entries = self.list.len();
@@ -101,16 +115,18 @@ impl std::fmt::Debug for Registration {
 
 impl Registration {
     pub(crate) fn new(assisted: Arc<dyn Assisted>) -> Self {
-        LIST.write().push(assisted.clone());
-        CHANGES.fetch_add(1, Ordering::Release);
+        let shared = SHARED.get();
+        shared.list.write().push(assisted.clone());
+        shared.changes.fetch_add(1, Ordering::Release);
         Self(assisted)
     }
 }
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        LIST.write().retain(|a| !Arc::ptr_eq(a, &self.0));
-        CHANGES.fetch_add(1, Ordering::Release);
+        let shared = SHARED.get();
+        shared.list.write().retain(|a| !Arc::ptr_eq(a, &self.0));
+        shared.changes.fetch_add(1, Ordering::Release);
     }
 }
 
@@ -119,19 +135,19 @@ pub(crate) struct Assistant(());
 
 impl Assistant {
     pub(crate) fn enter() -> Self {
-        ASSISTANTS.fetch_add(1, Ordering::Relaxed);
+        SHARED.get().assistants.fetch_add(1, Ordering::Relaxed);
         Self(())
     }
 
     /// Returns the number of threads that run kernels now.
     pub(crate) fn count() -> usize {
-        ASSISTANTS.load(Ordering::Relaxed)
+        SHARED.get().assistants.load(Ordering::Relaxed)
     }
 }
 
 impl Drop for Assistant {
     fn drop(&mut self) {
-        ASSISTANTS.fetch_sub(1, Ordering::Relaxed);
+        SHARED.get().assistants.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -175,5 +191,23 @@ mod tests {
             assist();
         }
         assert_eq!(first.left.load(Ordering::Relaxed), 1);
+    }
+
+    #[test]
+    fn a_forked_child_assists_its_own_devices_only() {
+        let owner = std::thread::current().id();
+        let work = |left| Arc::new(Work { owner, left: AtomicUsize::new(left), nested: AtomicBool::new(false) });
+        let parents = work(1_000_000);
+        let _registration = Registration::new(parents.clone());
+        while assist() == 0 {}
+        let left = || parents.left.load(Ordering::Relaxed);
+        // Another thread changes the list at the moment of the fork.
+        let _held = SHARED.get().list.write();
+        let child = crate::per_process::in_forked_child(|| {
+            let (before, own) = (left(), work(1));
+            let _registration = Registration::new(own.clone());
+            (0..4 * TURN).map(|_| assist()).sum::<usize>() == 1 && left() == before
+        });
+        assert_eq!(child, Some(true));
     }
 }

@@ -76,6 +76,7 @@ mod mmio;
 #[cfg(feature = "storage")]
 pub mod nvme;
 pub mod pci;
+mod per_process;
 pub mod processors;
 #[cfg(any(feature = "storage", feature = "shmem"))]
 mod random;

@@ -1,6 +1,7 @@
 //! Threads that run the blocks of kernels on the CPU. They stay for the next kernel: starting a thread takes longer than a
 //! short kernel, and beside other programs a new thread waits for a time slice.
 
+use crate::per_process::PerProcess;
 use parking_lot::{Condvar, Mutex};
 use std::any::Any;
 use std::io;
@@ -34,13 +35,8 @@ enum State {
     Dropped,
 }
 
-struct Pool {
-    /// Process that started the threads. A process that was forked has none of them.
-    process: u32,
-    idle: Vec<Arc<Slot>>,
-}
-
-static POOL: Mutex<Pool> = Mutex::new(Pool { process: 0, idle: Vec::new() });
+/// Threads without work.
+static IDLE: PerProcess<Mutex<Vec<Arc<Slot>>>> = PerProcess::new(Mutex::default);
 
 /// Takes threads out of the pool, and starts those that are missing. All of them run at once.
 ///
@@ -48,13 +44,9 @@ static POOL: Mutex<Pool> = Mutex::new(Pool { process: 0, idle: Vec::new() });
 /// Those of starting a thread.
 pub(super) fn take(count: usize) -> io::Result<Vec<Worker>> {
     let mut workers: Vec<Worker> = {
-        let mut pool = POOL.lock();
-        if pool.process != std::process::id() {
-            pool.process = std::process::id();
-            pool.idle.clear();
-        }
-        let kept = pool.idle.len().saturating_sub(count);
-        pool.idle.drain(kept..).map(|slot| Worker(Some(slot))).collect()
+        let mut idle = IDLE.get().lock();
+        let kept = idle.len().saturating_sub(count);
+        idle.drain(kept..).map(|slot| Worker(Some(slot))).collect()
     };
     while workers.len() < count {
         let slot = Arc::new(Slot::default());
@@ -115,16 +107,16 @@ fn work(slot: &Arc<Slot>) {
             State::Given(job) => catch_unwind(AssertUnwindSafe(job)).ok(),
             _ => None,
         };
-        POOL.lock().idle.push(slot.clone());
+        IDLE.get().lock().push(slot.clone());
         drop(result);
     }
 }
 
 /// Leaves the pool. Returns false if the thread is not in the pool.
 fn leave(slot: &Arc<Slot>) -> bool {
-    let mut pool = POOL.lock();
-    let at = pool.idle.iter().position(|s| Arc::ptr_eq(s, slot));
-    at.map(|at| pool.idle.remove(at)).is_some()
+    let mut idle = IDLE.get().lock();
+    let at = idle.iter().position(|s| Arc::ptr_eq(s, slot));
+    at.map(|at| idle.remove(at)).is_some()
 }
 
 #[cfg(test)]
@@ -168,6 +160,21 @@ mod tests {
             assert!(ended.recv().is_err());
             assert_eq!(ran.load(Ordering::Relaxed), 2 * round);
         }
+    }
+
+    #[test]
+    fn a_forked_child_has_threads_of_its_own_also_if_the_pool_was_in_use() {
+        let _held = IDLE.get().lock();
+        let child = crate::per_process::in_forked_child(|| {
+            let (done, ended) = channel();
+            for worker in take(3).unwrap() {
+                let done = done.clone();
+                worker.run(move || done.send(()).unwrap());
+            }
+            drop(done);
+            ended.iter().count() == 3
+        });
+        assert_eq!(child, Some(true));
     }
 
     #[test]
