@@ -1,5 +1,6 @@
 //! Pauses of a polling thread: it spins, then yields, then sleeps. Uses no other module.
 
+use std::cell::Cell;
 use std::os::fd::RawFd;
 use std::time::{Duration, Instant};
 
@@ -21,8 +22,37 @@ const ALONE: Duration = Duration::from_micros(200);
 
 /// Length of a yield that has given a whole time slice to another program.
 const LONG_YIELD: Duration = Duration::from_millis(1);
-/// Time after a long yield in which a thread sleeps instead of yielding. A short sleep is over sooner than another program's slice.
-const CONTENDED: Duration = Duration::from_millis(50);
+/// Shortest and longest time after a long yield in which a thread sleeps instead of yielding: a short sleep is over sooner than another
+/// program's slice. Each time is twice the one before it, as long as the first yield after it is long again.
+const CONTENDED: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(1)];
+/// Shortest and longest of these sleeps.
+const CONTENDED_NAPS: [Duration; 2] = [Duration::from_micros(5), Duration::from_micros(100)];
+
+/// What a thread knows about other programs on its processor.
+#[derive(Clone, Copy, Debug, Default)]
+struct Contention {
+    /// Time until which another program is taken to want the processor, if one ever did.
+    until: Option<Instant>,
+    /// How long that was assumed the last time.
+    period: Duration,
+}
+
+thread_local! {
+    static CONTENTION: Cell<Contention> = const { Cell::new(Contention { until: None, period: Duration::ZERO }) };
+}
+
+impl Contention {
+    /// Returns what is known after a long yield that ended now.
+    fn after_long_yield(self, now: Instant) -> Self {
+        let lasts = self.until.is_some_and(|until| now.saturating_duration_since(until) < CONTENDED[0]);
+        let period = if lasts { (2 * self.period).min(CONTENDED[1]) } else { CONTENDED[0] };
+        Self { until: Some(now + period), period }
+    }
+
+    fn holds_at(self, now: Instant) -> bool {
+        self.until.is_some_and(|until| now < until)
+    }
+}
 
 /// One pause between two polls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,13 +82,13 @@ pub(crate) struct Idle {
     spins: bool,
     /// Time of the last pause, if that was a yield.
     yielded: Option<Instant>,
-    /// Time until which another program is taken to want the processor.
-    contended: Option<Instant>,
+    /// True if another program was taken to want the processor at the last pause that would have been a yield.
+    is_contended: bool,
 }
 
 impl Idle {
     pub(crate) fn new(pace: Pace) -> Self {
-        Self { pace, rounds: 0, since: None, spins: !pace.spin.is_zero(), yielded: None, contended: None }
+        Self { pace, rounds: 0, since: None, spins: !pace.spin.is_zero(), yielded: None, is_contended: false }
     }
 
     /// Resets the pause after a poll that found work.
@@ -68,7 +98,12 @@ impl Idle {
 
     fn busy_at(&mut self, now: impl Fn() -> Instant) {
         self.end_yield(now);
-        *self = Self { contended: self.contended, ..Self::new(self.pace) };
+        *self = Self { is_contended: self.is_contended, ..Self::new(self.pace) };
+    }
+
+    /// Returns true if another program seems to want this thread's processor. Such a thread does best what others have no time for.
+    pub(crate) fn is_contended(&self) -> bool {
+        self.is_contended
     }
 
     /// Looks how long the yield before this poll was, if there was one. The poll itself is short beside a time slice.
@@ -76,7 +111,7 @@ impl Idle {
         if let Some(yielded) = self.yielded.take() {
             let now = now();
             if now.saturating_duration_since(yielded) >= LONG_YIELD {
-                self.contended = Some(now + CONTENDED);
+                CONTENTION.set(CONTENTION.get().after_long_yield(now));
             }
         }
     }
@@ -103,7 +138,7 @@ impl Idle {
         }
         // Keeps the counter at the end of the yields, so that it never wraps into them.
         self.rounds = self.pace.yields;
-        self.nap(now())
+        self.nap(now(), self.pace.naps)
     }
 
     /// Counts a poll that found no work, and pauses.
@@ -113,15 +148,15 @@ impl Idle {
 
     /// Returns a yield, or a sleep if yields are long at present.
     fn yields(&mut self, now: Instant) -> Pause {
-        if self.contended.is_some_and(|until| now < until) {
-            return self.nap(now);
+        self.is_contended = CONTENTION.get().holds_at(now);
+        if self.is_contended {
+            return self.nap(now, CONTENDED_NAPS);
         }
-        (self.contended, self.yielded) = (None, Some(now));
+        self.yielded = Some(now);
         Pause::Yield
     }
 
-    fn nap(&mut self, now: Instant) -> Pause {
-        let [shortest, longest] = self.pace.naps;
+    fn nap(&mut self, now: Instant, [shortest, longest]: [Duration; 2]) -> Pause {
         Pause::Nap((self.elapsed(now) / 8).clamp(shortest, longest))
     }
 
@@ -209,13 +244,23 @@ mod tests {
         let (mut idle, clock) = (Idle::new(Pace { spin: Duration::ZERO, ..PACE }), Clock::new());
         assert_eq!(clock.pause(&mut idle), Pause::Yield);
         clock.pass(LONG_YIELD);
-        let until = clock.0.get() + CONTENDED;
-        while clock.0.get() < until {
-            // Also after work.
+        for period in [50, 100, 200, 400, 800, 1_000, 1_000].map(Duration::from_millis) {
+            let until = clock.0.get() + period;
+            while clock.0.get() < until {
+                // Also after work, and in another wait of this thread.
+                idle.busy_at(|| clock.0.get());
+                assert_eq!(clock.pause(&mut idle), Pause::Nap(CONTENDED_NAPS[0]));
+                assert!(idle.is_contended());
+                idle = Idle { is_contended: true, ..Idle::new(idle.pace) };
+            }
             idle.busy_at(|| clock.0.get());
-            assert_eq!(clock.pause(&mut idle), Pause::Nap(PACE.naps[0]));
+            assert_eq!(clock.pause(&mut idle), Pause::Yield);
+            assert!(!idle.is_contended());
+            clock.pass(LONG_YIELD);
         }
+        clock.pass(2 * CONTENDED[1]);
         idle.busy_at(|| clock.0.get());
+        clock.pass(CONTENDED[0]);
         assert_eq!([(); 2].map(|()| clock.pause(&mut idle)), [Pause::Yield; 2], "a short yield is no reason");
     }
 

@@ -85,6 +85,7 @@ pub mod rdma;
 #[cfg(any(feature = "storage", feature = "shmem"))]
 pub mod refused;
 pub mod remedy;
+mod responsive;
 #[cfg(any(feature = "storage", feature = "shmem"))]
 mod setters;
 #[cfg(feature = "shmem")]

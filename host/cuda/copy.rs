@@ -6,6 +6,7 @@
 use super::context::Current;
 use super::driver::{CUdeviceptr, CUevent, CUstream, Driver, call};
 use super::error::{CudaError, code};
+use super::wait::Wait;
 use cudarc::driver::sys;
 use std::ffi::{c_uint, c_void};
 use std::time::{Duration, Instant};
@@ -113,7 +114,7 @@ impl Copier {
     }
 
     fn wait(&mut self, slot: usize, what: &'static str) -> Result<(), CudaError> {
-        let mut started = None;
+        let (mut started, mut pauses) = (None, Wait::new());
         loop {
             // SAFETY: own event.
             let answer = unsafe { (self.driver.cuEventQuery)(self.slots[slot].done) };
@@ -124,7 +125,7 @@ impl Copier {
                 self.lost = true;
                 return self.usable(what);
             }
-            std::thread::yield_now();
+            pauses.pause();
         }
     }
 

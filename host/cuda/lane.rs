@@ -10,6 +10,7 @@
 use super::context::Current;
 use super::driver::{CUevent, CUstream, Driver, call};
 use super::error::{CudaError, code};
+use super::wait::Wait;
 use cudarc::driver::sys;
 use std::ffi::c_uint;
 use std::time::{Duration, Instant};
@@ -60,10 +61,10 @@ impl Lane {
             .make_events(driver)
             .and_then(|()| unsafe { call!(driver, cuEventRecord(lane.start, lane.stream), WHAT) });
         made.inspect_err(|_| lane.destroy(driver))?;
-        let used = Instant::now();
+        let (used, mut pauses) = (Instant::now(), Wait::new());
         // SAFETY: own event.
         while unsafe { (driver.cuEventQuery)(lane.start) } == code::NOT_READY && used.elapsed() < FIRST_USE {
-            std::thread::yield_now();
+            pauses.pause();
         }
         Ok(lane)
     }

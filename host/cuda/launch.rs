@@ -5,6 +5,7 @@ use super::driver::{CUstream, Driver, call};
 use super::error::{CudaError, code};
 use super::lane::Lane;
 use super::module::{Function, Module};
+use super::wait::Wait;
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -201,6 +202,7 @@ impl Launcher {
         let driver = self.context().driver();
         let entered = Instant::now();
         let _current = self.context().current()?;
+        let mut pauses = Wait::new();
         let answer = loop {
             // SAFETY: own event.
             let answer = unsafe { (driver.cuEventQuery)(lane.end) };
@@ -213,7 +215,7 @@ impl Launcher {
             }
             let ran = started.elapsed();
             if ran < WATCH {
-                std::thread::yield_now();
+                pauses.pause();
             } else {
                 // A small part of the kernel's run time so far: waiting for a long kernel should not occupy a core.
                 std::thread::sleep((ran / 64).min(Duration::from_millis(1)).min(within - waited));

@@ -22,6 +22,7 @@ mod peer;
 mod pointer;
 mod stream;
 mod virtual_memory;
+mod wait;
 
 pub use context::{Context, StackLimit};
 pub use device::{DeviceInfo, VirtualMemoryFacts, WritesOrdering};

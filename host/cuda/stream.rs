@@ -6,6 +6,7 @@ use super::lane::Lane;
 use super::launch::{Launcher, refuse_capture};
 use super::memory_operation::MemoryOperation;
 use super::module::Function;
+use super::wait::Wait;
 use cudarc::driver::sys;
 use std::any::Any;
 use std::ffi::{c_uint, c_void};
@@ -207,13 +208,13 @@ impl Stream {
         let context = self.launcher.context();
         let driver = context.driver();
         let _current = context.current()?;
-        let entered = Instant::now();
+        let (entered, mut pauses) = (Instant::now(), Wait::new());
         // SAFETY: own event and a live stream.
         unsafe { call!(driver, cuEventRecord(lane.end, lane.stream), WHAT) }?;
         loop {
             // SAFETY: own event.
             match unsafe { (driver.cuEventQuery)(lane.end) } {
-                code::NOT_READY if entered.elapsed() < within => std::thread::yield_now(),
+                code::NOT_READY if entered.elapsed() < within => pauses.pause(),
                 code::NOT_READY => return Ok(false),
                 answer => return driver.check(answer, "cuEventQuery", WHAT).map(|()| true),
             }

@@ -2,6 +2,7 @@
 //! short kernel, and beside other programs a new thread waits for a time slice.
 
 use crate::per_process::PerProcess;
+use crate::responsive::Responsive;
 use parking_lot::{Condvar, Mutex};
 use std::any::Any;
 use std::io;
@@ -11,8 +12,6 @@ use std::time::Duration;
 
 /// Time after which a thread without work ends.
 const KEPT: Duration = Duration::from_secs(5);
-/// Timer slack of sleeps in nanoseconds. The default of 50 us would double the shortest sleep of a wait.
-const TIMER_SLACK_NS: libc::c_ulong = 1_000;
 
 /// A job, whose result is dropped when its thread can be taken again.
 type Job = Box<dyn FnOnce() -> Box<dyn Any> + Send>;
@@ -84,8 +83,7 @@ impl Slot {
 }
 
 fn work(slot: &Arc<Slot>) {
-    // SAFETY: sets a property of the calling thread and takes no pointers.
-    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, TIMER_SLACK_NS, 0, 0, 0) };
+    let _responsive = Responsive::enter();
     loop {
         let mut state = slot.state.lock();
         while matches!(*state, State::Idle) {

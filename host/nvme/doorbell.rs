@@ -3,6 +3,7 @@
 use super::{NvmeError, Port, PortError};
 use crate::idle::{Idle, Pace};
 use crate::memory::{Place, Region, Space};
+use crate::responsive::Responsive;
 use crate::wire::nvme::register;
 use parking_lot::Mutex;
 use std::fmt;
@@ -83,6 +84,7 @@ impl Forwarder {
         let view = Mailboxes(host);
         let thread = std::thread::Builder::new().name("wb-doorbell".to_owned()).spawn(move || {
             let (_kept, view) = (kept, view);
+            let _responsive = Responsive::enter();
             let mut idle = Idle::new(PACE);
             while !stopped.load(Ordering::Relaxed) {
                 match forward(&view, &mut watched, port.as_ref()) {

@@ -1,6 +1,7 @@
 //! The thread of an adapter, which runs all its queue pairs in turn.
 
 use crate::idle::{Idle, Pace};
+use crate::responsive::Responsive;
 use parking_lot::Mutex;
 use std::fmt;
 use std::io;
@@ -65,6 +66,7 @@ impl Shared {
     fn run(&self) {
         let mut mine: Vec<Slot> = Vec::new();
         let mut version = u64::MAX;
+        let _responsive = Responsive::enter();
         let mut idle = Idle::new(PACE);
         while !self.stop.load(Ordering::Acquire) {
             let now = self.version.load(Ordering::Acquire);

@@ -8,6 +8,7 @@ use super::ports::TargetPort;
 use super::transport::{End, Event, Place, Response, Transport, violation};
 use super::{NAP, Shared};
 use crate::idle::{Idle, Pace, Pause};
+use crate::responsive::Responsive;
 use crate::wire::nvme::fabrics::{self, Connect, ConnectData, fctype};
 use crate::wire::nvme::tcp::fes;
 use crate::wire::nvme::{SqEntry, Status, status};
@@ -99,6 +100,7 @@ pub(super) fn run(shared: &Arc<Shared>, transport: Box<dyn Transport>, port: usi
 
 impl Connection {
     fn serve(&mut self) -> Result<(), End> {
+        let _responsive = Responsive::enter();
         let mut idle = Idle::new(PACE);
         loop {
             let is_closed = !self.port().is_open() || self.host.as_ref().is_some_and(|h| h.is_closed());

@@ -8,6 +8,7 @@ use super::requester::{Requester, Route};
 use super::strangers::{self, GREETING_LIMIT, Limit, Stranger};
 use super::wire::{Cut, Wire};
 use crate::idle::{Idle, Pace, Pause};
+use crate::responsive::Responsive;
 use crate::this_host;
 use crate::wire::mlx5::Syndrome;
 use socket2::Socket;
@@ -29,8 +30,6 @@ const LONG_NAP: Duration = Duration::from_millis(100);
 const SPIN: Duration = Duration::from_secs(2);
 /// Rounds between two polls of idle sockets.
 const LOOK_EVERY: u32 = 16;
-/// Timer slack of sleeps in nanoseconds. The default of 50 us would double the shortest sleep.
-const TIMER_SLACK_NS: libc::c_ulong = 1_000;
 /// Most connections accepted in one round.
 const ACCEPTED: usize = 64;
 /// Pause before the next connection is accepted after the system failed to accept one.
@@ -97,8 +96,7 @@ impl Service {
 
     /// Runs until the adapter ends.
     pub(super) fn run(mut self) {
-        // SAFETY: sets a property of the calling thread and takes no pointers.
-        unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, TIMER_SLACK_NS, 0, 0, 0) };
+        let _responsive = Responsive::enter();
         let core = self.core.clone();
         let mut round = 0u32;
         while !core.stop.load(Ordering::Acquire) {

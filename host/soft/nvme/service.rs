@@ -13,9 +13,10 @@ use super::io::{self, Context, Outcome};
 use super::namespace::Span;
 use super::prp::Extent;
 use super::queue::{Answer, Cq, Sq};
-use crate::assist::{Assistant, Assisted};
+use crate::assist::{self, Assistant, Assisted};
 use crate::idle::{Idle, Pace};
 use crate::nvme::ring_service::{RingSetup, Snapshot};
+use crate::responsive::Responsive;
 use crate::wire::nvme::{SqEntry, Status, status};
 use parking_lot::Mutex;
 use std::cmp::Reverse;
@@ -45,8 +46,6 @@ const LONG_NAP: Duration = Duration::from_millis(100);
 const SPIN: Duration = Duration::from_secs(10);
 /// Idle rounds that yield the processor.
 const YIELDS: u32 = 1_000;
-/// Timer slack of sleeps in nanoseconds. The default of 50 us would double the shortest sleep.
-const TIMER_SLACK_NS: libc::c_ulong = 1_000;
 
 /// A completion that is held back until its time.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -125,8 +124,7 @@ impl Shared {
 
     /// Runs the service's thread until the controller stops.
     pub(super) fn run(&self, core: &Core) {
-        // SAFETY: sets a property of the calling thread and takes no pointers.
-        unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, TIMER_SLACK_NS, 0, 0, 0) };
+        let _responsive = Responsive::enter();
         let mut idle = Idle::new(pace(core));
         let processors = crate::processors::to_spin_on();
         let mut assisted = 0;
@@ -145,6 +143,11 @@ impl Shared {
                 Some(Round { commands: 1.., .. }) => idle.busy(),
                 Some(Round { watches: false, .. }) => std::thread::park_timeout(LONG_NAP),
                 _ => {
+                    // The thread of another service may be waiting for its processor.
+                    if idle.is_contended() && assist::assist() > 0 {
+                        idle.busy();
+                        continue;
+                    }
                     let due = round.and_then(|r| r.due);
                     let nap = |nap| std::thread::park_timeout(due.map_or(nap, |due| due.min(nap)));
                     idle.next().make(nap);

@@ -9,6 +9,7 @@ use super::{Core, Flow, Message};
 use crate::idle::{self, Idle, Pace, Pause};
 use crate::nvme::ring_service::copy;
 use crate::nvme::ring_service::{Answer, Cq, RingSetup, Snapshot, SubmissionRing};
+use crate::responsive::Responsive;
 use crate::wire::nvme::ana::AccessState;
 use crate::wire::nvme::{SqEntry, Status, status};
 use std::os::fd::RawFd;
@@ -100,6 +101,7 @@ impl Service {
         // Kernels on CPU threads need the processors more than idle polling does.
         let may_spin = processors >= 4 && core.mail.len() < processors;
         let spin = if may_spin { SPIN } else { Duration::ZERO };
+        let _responsive = Responsive::enter();
         let mut idle = Idle::new(Pace { spin, yields: YIELDS, naps: NAPS });
         while !core.stops() {
             if core.mail[self.index].waits() {

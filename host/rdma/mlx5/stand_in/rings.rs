@@ -18,6 +18,7 @@ use crate::rdma::{
     Adapter, AdapterPath, DeviceChoice, Gid, MemoryRange, PortFacts, QueueAddress, QueuePair, QueuePlan, QueueRings,
     RdmaError, ReceivePlan, RecordChoice, Registration, Rights, Route, TrafficClass,
 };
+use crate::responsive::Responsive;
 use crate::soft::nic::{SoftNic, SoftNicConfig, SoftQueuePair};
 use crate::wire::mlx5::doorbell::SendDoorbell;
 use crate::wire::mlx5::segment::DataSegment;
@@ -98,6 +99,7 @@ impl Wire {
         let wire = Arc::new(Self { nic, gid, state: Mutex::default(), stop: AtomicBool::new(false) });
         let (weak, name) = (Arc::downgrade(&wire), "stand-in".to_owned());
         let look = move || {
+            let _responsive = Responsive::enter();
             let mut idle = Idle::new(PACE);
             while let Some(wire) = weak.upgrade() {
                 if wire.stop.load(Ordering::Relaxed) {

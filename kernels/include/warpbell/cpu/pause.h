@@ -30,13 +30,19 @@ inline std::atomic<assist_function> assist{nullptr};
 inline void set_assist(assist_function f) { assist.store(f, std::memory_order_release); }
 
 constexpr uint64_t long_yield_ns = 1'000'000;  // a yield of this length has given a time slice to another program
-constexpr uint64_t contended_ns = 50'000'000;  // time after a long yield in which this thread does not yield
+// Shortest and longest time after a long yield in which this thread does not yield. Each is twice the one before it, as long as the
+// first yield after it is long again.
+constexpr uint64_t contended_ns[2] = {50'000'000, 1'000'000'000};
 
 // Yields, unless this thread's yields are long at present. Returns false then. `now` is the time, and `yielded` that of the last
 // yield of this wait, or 0. Reading the clock can take longer than a yield, so each yield is measured by the next pause.
 inline bool try_yield(uint64_t now, uint64_t& yielded) {
-  static thread_local uint64_t contended_until = 0;
-  if (yielded != 0 && now - yielded >= long_yield_ns) contended_until = now + contended_ns;
+  static thread_local uint64_t contended_until = 0, period = 0;
+  if (yielded != 0 && now - yielded >= long_yield_ns) {
+    const bool lasts = now - contended_until < contended_ns[0];
+    period = !lasts ? contended_ns[0] : 2 * period < contended_ns[1] ? 2 * period : contended_ns[1];
+    contended_until = now + period;
+  }
   yielded = 0;
   if (now < contended_until) return false;
   yielded = now;
