@@ -21,19 +21,22 @@ pub(crate) struct Responsive {
 }
 
 impl Responsive {
+    /// Sleeps and slices.
     pub(crate) fn enter() -> Self {
+        let mut entered = Self::with_short_sleeps();
+        entered.slice = get().filter(shortened);
+        entered
+    }
+
+    /// Sleeps only, for a thread that computes.
+    pub(crate) fn with_short_sleeps() -> Self {
         // SAFETY: returns a property of the calling thread, or an error, and takes no pointers.
         let slack = unsafe { libc::prctl(libc::PR_GET_TIMERSLACK, 0, 0, 0, 0) };
         let slack = libc::c_ulong::try_from(slack).ok().filter(|slack| *slack > TIMER_SLACK_NS);
         if slack.is_some() {
             set_slack(TIMER_SLACK_NS);
         }
-        let shorter = |old: &libc::sched_attr| {
-            let is_fair = [libc::SCHED_OTHER, libc::SCHED_BATCH].map(|p| p as u32).contains(&old.sched_policy);
-            // Systems that ignore the request report 0.
-            is_fair && old.sched_runtime > SLICE_NS && set(&libc::sched_attr { sched_runtime: SLICE_NS, ..*old })
-        };
-        Self { slack, slice: get().filter(shorter), _thread: std::marker::PhantomData }
+        Self { slack, slice: None, _thread: std::marker::PhantomData }
     }
 }
 
@@ -46,6 +49,14 @@ impl Drop for Responsive {
             set(old);
         }
     }
+}
+
+/// Shortens the slices of the calling thread, which has these settings. Returns false if it does not.
+fn shortened(old: &libc::sched_attr) -> bool {
+    // Systems that ignore the request report 0.
+    old.sched_policy == libc::SCHED_OTHER as u32
+        && old.sched_runtime > SLICE_NS
+        && set(&libc::sched_attr { sched_runtime: SLICE_NS, ..*old })
 }
 
 fn set_slack(ns: libc::c_ulong) {

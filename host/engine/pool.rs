@@ -83,7 +83,8 @@ impl Slot {
 }
 
 fn work(slot: &Arc<Slot>) {
-    let _responsive = Responsive::enter();
+    // Waits inside kernels ask for short slices when they need them.
+    let _responsive = Responsive::with_short_sleeps();
     loop {
         let mut state = slot.state.lock();
         while matches!(*state, State::Idle) {

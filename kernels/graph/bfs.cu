@@ -21,11 +21,13 @@ template <class Id> WB_FN void bfs_start(const wb_bfs& p) {
   const bfs_lists<Id> g(p);
   const uint32_t* isolated = p.isolated;
   const uint64_t words = (p.vertices + 31) / 32;
-  for (uint64_t v = warp::thread_index(); v < p.vertices; v += warp::thread_total()) {
+  const share s(p.vertices);
+  for (uint64_t v = s.first; v < s.end; v += s.step) {
     g.depth[v] = v == p.source ? 0 : unreached;
     if (g.parent) g.parent[v] = v == p.source ? static_cast<Id>(v) : static_cast<Id>(~Id{0});
   }
-  for (uint64_t w = warp::thread_index(); w < words; w += warp::thread_total()) {
+  const share m(words);
+  for (uint64_t w = m.first; w < m.end; w += m.step) {
     g.seen[w] = isolated[w] | (w == p.source / 32 ? 1u << (p.source % 32) : 0u);
   }
   bfs_counts counts;

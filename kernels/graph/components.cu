@@ -36,7 +36,8 @@ template <class Id> WB_FN void link(Id* label, Id u, Id v) {
 template <class Id> WB_FN void components_start(const wb_components& p) {
   Id* label = static_cast<Id*>(p.label);
   const hubs<Id>* hub = static_cast<const hubs<Id>*>(p.hubs);
-  for (uint64_t v = warp::thread_index(); v < p.vertices; v += warp::thread_total()) {
+  const share s(p.vertices);
+  for (uint64_t v = s.first; v < s.end; v += s.step) {
     const Id h = hub[v].id[0];
     label[v] = h < v ? h : static_cast<Id>(v);
   }
@@ -46,7 +47,8 @@ template <class Id> WB_FN void components_start(const wb_components& p) {
 template <class Id> WB_FN void components_hubs(const wb_components& p) {
   Id* label = static_cast<Id*>(p.label);
   const hubs<Id>* hub = static_cast<const hubs<Id>*>(p.hubs);
-  for (uint64_t v = warp::thread_index(); v < p.vertices; v += warp::thread_total()) {
+  const share s(p.vertices);
+  for (uint64_t v = s.first; v < s.end; v += s.step) {
     const Id h = hub[v].id[0];
     if (h != static_cast<Id>(~Id{0}) && h > v) link(label, static_cast<Id>(v), h);
   }
@@ -81,7 +83,8 @@ template <class Id> WB_FN void components_compress(const wb_components& p) {
   Id* label = static_cast<Id*>(p.label);
   wb_graph_counters* sums = p.sums;
   uint64_t roots = 0;
-  for (uint64_t v = warp::thread_index(); v < p.vertices; v += warp::thread_total()) {
+  const share s(p.vertices);
+  for (uint64_t v = s.first; v < s.end; v += s.step) {
     const Id root = root_of(label, static_cast<Id>(v));
     roots += root == static_cast<Id>(v);
     order::store<order::relaxed>(&label[v], root);

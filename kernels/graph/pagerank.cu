@@ -42,7 +42,8 @@ template <class C> WB_FN void pagerank_start(const wb_pagerank& p) {
   const pagerank_view<C> g(p);
   const double even = 1.0 / static_cast<double>(p.vertices);
   double dangling = 0;
-  for (uint64_t v = warp::thread_index(); v < p.vertices; v += warp::thread_total()) {
+  const share s(p.vertices);
+  for (uint64_t v = s.first; v < s.end; v += s.step) {
     g.sum[v] = 0;
     dangling += g.apply(v, even);
   }
@@ -53,7 +54,8 @@ template <class C> WB_FN void pagerank_start(const wb_pagerank& p) {
 template <class C> WB_FN void pagerank_apply(const wb_pagerank& p) {
   const pagerank_view<C> g(p);
   double change = 0, dangling = 0, total = 0;
-  for (uint64_t v = warp::thread_index(); v < p.vertices; v += warp::thread_total()) {
+  const share s(p.vertices);
+  for (uint64_t v = s.first; v < s.end; v += s.step) {
     const double r = p.base + p.damping * g.sum[v];
     g.sum[v] = 0;
     const double d = r - g.rank[v];
@@ -71,7 +73,16 @@ WB_FN double sum_of_run(Session& edges, [[maybe_unused]] run_reader<Session>& re
   const warp::mask_t all = warp::full();
   double own = 0;
   if constexpr (warp::width == 1) {
-    if (count) reader.for_each(first, first + count, [&](T n) { own += value(n); });
+    // Two sums in turn: an addition takes several cycles, and the next one need not wait for it.
+    double last = 0;
+    if (count) {
+      reader.for_each(first, first + count, [&](T n) {
+        const double next = last + value(n);
+        last = own;
+        own = next;
+      });
+    }
+    own += last;
   } else {
     for (warp::mask_t longs = warp::ballot(all, count >= long_list); longs; longs &= longs - 1) {
       const uint32_t from = warp::first(longs);

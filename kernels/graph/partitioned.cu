@@ -231,12 +231,14 @@ template <class Id> WB_FN void partition_start(const wb_partition& p, const worl
   partition<Id> g(p, world);
   g.wake_links();
   const uint32_t* isolated = p.isolated;
-  for (uint64_t v = warp::thread_index(); v < p.span; v += warp::thread_total()) {
+  const share s(p.span);
+  for (uint64_t v = s.first; v < s.end; v += s.step) {
     g.lists.depth[v] = unreached;
     if (g.lists.parent) g.lists.parent[v] = static_cast<Id>(~Id{0});
   }
   const uint64_t words = g.slots() / 32, first = g.slot(0) / 32;
-  for (uint64_t w = warp::thread_index(); w < words; w += warp::thread_total()) {
+  const share m(words);
+  for (uint64_t w = m.first; w < m.end; w += m.step) {
     g.lists.seen[w] = w >= first && w - first < g.own_words() ? isolated[w - first] : 0;
   }
   g.meet();

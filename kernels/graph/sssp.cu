@@ -83,13 +83,15 @@ template <class Id, class Word> struct sssp_view {
 // Sets all distances to infinity except the source's, which is 0 and becomes the near queue.
 template <class Id, class Word> WB_FN void sssp_start(const wb_sssp& p) {
   const sssp_view<Id, Word> g(p);
-  for (uint64_t v = warp::thread_index(); v < p.vertices; v += warp::thread_total()) {
+  const share s(p.vertices);
+  for (uint64_t v = s.first; v < s.end; v += s.step) {
     g.distance[v] = v == p.source ? 0 : static_cast<Word>(~Word{0});
     g.stamp[v] = ~0u;
     if (v % 32 == 0) g.in_far[v / 32] = 0;
   }
   const uint64_t items = g.relaxed ? p.vertices + g.offset[p.vertices] / piece_edges + 1 : 0;
-  for (uint64_t i = warp::thread_index(); i < items; i += warp::thread_total()) g.relaxed[i] = static_cast<Word>(~Word{0});
+  const share r(items);
+  for (uint64_t i = r.first; i < r.end; i += r.step) g.relaxed[i] = static_cast<Word>(~Word{0});
   if (warp::thread_index() == 0) g.push_near(static_cast<Id>(p.source));
   g.finish(p, 0, 0, ~uint64_t{0}, 0);
 }

@@ -12,6 +12,24 @@
 namespace warpbell {
 namespace graph {
 
+// --- items of a launch ------------------------------------------------------------------------------------------------
+
+// The items that this thread takes of `count`: for (uint64_t i = s.first; i < s.end; i += s.step). Lanes of a GPU take neighbours, so
+// that a warp's accesses share lines. Threads of the CPU take a range each: two that write to one line wait for each other.
+struct share {
+  WB_FN explicit share(uint64_t count) : first(warp::thread_index()), end(count), step(warp::thread_total()) {
+    if constexpr (warp::width == 1) {
+      constexpr uint64_t line = 64;  // items of a byte and more
+      const uint64_t each = ((count + step - 1) / step + line - 1) / line * line;
+      first *= each;
+      end = first + each < count ? first + each : count;
+      step = 1;
+    }
+  }
+
+  uint64_t first, end, step;
+};
+
 // --- report of a launch ----------------------------------------------------------------------------------------------
 
 // Adds a count of every lane of the warp to one of the launch's sums. All lanes call this.
