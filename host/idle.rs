@@ -87,6 +87,11 @@ pub(crate) struct Idle {
 }
 
 impl Idle {
+    /// Starts a wait of a thread that may know from earlier waits that its processor is contended.
+    pub(crate) fn of_this_thread(pace: Pace) -> Self {
+        Self { is_contended: CONTENTION.get().holds_at(Instant::now()), ..Self::new(pace) }
+    }
+
     pub(crate) fn new(pace: Pace) -> Self {
         Self { pace, rounds: 0, since: None, spins: !pace.spin.is_zero(), yielded: None, is_contended: false }
     }

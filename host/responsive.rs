@@ -21,22 +21,14 @@ pub(crate) struct Responsive {
 }
 
 impl Responsive {
-    /// Sleeps and slices.
     pub(crate) fn enter() -> Self {
-        let mut entered = Self::with_short_sleeps();
-        entered.slice = get().filter(shortened);
-        entered
-    }
-
-    /// Sleeps only, for a thread that computes.
-    pub(crate) fn with_short_sleeps() -> Self {
         // SAFETY: returns a property of the calling thread, or an error, and takes no pointers.
         let slack = unsafe { libc::prctl(libc::PR_GET_TIMERSLACK, 0, 0, 0, 0) };
         let slack = libc::c_ulong::try_from(slack).ok().filter(|slack| *slack > TIMER_SLACK_NS);
         if slack.is_some() {
             set_slack(TIMER_SLACK_NS);
         }
-        Self { slack, slice: None, _thread: std::marker::PhantomData }
+        Self { slack, slice: get().filter(shortened), _thread: std::marker::PhantomData }
     }
 }
 

@@ -17,7 +17,7 @@ pub(super) struct Wait {
 
 impl Wait {
     pub(super) fn new() -> Self {
-        Self { idle: Idle::new(PACE), responsive: None }
+        Self { idle: Idle::of_this_thread(PACE), responsive: None }
     }
 
     /// Pauses between two looks at the GPU. Beside programs that compute, the thread does work of software devices meanwhile: kernels

@@ -2,6 +2,7 @@
 
 use super::{EngineError, Grid, abi, image, pool};
 use crate::assist::{self, Assistant};
+use crate::responsive::Responsive;
 use parking_lot::{Condvar, Mutex};
 use std::ffi::{CStr, c_char, c_void};
 use std::fmt;
@@ -347,6 +348,8 @@ pub(super) struct CpuRun {
 impl CpuRun {
     /// Waits at most `within` for the kernel to end. Returns true if it has ended.
     pub(super) fn wait(&mut self, within: Duration) -> Result<bool, String> {
+        // Beside programs that compute, the next kernel should start as soon as this one has ended.
+        let _responsive = (!within.is_zero()).then(Responsive::enter);
         let mut progress = self.shared.progress.lock();
         self.shared.ended.wait_while_for(&mut progress, |p| p.left != 0, within);
         match progress.left {

@@ -5,6 +5,7 @@ use super::{EngineError, NO_LIMIT};
 use crate::cuda::MemoryOperation;
 use crate::idle::{Idle, Pace};
 use crate::mmio;
+use crate::responsive::Responsive;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -35,6 +36,7 @@ pub(super) struct Point {
 impl Point {
     /// Waits at most `within` for the point. Returns true if it was reached.
     pub(super) fn wait(&self, within: Duration) -> bool {
+        let _responsive = (!within.is_zero()).then(Responsive::enter);
         let mut state = self.progress.state();
         let behind = self.progress.changed.wait_while_for(&mut state, |state| state.ended < self.item, within);
         !behind.timed_out() || state.ended >= self.item
@@ -141,6 +143,7 @@ impl CpuQueue {
 }
 
 fn serve(queue: &Receiver<Item>, progress: &Progress, has_failed: impl Fn() -> bool) {
+    let _responsive = Responsive::enter();
     for item in queue {
         match item {
             // The items before the point were added before, so no two queues wait for each other.

@@ -83,8 +83,7 @@ impl Slot {
 }
 
 fn work(slot: &Arc<Slot>) {
-    // Waits inside kernels ask for short slices when they need them.
-    let _responsive = Responsive::with_short_sleeps();
+    let _responsive = Responsive::enter();
     loop {
         let mut state = slot.state.lock();
         while matches!(*state, State::Idle) {

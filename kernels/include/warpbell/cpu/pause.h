@@ -11,8 +11,6 @@
 
 #include <sched.h>
 
-#include "slice.h"
-
 namespace warpbell {
 namespace cpu {
 
@@ -40,16 +38,13 @@ constexpr uint64_t contended_ns[2] = {50'000'000, 1'000'000'000};
 // yield of this wait, or 0. Reading the clock can take longer than a yield, so each yield is measured by the next pause.
 inline bool try_yield(uint64_t now, uint64_t& yielded) {
   static thread_local uint64_t contended_until = 0, period = 0;
-  static thread_local short_slices slices;
   if (yielded != 0 && now - yielded >= long_yield_ns) {
     const bool lasts = now - contended_until < contended_ns[0];
     period = !lasts ? contended_ns[0] : 2 * period < contended_ns[1] ? 2 * period : contended_ns[1];
     contended_until = now + period;
-    slices.begin();
   }
   yielded = 0;
   if (now < contended_until) return false;
-  slices.end();
   yielded = now;
   yield();
   return true;
