@@ -175,7 +175,7 @@ impl AddressTable {
     }
 
     /// Returns true if a reader has not announced the current table.
-    pub(crate) fn is_news(&self, reader: usize) -> bool {
+    pub(crate) fn is_stale(&self, reader: usize) -> bool {
         self.seen[reader].load(Ordering::Relaxed) != self.generation()
     }
 
