@@ -332,7 +332,7 @@ impl AdminQueue {
 const PACE: Pace =
     Pace { spin: Duration::from_micros(2), yields: 512, naps: [Duration::from_micros(50), Duration::from_millis(1)] };
 /// Number of naps between two register checks.
-const LOOK_EVERY: u32 = 8;
+const NAPS_PER_CHECK: u32 = 8;
 
 /// A wait of the host for a controller.
 pub(super) struct Wait {
@@ -355,7 +355,7 @@ impl Wait {
         pause.make(std::thread::sleep);
         let naps = matches!(pause, Pause::Nap(_));
         self.naps += u32::from(naps);
-        naps && self.naps % LOOK_EVERY == 1
+        naps && self.naps % NAPS_PER_CHECK == 1
     }
 }
 

@@ -30,7 +30,7 @@ const NOT_READY_PAUSE: Duration = Duration::from_millis(5);
 /// Longest pause before a command is repeated, as a multiple of the first pause.
 const LONGEST_RESEND: u32 = 8;
 /// Interval at which an idle queue pair checks a peer of the same process.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Multiple of [`Timeouts::retry`](super::Timeouts::retry) after which a request fails although the peer is alive,
 /// because it does not respond on this queue pair. Data ahead of the request on a slow connection takes its time.
 const DEADLINE: u32 = 10;
@@ -84,7 +84,7 @@ pub(super) struct Requester {
     /// True once the owner was notified of the ring's failure.
     told: bool,
     /// Time of the next check of a peer of this process, and the time since which that peer is dead.
-    next_look: Instant,
+    next_poll: Instant,
     dead_since: Option<Instant>,
 }
 
@@ -111,7 +111,7 @@ impl Requester {
             resends: 0,
             not_ready_since: None,
             told: false,
-            next_look: Instant::now(),
+            next_poll: Instant::now(),
             dead_since: None,
             shared,
         })
@@ -181,10 +181,10 @@ impl Requester {
     /// Detects the end of a peer in this process, as a link does for other peers.
     fn look_at_peer(&mut self, limit: Duration, now: Instant) {
         let Route::Direct { core: there, .. } = &self.route else { return };
-        if now < self.next_look {
+        if now < self.next_poll {
             return;
         }
-        self.next_look = now + LOOK_EVERY;
+        self.next_poll = now + POLL_INTERVAL;
         if !there.upgrade().is_some_and(|there| there.is_dead()) {
             self.dead_since = None;
         } else if now.duration_since(*self.dead_since.get_or_insert(now)) >= limit {

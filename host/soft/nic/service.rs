@@ -28,7 +28,7 @@ const LONG_NAP: Duration = Duration::from_millis(100);
 /// Time that an idle thread only spins, if there is a processor for every thread.
 const SPIN: Duration = Duration::from_secs(2);
 /// Rounds between two polls of idle sockets.
-const LOOK_EVERY: u32 = 16;
+const ROUNDS_PER_POLL: u32 = 16;
 /// Timer slack of sleeps in nanoseconds. The default of 50 us would double the shortest sleep.
 const TIMER_SLACK_NS: libc::c_ulong = 1_000;
 /// Most connections accepted in one round.
@@ -113,7 +113,8 @@ impl Service {
                 done += pair.serve(&core, &mut self.links, &mut self.scratch, now);
             }
             // Queue pairs within this process need no sockets. If there are sockets, every round polls them.
-            if !self.links.is_empty() || !self.incoming.is_empty() || done == 0 || round.is_multiple_of(LOOK_EVERY) {
+            if !self.links.is_empty() || !self.incoming.is_empty() || done == 0 || round.is_multiple_of(ROUNDS_PER_POLL)
+            {
                 done += self.accept(now) + self.pump_links(now) + self.pump_incoming(now);
             }
             match done {

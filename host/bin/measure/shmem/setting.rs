@@ -109,7 +109,7 @@ const CPU: Suited = Suited {
 /// Default threads per block for single elements on a GPU.
 const RATE_THREADS: u32 = 256;
 /// Default threads per block for a barrier on a GPU.
-const MEETING_THREADS: u32 = 256;
+const BARRIER_THREADS: u32 = 256;
 /// Default threads per block for a collective on a GPU.
 const COLLECTIVE_THREADS: u32 = 256;
 /// Bytes of a collective per block, up to [`COLLECTIVE_BLOCKS`] blocks.
@@ -218,7 +218,7 @@ impl Setting {
     /// Returns true if every PE takes part. All PEs then begin when all are ready.
     pub(super) fn everybody(&self) -> bool {
         match self.test.family() {
-            Family::PingPong | Family::Meeting | Family::Collective => true,
+            Family::PingPong | Family::Barrier | Family::Collective => true,
             Family::Bandwidth | Family::Rate => self.bidirectional,
             Family::Latency => false,
         }
@@ -373,7 +373,7 @@ impl Setting {
         let threads = self.threads.unwrap_or_else(|| match (family, scope) {
             _ if gpu.is_none() => s.threads * width,
             (Family::Rate, _) => RATE_THREADS,
-            (Family::Meeting, Scope::Block) => MEETING_THREADS,
+            (Family::Barrier, Scope::Block) => BARRIER_THREADS,
             (Family::Collective, Scope::Block) => COLLECTIVE_THREADS,
             (Family::Bandwidth, _) | (_, Scope::Block) => s.threads,
             _ => width,
@@ -411,7 +411,7 @@ impl Setting {
             Family::Collective => messages(s.stream_bytes / 2, s.rounds),
             Family::PingPong => messages(s.message_bytes, s.rounds),
             Family::Rate => s.elements,
-            Family::Meeting => s.rounds as u32,
+            Family::Barrier => s.rounds as u32,
         });
         let warmup = self.warmup.unwrap_or((iterations / 10).clamp(1, 100));
         let mut shape = Shape { scope, bytes, blocks, threads, iterations, warmup, elements: 0 };

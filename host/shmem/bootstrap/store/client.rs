@@ -120,7 +120,7 @@ impl Member {
         let listener = match launched.listener {
             _ if !runs_store => None,
             Some(descriptor) => Some(inherited(descriptor)?),
-            None => Some(listen(launched.meeting_point()?)?),
+            None => Some(listen(launched.store_address()?)?),
         };
         Self::join_with(launched, listener, secret, within)
     }
@@ -133,7 +133,7 @@ impl Member {
         within: Duration,
     ) -> Result<Self, BootstrapError> {
         let start = Instant::now();
-        let store = launched.meeting_point()?;
+        let store = launched.store_address()?;
         let mut server = None;
         let mut own = None;
         if let Some(listener) = listener {
@@ -172,7 +172,7 @@ impl Member {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             who: who(),
         })?;
-        this.wait(Message::MEETING, start, within, |state| state.begun.then_some(()))?;
+        this.wait(Message::RENDEZVOUS, start, within, |state| state.begun.then_some(()))?;
         Ok(this)
     }
 
@@ -357,7 +357,7 @@ impl State {
         if let Some(lost) = self.losses.first() {
             return Some(BootstrapError::Lost(lost.clone()));
         }
-        let left = self.left.iter().find(|(_, rounds)| round == Message::MEETING || **rounds <= round);
+        let left = self.left.iter().find(|(_, rounds)| round == Message::RENDEZVOUS || **rounds <= round);
         left.map(|(rank, _)| BootstrapError::Lost(LostRank::new(*rank, LEFT))).or_else(|| self.failed.clone())
     }
 }

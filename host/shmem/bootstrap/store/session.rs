@@ -177,7 +177,7 @@ impl Worlds {
     fn withdraw(&mut self, id: Id, place: Place, round: u64, note: &str) -> Outcome {
         let mut out = Outcome::default();
         let Some(world) = self.worlds.get_mut(&place.world) else { return out };
-        let missing = if round == Message::MEETING && !world.begun {
+        let missing = if round == Message::RENDEZVOUS && !world.begun {
             if let Some(rank) = &mut world.ranks[place.rank] {
                 rank.gave_up = true;
             }
@@ -341,8 +341,8 @@ mod tests {
         let mut worlds = Worlds::default();
         worlds.say(1, join(1, 3));
         let missing = |round, ranks: &[u32]| Message::Missing { round, note: "note".to_owned(), ranks: ranks.to_vec() };
-        let said = worlds.say(1, Message::Withdraw { round: Message::MEETING });
-        assert_eq!(said, [(1, missing(Message::MEETING, &[0, 2]))]);
+        let said = worlds.say(1, Message::Withdraw { round: Message::RENDEZVOUS });
+        assert_eq!(said, [(1, missing(Message::RENDEZVOUS, &[0, 2]))]);
 
         let mut worlds = Worlds::of(3);
         worlds.say(1, give(0, b"1"));
@@ -382,11 +382,11 @@ mod tests {
     }
 
     #[test]
-    fn a_rank_that_goes_before_all_have_come_ends_the_meeting() {
+    fn a_rank_that_leaves_before_all_have_come_ends_the_rendezvous() {
         let mut worlds = Worlds::default();
         worlds.say(0, join(0, 3));
         worlds.say(1, join(1, 3));
-        worlds.say(1, Message::Withdraw { round: Message::MEETING });
+        worlds.say(1, Message::Withdraw { round: Message::RENDEZVOUS });
         let said = worlds.closed(1, "connection closed").send;
         assert_eq!(*said[0].1, Message::Lost(LostRank::new(1, "it gave up waiting for rank 2")));
         // A rank that joins now waits in a new world.

@@ -55,7 +55,7 @@ pub enum Message {
     },
     /// Member: stops waiting, and asks for the missing ranks.
     Withdraw {
-        /// The exchange, or [`Message::MEETING`] before the first.
+        /// The exchange, or [`Message::RENDEZVOUS`] before the first.
         round: u64,
     },
     /// Member: leaves in order.
@@ -101,8 +101,8 @@ pub enum Message {
 }
 
 impl Message {
-    /// The `round` of the meeting before the first exchange.
-    pub const MEETING: u64 = u64::MAX;
+    /// The `round` of the rendezvous before the first exchange.
+    pub const RENDEZVOUS: u64 = u64::MAX;
 
     /// Encodes the message.
     pub fn encode(&self) -> Vec<u8> {
