@@ -66,7 +66,7 @@ struct element {
   template <class T> void place(T*& parameter, uint64_t offset) { parameter = reinterpret_cast<T*>(world.heap + offset); }
 };
 
-struct bed {
+struct fixture {
   uint32_t pes;
   uint64_t vertices;
   std::vector<std::vector<uint32_t>> lists;
@@ -74,7 +74,7 @@ struct bed {
   std::vector<line> memory;
   std::vector<element> pe;
 
-  bed(uint32_t pes, uint64_t vertices, uint32_t seed)
+  fixture(uint32_t pes, uint64_t vertices, uint32_t seed)
       : pes(pes), vertices(vertices), lists(vertices), heap(pes), memory(pes * heap.lines), pe(pes) {
     std::mt19937 random(seed);
     auto join = [&](uint32_t a, uint32_t b) {
@@ -236,7 +236,7 @@ int main(int argc, char** argv) {
   const uint64_t vertices = argc > 1 ? std::strtoull(argv[1], nullptr, 10) : 1900;
   uint32_t seed = 0;
   for (uint32_t pes : {1, 2, 3}) {
-    bed b(pes, vertices / 3 * pes, ++seed);
+    fixture b(pes, vertices / 3 * pes, ++seed);
     // Top-down with lists and with bitmaps, bottom-up, and alternating.
     b.search(seed, 0, false, span / 32);
     b.search(0, 0, false, 0);

@@ -4,7 +4,7 @@ use super::RdmaArgs;
 use super::machine::Machine;
 use super::probe::BEGUN;
 use super::runner::{Call, Done, Kill, Runner};
-use super::step::{Course, Outcome, Step};
+use super::step::{Outcome, Procedure, Step};
 use crate::output::Failure;
 use serde_json::{Value, json};
 use std::ffi::OsString;
@@ -386,7 +386,7 @@ fn checked(done: Done) -> Result<u64, Outcome> {
     }
 }
 
-impl Course for Network {
+impl Procedure for Network {
     fn steps(&self) -> &'static [Step] {
         if self.args.serve { PEER_STEPS } else { STEPS }
     }

@@ -1,6 +1,6 @@
 //! A bootstrap for ranks that are threads of one process.
 
-use super::loss::{Hear, Losses};
+use super::loss::{AlertCallback, Losses};
 use super::secret::random;
 use super::{AlertListener, Bootstrap, BootstrapError, LEFT, LostRank, Secret};
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -37,7 +37,7 @@ struct State {
     /// For each rank, the losses of other ranks that it knows of.
     losses: Vec<Losses>,
     /// For each rank, its callback for alerts.
-    hear: Vec<Option<Hear>>,
+    on_alert: Vec<Option<AlertCallback>>,
     /// Values that stay until the last rank has left.
     kept: Vec<Box<dyn Any + Send + Sync>>,
     /// The secret from which keys are derived, once a key was requested.
@@ -65,7 +65,7 @@ impl Rendezvous {
             all: Arc::default(),
             left: vec![false; size],
             losses: (0..size).map(|_| Losses::default()).collect(),
-            hear: vec![None; size],
+            on_alert: vec![None; size],
             kept: Vec::new(),
             secret: None,
         };
@@ -93,10 +93,10 @@ impl LocalBootstrap {
     fn lose(&self, reason: &str) {
         let lost = LostRank::new(self.rank, reason);
         let mut state = self.state();
-        let mut tell = Vec::new();
+        let mut callback = Vec::new();
         for other in 0..self.rendezvous.size {
             if other != self.rank && !state.left[other] {
-                tell.extend(state.losses[other].add(lost.clone()));
+                callback.extend(state.losses[other].add(lost.clone()));
             }
         }
         // The losses are recorded before `left` is set, so that a waiting rank sees the loss first.
@@ -104,8 +104,8 @@ impl LocalBootstrap {
         let kept = state.done_with();
         drop(state);
         drop(kept);
-        for tell in tell {
-            tell(&lost);
+        for callback in callback {
+            callback(&lost);
         }
         self.rendezvous.changed.notify_all();
     }
@@ -153,23 +153,23 @@ impl Bootstrap for LocalBootstrap {
         Ok(state.all.to_vec())
     }
 
-    fn on_loss(&self, tell: Box<dyn Fn(&LostRank) + Send + Sync>) {
-        let tell: super::loss::Tell = tell.into();
-        let known = self.state().losses[self.rank].listen(tell.clone());
+    fn on_loss(&self, callback: Box<dyn Fn(&LostRank) + Send + Sync>) {
+        let callback: super::loss::LossCallback = callback.into();
+        let known = self.state().losses[self.rank].listen(callback.clone());
         for lost in known {
-            tell(&lost);
+            callback(&lost);
         }
     }
 
     fn alert(&self, rank: usize, bytes: &[u8]) {
-        let hear = self.state().hear.get(rank).cloned().flatten();
-        if let Some(hear) = hear {
-            hear(self.rank, bytes);
+        let on_alert = self.state().on_alert.get(rank).cloned().flatten();
+        if let Some(on_alert) = on_alert {
+            on_alert(self.rank, bytes);
         }
     }
 
-    fn on_alert(&self, tell: AlertListener) {
-        self.state().hear[self.rank] = Some(tell.into());
+    fn on_alert(&self, callback: AlertListener) {
+        self.state().on_alert[self.rank] = Some(callback.into());
     }
 
     fn leave(&self) {

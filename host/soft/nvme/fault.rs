@@ -391,7 +391,7 @@ impl QueueFaults {
     }
 
     /// Returns true if a doorbell value is not lost.
-    pub(super) fn hears(&mut self, plan: &FaultPlan, device: &DeviceFaults, tail: u32) -> bool {
+    pub(super) fn is_delivered(&mut self, plan: &FaultPlan, device: &DeviceFaults, tail: u32) -> bool {
         if let Some(n) = plan.lose_doorbell
             && tail != self.seen_tail
         {
@@ -529,7 +529,7 @@ mod tests {
         assert_eq!(lost, [false, false, true, false, false, true, false]);
         let wrong: Vec<bool> = ended.iter().map(|d| d.wrong_phase).collect();
         assert_eq!(wrong, [false, true, false, true, false, true, false]);
-        let heard: Vec<bool> = queues.iter_mut().map(|q| q.hears(&plan, &device, 1)).collect();
+        let heard: Vec<bool> = queues.iter_mut().map(|q| q.is_delivered(&plan, &device, 1)).collect();
         assert_eq!(heard, [true, true, false, true, true, false, true]);
     }
 
@@ -537,10 +537,10 @@ mod tests {
     fn a_lost_doorbell_is_forgotten_when_the_next_one_rings() {
         let plan = FaultPlan { lose_doorbell: Some(2), ..FaultPlan::default() };
         let (mut q, device) = (QueueFaults::new(&plan, 1), DeviceFaults::default());
-        assert!(q.hears(&plan, &device, 4));
-        assert!(!q.hears(&plan, &device, 6));
-        assert!(!q.hears(&plan, &device, 6));
-        assert!(q.hears(&plan, &device, 9));
+        assert!(q.is_delivered(&plan, &device, 4));
+        assert!(!q.is_delivered(&plan, &device, 6));
+        assert!(!q.is_delivered(&plan, &device, 6));
+        assert!(q.is_delivered(&plan, &device, 9));
     }
 
     #[test]

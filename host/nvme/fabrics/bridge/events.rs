@@ -24,12 +24,12 @@ pub(super) struct Events {
     held: VecDeque<u16>,
     /// Events without request, oldest first, each once. The first request of a driver may come after an event.
     waiting: VecDeque<u32>,
-    at_controller: AtController,
+    at_controller: ControllerEvents,
 }
 
 /// State of an association's events.
 #[derive(Debug, Default)]
-struct AtController {
+struct ControllerEvents {
     is_requested: bool,
     /// Status with which the controller refuses requests.
     refused: Option<Status>,
@@ -43,7 +43,7 @@ struct AtController {
 impl Events {
     /// Forgets the association. The driver's requests stay.
     pub(super) fn detach(&mut self) {
-        self.at_controller = AtController::default();
+        self.at_controller = ControllerEvents::default();
     }
 
     /// Returns the driver's request for an event. Without a request, the event is kept.

@@ -155,7 +155,7 @@ enum Stage {
     Member { seals: Box<Seals>, joined: bool },
 }
 
-/// The fate of a connection after an event.
+/// The next state of a connection after an event.
 enum Next {
     Stay,
     /// The connection ends, for this reason.
@@ -307,7 +307,7 @@ impl Store {
     fn greet(&mut self, id: Id, greeting: Greeting) -> Next {
         let Some(c) = self.connections.get_mut(&id) else { return Next::Stay };
         let Stage::Greeting(responder) = &mut c.stage else { return Next::Stay };
-        match responder.hear(&greeting) {
+        match responder.read_message(&greeting) {
             Ok(handshake::Next::Say(bytes)) => c.outgoing.extend(bytes),
             Ok(handshake::Next::Open { say, seals, .. }) => {
                 c.outgoing.extend(say);

@@ -18,7 +18,7 @@ pub(super) struct Outcome {
 
 /// A violation of the protocol by a member, with its description.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Misstep(pub(super) &'static str);
+pub(super) struct ProtocolViolation(pub(super) &'static str);
 
 /// The worlds of a store. A program may end its world and begin the next one while other ranks are still at the end of
 /// the first.
@@ -60,17 +60,17 @@ struct Rank {
 
 impl Worlds {
     /// Handles a message of a member. `note` names the connections that were turned away so far.
-    pub(super) fn message(&mut self, id: Id, message: Message, note: &str) -> Result<Outcome, Misstep> {
+    pub(super) fn message(&mut self, id: Id, message: Message, note: &str) -> Result<Outcome, ProtocolViolation> {
         match (message, self.members.get(&id).copied()) {
             (Message::Join { rank, size, fingerprint, version, who }, None) => {
                 Ok(self.join(id, Joining { rank: rank as usize, size: size as usize, fingerprint, version, who }))
             }
-            (_, None) => Err(Misstep("it sent a message before it joined")),
+            (_, None) => Err(ProtocolViolation("it sent a message before it joined")),
             (Message::Give { round, bytes }, Some(place)) => self.give(place, round, bytes),
             (Message::Withdraw { round }, Some(place)) => Ok(self.withdraw(id, place, round, note)),
             (Message::Leave, Some(place)) => Ok(self.leave(id, place)),
             (Message::Alert { rank, bytes }, Some(place)) => self.alert(place, rank as usize, bytes),
-            (_, Some(_)) => Err(Misstep("it sent a message that only the store may send")),
+            (_, Some(_)) => Err(ProtocolViolation("it sent a message that only the store may send")),
         }
     }
 
@@ -145,11 +145,11 @@ impl Worlds {
         out
     }
 
-    fn give(&mut self, place: Place, round: u64, bytes: Vec<u8>) -> Result<Outcome, Misstep> {
+    fn give(&mut self, place: Place, round: u64, bytes: Vec<u8>) -> Result<Outcome, ProtocolViolation> {
         let mut out = Outcome::default();
         let Some(world) = self.worlds.get_mut(&place.world) else { return Ok(out) };
         if round != world.round || world.given[place.rank].is_some() || !world.begun {
-            return Err(Misstep("it sent data for an exchange that is not the current one"));
+            return Err(ProtocolViolation("it sent data for an exchange that is not the current one"));
         }
         world.given[place.rank] = Some(bytes);
         if world.given.iter().all(Option::is_some) {
@@ -162,10 +162,10 @@ impl Worlds {
         Ok(out)
     }
 
-    fn alert(&self, place: Place, to: usize, bytes: Vec<u8>) -> Result<Outcome, Misstep> {
+    fn alert(&self, place: Place, to: usize, bytes: Vec<u8>) -> Result<Outcome, ProtocolViolation> {
         let mut out = Outcome::default();
         if bytes.len() > MAX_ALERT {
-            return Err(Misstep("it sent an alert that is too long"));
+            return Err(ProtocolViolation("it sent an alert that is too long"));
         }
         // An alert to a rank that is gone is dropped.
         if let Some(id) = self.worlds.get(&place.world).and_then(|w| w.present(to)).and_then(|r| r.id) {
