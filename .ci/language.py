@@ -82,7 +82,6 @@ REFERRING = {
     "host/cuda": 18,
     "host/engine": 15,
     "host/memory": 4,
-    "host/nvme": 18,
     "host/rdma": 27,
     "host/shmem": 6,
     "host/soft": 10,

@@ -37,7 +37,8 @@ pub(super) unsafe fn load_completion(at: NonNull<u8>) -> CqEntry {
     let p = at.as_ptr().cast::<u32>();
     // SAFETY: the caller's promise; atomic loads, because the device may write to the entry.
     let status = unsafe { AtomicU32::from_ptr(p.add(3)) }.load(Ordering::Acquire);
-    // SAFETY: as above; the device writes the other words before the last one.
+    // SAFETY: the caller promises 16 readable bytes, aligned to 4. The device wrote the other words before the last
+    // one, which was loaded with acquire order.
     let word = |i| unsafe { AtomicU32::from_ptr(p.add(i)) }.load(Ordering::Relaxed);
     CqEntry { result: word(0), dw1: word(1), sq: word(2), status }
 }

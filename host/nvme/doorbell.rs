@@ -31,7 +31,7 @@ pub(super) struct Forwarder {
 
 // SAFETY: `host` is the address of the mailboxes, which the forwarder owns; all access is by atomic words.
 unsafe impl Send for Forwarder {}
-// SAFETY: as above.
+// SAFETY: all access to the mailboxes is by atomic words, which threads may make at the same time.
 unsafe impl Sync for Forwarder {}
 
 /// A doorbell that the thread watches.

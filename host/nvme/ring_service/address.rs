@@ -92,7 +92,7 @@ pub(crate) struct Snapshot {
 
 // SAFETY: a snapshot holds plain addresses. Their memory stays valid until every reader has announced a later snapshot.
 unsafe impl Send for Snapshot {}
-// SAFETY: as above, and a snapshot never changes.
+// SAFETY: a snapshot never changes.
 unsafe impl Sync for Snapshot {}
 
 impl Snapshot {

@@ -224,5 +224,5 @@ impl SubmissionRing {
 
 // SAFETY: only the thread that owns the queue uses the base pointer.
 unsafe impl Send for SubmissionRing {}
-// SAFETY: as above.
+// SAFETY: only the thread that owns the queue uses the base pointer.
 unsafe impl Send for Cq {}
