@@ -282,7 +282,7 @@ impl Doorbells {
         let region = region.or_else(|refused| {
             let also = |e: &dyn fmt::Display| format!("{refused}; as a dma-buf: {e}");
             let dma_buf = uar.export().map_err(|e| also(&e))?;
-            // SAFETY: as above.
+            // SAFETY: libmlx5 keeps the page mapped while the allocation lives, and the region keeps the allocation.
             let region = unsafe { self.mapper.map_exported(base, page_bytes(), dma_buf, Arc::new(Keep(uar.clone()))) };
             region.map_err(|e| also(&e))
         })?;

@@ -60,7 +60,7 @@ fn mapped(file: BorrowedFd<'_>, bytes: usize) -> NonNull<u8> {
 
 // SAFETY: plain memory, accessed by atomic and volatile words.
 unsafe impl Send for Register {}
-// SAFETY: as above.
+// SAFETY: atomic and volatile accesses to the words may be made by several threads at the same time.
 unsafe impl Sync for Register {}
 
 #[derive(Clone, Debug)]
