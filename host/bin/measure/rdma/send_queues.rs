@@ -210,7 +210,8 @@ impl FlagByte {
     }
 
     fn set(&self, value: u8) {
-        // SAFETY: as in `get`.
+        // SAFETY: a byte of the endpoint's memory, which lives as long as the measurement. During the measurement only
+        // atomic accesses and the adapter reach it.
         unsafe { AtomicU8::from_ptr(self.0.as_ptr()) }.store(value, Ordering::Release);
     }
 }
