@@ -299,7 +299,7 @@ impl Store {
             let note = note(&self.turned_away);
             match self.worlds.message(id, message, &note) {
                 Ok(out) => self.say(out),
-                Err(misstep) => return Next::End(misstep.0.to_owned()),
+                Err(violation) => return Next::End(violation.0.to_owned()),
             }
         }
     }
