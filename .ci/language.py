@@ -1,6 +1,7 @@
-"""Checks the language of sources and documents against CONTRIBUTING.md.
+"""Checks the language of sources and documents: the rules of CONTRIBUTING.md, and the words below.
 
     language.py [FILE...]     every file of the repository unless some are named
+    language.py --words       prints the words that are not used, and those to use instead
 
 Prints one line for each violation: path, line, and the word to use. An exception needs an entry in EXCEPTIONS, with its reason.
 """
@@ -44,6 +45,15 @@ PARTS = {
     "settle": "complete",
     "settled": "completed",
     "recorded": "fixture",
+    "parcel": "segment; message",
+    "parcels": "segments; messages",
+    "news": "frontier; what changed, as a noun",
+    "meeting": "barrier; rendezvous",
+    "meetings": "barriers; rendezvous",
+    "bells": "doorbells",
+    "fate": "outcome; fault",
+    "bed": "fixture",
+    "misstep": "violation of the protocol",
 }
 # The same, but only as a whole identifier: the lower-case words are ordinary ones.
 WHOLE = {
@@ -58,20 +68,31 @@ WHOLE = {
     "Words": "shared-memory access",
     "Card": "peer info",
     "Door": "descriptor-passing listener",
+    "Sign": "flag byte",
+    "Hear": "callback",
+    "Tell": "callback",
+    "Offer": "connection info",
+    "Looked": "what was opened, as a noun",
+    "Abilities": "capabilities",
+    "Ringer": "doorbell writer",
+    "Thing": "what it is, as a noun",
 }
-# Comments, documents and messages.
-PHRASES = {
-    r"\bladders?\b": "mapping backends",
-    r"\brungs?\b": "mapping backend; announced",
-    r"\bmend(s|ed|ing)?\b": "fix",
-    r"\bfarewells?\b": "deferred close",
-    r"\berrands?\b": "pending I/O",
-    r"\bsilicon\b": "physical",
-    r"\banswers\b(?! (of|to|from)\b)": "returns; replies",
-    r"\bends as\b": "fails with",
-    r"\b(to|can|could|may) be had\b": "available",
-    r"\bwhat has run\b": "verified on",
-}
+# Comments, documents and messages: the words, their pattern, and what to use instead.
+PHRASES = [
+    ("ladder", r"\bladders?\b", "mapping backends"),
+    ("rung", r"\brungs?\b", "mapping backend; announced"),
+    ("mend", r"\bmend(s|ed|ing)?\b", "fix"),
+    ("farewell", r"\bfarewells?\b", "deferred close"),
+    ("errand", r"\berrands?\b", "pending I/O"),
+    ("silicon", r"\bsilicon\b", "physical"),
+    ("answers", r"\banswers\b(?! (of|to|from)\b)", "returns; replies"),
+    ("ends as", r"\bends as\b", "fails with"),
+    ("to be had", r"\b(to|can|could|may) be had\b", "available"),
+    ("what has run", r"\bwhat has run\b", "verified on"),
+]
+# SAFETY comments that give no reason of their own, and how many a folder may have. Elsewhere each says its reason where it stands.
+REFERS = re.compile(r"// ?SAFETY: (as|see|like|likewise|the same|the rules of the header(, (as in|for each of) the following)?\.)(?!\w)", re.I)
+REFERRING = {"bindings/c": 383, "bindings/python": 1, "host/storage": 1}
 OPENING = re.compile(r"(What|Whether|Who|How|The same)\b")
 
 # (path pattern, word): reason.
@@ -80,10 +101,9 @@ EXCEPTIONS = {
     ("host/graph/params.rs", "settled"): "the word for it in papers on shortest paths",
     ("kernels/graph/*", "settled"): "the word for it in papers on shortest paths",
     ("tests/device/graph_stress.cpp", "settled"): "the word for it in papers on shortest paths",
+    ("tests/*", "meeting"): "the socket at which the ranks of a test meet",
     (".ci/language.py", "*"): "names the words",
     (".ci/language_finds.py", "*"): "plants the words",
-    ("CONTRIBUTING.md", "*"): "names the words",
-    ("CHANGELOG.md", "*"): "names what was renamed",
 }
 
 TOKEN = re.compile(
@@ -149,23 +169,48 @@ def openings(text):
         before = line
 
 
+def referring(found):
+    """Yields the SAFETY comments that only refer elsewhere, of folders that have more of them than they may."""
+    folders = collections.defaultdict(list)
+    for name, number, line in found:
+        folders[next((folder for folder in REFERRING if name.startswith(f"{folder}/")), "")].append((name, number, line))
+    for folder, comments in folders.items():
+        allowed = REFERRING.get(folder, 0)
+        for name, number, line in comments if len(comments) > allowed else ():
+            what = f"{len(comments)} in {folder}, of {allowed} allowed" if allowed else "say the reason here"
+            yield name, number, f"`{line.strip()}` only refers elsewhere: {what}"
+
+
+def print_words():
+    """Prints the words that are not used: in names, as whole names, and in sentences."""
+    for title, words in (("part of a name", PARTS.items()), ("whole name", WHOLE.items()), ("sentence", [(w, i) for w, _, i in PHRASES])):
+        print(f"{title}:")
+        for word, instead in words:
+            print(f"  {word}: {instead}")
+
+
 def main(names):
+    if names == ["--words"]:
+        print_words()
+        return
     listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\n")
     existing = {name for name in listed if name and (ROOT / name).exists()}
     basenames = {pathlib.PurePath(name).name for name in existing}
     suffixes = {"/".join(pathlib.PurePath(name).parts[i:]) for name in existing for i in range(len(pathlib.PurePath(name).parts))}
     wrong = collections.Counter()
+    refers = []
     for name in sorted(names or existing):
         path = pathlib.PurePath(name)
         if path.suffix not in PROSE or name.startswith("examples/data/"):
             continue
         text = (ROOT / name).read_text()
         found = []
+        refers += [(name, number, line) for number, line in enumerate(text.split("\n"), 1) if path.suffix == ".rs" and REFERS.search(line)]
         if path.suffix in SOURCES:
             found += [("names", *x) for x in identifiers(name, text)]
             found += [("openings", *x) for x in openings(text)]
         for number, line, is_comment in prose_of(path, text):
-            for phrase, instead in PHRASES.items():
+            for _, phrase, instead in PHRASES:
                 match = re.search(phrase, line, re.I)
                 if match and not excepted(name, match.group(0).lower()):
                     found.append(("phrases", number, f"`{match.group(0)}`: {instead}"))
@@ -178,7 +223,10 @@ def main(names):
         for kind, number, what in sorted(found, key=lambda x: x[1]):
             wrong[kind] += 1
             print(f"{name}:{number}: {what}")
-    counts = ", ".join(f"{kind} {wrong[kind]}" for kind in ("names", "openings", "phrases", "paths"))
+    for name, number, what in referring(refers):
+        wrong["reasons"] += 1
+        print(f"{name}:{number}: {what}")
+    counts = ", ".join(f"{kind} {wrong[kind]}" for kind in ("names", "openings", "phrases", "paths", "reasons"))
     print(f"language: {counts}")
     sys.exit(1 if wrong else 0)
 

@@ -21,10 +21,12 @@ PLANTED = [
     ("docs/planted.md", "The call answers a number.\n", "`answers`"),
     ("docs/planted.md", "It ends as an error.\n", "`ends as`"),
     ("host/planted.rs", "// See host/nowhere.rs.\n", "`host/nowhere.rs` does not exist"),
+    ("host/planted.rs", "// SAFETY: as above.\nunsafe { f() };\n", "only refers elsewhere"),
 ]
 ALLOWED = [
     ("host/planted.rs", "/// Returns true if the queue is full.\nfn has_room() {}\n"),
     ("host/planted.rs", "// Nobody waits here, for\n// What it is worth.\n"),
+    ("host/planted.rs", "// SAFETY: assigned once, before any thread starts.\nunsafe { f() };\n"),
     ("kernels/planted.cuh", "// See host/lib.rs.\nstruct leader {};\n"),
 ]
 

@@ -270,7 +270,7 @@ fn a_program_reads_into_its_own_gpu_memory_on_its_own_stream() {
 
     // Memory of a pool is for kernels, not for devices.
     let pooled = cuda.allocate_from_pool(1 << 16);
-    // SAFETY: as above.
+    // SAFETY: the program allocated the memory and keeps it.
     let pooled = unsafe { engine.space().import_device(pooled, 1 << 16, cuda.clone()) }.unwrap();
     println!("{}", pooled.reaches_devices().unwrap_err());
     drop((registered, region, pooled, stream));

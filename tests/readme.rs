@@ -1,4 +1,4 @@
-//! Tests that the README shows existing code, commands and files, and that links of all documents lead somewhere.
+//! Tests that the README and the book show existing code and commands, and that links of all documents lead somewhere.
 
 #[path = "common/tree.rs"]
 mod tree;
@@ -7,25 +7,19 @@ use std::path::{Path, PathBuf};
 
 const README: &str = include_str!("../README.md");
 
-/// Returns the blocks of code in this language.
-fn blocks(language: &str) -> Vec<&'static str> {
-    let fence = format!("```{language}\n");
-    README.split(fence.as_str()).skip(1).filter_map(|rest| rest.split("```").next()).collect()
-}
-
-#[track_caller]
-fn stands_in(block: &str, file: &str) {
-    let text = std::fs::read_to_string(tree::root().join(file)).unwrap();
-    assert!(text.contains(block), "README.md shows something else than {file}:\n{block}");
+/// Returns true if a block of code in this language on this page is a part of the file.
+fn shows(page: &str, language: &str, file: &str) -> bool {
+    let read = |name: &str| std::fs::read_to_string(tree::root().join(name)).unwrap();
+    let (page, file, fence) = (read(page), read(file), format!("```{language}\n"));
+    page.split(fence.as_str()).skip(1).filter_map(|rest| rest.split("```").next()).any(|block| file.contains(block))
 }
 
 #[test]
-fn its_code_is_that_of_an_example() {
-    let [kernel, puts] = blocks("cpp")[..] else { panic!("two kernels") };
-    stands_in(kernel, "examples/kernels/array_sum.cu");
-    stands_in(puts, "examples/kernels/put_get.cu");
-    let [host] = blocks("rust")[..] else { panic!("one host") };
-    stands_in(host, "examples/02_array_sum.rs");
+fn code_is_that_of_an_example() {
+    assert!(shows("README.md", "cpp", "examples/kernels/array_sum.cu"));
+    assert!(shows("docs/device-library.md", "rust,ignore", "examples/02_array_sum.rs"));
+    assert!(shows("docs/shmem.md", "cpp", "examples/kernels/put_get.cu"));
+    assert!(!shows("README.md", "cpp", "examples/kernels/put_get.cu"));
 }
 
 #[test]

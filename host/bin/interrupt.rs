@@ -234,7 +234,7 @@ pub fn watch() -> Interrupt {
     });
     if watcher.is_err() {
         // Without the watcher thread the default action applies: the signal ends the process.
-        // SAFETY: as above.
+        // SAFETY: the reference lives for the call, and null asks for no old mask.
         unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, &signals, std::ptr::null_mut()) };
     }
     interrupt

@@ -60,7 +60,8 @@ pub struct StackLimit {
 // SAFETY: a context may be made current on any thread (CUDA driver interface, "Context
 // Management"); locks guard the rest.
 unsafe impl Send for Context {}
-// SAFETY: as above.
+// SAFETY: a context may be made current on several threads at the same time (CUDA driver interface, "Context
+// Management"); locks guard the rest.
 unsafe impl Sync for Context {}
 
 /// Handle of a stream, which is only compared and passed to the driver.
@@ -257,7 +258,7 @@ impl Context {
         if bytes <= now || runs.active > 0 || !self.is_quiet(&runs) {
             return Ok(());
         }
-        // SAFETY: as above; the value is only a size.
+        // SAFETY: writes one size and reads another; the context is current.
         unsafe {
             call!(self.driver, cuCtxSetLimit(STACK_LIMIT, bytes), "setting the stack size")?;
             call!(self.driver, cuCtxGetLimit(&mut limit.now, STACK_LIMIT), "reading the stack size")?;
@@ -351,7 +352,7 @@ impl Context {
         }
         let asked = Instant::now();
         loop {
-            // SAFETY: as above.
+            // SAFETY: own event of this context; the call returns at once.
             match unsafe { (self.driver.cuEventQuery)(self.all_done) } {
                 code::NOT_READY if asked.elapsed() < LAST_INSTRUCTIONS => std::hint::spin_loop(),
                 answer => return answer == code::SUCCESS,
@@ -468,7 +469,7 @@ impl Current {
 
 impl Drop for Current {
     fn drop(&mut self) {
-        // SAFETY: as in `push`.
+        // SAFETY: exchanges a number of this thread.
         unsafe { (self.driver.cuThreadExchangeStreamCaptureMode)(&mut self.mode) };
         let mut was: CUcontext = std::ptr::null_mut();
         // SAFETY: pushed on this thread, which the guard cannot leave; guards are dropped in reverse order.

@@ -94,12 +94,12 @@ impl Copier {
             }
             if !slot.host.is_null() {
                 let p = std::mem::replace(&mut slot.host, std::ptr::null_mut());
-                // SAFETY: as above.
+                // SAFETY: made by `fill_in`, and no copy is in flight.
                 unsafe { (self.driver.cuMemFreeHost)(p.cast()) };
             }
         }
         if !self.stream.is_null() {
-            // SAFETY: as above.
+            // SAFETY: made by `fill_in`, and no copy is on the stream.
             unsafe { (self.driver.cuStreamDestroy_v2)(std::mem::replace(&mut self.stream, std::ptr::null_mut())) };
         }
     }

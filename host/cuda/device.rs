@@ -135,7 +135,7 @@ impl DeviceInfo {
             unsafe { call!(driver, cuDeviceGetName(p, n, device), "reading a GPU's name") }
         })?;
         let bus_id = text(|p, n| {
-            // SAFETY: as above.
+            // SAFETY: writes at most `n` bytes with a terminating zero.
             unsafe { call!(driver, cuDeviceGetPCIBusId(p, n, device), "reading a GPU's PCI address") }
         });
         let mut uuid = [0; 16];

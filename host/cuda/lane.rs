@@ -93,7 +93,7 @@ impl Lane {
             }
         }
         if !self.is_adopted && !self.stream.is_null() {
-            // SAFETY: as above.
+            // SAFETY: made by `new`, and no launch uses it.
             unsafe { (driver.cuStreamDestroy_v2)(std::mem::replace(&mut self.stream, std::ptr::null_mut())) };
         }
     }

@@ -59,7 +59,7 @@ impl DeviceMemory {
         // SAFETY: writes one address; the context is current.
         let mut answer = unsafe { (driver.cuMemAlloc_v2)(&mut address, room) };
         if answer == code::OUT_OF_MEMORY && context.collect() {
-            // SAFETY: as above.
+            // SAFETY: writes one address; the context is current.
             answer = unsafe { (driver.cuMemAlloc_v2)(&mut address, room) };
         }
         if answer == code::OUT_OF_MEMORY {
@@ -139,7 +139,7 @@ pub struct PinnedMemory {
 
 // SAFETY: addresses and their owner; the driver's memory calls may be made from any thread.
 unsafe impl Send for PinnedMemory {}
-// SAFETY: as above; nothing is accessed through `&self`.
+// SAFETY: nothing is accessed through `&self`, and the driver's memory calls may be made from any thread.
 unsafe impl Sync for PinnedMemory {}
 
 impl PinnedMemory {
@@ -211,7 +211,7 @@ pub struct RegisteredMemory {
 
 // SAFETY: addresses and owners; the driver's memory calls may be made from any thread.
 unsafe impl Send for RegisteredMemory {}
-// SAFETY: as above; nothing is accessed through `&self`.
+// SAFETY: nothing is accessed through `&self`, and the driver's memory calls may be made from any thread.
 unsafe impl Sync for RegisteredMemory {}
 
 impl RegisteredMemory {

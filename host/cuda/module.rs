@@ -19,7 +19,7 @@ pub struct Module {
 
 // SAFETY: module and function handles may be used from any thread.
 unsafe impl Send for Module {}
-// SAFETY: as above.
+// SAFETY: module and function handles may be used from several threads at the same time.
 unsafe impl Sync for Module {}
 
 /// A kernel of a [`Module`], valid while the module lives.
@@ -38,7 +38,7 @@ pub struct Function {
 
 // SAFETY: a handle that may be used from any thread.
 unsafe impl Send for Function {}
-// SAFETY: as above.
+// SAFETY: module and function handles may be used from several threads at the same time.
 unsafe impl Sync for Function {}
 
 impl Module {
@@ -80,7 +80,7 @@ impl Module {
             if text.is_null() {
                 continue;
             }
-            // SAFETY: see above.
+            // SAFETY: the string lives as long as the module.
             let name = unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned();
             self.functions.insert(name, Function::read(&self.context, raw)?);
         }

@@ -43,7 +43,7 @@ pub fn peer_link(from: usize, to: usize) -> Result<PeerLink, CudaError> {
     unsafe { call!(driver, cuDeviceCanAccessPeer(&mut access, from, to), WHAT) }?;
     let attribute = |which: c_int| {
         let mut value: c_int = 0;
-        // SAFETY: as above.
+        // SAFETY: writes one int; the driver returned both devices.
         let answer = unsafe { call!(driver, cuDeviceGetP2PAttribute(&mut value, which, from, to), WHAT) };
         answer.map(|()| value)
     };

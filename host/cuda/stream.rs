@@ -33,7 +33,7 @@ pub struct Stream {
 
 // SAFETY: `raw` is a handle that may be used from any thread, and the lane of the stream has it too.
 unsafe impl Send for Stream {}
-// SAFETY: as above; `&self` only copies the handle.
+// SAFETY: `&self` only copies the handle, which may be used from any thread.
 unsafe impl Sync for Stream {}
 
 impl Stream {

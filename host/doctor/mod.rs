@@ -170,9 +170,9 @@ pub struct Report {
     #[serde(skip)]
     machine: Machine,
     #[serde(skip)]
-    seats: Vec<pci::Seat>,
+    locations: Vec<pci::DeviceLocation>,
     #[serde(skip)]
-    nic_seats: Vec<pci::Seat>,
+    nic_locations: Vec<pci::DeviceLocation>,
 }
 
 impl Report {
@@ -219,18 +219,18 @@ impl Report {
 pub fn examine(sysfs: &Sysfs, facts: &GpuFacts, required: &[Require]) -> Report {
     let machine = Machine::read(sysfs);
     let controllers = Controller::all(sysfs, &machine);
-    let seats = pci::seats(&machine, facts);
+    let locations = pci::locations(&machine, facts);
     let nics = RdmaDevice::all(sysfs);
     let library = VerbsLibrary::find(sysfs);
-    let nic_seats = pci::nic_seats(&nics);
-    let pairs = pci::pairs(sysfs, &machine, &seats, &controllers, &nic_seats);
-    let nic_distances = pci::nic_pairs(&machine, &nic_seats, &controllers);
-    let with_gpus = !seats.is_empty() || !facts.shown().is_empty();
+    let nic_locations = pci::nic_locations(&nics);
+    let pairs = pci::pairs(sysfs, &machine, &locations, &controllers, &nic_locations);
+    let nic_distances = pci::nic_pairs(&machine, &nic_locations, &controllers);
+    let with_gpus = !locations.is_empty() || !facts.shown().is_empty();
     let mut checks = Vec::new();
     gpu::check(sysfs, &machine, facts, &mut checks);
     nvme::check(sysfs, &machine, &controllers, &mut checks);
     nic::check(sysfs, &machine, &nics, library.as_ref(), &pairs, &mut checks);
-    pci::check(sysfs, &machine, &seats, &controllers, &nics, &pairs, &mut checks);
+    pci::check(sysfs, &machine, &locations, &controllers, &nics, &pairs, &mut checks);
     host::check(sysfs, &machine, &controllers, &nics, &mut checks);
     rdma::check(sysfs, &machine, facts, &nics, library.as_ref(), with_gpus, &mut checks);
     // The devices of a fixture cannot be opened.
@@ -269,8 +269,8 @@ pub fn examine(sysfs: &Sysfs, facts: &GpuFacts, required: &[Require]) -> Report 
         network,
         requirements,
         machine,
-        seats,
-        nic_seats,
+        locations,
+        nic_locations,
     }
 }
 

@@ -11,24 +11,25 @@ use serde::Serialize;
 
 /// Name and PCI address of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Seat {
+pub(super) struct DeviceLocation {
     /// Name: `gpu 0`, `gpu` and an address for a GPU that the driver does not show, or `mlx5_0`.
     pub name: String,
     pub bdf: Bdf,
 }
 
 /// Returns the RDMA devices with a PCI address.
-pub(super) fn nic_seats(nics: &[RdmaDevice]) -> Vec<Seat> {
-    nics.iter().filter_map(|n| Some(Seat { name: n.name.clone(), bdf: n.bdf? })).collect()
+pub(super) fn nic_locations(nics: &[RdmaDevice]) -> Vec<DeviceLocation> {
+    nics.iter().filter_map(|n| Some(DeviceLocation { name: n.name.clone(), bdf: n.bdf? })).collect()
 }
 
 /// Returns the GPUs with a PCI address; those that the driver shows come first.
-pub(super) fn seats(machine: &Machine, facts: &GpuFacts) -> Vec<Seat> {
-    let shown = facts.shown().iter().filter_map(|g| Some(Seat { name: format!("gpu {}", g.ordinal), bdf: g.bdf? }));
-    let mut all: Vec<Seat> = shown.collect();
+pub(super) fn locations(machine: &Machine, facts: &GpuFacts) -> Vec<DeviceLocation> {
+    let shown =
+        facts.shown().iter().filter_map(|g| Some(DeviceLocation { name: format!("gpu {}", g.ordinal), bdf: g.bdf? }));
+    let mut all: Vec<DeviceLocation> = shown.collect();
     for f in machine.topology.functions().filter(|f| is_gpu(f)) {
         if all.iter().all(|s| s.bdf != f.bdf) {
-            all.push(Seat { name: format!("gpu {}", f.bdf), bdf: f.bdf });
+            all.push(DeviceLocation { name: format!("gpu {}", f.bdf), bdf: f.bdf });
         }
     }
     all
@@ -72,12 +73,12 @@ pub struct NicPair {
 }
 
 /// Returns the paths between every RDMA device and every controller and RDMA device.
-pub(super) fn nic_pairs(machine: &Machine, nics: &[Seat], controllers: &[Controller]) -> Vec<NicPair> {
+pub(super) fn nic_pairs(machine: &Machine, nics: &[DeviceLocation], controllers: &[Controller]) -> Vec<NicPair> {
     let others = || {
         let controllers = controllers.iter().map(|c| (c.bdf.to_string(), c.bdf));
         controllers.chain(nics.iter().map(|n| (n.name.clone(), n.bdf)))
     };
-    let pair = |nic: &Seat, (peer, bdf)| {
+    let pair = |nic: &DeviceLocation, (peer, bdf)| {
         let path = machine.topology.path(nic.bdf, bdf);
         let (distance, common_bridge) = (path.distance, path.common);
         NicPair { nic: nic.name.clone(), nic_bdf: nic.bdf, peer, distance, common_bridge }
@@ -100,12 +101,12 @@ fn as_optional_text<S: serde::Serializer>(bdf: &Option<Bdf>, s: S) -> Result<S::
 pub(super) fn pairs(
     sysfs: &Sysfs,
     machine: &Machine,
-    seats: &[Seat],
+    locations: &[DeviceLocation],
     controllers: &[Controller],
-    nics: &[Seat],
+    nics: &[DeviceLocation],
 ) -> Vec<Pair> {
     let mut all = Vec::new();
-    for gpu in seats {
+    for gpu in locations {
         let controllers = controllers.iter().map(|c| (c.bdf.to_string(), c.bdf));
         for (peer, bdf) in controllers.chain(nics.iter().map(|n| (n.name.clone(), n.bdf))) {
             let path = machine.topology.path(gpu.bdf, bdf);
@@ -118,7 +119,7 @@ pub(super) fn pairs(
                 acs: Some(AcsPath::read(sysfs, &path.ports)),
             });
         }
-        for other in seats {
+        for other in locations {
             let path = machine.topology.path(gpu.bdf, other.bdf);
             all.push(Pair {
                 gpu: gpu.name.clone(),
@@ -142,7 +143,7 @@ pub(super) fn nearest<'a>(pairs: &'a [Pair], controller: &Controller) -> Option<
 pub(super) fn check(
     sysfs: &Sysfs,
     machine: &Machine,
-    seats: &[Seat],
+    locations: &[DeviceLocation],
     controllers: &[Controller],
     nics: &[RdmaDevice],
     pairs: &[Pair],
@@ -152,9 +153,9 @@ pub(super) fn check(
         let mut c = Checks::of(Area::Pci, "", all);
         return c.unknown("tree", "/sys/bus/pci/devices is empty");
     }
-    for seat in seats {
-        let mut c = Checks::of(Area::Pci, seat.name.clone(), all);
-        link(sysfs, seat, &mut c);
+    for location in locations {
+        let mut c = Checks::of(Area::Pci, location.name.clone(), all);
+        link(sysfs, location, &mut c);
     }
     for controller in controllers {
         let Some(pair) = nearest(pairs, controller) else { continue };
@@ -162,8 +163,8 @@ pub(super) fn check(
         distance(machine, pair, Peer::Drive, &mut c);
         acs(machine, pair, Peer::Drive, &mut c);
     }
-    for seat in seats {
-        let Some(pair) = nearest_nic(pairs, seat, nics) else { continue };
+    for location in locations {
+        let Some(pair) = nearest_nic(pairs, location, nics) else { continue };
         let mut c = Checks::of(Area::Pci, format!("{} {}", pair.gpu, pair.peer), all);
         distance(machine, pair, Peer::Nic, &mut c);
         acs(machine, pair, Peer::Nic, &mut c);
@@ -180,18 +181,18 @@ enum Peer {
 }
 
 /// Returns the path to the RDMA device nearest to a GPU; devices with an active port come before others.
-fn nearest_nic<'a>(pairs: &'a [Pair], seat: &Seat, nics: &[RdmaDevice]) -> Option<&'a Pair> {
+fn nearest_nic<'a>(pairs: &'a [Pair], location: &DeviceLocation, nics: &[RdmaDevice]) -> Option<&'a Pair> {
     let rank = |p: &Pair| {
         let nic = nics.iter().find(|n| n.name == p.peer)?;
         Some((nic.active_ports().next().is_none(), p.distance.map_or(u8::MAX, |d| d as u8)))
     };
-    let of_gpu = pairs.iter().filter(|p| p.gpu_bdf == seat.bdf);
+    let of_gpu = pairs.iter().filter(|p| p.gpu_bdf == location.bdf);
     of_gpu.filter_map(|p| Some((rank(p)?, p))).min_by_key(|(rank, _)| *rank).map(|(_, p)| p)
 }
 
 /// Checks the width of a GPU's link. The rate is not checked: GPUs slow down their links while idle.
-fn link(sysfs: &Sysfs, seat: &Seat, c: &mut Checks<'_>) {
-    let link = Link::read(sysfs, seat.bdf);
+fn link(sysfs: &Sysfs, location: &DeviceLocation, c: &mut Checks<'_>) {
+    let link = Link::read(sysfs, location.bdf);
     let (Some(now), Some(max)) = (link.now, link.max) else {
         return c.unknown("link", "the kernel does not report it, as in many virtual machines");
     };
@@ -267,17 +268,17 @@ fn acs(machine: &Machine, pair: &Pair, peer: Peer, c: &mut Checks<'_>) {
 
 /// Returns the lines of the distance matrix: GPUs, then RDMA devices, against all devices.
 pub(super) fn matrix(
-    seats: &[Seat],
-    nics: &[Seat],
+    locations: &[DeviceLocation],
+    nics: &[DeviceLocation],
     controllers: &[Controller],
     pairs: &[Pair],
     nic_pairs: &[NicPair],
 ) -> Vec<String> {
-    let names = |all: &[Seat]| all.iter().map(|s| s.name.clone()).collect::<Vec<_>>();
+    let names = |all: &[DeviceLocation]| all.iter().map(|s| s.name.clone()).collect::<Vec<_>>();
     let mut columns: Vec<String> = controllers.iter().map(|c| c.bdf.to_string()).collect();
     columns.extend(names(nics));
-    columns.extend(names(seats));
-    let first = seats.iter().chain(nics).map(|s| s.name.len()).max().unwrap_or(0);
+    columns.extend(names(locations));
+    let first = locations.iter().chain(nics).map(|s| s.name.len()).max().unwrap_or(0);
     let of_gpu = |gpu: &str, peer: &str| pairs.iter().find(|p| p.gpu == gpu && p.peer == peer)?.distance;
     let of_nic = |nic: &str, peer: &str| nic_pairs.iter().find(|p| p.nic == nic && p.peer == peer)?.distance;
     let distance = |row: &str, column: &str| {
@@ -285,10 +286,10 @@ pub(super) fn matrix(
         of_gpu(row, column).or_else(|| of_nic(row, column)).or_else(|| of_gpu(column, row))
     };
     let mut lines = vec![format!("{:first$}  {}", "", columns.join("  "))];
-    for seat in seats.iter().chain(nics) {
-        let mut line = format!("{:first$}", seat.name);
+    for location in locations.iter().chain(nics) {
+        let mut line = format!("{:first$}", location.name);
         for column in &columns {
-            let letters = distance(&seat.name, column).map_or("?".to_owned(), |d| d.to_string());
+            let letters = distance(&location.name, column).map_or("?".to_owned(), |d| d.to_string());
             line += &format!("  {letters:<width$}", width = column.len());
         }
         lines.push(line.trim_end().to_owned());

@@ -93,9 +93,9 @@ impl Report {
             return Ok(());
         }
         writeln!(f, "pci")?;
-        let rows = self.seats.len() + self.nic_seats.len();
+        let rows = self.locations.len() + self.nic_locations.len();
         if rows > 0 && rows + self.nvme.len() > 1 {
-            let (gpus, nics) = (&self.seats, &self.nic_seats);
+            let (gpus, nics) = (&self.locations, &self.nic_locations);
             for row in pci::matrix(gpus, nics, &self.nvme, &self.distances, &self.nic_distances) {
                 writeln!(f, "  {}", row.trim_end())?;
             }

@@ -38,7 +38,7 @@ pub struct CpuImage(&'static RawImage);
 
 // SAFETY: an image is constant data and functions that may be called from any thread.
 unsafe impl Send for CpuImage {}
-// SAFETY: as above.
+// SAFETY: the data is constant, and the functions may be called from several threads at the same time.
 unsafe impl Sync for CpuImage {}
 
 impl CpuImage {
@@ -323,7 +323,7 @@ struct Progress {
 
 // SAFETY: the pointers are to values that nothing writes.
 unsafe impl Send for Shared {}
-// SAFETY: as above.
+// SAFETY: nothing writes the values to which the pointers lead; locks guard the rest.
 unsafe impl Sync for Shared {}
 
 /// Counts a block as ended when dropped.

@@ -191,17 +191,17 @@ unsafe fn execute(operation: &MemoryOperation, has_failed: &impl Fn() -> bool) -
             unsafe { AtomicU32::from_ptr(address as *mut u32) }.store(value, Ordering::Release);
         }
         MemoryOperation::AwaitBit { address, mask, set, .. } => {
-            // SAFETY: as above.
+            // SAFETY: the caller's promise; threads and devices write the word concurrently.
             let word = unsafe { AtomicU32::from_ptr(address as *mut u32) };
             return poll(|| (word.load(Ordering::Acquire) & mask != 0) == set, has_failed);
         }
         MemoryOperation::Store64 { address, value } => {
             mmio::flush();
-            // SAFETY: as above.
+            // SAFETY: the caller's promise; threads and devices read the word concurrently.
             unsafe { AtomicU64::from_ptr(address as *mut u64) }.store(value, Ordering::Release);
         }
         MemoryOperation::AwaitAtLeast64 { address, value, .. } => {
-            // SAFETY: as above.
+            // SAFETY: the caller's promise; threads and devices write the word concurrently.
             let word = unsafe { AtomicU64::from_ptr(address as *mut u64) };
             return poll(|| word.load(Ordering::Acquire).wrapping_sub(value) as i64 >= 0, has_failed);
         }

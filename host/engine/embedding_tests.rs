@@ -110,7 +110,7 @@ fn work_of_the_program_is_a_run() {
 fn errors_of_the_programs_kernels_are_those_of_the_run() {
     let (gpu, gpu_engine) = gpu();
     let raw = gpu.stream();
-    // SAFETY: as above.
+    // SAFETY: streams of the fake stay until the process ends.
     let adopted = unsafe { gpu_engine.adopt_stream(raw, Arc::new(())) }.unwrap();
     let cpu = Engine::builder().threads(1).cpu().unwrap();
     for (engine, stream) in [(&gpu_engine, adopted), (&cpu, cpu.stream().unwrap())] {
@@ -194,7 +194,7 @@ fn kernels_are_launched_on_a_stream_of_the_program() {
     let (gpu, engine) = gpu();
     let raw = gpu.stream();
     let owner = Arc::new(());
-    // SAFETY: as above.
+    // SAFETY: streams of the fake stay until the process ends.
     let stream = unsafe { engine.adopt_stream(raw, owner.clone()) }.unwrap();
     gpu.hold(raw, true);
     // SAFETY: the fake's kernels do nothing.
@@ -215,7 +215,7 @@ fn streams_that_cannot_be_adopted_say_why() {
     assert!(adopt(2).unwrap().contains("stream 0x2 cannot be used: it is the default stream of whichever thread"));
     assert!(adopt(0x1000).unwrap().contains("another context"));
     let cpu = Engine::builder().threads(1).cpu().unwrap();
-    // SAFETY: as above.
+    // SAFETY: refused before any use.
     let e = unsafe { cpu.adopt_stream(std::ptr::null_mut(), Arc::new(())) }.unwrap_err();
     assert!(matches!(e, EngineError::NoCudaStreams), "{e}");
     assert_eq!(cpu.stream().unwrap().raw(), None);
@@ -225,7 +225,7 @@ fn streams_that_cannot_be_adopted_say_why() {
 fn streams_wait_for_each_other_without_the_host() {
     let (gpu, engine) = gpu();
     let theirs = gpu.stream();
-    // SAFETY: as above.
+    // SAFETY: streams of the fake stay until the process ends.
     let adopted = unsafe { engine.adopt_stream(theirs, Arc::new(())) }.unwrap();
     let own = engine.stream().unwrap();
     for (first, second) in [(&adopted, &own), (&own, &adopted)] {
@@ -272,7 +272,7 @@ fn gpu_memory_of_the_program_is_imported() {
     let import = |pointer, bytes| unsafe { space.import_device(pointer, bytes, owner.clone()) };
     let region = import(plain + 4096, 8192).unwrap();
     region.set(8184, 77u64).unwrap();
-    // SAFETY: as above.
+    // SAFETY: memory of the fake stays until the process ends.
     assert_eq!(unsafe { ((plain + 4096 + 8184) as *const u64).read() }, 77);
     assert_eq!((region.address(), region.reaches_devices().is_ok()), (plain + 4096, true));
     drop(region);
@@ -326,7 +326,7 @@ fn a_guest_uses_no_default_stream_and_disturbs_no_capture() {
 fn a_capture_of_an_adopted_stream_is_not_invalidated() {
     let (gpu, engine) = gpu();
     let raw = gpu.stream();
-    // SAFETY: as above.
+    // SAFETY: streams of the fake stay until the process ends.
     let stream = unsafe { engine.adopt_stream(raw, Arc::new(())) }.unwrap();
     gpu.capture(raw, true);
     let region = engine.allocate(Place::Device, 8).unwrap();

@@ -186,7 +186,7 @@ impl GpuEngine {
     ) -> Result<(), EngineError> {
         let function = self.launchable(kernel, grid, &args)?;
         let mut parameters = args.pointers();
-        // SAFETY: as in `launch`.
+        // SAFETY: this function's caller makes the same promise.
         Ok(unsafe { queue.0.launch(function, grid.blocks, grid.threads, &mut parameters) }?)
     }
 }

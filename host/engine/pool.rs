@@ -128,11 +128,11 @@ mod tests {
     fn jobs_of_one_call_run_at_once_and_a_panic_ends_none_of_the_next() {
         for round in 0..20 {
             let (count, (done, ended)) = (1 + round % 7, channel());
-            let meeting = Arc::new(Barrier::new(count));
+            let barrier = Arc::new(Barrier::new(count));
             for worker in take(count).unwrap() {
-                let (meeting, done) = (meeting.clone(), done.clone());
+                let (barrier, done) = (barrier.clone(), done.clone());
                 worker.run(move || {
-                    meeting.wait();
+                    barrier.wait();
                     done.send(()).unwrap();
                     std::panic::panic_any(())
                 });

@@ -175,7 +175,7 @@ impl Stream {
     /// // SAFETY: these are the types of the parameters of `wb_iota`: out, count, start, step.
     /// unsafe { first.launch("wb_iota", engine.grid(32, 1), args!(&out, 1u64, 1u64, 0u64)) }?;
     /// second.wait_for(&first)?;
-    /// // SAFETY: as above.
+    /// // SAFETY: these are the types of the parameters of `wb_iota`: out, count, start, step.
     /// unsafe { second.launch("wb_iota", engine.grid(32, 1), args!(&out, 1u64, 2u64, 0u64)) }?;
     /// second.synchronize(Duration::from_secs(10))?;
     /// first.synchronize(Duration::from_secs(10))?;

@@ -39,6 +39,6 @@ pub(crate) fn start(engine: &Engine, kernel: &str, grid: Grid, args: Args) -> Re
 
 /// Launches one of the crate's kernels on a stream.
 pub(crate) fn put(stream: &Stream, kernel: &str, grid: Grid, args: Args) -> Result<(), EngineError> {
-    // SAFETY: as in `start`.
+    // SAFETY: tests pass arguments of the kernel's types, and memory by reference.
     unsafe { stream.launch(kernel, grid, args) }
 }

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 const BATCH: usize = 64;
 /// Interval between two looks at the state of a queue pair: an mlx5 NIC's firmware is asked for it. A failure with
 /// commands in flight comes with their completions.
-const LOOK_EVERY: Duration = Duration::from_millis(200);
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// A connected queue pair with its memory.
 #[derive(Debug)]
@@ -57,7 +57,7 @@ pub(super) struct RdmaLink {
     waiting: VecDeque<Vec<u8>>,
     in_capsule: u32,
     /// Time of the next look at the state of the queue pair.
-    next_look: Cell<Option<Instant>>,
+    next_poll: Cell<Option<Instant>>,
 }
 
 impl RdmaLink {
@@ -69,7 +69,7 @@ impl RdmaLink {
             sent: VecDeque::new(),
             waiting: VecDeque::new(),
             in_capsule: 0,
-            next_look: Cell::new(None),
+            next_poll: Cell::new(None),
             queue,
         }
     }
@@ -251,10 +251,10 @@ impl Link for RdmaLink {
             return Some(reason);
         }
         let now = Instant::now();
-        if self.next_look.get().is_some_and(|next| now < next) {
+        if self.next_poll.get().is_some_and(|next| now < next) {
             return None;
         }
-        self.next_look.set(Some(now + LOOK_EVERY));
+        self.next_poll.set(Some(now + POLL_INTERVAL));
         self.queue.send.failure()
     }
 

@@ -118,7 +118,7 @@ pub struct PartitionCounters {
     pub arrived: u64,
     pub put_bytes: u64,
     pub claims_put: u32,
-    pub news_put: u32,
+    pub frontier_put: u32,
     pub blocks_done: u32,
     pub reserved: [u32; 25usize],
 }
@@ -129,7 +129,7 @@ const _: () = {
     ["Offset of field: PartitionCounters::arrived"][offset_of!(PartitionCounters, arrived) - 0usize];
     ["Offset of field: PartitionCounters::put_bytes"][offset_of!(PartitionCounters, put_bytes) - 8usize];
     ["Offset of field: PartitionCounters::claims_put"][offset_of!(PartitionCounters, claims_put) - 16usize];
-    ["Offset of field: PartitionCounters::news_put"][offset_of!(PartitionCounters, news_put) - 20usize];
+    ["Offset of field: PartitionCounters::frontier_put"][offset_of!(PartitionCounters, frontier_put) - 20usize];
     ["Offset of field: PartitionCounters::blocks_done"][offset_of!(PartitionCounters, blocks_done) - 24usize];
     ["Offset of field: PartitionCounters::reserved"][offset_of!(PartitionCounters, reserved) - 28usize];
 };
@@ -188,9 +188,9 @@ pub struct Partition {
     pub parent: u64,
     pub inbox: u64,
     pub inbox_signal: u64,
-    pub news: u64,
+    pub frontier: u64,
     pub header: u64,
-    pub news_signal: u64,
+    pub frontier_signal: u64,
     pub vertices: u64,
     pub span: u64,
     pub source: u64,
@@ -224,9 +224,9 @@ const _: () = {
     ["Offset of field: Partition::parent"][offset_of!(Partition, parent) - 120usize];
     ["Offset of field: Partition::inbox"][offset_of!(Partition, inbox) - 128usize];
     ["Offset of field: Partition::inbox_signal"][offset_of!(Partition, inbox_signal) - 136usize];
-    ["Offset of field: Partition::news"][offset_of!(Partition, news) - 144usize];
+    ["Offset of field: Partition::frontier"][offset_of!(Partition, frontier) - 144usize];
     ["Offset of field: Partition::header"][offset_of!(Partition, header) - 152usize];
-    ["Offset of field: Partition::news_signal"][offset_of!(Partition, news_signal) - 160usize];
+    ["Offset of field: Partition::frontier_signal"][offset_of!(Partition, frontier_signal) - 160usize];
     ["Offset of field: Partition::vertices"][offset_of!(Partition, vertices) - 168usize];
     ["Offset of field: Partition::span"][offset_of!(Partition, span) - 176usize];
     ["Offset of field: Partition::source"][offset_of!(Partition, source) - 184usize];

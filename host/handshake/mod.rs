@@ -25,5 +25,5 @@ mod steps;
 pub(crate) use greeting::Step;
 pub(crate) use greeting::{Greeting, Parties, Protection, Protocol};
 pub(crate) use mac::keyed;
-pub(crate) use seal::{Broken, LENGTH, Seal, Seals};
+pub(crate) use seal::{FrameError, LENGTH, Seal, Seals};
 pub(crate) use steps::{Fault, HandshakeError, Initiator, Next, Responder, Terms};

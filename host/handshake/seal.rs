@@ -26,7 +26,7 @@ const NO_RECORD: u64 = 1 << 62;
 
 /// Error of a frame. Nothing behind a broken frame can be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Broken {
+pub(crate) enum FrameError {
     /// The length is outside the accepted range.
     Length,
     /// This is not the other end's next frame.
@@ -78,9 +78,9 @@ impl Seals {
         let (mut a, hello) = Initiator::new(terms(1), Parties::default()).ok()?;
         let mut b = Responder::new(terms(2), 0);
         let read = |bytes: &[u8]| Greeting::read(protocol, bytes).ok().flatten().map(|(greeting, _)| greeting);
-        let Next::Say(welcome) = b.hear(&read(&hello)?).ok()? else { return None };
-        let Next::Open { say, seals: ours, .. } = a.hear(&read(&welcome)?).ok()? else { return None };
-        let Next::Open { seals: theirs, .. } = b.hear(&read(&say)?).ok()? else { return None };
+        let Next::Say(welcome) = b.read_message(&read(&hello)?).ok()? else { return None };
+        let Next::Open { say, seals: ours, .. } = a.read_message(&read(&welcome)?).ok()? else { return None };
+        let Next::Open { seals: theirs, .. } = b.read_message(&read(&say)?).ok()? else { return None };
         Some([*ours, *theirs])
     }
 }
@@ -153,27 +153,27 @@ impl Seal {
     /// Returns the frame's size on the wire, or `None` while the frame is incomplete.
     ///
     /// # Errors
-    /// * [`Broken::Length`] if the frame's length is not in `lengths`.
-    /// * [`Broken::Tag`] if the frame is not the other end's next one. The frame's numbers then count as used.
-    /// * [`Broken::Exhausted`] if the connection has no more numbers for the frame's records.
+    /// * [`FrameError::Length`] if the frame's length is not in `lengths`.
+    /// * [`FrameError::Tag`] if the frame is not the other end's next one. The frame's numbers then count as used.
+    /// * [`FrameError::Exhausted`] if the connection has no more numbers for the frame's records.
     pub(crate) fn open(
         &mut self,
         stream: &[u8],
         lengths: RangeInclusive<usize>,
         into: &mut Vec<u8>,
-    ) -> Result<Option<usize>, Broken> {
+    ) -> Result<Option<usize>, FrameError> {
         let Some((length, _)) = stream.split_first_chunk::<LENGTH>() else { return Ok(None) };
         let length = u32::from_le_bytes(*length) as usize;
         if !lengths.contains(&length) {
-            return Err(Broken::Length);
+            return Err(FrameError::Length);
         }
         let whole = self.frame_bytes(length);
         let Some(mut sealed) = stream.get(LENGTH..whole) else { return Ok(None) };
-        let first = self.take(length).map_err(|Exhausted| Broken::Exhausted)?;
+        let first = self.take(length).map_err(|Exhausted| FrameError::Exhausted)?;
         if self.protection == Protection::Plain {
             let (bytes, checksum) = sealed.split_at(length);
             if xxh3_64_with_seed(bytes, first).to_le_bytes() != checksum {
-                return Err(Broken::Tag);
+                return Err(FrameError::Tag);
             }
             into.clear();
             into.extend_from_slice(bytes);
@@ -193,7 +193,7 @@ impl Seal {
         if !intact {
             // Records before the broken one are authentic, but the frame is not.
             into.clear();
-            return Err(Broken::Tag);
+            return Err(FrameError::Tag);
         }
         Ok(Some(whole))
     }
@@ -240,7 +240,7 @@ mod tests {
         out
     }
 
-    fn opened(seal: &mut Seal, frame: &[u8]) -> Result<Option<Vec<u8>>, Broken> {
+    fn opened(seal: &mut Seal, frame: &[u8]) -> Result<Option<Vec<u8>>, FrameError> {
         let mut into = vec![7; 3];
         Ok(seal.open(frame, 0..=1 << 20, &mut into)?.map(|n| {
             assert_eq!(n, frame.len());
@@ -256,12 +256,12 @@ mod tests {
             let (first, second) = (sealed(&mut out, b"a"), sealed(&mut out, b"a"));
             assert_ne!(first, second);
             assert_eq!(opened(&mut back, &first), Ok(Some(b"a".to_vec())));
-            assert_eq!(opened(&mut back, &first), Err(Broken::Tag), "replayed");
-            assert_eq!(opened(&mut other, &second), Err(Broken::Tag), "reordered");
+            assert_eq!(opened(&mut back, &first), Err(FrameError::Tag), "replayed");
+            assert_eq!(opened(&mut other, &second), Err(FrameError::Tag), "reordered");
         }
         let [mut a, _] = Seals::of_nobody(BOTH[0], Protection::Encrypted).unwrap();
         let frame = sealed(&mut a.ours, b"text");
-        assert_eq!(opened(&mut a.theirs, &frame), Err(Broken::Tag), "reflected");
+        assert_eq!(opened(&mut a.theirs, &frame), Err(FrameError::Tag), "reflected");
     }
 
     #[test]
@@ -273,7 +273,7 @@ mod tests {
             for at in [LENGTH, RECORD, RECORD + 3 * AUTHENTICATOR, 2 * RECORD + 10] {
                 let mut frame = sealed(&mut out, &long);
                 frame[at] ^= 1;
-                assert_eq!(opened(&mut back, &frame), Err(Broken::Tag));
+                assert_eq!(opened(&mut back, &frame), Err(FrameError::Tag));
                 let frame = sealed(&mut out, b"next");
                 assert_eq!(opened(&mut back, &frame), Ok(Some(b"next".to_vec())));
             }
@@ -289,22 +289,22 @@ mod tests {
             let (mut out, mut back) = encrypted();
             let forged = with_length(n, &sealed(&mut out, &long));
             let mut into = Vec::new();
-            assert_eq!(back.open(&forged, 0..=1 << 20, &mut into), Err(Broken::Tag), "{n}");
+            assert_eq!(back.open(&forged, 0..=1 << 20, &mut into), Err(FrameError::Tag), "{n}");
             assert!(into.is_empty());
         }
         // Two frames as one.
         let (mut out, mut back) = encrypted();
         let (one, two) = (sealed(&mut out, &long[..RECORD]), sealed(&mut out, b"end"));
         let forged = with_length(RECORD + 3, &[&one, &two[LENGTH..]].concat());
-        assert_eq!(opened(&mut back, &forged), Err(Broken::Tag));
+        assert_eq!(opened(&mut back, &forged), Err(FrameError::Tag));
     }
 
     #[test]
     fn lengths_that_nobody_may_send_are_refused_before_the_bytes_come() {
         let (_, mut back) = encrypted();
         let mut into = Vec::new();
-        assert_eq!(back.open(&[0; 4], 1..=9, &mut into), Err(Broken::Length));
-        assert_eq!(back.open(&10u32.to_le_bytes(), 1..=9, &mut into), Err(Broken::Length));
+        assert_eq!(back.open(&[0; 4], 1..=9, &mut into), Err(FrameError::Length));
+        assert_eq!(back.open(&10u32.to_le_bytes(), 1..=9, &mut into), Err(FrameError::Length));
         assert_eq!(back.open(&9u32.to_le_bytes(), 1..=9, &mut into), Ok(None));
         assert!(back.open(&u32::MAX.to_le_bytes(), 0..=u32::MAX as usize, &mut into).unwrap().is_none());
     }
@@ -335,7 +335,7 @@ mod tests {
             }
             assert!(none.is_empty());
             assert_eq!(opened(&mut back, &frames[0]), Ok(Some(b"a".to_vec())));
-            assert_eq!(opened(&mut back, &frames[1]), Err(Broken::Exhausted));
+            assert_eq!(opened(&mut back, &frames[1]), Err(FrameError::Exhausted));
         }
         // A frame of three records does not fit where two are left.
         let (mut out, _) = encrypted();

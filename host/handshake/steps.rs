@@ -140,7 +140,7 @@ impl Initiator {
     /// * [`Fault::Protection`] if the responder has the other protection.
     /// * [`Fault::Secret`] if the responder rejects the hello, or its own proof is wrong.
     /// * [`Fault::OutOfTurn`] if the greeting is not a reply to a hello.
-    pub(crate) fn hear(&mut self, heard: &Greeting) -> Result<Next, Fault> {
+    pub(crate) fn read_message(&mut self, heard: &Greeting) -> Result<Next, Fault> {
         let Self { terms, parties, noise } = self;
         let noise = noise.take();
         if heard.version != terms.protocol.version {
@@ -195,7 +195,7 @@ impl Responder {
     /// * [`Fault::Secret`] if a proof of the initiator is wrong.
     /// * [`Fault::OutOfTurn`] if the greeting is not the expected next step.
     /// * [`Fault::Random`] if the operating system returns no random number.
-    pub(crate) fn hear(&mut self, heard: &Greeting) -> Result<Next, HandshakeError> {
+    pub(crate) fn read_message(&mut self, heard: &Greeting) -> Result<Next, HandshakeError> {
         let Self { terms, me, stage } = self;
         let protocol = terms.protocol;
         let reply = Parties { from: *me, to: heard.parties.from };
@@ -272,8 +272,8 @@ mod tests {
     /// Runs both ends until the initiator has sent its confirmation. Also returns the initiator's seals.
     fn up_to_confirm(protocol: &'static Protocol) -> (Responder, Vec<u8>, Box<Seals>) {
         let ((mut a, hello), mut b) = (initiator(protocol, b"secret"), responder(protocol, b"secret"));
-        let welcome = say(b.hear(&read(protocol, &hello)));
-        let Ok(Next::Open { say: confirm, seals, .. }) = a.hear(&read(protocol, &welcome)) else { panic!() };
+        let welcome = say(b.read_message(&read(protocol, &hello)));
+        let Ok(Next::Open { say: confirm, seals, .. }) = a.read_message(&read(protocol, &welcome)) else { panic!() };
         (b, confirm, seals)
     }
 
@@ -288,13 +288,13 @@ mod tests {
     fn another_secret_is_found_by_both_and_shown_by_none() {
         for protocol in BOTH {
             let ((mut a, hello), mut b) = (initiator(protocol, b"0123456789abcdef"), responder(protocol, b"other"));
-            let said = denied(b.hear(&read(protocol, &hello)), protocol);
-            assert!(matches!(a.hear(&said), Err(Fault::Secret)));
+            let said = denied(b.read_message(&read(protocol, &hello)), protocol);
+            assert!(matches!(a.read_message(&said), Err(Fault::Secret)));
             // A forged welcome, and this end's own hello reflected.
             for noise in [[7; NOISE], read(protocol, &hello).noise] {
                 let (mut a, _) = initiator(protocol, b"a");
                 let forged = Greeting { step: Step::Welcome, noise, ..said };
-                assert!(matches!(a.hear(&forged), Err(Fault::Secret)));
+                assert!(matches!(a.read_message(&forged), Err(Fault::Secret)));
             }
         }
     }
@@ -303,18 +303,21 @@ mod tests {
     fn a_replayed_transcript_opens_nothing() {
         for protocol in BOTH {
             let ((mut a, hello), mut b) = (initiator(protocol, b"secret"), responder(protocol, b"secret"));
-            let welcome = say(b.hear(&read(protocol, &hello)));
-            let Ok(Next::Open { say: confirm, .. }) = a.hear(&read(protocol, &welcome)) else { panic!() };
-            assert!(matches!(b.hear(&read(protocol, &confirm)), Ok(Next::Open { .. })));
-            assert!(matches!(b.hear(&read(protocol, &confirm)), Err(HandshakeError { fault: Fault::OutOfTurn, .. })));
+            let welcome = say(b.read_message(&read(protocol, &hello)));
+            let Ok(Next::Open { say: confirm, .. }) = a.read_message(&read(protocol, &welcome)) else { panic!() };
+            assert!(matches!(b.read_message(&read(protocol, &confirm)), Ok(Next::Open { .. })));
+            assert!(matches!(
+                b.read_message(&read(protocol, &confirm)),
+                Err(HandshakeError { fault: Fault::OutOfTurn, .. })
+            ));
             // Another responder gives these bytes a welcome with another key, and no more.
             let mut again = responder(protocol, b"secret");
-            let other = say(again.hear(&read(protocol, &hello)));
+            let other = say(again.read_message(&read(protocol, &hello)));
             assert_ne!(other, welcome);
-            denied(again.hear(&read(protocol, &confirm)), protocol);
+            denied(again.read_message(&read(protocol, &confirm)), protocol);
             // A responder's welcome is of no use to another initiator.
             let (mut a, _) = initiator(protocol, b"secret");
-            assert!(matches!(a.hear(&read(protocol, &welcome)), Err(Fault::Secret)));
+            assert!(matches!(a.read_message(&read(protocol, &welcome)), Err(Fault::Secret)));
         }
     }
 
@@ -329,15 +332,15 @@ mod tests {
             for bit in 0..protocol.greeting_bytes() * 8 {
                 let ((mut a, hello), mut b) = (initiator(protocol, b"secret"), responder(protocol, b"secret"));
                 if let Some((hello, _)) = flipped(&hello, bit) {
-                    assert!(responder(protocol, b"secret").hear(&hello).is_err(), "bit {bit} of the hello");
+                    assert!(responder(protocol, b"secret").read_message(&hello).is_err(), "bit {bit} of the hello");
                 }
-                let welcome = say(b.hear(&read(protocol, &hello)));
+                let welcome = say(b.read_message(&read(protocol, &hello)));
                 if let Some((welcome, _)) = flipped(&welcome, bit) {
-                    assert!(a.hear(&welcome).is_err(), "bit {bit} of the welcome");
+                    assert!(a.read_message(&welcome).is_err(), "bit {bit} of the welcome");
                 }
                 let (mut b, confirm, _) = up_to_confirm(protocol);
                 if let Some((confirm, _)) = flipped(&confirm, bit) {
-                    assert!(b.hear(&confirm).is_err(), "bit {bit} of the confirmation");
+                    assert!(b.read_message(&confirm).is_err(), "bit {bit} of the confirmation");
                 }
             }
         }
@@ -347,10 +350,11 @@ mod tests {
     fn names_are_covered() {
         let protocol = BOTH[1];
         let (_, hello) = initiator(protocol, b"secret");
-        let elsewhere = Responder::new(Terms::new(protocol, b"secret", Encrypted), 10).hear(&read(protocol, &hello));
+        let elsewhere =
+            Responder::new(Terms::new(protocol, b"secret", Encrypted), 10).read_message(&read(protocol, &hello));
         let Err(HandshakeError { say, fault: Fault::Mistaken }) = elsewhere else { panic!() };
         let (mut a, _) = initiator(protocol, b"secret");
-        assert!(matches!(a.hear(&read(protocol, &say)), Err(Fault::Mistaken)));
+        assert!(matches!(a.read_message(&read(protocol, &say)), Err(Fault::Mistaken)));
     }
 
     #[test]
@@ -360,13 +364,14 @@ mod tests {
                 let end = |protection| Terms::new(protocol, b"secret", protection);
                 let (mut a, hello) = Initiator::new(end(mine), parties(protocol)).unwrap();
                 let mut b = Responder::new(end(theirs), parties(protocol).to);
-                let Err(HandshakeError { say, fault: Fault::Protection }) = b.hear(&read(protocol, &hello)) else {
+                let Err(HandshakeError { say, fault: Fault::Protection }) = b.read_message(&read(protocol, &hello))
+                else {
                     panic!()
                 };
-                assert!(matches!(a.hear(&read(protocol, &say)), Err(Fault::Protection)));
+                assert!(matches!(a.read_message(&read(protocol, &say)), Err(Fault::Protection)));
                 // An attacker who changes the wish of the hello has no success.
                 let mut b = Responder::new(end(theirs), parties(protocol).to);
-                denied(b.hear(&Greeting { protection: theirs, ..read(protocol, &hello) }), protocol);
+                denied(b.read_message(&Greeting { protection: theirs, ..read(protocol, &hello) }), protocol);
             }
         }
     }
@@ -376,13 +381,14 @@ mod tests {
         for protocol in BOTH {
             let (mut a, hello) = initiator(protocol, b"secret");
             let newer = Greeting { version: 99, ..read(protocol, &hello) };
-            let Err(HandshakeError { say, fault: Fault::Version(99) }) = responder(protocol, b"secret").hear(&newer)
+            let Err(HandshakeError { say, fault: Fault::Version(99) }) =
+                responder(protocol, b"secret").read_message(&newer)
             else {
                 panic!()
             };
             let denied = read(protocol, &say);
             assert_eq!((denied.version, denied.step), (protocol.version, Step::Denied));
-            assert!(matches!(a.hear(&Greeting { version: 98, ..denied }), Err(Fault::Version(98))));
+            assert!(matches!(a.read_message(&Greeting { version: 98, ..denied }), Err(Fault::Version(98))));
         }
     }
 
@@ -393,7 +399,7 @@ mod tests {
         for protocol in BOTH {
             let (_, _, mut one) = up_to_confirm(protocol);
             let (mut b, confirm, _) = up_to_confirm(protocol);
-            let Ok(Next::Open { seals: mut other, .. }) = b.hear(&read(protocol, &confirm)) else { panic!() };
+            let Ok(Next::Open { seals: mut other, .. }) = b.read_message(&read(protocol, &confirm)) else { panic!() };
             let (mut frame, mut into) = (Vec::new(), Vec::new());
             one.ours.close(b"text", &mut frame).unwrap();
             assert!(other.theirs.open(&frame, 0..=9, &mut into).is_err());
@@ -407,8 +413,10 @@ mod tests {
         let end = |key| Terms::new(protocol, b"0123456789abcdef", Encrypted).fixed([key; 32]);
         let (mut a, hello) = Initiator::new(end(1), NAMES).unwrap();
         let mut b = Responder::new(end(2), 9);
-        let welcome = say(b.hear(&read(protocol, &hello)));
-        let Ok(Next::Open { say: confirm, mut seals, .. }) = a.hear(&read(protocol, &welcome)) else { panic!() };
+        let welcome = say(b.read_message(&read(protocol, &hello)));
+        let Ok(Next::Open { say: confirm, mut seals, .. }) = a.read_message(&read(protocol, &welcome)) else {
+            panic!()
+        };
         let mut frame = Vec::new();
         seals.ours.close(b"text", &mut frame).unwrap();
         let names = |from, to| hex(&[u128::to_le_bytes(from), u128::to_le_bytes(to)].concat());
@@ -445,10 +453,10 @@ mod tests {
             let end = || Terms::new(protocol, &secret, if plain { Plain } else { Encrypted });
             let (mut a, hello) = Initiator::new(end(), parties(protocol)).unwrap();
             let mut b = Responder::new(end(), parties(protocol).to);
-            let welcome = say(b.hear(&read(protocol, &hello)));
-            let Ok(Next::Open { say, seals: mut ours, peer }) = a.hear(&read(protocol, &welcome)) else { panic!() };
+            let welcome = say(b.read_message(&read(protocol, &hello)));
+            let Ok(Next::Open { say, seals: mut ours, peer }) = a.read_message(&read(protocol, &welcome)) else { panic!() };
             prop_assert_eq!(peer, parties(protocol).to);
-            let Ok(Next::Open { say, seals: mut theirs, peer }) = b.hear(&read(protocol, &say)) else { panic!() };
+            let Ok(Next::Open { say, seals: mut theirs, peer }) = b.read_message(&read(protocol, &say)) else { panic!() };
             prop_assert_eq!((say.len(), peer), (0, parties(protocol).from));
             for (from, to) in [(&mut ours.ours, &mut theirs.theirs), (&mut theirs.ours, &mut ours.theirs)] {
                 let (mut frame, mut into) = (Vec::new(), Vec::new());
@@ -468,9 +476,9 @@ mod tests {
                     greeting.version = protocol.version;
                     greeting.parties.to = parties(protocol).to;
                 }
-                let opens = matches!(a.hear(&greeting), Ok(Next::Open { .. }));
+                let opens = matches!(a.read_message(&greeting), Ok(Next::Open { .. }));
                 prop_assert!(!opens);
-                let opens = matches!(b.hear(&greeting), Ok(Next::Open { .. }));
+                let opens = matches!(b.read_message(&greeting), Ok(Next::Open { .. }));
                 prop_assert!(!opens);
             }
         }

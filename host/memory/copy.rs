@@ -42,8 +42,8 @@ pub(crate) unsafe fn load(to: *mut u8, from: *const u8, bytes: usize) {
     fence(Ordering::Acquire);
     let first = head(from as usize, bytes);
     let words = (bytes - first) / WORD;
-    // SAFETY: as in `store`; whole words need the alignment of the shared side only, and `from`
-    // is aligned where they begin.
+    // SAFETY: the three parts together are the range that the caller promises. Whole words need the alignment of the
+    // shared side only, and `from` is aligned where they begin.
     unsafe {
         narrow::<FROM>(to, from, first);
         whole::<FROM>(to.add(first), from.add(first), words);

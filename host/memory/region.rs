@@ -89,7 +89,7 @@ enum Owner {
 
 // SAFETY: addresses and their owner; all access is by atomic copies, and the owners may be dropped on any thread.
 unsafe impl Send for Memory {}
-// SAFETY: as above; atomic copies may run concurrently with each other and with kernels.
+// SAFETY: atomic copies may run concurrently with each other and with kernels, and owners may be dropped on any thread.
 unsafe impl Sync for Memory {}
 
 impl Region {

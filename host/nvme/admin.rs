@@ -37,7 +37,8 @@ pub(super) unsafe fn load_completion(at: NonNull<u8>) -> CqEntry {
     let p = at.as_ptr().cast::<u32>();
     // SAFETY: the caller's promise; atomic loads, because the device may write to the entry.
     let status = unsafe { AtomicU32::from_ptr(p.add(3)) }.load(Ordering::Acquire);
-    // SAFETY: as above; the device writes the other words before the last one.
+    // SAFETY: the caller promises 16 readable bytes, aligned to 4. The device wrote the other words before the last
+    // one, which was loaded with acquire order.
     let word = |i| unsafe { AtomicU32::from_ptr(p.add(i)) }.load(Ordering::Relaxed);
     CqEntry { result: word(0), dw1: word(1), sq: word(2), status }
 }
@@ -332,7 +333,7 @@ impl AdminQueue {
 const PACE: Pace =
     Pace { spin: Duration::from_micros(2), yields: 512, naps: [Duration::from_micros(50), Duration::from_millis(1)] };
 /// Number of naps between two register checks.
-const LOOK_EVERY: u32 = 8;
+const NAPS_PER_CHECK: u32 = 8;
 
 /// A wait of the host for a controller.
 pub(super) struct Wait {
@@ -355,7 +356,7 @@ impl Wait {
         pause.make(std::thread::sleep);
         let naps = matches!(pause, Pause::Nap(_));
         self.naps += u32::from(naps);
-        naps && self.naps % LOOK_EVERY == 1
+        naps && self.naps % NAPS_PER_CHECK == 1
     }
 }
 

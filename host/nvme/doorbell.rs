@@ -16,7 +16,7 @@ use std::time::Duration;
 /// Size of a queue's mailbox in bytes: its own cache line, with the submission tail first, then the completion head.
 const MAILBOX_BYTES: usize = 64;
 const CQ_WORD: usize = 4;
-/// Pauses of the thread without news. It yields first, because a kernel may need its processor. A nap is the longest
+/// Pauses of the thread while no value is new. It yields first, because a kernel may need its processor. A nap is the longest
 /// delay of the first command on an idle queue.
 const PACE: Pace = Pace { spin: Duration::ZERO, yields: 256, naps: [Duration::from_micros(50); 2] };
 
@@ -32,7 +32,7 @@ pub(super) struct Forwarder {
 
 // SAFETY: `host` is the address of the mailboxes, which the forwarder owns; all access is by atomic words.
 unsafe impl Send for Forwarder {}
-// SAFETY: as above.
+// SAFETY: all access to the mailboxes is by atomic words, which threads may make at the same time.
 unsafe impl Sync for Forwarder {}
 
 /// A doorbell that the thread watches.
@@ -139,7 +139,7 @@ impl Forwarder {
 
 /// Forwards all mailboxes once. Returns true if any value was new.
 fn forward(view: &Mailboxes, watched: &mut [(Watched, Watched)], port: &dyn Port) -> Result<bool, PortError> {
-    let mut news = false;
+    let mut forwarded = false;
     for (sq, cq) in watched {
         let tail = view.load(sq.word);
         let head = view.load(cq.word);
@@ -147,11 +147,11 @@ fn forward(view: &Mailboxes, watched: &mut [(Watched, Watched)], port: &dyn Port
             if value != doorbell.last {
                 port.write32(doorbell.register, value)?;
                 doorbell.last = value;
-                news = true;
+                forwarded = true;
             }
         }
     }
-    Ok(news)
+    Ok(forwarded)
 }
 
 impl fmt::Debug for Forwarder {

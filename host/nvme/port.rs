@@ -81,12 +81,12 @@ pub struct BarMapping {
 
 // SAFETY: the window is only an address; every access through it is volatile or atomic.
 unsafe impl Send for BarMapping {}
-// SAFETY: as above.
+// SAFETY: volatile and atomic accesses to the window may be made by several threads at the same time.
 unsafe impl Sync for BarMapping {}
 
 // SAFETY: the window is only an address; every access through it is volatile or atomic.
 unsafe impl Send for DoorbellPages {}
-// SAFETY: as above.
+// SAFETY: volatile and atomic accesses to the window may be made by several threads at the same time.
 unsafe impl Sync for DoorbellPages {}
 
 /// Reads one word of every page from `base` on. VFIO maps device memory page by page on first access, and a GPU driver

@@ -85,7 +85,7 @@ impl From<&Region> for MemoryRange {
 
 // SAFETY: an address and a length; adapters justify each access.
 unsafe impl Send for MemoryRange {}
-// SAFETY: as above.
+// SAFETY: an address and a length; adapters justify each access, from any thread.
 unsafe impl Sync for MemoryRange {}
 
 /// Registered memory. Dropping it invalidates its keys.

@@ -6,7 +6,7 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 /// Polls between two reads of the clock.
-const LOOK_EVERY: u32 = 256;
+const POLLS_PER_CHECK: u32 = 256;
 /// Polls before a wait yields the processor to other threads: on few processors the adapter may be one of them.
 const SPINS: u32 = 64;
 
@@ -68,7 +68,7 @@ pub trait PostRequests: fmt::Debug {
             } else {
                 std::hint::spin_loop();
             }
-            if turns.is_multiple_of(LOOK_EVERY) {
+            if turns.is_multiple_of(POLLS_PER_CHECK) {
                 let waited = since.get_or_insert_with(Instant::now).elapsed();
                 if waited > within {
                     return Err(self.late(waited));

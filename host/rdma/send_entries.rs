@@ -15,7 +15,7 @@ pub(super) struct SharedMemory(pub(super) NonNull<u8>);
 
 // SAFETY: an address; all access is by atomic words, and the owner of the address keeps the memory.
 unsafe impl Send for SharedMemory {}
-// SAFETY: as above.
+// SAFETY: all access is by atomic words, which threads may make at the same time.
 unsafe impl Sync for SharedMemory {}
 
 impl SharedMemory {
@@ -27,7 +27,9 @@ impl SharedMemory {
     }
 
     pub(super) fn word64(&self, offset: usize) -> &AtomicU64 {
-        // SAFETY: as above, at multiples of eight.
+        // SAFETY: callers stay within the region, whose base is aligned to a block, at multiples of eight. A queue pair
+        // keeps its memory while it lives, and the send queue owns the queue pair. Only atomic accesses and the adapter
+        // touch the word.
         unsafe { AtomicU64::from_ptr(self.0.as_ptr().add(offset).cast()) }
     }
 }

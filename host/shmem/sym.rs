@@ -150,7 +150,7 @@ impl World {
         let (offset, len) = (memory.offset(), memory.len());
         let call = format!("free of {len} elements at offset {offset} of the heap");
         // Kernels in flight, and streams that were not synchronised, hold clones of the `Arc`.
-        let all = self.meet(&call, &[u8::from(Arc::strong_count(&memory.block) > 1)])?;
+        let all = self.exchange(&call, &[u8::from(Arc::strong_count(&memory.block) > 1)])?;
         let pes: Vec<usize> = (0..all.len()).filter(|pe| all[*pe] != [0]).collect();
         if !pes.is_empty() {
             return Err(ShmemError::InUse { pes, offset, len });

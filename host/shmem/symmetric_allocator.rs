@@ -41,7 +41,7 @@ struct Block {
 
 /// A new allocation.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Taken {
+pub(super) struct Allocation {
     /// Offset of the first byte.
     pub(super) offset: usize,
     /// The bytes of the allocation that may not be zero.
@@ -57,7 +57,7 @@ impl SymmetricAllocator {
     }
 
     /// Allocates `bytes` bytes at a multiple of `align`, a power of two.
-    pub(super) fn take(&mut self, bytes: usize, align: usize) -> Result<Taken, ShmemError> {
+    pub(super) fn take(&mut self, bytes: usize, align: usize) -> Result<Allocation, ShmemError> {
         let full = |free: &FirstFit| ShmemError::HeapFull {
             bytes,
             free: free.free_bytes() as usize,
@@ -71,7 +71,7 @@ impl SymmetricAllocator {
         self.mark(offset, bytes, true);
         let dirty = offset.min(self.touched)..(offset + bytes).min(self.touched);
         self.touched = self.touched.max(offset + bytes);
-        Ok(Taken { offset, dirty: dirty.start.max(offset)..dirty.end.max(offset) })
+        Ok(Allocation { offset, dirty: dirty.start.max(offset)..dirty.end.max(offset) })
     }
 
     /// Frees the allocation at `offset`. Returns false if there is none.
@@ -142,7 +142,7 @@ mod tests {
     fn memory_is_free_when_the_last_has_dropped_it() {
         let mut allocator = SymmetricAllocator::new(3, 1024);
         let a = allocator.take(1000, 1).unwrap();
-        assert_eq!(a, Taken { offset: 0, dirty: 0..0 });
+        assert_eq!(a, Allocation { offset: 0, dirty: 0..0 });
         let e = allocator.take(1, 1).unwrap_err().to_string();
         assert!(e.contains("1 bytes") && e.contains("1024"), "{e}");
         assert!(!allocator.dropped_by_one(0) && !allocator.dropped_by_one(0));

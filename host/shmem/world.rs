@@ -234,7 +234,7 @@ impl World {
     /// Allocates zeroed memory for `count` elements on every PE and returns its offset in the heap. Collective.
     pub(super) fn take<T: Pod>(&self, name: &str, count: usize, align: usize) -> Result<usize, ShmemError> {
         let call = format!("{name} of {count} elements of {} bytes aligned to {align}", size_of::<T>());
-        self.meet(&call, &[])?;
+        self.exchange(&call, &[])?;
         // From here on all ranks compute the same, so a check that fails here fails on all ranks.
         if !align.is_power_of_two() || align > HEAP_ALIGN {
             return Err(ShmemError::Alignment { align, max: HEAP_ALIGN });
@@ -276,7 +276,7 @@ impl World {
     /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
     /// ```
     pub fn allgather(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, ShmemError> {
-        self.meet("allgather", bytes)
+        self.exchange("allgather", bytes)
     }
 
     /// Waits on the host until every PE has called it. Does not wait for kernels; see [`World::barrier_all`].
@@ -284,7 +284,7 @@ impl World {
     /// # Errors
     /// The errors of [`World::allgather`].
     pub fn barrier_host(&self) -> Result<(), ShmemError> {
-        self.meet("barrier_host", &[]).map(drop)
+        self.exchange("barrier_host", &[]).map(drop)
     }
 
     /// Runs a kernel in which all PEs meet. On return all earlier puts of all PEs have arrived. Collective.
@@ -303,7 +303,7 @@ impl World {
     ///
     /// `call` names the call and its arguments. If the names differ between ranks, all ranks fail with
     /// [`ShmemError::OutOfStep`].
-    pub(super) fn meet(&self, call: &str, bytes: &[u8]) -> Result<Vec<Vec<u8>>, ShmemError> {
+    pub(super) fn exchange(&self, call: &str, bytes: &[u8]) -> Result<Vec<Vec<u8>>, ShmemError> {
         if let Some(lost) = self.lost() {
             return Err(BootstrapError::Lost(lost.clone()).into());
         }
@@ -354,7 +354,7 @@ impl World {
     /// Tells the other ranks the outcome of a collective call on this rank. An error on one rank is an error on all.
     pub(super) fn vote<T>(&self, call: &str, mine: Result<T, ShmemError>) -> Result<T, ShmemError> {
         let text = mine.as_ref().err().map(ToString::to_string).unwrap_or_default();
-        let all = self.meet(&format!("end of {call}"), text.as_bytes())?;
+        let all = self.exchange(&format!("end of {call}"), text.as_bytes())?;
         let mine = mine?;
         let failures = all.iter().enumerate().filter(|(_, text)| !text.is_empty());
         let failures: Vec<(usize, String)> =

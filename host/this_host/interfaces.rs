@@ -40,7 +40,7 @@ pub(crate) fn interface_addresses() -> io::Result<Vec<InterfaceAddress>> {
                 (IpAddr::V4(Ipv4Addr::from(u32::from_be(v4.sin_addr.s_addr))), false)
             }
             libc::AF_INET6 => {
-                // SAFETY: as above.
+                // SAFETY: the address has the length of its family's structure; read without alignment.
                 let v6 = unsafe { entry.ifa_addr.cast::<libc::sockaddr_in6>().read_unaligned() };
                 (IpAddr::V6(Ipv6Addr::from(v6.sin6_addr.s6_addr)), v6.sin6_scope_id != 0)
             }

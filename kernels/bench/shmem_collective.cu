@@ -7,12 +7,12 @@
 #include "shmem/collectives.cuh"
 #include "shmem/kernels.cuh"
 
-#define WB_BENCH_MEETING(NAME, CALL)                                                                                              \
+#define WB_BENCH_BARRIER(NAME, CALL)                                                                                              \
   WB_BENCH_KERNEL(NAME##_thread, shmem_bench::in_turn(warpbell::by_thread, w, t, [&](uint32_t) { w.CALL(warpbell::by_thread); })) \
   WB_BENCH_KERNEL(NAME##_warp, shmem_bench::in_turn(warpbell::by_warp, w, t, [&](uint32_t) { w.CALL(warpbell::by_warp); }))       \
   WB_BENCH_KERNEL(NAME##_block, shmem_bench::in_turn(warpbell::by_block, w, t, [&](uint32_t) { w.CALL(warpbell::by_block); }))
-WB_BENCH_MEETING(bench_barrier, barrier_all)
-WB_BENCH_MEETING(bench_sync, sync_all)
+WB_BENCH_BARRIER(bench_barrier, barrier_all)
+WB_BENCH_BARRIER(bench_sync, sync_all)
 
 WB_BENCH_SCOPES(broadcast, collective<shmem_bench::broadcast, uint32_t>)
 WB_BENCH_SCOPES(fcollect, collective<shmem_bench::fcollect, uint32_t>)
@@ -43,6 +43,6 @@ WB_BENCH_BARRIER_CHECK(thread)
 WB_BENCH_BARRIER_CHECK(warp)
 WB_BENCH_BARRIER_CHECK(block)
 
-#undef WB_BENCH_MEETING
+#undef WB_BENCH_BARRIER
 #undef WB_BENCH_REDUCTION
 #undef WB_BENCH_BARRIER_CHECK

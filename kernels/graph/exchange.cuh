@@ -1,12 +1,12 @@
 // Exchange between the PEs of a partitioned graph, from inside a kernel whose blocks are all resident.
 //
-// A step has up to two exchanges. By claims a PE hands vertices that it reached over to their owners. By news each owner tells all
-// PEs which of its vertices were found. Data goes first, in chunks that all blocks put. The last block to finish then signals the
+// A step has up to two exchanges. By claims a PE hands vertices that it reached over to their owners. By the exchange of the frontier
+// each owner tells all PEs which of its vertices were found. Data goes first, in chunks that all blocks put. The last block to finish then signals the
 // receivers, by a signal that grows from turn to turn and is never cleared.
 //
-// Claims need one area for each sender. No PE sends claims before the news of the step before have arrived from all PEs, and those
-// are sent after the claims before them were read. News need two areas in turn: a PE may send its next news while another PE still
-// reads the last, but not those after them.
+// Claims need one area for each sender. No PE sends claims before the frontier of the step before has arrived from all PEs, and that
+// is sent after the claims before it were read. The frontier needs two areas in turn: a PE may send its next one while another PE still
+// reads the last, but not the one after that.
 #pragma once
 
 #include <warpbell/shmem.cuh>
@@ -30,11 +30,11 @@ constexpr uint64_t chunk_words = 1024;
 
 // A barrier of all blocks of the grid, which must all be resident. A wait that fails fails the run, and all blocks go on to the end
 // of the kernel.
-class meetings {
+class grid_barrier {
  public:
-  WB_FN meetings(uint64_t* arrived, const world_ref& world) : arrived_(arrived), world_(world) {}
+  WB_FN grid_barrier(uint64_t* arrived, const world_ref& world) : arrived_(arrived), world_(world) {}
 
-  WB_FN void meet() {
+  WB_FN void sync() {
     ++round_;
     __syncthreads();
     if (threadIdx.x == 0) {
@@ -57,7 +57,7 @@ class meetings {
 };
 
 // A range of 4-byte words for a PE. `to` is symmetric.
-struct parcel {
+struct segment {
   uint32_t* to;
   const uint32_t* from;
   uint64_t words;
@@ -73,21 +73,22 @@ WB_FN_COLD void put_header(const world_ref* world, wb_partition_header* to, cons
   world->put_nbi(by_thread, reinterpret_cast<uint64_t*>(to), reinterpret_cast<const uint64_t*>(from), words, pe);
 }
 
-// Puts a parcel to every other PE, all blocks together. The last block to finish calls `tell` with one thread. `parcel_for(pe)`
+// Puts a segment to every other PE, all blocks together. The last block to finish calls `signal` with one thread. `segment_for(pe)`
 // must be the same for every thread of the grid. `put` counts blocks, and is 0 again afterwards.
-template <class ParcelFor, class Tell> WB_FN void put_parcels(const world_ref& world, uint32_t* put, ParcelFor parcel_for, Tell tell) {
+template <class SegmentFor, class Signal>
+WB_FN void put_segments(const world_ref& world, uint32_t* put, SegmentFor segment_for, Signal signal) {
   const uint32_t me = world.my_pe(), size = world.n_pes();
-  auto chunks = [](const parcel& p) { return (p.words + chunk_words - 1) / chunk_words; };
+  auto chunks = [](const segment& p) { return (p.words + chunk_words - 1) / chunk_words; };
   // Each PE begins with the one after itself, so that not all send to one.
   auto peer = [&](uint32_t k) { return me + k < size ? me + k : me + k - size; };
   uint64_t total = 0;
-  for (uint32_t k = 1; k < size; ++k) total += chunks(parcel_for(peer(k)));
+  for (uint32_t k = 1; k < size; ++k) total += chunks(segment_for(peer(k)));
   const uint32_t helpers = total > gridDim.x ? gridDim.x : total ? static_cast<uint32_t>(total) : 1;
   if (blockIdx.x >= helpers) return;
   for (uint64_t c = blockIdx.x; c < total; c += gridDim.x) {
     uint64_t at = c;
     for (uint32_t k = 1; k < size; ++k) {
-      const parcel p = parcel_for(peer(k));
+      const segment p = segment_for(peer(k));
       const uint64_t n = chunks(p);
       if (at < n) {
         const uint64_t first = at * chunk_words;
@@ -103,7 +104,7 @@ template <class ParcelFor, class Tell> WB_FN void put_parcels(const world_ref& w
   world.fence();
   if (order::fetch_add<order::acq_rel>(put, 1u) + 1 != helpers) return;
   order::store<order::relaxed>(put, 0u);
-  tell();
+  signal();
 }
 
 // Wakes all links to other PEs. Links between GPUs sleep after some milliseconds without traffic (NVLink's low power mode:

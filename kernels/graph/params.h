@@ -86,7 +86,7 @@ typedef struct wb_partition_counters {
   uint64_t arrived;  // blocks that have arrived at barriers of the grid
   uint64_t put_bytes;
   uint32_t claims_put;  // blocks that have put their share
-  uint32_t news_put;
+  uint32_t frontier_put;
   uint32_t blocks_done;
   uint32_t reserved[25];
 } wb_partition_counters;
@@ -129,15 +129,15 @@ typedef struct wb_partition {
   WB_POINTER(void) parent;                 // an identifier for each own vertex, or 0
   WB_POINTER(void) inbox;                  // claims[size][span]
   WB_POINTER(uint64_t) inbox_signal;       // [size]
-  WB_POINTER(uint32_t) news;               // [2][size][span / 32]
+  WB_POINTER(uint32_t) frontier;           // [2][size][span / 32]
   WB_POINTER(wb_partition_header) header;  // [2][size]
-  WB_POINTER(uint64_t) news_signal;        // [size]
+  WB_POINTER(uint64_t) frontier_signal;    // [size]
   // Numbers.
   uint64_t vertices;    // own
   uint64_t span;        // slots of each PE, a multiple of 1024
   uint64_t source;      // slot
   uint64_t claim_turn;  // exchanges of claims so far, this one included
-  uint64_t turn;        // exchanges of news so far, this one included
+  uint64_t turn;        // exchanges of the frontier so far, this one included
   uint64_t list_limit;  // identifiers beyond which a bitmap is sent instead
   uint32_t level;       // depth of the vertices that this step finds
   uint32_t skip;        // edges at the front of every list that are its hubs: a scan may start after them

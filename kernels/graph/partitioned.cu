@@ -27,7 +27,7 @@ template <class Id> struct alignas(2 * sizeof(Id)) claim {
 template <class Id> class partition {
  public:
   WB_FN partition(const wb_partition& p, const world_ref& world)
-      : lists(p), p_(p), world_(world), meetings_(&p.counters->arrived, world), base_(p.span * world.my_pe()) {}
+      : lists(p), p_(p), world_(world), barrier_(&p.counters->arrived, world), base_(p.span * world.my_pe()) {}
 
   bfs_lists<Id> lists;
   bfs_counts counts;
@@ -40,16 +40,16 @@ template <class Id> class partition {
   WB_FN uint64_t part_words() const { return p_.span / 32; }
   WB_FN uint32_t* own_seen() const { return lists.seen + base_ / 32; }
   WB_FN uint32_t* fresh() const { return p_.fresh; }
-  WB_FN void meet() { meetings_.meet(); }
-  // Wakes the links. Before the first barrier of a step whose news then go to the same place.
-  WB_FN void wake_links() const { graph::wake_links(world_, news() + world_.my_pe() * part_words(), part_words()); }
+  WB_FN void sync() { barrier_.sync(); }
+  // Wakes the links. Before the first barrier of a step whose frontier then goes to the same place.
+  WB_FN void wake_links() const { graph::wake_links(world_, frontier() + world_.my_pe() * part_words(), part_words()); }
 
   // Takes an own vertex that was found.
   WB_FN void take(Id v, Id from) {
     lists.reach(v, from);
     lists.enqueue(v, counts);
     if (p_.resume) order::fetch_or<order::relaxed>(&fresh()[v / 32], 1u << (v % 32));
-    // The length of the list of news is this PE's sum of vertices found.
+    // The length of the frontier's list is this PE's sum of vertices found.
     const warp::mask_t here = warp::active();
     uint64_t at = 0;
     if (warp::is_leader(here)) {
@@ -82,11 +82,11 @@ template <class Id> class partition {
     constexpr uint64_t words = sizeof(claim<Id>) / sizeof(uint32_t);
     uint64_t* signal = p_.inbox_signal;
     claim<Id>* inbox = static_cast<claim<Id>*>(p_.inbox);
-    auto parcel_for = [&](uint32_t pe) {
-      return parcel{reinterpret_cast<uint32_t*>(inbox + world_.my_pe() * p_.span), reinterpret_cast<const uint32_t*>(outbox(pe)),
-                    order::load<order::relaxed>(outbox_count() + pe) * words};
+    auto segment_for = [&](uint32_t pe) {
+      return segment{reinterpret_cast<uint32_t*>(inbox + world_.my_pe() * p_.span), reinterpret_cast<const uint32_t*>(outbox(pe)),
+                     order::load<order::relaxed>(outbox_count() + pe) * words};
     };
-    put_parcels(world_, &counters()->claims_put, parcel_for, [&]() {
+    put_segments(world_, &counters()->claims_put, segment_for, [&]() {
       uint64_t bytes = 0;
       world_.fence();
       for (uint32_t pe = 0; pe < world_.n_pes(); ++pe) {
@@ -114,25 +114,25 @@ template <class Id> class partition {
 
   // Tells all PEs the new vertices: as a list while that is short, else as the seen part of this PE's own bitmap. After a barrier,
   // with all counts added up.
-  WB_FN void exchange_news() {
+  WB_FN void exchange_frontier() {
     const uint64_t found = order::load<order::relaxed>(&lists.sums->sum[WB_BFS_FOUND]);
     if (found > p_.list_limit) return exchange_bitmap(own_seen());
-    tell(static_cast<const uint32_t*>(p_.list), found * (sizeof(Id) / sizeof(uint32_t)), found);
+    broadcast(static_cast<const uint32_t*>(p_.list), found * (sizeof(Id) / sizeof(uint32_t)), found);
   }
   // Tells all PEs the new vertices as these bits of own vertices.
-  WB_FN void exchange_bitmap(const uint32_t* bitmap) { tell(bitmap, own_words(), own_words() | WB_PARTITION_BITMAP); }
+  WB_FN void exchange_bitmap(const uint32_t* bitmap) { broadcast(bitmap, own_words(), own_words() | WB_PARTITION_BITMAP); }
   // Tells all PEs the counts only.
-  WB_FN void exchange_counts() { tell(nullptr, 0, 0); }
+  WB_FN void exchange_counts() { broadcast(nullptr, 0, 0); }
 
-  // Puts words, and a header with `message`, to all PEs. Waits for the news of all PEs, and adds them to the bitmap of seen
+  // Puts words, and a header with `message`, to all PEs. Waits for the frontier of all PEs, and adds it to the bitmap of seen
   // vertices.
-  WB_FN void tell(const uint32_t* from, uint64_t words, uint64_t message) {
+  WB_FN void broadcast(const uint32_t* from, uint64_t words, uint64_t message) {
     const uint32_t me = world_.my_pe(), size = world_.n_pes();
-    uint32_t* news = this->news();
+    uint32_t* frontier = this->frontier();
     wb_partition_header* header = p_.header + half() * size;
-    uint64_t* signal = p_.news_signal;
-    auto parcel_for = [&](uint32_t) { return parcel{news + me * part_words(), from, words}; };
-    put_parcels(world_, &counters()->news_put, parcel_for, [&]() {
+    uint64_t* signal = p_.frontier_signal;
+    auto segment_for = [&](uint32_t) { return segment{frontier + me * part_words(), from, words}; };
+    put_segments(world_, &counters()->frontier_put, segment_for, [&]() {
       wb_partition_header mine{};
       const bool failed = world_.has_failed();
       mine.message = failed ? WB_PARTITION_FAILED : message;
@@ -146,12 +146,12 @@ template <class Id> class partition {
       }
     });
     await_all(world_, signal, p_.turn);
-    auto told = [&](uint32_t pe) {
+    auto sent = [&](uint32_t pe) {
       const uint64_t m = order::load<order::relaxed, order::world>(&header[pe].message);
       return m & WB_PARTITION_FAILED ? 0 : m;
     };
-    for_each_peer(world_, told, [&](uint32_t pe, uint64_t m) {
-      const uint32_t* in = news + pe * part_words();
+    for_each_peer(world_, sent, [&](uint32_t pe, uint64_t m) {
+      const uint32_t* in = frontier + pe * part_words();
       const uint64_t n = m & WB_PARTITION_COUNT;
       if (m & WB_PARTITION_BITMAP) {
         mix(lists.seen + pe * part_words(), in, n <= part_words() ? n : 0);
@@ -213,16 +213,16 @@ template <class Id> class partition {
   }
 
  private:
-  // Returns the area for news and headers that this step uses, of two.
+  // Returns the area for the frontier and headers that this step uses, of two.
   WB_FN uint32_t half() const { return p_.turn & 1; }
-  WB_FN uint32_t* news() const { return p_.news + half() * world_.n_pes() * part_words(); }
+  WB_FN uint32_t* frontier() const { return p_.frontier + half() * world_.n_pes() * part_words(); }
   WB_FN wb_partition_counters* counters() const { return p_.counters; }
   WB_FN uint64_t* outbox_count() const { return p_.outbox_count; }
   WB_FN claim<Id>* outbox(uint32_t pe) const { return static_cast<claim<Id>*>(p_.outbox) + pe * p_.span; }
 
   const wb_partition& p_;
   const world_ref& world_;
-  meetings meetings_;
+  grid_barrier barrier_;
   uint64_t base_;
 };
 
@@ -241,7 +241,7 @@ template <class Id> WB_FN void partition_start(const wb_partition& p, const worl
   for (uint64_t w = m.first; w < m.end; w += m.step) {
     g.lists.seen[w] = w >= first && w - first < g.own_words() ? isolated[w - first] : 0;
   }
-  g.meet();
+  g.sync();
   // All PEs mark the source as seen; its owner takes it.
   if (warp::thread_index() == 0) {
     const uint64_t v = p.source - g.slot(0);
@@ -249,34 +249,34 @@ template <class Id> WB_FN void partition_start(const wb_partition& p, const worl
     if (p.source >= g.slot(0) && v < p.vertices) g.take(static_cast<Id>(v), static_cast<Id>(p.source));
   }
   g.count();
-  g.meet();
-  g.exchange_news();
+  g.sync();
+  g.exchange_frontier();
   g.finish();
 }
 
-// Expands the queue, and exchanges claims and news.
+// Expands the queue, and exchanges claims and the frontier.
 template <class Id, class Source> WB_FN void partition_top_down(const wb_partition& p, const world_ref& world, const Source& source) {
   partition<Id> g(p, world);
   if (p.resume) {
     // Vertices found by hubs are seen here already. A PE that claims one of them learns that from the owner.
     g.mix(g.own_seen(), g.fresh(), g.own_words());
-    g.meet();
+    g.sync();
   }
   expand_queue(g.lists, static_cast<const item<Id>*>(p.queue), p.items, source, g.slots(), g.counts,
                [&](Id v, Id n) { return g.visit(v, n); });
-  g.meet();
+  g.sync();
   g.exchange_claims();
   g.count();
-  g.meet();
+  g.sync();
   if (p.resume) {
     g.exchange_bitmap(g.own_seen());
   } else {
-    g.exchange_news();
+    g.exchange_frontier();
   }
   g.finish();
 }
 
-// Looks for a seen neighbour of each own unseen vertex, and exchanges news.
+// Looks for a seen neighbour of each own unseen vertex, and exchanges the frontier.
 template <class Id, class Source> WB_FN void partition_bottom_up(const wb_partition& p, const world_ref& world, const Source& source) {
   partition<Id> g(p, world);
   const uint32_t* seen = g.own_seen();
@@ -285,14 +285,14 @@ template <class Id, class Source> WB_FN void partition_bottom_up(const wb_partit
       g.lists, g.own_words(), source, g.slots(), g.counts, [&](uint64_t w) { return seen[w] | (p.resume ? fresh[w] : 0u); },
       [&](uint64_t w, uint32_t before, uint32_t after) { fresh[w] = (p.resume ? fresh[w] : 0u) | (after & ~before); });
   g.count();
-  g.meet();
+  g.sync();
   g.mix(g.own_seen(), fresh, g.own_words());
   g.exchange_bitmap(fresh);
   g.finish();
 }
 
 // Executes a bottom-up step that reads no edge, and exchanges the counts only. The rest of the level is read from the side that
-// costs less, and the news of both parts are exchanged then.
+// costs less, and the frontier of both parts is exchanged then.
 template <class Id> WB_FN void partition_by_hubs(const wb_partition& p, const world_ref& world) {
   partition<Id> g(p, world);
   const uint32_t* seen = g.own_seen();
@@ -302,7 +302,7 @@ template <class Id> WB_FN void partition_by_hubs(const wb_partition& p, const wo
       [&](uint64_t w, uint32_t before, uint32_t after) { fresh[w] = after & ~before; });
   add_count(g.lists.sums, WB_BFS_ITEMS, left);
   g.count();
-  g.meet();
+  g.sync();
   g.exchange_counts();
   g.finish();
 }
@@ -314,7 +314,7 @@ template <class Id> WB_FN void partition_collect(const wb_partition& p, const wo
   g.counts.found = push_words(p.vertices, g.lists.found, &g.lists.sums->sum[WB_BFS_ITEMS], g.lists.offset, g.counts.degrees,
                               [&](uint64_t w) { return fresh[w]; });
   g.count();
-  g.meet();
+  g.sync();
   g.exchange_counts();
   g.finish();
 }

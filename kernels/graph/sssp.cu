@@ -42,7 +42,7 @@ template <class Id, class Word> struct sssp_view {
   // Returns true if the item was not relaxed yet with its vertex's distance, and records that it is now. A vertex that is lowered
   // before its turn in a round is queued once more for the next one, where it has nothing new. Without memory for that, all items are
   // relaxed. One lane has the item.
-  WB_FN bool is_news(item<Id> it, Word d) const {
+  WB_FN bool is_current(item<Id> it, Word d) const {
     if (!relaxed) return true;
     // The pieces of a list begin in tiles of their own, except the first.
     Word* at = &relaxed[it.vertex + offset[it.vertex] / piece_edges + it.piece];
@@ -125,7 +125,7 @@ template <class Id, class Weight, class Word, class Source> WB_FN void sssp_rela
     if (warp::lane() < turn && k < p.near_items) {
       const item<Id> it = queue[k];
       base = order::load<order::relaxed>(&g.distance[it.vertex]);
-      if (g.is_news(it, base)) r = run_of(it, g.offset);
+      if (g.is_current(it, base)) r = run_of(it, g.offset);
     }
     scanned += r.count;
     for_each_edge(edges, reader, r.first, r.count, base, [&](Word d, weighted<Id, Weight> e) {

@@ -150,8 +150,8 @@ class adapter : public host_words {
         check(word >> 24 == 0 && (word & 0xff) == 0, "a doorbell has more in it than an index");
         const uint32_t ahead = ((word >> 8) - end) & 0xffffu;
         check(ahead <= blocks, "a doorbell went backwards, or further than the ring is long");
-        const uint32_t fixture = swap_bytes(order::load<order::relaxed, order::system>(&record.send));
-        check(((fixture - (word >> 8)) & 0xffffu) <= blocks, "the doorbell record is behind the doorbell");
+        const uint32_t from_record = swap_bytes(order::load<order::relaxed, order::system>(&record.send));
+        check(((from_record - (word >> 8)) & 0xffffu) <= blocks, "the doorbell record is behind the doorbell");
         check(order::load<order::relaxed, order::system>(&record.receive) == 0, "the receive word of the doorbell record was written");
         end += ahead;
         check(end - next <= blocks, "more blocks were announced than the ring has");

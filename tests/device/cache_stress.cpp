@@ -45,9 +45,9 @@ void cross_claim() {
 std::atomic<uint64_t> bad_from{0}, bad_to{0};
 std::atomic<bool> silent{false};
 
-model::fate plan(uint64_t block) {
-  if (silent.load(std::memory_order_relaxed)) return model::fate::lost;
-  return block >= bad_from && block < bad_to ? model::fate::media : model::fate::normal;
+model::fault_kind plan(uint64_t block) {
+  if (silent.load(std::memory_order_relaxed)) return model::fault_kind::lost;
+  return block >= bad_from && block < bad_to ? model::fault_kind::media : model::fault_kind::none;
 }
 
 model::options shape(uint64_t pages, double deadline_seconds, bool bounce, uint32_t copies) {
@@ -62,7 +62,7 @@ model::options shape(uint64_t pages, double deadline_seconds, bool bounce, uint3
 }
 
 // A cache over a model controller, with the host's part.
-struct bed {
+struct fixture {
   model::controller device;
   wb_cache cache{};
   wb_array_view view{};
@@ -70,7 +70,7 @@ struct bed {
   std::vector<uint32_t> pins, locks, hands, sums;
   wb_integrity integrity{};
 
-  bed(uint32_t sets, uint32_t ways, uint64_t pages, double deadline_seconds, bool bounce = true, uint32_t copies = 1)
+  fixture(uint32_t sets, uint32_t ways, uint64_t pages, double deadline_seconds, bool bounce = true, uint32_t copies = 1)
       : device(shape(pages, deadline_seconds, bounce, copies)) {
     const uint32_t entries = sets * ways;
     frames.resize(uint64_t{entries} * per_page);
@@ -128,7 +128,7 @@ struct bed {
     if (!bounce) device.window(frames.data(), frames.size() * 8);
     device.start();
   }
-  ~bed() { device.finish(); }
+  ~fixture() { device.finish(); }
 
   array_ref<uint64_t> array() const {
     static_assert(sizeof(array_ref<uint64_t>) == sizeof(wb_array_view), "the host's mirror");
@@ -175,7 +175,7 @@ bool right(uint64_t i, uint64_t v) { return v >> value_shift == i; }
 // Tests everything at once: loads, stores, atomic adds, prefetch, ranges, handles, and flushes in between. Elements of even pages
 // are only added to, those of odd pages only stored to.
 void hammer(uint32_t sets, uint32_t ways, uint64_t pages, bool bounce, uint32_t warps, uint32_t steps) {
-  bed b(sets, ways, pages, 60, bounce);
+  fixture b(sets, ways, pages, 60, bounce);
   const uint64_t n = pages * per_page;
   std::vector<std::atomic<uint32_t>> added(n);
   model::run(warps, [&] {
@@ -263,7 +263,7 @@ void hammer(uint32_t sets, uint32_t ways, uint64_t pages, bool bounce, uint32_t 
 
 // Tests a thread that changes a pinned page and unpins it while the frame is being taken away: the frame stays the page's, dirty.
 void changed_while_claimed() {
-  bed b(1, 8, 40, 60);
+  fixture b(1, 8, 40, 60);
   const wb_cache& c = b.cache;
   model::run(1, [&] {
     if (warp::lane() != 0) return;
@@ -296,7 +296,7 @@ void changed_while_claimed() {
 
 // Tests a page that cannot be read: it fails the run with its block, is poison, and is read again by the next run.
 void bad_page() {
-  bed b(1, 8, 40, 60);
+  fixture b(1, 8, 40, 60);
   bad_from = 17 * page_blocks;
   bad_to = 18 * page_blocks;
   model::run(2, [&] {
@@ -323,7 +323,7 @@ void bad_page() {
 
 // Tests a page that cannot be written: it stays dirty, and the next flush writes it.
 void bad_write() {
-  bed b(2, 9, 40, 60);
+  fixture b(2, 9, 40, 60);
   model::run(1, [&] {
     auto a = b.array().open();
     for (uint64_t p = 0; p < 10; ++p) a.store(p * per_page, p * per_page << value_shift | 9);
@@ -345,7 +345,7 @@ void bad_write() {
 
 // Tests a set with every frame pinned: the next page finds no frame within the deadline.
 void all_pinned() {
-  bed b(1, 8, 40, 0.2);
+  fixture b(1, 8, 40, 0.2);
   model::run(1, [&] {
     // One lane holds all frames.
     if (warp::lane() != 0) return;
@@ -364,7 +364,7 @@ void all_pinned() {
 
 // Tests a device that does not reply: the wait ends by its deadline, or by the stop flag. Later the same page is available.
 void silent_device() {
-  bed b(1, 8, 40, 0.2);
+  fixture b(1, 8, 40, 0.2);
   silent = true;
   model::run(2, [&] {
     auto a = b.array().open();
@@ -398,7 +398,7 @@ void silent_device() {
 }
 
 // Tests a command that fails for several pages: each is read by itself, and only the page that cannot be read fails the run.
-void failed_run(bed& b) {
+void failed_run(fixture& b) {
   // The controller fails a command by its first block: that of the run, then that of the page.
   bad_from = 100 * page_blocks;
   bad_to = 102 * page_blocks;
@@ -415,7 +415,7 @@ void failed_run(bed& b) {
 
 // Tests adjacent pages, which one command reads.
 void adjacent_pages(bool bounce) {
-  bed b(64, 8, 256, 60, bounce);
+  fixture b(64, 8, 256, 60, bounce);
   const auto reads = [&](uint64_t first, uint64_t last) {
     const uint64_t commands = b.total(&wb_stats::reads), fills = b.total(&wb_stats::fills);
     model::run(1, [&] { b.array().open().expect_range(warp::full(), first * per_page, last * per_page); });
@@ -442,10 +442,10 @@ void adjacent_pages(bool bounce) {
 
 // Tests a copy that does not reply to the read of several pages: each page is read from the other copy.
 void silent_copy() {
-  bed b(64, 8, 64, 3, true, 2);
+  fixture b(64, 8, 64, 3, true, 2);
   silent = true;
   b.device.plan = [](uint64_t block) {
-    return silent && block / model::options{}.chunk_blocks % 2 == 0 ? model::fate::lost : model::fate::normal;
+    return silent && block / model::options{}.chunk_blocks % 2 == 0 ? model::fault_kind::lost : model::fault_kind::none;
   };
   model::run(1, [&] {
     auto a = b.array().open();
@@ -460,7 +460,7 @@ void silent_copy() {
 }
 
 void outside() {
-  bed b(1, 8, 10, 60);
+  fixture b(1, 8, 10, 60);
   model::run(1, [&] {
     auto a = b.array().open();
     CHECK(a.load(a.size()) == ~0ull);
@@ -476,7 +476,7 @@ void outside() {
 // Tests the host's kernels: a flush writes neighbouring pages together, bytes copied through the cache equal the array's, and
 // dropped pages are read again.
 void host_kernels() {
-  bed b(64, 8, 128, 60);
+  fixture b(64, 8, 128, 60);
   const uint64_t n = 128 * per_page;
   std::vector<uint64_t> bytes(n + 1), back(n);
   for (uint64_t i = 0; i < n; ++i) bytes[i] = i << value_shift | 5;
@@ -504,7 +504,7 @@ void host_kernels() {
 // Tests data that differs from the stored data: once, which another read corrects, and permanently, which fails the run. Pages
 // without a known checksum are accepted.
 void changed_data() {
-  bed b(1, 8, 40, 60);
+  fixture b(1, 8, 40, 60);
   b.page(7)[100] ^= 4;
   model::run(2, [&] {
     auto a = b.array().open();

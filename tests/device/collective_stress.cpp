@@ -43,7 +43,7 @@ struct areas {
 };
 
 // PEs in this process, set up as by the host.
-struct bed {
+struct fixture {
   uint32_t n;
   size_t stride = 0;
   std::vector<unsigned char> memory;
@@ -57,7 +57,7 @@ struct bed {
   nic adapter;
   std::unique_ptr<fabric> connections;
 
-  bed(uint32_t pes, uint32_t scratch_bytes, uint64_t deadline_ns) : n(pes) {
+  fixture(uint32_t pes, uint32_t scratch_bytes, uint64_t deadline_ns) : n(pes) {
     all = reserve(scratch_bytes);
     other = reserve(scratch_bytes);
     arrays = used;
@@ -87,7 +87,7 @@ struct bed {
     connections = std::make_unique<fabric>(adapter, world, 2, 128, 0, near);
     adapter.start();
   }
-  ~bed() { adapter.stop(); }
+  ~fixture() { adapter.stop(); }
 
   template <class T> static uint64_t address(T* p) { return reinterpret_cast<uint64_t>(p); }
   size_t size_of_scratch(uint32_t bytes) const { return size_t{WB_CHANNELS} * 2 * n * bytes; }
@@ -245,7 +245,7 @@ std::vector<size_t> counts(uint32_t scratch_bytes, size_t element) {
   return {0, 1, 3, 7, limit - 1, limit, limit + 1, 3 * limit + 5};
 }
 
-template <class T, class S> void every_count(bed& b, const world_ref& w, S, uint64_t seed, uint32_t pe) {
+template <class T, class S> void every_count(fixture& b, const world_ref& w, S, uint64_t seed, uint32_t pe) {
   const auto team = w.world_team();
   for (size_t n : counts(b.all.scratch_bytes, sizeof(T))) {
     // Arrays that agree modulo 16 and some that do not; elements stay aligned.
@@ -264,7 +264,7 @@ constexpr bool sanitized = false;
 // Tests types. The places of elements and the threads that move them depend on the element's size and on the scope; the operation
 // depends on the type alone. So every size has every scope, and every type the scope of a block. The sanitizer, which looks at
 // places only, and 32 lanes, which are a thread each, use fewer. Each pair takes the compiler seconds.
-template <class S> void every_type(bed& b, const world_ref& w, S s, uint64_t seed, uint32_t pe) {
+template <class S> void every_type(fixture& b, const world_ref& w, S s, uint64_t seed, uint32_t pe) {
   every_count<uint8_t>(b, w, s, seed + 100, pe);
   every_count<float>(b, w, s, seed + 900, pe);
   if constexpr (width < 32) {
@@ -282,7 +282,7 @@ template <class S> void every_type(bed& b, const world_ref& w, S s, uint64_t see
 }
 
 void model(uint32_t pes, uint32_t scale) {
-  bed b(pes, WB_SCRATCH_LEAST_BYTES * 2, patient_ns);
+  fixture b(pes, WB_SCRATCH_LEAST_BYTES * 2, patient_ns);
   for (uint32_t round = 0; round < scale; ++round) {
     const uint64_t seed = 5000 * round;
     b.run(1, width, [&](uint32_t p) { every_type(b, world_ref(b.world[p]), by_warp, seed, p); });
@@ -297,7 +297,7 @@ void model(uint32_t pes, uint32_t scale) {
 
 // Tests many small collectives back to back, in two channels at once, with nothing in between.
 void back_to_back(uint32_t pes, uint32_t times) {
-  bed b(pes, WB_SCRATCH_LEAST_BYTES, patient_ns);
+  fixture b(pes, WB_SCRATCH_LEAST_BYTES, patient_ns);
   b.run(2, width, [&](uint32_t p) {
     const world_ref w(b.world[p]);
     const auto team = w.world_team();
@@ -317,7 +317,7 @@ void back_to_back(uint32_t pes, uint32_t times) {
 
 // Tests the teams of even and odd PEs at the same time as the world's team.
 void side_by_side(uint32_t pes, uint32_t times) {
-  bed b(pes, WB_SCRATCH_LEAST_BYTES, patient_ns);
+  fixture b(pes, WB_SCRATCH_LEAST_BYTES, patient_ns);
   std::vector<wb_team> team;
   for (uint32_t p = 0; p < pes; ++p) team.push_back(b.member(p, p % 2, 2, (pes - p % 2 + 1) / 2, b.other));
   b.run(2, width, [&](uint32_t p) {
@@ -341,7 +341,7 @@ void side_by_side(uint32_t pes, uint32_t times) {
 
 // Tests the wrap of the scratch's turns: long messages leave nothing that short ones, or later long ones, could take for their own.
 void wraps(uint64_t first_turn) {
-  bed b(3, WB_SCRATCH_LEAST_BYTES, patient_ns);
+  fixture b(3, WB_SCRATCH_LEAST_BYTES, patient_ns);
   for (auto& w : b.world) w.team.rounds->small = first_turn;
   b.run(1, width, [&](uint32_t p) {
     const world_ref w(b.world[p]);
@@ -357,7 +357,7 @@ void wraps(uint64_t first_turn) {
 
 // Tests more members than one round of a synchronisation tells: no member leaves a sync before the last has come.
 void many(uint32_t pes, uint32_t times) {
-  bed b(pes, WB_SCRATCH_LEAST_BYTES, patient_ns);
+  fixture b(pes, WB_SCRATCH_LEAST_BYTES, patient_ns);
   std::vector<std::atomic<uint32_t>> came(times);
   b.run(1, width, [&](uint32_t p) {
     if (threadIdx.x != 0) return;
@@ -379,7 +379,7 @@ void many(uint32_t pes, uint32_t times) {
 
 // Tests that data put before a barrier has arrived after it.
 void puts_and_barriers(uint32_t times) {
-  bed b(3, WB_SCRATCH_LEAST_BYTES, patient_ns);
+  fixture b(3, WB_SCRATCH_LEAST_BYTES, patient_ns);
   b.run(1, width * 2, [&](uint32_t p) {
     const world_ref w(b.world[p]);
     uint64_t* to = b.array<uint64_t>(p, 0);
@@ -397,7 +397,7 @@ void puts_and_barriers(uint32_t times) {
 // it.
 void missing(wb_shmem_call call) {
   constexpr uint32_t absent = 2, channel = 5;
-  bed b(3, WB_SCRATCH_LEAST_BYTES, impatient_ns);
+  fixture b(3, WB_SCRATCH_LEAST_BYTES, impatient_ns);
   b.run(1, width * 2, [&](uint32_t p) {
     if (p == absent) return;
     const world_ref w(b.world[p]);
@@ -424,7 +424,7 @@ void missing(wb_shmem_call call) {
 
 // Tests invalid arguments, which fail at once.
 void refused() {
-  bed b(2, WB_SCRATCH_LEAST_BYTES, impatient_ns);
+  fixture b(2, WB_SCRATCH_LEAST_BYTES, impatient_ns);
   b.run(1, width * 2, [&](uint32_t p) {
     const world_ref w(b.world[p]);
     uint32_t* a = b.array<uint32_t>(p, 0);

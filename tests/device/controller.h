@@ -40,8 +40,8 @@ struct options {
   uint32_t seed = 1;
 };
 
-// The controller's treatment of a command, chosen by the command's first volume block.
-enum class fate { normal, media, lost };
+// The fault of a command, chosen by the command's first volume block.
+enum class fault_kind { none, media, lost };
 
 class controller : public host_words {
  public:
@@ -148,7 +148,7 @@ class controller : public host_words {
   wb_stats stats[WB_STATS_STRIPES] = {};
   alignas(64) uint32_t release_lost = 0;  // not 0: held-back commands are completed now
   uint32_t slow = 2;                      // one in `slow` looks at a command completes it
-  fate (*plan)(uint64_t block) = [](uint64_t) { return fate::normal; };
+  fault_kind (*plan)(uint64_t block) = [](uint64_t) { return fault_kind::none; };
 
  private:
   struct pending {
@@ -321,12 +321,12 @@ class controller : public host_words {
           uint32_t n = (e[3].x & 0xffff) + 1;
           check(op == nvme::op_read || op == nvme::op_write, "unknown opcode");
           check(n <= o.max_blocks && lba + n <= o.device_blocks, "a range that the volume should have refused");
-          fate f = owner.plan(owner.block_of(device, lba));
+          fault_kind f = owner.plan(owner.block_of(device, lba));
           char* medium = owner.data.data() + ((device * o.device_blocks + lba) << o.block_shift);
-          if (f == fate::media) {
+          if (f == fault_kind::media) {
             p.status = media_error;
           } else {
-            p.lost = f == fate::lost;
+            p.lost = f == fault_kind::lost;
             p.prp1 = e[1].z | uint64_t{e[1].w} << 32;
             p.prp2 = e[2].x | uint64_t{e[2].y} << 32;
             p.medium = medium;

@@ -151,8 +151,8 @@ class send_scene : public scene {
   void ring(uint64_t value) {
     // Bytes 1 and 2 of the first word are the index, big-endian, and so are the last two of the record's send word.
     const uint32_t tail = (value >> 8 & 0xff) << 8 | (value >> 16 & 0xff), more = (tail - m.announced) & 0xffff;
-    const uint32_t fixture = (m.record[1] >> 16 & 0xff) << 8 | m.record[1] >> 24;
-    check(fixture == tail, "the doorbell and its record differ");
+    const uint32_t from_record = (m.record[1] >> 16 & 0xff) << 8 | m.record[1] >> 24;
+    check(from_record == tail, "the doorbell and its record differ");
     if (more > size_) return fail("the doorbell goes beyond the ring");
     for (uint32_t k = 0; k < more; ++k) {
       uint8_t& words = m.words[(m.announced + k) % size_];

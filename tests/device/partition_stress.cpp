@@ -31,7 +31,7 @@ struct alignas(128) line {
 
 // The symmetric heap as the kernels use it, in whole lines so that everything in it is aligned.
 struct layout {
-  uint64_t depth, parent, inbox, news, header, inbox_signal, news_signal, lines;
+  uint64_t depth, parent, inbox, frontier, header, inbox_signal, frontier_signal, lines;
 
   explicit layout(uint32_t pes) {
     uint64_t used = 0;
@@ -40,8 +40,8 @@ struct layout {
       used += (bytes + sizeof(line) - 1) / sizeof(line);
       return here * sizeof(line);
     };
-    depth = take(span * 4), parent = take(span * 4), inbox = take(pes * span * 8), news = take(2 * pes * span / 8);
-    header = take(2 * pes * sizeof(wb_partition_header)), inbox_signal = take(pes * 8), news_signal = take(pes * 8);
+    depth = take(span * 4), parent = take(span * 4), inbox = take(pes * span * 8), frontier = take(2 * pes * span / 8);
+    header = take(2 * pes * sizeof(wb_partition_header)), inbox_signal = take(pes * 8), frontier_signal = take(pes * 8);
     lines = used;
   }
 };
@@ -66,7 +66,7 @@ struct element {
   template <class T> void place(T*& parameter, uint64_t offset) { parameter = reinterpret_cast<T*>(world.heap + offset); }
 };
 
-struct bed {
+struct fixture {
   uint32_t pes;
   uint64_t vertices;
   std::vector<std::vector<uint32_t>> lists;
@@ -74,7 +74,7 @@ struct bed {
   std::vector<line> memory;
   std::vector<element> pe;
 
-  bed(uint32_t pes, uint64_t vertices, uint32_t seed)
+  fixture(uint32_t pes, uint64_t vertices, uint32_t seed)
       : pes(pes), vertices(vertices), lists(vertices), heap(pes), memory(pes * heap.lines), pe(pes) {
     std::mt19937 random(seed);
     auto join = [&](uint32_t a, uint32_t b) {
@@ -119,9 +119,9 @@ struct bed {
     p.offset = at(e.offset), p.hubs = at(e.hubs), p.isolated = at(e.isolated), p.seen = at(e.seen), p.fresh = at(e.fresh);
     p.outbox = at(e.outbox), p.outbox_count = at(e.outbox_count), p.list = at(e.found), p.sums = at(e.sums);
     p.counters = at(e.counters), p.report = at(e.report), e.place(p.depth, heap.depth);
-    e.place(p.parent, heap.parent), e.place(p.inbox, heap.inbox), e.place(p.news, heap.news), e.place(p.header, heap.header);
-    e.place(p.inbox_signal, heap.inbox_signal), e.place(p.news_signal, heap.news_signal), p.vertices = own, p.span = span,
-                                                                                          p.skip = WB_GRAPH_HUBS;
+    e.place(p.parent, heap.parent), e.place(p.inbox, heap.inbox), e.place(p.frontier, heap.frontier), e.place(p.header, heap.header);
+    e.place(p.inbox_signal, heap.inbox_signal), e.place(p.frontier_signal, heap.frontier_signal), p.vertices = own, p.span = span,
+                                                                                                  p.skip = WB_GRAPH_HUBS;
   }
 
   // Executes one step on all PEs; each block is a set of threads.
@@ -236,7 +236,7 @@ int main(int argc, char** argv) {
   const uint64_t vertices = argc > 1 ? std::strtoull(argv[1], nullptr, 10) : 1900;
   uint32_t seed = 0;
   for (uint32_t pes : {1, 2, 3}) {
-    bed b(pes, vertices / 3 * pes, ++seed);
+    fixture b(pes, vertices / 3 * pes, ++seed);
     // Top-down with lists and with bitmaps, bottom-up, and alternating.
     b.search(seed, 0, false, span / 32);
     b.search(0, 0, false, 0);

@@ -102,7 +102,7 @@ bool fits(const volume_ref& v, uint64_t block, uint32_t n) { return n <= v.locat
 // Returns true if one of the commands that the range is split into starts on a bad block.
 bool fails(const stand& st, uint64_t block, uint32_t n) {
   for (uint64_t end = block + n; block < end; block += st.volume().locate(block).room) {
-    if (st.c.plan(block) == fate::media) return true;
+    if (st.c.plan(block) == fault_kind::media) return true;
   }
   return false;
 }
@@ -291,7 +291,7 @@ void mixed(const options& o) {
   std::printf("  devices %u queues %u depth %u %s first ticket %#x\n", o.devices, o.queues, o.depth, o.bounce ? "bounce" : "direct",
               o.first_ticket);
   stand st(o);
-  st.c.plan = [](uint64_t block) { return is_bad(block) ? fate::media : fate::normal; };
+  st.c.plan = [](uint64_t block) { return is_bad(block) ? fault_kind::media : fault_kind::none; };
   run(1, [&] {
     if (warp::lane() == 0) refused(st);
   });
@@ -327,7 +327,7 @@ void lost(const options& base) {
   o.deadline_ns = 150 * 1000 * 1000;
   std::printf("  lost: depth %u %s\n", o.depth, o.bounce ? "bounce" : "direct");
   stand st(o);
-  st.c.plan = [](uint64_t block) { return block % 41 == 7 ? fate::lost : fate::normal; };
+  st.c.plan = [](uint64_t block) { return block % 41 == 7 ? fault_kind::lost : fault_kind::none; };
   std::atomic<uint32_t> timed_out{0};
   run(warps, [&] {
     volume_ref v = st.volume();
@@ -359,7 +359,7 @@ void lost(const options& base) {
 void stopped(const options& o) {
   std::printf("  stopped: depth %u %s\n", o.depth, o.bounce ? "bounce" : "direct");
   stand st(o);
-  st.c.plan = [](uint64_t block) { return block % 5 == 0 ? fate::lost : fate::normal; };
+  st.c.plan = [](uint64_t block) { return block % 5 == 0 ? fault_kind::lost : fault_kind::none; };
   std::atomic<uint32_t> begun{0};
   std::thread host([&] {
     while (begun.load() < lanes) cpu::yield();
@@ -522,7 +522,7 @@ void orphan(const options& base) {
   o.deadline_ns = 4000ull * 1000 * 1000;
   std::printf("  orphan: %s\n", o.bounce ? "bounce" : "direct");
   stand st(o);
-  st.c.plan = [](uint64_t block) { return block == 3 ? fate::media : fate::normal; };
+  st.c.plan = [](uint64_t block) { return block == 3 ? fault_kind::media : fault_kind::none; };
   run(1, [&] {
     if (warp::lane() != 0) return;
     volume_ref v = st.volume();

@@ -36,9 +36,9 @@ void cross_copy() { cpu::yield(); }
 std::atomic<uint64_t> bad_from{0}, bad_to{0};
 std::atomic<bool> silent{false};
 
-model::fate plan(uint64_t block) {
-  if (silent.load(std::memory_order_relaxed)) return model::fate::lost;
-  return block >= bad_from && block < bad_to ? model::fate::media : model::fate::normal;
+model::fault_kind plan(uint64_t block) {
+  if (silent.load(std::memory_order_relaxed)) return model::fault_kind::lost;
+  return block >= bad_from && block < bad_to ? model::fault_kind::media : model::fault_kind::none;
 }
 
 struct setting {
@@ -68,7 +68,7 @@ model::options shape(const setting& s) {
 uint32_t word(uint64_t row, uint32_t w, uint32_t version) { return static_cast<uint32_t>(row * 131 + w * 7) << 12 | (version & 0xfff); }
 
 // A table over a model controller, with the host's part.
-struct bed {
+struct fixture {
   setting s;
   model::controller device;
   wb_table_view view{};
@@ -83,7 +83,7 @@ struct bed {
   // Memory that devices reach: staging and output of every warp.
   std::vector<uint64_t> memory;
 
-  explicit bed(const setting& setting_, uint32_t outputs = 1) : s(setting_), device(shape(s)), words(s.row_bytes / 4) {
+  explicit fixture(const setting& setting_, uint32_t outputs = 1) : s(setting_), device(shape(s)), words(s.row_bytes / 4) {
     device.plan = plan;
     view.volume = &device.volume;
     view.stats = stats;
@@ -110,7 +110,7 @@ struct bed {
     device.window(memory.data(), memory.size() * 8);
     device.start();
   }
-  ~bed() { device.finish(); }
+  ~fixture() { device.finish(); }
 
   static constexpr uint64_t most = 96;  // rows of a batch
   static constexpr uint32_t in_flight = 8;
@@ -168,12 +168,12 @@ struct scratch {
   std::vector<uint64_t> slots;
   wb_table_scratch view{};
 
-  scratch(bed& b, uint32_t number, uint8_t fill = 0) : slots(512, fill ? ~uint64_t{0} : 0) {
+  scratch(fixture& b, uint32_t number, uint8_t fill = 0) : slots(512, fill ? ~uint64_t{0} : 0) {
     view.slots = slots.data();
     view.slot_mask = slots.size() / 2 - 1;
     view.staging = reinterpret_cast<uint64_t>(b.out(number)) + b.out_bytes();
     view.staging_bytes = 8 * 512;
-    view.in_flight = bed::in_flight;
+    view.in_flight = fixture::in_flight;
   }
 };
 
@@ -188,7 +188,7 @@ indices draw(std::mt19937_64& g, uint64_t n, uint64_t rows, uint64_t few) {
 }
 
 // Returns true if the row in memory has one version from `low` to `high` in every block.
-bool holds(const bed& b, const char* at, uint64_t row, uint32_t low, uint32_t high) {
+bool holds(const fixture& b, const char* at, uint64_t row, uint32_t low, uint32_t high) {
   for (uint32_t w = 0; w < b.words; ++w) {
     const uint32_t v = order::load<order::relaxed>(reinterpret_cast<const uint32_t*>(at) + w);
     const uint32_t version = v & 0xfff;
@@ -196,17 +196,17 @@ bool holds(const bed& b, const char* at, uint64_t row, uint32_t low, uint32_t hi
   }
   return true;
 }
-void check_batch(const bed& b, const char* out, const indices& list, uint32_t low, uint32_t high) {
+void check_batch(const fixture& b, const char* out, const indices& list, uint32_t low, uint32_t high) {
   for (size_t i = 0; i < list.size(); ++i) CHECK(holds(b, out + i * b.s.row_bytes, list[i], low, high));
 }
 
 // Batches by whole grids. The reads of the devices are counted: every row of a batch is read once.
 void grids(const setting& s, uint32_t warps, uint32_t rounds) {
-  bed b(s);
+  fixture b(s);
   scratch sc(b, 0);
   std::mt19937_64 g(s.row_bytes * 31 + warps);
   for (uint32_t round = 1; round <= rounds * scale; ++round) {
-    const indices list = draw(g, round % 7 == 0 ? round % 3 : 1 + g() % bed::most, s.rows, 1 + g() % 12);
+    const indices list = draw(g, round % 7 == 0 ? round % 3 : 1 + g() % fixture::most, s.rows, 1 + g() % 12);
     sc.view.epoch = round;
     const uint64_t before = b.reads(), rows_before = b.sum(&wb_table_stats::device_reads);
     std::memset(b.out(0), 0xee, b.out_bytes());
@@ -241,13 +241,13 @@ void grids(const setting& s, uint32_t warps, uint32_t rounds) {
 
 // Each block gathers batches of its own, by two warps.
 void blocks(const setting& s, uint32_t count, uint32_t rounds) {
-  bed b(s, count);
+  fixture b(s, count);
   std::vector<scratch> sc;
   for (uint32_t i = 0; i < count; ++i) sc.emplace_back(b, i);
   std::mt19937_64 g(3);
   for (uint32_t round = 1; round <= rounds * scale; ++round) {
     std::vector<indices> lists;
-    for (uint32_t i = 0; i < count; ++i) lists.push_back(draw(g, 1 + g() % bed::most, s.rows, 9));
+    for (uint32_t i = 0; i < count; ++i) lists.push_back(draw(g, 1 + g() % fixture::most, s.rows, 9));
     const auto kernel = [&] {
       const uint32_t me = blockIdx.x;
       wb_table_scratch mine = sc[me].view;
@@ -267,7 +267,7 @@ void blocks(const setting& s, uint32_t count, uint32_t rounds) {
 
 // Each warp gathers batches of its own, while a cache that is too small for all of them gives frames away.
 void warps_of_their_own(const setting& s, uint32_t warps, uint32_t rounds) {
-  bed b(s, warps);
+  fixture b(s, warps);
   std::vector<scratch> sc;
   for (uint32_t i = 0; i < warps; ++i) sc.emplace_back(b, i);
   // The lanes of a warp share their batch.
@@ -299,7 +299,7 @@ void warps_of_their_own(const setting& s, uint32_t warps, uint32_t rounds) {
 void admissions_and_writes() {
   setting s;
   s.near_sets = 1;
-  bed b(s);
+  fixture b(s);
   model::run(1, [&] {
     if (!warp::is_leader(warp::full())) return;
     const rows::row_cache cache(b.view.cache[0], s.row_bytes);
@@ -337,7 +337,7 @@ void admissions_and_writes() {
 
 // Writes version after version while other warps gather. No gather that begins after a write has ended sees an older version.
 void writes_beside_reads(const setting& s, uint32_t warps, uint32_t versions) {
-  bed b(s, warps + 1);
+  fixture b(s, warps + 1);
   std::vector<scratch> sc;
   for (uint32_t i = 0; i < warps; ++i) sc.emplace_back(b, i);
   scratch writing(b, warps, 0xff);
@@ -410,7 +410,7 @@ void writes_beside_reads(const setting& s, uint32_t warps, uint32_t versions) {
 void failures() {
   setting s;
   s.deadline_seconds = 0.5;
-  bed b(s);
+  fixture b(s);
   scratch sc(b, 0);
   indices list(40);
   for (size_t i = 0; i < list.size(); ++i) list[i] = i % 8;

@@ -14,7 +14,7 @@ pub struct Program {
 
 // SAFETY: handles that may be used from any thread.
 unsafe impl Send for Program {}
-// SAFETY: as above.
+// SAFETY: handles that may be used from several threads at the same time.
 unsafe impl Sync for Program {}
 
 /// A capture of the program's stream.

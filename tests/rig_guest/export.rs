@@ -146,7 +146,7 @@ pub struct View {
 
 // SAFETY: an address and a length; holders of parts of it do the accesses.
 unsafe impl Send for View {}
-// SAFETY: as above.
+// SAFETY: no access goes through a shared `View`; holders of parts of it make theirs.
 unsafe impl Sync for View {}
 
 impl View {

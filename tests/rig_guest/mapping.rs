@@ -33,7 +33,7 @@ const GPU_LIKE: usize = 0x6000_0000_0000;
 struct View(NonNull<u8>, usize);
 // SAFETY: an address and a length.
 unsafe impl Send for View {}
-// SAFETY: as above.
+// SAFETY: no access goes through a shared `View`.
 unsafe impl Sync for View {}
 
 impl View {

@@ -38,7 +38,7 @@ struct Mapped(NonNull<u8>);
 
 // SAFETY: an address.
 unsafe impl Send for Mapped {}
-// SAFETY: as above.
+// SAFETY: no access goes through a shared `Mapped`.
 unsafe impl Sync for Mapped {}
 
 impl Drop for Mapped {
@@ -50,7 +50,7 @@ impl Drop for Mapped {
 
 // SAFETY: an address, and a length that is constant; holders of parts of it do the accesses.
 unsafe impl Send for Bar {}
-// SAFETY: as above.
+// SAFETY: no access goes through a shared `Bar`; holders of parts of it make theirs.
 unsafe impl Sync for Bar {}
 
 impl Bar {

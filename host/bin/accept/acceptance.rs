@@ -1,7 +1,7 @@
-//! Runs the steps of a course in order, up to the first that fails, restores what they changed, and reports.
+//! Runs the steps of a procedure in order, up to the first that fails, restores what they changed, and reports.
 
 use super::runner::{Runner, Stop};
-use super::step::{Course, Outcome, SkipReason, Status, Step, StepReport};
+use super::step::{Outcome, Procedure, SkipReason, Status, Step, StepReport};
 use crate::measure::report::nanoseconds;
 use crate::output::{Failure, Text};
 use serde::Serialize;
@@ -35,9 +35,9 @@ pub struct Report {
     pub elapsed_ns: u64,
 }
 
-/// A run of the steps of a course.
+/// A run of the steps of a procedure.
 pub struct Acceptance<'a> {
-    course: &'a mut dyn Course,
+    procedure: &'a mut dyn Procedure,
     runner: &'a mut dyn Runner,
     text: &'a Text,
     until: Option<String>,
@@ -47,13 +47,13 @@ pub struct Acceptance<'a> {
 
 impl<'a> Acceptance<'a> {
     pub fn new(
-        course: &'a mut dyn Course,
+        procedure: &'a mut dyn Procedure,
         runner: &'a mut dyn Runner,
         text: &'a Text,
         until: Option<String>,
         stop: Stop,
     ) -> Self {
-        Self { course, runner, text, until, stop }
+        Self { procedure, runner, text, until, stop }
     }
 
     /// Runs all steps, restores what they changed, and returns the report. Standard output that was closed ends nothing:
@@ -63,7 +63,7 @@ impl<'a> Acceptance<'a> {
         let mut reports: Vec<StepReport> = Vec::new();
         let mut printed = Ok(());
         let mut over = false;
-        for step in self.course.steps() {
+        for step in self.procedure.steps() {
             if over || self.runner.is_interrupted() {
                 reports.push(StepReport::not_run(step));
                 continue;
@@ -75,7 +75,7 @@ impl<'a> Acceptance<'a> {
             over = report.status == Status::Failed || self.until.as_deref() == Some(step.name);
             reports.push(report);
         }
-        let (restored, not_restored) = match self.course.restore() {
+        let (restored, not_restored) = match self.procedure.restore() {
             Ok(all) => (all, None),
             Err(e) => (Vec::new(), Some(e)),
         };
@@ -88,7 +88,7 @@ impl<'a> Acceptance<'a> {
             version: env!("CARGO_PKG_VERSION"),
             accepted: false,
             until: self.until.clone(),
-            subject: self.course.subject(),
+            subject: self.procedure.subject(),
             steps: reports,
             restored,
             not_restored,
@@ -102,7 +102,7 @@ impl<'a> Acceptance<'a> {
 
     fn step(&mut self, step: &Step) -> StepReport {
         let started = Instant::now();
-        let outcome = self.course.carry_out(step, self.runner);
+        let outcome = self.procedure.carry_out(step, self.runner);
         let outcome = match outcome {
             // Its commands were ended, which says nothing about the step.
             Outcome::Failed { error, .. } if self.runner.is_interrupted() => {

@@ -25,7 +25,7 @@ use runner::{Processes, Stop};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
-use step::{Course, Step};
+use step::{Procedure, Step};
 use warpbell::units::{Bytes, parse_duration};
 
 #[derive(Debug, Subcommand)]
@@ -147,15 +147,15 @@ pub fn run(
             if args.run.list {
                 return list(nvme::STEPS);
             }
-            let mut course = nvme::Storage::new(&args)?;
-            accept("accept nvme", &mut course, &args.run, args.until, words, timeout, interrupt)
+            let mut procedure = nvme::Storage::new(&args)?;
+            accept("accept nvme", &mut procedure, &args.run, args.until, words, timeout, interrupt)
         }
         AcceptCommand::Rdma(args) => {
             if args.run.list {
                 return list(rdma::STEPS);
             }
-            let mut course = rdma::Network::new(&args)?;
-            accept("accept rdma", &mut course, &args.run, args.until, words, timeout, interrupt)
+            let mut procedure = rdma::Network::new(&args)?;
+            accept("accept rdma", &mut procedure, &args.run, args.until, words, timeout, interrupt)
         }
     }
 }
@@ -166,7 +166,7 @@ fn list(steps: &[Step]) -> Result<(), Failure> {
 
 fn accept(
     command: &'static str,
-    course: &mut dyn Course,
+    procedure: &mut dyn Procedure,
     args: &RunArgs,
     until: Option<String>,
     words: usize,
@@ -180,7 +180,7 @@ fn accept(
     let _passed_on = interrupt.is_passed_on(move |signal| noted.note(signal));
     let mut runner = Processes::new(words, stop.clone())?;
     text.line(format_args!("# warpbell {}  {command}", env!("CARGO_PKG_VERSION")))?;
-    let (report, printed) = Acceptance::new(course, &mut runner, &text, until, stop.clone()).run();
+    let (report, printed) = Acceptance::new(procedure, &mut runner, &text, until, stop.clone()).run();
     if let Some(to) = &args.report.json {
         output::write_json(command, &report, to)?;
     }

@@ -4,7 +4,7 @@ use super::NvmeArgs;
 use super::binding::Binding;
 use super::machine::Machine;
 use super::runner::{Call, Done, End, Kill, Runner};
-use super::step::{Course, Outcome, SkipReason, Step};
+use super::step::{Outcome, Procedure, SkipReason, Step};
 use crate::output::Failure;
 use crate::remedy;
 use serde_json::{Value, json};
@@ -516,7 +516,7 @@ fn figures(name: &str, done: &Done) -> String {
     format!("{name} {} IOPS", warpbell::units::si(iops("read") + iops("write")))
 }
 
-impl Course for Storage {
+impl Procedure for Storage {
     fn steps(&self) -> &'static [Step] {
         STEPS
     }

@@ -4,7 +4,7 @@ use super::RdmaArgs;
 use super::machine::Machine;
 use super::probe::BEGUN;
 use super::runner::{Call, Done, Kill, Runner};
-use super::step::{Course, Outcome, Step};
+use super::step::{Outcome, Procedure, Step};
 use crate::output::Failure;
 use serde_json::{Value, json};
 use std::ffi::OsString;
@@ -84,7 +84,7 @@ const PEER_STEPS: &[Step] = &[STEPS[0], STEPS[7]];
 
 const LIMIT: Duration = Duration::from_secs(300);
 /// Time that the peer waits for the other host to come to step `hosts`.
-const MEETING: Duration = Duration::from_secs(900);
+const RENDEZVOUS_LIMIT: Duration = Duration::from_secs(900);
 /// Queue pairs: more than the 16 that share a page of doorbells.
 const QUEUE_PAIRS: &str = "17";
 /// Messages of each size.
@@ -280,7 +280,7 @@ impl Network {
             let mut call = self.bench(step, &path, name, test, &options).with(["-p", &self.args.port.to_string()]);
             call = match &self.args.peer {
                 Some(host) => call.with([host]),
-                None => Call { limit: MEETING, ..call.with(["--server"]) },
+                None => Call { limit: RENDEZVOUS_LIMIT, ..call.with(["--server"]) },
             };
             let done = runner.run(&call);
             // Only the client's table has the figures.
@@ -386,7 +386,7 @@ fn checked(done: Done) -> Result<u64, Outcome> {
     }
 }
 
-impl Course for Network {
+impl Procedure for Network {
     fn steps(&self) -> &'static [Step] {
         if self.args.serve { PEER_STEPS } else { STEPS }
     }

@@ -58,7 +58,7 @@ impl Outcome {
 
 /// A kind of acceptance run: its steps, and how each is carried out. NVMe and RDMA have one each; another transport of
 /// storage adds its own.
-pub trait Course {
+pub trait Procedure {
     /// Returns the steps in order, from the safest path to the fastest.
     fn steps(&self) -> &'static [Step];
 

@@ -2,7 +2,7 @@
 
 use super::acceptance::{Acceptance, Report};
 use super::runner::{Call, Done, End, Runner, Stop};
-use super::step::{Course, SkipReason, Status};
+use super::step::{Procedure, SkipReason, Status};
 use super::{NvmeArgs, RdmaArgs, nvme, rdma};
 use crate::output::{Failure, Text};
 use clap::Parser;
@@ -132,10 +132,11 @@ impl Runner for StandIn {
     }
 }
 
-fn run(course: &mut dyn Course, mut runner: StandIn, until: Option<&str>) -> (Report, Result<(), Failure>) {
+fn run(procedure: &mut dyn Procedure, mut runner: StandIn, until: Option<&str>) -> (Report, Result<(), Failure>) {
     let stop = runner.stop.clone();
     let text = Text::none();
-    let (report, printed) = Acceptance::new(course, &mut runner, &text, until.map(str::to_owned), stop.clone()).run();
+    let (report, printed) =
+        Acceptance::new(procedure, &mut runner, &text, until.map(str::to_owned), stop.clone()).run();
     assert!(printed.is_ok());
     let outcome = report.outcome(&stop);
     assert_eq!(report.accepted, outcome.is_ok());
@@ -204,8 +205,8 @@ impl Drop for Drive {
 #[test]
 fn all_steps_of_storage_pass_on_a_whole_machine() {
     let drive = Drive::new();
-    let mut course = storage(&[BDF, "--root", drive.root()]).unwrap();
-    let (report, outcome) = run(&mut course, StandIn::new(), None);
+    let mut procedure = storage(&[BDF, "--root", drive.root()]).unwrap();
+    let (report, outcome) = run(&mut procedure, StandIn::new(), None);
     assert!(outcome.is_ok(), "{outcome:?}");
     assert_eq!(states(&report), vec![Status::Passed; nvme::STEPS.len()]);
     assert_eq!(report.restored, [format!("{BDF}  vfio-pci -> nvme")]);
@@ -230,9 +231,9 @@ fn each_step_of_storage_is_the_first_to_fail_once() {
             continue;
         }
         let drive = Drive::new();
-        let mut course = storage(&[BDF, "--root", drive.root()]).unwrap();
+        let mut procedure = storage(&[BDF, "--root", drive.root()]).unwrap();
         let runner = StandIn { fails: Some((index, 0)), ..StandIn::new() };
-        let (report, outcome) = run(&mut course, runner, None);
+        let (report, outcome) = run(&mut procedure, runner, None);
         let before = vec![Status::Passed; index];
         assert_eq!(states(&report)[..index], before, "{}", step.name);
         assert_eq!(report.steps[index].status, Status::Failed, "{}", step.name);
@@ -265,8 +266,8 @@ fn data_that_is_not_compared_is_a_failure() {
             self.0.program()
         }
     }
-    let (mut course, mut runner) = (storage(&["soft:mem"]).unwrap(), Careless(StandIn::new()));
-    let (report, _) = Acceptance::new(&mut course, &mut runner, &Text::none(), None, Stop::default()).run();
+    let (mut procedure, mut runner) = (storage(&["soft:mem"]).unwrap(), Careless(StandIn::new()));
+    let (report, _) = Acceptance::new(&mut procedure, &mut runner, &Text::none(), None, Stop::default()).run();
     let failed = report.steps.iter().find(|s| s.status == Status::Failed).unwrap();
     assert_eq!(failed.name, "cpu");
     assert!(failed.detail.contains("did not compare"), "{}", failed.detail);
@@ -279,8 +280,8 @@ fn a_controller_in_use_ends_at_the_plan() {
     drive.tree.file("/sys/class/block/nvme0n1/size", "8\n").file("/sys/class/block/nvme0n1/dev", "259:0\n");
     drive.tree.file("/dev/nvme0n1", [0; 4096]);
     drive.tree.file("/proc/self/mountinfo", "29 1 259:0 / / rw - ext4 /dev/root rw\n");
-    let mut course = storage(&[BDF, "--root", drive.root()]).unwrap();
-    let (report, outcome) = run(&mut course, StandIn::new(), None);
+    let mut procedure = storage(&[BDF, "--root", drive.root()]).unwrap();
+    let (report, outcome) = run(&mut procedure, StandIn::new(), None);
     assert_eq!(states(&report)[..3], [Status::Passed, Status::Failed, Status::NotRun]);
     assert!(
         matches!(outcome, Err(Failure::Error(why)) if why.contains("step bind-plan failed") && why.contains("refusing"))
@@ -292,8 +293,8 @@ fn a_controller_in_use_ends_at_the_plan() {
 fn a_kernel_that_takes_nothing_ends_at_bind() {
     let drive = Drive::new();
     fs::remove_file(drive.tree.root().join("sys/bus/pci/drivers/nvme/unbind")).unwrap();
-    let mut course = storage(&[BDF, "--root", drive.root()]).unwrap();
-    let (report, outcome) = run(&mut course, StandIn::new(), None);
+    let mut procedure = storage(&[BDF, "--root", drive.root()]).unwrap();
+    let (report, outcome) = run(&mut procedure, StandIn::new(), None);
     assert_eq!(states(&report)[..4], [Status::Passed, Status::Passed, Status::Failed, Status::NotRun]);
     assert!(matches!(outcome, Err(Failure::Error(why)) if why.contains("step bind failed") && why.contains("unbind")));
     assert_eq!(drive.driver(), "nvme");
@@ -302,9 +303,9 @@ fn a_kernel_that_takes_nothing_ends_at_bind() {
 #[test]
 fn an_interrupt_restores_the_driver() {
     let drive = Drive::new();
-    let mut course = storage(&[BDF, "--root", drive.root()]).unwrap();
+    let mut procedure = storage(&[BDF, "--root", drive.root()]).unwrap();
     let cpu = nvme::STEPS.iter().position(|s| s.name == "cpu").unwrap();
-    let (report, outcome) = run(&mut course, StandIn { interrupted: Some(cpu), ..StandIn::new() }, None);
+    let (report, outcome) = run(&mut procedure, StandIn { interrupted: Some(cpu), ..StandIn::new() }, None);
     assert!(matches!(outcome, Err(Failure::Status(why, 130)) if why == "interrupted by SIGINT"));
     assert_eq!(report.interrupted.as_deref(), Some("interrupted by SIGINT"));
     assert!(states(&report)[cpu + 1..].iter().all(|s| *s == Status::NotRun));
@@ -314,24 +315,24 @@ fn an_interrupt_restores_the_driver() {
 #[test]
 fn what_cannot_be_restored_is_an_error_with_the_command() {
     let drive = Drive::new();
-    let (mut course, mut runner) = (storage(&[BDF, "--root", drive.root()]).unwrap(), StandIn::new());
+    let (mut procedure, mut runner) = (storage(&[BDF, "--root", drive.root()]).unwrap(), StandIn::new());
     for name in ["bind-plan", "bind"] {
         let step = nvme::STEPS.iter().find(|s| s.name == name).unwrap();
-        course.carry_out(step, &mut runner);
+        procedure.carry_out(step, &mut runner);
     }
     assert_eq!(drive.driver(), "vfio-pci");
     // The drive is pulled out.
     fs::remove_file(drive.tree.root().join(format!("sys/bus/pci/devices/{BDF}"))).unwrap();
-    let why = course.restore().unwrap_err();
+    let why = procedure.restore().unwrap_err();
     assert!(why.contains("warpbell nvme unbind") && why.contains(BDF), "{why}");
 }
 
 #[test]
 fn nothing_is_written_without_permission() {
     let drive = Drive::new();
-    let mut course = storage(&[BDF, "--root", drive.root()]).unwrap();
+    let mut procedure = storage(&[BDF, "--root", drive.root()]).unwrap();
     let runner = StandIn { kept: Some("it holds data"), ..StandIn::new() };
-    let (report, outcome) = run(&mut course, runner, None);
+    let (report, outcome) = run(&mut procedure, runner, None);
     let writes = ["--rw randwrite", "--rw randrw", "--verify", "graph", "reset", "--yes-destroy"];
     for command in report.steps.iter().flat_map(|s| &s.commands) {
         assert!(!writes.iter().any(|w| command.command.contains(w)), "{}", command.command);
@@ -349,8 +350,8 @@ fn nothing_is_written_without_permission() {
 
 #[test]
 fn what_a_machine_lacks_is_left_out_and_no_failure() {
-    let mut course = storage(&["soft:mem"]).unwrap();
-    let (report, outcome) = run(&mut course, StandIn { gpu: false, ..StandIn::new() }, None);
+    let mut procedure = storage(&["soft:mem"]).unwrap();
+    let (report, outcome) = run(&mut procedure, StandIn { gpu: false, ..StandIn::new() }, None);
     assert!(outcome.is_ok(), "{outcome:?}");
     let state = |name: &str| report.steps.iter().find(|s| s.name == name).unwrap();
     for name in ["bind", "gpu-bounce", "gpu-direct", "killed"] {

@@ -14,9 +14,9 @@ use warpbell::rdma::{Adapter, DeviceChoice, Transport};
 use warpbell::shmem::bootstrap::{self, Bootstrap, LocalBootstrap};
 
 /// Time that a server waits for its client.
-const MEETING: Duration = Duration::from_secs(600);
+const RENDEZVOUS_LIMIT: Duration = Duration::from_secs(600);
 /// Time that a client waits for its server.
-const CLIENT_MEETING: Duration = Duration::from_secs(30);
+const CLIENT_RENDEZVOUS_LIMIT: Duration = Duration::from_secs(30);
 /// Environment variable that names the transport, if `--transport` is absent.
 const TRANSPORT_VARIABLE: &str = "WARPBELL_TRANSPORT";
 /// Environment variable with the options of the software NIC, if `--soft` is absent.
@@ -39,9 +39,9 @@ pub fn run(args: &RdmaArgs, interrupt: &Interrupt) -> Result<(), Failure> {
     let _stop = interrupt.stops(&engine);
     let text = Text::beside(&args.report)?;
     let job = Job { args, setting, choice, engine };
-    match meet(args, &text)? {
-        Meeting::Here => job.in_this_process(&text),
-        Meeting::Ranks { ranks, client } => {
+    match rendezvous(args, &text)? {
+        Rendezvous::Here => job.in_this_process(&text),
+        Rendezvous::Ranks { ranks, client } => {
             if ranks.size() != 2 {
                 return Err(not_two(ranks.size()).into());
             }
@@ -58,21 +58,21 @@ pub fn run(args: &RdmaArgs, interrupt: &Interrupt) -> Result<(), Failure> {
 }
 
 /// Arrangement of the two sides.
-enum Meeting {
+enum Rendezvous {
     /// Both are threads of this process.
     Here,
     /// The two ranks of a world. `client` is the client's rank.
     Ranks { ranks: Box<dyn Bootstrap>, client: usize },
 }
 
-fn meet(args: &RdmaArgs, text: &Text) -> Result<Meeting, Failure> {
+fn rendezvous(args: &RdmaArgs, text: &Text) -> Result<Rendezvous, Failure> {
     let rank = match (&args.host, args.server) {
         (Some(_), _) => 1,
         (None, true) => 0,
         (None, false) => {
             return Ok(match world::launched()?.map(|_| bootstrap::from_env()).transpose()?.flatten() {
-                Some(ranks) => Meeting::Ranks { ranks, client: 0 },
-                None => Meeting::Here,
+                Some(ranks) => Rendezvous::Ranks { ranks, client: 0 },
+                None => Rendezvous::Here,
             });
         }
     };
@@ -95,9 +95,9 @@ fn meet(args: &RdmaArgs, text: &Text) -> Result<Meeting, Failure> {
     if args.server {
         text.line(format_args!("# waiting for a client at port {}", args.port))?;
     }
-    let within = if args.server { MEETING } else { CLIENT_MEETING };
+    let within = if args.server { RENDEZVOUS_LIMIT } else { CLIENT_RENDEZVOUS_LIMIT };
     let ranks = bootstrap::from_environment(&variables, within)?;
-    ranks.map_or_else(|| Err(not_two(1).into()), |ranks| Ok(Meeting::Ranks { ranks, client: 1 }))
+    ranks.map_or_else(|| Err(not_two(1).into()), |ranks| Ok(Rendezvous::Ranks { ranks, client: 1 }))
 }
 
 /// Rejects perftest's flags that have no meaning here, with the reason for each.

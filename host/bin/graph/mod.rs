@@ -50,7 +50,7 @@ enum Runner {
 }
 
 /// The input of a command: read before the engine is opened, or to be opened on it.
-enum Given {
+enum Input {
     Loaded(Box<Loaded>),
     Stored(GraphName),
 }
@@ -144,13 +144,13 @@ impl Job {
         let mut phases = Phases::default();
         let started = Instant::now();
         let input = match stored {
-            Some(name) => Given::Stored(name),
-            None => Given::Loaded(Box::new(self.load()?)),
+            Some(name) => Input::Stored(name),
+            None => Input::Loaded(Box::new(self.load()?)),
         };
         phases.load_ns = nanoseconds(started.elapsed());
         let early = match &input {
-            Given::Loaded(loaded) => Some(self.sources(&loaded.csr)?),
-            Given::Stored(_) => None,
+            Input::Loaded(loaded) => Some(self.sources(&loaded.csr)?),
+            Input::Stored(_) => None,
         };
         let engine = engine::open(&args.engine)?;
         text.line(format_args!("warpbell {}  engine {engine}", env!("CARGO_PKG_VERSION")))?;
@@ -158,12 +158,12 @@ impl Job {
         let (subject, store) = {
             let _stop = interrupt.stops(&engine);
             match input {
-                Given::Loaded(loaded) => {
+                Input::Loaded(loaded) => {
                     interrupt.doing("storing the edges");
                     let store = self.store(&engine, &loaded, &text)?;
                     (Subject::Loaded(loaded), store)
                 }
-                Given::Stored(name) => {
+                Input::Stored(name) => {
                     interrupt.doing("opening the stored graph");
                     let (graph, store, opening) = self.open(&engine, &name, &text)?;
                     phases.load_ns = nanoseconds(opening);

@@ -1,6 +1,6 @@
 //! Runs `warpbell nvme error-log`: prints the error log, newest entry first.
 
-use super::look::{LookArgs, print};
+use super::inspect::{InspectArgs, print};
 use crate::output::Failure;
 use serde::Serialize;
 use warpbell::wire::nvme::log::ErrorLogEntry;
@@ -34,12 +34,12 @@ const NONE: u16 = u16::MAX;
 /// # Errors
 /// [`Failure::Error`] if the device cannot be opened, a command fails, or the report cannot be written.
 /// [`Failure::BrokenPipe`] if standard output was closed.
-pub fn run(args: &LookArgs) -> Result<(), Failure> {
-    let looked = args.open()?;
-    let controller = looked.open.controller();
+pub fn run(args: &InspectArgs) -> Result<(), Failure> {
+    let opened = args.open()?;
+    let controller = opened.open.controller();
     let errors = controller.error_log()?.iter().map(Entry::new).collect();
     let log = Log { capacity: controller.identify().error_log_entries(), errors };
-    print("nvme error-log", args, &looked, &log, |log| text(&looked.device, log))
+    print("nvme error-log", args, &opened, &log, |log| text(&opened.device, log))
 }
 
 impl Entry {

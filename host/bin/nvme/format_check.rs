@@ -1,7 +1,7 @@
 //! Runs `warpbell nvme format-check`: shows which namespaces are usable, why the others are not, and how to format
 //! them.
 
-use super::look::{LookArgs, Looked, print};
+use super::inspect::{InspectArgs, NamedController, print};
 use crate::output::Failure;
 use serde::Serialize;
 use warpbell::nvme::check_format;
@@ -38,19 +38,19 @@ struct Suggestion {
 /// # Errors
 /// [`Failure::Error`] if no namespace is usable, the device cannot be opened, or a command fails.
 /// [`Failure::BrokenPipe`] if standard output was closed.
-pub fn run(args: &LookArgs) -> Result<(), Failure> {
-    let looked = args.open()?;
+pub fn run(args: &InspectArgs) -> Result<(), Failure> {
+    let opened = args.open()?;
     let mut rows = Vec::new();
-    for nsid in looked.namespaces()? {
-        rows.push(row(&looked, nsid)?);
+    for nsid in opened.namespaces()? {
+        rows.push(row(&opened, nsid)?);
     }
     let usable = rows.iter().any(|r| r.usable);
-    print("nvme format-check", args, &looked, &Check { namespaces: rows }, text)?;
-    if usable { Ok(()) } else { Err(Failure::Error(format!("{}: no namespace can be used", looked.device))) }
+    print("nvme format-check", args, &opened, &Check { namespaces: rows }, text)?;
+    if usable { Ok(()) } else { Err(Failure::Error(format!("{}: no namespace can be used", opened.device))) }
 }
 
-fn row(looked: &Looked, nsid: u32) -> Result<Row, Failure> {
-    let controller = looked.open.controller();
+fn row(opened: &NamedController, nsid: u32) -> Result<Row, Failure> {
+    let controller = opened.open.controller();
     let Some(identify) = controller.identify_namespace(nsid)? else {
         // This error names the active namespaces.
         return Err(controller.namespace(nsid).map(drop).err().map_or_else(
@@ -64,7 +64,7 @@ fn row(looked: &Looked, nsid: u32) -> Result<Row, Failure> {
     let current = identify.format_index();
     // Larger blocks are suggested only if the current format is not usable.
     let best = check.better.first().copied().filter(|&best| check.obstacle.is_some() && best != current);
-    let block_device = block_device(looked, nsid);
+    let block_device = block_device(opened, nsid);
     let suggestion = best.map(|lbaf| Suggestion {
         lbaf,
         block_bytes: formats[lbaf].data_bytes().unwrap_or(0),
@@ -82,8 +82,8 @@ fn row(looked: &Looked, nsid: u32) -> Result<Row, Failure> {
 }
 
 /// Returns nvme-cli's name of the namespace once the kernel's driver has the controller.
-fn block_device(looked: &Looked, nsid: u32) -> String {
-    let name = looked.open.controller().port().bdf().and_then(|bdf| {
+fn block_device(opened: &NamedController, nsid: u32) -> String {
+    let name = opened.open.controller().port().bdf().and_then(|bdf| {
         let all = nvme_listing(&Sysfs::system());
         all.into_iter().find(|c| c.address == bdf).and_then(|c| c.name)
     });

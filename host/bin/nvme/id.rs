@@ -1,6 +1,6 @@
 //! Runs `warpbell nvme id`: prints the Identify data of a controller and its namespaces.
 
-use super::look::{LookArgs, Structure, print};
+use super::inspect::{InspectArgs, Structure, print};
 use crate::output::Failure;
 use serde::Serialize;
 use warpbell::nvme::{Controller, Ready, WriteCache};
@@ -52,11 +52,11 @@ struct Format {
 /// # Errors
 /// [`Failure::Error`] if the device cannot be opened, the chosen namespace is not active, or a command fails.
 /// [`Failure::BrokenPipe`] if standard output was closed.
-pub fn run(args: &LookArgs) -> Result<(), Failure> {
-    let looked = args.open()?;
-    let controller = looked.open.controller();
+pub fn run(args: &InspectArgs) -> Result<(), Failure> {
+    let opened = args.open()?;
+    let controller = opened.open.controller();
     let mut namespaces = Vec::new();
-    for nsid in looked.namespaces()? {
+    for nsid in opened.namespaces()? {
         match controller.identify_namespace(nsid)? {
             Some(identify) => namespaces.push(Namespace::new(nsid, &identify)),
             // This error names the active namespaces.
@@ -68,7 +68,7 @@ pub fn run(args: &LookArgs) -> Result<(), Failure> {
         controller: Structure { table: CONTROLLER, bytes: controller.identify().bytes().to_vec() },
         namespaces,
     };
-    print("nvme id", args, &looked, &id, |id| text(&looked.device, id))
+    print("nvme id", args, &opened, &id, |id| text(&opened.device, id))
 }
 
 impl Driver {

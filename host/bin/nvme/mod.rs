@@ -4,8 +4,8 @@ mod bind;
 mod error_log;
 mod format_check;
 mod id;
+mod inspect;
 mod list;
-mod look;
 mod remote;
 mod serve;
 mod smart;
@@ -29,15 +29,15 @@ pub enum NvmeCommand {
     List(list::ListArgs),
     /// Print the Identify data of a controller and its namespaces
     #[command(visible_alias = "id-ctrl")]
-    Id(look::LookArgs),
+    Id(inspect::InspectArgs),
     /// Print the SMART / health log of a controller
     #[command(visible_alias = "smart-log")]
-    Smart(look::LookArgs),
+    Smart(inspect::InspectArgs),
     /// Print the error log of a controller, newest entry first
-    ErrorLog(look::LookArgs),
+    ErrorLog(inspect::InspectArgs),
     /// Show which namespaces are usable, why others are not, and the format command that helps (exit code 1: none is
     /// usable)
-    FormatCheck(look::LookArgs),
+    FormatCheck(inspect::InspectArgs),
     /// List the subsystems of another machine that its discovery controller reports
     #[command(
         after_help = "Examples:\n  warpbell nvme discover 10.0.0.2\n  warpbell nvme discover 10.0.0.2 --transport rdma"

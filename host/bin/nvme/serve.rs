@@ -11,7 +11,7 @@ use warpbell::soft::fabrics::{Target, TargetConfig, TargetTransport};
 use warpbell::storage::DriveSpec;
 
 /// Interval at which the program checks whether it was told to end.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Transport of the target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -67,7 +67,7 @@ pub fn run(args: &ServeArgs, interrupt: &Interrupt) -> Result<(), Failure> {
     let paths: String = addresses[1..].iter().map(|a| format!(",path={a}")).collect();
     line(format_args!("  --device nvmf:{scheme}://{}/{}{paths}", addresses[0], args.nqn.replace(',', "\\,")))?;
     while interrupt.end().is_none() {
-        std::thread::sleep(LOOK_EVERY);
+        std::thread::sleep(POLL_INTERVAL);
     }
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! Runs `warpbell nvme smart`: prints the SMART / health log of a controller, with nvme-cli's names.
 
-use super::look::{LookArgs, print};
+use super::inspect::{InspectArgs, print};
 use crate::output::Failure;
 use serde::Serialize;
 use warpbell::wire::nvme::log::{FirmwareSlots, Health};
@@ -39,12 +39,12 @@ struct Smart {
 /// # Errors
 /// [`Failure::Error`] if the device cannot be opened, a command fails, or the report cannot be written.
 /// [`Failure::BrokenPipe`] if standard output was closed.
-pub fn run(args: &LookArgs) -> Result<(), Failure> {
-    let looked = args.open()?;
-    let controller = looked.open.controller();
+pub fn run(args: &InspectArgs) -> Result<(), Failure> {
+    let opened = args.open()?;
+    let controller = opened.open.controller();
     let health = controller.health()?;
     let firmware = controller.firmware_slots()?;
-    print("nvme smart", args, &looked, &Smart::of(&health, firmware), |s| text(&looked.device, s))
+    print("nvme smart", args, &opened, &Smart::of(&health, firmware), |s| text(&opened.device, s))
 }
 
 impl Smart {

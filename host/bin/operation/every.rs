@@ -1,6 +1,6 @@
 //! Prints a line of statistics each interval (`--stats-every`).
 
-use super::rates::Between;
+use super::rates::Interval;
 use crate::output::Failure;
 use std::io::Write;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -28,7 +28,7 @@ impl Every {
                 stopped.recv_timeout(next.saturating_duration_since(Instant::now()))
             {
                 let now = metrics::snapshot();
-                let line = format!("[{:.1?}] {}\n", Instant::now() - begun, Between::new(&earlier, &now).rates());
+                let line = format!("[{:.1?}] {}\n", Instant::now() - begun, Interval::new(&earlier, &now).rates());
                 // Unlike `eprintln!`, it does not panic where standard error is closed.
                 let _ = std::io::stderr().lock().write_all(line.as_bytes());
                 earlier = now;

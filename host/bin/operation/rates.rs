@@ -52,7 +52,7 @@ pub struct PeRates {
 }
 
 /// Counters of a process at two moments.
-pub struct Between<'a> {
+pub struct Interval<'a> {
     earlier: BTreeMap<Key<'a>, f64>,
     now: &'a Snapshot,
     seconds: f64,
@@ -64,7 +64,7 @@ fn key(sample: &Sample) -> Key<'_> {
     (&sample.name, sample.labels.iter().map(|(k, v)| (&**k, &**v)).collect())
 }
 
-impl<'a> Between<'a> {
+impl<'a> Interval<'a> {
     pub fn new(earlier: &'a Snapshot, now: &'a Snapshot) -> Self {
         let seconds = (now.uptime_s - earlier.uptime_s).max(1e-9);
         Self { earlier: earlier.samples.iter().map(|s| (key(s), s.value)).collect(), now, seconds }
@@ -238,8 +238,8 @@ mod tests {
     #[test]
     fn figures_are_those_between_two_moments() {
         let (a, b) = (moment(10.0, 1.0), moment(12.0, 3.0));
-        let between = Between::new(&a, &b);
-        let r = between.rates();
+        let interval = Interval::new(&a, &b);
+        let r = interval.rates();
         assert_eq!(
             (r.read_iops, r.write_iops, r.read_bytes_per_s, r.in_flight, r.errors),
             (100.0, 10.0, 409_600.0, 14.0, 3.0)
@@ -247,7 +247,7 @@ mod tests {
         assert_eq!(r.hits, BTreeMap::from([("hot".to_owned(), 0.25), ("page".to_owned(), 0.75)]));
         // 12 in flight on average, 110 commands a second.
         assert!((r.latency_ns.unwrap() - 12.0 / 110.0 * 1e9).abs() < 1.0);
-        let queues = between.queues();
+        let queues = interval.queues();
         assert_eq!((queues.len(), queues[0].iops, queues[0].depth), (1, 110.0, 64.0));
         let line = r.to_string();
         assert!(line.contains("lat 109.1ms  hits hot 25.0% page 75.0%  errors 3"), "{line}");
@@ -256,8 +256,8 @@ mod tests {
     #[test]
     fn counters_that_are_new_or_were_reset_have_grown_from_zero() {
         let (none, a, b) = (Snapshot::default(), moment(1.0, 5.0), moment(2.0, 2.0));
-        assert_eq!(Between::new(&none, &a).rates().read_iops, 500.0);
-        assert_eq!(Between::new(&a, &b).rates().read_iops, 200.0);
-        assert_eq!(Between::new(&none, &none).rates().hit_text(), "-");
+        assert_eq!(Interval::new(&none, &a).rates().read_iops, 500.0);
+        assert_eq!(Interval::new(&a, &b).rates().read_iops, 200.0);
+        assert_eq!(Interval::new(&none, &none).rates().hit_text(), "-");
     }
 }

@@ -36,7 +36,7 @@ fn create(folder: &Path) -> io::Result<()> {
 /// Checks that a folder is one of this user, and no link.
 fn is_private(folder: &Path) -> io::Result<()> {
     let facts = fs::symlink_metadata(folder)?;
-    // SAFETY: as above.
+    // SAFETY: a system call without arguments, which does not fail.
     let user = unsafe { libc::geteuid() };
     if facts.is_dir() && facts.uid() == user && facts.mode() & 0o077 == 0 {
         return Ok(());

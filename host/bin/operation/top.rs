@@ -1,6 +1,6 @@
 //! Runs `warpbell top`: the activity of this user's processes.
 
-use super::rates::{Between, PeRates, QueueRates, Rates, time};
+use super::rates::{Interval, PeRates, QueueRates, Rates, time};
 use super::{Observed, interval, socket};
 use crate::output::{Failure, plain_or_styled, say};
 use clap::Args;
@@ -98,14 +98,14 @@ fn shown(earlier: &Observed, now: &Observed, args: &TopArgs) -> Option<Shown> {
     // Another process may have taken the number of one that ended.
     let is_same = now.counters.uptime_s >= earlier.counters.uptime_s;
     let none = Snapshot::default();
-    let between = Between::new(if is_same { &earlier.counters } else { &none }, &now.counters);
+    let interval = Interval::new(if is_same { &earlier.counters } else { &none }, &now.counters);
     Some(Shown {
         pid: now.pid,
         command: now.command.clone(),
         uptime_s: now.counters.uptime_s,
-        rates: between.rates(),
-        queues: args.queues.then(|| between.queues()),
-        connections: args.queues.then(|| between.pes()),
+        rates: interval.rates(),
+        queues: args.queues.then(|| interval.queues()),
+        connections: args.queues.then(|| interval.pes()),
     })
 }
 

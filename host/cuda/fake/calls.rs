@@ -246,14 +246,14 @@ unsafe extern "C" fn copy_in(to: CUdeviceptr, from: *const c_void, bytes: usize,
 
 unsafe extern "C" fn copy_out(to: *mut c_void, from: CUdeviceptr, bytes: usize, stream: CUstream) -> c_int {
     state().stream(stream, "cuMemcpyDtoHAsync").issued += 1;
-    // SAFETY: as above.
+    // SAFETY: memory of this GPU is host memory.
     unsafe { std::ptr::copy_nonoverlapping(from as *const u8, to.cast::<u8>(), bytes) };
     code::SUCCESS
 }
 
 unsafe extern "C" fn fill(to: CUdeviceptr, value: u8, bytes: usize, stream: CUstream) -> c_int {
     state().stream(stream, "cuMemsetD8Async").issued += 1;
-    // SAFETY: as above.
+    // SAFETY: memory of this GPU is host memory.
     unsafe { std::ptr::write_bytes(to as *mut u8, value, bytes) };
     code::SUCCESS
 }

@@ -51,7 +51,7 @@ impl Stream {
                 unsafe { c.operate(what, operations) };
                 Ok(())
             }
-            // SAFETY: as above.
+            // SAFETY: this function's caller vouches for the memory, and the state keeps its owners.
             Queue::Gpu(g) => unsafe { g.operate(&operations) },
         };
         // After an error some of the steps may be on the stream.

@@ -38,7 +38,7 @@ struct Layout {
 /// Columns of each line.
 enum Shape {
     /// Two vertices, what follows them, and the number of columns.
-    InOrder(Third, usize),
+    InOrder(ThirdColumn, usize),
     /// Two vertices, and attributes in braces.
     Attributes,
     /// Columns at other positions.
@@ -107,7 +107,7 @@ impl Reader<'_> {
             }),
         }?;
         let weighted = match layout.shape {
-            Shape::InOrder(third, _) => third == Third::Weight,
+            Shape::InOrder(third, _) => third == ThirdColumn::Weight,
             Shape::Attributes => has_weight.into_inner(),
             Shape::At(columns) => wants && columns.weight.is_some(),
         };
@@ -131,7 +131,7 @@ impl Reader<'_> {
     fn layout(&self, bytes: &Bytes<'_>, columns: Columns, konect: Option<Konect>) -> Result<Layout, ImportError> {
         let mut header = Header::new(bytes);
         let Some(line) = next_edge(&mut header)? else {
-            return Ok(Layout { start: (0, 1), shape: Shape::InOrder(Third::Absent, 2), words: None });
+            return Ok(Layout { start: (0, 1), shape: Shape::InOrder(ThirdColumn::Absent, 2), words: None });
         };
         let list: Vec<Cow<'_, [u8]>> = words(&line).unwrap_or_default().into_iter().map(Cow::Borrowed).collect();
         let first = First { path: bytes.path(), words: &list, one_suffices: false };
@@ -164,20 +164,20 @@ impl Reader<'_> {
             FirstLine::Edge(None) => {}
         }
         let layout = |shape| Ok(Layout { start: (0, 1), shape, words: Some(first.list()) });
-        let weight = if self.wants_weights() { Third::Weight } else { Third::Ignored };
+        let weight = if self.wants_weights() { ThirdColumn::Weight } else { ThirdColumn::Ignored };
         let count = list.len();
         let third = match columns {
             _ if has_attributes(&line) => return layout(Shape::Attributes),
-            Columns::Two if konect.is_none() => return layout(Shape::InOrder(Third::Forbidden, 2)),
+            Columns::Two if konect.is_none() => return layout(Shape::InOrder(ThirdColumn::Forbidden, 2)),
             Columns::Three if konect.is_none() => weight,
             _ if count > 2 => weight,
-            _ => return layout(Shape::InOrder(Third::Absent, 2)),
+            _ => return layout(Shape::InOrder(ThirdColumn::Absent, 2)),
         };
         if count > 3 {
             self.note(Notice::Unread { columns: (4, count) });
         }
         // A `.wel` file has weights by its name, and KONECT's columns are known.
-        if third == Third::Weight && columns != Columns::Three && konect.is_none() && is_time(&list[2]) {
+        if third == ThirdColumn::Weight && columns != Columns::Three && konect.is_none() && is_time(&list[2]) {
             self.note(Notice::TimeAsWeight { found: String::from_utf8_lossy(&list[2]).into_owned() });
         }
         layout(Shape::InOrder(third, count.max(3)))
@@ -209,13 +209,13 @@ impl Reader<'_> {
     }
 
     /// Returns the content of the column behind the vertices.
-    pub(crate) fn third_column(&self, bytes: &Bytes<'_>) -> Result<Third, ImportError> {
+    pub(crate) fn third_column(&self, bytes: &Bytes<'_>) -> Result<ThirdColumn, ImportError> {
         let mut header = Header::new(bytes);
         let columns = next_edge(&mut header)?.and_then(|line| words(&line).map(|words| words.len())).unwrap_or(0);
         Ok(match self.wants_weights() {
-            _ if columns < 3 => Third::Absent,
-            true => Third::Weight,
-            false => Third::Ignored,
+            _ if columns < 3 => ThirdColumn::Absent,
+            true => ThirdColumn::Weight,
+            false => ThirdColumn::Ignored,
         })
     }
 }
@@ -331,7 +331,7 @@ fn declared(bytes: &Bytes<'_>) -> Result<Declared, ImportError> {
 
 /// Content of the third column.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Third {
+pub(crate) enum ThirdColumn {
     /// None, because the first line has none.
     Absent,
     /// None, because the format has none.
@@ -347,28 +347,28 @@ pub(crate) enum Third {
 pub(crate) fn edge(
     own: &mut RawEdges,
     (at, line): (u64, &[u8]),
-    (third, count): (Third, usize),
+    (third, count): (ThirdColumn, usize),
     precision: Precision,
     vertex: impl Fn(&mut Fields<'_>, usize) -> Option<Result<u64, LineFault>>,
 ) -> Result<(), LineFault> {
     let Some(mut fields) = Fields::of(line, COMMENTS) else { return Ok(()) };
-    let expected = if matches!(third, Third::Absent | Third::Forbidden) { 2 } else { count };
+    let expected = if matches!(third, ThirdColumn::Absent | ThirdColumn::Forbidden) { 2 } else { count };
     let columns = |found| LineFault::Columns { found, expected };
     let from = vertex(&mut fields, 0).ok_or_else(|| columns(0))??;
     let to = vertex(&mut fields, 1).ok_or_else(|| columns(1))??;
     match (third, fields.next().filter(|word| !is_remark(word))) {
-        (Third::Absent | Third::Forbidden, None) => {
+        (ThirdColumn::Absent | ThirdColumn::Forbidden, None) => {
             own.push(from, to);
             return Ok(());
         }
-        (Third::Ignored, Some(_)) => own.push(from, to),
-        (Third::Forbidden, Some(_)) => return Err(LineFault::UnexpectedWeight),
-        (Third::Weight, Some(word)) => {
+        (ThirdColumn::Ignored, Some(_)) => own.push(from, to),
+        (ThirdColumn::Forbidden, Some(_)) => return Err(LineFault::UnexpectedWeight),
+        (ThirdColumn::Weight, Some(word)) => {
             own.push_weight(word, at, precision)?;
             own.push(from, to);
         }
-        (Third::Weight | Third::Ignored, None) => return Err(columns(2)),
-        (Third::Absent, Some(_)) => return Err(columns(3 + further(&mut fields))),
+        (ThirdColumn::Weight | ThirdColumn::Ignored, None) => return Err(columns(2)),
+        (ThirdColumn::Absent, Some(_)) => return Err(columns(3 + further(&mut fields))),
     }
     match 3 + further(&mut fields) {
         found if found != expected => Err(columns(found)),

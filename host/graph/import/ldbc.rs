@@ -130,7 +130,7 @@ impl Reader<'_> {
             mirrored: false,
             both_listed: false,
             translation: None,
-            weighted: third == edge_list::Third::Weight,
+            weighted: third == edge_list::ThirdColumn::Weight,
         })
     }
 }

@@ -30,11 +30,11 @@ struct Place {
     at: u64,
     edges: usize,
     is_wide: bool,
-    weights: Kept,
+    weights: WeightForm,
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum Kept {
+enum WeightForm {
     None,
     Integer,
     Real,
@@ -125,9 +125,9 @@ impl Pieces {
 impl Place {
     fn write(edges: &RawEdges, file: &Spill) -> Result<Self, SpillError> {
         let (weights, kept): (&[u8], _) = match &edges.weights {
-            RawWeights::Integer(list) if list.is_empty() => (&[], Kept::None),
-            RawWeights::Integer(list) => (bytemuck::cast_slice(list), Kept::Integer),
-            RawWeights::Real(list) => (bytemuck::cast_slice(list), Kept::Real),
+            RawWeights::Integer(list) if list.is_empty() => (&[], WeightForm::None),
+            RawWeights::Integer(list) => (bytemuck::cast_slice(list), WeightForm::Integer),
+            RawWeights::Real(list) => (bytemuck::cast_slice(list), WeightForm::Real),
         };
         let (pairs, is_wide): (&[u8], _) = match &edges.pairs {
             Pairs::Narrow(list) => (bytemuck::cast_slice(list), false),
@@ -148,9 +148,9 @@ impl Place {
             Pairs::Narrow(self.part(file, &mut at)?)
         };
         let weights = match self.weights {
-            Kept::None => RawWeights::default(),
-            Kept::Integer => RawWeights::Integer(self.part(file, &mut at)?),
-            Kept::Real => RawWeights::Real(self.part(file, &mut at)?),
+            WeightForm::None => RawWeights::default(),
+            WeightForm::Integer => RawWeights::Integer(self.part(file, &mut at)?),
+            WeightForm::Real => RawWeights::Real(self.part(file, &mut at)?),
         };
         Ok(RawEdges { pairs, weights, rounding: Rounding::default() })
     }

@@ -21,7 +21,7 @@ struct Sizes {
     depth: usize,
     parent_words: usize,
     inbox_words: usize,
-    news_words: usize,
+    frontier_words: usize,
     header_words: usize,
 }
 
@@ -34,13 +34,13 @@ impl Sizes {
             depth: whole.span as usize,
             parent_words: if parents { whole.span as usize * id_words } else { 0 },
             inbox_words: senders * whole.span as usize * 2 * id_words,
-            news_words: 2 * senders * part_words(whole),
+            frontier_words: 2 * senders * part_words(whole),
             header_words: 2 * whole.pes * size_of::<PartitionHeader>() / size_of::<u64>(),
         }
     }
 
     fn bytes(&self, pes: usize) -> usize {
-        let words = self.depth + self.parent_words + self.inbox_words + self.news_words;
+        let words = self.depth + self.parent_words + self.inbox_words + self.frontier_words;
         words * size_of::<u32>() + (self.header_words + 2 * pes) * size_of::<u64>()
     }
 }
@@ -66,11 +66,11 @@ pub(super) struct Shared {
     /// Received claims of two slots each, [pes][span].
     pub inbox: Sym<u32>,
     /// Received lists or bitmaps of found vertices, u32[2][pes][span / 32].
-    pub news: Sym<u32>,
+    pub frontier: Sym<u32>,
     /// Received headers, `wb_partition_header`[2][pes].
     pub header: Sym<u64>,
     pub inbox_signal: Sym<u64>,
-    pub news_signal: Sym<u64>,
+    pub frontier_signal: Sym<u64>,
 }
 
 impl Shared {
@@ -81,10 +81,10 @@ impl Shared {
             depth: world.malloc(sizes.depth)?,
             parent: world.malloc(sizes.parent_words)?,
             inbox: world.malloc(sizes.inbox_words)?,
-            news: world.malloc(sizes.news_words)?,
+            frontier: world.malloc(sizes.frontier_words)?,
             header: world.malloc(sizes.header_words)?,
             inbox_signal: world.malloc(whole.pes)?,
-            news_signal: world.malloc(whole.pes)?,
+            frontier_signal: world.malloc(whole.pes)?,
         })
     }
 }

@@ -10,7 +10,7 @@ mod plan;
 mod search;
 
 pub use plan::{Part, PartitionPlan};
-pub use search::{News, PartitionedBfs, PartitionedBfsOptions, PartitionedBfsResult, PartitionedGraph};
+pub use search::{FrontierFormat, PartitionedBfs, PartitionedBfsOptions, PartitionedBfsResult, PartitionedGraph};
 
 #[cfg(test)]
 mod tests;

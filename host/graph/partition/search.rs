@@ -16,9 +16,9 @@ use crate::storage::Stats;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Form in which owners tell all PEs which of their vertices a top-down step has found.
+/// Form in which owners send the frontier of a top-down step, their vertices found, to all PEs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum News {
+pub enum FrontierFormat {
     /// Lists while they are short, otherwise bitmaps.
     #[default]
     Auto,
@@ -34,11 +34,11 @@ pub enum News {
 pub struct PartitionedBfsOptions {
     /// Options as for a search of one PE.
     pub search: BfsOptions,
-    /// Form of the messages about vertices found.
-    pub news: News,
+    /// Form of the messages with the frontier.
+    pub frontier: FrontierFormat,
 }
 
-setters!(PartitionedBfsOptions { search: BfsOptions, news: News });
+setters!(PartitionedBfsOptions { search: BfsOptions, frontier: FrontierFormat });
 
 /// A part of a graph that its PE's kernels can read. Clones share the part.
 #[derive(Clone, Debug)]
@@ -131,10 +131,10 @@ impl PartitionedBfs {
     pub fn new(graph: &PartitionedGraph, options: &PartitionedBfsOptions) -> Result<Self, GraphError> {
         let (world, part, whole) = (&graph.world, &graph.part, &graph.assignment.whole);
         let Some(edges) = &part.out.edges else { return Err(not_placed()) };
-        let list_limit = match options.news {
-            News::Auto => list_limit(whole),
-            News::Lists => longest_list(whole),
-            News::Bitmaps => 0,
+        let list_limit = match options.frontier {
+            FrontierFormat::Auto => list_limit(whole),
+            FrontierFormat::Lists => longest_list(whole),
+            FrontierFormat::Bitmaps => 0,
         };
         Ok(Self {
             graph: graph.clone(),

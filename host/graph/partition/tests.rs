@@ -59,21 +59,21 @@ fn check(csr: &Csr, source: u64, result: &BfsResult, what: &str) {
     verify::bfs_parents(csr, source, &result.depth, result.parent.as_deref().unwrap()).unwrap();
 }
 
-fn forced(alpha: u64, beta: u64, news: News) -> PartitionedBfsOptions {
-    PartitionedBfsOptions { search: BfsOptions { alpha, beta, ..BfsOptions::default() }, news }
+fn forced(alpha: u64, beta: u64, frontier: FrontierFormat) -> PartitionedBfsOptions {
+    PartitionedBfsOptions { search: BfsOptions { alpha, beta, ..BfsOptions::default() }, frontier }
 }
 
 #[test]
 fn depths_and_parents_are_those_of_a_serial_search() {
     let default = BfsOptions::default();
     let ways = [
-        forced(default.alpha, default.beta, News::Auto),
-        forced(0, 1, News::Lists),
-        forced(0, 1, News::Bitmaps),
+        forced(default.alpha, default.beta, FrontierFormat::Auto),
+        forced(0, 1, FrontierFormat::Lists),
+        forced(0, 1, FrontierFormat::Bitmaps),
         // Searches bottom-up from the start, and never switches back.
-        forced(u64::MAX, u64::MAX, News::Auto),
+        forced(u64::MAX, u64::MAX, FrontierFormat::Auto),
         // Searches bottom-up from the start, and switches back as soon as the frontier shrinks.
-        forced(u64::MAX, 1, News::Lists),
+        forced(u64::MAX, 1, FrontierFormat::Lists),
     ];
     for (i, shape) in shapes().iter().enumerate() {
         let csr = &shape.csr;
@@ -97,7 +97,7 @@ fn edges_on_each_pes_own_volume() {
         let csr = &shape.csr;
         for (pes, alpha) in [(2, 15), (3, u64::MAX)] {
             let plan = PartitionPlan::new(csr, pes, true);
-            let way = forced(alpha, 18, News::Auto);
+            let way = forced(alpha, 18, FrontierFormat::Auto);
             let results = search_all(&plan, &way, &sources(csr)[2..], |w, part| on_storage(w, part, ""));
             for (source, (result, _)) in sources(csr)[2..].iter().zip(&results) {
                 check(csr, *source, result, &format!("{} on {pes} volumes", shape.name));
@@ -112,7 +112,7 @@ fn edges_on_each_pes_own_volume() {
 fn a_directed_graph_without_in_edges_is_searched_top_down() {
     for shape in shapes().iter().filter(|s| s.csr.directed() && s.csr.vertices() > 100) {
         let plan = PartitionPlan::new(&shape.csr, 3, false);
-        let way = forced(u64::MAX, 1, News::Auto);
+        let way = forced(u64::MAX, 1, FrontierFormat::Auto);
         let results = search_all(&plan, &way, &[0], |_, _| Placement::Pinned);
         check(&shape.csr, 0, &results[0].0, shape.name);
         assert!(results[0].0.levels.iter().all(|l| l.direction == Direction::TopDown));
@@ -137,9 +137,9 @@ fn levels_are_those_of_a_search_of_one_pe() {
 #[test]
 fn several_threads_for_each_pe() {
     let csr = Csr::from_edges(4000, &skewed(4000, 30_000, 5), CsrOptions::default()).unwrap();
-    for (alpha, news) in [(15, News::Auto), (0, News::Lists)] {
+    for (alpha, frontier) in [(15, FrontierFormat::Auto), (0, FrontierFormat::Lists)] {
         let plan = PartitionPlan::new(&csr, 2, true);
-        let options = forced(alpha, 18, news);
+        let options = forced(alpha, 18, frontier);
         let results = on_pes(&plan, 3, |world| {
             let part = plan.part(world.my_pe());
             let graph = PartitionedGraph::place(&world, &plan, &part, Placement::Gpu).unwrap();
@@ -168,7 +168,7 @@ fn a_failure_of_one_pe_ends_the_search_on_all() {
             graph = place(&format!(",media-error=read:{}-{}", edges.offset / 512, edges.end() / 512));
         }
         graph.part().cool().unwrap();
-        let mut search = PartitionedBfs::new(&graph, &forced(0, 1, News::Auto)).unwrap();
+        let mut search = PartitionedBfs::new(&graph, &forced(0, 1, FrontierFormat::Auto)).unwrap();
         let error = search.run(0).unwrap_err();
         assert!(matches!(search.run(0), Err(GraphError::OutOfStep | GraphError::Shmem(_))));
         error

@@ -48,12 +48,12 @@ const _: () = {
 pub(super) const UNMAP_PA: u32 = request(Direction::Write, KIND, 2, size_of::<UnmapPa>());
 pub(super) const MAP_PA: u32 = request(Direction::ReadWrite, KIND, 3, size_of::<MapPa>());
 
-struct Entered {
+struct MappedHandle {
     file: File,
     handle: u64,
 }
 
-impl Drop for Entered {
+impl Drop for MappedHandle {
     fn drop(&mut self) {
         let mut unmap = UnmapPa { map_handle: self.handle };
         // SAFETY: the request reads this structure.
@@ -65,7 +65,7 @@ impl Drop for Entered {
 
 /// Fields in drop order.
 struct Guard {
-    _entered: Entered,
+    _mapped_handle: MappedHandle,
     _iova: IovaRange,
     _attached: Attached,
     _region: Region,
@@ -122,9 +122,10 @@ pub(super) fn map(site: &Site<'_>) -> Result<Option<Mapped>, BackendError> {
     // SAFETY: the request takes this structure and reads `nphys` addresses from `user_phys_ptr`.
     unsafe { file.control(MAP_PA, &mut map) }
         .map_err(|source| BackendError::Refused { call: "IOMMU_MAP_PA", source })?;
-    let entered = Entered { file, handle: map.map_handle };
+    let mapped_handle = MappedHandle { file, handle: map.map_handle };
     let iova = range.iova;
-    let guard = Guard { _entered: entered, _iova: range, _attached: attached, _region: site.region.clone() };
+    let guard =
+        Guard { _mapped_handle: mapped_handle, _iova: range, _attached: attached, _region: site.region.clone() };
     Ok(Some(Mapped { iova, guard: Arc::new(guard) }))
 }
 

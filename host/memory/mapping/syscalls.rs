@@ -140,7 +140,7 @@ pub(super) struct Mapping {
 
 // SAFETY: an address and a length; all accesses to the bytes are volatile.
 unsafe impl Send for Mapping {}
-// SAFETY: as above.
+// SAFETY: all accesses to the bytes are volatile, from whichever thread.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 /// Entries of the admin queue, as Linux uses.
 const ADMIN_ENTRIES: u32 = 32;
 /// Interval between two reads of CSTS.
-const LOOK_EVERY: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// Unit of CAP.TO.
 const TIMEOUT_UNIT: Duration = Duration::from_millis(500);
 /// Smallest IOCCSZ, in units of 16 bytes: the command alone.
@@ -117,7 +117,7 @@ impl Association {
             if late {
                 return Err(FabricsError::NotReady { peer: peer(), what, csts });
             }
-            std::thread::sleep(LOOK_EVERY);
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
 

@@ -23,7 +23,7 @@ const AT_ONCE: u64 = 4;
 /// Largest number of records that is read. A faulty header must not fill the memory.
 const MOST_RECORDS: u64 = 65_536;
 /// Time for a shutdown that nobody depends on.
-const PARTING: Duration = Duration::from_secs(1);
+const DISCONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// Queue pairs and entries that a check asks for.
 const CHECK_QUEUES: u32 = 1024;
 const CHECK_ENTRIES: u32 = 32;
@@ -99,7 +99,7 @@ fn discover_at(config: &FabricsConfig, transport: Arc<dyn Transport>) -> Result<
         }
         if a.discovery_header()?.generation == header.generation {
             // The target may close the connection first.
-            let _ = a.disable(PARTING);
+            let _ = a.disable(DISCONNECT_TIMEOUT);
             return Ok(records);
         }
     }

@@ -82,7 +82,8 @@ impl<'a> DriverMemory<'a> {
         self.check(e, bytes, s)?;
         for_each(&s.extents, offset as usize, data.len(), |x| {
             let (now, later) = data.split_at(x.bytes);
-            // SAFETY: as in `load`; the source is a buffer of this thread, which no mapped region overlaps.
+            // SAFETY: the walk resolved the extents in the snapshot that this thread has announced. The source is a
+            // buffer of this thread, which no mapped region overlaps.
             unsafe {
                 match x.stream {
                     true => self.mover.stream(x.host, now.as_ptr(), x.bytes),

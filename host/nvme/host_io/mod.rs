@@ -337,7 +337,7 @@ impl<'a> HostQueue<'a> {
     /// As [`Self::fill_buffer`].
     pub fn take_buffer(&self, cid: u16, out: &mut [u8]) -> Result<(), NvmeError> {
         let from = self.buffer(cid, out.len())?;
-        // SAFETY: as above.
+        // SAFETY: the buffer has that many bytes, and no command uses it any more once the slot's completion was taken.
         unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), out.as_mut_ptr(), out.len()) };
         Ok(())
     }

@@ -22,7 +22,7 @@ struct Mapping {
 
 // SAFETY: an address and a length; only the holders of ranges access the memory.
 unsafe impl Send for Mapping {}
-// SAFETY: as above.
+// SAFETY: no access goes through a shared `Mapping`; holders of ranges make theirs.
 unsafe impl Sync for Mapping {}
 
 impl Drop for Mapping {

@@ -70,12 +70,12 @@ pub struct QueueSet {
 }
 
 /// Queue identifiers that are freed on drop, unless a set takes them over.
-struct Taken<'a> {
+struct ReservedIds<'a> {
     controller: &'a Controller<Ready>,
     ids: Vec<u16>,
 }
 
-impl Drop for Taken<'_> {
+impl Drop for ReservedIds<'_> {
     fn drop(&mut self) {
         self.ids.iter().for_each(|id| self.controller.state.queues.give_back(*id));
     }
@@ -96,7 +96,7 @@ impl Controller<Ready> {
         QueueSet::create(self, space, options, Submitter::Kernels)
     }
 
-    fn take_queues(&self, count: u32) -> Result<Taken<'_>, NvmeError> {
+    fn take_queues(&self, count: u32) -> Result<ReservedIds<'_>, NvmeError> {
         let queues = &self.state.queues;
         let ids = queues.take(count).ok_or_else(|| NvmeError::TooManyQueues {
             device: self.name().to_owned(),
@@ -104,7 +104,7 @@ impl Controller<Ready> {
             granted: queues.granted(),
             used: queues.used(),
         })?;
-        Ok(Taken { controller: self, ids })
+        Ok(ReservedIds { controller: self, ids })
     }
 }
 

@@ -92,7 +92,7 @@ pub(crate) struct Snapshot {
 
 // SAFETY: a snapshot holds plain addresses. Their memory stays valid until every reader has announced a later snapshot.
 unsafe impl Send for Snapshot {}
-// SAFETY: as above, and a snapshot never changes.
+// SAFETY: a snapshot never changes.
 unsafe impl Sync for Snapshot {}
 
 impl Snapshot {
@@ -175,7 +175,7 @@ impl AddressTable {
     }
 
     /// Returns true if a reader has not announced the current table.
-    pub(crate) fn is_news(&self, reader: usize) -> bool {
+    pub(crate) fn is_stale(&self, reader: usize) -> bool {
         self.seen[reader].load(Ordering::Relaxed) != self.generation()
     }
 

@@ -16,4 +16,4 @@ pub(crate) use doorbells::{Doorbells, QueueBits};
 pub(crate) use mailbox::Mailbox;
 pub(crate) use memory::MemoryStore;
 pub(crate) use registers::{Registers, Written};
-pub(crate) use rings::{Answer, Bells, Cq, RingSetup, SubmissionRing};
+pub(crate) use rings::{Answer, Cq, HasDoorbells, RingSetup, SubmissionRing};

@@ -13,8 +13,8 @@ pub(crate) struct RingSetup {
     pub(crate) entries: u32,
 }
 
-/// The doorbells of a controller.
-pub(crate) trait Bells {
+/// A controller with doorbells, as its queues see it.
+pub(crate) trait HasDoorbells {
     fn doorbells(&self) -> &Doorbells;
     /// Reports that a driver wrote an invalid value to a doorbell.
     fn invalid_value(&self);
@@ -78,16 +78,16 @@ impl Cq {
     /// Returns the number of free places that are not reserved. Reads the doorbell only if fewer than `wanted` are
     /// known.
     #[inline]
-    pub(crate) fn room(&mut self, wanted: u32, bells: &impl Bells) -> u32 {
+    pub(crate) fn room(&mut self, wanted: u32, controller: &impl HasDoorbells) -> u32 {
         let free = |q: &Self| (q.ring.setup.entries - 1 - q.distance(q.head, q.tail)).saturating_sub(q.held);
         if free(self) < wanted {
-            self.look(bells);
+            self.read_head(controller);
         }
         free(self)
     }
 
-    fn look(&mut self, bells: &impl Bells) {
-        let Some(word) = bells.doorbells().cq_head(self.id()) else { return };
+    fn read_head(&mut self, controller: &impl HasDoorbells) {
+        let Some(word) = controller.doorbells().cq_head(self.id()) else { return };
         let head = word.load(Ordering::Acquire);
         if head == self.head || self.refused == Some(head) {
             return;
@@ -98,7 +98,7 @@ impl Cq {
             self.refused = None;
         } else {
             self.refused = Some(head);
-            bells.invalid_value();
+            controller.invalid_value();
         }
     }
 
@@ -184,8 +184,8 @@ impl SubmissionRing {
 
     /// Returns the number of entries that the doorbell announces.
     #[inline]
-    pub(crate) fn available(&mut self, bells: &impl Bells) -> u32 {
-        let Some(word) = bells.doorbells().sq_tail(self.id()) else { return 0 };
+    pub(crate) fn available(&mut self, controller: &impl HasDoorbells) -> u32 {
+        let Some(word) = controller.doorbells().sq_tail(self.id()) else { return 0 };
         let tail = word.load(Ordering::Acquire);
         if tail == self.head {
             return 0;
@@ -194,7 +194,7 @@ impl SubmissionRing {
         if tail >= entries {
             if self.refused != Some(tail) {
                 self.refused = Some(tail);
-                bells.invalid_value();
+                controller.invalid_value();
             }
             return 0;
         }
@@ -224,5 +224,5 @@ impl SubmissionRing {
 
 // SAFETY: only the thread that owns the queue uses the base pointer.
 unsafe impl Send for SubmissionRing {}
-// SAFETY: as above.
+// SAFETY: only the thread that owns the queue uses the base pointer.
 unsafe impl Send for Cq {}

@@ -334,8 +334,8 @@ impl Fake {
 fn complete(s: &mut State, id: u16, entry: &SqEntry, result: u32, status: Status) {
     let Some(q) = s.queues.get_mut(&id) else { return };
     let done = CqEntry::new(result, q.head as u16, id, entry.cid(), q.phase, status);
-    // SAFETY: as for submissions; a volatile store of the entry writes the last word, which the
-    // driver polls, in one access.
+    // SAFETY: DMA addresses are host addresses of live rings in these tests. A volatile store of the entry writes the
+    // last word, which the driver polls, in one access.
     unsafe { std::ptr::write_volatile((q.cq as *mut CqEntry).add(q.cq_tail as usize), done) };
     q.cq_tail += 1;
     if q.cq_tail == q.depth {

@@ -236,7 +236,8 @@ fn queue_of(set: &QueueSet, index: u32) -> abi::Queue {
 }
 
 fn words(address: u64, count: u32) -> Vec<u32> {
-    // SAFETY: as above, for arrays of this length.
+    // SAFETY: on CPU threads, kernel addresses are the process's own. Tests pass arrays of at least `count` words that
+    // live for the call.
     (0..count as usize).map(|i| unsafe { (address as *const u32).add(i).read_volatile() }).collect()
 }
 

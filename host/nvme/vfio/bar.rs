@@ -23,7 +23,7 @@ pub(super) struct Bar {
 
 // SAFETY: addresses of device memory; all accesses are volatile loads and stores.
 unsafe impl Send for Bar {}
-// SAFETY: as above.
+// SAFETY: volatile loads and stores of device memory may be made by several threads at the same time.
 unsafe impl Sync for Bar {}
 
 impl Bar {
@@ -92,7 +92,8 @@ impl Bar {
     /// Reads 64 bits at a multiple of eight, in one access if they are mapped.
     pub(super) fn read64(&self, device: &VfioDevice, offset: u32) -> io::Result<u64> {
         if let Some(p) = self.at(offset.into(), 8) {
-            // SAFETY: as in `read32`.
+            // SAFETY: mapped, and aligned: mappings start at pages, and registers are accessed at multiples of their
+            // size.
             return Ok(u64::from_le(unsafe { p.cast::<u64>().read_volatile() }));
         }
         Ok(u64::from(self.read32(device, offset)?) | u64::from(self.read32(device, offset + 4)?) << 32)
@@ -101,7 +102,8 @@ impl Bar {
     /// Writes 32 bits at a multiple of four.
     pub(super) fn write32(&self, device: &VfioDevice, offset: u32, value: u32) -> io::Result<()> {
         if let Some(p) = self.at(offset.into(), 4) {
-            // SAFETY: as in `read32`.
+            // SAFETY: mapped, and aligned: mappings start at pages, and registers are accessed at multiples of their
+            // size.
             unsafe { p.cast::<u32>().write_volatile(value.to_le()) };
             return Ok(());
         }
@@ -112,7 +114,8 @@ impl Bar {
     /// Writes 64 bits at a multiple of eight, in one access if they are mapped.
     pub(super) fn write64(&self, device: &VfioDevice, offset: u32, value: u64) -> io::Result<()> {
         if let Some(p) = self.at(offset.into(), 8) {
-            // SAFETY: as in `read32`.
+            // SAFETY: mapped, and aligned: mappings start at pages, and registers are accessed at multiples of their
+            // size.
             unsafe { p.cast::<u64>().write_volatile(value.to_le()) };
             return Ok(());
         }

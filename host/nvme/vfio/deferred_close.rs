@@ -29,7 +29,8 @@ fn hand_over(fd: OwnedFd) -> Result<(), OwnedFd> {
     // SAFETY: the child makes system calls only, as a process with several threads must after a fork, and never returns.
     let child = unsafe { libc::fork() };
     if child == 0 {
-        // SAFETY: as above. The second fork makes init the keeper's parent, so that this process need not wait for it.
+        // SAFETY: the child makes system calls only, as a process with several threads must after a fork. The second
+        // fork makes init the keeper's parent, so that this process need not wait for it.
         unsafe {
             if libc::fork() == 0 {
                 keep(fd.as_raw_fd(), pipe[0]);

@@ -16,7 +16,7 @@ pub(super) struct HostPages {
 
 // SAFETY: an address and a length; only users of the range access it.
 unsafe impl Send for HostPages {}
-// SAFETY: as above.
+// SAFETY: no access goes through a shared `HostPages`; users of the range make theirs.
 unsafe impl Sync for HostPages {}
 
 impl HostPages {

@@ -38,7 +38,7 @@ struct HugePages {
 
 // SAFETY: an address and a length; only users of the range access it.
 unsafe impl Send for HugePages {}
-// SAFETY: as above.
+// SAFETY: no access goes through a shared `HugePages`; users of the range make theirs.
 unsafe impl Sync for HugePages {}
 
 impl Drop for HugePages {

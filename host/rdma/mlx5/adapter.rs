@@ -1,8 +1,8 @@
 //! An mlx5 NIC as an [`Adapter`].
 
-use super::capability::{Abilities, within};
+use super::capability::{NicCapabilities, within};
 use super::devx::Devx;
-use super::doorbell::{Doorbells, Mailbox, RegisterMapper, Ringer};
+use super::doorbell::{DoorbellWriter, Doorbells, Mailbox, RegisterMapper};
 use super::queue::{Common, DirectQueue};
 use crate::cuda::WritesOrdering;
 use crate::data_path::{Doorbell, QueueMemory};
@@ -64,16 +64,21 @@ struct User {
     space: Space,
     gpu: Option<WritesOrdering>,
     doorbells: Doorbells,
-    ringer: Ringer,
+    doorbell_writer: DoorbellWriter,
 }
 
 impl User {
     /// Selects the writer of the doorbells.
-    fn new(kernels: Kernels, devx: &dyn Devx, abilities: &Abilities, choice: &DeviceChoice) -> Result<Self, RdmaError> {
+    fn new(
+        kernels: Kernels,
+        devx: &dyn Devx,
+        capabilities: &NicCapabilities,
+        choice: &DeviceChoice,
+    ) -> Result<Self, RdmaError> {
         let Kernels { space, mapper, gpu } = kernels;
-        let doorbells = Doorbells::new(mapper, abilities.flame);
-        let ringer = doorbells.probe(devx, choice.doorbell)?;
-        Ok(Self { space, gpu, doorbells, ringer })
+        let doorbells = Doorbells::new(mapper, capabilities.flame);
+        let doorbell_writer = doorbells.probe(devx, choice.doorbell)?;
+        Ok(Self { space, gpu, doorbells, doorbell_writer })
     }
 
     /// Returns true if kernels of this space are the same user: they run on the same GPU, or on CPU threads, too.
@@ -102,7 +107,7 @@ struct Shared {
     memories: Box<dyn Memories>,
     devx: Box<dyn Devx>,
     event_queue: u32,
-    abilities: Abilities,
+    capabilities: NicCapabilities,
     facts: Facts,
     choice: DeviceChoice,
     /// Place of the queue memory and way of its registration, with the reason if it is not in the GPU.
@@ -125,13 +130,13 @@ impl Mlx5Adapter {
         choice: &DeviceChoice,
         kernels: Kernels,
     ) -> Result<Self, RdmaError> {
-        let abilities = Abilities::read(&*devx, &facts, choice)?;
+        let capabilities = NicCapabilities::read(&*devx, &facts, choice)?;
         let event_queue = devx.event_queue().map_err(|source| RdmaError::System {
             what: format!("asking {} for an event queue", facts.name),
             source,
         })?;
-        let user = User::new(kernels, &*devx, &abilities, choice)?;
-        let mode = if abilities.no_record { RecordMode::NoneExternal } else { RecordMode::Valid };
+        let user = User::new(kernels, &*devx, &capabilities, choice)?;
+        let mode = if capabilities.no_record { RecordMode::NoneExternal } else { RecordMode::Valid };
         let shared = Shared {
             service: Mutex::new(None),
             users: Mutex::new(vec![Arc::new(user)]),
@@ -139,7 +144,7 @@ impl Mlx5Adapter {
             devx,
             event_queue,
             record: Mutex::new((mode, None)),
-            abilities,
+            capabilities,
             facts,
             choice: choice.clone(),
             queues: Mutex::new(None),
@@ -161,13 +166,13 @@ impl Shared {
             devx: &*self.devx,
             event_queue: self.event_queue,
             port: self.facts.port.port,
-            scatter_to_cqe: self.abilities.scatter_to_cqe,
+            scatter_to_cqe: self.capabilities.scatter_to_cqe,
         }
     }
 
     /// Starts the thread that writes the doorbells of a user, if its kernels do not and it does not run yet.
     fn prepare(&self, user: &User) -> Result<(), RdmaError> {
-        if let (Ringer::Cpu { .. }, service @ None) = (&user.ringer, &mut *self.service.lock()) {
+        if let (DoorbellWriter::Cpu { .. }, service @ None) = (&user.doorbell_writer, &mut *self.service.lock()) {
             *service = Some(Service::start("wb-doorbell").map_err(|source| RdmaError::System {
                 what: "starting the thread that writes doorbells".to_owned(),
                 source,
@@ -183,7 +188,7 @@ impl Shared {
         if let Some(user) = users.iter().find(|u| u.has(space)) {
             return Ok(user.clone());
         }
-        let user = Arc::new(User::new(Kernels::of(space), &*self.devx, &self.abilities, &self.choice)?);
+        let user = Arc::new(User::new(Kernels::of(space), &*self.devx, &self.capabilities, &self.choice)?);
         self.prepare(&user)?;
         users.push(user.clone());
         Ok(user)
@@ -194,10 +199,10 @@ impl Shared {
     }
 
     fn build(&self, user: &User, plan: &QueuePlan, place: Place) -> Result<DirectQueue, RdmaError> {
-        let doorbell = user.doorbells.take(&*self.devx, &user.ringer)?;
-        let service = match user.ringer {
-            Ringer::Kernels => None,
-            Ringer::Cpu { .. } => self.service.lock().clone(),
+        let doorbell = user.doorbells.take(&*self.devx, &user.doorbell_writer)?;
+        let service = match user.doorbell_writer {
+            DoorbellWriter::Kernels => None,
+            DoorbellWriter::Cpu { .. } => self.service.lock().clone(),
         };
         let build = |mode| {
             let mailbox = service.as_ref().map(|s| Mailbox::new(s, &user.space, &doorbell, mode)).transpose()?;
@@ -228,8 +233,8 @@ impl Shared {
     /// Checks that the NIC supports the plan's receive ring.
     fn check_receives(&self, blocks: u32, plan: &QueuePlan) -> Result<(), RdmaError> {
         let Some(r) = plan.receives else { return Ok(()) };
-        let (most, bytes) = (self.abilities.log_max_blocks, SEGMENT_BYTES.checked_shl(r.log_stride));
-        if r.log_slots > most || bytes.is_none_or(|b| b > self.abilities.max_receive_bytes) {
+        let (most, bytes) = (self.capabilities.log_max_blocks, SEGMENT_BYTES.checked_shl(r.log_stride));
+        if r.log_slots > most || bytes.is_none_or(|b| b > self.capabilities.max_receive_bytes) {
             let number = |log: u32| 1u64.checked_shl(log).unwrap_or(u64::MAX);
             let reason = format!(
                 "{} receives of {} pieces; {} supports at most {} (log_max_qp_sz) of {} (max_wqe_sz_rq)",
@@ -237,7 +242,7 @@ impl Shared {
                 number(r.log_stride),
                 self.facts.name,
                 number(most),
-                self.abilities.max_receive_bytes / SEGMENT_BYTES
+                self.capabilities.max_receive_bytes / SEGMENT_BYTES
             );
             return Err(RdmaError::Queue { blocks, reason });
         }
@@ -247,11 +252,11 @@ impl Shared {
     /// Creates a queue in GPU memory if `plan` and the NIC allow it and all data is there too, else in host memory.
     fn create(&self, user: &User, plan: &QueuePlan) -> Result<DirectQueue, RdmaError> {
         let blocks = 1u32.checked_shl(plan.log_blocks).unwrap_or(u32::MAX);
-        if plan.log_blocks > self.abilities.log_max_blocks {
+        if plan.log_blocks > self.capabilities.log_max_blocks {
             let reason = format!(
                 "{} supports at most {} blocks (log_max_qp_sz)",
                 self.facts.name,
-                1u64 << self.abilities.log_max_blocks.min(63)
+                1u64 << self.capabilities.log_max_blocks.min(63)
             );
             return Err(RdmaError::Queue { blocks, reason });
         }
@@ -306,17 +311,17 @@ impl Adapter for Mlx5Adapter {
         path.link = s.facts.link.clone();
         path.registration = s.memories.registration_path();
         let on_cpu = user.gpu.is_none();
-        path.doorbell = match &user.ringer {
-            Ringer::Kernels if on_cpu => Doorbell::CpuEngine,
-            Ringer::Kernels => Doorbell::Gpu,
-            Ringer::Cpu { .. } => Doorbell::Cpu,
+        path.doorbell = match &user.doorbell_writer {
+            DoorbellWriter::Kernels if on_cpu => Doorbell::CpuEngine,
+            DoorbellWriter::Kernels => Doorbell::Gpu,
+            DoorbellWriter::Cpu { .. } => Doorbell::Cpu,
         };
         let mut notes = Vec::new();
         if let Some((place, how)) = &*s.queues() {
             path.queues = if *place == Place::Device && !on_cpu { QueueMemory::Gpu } else { QueueMemory::Host };
             notes.push(format!("queue memory: {how}"));
         }
-        if let Ringer::Cpu { why: Some(why) } = &user.ringer {
+        if let DoorbellWriter::Cpu { why: Some(why) } = &user.doorbell_writer {
             notes.push(format!("a CPU thread writes the doorbells: {why}"));
         }
         match &*s.record.lock() {
@@ -326,14 +331,16 @@ impl Adapter for Mlx5Adapter {
             (RecordMode::Valid, None) => {}
             _ => notes.push("queue pairs have no doorbell records".to_owned()),
         }
-        match (&user.ringer, s.abilities.flame) {
-            (Ringer::Kernels, Some(_)) => notes.push("entries posted alone go to BlueFlame registers".to_owned()),
-            (Ringer::Cpu { .. }, Some(_)) => {
+        match (&user.doorbell_writer, s.capabilities.flame) {
+            (DoorbellWriter::Kernels, Some(_)) => {
+                notes.push("entries posted alone go to BlueFlame registers".to_owned())
+            }
+            (DoorbellWriter::Cpu { .. }, Some(_)) => {
                 notes.push("BlueFlame is not used: kernels do not write the doorbells".to_owned());
             }
             _ => {}
         }
-        notes.extend(s.abilities.notes.iter().cloned());
+        notes.extend(s.capabilities.notes.iter().cloned());
         path.note = (!notes.is_empty()).then(|| notes.join("; "));
         path
     }
@@ -374,7 +381,7 @@ impl Mlx5QueuePair {
 
     fn connect_by(&mut self, mut route: Route, peer: &str) -> Result<(), RdmaError> {
         let s = &self.shared;
-        if let (Some(range), true) = (&s.abilities.udp_source, route.udp_source != 0) {
+        if let (Some(range), true) = (&s.capabilities.udp_source, route.udp_source != 0) {
             route.udp_source = within(route.udp_source, range);
         }
         self.inner.connect(&s.common(), &route).map_err(|e| RdmaError::Connect {
@@ -430,7 +437,7 @@ impl QueuePair for Mlx5QueuePair {
         let memory = &self.inner.memory;
         let all_near = memory.place() == Place::Device && memory.plan().data == Place::Device;
         // With a CPU thread behind the doorbell, the thread must see the kernels' writes too.
-        let near = all_near && user.ringer == Ringer::Kernels;
+        let near = all_near && user.doorbell_writer == DoorbellWriter::Kernels;
         let unordered = ordering == WritesOrdering::None;
         let flag = |on: bool, flag: u32| if on { flag } else { 0 };
         flag(near, abi::SEND_NEAR) | flag(unordered, abi::SEND_CONSISTENCY) | unrecorded

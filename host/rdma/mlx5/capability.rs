@@ -21,7 +21,7 @@ const ROCE_PORT: u16 = 4791;
 
 /// The NIC's capabilities that the adapter uses.
 #[derive(Debug)]
-pub(super) struct Abilities {
+pub(super) struct NicCapabilities {
     /// log2 of the largest send queue in blocks.
     pub log_max_blocks: u32,
     /// Largest receive entry in bytes.
@@ -38,7 +38,7 @@ pub(super) struct Abilities {
     pub notes: Vec<String>,
 }
 
-impl Abilities {
+impl NicCapabilities {
     /// Queries the capabilities, and compares them with what kernels need and `choice` requests.
     ///
     /// # Errors

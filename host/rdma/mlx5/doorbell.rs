@@ -123,7 +123,7 @@ struct Keep(#[expect(dead_code, reason = "held, not used")] Arc<dyn Uar>);
 
 /// The writer of the doorbells: kernels or a CPU thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Ringer {
+pub(super) enum DoorbellWriter {
     Kernels,
     Cpu {
         /// Reason why kernels cannot; `None` if the CPU thread was requested.
@@ -140,11 +140,11 @@ pub(super) struct Doorbells {
     mapper: Box<dyn RegisterMapper>,
     /// Distance of the halves of BlueFlame registers, if queue pairs get such registers.
     flame: Option<u32>,
-    taken: Mutex<Taken>,
+    in_use: Mutex<UarUse>,
 }
 
 #[derive(Debug, Default)]
-struct Taken {
+struct UarUse {
     all: Vec<Arc<Doorbell>>,
     /// Number of queue pairs that have one of these doorbells.
     users: usize,
@@ -160,11 +160,11 @@ impl Doorbells {
     /// Creates the doorbells of an adapter. With `flame`, the first queue pairs each get a BlueFlame register with
     /// halves at that distance.
     pub fn new(mapper: Box<dyn RegisterMapper>, flame: Option<u32>) -> Self {
-        Self { mapper, flame, taken: Mutex::default() }
+        Self { mapper, flame, in_use: Mutex::default() }
     }
 
-    fn taken(&self) -> parking_lot::MutexGuard<'_, Taken> {
-        self.taken.lock()
+    fn in_use(&self) -> parking_lot::MutexGuard<'_, UarUse> {
+        self.in_use.lock()
     }
 
     /// Selects the writer of the doorbells before any queue is created. The first queue pair gets the register that was
@@ -172,24 +172,24 @@ impl Doorbells {
     ///
     /// # Errors
     /// [`RdmaError::Unavailable`] if `choice` demands kernels and they cannot access a register.
-    pub fn probe(&self, devx: &dyn Devx, choice: DoorbellChoice) -> Result<Ringer, RdmaError> {
+    pub fn probe(&self, devx: &dyn Devx, choice: DoorbellChoice) -> Result<DoorbellWriter, RdmaError> {
         if choice == DoorbellChoice::Cpu {
-            return Ok(Ringer::Cpu { why: None });
+            return Ok(DoorbellWriter::Cpu { why: None });
         }
-        let mut taken = self.taken();
+        let mut in_use = self.in_use();
         let probed = match self.flame {
-            Some(_) => self.make_of(&mut taken, devx, true, &[UarKind::BlueFlame]),
-            None => self.make(&mut taken, devx, true),
+            Some(_) => self.make_of(&mut in_use, devx, true, &[UarKind::BlueFlame]),
+            None => self.make(&mut in_use, devx, true),
         };
         match probed {
             Ok(doorbell) => {
                 match self.flame {
-                    Some(_) => (taken.first_flame, taken.flames) = (Some(Arc::new(doorbell)), 1),
-                    None => taken.all.push(Arc::new(doorbell)),
+                    Some(_) => (in_use.first_flame, in_use.flames) = (Some(Arc::new(doorbell)), 1),
+                    None => in_use.all.push(Arc::new(doorbell)),
                 }
-                Ok(Ringer::Kernels)
+                Ok(DoorbellWriter::Kernels)
             }
-            Err(why) if choice == DoorbellChoice::Auto => Ok(Ringer::Cpu { why: Some(why) }),
+            Err(why) if choice == DoorbellChoice::Auto => Ok(DoorbellWriter::Cpu { why: Some(why) }),
             Err(why) => Err(RdmaError::Unavailable {
                 transport: Transport::Mlx5,
                 reason: format!(
@@ -203,50 +203,50 @@ impl Doorbells {
     ///
     /// # Errors
     /// [`RdmaError::Unavailable`] if the driver allocates not even one register.
-    pub fn take(&self, devx: &dyn Devx, ringer: &Ringer) -> Result<Arc<Doorbell>, RdmaError> {
-        let mut taken = self.taken();
+    pub fn take(&self, devx: &dyn Devx, doorbell_writer: &DoorbellWriter) -> Result<Arc<Doorbell>, RdmaError> {
+        let mut in_use = self.in_use();
         // Entries of two queue pairs must not mix in one register, so each has a single user. The rest have plain ones.
-        if *ringer == Ringer::Kernels && self.flame.is_some() {
-            if let Some(doorbell) = taken.first_flame.take() {
+        if *doorbell_writer == DoorbellWriter::Kernels && self.flame.is_some() {
+            if let Some(doorbell) = in_use.first_flame.take() {
                 return Ok(doorbell);
             }
-            if taken.flames < MOST_DOORBELLS {
-                match self.make_of(&mut taken, devx, true, &[UarKind::BlueFlame]) {
+            if in_use.flames < MOST_DOORBELLS {
+                match self.make_of(&mut in_use, devx, true, &[UarKind::BlueFlame]) {
                     Ok(doorbell) => {
-                        taken.flames += 1;
+                        in_use.flames += 1;
                         return Ok(Arc::new(doorbell));
                     }
-                    Err(reason) => tracing::debug!(reason, "{} BlueFlame registers are all there are", taken.flames),
+                    Err(reason) => tracing::debug!(reason, "{} BlueFlame registers are all there are", in_use.flames),
                 }
             }
         }
-        let user = taken.users;
-        if taken.all.len() <= user && user < MOST_DOORBELLS {
-            match self.make(&mut taken, devx, *ringer == Ringer::Kernels) {
-                Ok(doorbell) => taken.all.push(Arc::new(doorbell)),
-                Err(reason) if taken.all.is_empty() => {
+        let user = in_use.users;
+        if in_use.all.len() <= user && user < MOST_DOORBELLS {
+            match self.make(&mut in_use, devx, *doorbell_writer == DoorbellWriter::Kernels) {
+                Ok(doorbell) => in_use.all.push(Arc::new(doorbell)),
+                Err(reason) if in_use.all.is_empty() => {
                     let reason = format!("no doorbell register: {reason}");
                     return Err(RdmaError::Unavailable { transport: Transport::Mlx5, reason });
                 }
-                Err(reason) => tracing::debug!(reason, "queue pairs share {} doorbell registers", taken.all.len()),
+                Err(reason) => tracing::debug!(reason, "queue pairs share {} doorbell registers", in_use.all.len()),
             }
         }
-        taken.users += 1;
-        Ok(taken.all[user % taken.all.len()].clone())
+        in_use.users += 1;
+        Ok(in_use.all[user % in_use.all.len()].clone())
     }
 
     /// Allocates a dedicated register, or the shared one if the driver has no other. Maps it for kernels if `map`.
-    fn make(&self, taken: &mut Taken, devx: &dyn Devx, map: bool) -> Result<Doorbell, String> {
+    fn make(&self, in_use: &mut UarUse, devx: &dyn Devx, map: bool) -> Result<Doorbell, String> {
         // All users in this process share that register, so only the CPU uses it.
         let kinds: &[UarKind] = match map {
             true => &[UarKind::Uncached, UarKind::BlueFlame],
             false => &[UarKind::Uncached, UarKind::SharedUncached, UarKind::BlueFlame],
         };
-        self.make_of(taken, devx, map, kinds)
+        self.make_of(in_use, devx, map, kinds)
     }
 
     /// Allocates a register of the first kind that is available.
-    fn make_of(&self, taken: &mut Taken, devx: &dyn Devx, map: bool, kinds: &[UarKind]) -> Result<Doorbell, String> {
+    fn make_of(&self, in_use: &mut UarUse, devx: &dyn Devx, map: bool, kinds: &[UarKind]) -> Result<Doorbell, String> {
         let mut why = Vec::new();
         for &kind in kinds {
             let uar = match devx.alloc_uar(kind) {
@@ -257,7 +257,7 @@ impl Doorbells {
                     continue;
                 }
             };
-            match self.map(taken, &uar) {
+            match self.map(in_use, &uar) {
                 Ok(mapping) => {
                     let flame = self.flame.filter(|_| kind == UarKind::BlueFlame);
                     return Ok(Doorbell { mapping: Some(mapping), uar, flame });
@@ -269,12 +269,12 @@ impl Doorbells {
     }
 
     /// Maps the page of a register for kernels. Returns the page and the register's offset in it.
-    fn map(&self, taken: &mut Taken, uar: &Arc<dyn Uar>) -> Result<(Region, usize), String> {
+    fn map(&self, in_use: &mut UarUse, uar: &Arc<dyn Uar>) -> Result<(Region, usize), String> {
         let register = uar.register();
         let offset = register.as_ptr() as usize % page_bytes();
         // SAFETY: the register's page begins `offset` bytes before the register.
         let base = unsafe { register.sub(offset) };
-        if let Some(page) = taken.pages.get(&(base.as_ptr() as usize)).and_then(WeakRegion::upgrade) {
+        if let Some(page) = in_use.pages.get(&(base.as_ptr() as usize)).and_then(WeakRegion::upgrade) {
             return Ok((page, offset));
         }
         // SAFETY: libmlx5 keeps the page mapped while the allocation lives, and the region keeps the allocation.
@@ -282,11 +282,11 @@ impl Doorbells {
         let region = region.or_else(|refused| {
             let also = |e: &dyn fmt::Display| format!("{refused}; as a dma-buf: {e}");
             let dma_buf = uar.export().map_err(|e| also(&e))?;
-            // SAFETY: as above.
+            // SAFETY: libmlx5 keeps the page mapped while the allocation lives, and the region keeps the allocation.
             let region = unsafe { self.mapper.map_exported(base, page_bytes(), dma_buf, Arc::new(Keep(uar.clone()))) };
             region.map_err(|e| also(&e))
         })?;
-        taken.pages.insert(base.as_ptr() as usize, region.downgrade());
+        in_use.pages.insert(base.as_ptr() as usize, region.downgrade());
         Ok((region, offset))
     }
 }

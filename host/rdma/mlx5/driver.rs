@@ -57,7 +57,7 @@ impl Nic {
             }
             let mut attr =
                 mlx5dv_context_attr { flags: mlx5dv_context_attr_flags::MLX5DV_CONTEXT_FLAGS_DEVX.0, comp_mask: 0 };
-            // SAFETY: as above; the call only reads the attributes.
+            // SAFETY: a device of the list that `open_with` keeps alive; the call only reads the attributes.
             unsafe { library.mlx5dv_open_device(device, &mut attr) }
         });
         let context = context.map_err(|e| match supported {
@@ -97,7 +97,7 @@ impl Devx for Nic {
 
     fn create(&self, input: &[u8], output: &mut [u8]) -> io::Result<Box<dyn DevxObject>> {
         let (i, o) = (input.as_ptr().cast(), output.as_mut_ptr().cast());
-        // SAFETY: as above.
+        // SAFETY: an open device; the call accesses the buffers within the given lengths.
         let raw = unsafe { self.library.mlx5dv_devx_obj_create(self.context(), i, input.len(), o, output.len()) };
         let raw = NonNull::new(raw).ok_or_else(io::Error::last_os_error)?;
         Ok(Box::new(Object { library: self.library, raw, _domain: self.domain.clone() }))
@@ -193,7 +193,8 @@ struct Object {
 
 // SAFETY: libmlx5's functions can be called from any thread.
 unsafe impl Send for Object {}
-// SAFETY: as above; state changes take `&mut`, and the queue pair serialises its queries.
+// SAFETY: libmlx5's functions can be called from any thread. State changes take `&mut`, and the queue pair serialises
+// its queries.
 unsafe impl Sync for Object {}
 
 impl DevxObject for Object {
@@ -205,7 +206,7 @@ impl DevxObject for Object {
 
     fn query(&self, input: &[u8], output: &mut [u8]) -> io::Result<()> {
         let (i, o) = (input.as_ptr().cast(), output.as_mut_ptr().cast());
-        // SAFETY: as above.
+        // SAFETY: a live object; the call accesses the buffers within the given lengths.
         answer(unsafe { self.library.mlx5dv_devx_obj_query(self.raw.as_ptr(), i, input.len(), o, output.len()) })
     }
 }
@@ -229,7 +230,7 @@ struct QueueMemoryId {
 
 // SAFETY: libmlx5's functions can be called from any thread.
 unsafe impl Send for QueueMemoryId {}
-// SAFETY: as above; the number does not change.
+// SAFETY: libmlx5's functions can be called from any thread, and the number does not change.
 unsafe impl Sync for QueueMemoryId {}
 
 impl Umem for QueueMemoryId {
@@ -258,7 +259,7 @@ struct Page {
 
 // SAFETY: libmlx5's functions can be called from any thread.
 unsafe impl Send for Page {}
-// SAFETY: as above; the numbers do not change.
+// SAFETY: libmlx5's functions can be called from any thread, and the numbers do not change.
 unsafe impl Sync for Page {}
 
 impl Uar for Page {

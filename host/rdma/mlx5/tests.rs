@@ -2,9 +2,9 @@ mod receives;
 
 use super::adapter::{Facts, Kernels, Memories, Mlx5Adapter};
 use super::devx::UarKind;
-use super::doorbell::{Doorbells, Ringer};
+use super::doorbell::{DoorbellWriter, Doorbells};
 use super::queue::transitions;
-use super::stand_in::{Able, Driver, Firmware, nothing_wrong};
+use super::stand_in::{Capabilities, Driver, Firmware, nothing_wrong};
 use crate::cuda::WritesOrdering;
 use crate::cuda::fake::{self, Allocation};
 use crate::data_path::{Doorbell, QueueMemory};
@@ -277,9 +277,9 @@ fn a_nic_that_lacks_something_says_what() {
 }
 
 /// Returns the text of the error with which a NIC is refused.
-fn denied(choice: &DeviceChoice, change: impl FnOnce(&mut Able)) -> String {
+fn denied(choice: &DeviceChoice, change: impl FnOnce(&mut Capabilities)) -> String {
     let firmware = Firmware::default();
-    change(&mut firmware.log().able);
+    change(&mut firmware.log().capabilities);
     open(&firmware, choice).unwrap_err().to_string()
 }
 
@@ -307,7 +307,7 @@ fn capabilities_are_refused_by_name_with_the_value_found() {
 #[test]
 fn a_nic_that_needs_no_doorbell_record_has_none() {
     let firmware = Firmware::default();
-    firmware.log().able.no_record = true;
+    firmware.log().capabilities.no_record = true;
     let auto = DeviceChoice { record: RecordChoice::Auto, ..DeviceChoice::default() };
     let adapter = open(&firmware, &auto).unwrap();
     let pair = adapter.create(plan(7)).unwrap();
@@ -321,7 +321,7 @@ fn a_nic_that_needs_no_doorbell_record_has_none() {
 
     // Records unless other queue pairs are asked for.
     let firmware = Firmware::default();
-    firmware.log().able.no_record = true;
+    firmware.log().capabilities.no_record = true;
     let pair = open(&firmware, &DeviceChoice::default()).unwrap().create(plan(7)).unwrap();
     let queue = pair.memory().send_queue(pair.number(), pair.flags());
     assert_eq!((queue.doorbell % 4096, queue.flags & abi::SEND_NO_RECORD), (0x800, 0));
@@ -331,7 +331,7 @@ fn a_nic_that_needs_no_doorbell_record_has_none() {
 #[test]
 fn firmware_that_refuses_queue_pairs_without_a_record_gets_some_with_one() {
     let firmware = Firmware::default();
-    firmware.log().able.no_record = true;
+    firmware.log().capabilities.no_record = true;
     firmware.log().refuses_no_record = true;
     let auto = DeviceChoice { record: RecordChoice::Auto, ..DeviceChoice::default() };
     let adapter = open(&firmware, &auto).unwrap();
@@ -377,7 +377,7 @@ fn a_blue_flame_register_has_one_queue_pair() {
 #[test]
 fn ports_of_roce_are_those_that_the_nic_accepts() {
     let firmware = Firmware::default();
-    firmware.log().able.udp = [4790, 0xd000, 0xd00f];
+    firmware.log().capabilities.udp = [4790, 0xd000, 0xd00f];
     let (adapter, _pair) = bring_up(&firmware).unwrap();
     let receive = ModifyQp::from_bytes(&firmware.log().commands[3]).unwrap().context;
     assert!((0xd000..=0xd00f).contains(&receive.udp_sport), "{:#x}", receive.udp_sport);
@@ -451,7 +451,7 @@ fn registers_are_found_in_larger_pages_of_the_system() {
     for record in [RecordChoice::On, RecordChoice::Off] {
         with_page_bytes(64 << 10, || {
             let firmware = Firmware::default();
-            firmware.log().able.no_record = true;
+            firmware.log().capabilities.no_record = true;
             let adapter = open(&firmware, &DeviceChoice { record, ..DeviceChoice::default() }).unwrap();
             assert_eq!(adapter.path().doorbell, Doorbell::Gpu);
             let pairs: Vec<_> = (0..16).map(|_| adapter.create(plan(7)).unwrap()).collect();
@@ -553,11 +553,11 @@ fn registers_are_mapped_by_a_dma_buf_where_the_gpus_driver_refuses_their_address
     let mapper = || Box::new(Driver::of_dma_bufs());
     for exports in [true, false] {
         let firmware = Firmware::default();
-        firmware.log().able.exports_registers = exports;
+        firmware.log().capabilities.exports_registers = exports;
         let doorbells = Doorbells::new(mapper(), None);
-        let ringer = doorbells.probe(&firmware, DoorbellChoice::Auto).unwrap();
+        let doorbell_writer = doorbells.probe(&firmware, DoorbellChoice::Auto).unwrap();
         if !exports {
-            let Ringer::Cpu { why: Some(why) } = ringer else { panic!("{ringer:?}") };
+            let DoorbellWriter::Cpu { why: Some(why) } = doorbell_writer else { panic!("{doorbell_writer:?}") };
             assert!(
                 why.contains("CUDA_ERROR_NOT_PERMITTED") && why.contains("as a dma-buf: Operation not supp"),
                 "{why}"
@@ -566,8 +566,8 @@ fn registers_are_mapped_by_a_dma_buf_where_the_gpus_driver_refuses_their_address
             assert!(e.contains("as a dma-buf") && e.contains("WARPBELL_RDMA_DOORBELL=cpu"), "{e}");
             continue;
         }
-        assert_eq!(ringer, Ringer::Kernels);
-        let taken: Vec<_> = (0..6).map(|_| doorbells.take(&firmware, &ringer).unwrap()).collect();
+        assert_eq!(doorbell_writer, DoorbellWriter::Kernels);
+        let taken: Vec<_> = (0..6).map(|_| doorbells.take(&firmware, &doorbell_writer).unwrap()).collect();
         for (i, doorbell) in taken.iter().enumerate() {
             let (page, offset) = doorbell.mapped(RecordMode::Valid).unwrap();
             let (kernels, own) = (page.address() + offset as u64, doorbell.register());

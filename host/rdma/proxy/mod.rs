@@ -60,7 +60,7 @@ pub(super) struct Done {
 
 /// A receive that has ended at the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Arrival {
+pub(super) struct ReceiveCompletion {
     pub id: u64,
     /// `ibv_wc_status`. The fields behind `vendor` are those of a message, if it is 0.
     pub status: u8,
@@ -109,7 +109,7 @@ pub(super) trait ReceiveQueue {
     /// [`PostError`] if the device does not take it.
     fn post_receive(&mut self, id: u64, pieces: &[Piece]) -> Result<(), PostError>;
     /// Appends receives that have ended to `out`. Fails with the error of the device.
-    fn poll_receives(&mut self, out: &mut Vec<Arrival>) -> io::Result<()>;
+    fn poll_receives(&mut self, out: &mut Vec<ReceiveCompletion>) -> io::Result<()>;
     /// Moves the queue pair to its error state, so that the other side learns of a failure that only the proxy found.
     fn fail(&mut self);
 }

@@ -2,7 +2,7 @@
 //! become entries of the ring's completion ring.
 
 use super::engine::{LIFE_SHIFT, Landing, local_fault};
-use super::{Arrival, Piece, PostError, ReceiveQueue};
+use super::{Piece, PostError, ReceiveCompletion, ReceiveQueue};
 use crate::rdma::ring_service::ReceiveService;
 use crate::wire::mlx5::cqe::MAX_DATA;
 use crate::wire::mlx5::{Failure, Syndrome, VendorSyndrome};
@@ -16,7 +16,7 @@ pub(in crate::rdma) struct Receives {
     ring: ReceiveService,
     /// Pieces of the receives that the device has, oldest first. The oldest is that at the ring's position.
     posted: VecDeque<Vec<Piece>>,
-    ended: Vec<Arrival>,
+    ended: Vec<ReceiveCompletion>,
 }
 
 impl Receives {
@@ -81,7 +81,7 @@ impl Receives {
         taken.map(|()| any)
     }
 
-    fn complete(&mut self, a: &Arrival, landing: &impl Landing, life: u64) -> Result<(), ReceiveError> {
+    fn complete(&mut self, a: &ReceiveCompletion, landing: &impl Landing, life: u64) -> Result<(), ReceiveError> {
         // Receives of an earlier life, and those that the ring has flushed.
         if a.id >> LIFE_SHIFT != life || self.ring.has_failed() {
             return Ok(());

@@ -45,7 +45,7 @@ struct Memory {
     receives: VecDeque<(u64, Vec<Piece>)>,
     receive_room: usize,
     refuse_receives: bool,
-    arrivals: Vec<Arrival>,
+    receive_completions: Vec<ReceiveCompletion>,
     /// Receives that the device had whenever a request was posted to it.
     receives_at_posts: Vec<usize>,
     failed: usize,
@@ -71,7 +71,7 @@ impl Fake {
             receives: VecDeque::new(),
             receive_room: usize::MAX,
             refuse_receives: false,
-            arrivals: Vec::new(),
+            receive_completions: Vec::new(),
             receives_at_posts: Vec::new(),
             failed: 0,
         })))
@@ -185,8 +185,8 @@ impl ReceiveQueue for Fake {
         m.receives.push_back((id, pieces.to_vec()));
         Ok(())
     }
-    fn poll_receives(&mut self, out: &mut Vec<Arrival>) -> std::io::Result<()> {
-        out.append(&mut self.lock().arrivals);
+    fn poll_receives(&mut self, out: &mut Vec<ReceiveCompletion>) -> std::io::Result<()> {
+        out.append(&mut self.lock().receive_completions);
         Ok(())
     }
     fn fail(&mut self) {

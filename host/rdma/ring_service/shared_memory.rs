@@ -48,7 +48,8 @@ impl SharedMemory {
     }
 
     fn u32(&self, offset: usize) -> &AtomicU32 {
-        // SAFETY: as for words of 8 bytes.
+        // SAFETY: regions are aligned to a block at least, and the offset to 4. The word lies within the region. The
+        // borrow ends within the call that creates it.
         unsafe { AtomicU32::from_ptr(self.at(offset, size_of::<u32>()).cast()) }
     }
 

@@ -29,7 +29,7 @@ pub(in crate::rdma) unsafe fn poll_cq(cq: *mut ibv_cq, count: c_int, entries: *m
 /// # Safety
 /// The queue pair is alive, the requests and their lists are valid, and `bad` may be written.
 pub(in crate::rdma) unsafe fn post_send(qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad: *mut *mut ibv_send_wr) -> c_int {
-    // SAFETY: as in `poll_cq`.
+    // SAFETY: an object of libibverbs points to its context, which outlives it.
     match unsafe { (*(*qp).context).ops.post_send } {
         // SAFETY: the caller's promise.
         Some(post) => unsafe { post(qp, wr, bad) },
@@ -42,7 +42,7 @@ pub(in crate::rdma) unsafe fn post_send(qp: *mut ibv_qp, wr: *mut ibv_send_wr, b
 /// # Safety
 /// See [`post_send`].
 pub(in crate::rdma) unsafe fn post_recv(qp: *mut ibv_qp, wr: *mut ibv_recv_wr, bad: *mut *mut ibv_recv_wr) -> c_int {
-    // SAFETY: as in `poll_cq`.
+    // SAFETY: an object of libibverbs points to its context, which outlives it.
     match unsafe { (*(*qp).context).ops.post_recv } {
         // SAFETY: the caller's promise.
         Some(post) => unsafe { post(qp, wr, bad) },
@@ -66,9 +66,9 @@ pub(in crate::rdma) unsafe fn query_port(
     // SAFETY: the caller's promise.
     let extended = unsafe { query_port_of(context) };
     match extended {
-        // SAFETY: as above, with the size of what may be written.
+        // SAFETY: the caller's promise; the size is that of the structure that may be written.
         Some(query) => unsafe { query(context, port, attr, size_of::<ibv_port_attr>()) },
-        // SAFETY: as above; the attributes begin with what this function writes.
+        // SAFETY: the caller's promise; the extended attributes begin with those that this function writes.
         None => unsafe {
             attr.write_bytes(0, 1);
             verbs.ibv_query_port(context, port, attr.cast())
@@ -134,7 +134,7 @@ mod tests {
             let found = unsafe { query_port_of(&raw mut (*extension).context) };
             assert_eq!(found.is_some(), there, "{bytes}");
             let Some(found) = found else { continue };
-            // SAFETY: as above.
+            // SAFETY: integers, for which zero is a value.
             let mut attr: ibv_port_attr = unsafe { zeroed() };
             // SAFETY: the function of this test.
             assert_eq!(unsafe { found(null_mut(), 1, &mut attr, size_of::<ibv_port_attr>()) }, 0);

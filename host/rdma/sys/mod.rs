@@ -35,10 +35,10 @@ pub(super) const LIBRDMACM: &str = "librdmacm.so.1";
 
 // SAFETY: the functions are declared as in the library's own header.
 static VERBS: Shared<Verbs> = unsafe { Shared::new(LIBIBVERBS, Package::VERBS, 28, Verbs::from_library::<Library>) };
-// SAFETY: as above.
+// SAFETY: the functions are declared as in the library's own header.
 static DMA_BUF: Shared<VerbsDmaBuf> =
     unsafe { Shared::new(LIBIBVERBS, Package::VERBS, 34, VerbsDmaBuf::from_library::<Library>) };
-// SAFETY: as above.
+// SAFETY: the functions are declared as in the library's own header.
 static MLX5: Shared<Mlx5dv> = unsafe { Shared::new(LIBMLX5, Package::VERBS, 44, Mlx5dv::from_library::<Library>) };
 
 impl fmt::Debug for Verbs {
@@ -53,10 +53,10 @@ impl fmt::Debug for Mlx5dv {
     }
 }
 
-// SAFETY: as above.
+// SAFETY: the functions are declared as in the library's own header.
 static MLX5_EXPORT: Shared<Mlx5Export> = unsafe { Shared::new(LIBMLX5, Package::VERBS, 62, Mlx5Export::from_library) };
 
-// SAFETY: as above.
+// SAFETY: the functions are declared as in the library's own header.
 static CM: Shared<Cm> = unsafe { Shared::new(LIBRDMACM, Package::CM, 28, Cm::from_library) };
 
 /// Returns the functions of libibverbs. The first call loads the library.

@@ -63,7 +63,7 @@ pub(in crate::rdma) struct Context {
 
 // SAFETY: verbs calls may come from any thread (libibverbs is thread-safe).
 unsafe impl Send for Context {}
-// SAFETY: as above.
+// SAFETY: verbs calls may come from any thread, also at the same time (libibverbs is thread-safe).
 unsafe impl Sync for Context {}
 
 impl Context {
@@ -262,7 +262,7 @@ pub(in crate::rdma) struct ProtectionDomain {
 
 // SAFETY: verbs calls may come from any thread.
 unsafe impl Send for ProtectionDomain {}
-// SAFETY: as above.
+// SAFETY: verbs calls may come from any thread, also at the same time (libibverbs is thread-safe).
 unsafe impl Sync for ProtectionDomain {}
 
 impl ProtectionDomain {

@@ -42,7 +42,7 @@ pub(in crate::rdma) struct MemoryRegion {
 
 // SAFETY: verbs calls may come from any thread.
 unsafe impl Send for MemoryRegion {}
-// SAFETY: as above; the keys do not change.
+// SAFETY: verbs calls may come from any thread, and the keys do not change.
 unsafe impl Sync for MemoryRegion {}
 
 impl MemoryRegion {
@@ -84,7 +84,7 @@ impl MemoryRegion {
         }
         if raw.is_null() && name == base {
             let strict = flags & !access::IBV_ACCESS_RELAXED_ORDERING.0;
-            // SAFETY: as above.
+            // SAFETY: the caller keeps the range valid.
             raw = unsafe { domain.verbs().ibv_reg_mr(domain.raw(), pointer, bytes, strict as libc::c_int) };
         }
         Self::adopt(domain, raw)
@@ -103,7 +103,7 @@ impl MemoryRegion {
 
     /// Returns the key for the peer's requests.
     pub fn remote_key(&self) -> u32 {
-        // SAFETY: as above.
+        // SAFETY: alive until dropped.
         unsafe { (*self.raw.as_ptr()).rkey }
     }
 }
@@ -302,7 +302,7 @@ pub(in crate::rdma) struct Buffer {
 
 // SAFETY: an address and its owner; all accesses are copies.
 unsafe impl Send for Buffer {}
-// SAFETY: as above.
+// SAFETY: all accesses are copies of the registered bytes, as devices make them, too.
 unsafe impl Sync for Buffer {}
 
 impl Buffer {

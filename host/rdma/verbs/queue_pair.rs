@@ -2,7 +2,7 @@
 
 use super::{Buffer, ProtectionDomain, address_handle, answer, failed};
 use crate::rdma::connection::{RETRIES, RNR_RETRIES, RNR_TIMER};
-use crate::rdma::proxy::{Action, Arrival, Done, Piece, PostError, ReceiveQueue, Request, SendQueue};
+use crate::rdma::proxy::{Action, Done, Piece, PostError, ReceiveCompletion, ReceiveQueue, Request, SendQueue};
 use crate::rdma::sys::{
     self, Verbs, ibv_access_flags as access, ibv_cq, ibv_mtu, ibv_qp, ibv_qp_attr, ibv_qp_attr_mask as mask,
     ibv_qp_init_attr, ibv_qp_state as state, ibv_qp_type, ibv_recv_wr, ibv_send_flags as send, ibv_send_wr, ibv_sge,
@@ -417,8 +417,8 @@ impl ReceiveQueue for VerbsQueue {
         self.post_one(id, &mut pieces)
     }
 
-    fn poll_receives(&mut self, out: &mut Vec<Arrival>) -> io::Result<()> {
-        self.receives.poll(|wc| out.push(arrival(wc)))?;
+    fn poll_receives(&mut self, out: &mut Vec<ReceiveCompletion>) -> io::Result<()> {
+        self.receives.poll(|wc| out.push(receive_completion(wc)))?;
         Ok(())
     }
 
@@ -428,13 +428,13 @@ impl ReceiveQueue for VerbsQueue {
     }
 }
 
-fn arrival(wc: &ibv_wc) -> Arrival {
+fn receive_completion(wc: &ibv_wc) -> ReceiveCompletion {
     let has = |flag: u32| wc.wc_flags & flag != 0;
     let by_write = wc.opcode == ibv_wc_opcode::IBV_WC_RECV_RDMA_WITH_IMM;
     let (immediate, invalidates) = (has(WITH_IMMEDIATE), has(WITH_INVALIDATION));
     // SAFETY: two names of one integer.
     let word = unsafe { wc.__bindgen_anon_1.imm_data };
-    Arrival {
+    ReceiveCompletion {
         id: wc.wr_id,
         status: wc.status.0 as u8,
         vendor: wc.vendor_err as u8,

@@ -1,6 +1,6 @@
 //! A bootstrap for ranks that are threads of one process.
 
-use super::loss::{Hear, Losses};
+use super::loss::{AlertCallback, Losses};
 use super::secret::random;
 use super::{AlertListener, Bootstrap, BootstrapError, LEFT, LostRank, Secret};
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -14,13 +14,13 @@ use std::time::{Duration, Instant};
 #[derive(Debug)]
 pub struct LocalBootstrap {
     rank: usize,
-    meeting: Arc<Meeting>,
+    rendezvous: Arc<Rendezvous>,
     /// Serialises the calls of this rank.
     call: Mutex<()>,
 }
 
 #[derive(Debug)]
-struct Meeting {
+struct Rendezvous {
     size: usize,
     state: Mutex<State>,
     changed: Condvar,
@@ -37,7 +37,7 @@ struct State {
     /// For each rank, the losses of other ranks that it knows of.
     losses: Vec<Losses>,
     /// For each rank, its callback for alerts.
-    hear: Vec<Option<Hear>>,
+    on_alert: Vec<Option<AlertCallback>>,
     /// Values that stay until the last rank has left.
     kept: Vec<Box<dyn Any + Send + Sync>>,
     /// The secret from which keys are derived, once a key was requested.
@@ -57,7 +57,7 @@ impl std::fmt::Debug for State {
     }
 }
 
-impl Meeting {
+impl Rendezvous {
     fn of(size: usize) -> Arc<Self> {
         let state = State {
             round: 0,
@@ -65,7 +65,7 @@ impl Meeting {
             all: Arc::default(),
             left: vec![false; size],
             losses: (0..size).map(|_| Losses::default()).collect(),
-            hear: vec![None; size],
+            on_alert: vec![None; size],
             kept: Vec::new(),
             secret: None,
         };
@@ -76,27 +76,27 @@ impl Meeting {
 impl LocalBootstrap {
     /// Creates the bootstraps of `size` ranks.
     pub fn all(size: usize) -> Vec<Self> {
-        let meeting = Meeting::of(size);
-        (0..size).map(|rank| Self { rank, meeting: meeting.clone(), call: Mutex::new(()) }).collect()
+        let rendezvous = Rendezvous::of(size);
+        (0..size).map(|rank| Self { rank, rendezvous: rendezvous.clone(), call: Mutex::new(()) }).collect()
     }
 
     /// Creates the bootstrap of a world with one rank.
     pub fn alone() -> Self {
-        Self { rank: 0, meeting: Meeting::of(1), call: Mutex::new(()) }
+        Self { rank: 0, rendezvous: Rendezvous::of(1), call: Mutex::new(()) }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.meeting.state.lock()
+        self.rendezvous.state.lock()
     }
 
     /// Marks this rank as lost, and tells the ranks that have not left.
     fn lose(&self, reason: &str) {
         let lost = LostRank::new(self.rank, reason);
         let mut state = self.state();
-        let mut tell = Vec::new();
-        for other in 0..self.meeting.size {
+        let mut callback = Vec::new();
+        for other in 0..self.rendezvous.size {
             if other != self.rank && !state.left[other] {
-                tell.extend(state.losses[other].add(lost.clone()));
+                callback.extend(state.losses[other].add(lost.clone()));
             }
         }
         // The losses are recorded before `left` is set, so that a waiting rank sees the loss first.
@@ -104,10 +104,10 @@ impl LocalBootstrap {
         let kept = state.done_with();
         drop(state);
         drop(kept);
-        for tell in tell {
-            tell(&lost);
+        for callback in callback {
+            callback(&lost);
         }
-        self.meeting.changed.notify_all();
+        self.rendezvous.changed.notify_all();
     }
 }
 
@@ -117,7 +117,7 @@ impl Bootstrap for LocalBootstrap {
     }
 
     fn size(&self) -> usize {
-        self.meeting.size
+        self.rendezvous.size
     }
 
     fn allgather(&self, bytes: &[u8], within: Duration) -> Result<Vec<Vec<u8>>, BootstrapError> {
@@ -129,11 +129,11 @@ impl Bootstrap for LocalBootstrap {
         if state.given.iter().all(Option::is_some) {
             state.all = Arc::new(state.given.iter_mut().filter_map(Option::take).collect());
             state.round += 1;
-            self.meeting.changed.notify_all();
+            self.rendezvous.changed.notify_all();
             return Ok(state.all.to_vec());
         }
         while state.round == round {
-            let absent = (0..self.meeting.size).filter(|r| state.given[*r].is_none());
+            let absent = (0..self.rendezvous.size).filter(|r| state.given[*r].is_none());
             let gone = match state.losses[self.rank].first() {
                 Some(lost) => Some(lost.clone()),
                 None => absent.clone().find(|r| state.left[*r]).map(|r| LostRank::new(r, LEFT)),
@@ -146,30 +146,30 @@ impl Bootstrap for LocalBootstrap {
                 let missing = absent.collect();
                 // A later call of this rank must not find these bytes.
                 state.given[self.rank] = None;
-                return Err(BootstrapError::missing(self.rank, self.meeting.size, missing, within));
+                return Err(BootstrapError::missing(self.rank, self.rendezvous.size, missing, within));
             };
-            self.meeting.changed.wait_for(&mut state, left);
+            self.rendezvous.changed.wait_for(&mut state, left);
         }
         Ok(state.all.to_vec())
     }
 
-    fn on_loss(&self, tell: Box<dyn Fn(&LostRank) + Send + Sync>) {
-        let tell: super::loss::Tell = tell.into();
-        let known = self.state().losses[self.rank].listen(tell.clone());
+    fn on_loss(&self, callback: Box<dyn Fn(&LostRank) + Send + Sync>) {
+        let callback: super::loss::LossCallback = callback.into();
+        let known = self.state().losses[self.rank].listen(callback.clone());
         for lost in known {
-            tell(&lost);
+            callback(&lost);
         }
     }
 
     fn alert(&self, rank: usize, bytes: &[u8]) {
-        let hear = self.state().hear.get(rank).cloned().flatten();
-        if let Some(hear) = hear {
-            hear(self.rank, bytes);
+        let on_alert = self.state().on_alert.get(rank).cloned().flatten();
+        if let Some(on_alert) = on_alert {
+            on_alert(self.rank, bytes);
         }
     }
 
-    fn on_alert(&self, tell: AlertListener) {
-        self.state().hear[self.rank] = Some(tell.into());
+    fn on_alert(&self, callback: AlertListener) {
+        self.state().on_alert[self.rank] = Some(callback.into());
     }
 
     fn leave(&self) {
@@ -178,7 +178,7 @@ impl Bootstrap for LocalBootstrap {
         let kept = state.done_with();
         drop(state);
         drop(kept);
-        self.meeting.changed.notify_all();
+        self.rendezvous.changed.notify_all();
     }
 
     fn key(&self, purpose: &str) -> Option<[u8; 32]> {

@@ -195,8 +195,8 @@ impl Building<'_> {
         let size = NetworkPlan::new(peer_infos[0].network, pes, peer_infos.iter().any(|c| c.gpu.is_some()));
         // SAFETY: the network is dropped before its heap everywhere: here, in `finish`, and with the world.
         let mut prepared = unsafe { Prepared::new(adapter, heap.range(), self.engine, size, pes) };
-        let mine = prepared.as_ref().map(Prepared::offer).map_err(ToString::to_string);
-        let offers = self.ranks.vote(&mine)?.map_err(none)?;
+        let mine = prepared.as_ref().map(Prepared::connection_info).map_err(ToString::to_string);
+        let connection_infos = self.ranks.vote(&mine)?.map_err(none)?;
         let own = abi::Network {
             control: self.engine.control_address(),
             local: heap.address(),
@@ -208,7 +208,7 @@ impl Building<'_> {
         };
         let near: Vec<bool> = (0..pes).map(|pe| group.members.contains(&pe)).collect();
         let tables = match &mut prepared {
-            Ok(prepared) => prepared.connect(me, &offers, &near, own),
+            Ok(prepared) => prepared.connect(me, &connection_infos, &near, own),
             Err(e) => Err(e.to_string()),
         };
         let tables = self.ranks.agree(tables)?.map_err(none)?;

@@ -60,7 +60,7 @@ enum Peers {
 
 impl Peers {
     /// Meets the other ranks. Also returns the time that ranks wait for each other: `within`, otherwise the default.
-    fn meet(self, within: Option<Duration>) -> Result<(Box<dyn Bootstrap>, Duration), BootstrapError> {
+    fn bootstrap(self, within: Option<Duration>) -> Result<(Box<dyn Bootstrap>, Duration), BootstrapError> {
         let limit = || within.map_or_else(bootstrap::timeout_from_env, Ok);
         match self {
             Self::Launcher => {
@@ -201,7 +201,7 @@ impl WorldBuilder {
         };
         let network = self.network.or_from_env()?;
         let address = network::address_of_setting()?;
-        let (bootstrap, timeout) = self.peers.meet(self.timeout)?;
+        let (bootstrap, timeout) = self.peers.bootstrap(self.timeout)?;
         let ranks = Ranks { bootstrap: &*bootstrap, within: timeout };
         let asked = Request {
             heap_bytes,

@@ -50,7 +50,7 @@ integers!(u32, i32, u64, i64);
 /// The operation of a kernel; the numbers of `kernels/shmem/host.cu`.
 #[derive(Clone, Copy)]
 #[repr(u32)]
-enum What {
+enum AtomicOp {
     Fetch = 0,
     Set = 1,
     Swap = 2,
@@ -72,7 +72,7 @@ macro_rules! calls {
         /// - [`ShmemError::Engine`] if the kernel cannot be launched, [`ShmemError::Run`] or [`ShmemError::Network`] if
         ///   it fails.
         pub fn $name<'a, T: $bound>(&self, to: impl Into<SymSlice<'a, T>>, value: T, pe: usize) -> Result<(), ShmemError> {
-            self.change(None, What::$what, to.into(), value, pe)
+            self.change(None, AtomicOp::$what, to.into(), value, pe)
         }
 
         /// Enqueues the operation of the call without `_on` on `stream`.
@@ -87,7 +87,7 @@ macro_rules! calls {
             value: T,
             pe: usize,
         ) -> Result<(), ShmemError> {
-            self.change(Some(stream), What::$what, to.into(), value, pe)
+            self.change(Some(stream), AtomicOp::$what, to.into(), value, pe)
         }
 
         /// Performs the operation of the call without `fetch_` and returns the word's previous value.
@@ -95,7 +95,7 @@ macro_rules! calls {
         /// # Errors
         /// The errors of [`World::atomic_fetch`].
         pub fn $fetch<'a, T: $bound>(&self, to: impl Into<SymSlice<'a, T>>, value: T, pe: usize) -> Result<T, ShmemError> {
-            self.answered(What::$what, to.into(), value, T::zeroed(), pe)
+            self.answered(AtomicOp::$what, to.into(), value, T::zeroed(), pe)
         }
     )*};
 }
@@ -126,7 +126,7 @@ impl World {
         value: T,
         pe: usize,
     ) -> Result<(), ShmemError> {
-        self.change(None, What::Set, to.into(), value, pe)
+        self.change(None, AtomicOp::Set, to.into(), value, pe)
     }
 
     /// Enqueues [`World::atomic_set`] on `stream`.
@@ -141,7 +141,7 @@ impl World {
         value: T,
         pe: usize,
     ) -> Result<(), ShmemError> {
-        self.change(Some(stream), What::Set, to.into(), value, pe)
+        self.change(Some(stream), AtomicOp::Set, to.into(), value, pe)
     }
 
     /// Returns the word.
@@ -158,7 +158,7 @@ impl World {
         from: impl Into<SymSlice<'a, T>>,
         pe: usize,
     ) -> Result<T, ShmemError> {
-        self.answered(What::Fetch, from.into(), T::zeroed(), T::zeroed(), pe)
+        self.answered(AtomicOp::Fetch, from.into(), T::zeroed(), T::zeroed(), pe)
     }
 
     /// Sets the word to `value` and returns its previous value.
@@ -171,7 +171,7 @@ impl World {
         value: T,
         pe: usize,
     ) -> Result<T, ShmemError> {
-        self.answered(What::Swap, to.into(), value, T::zeroed(), pe)
+        self.answered(AtomicOp::Swap, to.into(), value, T::zeroed(), pe)
     }
 
     /// Sets the word to `value` if it equals `expected`. Returns its previous value.
@@ -185,7 +185,7 @@ impl World {
         value: T,
         pe: usize,
     ) -> Result<T, ShmemError> {
-        self.answered(What::CompareSwap, to.into(), value, expected, pe)
+        self.answered(AtomicOp::CompareSwap, to.into(), value, expected, pe)
     }
 
     /// Adds 1 to the word.
@@ -251,7 +251,7 @@ impl World {
     fn change<'a, T: AtomicWord>(
         &self,
         on: Option<&Stream>,
-        what: What,
+        what: AtomicOp,
         to: SymSlice<'a, T>,
         value: T,
         pe: usize,
@@ -263,7 +263,7 @@ impl World {
 
     fn answered<T: AtomicWord>(
         &self,
-        what: What,
+        what: AtomicOp,
         to: SymSlice<'_, T>,
         value: T,
         expected: T,
@@ -278,7 +278,7 @@ impl World {
 
     fn arguments<'a, T: AtomicWord>(
         &self,
-        what: What,
+        what: AtomicOp,
         to: SymSlice<'a, T>,
         value: T,
         expected: T,

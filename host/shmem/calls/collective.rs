@@ -44,7 +44,7 @@ impl Team {
     ///   deadline.
     /// - [`ShmemError::Network`] if the kernel fails and connections of this PE have failed.
     pub fn barrier(&self) -> Result<(), ShmemError> {
-        self.meet(None, "wb_shmem_team_barrier")
+        self.synchronize(None, "wb_shmem_team_barrier")
     }
 
     /// Enqueues [`Team::barrier`] on `stream`.
@@ -52,7 +52,7 @@ impl Team {
     /// # Errors
     /// [`ShmemError::Engine`] if the stream belongs to another engine or the kernel cannot be launched.
     pub fn barrier_on(&self, stream: &Stream) -> Result<(), ShmemError> {
-        self.meet(Some(stream), "wb_shmem_team_barrier")
+        self.synchronize(Some(stream), "wb_shmem_team_barrier")
     }
 
     /// Runs a kernel in which all members meet. Afterwards each member can get the data that the others wrote to their
@@ -61,7 +61,7 @@ impl Team {
     /// # Errors
     /// The errors of [`Team::barrier`].
     pub fn sync(&self) -> Result<(), ShmemError> {
-        self.meet(None, "wb_shmem_team_sync")
+        self.synchronize(None, "wb_shmem_team_sync")
     }
 
     /// Enqueues [`Team::sync`] on `stream`.
@@ -69,10 +69,10 @@ impl Team {
     /// # Errors
     /// [`ShmemError::Engine`] if the stream belongs to another engine or the kernel cannot be launched.
     pub fn sync_on(&self, stream: &Stream) -> Result<(), ShmemError> {
-        self.meet(Some(stream), "wb_shmem_team_sync")
+        self.synchronize(Some(stream), "wb_shmem_team_sync")
     }
 
-    fn meet(&self, on: Option<&Stream>, kernel: &str) -> Result<(), ShmemError> {
+    fn synchronize(&self, on: Option<&Stream>, kernel: &str) -> Result<(), ShmemError> {
         // SAFETY: the arguments match the kernel's parameters and were checked above; they keep their memory alive.
         unsafe { self.world().call(on, kernel, self.world().small_grid(), args!(self)) }
     }

@@ -16,7 +16,7 @@ pub(in super::super) struct HostMemory {
 
 // SAFETY: a range of addresses that the last owner unmaps, once.
 unsafe impl Send for HostMemory {}
-// SAFETY: as above; the contents are read and written by copies, as memory that devices write.
+// SAFETY: the contents are read and written by copies, as memory that devices write.
 unsafe impl Sync for HostMemory {}
 
 /// Seals that fix the size of a memory file, so that nobody can truncate what others have mapped.
@@ -36,7 +36,7 @@ pub(in super::super) fn file(bytes: usize) -> io::Result<OwnedFd> {
     if unsafe { libc::ftruncate(fd.as_raw_fd(), length) } != 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: as above.
+    // SAFETY: changes only the file of this descriptor.
     if unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_ADD_SEALS, SEALS | libc::F_SEAL_SEAL) } != 0 {
         return Err(io::Error::last_os_error());
     }

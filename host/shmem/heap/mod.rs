@@ -254,7 +254,7 @@ impl Heap {
         match &self.memory {
             Memory::Host { all, .. } => {
                 let to = Self::host(all, pe * self.stride + offset);
-                // SAFETY: as in `read`.
+                // SAFETY: inside the mapping, which lives as long as `self`; `data` is a separate allocation.
                 unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), to, data.len()) };
             }
             Memory::Device { context, .. } => {
@@ -274,7 +274,7 @@ impl Heap {
         match &self.memory {
             Memory::Host { all, .. } => {
                 let at = Self::host(all, self.pe * self.stride + offset);
-                // SAFETY: as in `read`.
+                // SAFETY: inside the mapping, which lives as long as `self`.
                 unsafe { std::ptr::write_bytes(at, 0, bytes) };
             }
             Memory::Device { context, .. } => context

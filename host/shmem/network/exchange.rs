@@ -5,7 +5,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// The data that other PEs need to reach a PE.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(in super::super) struct Offer {
+pub(in super::super) struct ConnectionInfo {
     /// Address of its heap in work requests.
     pub(super) heap: u64,
     /// Remote key for data.
@@ -47,9 +47,9 @@ mod tests {
         #[test]
         fn offers_come_back(queues in prop::collection::vec(prop::collection::vec(any::<Vec<u8>>(), 0..3), 0..5), heap: u64) {
             let queues = queues.into_iter().map(|to| to.into_iter().map(QueueAddress).collect()).collect();
-            let offer = Offer { heap, key: 7, strict_key: u32::MAX, queues };
-            let text = serde_json::to_string(&offer).unwrap();
-            prop_assert_eq!(serde_json::from_str::<Offer>(&text).unwrap(), offer);
+            let connection_info = ConnectionInfo { heap, key: 7, strict_key: u32::MAX, queues };
+            let text = serde_json::to_string(&connection_info).unwrap();
+            prop_assert_eq!(serde_json::from_str::<ConnectionInfo>(&text).unwrap(), connection_info);
         }
 
         #[test]

@@ -113,7 +113,7 @@ impl Faults {
     }
 
     /// Takes an alert of PE `from` about its end of a connection.
-    pub(super) fn hear(&self, from: usize, bytes: &[u8]) {
+    pub(super) fn on_alert(&self, from: usize, bytes: &[u8]) {
         let Ok(alert) = serde_json::from_slice::<Alert>(bytes) else {
             tracing::debug!(from, "cannot decode an alert");
             return;
@@ -162,7 +162,7 @@ mod tests {
         let faults = Faults::new(&Space::cpu()).unwrap();
         assert!(!faults.any());
         faults.raise(0, 3, LOST);
-        faults.hear(1, &Alert::new(0, REFUSED, "its key").to_bytes());
+        faults.on_alert(1, &Alert::new(0, REFUSED, "its key").to_bytes());
         assert_eq!(shown(&faults), (status_word(LOST), 3));
         let NetworkError { syndrome, vendor } = Outcome::from_word(shown(&faults).0) else { panic!() };
         assert_eq!((syndrome, vendor), (LOST.syndrome, LOST.vendor));
@@ -171,10 +171,10 @@ mod tests {
         assert!(!faults.any() && faults.told().is_empty());
         // An alert that was in flight during the recovery belongs to the old epoch.
         faults.raise(0, 3, LOST);
-        faults.hear(1, &Alert::new(0, REFUSED, "late").to_bytes());
-        faults.hear(1, b"nonsense");
+        faults.on_alert(1, &Alert::new(0, REFUSED, "late").to_bytes());
+        faults.on_alert(1, b"nonsense");
         assert!(!faults.any() && faults.told().is_empty());
-        faults.hear(1, &Alert::new(faults.epoch(), REFUSED, "now").to_bytes());
+        faults.on_alert(1, &Alert::new(faults.epoch(), REFUSED, "now").to_bytes());
         assert_eq!(shown(&faults), (status_word(REFUSED), 1));
     }
 

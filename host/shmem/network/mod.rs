@@ -21,7 +21,7 @@ mod tables;
 mod watch;
 
 pub(super) use counters::register;
-pub(super) use exchange::Offer;
+pub(super) use exchange::ConnectionInfo;
 pub use facts::{TransportFacts, transports};
 pub(super) use interface::{address_of_setting, reached_at};
 pub(super) use open::{Available, Opening, candidates, choose, open};
@@ -159,9 +159,9 @@ impl Prepared {
     }
 
     /// Returns the data that other PEs need to connect.
-    pub(super) fn offer(&self) -> Offer {
+    pub(super) fn connection_info(&self) -> ConnectionInfo {
         let addresses = |queues: &Vec<Box<dyn QueuePair>>| queues.iter().map(|q| q.address()).collect();
-        Offer {
+        ConnectionInfo {
             heap: self.registered.data.address(),
             key: self.registered.data.remote_key(),
             strict_key: self.registered.strict.remote_key(),
@@ -178,12 +178,12 @@ impl Prepared {
     pub(super) fn connect(
         &mut self,
         me: usize,
-        offers: &[Offer],
+        connection_infos: &[ConnectionInfo],
         near: &[bool],
         own: abi::Network,
     ) -> Result<Tables, String> {
         for (pe, queues) in self.queues.iter_mut().enumerate() {
-            let theirs: &[QueueAddress] = offers[pe].queues.get(me).map_or(&[], Vec::as_slice);
+            let theirs: &[QueueAddress] = connection_infos[pe].queues.get(me).map_or(&[], Vec::as_slice);
             if theirs.len() != queues.len() {
                 return Err(format!(
                     "PE {pe} has {} queue pairs to PE {me}, which has {} to PE {pe}",
@@ -196,7 +196,7 @@ impl Prepared {
             }
         }
         let Self { plan, space, queues, registered, staging, .. } = self;
-        Tables::new(space, *plan, queues, registered, staging, offers, near, own).map_err(|e| e.to_string())
+        Tables::new(space, *plan, queues, registered, staging, connection_infos, near, own).map_err(|e| e.to_string())
     }
 
     /// Returns the network, once every PE is connected.
@@ -286,7 +286,7 @@ impl Network {
         let faults = Arc::downgrade(&self.shared.faults);
         bootstrap.on_alert(Box::new(move |from, bytes| {
             if let Some(faults) = faults.upgrade() {
-                faults.hear(from, bytes);
+                faults.on_alert(from, bytes);
             }
         }));
         let started = watch::start(Arc::downgrade(&self.shared), Arc::downgrade(bootstrap), self.stop.clone());

@@ -1,6 +1,6 @@
 //! The tables of a network that kernels read: `wb_network`, `wb_peer` of each PE, `wb_send_queue` of each queue pair.
 
-use super::{NetworkPlan, Offer, Registered};
+use super::{ConnectionInfo, NetworkPlan, Registered};
 use crate::engine::abi;
 use crate::memory::{MemoryError, Place, Region, Space};
 use crate::rdma::QueuePair;
@@ -53,7 +53,7 @@ impl Tables {
         queues: &[Vec<Box<dyn QueuePair>>],
         registered: &Registered,
         staging: &Region,
-        offers: &[Offer],
+        connection_infos: &[ConnectionInfo],
         near: &[bool],
         own: abi::Network,
     ) -> Result<Self, MemoryError> {
@@ -66,16 +66,16 @@ impl Tables {
         }
         memory.set_slice(0, &sends)?;
 
-        let peer = |(pe, offer): (usize, &Offer)| abi::Peer {
+        let peer = |(pe, connection_info): (usize, &ConnectionInfo)| abi::Peer {
             queues: memory.address() + (nth(plan, (pe, 0)) * QUEUE_BYTES) as u64,
-            heap: offer.heap,
-            key: offer.key.to_be(),
-            strict_key: offer.strict_key.to_be(),
+            heap: connection_info.heap,
+            key: connection_info.key.to_be(),
+            strict_key: connection_info.strict_key.to_be(),
             queue_count: plan.queues_per_peer as u32,
             flags: if near[pe] { abi::PEER_LOAD_STORE } else { 0 },
             ..abi::Peer::zeroed()
         };
-        let all: Vec<abi::Peer> = offers.iter().enumerate().map(peer).collect();
+        let all: Vec<abi::Peer> = connection_infos.iter().enumerate().map(peer).collect();
         let peers = space.allocate(Place::Device, size_of_val(&all[..]))?;
         peers.set_slice(0, &all)?;
 

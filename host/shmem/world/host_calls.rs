@@ -42,7 +42,7 @@ impl World {
             // SAFETY: the caller's promise; the arguments keep their memory alive.
             Some(stream) => unsafe { stream.launch(kernel, grid, args) }?,
             None => {
-                // SAFETY: as above.
+                // SAFETY: the caller's promise; the arguments keep their memory alive.
                 let run = unsafe { self.engine().launch(kernel, grid, args) }?;
                 run.finish().map_err(|e| self.explained(e))?;
             }

@@ -55,7 +55,7 @@ impl World {
             network.recovered(anew.keys().copied())?;
         }
         // No PE posts to a peer before that peer knows that the connection works.
-        self.meet(&format!("the end of {CALL}"), &[])?;
+        self.exchange(&format!("the end of {CALL}"), &[])?;
         Ok(Recovery::of(anew))
     }
 
@@ -66,7 +66,7 @@ impl World {
         step: &str,
         mine: &Result<T, String>,
     ) -> Result<Vec<T>, ShmemError> {
-        let all = self.meet(&format!("{step} {call}"), &ballot(mine))?;
+        let all = self.exchange(&format!("{step} {call}"), &ballot(mine))?;
         let unreadable = |e| format!("its message cannot be decoded ({e})");
         count(&all, unreadable).map_err(|failures| ShmemError::OnRanks { what: call.to_owned(), failures })
     }

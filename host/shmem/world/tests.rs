@@ -246,14 +246,14 @@ fn kernels_of_checked_builds_see_what_is_allocated() {
 #[derive(Debug)]
 struct Telling {
     inner: LocalBootstrap,
-    told: Arc<Mutex<Vec<Tell>>>,
+    told: Arc<Mutex<Vec<LossCallback>>>,
 }
 
-struct Tell(Box<dyn Fn(&LostRank) + Send + Sync>);
+struct LossCallback(Box<dyn Fn(&LostRank) + Send + Sync>);
 
-impl fmt::Debug for Tell {
+impl fmt::Debug for LossCallback {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Tell")
+        f.write_str("LossCallback")
     }
 }
 
@@ -268,7 +268,7 @@ impl Bootstrap for Telling {
         self.inner.allgather(bytes, within)
     }
     fn on_loss(&self, tell: Box<dyn Fn(&LostRank) + Send + Sync>) {
-        self.told.lock().push(Tell(tell));
+        self.told.lock().push(LossCallback(tell));
     }
     fn via(&self) -> String {
         self.inner.via()

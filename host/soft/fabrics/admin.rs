@@ -45,7 +45,7 @@ impl AdminQueue {
     /// Executes a command. `reached` is the address that the host connected to. Returns `None` if the command gets no
     /// response now.
     pub(super) fn execute(&mut self, r: &Request, reached: IpAddr) -> Option<Reply> {
-        self.host.hear();
+        self.host.on_command();
         let e = &r.entry;
         if e.opcode() == admin::KEEP_ALIVE {
             self.shared.keep_alives.fetch_add(1, Ordering::Relaxed);

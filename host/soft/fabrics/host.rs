@@ -23,7 +23,7 @@ pub(super) struct RemoteHost {
     cc: AtomicU32,
     csts: AtomicU32,
     keep_alive_ms: AtomicU32,
-    heard: Mutex<Instant>,
+    last_command: Mutex<Instant>,
     closed: AtomicBool,
     queues: Mutex<BTreeSet<u16>>,
     /// Number of I/O queues that were granted.
@@ -94,7 +94,7 @@ impl RemoteHost {
             cc: AtomicU32::new(0),
             csts: AtomicU32::new(0),
             keep_alive_ms: AtomicU32::new(c.keep_alive_ms),
-            heard: Mutex::new(Instant::now()),
+            last_command: Mutex::new(Instant::now()),
             closed: AtomicBool::new(false),
             queues: Mutex::new(BTreeSet::from([0])),
             granted: AtomicU32::new(config.queues.into()),
@@ -189,14 +189,14 @@ impl RemoteHost {
         self.keep_alive_ms.store(ms, Ordering::Relaxed);
     }
 
-    /// Counts a sign of the host.
-    pub(super) fn hear(&self) {
-        *self.heard.lock() = Instant::now();
+    /// Starts the Keep Alive timer again, after a command of the host.
+    pub(super) fn on_command(&self) {
+        *self.last_command.lock() = Instant::now();
     }
 
-    /// Returns true if the host gave no sign within its Keep Alive Timeout.
+    /// Returns true if the host sent no command within its Keep Alive Timeout.
     pub(super) fn is_lost(&self) -> bool {
         let ms = self.keep_alive_ms();
-        ms != 0 && self.heard.lock().elapsed() > Duration::from_millis(ms.into())
+        ms != 0 && self.last_command.lock().elapsed() > Duration::from_millis(ms.into())
     }
 }

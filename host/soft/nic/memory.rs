@@ -47,7 +47,7 @@ pub(super) struct Entry {
 // SAFETY: an address and a length. All accesses use atomic or volatile words, or copies of the GPU, while `valid` is
 // held.
 unsafe impl Send for Entry {}
-// SAFETY: as above.
+// SAFETY: all accesses use atomic or volatile words, or copies of the GPU, while `valid` is held.
 unsafe impl Sync for Entry {}
 
 /// Executes an atomic operation on a word that kernels may access at the same time, and returns the word's old value.
@@ -63,7 +63,7 @@ unsafe fn change(at: *mut u8, action: &Atomic) -> u64 {
         let old = word.fetch_update(Ordering::AcqRel, Ordering::Acquire, |v| next(v.into()).map(|n| n as u32));
         return old.unwrap_or_else(|v| v).into();
     }
-    // SAFETY: as above.
+    // SAFETY: this function's caller makes the same promise.
     let word = unsafe { AtomicU64::from_ptr(at.cast()) };
     match *action {
         Atomic::FetchAdd { add } => word.fetch_add(add, Ordering::AcqRel),
@@ -340,7 +340,7 @@ mod tests {
         drop(r);
         assert_eq!(table.find(key, 0x1000, 1, Rights::default()).unwrap_err(), Denied::Key { key });
         assert_eq!(e.write(0x1000, &[1]), Err(Denied::Key { key }), "one found before is worth nothing either");
-        // SAFETY: as above.
+        // SAFETY: the words outlive the registration.
         let again = unsafe { table.register(range(&mut words), Rights::ALL) }.unwrap();
         assert_eq!(again.remote_key() >> 8, key >> 8);
         assert_ne!(again.remote_key(), key, "an index that is used again has another key");

@@ -30,7 +30,7 @@ const NOT_READY_PAUSE: Duration = Duration::from_millis(5);
 /// Longest pause before a command is repeated, as a multiple of the first pause.
 const LONGEST_RESEND: u32 = 8;
 /// Interval at which an idle queue pair checks a peer of the same process.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Multiple of [`Timeouts::retry`](super::Timeouts::retry) after which a request fails although the peer is alive,
 /// because it does not respond on this queue pair. Data ahead of the request on a slow connection takes its time.
 const DEADLINE: u32 = 10;
@@ -53,7 +53,7 @@ pub(super) enum Route {
 
 /// A command that was sent and has no response yet.
 #[derive(Debug)]
-struct Unanswered {
+struct OutstandingRequest {
     sequence: u64,
     frame: Vec<u8>,
     bytes: usize,
@@ -72,9 +72,9 @@ pub(super) struct Requester {
     /// Index of the first of `jobs` that has commands left to create.
     issuing: usize,
     sequence: u64,
-    unanswered: VecDeque<Unanswered>,
+    outstanding: VecDeque<OutstandingRequest>,
     under_way: usize,
-    /// Generation of the connection on which all of `unanswered` were sent.
+    /// Generation of the connection on which all of `outstanding` were sent.
     generation: u64,
     /// Last time at which the peer made progress on this queue pair, or was first asked to.
     progress: Instant,
@@ -84,7 +84,7 @@ pub(super) struct Requester {
     /// True once the owner was notified of the ring's failure.
     told: bool,
     /// Time of the next check of a peer of this process, and the time since which that peer is dead.
-    next_look: Instant,
+    next_poll: Instant,
     dead_since: Option<Instant>,
 }
 
@@ -103,7 +103,7 @@ impl Requester {
             jobs: VecDeque::new(),
             issuing: 0,
             sequence: 0,
-            unanswered: VecDeque::new(),
+            outstanding: VecDeque::new(),
             under_way: 0,
             generation: 0,
             progress: Instant::now(),
@@ -111,7 +111,7 @@ impl Requester {
             resends: 0,
             not_ready_since: None,
             told: false,
-            next_look: Instant::now(),
+            next_poll: Instant::now(),
             dead_since: None,
             shared,
         })
@@ -137,7 +137,7 @@ impl Requester {
 
     fn drop_jobs(&mut self) {
         self.jobs.clear();
-        self.unanswered.clear();
+        self.outstanding.clear();
         (self.issuing, self.under_way, self.resends) = (0, 0, 0);
         (self.resend_at, self.not_ready_since) = (None, None);
     }
@@ -181,10 +181,10 @@ impl Requester {
     /// Detects the end of a peer in this process, as a link does for other peers.
     fn look_at_peer(&mut self, limit: Duration, now: Instant) {
         let Route::Direct { core: there, .. } = &self.route else { return };
-        if now < self.next_look {
+        if now < self.next_poll {
             return;
         }
-        self.next_look = now + LOOK_EVERY;
+        self.next_poll = now + POLL_INTERVAL;
         if !there.upgrade().is_some_and(|there| there.is_dead()) {
             self.dead_since = None;
         } else if now.duration_since(*self.dead_since.get_or_insert(now)) >= limit {
@@ -424,8 +424,8 @@ impl Requester {
         let Route::Linked { peer } = &self.route else { return done };
         let (pair, nonce) = (peer.number, peer.nonce);
         let (from, from_nonce) = (self.shared.number, self.nonce);
-        while done < BATCH && self.unanswered.len() < WINDOW && self.under_way < WINDOW_BYTES {
-            let (sequence, answered) = (self.sequence, self.unanswered.front().map_or(self.sequence, |u| u.sequence));
+        while done < BATCH && self.outstanding.len() < WINDOW && self.under_way < WINDOW_BYTES {
+            let (sequence, answered) = (self.sequence, self.outstanding.front().map_or(self.sequence, |u| u.sequence));
             let Some(job) = self.next_job() else { break };
             let Some(wire) = link.wire.as_mut().filter(|w| w.backlog() < MOST_BACKLOG) else { break };
             let (command, bytes) = match job.command(scratch) {
@@ -446,12 +446,12 @@ impl Requester {
             if let Some(random) = job.action.flip_answer.take() {
                 wire.flip_next(random);
             }
-            if self.unanswered.is_empty() {
+            if self.outstanding.is_empty() {
                 self.progress = now;
                 self.resend_at = Some(now + core.config.timeouts.resend);
             }
             self.under_way += bytes;
-            self.unanswered.push_back(Unanswered { sequence, frame, bytes, lose_answer });
+            self.outstanding.push_back(OutstandingRequest { sequence, frame, bytes, lose_answer });
             self.sequence += 1;
             done += 1;
             if cut {
@@ -468,7 +468,7 @@ impl Requester {
         let Some(wire) = &mut link.wire else { return 0 };
         let anew = link.generation != self.generation;
         self.generation = link.generation;
-        if self.unanswered.is_empty() {
+        if self.outstanding.is_empty() {
             self.resend_at = None;
             return 0;
         }
@@ -478,11 +478,11 @@ impl Requester {
         if !anew && wire.backlog() > 0 {
             return 0;
         }
-        for u in &self.unanswered {
+        for u in &self.outstanding {
             wire.send(&u.frame);
         }
-        core.counters.retransmissions.fetch_add(self.unanswered.len() as u64, Ordering::Relaxed);
-        self.unanswered.len()
+        core.counters.retransmissions.fetch_add(self.outstanding.len() as u64, Ordering::Relaxed);
+        self.outstanding.len()
     }
 
     /// Fails the oldest unfinished request if the peer has been silent for too long.
@@ -491,7 +491,7 @@ impl Requester {
         let Some(job) = self.jobs.iter_mut().find(|j| j.error.is_none() && (j.waits() || !j.complete)) else {
             return false;
         };
-        if self.unanswered.is_empty() && (link.is_open() || self.resend_at.is_none()) {
+        if self.outstanding.is_empty() && (link.is_open() || self.resend_at.is_none()) {
             // Nothing was sent, or nothing could be: the clock starts now.
             self.progress = now;
             self.resend_at = (!link.is_open()).then(|| now + t.retry);
@@ -509,13 +509,13 @@ impl Requester {
         };
         job.error = Some(RequestError::no_answer(text));
         // Responses that arrive later are ignored.
-        self.unanswered.clear();
+        self.outstanding.clear();
         true
     }
 
     /// Processes a response that arrived over the link.
     pub(super) fn answered(&mut self, core: &Core, nonce: u64, sequence: u64, answer: &Answer<'_>, now: Instant) {
-        let Some(first) = self.unanswered.front_mut() else { return };
+        let Some(first) = self.outstanding.front_mut() else { return };
         // Ignores a response from before a reset, and a repeated one.
         if nonce != self.nonce || first.sequence != sequence {
             return;
@@ -533,10 +533,10 @@ impl Requester {
         } else {
             self.not_ready_since = None;
         }
-        let Some(gone) = self.unanswered.pop_front() else { return };
+        let Some(gone) = self.outstanding.pop_front() else { return };
         self.under_way -= gone.bytes.min(self.under_way);
         self.resends = 0;
-        self.resend_at = (!self.unanswered.is_empty()).then(|| now + core.config.timeouts.resend);
+        self.resend_at = (!self.outstanding.is_empty()).then(|| now + core.config.timeouts.resend);
         let Some(job) = self.jobs.iter_mut().find(|j| j.waits()) else { return };
         let result = match answer {
             Answer::NotReady => Err(no_receive(core.config.timeouts.not_ready)),

@@ -29,7 +29,7 @@ const LONG_NAP: Duration = Duration::from_millis(100);
 /// Time that an idle thread only spins, if there is a processor for every thread.
 const SPIN: Duration = Duration::from_secs(2);
 /// Rounds between two polls of idle sockets.
-const LOOK_EVERY: u32 = 16;
+const ROUNDS_PER_POLL: u32 = 16;
 /// Most connections accepted in one round.
 const ACCEPTED: usize = 64;
 /// Pause before the next connection is accepted after the system failed to accept one.
@@ -111,7 +111,8 @@ impl Service {
                 done += pair.serve(&core, &mut self.links, &mut self.scratch, now);
             }
             // Queue pairs within this process need no sockets. If there are sockets, every round polls them.
-            if !self.links.is_empty() || !self.incoming.is_empty() || done == 0 || round.is_multiple_of(LOOK_EVERY) {
+            if !self.links.is_empty() || !self.incoming.is_empty() || done == 0 || round.is_multiple_of(ROUNDS_PER_POLL)
+            {
                 done += self.accept(now) + self.pump_links(now) + self.pump_incoming(now);
             }
             match done {

@@ -3,7 +3,7 @@
 use super::config::Key;
 use super::frame::{GREETING, MAX_FRAME, PROTOCOL};
 use crate::handshake::{
-    Broken, Fault, Greeting, HandshakeError, Initiator, LENGTH, Next, Parties, Protection, Responder, Seals, Terms,
+    Fault, FrameError, Greeting, HandshakeError, Initiator, LENGTH, Next, Parties, Protection, Responder, Seals, Terms,
 };
 use socket2::Socket;
 use std::io::{ErrorKind, Read, Write};
@@ -281,8 +281,8 @@ impl Wire {
         let Some((heard, bytes)) = heard else { return Ok(()) };
         self.inbox.drain(..bytes);
         let next = match &mut self.phase {
-            Phase::Greeting(initiator) => initiator.hear(&heard).map_err(Cut::of_greeting)?,
-            Phase::Greeted(responder) => match responder.hear(&heard) {
+            Phase::Greeting(initiator) => initiator.read_message(&heard).map_err(Cut::of_greeting)?,
+            Phase::Greeted(responder) => match responder.read_message(&heard) {
                 Ok(next) => next,
                 Err(HandshakeError { say, fault }) if say.is_empty() => return Err(Cut::of_being_greeted(fault)),
                 Err(HandshakeError { say, fault }) => {
@@ -327,9 +327,9 @@ impl Wire {
                     self.broken_in_a_row = 0;
                     return Ok(true);
                 }
-                Err(Broken::Length) => return Err(Cut::Garbage("a frame of an invalid length")),
-                Err(Broken::Exhausted) => return Err(EXHAUSTED),
-                Err(Broken::Tag) => {
+                Err(FrameError::Length) => return Err(Cut::Garbage("a frame of an invalid length")),
+                Err(FrameError::Exhausted) => return Err(EXHAUSTED),
+                Err(FrameError::Tag) => {
                     self.broken += 1;
                     self.broken_in_a_row += 1;
                     if self.broken_in_a_row >= BROKEN_IN_A_ROW {

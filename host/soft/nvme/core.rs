@@ -5,7 +5,7 @@ use super::fault::DeviceFaults;
 use super::log::{ErrorLog, Event};
 use super::namespace::Namespace;
 use super::statistics::Counters;
-use crate::nvme::ring_service::{AddressTable, Bells, Doorbells, Mover, QueueBits, Registers, RingSetup};
+use crate::nvme::ring_service::{AddressTable, Doorbells, HasDoorbells, Mover, QueueBits, Registers, RingSetup};
 use crate::wire::nvme::csts;
 use crossbeam::utils::CachePadded;
 use parking_lot::Mutex;
@@ -116,7 +116,7 @@ impl Core {
     }
 }
 
-impl Bells for Core {
+impl HasDoorbells for Core {
     fn doorbells(&self) -> &Doorbells {
         &self.doorbells
     }

@@ -59,7 +59,7 @@ pub(super) fn flip_stored(c: &mut Context<'_>, ns: &Namespace, span: &Span) -> R
     // SAFETY: the buffer has the size of a block, here and below.
     unsafe { file.read(&mut whole(&mut bytes), offset) }.map_err(|e| backend::read_status(&e))?;
     bytes[at % block] ^= bit;
-    // SAFETY: as above.
+    // SAFETY: the buffer has the size of a block.
     unsafe { file.write(&mut whole(&mut bytes), offset, false) }.map_err(|e| backend::write_status(&e))
 }
 

@@ -284,7 +284,7 @@ impl Selector {
     fn hits(&self, nth: u64, range: Option<&RangeInclusive<u64>>) -> bool {
         match self {
             Self::Every(n) => nth.is_multiple_of(*n),
-            Self::Blocks(b) => range.is_some_and(|r| meet(r, b)),
+            Self::Blocks(b) => range.is_some_and(|r| overlap(r, b)),
         }
     }
 }
@@ -299,7 +299,7 @@ fn touched(e: &SqEntry) -> Option<RangeInclusive<u64>> {
         .then(|| e.slba()..=e.slba().saturating_add(u64::from(e.blocks()) - 1))
 }
 
-fn meet(a: &RangeInclusive<u64>, b: &RangeInclusive<u64>) -> bool {
+fn overlap(a: &RangeInclusive<u64>, b: &RangeInclusive<u64>) -> bool {
     a.start() <= b.end() && b.start() <= a.end()
 }
 
@@ -391,7 +391,7 @@ impl QueueFaults {
     }
 
     /// Returns true if a doorbell value is not lost.
-    pub(super) fn hears(&mut self, plan: &FaultPlan, device: &DeviceFaults, tail: u32) -> bool {
+    pub(super) fn is_delivered(&mut self, plan: &FaultPlan, device: &DeviceFaults, tail: u32) -> bool {
         if let Some(n) = plan.lose_doorbell
             && tail != self.seen_tail
         {
@@ -415,7 +415,7 @@ impl QueueFaults {
             None => false,
             Some(Trigger::After(n)) => nth > *n,
             Some(Trigger::Once(n)) => nth == *n,
-            Some(Trigger::Blocks(b)) => range.as_ref().is_some_and(|r| meet(r, b)),
+            Some(Trigger::Blocks(b)) => range.as_ref().is_some_and(|r| overlap(r, b)),
         };
         if hit(&plan.disappear) {
             return FaultAction::Disappear;
@@ -429,7 +429,7 @@ impl QueueFaults {
         let Some(range) = range else { return FaultAction::Run(Damage::default()) };
         let writes = matches!(e.opcode(), io::WRITE | io::WRITE_ZEROES);
         let reads = matches!(e.opcode(), io::READ | io::COMPARE);
-        for m in plan.media_errors.iter().filter(|m| meet(&m.blocks, &range)) {
+        for m in plan.media_errors.iter().filter(|m| overlap(&m.blocks, &range)) {
             if reads && m.access != Access::Write {
                 return FaultAction::Fail(status::UNRECOVERED_READ_ERROR);
             }
@@ -529,7 +529,7 @@ mod tests {
         assert_eq!(lost, [false, false, true, false, false, true, false]);
         let wrong: Vec<bool> = ended.iter().map(|d| d.wrong_phase).collect();
         assert_eq!(wrong, [false, true, false, true, false, true, false]);
-        let heard: Vec<bool> = queues.iter_mut().map(|q| q.hears(&plan, &device, 1)).collect();
+        let heard: Vec<bool> = queues.iter_mut().map(|q| q.is_delivered(&plan, &device, 1)).collect();
         assert_eq!(heard, [true, true, false, true, true, false, true]);
     }
 
@@ -537,10 +537,10 @@ mod tests {
     fn a_lost_doorbell_is_forgotten_when_the_next_one_rings() {
         let plan = FaultPlan { lose_doorbell: Some(2), ..FaultPlan::default() };
         let (mut q, device) = (QueueFaults::new(&plan, 1), DeviceFaults::default());
-        assert!(q.hears(&plan, &device, 4));
-        assert!(!q.hears(&plan, &device, 6));
-        assert!(!q.hears(&plan, &device, 6));
-        assert!(q.hears(&plan, &device, 9));
+        assert!(q.is_delivered(&plan, &device, 4));
+        assert!(!q.is_delivered(&plan, &device, 6));
+        assert!(!q.is_delivered(&plan, &device, 6));
+        assert!(q.is_delivered(&plan, &device, 9));
     }
 
     #[test]

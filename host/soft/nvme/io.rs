@@ -163,7 +163,8 @@ fn write(c: &mut Context<'_>, e: &SqEntry, ns: &Namespace, index: usize) -> Resu
         return start(c, e, ns, index, Direction::Write { durable }, span);
     };
     for x in c.extents.iter() {
-        // SAFETY: as in `read`, in the other direction.
+        // SAFETY: `writable` returned `span.bytes` bytes, and the extents have as many in total. The walk resolved the
+        // extents in the snapshot that this thread has announced. The store and mapped regions never overlap.
         unsafe {
             std::ptr::copy_nonoverlapping(x.host.cast_const(), to, x.bytes);
             to = to.add(x.bytes);

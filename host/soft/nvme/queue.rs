@@ -52,7 +52,7 @@ impl Sq {
     pub(super) fn available(&mut self, core: &Core) -> u32 {
         let there = self.ring.available(core);
         match &mut self.faults {
-            Some(f) if there > 0 => match f.hears(&core.config.faults, &core.faults, self.ring.tail(there)) {
+            Some(f) if there > 0 => match f.is_delivered(&core.config.faults, &core.faults, self.ring.tail(there)) {
                 true => there.min(f.allowance()),
                 false => 0,
             },

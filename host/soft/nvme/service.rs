@@ -173,7 +173,7 @@ impl Shared {
 
     /// Returns true if there is a message, or a new table.
     fn is_called(&self, core: &Core) -> bool {
-        core.mail[self.index].waits() || core.table.is_news(self.index)
+        core.mail[self.index].waits() || core.table.is_stale(self.index)
     }
 }
 

@@ -114,7 +114,7 @@ fn owned<V: Copy>(rows: &[(&'static str, V)]) -> BTreeMap<String, V> {
 fn everything_is_as_the_c_compiler_sees_the_headers() {
     // SAFETY: tables of `headers.c`.
     let layouts = unsafe { rows(&raw const c_layouts, |r| (r.name, r.layout)) };
-    // SAFETY: as above.
+    // SAFETY: tables of `headers.c`.
     let numbers = unsafe { rows(&raw const c_numbers, |r| (r.name, r.value)) };
     let (ours, our_numbers) = (generated::ours(), generated::our_numbers());
     assert_eq!((layouts.len(), numbers.len()), (ours.len(), our_numbers.len()));

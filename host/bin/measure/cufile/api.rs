@@ -41,7 +41,7 @@ pub struct Registered<'s> {
 
 // SAFETY: the library's handle may be used from any thread; `&self` only copies it.
 unsafe impl Send for Registered<'_> {}
-// SAFETY: as above.
+// SAFETY: the library's handle may be used from several threads at the same time; `&self` only copies it.
 unsafe impl Sync for Registered<'_> {}
 
 impl<'s> Registered<'s> {

@@ -29,7 +29,7 @@ pub(super) fn sign_of(i: u64) -> u8 {
 
 /// Data that one side needs about the other.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-struct Offer {
+struct EndpointInfo {
     /// Setting of the side: both must measure the same.
     setting: Setting,
     initiator: Initiator,
@@ -188,7 +188,7 @@ pub(super) struct Endpoint {
     // Fields are in drop order: the registration must not outlive the memory.
     registration: Box<dyn Registration>,
     memory: Region,
-    peer: Offer,
+    peer: EndpointInfo,
     numbers: Vec<u32>,
     initiator: Initiator,
     span: u64,
@@ -216,7 +216,7 @@ impl Endpoint {
             let queues = (0..setting.queue_pairs).map(create).collect::<Result<Vec<_>, _>>()?;
             Ok((memory, registration, queues))
         })();
-        let offer = made.as_ref().map_err(ToString::to_string).map(|(_, registration, queues)| Offer {
+        let info = made.as_ref().map_err(ToString::to_string).map(|(_, registration, queues)| EndpointInfo {
             setting: setting.clone(),
             initiator,
             queues: queues.iter().map(NewQueuePair::address).collect(),
@@ -224,10 +224,10 @@ impl Endpoint {
             address: registration.address(),
             key: registration.remote_key(),
         });
-        let offers: Vec<Result<Offer, String>> = exchange(side, super::LIMIT, &offer)?;
+        let infos: Vec<Result<EndpointInfo, String>> = exchange(side, super::LIMIT, &info)?;
         let (memory, registration, mut queues) = made?;
         let rank = 1 - side.ranks.rank();
-        let peer = match offers.into_iter().nth(rank) {
+        let peer = match infos.into_iter().nth(rank) {
             Some(Ok(peer)) => peer,
             Some(Err(reason)) => return Err(other_side(rank, reason)),
             None => return Err(other_side(rank, "it sent no message")),

@@ -12,7 +12,7 @@ use warpbell::wire::mlx5::segment::DataSegment;
 use warpbell::wire::mlx5::{self, Operation, Payload, Remote};
 
 /// Iterations of a loop between two checks of the clock and of cancellation.
-const LOOK_EVERY: u32 = 256;
+const POLLS_PER_CHECK: u32 = 256;
 
 /// Counters of one queue pair; the queue pair's own counters continue from size to size.
 #[derive(Clone, Copy, Debug, Default)]
@@ -164,7 +164,7 @@ fn bandwidth(m: &Messages<'_>, send_queues: &mut [Box<dyn PostRequests>]) -> Res
             // With few processors, the adapter may be a thread that needs the processor of this one.
             std::thread::yield_now();
         }
-        if turns.is_multiple_of(LOOK_EVERY) {
+        if turns.is_multiple_of(POLLS_PER_CHECK) {
             if m.side.engine.is_cancelled() {
                 return Err(MeasureError::Stopped);
             }
@@ -192,7 +192,7 @@ fn one_by_one(m: &Messages<'_>, send_queue: &mut dyn PostRequests) -> Result<Sen
         send_queue.ring();
         send_queue.wait(end, m.side.deadline).map_err(|e| m.failed(send_queue, done, e))?;
         done += 1;
-        if done.is_multiple_of(LOOK_EVERY.into()) && m.side.engine.is_cancelled() {
+        if done.is_multiple_of(POLLS_PER_CHECK.into()) && m.side.engine.is_cancelled() {
             return Err(MeasureError::Stopped);
         }
     }
@@ -200,9 +200,9 @@ fn one_by_one(m: &Messages<'_>, send_queue: &mut dyn PostRequests) -> Result<Sen
 }
 
 /// A byte of registered memory that an adapter writes or reads.
-struct Sign(NonNull<u8>);
+struct FlagByte(NonNull<u8>);
 
-impl Sign {
+impl FlagByte {
     fn get(&self) -> u8 {
         // SAFETY: a byte of the endpoint's memory, which lives as long as the measurement. During the measurement only
         // atomic accesses and the adapter reach it.
@@ -210,7 +210,8 @@ impl Sign {
     }
 
     fn set(&self, value: u8) {
-        // SAFETY: as in `get`.
+        // SAFETY: a byte of the endpoint's memory, which lives as long as the measurement. During the measurement only
+        // atomic accesses and the adapter reach it.
         unsafe { AtomicU8::from_ptr(self.0.as_ptr()) }.store(value, Ordering::Release);
     }
 }
@@ -219,7 +220,7 @@ impl Sign {
 fn there_and_back(m: &Messages<'_>, send_queue: &mut dyn PostRequests) -> Result<Sent, MeasureError> {
     let s = m.setting;
     let begins = m.side.ranks.rank() == m.side.client;
-    let sign_at = |half| {
+    let flag_at = |half| {
         let at = m.endpoint.offset(half) + m.bytes - 1;
         let base = m
             .endpoint
@@ -227,9 +228,9 @@ fn there_and_back(m: &Messages<'_>, send_queue: &mut dyn PostRequests) -> Result
             .host()
             .ok_or_else(|| m.failed(send_queue, 0, PostError::OutOfReach { number: send_queue.number() }))?;
         // SAFETY: the byte is within the region: each half has at least the bytes of a message.
-        Ok::<_, MeasureError>(Sign(unsafe { base.add(at as usize) }))
+        Ok::<_, MeasureError>(FlagByte(unsafe { base.add(at as usize) }))
     };
-    let (sends, comes) = (sign_at(Half::Outbox)?, sign_at(Half::Inbox)?);
+    let (sends, comes) = (flag_at(Half::Outbox)?, flag_at(Half::Inbox)?);
     let mut stamps = s.stamps().then(Stamps::default);
     let (mut done, mut last) = (0u64, false);
     while if s.duration.is_some() { !last } else { done < s.iterations } {
@@ -254,7 +255,7 @@ fn there_and_back(m: &Messages<'_>, send_queue: &mut dyn PostRequests) -> Result
 }
 
 /// Waits for message `i`. Returns true if it is the last.
-fn receive(m: &Messages<'_>, comes: &Sign, i: u64) -> Result<bool, MeasureError> {
+fn receive(m: &Messages<'_>, comes: &FlagByte, i: u64) -> Result<bool, MeasureError> {
     let (mut turns, mut since) = (0u32, None::<Instant>);
     loop {
         match comes.get() {
@@ -263,7 +264,7 @@ fn receive(m: &Messages<'_>, comes: &Sign, i: u64) -> Result<bool, MeasureError>
             _ => {}
         }
         turns = turns.wrapping_add(1);
-        if !turns.is_multiple_of(LOOK_EVERY) {
+        if !turns.is_multiple_of(POLLS_PER_CHECK) {
             std::hint::spin_loop();
             continue;
         }

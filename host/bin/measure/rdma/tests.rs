@@ -182,7 +182,8 @@ fn carry_out(operation: Operation<'_>, garbles: bool) {
         }
         Operation::Read { remote, into } => copy(remote.address, into[0].address.get(), into[0].bytes.get() as usize),
         Operation::Atomic { remote, action, landing } => {
-            // SAFETY: as above; the address is aligned, and only this thread changes the word.
+            // SAFETY: an address in memory that the test registered, which lives until the measurement is over. The
+            // address is aligned, and only this thread changes the word.
             let word = unsafe { AtomicU64::from_ptr(remote.address as *mut u64) };
             let old = match action {
                 Action::FetchAdd { add } => word.fetch_add(add, Ordering::AcqRel),
@@ -191,7 +192,7 @@ fn carry_out(operation: Operation<'_>, garbles: bool) {
                     .unwrap_or_else(|other| other),
                 other => panic!("{other:?}"),
             };
-            // SAFETY: as above.
+            // SAFETY: an aligned address in memory that the test registered, which lives until the measurement is over.
             unsafe { AtomicU64::from_ptr(landing.address.get() as *mut u64) }.store(old, Ordering::Release);
         }
         other => panic!("{other:?}"),

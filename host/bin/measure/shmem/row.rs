@@ -81,7 +81,7 @@ pub fn head(setting: &Setting, shape: &Shape, pes: usize) -> String {
     let test = setting.test;
     let who = match () {
         () if setting.everybody() && test.has_directions() => "every PE and the next one, at the same time".to_owned(),
-        () if matches!(test.family(), Family::Meeting | Family::Collective) => format!("{pes} PEs"),
+        () if matches!(test.family(), Family::Barrier | Family::Collective) => format!("{pes} PEs"),
         () if pes == 1 => "PE 0 and itself".to_owned(),
         () => "PE 0 and PE 1".to_owned(),
     };

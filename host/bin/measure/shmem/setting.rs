@@ -52,7 +52,7 @@ const HEAP_SLACK_PER_PE: u64 = 64 << 10;
 const MIN_BYTES: u64 = 8;
 
 /// Defaults for a kind of engine.
-struct Suited {
+struct EngineDefaults {
     /// Size of the largest message in bytes.
     max_bytes: u64,
     /// Bytes of each PE's heap that single elements are spread over.
@@ -78,7 +78,7 @@ struct Suited {
     least_heap: usize,
 }
 
-const GPU: Suited = Suited {
+const GPU: EngineDefaults = EngineDefaults {
     max_bytes: 4 << 20,
     window_bytes: 256 << 20,
     stream_bytes: 4 << 30,
@@ -92,7 +92,7 @@ const GPU: Suited = Suited {
     least_heap: 256 << 20,
 };
 
-const CPU: Suited = Suited {
+const CPU: EngineDefaults = EngineDefaults {
     max_bytes: 64 << 10,
     window_bytes: 1 << 20,
     stream_bytes: 8 << 20,
@@ -109,7 +109,7 @@ const CPU: Suited = Suited {
 /// Default threads per block for single elements on a GPU.
 const RATE_THREADS: u32 = 256;
 /// Default threads per block for a barrier on a GPU.
-const MEETING_THREADS: u32 = 256;
+const BARRIER_THREADS: u32 = 256;
 /// Default threads per block for a collective on a GPU.
 const COLLECTIVE_THREADS: u32 = 256;
 /// Bytes of a collective per block, up to [`COLLECTIVE_BLOCKS`] blocks.
@@ -218,7 +218,7 @@ impl Setting {
     /// Returns true if every PE takes part. All PEs then begin when all are ready.
     pub(super) fn everybody(&self) -> bool {
         match self.test.family() {
-            Family::PingPong | Family::Meeting | Family::Collective => true,
+            Family::PingPong | Family::Barrier | Family::Collective => true,
             Family::Bandwidth | Family::Rate => self.bidirectional,
             Family::Latency => false,
         }
@@ -318,7 +318,7 @@ impl Setting {
             Test::Barrier | Test::Sync => return vec![0],
             _ => {}
         }
-        let max = self.max_bytes.unwrap_or(suited(engine).max_bytes.max(self.min_bytes.unwrap_or(0)));
+        let max = self.max_bytes.unwrap_or(engine_defaults(engine).max_bytes.max(self.min_bytes.unwrap_or(0)));
         let min = self.min_bytes.unwrap_or(MIN_BYTES.min(max));
         std::iter::successors(Some(min), |s| s.max(&1).checked_mul(self.factor)).take_while(|s| *s <= max).collect()
     }
@@ -345,11 +345,11 @@ impl Setting {
         let data = data + 2 * u128::from(GUARD);
         let bytes = data + u128::from(HEAP_SLACK) + pes * u128::from(HEAP_SLACK_PER_PE);
         let bytes = usize::try_from(bytes).ok().and_then(|bytes| bytes.checked_next_multiple_of(2 << 20));
-        bytes.unwrap_or(usize::MAX).max(suited(engine).least_heap)
+        bytes.unwrap_or(usize::MAX).max(engine_defaults(engine).least_heap)
     }
 
     fn window(&self, engine: &Engine) -> u64 {
-        self.window_bytes.unwrap_or(suited(engine).window_bytes)
+        self.window_bytes.unwrap_or(engine_defaults(engine).window_bytes)
     }
 
     /// Returns the grid and numbers of operations for one size on `engine`, which `sharing` PEs share.
@@ -360,7 +360,7 @@ impl Setting {
         kernel: &str,
         bytes: u64,
     ) -> Result<Shape, MeasureError> {
-        let (s, family, scope) = (suited(engine), self.test.family(), self.scope());
+        let (s, family, scope) = (engine_defaults(engine), self.test.family(), self.scope());
         let element = self.element_bytes();
         if !bytes.is_multiple_of(element) {
             return refuse!(
@@ -373,7 +373,7 @@ impl Setting {
         let threads = self.threads.unwrap_or_else(|| match (family, scope) {
             _ if gpu.is_none() => s.threads * width,
             (Family::Rate, _) => RATE_THREADS,
-            (Family::Meeting, Scope::Block) => MEETING_THREADS,
+            (Family::Barrier, Scope::Block) => BARRIER_THREADS,
             (Family::Collective, Scope::Block) => COLLECTIVE_THREADS,
             (Family::Bandwidth, _) | (_, Scope::Block) => s.threads,
             _ => width,
@@ -411,7 +411,7 @@ impl Setting {
             Family::Collective => messages(s.stream_bytes / 2, s.rounds),
             Family::PingPong => messages(s.message_bytes, s.rounds),
             Family::Rate => s.elements,
-            Family::Meeting => s.rounds as u32,
+            Family::Barrier => s.rounds as u32,
         });
         let warmup = self.warmup.unwrap_or((iterations / 10).clamp(1, 100));
         let mut shape = Shape { scope, bytes, blocks, threads, iterations, warmup, elements: 0 };
@@ -428,7 +428,7 @@ impl Setting {
     }
 }
 
-fn suited(engine: &Engine) -> &'static Suited {
+fn engine_defaults(engine: &Engine) -> &'static EngineDefaults {
     if engine.is_gpu() { &GPU } else { &CPU }
 }
 

@@ -111,7 +111,7 @@ pub(super) enum Family {
     Latency,
     Rate,
     PingPong,
-    Meeting,
+    Barrier,
     Collective,
 }
 
@@ -122,7 +122,7 @@ impl Test {
             Self::PutLatency | Self::GetLatency => Family::Latency,
             Self::PRate | Self::GRate | Self::AtomicRate => Family::Rate,
             Self::PPingPong | Self::PutSignalPingPong => Family::PingPong,
-            Self::Barrier | Self::Sync => Family::Meeting,
+            Self::Barrier | Self::Sync => Family::Barrier,
             Self::Broadcast | Self::Reduce | Self::Fcollect | Self::Alltoall => Family::Collective,
         }
     }
@@ -145,7 +145,7 @@ impl Test {
 
     /// Returns true if plain loads and stores can do the same work.
     pub fn has_raw(self) -> bool {
-        !matches!(self.family(), Family::Meeting | Family::Collective)
+        !matches!(self.family(), Family::Barrier | Family::Collective)
     }
 
     /// Returns true if the test can spread its messages or elements over a window.

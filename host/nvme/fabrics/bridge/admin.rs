@@ -130,7 +130,7 @@ impl Manager {
             self.core.existing.set(id, false, false);
             return Ok(());
         }
-        let removed = self.ask(self.core.thread_of(id), |reply| Message::Remove(id, reply));
+        let removed = self.request(self.core.thread_of(id), |reply| Message::Remove(id, reply));
         self.core.existing.set(id, false, false);
         removed.ok_or(status::INTERNAL_ERROR)
     }
@@ -200,7 +200,7 @@ impl Manager {
                     _ if !self.sqs.contains_key(&queue) => None,
                     // Kernels give commands the identifiers that are on the wire.
                     _ if self.core.kernels.lock().contains_key(&queue) => Some(cid),
-                    _ => self.ask(self.core.thread_of(queue), |reply| Message::Find(queue, cid, reply)).flatten(),
+                    _ => self.request(self.core.thread_of(queue), |reply| Message::Find(queue, cid, reply)).flatten(),
                 };
                 let Some(found) = found else {
                     self.answer(e.cid(), Ok(NOT_ABORTED));
@@ -242,11 +242,11 @@ impl Manager {
     pub(super) fn end(&mut self, f: Finished) {
         let e = f.command.entry;
         if !f.command.is_the_drivers() || e.opcode() == OPCODE {
-            return self.heard(&f);
+            return self.on_response(&f);
         }
         if f.status.is_success() {
             match e.opcode() {
-                admin::IDENTIFY => self.look(&e),
+                admin::IDENTIFY => self.on_identify(&e),
                 admin::SET_FEATURES => {
                     self.features.insert(e.cdw10 as u8, e.cdw11);
                 }
@@ -260,7 +260,7 @@ impl Manager {
     }
 
     /// Learns the formats of namespaces from Identify data, and converts MDTS to the unit that the driver sees.
-    fn look(&mut self, e: &SqEntry) {
+    fn on_identify(&mut self, e: &SqEntry) {
         let table = self.table.clone();
         let memory = DriverMemory::new(&table, self.core.mover);
         let (mut page, mut scratch) = (vec![0; IDENTIFY_BYTES], Scratch::default());

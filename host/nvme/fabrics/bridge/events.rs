@@ -24,12 +24,12 @@ pub(super) struct Events {
     held: VecDeque<u16>,
     /// Events without request, oldest first, each once. The first request of a driver may come after an event.
     waiting: VecDeque<u32>,
-    at_controller: AtController,
+    at_controller: ControllerEvents,
 }
 
 /// State of an association's events.
 #[derive(Debug, Default)]
-struct AtController {
+struct ControllerEvents {
     is_requested: bool,
     /// Status with which the controller refuses requests.
     refused: Option<Status>,
@@ -43,7 +43,7 @@ struct AtController {
 impl Events {
     /// Forgets the association. The driver's requests stay.
     pub(super) fn detach(&mut self) {
-        self.at_controller = AtController::default();
+        self.at_controller = ControllerEvents::default();
     }
 
     /// Returns the driver's request for an event. Without a request, the event is kept.
@@ -124,7 +124,7 @@ impl Manager {
     }
 
     /// Processes an event, or the refusal of a request.
-    pub(super) fn hear_event(&mut self, f: &Finished) {
+    pub(super) fn on_event(&mut self, f: &Finished) {
         self.events.at_controller.is_requested = false;
         if !f.status.is_success() {
             tracing::debug!(device = %self.core.name, status = %f.status, "an asynchronous event request failed");
@@ -144,7 +144,7 @@ impl Manager {
     }
 
     /// Processes the log page of access states. A port by which the namespace is not accessible any more is left.
-    pub(super) fn hear_access(&mut self, f: &Finished) {
+    pub(super) fn on_access_log(&mut self, f: &Finished) {
         let e = &mut self.events.at_controller;
         e.reads_access = false;
         if !f.status.is_success() {
@@ -162,7 +162,7 @@ impl Manager {
                 let access = Access::of(&log, self.core.config.namespace);
                 tracing::debug!(device = %self.core.name, ?access, "access states changed");
                 if let Some(Err(error)) = access.map(|a| a.check(self.peer())) {
-                    self.lose(error);
+                    self.on_loss(error);
                 }
             }
             Err(reason) => tracing::warn!(device = %self.core.name, reason, "the access states were not read"),

@@ -1,5 +1,5 @@
 //! Queues that kernels drive: the manager connects them, and kernels post the capsules. No host thread touches such a
-//! connection after its Connect command, except to look for its failure.
+//! connection after its Connect command, except to see if it has failed.
 //!
 //! A connection that is lost is closed first, so that the target reaches no memory by it. Then kernels learn that it is
 //! closed, and fail the commands in flight. The next connection is named in the words of the one before, and kernels
@@ -136,7 +136,7 @@ impl KernelQueue {
 
     /// Returns the reason for which the connection carries nothing any more. Frees the memory of connections that
     /// kernels have left.
-    pub(super) fn look(&self) -> Option<FabricsError> {
+    pub(super) fn poll(&self) -> Option<FabricsError> {
         let mut state = self.state.lock();
         while state.words.get(1).is_some_and(KernelConnection::is_adopted) {
             state.words.pop_front();

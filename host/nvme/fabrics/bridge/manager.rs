@@ -30,11 +30,11 @@ const PACE: Pace =
 /// Longest sleep while the controller is disabled. Register writes wake the thread.
 const LONG_NAP: Duration = Duration::from_millis(100);
 /// Interval between two looks at the connections of kernels.
-const LOOK_EVERY: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// Time in which a target notices that a connection was closed.
-const CLOSE_NOTICE: Duration = Duration::from_secs(2);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Time for messages to a target that is left anyway.
-const PARTING: Duration = Duration::from_secs(1);
+const DISCONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The admin queue in memory.
 pub(super) struct AdminRings {
@@ -108,7 +108,7 @@ pub(super) struct Manager {
     pub(super) rings: Option<AdminRings>,
     pub(super) link: Link,
     /// When the association was established.
-    pub(super) raised: Instant,
+    pub(super) established_at: Instant,
     /// Completion queues without submission queue, and queue pairs.
     pub(super) cqs: BTreeMap<u16, RingSetup>,
     pub(super) sqs: BTreeMap<u16, RingSetup>,
@@ -118,9 +118,9 @@ pub(super) struct Manager {
     pub(super) finished: Vec<Finished>,
     cc: u32,
     /// Keep Alive: the next time to send it, and the time since which a response is due.
-    pub(super) next_beat: Instant,
-    pub(super) pending_beat: Option<Instant>,
-    next_look: Instant,
+    pub(super) next_keep_alive: Instant,
+    pub(super) pending_keep_alive: Option<Instant>,
+    next_poll: Instant,
 }
 
 impl Manager {
@@ -132,16 +132,16 @@ impl Manager {
             table: core.table.snapshot(),
             rings: None,
             link: Link::Prepared(Box::new(established)),
-            raised: Instant::now(),
+            established_at: Instant::now(),
             cqs: BTreeMap::new(),
             sqs: BTreeMap::new(),
             features: BTreeMap::new(),
             events: Events::default(),
             finished: Vec::new(),
             cc: 0,
-            next_beat: Instant::now() + core.config.keep_alive / 2,
-            pending_beat: None,
-            next_look: Instant::now(),
+            next_keep_alive: Instant::now() + core.config.keep_alive / 2,
+            pending_keep_alive: None,
+            next_poll: Instant::now(),
             core,
         }
     }
@@ -160,7 +160,7 @@ impl Manager {
                 (pause, _) => pause.make(std::thread::park_timeout),
             }
         }
-        self.part();
+        self.disconnect();
     }
 
     /// Processes all pending work. Returns true if there was any.
@@ -173,20 +173,20 @@ impl Manager {
         for value in writes {
             self.configure(value);
         }
-        self.look_at_kernels();
+        self.poll_kernel_connections();
         let loss = self.core.loss.lock().take();
         if let Some(error) = loss {
-            self.lose(error);
+            self.on_loss(error);
             busy = true;
         }
         // Responses that have arrived count before Keep Alive is late.
-        busy |= self.carry();
+        busy |= self.poll_admin();
         self.follow_events();
-        self.beat();
+        self.keep_alive();
         if self.core.registers.csts.load(Ordering::Relaxed) & READY != 0 {
             busy |= self.serve();
         }
-        busy | self.try_again()
+        busy | self.try_reconnect()
     }
 
     fn refresh(&mut self) {
@@ -271,7 +271,7 @@ impl Manager {
         };
         match association {
             Ok(e) => {
-                self.raise(e);
+                self.establish(e);
                 change_status(&core, READY, 0);
             }
             Err(e) => self.fail(e.to_string()),
@@ -281,9 +281,9 @@ impl Manager {
     /// Ends the association, which deletes all queues (NVMe Base 2.1, 3.7.2).
     fn reset(&mut self) {
         let core = self.core.clone();
-        self.part();
+        self.disconnect();
         for m in &core.mail {
-            self.ask(m, Message::Reset);
+            self.request(m, Message::Reset);
         }
         self.rings = None;
         for id in std::mem::take(&mut self.sqs).into_keys() {
@@ -306,10 +306,10 @@ impl Manager {
     }
 
     /// Disables the remote controller, if it can be reached, and drops the admin queue.
-    fn part(&mut self) {
+    fn disconnect(&mut self) {
         if let Link::Up(mut e) | Link::Prepared(mut e) = std::mem::replace(&mut self.link, Link::None) {
             // The connection ends in any case, and the target drops the association with it.
-            if let Err(error) = e.association.disable(PARTING) {
+            if let Err(error) = e.association.disable(DISCONNECT_TIMEOUT) {
                 tracing::debug!(device = %self.core.name, %error, "the controller was not disabled");
             }
         }
@@ -329,15 +329,15 @@ impl Manager {
     // --- the association ---------------------------------------------------------------------------------------------
 
     /// Sends Keep Alive and reads CSTS when it is time. Both responses are due before the next Keep Alive Timeout.
-    fn beat(&mut self) {
+    fn keep_alive(&mut self) {
         let every = self.core.config.keep_alive;
         let now = Instant::now();
-        if let Some(since) = self.pending_beat.filter(|s| !every.is_zero() && now - *s > every) {
+        if let Some(since) = self.pending_keep_alive.filter(|s| !every.is_zero() && now - *s > every) {
             let what = "Keep Alive".to_owned();
             let peer = self.peer();
-            return self.lose(FabricsError::TimedOut { peer, what, waited: now - since });
+            return self.on_loss(FabricsError::TimedOut { peer, what, waited: now - since });
         }
-        if every.is_zero() || self.pending_beat.is_some() || now < self.next_beat {
+        if every.is_zero() || self.pending_keep_alive.is_some() || now < self.next_keep_alive {
             return;
         }
         if let Link::Up(e) | Link::Prepared(e) = &mut self.link {
@@ -345,16 +345,16 @@ impl Manager {
             let sent = [admin(opcode::KEEP_ALIVE, 0, 0), property_get(register::CSTS)]
                 .into_iter()
                 .try_for_each(|entry| e.association.admin.submit(Command::plain(entry), &none).map(drop));
-            self.pending_beat = Some(now);
-            self.next_beat = now + every / 2;
+            self.pending_keep_alive = Some(now);
+            self.next_keep_alive = now + every / 2;
             if let Err(error) = sent {
-                self.lose(error);
+                self.on_loss(error);
             }
         }
     }
 
     /// Sends and receives on the admin connection. Returns true if something moved.
-    fn carry(&mut self) -> bool {
+    fn poll_admin(&mut self) -> bool {
         let core = self.core.clone();
         let (Link::Up(e) | Link::Prepared(e)) = &mut self.link else { return false };
         let table = self.table.clone();
@@ -368,25 +368,25 @@ impl Manager {
         match moved {
             Ok(moved) => moved || any,
             Err(error) => {
-                self.lose(error);
+                self.on_loss(error);
                 true
             }
         }
     }
 
     /// Processes the response to a command of this thread.
-    pub(super) fn heard(&mut self, f: &Finished) {
+    pub(super) fn on_response(&mut self, f: &Finished) {
         match f.command.entry.opcode() {
             opcode::KEEP_ALIVE => {
                 // A controller without Keep Alive says so, and lives.
-                self.pending_beat = None;
+                self.pending_keep_alive = None;
                 self.core.counters.keep_alives.fetch_add(1, Ordering::Relaxed);
             }
-            opcode::ASYNC_EVENT_REQUEST => self.hear_event(f),
-            opcode::GET_LOG_PAGE => self.hear_access(f),
+            opcode::ASYNC_EVENT_REQUEST => self.on_event(f),
+            opcode::GET_LOG_PAGE => self.on_access_log(f),
             _ if f.status.is_success() && f.result as u32 & csts::CFS != 0 => {
                 tracing::warn!(device = %self.core.name, csts = f.result, "the controller reports a fatal status");
-                self.leave(status::HOST_PATHING_ERROR);
+                self.tear_down(status::HOST_PATHING_ERROR);
                 self.link = Link::Failed;
                 self.set_flow(Flow::Closed);
                 self.close_kernels(true);
@@ -402,15 +402,15 @@ impl Manager {
 
     /// Looks for failed connections of kernels. Connects those queues whose kernels have noticed an earlier loss only
     /// now.
-    fn look_at_kernels(&mut self) {
+    fn poll_kernel_connections(&mut self) {
         let now = Instant::now();
-        if now < self.next_look || !matches!(self.link, Link::Up(_)) {
+        if now < self.next_poll || !matches!(self.link, Link::Up(_)) {
             return;
         }
-        self.next_look = now + LOOK_EVERY;
+        self.next_poll = now + POLL_INTERVAL;
         let kernels = self.core.kernels.lock().clone();
         for (id, k) in kernels {
-            if let Some(error) = k.look() {
+            if let Some(error) = k.poll() {
                 tracing::debug!(device = %self.core.name, queue = id, %error, "connection of kernels lost");
                 return self.core.report(error);
             }
@@ -439,7 +439,7 @@ impl Manager {
             match Queue::connect(&dialer, shape, user) {
                 Err(FabricsError::Refused { status: s, .. })
                     if s.without_flags() == status::SEQUENCE_ERROR
-                        && started.elapsed() < CLOSE_NOTICE
+                        && started.elapsed() < CLOSE_TIMEOUT
                         && !core.stops() =>
                 {
                     std::thread::sleep(SLICE);
@@ -458,7 +458,11 @@ impl Manager {
     }
 
     /// Sends a message and waits for its reply. Returns `None` if no reply comes in time.
-    pub(super) fn ask<T>(&self, to: &Mailbox<Message>, message: impl FnOnce(mpsc::Sender<T>) -> Message) -> Option<T> {
+    pub(super) fn request<T>(
+        &self,
+        to: &Mailbox<Message>,
+        message: impl FnOnce(mpsc::Sender<T>) -> Message,
+    ) -> Option<T> {
         let (sender, answer) = mpsc::channel();
         to.send(message(sender));
         let deadline = Instant::now() + THREAD_LIMIT;

@@ -21,7 +21,7 @@ use super::{FabricsConfig, FabricsError};
 use crate::memory::{DmaError, DmaRegion, Region, RemoteMemory, Space};
 use crate::nvme::ring_service::address::Streaming;
 use crate::nvme::ring_service::{
-    AddressTable, Bells, Doorbells, Mailbox, Mover, QueueBits, Registers, RingSetup, Written,
+    AddressTable, Doorbells, HasDoorbells, Mailbox, Mover, QueueBits, Registers, RingSetup, Written,
 };
 use crate::nvme::{Attachment, CapsulePlan, CapsuleQueue, CapsuleQueues, DmaSpace, DoorbellPages, Port, PortError};
 use crate::wire::nvme::{Cap, cc, csts, register};
@@ -179,7 +179,7 @@ impl Core {
     }
 }
 
-impl Bells for Core {
+impl HasDoorbells for Core {
     fn doorbells(&self) -> &Doorbells {
         &self.doorbells
     }

@@ -63,7 +63,7 @@ impl Manager {
     }
 
     /// Starts to use an association.
-    pub(super) fn raise(&mut self, established: Box<Established>) {
+    pub(super) fn establish(&mut self, established: Box<Established>) {
         let access = established.access;
         tracing::debug!(device = %self.core.name, port = self.peer(), ?access, "associated");
         self.core.namespace.store(access.map_or(0, |a| a.namespace), Ordering::Relaxed);
@@ -71,9 +71,9 @@ impl Manager {
         // An answer of the last association may have come after its end.
         self.events.detach();
         self.link = Link::Up(established);
-        self.raised = Instant::now();
-        self.next_beat = Instant::now() + self.core.config.keep_alive / 2;
-        self.pending_beat = None;
+        self.established_at = Instant::now();
+        self.next_keep_alive = Instant::now() + self.core.config.keep_alive / 2;
+        self.pending_keep_alive = None;
         *self.core.failure.lock() = None;
         self.set_flow(Flow::Open);
     }
@@ -88,10 +88,10 @@ impl Manager {
     }
 
     /// Ends all connections. Commands in flight complete with a status.
-    pub(super) fn leave(&mut self, status: Status) {
+    pub(super) fn tear_down(&mut self, status: Status) {
         self.core.counters.losses.fetch_add(1, Ordering::Relaxed);
         self.set_flow(Flow::Waiting);
-        self.pending_beat = None;
+        self.pending_keep_alive = None;
         self.events.detach();
         if let Link::Up(mut e) = std::mem::replace(&mut self.link, Link::None) {
             for command in e.association.admin.abandon() {
@@ -100,7 +100,7 @@ impl Manager {
         }
         let core = self.core.clone();
         for m in &core.mail {
-            self.ask(m, Message::Detach);
+            self.request(m, Message::Detach);
         }
         self.close_kernels(false);
         // The threads may have reported the same loss meanwhile.
@@ -108,18 +108,18 @@ impl Manager {
     }
 
     /// Handles the loss of a connection, or of the access to the namespace. Either ends the association.
-    pub(super) fn lose(&mut self, error: FabricsError) {
+    pub(super) fn on_loss(&mut self, error: FabricsError) {
         match self.link {
             Link::Up(_) => {}
             Link::Prepared(_) => {
                 self.link = Link::None;
-                self.pending_beat = None;
+                self.pending_keep_alive = None;
                 return;
             }
             _ => return,
         }
         tracing::warn!(device = %self.core.name, %error, "the association was lost");
-        self.leave(status::HOST_PATHING_ERROR);
+        self.tear_down(status::HOST_PATHING_ERROR);
         let now = Instant::now();
         let reason = error.to_string();
         *self.core.last_loss.lock() = Some(reason.clone());
@@ -128,13 +128,13 @@ impl Manager {
         }
         let delay = self.core.config.reconnect_delay;
         // Another port is tried at once, unless ports are lost as soon as they are connected.
-        let at_once = self.paths.are_several() && now - self.raised >= delay;
+        let at_once = self.paths.are_several() && now - self.established_at >= delay;
         let next = if at_once { now } else { now + delay };
         self.link = Link::Down { since: now, next, last: reason.clone(), reason };
     }
 
     /// Connects again when it is time. Returns true after an attempt.
-    pub(super) fn try_again(&mut self) -> bool {
+    pub(super) fn try_reconnect(&mut self) -> bool {
         let Link::Down { since, next, reason, last } = &self.link else { return false };
         let (since, reason, last) = (*since, reason.clone(), last.clone());
         let now = Instant::now();
@@ -180,7 +180,7 @@ impl Manager {
         });
         let (established, facts, queues) = done?;
         (self.paths, self.facts) = (paths, facts);
-        self.raise(established);
+        self.establish(established);
         for (kernels, queue) in queues {
             let id = queue.id();
             match kernels {

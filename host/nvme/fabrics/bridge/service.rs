@@ -28,7 +28,7 @@ const SPIN: Duration = Duration::from_millis(100);
 /// Idle rounds that yield the processor.
 const YIELDS: u32 = 200;
 /// Idle rounds between two looks at connections without commands in flight, which find out that the target closed them.
-const LOOK_EVERY: u32 = 256;
+const POLL_ROUNDS: u32 = 256;
 
 /// A queue pair: its rings in memory, and its connection while there is one.
 struct Pair {
@@ -115,7 +115,7 @@ impl Service {
             self.rounds = self.rounds.wrapping_add(1);
             for i in 0..self.pairs.len() {
                 busy |= self.fetch(i, flow);
-                busy |= self.carry(i);
+                busy |= self.poll_connection(i);
             }
             if busy {
                 idle.busy();
@@ -180,11 +180,11 @@ impl Service {
     }
 
     /// Sends and receives on a connection. Returns true if something moved.
-    fn carry(&mut self, index: usize) -> bool {
+    fn poll_connection(&mut self, index: usize) -> bool {
         let core = &*self.core;
         let pair = &mut self.pairs[index];
         let Some(queue) = &mut pair.queue else { return false };
-        if !queue.is_busy() && !self.rounds.is_multiple_of(LOOK_EVERY) && self.rounds > 1 {
+        if !queue.is_busy() && !self.rounds.is_multiple_of(POLL_ROUNDS) && self.rounds > 1 {
             return false;
         }
         let memory = DriverMemory::new(&self.table, core.mover);

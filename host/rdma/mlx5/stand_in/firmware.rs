@@ -3,7 +3,7 @@
 use super::super::devx::{Devx, DevxObject, Uar, UarKind, Umem, UmemSource};
 use super::Wire;
 use super::interface::{self, Command, Status, capability, cq, qp};
-use super::registers::{Pool, Taken};
+use super::registers::{AllocatedRegister, Pool};
 use crate::rdma::Route;
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::{HashMap, HashSet};
@@ -37,7 +37,7 @@ pub struct Log {
     pub no_queries: bool,
     pub no_atomics: bool,
     /// Capabilities that differ from those of a ConnectX-5.
-    pub able: Able,
+    pub capabilities: Capabilities,
     /// True if the firmware has queue pairs without a doorbell record only on paper.
     pub refuses_no_record: bool,
     /// True if 8-byte results of atomics are not in this machine's byte order.
@@ -52,7 +52,7 @@ pub struct Log {
 
 /// Capabilities of a generation of NICs.
 #[derive(Clone, Debug)]
-pub struct Able {
+pub struct Capabilities {
     pub cqe_version: u64,
     pub overrun_ignore: bool,
     pub no_record: bool,
@@ -68,7 +68,7 @@ pub struct Able {
     pub udp: [u64; 3],
 }
 
-impl Default for Able {
+impl Default for Capabilities {
     fn default() -> Self {
         Self {
             cqe_version: 1,
@@ -170,8 +170,8 @@ impl Log {
             && completions.log_size >= log_slots
             && !completions.collapsed
             && field(qp::RECEIVE_COMPLETIONS) != sends;
-        let scatters = scatter == 0 || scatter == 1 && self.able.scatters;
-        if !has_space || !scatters || entry > self.able.max_receive_bytes {
+        let scatters = scatter == 0 || scatter == 1 && self.capabilities.scatters;
+        if !has_space || !scatters || entry > self.capabilities.max_receive_bytes {
             return Err(Status::Parameter);
         }
         let ring = self.memory(field(qp::MEMORY), field(qp::OFFSET), entry << log_slots)?;
@@ -252,10 +252,10 @@ impl Firmware {
         })
     }
 
-    fn thing(&self, kind: &'static str, number: u32) -> Thing {
+    fn object(&self, kind: &'static str, number: u32) -> Object {
         let name = format!("{kind} {number}");
         self.log().alive.push(name.clone());
-        Thing { firmware: self.clone(), name, number }
+        Object { firmware: self.clone(), name, number }
     }
 
     fn make_cq(&self, input: &[u8]) -> Result<u32, Status> {
@@ -302,7 +302,7 @@ impl Firmware {
             }
             let has_record = match field(qp::RECORD_MODE) {
                 0 => true,
-                1 if log.able.no_record && !log.refuses_no_record => false,
+                1 if log.capabilities.no_record && !log.refuses_no_record => false,
                 _ => return Err(Status::Parameter),
             };
             Rings { ring, log_blocks, completions, receives, record, has_record, page: field(qp::PAGE) as u32 }
@@ -366,26 +366,26 @@ impl Devx for Firmware {
         asked.map_err(|_| refuse(output, Status::Parameter, 0x1a_2b3c))?;
         let (operations, order) =
             (if log.no_atomics { 0b0011 } else { 0b1111 }, if log.swapped_atomics { 0 } else { 1 });
-        let able = log.able.clone();
+        let capabilities = log.capabilities.clone();
         output.fill(0);
         match group {
             0 => {
-                capability::HAS_MORE.put(output, able.no_record.into());
+                capability::HAS_MORE.put(output, capabilities.no_record.into());
                 capability::LOG_MAX_QP_BLOCKS.put(output, 15);
-                capability::CQE_VERSION.put(output, able.cqe_version);
-                capability::CQ_OVERRUN_IGNORE.put(output, able.overrun_ignore.into());
-                capability::BLUE_FLAME.put(output, able.blue_flame.into());
-                capability::LOG_BLUE_FLAME.put(output, able.log_blue_flame);
-                capability::MAX_ENTRY_BYTES.put(output, able.max_entry_bytes);
-                capability::MAX_RECEIVE_BYTES.put(output, able.max_receive_bytes);
-                capability::SCATTER_TO_CQE.put(output, able.scatters.into());
+                capability::CQE_VERSION.put(output, capabilities.cqe_version);
+                capability::CQ_OVERRUN_IGNORE.put(output, capabilities.overrun_ignore.into());
+                capability::BLUE_FLAME.put(output, capabilities.blue_flame.into());
+                capability::LOG_BLUE_FLAME.put(output, capabilities.log_blue_flame);
+                capability::MAX_ENTRY_BYTES.put(output, capabilities.max_entry_bytes);
+                capability::MAX_RECEIVE_BYTES.put(output, capabilities.max_receive_bytes);
+                capability::SCATTER_TO_CQE.put(output, capabilities.scatters.into());
             }
             4 => {
-                capability::UDP_DESTINATION.put(output, able.udp[0]);
-                capability::UDP_SOURCE_MIN.put(output, able.udp[1]);
-                capability::UDP_SOURCE_MAX.put(output, able.udp[2]);
+                capability::UDP_DESTINATION.put(output, capabilities.udp[0]);
+                capability::UDP_SOURCE_MIN.put(output, capabilities.udp[1]);
+                capability::UDP_SOURCE_MAX.put(output, capabilities.udp[2]);
             }
-            0x20 => capability::NO_RECORD.put(output, able.no_record.into()),
+            0x20 => capability::NO_RECORD.put(output, capabilities.no_record.into()),
             _ => {
                 capability::ATOMIC_ENDIANNESS.put(output, order);
                 capability::ATOMIC_OPERATIONS.put(output, operations);
@@ -408,7 +408,7 @@ impl Devx for Firmware {
         let number = made.map_err(|status| refuse(output, status, 0x1a_2b3c))?;
         output.fill(0);
         interface::OBJECT.put(output, number.into());
-        Ok(Box::new(self.thing(kind, number)))
+        Ok(Box::new(self.object(kind, number)))
     }
 
     fn alloc_uar(&self, kind: UarKind) -> io::Result<Arc<dyn Uar>> {
@@ -419,12 +419,12 @@ impl Devx for Firmware {
         let name = format!("uar {number}");
         self.log().alive.push(name.clone());
         // A register in memory holds one doorbell, and queue pairs without a record share a page's only one.
-        let alone = self.log().able.no_record;
+        let alone = self.log().capabilities.no_record;
         let register = self.pool().take(kind, alone);
         if let Some(wire) = &self.0.wire {
             wire.watch(&register, kind);
         }
-        Ok(Arc::new(Taken { firmware: self.clone(), kind, name, register }))
+        Ok(Arc::new(AllocatedRegister { firmware: self.clone(), kind, name, register }))
     }
 
     fn register(&self, source: UmemSource<'_>, bytes: usize) -> io::Result<Box<dyn Umem>> {
@@ -432,7 +432,7 @@ impl Devx for Firmware {
         assert!(address.is_multiple_of(4096) && bytes.is_multiple_of(4096), "queue memory is whole pages");
         let number = self.log().call("umem".to_owned())?;
         self.log().umems.insert(number.into(), (address, bytes as u64));
-        Ok(Box::new(self.thing("umem", number)))
+        Ok(Box::new(self.object("umem", number)))
     }
 
     fn event_queue(&self) -> io::Result<u32> {
@@ -452,13 +452,13 @@ impl Devx for Firmware {
 
 /// An object that is freed when dropped.
 #[derive(Debug)]
-struct Thing {
+struct Object {
     firmware: Firmware,
     name: String,
     number: u32,
 }
 
-impl Drop for Thing {
+impl Drop for Object {
     fn drop(&mut self) {
         if let (Some(wire), true) = (&self.firmware.0.wire, self.name.starts_with("qp")) {
             wire.close(self.number);
@@ -467,13 +467,13 @@ impl Drop for Thing {
     }
 }
 
-impl Umem for Thing {
+impl Umem for Object {
     fn id(&self) -> u32 {
         self.number
     }
 }
 
-impl DevxObject for Thing {
+impl DevxObject for Object {
     fn modify(&mut self, input: &[u8], output: &mut [u8]) -> io::Result<()> {
         let command = self.firmware.accept(input, output)?;
         assert_eq!(interface::QPN.of(input), u64::from(self.number), "{}", command.name);

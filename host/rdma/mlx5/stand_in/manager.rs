@@ -35,18 +35,18 @@ impl ConnectionManager for Manager {
         private: &[u8],
         limit: Duration,
     ) -> Result<(Box<dyn Connection>, Vec<u8>), ConnectError> {
-        self.inner.connect(to, &mut Along { queue, wire: &self.wire }, private, limit)
+        self.inner.connect(to, &mut WireQueuePair { queue, wire: &self.wire }, private, limit)
     }
 }
 
 /// A queue pair of the stand-in, as software NICs see it.
 #[derive(Debug)]
-struct Along<'a> {
+struct WireQueuePair<'a> {
     queue: &'a mut dyn QueuePair,
     wire: &'a Wire,
 }
 
-impl QueuePair for Along<'_> {
+impl QueuePair for WireQueuePair<'_> {
     fn number(&self) -> u32 {
         self.queue.number()
     }

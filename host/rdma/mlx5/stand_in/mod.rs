@@ -8,7 +8,7 @@ mod manager;
 mod registers;
 mod rings;
 
-pub(in crate::rdma) use firmware::{Able, Firmware, nothing_wrong};
+pub(in crate::rdma) use firmware::{Capabilities, Firmware, nothing_wrong};
 pub(crate) use manager::manager;
 pub use registers::Driver;
 pub(super) use rings::Wire;

@@ -60,7 +60,7 @@ fn mapped(file: BorrowedFd<'_>, bytes: usize) -> NonNull<u8> {
 
 // SAFETY: plain memory, accessed by atomic and volatile words.
 unsafe impl Send for Register {}
-// SAFETY: as above.
+// SAFETY: atomic and volatile accesses to the words may be made by several threads at the same time.
 unsafe impl Sync for Register {}
 
 #[derive(Clone, Debug)]
@@ -155,14 +155,14 @@ impl Pool {
 
 /// An allocated register.
 #[derive(Debug)]
-pub(super) struct Taken {
+pub(super) struct AllocatedRegister {
     pub(super) firmware: Firmware,
     pub(super) kind: UarKind,
     pub(super) name: String,
     pub(super) register: Register,
 }
 
-impl Uar for Taken {
+impl Uar for AllocatedRegister {
     fn page(&self) -> u32 {
         self.register.page
     }
@@ -173,14 +173,14 @@ impl Uar for Taken {
         self.register.base()
     }
     fn export(&self) -> io::Result<OwnedFd> {
-        if !self.firmware.log().able.exports_registers {
+        if !self.firmware.log().capabilities.exports_registers {
             return Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP));
         }
         self.firmware.pool().export(self.register.page)
     }
 }
 
-impl Drop for Taken {
+impl Drop for AllocatedRegister {
     fn drop(&mut self) {
         self.firmware.log().gone(&self.name);
         self.firmware.pool().give_back(self.kind, self.register.clone());

@@ -373,7 +373,7 @@ pub(super) fn watched(choice: &DeviceChoice, options: &str) -> Watched {
     let gid: Gid = format!("::ffff:10.{}.{}.1", number >> 8 & 0xff, number & 0xff).parse().expect("an identifier");
     let wire = Wire::start(u128::from_be_bytes(gid.0), options);
     let firmware = Firmware::over(wire.clone());
-    firmware.log().able.no_record = choice.record == RecordChoice::Off;
+    firmware.log().capabilities.no_record = choice.record == RecordChoice::Off;
     let facts = Facts {
         name: "stand-in port 1".to_owned(),
         link: "RoCE v2".to_owned(),

@@ -55,7 +55,7 @@ fn open_forced(firmware: &Firmware, forced: Option<TrafficClass>) -> Mlx5Adapter
 fn commands_with_receives_have_their_golden_words() {
     for (scatters, asked, cs_res) in [(true, true, 1), (true, false, 0), (false, true, 0)] {
         let firmware = Firmware::default();
-        firmware.log().able.scatters = scatters;
+        firmware.log().capabilities.scatters = scatters;
         let adapter = open(&firmware, &DeviceChoice::default()).unwrap();
         let pair = adapter.create(with_receives(7, asked)).unwrap();
         let log = firmware.log();

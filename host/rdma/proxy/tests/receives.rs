@@ -70,14 +70,14 @@ impl Bench {
             rest = later;
         }
         assert!(rest.is_empty(), "the message fits");
-        m.arrivals.push(arrival(id, 0, message.len() as u32));
+        m.receive_completions.push(receive_completion(id, 0, message.len() as u32));
     }
 
     /// Ends the oldest receive of the device with a status.
     fn end(&mut self, status: u8) {
         let mut m = self.fake.lock();
         let (id, _) = m.receives.pop_front().expect("a receive");
-        m.arrivals.push(arrival(id, status, 0));
+        m.receive_completions.push(receive_completion(id, status, 0));
     }
 
     fn message(&mut self) -> Option<Message> {
@@ -98,8 +98,8 @@ impl Bench {
     }
 }
 
-fn arrival(id: u64, status: u8, bytes: u32) -> Arrival {
-    Arrival { id, status, vendor: 7, bytes, what: CqeOpcode::Send, immediate: None }
+fn receive_completion(id: u64, status: u8, bytes: u32) -> ReceiveCompletion {
+    ReceiveCompletion { id, status, vendor: 7, bytes, what: CqeOpcode::Send, immediate: None }
 }
 
 #[test]
@@ -229,7 +229,7 @@ fn receives_that_cannot_be_posted_fail_with_the_reason() {
     b.receives.post(&[DataSegment::new(BYTES as u64, LOCAL_KEY, 16)]).unwrap();
     b.engine.step();
     let (id, _) = b.fake.lock().receives.pop_front().unwrap();
-    b.fake.lock().arrivals.push(arrival(id, 0, 16));
+    b.fake.lock().receive_completions.push(receive_completion(id, 0, 16));
     b.engine.step();
     assert_eq!(b.syndromes(2), [Syndrome::LOCAL_PROTECTION.0]);
 }
@@ -257,7 +257,7 @@ fn a_second_life_begins_with_an_empty_ring() {
     b.receives = CpuReceiveQueue::new(&Rings(b.kernel.memory.clone())).unwrap();
     b.post();
     // The completion of the first life's receive comes late.
-    b.fake.lock().arrivals.push(arrival(old, 5, 0));
+    b.fake.lock().receive_completions.push(receive_completion(old, 5, 0));
     assert_eq!(b.message(), None);
     b.arrive(&[3; 16]);
     assert_eq!(b.message().map(|m| (m.position, m.bytes)), Some((0, 16)));

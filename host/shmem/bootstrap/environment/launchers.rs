@@ -21,9 +21,9 @@ pub(super) const INDEXED_JOB: &str = "Kubernetes Indexed Job";
 
 /// The place where a launcher's ranks can meet.
 #[derive(Clone, Copy, Debug)]
-enum Meet {
+enum Rendezvous {
     /// The launcher gives none.
-    Nowhere,
+    Unknown,
     /// The port after that of torch's own store.
     Torch,
     /// The first host of a job step.
@@ -40,7 +40,7 @@ pub(super) struct Row {
     pub(super) size: &'static [&'static str],
     pub(super) local_rank: Option<&'static str>,
     pub(super) local_size: Option<&'static str>,
-    meet: Meet,
+    rendezvous: Rendezvous,
 }
 
 /// The launchers, inner ones first: an `mpirun` inside a Slurm job sets both kinds of variables, and its own are right.
@@ -51,7 +51,7 @@ pub(super) const ROWS: [Row; 12] = [
         size: &[SIZE],
         local_rank: Some("WARPBELL_LOCAL_RANK"),
         local_size: Some("WARPBELL_LOCAL_SIZE"),
-        meet: Meet::Nowhere,
+        rendezvous: Rendezvous::Unknown,
     },
     Row {
         via: "torchrun",
@@ -59,7 +59,7 @@ pub(super) const ROWS: [Row; 12] = [
         size: &["WORLD_SIZE"],
         local_rank: Some("LOCAL_RANK"),
         local_size: Some("LOCAL_WORLD_SIZE"),
-        meet: Meet::Torch,
+        rendezvous: Rendezvous::Torch,
     },
     Row {
         via: "Open MPI",
@@ -67,7 +67,7 @@ pub(super) const ROWS: [Row; 12] = [
         size: &["OMPI_COMM_WORLD_SIZE"],
         local_rank: Some("OMPI_COMM_WORLD_LOCAL_RANK"),
         local_size: Some("OMPI_COMM_WORLD_LOCAL_SIZE"),
-        meet: Meet::Nowhere,
+        rendezvous: Rendezvous::Unknown,
     },
     Row {
         via: "MVAPICH2",
@@ -75,7 +75,7 @@ pub(super) const ROWS: [Row; 12] = [
         size: &["MV2_COMM_WORLD_SIZE"],
         local_rank: Some("MV2_COMM_WORLD_LOCAL_RANK"),
         local_size: Some("MV2_COMM_WORLD_LOCAL_SIZE"),
-        meet: Meet::Nowhere,
+        rendezvous: Rendezvous::Unknown,
     },
     Row {
         via: "PMI",
@@ -83,7 +83,7 @@ pub(super) const ROWS: [Row; 12] = [
         size: &["PMI_SIZE"],
         local_rank: Some("MPI_LOCALRANKID"),
         local_size: Some("MPI_LOCALNRANKS"),
-        meet: Meet::Nowhere,
+        rendezvous: Rendezvous::Unknown,
     },
     // Hydra with `-pmi-port`: the rank is asked for at the port, in PMI's protocol.
     Row {
@@ -92,16 +92,23 @@ pub(super) const ROWS: [Row; 12] = [
         size: &["PMI_ID"],
         local_rank: None,
         local_size: None,
-        meet: Meet::Nowhere,
+        rendezvous: Rendezvous::Unknown,
     },
-    Row { via: "PMIx", rank: "PMIX_RANK", size: &[], local_rank: None, local_size: None, meet: Meet::Nowhere },
+    Row {
+        via: "PMIx",
+        rank: "PMIX_RANK",
+        size: &[],
+        local_rank: None,
+        local_size: None,
+        rendezvous: Rendezvous::Unknown,
+    },
     Row {
         via: "Slurm",
         rank: "SLURM_PROCID",
         size: &["SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "SLURM_NPROCS"],
         local_rank: Some("SLURM_LOCALID"),
         local_size: None,
-        meet: Meet::Slurm,
+        rendezvous: Rendezvous::Slurm,
     },
     Row {
         via: "Flux",
@@ -109,7 +116,7 @@ pub(super) const ROWS: [Row; 12] = [
         size: &["FLUX_JOB_SIZE"],
         local_rank: Some("FLUX_TASK_LOCAL_ID"),
         local_size: None,
-        meet: Meet::Nowhere,
+        rendezvous: Rendezvous::Unknown,
     },
     Row {
         via: "Cray PALS",
@@ -117,7 +124,7 @@ pub(super) const ROWS: [Row; 12] = [
         size: &[],
         local_rank: Some("PALS_LOCAL_RANKID"),
         local_size: None,
-        meet: Meet::Nowhere,
+        rendezvous: Rendezvous::Unknown,
     },
     Row {
         via: "LeaderWorkerSet",
@@ -125,7 +132,7 @@ pub(super) const ROWS: [Row; 12] = [
         size: &["LWS_GROUP_SIZE"],
         local_rank: None,
         local_size: None,
-        meet: Meet::Host("LWS_LEADER_ADDRESS"),
+        rendezvous: Rendezvous::Host("LWS_LEADER_ADDRESS"),
     },
     Row {
         via: INDEXED_JOB,
@@ -133,7 +140,7 @@ pub(super) const ROWS: [Row; 12] = [
         size: &[],
         local_rank: None,
         local_size: None,
-        meet: Meet::Nowhere,
+        rendezvous: Rendezvous::Unknown,
     },
 ];
 
@@ -184,7 +191,7 @@ impl Row {
             let expected = "write a number of at least 1".to_owned();
             return Err(BootstrapError::Variable { variable, value: "0".to_owned(), expected });
         }
-        if let Meet::Slurm = self.meet {
+        if let Rendezvous::Slurm = self.rendezvous {
             local_size = slurm_local_size(environment);
         }
         let size = sized.map(|(name, value)| Ok((size(name, value)?, name))).transpose()?;
@@ -203,9 +210,9 @@ impl Row {
 
     fn store(&self, environment: &Environment) -> Result<Option<String>, BootstrapError> {
         let get = |name| get(environment, name);
-        let store = match self.meet {
-            Meet::Nowhere => None,
-            Meet::Torch => match (get("MASTER_ADDR"), get("MASTER_PORT")) {
+        let store = match self.rendezvous {
+            Rendezvous::Unknown => None,
+            Rendezvous::Torch => match (get("MASTER_ADDR"), get("MASTER_PORT")) {
                 (Some(host), Some(value)) => {
                     // The port itself belongs to torch, whose store often listens there already.
                     let port = port("MASTER_PORT", value)?.checked_add(1).unwrap_or(DEFAULT_PORT);
@@ -217,7 +224,7 @@ impl Row {
                 }
                 _ => None,
             },
-            Meet::Slurm => {
+            Rendezvous::Slurm => {
                 let lists = ["SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_NODELIST"];
                 let list = lists.into_iter().find_map(|name| Some((name, get(name)?)));
                 let host = list.map(|(name, value)| {
@@ -229,7 +236,7 @@ impl Row {
                 });
                 host.transpose()?.map(|host| address_of(&host, slurm_port(environment)))
             }
-            Meet::Host(name) => get(name).map(|host| address_of(host, DEFAULT_PORT)),
+            Rendezvous::Host(name) => get(name).map(|host| address_of(host, DEFAULT_PORT)),
         };
         Ok(store)
     }

@@ -119,7 +119,7 @@ impl Launched {
     }
 
     /// Returns the store's address, or the error that asks for it.
-    pub(super) fn meeting_point(&self) -> Result<&str, BootstrapError> {
+    pub(super) fn store_address(&self) -> Result<&str, BootstrapError> {
         let hint = if self.via == INDEXED_JOB {
             " (the host is <job>-0.<service> where the pods have a headless service)"
         } else {

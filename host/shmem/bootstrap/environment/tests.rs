@@ -156,7 +156,7 @@ fn indexed_job() {
     assert!(e.contains("JOB_COMPLETION_INDEX is `2`") && e.contains("WARPBELL_SIZE says 2"), "{e}");
     let text = "JOB_COMPLETION_INDEX=2 WARPBELL_SIZE=4";
     is(text, [2, 4], [None, None], None, "Kubernetes Indexed Job");
-    let e = launched(text).meeting_point().unwrap_err().to_string();
+    let e = launched(text).store_address().unwrap_err().to_string();
     assert!(e.contains("WARPBELL_STORE=host:port") && e.contains("<job>-0.<service>"), "{e}");
 }
 

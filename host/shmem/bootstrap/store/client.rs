@@ -5,7 +5,7 @@ use super::server::{CLOSED, Server, keep_alive, reason};
 use super::wire::{GREETING, Inbox, MAX_ALERT, MAX_BYTES, Message, PROTOCOL, sealed, terms};
 use crate::engine::abi;
 use crate::handshake::{Fault, Greeting, Initiator, Next, Parties, Seal, Seals};
-use crate::shmem::bootstrap::loss::{Hear, Losses, Tell};
+use crate::shmem::bootstrap::loss::{AlertCallback, LossCallback, Losses};
 use crate::shmem::bootstrap::{AlertListener, Bootstrap, BootstrapError, LEFT, Launched, LostRank, Route, Secret};
 use crate::this_host;
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -74,7 +74,7 @@ struct State {
     left: BTreeMap<usize, u64>,
     losses: Losses,
     /// The callback for alerts.
-    hear: Option<Hear>,
+    on_alert: Option<AlertCallback>,
     failed: Option<BootstrapError>,
     /// True once the connection has ended.
     ended: bool,
@@ -120,7 +120,7 @@ impl Member {
         let listener = match launched.listener {
             _ if !runs_store => None,
             Some(descriptor) => Some(inherited(descriptor)?),
-            None => Some(listen(launched.meeting_point()?)?),
+            None => Some(listen(launched.store_address()?)?),
         };
         Self::join_with(launched, listener, secret, within)
     }
@@ -133,7 +133,7 @@ impl Member {
         within: Duration,
     ) -> Result<Self, BootstrapError> {
         let start = Instant::now();
-        let store = launched.meeting_point()?;
+        let store = launched.store_address()?;
         let mut server = None;
         let mut own = None;
         if let Some(listener) = listener {
@@ -172,7 +172,7 @@ impl Member {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             who: who(),
         })?;
-        this.wait(Message::MEETING, start, within, |state| state.begun.then_some(()))?;
+        this.wait(Message::RENDEZVOUS, start, within, |state| state.begun.then_some(()))?;
         Ok(this)
     }
 
@@ -276,11 +276,11 @@ impl Bootstrap for Member {
         Ok(parts.into_iter().flatten().collect())
     }
 
-    fn on_loss(&self, tell: Box<dyn Fn(&LostRank) + Send + Sync>) {
-        let tell: Tell = tell.into();
-        let known = self.shared.state().losses.listen(tell.clone());
+    fn on_loss(&self, callback: Box<dyn Fn(&LostRank) + Send + Sync>) {
+        let callback: LossCallback = callback.into();
+        let known = self.shared.state().losses.listen(callback.clone());
         for lost in known {
-            tell(&lost);
+            callback(&lost);
         }
     }
 
@@ -290,8 +290,8 @@ impl Bootstrap for Member {
         let _ = self.say(&Message::Alert { rank: rank as u32, bytes });
     }
 
-    fn on_alert(&self, tell: AlertListener) {
-        self.shared.state().hear = Some(tell.into());
+    fn on_alert(&self, callback: AlertListener) {
+        self.shared.state().on_alert = Some(callback.into());
     }
 
     fn leave(&self) {
@@ -357,7 +357,7 @@ impl State {
         if let Some(lost) = self.losses.first() {
             return Some(BootstrapError::Lost(lost.clone()));
         }
-        let left = self.left.iter().find(|(_, rounds)| round == Message::MEETING || **rounds <= round);
+        let left = self.left.iter().find(|(_, rounds)| round == Message::RENDEZVOUS || **rounds <= round);
         left.map(|(rank, _)| BootstrapError::Lost(LostRank::new(*rank, LEFT))).or_else(|| self.failed.clone())
     }
 }
@@ -384,7 +384,7 @@ impl Reader {
             loop {
                 match inbox.message(&mut self.seal, usize::MAX) {
                     Ok(Some(message)) => {
-                        if !self.hear(message) {
+                        if !self.on_alert(message) {
                             break 'connection "the store sent a message that only a rank may send".to_owned();
                         }
                     }
@@ -403,15 +403,15 @@ impl Reader {
         } else {
             LostRank::new(0, why)
         };
-        let tell = if orderly { Vec::new() } else { state.losses.add(lost.clone()) };
+        let callback = if orderly { Vec::new() } else { state.losses.add(lost.clone()) };
         drop(state);
         // Runs the callbacks first: a waiting caller may end this process.
-        tell.iter().for_each(|tell| tell(&lost));
+        callback.iter().for_each(|callback| callback(&lost));
         self.shared.changed.notify_all();
     }
 
     /// Handles a message. Returns false for a message that a member must not get.
-    fn hear(&self, message: Message) -> bool {
+    fn on_alert(&self, message: Message) -> bool {
         let mut state = self.shared.state();
         let mut lost = None;
         match message {
@@ -428,17 +428,17 @@ impl Reader {
                 state.missing = Some((round, ranks, note));
             }
             Message::Lost(rank) => {
-                let tell = state.losses.add(rank.clone());
-                lost = Some((rank, tell));
+                let callback = state.losses.add(rank.clone());
+                lost = Some((rank, callback));
             }
             Message::Left { rank, rounds } => {
                 state.left.insert(rank as usize, rounds);
             }
             Message::Alert { rank, bytes } => {
-                let hear = state.hear.clone();
+                let on_alert = state.on_alert.clone();
                 drop(state);
-                if let Some(hear) = hear {
-                    hear(rank as usize, &bytes);
+                if let Some(on_alert) = on_alert {
+                    on_alert(rank as usize, &bytes);
                 }
                 return true;
             }
@@ -446,8 +446,8 @@ impl Reader {
             _ => return false,
         }
         drop(state);
-        if let Some((rank, tell)) = lost {
-            tell.iter().for_each(|tell| tell(&rank));
+        if let Some((rank, callback)) = lost {
+            callback.iter().for_each(|callback| callback(&rank));
         }
         self.shared.changed.notify_all();
         true
@@ -520,7 +520,7 @@ fn attempt(
     let (mut initiator, hello) = Initiator::new(terms(secret), Parties::default()).map_err(over)?;
     stream.write_all(&hello).map_err(again)?;
     loop {
-        match initiator.hear(&answer(&mut stream, store)?).map_err(over)? {
+        match initiator.read_message(&answer(&mut stream, store)?).map_err(over)? {
             Next::Say(bytes) => stream.write_all(&bytes).map_err(again)?,
             Next::Open { say, seals, .. } => {
                 stream.write_all(&say).map_err(again)?;

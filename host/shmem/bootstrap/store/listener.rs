@@ -31,7 +31,8 @@ pub(super) fn inherited(descriptor: RawFd) -> Result<TcpListener, BootstrapError
     if !is_tcp || !socket.is_listener().unwrap_or(false) {
         return Err(wrong());
     }
-    // SAFETY: as for the first call. If it fails, programs started later get the descriptor, but do not use it.
+    // SAFETY: the descriptor is the one that the first call created. If this call fails, programs started later get the
+    // descriptor, but do not use it.
     unsafe { libc::fcntl(descriptor, libc::F_SETFD, libc::FD_CLOEXEC) };
     Ok(socket.into())
 }

@@ -155,7 +155,7 @@ enum Stage {
     Member { seals: Box<Seals>, joined: bool },
 }
 
-/// The fate of a connection after an event.
+/// The next state of a connection after an event.
 enum Next {
     Stay,
     /// The connection ends, for this reason.
@@ -299,7 +299,7 @@ impl Store {
             let note = note(&self.turned_away);
             match self.worlds.message(id, message, &note) {
                 Ok(out) => self.say(out),
-                Err(misstep) => return Next::End(misstep.0.to_owned()),
+                Err(violation) => return Next::End(violation.0.to_owned()),
             }
         }
     }
@@ -307,7 +307,7 @@ impl Store {
     fn greet(&mut self, id: Id, greeting: Greeting) -> Next {
         let Some(c) = self.connections.get_mut(&id) else { return Next::Stay };
         let Stage::Greeting(responder) = &mut c.stage else { return Next::Stay };
-        match responder.hear(&greeting) {
+        match responder.read_message(&greeting) {
             Ok(handshake::Next::Say(bytes)) => c.outgoing.extend(bytes),
             Ok(handshake::Next::Open { say, seals, .. }) => {
                 c.outgoing.extend(say);

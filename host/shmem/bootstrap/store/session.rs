@@ -18,7 +18,7 @@ pub(super) struct Outcome {
 
 /// A violation of the protocol by a member, with its description.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Misstep(pub(super) &'static str);
+pub(super) struct ProtocolViolation(pub(super) &'static str);
 
 /// The worlds of a store. A program may end its world and begin the next one while other ranks are still at the end of
 /// the first.
@@ -60,17 +60,17 @@ struct Rank {
 
 impl Worlds {
     /// Handles a message of a member. `note` names the connections that were turned away so far.
-    pub(super) fn message(&mut self, id: Id, message: Message, note: &str) -> Result<Outcome, Misstep> {
+    pub(super) fn message(&mut self, id: Id, message: Message, note: &str) -> Result<Outcome, ProtocolViolation> {
         match (message, self.members.get(&id).copied()) {
             (Message::Join { rank, size, fingerprint, version, who }, None) => {
                 Ok(self.join(id, Joining { rank: rank as usize, size: size as usize, fingerprint, version, who }))
             }
-            (_, None) => Err(Misstep("it sent a message before it joined")),
+            (_, None) => Err(ProtocolViolation("it sent a message before it joined")),
             (Message::Give { round, bytes }, Some(place)) => self.give(place, round, bytes),
             (Message::Withdraw { round }, Some(place)) => Ok(self.withdraw(id, place, round, note)),
             (Message::Leave, Some(place)) => Ok(self.leave(id, place)),
             (Message::Alert { rank, bytes }, Some(place)) => self.alert(place, rank as usize, bytes),
-            (_, Some(_)) => Err(Misstep("it sent a message that only the store may send")),
+            (_, Some(_)) => Err(ProtocolViolation("it sent a message that only the store may send")),
         }
     }
 
@@ -145,11 +145,11 @@ impl Worlds {
         out
     }
 
-    fn give(&mut self, place: Place, round: u64, bytes: Vec<u8>) -> Result<Outcome, Misstep> {
+    fn give(&mut self, place: Place, round: u64, bytes: Vec<u8>) -> Result<Outcome, ProtocolViolation> {
         let mut out = Outcome::default();
         let Some(world) = self.worlds.get_mut(&place.world) else { return Ok(out) };
         if round != world.round || world.given[place.rank].is_some() || !world.begun {
-            return Err(Misstep("it sent data for an exchange that is not the current one"));
+            return Err(ProtocolViolation("it sent data for an exchange that is not the current one"));
         }
         world.given[place.rank] = Some(bytes);
         if world.given.iter().all(Option::is_some) {
@@ -162,10 +162,10 @@ impl Worlds {
         Ok(out)
     }
 
-    fn alert(&self, place: Place, to: usize, bytes: Vec<u8>) -> Result<Outcome, Misstep> {
+    fn alert(&self, place: Place, to: usize, bytes: Vec<u8>) -> Result<Outcome, ProtocolViolation> {
         let mut out = Outcome::default();
         if bytes.len() > MAX_ALERT {
-            return Err(Misstep("it sent an alert that is too long"));
+            return Err(ProtocolViolation("it sent an alert that is too long"));
         }
         // An alert to a rank that is gone is dropped.
         if let Some(id) = self.worlds.get(&place.world).and_then(|w| w.present(to)).and_then(|r| r.id) {
@@ -177,7 +177,7 @@ impl Worlds {
     fn withdraw(&mut self, id: Id, place: Place, round: u64, note: &str) -> Outcome {
         let mut out = Outcome::default();
         let Some(world) = self.worlds.get_mut(&place.world) else { return out };
-        let missing = if round == Message::MEETING && !world.begun {
+        let missing = if round == Message::RENDEZVOUS && !world.begun {
             if let Some(rank) = &mut world.ranks[place.rank] {
                 rank.gave_up = true;
             }
@@ -341,8 +341,8 @@ mod tests {
         let mut worlds = Worlds::default();
         worlds.say(1, join(1, 3));
         let missing = |round, ranks: &[u32]| Message::Missing { round, note: "note".to_owned(), ranks: ranks.to_vec() };
-        let said = worlds.say(1, Message::Withdraw { round: Message::MEETING });
-        assert_eq!(said, [(1, missing(Message::MEETING, &[0, 2]))]);
+        let said = worlds.say(1, Message::Withdraw { round: Message::RENDEZVOUS });
+        assert_eq!(said, [(1, missing(Message::RENDEZVOUS, &[0, 2]))]);
 
         let mut worlds = Worlds::of(3);
         worlds.say(1, give(0, b"1"));
@@ -382,11 +382,11 @@ mod tests {
     }
 
     #[test]
-    fn a_rank_that_goes_before_all_have_come_ends_the_meeting() {
+    fn a_rank_that_leaves_before_all_have_come_ends_the_rendezvous() {
         let mut worlds = Worlds::default();
         worlds.say(0, join(0, 3));
         worlds.say(1, join(1, 3));
-        worlds.say(1, Message::Withdraw { round: Message::MEETING });
+        worlds.say(1, Message::Withdraw { round: Message::RENDEZVOUS });
         let said = worlds.closed(1, "connection closed").send;
         assert_eq!(*said[0].1, Message::Lost(LostRank::new(1, "it gave up waiting for rank 2")));
         // A rank that joins now waits in a new world.

@@ -469,7 +469,7 @@ fn insider(store: &str) -> (TcpStream, Seal) {
     loop {
         let mut answer = [0; GREETING];
         stream.read_exact(&mut answer).unwrap();
-        match initiator.hear(&read(&answer)).unwrap() {
+        match initiator.read_message(&read(&answer)).unwrap() {
             Next::Say(bytes) => stream.write_all(&bytes).unwrap(),
             Next::Open { say, seals, .. } => {
                 stream.write_all(&say).unwrap();

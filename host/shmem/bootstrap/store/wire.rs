@@ -55,7 +55,7 @@ pub enum Message {
     },
     /// Member: stops waiting, and asks for the missing ranks.
     Withdraw {
-        /// The exchange, or [`Message::MEETING`] before the first.
+        /// The exchange, or [`Message::RENDEZVOUS`] before the first.
         round: u64,
     },
     /// Member: leaves in order.
@@ -101,8 +101,8 @@ pub enum Message {
 }
 
 impl Message {
-    /// The `round` of the meeting before the first exchange.
-    pub const MEETING: u64 = u64::MAX;
+    /// The `round` of the rendezvous before the first exchange.
+    pub const RENDEZVOUS: u64 = u64::MAX;
 
     /// Encodes the message.
     pub fn encode(&self) -> Vec<u8> {
@@ -242,7 +242,7 @@ impl Reader<'_> {
 
 /// The error for bytes that cannot be decoded. The connection must then end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Broken(pub &'static str);
+pub struct MalformedInput(pub &'static str);
 
 /// Received bytes that are not decoded yet.
 #[derive(Debug, Default)]
@@ -267,8 +267,8 @@ impl Inbox {
     }
 
     /// Returns the next greeting, once it is complete.
-    pub(super) fn greeting(&mut self) -> Result<Option<Greeting>, Broken> {
-        let greeting = Greeting::read(&PROTOCOL, self.waiting()).map_err(|_| Broken("no greeting"))?;
+    pub(super) fn greeting(&mut self) -> Result<Option<Greeting>, MalformedInput> {
+        let greeting = Greeting::read(&PROTOCOL, self.waiting()).map_err(|_| MalformedInput("no greeting"))?;
         Ok(greeting.map(|(greeting, bytes)| {
             self.read += bytes;
             greeting
@@ -276,15 +276,15 @@ impl Inbox {
     }
 
     /// Returns the next sealed message of at most `most` bytes, once it is complete.
-    pub(super) fn message(&mut self, seal: &mut Seal, most: usize) -> Result<Option<Message>, Broken> {
+    pub(super) fn message(&mut self, seal: &mut Seal, most: usize) -> Result<Option<Message>, MalformedInput> {
         let mut bytes = Vec::new();
         let opened = seal.open(self.waiting(), 0..=most.min(MAX_MESSAGE), &mut bytes).map_err(|e| match e {
-            handshake::Broken::Length => Broken("a message that is too long"),
-            handshake::Broken::Tag => Broken("a message that is not authentic"),
-            handshake::Broken::Exhausted => Broken("more messages than a connection has numbers for"),
+            handshake::FrameError::Length => MalformedInput("a message that is too long"),
+            handshake::FrameError::Tag => MalformedInput("a message that is not authentic"),
+            handshake::FrameError::Exhausted => MalformedInput("more messages than a connection has numbers for"),
         })?;
         let Some(end) = opened else { return Ok(None) };
-        let message = Message::decode(&bytes).ok_or(Broken("a message that cannot be read"))?;
+        let message = Message::decode(&bytes).ok_or(MalformedInput("a message that cannot be read"))?;
         self.read += end;
         Ok(Some(message))
     }
@@ -301,7 +301,7 @@ impl Inbox {
             match inbox.greeting() {
                 Ok(Some(greeting)) => {
                     understood += 1;
-                    assert!(store.hear(&greeting).is_err(), "a stranger gets more than a refusal");
+                    assert!(store.read_message(&greeting).is_err(), "a stranger gets more than a refusal");
                 }
                 Ok(None) => {}
                 Err(_) => return understood,
@@ -384,7 +384,7 @@ mod tests {
     fn lengths_that_nobody_may_send_end_the_connection_before_the_bytes_come() {
         let mut inbox = Inbox::default();
         inbox.extend(&(MAX_JOIN as u32 + 1).to_le_bytes());
-        assert_eq!(inbox.message(&mut ends().1, MAX_JOIN), Err(Broken("a message that is too long")));
+        assert_eq!(inbox.message(&mut ends().1, MAX_JOIN), Err(MalformedInput("a message that is too long")));
         let mut inbox = Inbox::default();
         inbox.extend(&u32::MAX.to_le_bytes());
         assert!(inbox.message(&mut ends().1, usize::MAX).is_err());

@@ -222,7 +222,7 @@ fn a_wrong_key_ends_its_connection_and_nothing_is_written() {
     let RunError::Operations { errors, .. } = failed else { panic!("{failed}") };
     assert!(is_pathing_error(errors[0].outcome), "{errors:?}");
     assert_eq!(buffer.get_slice::<u8>(0, 512).unwrap(), [0xee; 512]);
-    // SAFETY: as above.
+    // SAFETY: the volume's description is memory of this process, which no kernel reads now.
     unsafe { key.write(key.read() ^ 1) };
     until("the association", || m.connection.counters().reconnects > 0);
     m.volume.recover().unwrap();

@@ -37,7 +37,7 @@ pub(super) struct Watch(&'static Slot);
 
 // SAFETY: a slot has only atomics, and a pointer to another slot that never changes.
 unsafe impl Send for Watch {}
-// SAFETY: as above.
+// SAFETY: a slot has only atomics, and a pointer to another slot that never changes.
 unsafe impl Sync for Watch {}
 
 impl Watch {
@@ -135,7 +135,7 @@ fn replace(address: usize) -> bool {
     let errno = unsafe { *libc::__errno_location() };
     // SAFETY: only the store reads the mapping of this page, and its file has nothing there.
     let put = unsafe { libc::mmap(start as *mut _, page, libc::PROT_READ, flags, -1, 0) };
-    // SAFETY: as above.
+    // SAFETY: errno is this thread's own.
     unsafe { *libc::__errno_location() = errno };
     put != libc::MAP_FAILED
 }

@@ -54,7 +54,7 @@ struct Map {
 
 // SAFETY: the store owns the mapping, and only raw copies read it.
 unsafe impl Send for Map {}
-// SAFETY: as above.
+// SAFETY: only raw copies read the mapping, which threads may make at the same time.
 unsafe impl Sync for Map {}
 
 impl Drop for Map {
@@ -378,7 +378,7 @@ impl FileStore {
             // SAFETY: this function owns the buffer.
             unsafe { self.transfer(&mut whole(), offset, true, durable) }
         } else {
-            // SAFETY: as above.
+            // SAFETY: this function owns the buffer.
             unsafe { self.transfer(&mut whole(), offset, false, false) }?;
             copy(false);
             Ok(())

@@ -26,7 +26,7 @@ struct rendezvous {
 
 struct warp_state {
   // The lanes of a mask may meet while lanes outside it wait in a larger mask with the same lowest lane: the sizes tell them apart.
-  rendezvous meeting[WB_WARP_WIDTH][WB_WARP_WIDTH + 1];
+  rendezvous barriers[WB_WARP_WIDTH][WB_WARP_WIDTH + 1];
   std::atomic<uint64_t> value[WB_WARP_WIDTH] = {};
 };
 
@@ -75,7 +75,7 @@ inline void sync(uint32_t mask) {
   if constexpr (WB_WARP_WIDTH > 1) {
     const uint32_t count = static_cast<uint32_t>(__builtin_popcount(mask));
     if (count == 1) return;
-    rendezvous& m = here().warp->meeting[__builtin_ctz(mask)][count];
+    rendezvous& m = here().warp->barriers[__builtin_ctz(mask)][count];
     barrier(m.arrived, m.generation, count);
   }
 }

@@ -124,12 +124,12 @@ WB_FN outcome team_calls<Self>::reduce_large(S s, Op op, T* dest, const T* sourc
   const size_t short_of = (sizeof(wide) - (to & (sizeof(wide) - 1))) % sizeof(wide) / sizeof(T);
   const size_t head = !agree ? 0 : short_of < n ? short_of : n;
   const size_t words = agree ? (n - head) / in_wide : 0, body = head + words * in_wide;
-  outcome met{};
+  outcome arrived{};
   // One copy of the code for both synchronisations, and one for both pieces.
 #pragma unroll 1
-  for (uint32_t times = 0; times < 2 && met; ++times) {
-    met = meet_now(s, WB_CALL_REDUCE, channel);
-    if (times == 1 || !met) break;
+  for (uint32_t times = 0; times < 2 && arrived; ++times) {
+    arrived = barrier_wait_now(s, WB_CALL_REDUCE, channel);
+    if (times == 1 || !arrived) break;
     reduce_words<wide>(s, op, dest + head, source + head, words * me / size, words * (me + 1) / size);
 #pragma unroll 1
     for (uint32_t piece = 0; piece < 2; ++piece) {
@@ -137,7 +137,7 @@ WB_FN outcome team_calls<Self>::reduce_large(S s, Op op, T* dest, const T* sourc
       reduce_words<narrow>(s, op, dest + begin, source + begin, all * me / size, all * (me + 1) / size);
     }
   }
-  return met;
+  return arrived;
 }
 
 // Combines words `first` to `last` of all sources, and stores them to all dests. The threads of the scope share them.
@@ -193,7 +193,7 @@ WB_FN outcome team_calls<Self>::reduce_by_network(S s, Op op, T* dest, const T* 
   // Both buffers of the channel, partitioned differently.
   const uint64_t room = address(scratch(channel, 0, 0));
   const size_t slot = size_t{2} * team().scratch_bytes, most = slot / sizeof(T);
-  uint32_t ended = in_network<&network_team::meet_all>(over_network(), team(), s.number, WB_CALL_REDUCE, channel);
+  uint32_t ended = in_network<&network_team::barrier_by_network>(over_network(), team(), s.number, WB_CALL_REDUCE, channel);
 #pragma unroll 1
   for (size_t begin = first; begin < last && ended == WB_DONE; begin += most) {
     const size_t count = last - begin < most ? last - begin : most;
@@ -265,8 +265,8 @@ WB_FN_COLD uint32_t network_team::leave(by_value<network_world> world, by_value<
   const size_t lines = size_t{2} * team.size * (team.scratch_bytes / sizeof(line::words));
   for (size_t i = s.rank(); i < lines; i += s.count()) order::store<order::relaxed, order::world>(all + i, line::words{0, 0});
   const uint32_t ended = t.finish(s, WB_CALL_REDUCE, channel);
-  const outcome met = t.meet(s, WB_CALL_REDUCE, channel);
-  return together(s, met ? ended : met.word).word;
+  const outcome arrived = t.barrier_wait(s, WB_CALL_REDUCE, channel);
+  return together(s, arrived ? ended : arrived.word).word;
 }
 
 }  // namespace warpbell

@@ -31,13 +31,13 @@ template <class Self> WB_FN order::detail::pair* team_calls<Self>::scratch(uint3
 template <class Self> template <class S> WB_FN outcome team_calls<Self>::clear_scratch(S s, wb_shmem_call call, uint32_t channel) const {
   line::words* all = scratch(channel, 0, 0);
   const size_t n = size_t{2} * team().size * (team().scratch_bytes / sizeof(line::words));
-  outcome met{};
+  outcome arrived{};
 #pragma unroll 1
-  for (uint32_t times = 0; times < 2 && met; ++times) {
+  for (uint32_t times = 0; times < 2 && arrived; ++times) {
     for (size_t i = s.rank(); times == 1 && i < n; i += s.count()) order::store<order::relaxed, order::world>(all + i, line::words{0, 0});
-    met = meet(s, call, channel);
+    arrived = barrier_wait(s, call, channel);
   }
-  return met;
+  return arrived;
 }
 
 template <class Self> template <class S, class T>

@@ -66,7 +66,7 @@ template <class Self> class team_calls {
   /// @brief Returns the description that the host wrote.
   WB_FN const wb_team& raw() const { return team(); }
 
-  // --- meeting -------------------------------------------------------------------------------------------------------
+  // --- barriers ------------------------------------------------------------------------------------------------------
 
   /// @brief Waits until every member has called this. All threads of scope `s` on every member call this.
   ///
@@ -208,10 +208,10 @@ template <class Self> class team_calls {
     return outcome{failed && word == WB_DONE ? status_word(WB_STOPPED) : word};
   }
 
-  template <class S> WB_FN outcome meet(S s, wb_shmem_call call, uint32_t channel) const;
+  template <class S> WB_FN outcome barrier_wait(S s, wb_shmem_call call, uint32_t channel) const;
 
   // The calls, after the data paths to the members have been determined.
-  template <class S> WB_FN outcome meet_now(S s, wb_shmem_call call, uint32_t channel) const;
+  template <class S> WB_FN outcome barrier_wait_now(S s, wb_shmem_call call, uint32_t channel) const;
   template <class S> WB_FN outcome broadcast_now(S s, uint64_t dest, uint64_t source, size_t bytes, uint32_t root, uint32_t channel) const;
   template <class S, class T> WB_FN outcome exchange_now(S s, wb_shmem_call call, T* dest, size_t dest_pitch, const T* source,
                                                          size_t source_pitch, size_t n, uint32_t channel) const;
@@ -239,8 +239,8 @@ class network_team : public team_calls<network_team> {
   WB_FN const network_world& world() const { return w_; }
   WB_FN const wb_team& team() const { return t_; }
 
-  static WB_FN_COLD uint32_t meet_all(by_value<network_world> world, by_value<wb_team> team, uint32_t scope, wb_shmem_call call,
-                                      uint32_t channel);
+  static WB_FN_COLD uint32_t barrier_by_network(by_value<network_world> world, by_value<wb_team> team, uint32_t scope, wb_shmem_call call,
+                                                uint32_t channel);
   static WB_FN_COLD uint32_t broadcast_bytes(by_value<network_world> world, by_value<wb_team> team, uint32_t scope, uint64_t dest,
                                              uint64_t source, uint64_t bytes, uint32_t root, uint32_t channel);
   // Pitches are in bytes.
@@ -306,7 +306,7 @@ template <class S> WB_FN outcome world_ref::sync_all(S s) const { return world_t
 // the rounds it has heard of all members, directly or not. With up to 32 members one round is enough. The words count, so that none
 // has to be cleared. Each thread of the scope tells and waits for its share, after one fence, which also covers the other threads'
 // accesses before the scope's sync.
-template <class Self> template <class S> WB_FN outcome team_calls<Self>::meet_now(S s, wb_shmem_call call, uint32_t channel) const {
+template <class Self> template <class S> WB_FN outcome team_calls<Self>::barrier_wait_now(S s, wb_shmem_call call, uint32_t channel) const {
   const uint32_t size = team().size;
   wb_team_rounds* mine = rounds(channel);
   uint64_t* words = team().sync + uint64_t{channel} * WB_SYNC_ROUNDS * WB_SYNC_SLOTS;
@@ -330,28 +330,28 @@ template <class Self> template <class S> WB_FN outcome team_calls<Self>::meet_no
   return together(s, word);
 }
 
-WB_FN_COLD uint32_t network_team::meet_all(by_value<network_world> world, by_value<wb_team> team, uint32_t scope, wb_shmem_call call,
-                                           uint32_t channel) {
-  return network_team(world, team).meet_now(scope::numbered{scope}, call, channel).word;
+WB_FN_COLD uint32_t network_team::barrier_by_network(by_value<network_world> world, by_value<wb_team> team, uint32_t scope,
+                                                     wb_shmem_call call, uint32_t channel) {
+  return network_team(world, team).barrier_wait_now(scope::numbered{scope}, call, channel).word;
 }
 
-template <class Self> template <class S> WB_FN outcome team_calls<Self>::meet(S s, wb_shmem_call call, uint32_t channel) const {
-  if (all_by_stores()) return meet_now(s, call, channel);
-  return outcome{in_network<&network_team::meet_all>(over_network(), team(), s.number, call, channel)};
+template <class Self> template <class S> WB_FN outcome team_calls<Self>::barrier_wait(S s, wb_shmem_call call, uint32_t channel) const {
+  if (all_by_stores()) return barrier_wait_now(s, call, channel);
+  return outcome{in_network<&network_team::barrier_by_network>(over_network(), team(), s.number, call, channel)};
 }
 
 template <class Self> template <class S> WB_FN outcome team_calls<Self>::sync(S s, uint32_t channel) const {
   const uint64_t* words = team().sync;
   if (!begins(s, WB_CALL_BARRIER, words, 0, channel)) return outcome{status_word(WB_BAD_ARGUMENT)};
-  return meet(s, WB_CALL_BARRIER, channel);
+  return barrier_wait(s, WB_CALL_BARRIER, channel);
 }
 
 // Where stores reach every PE, the fence of the synchronisation completes the puts of all threads of the scope. Otherwise this
 // waits for the puts.
 template <class Self> template <class S> WB_FN outcome team_calls<Self>::barrier(S s, uint32_t channel) const {
   const outcome completed = all_by_stores() ? outcome{} : world().quiet_all(s);
-  const outcome met = sync(s, channel);
-  return met ? completed : met;
+  const outcome arrived = sync(s, channel);
+  return arrived ? completed : arrived;
 }
 
 }  // namespace warpbell

@@ -11,7 +11,7 @@ use warpbell::storage::{DriveSpec, OpenController};
 use warpbell::wire::nvme::fields::Field;
 
 #[derive(Args, Clone, Debug)]
-pub struct LookArgs {
+pub struct InspectArgs {
     /// nvme:ADDRESS, soft:FILE or qtest:FILE, with options after commas (docs/devices.md)
     #[arg(value_name = "DEVICE")]
     pub device: OsString,
@@ -22,27 +22,27 @@ pub struct LookArgs {
 }
 
 /// An open controller, and the device specification that led to it.
-pub struct Looked {
+pub struct NamedController {
     /// Name of the device in reports.
     pub device: String,
     pub spec: DriveSpec,
     pub open: OpenController,
 }
 
-impl LookArgs {
+impl InspectArgs {
     /// Opens the controller.
     ///
     /// # Errors
     /// [`Failure::Error`] if the specification is invalid or the controller cannot be opened.
-    pub fn open(&self) -> Result<Looked, Failure> {
+    pub fn open(&self) -> Result<NamedController, Failure> {
         let spec = device::to_look_at(&self.device)?;
         let open = spec.open_controller()?;
         open.set_deadline(self.wait.deadline);
-        Ok(Looked { device: spec.to_string(), spec, open })
+        Ok(NamedController { device: spec.to_string(), spec, open })
     }
 }
 
-impl Looked {
+impl NamedController {
     /// Returns the namespaces to print: the one that the device specification selects, or all active ones.
     ///
     /// # Errors
@@ -69,14 +69,14 @@ struct Report<'a, T: Serialize> {
 /// [`Failure::BrokenPipe`] if standard output was closed, [`Failure::Error`] if the report cannot be written.
 pub fn print<T: Serialize>(
     command: &'static str,
-    args: &LookArgs,
-    looked: &Looked,
+    args: &InspectArgs,
+    opened: &NamedController,
     report: &T,
     text: impl FnOnce(&T) -> Vec<String>,
 ) -> Result<(), Failure> {
     match &args.json.json {
         Some(path) => {
-            let report = Report { device: &looked.device, rest: report };
+            let report = Report { device: &opened.device, rest: report };
             crate::output::write_json(command, &report, path)
         }
         None => text(report).iter().try_for_each(|l| line(format_args!("{l}"))),
