@@ -6,8 +6,8 @@
 // needs a `quiet` and a sync first.
 #pragma once
 
+#include <warpbell/peer_copy.cuh>
 #include <warpbell/shmem/reach.cuh>
-#include <warpbell/shmem/transfer.cuh>
 
 namespace warpbell {
 
