@@ -27,6 +27,9 @@ pub struct Mutation {
 const fn ring(old: &'static str, new: &'static str) -> Edit {
     Edit { header: "ring.cuh", old, new }
 }
+const fn command_ring(old: &'static str, new: &'static str) -> Edit {
+    Edit { header: "command_ring.cuh", old, new }
+}
 const fn nvme(old: &'static str, new: &'static str) -> Edit {
     Edit { header: "nvme.cuh", old, new }
 }
@@ -82,7 +85,7 @@ pub const QUEUE: &[Mutation] = &[
         name: "publishes without waiting for the mark",
         scene: "depth 4, two submitters of two",
         found: "which is not written",
-        edits: &[ring(
+        edits: &[command_ring(
             "WB_FN bool is_marked(uint32_t ticket) const { return order::load<order::acquire>(mark(ticket)) == lap(ticket) + 1; }",
             "WB_FN bool is_marked(uint32_t ticket) const {
                if (MUTATED(\"publishes without waiting for the mark\")) return static_cast<int32_t>(ticket - order::load<order::relaxed>(&q->ticket)) < 0;
@@ -106,7 +109,7 @@ pub const QUEUE: &[Mutation] = &[
         name: "marks without a release",
         scene: "depth 4, late stores",
         found: "can never be over",
-        edits: &[ring(
+        edits: &[command_ring(
             "if (got) order::store<order::release>(mark(ticket), lap(ticket) + 1);",
             "if (got && MUTATED(\"marks without a release\")) order::store<order::relaxed>(mark(ticket), lap(ticket) + 1);
              else if (got) order::store<order::release>(mark(ticket), lap(ticket) + 1);",
@@ -116,7 +119,7 @@ pub const QUEUE: &[Mutation] = &[
         name: "uses a slot again before its completion is consumed",
         scene: "depth 2, two submitters of two",
         found: "a command brought another one's data",
-        edits: &[ring(
+        edits: &[command_ring(
             "& ~(slot::completed | slot::failed)) == 0);",
             "& ~(slot::completed | slot::failed)) == 0 ||
                (MUTATED(\"uses a slot again before its completion is consumed\") && r.has_completed(w, t - r.q->depth)));",
@@ -126,7 +129,7 @@ pub const QUEUE: &[Mutation] = &[
         name: "fills the ring",
         scene: "depth 2, two submitters of two",
         found: "a command brought another one's data",
-        edits: &[ring("    --to;\n", "    if (!MUTATED(\"fills the ring\")) --to;\n")],
+        edits: &[command_ring("    --to;\n", "    if (!MUTATED(\"fills the ring\")) --to;\n")],
     },
     Mutation {
         name: "does not look again after others have tried",

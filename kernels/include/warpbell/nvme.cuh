@@ -16,8 +16,8 @@
 #pragma once
 
 #include <warpbell/capsules/poll.cuh>
+#include <warpbell/command_ring.cuh>
 #include <warpbell/copy.cuh>
-#include <warpbell/ring.cuh>
 #include <warpbell/tags.cuh>
 
 namespace warpbell {

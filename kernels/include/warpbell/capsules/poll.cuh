@@ -10,9 +10,9 @@
 // `next`; a warp that has both locks switches to it and sends them. If the host has given up, they fail too.
 #pragma once
 
+#include <warpbell/command_ring.cuh>
 #include <warpbell/error.cuh>
 #include <warpbell/mlx5/cqe.cuh>
-#include <warpbell/ring.cuh>
 
 namespace warpbell {
 namespace capsules {

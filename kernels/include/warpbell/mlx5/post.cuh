@@ -17,7 +17,7 @@
 
 #include <warpbell/call.cuh>
 #include <warpbell/mlx5/queue.cuh>
-#include <warpbell/shmem/transfer.cuh>
+#include <warpbell/peer_copy.cuh>
 
 namespace warpbell {
 namespace mlx5 {

@@ -29,6 +29,8 @@
 // `completed` over blocks that are not held, and turns them into credit. A block is held while a thread still reads its staging.
 #pragma once
 
+#include <warpbell/clock.cuh>
+#include <warpbell/error.cuh>
 #include <warpbell/mlx5/cqe.cuh>
 #include <warpbell/mlx5/send_ring.cuh>
 #include <warpbell/ring.cuh>

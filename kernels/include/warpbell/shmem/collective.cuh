@@ -16,8 +16,8 @@
 // request for the signal cost no more than two lines.
 #pragma once
 
+#include <warpbell/peer_copy.cuh>
 #include <warpbell/shmem/small.cuh>
-#include <warpbell/shmem/transfer.cuh>
 
 namespace warpbell {
 

@@ -6,8 +6,8 @@
 // needs a `quiet` and a sync first.
 #pragma once
 
+#include <warpbell/peer_copy.cuh>
 #include <warpbell/shmem/reach.cuh>
-#include <warpbell/shmem/transfer.cuh>
 
 namespace warpbell {
 
@@ -256,7 +256,7 @@ class world_rma : public world_base {
   // the elements even of a call that fails at run time, and nothing in that loop may overflow.
   template <class T> static WB_FN uint64_t gap(ptrdiff_t stride) { return static_cast<uint64_t>(stride) * sizeof(T); }
 
-  // Several loads of a thread are in flight before its first store, as in transfer.cuh.
+  // Several loads of a thread are in flight before its first store, as in peer_copy.cuh.
   template <class How, class S, class T>
   static WB_FN void strided(T* to, const T* from, ptrdiff_t to_stride, ptrdiff_t from_stride, size_t n) {
     constexpr uint32_t in_flight = WB_GPU ? 4 : 1;

@@ -15,7 +15,7 @@
 // (network_team).
 #pragma once
 
-#include <warpbell/shmem/transfer.cuh>
+#include <warpbell/peer_copy.cuh>
 #include <warpbell/shmem/world.cuh>
 
 namespace warpbell {

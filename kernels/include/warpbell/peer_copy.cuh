@@ -6,7 +6,6 @@
 
 #include <warpbell/call.cuh>
 #include <warpbell/order.cuh>
-#include <warpbell/shmem/scope.cuh>
 
 namespace warpbell {
 namespace transfer {
