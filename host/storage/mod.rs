@@ -46,6 +46,8 @@ mod sequence_tests;
 #[cfg_attr(not(feature = "soft"), path = "no_soft_drive.rs")]
 mod soft_drive;
 mod stats;
+#[cfg(test)]
+mod stop_tests;
 mod stored;
 mod stored_name;
 mod stream_queue;
