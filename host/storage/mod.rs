@@ -22,6 +22,7 @@ mod copies_tests;
 mod drive;
 mod drive_spec;
 mod error;
+mod failure;
 #[cfg(test)]
 mod fault_tests;
 mod geometry;
