@@ -11,6 +11,7 @@
 //! |---|---|
 //! | `error` | codes, the last error of a thread |
 //! | `object` | handles: reference counts and the check of their type |
+//! | `pointer` | pointers as types with safe methods, and the rule that they rely on |
 //! | `options` | structures that begin with their size, durations, strings |
 //! | `engine` | engines and images |
 //! | `region` | memory: allocated, or the program's own |
@@ -46,6 +47,7 @@ pub mod graph_lists;
 pub mod graph_result;
 mod object;
 mod options;
+mod pointer;
 pub mod region;
 pub mod report;
 pub mod run;
