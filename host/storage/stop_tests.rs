@@ -79,9 +79,7 @@ fn a_cancelled_run_with_reads_in_flight_was_stopped() {
         v.engine().cancel().unwrap();
         run.finish_within(LONG).unwrap_err()
     };
-    each(cancel, |e| {
-        matches!(e, RunError::Stopped { .. }) && e.to_string().contains("cancelled")
-    });
+    each(cancel, |e| matches!(e, RunError::Stopped { .. }) && e.to_string().contains("cancelled"));
 }
 
 #[test]
