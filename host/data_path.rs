@@ -1,5 +1,8 @@
-//! The choices of a data path, in one vocabulary for NVMe and RDMA: queue memory, data landing, doorbell. Uses no other
-//! module.
+//! The choices of a data path, in one vocabulary for NVMe and RDMA: queue memory, data landing, doorbell. Uses
+//! `failure` and `remedy`.
+
+use crate::failure::{ErrorKind, Failure};
+use crate::remedy::Remedies;
 
 /// Error of reading a choice: the word is none of the known values.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -9,6 +12,14 @@ pub struct UnknownWord {
     pub word: String,
     /// The known values, each in backquotes.
     pub known: &'static str,
+}
+
+impl Remedies for UnknownWord {}
+
+impl Failure for UnknownWord {
+    fn kind(&self) -> ErrorKind {
+        ErrorKind::Argument
+    }
 }
 
 /// Declares a choice. `Display`, `FromStr` and `Serialize` use the same word for each value.

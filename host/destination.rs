@@ -3,7 +3,9 @@
 //! Only regular files are replaced. Pipes, terminals and other devices are written in place. So is a descriptor of this
 //! process (`-`, `/dev/stdout`, `/dev/fd/N`): the output continues at the descriptor's current position.
 
+use crate::failure::{ErrorKind, Failure};
 use crate::file_identity::{FileIdentity, holds_volume};
+use crate::remedy::Remedies;
 use std::ffi::CString;
 use std::fs::{self, File, Metadata, OpenOptions, Permissions};
 use std::io::{self, BufWriter, Write};
@@ -78,6 +80,18 @@ pub enum DestinationError {
         /// True if part of the output may remain: in a pipe, a device or a descriptor.
         left: bool,
     },
+}
+
+impl Remedies for DestinationError {}
+
+impl Failure for DestinationError {
+    fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Create { .. } | Self::Write { .. } => ErrorKind::Io,
+            Self::Folder { .. } | Self::Kind { .. } | Self::Link { .. } | Self::InUse { .. } => ErrorKind::Argument,
+            Self::Volume { .. } => ErrorKind::Exists,
+        }
+    }
 }
 
 impl DestinationError {

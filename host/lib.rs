@@ -20,21 +20,22 @@
 //! | [`metrics`] | counters of this process, for monitoring; uses no other module |
 //! | [`pci`] | PCI functions: addresses, properties, users, drivers |
 //! | [`wire`] | layouts of the bytes that a device reads or writes |
-//! | [`destination`] | files that results are written to; uses no other module |
+//! | [`destination`] | files that results are written to; uses `failure` and `remedy` |
 //! | `handshake` | mutual authentication of two ends that share a secret, and encrypted frames; uses no other module |
 //! | `columnar` | Parquet and Arrow files as bytes for their decoders; uses no other module |
 //! | `random` | random bytes from the system; uses no other module |
 //! | `this_host` | identity of this host, its addresses and free memory, and a test whether another process is on it; uses no other module |
-//! | `data_path` | the choices of a data path: queue memory, landing, doorbell; uses no other module |
+//! | `data_path` | the choices of a data path: queue memory, landing, doorbell; uses `failure` and `remedy` |
 //! | `refused` | commands that devices refused, with their bytes; uses no other module |
-//! | [`remedy`] | remedies that errors carry as data; uses no other module |
 //! | `idle` | pauses of polling threads; uses no other module |
 //! | `mmio` | stores to device registers; uses no other module |
 //! | [`spec`] | device specifications such as `soft:mem:1G,block=4096`: read, edited and printed; uses `suggest` and `units` |
 //! | `setters` | methods of option structures; uses no other module |
 //! | [`suggest`] | suggestions for mistyped words; uses no other module |
-//! | [`processors`] | number of processors that the program uses; uses no other module |
-//! | [`units`] | sizes, times and counts as users write them; uses no other module |
+//! | [`processors`] | number of processors that the program uses; uses `failure` and `remedy` |
+//! | [`units`] | sizes, times and counts as users write them; uses `failure` and `remedy` |
+//! | [`failure`] | kinds of errors, and the command that failed; uses `remedy` |
+//! | [`remedy`] | remedies that errors carry as data; uses no other module |
 //!
 //! A module uses only modules that stand below it in this table.
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -63,6 +64,7 @@ pub mod doctor;
 pub mod engine;
 #[cfg(all(feature = "storage", feature = "shmem"))]
 pub mod fabrics;
+pub mod failure;
 #[cfg(any(feature = "storage", feature = "soft", feature = "graph"))]
 pub mod file_identity;
 #[cfg(feature = "graph")]

@@ -1,9 +1,11 @@
-//! Number of processors that the program uses; uses no other module.
+//! Number of processors that the program uses; uses `failure` and `remedy`.
 //!
 //! The CPU engine's threads, the service threads of software devices and the spinning of idle threads depend on this
 //! number. The variable [`VARIABLE`] replaces the system's number, so that a program or a test suite runs as on another
 //! machine.
 
+use crate::failure::{ErrorKind, Failure};
+use crate::remedy::Remedies;
 use std::ffi::OsStr;
 use std::sync::OnceLock;
 
@@ -21,6 +23,14 @@ pub const MOST: usize = 1024;
 pub struct BadProcessors {
     /// The variable's value.
     pub value: String,
+}
+
+impl Remedies for BadProcessors {}
+
+impl Failure for BadProcessors {
+    fn kind(&self) -> ErrorKind {
+        ErrorKind::Argument
+    }
 }
 
 /// Returns the number of processors that the program uses: [`VARIABLE`] if it is set, otherwise [`of_system`].

@@ -76,7 +76,9 @@ impl Serialize for Remedy {
 /// An error that carries its remedies.
 pub trait Remedies: Error {
     /// Returns the remedies, the best first. Returns none if none is known, or if the error's text already names it.
-    fn remedies(&self) -> Vec<Remedy>;
+    fn remedies(&self) -> Vec<Remedy> {
+        Vec::new()
+    }
 }
 
 /// Returns an error's text with its remedies in the library's words.

@@ -1,5 +1,7 @@
 //! Sizes, shares, durations and counts as users write and read them.
 
+use crate::failure::{ErrorKind, Failure};
+use crate::remedy::Remedies;
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
@@ -20,6 +22,16 @@ pub enum UnitError {
     /// The text is not a duration.
     #[error("`{0}` is not a time: write a number with ms, s or m, as in 500ms or 10s")]
     Duration(String),
+}
+
+impl Remedies for UnitError {}
+
+impl Failure for UnitError {
+    fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Size(_) | Self::TooLarge(_) | Self::Share(_) | Self::Duration(_) => ErrorKind::Argument,
+        }
+    }
 }
 
 /// A number of bytes. Suffixes are binary, as in fio: `4k`, `64M`, `1G` (also `4K`, `4KiB`, `4096`).

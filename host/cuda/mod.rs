@@ -9,6 +9,7 @@ mod device;
 mod driver;
 mod error;
 mod external;
+mod failure;
 #[cfg(test)]
 pub(crate) mod fake;
 mod garbage;

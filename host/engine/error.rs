@@ -393,12 +393,12 @@ pub enum RunError {
         /// Number of errors, including those for which the log had no space.
         count: u32,
     },
-    /// `Engine::stop_for` was called while the kernel ran.
+    /// `Engine::cancel` or `Engine::stop_for` was called while the kernel ran.
     #[error("kernel `{kernel}` was stopped: {reason}")]
     Stopped {
         /// Name of the kernel.
         kernel: String,
-        /// Reason that the caller gave.
+        /// Reason that the caller gave, or that the engine was cancelled.
         reason: String,
         /// Waits that ended because of the stop: the entries of the error log.
         errors: Vec<OperationError>,

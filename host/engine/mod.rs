@@ -9,6 +9,7 @@ mod cpu_queue;
 #[cfg(test)]
 mod embedding_tests;
 mod error;
+mod failure;
 mod gpu;
 mod image;
 mod pool;
@@ -22,6 +23,7 @@ pub(crate) use args::{Kept, plain};
 pub use builder::EngineBuilder;
 pub use cpu::CpuImage;
 pub use error::{EngineError, OperationError, Outcome, RunError};
+pub use failure::Operations;
 pub use image::Image;
 pub use run::{Grid, Run, RunReport};
 pub(crate) use stream::Awaited;

@@ -126,10 +126,15 @@ impl Control {
         self.flags.set(STOP, 1u32)
     }
 
+    /// Returns true if kernels were told to end, and none was started alone since.
+    pub(super) fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::Acquire)
+    }
+
     /// Returns true if a kernel raised an error, or if all kernels were told to end.
     pub(super) fn has_failed(&self) -> Result<bool, MemoryError> {
         let count: u32 = self.log.get(offset_of!(abi::ErrorLog, count))?;
-        Ok(count != 0 || self.stopped.load(Ordering::Acquire))
+        Ok(count != 0 || self.is_stopped())
     }
 
     fn errors(&self) -> Result<(Vec<OperationError>, u32), MemoryError> {
@@ -192,6 +197,8 @@ pub struct Run {
     kernel: String,
     state: State,
     ended: bool,
+    /// True if the engine's kernels had been told to end when this one was seen to have ended.
+    interrupted: bool,
     kept: Kept,
     /// Stream of the program's own kernels. Dropped last: the memory above may be in use until the stream's end.
     stream: Option<Stream>,
@@ -265,7 +272,8 @@ pub(super) unsafe fn launch(
         }
     };
     *active += 1;
-    Ok(Run { engine: engine.clone(), kernel: kernel.to_owned(), state, ended: false, kept, stream: None })
+    let (engine, kernel) = (engine.clone(), kernel.to_owned());
+    Ok(Run { engine, kernel, state, ended: false, interrupted: false, kept, stream: None })
 }
 
 /// Begins a run of the program's own kernels; see [`Engine::external`].
@@ -281,7 +289,7 @@ pub(super) fn external(engine: &Engine, name: &str, stream: &Stream) -> Result<R
     };
     *active += 1;
     let (engine, kernel, stream) = (engine.clone(), name.to_owned(), Some(stream.clone()));
-    Ok(Run { engine, kernel, state, ended: false, kept: Kept::new(), stream })
+    Ok(Run { engine, kernel, state, ended: false, interrupted: false, kept: Kept::new(), stream })
 }
 
 /// Checks that the engine starts kernels. Returns the locked number of runs, so that none begins or ends during the
@@ -346,24 +354,55 @@ pub(super) fn stuck(engine: &Engine, kernel: String, within: Duration) -> RunErr
     RunError::Stuck { kernel, within, errors, count }
 }
 
-/// Returns the error that the engine's log holds of kernels that have ended, if any. `late` is the limit that they
-/// exceeded.
-pub(super) fn judge(engine: &Engine, kernel: &str, late: Option<Duration>) -> Result<(), RunError> {
-    let (errors, count) = engine.0.control.errors()?;
-    // Errors other than stops take precedence: they may be the cause or the result of the reason.
-    let only_stopped = errors.iter().all(|e| e.outcome == Outcome::Stopped);
-    if let Some(reason) = engine.stopped_for()
-        && only_stopped
-        && (count > 0 || late.is_some())
-    {
-        return Err(RunError::Stopped { kernel: kernel.to_owned(), reason: reason.to_owned(), errors });
+/// The way in which kernels ended.
+#[derive(Clone, Copy)]
+pub(super) struct End {
+    /// The limit that they exceeded.
+    pub(super) late: Option<Duration>,
+    /// True if they may have ended because they were told to. A wait for a page that another thread reads then ends without
+    /// an entry in the log.
+    pub(super) interrupted: bool,
+}
+
+/// Returns the error of kernels that have ended, if any: of the engine's log, and of `steps` of their stream, which no
+/// kernel executes.
+pub(super) fn judge(
+    engine: &Engine,
+    kernel: &str,
+    End { late, interrupted }: End,
+    mut steps: Vec<OperationError>,
+) -> Result<(), RunError> {
+    let (logged, count) = engine.0.control.errors()?;
+    if count > 0 {
+        // Steps that did not begin because a kernel had failed.
+        steps.retain(|step| step.outcome != Outcome::Stopped);
     }
-    match late {
-        // Waits that the stop has ended are no errors of their own.
-        Some(within) if only_stopped => Err(RunError::TimedOut { kernel: kernel.to_owned(), within }),
-        _ if count > 0 => Err(RunError::Operations { kernel: kernel.to_owned(), errors, count }),
-        _ => Ok(()),
+    let count = count + steps.len() as u32;
+    let errors: Vec<OperationError> = steps.into_iter().chain(logged).collect();
+    // Waits that the stop has ended are no errors of their own. Others are: they may be the cause or the result of the stop.
+    if is_of_stop(&errors) && (count > 0 || late.is_some() || interrupted) {
+        if let Some(reason) = reason_to_end(engine) {
+            return Err(RunError::Stopped { kernel: kernel.to_owned(), reason, errors });
+        }
+        if let Some(within) = late {
+            return Err(RunError::TimedOut { kernel: kernel.to_owned(), within });
+        }
     }
+    if count > 0 { Err(RunError::Operations { kernel: kernel.to_owned(), errors, count }) } else { Ok(()) }
+}
+
+/// Returns true if the errors are only those of waits that ended because kernels were told to. A page whose read was
+/// stopped counts as poisoned for other warps that wait for it.
+fn is_of_stop(errors: &[OperationError]) -> bool {
+    errors.is_empty()
+        || errors.iter().any(|e| e.outcome == Outcome::Stopped)
+            && errors.iter().all(|e| matches!(e.outcome, Outcome::Stopped | Outcome::Poisoned))
+}
+
+/// Returns the reason why the engine's kernels were told to end, if they were.
+fn reason_to_end(engine: &Engine) -> Option<String> {
+    let cancelled = || engine.is_cancelled().then(|| "the engine was cancelled".to_owned());
+    engine.stopped_for().map(str::to_owned).or_else(cancelled)
 }
 
 /// Returns the error of a kernel that broke. Memory of a PE that is gone may fault before the kernel's waits see that
@@ -390,7 +429,7 @@ impl Run {
     ///
     /// # Errors
     /// - [`RunError::Operations`] if operations inside the kernel failed.
-    /// - [`RunError::Stopped`] if [`Engine::stop_for`] was called during the run.
+    /// - [`RunError::Stopped`] if [`Engine::cancel`] or [`Engine::stop_for`] was called during the run.
     /// - [`RunError::TimedOut`] if the kernel ended only when it was told to stop; [`RunError::Stuck`] if it did not
     ///   end even then.
     /// - [`RunError::Broken`] if the kernel faulted on the GPU, or a CPU thread that ran it panicked.
@@ -402,7 +441,8 @@ impl Run {
         if !in_time {
             self.stop_and_wait(within)?;
         }
-        judge(&self.engine, &self.kernel, (!in_time).then_some(within))?;
+        let end = End { late: (!in_time).then_some(within), interrupted: self.interrupted };
+        judge(&self.engine, &self.kernel, end, Vec::new())?;
         Ok(RunReport { elapsed: self.state.elapsed() })
     }
 
@@ -439,7 +479,10 @@ impl Run {
     fn heard(&mut self, ended: Result<bool, String>) -> Result<bool, RunError> {
         match ended {
             Ok(ended) => {
-                self.ended |= ended;
+                if ended && !self.ended {
+                    self.ended = true;
+                    self.interrupted = self.engine.0.control.is_stopped();
+                }
                 Ok(ended)
             }
             Err(reason) => {

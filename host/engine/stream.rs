@@ -6,7 +6,7 @@ pub(crate) use awaited::Awaited;
 
 use super::cpu_queue::{CpuQueue, Point};
 use super::gpu::GpuQueue;
-use super::run::{self, RunReport, STOP_GRACE};
+use super::run::{self, End, RunReport, STOP_GRACE};
 use super::{Args, Backend, Engine, EngineError, Grid, RunError};
 use parking_lot::{Mutex, MutexGuard};
 use std::any::Any;
@@ -255,8 +255,9 @@ impl Stream {
                 Queue::Gpu(_) => None,
             };
             let (kernel, skipped) = skipped.unwrap_or_else(|| (names(&state.kernels), 0));
-            let judged = run::judge(self.engine(), &kernel, (!in_time).then_some(within));
-            awaited::with_failures(judged, &kernel, state.complete())?;
+            let steps = state.complete(!in_time || self.engine().is_told_to_end());
+            let interrupted = self.engine().0.control.is_stopped();
+            run::judge(self.engine(), &kernel, End { late: (!in_time).then_some(within), interrupted }, steps)?;
             match skipped {
                 0 => Ok(()),
                 _ => Err(RunError::Stopped {
@@ -374,7 +375,13 @@ impl Inner {
     fn end(&self, state: &mut State, within: Duration) -> Result<bool, RunError> {
         let broken = |state: &State, reason| run::broken(&self.engine, &names(&state.kernels), reason);
         let has_failed = || self.engine.0.control.has_failed();
-        let ended = run::await_end(within, STOP_GRACE, has_failed, |slice| state.wait(slice));
+        let ended = run::await_end(within, STOP_GRACE, has_failed, |slice| {
+            if self.engine.is_told_to_end() {
+                // Steps that wait for a device do not look at the stop flag.
+                state.release();
+            }
+            state.wait(slice)
+        });
         if ended.map_err(|r| broken(state, r))? {
             return Ok(true);
         }
@@ -396,7 +403,7 @@ impl Inner {
 
     fn retire(&self, state: &mut State) {
         // Failures that nobody asked for: the stream broke, or is dropped.
-        for failure in state.complete() {
+        for failure in state.complete(false) {
             tracing::warn!(kernels = names(&state.kernels), %failure, "an operation of a stream failed");
         }
         state.busy = false;

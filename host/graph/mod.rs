@@ -33,6 +33,7 @@ mod bfs;
 mod components;
 mod edges;
 mod external;
+mod failure;
 mod handle;
 mod launch;
 mod occupied;

@@ -1,6 +1,7 @@
 //! Memory with one owner and up to three addresses: for the host, for kernels, and for a PCIe device.
 
 pub(crate) mod copy;
+mod failure;
 mod first_fit;
 mod iommu;
 pub mod mapping;

@@ -14,6 +14,7 @@ mod doorbell;
 mod error;
 mod events;
 pub mod fabrics;
+mod failure;
 mod features;
 mod host_io;
 mod layout;

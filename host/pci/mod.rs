@@ -5,6 +5,7 @@ mod bars;
 mod bdf;
 mod bind;
 mod config;
+mod failure;
 mod find;
 #[cfg(test)]
 #[path = "../../tests/common/fixture.rs"]

@@ -18,6 +18,7 @@ mod connection;
 mod connection_manager;
 mod dcb;
 mod error;
+mod failure;
 #[cfg(test)]
 pub(crate) mod fixture;
 mod gid;

@@ -32,6 +32,7 @@ pub mod bootstrap;
 mod builder;
 pub mod calls;
 mod error;
+mod failure;
 mod heap;
 pub mod launcher;
 mod network;

@@ -3,6 +3,7 @@
 
 #[cfg(feature = "storage")]
 pub mod fabrics;
+mod failure;
 #[cfg(feature = "shmem")]
 pub mod nic;
 #[cfg(feature = "storage")]

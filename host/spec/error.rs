@@ -1,5 +1,8 @@
 //! Errors of specifications.
 
+use crate::failure::{ErrorKind, Failure};
+use crate::remedy::Remedies;
+
 /// Error of reading a specification.
 ///
 /// The messages do not repeat the specification, because their reader knows it.
@@ -64,6 +67,19 @@ pub enum SpecError {
         /// Reason, or the valid values.
         reason: String,
     },
+}
+
+impl Remedies for SpecError {}
+
+impl Failure for SpecError {
+    fn kind(&self) -> ErrorKind {
+        match self {
+            Self::NotBuilt { .. } => ErrorKind::Unsupported,
+            Self::NoScheme | Self::UnknownScheme { .. } | Self::OtherScheme { .. } => ErrorKind::Argument,
+            Self::NoName { .. } | Self::NotAName { .. } => ErrorKind::Argument,
+            Self::UnknownOption { .. } | Self::BadOption { .. } => ErrorKind::Argument,
+        }
+    }
 }
 
 const FORMS: &str =

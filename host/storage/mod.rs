@@ -22,6 +22,7 @@ mod copies_tests;
 mod drive;
 mod drive_spec;
 mod error;
+mod failure;
 #[cfg(test)]
 mod fault_tests;
 mod geometry;
@@ -46,6 +47,8 @@ mod sequence_tests;
 #[cfg_attr(not(feature = "soft"), path = "no_soft_drive.rs")]
 mod soft_drive;
 mod stats;
+#[cfg(test)]
+mod stop_tests;
 mod stored;
 mod stored_name;
 mod stream_queue;

@@ -3,9 +3,9 @@
 use crate::cache::wb_cache_t;
 use crate::element;
 use crate::error::{Error, guard, wb_code};
-use crate::object::{self, object};
-use crate::options;
-use std::ffi::{c_char, c_void};
+use crate::object::object;
+use crate::pointer::{In, Out, Owned, Text};
+use std::ffi::c_void;
 use warpbell::engine::abi::ArrayView as wb_array_view;
 use warpbell::storage::{ManifestError, StorageError, UntypedArray};
 
@@ -31,16 +31,15 @@ pub(crate) struct Array {
 ///   kernels cannot access its elements through this cache; otherwise as `wb_volume_arrays`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wb_array_open(
-    cache: *const wb_cache_t,
-    name: *const c_char,
+    cache: In<wb_cache_t>,
+    name: Text,
     dtype: u32,
-    array: *mut *mut wb_array_t,
+    array: Out<*mut wb_array_t>,
 ) -> wb_code {
     guard(|| {
-        object::checked(array, "array")?;
+        array.check("array")?;
         let asked = if dtype == 0 { None } else { Some(element::element_type(dtype)?) };
-        // SAFETY: the rules of the header, as in the following.
-        let (cache, name) = unsafe { (object::get(cache)?, options::text(name, "name")?) };
+        let (cache, name) = (cache.get()?, name.text("name")?);
         let elements = cache.open_untyped(name)?;
         let found = elements.element_type();
         if let Some(asked) = asked.filter(|asked| *asked != found) {
@@ -48,8 +47,7 @@ pub unsafe extern "C" fn wb_array_open(
             let device = cache.volume().name().to_owned();
             return Err(StorageError::Manifest { device, source }.into());
         }
-        // SAFETY: see above.
-        unsafe { object::give(array, Array { elements, dtype: element::dtype_of(found) }) }
+        array.give(Array { elements, dtype: element::dtype_of(found) })
     })
 }
 
@@ -64,20 +62,18 @@ pub unsafe extern "C" fn wb_array_open(
 ///   the volume.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wb_array_at(
-    cache: *const wb_cache_t,
+    cache: In<wb_cache_t>,
     first_page: u64,
     count: u64,
     dtype: u32,
     element_bytes: u32,
-    array: *mut *mut wb_array_t,
+    array: Out<*mut wb_array_t>,
 ) -> wb_code {
     guard(|| {
-        object::checked(array, "array")?;
+        array.check("array")?;
         let (_, bytes) = element::sized(dtype, element_bytes)?;
-        // SAFETY: the rules of the header, as in the following.
-        let elements = unsafe { object::get(cache) }?.untyped_array(first_page, count, bytes as usize)?;
-        // SAFETY: see above.
-        unsafe { object::give(array, Array { elements, dtype }) }
+        let elements = cache.get()?.untyped_array(first_page, count, bytes as usize)?;
+        array.give(Array { elements, dtype })
     })
 }
 
@@ -85,30 +81,26 @@ pub unsafe extern "C" fn wb_array_at(
 ///
 /// @return The array; null with an error if it is no array.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_array_retain(array: *mut wb_array_t) -> *mut wb_array_t {
-    // SAFETY: the rules of the header.
-    unsafe { object::retain(array) }
+pub unsafe extern "C" fn wb_array_retain(array: Owned<wb_array_t>) -> *mut wb_array_t {
+    array.retain()
 }
 
 /// Gives a reference to an array back. Runs keep the arrays among their arguments.
 ///
 /// @param array The array; null is ignored.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_array_release(array: *mut wb_array_t) {
-    // SAFETY: the rules of the header.
-    unsafe { object::release(array) }
+pub unsafe extern "C" fn wb_array_release(array: Owned<wb_array_t>) {
+    array.release()
 }
 
 /// Returns the form in which kernels get an array: `array_ref<T>` of `array.cuh` is made from it.
 ///
 /// @param view Receives the view, to be passed by value. It is valid while the program or a run holds the array.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_array_get_view(array: *const wb_array_t, view: *mut wb_array_view) -> wb_code {
+pub unsafe extern "C" fn wb_array_get_view(array: In<wb_array_t>, view: Out<wb_array_view>) -> wb_code {
     guard(|| {
-        // SAFETY: the rules of the header.
-        let found = unsafe { object::get(array) }?.elements.view();
-        // SAFETY: the rules of the header.
-        unsafe { object::write(view, "view", found) }
+        let found = array.get()?.elements.view();
+        view.write("view", found)
     })
 }
 
@@ -116,12 +108,10 @@ pub unsafe extern "C" fn wb_array_get_view(array: *const wb_array_t, view: *mut 
 ///
 /// @param length Receives the number.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_array_length(array: *const wb_array_t, length: *mut u64) -> wb_code {
+pub unsafe extern "C" fn wb_array_length(array: In<wb_array_t>, length: Out<u64>) -> wb_code {
     guard(|| {
-        // SAFETY: the rules of the header.
-        let found = unsafe { object::get(array) }?.elements.len();
-        // SAFETY: the rules of the header.
-        unsafe { object::write(length, "length", found) }
+        let found = array.get()?.elements.len();
+        length.write("length", found)
     })
 }
 
@@ -130,17 +120,14 @@ pub unsafe extern "C" fn wb_array_length(array: *const wb_array_t, length: *mut 
 /// @param dtype Receives the type, `WB_U8` to `WB_BF16`.
 /// @param element_bytes Receives the bytes of an element; may be null.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_array_dtype(array: *const wb_array_t, dtype: *mut u32, element_bytes: *mut u32) -> wb_code {
+pub unsafe extern "C" fn wb_array_dtype(array: In<wb_array_t>, dtype: Out<u32>, element_bytes: Out<u32>) -> wb_code {
     guard(|| {
-        // SAFETY: the rules of the header, as in the following.
-        let found = unsafe { object::get(array) }?;
-        // SAFETY: see above.
-        unsafe { object::write(dtype, "dtype", found.dtype) }?;
+        let found = array.get()?;
+        dtype.write("dtype", found.dtype)?;
         if element_bytes.is_null() {
             return Ok(());
         }
-        // SAFETY: see above.
-        unsafe { object::write(element_bytes, "element_bytes", found.elements.element_bytes() as u32) }
+        element_bytes.write("element_bytes", found.elements.element_bytes() as u32)
     })
 }
 
@@ -160,16 +147,14 @@ fn bytes_of(array: &Array, count: usize) -> Result<usize, Error> {
 /// @note Also while kernels use the array.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wb_array_read(
-    array: *const wb_array_t,
+    array: In<wb_array_t>,
     first: u64,
     count: usize,
-    data: *mut c_void,
+    mut data: Out<c_void>,
 ) -> wb_code {
     guard(|| {
-        // SAFETY: the rules of the header, as in the following.
-        let array = unsafe { object::get(array) }?;
-        // SAFETY: see above; nothing else uses the elements during the call.
-        let data = unsafe { options::list_mut(data.cast::<u8>(), bytes_of(array, count)?, "data") }?;
+        let array = array.get()?;
+        let data = data.bytes(bytes_of(array, count)?, "data")?;
         Ok(array.elements.read(first, data)?)
     })
 }
@@ -182,17 +167,10 @@ pub unsafe extern "C" fn wb_array_read(
 /// @return As `wb_array_read`.
 /// @note Also while kernels use the array.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_array_write(
-    array: *const wb_array_t,
-    first: u64,
-    count: usize,
-    data: *const c_void,
-) -> wb_code {
+pub unsafe extern "C" fn wb_array_write(array: In<wb_array_t>, first: u64, count: usize, data: In<c_void>) -> wb_code {
     guard(|| {
-        // SAFETY: the rules of the header, as in the following.
-        let array = unsafe { object::get(array) }?;
-        // SAFETY: see above; nothing changes the elements during the call.
-        let data = unsafe { options::list(data.cast::<u8>(), bytes_of(array, count)?, "data") }?;
+        let array = array.get()?;
+        let data = data.bytes(bytes_of(array, count)?, "data")?;
         Ok(array.elements.write(first, data)?)
     })
 }
@@ -201,7 +179,6 @@ pub unsafe extern "C" fn wb_array_write(
 ///
 /// @return `WB_OK`; `WB_ERR_OPERATION` if a page cannot be read, with its LBA; `WB_ERR_STOPPED` on a cancelled engine.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_array_warm(array: *const wb_array_t) -> wb_code {
-    // SAFETY: the rules of the header.
-    guard(|| Ok(unsafe { object::get(array) }?.elements.warm()?))
+pub unsafe extern "C" fn wb_array_warm(array: In<wb_array_t>) -> wb_code {
+    guard(|| Ok(array.get()?.elements.warm()?))
 }

@@ -1,11 +1,10 @@
 //! The ways by which the ranks of a world find each other, besides the launcher's environment.
 
 use crate::error::{Error, guard, wb_code};
-use crate::object;
-use crate::options;
+use crate::pointer::{Out, Text};
 use crate::region::{Foreign, wb_release_function};
 use std::any::Any;
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::{c_int, c_void};
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -32,13 +31,11 @@ const _: () = assert!(size_of::<wb_unique_id>() == UniqueId::BYTES);
 /// @return `WB_OK`; `WB_ERR_ARGUMENT` if `host` is no address or interface of this host, and no name that
 ///   resolves. A name is not compared with this host's addresses; `WB_ERR_IO` if no socket can listen there.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_unique_id_create(host: *const c_char, id: *mut wb_unique_id) -> wb_code {
+pub unsafe extern "C" fn wb_unique_id_create(host: Text, id: Out<wb_unique_id>) -> wb_code {
     guard(|| {
-        object::checked(id, "id")?;
-        // SAFETY: the rules of the header.
-        let made = UniqueId::create(unsafe { options::optional_text(host, "host") }?)?;
-        // SAFETY: the rules of the header.
-        unsafe { object::write(id, "id", wb_unique_id { bytes: made.to_bytes() }) }
+        id.check("id")?;
+        let made = UniqueId::create(host.optional("host")?)?;
+        id.write("id", wb_unique_id { bytes: made.to_bytes() })
     })
 }
 
@@ -76,11 +73,7 @@ const SECRET_BYTES: usize = 64;
 
 impl Callback {
     /// Meets the other ranks: checks that the exchange keeps the order of ranks, and passes on a secret.
-    ///
-    /// # Safety
-    ///
-    /// The function may be called with this argument until the release function is called.
-    pub(crate) unsafe fn meet(
+    pub(crate) fn meet(
         (rank, size): (usize, usize),
         function: unsafe extern "C" fn(*mut c_void, *const c_void, usize, *mut c_void) -> c_int,
         argument: *mut c_void,
@@ -118,7 +111,7 @@ impl Callback {
         let mut all = Vec::new();
         let reserved = total.map(|total| all.try_reserve_exact(total).map(|()| all.resize(total, 0)));
         let Some(Ok(())) = reserved else { return Err(BootstrapError::TooLarge { bytes: bytes.len(), most }) };
-        // SAFETY: the promise of `meet`, and the lengths are those that the header names.
+        // SAFETY: the program passed function and argument together, and the lengths are those that the header names.
         let code =
             unsafe { (self.function)(self.argument, bytes.as_ptr().cast(), bytes.len(), all.as_mut_ptr().cast()) };
         if code != 0 {

@@ -1,8 +1,8 @@
 //! Buffers: memory in which reads of a volume land.
 
 use crate::error::{Error, guard, wb_code};
-use crate::object::{self, object};
-use crate::options;
+use crate::object::object;
+use crate::pointer::{In, Out, Owned};
 use crate::region::wb_region_t;
 use crate::volume::wb_volume_t;
 use std::ffi::c_void;
@@ -25,19 +25,17 @@ object!(wb_buffer_t: DataBuffer, "buffer");
 ///   completions land in GPU memory; `WB_ERR_UNSUPPORTED` if a device does not reach the region.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wb_volume_map(
-    volume: *const wb_volume_t,
-    region: *const wb_region_t,
-    buffer: *mut *mut wb_buffer_t,
+    volume: In<wb_volume_t>,
+    region: In<wb_region_t>,
+    buffer: Out<*mut wb_buffer_t>,
 ) -> wb_code {
     guard(|| {
-        object::checked(buffer, "buffer")?;
-        // SAFETY: the rules of the header, as in the following.
-        let (volume, region) = unsafe { (object::get(volume)?, object::get(region)?) };
+        buffer.check("buffer")?;
+        let (volume, region) = (volume.get()?, region.get()?);
         if !region.space().same(volume.engine().space()) {
             return Err(Error::argument("the region belongs to another engine than the volume; allocate it there"));
         }
-        // SAFETY: see above.
-        unsafe { object::give(buffer, volume.map_data(region)?) }
+        buffer.give(volume.map_data(region)?)
     })
 }
 
@@ -48,19 +46,17 @@ pub unsafe extern "C" fn wb_volume_map(
 /// @return `WB_OK`; `WB_ERR_MEMORY` without memory; `WB_ERR_ARGUMENT` if the volume has no free entry.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wb_volume_allocate(
-    volume: *const wb_volume_t,
+    volume: In<wb_volume_t>,
     bytes: usize,
-    buffer: *mut *mut wb_buffer_t,
+    buffer: Out<*mut wb_buffer_t>,
 ) -> wb_code {
     guard(|| {
-        object::checked(buffer, "buffer")?;
+        buffer.check("buffer")?;
         if bytes == 0 {
             return Err(Error::argument("`bytes` is 0; a buffer has at least one byte"));
         }
-        // SAFETY: the rules of the header, as in the following.
-        let made = unsafe { object::get(volume) }?.allocate_data(bytes)?;
-        // SAFETY: see above.
-        unsafe { object::give(buffer, made) }
+        let made = volume.get()?.allocate_data(bytes)?;
+        buffer.give(made)
     })
 }
 
@@ -68,30 +64,26 @@ pub unsafe extern "C" fn wb_volume_allocate(
 ///
 /// @return The buffer; null with an error if it is no buffer.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_buffer_retain(buffer: *mut wb_buffer_t) -> *mut wb_buffer_t {
-    // SAFETY: the rules of the header.
-    unsafe { object::retain(buffer) }
+pub unsafe extern "C" fn wb_buffer_retain(buffer: Owned<wb_buffer_t>) -> *mut wb_buffer_t {
+    buffer.retain()
 }
 
 /// Gives a reference to a buffer back. Runs keep the buffers among their arguments.
 ///
 /// @param buffer The buffer; null is ignored.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_buffer_release(buffer: *mut wb_buffer_t) {
-    // SAFETY: the rules of the header.
-    unsafe { object::release(buffer) }
+pub unsafe extern "C" fn wb_buffer_release(buffer: Owned<wb_buffer_t>) {
+    buffer.release()
 }
 
 /// Returns the address of a buffer's first byte, as kernels see it.
 ///
 /// @param address Receives the address.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_buffer_address(buffer: *const wb_buffer_t, address: *mut *mut c_void) -> wb_code {
+pub unsafe extern "C" fn wb_buffer_address(buffer: In<wb_buffer_t>, address: Out<*mut c_void>) -> wb_code {
     guard(|| {
-        // SAFETY: the rules of the header.
-        let found = unsafe { object::get(buffer) }?.address();
-        // SAFETY: the rules of the header.
-        unsafe { object::write(address, "address", found as *mut c_void) }
+        let found = buffer.get()?.address();
+        address.write("address", found as *mut c_void)
     })
 }
 
@@ -99,12 +91,10 @@ pub unsafe extern "C" fn wb_buffer_address(buffer: *const wb_buffer_t, address: 
 ///
 /// @param bytes Receives the length.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_buffer_bytes(buffer: *const wb_buffer_t, bytes: *mut usize) -> wb_code {
+pub unsafe extern "C" fn wb_buffer_bytes(buffer: In<wb_buffer_t>, bytes: Out<usize>) -> wb_code {
     guard(|| {
-        // SAFETY: the rules of the header.
-        let found = unsafe { object::get(buffer) }?.len();
-        // SAFETY: the rules of the header.
-        unsafe { object::write(bytes, "bytes", found) }
+        let found = buffer.get()?.len();
+        bytes.write("bytes", found)
     })
 }
 
@@ -117,16 +107,14 @@ pub unsafe extern "C" fn wb_buffer_bytes(buffer: *const wb_buffer_t, bytes: *mut
 /// @note Waits for no kernel: finish runs that write the bytes first.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wb_buffer_read(
-    buffer: *const wb_buffer_t,
+    buffer: In<wb_buffer_t>,
     offset: usize,
-    data: *mut c_void,
+    mut data: Out<c_void>,
     bytes: usize,
 ) -> wb_code {
     guard(|| {
-        // SAFETY: the rules of the header: `bytes` bytes that nothing else uses during the call.
-        let data = unsafe { options::list_mut(data.cast::<u8>(), bytes, "data") }?;
-        // SAFETY: the rules of the header.
-        Ok(unsafe { object::get(buffer) }?.read(offset, data)?)
+        let data = data.bytes(bytes, "data")?;
+        Ok(buffer.get()?.read(offset, data)?)
     })
 }
 
@@ -138,15 +126,13 @@ pub unsafe extern "C" fn wb_buffer_read(
 /// @return `WB_OK`; `WB_ERR_ARGUMENT` if the range lies outside the buffer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wb_buffer_write(
-    buffer: *const wb_buffer_t,
+    buffer: In<wb_buffer_t>,
     offset: usize,
-    data: *const c_void,
+    data: In<c_void>,
     bytes: usize,
 ) -> wb_code {
     guard(|| {
-        // SAFETY: the rules of the header: `bytes` bytes that nothing changes during the call.
-        let data = unsafe { options::list(data.cast::<u8>(), bytes, "data") }?;
-        // SAFETY: the rules of the header.
-        Ok(unsafe { object::get(buffer) }?.write(offset, data)?)
+        let data = data.bytes(bytes, "data")?;
+        Ok(buffer.get()?.write(offset, data)?)
     })
 }

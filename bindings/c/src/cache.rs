@@ -2,8 +2,9 @@
 
 use crate::engine::as_json;
 use crate::error::{guard, wb_code};
-use crate::object::{self, object};
-use crate::options::{self, Options, owned_text};
+use crate::object::object;
+use crate::options::{Options, owned_text};
+use crate::pointer::{In, Out, Owned};
 use crate::volume::wb_volume_t;
 use serde_json::json;
 use std::ffi::{c_char, c_void};
@@ -61,24 +62,21 @@ pub struct wb_occupancy {
 ///   `WB_ERR_MEMORY` without memory; `WB_ERR_UNSUPPORTED` if a device does not reach the memory.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wb_cache_open(
-    volume: *const wb_volume_t,
-    options: *const wb_cache_options,
-    cache: *mut *mut wb_cache_t,
+    volume: In<wb_volume_t>,
+    options: In<wb_cache_options>,
+    cache: Out<*mut wb_cache_t>,
 ) -> wb_code {
     guard(|| {
-        object::checked(cache, "cache")?;
-        // SAFETY: the rules of the header, as in the following.
-        let mut builder = Cache::on(unsafe { object::get(volume) }?);
-        // SAFETY: see above.
-        let options = unsafe { options::read(options) }?;
+        cache.check("cache")?;
+        let mut builder = Cache::on(volume.get()?);
+        let options = options.read()?;
         if options.bytes != 0 {
             builder = builder.bytes(options.bytes);
         }
         if options.page_bytes != 0 {
             builder = builder.page(options.page_bytes);
         }
-        // SAFETY: see above.
-        unsafe { object::give(cache, builder.build()?) }
+        cache.give(builder.build()?)
     })
 }
 
@@ -86,9 +84,8 @@ pub unsafe extern "C" fn wb_cache_open(
 ///
 /// @return The cache; null with an error if it is no cache.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_cache_retain(cache: *mut wb_cache_t) -> *mut wb_cache_t {
-    // SAFETY: the rules of the header.
-    unsafe { object::retain(cache) }
+pub unsafe extern "C" fn wb_cache_retain(cache: Owned<wb_cache_t>) -> *mut wb_cache_t {
+    cache.retain()
 }
 
 /// Gives a reference to a cache back. Arrays, graphs and runs keep the cache that they use. Changes that were not flushed
@@ -96,27 +93,24 @@ pub unsafe extern "C" fn wb_cache_retain(cache: *mut wb_cache_t) -> *mut wb_cach
 ///
 /// @param cache The cache; null is ignored.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_cache_release(cache: *mut wb_cache_t) {
-    // SAFETY: the rules of the header.
-    unsafe { object::release(cache) }
+pub unsafe extern "C" fn wb_cache_release(cache: Owned<wb_cache_t>) {
+    cache.release()
 }
 
 /// Describes a cache as JSON: name of the volume, sizes, sets and ways.
 ///
 /// @param json Receives the text. Free it with `wb_string_free`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_cache_info(cache: *const wb_cache_t, json: *mut *mut c_char) -> wb_code {
+pub unsafe extern "C" fn wb_cache_info(cache: In<wb_cache_t>, json: Out<*mut c_char>) -> wb_code {
     guard(|| {
-        object::checked(json, "json")?;
-        // SAFETY: the rules of the header.
-        let cache = unsafe { object::get(cache) }?;
+        json.check("json")?;
+        let cache = cache.get()?;
         let (sets, ways) = cache.sets_and_ways();
         let facts = json!({
             "volume": cache.volume().name(), "bytes": cache.bytes(), "page_bytes": cache.page_bytes(),
             "frames": cache.frames(), "sets": sets, "ways": ways,
         });
-        // SAFETY: the rules of the header.
-        unsafe { object::write(json, "json", owned_text(as_json(&facts)?)) }
+        json.write("json", owned_text(as_json(&facts)?))
     })
 }
 
@@ -124,12 +118,10 @@ pub unsafe extern "C" fn wb_cache_info(cache: *const wb_cache_t, json: *mut *mut
 ///
 /// @param address Receives the address. It is valid while the program or a run holds the cache.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_cache_address(cache: *const wb_cache_t, address: *mut *mut c_void) -> wb_code {
+pub unsafe extern "C" fn wb_cache_address(cache: In<wb_cache_t>, address: Out<*mut c_void>) -> wb_code {
     guard(|| {
-        // SAFETY: the rules of the header.
-        let found = unsafe { object::get(cache) }?.address();
-        // SAFETY: the rules of the header.
-        unsafe { object::write(address, "address", found as *mut c_void) }
+        let found = cache.get()?.address();
+        address.write("address", found as *mut c_void)
     })
 }
 
@@ -137,9 +129,8 @@ pub unsafe extern "C" fn wb_cache_address(cache: *const wb_cache_t, address: *mu
 ///
 /// @return `WB_OK`; `WB_ERR_OPERATION` if a page cannot be written, with its LBA; otherwise as `wb_volume_flush`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_cache_flush(cache: *const wb_cache_t) -> wb_code {
-    // SAFETY: the rules of the header.
-    guard(|| Ok(unsafe { object::get(cache) }?.flush()?))
+pub unsafe extern "C" fn wb_cache_flush(cache: In<wb_cache_t>) -> wb_code {
+    guard(|| Ok(cache.get()?.flush()?))
 }
 
 /// Drops all unchanged pages, so that the next access reads them from the device, also pages that failed. Changed pages
@@ -147,18 +138,16 @@ pub unsafe extern "C" fn wb_cache_flush(cache: *const wb_cache_t) -> wb_code {
 ///
 /// @return `WB_OK`; `WB_ERR_STOPPED` on a cancelled engine.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_cache_reset(cache: *const wb_cache_t) -> wb_code {
-    // SAFETY: the rules of the header.
-    guard(|| Ok(unsafe { object::get(cache) }?.reset()?))
+pub unsafe extern "C" fn wb_cache_reset(cache: In<wb_cache_t>) -> wb_code {
+    guard(|| Ok(cache.get()?.reset()?))
 }
 
 /// Drops all pages. Changes that were not flushed are lost.
 ///
 /// @return `WB_OK`; `WB_ERR_STOPPED` on a cancelled engine.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_cache_discard(cache: *const wb_cache_t) -> wb_code {
-    // SAFETY: the rules of the header.
-    guard(|| Ok(unsafe { object::get(cache) }?.discard()?))
+pub unsafe extern "C" fn wb_cache_discard(cache: In<wb_cache_t>) -> wb_code {
+    guard(|| Ok(cache.get()?.discard()?))
 }
 
 /// Counts the pages of a cache by state. `wb_volume_stats` has the counters of hits and misses.
@@ -166,10 +155,9 @@ pub unsafe extern "C" fn wb_cache_discard(cache: *const wb_cache_t) -> wb_code {
 /// @param occupancy Receives the numbers.
 /// @note Meaningful only while no kernel runs.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_cache_occupancy(cache: *const wb_cache_t, occupancy: *mut wb_occupancy) -> wb_code {
+pub unsafe extern "C" fn wb_cache_occupancy(cache: In<wb_cache_t>, occupancy: Out<wb_occupancy>) -> wb_code {
     guard(|| {
-        // SAFETY: the rules of the header.
-        let o = unsafe { object::get(cache) }?.occupancy()?;
+        let o = cache.get()?.occupancy()?;
         let found = wb_occupancy {
             frames: o.frames,
             valid: o.valid,
@@ -178,7 +166,6 @@ pub unsafe extern "C" fn wb_cache_occupancy(cache: *const wb_cache_t, occupancy:
             failed: o.failed,
             pinned: o.pinned,
         };
-        // SAFETY: the rules of the header.
-        unsafe { object::write(occupancy, "occupancy", found) }
+        occupancy.write("occupancy", found)
     })
 }

@@ -1,8 +1,9 @@
 //! Engines, and the images of kernels that programs add to them.
 
 use crate::error::{Error, guard, wb_code};
-use crate::object::{self, object};
+use crate::object::object;
 use crate::options::{self, Options, owned_text};
+use crate::pointer::{In, Out, Owned, Text};
 use std::borrow::Cow;
 use std::ffi::{c_char, c_void};
 use warpbell::engine::{CpuImage, Engine, EngineBuilder, EngineKind, Grid, Image};
@@ -32,13 +33,13 @@ pub struct wb_image {
     /// `sizeof(wb_image)`.
     pub size: usize,
     /// Name for messages.
-    pub name: *const c_char,
+    pub name: Text,
     /// Kernels for CPU threads, or null.
     pub cpu: wb_cpu_image,
     /// Kernels for GPUs: fat binaries, cubins or PTX, or null.
-    pub gpu: *const *const c_void,
+    pub gpu: In<In<c_void>>,
     /// Bytes of each of them. An entry of 0 bytes is left out.
-    pub gpu_bytes: *const usize,
+    pub gpu_bytes: In<usize>,
     /// Number of them.
     pub gpu_count: usize,
 }
@@ -63,7 +64,7 @@ pub struct wb_engine_options {
     /// 1 leaves out the kernels that ship with the library: graph algorithms, host calls of worlds and of arrays.
     pub without_shipped: u32,
     /// Images of the program, or null.
-    pub images: *const *const wb_image,
+    pub images: In<In<wb_image>>,
     /// Number of images.
     pub image_count: usize,
 }
@@ -95,28 +96,20 @@ impl From<wb_grid> for Grid {
     }
 }
 
-/// # Safety
-///
-/// As of `wb_engine_open`.
-unsafe fn image(image: *const wb_image) -> Result<Image, Error> {
+fn image(image: In<wb_image>) -> Result<Image, Error> {
     if image.is_null() {
         return Err(Error::argument("an entry of `images` is null"));
     }
-    // SAFETY: the caller's promise, for each of the following.
-    let wb_image { name, cpu, gpu, gpu_bytes, gpu_count, .. } = unsafe { options::read(image) }?;
-    // SAFETY: see above.
-    let mut made = Image::new(unsafe { options::text(name, "wb_image.name") }?);
+    let wb_image { name, cpu, gpu, gpu_bytes, gpu_count, .. } = image.read()?;
+    let mut made = Image::new(name.text("wb_image.name")?);
     if let Some(symbol) = cpu {
         // SAFETY: `WB_IMAGE` defined the function; the fingerprint of its headers is checked.
         made = made.cpu(unsafe { CpuImage::from_symbol(symbol) }?);
     }
-    // SAFETY: see above.
-    let parts = unsafe { options::list(gpu, gpu_count, "wb_image.gpu") }?;
-    // SAFETY: see above.
-    let sizes = unsafe { options::list(gpu_bytes, gpu_count, "wb_image.gpu_bytes") }?;
+    let parts = gpu.list(gpu_count, "wb_image.gpu")?;
+    let sizes = gpu_bytes.list(gpu_count, "wb_image.gpu_bytes")?;
     for (&part, &bytes) in parts.iter().zip(sizes) {
-        // SAFETY: see above.
-        let part = unsafe { options::list(part.cast::<u8>(), bytes, "an entry of wb_image.gpu") }?;
+        let part = part.bytes(bytes, "an entry of wb_image.gpu")?;
         made = made.gpu(Cow::Owned(part.to_vec()));
     }
     Ok(made)
@@ -130,17 +123,14 @@ unsafe fn image(image: *const wb_image) -> Result<Image, Error> {
 ///   images have a kernel of one name.
 /// @note Any thread. Images may be freed after the call, but not the code of kernels for CPU threads.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_engine_open(options: *const wb_engine_options, engine: *mut *mut wb_engine_t) -> wb_code {
+pub unsafe extern "C" fn wb_engine_open(options: In<wb_engine_options>, engine: Out<*mut wb_engine_t>) -> wb_code {
     guard(|| {
-        object::checked(engine, "engine")?;
-        // SAFETY: the rules of the header hold for the options and the images.
-        let options = unsafe { options::read(options) }?;
-        // SAFETY: see above.
-        let images = unsafe { options::list(options.images, options.image_count, "images") }?;
+        engine.check("engine")?;
+        let options = options.read()?;
+        let images = options.images.list(options.image_count, "images")?;
         let mut builder: EngineBuilder = Engine::builder().shipped(options.without_shipped == 0);
         for &one in images {
-            // SAFETY: see above.
-            builder = builder.image(unsafe { image(one) }?);
+            builder = builder.image(image(one)?);
         }
         if options.threads != 0 {
             builder = builder.threads(options.threads as usize);
@@ -156,8 +146,7 @@ pub unsafe extern "C" fn wb_engine_open(options: *const wb_engine_options, engin
                 )));
             }
         };
-        // SAFETY: the rules of the header hold for the result.
-        unsafe { object::give(engine, opened) }
+        engine.give(opened)
     })
 }
 
@@ -166,9 +155,8 @@ pub unsafe extern "C" fn wb_engine_open(options: *const wb_engine_options, engin
 /// @return The engine; null with an error if it is no engine.
 /// @note Any thread.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_engine_retain(engine: *mut wb_engine_t) -> *mut wb_engine_t {
-    // SAFETY: the rules of the header.
-    unsafe { object::retain(engine) }
+pub unsafe extern "C" fn wb_engine_retain(engine: Owned<wb_engine_t>) -> *mut wb_engine_t {
+    engine.retain()
 }
 
 /// Gives a reference to an engine back. Volumes, worlds and others keep the engine that they use.
@@ -176,9 +164,8 @@ pub unsafe extern "C" fn wb_engine_retain(engine: *mut wb_engine_t) -> *mut wb_e
 /// @param engine The engine; null is ignored.
 /// @note Any thread.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_engine_release(engine: *mut wb_engine_t) {
-    // SAFETY: the rules of the header.
-    unsafe { object::release(engine) }
+pub unsafe extern "C" fn wb_engine_release(engine: Owned<wb_engine_t>) {
+    engine.release()
 }
 
 /// Returns the kind of an engine.
@@ -186,15 +173,13 @@ pub unsafe extern "C" fn wb_engine_release(engine: *mut wb_engine_t) {
 /// @param kind Receives `WB_ENGINE_CPU` or `WB_ENGINE_GPU`.
 /// @note Any thread.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_engine_kind(engine: *const wb_engine_t, kind: *mut u32) -> wb_code {
+pub unsafe extern "C" fn wb_engine_kind(engine: In<wb_engine_t>, kind: Out<u32>) -> wb_code {
     guard(|| {
-        // SAFETY: the rules of the header.
-        let found = match unsafe { object::get(engine) }?.kind() {
+        let found = match engine.get()?.kind() {
             EngineKind::Cpu => WB_ENGINE_CPU,
             EngineKind::Gpu => WB_ENGINE_GPU,
         };
-        // SAFETY: the rules of the header.
-        unsafe { object::write(kind, "kind", found) }
+        kind.write("kind", found)
     })
 }
 
@@ -203,13 +188,11 @@ pub unsafe extern "C" fn wb_engine_kind(engine: *const wb_engine_t, kind: *mut u
 /// @param json Receives the text. Free it with `wb_string_free`.
 /// @note Any thread.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_engine_info(engine: *const wb_engine_t, json: *mut *mut c_char) -> wb_code {
+pub unsafe extern "C" fn wb_engine_info(engine: In<wb_engine_t>, json: Out<*mut c_char>) -> wb_code {
     guard(|| {
-        object::checked(json, "json")?;
-        // SAFETY: the rules of the header.
-        let info = unsafe { object::get(engine) }?.info();
-        // SAFETY: the rules of the header.
-        unsafe { object::write(json, "json", owned_text(as_json(&info)?)) }
+        json.check("json")?;
+        let info = engine.get()?.info();
+        json.write("json", owned_text(as_json(&info)?))
     })
 }
 
@@ -226,16 +209,14 @@ pub(crate) fn as_json(value: &impl serde::Serialize) -> Result<String, Error> {
 /// @note Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wb_engine_grid(
-    engine: *const wb_engine_t,
+    engine: In<wb_engine_t>,
     threads_per_block: u32,
     blocks_per_processor: u32,
-    grid: *mut wb_grid,
+    grid: Out<wb_grid>,
 ) -> wb_code {
     guard(|| {
-        // SAFETY: the rules of the header.
-        let made = unsafe { object::get(engine) }?.grid(threads_per_block, blocks_per_processor);
-        // SAFETY: the rules of the header.
-        unsafe { object::write(grid, "grid", made.into()) }
+        let made = engine.get()?.grid(threads_per_block, blocks_per_processor);
+        grid.write("grid", made.into())
     })
 }
 
@@ -244,11 +225,10 @@ pub unsafe extern "C" fn wb_engine_grid(
 /// @param seconds The time; 0 for the default of 10 s.
 /// @note Any thread. Kernels that run already keep theirs.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_engine_set_deadline(engine: *const wb_engine_t, seconds: f64) -> wb_code {
+pub unsafe extern "C" fn wb_engine_set_deadline(engine: In<wb_engine_t>, seconds: f64) -> wb_code {
     guard(|| {
         let deadline = options::seconds(seconds, "seconds")?.unwrap_or(warpbell::engine::DEFAULT_DEADLINE);
-        // SAFETY: the rules of the header.
-        Ok(unsafe { object::get(engine) }?.set_deadline(deadline)?)
+        Ok(engine.get()?.set_deadline(deadline)?)
     })
 }
 
@@ -257,9 +237,8 @@ pub unsafe extern "C" fn wb_engine_set_deadline(engine: *const wb_engine_t, seco
 /// @note Any thread, also while other threads wait in calls of this engine that run kernels: they return `WB_ERR_STOPPED`. Calls in
 ///   which hosts wait for each other (`wb_world_create`, `wb_world_barrier_host`, `wb_symmetric_allocate`) end by the world's timeout.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_engine_cancel(engine: *const wb_engine_t) -> wb_code {
-    // SAFETY: the rules of the header.
-    guard(|| Ok(unsafe { object::get(engine) }?.cancel()?))
+pub unsafe extern "C" fn wb_engine_cancel(engine: In<wb_engine_t>) -> wb_code {
+    guard(|| Ok(engine.get()?.cancel()?))
 }
 
 /// Makes a cancelled engine usable again.
@@ -267,7 +246,6 @@ pub unsafe extern "C" fn wb_engine_cancel(engine: *const wb_engine_t) -> wb_code
 /// @return `WB_OK`; `WB_ERR_BUSY` while runs are in flight: finish or release them first.
 /// @note Any thread.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_engine_resume(engine: *const wb_engine_t) -> wb_code {
-    // SAFETY: the rules of the header.
-    guard(|| Ok(unsafe { object::get(engine) }?.resume()?))
+pub unsafe extern "C" fn wb_engine_resume(engine: In<wb_engine_t>) -> wb_code {
+    guard(|| Ok(engine.get()?.resume()?))
 }

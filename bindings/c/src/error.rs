@@ -6,9 +6,14 @@ use std::ffi::{CString, c_char};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 use warpbell::engine::abi::ErrorEntry as wb_error;
-use warpbell::engine::{Engine, EngineError, OperationError, RunError};
+use warpbell::engine::{Engine, EngineError, OperationError, Operations, RunError};
+use warpbell::failure::ErrorKind;
+use warpbell::graph::stored::StoredError;
+use warpbell::graph::{CsrError, GraphError, ImportError, UnknownVertex};
 use warpbell::memory::MemoryError;
-use warpbell::remedy::Remedies;
+use warpbell::shmem::ShmemError;
+use warpbell::shmem::bootstrap::BootstrapError;
+use warpbell::storage::{RowFileError, StorageError, TableError};
 
 /// Success, or the kind of an error. `wb_last_error` has the text.
 pub type wb_code = i32;
@@ -54,6 +59,29 @@ pub const WB_ERR_WORLD: i32 = -18;
 /// A defect of the library. Please report the text.
 pub const WB_ERR_INTERNAL: i32 = -100;
 
+/// Returns the code of a kind of error of the library.
+const fn code_of(kind: ErrorKind) -> wb_code {
+    match kind {
+        ErrorKind::Argument | ErrorKind::RowIndex => WB_ERR_ARGUMENT,
+        ErrorKind::State => WB_ERR_STATE,
+        ErrorKind::NotFound => WB_ERR_NOT_FOUND,
+        ErrorKind::Exists => WB_ERR_EXISTS,
+        ErrorKind::Space | ErrorKind::HeapSpace => WB_ERR_SPACE,
+        ErrorKind::Memory => WB_ERR_MEMORY,
+        ErrorKind::Unsupported => WB_ERR_UNSUPPORTED,
+        ErrorKind::Damaged => WB_ERR_DAMAGED,
+        ErrorKind::Input => WB_ERR_INPUT,
+        ErrorKind::Operation => WB_ERR_OPERATION,
+        ErrorKind::Io => WB_ERR_IO,
+        ErrorKind::TimedOut => WB_ERR_TIMEOUT,
+        ErrorKind::Stopped => WB_ERR_STOPPED,
+        ErrorKind::Busy => WB_ERR_BUSY,
+        ErrorKind::Kernel => WB_ERR_KERNEL,
+        ErrorKind::Cuda => WB_ERR_CUDA,
+        ErrorKind::World | ErrorKind::LostPe => WB_ERR_WORLD,
+    }
+}
+
 /// An error on its way to the caller.
 #[derive(Debug)]
 pub(crate) struct Error {
@@ -73,10 +101,13 @@ impl Error {
         Self::new(WB_ERR_ARGUMENT, text)
     }
 
-    /// Takes text and remedies of an error of the library.
-    pub(crate) fn of(code: wb_code, error: &impl Remedies) -> Self {
-        let remedies = error.remedies().iter().map(ToString::to_string).collect();
-        Self { remedies, ..Self::new(code, error.to_string()) }
+    /// Takes code, text, remedies and operations of an error of the library.
+    fn of(error: &impl Operations) -> Self {
+        Self {
+            remedies: error.remedies().iter().map(ToString::to_string).collect(),
+            operations: error.operations().iter().map(OperationError::to_abi).collect(),
+            ..Self::new(code_of(error.kind()), error.to_string())
+        }
     }
 
     /// Names the part of the call that the error is about.
@@ -89,101 +120,21 @@ impl Error {
         let code = if engine.stopped_for().is_some() { WB_ERR_WORLD } else { self.code };
         if self.code == WB_ERR_STOPPED { Self { code, ..self } } else { self }
     }
-
-    fn with_operations(mut self, errors: &[OperationError]) -> Self {
-        self.operations = errors.iter().map(OperationError::to_abi).collect();
-        self
-    }
 }
 
-impl From<EngineError> for Error {
-    fn from(e: EngineError) -> Self {
-        Self::of(code_of_engine(&e), &e)
-    }
+/// Converts errors of the library.
+macro_rules! convert {
+    ($($error:ty),+) => {
+        $(impl From<$error> for Error {
+            fn from(e: $error) -> Self {
+                Self::of(&e)
+            }
+        })+
+    };
 }
 
-/// Returns the code of an engine's error, for errors that contain one, too.
-pub(crate) fn code_of_engine(e: &EngineError) -> wb_code {
-    match e {
-        EngineError::Cuda(e) => code_of_cuda(e),
-        EngineError::Memory(e) => code_of_memory(e),
-        EngineError::NoDeviceImage | EngineError::NoCpuImage | EngineError::MissingImage { .. } => WB_ERR_UNSUPPORTED,
-        EngineError::AbiMismatch { .. } | EngineError::NoCudaStreams | EngineError::WarpWidth { .. } => {
-            WB_ERR_UNSUPPORTED
-        }
-        EngineError::NoKernel(_) => WB_ERR_NOT_FOUND,
-        EngineError::DuplicateKernel { .. } => WB_ERR_EXISTS,
-        EngineError::Busy { .. } => WB_ERR_BUSY,
-        EngineError::Cancelled => WB_ERR_STOPPED,
-        // Worlds stop the engine for a lost rank.
-        EngineError::Stopped { .. } => WB_ERR_WORLD,
-        EngineError::Poisoned => WB_ERR_KERNEL,
-        EngineError::Thread(_) => WB_ERR_IO,
-        _ => WB_ERR_ARGUMENT,
-    }
-}
-
-fn code_of_cuda(e: &warpbell::cuda::CudaError) -> wb_code {
-    use warpbell::cuda::CudaError;
-    match e {
-        CudaError::NoDriver | CudaError::NoDevice { .. } | CudaError::OldDriver { .. } => WB_ERR_UNSUPPORTED,
-        CudaError::Capturing { .. } | CudaError::BadStream { .. } => WB_ERR_UNSUPPORTED,
-        _ => WB_ERR_CUDA,
-    }
-}
-
-/// Returns the code of an error of memory.
-pub(crate) fn code_of_memory(e: &MemoryError) -> wb_code {
-    match e {
-        MemoryError::NotImportable { .. } | MemoryError::NotReachable { .. } | MemoryError::NoDmaBuf { .. } => {
-            WB_ERR_UNSUPPORTED
-        }
-        MemoryError::OutOfBounds { .. } => WB_ERR_ARGUMENT,
-        _ => WB_ERR_MEMORY,
-    }
-}
-
-impl From<MemoryError> for Error {
-    fn from(e: MemoryError) -> Self {
-        Self::of(code_of_memory(&e), &e)
-    }
-}
-
-impl From<RunError> for Error {
-    fn from(e: RunError) -> Self {
-        let error = Self::of(code_of_run(&e), &e);
-        error.with_operations(operations_of(&e))
-    }
-}
-
-/// Returns the code of an error of a run.
-pub(crate) fn code_of_run(e: &RunError) -> wb_code {
-    match e {
-        RunError::Operations { .. } => WB_ERR_OPERATION,
-        RunError::Stopped { .. } => WB_ERR_STOPPED,
-        RunError::TimedOut { .. } => WB_ERR_TIMEOUT,
-        RunError::Memory(e) => code_of_memory(e),
-        _ => WB_ERR_KERNEL,
-    }
-}
-
-/// Returns the operations that a run's error names.
-pub(crate) fn operations_of(e: &RunError) -> &[OperationError] {
-    match e {
-        RunError::Operations { errors, .. } | RunError::Stopped { errors, .. } | RunError::Stuck { errors, .. } => {
-            errors
-        }
-        _ => &[],
-    }
-}
-
-/// An error whose cause may be a run's: adds the operations.
-pub(crate) fn with_run(error: Error, run: Option<&RunError>) -> Error {
-    match run {
-        Some(run) => error.with_operations(operations_of(run)),
-        None => error,
-    }
-}
+convert!(EngineError, MemoryError, RunError, StorageError, TableError, RowFileError);
+convert!(GraphError, StoredError, ImportError, CsrError, UnknownVertex, BootstrapError, ShmemError);
 
 /// The last error, as the functions below return it.
 #[derive(Default)]
@@ -309,7 +260,9 @@ pub extern "C" fn wb_code_name(code: wb_code) -> *const c_char {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::HashSet;
     use std::ffi::CStr;
+    use warpbell::engine::Outcome;
 
     fn text() -> String {
         // SAFETY: the function returns a text of this thread.
@@ -324,6 +277,48 @@ mod tests {
         assert_eq!((text().as_str(), wb_last_error_code()), ("defect in warpbell: seven of 8", WB_ERR_INTERNAL));
         // Another thread has had no error.
         std::thread::spawn(|| assert_eq!((text().as_str(), wb_last_error_code()), ("", WB_OK))).join().unwrap();
+    }
+
+    #[test]
+    fn every_kind_has_a_code_and_every_code_of_the_library_a_kind() {
+        let of_kinds: HashSet<wb_code> = ErrorKind::ALL.iter().map(|kind| code_of(*kind)).collect();
+        for code in &of_kinds {
+            // SAFETY: the function returns a constant text.
+            let name = unsafe { CStr::from_ptr(wb_code_name(*code)) }.to_str().unwrap();
+            assert!(name.starts_with("WB_ERR_"), "{code}");
+        }
+        // Those that only this interface reports.
+        let own = [WB_ERR_HANDLE, WB_ERR_INTERNAL];
+        let all = (WB_ERR_WORLD..=WB_ERR_ARGUMENT).chain([WB_ERR_INTERNAL]);
+        assert!(all.filter(|code| !own.contains(code)).all(|code| of_kinds.contains(&code)));
+        assert!(own.iter().all(|code| !of_kinds.contains(code)));
+    }
+
+    #[test]
+    fn operations_of_a_run_inside_are_kept() {
+        let one = OperationError {
+            outcome: Outcome::TimedOut,
+            device: 0,
+            queue: 3,
+            command: 0,
+            opcode: 0,
+            lba: 0,
+            blocks: 0,
+        };
+        let run = || RunError::Operations { kernel: "k".to_owned(), errors: vec![one], count: 1 };
+        let network = ShmemError::Network { failures: vec!["PE 1".to_owned()], source: run() };
+        let all: [(Error, wb_code); 5] = [
+            (ShmemError::Run(run()).into(), WB_ERR_TIMEOUT),
+            (network.into(), WB_ERR_WORLD),
+            (StorageError::Run(run()).into(), WB_ERR_TIMEOUT),
+            (GraphError::Storage(run().into()).into(), WB_ERR_TIMEOUT),
+            (RowFileError::Storage(run().into()).into(), WB_ERR_TIMEOUT),
+        ];
+        for (e, code) in all {
+            assert_eq!(guard(|| Err(e)), code);
+            // SAFETY: nothing is written without space.
+            assert_eq!(unsafe { wb_last_error_operations(std::ptr::null_mut(), 0) }, 1);
+        }
     }
 
     #[test]

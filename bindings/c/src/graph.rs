@@ -4,8 +4,9 @@ use crate::cache::wb_cache_t;
 use crate::engine::{as_json, wb_engine_t};
 use crate::error::{Error, WB_ERR_STATE, guard, wb_code};
 use crate::graph_input::{self, Callback, wb_csr, wb_graph_options};
-use crate::object::{self, object};
-use crate::options::{self, owned_text};
+use crate::object::object;
+use crate::options::owned_text;
+use crate::pointer::{In, Out, Owned, Text};
 use crate::volume::wb_volume_t;
 use serde_json::json;
 use std::ffi::c_char;
@@ -28,12 +29,8 @@ pub const WB_EDGES_IN_HOST: u32 = 1;
 /// Edges on a volume, read through a cache.
 pub const WB_EDGES_IN_STORAGE: u32 = 2;
 
-/// # Safety
-///
-/// As of [`options::text`].
-unsafe fn graph_name(name: *const c_char) -> Result<GraphName, Error> {
-    // SAFETY: the caller's promise.
-    Ok(unsafe { options::text(name, "name") }?.parse()?)
+fn graph_name(name: Text) -> Result<GraphName, Error> {
+    Ok(name.text("name")?.parse()?)
 }
 
 /// Reads or generates a graph, stores it on the volume below a cache, beside everything that the volume holds, and opens it.
@@ -50,31 +47,26 @@ unsafe fn graph_name(name: *const c_char) -> Result<GraphName, Error> {
 ///   by `wb_cache_reset` if a graph or an array was removed or replaced.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wb_graph_import(
-    cache: *const wb_cache_t,
-    name: *const c_char,
-    input: *const c_char,
-    options: *const wb_graph_options,
-    graph: *mut *mut wb_graph_t,
+    cache: In<wb_cache_t>,
+    name: Text,
+    input: Text,
+    options: In<wb_graph_options>,
+    graph: Out<*mut wb_graph_t>,
 ) -> wb_code {
     guard(|| {
-        object::checked(graph, "graph")?;
-        // SAFETY: the rules of the header, as in the following.
-        let (cache, name) = unsafe { (object::get(cache)?, graph_name(name)?) };
-        // SAFETY: see above.
-        let given = unsafe { options::read(options) }?;
+        graph.check("graph")?;
+        let (cache, name) = (cache.get()?, graph_name(name)?);
+        let given = options.read()?;
         let callback = Callback::of(&given);
         let progress = |progress| callback.report(progress);
-        // SAFETY: see above; the texts outlast the call.
-        let load = unsafe { graph_input::load_options(&given) }?.keep_self_loops(true).progress(Some(&progress));
-        // SAFETY: see above.
-        let input = unsafe { graph_input::input(input, &load) }?;
+        let load = graph_input::load_options(&given)?.keep_self_loops(true).progress(Some(&progress));
+        let input = graph_input::input(input, &load)?;
         if given.replace == 0 {
             // Reading the input may take long; the name is checked again when the graph is written.
             stored::check_name(cache.volume(), &name)?;
         }
         let read = GraphToStore::import(name, &input, &load)?.page_checksums(graph_input::wants_checksums(&given)?);
-        // SAFETY: see above.
-        unsafe { object::give(graph, Graph::store(cache, read, given.replace != 0, &load)?) }
+        graph.give(Graph::store(cache, read, given.replace != 0, &load)?)
     })
 }
 
@@ -86,28 +78,17 @@ pub unsafe extern "C" fn wb_graph_import(
 ///   `WB_ERR_DAMAGED` if a part is not as it was stored; `WB_ERR_UNSUPPORTED` if a later version wrote it; `WB_ERR_MEMORY` if
 ///   the vertices do not fit into memory; `WB_ERR_IO` or `WB_ERR_TIMEOUT` if a device fails.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_graph_open(
-    cache: *const wb_cache_t,
-    name: *const c_char,
-    graph: *mut *mut wb_graph_t,
-) -> wb_code {
+pub unsafe extern "C" fn wb_graph_open(cache: In<wb_cache_t>, name: Text, graph: Out<*mut wb_graph_t>) -> wb_code {
     guard(|| {
-        object::checked(graph, "graph")?;
-        // SAFETY: the rules of the header, as in the following.
-        let (cache, name) = unsafe { (object::get(cache)?, graph_name(name)?) };
-        // SAFETY: see above.
-        unsafe { object::give(graph, Graph::open(cache, &name)?) }
+        graph.check("graph")?;
+        let (cache, name) = (cache.get()?, graph_name(name)?);
+        graph.give(Graph::open(cache, &name)?)
     })
 }
 
 /// Returns the placement that the arguments of a call name.
-///
-/// # Safety
-///
-/// As of [`object::get_optional`].
-unsafe fn placement(engine: &Engine, placement: u32, cache: *const wb_cache_t) -> Result<Placement, Error> {
-    // SAFETY: the caller's promise.
-    let cache = unsafe { object::get_optional(cache) }?;
+fn placement(engine: &Engine, placement: u32, cache: In<wb_cache_t>) -> Result<Placement, Error> {
+    let cache = cache.optional()?;
     Ok(match (placement, cache) {
         (WB_EDGES_IN_DEVICE, None) => Placement::Gpu,
         (WB_EDGES_IN_HOST, None) => Placement::Pinned,
@@ -151,29 +132,23 @@ fn place(engine: &Engine, csr: Csr, placement: Placement) -> Result<Graph, Error
 ///   otherwise as `wb_graph_import`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wb_graph_load(
-    engine: *const wb_engine_t,
-    input: *const c_char,
-    options: *const wb_graph_options,
+    engine: In<wb_engine_t>,
+    input: Text,
+    options: In<wb_graph_options>,
     placement: u32,
-    cache: *const wb_cache_t,
-    graph: *mut *mut wb_graph_t,
+    cache: In<wb_cache_t>,
+    graph: Out<*mut wb_graph_t>,
 ) -> wb_code {
     guard(|| {
-        object::checked(graph, "graph")?;
-        // SAFETY: the rules of the header, as in the following.
-        let engine = unsafe { object::get(engine) }?;
-        // SAFETY: see above.
-        let given = unsafe { options::read(options) }?;
+        graph.check("graph")?;
+        let engine = engine.get()?;
+        let given = options.read()?;
         let callback = Callback::of(&given);
         let progress = |progress| callback.report(progress);
-        // SAFETY: see above.
-        let placement = unsafe { self::placement(engine, placement, cache) }?;
-        // SAFETY: see above; the texts outlast the call.
-        let load = unsafe { graph_input::load_options(&given) }?.progress(Some(&progress));
-        // SAFETY: see above.
-        let loaded = unsafe { graph_input::input(input, &load) }?.load(&load)?;
-        // SAFETY: see above.
-        unsafe { object::give(graph, place(engine, loaded.csr, placement)?) }
+        let placement = self::placement(engine, placement, cache)?;
+        let load = graph_input::load_options(&given)?.progress(Some(&progress));
+        let loaded = graph_input::input(input, &load)?.load(&load)?;
+        graph.give(place(engine, loaded.csr, placement)?)
     })
 }
 
@@ -187,22 +162,18 @@ pub unsafe extern "C" fn wb_graph_load(
 ///   `WB_ERR_MEMORY` without memory.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wb_graph_from_csr(
-    engine: *const wb_engine_t,
-    csr: *const wb_csr,
+    engine: In<wb_engine_t>,
+    csr: In<wb_csr>,
     placement: u32,
-    cache: *const wb_cache_t,
-    graph: *mut *mut wb_graph_t,
+    cache: In<wb_cache_t>,
+    graph: Out<*mut wb_graph_t>,
 ) -> wb_code {
     guard(|| {
-        object::checked(graph, "graph")?;
-        // SAFETY: the rules of the header, as in the following.
-        let engine = unsafe { object::get(engine) }?;
-        // SAFETY: see above.
-        let placement = unsafe { self::placement(engine, placement, cache) }?;
-        // SAFETY: see above.
-        let csr = unsafe { graph_input::csr(csr) }?;
-        // SAFETY: see above.
-        unsafe { object::give(graph, place(engine, csr, placement)?) }
+        graph.check("graph")?;
+        let engine = engine.get()?;
+        let placement = self::placement(engine, placement, cache)?;
+        let csr = graph_input::csr(csr)?;
+        graph.give(place(engine, csr, placement)?)
     })
 }
 
@@ -210,30 +181,26 @@ pub unsafe extern "C" fn wb_graph_from_csr(
 ///
 /// @return The graph; null with an error if it is no graph.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_graph_retain(graph: *mut wb_graph_t) -> *mut wb_graph_t {
-    // SAFETY: the rules of the header.
-    unsafe { object::retain(graph) }
+pub unsafe extern "C" fn wb_graph_retain(graph: Owned<wb_graph_t>) -> *mut wb_graph_t {
+    graph.retain()
 }
 
 /// Gives a reference to a graph back. Results of algorithms do not need it.
 ///
 /// @param graph The graph; null is ignored.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_graph_release(graph: *mut wb_graph_t) {
-    // SAFETY: the rules of the header.
-    unsafe { object::release(graph) }
+pub unsafe extern "C" fn wb_graph_release(graph: Owned<wb_graph_t>) {
+    graph.release()
 }
 
 /// Returns the number of vertices.
 ///
 /// @param vertices Receives the number.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_graph_vertices(graph: *const wb_graph_t, vertices: *mut u64) -> wb_code {
+pub unsafe extern "C" fn wb_graph_vertices(graph: In<wb_graph_t>, vertices: Out<u64>) -> wb_code {
     guard(|| {
-        // SAFETY: the rules of the header.
-        let found = unsafe { object::get(graph) }?.vertices();
-        // SAFETY: the rules of the header.
-        unsafe { object::write(vertices, "vertices", found) }
+        let found = graph.get()?.vertices();
+        vertices.write("vertices", found)
     })
 }
 
@@ -241,12 +208,10 @@ pub unsafe extern "C" fn wb_graph_vertices(graph: *const wb_graph_t, vertices: *
 ///
 /// @param arcs Receives the number.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_graph_arcs(graph: *const wb_graph_t, arcs: *mut u64) -> wb_code {
+pub unsafe extern "C" fn wb_graph_arcs(graph: In<wb_graph_t>, arcs: Out<u64>) -> wb_code {
     guard(|| {
-        // SAFETY: the rules of the header.
-        let found = unsafe { object::get(graph) }?.arcs();
-        // SAFETY: the rules of the header.
-        unsafe { object::write(arcs, "arcs", found) }
+        let found = graph.get()?.arcs();
+        arcs.write("arcs", found)
     })
 }
 
@@ -254,11 +219,10 @@ pub unsafe extern "C" fn wb_graph_arcs(graph: *const wb_graph_t, arcs: *mut u64)
 ///
 /// @param json Receives the text. Free it with `wb_string_free`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_graph_info(graph: *const wb_graph_t, json: *mut *mut c_char) -> wb_code {
+pub unsafe extern "C" fn wb_graph_info(graph: In<wb_graph_t>, json: Out<*mut c_char>) -> wb_code {
     guard(|| {
-        object::checked(json, "json")?;
-        // SAFETY: the rules of the header.
-        let graph = unsafe { object::get(graph) }?;
+        json.check("json")?;
+        let graph = graph.get()?;
         let on_engine = graph.on_engine();
         let facts = json!({
             "vertices": graph.vertices(), "arcs": graph.arcs(), "directed": on_engine.directed(),
@@ -266,8 +230,7 @@ pub unsafe extern "C" fn wb_graph_info(graph: *const wb_graph_t, json: *mut *mut
             "placement": on_engine.placement().to_string(), "named": graph.ids().names().is_some(),
             "ids": graph.ids().bounds().map(|(low, high)| [low, high]),
         });
-        // SAFETY: the rules of the header.
-        unsafe { object::write(json, "json", owned_text(as_json(&facts)?)) }
+        json.write("json", owned_text(as_json(&facts)?))
     })
 }
 
@@ -275,9 +238,8 @@ pub unsafe extern "C" fn wb_graph_info(graph: *const wb_graph_t, json: *mut *mut
 ///
 /// @return `WB_OK`; `WB_ERR_OPERATION` if a page cannot be read, with its LBA; `WB_ERR_STOPPED` on a cancelled engine.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_graph_warm(graph: *const wb_graph_t) -> wb_code {
-    // SAFETY: the rules of the header.
-    guard(|| Ok(unsafe { object::get(graph) }?.on_engine().warm()?))
+pub unsafe extern "C" fn wb_graph_warm(graph: In<wb_graph_t>) -> wb_code {
+    guard(|| Ok(graph.get()?.on_engine().warm()?))
 }
 
 /// Lists the graphs of a volume as JSON: name, bytes, sizes, direction, weights and input; or the error of a graph that
@@ -286,18 +248,16 @@ pub unsafe extern "C" fn wb_graph_warm(graph: *const wb_graph_t) -> wb_code {
 /// @param json Receives a list. Free it with `wb_string_free`.
 /// @return As `wb_volume_arrays`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_graph_list(volume: *const wb_volume_t, json: *mut *mut c_char) -> wb_code {
+pub unsafe extern "C" fn wb_graph_list(volume: In<wb_volume_t>, json: Out<*mut c_char>) -> wb_code {
     guard(|| {
-        object::checked(json, "json")?;
-        // SAFETY: the rules of the header.
-        let graphs = stored::stored_graphs(unsafe { object::get(volume) }?)?;
+        json.check("json")?;
+        let graphs = stored::stored_graphs(volume.get()?)?;
         let described = graphs.iter().map(|graph| match &graph.info {
             Ok(info) => described(graph.name.as_str(), graph.bytes, info),
             Err(e) => json!({ "name": graph.name.as_str(), "bytes": graph.bytes, "error": e.to_string() }),
         });
         let list: Vec<_> = described.collect();
-        // SAFETY: the rules of the header.
-        unsafe { object::write(json, "json", owned_text(as_json(&list)?)) }
+        json.write("json", owned_text(as_json(&list)?))
     })
 }
 
@@ -317,10 +277,9 @@ fn described(name: &str, bytes: u64, info: &StoredInfo) -> serde_json::Value {
 /// @return `WB_OK`; `WB_ERR_NOT_FOUND` if the volume holds no such graph; `WB_ERR_IO` or `WB_ERR_TIMEOUT` if a device fails.
 /// @note One call at a time for a volume.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_graph_remove(volume: *const wb_volume_t, name: *const c_char) -> wb_code {
+pub unsafe extern "C" fn wb_graph_remove(volume: In<wb_volume_t>, name: Text) -> wb_code {
     guard(|| {
-        // SAFETY: the rules of the header, as in the following.
-        let (volume, name) = unsafe { (object::get(volume)?, graph_name(name)?) };
+        let (volume, name) = (volume.get()?, graph_name(name)?);
         Ok(stored::remove_stored_graph(volume, &name)?)
     })
 }
@@ -331,12 +290,10 @@ pub unsafe extern "C" fn wb_graph_remove(volume: *const wb_volume_t, name: *cons
 /// @param vertex Receives the vertex.
 /// @return `WB_OK`; `WB_ERR_NOT_FOUND` if there is none, with the range of the identifiers.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_graph_vertex_of(graph: *const wb_graph_t, id: u64, vertex: *mut u64) -> wb_code {
+pub unsafe extern "C" fn wb_graph_vertex_of(graph: In<wb_graph_t>, id: u64, vertex: Out<u64>) -> wb_code {
     guard(|| {
-        // SAFETY: the rules of the header.
-        let found = unsafe { object::get(graph) }?.ids().find(id)?;
-        // SAFETY: the rules of the header.
-        unsafe { object::write(vertex, "vertex", found) }
+        let found = graph.get()?.ids().find(id)?;
+        vertex.write("vertex", found)
     })
 }
 
@@ -346,16 +303,10 @@ pub unsafe extern "C" fn wb_graph_vertex_of(graph: *const wb_graph_t, id: u64, v
 /// @param vertex Receives the vertex.
 /// @return `WB_OK`; `WB_ERR_NOT_FOUND` if there is none, with the range of the identifiers.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_graph_vertex_of_name(
-    graph: *const wb_graph_t,
-    name: *const c_char,
-    vertex: *mut u64,
-) -> wb_code {
+pub unsafe extern "C" fn wb_graph_vertex_of_name(graph: In<wb_graph_t>, name: Text, vertex: Out<u64>) -> wb_code {
     guard(|| {
-        // SAFETY: the rules of the header, as in the following.
-        let (graph, name) = unsafe { (object::get(graph)?, options::text(name, "name")?) };
-        // SAFETY: see above.
-        unsafe { object::write(vertex, "vertex", graph.ids().find(name)?) }
+        let (graph, name) = (graph.get()?, name.text("name")?);
+        vertex.write("vertex", graph.ids().find(name)?)
     })
 }
 
@@ -374,16 +325,14 @@ fn check_vertex(graph: &Graph, vertex: u64) -> Result<(), Error> {
 /// @return `WB_OK`; `WB_ERR_ARGUMENT` if there is no such vertex; `WB_ERR_STATE` if the vertices have names: use
 ///   `wb_graph_name_of`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_graph_id_of(graph: *const wb_graph_t, vertex: u64, id: *mut u64) -> wb_code {
+pub unsafe extern "C" fn wb_graph_id_of(graph: In<wb_graph_t>, vertex: u64, id: Out<u64>) -> wb_code {
     guard(|| {
-        // SAFETY: the rules of the header.
-        let graph = unsafe { object::get(graph) }?;
+        let graph = graph.get()?;
         check_vertex(graph, vertex)?;
         let found = graph.ids().id(vertex).number().ok_or_else(|| {
             Error::new(WB_ERR_STATE, "the vertices of the graph have names, not numbers; use wb_graph_name_of")
         })?;
-        // SAFETY: the rules of the header.
-        unsafe { object::write(id, "id", found) }
+        id.write("id", found)
     })
 }
 
@@ -393,17 +342,15 @@ pub unsafe extern "C" fn wb_graph_id_of(graph: *const wb_graph_t, vertex: u64, i
 /// @param name Receives the text. Free it with `wb_string_free`.
 /// @return `WB_OK`; `WB_ERR_ARGUMENT` if there is no such vertex.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_graph_name_of(graph: *const wb_graph_t, vertex: u64, name: *mut *mut c_char) -> wb_code {
+pub unsafe extern "C" fn wb_graph_name_of(graph: In<wb_graph_t>, vertex: u64, name: Out<*mut c_char>) -> wb_code {
     guard(|| {
-        object::checked(name, "name")?;
-        // SAFETY: the rules of the header.
-        let graph = unsafe { object::get(graph) }?;
+        name.check("name")?;
+        let graph = graph.get()?;
         check_vertex(graph, vertex)?;
         let text = match graph.ids().names() {
             Some(names) => names.get(vertex).to_owned(),
             None => graph.ids().id(vertex).to_string(),
         };
-        // SAFETY: the rules of the header.
-        unsafe { object::write(name, "name", owned_text(text)) }
+        name.write("name", owned_text(text))
     })
 }

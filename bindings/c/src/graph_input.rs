@@ -2,9 +2,10 @@
 
 use crate::element::{WB_F32, WB_F64, WB_U32};
 use crate::error::{Error, WB_ERR_MEMORY};
-use crate::options::{self, Options};
+use crate::options::Options;
+use crate::pointer::{In, Text};
 use crate::volume::switch;
-use std::ffi::{c_char, c_void};
+use std::ffi::c_void;
 use std::path::Path;
 use warpbell::graph::import::Precision;
 use warpbell::graph::{
@@ -62,7 +63,7 @@ pub struct wb_graph_options {
     /// `sizeof(wb_graph_options)`.
     pub size: usize,
     /// Format of the file as its ending: `el`, `wel`, `csv`, `parquet`, `mtx` and others; null for that of the file's name.
-    pub format: *const c_char,
+    pub format: Text,
     /// Vertices: `WB_IDS_AUTO`, `WB_IDS_NUMBERS` or `WB_IDS_NAMES`.
     pub ids: u32,
     /// Edges: `WB_EDGES_AUTO`, `WB_EDGES_DIRECTED` or `WB_EDGES_UNDIRECTED`.
@@ -84,7 +85,7 @@ pub struct wb_graph_options {
     /// Limit of memory in bytes; 0 for what is free. `wb_graph_import` sorts larger graphs in temporary files.
     pub memory: u64,
     /// Folder of temporary files; null for the one that `TMPDIR` names, or `/var/tmp`.
-    pub temp_dir: *const c_char,
+    pub temp_dir: Text,
     /// Function that is told the progress, or null.
     pub progress: wb_progress_function,
     /// First argument of that function.
@@ -136,11 +137,7 @@ fn choice<T: Copy>(values: &[T], position: u32, name: &str, names: &str) -> Resu
 }
 
 /// Returns the options for the library, without the progress.
-///
-/// # Safety
-///
-/// The texts stay as they are for `'a`.
-pub(crate) unsafe fn load_options<'a>(options: &wb_graph_options) -> Result<LoadOptions<'a>, Error> {
+pub(crate) fn load_options<'a>(options: &'a wb_graph_options) -> Result<LoadOptions<'a>, Error> {
     const IDS: &[IdKind] = &[IdKind::Auto, IdKind::Numbers, IdKind::Names];
     const EDGES: &[Orientation] = &[Orientation::Auto, Orientation::Directed, Orientation::Undirected];
     const WEIGHTS: &[WeightMode] = &[
@@ -163,24 +160,17 @@ pub(crate) unsafe fn load_options<'a>(options: &wb_graph_options) -> Result<Load
     if options.seed != 0 {
         made = made.seed(options.seed);
     }
-    // SAFETY: the caller's promise, as in the following.
-    if let Some(format) = unsafe { options::optional_text(options.format, "format") }? {
+    if let Some(format) = options.format.optional("format")? {
         let format = format.parse().map_err(|e| Error::argument(format!("`format`: {e}")))?;
         made = made.format(Some(format));
     }
-    // SAFETY: see above.
-    let temp_dir = unsafe { options::optional_text(options.temp_dir, "temp_dir") }?;
+    let temp_dir = options.temp_dir.optional("temp_dir")?;
     Ok(made.temp_dir(temp_dir.map(Path::new)))
 }
 
 /// Parses the name of a file or a generator, and checks that the options fit.
-///
-/// # Safety
-///
-/// As of [`options::text`].
-pub(crate) unsafe fn input(text: *const c_char, options: &LoadOptions<'_>) -> Result<Input, Error> {
-    // SAFETY: the caller's promise.
-    let input: Input = unsafe { options::text(text, "input") }?.parse()?;
+pub(crate) fn input(text: Text, options: &LoadOptions<'_>) -> Result<Input, Error> {
+    let input: Input = text.text("input")?.parse()?;
     if let Input::Generated(_) = input {
         let wrong = |name: &str| Err(Error::argument(format!("{input} is generated; leave `{name}` out")));
         if options.format.is_some() {
@@ -205,16 +195,16 @@ pub struct wb_csr {
     /// Number of neighbours in all lists.
     pub arcs: u64,
     /// `vertices + 1` offsets, which ascend from 0 to `arcs`.
-    pub offsets: *const u64,
+    pub offsets: In<u64>,
     /// Neighbours: `uint32_t` or `uint64_t`, below `vertices`. Lists need not be sorted; duplicates and edges from a vertex
     /// to itself are dropped.
-    pub neighbours: *const c_void,
+    pub neighbours: In<c_void>,
     /// Bytes of a neighbour: 4 or 8.
     pub neighbour_bytes: u32,
     /// 1 if edges have a direction. Otherwise the lists hold both directions of each edge, with equal weights.
     pub directed: u32,
     /// A weight for each neighbour, of type `weight_dtype`: finite and not negative; or null.
-    pub weights: *const c_void,
+    pub weights: In<c_void>,
     /// `WB_U32`, `WB_F32` or `WB_F64`; 0 without weights.
     pub weight_dtype: u32,
     /// Zero.
@@ -241,38 +231,27 @@ fn copied<T: Copy>(list: &[T]) -> Result<Vec<T>, Error> {
 }
 
 /// Copies a graph of the program's memory.
-///
-/// # Safety
-///
-/// As of `wb_graph_from_csr`.
-pub(crate) unsafe fn csr(csr: *const wb_csr) -> Result<Csr, Error> {
+pub(crate) fn csr(csr: In<wb_csr>) -> Result<Csr, Error> {
     if csr.is_null() {
         return Err(Error::argument("`csr` is null; pass the graph"));
     }
-    // SAFETY: the caller's promise, as in the following.
-    let g = unsafe { options::read(csr) }?;
+    let g = csr.read()?;
     let size = |value: u64, name| {
         let size = usize::try_from(value).ok().filter(|size| *size < isize::MAX as usize);
         size.ok_or_else(|| Error::argument(format!("`{name}` is {value}, which no memory holds")))
     };
     let (vertices, arcs) = (size(g.vertices, "vertices")?, size(g.arcs, "arcs")?);
-    // SAFETY: see above.
-    let offsets = unsafe { options::list(g.offsets, vertices + 1, "offsets") }.and_then(copied)?;
+    let offsets = g.offsets.list(vertices + 1, "offsets").and_then(copied)?;
     let neighbours = match g.neighbour_bytes {
-        // SAFETY: see above.
-        4 => Neighbours::U32(unsafe { options::list(g.neighbours.cast(), arcs, "neighbours") }.and_then(copied)?),
-        // SAFETY: see above.
-        8 => Neighbours::U64(unsafe { options::list(g.neighbours.cast(), arcs, "neighbours") }.and_then(copied)?),
+        4 => Neighbours::U32(g.neighbours.of(arcs, "neighbours").and_then(copied)?),
+        8 => Neighbours::U64(g.neighbours.of(arcs, "neighbours").and_then(copied)?),
         other => return Err(Error::argument(format!("`neighbour_bytes` is {other}; use 4 or 8"))),
     };
     let weights = match g.weight_dtype {
         0 if g.weights.is_null() => None,
-        // SAFETY: see above.
-        WB_U32 => Some(Weights::U32(unsafe { options::list(g.weights.cast(), arcs, "weights") }.and_then(copied)?)),
-        // SAFETY: see above.
-        WB_F32 => Some(Weights::F32(unsafe { options::list(g.weights.cast(), arcs, "weights") }.and_then(copied)?)),
-        // SAFETY: see above.
-        WB_F64 => Some(Weights::F64(unsafe { options::list(g.weights.cast(), arcs, "weights") }.and_then(copied)?)),
+        WB_U32 => Some(Weights::U32(g.weights.of(arcs, "weights").and_then(copied)?)),
+        WB_F32 => Some(Weights::F32(g.weights.of(arcs, "weights").and_then(copied)?)),
+        WB_F64 => Some(Weights::F64(g.weights.of(arcs, "weights").and_then(copied)?)),
         other => {
             return Err(Error::argument(format!("`weight_dtype` is {other}; use WB_U32, WB_F32 or WB_F64")));
         }

@@ -2,8 +2,8 @@
 
 use crate::error::{Error, WB_ERR_STATE, guard, wb_code};
 use crate::graph::wb_graph_t;
-use crate::object;
-use crate::options::{self, Options};
+use crate::options::Options;
+use crate::pointer::{In, Out};
 use bytemuck::Zeroable;
 use std::ffi::c_void;
 use std::ptr;
@@ -55,13 +55,12 @@ unsafe impl Options for wb_graph_lists {
 /// @return `WB_OK`; `WB_ERR_STATE` if the graph has no such lists.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wb_graph_get_lists(
-    graph: *const wb_graph_t,
+    graph: In<wb_graph_t>,
     direction: u32,
-    lists: *mut wb_graph_lists,
+    lists: Out<wb_graph_lists>,
 ) -> wb_code {
     guard(|| {
-        // SAFETY: the rules of the header, as in the following.
-        let graph = unsafe { object::get(graph) }?.on_engine();
+        let graph = graph.get()?.on_engine();
         let found = match direction {
             WB_LISTS_OUTGOING => graph.lists(),
             WB_LISTS_INCOMING => graph.inward_lists(),
@@ -92,7 +91,6 @@ pub unsafe extern "C" fn wb_graph_get_lists(
             hubs: found.hubs.address() as *const c_void,
             isolated: found.isolated.address() as *const u32,
         };
-        // SAFETY: see above.
-        unsafe { options::fill(lists, "lists", lists_of) }
+        lists.fill("lists", lists_of)
     })
 }

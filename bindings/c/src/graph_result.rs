@@ -3,8 +3,8 @@
 use crate::engine::as_json;
 use crate::error::{Error, guard, wb_code};
 use crate::graph::wb_graph_t;
-use crate::object;
 use crate::options::{self, Options};
+use crate::pointer::{In, Out};
 use crate::values::{Facts, Values, wb_report, wb_values_t};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -103,13 +103,8 @@ unsafe impl Options for wb_sssp_options {
 }
 
 /// Returns the graph with the limit of one kernel.
-///
-/// # Safety
-///
-/// As of [`object::get`].
-unsafe fn limited(graph: *const wb_graph_t, seconds: f64) -> Result<GraphOnEngine, Error> {
-    // SAFETY: the caller's promise.
-    let mut graph = unsafe { object::get(graph) }?.on_engine().clone();
+fn limited(graph: In<wb_graph_t>, seconds: f64) -> Result<GraphOnEngine, Error> {
+    let mut graph = graph.get()?.on_engine().clone();
     if let Some(limit) = options::seconds(seconds, "kernel_seconds")? {
         graph.set_launch_limit(limit);
     }
@@ -151,16 +146,15 @@ fn handle(values: VertexValues, facts: &Arc<Facts>) -> Values {
 ///   exist; `WB_ERR_MEMORY` without memory.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wb_bfs(
-    graph: *const wb_graph_t,
+    graph: In<wb_graph_t>,
     source: u64,
-    options: *const wb_bfs_options,
-    depth: *mut *mut wb_values_t,
-    parent: *mut *mut wb_values_t,
+    options: In<wb_bfs_options>,
+    depth: Out<*mut wb_values_t>,
+    parent: Out<*mut wb_values_t>,
 ) -> wb_code {
     guard(|| {
-        object::checked(depth, "depth")?;
-        // SAFETY: the rules of the header, as in the following.
-        let given = unsafe { options::read(options) }?;
+        depth.check("depth")?;
+        let given = options.read()?;
         let mut chosen = BfsOptions::default().parents(!parent.is_null()).trace_io(given.trace_io != 0);
         if given.alpha != 0 {
             chosen = chosen.alpha(given.alpha);
@@ -171,8 +165,7 @@ pub unsafe extern "C" fn wb_bfs(
         if given.top_down != 0 {
             chosen = chosen.alpha(0);
         }
-        // SAFETY: see above.
-        let graph = unsafe { limited(graph, given.kernel_seconds) }?;
+        let graph = limited(graph, given.kernel_seconds)?;
         let found = Bfs::new(&graph, &chosen)?.run_on_device(source)?;
         let step = |l: &LevelReport| {
             json!({
@@ -186,11 +179,9 @@ pub unsafe extern "C" fn wb_bfs(
         let report = wb_report { reached: found.reached, ..Default::default() };
         let facts = facts(found.elapsed, found.io.as_ref(), &steps, scanned, report)?;
         if let Some(values) = found.parent {
-            // SAFETY: see above.
-            unsafe { object::give(parent, handle(values, &facts)) }?;
+            parent.give(handle(values, &facts))?;
         }
-        // SAFETY: see above.
-        unsafe { object::give(depth, handle(found.depth, &facts)) }
+        depth.give(handle(found.depth, &facts))
     })
 }
 
@@ -202,14 +193,13 @@ pub unsafe extern "C" fn wb_bfs(
 /// @return As `wb_bfs`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wb_components(
-    graph: *const wb_graph_t,
-    options: *const wb_components_options,
-    label: *mut *mut wb_values_t,
+    graph: In<wb_graph_t>,
+    options: In<wb_components_options>,
+    label: Out<*mut wb_values_t>,
 ) -> wb_code {
     guard(|| {
-        object::checked(label, "label")?;
-        // SAFETY: the rules of the header, as in the following.
-        let given = unsafe { options::read(options) }?;
+        label.check("label")?;
+        let given = options.read()?;
         let mut chosen = ComponentsOptions::default();
         if given.rounds != 0 {
             chosen = chosen.rounds(given.rounds);
@@ -220,8 +210,7 @@ pub unsafe extern "C" fn wb_components(
             }
             chosen = chosen.giant(given.giant);
         }
-        // SAFETY: see above.
-        let graph = unsafe { limited(graph, given.kernel_seconds) }?;
+        let graph = limited(graph, given.kernel_seconds)?;
         let found = Components::new(&graph, &chosen)?.run_on_device()?;
         let step = |p: &PhaseReport| {
             json!({
@@ -232,8 +221,7 @@ pub unsafe extern "C" fn wb_components(
         let scanned = found.phases.iter().map(|p| p.scanned).sum();
         let report = wb_report { components: found.components, ..Default::default() };
         let facts = facts(found.elapsed, found.io.as_ref(), &steps, scanned, report)?;
-        // SAFETY: see above.
-        unsafe { object::give(label, handle(found.label, &facts)) }
+        label.give(handle(found.label, &facts))
     })
 }
 
@@ -245,14 +233,13 @@ pub unsafe extern "C" fn wb_components(
 ///   is reached are no error: `wb_report.converged`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wb_pagerank(
-    graph: *const wb_graph_t,
-    options: *const wb_pagerank_options,
-    rank: *mut *mut wb_values_t,
+    graph: In<wb_graph_t>,
+    options: In<wb_pagerank_options>,
+    rank: Out<*mut wb_values_t>,
 ) -> wb_code {
     guard(|| {
-        object::checked(rank, "rank")?;
-        // SAFETY: the rules of the header, as in the following.
-        let given = unsafe { options::read(options) }?;
+        rank.check("rank")?;
+        let given = options.read()?;
         let mut chosen = PageRankOptions::default();
         if given.damping != 0.0 {
             chosen = chosen.damping(given.damping);
@@ -263,8 +250,7 @@ pub unsafe extern "C" fn wb_pagerank(
         if given.iterations != 0 {
             chosen = chosen.iterations(given.iterations);
         }
-        // SAFETY: see above.
-        let graph = unsafe { limited(graph, given.kernel_seconds) }?;
+        let graph = limited(graph, given.kernel_seconds)?;
         let found = PageRank::new(&graph, &chosen)?.run_on_device()?;
         let step = |i: &IterationReport| {
             json!({
@@ -277,8 +263,7 @@ pub unsafe extern "C" fn wb_pagerank(
         let change = found.iterations.last().map_or(0.0, |i| i.change);
         let report = wb_report { converged: found.converged.into(), change, ..Default::default() };
         let facts = facts(found.elapsed, found.io.as_ref(), &steps, scanned, report)?;
-        // SAFETY: see above.
-        unsafe { object::give(rank, handle(found.rank, &facts)) }
+        rank.give(handle(found.rank, &facts))
     })
 }
 
@@ -291,18 +276,16 @@ pub unsafe extern "C" fn wb_pagerank(
 /// @return As `wb_bfs`; `WB_ERR_STATE` if the graph has no weights; `WB_ERR_INPUT` if distances might not fit into 64 bits.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wb_sssp(
-    graph: *const wb_graph_t,
+    graph: In<wb_graph_t>,
     source: u64,
-    options: *const wb_sssp_options,
-    distance: *mut *mut wb_values_t,
+    options: In<wb_sssp_options>,
+    distance: Out<*mut wb_values_t>,
 ) -> wb_code {
     guard(|| {
-        object::checked(distance, "distance")?;
-        // SAFETY: the rules of the header, as in the following.
-        let given = unsafe { options::read(options) }?;
+        distance.check("distance")?;
+        let given = options.read()?;
         let chosen = SsspOptions::default().delta((given.delta != 0.0).then_some(given.delta)).rounds(given.rounds);
-        // SAFETY: see above.
-        let graph = unsafe { limited(graph, given.kernel_seconds) }?;
+        let graph = limited(graph, given.kernel_seconds)?;
         let found = Sssp::new(&graph, &chosen)?.run_on_device(source)?;
         let step = |b: &BucketReport| {
             json!({
@@ -314,7 +297,6 @@ pub unsafe extern "C" fn wb_sssp(
         let scanned = found.buckets.iter().map(|b| b.scanned).sum();
         let report = wb_report { delta: found.delta, ..Default::default() };
         let facts = facts(found.elapsed, found.io.as_ref(), &steps, scanned, report)?;
-        // SAFETY: see above.
-        unsafe { object::give(distance, handle(found.distance, &facts)) }
+        distance.give(handle(found.distance, &facts))
     })
 }

@@ -11,6 +11,7 @@
 //! |---|---|
 //! | `error` | codes, the last error of a thread |
 //! | `object` | handles: reference counts and the check of their type |
+//! | `pointer` | pointers as types with safe methods, and the rule that they rely on |
 //! | `options` | structures that begin with their size, durations, strings |
 //! | `engine` | engines and images |
 //! | `region` | memory: allocated, or the program's own |
@@ -24,13 +25,12 @@
 //! | `graph_input`, `graph` | graphs of files, of volumes and of the program's memory |
 //! | `graph_lists` | neighbour lists, for kernels of the program |
 //! | `graph_result`, `values` | algorithms and their results |
-//! | `storage_error` | codes of their errors |
 //! | `world` | worlds of PEs |
 //! | `bootstrap` | the ways by which the ranks of a world find each other |
 //! | `team` | teams of PEs, collective calls |
 //! | `symmetric` | memory in the symmetric heap, put and get |
 //! | `signal` | signals and atomic operations |
-//! | `world_error` | codes of the errors of worlds |
+//! | `world_error` | errors of calls of a world |
 //! | `report` | versions, what the machine can do |
 #![allow(non_camel_case_types)]
 
@@ -47,11 +47,11 @@ pub mod graph_lists;
 pub mod graph_result;
 mod object;
 mod options;
+mod pointer;
 pub mod region;
 pub mod report;
 pub mod run;
 pub mod signal;
-mod storage_error;
 pub mod stored_array;
 pub mod stream;
 pub mod symmetric;

@@ -1,6 +1,7 @@
 //! Handles: pointers to objects with a reference count and a tag that says their type.
 
 use crate::error::{Error, WB_ERR_HANDLE};
+use crate::pointer::In;
 use std::any::Any;
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -53,34 +54,10 @@ impl<T> Drop for Held<T> {
     }
 }
 
-/// Writes a new handle with one reference to `out`.
-///
-/// # Safety
-///
-/// `out` is null or valid for a write.
-pub(crate) unsafe fn give<O: Object>(out: *mut *mut O, value: O::Value) -> Result<(), Error> {
+/// Makes a handle with one reference.
+pub(crate) fn new<O: Object>(value: O::Value) -> *mut O {
     let held = Arc::new(Held { tag: AtomicU64::new(O::TAG), value });
-    // SAFETY: the caller's promise.
-    unsafe { write(out, O::NAME, Arc::into_raw(held).cast_mut().cast()) }
-}
-
-/// Writes a result to `out`, which `name` names in the error for a null pointer.
-///
-/// # Safety
-///
-/// `out` is null or valid for a write.
-pub(crate) unsafe fn write<T>(out: *mut T, name: &str, value: T) -> Result<(), Error> {
-    // SAFETY: the caller's promise; the pointer is not null.
-    unsafe { checked(out, name)?.write(value) };
-    Ok(())
-}
-
-/// Returns the pointer, or an error that names the result if it is null. For results that are costly to make.
-pub(crate) fn checked<T>(out: *mut T, name: &str) -> Result<*mut T, Error> {
-    if out.is_null() {
-        return Err(Error::argument(format!("the pointer for the result `{name}` is null")));
-    }
-    Ok(out)
+    Arc::into_raw(held).cast_mut().cast()
 }
 
 /// Returns the object behind a handle.
@@ -91,19 +68,6 @@ pub(crate) fn checked<T>(out: *mut T, name: &str) -> Result<*mut T, Error> {
 pub(crate) unsafe fn get<'a, O: Object>(handle: *const O) -> Result<&'a O::Value, Error> {
     // SAFETY: the caller's promise.
     Ok(unsafe { &(*held(handle)?).value })
-}
-
-/// Returns the object behind a handle, or `None` for null.
-///
-/// # Safety
-///
-/// As of [`get`].
-pub(crate) unsafe fn get_optional<'a, O: Object>(handle: *const O) -> Result<Option<&'a O::Value>, Error> {
-    if handle.is_null() {
-        return Ok(None);
-    }
-    // SAFETY: the caller's promise.
-    unsafe { get(handle) }.map(Some)
 }
 
 /// Returns true if a handle, which is not null, is one of type `O`.
@@ -125,40 +89,29 @@ impl KernelArg for Owner {
     }
 }
 
-/// A type of handles that [`any`] accepts: its tag, and a function that takes a reference of a handle of that type.
-pub(crate) type Keepable = (u64, unsafe fn(*const c_void) -> Result<Owner, Error>);
+/// A type of handles that a run can keep: its tag, and a function that takes a reference of a handle of that type.
+pub(crate) type Keepable = (u64, fn(In<c_void>) -> Result<Owner, Error>);
 
-/// Makes the entry of a type in a list for [`any`].
+/// Makes the entry of a type in a list for [`In::keep`].
 pub(crate) const fn keepable<O: Object>() -> Keepable {
-    unsafe fn owner<O: Object>(handle: *const c_void) -> Result<Owner, Error> {
-        // SAFETY: the caller's promise, that of `any`.
-        let held = unsafe { held(handle.cast::<O>()) }?;
-        // SAFETY: `give` made the pointer by `Arc::into_raw`, and the caller holds a reference; one is added for the owner.
-        let owner = unsafe {
-            Arc::increment_strong_count(held);
-            Arc::from_raw(held)
-        };
-        Ok(Owner(owner))
-    }
-    (O::TAG, owner::<O>)
+    (O::TAG, In::owner::<O>)
 }
 
-/// Takes a reference of a handle whose type is one of a list.
+/// Takes a reference of a handle.
 ///
 /// # Safety
 ///
 /// As of [`get`].
-pub(crate) unsafe fn any(handle: *const c_void, types: &[Keepable]) -> Result<Owner, Error> {
-    // SAFETY: the caller's promise.
-    let tag = unsafe { tag_of(handle, "object to keep") }?;
-    match types.iter().find(|(of, _)| *of == tag) {
-        // SAFETY: see above.
-        Some((_, owner)) => unsafe { owner(handle) },
-        None => Err(bad("object to keep", tag)),
+pub(crate) unsafe fn owner<O: Object>(handle: *const O) -> Result<Owner, Error> {
+    // SAFETY: `new` made the pointer by `Arc::into_raw`, and the caller holds a reference; one is added for the owner.
+    unsafe {
+        let held = held(handle)?;
+        Arc::increment_strong_count(held);
+        Ok(Owner(Arc::from_raw(held)))
     }
 }
 
-fn bad(name: &str, tag: u64) -> Error {
+pub(crate) fn bad(name: &str, tag: u64) -> Error {
     let what = if tag >> 48 == 0x7762 { "of another type" } else { "released, or no handle of this library" };
     Error::new(WB_ERR_HANDLE, format!("the handle of the {name} is {what}"))
 }
@@ -166,7 +119,7 @@ fn bad(name: &str, tag: u64) -> Error {
 /// # Safety
 ///
 /// As of [`get`].
-unsafe fn tag_of(handle: *const c_void, name: &str) -> Result<u64, Error> {
+pub(crate) unsafe fn tag_of(handle: *const c_void, name: &str) -> Result<u64, Error> {
     let fail = |what: &str| Err(Error::new(WB_ERR_HANDLE, format!("the handle of the {name} is {what}")));
     if handle.is_null() {
         return fail("null");
@@ -178,7 +131,7 @@ unsafe fn tag_of(handle: *const c_void, name: &str) -> Result<u64, Error> {
     Ok(unsafe { &*handle.cast::<AtomicU64>() }.load(Ordering::Relaxed))
 }
 
-/// Checks a handle and returns the pointer that `give` made. It is not one of a reference: the counts lie before the object.
+/// Checks a handle and returns the pointer that [`new`] made. It is not one of a reference: the counts lie before the object.
 ///
 /// # Safety
 ///
@@ -196,10 +149,8 @@ unsafe fn held<O: Object>(handle: *const O) -> Result<*const Held<O::Value>, Err
 /// As of [`get`].
 pub(crate) unsafe fn retain<O: Object>(handle: *mut O) -> *mut O {
     let code = crate::error::guard(|| {
-        // SAFETY: the caller's promise.
-        let held = unsafe { held(handle) }?;
-        // SAFETY: `give` made the pointer by `Arc::into_raw`, and the caller holds a reference.
-        unsafe { Arc::increment_strong_count(held) };
+        // SAFETY: `new` made the pointer by `Arc::into_raw`, and the caller holds a reference.
+        unsafe { Arc::increment_strong_count(held(handle)?) };
         Ok(())
     });
     if code == crate::error::WB_OK { handle } else { std::ptr::null_mut() }
@@ -216,10 +167,8 @@ pub(crate) unsafe fn release<O: Object>(handle: *mut O) {
         return;
     }
     let _ = crate::error::guard(|| {
-        // SAFETY: the caller's promise.
-        let held = unsafe { held(handle) }?;
-        // SAFETY: `give` made the pointer by `Arc::into_raw`, and the caller gives this reference up.
-        unsafe { Arc::decrement_strong_count(held) };
+        // SAFETY: `new` made the pointer by `Arc::into_raw`, and the caller gives this reference up.
+        unsafe { Arc::decrement_strong_count(held(handle)?) };
         Ok(())
     });
 }

@@ -56,9 +56,8 @@ pub(crate) unsafe fn read<T: Options>(options: *const T) -> Result<T, Error> {
 ///
 /// # Safety
 ///
-/// `out` is null, or points to a structure that begins with its size and has as many bytes.
-pub(crate) unsafe fn fill<T: Options>(out: *mut T, name: &str, value: T) -> Result<(), Error> {
-    let out = crate::object::checked(out, name)?;
+/// `out` points to a structure that begins with its size and has as many bytes.
+pub(crate) unsafe fn fill<T: Options>(out: *mut T, value: T) -> Result<(), Error> {
     // SAFETY: the structure begins with its size; the caller's promise.
     let size = unsafe { out.cast::<usize>().read_unaligned() };
     if size < size_of::<usize>() {
@@ -75,21 +74,11 @@ pub(crate) unsafe fn fill<T: Options>(out: *mut T, name: &str, value: T) -> Resu
     Ok(())
 }
 
-/// Returns a text. `name` names the argument in messages.
+/// Returns a text, or `None` for null. `name` names the argument in messages.
 ///
 /// # Safety
 ///
 /// `text` is null or ends with a zero byte, and stays as it is for `'a`.
-pub(crate) unsafe fn text<'a>(text: *const c_char, name: &str) -> Result<&'a str, Error> {
-    // SAFETY: the caller's promise.
-    unsafe { optional_text(text, name) }?.ok_or_else(|| Error::argument(format!("`{name}` is null; pass a text")))
-}
-
-/// Returns a text, or `None` for null.
-///
-/// # Safety
-///
-/// As of [`text`].
 pub(crate) unsafe fn optional_text<'a>(text: *const c_char, name: &str) -> Result<Option<&'a str>, Error> {
     if text.is_null() {
         return Ok(None);
@@ -204,14 +193,13 @@ mod tests {
         let mut out = Sample { size: 12, first: 8, second: 8, third: 8 };
         // SAFETY: the structures have as many bytes as they say.
         unsafe {
-            fill(&mut out, "out", value).unwrap();
+            fill(&mut out, value).unwrap();
             assert_eq!(out, Sample { size: 12, first: 1, second: 8, third: 8 });
             let mut newer = [size_of::<[u64; 5]>() as u64, 9, 9, 9, 9];
-            fill(newer.as_mut_ptr().cast::<Sample>(), "out", value).unwrap();
+            fill(newer.as_mut_ptr().cast::<Sample>(), value).unwrap();
             assert_eq!((newer[0], newer[2], newer[3], newer[4]), (40, 3, 0, 0));
             out.size = 3;
-            assert!(fill(&mut out, "out", value).is_err());
-            assert!(fill(std::ptr::null_mut::<Sample>(), "out", value).is_err());
+            assert!(fill(&mut out, value).is_err());
         }
     }
 

@@ -2,8 +2,8 @@
 
 use crate::engine::wb_engine_t;
 use crate::error::{Error, guard, wb_code};
-use crate::object::{self, object};
-use crate::options;
+use crate::object::object;
+use crate::pointer::{In, Out, Owned};
 use std::ffi::c_void;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -65,13 +65,13 @@ impl Drop for Foreign {
 /// @return `WB_OK`; `WB_ERR_MEMORY` if there is not enough.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wb_region_allocate(
-    engine: *const wb_engine_t,
+    engine: In<wb_engine_t>,
     place: u32,
     bytes: usize,
-    region: *mut *mut wb_region_t,
+    region: Out<*mut wb_region_t>,
 ) -> wb_code {
     guard(|| {
-        object::checked(region, "region")?;
+        region.check("region")?;
         let place = match place {
             WB_PLACE_DEVICE => Place::Device,
             WB_PLACE_HOST => Place::Host,
@@ -79,10 +79,8 @@ pub unsafe extern "C" fn wb_region_allocate(
                 return Err(Error::argument(format!("`place` is {other}; use WB_PLACE_DEVICE or WB_PLACE_HOST")));
             }
         };
-        // SAFETY: the rules of the header.
-        let made = unsafe { object::get(engine) }?.allocate(place, bytes)?;
-        // SAFETY: the rules of the header.
-        unsafe { object::give(region, made) }
+        let made = engine.get()?.allocate(place, bytes)?;
+        region.give(made)
     })
 }
 
@@ -98,23 +96,21 @@ pub unsafe extern "C" fn wb_region_allocate(
 /// @note The memory stays valid until `release` is called.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wb_region_import_device(
-    engine: *const wb_engine_t,
+    engine: In<wb_engine_t>,
     pointer: *mut c_void,
     bytes: usize,
     release: wb_release_function,
     argument: *mut c_void,
-    region: *mut *mut wb_region_t,
+    region: Out<*mut wb_region_t>,
 ) -> wb_code {
     guard(|| {
-        object::checked(region, "region")?;
+        region.check("region")?;
         let foreign = Foreign::new(release, argument);
-        // SAFETY: the rules of the header.
-        let space = unsafe { object::get(engine) }?.space();
+        let space = engine.get()?.space();
         // SAFETY: the program promises that the memory stays valid until it is released.
         let made = unsafe { space.import_device(pointer as u64, bytes, foreign.clone()) }?;
         foreign.arm();
-        // SAFETY: the rules of the header.
-        unsafe { object::give(region, made) }
+        region.give(made)
     })
 }
 
@@ -129,27 +125,25 @@ pub unsafe extern "C" fn wb_region_import_device(
 /// @note The memory stays valid until `release` is called.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wb_region_import_host(
-    engine: *const wb_engine_t,
+    engine: In<wb_engine_t>,
     pointer: *mut c_void,
     bytes: usize,
     release: wb_release_function,
     argument: *mut c_void,
-    region: *mut *mut wb_region_t,
+    region: Out<*mut wb_region_t>,
 ) -> wb_code {
     guard(|| {
-        object::checked(region, "region")?;
+        region.check("region")?;
         let base = NonNull::new(pointer.cast::<u8>()).ok_or_else(|| Error::argument("`pointer` is null"))?;
         if bytes == 0 {
             return Err(Error::argument("`bytes` is 0; a region has at least one byte"));
         }
         let foreign = Foreign::new(release, argument);
-        // SAFETY: the rules of the header.
-        let space = unsafe { object::get(engine) }?.space();
+        let space = engine.get()?.space();
         // SAFETY: the program promises that the memory stays valid until it is released.
         let made = unsafe { space.import_host(base, bytes, false, foreign.clone()) }?;
         foreign.arm();
-        // SAFETY: the rules of the header.
-        unsafe { object::give(region, made) }
+        region.give(made)
     })
 }
 
@@ -157,30 +151,26 @@ pub unsafe extern "C" fn wb_region_import_host(
 ///
 /// @return The region; null with an error if it is no region.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_region_retain(region: *mut wb_region_t) -> *mut wb_region_t {
-    // SAFETY: the rules of the header.
-    unsafe { object::retain(region) }
+pub unsafe extern "C" fn wb_region_retain(region: Owned<wb_region_t>) -> *mut wb_region_t {
+    region.retain()
 }
 
 /// Gives a reference to a region back. Runs keep the regions among their arguments.
 ///
 /// @param region The region; null is ignored.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_region_release(region: *mut wb_region_t) {
-    // SAFETY: the rules of the header.
-    unsafe { object::release(region) }
+pub unsafe extern "C" fn wb_region_release(region: Owned<wb_region_t>) {
+    region.release()
 }
 
 /// Returns the address of the first byte, as kernels see it.
 ///
 /// @param address Receives the address.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_region_address(region: *const wb_region_t, address: *mut *mut c_void) -> wb_code {
+pub unsafe extern "C" fn wb_region_address(region: In<wb_region_t>, address: Out<*mut c_void>) -> wb_code {
     guard(|| {
-        // SAFETY: the rules of the header.
-        let found = unsafe { object::get(region) }?.address();
-        // SAFETY: the rules of the header.
-        unsafe { object::write(address, "address", found as *mut c_void) }
+        let found = region.get()?.address();
+        address.write("address", found as *mut c_void)
     })
 }
 
@@ -188,12 +178,10 @@ pub unsafe extern "C" fn wb_region_address(region: *const wb_region_t, address: 
 ///
 /// @param bytes Receives the length.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_region_bytes(region: *const wb_region_t, bytes: *mut usize) -> wb_code {
+pub unsafe extern "C" fn wb_region_bytes(region: In<wb_region_t>, bytes: Out<usize>) -> wb_code {
     guard(|| {
-        // SAFETY: the rules of the header.
-        let found = unsafe { object::get(region) }?.len();
-        // SAFETY: the rules of the header.
-        unsafe { object::write(bytes, "bytes", found) }
+        let found = region.get()?.len();
+        bytes.write("bytes", found)
     })
 }
 
@@ -201,9 +189,8 @@ pub unsafe extern "C" fn wb_region_bytes(region: *const wb_region_t, bytes: *mut
 ///
 /// @return `WB_OK`, or `WB_ERR_UNSUPPORTED` with the property of the memory that excludes them, and what to use instead.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_region_reaches_devices(region: *const wb_region_t) -> wb_code {
-    // SAFETY: the rules of the header.
-    guard(|| Ok(unsafe { object::get(region) }?.reaches_devices()?))
+pub unsafe extern "C" fn wb_region_reaches_devices(region: In<wb_region_t>) -> wb_code {
+    guard(|| Ok(region.get()?.reaches_devices()?))
 }
 
 /// Copies bytes of a region to the host.
@@ -215,16 +202,14 @@ pub unsafe extern "C" fn wb_region_reaches_devices(region: *const wb_region_t) -
 /// @note Waits for no kernel: finish runs that write the bytes first.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wb_region_read(
-    region: *const wb_region_t,
+    region: In<wb_region_t>,
     offset: usize,
-    data: *mut c_void,
+    mut data: Out<c_void>,
     bytes: usize,
 ) -> wb_code {
     guard(|| {
-        // SAFETY: the rules of the header: `bytes` bytes that nothing else uses during the call.
-        let data = unsafe { options::list_mut(data.cast::<u8>(), bytes, "data") }?;
-        // SAFETY: the rules of the header.
-        Ok(unsafe { object::get(region) }?.read(offset, data)?)
+        let data = data.bytes(bytes, "data")?;
+        Ok(region.get()?.read(offset, data)?)
     })
 }
 
@@ -236,16 +221,14 @@ pub unsafe extern "C" fn wb_region_read(
 /// @return `WB_OK`; `WB_ERR_ARGUMENT` if the range lies outside the region.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wb_region_write(
-    region: *const wb_region_t,
+    region: In<wb_region_t>,
     offset: usize,
-    data: *const c_void,
+    data: In<c_void>,
     bytes: usize,
 ) -> wb_code {
     guard(|| {
-        // SAFETY: the rules of the header: `bytes` bytes that nothing changes during the call.
-        let data = unsafe { options::list(data.cast::<u8>(), bytes, "data") }?;
-        // SAFETY: the rules of the header.
-        Ok(unsafe { object::get(region) }?.write(offset, data)?)
+        let data = data.bytes(bytes, "data")?;
+        Ok(region.get()?.write(offset, data)?)
     })
 }
 
@@ -256,7 +239,6 @@ pub unsafe extern "C" fn wb_region_write(
 /// @param value The value of each byte.
 /// @return `WB_OK`; `WB_ERR_ARGUMENT` if the range lies outside the region.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_region_fill(region: *const wb_region_t, offset: usize, bytes: usize, value: u8) -> wb_code {
-    // SAFETY: the rules of the header.
-    guard(|| Ok(unsafe { object::get(region) }?.fill(offset, bytes, value)?))
+pub unsafe extern "C" fn wb_region_fill(region: In<wb_region_t>, offset: usize, bytes: usize, value: u8) -> wb_code {
+    guard(|| Ok(region.get()?.fill(offset, bytes, value)?))
 }

@@ -2,8 +2,8 @@
 
 use crate::engine::as_json;
 use crate::error::{Error, guard, wb_code};
-use crate::object;
-use crate::options::{self, owned_text};
+use crate::options::owned_text;
+use crate::pointer::{Out, Text};
 use std::ffi::{CString, c_char};
 use std::sync::LazyLock;
 use warpbell::doctor::{self, GpuFacts, Require};
@@ -32,16 +32,14 @@ pub extern "C" fn wb_fingerprint() -> u64 {
 /// @param require Words `gpu`, `nvme`, `p2p`, `rdma`, `mlx5` and `verbs`, separated by commas, for what has to be possible; may be null.
 /// @param json Receives the report. Free it with `wb_string_free`. Unmet requirements are in it, and are no error.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_doctor_report(require: *const c_char, json: *mut *mut c_char) -> wb_code {
+pub unsafe extern "C" fn wb_doctor_report(require: Text, json: Out<*mut c_char>) -> wb_code {
     guard(|| {
-        object::checked(json, "json")?;
-        // SAFETY: the rules of the header.
-        let words = unsafe { options::optional_text(require, "require") }?.unwrap_or("");
+        json.check("json")?;
+        let words = require.optional("require")?.unwrap_or("");
         let words = words.split(',').map(str::trim).filter(|w| !w.is_empty());
         let required: Result<Vec<Require>, _> = words.map(str::parse).collect();
         let required = required.map_err(|e: doctor::UnknownRequirement| Error::argument(e.to_string()))?;
         let report = doctor::examine(&Sysfs::system(), &GpuFacts::gather(), &required);
-        // SAFETY: the rules of the header.
-        unsafe { object::write(json, "json", owned_text(as_json(&report)?)) }
+        json.write("json", owned_text(as_json(&report)?))
     })
 }

@@ -6,8 +6,9 @@ use crate::cache::wb_cache_t;
 use crate::engine::{wb_engine_t, wb_grid};
 use crate::error::{Error, WB_ERR_STATE, guard, wb_code};
 use crate::graph::wb_graph_t;
-use crate::object::{self, Keepable, keepable, object};
+use crate::object::{Keepable, keepable, object};
 use crate::options;
+use crate::pointer::{In, Out, Owned, Text};
 use crate::region::wb_region_t;
 use crate::stream::wb_stream_t;
 use crate::symmetric;
@@ -18,7 +19,7 @@ use crate::team::wb_team_t;
 use crate::values::wb_values_t;
 use crate::volume::wb_volume_t;
 use crate::world::wb_world_t;
-use std::ffi::{c_char, c_void};
+use std::ffi::c_void;
 use std::mem;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use warpbell::engine::{Args, Engine, NO_LIMIT, Run, RunError};
@@ -88,29 +89,23 @@ const KEEPABLE: &[Keepable] = &[
 #[repr(C)]
 pub struct wb_argument {
     /// The parameter's value. Null with 0 bytes passes nothing: such an entry only keeps `keep`.
-    pub value: *const c_void,
+    pub value: In<c_void>,
     /// Size of the parameter in bytes.
     pub bytes: usize,
     /// Handle of the object whose memory the kernel uses through the value: a region, an array, a table, a batch of rows, a
     /// volume, a cache, a world, a team and others. It lives until the kernel has ended, also if the program releases it before. May be null.
-    pub keep: *const c_void,
+    pub keep: In<c_void>,
 }
 
-/// # Safety
-///
-/// As of `wb_launch`.
-pub(crate) unsafe fn arguments(list: *const wb_argument, count: usize) -> Result<Args, Error> {
+pub(crate) fn arguments(list: In<wb_argument>, count: usize) -> Result<Args, Error> {
     let mut args = Args::new();
-    // SAFETY: the caller's promise, as in the following.
-    for (i, one) in unsafe { options::list(list, count, "arguments") }?.iter().enumerate() {
+    for (i, one) in list.list(count, "arguments")?.iter().enumerate() {
         if !one.keep.is_null() {
-            // SAFETY: see above.
-            let owner = unsafe { object::any(one.keep, KEEPABLE) };
+            let owner = one.keep.keep(KEEPABLE);
             args = args.with(owner.map_err(|e| e.within(&format!("`keep` of argument {i}")))?);
         }
         if one.bytes != 0 {
-            // SAFETY: see above.
-            args.push_bytes(unsafe { options::list(one.value.cast::<u8>(), one.bytes, "value of an argument") }?);
+            args.push_bytes(one.value.bytes(one.bytes, "value of an argument")?);
         } else if !one.value.is_null() {
             return Err(Error::argument(format!("argument {i} has a value of 0 bytes; set the size of the parameter")));
         }
@@ -130,25 +125,21 @@ pub(crate) unsafe fn arguments(list: *const wb_argument, count: usize) -> Result
 /// @note Sizes are checked, types cannot be: pass what the kernel takes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wb_launch(
-    engine: *const wb_engine_t,
-    kernel: *const c_char,
+    engine: In<wb_engine_t>,
+    kernel: Text,
     grid: wb_grid,
-    arguments: *const wb_argument,
+    arguments: In<wb_argument>,
     count: usize,
-    run: *mut *mut wb_run_t,
+    run: Out<*mut wb_run_t>,
 ) -> wb_code {
     guard(|| {
-        object::checked(run, "run")?;
-        // SAFETY: the rules of the header.
-        let engine = unsafe { object::get(engine) }?;
-        // SAFETY: the rules of the header.
-        let kernel = unsafe { options::text(kernel, "kernel") }?;
-        // SAFETY: the rules of the header.
-        let args = unsafe { self::arguments(arguments, count) }?;
+        run.check("run")?;
+        let engine = engine.get()?;
+        let kernel = kernel.text("kernel")?;
+        let args = self::arguments(arguments, count)?;
         // SAFETY: the program passes what the kernel takes; sizes are checked.
         let started = unsafe { engine.launch(kernel, grid.into(), args) }?;
-        // SAFETY: the rules of the header.
-        unsafe { object::give(run, Flight::new(engine, started)) }
+        run.give(Flight::new(engine, started))
     })
 }
 
@@ -161,21 +152,17 @@ pub unsafe extern "C" fn wb_launch(
 /// @return `WB_OK`; `WB_ERR_STOPPED` on a cancelled engine; `WB_ERR_UNSUPPORTED` if the stream is being captured.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wb_run_begin(
-    engine: *const wb_engine_t,
-    name: *const c_char,
-    stream: *const wb_stream_t,
-    run: *mut *mut wb_run_t,
+    engine: In<wb_engine_t>,
+    name: Text,
+    stream: In<wb_stream_t>,
+    run: Out<*mut wb_run_t>,
 ) -> wb_code {
     guard(|| {
-        object::checked(run, "run")?;
-        // SAFETY: the rules of the header.
-        let engine = unsafe { object::get(engine) }?;
-        // SAFETY: the rules of the header.
-        let name = unsafe { options::text(name, "name") }?;
-        // SAFETY: the rules of the header.
-        let begun = engine.external(name, unsafe { object::get(stream) }?)?;
-        // SAFETY: the rules of the header.
-        unsafe { object::give(run, Flight::new(engine, begun)) }
+        run.check("run")?;
+        let engine = engine.get()?;
+        let name = name.text("name")?;
+        let begun = engine.external(name, stream.get()?)?;
+        run.give(Flight::new(engine, begun))
     })
 }
 
@@ -184,12 +171,10 @@ pub unsafe extern "C" fn wb_run_begin(
 /// @param handle A region, an array, a table, a volume, a cache, a world, a team or another handle of this library.
 /// @return `WB_OK`; `WB_ERR_STATE` if the run is finished, or another thread finishes it.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_run_keep(run: *const wb_run_t, handle: *const c_void) -> wb_code {
+pub unsafe extern "C" fn wb_run_keep(run: In<wb_run_t>, handle: In<c_void>) -> wb_code {
     guard(|| {
-        // SAFETY: the rules of the header.
-        let flight = unsafe { object::get(run) }?;
-        // SAFETY: the rules of the header.
-        let owner = unsafe { object::any(handle, KEEPABLE) }?;
+        let flight = run.get()?;
+        let owner = handle.keep(KEEPABLE)?;
         match &mut *flight.state() {
             State::Running(run) => {
                 run.keep(&owner);
@@ -208,11 +193,10 @@ pub unsafe extern "C" fn wb_run_keep(run: *const wb_run_t, handle: *const c_void
 /// @return `WB_OK`; `WB_ERR_OPERATION` if operations failed; `WB_ERR_TIMEOUT`; `WB_ERR_STOPPED`; `WB_ERR_KERNEL` if the
 ///   kernel broke; `WB_ERR_WORLD` if a PE that it may wait for is lost; `WB_ERR_STATE` if the run is finished already.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_run_finish(run: *const wb_run_t, seconds: f64, elapsed: *mut f64) -> wb_code {
+pub unsafe extern "C" fn wb_run_finish(run: In<wb_run_t>, seconds: f64, elapsed: Out<f64>) -> wb_code {
     guard(|| {
         let within = options::seconds(seconds, "seconds")?.unwrap_or(NO_LIMIT);
-        // SAFETY: the rules of the header.
-        let flight = unsafe { object::get(run) }?;
+        let flight = run.get()?;
         let run = {
             let mut state = flight.state();
             match mem::replace(&mut *state, State::Finishing) {
@@ -227,11 +211,10 @@ pub unsafe extern "C" fn wb_run_finish(run: *const wb_run_t, seconds: f64, elaps
         let done = run.finish_within(within);
         *flight.state() = if matches!(done, Err(RunError::Stuck { .. })) { State::Stuck } else { State::Finished };
         let report = done.map_err(|e| Error::from(e).on_engine(&flight.engine))?;
-        if !elapsed.is_null() {
-            // SAFETY: the rules of the header.
-            unsafe { elapsed.write(report.elapsed.as_secs_f64()) };
+        if elapsed.is_null() {
+            return Ok(());
         }
-        Ok(())
+        elapsed.write("elapsed", report.elapsed.as_secs_f64())
     })
 }
 
@@ -241,17 +224,15 @@ pub unsafe extern "C" fn wb_run_finish(run: *const wb_run_t, seconds: f64, elaps
 ///   were told to stop.
 /// @return `WB_OK`; `WB_ERR_KERNEL` if the kernel broke.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_run_has_ended(run: *const wb_run_t, ended: *mut u32) -> wb_code {
+pub unsafe extern "C" fn wb_run_has_ended(run: In<wb_run_t>, ended: Out<u32>) -> wb_code {
     guard(|| {
-        // SAFETY: the rules of the header.
-        let flight = unsafe { object::get(run) }?;
+        let flight = run.get()?;
         let now = match &mut *flight.state() {
             State::Running(run) => run.is_finished()?,
             State::Finishing | State::Stuck => false,
             State::Finished => true,
         };
-        // SAFETY: the rules of the header.
-        unsafe { object::write(ended, "ended", u32::from(now)) }
+        ended.write("ended", u32::from(now))
     })
 }
 
@@ -259,25 +240,22 @@ pub unsafe extern "C" fn wb_run_has_ended(run: *const wb_run_t, ended: *mut u32)
 ///
 /// @note Also while another thread waits in `wb_run_finish`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_run_stop(run: *const wb_run_t) -> wb_code {
-    // SAFETY: the rules of the header.
-    guard(|| Ok(unsafe { object::get(run) }?.engine.stop_runs()?))
+pub unsafe extern "C" fn wb_run_stop(run: In<wb_run_t>) -> wb_code {
+    guard(|| Ok(run.get()?.engine.stop_runs()?))
 }
 
 /// Adds a reference to a run.
 ///
 /// @return The run; null with an error if it is no run.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_run_retain(run: *mut wb_run_t) -> *mut wb_run_t {
-    // SAFETY: the rules of the header.
-    unsafe { object::retain(run) }
+pub unsafe extern "C" fn wb_run_retain(run: Owned<wb_run_t>) -> *mut wb_run_t {
+    run.retain()
 }
 
 /// Gives a reference to a run back. The last one of an unfinished run stops its kernels.
 ///
 /// @param run The run; null is ignored.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_run_release(run: *mut wb_run_t) {
-    // SAFETY: the rules of the header.
-    unsafe { object::release(run) }
+pub unsafe extern "C" fn wb_run_release(run: Owned<wb_run_t>) {
+    run.release()
 }

@@ -2,7 +2,7 @@
 
 use crate::element::{WB_F32, WB_F64, WB_I32, WB_I64, WB_U32, WB_U64};
 use crate::error::{Error, guard, wb_code};
-use crate::object;
+use crate::pointer::{In, Out};
 use crate::stream::wb_stream_t;
 use crate::symmetric::{Local, part, share, wb_symmetric_t, without};
 use crate::world_error::{number, of_world};
@@ -85,23 +85,21 @@ fn comparison(cmp: u32) -> Result<Cmp, Error> {
 /// @return As of `wb_symmetric_get`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wb_symmetric_put_signal(
-    dest: *const wb_symmetric_t,
+    dest: In<wb_symmetric_t>,
     dest_offset: usize,
-    source: *const c_void,
+    source: In<c_void>,
     source_offset: usize,
     bytes: usize,
-    signal: *const wb_symmetric_t,
+    signal: In<wb_symmetric_t>,
     signal_offset: usize,
     value: u64,
     op: u32,
     pe: u32,
-    stream: *const wb_stream_t,
+    stream: In<wb_stream_t>,
 ) -> wb_code {
     guard(|| {
-        // SAFETY: the rules of the header.
-        let (dest, source, signal) = unsafe { (share(dest)?, Local::of(source)?, share(signal)?) };
-        // SAFETY: the rules of the header.
-        let stream = unsafe { object::get_optional(stream) }?;
+        let (dest, source, signal) = (share(dest)?, Local::of(source)?, share(signal)?);
+        let stream = stream.optional()?;
         let (world, how) = (dest.world(), (value, signal_op(op)?));
         let (to, from) = (part(&dest, dest_offset, bytes)?, source.part(world, source_offset, bytes)?);
         let word = part::<u64>(&signal, signal_offset, WORD)?;
@@ -124,16 +122,15 @@ pub unsafe extern "C" fn wb_symmetric_put_signal(
 /// @return As of `wb_symmetric_get`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wb_symmetric_signal(
-    signal: *const wb_symmetric_t,
+    signal: In<wb_symmetric_t>,
     offset: usize,
     value: u64,
     op: u32,
     pe: u32,
-    stream: *const wb_stream_t,
+    stream: In<wb_stream_t>,
 ) -> wb_code {
     guard(|| {
-        // SAFETY: the rules of the header.
-        let (signal, stream) = unsafe { (share(signal)?, object::get_optional(stream)?) };
+        let (signal, stream) = (share(signal)?, stream.optional()?);
         let (world, how) = (signal.world(), signal_op(op)?);
         let word = part::<u64>(&signal, offset, WORD)?;
         let done = match stream {
@@ -154,15 +151,14 @@ pub unsafe extern "C" fn wb_symmetric_signal(
 /// @return `WB_OK`; `WB_ERR_OPERATION` if the signal does not come before the engine's deadline; `WB_ERR_WORLD` if a rank is lost.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wb_symmetric_wait(
-    signal: *const wb_symmetric_t,
+    signal: In<wb_symmetric_t>,
     offset: usize,
     cmp: u32,
     value: u64,
-    stream: *const wb_stream_t,
+    stream: In<wb_stream_t>,
 ) -> wb_code {
     guard(|| {
-        // SAFETY: the rules of the header.
-        let (signal, stream) = unsafe { (share(signal)?, object::get_optional(stream)?) };
+        let (signal, stream) = (share(signal)?, stream.optional()?);
         let (world, how) = (signal.world(), comparison(cmp)?);
         let word = part::<u64>(&signal, offset, WORD)?;
         let done = match stream {
@@ -179,21 +175,15 @@ struct Atomic<'a> {
     stream: Option<&'a Stream>,
     op: u32,
     pe: usize,
-    value: *const c_void,
-    expected: *const c_void,
-    fetched: *mut c_void,
+    value: In<c_void>,
+    expected: In<c_void>,
+    fetched: Out<c_void>,
 }
 
 impl Atomic<'_> {
-    /// # Safety
-    ///
-    /// `operand` is null or points to a `T`.
-    unsafe fn operand<T: AtomicWord>(&self, operand: *const c_void, name: &str) -> Result<T, Error> {
-        if operand.is_null() {
-            return Err(Error::argument(format!("`{name}` is null, and the operation {} needs it", self.op)));
-        }
-        // SAFETY: the caller's promise; C may keep it anywhere.
-        Ok(unsafe { operand.cast::<T>().read_unaligned() })
+    fn operand<T: AtomicWord>(&self, operand: In<c_void>, name: &str) -> Result<T, Error> {
+        let missing = || Error::argument(format!("`{name}` is null, and the operation {} needs it", self.op));
+        operand.element().ok_or_else(missing)
     }
 
     fn fetched<T: AtomicWord>(&self, call: impl FnOnce() -> Result<T, ShmemError>) -> Result<(), Error> {
@@ -201,18 +191,13 @@ impl Atomic<'_> {
             return Err(Error::argument(format!("`fetched` is null, and the operation {} returns a value", self.op)));
         }
         let value = without(self.stream, || of_world(self.world, call()))?;
-        // SAFETY: the rules of the header: space for a word.
-        unsafe { self.fetched.cast::<T>().write_unaligned(value) };
+        self.fetched.put(value);
         Ok(())
     }
 
-    /// # Safety
-    ///
-    /// As of `wb_symmetric_atomic`, with words of type `T`.
-    unsafe fn word<T: AtomicWord>(&self, word: SymSlice<'_, T>) -> Result<(), Error> {
+    fn word<T: AtomicWord>(&self, word: SymSlice<'_, T>) -> Result<(), Error> {
         let (world, pe) = (self.world, self.pe);
-        // SAFETY: the caller's promise.
-        let value = || unsafe { self.operand::<T>(self.value, "value") };
+        let value = || self.operand::<T>(self.value, "value");
         match self.op {
             WB_ATOMIC_FETCH => self.fetched(|| world.atomic_fetch(word, pe)),
             WB_ATOMIC_SET => {
@@ -235,20 +220,14 @@ impl Atomic<'_> {
         }
     }
 
-    /// # Safety
-    ///
-    /// As of `wb_symmetric_atomic`, with words of type `T`.
-    unsafe fn integer<T: AtomicInteger>(&self, word: SymSlice<'_, T>) -> Result<(), Error> {
+    fn integer<T: AtomicInteger>(&self, word: SymSlice<'_, T>) -> Result<(), Error> {
         let (world, pe) = (self.world, self.pe);
         if !(WB_ATOMIC_COMPARE_SWAP..=WB_ATOMIC_XOR).contains(&self.op) {
-            // SAFETY: the caller's promise, for each of the following.
-            return unsafe { self.word(word) };
+            return self.word(word);
         }
-        // SAFETY: see above.
-        let value = unsafe { self.operand::<T>(self.value, "value") }?;
+        let value = self.operand::<T>(self.value, "value")?;
         if self.op == WB_ATOMIC_COMPARE_SWAP {
-            // SAFETY: see above.
-            let expected = unsafe { self.operand::<T>(self.expected, "expected") }?;
+            let expected = self.operand::<T>(self.expected, "expected")?;
             return self.fetched(|| world.atomic_compare_swap(word, expected, value, pe));
         }
         if !self.fetched.is_null() {
@@ -287,31 +266,27 @@ impl Atomic<'_> {
 /// @return As of `wb_symmetric_get`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wb_symmetric_atomic(
-    memory: *const wb_symmetric_t,
+    memory: In<wb_symmetric_t>,
     offset: usize,
     dtype: u32,
     op: u32,
-    value: *const c_void,
-    expected: *const c_void,
-    fetched: *mut c_void,
+    value: In<c_void>,
+    expected: In<c_void>,
+    fetched: Out<c_void>,
     pe: u32,
-    stream: *const wb_stream_t,
+    stream: In<wb_stream_t>,
 ) -> wb_code {
     guard(|| {
-        // SAFETY: the rules of the header.
-        let (memory, stream) = unsafe { (share(memory)?, object::get_optional(stream)?) };
+        let (memory, stream) = (share(memory)?, stream.optional()?);
         let atomic = Atomic { world: memory.world(), stream, op, pe: number(pe), value, expected, fetched };
-        // SAFETY: the rules of the header: operands of the type that the program names.
-        unsafe {
-            match dtype {
-                WB_U32 => atomic.integer::<u32>(part(&memory, offset, 4)?),
-                WB_I32 => atomic.integer::<i32>(part(&memory, offset, 4)?),
-                WB_U64 => atomic.integer::<u64>(part(&memory, offset, 8)?),
-                WB_I64 => atomic.integer::<i64>(part(&memory, offset, 8)?),
-                WB_F32 => atomic.word::<f32>(part(&memory, offset, 4)?),
-                WB_F64 => atomic.word::<f64>(part(&memory, offset, 8)?),
-                other => Err(Error::argument(format!("`dtype` is {other}; atomic words have 32 or 64 bits"))),
-            }
+        match dtype {
+            WB_U32 => atomic.integer::<u32>(part(&memory, offset, 4)?),
+            WB_I32 => atomic.integer::<i32>(part(&memory, offset, 4)?),
+            WB_U64 => atomic.integer::<u64>(part(&memory, offset, 8)?),
+            WB_I64 => atomic.integer::<i64>(part(&memory, offset, 8)?),
+            WB_F32 => atomic.word::<f32>(part(&memory, offset, 4)?),
+            WB_F64 => atomic.word::<f64>(part(&memory, offset, 8)?),
+            other => Err(Error::argument(format!("`dtype` is {other}; atomic words have 32 or 64 bits"))),
         }
     })
 }

@@ -3,8 +3,8 @@
 use crate::element;
 use crate::engine::as_json;
 use crate::error::{Error, guard, wb_code};
-use crate::object;
-use crate::options::{self, Options, owned_text};
+use crate::options::{Options, owned_text};
+use crate::pointer::{In, Out, Text};
 use crate::volume::{switch, wb_volume_options, wb_volume_t};
 use std::ffi::{c_char, c_void};
 use warpbell::storage::{DEFAULT_CHUNK, ElementType, ManifestError, Plan, StorageError, Volume};
@@ -50,23 +50,19 @@ unsafe impl Options for wb_store_options {
 ///   `wb_cache_reset`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wb_volume_store(
-    volume: *const wb_volume_t,
-    name: *const c_char,
+    volume: In<wb_volume_t>,
+    name: Text,
     dtype: u32,
-    data: *const c_void,
+    data: In<c_void>,
     count: u64,
-    options: *const wb_store_options,
+    options: In<wb_store_options>,
 ) -> wb_code {
     guard(|| {
-        // SAFETY: the rules of the header, as in the following.
-        let volume = unsafe { object::get(volume) }?;
-        // SAFETY: see above.
-        let name = unsafe { options::text(name, "name") }?;
-        // SAFETY: see above.
-        let options = unsafe { options::read(options) }?;
+        let volume = volume.get()?;
+        let name = name.text("name")?;
+        let options = options.read()?;
         let (element, bytes) = element::sized(dtype, options.element_bytes)?;
-        // SAFETY: see above; nothing changes the elements during the call.
-        let data = unsafe { options::list(data.cast::<u8>(), total(count, bytes)?, "data") }?;
+        let data = data.bytes(total(count, bytes)?, "data")?;
         let checksums = switch(options.page_checksums, "page_checksums")?.unwrap_or(false);
         let plan = Plan::new().untyped(name, element, bytes, count).page_checksums(checksums);
         let what = format!("array `{name}`");
@@ -110,20 +106,17 @@ fn holds(volume: &Volume, name: &str) -> Result<bool, Error> {
 ///   `WB_ERR_DAMAGED` if the data is not what was stored; `WB_ERR_IO` or `WB_ERR_TIMEOUT` if a device fails.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wb_volume_load(
-    volume: *const wb_volume_t,
-    name: *const c_char,
+    volume: In<wb_volume_t>,
+    name: Text,
     dtype: u32,
-    data: *mut c_void,
+    mut data: Out<c_void>,
     bytes: usize,
 ) -> wb_code {
     guard(|| {
         let element = element::element_type(dtype)?;
-        // SAFETY: the rules of the header, as in the following.
-        let name = unsafe { options::text(name, "name") }?;
-        // SAFETY: see above; nothing else uses the bytes during the call.
-        let data = unsafe { options::list_mut(data.cast::<u8>(), bytes, "data") }?;
-        // SAFETY: see above.
-        Ok(unsafe { object::get(volume) }?.read_array_bytes(name, element, data)?)
+        let name = name.text("name")?;
+        let data = data.bytes(bytes, "data")?;
+        Ok(volume.get()?.read_array_bytes(name, element, data)?)
     })
 }
 
@@ -134,17 +127,15 @@ pub unsafe extern "C" fn wb_volume_load(
 /// @return `WB_OK`; `WB_ERR_DAMAGED` if the list on the volume is damaged; `WB_ERR_UNSUPPORTED` if a later version wrote it;
 ///   `WB_ERR_ARGUMENT` if the devices are not put together as they were; `WB_ERR_IO` or `WB_ERR_TIMEOUT` if a device fails.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_volume_arrays(volume: *const wb_volume_t, json: *mut *mut c_char) -> wb_code {
+pub unsafe extern "C" fn wb_volume_arrays(volume: In<wb_volume_t>, json: Out<*mut c_char>) -> wb_code {
     guard(|| {
-        object::checked(json, "json")?;
-        // SAFETY: the rules of the header.
-        let entries = match unsafe { object::get(volume) }?.manifest() {
+        json.check("json")?;
+        let entries = match volume.get()?.manifest() {
             Ok(manifest) => manifest.entries().to_vec(),
             Err(StorageError::Manifest { source: ManifestError::Absent, .. }) => Vec::new(),
             Err(e) => return Err(e.into()),
         };
-        // SAFETY: the rules of the header.
-        unsafe { object::write(json, "json", owned_text(as_json(&entries)?)) }
+        json.write("json", owned_text(as_json(&entries)?))
     })
 }
 
@@ -155,19 +146,12 @@ pub unsafe extern "C" fn wb_volume_arrays(volume: *const wb_volume_t, json: *mut
 /// @return `WB_OK`; `WB_ERR_NOT_FOUND` if there is no such array, and nothing is removed; otherwise as `wb_volume_store`.
 /// @note One call at a time for a volume.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_volume_remove(
-    volume: *const wb_volume_t,
-    names: *const *const c_char,
-    count: usize,
-) -> wb_code {
+pub unsafe extern "C" fn wb_volume_remove(volume: In<wb_volume_t>, names: In<Text>, count: usize) -> wb_code {
     guard(|| {
-        // SAFETY: the rules of the header, as in the following.
-        let names = unsafe { options::list(names, count, "names") }?;
-        // SAFETY: see above.
-        let names = names.iter().map(|&name| unsafe { options::text(name, "an entry of names") });
+        let names = names.list(count, "names")?;
+        let names = names.iter().map(|name| name.text("an entry of names"));
         let names = names.collect::<Result<Vec<_>, _>>()?;
-        // SAFETY: see above.
-        unsafe { object::get(volume) }?.remove(&names)?;
+        volume.get()?.remove(&names)?;
         Ok(())
     })
 }
@@ -183,21 +167,18 @@ pub unsafe extern "C" fn wb_volume_remove(
 /// @note After a flush: pages that a cache has not written yet look like damage.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wb_volume_verify(
-    volume: *const wb_volume_t,
+    volume: In<wb_volume_t>,
     repair: u32,
-    intact: *mut u32,
-    json: *mut *mut c_char,
+    intact: Out<u32>,
+    json: Out<*mut c_char>,
 ) -> wb_code {
     guard(|| {
-        object::checked(intact, "intact")?;
-        // SAFETY: the rules of the header, as in the following.
-        let found = unsafe { object::get(volume) }?.verify(repair != 0)?;
+        intact.check("intact")?;
+        let found = volume.get()?.verify(repair != 0)?;
         if !json.is_null() {
-            // SAFETY: see above.
-            unsafe { object::write(json, "json", owned_text(as_json(&found)?)) }?;
+            json.write("json", owned_text(as_json(&found)?))?;
         }
-        // SAFETY: see above.
-        unsafe { object::write(intact, "intact", found.is_intact().into()) }
+        intact.write("intact", found.is_intact().into())
     })
 }
 
@@ -205,10 +186,9 @@ pub unsafe extern "C" fn wb_volume_verify(
 ///
 /// @return `WB_OK`; `WB_ERR_UNSUPPORTED` while kernels run; otherwise as `wb_volume_flush`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_volume_accept_changes(volume: *const wb_volume_t) -> wb_code {
+pub unsafe extern "C" fn wb_volume_accept_changes(volume: In<wb_volume_t>) -> wb_code {
     guard(|| {
-        // SAFETY: the rules of the header.
-        unsafe { object::get(volume) }?.accept_changes()?;
+        volume.get()?.accept_changes()?;
         Ok(())
     })
 }
@@ -222,23 +202,20 @@ pub unsafe extern "C" fn wb_volume_accept_changes(volume: *const wb_volume_t) ->
 /// @param bytes_each Receives the size of each device.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wb_volume_bytes_for(
-    array_bytes: *const u64,
+    array_bytes: In<u64>,
     arrays: usize,
     devices: usize,
-    options: *const wb_volume_options,
-    bytes_each: *mut u64,
+    options: In<wb_volume_options>,
+    bytes_each: Out<u64>,
 ) -> wb_code {
     guard(|| {
-        // SAFETY: the rules of the header, as in the following.
-        let options = unsafe { options::read(options) }?;
-        // SAFETY: see above.
-        let sizes = unsafe { options::list(array_bytes, arrays, "array_bytes") }?;
+        let options = options.read()?;
+        let sizes = array_bytes.list(arrays, "array_bytes")?;
         let add = |plan: Plan, bytes: &u64| plan.untyped("", ElementType::U8, 1, *bytes);
         let checksums = switch(options.page_checksums, "page_checksums")?.unwrap_or(false);
         let plan = sizes.iter().fold(Plan::new(), add).page_checksums(checksums);
         let devices = if options.replicated != 0 { 1 } else { devices };
         let chunk = if options.chunk_bytes == 0 { DEFAULT_CHUNK } else { options.chunk_bytes };
-        // SAFETY: see above.
-        unsafe { object::write(bytes_each, "bytes_each", plan.bytes_for_each(devices, chunk)) }
+        bytes_each.write("bytes_each", plan.bytes_for_each(devices, chunk))
     })
 }

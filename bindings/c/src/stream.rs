@@ -2,11 +2,12 @@
 
 use crate::engine::{wb_engine_t, wb_grid};
 use crate::error::{Error, guard, wb_code};
-use crate::object::{self, object};
+use crate::object::object;
 use crate::options;
+use crate::pointer::{In, Out, Owned, Text};
 use crate::region::{Foreign, wb_release_function};
 use crate::run::{arguments, wb_argument};
-use std::ffi::{c_char, c_void};
+use std::ffi::c_void;
 use std::ptr;
 use warpbell::engine::{NO_LIMIT, Stream};
 
@@ -21,13 +22,11 @@ object!(wb_stream_t: Stream, "stream");
 ///
 /// @param stream Receives the stream.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_stream_create(engine: *const wb_engine_t, stream: *mut *mut wb_stream_t) -> wb_code {
+pub unsafe extern "C" fn wb_stream_create(engine: In<wb_engine_t>, stream: Out<*mut wb_stream_t>) -> wb_code {
     guard(|| {
-        object::checked(stream, "stream")?;
-        // SAFETY: the rules of the header.
-        let made = unsafe { object::get(engine) }?.stream()?;
-        // SAFETY: the rules of the header.
-        unsafe { object::give(stream, made) }
+        stream.check("stream")?;
+        let made = engine.get()?.stream()?;
+        stream.give(made)
     })
 }
 
@@ -41,20 +40,19 @@ pub unsafe extern "C" fn wb_stream_create(engine: *const wb_engine_t, stream: *m
 /// @note The CUDA stream stays valid until `release` is called.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wb_stream_adopt(
-    engine: *const wb_engine_t,
+    engine: In<wb_engine_t>,
     raw: *mut c_void,
     release: wb_release_function,
     argument: *mut c_void,
-    stream: *mut *mut wb_stream_t,
+    stream: Out<*mut wb_stream_t>,
 ) -> wb_code {
     guard(|| {
-        object::checked(stream, "stream")?;
+        stream.check("stream")?;
         let foreign = Foreign::new(release, argument);
         // SAFETY: the program promises that the stream stays valid until it is released.
-        let made = unsafe { object::get(engine)?.adopt_stream(raw, foreign.clone()) }?;
+        let made = unsafe { engine.get()?.adopt_stream(raw, foreign.clone()) }?;
         foreign.arm();
-        // SAFETY: the rules of the header.
-        unsafe { object::give(stream, made) }
+        stream.give(made)
     })
 }
 
@@ -62,30 +60,26 @@ pub unsafe extern "C" fn wb_stream_adopt(
 ///
 /// @return The stream; null with an error if it is no stream.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_stream_retain(stream: *mut wb_stream_t) -> *mut wb_stream_t {
-    // SAFETY: the rules of the header.
-    unsafe { object::retain(stream) }
+pub unsafe extern "C" fn wb_stream_retain(stream: Owned<wb_stream_t>) -> *mut wb_stream_t {
+    stream.retain()
 }
 
 /// Gives a reference to a stream back. The last one tells its kernels to stop; call `wb_stream_synchronize` before.
 ///
 /// @param stream The stream; null is ignored.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_stream_release(stream: *mut wb_stream_t) {
-    // SAFETY: the rules of the header.
-    unsafe { object::release(stream) }
+pub unsafe extern "C" fn wb_stream_release(stream: Owned<wb_stream_t>) {
+    stream.release()
 }
 
 /// Returns the `cudaStream_t` of a stream, for the program's own launches, copies and events.
 ///
 /// @param raw Receives the stream; null on CPU threads. It is valid while the program holds a reference.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_stream_raw(stream: *const wb_stream_t, raw: *mut *mut c_void) -> wb_code {
+pub unsafe extern "C" fn wb_stream_raw(stream: In<wb_stream_t>, raw: Out<*mut c_void>) -> wb_code {
     guard(|| {
-        // SAFETY: the rules of the header.
-        let found = unsafe { object::get(stream) }?.raw().unwrap_or(ptr::null_mut());
-        // SAFETY: the rules of the header.
-        unsafe { object::write(raw, "raw", found) }
+        let found = stream.get()?.raw().unwrap_or(ptr::null_mut());
+        raw.write("raw", found)
     })
 }
 
@@ -98,19 +92,16 @@ pub unsafe extern "C" fn wb_stream_raw(stream: *const wb_stream_t, raw: *mut *mu
 /// @return As `wb_launch`; `WB_ERR_UNSUPPORTED` if the stream is being captured into a CUDA graph.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wb_stream_launch(
-    stream: *const wb_stream_t,
-    kernel: *const c_char,
+    stream: In<wb_stream_t>,
+    kernel: Text,
     grid: wb_grid,
-    arguments: *const wb_argument,
+    arguments: In<wb_argument>,
     count: usize,
 ) -> wb_code {
     guard(|| {
-        // SAFETY: the rules of the header.
-        let stream = unsafe { object::get(stream) }?;
-        // SAFETY: the rules of the header.
-        let kernel = unsafe { options::text(kernel, "kernel") }?;
-        // SAFETY: the rules of the header.
-        let args = unsafe { self::arguments(arguments, count) }?;
+        let stream = stream.get()?;
+        let kernel = kernel.text("kernel")?;
+        let args = self::arguments(arguments, count)?;
         // SAFETY: the program passes what the kernel takes; sizes are checked.
         Ok(unsafe { stream.launch(kernel, grid.into(), args) }?)
     })
@@ -121,9 +112,8 @@ pub unsafe extern "C" fn wb_stream_launch(
 /// @param other A stream of the same engine.
 /// @return `WB_OK`; `WB_ERR_ARGUMENT` if the streams belong to different engines; `WB_ERR_UNSUPPORTED` if one is being captured.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_stream_wait_for(stream: *const wb_stream_t, other: *const wb_stream_t) -> wb_code {
-    // SAFETY: the rules of the header.
-    guard(|| Ok(unsafe { object::get(stream)?.wait_for(object::get(other)?) }?))
+pub unsafe extern "C" fn wb_stream_wait_for(stream: In<wb_stream_t>, other: In<wb_stream_t>) -> wb_code {
+    guard(|| Ok(stream.get()?.wait_for(other.get()?)?))
 }
 
 /// Waits for the kernels of a stream, and returns the errors of their operations.
@@ -131,11 +121,10 @@ pub unsafe extern "C" fn wb_stream_wait_for(stream: *const wb_stream_t, other: *
 /// @param seconds Limit of the wait; 0 for none. After the limit the kernels are told to stop.
 /// @return As `wb_run_finish`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_stream_synchronize(stream: *const wb_stream_t, seconds: f64) -> wb_code {
+pub unsafe extern "C" fn wb_stream_synchronize(stream: In<wb_stream_t>, seconds: f64) -> wb_code {
     guard(|| {
         let within = options::seconds(seconds, "seconds")?.unwrap_or(NO_LIMIT);
-        // SAFETY: the rules of the header.
-        let stream = unsafe { object::get(stream) }?;
+        let stream = stream.get()?;
         let done = stream.synchronize(within);
         done.map(drop).map_err(|e| Error::from(e).on_engine(stream.engine()))
     })

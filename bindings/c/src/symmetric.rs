@@ -1,8 +1,8 @@
 //! Memory in the symmetric heap, put and get.
 
 use crate::error::{Error, WB_ERR_STATE, guard, wb_code};
-use crate::object::{self, Keepable, Object, Owner, object};
-use crate::options;
+use crate::object::{Keepable, Object, Owner, object};
+use crate::pointer::{In, Out, Owned};
 use crate::region::wb_region_t;
 use crate::stream::wb_stream_t;
 use crate::world::wb_world_t;
@@ -28,21 +28,15 @@ pub(crate) struct Symmetric(Mutex<Option<Sym<u8>>>);
 
 /// Entry for lists of objects that runs keep: the memory itself, so that `wb_symmetric_free` sees the run.
 pub(crate) const KEEPABLE: Keepable = {
-    unsafe fn owner(handle: *const c_void) -> Result<Owner, Error> {
-        // SAFETY: the promise of `object::any`.
-        Ok(Owner(unsafe { share(handle.cast()) }?.owner()))
+    fn owner(handle: In<c_void>) -> Result<Owner, Error> {
+        Ok(Owner(share(handle.handle())?.owner()))
     }
     (wb_symmetric_t::TAG, owner)
 };
 
 /// Returns a share of the memory.
-///
-/// # Safety
-///
-/// As of [`object::get`].
-pub(crate) unsafe fn share(memory: *const wb_symmetric_t) -> Result<Sym<u8>, Error> {
-    // SAFETY: the caller's promise.
-    let held = unsafe { object::get(memory) }?.0.lock().unwrap_or_else(PoisonError::into_inner);
+pub(crate) fn share(memory: In<wb_symmetric_t>) -> Result<Sym<u8>, Error> {
+    let held = memory.get()?.0.lock().unwrap_or_else(PoisonError::into_inner);
     held.clone().ok_or_else(freed)
 }
 
@@ -65,17 +59,11 @@ pub(crate) enum Local {
 }
 
 impl Local {
-    /// # Safety
-    ///
-    /// As of [`object::get`].
-    pub(crate) unsafe fn of(handle: *const c_void) -> Result<Self, Error> {
-        // SAFETY: the caller's promise, for each of the following.
-        if unsafe { object::is::<wb_symmetric_t>(handle) }? {
-            // SAFETY: see above.
-            return Ok(Self::Symmetric(unsafe { share(handle.cast()) }?));
+    pub(crate) fn of(handle: In<c_void>) -> Result<Self, Error> {
+        if handle.is::<wb_symmetric_t>()? {
+            return Ok(Self::Symmetric(share(handle.handle())?));
         }
-        // SAFETY: see above.
-        Ok(Self::Region(unsafe { object::get(handle.cast::<wb_region_t>()) }?.clone()))
+        Ok(Self::Region(handle.handle::<wb_region_t>().get()?.clone()))
     }
 
     pub(crate) fn part(&self, world: &World, offset: usize, bytes: usize) -> Result<LocalSlice<'_, u8>, ShmemError> {
@@ -97,19 +85,17 @@ impl Local {
 ///   ranks make different calls; `WB_ERR_TIMEOUT` if a rank does not call within the world's timeout.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wb_symmetric_allocate(
-    world: *const wb_world_t,
+    world: In<wb_world_t>,
     bytes: usize,
     align: usize,
-    memory: *mut *mut wb_symmetric_t,
+    memory: Out<*mut wb_symmetric_t>,
 ) -> wb_code {
     guard(|| {
-        object::checked(memory, "memory")?;
-        // SAFETY: the rules of the header.
-        let world = unsafe { object::get(world) }?;
+        memory.check("memory")?;
+        let world = world.get()?;
         let made = if align == 0 { world.malloc::<u8>(bytes) } else { world.align::<u8>(bytes, align) };
         let made = Symmetric(Mutex::new(Some(of_world(world, made)?)));
-        // SAFETY: the rules of the header.
-        unsafe { object::give(memory, made) }
+        memory.give(made)
     })
 }
 
@@ -118,10 +104,9 @@ pub unsafe extern "C" fn wb_symmetric_allocate(
 /// @return `WB_OK`; `WB_ERR_BUSY` on all PEs if a run, a stream or a call of another thread uses the memory on one of them: it is
 ///   then freed when those have ended, without another call; `WB_ERR_STATE` if it is freed already.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_symmetric_free(memory: *const wb_symmetric_t) -> wb_code {
+pub unsafe extern "C" fn wb_symmetric_free(memory: In<wb_symmetric_t>) -> wb_code {
     guard(|| {
-        // SAFETY: the rules of the header.
-        let held = unsafe { object::get(memory) }?;
+        let held = memory.get()?;
         let taken = held.0.lock().unwrap_or_else(PoisonError::into_inner).take().ok_or_else(freed)?;
         let world = taken.world().clone();
         of_world(&world, world.free(taken))
@@ -132,9 +117,8 @@ pub unsafe extern "C" fn wb_symmetric_free(memory: *const wb_symmetric_t) -> wb_
 ///
 /// @return The memory; null with an error if it is none.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_symmetric_retain(memory: *mut wb_symmetric_t) -> *mut wb_symmetric_t {
-    // SAFETY: the rules of the header.
-    unsafe { object::retain(memory) }
+pub unsafe extern "C" fn wb_symmetric_retain(memory: Owned<wb_symmetric_t>) -> *mut wb_symmetric_t {
+    memory.retain()
 }
 
 /// Gives a reference to symmetric memory back. Not collective: the memory is free again when all PEs have released theirs, which
@@ -142,21 +126,18 @@ pub unsafe extern "C" fn wb_symmetric_retain(memory: *mut wb_symmetric_t) -> *mu
 ///
 /// @param memory The memory; null is ignored.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_symmetric_release(memory: *mut wb_symmetric_t) {
-    // SAFETY: the rules of the header.
-    unsafe { object::release(memory) }
+pub unsafe extern "C" fn wb_symmetric_release(memory: Owned<wb_symmetric_t>) {
+    memory.release()
 }
 
 /// Returns the address of this PE's part, as its kernels see it. Kernels name the memory of every PE by this address.
 ///
 /// @param address Receives the address.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_symmetric_address(memory: *const wb_symmetric_t, address: *mut *mut c_void) -> wb_code {
+pub unsafe extern "C" fn wb_symmetric_address(memory: In<wb_symmetric_t>, address: Out<*mut c_void>) -> wb_code {
     guard(|| {
-        // SAFETY: the rules of the header.
-        let found = unsafe { share(memory) }?.address();
-        // SAFETY: the rules of the header.
-        unsafe { object::write(address, "address", found as *mut c_void) }
+        let found = share(memory)?.address();
+        address.write("address", found as *mut c_void)
     })
 }
 
@@ -164,22 +145,16 @@ pub unsafe extern "C" fn wb_symmetric_address(memory: *const wb_symmetric_t, add
 ///
 /// @param bytes Receives the number.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_symmetric_bytes(memory: *const wb_symmetric_t, bytes: *mut usize) -> wb_code {
-    guard(|| {
-        // SAFETY: the rules of the header.
-        unsafe { object::write(bytes, "bytes", share(memory)?.len()) }
-    })
+pub unsafe extern "C" fn wb_symmetric_bytes(memory: In<wb_symmetric_t>, bytes: Out<usize>) -> wb_code {
+    guard(|| bytes.write("bytes", share(memory)?.len()))
 }
 
 /// Returns the offset of the first byte in the heap, which is the same on all PEs.
 ///
 /// @param offset Receives the offset.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_symmetric_offset(memory: *const wb_symmetric_t, offset: *mut usize) -> wb_code {
-    guard(|| {
-        // SAFETY: the rules of the header.
-        unsafe { object::write(offset, "offset", share(memory)?.offset()) }
-    })
+pub unsafe extern "C" fn wb_symmetric_offset(memory: In<wb_symmetric_t>, offset: Out<usize>) -> wb_code {
+    guard(|| offset.write("offset", share(memory)?.offset()))
 }
 
 /// Returns the address of the part of another PE, as this PE's kernels see it, for plain loads and stores.
@@ -189,20 +164,18 @@ pub unsafe extern "C" fn wb_symmetric_offset(memory: *const wb_symmetric_t, offs
 /// @return `WB_OK`; `WB_ERR_ARGUMENT` if there is no such PE.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wb_symmetric_pointer(
-    memory: *const wb_symmetric_t,
+    memory: In<wb_symmetric_t>,
     pe: u32,
-    pointer: *mut *mut c_void,
+    pointer: Out<*mut c_void>,
 ) -> wb_code {
     guard(|| {
-        // SAFETY: the rules of the header.
-        let memory = unsafe { share(memory) }?;
+        let memory = share(memory)?;
         let size = memory.world().n_pes();
         if number(pe) >= size {
             return Err(ShmemError::NoPe { pe: number(pe), size }.into());
         }
         let found = memory.ptr(number(pe)).map_or(ptr::null_mut(), |address| address as *mut c_void);
-        // SAFETY: the rules of the header.
-        unsafe { object::write(pointer, "pointer", found) }
+        pointer.write("pointer", found)
     })
 }
 
@@ -215,16 +188,14 @@ pub unsafe extern "C" fn wb_symmetric_pointer(
 /// @note Waits for no kernel: finish runs that write the bytes first.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wb_symmetric_read(
-    memory: *const wb_symmetric_t,
+    memory: In<wb_symmetric_t>,
     offset: usize,
-    data: *mut c_void,
+    mut data: Out<c_void>,
     bytes: usize,
 ) -> wb_code {
     guard(|| {
-        // SAFETY: the rules of the header: `bytes` bytes that nothing else uses during the call.
-        let data = unsafe { options::list_mut(data.cast::<u8>(), bytes, "data") }?;
-        // SAFETY: the rules of the header.
-        let memory = unsafe { share(memory) }?;
+        let data = data.bytes(bytes, "data")?;
+        let memory = share(memory)?;
         of_world(memory.world(), SymSlice::from(&memory).get_to(offset, data, memory.world().my_pe()))
     })
 }
@@ -237,16 +208,14 @@ pub unsafe extern "C" fn wb_symmetric_read(
 /// @return `WB_OK`; `WB_ERR_ARGUMENT` if the range lies outside the memory.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wb_symmetric_write(
-    memory: *const wb_symmetric_t,
+    memory: In<wb_symmetric_t>,
     offset: usize,
-    data: *const c_void,
+    data: In<c_void>,
     bytes: usize,
 ) -> wb_code {
     guard(|| {
-        // SAFETY: the rules of the header: `bytes` bytes that nothing changes during the call.
-        let data = unsafe { options::list(data.cast::<u8>(), bytes, "data") }?;
-        // SAFETY: the rules of the header.
-        let memory = unsafe { share(memory) }?;
+        let data = data.bytes(bytes, "data")?;
+        let memory = share(memory)?;
         of_world(memory.world(), memory.write(offset, data))
     })
 }
@@ -261,17 +230,15 @@ pub unsafe extern "C" fn wb_symmetric_write(
 ///   network fails.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wb_symmetric_get(
-    memory: *const wb_symmetric_t,
+    memory: In<wb_symmetric_t>,
     offset: usize,
-    data: *mut c_void,
+    mut data: Out<c_void>,
     bytes: usize,
     pe: u32,
 ) -> wb_code {
     guard(|| {
-        // SAFETY: the rules of the header: `bytes` bytes that nothing else uses during the call.
-        let data = unsafe { options::list_mut(data.cast::<u8>(), bytes, "data") }?;
-        // SAFETY: the rules of the header.
-        let memory = unsafe { share(memory) }?;
+        let data = data.bytes(bytes, "data")?;
+        let memory = share(memory)?;
         of_world(memory.world(), SymSlice::from(&memory).get_to(offset, data, number(pe)))
     })
 }
@@ -285,17 +252,15 @@ pub unsafe extern "C" fn wb_symmetric_get(
 /// @return As of `wb_symmetric_get`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wb_symmetric_put(
-    memory: *const wb_symmetric_t,
+    memory: In<wb_symmetric_t>,
     offset: usize,
-    data: *const c_void,
+    data: In<c_void>,
     bytes: usize,
     pe: u32,
 ) -> wb_code {
     guard(|| {
-        // SAFETY: the rules of the header: `bytes` bytes that nothing changes during the call.
-        let data = unsafe { options::list(data.cast::<u8>(), bytes, "data") }?;
-        // SAFETY: the rules of the header.
-        let memory = unsafe { share(memory) }?;
+        let data = data.bytes(bytes, "data")?;
+        let memory = share(memory)?;
         of_world(memory.world(), memory.put(offset, data, number(pe)))
     })
 }
@@ -312,17 +277,16 @@ pub unsafe extern "C" fn wb_symmetric_put(
 /// @return As of `wb_symmetric_get`; `WB_ERR_HANDLE` if the source is of another type.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wb_symmetric_put_from(
-    dest: *const wb_symmetric_t,
+    dest: In<wb_symmetric_t>,
     dest_offset: usize,
-    source: *const c_void,
+    source: In<c_void>,
     source_offset: usize,
     bytes: usize,
     pe: u32,
-    stream: *const wb_stream_t,
+    stream: In<wb_stream_t>,
 ) -> wb_code {
     guard(|| {
-        // SAFETY: the rules of the header.
-        let (dest, source, stream) = unsafe { (share(dest)?, Local::of(source)?, object::get_optional(stream)?) };
+        let (dest, source, stream) = (share(dest)?, Local::of(source)?, stream.optional()?);
         let world = dest.world();
         let (to, from) = (part(&dest, dest_offset, bytes)?, source.part(world, source_offset, bytes)?);
         let done = match stream {
@@ -345,17 +309,16 @@ pub unsafe extern "C" fn wb_symmetric_put_from(
 /// @return As of `wb_symmetric_get`; `WB_ERR_HANDLE` if the destination is of another type.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wb_symmetric_get_into(
-    dest: *const c_void,
+    dest: In<c_void>,
     dest_offset: usize,
-    source: *const wb_symmetric_t,
+    source: In<wb_symmetric_t>,
     source_offset: usize,
     bytes: usize,
     pe: u32,
-    stream: *const wb_stream_t,
+    stream: In<wb_stream_t>,
 ) -> wb_code {
     guard(|| {
-        // SAFETY: the rules of the header.
-        let (dest, source, stream) = unsafe { (Local::of(dest)?, share(source)?, object::get_optional(stream)?) };
+        let (dest, source, stream) = (Local::of(dest)?, share(source)?, stream.optional()?);
         let world = source.world();
         let (to, from) = (dest.part(world, dest_offset, bytes)?, part(&source, source_offset, bytes)?);
         let done = match stream {

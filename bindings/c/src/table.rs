@@ -3,8 +3,9 @@
 use crate::element;
 use crate::engine::as_json;
 use crate::error::{Error, guard, wb_code};
-use crate::object::{self, object};
-use crate::options::{self, Options, owned_text};
+use crate::object::object;
+use crate::options::{Options, owned_text};
+use crate::pointer::{In, Out, Owned, Text};
 use crate::volume::wb_volume_t;
 use serde_json::{Value, json};
 use std::ffi::c_char;
@@ -95,7 +96,7 @@ pub struct wb_table_options {
     /// Bytes of rows in a cache in pinned host memory, likewise; 0 for none. Its metadata is near the kernels.
     pub host_cache_bytes: u64,
     /// Rows that stay in memory near the kernels; or null. `wb_table_open` reads them.
-    pub hot_rows: *const u64,
+    pub hot_rows: In<u64>,
     /// Number of them.
     pub hot_count: usize,
     /// Reads that a batch has in flight; 0 for 8192, or as many as the queues of the volume hold. Rows that need staging
@@ -122,19 +123,16 @@ unsafe impl Options for wb_table_options {
 ///   otherwise as `wb_volume_arrays`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wb_table_open(
-    volume: *const wb_volume_t,
-    name: *const c_char,
-    options: *const wb_table_options,
-    table: *mut *mut wb_table_t,
+    volume: In<wb_volume_t>,
+    name: Text,
+    options: In<wb_table_options>,
+    table: Out<*mut wb_table_t>,
 ) -> wb_code {
     guard(|| {
-        object::checked(table, "table")?;
-        // SAFETY: the rules of the header, as in the following.
-        let (volume, name) = unsafe { (object::get(volume)?, options::text(name, "name")?) };
-        // SAFETY: see above.
-        let options = unsafe { options::read(options) }?;
-        // SAFETY: see above.
-        let hot = unsafe { options::list(options.hot_rows, options.hot_count, "hot_rows") }?;
+        table.check("table")?;
+        let (volume, name) = (volume.get()?, name.text("name")?);
+        let options = options.read()?;
+        let hot = options.hot_rows.list(options.hot_count, "hot_rows")?;
         let mut builder = Table::open(volume, name)
             .cache_bytes(options.cache_bytes)
             .host_cache_bytes(options.host_cache_bytes)
@@ -145,8 +143,7 @@ pub unsafe extern "C" fn wb_table_open(
         if options.warps != 0 {
             builder = builder.warps(options.warps);
         }
-        // SAFETY: see above.
-        unsafe { object::give(table, builder.build()?) }
+        table.give(builder.build()?)
     })
 }
 
@@ -154,30 +151,26 @@ pub unsafe extern "C" fn wb_table_open(
 ///
 /// @return The table; null with an error if it is no table.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_table_retain(table: *mut wb_table_t) -> *mut wb_table_t {
-    // SAFETY: the rules of the header.
-    unsafe { object::retain(table) }
+pub unsafe extern "C" fn wb_table_retain(table: Owned<wb_table_t>) -> *mut wb_table_t {
+    table.retain()
 }
 
 /// Gives a reference to a table back. Batches, scratches, and runs with the table among their arguments keep the table.
 ///
 /// @param table The table; null is ignored.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_table_release(table: *mut wb_table_t) {
-    // SAFETY: the rules of the header.
-    unsafe { object::release(table) }
+pub unsafe extern "C" fn wb_table_release(table: Owned<wb_table_t>) {
+    table.release()
 }
 
 /// Returns number, type and shape of the rows of a table.
 ///
 /// @param layout Receives the layout, as many fields as its `size` says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_table_get_layout(table: *const wb_table_t, layout: *mut wb_table_layout) -> wb_code {
+pub unsafe extern "C" fn wb_table_get_layout(table: In<wb_table_t>, layout: Out<wb_table_layout>) -> wb_code {
     guard(|| {
-        // SAFETY: the rules of the header.
-        let found = wb_table_layout::of(unsafe { object::get(table) }?.layout());
-        // SAFETY: the rules of the header.
-        unsafe { options::fill(layout, "layout", found) }
+        let found = wb_table_layout::of(table.get()?.layout());
+        layout.fill("layout", found)
     })
 }
 
@@ -185,15 +178,13 @@ pub unsafe extern "C" fn wb_table_get_layout(table: *const wb_table_t, layout: *
 ///
 /// @param json Receives the text. Free it with `wb_string_free`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_table_info(table: *const wb_table_t, json: *mut *mut c_char) -> wb_code {
+pub unsafe extern "C" fn wb_table_info(table: In<wb_table_t>, json: Out<*mut c_char>) -> wb_code {
     guard(|| {
-        object::checked(json, "json")?;
-        // SAFETY: the rules of the header.
-        let table = unsafe { object::get(table) }?;
+        json.check("json")?;
+        let table = table.get()?;
         let mut facts = described(table.name(), table.layout());
         facts["volume"] = table.volume().name().into();
-        // SAFETY: the rules of the header.
-        unsafe { object::write(json, "json", owned_text(as_json(&facts)?)) }
+        json.write("json", owned_text(as_json(&facts)?))
     })
 }
 
@@ -209,12 +200,10 @@ pub(crate) fn described(name: &str, layout: &TableLayout) -> Value {
 ///
 /// @param view Receives the view, to be passed by value. It is valid while the program or a run holds the table.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_table_get_view(table: *const wb_table_t, view: *mut wb_table_view) -> wb_code {
+pub unsafe extern "C" fn wb_table_get_view(table: In<wb_table_t>, view: Out<wb_table_view>) -> wb_code {
     guard(|| {
-        // SAFETY: the rules of the header.
-        let found = unsafe { object::get(table) }?.view();
-        // SAFETY: the rules of the header.
-        unsafe { object::write(view, "view", found) }
+        let found = table.get()?.view();
+        view.write("view", found)
     })
 }
 
@@ -225,13 +214,11 @@ pub unsafe extern "C" fn wb_table_get_view(table: *const wb_table_t, view: *mut 
 ///   `WB_ERR_IO` or `WB_ERR_TIMEOUT` if a device fails; `WB_ERR_STOPPED` on a cancelled engine.
 /// @note After a flush, and while no kernel writes rows.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_table_verify(table: *const wb_table_t, compared: *mut u32) -> wb_code {
+pub unsafe extern "C" fn wb_table_verify(table: In<wb_table_t>, compared: Out<u32>) -> wb_code {
     guard(|| {
-        object::checked(compared, "compared")?;
-        // SAFETY: the rules of the header.
-        let found = unsafe { object::get(table) }?.verify()?;
-        // SAFETY: the rules of the header.
-        unsafe { object::write(compared, "compared", found.into()) }
+        compared.check("compared")?;
+        let found = table.get()?.verify()?;
+        compared.write("compared", found.into())
     })
 }
 
@@ -240,18 +227,16 @@ pub unsafe extern "C" fn wb_table_verify(table: *const wb_table_t, compared: *mu
 ///
 /// @return `WB_OK`; `WB_ERR_OPERATION` if a hot row cannot be read; `WB_ERR_STOPPED` on a cancelled engine.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_table_drop_caches(table: *const wb_table_t) -> wb_code {
-    // SAFETY: the rules of the header.
-    guard(|| on_engine(unsafe { object::get(table) }?, |table| table.drop_caches()))
+pub unsafe extern "C" fn wb_table_drop_caches(table: In<wb_table_t>) -> wb_code {
+    guard(|| on_engine(table.get()?, |table| table.drop_caches()))
 }
 
 /// Makes rows that were written durable: `wb_volume_flush` of the volume of the table.
 ///
 /// @return As `wb_volume_flush`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_table_flush(table: *const wb_table_t) -> wb_code {
-    // SAFETY: the rules of the header.
-    guard(|| Ok(unsafe { object::get(table) }?.flush()?))
+pub unsafe extern "C" fn wb_table_flush(table: In<wb_table_t>) -> wb_code {
+    guard(|| Ok(table.get()?.flush()?))
 }
 
 /// Makes a call that runs kernels. Tells kernels that a lost rank has stopped from those that the program has stopped.
@@ -267,10 +252,9 @@ pub(crate) fn on_engine<T, E: Into<Error>>(
 ///
 /// @param stats Receives the counters. Those of a batch are complete when the batch is finished.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_table_get_stats(table: *const wb_table_t, stats: *mut wb_table_stats) -> wb_code {
+pub unsafe extern "C" fn wb_table_get_stats(table: In<wb_table_t>, stats: Out<wb_table_stats>) -> wb_code {
     guard(|| {
-        // SAFETY: the rules of the header.
-        let s = unsafe { object::get(table) }?.stats()?;
+        let s = table.get()?.stats()?;
         let found = wb_table_stats {
             rows: s.rows,
             duplicates: s.duplicates,
@@ -284,8 +268,7 @@ pub unsafe extern "C" fn wb_table_get_stats(table: *const wb_table_t, stats: *mu
             written: s.written,
             reserved: [0; 6],
         };
-        // SAFETY: the rules of the header.
-        unsafe { object::write(stats, "stats", found) }
+        stats.write("stats", found)
     })
 }
 
@@ -293,7 +276,6 @@ pub unsafe extern "C" fn wb_table_get_stats(table: *const wb_table_t, stats: *mu
 ///
 /// @note Not while kernels run: counts of that time may be lost.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_table_reset_stats(table: *const wb_table_t) -> wb_code {
-    // SAFETY: the rules of the header.
-    guard(|| Ok(unsafe { object::get(table) }?.reset_stats()?))
+pub unsafe extern "C" fn wb_table_reset_stats(table: In<wb_table_t>) -> wb_code {
+    guard(|| Ok(table.get()?.reset_stats()?))
 }

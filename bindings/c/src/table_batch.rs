@@ -1,11 +1,12 @@
 //! Batches: rows that are gathered while the program does something else.
 
 use crate::error::{Error, WB_ERR_STATE, guard, wb_code};
-use crate::object::{self, object};
+use crate::object::object;
 use crate::options;
+use crate::pointer::{In, Out, Owned};
 use crate::stream::wb_stream_t;
 use crate::table::{on_engine, wb_table_t};
-use crate::table_rows::{indices, shared_rows, wb_row_indices, wb_row_memory};
+use crate::table_rows::{given_indices, given_rows, indices, shared_rows, wb_row_indices, wb_row_memory};
 use std::ffi::c_void;
 use std::mem;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -79,20 +80,18 @@ fn gathered(state: &State) -> Result<&GatheredRows, Error> {
 /// @return As `wb_table_gather`, as far as the call itself can tell. An index that is no row is an error of `wb_batch_finish`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wb_table_prefetch(
-    table: *const wb_table_t,
-    indices: *const wb_row_indices,
-    batch: *mut *mut wb_batch_t,
+    table: In<wb_table_t>,
+    indices: In<wb_row_indices>,
+    batch: Out<*mut wb_batch_t>,
 ) -> wb_code {
     guard(|| {
-        object::checked(batch, "batch")?;
-        // SAFETY: the rules of the header, as in the following.
-        let table = unsafe { object::get(table) }?;
-        // SAFETY: see above.
-        let indices = unsafe { self::indices(indices) }?;
+        batch.check("batch")?;
+        let table = table.get()?;
+        let indices = given_indices(indices)?;
+        let indices = self::indices(&indices)?;
         let started = State::Prefetching(on_engine(table, |table| table.prefetch(indices))?);
         let made = Batch { table: table.clone(), rows: indices.len(), state: Mutex::new(started) };
-        // SAFETY: see above.
-        unsafe { object::give(batch, made) }
+        batch.give(made)
     })
 }
 
@@ -108,25 +107,23 @@ pub unsafe extern "C" fn wb_table_prefetch(
 ///   `WB_ERR_UNSUPPORTED` if the stream is being captured into a CUDA graph.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wb_table_start(
-    table: *const wb_table_t,
-    indices: *const wb_row_indices,
-    rows: *const wb_row_memory,
-    stream: *const wb_stream_t,
-    batch: *mut *mut wb_batch_t,
+    table: In<wb_table_t>,
+    indices: In<wb_row_indices>,
+    rows: In<wb_row_memory>,
+    stream: In<wb_stream_t>,
+    batch: Out<*mut wb_batch_t>,
 ) -> wb_code {
     guard(|| {
-        object::checked(batch, "batch")?;
-        // SAFETY: the rules of the header, as in the following.
-        let (table, stream) = unsafe { (object::get(table)?, object::get_optional(stream)?) };
-        // SAFETY: see above.
-        let (indices, rows) = unsafe { (self::indices(indices)?, shared_rows(table, rows)?) };
+        batch.check("batch")?;
+        let (table, stream) = (table.get()?, stream.optional()?);
+        let (indices, rows) = (given_indices(indices)?, given_rows(rows)?);
+        let (indices, rows) = (self::indices(&indices)?, shared_rows(table, &rows)?);
         let started = on_engine(table, |table| match stream {
             Some(stream) => table.start_on(stream, indices, rows),
             None => table.start(indices, rows),
         })?;
         let state = Mutex::new(State::Gathering(started));
-        // SAFETY: see above.
-        unsafe { object::give(batch, Batch { table: table.clone(), rows: indices.len(), state }) }
+        batch.give(Batch { table: table.clone(), rows: indices.len(), state })
     })
 }
 
@@ -139,11 +136,10 @@ pub unsafe extern "C" fn wb_table_start(
 ///   an earlier wait for the stream of the batch has failed: the rows may be incomplete then.
 /// @note On a stream of the program this waits for all kernels of the stream.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_batch_finish(batch: *const wb_batch_t, seconds: f64) -> wb_code {
+pub unsafe extern "C" fn wb_batch_finish(batch: In<wb_batch_t>, seconds: f64) -> wb_code {
     guard(|| {
         let within = options::seconds(seconds, "seconds")?.unwrap_or(NO_LIMIT);
-        // SAFETY: the rules of the header.
-        let batch = unsafe { object::get(batch) }?;
+        let batch = batch.get()?;
         let flight = {
             let mut state = batch.state();
             match &*state {
@@ -173,17 +169,15 @@ pub unsafe extern "C" fn wb_batch_finish(batch: *const wb_batch_t, seconds: f64)
 ///   were told to stop.
 /// @return `WB_OK`; `WB_ERR_KERNEL` if the kernel broke.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_batch_has_ended(batch: *const wb_batch_t, ended: *mut u32) -> wb_code {
+pub unsafe extern "C" fn wb_batch_has_ended(batch: In<wb_batch_t>, ended: Out<u32>) -> wb_code {
     guard(|| {
-        // SAFETY: the rules of the header.
-        let now = match &*unsafe { object::get(batch) }?.state() {
+        let now = match &*batch.get()?.state() {
             State::Prefetching(prefetch) => prefetch.is_finished()?,
             State::Gathering(gathering) => gathering.is_finished()?,
             State::Finishing | State::Stuck => false,
             State::Rows(_) | State::Finished | State::Failed => true,
         };
-        // SAFETY: the rules of the header.
-        unsafe { object::write(ended, "ended", u32::from(now)) }
+        ended.write("ended", u32::from(now))
     })
 }
 
@@ -191,12 +185,10 @@ pub unsafe extern "C" fn wb_batch_has_ended(batch: *const wb_batch_t, ended: *mu
 ///
 /// @param rows Receives the number.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_batch_rows(batch: *const wb_batch_t, rows: *mut u64) -> wb_code {
+pub unsafe extern "C" fn wb_batch_rows(batch: In<wb_batch_t>, rows: Out<u64>) -> wb_code {
     guard(|| {
-        // SAFETY: the rules of the header.
-        let found = unsafe { object::get(batch) }?.rows;
-        // SAFETY: the rules of the header.
-        unsafe { object::write(rows, "rows", found) }
+        let found = batch.get()?.rows;
+        rows.write("rows", found)
     })
 }
 
@@ -205,13 +197,11 @@ pub unsafe extern "C" fn wb_batch_rows(batch: *const wb_batch_t, rows: *mut u64)
 /// @param address Receives the address; null if the batch has no rows. It is valid while the program or a run holds the batch.
 /// @return `WB_OK`; `WB_ERR_STATE` if the batch is in flight, has failed, or its rows are in memory of the program.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_batch_address(batch: *const wb_batch_t, address: *mut *mut c_void) -> wb_code {
+pub unsafe extern "C" fn wb_batch_address(batch: In<wb_batch_t>, address: Out<*mut c_void>) -> wb_code {
     guard(|| {
-        // SAFETY: the rules of the header.
-        let batch = unsafe { object::get(batch) }?;
+        let batch = batch.get()?;
         let found = gathered(&batch.state())?.buffer().map_or(0, |buffer| buffer.address());
-        // SAFETY: the rules of the header.
-        unsafe { object::write(address, "address", found as *mut c_void) }
+        address.write("address", found as *mut c_void)
     })
 }
 
@@ -223,16 +213,14 @@ pub unsafe extern "C" fn wb_batch_address(batch: *const wb_batch_t, address: *mu
 /// @return `WB_OK`; `WB_ERR_ARGUMENT` if the range lies outside the rows; `WB_ERR_STATE` as for `wb_batch_address`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wb_batch_read(
-    batch: *const wb_batch_t,
+    batch: In<wb_batch_t>,
     offset: usize,
-    data: *mut c_void,
+    mut data: Out<c_void>,
     bytes: usize,
 ) -> wb_code {
     guard(|| {
-        // SAFETY: the rules of the header: `bytes` bytes that nothing else uses during the call.
-        let data = unsafe { options::list_mut(data.cast::<u8>(), bytes, "data") }?;
-        // SAFETY: the rules of the header.
-        let batch = unsafe { object::get(batch) }?;
+        let data = data.bytes(bytes, "data")?;
+        let batch = batch.get()?;
         let state = batch.state();
         let rows = gathered(&state)?;
         // The memory may be longer than the rows are.
@@ -248,9 +236,8 @@ pub unsafe extern "C" fn wb_batch_read(
 ///
 /// @return The batch; null with an error if it is no batch.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_batch_retain(batch: *mut wb_batch_t) -> *mut wb_batch_t {
-    // SAFETY: the rules of the header.
-    unsafe { object::retain(batch) }
+pub unsafe extern "C" fn wb_batch_retain(batch: Owned<wb_batch_t>) -> *mut wb_batch_t {
+    batch.retain()
 }
 
 /// Gives a reference to a batch back. The last one waits for reads in flight, and gives the memory of the rows back to the
@@ -258,7 +245,6 @@ pub unsafe extern "C" fn wb_batch_retain(batch: *mut wb_batch_t) -> *mut wb_batc
 ///
 /// @param batch The batch; null is ignored.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_batch_release(batch: *mut wb_batch_t) {
-    // SAFETY: the rules of the header.
-    unsafe { object::release(batch) }
+pub unsafe extern "C" fn wb_batch_release(batch: Owned<wb_batch_t>) {
+    batch.release()
 }

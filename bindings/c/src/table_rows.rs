@@ -3,8 +3,8 @@
 use crate::buffer::wb_buffer_t;
 use crate::element;
 use crate::error::{Error, guard, wb_code};
-use crate::object;
-use crate::options::{self, Options};
+use crate::options::Options;
+use crate::pointer::{In, Out};
 use crate::region::wb_region_t;
 use crate::table::{on_engine, wb_table_t};
 use std::ffi::c_void;
@@ -26,11 +26,11 @@ pub struct wb_row_indices {
     /// `sizeof(wb_row_indices)`.
     pub size: usize,
     /// Indices in memory of the host, which the call copies; or null.
-    pub list: *const c_void,
+    pub list: In<c_void>,
     /// Region that begins with the indices; or null. The batch keeps it; the program changes its contents after the end of the batch.
-    pub region: *const wb_region_t,
+    pub region: In<wb_region_t>,
     /// Buffer that begins with the indices; or null. As for `region`.
-    pub buffer: *const wb_buffer_t,
+    pub buffer: In<wb_buffer_t>,
     /// Number of indices.
     pub count: u64,
     /// Bytes of an index: 4 for `uint32_t`, 8 for `uint64_t`.
@@ -54,13 +54,13 @@ pub struct wb_row_memory {
     /// `sizeof(wb_row_memory)`.
     pub size: usize,
     /// Memory of the host; or null. `wb_table_scatter` only reads it.
-    pub data: *mut c_void,
+    pub data: Out<c_void>,
     /// Bytes of `data`; 0 for regions and buffers.
     pub bytes: usize,
     /// Region; or null.
-    pub region: *const wb_region_t,
+    pub region: In<wb_region_t>,
     /// Buffer; or null.
-    pub buffer: *const wb_buffer_t,
+    pub buffer: In<wb_buffer_t>,
     /// Type of the elements, which must be that of the table; 0 for whatever type the table has.
     pub dtype: u32,
     /// Zero.
@@ -88,77 +88,68 @@ impl<'a> From<Shared<'a>> for RowOutput<'a> {
 }
 
 /// Returns the memory that a structure names: `None` if it is `host`, which stands for memory of the host.
-///
-/// # Safety
-///
-/// As of [`object::get`].
-unsafe fn shared<'a>(
-    host: (*const c_void, &str),
-    region: *const wb_region_t,
-    buffer: *const wb_buffer_t,
+fn shared<'a>(
+    (is_host, field): (bool, &str),
+    region: &'a In<wb_region_t>,
+    buffer: &'a In<wb_buffer_t>,
     name: &str,
 ) -> Result<Option<Shared<'a>>, Error> {
-    let (host, field) = host;
-    let set = usize::from(!host.is_null()) + usize::from(!region.is_null()) + usize::from(!buffer.is_null());
+    let set = usize::from(is_host) + usize::from(!region.is_null()) + usize::from(!buffer.is_null());
     if set > 1 {
         return Err(Error::argument(format!(
             "`{name}` names {set} kinds of memory; set one of `{field}`, `region` and `buffer`"
         )));
     }
-    // SAFETY: the caller's promise, as in the following.
-    if let Some(region) = unsafe { object::get_optional(region) }.map_err(|e| e.within(name))? {
+    if let Some(region) = region.optional().map_err(|e| e.within(name))? {
         return Ok(Some(Shared::Region(region)));
     }
-    // SAFETY: see above.
-    let buffer = unsafe { object::get_optional(buffer) }.map_err(|e| e.within(name))?;
+    let buffer = buffer.optional().map_err(|e| e.within(name))?;
     Ok(buffer.map(Shared::Buffer))
 }
 
-/// Reads the indices of a call.
-///
-/// # Safety
-///
-/// As of `wb_table_gather`. A list stays as it is for `'a`.
-pub(crate) unsafe fn indices<'a>(indices: *const wb_row_indices) -> Result<RowIndices<'a>, Error> {
+/// Reads the structure of the indices of a call.
+pub(crate) fn given_indices(indices: In<wb_row_indices>) -> Result<wb_row_indices, Error> {
     if indices.is_null() {
         return Err(Error::argument("`indices` is null; pass the numbers of the rows"));
     }
-    // SAFETY: the caller's promise, as in the following.
-    let wb_row_indices { list, region, buffer, count, width, .. } = unsafe { options::read(indices) }?;
+    indices.read()
+}
+
+/// Returns the indices that a structure names.
+pub(crate) fn indices(given: &wb_row_indices) -> Result<RowIndices<'_>, Error> {
+    let wb_row_indices { list, region, buffer, count, width, .. } = given;
+    let (count, width) = (*count, *width);
     if width != 4 && width != 8 {
         return Err(Error::argument(format!("`indices.width` is {width}; an index has 4 or 8 bytes")));
     }
-    // SAFETY: see above.
-    if let Some(memory) = unsafe { shared((list, "list"), region, buffer, "indices") }? {
+    if let Some(memory) = shared((!list.is_null(), "list"), region, buffer, "indices")? {
         return Ok(if width == 4 { RowIndices::u32(memory, count) } else { RowIndices::u64(memory, count) });
     }
     let length = usize::try_from(count).unwrap_or(usize::MAX);
-    // SAFETY: see above.
-    Ok(unsafe {
-        match width {
-            4 => options::list(list.cast::<u32>(), length, "indices.list")?.into(),
-            _ => options::list(list.cast::<u64>(), length, "indices.list")?.into(),
-        }
+    Ok(match width {
+        4 => list.of::<u32>(length, "indices.list")?.into(),
+        _ => list.of::<u64>(length, "indices.list")?.into(),
     })
 }
 
 /// Memory of rows as a call names it.
 enum Rows<'a> {
-    Host(*mut c_void, usize),
+    Host(Out<c_void>, usize),
     Shared(Shared<'a>),
 }
 
-/// Reads the memory of a call's rows, whose elements have the type of the table.
-///
-/// # Safety
-///
-/// As of `wb_table_gather`.
-unsafe fn rows<'a>(table: &Table, rows: *const wb_row_memory) -> Result<Rows<'a>, Error> {
+/// Reads the structure of the memory of a call's rows.
+pub(crate) fn given_rows(rows: In<wb_row_memory>) -> Result<wb_row_memory, Error> {
     if rows.is_null() {
         return Err(Error::argument("`rows` is null; pass the memory of the rows"));
     }
-    // SAFETY: the caller's promise, as in the following.
-    let wb_row_memory { data, bytes, region, buffer, dtype, .. } = unsafe { options::read(rows) }?;
+    rows.read()
+}
+
+/// Returns the memory that a structure names, whose elements have the type of the table.
+fn rows<'a>(table: &Table, given: &'a wb_row_memory) -> Result<Rows<'a>, Error> {
+    let wb_row_memory { data, bytes, region, buffer, dtype, .. } = given;
+    let (bytes, dtype) = (*bytes, *dtype);
     let found = table.layout().element();
     if dtype != 0 {
         let asked = element::element_type(dtype)?;
@@ -166,9 +157,8 @@ unsafe fn rows<'a>(table: &Table, rows: *const wb_row_memory) -> Result<Rows<'a>
             return Err(TableError::Type { name: table.name().to_owned(), found, asked }.into());
         }
     }
-    // SAFETY: see above.
-    match unsafe { shared((data, "data"), region, buffer, "rows") }? {
-        None => Ok(Rows::Host(data, bytes)),
+    match shared((!data.is_null(), "data"), region, buffer, "rows")? {
+        None => Ok(Rows::Host(*data, bytes)),
         Some(memory) if bytes == 0 => Ok(Rows::Shared(memory)),
         Some(_) => Err(Error::argument(format!(
             "`rows.bytes` is {bytes}, and `rows.data` is null; regions and buffers know their length"
@@ -177,13 +167,8 @@ unsafe fn rows<'a>(table: &Table, rows: *const wb_row_memory) -> Result<Rows<'a>
 }
 
 /// Reads the memory of rows that are gathered in the background.
-///
-/// # Safety
-///
-/// As of `wb_table_start`.
-pub(crate) unsafe fn shared_rows<'a>(table: &Table, memory: *const wb_row_memory) -> Result<RowOutput<'a>, Error> {
-    // SAFETY: the caller's promise.
-    match unsafe { rows(table, memory) }? {
+pub(crate) fn shared_rows<'a>(table: &Table, memory: &'a wb_row_memory) -> Result<RowOutput<'a>, Error> {
+    match rows(table, memory)? {
         Rows::Shared(memory) => Ok(memory.into()),
         Rows::Host(..) => Err(Error::argument(
             "`rows` has neither `region` nor `buffer`; for rows in memory of the host use wb_table_prefetch and wb_batch_read",
@@ -203,21 +188,19 @@ pub(crate) unsafe fn shared_rows<'a>(table: &Table, memory: *const wb_row_memory
 ///   given up may still write to a region or buffer, and other batches in flight on the engine fail, too.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wb_table_gather(
-    table: *const wb_table_t,
-    indices: *const wb_row_indices,
-    rows: *const wb_row_memory,
+    table: In<wb_table_t>,
+    indices: In<wb_row_indices>,
+    rows: In<wb_row_memory>,
 ) -> wb_code {
     guard(|| {
-        // SAFETY: the rules of the header, as in the following.
-        let table = unsafe { object::get(table) }?;
-        // SAFETY: see above.
-        let indices = unsafe { self::indices(indices) }?;
-        // SAFETY: see above.
-        match unsafe { self::rows(table, rows) }? {
+        let table = table.get()?;
+        let indices = given_indices(indices)?;
+        let indices = self::indices(&indices)?;
+        let rows = given_rows(rows)?;
+        match self::rows(table, &rows)? {
             Rows::Shared(memory) => on_engine(table, |table| table.gather(indices, memory)),
-            Rows::Host(data, given) => {
-                // SAFETY: see above: `given` bytes that nothing else uses during the call.
-                let data = unsafe { options::list_mut(data.cast::<u8>(), given, "rows.data") }?;
+            Rows::Host(mut data, given) => {
+                let data = data.bytes(given, "rows.data")?;
                 let needed = indices.len().saturating_mul(table.layout().row_bytes());
                 let Some(data) = usize::try_from(needed).ok().and_then(|needed| data.get_mut(..needed)) else {
                     let (name, given) = (table.name().to_owned(), given as u64);
@@ -245,16 +228,15 @@ pub unsafe extern "C" fn wb_table_gather(
 /// @note Calls on one table are made one after the other. The program orders those of tables that were opened apart under one name.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wb_table_scatter(
-    table: *const wb_table_t,
-    indices: *const wb_row_indices,
-    rows: *const wb_row_memory,
+    table: In<wb_table_t>,
+    indices: In<wb_row_indices>,
+    rows: In<wb_row_memory>,
     combine: u32,
 ) -> wb_code {
     guard(|| {
-        // SAFETY: the rules of the header, as in the following.
-        let table = unsafe { object::get(table) }?;
-        // SAFETY: see above.
-        let indices = unsafe { self::indices(indices) }?;
+        let table = table.get()?;
+        let indices = given_indices(indices)?;
+        let indices = self::indices(&indices)?;
         let combine = match combine {
             WB_SCATTER_LAST => Combine::Last,
             WB_SCATTER_SUM => Combine::Sum,
@@ -265,14 +247,12 @@ pub unsafe extern "C" fn wb_table_scatter(
                 )));
             }
         };
-        // SAFETY: see above.
-        let input = match unsafe { self::rows(table, rows) }? {
+        let rows = given_rows(rows)?;
+        let input = match self::rows(table, &rows)? {
             Rows::Shared(Shared::Region(region)) => RowInput::from(region),
             Rows::Shared(Shared::Buffer(buffer)) => RowInput::from(buffer),
-            Rows::Host(data, bytes) => {
-                // SAFETY: see above: `bytes` bytes that nothing changes during the call.
-                let data = unsafe { options::list(data.cast::<u8>().cast_const(), bytes, "rows.data") }?;
-                RowInput::bytes(data, table.layout().element())
+            Rows::Host(_, bytes) => {
+                RowInput::bytes(rows.data.read_bytes(bytes, "rows.data")?, table.layout().element())
             }
         };
         on_engine(table, |table| table.scatter(indices, input, combine))

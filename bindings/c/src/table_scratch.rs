@@ -1,7 +1,8 @@
 //! Scratches: memory of batches that kernels of the program gather.
 
 use crate::error::{Error, guard, wb_code};
-use crate::object::{self, object};
+use crate::object::object;
+use crate::pointer::{In, Out, Owned};
 use crate::table::{on_engine, wb_table_t};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use warpbell::engine::abi::TableScratch as wb_table_scratch;
@@ -36,23 +37,21 @@ impl Scratch {
 ///   without memory; `WB_ERR_UNSUPPORTED` if a device does not reach the memory.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wb_table_scratch_create(
-    table: *const wb_table_t,
+    table: In<wb_table_t>,
     rows: u64,
     in_flight: u32,
-    scratch: *mut *mut wb_table_scratch_t,
+    scratch: Out<*mut wb_table_scratch_t>,
 ) -> wb_code {
     guard(|| {
-        object::checked(scratch, "scratch")?;
+        scratch.check("scratch")?;
         if rows == 0 || in_flight == 0 {
             return Err(Error::argument(format!(
                 "`rows` is {rows} and `in_flight` is {in_flight}; a batch has at least one row, and one read in flight"
             )));
         }
-        // SAFETY: the rules of the header, as in the following.
-        let table = unsafe { object::get(table) }?;
+        let table = table.get()?;
         let memory = Mutex::new(on_engine(table, |table| table.scratch(rows, in_flight))?);
-        // SAFETY: see above.
-        unsafe { object::give(scratch, Scratch { table: table.clone(), memory }) }
+        scratch.give(Scratch { table: table.clone(), memory })
     })
 }
 
@@ -63,10 +62,9 @@ pub unsafe extern "C" fn wb_table_scratch_create(
 ///   cannot be read again; `WB_ERR_STOPPED` if that is so on a cancelled engine.
 /// @note The view has another value for each batch.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_table_scratch_begin(scratch: *const wb_table_scratch_t) -> wb_code {
+pub unsafe extern "C" fn wb_table_scratch_begin(scratch: In<wb_table_scratch_t>) -> wb_code {
     guard(|| {
-        // SAFETY: the rules of the header.
-        let scratch = unsafe { object::get(scratch) }?;
+        let scratch = scratch.get()?;
         on_engine(&scratch.table, |_| scratch.memory().begin())
     })
 }
@@ -76,14 +74,12 @@ pub unsafe extern "C" fn wb_table_scratch_begin(scratch: *const wb_table_scratch
 /// @param view Receives the view, to be passed by value. It is valid for one batch, while the program or a run holds the scratch.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wb_table_scratch_get_view(
-    scratch: *const wb_table_scratch_t,
-    view: *mut wb_table_scratch,
+    scratch: In<wb_table_scratch_t>,
+    view: Out<wb_table_scratch>,
 ) -> wb_code {
     guard(|| {
-        // SAFETY: the rules of the header.
-        let found = unsafe { object::get(scratch) }?.memory().view();
-        // SAFETY: the rules of the header.
-        unsafe { object::write(view, "view", found) }
+        let found = scratch.get()?.memory().view();
+        view.write("view", found)
     })
 }
 
@@ -91,16 +87,14 @@ pub unsafe extern "C" fn wb_table_scratch_get_view(
 ///
 /// @return The scratch; null with an error if it is no scratch.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_table_scratch_retain(scratch: *mut wb_table_scratch_t) -> *mut wb_table_scratch_t {
-    // SAFETY: the rules of the header.
-    unsafe { object::retain(scratch) }
+pub unsafe extern "C" fn wb_table_scratch_retain(scratch: Owned<wb_table_scratch_t>) -> *mut wb_table_scratch_t {
+    scratch.retain()
 }
 
 /// Gives a reference to a scratch back. Runs keep the scratches among their arguments.
 ///
 /// @param scratch The scratch; null is ignored.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_table_scratch_release(scratch: *mut wb_table_scratch_t) {
-    // SAFETY: the rules of the header.
-    unsafe { object::release(scratch) }
+pub unsafe extern "C" fn wb_table_scratch_release(scratch: Owned<wb_table_scratch_t>) {
+    scratch.release()
 }

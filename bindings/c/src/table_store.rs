@@ -3,8 +3,8 @@
 use crate::element;
 use crate::engine::as_json;
 use crate::error::{Error, guard, wb_code};
-use crate::object;
-use crate::options::{self, Options, owned_text};
+use crate::options::{Options, owned_text};
+use crate::pointer::{In, Out, Text};
 use crate::stored_array::{WB_STORE_ADD, WB_STORE_REPLACE};
 use crate::table::{described, wb_table_layout, wb_table_t};
 use crate::volume::wb_volume_t;
@@ -19,7 +19,7 @@ pub struct wb_table_import_options {
     /// `sizeof(wb_table_import_options)`.
     pub size: usize,
     /// Columns of a Parquet or Arrow file that make a row, in this order; null for all columns.
-    pub columns: *const *const c_char,
+    pub columns: In<Text>,
     /// Number of them.
     pub column_count: usize,
     /// Elements of a row, which an `.npy` file of one dimension does not say; otherwise 0.
@@ -47,41 +47,30 @@ fn replaces(mode: u32) -> Result<bool, Error> {
 
 /// Stores a table, and returns it if the program asks for it. `rows` gets the bytes of all rows and returns them, or `None`
 /// for zeros.
-///
-/// # Safety
-///
-/// As of `wb_table_store`.
-unsafe fn store<'a>(
-    volume: *const wb_volume_t,
-    name: *const c_char,
-    layout: *const wb_table_layout,
+fn store<'a>(
+    volume: In<wb_volume_t>,
+    name: Text,
+    layout: In<wb_table_layout>,
     mode: u32,
-    table: *mut *mut wb_table_t,
+    table: Out<*mut wb_table_t>,
     rows: impl FnOnce(u64) -> Result<Option<&'a [u8]>, Error>,
 ) -> Result<(), Error> {
     if layout.is_null() {
         return Err(Error::argument("`layout` is null; pass number, type and shape of the rows"));
     }
-    // SAFETY: the caller's promise, as in the following.
-    let layout = unsafe { options::read(layout) }?.checked()?;
-    // SAFETY: see above.
-    let (volume, name) = unsafe { (object::get(volume)?, options::text(name, "name")?) };
+    let layout = layout.read()?.checked()?;
+    let (volume, name) = (volume.get()?, name.text("name")?);
     let (rows, replace) = (rows(layout.bytes())?, replaces(mode)?);
     let mut writer = TableWriter::new(volume, name, &layout, replace)?;
     match rows {
         Some(rows) => writer.append_bytes(rows)?,
         None => writer.append_zeros()?,
     }
-    // SAFETY: see above.
-    unsafe { give_optional(table, writer.finish()?) }
+    give_optional(table, writer.finish()?)
 }
 
-/// # Safety
-///
-/// As of [`object::give`].
-unsafe fn give_optional(out: *mut *mut wb_table_t, table: Table) -> Result<(), Error> {
-    // SAFETY: the caller's promise.
-    if out.is_null() { Ok(()) } else { unsafe { object::give(out, table) } }
+fn give_optional(out: Out<*mut wb_table_t>, table: Table) -> Result<(), Error> {
+    if out.is_null() { Ok(()) } else { out.give(table) }
 }
 
 /// Stores a table of zeros beside everything that the volume holds. It is durable when the call returns. On the volume it is two
@@ -97,14 +86,13 @@ unsafe fn give_optional(out: *mut *mut wb_table_t, table: Table) -> Result<(), E
 /// @note One call at a time for a volume.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wb_table_create(
-    volume: *const wb_volume_t,
-    name: *const c_char,
-    layout: *const wb_table_layout,
+    volume: In<wb_volume_t>,
+    name: Text,
+    layout: In<wb_table_layout>,
     mode: u32,
-    table: *mut *mut wb_table_t,
+    table: Out<*mut wb_table_t>,
 ) -> wb_code {
-    // SAFETY: the rules of the header.
-    guard(|| unsafe { store(volume, name, layout, mode, table, |_| Ok(None)) })
+    guard(|| store(volume, name, layout, mode, table, |_| Ok(None)))
 }
 
 /// Stores a table of rows from memory of the host, as `wb_table_create` does.
@@ -118,21 +106,19 @@ pub unsafe extern "C" fn wb_table_create(
 /// @note One call at a time for a volume.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wb_table_store(
-    volume: *const wb_volume_t,
-    name: *const c_char,
-    layout: *const wb_table_layout,
-    data: *const c_void,
+    volume: In<wb_volume_t>,
+    name: Text,
+    layout: In<wb_table_layout>,
+    data: In<c_void>,
     mode: u32,
-    table: *mut *mut wb_table_t,
+    table: Out<*mut wb_table_t>,
 ) -> wb_code {
     guard(|| {
         let rows = |bytes: u64| {
             let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
-            // SAFETY: the rules of the header; nothing changes the rows during the call.
-            unsafe { options::list(data.cast::<u8>(), bytes, "data") }.map(Some)
+            data.bytes(bytes, "data").map(Some)
         };
-        // SAFETY: the rules of the header.
-        unsafe { store(volume, name, layout, mode, table, rows) }
+        store(volume, name, layout, mode, table, rows)
     })
 }
 
@@ -151,30 +137,25 @@ pub unsafe extern "C" fn wb_table_store(
 /// @note One call at a time for a volume.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wb_table_import(
-    volume: *const wb_volume_t,
-    name: *const c_char,
-    path: *const c_char,
-    options: *const wb_table_import_options,
-    table: *mut *mut wb_table_t,
+    volume: In<wb_volume_t>,
+    name: Text,
+    path: Text,
+    options: In<wb_table_import_options>,
+    table: Out<*mut wb_table_t>,
 ) -> wb_code {
     guard(|| {
-        // SAFETY: the rules of the header, as in the following.
-        let (volume, name) = unsafe { (object::get(volume)?, options::text(name, "name")?) };
-        // SAFETY: see above.
-        let (path, options) = unsafe { (options::text(path, "path")?, options::read(options)?) };
+        let (volume, name) = (volume.get()?, name.text("name")?);
+        let (path, options) = (path.text("path")?, options.read()?);
         let replace = replaces(options.mode)?;
-        // SAFETY: see above.
-        let columns = unsafe { options::list(options.columns, options.column_count, "columns") }?;
-        // SAFETY: see above.
-        let columns = columns.iter().map(|&column| unsafe { options::text(column, "an entry of columns") });
+        let columns = options.columns.list(options.column_count, "columns")?;
+        let columns = columns.iter().map(|column| column.text("an entry of columns"));
         let columns = columns.collect::<Result<Vec<_>, _>>()?;
         let row_elements = Some(options.row_elements).filter(|n| *n != 0);
         let element = if options.dtype == 0 { None } else { Some(element::element_type(options.dtype)?) };
         let chosen = RowFileOptions::default().columns(columns).row_elements(row_elements).element(element);
         let file = RowFile::open(path, &chosen)?;
         let stored = file.store(volume, name, replace, &mut |_| {})?;
-        // SAFETY: see above.
-        unsafe { give_optional(table, stored) }
+        give_optional(table, stored)
     })
 }
 
@@ -184,11 +165,10 @@ pub unsafe extern "C" fn wb_table_import(
 /// @param json Receives a list, which is empty if no table is stored. Free it with `wb_string_free`.
 /// @return As `wb_volume_arrays`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_table_list(volume: *const wb_volume_t, json: *mut *mut c_char) -> wb_code {
+pub unsafe extern "C" fn wb_table_list(volume: In<wb_volume_t>, json: Out<*mut c_char>) -> wb_code {
     guard(|| {
-        object::checked(json, "json")?;
-        // SAFETY: the rules of the header.
-        let tables = Table::list(unsafe { object::get(volume) }?)?;
+        json.check("json")?;
+        let tables = Table::list(volume.get()?)?;
         let list = tables.iter().map(|t| {
             let mut facts = match &t.layout {
                 Ok(layout) => described(&t.name, layout),
@@ -199,8 +179,7 @@ pub unsafe extern "C" fn wb_table_list(volume: *const wb_volume_t, json: *mut *m
             facts
         });
         let list: Vec<_> = list.collect();
-        // SAFETY: the rules of the header.
-        unsafe { object::write(json, "json", owned_text(as_json(&list)?)) }
+        json.write("json", owned_text(as_json(&list)?))
     })
 }
 
@@ -211,10 +190,9 @@ pub unsafe extern "C" fn wb_table_list(volume: *const wb_volume_t, json: *mut *m
 /// @return `WB_OK`; `WB_ERR_NOT_FOUND` if the volume holds no such table; `WB_ERR_IO` or `WB_ERR_TIMEOUT` if a device fails.
 /// @note One call at a time for a volume.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_table_remove(volume: *const wb_volume_t, name: *const c_char) -> wb_code {
+pub unsafe extern "C" fn wb_table_remove(volume: In<wb_volume_t>, name: Text) -> wb_code {
     guard(|| {
-        // SAFETY: the rules of the header, as in the following.
-        let (volume, name) = unsafe { (object::get(volume)?, options::text(name, "name")?) };
+        let (volume, name) = (volume.get()?, name.text("name")?);
         Ok(Table::remove(volume, name)?)
     })
 }

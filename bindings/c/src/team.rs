@@ -2,7 +2,8 @@
 
 use crate::element::{WB_F32, WB_F64, WB_I8, WB_I16, WB_I32, WB_I64, WB_U8, WB_U16, WB_U32, WB_U64};
 use crate::error::{Error, guard, wb_code};
-use crate::object::{self, object};
+use crate::object::object;
+use crate::pointer::{In, Out, Owned};
 use crate::stream::wb_stream_t;
 use crate::symmetric::{part, share, wb_symmetric_t};
 use crate::world::{WB_NO_MEMBER, wb_world_t};
@@ -40,11 +41,8 @@ pub const WB_REDUCE_XOR: u32 = 6;
 ///
 /// @param team Receives the team, with one reference.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_team_world(world: *const wb_world_t, team: *mut *mut wb_team_t) -> wb_code {
-    guard(|| {
-        // SAFETY: the rules of the header.
-        unsafe { object::give(team, object::get(world)?.team_world()) }
-    })
+pub unsafe extern "C" fn wb_team_world(world: In<wb_world_t>, team: Out<*mut wb_team_t>) -> wb_code {
+    guard(|| team.give(world.get()?.team_world()))
 }
 
 /// Creates the team of the PEs on this PE's host. Collective over the world.
@@ -52,14 +50,12 @@ pub unsafe extern "C" fn wb_team_world(world: *const wb_world_t, team: *mut *mut
 /// @param team Receives the team, with one reference.
 /// @return `WB_OK`; `WB_ERR_UNSUPPORTED` if the PEs of a host are not equally spaced; `WB_ERR_SPACE` if a PE is in too many teams.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_team_node(world: *const wb_world_t, team: *mut *mut wb_team_t) -> wb_code {
+pub unsafe extern "C" fn wb_team_node(world: In<wb_world_t>, team: Out<*mut wb_team_t>) -> wb_code {
     guard(|| {
-        object::checked(team, "team")?;
-        // SAFETY: the rules of the header.
-        let world = unsafe { object::get(world) }?;
+        team.check("team")?;
+        let world = world.get()?;
         let made = of_world(world, world.team_node())?;
-        // SAFETY: the rules of the header.
-        unsafe { object::give(team, made) }
+        team.give(made)
     })
 }
 
@@ -73,21 +69,18 @@ pub unsafe extern "C" fn wb_team_node(world: *const wb_world_t, team: *mut *mut 
 ///   arguments; `WB_ERR_SPACE` if a PE is in too many teams.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wb_team_split_strided(
-    team: *const wb_team_t,
+    team: In<wb_team_t>,
     start: u32,
     stride: u32,
     size: u32,
-    made: *mut *mut wb_team_t,
+    made: Out<*mut wb_team_t>,
 ) -> wb_code {
     guard(|| {
-        object::checked(made, "made")?;
-        // SAFETY: the rules of the header.
-        let team = unsafe { object::get(team) }?;
+        made.check("made")?;
+        let team = team.get()?;
         match of_world(team.world(), team.split_strided(number(start), number(stride), number(size)))? {
-            // SAFETY: the rules of the header.
-            Some(new) => unsafe { object::give(made, new) },
-            // SAFETY: the rules of the header.
-            None => unsafe { object::write(made, "made", ptr::null_mut()) },
+            Some(new) => made.give(new),
+            None => made.write("made", ptr::null_mut()),
         }
     })
 }
@@ -100,21 +93,19 @@ pub unsafe extern "C" fn wb_team_split_strided(
 /// @return As of `wb_team_split_strided`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wb_team_split_2d(
-    team: *const wb_team_t,
+    team: In<wb_team_t>,
     width: u32,
-    row: *mut *mut wb_team_t,
-    column: *mut *mut wb_team_t,
+    row: Out<*mut wb_team_t>,
+    column: Out<*mut wb_team_t>,
 ) -> wb_code {
     guard(|| {
-        object::checked(row, "row")?;
-        object::checked(column, "column")?;
-        // SAFETY: the rules of the header.
-        let team = unsafe { object::get(team) }?;
+        row.check("row")?;
+        column.check("column")?;
+        let team = team.get()?;
         let (in_row, in_column) = of_world(team.world(), team.split_2d(number(width)))?;
-        // SAFETY: the rules of the header.
-        unsafe {
-            object::give(row, in_row)?;
-            object::give(column, in_column)
+        {
+            row.give(in_row)?;
+            column.give(in_column)
         }
     })
 }
@@ -123,40 +114,32 @@ pub unsafe extern "C" fn wb_team_split_2d(
 ///
 /// @return The team; null with an error if it is no team.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_team_retain(team: *mut wb_team_t) -> *mut wb_team_t {
-    // SAFETY: the rules of the header.
-    unsafe { object::retain(team) }
+pub unsafe extern "C" fn wb_team_retain(team: Owned<wb_team_t>) -> *mut wb_team_t {
+    team.retain()
 }
 
 /// Gives a reference to a team back. Not collective.
 ///
 /// @param team The team; null is ignored.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_team_release(team: *mut wb_team_t) {
-    // SAFETY: the rules of the header.
-    unsafe { object::release(team) }
+pub unsafe extern "C" fn wb_team_release(team: Owned<wb_team_t>) {
+    team.release()
 }
 
 /// Returns the number of this PE in a team, from 0.
 ///
 /// @param pe Receives the number.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_team_my_pe(team: *const wb_team_t, pe: *mut u32) -> wb_code {
-    guard(|| {
-        // SAFETY: the rules of the header.
-        unsafe { object::write(pe, "pe", object::get(team)?.my_pe() as u32) }
-    })
+pub unsafe extern "C" fn wb_team_my_pe(team: In<wb_team_t>, pe: Out<u32>) -> wb_code {
+    guard(|| pe.write("pe", team.get()?.my_pe() as u32))
 }
 
 /// Returns the number of members.
 ///
 /// @param count Receives the number.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_team_n_pes(team: *const wb_team_t, count: *mut u32) -> wb_code {
-    guard(|| {
-        // SAFETY: the rules of the header.
-        unsafe { object::write(count, "count", object::get(team)?.n_pes() as u32) }
-    })
+pub unsafe extern "C" fn wb_team_n_pes(team: In<wb_team_t>, count: Out<u32>) -> wb_code {
+    guard(|| count.write("count", team.get()?.n_pes() as u32))
 }
 
 /// Returns the number that a member of a team has in another one.
@@ -166,20 +149,18 @@ pub unsafe extern "C" fn wb_team_n_pes(team: *const wb_team_t, count: *mut u32) 
 /// @param pe Receives the number; `WB_NO_MEMBER` if the PE is not in the other team, or there is no such member.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wb_team_translate(
-    team: *const wb_team_t,
+    team: In<wb_team_t>,
     member: u32,
-    other: *const wb_team_t,
-    pe: *mut u32,
+    other: In<wb_team_t>,
+    pe: Out<u32>,
 ) -> wb_code {
     guard(|| {
-        // SAFETY: the rules of the header.
-        let (team, other) = unsafe { (object::get(team)?, object::get_optional(other)?) };
+        let (team, other) = (team.get()?, other.optional()?);
         let found = match other {
             Some(other) => team.translate_pe(number(member), other),
             None => team.world_pe(number(member)),
         };
-        // SAFETY: the rules of the header.
-        unsafe { object::write(pe, "pe", found.map_or(WB_NO_MEMBER, |pe| pe as u32)) }
+        pe.write("pe", found.map_or(WB_NO_MEMBER, |pe| pe as u32))
     })
 }
 
@@ -187,11 +168,8 @@ pub unsafe extern "C" fn wb_team_translate(
 ///
 /// @param view Receives the structure. It is valid while the program holds a reference and until kernels with it have ended.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_team_get_view(team: *const wb_team_t, view: *mut wb_team_view) -> wb_code {
-    guard(|| {
-        // SAFETY: the rules of the header.
-        unsafe { object::write(view, "view", object::get(team)?.view()) }
-    })
+pub unsafe extern "C" fn wb_team_get_view(team: In<wb_team_t>, view: Out<wb_team_view>) -> wb_code {
+    guard(|| view.write("view", team.get()?.view()))
 }
 
 /// Runs a kernel in which all members meet. Afterwards all earlier puts of the members have arrived. Collective.
@@ -199,10 +177,9 @@ pub unsafe extern "C" fn wb_team_get_view(team: *const wb_team_t, view: *mut wb_
 /// @param stream Null: the call returns when all have met. Otherwise the kernel runs behind the work of the stream.
 /// @return As of `wb_world_barrier_all`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_team_barrier(team: *const wb_team_t, stream: *const wb_stream_t) -> wb_code {
+pub unsafe extern "C" fn wb_team_barrier(team: In<wb_team_t>, stream: In<wb_stream_t>) -> wb_code {
     guard(|| {
-        // SAFETY: the rules of the header.
-        let (team, stream) = unsafe { (object::get(team)?, object::get_optional(stream)?) };
+        let (team, stream) = (team.get()?, stream.optional()?);
         of_world(team.world(), stream.map_or_else(|| team.barrier(), |on| team.barrier_on(on)))
     })
 }
@@ -213,10 +190,9 @@ pub unsafe extern "C" fn wb_team_barrier(team: *const wb_team_t, stream: *const 
 /// @param stream As of `wb_team_barrier`.
 /// @return As of `wb_world_barrier_all`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_team_sync(team: *const wb_team_t, stream: *const wb_stream_t) -> wb_code {
+pub unsafe extern "C" fn wb_team_sync(team: In<wb_team_t>, stream: In<wb_stream_t>) -> wb_code {
     guard(|| {
-        // SAFETY: the rules of the header.
-        let (team, stream) = unsafe { (object::get(team)?, object::get_optional(stream)?) };
+        let (team, stream) = (team.get()?, stream.optional()?);
         of_world(team.world(), stream.map_or_else(|| team.sync(), |on| team.sync_on(on)))
     })
 }
@@ -230,24 +206,13 @@ struct Call<'a> {
 }
 
 impl Call<'_> {
-    /// # Safety
-    ///
-    /// The rules of the header.
-    unsafe fn new<'a>(
-        team: *const wb_team_t,
-        dest: *const wb_symmetric_t,
-        source: *const wb_symmetric_t,
-        stream: *const wb_stream_t,
+    fn new<'a>(
+        team: &'a In<wb_team_t>,
+        dest: In<wb_symmetric_t>,
+        source: In<wb_symmetric_t>,
+        stream: &'a In<wb_stream_t>,
     ) -> Result<Call<'a>, Error> {
-        // SAFETY: the caller's promise.
-        unsafe {
-            Ok(Call {
-                team: object::get(team)?,
-                dest: share(dest)?,
-                source: share(source)?,
-                stream: object::get_optional(stream)?,
-            })
-        }
+        Ok(Call { team: team.get()?, dest: share(dest)?, source: share(source)?, stream: stream.optional()? })
     }
 
     /// Returns the bytes of a part for each member, or an error for numbers that no memory has.
@@ -327,18 +292,17 @@ impl Call<'_> {
 ///   `WB_ERR_OPERATION` if a member does not come before the engine's deadline; `WB_ERR_WORLD` if a rank is lost.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wb_team_broadcast(
-    team: *const wb_team_t,
-    dest: *const wb_symmetric_t,
+    team: In<wb_team_t>,
+    dest: In<wb_symmetric_t>,
     dest_offset: usize,
-    source: *const wb_symmetric_t,
+    source: In<wb_symmetric_t>,
     source_offset: usize,
     bytes: usize,
     root: u32,
-    stream: *const wb_stream_t,
+    stream: In<wb_stream_t>,
 ) -> wb_code {
     guard(|| {
-        // SAFETY: the rules of the header.
-        let call = unsafe { Call::new(team, dest, source, stream) }?;
+        let call = Call::new(&team, dest, source, &stream)?;
         let (to, from) = (part::<u8>(&call.dest, dest_offset, bytes)?, part(&call.source, source_offset, bytes)?);
         let done = match call.stream {
             None => call.team.broadcast(to, from, number(root)),
@@ -359,17 +323,16 @@ pub unsafe extern "C" fn wb_team_broadcast(
 /// @return As of `wb_team_broadcast`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wb_team_fcollect(
-    team: *const wb_team_t,
-    dest: *const wb_symmetric_t,
+    team: In<wb_team_t>,
+    dest: In<wb_symmetric_t>,
     dest_offset: usize,
-    source: *const wb_symmetric_t,
+    source: In<wb_symmetric_t>,
     source_offset: usize,
     bytes: usize,
-    stream: *const wb_stream_t,
+    stream: In<wb_stream_t>,
 ) -> wb_code {
     guard(|| {
-        // SAFETY: the rules of the header.
-        let call = unsafe { Call::new(team, dest, source, stream) }?;
+        let call = Call::new(&team, dest, source, &stream)?;
         let to = part::<u8>(&call.dest, dest_offset, call.all(bytes)?)?;
         let from = part(&call.source, source_offset, bytes)?;
         let done = match call.stream {
@@ -391,17 +354,16 @@ pub unsafe extern "C" fn wb_team_fcollect(
 /// @return As of `wb_team_broadcast`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wb_team_alltoall(
-    team: *const wb_team_t,
-    dest: *const wb_symmetric_t,
+    team: In<wb_team_t>,
+    dest: In<wb_symmetric_t>,
     dest_offset: usize,
-    source: *const wb_symmetric_t,
+    source: In<wb_symmetric_t>,
     source_offset: usize,
     bytes: usize,
-    stream: *const wb_stream_t,
+    stream: In<wb_stream_t>,
 ) -> wb_code {
     guard(|| {
-        // SAFETY: the rules of the header.
-        let call = unsafe { Call::new(team, dest, source, stream) }?;
+        let call = Call::new(&team, dest, source, &stream)?;
         let all = call.all(bytes)?;
         let (to, from) = (part::<u8>(&call.dest, dest_offset, all)?, part(&call.source, source_offset, all)?);
         let done = match call.stream {
@@ -426,19 +388,18 @@ pub unsafe extern "C" fn wb_team_alltoall(
 /// @return As of `wb_team_broadcast`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wb_team_reduce(
-    team: *const wb_team_t,
+    team: In<wb_team_t>,
     op: u32,
     dtype: u32,
-    dest: *const wb_symmetric_t,
+    dest: In<wb_symmetric_t>,
     dest_offset: usize,
-    source: *const wb_symmetric_t,
+    source: In<wb_symmetric_t>,
     source_offset: usize,
     count: usize,
-    stream: *const wb_stream_t,
+    stream: In<wb_stream_t>,
 ) -> wb_code {
     guard(|| {
-        // SAFETY: the rules of the header.
-        let call = unsafe { Call::new(team, dest, source, stream) }?;
+        let call = Call::new(&team, dest, source, &stream)?;
         let (to, from) = (dest_offset, source_offset);
         match dtype {
             WB_U8 => call.reduce_integers::<u8>(op, to, from, count),

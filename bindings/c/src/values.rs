@@ -2,8 +2,9 @@
 
 use crate::element::{self, WB_F64, WB_U32, WB_U64};
 use crate::error::{Error, guard, wb_code};
-use crate::object::{self, object};
-use crate::options::{self, Options, owned_text};
+use crate::object::object;
+use crate::options::{Options, owned_text};
+use crate::pointer::{In, Out, Owned};
 use std::ffi::{c_char, c_void};
 use std::sync::Arc;
 use warpbell::graph::VertexValues;
@@ -87,30 +88,26 @@ pub(crate) struct Values {
 ///
 /// @return The values; null with an error if they are none.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_values_retain(values: *mut wb_values_t) -> *mut wb_values_t {
-    // SAFETY: the rules of the header.
-    unsafe { object::retain(values) }
+pub unsafe extern "C" fn wb_values_retain(values: Owned<wb_values_t>) -> *mut wb_values_t {
+    values.retain()
 }
 
 /// Gives a reference to values back. Runs keep the values among their arguments.
 ///
 /// @param values The values; null is ignored.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_values_release(values: *mut wb_values_t) {
-    // SAFETY: the rules of the header.
-    unsafe { object::release(values) }
+pub unsafe extern "C" fn wb_values_release(values: Owned<wb_values_t>) {
+    values.release()
 }
 
 /// Returns the number of values, which is the number of vertices.
 ///
 /// @param length Receives the number.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_values_length(values: *const wb_values_t, length: *mut u64) -> wb_code {
+pub unsafe extern "C" fn wb_values_length(values: In<wb_values_t>, length: Out<u64>) -> wb_code {
     guard(|| {
-        // SAFETY: the rules of the header.
-        let found = unsafe { object::get(values) }?.values.len() as u64;
-        // SAFETY: the rules of the header.
-        unsafe { object::write(length, "length", found) }
+        let found = values.get()?.values.len() as u64;
+        length.write("length", found)
     })
 }
 
@@ -118,12 +115,10 @@ pub unsafe extern "C" fn wb_values_length(values: *const wb_values_t, length: *m
 ///
 /// @param dtype Receives `WB_U32`, `WB_U64` or `WB_F64`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_values_dtype(values: *const wb_values_t, dtype: *mut u32) -> wb_code {
+pub unsafe extern "C" fn wb_values_dtype(values: In<wb_values_t>, dtype: Out<u32>) -> wb_code {
     guard(|| {
-        // SAFETY: the rules of the header.
-        let found = element::dtype_of(unsafe { object::get(values) }?.values.element_type());
-        // SAFETY: the rules of the header.
-        unsafe { object::write(dtype, "dtype", found) }
+        let found = element::dtype_of(values.get()?.values.element_type());
+        dtype.write("dtype", found)
     })
 }
 
@@ -131,12 +126,10 @@ pub unsafe extern "C" fn wb_values_dtype(values: *const wb_values_t, dtype: *mut
 ///
 /// @param address Receives the address. It is valid while the program or a run holds the values.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_values_address(values: *const wb_values_t, address: *mut *mut c_void) -> wb_code {
+pub unsafe extern "C" fn wb_values_address(values: In<wb_values_t>, address: Out<*mut c_void>) -> wb_code {
     guard(|| {
-        // SAFETY: the rules of the header.
-        let found = unsafe { object::get(values) }?.values.region().address();
-        // SAFETY: the rules of the header.
-        unsafe { object::write(address, "address", found as *mut c_void) }
+        let found = values.get()?.values.region().address();
+        address.write("address", found as *mut c_void)
     })
 }
 
@@ -151,15 +144,14 @@ pub unsafe extern "C" fn wb_values_address(values: *const wb_values_t, address: 
 ///   fails.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wb_values_read(
-    values: *const wb_values_t,
+    values: In<wb_values_t>,
     first: u64,
     count: usize,
     dtype: u32,
-    data: *mut c_void,
+    mut data: Out<c_void>,
 ) -> wb_code {
     guard(|| {
-        // SAFETY: the rules of the header.
-        let values = &unsafe { object::get(values) }?.values;
+        let values = &values.get()?.values;
         let vertices = values.len();
         let first = usize::try_from(first).ok().filter(|f| f.checked_add(count).is_some_and(|end| end <= vertices));
         let Some(first) = first else {
@@ -169,33 +161,27 @@ pub unsafe extern "C" fn wb_values_read(
         // In each case the rules of the header hold: nothing else uses the destination during the call.
         match (values.element_type(), dtype) {
             (ElementType::U32, WB_U32) => {
-                // SAFETY: the rules of the header.
-                let out: &mut [u32] = unsafe { options::list_mut(data.cast(), count, "data") }?;
+                let out: &mut [u32] = data.of(count, "data")?;
                 Ok(region.read(first * 4, bytemuck::cast_slice_mut(out))?)
             }
             (ElementType::U64, WB_U64) => {
-                // SAFETY: the rules of the header.
-                let out: &mut [u64] = unsafe { options::list_mut(data.cast(), count, "data") }?;
+                let out: &mut [u64] = data.of(count, "data")?;
                 Ok(region.read(first * 8, bytemuck::cast_slice_mut(out))?)
             }
             (ElementType::U32, WB_U64) => {
-                // SAFETY: the rules of the header.
-                let out = unsafe { options::list_mut(data.cast(), count, "data") }?;
+                let out = data.of(count, "data")?;
                 Ok(convert(region, first, out, |v: u32| if v == WB_NONE_U32 { WB_NONE_U64 } else { v.into() })?)
             }
             (ElementType::U32, WB_F64) => {
-                // SAFETY: the rules of the header.
-                let out = unsafe { options::list_mut(data.cast(), count, "data") }?;
+                let out = data.of(count, "data")?;
                 Ok(convert(region, first, out, |v: u32| if v == WB_NONE_U32 { f64::INFINITY } else { v.into() })?)
             }
             (ElementType::U64, WB_F64) => {
-                // SAFETY: the rules of the header.
-                let out = unsafe { options::list_mut(data.cast(), count, "data") }?;
+                let out = data.of(count, "data")?;
                 Ok(convert(region, first, out, |v: u64| if v == WB_NONE_U64 { f64::INFINITY } else { v as f64 })?)
             }
             (ElementType::F64, WB_F64) => {
-                // SAFETY: the rules of the header.
-                let out = unsafe { options::list_mut(data.cast(), count, "data") }?;
+                let out = data.of(count, "data")?;
                 let real = |v: f64| if v.to_bits() == WB_NONE_U64 { f64::INFINITY } else { v };
                 Ok(convert(region, first, out, real)?)
             }
@@ -226,12 +212,10 @@ fn convert<T: bytemuck::Pod, U>(
 ///
 /// @param report Receives the numbers; its `size` is set before the call.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_values_report(values: *const wb_values_t, report: *mut wb_report) -> wb_code {
+pub unsafe extern "C" fn wb_values_report(values: In<wb_values_t>, report: Out<wb_report>) -> wb_code {
     guard(|| {
-        // SAFETY: the rules of the header, as in the following.
-        let found = unsafe { object::get(values) }?.facts.report;
-        // SAFETY: see above.
-        unsafe { options::fill(report, "report", found) }
+        let found = values.get()?.facts.report;
+        report.fill("report", found)
     })
 }
 
@@ -239,12 +223,10 @@ pub unsafe extern "C" fn wb_values_report(values: *const wb_values_t, report: *m
 ///
 /// @param json Receives the text. Free it with `wb_string_free`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_values_info(values: *const wb_values_t, json: *mut *mut c_char) -> wb_code {
+pub unsafe extern "C" fn wb_values_info(values: In<wb_values_t>, json: Out<*mut c_char>) -> wb_code {
     guard(|| {
-        object::checked(json, "json")?;
-        // SAFETY: the rules of the header.
-        let text = unsafe { object::get(values) }?.facts.json.clone();
-        // SAFETY: the rules of the header.
-        unsafe { object::write(json, "json", owned_text(text)) }
+        json.check("json")?;
+        let text = values.get()?.facts.json.clone();
+        json.write("json", owned_text(text))
     })
 }

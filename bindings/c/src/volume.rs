@@ -2,8 +2,9 @@
 
 use crate::engine::{as_json, wb_engine_t};
 use crate::error::{Error, guard, wb_code};
-use crate::object::{self, object};
+use crate::object::object;
 use crate::options::{self, Options, owned_text};
+use crate::pointer::{In, Out, Owned, Text};
 use serde_json::json;
 use std::ffi::{c_char, c_void};
 use std::fmt::Display;
@@ -32,13 +33,13 @@ pub struct wb_volume_options {
     /// `sizeof(wb_volume_options)`.
     pub size: usize,
     /// Memory to which devices write data: `auto`, `direct` or `bounce`; null for `auto`.
-    pub landing: *const c_char,
+    pub landing: Text,
     /// Memory of the queues: `auto`, `host`, `gpu` or `cmb`; null for `auto`.
-    pub queue_memory: *const c_char,
+    pub queue_memory: Text,
     /// Writer of the doorbells: `auto`, `gpu` or `cpu`; null for `auto`.
-    pub doorbell: *const c_char,
+    pub doorbell: Text,
     /// Backend by which devices get addresses for GPU memory, such as `dmabuf-import`; null for `auto`.
-    pub mapping: *const c_char,
+    pub mapping: Text,
     /// Queue pairs on each device; 0 for a number that suits engine and controller.
     pub queues: u32,
     /// Entries of each queue: a power of two, 2 or more; 0 for the default.
@@ -59,7 +60,7 @@ pub struct wb_volume_options {
     /// Zero.
     pub reserved: u32,
     /// Files and devices that `wb_volume_create` may overwrite although they hold data that is not warpbell's; or null.
-    pub overwrite: *const *const c_char,
+    pub overwrite: In<Text>,
     /// Number of them.
     pub overwrite_count: usize,
 }
@@ -70,13 +71,8 @@ unsafe impl Options for wb_volume_options {
 }
 
 /// Parses a word of the options; null is `None`.
-///
-/// # Safety
-///
-/// As of [`options::text`].
-unsafe fn word<T: FromStr<Err: Display>>(text: *const c_char, name: &str) -> Result<Option<T>, Error> {
-    // SAFETY: the caller's promise.
-    let parsed = unsafe { options::optional_text(text, name) }?.map(str::parse).transpose();
+fn word<T: FromStr<Err: Display>>(text: Text, name: &str) -> Result<Option<T>, Error> {
+    let parsed = text.optional(name)?.map(str::parse).transpose();
     parsed.map_err(|e: T::Err| Error::argument(format!("`{name}`: {e}")))
 }
 
@@ -90,24 +86,17 @@ pub(crate) fn switch(value: u32, name: &str) -> Result<Option<bool>, Error> {
     }
 }
 
-/// # Safety
-///
-/// As of `wb_volume_open`.
-unsafe fn apply(mut builder: VolumeBuilder, options: &wb_volume_options) -> Result<VolumeBuilder, Error> {
-    // SAFETY: the caller's promise, as in the following.
-    if let Some(landing) = unsafe { word(options.landing, "landing") }? {
+fn apply(mut builder: VolumeBuilder, options: &wb_volume_options) -> Result<VolumeBuilder, Error> {
+    if let Some(landing) = word(options.landing, "landing")? {
         builder = builder.landing(landing);
     }
-    // SAFETY: see above.
-    if let Some(memory) = unsafe { word(options.queue_memory, "queue_memory") }? {
+    if let Some(memory) = word(options.queue_memory, "queue_memory")? {
         builder = builder.queue_memory(memory);
     }
-    // SAFETY: see above.
-    if let Some(doorbell) = unsafe { word(options.doorbell, "doorbell") }? {
+    if let Some(doorbell) = word(options.doorbell, "doorbell")? {
         builder = builder.doorbell(doorbell);
     }
-    // SAFETY: see above.
-    if let Some(mapping) = unsafe { word(options.mapping, "mapping") }? {
+    if let Some(mapping) = word(options.mapping, "mapping")? {
         builder = builder.mapping(mapping);
     }
     if options.queues != 0 {
@@ -131,24 +120,17 @@ unsafe fn apply(mut builder: VolumeBuilder, options: &wb_volume_options) -> Resu
     Ok(builder.replicated(options.replicated != 0))
 }
 
-/// # Safety
-///
-/// As of `wb_volume_open`.
-unsafe fn make(
-    engine: *const wb_engine_t,
-    devices: (*const *const c_char, usize),
-    options: *const wb_volume_options,
+fn make(
+    engine: In<wb_engine_t>,
+    devices: (In<Text>, usize),
+    options: In<wb_volume_options>,
     drive: impl Fn(&DriveSpec, &wb_volume_options) -> Result<Drive, Error>,
 ) -> Result<Volume, Error> {
-    // SAFETY: the caller's promise, as in the following.
-    let engine = unsafe { object::get(engine) }?;
-    // SAFETY: see above.
-    let options = unsafe { options::read(options) }?;
+    let engine = engine.get()?;
+    let options = options.read()?;
     let mut specs = Vec::new();
-    // SAFETY: see above.
-    for &device in unsafe { options::list(devices.0, devices.1, "devices") }? {
-        // SAFETY: see above.
-        let mut spec: DriveSpec = unsafe { options::text(device, "an entry of devices") }?.parse()?;
+    for device in devices.0.list(devices.1, "devices")? {
+        let mut spec: DriveSpec = device.text("an entry of devices")?.parse()?;
         if options.read_only != 0 {
             spec.set_read_only();
         }
@@ -156,8 +138,7 @@ unsafe fn make(
     }
     DriveSpec::check_distinct(&specs)?;
     let drives = specs.iter().map(|spec| drive(spec, &options)).collect::<Result<Vec<_>, _>>()?;
-    // SAFETY: see above.
-    Ok(unsafe { apply(Volume::on(engine, drives), &options) }?.build()?)
+    Ok(apply(Volume::on(engine, drives), &options)?.build()?)
 }
 
 /// Opens existing devices as a volume. Creates no file.
@@ -172,18 +153,16 @@ unsafe fn make(
 ///   `WB_ERR_TIMEOUT` if one does not respond.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wb_volume_open(
-    engine: *const wb_engine_t,
-    devices: *const *const c_char,
+    engine: In<wb_engine_t>,
+    devices: In<Text>,
     count: usize,
-    options: *const wb_volume_options,
-    volume: *mut *mut wb_volume_t,
+    options: In<wb_volume_options>,
+    volume: Out<*mut wb_volume_t>,
 ) -> wb_code {
     guard(|| {
-        object::checked(volume, "volume")?;
-        // SAFETY: the rules of the header.
-        let made = unsafe { make(engine, (devices, count), options, |spec, _| Ok(spec.open()?)) }?;
-        // SAFETY: the rules of the header.
-        unsafe { object::give(volume, made) }
+        volume.check("volume")?;
+        let made = make(engine, (devices, count), options, |spec, _| Ok(spec.open()?))?;
+        volume.give(made)
     })
 }
 
@@ -202,30 +181,26 @@ pub unsafe extern "C" fn wb_volume_open(
 ///   `WB_ERR_SPACE` if the file system is full.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wb_volume_create(
-    engine: *const wb_engine_t,
-    devices: *const *const c_char,
+    engine: In<wb_engine_t>,
+    devices: In<Text>,
     count: usize,
     bytes_each: u64,
-    options: *const wb_volume_options,
-    volume: *mut *mut wb_volume_t,
+    options: In<wb_volume_options>,
+    volume: Out<*mut wb_volume_t>,
 ) -> wb_code {
     guard(|| {
-        object::checked(volume, "volume")?;
+        volume.check("volume")?;
         let create = |spec: &DriveSpec, options: &wb_volume_options| {
             if options.read_only != 0 {
                 return Err(Error::argument("`read_only` is set; data cannot be stored then: use wb_volume_open"));
             }
-            // SAFETY: the rules of the header, as in the following.
-            let paths = unsafe { options::list(options.overwrite, options.overwrite_count, "overwrite") }?;
-            // SAFETY: see above.
-            let paths = paths.iter().map(|&path| unsafe { options::text(path, "an entry of overwrite") });
+            let paths = options.overwrite.list(options.overwrite_count, "overwrite")?;
+            let paths = paths.iter().map(|path| path.text("an entry of overwrite"));
             let policy = OverwritePolicy::to_destroy(paths.collect::<Result<Vec<_>, _>>()?);
             Ok(spec.create(bytes_each, &policy)?)
         };
-        // SAFETY: the rules of the header.
-        let made = unsafe { make(engine, (devices, count), options, create) }?;
-        // SAFETY: the rules of the header.
-        unsafe { object::give(volume, made) }
+        let made = make(engine, (devices, count), options, create)?;
+        volume.give(made)
     })
 }
 
@@ -233,18 +208,16 @@ pub unsafe extern "C" fn wb_volume_create(
 ///
 /// @return `WB_OK`; `WB_ERR_IO` if a file of that name has appeared meanwhile, or the file system fails.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_volume_keep(volume: *const wb_volume_t) -> wb_code {
-    // SAFETY: the rules of the header.
-    guard(|| Ok(unsafe { object::get(volume) }?.keep()?))
+pub unsafe extern "C" fn wb_volume_keep(volume: In<wb_volume_t>) -> wb_code {
+    guard(|| Ok(volume.get()?.keep()?))
 }
 
 /// Adds a reference to a volume.
 ///
 /// @return The volume; null with an error if it is no volume.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_volume_retain(volume: *mut wb_volume_t) -> *mut wb_volume_t {
-    // SAFETY: the rules of the header.
-    unsafe { object::retain(volume) }
+pub unsafe extern "C" fn wb_volume_retain(volume: Owned<wb_volume_t>) -> *mut wb_volume_t {
+    volume.retain()
 }
 
 /// Gives a reference to a volume back. Caches, arrays, graphs and runs keep the volume that they use; the devices close
@@ -252,20 +225,18 @@ pub unsafe extern "C" fn wb_volume_retain(volume: *mut wb_volume_t) -> *mut wb_v
 ///
 /// @param volume The volume; null is ignored.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_volume_release(volume: *mut wb_volume_t) {
-    // SAFETY: the rules of the header.
-    unsafe { object::release(volume) }
+pub unsafe extern "C" fn wb_volume_release(volume: Owned<wb_volume_t>) {
+    volume.release()
 }
 
 /// Describes a volume as JSON: data path with the reasons for it, devices, sizes, queues, copies that are left out.
 ///
 /// @param json Receives the text. Free it with `wb_string_free`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_volume_info(volume: *const wb_volume_t, json: *mut *mut c_char) -> wb_code {
+pub unsafe extern "C" fn wb_volume_info(volume: In<wb_volume_t>, json: Out<*mut c_char>) -> wb_code {
     guard(|| {
-        object::checked(json, "json")?;
-        // SAFETY: the rules of the header.
-        let v = unsafe { object::get(volume) }?;
+        json.check("json")?;
+        let v = volume.get()?;
         let devices: Vec<_> = (0..v.devices() as usize).filter_map(|i| v.device_name(i)).collect();
         let facts = json!({
             "name": v.name(), "path": v.path(), "devices": devices,
@@ -274,8 +245,7 @@ pub unsafe extern "C" fn wb_volume_info(volume: *const wb_volume_t, json: *mut *
             "chunk_bytes": v.chunk_bytes(), "replicated": v.is_replicated(), "in_memory": v.is_in_memory(),
             "redundancy": v.redundancy()?,
         });
-        // SAFETY: the rules of the header.
-        unsafe { object::write(json, "json", owned_text(as_json(&facts)?)) }
+        json.write("json", owned_text(as_json(&facts)?))
     })
 }
 
@@ -283,12 +253,10 @@ pub unsafe extern "C" fn wb_volume_info(volume: *const wb_volume_t, json: *mut *
 ///
 /// @param bytes Receives the size: the bytes of a block times the number of blocks.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_volume_bytes(volume: *const wb_volume_t, bytes: *mut u64) -> wb_code {
+pub unsafe extern "C" fn wb_volume_bytes(volume: In<wb_volume_t>, bytes: Out<u64>) -> wb_code {
     guard(|| {
-        // SAFETY: the rules of the header.
-        let found = unsafe { object::get(volume) }?.bytes();
-        // SAFETY: the rules of the header.
-        unsafe { object::write(bytes, "bytes", found) }
+        let found = volume.get()?.bytes();
+        bytes.write("bytes", found)
     })
 }
 
@@ -296,12 +264,10 @@ pub unsafe extern "C" fn wb_volume_bytes(volume: *const wb_volume_t, bytes: *mut
 ///
 /// @param bytes Receives the size.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_volume_block_bytes(volume: *const wb_volume_t, bytes: *mut u32) -> wb_code {
+pub unsafe extern "C" fn wb_volume_block_bytes(volume: In<wb_volume_t>, bytes: Out<u32>) -> wb_code {
     guard(|| {
-        // SAFETY: the rules of the header.
-        let found = unsafe { object::get(volume) }?.block_bytes() as u32;
-        // SAFETY: the rules of the header.
-        unsafe { object::write(bytes, "bytes", found) }
+        let found = volume.get()?.block_bytes() as u32;
+        bytes.write("bytes", found)
     })
 }
 
@@ -309,12 +275,10 @@ pub unsafe extern "C" fn wb_volume_block_bytes(volume: *const wb_volume_t, bytes
 ///
 /// @param view Receives the view. It is valid while the program or a run holds the volume.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_volume_get_view(volume: *const wb_volume_t, view: *mut wb_volume_view) -> wb_code {
+pub unsafe extern "C" fn wb_volume_get_view(volume: In<wb_volume_t>, view: Out<wb_volume_view>) -> wb_code {
     guard(|| {
-        // SAFETY: the rules of the header.
-        let found = unsafe { object::get(volume) }?.view();
-        // SAFETY: the rules of the header.
-        unsafe { object::write(view, "view", found) }
+        let found = volume.get()?.view();
+        view.write("view", found)
     })
 }
 
@@ -327,16 +291,14 @@ pub unsafe extern "C" fn wb_volume_get_view(volume: *const wb_volume_t, view: *m
 ///   `WB_ERR_TIMEOUT` if one does not respond; `WB_ERR_UNSUPPORTED` if running kernels have all queue pairs.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wb_volume_read(
-    volume: *const wb_volume_t,
+    volume: In<wb_volume_t>,
     offset: u64,
-    data: *mut c_void,
+    mut data: Out<c_void>,
     bytes: usize,
 ) -> wb_code {
     guard(|| {
-        // SAFETY: the rules of the header: `bytes` bytes that nothing else uses during the call.
-        let data = unsafe { options::list_mut(data.cast::<u8>(), bytes, "data") }?;
-        // SAFETY: the rules of the header.
-        Ok(unsafe { object::get(volume) }?.read_bytes(offset, data)?)
+        let data = data.bytes(bytes, "data")?;
+        Ok(volume.get()?.read_bytes(offset, data)?)
     })
 }
 
@@ -348,16 +310,14 @@ pub unsafe extern "C" fn wb_volume_read(
 /// @return As `wb_volume_read`; `WB_ERR_SPACE` if the file system below a device is full.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wb_volume_write(
-    volume: *const wb_volume_t,
+    volume: In<wb_volume_t>,
     offset: u64,
-    data: *const c_void,
+    data: In<c_void>,
     bytes: usize,
 ) -> wb_code {
     guard(|| {
-        // SAFETY: the rules of the header: `bytes` bytes that nothing changes during the call.
-        let data = unsafe { options::list(data.cast::<u8>(), bytes, "data") }?;
-        // SAFETY: the rules of the header.
-        Ok(unsafe { object::get(volume) }?.write_bytes(offset, data)?)
+        let data = data.bytes(bytes, "data")?;
+        Ok(volume.get()?.write_bytes(offset, data)?)
     })
 }
 
@@ -365,18 +325,16 @@ pub unsafe extern "C" fn wb_volume_write(
 ///
 /// @return `WB_OK`; `WB_ERR_IO` or `WB_ERR_TIMEOUT` if a device fails.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_volume_flush(volume: *const wb_volume_t) -> wb_code {
-    // SAFETY: the rules of the header.
-    guard(|| Ok(unsafe { object::get(volume) }?.flush()?))
+pub unsafe extern "C" fn wb_volume_flush(volume: In<wb_volume_t>) -> wb_code {
+    guard(|| Ok(volume.get()?.flush()?))
 }
 
 /// Checks the state of all devices. After a run that ended with time-outs, the error is the reason.
 ///
 /// @return `WB_OK`; `WB_ERR_IO` if a controller is gone, has failed, or has lost its queues.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_volume_check(volume: *const wb_volume_t) -> wb_code {
-    // SAFETY: the rules of the header.
-    guard(|| Ok(unsafe { object::get(volume) }?.check()?))
+pub unsafe extern "C" fn wb_volume_check(volume: In<wb_volume_t>) -> wb_code {
+    guard(|| Ok(volume.get()?.check()?))
 }
 
 /// Makes a volume usable again after a run that ended with time-outs, or after its controller failed. Stops runs in flight
@@ -387,10 +345,9 @@ pub unsafe extern "C" fn wb_volume_check(volume: *const wb_volume_t) -> wb_code 
 /// @return `WB_OK`; `WB_ERR_IO` or `WB_ERR_TIMEOUT` if a controller cannot be recovered; `WB_ERR_UNSUPPORTED` if a run is
 ///   neither finished nor released within ten seconds.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_volume_recover(volume: *const wb_volume_t, json: *mut *mut c_char) -> wb_code {
+pub unsafe extern "C" fn wb_volume_recover(volume: In<wb_volume_t>, json: Out<*mut c_char>) -> wb_code {
     guard(|| {
-        // SAFETY: the rules of the header.
-        let done = unsafe { object::get(volume) }?.recover()?;
+        let done = volume.get()?.recover()?;
         if json.is_null() {
             return Ok(());
         }
@@ -399,8 +356,7 @@ pub unsafe extern "C" fn wb_volume_recover(volume: *const wb_volume_t, json: *mu
             "devices": done.devices.iter().map(ToString::to_string).collect::<Vec<_>>(),
             "pages_emptied": done.pages_emptied, "pages_dirty": done.pages_dirty,
         });
-        // SAFETY: the rules of the header.
-        unsafe { object::write(json, "json", owned_text(as_json(&report)?)) }
+        json.write("json", owned_text(as_json(&report)?))
     })
 }
 
@@ -408,11 +364,10 @@ pub unsafe extern "C" fn wb_volume_recover(volume: *const wb_volume_t, json: *mu
 ///
 /// @param seconds The limit; 0 for the default of 10 s.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_volume_set_deadline(volume: *const wb_volume_t, seconds: f64) -> wb_code {
+pub unsafe extern "C" fn wb_volume_set_deadline(volume: In<wb_volume_t>, seconds: f64) -> wb_code {
     guard(|| {
         let deadline = options::seconds(seconds, "seconds")?.unwrap_or(warpbell::engine::DEFAULT_DEADLINE);
-        // SAFETY: the rules of the header.
-        Ok(unsafe { object::get(volume) }?.set_deadline(deadline)?)
+        Ok(volume.get()?.set_deadline(deadline)?)
     })
 }
 
@@ -420,12 +375,10 @@ pub unsafe extern "C" fn wb_volume_set_deadline(volume: *const wb_volume_t, seco
 ///
 /// @param stats Receives the counters. Those of two calls differ by what happened in between.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_volume_stats(volume: *const wb_volume_t, stats: *mut wb_stats) -> wb_code {
+pub unsafe extern "C" fn wb_volume_stats(volume: In<wb_volume_t>, stats: Out<wb_stats>) -> wb_code {
     guard(|| {
-        // SAFETY: the rules of the header.
-        let found = unsafe { object::get(volume) }?.stats()?;
-        // SAFETY: the rules of the header.
-        unsafe { object::write(stats, "stats", counters(&found)) }
+        let found = volume.get()?.stats()?;
+        stats.write("stats", counters(&found))
     })
 }
 
@@ -455,7 +408,6 @@ pub(crate) fn counters(s: &Stats) -> wb_stats {
 ///
 /// @note Not while kernels run: counts of that time may be lost.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_volume_reset_stats(volume: *const wb_volume_t) -> wb_code {
-    // SAFETY: the rules of the header.
-    guard(|| Ok(unsafe { object::get(volume) }?.reset_stats()?))
+pub unsafe extern "C" fn wb_volume_reset_stats(volume: In<wb_volume_t>) -> wb_code {
+    guard(|| Ok(volume.get()?.reset_stats()?))
 }

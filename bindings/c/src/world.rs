@@ -3,8 +3,9 @@
 use crate::bootstrap::{Callback, wb_allgather_function, wb_unique_id};
 use crate::engine::{as_json, wb_engine_t};
 use crate::error::{Error, guard, wb_code};
-use crate::object::{self, object};
+use crate::object::object;
 use crate::options::{self, Options, owned_text};
+use crate::pointer::{In, Out, Owned, Text};
 use crate::region::{Foreign, wb_release_function};
 use crate::stream::wb_stream_t;
 use crate::world_error::{number, of_world};
@@ -74,13 +75,13 @@ pub struct wb_world_options {
     /// Bytes of staging memory for each block, a multiple of 64 up to 1 MiB; 0 for the default.
     pub staging_bytes: u32,
     /// Name of this PE's host: PEs share memory only with those of one name. Null for the host's own.
-    pub host: *const c_char,
+    pub host: Text,
     /// Number of this PE, with `id` or `allgather`.
     pub rank: u32,
     /// Number of PEs, with `id` or `allgather`.
     pub ranks: u32,
     /// Id that rank 0 has created and the program has passed to all ranks; or null.
-    pub id: *const wb_unique_id,
+    pub id: In<wb_unique_id>,
     /// Exchange of the program; or null. `wb_mpi_allgather` of warpbell/mpi.h is one.
     pub allgather: wb_allgather_function,
     /// Passed to `allgather`. It stays valid until `allgather_release` is called, or the world is gone.
@@ -95,11 +96,7 @@ unsafe impl Options for wb_world_options {
 }
 
 /// Returns a builder with all options but those of the peers.
-///
-/// # Safety
-///
-/// As of `wb_world_create`.
-unsafe fn builder(engine: &Engine, options: &wb_world_options) -> Result<WorldBuilder, Error> {
+fn builder(engine: &Engine, options: &wb_world_options) -> Result<WorldBuilder, Error> {
     let mut made = World::builder(engine);
     if options.heap_bytes != 0 {
         made = made.heap_bytes(options.heap_bytes);
@@ -142,22 +139,14 @@ unsafe fn builder(engine: &Engine, options: &wb_world_options) -> Result<WorldBu
     if options.staging_bytes != 0 {
         made = made.staging_bytes(options.staging_bytes as usize);
     }
-    // SAFETY: the caller's promise.
-    Ok(match unsafe { options::optional_text(options.host, "host") }? {
+    Ok(match options.host.optional("host")? {
         Some(host) => made.host_id(host),
         None => made,
     })
 }
 
 /// Sets the origin of the other PEs. Returns the program's argument of its exchange, if there is one.
-///
-/// # Safety
-///
-/// As of `wb_world_create`.
-unsafe fn with_peers(
-    made: WorldBuilder,
-    options: &wb_world_options,
-) -> Result<(WorldBuilder, Option<Arc<Foreign>>), Error> {
+fn with_peers(made: WorldBuilder, options: &wb_world_options) -> Result<(WorldBuilder, Option<Arc<Foreign>>), Error> {
     let place = (number(options.rank), number(options.ranks));
     match (options.id.is_null(), options.allgather) {
         (true, None) if place != (0, 0) => Err(Error::argument(format!(
@@ -166,14 +155,13 @@ unsafe fn with_peers(
         ))),
         (true, None) => Ok((made, None)),
         (false, None) => {
-            // SAFETY: the pointer is not null, and the caller's promise. Bytes need no alignment.
-            let id = UniqueId::from_bytes(unsafe { &(*options.id).bytes })?;
+            let id = options.id.list(1, "id")?;
+            let id = UniqueId::from_bytes(&id[0].bytes)?;
             Ok((made.unique_id(&id, place.0, place.1), None))
         }
         (true, Some(function)) => {
             let (argument, release) = (options.allgather_argument, options.allgather_release);
-            // SAFETY: the caller's promise.
-            let (callback, used) = unsafe { Callback::meet(place, function, argument, release) }?;
+            let (callback, used) = Callback::meet(place, function, argument, release)?;
             Ok((made.bootstrap(Box::new(callback)), Some(used)))
         }
         (false, Some(_)) => Err(Error::argument("both `id` and `allgather` are set; set one of them")),
@@ -190,22 +178,19 @@ unsafe fn with_peers(
 ///   `WB_ERR_IO` if `allgather` fails; `WB_ERR_ARGUMENT` if an option or an environment variable is invalid.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wb_world_create(
-    engine: *const wb_engine_t,
-    options: *const wb_world_options,
-    world: *mut *mut wb_world_t,
+    engine: In<wb_engine_t>,
+    options: In<wb_world_options>,
+    world: Out<*mut wb_world_t>,
 ) -> wb_code {
     guard(|| {
-        object::checked(world, "world")?;
-        // SAFETY: the rules of the header, for each of the following.
-        let (engine, options) = unsafe { (object::get(engine)?, options::read(options)?) };
-        // SAFETY: see above.
-        let (builder, used) = unsafe { with_peers(builder(engine, &options)?, &options) }?;
+        world.check("world")?;
+        let (engine, options) = (engine.get()?, options.read()?);
+        let (builder, used) = with_peers(builder(engine, &options)?, &options)?;
         let made = builder.build()?;
         if let Some(used) = used {
             used.arm();
         }
-        // SAFETY: see above.
-        unsafe { object::give(world, made) }
+        world.give(made)
     })
 }
 
@@ -219,15 +204,14 @@ pub unsafe extern "C" fn wb_world_create(
 /// @return As of `wb_world_create`; `WB_ERR_UNSUPPORTED` if a GPU has more PEs than kernels that run on it at the same time.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wb_world_create_local(
-    engines: *const *mut wb_engine_t,
+    engines: In<Owned<wb_engine_t>>,
     count: usize,
-    options: *const wb_world_options,
-    worlds: *mut *mut wb_world_t,
+    options: In<wb_world_options>,
+    worlds: Out<*mut wb_world_t>,
 ) -> wb_code {
     guard(|| {
-        object::checked(worlds, "worlds")?;
-        // SAFETY: the rules of the header, for each of the following.
-        let (engines, options) = unsafe { (options::list(engines, count, "engines")?, options::read(options)?) };
+        worlds.check("worlds")?;
+        let (engines, options) = (engines.list(count, "engines")?, options.read()?);
         if count == 0 {
             return Err(Error::argument("`count` is 0; a world has at least one PE"));
         }
@@ -236,12 +220,10 @@ pub unsafe extern "C" fn wb_world_create_local(
                 "`rank`, `ranks`, `id` and `allgather` are for PEs of several processes; leave them zero",
             ));
         }
-        // SAFETY: see above.
-        let one = |engine: &*mut wb_engine_t| unsafe { builder(object::get(*engine)?, &options) };
+        let one = |engine: &Owned<wb_engine_t>| builder(engine.get()?, &options);
         let builders = engines.iter().map(one).collect::<Result<Vec<_>, Error>>()?;
         for (pe, made) in World::local_from(builders)?.into_iter().enumerate() {
-            // SAFETY: there is space for as many worlds as engines.
-            unsafe { object::give(worlds.add(pe), made) }?;
+            worlds.at(pe).give(made)?;
         }
         Ok(())
     })
@@ -251,9 +233,8 @@ pub unsafe extern "C" fn wb_world_create_local(
 ///
 /// @return The world; null with an error if it is no world.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_world_retain(world: *mut wb_world_t) -> *mut wb_world_t {
-    // SAFETY: the rules of the header.
-    unsafe { object::retain(world) }
+pub unsafe extern "C" fn wb_world_retain(world: Owned<wb_world_t>) -> *mut wb_world_t {
+    world.retain()
 }
 
 /// Gives a reference to a world back. Teams, memory and runs keep the world that they use. When all of them are released, this
@@ -264,42 +245,32 @@ pub unsafe extern "C" fn wb_world_retain(world: *mut wb_world_t) -> *mut wb_worl
 ///
 /// @param world The world; null is ignored.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_world_release(world: *mut wb_world_t) {
-    // SAFETY: the rules of the header.
-    unsafe { object::release(world) }
+pub unsafe extern "C" fn wb_world_release(world: Owned<wb_world_t>) {
+    world.release()
 }
 
 /// Returns the number of this PE, from 0.
 ///
 /// @param pe Receives the number.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_world_my_pe(world: *const wb_world_t, pe: *mut u32) -> wb_code {
-    guard(|| {
-        // SAFETY: the rules of the header.
-        unsafe { object::write(pe, "pe", object::get(world)?.my_pe() as u32) }
-    })
+pub unsafe extern "C" fn wb_world_my_pe(world: In<wb_world_t>, pe: Out<u32>) -> wb_code {
+    guard(|| pe.write("pe", world.get()?.my_pe() as u32))
 }
 
 /// Returns the number of PEs.
 ///
 /// @param count Receives the number.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_world_n_pes(world: *const wb_world_t, count: *mut u32) -> wb_code {
-    guard(|| {
-        // SAFETY: the rules of the header.
-        unsafe { object::write(count, "count", object::get(world)?.n_pes() as u32) }
-    })
+pub unsafe extern "C" fn wb_world_n_pes(world: In<wb_world_t>, count: Out<u32>) -> wb_code {
+    guard(|| count.write("count", world.get()?.n_pes() as u32))
 }
 
 /// Returns the structure that kernels take as the world: `warpbell::world_ref` is made from it.
 ///
 /// @param view Receives the structure. It is valid while the program holds a reference and until kernels with it have ended.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_world_get_view(world: *const wb_world_t, view: *mut wb_world) -> wb_code {
-    guard(|| {
-        // SAFETY: the rules of the header.
-        unsafe { object::write(view, "view", object::get(world)?.view()) }
-    })
+pub unsafe extern "C" fn wb_world_get_view(world: In<wb_world_t>, view: Out<wb_world>) -> wb_code {
+    guard(|| view.write("view", world.get()?.view()))
 }
 
 /// Describes a world as JSON: `pe`, `pes`, `path` with the links between the PEs, `summary` of them in one line, `hosts` of the
@@ -307,11 +278,10 @@ pub unsafe extern "C" fn wb_world_get_view(world: *const wb_world_t, view: *mut 
 ///
 /// @param json Receives the text. Free it with `wb_string_free`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_world_info(world: *const wb_world_t, json: *mut *mut c_char) -> wb_code {
+pub unsafe extern "C" fn wb_world_info(world: In<wb_world_t>, json: Out<*mut c_char>) -> wb_code {
     guard(|| {
-        object::checked(json, "json")?;
-        // SAFETY: the rules of the header.
-        let world = unsafe { object::get(world) }?;
+        json.check("json")?;
+        let world = world.get()?;
         let hosts: Vec<_> = (0..world.n_pes()).map(|pe| world.host_name(pe).unwrap_or_default()).collect();
         let info = json!({
             "pe": world.my_pe(),
@@ -322,8 +292,7 @@ pub unsafe extern "C" fn wb_world_info(world: *const wb_world_t, json: *mut *mut
             "heap_free": world.heap_free(),
             "timeout": world.timeout().as_secs_f64(),
         });
-        // SAFETY: the rules of the header.
-        unsafe { object::write(json, "json", owned_text(as_json(&info)?)) }
+        json.write("json", owned_text(as_json(&info)?))
     })
 }
 
@@ -331,11 +300,8 @@ pub unsafe extern "C" fn wb_world_info(world: *const wb_world_t, json: *mut *mut
 ///
 /// @param bytes Receives the number.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_world_heap_free(world: *const wb_world_t, bytes: *mut usize) -> wb_code {
-    guard(|| {
-        // SAFETY: the rules of the header.
-        unsafe { object::write(bytes, "bytes", object::get(world)?.heap_free()) }
-    })
+pub unsafe extern "C" fn wb_world_heap_free(world: In<wb_world_t>, bytes: Out<usize>) -> wb_code {
+    guard(|| bytes.write("bytes", world.get()?.heap_free()))
 }
 
 /// Returns the longest time that collective host calls wait for other PEs. Calls that run a kernel wait up to the deadline of
@@ -343,11 +309,8 @@ pub unsafe extern "C" fn wb_world_heap_free(world: *const wb_world_t, bytes: *mu
 ///
 /// @param seconds Receives the time.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_world_timeout(world: *const wb_world_t, seconds: *mut f64) -> wb_code {
-    guard(|| {
-        // SAFETY: the rules of the header.
-        unsafe { object::write(seconds, "seconds", object::get(world)?.timeout().as_secs_f64()) }
-    })
+pub unsafe extern "C" fn wb_world_timeout(world: In<wb_world_t>, seconds: Out<f64>) -> wb_code {
+    guard(|| seconds.write("seconds", world.get()?.timeout().as_secs_f64()))
 }
 
 /// Runs a kernel in which all PEs meet. Afterwards all earlier puts of all PEs have arrived. Collective.
@@ -355,10 +318,9 @@ pub unsafe extern "C" fn wb_world_timeout(world: *const wb_world_t, seconds: *mu
 /// @param stream Null: the call returns when all PEs have met. Otherwise the kernel runs behind the work of the stream.
 /// @return `WB_OK`; `WB_ERR_OPERATION` if a PE does not come before the engine's deadline; `WB_ERR_WORLD` if a rank is lost.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_world_barrier_all(world: *const wb_world_t, stream: *const wb_stream_t) -> wb_code {
+pub unsafe extern "C" fn wb_world_barrier_all(world: In<wb_world_t>, stream: In<wb_stream_t>) -> wb_code {
     guard(|| {
-        // SAFETY: the rules of the header.
-        let (world, stream) = unsafe { (object::get(world)?, object::get_optional(stream)?) };
+        let (world, stream) = (world.get()?, stream.optional()?);
         of_world(world, stream.map_or_else(|| world.barrier_all(), |on| world.barrier_all_on(on)))
     })
 }
@@ -367,10 +329,9 @@ pub unsafe extern "C" fn wb_world_barrier_all(world: *const wb_world_t, stream: 
 ///
 /// @param stream Null: the call returns then. Otherwise later work of the stream waits.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_world_quiet(world: *const wb_world_t, stream: *const wb_stream_t) -> wb_code {
+pub unsafe extern "C" fn wb_world_quiet(world: In<wb_world_t>, stream: In<wb_stream_t>) -> wb_code {
     guard(|| {
-        // SAFETY: the rules of the header.
-        let (world, stream) = unsafe { (object::get(world)?, object::get_optional(stream)?) };
+        let (world, stream) = (world.get()?, stream.optional()?);
         of_world(world, stream.map_or_else(|| world.quiet(), |on| world.quiet_on(on)))
     })
 }
@@ -380,10 +341,9 @@ pub unsafe extern "C" fn wb_world_quiet(world: *const wb_world_t, stream: *const
 /// @return `WB_OK`; `WB_ERR_TIMEOUT` if a PE does not call within the world's timeout; `WB_ERR_WORLD` if a rank is lost or
 ///   makes another call.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_world_barrier_host(world: *const wb_world_t) -> wb_code {
+pub unsafe extern "C" fn wb_world_barrier_host(world: In<wb_world_t>) -> wb_code {
     guard(|| {
-        // SAFETY: the rules of the header.
-        let world = unsafe { object::get(world) }?;
+        let world = world.get()?;
         of_world(world, world.barrier_host())
     })
 }
@@ -396,19 +356,16 @@ pub unsafe extern "C" fn wb_world_barrier_host(world: *const wb_world_t) -> wb_c
 /// @return As of `wb_world_barrier_host`; `WB_ERR_ARGUMENT` on all PEs if the numbers of bytes differ.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wb_world_allgather(
-    world: *const wb_world_t,
-    bytes: *const c_void,
+    world: In<wb_world_t>,
+    bytes: In<c_void>,
     count: usize,
-    all: *mut c_void,
+    mut all: Out<c_void>,
 ) -> wb_code {
     guard(|| {
-        // SAFETY: the rules of the header.
-        let world = unsafe { object::get(world) }?;
-        // SAFETY: the rules of the header: memory that nothing else changes.
-        let bytes = unsafe { options::list(bytes.cast::<u8>(), count, "bytes") }?;
+        let world = world.get()?;
+        let bytes = bytes.bytes(count, "bytes")?;
         let total = count.saturating_mul(world.n_pes());
-        // SAFETY: the rules of the header: memory that nothing else uses, for `count` bytes of each PE.
-        let all = unsafe { options::list_mut(all.cast::<u8>(), total, "all") }?;
+        let all = all.bytes(total, "all")?;
         let parts = of_world(world, world.allgather(bytes))?;
         if let Some((pe, part)) = parts.iter().enumerate().find(|(_, part)| part.len() != parts[0].len()) {
             return Err(Error::argument(format!(
@@ -428,18 +385,15 @@ pub unsafe extern "C" fn wb_world_allgather(
 /// @param reason Receives the reason, or null if none is lost; may be null. Free the text with `wb_string_free`.
 /// @note With an exchange of the program (`allgather`) no loss is noticed: calls fail when the exchange does.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_world_lost(world: *const wb_world_t, rank: *mut u32, reason: *mut *mut c_char) -> wb_code {
+pub unsafe extern "C" fn wb_world_lost(world: In<wb_world_t>, rank: Out<u32>, reason: Out<*mut c_char>) -> wb_code {
     guard(|| {
-        object::checked(rank, "rank")?;
-        // SAFETY: the rules of the header.
-        let lost = unsafe { object::get(world) }?.lost();
+        rank.check("rank")?;
+        let lost = world.get()?.lost();
         if !reason.is_null() {
             let text = lost.map_or(std::ptr::null_mut(), |lost| owned_text(lost.reason.clone()));
-            // SAFETY: the rules of the header.
-            unsafe { reason.write(text) };
+            reason.write("reason", text)?;
         }
-        // SAFETY: the rules of the header.
-        unsafe { object::write(rank, "rank", lost.map_or(WB_NO_MEMBER, |lost| lost.rank as u32)) }
+        rank.write("rank", lost.map_or(WB_NO_MEMBER, |lost| lost.rank as u32))
     })
 }
 
@@ -451,16 +405,14 @@ pub unsafe extern "C" fn wb_world_lost(world: *const wb_world_t, rank: *mut u32,
 ///   null. Free the text with `wb_string_free`.
 /// @return `WB_OK`, also if all connections work; `WB_ERR_WORLD` on all PEs with the reasons of the ranks that failed.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_world_recover(world: *const wb_world_t, json: *mut *mut c_char) -> wb_code {
+pub unsafe extern "C" fn wb_world_recover(world: In<wb_world_t>, json: Out<*mut c_char>) -> wb_code {
     guard(|| {
-        // SAFETY: the rules of the header.
-        let world = unsafe { object::get(world) }?;
+        let world = world.get()?;
         let recovered = of_world(world, world.recover())?;
-        if !json.is_null() {
-            // SAFETY: the rules of the header.
-            unsafe { json.write(owned_text(as_json(&recovered)?)) };
+        if json.is_null() {
+            return Ok(());
         }
-        Ok(())
+        json.write("json", owned_text(as_json(&recovered)?))
     })
 }
 
@@ -468,12 +420,10 @@ pub unsafe extern "C" fn wb_world_recover(world: *const wb_world_t, json: *mut *
 ///
 /// @param json Receives the text. Free it with `wb_string_free`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wb_world_network_failures(world: *const wb_world_t, json: *mut *mut c_char) -> wb_code {
+pub unsafe extern "C" fn wb_world_network_failures(world: In<wb_world_t>, json: Out<*mut c_char>) -> wb_code {
     guard(|| {
-        object::checked(json, "json")?;
-        // SAFETY: the rules of the header.
-        let failures = unsafe { object::get(world) }?.network_failures();
-        // SAFETY: the rules of the header.
-        unsafe { object::write(json, "json", owned_text(as_json(&failures)?)) }
+        json.check("json")?;
+        let failures = world.get()?.network_failures();
+        json.write("json", owned_text(as_json(&failures)?))
     })
 }

@@ -4,17 +4,12 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
-use std::io;
-use warpbell::cuda::CudaError;
-use warpbell::engine::{EngineError, OperationError, Outcome, RunError};
+use warpbell::engine::{EngineError, OperationError, Operations, RunError};
+use warpbell::failure::{ErrorKind, FailedCommand, FailedDevice};
 use warpbell::graph::stored::StoredError;
 use warpbell::graph::{CsrError, GraphError, ImportError, UnknownVertex};
-use warpbell::memory::{DmaError, MemoryError};
-use warpbell::nvme::NvmeError;
-use warpbell::nvme::vfio::VfioError;
-use warpbell::pci::FindError;
-use warpbell::remedy::Remedies;
-use warpbell::storage::{ManifestError, RowFileError, StorageError, TableError, UnknownWord, Volume};
+use warpbell::memory::MemoryError;
+use warpbell::storage::{RowFileError, StorageError, TableError, UnknownWord, Volume};
 
 /// Class of an exception.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +26,8 @@ pub(crate) enum Kind {
     Device,
     Timeout,
     Cancelled,
+    /// The base class: Python has none for a thing that is in use.
+    Busy,
     Kernel,
     Cuda,
     Fork,
@@ -56,6 +53,7 @@ impl Kind {
             Self::Device => "DeviceError",
             Self::Timeout => "TimeoutError",
             Self::Cancelled => "CancelledError",
+            Self::Busy => "Error",
             Self::Kernel => "KernelError",
             Self::Cuda => "CudaError",
             Self::Fork => "ForkError",
@@ -81,6 +79,8 @@ struct Facts {
     text: String,
     remedies: Vec<String>,
     operations: Vec<OperationError>,
+    /// Command of the driver that failed, if no kernel's operation did.
+    command: Option<FailedCommand>,
     /// Volume whose devices the operations name by number.
     volume: Option<Volume>,
     /// PE that is the cause, and what is wrong with it.
@@ -97,6 +97,7 @@ impl Failure {
             text: text.into(),
             remedies: Vec::new(),
             operations: Vec::new(),
+            command: None,
             volume: None,
             pe: None,
             fault: None,
@@ -108,15 +109,8 @@ impl Failure {
         Self::new(Kind::Invalid, text)
     }
 
-    pub(crate) fn of(kind: Kind, error: &impl Remedies) -> Self {
-        let mut failure = Self::new(kind, error.to_string());
-        failure.0.remedies = error.remedies().iter().map(ToString::to_string).collect();
-        failure
-    }
-
-    pub(crate) fn with_run(mut self, run: Option<&RunError>) -> Self {
-        self.0.operations = run.map(operations_of).unwrap_or_default().to_vec();
-        self
+    pub(crate) fn kind(&self) -> Kind {
+        self.0.kind
     }
 
     /// Adds the next step, if the library does not know one.
@@ -141,7 +135,7 @@ impl Failure {
     }
 
     fn into_exception(self, py: Python<'_>) -> PyResult<PyErr> {
-        let Facts { kind, text, remedies, operations, volume, pe, fault, raised } = *self.0;
+        let Facts { kind, text, remedies, operations, command, volume, pe, fault, raised } = *self.0;
         if let Some(raised) = raised {
             return Ok(raised);
         }
@@ -172,6 +166,10 @@ impl Failure {
                 .map(|o| entry.call1((o.to_string(), name(o.device), o.lba, o.blocks, o.outcome.to_string())));
             let entries = PyTuple::new(py, entries.collect::<PyResult<Vec<_>>>()?)?;
             error.setattr(intern!(py, "operations"), entries)?;
+        } else if let Some(FailedCommand { device: FailedDevice::Name(name), lba, status, .. }) = command {
+            error.setattr(intern!(py, "device"), name)?;
+            error.setattr(intern!(py, "lba"), lba)?;
+            error.setattr(intern!(py, "status"), status)?;
         }
         // The last share of a volume waits for its devices.
         py.detach(|| drop(volume));
@@ -199,258 +197,63 @@ pub(crate) fn wrong_type(text: impl Into<String>) -> PyErr {
     PyTypeError::new_err(text.into())
 }
 
-pub(crate) fn operations_of(e: &RunError) -> &[OperationError] {
-    match e {
-        RunError::Operations { errors, .. } | RunError::Stopped { errors, .. } | RunError::Stuck { errors, .. } => {
-            errors
-        }
-        _ => &[],
+impl Failure {
+    /// Takes kind, text, remedies, operations and command of an error of the library. `in_world` is true for calls of a
+    /// world.
+    pub(crate) fn of(error: &impl Operations, in_world: bool) -> Self {
+        let kind = classes(error.kind())[usize::from(in_world)];
+        let mut failure = Self::new(kind, error.to_string());
+        failure.0.remedies = error.remedies().iter().map(ToString::to_string).collect();
+        failure.0.operations = error.operations().to_vec();
+        failure.0.command = error.command();
+        failure
     }
 }
 
-pub(crate) fn kind_of_run(e: &RunError) -> Kind {
-    match e {
-        RunError::Operations { errors, .. } => match errors.first().map(|e| e.outcome) {
-            Some(Outcome::TimedOut) => Kind::Timeout,
-            Some(Outcome::Damaged) => Kind::Damaged,
-            Some(Outcome::BadArgument) => Kind::Invalid,
-            Some(Outcome::Stopped) => Kind::Cancelled,
-            _ => Kind::Device,
-        },
-        RunError::Stopped { .. } => Kind::Cancelled,
-        RunError::TimedOut { .. } => Kind::Timeout,
-        RunError::Memory(e) => kind_of_memory(e),
-        _ => Kind::Kernel,
+/// Returns the classes of a kind of error of the library: that of calls in general, and that of calls of a world.
+const fn classes(kind: ErrorKind) -> [Kind; 2] {
+    match kind {
+        ErrorKind::Argument => [Kind::Invalid; 2],
+        ErrorKind::RowIndex => [Kind::RowIndex; 2],
+        ErrorKind::State => [Kind::Invalid, Kind::World],
+        ErrorKind::NotFound => [Kind::NotFound; 2],
+        ErrorKind::Exists => [Kind::Exists; 2],
+        ErrorKind::Space => [Kind::Space; 2],
+        ErrorKind::HeapSpace | ErrorKind::Memory => [Kind::OutOfMemory; 2],
+        ErrorKind::Unsupported => [Kind::Unsupported; 2],
+        ErrorKind::Damaged => [Kind::Damaged; 2],
+        ErrorKind::Input => [Kind::Input; 2],
+        ErrorKind::Operation | ErrorKind::Io => [Kind::Device; 2],
+        ErrorKind::TimedOut => [Kind::Timeout, Kind::WorldTimeout],
+        ErrorKind::Stopped => [Kind::Cancelled; 2],
+        ErrorKind::Busy => [Kind::Busy, Kind::World],
+        ErrorKind::Kernel => [Kind::Kernel; 2],
+        ErrorKind::Cuda => [Kind::Cuda; 2],
+        ErrorKind::World => [Kind::World; 2],
+        ErrorKind::LostPe => [Kind::LostPe; 2],
     }
 }
 
-fn kind_of_cuda(e: &CudaError) -> Kind {
-    match e {
-        CudaError::NoDriver | CudaError::NoDevice { .. } | CudaError::OldDriver { .. } => Kind::Unsupported,
-        CudaError::Capturing { .. } | CudaError::BadStream { .. } => Kind::Unsupported,
-        _ => Kind::Cuda,
-    }
+/// Converts errors of the library.
+macro_rules! convert {
+    ($($error:ty),+) => {
+        $(impl From<$error> for Failure {
+            fn from(e: $error) -> Self {
+                Self::of(&e, false)
+            }
+        })+
+    };
 }
 
-pub(crate) fn kind_of_memory(e: &MemoryError) -> Kind {
-    match e {
-        MemoryError::Host { .. } | MemoryError::Cuda { .. } => Kind::OutOfMemory,
-        MemoryError::OutOfBounds { .. } => Kind::Invalid,
-        _ => Kind::Unsupported,
-    }
-}
+convert!(EngineError, MemoryError, RunError, StorageError, TableError, RowFileError);
+convert!(GraphError, StoredError, ImportError, CsrError, UnknownVertex, UnknownWord);
 
-pub(crate) fn kind_of_engine(e: &EngineError) -> Kind {
-    match e {
-        EngineError::Cuda(e) => kind_of_cuda(e),
-        EngineError::Memory(e) => kind_of_memory(e),
-        EngineError::NoDeviceImage | EngineError::NoCpuImage | EngineError::NoCudaStreams => Kind::Unsupported,
-        EngineError::NoKernel(_) => Kind::NotFound,
-        EngineError::Cancelled | EngineError::Stopped { .. } => Kind::Cancelled,
-        EngineError::Poisoned => Kind::Kernel,
-        EngineError::Thread(_) => Kind::Device,
-        _ => Kind::Invalid,
-    }
-}
-
-fn kind_of_nvme(e: &NvmeError) -> Kind {
-    match e {
-        NvmeError::Dma(e) => kind_of_dma(e),
-        NvmeError::Memory(e) => kind_of_memory(e),
-        NvmeError::TimedOut { .. } | NvmeError::BudgetExhausted { .. } => Kind::Timeout,
-        NvmeError::NoNamespace { .. } => Kind::NotFound,
-        NvmeError::Unsupported { .. } | NvmeError::PageSize { .. } | NvmeError::CommandSet { .. } => Kind::Unsupported,
-        NvmeError::NoDoorbell { .. } | NvmeError::NoKernelDoorbell { .. } | NvmeError::NoMemoryBuffer { .. } => {
-            Kind::Unsupported
-        }
-        NvmeError::Options { .. } | NvmeError::Depth { .. } | NvmeError::TooDeep { .. } => Kind::Invalid,
-        NvmeError::TooManyQueues { .. } | NvmeError::Range { .. } => Kind::Invalid,
-        _ => Kind::Device,
-    }
-}
-
-fn kind_of_dma(e: &DmaError) -> Kind {
-    match e {
-        DmaError::Memory(e) => kind_of_memory(e),
-        DmaError::Exhausted { .. } => Kind::OutOfMemory,
-        _ => Kind::Unsupported,
-    }
-}
-
-fn kind_of_vfio(e: &VfioError) -> Kind {
-    match e {
-        VfioError::NoDevice { .. } => Kind::NotFound,
-        VfioError::NotNvme { .. } => Kind::Invalid,
-        VfioError::Open { .. } | VfioError::Call { .. } | VfioError::Registers { .. } => Kind::Device,
-        VfioError::Config { .. } | VfioError::Vectors { .. } => Kind::Device,
-        _ => Kind::Unsupported,
-    }
-}
-
-fn kind_of_manifest(e: &ManifestError) -> Kind {
-    match e {
-        ManifestError::Absent | ManifestError::Unknown { .. } => Kind::NotFound,
-        ManifestError::Twice(_) => Kind::Exists,
-        ManifestError::TooMany(_) => Kind::Space,
-        ManifestError::Version(_) | ManifestError::Extension { .. } => Kind::Unsupported,
-        ManifestError::Name(_) | ManifestError::Type { .. } => Kind::Invalid,
-        ManifestError::Layout { .. } | ManifestError::Member { .. } => Kind::Invalid,
-        _ => Kind::Damaged,
-    }
-}
-
-fn kind_of_table(e: &TableError) -> Kind {
-    match e {
-        TableError::Unknown { .. } => Kind::NotFound,
-        TableError::Exists { .. } => Kind::Exists,
-        TableError::Format { .. } => Kind::Unsupported,
-        TableError::Damaged { .. } => Kind::Damaged,
-        TableError::Index { .. } => Kind::RowIndex,
-        _ => Kind::Invalid,
-    }
-}
-
-fn kind_of_storage(e: &StorageError) -> Kind {
-    match e {
-        StorageError::Missing { .. } | StorageError::Find(FindError::None { .. }) => Kind::NotFound,
-        StorageError::Nvme(e) => kind_of_nvme(e),
-        StorageError::Vfio(e) => kind_of_vfio(e),
-        StorageError::Dma(e) => kind_of_dma(e),
-        StorageError::Memory(e) => kind_of_memory(e),
-        StorageError::Engine(e) => kind_of_engine(e),
-        StorageError::Run(e) => kind_of_run(e),
-        StorageError::Manifest { source, .. } => kind_of_manifest(source),
-        StorageError::Table(e) => kind_of_table(e),
-        StorageError::File { .. } | StorageError::NoCopy { .. } | StorageError::Unread { .. } => Kind::Device,
-        StorageError::NotOurs { .. } | StorageError::InUse(_) => Kind::Exists,
-        StorageError::NoSpace { .. } | StorageError::Capacity { .. } => Kind::Space,
-        StorageError::NoPath { .. } => Kind::Unsupported,
-        _ => Kind::Invalid,
-    }
-}
-
-fn kind_of_stored(e: &StoredError) -> Kind {
-    match e {
-        StoredError::Name(_) | StoredError::NoWeights { .. } => Kind::Invalid,
-        StoredError::Unknown { .. } => Kind::NotFound,
-        StoredError::Exists { .. } => Kind::Exists,
-        StoredError::Format { .. } => Kind::Unsupported,
-        _ => Kind::Damaged,
-    }
-}
-
-fn kind_of_import(e: &ImportError) -> Kind {
-    match e {
-        ImportError::Io { source, .. } if source.kind() == io::ErrorKind::NotFound => Kind::NotFound,
-        ImportError::Io { .. } | ImportError::TemporaryFile { .. } => Kind::Device,
-        ImportError::MissingPart { .. } => Kind::NotFound,
-        ImportError::UnknownEnding { .. } | ImportError::NoFormat { .. } => Kind::Invalid,
-        ImportError::NumberedFormat { .. } | ImportError::Generator { .. } => Kind::Invalid,
-        ImportError::Feature { .. } => Kind::Unsupported,
-        ImportError::Memory { .. } | ImportError::Refused { .. } => Kind::OutOfMemory,
-        ImportError::LargeText { .. } | ImportError::SmallBudget { .. } => Kind::OutOfMemory,
-        _ => Kind::Input,
-    }
-}
-
-fn kind_of_graph(e: &GraphError) -> Kind {
-    match e {
-        GraphError::Memory(e) => kind_of_memory(e),
-        GraphError::Engine(e) => kind_of_engine(e),
-        GraphError::Run(e) => kind_of_run(e),
-        GraphError::Storage(e) => kind_of_storage(e),
-        GraphError::Stored(e) => kind_of_stored(e),
-        GraphError::Import(e) => kind_of_import(e),
-        GraphError::Occupied { .. } => Kind::Exists,
-        GraphError::Corrupt { .. } => Kind::Damaged,
-        GraphError::DistanceOverflow { .. } => Kind::Input,
-        GraphError::TooManyRounds { .. } => Kind::Timeout,
-        _ => Kind::Invalid,
-    }
-}
-
-fn run_in_storage(e: &StorageError) -> Option<&RunError> {
-    if let StorageError::Run(run) = e { Some(run) } else { None }
-}
-
-impl From<EngineError> for Failure {
-    fn from(e: EngineError) -> Self {
-        Self::of(kind_of_engine(&e), &e)
-    }
-}
-
-impl From<MemoryError> for Failure {
-    fn from(e: MemoryError) -> Self {
-        Self::of(kind_of_memory(&e), &e)
-    }
-}
-
-impl From<RunError> for Failure {
-    fn from(e: RunError) -> Self {
-        Self::of(kind_of_run(&e), &e).with_run(Some(&e))
-    }
-}
-
-impl From<StorageError> for Failure {
-    fn from(e: StorageError) -> Self {
-        Self::of(kind_of_storage(&e), &e).with_run(run_in_storage(&e))
-    }
-}
-
-impl From<TableError> for Failure {
-    fn from(e: TableError) -> Self {
-        Self::of(kind_of_table(&e), &e)
-    }
-}
-
-impl From<RowFileError> for Failure {
-    fn from(e: RowFileError) -> Self {
-        let kind = match &e {
-            RowFileError::Storage(e) => kind_of_storage(e),
-            RowFileError::Io { source, .. } if source.kind() == io::ErrorKind::NotFound => Kind::NotFound,
-            _ => Kind::Input,
-        };
-        let run = if let RowFileError::Storage(e) = &e { run_in_storage(e) } else { None };
-        Self::of(kind, &e).with_run(run)
-    }
-}
-
-impl From<GraphError> for Failure {
-    fn from(e: GraphError) -> Self {
-        let run = match &e {
-            GraphError::Run(run) | GraphError::Storage(StorageError::Run(run)) => Some(run),
-            _ => None,
-        };
-        Self::of(kind_of_graph(&e), &e).with_run(run)
-    }
-}
-
-impl From<StoredError> for Failure {
-    fn from(e: StoredError) -> Self {
-        Self::of(kind_of_stored(&e), &e)
-    }
-}
-
-impl From<ImportError> for Failure {
-    fn from(e: ImportError) -> Self {
-        Self::new(kind_of_import(&e), e.to_string())
-    }
-}
-
-impl From<CsrError> for Failure {
-    fn from(e: CsrError) -> Self {
-        Self::invalid(e.to_string())
-    }
-}
-
-impl From<UnknownVertex> for Failure {
-    fn from(e: UnknownVertex) -> Self {
-        Self::new(Kind::NotFound, e.to_string())
-    }
-}
-
-impl From<UnknownWord> for Failure {
-    fn from(e: UnknownWord) -> Self {
-        Self::invalid(e.to_string())
-    }
+/// Returns for each kind of error of the library its name, its class in general, and its class in calls of a world. For tests.
+#[pyfunction]
+pub(crate) fn error_classes() -> Vec<(String, &'static str, &'static str)> {
+    let row = |kind: &ErrorKind| {
+        let [general, in_world] = classes(*kind).map(Kind::class);
+        (format!("{kind:?}"), general, in_world)
+    };
+    ErrorKind::ALL.iter().map(row).collect()
 }

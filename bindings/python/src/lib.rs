@@ -85,5 +85,6 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<symmetric::SymmetricTensor>()?;
     m.add_function(wrap_pyfunction!(world_build::unique_id, m)?)?;
     m.add_function(wrap_pyfunction!(run_program, m)?)?;
+    m.add_function(wrap_pyfunction!(error::error_classes, m)?)?;
     logging::install(m)
 }

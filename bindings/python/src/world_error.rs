@@ -1,7 +1,8 @@
 //! Errors of worlds as exceptions.
 
-use crate::error::{Failure, Kind, kind_of_engine, kind_of_memory, kind_of_run, operations_of};
-use warpbell::engine::{EngineError, OperationError, Outcome, RunError, abi};
+use crate::error::{Failure, Kind};
+use warpbell::engine::{OperationError, Operations, RunError, abi};
+use warpbell::failure::{ErrorKind, Failure as _};
 use warpbell::shmem::bootstrap::{BootstrapError, LostRank};
 use warpbell::shmem::{ShmemError, World};
 
@@ -43,13 +44,8 @@ impl From<Failure> for WorldFailure {
 
 /// Converts the error of a call. Kernels that were stopped because a PE is gone name that PE.
 fn of_world(e: &ShmemError, world: &World) -> Failure {
-    let is_stopped = match e {
-        ShmemError::Engine(EngineError::Stopped { .. }) => true,
-        ShmemError::Run(run) | ShmemError::Network { source: run, .. } => kind_of_run(run) == Kind::Cancelled,
-        _ => false,
-    };
     match world.lost() {
-        Some(lost) if is_stopped => lost_pe(lost, e.to_string()),
+        Some(lost) if matches!(e.kind(), ErrorKind::Stopped | ErrorKind::LostPe) => lost_pe(lost, e.to_string()),
         _ => Failure::from_world(e),
     }
 }
@@ -61,54 +57,26 @@ fn lost_pe(lost: &LostRank, text: String) -> Failure {
 impl Failure {
     /// Converts an error of a world that is not built yet, or of a call.
     pub(crate) fn from_world(e: &ShmemError) -> Self {
+        let made = Self::of(e, true);
+        let first = e.operations().first();
         match e {
             ShmemError::Bootstrap(e) => of_bootstrap(e),
-            ShmemError::Run(run) => of_run(e, run),
-            ShmemError::Network { failures, source } => {
-                let pe = operations_of(source).first().and_then(other_pe);
-                Self::of(Kind::World, e)
-                    .with_run(Some(source))
-                    .with_fault(pe, failures.join("; "))
-                    .or_remedy("connect again by World.recover on all PEs")
-            }
-            ShmemError::Engine(inner) => Self::of(kind_of_engine(inner), e),
-            ShmemError::Memory(inner) => Self::of(kind_of_memory(inner), e),
+            ShmemError::Network { failures, .. } => made
+                .with_fault(first.and_then(other_pe), failures.join("; "))
+                .or_remedy("connect again by World.recover on all PEs"),
             ShmemError::OnRanks { failures, .. } => match failures.first() {
-                Some((rank, reason)) => Self::of(Kind::World, e).with_fault(Some(*rank), reason.clone()),
-                None => Self::of(Kind::World, e),
+                Some((rank, reason)) => made.with_fault(Some(*rank), reason.clone()),
+                None => made,
             },
-            ShmemError::Heap { .. } | ShmemError::HeapFull { .. } => Self::of(Kind::OutOfMemory, e),
-            ShmemError::Crowded { .. } | ShmemError::Transport { .. } | ShmemError::ScatteredNode { .. } => {
-                Self::of(Kind::Unsupported, e)
-            }
-            ShmemError::OutOfReach { pe } => {
-                Self::of(Kind::Unsupported, e).with_fault(Some(*pe), "out of reach of loads and stores")
-            }
-            ShmemError::Unequal { .. } | ShmemError::OutOfStep { .. } => Self::of(Kind::World, e),
-            ShmemError::InUse { .. } | ShmemError::Busy { .. } | ShmemError::TeamLimit { .. } => {
-                Self::of(Kind::World, e)
-            }
-            _ => Self::of(Kind::Invalid, e),
+            ShmemError::Run(_) => match (made.kind(), first) {
+                (Kind::WorldTimeout, Some(first)) => {
+                    made.with_fault(other_pe(first), first.outcome.to_string()).or_remedy(LATE)
+                }
+                (Kind::World, Some(first)) => made.with_fault(other_pe(first), first.outcome.to_string()),
+                _ => made,
+            },
+            _ => made,
         }
-    }
-}
-
-fn of_run(e: &ShmemError, run: &RunError) -> Failure {
-    let first = operations_of(run).first();
-    let kind = match (first.map(|o| o.outcome), kind_of_run(run)) {
-        (Some(Outcome::NetworkError { .. }), _) => Kind::World,
-        (Some(Outcome::Unreachable), _) => Kind::Unsupported,
-        (Some(Outcome::BadArgument), _) => Kind::Invalid,
-        (_, Kind::Timeout) => Kind::WorldTimeout,
-        (_, kind) => kind,
-    };
-    let made = Failure::of(kind, e).with_run(Some(run));
-    match (kind, first) {
-        (Kind::WorldTimeout, Some(first)) => {
-            made.with_fault(other_pe(first), first.outcome.to_string()).or_remedy(LATE)
-        }
-        (Kind::World, Some(first)) => made.with_fault(other_pe(first), first.outcome.to_string()),
-        _ => made,
     }
 }
 
@@ -118,21 +86,16 @@ fn other_pe(operation: &OperationError) -> Option<usize> {
 }
 
 fn of_bootstrap(e: &BootstrapError) -> Failure {
-    let text = e.to_string();
+    let made = Failure::of(e, true);
     match e {
-        BootstrapError::Lost(lost) => lost_pe(lost, text),
-        BootstrapError::Missing { missing, within, .. } => Failure::new(Kind::WorldTimeout, text)
+        BootstrapError::Lost(lost) => lost_pe(lost, e.to_string()),
+        BootstrapError::Missing { missing, within, .. } => made
             .with_fault(missing.first().copied(), format!("did not come within {within:?}"))
             .or_remedy("check the output of those ranks, or allow more time by the world's timeout"),
-        BootstrapError::Connect { .. } => Failure::new(Kind::WorldTimeout, text)
+        BootstrapError::Connect { .. } => made
             .with_fault(Some(0), "could not be reached")
             .or_remedy("check that rank 0 runs and that this host reaches it"),
-        BootstrapError::Disagree(_) | BootstrapError::WrongSecret { .. } | BootstrapError::NotAStore { .. } => {
-            Failure::new(Kind::World, text)
-        }
-        BootstrapError::Protocol { .. } | BootstrapError::Left { .. } => Failure::new(Kind::World, text),
-        BootstrapError::Listen { .. } | BootstrapError::System { .. } => Failure::new(Kind::Device, text),
-        _ => Failure::invalid(text),
+        _ => made,
     }
 }
 

@@ -22,6 +22,16 @@ def test_exceptions_are_a_tree():
     assert isinstance(error, warpbell.WorldError) and isinstance(error, ConnectionError) and (error.pe, error.fault) == (None, None)
 
 
+def test_every_kind_of_error_has_a_class():
+    from warpbell import _native
+
+    rows = _native.error_classes()
+    assert len(rows) == len({kind for kind, _, _ in rows}) >= 20
+    used = {getattr(warpbell, name) for _, *names in rows for name in names}
+    # Those that only the package raises itself.
+    assert used | {warpbell.ForkError, warpbell.InternalError} == set(ERRORS)
+
+
 def test_headers_are_in_the_package():
     include = pathlib.Path(warpbell.get_include())
     assert (include / "warpbell" / "table.cuh").is_file() and (include / "warpbell" / "abi.h").is_file()

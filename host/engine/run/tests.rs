@@ -57,7 +57,7 @@ fn a_run_beyond_its_limit_has_no_other_error_than_that() {
     let limit = Duration::from_secs(1);
     let judged = |kind: u32, late| {
         log(&engine, kind << abi::STATUS_KIND_SHIFT, 1);
-        super::judge(&engine, "kernel", late).unwrap_err()
+        super::judge(&engine, "kernel", super::End { late, interrupted: false }, Vec::new()).unwrap_err()
     };
     assert!(matches!(judged(abi::STATUS_STOPPED, Some(limit)), RunError::TimedOut { .. }));
     assert!(matches!(judged(abi::STATUS_STOPPED, None), RunError::Operations { .. }));

@@ -6,7 +6,7 @@
 use super::{Queue, State, Stream, run};
 use crate::cuda::MemoryOperation;
 use crate::engine::args::Kept;
-use crate::engine::{EngineError, OperationError, Outcome, RunError};
+use crate::engine::{EngineError, OperationError, Outcome};
 use std::sync::Arc;
 
 /// Owner of steps that wait for a device.
@@ -79,36 +79,15 @@ impl State {
         self.awaited.iter().for_each(|owner| owner.release());
     }
 
-    /// Returns the failed operations of steps. The stream has executed all of them.
-    pub(super) fn complete(&mut self) -> Vec<OperationError> {
-        self.awaited.drain(..).flat_map(|owner| owner.complete()).collect()
-    }
-}
-
-/// Adds failed operations of steps to the outcome of the stream's kernels.
-pub(super) fn with_failures(
-    outcome: Result<(), RunError>,
-    kernel: &str,
-    mut failures: Vec<OperationError>,
-) -> Result<(), RunError> {
-    if failures.is_empty() {
-        return outcome;
-    }
-    if outcome.is_err() {
-        // Steps that did not begin because the stream had failed.
-        failures.retain(|f| f.outcome != Outcome::Stopped);
-    }
-    let added = failures.len() as u32;
-    match outcome {
-        Err(RunError::Operations { kernel, errors, count }) => {
-            failures.extend(errors);
-            Err(RunError::Operations { kernel, errors: failures, count: count + added })
-        }
-        // The operation that failed is why the stream was late.
-        Err(late @ RunError::TimedOut { .. }) if failures.is_empty() => Err(late),
-        Ok(()) | Err(RunError::TimedOut { .. }) => {
-            Err(RunError::Operations { kernel: kernel.to_owned(), errors: failures, count: added })
-        }
-        other => other,
+    /// Returns the failed operations of steps. The stream has executed all of them. `released` is true if the host ended
+    /// their waits before their deadline.
+    pub(super) fn complete(&mut self, released: bool) -> Vec<OperationError> {
+        let failed = self.awaited.drain(..).flat_map(|owner| owner.complete());
+        failed
+            .map(|e| match e.outcome {
+                Outcome::TimedOut if released => OperationError { outcome: Outcome::Stopped, ..e },
+                _ => e,
+            })
+            .collect()
     }
 }

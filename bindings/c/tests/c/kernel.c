@@ -125,7 +125,7 @@ static void gather_by(wb_engine_t* engine, wb_table_t* table, const uint32_t* st
                                    {&scratch_at, sizeof(void*), scratch}};
   wb_run_t* run = NULL;
   OK(wb_launch(engine, kernel, grid, arguments, 5, &run));
-  FAILS(WB_ERR_OPERATION, "index 300 at position 5 of the batch: the table has 300 rows", wb_run_finish(run, 60, NULL));
+  FAILS(WB_ERR_ARGUMENT, "index 300 at position 5 of the batch: the table has 300 rows", wb_run_finish(run, 60, NULL));
   wb_run_release(run);
   for (int b = 0; b < BATCHES; ++b) wb_table_scratch_release(one[b]);
   free(found);

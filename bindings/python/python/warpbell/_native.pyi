@@ -28,6 +28,7 @@ __all__ = [
     "Volume",
     "World",
     "__version__",
+    "error_classes",
     "run_program",
     "unique_id",
 ]
@@ -56,6 +57,7 @@ _Reduction = Literal["sum", "prod", "min", "max", "and", "or", "xor"]
 _Cmp = Literal["eq", "ne", "gt", "le", "lt", "ge", "==", "!=", ">", "<=", "<", ">="]
 _Number = Union[int, float]
 
+def error_classes() -> List[Tuple[str, str, str]]: ...
 def run_program(words: Sequence[str], include: str) -> int: ...
 def unique_id(host: Optional[str] = None) -> bytes: ...
 
