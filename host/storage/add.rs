@@ -2,13 +2,13 @@
 
 use super::StorageError;
 use super::content::Content;
+use super::contents::Contents;
 use super::error::size;
 use super::load::{Filling, Plan, VolumeWriter};
 use super::manifest::{ARRAY_ALIGN, MANIFEST_BYTES, Manifest, ManifestError};
 use super::page_checksums::TablePlace;
 use super::stripe::Stripe;
 use super::superblock::{Layout, Superblock};
-use super::volume::Volume;
 
 /// Place of new arrays beside others.
 struct Place {
@@ -44,45 +44,35 @@ impl Plan {
     }
 }
 
-impl Volume {
+impl Contents {
     /// Begins to store arrays beside those that the volume holds. These stay as they are, until and after
-    /// [`VolumeWriter::finish`]. The volume must have space for both ([`Volume::needs_beside`]). `what` names the data
+    /// [`VolumeWriter::finish`]. The volume must have space for both ([`Contents::needs_beside`]). `what` names the data
     /// in errors, as in `the graph`.
-    ///
-    /// A volume with page checksums keeps them; the plan's wish counts for a volume that has none.
-    ///
-    /// Caches of the volume may hold pages of arrays that were removed. Empty them ([`Cache::discard`]) before they
-    /// read the new arrays.
-    ///
-    /// [`Cache::discard`]: super::Cache::discard
-    ///
-    /// # Errors
-    /// * [`StorageError::Manifest`] if the volume holds an array of the same name, or the content cannot be read.
-    /// * [`StorageError::NoPath`] if a program ended while it changed the stored arrays.
-    /// * Otherwise as for [`Volume::store`].
-    pub fn add(&self, plan: Plan, what: &str) -> Result<VolumeWriter<'_>, StorageError> {
+    pub(super) fn add(&self, plan: Plan, what: &str) -> Result<VolumeWriter<'_>, StorageError> {
         self.replace(plan, what, &[])
     }
 
-    /// Begins to store arrays as [`Volume::add`] does. With [`VolumeWriter::finish`] they take the place of the arrays
+    /// Begins to store arrays as [`Contents::add`] does. With [`VolumeWriter::finish`] they take the place of the arrays
     /// in `replaced`, which are whole until then.
-    ///
-    /// # Errors
-    /// As for [`Volume::add`]; also [`StorageError::Manifest`] if there is no array that `replaced` names.
-    pub fn replace(&self, mut plan: Plan, what: &str, replaced: &[&str]) -> Result<VolumeWriter<'_>, StorageError> {
+    pub(super) fn replace(
+        &self,
+        mut plan: Plan,
+        what: &str,
+        replaced: &[&str],
+    ) -> Result<VolumeWriter<'_>, StorageError> {
         if self.holds_nothing()? {
             return self.store(plan, what);
         }
         let manifest = |source| self.wrong_manifest(source);
-        plan.page_checksums = self.0.use_page_checksums.unwrap_or(plan.page_checksums);
+        plan.page_checksums = self.use_page_checksums.unwrap_or(plan.page_checksums);
         let content = self.flushed_content()?;
         let old = &content.block.manifest;
         let layout = self.layout();
         let place = plan.place_beside(layout, old);
-        if place.end > self.bytes() {
+        if place.end > self.disk.bytes() {
             return Err(StorageError::Capacity {
-                device: self.name().to_owned(),
-                holds: self.bytes(),
+                device: self.disk.name().to_owned(),
+                holds: self.disk.bytes(),
                 what: format!("{what} beside the stored arrays"),
                 needs: place.end,
                 next: format!("remove stored arrays, or give a device or file of {} or more", size(place.end)),
@@ -100,14 +90,11 @@ impl Volume {
         let arrays = new.entries().iter().map(Filling::new).collect();
         let checksums = place.table.map(|place| self.new_table(place)).transpose()?;
         let next = Superblock { manifest: new, ..content.block };
-        Ok(VolumeWriter { volume: self, arrays, checksums, next, slot: 0, keeps_old: true, beside, receiving: None })
+        Ok(VolumeWriter { contents: self, arrays, checksums, next, slot: 0, keeps_old: true, beside, receiving: None })
     }
 
-    /// Returns the bytes that the volume needs to hold `plan` beside what it holds, as [`Volume::add`] stores it.
-    ///
-    /// # Errors
-    /// As for [`Volume::manifest`]. A volume that holds nothing is no error.
-    pub fn needs_beside(&self, plan: &Plan) -> Result<u64, StorageError> {
+    /// Returns the bytes that the volume needs to hold `plan` beside what it holds, as [`Contents::add`] stores it.
+    pub(super) fn needs_beside(&self, plan: &Plan) -> Result<u64, StorageError> {
         let layout = self.layout();
         if self.holds_nothing()? {
             return Ok(plan.end_from(layout.data_start()));
@@ -116,17 +103,14 @@ impl Volume {
     }
 
     /// Returns the size in bytes that each drive needs for the volume to have `bytes` bytes.
-    pub fn bytes_of_each_drive(&self, bytes: u64) -> u64 {
-        let stripe = &self.0.stripe;
-        let chunk = stripe.chunk << self.block_shift();
+    pub(super) fn bytes_of_each_drive(&self, bytes: u64) -> u64 {
+        let stripe = &self.disk.stripe;
+        let chunk = stripe.chunk << self.disk.block_shift();
         Stripe { devices: stripe.devices, chunk, replicated: stripe.replicated }.needed(bytes)
     }
 
     /// Removes arrays, and with that frees their space. The others stay as they are. The data itself is not erased.
-    ///
-    /// # Errors
-    /// [`StorageError::Manifest`] if there is no such array; otherwise as for [`Volume::add`] and [`Volume::flush`].
-    pub fn remove(&self, names: &[&str]) -> Result<Manifest, StorageError> {
+    pub(super) fn remove(&self, names: &[&str]) -> Result<Manifest, StorageError> {
         let content = self.flushed_content()?;
         let old = &content.block.manifest;
         for name in names {
@@ -156,7 +140,7 @@ impl Volume {
         if content.interrupted {
             return Err(StorageError::NoPath {
                 what: "another manifest".to_owned(),
-                device: self.name().to_owned(),
+                device: self.disk.name().to_owned(),
                 reason: "a program ended while it changed the stored arrays; verify the volume and accept the changes first (`Volume::accept_changes`)".to_owned(),
                 remedies: Vec::new(),
             });
@@ -169,7 +153,7 @@ impl Volume {
 mod tests {
     use super::*;
     use crate::engine::Engine;
-    use crate::storage::{Drive, OverwritePolicy};
+    use crate::storage::{Drive, OverwritePolicy, Volume};
     use proptest::prelude::*;
     use std::collections::BTreeMap;
 

@@ -3,9 +3,9 @@
 use super::StorageError;
 use super::checksum::Checksum;
 use super::content::Content;
+use super::contents::Contents;
 use super::error::size;
 use super::manifest::{Element, ElementType, Entry};
-use super::volume::Volume;
 use crate::engine::EngineError;
 use std::marker::PhantomData;
 
@@ -37,7 +37,7 @@ const AT_ONCE: usize = 64 << 20;
 #[derive(Debug)]
 #[must_use = "data is compared with its checksum in finish"]
 pub struct ArrayReader<'a, T> {
-    volume: &'a Volume,
+    contents: &'a Contents,
     content: Content,
     entry: Entry,
     /// Number of elements that were read.
@@ -46,27 +46,19 @@ pub struct ArrayReader<'a, T> {
     element: PhantomData<T>,
 }
 
-impl Volume {
+impl Contents {
     /// Begins to read a stored array in pieces.
-    ///
-    /// # Errors
-    /// [`StorageError::Manifest`] if there is no such array, or it has another type.
-    pub fn array_reader<T: Element>(&self, name: &str) -> Result<ArrayReader<'_, T>, StorageError> {
-        let failed = |source| StorageError::Manifest { device: self.name().to_owned(), source };
+    pub(super) fn array_reader<T: Element>(&self, name: &str) -> Result<ArrayReader<'_, T>, StorageError> {
+        let failed = |source| StorageError::Manifest { device: self.disk.name().to_owned(), source };
         let content = self.current()?;
         let entry = content.block.manifest.find_typed::<T>(name).map_err(failed)?.clone();
         let checksum = Checksum::default();
-        Ok(ArrayReader { volume: self, content, entry, read: 0, checksum, element: PhantomData })
+        Ok(ArrayReader { contents: self, content, entry, read: 0, checksum, element: PhantomData })
     }
 
     /// Reads a whole array and compares it with the checksum that was stored. An array that was changed and flushed
-    /// since is not checked until [`Volume::accept_changes`].
-    ///
-    /// # Errors
-    /// [`StorageError::Manifest`] if there is no such array, it has another type, or its data is damaged;
-    /// [`StorageError::Option`] if it does not fit into memory; [`StorageError::Engine`] if the engine was cancelled;
-    /// otherwise as for [`Volume::read_bytes`].
-    pub fn read_array<T: Element>(&self, name: &str) -> Result<Vec<T>, StorageError> {
+    /// since is not checked until [`Contents::accept_changes`].
+    pub(super) fn read_array<T: Element>(&self, name: &str) -> Result<Vec<T>, StorageError> {
         let mut reader = self.array_reader::<T>(name)?;
         let too_many = || {
             let bytes = size(reader.entry.bytes());
@@ -82,15 +74,10 @@ impl Volume {
     }
 }
 
-impl Volume {
+impl Contents {
     /// Reads a whole array, whose elements have the type `asked`, as bytes, and compares it with the checksum that was
-    /// stored, as [`Volume::read_array`] does. `out` has as many bytes as the array.
-    ///
-    /// # Errors
-    /// [`StorageError::Manifest`] if there is no such array, it has another type, or its data is damaged;
-    /// [`StorageError::Option`] if the array has more or fewer bytes; [`StorageError::Engine`] if the engine was cancelled;
-    /// otherwise as for [`Volume::read_bytes`].
-    pub fn read_array_bytes(&self, name: &str, asked: ElementType, out: &mut [u8]) -> Result<(), StorageError> {
+    /// stored, as [`Contents::read_array`] does. `out` has as many bytes as the array.
+    pub(super) fn read_array_bytes(&self, name: &str, asked: ElementType, out: &mut [u8]) -> Result<(), StorageError> {
         let content = self.current()?;
         let entry = content.block.manifest.find_as(name, asked).map_err(|source| self.wrong_manifest(source))?;
         if entry.bytes() != out.len() as u64 {
@@ -105,10 +92,10 @@ impl Volume {
     /// Reads bytes in parts, which are added to the checksum, unless the engine was cancelled.
     fn read_summed(&self, offset: u64, out: &mut [u8], checksum: &mut Checksum) -> Result<(), StorageError> {
         for (part, at) in out.chunks_mut(AT_ONCE).zip((offset..).step_by(AT_ONCE)) {
-            if self.engine().is_cancelled() {
+            if self.disk.engine().is_cancelled() {
                 return Err(EngineError::Cancelled.into());
             }
-            self.read_bytes(at, part)?;
+            self.disk.read_bytes(at, part)?;
             checksum.update(part);
         }
         Ok(())
@@ -135,7 +122,7 @@ impl<T: Element> ArrayReader<'_, T> {
     ///
     /// # Errors
     /// [`StorageError::Option`] if fewer elements remain, [`StorageError::Engine`] if the engine was cancelled; otherwise
-    /// as for [`Volume::read_bytes`].
+    /// as for [`Volume::read_bytes`](crate::storage::Volume::read_bytes).
     pub fn read(&mut self, out: &mut [T]) -> Result<(), StorageError> {
         let (wanted, remaining, count) = (out.len() as u64, self.remaining(), self.len());
         if wanted > remaining {
@@ -145,13 +132,13 @@ impl<T: Element> ArrayReader<'_, T> {
             )));
         }
         let at = self.entry.offset + self.read * size_of::<T>() as u64;
-        self.volume.read_summed(at, bytemuck::cast_slice_mut(out), &mut self.checksum)?;
+        self.contents.read_summed(at, bytemuck::cast_slice_mut(out), &mut self.checksum)?;
         self.read += wanted;
         Ok(())
     }
 
     /// Compares the data that was read with the checksum that was stored. An array that was changed and flushed since is
-    /// not checked until [`Volume::accept_changes`].
+    /// not checked until [`Volume::accept_changes`](crate::storage::Volume::accept_changes).
     ///
     /// # Errors
     /// [`StorageError::Manifest`] if the data is damaged; [`StorageError::Option`] if elements remain to be read.
@@ -162,7 +149,7 @@ impl<T: Element> ArrayReader<'_, T> {
                 "the checksum of array `{name}` covers {remaining} more elements; read them first"
             )));
         }
-        self.volume.check_data(&self.content, &self.entry, self.checksum.finish())
+        self.contents.check_data(&self.content, &self.entry, self.checksum.finish())
     }
 }
 
@@ -170,7 +157,7 @@ impl<T: Element> ArrayReader<'_, T> {
 mod tests {
     use super::*;
     use crate::engine::Engine;
-    use crate::storage::{Drive, Plan};
+    use crate::storage::{Drive, Plan, Volume};
 
     fn volume() -> Volume {
         Volume::on(&Engine::cpu().unwrap(), [Drive::open("soft:mem:1M").unwrap()]).build().unwrap()
@@ -221,7 +208,7 @@ mod tests {
 
         // Behind the volume's back, as a failing device does.
         let block = manifest.find("a").unwrap().offset >> v.block_shift();
-        v.put_blocks(block, &vec![1; v.block_bytes()]).unwrap();
+        v.disk().put_blocks(block, &vec![1; v.block_bytes()]).unwrap();
         let mut reader = v.array_reader::<u64>("a").unwrap();
         reader.read(&mut [0; 100]).unwrap();
         let damaged = reader.finish().unwrap_err();

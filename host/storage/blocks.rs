@@ -1,46 +1,49 @@
 //! Operations of the host on blocks that transfer no data: flush, write zeroes, deallocate.
 
 use super::StorageError;
+use super::disk::Disk;
 use super::stripe::Piece;
-use super::volume::Volume;
 use crate::nvme::{NvmeError, WriteCache};
 use std::ops::Range;
 
 /// Bytes of zeros in one write, for a controller without Write Zeroes.
 const ZEROS: usize = 1 << 20;
 
-impl Volume {
-    /// Makes all completed writes durable: sends a Flush to every device whose volatile write cache is enabled. On
-    /// other devices a completed write is already on the medium. [`Path::write_cache`](super::Path) says which kind the
-    /// devices are.
-    ///
-    /// On a replicated volume the flush first repairs blocks that a copy could not read ([`Volume::repair`]). It then
-    /// records in the manifest which stored arrays have changed. The checksums of those arrays are invalid until
-    /// [`Volume::accept_changes`].
-    ///
-    /// # Errors
-    /// [`StorageError::Nvme`] if a device fails a command, on a replicated volume [`StorageError::NoCopy`] if every
-    /// copy does; [`StorageError::NoPath`] if running kernels have all queue pairs of a controller;
-    /// [`StorageError::Memory`] if the counters of changes cannot be read.
-    pub fn flush(&self) -> Result<(), StorageError> {
-        self.repair()?;
-        self.flush_devices()?;
-        self.record_changes()
-    }
-
+impl Disk {
+    /// Sends a Flush to every device whose volatile write cache is enabled.
     pub(super) fn flush_devices(&self) -> Result<(), StorageError> {
         self.on_each("flush", 0, |device| self.with_queue(device, |q, ns| q.flush(ns)))
     }
 
+    /// Runs `work` for every drive. On a replicated volume, these are the copies that are written to, and those that
+    /// fail are left out.
+    pub(super) fn on_each(
+        &self,
+        what: &'static str,
+        lba: u64,
+        work: impl Fn(usize) -> Result<(), StorageError> + Sync,
+    ) -> Result<(), StorageError> {
+        self.on_each_of(self.members(self.written()?), what, lba, work)
+    }
+
+    /// Runs `work` for each of these drives.
+    pub(super) fn on_each_of(
+        &self,
+        devices: Vec<usize>,
+        what: &'static str,
+        lba: u64,
+        work: impl Fn(usize) -> Result<(), StorageError> + Sync,
+    ) -> Result<(), StorageError> {
+        if self.is_replicated() {
+            return self.on_copies(what, &Piece { device: 0, lba, at: 0, blocks: 1 }, devices, work);
+        }
+        devices.into_iter().try_for_each(work)
+    }
+
     /// Makes `blocks` read as zeros. Sends Write Zeroes where the device supports that command, and writes zeros
     /// elsewhere. With `deallocate` a device may free the blocks, if it reads freed blocks as zeros. The zeros are on
-    /// the medium after [`Volume::flush`].
-    ///
-    /// # Errors
-    /// [`StorageError::Range`] if `blocks` are not within the volume; [`StorageError::Nvme`], [`StorageError::NoSpace`]
-    /// or, on a replicated volume, [`StorageError::NoCopy`] if devices fail the command; [`StorageError::NoPath`] if
-    /// running kernels have all queue pairs of a controller.
-    pub fn write_zeroes(&self, blocks: Range<u64>, deallocate: bool) -> Result<(), StorageError> {
+    /// the medium after a flush.
+    pub(super) fn write_zeroes(&self, blocks: Range<u64>, deallocate: bool) -> Result<(), StorageError> {
         self.for_each_device(blocks, |device, mine| {
             let done = self.with_queue(device, |q, ns| q.write_zeroes(ns, mine.clone(), deallocate));
             match done {
@@ -65,13 +68,17 @@ impl Volume {
 
     /// Tells the devices that the contents of `blocks` are no longer needed (`nvme dsm --ad`, TRIM). The device decides
     /// what the blocks read as afterwards.
-    ///
-    /// # Errors
-    /// [`StorageError::Nvme`] if a device has no Dataset Management, or fails the command; otherwise as for
-    /// [`Volume::write_zeroes`].
-    pub fn deallocate(&self, blocks: Range<u64>) -> Result<(), StorageError> {
+    pub(super) fn deallocate(&self, blocks: Range<u64>) -> Result<(), StorageError> {
         self.for_each_device(blocks, |device, mine| {
             self.with_queue(device, |q, ns| q.deallocate(ns, std::slice::from_ref(&mine)))
+        })
+    }
+
+    /// Returns the number of blocks, if they are within the disk.
+    pub(super) fn count_of(&self, blocks: &Range<u64>) -> Result<u64, StorageError> {
+        blocks.end.checked_sub(blocks.start).filter(|_| blocks.end <= self.blocks()).ok_or_else(|| {
+            let (first, count) = (blocks.start, blocks.end.saturating_sub(blocks.start));
+            StorageError::Range { device: self.name().to_owned(), first, count, blocks: self.blocks() }
         })
     }
 
@@ -82,16 +89,11 @@ impl Volume {
         blocks: Range<u64>,
         work: impl Fn(usize, Range<u64>) -> Result<(), StorageError> + Sync,
     ) -> Result<(), StorageError> {
-        let count = blocks.end.checked_sub(blocks.start).filter(|_| blocks.end <= self.blocks());
-        let Some(count) = count else {
-            let (first, count) = (blocks.start, blocks.end.saturating_sub(blocks.start));
-            return Err(StorageError::Range { device: self.name().to_owned(), first, count, blocks: self.blocks() });
-        };
-        self.announce(blocks.start, count)?;
+        let count = self.count_of(&blocks)?;
         if self.is_replicated() {
             let piece = Piece { device: 0, lba: blocks.start, at: 0, blocks: count };
             let work = |device| if count == 0 { Ok(()) } else { work(device, blocks.clone()) };
-            return self.on_copies("change", &piece, self.0.members(self.0.written()?), work);
+            return self.on_copies("change", &piece, self.members(self.written()?), work);
         }
         for (device, pieces) in self.pieces(blocks.start, count).iter().enumerate() {
             if let (Some(first), Some(last)) = (pieces.first(), pieces.last()) {
@@ -102,11 +104,8 @@ impl Volume {
     }
 
     /// Returns the state of each device's volatile write cache, in the volume's order.
-    ///
-    /// # Errors
-    /// [`StorageError::Nvme`] if a controller does not return the feature.
-    pub fn write_caches(&self) -> Result<Vec<WriteCache>, StorageError> {
-        self.0.drives.iter().map(|d| Ok(d.lock().controller().write_cache()?)).collect()
+    pub(super) fn write_caches(&self) -> Result<Vec<WriteCache>, StorageError> {
+        self.drives.iter().map(|d| Ok(d.lock().controller().write_cache()?)).collect()
     }
 }
 
@@ -114,7 +113,7 @@ impl Volume {
 mod tests {
     use super::*;
     use crate::engine::Engine;
-    use crate::storage::Drive;
+    use crate::storage::{Drive, Volume};
 
     fn volume(specs: &[&str]) -> Volume {
         Volume::on(&Engine::cpu().unwrap(), specs.iter().map(|s| Drive::open(s).unwrap())).chunk(4096).build().unwrap()
@@ -152,7 +151,7 @@ mod tests {
     fn zeros_are_written_where_there_is_no_command_for_it() {
         let v = volume(&["soft:mem:4M"]);
         v.write_blocks(0, &vec![7; 4 << 20]).unwrap();
-        v.write_zeros(0, 1..4097).unwrap();
+        v.disk().write_zeros(0, 1..4097).unwrap();
         let mut back = vec![1; 4 << 20];
         v.read_blocks(0, &mut back).unwrap();
         assert!(back[..512].iter().all(|b| *b == 7) && back[512..4097 * 512].iter().all(|b| *b == 0));
@@ -169,13 +168,13 @@ mod tests {
         std::fs::write(&path, vec![0; 65536]).unwrap();
         let v = volume(&[&format!("soft:{}", path.display()), "soft:mem:64k"]);
         assert_eq!(v.write_caches().unwrap(), [WriteCache::On, WriteCache::None]);
-        let controller = v.0.drives[0].lock().controller().clone();
+        let controller = v.disk().drives[0].lock().controller().clone();
         controller.set_write_cache(false).unwrap();
         assert_eq!(v.write_caches().unwrap()[0], WriteCache::Off);
         v.write_blocks(0, &[9; 512]).unwrap();
         v.flush().unwrap();
         assert_eq!(&std::fs::read(&path).unwrap()[..512], [9; 512]);
-        let none = v.0.drives[1].lock().controller().set_write_cache(true).unwrap_err();
+        let none = v.disk().drives[1].lock().controller().set_write_cache(true).unwrap_err();
         assert!(none.to_string().contains("no volatile write cache"), "{none}");
     }
 }

@@ -1,7 +1,9 @@
 //! Options of a volume and its construction: data path, number of queues, and the notes on paths that were not taken.
 
 use super::choose::{self, DataPath};
+use super::contents::Contents;
 use super::copies::{Copies, Watch};
+use super::disk::Disk;
 use super::drive::Drive;
 use super::error::size;
 use super::host_io::HostSide;
@@ -11,7 +13,8 @@ use super::path::{
 };
 use super::stats::{self, Counters};
 use super::stripe::Stripe;
-use super::volume::{Inner, Volume};
+use super::unit_checksums::UnitChecksums;
+use super::volume::Volume;
 use super::{RegisteredRegions, StorageError};
 use crate::engine::{Engine, EngineKind, abi};
 use crate::memory::Place;
@@ -316,19 +319,16 @@ impl VolumeBuilder {
         let shared = space.allocate(Place::Device, size_of::<abi::Volume>())?;
         let counters = Arc::new(Counters::new(space)?);
         let words = sets.iter().zip(&self.drives).map(|(s, d)| (d.name().to_owned(), s.counting_words())).collect();
-        let mut inner = Inner {
+        let mut disk = Disk {
             _metrics: stats::register(&path.device, counters.clone(), words),
             shared,
             watch: None,
             copies: Copies::default(),
             integrity: Integrity::new(space, blocks, self.drives.len())?,
-            content: Mutex::new(None),
             mark: Mutex::new(None),
-            page_checksums: Mutex::default(),
-            use_page_checksums: self.page_checksums,
+            page_checksums: UnitChecksums::new(block_shift),
             registered_regions: Mutex::new(RegisteredRegions::default()),
             counters,
-            caches: Mutex::new(Vec::new()),
             host,
             sets: sets.into_iter().map(Mutex::new).collect(),
             names: self.drives.iter().map(|d| d.name().to_owned()).collect(),
@@ -342,17 +342,17 @@ impl VolumeBuilder {
             depth,
             path,
         };
-        inner.publish(&devices)?;
+        disk.publish(&devices)?;
         if stripe.replicated {
-            let controllers = inner.drives.iter().map(|d| d.lock().controller().clone()).collect();
-            inner.watch = Some(Watch::start(&inner.shared, controllers)?);
+            let controllers = disk.drives.iter().map(|d| d.lock().controller().clone()).collect();
+            disk.watch = Some(Watch::start(&disk.shared, controllers)?);
         }
-        let volume = Volume(Arc::new(inner));
+        let volume = Volume::new(Contents::new(disk, self.page_checksums));
         volume.set_deadline(self.deadline.unwrap_or_else(|| volume.engine().deadline()))?;
         if stripe.replicated {
             // Outdated copies must not be read, so they are found and left out here. Without stored arrays all copies
             // are alike. Without superblocks it is unknown which are outdated; then no stored array is read.
-            match volume.find_content() {
+            match volume.contents().find_content() {
                 Ok(_) | Err(StorageError::Manifest { .. } | StorageError::Unread { .. }) => {}
                 Err(e) => return Err(e),
             }

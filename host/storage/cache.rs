@@ -5,7 +5,7 @@ use super::geometry::Geometry;
 use super::manifest::{Element, ElementType, Entry, Manifest, ManifestError};
 use super::registered_region::DataBuffer;
 use super::untyped_array::UntypedArray;
-use super::volume::Volume;
+use super::volume::{Completed, InFlight, Volume};
 use super::{Stats, StorageError};
 use crate::engine::{Args, KernelArg, abi};
 use crate::memory::{Place, Region};
@@ -160,18 +160,9 @@ impl CacheBuilder {
         shared.set(0, constants)?;
         let inner = Inner { shared, metadata, frames, constants, geometry, volume: self.volume };
         let inner = Arc::new(inner);
-        inner.volume.0.caches.lock().push(Arc::downgrade(&inner));
+        inner.volume.recovers(Arc::<Inner>::downgrade(&inner));
         Ok(Cache(inner))
     }
-}
-
-/// Numbers of pages that were in flight when their commands were dropped.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Completed {
-    /// Pages being read, whose frames are empty now.
-    pub(super) emptied: u64,
-    /// Pages being written, which are dirty again.
-    pub(super) dirty: u64,
 }
 
 /// Bits of a tag.
@@ -191,11 +182,11 @@ mod tag {
     }
 }
 
-impl Inner {
+impl InFlight for Inner {
     /// Resets the state of pages in flight, after all their commands were dropped and while no kernel runs. Frames
     /// whose page was being read become empty. Pages that were being written become dirty again. Pins and locks of
     /// kernels that were torn down are cleared.
-    pub(super) fn complete(&self) -> Result<Completed, StorageError> {
+    fn complete(&self) -> Result<Completed, StorageError> {
         let (parts, _) = self.geometry.parts();
         let (frames, sets) = (self.geometry.frames(), self.geometry.sets as usize);
         let m = &self.metadata;
@@ -217,7 +208,9 @@ impl Inner {
         m.fill(parts.set_lock as usize, sets * size_of::<u32>(), 0)?;
         Ok(completed)
     }
+}
 
+impl Inner {
     /// Returns true if a page is in flight. The thread that finishes its command changes the tag.
     fn is_busy(&self) -> Result<bool, StorageError> {
         let (parts, _) = self.geometry.parts();

@@ -13,12 +13,11 @@
 
 use super::StorageError;
 use super::checksum::Checksum;
+use super::contents::Contents;
 use super::manifest::{Entry, MANIFEST_BYTES, Manifest, ManifestError};
 use super::newest::{Doubt, ReadHead, newest};
 use super::page_checksums::{BYTES_AT_ONCE, NewTable, parts};
-use super::stripe::Piece;
 use super::superblock::{COMMIT_AT, Head, Layout, MARK_AT, SLOTS, Superblock, commit, mark};
-use super::volume::Volume;
 use crate::nvme::NvmeError;
 
 /// Reads of a drive's first bytes before its error, or its damage, counts.
@@ -43,14 +42,14 @@ fn needs_mark(block: &Superblock) -> bool {
     block.manifest.entries().iter().any(|e| is_checked(e) && e.count > 0)
 }
 
-impl Volume {
+impl Contents {
     /// Returns the layout of the data on the drives.
     pub(super) fn layout(&self) -> Layout {
-        let stripe = &self.0.stripe;
+        let stripe = &self.disk.stripe;
         let is_striped = stripe.devices > 1 && !stripe.replicated;
         Layout {
             drives: stripe.devices as u32,
-            chunk_bytes: if is_striped { stripe.chunk << self.block_shift() } else { 0 },
+            chunk_bytes: if is_striped { stripe.chunk << self.disk.block_shift() } else { 0 },
             replicated: stripe.replicated,
         }
     }
@@ -75,23 +74,23 @@ impl Volume {
     }
 
     fn head_once(&self, device: usize) -> Result<Head, StorageError> {
-        let bytes = self.0.drives[device].lock().bytes();
+        let bytes = self.disk.drives[device].lock().bytes();
         let mut head = vec![0; usize::try_from(bytes).unwrap_or(usize::MAX).min(MANIFEST_BYTES)];
-        self.with_queue(device, |queue, namespace| queue.read(namespace, 0, &mut head))?;
+        self.disk.with_queue(device, |queue, namespace| queue.read(namespace, 0, &mut head))?;
         Ok(Head::parse(&head))
     }
 
     /// Finds the content on which the drives agree. Leaves out copies that lack it, and copies that cannot be read if
     /// the content of the others is known to be the newest.
     pub(super) fn find_content(&self) -> Result<Content, StorageError> {
-        let mut found = if self.is_replicated() {
+        let mut found = if self.disk.is_replicated() {
             self.find_newest()?
         } else {
-            let heads = (0..self.0.drives.len()).map(|device| self.head(device)).collect::<Result<Vec<_>, _>>()?;
+            let heads = (0..self.disk.drives.len()).map(|device| self.head(device)).collect::<Result<Vec<_>, _>>()?;
             self.find_common(&heads).map_err(|source| self.wrong_manifest(source))?
         };
         // A generation whose superblocks could not be written may be on a drive that is not read any more.
-        let known = self.0.content.lock();
+        let known = self.content.lock();
         if let Some(known) = known.as_ref().filter(|k| k.block.uuid == found.block.uuid) {
             found.latest = found.latest.max(known.latest);
         }
@@ -100,9 +99,9 @@ impl Volume {
 
     /// Finds the newest content of a replicated volume.
     fn find_newest(&self) -> Result<Content, StorageError> {
-        let used = self.0.in_use()?;
-        let mut heads: Vec<ReadHead> = Vec::with_capacity(self.0.drives.len());
-        for device in 0..self.0.drives.len() {
+        let used = self.disk.in_use()?;
+        let mut heads: Vec<ReadHead> = Vec::with_capacity(self.disk.drives.len());
+        for device in 0..self.disk.drives.len() {
             let head = if used.contains(&device) { Some(self.head(device)) } else { None };
             heads.push(match head {
                 None => Err("it is left out".to_owned()),
@@ -116,32 +115,32 @@ impl Volume {
                 self.check_layout(device, block).map_err(|source| self.wrong_manifest(source))?;
             }
         }
-        let known = *self.0.copies.known.lock();
-        let found = newest(&heads, &self.0.names, known).map_err(|doubt| self.doubtful(doubt))?;
+        let known = *self.known.lock();
+        let found = newest(&heads, &self.disk.names, known).map_err(|doubt| self.doubtful(doubt))?;
         let interrupted = (0..heads.len()).filter(|d| !found.outdated.iter().any(|(o, _)| o == d));
         let interrupted = interrupted.filter_map(|d| heads[d].as_ref().ok()).any(|h| h.is_marked(found.block));
-        *self.0.copies.known.lock() = Some((found.block.uuid, found.block.generation));
+        *self.known.lock() = Some((found.block.uuid, found.block.generation));
         for (device, reason) in found.outdated.into_iter().filter(|(d, _)| used.contains(d)) {
-            self.0.leave_out(device, reason, true)?;
+            self.disk.leave_out(device, reason, true)?;
         }
         let (block, slot, is_behind) = (found.block.clone(), found.slot, found.is_behind);
         Ok(Content { latest: block.generation, block, slot, interrupted, is_behind })
     }
 
     fn doubtful(&self, doubt: Doubt) -> StorageError {
-        let name = |device: usize| self.0.names[device].clone();
+        let name = |device: usize| self.disk.names[device].clone();
         match doubt {
             Doubt::Manifest(source) => self.wrong_manifest(source),
             Doubt::Unread { copies, newest } => {
                 let (copies, errors) = copies.into_iter().map(|(device, e)| (name(device), e)).unzip();
                 let newest = newest.map(|(device, generation)| (name(device), generation));
-                StorageError::Unread { device: self.name().to_owned(), copies, errors, newest }
+                StorageError::Unread { device: self.disk.name().to_owned(), copies, errors, newest }
             }
         }
     }
 
     pub(super) fn wrong_manifest(&self, source: ManifestError) -> StorageError {
-        StorageError::Manifest { device: self.name().to_owned(), source }
+        StorageError::Manifest { device: self.disk.name().to_owned(), source }
     }
 
     /// Finds the newest content that every drive of a stripe has.
@@ -152,7 +151,7 @@ impl Volume {
         for (device, s) in &newest {
             self.check_layout(*device, s)?;
             if s.uuid != newest[0].1.uuid {
-                return Err(ManifestError::Member { drive: self.0.names[*device].clone() });
+                return Err(ManifestError::Member { drive: self.disk.names[*device].clone() });
             }
         }
         let [first, others @ ..] = heads else { return Err(ManifestError::Absent) };
@@ -160,10 +159,10 @@ impl Volume {
         let chosen = first.whole().into_iter().find(|(_, s)| others.iter().all(|h| has(h, s.generation)));
         let Some((slot, block)) = chosen else {
             let bad = heads.iter().position(|h| h.newest().is_err()).unwrap_or(0);
-            return Err(ManifestError::Member { drive: self.0.names[bad].clone() });
+            return Err(ManifestError::Member { drive: self.disk.names[bad].clone() });
         };
         // A drive knows that all had a later generation, which one of them has no more.
-        let known = self.0.content.lock().as_ref().map(|k| (k.block.uuid, k.block.generation));
+        let known = self.content.lock().as_ref().map(|k| (k.block.uuid, k.block.generation));
         let known = known.filter(|(uuid, _)| *uuid == block.uuid).map(|(_, generation)| generation);
         let committed = heads.iter().filter_map(|h| h.committed(block.uuid)).chain(known).max();
         if let Some(generation) = committed.filter(|g| *g > block.generation) {
@@ -179,7 +178,7 @@ impl Volume {
             return Err(ManifestError::Layout { stored: s.layout.to_string(), asked: layout.to_string() });
         }
         if s.index as usize != device {
-            let (name, of) = (&self.0.names[device], layout.drives);
+            let (name, of) = (&self.disk.names[device], layout.drives);
             return Err(ManifestError::Layout {
                 stored: format!("with {name} as drive {} of {of}", s.index.saturating_add(1)),
                 asked: format!("with it as drive {}", device + 1),
@@ -189,23 +188,16 @@ impl Volume {
     }
 
     /// Returns the names and positions of the arrays that the volume holds, read from the superblocks of its drives.
-    ///
-    /// # Errors
-    ///
-    /// * [`StorageError::Manifest`] if nothing is stored there, or the manifest is damaged or of another version. Also if
-    ///   the drives are not combined as when the data was stored.
-    /// * [`StorageError::Nvme`] if a drive fails a read; [`StorageError::NoPath`] if running kernels have all queue
-    ///   pairs of a controller, or the table of page checksums does not fit into memory.
-    pub fn manifest(&self) -> Result<Manifest, StorageError> {
+    pub(super) fn manifest(&self) -> Result<Manifest, StorageError> {
         Ok(self.current()?.block.manifest)
     }
 
     /// Finds the content and remembers it, so that later changes of it are recorded.
     pub(super) fn current(&self) -> Result<Content, StorageError> {
         let found = self.find_content()?;
-        let fits = found.block.manifest.check_fits(self.bytes());
+        let fits = found.block.manifest.check_fits(self.disk.bytes());
         fits.map_err(|source| self.wrong_manifest(source))?;
-        let mut known = self.0.content.lock();
+        let mut known = self.content.lock();
         let is_new = known
             .as_ref()
             .is_none_or(|k| (k.block.uuid, k.block.generation) != (found.block.uuid, found.block.generation));
@@ -220,16 +212,16 @@ impl Volume {
     /// Arranges that a mark of this generation precedes the next write to the volume.
     fn arm(&self, block: &Superblock) -> Result<(), StorageError> {
         let pending = needs_mark(block);
-        let bytes = mark(block.uuid, block.generation, self.block_bytes());
-        let at = (MARK_AT >> self.block_shift()) as u64;
-        let stripe = &self.0.stripe;
+        let bytes = mark(block.uuid, block.generation, self.disk.block_bytes());
+        let at = (MARK_AT >> self.disk.block_shift()) as u64;
+        let stripe = &self.disk.stripe;
         // The mark's place on the first drive, as a block of the volume.
         let row = if stripe.devices == 1 || stripe.replicated { 0 } else { at / stripe.chunk };
         let block = at + row * stripe.chunk * (stripe.devices - 1);
-        if let Err(error) = self.0.arm(&bytes, block, pending) {
+        if let Err(error) = self.disk.arm(&bytes, block, pending) {
             // The content is correct. Without the mark, only arrays that a killed program was changing look damaged.
-            tracing::warn!(volume = self.name(), %error, "stored arrays are not marked as changing; if a program is killed while it changes them, they look damaged");
-            self.0.integrity.set_pending(false)?;
+            tracing::warn!(volume = self.disk.name(), %error, "stored arrays are not marked as changing; if a program is killed while it changes them, they look damaged");
+            self.disk.integrity.set_pending(false)?;
         }
         Ok(())
     }
@@ -247,14 +239,14 @@ impl Volume {
                 // The generation is marked, too, so that interrupted arrays stay known as such.
                 self.write_mark(next)?;
             }
-            let lba = (SLOTS[slot] >> self.block_shift()) as u64;
+            let lba = (SLOTS[slot] >> self.disk.block_shift()) as u64;
             let write = |device: usize| {
                 let bytes = Superblock { index: device as u32, ..next.clone() }.to_bytes();
-                self.with_queue(device, |q, ns| q.write(ns, lba, &bytes))
+                self.disk.with_queue(device, |q, ns| q.write(ns, lba, &bytes))
             };
-            self.on_each_of(self.0.members(next.members), "write", lba, write)?;
-            self.flush_devices()?;
-            let left = self.0.written()? & next.members;
+            self.disk.on_each_of(self.disk.members(next.members), "write", lba, write)?;
+            self.disk.flush_devices()?;
+            let left = self.disk.written()? & next.members;
             if left == next.members {
                 break;
             }
@@ -262,9 +254,9 @@ impl Volume {
             next.generation += 1;
             slot = 1 - slot;
         }
-        if self.is_replicated() {
-            *self.0.copies.known.lock() = Some((next.uuid, next.generation));
-            self.0.set_missed(!next.members)?;
+        if self.disk.is_replicated() {
+            *self.known.lock() = Some((next.uuid, next.generation));
+            self.disk.set_missed(!next.members)?;
         }
         self.write_commit(next);
         Ok(slot)
@@ -272,38 +264,14 @@ impl Volume {
 
     /// Records on each drive that a generation is on the medium of all.
     fn write_commit(&self, block: &Superblock) {
-        let bytes = commit(block.uuid, block.generation, self.block_bytes());
-        let lba = (COMMIT_AT >> self.block_shift()) as u64;
-        for device in self.0.members(block.members) {
-            if let Err(error) = self.with_queue(device, |q, ns| q.write(ns, lba, &bytes)) {
+        let bytes = commit(block.uuid, block.generation, self.disk.block_bytes());
+        let lba = (COMMIT_AT >> self.disk.block_shift()) as u64;
+        for device in self.disk.members(block.members) {
+            if let Err(error) = self.disk.with_queue(device, |q, ns| q.write(ns, lba, &bytes)) {
                 // The content is correct. The commit only tells later damage of its superblock from a write cut off.
-                tracing::warn!(device = self.0.names[device], %error, "a stored generation was not recorded as complete");
+                tracing::warn!(device = self.disk.names[device], %error, "a stored generation was not recorded as complete");
             }
         }
-    }
-
-    /// Runs `work` for every drive. On a replicated volume, these are the copies that are written to, and those that
-    /// fail are left out.
-    pub(super) fn on_each(
-        &self,
-        what: &'static str,
-        lba: u64,
-        work: impl Fn(usize) -> Result<(), StorageError> + Sync,
-    ) -> Result<(), StorageError> {
-        self.on_each_of(self.0.members(self.0.written()?), what, lba, work)
-    }
-
-    fn on_each_of(
-        &self,
-        devices: Vec<usize>,
-        what: &'static str,
-        lba: u64,
-        work: impl Fn(usize) -> Result<(), StorageError> + Sync,
-    ) -> Result<(), StorageError> {
-        if self.is_replicated() {
-            return self.on_copies(what, &Piece { device: 0, lba, at: 0, blocks: 1 }, devices, work);
-        }
-        devices.into_iter().try_for_each(work)
     }
 
     /// Publishes new content, whose data was written to all copies that are written to: flushes the data, then writes
@@ -312,12 +280,12 @@ impl Volume {
         self.publish_as(next, slot, false)
     }
 
-    /// Publishes content as [`Volume::publish`] does, or content whose arrays stay interrupted.
+    /// Publishes content as [`Contents::publish`] does, or content whose arrays stay interrupted.
     pub(super) fn publish_as(&self, mut next: Superblock, slot: usize, interrupted: bool) -> Result<(), StorageError> {
-        self.flush_devices()?;
-        next.members = self.0.written()?;
+        self.disk.flush_devices()?;
+        next.members = self.disk.written()?;
         let written = self.write_superblocks(&mut next, slot, interrupted);
-        let mut known = self.0.content.lock();
+        let mut known = self.content.lock();
         if let Some(known) = known.as_mut().filter(|k| k.block.uuid == next.uuid) {
             known.latest = known.latest.max(next.generation);
         }
@@ -329,32 +297,32 @@ impl Volume {
 
     /// Erases the content, in memory and on the drives.
     pub(super) fn erase_content(&self) -> Result<(), StorageError> {
-        *self.0.content.lock() = None;
-        *self.0.copies.known.lock() = None;
-        self.0.integrity.set_pending(false)?;
+        *self.content.lock() = None;
+        *self.known.lock() = None;
+        self.disk.integrity.set_pending(false)?;
         self.close_page_checksums()?;
-        self.on_each("write", 0, |device| self.erase_head(device))?;
-        self.flush_devices()
+        self.disk.on_each("write", 0, |device| self.erase_head(device))?;
+        self.disk.flush_devices()
     }
 
     /// Writes zeros over the superblocks of one drive.
     pub(super) fn erase_head(&self, device: usize) -> Result<(), StorageError> {
-        let bytes = self.0.drives[device].lock().bytes().min(MANIFEST_BYTES as u64);
-        self.with_queue(device, |q, ns| q.write(ns, 0, &vec![0; bytes as usize]))
+        let bytes = self.disk.drives[device].lock().bytes().min(MANIFEST_BYTES as u64);
+        self.disk.with_queue(device, |q, ns| q.write(ns, 0, &vec![0; bytes as usize]))
     }
 
     /// Records in the manifest which arrays have changed, and which copies are left out. A flush calls this after the
     /// data.
     pub(super) fn record_changes(&self) -> Result<(), StorageError> {
-        let mut known = self.0.content.lock();
+        let mut known = self.content.lock();
         let Some(content) = known.as_mut() else { return Ok(()) };
         let mut next = Superblock { generation: content.latest + 1, ..content.block.clone() };
-        let changed = self.0.integrity.changed()?;
+        let changed = self.disk.integrity.changed()?;
         let mut has_new = next.manifest.set_changed(|e| self.is_touched(e, &changed));
         // A write to arrays that are recorded as changed has put a mark, too. It would outlast this program.
-        has_new |= !content.interrupted && needs_mark(&content.block) && !self.0.integrity.is_pending()?;
+        has_new |= !content.interrupted && needs_mark(&content.block) && !self.disk.integrity.is_pending()?;
         if next.manifest.checksum_table().is_some()
-            && !self.0.integrity.is_pending()?
+            && !self.disk.integrity.is_pending()?
             && changed.iter().any(|w| *w != 0)
         {
             // A mark must precede later writes again, since the table that is written here does not cover them.
@@ -371,7 +339,7 @@ impl Volume {
             }
         }
         // Copies that are written to and hold other content are no members.
-        next.members = self.0.used()? & content.block.members;
+        next.members = self.disk.used()? & content.block.members;
         let is_needed = has_new || next.members != content.block.members;
         if !is_needed && !content.is_behind {
             return Ok(());
@@ -382,7 +350,7 @@ impl Volume {
         let slot = match written {
             // Nothing has changed. The devices may be read-only.
             Err(error) if !is_needed => {
-                tracing::warn!(volume = self.name(), %error, "superblocks that a copy lacks were not written");
+                tracing::warn!(volume = self.disk.name(), %error, "superblocks that a copy lacks were not written");
                 return Ok(());
             }
             other => other?,
@@ -393,15 +361,15 @@ impl Volume {
     }
 
     fn write_mark(&self, block: &Superblock) -> Result<(), StorageError> {
-        let bytes = mark(block.uuid, block.generation, self.block_bytes());
-        let lba = (MARK_AT >> self.block_shift()) as u64;
-        self.on_each("write", lba, |device| self.with_queue(device, |q, ns| q.write(ns, lba, &bytes)))?;
-        self.flush_devices()
+        let bytes = mark(block.uuid, block.generation, self.disk.block_bytes());
+        let lba = (MARK_AT >> self.disk.block_shift()) as u64;
+        self.disk.on_each("write", lba, |device| self.disk.with_queue(device, |q, ns| q.write(ns, lba, &bytes)))?;
+        self.disk.flush_devices()
     }
 
     pub(super) fn is_touched(&self, e: &Entry, changed: &[u64]) -> bool {
-        let shift = self.block_shift();
-        e.bytes() > 0 && self.0.integrity.is_touched(changed, e.offset >> shift, (e.end() - 1) >> shift)
+        let shift = self.disk.block_shift();
+        e.bytes() > 0 && self.disk.integrity.is_touched(changed, e.offset >> shift, (e.end() - 1) >> shift)
     }
 
     /// Records that the host is about to write to blocks, and writes the mark if it is pending.
@@ -409,13 +377,13 @@ impl Volume {
         if blocks == 0 {
             return Ok(());
         }
-        self.0.integrity.touch(first, first + blocks - 1);
-        self.forget_checksums(first, blocks)?;
-        if self.0.integrity.is_pending()? {
-            let known = self.0.content.lock();
+        self.disk.integrity.touch(first, first + blocks - 1);
+        self.disk.page_checksums.forget(first, blocks)?;
+        if self.disk.integrity.is_pending()? {
+            let known = self.content.lock();
             if let Some(content) = known.as_ref() {
                 self.write_mark(&content.block)?;
-                self.0.integrity.set_pending(false)?;
+                self.disk.integrity.set_pending(false)?;
             }
         }
         Ok(())
@@ -424,7 +392,7 @@ impl Volume {
     /// Compares the checksum of data that was read with the manifest. An array that was changed since it was stored is
     /// not checked.
     pub(super) fn check_data(&self, content: &Content, entry: &Entry, computed: u64) -> Result<(), StorageError> {
-        if entry.changed || computed == entry.checksum || self.is_touched(entry, &self.0.integrity.changed()?) {
+        if entry.changed || computed == entry.checksum || self.is_touched(entry, &self.disk.integrity.changed()?) {
             return Ok(());
         }
         let (name, found) = (entry.name.clone(), entry.checksum);
@@ -437,17 +405,12 @@ impl Volume {
 
     /// Accepts the arrays as they are. Computes the checksums of arrays that were changed since they were stored, or
     /// that a program was changing when it ended. Writes the checksums to the manifest. Reads these arrays completely.
-    ///
-    /// # Errors
-    ///
-    /// [`StorageError::NoPath`] while kernels run, since they could change the arrays; [`StorageError::Manifest`] as
-    /// for [`Volume::manifest`]; otherwise as for [`Volume::flush`].
-    pub fn accept_changes(&self) -> Result<Manifest, StorageError> {
-        if !self.0.engine.is_idle() {
+    pub(super) fn accept_changes(&self) -> Result<Manifest, StorageError> {
+        if !self.disk.engine.is_idle() {
             let reason = "kernels run, which could change the arrays; finish the run first".to_owned();
             return Err(StorageError::NoPath {
                 what: "checksums".to_owned(),
-                device: self.name().to_owned(),
+                device: self.disk.name().to_owned(),
                 reason,
                 remedies: Vec::new(),
             });
@@ -468,7 +431,7 @@ impl Volume {
                 next.manifest.set_extension(extension);
             }
             self.publish(next.clone(), 1 - content.slot)?;
-            self.0.integrity.clear_changed()?;
+            self.disk.integrity.clear_changed()?;
             if let Some(table) = &table {
                 self.use_page_checksums(table)?;
             }
@@ -481,7 +444,7 @@ impl Volume {
         let (mut sum, mut buffer) = (Checksum::default(), vec![0; BYTES_AT_ONCE]);
         for part in parts(entry) {
             let data = &mut buffer[..part.whole];
-            self.read_bytes(part.offset, data)?;
+            self.disk.read_bytes(part.offset, data)?;
             sum.update(&data[..part.bytes]);
             if let Some(table) = table.as_deref_mut() {
                 table.take(part.offset, data);

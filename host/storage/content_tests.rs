@@ -214,7 +214,7 @@ fn arrays_that_were_changed_and_flushed_can_be_read() {
         };
         assert_eq!(v.read_array::<u64>("ids").unwrap(), ids);
         let at = v.manifest().unwrap().entries()[0].offset >> v.block_shift();
-        v.put_blocks(at, &[0; 512]).unwrap();
+        v.disk().put_blocks(at, &[0; 512]).unwrap();
         assert!(v.read_array::<u64>("ids").unwrap_err().to_string().contains("is damaged"));
         // Writes of the host count as changes, too.
         v.write_bytes((at << v.block_shift()) + 3, b"x").unwrap();
@@ -253,7 +253,7 @@ fn every_flush_ends_the_mark_of_the_writes_before() {
             v.flush().unwrap();
         }
         // The devices have no mark of this content.
-        assert!(!v.current().unwrap().interrupted, "{drives} {copies} {page_checksums}");
+        assert!(!v.contents().current().unwrap().interrupted, "{drives} {copies} {page_checksums}");
         add(&v, "more");
         drop((ids, cache));
         let v = open_again(v, open);

@@ -8,10 +8,9 @@
 //! to it as to the others, nothing is read from it, and the content that makes it a member is published at the end.
 
 use super::StorageError;
-use super::newest::Identity;
-use super::page_checksums::UNIT;
+use super::disk::Disk;
 use super::stripe::Piece;
-use super::volume::{Inner, Volume};
+use super::unit_checksums::UNIT;
 use crate::engine::abi;
 use crate::memory::{MemoryError, Region};
 use crate::nvme::{Controller, NvmeError, Ready};
@@ -40,7 +39,7 @@ pub struct LostCopy {
     pub reason: String,
 }
 
-/// Redundancy of a replicated volume: [`Volume::redundancy`].
+/// Redundancy of a replicated volume: [`Volume::redundancy`](super::Volume::redundancy).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Redundancy {
@@ -52,7 +51,7 @@ pub struct Redundancy {
     pub redirected_reads: u64,
     /// Blocks that were written back to a copy that could not read them.
     pub repaired_blocks: u64,
-    /// Failed reads whose blocks are not written back yet ([`Volume::repair`]).
+    /// Failed reads whose blocks are not written back yet ([`Volume::repair`](super::Volume::repair)).
     pub pending_repairs: u64,
 }
 
@@ -87,8 +86,6 @@ pub(super) struct Copies {
     pub(super) pending: Mutex<BTreeSet<(usize, u64, u64)>>,
     /// Copies that receive the data which they lack, a bit for each.
     receiving: AtomicU32,
-    /// Content that was last found or stored.
-    pub(super) known: Mutex<Option<Identity>>,
     /// Writes of the host hold it shared. A repair holds it exclusively, so that it does not overwrite new data with
     /// old.
     writes: RwLock<()>,
@@ -183,7 +180,7 @@ fn failed(e: &StorageError) -> Option<Failed> {
     }
 }
 
-impl Inner {
+impl Disk {
     fn is_in_use(&self, device: usize) -> Result<bool, MemoryError> {
         Ok(self.shared.get::<u32>(device_at(device) + offset_of!(abi::Device, max_blocks))? != 0)
     }
@@ -252,7 +249,7 @@ impl Inner {
     }
 }
 
-impl Inner {
+impl Disk {
     /// Takes a copy that responds into use again, unless a write was made without it.
     pub(super) fn take_in(&self, device: usize) -> Result<(), MemoryError> {
         let at = device_at(device);
@@ -273,7 +270,7 @@ impl Inner {
 /// Copies that receive data while this value exists. If a kernel writes meanwhile, they lack that (`wb_device.missed`).
 #[derive(Debug)]
 pub(super) struct Receiving<'a> {
-    volume: &'a Volume,
+    disk: &'a Disk,
     copies: u32,
 }
 
@@ -281,60 +278,60 @@ impl Receiving<'_> {
     /// Ends receiving, and takes those of `copies` into use that lack nothing. Takes none while kernels run. Returns the
     /// copies that are in use again.
     pub(super) fn take_in(mut self, copies: u32) -> Result<Vec<usize>, StorageError> {
-        let inner = &self.volume.0;
-        let is_idle = inner.engine.is_idle();
-        let whole = if is_idle { inner.written()? & self.copies & copies } else { 0 };
-        inner.copies.receiving.fetch_and(!self.copies, Ordering::AcqRel);
+        let disk = self.disk;
+        let is_idle = disk.engine.is_idle();
+        let whole = if is_idle { disk.written()? & self.copies & copies } else { 0 };
+        disk.copies.receiving.fetch_and(!self.copies, Ordering::AcqRel);
         self.copies &= !whole;
-        let whole = inner.members(whole);
-        whole.iter().try_for_each(|device| inner.take_in(*device))?;
+        let whole = disk.members(whole);
+        whole.iter().try_for_each(|device| disk.take_in(*device))?;
         Ok(whole)
     }
 }
 
 impl Drop for Receiving<'_> {
     fn drop(&mut self) {
-        self.volume.0.copies.receiving.fetch_and(!self.copies, Ordering::AcqRel);
+        self.disk.copies.receiving.fetch_and(!self.copies, Ordering::AcqRel);
         // Memory that cannot be written cannot be used by kernels either.
-        let _ = self.volume.0.set_missed(self.copies);
+        let _ = self.disk.set_missed(self.copies);
     }
 }
 
-impl Volume {
+impl Disk {
     /// Returns the copies that are left out and respond.
     pub(super) fn responding(&self) -> Result<Vec<usize>, StorageError> {
-        let used = self.0.in_use()?;
-        let left_out = (0..self.0.drives.len()).filter(|d| !used.contains(d));
-        Ok(left_out.filter(|d| self.0.drives[*d].lock().check().is_ok()).collect())
+        let used = self.in_use()?;
+        let left_out = (0..self.drives.len()).filter(|d| !used.contains(d));
+        Ok(left_out.filter(|d| self.drives[*d].lock().check().is_ok()).collect())
     }
 
     /// Makes copies that are left out receive what the host writes from now on. No copy does if others do already.
     pub(super) fn receive(&self, copies: &[usize]) -> Result<Receiving<'_>, StorageError> {
         let wanted = copies.iter().fold(0, |all, device| all | 1 << device);
-        let receiving = &self.0.copies.receiving;
+        let receiving = &self.copies.receiving;
         let is_free = receiving.compare_exchange(0, wanted, Ordering::AcqRel, Ordering::Acquire).is_ok();
-        let receiving = Receiving { volume: self, copies: if is_free { wanted } else { 0 } };
-        for device in self.0.members(receiving.copies) {
-            self.0.shared.set(device_at(device) + offset_of!(abi::Device, missed), 0u32)?;
+        let receiving = Receiving { disk: self, copies: if is_free { wanted } else { 0 } };
+        for device in self.members(receiving.copies) {
+            self.shared.set(device_at(device) + offset_of!(abi::Device, missed), 0u32)?;
         }
         Ok(receiving)
     }
 
     /// Reads a piece from the copy that it names, or from another copy if that read fails.
     pub(super) fn read_copy(&self, piece: &Piece, out: &mut [u8]) -> Result<(), StorageError> {
-        let used = self.0.in_use()?;
+        let used = self.in_use()?;
         let start = used.iter().position(|d| *d >= piece.device).unwrap_or(0);
         let mut errors: Vec<(usize, StorageError)> = Vec::new();
         for device in (0..used.len()).map(|i| used[(start + i) % used.len()]) {
             match self.with_queue(device, |q, ns| q.read(ns, piece.lba, out)) {
                 Ok(()) => {
                     if !errors.is_empty() {
-                        self.0.counters.redirected();
+                        self.counters.redirected();
                     }
                     for (bad, e) in errors {
                         match failed(&e) {
-                            Some(Failed::Device) => drop(self.0.leave_out(bad, e.to_string(), false)?),
-                            _ => drop(self.0.copies.pending.lock().insert((bad, piece.lba, piece.blocks))),
+                            Some(Failed::Device) => drop(self.leave_out(bad, e.to_string(), false)?),
+                            _ => drop(self.copies.pending.lock().insert((bad, piece.lba, piece.blocks))),
                         }
                     }
                     return Ok(());
@@ -348,10 +345,10 @@ impl Volume {
 
     /// Writes a piece to every copy in use. Copies that fail the write are left out if another copy completes it.
     pub(super) fn write_copies(&self, piece: &Piece, data: &[u8]) -> Result<(), StorageError> {
-        let _shared = self.0.copies.writes.read();
-        let written = self.0.written()?;
-        self.0.set_missed(!written)?;
-        let copies = self.0.members(written);
+        let _shared = self.copies.writes.read();
+        let written = self.written()?;
+        self.set_missed(!written)?;
+        let copies = self.members(written);
         self.on_copies("write", piece, copies, |device| self.with_queue(device, |q, ns| q.write(ns, piece.lba, data)))
     }
 
@@ -367,7 +364,7 @@ impl Volume {
         let work = |device| Ok((device, work(device)));
         let mut errors = Vec::new();
         let (mut taken, mut other) = (false, None);
-        let used = self.0.in_use()?;
+        let used = self.in_use()?;
         for (device, outcome) in super::host_io::in_parallel(copies, work)? {
             match outcome {
                 Ok(()) => taken |= used.contains(&device),
@@ -381,7 +378,7 @@ impl Volume {
             None if !taken => Err(self.no_copy(what, piece, errors)),
             None => {
                 for (device, e) in errors {
-                    self.0.leave_out(device, format!("{what} failed: {e}"), true)?;
+                    self.leave_out(device, format!("{what} failed: {e}"), true)?;
                 }
                 Ok(())
             }
@@ -389,26 +386,21 @@ impl Volume {
     }
 
     fn no_copy(&self, what: &'static str, piece: &Piece, errors: Vec<(usize, StorageError)>) -> StorageError {
-        let errors = errors.into_iter().map(|(d, e)| format!("{}: {e}", self.0.names[d])).collect();
+        let errors = errors.into_iter().map(|(d, e)| format!("{}: {e}", self.names[d])).collect();
         StorageError::NoCopy { what, device: self.name().to_owned(), first: piece.lba, blocks: piece.blocks, errors }
     }
 
     /// Returns the redundancy of the volume: the copies that are left out, and the number of reads that another copy
     /// completed.
-    ///
-    /// # Errors
-    ///
-    /// [`StorageError::Memory`] if the counters cannot be read.
-    pub fn redundancy(&self) -> Result<Redundancy, StorageError> {
-        let inner = &self.0;
+    pub(super) fn redundancy(&self) -> Result<Redundancy, StorageError> {
         if !self.is_replicated() {
             return Ok(Redundancy { copies: 1, ..Redundancy::default() });
         }
-        let used = inner.in_use()?;
-        let reasons = inner.copies.reasons.lock().clone();
+        let used = self.in_use()?;
+        let reasons = self.copies.reasons.lock().clone();
         let mut lost = Vec::new();
-        for device in (0..inner.drives.len()).filter(|d| !used.contains(d)) {
-            let gone = inner.shared.get::<u32>(device_at(device) + offset_of!(abi::Device, gone))? != 0;
+        for device in (0..self.drives.len()).filter(|d| !used.contains(d)) {
+            let gone = self.shared.get::<u32>(device_at(device) + offset_of!(abi::Device, gone))? != 0;
             let known = reasons.get(device).cloned().flatten();
             let reason = match known {
                 Some(reason) => reason,
@@ -418,12 +410,12 @@ impl Volume {
                         .to_owned()
                 }
             };
-            lost.push(LostCopy { device, name: inner.names[device].clone(), reason });
+            lost.push(LostCopy { device, name: self.names[device].clone(), reason });
         }
-        let stats = inner.counters.read()?;
-        let pending = u64::from(inner.integrity.repairs()?.0) + inner.copies.pending.lock().len() as u64;
+        let stats = self.counters.read()?;
+        let pending = u64::from(self.integrity.repairs()?.0) + self.copies.pending.lock().len() as u64;
         Ok(Redundancy {
-            copies: inner.drives.len(),
+            copies: self.drives.len(),
             lost,
             redirected_reads: stats.redirects,
             repaired_blocks: stats.repairs,
@@ -432,31 +424,24 @@ impl Volume {
     }
 
     /// Writes blocks that one copy could not read, and another copy could, back to the first copy. A copy that fails
-    /// this write is left out. Does nothing while kernels run, since it could undo their writes. [`Volume::flush`]
-    /// calls it.
-    ///
-    /// # Errors
-    ///
-    /// [`StorageError::NoCopy`] if no copy can read the blocks any more; [`StorageError::Memory`] if the list of
-    /// repairs cannot be read.
-    pub fn repair(&self) -> Result<(), StorageError> {
-        let inner = &self.0;
-        if !self.is_replicated() || !inner.engine.is_idle() {
+    /// this write is left out. Does nothing while kernels run, since it could undo their writes.
+    pub(super) fn repair(&self) -> Result<(), StorageError> {
+        if !self.is_replicated() || !self.engine.is_idle() {
             return Ok(());
         }
         let _alone = self.without_writes();
-        let (_, entered) = inner.integrity.repairs()?;
-        let mut pending = std::mem::take(&mut *inner.copies.pending.lock());
+        let (_, entered) = self.integrity.repairs()?;
+        let mut pending = std::mem::take(&mut *self.copies.pending.lock());
         pending.extend(entered.iter().map(|r| (r.device as usize, r.lba, u64::from(r.blocks))));
-        inner.integrity.clear_repairs()?;
-        let used = inner.in_use()?;
+        self.integrity.clear_repairs()?;
+        let used = self.in_use()?;
         for (device, lba, blocks) in pending {
-            let range = lba.checked_add(blocks).is_some_and(|end| end <= inner.blocks);
+            let range = lba.checked_add(blocks).is_some_and(|end| end <= self.blocks);
             if !used.contains(&device) || !range {
                 continue;
             }
             if self.repair_blocks(device, lba, blocks)? {
-                inner.counters.repaired(blocks);
+                self.counters.repaired(blocks);
             }
         }
         Ok(())
@@ -465,24 +450,23 @@ impl Volume {
     /// Writes blocks of another copy to one copy, unless they can be read there meanwhile, or the other copy is damaged
     /// too. Returns true if they were written.
     fn repair_blocks(&self, device: usize, lba: u64, blocks: u64) -> Result<bool, StorageError> {
-        let inner = &self.0;
         // Page checksums cover whole units.
-        let unit = (UNIT as u64 >> inner.block_shift).max(1);
-        let (lba, end) = (lba / unit * unit, (lba + blocks).next_multiple_of(unit).min(inner.blocks));
-        let (offset, blocks) = (lba << inner.block_shift, end - lba);
-        let mut data = vec![0; (blocks << inner.block_shift) as usize];
+        let unit = (UNIT as u64 >> self.block_shift).max(1);
+        let (lba, end) = (lba / unit * unit, (lba + blocks).next_multiple_of(unit).min(self.blocks));
+        let (offset, blocks) = (lba << self.block_shift, end - lba);
+        let mut data = vec![0; (blocks << self.block_shift) as usize];
         let mut own = data.clone();
-        let from = Piece { device: (device + 1) % inner.drives.len(), lba, at: 0, blocks };
+        let from = Piece { device: (device + 1) % self.drives.len(), lba, at: 0, blocks };
         self.read_copy(&from, &mut data)?;
-        if !self.wrong_units(offset, &data)?.is_empty() {
+        if !self.page_checksums.wrong_units(offset, &data)?.is_empty() {
             tracing::warn!(volume = self.name(), block = lba, blocks, "not repaired: the other copy is damaged too");
             return Ok(false);
         }
         let is_read = self.with_queue(device, |q, ns| q.read(ns, lba, &mut own)).is_ok();
-        if is_read && self.wrong_units(offset, &own)?.is_empty() {
+        if is_read && self.page_checksums.wrong_units(offset, &own)?.is_empty() {
             if own != data {
                 tracing::warn!(
-                    device = inner.names[device],
+                    device = self.names[device],
                     block = lba,
                     blocks,
                     "not repaired: the copies differ, and nothing tells which is right; verify the volume"
@@ -495,7 +479,7 @@ impl Volume {
 
     /// Blocks writes of the host to copies until the guard is dropped.
     pub(super) fn without_writes(&self) -> RwLockWriteGuard<'_, ()> {
-        self.0.copies.writes.write()
+        self.copies.writes.write()
     }
 
     /// Writes data of another copy to one copy. If the write fails, leaves the copy out and returns false.
@@ -503,7 +487,7 @@ impl Volume {
         match self.with_queue(device, |q, ns| q.write(ns, lba, data)) {
             Ok(()) => Ok(true),
             Err(e) if failed(&e).is_some() => {
-                self.0.leave_out(device, format!("a repair failed: {e}"), true)?;
+                self.leave_out(device, format!("a repair failed: {e}"), true)?;
                 Ok(false)
             }
             Err(e) => Err(e),

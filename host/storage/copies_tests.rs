@@ -239,7 +239,7 @@ fn a_block_that_can_be_read_again_is_not_overwritten() {
     let pair = Pair::new(Some(1));
     let v = pair.open(LandingChoice::Direct, [""; 2]);
     let blocks = &CHUNKS[1];
-    v.0.copies.pending.lock().insert((0, blocks.start as u64, blocks.len() as u64));
+    v.disk().copies.pending.lock().insert((0, blocks.start as u64, blocks.len() as u64));
     v.flush().unwrap();
     let r = v.redundancy().unwrap();
     assert!(r.repaired_blocks == 0 && r.pending_repairs == 0 && r.lost.is_empty(), "{r}");

@@ -1,9 +1,9 @@
 //! Reads and writes by the host itself: for loading, for manifests, for checks.
 
 use super::StorageError;
+use super::disk::Disk;
 use super::drive::Drive;
 use super::stripe::Piece;
-use super::volume::Volume;
 use crate::engine::EngineError;
 use crate::nvme::{HostQueue, HostQueueOptions, NvmeError, RecoveryPolicy, RetryBudget};
 use crate::wire::nvme::status;
@@ -67,24 +67,17 @@ impl HostSide {
     }
 }
 
-impl Volume {
+impl Disk {
     /// Reads whole blocks from block `first` on. The length of `out` must be a multiple of the block size.
-    ///
-    /// # Errors
-    /// * [`StorageError::Option`] if `out` is not whole blocks, and [`StorageError::Range`] if they are not within the
-    ///   volume.
-    /// * [`StorageError::Nvme`] if a device fails the command, on a replicated volume [`StorageError::NoCopy`] if every
-    ///   copy does.
-    /// * [`StorageError::NoPath`] if running kernels have all queue pairs of a controller.
-    pub fn read_blocks(&self, first: u64, out: &mut [u8]) -> Result<(), StorageError> {
+    pub(super) fn read_blocks(&self, first: u64, out: &mut [u8]) -> Result<(), StorageError> {
         let blocks = self.check_range(first, out.len())?;
-        if self.0.stripe.devices == 1 {
+        if self.stripe.devices == 1 {
             return self.with_queue(0, |q, ns| q.read(ns, first, out));
         }
-        if self.0.stripe.replicated {
+        if self.stripe.replicated {
             let mut shares = Vec::new();
             let mut rest = out;
-            for piece in self.0.stripe.shares(first, blocks) {
+            for piece in self.stripe.shares(first, blocks) {
                 let (part, later) = rest.split_at_mut(self.span(&piece).len());
                 shares.push((piece, part));
                 rest = later;
@@ -109,26 +102,13 @@ impl Volume {
         Ok(())
     }
 
-    /// Writes whole blocks from block `first` on. The length of `data` must be a multiple of the block size. The blocks
-    /// are on the medium after [`Volume::flush`].
-    ///
-    /// # Errors
-    /// As for [`Volume::read_blocks`]; also [`StorageError::NoSpace`] if the file system below a device is full, and
-    /// [`StorageError::Memory`] if the page checksums cannot be updated.
-    pub fn write_blocks(&self, first: u64, data: &[u8]) -> Result<(), StorageError> {
-        let blocks = self.check_range(first, data.len())?;
-        self.announce(first, blocks)?;
-        self.put_blocks(first, data)?;
-        self.store_checksums(first, data)
-    }
-
-    /// Writes whole blocks that belong to no array of the manifest.
+    /// Writes whole blocks from block `first` on, past the mark and the page checksums.
     pub(super) fn put_blocks(&self, first: u64, data: &[u8]) -> Result<(), StorageError> {
         let blocks = self.check_range(first, data.len())?;
-        if self.0.stripe.devices == 1 {
+        if self.stripe.devices == 1 {
             return self.with_queue(0, |q, ns| q.write(ns, first, data));
         }
-        if self.0.stripe.replicated {
+        if self.stripe.replicated {
             return self.write_copies(&Piece { device: 0, lba: first, at: 0, blocks }, data);
         }
         let pieces = self.pieces(first, blocks);
@@ -142,10 +122,7 @@ impl Volume {
     }
 
     /// Reads bytes from any byte offset of the volume.
-    ///
-    /// # Errors
-    /// As for [`Volume::read_blocks`].
-    pub fn read_bytes(&self, offset: u64, out: &mut [u8]) -> Result<(), StorageError> {
+    pub(super) fn read_bytes(&self, offset: u64, out: &mut [u8]) -> Result<(), StorageError> {
         let block = self.block_bytes() as u64;
         let within = (offset % block) as usize;
         if within == 0 && out.len().is_multiple_of(block as usize) {
@@ -164,52 +141,8 @@ impl Volume {
         Ok(())
     }
 
-    /// Writes bytes at any byte offset of the volume. Partly covered blocks are read first, so nobody else may write to
-    /// these blocks meanwhile.
-    ///
-    /// # Errors
-    /// As for [`Volume::write_blocks`].
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use warpbell::engine::Engine;
-    /// use warpbell::storage::{Drive, OverwritePolicy, Volume};
-    ///
-    /// let engine = Engine::cpu()?;
-    /// let drive = Drive::create("soft:mem", 1 << 20, &OverwritePolicy::none())?;
-    /// let volume = Volume::on(&engine, [drive]).build()?;
-    ///
-    /// volume.write_bytes(100, b"any offset, any length")?;
-    /// let mut text = [0; 10];
-    /// volume.read_bytes(104, &mut text)?;
-    /// assert_eq!(&text, b"offset, an");
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn write_bytes(&self, offset: u64, data: &[u8]) -> Result<(), StorageError> {
-        let block = self.block_bytes();
-        let (mut at, mut rest) = (offset, data);
-        while !rest.is_empty() {
-            let skip = (at % block as u64) as usize;
-            let first = at / block as u64;
-            if skip == 0 && rest.len() >= block {
-                let (now, later) = rest.split_at(rest.len() / block * block);
-                self.write_blocks(first, now)?;
-                (at, rest) = (at + now.len() as u64, later);
-                continue;
-            }
-            let n = rest.len().min(block - skip);
-            let mut whole = vec![0; block];
-            self.read_blocks(first, &mut whole)?;
-            whole[skip..skip + n].copy_from_slice(&rest[..n]);
-            self.write_blocks(first, &whole)?;
-            (at, rest) = (at + n as u64, &rest[n..]);
-        }
-        Ok(())
-    }
-
     /// Returns the number of blocks, if the range consists of whole blocks of the volume.
-    fn check_range(&self, first: u64, bytes: usize) -> Result<u64, StorageError> {
+    pub(super) fn check_range(&self, first: u64, bytes: usize) -> Result<u64, StorageError> {
         let block = self.block_bytes();
         if !bytes.is_multiple_of(block) {
             return Err(StorageError::Option(format!("{bytes} bytes are not whole blocks of {block}")));
@@ -227,8 +160,8 @@ impl Volume {
 
     /// Returns the pieces on each device of a stripe. Pieces of one device are consecutive there.
     pub(super) fn pieces(&self, first: u64, blocks: u64) -> Vec<Vec<Piece>> {
-        let mut by_device = vec![Vec::new(); self.0.drives.len()];
-        self.0.stripe.pieces(first, blocks).for_each(|p| by_device[p.device].push(p));
+        let mut by_device = vec![Vec::new(); self.drives.len()];
+        self.stripe.pieces(first, blocks).for_each(|p| by_device[p.device].push(p));
         by_device
     }
 
@@ -244,8 +177,8 @@ impl Volume {
 
     /// Returns the recovery policy. The grace for an aborted command is at most the deadline of a command.
     pub(super) fn policy(&self) -> RecoveryPolicy {
-        let policy = *self.0.host.policy.lock();
-        RecoveryPolicy { abort_grace: policy.abort_grace.min(self.0.engine.deadline()), ..policy }
+        let policy = *self.host.policy.lock();
+        RecoveryPolicy { abort_grace: policy.abort_grace.min(self.engine.deadline()), ..policy }
     }
 
     /// Runs `use_it` on the host's queue of a device. If there is none, borrows a queue of the kernels.
@@ -255,20 +188,20 @@ impl Volume {
         use_it: impl FnOnce(&mut HostQueue<'_>, &crate::nvme::Namespace) -> Result<T, NvmeError>,
     ) -> Result<T, StorageError> {
         let (namespace, file) = {
-            let drive = self.0.drives[device].lock();
+            let drive = self.drives[device].lock();
             (drive.namespace().clone(), drive.file().map(PathBuf::from))
         };
         let told = |outcome: Result<T, NvmeError>| outcome.map_err(|e| self.failed_command(device, e, file));
-        let deadline = self.0.engine.deadline();
+        let deadline = self.engine.deadline();
         let policy = self.policy();
         self.check_budget(device)?;
         let prepare = |queue: &mut HostQueue<'_>| {
             queue.set_deadline(deadline);
             queue.set_recovery(policy);
-            queue.set_retry_budget(&self.0.host.budget);
-            queue.stop_with(&self.0.engine);
+            queue.set_retry_budget(&self.host.budget);
+            queue.stop_with(&self.engine);
         };
-        if let Some(queue) = &self.0.host.queues[device] {
+        if let Some(queue) = &self.host.queues[device] {
             let mut queue = queue.lock();
             prepare(&mut queue);
             let outcome = use_it(&mut queue, &namespace);
@@ -276,12 +209,12 @@ impl Volume {
             self.revive(device);
             return told(outcome);
         }
-        if !self.0.engine.is_idle() {
+        if !self.engine.is_idle() {
             let reason = "running kernels use all queue pairs of its controller; finish the run first, or use one queue pair fewer";
             let (what, device) = ("host access".to_owned(), self.name().to_owned());
             return Err(StorageError::NoPath { what, device, reason: reason.to_owned(), remedies: Vec::new() });
         }
-        let mut set = self.0.sets[device].lock();
+        let mut set = self.sets[device].lock();
         let mut queue = HostQueue::on(&mut set, 0)?;
         prepare(&mut queue);
         told(use_it(&mut queue, &namespace))
@@ -290,7 +223,7 @@ impl Volume {
     /// Fails for a device that left a command without completion when less than a deadline was left of the budget, until
     /// a deadline is regained.
     fn check_budget(&self, device: usize) -> Result<(), StorageError> {
-        let (host, engine) = (&self.0.host, &self.0.engine);
+        let (host, engine) = (&self.host, &self.engine);
         let Some(command) = host.given_up[device].lock().clone() else { return Ok(()) };
         if engine.is_told_to_end() {
             return Err(told_to_end(engine.stopped_for()));
@@ -301,13 +234,13 @@ impl Volume {
             return Ok(());
         }
         let allowed = RetryBudget::whole(deadline);
-        Err(NvmeError::BudgetExhausted { device: self.0.names[device].clone(), command, allowed }.into())
+        Err(NvmeError::BudgetExhausted { device: self.names[device].clone(), command, allowed }.into())
     }
 
     /// Turns the error of a command into that of the volume. Notes a device that did not complete it, if nothing is left
     /// of the budget.
     fn failed_command(&self, device: usize, e: NvmeError, file: Option<PathBuf>) -> StorageError {
-        let (host, engine) = (&self.0.host, &self.0.engine);
+        let (host, engine) = (&self.host, &self.engine);
         if let Some(command) = e.uncompleted() {
             let is_told = engine.is_told_to_end();
             if is_told || host.budget.left(Instant::now(), engine.deadline()) < engine.deadline() {
@@ -322,14 +255,14 @@ impl Volume {
 
     /// Creates the kernels' queues again if a controller reset removed them and no kernel runs.
     fn revive(&self, device: usize) {
-        if !self.0.engine.is_idle() {
+        if !self.engine.is_idle() {
             return;
         }
-        let mut set = self.0.sets[device].lock();
+        let mut set = self.sets[device].lock();
         if set.is_stale()
             && let Err(e) = set.reset()
         {
-            tracing::warn!(device = self.0.names[device], error = %e, "queues for kernels were not created again");
+            tracing::warn!(device = self.names[device], error = %e, "queues for kernels were not created again");
         }
     }
 }
@@ -391,6 +324,7 @@ pub(super) fn in_parallel<I: Send, T: Send>(
 mod tests {
     use super::*;
     use crate::engine::Engine;
+    use crate::storage::Volume;
     use std::time::Duration;
 
     fn volume(specs: &[&str]) -> Volume {
@@ -452,18 +386,18 @@ mod tests {
         assert!(*waited < Duration::from_secs(10), "{e}");
         assert!(e.to_string().contains("read of 1 block(s) at LBA 0"), "{e}");
         v.recover().unwrap();
-        let told = |v: &Volume| v.with_queue(0, |queue, _| Ok(queue.deadline())).unwrap();
-        assert_eq!((told(&v), v.policy().abort_grace), (Duration::from_millis(200), Duration::from_millis(200)));
+        let told = |v: &Volume| v.disk().with_queue(0, |queue, _| Ok(queue.deadline())).unwrap();
+        assert_eq!((told(&v), v.disk().policy().abort_grace), (Duration::from_millis(200), Duration::from_millis(200)));
         engine.set_deadline(Duration::from_secs(30)).unwrap();
         assert_eq!(
-            (told(&v), v.policy().abort_grace),
+            (told(&v), v.disk().policy().abort_grace),
             (Duration::from_secs(30), RecoveryPolicy::default().abort_grace)
         );
         // CAP.TO is five seconds here: admin commands get at least that, and more where the volume was given more.
         for (given, admin) in [(1, 5), (30, 30)] {
             v.set_deadline(Duration::from_secs(given)).unwrap();
             assert_eq!(told(&v), Duration::from_secs(given));
-            assert_eq!(v.0.drives[0].lock().controller().command_deadline(), Duration::from_secs(admin));
+            assert_eq!(v.disk().drives[0].lock().controller().command_deadline(), Duration::from_secs(admin));
         }
     }
 

@@ -2,13 +2,14 @@
 
 use super::StorageError;
 use super::checksum::Checksum;
+use super::contents::Contents;
 use super::copies::Receiving;
 use super::error::size;
 use super::manifest::{ARRAY_ALIGN, Element, ElementType, Entry, MANIFEST_BYTES, Manifest, ManifestError};
-use super::page_checksums::{NewTable, TablePlace, UNIT};
+use super::page_checksums::{NewTable, TablePlace};
 use super::stripe::Stripe;
 use super::superblock::{Layout, Superblock};
-use super::volume::Volume;
+use super::unit_checksums::UNIT;
 use crate::engine::EngineError;
 
 /// Bytes that are gathered into one write.
@@ -131,51 +132,38 @@ impl Plan {
     }
 }
 
-impl Volume {
+impl Contents {
     /// Begins to store arrays. The new manifest is written when all arrays are complete. If both fit, the volume keeps
     /// its old content until then ([`VolumeWriter::keeps_old`]). Otherwise this call erases the old content. `what`
     /// names the data in errors, as in `the graph`.
-    ///
-    /// Copies that are left out and respond receive the new data, too. They are in use again after
-    /// [`VolumeWriter::finish`].
-    ///
-    /// # Errors
-    /// * [`StorageError::Nvme`] or [`StorageError::Unread`] if superblocks cannot be read, so that it is unknown what is
-    ///   stored there, unless the overwrite policy names every device.
-    /// * [`StorageError::Capacity`] if the volume is too small.
-    /// * [`StorageError::Manifest`] if the plan has too many arrays, or one with a bad name or size.
-    /// * [`StorageError::NoPath`] if there is no memory for the page checksums, or running kernels have all queue pairs
-    ///   of a controller.
-    /// * [`StorageError::Nvme`], on a replicated volume [`StorageError::NoCopy`], if devices fail commands.
-    /// * [`StorageError::File`] if the system gives no random numbers for the volume's UUID.
-    pub fn store(&self, mut plan: Plan, what: &str) -> Result<VolumeWriter<'_>, StorageError> {
-        let manifest = |source| StorageError::Manifest { device: self.name().to_owned(), source };
+    pub(super) fn store(&self, mut plan: Plan, what: &str) -> Result<VolumeWriter<'_>, StorageError> {
+        let manifest = |source| StorageError::Manifest { device: self.disk.name().to_owned(), source };
         let mut checked = Manifest::new(plan.entries.clone()).map_err(manifest)?;
         let layout = self.layout();
         let found = match self.find_content() {
             Ok(found) => Some(found),
             // There is nothing that could be kept.
             Err(StorageError::Manifest { .. }) => None,
-            Err(_) if self.0.drives.iter().all(|d| d.lock().may_be_overwritten()) => None,
+            Err(_) if self.disk.drives.iter().all(|d| d.lock().may_be_overwritten()) => None,
             Err(e) => return Err(e),
         };
-        let old = found.as_ref().filter(|c| c.block.manifest.check_fits(self.bytes()).is_ok());
+        let old = found.as_ref().filter(|c| c.block.manifest.check_fits(self.disk.bytes()).is_ok());
         let had_checksums = old.is_some_and(|c| c.block.manifest.checksum_table().is_some());
-        plan.page_checksums = self.0.use_page_checksums.unwrap_or(plan.page_checksums || had_checksums);
+        plan.page_checksums = self.use_page_checksums.unwrap_or(plan.page_checksums || had_checksums);
         let needs = plan.end_from(layout.data_start());
-        if needs > self.bytes() {
+        if needs > self.disk.bytes() {
             return Err(StorageError::Capacity {
-                device: self.name().to_owned(),
-                holds: self.bytes(),
+                device: self.disk.name().to_owned(),
+                holds: self.disk.bytes(),
                 what: what.to_owned(),
                 needs,
                 next: format!("give a device or file of {} or more", size(needs)),
             });
         }
-        let (first, keeps_old) = plan.place(layout, self.bytes(), old.map(|c| &c.block.manifest));
+        let (first, keeps_old) = plan.place(layout, self.disk.bytes(), old.map(|c| &c.block.manifest));
         checked.move_by(first - MANIFEST_BYTES as u64).map_err(manifest)?;
         // The new data is complete, so copies that only lack old data may receive it.
-        let receiving = self.receive(&self.ready_to_receive()?)?;
+        let receiving = self.disk.receive(&self.ready_to_receive()?)?;
         let mut found = found.map(|c| (c.block.uuid, c.latest, c.slot));
         if !keeps_old {
             // The old manifest must not describe data that is being overwritten.
@@ -190,14 +178,14 @@ impl Volume {
             })?,
         };
         let generation = found.map_or(0, |(_, latest, _)| latest) + 1;
-        let keeps_slot = keeps_old || self.is_replicated();
+        let keeps_slot = keeps_old || self.disk.is_replicated();
         let slot = found.filter(|_| keeps_slot).map_or(0, |(.., slot)| 1 - slot);
         let arrays = checked.entries().iter().map(Filling::new).collect();
         let place = plan.page_checksums.then(|| TablePlace::behind(checked.arrays_end()));
         let checksums = place.map(|place| self.new_table(place)).transpose()?;
         let next = Superblock { uuid, generation, layout, index: 0, members: 0, manifest: checked };
         let receiving = Some(receiving);
-        Ok(VolumeWriter { volume: self, arrays, checksums, next, slot, keeps_old, beside: None, receiving })
+        Ok(VolumeWriter { contents: self, arrays, checksums, next, slot, keeps_old, beside: None, receiving })
     }
 
     /// Returns the copies that are left out and can hold new content. Superblocks of a copy that cannot be read, or are
@@ -207,31 +195,28 @@ impl Volume {
             let is_whole = |v: &Self| v.head(device).is_ok_and(|h| h.is_zero() || h.newest().is_ok());
             is_whole(self) || (self.erase_head(device).is_ok() && is_whole(self))
         };
-        Ok(self.responding()?.into_iter().filter(|d| is_ready(*d)).collect())
+        Ok(self.disk.responding()?.into_iter().filter(|d| is_ready(*d)).collect())
     }
 
     /// Erases the content. Copies that are written to keep its UUID and a later generation without arrays, so that a copy
     /// which is left out stays outdated. Returns these and the slot.
     fn erase(&self, found: Option<Predecessor>, layout: Layout) -> Result<Option<Predecessor>, StorageError> {
-        let Some((uuid, latest, slot)) = found.filter(|_| self.is_replicated()) else {
+        let Some((uuid, latest, slot)) = found.filter(|_| self.disk.is_replicated()) else {
             self.erase_content()?;
             return Ok(found);
         };
-        *self.0.content.lock() = None;
-        self.0.integrity.set_pending(false)?;
+        *self.content.lock() = None;
+        self.disk.integrity.set_pending(false)?;
         self.close_page_checksums()?;
         let manifest = Manifest::default();
         let none = Superblock { uuid, generation: latest + 1, layout, index: 0, members: 0, manifest };
         self.publish(none, 1 - slot)?;
-        let erased = self.0.content.lock().as_ref().map(|c| (c.block.uuid, c.latest, c.slot));
+        let erased = self.content.lock().as_ref().map(|c| (c.block.uuid, c.latest, c.slot));
         Ok(erased)
     }
 
     /// Stores one array, in place of everything that the volume held.
-    ///
-    /// # Errors
-    /// As for [`Volume::store`] and [`VolumeWriter::finish`].
-    pub fn store_array<T: Element>(&self, name: &str, values: &[T]) -> Result<Manifest, StorageError> {
+    pub(super) fn store_array<T: Element>(&self, name: &str, values: &[T]) -> Result<Manifest, StorageError> {
         let plan = Plan::new().array::<T>(name, values.len() as u64);
         let mut writer = self.store(plan, &format!("array `{name}`"))?;
         writer.append(name, values)?;
@@ -243,7 +228,7 @@ impl Volume {
 #[derive(Debug)]
 #[must_use = "nothing has a name before finish"]
 pub struct VolumeWriter<'a> {
-    pub(super) volume: &'a Volume,
+    pub(super) contents: &'a Contents,
     pub(super) arrays: Vec<Filling>,
     pub(super) checksums: Option<NewTable>,
     pub(super) next: Superblock,
@@ -257,7 +242,7 @@ pub struct VolumeWriter<'a> {
 
 /// Destination of the data of all arrays.
 struct Target<'a> {
-    volume: &'a Volume,
+    contents: &'a Contents,
     checksums: &'a mut Option<NewTable>,
 }
 
@@ -317,12 +302,12 @@ impl Filling {
     }
 
     fn write(&mut self, to: &mut Target<'_>, blocks: &[u8]) -> Result<(), StorageError> {
-        let Target { volume, checksums } = to;
-        if volume.engine().is_cancelled() {
+        let Target { contents, checksums } = to;
+        if contents.disk.engine.is_cancelled() {
             return Err(EngineError::Cancelled.into());
         }
         let at = self.entry.offset + self.written;
-        volume.put_blocks(at >> volume.block_shift(), blocks)?;
+        contents.disk.put_blocks(at >> contents.disk.block_shift(), blocks)?;
         if let Some(table) = checksums {
             table.take(at, blocks);
         }
@@ -333,7 +318,7 @@ impl Filling {
     /// Writes the gathered bytes, padded with zeros to a whole block, or to a whole unit of page checksums. The next
     /// array begins behind that.
     fn finish(&mut self, to: &mut Target<'_>) -> Result<(), StorageError> {
-        let whole = if to.checksums.is_some() { UNIT } else { to.volume.block_bytes() };
+        let whole = if to.checksums.is_some() { UNIT } else { to.contents.disk.block_bytes() };
         let bytes = self.gathered.len();
         self.gathered.resize(bytes.next_multiple_of(whole), 0);
         let rest = std::mem::take(&mut self.gathered);
@@ -351,7 +336,7 @@ impl VolumeWriter<'_> {
     /// # Errors
     /// * [`StorageError::Manifest`] if the plan has no such array, or one of another type.
     /// * [`StorageError::Count`] if the array gets more elements than planned.
-    /// * [`StorageError::Engine`] if the engine was cancelled; otherwise as for [`Volume::write_blocks`].
+    /// * [`StorageError::Engine`] if the engine was cancelled; otherwise as for [`Volume::write_blocks`](crate::storage::Volume::write_blocks).
     pub fn append<T: Element>(&mut self, name: &str, values: &[T]) -> Result<(), StorageError> {
         self.append_bytes(name, T::TYPE, bytemuck::cast_slice(values))
     }
@@ -370,7 +355,7 @@ impl VolumeWriter<'_> {
     /// As for [`VolumeWriter::append`].
     pub fn append_bytes(&mut self, name: &str, asked: ElementType, bytes: &[u8]) -> Result<(), StorageError> {
         let there = || self.arrays.iter().map(|a| a.entry.name.clone()).collect();
-        let wrong = |source| StorageError::Manifest { device: self.volume.name().to_owned(), source };
+        let wrong = |source| StorageError::Manifest { device: self.contents.disk.name().to_owned(), source };
         let Some(i) = self.arrays.iter().position(|a| a.entry.name == name) else {
             return Err(wrong(ManifestError::Unknown { name: name.to_owned(), there: there() }));
         };
@@ -378,7 +363,7 @@ impl VolumeWriter<'_> {
         if found != asked {
             return Err(wrong(ManifestError::Type { name: name.to_owned(), found, asked }));
         }
-        self.arrays[i].take(&mut Target { volume: self.volume, checksums: &mut self.checksums }, bytes)
+        self.arrays[i].take(&mut Target { contents: self.contents, checksums: &mut self.checksums }, bytes)
     }
 
     /// Returns true if the volume keeps its old content until [`VolumeWriter::finish`] returns, and if `finish` is
@@ -388,44 +373,44 @@ impl VolumeWriter<'_> {
     }
 
     /// Writes the remaining data, flushes, and then writes the manifest. With that the new content replaces the old, or
-    /// joins it after [`Volume::add`]. A file that was made for the volume gets its name.
+    /// joins it after [`Volume::add`](crate::storage::Volume::add). A file that was made for the volume gets its name.
     ///
     /// # Errors
     /// [`StorageError::Count`] if an array lacks elements; [`StorageError::File`] if a new file cannot get its name;
     /// otherwise as for [`VolumeWriter::append`].
     pub fn finish(mut self) -> Result<Manifest, StorageError> {
-        let volume = self.volume;
+        let contents = self.contents;
         self.arrays.iter().try_for_each(Filling::complete)?;
-        let mut to = Target { volume, checksums: &mut self.checksums };
+        let mut to = Target { contents, checksums: &mut self.checksums };
         self.arrays.iter_mut().try_for_each(|a| a.finish(&mut to))?;
         let mut entries: Vec<Entry> = self.arrays.into_iter().map(|a| a.entry).collect();
         if let Some(replaced) = &self.beside {
-            let content = volume.flushed_content()?;
-            if let (Some(new), Some(old)) = (&mut self.checksums, volume.page_checksums(&content)?) {
+            let content = contents.flushed_content()?;
+            if let (Some(new), Some(old)) = (&mut self.checksums, contents.page_checksums(&content)?) {
                 new.take_unknown(&old);
             }
             (self.next.generation, self.slot) = (content.latest + 1, 1 - content.slot);
             let others = content.block.manifest.entries().iter().filter(|e| !replaced.contains(&e.name));
             entries.splice(0..0, others.cloned());
         }
-        let mut manifest = Manifest::new(entries).map_err(|source| volume.wrong_manifest(source))?;
+        let mut manifest = Manifest::new(entries).map_err(|source| contents.wrong_manifest(source))?;
         if let Some(table) = &self.checksums {
-            volume.put_table(table)?;
+            contents.put_table(table)?;
             let extension = table.extension(&manifest);
             manifest.set_extension(extension);
         }
-        if self.beside.is_none() || volume.engine().is_idle() {
-            volume.0.integrity.clear_changed()?;
+        if self.beside.is_none() || contents.disk.engine.is_idle() {
+            contents.disk.integrity.clear_changed()?;
         }
-        volume.publish(Superblock { manifest: manifest.clone(), ..self.next }, self.slot)?;
+        contents.publish(Superblock { manifest: manifest.clone(), ..self.next }, self.slot)?;
         if let Some(receiving) = self.receiving {
-            let members = volume.0.content.lock().as_ref().map_or(0, |c| c.block.members);
+            let members = contents.content.lock().as_ref().map_or(0, |c| c.block.members);
             receiving.take_in(members)?;
         }
-        volume.keep()?;
+        contents.disk.keep()?;
         match &self.checksums {
-            Some(table) => volume.use_page_checksums(table)?,
-            None => volume.close_page_checksums()?,
+            Some(table) => contents.use_page_checksums(table)?,
+            None => contents.close_page_checksums()?,
         }
         Ok(manifest)
     }
@@ -435,7 +420,7 @@ impl VolumeWriter<'_> {
 mod tests {
     use super::*;
     use crate::engine::Engine;
-    use crate::storage::{Drive, OverwritePolicy};
+    use crate::storage::{Drive, OverwritePolicy, Volume};
 
     fn volume(specs: &[&str]) -> Volume {
         let drives = specs.iter().map(|s| Drive::open(s).unwrap());
@@ -470,7 +455,7 @@ mod tests {
         let v = volume(&["soft:mem:1M"]);
         let m = v.store_array("edges", &[1u32, 2, 3]).unwrap();
         // Changes the data without the volume's knowledge of the array.
-        v.put_blocks(m.entries()[0].offset >> v.block_shift(), &[9; 512]).unwrap();
+        v.disk().put_blocks(m.entries()[0].offset >> v.block_shift(), &[9; 512]).unwrap();
         let text = v.read_array::<u32>("edges").unwrap_err().to_string();
         assert!(text.contains("`edges` is damaged"), "{text}");
     }

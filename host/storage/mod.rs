@@ -16,9 +16,11 @@ mod choose;
 mod content;
 #[cfg(test)]
 mod content_tests;
+mod contents;
 mod copies;
 #[cfg(test)]
 mod copies_tests;
+mod disk;
 mod drive;
 mod drive_spec;
 mod error;
@@ -54,9 +56,11 @@ mod superblock;
 mod table;
 mod target;
 mod transfer;
+mod unit_checksums;
 mod untyped_array;
 mod verify;
 mod volume;
+mod writes;
 
 pub use crate::data_path::UnknownWord;
 pub use array::Array;
@@ -76,7 +80,6 @@ pub use path::{
     Doorbell, DoorbellChoice, LandingChoice, LandingPath, Path, QueueMemory, QueueMemoryChoice, WriteCaches,
     WritesOrder,
 };
-pub use recover::VolumeRecovery;
 pub use registered_region::{DataBuffer, RegisteredRegion};
 pub use stats::Stats;
 pub use stored::Stored;
@@ -92,6 +95,6 @@ pub use table::{
 pub use target::OverwritePolicy;
 pub use untyped_array::UntypedArray;
 pub use verify::{ArrayState, CheckedArray, DamagedRange, Verification};
-pub use volume::Volume;
+pub use volume::{Volume, VolumeRecovery};
 
 use registered_region::RegisteredRegions;

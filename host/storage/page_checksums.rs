@@ -1,11 +1,7 @@
-//! Checksums of pages: one for each 4096 bytes of the volume's stored arrays. Kernels compare pages that they have read
-//! with them.
+//! Checksums of pages on the medium: one for each 4096 bytes of the volume's stored arrays.
 //!
-//! Entry `i` of the table is the low half of the XXH3-64 of the 4096 bytes from byte `4096 * i` on. It is 1 where that
-//! half is 0, and 0 where the checksum is unknown. The table lies behind the arrays; an extension of the superblock has
-//! its position. Kernels use a copy of the table in memory near them, and keep the copy correct. Pages that caches
-//! write back get new checksums, as do whole units that the host writes. Data written in another way has none. A flush
-//! writes the table to the medium.
+//! The table lies behind the arrays; an extension of the superblock has its position. Kernels use a copy of the table in
+//! memory near them (`unit_checksums.rs`), which they and the host keep correct. A flush writes the table to the medium.
 //!
 //! The extension has a checksum of the arrays' entries. A table that lacks it is not used: right data would look damaged.
 //! Tables of earlier versions have none, and are used as they are. Entries between the arrays do not count, so that new
@@ -14,16 +10,12 @@
 use super::StorageError;
 use super::checksum::Checksum;
 use super::content::Content;
+use super::contents::Contents;
 use super::manifest::{ARRAY_ALIGN, Entry, Manifest, ManifestError};
 use super::superblock::Extension;
-use super::volume::Volume;
-use crate::engine::abi;
-use crate::memory::{self, MemoryError, Region};
-use std::ops::Range;
-use xxhash_rust::xxh3::xxh3_64;
+use super::unit_checksums::{UNIT, entry_of};
+use crate::memory::Place;
 
-/// Bytes that one checksum covers.
-pub(super) const UNIT: usize = abi::CHECKSUM_BYTES;
 /// Kind of the extension. Its data are the first byte of the table, the number of entries, and the XXH64 of the
 /// arrays' entries, u64 each. Earlier versions wrote no XXH64. The extension is not optional: a program that does not know it would change arrays without updating their checksums.
 pub(super) const KIND: u32 = 1;
@@ -52,11 +44,6 @@ pub(super) fn parts(entry: &Entry) -> impl Iterator<Item = Part> + use<> {
 
 /// Table entries that are read or written at a time.
 const ENTRIES_AT_ONCE: usize = 1 << 20;
-
-/// Returns the table's entry for the bytes of a unit.
-pub(super) fn entry_of(unit: &[u8]) -> u32 {
-    (xxh3_64(unit) as u32).max(1)
-}
 
 /// Position of a table on the medium.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,54 +88,21 @@ impl TablePlace {
     }
 }
 
-/// Copy of the table in memory near the kernels.
-#[derive(Debug)]
-pub(super) struct Table {
-    region: Region,
-    place: TablePlace,
-}
-
-impl Table {
-    /// Returns the range of entries for `units`, limited to the table.
-    fn clip(&self, units: &Range<u64>) -> Range<usize> {
-        let last = self.place.entries();
-        units.start.min(last) as usize..units.end.min(last) as usize
-    }
-
-    fn entries(&self, units: &Range<u64>) -> Result<Vec<u32>, MemoryError> {
-        let at = self.clip(units);
-        self.region.get_slice(at.start * size_of::<u32>(), at.len())
-    }
-
-    fn set(&self, first: u64, entries: &[u32]) -> Result<(), MemoryError> {
-        let at = self.clip(&(first..first.saturating_add(entries.len() as u64)));
-        self.region.set_slice(at.start * size_of::<u32>(), &entries[..at.len()])
-    }
-}
-
-/// The current table of a volume, and former tables that running kernels may still read.
-#[derive(Debug, Default)]
-pub(super) struct PageChecksums {
-    table: Option<Table>,
-    former: Vec<Region>,
-}
-
-impl Volume {
-    /// Returns true if kernels compare pages that they read with checksums: see [`VolumeBuilder::page_checksums`].
-    ///
-    /// [`VolumeBuilder::page_checksums`]: super::VolumeBuilder::page_checksums
-    pub fn has_page_checksums(&self) -> bool {
-        self.0.page_checksums.lock().table.is_some()
+impl Contents {
+    /// Returns true if kernels compare pages that they read with checksums: see
+    /// [`VolumeBuilder::page_checksums`](super::VolumeBuilder::page_checksums).
+    pub(super) fn has_page_checksums(&self) -> bool {
+        self.disk.page_checksums.is_open()
     }
 
     /// Gives kernels the table of the content that was found. If it has none, takes away the kernels' current table.
     pub(super) fn open_page_checksums(&self, content: &Content) -> Result<(), StorageError> {
-        let place = content.block.manifest.checksum_table().filter(|_| self.0.use_page_checksums != Some(false));
+        let place = content.block.manifest.checksum_table().filter(|_| self.use_page_checksums != Some(false));
         let Some(place) = place else { return self.close_page_checksums() };
         if content.interrupted {
             // Some checksums are of data that did not reach the medium.
             tracing::warn!(
-                volume = self.name(),
+                volume = self.disk.name(),
                 "page checksums are not used: a program ended while it changed arrays"
             );
             return self.close_page_checksums();
@@ -157,7 +111,7 @@ impl Volume {
             Some(table) => self.use_page_checksums(&table),
             None => {
                 tracing::warn!(
-                    volume = self.name(),
+                    volume = self.disk.name(),
                     "page checksums are not used: their table is damaged; a verification with repair computes it again"
                 );
                 self.close_page_checksums()
@@ -170,8 +124,8 @@ impl Volume {
         let checksum = manifest.table_checksum();
         // Damage that one read of all copies together finds may have passed at the next read.
         let mut sources = vec![None, None];
-        if self.is_replicated() {
-            sources.extend(self.0.in_use()?.into_iter().map(Some));
+        if self.disk.is_replicated() {
+            sources.extend(self.disk.in_use()?.into_iter().map(Some));
         }
         let mut table = self.new_table(place)?;
         for source in sources {
@@ -179,7 +133,7 @@ impl Volume {
                 Ok(()) if checksum.is_none_or(|sum| sum == table.checksum(manifest)) => return Ok(Some(table)),
                 Ok(()) => {}
                 Err(StorageError::Nvme(error)) if checksum.is_some() => {
-                    tracing::warn!(volume = self.name(), %error, "page checksums cannot be read");
+                    tracing::warn!(volume = self.disk.name(), %error, "page checksums cannot be read");
                 }
                 Err(StorageError::NoCopy { .. }) if checksum.is_some() => {}
                 Err(e) => return Err(e),
@@ -193,7 +147,7 @@ impl Volume {
         let mut at = table.place.at;
         for part in table.entries.chunks_mut(ENTRIES_AT_ONCE) {
             let part: &mut [u8] = bytemuck::cast_slice_mut(part);
-            let mut bytes = vec![0; part.len().next_multiple_of(self.block_bytes())];
+            let mut bytes = vec![0; part.len().next_multiple_of(self.disk.block_bytes())];
             self.read_from(copy, at, &mut bytes)?;
             at += bytes.len() as u64;
             part.copy_from_slice(&bytes[..part.len()]);
@@ -214,7 +168,7 @@ impl Volume {
         let size = super::error::size(place.entries().saturating_mul(size_of::<u32>() as u64));
         StorageError::NoPath {
             what: "page checksums".to_owned(),
-            device: self.name().to_owned(),
+            device: self.disk.name().to_owned(),
             reason: format!("their table takes {size}: {e}; open the volume without them"),
             remedies: Vec::new(),
         }
@@ -224,88 +178,23 @@ impl Volume {
     pub(super) fn use_page_checksums(&self, new: &NewTable) -> Result<(), StorageError> {
         self.close_page_checksums()?;
         let NewTable { place, entries } = new;
-        let region = self.0.engine.allocate(memory::Place::Device, size_of_val(entries.as_slice()));
+        let region = self.disk.engine.allocate(Place::Device, size_of_val(entries.as_slice()));
         let region = region.map_err(|e| self.no_table(*place, &e))?;
         region.set_slice(0, entries)?;
-        self.0.integrity.set_checksums(region.address(), entries.len() as u64)?;
-        self.0.page_checksums.lock().table = Some(Table { region, place: *place });
-        Ok(())
+        Ok(self.disk.page_checksums.open(&self.disk.integrity, region, entries.len() as u64)?)
     }
 
     /// Takes away the kernels' table. Running kernels may read it until they end.
     pub(super) fn close_page_checksums(&self) -> Result<(), StorageError> {
-        let mut held = self.0.page_checksums.lock();
-        self.0.integrity.set_checksums(0, 0)?;
-        let table = held.table.take();
-        held.former.extend(table.map(|t| t.region));
-        if self.0.engine.is_idle() {
-            held.former.clear();
-        }
-        Ok(())
-    }
-
-    /// Runs `use_it` with the table and all units that a range of blocks touches. Returns `None` if there is no table.
-    fn with_table<T>(
-        &self,
-        first: u64,
-        blocks: u64,
-        use_it: impl FnOnce(&Table, Range<u64>) -> Result<T, MemoryError>,
-    ) -> Result<Option<T>, StorageError> {
-        let held = self.0.page_checksums.lock();
-        let Some(table) = held.table.as_ref() else { return Ok(None) };
-        let (start, end) = (first << self.block_shift(), (first + blocks) << self.block_shift());
-        let units = start / UNIT as u64..end.div_ceil(UNIT as u64);
-        Ok(Some(use_it(table, units)?))
-    }
-
-    /// Marks the checksums of these blocks as unknown.
-    pub(super) fn forget_checksums(&self, first: u64, blocks: u64) -> Result<(), StorageError> {
-        let forget = |table: &Table, units: Range<u64>| {
-            let at = table.clip(&units);
-            table.region.fill(at.start * size_of::<u32>(), at.len() * size_of::<u32>(), 0)
-        };
-        self.with_table(first, blocks, forget).map(drop)
-    }
-
-    /// Stores the checksums of the units that lie completely within blocks that were written.
-    pub(super) fn store_checksums(&self, first: u64, data: &[u8]) -> Result<(), StorageError> {
-        let blocks = (data.len() >> self.block_shift()) as u64;
-        let start = first << self.block_shift();
-        let skip = (start.next_multiple_of(UNIT as u64) - start) as usize;
-        let whole = data.get(skip..).unwrap_or_default();
-        let store = |table: &Table, _| {
-            let entries: Vec<u32> = whole.chunks_exact(UNIT).map(entry_of).collect();
-            table.set((start + skip as u64) / UNIT as u64, &entries)
-        };
-        self.with_table(first, blocks, store).map(drop)
-    }
-
-    /// Returns the units of `data` whose known checksum differs. `data` begins with a unit, at byte `offset` of the
-    /// volume.
-    pub(super) fn wrong_units(&self, offset: u64, data: &[u8]) -> Result<Vec<u64>, StorageError> {
-        let first = offset / UNIT as u64;
-        let compare = |table: &Table, _| {
-            let known = table.entries(&(first..first + (data.len() / UNIT) as u64))?;
-            let pairs = data.chunks_exact(UNIT).zip(known).enumerate();
-            Ok(pairs.filter(|(_, (unit, e))| *e != 0 && entry_of(unit) != *e).map(|(i, _)| first + i as u64).collect())
-        };
-        let blocks = (data.len() >> self.block_shift()) as u64;
-        Ok(self.with_table(offset >> self.block_shift(), blocks, compare)?.unwrap_or_default())
-    }
-
-    /// Returns true if the checksum of the unit at this byte is known.
-    pub(super) fn is_known(&self, offset: u64) -> Result<bool, StorageError> {
-        let unit = offset / UNIT as u64;
-        let known = |table: &Table, _| Ok(table.entries(&(unit..unit + 1))?.first().is_some_and(|e| *e != 0));
-        Ok(self.with_table(offset >> self.block_shift(), 1, known)?.unwrap_or(false))
+        let disk = &self.disk;
+        Ok(disk.page_checksums.close(&disk.integrity, || disk.engine.is_idle())?)
     }
 
     /// Returns the current table of this content. After an interruption all its checksums are unknown.
     pub(super) fn page_checksums(&self, content: &Content) -> Result<Option<NewTable>, StorageError> {
         let Some(place) = content.block.manifest.checksum_table() else { return Ok(None) };
-        let held = self.0.page_checksums.lock();
-        match held.table.as_ref() {
-            Some(table) => Ok(Some(NewTable { place, entries: table.entries(&(0..u64::MAX))? })),
+        match self.disk.page_checksums.entries()? {
+            Some(entries) => Ok(Some(NewTable { place, entries })),
             None => self.new_table(place).map(Some),
         }
     }
@@ -330,8 +219,8 @@ impl Volume {
         let mut at = table.place.at;
         for part in table.entries.chunks(ENTRIES_AT_ONCE) {
             let mut bytes = bytemuck::cast_slice::<u32, u8>(part).to_vec();
-            bytes.resize(bytes.len().next_multiple_of(self.block_bytes()), 0);
-            self.put_blocks(at >> self.block_shift(), &bytes)?;
+            bytes.resize(bytes.len().next_multiple_of(self.disk.block_bytes()), 0);
+            self.disk.put_blocks(at >> self.disk.block_shift(), &bytes)?;
             at += bytes.len() as u64;
         }
         Ok(())

@@ -113,7 +113,7 @@ fn a_stripe_is_compared_too_and_damage_is_one_range_for_each_drive() {
     let v = files.open();
     let start = v.manifest().unwrap().entries()[0].offset;
     let on_drive = |offset: u64| {
-        let (device, lba) = v.0.stripe.locate(offset >> 9);
+        let (device, lba) = v.disk().stripe.locate(offset >> 9);
         (device, lba << 9)
     };
     // Two of the units are neighbours in one chunk; the third is in the next chunk, which is on another drive.
@@ -229,7 +229,7 @@ fn what_is_written_beside_the_cache_is_not_compared_until_it_is_accepted() {
     v.write_bytes(start + 8 * UNIT - 100, &vec![9; 3 * UNIT as usize + 100]).unwrap();
     // The table ends with the arrays, so this write is beyond it.
     v.write_blocks(v.blocks() - 9, &[1; 9 * 512]).unwrap();
-    let known = |v: &Volume, unit: u64| v.is_known(start + unit * UNIT).unwrap();
+    let known = |v: &Volume, unit: u64| v.disk().page_checksums.is_known(start + unit * UNIT).unwrap();
     let check = |v: &Volume, expected: &[(u64, bool)]| {
         expected.iter().for_each(|(unit, is)| assert_eq!(known(v, *unit), *is, "unit {unit}"));
     };
@@ -366,7 +366,7 @@ fn a_table_that_contradicts_itself_is_refused() {
 
 /// Returns the first byte of the table, and the place of the entry for a unit.
 fn table_of(v: &Volume, unit_at: u64) -> (u64, u64) {
-    let at = v.current().unwrap().block.manifest.checksum_table().unwrap().at;
+    let at = v.contents().current().unwrap().block.manifest.checksum_table().unwrap().at;
     (at, at + unit_at / UNIT * 4)
 }
 
@@ -384,7 +384,7 @@ fn a_damaged_table_is_not_used_and_is_computed_again() {
         let start = v.manifest().unwrap().entries()[0].offset;
         let (_, at) = table_of(&v, start + 3 * UNIT);
         for drive in 0..copies {
-            let (on, lba) = v.0.stripe.locate(at >> 9);
+            let (on, lba) = v.disk().stripe.locate(at >> 9);
             if copies == 2 || on == drive {
                 files.flip(drive, (lba << 9) + at % 512);
             }
@@ -441,10 +441,10 @@ fn a_bit_that_flips_while_an_import_reads_the_table_is_not_stored() {
 fn tables_of_earlier_versions_are_used_and_repaired() {
     let files = Files::stored(1);
     let v = files.open();
-    let content = v.current().unwrap();
+    let content = v.contents().current().unwrap();
     let mut next = Superblock { generation: content.latest + 1, ..content.block.clone() };
     next.manifest.set_extension(content.block.manifest.checksum_table().unwrap().extension());
-    v.publish(next, 1 - content.slot).unwrap();
+    v.contents().publish(next, 1 - content.slot).unwrap();
     let start = v.manifest().unwrap().entries()[0].offset;
     let at = table_of(&v, start + 3 * UNIT).1;
     drop(v);

@@ -1,6 +1,6 @@
 //! Registered regions: memory that the devices of a volume address directly.
 
-use super::volume::{Inner, Volume};
+use super::disk::Disk;
 use super::{LandingPath, StorageError, WritesOrder};
 use crate::engine::{Args, KernelArg, abi};
 use crate::memory::{DmaError, DmaRegion, Place, Region, RemoteMemory, Space};
@@ -17,7 +17,7 @@ pub(super) struct RegisteredRegions {
 /// Memory that kernels may name in transfers with direct landing. Dropping it removes the mapping; no kernel may use
 /// the memory by then.
 pub struct RegisteredRegion {
-    volume: Volume,
+    disk: Arc<Disk>,
     place: usize,
     region: Region,
 }
@@ -38,8 +38,8 @@ impl std::fmt::Debug for RegisteredRegion {
 impl Drop for RegisteredRegion {
     fn drop(&mut self) {
         // A kernel that does not end may still have commands in flight to this memory.
-        if !self.volume.engine().space().is_poisoned() {
-            self.volume.0.unregister_region(self.place);
+        if !self.disk.engine().space().is_poisoned() {
+            self.disk.unregister_region(self.place);
         }
     }
 }
@@ -67,8 +67,8 @@ impl DataBuffer {
     }
 
     /// Returns true if the memory is registered with the devices of this volume.
-    pub(super) fn is_mapped_for(&self, volume: &Volume) -> bool {
-        self.window.as_ref().is_some_and(|window| Arc::ptr_eq(&window.volume.0, &volume.0))
+    pub(super) fn is_mapped_for(&self, disk: &Arc<Disk>) -> bool {
+        self.window.as_ref().is_some_and(|window| Arc::ptr_eq(&window.disk, disk))
     }
 
     /// Keeps the memory and its registration until a kernel has ended.
@@ -145,38 +145,30 @@ impl KernelArg for DataBuffer {
     }
 }
 
-impl Volume {
+impl Disk {
     /// Maps existing memory for the volume's devices, so that kernels can name it in transfers. With bounce landing no
     /// mapping is needed, and the result is only a token.
-    ///
-    /// # Errors
-    /// * [`StorageError::Option`] for host memory where completions land in GPU memory, or if all registered regions of
-    ///   the volume are in use.
-    /// * [`StorageError::Dma`] if a device does not reach the memory.
-    pub fn map(&self, region: &Region) -> Result<RegisteredRegion, StorageError> {
-        let maps = match self.path().landing {
+    pub(super) fn map(self: &Arc<Self>, region: &Region) -> Result<RegisteredRegion, StorageError> {
+        let maps = match self.path.landing {
             LandingPath::Bounce => Vec::new(),
             LandingPath::Direct => {
-                if !keeps_order(self.path().order, region.place()) {
+                if !keeps_order(self.path.order, region.place()) {
                     return Err(StorageError::Option(format!(
                         "{} bytes of host memory cannot be mapped: completions of this volume land in GPU memory, and one could arrive \
                          before its data; map memory of the GPU, or build the volume with bounce landing",
                         region.len()
                     )));
                 }
-                self.0.drives.iter().map(|d| d.lock().controller().map_memory(region)).collect::<Result<_, _>>()?
+                self.drives.iter().map(|d| d.lock().controller().map_memory(region)).collect::<Result<_, _>>()?
             }
         };
         self.register_region(region.clone(), maps)
     }
 
-    /// Makes existing memory a buffer for transfers: maps it as [`Volume::map`] does, and keeps it and the mapping. For
+    /// Makes existing memory a buffer for transfers: maps it as [`Disk::map`] does, and keeps it and the mapping. For
     /// memory of the program ([`Space::import_device`]).
-    ///
-    /// # Errors
-    /// As for [`Volume::map`].
-    pub fn map_data(&self, region: &Region) -> Result<DataBuffer, StorageError> {
-        let window = match self.path().landing {
+    pub(super) fn map_data(self: &Arc<Self>, region: &Region) -> Result<DataBuffer, StorageError> {
+        let window = match self.path.landing {
             LandingPath::Bounce => None,
             LandingPath::Direct => Some(Arc::new(self.map(region)?)),
         };
@@ -184,13 +176,9 @@ impl Volume {
     }
 
     /// Allocates zeroed memory that kernels of this volume can read into and write from.
-    ///
-    /// # Errors
-    /// [`StorageError::Memory`] without memory; [`StorageError::Option`] if all registered regions are in use;
-    /// [`StorageError::Dma`] if a device does not reach the memory.
-    pub fn allocate_data(&self, bytes: usize) -> Result<DataBuffer, StorageError> {
+    pub(super) fn allocate_data(self: &Arc<Self>, bytes: usize) -> Result<DataBuffer, StorageError> {
         let region = self.engine().allocate(Place::Device, bytes)?;
-        if self.path().landing == LandingPath::Bounce {
+        if self.path.landing == LandingPath::Bounce {
             return Ok(DataBuffer { region, offset: 0, bytes, window: None });
         }
         match self.map(&region) {
@@ -199,10 +187,10 @@ impl Volume {
             // devices must reach that memory, too.
             Err(StorageError::Dma(DmaError::Unreachable { .. })) => {
                 drop(region);
-                let own = self.0.drives[0].lock().controller().dma().allocate(self.engine().space(), bytes)?;
+                let own = self.drives[0].lock().controller().dma().allocate(self.engine().space(), bytes)?;
                 let (region, offset) = (own.region.clone(), own.offset);
                 let mut maps = vec![own];
-                for drive in &self.0.drives[1..] {
+                for drive in &self.drives[1..] {
                     let whole = drive.lock().controller().map_memory(&region)?;
                     let iova = whole.iova + offset as u64;
                     let remote = whole.remote.map(|r| RemoteMemory { address: r.address + offset as u64, ..r });
@@ -221,9 +209,13 @@ impl Volume {
         Ok(DataBuffer { region, offset: 0, bytes, window: None })
     }
 
-    fn register_region(&self, region: Region, maps: Vec<DmaRegion>) -> Result<RegisteredRegion, StorageError> {
-        let place = self.0.enter_region(maps)?;
-        Ok(RegisteredRegion { volume: self.clone(), place, region })
+    fn register_region(
+        self: &Arc<Self>,
+        region: Region,
+        maps: Vec<DmaRegion>,
+    ) -> Result<RegisteredRegion, StorageError> {
+        let place = self.enter_region(maps)?;
+        Ok(RegisteredRegion { disk: self.clone(), place, region })
     }
 }
 
@@ -238,7 +230,7 @@ const fn region_at(place: usize) -> usize {
     offset_of!(abi::Volume, window) + place * size_of::<abi::RegisteredRegion>()
 }
 
-impl Inner {
+impl Disk {
     /// Takes a free entry. Kernels may be running, so the entry's length is written last.
     fn enter_region(&self, maps: Vec<DmaRegion>) -> Result<usize, StorageError> {
         let mut registered_regions = self.registered_regions.lock();
@@ -317,7 +309,7 @@ impl Inner {
 mod tests {
     use super::*;
     use crate::engine::Engine;
-    use crate::storage::{Drive, LandingChoice};
+    use crate::storage::{Drive, LandingChoice, Volume};
 
     fn volume(landing: LandingChoice) -> Volume {
         let drives = [Drive::open("soft:mem:64k").unwrap(), Drive::open("soft:mem:64k").unwrap()];
@@ -325,7 +317,7 @@ mod tests {
     }
 
     fn registered_regions(v: &Volume) -> Vec<(u64, u64)> {
-        let shared: abi::Volume = v.0.shared.get(0).unwrap();
+        let shared: abi::Volume = v.disk().shared.get(0).unwrap();
         shared.window[..shared.registered_region_count as usize].iter().map(|w| (w.base, w.bytes)).collect()
     }
 

@@ -1,4 +1,4 @@
-//! Repair of what [`Volume::verify`] finds: damaged data of one copy, wrong page checksums, copies that were left out.
+//! Repair of what [`Volume::verify`](crate::storage::Volume::verify) finds: damaged data of one copy, wrong page checksums, copies that were left out.
 //!
 //! The checksum of an array proves its data, whatever page checksums say. Nothing is written over data that is proven.
 //! A copy that was left out gets all data and only then a superblock; until then it has none.
@@ -6,11 +6,12 @@
 use super::StorageError;
 use super::checksum::Checksum;
 use super::content::Content;
+use super::contents::Contents;
 use super::manifest::{Entry, MANIFEST_BYTES};
-use super::page_checksums::{BYTES_AT_ONCE, NewTable, TablePlace, UNIT, parts};
+use super::page_checksums::{BYTES_AT_ONCE, NewTable, TablePlace, parts};
 use super::superblock::{Head, Superblock};
+use super::unit_checksums::UNIT;
 use super::verify::{ArrayState, DamagedRange, Pass, Passes, Verification};
-use super::volume::Volume;
 use std::collections::BTreeSet;
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -32,12 +33,12 @@ impl WrongChecksums {
     }
 }
 
-impl Volume {
+impl Contents {
     /// Compares the table of page checksums with its own checksum, on each copy.
     pub(super) fn verify_table(&self, content: &Content) -> Result<WrongChecksums, StorageError> {
         let manifest = &content.block.manifest;
         let place =
-            manifest.checksum_table().filter(|_| !content.interrupted && self.0.use_page_checksums != Some(false));
+            manifest.checksum_table().filter(|_| !content.interrupted && self.use_page_checksums != Some(false));
         let Some(place) = place else { return Ok(WrongChecksums::default()) };
         let mut is_damaged = !self.has_page_checksums();
         if let Some(checksum) = manifest.table_checksum().filter(|_| !is_damaged) {
@@ -69,9 +70,9 @@ impl Volume {
         found: &mut Verification,
     ) -> Result<(), StorageError> {
         // A repair could undo a concurrent write of the host.
-        let alone = self.without_writes();
+        let alone = self.disk.without_writes();
         let mut back = self.coming_back(content)?;
-        let receiving = self.receive(&back)?;
+        let receiving = self.disk.receive(&back)?;
         for entry in content.block.manifest.entries() {
             let mut copies = self.copies_in_use()?;
             copies.extend(back.iter().copied().map(Some));
@@ -82,7 +83,7 @@ impl Volume {
         }
         drop(alone);
         if found.repaired_bytes > 0 {
-            self.flush_devices()?;
+            self.disk.flush_devices()?;
         }
         found.wrong_checksums = wrong.count();
         let rebuilt = if found.wrong_checksums > 0 { self.rebuild(content, &wrong)? } else { None };
@@ -102,25 +103,25 @@ impl Volume {
             found.rebuilt_checksums = found.wrong_checksums;
             found.page_checksums = true;
         }
-        let members = self.0.content.lock().as_ref().map_or(0, |c| c.block.members);
+        let members = self.content.lock().as_ref().map_or(0, |c| c.block.members);
         let members = back.iter().fold(0, |all, device| all | 1 << device) & members;
         let restored = receiving.take_in(members)?;
-        found.restored = restored.into_iter().map(|device| self.0.names[device].clone()).collect();
+        found.restored = restored.into_iter().map(|device| self.disk.names[device].clone()).collect();
         Ok(())
     }
 
     /// Returns the copies that are left out and can get all data again. Erases their superblocks: from now on they do
     /// not hold the generation that these describe.
     fn coming_back(&self, content: &Content) -> Result<Vec<usize>, StorageError> {
-        if !self.is_replicated() {
+        if !self.disk.is_replicated() {
             return Ok(Vec::new());
         }
         let mut back = Vec::new();
-        for device in self.responding()? {
+        for device in self.disk.responding()? {
             let Ok(head) = self.head(device) else { continue };
             if head.latest(content.block.uuid).is_none() && !self.is_blank(device, &head) {
                 let reason = "it holds other data, which is not overwritten".to_owned();
-                self.0.leave_out(device, reason, true)?;
+                self.disk.leave_out(device, reason, true)?;
                 continue;
             }
             // Superblocks that cannot be written and read again would be of no use.
@@ -133,10 +134,10 @@ impl Volume {
 
     /// Returns true if both ends of a device are zeros, as on a new one.
     fn is_blank(&self, device: usize, head: &Head) -> bool {
-        let bytes = self.0.drives[device].lock().bytes();
+        let bytes = self.disk.drives[device].lock().bytes();
         let mut tail = vec![0; bytes.min(MANIFEST_BYTES as u64) as usize];
-        let first = (bytes - tail.len() as u64) >> self.block_shift();
-        let read = self.with_queue(device, |q, ns| q.read(ns, first, &mut tail));
+        let first = (bytes - tail.len() as u64) >> self.disk.block_shift();
+        let read = self.disk.with_queue(device, |q, ns| q.read(ns, first, &mut tail));
         head.is_zero() && read.is_ok() && tail.iter().all(|b| *b == 0)
     }
 
@@ -169,7 +170,7 @@ impl Volume {
             return Ok(written);
         }
         let sources: Vec<usize> = passes.iter().filter_map(|(p, _)| p.copy).collect();
-        let has_checksum = !entry.changed && !self.is_touched(entry, &self.0.integrity.changed()?);
+        let has_checksum = !entry.changed && !self.is_touched(entry, &self.disk.integrity.changed()?);
         let is_any_wrong = passes.iter().any(|(_, s)| matches!(s, ArrayState::Damaged | ArrayState::Interrupted));
         if has_checksum
             && is_any_wrong
@@ -230,7 +231,7 @@ impl Volume {
             let is_readable = self.read_from(Some(to), part.offset, bad).is_ok();
             let units = good.chunks(UNIT).zip(bad.chunks(UNIT)).zip((part.offset..).step_by(UNIT));
             for ((unit, _), offset) in units.filter(|((good, bad), _)| !is_readable || good != bad) {
-                if !self.write_back(to, offset >> self.block_shift(), unit)? {
+                if !self.disk.write_back(to, offset >> self.disk.block_shift(), unit)? {
                     return Ok((written, false));
                 }
                 written += UNIT as u64;
@@ -262,7 +263,7 @@ impl Volume {
                 if is_read[i] && versions[i] == versions[best] {
                     continue;
                 }
-                match self.write_back(*copy, offset >> self.block_shift(), &versions[best])? {
+                match self.disk.write_back(*copy, offset >> self.disk.block_shift(), &versions[best])? {
                     true => written += UNIT as u64,
                     false => back.retain(|b| b != copy),
                 }
@@ -284,9 +285,9 @@ impl Volume {
     /// Returns the version of a unit that has its page checksum, or the only one that there is.
     fn best_version(&self, offset: u64, versions: &[Vec<u8>], is_read: &[bool]) -> Result<Option<usize>, StorageError> {
         let read: Vec<usize> = (0..versions.len()).filter(|i| is_read[*i]).collect();
-        if self.is_known(offset)? {
+        if self.disk.page_checksums.is_known(offset)? {
             for i in &read {
-                if self.wrong_units(offset, &versions[*i])?.is_empty() {
+                if self.disk.page_checksums.wrong_units(offset, &versions[*i])?.is_empty() {
                     return Ok(Some(*i));
                 }
             }
@@ -298,20 +299,20 @@ impl Volume {
     /// Writes damaged units to copy `to`, from any copy in use that has their checksums. Returns the bytes written, and
     /// true if these are all units.
     fn copy_damaged(&self, damaged: &[DamagedRange], to: usize) -> Result<(u64, bool), StorageError> {
-        let others: Vec<usize> = self.0.in_use()?.into_iter().filter(|d| *d != to).collect();
+        let others: Vec<usize> = self.disk.in_use()?.into_iter().filter(|d| *d != to).collect();
         let mut data = vec![0; UNIT];
         let (mut written, mut all) = (0, self.has_page_checksums());
         for offset in damaged.iter().flat_map(|d| (d.offset..d.offset + d.bytes).step_by(UNIT)) {
-            let is_known = self.is_known(offset)?;
+            let is_known = self.disk.page_checksums.is_known(offset)?;
             let mut found = false;
             for from in others.iter().take_while(|_| is_known) {
                 let read = self.read_from(Some(*from), offset, &mut data).is_ok();
-                found = read && self.wrong_units(offset, &data)?.is_empty();
+                found = read && self.disk.page_checksums.wrong_units(offset, &data)?.is_empty();
                 if found {
                     break;
                 }
             }
-            if found && self.write_back(to, offset >> self.block_shift(), &data)? {
+            if found && self.disk.write_back(to, offset >> self.disk.block_shift(), &data)? {
                 written += UNIT as u64;
             } else {
                 all = false;
@@ -324,7 +325,7 @@ impl Volume {
     fn rebuild(&self, content: &Content, wrong: &WrongChecksums) -> Result<Option<NewTable>, StorageError> {
         let Some(mut table) = self.page_checksums(content)? else { return Ok(None) };
         let is_new = !self.has_page_checksums();
-        let changed = self.0.integrity.changed()?;
+        let changed = self.disk.integrity.changed()?;
         for entry in content.block.manifest.entries() {
             let is_proof = !entry.changed && !self.is_touched(entry, &changed);
             if is_proof

@@ -1,8 +1,8 @@
 //! Arrays that the devices of a volume already hold, which a new store would overwrite.
 
 use super::StorageError;
+use super::contents::Contents;
 use super::manifest::{Manifest, ManifestError};
-use super::volume::Volume;
 use std::path::PathBuf;
 
 /// A device with stored arrays that no [`OverwritePolicy`](super::OverwritePolicy) allows to overwrite.
@@ -16,18 +16,13 @@ pub struct Stored {
     pub of_volume: bool,
 }
 
-impl Volume {
+impl Contents {
     /// Returns the devices that hold stored arrays and may not be overwritten.
-    ///
-    /// # Errors
-    ///
-    /// [`StorageError::Nvme`] if a device cannot be read; [`StorageError::NoPath`] if running kernels have all queue
-    /// pairs of its controller.
-    pub fn stored(&self) -> Result<Vec<Stored>, StorageError> {
+    pub(super) fn stored(&self) -> Result<Vec<Stored>, StorageError> {
         let mut found = Vec::new();
         // The parts of a stripe are one volume only together.
-        let whole = if self.is_replicated() { None } else { self.find_content().ok().map(|c| c.block.manifest) };
-        for (index, drive) in self.0.drives.iter().enumerate() {
+        let whole = if self.disk.is_replicated() { None } else { self.find_content().ok().map(|c| c.block.manifest) };
+        for (index, drive) in self.disk.drives.iter().enumerate() {
             let device = match &*drive.lock() {
                 drive if drive.may_be_overwritten() => continue,
                 drive => drive.file().map_or_else(|| drive.name().into(), PathBuf::from),
@@ -38,7 +33,7 @@ impl Volume {
                 (None, Err(ManifestError::Absent)) => continue,
                 (None, newest) => newest.map(|s| s.manifest.clone()),
             };
-            let of_volume = self.is_replicated() || whole.is_some();
+            let of_volume = self.disk.is_replicated() || whole.is_some();
             if manifest.as_ref().map_or(true, |m| !m.entries().is_empty()) {
                 found.push(Stored { device, manifest, of_volume });
             }

@@ -115,7 +115,7 @@ impl StreamQueue {
         if !engine.is_same(stream.engine()) {
             return refuse("the stream belongs to another engine; use a stream of the volume's engine");
         }
-        if volume.0.stripe.replicated {
+        if volume.disk().stripe.replicated {
             return refuse(
                 "transfers of a stream cannot read another copy when one fails; read this volume from kernels",
             );
@@ -128,7 +128,7 @@ impl StreamQueue {
                 "its data lands in GPU memory, and streams of this GPU cannot wait for writes of devices; build the volume with bounce landing",
             );
         }
-        let rings = volume.0.drives.iter().map(|drive| {
+        let rings = volume.disk().drives.iter().map(|drive| {
             let drive = drive.lock();
             let controller = drive.controller();
             let block = drive.namespace().block_bytes();
@@ -204,7 +204,7 @@ impl StreamQueue {
         let inner = &self.inner;
         let writes = std::mem::take(&mut inner.state.lock().writes);
         for (first, count) in writes {
-            inner.volume.announce(first, count)?;
+            inner.volume.contents().announce(first, count)?;
         }
         // SAFETY: the steps name the rings and words of `inner`, and memory of the buffers whose owners are returned with them.
         Ok(unsafe { self.stream.operate("stream transfers", inner.clone(), || inner.announce()) }?)
@@ -219,7 +219,7 @@ impl StreamQueue {
         offset: usize,
     ) -> Result<(), StorageError> {
         let volume = &self.inner.volume;
-        volume.check_blocks(first, count)?;
+        volume.disk().check_blocks(first, count)?;
         let shift = volume.block_shift();
         let bytes = usize::try_from(count << shift).unwrap_or(usize::MAX);
         let refuse = |reason: String| Err(StorageError::Option(format!("{}: {reason}", volume.name())));
@@ -235,7 +235,7 @@ impl StreamQueue {
             return refuse(format!("data at byte {offset} of the buffer does not begin at a multiple of 4 bytes"));
         }
         let is_direct = volume.path().landing == LandingPath::Direct;
-        if is_direct && !buffer.is_mapped_for(volume) {
+        if is_direct && !buffer.is_mapped_for(volume.disk()) {
             return refuse(
                 "its devices do not reach the buffer; use Volume::allocate_data or Volume::map_data".to_owned(),
             );
@@ -243,9 +243,9 @@ impl StreamQueue {
         let mut state = self.inner.state.lock();
         let state = &mut *state;
         let mut commands = vec![0; state.rings.len()];
-        let namespaces: Vec<Namespace> = volume.0.drives.iter().map(|d| d.lock().namespace().clone()).collect();
+        let namespaces: Vec<Namespace> = volume.disk().drives.iter().map(|d| d.lock().namespace().clone()).collect();
         let most = |ring: &StreamRing| ((ring.max_transfer_bytes() >> shift).min(MAX_COMMAND_BLOCKS) as u64).max(1);
-        let pieces: Vec<_> = volume.0.stripe.pieces(first, count).collect();
+        let pieces: Vec<_> = volume.disk().stripe.pieces(first, count).collect();
         for piece in &pieces {
             commands[piece.device] += piece.blocks.div_ceil(most(&state.rings[piece.device])) as usize;
         }
@@ -269,7 +269,7 @@ impl StreamQueue {
                 let at = offset + ((piece.at + done) << shift) as usize;
                 let here = buffer.address() + at as u64;
                 let data = match is_direct {
-                    true => Data::Direct(volume.0.device_address(buffer, piece.device, here)?),
+                    true => Data::Direct(volume.disk().device_address(buffer, piece.device, here)?),
                     false => Data::Bounce,
                 };
                 let lba = piece.lba + done;

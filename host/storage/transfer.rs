@@ -37,7 +37,7 @@ impl Volume {
         each: u32,
         buffer: &DataBuffer,
     ) -> Result<Run, StorageError> {
-        self.check_blocks(first, count)?;
+        self.disk().check_blocks(first, count)?;
         let bytes = usize::try_from(count << self.block_shift()).unwrap_or(usize::MAX);
         let refuse = |reason: String| Err(StorageError::Option(reason));
         if each == 0 {

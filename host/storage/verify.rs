@@ -3,13 +3,14 @@
 use super::StorageError;
 use super::checksum::Checksum;
 use super::content::Content;
+use super::contents::Contents;
 use super::manifest::Entry;
-use super::page_checksums::{BYTES_AT_ONCE, UNIT, parts};
-use super::volume::Volume;
+use super::page_checksums::{BYTES_AT_ONCE, parts};
+use super::unit_checksums::UNIT;
 use crate::engine::EngineError;
 use serde::Serialize;
 
-/// Result of [`Volume::verify`].
+/// Result of [`Volume::verify`](crate::storage::Volume::verify).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Verification {
@@ -45,7 +46,7 @@ pub struct CheckedArray {
     pub state: ArrayState,
 }
 
-/// State of an array, as found by [`Volume::verify`].
+/// State of an array, as found by [`Volume::verify`](crate::storage::Volume::verify).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
@@ -100,35 +101,17 @@ pub(super) struct Pass {
 /// Passes over one array, with the states that they found.
 pub(super) type Passes = Vec<(Pass, ArrayState)>;
 
-impl Volume {
+impl Contents {
     /// Reads all stored arrays, on every copy of a replicated volume, and compares them with their checksums. These are
     /// the arrays' own checksums, and page checksums where they were stored
     /// ([`VolumeBuilder::page_checksums`](super::VolumeBuilder::page_checksums)). An array's own checksum decides: where
     /// it is right and a page checksum contradicts it, the page checksum is wrong.
-    ///
-    /// With `repair`:
-    ///
-    /// * Damaged data of one copy is written again from a copy that has the right checksum, or from several copies that
-    ///   have it together. A copy that fails this write is left out.
-    /// * Page checksums that are wrong are computed again from data with the right checksum.
-    /// * Copies that were left out, respond, and hold an older generation or nothing get all data, and are in use again.
-    ///
-    /// Call it after a flush. Writes of a cache that are not flushed yet look like damage.
-    ///
-    /// # Errors
-    ///
-    /// * [`StorageError::NoPath`] while kernels run.
-    /// * [`StorageError::Manifest`] as for [`Volume::manifest`].
-    /// * [`StorageError::Unread`] if a copy that cannot be read may hold newer data than the others.
-    /// * [`StorageError::Engine`] if the engine was cancelled.
-    /// * [`StorageError::Nvme`] if a device fails a command. Failed reads of arrays are not errors; they are in the
-    ///   result. Reads of a volume without copies that get no completion are errors.
-    pub fn verify(&self, repair: bool) -> Result<Verification, StorageError> {
-        if !self.engine().is_idle() {
+    pub(super) fn verify(&self, repair: bool) -> Result<Verification, StorageError> {
+        if !self.disk.engine().is_idle() {
             let reason = "kernels run, which could change the arrays; finish the run first".to_owned();
             return Err(StorageError::NoPath {
                 what: "verification".to_owned(),
-                device: self.name().to_owned(),
+                device: self.disk.name().to_owned(),
                 reason,
                 remedies: Vec::new(),
             });
@@ -152,7 +135,7 @@ impl Volume {
 
     /// Returns the copies in use; on a volume that is not replicated, the volume itself.
     pub(super) fn copies_in_use(&self) -> Result<Vec<Option<usize>>, StorageError> {
-        Ok(if self.is_replicated() { self.0.in_use()?.into_iter().map(Some).collect() } else { vec![None] })
+        Ok(if self.disk.is_replicated() { self.disk.in_use()?.into_iter().map(Some).collect() } else { vec![None] })
     }
 
     /// Reads an array from each of these copies.
@@ -176,7 +159,7 @@ impl Volume {
 
     /// Adds the result of one pass.
     pub(super) fn conclude(&self, entry: &Entry, pass: Pass, state: ArrayState, found: &mut Verification) {
-        let copy = pass.copy.map(|c| self.0.names[c].clone());
+        let copy = pass.copy.map(|c| self.disk.names[c].clone());
         found.arrays.push(CheckedArray { name: entry.name.clone(), bytes: entry.bytes(), copy, state });
         if state != ArrayState::Intact {
             found.damaged.extend(pass.damaged);
@@ -199,13 +182,13 @@ impl Volume {
 
     /// Reads from one copy, or from the volume if `copy` is `None`.
     pub(super) fn read_from(&self, copy: Option<usize>, offset: u64, out: &mut [u8]) -> Result<(), StorageError> {
-        if self.engine().is_cancelled() {
+        if self.disk.engine().is_cancelled() {
             return Err(EngineError::Cancelled.into());
         }
-        let first = offset >> self.block_shift();
+        let first = offset >> self.disk.block_shift();
         match copy {
-            Some(device) => self.with_queue(device, |q, ns| q.read(ns, first, out)),
-            None => self.read_blocks(first, out),
+            Some(device) => self.disk.with_queue(device, |q, ns| q.read(ns, first, out)),
+            None => self.disk.read_blocks(first, out),
         }
     }
 
@@ -222,7 +205,7 @@ impl Volume {
                 Err(e) => return Err(e),
             }
             pass.sum.update(&data[..part.bytes]);
-            for unit in self.wrong_units(part.offset, data)? {
+            for unit in self.disk.page_checksums.wrong_units(part.offset, data)? {
                 self.enter(entry, pass, unit * UNIT as u64, None);
             }
         }
@@ -248,16 +231,17 @@ impl Volume {
     /// Records a damaged unit. Joins it with the previous one if both are neighbours on one device.
     fn enter(&self, entry: &Entry, pass: &mut Pass, offset: u64, error: Option<String>) {
         let (device, lba) = match pass.copy {
-            Some(device) => (device, offset >> self.block_shift()),
-            None => self.0.stripe.locate(offset >> self.block_shift()),
+            Some(device) => (device, offset >> self.disk.block_shift()),
+            None => self.disk.stripe.locate(offset >> self.disk.block_shift()),
         };
-        let device = self.0.names[device].clone();
+        let device = self.disk.names[device].clone();
         if let Some(last) = pass.damaged.last_mut() {
             if offset < last.offset + last.bytes {
                 // The unit could not be read, and is recorded already.
                 return;
             }
-            let follows = last.offset + last.bytes == offset && last.lba + (last.bytes >> self.block_shift()) == lba;
+            let follows =
+                last.offset + last.bytes == offset && last.lba + (last.bytes >> self.disk.block_shift()) == lba;
             if follows && last.device == device && last.error.is_some() == error.is_some() {
                 last.bytes += UNIT as u64;
                 return;

@@ -1,19 +1,19 @@
 //! Volumes: one block address space on one or more namespaces, for kernels and for the host.
 
-use super::content::Content;
-use super::copies::{Copies, Watch};
-use super::drive::Drive;
-use super::integrity::Integrity;
-use super::page_checksums::PageChecksums;
+mod arrays;
+mod blocks;
+mod in_flight;
+mod recover;
+
+pub(super) use in_flight::{Completed, InFlight};
+pub use recover::VolumeRecovery;
+
+use super::StorageError;
+use super::contents::Contents;
+use super::disk::Disk;
 use super::path::Path;
-use super::registered_region::RegisteredRegions;
-use super::stats::{Counters, Stats};
-use super::stripe::Stripe;
-use super::{StorageError, host_io::HostSide};
+use super::stats::Stats;
 use crate::engine::{Args, Engine, KernelArg, abi};
-use crate::memory::Region;
-use crate::metrics::Registration;
-use crate::nvme::QueueSet;
 use parking_lot::Mutex;
 use std::fmt;
 use std::sync::{Arc, Weak};
@@ -40,39 +40,11 @@ use std::time::Duration;
 #[derive(Clone)]
 pub struct Volume(pub(super) Arc<Inner>);
 
-/// State of a volume. Fields are dropped in order: users of the devices first, then the devices.
+/// State of a volume: the arrays on its disk, and those who use it.
 pub(super) struct Inner {
-    /// Counters for monitoring. Dropped first, so that nothing reads them while the devices are closed.
-    pub(super) _metrics: Registration,
-    pub(super) engine: Engine,
-    /// `wb_volume`, which kernels read.
-    pub(super) shared: Region,
-    /// Thread that watches the copies of a replicated volume. Dropped before the memory that it writes to.
-    pub(super) watch: Option<Watch>,
-    pub(super) copies: Copies,
-    pub(super) integrity: Integrity,
-    /// Content that was last found or published.
-    pub(super) content: Mutex<Option<Content>>,
-    /// Memory of the mark that kernels write.
-    pub(super) mark: Mutex<Option<Region>>,
-    pub(super) page_checksums: Mutex<PageChecksums>,
-    /// Option [`VolumeBuilder::page_checksums`](super::VolumeBuilder::page_checksums).
-    pub(super) use_page_checksums: Option<bool>,
-    pub(super) registered_regions: Mutex<RegisteredRegions>,
-    pub(super) counters: Arc<Counters>,
     /// Caches of the volume, whose pages in flight are reset by a recovery.
-    pub(super) caches: Mutex<Vec<Weak<super::cache::Inner>>>,
-    pub(super) host: HostSide,
-    pub(super) sets: Vec<Mutex<QueueSet>>,
-    pub(super) drives: Vec<Mutex<Drive>>,
-    pub(super) names: Vec<String>,
-    pub(super) stripe: Stripe,
-    pub(super) block_shift: u32,
-    pub(super) blocks: u64,
-    pub(super) max_transfer: usize,
-    pub(super) queues: u32,
-    pub(super) depth: u32,
-    pub(super) path: Path,
+    caches: Mutex<Vec<Weak<dyn InFlight>>>,
+    contents: Contents,
 }
 
 /// Kernels get a volume as a `warpbell::volume_ref`.
@@ -84,9 +56,26 @@ impl KernelArg for Volume {
 }
 
 impl Volume {
+    pub(super) fn new(contents: Contents) -> Self {
+        Self(Arc::new(Inner { caches: Mutex::new(Vec::new()), contents }))
+    }
+
+    pub(super) fn contents(&self) -> &Contents {
+        &self.0.contents
+    }
+
+    pub(super) fn disk(&self) -> &Arc<Disk> {
+        &self.0.contents.disk
+    }
+
+    /// Resets the pages in flight of this cache when the volume is recovered.
+    pub(super) fn recovers(&self, cache: Weak<dyn InFlight>) {
+        self.0.caches.lock().push(cache);
+    }
+
     /// Returns the address of the `wb_volume` that kernels read.
     pub fn address(&self) -> u64 {
-        self.0.shared.address()
+        self.disk().shared.address()
     }
 
     /// Returns the `wb_volume_view`, the form in which kernels get the volume: `volume_ref` of `volume.cuh` is made from it.
@@ -101,86 +90,84 @@ impl Volume {
 
     /// Returns the engine whose kernels can use the volume.
     pub fn engine(&self) -> &Engine {
-        &self.0.engine
+        &self.disk().engine
     }
 
     /// Returns the data path of the volume.
     pub fn path(&self) -> &Path {
-        &self.0.path
+        &self.disk().path
     }
 
     /// Returns the devices as they were named, `a + b` for several.
     pub fn name(&self) -> &str {
-        &self.0.path.device
+        &self.disk().path.device
     }
 
     /// Returns the name of the device with this index, as errors of runs number devices.
     pub fn device_name(&self, device: usize) -> Option<&str> {
-        self.0.names.get(device).map(String::as_str)
+        self.disk().names.get(device).map(String::as_str)
     }
 
     /// Returns the number of logical blocks.
     pub fn blocks(&self) -> u64 {
-        self.0.blocks
+        self.disk().blocks
     }
 
     /// Returns log2 of the logical block size: 9 to 12.
     pub fn block_shift(&self) -> u32 {
-        self.0.block_shift
+        self.disk().block_shift
     }
 
     /// Returns the bytes of a logical block.
     pub fn block_bytes(&self) -> usize {
-        1 << self.0.block_shift
+        1 << self.disk().block_shift
     }
 
     /// Returns the size in bytes.
     pub fn bytes(&self) -> u64 {
-        self.0.blocks << self.0.block_shift
+        self.disk().blocks << self.disk().block_shift
     }
 
     /// Returns true if all blocks of the volume are memory of this process, to which no other program has written.
     pub fn is_in_memory(&self) -> bool {
-        self.0.drives.iter().all(|d| d.lock().is_in_memory())
+        self.disk().is_in_memory()
     }
 
     /// Returns the bytes of this process's memory that `bytes` bytes of the volume occupy once they have been written.
     /// Returns 0 where no device is in memory.
     pub fn memory_bytes(&self, bytes: u64) -> u64 {
-        let in_memory = self.0.drives.iter().filter(|d| d.lock().is_in_memory()).count() as u64;
-        let each = if self.is_replicated() { bytes } else { bytes.div_ceil(self.0.stripe.devices) };
-        each.saturating_mul(in_memory)
+        self.disk().memory_bytes(bytes)
     }
 
     /// Returns the number of devices.
     pub fn devices(&self) -> u64 {
-        self.0.stripe.devices
+        self.disk().stripe.devices
     }
 
     /// Returns the number of queue pairs on each device.
     pub fn queues(&self) -> u32 {
-        self.0.queues
+        self.disk().queues
     }
 
     /// Returns the number of entries of each queue.
     pub fn depth(&self) -> u32 {
-        self.0.depth
+        self.disk().depth
     }
 
     /// Returns the most bytes that one command moves. Longer transfers become several commands. With several
     /// devices a command does not cross a chunk's end.
     pub fn max_transfer_bytes(&self) -> usize {
-        self.0.max_transfer
+        self.disk().max_transfer
     }
 
     /// Returns true if every device holds every block.
     pub fn is_replicated(&self) -> bool {
-        self.0.stripe.replicated
+        self.disk().stripe.replicated
     }
 
     /// Returns the bytes of the stripe unit, or of the whole volume on one device.
     pub fn chunk_bytes(&self) -> u64 {
-        if self.0.stripe.devices == 1 { self.bytes() } else { self.0.stripe.chunk << self.0.block_shift }
+        if self.disk().stripe.devices == 1 { self.bytes() } else { self.disk().stripe.chunk << self.disk().block_shift }
     }
 
     /// Returns the counters since the volume was made, or since the last [`Volume::reset_stats`].
@@ -204,7 +191,7 @@ impl Volume {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn stats(&self) -> Result<Stats, StorageError> {
-        Ok(self.0.counters.read()?)
+        Ok(self.disk().counters.read()?)
     }
 
     /// Sets all counters to 0. Do not call it while kernels run, since counts at that time may be lost.
@@ -212,7 +199,7 @@ impl Volume {
     /// # Errors
     /// [`StorageError::Memory`] if the counters cannot be written.
     pub fn reset_stats(&self) -> Result<(), StorageError> {
-        Ok(self.0.counters.reset()?)
+        Ok(self.disk().counters.reset()?)
     }
 
     /// Checks the state of all devices. After a run that ended with time-outs, the error is the reason.
@@ -221,7 +208,7 @@ impl Volume {
     /// [`StorageError::Nvme`] if a controller is gone, has failed, is no longer ready, or has lost its queues. Also if
     /// the thread that forwards doorbells has failed.
     pub fn check(&self) -> Result<(), StorageError> {
-        self.0.sets.iter().try_for_each(|set| Ok(set.lock().check()?))
+        self.disk().check()
     }
 
     /// Sets the deadline of one wait inside a kernel, and of one command of the host, for the whole engine. Admin
@@ -230,9 +217,7 @@ impl Volume {
     /// # Errors
     /// [`StorageError::Memory`] if the engine's control block cannot be written.
     pub fn set_deadline(&self, deadline: Duration) -> Result<(), StorageError> {
-        self.0.engine.set_deadline(deadline)?;
-        self.0.drives.iter().for_each(|drive| drive.lock().controller().give_commands(deadline));
-        Ok(())
+        self.disk().set_deadline(deadline)
     }
 
     /// Gives files that were made for this volume their names, which they otherwise get with the first stored array: see
@@ -241,37 +226,19 @@ impl Volume {
     /// # Errors
     /// [`StorageError::File`] if a file cannot get its name.
     pub fn keep(&self) -> Result<(), StorageError> {
-        self.0.drives.iter().try_for_each(|d| d.lock().keep())
-    }
-}
-
-impl Inner {
-    /// Writes the constant part of `wb_volume`.
-    pub(super) fn publish(&self, devices: &[abi::Device]) -> Result<(), StorageError> {
-        let mut v: abi::Volume = bytemuck::Zeroable::zeroed();
-        v.control = self.engine.control_address();
-        v.stats = self.counters.address();
-        v.blocks = self.blocks;
-        v.block_shift = self.block_shift;
-        v.device_count = devices.len() as u32;
-        v.chunk_blocks = self.stripe.chunk as u32;
-        v.replicated = self.stripe.replicated.into();
-        v.integrity = self.integrity.address();
-        v.memory_page_shift = self.sets[0].lock().memory_page_shift();
-        v.device[..devices.len()].copy_from_slice(devices);
-        Ok(self.shared.set(0, v)?)
+        self.disk().keep()
     }
 }
 
 impl fmt::Display for Volume {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.path.fmt(f)
+        self.disk().path.fmt(f)
     }
 }
 
 impl fmt::Debug for Volume {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Volume({}, {} blocks of {} bytes)", self.0.path, self.0.blocks, self.block_bytes())
+        write!(f, "Volume({}, {} blocks of {} bytes)", self.disk().path, self.disk().blocks, self.block_bytes())
     }
 }
 
@@ -279,7 +246,7 @@ impl fmt::Debug for Volume {
 mod tests {
     use super::*;
     use crate::engine::{Outcome, RunError};
-    use crate::storage::LandingChoice;
+    use crate::storage::{Drive, LandingChoice};
 
     /// Copies blocks from one place of the volume to another by kernels, through memory.
     fn kernels_move_blocks(volume: &Volume, each: u32) {
