@@ -1,14 +1,16 @@
 //! Arrays that are stored beside others, and removed.
 
 use super::StorageError;
-use super::content::Content;
-use super::contents::Contents;
+use super::checksum_table::TablePlace;
+use super::contents::{Content, Contents};
 use super::error::size;
-use super::load::{Filling, Plan, VolumeWriter};
-use super::manifest::{ARRAY_ALIGN, MANIFEST_BYTES, Manifest, ManifestError};
-use super::page_checksums::TablePlace;
+use super::format::{ARRAY_ALIGN, MANIFEST_BYTES};
+use super::manifest::Manifest;
+use super::manifest_error::ManifestError;
+use super::plan::Plan;
 use super::stripe::Stripe;
 use super::superblock::{Layout, Superblock};
+use super::writer::{Filling, VolumeWriter};
 
 /// Place of new arrays beside others.
 struct Place {

@@ -2,7 +2,7 @@
 
 use super::StorageError;
 use super::cache::Cache;
-use super::manifest::Element;
+use super::element::Element;
 use super::untyped_array::UntypedArray;
 use crate::engine::{Args, KernelArg, abi};
 use std::fmt;

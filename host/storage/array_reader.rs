@@ -2,10 +2,10 @@
 
 use super::StorageError;
 use super::checksum::Checksum;
-use super::content::Content;
-use super::contents::Contents;
+use super::contents::{Content, Contents};
+use super::element::{Element, ElementType};
 use super::error::size;
-use super::manifest::{Element, ElementType, Entry};
+use super::manifest::Entry;
 use crate::engine::EngineError;
 use std::marker::PhantomData;
 

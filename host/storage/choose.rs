@@ -7,7 +7,7 @@
 //! controller's memory.
 
 use super::StorageError;
-use super::builder::VolumeBuilder;
+use super::options::DiskOptions;
 use super::path::{LandingChoice, LandingPath, QueueMemory, QueueMemoryChoice, WritesOrder};
 use crate::cuda::WritesOrdering;
 use crate::memory::mapping::{BackendChoice, MappingBackend, MappingError};
@@ -105,7 +105,7 @@ pub(super) fn order(gpu: Option<WritesOrdering>, completions: Place) -> Option<W
     }
 }
 
-impl VolumeBuilder {
+impl DiskOptions {
     pub(super) fn choose_data_path(&self, notes: &mut Vec<String>) -> Result<DataPath, StorageError> {
         let gpu = self.engine.is_gpu();
         if self.mapping != BackendChoice::Auto {

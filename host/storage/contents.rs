@@ -1,10 +1,33 @@
 //! Contents of a disk: named arrays, as superblocks describe them.
+//!
+//! New content becomes valid with the last superblock of a generation. The order is data, Flush, superblocks, Flush,
+//! commit. Until then the superblocks of the previous generation are intact in the other slot.
+//!
+//! A superblock names the copies that hold its content, its members. If one of them fails while superblocks are
+//! written, another generation without it follows at once.
+//!
+//! Before the first write to stored arrays, the kernel or host thread that writes puts a mark on the medium. A flush
+//! records in the manifest which arrays have changed since they were stored; their checksums are invalid from then on.
+//! If a program ends between mark and flush, the mark remains. It tells interrupted arrays from damaged ones.
 
-use super::content::Content;
 use super::disk::Disk;
 use super::newest::Identity;
+use super::superblock::Superblock;
 use parking_lot::Mutex;
 use std::sync::Arc;
+
+/// Content on which the superblocks agree.
+#[derive(Clone, Debug)]
+pub(super) struct Content {
+    pub(super) block: Superblock,
+    pub(super) slot: usize,
+    /// The latest generation that is on any drive.
+    pub(super) latest: u64,
+    /// True if a program ended while it changed arrays.
+    pub(super) interrupted: bool,
+    /// True if a copy that holds the content lacks its superblock or its commit.
+    pub(super) is_behind: bool,
+}
 
 /// The named arrays on a disk.
 #[derive(Debug)]

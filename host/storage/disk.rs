@@ -3,10 +3,10 @@
 use super::StorageError;
 use super::copies::{Copies, Watch};
 use super::drive::Drive;
-use super::host_io::HostSide;
+use super::host_side::HostSide;
 use super::integrity::Integrity;
 use super::path::Path;
-use super::registered_region::RegisteredRegions;
+use super::region_table::RegisteredRegions;
 use super::stats::Counters;
 use super::stripe::Stripe;
 use super::unit_checksums::UnitChecksums;
@@ -33,7 +33,7 @@ pub(super) struct Disk {
     /// Memory of the mark that kernels write.
     pub(super) mark: Mutex<Option<Region>>,
     pub(super) page_checksums: UnitChecksums,
-    pub(super) registered_regions: Mutex<RegisteredRegions>,
+    pub(super) registered_regions: RegisteredRegions,
     pub(super) counters: Arc<Counters>,
     pub(super) host: HostSide,
     pub(super) sets: Vec<Mutex<QueueSet>>,

@@ -1,9 +1,8 @@
 //! Drives: enabled controllers, each with one of its namespaces.
 
 use super::StorageError;
-use super::drive_spec::DriveSpec;
 use super::error::size;
-use super::target::{NewFile, OverwritePolicy};
+use super::target::NewFile;
 use crate::nvme::{Attachment, Controller, Namespace, Ready};
 use std::any::Any;
 use std::fmt;
@@ -11,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// An enabled controller without a namespace: [`DriveSpec::open_controller`].
+/// An enabled controller without a namespace: [`DriveSpec::open_controller`](crate::storage::DriveSpec::open_controller).
 pub struct OpenController {
     pub(super) controller: Arc<Controller<Ready>>,
     /// The software device, if it is one. Declared after the controller, which must be disabled first.
@@ -66,22 +65,6 @@ pub struct Drive {
 }
 
 impl Drive {
-    /// Opens a device by its specification: [`DriveSpec::open`].
-    ///
-    /// # Errors
-    /// As for [`DriveSpec::named`] and [`DriveSpec::open`].
-    pub fn open(spec: &str) -> Result<Self, StorageError> {
-        spec.parse::<DriveSpec>()?.open()
-    }
-
-    /// Opens a device to store `bytes` bytes on: [`DriveSpec::create`].
-    ///
-    /// # Errors
-    /// As for [`DriveSpec::named`] and [`DriveSpec::create`].
-    pub fn create(spec: &str, bytes: u64, policy: &OverwritePolicy) -> Result<Self, StorageError> {
-        spec.parse::<DriveSpec>()?.create(bytes, policy)
-    }
-
     /// Enables a controller that no driver uses yet. `nsid` chooses the namespace; the default is the first.
     ///
     /// # Errors
@@ -114,6 +97,14 @@ impl Drive {
             consented: false,
             keeper: None,
         })
+    }
+
+    /// Checks the state of the controller by its registers.
+    ///
+    /// # Errors
+    /// [`StorageError::Nvme`] if the controller is gone, has failed, or is no longer ready.
+    pub fn check(&self) -> Result<(), StorageError> {
+        Ok(self.controller().check()?)
     }
 
     /// Returns the device's name as given in its specification, or the controller's name.

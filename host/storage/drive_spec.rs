@@ -3,7 +3,7 @@
 
 use super::StorageError;
 use super::drive::{Drive, OpenController};
-use super::manifest::ARRAY_ALIGN;
+use super::format::ARRAY_ALIGN;
 use super::naming;
 use super::nvme::NvmeSpec;
 use super::soft_drive::SoftDrive;
@@ -295,6 +295,24 @@ impl DriveSpec {
         drive.new = new;
         drive.keeper = keeper;
         Ok(drive)
+    }
+}
+
+impl Drive {
+    /// Opens a device by its specification: [`DriveSpec::open`].
+    ///
+    /// # Errors
+    /// As for [`DriveSpec::named`] and [`DriveSpec::open`].
+    pub fn open(spec: &str) -> Result<Self, StorageError> {
+        spec.parse::<DriveSpec>()?.open()
+    }
+
+    /// Opens a device to store `bytes` bytes on: [`DriveSpec::create`].
+    ///
+    /// # Errors
+    /// As for [`DriveSpec::named`] and [`DriveSpec::create`].
+    pub fn create(spec: &str, bytes: u64, policy: &OverwritePolicy) -> Result<Self, StorageError> {
+        spec.parse::<DriveSpec>()?.create(bytes, policy)
     }
 }
 

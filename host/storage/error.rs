@@ -1,6 +1,6 @@
 //! Errors of storage.
 
-use super::manifest::ManifestError;
+use super::manifest_error::ManifestError;
 use crate::engine::{EngineError, RunError};
 use crate::memory::{DmaError, MemoryError};
 use crate::nvme::NvmeError;

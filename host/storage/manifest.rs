@@ -13,23 +13,12 @@
 //! | 96 | 1: changed since it was stored, so that the checksum says nothing, u32 |
 //! | 100 | zeros |
 
-use super::page_checksums::{self, TablePlace};
-use super::superblock::{Extension, HEADER_BYTES, MAGIC, SLOT_BYTES, VERSION, VERSION_WITHOUT_LAYOUT};
+use super::checksum_table::{Extension, KIND, TablePlace};
+use super::element::{Element, ElementType};
+use super::format::{ARRAY_ALIGN, ENTRY_BYTES, MANIFEST_BYTES, MAX_ARRAYS, NAME_BYTES};
+use super::manifest_error::ManifestError;
 use bytemuck::{Pod, Zeroable};
 use serde::Serialize;
-use std::fmt;
-
-/// Bytes at the start of every drive that are reserved for superblocks with the manifest.
-pub const MANIFEST_BYTES: usize = 64 << 10;
-/// Alignment of every array in bytes, so that arrays start at a page of any cache.
-pub const ARRAY_ALIGN: u64 = 64 << 10;
-/// Longest name of an array, in bytes.
-pub const NAME_BYTES: usize = 64;
-/// Largest number of arrays in a manifest.
-pub const MAX_ARRAYS: usize = (SLOT_BYTES - HEADER_BYTES - MAX_EXTENSION_BYTES) / size_of::<RawEntry>();
-
-/// Bytes that extensions may take beside the largest number of arrays.
-const MAX_EXTENSION_BYTES: usize = 4 << 10;
 
 #[repr(C)]
 #[derive(Clone, Copy, Pod, Zeroable)]
@@ -44,116 +33,7 @@ pub(super) struct RawEntry {
     reserved: [u8; 28],
 }
 
-const _: () = assert!(size_of::<RawEntry>() == 128);
-
-/// Type of an array's elements.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
-#[serde(rename_all = "lowercase")]
-#[non_exhaustive]
-pub enum ElementType {
-    /// Unsigned, 8 bits.
-    U8,
-    /// Unsigned, 16 bits.
-    U16,
-    /// Unsigned, 32 bits.
-    U32,
-    /// Unsigned, 64 bits.
-    U64,
-    /// Signed, 8 bits.
-    I8,
-    /// Signed, 16 bits.
-    I16,
-    /// Signed, 32 bits.
-    I32,
-    /// Signed, 64 bits.
-    I64,
-    /// IEEE 754, 32 bits.
-    F32,
-    /// IEEE 754, 64 bits.
-    F64,
-    /// A record whose structure only the program knows.
-    Record,
-    /// IEEE 754, 16 bits.
-    F16,
-    /// The upper 16 bits of an IEEE 754 number of 32 bits.
-    Bf16,
-}
-
-/// Types in the order of their codes, which manifests and tables store: new ones come last.
-const TYPES: [(ElementType, &str, u32); 13] = [
-    (ElementType::U8, "u8", 1),
-    (ElementType::U16, "u16", 2),
-    (ElementType::U32, "u32", 4),
-    (ElementType::U64, "u64", 8),
-    (ElementType::I8, "i8", 1),
-    (ElementType::I16, "i16", 2),
-    (ElementType::I32, "i32", 4),
-    (ElementType::I64, "i64", 8),
-    (ElementType::F32, "f32", 4),
-    (ElementType::F64, "f64", 8),
-    (ElementType::Record, "record", 0),
-    (ElementType::F16, "f16", 2),
-    (ElementType::Bf16, "bf16", 2),
-];
-
-impl ElementType {
-    pub(super) fn code(self) -> u32 {
-        TYPES.iter().position(|(t, ..)| *t == self).unwrap_or(TYPES.len()) as u32
-    }
-
-    pub(super) fn from_code(code: u32) -> Option<Self> {
-        TYPES.get(code as usize).map(|(t, ..)| *t)
-    }
-
-    /// Returns the type of this name: as `Display` prints it (`bf16`), or as NumPy and PyTorch have it (`bfloat16`). Names of
-    /// floats of 8 bits (`fp8`, `float8_e4m3fn`) mean bytes. Returns `None` for other names, and for records.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use warpbell::storage::ElementType;
-    ///
-    /// assert_eq!(ElementType::from_name("bf16"), Some(ElementType::Bf16));
-    /// assert_eq!(ElementType::from_name("float8_e5m2"), Some(ElementType::U8));
-    /// assert_eq!(ElementType::from_name("f128"), None);
-    /// ```
-    pub fn from_name(name: &str) -> Option<Self> {
-        if name == "fp8" || name.starts_with("fp8_") || name.starts_with("float8_") {
-            return Some(Self::U8);
-        }
-        let short = [("bfloat", "bf"), ("uint", "u"), ("int", "i"), ("float", "f")]
-            .iter()
-            .find_map(|(long, short)| Some(format!("{short}{}", name.strip_prefix(long)?)));
-        let short = short.as_deref().unwrap_or(name);
-        TYPES.iter().find(|(_, name, bytes)| *name == short && *bytes > 0).map(|(t, ..)| *t)
-    }
-
-    /// Returns the bytes of an element, or `None` for records.
-    pub fn bytes(self) -> Option<u32> {
-        TYPES.iter().find(|(t, ..)| *t == self).map(|(.., bytes)| *bytes).filter(|b| *b > 0)
-    }
-}
-
-impl fmt::Display for ElementType {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(TYPES.iter().find(|(t, ..)| t == self).map_or("?", |(_, name, _)| name))
-    }
-}
-
-/// A plain value that arrays can hold.
-pub trait Element: Pod + Send + Sync + fmt::Debug {
-    /// Type of the value in the manifest.
-    const TYPE: ElementType;
-}
-
-macro_rules! elements {
-    ($($t:ty: $name:ident),*) => {$(
-        impl Element for $t {
-            const TYPE: ElementType = ElementType::$name;
-        }
-    )*};
-}
-elements!(u8: U8, u16: U16, u32: U32, u64: U64, i8: I8, i16: I16, i32: I32, i64: I64, f32: F32, f64: F64);
+const _: () = assert!(size_of::<RawEntry>() == ENTRY_BYTES);
 
 /// Description of one array of a volume.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -192,186 +72,6 @@ pub struct Manifest {
     entries: Vec<Entry>,
     #[serde(skip)]
     extensions: Vec<Extension>,
-}
-
-/// Error in the bytes of a manifest, in a new entry, or in a request for an array.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum ManifestError {
-    /// Nothing was stored there, or another program stored it.
-    #[error(
-        "no manifest: the first bytes are not `warpbell`, so no warpbell data is stored there; store data first, or name another device"
-    )]
-    Absent,
-    /// The manifest is cut off.
-    #[error("the manifest is cut off: {bytes} bytes of {needed}; store the data again")]
-    Truncated {
-        /// Bytes given.
-        bytes: usize,
-        /// Bytes that the manifest needs.
-        needed: usize,
-    },
-    /// Another version wrote the manifest.
-    #[error("{}", other_version(*.0))]
-    Version(u32),
-    /// An extension of a kind that this version does not know, or that is cut off.
-    #[error(
-        "the manifest has an extension of kind {kind:#x} and {bytes} bytes, which this program cannot read: use a newer warpbell"
-    )]
-    Extension {
-        /// Kind of the extension.
-        kind: u32,
-        /// Bytes of its data.
-        bytes: usize,
-    },
-    /// The drives are not put together as they were when the data was stored.
-    #[error("the data was stored {stored}, and is opened {asked}; open it as it was stored, or store it again")]
-    Layout {
-        /// Layout when the data was stored.
-        stored: String,
-        /// Layout of the volume that is open.
-        asked: String,
-    },
-    /// A drive that belongs to another volume, or to another state of this one.
-    #[error(
-        "{drive} belongs to another volume, or holds another state of this one; name the drives that were stored together, or store the data again"
-    )]
-    Member {
-        /// The drive as it was named.
-        drive: String,
-    },
-    /// The manifest of the last generation that was stored completely is gone; an older one is there.
-    #[error(
-        "the manifest of generation {generation} is damaged or gone{}; what it described cannot be found: store the data again", before(*.found)
-    )]
-    Lost {
-        /// Generation that was stored.
-        generation: u64,
-        /// Generation of the newest manifest that is intact; 0 if there is none.
-        found: u64,
-    },
-    /// Two copies of which neither is older: each was changed without the other.
-    #[error(
-        "{first} and {second} were changed without each other, so neither is a copy of the other; name an empty device in place of the one whose data is to be given up"
-    )]
-    Diverged {
-        /// One copy as it was named.
-        first: String,
-        /// The other copy as it was named.
-        second: String,
-    },
-    /// A program ended while it changed the array.
-    #[error(
-        "array `{name}` was being changed by a program that ended before its flush: its data has checksum {computed:#018x}, what was stored has {found:#018x}; store it again, or accept the changes (`Volume::accept_changes`)"
-    )]
-    Interrupted {
-        /// Name of the array.
-        name: String,
-        /// Checksum in the manifest.
-        found: u64,
-        /// Checksum of the data that was read.
-        computed: u64,
-    },
-    /// The manifest does not have its checksum.
-    #[error(
-        "the manifest is damaged: its checksum is {found:#018x}, its contents have {computed:#018x}; store the data again"
-    )]
-    Checksum {
-        /// Checksum in the header.
-        found: u64,
-        /// Checksum of the contents that were read.
-        computed: u64,
-    },
-    /// More arrays than fit into a manifest.
-    #[error("{0} arrays: a manifest names at most {MAX_ARRAYS}; remove stored arrays, or use another device")]
-    TooMany(usize),
-    /// An invalid name of an array.
-    #[error("`{0}` cannot be an array's name: 1 to {NAME_BYTES} bytes, no control characters")]
-    Name(String),
-    /// Two arrays of the same name.
-    #[error("two arrays are called `{0}`")]
-    Twice(String),
-    /// An entry with invalid or contradictory values.
-    #[error("array `{name}`: {reason}")]
-    Entry {
-        /// Name of the array.
-        name: String,
-        /// Description of the contradiction.
-        reason: String,
-    },
-    /// Arrays that share bytes.
-    #[error("arrays `{first}` and `{second}` overlap at byte {at}")]
-    Overlap {
-        /// Name of the array that begins first.
-        first: String,
-        /// Name of the other array.
-        second: String,
-        /// First shared byte.
-        at: u64,
-    },
-    /// Data that ends beyond the volume.
-    #[error(
-        "array `{name}` ends at byte {end}, the volume at {volume}: the data was stored on a larger volume, or with another stripe unit; open it as it was stored"
-    )]
-    Beyond {
-        /// Name of the array.
-        name: String,
-        /// First byte after the array.
-        end: u64,
-        /// Bytes of the volume.
-        volume: u64,
-    },
-    /// No array of this name.
-    #[error("no array `{name}`; there {}", listing(.there))]
-    Unknown {
-        /// The name asked for.
-        name: String,
-        /// Names of the arrays that exist.
-        there: Vec<String>,
-    },
-    /// An array of another type than asked for.
-    #[error("array `{name}` holds {found}, not {asked}")]
-    Type {
-        /// Name of the array.
-        name: String,
-        /// Type of its elements.
-        found: ElementType,
-        /// Type asked for.
-        asked: ElementType,
-    },
-    /// Data that does not have its checksum in the manifest.
-    #[error(
-        "array `{name}` is damaged: its data has checksum {computed:#018x}, the manifest says {found:#018x}; store it again"
-    )]
-    Data {
-        /// Name of the array.
-        name: String,
-        /// Checksum in the manifest.
-        found: u64,
-        /// Checksum of the data that was read.
-        computed: u64,
-    },
-}
-
-fn other_version(version: u32) -> String {
-    if version == VERSION_WITHOUT_LAYOUT {
-        return format!(
-            "the manifest has version {version}, which does not say how the data lies on its drives; this program reads version {VERSION}: store the data again"
-        );
-    }
-    format!("the manifest has version {version}, this program reads version {VERSION}: use a newer warpbell")
-}
-
-fn before(found: u64) -> String {
-    if found == 0 { String::new() } else { format!(", and generation {found} is older") }
-}
-
-fn listing(names: &[String]) -> String {
-    match names {
-        [] => "are none".to_owned(),
-        [one] => format!("is `{one}`"),
-        many => format!("are {}", many.iter().map(|n| format!("`{n}`")).collect::<Vec<_>>().join(", ")),
-    }
 }
 
 fn good_name(name: &str) -> bool {
@@ -429,8 +129,20 @@ impl Manifest {
     /// Removes the table of page checksums. Returns true if there was one.
     pub(super) fn drop_page_checksums(&mut self) -> bool {
         let before = self.extensions.len();
-        self.extensions.retain(|x| x.kind != page_checksums::KIND);
+        self.extensions.retain(|x| x.kind != KIND);
         self.extensions.len() < before
+    }
+
+    /// Returns the position of the table of page checksums, if the arrays have one.
+    pub(super) fn checksum_table(&self) -> Option<TablePlace> {
+        let x = self.extensions().iter().find(|x| x.kind == KIND)?;
+        TablePlace::parse(x, 0).ok()
+    }
+
+    /// Returns the checksum of the table, if the version that wrote it computed one.
+    pub(super) fn table_checksum(&self) -> Option<u64> {
+        let x = self.extensions().iter().find(|x| x.kind == KIND)?;
+        Some(u64::from_le_bytes(*x.bytes.get(16..)?.first_chunk()?))
     }
 
     /// Puts an extension in the place of those of its kind.
@@ -523,12 +235,6 @@ impl Manifest {
             Some(e) => Err(ManifestError::Beyond { name: e.name.clone(), end: e.end(), volume }),
             None => Ok(()),
         }
-    }
-
-    /// Returns true if these bytes, the first of a file or device, mark it as warpbell's. The manifest itself may be
-    /// damaged.
-    pub(super) fn is_ours(bytes: &[u8]) -> bool {
-        bytes.starts_with(&MAGIC)
     }
 }
 

@@ -11,7 +11,9 @@ mod array_reader;
 mod blocks;
 mod builder;
 mod cache;
+mod changes;
 mod checksum;
+mod checksum_table;
 mod choose;
 mod content;
 #[cfg(test)]
@@ -20,28 +22,41 @@ mod contents;
 mod copies;
 #[cfg(test)]
 mod copies_tests;
+mod copy_io;
 mod disk;
 mod drive;
 mod drive_spec;
+mod element;
 mod error;
 #[cfg(test)]
 mod fault_tests;
+mod format;
 mod geometry;
+mod host_commands;
 mod host_io;
+mod host_side;
 mod integrity;
 mod load;
 mod manifest;
+mod manifest_error;
+mod membership;
 mod naming;
 mod newest;
 mod nvme;
+mod open_arrays;
+mod options;
 #[cfg(test)]
 mod outdated_copy_tests;
 mod page_checksums;
 #[cfg(test)]
 mod page_checksums_tests;
 mod path;
+mod plan;
+mod publish;
 mod recover;
+mod region_table;
 mod registered_region;
+mod repair;
 mod restore;
 #[cfg(test)]
 mod sequence_tests;
@@ -60,26 +75,28 @@ mod unit_checksums;
 mod untyped_array;
 mod verify;
 mod volume;
+mod writer;
 mod writes;
 
 pub use crate::data_path::UnknownWord;
 pub use array::Array;
 pub use array_reader::ArrayReader;
-pub use builder::{DEFAULT_CHUNK, VolumeBuilder};
 pub use cache::{Cache, CacheBuilder, Occupancy};
 pub use checksum::Checksum;
 pub use copies::{LostCopy, Redundancy};
 pub use drive::{Drive, OpenController};
 pub use drive_spec::DriveSpec;
+pub use element::{Element, ElementType};
 pub use error::StorageError;
-pub use load::{Plan, VolumeWriter};
-pub use manifest::{
-    ARRAY_ALIGN, Element, ElementType, Entry, MANIFEST_BYTES, MAX_ARRAYS, Manifest, ManifestError, NAME_BYTES,
-};
+pub use format::{ARRAY_ALIGN, MANIFEST_BYTES, MAX_ARRAYS, NAME_BYTES};
+pub use manifest::{Entry, Manifest};
+pub use manifest_error::ManifestError;
+pub use options::DEFAULT_CHUNK;
 pub use path::{
     Doorbell, DoorbellChoice, LandingChoice, LandingPath, Path, QueueMemory, QueueMemoryChoice, WriteCaches,
     WritesOrder,
 };
+pub use plan::Plan;
 pub use registered_region::{DataBuffer, RegisteredRegion};
 pub use stats::Stats;
 pub use stored::Stored;
@@ -95,6 +112,5 @@ pub use table::{
 pub use target::OverwritePolicy;
 pub use untyped_array::UntypedArray;
 pub use verify::{ArrayState, CheckedArray, DamagedRange, Verification};
-pub use volume::{Volume, VolumeRecovery};
-
-use registered_region::RegisteredRegions;
+pub use volume::{Volume, VolumeBuilder, VolumeRecovery};
+pub use writer::VolumeWriter;

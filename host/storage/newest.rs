@@ -5,7 +5,7 @@
 //! superblock of each of its members was read, and none of them tells of a later one. A member that cannot be read may
 //! have gone on without the rest.
 
-use super::manifest::ManifestError;
+use super::manifest_error::ManifestError;
 use super::superblock::{Head, Superblock};
 
 /// UUID and generation of content.
@@ -117,8 +117,10 @@ fn reason(head: &ReadHead, block: &Superblock) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::manifest::{MANIFEST_BYTES, Manifest};
-    use super::super::superblock::{COMMIT_AT, Layout, SLOT_BYTES, SLOTS, commit};
+    use super::super::format::MANIFEST_BYTES;
+    use super::super::format::{SLOT_BYTES, SLOTS};
+    use super::super::manifest::Manifest;
+    use super::super::superblock::{COMMIT_AT, Layout, commit};
     use super::*;
 
     const UUID: [u8; 16] = [7; 16];

@@ -9,16 +9,11 @@
 
 use super::StorageError;
 use super::checksum::Checksum;
-use super::content::Content;
-use super::contents::Contents;
-use super::manifest::{ARRAY_ALIGN, Entry, Manifest, ManifestError};
-use super::superblock::Extension;
+use super::checksum_table::{Extension, TablePlace};
+use super::contents::{Content, Contents};
+use super::manifest::{Entry, Manifest};
 use super::unit_checksums::{UNIT, entry_of};
 use crate::memory::Place;
-
-/// Kind of the extension. Its data are the first byte of the table, the number of entries, and the XXH64 of the
-/// arrays' entries, u64 each. Earlier versions wrote no XXH64. The extension is not optional: a program that does not know it would change arrays without updating their checksums.
-pub(super) const KIND: u32 = 1;
 
 /// Bytes of an array that are read at a time, in whole units.
 pub(super) const BYTES_AT_ONCE: usize = 4 << 20;
@@ -44,49 +39,6 @@ pub(super) fn parts(entry: &Entry) -> impl Iterator<Item = Part> + use<> {
 
 /// Table entries that are read or written at a time.
 const ENTRIES_AT_ONCE: usize = 1 << 20;
-
-/// Position of a table on the medium.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct TablePlace {
-    /// First byte of the table in the volume, which is also the end of the bytes that it covers.
-    pub(super) at: u64,
-}
-
-impl TablePlace {
-    /// Returns the position of the table for arrays that end at byte `end`, a multiple of [`ARRAY_ALIGN`].
-    pub(super) fn behind(end: u64) -> Self {
-        Self { at: end }
-    }
-
-    pub(super) fn entries(self) -> u64 {
-        self.at / UNIT as u64
-    }
-
-    pub(super) fn end(self) -> u64 {
-        self.at.saturating_add((self.entries() * size_of::<u32>() as u64).next_multiple_of(ARRAY_ALIGN))
-    }
-
-    pub(super) fn extension(self) -> Extension {
-        let mut bytes = self.at.to_le_bytes().to_vec();
-        bytes.extend(self.entries().to_le_bytes());
-        Extension { kind: KIND, bytes }
-    }
-
-    /// Parses an extension from the medium, whose contents are untrusted. `arrays_end` is the least position of the
-    /// table.
-    pub(super) fn parse(x: &Extension, arrays_end: u64) -> Result<Self, ManifestError> {
-        let word = |i: usize| Some(u64::from_le_bytes(*x.bytes.get(i * 8..)?.first_chunk()?));
-        let place = word(0).map(Self::behind);
-        match (place, word(1)) {
-            (Some(p), Some(count))
-                if p.at >= arrays_end && p.at.is_multiple_of(ARRAY_ALIGN) && count == p.entries() =>
-            {
-                Ok(p)
-            }
-            _ => Err(ManifestError::Extension { kind: x.kind, bytes: x.bytes.len() }),
-        }
-    }
-}
 
 impl Contents {
     /// Returns true if kernels compare pages that they read with checksums: see
@@ -275,19 +227,5 @@ impl NewTable {
     /// Takes the entries of another table for units whose checksum is unknown here.
     pub(super) fn take_unknown(&mut self, other: &Self) {
         self.entries.iter_mut().zip(&other.entries).filter(|(own, _)| **own == 0).for_each(|(own, e)| *own = *e);
-    }
-}
-
-impl Manifest {
-    /// Returns the position of the table of page checksums, if the arrays have one.
-    pub(super) fn checksum_table(&self) -> Option<TablePlace> {
-        let x = self.extensions().iter().find(|x| x.kind == KIND)?;
-        TablePlace::parse(x, 0).ok()
-    }
-
-    /// Returns the checksum of the table, if the version that wrote it computed one.
-    pub(super) fn table_checksum(&self) -> Option<u64> {
-        let x = self.extensions().iter().find(|x| x.kind == KIND)?;
-        Some(u64::from_le_bytes(*x.bytes.get(16..)?.first_chunk()?))
     }
 }

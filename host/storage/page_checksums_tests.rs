@@ -1,8 +1,9 @@
 //! Pages whose data differs from the stored data: detection by reads, location, repair. Also checksums that stay
 //! correct over changes.
 
-use super::page_checksums::{KIND, TablePlace};
-use super::superblock::{Extension, Superblock};
+use super::checksum_table::Extension;
+use super::checksum_table::{KIND, TablePlace};
+use super::superblock::Superblock;
 use super::{Array, ArrayState, Cache, Drive, Plan, StorageError, Verification, Volume, VolumeBuilder};
 use crate::engine::{Engine, Outcome, RunError};
 use std::os::unix::fs::FileExt;

@@ -1,7 +1,7 @@
 //! Recovery of the devices of a disk after a run that ended with time-outs, or after a controller failed.
 
+use super::StorageError;
 use super::disk::Disk;
-use super::{StorageError, drive::Drive};
 use crate::engine::{Outcome, RunError};
 use crate::nvme::{RecoveryPolicy, RecoveryReport};
 use std::time::{Duration, Instant};
@@ -85,15 +85,5 @@ impl Disk {
             std::thread::sleep(LOOK_EVERY);
         }
         Ok(true)
-    }
-}
-
-impl Drive {
-    /// Checks the state of the controller by its registers.
-    ///
-    /// # Errors
-    /// [`StorageError::Nvme`] if the controller is gone, has failed, or is no longer ready.
-    pub fn check(&self) -> Result<(), StorageError> {
-        Ok(self.controller().check()?)
     }
 }

@@ -1,18 +1,11 @@
 //! Registered regions: memory that the devices of a volume address directly.
 
+use super::StorageError;
 use super::disk::Disk;
-use super::{LandingPath, StorageError, WritesOrder};
-use crate::engine::{Args, KernelArg, abi};
+use super::path::{LandingPath, WritesOrder};
+use crate::engine::{Args, KernelArg};
 use crate::memory::{DmaError, DmaRegion, Place, Region, RemoteMemory, Space};
-use std::mem::offset_of;
 use std::sync::Arc;
-
-/// Entries of `wb_volume` for registered regions, and the mappings that they keep.
-#[derive(Debug, Default)]
-pub(super) struct RegisteredRegions {
-    /// For each entry in use, one mapping for each device.
-    maps: Vec<Option<Vec<DmaRegion>>>,
-}
 
 /// Memory that kernels may name in transfers with direct landing. Dropping it removes the mapping; no kernel may use
 /// the memory by then.
@@ -39,7 +32,7 @@ impl Drop for RegisteredRegion {
     fn drop(&mut self) {
         // A kernel that does not end may still have commands in flight to this memory.
         if !self.disk.engine().space().is_poisoned() {
-            self.disk.unregister_region(self.place);
+            self.disk.registered_regions.close(&self.disk.shared, self.place);
         }
     }
 }
@@ -226,51 +219,19 @@ fn keeps_order(order: WritesOrder, data: Place) -> bool {
     matches!((order, data), (Processor, _) | (HostMemory, Place::Host) | (GpuOwner | GpuAll, Place::Device))
 }
 
-const fn region_at(place: usize) -> usize {
-    offset_of!(abi::Volume, window) + place * size_of::<abi::RegisteredRegion>()
-}
-
 impl Disk {
-    /// Takes a free entry. Kernels may be running, so the entry's length is written last.
+    /// Takes a free entry. Kernels may be running.
     fn enter_region(&self, maps: Vec<DmaRegion>) -> Result<usize, StorageError> {
-        let mut registered_regions = self.registered_regions.lock();
-        // Bounce landing has no mappings to enter.
-        let Some(first) = maps.first() else { return Ok(usize::MAX) };
-        let free = registered_regions.maps.iter().take(abi::MAX_REGISTERED_REGIONS).position(Option::is_none);
-        let place = free.unwrap_or(registered_regions.maps.len());
-        if place >= abi::MAX_REGISTERED_REGIONS {
-            let most = abi::MAX_REGISTERED_REGIONS;
-            return Err(StorageError::Option(format!(
-                "all {most} registered regions of this volume are in use: use fewer, larger buffers and caches"
-            )));
-        }
-        let mut w: abi::RegisteredRegion = bytemuck::Zeroable::zeroed();
-        w.base = first.address();
-        for (i, map) in maps.iter().enumerate() {
-            // Host threads that carry commands reach memory by its device address.
-            let remote = map.remote.filter(|_| self.sets[i].lock().by_capsules());
-            (w.iova[i], w.key[i]) = remote.map_or((map.iova, 0), |r| (r.address, r.key));
-        }
-        let at = region_at(place);
-        self.shared.set(at, w)?;
-        self.shared.set(at + offset_of!(abi::RegisteredRegion, bytes), first.bytes as u64)?;
-        if free.is_none() {
-            self.shared.set(offset_of!(abi::Volume, registered_region_count), place as u32 + 1)?;
-            registered_regions.maps.push(Some(maps));
-        } else {
-            registered_regions.maps[place] = Some(maps);
-        }
-        Ok(place)
+        let by_capsules = |device: usize| self.sets[device].lock().by_capsules();
+        self.registered_regions.enter(&self.shared, maps, by_capsules)
     }
 
     /// Returns the address by which a device reaches a byte of a mapped buffer.
     pub(super) fn device_address(&self, buffer: &DataBuffer, device: usize, address: u64) -> Result<u64, StorageError> {
         let place = buffer.window.as_ref().map_or(usize::MAX, |window| window.place);
-        let registered_regions = self.registered_regions.lock();
-        match registered_regions.maps.get(place).and_then(|maps| maps.as_ref()?.get(device)) {
-            Some(map) => Ok(map.iova + (address - map.address())),
-            None => Err(StorageError::Option(format!("device {device} of the volume does not reach the buffer"))),
-        }
+        let found = self.registered_regions.device_address(place, device, address);
+        let none = || StorageError::Option(format!("device {device} of the volume does not reach the buffer"));
+        found.ok_or_else(none)
     }
 
     /// Arranges that the mark `bytes` is written to `block` before the next write, if `pending`. The devices reach its
@@ -291,24 +252,12 @@ impl Disk {
         }
         Ok(self.integrity.set_pending(pending)?)
     }
-
-    /// Closes an entry and frees it. Other entries never move, so kernels that use them are not disturbed.
-    fn unregister_region(&self, place: usize) {
-        let mut registered_regions = self.registered_regions.lock();
-        let Some(maps) = registered_regions.maps.get_mut(place) else { return };
-        let closed = self.shared.set(region_at(place) + offset_of!(abi::RegisteredRegion, bytes), 0u64);
-        match closed {
-            Ok(()) => *maps = None,
-            // Kernels can still translate addresses by this entry, so the memory must stay mapped.
-            Err(error) => tracing::warn!(%error, "a registered region could not be removed; its memory stays mapped"),
-        }
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::Engine;
+    use crate::engine::{Engine, abi};
     use crate::storage::{Drive, LandingChoice, Volume};
 
     fn volume(landing: LandingChoice) -> Volume {

@@ -5,10 +5,11 @@
 
 use super::StorageError;
 use super::checksum::Checksum;
-use super::content::Content;
-use super::contents::Contents;
-use super::manifest::{Entry, MANIFEST_BYTES};
-use super::page_checksums::{BYTES_AT_ONCE, NewTable, TablePlace, parts};
+use super::checksum_table::TablePlace;
+use super::contents::{Content, Contents};
+use super::format::MANIFEST_BYTES;
+use super::manifest::Entry;
+use super::page_checksums::{BYTES_AT_ONCE, NewTable, parts};
 use super::superblock::{Head, Superblock};
 use super::unit_checksums::UNIT;
 use super::verify::{ArrayState, DamagedRange, Pass, Passes, Verification};

@@ -2,7 +2,8 @@
 
 use super::StorageError;
 use super::contents::Contents;
-use super::manifest::{Manifest, ManifestError};
+use super::manifest::Manifest;
+use super::manifest_error::ManifestError;
 use std::path::PathBuf;
 
 /// A device with stored arrays that no [`OverwritePolicy`](super::OverwritePolicy) allows to overwrite.

@@ -39,31 +39,23 @@
 //! reader refuses a manifest with any other kind that it does not know.
 
 use super::checksum::Checksum;
-use super::manifest::{ARRAY_ALIGN, MANIFEST_BYTES, MAX_ARRAYS, Manifest, ManifestError, RawEntry};
-use super::page_checksums::{self, TablePlace};
-use crate::file_identity::{VOLUME_MAGIC, VOLUME_SLOTS};
+use super::checksum_table::{Extension, KIND, TablePlace};
+use super::format::{ARRAY_ALIGN, HEADER_BYTES, MAGIC, MANIFEST_BYTES, MAX_ARRAYS, SLOT_BYTES, SLOTS, VERSION};
+use super::manifest::{Manifest, RawEntry};
+use super::manifest_error::ManifestError;
+use crate::file_identity::VOLUME_SLOTS;
 use bytemuck::{Pod, Zeroable};
 use std::fmt;
 use std::mem::offset_of;
 
-pub(super) const MAGIC: [u8; 8] = VOLUME_MAGIC;
 const MARK_MAGIC: [u8; 8] = *b"wbchange";
 const COMMIT_MAGIC: [u8; 8] = *b"wbcommit";
-pub(super) const VERSION: u32 = 2;
-/// Version whose superblocks lack the layout of the data on the drives.
-pub(super) const VERSION_WITHOUT_LAYOUT: u32 = 1;
-/// First byte of each slot.
-pub(super) const SLOTS: [usize; 2] = [0, 32 << 10];
-/// Bytes of a slot.
-pub(super) const SLOT_BYTES: usize = 28 << 10;
 /// First byte of the mark, which has a block of its own for any block size.
 pub(super) const MARK_AT: usize = SLOT_BYTES;
 /// First byte of the commit, which has a block of its own for any block size.
 pub(super) const COMMIT_AT: usize = SLOTS[1] + SLOT_BYTES;
 /// Bit of an extension's kind: a reader that does not know the kind may ignore the extension.
 pub(super) const OPTIONAL: u32 = 1 << 31;
-/// Bytes of a header.
-pub(super) const HEADER_BYTES: usize = size_of::<RawHeader>();
 
 #[repr(C)]
 #[derive(Clone, Copy, Pod, Zeroable)]
@@ -94,21 +86,14 @@ struct RawRecord {
 }
 
 const _: () = {
-    assert!(size_of::<RawHeader>() == 128);
+    assert!(size_of::<RawHeader>() == HEADER_BYTES);
     assert!(COMMIT_AT + 4096 <= MANIFEST_BYTES && MARK_AT + 4096 <= SLOTS[1]);
     assert!(SLOTS[0] as u64 == VOLUME_SLOTS[0] && SLOTS[1] as u64 == VOLUME_SLOTS[1]);
     assert!(cfg!(target_endian = "little"), "superblocks are read and written as they lie in memory");
 };
 
-/// Data of a kind beside the arrays.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Extension {
-    pub(super) kind: u32,
-    pub(super) bytes: Vec<u8>,
-}
-
 /// Kinds of extensions that this version knows.
-const KNOWN: [u32; 1] = [page_checksums::KIND];
+const KNOWN: [u32; 1] = [KIND];
 
 /// Layout of the data of a volume on its drives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -217,7 +202,7 @@ impl Superblock {
             entries.chunks_exact(size_of::<RawEntry>()).map(|b| RawEntry::parse(bytemuck::pod_read_unaligned(b)));
         let manifest =
             Manifest::new(entries.collect::<Result<_, _>>()?)?.with_extensions(parse_extensions(extensions)?);
-        for x in manifest.extensions().iter().filter(|x| x.kind == page_checksums::KIND) {
+        for x in manifest.extensions().iter().filter(|x| x.kind == KIND) {
             TablePlace::parse(x, manifest.arrays_end())?;
         }
         let (drives, chunk_bytes) = (header.drives, header.chunk_bytes);
@@ -375,7 +360,8 @@ impl Head {
 
 #[cfg(test)]
 mod tests {
-    use super::super::manifest::{ElementType, Entry};
+    use super::super::element::ElementType;
+    use super::super::manifest::Entry;
     use super::*;
     use proptest::prelude::*;
 

@@ -2,7 +2,7 @@
 //! when they are complete.
 
 use super::StorageError;
-use super::manifest::{ARRAY_ALIGN, Manifest};
+use super::format::{ARRAY_ALIGN, is_ours};
 use crate::nvme::{Controller, HostQueue, HostQueueOptions, Namespace, Ready};
 use crate::pci::{SIGNED_BYTES, Signature};
 use crate::spec::{DeviceSpec, Scheme};
@@ -253,7 +253,7 @@ pub(super) fn check_namespace(
         queue.read(namespace, first, &mut bytes).map(|()| bytes)
     };
     let head = read(&mut queue, 0)?;
-    if Manifest::is_ours(&head) {
+    if is_ours(&head) {
         return Ok(());
     }
     let refuse = |found: String| StorageError::NotOurs { path: spec.to_string().into(), found };
@@ -278,7 +278,7 @@ fn foreign(file: &mut File) -> io::Result<Option<String>> {
     const HEAD: usize = 16;
     let mut head = Vec::with_capacity(HEAD);
     file.by_ref().take(HEAD as u64).read_to_end(&mut head)?;
-    if Manifest::is_ours(&head) {
+    if is_ours(&head) {
         return Ok(None);
     }
     let end = file.seek(SeekFrom::End(0))?;

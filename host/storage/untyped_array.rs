@@ -2,7 +2,8 @@
 
 use super::StorageError;
 use super::cache::Cache;
-use super::manifest::{ElementType, Entry};
+use super::element::ElementType;
+use super::manifest::Entry;
 use crate::engine::{Args, KernelArg, abi};
 use crate::memory::{Place, Region};
 use std::fmt;

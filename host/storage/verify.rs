@@ -2,8 +2,7 @@
 
 use super::StorageError;
 use super::checksum::Checksum;
-use super::content::Content;
-use super::contents::Contents;
+use super::contents::{Content, Contents};
 use super::manifest::Entry;
 use super::page_checksums::{BYTES_AT_ONCE, parts};
 use super::unit_checksums::UNIT;

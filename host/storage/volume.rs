@@ -2,9 +2,11 @@
 
 mod arrays;
 mod blocks;
+mod builder;
 mod in_flight;
 mod recover;
 
+pub use builder::VolumeBuilder;
 pub(super) use in_flight::{Completed, InFlight};
 pub use recover::VolumeRecovery;
 
