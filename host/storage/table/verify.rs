@@ -58,8 +58,7 @@ impl Table {
 mod tests {
     use super::*;
     use crate::engine::testing;
-    use crate::storage::TableError;
-    use crate::storage::{Drive, Volume};
+    use crate::storage::{Drive, TableError, Volume};
 
     #[test]
     fn written_rows_are_read_and_not_compared() {

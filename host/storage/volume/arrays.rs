@@ -1,8 +1,9 @@
 //! Stored arrays of a volume for programs: storing, reading, removing, verifying.
 
-use crate::storage::{
-    ArrayReader, Element, ElementType, Manifest, Plan, StorageError, Stored, Verification, Volume, VolumeWriter,
-};
+use super::Volume;
+use crate::storage::contents::{ArrayReader, Manifest, Plan, Stored, Verification, VolumeWriter};
+use crate::storage::element::{Element, ElementType};
+use crate::storage::error::StorageError;
 
 impl Volume {
     /// Returns the names and positions of the arrays that the volume holds, read from the superblocks of its drives.
@@ -65,7 +66,7 @@ impl Volume {
     /// Caches of the volume may hold pages of arrays that were removed. Empty them ([`Cache::discard`]) before they
     /// read the new arrays.
     ///
-    /// [`Cache::discard`]: super::Cache::discard
+    /// [`Cache::discard`]: crate::storage::Cache::discard
     ///
     /// # Errors
     /// * [`StorageError::Manifest`] if the volume holds an array of the same name, or the content cannot be read.
@@ -137,7 +138,7 @@ impl Volume {
 
     /// Reads all stored arrays, on every copy of a replicated volume, and compares them with their checksums. These are
     /// the arrays' own checksums, and page checksums where they were stored
-    /// ([`VolumeBuilder::page_checksums`](super::VolumeBuilder::page_checksums)). An array's own checksum decides: where
+    /// ([`VolumeBuilder::page_checksums`](crate::storage::VolumeBuilder::page_checksums)). An array's own checksum decides: where
     /// it is right and a page checksum contradicts it, the page checksum is wrong.
     ///
     /// With `repair`:
@@ -163,7 +164,7 @@ impl Volume {
 
     /// Returns true if kernels compare pages that they read with checksums: see [`VolumeBuilder::page_checksums`].
     ///
-    /// [`VolumeBuilder::page_checksums`]: super::VolumeBuilder::page_checksums
+    /// [`VolumeBuilder::page_checksums`]: crate::storage::VolumeBuilder::page_checksums
     pub fn has_page_checksums(&self) -> bool {
         self.contents().has_page_checksums()
     }

@@ -1,8 +1,10 @@
 //! Blocks of a volume for programs: reads, writes, durability, memory for transfers, and copies.
 
+use super::Volume;
 use crate::memory::Region;
 use crate::nvme::WriteCache;
-use crate::storage::{DataBuffer, Redundancy, RegisteredRegion, StorageError, Volume};
+use crate::storage::disk::{DataBuffer, Redundancy, RegisteredRegion};
+use crate::storage::error::StorageError;
 use std::ops::Range;
 
 impl Volume {
@@ -63,7 +65,7 @@ impl Volume {
     }
 
     /// Makes all completed writes durable: sends a Flush to every device whose volatile write cache is enabled. On
-    /// other devices a completed write is already on the medium. [`Path::write_cache`](super::Path) says which kind the
+    /// other devices a completed write is already on the medium. [`Path::write_cache`](crate::storage::Path) says which kind the
     /// devices are.
     ///
     /// On a replicated volume the flush first repairs blocks that a copy could not read ([`Volume::repair`]). It then

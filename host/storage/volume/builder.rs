@@ -5,8 +5,8 @@ use crate::engine::Engine;
 use crate::memory::mapping::BackendChoice;
 use crate::nvme::RetryBudget;
 use crate::storage::contents::Contents;
-use crate::storage::options::DiskOptions;
-use crate::storage::{DoorbellChoice, Drive, LandingChoice, QueueMemoryChoice, StorageError};
+use crate::storage::disk::{DiskOptions, DoorbellChoice, Drive, LandingChoice, QueueMemoryChoice};
+use crate::storage::error::StorageError;
 use std::time::Duration;
 
 /// Options of a new volume. [`Volume::on`] makes a builder.
@@ -172,7 +172,7 @@ impl VolumeBuilder {
 mod tests {
     use super::*;
     use crate::storage::LandingPath;
-    use crate::storage::options::CPU_DEPTH;
+    use crate::storage::disk::CPU_DEPTH;
 
     fn on(specs: &[&str]) -> VolumeBuilder {
         Volume::on(&Engine::builder().threads(2).cpu().unwrap(), specs.iter().map(|s| Drive::open(s).unwrap()))

@@ -1,6 +1,6 @@
 //! Pages of caches that are in flight when their volume is recovered.
 
-use crate::storage::StorageError;
+use crate::storage::error::StorageError;
 
 /// Numbers of pages that were in flight when their commands were dropped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use super::Volume;
 use super::in_flight::Completed;
 use crate::engine::RunError;
 use crate::nvme::{RecoveryPolicy, RecoveryReport};
-use crate::storage::StorageError;
+use crate::storage::error::StorageError;
 use std::fmt;
 
 /// Report of [`Volume::recover`].
