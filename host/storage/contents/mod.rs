@@ -14,10 +14,9 @@ mod add;
 mod array_reader;
 mod changes;
 mod checksum_table;
-mod content;
 #[cfg(test)]
 mod content_tests;
-mod load;
+mod find;
 mod manifest;
 mod newest;
 #[cfg(test)]
@@ -30,6 +29,7 @@ mod publish;
 mod restore;
 #[cfg(test)]
 mod sequence_tests;
+mod store;
 mod stored;
 mod superblock;
 mod verify;
@@ -46,6 +46,7 @@ pub use writer::VolumeWriter;
 use crate::storage::disk::Disk;
 use newest::Identity;
 use parking_lot::Mutex;
+use std::fmt;
 use std::sync::Arc;
 use superblock::Superblock;
 
@@ -63,7 +64,6 @@ pub(in crate::storage) struct Content {
 }
 
 /// The named arrays on a disk.
-#[derive(Debug)]
 pub(in crate::storage) struct Contents {
     /// Content that was last found or published.
     pub(in crate::storage) content: Mutex<Option<Content>>,
@@ -78,5 +78,11 @@ impl Contents {
     /// Makes the contents of a disk whose superblocks are not read yet.
     pub(in crate::storage) fn new(disk: Disk, use_page_checksums: Option<bool>) -> Self {
         Self { content: Mutex::new(None), known: Mutex::new(None), use_page_checksums, disk: Arc::new(disk) }
+    }
+}
+
+impl fmt::Debug for Contents {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Contents of {:?}", self.disk)
     }
 }

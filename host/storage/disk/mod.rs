@@ -51,6 +51,7 @@ use integrity::Integrity;
 use parking_lot::Mutex;
 use region_table::RegisteredRegions;
 use stats::Counters;
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 use unit_checksums::UnitChecksums;
@@ -59,20 +60,20 @@ use unit_checksums::UnitChecksums;
 /// dropped in order: users of the devices first, then the devices.
 pub(in crate::storage) struct Disk {
     /// Counters for monitoring. Dropped first, so that nothing reads them while the devices are closed.
-    pub(in crate::storage) _metrics: Registration,
+    _metrics: Registration,
     pub(in crate::storage) engine: Engine,
     /// `wb_volume`, which kernels read.
     pub(in crate::storage) shared: Region,
     /// Thread that watches the copies of a replicated volume. Dropped before the memory that it writes to.
-    pub(in crate::storage) watch: Option<Watch>,
+    watch: Option<Watch>,
     pub(in crate::storage) copies: Copies,
     pub(in crate::storage) integrity: Integrity,
     /// Memory of the mark that kernels write.
-    pub(in crate::storage) mark: Mutex<Option<Region>>,
+    mark: Mutex<Option<Region>>,
     pub(in crate::storage) page_checksums: UnitChecksums,
-    pub(in crate::storage) registered_regions: RegisteredRegions,
+    registered_regions: RegisteredRegions,
     pub(in crate::storage) counters: Arc<Counters>,
-    pub(in crate::storage) host: HostSide,
+    host: HostSide,
     pub(in crate::storage) sets: Vec<Mutex<QueueSet>>,
     pub(in crate::storage) drives: Vec<Mutex<Drive>>,
     pub(in crate::storage) names: Vec<String>,
@@ -165,8 +166,8 @@ impl Disk {
     }
 }
 
-impl std::fmt::Debug for Disk {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for Disk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Disk({}, {} blocks of {} bytes)", self.path, self.blocks, self.block_bytes())
     }
 }

@@ -144,7 +144,7 @@ impl Volume {
     }
 
     /// Makes existing memory a buffer for transfers: maps it as [`Volume::map`] does, and keeps it and the mapping. For
-    /// memory of the program ([`Space::import_device`]).
+    /// memory of the program ([`Space::import_device`](crate::memory::Space::import_device)).
     ///
     /// # Errors
     /// As for [`Volume::map`].

@@ -226,7 +226,7 @@ impl Volume {
     }
 
     /// Gives files that were made for this volume their names, which they otherwise get with the first stored array: see
-    /// [`Drive::keep`].
+    /// [`Drive::keep`](crate::storage::Drive::keep).
     ///
     /// # Errors
     /// [`StorageError::File`] if a file cannot get its name.
