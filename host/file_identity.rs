@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-/// First bytes of each superblock of a volume (`host/storage/superblock.rs`).
+/// First bytes of each superblock of a volume (`host/storage/contents/superblock.rs`).
 pub(crate) const VOLUME_MAGIC: [u8; 8] = *b"warpbell";
 /// First bytes of the two superblocks of a drive.
 pub(crate) const VOLUME_SLOTS: [u64; 2] = [0, 32 << 10];

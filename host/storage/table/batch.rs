@@ -288,10 +288,10 @@ pub(super) fn row_bytes(table: &Table, rows: u64) -> usize {
 /// otherwise the rows go through staging memory.
 pub(super) fn allocate(table: &Table, bytes: usize) -> Result<DataBuffer, StorageError> {
     if !table.0.reads.aligned {
-        return table.volume().allocate_unmapped(bytes);
+        return table.volume().disk().allocate_unmapped(bytes);
     }
     match table.volume().allocate_data(bytes) {
-        Err(StorageError::Option(_)) => table.volume().allocate_unmapped(bytes),
+        Err(StorageError::Option(_)) => table.volume().disk().allocate_unmapped(bytes),
         other => other,
     }
 }

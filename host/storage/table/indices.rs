@@ -100,7 +100,7 @@ impl RowOutput<'_> {
     /// Returns true if the data of a volume's commands goes straight to and from the memory.
     pub(super) fn is_reached_by(&self, volume: &Volume) -> bool {
         volume.path().landing == LandingPath::Bounce
-            || matches!(self.0, Memory::Buffer(buffer) if buffer.is_mapped_for(volume))
+            || matches!(self.0, Memory::Buffer(buffer) if buffer.is_mapped_for(volume.disk()))
     }
 }
 

@@ -9,7 +9,6 @@
 
 mod batch;
 mod builder;
-mod error;
 mod geometry;
 mod import;
 mod indices;
@@ -27,8 +26,8 @@ mod verify;
 #[cfg(test)]
 mod write_tests;
 
+use crate::storage::error::TableError;
 pub use builder::TableBuilder;
-pub use error::TableError;
 pub use import::{NpyError, NpyHeader, RowFile, RowFileError, RowFileOptions, read_npy};
 pub use indices::{RowIndices, RowInput, RowOutput};
 pub use layout::TableLayout;

@@ -5,7 +5,7 @@ use crate::engine::abi;
 use crate::memory::{MemoryError, Region};
 use crate::metrics::{self, Registration, family};
 use crate::storage::StorageError;
-use crate::storage::stats::counters;
+use crate::storage::disk::counters;
 
 counters! {
     /// Counters of the rows that kernels gathered and wrote, since the table was opened or the counters were last reset.

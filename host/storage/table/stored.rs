@@ -245,7 +245,7 @@ pub(super) fn place(volume: &Volume, name: &str) -> Result<Place, StorageError> 
     let [raw] = raw[..] else { return Err(damaged(format!("it has {} headers", raw.len())).into()) };
     let layout = TableLayout::parse(name, &raw)?;
     let manifest = volume.manifest()?;
-    let rows = manifest.find(&rows_of(name)).map_err(|source| volume.wrong_manifest(source))?;
+    let rows = manifest.find(&rows_of(name)).map_err(|source| volume.contents().wrong_manifest(source))?;
     if (rows.count, u64::from(rows.element_bytes)) != (layout.rows(), layout.row_bytes()) {
         let (count, each) = (rows.count, rows.element_bytes);
         let (wanted, bytes) = (layout.rows(), layout.row_bytes());

@@ -33,7 +33,7 @@ impl Table {
     /// ```
     pub fn verify(&self) -> Result<bool, StorageError> {
         let volume = self.volume();
-        let content = volume.current()?;
+        let content = volume.contents().current()?;
         let Ok(entry) = content.block.manifest.find(&rows_of(self.name())).cloned() else {
             return Err(super::stored::unknown(volume, self.name())?.into());
         };
@@ -49,8 +49,8 @@ impl Table {
             checksum.update(&piece[..now]);
             at += now as u64;
         }
-        volume.check_data(&content, &entry, checksum.finish())?;
-        Ok(!entry.changed && !volume.is_touched(&entry, &volume.0.integrity.changed()?))
+        volume.contents().check_data(&content, &entry, checksum.finish())?;
+        Ok(!entry.changed && !volume.contents().is_touched(&entry, &volume.disk().integrity.changed()?))
     }
 }
 
@@ -58,8 +58,7 @@ impl Table {
 mod tests {
     use super::*;
     use crate::engine::testing;
-    use crate::storage::TableError;
-    use crate::storage::{Drive, Volume};
+    use crate::storage::{Drive, TableError, Volume};
 
     #[test]
     fn written_rows_are_read_and_not_compared() {
