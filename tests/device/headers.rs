@@ -1,12 +1,8 @@
 //! Compiles the device headers as a user has them: a copy of `kernels/include` without the rest of the tree, each header
 //! by itself, and together with CUDA's own headers.
 
-#[allow(dead_code, reason = "the stress programs' part")]
-#[path = "device/harness.rs"]
-mod harness;
-#[path = "common/tree.rs"]
-mod tree;
-
+use crate::harness;
+use crate::tree;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -65,7 +61,7 @@ impl Installed {
         &self,
         extension: &str,
         is_public: impl Fn(&str) -> bool,
-        compile: impl Fn(&Path) -> Output + Sync,
+        compile: impl Fn(&Path) -> Result<(), Output> + Sync,
     ) -> usize {
         let public: Vec<&String> =
             self.headers.iter().filter(|h| !PARTS.contains(&h.as_str()) && is_public(h)).collect();
@@ -75,8 +71,7 @@ impl Installed {
             while let Some(header) = { next.lock().unwrap().next() } {
                 let name = format!("{}.{extension}", header.replace(['/', '.'], "_"));
                 let source = self.source(&name, &format!("#include <{header}>\n"));
-                let output = compile(&source);
-                if !output.status.success() {
+                if let Err(output) = compile(&source) {
                     wrong.lock().unwrap().push(format!("{header}:\n{}", harness::text(&output)));
                 }
             }
@@ -97,9 +92,9 @@ impl Installed {
     }
 
     /// Compiles a source for CPU threads without writing code, with warnings as errors.
-    fn check(&self, source: &Path, more: &[&str]) -> Output {
+    fn check(&self, source: &Path, more: &[&str]) -> Result<(), Output> {
         let options = [&["-fsyntax-only", "-Werror"], more].concat();
-        harness::compile_with(&options, &self.include(), source, 1, Path::new("/dev/null"))
+        harness::compile_with(&options, &self.include(), source, 1, Path::new("/dev/null")).map(drop)
     }
 }
 
@@ -144,8 +139,9 @@ fn compiles_beside(cuda: &Path) {
     let [first, last] = host_files(&installed);
     let kernel = installed.source("kernel.cpp", KERNEL);
     for source in [first, last, kernel] {
-        let output = installed.check(&source, &["-I", cuda.to_str().unwrap()]);
-        assert!(output.status.success(), "{}:\n{}", source.display(), harness::text(&output));
+        if let Err(output) = installed.check(&source, &["-I", cuda.to_str().unwrap()]) {
+            panic!("{}:\n{}", source.display(), harness::text(&output));
+        }
     }
 }
 
@@ -175,7 +171,8 @@ fn each_header_compiles_alone_for_gpus() {
         let mut command = Command::new(&nvcc);
         command.args(["-std=c++17", "-arch=sm_90", "-Werror", "all-warnings", "-c", "-I"]).arg(installed.include());
         command.arg("-o").arg(source.with_extension("o")).arg(source);
-        command.output().unwrap_or_else(|e| panic!("{} cannot be run: {e}", nvcc.display()))
+        let output = command.output().unwrap_or_else(|e| panic!("{} cannot be run: {e}", nvcc.display()));
+        if output.status.success() { Ok(()) } else { Err(output) }
     };
     let count = installed.each_alone("cu", |header| !header.starts_with(CPU_ONLY), compile);
     assert!(count > 40, "{count} headers");

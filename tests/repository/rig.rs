@@ -1,9 +1,7 @@
-//! Runs the virtual machine rig as one test: `cargo test --test rig -- --ignored`. It takes minutes, and builds a
+//! Runs the virtual machine rig as one test: `cargo test --test repository -- --ignored rig::`. It takes minutes, and builds a
 //! kernel the first time. `tests/rig/run` does the same and shows the output at once.
 
-#[path = "common/tree.rs"]
-mod tree;
-
+use crate::tree;
 use std::process::Command;
 
 #[test]

@@ -1,9 +1,6 @@
 //! Tests `warpbell nvme` as people and scripts use it, on the software controller and on QEMU's.
-#![cfg(feature = "cli")]
 
-#[path = "common/tree.rs"]
-mod tree;
-
+use crate::tree;
 use serde_json::Value;
 use std::path::Path;
 use std::process::{Command, Output};

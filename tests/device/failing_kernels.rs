@@ -2,11 +2,7 @@
 //! `gpu`. `FAILING_KERNELS_FATBIN` then names the image, which nvcc has compiled from `device/failing.cu`.
 #![cfg(all(feature = "storage", feature = "soft"))]
 
-#[path = "device/image.rs"]
-mod image;
-#[path = "common/tree.rs"]
-mod tree;
-
+use crate::image;
 use std::time::Duration;
 use warpbell::args;
 use warpbell::engine::{Engine, Image, Outcome, Run, RunError};

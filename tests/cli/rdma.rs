@@ -1,9 +1,6 @@
 //! Tests `warpbell bench rdma` as its users run it, on CPU engines over the software NIC.
-#![cfg(feature = "cli")]
 
-#[path = "common/tree.rs"]
-mod tree;
-
+use crate::tree;
 use serde_json::Value;
 use std::process::{Command, Output, Stdio};
 

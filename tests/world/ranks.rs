@@ -1,12 +1,8 @@
 //! Tests ranks that meet, do not come, or are gone, as threads and as processes, and what the other ranks report.
-#![cfg(all(feature = "shmem", feature = "soft", feature = "cpu-image"))]
 #![cfg(all(feature = "cli", target_os = "linux"))]
 
-mod children;
-#[path = "common/tree.rs"]
-mod tree;
-
-use children::{Child, Meeting};
+use crate::children::{Child, Meeting};
+use crate::tree;
 use std::io::Write;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -204,7 +200,7 @@ fn command(program: impl AsRef<std::ffi::OsStr>) -> Command {
 
 fn this_program() -> Command {
     let mut c = command(std::env::current_exe().unwrap());
-    c.args(["--exact", "a_rank", "--ignored", "--nocapture"]);
+    c.args(["--exact", "ranks::a_rank", "--ignored", "--nocapture"]);
     c
 }
 
@@ -234,7 +230,7 @@ fn under_run(role: &str, size: usize) -> Child {
 fn under_run_with(role: &str, size: usize, more: &[(&str, &str)]) -> Child {
     let mut c = command(tree::program());
     c.args(["run", "-n", &size.to_string(), "--"]).arg(std::env::current_exe().unwrap());
-    c.args(["--exact", "a_rank", "--ignored", "--nocapture"]).envs(more.iter().copied());
+    c.args(["--exact", "ranks::a_rank", "--ignored", "--nocapture"]).envs(more.iter().copied());
     start(c, role)
 }
 

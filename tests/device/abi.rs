@@ -1,11 +1,7 @@
 //! Compares the fingerprint of the shared structures that the C++ compiler computes with that of this crate.
 
-#[path = "common/tree.rs"]
-mod tree;
-
-#[path = "device/harness.rs"]
-mod harness;
-
+use crate::harness;
+use crate::tree;
 use warpbell::engine::abi;
 
 /// Returns the fingerprint of a header with the given content, computed by the C++ compiler.

@@ -1,9 +1,6 @@
 //! Tests `warpbell run` as its users run it.
-#![cfg(all(feature = "cli", target_os = "linux"))]
 
-#[path = "common/tree.rs"]
-mod tree;
-
+use crate::tree;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Output, Stdio};

@@ -7,14 +7,10 @@
 //! finds them, and a run selects one by its name. A change whose old text does not occur in its header exactly once
 //! fails the test.
 
-#[macro_use]
-#[path = "device/harness.rs"]
-mod harness;
-#[path = "device/mutations.rs"]
+#[path = "mutations.rs"]
 mod mutations;
-#[path = "common/tree.rs"]
-mod tree;
 
+use crate::{harness, tree};
 use mutations::{Edit, Mutation};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -45,16 +41,11 @@ impl Program {
             let text = fs::read_to_string(&header).expect("a header");
             fs::write(&header, edit.applied_to(&text)).expect("a copy of a header");
         }
-        let path = folder.path().join("program");
         let source = tree::root().join("tests/device").join(source);
-        let built = harness::compile_with(&["-O2", "-Werror"], &folder.path().join("include"), &source, 1, &path);
-        assert!(
-            built.status.success(),
-            "{} does not compile: {}\n{}",
-            source.display(),
-            built.status,
-            harness::text(&built)
-        );
+        let (headers, program) = (folder.path().join("include"), folder.path().join("program"));
+        let built = harness::compile_with(&["-O2", "-Werror"], &headers, &source, 1, &program);
+        let path =
+            built.unwrap_or_else(|said| panic!("{} does not compile:\n{}", source.display(), harness::text(&said)));
         Self { path, folder }
     }
 
@@ -101,18 +92,18 @@ macro_rules! explorations {
         $(mod $module {
             #[test]
             fn every_schedule_ends_well() {
-                crate::explore($source, &[]);
+                super::explore($source, &[]);
             }
 
             #[test]
             fn every_mistake_is_found() {
-                crate::explore_mutated($source, crate::mutations::$mutations);
+                super::explore_mutated($source, super::mutations::$mutations);
             }
 
             #[test]
             #[ignore = "takes minutes with the others like it: .ci/run soak"]
             fn every_schedule_of_larger_scenes_ends_well() {
-                crate::explore($source, &["long"]);
+                super::explore($source, &["long"]);
             }
         })+
     };

@@ -1,9 +1,6 @@
 //! Tests worlds of processes: every rank is this program again, started by the test with its scene and its rank.
-#![cfg(all(feature = "shmem", feature = "soft", feature = "cpu-image"))]
 
-mod children;
-
-use children::{Child, Meeting};
+use crate::children::{Child, Meeting};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -268,7 +265,7 @@ fn launch(scene: &str, engine: &str, ranks: std::ops::Range<usize>, size: usize,
 fn command(scene: &str, engine: &str, rank: usize, size: usize, folder: &Path) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command
-        .args(["rank", "--exact", "--ignored", "--nocapture", "--test-threads=1"])
+        .args(["processes::rank", "--exact", "--ignored", "--nocapture", "--test-threads=1"])
         .env("WORLD_TEST_SCENE", scene)
         .env("WORLD_TEST_ENGINE", engine)
         .env("WORLD_TEST_RANK", rank.to_string())

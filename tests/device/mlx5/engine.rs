@@ -1,8 +1,8 @@
 //! Runs vectors through `device/mlx5_entries.cu`, on CPU threads or a GPU. Reads back and compares all memory that the
 //! kernel may have written.
 
+use super::vectors::Vector;
 use crate::image;
-use crate::vectors::Vector;
 use warpbell::args;
 use warpbell::engine::{Engine, Grid, Image};
 use warpbell::memory::{Place, Region};

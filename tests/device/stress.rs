@@ -2,11 +2,7 @@
 //! The long tests run every program of `tests/device` at each width, plain and under ThreadSanitizer, and for longer.
 //! They are in one file, so that programs are compiled and run side by side, as many as there are test threads.
 
-#[macro_use]
-#[path = "device/harness.rs"]
-mod harness;
-#[path = "common/tree.rs"]
-mod tree;
+use crate::harness;
 
 /// The queue core, on local controllers, on remote ones, and on those whose commands waiting threads execute. Arguments: a seed, and
 /// the kind.

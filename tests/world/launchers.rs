@@ -5,14 +5,10 @@
 //! Needs root, namespaces, and the launchers; elsewhere the tests print that they do not run.
 //! `WARPBELL_REQUIRE_LAUNCHERS` makes that an error. `WARPBELL_TORCHRUN` is the path of torchrun; without it a script
 //! sets the variables that torchrun documents.
-#![cfg(all(feature = "shmem", feature = "soft", feature = "cpu-image"))]
 #![cfg(all(feature = "cli", target_os = "linux"))]
 
-mod children;
-#[path = "common/tree.rs"]
-mod tree;
-
-use children::Child;
+use crate::children::Child;
+use crate::tree;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 use warpbell::shmem::launcher::dies_with_this_process;

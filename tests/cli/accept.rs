@@ -1,9 +1,6 @@
 //! Tests `warpbell accept` as its users run it, on software devices with faults.
-#![cfg(feature = "cli")]
 
-#[path = "common/tree.rs"]
-mod tree;
-
+use crate::tree;
 use serde_json::Value;
 use std::io::{BufRead, BufReader};
 use std::path::Path;

@@ -2,13 +2,9 @@
 //! from them. On GPUs `EMBEDDING_FATBIN` names the image, which nvcc has compiled from `device/embedding.cu`.
 #![cfg(all(feature = "graph", feature = "shmem", feature = "soft", feature = "cpu-image"))]
 
-#[path = "embedding/driver.rs"]
 mod driver;
-#[path = "device/image.rs"]
-mod image;
-#[path = "common/tree.rs"]
-mod tree;
 
+use crate::image;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,11 +1,9 @@
 //! Tests that the README shows existing code, commands and files, and that links of all documents lead somewhere.
 
-#[path = "common/tree.rs"]
-mod tree;
-
+use crate::tree;
 use std::path::{Path, PathBuf};
 
-const README: &str = include_str!("../README.md");
+const README: &str = include_str!("../../README.md");
 
 /// Returns the blocks of code in this language.
 fn blocks(language: &str) -> Vec<&'static str> {

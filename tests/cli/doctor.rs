@@ -1,14 +1,7 @@
 //! Tests `warpbell doctor` as its users run it, on fixtures.
-#![cfg(feature = "cli")]
 
-#[path = "common/fixture.rs"]
-#[allow(dead_code)]
-mod fixture;
-
-#[path = "common/tree.rs"]
-mod tree;
-
-use fixture::{Device, Fixture};
+use crate::fixture::{Device, Fixture};
+use crate::tree;
 use serde_json::Value;
 use std::process::{Command, Output, Stdio};
 

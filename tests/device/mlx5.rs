@@ -3,22 +3,13 @@
 //! `MLX5_ENTRIES_FATBIN` names.
 #![cfg(feature = "shmem")]
 
+mod drawn;
+mod engine;
 #[allow(dead_code)]
-#[path = "device/harness.rs"]
-mod harness;
-#[path = "device/image.rs"]
-mod image;
-mod mlx5 {
-    pub mod drawn;
-    pub mod engine;
-}
-#[path = "common/tree.rs"]
-mod tree;
-#[allow(dead_code)]
-#[path = "common/mlx5_vectors.rs"]
+#[path = "../common/mlx5_vectors.rs"]
 mod vectors;
 
-use mlx5::{drawn, engine};
+use crate::{harness, image};
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use std::hash::{BuildHasher, Hasher, RandomState};

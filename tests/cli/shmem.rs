@@ -1,9 +1,6 @@
 //! Tests `warpbell bench shmem` as its users run it, on CPU engines.
-#![cfg(feature = "cli")]
 
-#[path = "common/tree.rs"]
-mod tree;
-
+use crate::tree;
 use serde_json::Value;
 use std::process::{Command, Output, Stdio};
 

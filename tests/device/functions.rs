@@ -3,11 +3,8 @@
 //! nvcc has compiled from it.
 #![cfg(all(feature = "storage", feature = "shmem", feature = "soft"))]
 
-#[path = "device/image.rs"]
-mod image;
-#[path = "common/tree.rs"]
-mod tree;
-
+use crate::image;
+use crate::tree;
 use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
 use std::process::Command;

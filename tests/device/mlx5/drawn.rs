@@ -1,6 +1,6 @@
 //! Random vectors, with the entries and results that the host computes for them.
 
-use crate::vectors::Vector;
+use super::vectors::Vector;
 use rand::Rng;
 use rand::rngs::SmallRng;
 use warpbell::wire::mlx5::cqe::Outcome;

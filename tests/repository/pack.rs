@@ -1,9 +1,7 @@
 //! Tests that test programs run on machines that have not built them: paths are found at run time, and `tests/pack/run`
 //! counts the tests that it runs.
 
-#[path = "common/tree.rs"]
-mod tree;
-
+use crate::tree;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
