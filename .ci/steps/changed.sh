@@ -74,7 +74,7 @@ base_of_change() {
 # Sets `steps` to what the change since a commit can break, in the usual order.
 choose_steps() {
   local base files file wanted=" " step all
-  base=$(git rev-parse --verify "${1:-$(base_of_change)}^{commit}") || die "no commit \`${1:-}\`; \`.ci/run changed\` takes one, or nothing"
+  base=$(git rev-parse --verify --quiet "${1:-$(base_of_change)}^{commit}") || die "no commit \`${1:-}\`; \`.ci/run changed\` takes one, or nothing"
   mapfile -t files < <(changed_files "$base" | sort -u)
   for file in "${files[@]}"; do
     all=$(steps_of "$file")
