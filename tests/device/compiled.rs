@@ -4,12 +4,13 @@
 //! and its headers. The folder is `programs` in cargo's folder for tests, below `target/`.
 
 use crate::tree;
+use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
 /// Environment variable that names another folder for what is kept.
@@ -45,16 +46,18 @@ impl Compilation<'_> {
     /// Fails with the compiler's output if it does not accept the source.
     pub fn run(&self, out: &Path) -> Result<PathBuf, Output> {
         let Some(folder) = folder() else { return self.compile(out).map(|()| out.to_owned()) };
-        let kept = folder.join(self.key()?);
+        let key = self.key()?;
+        let kept = folder.join(&key);
+        // Tests that need the same one at the same time wait for the first.
+        let turn = turn(key);
+        let _alone = turn.lock().unwrap_or_else(|e| e.into_inner());
         if let Ok(file) = fs::File::open(&kept) {
             // The order of use. A folder that cannot be written has none.
             let _ = file.set_modified(SystemTime::now());
             return Ok(kept);
         }
-        // Under another name until it is complete: other tests look for it meanwhile.
-        static COUNT: AtomicUsize = AtomicUsize::new(0);
-        let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let draft = kept.with_extension(format!("{}-{number}", std::process::id()));
+        // Under another name until it is complete: other programs look for it meanwhile.
+        let draft = kept.with_extension(std::process::id().to_string());
         self.compile(&draft)?;
         if !draft.exists() {
             // A source that is only checked: that it passed is what is kept.
@@ -90,6 +93,12 @@ impl Compilation<'_> {
         (version(self.compiler), self.options, text).hash(&mut hasher);
         Ok(format!("{:016x}", hasher.finish()))
     }
+}
+
+/// Returns the lock of the file with this name.
+fn turn(key: String) -> Arc<Mutex<()>> {
+    static TURNS: Mutex<BTreeMap<String, Arc<Mutex<()>>>> = Mutex::new(BTreeMap::new());
+    TURNS.lock().unwrap_or_else(|e| e.into_inner()).entry(key).or_default().clone()
 }
 
 /// Returns what a compiler says of itself.
