@@ -97,7 +97,7 @@ impl Unit {
     pub(crate) fn is_stale(&self) -> bool {
         let is_fresh = || {
             let made = modified(&self.record())?;
-            let same = fs::read_to_string(self.record()).ok()? == format!("{:?}", self.whole_command());
+            let same = fs::read_to_string(self.record()).ok()? == described(&self.whole_command());
             let files = self.dependencies();
             let older = |file: &Path| modified(file).is_some_and(|m| m <= made);
             let all_older = !files.is_empty() && files.iter().all(|file| older(file));
@@ -109,7 +109,7 @@ impl Unit {
     /// Runs the compiler. Returns the lines of its warnings.
     pub(crate) fn compile(&self, tokens: Tokens) -> Result<Vec<String>, BuildError> {
         let mut command = self.whole_command();
-        let described = format!("{command:?}");
+        let described = described(&command);
         let io = |path: &Path| {
             let path = path.to_owned();
             move |source| BuildError::Io { path, source }
@@ -151,6 +151,12 @@ impl Unit {
         }
         Ok(warnings)
     }
+}
+
+/// Returns the program of a command and its words. The environment is cargo's, and differs between builds.
+fn described(command: &Command) -> String {
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    words.map(|word| format!("{word:?}")).collect::<Vec<_>>().join(" ")
 }
 
 fn modified(file: &Path) -> Option<SystemTime> {
